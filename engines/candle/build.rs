@@ -1,5 +1,5 @@
-//! For `candle-cuda` alone: what its kernels are compiled for, and where it finds CUDA's libraries where it was built.
-//! Without the feature `cuda` there is nothing to do.
+//! Build settings of `candle-cuda` only: the GPU architecture of its kernels, and the path of CUDA's libraries on the build
+//! machine. Without the feature `cuda` it does nothing.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,8 @@ fn main() {
     }
     println!("cargo::rerun-if-env-changed=CUDA_COMPUTE_CAP");
     println!("cargo::rerun-if-env-changed=CUDA_HOME");
-    // candle-kernels reads the same variable. Unset, it would ask the GPU at hand, and this program would not know.
+    // candle-kernels reads the same variable. Without it, candle-kernels would ask the GPU of this machine, and this
+    // program would not know the architecture.
     let asked = std::env::var("CUDA_COMPUTE_CAP").unwrap_or_default();
     let Some(arch) = arch::Arch::parse(&asked) else {
         println!(
@@ -25,10 +26,10 @@ fn main() {
         return;
     };
     println!("cargo::rustc-env=CANDLE_CUDA_ARCH={arch}");
-    // The folder that programs may look in. Its `stubs` are for the linker alone, and cudarc tells it of both.
+    // The folder for running programs. Its `stubs` are only for the linker; cudarc passes both to it.
     if let Some(folder) = std::env::var_os("CUDA_HOME").and_then(|home| libraries(Path::new(&home))) {
         let folder = folder.display();
-        // As a RUNPATH, so that LD_LIBRARY_PATH goes before it.
+        // Set as a RUNPATH, so that LD_LIBRARY_PATH takes precedence.
         println!("cargo::rustc-link-arg-bin=candle-cuda=-Wl,--enable-new-dtags,-rpath,{folder}");
     }
 }

@@ -2,7 +2,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["torch>=2.9", "transformers==5.23.0"]
 # ///
-"""Scores of this engine beside those of Hugging Face's transformers, on small models of random weights.
+"""Compares the scores of this engine and of Hugging Face's transformers, on small models with random weights.
 
     cargo build --release -p candle-engine
     uv run engines/candle/compare_with_transformers.py target/release/candle-engine
@@ -59,7 +59,7 @@ def random_model(architecture, own):
     config = AutoConfig.for_model(architecture, **{**SIZES, **own})
     config._attn_implementation = "eager"
     model = AutoModelForCausalLM.from_config(config).float().eval()
-    # Weights as transformers draws them are so small that attention and MLP hardly show in what comes out.
+    # transformers' start weights are so small that attention and MLP hardly affect the output.
     for name, weights in model.named_parameters():
         noise = torch.rand_like(weights) - 0.5
         if "norm" in name:

@@ -1,4 +1,4 @@
-//! Hands the `target-cpu` that cargo builds for to `facts::build`; the compiler does not tell it to the code.
+//! Passes the `target-cpu` of this build to `facts::build`: the compiler does not show it to the code.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -1,5 +1,5 @@
-"""The one file that llama.cpp is given: the model's own, or a conversion of it, made and kept by the program that started this
-worker. Knows nothing of llama.cpp's library.
+"""The GGUF file for llama.cpp: the model's own, or a conversion by the program that started this worker. Does not use
+llama.cpp's library.
 """
 
 import os
@@ -11,7 +11,7 @@ from model_folder import read_json
 
 PROGRAM = "ORCHESTRATE_ENGINE_PROGRAM"
 
-# What every GGUF file begins with.
+# The first bytes of every GGUF file.
 MAGIC = b"GGUF"
 
 
@@ -20,7 +20,8 @@ def is_gguf(path):
 
 
 def gguf_in(path):
-    """The GGUF file that a path is or, as a folder without safetensors, holds alone; None of any other model."""
+    """The GGUF file at a path: the file itself, or the only one in a folder without safetensors. None for other
+    models."""
     path = Path(path)
     if path.is_dir():
         files = sorted(path.glob("*.gguf"))
@@ -34,7 +35,7 @@ def gguf_in(path):
 
 
 def check_begins(path):
-    """llama.cpp says of a file that is none of its kind only that it could not be loaded."""
+    """Refuses files that are not GGUF: llama.cpp itself says only that it could not load them."""
     try:
         with path.open("rb") as file:
             begins = file.read(len(MAGIC))
@@ -45,10 +46,10 @@ def check_begins(path):
 
 
 def converted(path, dtype, phases):
-    """The file that this project makes of a model, in `dtype` or in its own (None). A conversion that was made before is
-    found again by its content, whatever folder it came from."""
+    """Converts a model to GGUF in `dtype` (None keeps its own). An earlier conversion is found by its content,
+    whatever folder it came from."""
     if Path(path).is_dir():
-        # A folder that is none is told of in this engine's words.
+        # A folder that is not a model gets this engine's message.
         read_json(Path(path) / "config.json")
         if not (Path(path) / "tokenizer.json").is_file():
             raise Failed("model", f"`{path}`: no `tokenizer.json`, and llama.cpp loads no model without its vocabulary")
@@ -65,15 +66,15 @@ def converted(path, dtype, phases):
 
 
 def ask(command, progress):
-    """Its last line, all that it said on stderr, and its exit status."""
+    """The last line of a command, its stderr, and its exit status."""
     pipe = subprocess.PIPE
-    # Paths are bytes; such as are no text come through like this.
+    # Paths are bytes; surrogates preserve paths that are not UTF-8.
     words = {"encoding": "utf-8", "errors": "surrogateescape"}
     try:
         asked = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, **words)
     except OSError as error:
         raise Failed("unavailable", f"`{command[0]}` ({PROGRAM}) cannot be started: {error.strerror or error}") from None
-    # What it says on stderr is read when it has ended: one line, or the trace of a fault.
+    # stderr is read after the end: it is one line, or the trace of a fault.
     with asked:
         line = ""
         for line in asked.stdout:
@@ -86,7 +87,7 @@ def ask(command, progress):
 
 
 def fraction_of(line):
-    """How far it is; None of a line that says something else."""
+    """The progress in a line; None for other lines."""
     try:
         fraction = float(line)
     except ValueError:

@@ -1,6 +1,6 @@
-"""llama.cpp's library behind its bindings: what it says while it works, how it was built, and what the bindings leave out.
+"""llama.cpp's library and its bindings: its log messages, its build, and functions that the bindings lack.
 
-Importing this imports the bindings, so it falls into a load.
+Importing this imports the bindings, so it happens during a load.
 """
 
 import collections
@@ -15,10 +15,10 @@ import llama_cpp.llama_cpp as bindings
 
 from engine_kit import Failed
 
-# Of ggml.h; the bindings have no words for them.
+# Log levels of ggml.h that the bindings lack.
 WARNING, ERROR, CONTINUED = 3, 4, 5
 
-# The folder that the library of this process came from. Another one needs another process.
+# The folder of this process' library. Another library needs another process.
 FOLDER = Path(os.environ.get("LLAMA_CPP_LIB_PATH") or Path(bindings.__file__).parent / "lib").resolve()
 
 _said = collections.deque(maxlen=32)
@@ -27,7 +27,7 @@ _level = 0
 
 @bindings.llama_log_callback
 def _hear(level, text, _):
-    """Keeps warnings and errors, and shows them on stderr; stdout is the protocol's."""
+    """Keeps warnings and errors, and prints them on stderr; stdout belongs to the protocol."""
     global _level
     words = text.decode("utf-8", "replace")
     if level == CONTINUED:
@@ -46,12 +46,12 @@ bindings.llama_backend_init()
 
 
 def forget():
-    """What was said before is nobody's business any more."""
+    """Drops earlier messages."""
     _said.clear()
 
 
 def why(otherwise):
-    """What it said last that says something, without the name of the function that said it."""
+    """The last useful message of the library, without the name of its function."""
     lines = [line.strip() for words in _said for line in words.splitlines() if line.strip()]
     telling = [line for line in lines if not line.endswith(("failed to load model", "failed to load model from file"))]
     for line in reversed(telling or lines):
@@ -66,7 +66,7 @@ def check_folder(wanted):
 
 
 def system_info():
-    """How it was built and what it found, as it says itself: `AVX512_VNNI`, `AMX_INT8`, `OPENMP`, `REPACK`, ..."""
+    """The build and CPU features that the library reports: `AVX512_VNNI`, `AMX_INT8`, `OPENMP`, `REPACK`, ..."""
     text = bindings.llama_print_system_info().decode("utf-8", "replace")
     pieces = [piece.strip() for piece in text.replace("CPU :", "").split("|")]
     return [piece.removesuffix(" = 1") for piece in pieces if piece.endswith(" = 1")]
@@ -82,7 +82,7 @@ def versions():
 
 
 def _text_of(function):
-    """What a function without arguments says, where the library has it."""
+    """The text that a function without arguments returns, if the library has it."""
     function = getattr(bindings._lib, function, None)
     if function is None:
         return None

@@ -1,4 +1,4 @@
-"""A load, phase by phase: the file, the weights out of it, room for a request. Imports llama.cpp's library."""
+"""A load, phase by phase: the file, its weights, a context for requests. Imports llama.cpp's library."""
 
 import llama_cpp.llama_cpp as bindings
 
@@ -11,7 +11,7 @@ from processors import physical_cores
 from room import Rooms
 from text import Text
 
-# What llama.cpp says of a file that is whole and not for it.
+# llama.cpp's messages for a complete file that it does not support.
 NOT_OFFERED = ("unknown model architecture", "unsupported", "not supported", "unknown pre-tokenizer")
 NO_MEMORY = ("unable to allocate", "failed to allocate", "out of memory")
 
@@ -25,7 +25,7 @@ def load(request, options, phases):
     with phases.time("weights"):
         weights = Weights(file, options)
     if wanted is not None and weights.dtype() != wanted:
-        # Seen only now, because the file is not read twice in the usual case.
+        # Checked only after the load, because the usual case reads the file once.
         weights.close()
         file = convert(file, wanted, phases)
         with phases.time("weights"):
@@ -42,12 +42,12 @@ def convert(path, dtype, phases):
 
 
 class Weights:
-    """llama.cpp's model: weights and vocabulary. Freed when nobody has it any more."""
+    """llama.cpp's model: weights and vocabulary. Freed with the last reference."""
 
     def __init__(self, file, options):
         self.file, self.handle = file, None
         settings = bindings.llama_model_default_params()
-        # A list of no devices: a library of the user's own may have been built for a GPU too.
+        # An empty list of devices: a user's own library may also support a GPU.
         self._no_devices = (bindings.ctypes.c_void_p * 1)(None)
         settings.devices = bindings.ctypes.cast(self._no_devices, bindings.ctypes.c_void_p)
         settings.n_gpu_layers = 0
@@ -60,7 +60,7 @@ class Weights:
         self.vocabulary_size = bindings.llama_vocab_n_tokens(self.vocabulary)
 
     def dtype(self):
-        """In this project's words: `q4_k` of what llama.cpp calls `Q4_K - Small`, `f32` of `all F32`."""
+        """The dtype in this project's words: `q4_k` for llama.cpp's `Q4_K - Small`, `f32` for `all F32`."""
         name = bindings._lib.llama_ftype_name
         name.argtypes, name.restype = [bindings.ctypes.c_int], bindings.ctypes.c_char_p
         kind = bindings._lib.llama_model_ftype

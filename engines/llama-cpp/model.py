@@ -1,4 +1,4 @@
-"""A loaded model: greedy or sampled tokens one at a time, scores, and the facts of what is in effect."""
+"""A loaded model: greedy or sampled tokens one at a time, scores, and the facts in effect."""
 
 import os
 
@@ -8,7 +8,7 @@ import numpy
 import library
 from engine_kit import Model, Sampler
 
-# What llama.cpp rounds the activations to beside weights in a dtype; the two are multiplied as they are.
+# The dtype to which llama.cpp rounds activations for weights of a dtype; products use both unchanged.
 COMPUTED_IN = {"f32": "f32", "f16": "f16", "bf16": "bf16"}
 
 
@@ -53,7 +53,7 @@ class LlamaModel(Model):
             largest = wide.max()
             logprobs[position] = float(wide[ids[position + 1]] - largest - numpy.log(numpy.exp(wide - largest).sum()))
 
-        # Nothing comes after the last.
+        # The last token needs no logits.
         self._rooms.for_scores(len(ids)).fill([ids[:-1]], every=take)
         return logprobs
 
@@ -98,12 +98,12 @@ class LlamaModel(Model):
 
 
 def recompute(room, job, tokens, pick):
-    """The whole of every sequence again for every token."""
+    """Computes every whole sequence again for every token."""
     whole = [list(prompt) for prompt in job.prompts]
     alive = list(range(len(whole)))
     while alive:
         room.clear()
-        # Sequences that are done leave their place to others.
+        # The slots of finished sequences go to others.
         rows = room.fill([whole[sequence] for sequence in alive])
         going = []
         for sequence, logits in zip(alive, rows):

@@ -1,4 +1,4 @@
-"""The load options of this engine, their words, and what each means where nobody said it. Imports nothing of llama.cpp's."""
+"""The load options of this engine, their values and defaults. Imports nothing of llama.cpp."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -7,14 +7,14 @@ from engine_kit import Failed, check_offered
 
 OPTIONS = ("library", "attention", "kv", "repack", "pin")
 
-# llama.cpp's own default, a fused attention where it has one; always; never.
+# llama.cpp's default (fused attention if it has one); always; never.
 ATTENTION = ["auto", "fused", "plain"]
 KV = ["f16", "bf16", "f32", "q8_0"]
 
-# What GGUF files are converted to on request; a file in another dtype is loaded as it is.
+# The dtypes for conversions to GGUF; a file in another dtype is loaded unchanged.
 DTYPES = ["bf16", "f16", "f32", "q8_0", "q4_0", "q4_k", "q6_k"]
 
-# The dtype of a load that names none.
+# The default dtype.
 OWN = "own"
 
 
@@ -27,13 +27,13 @@ def read_options(options):
         pin=_flag(options, "pin", False),
     )
     if said.kv == "q8_0" and said.attention == "plain":
-        # llama.cpp turns its values in memory for a plain attention, and blocks cannot be turned.
+        # For plain attention llama.cpp transposes the values in memory, which is impossible for blocks.
         raise Failed("unsupported", "kv `q8_0` with attention `plain`: llama.cpp needs a fused one for it", "--set kv=f16")
     return said
 
 
 def _library(value):
-    """The folder of the user's own `libllama.so`, named by itself or by the file."""
+    """The folder of the user's own `libllama.so`, given as the folder or the file."""
     if value is None:
         return None
     path = Path(value) if isinstance(value, str) and value else None
@@ -55,7 +55,7 @@ def _word(options, name, words):
 
 def _flag(options, name, default):
     value = options.get(name, default)
-    # Words that came from a command line count as what they spell.
+    # Text from a command line counts as the value that it spells.
     value = {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
     if not isinstance(value, bool):
         raise Failed("bad_request", f"option `{name}`: expected true or false, found `{str(value)[:80]}`")

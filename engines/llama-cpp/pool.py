@@ -1,4 +1,4 @@
-"""ggml's pool of threads, and the processors that they may stay on."""
+"""ggml's thread pool, and the processors of its threads."""
 
 import ctypes
 import os
@@ -10,13 +10,13 @@ from engine_kit import Failed
 from processors import cores_first
 
 
-# Of ggml.h: it keeps a place for each, and looks at no more.
+# The limit of ggml.h, which has an entry for each processor.
 MOST_THREADS = 512
 
 
 class Settings(ctypes.Structure):
-    """`ggml_threadpool_params` of ggml.h, which the bindings do not have; longer, so that a library of the user's own may have
-    more of them. ggml fills it."""
+    """`ggml_threadpool_params` of ggml.h, which the bindings lack. The structure is longer, so that a user's own
+    library may have more fields. ggml fills it."""
 
     _fields_ = [
         ("cpumask", ctypes.c_bool * MOST_THREADS),
@@ -30,9 +30,9 @@ class Settings(ctypes.Structure):
 
 
 class Pool:
-    """With ggml's defaults, as llama-bench makes one; without any, every call would start threads of its own and end them. They
-    wait for work by looking for it a while, and then asleep. With `pin` each stays on a processor of its own, as by llama-bench's
-    `--cpu-mask` and `--cpu-strict 1`; the calling thread is one of them, and is let go when the pool is."""
+    """A pool with ggml's defaults, like llama-bench's; without a pool, every call would start and end its own
+    threads. The threads first poll for work, then sleep. With `pin` each thread stays on one processor, as with
+    llama-bench's `--cpu-mask` and `--cpu-strict 1`. The calling thread is one of them, and is released with the pool."""
 
     def __init__(self, threads, pin):
         self.threads, self.handle = threads, None

@@ -1,4 +1,4 @@
-"""The processors that this process may run on, and the cores that they belong to. Knows nothing of llama.cpp."""
+"""The processors of this process, and their cores. Does not use llama.cpp."""
 
 import os
 
@@ -9,12 +9,12 @@ def cores_first():
 
 
 def physical_cores():
-    """As many threads as llama.cpp's own programs take: one for each core."""
+    """The thread count of llama.cpp's own programs: one for each core."""
     return sum(place == 0 for place, _ in _by_place())
 
 
 def _by_place():
-    """Each processor with its place within its core."""
+    """Each processor with its index within its core."""
     seen = {}
     for processor in sorted(os.sched_getaffinity(0)):
         core = _core_of(processor)
@@ -23,7 +23,7 @@ def _by_place():
 
 
 def _core_of(processor):
-    """Named by all that share it; where the system does not tell, each has its own."""
+    """A core, named by its processors; if the system does not tell, each processor is its own core."""
     try:
         with open(f"/sys/devices/system/cpu/cpu{processor}/topology/thread_siblings_list") as siblings:
             return siblings.read().strip()

@@ -1,5 +1,5 @@
-"""Room for requests: llama.cpp's contexts, each with keys and values of so many positions for so many sequences, and the one
-call in which all work is done, `llama_decode`.
+"""llama.cpp's contexts, called rooms here. A room holds the KV cache of a number of sequences and positions. All work
+is one call, `llama_decode`.
 """
 
 import ctypes
@@ -11,20 +11,20 @@ import library
 from engine_kit import Failed
 from pool import Pool
 
-# As llama-bench has them: tokens of one call, and tokens of one pass through the layers within it.
+# The sizes of llama-bench: tokens of one call, and tokens of one pass through the layers within it.
 BATCH_TOKENS, PASS_TOKENS = 2048, 512
 
-# Positions that a load makes room for where nobody says how many; llama-bench makes room for just what it asks.
+# The default positions of a load; llama-bench allocates exactly what it needs.
 FIRST_POSITIONS = 2048
 
 ATTENTION = {"auto": -1, "plain": 0, "fused": 1}
-# By ggml.h, which the bindings do not have all of.
+# Type numbers of ggml.h; the bindings lack some.
 KV = {"f32": 0, "f16": 1, "q8_0": 8, "bf16": 30}
 
 
 class Rooms:
-    """One for requests of one sequence, from the load on, and one for batches once there are some; each replaced by a larger
-    one when a request needs it."""
+    """One room for requests of one sequence, made at the load, and one for batches, made on demand. A request that
+    needs more replaces its room by a larger one."""
 
     def __init__(self, weights, options, threads, context_tokens, asked_tokens):
         self._weights, self._options, self._most = weights, options, context_tokens
@@ -37,22 +37,22 @@ class Rooms:
         return self._kept["one"]
 
     def of(self, sequences, positions):
-        """A room that is empty and at least so large."""
+        """An empty room of at least this size."""
         kind = "one" if sequences == 1 else "batch"
         kept = self._kept.get(kind)
         if kept is None or kept.sequences < sequences or kept.positions < positions:
-            # Dropped first, so that both are never there at once.
+            # Dropped first, so that both never exist at once.
             self._kept[kind] = kept = None
             self._kept[kind] = kept = self._made(sequences, self._rounded(positions))
         kept.clear()
         return kept
 
     def for_scores(self, positions):
-        """One that gives logits for every token, which takes memory that nothing else needs. For one use."""
+        """A single-use room with logits for every token. They take memory that nothing else needs."""
         return self._made(1, positions, every_logit=True)
 
     def _rounded(self, positions):
-        """To powers of two, so that requests that grow do not each make a room of their own."""
+        """Rounds to powers of two, so that growing requests do not each make a new room."""
         return min(self._most, max(256, 1 << (positions - 1).bit_length()))
 
     def _made(self, sequences, positions, every_logit=False):
@@ -66,7 +66,7 @@ class Room:
         settings.n_ctx = positions * sequences
         settings.n_batch, settings.n_ubatch = BATCH_TOKENS, PASS_TOKENS
         settings.n_seq_max = sequences
-        # Of its own for each sequence: what they share in one another's rows would be computed and masked.
+        # Each sequence has its own cache: in a shared one, rows of other sequences would be computed and masked.
         settings.kv_unified = False
         settings.n_outputs_max = PASS_TOKENS if every_logit else 0
         settings.n_outputs_max_per_seq = 0 if every_logit else 1
@@ -83,18 +83,18 @@ class Room:
             raise Failed(kind, f"{what}: {why}")
         pool.attach(self.handle)
         self.memory = bindings.llama_get_memory(self.handle)
-        # A small model has less in a call than was asked for.
+        # A small model allows fewer tokens in a call than requested.
         self.batch_tokens = PASS_TOKENS if every_logit else bindings.llama_n_batch(self.handle)
         self.pass_tokens = bindings.llama_n_ubatch(self.handle)
         self._seen = {}
         self._make_batch(self.batch_tokens)
 
     def _make_batch(self, size):
-        """llama.cpp's own structure over arrays of ours, filled anew for every call."""
+        """llama.cpp's own structure over arrays of ours, filled again for every call."""
         self._token, self._position = numpy.zeros(size, numpy.int32), numpy.zeros(size, numpy.int32)
         self._sequence, self._count = numpy.zeros(size, numpy.int32), numpy.ones(size, numpy.int32)
         self._wanted = numpy.zeros(size, numpy.int8)
-        # One sequence for each token: a pointer to each place of the array above.
+        # One sequence for each token: a pointer to each element of the array above.
         self._sequences = numpy.arange(size, dtype=numpy.uintp) * 4 + self._sequence.ctypes.data
         batch = self._batch = bindings.llama_batch()
         fields = [
@@ -106,12 +106,12 @@ class Room:
             setattr(batch, name, ctypes.cast(array.ctypes.data, types[name]))
 
     def clear(self):
-        """Every position is free again; nothing of a request is there for the next."""
+        """Frees every position; the next request sees nothing of an earlier one."""
         bindings.llama_memory_clear(self.memory, False)
 
     def fill(self, prompts, every=False):
-        """Computes prompts, each a sequence from its start on, in as few calls as may be. Gives for each the logits after its
-        last token; with `every`, of one sequence, calls `every(index, logits)` for each of its tokens on the way."""
+        """Computes prompts, each as a new sequence, in as few calls as possible. Returns for each the logits after
+        its last token. With `every`, for one sequence, it also calls `every(index, logits)` for each token."""
         lengths = [len(prompt) for prompt in prompts]
         token = numpy.concatenate([numpy.array(prompt, numpy.int32) for prompt in prompts])
         position = numpy.concatenate([numpy.arange(length, dtype=numpy.int32) for length in lengths])
@@ -130,7 +130,7 @@ class Room:
                 if every:
                     every(start + index, logits)
                 else:
-                    # The next call writes where these stand.
+                    # The next call overwrites this memory.
                     rows[sequence[start + index]] = logits if end == len(token) else logits.copy()
         return rows
 
@@ -138,7 +138,7 @@ class Room:
         return zip((self._token, self._position, self._sequence, self._wanted), (token, position, sequence, wanted))
 
     def step(self, tokens):
-        """One more token of some sequences: `(sequence, position, id)` each. Gives the logits after each."""
+        """Adds one token to some sequences: `(sequence, position, id)` each. Returns the logits after each."""
         count = len(tokens)
         for index, (sequence, position, id) in enumerate(tokens):
             self._sequence[index], self._position[index], self._token[index], self._wanted[index] = sequence, position, id, 1
@@ -153,11 +153,11 @@ class Room:
             raise Failed("internal", f"`llama_decode` of {count} tokens gave {code}: {why}")
 
     def _logits(self, index):
-        """Of the token at this place of the last call; valid until the next."""
+        """The logits of the token at this index of the last call; valid until the next."""
         pointer = bindings.llama_get_logits_ith(self.handle, index)
         if not pointer:
             raise Failed("internal", f"no logits at {index}: {library.why('llama.cpp does not say why')}")
-        # It is the same few addresses again and again, and making an array of one takes longer than looking it up.
+        # The same few addresses repeat, and making an array takes longer than a lookup.
         address = ctypes.addressof(pointer.contents)
         known = self._seen.get(address)
         if known is None:

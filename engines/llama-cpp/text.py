@@ -12,7 +12,7 @@ class Text:
         self.eos_ids = list(dict.fromkeys(id for id in ends if id is not None))
 
     def encode(self, text):
-        """With the special tokens that the file says are added; those that a text spells out are themselves."""
+        """Ids with the special tokens that the file adds; special tokens spelled in a text become their ids."""
         said = text.encode()
         room = len(said) + 8
         while True:
@@ -23,7 +23,7 @@ class Text:
             room = -count
 
     def decode(self, ids):
-        """Special tokens left out, as every tokenizer here does."""
+        """Special tokens are left out, as in every tokenizer here."""
         known = (bindings.llama_token * len(ids))(*ids)
         room = 16 * len(ids) + 16
         while True:

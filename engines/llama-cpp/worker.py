@@ -42,7 +42,7 @@ class LlamaCpp(engine_kit.Engine):
     def load(self, request, phases):
         options = read_options(request.options)
         if options.library is not None:
-            # Read by the bindings while they are imported.
+            # The bindings read this variable at import.
             os.environ["LLAMA_CPP_LIB_PATH"] = str(options.library)
         with phases.time("import"):
             import loading

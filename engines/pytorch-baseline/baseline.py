@@ -1,5 +1,5 @@
-"""A loaded model: weights from disk to the device, and the loop that the worker promises. Imports PyTorch, so that the
-import falls into the load and not into hello.
+"""A loaded model: weights from disk to the device, and the unoptimised loop. Imports PyTorch, so that the import
+happens in the load and not in hello.
 """
 
 import importlib.metadata
@@ -27,7 +27,7 @@ NETWORKS = {
     "gpt2": GPT2,
 }
 
-# What PyTorch does where nobody says how many threads to use; read before anybody does.
+# PyTorch's default number of threads, read before it is changed.
 DEFAULT_THREADS = torch.get_num_threads()
 
 WIDENED = (torch.float32, torch.float16, torch.bfloat16)
@@ -126,7 +126,7 @@ def find_device(name):
 
 
 def read_decoder(folder, phases):
-    """The weights as they lie on disk, widened to f32 and copied, so that no page is left to be read while a clock runs."""
+    """Reads the weights and widens them to f32 in copies, so that no page is read while a clock runs."""
     with torch.device("meta"):
         decoder = NETWORKS[folder.architecture](folder.shape)
     wanted = {name: parameter.shape for name, parameter in decoder.named_parameters()}

@@ -1,5 +1,5 @@
-"""A model folder as this engine reads it: what every Python engine reads of one, one file of weights or those of an index, and
-the network's shape.
+"""A model folder for this engine: the common reading of Python engines, restricted to one weight file or an index,
+and the network's shape.
 """
 
 import model_folder
@@ -11,7 +11,7 @@ __all__ = ["FORMATS", "open_folder"]
 
 
 def open_folder(path):
-    """What `model_folder.open_folder` gives, and `shape`, `context_tokens`."""
+    """The result of `model_folder.open_folder`, with `shape` and `context_tokens`."""
     folder = model_folder.open_folder(path)
     if not folder.is_indexed:
         folder.weights = [_only(folder)]

@@ -1,5 +1,5 @@
-"""What Gemma changes: norms whose stored weight is the distance from one, a GELU where Llama has SiLU, and embeddings
-scaled up as they enter (but not where they serve as the output)."""
+"""Gemma's differences from Llama: norm weights are stored minus one, a GELU replaces SiLU, and embeddings are scaled
+at the input (but not as the output matrix)."""
 
 import math
 
@@ -27,6 +27,6 @@ class OneCentredNorm(RMSNorm):
 
 class GeluMLP(MLP):
     def forward(self, x):
-        # The tanh form, also for checkpoints whose config says `gelu`: they were trained with it.
+        # The tanh form, even for configs that say `gelu`: the checkpoints were trained with it.
         gate = nn.functional.gelu(self.gate_proj(x), approximate="tanh")
         return self.down_proj(gate * self.up_proj(x))

@@ -1,4 +1,4 @@
-"""GPT-2: learned positions, norms with a mean and a bias, a plain MLP, and matrices stored the other way round."""
+"""GPT-2: learned positions, norms with a mean and a bias, a plain MLP, and transposed matrices."""
 
 import torch
 from torch import nn
@@ -9,7 +9,7 @@ from model import Embedding, Linear, attend, heads_apart, logits, wait_for_devic
 class GPT2(nn.Module):
     """Token ids to logits. Names follow the checkpoints."""
 
-    # The first checkpoints leave it out of every name.
+    # The first checkpoints omit this prefix in every name.
     prefix = "transformer."
 
     def __init__(self, shape):
@@ -83,7 +83,7 @@ class MLP(nn.Module):
 
 
 class Conv1D(nn.Module):
-    """A linear layer under the name that GPT-2 gave it, stored as [in, out]."""
+    """A linear layer with GPT-2's name, stored as [in, out]."""
 
     def __init__(self, size_in, size_out):
         super().__init__()

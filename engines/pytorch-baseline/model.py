@@ -1,8 +1,8 @@
-"""The decoder of Llama, Mistral and Qwen2, written out in plain eager PyTorch, in the order in which a textbook says it;
-and the parts of it that the other architectures share. What each of those changes is a file of its own.
+"""The decoder of Llama, Mistral and Qwen2 in plain eager PyTorch, in a textbook's order, with the parts that other
+architectures share. Each other architecture has its own file.
 
-Deliberately slow, and only in ways that are stated: no cache, no fused kernel, no compiler, logits of every position, a
-device synchronisation after every layer. It knows no file and no protocol: numbers and tensors come in.
+It is deliberately slow, only in stated ways: no cache, no fused kernel, no compiler, logits of every position, a device
+synchronisation after every layer. It knows no file and no protocol, only numbers and tensors.
 """
 
 import math
@@ -14,7 +14,7 @@ from torch import nn
 class Decoder(nn.Module):
     """Token ids to logits. Names follow the checkpoints, so that weights need no renaming."""
 
-    # What a checkpoint of the network without its output leaves out of every name.
+    # The prefix that a checkpoint without the output matrix omits in every name.
     prefix = "model."
 
     def __init__(self, shape):
@@ -31,7 +31,7 @@ class Decoder(nn.Module):
         self.register_buffer("frequencies", rotary_frequencies(shape), persistent=False)
 
     def parts(self):
-        """The classes of the norm, the attention and the MLP: what relatives of Llama replace."""
+        """The classes of the norm, the attention and the MLP, for other architectures to replace."""
         return RMSNorm, Attention, MLP
 
     def embed(self, ids):
@@ -108,7 +108,7 @@ def attend(q, k, v, window=None):
     everywhere = torch.ones(tokens, tokens, dtype=torch.bool, device=q.device)
     unseen = everywhere.triu(diagonal=1)  # The future,
     if window is not None:
-        unseen |= everywhere.tril(diagonal=-window)  # and what has left a window that counts the token itself.
+        unseen |= everywhere.tril(diagonal=-window)  # and tokens outside a window that counts the token itself.
     shares = torch.softmax(scores.masked_fill(unseen, float("-inf")), dim=-1)
     mixed = torch.matmul(shares, v)  # [heads, tokens, head_dim]
     return mixed.transpose(0, 1).reshape(tokens, -1)  # [tokens, heads * head_dim]
@@ -120,7 +120,7 @@ def heads_apart(x, head_dim):
 
 
 def rotate(x, frequencies):
-    """Rotary positions; the halves of a head turn against each other (not neighbours), as the checkpoints expect."""
+    """Rotary positions; the two halves of a head form the pairs (not neighbours), as the checkpoints expect."""
     # x: [heads, tokens, head_dim]
     positions = torch.arange(x.shape[1], device=x.device, dtype=torch.float32)
     angles = torch.outer(positions, frequencies)  # [tokens, head_dim / 2]
@@ -130,32 +130,33 @@ def rotate(x, frequencies):
 
 
 def rotary_frequencies(shape):
-    """One per pair of a head's dimensions, slowed down for long contexts where the checkpoint was trained so (Llama 3.1)."""
-    # The one tensor that no checkpoint brings, so it is made on a real device also where the network is not.
+    """One frequency for each pair of a head's dimensions, lowered for long contexts if the checkpoint was trained so
+    (Llama 3.1)."""
+    # No checkpoint contains this tensor, so it is made on a real device even if the network is not.
     exponents = torch.arange(0, shape.head_dim, 2, dtype=torch.float32, device="cpu") / shape.head_dim
     frequencies = 1.0 / shape.rope_theta**exponents
     scaling = shape.rope_scaling
     if scaling is None:
         return frequencies
     wavelengths = 2 * math.pi / frequencies
-    # 0 where a wave turns so slowly that it is stretched by the whole factor, 1 where it stays as it is.
+    # 0 for a wavelength so long that the whole factor applies, 1 for one that stays unchanged.
     kept = (scaling.original_context / wavelengths - scaling.low) / (scaling.high - scaling.low)
     kept = kept.clamp(0.0, 1.0)
     return (1 - kept) * frequencies / scaling.factor + kept * frequencies
 
 
 def logits(x, head):
-    """`head` is a matrix of its own, or the embeddings where they are shared."""
+    """`head` is a separate matrix, or the embeddings if they are shared."""
     return nn.functional.linear(x, head.weight)
 
 
 def wait_for_device(x):
-    """Part of what this engine stands for: a program that waits for the device at every step."""
+    """Waits for the device after every step, which is part of this deliberately slow engine."""
     if x.is_cuda:
         torch.cuda.synchronize(x.device)
 
 
-# The checkpoint brings the numbers: PyTorch's own start values would only cost time, and drag in half of its compiler.
+# The checkpoint provides the numbers: PyTorch's initialisation would only cost time, and import half of its compiler.
 
 
 class Linear(nn.Linear):

@@ -1,4 +1,4 @@
-"""What Phi-3 changes: its checkpoints hold queries, keys and values as one matrix, and gate and up as another."""
+"""Phi-3's differences from Llama: one matrix for queries, keys and values, and one for gate and up."""
 
 from torch import nn
 

@@ -1,4 +1,4 @@
-"""What Qwen3 changes: queries and keys are normed, each head by itself, before they are rotated."""
+"""Qwen3's difference from Qwen2: each head of queries and keys is normalised before the rotation."""
 
 from model import MLP, Attention, Decoder, RMSNorm, attend, heads_apart, rotate
 

@@ -1,13 +1,13 @@
-"""A network in numbers, read from `config.json`; what this engine does not compute is refused by name.
+"""The sizes of a network from `config.json`; unsupported features are refused by name.
 
-Knows no tensor library, so that what is wrong with a config is said before anything heavy happens.
+It imports no tensor library, so that a wrong config is reported before any heavy import.
 """
 
 from types import SimpleNamespace
 
 from engine_kit import Failed, check_offered
 
-# What a config of each architecture means where it is silent, as Hugging Face `transformers` reads it.
+# Defaults of missing config fields for each architecture, as in Hugging Face `transformers`.
 UNSAID = {
     "llama": {},
     "mistral": {"sliding_window": 4096},
@@ -19,13 +19,13 @@ UNSAID = {
 }
 ARCHITECTURES = list(UNSAID)
 
-# Names of what is computed; where a config is silent, the first is meant.
+# Supported activations; the first is the default.
 LLAMA_ACTIVATIONS = ["silu"]
 GPT2_ACTIVATIONS = ["gelu_new", "gelu_pytorch_tanh"]
-# `gelu` in a config of Gemma is an old mistake for the tanh form, which its checkpoints were trained with.
+# `gelu` in a config of Gemma is an old mistake for the tanh form of its training.
 GEMMA_ACTIVATIONS = ["gelu_pytorch_tanh", "gelu"]
 
-# More layers than any model has, and few enough to build before anything is known about the weights.
+# More layers than any model has, but few enough to build before the weights are checked.
 MOST_LAYERS = 4096
 
 
@@ -70,7 +70,7 @@ def _llama_shape(architecture, config):
         rope_theta=_number(rope if "rope_theta" in rope else config, "rope_theta", 10000.0),
         rope_scaling=_rope_scaling(rope),
         window=_window(architecture, config),
-        # Qwen2 has these biases and its config has no word for them.
+        # Qwen2 has these biases, but no config field for them.
         qkv_bias=bias or architecture == "qwen2",
         output_bias=bias,
         mlp_bias=_flag(config, "mlp_bias"),
@@ -79,7 +79,7 @@ def _llama_shape(architecture, config):
 
 
 def _gpt2_shape(config):
-    """GPT-2, whose config has words of its own."""
+    """GPT-2, whose config has different field names."""
     _check_activation(config, "activation_function", GPT2_ACTIVATIONS)
     _refuse(config, "scale_attn_by_inverse_layer_idx", "this engine scales all layers alike")
     _refuse(config, "add_cross_attention", "this engine has no encoder to attend to")
@@ -104,8 +104,8 @@ def _gpt2_shape(config):
 
 
 def _window(architecture, config):
-    """How many tokens a token attends to, itself among them; None where it is all that came before."""
-    # Qwen's word for windows in some layers only, which no published checkpoint has.
+    """The number of tokens that a token attends to, including itself; None means all before it."""
+    # Qwen's field for windows in some layers only; no published checkpoint has them.
     _refuse(config, "use_sliding_window", "this engine attends to the whole sequence")
     kinds = config.get("layer_types") or []
     if not isinstance(kinds, list) or any(kind != "full_attention" for kind in kinds):
@@ -116,7 +116,7 @@ def _window(architecture, config):
 
 
 def _attention_bias(architecture, config):
-    """Biases of all four projections of attention."""
+    """Biases of all four attention projections."""
     if architecture != "llama":
         _refuse(config, "mlp_bias", f"architecture `{architecture}` has none")
     if architecture == "qwen2":

@@ -1,24 +1,25 @@
-"""What this engine uses of the library, and how an installed version differs from it. Knows nothing of what it is used for.
+"""The parts of the library that this engine uses, and a comparison with the installed version. It does not know their
+use.
 
-The library's surface changes from release to release: fields are renamed, arguments move. A wrong name would at best fail
-minutes into a load, at worst leave a setting at its default and a measurement under a wrong heading. So every name that
-`library.py` says to the library stands here, and is looked up in the installed one before a model is touched.
+The library's interface changes with releases: fields are renamed, arguments move. A wrong name would fail minutes into a
+load, or silently keep a default and mislabel a measurement. So this file lists every name that `library.py` uses, and
+looks it up in the installed library before a model is touched.
 """
 
 import dataclasses
 import importlib
 import inspect
 
-# Read from this release, all that follows. Others run too, as long as nothing of it differs.
+# The release from which this file was written. Others run too if none of these names differ.
 WRITTEN_FOR = "1.2.1"
 
-# Of each backend: the class that makes an engine, and that of its arguments.
+# For each backend: the class of its engine, and the class of its arguments.
 CLASSES = {
     "pytorch": ("tensorrt_llm", "LLM", "tensorrt_llm.llmapi", "TorchLlmArgs"),
     "tensorrt": ("tensorrt_llm._tensorrt_engine", "LLM", "tensorrt_llm.llmapi", "TrtLlmArgs"),
 }
 
-# What `LLM` names itself; all its other arguments are fields of the class of arguments.
+# The parameters that `LLM` itself names; all others are fields of the arguments class.
 LLM_PARAMETERS = (
     "model",
     "skip_tokenizer_init",
@@ -73,7 +74,7 @@ FIELDS_OF_BACKEND = {
     },
 }
 
-# Methods and properties of what comes back.
+# Methods and properties of results.
 ATTRIBUTES = {
     ("tensorrt_llm.llmapi", "CompletionOutput"): ("token_ids_diff",),
     ("tensorrt_llm.llmapi", "RequestOutput"): (
@@ -89,7 +90,7 @@ ATTRIBUTES = {
 
 
 def differences(backend):
-    """One line for everything that is not there, or not as it was; empty where the installed library is as expected."""
+    """One line for each missing or changed part; empty if the installed library matches."""
     found = []
     module, name, arguments_module, arguments_name = CLASSES[backend]
     llm = _class(module, name, found)
@@ -143,14 +144,14 @@ def _of_fields(name, it, wanted):
 
 
 def field_names(it):
-    """Of a data class, or of a pydantic model."""
+    """The field names of a data class or a pydantic model."""
     if dataclasses.is_dataclass(it):
         return [field.name for field in dataclasses.fields(it)]
     return list(getattr(it, "model_fields", {}))
 
 
 def _listed(names):
-    """All of a few; of many, enough to see which class it is."""
+    """A few names complete; many names cut, but enough to identify the class."""
     names = [name for name in names if not name.startswith("_")]
     shown = ", ".join(f"`{name}`" for name in names[:12])
     return shown + (f" and {len(names) - 12} more" if len(names) > 12 else "") if shown else "none"

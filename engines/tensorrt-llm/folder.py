@@ -1,5 +1,5 @@
-"""A model folder as this engine hands it over: what its files say of it, so that facts are stated and mistakes are named
-before the library takes minutes to find them.
+"""A model folder for this engine: facts from its files, so that mistakes are reported before the library takes
+minutes to find them.
 """
 
 from types import SimpleNamespace
@@ -9,15 +9,15 @@ from model_folder import FORMATS, first_whole, read_json, read_tensors
 
 __all__ = ["FORMATS", "open_folder"]
 
-# As files call them, and as they are called here.
+# Dtype names in files, and in this project.
 DTYPES = {"BF16": "bf16", "F16": "f16", "F32": "f32", "F8_E4M3": "fp8", "I8": "int8", "U8": "u8"}
 BYTES = {"F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "BF16": 2, "F16": 2, "I16": 2, "U16": 2}
 OF_CONFIG = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
 
 
 def open_folder(path):
-    """What `model_folder.open_folder` gives, and facts: sizes, dtypes, how the checkpoint was quantised. The library reads the
-    folder itself, so every safetensors file in it counts."""
+    """The result of `model_folder.open_folder`, with sizes, dtypes and the quantisation of the checkpoint. The
+    library reads the folder itself, so every safetensors file in it counts."""
     folder = model_folder.open_folder(path)
     folder.path = folder.path.resolve()
     config, weights = folder.config, _measure(read_tensors(folder.weights))
@@ -43,7 +43,7 @@ def _measure(tensors):
 
 
 def _quantisation(path, config):
-    """How the checkpoint was quantised, in the two places where checkpoints say so."""
+    """The quantisation of the checkpoint, from the two files that may state it."""
     beside = path / "hf_quant_config.json"
     said = read_json(beside).get("quantization") if beside.is_file() else config.get("quantization_config")
     said = said if isinstance(said, dict) else {}

@@ -1,5 +1,5 @@
-"""The only file that talks to TensorRT-LLM. Every call, field and attribute of it that is used here is listed in
-`expected.py`, and compared with the installed library before anything is loaded.
+"""The only file that calls TensorRT-LLM. `expected.py` lists every call, field and attribute used here, and compares
+them with the installed library before a load.
 
 Importing this file imports nothing heavy; `open_library` does.
 """
@@ -15,13 +15,13 @@ from expected import CLASSES, WRITTEN_FOR, differences
 
 DISTRIBUTION = "tensorrt-llm"
 
-# What a user can paste, and where the library is to be had. The names are those that NVIDIA gives its pages and its image.
+# A command to paste, and the sources of the library. The names are those of NVIDIA's pages and image.
 GET_IT = (
     "export ORCHESTRATE_PYTHON_TENSORRT_LLM=/path/to/a/python/that/has/it"
     f"  # NVIDIA's TensorRT LLM `Installation Guide`, or its container image `tensorrt-llm/release:{WRITTEN_FOR}`"
 )
 
-# Nothing here goes to a network: model folders are local, and no figure of this machine is anybody's.
+# No network access: model folders are local, and no data of this machine is sent anywhere.
 OFFLINE = {
     "HF_HUB_OFFLINE": "1",
     "TRANSFORMERS_OFFLINE": "1",
@@ -32,14 +32,14 @@ OFFLINE = {
     "DO_NOT_TRACK": "1",
 }
 
-# Prompts of up to so many tokens are computed in one piece, which is the library's own default; longer ones in several.
+# Prompts of up to this many tokens are computed in one piece, the library's default; longer ones in several.
 TOKENS_AT_ONCE = 8192
 
 LIBRARIES = ("tensorrt-llm", "tensorrt", "torch", "transformers", "flashinfer-python")
 
 
 def installed_version():
-    """From metadata alone. None where the library is not there."""
+    """The version, from metadata only. None if the library is not installed."""
     try:
         version = importlib.metadata.version(DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:
@@ -48,7 +48,7 @@ def installed_version():
 
 
 def versions():
-    """Of the library and of what it stands on."""
+    """The versions of the library and its main dependencies."""
     found = {}
     for name in LIBRARIES:
         try:
@@ -63,19 +63,19 @@ def stay_offline():
 
 
 def open_library():
-    """Imports it. Minutes on a cold disk."""
+    """Imports the library. Minutes on a cold disk."""
     stay_offline()
     try:
         importlib.import_module("tensorrt_llm")
     except Exception as error:
-        # A missing shared library is an OSError or an ImportError, an unfit PyTorch anything.
+        # A missing shared library gives an OSError or an ImportError; a wrong PyTorch can give any exception.
         line = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
         message = f"TensorRT-LLM {installed_version()} cannot be imported: {type(error).__name__}: {line}"
         raise Failed("unavailable", message, GET_IT) from error
 
 
 def check_expected(backend):
-    """Refuses an installed library whose calls are not those that this engine makes."""
+    """Refuses an installed library whose interface differs from the expected one."""
     if not (found := differences(backend)):
         return
     installed, wanted = installed_version(), WRITTEN_FOR
@@ -85,7 +85,7 @@ def check_expected(backend):
 
 
 def arguments(settings, folder, context_tokens, dtype, kv_dtype):
-    """What `LLM` is called with."""
+    """The arguments of `LLM`."""
     from tensorrt_llm import llmapi
 
     pool = {"enable_block_reuse": False, "free_gpu_memory_fraction": settings.memory_fraction, "dtype": kv_dtype}
@@ -127,7 +127,7 @@ def load(backend, given):
 
 
 def build_seconds(llm):
-    """How long the steps of a build took, where the library built an engine and tells. None elsewhere."""
+    """The duration of a build's steps, if the library built an engine and reports it; else None."""
     steps = getattr(getattr(llm, "llm_build_stats", None), "build_steps_info", None)
     try:
         return sum(float(seconds) for _, seconds in steps) if steps else None
@@ -136,7 +136,7 @@ def build_seconds(llm):
 
 
 def sampling_params(job, eos_ids):
-    """A kit's job in the library's words. Without a tokenizer it must be told what ends a sequence."""
+    """Converts a kit's job to the library's parameters. Without a tokenizer the library must be given the EOS ids."""
     from tensorrt_llm import SamplingParams
 
     ends = list(eos_ids)
@@ -148,7 +148,7 @@ def sampling_params(job, eos_ids):
         "detokenize": False,
     }
     if len(ends) > 1 and not job.ignore_eos:
-        # An id that ends a sequence is its last one, and not cut off.
+        # An id that ends a sequence stays as its last.
         given.update(stop_token_ids=ends[1:], include_stop_str_in_output=True)
     if job.sampling is None:
         return SamplingParams(**given, top_k=1)
@@ -157,19 +157,19 @@ def sampling_params(job, eos_ids):
         **given,
         temperature=sampling.temperature,
         top_k=sampling.top_k or None,
-        # Said even where all is kept: a request with neither top_k nor top_p is greedy to the library.
+        # Always set: to the library a request with neither top_k nor top_p is greedy.
         top_p=1.0 if sampling.top_p is None else sampling.top_p,
         seed=sampling.seed,
     )
 
 
 def submit(llm, ids, params):
-    """Hands a sequence over. To be called in the event loop, which is how its answers find their way back."""
+    """Submits a sequence. Call it in the event loop, so that its answers come back there."""
     return llm.generate_async(inputs=list(ids), sampling_params=params, streaming=True)
 
 
 async def news(result):
-    """What comes of a sequence, as it comes: (new ids, why it ended or None, the id that ended it or None)."""
+    """Results of a sequence as they come: (new ids, its finish reason or None, the id that ended it or None)."""
     async for output in result:
         completion = output.outputs[0]
         reason = (completion.finish_reason or "unsaid") if output.finished else None
@@ -178,13 +178,13 @@ async def news(result):
 
 
 def cached_tokens(result):
-    """Prompt tokens that the library took from a cache, where it says so. None is expected: reuse is switched off."""
+    """Prompt tokens that the library took from a cache, if it reports them. None are expected: reuse is off."""
     cached = getattr(result, "cached_tokens", None)
     return cached if type(cached) is int and cached >= 0 else None
 
 
 def abort(result):
-    """Gives a request up. One that is over, or whose engine is gone, needs nothing more."""
+    """Aborts a request. A finished request, or one without an engine, needs nothing."""
     try:
         if not result.finished:
             result.abort()
@@ -193,7 +193,7 @@ def abort(result):
 
 
 async def context_logits(llm, ids, end_id):
-    """Logits at every position of `ids`, from the forward pass that a prompt gets."""
+    """Logits at every position of `ids`, from the prompt's forward pass."""
     from tensorrt_llm import SamplingParams
 
     params = SamplingParams(
@@ -205,7 +205,8 @@ async def context_logits(llm, ids, end_id):
 
 
 def logprobs(logits, ids, vocabulary_size):
-    """Of each of `ids`, by the row of logits in its place. In double precision, a row at a time: all at once are gigabytes."""
+    """The log-probability of each of `ids`, from the row of logits at its index. It uses double precision, one row at
+    a time: all rows together are gigabytes."""
     import torch
 
     if logits is None:
@@ -222,7 +223,7 @@ def logprobs(logits, ids, vocabulary_size):
 
 
 def in_effect(llm):
-    """What the library says it made of its arguments, where it says so."""
+    """The arguments in effect, as far as the library reports them."""
     made = getattr(llm, "args", None)
     graphs, pool = getattr(made, "cuda_graph_config", None), getattr(made, "kv_cache_config", None)
     said = {
@@ -243,7 +244,7 @@ def _negated(value):
 
 
 def shutdown(llm):
-    """Ends its worker processes. What goes wrong here hurts nobody any more."""
+    """Ends its worker processes. Errors here have no effect any more."""
     try:
         llm.shutdown()
     except Exception as error:

@@ -1,4 +1,4 @@
-"""The GPUs of this machine, as their driver tells, and the processes that work for this one. Knows no library of models."""
+"""The GPUs of this machine from their driver, and the processes that work for this one. Uses no model library."""
 
 import ctypes
 import os
@@ -10,21 +10,21 @@ from types import SimpleNamespace
 import visible
 from engine_kit import Failed
 
-# Set by the orchestrator in everything that it starts, and inherited.
+# The orchestrator sets this in all processes that it starts; children inherit it.
 MARK = "ORCHESTRATE_LAUNCH"
 
-# What a caller had allowed before any load narrowed it.
+# The caller's visible devices, before a load narrows them.
 ALLOWED = os.environ.get(visible.VISIBLE)
 ORDER = os.environ.get(visible.ORDER, visible.BY_SLOT)
 
-# What a process that computes on a GPU has open.
+# The open device files of a process that computes on a GPU.
 DEVICE_FILES = "/dev/nvidia"
-# How long a process that was killed may take to be gone.
+# The time for a killed process to end.
 KILL_S = 1.0
 
 
 def has_driver():
-    """Does a driver's library open here? Cheap, and without the Python package that speaks to it."""
+    """Whether a driver's library opens here. Cheap, and without its Python package."""
     try:
         import pynvml
 
@@ -33,7 +33,7 @@ def has_driver():
     except ImportError:
         pass
     except Exception:
-        # Whatever it says, nobody can be asked about GPUs.
+        # Any error means that the GPUs cannot be queried.
         return False
     try:
         ctypes.CDLL("libnvidia-ml.so.1")
@@ -43,7 +43,7 @@ def has_driver():
 
 
 def gpus():
-    """What the driver says of each, in its order."""
+    """The driver's facts of each GPU, in its order."""
     try:
         import pynvml
 
@@ -60,7 +60,7 @@ def _gpu(pynvml, handle):
         try:
             return ask()
         except Exception:
-            # Older drivers, and GPUs that cannot be cut up, do not know every question.
+            # Older drivers, and GPUs without MIG, do not support every query.
             return otherwise
 
     def parts():
@@ -78,8 +78,8 @@ def _gpu(pynvml, handle):
 
 
 def choose(device, count, found):
-    """The `count` GPUs from `device` (`cuda`, `cuda:1`) on, by CUDA's own numbering: what CUDA calls each, and which it is, or
-    None where CUDA alone knows."""
+    """The `count` GPUs from `device` (`cuda`, `cuda:1`) on, in CUDA's numbering: CUDA's name of each, and the GPU, or
+    None if only CUDA knows it."""
     shown = visible.visible(ALLOWED, ORDER, found)
     index = device.partition(":")[2] if ":" in device else "0"
     if not (index.isascii() and index.isdecimal()):
@@ -97,7 +97,7 @@ def choose(device, count, found):
 
 
 def show_only(chosen):
-    """Lets the library see these GPUs alone. To be called before anything touches CUDA: its worker processes inherit it."""
+    """Makes only these GPUs visible. Call it before anything touches CUDA: worker processes inherit it."""
     os.environ[visible.ORDER] = ORDER
     os.environ[visible.VISIBLE] = ",".join(it.word for it in chosen)
 
@@ -107,13 +107,13 @@ def _count(gpus):
 
 
 def held_bytes(pids):
-    """What these processes hold on all GPUs together; None where the driver does not tell it by process."""
+    """The memory of these processes on all GPUs; None if the driver does not give it by process."""
     held = [used for pid, used in _computing() if pid in pids and used is not None]
     return sum(held) if held else None
 
 
 def _computing():
-    """Who computes on a GPU, and what it holds there, as far as the driver tells: in a container it may know other numbers."""
+    """The processes that compute on a GPU, and their memory. In a container the driver may use other process ids."""
     try:
         import pynvml
 
@@ -125,8 +125,8 @@ def _computing():
 
 
 def workers_since(before):
-    """The processes that came with a load: all of them, those that are not this one's descendants (MPI starts workers that
-    are children of nobody here), and those that must stay as long as the load does."""
+    """The processes that a load started: all of them, those that are not descendants of this one (MPI starts workers
+    that are no child of this process), and those that must live as long as the load."""
     now = processes()
     new = set(now) - set(before)
     elsewhere = marked_elsewhere(now) & new
@@ -135,8 +135,8 @@ def workers_since(before):
 
 
 def who_must_stay(came):
-    """Those that hold a GPU: as the driver says, or in a container, where it knows them by other numbers, as their open files
-    say. Where neither names one, all: better a helper that should have ended is missed than a worker."""
+    """The processes that hold a GPU: from the driver, or from open files in a container, where the driver uses other
+    ids. If neither names one, all of them: a helper that ends early is less harmful than an unnoticed dead worker."""
     by_driver = {pid for pid, _ in _computing()} & came
     return by_driver or {pid for pid in came if _has_open(pid, DEVICE_FILES)} or set(came)
 
@@ -156,13 +156,13 @@ def _has_open(pid, prefix):
 
 
 def processes():
-    """Process id -> that of its parent, of all that can be seen."""
+    """Process id -> parent's id, for all visible processes."""
     parents = {}
     for name in os.listdir("/proc") if sys.platform == "linux" else ():
         if name.isdecimal():
             try:
                 with open(f"/proc/{name}/stat", "rb") as file:
-                    # The name stands in brackets and may hold anything, brackets too.
+                    # The name is in brackets and may contain any character, even brackets.
                     state, parent = file.read().rpartition(b")")[2].split()[:2]
             except (OSError, ValueError):
                 continue
@@ -172,7 +172,7 @@ def processes():
 
 
 def descendants(pid, parents):
-    """Of a process, without itself."""
+    """The descendants of a process, without itself."""
     found, new = set(), {pid}
     while new:
         new = {child for child, parent in parents.items() if parent in new and child not in found}
@@ -181,19 +181,18 @@ def descendants(pid, parents):
 
 
 def marked_elsewhere(parents):
-    """Processes of this launch that are neither this one's, nor its parent's: MPI starts workers that belong to nobody here."""
+    """Processes of this launch that do not descend from this process or its parent: MPI's workers do not."""
     mark = os.environ.get(MARK)
     if not mark:
         return set()
     wanted = f"{MARK}={mark}".encode()
-    # The program that started this one is the root of what the orchestrator knows anyway.
+    # The parent is the root of the processes that the orchestrator knows.
     known = descendants(os.getppid(), parents) | {os.getppid(), os.getpid()}
     return {pid for pid in parents if pid not in known and wanted in _environment(pid)}
 
 
 def end(workers):
-    """Of those that `workers_since` found, the ones that are still there. They are gone when this returns, if a moment is
-    enough for it."""
+    """Ends the processes of `workers_since` that still run. Waits a moment until they are gone."""
     others = workers.all - {os.getpid()}
     for pid in others:
         try:

@@ -1,9 +1,9 @@
-"""The library's answers, read in a thread of its own by an event loop that never stands still.
+"""Reads the library's answers in a separate thread with an event loop that always runs.
 
-The library keeps every response, but tells its reader of it only while the reader's loop runs; what comes at another moment
-waits until the next response, or for ever. So the loop runs from the load to the end. Each response is stamped in that
-thread, and goes through a queue to the main thread, which may be writing lines meanwhile: that delays what it does with a
-token, and not the token's time.
+The library keeps every response, but wakes its reader only while the reader's loop runs; other responses wait until the
+next one, or forever. So the loop runs from the load to the end. That thread timestamps each response and passes it
+through a queue to the main thread. The main thread may be writing lines: this delays its work on a token, but not the
+token's timestamp.
 """
 
 import asyncio
@@ -17,14 +17,14 @@ from types import SimpleNamespace
 import library
 import trouble
 
-# How often whoever waits here looks up, while nothing comes.
+# The interval of the checks by a waiting thread.
 LOOK_S = 1.0
-# How long a request that was given up may take to end inside the library.
+# The time for an aborted request to end inside the library.
 END_S = 10.0
-# How long a thread that wants the interpreter lets another one compute before it takes its turn. Python's own 5 ms are many
-# tokens, and nothing of what is computed here gains by not being interrupted.
+# The interpreter's switch interval. Python's default of 5 ms is many tokens, and no computation here gains from longer
+# turns.
 SWITCH_S = 0.0005
-# How long the loop may take to end.
+# The time for the loop to end.
 STOP_S = 1.0
 
 
@@ -36,15 +36,15 @@ class Reader:
         sys.setswitchinterval(SWITCH_S)
         self._thread.start()
 
-    # For the main thread.
+    # Methods for the main thread.
 
     def begin(self, flows, params, look):
-        """Submits them. What comes of them comes out of `take`."""
+        """Submits the flows. `take` returns their results."""
         self._do(self._begin(flows, params), look)
 
     def take(self):
-        """All that came, oldest first, as (flow, what): news; an error that ended the flow; or None where it ended without
-        news of it. Waits for the first of it, and gives nothing where none came for a moment."""
+        """All results so far, oldest first, as (flow, what). `what` is news, an error that ended the flow, or None if
+        it ended without news. Waits a moment for the first, and returns nothing if none came."""
         came = []
         try:
             came.append(self._came.get(timeout=LOOK_S))
@@ -54,7 +54,7 @@ class Reader:
             return came
 
     def end(self, flows, patience_s=END_S):
-        """Gives up those that still run, and waits until they are over inside the library too."""
+        """Aborts the running flows, and waits until they have ended inside the library too."""
         self._do(self._end(flows, patience_s), lambda: None)
 
     def context_logits(self, ids, end_id, look):
@@ -67,7 +67,7 @@ class Reader:
             self._loop.close()
 
     def _do(self, coroutine, look):
-        """Runs it in the loop. `look` is called while that takes long, and may raise."""
+        """Runs a coroutine in the loop. Calls `look` at intervals while it waits; `look` may raise."""
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             while not concurrent.futures.wait([future], LOOK_S).done:
@@ -77,7 +77,7 @@ class Reader:
             future.cancel()
             raise trouble.explained(error, trouble.GENERATING) from error
 
-    # In the loop's thread.
+    # Coroutines of the loop's thread.
 
     async def _begin(self, flows, params):
         for flow in flows:
@@ -85,7 +85,7 @@ class Reader:
             flow.task = asyncio.ensure_future(self._follow(flow))
 
     async def _follow(self, flow):
-        """Collects what comes of one sequence, in the order in which it comes."""
+        """Collects the results of one sequence in order."""
         ended = None
         try:
             async for ids, ended, stop in library.news(flow.result):
@@ -107,5 +107,5 @@ class Reader:
             _, late = await asyncio.wait(tasks, timeout=patience_s)
             for task in late:
                 task.cancel()
-            # What became of them was seen, or nobody asks any more.
+            # Their results were handled, or are not needed any more.
             await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""A loaded engine at work: requests go to the library as they come, and what it gives is handed to the kit as it comes."""
+"""A running engine: requests go to the library as they come, and results go to the kit as they come."""
 
 import threading
 from functools import cached_property
@@ -11,7 +11,7 @@ from engine_kit import Failed, Model
 from model_folder import read_tokenizer
 from reader import Reader
 
-# How long the library may take to end its worker processes. The orchestrator ends an engine five seconds after `shutdown`.
+# The time for the library to end its worker processes. The orchestrator ends an engine five seconds after `shutdown`.
 CLOSE_S = 3.0
 
 # The slot of a request that runs alone.
@@ -22,11 +22,11 @@ class Serving(Model):
     def __init__(self, llm, folder, stated, workers):
         self._llm, self._folder, self._stated, self._workers = llm, folder, stated, workers
         self._reader = Reader(llm)
-        # Sequences under way, by slot.
+        # Running sequences, by slot.
         self._flows = {}
         self._peak_bytes, self._lost = 0, None
 
-    # What the kit asks of a model.
+    # The kit's methods of a model.
 
     def generate(self, job, tokens):
         self.admit(ALONE, job)
@@ -51,7 +51,7 @@ class Serving(Model):
         try:
             self._reader.begin(flows, params, self._look)
         except Failed:
-            # Of a batch some may have begun, and the kit leaves no slot that it could not take.
+            # Some sequences of a batch may have begun, and the kit does not call `leave` for a failed `admit`.
             self.leave(slot)
             raise
 
@@ -59,7 +59,7 @@ class Serving(Model):
         self._take(lambda slot: tokens[slot])
 
     def leave(self, slot):
-        """Every sequence is over inside the library too before the next request begins."""
+        """Waits until every sequence has ended inside the library, before the next request begins."""
         running = [flow for flow in self._flows.pop(slot, []) if not flow.over]
         for flow in running:
             flow.over = True
@@ -76,7 +76,7 @@ class Serving(Model):
             raise Failed("unsupported", message, "load with the option `context_logits = true`")
         if len(ids) - 1 > library.TOKENS_AT_ONCE:
             raise Failed("unsupported", f"`score`: {len(ids)} ids, at most {library.TOKENS_AT_ONCE + 1} in one piece")
-        # The logits at one id are the probabilities of the next, so the last id is not computed.
+        # The logits at one id give the probabilities of the next, so the last id is not computed.
         logits = self._reader.context_logits(ids[:-1], self._end_id(), self._look)
         return library.logprobs(logits, ids[1:], self._folder.vocabulary_size)
 
@@ -99,31 +99,31 @@ class Serving(Model):
         held = machine.held_bytes(self._workers.all)
         if held is not None:
             self._peak_bytes = max(self._peak_bytes, held)
-            # The pool of keys and values is taken from the start, so what is held is what is reserved.
+            # The KV pool is allocated at the load, so memory in use equals reserved memory.
             facts["device_memory"] = {"in_use_bytes": held, "peak_bytes": self._peak_bytes, "reserved_bytes": held}
         if self._workers.elsewhere:
             facts["pids"] = sorted(self._workers.elsewhere)
         return facts
 
     def close(self):
-        """The library's farewell has its time; a worker process that is still there after it is ended."""
+        """Gives the library time to shut down; then ends the remaining worker processes."""
         farewell = threading.Thread(target=library.shutdown, args=(self._llm,), daemon=True)
         farewell.start()
         farewell.join(CLOSE_S)
         machine.end(self._workers)
-        # Last: as long as the library lives, it may have something to say.
+        # Closed last: the library may send results as long as it lives.
         self._reader.close()
 
     # From the reader to the kit.
 
     def _take(self, tokens_of):
-        """Waits for news, and gives all that there are to the kit. Comes back after a moment without any, too: whoever gave
-        up waiting must be heard."""
+        """Waits for results and passes all of them to the kit. Also returns after a moment without any, so that a
+        cancel is noticed."""
         came = self._reader.take()
         if not came:
             self._look()
         for flow, what in came:
-            # Of a sequence that was left something may come late.
+            # A result of an abandoned sequence may come late.
             if not flow.over:
                 self._hand_over(flow, what, tokens_of(flow.slot))
 
@@ -142,14 +142,14 @@ class Serving(Model):
         if news.cached is not None:
             tokens.set_cached_prompt_tokens(sequence, news.cached)
         if news.ended == "stop" and not done and not flow.ignore_eos:
-            # The library may cut off what ended a sequence, which belongs to it.
+            # The library may cut off the id that ended a sequence; it belongs to the sequence.
             done = tokens.push(sequence, self._end_id() if news.stop is None else news.stop, news.at_ns)
         if not done:
             count = f"{len(tokens.ids(sequence))} tokens of sequence {sequence}"
             raise Failed("device", f"TensorRT-LLM ended a request after {count}, as `{news.ended}`")
 
     def _look(self):
-        """A worker process that died says nothing any more, and the library may wait for it for ever."""
+        """Checks that worker processes live: the library may wait forever for a dead one."""
         for pid in self._workers.watched:
             if not machine.is_alive(pid):
                 message = f"a worker process of TensorRT-LLM (pid {pid}) has ended"

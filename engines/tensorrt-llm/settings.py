@@ -1,12 +1,12 @@
-"""Load options, read and checked: what the presets set, and what a user may set beside them. Knows no library."""
+"""Load options, parsed and checked: those of the presets, and the user's. Does not use the library."""
 
 import json
 from dataclasses import dataclass
 
 from engine_kit import Failed
 
-# The most sequences that run at once, in a batch or in requests that overlap. hello says it before anything is loaded, so it
-# is the bound of the option `max_batch` too.
+# The most concurrent sequences, in a batch or in overlapping requests. hello states it before a load, so it also bounds the
+# option `max_batch`.
 MOST_AT_ONCE = 64
 
 BACKENDS = ("pytorch", "tensorrt")
@@ -15,7 +15,7 @@ FP8 = ("auto", "on", "off")
 
 @dataclass(frozen=True)
 class Settings:
-    """The defaults are those of the preset `optimized`."""
+    """The load options. The defaults are those of the preset `optimized`."""
 
     backend: str = "pytorch"
     cuda_graphs: bool = True
@@ -28,7 +28,7 @@ class Settings:
     context_logits: bool = False
 
     def graph_batch_sizes(self):
-        """Powers of two up to the largest batch, and that one: padding rounds every batch up to one of them."""
+        """Powers of two up to the largest batch, and that batch: padding rounds every batch up to one of them."""
         sizes = [1]
         while sizes[-1] * 2 < self.max_batch:
             sizes.append(sizes[-1] * 2)
@@ -38,7 +38,7 @@ class Settings:
 def read_settings(options):
     settings = Settings(**{name: _READERS[name](name, value) for name, value in options.items()})
     if settings.backend == "tensorrt":
-        # Fields of the PyTorch backend alone. Who asks for one by name must not get a run without it.
+        # Fields of the PyTorch backend only. An explicit request for one must not run without it.
         for name in ("cuda_graphs", "overlap"):
             if options.get(name) is not None and getattr(settings, name):
                 message = f"option `{name}`: the engines of the backend `tensorrt` have no such switch"
@@ -62,7 +62,7 @@ def _one_of(words):
 
 
 def _switch(name, value):
-    # Words that came from a command line count as what they spell.
+    # Text from a command line counts as the value that it spells.
     spelled = {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
     if type(spelled) is not bool:
         raise _wrong(name, "true or false", value)

@@ -1,5 +1,5 @@
-"""What goes wrong inside the library, in words that a user can act on. It raises few types of its own and wraps what its
-worker processes raised, so the texts of the whole chain are read.
+"""Converts errors of the library to messages that a user can act on. The library has few exception types and wraps
+its workers' errors, so the texts of the whole chain are searched.
 """
 
 import re
@@ -8,7 +8,7 @@ import traceback
 
 from engine_kit import Failed
 
-# What was being done, as a message begins.
+# The beginnings of messages.
 LOADING = "TensorRT-LLM could not load the model"
 GENERATING = "TensorRT-LLM failed in a request"
 
@@ -27,7 +27,7 @@ SMALLER = "ask for less: `context_tokens`, or the options `max_batch`, `memory_f
 
 
 def explained(error, doing):
-    """A `Failed` for whatever the library raised."""
+    """A `Failed` for any exception of the library."""
     if isinstance(error, Failed):
         return error
     chain = list(_chain(error))
@@ -51,7 +51,7 @@ def explained(error, doing):
 
 
 def _chain(error):
-    """From what was raised to what caused it."""
+    """The exceptions from the raised one to its cause."""
     seen = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))

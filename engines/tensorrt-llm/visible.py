@@ -1,28 +1,28 @@
-"""Which GPUs CUDA shows, and in which order: `CUDA_VISIBLE_DEVICES` hides some and renumbers the rest, and the driver's
-library for management knows nothing of that. The same rules as the orchestrator's, so that `cuda:1` is the same GPU to both.
+"""The GPUs that CUDA shows, and their order. `CUDA_VISIBLE_DEVICES` hides some and renumbers the others, but the
+driver's management library ignores it. The rules are the orchestrator's, so that `cuda:1` is the same GPU for both.
 """
 
 from types import SimpleNamespace
 
 ORDER = "CUDA_DEVICE_ORDER"
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-# In the order of their slots, which the orchestrator tells whatever it starts. By itself CUDA takes the fastest first.
+# The order of slots, which the orchestrator sets for all its processes. CUDA's default is the fastest first.
 BY_SLOT = "PCI_BUS_ID"
 
 
 def visible(allowed, order, gpus):
-    """What CUDA shows, by its numbers: a word that names it to CUDA, and the GPU, None where the order is a matter of which
-    CUDA takes for the fastest. `gpus` have `uuid`, `pci` (or None) and `mig_uuids`."""
+    """CUDA's devices by number: a word that names each to CUDA, and the GPU, or None if the order depends on CUDA's
+    ranking by speed. `gpus` have `uuid`, `pci` (or None) and `mig_uuids`."""
     by_place = in_order(order, gpus)
     if allowed is None:
         if len(gpus) > 1 and any(gpu.mig_uuids for gpu in gpus):
-            # What it counts there is parts, and of one GPU alone.
+            # Here CUDA counts MIG parts, and only of one GPU.
             by_place = [None] * len(gpus)
         return [SimpleNamespace(word=str(place), gpu=gpu) for place, gpu in enumerate(by_place)]
     if allowed.startswith("GPU-"):
         return listed(allowed, lambda word: whole(word, gpus))
     if allowed.startswith("MIG-"):
-        # Of several parts CUDA shows the first alone.
+        # CUDA shows only the first of several parts.
         return listed(allowed.split(",")[0], lambda word: part(word, gpus))
 
     def by_number(word):
@@ -39,7 +39,7 @@ def in_order(order, gpus):
 
 
 def listed(words, named):
-    """What they name, up to the first that names nothing. A list that names one twice is refused as a whole."""
+    """The GPUs of a list, up to the first unknown word. A list with a duplicate is refused as a whole."""
     found = []
     for word in words.split(","):
         it = named(word.strip())
@@ -52,18 +52,19 @@ def listed(words, named):
 
 
 def number(word):
-    """The digits that a word begins with, as C reads a number."""
+    """The leading digits of a word, as C reads a number."""
     digits = word[: next((at for at, letter in enumerate(word) if letter not in "0123456789"), len(word))]
     return int(digits) if 0 < len(digits) < 10 else None
 
 
 def whole(word, gpus):
-    """As much of an identity as tells it from the others is enough."""
+    """The GPU with this identity or a unique beginning of it."""
     return only(word, [gpu for gpu in gpus if word.startswith("GPU-") and gpu.uuid.startswith(word)])
 
 
 def part(word, gpus):
-    """`MIG-` and its own identity, or as before that of its GPU and two numbers: `MIG-GPU-8932f937/1/0`."""
+    """The MIG part by `MIG-` and its identity, or in the older form by its GPU and two numbers:
+    `MIG-GPU-8932f937/1/0`."""
     if word.startswith("MIG-GPU-"):
         its = whole(word.removeprefix("MIG-").split("/")[0], gpus)
         return its and SimpleNamespace(word=word, gpu=its.gpu)

@@ -12,10 +12,10 @@ from settings import MOST_AT_ONCE, OPTIONS, read_settings
 
 NAME = "tensorrt-llm"
 
-# As loads and facts call them, and as the library does. `auto` is what the model folder says.
+# Dtype names in loads and facts, and in the library. `auto` follows the model folder.
 DTYPES = {"auto": "auto", "bf16": "bfloat16", "f16": "float16"}
 
-# The first GPUs that compute in fp8.
+# The first GPUs with fp8 arithmetic.
 FP8_CAPABILITY = (8, 9)
 
 
@@ -37,7 +37,7 @@ class TensorRTLLM(engine_kit.Engine):
         return {
             "engine": NAME,
             "version": version,
-            # The library gives what an iteration made in one response; that this is one id each is not its promise.
+            # The library returns an iteration's ids in one response; it does not promise one id each.
             "stamp": "chunk",
             "capabilities": {
                 "devices": ["cuda"],
@@ -106,8 +106,8 @@ def decide_context(request, folder):
 
 
 def decide_kv_dtype(settings, folder, chosen, gpus):
-    """The dtype of keys and values in the library's words. Where CUDA alone knows which of the GPUs were chosen, none is held
-    to be too old that may be another."""
+    """The dtype of keys and values in the library's words. If only CUDA knows the chosen GPUs, a GPU is not called
+    too old when another may be meant."""
     known = None not in chosen
     slow = [gpu for gpu in (chosen if known else gpus) if gpu.capability < FP8_CAPABILITY]
     if (slow if known else len(slow) == len(gpus)) and (settings.fp8 == "on" or folder.is_fp8):
@@ -121,7 +121,7 @@ def decide_kv_dtype(settings, folder, chosen, gpus):
 
 def facts(request, settings, folder, context_tokens, kv_dtype, in_effect):
     compute_dtype = folder.compute_dtype if request.dtype == "auto" else request.dtype
-    # What the library makes of f32 weights is its own affair where nobody says a dtype.
+    # Without a requested dtype, the library decides how to handle f32 weights.
     if compute_dtype == "f32":
         compute_dtype = None
     weights_dtype = "fp8" if folder.is_fp8 else None if folder.is_quantised else compute_dtype
@@ -142,27 +142,27 @@ def facts(request, settings, folder, context_tokens, kv_dtype, in_effect):
         "eos_ids": folder.eos_ids,
         "bos_id": folder.bos_id,
         "libraries": library.versions(),
-        # For a person who asks; the protocol has no field for these.
+        # For people; the protocol has no field for these.
         "in_effect": {"backend": settings.backend, "max_batch": settings.max_batch, **in_effect},
     }
     return {name: value for name, value in stated.items() if value is not None}
 
 
 def weights_bytes(folder, compute_dtype):
-    """As on disk, unless the load makes other numbers of them."""
+    """The bytes on disk, unless the load converts the numbers."""
     if folder.parameters is None or compute_dtype is None or folder.weights_dtype == compute_dtype:
         return folder.weights_bytes
     return 2 * folder.parameters
 
 
 def split_build(phases, build_seconds):
-    """Tells building an engine from loading it, where the library says how long its steps took."""
+    """Separates building an engine from loading it, if the library reports the build's steps."""
     last = phases.times[-1]
     build_ns = None if build_seconds is None else int(build_seconds * 1e9)
     if last["name"] == "build" and build_ns is not None and 0 < build_ns < last["ns"]:
         phases.times[-1:] = [{"name": "build", "ns": build_ns}, {"name": "load", "ns": last["ns"] - build_ns}]
 
 
-# Worker processes that MPI starts import this file again, under another name.
+# MPI's worker processes import this file again under another name.
 if __name__ == "__main__":
     engine_kit.serve(TensorRTLLM())

@@ -1,4 +1,4 @@
-"""A loaded model: what every path of this engine has in common. A path says how `generate` comes to its tokens."""
+"""A loaded model: the common part of every path. A path implements its own `generate` loop."""
 
 import importlib.metadata
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from model_folder import read_tokenizer
 
 LIBRARIES = ("torch", "transformers", "safetensors", "tokenizers")
 
-# Logits are wide: so many positions at a time become probabilities in f64.
+# Logits are wide, so only this many positions are converted to f64 probabilities at a time.
 SCORED_TOGETHER = 128
 
 
@@ -35,20 +35,21 @@ class Causal(Model):
         raise NotImplementedError
 
     def check_numbers(self, logits):
-        """Of the first token of each request [sequences, vocabulary]: weights with a number that is none in them would
-        give ids all the same. The largest is one that is none wherever one is, and -inf is what some models rule out by."""
+        """Checks the logits of the first token of each request [sequences, vocabulary], because weights with NaN
+        would still give ids. The maximum is NaN if any logit is; -inf is allowed, because some models use it to
+        exclude ids."""
         if not bool(torch.isfinite(logits.amax(-1)).all()):
             what = f"its weights lead to logits that are no numbers, in {NAMES[logits.dtype]}"
-            # A number that f16 has no room for may be none of the weights' fault.
+            # An f16 overflow may not be the weights' fault.
             widened = logits.dtype != torch.float32 and self.loaded.options.quantize == "none"
             raise Failed("model", f"model `{self.loaded.folder.name}`: {what}", "--dtype f32" if widened else None)
 
     def prepare(self, phases):
-        """What this path does once, when the model is loaded."""
+        """Prepares this path once, at the load."""
 
     @contextmanager
     def attention(self):
-        """`flash` is PyTorch's own flash kernel and no other: where that cannot serve, nothing else is done in its place."""
+        """`flash` is PyTorch's own flash kernel only: if it cannot serve, there is no fallback."""
         if self.loaded.options.attention != "flash":
             yield
             return
@@ -111,7 +112,7 @@ class Causal(Model):
         return {name: value for name, value in facts.items() if value is not None}
 
     def choices(self):
-        """What an option or the lack of one led to, in words that a reader of a row can use."""
+        """The effects of options and defaults, in words for a reader of the row."""
         return {**self.loaded.choices, "inter-op threads": str(torch.get_num_interop_threads())}
 
 

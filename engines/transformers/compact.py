@@ -1,8 +1,8 @@
-"""The decoder of Llama and its relatives, written for one thing: the next token. Its matrices lie joined, its keys and
-values in tensors of a fixed place, and a step changes its own state, so that it can be compiled whole and replayed.
+"""The decoder of Llama and similar models, written for one purpose: the next token. Its matrices are joined, its KV
+cache has a fixed address, and a step changes its own state, so that it can be compiled whole and replayed.
 
-Knows no file and no protocol: numbers and tensors come in. Norms, rotations and attention are in f32 whatever the weights
-are; products are in the dtype of the load, and so is what goes from one to the next, also where matrices are int8.
+It knows no file and no protocol, only numbers and tensors. Norms, rotations and attention are in f32 for all weights.
+Products and the activations between them are in the dtype of the load, even for int8 matrices.
 """
 
 import math
@@ -15,15 +15,15 @@ from torch.nn.functional import gelu, scaled_dot_product_attention, silu
 
 from compact_product import Int8Matrix, product
 
-# Norms stay in f32, whatever the weights are: they are small, and what they scale is in f32 there.
+# Norms stay in f32 for all weights: they are small, and their input is f32.
 NORM = torch.float32
 
 
 class Network(nn.Module):
-    """Token ids and their positions to normed hidden states. How a token sees others is the caller's."""
+    """Token ids and their positions to normed hidden states. The caller provides the attention."""
 
     def __init__(self, shape, dtype, int8=False):
-        """`int8`: its matrices, the table of embeddings among them, are `Int8Matrix`."""
+        """`int8`: its matrices, including the embeddings, are `Int8Matrix`."""
         super().__init__()
         self.shape, self.dtype = shape, dtype
         matrix = Int8Matrix if int8 else partial(empty, dtype)
@@ -31,12 +31,12 @@ class Network(nn.Module):
         self.layers = nn.ModuleList(Layer(shape, dtype, matrix) for _ in range(shape.layers))
         self.norm = empty(NORM, shape.hidden_size)
         self.head = None if shape.tied_embeddings else matrix(shape.vocabulary_size, shape.hidden_size)
-        # Rounded as the authors of Gemma round it: to the dtype that it scales.
+        # Rounded like Gemma's authors do: to the dtype that it scales.
         scale = shape.embedding_scale
         self.embedding_scale = None if scale is None else float(torch.tensor(scale, dtype=dtype, device="cpu"))
 
     def prepare(self, context_tokens):
-        """Makes the rotations of every position, once the weights are where they will stay."""
+        """Computes the rotations of every position, once the weights are in their final place."""
         cosines, sines = rotations(self.shape, context_tokens, self.norm.device)
         self.register_buffer("cosines", cosines, persistent=False)
         self.register_buffer("sines", sines, persistent=False)
@@ -93,19 +93,19 @@ class Layer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """A network with its cache and the state of its loop, for a number of sequences and a length that stay."""
+    """A network with its cache and the state of its loop, for a fixed number of sequences and length."""
 
     def __init__(self, network, sequences, context_tokens, exact):
-        """`exact`: a step is told how many tokens there are, and looks at no others. Else it may be told of more, as a
-        captured graph is, and a mask hides what has not been written. Sequences of different lengths need the mask too."""
+        """`exact`: a step gets the number of tokens and reads only those. Otherwise it may read more, like a captured
+        graph, and a mask hides unwritten tokens. Sequences of different lengths need the mask too."""
         super().__init__()
         self.network, self.context_tokens, self.masked = network, context_tokens, not exact or sequences > 1
         shape, dtype = network.shape, network.dtype
         place = dict(device=network.norm.device)
-        # One place more than is ever written: a view of the whole would be another case to the compiler than one of a part,
-        # and heads that lie a power of two apart would share the processor's cache lines.
+        # One position more than is ever written. A view of the whole would be a different case to the compiler than a view
+        # of a part, and heads a power of two apart would share the processor's cache lines.
         size = (sequences, shape.kv_heads, context_tokens + 1, shape.head_dim)
-        # What a mask hides is still multiplied by zero, so it must be a number.
+        # Masked values are still multiplied by zero, so they must be finite.
         make = torch.empty if exact else torch.zeros
         self.keys, self.values = Buffers(), Buffers()
         for index in range(shape.layers):
@@ -119,8 +119,8 @@ class Decoder(nn.Module):
         self.register_buffer("hidden", hidden)
 
     def prefill(self, ids, seen=None):
-        """Runs whole prompts through: `ids` [sequences, columns]; `seen` is False where there is no token, and None where
-        there is one everywhere. The state is then that after the first new token. Gives the hidden states."""
+        """Runs whole prompts: `ids` [sequences, columns]; `seen` is False at pads, and None without pads. The state
+        is then that after the first new token. Returns the hidden states."""
         sequences, columns = ids.shape
         if seen is None:
             positions = torch.arange(columns, device=ids.device).expand(sequences, columns)
@@ -128,7 +128,7 @@ class Decoder(nn.Module):
         else:
             positions = (seen.cumsum(-1) - 1).clamp(min=0)
             before = torch.ones(columns, columns, dtype=torch.bool, device=ids.device).tril()
-            # Where there is no token, it sees itself: a row that sees nothing has no softmax.
+            # A pad sees itself: the softmax of a row that sees nothing is undefined.
             itself = torch.eye(columns, dtype=torch.bool, device=ids.device)
             mask = (before & seen[:, None, :] | itself)[:, None]  # [sequences, 1, columns, columns]
 
@@ -154,7 +154,8 @@ class Decoder(nn.Module):
         return x
 
     def begin(self, written):
-        """As if so many tokens had been written, with any keys and values: for compiling and capturing."""
+        """Sets the state as if this many tokens had been written, with any keys and values: for compiling and
+        capturing."""
         for buffers in (self.keys, self.values):
             for index in range(len(self.network.layers)):
                 buffers[index][:, :, :written].normal_()
@@ -166,7 +167,7 @@ class Decoder(nn.Module):
 
     @contextmanager
     def unchanged(self):
-        """Steps inside leave the state as it was. What they write into the cache, the next step writes anew."""
+        """Restores the state after the steps inside. Later steps overwrite what they wrote to the cache."""
         states = [state for state in (self.slot, self.positions, self.ids, self.logits, self.hidden) if state is not None]
         before = [state.clone() for state in states]
         yield
@@ -174,8 +175,8 @@ class Decoder(nn.Module):
             state.copy_(value)
 
     def step(self, span):
-        """Takes the id of each sequence in, and leaves the next one. Only the length of `span` counts: so many tokens of
-        the cache are looked at. Among equal logits `argmax` takes the first, which is the lowest id."""
+        """Takes the id of each sequence, and leaves the next one. Only the length of `span` counts: the number of
+        cached tokens to read. Among equal logits `argmax` takes the first, which is the lowest id."""
         tokens, sequences = span.shape[0], self.ids.shape[0]
         if self.masked:
             self.hidden.index_fill_(1, self.slot, 0.0)
@@ -195,23 +196,24 @@ class Decoder(nn.Module):
 
 
 class Buffers(nn.Module):
-    """Tensors by number, which a compiler may take to stay where they are."""
+    """Tensors by number; a compiler may assume that their addresses are fixed."""
 
     def __getitem__(self, index):
         return getattr(self, str(index))
 
 
 def attend_to_cache(q, keys, values, hidden):
-    """One new token of each sequence. `q` [sequences, heads, head_dim]; `keys` and `values` [sequences, kv_heads, tokens,
-    head_dim]; `hidden` [sequences, 1, tokens], or None where all is seen. Written as sums, which the compiler turns into
-    loops over the cache as it lies; the weights are divided by their sum last, so that this is done once a number."""
+    """Attention of one new token of each sequence. `q` [sequences, heads, head_dim]; `keys` and `values` [sequences,
+    kv_heads, tokens, head_dim]; `hidden` [sequences, 1, tokens], or None if nothing is masked. The compiler turns
+    these sums into loops over the cache. The weights are divided by their sum last, which takes one division for each
+    number."""
     sequences, heads, head_dim = q.shape
     dtype, (keys, values) = values.dtype, (keys.float(), values.float())
     q = q.float().view(sequences, keys.shape[1], -1, 1, head_dim) / math.sqrt(head_dim)
     if q.is_cuda:
         scores = (q * keys[:, :, None]).sum(-1)  # [sequences, kv_heads, shared, tokens]
     else:
-        # The queries that share a key, one beside the other in one loop: each key is then read once.
+        # Queries that share a key are stacked in one loop, so that each key is read once.
         scores = torch.stack([(query * keys).sum(-1) for query in q.unbind(2)], 2)
     if hidden is not None:
         scores = scores + hidden[:, :, None]
@@ -231,19 +233,19 @@ def rms_norm(x, weight, epsilon):
 
 
 def rotate(x, cosines, sines):
-    """The halves of a head turn against each other (not neighbours), as the checkpoints expect."""
+    """The two halves of a head form the pairs (not neighbours), as the checkpoints expect."""
     # x: [rows, heads, head_dim]
     first, second = x.float().chunk(2, dim=-1)
     return torch.cat([first * cosines - second * sines, second * cosines + first * sines], dim=-1).to(x.dtype)
 
 
 def rotations(shape, context_tokens, device):
-    """Cosines and sines of every position [positions, 1, head_dim / 2], slowed down where the checkpoint was trained so."""
+    """Cosines and sines of every position [positions, 1, head_dim / 2], with the RoPE scaling of the checkpoint."""
     exponents = torch.arange(0, shape.head_dim, 2, dtype=torch.float32) / shape.head_dim
     frequencies = 1.0 / shape.rope_theta**exponents
     if (scaling := shape.rope_scaling) is not None:
         wavelengths = 2 * math.pi / frequencies
-        # 0 where a wave turns so slowly that it is stretched by the whole factor, 1 where it stays as it is.
+        # 0 for a wavelength so long that the whole factor applies, 1 for one that stays unchanged.
         kept = (scaling.original_context / wavelengths - scaling.low) / (scaling.high - scaling.low)
         kept = kept.clamp(0.0, 1.0)
         frequencies = (1 - kept) * frequencies / scaling.factor + kept * frequencies

@@ -1,29 +1,29 @@
-"""Products of a few rows with a matrix, as the network of `compact.py` computes them: the matrix in the dtype of the load, or
-in int8. A single row is memory going by, and what is compiled for it is a loop over the matrix; many rows are `linear`.
+"""Products of a few rows with a matrix for `compact.py`: the matrix in the dtype of the load, or in int8. A single
+row is bound by memory, and its compiled code is a loop over the matrix; many rows use `linear`.
 """
 
 import torch
 from torch import nn
 from torch.nn.functional import linear
 
-# A matrix times one row is memory going by. The compiler writes it as a loop over rows; so many rows, from far-apart panels,
-# stand beside each other in one loop: as many streams for the processor to fetch ahead, and sums that do not wait for each
-# other. More of them take longer again.
+# The number of panels. A matrix times one row is bound by memory, and the compiler writes it as a loop over rows. One loop
+# takes a row from each of this many distant panels: the processor prefetches as many streams, and their sums are
+# independent. More panels are slower.
 PANELS = 4
 
-# Longer sums the compiler adds up in a way that is made for precision and costs half of the speed. (These are short enough
-# to be precise.)
+# The longest sum in one piece. For longer ones the compiler uses a more precise method at half the speed. (These are short
+# enough to be precise.)
 LONGEST_SUM = 4096
 
-# So many numbers of an int8 matrix stand in the dtype of the load at once: on a CPU few enough to stay in its caches, on
-# CUDA enough for a launch to be worth it.
+# The numbers of an int8 matrix that are widened at once: few enough for the caches of a CPU, and enough for a launch on
+# CUDA.
 PIECE = {"cpu": 2**20, "cuda": 2**26}
 
-# So many rows, each with the same matrix, are summed by the compiler itself: while its loop over an int8 matrix takes no
-# longer than making the matrix plain. (On CUDA it is the compiler's own rule.)
+# The most rows that the compiler's own loop sums with an int8 matrix. More rows are faster with the matrix widened first.
+# (On CUDA it is the compiler's own rule.)
 SUMMED_ROWS = {"cpu": 8, "cuda": 1}
 
-# The largest code. -128 is not used, so that a scale serves both signs.
+# The largest code. -128 is unused, so that a scale serves both signs.
 LARGEST = 127
 
 
@@ -38,10 +38,10 @@ def product(x, matrix, bias=None):
 
 
 def int8_product(x, codes, scales, bias=None):
-    """The codes are added up as they are, and each sum is scaled; of many rows, the matrix is made plain piece by piece."""
+    """Sums the codes unscaled, and scales each sum. For many rows, it widens the matrix piece by piece."""
     compiling = torch.compiler.is_compiling()
     if not compiling or x.shape[0] > SUMMED_ROWS[x.device.type]:
-        # What is not fused with anything need not be unrolled for the compiler either.
+        # A product that is not fused needs no unrolling for the compiler.
         return (linear_in_pieces if not compiling or x.is_cuda else opaque_linear)(x, codes, scales, bias)
     sums = (x.float() * codes.float()).sum(-1)[None] if x.is_cuda else panel_sums(x, codes)
     out = sums * scales
@@ -49,7 +49,7 @@ def int8_product(x, codes, scales, bias=None):
 
 
 def panel_sums(x, matrix):
-    """[rows, out] in f32; `matrix` is anything that becomes f32 as it is read. All rows of `x` are in one loop."""
+    """[rows, out] in f32; `matrix` is any tensor that converts to f32. All rows of `x` are in one loop."""
     rows, columns = matrix.shape
     panels = next(count for count in (PANELS, 2, 1) if rows % count == 0)
     parts = next(count for count in range(1, columns + 1) if columns % count == 0 and columns // count <= LONGEST_SUM)
@@ -77,7 +77,7 @@ def _(x, codes, scales, bias):
 
 
 def plain(codes, scales, dtype):
-    """Rows as they would be in the dtype of the load."""
+    """Rows in the dtype of the load."""
     return codes.float().mul_(scales[:, None]).to(dtype)
 
 
@@ -91,15 +91,15 @@ class Int8Matrix(nn.Module):
         self.scales = nn.Parameter(torch.empty(rows, dtype=torch.float32), requires_grad=False)
 
     def write(self, first, tensor):
-        """Quantises `tensor` into the rows from `first` on, a few at a time. False where it holds what is not a number or
-        not finite: that has no code."""
+        """Quantises `tensor` into the rows from `first` on, a few at a time. Returns False for NaN or infinity, which
+        have no code."""
         finite = True
         for rows in tensor.split(max(1, PIECE["cpu"] // self.shape[1])):
             rows, here = rows.float(), slice(first, first + len(rows))
             first += len(rows)
             scales = rows.abs().amax(-1) / LARGEST
             finite = finite and bool(scales.isfinite().all())
-            # A row of nothing but zeros has no scale to be divided by.
+            # A row of zeros has the scale 0, which cannot divide.
             self.codes[here] = (rows / torch.where(scales > 0, scales, 1.0)[:, None]).round_().clamp_(-LARGEST, LARGEST)
             self.scales[here] = scales
         return finite

@@ -1,6 +1,6 @@
-"""What `compact.py` computes, in numbers, read from a config; what it does not compute is refused by name.
+"""The sizes of `compact.py`, from a config; unsupported features are refused by name.
 
-Knows no tensor library, so that a model of another kind is refused before anything heavy happens.
+It imports no tensor library, so that an unsupported model is refused before any heavy import.
 """
 
 import math
@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 from engine_kit import Failed, check_offered
 
-# What a config of each architecture means where it is silent, as Hugging Face `transformers` reads it.
+# Defaults of missing config fields for each architecture, as in Hugging Face `transformers`.
 UNSAID = {
     "llama": {},
     "mistral": {"sliding_window": 4096},
@@ -25,7 +25,7 @@ def read_shape(config):
     check_computed("architecture", architecture, ARCHITECTURES, library_architectures)
     config = {**UNSAID[architecture], **{name: value for name, value in config.items() if value is not None}}
     gemma, joined = architecture == "gemma", architecture == "phi3"
-    # `gelu` in a config of Gemma is an old mistake for the tanh form, which its checkpoints were trained with.
+    # `gelu` in a config of Gemma is an old mistake for the tanh form of its training.
     activations = ["gelu_pytorch_tanh", "gelu"] if gemma else ["silu"]
     check_computed("`hidden_act`", str(config.get("hidden_act", activations[0])), activations, library_activations)
     for word in ("use_bidirectional_attention", "use_sliding_window"):
@@ -40,7 +40,7 @@ def read_shape(config):
         raise Failed("model", f"`config.json`: {heads} heads cannot share {kv_heads} key-value heads")
     if head_dim % 2:
         raise Failed("model", f"`config.json`: a head of {head_dim} dimensions cannot be rotated in pairs")
-    # Newer configs hold everything about rotation in one object, the base among it.
+    # Newer configs keep all RoPE fields in one object, including the base.
     rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
     rope = {**config.get("rope_parameters", {}), **rope}
     if (part := rope.get("partial_rotary_factor", config.get("partial_rotary_factor", 1.0))) != 1.0:
@@ -59,14 +59,14 @@ def read_shape(config):
         rope_theta=number(rope, "rope_theta", number(config, "rope_theta", 10000.0)),
         rope_scaling=read_rope_scaling(rope),
         window=whole(config, "sliding_window") if "sliding_window" in config and architecture in ("mistral", "phi3") else None,
-        # Qwen2 has these biases and its config has no word for them.
+        # Qwen2 has these biases, but no config field for them.
         qkv_bias=architecture == "qwen2" or (not joined and bool(config.get("attention_bias"))),
         output_bias=architecture in ("llama", "qwen3", "gemma") and bool(config.get("attention_bias")),
         mlp_bias=architecture == "llama" and bool(config.get("mlp_bias")),
         head_norms=architecture == "qwen3",
         joined=joined,
         gelu=gemma,
-        # Gemma's norms are stored as their distance from one, and its embeddings are scaled up as they enter.
+        # Gemma's norms are stored minus one, and its embeddings are scaled at the input.
         norm_offset=1.0 if gemma else 0.0,
         embedding_scale=math.sqrt(hidden_size) if gemma else None,
         tied_embeddings=bool(config.get("tie_word_embeddings", False)),
@@ -74,7 +74,8 @@ def read_shape(config):
 
 
 def check_computed(what, asked, offered, library_words):
-    """Another path is the hint where it computes this; what the library does not know either, no path does."""
+    """Refuses an unsupported value. The hint names another path, unless the library does not support the value
+    either."""
     try:
         check_offered(f"path `fast`: {what}", asked, offered)
     except Failed as failed:
@@ -83,7 +84,7 @@ def check_computed(what, asked, offered, library_words):
 
 
 def library_architectures():
-    # Imported by whoever is refused, and by nobody else.
+    # Imported only for a refusal.
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     return MODEL_FOR_CAUSAL_LM_MAPPING_NAMES

@@ -1,4 +1,4 @@
-"""Weights from the files of a checkpoint into the network of `compact.py`: which tensors lie joined in which of its own."""
+"""Loads a checkpoint's files into the network of `compact.py`, and maps its tensors to the joined ones."""
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -20,10 +20,10 @@ def read_network(folder, shape, dtype, int8, progress):
             with safe_open(path, framework="pt") as file:
                 names = file.keys()
             for name in names:
-                # A checkpoint of the network without its output leaves the first word out.
+                # A checkpoint without the output matrix omits the first word.
                 known = name if name in places else f"model.{name}"
                 if known in places:
-                    # Opened anew for each: pages of a file stay with the process for as long as it is open.
+                    # Opened again for each tensor: the pages of a file count for the process while it is open.
                     with safe_open(path, framework="pt") as file:
                         place(name, file.get_tensor(name), wanted, places[known], shape)
                     written[known] += 1
@@ -76,7 +76,7 @@ def places_of(network):
 
 
 def parts_of(shape):
-    """The layer's own tensors, each with the checkpoint's names and rows of what lies in it."""
+    """The layer's own tensors, each with the checkpoint's names and row counts of its parts."""
     hidden, inner = shape.hidden_size, shape.intermediate_size
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     qkv = {"q_proj": queries, "k_proj": keys, "v_proj": keys} if not shape.joined else {"qkv_proj": queries + 2 * keys}

@@ -1,4 +1,4 @@
-"""Where a model computes: the device, the threads, how much memory there is, and what is said when it is not enough."""
+"""The device, threads and memory of a model, and the messages for too little memory."""
 
 import math
 import re
@@ -12,20 +12,20 @@ from engine_kit import Failed
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
-# Where a container is told how much memory it may have.
+# The files with a container's memory limit.
 CGROUP = Path("/sys/fs/cgroup")
 
-# What PyTorch does where nobody says how many threads to use; read before anybody does.
+# PyTorch's default number of threads, read before it is changed.
 DEFAULT_THREADS = torch.get_num_threads()
 
 
 def set_threads(asked):
-    """Threads inside one operation, of OpenMP and of MKL, and of the pool between operations."""
+    """Sets the threads within an operation (OpenMP, MKL) and of the pool between operations."""
     torch.set_num_threads(asked or DEFAULT_THREADS)
     try:
         torch.set_num_interop_threads(asked or DEFAULT_THREADS)
     except RuntimeError:
-        # PyTorch lets this be said once in a process. What is in effect is read back and told.
+        # PyTorch allows this once in a process. The facts state the number in effect.
         pass
 
 
@@ -44,13 +44,13 @@ def find_device(name):
 
 
 def wait_for(device):
-    """So that a phase of a load has its own work in it. Nothing that is measured per token calls this."""
+    """Waits for the device, so that a phase of a load contains its own work. No code measured per token calls it."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def free_bytes(device):
-    """Memory that an allocation can still have; None where nobody says."""
+    """The memory still available to allocations; None if unknown."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     return min((room for room in (free_of_host(), free_of_container()) if room is not None), default=None)
@@ -66,14 +66,14 @@ def free_of_host():
 
 
 def free_of_container(folder=CGROUP):
-    """What the limit of a container (cgroup v2) leaves; None where there is no limit. The host may have far more."""
+    """The memory left in a container's limit (cgroup v2); None without a limit. The host may have far more."""
     try:
         most, used = (int((folder / name).read_text("ascii")) for name in ("memory.max", "memory.current"))
     except (OSError, ValueError):
         return None
     try:
         lines = dict(line.split() for line in (folder / "memory.stat").read_text("ascii").splitlines())
-        # Pages of files that nobody looks at count as used and make room when room is needed, as a fresh download's do.
+        # Inactive file pages, such as a new download's, count as used but are freed on demand.
         used -= int(lines["inactive_file"])
     except (OSError, KeyError, ValueError):
         pass
@@ -81,13 +81,13 @@ def free_of_container(folder=CGROUP):
 
 
 def bytes_as(tensors, dtype):
-    """What these tensors take in another dtype."""
+    """The bytes of these tensors in another dtype."""
     return sum(math.prod(tensor.shape) for tensor in tensors.values()) * dtype.itemsize
 
 
 def check_room(needs, dtype, free=free_bytes):
-    """Refuses weights that cannot fit, before they are read: a host that runs out of memory kills instead of refusing.
-    `needs`: bytes by device, for what does not fit on one is of no use to it on another."""
+    """Refuses weights that cannot fit before reading them: a host without memory kills the process instead of
+    refusing. `needs`: bytes by device, because devices do not share memory."""
     for device, need in needs.items():
         if (room := free(device)) is not None and need > room:
             what = "the weights take" if len(needs) == 1 else f"the shard on {device} takes"
@@ -97,7 +97,7 @@ def check_room(needs, dtype, free=free_bytes):
 
 @contextmanager
 def saying_memory(what, device):
-    """Turns the ways in which memory runs out into one: what was under way, how much was asked, how much was free."""
+    """Converts out-of-memory errors to one message: the work, the bytes requested and the bytes free."""
     try:
         yield
     except (MemoryError, torch.OutOfMemoryError, RuntimeError) as error:
@@ -105,7 +105,7 @@ def saying_memory(what, device):
         if asked is None and not isinstance(error, (MemoryError, torch.OutOfMemoryError)):
             raise
         if device.type == "cuda":
-            # What the failed work held must not be missing from the next request.
+            # Frees the memory of the failed work for the next request.
             torch.cuda.empty_cache()
         left = free_bytes(device)
         much = "more memory" if asked is None else gigabytes(asked)
@@ -114,7 +114,7 @@ def saying_memory(what, device):
 
 
 def asked_bytes(error):
-    """How much an allocation that failed had asked for, from the words of PyTorch's allocators; None of other errors."""
+    """The bytes that a failed allocation requested, from PyTorch's message; None for other errors."""
     said = str(error)
     if found := re.search(r"tried to allocate (\d+) bytes", said):
         return int(found[1])
@@ -128,7 +128,7 @@ def gigabytes(count):
 
 
 def device_memory(devices):
-    """Over all devices of the load together."""
+    """The memory of all devices of the load together."""
     counts = (torch.cuda.memory_allocated, torch.cuda.max_memory_allocated, torch.cuda.memory_reserved)
     names = ("in_use_bytes", "peak_bytes", "reserved_bytes")
     return {name: sum(count(device) for device in devices) for name, count in zip(names, counts)}

@@ -1,4 +1,4 @@
-"""What the process environment must say before any library is imported: no network, no telemetry, so many threads.
+"""The environment variables to set before any library is imported: no network, no telemetry, the number of threads.
 
 Libraries read these once, at import. Standard library only.
 """
@@ -11,23 +11,23 @@ OFFLINE = {
     "HF_DATASETS_OFFLINE": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "DO_NOT_TRACK": "1",
-    # Kernels from a hub would be code from elsewhere.
+    # Kernels from the hub would be foreign code.
     "USE_HUB_KERNELS": "0",
 }
 QUIET = {
     "TRANSFORMERS_VERBOSITY": "error",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-    # One text at a time: a pool of threads would only stand beside those that compute.
+    # One text at a time: a pool of threads would only compete with those that compute.
     "TOKENIZERS_PARALLELISM": "false",
 }
 
 
 def prepare_environment(threads, environment=os.environ):
-    """To be called before the first heavy import. A later load can change the number of threads through PyTorch alone."""
+    """Call it before the first heavy import. A later load can change the number of threads only through PyTorch."""
     environment.update(OFFLINE)
     environment.update(QUIET)
     if threads is not None:
-        # OpenMP's own default is every core that it sees, and a library may read it before PyTorch is asked.
+        # OpenMP's default is every visible core, and a library may read it before PyTorch does.
         environment.update({"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)})
-        # And a compiler starts a process for every core.
+        # A compiler also starts a process for every core.
         environment["TORCHINDUCTOR_COMPILE_THREADS"] = str(threads)

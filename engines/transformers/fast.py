@@ -1,5 +1,5 @@
-"""Path `fast`: PyTorch as far as it goes. The network of `compact.py`, one decode step compiled whole when the model is
-loaded, keys and values in place, and no word between host and device but the ids that a user is waiting for.
+"""Path `fast`: PyTorch at its fastest. It uses the network of `compact.py`, one decode step compiled whole at the
+load, and a KV cache in place. Only the ids for the user cross between host and device.
 """
 
 import math
@@ -18,23 +18,23 @@ from engine_kit import Failed
 from fast_step import CapturedSteps, Steps, check_compiler
 from steps import compile_cache
 
-# So many of the last log-probabilities of a score come from the compiled step itself, so that the kernels that are measured
-# are the ones that are shown to be right; those before come from the prefill, which is measured too.
+# The number of last log-probabilities of a score that come from the compiled step itself, so that the measured kernels are
+# the verified ones. Earlier ones come from the prefill, which is measured too.
 SCORED_BY_STEPS = 16
 
-# Of what memory is free, so much may be promised to keys and values where nobody names a context.
+# The share of free memory for keys and values if the load names no context.
 CACHE_SHARE = 0.5
 
 LIBRARIES = ("torch", "safetensors", "tokenizers")
 
-# What did it, in the words of a row.
+# The library of the quantisation, for the row.
 QUANTISED = "this engine itself (compact_product.py), int8 weight-only, a scale for each row"
 
 
 def load(request, folder, options, phases):
     device, dtype = find_device(request.device), DTYPES[request.dtype]
     set_threads(request.threads)
-    # What was compiled for the model before holds on to it.
+    # Frees compiled code of the model before, which would keep its weights.
     torch._dynamo.reset()
     check_options(request.options)
     shape = read_shape(folder.config)
@@ -71,7 +71,7 @@ class Fast(Causal):
         self._decoders, self._captured = {}, loaded.device.type == "cuda"
 
     def prepare(self):
-        """Compiles the step of one sequence, so that no request pays for it. A batch is compiled when the first comes."""
+        """Compiles the step of one sequence, so that no request pays for it. The first batch compiles its own."""
         self._decoder(1, self.loaded.context_tokens)
 
     def run(self, job, tokens):
@@ -91,7 +91,7 @@ class Fast(Causal):
                 steps(written)
 
     def _sample(self, decoder, steps, written, chooser, tokens):
-        """Logits cross to the host, which picks as the protocol says."""
+        """Copies logits to the host, which samples by the protocol's rules."""
         while True:
             decoder.ids.copy_(chooser(decoder.logits))
             if push(tokens, decoder.ids.tolist()):
@@ -100,7 +100,7 @@ class Fast(Causal):
             steps(written)
 
     def _hand_over_behind(self, decoder, steps, written, new_tokens, tokens):
-        """The device has its next step before the host has looked at the id of the last one."""
+        """Submits the next step to the device before the host has read the last id."""
         way = Way(len(decoder.ids), self.device)
         way.send(0, decoder.ids)
         for index in range(new_tokens):
@@ -110,7 +110,7 @@ class Fast(Causal):
                 way.send(index + 1, decoder.ids)
             if push(tokens, way.receive(index)):
                 break
-        # A sequence that ended early leaves a step behind, which belongs to this request and to no other.
+        # A sequence that ends early leaves a running step, whose time belongs to this request.
         way.wait()
 
     @torch.no_grad()
@@ -130,8 +130,8 @@ class Fast(Causal):
         return values
 
     def _decoder(self, sequences, tokens):
-        """A decoder with room for so many tokens of so many sequences, and its step. The one for a single sequence has
-        room for the whole context; of the others only the last is kept."""
+        """A decoder for this many tokens and sequences, and its step. The decoder of a single sequence has room for
+        the whole context; of the others only the last is kept."""
         context = self.loaded.context_tokens if sequences == 1 else self._room(tokens)
         if (sequences, context) not in self._decoders:
             self._decoders = {key: kept for key, kept in self._decoders.items() if key[0] == 1}
@@ -142,7 +142,7 @@ class Fast(Causal):
         return self._decoders[sequences, context]
 
     def _room(self, tokens):
-        """The smallest of the cache's lengths that is enough: `cache_tokens`, twice as many, four times, ..."""
+        """The smallest sufficient cache length: `cache_tokens`, twice as many, four times, ..."""
         least = self.loaded.options.cache_tokens
         doublings = max(0, math.ceil(math.log2(tokens / least)))
         return min(least << doublings, self.loaded.context_tokens)
@@ -162,8 +162,8 @@ class Fast(Causal):
 
 
 class Way:
-    """Ids on their way to the host, two at a time: an asynchronous copy into pinned memory for each token, and an event,
-    which is all that the host waits for."""
+    """Transfers ids to the host, up to two steps at a time: an asynchronous copy into pinned memory for each token,
+    and an event for the host to wait on."""
 
     def __init__(self, sequences, device):
         self._device = device
@@ -183,25 +183,25 @@ class Way:
 
 
 def check_options(options):
-    """An option that would change nothing is refused, not ignored."""
+    """Refuses an option without effect instead of ignoring it."""
     if options.get("attention") is not None:
         raise Failed("unsupported", "option `attention` has no meaning with path `fast`", "--set path=loop")
 
 
 def what_is_held(network, dtype, int8):
-    """The scales of int8 rows are held, and are no numbers of the checkpoint."""
+    """The facts of the weights. Scales of int8 rows count as bytes, but not as numbers of the checkpoint."""
     held = sum(parameter.nbytes for parameter in network.parameters())
     numbers = sum(parameter.numel() for name, parameter in network.named_parameters() if not name.endswith(".scales"))
     return SimpleNamespace(parameters=numbers, weights_bytes=held, weights_dtype="int8" if int8 else dtype, compute_dtype=dtype)
 
 
 def logprobs(logits, ids):
-    """Of one id in each row of logits."""
+    """The log-probability of one id in each row of logits."""
     return torch.log_softmax(logits.double(), -1).gather(1, ids[:, None])[:, 0].tolist()
 
 
 def context_in_effect(asked, shape, dtype, device, free=free_bytes):
-    """The context that was asked for; else the model's, halved until its keys and values take no more than their share."""
+    """The requested context; else the model's, halved until its keys and values fit into their share."""
     context = asked or shape.context_tokens
     if shape.window is not None and context > shape.window:
         what = f"path `fast`: a context of {context} tokens, and the model's layers look at {shape.window} of them"

@@ -1,5 +1,5 @@
-"""The decode step of `compact.py` as it is run: compiled once for every length on a CPU; on CUDA compiled in the same way,
-and then captured as a graph for each of a few lengths.
+"""Runs the decode step of `compact.py`. On a CPU it is compiled once for every length. On CUDA it is also captured as
+a graph for each of a few lengths.
 """
 
 import os
@@ -13,15 +13,15 @@ from steps import end_compilers, held, hold_against
 
 
 class Steps:
-    """A step that is told how many tokens the cache holds with the one that it adds."""
+    """A compiled step; its caller passes the number of cached tokens, including the one that it adds."""
 
-    # What the compiler shapes its loops for. Any other number runs the same code.
+    # The length for which the compiler tunes its loops. Other lengths run the same code.
     TYPICAL_TOKENS = 512
 
     OPTIONS = {
-        # A product and a sum in one instruction, as in PyTorch's own kernels.
+        # Fused multiply-add, as in PyTorch's own kernels.
         "cpp.enable_floating_point_contract_flag": "fast",
-        # What a product multiplies with is written down once, and not made anew for every row of the matrix.
+        # Computes the input of a product once, not again for every row of the matrix.
         "realize_reads_threshold": 1,
     }
 
@@ -37,8 +37,8 @@ class Steps:
         return torch.compile(step, fullgraph=True, options=self.OPTIONS)
 
     def prepare(self):
-        """Compiles, and holds the outcome against the plain step: at a typical length, and at others with other ids, for which
-        nothing is left to compile and nothing of the first may have been taken for a constant."""
+        """Compiles, and compares the result with the plain step: at a typical length, and at others with other ids.
+        The others must need no compilation and find no constant from the first."""
         typical = min(self.TYPICAL_TOKENS, self._decoder.context_tokens)
         self._held_at(typical, self._first_run)
         for tokens in (max(2, typical // 16), 2):
@@ -46,7 +46,7 @@ class Steps:
         end_compilers()
 
     def _held_at(self, tokens, run):
-        """Runs the step that adds the last of so many tokens, and the plain one beside it."""
+        """Runs the step that adds the last of this many tokens, and the plain step for comparison."""
         decoder = self._decoder
         decoder.begin(tokens - 1)
         ids = torch.arange(tokens, tokens + len(decoder.ids), device=decoder.ids.device)
@@ -54,7 +54,7 @@ class Steps:
         with decoder.unchanged():
             decoder.step(self._span(tokens))
             wanted = held(decoder.logits)
-        # A step that writes elsewhere must not find what the plain one wrote.
+        # Wiped, so that a step that writes elsewhere does not find the plain step's result.
         for buffers in (decoder.keys, decoder.values):
             for index in range(len(decoder.network.layers)):
                 buffers[index][:, :, tokens - 1].zero_()
@@ -79,10 +79,11 @@ class Steps:
 
 
 class CapturedSteps(Steps):
-    """`length_for` says for a number of tokens which length is captured: a graph looks at as many tokens as when it was
-    captured, and a mask hides those that are not there yet. The state is on the device, so a replay is told nothing."""
+    """A step captured as CUDA graphs. `length_for` gives the captured length for a number of tokens. A graph reads as
+    many tokens as at its capture, and a mask hides unwritten ones. The state is on the device, so a replay needs no
+    arguments."""
 
-    # Coordinate descent also makes the compiler write products with one row itself, at the memory's speed.
+    # Coordinate descent also makes the compiler write products with one row itself, at memory speed.
     OPTIONS = {"coordinate_descent_tuning": True}
 
     def __init__(self, decoder, length_for):
@@ -96,7 +97,7 @@ class CapturedSteps(Steps):
         self._graphs[length].replay()
 
     def prepare(self):
-        """Every length of the cache, so that no request of a single sequence waits for a capture."""
+        """Captures every length of the cache, so that no request of a single sequence waits for it."""
         super().prepare()
         length = 0
         while length < self._decoder.context_tokens:
@@ -105,7 +106,7 @@ class CapturedSteps(Steps):
 
     def _captured(self, length):
         with self._decoder.unchanged():
-            # What is compiled or tuned at a first call must not be part of a graph.
+            # Compilation and tuning in a first call must stay outside the graph.
             aside, now = torch.cuda.Stream(), torch.cuda.current_stream()
             aside.wait_stream(now)
             with torch.cuda.stream(aside):
@@ -119,7 +120,7 @@ class CapturedSteps(Steps):
 
 
 def check_compiler(device):
-    """The loops of a CPU step are C++ that is compiled here."""
+    """Checks for a C++ compiler: the loops of a CPU step are compiled here."""
     compiler = os.environ.get("CXX") or "g++"
     if device.type == "cpu" and shutil.which(compiler) is None:
         message = f"path `fast` compiles its step, and there is no C++ compiler `{compiler}`"

@@ -1,6 +1,6 @@
-"""A model folder as this engine needs it: beside what every Python engine reads of one, the tensors in its files, and the
-sizes that requests are checked against. What an architecture is, `transformers` knows; here only those words of a config
-are read that every architecture has.
+"""A model folder for this engine: the common reading of Python engines, the tensors in its files, and the sizes that
+requests are checked against. `transformers` knows the architectures; this file reads only fields that all of them
+have.
 """
 
 import re
@@ -11,17 +11,17 @@ from model_folder import FORMATS, INDEX, WHOLE, first_whole, read_tensors
 
 __all__ = ["FORMATS", "open_folder"]
 
-# What the same thing is called in configs of different families.
+# Names of the same field in configs of different families.
 CONTEXT = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length", "n_ctx")
 HIDDEN = ("hidden_size", "n_embd", "d_model")
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 
-# Layers of the text, and not of a tower for pictures or sound beside it.
+# Layers of the text model, not of an image or audio encoder.
 LAYER = re.compile(r"(?:model\.|language_model\.|transformer\.|decoder\.|gpt_neox\.)*(?:layers|h)\.(\d+)\.")
 
 
 def open_folder(path):
-    """What `model_folder.open_folder` gives, and `tensors`, `context_tokens` (None where the config does not say),
+    """The result of `model_folder.open_folder`, with `tensors`, `context_tokens` (None if the config has none),
     `vocabulary_size`, `hidden_size`."""
     folder = model_folder.open_folder(path)
     if folder.architecture is None:
@@ -41,7 +41,7 @@ def open_folder(path):
 
 
 def _refuse_quantised(*configs):
-    """`transformers` would hand such weights to the library that made them, behind a row that says something else."""
+    """Refuses a quantised checkpoint: `transformers` would pass it to another library, and the row would not say so."""
     for config in configs:
         if (said := config.get("quantization_config")) is not None:
             method = said.get("quant_method") if isinstance(said, dict) else said
@@ -50,13 +50,14 @@ def _refuse_quantised(*configs):
 
 
 def _check_layers(folder, text):
-    """A network of fewer layers than the file has is another model, and `transformers` passes over the rest in silence."""
+    """Refuses a file with more layers than the network: it is another model, and `transformers` ignores the others
+    silently."""
     layers = first_whole(text, LAYERS)
-    # Encoders with a decoder beside them count both apart.
+    # Models with encoder and decoder count their layers separately.
     if layers is None or "decoder_layers" in text:
         return
     said = next(name for name in LAYERS if text.get(name) is not None)
-    # Layers that guess further tokens stand behind the others, and plain decoding leaves them out.
+    # Layers for multi-token prediction come last, and plain decoding leaves them out.
     guessing = text.get("num_nextn_predict_layers")
     most = layers + (guessing if type(guessing) is int else 0)
     for number in sorted({int(found[1]) for name in folder.tensors if (found := LAYER.match(name))}):
@@ -65,7 +66,7 @@ def _check_layers(folder, text):
 
 
 def _check_ids(folder):
-    """An end that no token can be would never come, and a beginning that none is has no embedding."""
+    """Checks BOS and EOS ids: an EOS beyond the vocabulary never comes, and a BOS beyond it has no embedding."""
     size = folder.vocabulary_size
     for word, ids in (("bos_token_id", [folder.bos_id]), ("eos_token_id", folder.eos_ids)):
         for id in ids:
@@ -74,7 +75,7 @@ def _check_ids(folder):
 
 
 def _whole(folder):
-    """`transformers` opens a file of this name, or an index, and nothing else."""
+    """Checks the file names: `transformers` opens only a file of this name, or an index."""
     if folder.path / WHOLE not in folder.weights:
         found = folder.weights[0].name
         raise Failed("model", f"`{folder.path}` has `{found}`, and neither `{WHOLE}` nor `{INDEX}`")

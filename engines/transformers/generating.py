@@ -1,4 +1,4 @@
-"""Path `generate`: tokens by the library's own `generate`, stamped as its streamer gets them."""
+"""Path `generate`: tokens by the library's own `generate`, timestamped in its streamer."""
 
 import torch
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
@@ -13,7 +13,7 @@ class Generating(Causal):
         eos_ids = [] if job.ignore_eos else self.loaded.folder.eos_ids
         pad_id = next(iter(self.loaded.folder.eos_ids), 0)
         batch = lay_out(job.prompts, job.padding, self.device, pad_id)
-        # Everything is said, so that neither the folder nor the library's defaults say it.
+        # All settings are explicit, so that neither the folder nor the library's defaults apply.
         config = GenerationConfig(
             max_new_tokens=job.max_new_tokens,
             do_sample=False,
@@ -40,7 +40,7 @@ class Generating(Causal):
             checked.remove()
 
     def _check_first(self):
-        """A hook that is gone with the first call of the model, so that no other token pays for it."""
+        """A hook that removes itself after the first call of the model, so that no other token pays for it."""
 
         def check(network, asked, output):
             handle.remove()
@@ -54,14 +54,14 @@ class Generating(Causal):
 
 
 class Streamer(BaseStreamer):
-    """Hands each token over when `generate` gives it away: on the host, as everybody who streams gets it."""
+    """Pushes each token when `generate` gives it to the streamer, on the host, as for any user who streams."""
 
     def __init__(self, tokens):
         self._tokens, self._prompt = tokens, True
 
     def put(self, value):
         if self._prompt:
-            # What comes first is the prompt.
+            # The first value is the prompt.
             self._prompt = False
         elif push(self._tokens, value.tolist()) and self._tokens.cancelled:
             raise Done
@@ -71,12 +71,12 @@ class Streamer(BaseStreamer):
 
 
 class Done(Exception):
-    """Unwinds `generate` from a request that was cancelled. A stopping criterion would be asked, and paid for, at every
-    token of every request, and learn of the token only after the next one."""
+    """Aborts `generate` for a cancelled request. A stopping criterion would cost time at every token of every
+    request, and see the token only after the next one."""
 
 
 class Picked(LogitsProcessor):
-    """Leaves one id of each row to be chosen from: sampling as the protocol has it, inside `generate`."""
+    """Leaves one id of each row to choose from: the protocol's sampling inside `generate`."""
 
     def __init__(self, chooser):
         self._chooser = chooser

@@ -1,4 +1,4 @@
-"""What a network holds: bytes and dtypes of its weights as they are in memory, whatever wraps them."""
+"""The memory of a network's weights: bytes and dtypes, including wrapped weights."""
 
 import math
 from types import SimpleNamespace
@@ -9,8 +9,9 @@ from devices import NAMES
 
 
 def what_is_held(network, dtype, parameters, quantised=None):
-    """`quantised`: from `quantize.py`: the dtypes that its weights and its products have; None where nothing is."""
-    # A tensor that two modules share is there once.
+    """The facts of the weights. `quantised` (from `quantize.py`) has the dtypes of weights and products; None without
+    quantisation."""
+    # A tensor that two modules share counts once.
     held = sum(dict(sizes_of(network)).values())
     weights = quantised.weights_dtype if quantised else widest_part(network)
     compute = quantised.compute_dtype if quantised else NAMES[dtype]
@@ -18,7 +19,7 @@ def what_is_held(network, dtype, parameters, quantised=None):
 
 
 def widest_part(network):
-    """The dtype that most of the parameters have."""
+    """The dtype of most of the parameters."""
     counts = {}
     for parameter in network.parameters():
         counts[parameter.dtype] = counts.get(parameter.dtype, 0) + parameter.numel()
@@ -27,7 +28,7 @@ def widest_part(network):
 
 
 def count_parameters(folder, network):
-    """Numbers that were learnt, shared ones once; of a checkpoint where wrapped weights do not tell."""
+    """The number of parameters, shared ones once; from the checkpoint if wrapped weights do not give it."""
     wrapped = any(hasattr(parameter, "quant_state") for parameter in network.parameters())
     if wrapped:
         return sum(math.prod(tensor.shape) for tensor in folder.tensors.values())
@@ -35,14 +36,14 @@ def count_parameters(folder, network):
 
 
 def sizes_of(network):
-    """What tells a plain tensor from others, and its bytes; of wrapped weights what is inside them."""
+    """A key for each plain tensor, and its bytes; for wrapped weights those of the tensors inside."""
     for parameter in network.parameters():
         for tensor in plain(parameter):
             yield tensor.data_ptr(), tensor.numel() * tensor.element_size()
     for module in network.modules():
         packed = getattr(module, "_packed_params", None)
         if isinstance(packed, torch.nn.Module):
-            # PyTorch's own dynamic quantisation keeps weights where no parameter is, with a scale for each row.
+            # PyTorch's own dynamic quantisation keeps weights outside the parameters, with a scale for each row.
             weight, bias = packed._weight_bias()
             yield packed, weight.numel() + 8 * weight.shape[0] + (0 if bias is None else 4 * bias.numel())
 
@@ -52,7 +53,7 @@ def plain(tensor):
         for name in tensor.__tensor_flatten__()[0]:
             yield from plain(getattr(tensor, name))
     elif getattr(tensor, "quant_state", None) is not None:
-        # bitsandbytes: blocks of codes, and their scales beside them.
+        # bitsandbytes: blocks of codes, and their scales.
         yield tensor.data
         yield from (part for part in (tensor.quant_state.absmax, tensor.quant_state.code) if part is not None)
     else:

@@ -1,9 +1,9 @@
-"""From a request to a loaded model, phase by phase. Imports what is heavy, so that the import falls into a load."""
+"""Loads a model, phase by phase. It imports heavy libraries, so that the import happens in a load."""
 
 from types import SimpleNamespace
 
 import torch
-import transformers.modeling_utils  # noqa: F401  What a first model would import is part of the import.
+import transformers.modeling_utils  # noqa: F401  A first model's imports belong to this phase.
 
 from devices import DTYPES, bytes_as, check_room, find_device, saying_memory, set_threads, wait_for
 from generating import Generating
@@ -25,7 +25,7 @@ def load(request, folder, options, phases):
         config, network_class = read_config(folder)
         placement, needs = {}, {device: bytes_as(folder.tensors, dtype)}
         if options.quantize == "nf4":
-            # Blocks are quantised by the device that they come to.
+            # The target device quantises the blocks.
             placement = {"device_map": {"": device}, "quantization_config": nf4_config(dtype)}
         elif options.shard > 1:
             placement["device_map"], needs = share_out(config, network_class, dtype, device, options.shard)
@@ -62,7 +62,7 @@ def load(request, folder, options, phases):
 
 
 def choices(options, quantised, devices):
-    """What options and their absence led to, in words for a reader of the row."""
+    """The effects of options and defaults, in words for a reader of the row."""
     said = {"attention": options.attention}
     if quantised is not None:
         said["quantized by"] = quantised.library

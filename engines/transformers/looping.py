@@ -1,4 +1,5 @@
-"""Path `loop`: the same call of the same model, in a decode loop of its own. What `generate` costs is the difference."""
+"""Path `loop`: the same call of the same model in a separate decode loop. The difference from `generate` is the cost
+of `generate`."""
 
 import torch
 from transformers import DynamicCache
@@ -16,11 +17,12 @@ class Looping(Causal):
         ids = chooser(logits)
         while not push(tokens, ids.tolist()):
             logits = steps.advance(ids)
-            # A step that is compiled or captured has the greedy choice in it.
+            # A compiled or captured step includes the greedy choice.
             ids = steps.best if steps.best is not None and not chooser.samples else chooser(logits)
 
     def steps(self, batch, new_tokens):
-        """How logits come to be: `prefill(batch)`, then `advance(ids)` for every token, both [sequences, vocabulary]."""
+        """The functions that compute logits: `prefill(batch)`, then `advance(ids)` for every token, both [sequences,
+        vocabulary]."""
         return Growing(self.network)
 
     def choices(self):
@@ -28,7 +30,7 @@ class Looping(Causal):
 
 
 class Growing:
-    """Keys and values in tensors that grow by a token at a time, as the library has them by default."""
+    """Keys and values in tensors that grow by one token at a time, the library's default."""
 
     best = None
 
@@ -47,14 +49,14 @@ class Growing:
         return self._forward(ids[:, None])
 
     def _forward(self, ids):
-        # Said only where it is needed, as whoever calls the library for one sequence does.
+        # Passed only if needed, like a caller of the library does for one sequence.
         asked = {} if self._mask is None else dict(attention_mask=self._mask, position_ids=self._positions)
         asked.update(past_key_values=self._cache, use_cache=True, logits_to_keep=1)
         return self._network(input_ids=ids, **asked).logits[:, -1]
 
 
 class Whole:
-    """No keys and values are kept: the whole sequence again for every token."""
+    """No KV cache: computes the whole sequence again for every token."""
 
     best = None
 

@@ -1,4 +1,4 @@
-"""Hugging Face's model out of a folder: the class that its config names, its weights, and nothing that is not in the folder."""
+"""Hugging Face's model from a folder: the class that its config names, with weights only from the folder."""
 
 import logging
 import warnings
@@ -13,7 +13,7 @@ from engine_kit import Failed
 
 ATTENTION = {"sdpa": "sdpa", "eager": "eager", "flash": "sdpa"}
 
-# They tell of their own deprecations, and of choices that were made on purpose here.
+# These warn of deprecations in the libraries, and of choices that are deliberate here.
 for category in (DeprecationWarning, FutureWarning, UserWarning):
     warnings.filterwarnings("ignore", category=category)
 for name in ("torch", "torchao", "transformers"):
@@ -21,7 +21,7 @@ for name in ("torch", "torchao", "transformers"):
 
 
 def read_config(folder):
-    """The config as `transformers` understands it, and the class of the network."""
+    """The config as `transformers` reads it, and the class of the network."""
     architecture = folder.architecture
     if architecture not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
         what = f"transformers {transformers.__version__} has no causal language model of that name"
@@ -30,13 +30,13 @@ def read_config(folder):
         config = AutoConfig.from_pretrained(folder.path, local_files_only=True, trust_remote_code=False)
         network = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
     except Exception as error:
-        # A config is checked by whatever its class happens to compute from it.
+        # A config is checked only by the computations of its class.
         raise broken_config(folder, error) from None
     return config, network
 
 
 def read_network(folder, config, network, dtype, options, **placement):
-    """The network in evaluation mode, every tensor of it from the folder."""
+    """The network in evaluation mode, with every tensor from the folder."""
     try:
         loaded, found = network.from_pretrained(
             folder.path,
@@ -46,7 +46,7 @@ def read_network(folder, config, network, dtype, options, **placement):
             local_files_only=True,
             use_safetensors=True,
             output_loading_info=True,
-            # It would list them on stderr; here the first is named.
+            # The library would list them on stderr; here the message names the first.
             ignore_mismatched_sizes=True,
             **placement,
         )
@@ -64,19 +64,19 @@ def read_network(folder, config, network, dtype, options, **placement):
         raise Failed("model", f"model `{folder.name}`: {with_class(error)}") from None
     if found["mismatched_keys"]:
         raise Failed("model", shape_that_differs(folder, *min(found["mismatched_keys"])))
-    # `transformers` would give what is missing random numbers and go on.
+    # `transformers` would fill missing weights with random numbers.
     if missing := sorted(found["missing_keys"]):
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise Failed("model", f"model `{folder.name}` has no tensor `{missing[0]}`{more}")
     if found["error_msgs"]:
         raise Failed("model", f"model `{folder.name}`: {found['error_msgs'][0][:300]}")
-    # Whatever the folder says about temperatures, penalties and lengths, a request says what it wants itself.
+    # The generation settings of the folder are dropped: a request states its own.
     loaded.generation_config = GenerationConfig()
     return loaded.eval().requires_grad_(False)
 
 
 def shape_that_differs(folder, name, found, expected):
-    """What the config is to blame for, where its word is known; else the tensor and both shapes."""
+    """The config field that causes a mismatch, if known; else the tensor and both shapes."""
     rows = {tensor.shape[0] for name, tensor in folder.tensors.items() if "embed" in name or "wte" in name}
     if folder.vocabulary_size and rows and folder.vocabulary_size not in rows:
         return f"model `{folder.name}`: its `vocab_size` is {folder.vocabulary_size}, and its embedding has {max(rows)} rows"
@@ -88,12 +88,12 @@ def broken_config(folder, error):
 
 
 def with_class(error):
-    """What a `KeyError` says is a word alone, which nobody understands without the class."""
+    """The message of an error with its class: that of a `KeyError` is only a key."""
     said = one_line(error)
     return said if said == type(error).__name__ else f"{type(error).__name__}: {said}"
 
 
 def one_line(error):
-    # What compilers append is advice on how to debug them.
+    # Compilers append advice on debugging.
     said = " ".join(str(error).partition("Set TORCHDYNAMO_VERBOSE")[0].split())
     return (said or type(error).__name__)[:300]

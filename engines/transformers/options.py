@@ -1,38 +1,38 @@
-"""The load options of this engine: their words, what each may be together with, and the dtype where nobody names one.
+"""The load options of this engine: their values, their valid combinations, and the default dtype.
 
-Knows no tensor library: an option that cannot be is refused before anything heavy happens.
+It imports no tensor library: an invalid option is refused before any heavy import.
 """
 
 from types import SimpleNamespace
 
 from engine_kit import Failed, check_offered
 
-# How tokens come to be.
+# The decode paths.
 PATHS = ["generate", "loop", "compile", "cuda-graph", "jit", "jit-cuda-graph", "fast"]
-# Those whose decode step is a captured graph.
+# Paths with a captured graph as decode step.
 CAPTURED = ("cuda-graph", "jit-cuda-graph")
-# Those whose decode step goes through a compiler.
+# Paths with a compiled decode step.
 COMPILED = ("compile", "jit", "jit-cuda-graph")
-# Those that keep keys and values in tensors of a fixed size.
+# Paths with a static KV cache.
 STATIC = (*CAPTURED, *COMPILED)
 
 QUANTIZE = ["none", "int8", "int8-dynamic", "int4", "nf4"]
 ATTENTION = ["sdpa", "eager", "flash"]
 MODES = ["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
-# Those in which a step of path `compile` is captured in CUDA graphs, where there are such.
+# Modes of path `compile` that capture a step in CUDA graphs, on devices with graphs.
 GRAPH_MODES = ("reduce-overhead", "max-autotune")
 COMPILERS = ["torchscript", "inductor"]
 
 OPTIONS = ("path", "quantize", "attention", "mode", "compiler", "fusion", "cache_tokens", "shard")
 
-# The smallest static cache that is made, in tokens; larger ones are twice, four times, ... as large.
+# The smallest static cache in tokens; larger ones are twice, four times, ... as large.
 CACHE_TOKENS = 256
 
 DTYPES = ["f32", "bf16", "f16"]
 
 
 def read_options(options, device):
-    """Every option, with what it means where nobody said it. `device` is the one of the load: `cpu`, `cuda`, `cuda:1`."""
+    """Every option with its value or default. `device` is that of the load: `cpu`, `cuda`, `cuda:1`."""
     try:
         return _read(options, device)
     except Failed as failed:
@@ -42,7 +42,7 @@ def read_options(options, device):
 
 
 def _hints_in_circles(options, device):
-    """Whether whoever does what each hint says comes back to where they were: two options that belong to different paths."""
+    """Whether following the hints leads back to the same options: two options that belong to different paths."""
     seen = []
     while options not in seen:
         seen.append(options)
@@ -96,19 +96,19 @@ def _read(options, device):
     if said.quantize != "none" and said.path in COMPILED and not by_inductor(said):
         what = f"quantize `{said.quantize}` with compiler `torchscript`: it sees plain tensors and nothing that wraps them"
         raise Failed("unsupported", what, "--set compiler=inductor")
-    # What the maintainers of both libraries advise: graphs where there are graphs.
+    # The advice of both libraries' maintainers: CUDA graphs if available.
     said.mode = said.mode or ("reduce-overhead" if on_cuda else "default")
     return said
 
 
 def by_inductor(said):
-    """Whether the decode step goes through Inductor."""
+    """Whether the decode step is compiled by Inductor."""
     return said.path == "compile" or (said.path in COMPILED and said.compiler == "inductor")
 
 
 def default_dtype(options, device):
-    """f32 on a CPU and bf16 on CUDA; bf16 on both where nothing else is the best that there is (`fast`), and beside 4-bit
-    weights, which is what their kernels are made for."""
+    """The default dtype: f32 on a CPU and bf16 on CUDA. On both it is bf16 for path `fast`, and for 4-bit weights,
+    whose kernels need it."""
     half = options.get("quantize") == "int4" or options.get("path") == "fast"
     return "bf16" if half or device != "cpu" else "f32"
 
@@ -125,7 +125,7 @@ def _word(options, name, offered, default=...):
 
 def _flag(options, name, default):
     value = options.get(name, default)
-    # A word from a command line counts as what it spells.
+    # Text from a command line counts as the value that it spells.
     value = {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
     if type(value) is not bool:
         raise Failed("bad_request", f"option `{name}`: expected true or false, found `{str(value)[:80]}`")
@@ -141,7 +141,7 @@ def _whole(options, name, default, least):
 
 
 def _only_with(options, said, name, fits, remedy):
-    """An option that would change nothing is refused, not ignored. Whoever asked for `fast` is not sent to another path."""
+    """Refuses an option without effect. With path `fast` the hint does not suggest another path."""
     if options.get(name) is not None and not fits:
         hint = None if said.path == "fast" else f"--set {remedy}"
         raise Failed("unsupported", f"option `{name}` has no meaning with path `{said.path}`", hint)

@@ -1,7 +1,7 @@
-"""Weights made narrower after they were loaded, by the libraries that PyTorch's users do it with. Each says which one did it.
+"""Quantises loaded weights with the libraries that PyTorch's users use. The facts name the library.
 
-What is quantised is every linear layer; what is looked up and not multiplied (embeddings) keeps its dtype. The output head
-is a linear layer: `int8-dynamic` takes it along as PyTorch's recipe does, 4 bits leave it alone as `transformers` does.
+Every linear layer is quantised; embeddings are looked up and keep their dtype. The output head is a linear layer:
+`int8-dynamic` includes it like PyTorch's recipe does, 4 bits exclude it like `transformers` does.
 """
 
 import math
@@ -13,13 +13,13 @@ import torch
 from devices import NAMES
 from engine_kit import Failed
 
-# Weights that share a scale in 4-bit formats; the first that every layer can be cut into.
+# Group sizes of 4-bit formats; the first that divides every layer is used.
 GROUPS = (128, 64, 32)
 
 
 def quantise(network, kind, device, dtype, by_inductor=False):
-    """Quantises in place. `library` is what did it, in words; `weights_dtype` and `compute_dtype` are what is true now.
-    `by_inductor`: the step will go through a compiler, which fuses torchao's parts and cannot look into PyTorch's own."""
+    """Quantises in place. `library` describes the library; `weights_dtype` and `compute_dtype` are those in effect.
+    `by_inductor`: the step will be compiled, which fuses torchao's operations but not PyTorch's own."""
     if kind == "int8-dynamic":
         return _int8_dynamic(network, device, dtype, by_inductor)
     if kind == "int4":
@@ -28,7 +28,7 @@ def quantise(network, kind, device, dtype, by_inductor=False):
 
 
 def nf4_config(dtype):
-    """For bitsandbytes, which quantises as the weights come to the device."""
+    """The config for bitsandbytes, which quantises weights on their way to the device."""
     from transformers import BitsAndBytesConfig
 
     return BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype)
@@ -39,9 +39,9 @@ def nf4_facts(dtype):
 
 
 def _int8_dynamic(network, device, dtype, by_inductor):
-    """Weights in int8 once, activations in int8 for every product. On a CPU in f32 that is PyTorch's own recipe, with a
-    scale for each row of a matrix; its kernels take f32 alone. Elsewhere it is torchao's, which on a CPU without a compiler
-    takes a hundred times as long."""
+    """Quantises weights to int8 once, and activations for every product. On a CPU in f32 it uses PyTorch's own
+    recipe, with a scale for each row of a matrix; its kernels take only f32. Otherwise it uses torchao's, which on a
+    CPU without a compiler takes a hundred times as long."""
     if device.type == "cpu" and dtype == torch.float32 and not by_inductor:
         scaled = {torch.nn.Linear: torch.ao.quantization.per_channel_dynamic_qconfig}
         torch.ao.quantization.quantize_dynamic(network, scaled, mapping={torch.nn.Linear: DynamicLinear}, inplace=True)
@@ -57,9 +57,9 @@ def _int8_dynamic(network, device, dtype, by_inductor):
 
 
 class DynamicLinear(torch.ao.nn.quantized.dynamic.Linear):
-    """PyTorch's own product, with a scale for each token. Its operator has one for all rows that it is given, so that one
-    large number in a prompt costs every token its small ones. Rows that reach as far as each other share a scale that is
-    right for all, so each row is divided by its largest number first, and what comes out is multiplied by it again."""
+    """PyTorch's own product, with a scale for each token. Its operator has one scale for all rows, so one large
+    number in a prompt would zero the small ones of every token. So each row is divided by its largest number first,
+    and the result is multiplied by it again."""
 
     def __init__(self, *sizes, **further):
         super().__init__(*sizes, **further)
@@ -67,7 +67,7 @@ class DynamicLinear(torch.ao.nn.quantized.dynamic.Linear):
         self.register_parameter("added", None)
 
     def set_weight_bias(self, weight, bias):
-        # A bias is added after the rows have their sizes back, so it is not packed.
+        # The bias is added after the rows are scaled back, so it is not packed.
         super().set_weight_bias(weight, None)
         self.added = bias
 
@@ -84,8 +84,8 @@ class DynamicLinear(torch.ao.nn.quantized.dynamic.Linear):
 
 
 def reduces_range():
-    """Whether activations must do with 7 bits: without VNNI, products of 8 bits are added up in 16, which they can leave.
-    The engine of ARM processors has wider sums."""
+    """Whether activations must use 7 bits: without VNNI, 8-bit products are summed in 16 bits and can overflow. The
+    engine of ARM processors has wider sums."""
     return torch.backends.quantized.engine != "qnnpack" and not torch.cpu._is_vnni_supported()
 
 
@@ -100,7 +100,7 @@ def _int4(network, device, dtype):
         widths = sorted({layer.in_features for layer in layers})
         raise Failed("unsupported", f"quantize `int4`: layers of {widths} inputs cannot be cut into groups of {GROUPS[-1]}")
     if device.type == "cpu":
-        # The one packing that has a kernel on CPUs.
+        # The only packing with a kernel on CPUs.
         from torchao.prototype.quantization.int4 import PrototypeInt4WeightOnlyConfig
 
         config, packing = PrototypeInt4WeightOnlyConfig(group_size=group, set_inductor_config=False), "opaque"
@@ -116,7 +116,7 @@ def _int4(network, device, dtype):
     quantize_(network, config, filter_fn=lambda module, name: _is_linear(module, head))
     left = [layer for layer in layers if type(layer.weight.data) is torch.Tensor and type(layer.weight) is torch.nn.Parameter]
     if left:
-        # torchao passes over what it cannot cut, with a remark in a log.
+        # torchao skips layers that it cannot group, with only a log message.
         raise Failed("unsupported", f"quantize `int4`: torchao left {len(left)} of {len(layers)} layers as they were")
     library = f"torchao {version('torchao')}, int4 weight-only, {packing}, groups of {group}"
     return SimpleNamespace(library=library, weights_dtype="int4", compute_dtype=NAMES[dtype])

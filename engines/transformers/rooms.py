@@ -1,7 +1,7 @@
-"""Static caches: keys and values in tensors whose size and place never change, which compilers and captured graphs need.
+"""Static caches: keys and values in tensors of fixed size and address, for compilers and captured graphs.
 
-A room is a cache for so many sequences of so many tokens, with the tensors that say where its sequences are. Rooms double
-in size, so that few of them serve every request: a step is compiled or captured once for each room.
+A room is a cache for a number of sequences and tokens, with tensors for the positions of its sequences. Room sizes
+double, so that a few rooms serve every request: a step is compiled or captured once for each room.
 """
 
 import torch
@@ -10,12 +10,12 @@ from transformers.cache_utils import Cache, StaticLayer
 from batch import positions_of
 from engine_kit import Failed
 
-# Tokens of the prompt that a room is tried out with.
+# Prompt tokens of a room's trial.
 TRIAL = 2
 
 
 def capacity_for(tokens, smallest, most):
-    """Tokens of the room for a request of so many: `smallest` doubled until they fit, and no more than a model can use."""
+    """The room size for this many tokens: `smallest` doubled until they fit, at most the model's limit."""
     capacity = smallest
     while capacity < tokens:
         capacity *= 2
@@ -23,7 +23,7 @@ def capacity_for(tokens, smallest, most):
 
 
 def check_layers(config, capacity, architecture):
-    """A static cache holds whole layers of attention; one with a window is whole as long as the window does not end."""
+    """A static cache holds full attention layers; one with a window is full while the window covers everything."""
     kinds = layer_kinds(config)
     if others := sorted(set(kinds) - {"full_attention", "sliding_attention"}):
         what = f"a static cache of architecture `{architecture}`: it has layers of kind `{others[0]}`"
@@ -36,7 +36,7 @@ def check_layers(config, capacity, architecture):
 
 
 def layer_kinds(config):
-    """The kind of every layer, as a config says it or leaves it to be understood."""
+    """The kind of every layer, stated or implied by the config."""
     if (said := getattr(config, "layer_types", None)) is not None:
         return list(said)
     windows = {"sliding_window": "sliding_attention", "attention_chunk_size": "chunked_attention"}
@@ -51,7 +51,8 @@ class Room:
         self.cache = Cache(layers=[StaticLayer(max_cache_len=capacity) for _ in range(layers)])
         self._columns = torch.arange(capacity, device=device)
         self._additive = additive
-        # Of each sequence the last id; its position; the column that it takes; which columns hold tokens and not pads.
+        # For each sequence the last id and its position; the column that it takes; the columns that hold tokens and not
+        # pads.
         self.ids = torch.zeros(sequences, 1, dtype=torch.long, device=device)
         self.positions = torch.zeros(sequences, 1, dtype=torch.long, device=device)
         self.column = torch.zeros(1, dtype=torch.long, device=device)
@@ -63,7 +64,7 @@ class Room:
         return self.ids, self.positions, self.column, self.real
 
     def prefill(self, batch):
-        """The prompt, from the beginning of the room, as PyTorch runs it without compiler or graph. Logits of its end."""
+        """Runs the prompt from the beginning of the room, without compiler or graph. Returns the logits of its end."""
         self.rewind()
         self.real.fill_(True)
         mask = positions = None
@@ -78,27 +79,27 @@ class Room:
         return logits
 
     def step(self, ids, positions, column, real):
-        """One token of each sequence: logits, and the id that a greedy request takes. This is what is compiled or captured:
-        nothing in it asks the host."""
+        """One token of each sequence: logits, and the id of a greedy request. This function is compiled or captured,
+        so it asks nothing of the host."""
         mask = self._mask(self._columns <= column, real)
         asked = dict(attention_mask=mask, position_ids=positions, past_key_values=self.cache, use_cache=True)
         logits = self._network(input_ids=ids, logits_to_keep=1, **asked).logits[:, -1]
         return logits, logits.argmax(-1)
 
     def rewind(self):
-        """What stands in the cache stays there: a mask hides every column that was not written since."""
+        """Resets the positions. Old cache content stays: a mask hides every column not written since."""
         for layer in self.cache.layers:
             layer.cumulative_length.zero_()
 
     def wipe(self):
-        """Nothing stands in the cache. A request has no need of it."""
+        """Clears the cache. A request does not need this."""
         for layer in self.cache.layers:
             if layer.is_initialized:
                 layer.keys.zero_()
                 layer.values.zero_()
 
     def _mask(self, seen, real=None):
-        """Which columns each token attends to: [sequences, 1, tokens or 1, columns]."""
+        """The columns that each token attends to: [sequences, 1, tokens or 1, columns]."""
         allowed = seen & (self.real if real is None else real)[:, None, None, :]
         if not self._additive:
             return allowed

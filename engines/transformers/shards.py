@@ -1,5 +1,5 @@
-"""A network over several devices: which part of it lies where. The plan is arithmetic over names and sizes, so that it is
-tested where there is no device at all."""
+"""Distributes a network over several devices. The plan is arithmetic over names and sizes, so its tests need no
+device."""
 
 import torch
 
@@ -7,8 +7,8 @@ from engine_kit import Failed
 
 
 def plan(parts, devices):
-    """`parts`: names and bytes in the order in which they are computed; name to the number of its device. Neighbours stay
-    together, so that a token crosses each border once, and the fullest device holds as little as it can."""
+    """`parts`: names and bytes in the order of computation. Returns name -> device number. Neighbours stay together,
+    so that a token crosses each border once, and the fullest device holds as little as possible."""
     if devices > len(parts):
         raise Failed("unsupported", f"`shard` {devices}: the network has {len(parts)} parts to share out")
     least, most = max(size for _, size in parts), sum(size for _, size in parts)
@@ -28,7 +28,7 @@ def _devices_for(parts, room):
 
 
 def _fill(parts, room, devices):
-    """Fills device after device, and leaves each that is still to come at least one part."""
+    """Fills device after device, and leaves each later device at least one part."""
     placed, device, left = {}, 0, room
     for index, (name, size) in enumerate(parts):
         waiting = devices - 1 - device
@@ -39,7 +39,7 @@ def _fill(parts, room, devices):
 
 
 def parts_of(network):
-    """Names and bytes of what can be moved apart: every layer, and what stands before and after the layers."""
+    """Names and bytes of the movable parts: every layer, and the modules before and after the layers."""
     base, parts = network.base_model_prefix, []
     for name, child in network.named_children():
         inner = child.named_children() if name == base else [("", child)]
@@ -57,8 +57,7 @@ def bytes_of(module):
 
 
 def share_out(config, network_class, dtype, first, count):
-    """What `from_pretrained` takes, names of parts to devices from `first` on; and how many bytes of weights each device
-    is to hold."""
+    """The device map for `from_pretrained`, from device `first` on; and the bytes of weights on each device."""
     there = torch.cuda.device_count()
     if first.index + count > there:
         raise Failed("unsupported", f"`shard` {count} from `{first}` on: there are {there} CUDA devices", f"--set shard={there}")
@@ -70,8 +69,8 @@ def share_out(config, network_class, dtype, first, count):
 
 
 def place_parts(network, count):
-    """Names of parts to numbers of devices, and the bytes on each. A head that is the embedding itself lies where the
-    embedding lies and takes no room beside it, so it is no part of the plan."""
+    """Names of parts to device numbers, and the bytes on each. A tied head shares the embedding's device and memory,
+    so it is not in the plan."""
     parts = dict(parts_of(network))
     head, embedding = tied_head(network)
     if shared := head in parts and embedding in parts:
@@ -85,7 +84,7 @@ def place_parts(network, count):
 
 
 def tied_head(network):
-    """The names of the head and of the embedding where the two are one tensor; else no names."""
+    """The names of the head and of the embedding if both are one tensor; else none."""
     embedding, head = network.get_input_embeddings(), network.get_output_embeddings()
     if head is None or not network.config.get_text_config(decoder=True).tie_word_embeddings:
         return None, None

@@ -1,5 +1,5 @@
-"""Paths with a static cache: the loop of path `loop`, with a decode step that is compiled, captured, or both. Prompts run
-as they are: every prompt has another length, and a compiler would start anew at each.
+"""Paths with a static cache: path `loop` with a decode step that is compiled, captured, or both. Prompts run
+uncompiled: their lengths differ, and a compiler would start again for each.
 """
 
 from contextlib import nullcontext
@@ -26,11 +26,11 @@ from steps import (
     traced,
 )
 
-# More rooms than a suite has shapes; each holds a cache, and a graph where there is one.
+# More rooms than a suite has shapes; each holds a cache, and possibly a graph.
 MOST_ROOMS = 8
 
-# Tokens of the second prompt that a step is held against the plain one behind: a trace that took a position, an id or a mask
-# of the first for a constant is right there and nowhere else.
+# The length of the second prompt for comparing a step with the plain one. A trace that took a position, id or mask of the
+# first for a constant fails here.
 ANOTHER_TRIAL = 7
 
 
@@ -40,7 +40,7 @@ class Static(Looping):
         self._rooms, self._entrances = {}, {}
 
     def prepare(self, phases):
-        # What was compiled for a model that is gone would keep its weights.
+        # Frees compiled code of an earlier model, which would keep its weights.
         torch._dynamo.reset()
         options = self.loaded.options
         self._enter(1, capacity_for(TRIAL, options.cache_tokens, self.loaded.context_tokens), phases)
@@ -78,7 +78,7 @@ class Static(Looping):
         return self._rooms[key]
 
     def _enter(self, sequences, capacity, phases):
-        """A room and its step, made where it is not there yet."""
+        """The room and its step, made on first use."""
         room = self._room(sequences, capacity)
         key = (sequences, capacity)
         if key not in self._entrances:
@@ -93,7 +93,7 @@ class Static(Looping):
         return room, self._entrances[key]
 
     def _make(self, room, phases):
-        """The step of a room, tried out, and held against the plain one."""
+        """Makes the step of a room, tries it, and compares it with the plain one."""
         options, step = self.loaded.options, room.step
         trials = self._trials(room)
         trial, first = trials[0]
@@ -106,11 +106,11 @@ class Static(Looping):
                     step = traced(room) if options.compiler == "torchscript" else compiled(step, options)
                 else:
                     step = compiled(step, options, options.mode)
-                    # Graphs are Inductor's own; where its code is left out, they are captured as path `cuda-graph` has it.
+                    # Inductor captures its own graphs; without its code they are captured as in path `cuda-graph`.
                     make = Pooled if self._has_graphs and options.fusion else Plain
                     captures = self._has_graphs and not options.fusion
                 with insisting_on_graphs() if make is Pooled else nullcontext():
-                    # Compilers work at the first calls: they profile, compile, record.
+                    # Compilers work in the first calls: they profile, compile, record.
                     for _ in range(3):
                         make(room, step)(first)
                     wait_for(self.device)
@@ -128,12 +128,12 @@ class Static(Looping):
 
     @property
     def _has_graphs(self):
-        """Whether the mode of path `compile` is one with CUDA graphs."""
+        """Whether the mode of path `compile` uses CUDA graphs."""
         return has_graphs(self.device) and self.loaded.options.mode in GRAPH_MODES
 
     def _trials(self, room):
-        """Prompts and the ids behind them: the first is what is compiled and captured at, the second has another length and
-        other ids, and pads where there are several sequences."""
+        """Prompts and the ids after them. The first is for compiling and capturing; the second has another length,
+        other ids, and pads if there are several sequences."""
         rows, vocabulary = range(room.sequences), len(self.network.get_input_embeddings().weight)
         most = max(1, min(ANOTHER_TRIAL, room.capacity - 1))
         # Every other sequence is half as long.
@@ -142,7 +142,7 @@ class Static(Looping):
         return [(lay_out(prompts, "left", self.device), torch.tensor(ids, device=self.device)) for prompts, ids in trials]
 
     def _tried(self, room, step, prompt, ids):
-        # A step that writes elsewhere must not find what the plain one wrote.
+        # Wiped, so that a step that writes elsewhere does not find the plain step's result.
         room.wipe()
         room.prefill(prompt)
         return step(ids)[0]
@@ -153,7 +153,7 @@ def has_graphs(device):
 
 
 class Entered:
-    """A room for one request."""
+    """A room in use by one request."""
 
     def __init__(self, room, step):
         self.prefill, self._step = room.prefill, step

@@ -1,7 +1,7 @@
-"""Ways to run a room's step: as it is, through a compiler, as a captured CUDA graph, or both.
+"""Ways to run a room's step: plain, compiled, as a captured CUDA graph, or both.
 
-Each takes a room that a prompt has been through, and gives a function of nothing but the next ids. None of them falls back
-on another: what cannot be compiled or captured is an error that says so.
+Each takes a room after a prompt, and returns a function of the next ids only. None has a fallback: a failure to compile
+or capture is an error.
 """
 
 import math
@@ -14,19 +14,19 @@ from torch._dynamo.utils import counters
 from devices import NAMES
 from engine_kit import Failed
 
-# So far may a compiled step's logits lie from the plain one's, as a part of the largest. Rounding in another order is far
-# below it in bf16, and a step that computes something else far above.
+# The tolerated distance of a compiled step's logits from the plain step's, relative to the largest. bf16 rounding in
+# another order is far below it, and a wrong step far above.
 TOLERATED = 0.05
 
-# A capture must find everything allocated, tuned and, where a compiler profiles first, compiled.
+# A capture needs everything allocated, tuned and compiled beforehand, including profiling runs.
 RUNS_BEFORE_CAPTURE = 4
 
-# Every room is another shape, and so another entry.
+# Every room has another shape, and so another entry.
 torch._dynamo.config.recompile_limit = 256
 
 
 class Plain:
-    """Calls a step, and moves the room on."""
+    """Calls a step, and advances the room."""
 
     def __init__(self, room, step):
         self._room, self._step = room, step
@@ -40,7 +40,7 @@ class Plain:
 
 
 class Pooled(Plain):
-    """The same for a step whose results lie in memory that its next run writes over (graphs that PyTorch itself captures)."""
+    """The same for a step whose results the next run overwrites (graphs that PyTorch itself captures)."""
 
     def __call__(self, ids):
         torch.compiler.cudagraph_mark_step_begin()
@@ -49,11 +49,11 @@ class Pooled(Plain):
 
 
 class Captured:
-    """A CUDA graph of the step and of moving on: per token one launch, and one copy of the ids to the host."""
+    """A CUDA graph of the step and of advancing the room: per token one launch, and one copy of the ids to the host."""
 
     def __init__(self, room, step):
         self._room, self._step = room, step
-        # As PyTorch asks for it: warm-up on another stream than the one that captures.
+        # PyTorch requires a warm-up on another stream than the one that captures.
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -74,20 +74,20 @@ class Captured:
 
     def __call__(self, ids):
         if ids is not self._best:
-            # The first token after a prompt, and every token that the host picked.
+            # The first token after a prompt, and every token that the host sampled.
             self._room.ids.copy_(ids[:, None])
         self._graph.replay()
         return self._logits, self._best
 
 
 def compiled(step, options, mode=None):
-    """By Inductor, the whole step or nothing; with fusion off, the same graph operation by operation."""
+    """Compiles by Inductor, the whole step or nothing; with fusion off, the same graph operation by operation."""
     how = {"backend": "aot_eager"} if not options.fusion else {} if mode in (None, "default") else {"mode": mode}
     return torch.compile(step, fullgraph=True, dynamic=False, **how)
 
 
 def traced(room):
-    """By TorchScript. It holds equal constants to be one constant, so that a cache must come in as arguments."""
+    """Traces by TorchScript. It merges equal constants, so the cache must be passed as arguments."""
     parts = ("keys", "values", "cumulative_length")
     cache = [getattr(layer, part) for layer in room.cache.layers for part in parts]
 
@@ -110,7 +110,7 @@ def traced(room):
 
 @contextmanager
 def insisting_on_graphs():
-    """Inductor leaves graphs out with a remark in a log where it cannot make them; a row that names them must have them."""
+    """Requires CUDA graphs: if Inductor cannot make them it only logs a message, but the row would name them."""
     counters["inductor"]["cudagraph_skips"] = 0
     yield
     if skipped := counters["inductor"]["cudagraph_skips"]:
@@ -119,7 +119,7 @@ def insisting_on_graphs():
 
 
 def held(logits):
-    """What a step that nothing was done to gives, kept to hold others against. No compiler is to blame for a model's own."""
+    """The plain step's logits for comparison, after a check that the model itself gives finite ones."""
     if not math.isfinite(float(logits.abs().max())):
         narrow = logits.dtype != torch.float32
         what = f"its weights lead to logits that are no numbers, in {NAMES[logits.dtype]}"
@@ -128,7 +128,7 @@ def held(logits):
 
 
 def hold_against(wanted, found, path):
-    """A trace keeps the way that one call took, and a compiler has bugs: what computes something else is no row."""
+    """Compares a step with the plain one: a trace keeps the branches of one call, and a compiler has bugs."""
     largest = float(wanted.abs().max())
     apart = float((wanted.float() - found.float()).abs().max())
     if not apart <= TOLERATED * max(largest, 1e-6):
@@ -137,13 +137,13 @@ def hold_against(wanted, found, path):
 
 
 def end_compilers():
-    """Ends the processes that compiled: they would hold memory beside what is measured. The next compile starts its own."""
+    """Ends the compiler processes: they would hold memory during a measurement. The next compile starts new ones."""
     from torch._inductor.async_compile import shutdown_compile_workers
 
     shutdown_compile_workers()
 
 
 def compile_cache():
-    """Whether Inductor found its work in the cache on disk, which outlives a process; None before it has worked."""
+    """Whether Inductor found its work in the disk cache, which outlives a process; None before its first work."""
     hits, misses = (counters["inductor"][f"fxgraph_cache_{name}"] for name in ("hit", "miss"))
     return None if not hits + misses else "warm" if not misses else "cold" if not hits else "warm in part"

@@ -1,4 +1,4 @@
-"""The engine `transformers`: Hugging Face's model classes on PyTorch, from `generate` as it comes to captured graphs."""
+"""The engine `transformers`: Hugging Face's model classes on PyTorch, from plain `generate` to captured graphs."""
 
 import engine_kit
 from engine_kit import Failed
@@ -11,7 +11,7 @@ class Transformers(engine_kit.Engine):
     options = OPTIONS
 
     def hello(self):
-        # Looked up here: reading versions takes a while, and loads do not need it.
+        # Imported here: reading versions takes time, and loads do not need it.
         import importlib.metadata
 
         for package in ("torch", "transformers"):

@@ -1,5 +1,5 @@
-//! Names the embedded model by its content, and says plainly when its files are not there. Collects the named shapes, so
-//! that a new one is a file in their folder and nothing else.
+//! Names the embedded model by its content, and fails clearly when its files are missing. Collects the named shapes, so
+//! that adding one needs only a file in their folder.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ fn main() -> Result<(), String> {
     Ok(())
 }
 
-/// Real ones before tiny ones, each by name.
+/// Lists the real shapes before the tiny ones, each by name.
 fn shapes() -> Result<(), String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shapes");
     println!("cargo::rerun-if-changed={}", folder.display());
@@ -49,7 +49,7 @@ fn shapes() -> Result<(), String> {
     files.sort_by_key(|path| (name(path).starts_with("tiny-"), name(path)));
     let mut table = String::from("[\n");
     for path in &files {
-        // Written as Rust writes texts, so that no path breaks it.
+        // Paths are written as Rust string literals, so that no character breaks the table.
         let _ = writeln!(table, "    ({:?}, include_str!({:?})),", name(path), path.to_string_lossy());
     }
     table.push_str("]\n");

@@ -5,7 +5,7 @@ pub const MODEL: &str = "ORCHESTRATE_MODEL";
 pub const DEVICE: &str = "ORCHESTRATE_DEVICE";
 pub const DTYPE: &str = "ORCHESTRATE_DTYPE";
 pub const THREADS: &str = "ORCHESTRATE_THREADS";
-/// Marks every process of a run, so that what an engine leaves behind is found and ended. Engines ignore it.
+/// Marks every process of a run, so that the orchestrator finds and ends leftover processes. Engines ignore it.
 pub const RUN: &str = "ORCHESTRATE_RUN";
-/// The same for one launch.
+/// Marks every process of one launch, in the same way.
 pub const LAUNCH: &str = "ORCHESTRATE_LAUNCH";

@@ -1,16 +1,16 @@
-//! One JSON object per line. The framer turns bytes, cut anywhere, into whole lines, and never holds more than the bound.
+//! One JSON object per line. The framer cuts bytes into whole lines, and never holds more than the bound.
 
 use serde::Serialize;
 
-/// A longer line is skipped to its newline and reported once.
+/// The longest line. A longer one is skipped to its newline and reported once.
 pub const MAX_LINE_BYTES: usize = 16 * 1024 * 1024;
 
-/// What the bytes so far amount to.
+/// The result of framing some bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {
     /// A line without its newline (and without a carriage return before it).
     Line(Vec<u8>),
-    /// A line that passed the bound; its bytes are gone.
+    /// A line longer than the bound; its bytes are dropped.
     TooLong { bytes: usize },
 }
 
@@ -43,7 +43,7 @@ impl Framer {
         self.extend(bytes);
     }
 
-    /// The stream has ended: what stands without a newline is a last line, if it is anything.
+    /// Ends the stream: bytes without a newline are the last line.
     pub fn finish(&mut self) -> Option<Frame> {
         (!self.line.is_empty() || self.skipped > 0).then(|| self.take())
     }
@@ -69,9 +69,9 @@ impl Framer {
     }
 }
 
-/// One request or message as a line, newline included. serde_json escapes every newline inside strings, so the line is one.
+/// One request or message as a line with its newline. serde_json escapes newlines inside strings, so the line is one.
 pub fn encode(value: &impl Serialize) -> Vec<u8> {
-    // Every type of this crate has string keys and no failing serializer, so this cannot fail.
+    // Serialisation cannot fail: every type of this crate has string keys and no failing serializer.
     let mut line = serde_json::to_vec(value).unwrap_or_default();
     line.push(b'\n');
     line

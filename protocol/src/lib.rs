@@ -1,7 +1,7 @@
-//! The wire between `orchestrate` and every engine: requests, messages, framing, names of environment variables.
+//! The protocol between `orchestrate` and every engine: requests, messages, framing, names of environment variables.
 //!
-//! This crate knows no clock, no process, no file and no runtime. `protocol/README.md` says in prose what these types
-//! say in Rust; `protocol/golden/` holds one example of each, which the Rust and the Python tests both read.
+//! This crate uses no clock, process, file or runtime. `protocol/README.md` describes these types in prose.
+//! `protocol/golden/` holds one example of each; the Rust and the Python tests read them.
 
 pub mod environment;
 mod facts;
@@ -23,10 +23,10 @@ pub use request::{Cancel, Generate, Hello, Id, Load, Padding, Request, Sampling,
 #[cfg(feature = "schema")]
 pub use schema::schema;
 
-/// The protocol's versions, oldest first. A new field or message is no new version; a changed meaning is.
+/// The versions of the protocol, oldest first. A new field or message keeps the version; a changed meaning needs a new one.
 pub mod version {
     /// The first: everything in `protocol/README.md`.
     pub const V1: u32 = 1;
-    /// What this crate speaks.
+    /// The version of this crate.
     pub const CURRENT: u32 = V1;
 }

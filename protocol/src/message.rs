@@ -1,4 +1,4 @@
-//! What an engine writes on its stdout.
+//! The messages that an engine writes on its stdout.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

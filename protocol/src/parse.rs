@@ -1,14 +1,14 @@
-//! Lines to requests and messages. What cannot be understood is refused with the place and the field.
+//! Parses lines to requests and messages. An error names the column and the field.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::{Failed, FailureKind, Generate, Id, Message, Request};
 
-/// The largest `iterations` and `warmup`: an answer holds every one of them.
+/// The largest `iterations` and `warmup`: an answer holds all of them.
 const MAX_ITERATIONS: u32 = 1_000_000;
 
-/// Why a line is no request or no message: who could be told (`id`, when it could be read) and what is wrong.
+/// An invalid line: the `id` for the answer, if it was readable, and the error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
     pub id: Option<Id>,
@@ -71,7 +71,7 @@ pub fn parse_message(line: &[u8]) -> Result<Message, Refused> {
     }
 }
 
-/// The fields that say what the rest of a line is.
+/// The fields that identify the rest of a line.
 #[derive(Deserialize)]
 struct Envelope {
     r#type: Option<String>,
@@ -112,7 +112,7 @@ impl Envelope {
     }
 }
 
-/// Field, column, and what serde says of it, without serde's own "at line 1".
+/// Field, column and serde's error, without serde's own "at line 1".
 fn describe(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
     let (path, inner) = (error.path().to_string(), error.inner());
     let text = inner.to_string();
@@ -123,7 +123,7 @@ fn describe(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
     }
 }
 
-/// Keeps a stranger's text out of an error message's way.
+/// Limits foreign text in an error message to 120 characters.
 fn shorten(text: &str) -> String {
     let kept: String = text.chars().take(120).collect();
     if kept.len() < text.len() { format!("{kept}...") } else { kept }

@@ -1,4 +1,4 @@
-//! What the orchestrator asks of an engine.
+//! The requests that the orchestrator sends to an engine.
 
 use std::fmt;
 
@@ -29,7 +29,7 @@ pub enum Id {
     Text(String),
 }
 
-/// By hand, because what serde makes of an untagged enum says nothing that the asker could know: its variants' names.
+/// Written by hand: serde's error for an untagged enum names only its variants, which the sender does not know.
 impl<'de> Deserialize<'de> for Id {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(AnyId)

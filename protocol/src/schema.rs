@@ -23,7 +23,7 @@ pub fn schema() -> Value {
     })
 }
 
-/// The derived schema asks for `type` everywhere, and cannot know that exactly one prompt field is needed.
+/// Allows a `generate` without `type`, and requires exactly one prompt field. The derived schema can express neither.
 fn allow_a_generate_without_type(request: &mut Value) {
     let variants = request["oneOf"].as_array_mut().into_iter().flatten();
     for variant in variants.filter(|variant| variant["properties"]["type"]["const"] == "generate") {

@@ -1,4 +1,4 @@
-//! What the engine is and can do, from constants.
+//! The constant facts and capabilities of the engine.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,9 @@ use protocol::{Capabilities, HelloFacts};
 use crate::architectures::ARCHITECTURES;
 use crate::{device, safetensors};
 
-/// The release of candle-core, candle-nn and candle-transformers that Cargo.lock names; a test compares.
+/// The release of candle-core, candle-nn and candle-transformers in Cargo.lock; a test compares.
 pub const CANDLE: &str = "0.11.1";
-/// The release of gemm, which multiplies candle's f32 and f16 matrices on the CPU; a test compares.
+/// The release of gemm, candle's multiplication of f32 and f16 matrices on the CPU; a test compares.
 pub const GEMM: &str = "0.19.0";
 
 pub fn hello() -> HelloFacts {
@@ -33,7 +33,7 @@ pub fn hello() -> HelloFacts {
     hello
 }
 
-/// Releases, as `loaded` states them; those of the device's own libraries are what is loaded in fact.
+/// Library versions for `loaded`. Those of the device's libraries are read from the loaded libraries.
 pub fn libraries(device: &Device) -> BTreeMap<String, String> {
     let candle = ["candle-core", "candle-nn", "candle-transformers"].map(|name| (name, CANDLE));
     let all = candle.into_iter().chain([("gemm", GEMM)]);

@@ -1,8 +1,8 @@
-//! What a config.json asks for, and whether candle computes it.
+//! Checks that candle computes every feature of a config.json.
 //!
-//! candle reads the fields that it knows and ignores the rest, so a model with a feature that candle does not compute
-//! would run and answer something else. Every feature is refused here by its name, unless the architecture says that
-//! candle computes it: to forget one refuses a model, and never measures a wrong one.
+//! candle ignores unknown fields, so a model with an unsupported feature would run and give wrong answers. This file
+//! refuses every feature by name unless the architecture supports it. So a feature missing from a list refuses a model, and
+//! never measures a wrong one.
 
 use candle_transformers::models::llama::{Llama3RopeConfig, Llama3RopeType};
 use model_files::ModelFolder;
@@ -12,28 +12,28 @@ use serde_json::Value;
 use crate::failure::{model, unsupported};
 use crate::sizes::{Sizes, config_path};
 
-/// What a config can ask for that only some of candle's models compute.
+/// A config feature that only some of candle's models compute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Feature {
-    /// Biases in the projections of attention.
+    /// Biases in the attention projections.
     AttentionBias,
     /// Heads that together are wider or narrower than the hidden size.
     OwnHeadDim,
-    /// Positions turn a part of each head.
+    /// RoPE on a part of each head.
     PartialRotation,
-    /// The frequencies of Llama 3.1 and later.
+    /// The RoPE frequencies of Llama 3.1 and later.
     Llama3Frequencies,
-    /// An activation other than silu. The architecture checks which.
+    /// An activation other than silu. The architecture checks which one.
     OwnActivation,
 }
 
-/// The fields of a folder's config.json that `model_files` leaves to us.
+/// The fields of a folder's config.json that `model_files` does not read.
 pub struct Fields<'a> {
     pub folder: &'a ModelFolder,
 }
 
 impl Fields<'_> {
-    /// The model's sizes, if it asks for no feature that is not among `computed`.
+    /// The model's sizes, if all of its features are among `computed`.
     pub fn expect_only(&self, computed: &[Feature]) -> Result<Sizes, Failed> {
         let sizes = Sizes::of(self.folder)?;
         if self.get("quantization_config").is_some() {
@@ -94,7 +94,7 @@ impl Fields<'_> {
         self.folder.config.rope_theta.unwrap_or(10_000.0)
     }
 
-    /// How many tokens a layer looks back, itself among them; `unsaid` is what a config without the field means.
+    /// The number of tokens that a layer sees, including the current one. `unsaid` is the default of the config.
     pub fn sliding_window(&self, unsaid: Option<u32>) -> Result<Option<u32>, Failed> {
         let Some(value) = self.said("sliding_window") else { return Ok(unsaid) };
         if value.is_null() {
@@ -106,7 +106,7 @@ impl Fields<'_> {
         window.map(Some).ok_or_else(fault)
     }
 
-    /// The part of each head that positions turn; 1 is all of it.
+    /// The part of each head that RoPE rotates; 1 is all of it.
     pub fn rotated_part(&self) -> Result<f64, Failed> {
         let name = "partial_rotary_factor";
         let Some(value) = self.get(name).or_else(|| self.rope(name)) else { return Ok(1.0) };
@@ -114,13 +114,13 @@ impl Fields<'_> {
         part.ok_or_else(|| self.fault(format!("`{name}`: expected a part of 1, found `{value}`")))
     }
 
-    /// The kind of scaling that frequencies get, where they get one.
+    /// The kind of RoPE scaling, if there is one.
     pub fn rope_scaling(&self) -> Option<String> {
         let kind = self.rope("rope_type").or_else(|| self.rope("type")).map(bare);
         kind.filter(|kind| kind != "default")
     }
 
-    /// Llama 3's scaling is the only one that candle computes.
+    /// Llama 3's scaling, the only one that candle computes.
     pub fn llama3_frequencies(&self) -> Result<Option<Llama3RopeConfig>, Failed> {
         match self.rope_scaling().as_deref() {
             None => Ok(None),
@@ -141,7 +141,7 @@ impl Fields<'_> {
         }
     }
 
-    /// candle would read the field over, or has code that computes something else.
+    /// The refusal of a field that candle ignores or computes differently.
     pub fn ignored(&self, name: &str, found: &str) -> Failed {
         let found = found.escape_debug();
         unsupported(format!("`{}` has `{name}` `{found}`, which candle would ignore", self.folder.name))
@@ -155,10 +155,10 @@ impl Fields<'_> {
         model(&config_path(self.folder), what)
     }
 
-    /// The field, also where it is null.
+    /// The field, even if it is null.
     fn said(&self, name: &str) -> Option<&Value> {
         let raw = &self.folder.config.raw;
-        // Models of several modalities keep their language model's fields one level down.
+        // Multimodal models keep their language model's fields one level down.
         raw.get("text_config").and_then(|inner| inner.get(name)).or_else(|| raw.get(name))
     }
 
@@ -166,7 +166,7 @@ impl Fields<'_> {
         self.fault(format!("`{name}` is missing"))
     }
 
-    /// Newer configs keep all that concerns rotation in `rope_parameters`.
+    /// Newer configs keep all RoPE fields in `rope_parameters`.
     fn rope(&self, name: &str) -> Option<&Value> {
         let rope = self.get("rope_scaling").or_else(|| self.get("rope_parameters"))?;
         rope.get(name).filter(|value| !value.is_null())
@@ -182,7 +182,7 @@ impl Fields<'_> {
     }
 }
 
-/// A value as messages show it: a text without its quotes.
+/// A value for messages: a text without its quotes.
 fn bare(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_string)
 }

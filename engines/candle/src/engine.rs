@@ -1,4 +1,4 @@
-//! Loading: from a model folder and a request to a network and the facts about it.
+//! Loading: from a model folder and a request to a network and its facts.
 
 use candle_core::DeviceLocation;
 use engine_kit::{Engine, Options, Phases};
@@ -11,7 +11,7 @@ use crate::model::LoadedModel;
 use crate::network::Network;
 use crate::{about, device, gguf, safetensors, threads};
 
-/// candle, as its users run it.
+/// candle in its users' configuration.
 pub struct CandleEngine;
 
 impl Engine for CandleEngine {
@@ -48,14 +48,14 @@ impl Engine for CandleEngine {
             Format::Gguf => gguf::load,
         };
         let decoder = weights(architecture, folder, load, &device, phases, &mut facts)?;
-        // A GPU copies and widens while the host goes on. What is under way belongs to this load, not to the first request.
+        // A GPU copies and widens asynchronously. That time belongs to this load, not to the first request.
         device.synchronize().map_err(|error| computing("loading", &error, &device))?;
         Ok(LoadedModel { network: Network { device, decoder, own_pool }, facts })
     }
 }
 
-/// A GPU gets its work in an order that belongs to the thread which gives it. In the pool's threads a forward pass would not
-/// wait for its input, which another thread has put there.
+/// Whether forward passes may run in candle's pool. A GPU orders work by the calling thread, so a pass in the pool's
+/// threads would not wait for its input from another thread.
 fn pool_reaches(own_pool: bool, location: DeviceLocation) -> Result<(), Failed> {
     match location {
         DeviceLocation::Cpu => Ok(()),

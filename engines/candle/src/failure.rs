@@ -1,4 +1,4 @@
-//! candle's errors and a model's faults, in the words of the protocol.
+//! Converts errors of candle and faults of a model to `Failed`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
@@ -9,17 +9,17 @@ use protocol::{Failed, FailureKind};
 use crate::device::{explained, trouble};
 use crate::network::{Built, Decoder};
 
-/// The model's files are not what they claim, or not what candle reads: which file, and what of it.
+/// The failure for model files that are broken, or in a form that candle does not read: names the file and the error.
 pub fn model(file: &Path, what: impl std::fmt::Display) -> Failed {
     Failed::new(FailureKind::Model, format!("`{}`: {what}", file.display()))
 }
 
-/// candle has no code for it, or has code that would compute something else.
+/// The failure for a model that candle does not support, or would compute wrongly.
 pub fn unsupported(what: impl Into<String>) -> Failed {
     Failed::new(FailureKind::Unsupported, what)
 }
 
-/// Builds a decoder; what goes wrong is the model's fault unless a device's libraries name it as theirs.
+/// Builds a decoder. An error is the model's fault unless a device library names it as its own.
 pub fn building(
     file: &Path,
     device: &Device,
@@ -31,7 +31,7 @@ pub fn building(
     };
     match catch_unwind(AssertUnwindSafe(build)) {
         Ok(built) => built.map_err(|error| failed(first_line(&error))),
-        // candle's llama unwraps what its layers return, a device's errors among them. Any other panic goes its way.
+        // candle's llama unwraps the results of its layers, including a device's errors. Other panics continue.
         Err(panic) => match panic.downcast_ref::<String>().filter(|text| trouble::in_words(text).is_some()) {
             Some(text) => Err(failed(text.chars().take_while(|char| *char != '\n').take(200).collect())),
             None => resume_unwind(panic),
@@ -39,13 +39,13 @@ pub fn building(
     }
 }
 
-/// An error out of candle while a request was computed.
+/// The failure for an error of candle during a request.
 pub fn computing(what: &str, error: &Error, device: &Device) -> Failed {
     let text = explained(device, first_line(error));
     trouble::failed(&text, FailureKind::Internal, format!("{what}: {text}"))
 }
 
-/// candle appends a backtrace where one is switched on; it belongs on stderr, not in a row of a table.
+/// candle may append a backtrace, which does not fit a row of a table.
 pub fn first_line(error: &Error) -> String {
     error.to_string().lines().next().unwrap_or("no message").to_string()
 }
@@ -64,7 +64,7 @@ mod tests {
         let said = built_by(|| candle_core::bail!("{text}"));
         assert_eq!(said.kind, FailureKind::OutOfMemory);
         assert_eq!(said.message, format!("`m`: {text}"));
-        // As candle's llama says it.
+        // The same call as in candle's llama.
         let panicked = built_by(|| Err::<(), _>(text).map(|()| unreachable!()).unwrap());
         assert_eq!(panicked.kind, FailureKind::OutOfMemory);
         assert!(panicked.message.contains("CUDA_ERROR_OUT_OF_MEMORY"), "{panicked:?}");

@@ -1,4 +1,4 @@
-//! A GGUF file as a decoder, the way candle's examples load it: header, then each tensor read as it is quantised.
+//! Loads a GGUF file like candle's examples: the header, then each tensor in its quantised form.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
@@ -18,15 +18,15 @@ use crate::failure::{building, first_line, model, unsupported};
 use crate::network::{Built, Decoder};
 use crate::sizes::{Longest, Sizes, config_path};
 
-/// How candle loads a model whose metadata has been found to be computed right.
+/// The way to load a model whose metadata was checked.
 pub struct Recipe {
     pub longest_context: Longest,
-    /// A tensor that candle reads over, for which the model is loaded all the same, and said.
+    /// A tensor that candle ignores. The model is loaded anyway, and the facts state it.
     pub read_over: Option<&'static str>,
     pub build: fn(Source) -> Built,
 }
 
-/// An open file with its header read, and what the model is loaded for.
+/// An open file after its header, with the settings of the load.
 pub struct Source<'a> {
     pub content: Content,
     pub reader: BufReader<File>,
@@ -35,8 +35,8 @@ pub struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// candle makes position tables and caches for all that the file claims, as `{architecture}.context_length`. What
-    /// it is handed here claims the context in effect.
+    /// Lowers `{architecture}.context_length` to the context in effect, because candle makes position tables and caches for
+    /// all of it.
     pub fn with_tables_for_its_context(mut self, architecture: &str) -> Self {
         let context_tokens = MetadataValue::U32(self.context_tokens);
         self.content.metadata.insert(format!("{architecture}.context_length"), context_tokens);
@@ -77,7 +77,7 @@ pub fn load(
     phases.begin("weights");
     let path = config_path(folder);
     let fault = |error: candle_core::Error| model(&path, first_line(&error));
-    // The header is read in pieces of a few bytes, a vocabulary's every length among them.
+    // Buffered, because the header is read in pieces of a few bytes.
     let mut reader = BufReader::new(File::open(&path).map_err(|error| model(&path, error))?);
     let content = Content::read(&mut reader).map_err(fault)?;
     let weights_bytes = resident_bytes(folder, folder.tensors.iter().filter(loaded));
@@ -95,7 +95,7 @@ pub fn load(
     Ok(decoder)
 }
 
-/// What a file says about its model, under the name of its architecture.
+/// The metadata of a file, by the name of its architecture.
 pub struct Metadata<'a> {
     pub folder: &'a ModelFolder,
 }
@@ -119,7 +119,7 @@ impl Metadata<'_> {
             self.expect(name, 1.0)?;
         }
         self.expect("expert_count", 0.0)?;
-        // To `model_files` biases are parts of every architecture that can have them. Not to candle.
+        // `model_files` allows biases in every architecture that can have them; candle does not.
         let bias = self.folder.tensors.iter().find(|tensor| tensor.name.ends_with(".bias"));
         if let Some(bias) = bias.filter(|_| lacks(Feature::AttentionBias)) {
             return Err(ignored(self.folder, bias));
@@ -130,7 +130,7 @@ impl Metadata<'_> {
         Ok(())
     }
 
-    /// Refuses any other number, where there is one.
+    /// Refuses another number than `computed`, if the field exists.
     pub fn expect(&self, name: &str, computed: f64) -> Result<(), Failed> {
         match self.get(name).and_then(Value::as_f64) {
             Some(found) if found != computed => Err(self.ignored(name, found)),
@@ -160,7 +160,7 @@ fn ignored(folder: &ModelFolder, tensor: &Tensor) -> Failed {
     unsupported(format!("`{folder}` has a tensor `{tensor}`, which candle would ignore"))
 }
 
-/// The type that most bytes of the file have, in lower case: `q4_k`.
+/// The dtype of most bytes of the file, in lower case: `q4_k`.
 fn weights_dtype(folder: &ModelFolder) -> String {
     let dtypes: BTreeMap<&str, u64> = folder.dtypes();
     dtypes
@@ -170,8 +170,8 @@ fn weights_dtype(folder: &ModelFolder) -> String {
         .unwrap_or_default()
 }
 
-/// Bytes that a load leaves in memory. candle widens the embedding, the norms, the biases and every float matrix to
-/// f32, and keeps the embedding a second time, as the file has it, where it is the output matrix too.
+/// The bytes in memory after a load. candle widens the embedding, norms, biases and float matrices to f32. If the embedding
+/// is also the output matrix, candle keeps a second copy in the file's dtype.
 fn resident_bytes<'a>(folder: &ModelFolder, loaded: impl Iterator<Item = &'a Tensor>) -> u64 {
     let matrix = |tensor: &Tensor| match tensor.dtype {
         "F32" | "F16" | "BF16" => tensor.elements() * 4,

@@ -1,11 +1,10 @@
-//! candle as an engine: candle-core and candle-transformers as they come, driven as their own examples drive them.
+//! candle as an engine: unmodified candle-core and candle-transformers, run like their own examples.
 //!
-//! `engine` loads, `model` generates and scores, `network` is candle's models behind one face. `architectures` has a file
-//! for each of them. `device` knows what a load runs on; what speaks of CUDA itself is one file in it. What candle leaves
-//! unsaid is checked before it is asked: `config` and `sizes` for what a model asks for, `model_files` for what its files
-//! hold.
+//! `engine` loads, `model` generates and scores, `network` is the common interface of candle's models. `architectures` has
+//! a file for each model. `device` knows the device of a load, with one file for CUDA. `config`, `sizes` and `model_files`
+//! check what candle does not check itself: the features and the files of a model.
 //!
-//! Two programs are made of this: `candle-engine`, and with the feature `cuda` `candle-cuda`.
+//! Two programs use it: `candle-engine`, and with the feature `cuda` `candle-cuda`.
 
 mod about;
 mod architectures;
@@ -22,7 +21,7 @@ mod sizes;
 mod tests;
 mod threads;
 
-/// All of `main`.
+/// The whole of `main`.
 pub fn run() -> std::process::ExitCode {
     engine_kit::serve(engine::CandleEngine)
 }

@@ -1,4 +1,4 @@
-//! candle on the CPU: starts anywhere.
+//! candle on the CPU: starts on any machine.
 
 fn main() -> std::process::ExitCode {
     candle_engine::run()

@@ -1,4 +1,4 @@
-//! A loaded model at work: generation and scoring, as candle's examples drive its models.
+//! A loaded model: generation and scoring, as in candle's examples.
 
 use candle_transformers::generation::{LogitsProcessor, Sampling as Picking};
 use engine_kit::{Flow, Job, Model, Tokens, sampling};
@@ -44,7 +44,7 @@ impl Model for LoadedModel {
         Ok(())
     }
 
-    /// Id by id through the cache: candle's models answer with the logits of the last position alone.
+    /// Feeds one id at a time through the cache: candle's models return only the logits of the last position.
     fn score(&mut self, ids: &[u32]) -> Result<Vec<f64>, Failed> {
         let device = self.network.device.clone();
         let mut sequence = self.network.start(true);
@@ -59,10 +59,10 @@ impl Model for LoadedModel {
     }
 }
 
-/// candle's own sampler, chosen as its examples choose. Its argmax takes the lowest id among equals.
+/// candle's own sampler, configured as in its examples. Its argmax takes the lowest id among equals.
 fn picker(asked: Option<Sampling>) -> LogitsProcessor {
     let asked = asked.unwrap_or_default();
-    // candle divides in f32, where a tiny temperature makes weights that are no numbers.
+    // candle divides in f32, where a tiny temperature makes weights of NaN.
     let greedy = sampling::is_greedy(&asked);
     let Sampling { temperature, top_k, top_p, seed } = asked;
     let picking = match (top_k as usize, top_p) {

@@ -1,45 +1,44 @@
-//! candle's models behind one face: start a sequence, feed it ids, get the logits of the last one.
+//! The common interface of candle's models: start a sequence, feed it ids, get the logits of the last one.
 //!
-//! Every model is driven as candle's own examples drive it: the prompt in one call, then one id at a time with the
-//! position it stands at.
+//! Every model runs as in candle's own examples: the prompt in one call, then one id at a time with its position.
 
 use candle_core::{DType, Device, Result, Tensor};
 
-/// One of candle's models with its weights, and the keys and values of one sequence.
+/// One of candle's models with its weights, and the KV cache of one sequence.
 pub trait Decoder: Send {
-    /// The logits of what comes after the last id. `input` is [1, length]; its first id stands at `position`.
+    /// The logits after the last id. `input` is [1, length]; its first id has the index `position`.
     fn forward(&mut self, input: &Tensor, position: usize) -> Result<Tensor>;
 
-    /// Back to the state before the first id.
+    /// Resets the model to the state before the first id.
     fn forget(&mut self);
 
-    /// Whether candle keeps a mask for every length that the model ever saw. Without a cache such a model would keep
-    /// the sum of all squares up to the sequence's length.
+    /// Whether candle keeps a mask for every length that the model has seen. Without a cache such a model would keep the
+    /// sum of all squares up to the sequence's length.
     fn keeps_masks(&self) -> bool {
         false
     }
 }
 
-/// What building a decoder comes to.
+/// The result of building a decoder.
 pub type Built = Result<Box<dyn Decoder>>;
 
-/// A decoder where it computes.
+/// A decoder on its device.
 pub struct Network {
     pub device: Device,
     pub decoder: Box<dyn Decoder>,
-    /// Forward passes run inside candle's own pool of threads; its examples leave them outside.
+    /// Forward passes run inside candle's own thread pool; its examples run them outside.
     pub own_pool: bool,
 }
 
 impl Network {
-    /// A sequence that knows nothing of any other.
+    /// Begins a new sequence, independent of earlier ones.
     pub fn start(&mut self, use_cache: bool) -> Sequence<'_> {
         self.decoder.forget();
         Sequence { network: self, position: 0, without_cache: (!use_cache).then(Vec::new) }
     }
 }
 
-/// One sequence: how far it is, or all its ids where there is no cache.
+/// One sequence: its length, or all its ids if there is no cache.
 pub struct Sequence<'a> {
     network: &'a mut Network,
     position: usize,
@@ -47,7 +46,7 @@ pub struct Sequence<'a> {
 }
 
 impl Sequence<'_> {
-    /// Continues the sequence by `ids`; the logits of what comes after the last of them, [vocabulary] in f32.
+    /// Adds `ids` to the sequence and returns the logits after the last one, [vocabulary] in f32.
     pub fn feed(&mut self, ids: &[u32]) -> Result<Tensor> {
         let Network { device, decoder, own_pool } = &mut *self.network;
         let (input, position) = match &mut self.without_cache {

@@ -1,5 +1,4 @@
-//! A folder of safetensors as a decoder, the way candle's examples load it: mapped, and widened tensor by tensor while
-//! the layers are built.
+//! Loads a folder of safetensors like candle's examples: mapped, and widened tensor by tensor while the layers are built.
 
 use candle_core::{DType, Device};
 use candle_nn::VarBuilder;
@@ -14,27 +13,27 @@ use crate::failure::{building, first_line, model, unsupported};
 use crate::network::{Built, Decoder};
 use crate::sizes::Longest;
 
-/// The dtypes that weights can be loaded in.
+/// The dtypes for loaded weights.
 const DTYPES: [(&str, DType); 3] = [("f32", DType::F32), ("bf16", DType::BF16), ("f16", DType::F16)];
 
-/// Their names as hello states them: first what a load on the first device gets.
+/// Their names for hello; the first is the default on the first device.
 pub fn dtypes() -> Vec<String> {
     let default = default_dtype(device::NAMES[0] == "cuda", false);
     let others = DTYPES.map(|(name, _)| name).into_iter().filter(|name| *name != default);
     std::iter::once(default).chain(others).map(String::from).collect()
 }
 
-/// A GPU multiplies bf16 at its full speed; candle's products on the CPU widen it, and are faster in f32.
+/// The default dtype. A GPU multiplies bf16 at full speed; candle on the CPU widens it and is faster in f32.
 fn default_dtype(on_gpu: bool, rounds_positions: bool) -> &'static str {
     if on_gpu && !rounds_positions { "bf16" } else { "f32" }
 }
 
-/// How candle loads a model whose config has been found to be computed right.
+/// The way to load a model whose config was checked.
 pub struct Recipe {
     pub longest_context: Longest,
-    /// candle counts positions in the dtype of the weights, and 257 is no bf16 and 2049 is no f16.
+    /// candle counts positions in the dtype of the weights, but bf16 cannot hold 257 and f16 cannot hold 2049.
     pub rounds_positions: bool,
-    /// Builds the layers, and position tables for so many tokens.
+    /// Builds the layers, and position tables for this many tokens.
     pub build: Box<dyn FnOnce(VarBuilder<'static>, usize) -> Built>,
 }
 
@@ -91,7 +90,7 @@ fn dtype(
     Ok((name, dtype))
 }
 
-/// Eight-bit floats come with scales in tensors of their own, which candle would read over.
+/// Eight-bit floats have scales in separate tensors, which candle would ignore.
 fn expect_floats(folder: &ModelFolder) -> Result<(), Failed> {
     let plain = |dtype: &str| ["F64", "F32", "F16", "BF16"].contains(&dtype);
     match folder.tensors.iter().find(|tensor| !plain(tensor.dtype)) {
@@ -108,8 +107,8 @@ fn expect_floats(folder: &ModelFolder) -> Result<(), Failed> {
     reason = "candle's examples map their weights, and reading them first would be another load"
 )]
 fn map(folder: &ModelFolder, dtype: DType, device: &Device) -> candle_core::Result<VarBuilder<'static>> {
-    // SAFETY: a mapped file must not change. The map lives until the layers are built, in which time each tensor is
-    // copied out of it; a model whose files are written to meanwhile is broken for every engine.
+    // SAFETY: a mapped file must not change. The map lives until the layers are built, and each tensor is copied out of it.
+    // A model whose files change meanwhile is broken for every engine.
     unsafe { VarBuilder::from_mmaped_safetensors(&folder.weights, dtype, device) }
 }
 

@@ -1,4 +1,4 @@
-//! A model's sizes as candle will take them, and the context that it is loaded for.
+//! A model's sizes in candle's form, and the context of its load.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use protocol::{Failed, FailureKind};
 
 use crate::failure::{model, unsupported};
 
-/// The numbers that candle's own configs are made of. `model_files` refuses those that no model can have.
+/// The numbers for candle's own configs. `model_files` refuses impossible ones.
 #[derive(Debug, Clone, Copy)]
 pub struct Sizes {
     pub vocabulary: usize,
@@ -34,7 +34,7 @@ impl Sizes {
         })
     }
 
-    /// For the models of candle that divide the hidden size by the number of heads, whatever the config says.
+    /// The check for candle's models that divide the hidden size by the number of heads, whatever the config says.
     pub fn expect_heads_to_fill_hidden(&self, folder: &ModelFolder) -> Result<(), Failed> {
         let Self { hidden, heads, head_dim, .. } = self;
         if *heads as u64 * *head_dim as u64 == *hidden as u64 {
@@ -45,7 +45,7 @@ impl Sizes {
     }
 }
 
-/// The longest context that candle computes right, and why it is shorter than the model's, where it is.
+/// The longest context that candle computes correctly, and the reason if it is shorter than the model's.
 #[derive(Debug, Clone, Copy)]
 pub struct Longest {
     pub tokens: u32,
@@ -53,7 +53,7 @@ pub struct Longest {
 }
 
 impl Longest {
-    /// All that the model was made for.
+    /// The whole context of the model.
     pub fn of(folder: &ModelFolder) -> Result<Self, Failed> {
         let tokens = folder.config.context_tokens.filter(|&tokens| tokens > 0);
         let missing = match folder.format {
@@ -68,14 +68,14 @@ impl Longest {
         if tokens < self.tokens { Self { tokens, why: Some(why) } } else { self }
     }
 
-    /// Up to its length a sliding window hides nothing, and beyond it candle goes wrong: its masks are one token wider
-    /// or not there, and with the cache nothing is hidden at all.
+    /// Limits the context to the sliding window. Within its length the window hides nothing. Beyond it candle is wrong: its
+    /// masks are missing or one token too wide, and with the cache nothing is hidden.
     pub fn within_window(self, window: Option<u32>) -> Self {
         window
             .map_or(self, |tokens| self.at_most(tokens, "its sliding window, which candle does not compute"))
     }
 
-    /// The context in effect: what was asked for, else all of it.
+    /// The context in effect: the requested one, else the longest.
     pub fn context(self, folder: &ModelFolder, asked: Option<u32>) -> Result<u32, Failed> {
         let Self { tokens: longest, why } = self;
         match asked {
@@ -96,10 +96,10 @@ impl Longest {
     }
 }
 
-/// A config that claims more is not believed: candle makes position tables for all of it.
+/// The longest accepted context: candle makes position tables for all of it.
 const MAX_CONTEXT_TOKENS: u32 = 1 << 24;
 
-/// Where the numbers came from, for messages.
+/// The source of the numbers, for messages.
 pub fn config_path(folder: &ModelFolder) -> PathBuf {
     match folder.format {
         Format::Safetensors => folder.folder().join("config.json"),

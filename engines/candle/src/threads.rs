@@ -1,11 +1,11 @@
-//! How many threads candle computes with.
+//! The number of threads of candle.
 //!
-//! candle has two pools that matter here: rayon's global one (gemm and elementwise work) and its own barrier pool
-//! (copies, quantised products). Each takes its size from the environment when it is first used and keeps it for the
-//! life of the process. So the first load decides, and a later load that asks for another number is refused.
+//! candle has two pools that matter here: rayon's global one (gemm and elementwise work) and its own barrier pool (copies,
+//! quantised products). Each takes its size from the environment at first use and keeps it for the life of the process. So
+//! the first load decides, and a later load with another number is refused.
 //!
-//! The number always ends up in the environment, also where nobody asked for one: candle asks for it at every matrix
-//! product, and reads `/proc/cpuinfo` each time where the environment is silent.
+//! The number is always written to the environment: candle reads it at every matrix product, and would otherwise read
+//! `/proc/cpuinfo` each time.
 
 use std::sync::OnceLock;
 
@@ -13,13 +13,13 @@ use protocol::Failed;
 
 use crate::failure::unsupported;
 
-/// What both pools read. candle prefers the second name for its barrier pool.
+/// The variables of both pools. candle prefers the second for its barrier pool.
 const VARIABLES: [&str; 2] = ["RAYON_NUM_THREADS", "CANDLE_NUM_THREADS"];
 
 static IN_EFFECT: OnceLock<u32> = OnceLock::new();
 
-/// Sizes the pools at the first load, and says what is in effect. `None` leaves the number to candle: what the
-/// environment says, else one for each physical core.
+/// Sizes the pools at the first load, and returns the number in effect. With `None` candle decides: the environment's
+/// number, else one thread for each physical core.
 pub fn settle(asked: Option<u32>) -> Result<u32, Failed> {
     let in_effect = *IN_EFFECT.get_or_init(|| {
         match asked {
@@ -40,7 +40,7 @@ pub fn settle(asked: Option<u32>) -> Result<u32, Failed> {
 
 #[expect(unsafe_code, reason = "candle takes the number of threads from the environment alone")]
 fn set_variable(name: &str, threads: usize) {
-    // SAFETY: the only other thread of this process at its first load is the kit's reader; it touches the environment,
-    // if at all, through `std::env`, which locks it. No C library that reads it is in use yet.
+    // SAFETY: at the first load the only other thread is the kit's reader, which uses the environment only through the lock
+    // of `std::env`. No C library that reads it is in use yet.
     unsafe { std::env::set_var(name, threads.to_string()) };
 }

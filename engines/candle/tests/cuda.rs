@@ -1,6 +1,6 @@
-//! `candle-cuda` on a machine without a GPU: the program itself, with stand-ins for CUDA's libraries that count and do not
-//! compute. What a load states, what is refused and how, and how many launches a token costs; never what a GPU answers.
-//! Run it by scripts/check-cuda, which says why.
+//! Tests `candle-cuda` on a machine without a GPU: the program runs with stand-ins for CUDA's libraries that count calls
+//! and compute nothing. They test the facts of a load, the refusals, and the launches per token, never a GPU's answers. Run
+//! them by scripts/check-cuda, which gives the reason.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
@@ -11,10 +11,10 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_candle-cuda");
-/// CUDA's own name for `not supported`.
+/// CUDA's number for `not supported`.
 const REFUSES: i32 = 801;
 
-/// The driver, cuBLAS and cuRAND in one library, under the names by which the program asks for them.
+/// The driver, cuBLAS and cuRAND in one library, under the names that the program loads.
 struct StandIn {
     folder: tempfile::TempDir,
 }
@@ -45,7 +45,7 @@ impl StandIn {
         Self { folder }
     }
 
-    /// The answers to these requests, and what was counted.
+    /// The answers to these requests, and the counts of calls.
     fn answers(&self, variables: &[(&str, &str)], requests: &[Value]) -> (Vec<Value>, Counts) {
         let counts = self.folder.path().join("counts");
         let lines: String = requests.iter().map(|request| format!("{request}\n")).collect();
@@ -81,7 +81,7 @@ struct Counts {
     to_device: u64,
     to_host: u64,
     events: u64,
-    /// What the host has not waited for at the end.
+    /// The work that the host has not waited for at the end.
     pending: u64,
 }
 
@@ -182,7 +182,7 @@ fn a_token_of_a_llama_costs_the_launches_that_the_readme_counts() {
         stand_in.answers(&[], &[load(json!({})), request]).1
     };
     let token = launches(11).less(launches(10));
-    // The embedded model: 4 layers, 2 heads to each of keys.
+    // The embedded model: 4 layers, 2 query heads for each key-value head.
     let (layers, repeated) = (4, 2 * 2);
     assert_eq!(token.products, layers * 9 + 1, "{token:?}");
     assert_eq!(token.kernels, layers * (18 + repeated) + 4, "{token:?}");

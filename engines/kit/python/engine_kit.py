@@ -1,4 +1,5 @@
-"""The engine kit for Python: an engine's author writes the two classes below, and nothing about JSON, clocks or stdout.
+"""The engine kit for Python: the author of an engine implements the two classes below, without code for JSON, clocks
+or stdout.
 
     import engine_kit            # first: it keeps stdout for the protocol
 
@@ -14,14 +15,14 @@
 
     engine_kit.serve(MyEngine())
 
-The same semantics as the Rust kit. Standard library only; an engine brings its own tokenizer. What the kit must not know:
-any tensor library, any model format.
+The semantics are those of the Rust kit. The kit uses the standard library only; an engine brings its own tokenizer. The
+kit knows no tensor library and no model format.
 """
 
 import os
 import sys
 
-# Libraries print. From here on, whatever is printed goes to stderr, and only the kit holds the real stdout.
+# Libraries print. From here on all prints go to stderr, and only the kit holds the real stdout.
 PROTOCOL_OUT = os.dup(1)
 os.dup2(2, 1)
 
@@ -42,63 +43,64 @@ __all__ = ["Engine", "Failed", "Job", "Model", "Phases", "Sampler", "Tokens", "c
 
 
 class Engine:
-    """What an engine is, and how it loads a model."""
+    """An engine: its facts, and the loading of a model."""
 
-    # The load options that the engine knows; a load with another one is refused.
+    # The load options of the engine; the kit refuses a load with any other.
     options = ()
 
     def hello(self):
-        """The hello facts: `engine`, `version`, `output`, `stamp`, `deterministic`, `capabilities`. From constants, with
-        no heavy import. Raise `Failed("unavailable", ..., hint)` when something that the engine needs is missing here."""
+        """The hello facts: `engine`, `version`, `output`, `stamp`, `deterministic`, `capabilities`. From constants,
+        with no heavy import. Raise `Failed("unavailable", ..., hint)` when the machine lacks something that the
+        engine needs."""
         raise NotImplementedError
 
     def default_dtype(self, request):
-        """The dtype of a load that names none, where it depends on the rest of the request (`request.device` is known).
-        None is the first that hello names."""
+        """The dtype of a load that names none, if it depends on the rest of the request (`request.device` is known).
+        None means the first in hello."""
         return None
 
     def load(self, request, phases):
         """Loads `request.model` and returns a `Model`. `request` has `model`, `device`, `dtype`, `threads`,
-        `context_tokens` and `options`; the device defaults to the first that hello names, the dtype to `default_dtype`.
-        Heavy imports happen here, inside `phases.time("import")`. The previous model is dropped before."""
+        `context_tokens` and `options`. The device defaults to the first in hello, the dtype to `default_dtype`. Heavy
+        imports happen here, inside `phases.time("import")`. The kit drops the previous model first."""
         raise NotImplementedError
 
     def close(self):
-        """Ends what the engine started outside of this process. Called last, and has a few seconds; from another thread, in the
-        middle of a request, where nobody reads the answers any more."""
+        """Ends the processes that the engine started. Called last, with a few seconds to run. If the reader of the
+        answers has gone, the call comes from another thread, even during a request."""
 
 
 class Model:
-    """A loaded model. Every call comes alone, from the main thread.
+    """A loaded model. The kit makes one call at a time, from the main thread.
 
-    An engine that advances several requests at once (hello's `concurrency` says how many) writes three methods more:
-    `admit(slot, job)` takes a request in, `step(tokens)` advances every admitted one by a token with
-    `tokens[slot].push(sequence, id)` (None stands in free slots), and `leave(slot)` forgets one.
+    An engine that advances several requests at once (hello's `concurrency` is their number) implements three more
+    methods. `admit(slot, job)` takes a request. `step(tokens)` advances every admitted request by a token with
+    `tokens[slot].push(sequence, id)`; free slots hold None. `leave(slot)` forgets a request.
     """
 
     def facts(self):
-        """The configuration in effect and what is known now, cheaply: `eos_ids`, `context_tokens`, `vocabulary_size`,
-        `bos_id`, `device`, `weights_dtype`, `threads`, ..."""
+        """The configuration in effect and the facts known now, without a long wait: `eos_ids`, `context_tokens`,
+        `vocabulary_size`, `bos_id`, `device`, `weights_dtype`, `threads`, ..."""
         raise NotImplementedError
 
     def encode(self, text):
-        """Token ids with the special tokens that the model's tokenizer adds by default. No load opens a tokenizer, because
-        ids need none: the first call does, which the kit makes with an empty text, before any clock runs. What is wrong
-        with the tokenizer fails the requests that bring text, and the model goes on."""
+        """Token ids with the tokenizer's default special tokens. A load opens no tokenizer, because ids need none:
+        the first call opens it. The kit makes that call with an empty text, before any clock runs. A broken tokenizer
+        fails requests with text, and the model goes on."""
         raise Failed("model", "the model has no tokenizer", "send `prompt_ids`")
 
     def decode(self, ids):
-        """The text of token ids; None where there is no tokenizer. Asked for where the prompt was text, after the clocks
-        have stopped."""
+        """The text of token ids; None without a tokenizer. Called for prompts in text only, after the clocks have
+        stopped."""
         return None
 
     def generate(self, job, tokens):
-        """Runs `job.prompts` once: for every new token `tokens.push(sequence, id)`, until it answers True. The kit has
-        checked the context, the batch and the capabilities."""
+        """Runs `job.prompts` once: calls `tokens.push(sequence, id)` for every new token, until it returns True. The
+        kit has checked the context, the batch and the capabilities."""
         raise NotImplementedError
 
     def score(self, ids):
-        """Natural-log probabilities of `ids[1:]`, each given all before it."""
+        """Natural-log probabilities of `ids[1:]`, each given all ids before it."""
         raise Failed("unsupported", "`score` is not supported by this engine")
 
 
@@ -126,15 +128,15 @@ def _end(engine, code, why=None):
         sys.stderr.write(f"error: cannot write answers: {why}\n")
     engine.close()
     sys.stderr.flush()
-    # Without exit hooks: the reader may still block on stdin, and a library's farewell is not worth a hang.
+    # Exit hooks are skipped: the reader may still block on stdin, and a library's hook may hang.
     os._exit(code)
 
 
 def _end_with_reader(engine, working):
-    """Ends this process once nobody reads stdout any more, if need be in the middle of a request: an answer that nobody can get
-    is not worth computing. Not between two requests: a reader that has all it wanted may go."""
+    """Ends this process once the reader of stdout is gone, even during a request: its answer would reach no reader.
+    Between requests it does not: a reader that has all its answers may leave."""
     stdout = select.poll()
-    # No event is asked for: what is left is an error or the other end's going, which no file knows.
+    # No event is requested: errors and hang-ups are always reported; a file has neither.
     stdout.register(PROTOCOL_OUT, 0)
     stdout.poll()
     working.wait()
@@ -142,18 +144,18 @@ def _end_with_reader(engine, working):
 
 
 def end_with_parent():
-    """On Linux, this process is killed when its parent ends, however the parent ends."""
+    """On Linux, kills this process when its parent ends in any way."""
     if sys.platform != "linux":
         return
     parent, pr_set_pdeathsig = os.getppid(), 1
     ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
-    # A parent that ended before the call above is not noticed by it.
+    # A parent that ended before the call above goes unnoticed, so check once more.
     if os.getppid() != parent:
         os._exit(1)
 
 
 def _take_stdin():
-    """Moves stdin aside, so that no library and no child process takes a line."""
+    """Moves stdin aside, so that no library or child process takes a line."""
     stdin = os.dup(0)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -162,7 +164,7 @@ def _take_stdin():
 
 
 def _read_lines(stdin, put):
-    """Stamps every line when the bytes that end it have arrived, before anything is parsed."""
+    """Timestamps every line when its last bytes have arrived, before parsing."""
     framer = Framer()
     while piece := os.read(stdin, 1 << 20):
         read_ns = time.perf_counter_ns()

@@ -1,4 +1,4 @@
-"""What is refused before any work, and what an exception becomes. The wording is the Rust kit's."""
+"""The checks before any work, and the conversion of exceptions to failures. Messages match the Rust kit's."""
 
 import json
 import math
@@ -9,7 +9,7 @@ import traceback
 from engine_kit_tokens import is_greedy
 from engine_kit_wire import Failed
 
-# What hello says where an engine says nothing. The first three come with the kit; the rest is the protocol's default.
+# Defaults of hello. The kit provides the first three; the others are the protocol's defaults.
 CAPABILITIES = {
     "stream": True,
     "prompt_ids": True,
@@ -28,13 +28,13 @@ CAPABILITIES = {
 }
 
 
-# An option of every engine, which no engine sees: time that passes before each token of a sequence but the first, so that
-# what detects slowdowns can be tried on any real engine.
+# An option of every engine, hidden from engines: the delay before each token of a sequence but the first. It tests the
+# detection of slowdowns on any real engine.
 PLANTED_DELAY = "planted_delay_us"
 
 
 def check_load(request, can, engine):
-    """Refuses a load that makes no sense, and fills in the device and the dtype where the request names none."""
+    """Refuses an inconsistent load, and fills in the default device and dtype."""
     options = engine.options
     check_offered("device", request.device, can["devices"])
     check_offered("dtype", request.dtype, can["dtypes"])
@@ -50,16 +50,16 @@ def check_load(request, can, engine):
         raise Failed("model", f"no model at `{request.model[:500]}`", "give a model folder")
     request.device = request.device or next(iter(can["devices"]), "cpu")
     if request.device == "cpu:0":
-        # There is one; what is not `cpu` is a GPU to an engine.
+        # There is only one CPU; for an engine every device except `cpu` is a GPU.
         request.device = "cpu"
     request.dtype = request.dtype or engine.default_dtype(request) or next(iter(can["dtypes"]), None)
 
 
 def _take_planted(options):
-    """The options without it, and the nanoseconds that it plants."""
+    """The options without the planted delay, and its nanoseconds."""
     if (us := options.get(PLANTED_DELAY)) is None:
         return options, 0
-    # Words that came from a command line count as what they spell.
+    # Text from a command line counts as the value that it spells.
     whole = us if type(us) is int else int(us) if isinstance(us, str) and us.isascii() and us.isdecimal() else -1
     if not 0 <= whole < 2**64:
         message = f"option `{PLANTED_DELAY}`: expected a whole number, found `{json.dumps(us)[:80]}`"
@@ -68,7 +68,8 @@ def _take_planted(options):
 
 
 def check_offered(what, asked, offered):
-    """An engine that lists nothing is asked and may refuse by itself. `cuda:1` is offered by `cuda`, and of CPUs there is one."""
+    """Refuses a value that the engine does not list. An engine that lists nothing decides for itself. `cuda` covers
+    `cuda:1`; there is only one CPU."""
     if asked is None or not offered or asked in offered:
         return
     family, _, number = asked.partition(":")
@@ -78,7 +79,7 @@ def check_offered(what, asked, offered):
 
 
 def check_generate(request, can, facts):
-    """Is everything that is asked for something that the engine can do?"""
+    """Checks that the engine can do everything that the request asks for."""
     count = len(request.prompts or request.prompts_ids or [None])
     if count > can["batch"]:
         raise Failed("unsupported", f"a batch of {count}: the largest is {can['batch']}")
@@ -90,13 +91,13 @@ def check_generate(request, can, facts):
         raise Failed("unsupported", "`ignore_eos`: this engine stops at the end of sequence")
     if not is_greedy(request.sampling) and not can["sampling"]:
         raise Failed("unsupported", "`sampling`: this engine is greedy")
-    # An engine that never has a cache does what `use_cache: false` asks.
+    # An engine that never has a cache fulfils `use_cache: false`.
     if not request.use_cache and not can["use_cache_toggle"] and facts.get("use_cache") is not False:
         raise Failed("unsupported", "`use_cache`: this engine cannot do without its cache")
 
 
 def check_prompts(prompts, request, can, facts):
-    """Ids of the model's, that fit the context, of lengths that the engine can put into one batch."""
+    """Checks that ids are in the vocabulary, fit the context, and have lengths that the engine can batch."""
     context, new_tokens = facts.get("context_tokens"), request.max_new_tokens
     for sequence, ids in enumerate(prompts):
         place = "prompt_ids" if len(prompts) == 1 else f"prompts_ids[{sequence}]"
@@ -122,7 +123,7 @@ def check_vocabulary(ids, facts, place):
 
 
 def logprobs(values, ids, sequence):
-    """As many values as there must be, minus infinity as null, anything else that is no number refused."""
+    """Checks the number of values and writes minus infinity as null. Refuses every other value that is not a number."""
     if len(values) + 1 != len(ids):
         gave = f"{len(values)} log-probabilities for {len(ids)} ids"
         raise Failed("internal", f"sequence {sequence}: the engine gave {gave}")
@@ -133,7 +134,7 @@ def logprobs(values, ids, sequence):
 
 
 def failure(error):
-    """What an exception becomes on the wire. What nobody foresaw is told on stderr too, with where it happened."""
+    """Converts an exception to a failure. An unexpected exception is also printed on stderr with its location."""
     if isinstance(error, Failed):
         return error
     first_line = (str(error).strip() or type(error).__name__).splitlines()[0][:300]

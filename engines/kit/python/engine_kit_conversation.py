@@ -1,7 +1,7 @@
-"""Requests in, messages out: what a request means, in which order requests are served, and what a failure becomes.
+"""The conversation: the meaning and order of requests, and the failures.
 
-One thread does everything. Lines come stamped through a queue; while an engine works, the queue is looked at after every
-token, so that a `cancel` is seen. It knows no file descriptor and no process: tests hand it a queue and a list.
+One thread does everything. Lines come with timestamps through a queue. While an engine works, the thread checks the queue
+after every token, so that a `cancel` is seen. It uses no file descriptor and no process: tests give it a queue and a list.
 """
 
 import os
@@ -17,28 +17,28 @@ from engine_kit_summary import lines
 from engine_kit_tokens import Phases
 from engine_kit_wire import MAX_LINE_BYTES, PROTOCOL, Failed, TooLong, encode, parse_request
 
-# What the queue gives last.
+# The last item of the queue.
 END = object()
 
-# Until some are answered, no more are taken in, so that the pipe holds a flood back and not this process' memory.
+# The most unanswered lines: the pipe then holds a flood back, not this process' memory.
 MAX_WAITING = 1024
 
 
 class Conversation:
-    """An engine at work on an inbox of `(read_ns, frame)`. `serve` makes one of stdin and stdout."""
+    """An engine that serves an inbox of `(read_ns, frame)`. `serve` connects it to stdin and stdout."""
 
     def __init__(self, engine, inbox, write, environment=os.environ, people=sys.stderr, clock=time.perf_counter_ns):
         self._engine, self._inbox, self._write_line, self._people = engine, inbox, write, people
         self._environment, self._clock = environment, clock
         self._waiting, self._ids, self._cancelled = deque(), set(), set()
         self._slots = {}  # of overlapping requests: slot -> Run
-        self._said = None  # hello, asked once: what an engine is does not change
+        self._said = None  # hello, called once: the facts of an engine do not change
         self._model, self.facts, self.planted_ns = None, {}, 0
         # Whether this model has read a text: the first one opens its tokenizer.
         self._reads_text = False
-        # Why there is no model, once a `load` asked for one: another must not take its place unasked.
+        # Why no model is loaded after a `load`: the environment's model must not replace the requested one.
         self._lost = None
-        # Whether an answer is being worked on, for who watches that somebody reads it.
+        # Whether an answer is in progress, for the thread that watches the reader.
         self.working = threading.Event()
 
     def run(self):
@@ -67,7 +67,7 @@ class Conversation:
             if self._slots:
                 self._step()
 
-    # What each request means.
+    # Handlers of the requests.
 
     def _answer_hello(self, request):
         self.write({"type": "hello", "protocol": PROTOCOL, **self._hello()})
@@ -128,7 +128,7 @@ class Conversation:
         if self._model is None:
             self._lost = lost
         checks.check_load(request, self.can(), self._engine)
-        # From here on the old model is gone, whatever becomes of the new one.
+        # From here on the old model is gone, even if the new one fails.
         self._model, self.facts, self._lost, self._reads_text = None, {}, lost, False
         self.planted_ns = request.planted_ns
         phases = Phases(progress)
@@ -138,7 +138,7 @@ class Conversation:
         return {"load_ns": self._clock() - began_ns, "phases": phases.times, **self.facts}
 
     def _ensure_loaded(self):
-        """Loads what the environment names, where nothing is loaded and no `load` ever asked for anything."""
+        """Loads the environment's model if nothing is loaded and no `load` came before."""
         if self._model is not None:
             return None
         if self._lost is not None:
@@ -165,8 +165,8 @@ class Conversation:
         return not self._reads_text and texts_of(request) is not None
 
     def _open_text(self):
-        """Has the model open what texts need, before any clock runs. With no text: this one's words are not tokenised twice,
-        the second time quicker."""
+        """Makes the model open its tokenizer, before any clock runs. The text is empty: tokenising the request's text
+        twice would be faster the second time."""
         self._model.encode("")
         self._reads_text = True
 
@@ -180,27 +180,28 @@ class Conversation:
         return [self.facts["bos_id"]]
 
     def _finish(self, run):
-        """The answer of a request that has run, and its summary for a person if one seems to have asked."""
+        """The answer of a finished request, and a summary if a person seems to have typed it."""
         memory = self._model.facts().get("device_memory") if self._model else None
-        # Without a model nothing was run, and nothing is decoded.
+        # Without a model nothing has run, so there is nothing to decode.
         answer = run.answer(self._model.decode if self._model else None, memory)
         self.write_for(run.request, answer)
         if not run.request.typed:
             self._people.write(lines(answer["summary"], answer["iterations"]))
             self._people.flush()
 
-    # Requests that overlap: admitted as slots come free, advanced together, answered each when it is done.
+    # Overlapping requests: admitted when a slot is free, advanced together, each answered when it is done.
 
     def _may_start(self, request):
-        """While requests run, those behind them that may overlap join in. The first that may not holds up the rest. A model's
-        first text may not: opening its tokenizer would be in the time of those that run."""
+        """Whether a request may start now. While requests run, later ones that may overlap join them. The first that
+        may not holds up the others. A model's first text may not: opening its tokenizer would count in the times of
+        others."""
         if not self._slots or isinstance(request, Failed):
             return True
         joins = request is not END and request.type == "generate" and request.id is not None
         return joins and len(self._slots) < self.can()["concurrency"] and not self._is_first_text(request)
 
     def _admit(self, run):
-        """Puts a request's next iteration into a free slot, or answers it when there is none left to run."""
+        """Puts a request's next iteration into a free slot, or answers the request after its last."""
         if run.is_over():
             return self._finish(run)
         slot = next(slot for slot in range(len(self._slots) + 1) if slot not in self._slots)
@@ -212,13 +213,13 @@ class Conversation:
         self._harvest()
         if not self._slots:
             return
-        # Another request's answer may have said that this was all.
+        # Another request's answer may have cleared this.
         self.working.set()
         tokens = [self._slots[slot].tokens if slot in self._slots else None for slot in range(max(self._slots) + 1)]
         try:
             self._model.step(tokens)
         except Exception as error:
-            # A step that fails does not say whose fault it was, so every request in it fails.
+            # The error does not name a request, so every request in the step fails.
             failed = checks.failure(error)
             for slot, run in list(self._slots.items()):
                 self._leave(slot)
@@ -228,7 +229,8 @@ class Conversation:
         self._harvest()
 
     def _harvest(self):
-        """Ends every iteration that is done, and only then answers: one request's answer is not in another's time."""
+        """Ends all finished iterations first, then answers: writing one request's answer must not count in another's
+        time."""
         ended = []
         for slot, run in self._slots.items():
             run.tokens.cancelled = self.is_cancelled(run.request)
@@ -252,7 +254,7 @@ class Conversation:
         try:
             self._model.leave(slot)
         except Exception as error:
-            # The request has its answer or is about to; what is wrong with the slot shows in the next one.
+            # The request has its answer or gets it soon; a broken slot shows in the next request.
             checks.failure(error)
 
     # Lines, ids, failures.
@@ -275,12 +277,12 @@ class Conversation:
 
     def _accept(self, request):
         if request.type == "cancel":
-            # A cancel has no answer of its own, so one that comes too late, or names nobody, is silently nothing.
+            # A cancel has no answer, so one that is late or names an unknown id does nothing.
             self._cancelled.update({request.id} & self._ids)
             return
         if request.type in ("generate", "score") and request.id is not None:
             if request.id in self._ids:
-                # The answer that carries this id belongs to the first of the two.
+                # The answer with this id belongs to the first of the two requests.
                 raise Failed("bad_request", f"`id`: {request.id!r} belongs to a request that is not answered yet")
             self._ids.add(request.id)
         self._waiting.append(request)
@@ -294,7 +296,7 @@ class Conversation:
         return request.id in self._cancelled
 
     def _guard(self, request, answer):
-        """Answers a request; whatever the answer raises becomes one `failed`, and the engine lives on."""
+        """Answers a request. Every exception becomes one `failed`, and the engine continues."""
         try:
             answer(request)
         except OutputClosed:
@@ -313,7 +315,7 @@ class Conversation:
         self.write({"type": "failed", **{name: value for name, value in facts.items() if value is not None}})
 
     def write_for(self, request, message):
-        """The id stands right after the type, where a person looks."""
+        """The id comes right after the type, where people look."""
         self.write(message if request.id is None else {"type": message["type"], "id": request.id, **message})
 
     def write(self, message):
@@ -322,7 +324,8 @@ class Conversation:
             what = f"the answer of {len(line) - 1} bytes is longer than a line may be ({MAX_LINE_BYTES})"
             raise Failed("bad_request", what, "ask for fewer iterations or sequences")
         if message["type"] not in ("progress", "token") and not self._slots:
-            # Before the answer is sent: whoever has it may go, and that is no reason to end in a hurry.
+            # Cleared before the answer is sent: a reader with its answer may leave, and the process must not end early for
+            # that.
             self.working.clear()
         try:
             self._write_line(line)
@@ -331,4 +334,4 @@ class Conversation:
 
 
 class OutputClosed(Exception):
-    """Nobody reads the answers any more."""
+    """The answers have no reader any more."""

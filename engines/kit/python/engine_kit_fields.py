@@ -1,7 +1,7 @@
-"""A line's text to fields, and fields to values: where each stood, and what is wrong with it.
+"""Converts a line's text to fields and values, and reports errors with their position.
 
-The outermost object is taken apart by hand, because Python's own decoder cannot say where a field stood. Standard library
-only; knows JSON and no request.
+The outermost object is parsed by hand, because Python's own decoder does not give positions of fields. Standard library
+only; it knows JSON and no request.
 """
 
 import json
@@ -15,12 +15,12 @@ NEEDED = object()
 
 
 class Wrong(Exception):
-    """What is wrong, with the way to the value and the place in the line as far as they are known."""
+    """An error in a value, with its path and its position in the line as far as they are known."""
 
     def __init__(self, what, at=None):
         super().__init__(what)
         self.what, self.at = what, at
-        # Names and indices, the outermost first, and where the first of them has its value.
+        # Names and indices, the outermost first, and the position of the outermost value.
         self.steps, self.start = [], None
 
     def describe(self, text):
@@ -155,12 +155,12 @@ def _mismatch(value, expected):
 
 
 def visible(character):
-    """Only control characters are escaped: everything else stands as it came."""
+    """Escapes control characters only; all others stay."""
     return f"\\u{{{ord(character):x}}}" if unicodedata.category(character) == "Cc" else character
 
 
 def shorten(text):
-    """Keeps a stranger's text out of an error message's way."""
+    """Limits foreign text in an error message to 120 characters."""
     return text if len(text) <= 120 else f"{text[:120]}..."
 
 
@@ -168,7 +168,7 @@ _SPACE = re.compile(r"[ \t\n\r]*")
 
 
 def split_fields(text):
-    """Field -> (value, where it begins)."""
+    """Maps each field to (value, its position)."""
     fields = {}
     at = _skip(text, _skip(text, 0) + 1)
     if text[at : at + 1] == "}":
@@ -195,7 +195,7 @@ def split_fields(text):
 
 
 def _place(text, at, steps):
-    """Where a value ends that is known to be there: from the value at `at`, inwards. Where it begins, if it holds others."""
+    """The end of a nested value, found from the outer value at `at`. For a value that contains others, its start."""
     for step in steps:
         at, index, found = _skip(text, at + 1), 0, None
         while text[at] not in "]}":
@@ -204,7 +204,7 @@ def _place(text, at, steps):
                 here, at = json.decoder.scanstring(text, at + 1, True)
                 at = _skip(text, _skip(text, at) + 1)
             if here == step:
-                # Of a name that stands twice, the decoder keeps the last.
+                # For a duplicate name the decoder keeps the last.
                 found = at
             _, at = _DECODER.raw_decode(text, at)
             at = _skip(text, at)

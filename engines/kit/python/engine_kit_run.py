@@ -1,5 +1,5 @@
-"""One `generate`, from its first iteration to its answer: warm-up, iterations, and the clock around each. How tokens come
-to be is not known here; the same steps serve requests that run alone and requests that overlap.
+"""One `generate`, from its first iteration to its answer: warm-up, iterations, and the clock around each. It does not
+know how the engine makes tokens; requests alone and overlapping requests take the same steps.
 """
 
 import engine_kit_checks as checks
@@ -8,7 +8,7 @@ from engine_kit_tokens import Job, Tokens, is_greedy
 
 
 class Run:
-    """A `generate` under way. `conversation` tokenises, writes, and knows what is cancelled."""
+    """A running `generate`. `conversation` tokenises, writes, and tracks cancels."""
 
     def __init__(self, conversation, request, clock):
         self._conversation, self.request, self._clock = conversation, request, clock
@@ -16,7 +16,7 @@ class Run:
         self.loaded = self.tokens = None
 
     def begin(self, glance=None):
-        """Begins the next iteration: the clock, then the tokenizer, then whether it fits."""
+        """Begins the next iteration: starts the clock, tokenises, then checks the length."""
         request, conversation = self.request, self._conversation
         start_ns = self._clock() - request.read_ns
         if (texts := texts_of(request)) is not None:
@@ -24,7 +24,7 @@ class Run:
         else:
             prompts = self._ids()
         checks.check_prompts(prompts, request, conversation.can(), conversation.facts)
-        # Greedy has several spellings on the wire; engines know one.
+        # Greedy has several spellings on the wire; engines see one.
         sampling = None if is_greedy(request.sampling) else request.sampling
         job = Job(prompts, request.max_new_tokens, sampling, request.ignore_eos, request.use_cache, request.padding)
         self.tokens = Tokens(
@@ -40,17 +40,17 @@ class Run:
         return job, self.tokens
 
     def end(self):
-        """Ends an iteration, the moment that the engine is done with it."""
+        """Ends an iteration as soon as the engine is done with it."""
         iteration = self.tokens.iteration()
         (self._warmup if len(self._warmup) < self.request.warmup else self._iterations).append(iteration)
 
     def is_over(self):
-        """Nothing is left to run: all iterations are there, or the request was cancelled."""
+        """Whether all iterations are done, or the request was cancelled."""
         return len(self._iterations) == self.request.iterations or self._conversation.is_cancelled(self.request)
 
     def answer(self, decode, device_memory):
-        """The answer, with text where text was asked with: ids need no tokenizer. A cancelled request has at least one
-        iteration that says so, if only an empty one."""
+        """The answer, with text only for prompts in text: ids need no tokenizer. A cancelled request has at least one
+        iteration with that finish, which may be empty."""
         if texts_of(self.request) is not None:
             self._write_texts(decode)
         if len(self._iterations) < self.request.iterations and not _says_cancelled(self._iterations[-1:]):
@@ -61,7 +61,8 @@ class Run:
         return {**answer, "summary": summarise(self._iterations)}
 
     def _write_texts(self, decode):
-        """After every clock has stopped. Only of what was run: a tokenizer that nobody needed is not opened for this."""
+        """Adds texts after every clock has stopped, and only if the request ran: it must not open an unused
+        tokenizer."""
         for iteration in self._iterations:
             for sequence in iteration["sequences"]:
                 if (text := decode(sequence["output_ids"])) is not None:
@@ -75,7 +76,7 @@ class Run:
         self._conversation.write_for(self.request, {"type": "token", **place, "ids": [id], "ns": ns})
 
     def _nothing(self):
-        """What there is of the sequences when nothing was run. Texts were not tokenised, so their length is not known."""
+        """The sequences of a request that never ran. Texts were not tokenised, so their length is unknown."""
         now_ns = self._clock() - self.request.read_ns
         texts = texts_of(self.request)
         lengths = [0] * len(texts) if texts is not None else [len(ids) for ids in self._ids()]
@@ -85,7 +86,7 @@ class Run:
 
 
 def texts_of(request):
-    """The prompts of a `generate`, where they are text."""
+    """The prompts of a `generate`, if they are text."""
     return [request.prompt] if request.prompt is not None else request.prompts
 
 

@@ -1,6 +1,6 @@
-"""The `summary` at the end of an answer: what a person at a shell wants to see first.
+"""The `summary` at the end of an answer: the first numbers that a person at a shell wants to see.
 
-The formulas are the orchestrator's, which ignores this block: no figure that an engine computes reaches a table.
+The formulas are the orchestrator's, but the orchestrator ignores this block: no result computed by an engine reaches a table.
 """
 
 import json
@@ -8,7 +8,7 @@ import math
 
 
 def summarise(iterations):
-    """The same object as the Rust kit's. Medians go over sequences and iterations; null is not known."""
+    """The same object as the Rust kit's. Medians go over sequences and iterations; null means unknown."""
     sequences = [(iteration["start_ns"], sequence) for iteration in iterations for sequence in iteration["sequences"]]
     first_ms, prefill, decode = [], [], []
     for start_ns, sequence in sequences:
@@ -34,14 +34,14 @@ def summarise(iterations):
 
 
 def lines(summary, iterations):
-    """The same as readable lines, with what the model wrote."""
+    """The summary as readable lines, with the model's text."""
     wrote = next((s["text"] for iteration in iterations for s in iteration["sequences"] if s.get("text") is not None), None)
     line = "" if wrote is None else f"  wrote: {json.dumps(wrote[:200], ensure_ascii=False)}\n"
     return f"{summary['text']}\n{line}"
 
 
 def quantile(values, share):
-    """Between neighbours the quantile is interpolated (Hyndman and Fan's type 7)."""
+    """Quantile with interpolation between neighbours (Hyndman and Fan's type 7)."""
     if not values:
         return None
     ordered = sorted(values)

@@ -1,6 +1,6 @@
-"""What the kit hands to an engine: the job, where its tokens go, how its load is timed, and a plain sampler.
+"""The objects that the kit gives an engine: the job, the sink for tokens, the timer of a load, and a plain sampler.
 
-Everything here stands in the measured path, so it does as little as it can. It knows no JSON; `engine_kit` calls it.
+This code is in the measured path, so it does little. It knows no JSON; `engine_kit` calls it.
 """
 
 import math
@@ -16,8 +16,8 @@ class Job:
     """One run through the prompts.
 
     `prompts`: lists of token ids, never empty. `max_new_tokens`. `sampling`: None is greedy, else `temperature`, `top_k`
-    (0 keeps all), `top_p` (None keeps all) and `seed`. `ignore_eos`: the kit acts on it, an engine that masks EOS must
-    know. `use_cache`, `padding`.
+    (0 keeps all), `top_p` (None keeps all) and `seed`. `ignore_eos`: the kit enforces it; an engine that masks EOS must
+    know it. `use_cache`, `padding`.
     """
 
     def __init__(self, prompts, max_new_tokens, sampling=None, ignore_eos=False, use_cache=True, padding="left"):
@@ -26,7 +26,7 @@ class Job:
 
 
 class Tokens:
-    """Where an engine's new tokens go. The clock is stamped here, and length, EOS and cancelling are decided here."""
+    """The sink for new tokens: it timestamps them, and decides on length, EOS and cancelling."""
 
     def __init__(self, job, eos_ids, zero_ns, start_ns, stream=None, glance=None, clock=time.perf_counter_ns, planted_ns=0):
         self._eos_ids = frozenset() if job.ignore_eos else frozenset(eos_ids)
@@ -37,14 +37,14 @@ class Tokens:
             for prompt in job.prompts
         ]
         self._planted_ns = planted_ns
-        # Set when the request is cancelled. `push` acts on it; an engine need look only in long work that pushes nothing.
+        # Set when the request is cancelled. `push` acts on it; an engine needs it only in long work without a `push`.
         self.cancelled = False
 
     def push(self, sequence, id, at_ns=None):
-        """Takes a new token of `sequence`, the moment the host can use it. True once the sequence is done. Where that moment
-        was in another thread, it was stamped there: `at_ns`, by `time.perf_counter_ns`."""
+        """Takes a new token of `sequence`, as soon as the host can use it. Returns True once the sequence is done.
+        `at_ns` is a timestamp by `time.perf_counter_ns` from another thread that received the token."""
         if type(id) is not int:
-            # The conversion may wait for a device, so it comes before the stamp.
+            # The conversion may wait for a device, so it comes before the timestamp.
             id = operator.index(id)
         state = self._sequences[sequence]
         if self._planted_ns and state.ids:
@@ -64,7 +64,7 @@ class Tokens:
             state.finish = "length"
         elif self.cancelled:
             state.finish = "cancelled"
-        # Written after it was stamped: what streaming costs falls on the token after.
+        # Written after the timestamp: the next token pays for streaming.
         if self._stream is not None:
             self._stream(sequence, len(state.ids) - 1, id, ns)
         return state.finish is not None
@@ -80,11 +80,12 @@ class Tokens:
         return self._sequences[sequence].ids
 
     def set_cached_prompt_tokens(self, sequence, tokens):
-        """States how much of a prompt came from an earlier request's cache."""
+        """States how many prompt tokens came from an earlier request's cache."""
         self._sequences[sequence].cached_prompt_tokens = tokens
 
     def iteration(self):
-        """The facts of this run, which ends now: every sequence is done, or cancelled, or the engine broke its promise."""
+        """The facts of this run, which ends now: every sequence is done or cancelled, or the engine broke the
+        contract."""
         end_ns = self._clock() - self._zero_ns
         if self._misuse is not None:
             raise Failed("internal", f"the engine gave {self._misuse}")
@@ -96,7 +97,7 @@ class Tokens:
 
 
 def _wait(ns):
-    """Exactly: a sleep wakes late by about a tenth of a millisecond, so the last bit is spun."""
+    """Waits exactly: a sleep ends late by about a tenth of a millisecond, so the last part is spun."""
     until_ns = time.perf_counter_ns() + ns
     time.sleep(max(0, ns - 200_000) / 1e9)
     while time.perf_counter_ns() < until_ns:
@@ -116,7 +117,7 @@ def _facts(state):
 
 
 class Phases:
-    """Times the parts of a load, and tells the asker that it goes on: `with phases.time("weights"): ...`."""
+    """Times the parts of a load, and reports progress: `with phases.time("weights"): ...`."""
 
     def __init__(self, progress=None):
         self.times, self._progress = [], progress
@@ -134,21 +135,21 @@ class Phases:
             self._progress({name: value for name, value in facts.items() if value is not None})
 
 
-# Below this temperature a logit divided by it leaves what an f32 holds, and only the largest keeps any weight.
+# The lowest temperature that samples. Below it, a divided logit overflows an f32, and only the largest has any weight.
 GREEDY_BELOW = 1e-30
 
 
 def is_greedy(sampling):
-    """Nothing asked, a temperature of 0, or one so small that it is none."""
+    """Whether there is no sampling, or a temperature of 0 or small enough to mean 0."""
     return sampling is None or sampling.temperature < GREEDY_BELOW
 
 
 class Sampler:
-    """Picks a token from logits (any sequence of numbers), as the Rust kit does: from the same logits and the same seed
-    both pick the same tokens. Greedy takes the lowest id among equals.
+    """Picks a token from logits (any sequence of numbers), like the Rust kit: both pick the same tokens from the same
+    logits and seed. Greedy takes the lowest id among equals.
 
-    Every sequence of a batch draws from a stream of its own, so that its tokens do not depend on its neighbours. Make
-    one sampler a run, so that every iteration begins with the seed again.
+    Every sequence of a batch has its own random stream, so that its tokens do not depend on the others in the batch. Make
+    one sampler for each run, so that every iteration begins with the seed again.
     """
 
     def __init__(self, sampling):
@@ -156,7 +157,7 @@ class Sampler:
 
     def pick(self, logits, sequence=0):
         if is_greedy(self._sampling):
-            # `max` keeps the first of equals, and the first is the lowest id.
+            # `max` keeps the first of equals, which is the lowest id.
             return max(range(len(logits)), key=logits.__getitem__)
         stream = self._streams.get(sequence)
         if stream is None:
@@ -178,7 +179,7 @@ def uniforms(seed, sequence):
 
 
 def _draw(logits, sampling, uniform):
-    """Temperature, then the `top_k` largest, then the fewest whose probabilities reach `top_p`."""
+    """Draws a token: temperature, then the `top_k` largest, then the fewest whose probabilities reach `top_p`."""
     largest = max(logits)
     weights = [(id, math.exp((logit - largest) / sampling.temperature)) for id, logit in enumerate(logits)]
     top_p = sampling.top_p if sampling.top_p is not None and sampling.top_p < 1 else None
@@ -199,12 +200,12 @@ def _draw(logits, sampling, uniform):
         left -= weight
         if left < 0:
             return id
-    # Rounding can leave a crumb; the last token that has any weight takes it.
+    # Rounding can leave a small remainder; the last token with any weight takes it.
     return next(id for id, weight in reversed(weights) if weight > 0)
 
 
 def _sum(weights):
-    # One addition after the other: Python's `sum` rounds less from 3.12 on, and so would pick other tokens.
+    # A plain loop: Python's `sum` rounds less from 3.12 on, and would pick other tokens.
     total = 0.0
     for _, weight in weights:
         total += weight

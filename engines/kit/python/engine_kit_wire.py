@@ -1,7 +1,7 @@
-"""Lines to requests: framing, parsing, and the words in which a broken line is refused.
+"""Converts lines to requests: framing, parsing, and the refusals of broken lines.
 
-The Python counterpart of the crate `protocol`, with its wording. It knows no clock, no engine and no stream: bytes come
-in, requests go out, and what cannot be understood is a `Failed` that says what is wrong and where. Standard library only.
+The Python counterpart of the crate `protocol`, with its messages. It knows no clock, engine or stream: bytes come in,
+requests go out, and an invalid line is a `Failed` with the error and its position. Standard library only.
 """
 
 import json
@@ -44,13 +44,13 @@ class Failed(Exception):
 
 
 def parse_request(line):
-    """A line's bytes to a request: a namespace with `type`, `typed` (whether the line named its type) and its fields."""
+    """Parses a line to a request: a namespace with `type`, `typed` (whether the line named its type) and its fields."""
     text = _text(line)
     try:
         fields = split_fields(text)
     except Wrong as wrong:
         raise Failed("bad_request", wrong.describe(text)) from None
-    # Who asked is read first, so that a refusal of the rest can be told to them.
+    # The id is read first, so that a refusal of the rest can carry it.
     id = None
     try:
         id = read("id", fields, any_id, None)
@@ -63,19 +63,19 @@ def parse_request(line):
 
 
 def encode(message):
-    """One message as a line. `allow_nan` is off, so that a broken fact fails here and not in somebody's parser."""
+    """One message as a line. `allow_nan` is off, so that a broken fact fails here and not in a reader's parser."""
     return json.dumps(message, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace") + b"\n"
 
 
 class TooLong:
-    """A line that passed the bound; its bytes are gone."""
+    """A line longer than the bound; its bytes are dropped."""
 
     def __init__(self, size):
         self.size = size
 
 
 class Framer:
-    """Cuts bytes, however they come, into lines, and never holds more than the bound."""
+    """Cuts bytes into lines, and never holds more than the bound."""
 
     def __init__(self, bound=MAX_LINE_BYTES):
         self._bound, self._line, self._skipped = bound, bytearray(), 0
@@ -91,7 +91,7 @@ class Framer:
         return frames
 
     def finish(self):
-        """What stands without a newline at the end of the stream is a last line, if it is anything."""
+        """Bytes without a newline at the end of the stream are the last line."""
         return [self._take()] if self._line or self._skipped else []
 
     def _extend(self, part):
@@ -110,7 +110,7 @@ class Framer:
         return line[:-1] if line.endswith(b"\r") else line
 
 
-# What each request holds: field -> (reader, default). A field without a default must be there.
+# The fields of each request: field -> (reader, default). A field without a default is required.
 
 def _request(type, fields):
     table = _REQUESTS.get(type)

@@ -1,8 +1,8 @@
-"""A model folder as Python engines read it: which files hold the weights and whether they are whole, the ids that begin and
-end a text, its tokenizer. The kit itself knows no model; this stands beside it for engines that read safetensors.
+"""A model folder for Python engines: its weight files and their completeness, the BOS and EOS ids, the tokenizer. The
+kit itself knows no model; this module serves engines that read safetensors.
 
-Knows no tensor library, so that what is wrong with a folder is said before anything heavy happens. `tokenizers` is imported
-by the first text alone: ids need no library.
+It imports no tensor library, so that a broken folder is reported before any heavy import. Only the first text imports
+`tokenizers`: ids need no library.
 """
 
 import json
@@ -18,10 +18,10 @@ FORMATS = ["safetensors"]
 INDEX = "model.safetensors.index.json"
 WHOLE = "model.safetensors"
 
-# A header longer than this is none: the format's own bound.
+# The format's own bound on its header.
 MOST_HEADER_BYTES = 100_000_000
 
-# Bytes of a number, by what files call its dtype. One that is not here is nobody's mistake: its tensors are not counted.
+# Bytes of a number, by the dtype's name in files. Tensors of other dtypes are valid, but not counted.
 NUMBER_BYTES = {
     **dict.fromkeys(("F64", "I64", "U64"), 8),
     **dict.fromkeys(("F32", "I32", "U32"), 4),
@@ -31,8 +31,8 @@ NUMBER_BYTES = {
 
 
 def open_folder(path):
-    """`path`, `name`, `config` (as it stands in the file), `architecture` (None where the config does not say), `weights`
-    (paths: those of the index, else every safetensors file), `is_indexed`, `tokenizer` (a path or None), `bos_id` (or None),
+    """`path`, `name`, `config` (as in the file), `architecture` (None if the config has none), `weights` (paths:
+    those of the index, else every safetensors file), `is_indexed`, `tokenizer` (a path or None), `bos_id` (or None),
     `eos_ids`."""
     path = Path(path)
     weights, is_indexed = _weights(path)
@@ -56,8 +56,8 @@ def open_folder(path):
 
 
 def read_tokenizer(folder, rows=None):
-    """As the library `tokenizers` has it; None where the folder has none. `rows` are those of the embedding: one whose ids
-    reach beyond them is another model's."""
+    """The tokenizer as an object of the library `tokenizers`; None if the folder has none. `rows` is the number of
+    rows of the embedding: a tokenizer with higher ids belongs to another model."""
     if folder.tokenizer is None:
         return None
     try:
@@ -68,22 +68,22 @@ def read_tokenizer(folder, rows=None):
     try:
         tokenizer = Tokenizer.from_file(str(folder.tokenizer))
     except Exception as error:
-        # The library raises nothing narrower.
+        # The library raises no narrower type.
         raise Failed("model", f"`{folder.tokenizer}`: {str(error)[:300]}") from None
     if rows is not None:
         largest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=0)
         if largest >= rows:
             what = f"its ids reach {largest}, and the embedding of model `{folder.name}` has {rows} rows"
             raise Failed("model", f"`{folder.tokenizer}` is another model's tokenizer: {what}")
-    # A prompt is measured at the length it has.
+    # A prompt keeps its length.
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
 
 
 def read_tensors(files):
-    """By their names, the tensors of these safetensors files: `dtype` (as files call it), `shape`, `bytes`. A file that is
-    not whole is refused."""
+    """The tensors of these safetensors files by name: `dtype` (the name in files), `shape`, `bytes`. Refuses an
+    incomplete file."""
     tensors = {}
     for file in files:
         tensors |= _header(file)
@@ -155,7 +155,7 @@ def _weights(path):
 
 
 def _shard(path, name):
-    # A shard lies in the folder; an index that points elsewhere is broken or worse.
+    # A shard must be in the folder; an index that points elsewhere is broken or malicious.
     if Path(name).name != name:
         raise Failed("model", f"`{path / INDEX}`: `{name[:120]}` is no file name")
     if not (path / name).is_file():
@@ -164,7 +164,7 @@ def _shard(path, name):
 
 
 def read_json(path):
-    """An object, or the failure that says what there is instead."""
+    """Reads a JSON object; a failure names what the file contains instead."""
     try:
         value = json.loads(path.read_text("utf-8"))
     except OSError as error:
@@ -177,7 +177,7 @@ def read_json(path):
 
 
 def first_whole(config, names):
-    """The first of these words that a config has; None where it has none of them."""
+    """The first of these fields that a config has; None if it has none."""
     for name in names:
         value = config.get(name)
         if value is None:

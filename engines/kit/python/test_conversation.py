@@ -1,4 +1,4 @@
-"""The kit in memory: what every request is answered with, and that one bad request spoils nothing."""
+"""Tests the kit in memory: the answer to every request, and that a bad request affects no other."""
 
 import contextlib
 import io

@@ -1,4 +1,4 @@
-"""The golden files: every request of them is understood, and the kit's messages have the fields of theirs."""
+"""Tests the golden files: the kit understands every request in them, and its messages have the same fields."""
 
 import json
 import unittest
@@ -67,7 +67,7 @@ class Golden(unittest.TestCase):
         known = {}
         for value in golden("message").values():
             known.setdefault(value["type"], set()).update(paths(value))
-        # What a model states of itself, and what an iteration holds, is the same wherever it stands.
+        # The facts of a model and the fields of an iteration are the same in every message.
         facts = known["facts"] | known["loaded"]
         for message in Talk().run(*LINES) + Talk().run({"prompt": "Once", "warmup": 1}):
             allowed = known[message["type"]] | facts | {f"loaded.{path}" for path in facts}

@@ -1,4 +1,4 @@
-"""Which folders are read and which are refused, in which words."""
+"""Tests which folders are read, and the messages for others."""
 
 import json
 import struct
@@ -153,7 +153,7 @@ class Folders(unittest.TestCase):
 
 
 class Library:
-    """Where `tokenizers` would be: reads a vocabulary, and truncates and pads until it is told not to."""
+    """A fake `tokenizers`: reads a vocabulary, and truncates and pads until that is switched off."""
 
     def __init__(self, vocabulary):
         self.vocabulary, self.left = vocabulary, {"truncation", "padding"}
@@ -218,7 +218,7 @@ class Tokenizers(unittest.TestCase):
 
 
 def safetensors(tensors):
-    """A whole file, its numbers zeros: `tensors` has dtype, shape and bytes by name."""
+    """A complete file of zeros: `tensors` has dtype, shape and bytes by name."""
     header, end = {"__metadata__": {"format": "pt"}}, 0
     for name, (dtype, shape, size) in tensors.items():
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [end, end + size]}

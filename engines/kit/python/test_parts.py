@@ -1,4 +1,4 @@
-"""The parts that engines touch and that only compute: the sampler and the summary."""
+"""Tests the parts that engines use and that only compute: the sampler and the summary."""
 
 import math
 import unittest
@@ -27,7 +27,7 @@ class Sampling(unittest.TestCase):
             for top_p in (None, 0.9):
                 drawn = share([-3e8, 1.0, 3e8, 0.5], count=50, temperature=temperature, top_p=top_p)
                 self.assertEqual(drawn, {2: 1.0}, temperature)
-        # Of equals the lowest id is greedy's; a draw would take each of them at times.
+        # Greedy takes the lowest id of equals; a draw would sometimes take the other.
         self.assertEqual(share([0.0, 1.0, 1.0], temperature=1e-300), {1: 1.0})
 
     def test_the_stream_of_numbers_is_the_published_splitmix64(self):

@@ -1,4 +1,4 @@
-"""The kit as a process: its stdin, its stdout, and its end."""
+"""Tests the kit as a process: its stdin, its stdout, and its end."""
 
 import json
 import os
@@ -88,7 +88,7 @@ class Serving(unittest.TestCase):
 
     @unittest.skipUnless(sys.platform == "linux", "parent death signals are Linux's")
     def test_an_engine_does_not_outlive_the_process_that_started_it(self):
-        # This test holds the engine's stdin open, so that nothing but its parent's death can end it.
+        # This test holds the engine's stdin open, so that only its parent's death can end it.
         reader, writer = os.pipe()
         self.addCleanup(os.close, writer)
         script = (

@@ -1,4 +1,4 @@
-"""Text in and out: who needs a tokenizer, when it is opened, and that no iteration pays for it."""
+"""Tests text in and out: which requests open the tokenizer, when, and that no iteration's time includes it."""
 
 import unittest
 
@@ -6,7 +6,7 @@ from engine_kit import Failed
 from test_conversation import LOAD, Talk, ids
 from toy_engine import SlotsEngine, SlotsModel
 
-# How long opening the tokenizer takes, by a clock that only this and being asked move on.
+# The time to open the tokenizer, by a clock that only this and a reading of the clock advance.
 OPENING_NS = 1_000_000_000
 
 
@@ -20,7 +20,7 @@ class Clock:
 
 
 class LazyEngine(SlotsEngine):
-    """Opens its tokenizer with the first text, or finds each time that it is broken."""
+    """Opens its tokenizer with the first text, or fails each time if it is broken."""
 
     def __init__(self, clock, broken=False):
         super().__init__()
@@ -62,7 +62,7 @@ def talk(*lines, broken=False):
 
 
 def overlapping(requests):
-    """The same with ids, which is what lets them."""
+    """The same requests with ids, so that they overlap."""
     return [{**request, "id": id} for id, request in enumerate(requests)]
 
 
@@ -71,7 +71,7 @@ def texts(answer):
 
 
 def times(answer):
-    """How long each iteration took."""
+    """The duration of each iteration."""
     return [it["end_ns"] - it["start_ns"] for it in answer.get("warmup_iterations", []) + answer["iterations"]]
 
 
@@ -125,7 +125,7 @@ class Opening(unittest.TestCase):
         )
         self.assertEqual([ran["id"], first["id"], second["id"]], ["ids", "text", "more"])
         self.assertLess(max(times(ran) + times(first) + times(second)), OPENING_NS)
-        # The first text waits until nothing runs; from then on texts overlap like ids.
+        # The first text waits until nothing runs; after it texts overlap like ids.
         self.assertEqual((engine.opened, engine.admitted), (1, [1, 1, 2]))
 
     def test_texts_that_fail_leave_the_requests_that_run_as_they_are(self):

@@ -1,4 +1,4 @@
-"""The laws of the framing, and how a broken line is refused."""
+"""Tests the properties of the framing, and the refusals of broken lines."""
 
 import unittest
 
@@ -95,7 +95,7 @@ class Parsing(unittest.TestCase):
         self.assertIn("`sampling.top_p`", self.refusal('{"prompt":"a","sampling":{"top_p":2}}').message)
 
     def test_deep_nesting_is_refused_and_not_followed(self):
-        # How deep is too deep differs between versions of Python.
+        # The depth limit differs between versions of Python.
         depth = 1_000_000
         for line in ('{"prompt":"a","x":%s}', '{"type":"load","model":"m","options":%s}', "%s"):
             self.assertTrue(self.refusal(line % ("[" * depth + "]" * depth)).message)

@@ -1,4 +1,4 @@
-"""An engine for the kit's tests: every token is the one before it plus one, and odd prompts make it misbehave."""
+"""An engine for the kit's tests: every token is the one before it plus one, and special prompts make it misbehave."""
 
 import sys
 import threading
@@ -86,7 +86,7 @@ class ToyModel(engine_kit.Model):
             tokens.set_cached_prompt_tokens(sequence, 0)
             id, done = prompt[-1], False
             while not done:
-                # Drawn from two neighbours where the request samples.
+                # A sampled token is drawn from two neighbours.
                 id = (id + 1 + sampler.pick([0.0, 0.0], sequence)) % VOCABULARY
                 done = tokens.push(sequence, id)
                 if prompt[0] == STOPS_EARLY:
@@ -99,7 +99,7 @@ class ToyModel(engine_kit.Model):
 
 
 class SlotsEngine(ToyEngine):
-    """The same, several requests at once."""
+    """The same engine with several requests at once."""
 
     def __init__(self):
         super().__init__(concurrency=2)

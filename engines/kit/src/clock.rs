@@ -1,4 +1,4 @@
-//! The clock of one request: zero is when its whole line had been read.
+//! The clock of one request: zero is the moment when the whole request line had been read.
 
 use std::time::Instant;
 

@@ -1,69 +1,70 @@
-//! What an engine's author writes. Everything else (JSON, clocks, tokenising, iterations, streaming, cancelling,
-//! length and end of sequence, errors on the wire) is the kit's.
+//! The traits that the author of an engine implements. The kit does everything else: JSON, clocks, tokenising, iterations,
+//! streaming, cancelling, length and end of sequence, errors on the wire.
 
 use model_files::ModelFolder;
 use protocol::{Facts, Failed, HelloFacts, Load, Padding, Sampling};
 
 use crate::{Phases, Tokens};
 
-/// An engine: what it is, and how it loads a model.
+/// An engine: its facts, and the loading of a model.
 pub trait Engine {
     type Model: Model;
 
-    /// From constants: no library is initialised, no file of a model is read. `Err` when something that the engine needs
-    /// is missing on this machine (kind `unavailable`, with a hint).
+    /// The facts of the engine, from constants: it initialises no library and reads no model file. `Err` when the machine
+    /// lacks something that the engine needs (kind `unavailable`, with a hint).
     fn hello(&self) -> Result<HelloFacts, Failed>;
 
-    /// Loads a model. `phases` times the parts and tells the orchestrator that the load goes on. The previous model is
-    /// dropped before this is called. Options that the engine does not know are the engine's to refuse; `Options` helps.
+    /// Loads a model. `phases` times the parts and reports progress to the orchestrator. The kit drops the previous model
+    /// first. The engine refuses options that it does not know; `Options` helps.
     fn load(&mut self, folder: &ModelFolder, load: &Load, phases: &mut Phases)
     -> Result<Self::Model, Failed>;
 }
 
-/// A loaded model. Every call is one at a time, on one thread, unless `slots` says otherwise.
+/// A loaded model. The kit makes one call at a time, on one thread, unless the engine has `slots`.
 pub trait Model {
-    /// The configuration in effect and what is known now. Cheap: no device synchronisation that `facts` was not asked for.
+    /// The configuration in effect and the facts known now. Cheap: it does not synchronise with the device unless `facts`
+    /// was requested.
     fn facts(&self) -> Facts;
 
-    /// Runs the prompts once. For every new token: `tokens.push(sequence, id)`, the moment the host can use the id, until
-    /// it answers that the sequence is done. The kit has checked the context, the batch and the capabilities.
+    /// Runs the prompts once. The engine calls `tokens.push(sequence, id)` for every new token, as soon as the host can use
+    /// the id. It stops when `push` answers that the sequence is done. The kit has checked the context, the batch and the
+    /// capabilities.
     fn generate(&mut self, job: &Job, tokens: &mut Tokens) -> Result<(), Failed>;
 
-    /// Natural-log probabilities of `ids[1..]`, each given all before it. Only called when hello says `score`.
+    /// Natural-log probabilities of `ids[1..]`, each given all ids before it. Only called when hello states `score`.
     fn score(&mut self, _ids: &[u32]) -> Result<Vec<f64>, Failed> {
         Err(Failed::new(protocol::FailureKind::Unsupported, "`score` is not supported by this engine"))
     }
 
-    /// Engines that advance several requests at once return themselves here; hello's `concurrency` says how many.
+    /// The slots of an engine that advances several requests at once; hello's `concurrency` is their number.
     fn slots(&mut self) -> Option<&mut dyn Slots> {
         None
     }
 }
 
-/// Overlapping requests: admit a request at any time, then advance every admitted one by a step.
+/// Overlapping requests: the kit admits a request at any time, then advances every admitted request by one step.
 pub trait Slots {
-    /// Takes a request in under `slot`, a number below hello's `concurrency` that stays taken until `leave`. After an `Err`
-    /// it is free.
+    /// Admits a request under `slot`, a number below hello's `concurrency`. The slot stays taken until `leave`; after an
+    /// `Err` it is free.
     fn admit(&mut self, slot: usize, job: &Job) -> Result<(), Failed>;
 
     /// Advances every admitted request by one token (its prefill counts as the first): `tokens[slot].push(sequence, id)`.
-    /// `tokens` holds `None` for free slots. A request that fails by itself is told to its `Tokens::fail`; an `Err` ends all of
-    /// them.
+    /// `tokens` holds `None` for free slots. `Tokens::fail` fails one request; an `Err` fails all of them.
     fn step(&mut self, tokens: &mut [Option<Tokens>]) -> Result<(), Failed>;
 
-    /// Forgets a request that is done, cancelled or failed. Comes once for every slot that was admitted.
+    /// Forgets a request that is done, cancelled or failed. The kit calls it once for every admitted slot.
     fn leave(&mut self, slot: usize);
 }
 
 /// One run through the prompts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Job {
-    /// One sequence each; never empty, and no sequence is.
+    /// One sequence each. Neither the list nor any sequence is empty.
     pub prompts: Vec<Vec<u32>>,
     pub max_new_tokens: u32,
     /// `None` is greedy: the largest logit, the lowest id among equals.
     pub sampling: Option<Sampling>,
-    /// EOS ends no sequence. The kit acts on it (in `Tokens::push`); an engine that masks EOS must know.
+    /// EOS ends no sequence. The kit enforces this in `Tokens::push`; an engine that masks EOS must know it.
     pub ignore_eos: bool,
     pub use_cache: bool,
     pub padding: Padding,

@@ -1,9 +1,9 @@
-//! Facts that every engine states the same way.
+//! Facts that every engine states in the same way.
 
 use protocol::{Build, Capabilities, Facts, HelloFacts, IgnoreEos, version};
 
-/// What an engine on this kit is before it says more of itself: ids, true stamps per token, greedy and deterministic, one
-/// request and one sequence at a time, on the CPU in f32 from safetensors. Fill in the rest with `..hello(...)`.
+/// Default facts of an engine on this kit: ids, true timestamps per token, greedy and deterministic, one request and one
+/// sequence at a time, on the CPU in f32 from safetensors. Set the other fields with `..hello(...)`.
 pub fn hello(engine: &str, version_of_engine: &str) -> HelloFacts {
     HelloFacts {
         protocol: version::CURRENT,
@@ -16,7 +16,7 @@ pub fn hello(engine: &str, version_of_engine: &str) -> HelloFacts {
     }
 }
 
-/// What the kit does for every engine; the rest is the engine's to say.
+/// The capabilities that the kit gives every engine; the engine states the others.
 pub fn capabilities() -> Capabilities {
     Capabilities {
         dtypes: vec!["f32".into()],
@@ -29,7 +29,7 @@ pub fn capabilities() -> Capabilities {
     }
 }
 
-/// How this program was built: `target-cpu`, and the instruction sets that the compiler could use.
+/// The build of this program: `target-cpu`, and the instruction sets that the compiler could use.
 pub fn build() -> Build {
     Build {
         features: instruction_sets().iter().map(|name| (*name).to_string()).collect(),
@@ -38,12 +38,12 @@ pub fn build() -> Build {
     }
 }
 
-/// The threads to use where nobody says how many: what the process may run on.
+/// The default number of threads: the CPUs that the process may run on.
 pub fn default_threads() -> u32 {
     std::thread::available_parallelism().map_or(1, |threads| u32::try_from(threads.get()).unwrap_or(u32::MAX))
 }
 
-/// What the model's files say, where the engine does not say otherwise.
+/// Fills in facts from the model's files where the engine states none.
 pub(crate) fn fill(facts: &mut Facts, folder: &model_files::ModelFolder, context_tokens: Option<u32>) {
     let config = &folder.config;
     facts.architecture.get_or_insert_with(|| config.architecture.clone());
@@ -52,7 +52,7 @@ pub(crate) fn fill(facts: &mut Facts, folder: &model_files::ModelFolder, context
     facts.parameters.get_or_insert_with(|| folder.parameters());
     facts.eos_ids.get_or_insert_with(|| config.eos_ids.clone());
     facts.bos_id = facts.bos_id.or(config.bos_id);
-    // The kit keeps to the smaller of what was asked and what the model has, so that is in effect.
+    // The kit limits the context to the smaller of the requested and the model's, so that number is in effect.
     facts.context_tokens = facts.context_tokens.or(context_tokens).or(config.context_tokens);
     let bytes_each = match facts.weights_dtype.as_deref() {
         Some("f32") => Some(4),
@@ -66,7 +66,7 @@ macro_rules! sets {
     ($($name:tt),* $(,)?) => { &[$(($name, cfg!(target_feature = $name))),*] };
 }
 
-/// Those that matter to dense arithmetic, of the architectures that engines here run on.
+/// The instruction sets that matter to dense arithmetic on the supported architectures.
 fn instruction_sets() -> Vec<&'static str> {
     #[cfg(target_arch = "x86_64")]
     const SETS: &[(&str, bool)] = sets!(

@@ -1,4 +1,4 @@
-//! Errors and panics of an engine as the `failed` that tells of them.
+//! Converts errors and panics of an engine to `failed` messages.
 
 use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,12 +12,12 @@ pub trait OrFail<T> {
 
 impl<T, E: Display> OrFail<T> for Result<T, E> {
     fn or_fail(self, kind: FailureKind) -> Result<T, Failed> {
-        // The alternate form of an `anyhow::Error` is its whole chain.
+        // The alternate form of an `anyhow::Error` prints its whole chain.
         self.map_err(|error| with_hint(kind, &format!("{error:#}")))
     }
 }
 
-/// A message may end in a `hint:` line of its own, which has a field on the wire.
+/// Moves a `hint:` line at the end of a message to the `hint` field of the wire.
 fn with_hint(kind: FailureKind, message: &str) -> Failed {
     match message.split_once("\nhint: ") {
         Some((message, hint)) => Failed::new(kind, message).hint(hint),
@@ -25,9 +25,9 @@ fn with_hint(kind: FailureKind, message: &str) -> Failed {
     }
 }
 
-/// What ended a call into the engine, other than success.
+/// The unsuccessful end of a call into the engine.
 pub(crate) enum Fault {
-    /// The engine said so; it is as it was.
+    /// The engine returned an error; its state is intact.
     Failed(Failed),
     /// The engine panicked; its model is in no known state.
     Panicked(String),
@@ -39,7 +39,8 @@ impl From<Failed> for Fault {
     }
 }
 
-/// Calls into the engine. Whoever gets `Panicked` drops what the call had borrowed, so that no broken state is seen again.
+/// Calls into the engine. After `Panicked`, the caller drops everything that the call had borrowed, so that nothing uses
+/// the broken state.
 pub(crate) fn guarded<T>(work: impl FnOnce() -> Result<T, Failed>) -> Result<T, Fault> {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(result) => result.map_err(Fault::Failed),

@@ -1,7 +1,7 @@
-//! Lines from stdin become requests here: each with the moment it had been read, in order, and cancellable while it waits
-//! or runs.
+//! The queue of requests from stdin. Each has the time when its line had been read, and can be cancelled while it waits or
+//! runs.
 //!
-//! One thread reads, another works. What they share is this queue and one flag per request with an id.
+//! One thread reads and another works. They share this queue and one cancel flag per request with an id.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{ErrorKind, Read};
@@ -25,12 +25,12 @@ pub struct Inbox {
 #[derive(Default)]
 struct State {
     queue: VecDeque<Arrived>,
-    /// The flags of requests that wait or run.
+    /// The cancel flags of requests that wait or run.
     live: HashMap<Id, Arc<AtomicBool>>,
     closed: bool,
 }
 
-/// A line, and when it had been read.
+/// A line, and the time when it had been read.
 pub(crate) struct Arrived {
     pub clock: Clock,
     pub line: Line,
@@ -39,14 +39,14 @@ pub(crate) struct Arrived {
 pub(crate) enum Line {
     Request {
         request: Request,
-        /// The line names its type. A line that does not was most likely typed by a person.
+        /// The line names its type. A line without a type most likely comes from a person.
         typed: bool,
         cancelled: Arc<AtomicBool>,
     },
     Refused(Failed),
 }
 
-/// The reader stops here until some are answered, so that the pipe holds a flood back and not this process' memory.
+/// The reader stops at this many unanswered lines: the pipe then holds a flood back, not this process' memory.
 const MAX_WAITING: usize = 1024;
 
 impl Inbox {
@@ -61,7 +61,7 @@ impl Inbox {
                     framer.push(&buffer[..length], |frame| self.accept(frame, read));
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // A stream that cannot be read has ended.
+                // An unreadable stream counts as ended.
                 Err(_) => break,
             }
         }
@@ -71,7 +71,7 @@ impl Inbox {
         self.close();
     }
 
-    /// Takes in one line. Waits while the queue is full.
+    /// Adds one line. Waits while the queue is full.
     pub fn accept(&self, frame: Frame, read: Instant) {
         let line = match &frame {
             Frame::TooLong { bytes } => Line::Refused(Failed::new(
@@ -97,13 +97,13 @@ impl Inbox {
         self.changed.notify_all();
     }
 
-    /// There will be no more lines.
+    /// Marks the end of the input.
     pub fn close(&self) {
         self.lock().closed = true;
         self.changed.notify_all();
     }
 
-    /// The next line, waiting for it; nothing when there will be no more.
+    /// Waits for the next line; `None` after the last.
     pub(crate) fn next(&self) -> Option<Arrived> {
         let mut state = self.lock();
         while state.queue.is_empty() && !state.closed {
@@ -113,7 +113,7 @@ impl Inbox {
         state.queue.pop_front()
     }
 
-    /// The next line if there is one now and it is wanted.
+    /// The next line, if one is there now and `wanted` accepts it.
     pub(crate) fn next_if(&self, wanted: impl FnOnce(&Line) -> bool) -> Option<Arrived> {
         let mut state = self.lock();
         let next = state.queue.pop_front_if(|arrived| wanted(&arrived.line));
@@ -121,14 +121,14 @@ impl Inbox {
         next
     }
 
-    /// A request has its answer; its id is free again.
+    /// Frees the id of an answered request.
     pub(crate) fn forget(&self, id: Option<&Id>) {
         if let Some(id) = id {
             self.lock().live.remove(id);
         }
     }
 
-    /// A cancel has no answer of its own, so one that comes too late, or names nobody, is silently nothing.
+    /// Sets the cancel flag of a request. A cancel has no answer, so one that is late or names an unknown id does nothing.
     fn cancel(&self, id: &Id) {
         if let Some(cancelled) = self.lock().live.get(id) {
             cancelled.store(true, Ordering::Relaxed);
@@ -141,8 +141,8 @@ impl Inbox {
 }
 
 impl State {
-    /// Makes a request with an id cancellable. An id that is in use is refused without naming it in `id`: the answer that
-    /// carries that id belongs to the first of the two.
+    /// Makes a request with an id cancellable. A refusal of an id in use does not carry that `id`: the answer with that id
+    /// belongs to the first request.
     fn register(&mut self, line: Line) -> Line {
         let Line::Request { request, cancelled, .. } = &line else { return line };
         let Some(id) = id_of(request) else { return line };

@@ -1,5 +1,5 @@
-//! What an engine's author does not have to write: JSON, clocks, tokenising, iterations and warm-up, streaming, batches,
-//! overlapping requests, cancelling, length and end of sequence, failures on the wire.
+//! The common parts of every engine: JSON, clocks, tokenising, iterations and warm-up, streaming, batches, overlapping
+//! requests, cancelling, length and end of sequence, failures on the wire.
 //!
 //! An engine is two types and a `main`. This one is whole; it writes the prompt's last token again and again:
 //!
@@ -39,7 +39,7 @@
 //! ```
 //!
 //! An engine in Python is a worker and [`python::host`]. An engine that advances several requests at once adds [`Slots`].
-//! [`Server`] is `serve` without stdin and stdout, for tests in memory.
+//! [`Server`] is `serve` in memory, without stdin and stdout, for tests.
 //!
 //! # Inside
 //!
@@ -49,8 +49,8 @@
 //!                                                  or, with ids and slots -> overlap -> Slots::step -> Tokens
 //! ```
 //!
-//! The kit knows no tensor, no device and no model's mathematics, and derives no metric: `summary`, for a person at a
-//! shell, is the only arithmetic on times, and the orchestrator ignores it.
+//! The kit knows no tensor, device or model arithmetic, and derives no metric. Only `summary`, for a person at a shell,
+//! computes with times; the orchestrator ignores it.
 
 mod clock;
 mod engine;

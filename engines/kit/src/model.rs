@@ -1,4 +1,4 @@
-//! The loaded model as the kit holds it: the engine's part, the tokenizer, and the facts in effect.
+//! The loaded model in the kit: the engine's model, the tokenizer, and the facts in effect.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,9 +14,9 @@ use crate::{Engine, Model, Phases, facts};
 /// A loaded model.
 pub(crate) struct Held<M> {
     pub model: M,
-    /// Since the first request that had text.
+    /// Opened at the first request with text.
     tokenizer: Option<Tokenizer>,
-    /// In effect since the load.
+    /// The facts in effect since the load.
     pub facts: Facts,
     pub eos_ids: Arc<[u32]>,
     pub planted: Planted,
@@ -24,7 +24,7 @@ pub(crate) struct Held<M> {
     context_tokens: Option<u32>,
 }
 
-/// What the environment says to load where no `load` came.
+/// The model and settings that the environment names for a `generate` without a `load`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Environment {
     pub model: Option<String>,
@@ -44,7 +44,7 @@ impl Environment {
         }
     }
 
-    /// The load that it stands for; the embedded model where it names none.
+    /// The load that the environment stands for, by default of the embedded model.
     pub(crate) fn load(&self) -> Result<Load, Failed> {
         let number = |text: &String| {
             let number = text.parse::<u32>().ok().filter(|&threads| threads > 0);
@@ -62,7 +62,7 @@ impl Environment {
 }
 
 impl<M: Model> Held<M> {
-    /// Loads. `unload` drops the model before, once it is clear that the request makes sense.
+    /// Loads a model. `unload` drops the previous model, after the request has been checked.
     pub fn load<E: Engine<Model = M>>(
         engine: &mut E,
         load: &Load,
@@ -103,7 +103,7 @@ impl<M: Model> Held<M> {
         Ok((held, loaded))
     }
 
-    /// The engine's facts, and what the model's files say where it is silent.
+    /// The engine's facts, completed from the model's files.
     pub fn facts_now(&self) -> Result<Facts, Fault> {
         let mut facts = guarded(|| Ok(self.model.facts()))?;
         facts::fill(&mut facts, &self.folder, self.context_tokens);
@@ -112,8 +112,8 @@ impl<M: Model> Held<M> {
 }
 
 impl<M> Held<M> {
-    /// Before the clock of a request that has text. Ids need no tokenizer, and one of 128,000 tokens takes a third of a second
-    /// and 50 MB.
+    /// Opens the tokenizer, before the clock of a request with text. Requests in ids need none, and a tokenizer of 128,000
+    /// tokens takes a third of a second and 50 MB.
     pub fn open_tokenizer(&mut self) -> Result<(), Failed> {
         if self.tokenizer.is_none() && self.folder.has_tokenizer() {
             self.tokenizer = Some(self.folder.tokenizer().or_fail(FailureKind::Model)?);
@@ -133,12 +133,12 @@ impl<M> Held<M> {
         })
     }
 
-    /// The text of ids, where a tokenizer is open.
+    /// The text of ids, if a tokenizer is open.
     pub fn decode(&self, ids: &[u32]) -> Option<String> {
         self.tokenizer.as_ref().map(|tokenizer| tokenizer.decode(ids))
     }
 
-    /// Ids of a text; an empty text is BOS alone.
+    /// The ids of a text; an empty text gives BOS alone.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, Failed> {
         let ids = self.tokenizer()?.encode(text).or_fail(FailureKind::BadRequest)?;
         match (ids.is_empty(), self.facts.bos_id) {
@@ -152,7 +152,8 @@ impl<M> Held<M> {
     }
 }
 
-/// An engine that lists nothing is asked and may refuse by itself. `cuda:1` is offered by `cuda`, and of CPUs there is one.
+/// Refuses a device or dtype that the engine does not list. An engine that lists nothing decides for itself. `cuda` covers
+/// `cuda:1`; there is only one CPU.
 fn check_offered(what: &str, asked: Option<&str>, offered: &[String]) -> Result<(), Failed> {
     let Some(asked) = asked.filter(|_| !offered.is_empty()) else { return Ok(()) };
     let numbered = |name: &String| {

@@ -1,4 +1,4 @@
-//! An engine's own load options, read by name; what nobody read is refused.
+//! An engine's own load options, read by name. Options that the engine does not read are refused.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use protocol::{Failed, FailureKind};
 use serde_json::{Map, Value};
 
-/// The options of a load. Read each that the engine knows, then `finish`.
+/// The options of a load. Read every option that the engine knows, then call `finish`.
 pub struct Options<'a> {
     given: &'a Map<String, Value>,
     known: RefCell<BTreeSet<String>>,
@@ -21,7 +21,7 @@ impl<'a> Options<'a> {
         self.read(name, "a text", Value::as_str)
     }
 
-    /// Words that came from a command line count as what they spell: `"true"`, `"8"`.
+    /// Text from a command line counts as the value that it spells: `"true"`, `"8"`.
     pub fn bool(&self, name: &str) -> Result<Option<bool>, Failed> {
         self.read(name, "true or false", |value| value.as_bool().or_else(|| value.as_str()?.parse().ok()))
     }
@@ -44,7 +44,7 @@ impl<'a> Options<'a> {
         found.map(Some).ok_or_else(|| self.refuse(name, &format!("one of {}", quote(words.iter().copied()))))
     }
 
-    /// Refuses every option that was not asked for above.
+    /// Refuses every option that the calls above did not read.
     pub fn finish(&self) -> Result<(), Failed> {
         let known = self.known.borrow();
         let Some(unknown) = self.given.keys().find(|name| !known.contains(*name)) else { return Ok(()) };

@@ -1,11 +1,11 @@
-//! The one writer of protocol messages: a whole line at a time, flushed.
+//! The only writer of protocol messages: it writes whole lines and flushes each.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use protocol::{Failed, FailureKind, MAX_LINE_BYTES, Message};
 
-/// Where messages go. Clones write to the same place.
+/// The destination of messages. Clones write to the same place.
 #[derive(Clone)]
 pub struct Output(Arc<Mutex<Sink>>);
 
@@ -19,7 +19,7 @@ impl Output {
         Self(Arc::new(Mutex::new(Sink { writer: Box::new(writer), error: None })))
     }
 
-    /// A reader that is gone is remembered and told by `check`: the code that makes messages is not the code to handle it.
+    /// Writes a message. `check` reports a closed pipe later: the code that makes messages cannot handle it.
     pub fn send(&self, message: &Message) {
         let mut line = protocol::encode(message);
         if line.len() > MAX_LINE_BYTES + 1 {
@@ -45,7 +45,7 @@ impl Output {
     }
 }
 
-/// In place of an answer that no line can hold.
+/// The failure that replaces an answer longer than a line can be.
 fn too_long(message: &Message, bytes: usize) -> Message {
     let id = match message {
         Message::Generated(generated) => generated.id.clone(),

@@ -1,4 +1,4 @@
-//! Requests that overlap: admitted as slots come free, advanced together, answered each when it is done.
+//! Overlapping requests: admitted when a slot is free, advanced together, each answered when it is done.
 
 use protocol::{Capabilities, Generate, Id, Message, Request};
 
@@ -9,7 +9,7 @@ use crate::run::Run;
 use crate::server::{Server, no_model};
 use crate::{Engine, Model, Slots, Tokens};
 
-/// The requests in the model's slots. `tokens` and `runs` have the same length, and are there together or not at all.
+/// The requests in the model's slots. `tokens` and `runs` have the same length, and both or neither hold a request.
 #[derive(Default)]
 pub(crate) struct Overlap {
     tokens: Vec<Option<Tokens>>,
@@ -32,7 +32,7 @@ impl Overlap {
 }
 
 impl<E: Engine> Server<E> {
-    /// Requests with an id, on an engine that offers more than one at once.
+    /// Whether a request may overlap: it has an id, and the engine runs more than one at once.
     pub(crate) fn may_overlap(&mut self, can: &Capabilities, id: Option<&Id>) -> bool {
         let Some(held) = self.held.as_mut().filter(|_| id.is_some() && can.concurrency > 1) else {
             return false;
@@ -40,8 +40,8 @@ impl<E: Engine> Server<E> {
         matches!(guarded(|| Ok(held.model.slots().is_some())), Ok(true))
     }
 
-    /// While requests run, those behind them that may overlap join in. The first that may not waits, and all behind it; a first
-    /// text does, since the tokenizer that it opens is not for the time of others.
+    /// Admits waiting requests that may overlap, while others run. The first request that may not overlap waits, and so do
+    /// all behind it. So does the first request with text: opening the tokenizer would count in the times of others.
     pub(crate) fn admit_waiting(&mut self) {
         let opened = self.held.as_ref().is_some_and(Held::has_open_tokenizer);
         while self.overlap.is_active() && self.overlap.free_slot().is_some() {
@@ -83,7 +83,7 @@ impl<E: Engine> Server<E> {
         }
     }
 
-    /// Begins the next iteration of a request in a slot, or answers it when there is none.
+    /// Begins the next iteration of a request in a slot, or answers the request after its last.
     fn begin(&mut self, slot: usize, run: Run) {
         if run.is_over() {
             let id = run.id().cloned();
@@ -113,7 +113,7 @@ impl<E: Engine> Server<E> {
             return;
         }
         let Some(held) = &mut self.held else { return };
-        // Another request's answer may have said that this was all.
+        // Another request's answer may have set the work to finished.
         self.work.begin();
         let tokens = &mut self.overlap.tokens;
         if let Err(fault) = guarded(|| slots(&mut held.model)?.step(tokens)) {
@@ -122,7 +122,7 @@ impl<E: Engine> Server<E> {
         self.harvest();
     }
 
-    /// Ends every iteration that is done, and only then answers: one request's answer is not in another's time.
+    /// Ends all finished iterations first, then answers: writing one request's answer must not count in another's time.
     fn harvest(&mut self) {
         let mut ended = Vec::new();
         for slot in 0..self.overlap.runs.len() {
@@ -158,7 +158,7 @@ impl<E: Engine> Server<E> {
         let id = run.id().cloned();
         self.tell(id.as_ref(), |_| Err(fault));
         if panicked {
-            // Its neighbours lost their model with it.
+            // The other requests in the slots lost their model too.
             for neighbour in self.overlap.clear() {
                 let failed = protocol::Failed::new(
                     protocol::FailureKind::Internal,
@@ -170,13 +170,13 @@ impl<E: Engine> Server<E> {
         }
     }
 
-    /// A step that fails does not say whose fault it was, so every request in it fails.
+    /// Fails every request in a step, because the error does not name one of them.
     fn fail_all(&mut self, fault: Fault) {
         let active: Vec<usize> =
             (0..self.overlap.runs.len()).filter(|&slot| self.overlap.runs[slot].is_some()).collect();
         let failed = self.describe(fault, None);
         for slot in active {
-            // Whatever it says: the request has failed already.
+            // An error here changes nothing: the request has failed already.
             let _ = self.leave(slot);
         }
         for run in self.overlap.clear() {

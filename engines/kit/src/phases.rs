@@ -1,4 +1,4 @@
-//! The parts of a load, timed, and told to the orchestrator while they happen.
+//! The parts of a load: the kit times them and reports them to the orchestrator as they happen.
 
 use std::time::Instant;
 
@@ -6,7 +6,7 @@ use protocol::{Message, Phase, Progress};
 
 use crate::Output;
 
-/// Times the parts of a load. Each that begins extends the orchestrator's deadline.
+/// Times the parts of a load. The start of each extends the orchestrator's deadline.
 pub struct Phases {
     output: Option<Output>,
     running: Option<(String, Instant)>,
@@ -14,7 +14,7 @@ pub struct Phases {
 }
 
 impl Phases {
-    /// Without an output nothing is told, only timed: a load that a `generate` caused has one answer and no progress.
+    /// Without an output it only times: a load that a `generate` caused has one answer and no progress messages.
     pub fn new(output: Option<Output>) -> Self {
         Self { output, running: None, done: Vec::new() }
     }
@@ -42,7 +42,7 @@ impl Phases {
         }
     }
 
-    /// Tells how far the running phase is, from 0 to 1, and extends the deadline.
+    /// Reports the progress of the running phase, from 0 to 1, and extends the deadline.
     pub fn progress(&self, fraction: f64, note: Option<String>) {
         let phase = self.running.as_ref().map_or_else(String::new, |(name, _)| name.clone());
         self.tell(Progress { phase, fraction: Some(fraction), note });

@@ -1,5 +1,5 @@
-//! A slowdown that is put there on purpose, so that what detects slowdowns can be tried on any real engine: the load option
-//! `planted_delay_us`. The kit takes it out of the options, so no engine knows of it.
+//! A deliberate slowdown, the load option `planted_delay_us`: it tests the detection of slowdowns on any real engine. The
+//! kit removes it from the options, so engines do not see it.
 
 use std::borrow::Cow;
 use std::time::{Duration, Instant};
@@ -9,15 +9,15 @@ use protocol::{Failed, Load};
 use crate::Options;
 
 const OPTION: &str = "planted_delay_us";
-/// A sleep wakes late by about this much, which is more than what is planted in a fast engine.
+/// The part of a delay that is spun: a sleep ends late by about this much, more than the delays planted in a fast engine.
 const SPUN: Duration = Duration::from_micros(200);
 
-/// Time that passes before each token of a sequence but the first.
+/// The delay before each token of a sequence but the first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Planted(Duration);
 
 impl Planted {
-    /// What the load plants, and the load without it.
+    /// The planted delay, and the load without the option.
     pub fn take(load: &Load) -> Result<(Self, Cow<'_, Load>), Failed> {
         let Some(us) = Options::new(&load.options).u64(OPTION)? else {
             return Ok((Self::default(), Cow::Borrowed(load)));

@@ -1,5 +1,5 @@
-//! Runs an engine that is written in Python: its worker reads and writes the protocol itself, on the very stdin and stdout
-//! that this process was given, so that nothing relays a line while a clock runs.
+//! Runs an engine that is written in Python. Its worker reads and writes the protocol on this process' own stdin and
+//! stdout, so no relay adds time.
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -13,22 +13,22 @@ use protocol::{Failed, FailureKind, Message, Request};
 use crate::inbox::{Inbox, Line, id_of};
 use crate::{Output, serve};
 
-/// A worker, what it needs, and its files as compiled into this program.
+/// A worker, its requirements, and its files as compiled into this program.
 pub struct PythonEngine {
-    /// As `orchestrate setup` knows it.
+    /// The name that `orchestrate setup` uses.
     pub name: &'static str,
-    /// The name of its environment: the engine's own, or the folder's of one that several share.
+    /// The name of its environment: the engine's own, or the folder of an environment that several engines share.
     pub environment: &'static str,
-    /// All that its environment is made from: the pinned requirements, and after them the files of its manifest's
-    /// `[environment] build`, in their order.
+    /// Everything that makes up its environment: the pinned requirements, then the files of the manifest's `[environment]
+    /// build`, in their order.
     pub requirements: &'static str,
-    /// The Python that its environment is made with: `3.11`.
+    /// The Python version of its environment: `3.11`.
     pub python: &'static str,
-    /// How else it is to be had, as in its manifest's `[environment] otherwise`: the hint in place of setting it up.
+    /// The manifest's `[environment] otherwise`: another way to get the environment, and the hint when it is missing.
     pub otherwise: Option<&'static str>,
-    /// What the machine lacks for it, whatever is set up: said beside a missing environment.
+    /// A requirement that the machine lacks even with an environment: reported with a missing environment.
     pub lacks: Option<fn() -> Option<&'static str>>,
-    /// Name and content of each file. The first is the one to run. The Python kit is put beside them.
+    /// Name and content of each file. The first is the script to run. The Python kit is written beside them.
     pub files: &'static [(&'static str, &'static str)],
 }
 
@@ -45,10 +45,10 @@ const KIT: [(&str, &str); 9] = [
     ("model_folder.py", include_str!("../python/model_folder.py")),
 ];
 
-/// Tells a worker which program started it, for what that program does better than Python.
+/// Names the program that started a worker, for work that this program does better than Python.
 pub const PROGRAM_VARIABLE: &str = "ORCHESTRATE_ENGINE_PROGRAM";
 
-/// All of a Python engine's `main`.
+/// The whole `main` of a Python engine.
 pub fn host(engine: PythonEngine) -> ExitCode {
     match start(&engine) {
         Ok(status) => after(status),
@@ -65,7 +65,7 @@ pub fn host(engine: PythonEngine) -> ExitCode {
     }
 }
 
-/// Runs the worker to its end. `Err` is why there is none.
+/// Runs the worker to its end. `Err` says why it could not start.
 fn start(engine: &PythonEngine) -> Result<ExitStatus, Failed> {
     let unavailable = |message: String| Failed::new(FailureKind::Unavailable, message);
     let setup = || match engine.otherwise {
@@ -92,9 +92,9 @@ fn start(engine: &PythonEngine) -> Result<ExitStatus, Failed> {
     };
     let worker = write_files(engine).map_err(|error| unavailable(format!("{error:#}")))?;
     let mut python = match &found {
-        // By whatever a user's own Python finds its packages, a folder on PYTHONPATH or in the user's home, it finds them here.
+        // A user's own Python keeps its search path: PYTHONPATH and the packages in the user's home.
         Python::Own(_) => duct::cmd!(interpreter, "-u", &worker),
-        // The worker's modules are its own folder's and its environment's: nothing of the caller's may come before them.
+        // The worker's modules come only from its folder and its environment, so the caller's search path is removed.
         Python::Pinned(_) | Python::NotSetUp => {
             duct::cmd!(interpreter, "-u", "-s", &worker).env_remove("PYTHONPATH").env_remove("PYTHONHOME")
         }
@@ -102,13 +102,14 @@ fn start(engine: &PythonEngine) -> Result<ExitStatus, Failed> {
     python = python
         .env_remove("PYTHONSTARTUP")
         .env_remove("PYTHONDONTWRITEBYTECODE")
-        // It would keep the worker from the modules beside it.
+        // PYTHONSAFEPATH would hide the modules beside the worker.
         .env_remove("PYTHONSAFEPATH")
         .unchecked();
     if let Ok(program) = std::env::current_exe() {
         python = python.env(PROGRAM_VARIABLE, program);
     }
-    // The worker cannot unpack the embedded model, so it is told where that lies. A name that leads nowhere is left to it.
+    // The worker cannot unpack the embedded model, so the kit passes its path. The worker itself reports a path that does
+    // not exist.
     let named = std::env::var(protocol::environment::MODEL).ok();
     if let Ok(model) = model_files::resolve(named.as_deref()) {
         python = python.env(protocol::environment::MODEL, model);
@@ -124,7 +125,7 @@ fn start(engine: &PythonEngine) -> Result<ExitStatus, Failed> {
     Ok(ended.status)
 }
 
-/// Why nobody can say which Python it would be.
+/// The failure when the Python to use cannot be determined.
 fn no_python(error: anyhow::Error) -> Failed {
     let failed = Failed::new(FailureKind::Unavailable, format!("{error:#}"));
     match error.downcast_ref::<NoProgram>() {
@@ -133,18 +134,18 @@ fn no_python(error: anyhow::Error) -> Failed {
     }
 }
 
-/// A program that is no Python would leave every request without an answer, or answer with its own words. What cannot be
-/// started at all is told of when it is.
+/// Whether the program is not a Python. Such a program would give no answers, or its own output as answers. The start
+/// itself reports a program that cannot start.
 fn is_something_else(interpreter: &Path) -> bool {
     let asked = duct::cmd!(interpreter, "-S", "-c", "print('py' + 'thon')");
     let Ok(answer) = asked.stdin_null().stderr_null().unchecked().reader() else { return false };
     let mut said = Vec::new();
-    // It may never end; it is ended when the reader is dropped.
+    // The program may never end; dropping the reader ends it.
     let read = answer.take(64).read_to_end(&mut said);
     read.is_err() || said.trim_ascii() != b"python"
 }
 
-/// What sets the environment up, to paste. In a checkout `orchestrate` need not be on PATH.
+/// The command that sets the environment up, to paste. In a checkout `orchestrate` may not be on PATH.
 fn setup_command(name: &str, in_checkout: bool) -> String {
     match in_checkout {
         true => format!("cargo run --release -- setup {name}"),
@@ -152,7 +153,7 @@ fn setup_command(name: &str, in_checkout: bool) -> String {
     }
 }
 
-/// A worker that fell over could not say so itself.
+/// The exit code after the worker. A worker that crashed could not report it.
 fn after(status: ExitStatus) -> ExitCode {
     if status.success() {
         return ExitCode::SUCCESS;
@@ -163,7 +164,7 @@ fn after(status: ExitStatus) -> ExitCode {
         (None, None) => ("ended without saying how".into(), 1),
     };
     let failed = Failed::new(FailureKind::Internal, format!("the Python worker {how}"));
-    // It may have died in the middle of a line, which must not swallow this one.
+    // The worker may have died in the middle of a line, so this line begins with a newline.
     let mut line = b"\n".to_vec();
     line.extend(protocol::encode(&Message::Failed(failed)));
     let mut stdout = io::stdout().lock();
@@ -181,7 +182,7 @@ fn signal(_: ExitStatus) -> Option<i32> {
     None
 }
 
-/// Stays up and gives the same reason to every request, so that a missing environment is a row and not a dead engine.
+/// Answers every request with the same reason, so that a missing environment is a row and not a dead engine.
 fn refuse_all(inbox: &Inbox, output: &Output, reason: &Failed) -> io::Result<()> {
     while let Some(arrived) = inbox.next() {
         let failed = match arrived.line {
@@ -201,8 +202,8 @@ fn refuse_all(inbox: &Inbox, output: &Output, reason: &Failed) -> io::Result<()>
     Ok(())
 }
 
-/// Puts the worker's files where a Python can run them, in a folder named by their content. A file that is there and the
-/// same is left alone; any other is replaced whole, so that a worker that starts beside this one never reads half of it.
+/// Writes the worker's files into a folder named by their content. Identical files stay; others are replaced atomically, so
+/// that a worker starting at the same time never reads half a file.
 fn write_files(engine: &PythonEngine) -> Result<PathBuf> {
     let files = || engine.files.iter().chain(&KIT);
     let all: String = files().flat_map(|(name, content)| [*name, "\0", *content, "\0"]).collect();

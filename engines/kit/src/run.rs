@@ -1,5 +1,5 @@
-//! One `generate`, from its checks to its answer: warm-up, iterations, and the clock around each. How tokens come to be is
-//! not known here; the same steps serve requests that run alone and requests that overlap.
+//! One `generate`, from its checks to its answer: warm-up, iterations, and the clock around each. It does not know how the
+//! engine makes tokens; requests alone and overlapping requests take the same steps.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ use crate::sampling::is_greedy;
 use crate::tokens::{Ending, Stream, Tokens};
 use crate::{Job, Output};
 
-/// A `generate` under way.
+/// A running `generate`.
 pub(crate) struct Run {
     asked: Generate,
     prompts: Prompts,
@@ -45,7 +45,7 @@ impl Run {
         } else {
             Prompts::Texts(asked.prompts.take().unwrap_or_default())
         };
-        // Greedy has several spellings on the wire; engines know one.
+        // Greedy has several spellings on the wire; engines see one.
         let sampling = asked.sampling.filter(|sampling| !is_greedy(sampling));
         let (warmup_iterations, iterations) = (Vec::new(), Vec::new());
         Self {
@@ -65,7 +65,7 @@ impl Run {
         self.asked.id.as_ref()
     }
 
-    /// Whether its prompts are texts, so that a tokenizer is needed.
+    /// Whether the prompts are texts, which need a tokenizer.
     pub fn has_text(&self) -> bool {
         matches!(self.prompts, Prompts::Texts(_))
     }
@@ -78,7 +78,7 @@ impl Run {
         self.cancelled.load(Ordering::Relaxed)
     }
 
-    /// Is everything that is asked for something that the engine can do?
+    /// Checks that the engine can do everything that the request asks for.
     pub fn check(&self, can: &Capabilities, facts: &Facts) -> Result<(), Failed> {
         let unsupported = |message: String| Err(Failed::new(FailureKind::Unsupported, message));
         let (asked, count) = (&self.asked, self.prompts.count());
@@ -106,14 +106,14 @@ impl Run {
         }
     }
 
-    /// Begins the next iteration: the clock, then the tokeniser, then whether it fits.
+    /// Begins the next iteration: starts the clock, tokenises, then checks the length.
     pub fn begin<M>(
         &self,
         held: &Held<M>,
         can: &Capabilities,
         output: &Output,
     ) -> Result<(Job, Tokens), Failed> {
-        // What the clock need not see is made before it: the copy of the ids.
+        // The ids are copied before the clock starts, so that the copy is not timed.
         let given = match &self.prompts {
             Prompts::Ids(ids) => Some(ids.clone()),
             Prompts::Texts(_) => None,
@@ -149,7 +149,7 @@ impl Run {
         Ok((job, tokens))
     }
 
-    /// Ends an iteration, the moment that the engine is done with it.
+    /// Ends an iteration as soon as the engine is done with it.
     pub fn end(&mut self, tokens: Tokens) -> Result<(), Failed> {
         let iteration = tokens.finish()?;
         if self.warmup_iterations.len() < self.asked.warmup as usize {
@@ -160,12 +160,12 @@ impl Run {
         Ok(())
     }
 
-    /// Nothing is left to run: all iterations are there, or the request was cancelled.
+    /// Whether all iterations are done, or the request was cancelled.
     pub fn is_over(&self) -> bool {
         self.iterations.len() >= self.asked.iterations as usize || self.is_cancelled()
     }
 
-    /// The answer. A cancelled request has at least one iteration that says so, if only an empty one.
+    /// The answer. A cancelled request has at least one iteration with that finish, which may be empty.
     pub fn answer<M>(mut self, held: Option<&Held<M>>, device_memory: Option<DeviceMemory>) -> Generated {
         let says_so =
             |iteration: &Iteration| iteration.sequences.iter().any(|s| s.finish == Finish::Cancelled);
@@ -178,7 +178,7 @@ impl Run {
                 sequences: self.prompts.cancelled(),
             });
         }
-        // Whoever asks in ids is answered in ids.
+        // Requests in ids get their answer in ids.
         if let Some(held) = held.filter(|_| self.has_text()) {
             for sequence in self.iterations.iter_mut().flat_map(|iteration| &mut iteration.sequences) {
                 sequence.text = sequence.output_ids.as_ref().and_then(|ids| held.decode(ids));
@@ -243,7 +243,7 @@ impl Prompts {
         }
     }
 
-    /// What there is of the sequences when nothing was run. Texts were not tokenised, so their length is not known.
+    /// The sequences of a request that never ran. Texts were not tokenised, so their length is unknown.
     fn cancelled(&self) -> Vec<Sequence> {
         let sequence = |prompt_tokens: usize| Sequence {
             prompt_tokens: u32::try_from(prompt_tokens).unwrap_or(u32::MAX),
@@ -259,7 +259,7 @@ impl Prompts {
     }
 }
 
-/// Every id is one of the model's.
+/// Checks that every id is in the model's vocabulary.
 pub(crate) fn check_vocabulary(ids: &[u32], facts: &Facts, place: &str) -> Result<(), Failed> {
     let Some(size) = facts.vocabulary_size else { return Ok(()) };
     match ids.iter().position(|&id| id >= size) {

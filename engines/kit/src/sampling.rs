@@ -1,4 +1,4 @@
-//! From logits to a token, the same way in every engine that has logits on the host.
+//! From logits to a token, in the same way for every engine with logits on the host.
 
 use std::cell::RefCell;
 use std::cmp::Ordering;
@@ -14,13 +14,13 @@ impl Rng {
         Self(seed)
     }
 
-    /// A generator for each sequence of a batch, so that a sequence's tokens do not depend on its neighbours.
+    /// A generator for each sequence of a batch, so that a sequence's tokens do not depend on the others in the batch.
     pub fn for_sequence(sampling: &Option<Sampling>, sequence: usize) -> Self {
         let seed = sampling.as_ref().map_or(0, |sampling| sampling.seed);
         Self(seed ^ (sequence as u64).wrapping_mul(0xd1b5_4a32_d192_ed03))
     }
 
-    /// In [0, 1), with the 53 bits that an f64 holds.
+    /// A number in [0, 1), with the 53 bits of an f64.
     pub fn next_f64(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.0;
@@ -31,15 +31,15 @@ impl Rng {
     }
 }
 
-/// Below this temperature a logit divided by it leaves what an f32 holds, and only the largest keeps any weight.
+/// The lowest temperature that samples. Below it, a divided logit overflows an f32, and only the largest has any weight.
 pub const GREEDY_BELOW: f64 = 1e-30;
 
-/// A temperature of 0, or one so small that it is none.
+/// Whether the temperature is 0, or small enough to mean 0.
 pub fn is_greedy(sampling: &Sampling) -> bool {
     sampling.temperature < GREEDY_BELOW
 }
 
-/// The next token. `None`, or a temperature that is none, is `greedy`.
+/// The next token. No sampling, or a temperature that counts as 0, is `greedy`.
 pub fn sample(logits: &[f32], sampling: &Option<Sampling>, rng: &mut Rng) -> u32 {
     match sampling {
         Some(sampling) if !is_greedy(sampling) => draw(logits, sampling, rng),
@@ -47,14 +47,14 @@ pub fn sample(logits: &[f32], sampling: &Option<Sampling>, rng: &mut Rng) -> u32
     }
 }
 
-/// The largest logit, the lowest id among equals. NaN is never chosen; where there is nothing else, 0 is.
+/// The largest logit, the lowest id among equals. NaN is never chosen; with nothing but NaN, the result is 0.
 pub fn greedy(logits: &[f32]) -> u32 {
     // Two passes without a branch on the index are faster than one with it: both vectorise.
     let largest = largest(logits);
     logits.iter().position(|&logit| logit == largest).unwrap_or(0) as u32
 }
 
-/// The natural logarithm of the probability of `id`, in f64. Minus infinity where `id` is outside the logits.
+/// The natural logarithm of the probability of `id`, in f64. Minus infinity if `id` is outside the logits.
 pub fn log_softmax_at(logits: &[f32], id: u32) -> f64 {
     let Some(&at) = logits.get(id as usize) else { return f64::NEG_INFINITY };
     let largest = f64::from(largest(logits));
@@ -78,14 +78,14 @@ fn largest(logits: &[f32]) -> f32 {
 }
 
 thread_local! {
-    /// What `draw` weighs in: as large as a vocabulary, so it is kept from one token to the next.
+    /// The buffer of `draw`: as large as a vocabulary, so it is kept between tokens.
     static WEIGHTS: RefCell<Vec<Weight>> = const { RefCell::new(Vec::new()) };
 }
 
-/// An id, and how likely it is in proportion to the others.
+/// An id and its relative probability.
 type Weight = (u32, f64);
 
-/// Temperature, then top-k, then top-p, in the order that most samplers share.
+/// Draws a token: temperature, then top-k, then top-p, the order of most samplers.
 fn draw(logits: &[f32], sampling: &Sampling, rng: &mut Rng) -> u32 {
     WEIGHTS.with_borrow_mut(|weights| {
         weights.clear();
@@ -111,12 +111,12 @@ fn weigh(logits: &[f32], temperature: f64) -> impl Iterator<Item = Weight> {
     })
 }
 
-/// The likeliest first, the lowest id among equals: no two are equal in this order.
+/// The order by probability, then by lowest id: no two weights are equal in it.
 fn likelier(one: &Weight, other: &Weight) -> Ordering {
     other.1.total_cmp(&one.1).then(one.0.cmp(&other.0))
 }
 
-/// The `most` likeliest, in order.
+/// Keeps the `most` likeliest, in order.
 fn keep_likeliest(weights: &mut Vec<Weight>, most: usize) {
     if most < weights.len() {
         weights.select_nth_unstable_by(most, likelier);
@@ -125,7 +125,7 @@ fn keep_likeliest(weights: &mut Vec<Weight>, most: usize) {
     weights.sort_unstable_by(likelier);
 }
 
-/// Of weights in order, those that together have this share of all. The one that crosses the bound stays.
+/// Keeps the first of sorted weights until they reach this share of the sum, including the one that crosses it.
 fn keep_enough(weights: &mut Vec<Weight>, share: f64) {
     let enough = share * sum(weights);
     let mut reached = 0.0;
@@ -137,12 +137,12 @@ fn keep_enough(weights: &mut Vec<Weight>, share: f64) {
     weights.truncate(kept.map_or(weights.len(), |last| last + 1));
 }
 
-/// So many are put into order first; what is kept is mostly fewer.
+/// The number of weights to sort first; top-p mostly keeps fewer.
 const FIRST_ORDERED: usize = 256;
 
-/// The same of weights in no order, as if all of them had been put into order: only as many are as the bound asks for.
+/// Does the same for unsorted weights, with the same result as a full sort: it sorts only as many as the share needs.
 fn keep_enough_of_all(weights: &mut Vec<Weight>, share: f64) {
-    // Summed up in another order they may be off by this much. Where the bound is crossed within that, the order decides.
+    // A sum in another order may differ by this much. If the share is crossed within that, the full order decides.
     let all = sum(weights);
     let (enough, unsure) = (share * all, 4.0 * f64::EPSILON * weights.len() as f64 * all);
     let (mut ordered, mut reached, mut next) = (0, 0.0, FIRST_ORDERED);
@@ -178,7 +178,7 @@ fn pick(weights: &[Weight], rng: &mut Rng) -> u32 {
             return *id;
         }
     }
-    // Rounding can leave a crumb; the last token that has any weight takes it.
+    // Rounding can leave a small remainder; the last token with any weight takes it.
     weights.iter().rfind(|(_, weight)| *weight > 0.0).map_or(0, |(id, _)| *id)
 }
 
@@ -194,7 +194,7 @@ mod tests {
         Some(Sampling { temperature, top_k, top_p, seed: 7 })
     }
 
-    /// How often each id is drawn in 4000 draws.
+    /// The count of each id in 4000 draws.
     fn draws(logits: &[f32], sampling: Option<Sampling>) -> Vec<usize> {
         let mut rng = Rng::for_sequence(&sampling, 0);
         let mut counts = vec![0; logits.len()];
@@ -235,7 +235,7 @@ mod tests {
                 assert_eq!(draws(&logits, sampling(temperature, 0, top_p)), [0, 0, 4000, 0], "{temperature}");
             }
         }
-        // Of equals the lowest id is greedy's; a draw would take each of them at times.
+        // Greedy takes the lowest id of equals; a draw would sometimes take the other.
         assert_eq!(draws(&[0.0, 1.0, 1.0], sampling(1e-300, 0, None)), [0, 4000, 0]);
     }
 
@@ -245,7 +245,7 @@ mod tests {
         for (count, expected) in
             draws(&logits, sampling(1.0, 0, None)).into_iter().zip([400, 800, 1200, 1600])
         {
-            // Five standard deviations of a binomial of 4000; the seed is fixed, so this holds or does not.
+            // Five standard deviations of a binomial of 4000. The seed is fixed, so the result never varies.
             assert!(count.abs_diff(expected) < 160, "{count} of {expected}");
         }
     }
@@ -262,7 +262,8 @@ mod tests {
 
     #[test]
     fn a_bound_that_a_token_reaches_exactly_needs_no_token_more() {
-        // Four times the weight 1: a quarter of all is the first, half the first two, and a bit more than that the third too.
+        // Four times the weight 1: a quarter of all is the first, half the first two, and a bit more than that the third
+        // too.
         for top_k in [0, 4] {
             let drawn = |top_p| {
                 let counts = draws(&[0.0; 4], sampling(1.0, top_k, Some(top_p)));
@@ -274,7 +275,7 @@ mod tests {
         }
     }
 
-    /// As `draw` says it, with all weights in order.
+    /// A reference for `draw` that sorts all weights.
     fn draw_in_order(logits: &[f32], sampling: &Sampling, rng: &mut Rng) -> u32 {
         let mut weights: Vec<Weight> = weigh(logits, sampling.temperature).collect();
         let top_p = sampling.top_p.filter(|&top_p| top_p < 1.0);
@@ -293,7 +294,7 @@ mod tests {
         let mut numbers = Rng::new(3);
         let mut number = || numbers.next_f64();
         for length in [1, 2, 50, 255, 256, 257, 1000, 5000] {
-            // Of many values, of few (so that most are equal), of one, with what is no number among them.
+            // Many different values, few (so that most are equal), one value, and one with NaN among them.
             let steps = [1e9, 20.0, 1.0, 30.0];
             for (kind, steps) in steps.into_iter().enumerate() {
                 let mut logits: Vec<f32> =
@@ -325,7 +326,7 @@ mod tests {
 
     #[test]
     fn a_bound_that_falls_between_two_tokens_is_crossed_where_it_is_in_order() {
-        // Ten times the same weight: a share of 0.3 ends after the third or the fourth by the last bit of a sum.
+        // Ten equal weights: the last bit of a sum decides whether a share of 0.3 ends after the third or the fourth.
         for (length, share) in [(10, 0.3), (10, 0.7), (1000, 0.1), (3, 1.0 / 3.0), (7000, 0.9)] {
             for logit in [0.0, -0.1, 3.3] {
                 let logits: Vec<f32> = (0..length).map(|id| if id == 0 { 4.0 } else { logit }).collect();
@@ -359,7 +360,7 @@ mod tests {
 
     #[test]
     fn the_sequences_of_a_request_draw_each_their_own_numbers() {
-        // SplitMix64 from the seed 7, with the place of a sequence mixed in: the first two numbers of each.
+        // SplitMix64 from the seed 7, mixed with the index of a sequence: the first two numbers of each.
         let expected = [
             [0.389_829_748_391_271_5, 0.016_788_294_528_156_11],
             [0.376_842_444_777_112_4, 0.816_884_664_344_916_2],

@@ -1,4 +1,4 @@
-//! `main` of an engine: stdout aside, a thread that reads, the main thread that works.
+//! The `main` of an engine: it moves stdout aside, reads on one thread and works on the main thread.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
@@ -10,7 +10,7 @@ use crate::model::Environment;
 use crate::work::Work;
 use crate::{Engine, Inbox, Output, Server, stdout};
 
-/// Serves requests from stdin on stdout until `shutdown` or the end of stdin. All of an engine's `main`.
+/// Serves requests from stdin on stdout until `shutdown` or the end of stdin. The whole `main` of an engine.
 pub fn serve<E: Engine>(engine: E) -> ExitCode {
     ending(try_serve(engine))
 }
@@ -21,20 +21,20 @@ fn try_serve<E: Engine>(engine: E) -> io::Result<()> {
     greet();
     let inbox = Arc::new(Inbox::default());
     let reading = inbox.clone();
-    // Never joined: it may be blocked in a read when the work is over, and ends with the process.
+    // Never joined: it may be blocked in a read at the end of the work, and ends with the process.
     thread::Builder::new().name("stdin".into()).spawn(move || reading.read_from(io::stdin().lock()))?;
     Server::new(engine, inbox, Output::new(stdout), Environment::read()).telling(work).run()
 }
 
-/// Ends this process once nobody reads stdout any more, if need be in the middle of a request: an answer that nobody can get is
-/// not worth computing. Not between two requests: a reader that has all it wanted may go.
+/// Ends this process once the reader of stdout is gone, even during a request: its answer would reach no reader. Between
+/// requests it does not: a reader that has all its answers may leave.
 #[expect(
     clippy::disallowed_methods,
     reason = "the main thread computes, and nothing that it started outlives it"
 )]
 fn end_with_reader(stdout: File, work: Work) -> io::Result<()> {
     let watch = move || {
-        // Where nothing can be watched, the next write tells.
+        // If stdout cannot be watched, the next write shows the error.
         if stdout::wait_until_closed(&stdout).is_ok() {
             work.wait();
             let _ = ending(Err(io::ErrorKind::BrokenPipe.into()));
@@ -44,7 +44,7 @@ fn end_with_reader(stdout: File, work: Work) -> io::Result<()> {
     thread::Builder::new().name("stdout".into()).spawn(watch).map(drop)
 }
 
-/// Tells a person who started an engine by hand what it waits for.
+/// Tells a person who started an engine by hand which input it expects.
 pub(crate) fn greet() {
     if io::stdin().is_terminal() {
         let hint = "reads one JSON request per line on stdin, for example: {\"prompt\":\"Hello\"}\n";

@@ -1,5 +1,5 @@
-//! The conversation: takes requests from the inbox in order and answers each once. Requests with ids overlap where the
-//! model has slots for them.
+//! The conversation: takes requests from the inbox in order and answers each once. Requests with ids overlap if the model
+//! has slots.
 
 use std::io::{self, Write};
 use std::ops::ControlFlow;
@@ -19,17 +19,17 @@ use crate::run::{Run, check_vocabulary};
 use crate::work::Work;
 use crate::{Engine, Model, Output, Phases, facts, summary};
 
-/// An engine at work on an inbox. `serve` makes one of stdin and stdout; tests make one in memory.
+/// An engine that serves an inbox. `serve` connects it to stdin and stdout; tests run it in memory.
 pub struct Server<E: Engine> {
     pub(crate) engine: E,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) output: Output,
-    /// Where a person reads.
+    /// The output for people.
     people: Box<dyn Write + Send>,
     environment: Environment,
     hello: Option<HelloFacts>,
     pub(crate) held: Option<Held<E::Model>>,
-    /// Why there is no model, once a `load` asked for one: another must not take its place unasked.
+    /// Why no model is loaded after a `load`: the environment's model must not replace the requested one.
     lost: Option<String>,
     pub(crate) overlap: Overlap,
     pub(crate) work: Work,
@@ -53,18 +53,18 @@ impl<E: Engine> Server<E> {
         }
     }
 
-    /// Tells others whether an answer is being worked on.
+    /// Reports through `work` whether an answer is in progress.
     pub(crate) fn telling(self, work: Work) -> Self {
         Self { work, ..self }
     }
 
-    /// Sends what is for people elsewhere than to stderr.
+    /// Sends messages for people to this writer instead of stderr.
     pub fn with_people(mut self, people: impl Write + Send + 'static) -> Self {
         self.people = Box::new(people);
         self
     }
 
-    /// Answers until `shutdown` or the end of the input. An error means that nobody reads the answers any more.
+    /// Answers until `shutdown` or the end of the input. An error means that the answers have no reader any more.
     pub fn run(mut self) -> io::Result<()> {
         loop {
             self.output.check()?;
@@ -100,7 +100,7 @@ impl<E: Engine> Server<E> {
                 self.tell(id.as_ref(), |server| server.score(score).map(Message::Scored));
             }
             Request::Facts {} => self.tell(None, |server| server.facts().map(Message::Facts)),
-            // The inbox acts on these by itself, and lets none through.
+            // The inbox handles these and passes none on.
             Request::Cancel(_) => {}
             Request::Shutdown {} => {
                 self.send_answer(&Message::Bye {});
@@ -110,7 +110,7 @@ impl<E: Engine> Server<E> {
         ControlFlow::Continue(())
     }
 
-    /// Sends the one answer of a request, whatever became of it.
+    /// Sends the one answer of a request, success or failure.
     pub(crate) fn tell(&mut self, id: Option<&Id>, work: impl FnOnce(&mut Self) -> Result<Message, Fault>) {
         let message = work(self).unwrap_or_else(|fault| Message::Failed(self.describe(fault, id)));
         self.inbox.forget(id);
@@ -124,7 +124,7 @@ impl<E: Engine> Server<E> {
         self.output.send(message);
     }
 
-    /// What to say of a fault. After a panic the model is in no known state, so it goes.
+    /// The message for a fault. After a panic the model is in no known state, so it is dropped.
     pub(crate) fn describe(&mut self, fault: Fault, id: Option<&Id>) -> Failed {
         let mut failed = match fault {
             Fault::Failed(failed) => failed,
@@ -140,7 +140,7 @@ impl<E: Engine> Server<E> {
         failed
     }
 
-    /// Asked once: what an engine is does not change.
+    /// Called once: the facts of an engine do not change.
     pub(crate) fn hello(&mut self) -> Result<HelloFacts, Failed> {
         if self.hello.is_none() {
             let asked = guarded(|| self.engine.hello());
@@ -165,7 +165,7 @@ impl<E: Engine> Server<E> {
             *lost = why();
         }
         let unload = || {
-            // A drop that panics has dropped what it could.
+            // A drop that panics has freed what it could.
             let old = held.take();
             let _ = guarded(move || {
                 drop(old);
@@ -188,7 +188,7 @@ impl<E: Engine> Server<E> {
         });
     }
 
-    /// Loads what the environment names, where nothing is loaded and no `load` ever asked for anything.
+    /// Loads the environment's model if nothing is loaded and no `load` came before.
     fn ensure_loaded(&mut self) -> Result<Option<Loaded>, Fault> {
         match (&self.held, &self.lost) {
             (Some(_), _) => Ok(None),
@@ -231,7 +231,7 @@ impl<E: Engine> Server<E> {
         Ok(Scored { id: score.id, logprobs, ns })
     }
 
-    /// Runs a request alone, or admits it among those that overlap.
+    /// Runs a request alone, or admits it among the overlapping requests.
     fn generate(&mut self, mut run: Run) {
         let id = run.id().cloned();
         if run.is_cancelled() {
@@ -267,14 +267,14 @@ impl<E: Engine> Server<E> {
         self.finished(run)
     }
 
-    /// The answer of a request that has run, and its summary for a person if one seems to have asked.
+    /// The answer of a finished request, and a summary if a person seems to have typed it.
     pub(crate) fn finished(&mut self, run: Run) -> Result<Message, Fault> {
         let Some(held) = &self.held else { return Err(no_model().into()) };
         let device_memory = held.facts_now()?.device_memory;
         let typed = run.typed;
         let generated: Generated = run.answer(Some(held), device_memory);
         if let Some(summary) = generated.summary.as_ref().filter(|_| !typed) {
-            // Nobody is there to be told that stderr is closed.
+            // A write error is ignored: if stderr is closed, it has no reader.
             let _ = self.people.write_all(summary::lines(summary, &generated.iterations).as_bytes());
         }
         Ok(Message::Generated(generated))
@@ -285,7 +285,7 @@ pub(crate) fn no_model() -> Failed {
     Failed::new(FailureKind::Model, "no model is loaded")
 }
 
-/// As many values as there must be, minus infinity as null, anything else that is no number refused.
+/// Checks the number of values and writes minus infinity as null. Refuses every other value that is not a number.
 fn checked(logprobs: Vec<f64>, ids: usize, sequence: usize) -> Result<Vec<Option<f64>>, Failed> {
     let internal = |message| {
         Err(Failed::new(FailureKind::Internal, format!("sequence {sequence}: the engine gave {message}")))

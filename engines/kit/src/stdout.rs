@@ -1,4 +1,4 @@
-//! Keeps stdout for the protocol: whatever a library prints goes to stderr. And tells when nobody reads it any more.
+//! Keeps stdout for the protocol: output of libraries goes to stderr. It also reports when stdout has lost its reader.
 
 use std::fs::File;
 use std::io;
@@ -19,7 +19,7 @@ pub fn take() -> io::Result<File> {
 /// Returns when the other end of a pipe, a socket or a terminal is closed; never for a file.
 pub fn wait_until_closed(stdout: &File) -> io::Result<()> {
     loop {
-        // No event is asked for: what is left is an error or the other end's going.
+        // No event is requested: errors and hang-ups are always reported.
         let mut watched = [PollFd::new(stdout.as_fd(), PollFlags::empty())];
         match poll(&mut watched, PollTimeout::NONE) {
             Err(Errno::EINTR) => {}

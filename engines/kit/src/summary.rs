@@ -1,5 +1,5 @@
-//! A few lines for a person at a shell. The formulas are the orchestrator's; the orchestrator itself ignores them and
-//! computes its own from the facts beside them.
+//! A few lines for a person at a shell. The formulas are the orchestrator's, but the orchestrator ignores these results and
+//! computes its own from the facts.
 
 use protocol::{Iteration, Sequence};
 use serde_json::{Value, json};
@@ -30,7 +30,7 @@ pub fn summarise(iterations: &[Iteration]) -> Value {
     })
 }
 
-/// The same as readable lines, with what the model wrote.
+/// The summary as readable lines, with the model's text.
 pub fn lines(summary: &Value, iterations: &[Iteration]) -> String {
     let wrote = iterations.first().and_then(|i| i.sequences.first()).and_then(|s| s.text.as_deref());
     let wrote = wrote.map(|text| format!("  wrote: {:?}\n", text.chars().take(200).collect::<String>()));
@@ -72,14 +72,14 @@ fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
     values
 }
 
-/// Between neighbours the quantile is interpolated (Hyndman and Fan's type 7).
+/// Quantile with interpolation between neighbours (Hyndman and Fan's type 7).
 fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
     let place = q * (sorted.len().checked_sub(1)?) as f64;
     let (low, high) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
     Some(low + (high - low) * place.fract())
 }
 
-/// Four decimals: more would claim more.
+/// Rounds to four decimals, the precision that a person needs.
 fn round(value: f64) -> f64 {
     (value * 1e4).round() / 1e4
 }

@@ -1,4 +1,4 @@
-//! Where an engine puts new tokens: stamps them, streams them, and says when a sequence is done.
+//! The sink for new tokens: it timestamps and streams them, and decides when a sequence is done.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,16 +29,16 @@ pub struct Tokens {
     failed: Option<Failed>,
 }
 
-/// What ends a sequence.
+/// The conditions that end a sequence.
 #[derive(Clone)]
 pub(crate) struct Ending {
     pub max_new_tokens: u32,
-    /// Empty where EOS is to be ignored.
+    /// Empty if the request ignores EOS.
     pub eos_ids: Arc<[u32]>,
     pub cancelled: Arc<AtomicBool>,
 }
 
-/// Where tokens go as they come.
+/// The destination of streamed tokens.
 pub(crate) struct Stream {
     pub output: Output,
     pub id: Option<Id>,
@@ -53,7 +53,7 @@ struct Track {
     finish: Option<Finish>,
 }
 
-/// Room for the tokens is made before the clock starts, but a claim of billions is not believed.
+/// The largest reservation before the clock starts: a request may ask for billions of tokens.
 const MAX_RESERVED_TOKENS: u32 = 1 << 16;
 
 impl Tokens {
@@ -76,18 +76,18 @@ impl Tokens {
         Self { clock, start_ns, ending, stream, planted, sequences, failed: None }
     }
 
-    /// Lets that time pass before each token of a sequence but the first.
+    /// Adds a delay before each token of a sequence but the first.
     pub(crate) fn after(self, planted: Planted) -> Self {
         Self { planted, ..self }
     }
 
-    /// Only collects: for an engine's own tests, which call `Model::generate` by hand.
+    /// Only collects, for an engine's own tests that call `Model::generate` by hand.
     pub fn collecting(prompts: &[Vec<u32>], max_new_tokens: u32, eos_ids: &[u32]) -> Self {
         let ending = Ending { max_new_tokens, eos_ids: eos_ids.into(), cancelled: Arc::default() };
         Self::new(Clock::zero_at(Instant::now()), 0, ending, None, prompts)
     }
 
-    /// Takes a new token of a sequence, the moment the host can use its id.
+    /// Takes a new token of a sequence, as soon as the host can use its id.
     pub fn push(&mut self, sequence: usize, id: u32) -> Flow {
         if !self.ids(sequence).is_empty() {
             self.planted.wait();
@@ -102,7 +102,7 @@ impl Tokens {
             self.fail(internal(format!("a token for sequence {sequence} after it was done")));
             return Flow::Done;
         }
-        // No token is made in no time; a clock coarser than the engine is quick must not say so.
+        // A coarse clock must not show a token that took no time.
         while ns <= self.start_ns {
             ns = self.clock.ns();
         }
@@ -118,11 +118,11 @@ impl Tokens {
             None
         };
         let (done, index) = (track.finish.is_some(), track.ids.len() - 1);
-        // Written after it was stamped: what streaming costs falls on the token after.
+        // Written after the timestamp: the next token pays for streaming.
         if let Some(stream) = &self.stream {
             stream.send(sequence, index, id, ns);
             if stream.output.is_broken() {
-                // Nobody reads; the rest of the work would be for nothing.
+                // The reader is gone, so further work is useless.
                 self.ending.cancelled.store(true, Ordering::Relaxed);
             }
         }
@@ -138,7 +138,7 @@ impl Tokens {
         self.sequences.iter().all(|track| track.finish.is_some())
     }
 
-    /// The request was cancelled. `push` acts on it; engines need to look only in work that pushes nothing for long.
+    /// Whether the request was cancelled. `push` acts on it; an engine needs this only in long work without a `push`.
     pub fn is_cancelled(&self) -> bool {
         self.ending.cancelled.load(Ordering::Relaxed)
     }
@@ -148,14 +148,14 @@ impl Tokens {
         self.sequences.get(sequence).map_or(&[], |track| &track.ids)
     }
 
-    /// States how much of a prompt came from an earlier request's cache.
+    /// States how many prompt tokens came from an earlier request's cache.
     pub fn set_cached_prompt_tokens(&mut self, sequence: usize, tokens: u32) {
         if let Some(track) = self.sequences.get_mut(sequence) {
             track.cached_prompt_tokens = Some(tokens);
         }
     }
 
-    /// This request has failed, and those that overlap with it go on: a `step` that fails as a whole ends all of them.
+    /// Fails this request alone; overlapping requests go on. A `step` that returns an error ends all of them.
     pub fn fail(&mut self, failed: Failed) {
         self.failed.get_or_insert(failed);
     }
@@ -164,7 +164,7 @@ impl Tokens {
         self.failed.is_some()
     }
 
-    /// Closes the iteration: every sequence is done, or the request was cancelled or has failed, or the engine broke its promise.
+    /// Closes the iteration: every sequence is done, the request was cancelled or failed, or the engine broke the contract.
     pub(crate) fn finish(self) -> Result<Iteration, Failed> {
         let end_ns = self.clock.ns();
         if let Some(failed) = self.failed {
@@ -191,7 +191,7 @@ impl Tokens {
     }
 }
 
-/// The engine broke its promise.
+/// The failure of an engine that broke the contract.
 fn internal(given: String) -> Failed {
     Failed::new(FailureKind::Internal, format!("the engine gave {given}"))
 }

@@ -1,8 +1,8 @@
-//! Whether an answer is being worked on: what the server tells the thread that watches the reader.
+//! Whether an answer is in progress: the server's signal to the thread that watches the reader.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Clones are of the same work.
+/// Clones share the same state.
 #[derive(Clone, Default)]
 pub(crate) struct Work(Arc<Shared>);
 
@@ -13,7 +13,7 @@ struct Shared {
 }
 
 impl Work {
-    /// Called for every token, so that nobody is told who knows already.
+    /// Called for every token, so it notifies only on a change.
     pub fn begin(&self) {
         let mut on = self.lock();
         if !*on {
@@ -22,12 +22,12 @@ impl Work {
         }
     }
 
-    /// Before the answer is sent: whoever has it may go, and that is no reason to end in a hurry.
+    /// Called before the answer is sent: a reader with its answer may leave, and the process must not end early for that.
     pub fn end(&self) {
         *self.lock() = false;
     }
 
-    /// Returns while an answer is being worked on, if need be when the next one is.
+    /// Waits until an answer is in progress.
     pub fn wait(&self) {
         let mut on = self.lock();
         while !*on {

@@ -1,4 +1,4 @@
-//! hello, load, facts, score, shutdown, and lines that are none of them.
+//! Tests hello, load, facts, score, shutdown, and invalid lines.
 #![expect(clippy::unwrap_used, reason = "tests panic and print")]
 
 mod toy;

@@ -1,4 +1,4 @@
-//! One `generate` at a time: clocks, ends of sequences, streams, refusals, panics, cancelling.
+//! Tests one `generate` at a time: clocks, ends of sequences, streams, refusals, panics, cancelling.
 #![expect(clippy::unwrap_used, reason = "tests panic and print")]
 
 mod toy;
@@ -16,7 +16,7 @@ fn generated(message: &Message) -> &Generated {
     }
 }
 
-/// What the orchestrator checks on every answer.
+/// The checks that the orchestrator makes on every answer.
 fn assert_sound(generated: &Generated) {
     for iteration in generated.warmup_iterations.iter().chain(&generated.iterations) {
         for sequence in &iteration.sequences {

@@ -1,4 +1,4 @@
-//! Requests with ids on an engine that has slots.
+//! Tests requests with ids on an engine that has slots.
 #![expect(clippy::unwrap_used, reason = "tests panic and print")]
 
 mod toy;

@@ -1,4 +1,4 @@
-//! `serve` and `python::host` as processes: this program starts itself as an engine, and asks it through real pipes.
+//! `serve` and `python::host` as processes: this program starts itself as an engine and talks to it through real pipes.
 #![expect(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr, reason = "tests panic and print")]
 
 mod toy;
@@ -12,10 +12,10 @@ use engine_kit::protocol::{FailureKind, Message, parse_message};
 use engine_kit::python::{PythonEngine, host};
 use toy::{Toy, tiny};
 
-/// Which engine this process is, where it is one.
+/// The variable that makes this process an engine, and which one.
 const ROLE: &str = "KIT_TEST_ROLE";
 
-/// A "Python" that is a shell: `-u -s FILE` runs FILE.
+/// A fake Python that is a shell: `-u -s FILE` runs FILE.
 const SHELL_PYTHON: &str = "#!/bin/sh\nshift 2\nexec sh \"$@\"\n";
 
 const TESTS: [(&str, fn()); 15] = [
@@ -89,7 +89,7 @@ fn play(role: &str) -> ExitCode {
     })
 }
 
-/// A toy that prints while it loads, as libraries do.
+/// A toy that prints while it loads, as some libraries do.
 struct Chatty(Toy);
 
 impl engine_kit::Engine for Chatty {
@@ -118,7 +118,7 @@ struct Ended {
     code: Option<i32>,
 }
 
-/// Starts this program in a role and gives it all of its input at once.
+/// Starts this program in a role and passes all of its input at once.
 fn start(role: &str, home: &Path, model: Option<&Path>, input: &str) -> Ended {
     start_with(role, home, model, input, None)
 }
@@ -148,7 +148,7 @@ fn start_with(role: &str, home: &Path, model: Option<&Path>, input: &str, python
     Ended { raw, messages, stderr: String::from_utf8(ended.stderr).unwrap(), code: ended.status.code() }
 }
 
-/// A home in which the environment of `snake` stands, with a shell for a Python.
+/// A home with the environment of `snake`; its Python is a shell.
 fn home_with_environment(name: &str) -> PathBuf {
     let home = tiny::folder(name);
     let digest = places::digest(b"torch==1\n");
@@ -178,7 +178,7 @@ fn what_an_engine_prints_goes_to_stderr() {
     assert!(ended.stderr.contains("1 iteration, 2 tokens; first token "), "{}", ended.stderr);
 }
 
-/// A toy that is under way, with its own end of its stdin and of its stdout, and what it says to people.
+/// A running toy, with the other ends of its stdin and stdout, and its messages to people.
 fn under_way(test: &str) -> (duct::Handle, PipeWriter, PipeReader, BufReader<PipeReader>) {
     let (stdin, to_it) = std::io::pipe().unwrap();
     let (from_it, stdout) = std::io::pipe().unwrap();
@@ -258,7 +258,7 @@ fn what_is_had_elsewhere_says_where() {
 
 fn a_program_that_is_no_python_is_an_answer() {
     let home = home_with_environment("home-no-python");
-    // They end at once, repeat what they are told, and never end.
+    // These programs end at once, repeat their input, and never end.
     for program in ["/bin/true", "/bin/echo", "/usr/bin/yes"] {
         let input = "{\"type\":\"hello\",\"protocol\":1}\n{\"type\":\"shutdown\"}\n";
         let ended = start_with("echo", &home, None, input, Some(Path::new(program)));
@@ -305,7 +305,7 @@ fn a_worker_file_that_was_changed_is_put_right() {
     assert!(run().contains("beside x"));
     let mut left: Vec<_> =
         std::fs::read_dir(&folders[0]).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    // The Python kit's own.
+    // The files of the Python kit.
     left.retain(|name| !name.to_string_lossy().starts_with("engine_kit") && name != "model_folder.py");
     left.sort();
     assert_eq!(left, ["beside.txt", "worker.py"]);

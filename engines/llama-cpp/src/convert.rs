@@ -1,6 +1,5 @@
-//! `llama-cpp-engine convert MODEL [DTYPE]`: the model as a GGUF file, from the cache that runs keep their conversions in.
-//! How far it is comes line by line on stdout, `0.25` of it, and last the file. The worker asks this of the program that
-//! started it.
+//! `llama-cpp-engine convert MODEL [DTYPE]`: writes the model as a GGUF file into the cache of conversions. It prints its
+//! progress on stdout line by line (`0.25`), and the file last. The worker calls it on the program that started it.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -14,7 +13,7 @@ pub struct Asked {
     dtype: Option<String>,
 }
 
-/// `None` of arguments that ask for something else: an engine has none.
+/// The parsed request; `None` for other arguments.
 pub fn asked(mut arguments: impl Iterator<Item = String>) -> Option<Asked> {
     let verb = arguments.next()?;
     let model = arguments.next()?;
@@ -40,13 +39,13 @@ fn gguf(asked: &Asked) -> Result<PathBuf> {
             check_writable(Format::Gguf, dtype)?;
             dtype
         }
-        // The model's own where GGUF has it, else the one in which no number changes.
+        // The model's own dtype if GGUF has it, else one that keeps every number.
         None => Some(own_dtype(&model)?)
             .filter(|own| check_writable(Format::Gguf, *own).is_ok())
             .unwrap_or(Dtype::F32),
     };
     conversions::converted(&model, Format::Gguf, dtype, &|done, total| {
-        // Whoever asked and is gone needs no file.
+        // A closed stdout ends the conversion: its reader is gone.
         say(&format!("{:.3}", done as f64 / total.max(1) as f64))
     })
 }

@@ -1,5 +1,5 @@
 //! `llama-cpp`: llama.cpp through its library. The engine itself is `worker.py`; this program starts it in its pinned
-//! environment and hands it stdin and stdout. Asked to, it makes the GGUF file that a worker needs of a model in another form.
+//! environment and hands it stdin and stdout. It also converts models to GGUF for the worker.
 
 mod convert;
 

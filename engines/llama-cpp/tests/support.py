@@ -1,4 +1,5 @@
-"""The embedded model as GGUF files, made by the engine's own program, and the worker's own ways to load and ask."""
+"""The embedded model as GGUF files, made by the engine's own program, and the worker's own functions to load and
+generate."""
 
 import os
 import sys
@@ -12,17 +13,17 @@ KIT = ENGINE.parent / "kit" / "python"
 EMBEDDED = ROOT / "models" / "embedded"
 sys.path[:0] = [str(ENGINE), str(KIT)]
 
-# What makes the conversions, unless somebody names another one.
+# The program for conversions, unless the environment names another one.
 PROGRAM = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target") / "release" / "llama-cpp-engine"
 os.environ.setdefault("ORCHESTRATE_ENGINE_PROGRAM", str(PROGRAM))
-# Conversions are kept where nobody else keeps any.
+# Conversions go to a folder of their own.
 HOME = tempfile.TemporaryDirectory(prefix="llama-cpp-tests-")
 os.environ["ORCHESTRATE_HOME"] = HOME.name
 
 from engine_kit import Job, Phases, Tokens
 from file import converted
 
-# f32 throughout: llama.cpp's fused attention rounds keys and values to 16 bits whatever they are kept in.
+# f32 throughout: llama.cpp's fused attention rounds keys and values to 16 bits in every cache dtype.
 EXACT = {"kv": "f32", "attention": "plain"}
 
 _files = {}
@@ -36,7 +37,7 @@ def file(dtype):
 
 
 def load(model=None, options=None, **asked):
-    """As the worker does it, f32 unless told."""
+    """Loads like the worker, in f32 by default."""
     import loading
     from options import OWN, read_options
 

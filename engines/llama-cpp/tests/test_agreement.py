@@ -1,5 +1,5 @@
-"""The embedded model beside `pytorch-baseline`: f32 gives exactly its ids, and how far the narrower ones drift stays within
-bounds. Skipped where the baseline's environment is not set up."""
+"""The embedded model against `pytorch-baseline`: f32 gives exactly its ids, and narrower dtypes drift within bounds.
+Skipped if the baseline's environment is not set up."""
 
 import json
 import os
@@ -13,7 +13,7 @@ PROMPTS = [(0, 5), (3000, 100), (9000, 400)]
 NEW_TOKENS = 48
 SCORED = 512
 
-# Root mean square of log-probabilities against the baseline's, with room for other machines' kernels.
+# Root mean square of log-probabilities against the baseline's, with a margin for other machines' kernels.
 DRIFT = {"bf16": 0.05, "f16": 0.01, "q8_0": 0.1, "q6_k": 0.2, "q4_k": 0.5, "q4_0": 0.6}
 
 
@@ -53,7 +53,7 @@ class Agreement(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         baseline = ENGINE.parent / "pytorch-baseline" / "worker.py"
-        # The tests have a data folder of their own; the environment lies in the user's.
+        # The tests use a separate data folder; the environment is in the user's.
         home = {name: value for name, value in os.environ.items() if name != "ORCHESTRATE_HOME"}
         python_of = [str(ROOT / "scripts" / "python-of"), "pytorch-baseline"]
         asked = [*python_of, "-c", "import sys; print(sys.executable)"]

@@ -1,4 +1,4 @@
-"""What the worker makes of the program that converts for it, whatever that says."""
+"""Tests the worker's handling of the conversion program and its output."""
 
 import os
 import tempfile
@@ -18,7 +18,7 @@ class Conversions(unittest.TestCase):
         self.addCleanup(self.folder.cleanup)
 
     def told(self, script):
-        """The file, and how far it was said to be, by a program that is this shell script."""
+        """The file and the reported progress, with this shell script as the program."""
         program = Path(self.folder.name) / "program"
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(0o755)
@@ -58,7 +58,7 @@ class Conversions(unittest.TestCase):
         made = first.stat()
         self.assertEqual(converted(again, "f32", Phases()), first)
         self.assertEqual(first.stat().st_ino, made.st_ino)
-        # And other weights are another file.
+        # Other weights give another file.
         weights = bytearray((again / "model.safetensors").read_bytes())
         weights[-100] ^= 1
         (again / "model.safetensors").write_bytes(weights)

@@ -1,4 +1,4 @@
-"""What a load makes of a file, a folder, a dtype, and of what is wrong with them."""
+"""Tests loads: files, folders, dtypes, and their refusals."""
 
 import json
 import os
@@ -94,7 +94,7 @@ class Refusals(unittest.TestCase):
                 path = Path(folder) / name
                 path.write_bytes(content)
                 self.assert_refused(kind, said, lambda: load(path))
-        # And the next load has nothing of it.
+        # The next load is not affected.
         load()
 
     def test_what_is_no_model_is_refused(self):
@@ -137,7 +137,7 @@ class Refusals(unittest.TestCase):
 
 class Process(unittest.TestCase):
     def ask(self, *requests, **environment):
-        """The worker as a program; nothing but the protocol may stand on its stdout."""
+        """Runs the worker as a program; only the protocol may appear on its stdout."""
         sent = "".join(json.dumps(request) + "\n" for request in requests)
         command = [sys.executable, "-s", str(ENGINE / "worker.py")]
         environment = {**os.environ, "PYTHONPATH": str(KIT), **environment}

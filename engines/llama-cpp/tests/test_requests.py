@@ -1,4 +1,4 @@
-"""What requests get: the same tokens, however they are laid out, kept or chosen."""
+"""Tests requests: the same tokens for every layout, cache and sampler."""
 
 import math
 import unittest
@@ -22,12 +22,12 @@ class Requests(unittest.TestCase):
         cls.model = load(options=EXACT)
 
     def logits(self, ids):
-        """After the last of these, by one pass."""
+        """The logits after the last of these ids, by one pass."""
         (logits,) = self.model._rooms.of(1, len(ids)).fill([ids])
         return logits.copy()
 
     def plain(self, prompt, new_tokens):
-        """Greedy ids by whole passes alone."""
+        """Greedy ids by whole passes only."""
         ids = list(prompt)
         for _ in range(new_tokens):
             ids.append(int(self.logits(ids).argmax()))
@@ -51,7 +51,7 @@ class Requests(unittest.TestCase):
     def test_sequences_of_a_batch_end_each_at_its_own_time(self):
         model = load(options=EXACT)
         alone = [generate(model, [prompt], 8, ignore_eos=True)[0] for prompt in RAGGED]
-        # The third token of the first is the end of all that have it.
+        # The third token of the first sequence ends every sequence that has it.
         model._facts["eos_ids"] = [alone[0][2]]
         ended = [ids[: ids.index(alone[0][2]) + 1] if alone[0][2] in ids else ids for ids in alone]
         self.assertEqual(generate(model, RAGGED, 8), ended)
@@ -127,7 +127,7 @@ class Requests(unittest.TestCase):
     def test_scores_of_more_than_one_pass_are_those_of_each_prefix(self):
         scores = self.model.score(LONG)
         self.assertEqual(len(scores), len(LONG) - 1)
-        # 520 lies in the second pass.
+        # 520 is in the second pass.
         self.assertAlmostEqual(scores[519], self.model.score(LONG[:521])[-1], delta=1e-3)
 
     def test_among_equal_logits_the_lowest_id_is_taken(self):

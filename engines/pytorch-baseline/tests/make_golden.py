@@ -1,5 +1,5 @@
-"""Makes `golden.json`: logits of tiny networks of every architecture as Hugging Face `transformers` computes them, and
-prints the largest difference between those and this engine's over all positions and the whole vocabulary.
+"""Makes `golden.json`: logits of tiny networks of every architecture, computed by Hugging Face `transformers`. Prints
+the largest difference from this engine's logits over all positions and the whole vocabulary.
 
 The engine's environment does not hold `transformers`; a folder beside it does:
 
@@ -26,7 +26,7 @@ POSITIONS = [0, 1, 99, 199]
 EVERY = 13  # of the vocabulary
 LATER_LAYER = re.compile(r"\.[1-9]\d*\.")
 
-# Epsilons so large that a wrong one shows, and windows much smaller than the sequence.
+# Large epsilons, so that a wrong one shows, and windows much shorter than the sequence.
 COMMON = {
     "vocab_size": 96,
     "hidden_size": 64,
@@ -100,13 +100,13 @@ def fields(case):
 
 
 def compute(config, folder):
-    """The case for the file, how far apart this engine is at most, and the largest logit."""
+    """The case for the file, the largest difference from this engine, and the largest logit."""
     ids = seeded_ids(TOKENS, config["vocab_size"])
     (folder / "config.json").write_text(json.dumps(config))
     with torch.device("meta"):
         empty = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.from_pretrained(folder))
     shapes = {name: list(parameter.shape) for name, parameter in empty.named_parameters()}
-    # All layers are alike, so the file names the first one's tensors for all.
+    # All layers have the same tensors, so the file lists those of the first.
     tensors = {name.replace(".0.", ".*."): shape for name, shape in shapes.items() if not LATER_LAYER.search(name)}
     weights = {name: torch.from_numpy(array) for name, array in seeded_weights(config, tensors).items()}
     assert {name: list(tensor.shape) for name, tensor in weights.items()} == shapes
@@ -117,7 +117,7 @@ def compute(config, folder):
     assert not said["missing_keys"] and not said["unexpected_keys"] and not said["mismatched_keys"], said
     with torch.no_grad():
         theirs = model(torch.tensor([ids]), use_cache=False).logits[0]  # [tokens, vocabulary]
-        # The folder as it was published, and as `transformers` writes it today.
+        # The folder as published, and as `transformers` writes it today.
         model.save_pretrained(folder / "saved")
         ours = [load(path)._logits(ids) for path in (folder, folder / "saved")]
     differences = [(theirs - logits).abs().max().item() for logits in ours]

@@ -1,4 +1,4 @@
-"""Weights and token ids by integer arithmetic alone: the same on every machine, for every version of every library."""
+"""Weights and token ids by integer arithmetic only: the same on every machine and with every library version."""
 
 import numpy
 
@@ -6,8 +6,8 @@ MASK = 2**64 - 1
 
 
 def seeded_weights(config, tensors):
-    """Names and shapes to f32 arrays; `*` in a name stands for the number of each layer. Matrices lie around zero, vectors
-    around what leaves a norm without effect, and far enough from it to matter."""
+    """Names and shapes to f32 arrays; `*` in a name stands for the layer number. Matrices are around zero; vectors
+    are around a norm's neutral value, with enough spread to matter."""
     gpt2, gemma = config["model_type"] == "gpt2", config["model_type"] == "gemma"
     layers, centre = config["n_layer" if gpt2 else "num_hidden_layers"], 0 if gemma else 1
     weights = {}
@@ -30,7 +30,7 @@ def _between_minus_one_and_one(name, shape):
 
 
 def _words(seed, count):
-    """SplitMix64, whose n-th word needs none of the words before it."""
+    """SplitMix64; word n needs no earlier word."""
     steps = numpy.arange(1, count + 1, dtype=numpy.uint64)
     z = numpy.uint64(seed) + steps * numpy.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> numpy.uint64(30))) * numpy.uint64(0xBF58476D1CE4E5B9)

@@ -1,4 +1,4 @@
-"""Small model folders with random weights, and the same arithmetic written a second time, without PyTorch's modules."""
+"""Small model folders with random weights, and a second implementation of the arithmetic without PyTorch's modules."""
 
 import json
 import math
@@ -100,7 +100,7 @@ def generate(model, prompt, max_new_tokens, **job):
 
 
 def logits_in_numpy(config, weights, ids):
-    """The decoder position by position in float64, from the definitions: complex rotations, sums over what came before."""
+    """The decoder in float64, position by position from the definitions: complex rotations and plain sums."""
     weights = {name: tensor.to(torch.float64).numpy() for name, tensor in weights.items()}
     heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
     head_dim = config.get("head_dim", config["hidden_size"] // heads)
@@ -155,5 +155,5 @@ def frequency(pair, head_dim, config):
 
 
 def worker_process(**environment):
-    """The command and environment of the worker as the host starts it, kit on the path."""
+    """The command and environment of the worker, as the host starts it with the kit on the path."""
     return [sys.executable, str(ENGINE / "worker.py")], {**os.environ, "PYTHONPATH": str(KIT), **environment}

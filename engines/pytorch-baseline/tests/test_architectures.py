@@ -1,4 +1,4 @@
-"""Every architecture against the logits that Hugging Face `transformers` computes from the same weights."""
+"""Tests every architecture against the logits of Hugging Face `transformers` with the same weights."""
 
 import json
 import unittest
@@ -67,7 +67,7 @@ class Architectures(unittest.TestCase):
     def test_gemma_and_gpt2_share_embeddings_unless_the_config_says_otherwise(self):
         for name, embeddings in {"gemma": "model.embed_tokens.weight", "gpt2": "transformer.wte.weight"}.items():
             case, weights = CASES[name], weights_of(CASES[name])
-            # A head that nobody asked for is no weight either.
+            # An unused head does not count as a weight either.
             spare = {**weights, "lm_head.weight": torch.zeros_like(weights[embeddings])}
             self.assertTrue(torch.equal(self.logits(case, weights=spare), self.logits(case)))
             self.assertEqual(self.logits(case, {"tie_word_embeddings": False}, spare).abs().max(), 0.0)

@@ -1,4 +1,4 @@
-"""What the engine computes, against the same definitions written a second time."""
+"""Tests the engine's results against a second implementation of the same definitions."""
 
 import math
 import unittest
@@ -15,7 +15,7 @@ IDS = [0, 17, 42, 9, 9, 61, 3]
 
 
 def greedy_by_rescoring(model, prompt, count):
-    """Greedy decoding where every step asks `score` which of all tokens is the likeliest."""
+    """Greedy decoding where every step asks `score` for the likeliest of all tokens."""
     ids = list(prompt)
     for _ in range(count):
         likeliest = [model.score([*ids, id])[-1] for id in range(CONFIG["vocab_size"])]
@@ -65,10 +65,10 @@ class Arithmetic(unittest.TestCase):
         given = rotary_frequencies(shape).tolist()
         for pair, value in enumerate(given):
             self.assertAlmostEqual(value / frequency(pair, 64, {**CONFIG, **changes}), 1.0, places=5)
-        # By hand: the fastest pair turns one radian a position; the slowest is 500000^(-62/64), slowed down by 32.
+        # By hand: the fastest pair rotates one radian a position; the slowest 500000^(-62/64), divided by 32.
         self.assertEqual(given[0], 1.0)
         self.assertAlmostEqual(given[31] * 32 * 500000 ** (62 / 64), 1.0, places=5)
-        # And pair 16 has a wavelength of 2 pi sqrt(500000) = 4443 positions, between 8192 / 4 and 8192: a blend.
+        # Pair 16 has a wavelength of 2 pi sqrt(500000) = 4443 positions, between 8192 / 4 and 8192: a blend.
         kept = (8192 / (2 * math.pi * math.sqrt(500000)) - 1) / 3
         self.assertAlmostEqual(given[16] * math.sqrt(500000), (1 - kept) / 32 + kept, places=5)
 

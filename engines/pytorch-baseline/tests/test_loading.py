@@ -1,4 +1,4 @@
-"""Which folders are read, which are refused and in which words, and the worker as a process."""
+"""Tests which folders are read, the refusals of others, and the worker as a process."""
 
 import json
 import subprocess
@@ -15,7 +15,7 @@ EMBEDDED = ENGINE.parents[1] / "models" / "embedded"
 IDS = [0, 17, 42, 9]
 GPT2 = {"model_type": "gpt2", "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 128}
 
-# That of every engine on PyTorch.
+# The requirements of every engine on PyTorch.
 REQUIREMENTS = ENGINE.parent / "environments" / "pytorch" / "requirements.txt"
 
 

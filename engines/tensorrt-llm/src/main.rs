@@ -1,15 +1,15 @@
-//! `tensorrt-llm`: NVIDIA's TensorRT-LLM as a peer. The engine itself is `worker.py`; this program starts it in a Python that
-//! has the library and hands it stdin and stdout.
+//! `tensorrt-llm`: NVIDIA's TensorRT-LLM as a peer. The engine itself is `worker.py`; this program starts it in a Python
+//! with the library and hands it stdin and stdout.
 
 use std::path::Path;
 use std::process::ExitCode;
 
 use engine_kit::python::{PythonEngine, host};
 
-/// As in the manifest, and as the worker says it: a test holds them to one another.
+/// The same text as in the manifest and in the worker: a test compares them.
 const OTHERWISE: &str = "export ORCHESTRATE_PYTHON_TENSORRT_LLM=/path/to/a/python/that/has/it  # NVIDIA's TensorRT LLM `Installation Guide`, or its container image `tensorrt-llm/release:1.2.1`";
 
-/// What a driver puts there: on Linux, and for Linux under Windows.
+/// The device files of a driver, on Linux and on Linux under Windows.
 const DRIVER: [&str; 2] = ["/dev/nvidiactl", "/dev/dxg"];
 
 fn main() -> ExitCode {

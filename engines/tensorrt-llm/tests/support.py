@@ -1,4 +1,4 @@
-"""The worker as a process, over the protocol, with the stand-in where the library would be."""
+"""The worker as a process, over the protocol, with the stand-in in place of the library."""
 
 import json
 import os
@@ -29,7 +29,7 @@ CONFIG = {
 
 PROMPT = [1, 17, 42, 9]
 
-# A line that takes longer than this is a hang, and the test fails.
+# The longest wait for a line; then the test fails.
 PATIENCE_S = 60
 
 
@@ -49,7 +49,7 @@ def write_folder(test, changes=None, quantised=None, dtype="BF16"):
 
 
 def site(test, version="1.2.1"):
-    """A folder of packages that says which version of the library is installed; None: none."""
+    """A folder of packages that states the installed version of the library; None: no library."""
     folder = tempfile.TemporaryDirectory()
     test.addCleanup(folder.cleanup)
     if version is not None:
@@ -60,7 +60,7 @@ def site(test, version="1.2.1"):
 
 
 class Worker:
-    """A worker process and its conversation. `said` is what the stand-in shall do."""
+    """A worker process and its conversation. `said` configures the stand-in."""
 
     def __init__(self, test, version="1.2.1", environment=None, stand_in=True, **said):
         self.record = Path(site(test, None)) / "record"
@@ -94,13 +94,13 @@ class Worker:
         self.process.stdin.flush()
 
     def hear(self):
-        """The next message that is no progress."""
+        """The next message except progress."""
         while (message := self.lines.get(timeout=PATIENCE_S))["type"] == "progress":
             pass
         return message
 
     def hear_past(self, type):
-        """The next message that is of another type."""
+        """The next message of another type."""
         while (message := self.hear())["type"] == type:
             pass
         return message
@@ -116,7 +116,7 @@ class Worker:
         return self.ask(type="generate", prompt_ids=prompt, **asked)
 
     def noted(self, name):
-        """What the stand-in wrote down under a name, in order."""
+        """The stand-in's records of a name, in order."""
         lines = self.record.read_text().splitlines() if self.record.exists() else []
         return [note for note in map(json.loads, lines) if name in note]
 
@@ -130,20 +130,20 @@ class Worker:
                 self.process.wait()
         for note in self.noted("workers"):
             for pid in note["workers"]:
-                # Nothing of a test outlives it, whatever the engine did.
+                # Ends all processes of a test, whatever the engine did.
                 try:
                     os.kill(pid, 9)
                 except OSError:
                     pass
         for drain in self.drains:
-            # Nobody closes what is read; whoever had the other end is gone.
+            # The reader thread owns these streams; it ends when the other ends are closed.
             drain.join(PATIENCE_S)
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
             stream.close()
 
 
 def loaded(test, options=None, folder=None, **said):
-    """A worker that has loaded a model."""
+    """A worker with a loaded model."""
     worker = Worker(test, **said)
     message = worker.load(folder or write_folder(test), options=options or {})
     test.assertEqual(message["type"], "loaded", message)
@@ -161,7 +161,7 @@ def ids(answer):
 
 
 def expected_ids(prompt, count):
-    """What the stand-in's model says greedily, computed here."""
+    """The greedy ids of the stand-in's model, computed here."""
     sys.path.append(str(STAND_IN))
     try:
         from tensorrt_llm.llmapi import row

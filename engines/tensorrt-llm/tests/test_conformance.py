@@ -1,4 +1,4 @@
-"""`orchestrate check` on the worker, as on any engine; the library is the stand-in."""
+"""Runs `orchestrate check` on the worker, as on any engine; the library is the stand-in."""
 
 import importlib.util
 import json

@@ -1,4 +1,4 @@
-"""Is the library there, and is it the one that this engine knows? Said before anything is loaded, with both versions."""
+"""Tests the reports on a missing or different library, before any load and with both versions."""
 
 import importlib.util
 import sys
@@ -25,7 +25,7 @@ class Greeting(unittest.TestCase):
         self.assertEqual((can["devices"], can["ignore_eos"], can["score"]), (["cuda"], "exact", True))
         self.assertEqual((can["batch"], can["concurrency"], can["padding_sides"]), (64, 64, ["packed"]))
         self.assertFalse(can["use_cache_toggle"])
-        # A stand-in that was imported has written down what it saw.
+        # An imported stand-in would have recorded its environment.
         self.assertEqual(worker.noted("environment"), [])
 
     def test_without_the_library_it_says_which_and_how_to_get_it(self):
@@ -95,7 +95,7 @@ class Comparing(unittest.TestCase):
 
 
 class Neighbours(unittest.TestCase):
-    """What the library stands on, where a Python has it: `scripts/python-of pytorch-baseline` does."""
+    """Tests with the library's dependencies, if a Python has them: `scripts/python-of pytorch-baseline` does."""
 
     @unittest.skipUnless(HAS["torch"], "PyTorch is not installed in this Python")
     def test_log_probabilities_of_real_tensors_are_those_of_log_softmax(self):
@@ -104,7 +104,7 @@ class Neighbours(unittest.TestCase):
         torch.manual_seed(1)
         logits, ids = torch.randn(5, 70).bfloat16(), [3, 64, 0, 17, 9]
         wanted = torch.log_softmax(logits[:, :65].double(), dim=-1)[range(5), ids]
-        # A vocabulary is padded for the GPU, and some backends say which sequence it was.
+        # A vocabulary is padded for the GPU, and some backends add a dimension for the sequence.
         for given in (logits, logits[None]):
             found = library.logprobs(given, ids, 65)
             self.assertTrue(torch.allclose(torch.tensor(found, dtype=torch.float64), wanted, atol=1e-12))

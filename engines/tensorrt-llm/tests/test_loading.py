@@ -1,4 +1,4 @@
-"""Loads: what arrives at the library, what is stated of it, and what is refused in which words before anything is loaded."""
+"""Tests loads: the library's arguments, the facts, and the refusals before a load."""
 
 import json
 import time
@@ -41,7 +41,7 @@ class Arriving(unittest.TestCase):
         graphs = kwargs["cuda_graph_config"]
         self.assertEqual((graphs["batch_sizes"], graphs["enable_padding"]), ([1, 2, 4, 8, 16, 32, 64], True))
         self.assertEqual((kwargs["disable_overlap_scheduler"], kwargs["kv_cache_config"]["dtype"]), (False, "auto"))
-        # Without a word about it, a load is the same.
+        # Without an explicit option, a load is the same.
         self.assertEqual(self.made()["kwargs"], kwargs)
         odd = self.made(options={**options, "max_batch": 12})["kwargs"]
         self.assertEqual((odd["cuda_graph_config"]["batch_sizes"], odd["max_batch_size"]), ([1, 2, 4, 8, 12], 12))
@@ -67,7 +67,7 @@ class Arriving(unittest.TestCase):
         pool = made["kwargs"]["kv_cache_config"]
         self.assertEqual((pool["free_gpu_memory_fraction"], pool["max_tokens"]), (0.25, 4096))
         self.assertEqual((made["tensor_parallel_size"], made["visible"], made["dtype"]), (2, "1,2", "float16"))
-        # A prompt that does not fit into one pass is computed in pieces.
+        # A prompt longer than one pass is computed in pieces.
         self.assertEqual((made["kwargs"]["max_seq_len"], made["kwargs"]["enable_chunked_prefill"]), (16000, True))
 
     def test_devices_count_from_those_that_the_caller_may_see(self):
@@ -224,7 +224,7 @@ class Refusing(unittest.TestCase):
         failed = self.refusal(folder, said={"gpus": both}, device="cuda:1")
         self.assertIn("`T400` has compute capability 7.5, fp8 needs 8.9", failed["message"])
         self.assertIn("`T400`", self.refusal(folder, said={"gpus": both}, options={"tp": 2})["message"])
-        # Which of them is the first, CUDA alone knows.
+        # Only CUDA knows which of them comes first.
         fastest = {"environment": {"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}}
         self.assertEqual(Worker(self, gpus=both, **fastest).load(folder)["type"], "loaded")
         self.refusal(folder, said={"gpus": both[1:] * 2, **fastest})
@@ -272,7 +272,7 @@ class Refusing(unittest.TestCase):
 
 
 def launch():
-    """The mark of a launch of its own, as the orchestrator gives one: what bears it is ended with the engine."""
+    """A separate launch mark, like the orchestrator's: processes with it end with the engine."""
     return {"ORCHESTRATE_LAUNCH": uuid.uuid4().hex}
 
 

@@ -1,4 +1,4 @@
-"""GPUs as CUDA counts them, by the table of the orchestrator's own test, and the processes that are watched."""
+"""Tests CUDA's numbering of GPUs, with the table of the orchestrator's own test, and the watched processes."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ GPUS = [gpu("GPU-aa31", "c1"), gpu("GPU-ab32", "1b"), gpu("GPU-bb33", "43")]
 
 class Visible(unittest.TestCase):
     def places(self, allowed, order=BY_SLOT, gpus=GPUS):
-        """The driver's numbers of what CUDA shows; None where nobody knows."""
+        """The driver's numbers of the GPUs that CUDA shows; None for unknown ones."""
         shown = visible.visible(allowed, order, gpus)
         return [None if it.gpu is None else gpus.index(it.gpu) for it in shown]
 

@@ -1,4 +1,4 @@
-"""The reader alone: whose moment a stamp is, and what a sequence that ends without a word becomes."""
+"""Tests the reader alone: the time of its timestamps, and sequences that end without a result."""
 
 import sys
 import time
@@ -11,7 +11,7 @@ from reader import Reader
 
 
 class Nothing:
-    """What comes of a request of which nothing comes."""
+    """A request without any result."""
 
     def __aiter__(self):
         return self
@@ -21,7 +21,7 @@ class Nothing:
 
 
 class Llm:
-    """Answers nothing by itself: the test does."""
+    """Gives no answers by itself: the test does."""
 
     def generate_async(self, inputs, sampling_params, streaming):
         if not inputs:
@@ -43,7 +43,7 @@ class Reading(unittest.TestCase):
         self.addCleanup(lambda: self.reader.end([self.flow], 0))
 
     def until_waiting(self, count):
-        """Until so much has come that nobody took."""
+        """Waits until this many results are in the queue."""
         deadline = time.monotonic() + PATIENCE_S
         while self.reader._came.qsize() < count:
             self.assertLess(time.monotonic(), deadline, "nothing came")

@@ -1,4 +1,4 @@
-"""Requests, from a line to its answer: ids as they come, ends, batches, overlapping requests, scores, and giving up."""
+"""Tests requests from a line to its answer: streamed ids, ends, batches, overlapping requests, scores, and cancels."""
 
 import math
 import unittest
@@ -82,7 +82,7 @@ class Generating(unittest.TestCase):
         worker.generate(max_new_tokens=2, ignore_eos=True, sampling={"temperature": 0.0})
         said = [note["params"] for note in worker.noted("asked")]
         self.assertEqual({name: said[0][name] for name in asked}, asked)
-        # Where nothing is cut off, that is said: the library takes silence for greedy.
+        # Keeping all tokens must be explicit: without values the library is greedy.
         self.assertEqual((said[2]["top_k"], said[2]["top_p"]), (None, 1.0))
         self.assertEqual((said[3]["top_k"], said[3]["temperature"]), (1, None))
 
@@ -109,11 +109,11 @@ class Generating(unittest.TestCase):
             worker.say(type="generate", id=name, prompt_ids=prompt, max_new_tokens=6, ignore_eos=True)
         answers = {message["id"]: message for message in (worker.hear() for _ in prompts)}
         self.assertEqual({name: ids(it) for name, it in answers.items()}, {n: expected_ids(p, 6) for n, p in prompts.items()})
-        # All were handed over before the last one was over.
+        # All were submitted before the last one ended.
         self.assertEqual(len(worker.noted("asked")), 5)
 
     def test_of_many_requests_two_at_a_time_none_is_lost(self):
-        """The library wakes its reader only while the reader's loop runs, also between requests and while lines are written."""
+        """The library wakes its reader only while the reader's loop runs, also between requests and during writes."""
         for stream in (False, True):
             with self.subTest(stream=stream):
                 worker = loaded(self, token_s=0.001)
@@ -172,7 +172,7 @@ class Generating(unittest.TestCase):
         (folder / "tokenizer.json").write_text("{}")
         worker = loaded(self, folder=folder)
         for id in (None, 1, 2):
-            # In a Python without `tokenizers` that is said instead.
+            # In a Python without `tokenizers` the message names that instead.
             failed = worker.ask(type="generate", prompt="Hello", id=id)
             self.assertEqual((failed["type"], failed["kind"], failed.get("id")), ("failed", "model", id))
             self.assertRegex(failed["message"], "tokenizer.json`: |`tokenizers` is not installed")
@@ -188,7 +188,7 @@ class Scoring(unittest.TestCase):
         scored = worker.ask(type="score", sequences=[first, second])
         self.assertEqual([len(values) for values in scored["logprobs"]], [3, 6])
         self.assertEqual(scored["logprobs"][1][:3], scored["logprobs"][0])
-        # What is said greedily is the likeliest id: no other has more than it.
+        # A greedy id is the likeliest: no other has a higher probability.
         for value in scored["logprobs"][1][3:]:
             self.assertTrue(-math.log(len(range(64))) <= value < 0, value)
         asked = worker.noted("asked")
@@ -230,7 +230,7 @@ class Failing(unittest.TestCase):
             (note,) = worker.noted("workers")
             self.assertEqual(failed["kind"], "device")
             self.assertEqual(failed["message"], f"a worker process of TensorRT-LLM (pid {note['workers'][0]}) has ended")
-            # Nothing waits a second time.
+            # The second request does not wait again.
             self.assertEqual(worker.generate(max_new_tokens=2)["message"], failed["message"])
 
     def test_a_request_that_says_nothing_more_can_be_cancelled(self):

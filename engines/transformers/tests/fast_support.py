@@ -1,4 +1,4 @@
-"""Small models of every architecture of path `fast`, and what Hugging Face's classes say of them."""
+"""Small models of every architecture of path `fast`, and the results of Hugging Face's classes."""
 
 import json
 import tempfile
@@ -8,7 +8,7 @@ import torch
 
 FAST = {"path": "fast"}
 
-# Epsilons so large that a wrong one shows.
+# Large epsilons, so that a wrong one shows.
 COMMON = {
     "vocab_size": 64,
     "hidden_size": 48,
@@ -44,12 +44,12 @@ CASES = {
     "gemma": {"model_type": "gemma", "head_dim": 32, "num_key_value_heads": 1, "hidden_act": "gelu_pytorch_tanh"},
 }
 CASES = {name: {**COMMON, **case} for name, case in CASES.items()}
-# Where a config is silent, Gemma shares its embeddings.
+# Without this field, Gemma ties its embeddings.
 del CASES["gemma"]["tie_word_embeddings"]
 
 
 def write_case(test, name):
-    """The folder of a network with random weights, as `transformers` itself writes it."""
+    """The folder of a network with random weights, written by `transformers`."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     folder = tempfile.TemporaryDirectory()
@@ -58,10 +58,10 @@ def write_case(test, name):
     config = dict(CASES[name])
     network = AutoModelForCausalLM.from_config(AutoConfig.for_model(config.pop("model_type"), **config))
     for parameter in network.parameters():
-        # What its own start values leave at zero or one must be seen too.
+        # Parameters that start at zero or one must have an effect too.
         torch.nn.init.normal_(parameter, 1.0 if parameter.ndim == 1 else 0.0, 0.25)
     network.save_pretrained(folder.name)
-    # As older checkpoints have it, and not as the library wrote it.
+    # The config as in older checkpoints, not as the library writes it.
     (Path(folder.name) / "config.json").write_text(json.dumps(CASES[name]))
     return Path(folder.name)
 

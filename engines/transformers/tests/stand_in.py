@@ -1,5 +1,5 @@
-"""A stand-in for CUDA graphs, for tests alone: what is captured is written down operation by operation, and a replay does the
-same to the same tensors. As with a real capture, capturing computes nothing that stays."""
+"""A stand-in for CUDA graphs in tests: it records captured operations, and a replay repeats them on the same tensors.
+As with a real capture, capturing leaves no results."""
 
 from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
@@ -36,7 +36,7 @@ class Written(TorchDispatchMode):
         for operation, args, kwargs, result in self.calls:
             again = operation(*args, **kwargs)
             for old, new in zip(tree_leaves(result), tree_leaves(again)):
-                # A view shows what its base holds; an operation in place has done its work.
+                # A view follows its base; an in-place operation has already done its work.
                 if isinstance(old, torch.Tensor) and old.data_ptr() != new.data_ptr():
                     old.copy_(new)
 

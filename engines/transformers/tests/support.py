@@ -1,4 +1,4 @@
-"""Small model folders with random weights, written by the tests themselves, and the worker's own ways to load and ask."""
+"""Small model folders with random weights, written by the tests, and the worker's own functions to load and generate."""
 
 import json
 import os
@@ -12,12 +12,12 @@ KIT = ENGINE.parent / "kit" / "python"
 EMBEDDED = ENGINE.parents[1] / "models" / "embedded"
 sys.path[:0] = [str(ENGINE), str(KIT)]
 
-# As in the worker: before anything imports PyTorch.
+# As in the worker: before PyTorch is imported.
 from environment import prepare_environment
 
 prepare_environment(1)
 
-# What takes minutes on a small machine: compilers. `scripts/check --full` sets it.
+# Compiler tests take minutes on a small machine. `scripts/check --full` sets this.
 FULL = os.environ.get("ORCHESTRATE_FULL_TESTS") == "1"
 
 CONFIG = {
@@ -60,7 +60,7 @@ def random_weights(config, seed=1):
 
 
 def write_folder(test, changes=None, weights=None, shards=None, tokenizer=None, **files):
-    """A model folder that lives as long as the test. `files`: stems of further JSON files and what is in them."""
+    """A model folder that lives as long as the test. `files`: names and contents of more JSON files."""
     from safetensors.torch import save_file
 
     folder = tempfile.TemporaryDirectory()
@@ -94,7 +94,7 @@ def write_tokenizer(path, size):
 
 
 def load(path, options=None, phases=None, **asked):
-    """As the kit has it after its own checks."""
+    """Loads a model like the kit does after its checks."""
     from engine_kit import Phases
     from worker import Transformers
 
@@ -108,7 +108,7 @@ def load(path, options=None, phases=None, **asked):
 
 
 def run(model, prompts, max_new_tokens, clock=None, **job):
-    """One run through the kit's own `Tokens`; gives those back."""
+    """One run through the kit's own `Tokens`; returns them."""
     from engine_kit import Job, Tokens
 
     job = Job(prompts, max_new_tokens, **job)

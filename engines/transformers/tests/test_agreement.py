@@ -1,5 +1,5 @@
-"""The embedded model through every preset that a CPU has, beside `pytorch-baseline`: f32 gives exactly its ids, and how far the
-others drift stays within what the README says."""
+"""The embedded model with every CPU preset against `pytorch-baseline`: f32 gives exactly its ids, and the others
+drift within the README's bounds."""
 
 import json
 import os
@@ -14,10 +14,10 @@ from quantize import reduces_range
 BASELINE = ENGINE.parent / "pytorch-baseline"
 PROMPTS = [(0, 5), (3000, 100), (9000, 400)]
 NEW_TOKENS = 48
-# As many as the orchestrator's own proof looks at, with the first, which nothing comes before.
+# The number of tokens in the orchestrator's own check, and the first, which has no score.
 SCORED = 1660
 
-# Root mean square of log-probabilities against the baseline's, as the README has it.
+# Root mean square of log-probabilities against the baseline's, as in the README.
 DRIFT = {
     "bf16": ({}, "bf16", 0.0081),
     "f16": ({}, "f16", 0.001),
@@ -28,10 +28,10 @@ if FULL:
     # Its step is compiled.
     DRIFT["fast-int8"] = ({"path": "fast", "quantize": "int8"}, None, 0.01)
 
-# Of `int8-dynamic` where processors leave activations 7 bits.
+# The drift of `int8-dynamic` on processors that leave activations 7 bits.
 WITHOUT_VNNI = 0.028
 
-# So many times as far may the kernels of other machines drift.
+# The margin for kernels of other machines.
 ROOM = 1.5
 
 

@@ -1,5 +1,5 @@
-"""Path `fast` against Hugging Face's classes on the same weights, and what it does with requests. The step runs uncompiled
-here, which takes seconds; `test_fast_compiled.py` compiles it."""
+"""Tests path `fast` against Hugging Face's classes with the same weights, and its handling of requests. The step runs
+uncompiled here, which takes seconds; `test_fast_compiled.py` compiles it."""
 
 import unittest
 from unittest import mock
@@ -185,7 +185,7 @@ class Requests(unittest.TestCase):
 
 
 class Graph:
-    """Stands in for a captured CUDA graph: it can be run again, and looks at as many tokens as when it was captured."""
+    """A stand-in for a captured CUDA graph: it can run again, and reads as many tokens as at its capture."""
 
     def __init__(self, run):
         self.replay = run
@@ -202,7 +202,7 @@ class Captured(fast_step.CapturedSteps):
 
 
 class Way:
-    """Stands in for pinned memory and events: an id is there when it is asked for, and what was done is written down."""
+    """A stand-in for pinned memory and events: an id is there on request, and every action is recorded."""
 
     done = []
 
@@ -223,7 +223,7 @@ class Way:
 
 @mock.patch.object(fast_step.Steps, "_compiled", lambda self, step: step)
 class OnCuda(unittest.TestCase):
-    """What path `fast` does around its graphs. No graph and no device is here."""
+    """Tests path `fast` around its graphs, without a graph or a device."""
 
     def load(self, path):
         model = load(path, {**FAST, "cache_tokens": 32}, dtype="f32")
@@ -244,7 +244,7 @@ class OnCuda(unittest.TestCase):
         self.assertEqual(Captured.lengths, [32, 64, 128])
         wanted = ids_of(exact, [IDS], 100, ignore_eos=True)
         self.assertEqual(ids_of(model, [IDS], 100, ignore_eos=True), wanted)
-        # Nothing of the longer one is left where the shorter one does not look.
+        # The longer request leaves nothing that the shorter one could read.
         self.assertEqual(ids_of(model, [IDS[:2]], 20, ignore_eos=True), ids_of(exact, [IDS[:2]], 20, ignore_eos=True))
         self.assertEqual(Captured.lengths, [32, 64, 128])
         for one, other in zip(model.score(IDS), exact.score(IDS), strict=True):

@@ -1,4 +1,4 @@
-"""Path `fast` with its step compiled, which takes minutes on a small machine."""
+"""Tests path `fast` with its step compiled, which takes minutes on a small machine."""
 
 import unittest
 
@@ -26,7 +26,7 @@ class Compiled(unittest.TestCase):
         self.assertEqual(ids_of(model, [prompt], 64, ignore_eos=True), [reference.greedy(prompt, 64)])
         logprobs = torch.log_softmax(reference(prompt).double(), -1)[range(len(prompt) - 1), prompt[1:]]
         self.assertLess((torch.tensor(model.score(prompt), dtype=torch.float64) - logprobs).abs().max(), 1e-4)
-        # From the shortest sequence there is to the whole context.
+        # From the shortest possible sequence to the whole context.
         most = model.facts()["context_tokens"]
         self.assertEqual(len(ids_of(model, [[7]], 1, ignore_eos=True)[0]), 1)
         self.assertEqual(len(ids_of(model, [[7]], 2, ignore_eos=True)[0]), 2)
@@ -52,7 +52,7 @@ class Compiled(unittest.TestCase):
         single, half = load(EMBEDDED, FAST, dtype="f32"), load(EMBEDDED, FAST, dtype="bf16")
         ids = single.encode(text)
         one, other = (torch.tensor(model.score(ids), dtype=torch.float64) for model in (single, half))
-        # What `orchestrate` calls agreeing: so far as PyTorch's own bf16 goes.
+        # The bound of `orchestrate` for agreement, PyTorch's own bf16 drift.
         self.assertLess((one - other).pow(2).mean().sqrt(), 0.05)
 
 

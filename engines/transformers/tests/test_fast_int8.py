@@ -1,5 +1,5 @@
-"""Path `fast` with int8 matrices: how they are rounded, and that nothing else is other than with the numbers they stand for.
-The step runs uncompiled here but where a test says so."""
+"""Tests path `fast` with int8 matrices: their rounding, and that all else equals a run with the dequantised numbers.
+The step runs uncompiled unless a test compiles it."""
 
 import unittest
 from unittest import mock
@@ -24,7 +24,7 @@ def ids_of(model, prompts, new_tokens, **job):
 
 
 def spelled_out(path, int8, dtype):
-    """The model in `dtype`, each matrix holding the numbers that the codes of `int8` stand for."""
+    """The model in `dtype`, with each matrix dequantised from the codes of `int8`."""
     model = load(path, FAST, dtype=dtype)
     own = dict(model.network.named_parameters())
     matrices = {name: module for name, module in int8.network.named_modules() if isinstance(module, Int8Matrix)}
@@ -41,7 +41,7 @@ class Rounding(unittest.TestCase):
         tensor[5] = -2.0
         for dtype in (torch.float32, torch.bfloat16):
             matrix, given = Int8Matrix(80, 96), tensor.to(dtype)
-            # A few rows at a time, as a large tensor is.
+            # A few rows at a time, as for a large tensor.
             with mock.patch.dict(compact_product.PIECE, cpu=9 * 96):
                 self.assertTrue(matrix.write(10, given))
             codes, scales = matrix.codes[10:], matrix.scales[10:]
@@ -84,7 +84,7 @@ class Network(unittest.TestCase):
                     model = load(path, INT8, dtype=dtype)
                     plain, count = spelled_out(path, model, dtype)
                     self.assertEqual(count, 3 * 4 + 1 + (plain.network.head is not None))
-                    # Uncompiled, it is the very same products.
+                    # Uncompiled, the products are identical.
                     self.assertEqual(model.score(IDS), plain.score(IDS))
                     self.assertEqual(ids_of(model, [IDS, IDS[:3]], 12), ids_of(plain, [IDS, IDS[:3]], 12))
 
@@ -136,7 +136,7 @@ class Compiled(unittest.TestCase):
         self.assertEqual([ids_of(model, [prompt], 24)[0] for prompt in prompts], alone)
         for one, other in zip(model.score(IDS), plain.score(IDS), strict=True):
             self.assertAlmostEqual(one, other, delta=1e-4)
-        # Summed by the compiler, and too many for that.
+        # One batch within the compiler's own sums, and one too large for them.
         self.assertEqual(ids_of(model, prompts, 24), alone)
         self.assertEqual(ids_of(model, prompts * 4, 24), alone * 4)
 

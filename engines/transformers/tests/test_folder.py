@@ -1,5 +1,4 @@
-"""What this engine asks of a folder beside what every Python engine does. Nothing here imports a tensor library but to write
-files."""
+"""Tests this engine's own checks of a folder. The tests import a tensor library only to write files."""
 
 import unittest
 

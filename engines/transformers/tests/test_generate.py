@@ -1,4 +1,4 @@
-"""What requests get, by `generate` and by the loop: the same tokens, however they are laid out, kept or chosen."""
+"""Tests requests by `generate` and by the loop: the same tokens for every layout, cache and sampler."""
 
 import unittest
 
@@ -19,7 +19,7 @@ class Requests(unittest.TestCase):
         return [load(path, {"path": path_taken}) for path_taken in PATHS]
 
     def plain(self, model, prompt, new_tokens):
-        """Greedy ids by whole forward passes of the network alone."""
+        """Greedy ids by whole forward passes of the network only."""
         ids = list(prompt)
         with torch.no_grad():
             for _ in range(new_tokens):
@@ -70,7 +70,7 @@ class Requests(unittest.TestCase):
             self.assertEqual(generate(model, [IDS], 8, ignore_eos=True), first)
 
     def test_ties_go_to_the_lowest_id(self):
-        # Rows 5 and 9 of the head are one and the same, and larger than any other along every direction that matters.
+        # Rows 5 and 9 of the head are identical, and larger than any other along every direction that matters.
         from support import CONFIG, random_weights
 
         weights = random_weights(CONFIG)
@@ -91,7 +91,7 @@ class Requests(unittest.TestCase):
             model = load(path, {"path": path_taken})
             self.assertEqual(generate(model, [IDS], 12), [ids[: ids.index(eos) + 1]])
             self.assertEqual(generate(model, [IDS], 12, ignore_eos=True), [ids])
-            # The others of a batch go on.
+            # The others of a batch continue.
             alone = [generate(model, [prompt], 12)[0] for prompt in (IDS, [7])]
             self.assertEqual(generate(model, [IDS, [7]], 12), alone)
 
@@ -122,7 +122,7 @@ class Requests(unittest.TestCase):
             with torch.no_grad():
                 for _ in range(8):
                     logits = model.network(input_ids=torch.tensor([ids])).logits[0, -1]
-                    # Rounded as both would see them: a cache adds up in another order.
+                    # Rounded, because a cache sums in another order.
                     ids.append(sampler.pick(logits.tolist()))
             self.assertEqual(generate(model, [IDS], 8, ignore_eos=True, sampling=asked), [ids[4:]])
             again = generate(model, [IDS, IDS], 8, ignore_eos=True, sampling=asked)
@@ -149,7 +149,7 @@ class Requests(unittest.TestCase):
             tokens = Tokens(job, [], 0, 0, glance=lambda: calls.append("token"))
             model.generate(job, tokens)
             if "forward" in calls[1:]:
-                # A traced step has no hooks; what is left then is the prompt alone.
+                # A traced step has no hooks, so only the prompt remains.
                 self.assertEqual(calls, ["forward", "token"] * 5)
 
     def test_scores_are_the_log_probabilities_of_one_forward_pass(self):

@@ -1,4 +1,4 @@
-"""What a load says of itself, and in which words one is refused."""
+"""Tests the facts of a load, and its refusals."""
 
 import json
 import subprocess
@@ -105,7 +105,7 @@ class Loading(unittest.TestCase):
         failed = self.refusal(write_folder(self, {"model_type": "lamma"}, random_weights(CONFIG)))
         self.assertEqual(failed.kind, "unsupported")
         self.assertRegex(failed.message, r"architecture `lamma`: transformers [\d.]+ has no causal language model of that name")
-        # One that it has, and that writes no text token by token.
+        # A class that the library has, but that generates no text.
         failed = self.refusal(write_folder(self, {"model_type": "vit"}, random_weights(CONFIG)))
         self.assertEqual(failed.kind, "unsupported")
 
@@ -236,7 +236,7 @@ class Environment(unittest.TestCase):
 
 
 class Worker(unittest.TestCase):
-    """As the program starts it."""
+    """The worker, started like the program does."""
 
     def converse(self, *requests, script=None, **environment):
         import os

@@ -1,9 +1,9 @@
-"""Options: what they mean where nobody says them, and which cannot stand together."""
+"""Tests options: their defaults, and which cannot be combined."""
 
 import unittest
 from itertools import product
 
-import support  # noqa: F401  It knows where the engine lies.
+import support  # noqa: F401  It sets the engine's path.
 
 from engine_kit import Failed
 from options import OPTIONS, PATHS, default_dtype, read_options
@@ -109,7 +109,7 @@ class Options(unittest.TestCase):
 
     def test_the_dtype_that_nobody_names_depends_on_the_device_and_on_four_bits(self):
         for path in PATHS:
-            # The best that there is needs no more than 16 bits.
+            # The fastest path needs no more than 16 bits.
             self.assertEqual(default_dtype({"path": path}, "cpu"), "bf16" if path == "fast" else "f32", path)
         self.assertEqual(default_dtype({}, "cuda:1"), "bf16")
         self.assertEqual(default_dtype({"quantize": "int4"}, "cpu"), "bf16")

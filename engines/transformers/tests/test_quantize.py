@@ -1,4 +1,4 @@
-"""Quantised weights: what is told of them is what is there."""
+"""Tests quantised weights: the facts match the memory."""
 
 import unittest
 from unittest import mock
@@ -11,7 +11,7 @@ from engine_kit import Failed
 from quantize import DynamicLinear
 
 IDS = [0, 17, 42, 9]
-# Of the small model: what is quantised are the matrices of its layers, and for int8 the head.
+# Sizes of the small model: the matrices of its layers are quantised, and for int8 also the head.
 LAYERS, HEAD, NORMS = 2 * (32 * (32 + 16 + 16 + 32) + 3 * 32 * 64), 64 * 32, 5 * 32
 
 
@@ -34,7 +34,7 @@ class Quantised(unittest.TestCase):
         self.assertEqual(len(generate(model, [IDS, [7]], 6, ignore_eos=True)[1]), 6)
 
     def quantised(self, linear, vnni=True):
-        """How PyTorch's recipe does it, with this engine's product."""
+        """PyTorch's recipe with this engine's product."""
         network, scaled = torch.nn.Sequential(linear), {torch.nn.Linear: torch.ao.quantization.per_channel_dynamic_qconfig}
         with mock.patch("torch.cpu._is_vnni_supported", lambda: vnni):
             return torch.ao.quantization.quantize_dynamic(network, scaled, mapping={torch.nn.Linear: DynamicLinear})
@@ -53,7 +53,7 @@ class Quantised(unittest.TestCase):
             self.assertIs(type(network[0]), DynamicLinear)
             self.assertLess(self.part_apart(network(tokens), wanted), 0.02)
             self.assertLess(self.part_apart(network(tokens[1:, :1]), wanted[1:, :1]), 0.02)
-        # Pads may be nothing but zeros.
+        # Pads may be all zeros.
         self.assertEqual(float(network(torch.zeros(2, 64)).abs().max()), 0.0)
 
     def test_activations_have_all_8_bits_where_sums_are_wide_enough_for_them(self):

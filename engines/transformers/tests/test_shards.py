@@ -1,4 +1,4 @@
-"""Which part of a network goes to which device. Arithmetic: there are no devices here."""
+"""Tests the distribution of a network over devices, as arithmetic without devices."""
 
 import math
 import unittest

@@ -1,4 +1,4 @@
-"""Static caches, and steps that are traced, captured or compiled."""
+"""Tests static caches, and traced, captured or compiled steps."""
 
 import unittest
 from types import SimpleNamespace
@@ -9,7 +9,7 @@ from support import CONFIG, FULL, generate, load, random_weights, write_folder
 
 import torch
 
-# Before any stand-in is in place: libraries look at what they find when they are imported.
+# Imported before any stand-in is in place: libraries inspect the machine at import.
 import loading  # noqa: F401
 from engine_kit import Failed, Phases
 from rooms import capacity_for
@@ -48,17 +48,17 @@ class Rooms(unittest.TestCase):
             load(path, {"path": "jit"})
         self.assertEqual((caught.exception.kind, caught.exception.hint), ("unsupported", "--set path=loop"))
         self.assertIn("architecture `mistral` attends to the last 32 alone", caught.exception.message)
-        # In a room that the window covers there is no difference.
+        # In a room that the window covers, the results are equal.
         wanted = generate(load(path), [IDS], 12, ignore_eos=True)
         model = load(path, {"path": "jit", "cache_tokens": 32})
         self.assertEqual(generate(model, [IDS], 12, ignore_eos=True), wanted)
 
 
 class Captured(unittest.TestCase):
-    """On a stand-in: no device that captures was there when this was written."""
+    """Tests captured steps on a stand-in, because no device with graphs was available."""
 
     def static(self, path, compiler=None):
-        """A path of CUDA's on the CPU, past the options that would refuse it."""
+        """A CUDA path on the CPU, without the check of options that would refuse it."""
         loaded = load(path, {"path": "loop"}).loaded
         wanted = dict(path="jit-cuda-graph" if compiler else "cuda-graph", compiler=compiler or "torchscript", cache_tokens=64)
         loaded.options = SimpleNamespace(**{**vars(loaded.options), **wanted})
@@ -100,7 +100,7 @@ class Captured(unittest.TestCase):
         for mode, graphs in [("reduce-overhead", 1), ("max-autotune", 1), ("default", 0)]:
             asked = dict(path="compile", fusion=False, mode=mode, cache_tokens=64)
             loaded.options = SimpleNamespace(**{**vars(loaded.options), **asked})
-            # The stand-in writes operations down, so the compiler's part is left to the test of a step without graphs.
+            # The stand-in records operations, so a test of a step without graphs covers the compiler.
             with stand_in_for_cuda_graphs() as captured, torch.no_grad(), mock.patch("static.compiled", lambda step, *how: step):
                 with mock.patch("static.wait_for"), mock.patch("static.has_graphs", lambda device: True):
                     model = Static(loaded)
@@ -168,7 +168,7 @@ class Made(unittest.TestCase):
         with self.assertRaises(Failed) as caught, insisting_on_graphs():
             counters["inductor"]["cudagraph_skips"] += 1
         self.assertIn("made no CUDA graph of 1 parts of the decode step", caught.exception.message)
-        # What an earlier load left out is not this one's.
+        # A graph that an earlier load left out does not count for this one.
         with insisting_on_graphs():
             pass
 

@@ -1,4 +1,4 @@
-//! How many numbers a second one thread takes into and out of each dtype.
+//! The rate at which one thread converts numbers from and to each dtype.
 //!
 //! `cargo run --release -p model-files --example block-rates`
 #![expect(clippy::print_stdout, reason = "an example that prints")]
@@ -10,7 +10,7 @@ use anyhow::Result;
 use model_files::Dtype;
 use model_files::blocks::{can_narrow, narrow, widen};
 
-/// Fits the second-level cache, so that the arithmetic is measured and not the memory.
+/// Fits the second-level cache, so that the example measures arithmetic and not memory.
 const NUMBERS: usize = 1 << 16;
 
 fn main() -> Result<()> {
@@ -30,7 +30,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// The best of several tries: others on the machine can only make it slower.
+/// The best of several tries: other work on the machine only slows a try down.
 fn rate(mut once: impl FnMut() -> Result<()>) -> Result<f64> {
     once()?;
     let mut best = Duration::MAX;
@@ -42,7 +42,7 @@ fn rate(mut once: impl FnMut() -> Result<()>) -> Result<f64> {
     Ok(NUMBERS as f64 / best.as_secs_f64() / 1e6)
 }
 
-/// Sums of bytes of a small generator, close to a normal distribution, as weights are.
+/// Sums of random bytes: close to a normal distribution, like weights.
 fn bells() -> Vec<f32> {
     let mut state = 1_u64;
     let mut next = || {

@@ -1,4 +1,4 @@
-//! Are all tensors there that a config asks for, each in its shape?
+//! Checks that all tensors of a config exist, each in its shape.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,7 +10,7 @@ use crate::shown::shown;
 use crate::weights::find;
 use crate::{Dtype, Format, ModelFolder, Tensor, detect, ids};
 
-/// Whether a tensor of this name follows from the config, or says what rotation reads beside it.
+/// Whether a tensor of this name follows from the config, or holds RoPE factors.
 fn follows(layout: Layout, architecture: Option<&Architecture>, name: &str) -> bool {
     match layout {
         Layout::HuggingFace => {
@@ -21,7 +21,7 @@ fn follows(layout: Layout, architecture: Option<&Architecture>, name: &str) -> b
 }
 
 impl ModelFolder {
-    /// The parts that the model consists of, each of which is there in the shape that the config gives it.
+    /// The parts of the model, after a check that each exists in the shape of the config.
     pub fn parts(&self) -> Result<Vec<Part>> {
         let (layout, source) = (Layout::of(self.format), self.config_source());
         let architecture = self.architecture()?;
@@ -33,9 +33,9 @@ impl ModelFolder {
             self.weights.first().unwrap_or(&self.path).display()
         );
         let (layers, held) = (self.config.layers as usize, self.tensors.len());
-        // Before anything is made for each of them.
+        // Checked before anything is allocated for each layer.
         ensure!(layers <= held, "{source}: {layers} layers cannot consist of {held} tensors");
-        // Of a config that speaks of another architecture, no field is worth a word.
+        // If the config names the wrong architecture, an error about one field would mislead.
         let parts =
             architecture.parts(&self.config).map_err(|error| match self.mismatch(architecture, &source) {
                 Some(mismatch) => anyhow!(mismatch),
@@ -63,21 +63,21 @@ impl ModelFolder {
         Ok(parts)
     }
 
-    /// Tensors that are no part of the network as its config describes it, and do not follow from it either.
+    /// Tensors that are not in the network of the config and do not follow from the config.
     pub fn unasked(&self, parts: &[Part]) -> Vec<&Tensor> {
         let (known, layout) = (self.names_of(parts), Layout::of(self.format));
         let architecture = Architecture::of(&self.config, layout).ok();
         let tied = self.config.tie_word_embeddings && layout == Layout::HuggingFace;
         let is_unasked = |tensor: &&Tensor| {
             let follows = follows(layout, architecture, &tensor.name);
-            // An output that is the embedding once more.
+            // A copy of the embedding as output.
             let again = tied && tensor.name == "lm_head.weight";
             !(follows || again || known.contains(&tensor.name))
         };
         self.tensors.iter().filter(is_unasked).collect()
     }
 
-    /// A part whose numbers are of a kind that nothing here reads, and words for that.
+    /// The message for a part in a dtype that this crate cannot read.
     pub fn unread(&self, parts: &[Part]) -> Option<String> {
         let mut others = self.tensors.iter().filter(|tensor| Dtype::named(tensor.dtype).is_none()).peekable();
         others.peek()?;
@@ -90,13 +90,13 @@ impl ModelFolder {
         format!("`{path}`: tensor `{name}` is {}, which cannot be read here", tensor.dtype)
     }
 
-    /// Every name that a tensor of these parts may have here.
+    /// Every name that a tensor of these parts may have in this format.
     fn names_of(&self, parts: &[Part]) -> HashSet<String> {
         let names = parts.iter().map(|part| part.name_in(Layout::of(self.format)));
         names.flat_map(|name| [Some(name.to_string()), longer_name(name)]).flatten().collect()
     }
 
-    /// What the config was read from, for messages.
+    /// The source of the config, for messages.
     fn config_source(&self) -> String {
         match self.format {
             Format::Safetensors => format!("`{}`", self.folder().join("config.json").display()),
@@ -112,7 +112,7 @@ impl ModelFolder {
         self.mismatch(architecture, source).unwrap_or_else(missing)
     }
 
-    /// The tensors may be those of another architecture than the config names.
+    /// The error for tensors of another architecture than the config names.
     fn mismatch(&self, architecture: &Architecture, source: &str) -> Option<String> {
         let names = self.tensors.iter().map(|tensor| tensor.name.as_str());
         let found = detect::family(names);

@@ -1,4 +1,4 @@
-//! A model's architecture in numbers, from `config.json` or from GGUF metadata, with the names of this project.
+//! A model's architecture in numbers, from `config.json` or GGUF metadata, with this project's names.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::architecture::{Architecture, rope};
 use crate::shown::{shown, shown_value};
 use crate::{detect, gguf, ids};
 
-/// The part of a config that more than one reader needs; `raw` has the rest.
+/// The fields of a config that several readers need; `raw` has the others.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// `llama`, `qwen2`: `model_type` in config.json, `general.architecture` in GGUF.
@@ -22,24 +22,24 @@ pub struct Config {
     pub head_dim: u32,
     pub intermediate_size: Option<u32>,
     pub vocabulary_size: u32,
-    /// The longest context that the model was made for.
+    /// The longest context of the model.
     pub context_tokens: Option<u32>,
     pub rope_theta: Option<f64>,
     pub bos_id: Option<u32>,
-    /// Empty where the model names none.
+    /// Empty if the model names none.
     pub eos_ids: Vec<u32>,
     pub tie_word_embeddings: bool,
-    /// Queries, keys and values have biases, and the output of attention where its architecture gives it one.
+    /// Whether queries, keys and values have biases, and the output of attention if its architecture has one there.
     pub attention_bias: bool,
     pub mlp_bias: bool,
-    /// What the weights say they are: `bfloat16`. The headers know better.
+    /// The dtype that the config states for the weights: `bfloat16`. The headers have the true one.
     pub torch_dtype: Option<String>,
-    /// config.json as it is; for GGUF its metadata, arrays as their lengths.
+    /// config.json unchanged; for GGUF its metadata, with arrays as their lengths.
     pub raw: Value,
 }
 
 impl Config {
-    /// `config.json`, and `generation_config.json` beside it for the ids that end a text.
+    /// Reads `config.json`, and `generation_config.json` for the ids that end a text.
     pub(crate) fn open(
         folder: &Path,
         detect: impl Fn(&Value) -> Option<(String, &'static str)>,
@@ -55,13 +55,13 @@ impl Config {
         Ok((config.with_context(|| format!("`{}`", path.display()))?, told_by))
     }
 
-    /// A config that must say itself what it is.
+    /// A config that must name its architecture itself.
     pub(crate) fn from_json(raw: Value, generation: &Value) -> Result<Self> {
         let said = detect::architecture(&raw, std::iter::empty(), "").map(|(name, _)| name);
         Self::read(said.context("`model_type` is missing")?, raw, generation)
     }
 
-    /// The same of the files' contents.
+    /// The same from the files' contents.
     pub fn parse(config: &[u8], generation: Option<&[u8]>) -> Result<Self> {
         let raw = parsed(config).context("`config.json`")?;
         let generation = generation.map(parsed).transpose();
@@ -104,7 +104,7 @@ impl Config {
         })
     }
 
-    /// Those of config.json that describe the language model.
+    /// The fields of config.json that describe the language model.
     pub(crate) fn fields(&self) -> Option<&Map<String, Value>> {
         self.raw.as_object().map(of_language_model)
     }
@@ -164,19 +164,19 @@ impl Config {
     }
 }
 
-/// Models of several modalities keep their language model's numbers one level down.
+/// Multimodal models keep their language model's numbers one level down.
 fn of_language_model(top: &Map<String, Value>) -> &Map<String, Value> {
     top.get("text_config").and_then(Value::as_object).unwrap_or(top)
 }
 
 pub(crate) fn read_json(path: &Path) -> Result<Value> {
-    // Of a pipe there would be no end.
+    // Reading a pipe would never end.
     ensure!(!path.exists() || path.is_file(), "`{}` is no file", path.display());
     let bytes = std::fs::read(path).with_context(|| format!("`{}`", path.display()))?;
     parsed(&bytes).with_context(|| format!("`{}`", path.display()))
 }
 
-/// What is no JSON is told with the field that it stands in: numbers beyond all bounds are none, nor is `NaN`.
+/// Parses JSON. An error names the field: numbers beyond all bounds and `NaN` are invalid.
 fn parsed(bytes: &[u8]) -> Result<Value> {
     serde_json::from_slice(bytes).map_err(|error| match field_before(bytes, &error) {
         Some(name) => anyhow::Error::new(error).context(format!("`{}`", shown(&name))),
@@ -184,12 +184,12 @@ fn parsed(bytes: &[u8]) -> Result<Value> {
     })
 }
 
-/// The last field that is named before the place of an error.
+/// The last field named before the position of an error.
 fn field_before(bytes: &[u8], error: &serde_json::Error) -> Option<String> {
     let mut lines = bytes.split_inclusive(|byte| *byte == b'\n');
     let before: usize = lines.by_ref().take(error.line().checked_sub(1)?).map(<[u8]>::len).sum();
     let end = (before + error.column()).min(bytes.len());
-    // Enough for a name and a number.
+    // Enough bytes for a name and a number.
     let text = String::from_utf8_lossy(&bytes[end.saturating_sub(LONGEST_FIELD)..end]);
     let (names, _) = text.rsplit_once(':')?;
     names.trim_end().strip_suffix('"')?.rsplit_once('"').map(|(_, name)| name.to_string())
@@ -197,13 +197,13 @@ fn field_before(bytes: &[u8], error: &serde_json::Error) -> Option<String> {
 
 const LONGEST_FIELD: usize = 512;
 
-/// Engines divide by most of these numbers.
+/// Engines divide by most of these numbers, so none may be 0.
 fn positive(name: &str, number: u32) -> Result<u32> {
     ensure!(number > 0, "`{name}` is 0");
     Ok(number)
 }
 
-/// Each head of keys and values serves as many heads as every other.
+/// Each key-value head serves the same number of heads.
 fn kv_heads(name: &str, given: Option<u32>, heads: u32) -> Result<u32> {
     let kv_heads = given.unwrap_or(heads);
     ensure!(
@@ -227,7 +227,7 @@ fn find_flag(fields: &Map<String, Value>, name: &str) -> Result<Option<bool>> {
     flag.map(Some).with_context(|| format!("`{name}`: expected true or false, found {}", shown_value(value)))
 }
 
-/// Newer configs keep it with all else that concerns rotation, and what stands there goes before.
+/// Newer configs keep the theta with the other RoPE settings; that one takes precedence.
 fn find_theta(fields: &Map<String, Value>) -> Result<Option<f64>> {
     let found = rope::rule(fields).into_iter().chain([fields]).find_map(|fields| {
         let theta = fields.get("rope_theta")?;
@@ -239,7 +239,7 @@ fn find_theta(fields: &Map<String, Value>) -> Result<Option<f64>> {
 }
 
 fn theta(name: &str, given: Option<f64>) -> Result<Option<f64>> {
-    // Engines compute with it in f32.
+    // Engines compute with theta in f32.
     let usable = given.is_none_or(|theta| (theta as f32).is_finite() && theta as f32 > 0.0);
     ensure!(
         usable,
@@ -269,7 +269,7 @@ fn text(fields: &Map<String, Value>, name: &str) -> Option<String> {
 
 fn find_metadata(metadata: &BTreeMap<String, gguf::Value>, key: &str) -> Result<Option<u32>> {
     let Some(value) = metadata.get(key) else { return Ok(None) };
-    // Models whose layers differ give a list here; no single number is true for them.
+    // Models with different layers give a list here, and no single number holds for them.
     if matches!(value, gguf::Value::Array { .. }) {
         return Ok(None);
     }
@@ -279,7 +279,7 @@ fn find_metadata(metadata: &BTreeMap<String, gguf::Value>, key: &str) -> Result<
     })
 }
 
-/// Whatever a number of the model says, infinity makes no sense of it.
+/// Infinity is valid for no number of the model.
 fn expect_finite(metadata: &BTreeMap<String, gguf::Value>, architecture: &str) -> Result<()> {
     let own = |key: &str| key.strip_prefix(architecture).is_some_and(|rest| rest.starts_with('.'));
     for (key, value) in metadata.iter().filter(|(key, _)| own(key)) {

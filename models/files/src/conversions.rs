@@ -1,4 +1,4 @@
-//! Conversions that were made for engines which need another form, kept by content: the same weights in the same form are
+//! The cache of conversions for engines that need another format, keyed by content. The same weights in the same format are
 //! written once, whatever folder they came from.
 
 use std::path::{Path, PathBuf};
@@ -12,13 +12,13 @@ use crate::write::model::Goal;
 use crate::write::{Watch, part_name, remove_abandoned};
 use crate::{Dtype, Format, ModelFolder};
 
-/// What is kept unless the user says otherwise.
+/// The default limit of the cache.
 pub const DEFAULT_LIMIT_BYTES: u64 = 20_000_000_000;
 
-/// One model in one form.
+/// One model in one format.
 #[derive(Debug, Clone)]
 pub struct Conversion {
-    /// What was converted, as it was called.
+    /// The name of the converted model.
     pub model: String,
     pub format: String,
     pub dtype: String,
@@ -34,11 +34,11 @@ struct Label {
     dtype: String,
 }
 
-/// Written last into a conversion's folder, and again whenever it is used.
+/// The label file of a conversion: written last, and again at every use.
 const LABEL: &str = "conversion.json";
 const LIMIT: &str = "limit";
 
-/// The model in this form: from the cache, else converted into it.
+/// The path of the model in this format, from the cache or converted now.
 pub fn converted(model: &ModelFolder, format: Format, dtype: Dtype, watch: Watch) -> Result<PathBuf> {
     let (cache, name) = (cache()?, dtype.as_str().to_ascii_lowercase());
     let entry = format!("{}-{}-{}-{name}", model.identity()?, digest_beside(model), format.as_str());
@@ -52,11 +52,11 @@ pub fn converted(model: &ModelFolder, format: Format, dtype: Dtype, watch: Watch
     model_in(&folder).with_context(|| format!("`{}` has gone while it was used", folder.display()))
 }
 
-/// Names what stands beside the weights: the same weights under another config are another model.
+/// A digest of the files beside the weights: the same weights with another config are another model.
 fn digest_beside(model: &ModelFolder) -> String {
     let mut content = model.config.raw.to_string().into_bytes();
     for name in ["generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"] {
-        // What is not there, or cannot be read, is not carried over either.
+        // A missing or unreadable file is not copied either.
         content.extend(std::fs::read(model.folder().join(name)).unwrap_or_default());
     }
     if model.format == Format::Gguf {
@@ -65,7 +65,7 @@ fn digest_beside(model: &ModelFolder) -> String {
     places::digest(&content)[..8].to_string()
 }
 
-/// All that stands before the first tensor: a vocabulary among it, of which a config keeps the length alone.
+/// All bytes before the first tensor. They include the vocabulary, of which the config keeps only the length.
 fn header_bytes(model: &ModelFolder) -> Option<Vec<u8>> {
     let ends = model.tensors.iter().map(|tensor| tensor.offset).min()?;
     let mut bytes = Vec::new();
@@ -74,7 +74,8 @@ fn header_bytes(model: &ModelFolder) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// It gets its name when it is whole, so that another run takes it whole or makes its own.
+/// Converts into a temporary folder and renames it when complete, so that another run finds a complete folder or makes its
+/// own.
 fn make(
     model: &ModelFolder,
     format: Format,
@@ -92,14 +93,14 @@ fn make(
     let made = convert(model, &Goal { format, dtype, out }, watch).and_then(|_| {
         label.write(&part)?;
         if model_in(folder).is_none() {
-            // What has the name and no label was cut off, or somebody took things out of it.
+            // A folder without a label is an interrupted conversion, or a user removed files from it.
             let _ = std::fs::remove_dir_all(folder);
             let named = std::fs::rename(&part, folder);
             named.with_context(|| format!("cannot write `{}`", folder.display()))?;
         }
         Ok(())
     });
-    // Not there any more, but for a failure and for a run that was faster.
+    // The folder is still there after a failure, or if another run finished first.
     let _ = std::fs::remove_dir_all(&part);
     made
 }
@@ -112,7 +113,7 @@ impl Label {
     }
 }
 
-/// What is kept, most recently used first.
+/// The conversions in the cache, most recently used first.
 pub fn list() -> Result<Vec<Conversion>> {
     let mut found = Vec::new();
     for entry in read_folder(&cache()?)? {
@@ -133,7 +134,7 @@ pub fn list() -> Result<Vec<Conversion>> {
     Ok(found)
 }
 
-/// How much is kept.
+/// The limit of the cache in bytes.
 pub fn limit() -> Result<u64> {
     let path = cache()?.join(LIMIT);
     match std::fs::read_to_string(&path) {
@@ -142,7 +143,7 @@ pub fn limit() -> Result<u64> {
     }
 }
 
-/// Keeps no more than this from now on. Gives the bytes that went.
+/// Sets the limit and applies it. Returns the bytes removed.
 pub fn set_limit(bytes: u64) -> Result<u64> {
     let cache = cache()?;
     std::fs::create_dir_all(&cache).with_context(|| format!("cannot write `{}`", cache.display()))?;
@@ -152,10 +153,10 @@ pub fn set_limit(bytes: u64) -> Result<u64> {
     shrink(bytes, None)
 }
 
-/// Removes everything. Gives the bytes that went.
+/// Removes everything. Returns the bytes removed.
 pub fn clear() -> Result<u64> {
     let mut removed = 0;
-    // Also what has no label: a conversion that was cut off.
+    // This includes interrupted conversions, which have no label.
     for entry in read_folder(&cache()?)?.iter().filter(|entry| entry.path().is_dir()) {
         removed += size(&entry.path())?;
         remove(&entry.path())?;
@@ -163,7 +164,7 @@ pub fn clear() -> Result<u64> {
     Ok(removed)
 }
 
-/// Removes what was not used for longest, never what is asked to stay.
+/// Removes the conversions that were unused for longest, except `stays`.
 fn shrink(limit: u64, stays: Option<&Path>) -> Result<u64> {
     remove_abandoned(&cache()?, None);
     let (mut held, mut removed) = (0, 0);
@@ -182,7 +183,7 @@ fn cache() -> Result<PathBuf> {
     Ok(places::data_dir()?.join("conversions"))
 }
 
-/// A whole conversion's. It may have been made from a folder of another name.
+/// The model of a complete conversion. Its name may differ from the folder that was converted.
 fn model_in(folder: &Path) -> Option<PathBuf> {
     let entries = read_folder(folder).ok().filter(|_| folder.join(LABEL).is_file())?;
     entries.iter().map(std::fs::DirEntry::path).find(|path| path.file_name() != Some(LABEL.as_ref()))
@@ -224,7 +225,7 @@ mod tests {
         let before = digest();
         assert_eq!(digest(), before);
         let mut bytes = std::fs::read(&out).unwrap();
-        // Two tokens of one letter each, one after the other, change places.
+        // Swaps two neighbouring tokens of one letter each.
         let letters = b"\x01\0\0\0\0\0\0\0a\x01\0\0\0\0\0\0\0b";
         let at = bytes.windows(letters.len()).position(|window| window == letters).unwrap();
         bytes.swap(at + 8, at + 17);

@@ -1,5 +1,5 @@
-//! A model in another format or dtype. Exact where the dtype is the same: names, orders and metadata are translated,
-//! numbers are not touched.
+//! Converts a model to another format or dtype. With the same dtype the result is exact: names, orders and metadata are
+//! translated, numbers stay.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -11,7 +11,8 @@ use crate::write::model::{self, Content, Goal, Written};
 use crate::write::{Watch, dtype_of};
 use crate::{Config, Dtype, Format, ModelFolder, blocks, gguf};
 
-/// Writes `model` as `goal` says. Without a dtype of its own the goal's is that of most bytes: see `own_dtype`.
+/// Writes `model` in the format and dtype of `goal`. Without a requested dtype, callers use `own_dtype`, the dtype of most
+/// bytes.
 pub fn convert(model: &ModelFolder, goal: &Goal, watch: Watch) -> Result<Written> {
     model::check(goal.format, goal.dtype)?;
     let parts = model.parts()?;
@@ -23,7 +24,7 @@ pub fn convert(model: &ModelFolder, goal: &Goal, watch: Watch) -> Result<Written
     Ok(written)
 }
 
-/// The formats have no place for what is no part of the network.
+/// Lists the tensors that are not part of the network: the formats have no place for them.
 fn left_out(model: &ModelFolder, parts: &[Part]) -> Option<String> {
     let unasked = model.unasked(parts);
     let first = unasked.first()?;
@@ -34,7 +35,7 @@ fn left_out(model: &ModelFolder, parts: &[Part]) -> Option<String> {
     Some(format!("left out: {count} that the config does not ask for, such as `{}`", shown(&first.name)))
 }
 
-/// The dtype that the model's matrices have, where all of them have one.
+/// The dtype of most bytes of the model.
 pub fn own_dtype(model: &ModelFolder) -> Result<Dtype> {
     let most = model.dtypes().into_iter().max_by_key(|(_, bytes)| *bytes);
     let (name, _) = most.with_context(|| format!("model `{}` has no tensors", model.name))?;
@@ -46,7 +47,7 @@ pub fn own_dtype(model: &ModelFolder) -> Result<Dtype> {
 
 fn dtype_in(part: &Part, weights: &FileWeights, goal: &Goal) -> Result<Dtype> {
     let asked = dtype_of(part, goal.dtype, goal.format);
-    // What GGUF always has in f32 may have been f32 before: it is narrowed only when nothing is lost.
+    // GGUF stores these parts in f32 only, so the original may have been f32 too: narrow them only without loss.
     if goal.format == Format::Safetensors && part.is_f32_in_gguf() && weights.dtype(part)? == Dtype::F32 {
         let values = weights.values(part)?;
         let (mut bytes, mut again) = (vec![0; values.len() * asked.block().1], vec![0.0; values.len()]);
@@ -72,7 +73,7 @@ fn content(model: &ModelFolder, weights: &FileWeights, to: Format) -> Result<Con
             (config, Some(ends))
         }
     };
-    // Between folders the tokenizer goes along as it is; all else is read and written anew.
+    // Between folders the tokenizer is copied; everything else is read and written again.
     let copied = model.format == Format::Safetensors && to == Format::Safetensors;
     let beside = match copied {
         true => ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"]
@@ -87,11 +88,11 @@ fn content(model: &ModelFolder, weights: &FileWeights, to: Format) -> Result<Con
     Ok(Content { name: model.name.clone(), architecture, config, generation, tokenizer, beside })
 }
 
-/// The config.json that stands for this file, read back so that both say the same.
+/// The config.json equivalent to this file, parsed again so that both agree.
 fn config_of_gguf(model: &ModelFolder, architecture: &Architecture, weights: &FileWeights) -> Result<Config> {
     let path = model.weights.first().context("a GGUF file without a file")?;
     let header = gguf::read_header(path, 0)?;
-    // One for each pair of a head's dimensions.
+    // One factor for each pair of a head's dimensions.
     let factors = weights.values_of(rope::FACTORS, u64::from(model.config.head_dim / 2));
     let factors = factors.with_context(|| format!("`{}`", path.display()))?;
     let scaling = rope::to_config_json(&model.config, &header, factors.as_deref())?;
@@ -103,7 +104,7 @@ fn config_of_gguf(model: &ModelFolder, architecture: &Architecture, weights: &Fi
 }
 
 impl ModelFolder {
-    /// Its name without whose it is, for a file of that name: `tiny` of `someone/tiny`.
+    /// The name without its owner, for a file name: `tiny` of `someone/tiny`.
     pub fn short_name(&self) -> &str {
         self.name.rsplit('/').next().unwrap_or(&self.name)
     }

@@ -1,10 +1,10 @@
-//! Which architecture a model is of: what its config says, else the class it names, else how its tensors are named.
+//! Finds the architecture of a model: from its config, else from the class that it names, else from its tensors' names.
 
 use serde_json::Value;
 
 use crate::architecture::{ARCHITECTURES, Architecture};
 
-/// The architecture, and what told it. `folder` is the model's name, which helps among those that look the same.
+/// The architecture and its source. `folder` is the model's name; it decides between architectures with the same tensors.
 pub(crate) fn architecture<'a>(
     config: &Value,
     tensors: impl Iterator<Item = &'a str> + Clone,
@@ -27,8 +27,8 @@ pub(crate) fn architecture<'a>(
     }
 }
 
-/// Architectures whose tensors are named so: those with all of their own marks, and with no mark that they cannot have. The one
-/// with most marks comes first.
+/// The architectures that match the tensors' names: all of their own marks occur, and no mark that they cannot have. The
+/// one with most marks comes first.
 pub(crate) fn family<'a>(tensors: impl Iterator<Item = &'a str> + Clone) -> Vec<&'static Architecture> {
     let all = ARCHITECTURES.iter().flat_map(|architecture| architecture.marks);
     let mut found: Vec<&str> =

@@ -1,75 +1,76 @@
-//! The kinds of numbers that this crate can read and write, as opposed to those that it merely knows by name.
+//! The number formats that this crate can read and write; it knows others only by name.
 //!
-//! Each is declared, with all that is known of it, in the file under `blocks` that reads it.
+//! Each is declared, with all its properties, in the file under `blocks` that reads it.
 
 use std::fmt;
 
 use crate::blocks::CannotHold;
 
-/// How a tensor's numbers lie in memory. Block formats are those of ggml, byte for byte.
+/// The memory layout of a tensor's numbers. Block formats are those of ggml, byte for byte.
 #[derive(Clone, Copy)]
 pub struct Dtype(pub(crate) &'static Encoding);
 
-/// All that is known of a dtype.
+/// The properties of a dtype.
 pub(crate) struct Encoding {
-    /// As both formats spell it in their headers.
+    /// The name in the headers of both formats.
     pub name: &'static str,
-    /// As GGUF numbers types of tensors.
+    /// The number of the tensor type in GGUF.
     pub gguf: u32,
-    /// `general.file_type` in GGUF: as llama.cpp numbers files whose matrices are mostly of this dtype. `None` is not written.
+    /// `general.file_type` in GGUF: llama.cpp's number for files whose matrices mostly have this dtype. `None` is not
+    /// written.
     pub file_type: Option<u32>,
-    /// `torch_dtype` in config.json, of floats alone.
+    /// `torch_dtype` in config.json; floats only.
     pub torch: Option<&'static str>,
-    /// Numbers that share a block, and the bytes that it takes.
+    /// The numbers in a block, and its bytes.
     pub block: (usize, usize),
     pub widen: Widen,
-    /// `None` where it is read and not written.
+    /// `None` for a dtype that can only be read.
     pub narrow: Option<Narrow>,
 }
 
-/// Whole blocks into just as many numbers, and the reverse.
+/// Converts whole blocks to as many numbers, and the reverse.
 pub(crate) type Widen = fn(&[u8], &mut [f32]);
 pub(crate) type Narrow = fn(&[f32], &mut [u8]) -> Result<(), CannotHold>;
 
 impl Dtype {
-    /// By the name that headers and the command line use, in either case: `BF16`, `q4_k`.
+    /// Finds a dtype by its name in headers or on the command line, in either case: `BF16`, `q4_k`.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.iter().find(|dtype| dtype.as_str().eq_ignore_ascii_case(name)).copied()
     }
 
-    /// By the number that GGUF has for it.
+    /// Finds a dtype by its number in GGUF.
     pub(crate) fn of_gguf(number: u32) -> Option<Self> {
         Self::ALL.iter().find(|dtype| dtype.gguf_number() == number).copied()
     }
 
-    /// As both formats spell it in their headers.
+    /// The name in the headers of both formats.
     pub const fn as_str(self) -> &'static str {
         self.0.name
     }
 
-    /// Each number stands for itself, so that safetensors can hold it.
+    /// Whether each number is stored by itself, so that safetensors can hold it.
     pub const fn is_float(self) -> bool {
         self.0.torch.is_some()
     }
 
-    /// Numbers that share a block, and the bytes that it takes. A row is a whole number of blocks.
+    /// The numbers in a block, and its bytes. A row is a whole number of blocks.
     pub const fn block(self) -> (usize, usize) {
         self.0.block
     }
 
-    /// The bytes of so many numbers, which fill whole blocks.
+    /// The bytes of this many numbers, which must fill whole blocks.
     pub const fn bytes(self, elements: u64) -> u64 {
         let (numbers, bytes) = self.0.block;
         elements / numbers as u64 * bytes as u64
     }
 
-    /// What GGUF writes for it.
+    /// The number of the dtype in GGUF.
     pub const fn gguf_number(self) -> u32 {
         self.0.gguf
     }
 }
 
-/// No two have the same name.
+/// Names are unique, so equality compares them.
 impl PartialEq for Dtype {
     fn eq(&self, other: &Self) -> bool {
         self.as_str() == other.as_str()

@@ -1,13 +1,13 @@
-//! The small model that comes with this project: from the checkout where there is one, else unpacked from the binary.
+//! The small model of this project, from the checkout if there is one, else unpacked from the binary.
 
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
-/// The name that means this model wherever a model is named.
+/// The name of this model in every place that takes a model.
 pub const NAME: &str = "embedded";
 
-/// Where its files lie.
+/// The folder of its files.
 pub fn folder() -> Result<PathBuf> {
     let in_checkout = places::checkout().map(|root| root.join("models/embedded"));
     match in_checkout.filter(|folder| folder.join("model.safetensors").is_file()) {
@@ -16,7 +16,7 @@ pub fn folder() -> Result<PathBuf> {
     }
 }
 
-/// Text that the model was not trained on: prompts are cut from it, perplexity is measured on it.
+/// Text that the model was not trained on: for prompts and perplexity.
 pub fn heldout_text() -> Result<String> {
     let path = folder()?.join("heldout.txt");
     std::fs::read_to_string(&path).with_context(|| format!("`{}`", path.display()))
@@ -46,7 +46,7 @@ fn unpacked() -> Result<PathBuf> {
     unpack(&models, concat!("embedded-", env!("EMBEDDED_MODEL_DIGEST")), &FILES)
 }
 
-/// Writes the files into a folder of their own and gives it its name last, so that no one ever sees half of a model.
+/// Writes the files into a temporary folder and renames it last, so that no reader sees half a model.
 #[cfg(any(feature = "embedded", test))]
 fn unpack(models: &std::path::Path, name: &str, files: &[(&str, &[u8])]) -> Result<PathBuf> {
     let folder = models.join(name);
@@ -63,10 +63,10 @@ fn unpack(models: &std::path::Path, name: &str, files: &[(&str, &[u8])]) -> Resu
     };
     let written = write();
     if written.is_err() {
-        // Best effort: the error that matters is the one already in hand.
+        // Best effort: the first error matters more.
         let _ = std::fs::remove_dir_all(&half);
     }
-    // Another process may have been first; its folder holds the same bytes.
+    // Another process may have finished first; its folder has the same bytes.
     if folder.is_dir() {
         Ok(folder)
     } else {
@@ -84,7 +84,7 @@ mod tests {
         let files: [(&str, &[u8]); 2] = [("a", b"one"), ("b", b"two")];
         let folder = unpack(&models, "m", &files).unwrap();
         assert_eq!(std::fs::read(folder.join("b")).unwrap(), b"two");
-        // A second program finds it there and changes nothing.
+        // A second program finds the folder and changes nothing.
         assert_eq!(unpack(&models, "m", &[]).unwrap(), folder);
         let left: Vec<_> =
             std::fs::read_dir(&models).unwrap().map(|entry| entry.unwrap().file_name()).collect();

@@ -1,4 +1,4 @@
-//! What a model is, in numbers that a benchmark needs: from its config and headers, never from its weights.
+//! The numbers of a model that a benchmark needs, from its config and headers, never from its weights.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ pub struct ModelFacts {
     pub format: &'static str,
     pub files: usize,
     pub architecture: String,
-    /// What said so.
+    /// The source of the architecture.
     pub architecture_from: &'static str,
     pub parameters: u64,
     pub weights_bytes: u64,
@@ -33,13 +33,13 @@ pub struct ModelFacts {
     pub context_tokens: Option<u32>,
     pub tied_output: bool,
     pub tokenizer: Option<TokenizerFacts>,
-    /// Empty where the architecture is not known here.
+    /// Empty for an unsupported architecture.
     pub places: Vec<PlaceFacts>,
-    /// Weights that one token of a decode reads, without a cache of keys and values.
+    /// The weights that one decode step reads, without the KV cache.
     pub weight_bytes_per_token: u64,
-    /// The same in parameters, which no dtype changes.
+    /// The same in parameters, independent of the dtype.
     pub parameters_per_token: u64,
-    /// Keys and values of one position, in 16 bits.
+    /// The KV cache of one position, in 16 bits.
     pub kv_bytes_per_position: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
@@ -53,8 +53,7 @@ pub struct PlaceFacts {
 }
 
 impl ModelFacts {
-    /// Refuses a model whose config and tensors do not agree. An architecture that is not known here is told as far as
-    /// its headers tell it.
+    /// Refuses a model whose config and tensors disagree. An unsupported architecture gets only the facts of its headers.
     pub fn of(model: &ModelFolder) -> Result<Self> {
         let config = &model.config;
         let kv = u64::from(config.kv_heads) * u64::from(config.head_dim);
@@ -80,7 +79,7 @@ impl ModelFacts {
             places: Vec::new(),
             weight_bytes_per_token: model.weights_bytes(),
             parameters_per_token: model.parameters(),
-            // Two of each, two bytes a number.
+            // Keys and values, two bytes a number.
             kv_bytes_per_position: kv.saturating_mul(4).saturating_mul(u64::from(config.layers)),
             identity: model.known_identity(),
         };
@@ -90,7 +89,7 @@ impl ModelFacts {
         Ok(facts)
     }
 
-    /// Weights, and keys and values of so many positions: what must be in memory at least.
+    /// The least memory that the model needs: weights, and the KV cache of this many positions.
     pub fn memory_bytes(&self, context_tokens: u64) -> u64 {
         self.weights_bytes.saturating_add(self.kv_bytes_per_position.saturating_mul(context_tokens))
     }
@@ -106,7 +105,7 @@ impl ModelFacts {
             self.parameters += part.elements();
             let place = places.entry(part.place).or_default();
             (place.0, place.1) = (place.0 + part.elements(), place.1 + bytes);
-            // Of a table one row is looked up; an embedding that is the output too is read as a whole for that.
+            // A token reads one row of a table; an embedding that is also the output is read as a whole.
             let looked_up = match part.place {
                 Place::Embedding => !self.tied_output,
                 Place::Positions => true,
@@ -125,7 +124,7 @@ impl ModelFacts {
     }
 }
 
-/// Ids that the model has no embedding for make it the tokenizer of another model.
+/// The tokenizer's facts. Ids beyond the model's embedding mean that it belongs to another model.
 pub(crate) fn tokenizer_facts(model: &ModelFolder) -> Result<Option<TokenizerFacts>> {
     let Some(facts) = model.tokenizer_facts()? else { return Ok(None) };
     let vocabulary = model.config.vocabulary_size;
@@ -141,7 +140,7 @@ pub(crate) fn tokenizer_facts(model: &ModelFolder) -> Result<Option<TokenizerFac
 }
 
 impl ModelFolder {
-    /// The user's own word for what the model is, held against what it says.
+    /// Compares the user's expected architecture with the model's.
     pub fn expect_architecture(&self, expected: &str) -> Result<()> {
         let found = self.config.architecture.as_str();
         // Some architectures have another name in GGUF.

@@ -1,4 +1,4 @@
-//! A model on disk: which files it consists of, and what their headers say.
+//! A model on disk: its files, and the contents of their headers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -13,21 +13,21 @@ use crate::{Config, Tensor, Tokenizer, detect, embedded, gguf, hub, safetensors}
 /// A model: a folder with config.json and safetensors, a folder with one GGUF file, or a GGUF file.
 #[derive(Debug, Clone)]
 pub struct ModelFolder {
-    /// The repository that it was pulled from; else the folder's name, or the file's without its extension.
+    /// The repository that it was pulled from; else the name of the folder, or of the file without its extension.
     pub name: String,
-    /// As it was given.
+    /// The path as given.
     pub path: PathBuf,
     pub format: Format,
-    /// The files that hold tensors, shards in order.
+    /// The files with tensors, shards in order.
     pub weights: Vec<PathBuf>,
     pub config: Config,
-    /// What told the architecture.
+    /// The source of the architecture.
     pub architecture_from: &'static str,
-    /// Every tensor of every file, as the headers describe them.
+    /// Every tensor of every file, as in the headers.
     pub tensors: Vec<Tensor>,
 }
 
-/// Where a model's tokenizer stands.
+/// The location of a model's tokenizer.
 enum TokenizerSource<'a> {
     Json(PathBuf),
     Gguf(&'a Path),
@@ -44,7 +44,7 @@ impl Format {
         [Self::Safetensors, Self::Gguf].into_iter().find(|format| format.as_str() == name)
     }
 
-    /// As the protocol's `formats` spells it.
+    /// The spelling in the protocol's `formats`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Safetensors => "safetensors",
@@ -53,8 +53,8 @@ impl Format {
     }
 }
 
-/// Where the model of this name is: nothing or `embedded` is the embedded one, all else is a path, or the name of a
-/// repository that was pulled. A path wins over a name.
+/// The path of a named model. No name, or `embedded`, is the embedded one; otherwise a path, or the name of a pulled
+/// repository. A path takes precedence over a name.
 pub fn resolve(name_or_path: Option<&str>) -> Result<PathBuf> {
     let name = match name_or_path {
         None | Some("" | embedded::NAME) => return embedded::folder(),
@@ -104,7 +104,7 @@ impl ModelFolder {
         }
     }
 
-    /// The folder that holds the weights: tokenizer and texts lie there.
+    /// The folder of the weights, which also has the tokenizer and texts.
     pub fn folder(&self) -> &Path {
         if self.path.is_dir() { &self.path } else { self.path.parent().unwrap_or(Path::new("")) }
     }
@@ -113,7 +113,7 @@ impl ModelFolder {
         self.folder().join("tokenizer.json")
     }
 
-    /// Whether text can become ids: a `tokenizer.json` beside the weights, or tables within a GGUF file.
+    /// Whether text can become ids, with a `tokenizer.json` beside the weights or tables within a GGUF file.
     pub fn has_tokenizer(&self) -> bool {
         self.tokenizer_source().is_ok()
     }
@@ -132,8 +132,7 @@ impl ModelFolder {
         Ok(tokenizer)
     }
 
-    /// The same as tables, for another format. The config names the tokens that begin and end a text, where no file
-    /// of the tokenizer does.
+    /// The tokenizer as tables, for another format. If no tokenizer file names the BOS and EOS tokens, the config does.
     pub fn tokenizer_tables(&self) -> Result<TokenizerTables> {
         let mut tables = match self.tokenizer_source()? {
             TokenizerSource::Json(path) => from_json(&path)?,
@@ -147,7 +146,7 @@ impl ModelFolder {
         Ok(tables)
     }
 
-    /// What is known of the tokenizer without building it; nothing where there is none.
+    /// The facts of the tokenizer, without building it; `None` if there is none.
     pub fn tokenizer_facts(&self) -> Result<Option<TokenizerFacts>> {
         match self.tokenizer_source() {
             Err(_) => Ok(None),
@@ -166,7 +165,7 @@ impl ModelFolder {
         within.with_context(|| format!("model `{}` has no `tokenizer.json` beside its weights", self.name))
     }
 
-    /// Text to cut prompts from: the model's own `heldout.txt`, else the embedded model's.
+    /// Text for prompts: the model's own `heldout.txt`, else the embedded model's.
     pub fn heldout_text(&self) -> Result<String> {
         let path = self.folder().join("heldout.txt");
         if !path.is_file() {
@@ -175,7 +174,7 @@ impl ModelFolder {
         std::fs::read_to_string(&path).with_context(|| format!("`{}`", path.display()))
     }
 
-    /// Bytes of all tensors as they lie on disk.
+    /// The bytes of all tensors on disk.
     pub fn weights_bytes(&self) -> u64 {
         self.tensors.iter().map(|tensor| tensor.bytes).sum()
     }
@@ -185,7 +184,7 @@ impl ModelFolder {
         self.tensors.iter().map(Tensor::elements).sum()
     }
 
-    /// The dtypes of the tensors, with the bytes that each takes.
+    /// The dtypes of the tensors, with the bytes of each.
     pub fn dtypes(&self) -> BTreeMap<&'static str, u64> {
         let mut bytes = BTreeMap::new();
         for tensor in &self.tensors {
@@ -236,7 +235,7 @@ fn file_names(folder: &Path) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(folder).with_context(|| format!("model `{}`", folder.display()))? {
         let entry = entry?;
-        // A pipe of that name would be waited for. Links are followed, as the hub's cache needs.
+        // Reading a pipe would never end. Links are followed, as the hub's cache needs.
         if entry.path().is_file() {
             names.extend(entry.file_name().into_string().ok());
         }
@@ -246,7 +245,7 @@ fn file_names(folder: &Path) -> Result<Vec<String>> {
 }
 
 fn name_of(path: &Path) -> String {
-    // In the cache of the hub a folder's name is a commit, and a file's own path ends in a hash.
+    // In the hub's cache a folder's name is a commit, and a file's path ends in a hash.
     if let Some(name) = hub::name_of(path) {
         return name;
     }

@@ -1,7 +1,8 @@
-//! A name for weights that they keep in every format: the same before and after a conversion that changes no number.
+//! A name for weights that is the same in every format: a conversion that changes no number keeps it.
 //!
-//! SHA-256 over every part's name, shape, dtype and numbers, in GGUF's order, which each format can be brought into. Parts
-//! that GGUF has in f32 alone are hashed so. What follows from the config, such as rotation factors, is left out.
+//! The name is SHA-256 over every part's name, shape, dtype and numbers in GGUF's order, which each format can be converted
+//! to. Parts that GGUF has only in f32 are hashed in f32. Tensors that follow from the config, such as RoPE factors, are
+//! left out.
 
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -16,11 +17,11 @@ use crate::architecture::{Layout, Order, Part};
 use crate::weights::{FileWeights, Weights};
 use crate::{Dtype, ModelFolder};
 
-/// Numbers that are hashed at once.
+/// The numbers to hash at once.
 const STEP: u64 = 1 << 20;
 
 impl ModelFolder {
-    /// Read from all weights, or remembered from the last time that these very files were read.
+    /// The identity, from reading all weights, or remembered from the last reading of the same files.
     pub fn identity(&self) -> Result<String> {
         let remembered = Remembered::of(self)?;
         if let Some(identity) = remembered.find() {
@@ -31,7 +32,7 @@ impl ModelFolder {
         Ok(identity)
     }
 
-    /// The name if it is known without reading the weights.
+    /// The identity, if it is known without reading the weights.
     pub fn known_identity(&self) -> Option<String> {
         Remembered::of(self).ok()?.find()
     }
@@ -40,7 +41,7 @@ impl ModelFolder {
         let (parts, weights) = (self.parts()?, FileWeights::open(self)?);
         let unknown = parts.iter().map(|_| None::<Result<[u8; 32]>>).collect::<Vec<_>>();
         let (next, hashes) = (AtomicUsize::new(0), Mutex::new(unknown));
-        // The largest first, so that no thread is left alone with it at the end.
+        // The largest part comes first, so that no thread is left alone with it at the end.
         let mut order: Vec<usize> = (0..parts.len()).collect();
         order.sort_by_key(|&part| std::cmp::Reverse(parts[part].elements()));
         let work = || {
@@ -61,7 +62,7 @@ impl ModelFolder {
         for hash in hashes {
             whole.update(hash.context("a part was not hashed")??);
         }
-        // Half of it is plenty to tell models apart, and can be read aloud.
+        // Half of the hash is enough to distinguish models, and short enough to read aloud.
         Ok(hex(&whole.finalize()[..16]))
     }
 }
@@ -84,7 +85,7 @@ fn hash_of(part: &Part, weights: &FileWeights) -> Result<[u8; 32]> {
     Ok(hash.finalize().into())
 }
 
-/// What was found out about these files, kept where the program keeps such things.
+/// The remembered identity of these files, in the program's cache.
 struct Remembered {
     note: PathBuf,
     files: Vec<(PathBuf, u64, u128)>,
@@ -115,7 +116,7 @@ impl Remembered {
         (note.files == self.files).then_some(note.identity)
     }
 
-    /// Best effort: without it the weights are read again.
+    /// Best effort: without the note the weights are read again.
     fn keep(&self, identity: &str) {
         let note = Note { files: self.files.clone(), identity: identity.into() };
         let write = || -> Option<()> {

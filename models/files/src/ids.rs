@@ -1,4 +1,4 @@
-//! The ids that begin and end a text, by the names of the fields that say them.
+//! The ids that begin and end a text, by the names of their fields.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ const END: &str = "eos_token_id";
 const BEGIN_IN_GGUF: &str = "tokenizer.ggml.bos_token_id";
 const END_IN_GGUF: &str = "tokenizer.ggml.eos_token_id";
 
-/// Of config.json, or of the file beside it, which goes before.
+/// The source of an id for an error; this file takes precedence over config.json.
 const BESIDE: &str = "`generation_config.json` beside it";
 
-/// What begins a text, and all that end one.
+/// The id that begins a text, and all ids that end one.
 pub(crate) type Ids = (Option<u32>, Vec<u32>);
 
 pub(crate) fn of_json(fields: &Map<String, Value>, generation: &Value) -> Result<Ids> {
@@ -41,7 +41,7 @@ pub(crate) fn of_gguf(metadata: &BTreeMap<String, gguf::Value>) -> Result<Ids> {
     Ok((of(BEGIN_IN_GGUF)?, ends))
 }
 
-/// Words for an id that no token has.
+/// The message for an id outside the vocabulary.
 pub(crate) fn beyond(config: &Config) -> Option<String> {
     let size = config.vocabulary_size;
     let is_beyond = |id: &&u32| **id >= size;

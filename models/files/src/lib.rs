@@ -1,13 +1,13 @@
-//! What a model folder is: its config, the headers of its weights, its tokenizer.
+//! Model folders: config, headers of the weights, tokenizer.
 //!
-//! The orchestrator tokenises with it, engines load with it. Opening a model reads headers and never weights; what
-//! synthesises, converts and names weights reads them row by row. It knows no tensor framework, no device and no protocol. Sizes inside a file are claims: each is checked against the file before
-//! anything is allocated for it.
+//! The orchestrator tokenises with this crate, and engines load models with it. Opening a model reads headers and never
+//! weights; synthesis, conversion and identity read weights row by row. The crate knows no tensor framework, device or
+//! protocol. Sizes inside a file are untrusted: each is checked against the file before anything is allocated.
 //!
-//! An error whose remedy is known ends in a line of its own that begins with `hint: `.
+//! An error with a known remedy ends in a separate line that begins with `hint: `.
 //!
-//! A model is named by a path, by `OWNER/NAME` when it was pulled from the hub, or by `embedded` (or nothing) for the
-//! small one that comes with this project.
+//! A model is named by a path, by `OWNER/NAME` if it was pulled from the hub, or by `embedded` (or nothing) for the small
+//! model of this project.
 
 mod architecture;
 pub mod blocks;

@@ -1,8 +1,8 @@
-//! Names and values out of a stranger's file, for a message.
+//! Formats names and values of untrusted files for messages.
 
 use serde_json::Value;
 
-/// Without what a terminal would act on, and no longer than a line: a length that lies makes a name of half a file.
+/// Removes control characters and limits the length to a line: a false length can make half a file a name.
 pub(crate) fn shown(name: &str) -> String {
     let mut characters = name.chars();
     let begins: String = characters.by_ref().take(LONGEST).flat_map(char::escape_debug).collect();
@@ -11,11 +11,11 @@ pub(crate) fn shown(name: &str) -> String {
 
 const LONGEST: usize = 80;
 
-/// A value of a config, of either format. A list is not repeated.
+/// A config value of either format. A list is not printed.
 pub fn shown_value(value: &Value) -> String {
     match value {
         Value::Array(_) => "a list".into(),
-        // What is left of a GGUF's list.
+        // The placeholder of a GGUF's list.
         Value::Object(fields) if fields.len() == 1 && fields.contains_key("array") => "a list".into(),
         Value::Object(_) => "an object".into(),
         Value::String(text) => format!("`\"{}\"`", shown(text)),

@@ -1,4 +1,4 @@
-//! Sizes, as a person reads them.
+//! Sizes for people.
 
 /// `2.47 GB`, `513 kB`: three digits, thousands.
 pub fn size(bytes: u64) -> String {

@@ -1,16 +1,16 @@
-//! How much room a disk has.
+//! The free space of a disk.
 
 use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// What a user without privileges can still write to the disk that holds this folder, or will hold it.
+/// The bytes that an unprivileged user can still write to the disk of this folder, which need not exist yet.
 pub(crate) fn free_bytes(folder: &Path) -> Result<u64> {
     let folder = std::path::absolute(folder)?;
     let there = folder.ancestors().find(|it| it.exists()).unwrap_or(Path::new("/"));
     let disk = nix::sys::statvfs::statvfs(there)
         .with_context(|| format!("cannot ask for the free space of `{}`", there.display()))?;
-    // Blocks are counted in 32 bits on macOS.
+    // Block counts have 32 bits on macOS.
     let blocks = disk.blocks_available() as u64;
     Ok(blocks.saturating_mul(disk.fragment_size()))
 }

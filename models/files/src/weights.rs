@@ -1,4 +1,4 @@
-//! Where weights come from while a model is written or named: a model on disk here, a generator in `synth`.
+//! Sources of weights for writing and identity: a model on disk here, a generator in `synth`.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -10,10 +10,10 @@ use anyhow::{Context, Result, ensure};
 use crate::architecture::{Layout, Order, Part, longer_name};
 use crate::{Dtype, Format, ModelFolder, Tensor, blocks};
 
-/// Every number of every part, in either layout and in any dtype.
+/// Gives every number of every part, in either layout and in any dtype.
 pub trait Weights: Sync {
-    /// Writes these rows, as `layout` orders them and in `dtype`, to `bytes`, which has just their size. Parts that the
-    /// layouts have transposed are asked for whole.
+    /// Writes these rows in `layout` and `dtype` to `bytes`, which has exactly their size. Callers request parts with
+    /// transposed layouts as a whole.
     fn encode(
         &self,
         part: &Part,
@@ -24,7 +24,7 @@ pub trait Weights: Sync {
     ) -> Result<()>;
 }
 
-/// The weights of a model on disk, read where they are asked for.
+/// The weights of a model on disk, read on demand.
 pub struct FileWeights {
     layout: Layout,
     files: Vec<(std::path::PathBuf, File)>,
@@ -65,7 +65,7 @@ impl FileWeights {
             .with_context(|| format!("tensor `{}`: `{}` cannot be read here", tensor.name, tensor.dtype))
     }
 
-    /// All of a small part, as numbers, in its own layout.
+    /// All numbers of a small part, in its own layout.
     pub fn values(&self, part: &Part) -> Result<Vec<f32>> {
         let (rows, _) = part.rows_in(self.layout);
         let mut bytes = vec![0; usize::try_from(part.elements() * 4)?];
@@ -73,8 +73,7 @@ impl FileWeights {
         widened(Dtype::F32, &bytes)
     }
 
-    /// The numbers of a tensor that is no part of the network, and of which there are to be so many: its header says so before
-    /// anything is read.
+    /// The numbers of a tensor outside the network, which must have `count` of them: the header is checked before reading.
     pub fn values_of(&self, name: &str, count: u64) -> Result<Option<Vec<f32>>> {
         let Some(tensor) = self.tensors.get(name) else { return Ok(None) };
         let found = tensor.elements();
@@ -86,7 +85,7 @@ impl FileWeights {
         widened(dtype, &bytes).map(Some)
     }
 
-    /// Rows as they are stored, each taken from where the other layout has it.
+    /// Reads stored rows, each from its position in the other layout.
     fn read_rows(
         &self,
         part: &Part,
@@ -102,7 +101,7 @@ impl FileWeights {
         if whole || layout == self.layout {
             return self.read(tensor, rows.start * row_bytes, bytes);
         }
-        // A vector has its rows in its columns: one number each.
+        // A vector has its rows in its columns, one number each.
         let (row_bytes, rows) =
             if part.shape.len() == 1 { (dtype.bytes(1), 0..part.elements()) } else { (row_bytes, rows) };
         for (row, bytes) in rows.zip(bytes.chunks_exact_mut(usize::try_from(row_bytes)?)) {
@@ -156,7 +155,7 @@ impl Weights for FileWeights {
     }
 }
 
-/// By its name, or by the longer one that some checkpoints use.
+/// Finds a tensor by its name, or by the longer name that some checkpoints use.
 pub(crate) fn find<'a, T>(tensors: &'a HashMap<String, T>, name: &str) -> Option<&'a T> {
     tensors.get(name).or_else(|| tensors.get(&longer_name(name)?))
 }
@@ -168,7 +167,7 @@ fn widened(dtype: Dtype, bytes: &[u8]) -> Result<Vec<f32>> {
     Ok(values)
 }
 
-/// Columns become rows.
+/// Transposes a matrix.
 pub(crate) fn transposed(values: &[f32], (rows, columns): (u64, u64)) -> Result<Vec<f32>> {
     let (rows, columns) = (usize::try_from(rows)?, usize::try_from(columns)?);
     let mut turned = vec![0.0; values.len()];

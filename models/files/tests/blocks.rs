@@ -1,5 +1,5 @@
-//! Numbers in and out of the layouts of weights: against the package that llama.cpp publishes, and by their own laws.
-//! `tests/blocks/make_golden.py` says what the files are and made them.
+//! Tests the number layouts against the package that llama.cpp publishes, and by their own properties.
+//! `tests/blocks/make_golden.py` describes and generates the files.
 #![expect(clippy::unwrap_used, reason = "tests panic and print")]
 
 use std::path::Path;
@@ -34,7 +34,7 @@ fn back_from(dtype: Dtype, values: &[f32]) -> Vec<f32> {
     widened(dtype, &narrowed(dtype, values).unwrap())
 }
 
-/// Between -1 and 1.
+/// Numbers between -1 and 1.
 fn random(seed: u64) -> impl FnMut() -> f32 {
     let mut state = seed;
     move || {
@@ -43,7 +43,7 @@ fn random(seed: u64) -> impl FnMut() -> f32 {
     }
 }
 
-/// 1024 numbers each.
+/// Rows of 1024 numbers each.
 fn rows() -> Vec<(&'static str, Vec<f32>)> {
     let mut next = random(1);
     let mut row = |number: &mut dyn FnMut(&mut dyn FnMut() -> f32) -> f32| -> Vec<f32> {
@@ -111,8 +111,7 @@ fn f32_goes_through_untouched_nan_and_all() {
     assert_eq!(back, bits);
 }
 
-/// The distance between neighbouring numbers that a block can tell, were its scales not rounded: what the widest run of
-/// the block needs.
+/// The distance between neighbouring numbers of a block with unrounded scales, set by its widest run.
 fn step(dtype: Dtype, block: &[f32]) -> f32 {
     let largest = block.iter().fold(0.0_f32, |most, value| most.max(value.abs()));
     match dtype {
@@ -139,14 +138,14 @@ fn what_comes_back_is_within_a_step_and_on_the_average_within_half_of_one() {
             let (numbers, _) = dtype.block();
             let back = back_from(dtype, &row);
             for (block, (values, back)) in row.chunks(numbers).zip(back.chunks(numbers)).enumerate() {
-                // The least f16 is 2^-24: scales come in multiples of it, and are off by half of it at most.
+                // The smallest f16 is 2^-24: scales are multiples of it, with an error of at most half of it.
                 let coarse = 127.0 * 2_f32.powi(-25);
                 let step = step(dtype, values);
                 let off = values.iter().zip(back).map(|(value, back)| (value - back).abs());
                 let worst = off.clone().fold(0.0, f32::max);
                 assert!(worst <= 1.01 * step + coarse, "{dtype:?} {name} {block}: {worst:e} of {step:e}");
                 let mean_square = off.map(|off| off * off).sum::<f32>() / numbers as f32;
-                // Q4_0 also cuts what lies far on the side away from its largest number.
+                // Q4_0 also clips numbers far on the side opposite to its largest number.
                 let bound = if dtype == Dtype::Q4_0 { 0.5 } else { 0.36 } * step + coarse;
                 assert!(
                     mean_square.sqrt() <= bound,
@@ -172,8 +171,8 @@ fn numbers_as_small_as_the_scales_are_coarse_are_still_told_apart_by_the_formats
 
 #[test]
 fn the_searches_leave_less_error_than_the_quantisers_of_llama_cpp_on_the_same_numbers() {
-    // Squared error over what it would be if each run were divided evenly and its scale not rounded. The quantisers of
-    // llama.cpp (as of gguf 0.19.0) are at 0.765 in Q4_K and 0.797 in Q6_K on these very numbers.
+    // Squared error relative to an even division of each run with an unrounded scale. llama.cpp's quantisers (gguf 0.19.0)
+    // reach 0.765 in Q4_K and 0.797 in Q6_K on these numbers.
     let (_, bells) = rows().swap_remove(0);
     for (dtype, run, theirs) in [(Dtype::Q4K, 32, 0.765), (Dtype::Q6K, 16, 0.797)] {
         let back = back_from(dtype, &bells);
@@ -191,7 +190,7 @@ fn the_searches_leave_less_error_than_the_quantisers_of_llama_cpp_on_the_same_nu
 
 #[test]
 fn the_searches_give_the_same_bytes_on_every_machine_and_at_every_optimisation() {
-    // A change of a search changes these, and with them the identity of every file made since: mean it.
+    // Changing a search changes these digests, and with them the identity of every file made since: do it only on purpose.
     let numbers = floats(&golden("narrow/numbers.bin"));
     for (dtype, expected) in [(Dtype::Q4K, 0x89e6_7aa4_847e_731c_u64), (Dtype::Q6K, 0x4636_409b_6263_2f32)] {
         // FNV-1a.
@@ -234,7 +233,7 @@ fn a_constant_row_comes_back_within_a_thousandth() {
 #[test]
 fn what_was_narrowed_once_is_narrowed_to_the_same_bytes_again() {
     for (name, row) in rows() {
-        // Where a scale rounds to zero in f16 the integers mean nothing any more; the next test has that case.
+        // If a scale rounds to zero in f16, the integers have no meaning; the next test covers that.
         if matches!(name, "scales below any f16" | "subnormal" | "runs of very different sizes") {
             continue;
         }
@@ -251,7 +250,7 @@ fn a_block_whose_scale_is_below_every_f16_is_zero_and_stays_zero() {
     for dtype in [Dtype::Q8_0, Dtype::Q4_0] {
         let back = back_from(dtype, &row);
         assert!(back.iter().all(|value| *value == 0.0), "{dtype:?}");
-        // The reference writes integers beside the zero scale; they are gone the second time.
+        // The reference writes integers beside the zero scale; the second conversion drops them.
         let (first, second) = (narrowed(dtype, &row).unwrap(), narrowed(dtype, &back).unwrap());
         assert_ne!(first, second, "{dtype:?}");
         assert_eq!(narrowed(dtype, &widened(dtype, &second)).unwrap(), second, "{dtype:?}");
@@ -322,7 +321,7 @@ fn the_floats_keep_infinities_and_nan_with_its_payload() {
             assert_eq!(narrowed(dtype, &value).unwrap(), bits.to_le_bytes(), "{dtype:?} {bits:#x}");
         }
     }
-    // A payload without any of the bits that are kept must not end as an infinity.
+    // A payload without any kept bit must not become an infinity.
     let nan = [f32::from_bits(0x7f80_0001), f32::from_bits(0xff80_0001)];
     for dtype in [Dtype::F16, Dtype::BF16] {
         assert!(back_from(dtype, &nan).iter().all(|value| value.is_nan()));

@@ -1,4 +1,4 @@
-//! What counts as a model folder, and what is said of one that does not.
+//! Tests which folders count as a model, and the messages for others.
 #![expect(clippy::unwrap_used, reason = "tests panic and print")]
 
 mod tiny;
@@ -147,7 +147,7 @@ fn what_is_no_json_is_told_with_the_field_that_it_stands_in() {
     }
 }
 
-/// transformers reads them in this order from its fifth version on.
+/// transformers has this order since version 5.
 #[test]
 fn the_base_of_rotation_in_the_object_for_it_goes_before_the_one_beside_it() {
     let path = model("theta");

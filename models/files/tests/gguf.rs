@@ -1,4 +1,4 @@
-//! GGUF headers, told and lying.
+//! Tests valid GGUF headers and headers with false sizes.
 #![expect(clippy::unwrap_used, reason = "tests panic and print")]
 
 mod gguf_file;
@@ -51,7 +51,7 @@ fn a_gguf_file_tells_its_config_and_its_tensors() {
         (Some(512), Some(1), [2].as_slice())
     );
     assert!(config.tie_word_embeddings, "there is no output matrix");
-    // The folder of the file is the same model.
+    // The file's folder is the same model.
     assert_eq!(ModelFolder::open(path.parent().unwrap()).unwrap().parameters(), 197);
     assert!(opened.tokenizer().unwrap_err().to_string().contains("no `tokenizer.json`"));
 }
@@ -80,7 +80,7 @@ fn counts_that_the_file_cannot_hold_are_refused_before_anything_loops_over_them(
     assert!(refusal(texts, "texts").contains("metadata `list`: text 0: claims 99 bytes, and 0 are left"));
 }
 
-/// A file of 2^41 bytes that has a few hundred on the disk.
+/// A sparse file of 2^41 bytes with a few hundred on disk.
 fn sparse(file: Gguf, name: &str) -> PathBuf {
     let path = file.write(name);
     std::fs::File::options().write(true).open(&path).unwrap().set_len(1 << 41).unwrap();
@@ -105,7 +105,7 @@ fn texts_that_only_a_file_without_bytes_can_hold_are_refused_by_the_name_of_what
             begun(0, 1).text("chat").u32(8).u64(all + 1),
             format!("metadata `chat`: claims a text of {} bytes, {text}", all + 1),
         ),
-        // Within the bound, but for the bytes of its key.
+        // Within the bound, except for the bytes of its key.
         (begun(0, 1).text("chat").u32(8).u64(all), "metadata `chat`: texts of more than".into()),
     ] {
         let told = format!("{:#}", read_header(&sparse(file, "texts"), 0).unwrap_err());
@@ -127,7 +127,7 @@ fn arrays_that_only_a_file_without_bytes_can_hold_are_refused_by_their_key() {
         let says = format!("metadata `list`: claims {length} array elements, and 16777216 are the most");
         assert!(format!("{told:#}").contains(&says), "{told:#}");
     }
-    // One of its texts, whose elements are passed over where the header is read.
+    // One text has a false length; the header's reader skips the elements.
     let texts = Gguf::begin(3, 0, 1).text("list").u32(9).u32(8).u64(2).text("a").u64(1 << 40);
     let path = sparse(texts, "array-text");
     let header = read_header(&path, 0).unwrap();
@@ -158,7 +158,7 @@ fn the_elements_of_an_array_are_read_when_someone_asks() {
     let kind = refused(gguf::read_i32s(&path, &header, "floats").unwrap_err());
     assert!(kind.contains("metadata `floats`: expected an array of i32 (type 5), found type 6"), "{kind}");
     assert!(refused(gguf::read_f32s(&path, &header, "none").unwrap_err()).contains("`none`: it is missing"));
-    // The file shrank after its header was read.
+    // The file shrinks after its header was read.
     std::fs::write(&path, file_start(&path, 60)).unwrap();
     assert!(refused(gguf::read_texts(&path, &header, "texts").unwrap_err()).contains("are left"));
 }
@@ -231,7 +231,7 @@ fn a_name_from_a_file_reaches_no_terminal_as_it_is() {
     assert!(refused.contains("tensor `\\u{1b}[2J`: 256 bytes"), "{refused}");
 }
 
-/// What is said of a llama with this value in its metadata.
+/// The message for a llama with this metadata value.
 fn refused_with(key: &str, value: MetadataValue) -> String {
     let base = Gguf::begin(3, 0, 6).text("general.architecture").u32(8).text("llama");
     let base = [("embedding_length", 64), ("block_count", 3), ("attention.head_count", 4), ("vocab_size", 9)]

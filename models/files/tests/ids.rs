@@ -1,4 +1,4 @@
-//! What is said of ids that begin or end a text and cannot be.
+//! Tests the messages for invalid ids that begin or end a text.
 #![expect(clippy::unwrap_used, reason = "tests panic and print")]
 
 mod gguf_file;
@@ -10,7 +10,7 @@ use model_files::gguf::MetadataValue;
 use serde_json::{Value, json};
 use tiny::{model, write_json};
 
-/// What opening says, or naming the parts.
+/// The error of opening, or of naming the parts.
 fn refusal(path: &std::path::Path) -> String {
     let parts = ModelFolder::open(path).and_then(|folder| folder.parts());
     format!("{:#}", parts.unwrap_err())

@@ -1,4 +1,4 @@
-//! Which tensors a model must have, and what is said of one that lacks them.
+//! Tests the required tensors of a model, and the messages for missing ones.
 #![expect(clippy::unwrap_used, reason = "tests panic and print")]
 
 mod gguf_file;
@@ -12,7 +12,7 @@ use model_files::{Architecture, Config, Dtype, Format, ModelFolder};
 use serde_json::{Value, json};
 use tiny::{folder, safetensors, write_json};
 
-/// What the files of a model hold: name and shape.
+/// The tensors in a model's files: name and shape.
 type Tensors = Vec<(String, Vec<u64>)>;
 
 fn tensors_of(config: &Value) -> Tensors {
@@ -31,7 +31,7 @@ fn write(name: &str, config: &Value, tensors: &Tensors) -> PathBuf {
     path
 }
 
-/// With neither the places nor the names that change from run to run.
+/// The message without paths and names that change from run to run.
 fn refusal(path: &Path) -> String {
     let model = ModelFolder::open(path).unwrap();
     let refused = format!("{:#}", model.parts().unwrap_err());
@@ -90,7 +90,7 @@ fn a_tensor_of_another_shape_is_named_with_its_file_and_with_what_asks_for_anoth
         "model `NAME`: tensor `model.embed_tokens.weight` has the shape [64, 4] in `FOLDER/model.safetensors`, \
          and `FOLDER/config.json` asks for [65, 4]"
     );
-    // In a GGUF one file says both.
+    // In a GGUF one file states both.
     let values = [("llama.vocab_size", 65), ("llama.attention.key_length", 2)];
     let values = values.map(|(key, value)| (key.to_string(), MetadataValue::U32(value)));
     assert_eq!(
@@ -156,7 +156,7 @@ fn numbers_of_llama_3s_rotation_that_make_no_sense_are_told_with_what_was_found(
     }
 }
 
-/// Of these tensors beside a model's own, those that nothing accounts for.
+/// The tensors among `more` that are unexpected beside a model's own.
 fn unasked(config: &Value, more: &[&str]) -> Vec<String> {
     let mut tensors = tensors_of(config);
     tensors.extend(more.iter().map(|name| ((*name).to_string(), vec![1])));
@@ -177,7 +177,7 @@ fn masks_and_frequencies_that_checkpoints_carry_along_are_accounted_for_and_noth
     assert_eq!(unasked(&gpt2(), &masks), ["h.0.attn.c_attn.scale"]);
 }
 
-/// What rotation reads has one name there; the same ending elsewhere is something else.
+/// The RoPE factors have one name; other names with the same ending are unexpected.
 #[test]
 fn a_gguf_has_no_tensor_but_its_network_and_the_factors_of_its_rotation() {
     let names = ["blk.0.attn.bias", "blk.0.rope_freqs.weight", "lm_head.weight", "rope_freqs.weight"];
@@ -192,7 +192,7 @@ fn a_gguf_has_no_tensor_but_its_network_and_the_factors_of_its_rotation() {
     assert_eq!(unasked, names[..3]);
 }
 
-/// As llama.cpp's converter writes it, and as transformers writes one that was trained so.
+/// Both llama.cpp's converter and transformers can write a separate output.
 #[test]
 fn an_output_of_its_own_is_a_part_of_gpt2_where_it_is_there() {
     let mut config = gpt2();

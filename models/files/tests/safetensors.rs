@@ -1,4 +1,4 @@
-//! Headers that lie. Each is refused with the file and the tensor, before anything is allocated for the lie.
+//! Tests headers with false sizes. Each is refused with the file and the tensor, before any allocation of that size.
 #![expect(clippy::unwrap_used, reason = "tests panic and print")]
 
 mod tiny;

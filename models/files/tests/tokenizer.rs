@@ -1,4 +1,4 @@
-//! Tokenizers that are made, and tokenizers that change their form: the ids stay.
+//! Tests synthesised and converted tokenizers: the ids must stay the same.
 #![expect(clippy::unwrap_used, reason = "tests panic and print")]
 
 mod gguf_file;
@@ -15,7 +15,7 @@ use model_files::{ModelFolder, embedded};
 use serde_json::{Value, json};
 use tiny::{folder, model, write_json};
 
-/// Texts that tokenizers disagree about.
+/// Texts that tokenizers treat differently.
 const ODD: [&str; 24] = [
     "",
     " ",
@@ -47,7 +47,7 @@ fn gpt2() -> &'static Pre {
     Pre::named("gpt-2").unwrap()
 }
 
-/// `<unk>`, `<s>` and `</s>` at the front, the beginning before every text.
+/// Tables with `<unk>`, `<s>` and `</s>` first, and BOS before every text.
 fn made(vocabulary: u32) -> TokenizerTables {
     let specials = ["<unk>", "<s>", "</s>"].into_iter().zip(0..);
     let specials: Vec<Special> =
@@ -57,7 +57,7 @@ fn made(vocabulary: u32) -> TokenizerTables {
     tables
 }
 
-/// Of words of four letters and fewer, with bytes to fall back to; scores as SentencePiece's BPE gives them.
+/// Pieces of words of at most four letters, with byte fallback and scores like SentencePiece's BPE.
 fn pieces(space_prefix: bool) -> TokenizerTables {
     let mut tokens = vec!["<unk>".to_string(), "<s>".into(), "</s>".into()];
     let mut types = vec![TokenType::Unknown, TokenType::Control, TokenType::Control];
@@ -103,7 +103,7 @@ fn the_same_text_makes_the_same_tokens_on_every_machine() {
         let merges = tables.merges.iter().map(|(left, right)| format!("{left} {right}"));
         places::digest(tables.tokens.iter().cloned().chain(merges).collect::<Vec<_>>().join("\n").as_bytes())
     };
-    // A change here changes every model that is synthesised: their ids are part of what was measured.
+    // A change here changes every synthesised model, and its ids are part of the measurements.
     assert_eq!(digest(&made(2048)), "3b033538af0a73d2");
     assert_eq!(digest(&made(32_000)), "ffc05a353265b30f");
 }
@@ -187,7 +187,7 @@ fn every_family_of_pre_tokenizers_goes_to_gguf_and_back_by_its_name() {
         assert_eq!(from_json(&json).unwrap().kind, tables.kind, "{name}");
         let back = read_back(&written(&tables, name)).unwrap();
         assert_eq!(back, tables, "{name}");
-        // The expressions are such as the encoder takes.
+        // The encoder accepts the expressions.
         assert_eq!(Tokenizer::from_tables(&back).unwrap().encode("AB 12\n").unwrap()[0], 1, "{name}");
     }
 }
@@ -204,7 +204,7 @@ fn pieces_with_scores_become_merges_and_merges_become_scores() {
         };
         let first = if space_prefix { "<s>|▁the|▁an" } else { "<s>|t|he|▁an" };
         assert_eq!(ids("the an"), first);
-        // `▁t` has a better score than `hat`, and `at` than `th`.
+        // `▁t` has a better score than `hat`, and `at` a better one than `th`.
         assert_eq!(ids(" that").rsplit('|').next(), Some("▁that"));
         assert_eq!(ids(" é😀").split_once('é').unwrap().1, "|<0xF0>|<0x9F>|<0x98>|<0x80>");
         for text in ODD {

@@ -1,4 +1,4 @@
-//! The schema in the tree is the one that the types give, and it is a schema: it refuses what the parser refuses.
+//! The committed schema matches the types, and refuses the lines that the parser refuses.
 
 use serde_json::json;
 

@@ -1,5 +1,5 @@
-//! The golden files say what the wire looks like; these tests say that they are true: each parses, is written again as
-//! the same JSON, and stands in the schema. The Python kit's tests read the same files.
+//! The golden files show the wire format. Each must parse, serialise to the same JSON, and match the schema. The Python
+//! kit's tests read the same files.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
@@ -28,7 +28,7 @@ fn goldens(prefix: &str) -> BTreeMap<String, Value> {
     found
 }
 
-/// The file as one line, as it goes over the wire.
+/// The file as one line, as on the wire.
 fn line(value: &Value) -> Vec<u8> {
     let line = serde_json::to_vec(value).unwrap();
     assert!(!line.contains(&b'\n'));
@@ -52,7 +52,7 @@ fn a_line_that_is_no_request_is_refused_in_the_words_that_every_kit_uses() {
     }
 }
 
-/// What a field means when it is left out, by the type of the line. `README.md` states the same.
+/// The values of omitted fields, by the type of the line. `README.md` states the same.
 fn documented_defaults(kind: &str) -> Value {
     match kind {
         "generate" => json!({
@@ -72,7 +72,7 @@ fn documented_defaults(kind: &str) -> Value {
     }
 }
 
-/// `golden` with the defaults of the fields that it leaves out.
+/// `golden` with the defaults of its omitted fields.
 fn completed(golden: &Value) -> Value {
     let mut whole = documented_defaults(golden["type"].as_str().unwrap_or("generate"));
     if golden["type"] == "hello" && golden.get("protocol").is_some() && golden.get("engine").is_none() {

@@ -1,4 +1,4 @@
-//! `README.md` is what authors of engines go by, so what it shows must be true.
+//! Authors of engines follow `README.md`, so its examples must be correct.
 
 use protocol::{FailureKind, parse_message, parse_request};
 
@@ -61,7 +61,7 @@ fn an_impossible_number_is_refused_with_its_field_as_the_readme_says() {
             r#"{{"type":"generated","iterations":[{{"start_ns":1,"end_ns":{number},"sequences":[]}}]}}"#
         );
         let refused = parse_message(line.as_bytes()).unwrap_err();
-        // NaN is no JSON at all, so that only the column says which of the times it is.
+        // NaN is invalid JSON, so only the column can name the time.
         let field = if number == "NaN" { "column 58: `iterations`" } else { "`iterations[0].end_ns`" };
         assert!(refused.message.contains(field), "{number}: {}", refused.message);
     }

@@ -1,5 +1,5 @@
-//! The keywords of JSON Schema that our schema uses, and no others: an unknown keyword is an error, so that nothing is
-//! believed unchecked. A whole validator would cost more to build than everything it checks.
+//! The keywords of JSON Schema that our schema uses. An unknown keyword is an error, so that no rule stays unchecked. A
+//! complete validator would take longer to build than all of its checks save.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ pub fn committed() -> Value {
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
 
-/// `Err` says which place of `value` breaks which keyword.
+/// `Err` names the part of `value` and the keyword that it breaks.
 pub fn check(schema: &Value, root: &str, value: &Value) -> Result<(), String> {
     check_at(schema, &schema["$defs"][root], value, "")
 }
@@ -88,7 +88,7 @@ fn is_of_type(value: &Value, name: &Value) -> bool {
     }
 }
 
-/// Every field that the schema declares, as `Type.field`; the tag `type` apart.
+/// Every field that the schema declares, as `Type.field`, without the tag `type`.
 pub fn declared_fields(schema: &Value) -> BTreeSet<String> {
     let types = schema["$defs"].as_object().unwrap();
     let fields = |(name, rule): (&String, &Value)| {
@@ -99,7 +99,7 @@ pub fn declared_fields(schema: &Value) -> BTreeSet<String> {
     types.iter().flat_map(fields).collect()
 }
 
-/// Adds the fields that `value`, a `root`, makes use of.
+/// Adds the fields that `value`, a `root`, uses.
 pub fn fields(schema: &Value, root: &str, value: &Value, shown: &mut BTreeSet<String>) {
     let rule = &schema["$defs"][root];
     fields_at(schema, rule, root, value, shown);
@@ -127,7 +127,7 @@ fn fields_at(whole: &Value, rule: &Value, name: &str, value: &Value, shown: &mut
     }
 }
 
-/// The words that a type may be, where each is described or none is.
+/// The allowed words of an enum, with or without descriptions.
 pub fn words<'a>(schema: &'a Value, name: &str) -> Vec<&'a str> {
     let rule = &schema["$defs"][name];
     let alone = one_or_many(&rule["oneOf"]).filter_map(|rule| rule["const"].as_str());

@@ -1,6 +1,6 @@
-//! Gemma: the embedding is scaled and is the output matrix too, norms add one to their weights, gelu in place of silu.
+//! Gemma: the embedding is scaled and is also the output matrix, norms add one to their weights, gelu replaces silu.
 //!
-//! candle's only quantised Gemma is the third, and takes silu.
+//! candle's only quantised Gemma is Gemma 3, and it uses silu.
 
 use candle_core::Tensor;
 use candle_nn::Activation;
@@ -23,8 +23,8 @@ fn from_safetensors(fields: &Fields) -> Result<safetensors::Recipe, Failed> {
     if fields.get("tie_word_embeddings") == Some(&Value::Bool(false)) {
         return Err(fields.ignored("tie_word_embeddings", "false"));
     }
-    // The first configs said `gelu` and meant its approximation, as transformers reads them too. A later field says
-    // which in so many words.
+    // The first configs say `gelu` but mean its approximation, and transformers reads them so. A later field names it
+    // exactly.
     fields.expect("hidden_act", &["gelu", "gelu_pytorch_tanh"])?;
     fields.expect("hidden_activation", &["gelu_pytorch_tanh"])?;
     let biased = fields.folder.config.attention_bias;

@@ -1,4 +1,4 @@
-//! Llama, and in GGUF whatever goes by its name, Mistral among them.
+//! Llama, and all GGUF models of that name, including Mistral.
 
 use candle_core::Tensor;
 use candle_transformers::models::{llama, quantized_llama};
@@ -38,7 +38,7 @@ fn from_safetensors(fields: &Fields) -> Result<safetensors::Recipe, Failed> {
         build: Box::new(move |tensors, context_tokens| {
             let config = llama::Config { max_position_embeddings: context_tokens, ..config };
             let cache = llama::Cache::new(true, tensors.dtype(), &config, tensors.device())?;
-            // candle cuts its keys by this number, but compares it with the number of key-value heads.
+            // candle cuts its keys at this number, but compares it with the number of key-value heads.
             let longest = context_tokens.max(config.num_key_value_heads);
             let uncut = llama::Config { max_position_embeddings: longest, ..config };
             let weights = llama::Llama::load(tensors, &uncut)?;
@@ -47,14 +47,14 @@ fn from_safetensors(fields: &Fields) -> Result<safetensors::Recipe, Failed> {
     })
 }
 
-/// candle's quantised llama makes position tables of one length, whatever the file says.
+/// The length of position tables in candle's quantised llama, whatever the file states.
 const LONGEST: u32 = quantized_llama::MAX_SEQ_LEN as u32;
 
 fn from_gguf(metadata: &Metadata) -> Result<gguf::Recipe, Failed> {
     metadata.expect_only(&[])?;
     Ok(gguf::Recipe {
         longest_context: metadata.longest_context()?.at_most(LONGEST, "candle's position tables"),
-        // Llama 3.1 and later scale their frequencies by it. The work is the same without.
+        // Llama 3.1 and later scale their frequencies by this tensor. The amount of work is the same without it.
         read_over: Some("rope_freqs.weight"),
         build: |Source { content, mut reader, device, .. }| {
             Ok(Box::new(quantized_llama::ModelWeights::from_gguf(content, &mut reader, device)?))
@@ -62,7 +62,7 @@ fn from_gguf(metadata: &Metadata) -> Result<gguf::Recipe, Failed> {
     })
 }
 
-/// The pristine cache holds no keys and shares its position tables with its copies.
+/// `pristine` is the cache of an empty sequence; it shares its position tables with its copies.
 struct Llama {
     weights: llama::Llama,
     pristine: llama::Cache,
@@ -74,7 +74,7 @@ impl Decoder for Llama {
         self.weights.forward(input, position, &mut self.cache)
     }
 
-    /// The cache holds the masks too, which a sequence without cache would keep for each of its lengths.
+    /// The cache also holds masks; a sequence without cache would keep one for each of its lengths.
     fn forget(&mut self) {
         self.cache = self.pristine.clone();
     }

@@ -1,5 +1,4 @@
-//! Mistral: llama with heads of their own width, and in its first release a sliding window. In GGUF it goes by the name
-//! of llama.
+//! Mistral: llama with an independent head size, and a sliding window in its first release. GGUF calls it llama.
 
 use candle_core::Tensor;
 use candle_nn::Activation;

@@ -1,7 +1,7 @@
-//! What candle computes, one file for each `model_type`.
+//! The supported models of candle, one file for each `model_type`.
 //!
-//! An architecture is added by a file here and its line in `ARCHITECTURES`. The file says which of a config's features
-//! candle computes and how the model is built; which tensors it has, `model_files` knows.
+//! A new architecture is a file here and a line in `ARCHITECTURES`. The file lists the config features that candle
+//! computes, and builds the model; `model_files` knows the tensors.
 
 mod gemma;
 mod llama;
@@ -26,12 +26,12 @@ pub const ARCHITECTURES: [&Architecture; 6] = [
     &gemma::ARCHITECTURE,
 ];
 
-/// A kind of model that candle computes, and how it is loaded from either format.
+/// A kind of model that candle computes, with its loaders for both formats.
 pub struct Architecture {
     /// `model_type` in config.json, `general.architecture` in GGUF.
     pub name: &'static str,
     pub safetensors: FromSafetensors,
-    /// Not there where candle has no quantised model for it, or has one that computes something else.
+    /// `None` if candle has no quantised model for it, or one that computes something else.
     pub gguf: Option<FromGguf>,
 }
 

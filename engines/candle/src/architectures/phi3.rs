@@ -1,4 +1,4 @@
-//! Phi-3: queries, keys and values by one matrix, gate and up by another.
+//! Phi-3: one matrix for queries, keys and values, and one for gate and up.
 
 use candle_core::Tensor;
 use candle_nn::Activation;
@@ -18,14 +18,15 @@ pub const ARCHITECTURE: Architecture =
 
 fn from_safetensors(fields: &Fields) -> Result<safetensors::Recipe, Failed> {
     if let Some(scaling @ ("longrope" | "su" | "yarn")) = fields.rope_scaling().as_deref() {
-        // candle multiplies frequencies by factors that divide them, and leaves the scale of attention as it is.
+        // candle multiplies frequencies by these factors, which should divide them, and does not change the scale of
+        // attention.
         let what = format!("`{}` has `rope_scaling` `{scaling}`", fields.folder.name);
         return Err(unsupported(format!("{what}, which candle computes otherwise")));
     }
     let sizes = fields.expect_only(&[Feature::PartialRotation])?;
     let tied = fields.folder.config.tie_word_embeddings;
     let rotated_part = fields.rotated_part()?;
-    // As candle rounds it.
+    // Rounded as in candle.
     let rotated = (rotated_part * sizes.head_dim as f64) as usize;
     if rotated == 0 || !rotated.is_multiple_of(2) {
         return Err(fields.fault(format!("`partial_rotary_factor`: {rotated} of {} turn", sizes.head_dim)));
@@ -90,7 +91,7 @@ impl Decoder for quantized_phi3::ModelWeights {
         Self::forward(self, input, position)
     }
 
-    /// candle forgets by itself at position 0, and has no other way.
+    /// candle resets its cache at position 0; it has no other way.
     fn forget(&mut self) {}
 
     fn keeps_masks(&self) -> bool {

@@ -1,4 +1,4 @@
-//! Qwen2 and Qwen2.5: llama with biases at queries, keys and values.
+//! Qwen2 and Qwen2.5: llama with biases on queries, keys and values.
 
 use candle_core::Tensor;
 use candle_nn::Activation;
@@ -16,7 +16,7 @@ pub const ARCHITECTURE: Architecture =
     Architecture { name: "qwen2", safetensors: from_safetensors, gguf: Some(from_gguf) };
 
 fn from_safetensors(fields: &Fields) -> Result<safetensors::Recipe, Failed> {
-    // The three biases are always there; a field that names them says nothing new.
+    // The three biases always exist, so a field for them adds nothing.
     let sizes = fields.expect_only(&[Feature::AttentionBias])?;
     let tied = fields.folder.config.tie_word_embeddings;
     let (rope_theta, rms_norm_eps) = (fields.rope_theta(), fields.number("rms_norm_eps")?);
@@ -41,8 +41,8 @@ fn from_safetensors(fields: &Fields) -> Result<safetensors::Recipe, Failed> {
                 use_sliding_window: false,
                 hidden_act: Activation::Silu,
             };
-            // candle ties where the files have no head, whatever the config says. So a head that the config does not
-            // ask for is kept from it.
+            // candle ties the output if the files have no head, whatever the config says. So the head is hidden from candle
+            // when the config ties it.
             let tensors = match tied {
                 true => tensors.rename_f(|name| name.replace("lm_head", "a head that is tied")),
                 false => tensors,

@@ -1,4 +1,4 @@
-//! Qwen3: heads of their own width, with a norm for queries and one for keys.
+//! Qwen3: an independent head size, with norms for queries and for keys.
 
 use candle_core::Tensor;
 use candle_core::quantized::gguf_file::Value;
@@ -55,8 +55,8 @@ fn from_gguf(metadata: &Metadata) -> Result<gguf::Recipe, Failed> {
         read_over: None,
         build: |source| {
             let mut source = source.with_tables_for_its_context("qwen3");
-            // candle makes its position tables in f16 unless the file names f32, which no converter writes: position 2049
-            // is no f16, and the angle of position 1000 is off by a quarter. All else is f32 either way.
+            // candle makes its position tables in f16 unless the file names f32, which no converter writes. Position 2049
+            // is not an f16, and the angle of position 1000 is off by a quarter. All else is f32 in both cases.
             source.content.metadata.insert("general.dtype".into(), Value::U32(0));
             let Source { content, mut reader, device, .. } = source;
             Ok(Box::new(quantized_qwen3::ModelWeights::from_gguf(content, &mut reader, device)?))

@@ -1,4 +1,4 @@
-//! candle on CUDA: does not start without CUDA's libraries, and is a program of its own for that reason alone.
+//! candle on CUDA. It is a separate program because it does not start without CUDA's libraries.
 
 fn main() -> std::process::ExitCode {
     candle_engine::run()

@@ -1,8 +1,8 @@
-//! What kernels were compiled for, and which GPUs can run them. build.rs reads this file too.
+//! The target architecture of the kernels, and the GPUs that can run them. build.rs reads this file too.
 
 use std::fmt;
 
-/// A compute capability as nvcc names it: `sm_86`, `sm_90a`.
+/// A compute capability in nvcc's spelling: `sm_86`, `sm_90a`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arch {
     /// 90 is 9.0.
@@ -12,15 +12,15 @@ pub struct Arch {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Suffix {
-    /// `a`: instructions of this capability alone.
+    /// `a`: instructions of this capability only.
     Alone,
-    /// `f`: of this one and later ones of its family.
+    /// `f`: instructions of this capability and later ones of its family.
     Family,
 }
 
 impl Arch {
-    /// From `CUDA_COMPUTE_CAP`: `86`, `8.6`, `90a`, `sm_90a`. Where it names no suffix, candle's build (by `cudaforge`)
-    /// adds one from 90 on.
+    /// Parses `CUDA_COMPUTE_CAP`: `86`, `8.6`, `90a`, `sm_90a`. Without a suffix, candle's build (`cudaforge`) adds one
+    /// from 90 on.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim().to_ascii_lowercase();
         let text = text.strip_prefix("sm_").unwrap_or(&text);
@@ -44,8 +44,8 @@ impl Arch {
         Some(Self { number, suffix: suffix.or(usual) })
     }
 
-    /// Whether a GPU of this capability runs all of them. Kernels compiled to machine code run on later minor releases of
-    /// the same major one, unless a suffix binds them closer; some of candle's are machine code alone.
+    /// Whether a GPU of this capability runs all kernels. Machine code runs on later minor releases of the same major one,
+    /// unless a suffix restricts it; some of candle's kernels are only machine code.
     pub fn runs_on(self, (major, minor): (u32, u32)) -> bool {
         let own = (self.number / 10, self.number % 10);
         match self.suffix {

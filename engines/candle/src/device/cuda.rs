@@ -1,9 +1,9 @@
-//! The one file that speaks to CUDA, through candle's own handle to it (cudarc), and only about what candle does not say:
-//! which GPU this is, what its libraries are, and how much of its memory this process has.
+//! The only file that calls CUDA, through candle's handle (cudarc). It reads only what candle does not provide: the GPU's
+//! identity, the library versions, and the memory of this process.
 //!
-//! candle allocates every tensor in stream order (`cuMemAllocAsync`), from the device's default pool. So that pool knows
-//! what is in use and what was at most, of this process alone. CUDA's context, the code of kernels and cuBLAS's own
-//! workspace are not in it; what the whole process holds is for the driver to say.
+//! candle allocates every tensor in stream order (`cuMemAllocAsync`) from the device's default pool. So the pool knows the
+//! memory in use and the peak, for this process alone. It does not contain CUDA's context, kernel code and cuBLAS's
+//! workspace; only the driver knows the memory of the whole process.
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
@@ -21,17 +21,17 @@ use super::room::Room;
 use super::trouble;
 use crate::failure::first_line;
 
-/// What this build can open; the first is what a load without a device gets.
+/// The devices of this build; the first is the default.
 pub const NAMES: &[&str] = &["cuda", "cpu"];
 
-/// What the kernels were compiled for, by build.rs.
+/// The target architecture of the kernels, from build.rs.
 const ARCH: &str = env!("CANDLE_CUDA_ARCH");
 
 pub fn build_features() -> Vec<String> {
     vec!["cuda".into(), ARCH.into()]
 }
 
-/// Opens the GPU that CUDA gives this number, if the kernels in this program can run on it.
+/// Opens the GPU with this CUDA number, if the kernels of this program can run on it.
 pub fn open(number: usize) -> Result<Device, Failed> {
     let name = format!("cuda:{number}");
     let cannot = |text: String| {
@@ -54,18 +54,18 @@ pub fn open(number: usize) -> Result<Device, Failed> {
         let gpu = gpu.name().unwrap_or_else(|_| "GPU".into());
         return Err(trouble::other_gpu(&name, &gpu, capability, ARCH));
     }
-    // The most that this load needs, not one before it. A pool that cannot forget is a worse fact, and no failure.
+    // The peak must be that of this load. A pool that cannot reset it gives a worse fact, but no failure.
     let _ = pool(cuda).and_then(|pool| forget_peaks(pool).ok());
     Ok(device)
 }
 
-/// Refuses weights that cannot fit before any of them is copied: candle's llama panics where memory runs out.
+/// Refuses weights that cannot fit before copying any: candle's llama panics when memory runs out.
 pub fn expect_room(device: &Device, weights_bytes: u64) -> Result<(), Failed> {
     let room = device.as_cuda_device().ok().and_then(room);
     room.map_or(Ok(()), |room| room.expect(&super::name(device), weights_bytes))
 }
 
-/// What the pool says of this process. Asks the driver's book-keeping alone, and waits for nothing.
+/// The pool's memory for this process. It reads the driver's counters and waits for nothing.
 pub fn memory(device: &Device) -> Option<DeviceMemory> {
     let pool = pool(device.as_cuda_device().ok()?)?;
     let read = |attribute| read(pool, attribute).ok();
@@ -76,10 +76,10 @@ pub fn memory(device: &Device) -> Option<DeviceMemory> {
     })
 }
 
-/// The driver, and the libraries that this process has in fact loaded.
+/// The versions of the driver and of the libraries that this process has loaded.
 pub fn libraries(device: &Device) -> BTreeMap<String, String> {
     let Ok(cuda) = device.as_cuda_device() else { return BTreeMap::new() };
-    // Each counts in its own way: 13000 is 13.0 to the driver and the runtime, 130100 is 13.1.0 to cuBLAS.
+    // Each has its own encoding: 13000 is 13.0 for the driver and the runtime, 130100 is 13.1.0 for cuBLAS.
     let dotted = |version: c_int| format!("{}.{}", version / 1000, version % 1000 / 10);
     let of_cublas =
         |version: c_int| format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100);
@@ -91,7 +91,7 @@ pub fn libraries(device: &Device) -> BTreeMap<String, String> {
     named.into_iter().filter_map(|(name, version)| Some((name.to_string(), version?))).collect()
 }
 
-/// CUDA does not say how much was asked for where there was too little; what there is stands beside.
+/// Adds the free memory to an out-of-memory error, because CUDA does not give the requested size.
 pub fn explained(device: &Device, said: String) -> String {
     let short = matches!(trouble::in_words(&said), Some((FailureKind::OutOfMemory, _)));
     match device.as_cuda_device().ok().filter(|_| short).and_then(room) {
@@ -105,12 +105,12 @@ fn room(device: &CudaDevice) -> Option<Room> {
     Some(Room { free: free as u64, total: total as u64 })
 }
 
-/// The device's default pool, where tensors come from it.
+/// The device's default pool, if tensors come from it.
 #[expect(unsafe_code, reason = "the pool is reached by CUDA's own handle of the device")]
 fn pool(device: &CudaDevice) -> Option<CUmemoryPool> {
     let stream = device.cuda_stream();
     let context = stream.context();
-    // Without pools candle allocates by `cuMemAlloc`, of which CUDA keeps no account for a process.
+    // Without pools candle allocates by `cuMemAlloc`, and CUDA keeps no per-process count of it.
     let pooled = context.has_async_alloc() && context.bind_to_thread().is_ok();
     // SAFETY: the handle is that of the open context, which the device keeps.
     pooled.then(|| unsafe { devices::get_default_mem_pool(context.cu_device()) }.ok()).flatten()
@@ -128,7 +128,7 @@ fn read(pool: CUmemoryPool, attribute: Pool) -> Result<u64, DriverError> {
 fn forget_peaks(pool: CUmemoryPool) -> Result<(), DriverError> {
     for peak in [Pool::CU_MEMPOOL_ATTR_USED_MEM_HIGH, Pool::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH] {
         let mut zero = 0_u64;
-        // SAFETY: as in `read`; zero is the one value that CUDA takes for these, and means what is there now.
+        // SAFETY: as in `read`; CUDA accepts only zero for these, and resets the peak to the current value.
         unsafe { mem_pool::set_attribute(pool, peak, (&raw mut zero).cast()) }?;
     }
     Ok(())

@@ -1,8 +1,7 @@
-//! Which device a load runs on, and what that device says of itself. The only place that knows: the rest of the engine is
-//! handed a `Device` of candle's.
+//! The device of a load and its facts. Other modules only get candle's `Device`.
 //!
-//! `cuda` is the one file that speaks to CUDA; `no_cuda` stands in its place in a build without. What needs no GPU to be
-//! right is kept out of both: `arch`, `room`, `trouble`.
+//! `cuda` is the only file that calls CUDA; `no_cuda` replaces it in a build without CUDA. Code that can be tested without
+//! a GPU is in `arch`, `room` and `trouble`.
 
 #[cfg(any(feature = "cuda", test))]
 mod arch;
@@ -34,7 +33,7 @@ pub fn open(name: Option<&str>) -> Result<Device, Failed> {
     }
 }
 
-/// As facts name it.
+/// The device's name in facts.
 pub fn name(device: &Device) -> String {
     match device.location() {
         DeviceLocation::Cpu => "cpu".into(),
@@ -43,18 +42,18 @@ pub fn name(device: &Device) -> String {
     }
 }
 
-/// What a device's name means.
+/// The meaning of a device's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Cpu,
-    /// By CUDA's own numbers, from which `CUDA_VISIBLE_DEVICES` may hide some.
+    /// By CUDA's own numbers; `CUDA_VISIBLE_DEVICES` may hide some.
     Cuda(usize),
 }
 
 impl Place {
     fn named(name: &str) -> Option<Self> {
         let (family, number) = name.split_once(':').unwrap_or((name, "0"));
-        // `+1` and a number in Arabic digits parse elsewhere too, and are no names.
+        // `+1` would parse as a number, but is not a valid name.
         let plain = number.bytes().all(|byte| byte.is_ascii_digit());
         let number = number.parse::<usize>().ok().filter(|_| plain)?;
         match family {

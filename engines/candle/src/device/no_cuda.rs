@@ -1,4 +1,4 @@
-//! In the place of `cuda`, in a build that has none of it.
+//! The replacement of `cuda` in a build without CUDA.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use protocol::{DeviceMemory, Failed};
 
 use crate::failure::unsupported;
 
-/// What this build can open; the first is what a load without a device gets.
+/// The devices of this build; the first is the default.
 pub const NAMES: &[&str] = &["cpu"];
 
 pub fn build_features() -> Vec<String> {
@@ -19,7 +19,7 @@ pub fn open(number: usize) -> Result<Device, Failed> {
         .hint("orchestrate setup candle --device cuda    # builds `candle-cuda`, a program of its own"))
 }
 
-/// Whatever there is, the operating system lends more.
+/// Never refuses: the operating system can provide more than the physical memory.
 pub fn expect_room(_: &Device, _weights_bytes: u64) -> Result<(), Failed> {
     Ok(())
 }
@@ -32,7 +32,7 @@ pub fn libraries(_: &Device) -> BTreeMap<String, String> {
     BTreeMap::new()
 }
 
-/// An error of candle's has nothing to be added to here.
+/// Returns the error unchanged: there is nothing to add on the CPU.
 pub fn explained(_: &Device, said: String) -> String {
     said
 }

@@ -1,8 +1,8 @@
-//! A device's memory in words: what is free, and whether weights fit.
+//! A device's free memory, and the check that weights fit.
 
 use protocol::{Failed, FailureKind};
 
-/// What a device has and what nobody has taken of it, in bytes.
+/// The total and the free memory of a device, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
     pub free: u64,

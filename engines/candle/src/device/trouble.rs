@@ -1,4 +1,4 @@
-//! What went wrong, from the text of an error: CUDA's libraries name their errors, and candle hands the names on.
+//! Finds the kind of a failure from an error's text: candle passes on the error names of CUDA's libraries.
 
 use protocol::{Failed, FailureKind};
 
@@ -6,7 +6,7 @@ pub const MORE_ROOM: &str = "nvidia-smi    # says who holds the memory; `--dtype
 const REBUILD: &str = "CUDA_COMPUTE_CAP=86 orchestrate setup candle --device cuda    # 86 is 8.6, as `nvidia-smi --query-gpu=compute_cap --format=csv` says it";
 const DRIVER: &str = "nvidia-smi    # `CUDA Version` must be 13.0 or later: a driver of the 580 series";
 
-/// Signs in the text of an error, the first that fits counts; what they mean, and what helps.
+/// Substrings of error texts (the first match counts), their kind and a hint.
 const TROUBLES: &[(&[&str], FailureKind, Option<&str>)] = &[
     (
         &["OUT_OF_MEMORY", "out of memory", "STATUS_ALLOC_FAILED", "STATUS_ALLOCATION_FAILED"],
@@ -38,17 +38,17 @@ const TROUBLES: &[(&[&str], FailureKind, Option<&str>)] = &[
         FailureKind::Unavailable,
         Some("echo $LD_LIBRARY_PATH    # a folder of stubs stands before the driver's libcuda.so.1"),
     ),
-    // A path may say `cuda` too; these are names of errors alone.
+    // A path may contain `cuda` too; these are only in names of errors.
     (&["CUDA_ERROR_", "CUBLAS_STATUS_", "CURAND_STATUS_"], FailureKind::Device, None),
 ];
 
-/// What a device's libraries mean by this text; `None` where it is not theirs.
+/// The kind and hint of a device library's error; `None` for other texts.
 pub fn in_words(text: &str) -> Option<(FailureKind, Option<&'static str>)> {
     let found = TROUBLES.iter().find(|(signs, ..)| signs.iter().any(|sign| text.contains(sign)));
     found.map(|(_, kind, hint)| (*kind, *hint))
 }
 
-/// A failure of the kind that the text has, or of another one where the text is not a device's.
+/// A failure with the kind of the text, or `otherwise` if the text is not from a device library.
 pub fn failed(text: &str, otherwise: FailureKind, message: String) -> Failed {
     let (kind, hint) = in_words(text).unwrap_or((otherwise, None));
     let failed = Failed::new(kind, message);
@@ -58,7 +58,7 @@ pub fn failed(text: &str, otherwise: FailureKind, message: String) -> Failed {
     }
 }
 
-/// A GPU that the kernels were not compiled for.
+/// The failure for a GPU that the kernels were not compiled for.
 #[cfg(any(feature = "cuda", test))]
 pub fn other_gpu(device: &str, name: &str, (major, minor): (u32, u32), arch: &str) -> Failed {
     let what =

@@ -1,4 +1,4 @@
-//! What a load states, and what it does with what it is asked.
+//! Tests the facts of a load, and its settings.
 
 use candle_core::quantized::GgmlDType;
 use candle_core::quantized::gguf_file::Value as Metadata;
@@ -63,7 +63,7 @@ fn facts_count_what_a_load_leaves_in_memory() {
 
 #[test]
 fn half_precision_stays_near_f32() {
-    // Far enough for positions that are no bf16.
+    // Long enough for positions that bf16 cannot hold.
     let prompt: Vec<u32> = (0..300_u32).map(|index| index * index % LLAMA.vocabulary as u32).collect();
     for tiny in [LLAMA, QWEN3, MISTRAL].map(|tiny| Tiny { context: 512, ..tiny }) {
         for (name, dtype, bound) in [("bf16", DType::BF16, 0.1), ("f16", DType::F16, 0.02)] {
@@ -115,7 +115,7 @@ fn a_context_is_in_effect_as_asked_and_refused_beyond_the_models() {
     let folder = tempfile::tempdir().unwrap();
     LLAMA.write_folder(folder.path());
     let asked = |tokens| Load { context_tokens: Some(tokens), ..Load::default() };
-    // One token is fewer than the model has key-value heads, which candle compares with the context.
+    // One token is fewer than the key-value heads, which candle compares with the context.
     let mut short = load_with(folder.path(), &asked(1)).unwrap();
     assert_eq!(short.facts.context_tokens, Some(1));
     assert_eq!(logits(&mut short, &[5]), logits(&mut load(folder.path()), &[5]));
@@ -155,7 +155,7 @@ fn a_sliding_window_is_the_longest_context() {
         write_config(folder.path(), &config);
         assert_eq!(load(folder.path()).facts.context_tokens, Some(48));
     }
-    // Where mistral's config is silent, the window of its first release is meant.
+    // A mistral config without the field means the window of the first release.
     let mistral = Tiny { context: 8192, ..MISTRAL };
     mistral.write_folder(folder.path());
     assert_eq!(load(folder.path()).facts.context_tokens, Some(4096));
@@ -175,7 +175,7 @@ fn a_sliding_window_is_the_longest_context() {
 fn a_gguf_is_loaded_for_the_context_that_is_asked_whatever_it_claims() {
     for tiny in IN_GGUF {
         let folder = tempfile::tempdir().unwrap();
-        // Tables for all of it would not fit into any memory.
+        // Tables for the whole context would not fit into any memory.
         let path = Tiny { context: 4_000_000_000, ..tiny }.write_gguf(folder.path(), GgmlDType::F32);
         let mut short = load_with(&path, &Load { context_tokens: Some(16), ..Load::default() }).unwrap();
         assert_eq!(short.facts.context_tokens, Some(16));

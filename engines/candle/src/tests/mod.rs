@@ -1,4 +1,4 @@
-//! The engine on small models of known weights, and on the embedded one.
+//! Tests the engine on small models with known weights, and on the embedded one.
 
 mod loading;
 mod refusals;
@@ -24,7 +24,7 @@ fn load(path: &Path) -> LoadedModel {
     load_with(path, &Load::default()).unwrap()
 }
 
-/// A loaded folder of safetensors; the files are gone again, as nothing needs them after a load.
+/// A loaded folder of safetensors; the files are deleted, because a loaded model does not need them.
 fn loaded(tiny: Tiny) -> LoadedModel {
     let folder = tempfile::tempdir().unwrap();
     tiny.write_folder(folder.path());
@@ -56,12 +56,12 @@ fn sampled(model: &mut LoadedModel, sampling: Sampling) -> Vec<u32> {
     run(model, &Job { sampling: Some(sampling), ..job(&[0, 5, 9], 16) })
 }
 
-/// The logits after a prompt that is fed as a whole.
+/// The logits after a prompt in one call.
 fn logits(model: &mut LoadedModel, prompt: &[u32]) -> Vec<f32> {
     model.network.start(true).feed(prompt).unwrap().to_vec1().unwrap()
 }
 
-/// The largest difference, over the spread of the expected logits.
+/// The largest difference, relative to the spread of the expected logits.
 fn relative_difference(found: &[f32], expected: &[f32]) -> f32 {
     assert_eq!(found.len(), expected.len());
     let spread = expected.iter().fold(0_f32, |most, logit| most.max(logit.abs()));

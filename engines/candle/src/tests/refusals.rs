@@ -1,4 +1,4 @@
-//! What a load refuses, by its name.
+//! Tests the refusals of a load, by name.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use super::tiny::{ALL, GEMMA, IN_GGUF, LLAMA, MISTRAL, PHI3, QWEN2, QWEN3, Tiny}
 use super::tiny::{write_config, write_gguf, write_tensors};
 use super::{load_with, message};
 
-/// What a load of this folder answers after a field of its config was changed.
+/// The refusal of this folder with one changed field of its config.
 fn refusal_with(tiny: Tiny, field: &str, value: Value) -> String {
     let folder = tempfile::tempdir().unwrap();
     tiny.write_folder(folder.path());
@@ -22,7 +22,7 @@ fn refusal_with(tiny: Tiny, field: &str, value: Value) -> String {
     refusal_of(folder.path())
 }
 
-/// What a load of this file answers after its metadata, without the architecture's name, was changed.
+/// The refusal of this file with one changed metadata field, named without the architecture.
 fn refusal_of_gguf(tiny: Tiny, field: &str, value: Metadata) -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("NAME.gguf");
@@ -34,7 +34,7 @@ fn refusal_of_gguf(tiny: Tiny, field: &str, value: Metadata) -> String {
     refusal_of(&path)
 }
 
-/// With neither the places nor the names that change from run to run.
+/// The refusal without paths and names that change from run to run.
 fn refusal_of(path: &Path) -> String {
     let refusal = message(load_with(path, &Load::default()));
     let name = path.file_stem().unwrap().to_string_lossy();
@@ -46,7 +46,7 @@ fn ignored(field: &str, found: &str) -> String {
     format!("unsupported: `NAME` has `{field}` `{found}`, which candle would ignore")
 }
 
-/// In the words of `model_files`.
+/// The message of `model_files`.
 fn missing(tensor: &str) -> String {
     format!("model: model `NAME`: tensor `{tensor}` is missing, which `FOLDER/config.json` asks for")
 }
@@ -138,7 +138,7 @@ fn features_that_one_model_of_candles_computes_are_refused_for_the_others() {
     for tiny in [LLAMA, QWEN2, QWEN3, MISTRAL, GEMMA] {
         let expected = ignored("partial_rotary_factor", "0.5");
         assert_eq!(refusal_with(tiny, "partial_rotary_factor", json!(0.5)), expected);
-        // Newer configs keep it in one place with the base.
+        // Newer configs keep it together with the base.
         let rope = json!({"rope_theta": 1e4, "rope_type": "default", "partial_rotary_factor": 0.5});
         assert_eq!(refusal_with(tiny, "rope_parameters", rope), expected);
     }
@@ -212,7 +212,7 @@ fn a_tensor_that_is_lost_is_named() {
     }
 }
 
-/// What a load of a GGUF file answers that holds these tensors.
+/// The refusal of a GGUF file with these tensors.
 fn refusal_of_tensors(tiny: Tiny, tensors: &[(String, QTensor)]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("NAME.gguf");
@@ -231,7 +231,7 @@ fn a_gguf_without_one_of_its_tensors_is_named_with_the_tensor_that_is_lost() {
     }
     let refusal = refusal_of_tensors(LLAMA, &[]);
     assert_eq!(refusal, "model: the metadata of `FOLDER/NAME.gguf`: 2 layers cannot consist of 0 tensors");
-    // candle's quantised phi3 makes no head of the embedding.
+    // candle's quantised phi3 does not use the embedding as head.
     let refusal = refusal_of_tensors(PHI3, &Tiny { tied: true, ..PHI3 }.quantized(GgmlDType::F32));
     assert_eq!(
         refusal,

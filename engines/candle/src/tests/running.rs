@@ -1,4 +1,4 @@
-//! Generation and scoring: the same answer by every way that leads to it.
+//! Tests generation and scoring: all paths give the same answer.
 
 use candle_core::quantized::GgmlDType;
 use engine_kit::{Job, Model, sampling};
@@ -16,7 +16,7 @@ fn of_gguf(tiny: Tiny, dtype: GgmlDType) -> LoadedModel {
     load(&tiny.write_gguf(folder.path(), dtype))
 }
 
-/// Every model that there is, with a name for messages.
+/// Every tiny model, with a name for messages.
 fn every_model(context: usize) -> impl Iterator<Item = (String, LoadedModel)> {
     let tiny = move |tiny| Tiny { context, ..tiny };
     let named = |tiny: Tiny, format| format!("{} from {format}", tiny.architecture);

@@ -10,7 +10,7 @@ use engine_kit::sampling::Rng;
 use model_files::{Architecture, Config, Layout, Order, Part};
 use serde_json::{Value, json};
 
-/// Sizes of a model.
+/// The sizes of a model.
 #[derive(Debug, Clone, Copy)]
 pub struct Tiny {
     pub architecture: &'static str,
@@ -44,13 +44,13 @@ pub const MISTRAL: Tiny = Tiny { architecture: "mistral", head_dim: 32, ..LLAMA 
 pub const PHI3: Tiny = Tiny { architecture: "phi3", ..LLAMA };
 pub const GEMMA: Tiny = Tiny { architecture: "gemma", tied: true, kv_heads: 1, head_dim: 32, ..LLAMA };
 
-/// One of each architecture; a test holds that the engine knows no other.
+/// One of each architecture; a test checks that the engine knows no other.
 pub const ALL: [Tiny; 6] = [LLAMA, QWEN2, QWEN3, MISTRAL, PHI3, GEMMA];
 
-/// Those that candle computes from GGUF.
+/// The models that candle computes from GGUF.
 pub const IN_GGUF: [Tiny; 4] = [LLAMA, QWEN2, QWEN3, PHI3];
 
-/// Wide enough for candle's repacked kernels: rows of 256, outputs in sixteens.
+/// Wide enough for candle's repacked kernels: rows of 256, outputs in multiples of 16.
 pub const WIDE: Tiny =
     Tiny { hidden: 256, inner: 256, layers: 1, vocabulary: 112, tied: true, head_dim: 64, ..LLAMA };
 
@@ -75,8 +75,8 @@ impl Tiny {
         })
     }
 
-    /// The same weights at every call, under the names of Hugging Face. Names and shapes are by hand, though
-    /// `model_files` has them too: made from its list, they would never show that it asks for one too many.
+    /// The same weights at every call, under Hugging Face's names. Names and shapes are written by hand: a list from
+    /// `model_files` could not reveal that it asks for one tensor too many.
     pub fn tensors(&self) -> HashMap<String, Tensor> {
         let mut rng = Rng::new(7);
         let mut tensors = HashMap::new();
@@ -88,10 +88,10 @@ impl Tiny {
         };
         let Tiny { hidden, inner, vocabulary, head_dim, .. } = *self;
         let (q_width, kv_width) = (self.heads * head_dim, self.kv_heads * head_dim);
-        // Such a spread keeps the size of what flows through, so that attention and MLP both matter.
+        // This spread keeps the size of activations, so that attention and MLP both matter.
         let spread = |width: usize| 4.0 / (width as f64).sqrt();
-        // Gemma adds one to its norms, and multiplies its embedding, which is its head too, by the root of its width: a
-        // wider one would say its last id again and again.
+        // Gemma adds one to its norms, and multiplies its embedding, which is also its head, by the root of its width. A
+        // wider spread would repeat the last id forever.
         let (norm, embedding) = if self.is("gemma") { (0.0, 0.1) } else { (1.0, 2.0) };
         add("model.embed_tokens.weight".into(), &[vocabulary, hidden], 0.0, embedding);
         add("model.norm.weight".into(), &[hidden], norm, 0.5);
@@ -138,15 +138,15 @@ impl Tiny {
         write_tensors(folder, &self.tensors());
     }
 
-    /// Writes a GGUF file with the types that llama.cpp writes.
+    /// Writes a GGUF file with llama.cpp's types.
     pub fn write_gguf(&self, folder: &Path, dtype: GgmlDType) -> PathBuf {
         let path = folder.join(format!("{}-{dtype:?}.gguf", self.architecture));
         write_gguf(&path, &self.metadata(), &self.quantized(dtype));
         path
     }
 
-    /// The same weights as a GGUF file has them. Names and order are those of `model_files`: candle finds tensors by
-    /// names of its own and turns them in an order of its own, so its answers judge both.
+    /// The same weights in GGUF's form. Names and order come from `model_files`; candle has its own names and order, so its
+    /// answers test both.
     pub fn quantized(&self, dtype: GgmlDType) -> Vec<(String, QTensor)> {
         let tensors = self.tensors();
         let config = Config::parse(self.config().to_string().as_bytes(), None).unwrap();
@@ -159,7 +159,7 @@ impl Tiny {
         parts.into_iter().map(quantize).collect()
     }
 
-    /// By hand, and written by candle: what `model_files` reads is not checked by what it writes.
+    /// Written by hand and by candle: the writer of `model_files` cannot test its own reader.
     pub fn metadata(&self) -> Vec<(String, Metadata)> {
         let own = |name: &str, value| (format!("{}.{name}", self.architecture), value);
         let count = |value: usize| Metadata::U32(value as u32);
@@ -199,7 +199,7 @@ pub fn write_tensors(folder: &Path, tensors: &HashMap<String, Tensor>) {
     candle_core::safetensors::save(tensors, folder.join("model.safetensors")).unwrap();
 }
 
-/// A copy whose values a narrower dtype can hold.
+/// A copy with values that a narrower dtype can hold.
 pub fn rounded(tensors: HashMap<String, Tensor>, dtype: DType) -> HashMap<String, Tensor> {
     tensors.into_iter().map(|(name, tensor)| (name, tensor.to_dtype(dtype).unwrap())).collect()
 }

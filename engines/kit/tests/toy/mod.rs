@@ -1,4 +1,4 @@
-//! An engine of a few lines whose prompts say how it is to behave, and a conversation with it in memory.
+//! A small engine whose prompts select its behaviour, and a conversation with it in memory.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::io::Write;
@@ -18,7 +18,7 @@ use engine_kit::{
 #[path = "../../../../models/files/tests/tiny/mod.rs"]
 pub mod tiny;
 
-/// The first id of a prompt that makes the toy do something else than count up from it.
+/// The first id of a prompt selects a special behaviour; other prompts count up from it.
 pub const ENDS: u32 = 50;
 pub const PANICS: u32 = 51;
 pub const CANCELS_SEVEN: u32 = 52;
@@ -29,7 +29,7 @@ pub const WRONG_SEQUENCE: u32 = 56;
 pub const FAILS_ALONE: u32 = 57;
 pub const HANGS: u32 = 58;
 
-/// What the toy was asked to do, in order.
+/// The requests to the toy, in order.
 pub type Log = Arc<Mutex<Vec<String>>>;
 
 #[derive(Clone)]
@@ -60,7 +60,7 @@ impl Toy {
         Self { can, slots: false, inbox: Arc::default(), log: Arc::default() }
     }
 
-    /// Takes requests with ids two at a time.
+    /// A toy that takes two requests with ids at a time.
     pub fn overlapping() -> Self {
         let toy = Self::new();
         Self { can: Capabilities { concurrency: 2, ..toy.can.clone() }, slots: true, ..toy }
@@ -140,7 +140,7 @@ impl Model for ToyModel {
 }
 
 impl ToyModel {
-    /// One token of one sequence; false where the toy gives up.
+    /// Makes one token of one sequence; false when the toy gives up.
     fn advance(
         &mut self,
         first: u32,
@@ -179,7 +179,7 @@ impl ToyModel {
             }
             Flow::Done | Flow::More => {}
         }
-        // What it pushed for a sequence that is not there will never be done.
+        // A token for a sequence that does not exist never ends that sequence.
         Ok(first != WRONG_SEQUENCE)
     }
 }
@@ -215,7 +215,7 @@ impl Slots for ToyModel {
     }
 }
 
-/// Bytes that somebody writes and a test reads.
+/// Bytes that an engine writes and a test reads.
 #[derive(Clone, Default)]
 pub struct Bytes(Arc<Mutex<Vec<u8>>>);
 
@@ -235,16 +235,16 @@ impl Bytes {
     }
 }
 
-/// What came of a conversation.
+/// The result of a conversation.
 pub struct Heard {
     pub raw: String,
     pub messages: Vec<Message>,
-    /// What a person was told.
+    /// The output for people.
     pub people: String,
     pub log: Vec<String>,
 }
 
-/// An environment that names a tiny model of this test's own.
+/// An environment that names a tiny model of this test.
 pub fn environment(test: &str) -> Environment {
     Environment { model: Some(model(test)), ..Environment::default() }
 }
@@ -254,7 +254,7 @@ pub fn model(test: &str) -> String {
     path.into_os_string().into_string().unwrap()
 }
 
-/// Says every line at once and hears all answers. Every one of them is a line of the protocol.
+/// Sends all lines at once and collects all answers. Every answer is a line of the protocol.
 pub fn converse(toy: Toy, environment: Environment, input: &[u8]) -> Heard {
     let (inbox, log) = (toy.inbox.clone(), toy.log.clone());
     let mut framer = Framer::default();
@@ -277,7 +277,7 @@ pub fn ask(test: &str, toy: Toy, lines: &[&str]) -> Vec<Message> {
     converse(toy, environment(test), lines.join("\n").as_bytes()).messages
 }
 
-/// The one `failed` that a line is answered with.
+/// The only `failed` in the answers to a line.
 pub fn refusal(test: &str, toy: Toy, line: &str) -> Failed {
     let mut answers = ask(test, toy, &[line]);
     assert_eq!(answers.len(), 1, "{answers:?}");

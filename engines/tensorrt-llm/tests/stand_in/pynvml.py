@@ -1,4 +1,4 @@
-"""A driver that answers without a GPU. Which ones it knows, and who computes on them, stands in `STAND_IN`."""
+"""A driver that answers without a GPU. `STAND_IN` configures its GPUs and their processes."""
 
 import json
 import os
@@ -52,13 +52,13 @@ def nvmlDeviceGetMigDeviceHandleByIndex(handle, index):
 
 
 def nvmlDeviceGetComputeRunningProcesses(handle):
-    """Whoever the stand-in wrote down as a worker holds a gigabyte, all on the first GPU."""
+    """Every worker in the stand-in's record holds a gigabyte on the first GPU."""
     try:
         lines = [json.loads(line) for line in open(SAID["record"])]
     except (KeyError, OSError):
         return []
     pids = [pid for line in lines for pid in line.get("workers", [])] if handle == 0 else []
     if "in_a_container" in SAID.get("faults", []):
-        # It tells of processes by the numbers that they have outside.
+        # The driver gives process ids from outside the container.
         pids = [pid + 10_000_000 for pid in pids]
     return [SimpleNamespace(pid=pid, usedGpuMemory=2**30) for pid in pids]

@@ -1,4 +1,4 @@
-"""As much of a tensor as the engine needs of logits, so that its tests run where PyTorch is not."""
+"""The part of a tensor that the engine needs for logits, so that its tests run without PyTorch."""
 
 import math
 

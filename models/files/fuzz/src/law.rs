@@ -1,4 +1,4 @@
-//! What must hold: how much may be allocated, and what an accepted model is like.
+//! The properties that must hold: the bound on allocation, and the consistency of an accepted model.
 
 use std::alloc::System;
 use std::collections::BTreeSet;
@@ -11,11 +11,11 @@ use model_files::{Config, Dtype, Tensor};
 #[global_allocator]
 static MEMORY: Cap<System> = Cap::new(System, usize::MAX);
 
-/// Bytes that reading may hold at once whatever there is to read: buffers, tables, the words of an error.
+/// Bytes that reading may hold for any input: buffers, tables, the text of an error.
 const CONSTANT: usize = 64 << 10;
 
-/// What reading gave, its error as people would see it. An allocation that would hold more at once than the constant and
-/// `multiple` times `bytes` fails, which ends the process; libFuzzer keeps what led to it.
+/// The result of reading, with its error printed as for a user. An allocation beyond `CONSTANT` and `multiple` times
+/// `bytes` fails and ends the process; libFuzzer then keeps the input.
 pub fn bounded<T>(multiple: usize, bytes: usize, read: impl FnOnce() -> Result<T>) -> Option<T> {
     static HOOK: Once = Once::new();
     HOOK.call_once(let_panics_speak);
@@ -32,7 +32,7 @@ pub fn bounded<T>(multiple: usize, bytes: usize, read: impl FnOnce() -> Result<T
     }
 }
 
-/// A panic's trace takes memory too, and more than reading may.
+/// Lifts the limit for a panic: its trace needs more memory than reading may take.
 fn let_panics_speak() {
     let speak = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -41,13 +41,13 @@ fn let_panics_speak() {
     }));
 }
 
-/// Names in a file are a stranger's: what they hold must not reach a terminal as it is.
+/// A message must escape the names in an untrusted file before they reach a terminal.
 fn check_message(message: &str) {
     let control = message.chars().find(|&found| found.is_control() && found != '\n');
     assert!(control.is_none(), "a message holds {control:?}: {message:?}");
 }
 
-/// Tensors of one file, which holds so many bytes.
+/// Checks the tensors of one file of `file_bytes`.
 pub fn check_tensors(tensors: &[Tensor], file_bytes: u64) {
     let mut names = BTreeSet::new();
     for tensor in tensors {
@@ -70,7 +70,7 @@ pub fn check_no_overlap(tensors: &[Tensor]) {
     }
 }
 
-/// Engines divide by these.
+/// Checks that numbers that engines divide by are not zero.
 pub fn check_config(config: &Config) {
     let positive = [
         config.hidden_size,
@@ -89,7 +89,7 @@ pub fn check_config(config: &Config) {
     );
 }
 
-/// Told another way than the readers do: a dtype's name says how many bits it takes, but for ggml's blocks.
+/// The bytes of a tensor, computed without the readers' code: the dtype's name gives its bits, except for ggml's blocks.
 fn bytes_of(dtype: &str, elements: u64) -> u128 {
     if let Some(dtype) = Dtype::named(dtype).filter(|dtype| !dtype.is_float()) {
         return dtype.bytes(elements).into();

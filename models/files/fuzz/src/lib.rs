@@ -1,12 +1,12 @@
-//! What holds for whatever bytes a model's files consist of.
+//! The properties of reading that hold for any bytes in a model's files.
 //!
 //! - Reading ends, without a panic and without an overflow.
-//! - It allocates no more than a small multiple of what is there, and a constant.
-//! - What is accepted is consistent: `law` says in which ways.
+//! - It allocates at most a small multiple of the input, and a constant.
+//! - An accepted model is consistent; `law` lists the properties.
 //!
-//! Each target is a function of bytes. scripts/fuzz builds it with libFuzzer, which makes up the bytes and learns from the
-//! branches that they reach; built as usual, a target's program reads the files that it is given, so that a finding can
-//! be repeated under a debugger, and a test reads the seeds.
+//! Each target is a function of bytes. scripts/fuzz builds it with libFuzzer, which generates inputs and learns from the
+//! branches that they reach. A normal build of a target's program reads the given files, to repeat a finding under a
+//! debugger. A test reads the seeds.
 
 mod law;
 mod seeds;
@@ -17,7 +17,7 @@ use std::path::Path;
 pub use seeds::seeds;
 pub use targets::{TARGETS, Target, config, folder, gguf, safetensors, sweep};
 
-/// Reads the files that are named on the command line, as libFuzzer does with `PROGRAM FILE...`.
+/// Reads the files named on the command line, as libFuzzer does with `PROGRAM FILE...`.
 pub fn repeat(target: Target) -> anyhow::Result<()> {
     for path in std::env::args_os().skip(1) {
         target(&std::fs::read(path)?);
@@ -25,7 +25,7 @@ pub fn repeat(target: Target) -> anyhow::Result<()> {
     Ok(sweep()?)
 }
 
-/// Writes each target's seeds into a folder of its name under `corpus`.
+/// Writes each target's seeds into a folder with the target's name under `corpus`.
 pub fn write_seeds(corpus: &Path) -> anyhow::Result<()> {
     for (name, _) in TARGETS {
         let folder = corpus.join(name);

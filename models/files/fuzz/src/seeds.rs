@@ -1,4 +1,4 @@
-//! Good files to begin from: those of this repository, and small ones that show what the formats can hold.
+//! Valid files for the fuzzer to start from: those of this repository, and small ones that use all features of the formats.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 
 use crate::targets::BETWEEN_FILES;
 
-/// The target's inputs, each of which is accepted whole.
+/// The seed inputs of a target. Each must be accepted whole.
 pub fn seeds(target: &str) -> Result<Vec<Vec<u8>>> {
     let embedded = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../embedded"));
     let read =
@@ -68,8 +68,8 @@ fn weights(data_bytes: u16, header: &str) -> Vec<u8> {
     [data_bytes.to_le_bytes().as_slice(), header.as_bytes()].concat()
 }
 
-/// A llama of one value of each type and one tensor of each kind of block, and one of what a llama needs: chance finds its
-/// way about the smaller one sooner.
+/// A llama with one value of each type and one tensor of each block format, and a minimal llama. The fuzzer explores the
+/// smaller file sooner.
 fn gguf() -> Vec<Vec<u8>> {
     let text = |text: &str| [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat();
     let value =
@@ -119,7 +119,7 @@ fn gguf() -> Vec<Vec<u8>> {
         let begins = [&zeros.to_le_bytes(), b"GGUF\x03\0\0\0".as_slice(), &counts].concat();
         [begins, values.concat(), tensors.concat()].concat()
     };
-    // The data begins at the next 32 bytes and takes 648.
+    // The data begins at the next multiple of 32 bytes and takes 648 bytes.
     let whole = file(&values, &tensors, 648 + 32);
     let least = ["general.architecture", "embedding_length", "block_count", "head_count", "tokens"];
     let in_least = |value: &Vec<u8>| {

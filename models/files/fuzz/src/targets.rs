@@ -1,4 +1,4 @@
-//! The targets, and how bytes become the files that they read.
+//! The fuzz targets, and the conversion of their input bytes to files.
 
 use std::fs::{self, File};
 use std::io;
@@ -10,27 +10,27 @@ use model_files::{Config, ModelFacts, ModelFolder, gguf as gguf_file, safetensor
 
 use crate::law::{bounded, check_config, check_no_overlap, check_tensors};
 
-/// Tells whether the bytes were accepted. It panics, or ends the process, where the law does not hold.
+/// Returns whether the input was accepted. It panics, or ends the process, when a property does not hold.
 pub type Target = fn(&[u8]) -> bool;
 
-/// Name, which is also its program's, and function.
+/// The name of each target, which is also its program's, and its function.
 pub const TARGETS: [(&str, Target); 4] =
     [("safetensors", safetensors), ("gguf", gguf), ("config", config), ("folder", folder)];
 
-/// Headers: an entry of some twenty bytes becomes a tensor of about a hundred, held twice while lists grow.
+/// For headers: an entry of some twenty bytes becomes a tensor of about a hundred, held twice while lists grow.
 const OF_HEADERS: usize = 32;
 
-/// JSON as a tree: an object of one entry takes eight bytes and becomes a map's node of 632.
+/// For JSON as a tree: an object of one entry takes eight bytes and becomes a map's node of 632.
 const OF_TREES: usize = 128;
 
-/// What a network should consist of: a layer that takes one tensor's entry in a header asks for a dozen tensors by name.
+/// For the parts of a network: a layer that takes one entry in a header asks for a dozen tensors by name.
 const OF_PARTS: usize = 512;
 
-/// Stands in no UTF-8, so that no JSON is cut in two.
+/// The separator of files. It occurs in no UTF-8, so it cuts no JSON in two.
 pub const BETWEEN_FILES: u8 = 0xff;
 
-/// Four bytes that say how much follows in the file, then what it begins with. The highest bit says that the header's
-/// length is put right, so that changes to the header itself are not all refused for the length before it.
+/// A safetensors file. Four bytes give the length of the data; the header follows. If the highest bit is set, the target
+/// corrects the header's length field, so that a changed header is not always refused for its length.
 pub fn safetensors(bytes: &[u8]) -> bool {
     let Some((word, rest)) = bytes.split_first_chunk() else { return false };
     let word = u32::from_le_bytes(*word);
@@ -47,7 +47,7 @@ pub fn safetensors(bytes: &[u8]) -> bool {
     true
 }
 
-/// Two bytes that say how many zeros end the file, then what it begins with.
+/// A GGUF file. Two bytes give the number of zeros at its end; its beginning follows.
 pub fn gguf(bytes: &[u8]) -> bool {
     static FILE: LazyLock<(PathBuf, File)> = LazyLock::new(|| {
         let path = scratch("gguf").join("x.gguf");
@@ -57,7 +57,7 @@ pub fn gguf(bytes: &[u8]) -> bool {
     let Some((word, begins)) = bytes.split_first_chunk() else { return false };
     let file_bytes = begins.len() as u64 + u64::from(u16::from_le_bytes(*word));
     let (path, file) = &*FILE;
-    // The shorter length first, so that what follows is zeros and not what an earlier input left there.
+    // The file is first cut to the shorter length, so that zeros follow and not bytes of an earlier input.
     let write = || {
         file.write_all_at(begins, 0)?;
         file.set_len(begins.len() as u64)?;
@@ -74,7 +74,7 @@ pub fn gguf(bytes: &[u8]) -> bool {
     true
 }
 
-/// config.json, and generation_config.json where there is more.
+/// config.json, and generation_config.json if the input has a second part.
 pub fn config(bytes: &[u8]) -> bool {
     let mut parts = bytes.splitn(2, |&byte| byte == BETWEEN_FILES);
     let config = parts.next().unwrap_or_default();
@@ -85,8 +85,8 @@ pub fn config(bytes: &[u8]) -> bool {
     true
 }
 
-/// The files of a folder, one after the other: config, generation config, index, and two files of weights, each of which
-/// is two bytes that say how many zeros follow its header, and the header. A file of no bytes is not there.
+/// The files of a folder in sequence: config, generation config, index, and two weight files. A weight file is two bytes
+/// with the number of zeros after its header, then the header. An empty part means no file.
 pub fn folder(bytes: &[u8]) -> bool {
     const FILES: [&str; 5] = [
         "config.json",
@@ -134,7 +134,7 @@ fn check_folder(opened: &ModelFolder, file_bytes: usize) {
     assert_eq!(opened.dtypes().values().sum::<u64>(), opened.weights_bytes());
     let _ = opened.parameters();
     assert!(opened.tensors.iter().all(|tensor| tensor.file < opened.weights.len()));
-    // What `model info` tells: known or refused, and no more memory than the files have a right to.
+    // The facts of `model info`: known or refused, within the memory bound of the files.
     if let Some(facts) = bounded(OF_PARTS, file_bytes, || ModelFacts::of(opened)) {
         let told: u64 = facts.places.iter().map(|place| place.bytes).sum();
         assert!(
@@ -146,7 +146,7 @@ fn check_folder(opened: &ModelFolder, file_bytes: usize) {
     }
 }
 
-/// Removes what the targets wrote. libFuzzer leaves without a word; there it is scripts/fuzz that removes it.
+/// Removes the files that the targets wrote. libFuzzer exits without it, so scripts/fuzz removes them there.
 pub fn sweep() -> io::Result<()> {
     let folder = place();
     if folder.exists() { fs::remove_dir_all(folder) } else { Ok(()) }
@@ -156,7 +156,7 @@ fn place() -> PathBuf {
     std::env::temp_dir().join(format!("model-files-fuzz-{}", std::process::id()))
 }
 
-/// A folder of this process and a target.
+/// The scratch folder of this process and a target.
 fn scratch(target: &str) -> PathBuf {
     let folder = place().join(target);
     fs::create_dir_all(&folder).expect("a folder can be made among temporary files");

@@ -1,8 +1,8 @@
-//! The seeds are good files, and what they become when they are cut or a byte of them is changed is read or refused.
+//! Reads the seeds whole, cut, and with one byte changed: each is accepted or refused within the properties.
 
 use model_files_fuzz::{TARGETS, seeds, sweep};
 
-/// Deterministic and quick; scripts/fuzz goes on from here with libFuzzer.
+/// Deterministic and quick; scripts/fuzz continues from here with libFuzzer.
 #[test]
 fn seeds_hold_the_law_whole_cut_and_with_a_byte_changed() {
     for (name, target) in TARGETS {

@@ -1,5 +1,5 @@
-//! The tensors of Llama and of those that follow it: Mistral, Qwen 2 and 3, Gemma. They differ in biases, norms and in how GGUF
-//! orders them.
+//! The tensors of Llama and its successors: Mistral, Qwen 2 and 3, Gemma. They differ in biases, norms and GGUF's row
+//! order.
 
 use anyhow::{Context, Result};
 
@@ -24,12 +24,12 @@ pub(super) const KEYS: &[Key] = &[
 
 #[derive(Default)]
 pub(super) struct Flavour {
-    /// GGUF keeps the rows of queries and keys as pairs.
+    /// GGUF stores the rows of queries and keys as pairs.
     pub in_pairs: bool,
     pub qkv_bias: bool,
     pub output_bias: bool,
     pub mlp_bias: bool,
-    /// Queries and keys are normalised head by head.
+    /// Each head of the queries and keys is normalised.
     pub qk_norms: bool,
 }
 
@@ -87,7 +87,7 @@ pub(super) fn parts(config: &Config, flavour: &Flavour) -> Result<Vec<Part>> {
     Ok(parts.into_list())
 }
 
-/// So many heads side by side.
+/// The width of `heads` heads together.
 pub(super) fn width(heads: u32, head_dim: u32) -> Result<u32> {
     heads.checked_mul(head_dim).with_context(|| format!("{heads} heads of {head_dim} are too wide"))
 }

@@ -1,4 +1,4 @@
-//! Gemma: Llama with a scaled embedding, another activation, and norms by one more than stored.
+//! Gemma: Llama with a scaled embedding, another activation, and norm weights stored minus one.
 
 use anyhow::Result;
 
@@ -22,7 +22,7 @@ pub const ARCHITECTURE: Architecture = Architecture {
     gguf_has_attention_bias: false,
     keys: KEYS,
     constants: r#"{"hidden_act":"gelu_pytorch_tanh","hidden_activation":"gelu_pytorch_tanh","attention_bias":false}"#,
-    // Its first configs say `gelu` and mean the approximation.
+    // The first configs say `gelu` but mean the approximation.
     overriding: &["hidden_act", "hidden_activation"],
     parts,
 };
@@ -34,8 +34,8 @@ fn parts(config: &Config) -> Result<Vec<Part>> {
     for norm in parts.iter_mut().filter(|part| part.place == Place::Norms) {
         norm.order = Order::PlusOne;
     }
-    // It enters multiplied by the root of the hidden size. Were it as large as other matrices, each token would be followed
-    // by itself.
+    // The network multiplies the embedding by the root of the hidden size. With random weights of the usual size, each
+    // token would predict itself.
     for embedding in parts.iter_mut().filter(|part| part.place == Place::Embedding) {
         embedding.fan_in *= u64::from(config.hidden_size);
     }

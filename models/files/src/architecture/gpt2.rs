@@ -1,5 +1,5 @@
 //! GPT-2: learned positions, LayerNorm with biases, matrices stored as inputs by outputs, output tied to the embedding.
-//! llama.cpp's converter writes that output down a second time, so most GGUFs have it as a matrix of its own.
+//! llama.cpp's converter writes the output again, so most GGUFs have it as a separate matrix.
 
 use anyhow::{Context, Result, ensure};
 
@@ -71,7 +71,7 @@ fn parts(config: &Config) -> Result<Vec<Part>> {
     Ok(parts.into_list())
 }
 
-/// Queries, keys and values are three equal thirds of one matrix, each of them all heads side by side.
+/// Queries, keys and values are equal thirds of one matrix. Each third holds all heads.
 fn expect_heads_to_fill(config: &Config) -> Result<()> {
     let Config { hidden_size, heads, kv_heads, head_dim, .. } = *config;
     let (size, count) = match config.layout() {

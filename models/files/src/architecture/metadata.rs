@@ -1,5 +1,5 @@
-//! A config as config.json says it and as GGUF's metadata says it. Each family of architectures has a table of `Key`s; what a
-//! table does not name is not carried over, so every field that changes what is computed must be in one, or refused.
+//! Conversion of a config between config.json and GGUF metadata. Each family of architectures has a table of `Key`s. Fields
+//! outside the tables are dropped, so every field that changes the computation must be in a table or be refused.
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Map, Value, json};
@@ -8,12 +8,12 @@ use super::{Architecture, Layout, rope};
 use crate::Config;
 use crate::gguf::{self, MetadataValue};
 
-/// A field under both its names.
+/// A field with its names in both formats.
 #[derive(Debug)]
 pub struct Key {
     config: &'static str,
     gguf: &'static str,
-    /// A number with a fraction, which GGUF keeps in f32.
+    /// A number with a fraction; GGUF stores it in f32.
     real: bool,
 }
 
@@ -26,7 +26,7 @@ pub(super) const fn real(config: &'static str, gguf: &'static str) -> Key {
 }
 
 impl Architecture {
-    /// The metadata that GGUF wants of a config.json, the tokenizer's apart.
+    /// The GGUF metadata of a config.json, without the tokenizer's.
     pub(crate) fn to_gguf(&self, config: &Config) -> Result<Vec<(String, MetadataValue)>> {
         let raw = config.fields().context("expected an object")?;
         self.refuse_what_gguf_lacks(config, raw)?;
@@ -37,7 +37,7 @@ impl Architecture {
             let value = if key.real {
                 MetadataValue::F32(value as f32)
             } else {
-                // Every whole number was read as one of 32 bits, or computed from such.
+                // Every whole number here was read as 32 bits, or computed from such numbers.
                 MetadataValue::U32(value as u32)
             };
             said.push((format!("{}.{}", self.gguf, key.gguf), value));
@@ -46,7 +46,7 @@ impl Architecture {
         Ok(said)
     }
 
-    /// The config.json that GGUF's metadata stands for.
+    /// The config.json equivalent to GGUF's metadata.
     pub(crate) fn to_config_json(
         &self,
         config: &Config,
@@ -93,7 +93,7 @@ impl Architecture {
     fn refuse_what_gguf_lacks(&self, config: &Config, raw: &Map<String, Value>) -> Result<()> {
         let constants: Map<String, Value> = serde_json::from_str(self.constants)?;
         for (name, meant) in &constants {
-            // Biases are tensors, and their presence says it.
+            // Biases are tensors, so their presence in the file is enough.
             if name.ends_with("_bias") || self.overriding.contains(&name.as_str()) {
                 continue;
             }
@@ -136,7 +136,7 @@ impl Architecture {
         Ok(())
     }
 
-    /// A number of config.json, or what its absence stands for.
+    /// A number of config.json, or the default of a missing field.
     fn field(&self, config: &Config, raw: &Map<String, Value>, name: &str) -> Result<Option<f64>> {
         let computed = match name {
             "num_key_value_heads" => Some(f64::from(config.kv_heads)),
@@ -160,13 +160,13 @@ impl Architecture {
     }
 }
 
-/// The shortest decimal that is this number in f32, so that 1e-5 comes back as 1e-5.
+/// The shortest decimal with this f32 value, so that 1e-5 stays 1e-5.
 pub(crate) fn shortest(value: f32) -> f64 {
     value.to_string().parse().unwrap_or_else(|_| f64::from(value))
 }
 
 impl Config {
-    /// Which side's names `raw` and `architecture` have.
+    /// The format of the names in `raw` and `architecture`.
     pub fn layout(&self) -> Layout {
         if self.raw.get("general.architecture").is_some() { Layout::Gguf } else { Layout::HuggingFace }
     }

@@ -1,4 +1,4 @@
-//! Mistral: Llama with a window. GGUF calls it `llama`.
+//! Mistral: Llama with a sliding window. GGUF calls it `llama`.
 
 use anyhow::Result;
 

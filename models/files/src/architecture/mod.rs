@@ -1,7 +1,8 @@
-//! The architectures whose every tensor is known here: by them models are synthesised, converted, checked and named.
+//! The supported architectures. Their tensors are known here, so that models can be synthesised, converted, checked and
+//! named.
 //!
-//! A new one is a file in this folder and its line in `ARCHITECTURES`, where the file is named too. `decoder` is no architecture:
-//! it has the tensors that several share.
+//! A new architecture is a file in this folder and a line in `ARCHITECTURES`. `decoder` is none: it has the tensors that
+//! several architectures share.
 
 mod decoder;
 pub(crate) mod metadata;
@@ -23,7 +24,7 @@ mod phi3;
 mod qwen2;
 mod qwen3;
 
-/// Where GGUF has one name for several, the first of them is what it is read as.
+/// If several architectures share a name in GGUF, readers take the first.
 pub static ARCHITECTURES: &[&Architecture] = &[
     &llama::ARCHITECTURE,
     &mistral::ARCHITECTURE,
@@ -37,40 +38,40 @@ pub static ARCHITECTURES: &[&Architecture] = &[
 pub struct Architecture {
     /// `model_type` in config.json.
     pub name: &'static str,
-    /// `general.architecture` in GGUF; some share one.
+    /// `general.architecture` in GGUF; some architectures share one.
     pub gguf: &'static str,
-    /// The name of its class in transformers, for config.json.
+    /// The name of its transformers class, for config.json.
     pub class: &'static str,
-    /// The output is the embedding, unless config.json says otherwise.
+    /// Whether the output is the embedding, unless config.json states otherwise.
     pub(crate) tied: bool,
-    /// The size of a head where config.json does not say it and it is not the hidden size over the heads.
+    /// The head size when config.json has none and it is not the hidden size divided by the heads.
     pub(crate) head_dim: Option<u32>,
-    /// The epsilon of norms where config.json does not say it. A GGUF always does.
+    /// The default epsilon of norms for a config.json without one. A GGUF always has one.
     pub norm_epsilon: f64,
-    /// The inner size in hidden sizes, where config.json may leave it out.
+    /// The default inner size in multiples of the hidden size, if config.json may omit it.
     inner_times: Option<u32>,
-    /// How its tokenizers cut text, by `Pre`'s name, where only its config.json is known.
+    /// The `Pre` of its tokenizers by name, for models that consist of a config.json only.
     pub(crate) pre: &'static str,
-    /// Ends of the names of tensors that tell it from other architectures: every model of it has each of them.
+    /// Ends of tensor names that identify it: every model of it has each of them.
     pub(crate) marks: &'static [&'static str],
-    /// Marks of other architectures that some of its models have too.
+    /// Marks of other architectures that some of its models also have.
     pub(crate) may_have: &'static [&'static str],
-    /// Ends of the names of tensors that follow from the config: checkpoints carry masks and frequencies along.
+    /// Ends of the names of tensors that follow from the config: checkpoints also hold masks and frequencies.
     pub(crate) buffers: &'static [&'static str],
-    /// Some checkpoints put this before the names that begin so.
+    /// The prefix that some checkpoints add, and the beginnings of the names that get it.
     prefix: Option<(&'static str, &'static [&'static str])>,
-    /// llama.cpp knows the biases of `attention_bias` in a GGUF of it.
+    /// Whether llama.cpp supports the biases of `attention_bias` in a GGUF of it.
     gguf_has_attention_bias: bool,
-    /// How fields of config.json and metadata of GGUF correspond.
+    /// The correspondence of config.json's fields and GGUF's metadata.
     pub(crate) keys: &'static [Key],
-    /// Further fields of config.json, the same for every model of this architecture.
+    /// Other fields of config.json, the same for every model of this architecture.
     pub(crate) constants: &'static str,
-    /// Those of `constants` that hold whatever a config says.
+    /// Fields in `constants` that override the config.
     overriding: &'static [&'static str],
     parts: fn(&Config) -> Result<Vec<Part>>,
 }
 
-/// Marks and buffers that several have.
+/// Marks and buffers that several architectures share.
 const Q_PROJ: &str = "self_attn.q_proj.weight";
 const Q_BIAS: &str = "self_attn.q_proj.bias";
 const FREQUENCIES: &str = ".rotary_emb.inv_freq";
@@ -97,18 +98,18 @@ impl Architecture {
         })
     }
 
-    /// The width of the feed-forward between its matrices, where a config says it or may leave it out.
+    /// The inner size of the feed-forward network, from the config or by default.
     pub fn inner_size(&self, config: &Config) -> Option<u32> {
         let unsaid = || self.inner_times.map(|times| config.hidden_size.saturating_mul(times));
         config.intermediate_size.or_else(unsaid)
     }
 
-    /// The name of a tensor without the prefix that some checkpoints put before it.
+    /// The name of a tensor without the prefix that some checkpoints add.
     pub fn shorter_name<'a>(&self, name: &'a str) -> &'a str {
         self.prefix.and_then(|(prefix, _)| name.strip_prefix(prefix)).unwrap_or(name)
     }
 
-    /// Every tensor that a model of this config consists of, in the order of the network.
+    /// Every tensor of a model with this config, in the order of the network.
     pub fn parts(&self, config: &Config) -> Result<Vec<Part>> {
         let sizes = [
             ("hidden size", config.hidden_size),
@@ -136,18 +137,18 @@ impl Architecture {
     }
 }
 
-/// The longer name that some checkpoints have in place of this one, where it begins as an architecture with a prefix says.
+/// The longer name that some checkpoints use, if an architecture has a prefix for this name.
 pub(crate) fn longer_name(name: &str) -> Option<String> {
     let mut prefixes = ARCHITECTURES.iter().filter_map(|architecture| architecture.prefix);
     let found = prefixes.find(|(_, starts)| starts.iter().any(|start| name.starts_with(start)));
     found.map(|(prefix, _)| format!("{prefix}{name}"))
 }
 
-/// So that no product of two sizes comes near an overflow, and no list of parts is long.
+/// A bound on sizes: products of two stay far from overflow, and lists of parts stay short.
 const MAX_SIZE: u32 = 1 << 24;
 const MAX_LAYERS: u32 = 4096;
 
-/// Parts as they are collected, with the names of the layer that is being described.
+/// Collects parts, with the names of the layer being described.
 pub(crate) struct Parts(Vec<Part>);
 
 impl Parts {
@@ -159,7 +160,7 @@ impl Parts {
         self.0
     }
 
-    /// Outputs by inputs.
+    /// Adds a matrix of outputs by inputs.
     pub(crate) fn matrix(
         &mut self,
         place: Place,
@@ -204,7 +205,7 @@ impl Parts {
     }
 }
 
-/// Both names of a part that stands outside of all layers.
+/// Both names of a part outside all layers.
 pub(crate) fn names(theirs: &str, gguf: &str) -> (String, String) {
     (theirs.into(), gguf.into())
 }

@@ -1,18 +1,18 @@
-//! One tensor of a network, as both worlds know it: Hugging Face's name and order, GGUF's name and order.
+//! One tensor of a network in both formats: Hugging Face's name and order, GGUF's name and order.
 
-/// A tensor that an architecture consists of.
+/// A tensor of an architecture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    /// As safetensors of the Hugging Face hub name it.
+    /// The name in safetensors of the Hugging Face hub.
     pub name: String,
-    /// As GGUF names it.
+    /// The name in GGUF.
     pub gguf: String,
-    /// As safetensors hold it, outermost dimension first.
+    /// The shape in safetensors, outermost dimension first.
     pub shape: Vec<u64>,
     pub kind: Kind,
     pub place: Place,
     pub order: Order,
-    /// How many numbers flow into each one that it makes.
+    /// The number of inputs to each output number.
     pub fan_in: u64,
 }
 
@@ -24,7 +24,7 @@ pub enum Kind {
     NormBias,
 }
 
-/// Where in the network a part stands; sizes are told by it.
+/// The place of a part in the network; reports give sizes by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     Embedding,
@@ -51,22 +51,22 @@ impl Place {
     }
 }
 
-/// How the content of GGUF's tensor differs from that of Hugging Face's. The values are the same but for `PlusOne`.
+/// The difference in content between GGUF's tensor and Hugging Face's. Only `PlusOne` changes values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     Same,
-    /// Rotary embeddings turn pairs of rows: Hugging Face has the two halves of a head one after the other, GGUF has the
-    /// two of each pair side by side.
+    /// Rotary embeddings rotate pairs of rows. Hugging Face stores the two halves of a head in sequence; GGUF stores the
+    /// two rows of each pair side by side.
     Pairs {
         heads: u64,
     },
-    /// GPT-2 keeps its matrices as inputs by outputs, GGUF all of them as outputs by inputs.
+    /// GPT-2 stores its matrices as inputs by outputs; GGUF stores all as outputs by inputs.
     Transposed,
-    /// Gemma's norms multiply by one more than what is stored; GGUF stores the sum.
+    /// Gemma's norms multiply by the stored value plus one; GGUF stores the sum.
     PlusOne,
 }
 
-/// Whose names and whose order.
+/// The format that defines names and order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
     HuggingFace,
@@ -85,7 +85,7 @@ impl Part {
         }
     }
 
-    /// The shape as this layout has it.
+    /// The shape in this layout.
     pub fn shape_in(&self, layout: Layout) -> Vec<u64> {
         let mut shape = self.shape.clone();
         if layout == Layout::Gguf && self.order == Order::Transposed {
@@ -94,21 +94,21 @@ impl Part {
         shape
     }
 
-    /// Rows and their length, as this layout has them. A vector is one row.
+    /// The number and length of rows in this layout. A vector is one row.
     pub fn rows_in(&self, layout: Layout) -> (u64, u64) {
         match self.shape_in(layout).as_slice() {
             [rows, columns] => (*rows, *columns),
-            // No architecture here has another rank.
+            // No supported architecture has tensors of another rank.
             other => (1, other.iter().product()),
         }
     }
 
-    /// ggml adds norms, biases and learned positions in f32 and has them in a file only so.
+    /// Whether GGUF stores the part in f32 only: ggml adds norms, biases and learned positions in f32.
     pub fn is_f32_in_gguf(&self) -> bool {
         self.kind != Kind::Matrix || self.place == Place::Positions
     }
 
-    /// Where row `row` of one layout stands in the other. Only for orders that keep rows whole.
+    /// The index of row `row` in the other layout. Only for orders that keep rows whole.
     pub fn row_in_other_layout(&self, row: u64, from: Layout) -> u64 {
         let Order::Pairs { heads } = self.order else { return row };
         let head_rows = self.shape[0] / heads;

@@ -63,7 +63,7 @@ fn parts(config: &Config) -> Result<Vec<Part>> {
         parts.matrix(Place::Attention, named("self_attn.qkv_proj", "attn_qkv"), fused, hidden);
         parts.matrix(Place::Attention, named("self_attn.o_proj", "attn_output"), hidden, queries);
         parts.norm(named("post_attention_layernorm", "ffn_norm"), hidden);
-        // GGUF has no name for the pair: its `ffn_up` holds gate and up, as the checkpoint does.
+        // GGUF has no name for the pair: its `ffn_up` holds gate and up, as in the checkpoint.
         parts.matrix(Place::FeedForward, named("mlp.gate_up_proj", "ffn_up"), both, hidden);
         parts.matrix(Place::FeedForward, named("mlp.down_proj", "ffn_down"), hidden, inner);
     }

@@ -1,4 +1,4 @@
-//! Qwen 2: Llama with biases, and with heads that GGUF does not turn.
+//! Qwen 2: Llama with biases; GGUF does not reorder its heads.
 
 use anyhow::Result;
 

@@ -1,4 +1,4 @@
-//! Qwen 3: Qwen 2 with norms of heads.
+//! Qwen 3: Qwen 2 with norms per head.
 
 use anyhow::Result;
 

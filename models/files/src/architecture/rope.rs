@@ -1,6 +1,6 @@
-//! How positions are stretched beyond the context that a model was trained with, in both formats.
+//! RoPE scaling: the stretching of positions beyond the trained context, in both formats.
 //!
-//! config.json names a rule and its numbers. GGUF has names for some rules; Llama 3's it has as a tensor of factors.
+//! config.json names a rule and its numbers. GGUF has names for some rules, and stores Llama 3's as a tensor of factors.
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Map, Value, json};
@@ -13,7 +13,7 @@ use crate::shown::{shown, shown_value};
 /// GGUF's tensor with a divisor for each frequency.
 pub const FACTORS: &str = "rope_freqs.weight";
 
-/// Llama 3.1 and later: slow waves are stretched by `factor`, fast ones are left, those between are mixed.
+/// Llama 3.1 and later: `factor` stretches low frequencies, high ones stay, and those between are mixed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Llama3 {
     pub factor: f64,
@@ -27,7 +27,7 @@ impl Llama3 {
     pub fn factors(&self, theta: f64, head_dim: u32) -> Vec<f32> {
         let pairs = 0..head_dim / 2;
         let factors = pairs.map(|pair| {
-            // libm's own power: every machine must come to the same last bit.
+            // libm's power gives the same last bit on every machine.
             let turn = libm::pow(theta, f64::from(pair) * 2.0 / f64::from(head_dim));
             let waves = self.original_context / (turn * std::f64::consts::TAU);
             let kept = (waves - self.low) / (self.high - self.low);
@@ -38,7 +38,7 @@ impl Llama3 {
     }
 }
 
-/// What GGUF says in metadata, and refuses what it has no word for.
+/// GGUF's metadata for the scaling. A rule that GGUF cannot express is refused.
 pub(super) fn to_gguf(prefix: &str, config: &Config) -> Result<Vec<(String, MetadataValue)>> {
     let Some((kind, rule)) = scaling(config) else { return Ok(Vec::new()) };
     let own = |name: &str, value| (format!("{prefix}.rope.scaling.{name}"), value);
@@ -47,7 +47,7 @@ pub(super) fn to_gguf(prefix: &str, config: &Config) -> Result<Vec<(String, Meta
         value.with_context(|| format!("rope scaling `{kind}`: `{name}` is missing"))
     };
     match kind {
-        // The tensor says it.
+        // The tensor holds this rule.
         "llama3" => llama3(config).map(|_| Vec::new()),
         "linear" => Ok(vec![
             own("type", MetadataValue::Text("linear".into())),
@@ -65,7 +65,7 @@ pub(super) fn to_gguf(prefix: &str, config: &Config) -> Result<Vec<(String, Meta
     }
 }
 
-/// The rule of Llama 3, where a config.json has it.
+/// The rule of Llama 3, if a config.json has it.
 pub fn llama3(config: &Config) -> Result<Option<Llama3>> {
     let Some(("llama3", rule)) = scaling(config) else { return Ok(None) };
     let number = |name: &str| {
@@ -88,12 +88,12 @@ pub fn llama3(config: &Config) -> Result<Option<Llama3>> {
     Ok(Some(Llama3 { factor: number("factor")?, low, high, original_context }))
 }
 
-/// In f32 too, which engines compute with.
+/// Checks the number in f32 too, the type that engines compute with.
 fn is_above_zero(number: f64) -> bool {
     (number as f32).is_finite() && number as f32 > 0.0
 }
 
-/// `rope_scaling` for config.json, out of GGUF's metadata and its tensor of factors.
+/// `rope_scaling` for config.json, from GGUF's metadata and its tensor of factors.
 pub(crate) fn to_config_json(
     config: &Config,
     header: &gguf::Header,
@@ -113,7 +113,7 @@ pub(crate) fn to_config_json(
     let kind = match own("scaling.type") {
         Some(gguf::Value::Text(kind)) => kind.as_str(),
         Some(found) => bail!("metadata `rope.scaling.type`: expected a text, found {found}"),
-        // As llama.cpp takes it.
+        // llama.cpp makes the same assumption.
         None if factor.is_some() => "linear",
         None => "none",
     };
@@ -132,7 +132,7 @@ pub(crate) fn to_config_json(
     }
 }
 
-/// The numbers of Llama 3's rule are not in GGUF, only what they lead to. All models that use it share three of them.
+/// Finds the numbers of Llama 3's rule from GGUF's factors. All models with this rule share three of the numbers.
 fn find_llama3(config: &Config, factors: &[f32]) -> Result<Value> {
     let factor = factors.iter().copied().fold(1.0_f32, f32::max);
     let rule = Llama3 { factor: shortest(factor), low: 1.0, high: 4.0, original_context: 8192.0 };
@@ -150,14 +150,14 @@ fn find_llama3(config: &Config, factors: &[f32]) -> Result<Value> {
     }))
 }
 
-/// What a config says of rotation, in one object or in the other. An empty one says nothing.
+/// The RoPE settings of a config, from one of two objects. An empty object counts as absent.
 pub(crate) fn rule(fields: &Map<String, Value>) -> Option<&Map<String, Value>> {
     let mut said =
         ["rope_scaling", "rope_parameters"].iter().filter_map(|name| fields.get(*name)?.as_object());
     said.find(|rule| !rule.is_empty())
 }
 
-/// The rule's name and its numbers, unless positions are left as they are.
+/// The rule's name and its numbers, unless the rule changes nothing.
 fn scaling(config: &Config) -> Option<(&str, &Map<String, Value>)> {
     let rule = rule(config.fields()?)?;
     let kind = rule.get("rope_type").or_else(|| rule.get("type"))?.as_str()?;

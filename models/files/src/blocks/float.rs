@@ -1,4 +1,4 @@
-//! Floats: each number stands for itself, little-endian.
+//! Floats: one number per element, little-endian.
 //!
 //! ```text
 //! F32    seeeeeee emmmmmmm mmmmmmmm mmmmmmmm
@@ -6,13 +6,13 @@
 //! F16    seeeeemm mmmmmmmm                     exponents from 2^-14 to 2^15, subnormals down to 2^-24
 //! ```
 //!
-//! Rounding is to the nearest, ties to even, with subnormals. A finite number that would round to infinity is refused: a
-//! model with one infinite weight answers NaN, and whoever converts it should hear of it then. Infinities stay what they
-//! are. A NaN keeps its sign and the upper bits of its payload, also where it is a signalling one, so that what came from
-//! a narrow float goes back to the same bits; only a payload whose upper bits are all zero gets the quiet bit.
+//! Rounding is to nearest, ties to even, with subnormals. A finite number that would round to infinity is refused: a model
+//! with one infinite weight answers NaN, and the conversion should report that. Infinities stay infinities. A NaN keeps its
+//! sign and the upper bits of its payload, even a signalling one, so that values from a narrow float convert back to the
+//! same bits. Only a payload whose upper bits are all zero gets the quiet bit.
 //!
-//! These are integer operations of our own, without branches, because the conversions of processors and of the `half`
-//! crate make signalling NaNs quiet, and because the compiler can do many at once; a test holds them against that crate.
+//! The code uses branchless integer operations, because processors and the `half` crate make signalling NaNs quiet, and
+//! because the compiler can vectorise them. A test compares them with that crate.
 
 use super::CannotHold;
 use crate::Dtype;
@@ -73,7 +73,7 @@ pub fn widen_bf16(bytes: &[u8], values: &mut [f32]) {
 }
 
 pub fn narrow_bf16(values: &[f32], bytes: &mut [u8]) -> Result<(), CannotHold> {
-    // Halfway between the greatest bf16 and the power of two above it.
+    // Halfway between the greatest bf16 and the next power of two.
     narrow_halves(values, bytes, bf16_from_f32, 0x7f7f_8000)
 }
 
@@ -87,7 +87,7 @@ pub fn narrow_f16(values: &[f32], bytes: &mut [u8]) -> Result<(), CannotHold> {
     narrow_halves(values, bytes, f16_from_f32, 65520_f32.to_bits())
 }
 
-/// `limit` is the least magnitude that rounds to infinity.
+/// Narrows to 16 bits. `limit` is the smallest magnitude that rounds to infinity.
 fn narrow_halves(
     values: &[f32],
     bytes: &mut [u8],
@@ -113,31 +113,31 @@ fn f32_from_bf16(bits: u16) -> f32 {
 fn bf16_from_f32(value: f32) -> u16 {
     let bits = value.to_bits();
     let upper = bits >> 16;
-    // Adds just under a half, and the half itself where the last kept bit is odd.
+    // Adds just under a half, or a half if the last kept bit is odd.
     let rounded = bits.wrapping_add(0x7fff + (upper & 1)) >> 16;
     let nan = upper | if upper & 0x7f == 0 { 0x40 } else { 0 };
     (if bits & !SIGN > INFINITY { nan } else { rounded }) as u16
 }
 
-/// Also the scales of blocks.
+/// Also converts the scales of blocks.
 pub fn f32_from_f16(bits: u16) -> f32 {
     let sign = u32::from(bits & 0x8000) << 16;
     let magnitude = u32::from(bits & 0x7fff) << 13;
     let exponent = magnitude & 0x0f80_0000;
-    // A subnormal's mantissa counts in 2^-24. Below the leading bit of 2^-14 a mantissa counts in the same unit, and that
-    // bit can be taken away again exactly.
+    // A subnormal's mantissa is in units of 2^-24. Setting the leading bit of 2^-14 keeps that unit, and subtracting it
+    // again is exact.
     let leading = 0x3880_0000;
     let subnormal = (f32::from_bits(magnitude | leading) - f32::from_bits(leading)).to_bits();
-    // The bias of the exponent goes from 15 to 127, and the exponent that is all ones stays so.
+    // The exponent's bias changes from 15 to 127; an exponent of all ones stays all ones.
     let normal = magnitude + (112 << 23) + if exponent == 0x0f80_0000 { 112 << 23 } else { 0 };
     f32::from_bits(sign | if exponent == 0 { subnormal } else { normal })
 }
 
-/// Also the scales of blocks. Infinite where the number is too large.
+/// Also converts the scales of blocks. Infinite for numbers that are too large.
 pub fn f16_from_f32(value: f32) -> u16 {
     let sign = (value.to_bits() & SIGN) >> 16;
     let bits = value.to_bits() & !SIGN;
-    // Beside 0.5 a mantissa counts in 2^-24, so that the addition itself rounds to a multiple of that, ties to even.
+    // Adding 0.5 leaves a mantissa in units of 2^-24, so the addition itself rounds to a multiple of it, ties to even.
     let subnormal = (f32::from_bits(bits) + 0.5).to_bits().wrapping_sub(0.5_f32.to_bits());
     let normal = bits.wrapping_add(0xfff + ((bits >> 13) & 1)).wrapping_sub(112 << 23) >> 13;
     let payload = (bits >> 13) & 0x3ff;
@@ -146,7 +146,7 @@ pub fn f16_from_f32(value: f32) -> u16 {
     (sign | if bits > INFINITY { nan } else { finite }) as u16
 }
 
-/// The least f16 that is no less than a number that is not negative, or nothing where there is none.
+/// The smallest f16 that is not below a number >= 0, or `None` if there is none.
 pub fn f16_at_least(value: f32) -> Option<f32> {
     let nearest = f16_from_f32(value);
     let bits = nearest + u16::from(f32_from_f16(nearest) < value);
@@ -157,7 +157,7 @@ pub fn f16_at_least(value: f32) -> Option<f32> {
 mod tests {
     use super::*;
 
-    /// Both sides of every rounding, each tie itself, and numbers strewn over all f32.
+    /// Both sides of every rounding, each tie itself, and numbers spread over all f32.
     fn many() -> impl Iterator<Item = f32> {
         let near_ties = (0..=u16::MAX).flat_map(|half| {
             let tie = f32_from_f16(half).to_bits() ^ 0x1000;

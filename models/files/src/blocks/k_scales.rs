@@ -6,7 +6,7 @@
 //! byte 8 + j             lower half the lower bits of scale j + 4, upper half those of minimum j + 4
 //! ```
 
-/// Scale and minimum of one run.
+/// The scale and the minimum of one run.
 pub fn unpack(packed: &[u8], run: usize) -> (u8, u8) {
     let j = run % 4;
     if run < 4 {
@@ -16,7 +16,7 @@ pub fn unpack(packed: &[u8], run: usize) -> (u8, u8) {
     }
 }
 
-/// All below 64.
+/// Packs values that are all below 64.
 pub fn pack(scales: [u8; 8], minima: [u8; 8]) -> [u8; 12] {
     let mut packed = [0; 12];
     for j in 0..4 {

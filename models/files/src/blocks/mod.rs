@@ -1,14 +1,14 @@
-//! Numbers in and out of the layouts that weights have in files, byte for byte as ggml defines them.
+//! Conversion of numbers from and to the layouts of weight files, byte for byte as ggml defines them.
 //!
-//! Everything here is arithmetic on slices: no files, no threads, no tensors. Only operations that IEEE 754 makes exact
-//! to the last bit are used (add, multiply, divide, compare; no fused multiply-add, nothing of libm), in an order that
-//! the source fixes, so the same numbers give the same bytes on every machine.
+//! The code is arithmetic on slices, without files, threads or tensors. It uses only operations that IEEE 754 makes exact
+//! (add, multiply, divide, compare; no fused multiply-add, no libm), in an order fixed by the source. So the same numbers
+//! give the same bytes on every machine.
 //!
-//! What a layout cannot hold is refused rather than bent. A finite number never becomes infinite: `F16` and `BF16`
-//! refuse one beyond their range, and the block formats refuse a block whose scale would overflow. NaN and infinities
-//! pass through the floats and are refused by the block formats, in which one of them would spoil its whole block.
+//! A number that a layout cannot hold is refused. A finite number never becomes infinite: `F16` and `BF16` refuse one
+//! beyond their range, and the block formats refuse a block with an overflowing scale. NaN and infinities pass through the
+//! floats; the block formats refuse them, because one would spoil its whole block.
 //!
-//! A new layout is a file in this folder, which declares its `Dtype`, and its line in `Dtype::ALL`. Nothing else names it.
+//! A new layout is a file in this folder, which declares its `Dtype`, and a line in `Dtype::ALL`.
 
 mod fit;
 mod k_scales;
@@ -28,7 +28,7 @@ mod q6_k;
 mod q8_0;
 
 impl Dtype {
-    /// Those that can be read. Each is declared in one of the files above.
+    /// The readable dtypes. Each is declared in one of the files above.
     pub const ALL: &'static [Self] = &[
         Self::F32,
         Self::F16,
@@ -46,15 +46,15 @@ impl Dtype {
     ];
 }
 
-/// Numbers as f32 from one row or several whole rows of any dtype. The lengths must agree; it is an error otherwise.
+/// Converts one or several whole rows of any dtype to f32. Lengths that disagree are an error.
 pub fn widen(dtype: Dtype, bytes: &[u8], values: &mut [f32]) -> Result<()> {
     check_lengths(dtype, bytes.len(), values.len())?;
     (dtype.0.widen)(bytes, values);
     Ok(())
 }
 
-/// The reverse, rounded as each format's module says. An error where `can_narrow` is false, where the lengths disagree,
-/// and for a number that the format cannot hold, which is named by its index in `values`; `bytes` is then unfinished.
+/// The reverse, rounded as each format's module describes. It fails if `can_narrow` is false, if the lengths disagree, or
+/// if the format cannot hold a number. The error gives that number's index in `values`; `bytes` is then incomplete.
 pub fn narrow(dtype: Dtype, values: &[f32], bytes: &mut [u8]) -> Result<()> {
     check_lengths(dtype, bytes.len(), values.len())?;
     let Some(narrow) = dtype.0.narrow else {
@@ -70,19 +70,19 @@ pub fn narrow(dtype: Dtype, values: &[f32], bytes: &mut [u8]) -> Result<()> {
     }
 }
 
-/// Whether numbers can be rounded into this dtype; all can be widened from.
+/// Whether this dtype can be written; every dtype can be read.
 pub fn can_narrow(dtype: Dtype) -> bool {
     dtype.0.narrow.is_some()
 }
 
-/// A number that the format has no bits for, by its index in the slice at hand.
+/// A number that the format cannot hold, by its index in the slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CannotHold {
     at: usize,
 }
 
 impl CannotHold {
-    /// The number to name in a block: the first that is not finite, or else the one of greatest magnitude.
+    /// The number to report in a block: the first that is not finite, or else the one of greatest magnitude.
     fn in_block(values: &[f32]) -> Self {
         let mut at = 0;
         for (index, value) in values.iter().enumerate() {
@@ -137,8 +137,8 @@ fn narrow_blocks<const NUMBERS: usize, const BYTES: usize>(
     Ok(())
 }
 
-/// The greatest magnitude, or nothing where a number is not finite. Magnitudes of floats are ordered like the integers
-/// that spell them, infinity above every number and NaN above infinity, so that one integer maximum sees all of them.
+/// The greatest magnitude, or `None` if a number is not finite. Magnitudes of floats sort like the integers of their bits,
+/// with infinity above every number and NaN above infinity. So one integer maximum finds all of them.
 fn largest_magnitude(values: &[f32]) -> Option<f32> {
     let bits = values.iter().fold(0, |most, value| most.max(value.to_bits() & 0x7fff_ffff));
     let magnitude = f32::from_bits(bits);

@@ -39,7 +39,7 @@ pub fn widen(block: &[u8; 84], values: &mut [f32; 256]) {
     }
 }
 
-/// Where the two bits of a run's 16 numbers are: the first of 16 bytes, and the bit in each. Q3_K has them there too.
+/// The position of the two bits of a run's 16 numbers: the first of 16 bytes, and the bit in each. Q3_K has the same.
 pub fn place_of(run: usize) -> (usize, usize) {
     (run / 8 * 32 + run % 2 * 16, run % 8 / 2 * 2)
 }

@@ -1,4 +1,4 @@
-//! Q4_0 and Q4_1: 32 numbers of 4 bits, one scale, in Q4_1 also the number that 0 stands for.
+//! Q4_0 and Q4_1: 32 numbers of 4 bits and one scale; Q4_1 also stores the value of 0.
 //!
 //! ```text
 //! Q4_0   byte  0  d       f16
@@ -11,10 +11,10 @@
 //! q_i, for i < 16, is the lower half of byte i of q, and q_(i + 16) the upper half.
 //! ```
 //!
-//! Into Q4_0: `d` is the number of largest magnitude, the first of several, / -8, so that it falls on 0 whatever its
-//! sign; `d` is negative where that number is positive. Each `q` is the number times 1/d, plus 8.5, cut to an integer, at
-//! most 15. The quotient uses the `d` of f32, before it is rounded to f16. These are the bytes of ggml's reference. Where
-//! 1/d overflows, which no f16 could hold anyway, the block is all zeros.
+//! Into Q4_0: `d` is the number of largest magnitude (the first of several) / -8, so that this number always gets the
+//! integer 0. `d` is negative if that number is positive. Each `q` is the number times 1/d, plus 8.5, truncated to an
+//! integer, at most 15. The quotient uses `d` in f32, before rounding to f16. The bytes are those of ggml's reference. If
+//! 1/d overflows (then no f16 can hold `d`), the block is all zeros.
 
 use super::float::{f16_from_f32, f32_from_f16};
 use super::largest_magnitude;
@@ -66,7 +66,7 @@ pub fn widen_1([d0, d1, m0, m1, quants @ ..]: &[u8; 20], values: &mut [f32; 32])
 
 pub fn narrow_0(values: &[f32; 32], [d0, d1, quants @ ..]: &mut [u8; 18]) -> Option<()> {
     let magnitude = largest_magnitude(values)?;
-    // All zeros, of whichever sign, count as positive.
+    // A block of zeros of any sign counts as positive.
     let first = values.iter().find(|value| value.abs() == magnitude && magnitude > 0.0);
     let d = first.copied().unwrap_or(0.0) / -8.0;
     let inverse = reference_inverse(d);

@@ -9,16 +9,17 @@
 //! Of 64 numbers, the first 32 are the lower halves of 32 bytes of q, and the other 32 the upper halves.
 //! ```
 //!
-//! The format defines how it is read; how to choose scales is ours, and aims at the least squared error:
+//! The format defines only the reading. This choice of scales aims at the least squared error:
 //!
-//! 1. For each run alone, a scale and a minimum that need not be in 6 bits: steps around (max - min) / 15 are tried, each
-//!    with the least-squares line through the integers that it gives; the best is improved by rounding to it again.
-//! 2. `d` and `dmin` are the largest of each / 63, rounded up to f16, so that nothing exceeds 63 even where f16 is coarse.
-//! 3. For each run, the three scales next to the wish, and for each the best minimum and its neighbours, by true error.
-//! 4. Given all integers, `d` and `dmin` by least squares once more; kept if that made the error smaller.
+//! 1. For each run alone, find a real-valued scale and minimum. Steps around (max - min) / 15 are tried, each with the
+//!    least-squares line through its integers; the best line is then improved by rounding to it again.
+//! 2. `d` and `dmin` are the largest of each / 63, rounded up to f16, so that nothing exceeds 63 even with a coarse f16.
+//! 3. For each run, try the three scales nearest to the ideal one, each with the best minimum and its neighbours, and take
+//!    the least true error.
+//! 4. With all integers fixed, fit `d` and `dmin` by least squares again; keep them if the error is smaller.
 //!
-//! As in every file there is, `d` and `dmin` are not negative, so 0 can always be told and a run of positive numbers only
-//! has the minimum 0.
+//! As in all existing files, `d` and `dmin` are not negative. So 0 can always be represented, and a run of only positive
+//! numbers has the minimum 0.
 
 use super::fit::{Rows, inverse_of, lanes, nearest, rows};
 use super::float::{f16_at_least, f16_from_f32, f32_from_f16};
@@ -57,7 +58,7 @@ pub fn widen(block: &[u8; 144], values: &mut [f32; 256]) {
 }
 
 pub fn narrow(values: &[f32; 256], block: &mut [u8; 144]) -> Option<()> {
-    // Squares of the numbers are summed below; what is refused here is far beyond what `d` can hold.
+    // The sums of squares below must not overflow; refused blocks are far beyond the range of `d`.
     largest_magnitude(values).filter(|magnitude| *magnitude < 1e15)?;
     let rows: Rows<RUNS, LENGTH> = rows(values);
     let (steps, floors) = fit_runs(&rows);
@@ -73,7 +74,7 @@ pub fn narrow(values: &[f32; 256], block: &mut [u8; 144]) -> Option<()> {
     Some(())
 }
 
-/// The greatest of the lanes, and 0 where none is positive.
+/// The greatest lane, or 0 if none is positive.
 fn most(values: Lanes) -> f32 {
     values.into_iter().fold(0.0, |most, value| if value > most { value } else { most })
 }
@@ -103,23 +104,23 @@ impl Sums {
     }
 }
 
-/// The runs in units in which each lies between 0 and 15, so that neither size nor sign of its numbers matters to the fit.
+/// The runs, each scaled to the range from 0 to 15, so that size and sign of its numbers do not affect the fit.
 struct Told {
     rows: Rows<RUNS, LENGTH>,
     sum: Lanes,
     squares: Lanes,
-    /// Where 0 came to lie: between 0 and 15, or above where all numbers are negative. A floor cannot be above it.
+    /// The position of 0: between 0 and 15, or above 15 if all numbers are negative. A floor cannot be above it.
     zero: Lanes,
 }
 
-/// For each run the line that fits best so far: number = step * q + floor.
+/// The best line so far for each run: number = step * q + floor.
 struct Lines {
     step: Lanes,
     floor: Lanes,
     error: Lanes,
 }
 
-/// For each run the step and the floor that fit best while they can be any numbers.
+/// The best step and floor of each run, both real numbers.
 fn fit_runs(rows: &Rows<RUNS, LENGTH>) -> (Lanes, Lanes) {
     let (mut low, mut high) = ([0.0_f32; RUNS], rows[0]);
     for row in rows {
@@ -150,13 +151,13 @@ fn fit_runs(rows: &Rows<RUNS, LENGTH>) -> (Lanes, Lanes) {
     (lanes(|run| best.step[run] * unit[run]), lanes(|run| best.floor[run] * unit[run] + low[run]))
 }
 
-/// By how much of a step more than 15, or fewer, the range of a run is first divided into.
+/// Offsets from 15, the number of steps into which the range of a run is first divided.
 const FINER: [f32; 11] = [-1.5, -1.2, -0.9, -0.6, -0.3, 0.0, 0.3, 0.6, 0.9, 1.2, 1.5];
-/// How often the best line is improved; a third time changes the error by less than 0.1 %.
+/// The number of improvements of the best line; a third one changes the error by less than 0.1 %.
 const AGAIN: usize = 2;
 
 impl Lines {
-    /// Takes the least-squares line for the integers that `inverse` and `shift` give, in the runs where it is better.
+    /// Fits the least-squares line to the integers of `inverse` and `shift`, and keeps it in the runs where it is better.
     #[inline(always)]
     fn consider(&mut self, told: &Told, inverse: Lanes, shift: Lanes) {
         let n = LENGTH as f32;
@@ -167,7 +168,7 @@ impl Lines {
             let determinant = n * qq - q * q;
             let step = if determinant > 0.0 { (n * xq - q * x) / determinant } else { 0.0 };
             let floor = (x - step * q) / n;
-            // A floor above zero cannot be told: then the line goes through zero.
+            // A floor above zero cannot be represented: then the line goes through zero.
             let through = if qq > 0.0 { (xq - zero * q) / qq } else { 0.0 };
             let through = if through > 0.0 { through } else { 0.0 };
             let (step, floor) = if floor > zero { (through, zero) } else { (step, floor) };
@@ -181,10 +182,10 @@ impl Lines {
     }
 }
 
-/// The integers that are tried for a scale or a minimum, from the one wished for.
+/// The offsets from the ideal scale or minimum to try.
 const BESIDE: [f32; 3] = [0.0, -1.0, 1.0];
 
-/// A block but for its numbers.
+/// A block without its numbers.
 struct Chosen {
     d: f32,
     dmin: f32,
@@ -194,7 +195,7 @@ struct Chosen {
 }
 
 impl Chosen {
-    /// The integers near the wishes, and beside them, that are best for this `d` and `dmin`.
+    /// The best integers for this `d` and `dmin`, among those near the ideal ones.
     fn near(rows: &Rows<RUNS, LENGTH>, d: f32, dmin: f32, steps: Lanes, floors: Lanes) -> Self {
         let (per_d, per_dmin) = (inverse_of(d), inverse_of(dmin));
         let wish: Lanes = lanes(|run| nearest((steps[run] * per_d).clamp(0.0, 63.0)));
@@ -203,7 +204,7 @@ impl Chosen {
         let mut error = errors(rows, d, dmin, scales, minima);
         for by in BESIDE {
             let scale: Lanes = lanes(|run| (wish[run] + by).clamp(0.0, 63.0));
-            // The minimum that is best for the integers that this scale gives.
+            // The best minimum for the integers that this scale gives.
             let step: Lanes = lanes(|run| d * scale[run]);
             let inverse = step.map(inverse_of);
             let floor: Lanes = lanes(|run| dmin * first[run]);
@@ -229,7 +230,7 @@ impl Chosen {
         Self { d, dmin, scales, minima, error: error.iter().sum() }
     }
 
-    /// The same integers with the `d` and `dmin` that fit them best.
+    /// The same integers with the best-fitting `d` and `dmin`.
     fn refined(&self, rows: &Rows<RUNS, LENGTH>) -> Option<Self> {
         let step: Lanes = lanes(|run| self.d * self.scales[run]);
         let floor: Lanes = lanes(|run| self.dmin * self.minima[run]);
@@ -258,7 +259,7 @@ impl Chosen {
         } else {
             (ax / aa, 0.0)
         };
-        // Also where there is no one answer, and both are NaN.
+        // This also covers a system without a unique solution, where both are NaN.
         if !(d >= 0.0 && dmin >= 0.0) {
             return None;
         }
@@ -289,7 +290,7 @@ impl Chosen {
     }
 }
 
-/// The squared error of each run, its numbers rounded to the nearest that can be told.
+/// The squared error of each run, with its numbers rounded to the nearest representable ones.
 #[inline(always)]
 fn errors(rows: &Rows<RUNS, LENGTH>, d: f32, dmin: f32, scales: Lanes, minima: Lanes) -> Lanes {
     let step: Lanes = lanes(|run| d * scales[run]);

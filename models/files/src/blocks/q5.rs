@@ -1,4 +1,4 @@
-//! Q5_0 and Q5_1: as Q4_0 and Q4_1, with a fifth bit for each number in a word of its own. Read only.
+//! Q5_0 and Q5_1: like Q4_0 and Q4_1, with a fifth bit for each number in a separate word. Read only.
 //!
 //! ```text
 //! Q5_0   byte  0  d       f16

@@ -1,4 +1,4 @@
-//! Q5_K: as Q4_K, with a fifth bit for each number. Read only.
+//! Q5_K: like Q4_K, with a fifth bit for each number. Read only.
 //!
 //! ```text
 //! byte  0  d       f16

@@ -10,13 +10,13 @@
 //! lower half for k < 2 and its upper half otherwise, and in byte l of h at bit 2 k.
 //! ```
 //!
-//! The format defines how it is read; how to choose scales is ours, and aims at the least squared error:
+//! The format defines only the reading. This choice of scales aims at the least squared error:
 //!
-//! 1. For each run alone, a scale of any size: the number of largest magnitude is put near -32, whatever its sign, with
-//!    several steps around that, each followed by the least-squares scale for the integers that it gives.
+//! 1. For each run alone, find a real-valued scale: the number of largest magnitude maps near -32, whatever its sign. Several
+//!    steps around that are tried, each followed by the least-squares scale for its integers.
 //! 2. `d` is the scale of largest magnitude / -128, rounded away from zero to f16.
-//! 3. For each run, the three integers next to the wish, by true error.
-//! 4. Given all integers, `d` by least squares once more; kept if that made the error smaller.
+//! 3. For each run, try the three integers nearest to the ideal scale, and take the least true error.
+//! 4. With all integers fixed, fit `d` by least squares again; keep it if the error is smaller.
 
 use super::fit::{Rows, inverse_of, lanes, nearest, rows};
 use super::float::{f16_at_least, f16_from_f32, f32_from_f16};
@@ -55,7 +55,7 @@ pub fn widen(block: &[u8; 210], values: &mut [f32; 256]) {
 }
 
 pub fn narrow(values: &[f32; 256], block: &mut [u8; 210]) -> Option<()> {
-    // Squares of the numbers are summed below; what is refused here is far beyond what `d` can hold.
+    // The sums of squares below must not overflow; refused blocks are far beyond the range of `d`.
     largest_magnitude(values).filter(|magnitude| *magnitude < 1e15)?;
     let rows: Rows<RUNS, LENGTH> = rows(values);
     let steps = fit_runs(&rows);
@@ -71,7 +71,7 @@ pub fn narrow(values: &[f32; 256], block: &mut [u8; 210]) -> Option<()> {
     Some(())
 }
 
-/// Where the bits of a run's 16 numbers are: the first of 16 bytes, and the bit in each.
+/// The position of the bits of a run's 16 numbers: the first of 16 bytes, and the bit in each.
 struct Place {
     lower: usize,
     lower_bit: usize,
@@ -96,7 +96,7 @@ fn peak(values: impl Iterator<Item = f32>) -> f32 {
     values.fold(0.0, |peak: f32, value| if value.abs() > peak.abs() { value } else { peak })
 }
 
-/// For each run the step, x = step * q, that fits best while it can be any number.
+/// The best step of each run, x = step * q, as a real number.
 fn fit_runs(rows: &Rows<RUNS, LENGTH>) -> Lanes {
     let mut peak = [0.0_f32; RUNS];
     for row in rows {
@@ -104,7 +104,7 @@ fn fit_runs(rows: &Rows<RUNS, LENGTH>) -> Lanes {
             peak[run] = if row[run].abs() > peak[run].abs() { row[run] } else { peak[run] };
         }
     }
-    // In units in which that number is -32, so that neither size nor sign matters below.
+    // The run is scaled so that this number is -32: size and sign do not matter below.
     let unit = peak.map(|peak| peak / -32.0);
     let inverse = unit.map(inverse_of);
     let mut told = *rows;
@@ -121,17 +121,17 @@ fn fit_runs(rows: &Rows<RUNS, LENGTH>) -> Lanes {
     lanes(|run| best.step[run] * unit[run])
 }
 
-/// By how much of a step more than 32, or fewer, the largest number is first divided into.
+/// Offsets from 32, the number of steps into which the largest number is first divided.
 const FINER: [f32; 9] = [-0.8, -0.6, -0.4, -0.2, 0.0, 0.2, 0.4, 0.6, 0.8];
 
-/// For each run the step that fits best so far, and what it takes off the sum of squares.
+/// The best step so far for each run, and its reduction of the sum of squares.
 struct Steps {
     step: Lanes,
     gain: Lanes,
 }
 
 impl Steps {
-    /// Takes the least-squares step for the integers that `inverse` gives, in the runs where it is better.
+    /// Fits the least-squares step to the integers of `inverse`, and keeps it in the runs where it is better.
     #[inline(always)]
     fn consider(&mut self, rows: &Rows<RUNS, LENGTH>, inverse: Lanes) {
         let (mut qq, mut xq) = ([0.0; RUNS], [0.0; RUNS]);
@@ -152,10 +152,10 @@ impl Steps {
     }
 }
 
-/// The integers that are tried for a scale, from the one wished for.
+/// The offsets from the ideal scale to try.
 const BESIDE: [f32; 2] = [-1.0, 1.0];
 
-/// A block but for its numbers.
+/// A block without its numbers.
 struct Chosen {
     d: f32,
     scales: Lanes,
@@ -163,7 +163,7 @@ struct Chosen {
 }
 
 impl Chosen {
-    /// The integers near the wishes that are best for this `d`.
+    /// The best integers for this `d`, among those near the ideal ones.
     fn near(rows: &Rows<RUNS, LENGTH>, d: f32, steps: Lanes) -> Self {
         let per_d = inverse_of(d);
         let wish: Lanes = lanes(|run| nearest((steps[run] * per_d).clamp(-128.0, 127.0)));
@@ -181,7 +181,7 @@ impl Chosen {
         Self { d, scales, error: error.iter().sum() }
     }
 
-    /// The same integers with the `d` that fits them best.
+    /// The same integers with the best-fitting `d`.
     fn refined(&self, rows: &Rows<RUNS, LENGTH>) -> Self {
         let inverse: Lanes = lanes(|run| inverse_of(self.d * self.scales[run]));
         let (mut aa, mut ax) = ([0.0; RUNS], [0.0; RUNS]);
@@ -215,7 +215,7 @@ impl Chosen {
     }
 }
 
-/// The squared error of each run, its numbers rounded to the nearest that can be told.
+/// The squared error of each run, with its numbers rounded to the nearest representable ones.
 #[inline(always)]
 fn errors(rows: &Rows<RUNS, LENGTH>, d: f32, scales: Lanes) -> Lanes {
     let step: Lanes = lanes(|run| d * scales[run]);

@@ -5,9 +5,9 @@
 //!       2  q[32]   i8       number i = q[i] * d
 //! ```
 //!
-//! `d` is the largest magnitude / 127, and each `q` the number times 1/d rounded to the nearest integer, halves away from
-//! zero. The quotient uses the `d` of f32, before it is rounded to f16; that is how ggml's reference does it, whose bytes
-//! these are. Where `d` is so small that 1/d overflows, which no f16 could hold anyway, the block is all zeros.
+//! `d` is the largest magnitude / 127, and each `q` the number times 1/d, rounded to the nearest integer, halves away from
+//! zero. The quotient uses `d` in f32, before rounding to f16, as in ggml's reference; the bytes are the same. If `d` is so
+//! small that 1/d overflows (then no f16 can hold `d`), the block is all zeros.
 
 use super::float::{f16_from_f32, f32_from_f16};
 use super::largest_magnitude;
@@ -45,7 +45,7 @@ pub fn narrow(values: &[f32; 32], [d0, d1, quants @ ..]: &mut [u8; 34]) -> Optio
     f32_from_f16(scale).is_finite().then_some(())
 }
 
-/// 1/d as the reference takes it, but 0 also where it overflows; what happens there is not defined in the reference.
+/// 1/d as in the reference, but 0 on overflow, which the reference does not define.
 pub fn reference_inverse(d: f32) -> f32 {
     let inverse = 1.0 / d;
     if inverse.is_finite() { inverse } else { 0.0 }

@@ -1,4 +1,4 @@
-//! The elements of metadata arrays, read when someone asks for them.
+//! The elements of metadata arrays, read on demand.
 
 use std::path::Path;
 
@@ -7,8 +7,8 @@ use anyhow::{Context, Result, bail, ensure};
 use super::read::Source;
 use super::{Header, Value};
 
-/// What is read of arrays stands for tokens and merges, of which models have some hundred thousand. The size of a file bounds nothing:
-/// it may be larger than memory without having a byte on the disk.
+/// The most elements of an array. Arrays hold tokens and merges, some hundred thousand in real models. The file size is no
+/// bound: a sparse file may be larger than memory.
 const MAX_ELEMENTS: u64 = 1 << 24;
 
 /// The texts of one metadata array. A text that is not UTF-8 is an error.
@@ -16,7 +16,7 @@ pub fn read_texts(path: &Path, header: &Header, key: &str) -> Result<Vec<String>
     texts(path, header, key).with_context(|| format!("`{}`", path.display()))
 }
 
-/// The texts of one metadata array as their bytes, whatever these are.
+/// The texts of one metadata array as bytes, UTF-8 or not.
 pub fn read_byte_texts(path: &Path, header: &Header, key: &str) -> Result<Vec<Vec<u8>>> {
     byte_texts(path, header, key).with_context(|| format!("`{}`: metadata `{key}`", path.display()))
 }
@@ -29,7 +29,7 @@ pub fn read_i32s(path: &Path, header: &Header, key: &str) -> Result<Vec<i32>> {
     i32s(path, header, key).with_context(|| format!("`{}`", path.display()))
 }
 
-/// As `read_texts`; its errors leave the file to be named by the caller, as those of the next two.
+/// Like `read_texts`, but the caller adds the file's name to an error; so do the next two.
 pub(crate) fn texts(path: &Path, header: &Header, key: &str) -> Result<Vec<String>> {
     let text = |(index, bytes)| String::from_utf8(bytes).with_context(|| format!("text {index}"));
     let texts = byte_texts(path, header, key);
@@ -47,7 +47,7 @@ pub(crate) fn i32s(path: &Path, header: &Header, key: &str) -> Result<Vec<i32>> 
 
 fn byte_texts(path: &Path, header: &Header, key: &str) -> Result<Vec<Vec<u8>>> {
     let (mut source, length) = find(path, header, key, (8, "text"), 8)?;
-    // Nothing is reserved: each text that is kept has taken its place in the file.
+    // Nothing is reserved up front: memory grows only with texts that are in the file.
     let mut text = |index| source.byte_text().with_context(|| format!("text {index}"));
     (0..length).map(&mut text).collect::<Result<Vec<_>>>()
 }
@@ -63,7 +63,7 @@ fn numbers<T>(
     (0..length).map(|_| source.bytes().map(read)).collect()
 }
 
-/// The file at the array's first element, and the number of elements, of which the file can hold all.
+/// The file at the array's first element, and the number of elements; the file is long enough for all.
 fn find(
     path: &Path,
     header: &Header,

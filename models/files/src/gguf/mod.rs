@@ -15,10 +15,10 @@ pub(crate) use write::plan;
 use crate::Tensor;
 use crate::shown::shown;
 
-/// Where a text ends too, beside `eos_token_id`, as llama.cpp understands it: at the end of a turn or of a message.
+/// Other ids that end a text, besides `eos_token_id`, as in llama.cpp: the ends of a turn and of a message.
 pub(crate) const OTHER_ENDS: [&str; 2] = ["tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"];
 
-/// What stands before the weights.
+/// The content of a file before the weights.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Header {
     pub version: u32,
@@ -27,7 +27,8 @@ pub struct Header {
     pub tensors: Vec<Tensor>,
 }
 
-/// A metadata value. Of an array only its place is kept: vocabularies are long, and `read_texts` and its like come later.
+/// A metadata value. An array keeps only its position, because vocabularies are long; `read_texts` and others read it
+/// later.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
     Unsigned(u64),
@@ -36,10 +37,10 @@ pub enum Value {
     Bool(bool),
     Text(String),
     Array {
-        /// The type of its elements, as GGUF numbers types of values.
+        /// The type of its elements, by GGUF's numbers for value types.
         kind: u32,
         length: u64,
-        /// Where its first element begins in the file.
+        /// The offset of its first element in the file.
         offset: u64,
     },
 }
@@ -69,13 +70,13 @@ impl Value {
     }
 }
 
-/// As a message can hold it: a list is not repeated, what a terminal would act on is escaped.
+/// The value for a message: lists are not printed, and control characters are escaped.
 impl fmt::Display for Value {
     fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
         match self {
             Self::Unsigned(value) => write!(formatter, "`{value}`"),
             Self::Signed(value) => write!(formatter, "`{value}`"),
-            // Not the hundreds of digits that a large one has.
+            // The debug form avoids the hundreds of digits of a large number.
             Self::Float(value) => write!(formatter, "`{value:?}`"),
             Self::Bool(value) => write!(formatter, "`{value}`"),
             Self::Text(value) => write!(formatter, "`\"{}\"`", shown(value)),
@@ -84,7 +85,8 @@ impl fmt::Display for Value {
     }
 }
 
-/// Tensor types as ggml has them, read here or not: number, name, elements in a block, bytes of a block. `Dtype` comes first.
+/// All tensor types of ggml, readable here or not: number, name, elements in a block, bytes of a block. `Dtype` comes
+/// first.
 pub(crate) const TYPES: &[(u32, &str, u64, u64)] = &[
     (0, "F32", 1, 4),
     (1, "F16", 1, 2),

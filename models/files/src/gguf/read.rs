@@ -17,17 +17,17 @@ pub fn read_header(path: &Path, file: usize) -> Result<Header> {
     read(path, file).with_context(|| format!("`{}`", path.display()))
 }
 
-/// A vocabulary is hundreds of thousands of short texts; a larger buffer passes over most of them without a call.
+/// The read buffer. A vocabulary is hundreds of thousands of short texts; this buffer skips most of them without a call.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// The format's own bound on a key. Names of tensors are shorter still.
+/// The format's own bound on a key. Tensor names are shorter still.
 const MAX_KEY_BYTES: u64 = 65_535;
 
-/// Of all texts that are read, keys and names among them. The longest that anyone keeps in a header is a whole tokenizer.json, of
-/// some 30 MB; a file may be larger than memory without having a byte on the disk, so its size bounds nothing.
+/// The most bytes of text to read, with keys and names. The longest text in real headers is a tokenizer.json of some 30 MB.
+/// The file size is no bound: a sparse file may be larger than memory.
 const MAX_TEXT_BYTES: u64 = 1 << 27;
 
-/// Today's models have at most 2; ggml itself allows 4.
+/// The most dimensions: models have at most 2; ggml allows 4.
 const MAX_DIMENSIONS: u32 = 4;
 
 fn read(path: &Path, file: usize) -> Result<Header> {
@@ -40,7 +40,7 @@ fn read(path: &Path, file: usize) -> Result<Header> {
     ensure!((2..=3).contains(&version), "GGUF version {version} is not supported; 2 and 3 are");
     let tensor_count = source.u64().context("number of tensors")?;
     let value_count = source.u64().context("number of metadata values")?;
-    // A tensor's entry takes at least 24 bytes (length, dimensions, type, offset), a value's at least 13.
+    // An entry of a tensor takes at least 24 bytes (length, dimensions, type, offset), an entry of a value at least 13.
     source.check_count("tensors", tensor_count, 24)?;
     source.check_count("metadata values", value_count, 13)?;
 
@@ -71,7 +71,7 @@ fn read(path: &Path, file: usize) -> Result<Header> {
             )
         })?,
     };
-    // A file without data may end before the padding does.
+    // A file without data may end before its padding.
     let data_start = source.position().next_multiple_of(alignment).min(file_bytes);
     let data_bytes = file_bytes - data_start;
     let mut tensors = Vec::with_capacity(entries.len());
@@ -88,7 +88,7 @@ fn read(path: &Path, file: usize) -> Result<Header> {
     Ok(Header { version, metadata, tensors })
 }
 
-/// Its name, the numbers of a block and the bytes of one.
+/// The name of a tensor type, the numbers in its block and the block's bytes.
 fn tensor_type(number: u32) -> Result<(&'static str, u64, u64)> {
     if let Some(dtype) = Dtype::of_gguf(number) {
         let (block, bytes) = dtype.block();
@@ -100,7 +100,7 @@ fn tensor_type(number: u32) -> Result<(&'static str, u64, u64)> {
         .with_context(|| format!("unknown type {number}"))
 }
 
-/// No byte belongs to two tensors: weights that are shared are stored once and named once.
+/// Checks that tensors do not overlap: shared weights are stored and named once.
 fn check_apart(tensors: &[Tensor]) -> Result<()> {
     let mut places: Vec<&Tensor> = tensors.iter().filter(|tensor| tensor.bytes > 0).collect();
     places.sort_by_key(|tensor| tensor.offset);
@@ -116,12 +116,12 @@ fn check_apart(tensors: &[Tensor]) -> Result<()> {
     Ok(())
 }
 
-/// The file, and how much of it is left to be claimed.
+/// The file, and the number of its unread bytes.
 pub(super) struct Source {
     reader: BufReader<File>,
     file_bytes: u64,
     left: u64,
-    /// Bytes of texts that may still be read.
+    /// The bytes of text that may still be read.
     texts_left: u64,
 }
 
@@ -163,7 +163,7 @@ impl Source {
         self.byte_text_within(MAX_TEXT_BYTES)
     }
 
-    /// Of so many bytes at most.
+    /// A text of at most `most` bytes.
     fn byte_text_within(&mut self, most: u64) -> Result<Vec<u8>> {
         let length = self.u64()?;
         self.claim(length)?;
@@ -177,9 +177,9 @@ impl Source {
         Ok(bytes)
     }
 
-    /// A key, or what a tensor is called.
+    /// A key or a tensor's name.
     fn name(&mut self) -> Result<String> {
-        // One that holds broken UTF-8 is still worth showing.
+        // A name with invalid UTF-8 is still shown.
         Ok(String::from_utf8_lossy(&self.byte_text_within(MAX_KEY_BYTES)?).into_owned())
     }
 
@@ -206,7 +206,7 @@ impl Source {
         })
     }
 
-    /// Passes over the elements and remembers where they stand.
+    /// Skips the elements and keeps their position.
     fn array(&mut self) -> Result<Value> {
         let (kind, length) = (self.u32().context("type of its elements")?, self.u64().context("length")?);
         let offset = self.position();
@@ -215,7 +215,7 @@ impl Source {
             2 | 3 => 2,
             4..=6 => 4,
             10..=12 => 8,
-            // A text takes at least its length.
+            // A text takes at least the bytes of its length.
             8 => 8,
             9 => bail!("an array of arrays: nested deeper than models need"),
             other => bail!("array of unknown value type {other}"),
@@ -247,14 +247,14 @@ impl Source {
         Ok((dtype, shape, offset, bytes))
     }
 
-    /// Refuses a count that the rest of the file cannot hold, before anything loops over it.
+    /// Refuses a count that the rest of the file cannot hold, before a loop uses it.
     pub(super) fn check_count(&self, what: &str, count: u64, least_bytes_each: u64) -> Result<()> {
         let fits = count.checked_mul(least_bytes_each).is_some_and(|bytes| bytes <= self.left);
         ensure!(fits, "claims {count} {what}, and {} bytes are left", self.left);
         Ok(())
     }
 
-    /// Within the buffer this moves an index and calls nothing.
+    /// Within the buffer this only moves an index.
     pub(super) fn skip(&mut self, bytes: u64) -> Result<()> {
         self.claim(bytes)?;
         Ok(self.reader.seek_relative(i64::try_from(bytes)?)?)

@@ -1,4 +1,4 @@
-//! The one file that metadata and tensors make.
+//! Writes metadata and tensors into one file.
 
 use super::MetadataValue;
 use crate::Dtype;
@@ -8,7 +8,7 @@ use crate::write::{FilePlan, TensorPlan};
 const VERSION: u32 = 3;
 const ALIGNMENT: u64 = 32;
 
-/// A tensor that no weights hold: its name and its numbers.
+/// A tensor that the weights do not hold: its name and its numbers.
 pub(crate) type Literal = (&'static str, Vec<f32>);
 
 pub(crate) fn plan(
@@ -49,7 +49,7 @@ pub(crate) fn plan(
 fn entry(header: &mut Vec<u8>, name: &str, shape: &[u64], dtype: Dtype, offset: u64) {
     text(header, name);
     header.extend((shape.len() as u32).to_le_bytes());
-    // Innermost first.
+    // GGUF writes the innermost dimension first.
     shape.iter().rev().for_each(|size| header.extend(size.to_le_bytes()));
     header.extend(dtype.gguf_number().to_le_bytes());
     header.extend(offset.to_le_bytes());

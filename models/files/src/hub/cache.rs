@@ -1,6 +1,6 @@
-//! The cache that the programs of the hub share. A repository's folder holds `blobs/` (each file's bytes, named by their
-//! hash), `refs/` (a file for each branch or tag that says its commit) and `snapshots/` (for each commit a folder of links
-//! to blobs: that is the model folder).
+//! The cache that all programs of the hub share. The folder of a repository holds `blobs/` (the bytes of each file, named
+//! by their hash), `refs/` (a file with the commit of each branch or tag) and `snapshots/` (for each commit a folder of
+//! links to blobs, which is the model folder).
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ pub struct Cache {
     pub folder: PathBuf,
 }
 
-/// A model that lies in the cache.
+/// A model in the cache.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Snapshot {
     pub repository: Repository,
@@ -22,7 +22,7 @@ pub struct Snapshot {
 }
 
 impl Cache {
-    /// `$HF_HUB_CACHE`, else `hub` in the home of the hub's programs.
+    /// `$HF_HUB_CACHE`, else `hub` in the hub's home.
     pub fn from_environment() -> Result<Self> {
         let set = variable("HF_HUB_CACHE").or_else(|| variable("HUGGINGFACE_HUB_CACHE"));
         let folder = match set {
@@ -32,7 +32,7 @@ impl Cache {
         Ok(Self { folder })
     }
 
-    /// Where a repository's snapshot lies, if it was pulled. The revision may be the beginning of a commit.
+    /// The path of a repository's snapshot, if it was pulled. The revision may be the beginning of a commit.
     pub fn find(&self, repository: &Repository) -> Option<PathBuf> {
         let own = self.folder_of(repository);
         let (snapshots, revision) = (own.join("snapshots"), repository.revision.as_str());
@@ -61,7 +61,7 @@ impl Cache {
         Some(folder.join(file)).filter(|path| is_inside && path.is_file())
     }
 
-    /// Every snapshot of every model, under each of its names; one that no name points to is called by its commit.
+    /// Every snapshot of every model, under each of its names. A snapshot without a name gets its commit.
     pub fn snapshots(&self) -> Vec<Snapshot> {
         let mut found = BTreeSet::new();
         for name in names_in(&self.folder) {
@@ -95,8 +95,7 @@ impl Cache {
 }
 
 impl Snapshot {
-    /// The models in it, each with the name by which it is found, its path and its bytes. Usually it is one; a folder with
-    /// several GGUF files holds several.
+    /// The models in it, each with its name, path and bytes. A folder with several GGUF files holds several models.
     pub fn models(&self) -> Vec<(String, PathBuf, u64)> {
         let files = files_under(&self.folder, "", DEEPEST_FOLDER);
         let ends = |end: &str| files.iter().filter(|(name, _)| name.ends_with(end)).collect::<Vec<_>>();
@@ -112,7 +111,7 @@ impl Snapshot {
     }
 }
 
-/// What a snapshot is called by people, when this is the path of one, or of a file in one: its folder's own name is a commit.
+/// The readable name of a snapshot or of a file in one, because its folder is named by a commit.
 pub fn name_of(path: &Path) -> Option<String> {
     let path = std::path::absolute(path).ok()?;
     let (folder, file) = match path.extension() {
@@ -143,13 +142,13 @@ pub(super) fn variable(name: &str) -> Option<std::ffi::OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// As many digits of a commit as people write, and all of them.
+/// The digits of a short commit, and of a full one.
 const SHORT_COMMIT: usize = 8;
 const COMMIT: usize = 40;
-/// Revisions such as `refs/pr/1` lie in folders of their own.
+/// Revisions such as `refs/pr/1` are in nested folders.
 const DEEPEST_REVISION: usize = 4;
 const DEEPEST_FOLDER: usize = 16;
-/// A file of one commit; a longer one is something else.
+/// The longest valid ref file: it holds one commit.
 const LONGEST_REF: u64 = 100;
 
 fn read_commit(path: &Path) -> Option<String> {
@@ -161,7 +160,7 @@ fn read_commit(path: &Path) -> Option<String> {
     Some(text.trim().to_string()).filter(|text| is_commit(text))
 }
 
-/// Of a folder that is not there: none.
+/// The names in a folder; none for a missing folder.
 fn names_in(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
@@ -180,7 +179,7 @@ fn revisions_in(folder: &Path, prefix: &str, deeper: usize) -> Vec<String> {
     found
 }
 
-/// Files with their bytes, wherever links lead; links that lead nowhere are left out.
+/// Files with their sizes. Links are followed; broken links are left out.
 fn files_under(folder: &Path, prefix: &str, deeper: usize) -> Vec<(String, u64)> {
     let mut found = Vec::new();
     for name in names_in(folder) {
@@ -204,7 +203,7 @@ mod tests {
     const ONE: &str = "0123456789abcdef0123456789abcdef01234567";
     const OTHER: &str = "89abcdef0123456789abcdef0123456789abcdef";
 
-    /// A cache with `o/n`: one commit under two names, another one under none.
+    /// A cache with `o/n`: one commit with two names, another with none.
     fn cache(name: &str) -> Cache {
         let folder = std::env::temp_dir().join(format!("model-files-{name}-{}", std::process::id()));
         let own = folder.join("models--o--n");
@@ -231,7 +230,7 @@ mod tests {
         assert_eq!(find("o/n@89abcdef"), Some(snapshots.join(OTHER)));
         assert_eq!(find("o/n@ffffffff"), None);
         assert_eq!((find("o/n@v2"), find("o/m"), find("n")), (None, None, None));
-        // A ref that leads elsewhere leads nowhere.
+        // A ref with a path instead of a commit finds nothing.
         std::fs::write(cache.folder.join("models--o--n/refs/main"), "../../..").unwrap();
         assert_eq!(find("o/n"), None);
         std::fs::remove_dir_all(&cache.folder).unwrap();

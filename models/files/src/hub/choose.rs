@@ -1,4 +1,4 @@
-//! Which of a repository's files are fetched.
+//! Selects the files of a repository to fetch.
 
 use anyhow::{Result, bail};
 
@@ -6,7 +6,7 @@ use super::listing::RemoteFile;
 use crate::shown::shown;
 use crate::size;
 
-/// What an engine reads beside the weights.
+/// The files besides the weights that an engine reads.
 const BESIDE_WEIGHTS: &[&str] = &[
     "config.json",
     "generation_config.json",
@@ -19,10 +19,10 @@ const BESIDE_WEIGHTS: &[&str] = &[
 
 const INDEX: &str = "model.safetensors.index.json";
 
-/// Files of programs rather than of numbers: whoever loads one runs what is in it. They are never fetched, nor is HDF5.
+/// Pickled files run code when they are loaded, so they are never fetched. HDF5 is not fetched either.
 const NEVER: &[&str] = &["*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5"];
 
-/// The files that the patterns match; without patterns, those that an engine needs.
+/// The files that match the patterns; without patterns, those that an engine needs.
 pub fn choose<'a>(files: &'a [RemoteFile], patterns: &[String]) -> Result<Vec<&'a RemoteFile>> {
     if patterns.is_empty() {
         return needed(files);
@@ -52,8 +52,8 @@ fn needed(files: &[RemoteFile]) -> Result<Vec<&RemoteFile>> {
     Ok(files.iter().filter(beside).chain(weights).collect())
 }
 
-/// Some repositories hold the same weights twice, in the form of their makers too: those that a reader of the folder would
-/// take are enough.
+/// The weight files that a reader of the folder would use. Some repositories hold the same weights again in the original
+/// format.
 fn weights(files: &[RemoteFile]) -> Result<Vec<&RemoteFile>> {
     let of =
         |pattern: &str| files.iter().filter(|file| matches_here(pattern, &file.name)).collect::<Vec<_>>();
@@ -86,10 +86,10 @@ fn is_never(file: &RemoteFile) -> bool {
     NEVER.iter().any(|pattern| matches(pattern, &file.name.to_ascii_lowercase()))
 }
 
-/// As many as a person reads.
+/// The most files to list for a person.
 const SHOWN: usize = 40;
 
-/// Names and sizes, one a line.
+/// A table of names and sizes, one file a line.
 fn table<'a>(files: impl IntoIterator<Item = &'a RemoteFile>) -> String {
     let files: Vec<_> = files.into_iter().collect();
     let width = files.iter().take(SHOWN).map(|file| file.name.chars().count()).max().unwrap_or(0);
@@ -103,16 +103,16 @@ fn table<'a>(files: impl IntoIterator<Item = &'a RemoteFile>) -> String {
     lines.join("\n")
 }
 
-/// As `matches`, for files that lie in the repository's own folder.
+/// Like `matches`, for files at the top of the repository.
 fn matches_here(pattern: &str, name: &str) -> bool {
     !name.contains('/') && matches(pattern, name)
 }
 
-/// `*` stands for anything, `?` for one character, all else for itself.
+/// `*` matches anything, `?` one character, and all else itself.
 fn matches(pattern: &str, name: &str) -> bool {
     let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
     let (mut at, mut in_name) = (0, 0);
-    // Where the latest star stands, and how much of the name it is tried with. An earlier one need never take more.
+    // The position of the last star, and the length that it matches so far. Earlier stars never need to match more.
     let mut star = None;
     while in_name < name.len() {
         match pattern.get(at) {
@@ -173,7 +173,7 @@ mod tests {
         {
             assert!(!matches(pattern, name), "{pattern} {name}");
         }
-        // The time does not explode with the stars.
+        // The time does not grow exponentially with the stars.
         assert!(!matches(&"a*".repeat(500), &format!("{}b", "a".repeat(499))));
     }
 

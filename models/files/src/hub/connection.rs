@@ -1,9 +1,7 @@
-//! Requests to the hub: every wait has a bound, what passes is tried again, and a refusal says what to do.
+//! Requests to the hub: every wait has a bound, passing failures are retried, and a refusal names a remedy.
 //!
-//! The crate `hf-hub` is not used for this. Its version 1 needs tokio, which no engine's crate may bring. Version 0.5 has a
-//! blocking client, but one without timeouts, to which none can be given: it takes a whole file that is sent in answer to
-//! a `Range` for the rest of it, compares no hash, writes the ref before the snapshot is whole, and reads neither
-//! `HF_TOKEN` nor `HF_HUB_CACHE`. That it finds what is pulled here is a test.
+//! The crate `hf-hub` does not fit: version 1 needs tokio, and the client of version 0.5 has no timeouts and checks no
+//! hash. A test proves that `hf-hub` finds the models pulled here.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -20,13 +18,13 @@ pub struct Hub<'a> {
     agent: Agent,
     endpoint: &'a str,
     token: Option<&'a Token>,
-    /// It has answered at least once. Before that no one knows that it is there, and waiting for it serves nobody.
+    /// Whether the hub has answered before. Without any answer it may not exist, so retries make no sense.
     answered: Cell<bool>,
 }
 
-/// Why a request did not succeed.
+/// The reason for a failed request.
 pub enum Trouble {
-    /// It may pass: a broken connection, a server that has too much to do.
+    /// A failure that may pass: a broken connection, an overloaded server.
     Passing {
         why: String,
         wait: Option<Duration>,
@@ -40,23 +38,23 @@ impl From<anyhow::Error> for Trouble {
     }
 }
 
-/// How often in a row a request may fail before it is given up.
+/// The most consecutive failures of a request.
 const TRIES: u32 = 8;
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
-/// For a name to be found, and for a connection to be made.
+/// The timeout for name resolution, and for a connection.
 const CONNECT: Duration = Duration::from_secs(10);
-/// The longest list of files that is believed.
+/// The longest accepted list of files.
 const LONGEST_LISTING: u64 = 64 << 20;
 
-/// Counts failures in a row.
+/// Counts consecutive failures.
 #[derive(Default)]
 pub struct Patience {
     failures: u32,
 }
 
 impl Patience {
-    /// Waits before the next try; when there have been enough, gives the trouble back as an error.
+    /// Waits before the next try; after the last try, returns the failure as an error.
     pub fn wait(&mut self, trouble: Trouble, waiting: &mut dyn FnMut(&str, Duration)) -> Result<()> {
         let (why, wait) = match trouble {
             Trouble::Lasting(error) => return Err(error),
@@ -70,12 +68,12 @@ impl Patience {
         }
         let wait = wait.unwrap_or(FIRST_WAIT * 2_u32.pow(self.failures - 1)).min(LONGEST_WAIT);
         waiting(&why, wait);
-        // Nothing will tell us that the other side has recovered.
+        // The other side sends no signal when it recovers.
         std::thread::sleep(wait);
         Ok(())
     }
 
-    /// Something has come: whatever was wrong has passed.
+    /// Resets the count after progress.
     pub fn renew(&mut self) {
         self.failures = 0;
     }
@@ -90,7 +88,8 @@ impl<'a> Hub<'a> {
             .timeout_recv_response(Some(settings.silence))
             .timeout_per_read(Some(settings.silence))
             .timeout_per_write(Some(settings.silence))
-            // A renamed repository redirects on the same host. Large files lie elsewhere, and the token is not for there.
+            // A renamed repository redirects on the same host. Large files are on other hosts, which must not get the
+            // token.
             .redirect_auth_headers(ureq::config::RedirectAuthHeaders::SameHost)
             .user_agent(concat!("orchestrate/", env!("CARGO_PKG_VERSION")))
             .build();
@@ -102,7 +101,7 @@ impl<'a> Hub<'a> {
         }
     }
 
-    /// What the repository holds at its revision.
+    /// The files of the repository at its revision.
     pub fn listing(
         &self,
         repository: &Repository,
@@ -126,7 +125,7 @@ impl<'a> Hub<'a> {
         }
     }
 
-    /// One file of a commit, from this byte on. The answer's status is 200 (from the first byte), 206 or 416.
+    /// One file of a commit, from this byte on. The status of the answer is 200 (from the first byte), 206 or 416.
     pub fn file(
         &self,
         repository: &Repository,
@@ -140,7 +139,7 @@ impl<'a> Hub<'a> {
     }
 
     fn get(&self, url: &str, from: Option<u64>, repository: &Repository) -> Result<Response<Body>, Trouble> {
-        // Compressed bytes could not be resumed, nor counted against what the hub says of the file.
+        // A compressed download could not be resumed, and its length would not match the hub's.
         let mut request = self.agent.get(url).header("Accept-Encoding", "identity");
         if let Some(token) = self.token {
             request = request.header("Authorization", format!("Bearer {}", token.secret));
@@ -163,7 +162,7 @@ impl<'a> Hub<'a> {
         }
     }
 
-    /// A connection that could not be made, or that ended too soon.
+    /// A connection that failed or ended too soon.
     pub fn broken(&self, error: &ureq::Error) -> Trouble {
         let why = match error {
             ureq::Error::Io(error) => error.to_string(),
@@ -181,7 +180,7 @@ impl<'a> Hub<'a> {
 
     fn refusal(&self, response: &Response<Body>, repository: &Repository) -> anyhow::Error {
         let (status, hub, id) = (response.status(), self.endpoint, &repository.id);
-        // The hub tells strangers of a repository that is not there what it tells them of a private one: 401.
+        // For users without a token, the hub answers 401 for a missing repository, as for a private one.
         let code = header(response, "x-error-code").unwrap_or_default();
         match (code, status) {
             ("RevisionNotFound", _) => anyhow!(
@@ -220,7 +219,7 @@ fn is_passing(status: StatusCode) -> bool {
     status.is_server_error() || [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS].contains(&status)
 }
 
-/// A path in a URL: what is neither a letter, a digit nor plain is written as its bytes.
+/// Percent-encodes a path for a URL.
 fn escaped(name: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
     name.bytes()

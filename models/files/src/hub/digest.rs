@@ -1,10 +1,10 @@
-//! The hash by which the hub knows a file, computed while the file comes in.
+//! The hash that identifies a file on the hub, computed during the download.
 
 use sha1::Sha1;
 use sha2::{Digest as _, Sha256};
 
-/// Large files are known by the SHA-256 of their bytes, small ones by the name that git gives them. In the cache either is
-/// the file's name.
+/// The hub identifies large files by the SHA-256 of their bytes, and small ones by git's hash. The cache uses it as the
+/// file name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Digest {
     Sha256(String),
@@ -18,7 +18,7 @@ impl Digest {
         }
     }
 
-    /// What it is, for a person.
+    /// The kind of hash, for a person.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Sha256(_) => "SHA-256",
@@ -26,7 +26,7 @@ impl Digest {
         }
     }
 
-    /// A sum of the same kind over a file of so many bytes; git counts them in.
+    /// Begins a hash of the same kind over a file of this size; git's hash includes the size.
     pub fn begin(&self, bytes: u64) -> Running {
         match self {
             Self::Sha256(_) => Running::Sha256(Sha256::new()),

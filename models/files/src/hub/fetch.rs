@@ -1,4 +1,4 @@
-//! One file, from the hub into the cache: resumed where an earlier try ended, verified, and given its name last.
+//! Downloads one file from the hub into the cache: it resumes an earlier try, verifies the hash, and renames the file last.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -13,19 +13,19 @@ use super::digest::Running;
 use super::listing::RemoteFile;
 use super::repository::Repository;
 
-/// Where the bytes of a repository's files lie.
+/// The blob folder of a repository.
 pub struct Blobs<'a> {
     pub hub: &'a Hub<'a>,
     pub repository: &'a Repository,
     pub commit: &'a str,
     pub folder: PathBuf,
-    /// Other programs lock a file here while they fetch it.
+    /// The lock folder: other programs lock a file here while they fetch it.
     pub locks: PathBuf,
 }
 
-/// What happens while a file comes in.
+/// The progress of a download.
 pub enum Step<'a> {
-    /// So many of its bytes are here.
+    /// The number of bytes downloaded.
     At(u64),
     Waiting {
         why: &'a str,
@@ -33,7 +33,7 @@ pub enum Step<'a> {
     },
 }
 
-/// As much as is read and written at once.
+/// The bytes to read and write at once.
 const PIECE: usize = 256 << 10;
 
 impl Blobs<'_> {
@@ -41,7 +41,7 @@ impl Blobs<'_> {
         self.folder.join(file.digest.as_str())
     }
 
-    /// How much of it is here already.
+    /// The number of bytes that are already downloaded.
     pub fn bytes_here(&self, file: &RemoteFile) -> u64 {
         let length = |path: &Path| path.metadata().ok().map(|it| it.len()).filter(|&it| it <= file.bytes);
         match self.is_whole(file) {
@@ -50,7 +50,7 @@ impl Blobs<'_> {
         }
     }
 
-    /// Under its own name there are only files whose hash was verified; a length that differs is damage done since.
+    /// Whether the file is complete. A file under its own name was verified; another length means later damage.
     pub fn is_whole(&self, file: &RemoteFile) -> bool {
         self.path(file).metadata().is_ok_and(|it| it.is_file() && it.len() == file.bytes)
     }
@@ -60,7 +60,7 @@ impl Blobs<'_> {
             std::fs::create_dir_all(folder).with_context(|| cannot_write(folder))?;
         }
         let _lock = self.lock(file)?;
-        // Another program may have been first.
+        // Another program may have finished first.
         if self.is_whole(file) {
             return Ok(());
         }
@@ -68,7 +68,7 @@ impl Blobs<'_> {
         let (mut patience, mut furthest) = (Patience::default(), unfinished.bytes);
         while unfinished.bytes < file.bytes {
             let received = self.receive(&mut unfinished, file, tell);
-            // A server that starts over each time makes no progress, however much it sends.
+            // A server that starts again each time makes no progress, however much it sends.
             if unfinished.bytes > furthest {
                 furthest = unfinished.bytes;
                 patience.renew();
@@ -82,12 +82,12 @@ impl Blobs<'_> {
         unfinished.finish(file, &self.path(file))
     }
 
-    /// As the hub's other programs name it, so that each goes on where another stopped.
+    /// The name that the hub's other programs use, so that each resumes another's download.
     fn unfinished(&self, file: &RemoteFile) -> PathBuf {
         self.folder.join(format!("{}.incomplete", file.digest.as_str()))
     }
 
-    /// Two programs that append to one file would ruin it.
+    /// Locks the file: two programs that append to it would corrupt it.
     fn lock(&self, file: &RemoteFile) -> Result<File> {
         let path = self.locks.join(format!("{}.lock", file.digest.as_str()));
         let lock = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
@@ -103,7 +103,7 @@ impl Blobs<'_> {
         }
     }
 
-    /// One request, as far as it goes.
+    /// Makes one request and takes as many bytes as it gives.
     fn receive(
         &self,
         unfinished: &mut Unfinished,
@@ -147,7 +147,7 @@ impl Blobs<'_> {
     }
 }
 
-/// A file of which a part is here, and the sum over that part.
+/// A partial file, and the hash of that part.
 struct Unfinished {
     path: PathBuf,
     file: File,
@@ -212,7 +212,7 @@ impl Unfinished {
         std::fs::rename(&self.path, path).with_context(|| cannot_write(path))
     }
 
-    /// Best effort: what is wrong with it is the error that matters.
+    /// Best effort: the original error matters more.
     fn remove(&self) {
         let _ = std::fs::remove_file(&self.path);
     }

@@ -1,5 +1,5 @@
-//! What the hub says of a repository: its commit, its files, their sizes and hashes. Names come from a stranger, and so do
-//! sizes; what could lead out of a folder is refused before anything is written.
+//! The hub's description of a repository: its commit, its files, their sizes and hashes. Names and sizes are untrusted; a
+//! name that could lead out of a folder is refused before anything is written.
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
@@ -16,14 +16,14 @@ pub struct Listing {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteFile {
-    /// Its path in the repository, parts divided by `/`.
+    /// The path in the repository, with parts separated by `/`.
     pub name: String,
     pub bytes: u64,
     pub digest: Digest,
 }
 
 impl Listing {
-    /// From the hub's answer to `/api/models/ID/revision/REVISION?blobs=true`.
+    /// Parses the hub's answer to `/api/models/ID/revision/REVISION?blobs=true`.
     pub fn parse(json: &[u8]) -> Result<Self> {
         let answer: Answer = serde_json::from_slice(json).context("not the description of a repository")?;
         ensure!(is_commit(&answer.sha), "`sha`: `{}` is no commit", shown(&answer.sha));
@@ -67,7 +67,7 @@ struct Lfs {
     size: u64,
 }
 
-/// A relative path of plain names. A backslash divides a path on other systems, so it is not plain either.
+/// Whether the name is a relative path of plain parts. A backslash separates parts on other systems, so it is refused.
 fn stays_inside(name: &str) -> bool {
     let is_plain = |part: &str| {
         !part.is_empty()

@@ -1,7 +1,7 @@
-//! Models of the Hugging Face hub: where its programs keep what they fetched, and, with the feature `hub`, the fetching.
+//! Models of the Hugging Face hub: finding them in the cache, and, with the feature `hub`, downloading them.
 //!
-//! A pulled model is found by its name without a network and without the feature. The folder is the usual one in the
-//! usual layout, so that what one program has fetched no other fetches again.
+//! A pulled model is found by its name without a network and without the feature. The cache has the usual location and
+//! layout, so that programs share their downloads.
 
 mod cache;
 mod repository;
@@ -29,7 +29,7 @@ pub use pull::{Event, pull};
 #[cfg(feature = "hub")]
 pub use settings::Settings;
 
-/// Where a model that was pulled lies, if this names one: `OWNER/NAME`, `OWNER/NAME@REVISION`, `OWNER/NAME/FILE.gguf`.
+/// The path of a pulled model with this name: `OWNER/NAME`, `OWNER/NAME@REVISION`, `OWNER/NAME/FILE.gguf`.
 pub fn find(name: &str) -> Option<std::path::PathBuf> {
     Cache::from_environment().ok()?.find_named(name)
 }

@@ -1,5 +1,5 @@
-//! A model from the hub into the cache. Its bytes come first, then the links that make a folder of them, and last the ref
-//! by which it is found: what is found is whole.
+//! Pulls a model from the hub into the cache: first the bytes, then the links that form its folder, and last the ref with
+//! its name. So a model that can be found is complete.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,10 +14,10 @@ use super::repository::Repository;
 use super::settings::Settings;
 use crate::{size, space::free_bytes};
 
-/// What happens during a pull, for a display.
+/// The events of a pull, for a display.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// All there is to do is known: of so many files and bytes, so many are here already.
+    /// The plan is known: the number of files and bytes, and how many are already here.
     Planned {
         commit: &'a str,
         files: usize,
@@ -29,7 +29,7 @@ pub enum Event<'a> {
         name: &'a str,
         bytes: u64,
     },
-    /// So many bytes of all files are here.
+    /// The bytes of all files that are here.
     At {
         bytes: u64,
     },
@@ -37,14 +37,14 @@ pub enum Event<'a> {
         name: &'a str,
         bytes: u64,
     },
-    /// Something failed that may pass, and is tried again after this time.
+    /// A failure that may pass; the pull retries after this time.
     Waiting {
         why: &'a str,
         wait: Duration,
     },
 }
 
-/// Fetches what an engine needs of a model, or the files that the patterns match, and gives the folder that they lie in.
+/// Fetches the files that an engine needs, or those that match the patterns, and returns their folder.
 pub fn pull(
     settings: &Settings,
     repository: &Repository,
@@ -87,7 +87,7 @@ pub fn pull(
     Ok(snapshot)
 }
 
-/// The files that are not here yet. That there is room for them is made sure before the first byte comes.
+/// The missing files, after a check of the free space.
 fn plan<'a>(
     blobs: &Blobs,
     chosen: &[&'a RemoteFile],
@@ -114,7 +114,7 @@ fn plan<'a>(
     Ok(missing)
 }
 
-/// The file under its name in the snapshot: a relative link, so that the cache can be moved.
+/// Links the file under its name in the snapshot. The link is relative, so that the cache can be moved.
 fn link(snapshot: &Path, file: &RemoteFile) -> Result<()> {
     let up = "../".repeat(2 + file.name.matches('/').count());
     let target = format!("{up}blobs/{}", file.digest.as_str());
@@ -125,7 +125,7 @@ fn link(snapshot: &Path, file: &RemoteFile) -> Result<()> {
     write_whole(&link, |path| std::os::unix::fs::symlink(&target, path))
 }
 
-/// Makes something under another name beside its own, and gives it its own at once.
+/// Writes under a temporary name beside the path, then renames it.
 fn write_whole(path: &Path, write: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let half = path.with_file_name(format!(".{name}.{}", std::process::id()));
@@ -134,7 +134,7 @@ fn write_whole(path: &Path, write: impl FnOnce(&Path) -> std::io::Result<()>) ->
         .and_then(|()| write(&half))
         .and_then(|()| std::fs::rename(&half, path));
     if written.is_err() {
-        // Best effort: the error that matters is the one already in hand.
+        // Best effort: the first error matters more.
         let _ = std::fs::remove_file(&half);
     }
     written.with_context(|| cannot_write(path))

@@ -1,9 +1,9 @@
-//! The name of a model on the hub. It becomes part of paths and of URLs, so only what the hub itself allows is a name.
+//! The name of a model on the hub. It becomes part of paths and URLs, so only the hub's own characters are valid.
 
 use crate::shown::shown;
 use anyhow::{Result, ensure};
 
-/// The revision that is meant where none is named.
+/// The default revision.
 pub const MAIN: &str = "main";
 
 /// `OWNER/NAME` (old models have no owner) at a branch, a tag or a commit.
@@ -31,7 +31,7 @@ impl Repository {
         Ok(Self { id: id.into(), revision: revision.into() })
     }
 
-    /// Whether a text is more likely meant as a repository than as a path: it has an owner and a name.
+    /// Whether a text is more likely a repository than a path: it has an owner and a name.
     pub fn is_likely(text: &str) -> bool {
         Self::parse(text).is_ok_and(|it| it.id.contains('/'))
     }
@@ -41,14 +41,14 @@ impl Repository {
         format!("{MODELS}{}", self.id.replace('/', "--"))
     }
 
-    /// The repository whose folder this is; what else lies in a cache (data sets, locks) is none.
+    /// The repository of a folder in a cache; other folders (data sets, locks) give `None`.
     pub fn of_folder_name(name: &str) -> Option<Self> {
         Self::parse(&name.strip_prefix(MODELS)?.replace("--", "/")).ok()
     }
 }
 
 impl std::fmt::Display for Repository {
-    /// As it is given on a command line: the usual revision is left out.
+    /// The form for a command line, without the default revision.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.revision.as_str() {
             MAIN => f.write_str(&self.id),
@@ -57,7 +57,7 @@ impl std::fmt::Display for Repository {
     }
 }
 
-/// A commit as git writes it in full.
+/// Whether a text is a full git commit.
 pub(super) fn is_commit(text: &str) -> bool {
     is_hexadecimal(text, 40)
 }
@@ -70,7 +70,7 @@ const MODELS: &str = "models--";
 /// The hub's own bound.
 const LONGEST_NAME: usize = 96;
 
-/// Two hyphens stand for the slash in a cache's folders, so no name has them.
+/// Whether a part is a valid name. Two hyphens stand for the slash in a cache's folders, so no name has them.
 fn is_name(part: &str) -> bool {
     is_part(part)
         && part.len() <= LONGEST_NAME
@@ -79,7 +79,7 @@ fn is_name(part: &str) -> bool {
         && !part.starts_with('-')
 }
 
-/// A part of a path that can neither climb nor hide.
+/// Whether a part of a path is plain: no `..`, and not hidden.
 fn is_part(part: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-+".contains(&byte);
     !part.is_empty() && part.len() <= 200 && !part.starts_with('.') && part.bytes().all(plain)

@@ -1,4 +1,4 @@
-//! What the hub's programs are told by the environment, read in one place.
+//! The settings of the hub's programs from the environment.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,20 +10,20 @@ use super::cache::{home, variable};
 use crate::shown::shown;
 
 pub struct Settings {
-    /// Without a slash at its end.
+    /// The URL without a slash at its end.
     pub endpoint: String,
     pub cache: Cache,
     pub token: Option<Token>,
-    /// `HF_HUB_OFFLINE` is set: nothing is to be fetched.
+    /// `HF_HUB_OFFLINE` is set: downloads are forbidden.
     pub offline: bool,
-    /// How long the hub may say nothing in the middle of an answer.
+    /// The longest silence of the hub within an answer.
     pub silence: Duration,
 }
 
-/// Who the user is to the hub. There is no way to print it.
+/// The user's token for the hub. It cannot be printed.
 pub struct Token {
     pub(super) secret: String,
-    /// The variable or the file that it came from, as an error names it.
+    /// The variable or file of the token, for errors.
     pub(super) source: String,
 }
 
@@ -73,7 +73,7 @@ fn token() -> Result<Option<Token>> {
     }
 }
 
-/// It becomes a line of a request, so nothing in it may end that line.
+/// Checks a token: it becomes a header line, so it must not contain a line end.
 fn sound(secret: &str, source: String) -> Result<Token> {
     let secret = secret.trim();
     ensure!(
@@ -85,7 +85,7 @@ fn sound(secret: &str, source: String) -> Result<Token> {
 
 fn text(name: &str) -> Result<Option<String>> {
     let Some(value) = variable(name) else { return Ok(None) };
-    // The value itself is not shown: it may be a token.
+    // The value stays hidden: it may be a token.
     value.into_string().map(Some).map_err(|_| anyhow::anyhow!("`{name}` is not valid UTF-8"))
 }
 

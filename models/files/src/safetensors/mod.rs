@@ -1,4 +1,4 @@
-//! safetensors: eight bytes of length, a header of JSON, and the tensors one after the other.
+//! safetensors: eight bytes of length, a JSON header, and the tensors in sequence.
 
 mod read;
 mod shards;

@@ -25,7 +25,8 @@ pub fn read_header(path: &Path, file: usize) -> Result<Vec<Tensor>> {
     read().with_context(|| format!("`{}`", path.display()))
 }
 
-/// The same of what a file of so many bytes begins with. Memory grows with what is there, never with what is claimed.
+/// The same from the beginning of a file of this size. Memory grows with the bytes read, never with the sizes that they
+/// state.
 pub fn parse_header(mut reader: impl Read, file_bytes: u64, file: usize) -> Result<Vec<Tensor>> {
     ensure!(file_bytes >= 8, "{file_bytes} bytes are too few for a safetensors file");
     let mut length = [0_u8; 8];
@@ -73,7 +74,7 @@ const DTYPES: [(&str, u64); 22] = [
     ("C64", 64),
 ];
 
-/// Every byte after the header belongs to one tensor.
+/// Checks that every byte after the header belongs to one tensor.
 fn place_all(
     entries: Vec<(String, Entry)>,
     file: usize,
@@ -132,7 +133,7 @@ impl Entry {
     }
 }
 
-/// The header's object, in order, with a name that stands twice refused (a map would keep one of the two, silently).
+/// The header's object, in order. A duplicate name is refused; a map would silently keep one of the two.
 struct Entries(Vec<(String, Entry)>);
 
 impl<'de> Deserialize<'de> for Entries {

@@ -1,4 +1,4 @@
-//! Which files hold a model's weights.
+//! Finds the files with a model's weights.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::{INDEX, read_header};
 use crate::shown::shown;
 
-/// Which of a folder's safetensors files make up the model: those of its index, else `model.safetensors`, else the only one.
+/// The safetensors files of the model in a folder: those of its index, else `model.safetensors`, else the only one.
 pub(crate) fn shards(folder: &Path, found: &[String]) -> Result<Vec<PathBuf>> {
     let index = folder.join(INDEX);
     if index.is_file() {
@@ -35,7 +35,7 @@ fn shards_of_index(folder: &Path, index: &Path) -> Result<Vec<PathBuf>> {
     ensure!(!names.is_empty(), "`weight_map` is empty");
     let mut paths = Vec::new();
     for name in names {
-        // A shard lies in the folder; an index that points elsewhere is broken or worse.
+        // A shard must be in the folder; an index that points elsewhere is broken or malicious.
         let named = shown(name);
         ensure!(Path::new(name).file_name() == Some(name.as_ref()), "`{named}` is no file name");
         let path = folder.join(name);

@@ -1,4 +1,4 @@
-//! The files that a set of tensors makes, as transformers would split them: shards of 5 GB with an index beside them.
+//! Plans the files for a set of tensors, split like transformers does: shards of 5 GB and an index.
 
 use anyhow::Result;
 use serde_json::{Map, Value, json};
@@ -7,12 +7,12 @@ use crate::Dtype;
 use crate::architecture::Part;
 use crate::write::{FilePlan, TensorPlan};
 
-/// Where transformers begins another file.
+/// The shard size of transformers.
 const SHARD_BYTES: u64 = 5_000_000_000;
 
 pub(crate) const INDEX: &str = "model.safetensors.index.json";
 
-/// The files, and the index where there are several.
+/// The files, and the index if there are several.
 pub(crate) fn plan(parts: &[Part], dtypes: &[Dtype]) -> Result<(Vec<FilePlan>, Option<String>)> {
     let bytes = |part: usize| dtypes[part].bytes(parts[part].elements());
     let mut shards: Vec<Vec<usize>> = vec![Vec::new()];
@@ -59,7 +59,7 @@ fn file(name: String, held: &[usize], parts: &[Part], dtypes: &[Dtype]) -> Resul
         tensors.push(TensorPlan { part, dtype, offset: begin });
     }
     let mut text = Value::Object(header).to_string().into_bytes();
-    // The tensors begin at a multiple of eight.
+    // Tensors begin at a multiple of eight bytes.
     text.resize(text.len().next_multiple_of(8), b' ');
     let start = 8 + text.len() as u64;
     tensors.iter_mut().for_each(|tensor| tensor.offset += start);

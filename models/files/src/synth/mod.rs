@@ -1,4 +1,4 @@
-//! Models of real shapes with random weights: the same work for an engine as the real ones, and no download.
+//! Models of real shapes with random weights: the same work for an engine as with the real ones, without a download.
 
 mod random;
 mod shape;
@@ -16,7 +16,7 @@ pub use shape::{SHAPES, Shape};
 /// Writes the model of this shape and seed.
 pub fn synthesise(shape: &Shape, seed: u64, goal: &Goal, watch: Watch) -> Result<Written> {
     model::check(goal.format, goal.dtype)?;
-    // Up to here whatever is wrong is the command's doing; from here on the config's.
+    // Errors before this line come from the command; errors after it come from the config.
     let told = || format!("`{}`", shape.source.display());
     let config = Config::from_json(shape.config.clone(), &shape.generation).with_context(told)?;
     let architecture = Architecture::of(&config, Layout::HuggingFace).with_context(told)?;

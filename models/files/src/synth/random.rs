@@ -1,8 +1,7 @@
-//! Random weights that are the same on every machine, in any order of asking, and in every float dtype.
+//! Random weights that are the same on every machine, in any order of access, and in every float dtype.
 //!
-//! A number depends on the seed, on the name of its tensor and on its place in it, and on nothing else, so that threads
-//! need not agree and a row can be made without those before it. Only whole numbers and exactly defined operations are
-//! used: no mathematics of the system's library.
+//! A number depends only on the seed, its tensor's name and its index. So threads need no coordination, and a row needs no
+//! rows before it. The code uses only integers and exactly defined operations, not the system's math library.
 
 use std::ops::Range;
 
@@ -12,7 +11,7 @@ use crate::architecture::{Kind, Layout, Order, Part};
 use crate::weights::{Weights, transposed};
 use crate::{Dtype, blocks};
 
-/// Weights that no one trained.
+/// Untrained weights.
 pub struct RandomWeights {
     pub seed: u64,
 }
@@ -31,7 +30,7 @@ impl Weights for RandomWeights {
         let normal = Normal::of(self.seed, part);
         match (part.kind, part.order) {
             (Kind::Norm, order) => {
-                // What the network multiplies by is 1, however the layout writes that.
+                // The factor in the network is 1; the stored value depends on the layout.
                 let stored = if order == Order::PlusOne && layout == Layout::HuggingFace { 0.0 } else { 1.0 };
                 values.fill(stored);
             }
@@ -67,7 +66,7 @@ struct Normal {
 const DEVIATION_OF_SUM: f64 = 37_837.226_7;
 const MEAN_OF_SUM: i32 = 2 * 65535;
 
-/// Below this f16 has fewer bits than bf16, so that a number there would not be the same in both.
+/// The smallest magnitude. Below it f16 has fewer bits than bf16, so the two would hold different numbers.
 const SMALLEST: f32 = 1.0 / 131_072.0;
 
 impl Normal {
@@ -85,7 +84,7 @@ impl Normal {
         }
     }
 
-    /// Rounded to bf16, and to zero where f16 could not follow: so f32, bf16 and f16 hold the very same weights.
+    /// Rounded to bf16, and to zero below f16's precision, so that f32, bf16 and f16 hold the same weights.
     #[inline]
     fn at(&self, place: u64) -> f32 {
         let bits = mixed(self.key.wrapping_add(place.wrapping_mul(0x9e37_79b9_7f4a_7c15)));

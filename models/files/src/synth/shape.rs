@@ -1,4 +1,4 @@
-//! The shapes that have a name: one file each under `models/shapes`, with the fields of the model that it stands for.
+//! The named shapes: one file each under `models/shapes`, with the config fields of the real model.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use crate::tokenizer::{Pre, Special};
 pub struct Shape {
     pub name: String,
     pub about: String,
-    /// Where it stands: a file of this project or the user's.
+    /// The source file, of this project or the user's.
     pub source: PathBuf,
     /// config.json.
     pub config: Value,
@@ -29,11 +29,11 @@ pub struct Shape {
 
 #[derive(Debug, Clone)]
 pub struct Vocabulary {
-    /// Ids that stand for something; the model may have more.
+    /// The number of ids with a text; the model may have more.
     pub tokens: u32,
     pub specials: Vec<Special>,
     pub add_bos: bool,
-    /// How text is cut before bytes are merged.
+    /// The pre-tokenizer: the cuts of text before bytes are merged.
     pub pre: &'static Pre,
 }
 
@@ -76,8 +76,7 @@ impl Shape {
         })
     }
 
-    /// Of a config.json that somebody has: every id of the vocabulary gets a text, the ids that begin and end a text
-    /// those names.
+    /// The shape of a user's config.json: every id of the vocabulary gets a text, and BOS and EOS ids get those names.
     pub fn of_config(path: &Path) -> Result<Self> {
         let raw = read_json(path)?;
         ensure!(raw.is_object(), "`{}`: expected an object", path.display());
@@ -137,7 +136,7 @@ struct TokenizerFile {
     reserved: Option<Reserved>,
 }
 
-/// Ids that a vocabulary keeps free, under numbered names.
+/// A range of ids that a vocabulary reserves, with numbered names.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Reserved {

@@ -1,4 +1,4 @@
-//! What can be said of a tokenizer without building it.
+//! The facts of a tokenizer, found without building it.
 
 use std::path::{Path, PathBuf};
 
@@ -13,19 +13,19 @@ use crate::Config;
 pub struct TokenizerFacts {
     /// `byte-level BPE`, `SentencePiece-like BPE`, or the model's name in its file: `Unigram`.
     pub kind: String,
-    /// Ids that have a token.
+    /// The number of ids with a token.
     pub entries: u64,
-    /// Nothing where there are no entries.
+    /// `None` without entries.
     pub highest_id: Option<u32>,
     pub chat_template: bool,
-    /// The file that says so.
+    /// The file with these facts.
     pub source: PathBuf,
 }
 
 const BYTE_LEVEL: &str = "byte-level BPE";
 const SENTENCE_PIECE: &str = "SentencePiece-like BPE";
 
-/// Of a `tokenizer.json` and what lies beside it.
+/// The facts of a `tokenizer.json` and the files beside it.
 pub(crate) fn facts_of_json(path: &Path) -> Result<TokenizerFacts> {
     let bytes = std::fs::read(path).with_context(|| format!("`{}`", path.display()))?;
     let Seen { added, pre_tokenizer, decoder, model, .. } =
@@ -46,7 +46,7 @@ pub(crate) fn facts_of_json(path: &Path) -> Result<TokenizerFacts> {
     Ok(TokenizerFacts { kind, entries, highest_id, chat_template, source: path.into() })
 }
 
-/// Of a GGUF file, whose metadata the config carries.
+/// The facts of a GGUF file; the config holds its metadata.
 pub(crate) fn facts_of_gguf(path: &Path, config: &Config) -> Option<TokenizerFacts> {
     let entries = config.raw.get("tokenizer.ggml.tokens")?.get("array")?.as_u64()?;
     let kind = match config.raw.get("tokenizer.ggml.model")?.as_str()? {
@@ -82,14 +82,14 @@ fn mentions_byte_level(step: &Value) -> bool {
     is_byte_level(step) || inner.is_some_and(|steps| steps.iter().any(is_byte_level))
 }
 
-/// What has been read of a `tokenizer.json`.
+/// The fields of a `tokenizer.json` read so far.
 #[derive(Default)]
 struct Seen {
     added: Option<Vec<Added>>,
     pre_tokenizer: Value,
     decoder: Value,
     model: Model,
-    /// All of it: the merges, most of the file and the last thing in it, need not be read.
+    /// Whether the facts are complete, so that the merges, the largest and last part of the file, need not be read.
     enough: bool,
 }
 
@@ -105,7 +105,7 @@ struct Model {
     vocab: Option<Vocabulary>,
 }
 
-/// Stops where everything is known: the reader is made to fail there, since it has no other way to end early.
+/// Reads until everything is known, then stops by an error: the reader cannot end early in another way.
 fn skim(bytes: &[u8]) -> Result<Seen> {
     let mut seen = Seen::default();
     let read = Top(&mut seen).deserialize(&mut serde_json::Deserializer::from_slice(bytes));
@@ -155,7 +155,7 @@ impl<'de> Visitor<'de> for Top<'_> {
 
 struct ModelOf<'a> {
     seen: &'a mut Seen,
-    /// What stands beside the model has been read.
+    /// The fields beside the model have been read, so reading may stop.
     may_stop: bool,
 }
 
@@ -198,7 +198,7 @@ impl<'de> Visitor<'de> for ModelOf<'_> {
     }
 }
 
-/// The ids of a vocabulary, without their texts. Unigram's is a list, and the place is the id.
+/// The ids of a vocabulary, without their texts. Unigram has a list, and the index is the id.
 struct Vocabulary {
     ids: Vec<u32>,
 }

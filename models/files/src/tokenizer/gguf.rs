@@ -1,4 +1,4 @@
-//! Tables as GGUF metadata and back, with llama.cpp's meaning of each key.
+//! Converts tables to GGUF metadata and back, with llama.cpp's meaning of each key.
 
 use std::path::Path;
 
@@ -25,7 +25,7 @@ const ADD_SPACE: &str = "tokenizer.ggml.add_space_prefix";
 const TEMPLATE: &str = "tokenizer.chat_template";
 
 impl TokenizerTables {
-    /// The keys that llama.cpp reads. It wants a token for each of the model's ids: those that have none get a name.
+    /// The keys that llama.cpp reads. It needs a token for each id of the model, so ids without one get a name.
     pub fn to_gguf(&self, vocabulary: u32) -> Result<Vec<(String, MetadataValue)>> {
         self.check()?;
         let length = vocabulary as usize;
@@ -34,7 +34,7 @@ impl TokenizerTables {
             "the tokenizer has {} tokens, the model {vocabulary}",
             self.tokens.len()
         );
-        // llama.cpp has one beginning and one end of a text, and a switch for each.
+        // llama.cpp has one BOS and one EOS, and a switch for each.
         let (bos, eos) = (self.add_bos.or(self.bos), self.add_eos.or(self.eos));
         let mut tokens = self.tokens.clone();
         tokens.extend((self.tokens.len() as u32..vocabulary).map(padding_name));
@@ -65,7 +65,7 @@ impl TokenizerTables {
                 put(key, MetadataValue::U32(id));
             }
         }
-        // Said even where it is the default: defaults differ from one `pre` to the next.
+        // Always written, even if it is the default: defaults differ between values of `pre`.
         put(ADD_BOS, MetadataValue::Bool(self.add_bos.is_some()));
         put(ADD_EOS, MetadataValue::Bool(self.add_eos.is_some()));
         if let Some(template) = &self.chat_template {
@@ -84,7 +84,7 @@ impl TokenizerTables {
     }
 }
 
-/// The tables of a GGUF file, whose header has been read.
+/// The tables of a GGUF file with this header.
 pub fn from_gguf(path: &Path, header: &Header) -> Result<TokenizerTables> {
     let tables = Tables { path, header }.read();
     tables.with_context(|| format!("`{}`", path.display()))
@@ -95,7 +95,7 @@ struct Tables<'a> {
     header: &'a Header,
 }
 
-/// What llama.cpp takes where the file says nothing.
+/// llama.cpp's defaults for missing fields.
 struct Defaults {
     adds_bos: bool,
     bos: Option<u32>,
@@ -130,7 +130,7 @@ impl Tables<'_> {
             pre.with_context(|| format!("metadata `{PRE}`: unknown pre-tokenizer `{}`", shown(name)))?;
         let merges = byte_level_merges(&texts(self.path, self.header, MERGES)?, &tokens)
             .with_context(|| format!("metadata `{MERGES}`"))?;
-        // llama.cpp takes id 11 for beginning and end, which is Falcon's; here a file has to say what it adds.
+        // llama.cpp defaults BOS and EOS to Falcon's id 11; here the file must name them.
         let defaults = Defaults { adds_bos: pre.adds_bos, bos: None, eos: None, unknown: None };
         self.finish(TokenizerKind::ByteLevel { pre, nfc: pre.nfc }, tokens, types, merges, defaults)
     }
@@ -189,7 +189,7 @@ impl Tables<'_> {
         })
     }
 
-    /// The file's own matrix has a row for each token.
+    /// The file's embedding matrix must have a row for each token.
     fn check_vocabulary(&self, tokens: usize) -> Result<()> {
         let embedding = self.header.tensors.iter().find(|tensor| tensor.name == "token_embd.weight");
         let rows = embedding.and_then(|tensor| tensor.shape.first());
@@ -211,7 +211,7 @@ impl Tables<'_> {
             "metadata `{TYPES}` has {} entries, `{TOKENS}` {tokens}",
             numbers.len()
         );
-        // A type that nobody has defined is an ordinary token to llama.cpp too.
+        // An undefined type is an ordinary token, as in llama.cpp.
         let named = |number: i32| TokenType::ALL.into_iter().find(|&kind| kind as i32 == number);
         Ok(numbers.into_iter().map(|number| named(number).unwrap_or(TokenType::Normal)).collect())
     }
@@ -233,7 +233,7 @@ impl Tables<'_> {
     }
 }
 
-/// `left right`; a token may begin with a space, though none of this kind should.
+/// A merge is `left right`. A token may begin with a space, though none of this kind should.
 fn byte_level_merges(merges: &[String], tokens: &[String]) -> Result<Vec<(u32, u32)>> {
     let ids = ids_by_token(tokens)?;
     let mut found = Vec::with_capacity(merges.len());
@@ -249,9 +249,9 @@ fn byte_level_merges(merges: &[String], tokens: &[String]) -> Result<Vec<(u32, u
     Ok(found)
 }
 
-/// llama.cpp has no list of merges for this kind: any two neighbours whose texts make a token may become it, the best
-/// score first. So each way of cutting a token in two is a merge. Between tokens of one score llama.cpp takes the
-/// leftmost in the text and this list the lowest id; vocabularies of SentencePiece give each token its own score.
+/// llama.cpp has no list of merges for this kind: it merges any two neighbours that form a token, the best score first. So
+/// each way of cutting a token in two is a merge. With equal scores llama.cpp takes the leftmost pair and this list the
+/// lowest id; SentencePiece vocabularies give each token a different score.
 fn merges_by_score(tokens: &[String], types: &[TokenType], scores: &[f32]) -> Result<Vec<(u32, u32)>> {
     let ids = ids_by_token(tokens)?;
     let is_piece = |id: u32| matches!(types[id as usize], TokenType::Normal | TokenType::UserDefined);
@@ -261,7 +261,7 @@ fn merges_by_score(tokens: &[String], types: &[TokenType], scores: &[f32]) -> Re
     let mut merges = Vec::new();
     for id in order {
         let token = tokens[id as usize].as_str();
-        // Ways of cutting a token take the square of its length.
+        // The cuts of a token take the square of its length.
         ensure!(
             token.len() <= LONGEST_PIECE,
             "token {id} is {} bytes long; {LONGEST_PIECE} are read",
@@ -275,5 +275,5 @@ fn merges_by_score(tokens: &[String], types: &[TokenType], scores: &[f32]) -> Re
     Ok(merges)
 }
 
-/// In bytes. The longest of llama 2 has 48, of gemma 93.
+/// The longest token in bytes. The longest of llama 2 has 48, of gemma 93.
 const LONGEST_PIECE: usize = 1024;

@@ -1,4 +1,4 @@
-//! Tables as the files that Hugging Face's libraries read: `tokenizer.json` and `tokenizer_config.json`.
+//! Converts tables to the files of Hugging Face's libraries: `tokenizer.json` and `tokenizer_config.json`.
 
 use anyhow::Result;
 use serde::{Serialize, Serializer};
@@ -8,7 +8,7 @@ use super::pre::GPT2_SPLIT;
 use super::tables::padding_name;
 use super::{Pre, TokenType, TokenizerKind, TokenizerTables};
 
-/// What SentencePiece writes for a space.
+/// SentencePiece's character for a space.
 pub(super) const SPACE: &str = "\u{2581}";
 
 impl TokenizerTables {
@@ -83,7 +83,7 @@ impl TokenizerTables {
         added.map(entry).collect()
     }
 
-    /// What is put around every text.
+    /// The tokens to add around every text.
     fn post_processor(&self) -> Result<Value> {
         let mut special_tokens = serde_json::Map::new();
         let mut special = |what: &str, id: Option<u32>, kind: u32| -> Result<Option<Value>> {
@@ -108,7 +108,7 @@ impl TokenizerTables {
         }))
     }
 
-    /// Ids that exist for the model's sake alone have no place in a vocabulary.
+    /// Whether an id exists only to fill the model's vocabulary; the tokenizer's vocabulary omits it.
     fn is_padding(&self, id: u32) -> bool {
         let index = id as usize;
         self.types.get(index) == Some(&TokenType::Unused)
@@ -188,7 +188,7 @@ impl Serialize for Vocabulary<'_> {
     }
 }
 
-/// Pairs of texts; the ids have been checked.
+/// Merges as pairs of texts, for ids that have been checked.
 struct Merges<'a>(&'a TokenizerTables);
 
 impl Serialize for Merges<'_> {

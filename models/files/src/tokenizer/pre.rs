@@ -1,19 +1,20 @@
-//! How a text is cut into words before bytes are merged: the regular expressions of model families, by GGUF's names.
+//! The pre-tokenizers of model families, by GGUF's names: regular expressions that cut a text into words before bytes are
+//! merged.
 //!
-//! The expressions are facts about those models, as their own `tokenizer.json` spells them. llama.cpp rewrites some
-//! of them for its own engine; the names are those that its loader knows.
+//! The expressions are those of each model's `tokenizer.json`. llama.cpp rewrites some for its own engine; the names are
+//! those of its loader.
 
-/// One way of cutting. Each expression cuts what the one before it left whole; matches and gaps are both words.
+/// One pre-tokenizer. Each expression cuts the words of the one before it; matches and gaps both become words.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Pre {
     /// Values of `tokenizer.ggml.pre`; the first is the one to write.
     pub names: &'static [&'static str],
     pub splits: &'static [&'static str],
-    /// A word that is a token is not merged from bytes.
+    /// Whether a word that is a token skips the merging of bytes.
     pub ignore_merges: bool,
-    /// What llama.cpp does where the file does not say.
+    /// llama.cpp's default for a file without the field.
     pub adds_bos: bool,
-    /// Whether the family's own tokenizers compose characters first.
+    /// Whether the family's own tokenizers first compose characters (NFC).
     pub nfc: bool,
 }
 
@@ -31,11 +32,11 @@ impl Pre {
     }
 }
 
-/// What `ByteLevel` does with `use_regex`.
+/// The expression of `ByteLevel` with `use_regex`.
 pub(super) const GPT2_SPLIT: &str =
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 
-/// What `Digits` does with `individual_digits`.
+/// The expression of `Digits` with `individual_digits`.
 pub(super) const EACH_NUMBER: &str = r"\p{N}";
 
 const LLAMA3_SPLIT: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
@@ -89,7 +90,7 @@ static ALL: [Pre; 13] = [
             &[LLAMA3_SPLIT],
         )
     },
-    // The words of llama 3, and every word merged from its bytes.
+    // These have llama 3's words, but merge every word from its bytes.
     pre(&["smaug-bpe", "dbrx", "glm4", "chatglm-bpe"], &[LLAMA3_SPLIT]),
     Pre { nfc: true, ..pre(&["qwen2", "deepseek-r1-qwen", "kormo", "f2llmv2", "megrez"], &[QWEN2_SPLIT]) },
     pre(&["stablelm2", "hunyuan", "solar-open", "grok-2"], &[QWEN2_SPLIT]),
@@ -106,7 +107,7 @@ static ALL: [Pre; 13] = [
     ),
     pre(&["deepseek-coder"], &[r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-퟿]+", EACH_NUMBER]),
     pre(&["falcon"], &[r"[\p{P}\$\+<=>\^~\|`]+", GPT2_SPLIT, "[0-9][0-9][0-9]"]),
-    // What llama.cpp falls back to where a file names none.
+    // llama.cpp's fallback for a file that names none.
     pre(&["default"], &[r"[\p{P}\$\+<=>\^~\|]+", GPT2_SPLIT, r"\p{N}+", "[0-9][0-9][0-9]"]),
 ];
 

@@ -1,6 +1,6 @@
-//! Tables out of `tokenizer.json`, for the two families of BPE that GGUF knows.
+//! Reads tables from `tokenizer.json`, for the two families of BPE that GGUF supports.
 //!
-//! Whatever else a file asks for is refused and named: a GGUF that leaves a step out gives other ids in silence.
+//! Every other setting is refused by name: a GGUF without that step would silently give other ids.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -14,7 +14,7 @@ use super::tables::{ids_by_token, padding_name};
 use super::{TokenType, TokenizerKind, TokenizerTables, facts_of_json};
 use crate::shown::shown;
 
-/// Reads `tokenizer.json`, and for the names of special tokens and the chat template what lies beside it.
+/// Reads `tokenizer.json`, and the files beside it for the names of special tokens and the chat template.
 pub fn from_json(path: &Path) -> Result<TokenizerTables> {
     let kind = facts_of_json(path)?.kind;
     let mut tables = read(path, &kind).with_context(|| format!("`{}`", path.display()))?;
@@ -31,7 +31,7 @@ pub fn from_json(path: &Path) -> Result<TokenizerTables> {
     Ok(tables)
 }
 
-/// No real vocabulary leaves more ids unused between its tokens.
+/// The most unused ids between tokens; no real vocabulary has more.
 const MAX_HOLES: usize = 1 << 16;
 
 #[derive(Deserialize)]
@@ -69,7 +69,7 @@ struct Model {
 #[serde(untagged)]
 enum Merge {
     Pair(String, String),
-    /// As files of before 2024 write it: no token holds a space.
+    /// The form of files before 2024: no token holds a space.
     Text(String),
 }
 
@@ -115,7 +115,7 @@ fn read(path: &Path, kind: &str) -> Result<TokenizerTables> {
     })
 }
 
-/// Tokens by id, with names for the ids between that have none.
+/// Tokens by id, with names for the unused ids between them.
 fn tokens(file: &File) -> Result<(Vec<String>, Vec<TokenType>)> {
     let vocabulary = file.model.vocab.iter().map(|(token, &id)| (id, token, TokenType::Normal));
     let added = file.added_tokens.iter().map(|added| {
@@ -157,8 +157,8 @@ fn merges(merges: &[Merge], ids: &HashMap<&str, u32>) -> Result<Vec<(u32, u32)>>
     Ok(found)
 }
 
-/// The rank of the first merge that makes a token, negated: llama.cpp merges the pair with the best score first. A
-/// token that no merge makes gets less than all others; llama.cpp would still make it, `tokenizers` never does.
+/// The score of a token: the negative rank of the first merge that makes it, because llama.cpp merges the best score first.
+/// A token without a merge scores below all others. llama.cpp would still make it; `tokenizers` never does.
 fn scores(length: usize, merges: &[(u32, u32)], tokens: &[String], ids: &HashMap<&str, u32>) -> Vec<f32> {
     let mut scores: Vec<Option<f32>> = vec![None; length];
     for (rank, &(left, right)) in merges.iter().enumerate() {
@@ -175,7 +175,7 @@ fn is_byte(token: &str) -> bool {
     digits.is_some_and(|digits| digits.len() == 2 && u8::from_str_radix(digits, 16).is_ok())
 }
 
-/// Which tokens begin, end and pad a text, by `tokenizer_config.json`.
+/// Sets the tokens that begin, end and pad a text, from `tokenizer_config.json`.
 fn add_config(tables: &mut TokenizerTables, path: &Path) -> Result<()> {
     let config: Value = serde_json::from_slice(&std::fs::read(path)?)?;
     let named = |key: &str| {
@@ -188,7 +188,7 @@ fn add_config(tables: &mut TokenizerTables, path: &Path) -> Result<()> {
     tables.bos = bos.or(tables.bos);
     tables.eos = eos.or(tables.eos);
     tables.padding = padding;
-    // gpt2 names its end of text here, which is unknown to nobody's byte-level tokens.
+    // gpt2 names its end of text here, but byte-level tokens never leave a text unknown.
     if matches!(tables.kind, TokenizerKind::SentencePiece { .. }) {
         tables.unknown = tables.unknown.or(unknown);
     }
@@ -196,7 +196,7 @@ fn add_config(tables: &mut TokenizerTables, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// One template, or the default one of several.
+/// The only template, or the default one of several.
 fn template(value: &Value) -> Option<String> {
     let several = value.as_array().and_then(|all| all.iter().find(|each| each["name"] == "default"));
     let text = several.map_or(value, |default| &default["template"]);

@@ -1,5 +1,5 @@
-//! The steps of a `tokenizer.json` around its model: what happens to a text before it is merged, and to its ids after.
-//! Those that GGUF can say are recognised, all others are refused by name.
+//! The steps of a `tokenizer.json` around its model: on a text before merging, and on its ids after. Steps that GGUF can
+//! express are recognised; all others are refused by name.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use crate::shown::shown;
 
 pub(super) const UNUSABLE: &str = "the GGUF would have no tokenizer that llama.cpp could use";
 
-/// Which family cuts texts like this.
+/// Finds the family with these cuts.
 pub(super) fn pre(step: Option<&Value>, ignore_merges: bool) -> Result<&'static Pre> {
     let Some(step) = step.filter(|step| !step.is_null()) else {
         bail!("there is neither `pre_tokenizer` nor byte fallback; {UNUSABLE}");
@@ -31,7 +31,7 @@ fn cuts(step: &Value, splits: &mut Vec<String>) -> Result<()> {
     match kind {
         "Sequence" => {
             let steps = step["pretokenizers"].as_array().context("`pre_tokenizer`: a sequence of nothing")?;
-            // A sequence within a sequence is nobody's; refusing it keeps the file from choosing a depth.
+            // No real file nests sequences; refusing them bounds the recursion.
             let nested = steps.iter().find(|step| step["type"] == "Sequence");
             ensure!(nested.is_none(), "`pre_tokenizer`: a sequence in a sequence; {UNUSABLE}");
             steps.iter().try_for_each(|step| cuts(step, splits))
@@ -48,7 +48,7 @@ fn cuts(step: &Value, splits: &mut Vec<String>) -> Result<()> {
         }
         "Split" => {
             let regex = step["pattern"]["Regex"].as_str();
-            // Removing what does not match is the same where the expression matches everything.
+            // Removing the gaps is the same if the expression matches everything.
             let isolated = step["behavior"] == "Isolated" && step["invert"] != true;
             let removed = step["behavior"] == "Removed" && step["invert"] == true;
             let regex = regex.filter(|_| isolated || removed);
@@ -59,7 +59,7 @@ fn cuts(step: &Value, splits: &mut Vec<String>) -> Result<()> {
     }
 }
 
-/// Whether characters are composed first. Nothing else may happen to a text before it is cut.
+/// Whether characters are composed first. Every other normaliser is refused.
 pub(super) fn composes(normalizer: Option<&Value>) -> Result<bool> {
     match normalizer {
         None | Some(Value::Null) => Ok(false),
@@ -68,8 +68,8 @@ pub(super) fn composes(normalizer: Option<&Value>) -> Result<bool> {
     }
 }
 
-/// How spaces are replaced, and whether one is put in front. `Metaspace` puts none in front of a text that begins with
-/// one; llama.cpp and the older spelling do.
+/// Whether a space is added in front when spaces are replaced. `Metaspace` adds none to a text that begins with one;
+/// llama.cpp and the older form do.
 pub(super) fn space_prefix(normalizer: Option<&Value>, pre_tokenizer: Option<&Value>) -> Result<bool> {
     let steps = match normalizer {
         None | Some(Value::Null) => Vec::new(),
@@ -89,7 +89,7 @@ pub(super) fn space_prefix(normalizer: Option<&Value>, pre_tokenizer: Option<&Va
     }
     match pre_tokenizer.filter(|step| !step.is_null()) {
         None => {}
-        // It cuts at spaces, of which the normaliser left none.
+        // It cuts at spaces, and the normaliser has left none.
         Some(step) if replaced && step["type"] == "Split" && step["pattern"]["String"] == " " => {}
         Some(step)
             if step["type"] == "Metaspace" && step["replacement"] == SPACE && step["split"] == false =>
@@ -103,7 +103,7 @@ pub(super) fn space_prefix(normalizer: Option<&Value>, pre_tokenizer: Option<&Va
     Ok(prefix)
 }
 
-/// The ids that the post-processor puts before and after a text.
+/// The ids that the post-processor adds before and after a text.
 pub(super) fn around(step: Option<&Value>, ids: &HashMap<&str, u32>) -> Result<(Option<u32>, Option<u32>)> {
     let steps = match step {
         None | Some(Value::Null) => Vec::new(),

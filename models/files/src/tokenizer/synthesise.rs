@@ -1,8 +1,8 @@
-//! A working tokenizer of any size for a model whose weights mean nothing.
+//! A working tokenizer of any size, for a model with random weights.
 //!
-//! Real vocabularies have 32,000 to 256,000 ids. Each id gets a text of its own that encodes to that id alone, so that
-//! an engine which gives back text can be checked, and so that encoding costs what it costs with a real one. The first
-//! tokens are learnt from a text of this project; when it has nothing more to teach, words are composed from them.
+//! Real vocabularies have 32,000 to 256,000 ids. Each id gets a text that encodes to this id alone. So the output of a text
+//! engine can be checked, and encoding costs as much as with a real tokenizer. The first tokens are learnt from a text of
+//! this project; the others are composed from them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,13 +12,14 @@ use super::train::{Learnt, alphabet, learn};
 use super::{Pre, Special, TokenType, TokenizerKind, TokenizerTables};
 use crate::embedded;
 
-/// Larger than any vocabulary there is; a config that asks for more is broken.
+/// The largest vocabulary; a config with a larger one is broken.
 const MAX_VOCABULARY: u32 = 1 << 20;
 
-/// Nobody's word is longer. A space in front counts.
+/// The longest composed word, with a space in front.
 const LONGEST_WORD: usize = 16;
 
-/// Byte-level tables with so many ids, the given ones among them, for text that is cut in this way. Neither `bos` nor `add_bos` is set: the caller knows.
+/// Byte-level tables with this many ids, including the given specials, for this pre-tokenizer. The caller sets `bos` and
+/// `add_bos`.
 pub fn synthesise(vocabulary: u32, pre: &'static Pre, specials: &[Special]) -> Result<TokenizerTables> {
     let ordinary = check(vocabulary, specials)?;
     let taken: HashSet<&str> = specials.iter().map(|special| special.content.as_str()).collect();
@@ -31,7 +32,7 @@ pub fn synthesise(vocabulary: u32, pre: &'static Pre, specials: &[Special]) -> R
         tokens[special.id as usize] = Some(special.content.clone());
         types[special.id as usize] = TokenType::Control;
     }
-    // Ordinary tokens take the ids that are left, in their order.
+    // Ordinary tokens take the remaining ids in order.
     let mut ids = Vec::with_capacity(ordinary);
     let mut texts = learnt.texts.into_iter();
     for (id, slot) in (0_u32..).zip(&mut tokens) {
@@ -75,11 +76,11 @@ fn check(vocabulary: u32, specials: &[Special]) -> Result<usize> {
     Ok(vocabulary as usize - specials.len())
 }
 
-/// Adds words made of a stem and an ending until there are `limit` tokens: every stem with the first ending, then with
-/// the second, and when the endings are used up, the words so made are stems.
+/// Adds words of a stem and an ending until there are `limit` tokens: every stem with the first ending, then with the
+/// second. When the endings are used up, the new words become the stems.
 ///
-/// A merge comes last in rank, so it changes no token that was there before; and a word is taken only where merging its
-/// bytes arrives at stem and ending, so that the new merge completes it. Hence each token's text encodes to its id.
+/// A new merge ranks last, so it changes no earlier token. A word is added only if merging its bytes gives stem and ending,
+/// so that the new merge completes it. Hence each token's text encodes to its id.
 fn compose(learnt: &mut Learnt, limit: usize, taken: &HashSet<&str>) -> Result<()> {
     if learnt.texts.len() >= limit {
         return Ok(());
@@ -91,7 +92,7 @@ fn compose(learnt: &mut Learnt, limit: usize, taken: &HashSet<&str>) -> Result<(
     let is_word = |index: &usize| is_stem(&learnt.texts[*index]);
     let mut stems: Vec<usize> = all.clone().filter(is_word).collect();
     let mut endings: Vec<usize> = all.filter(|&index| is_ending(&learnt.texts[index])).collect();
-    // Syllables before single letters.
+    // Syllables come before single letters.
     endings.sort_by_key(|&index| learnt.texts[index].len() == 1);
     while !stems.is_empty() {
         let first_new = learnt.texts.len();
@@ -119,7 +120,7 @@ fn compose(learnt: &mut Learnt, limit: usize, taken: &HashSet<&str>) -> Result<(
     bail!("only {} distinct tokens can be made, and {limit} are asked for", learnt.texts.len())
 }
 
-/// At least two letters, perhaps with a space in front (`Ġ`) or a capital.
+/// At least two letters, optionally with a space in front (`Ġ`) or a capital.
 fn is_stem(text: &str) -> bool {
     let letters = text.strip_prefix('Ġ').unwrap_or(text);
     let mut characters = letters.chars();
@@ -132,16 +133,16 @@ fn is_ending(text: &str) -> bool {
     text.len() <= 6 && text.chars().all(|character| character.is_ascii_lowercase())
 }
 
-/// A vowel meets a consonant at the seam: `north` and `er`, not `north` and `nd`.
+/// Whether a vowel meets a consonant at the joint: `north` and `er`, not `north` and `nd`.
 fn can_be_spoken(stem: &str, ending: &str) -> bool {
     let is_vowel = |letter: Option<u8>| letter.is_some_and(|letter| b"aeiouyAEIOUY".contains(&letter));
     is_vowel(stem.bytes().next_back()) != is_vowel(ending.bytes().next())
 }
 
-/// Merges a word's bytes as every BPE does: the pair of lowest rank first, the leftmost of equals.
+/// Merges a word's bytes like every BPE: the pair of lowest rank first, the leftmost of equals.
 struct Encoder {
     numbers: HashMap<char, u32>,
-    /// To what a pair is merged. Tokens are made in the order of their merges, so a lower number is a lower rank.
+    /// The result of merging a pair. Tokens have the order of their merges, so a lower number is a lower rank.
     made: HashMap<(u32, u32), u32>,
     symbols: Vec<u32>,
 }

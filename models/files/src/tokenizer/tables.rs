@@ -1,4 +1,4 @@
-//! A tokenizer as tables: what `tokenizer.json` and GGUF metadata both say, in neither's words.
+//! A tokenizer as tables: the common content of `tokenizer.json` and GGUF metadata.
 
 use std::collections::HashMap;
 
@@ -7,25 +7,25 @@ use anyhow::{Context, Result, ensure};
 use super::Pre;
 use crate::shown::shown;
 
-/// A token that a model was given, as opposed to one that was learnt from text.
+/// A token that was added to a model, not learnt from text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Special {
     pub id: u32,
     pub content: String,
 }
 
-/// What a token is for, with the numbers of GGUF.
+/// The purpose of a token, with GGUF's numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TokenType {
     Normal = 1,
     Unknown = 2,
-    /// Such as the beginning of a text: left out of text for people.
+    /// A control token such as BOS: left out of text for people.
     Control = 3,
-    /// Recognised in a text before anything is merged, and shown.
+    /// Recognised in a text before merging, and shown.
     UserDefined = 4,
-    /// An id that the model has and no text leads to.
+    /// An id of the model that no text produces.
     Unused = 5,
-    /// `<0x0A>`: stands for a byte where no token stands for the character.
+    /// `<0x0A>`: a byte of a character without a token.
     Byte = 6,
 }
 
@@ -33,26 +33,26 @@ impl TokenType {
     pub const ALL: [Self; 6] =
         [Self::Normal, Self::Unknown, Self::Control, Self::UserDefined, Self::Unused, Self::Byte];
 
-    /// Taken out of a text before anything else happens to it.
+    /// Whether the token is recognised in a text before any other step.
     pub fn is_added(self) -> bool {
         matches!(self, Self::Unknown | Self::Control | Self::UserDefined)
     }
 }
 
-/// The two families of BPE that llama.cpp and `tokenizers` have in common.
+/// The two families of BPE that llama.cpp and `tokenizers` both support.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TokenizerKind {
-    /// Text is cut into words, words into bytes; each character of a token stands for a byte.
+    /// Text is cut into words, and words into bytes; each character of a token stands for a byte.
     ByteLevel {
         pre: &'static Pre,
-        /// Texts are brought into Unicode's composed form first. llama.cpp leaves that out.
+        /// Texts are first brought into Unicode's composed form. llama.cpp omits that.
         nfc: bool,
     },
-    /// Spaces become U+2581 and the whole text is merged; characters without a token fall back to bytes.
+    /// Spaces become U+2581 and the whole text is merged; characters without a token become bytes.
     SentencePiece {
         /// A text gets a space in front.
         space_prefix: bool,
-        /// One for each token: the pair that makes the best token is merged first.
+        /// A score for each token: the pair that makes the best-scored token is merged first.
         scores: Vec<f32>,
     },
 }
@@ -64,15 +64,15 @@ pub struct TokenizerTables {
     pub tokens: Vec<String>,
     /// By id.
     pub types: Vec<TokenType>,
-    /// In the order in which they are applied; the two texts together are a token's text.
+    /// In the order of application; the two texts joined are a token's text.
     pub merges: Vec<(u32, u32)>,
     pub bos: Option<u32>,
     pub eos: Option<u32>,
     pub unknown: Option<u32>,
     pub padding: Option<u32>,
-    /// Stands before every text.
+    /// The id to add before every text.
     pub add_bos: Option<u32>,
-    /// Stands after every text.
+    /// The id to add after every text.
     pub add_eos: Option<u32>,
     pub chat_template: Option<String>,
 }
@@ -85,14 +85,14 @@ impl TokenizerTables {
             .collect()
     }
 
-    /// The token of an id that must have one; `what` says who named it.
+    /// The token of a required id; `what` names the field for an error.
     pub(super) fn token(&self, what: &str, id: u32) -> Result<&str> {
         let found = self.tokens.get(id as usize);
         let found = found.with_context(|| format!("{what} is id {id}, and there are {}", self.tokens.len()));
         found.map(String::as_str)
     }
 
-    /// Every table is as long as it should be and every id in it stands for a token.
+    /// Checks that every table has the right length and every id in it has a token.
     pub fn check(&self) -> Result<()> {
         let length = self.tokens.len();
         ensure!(self.types.len() == length, "{length} tokens and {} types", self.types.len());
@@ -117,7 +117,7 @@ impl TokenizerTables {
     }
 }
 
-/// Which id a token has. Two ids for one text are an error: no text could say which is meant.
+/// The id of each token. Two ids with one text are an error, because the text would be ambiguous.
 pub(super) fn ids_by_token(tokens: &[String]) -> Result<HashMap<&str, u32>> {
     let mut ids = HashMap::with_capacity(tokens.len());
     for (id, token) in (0_u32..).zip(tokens) {
@@ -132,7 +132,7 @@ pub(super) fn ids_by_token(tokens: &[String]) -> Result<HashMap<&str, u32>> {
     Ok(ids)
 }
 
-/// What an id is called that the model has and the tokenizer does not.
+/// The name of an id that the model has and the tokenizer does not.
 pub(super) fn padding_name(id: u32) -> String {
     format!("[PAD{id}]")
 }

@@ -1,5 +1,5 @@
-//! A byte-level BPE learnt from a text. The same text gives the same tokens on every machine: nothing here iterates
-//! over a hash table, and of pairs that are equally common the one with the lowest ids is merged.
+//! Learns a byte-level BPE from a text. The same text gives the same tokens on every machine: no code here iterates over a
+//! hash table, and among equally common pairs the lowest ids win.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -10,22 +10,22 @@ use tokenizers::{OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer
 use super::Pre;
 use super::json::cutting;
 
-/// Tokens in the order in which they were made, and the merges that make them from the 256 bytes that stand first.
-/// Numbers are places in `texts`.
+/// Tokens in the order of their creation, and the merges that make them from the 256 bytes that come first. Numbers are
+/// indexes into `texts`.
 #[derive(Debug)]
 pub(super) struct Learnt {
     pub texts: Vec<String>,
     pub merges: Vec<(u32, u32)>,
 }
 
-/// One character for each byte, in the order of their code points, as GPT-2's vocabulary has them.
+/// One character for each byte, in the order of code points, as in GPT-2's vocabulary.
 pub(super) fn alphabet() -> Vec<char> {
     let mut characters: Vec<char> = ByteLevel::alphabet().into_iter().collect();
     characters.sort_unstable();
     characters
 }
 
-/// Merges the commonest pair until there are `limit` tokens or no pair occurs twice. Texts in `taken` are never made.
+/// Merges the commonest pair until there are `limit` tokens or no pair occurs twice. Never makes a text in `taken`.
 pub(super) fn learn(text: &str, pre: &Pre, limit: usize, taken: &HashSet<&str>) -> Result<Learnt> {
     let alphabet = alphabet();
     let mut texts: Vec<String> = alphabet.iter().map(char::to_string).collect();
@@ -48,7 +48,7 @@ pub(super) fn learn(text: &str, pre: &Pre, limit: usize, taken: &HashSet<&str>) 
     Ok(Learnt { texts, merges })
 }
 
-/// The words of a text, as `tokenizers` cuts them, in the characters that stand for bytes.
+/// The words of a text as `tokenizers` cuts them, with a character for each byte.
 fn count_words(text: &str, pre: &Pre) -> Result<BTreeMap<String, u64>> {
     let mut cut = PreTokenizedString::from(text);
     let cutter: PreTokenizerWrapper = serde_json::from_value(cutting(pre))?;
@@ -61,7 +61,7 @@ fn count_words(text: &str, pre: &Pre) -> Result<BTreeMap<String, u64>> {
     Ok(counts)
 }
 
-/// Distinct words, each with how often it occurs, and where each pair of neighbours stands.
+/// Distinct words with their counts, and the words that contain each pair of neighbours.
 #[derive(Default)]
 struct Words {
     words: Vec<(Vec<u32>, u64)>,
@@ -81,7 +81,7 @@ impl Words {
         self.count(index);
     }
 
-    /// Of pairs that occur at least twice; the lowest ids where several are equally common.
+    /// The commonest pair that occurs at least twice; the lowest ids among equals.
     fn commonest(&self, refused: impl Fn(&(u32, u32)) -> bool) -> Option<(u32, u32)> {
         let mut best: Option<(u64, (u32, u32))> = None;
         for (pair, Pair { count, .. }) in &self.pairs {
@@ -125,7 +125,7 @@ impl Words {
     }
 }
 
-/// From left to right, as the encoder does it: of three equal symbols the first two are merged.
+/// Merges from left to right like the encoder: of three equal symbols it merges the first two.
 fn merge_all(symbols: &mut Vec<u32>, pair: (u32, u32), made: u32) {
     let (mut from, mut to) = (0, 0);
     while from < symbols.len() {

@@ -1,5 +1,5 @@
-//! Writing a model: every file's header is known first, then threads fill in the tensors, a few MB at a time. What is
-//! written carries its name only when it is whole.
+//! Writing a model: the header of every file is computed first, then threads write the tensors, a few MB at a time. The
+//! output gets its name only when it is complete.
 
 pub(crate) mod model;
 mod staged;
@@ -19,13 +19,13 @@ use crate::{Dtype, Format, size, space::free_bytes};
 
 pub(crate) use staged::{Staged, part_name, remove_abandoned};
 
-/// A file as it will be.
+/// The plan of a file.
 pub(crate) struct FilePlan {
     pub name: String,
     /// Everything before the tensors.
     pub header: Vec<u8>,
     pub tensors: Vec<TensorPlan>,
-    /// Bytes that come from no weights, and where they go.
+    /// Bytes that come from no weights, and their offsets.
     pub literals: Vec<(u64, Vec<u8>)>,
     pub bytes: u64,
 }
@@ -37,10 +37,10 @@ pub(crate) struct TensorPlan {
     pub offset: u64,
 }
 
-/// Told while files are written: bytes done, bytes in all. An error ends the work and removes what was written.
+/// Progress callback: bytes done, bytes in total. An error ends the work and removes the output.
 pub type Watch<'a> = &'a (dyn Fn(u64, u64) -> Result<()> + Sync);
 
-/// Numbers of one step: large enough that reads are long, small enough that memory does not grow with the model.
+/// Numbers of one step: enough for long reads, few enough that memory does not grow with the model.
 const STEP: u64 = 1 << 20;
 
 /// Writes the files into `folder`.
@@ -54,7 +54,7 @@ pub(crate) fn fill(
 ) -> Result<()> {
     let total: u64 = files.iter().map(|file| file.bytes).sum();
     check_space(folder, total, free_bytes(folder)?)?;
-    // Whoever waits may have had enough of it before there was anything to tell.
+    // Reported once before the work, so that a user can cancel early.
     watch(0, total)?;
     let mut opened = Vec::new();
     for plan in files {
@@ -96,7 +96,7 @@ pub(crate) fn fill(
     failed.map_or(Ok(()), Err)
 }
 
-/// Takes the room now, so that nobody else fills the disk meanwhile. A file system that cannot is none the worse.
+/// Reserves the space now, so that other programs cannot fill the disk. A file system without support is no error.
 #[cfg(target_os = "linux")]
 fn reserve(file: &File, bytes: u64) -> std::io::Result<()> {
     use nix::errno::Errno;
@@ -114,7 +114,7 @@ fn reserve(_: &File, _: u64) -> std::io::Result<()> {
 }
 
 fn check_space(folder: &Path, needed: u64, free: u64) -> Result<()> {
-    // The folder has a name that nobody gave it.
+    // The folder has a temporary name that the user does not know.
     let place = folder.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     ensure!(
         needed <= free,
@@ -126,7 +126,7 @@ fn check_space(folder: &Path, needed: u64, free: u64) -> Result<()> {
     Ok(())
 }
 
-/// Some rows of one tensor.
+/// A range of rows of one tensor.
 struct Step {
     file: usize,
     part: usize,
@@ -178,8 +178,8 @@ fn steps(files: &[FilePlan], parts: &[Part], layout: Layout) -> Vec<Step> {
     steps
 }
 
-/// What a part is written as when a model is asked for in this dtype. In GGUF some parts are always f32, and rows that do
-/// not divide into blocks take the next finer format that they fit.
+/// The dtype of a part in a model of the requested dtype. In GGUF some parts are always f32, and rows that do not divide
+/// into blocks take the next finer format that fits.
 pub(crate) fn dtype_of(part: &Part, asked: Dtype, format: Format) -> Dtype {
     if format == Format::Safetensors {
         return asked;

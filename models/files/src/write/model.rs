@@ -1,4 +1,4 @@
-//! A whole model: its weights, and everything that stands beside them in each format.
+//! Writes a whole model: its weights, and the other files of each format.
 
 use std::path::PathBuf;
 
@@ -12,29 +12,29 @@ use crate::tokenizer::TokenizerTables;
 use crate::weights::Weights;
 use crate::{Config, Dtype, Format, gguf, safetensors};
 
-/// What is to be written, wherever it comes from.
+/// The content to write, from any source.
 pub(crate) struct Content {
     pub name: String,
     pub architecture: &'static Architecture,
-    /// As config.json says it.
+    /// The config in config.json's form.
     pub config: Config,
     pub generation: Option<Value>,
     pub tokenizer: Option<TokenizerTables>,
-    /// Files that go along as they are, into a folder of safetensors.
+    /// Files to copy unchanged into a folder of safetensors.
     pub beside: Vec<PathBuf>,
 }
 
-/// Where a model goes and in which form.
+/// The destination and form of a model.
 #[derive(Debug, Clone)]
 pub struct Goal {
     pub format: Format,
-    /// Of the matrices.
+    /// The dtype of the matrices.
     pub dtype: Dtype,
-    /// A folder; for GGUF the file, or a folder to put it into.
+    /// A folder; for GGUF the file, or the folder for it.
     pub out: PathBuf,
 }
 
-/// What was written, and what of it is not as one may have thought.
+/// The result of writing, with notes on unexpected parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Written {
     pub path: PathBuf,
@@ -42,7 +42,7 @@ pub struct Written {
     pub notes: Vec<String>,
 }
 
-/// `dtypes` are those of the parts, as they are to be written.
+/// Writes the model; `dtypes` are those of the parts in the output.
 pub(crate) fn write(
     content: &Content,
     parts: &[Part],
@@ -110,7 +110,7 @@ fn write_gguf(
     Ok(Written { path, bytes: size(&files), notes: notes(parts, dtypes, goal.dtype) })
 }
 
-/// Its name while it is written.
+/// The temporary name of the file.
 const FILE: &str = "model.gguf";
 
 fn gguf_path(content: &Content, goal: &Goal) -> PathBuf {
@@ -118,7 +118,7 @@ fn gguf_path(content: &Content, goal: &Goal) -> PathBuf {
     if is_file {
         return goal.out.clone();
     }
-    // A repository's name has its owner in front.
+    // The name of a repository begins with its owner.
     let name = content.name.rsplit('/').next().unwrap_or(&content.name);
     goal.out.join(format!("{name}-{}.gguf", goal.dtype.as_str().to_ascii_lowercase()))
 }
@@ -128,19 +128,19 @@ fn metadata(content: &Content, dtype: Dtype) -> Result<Vec<(String, MetadataValu
     metadata.push(("general.name".into(), MetadataValue::Text(content.name.clone())));
     metadata.extend(dtype.0.file_type.map(|kind| ("general.file_type".into(), MetadataValue::U32(kind))));
     if !dtype.is_float() {
-        // The layout of blocks that ggml has had since 2023.
+        // The block layout of ggml since 2023.
         metadata.push(("general.quantization_version".into(), MetadataValue::U32(2)));
     }
     if let Some(tokenizer) = &content.tokenizer {
         metadata.extend(tokenizer.to_gguf(content.config.vocabulary_size)?);
-        // A text may end in several ways; the tokenizer's tables know the first.
+        // A text may end in several ways; the tokenizer's tables have only the first id.
         let others = content.config.eos_ids.iter().skip(1).zip(gguf::OTHER_ENDS);
         metadata.extend(others.map(|(id, key)| (key.to_string(), MetadataValue::U32(*id))));
     }
     Ok(metadata)
 }
 
-/// What is not in the dtype that was asked for, though one might think so.
+/// Notes on the matrices that are not in the requested dtype.
 fn notes(parts: &[Part], dtypes: &[Dtype], asked: Dtype) -> Vec<String> {
     let other = parts.iter().zip(dtypes).filter(|(part, dtype)| **dtype != asked && !part.is_f32_in_gguf());
     let other: Vec<_> = other.map(|(part, dtype)| (part.rows_in(Layout::Gguf).1, *dtype)).collect();
@@ -155,7 +155,7 @@ fn notes(parts: &[Part], dtypes: &[Dtype], asked: Dtype) -> Vec<String> {
     )]
 }
 
-/// The parts' dtypes when every matrix is asked for in one.
+/// The dtypes of the parts when all matrices have the requested one.
 pub(crate) fn dtypes(parts: &[Part], goal: &Goal) -> Result<Vec<Dtype>> {
     check(goal.format, goal.dtype)?;
     let numbers = parts.iter().try_fold(0_u64, |sum, part| sum.checked_add(part.elements()));
@@ -166,10 +166,10 @@ pub(crate) fn dtypes(parts: &[Part], goal: &Goal) -> Result<Vec<Dtype>> {
     Ok(parts.iter().map(|part| dtype_of(part, goal.dtype, goal.format)).collect())
 }
 
-/// So that no sum of their bytes overflows.
+/// The largest model, so that no sum of bytes overflows.
 const MAX_NUMBERS: u64 = 1 << 56;
 
-/// What this crate writes in each format.
+/// Checks that this crate can write the dtype in the format.
 pub fn check(format: Format, dtype: Dtype) -> Result<()> {
     let name = dtype.as_str().to_ascii_lowercase();
     if format == Format::Safetensors && !dtype.is_float() {
@@ -185,7 +185,7 @@ pub fn check(format: Format, dtype: Dtype) -> Result<()> {
 fn with_dtype(config: &Value, dtype: Dtype) -> Value {
     let mut config = config.clone();
     if let Some(fields) = config.as_object_mut() {
-        // The newer name of the same field; two that disagree would be worse than one.
+        // `dtype` is the newer name of the same field, and the two must not disagree.
         fields.remove("dtype");
         fields.insert("torch_dtype".into(), json!(dtype.0.torch.unwrap_or("float32")));
     }

@@ -1,19 +1,19 @@
-//! A folder or a file that gets its name when it is whole, and leaves nothing when it never is.
+//! Output that gets its name only when complete, and is removed otherwise.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-/// A folder beside the goal, in which the work is done.
+/// A temporary folder beside the goal.
 pub(crate) struct Staged {
     folder: PathBuf,
     goal: PathBuf,
-    /// Folders around it that were not there before, innermost first.
+    /// The parent folders that it created, innermost first.
     around: Vec<PathBuf>,
 }
 
 impl Staged {
-    /// Refuses a goal that is there already.
+    /// Refuses a goal that exists.
     pub fn beside(goal: &Path) -> Result<Self> {
         let taken = goal.symlink_metadata().is_ok() && !is_empty_folder(goal);
         ensure!(
@@ -44,12 +44,12 @@ impl Staged {
         std::fs::write(&path, content).with_context(|| format!("cannot write `{}`", path.display()))
     }
 
-    /// The folder gets the goal's name.
+    /// Renames the folder to the goal.
     pub fn finish(self) -> Result<()> {
         self.rename(&self.folder)
     }
 
-    /// One file of the folder gets the goal's name; the rest goes.
+    /// Renames one file of the folder to the goal and removes the others.
     pub fn finish_file(self, name: &str) -> Result<()> {
         self.rename(&self.folder.join(name))
     }
@@ -61,22 +61,22 @@ impl Staged {
 
 impl Drop for Staged {
     fn drop(&mut self) {
-        // Gone already when the folder itself was the goal; else best effort.
+        // The folder is already gone if it became the goal; otherwise removal is best effort.
         let _ = std::fs::remove_dir_all(&self.folder);
-        // Folders that hold something stay, as the goal's do when it is there.
+        // Folders with content stay, such as those of a finished goal.
         let _ = self.around.iter().try_for_each(std::fs::remove_dir);
     }
 }
 
-/// Before the number of the process that is at work.
+/// The text before the process id in a temporary name.
 const PART: &str = ".part-";
 
-/// What something is called while this process makes it.
+/// The temporary name of an output while this process writes it.
 pub(crate) fn part_name(name: &str) -> String {
     format!(".{name}{PART}{}", std::process::id())
 }
 
-/// Removes what processes were making that were killed: of one name, or all in the folder. Best effort.
+/// Removes the temporary output of killed processes, for one name or the whole folder. Best effort.
 pub(crate) fn remove_abandoned(folder: &Path, of: Option<&str>) {
     let (Ok(entries), true) = (std::fs::read_dir(folder), Path::new("/proc/self").exists()) else { return };
     for entry in entries.flatten() {
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn what_a_killed_process_left_goes_when_the_same_place_is_written_again_and_a_living_ones_stays() {
         let folder = std::env::temp_dir().join(format!("model-files-staged-{}", std::process::id()));
-        // No process has such a number.
+        // No process has such an id.
         let (abandoned, others) = (".goal.part-4294967295", ".other.part-4294967295");
         let living = format!(".goal{PART}1");
         for name in [abandoned, others, &living] {

@@ -2,12 +2,12 @@
 # requires-python = ">=3.10"
 # dependencies = ["gguf==0.19.0", "numpy==2.2.6"]
 # ///
-"""Makes the files beside it, with the package that llama.cpp publishes: `uv run make_golden.py`.
+"""Makes the files beside it with the package that llama.cpp publishes: `uv run make_golden.py`.
 
 widen/DTYPE.bin     blocks of 1024 numbers, made of random bits with finite scales of all sizes and signs, and then the
                     numbers as f32 that `gguf.quants.dequantize` reads from them
 narrow/numbers.bin  8192 numbers as f32, in rows of different kinds
-narrow/DTYPE.bin    what `gguf.quants.quantize` makes of them
+narrow/DTYPE.bin    the numbers as `gguf.quants.quantize` writes them
 """
 
 from pathlib import Path
@@ -19,7 +19,7 @@ from gguf.quants import dequantize, quantize
 
 HERE = Path(__file__).parent
 
-# Where each block has an f16.
+# The positions of f16 scales in each block.
 SCALES = {
     Type.Q4_0: [0],
     Type.Q4_1: [0, 2],

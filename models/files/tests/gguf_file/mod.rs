@@ -1,4 +1,4 @@
-//! GGUF files in the making, true and lying ones.
+//! Builds GGUF files, valid and invalid ones.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use model_files::gguf::MetadataValue;
 
 use crate::tiny::folder;
 
-/// A file in the making.
+/// A GGUF file under construction.
 pub struct Gguf(pub Vec<u8>);
 
 impl Gguf {
@@ -78,7 +78,7 @@ impl Gguf {
     }
 }
 
-/// A model of nothing but a tokenizer: its config, these values, and an embedding with a row for each token.
+/// A model with only a tokenizer: its config, these values, and an embedding with a row for each token.
 pub fn with_tokenizer(values: &[(String, MetadataValue)], vocabulary: u32) -> Gguf {
     let config = [
         ("llama.context_length", 512),

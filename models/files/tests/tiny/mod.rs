@@ -1,4 +1,4 @@
-//! A model folder of a few hundred bytes, and the pieces to make broken ones. Shared by this crate's and the kit's tests.
+//! A model folder of a few hundred bytes, and parts for broken ones. The tests of this crate and of the kit share it.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ pub const BOS: u32 = 0;
 pub const EOS: u32 = 1;
 pub const CONTEXT: u32 = 256;
 
-/// An empty folder under cargo's folder for tests, another one each time: tests of one process run side by side.
+/// A new empty folder under cargo's folder for tests at each call: tests of one process run in parallel.
 pub fn folder(name: &str) -> PathBuf {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let mark = format!("{name}-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
@@ -22,7 +22,7 @@ pub fn folder(name: &str) -> PathBuf {
     path
 }
 
-/// A whole model, in a folder of its own.
+/// A complete model in its own folder.
 pub fn model(name: &str) -> PathBuf {
     let path = folder(name);
     write_json(&path.join("config.json"), &config());
@@ -41,7 +41,7 @@ pub fn config() -> Value {
     })
 }
 
-/// One word, one id, between spaces; adds no special tokens. It asks for truncation to two tokens, which nobody wants.
+/// A tokenizer of one id per word, without special tokens. It requests truncation to two tokens, which must be ignored.
 pub fn tokenizer() -> Value {
     let special = |id: u32, content: &str| {
         json!({"id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false,
@@ -60,7 +60,7 @@ pub fn tokenizer() -> Value {
     })
 }
 
-/// A file of tensors one after the other: name, dtype, shape, bytes.
+/// A file of tensors in sequence: name, dtype, shape, bytes.
 pub fn safetensors(tensors: &[(&str, &str, Vec<u64>, u64)]) -> Vec<u8> {
     let (mut header, mut end) = (serde_json::Map::new(), 0);
     header.insert("__metadata__".into(), json!({"format": "pt"}));
@@ -74,7 +74,7 @@ pub fn safetensors(tensors: &[(&str, &str, Vec<u64>, u64)]) -> Vec<u8> {
     safetensors_with(&Value::Object(header).to_string(), end)
 }
 
-/// A file with this header and so many bytes of weights.
+/// A file with this header and this many bytes of weights.
 pub fn safetensors_with(header: &str, data_bytes: u64) -> Vec<u8> {
     let mut file = (header.len() as u64).to_le_bytes().to_vec();
     file.extend(header.as_bytes());

@@ -1,7 +1,7 @@
-"""What stands for TensorRT-LLM in the tests of this engine, and nowhere else: the names, the signatures and the manners of
-release 1.2.1 as far as the engine uses them, over a model that is made up. No line of it is the library's.
+"""A stand-in for TensorRT-LLM in this engine's tests: the names, signatures and behaviour of release 1.2.1 that the
+engine uses, over a made-up model. No line comes from the library.
 
-What it shall do wrong, and where it writes down what it was called with, stands in `STAND_IN` as JSON.
+`STAND_IN` configures its faults and the file of its calls, as JSON.
 """
 
 import json
@@ -16,7 +16,7 @@ if "does_not_import" in FAULTS:
 from . import llmapi
 from .llmapi import LLM, SamplingParams
 
-# What every module of the process would see at its import.
+# The environment that every module of the process sees at its import.
 llmapi.note(environment={name: os.environ.get(name) for name in SAID.get("variables", [])})
 
 if "no_generate_async" in FAULTS:

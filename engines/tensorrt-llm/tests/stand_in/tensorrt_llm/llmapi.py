@@ -1,4 +1,4 @@
-"""Classes of the stand-in: arguments that refuse what they do not know, and an engine that answers from a thread."""
+"""Classes of the stand-in: arguments that refuse unknown fields, and an engine that answers from a thread."""
 
 import asyncio
 import collections
@@ -18,14 +18,14 @@ from . import FAULTS, SAID
 
 
 def note(**facts):
-    """Writes down what happened, for the test to read."""
+    """Records an event for the test."""
     if (path := SAID.get("record")) is not None:
         with open(path, "a") as file:
             file.write(json.dumps(facts, default=vars) + "\n")
 
 
 class Strict:
-    """As a pydantic model that forbids what it does not know."""
+    """Like a pydantic model that forbids unknown fields."""
 
     model_fields = {}
 
@@ -107,7 +107,7 @@ class SamplingParams:
 
     @property
     def greedy(self):
-        """To the library also a request that says neither `top_k` nor `top_p`."""
+        """The library also treats a request with neither `top_k` nor `top_p` as greedy."""
         return self.top_k == 1 or (self.top_k is None and self.top_p is None)
 
 
@@ -127,12 +127,12 @@ class CompletionOutput:
 
 
 class RequestError(RuntimeError):
-    """As the library's own, of one request."""
+    """Like the library's own error of one request."""
 
 
 class RequestOutput:
-    """One request; its responses come through a queue of the loop that ran when it was made. As the library's queue it keeps
-    each, wakes its reader in that loop as long as the loop runs, and has no second try."""
+    """One request; its responses come through a queue of the loop in which it was made. Like the library's queue, it
+    keeps each response, wakes its reader only while that loop runs, and does not try again."""
 
     def __init__(self, prompt_token_ids):
         self.prompt_token_ids = prompt_token_ids
@@ -167,7 +167,7 @@ class RequestOutput:
     def put(self, **response):
         self._kept.append(response)
         if not self._loop.is_running():
-            # The library's dispatching thread says so in its log, and goes on.
+            # The library's dispatching thread logs this and continues.
             return note(lost_wake=self.prompt_token_ids)
         asyncio.run_coroutine_threadsafe(self._wake(), self._loop)
 
@@ -303,7 +303,7 @@ class LLM:
                 return result.put(ids=[], reason="cancelled")
             id = pick(row(ids, self._vocabulary), params, draw)
             if SAID.get("ends_after") == new:
-                # What a model says is made up, so that its end is too.
+                # The model's output is made up, and so is its end.
                 id = (stops or [id])[-1]
             ids.append(id)
             new += 1
@@ -333,7 +333,7 @@ class LLM:
 
 
 def row(ids, vocabulary):
-    """Logits after these ids: nothing like a model, but always the same, and other ones after other ids."""
+    """Logits after these ids: not like a model's, but deterministic, and different after different ids."""
     seed = zlib.crc32(b"".join(id.to_bytes(4, "little") for id in ids)) | 1
     return [((seed * (2 * id + 1)) >> 4) % 997 / 100 for id in range(vocabulary)]
 
@@ -353,7 +353,7 @@ def pick(logits, params, draw):
 
 
 def start_worker():
-    """A process that computes nothing and belongs to nobody: as MPI does, it is started by one that ends at once."""
+    """A process that computes nothing and is no descendant: like MPI's workers, its parent ends at once."""
     sleeper = "import sys, time\ntime.sleep(600)"
     if "worker_of_nobody" in FAULTS:
         quiet = "stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True"

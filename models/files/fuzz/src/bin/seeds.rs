@@ -1,4 +1,4 @@
-//! Writes the seeds into the folder that it is given.
+//! Writes the seeds into the given folder.
 
 fn main() -> anyhow::Result<()> {
     let corpus = std::env::args_os().nth(1).ok_or_else(|| anyhow::anyhow!("usage: seeds FOLDER"))?;
