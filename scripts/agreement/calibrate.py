@@ -137,7 +137,7 @@ class Calibration:
         return [[values[0], *values] for values in told]
 
     def row(self, name, kind, label, engine, loads, sequences, expected):
-        """Whoever fails has said why, and the others go on."""
+        """An engine that fails has printed its reason; the others go on."""
         continued = None
         try:
             if loads:

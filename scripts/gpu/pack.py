@@ -49,7 +49,7 @@ class Missing(Exception):
 
 
 def programs():
-    """The orchestrator, the programs that serve the GPU, and that of the engine whose word on outputs is taken."""
+    """The orchestrator, the programs that serve the GPU, and the program of the verifier."""
     found = {"orchestrate": Program("orchestrate", {"package": "orchestrate"})}
     for path in sorted(ROOT.glob("engines/*/engine.toml")):
         engine = tomllib.loads(path.read_text())

@@ -72,7 +72,7 @@ async fn listen(
 #[expect(clippy::print_stderr, reason = "the last word of a program that is told to stop")]
 #[expect(
     clippy::disallowed_methods,
-    reason = "what is under way blocks in a read, and whoever asked made sure that nothing is left running"
+    reason = "the work under way blocks in a read, and its caller made sure that nothing is left running"
 )]
 fn leave(last_words: &str) -> ! {
     eprintln!("\n{last_words}");

@@ -27,7 +27,11 @@ const APART: &[(&str, &str, &str)] = &[
         "Subject",
         "checks ask by these; its own module keeps the process, and asks nothing by itself",
     ),
-    ("run::measured_tokens", "OutputChecks", "the output checks after the last block, a subject of their own"),
+    (
+        "run::measured_tokens",
+        "OutputChecks",
+        "the output checks after the last block, a subject of their own",
+    ),
     ("run::prove", "OutputChecks", "the output checks before the first block, likewise"),
     ("run::question", "Launched", "the requests of output checks alone; measured ones have no part in them"),
 ];
