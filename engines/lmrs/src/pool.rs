@@ -8,8 +8,8 @@
 //! idle:    a worker parks after spinning for a millisecond; the next run wakes it
 //! ```
 //!
-//! The first thread that takes a share does it. So a worker that lost its core, or is still waking up, delays nobody: the
-//! caller does its share. There are never more threads than processors, because they would wait for each other.
+//! The first thread that takes a share does it. A worker that lost its core, or is still waking up, does not delay the others:
+//! the caller does its share. There are never more threads than processors, because they would wait for each other.
 
 #![expect(unsafe_code, reason = "threads that outlive a call run work that is borrowed for the call")]
 
