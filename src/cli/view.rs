@@ -62,7 +62,8 @@ mod tests {
     use std::ffi::OsStr;
 
     use super::*;
-    use crate::report::{FORMATS, Shape};
+    use crate::report::FORMATS;
+    use crate::report::format::Shape;
 
     #[test]
     fn pairs_are_refused_by_every_format_that_has_lines_whatever_its_name() {

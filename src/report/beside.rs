@@ -2,7 +2,8 @@
 
 use super::document::{Column, Line, Room, Table};
 use super::labels::{Labels, name_of};
-use super::{Report, Row};
+use super::rows::Row;
+use super::run_report::Report;
 use crate::text::shorten;
 
 /// The table of these rows: the case, the name of the engine, then the cells of `cells`.

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::document::Room;
+use super::extent::Extent;
 use super::factors::{FACTORS, FactorId, varies};
 use super::labels::name_of;
 use super::outputs;
-use super::{Extent, Report, Row};
+use super::rows::Row;
+use super::run_report::Report;
 use crate::analysis::metric::Unit;
 use crate::plan::{Mode, Order};
 use crate::record::{Overhead, WarmUpEnd};
@@ -38,7 +40,7 @@ pub fn caption(report: &Report, room: Room) -> Vec<String> {
                 FactorId::Device | FactorId::Dtype => parts.push(shorten(&value, LONGEST_WORD)),
             }
         }
-        parts.extend(outputs::common(report));
+        parts.extend(outputs::common(&report.outputs));
         lines.extend(Some(parts.join(", ")).filter(|line| !line.is_empty()));
         if !room.versions && varies(&report.rows, |row| row.engine.version.clone()) {
             let of_row = |row: &'_ Row| {

@@ -1,7 +1,7 @@
 //! Tidy CSV, in the metric's own unit.
 
 use super::document::{ColumnIndex, Field, Lines};
-use super::{Format, Shape};
+use super::format::{Format, Shape};
 
 pub const FORMAT: Format =
     Format { name: "csv", about: "one line for each case and metric", shape: Shape::Lines(render) };

@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use super::Fault;
+use super::rows::Fault;
 
 /// Content that every format can show.
 pub trait Content {

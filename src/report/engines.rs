@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Asked, Dtype, Engine};
+use super::rows::{Asked, Dtype, Engine};
 use crate::machine::Device;
 use crate::plan::{Beside, Configuration, Plan};
 use crate::record::{Launch, RunRecord};

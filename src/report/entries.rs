@@ -7,9 +7,13 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::document::json_bytes;
+use super::extent::Extent;
+use super::outputs::Output;
+use super::resources::Resources;
+use super::rows::{Dtype, Engine, Fault, Row};
+use super::run_report::Report;
 use super::verdicts::{Lacking, Mean};
-use super::wall_time::PARTS;
-use super::{Dtype, Engine, Extent, Fault, Output, Report, Resources, Row, WallTime};
+use super::wall_time::{PARTS, WallTime};
 use crate::analysis::agreement::Standing;
 use crate::analysis::effective::{About, Doubt};
 use crate::analysis::metric::Better;

@@ -1,7 +1,8 @@
 //! Factors: the options and facts that may differ between rows, apart from the engine. A factor that the plan varied is a
 //! column and part of the row's name. A fact that engines state differently is a column too. The caption has the others.
 
-use super::{Dtype, Engine, Report, Row};
+use super::rows::{Dtype, Engine, Row};
+use super::run_report::Report;
 use crate::machine::Device;
 use crate::text::shorten;
 

@@ -9,9 +9,10 @@ use super::factors::{FACTORS, Factor, FactorId, varies};
 use super::labels::{Labels, name_of};
 use super::limits;
 use super::outputs;
+use super::rows::{Engine, Failed, Fault, Figure, Row};
+use super::run_report::{Report, View};
+use super::verdict_lines;
 use super::verdicts::Judged;
-use super::verdicts::said;
-use super::{Engine, Failed, Fault, Figure, Report, Row, View};
 use crate::analysis::metric::{METRICS, Metric, Scale, Shown, Unit};
 use crate::shell::pasteable;
 use crate::text::shorten;
@@ -102,7 +103,7 @@ impl Grid {
                 self.factor_column(report, factor, Place::Fact, cell, |_| String::new());
             }
         }
-        if outputs::vary(report) {
+        if outputs::vary(&report.outputs) {
             let cell = |row: &Row| report.output_of(row).map_or_else(|| "?".into(), |it| it.agreement.cell());
             self.column(report, outputs::TITLE, Place::Fact, cell, |_| String::new());
         }
@@ -155,7 +156,7 @@ impl Grid {
         }
         self.limit_column(report);
         if has_ratios(report) {
-            let cell = |row: &Row| said::cell(report, row, view.pairs);
+            let cell = |row: &Row| verdict_lines::cell(report, row, view.pairs);
             self.column(report, RATIOS, Place::Figure, cell, |_| String::new());
         }
     }
@@ -257,15 +258,15 @@ impl Grid {
             let reference = &report.reference;
             let by = headlines(report);
             legend.push(format!("{RATIOS}: how many times as good as `{reference}`, by {by}"));
-            legend.extend(said::legend(report, view.pairs));
+            legend.extend(verdict_lines::legend(report, view.pairs));
             legend.extend(failed_reference(report));
             legend.extend(wrong_reference(report));
         } else if varies(&report.rows, |row| row.engine.label.clone()) {
             legend.push(why_no_ratios(report));
         }
-        legend.extend(limits::legend(report));
-        legend.extend(limits::reasons(report));
-        legend.extend(outputs::legend(report));
+        legend.extend(limits::legend(&report.limits, &report.rows));
+        legend.extend(limits::reasons(&report.rows));
+        legend.extend(outputs::legend(&report.rows, &report.outputs, report.unasked));
         if self.marks.contains(&Mark::Unstated) {
             legend
                 .push("a setting with ?: asked for, but the engine does not state what it runs with".into());

@@ -1,7 +1,8 @@
 //! Short forms of long names in a table. The names of engines and models are long when they are paths.
 
 use super::document::Room;
-use super::{Engine, Report};
+use super::rows::Engine;
+use super::run_report::Report;
 use crate::text::{shorten_start, width};
 
 /// The longest label within a sentence, in any layout.

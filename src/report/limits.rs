@@ -2,7 +2,7 @@
 
 use machine_limits::names;
 
-use super::{Report, Row};
+use super::rows::Row;
 use crate::analysis::metric::limits::{Key, Limit, Of};
 use crate::analysis::metric::share::Absent;
 use crate::analysis::metric::{Scale, Unit};
@@ -11,8 +11,8 @@ use crate::text::three_digits;
 
 /// One line for each device and number of threads: the best value of each limit in use, and the range of its memory over
 /// the probes.
-pub fn legend(report: &Report) -> Vec<String> {
-    let used = used(&report.limits, report.rows.iter());
+pub fn legend(limits: &[Limit], rows: &[Row]) -> Vec<String> {
+    let used = used(limits, rows.iter());
     let mut places: Vec<(&str, Option<u32>)> = used.iter().map(|it| place(&it.key)).collect();
     places.dedup();
     places.into_iter().map(|place| of_place(place, &used)).collect()
@@ -104,8 +104,8 @@ fn used<'a, 'b>(limits: &'a [Limit], rows: impl Iterator<Item = &'b Row>) -> Vec
 }
 
 /// The reasons why rows have no share, one line for each reason.
-pub fn reasons(report: &Report) -> Vec<String> {
-    let rows = report.rows.iter().filter(|row| row.fault.is_none());
+pub fn reasons(rows: &[Row]) -> Vec<String> {
+    let rows = rows.iter().filter(|row| row.fault.is_none());
     let mut said: Vec<String> = rows.filter_map(|row| row.limit.as_ref().err()).map(reason).collect();
     said.sort();
     said.dedup();

@@ -2,8 +2,10 @@
 
 use super::document::{Lines, Named, column};
 use super::resources::facts;
+use super::rows::{Dtype, Engine, Fault, Figure, Row};
+use super::run_report::Report;
 use super::verdicts::evidence;
-use super::{Dtype, Engine, Fault, Figure, Report, Row};
+
 use crate::analysis::metric::Metric;
 use crate::analysis::metric::limits::Limit;
 use crate::machine::Device;

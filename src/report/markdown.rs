@@ -1,8 +1,8 @@
 //! For README files and comments: GitHub's Markdown.
 
 use super::document::{Column, Content, Explained, Item, List, Part, Place, Room, Rooms, Table};
-use super::verdicts::said::loosened;
-use super::{Format, Shape};
+use super::format::{Format, Shape};
+use super::verdict_lines::loosened;
 
 pub const FORMAT: Format = Format {
     name: "markdown",

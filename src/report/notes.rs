@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 
 use super::extent::more_blocks;
 use super::limits;
-use super::outputs;
+use super::outputs::{self, Output};
+use super::rows::Row;
 use super::seen::Seen;
 use super::verdicts::Verdicts;
-use super::{Output, Row};
 use crate::analysis::metric::{self};
 use crate::plan::{Beside, Prompt};
 use crate::record::{Launch, RunRecord, Sample};

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
+use super::rows::Row;
 use super::seen::Seen;
-use super::{Report, Row};
 use crate::analysis::agreement::bounds::{AGREES, EXACT};
 use crate::analysis::agreement::{Against, Agreement, Standing, Unasked, unasked};
 use crate::text::line;
@@ -56,36 +56,25 @@ impl Output {
     }
 }
 
-impl Report {
-    pub fn output_of(&self, row: &Row) -> Option<&Output> {
-        self.outputs.iter().find(|it| it.engine == row.engine.label)
-    }
-
-    /// Whether some engine is verified. Without one, no engine ranks behind another for its status.
-    pub fn some_are_verified(&self) -> bool {
-        self.outputs.iter().any(|it| !it.is_unverified())
-    }
-}
-
 /// Whether a column is needed: statuses differ, or one has a deviation.
-pub fn vary(report: &Report) -> bool {
-    let mut agreements = report.outputs.iter().map(|it| &it.agreement);
-    let first = report.outputs.first().map(|it| it.agreement.standing);
+pub fn vary(outputs: &[Output]) -> bool {
+    let mut agreements = outputs.iter().map(|it| &it.agreement);
+    let first = outputs.first().map(|it| it.agreement.standing);
     agreements.any(|it| Some(it.standing) != first || it.shown_rms().is_some())
 }
 
 /// The status that all rows share, for the caption.
-pub fn common(report: &Report) -> Option<String> {
-    let first = report.outputs.first().filter(|_| !vary(report))?;
+pub fn common(outputs: &[Output]) -> Option<String> {
+    let first = outputs.first().filter(|_| !vary(outputs))?;
     Some(format!("output {}", first.agreement.cell()))
 }
 
 /// The explanation of the column, or the reason why there is none.
-pub fn legend(report: &Report) -> Option<String> {
-    if report.rows.is_empty() {
+pub fn legend(rows: &[Row], outputs: &[Output], unasked: Option<Unasked>) -> Option<String> {
+    if rows.is_empty() {
         return None;
     }
-    match report.unasked {
+    match unasked {
         Some(Unasked::ByRequest) => {
             return Some(format!(
                 "{TITLE}: nobody was asked for proof of it: `--witness ENGINE` names who is believed"
@@ -95,7 +84,7 @@ pub fn legend(report: &Report) -> Option<String> {
         None => {}
     }
     let mut whom: Vec<String> = Vec::new();
-    for against in report.outputs.iter().map(|it| &it.agreement.against) {
+    for against in outputs.iter().map(|it| &it.agreement.against) {
         let said = match against {
             Against::Engine { label } => format!("`{}`", line(label)),
             Against::Kept { by } => format!("{} (kept)", line(by)),
@@ -103,7 +92,7 @@ pub fn legend(report: &Report) -> Option<String> {
         };
         whom.extend((!whom.contains(&said)).then_some(said));
     }
-    if whom.is_empty() || !vary(report) {
+    if whom.is_empty() || !vary(outputs) {
         return None;
     }
     Some(format!(

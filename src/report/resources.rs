@@ -1,11 +1,9 @@
 //! The resources of a case apart from time: memory in its parts, cores, energy, a GPU. An unknown value is absent, never zero.
 
 pub mod facts;
-pub mod sheet;
 
 use serde::Serialize;
 
-use super::Figure;
 use crate::analysis::cores::CoresBusy;
 use crate::analysis::metric::{self, Known, MetricId, Observation, OnGpus};
 use crate::analysis::values::Values;
@@ -54,11 +52,13 @@ pub struct Resources {
 }
 
 impl Resources {
-    pub fn of(values: &Values, record: &RunRecord, case: usize, figures: &[Figure]) -> Self {
-        let estimate = |id: MetricId| {
-            let figure = figures.iter().find(|figure| figure.metric.id == id);
-            figure.map(|figure| figure.summary.estimate)
-        };
+    /// `estimate` gives the estimate of each metric that the case has.
+    pub fn of(
+        values: &Values,
+        record: &RunRecord,
+        case: usize,
+        estimate: impl Fn(MetricId) -> Option<f64>,
+    ) -> Self {
         let busy = CoresBusy::of(values.samples(case));
         let observed: Vec<Observation> = values.observed(case).collect();
         let weights: Vec<f64> = observed.iter().filter_map(metric::weights_bytes).collect();

@@ -2,8 +2,8 @@
 
 use super::engines::{engines, word};
 use super::resources::Resources;
+use super::rows::{Case, Engine, Failed, Fault, Figure, Row};
 use super::wall_time::{Lived, WallTime};
-use super::{Case, Engine, Failed, Fault, Figure, Row};
 use crate::analysis::agreement::Agreement;
 use crate::analysis::effective::{self, Doubt};
 use crate::analysis::metric::limits::Key;
@@ -39,8 +39,12 @@ impl<'a> Seen<'a> {
         let planned = &self.plan.cases[case];
         let launches = self.values.launches(case);
         let figures: Vec<Figure> = METRICS.iter().filter_map(|metric| self.figure(case, metric)).collect();
+        let estimate = |id: MetricId| {
+            let figure = figures.iter().find(|figure| figure.metric.id == id);
+            figure.map(|figure| figure.summary.estimate)
+        };
         let resources =
-            (!launches.is_empty()).then(|| Resources::of(&self.values, self.record, case, &figures));
+            (!launches.is_empty()).then(|| Resources::of(&self.values, self.record, case, estimate));
         let reference = self.plan.reference_of(planned.configuration);
         let warm_ups = self.record.warm_ups.iter().filter(|warm_up| warm_up.case == case);
         Row {

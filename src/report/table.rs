@@ -9,8 +9,8 @@ use tabled::settings::style::{HorizontalLine, Style};
 use tabled::settings::{Alignment, Padding, Span};
 
 use super::document::{Column, Content, Explained, Item, Line, List, Long, Part, Place, Room, Rooms, Table};
-use super::verdicts::said::loosened;
-use super::{Format, Shape};
+use super::format::{Format, Shape};
+use super::verdict_lines::loosened;
 use crate::text::{shorten, width, wrap};
 
 pub const FORMAT: Format = Format {

@@ -4,7 +4,8 @@ mod formats;
 
 use super::*;
 use crate::record::specimen::*;
-use crate::record::{Entry, RunRecord};
+use crate::record::{Entry, Overhead, RunRecord};
+use crate::report::rows::Dtype;
 
 pub(super) fn rendered(record: &RunRecord, format: &str, width: usize) -> String {
     seen(record, format, Some(width), View::default())

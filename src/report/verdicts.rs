@@ -1,22 +1,20 @@
 //! Differences between rows, with their size and certainty, under the names that a reader knows.
 
 mod calibration;
-pub mod said;
-
-use std::collections::BTreeSet;
 
 use serde::Serialize;
 
 pub use calibration::{Calibration, Lacking};
 
+use super::outputs::Output;
+use super::rows::Row;
 use super::seen::Seen;
-use super::{Output, Report, Row};
 use crate::analysis::compare::{self, Compared};
 use crate::analysis::metric::{self, Metric, Unit};
 use crate::analysis::values::Measured;
-use crate::plan::{Beside, Order, Plan, Workload};
+use crate::plan::{Beside, Plan, Workload};
 use crate::text::line;
-use stats::{Comparison, Evidence, FIRM, Floor, Ratios, StoppedBy, Verdict, geometric_mean};
+use stats::{Comparison, Evidence, Floor, Ratios, Verdict, geometric_mean};
 
 #[derive(Debug, Clone, Default)]
 pub struct Verdicts {
@@ -170,58 +168,14 @@ impl Judged {
             None => Sureness::NoVerdict,
         })
     }
-}
-
-impl Report {
-    /// The reason why no comparison has a verdict, with the remedy.
-    pub fn why_no_verdicts(&self) -> Option<String> {
-        let all = || self.verdicts.against_reference.iter().chain(&self.verdicts.against_baseline);
-        let found = || all().filter(|judged| judged.result.is_ok());
-        if found().count() == 0 || found().any(|judged| judged.sureness() != Some(Sureness::NoVerdict)) {
-            return None;
-        }
-        if self.order == Order::Sequential {
-            let why = "engines were measured one after the other, and what drifts meanwhile passes for a difference";
-            return Some(format!("no verdicts: {why}; leave out `--order sequential`"));
-        }
-        // More blocks do not help an engine that fails.
-        let lasting = || found().filter(|judged| !self.has_failed(judged));
-        let Some(blocks) = lasting().filter_map(|judged| Some(judged.result.as_ref().ok()?.blocks)).max()
-        else {
-            let failed = self.failed_among(found());
-            return Some(format!(
-                "no verdicts: {failed} failed, and verdicts need {FIRM} blocks without a failure"
-            ));
-        };
-        let stopped = |by: Option<StoppedBy>| self.extents.iter().any(|extent| extent.stopped_by == by);
-        let cut_off =
-            self.extents.iter().any(|extent| extent.stopped_by.is_none() && extent.blocks as usize >= FIRM);
-        let count = if blocks == 1 { "1 block".into() } else { format!("{blocks} blocks") };
-        Some(match (self.budget_ns, blocks) {
-            _ if cut_off => {
-                format!("no verdicts: the run ended after {blocks} of the {FIRM} blocks that they need")
-            }
-            (Some(budget_ns), _) if stopped(Some(StoppedBy::Time)) => {
-                let larger = larger_budget(budget_ns, blocks);
-                format!(
-                    "no verdicts: the budget was spent after {count}, and they need {FIRM}: `--budget {larger}`"
-                )
-            }
-            (_, 1) => format!(
-                "no verdicts: 1 block, and one launch says little about the next; `--blocks {FIRM}` gives them"
-            ),
-            _ => format!("no verdicts: {count}, and they need {FIRM}: `--blocks {FIRM}`"),
-        })
-    }
 
     /// The difference in time: of a rate, for each token. It is negative where the engine takes less. It is the paired
     /// ratio, applied to the result of the other side.
-    pub fn difference_ns(&self, judged: &Judged) -> Option<f64> {
-        let times = judged.times()?;
-        let mut sides = self.sides(judged);
-        let base = sides.find(|row| row.engine.label == judged.against)?;
-        let figure = base.figures.iter().find(|it| it.metric.id == judged.metric.id)?.summary.estimate;
-        let base_ns = match judged.metric.unit {
+    pub fn difference_ns(&self, rows: &[Row]) -> Option<f64> {
+        let times = self.times()?;
+        let base = self.sides(rows).find(|row| row.engine.label == self.against)?;
+        let figure = base.figure(self.metric.id)?.summary.estimate;
+        let base_ns = match self.metric.unit {
             Unit::Nanoseconds => figure,
             Unit::TokensPerSecond => 1e9 / figure,
             _ => return None,
@@ -230,29 +184,14 @@ impl Report {
     }
 
     /// Whether one side failed. A failed case has no results, so its ratios are not shown either.
-    pub fn has_failed(&self, judged: &Judged) -> bool {
-        self.sides(judged).any(|row| row.fault.is_some())
+    pub fn has_failed(&self, rows: &[Row]) -> bool {
+        self.sides(rows).any(|row| row.fault.is_some())
     }
 
-    /// The rows that a comparison is about.
-    fn sides<'a>(&'a self, judged: &'a Judged) -> impl Iterator<Item = &'a Row> {
-        let side = |row: &&Row| [&judged.engine, &judged.against].contains(&&row.engine.label);
-        self.rows.iter().filter(side).filter(|row| row.case.label == judged.case)
-    }
-
-    fn failed_among<'a>(&'a self, judged: impl Iterator<Item = &'a Judged>) -> String {
-        let failed = judged.flat_map(|judged| self.sides(judged)).filter(|row| row.fault.is_some());
-        let names: BTreeSet<&str> = failed.map(|row| row.engine.label.as_str()).collect();
-        names.into_iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
-    }
-}
-
-/// The budget that would probably have been enough, and a quarter more because blocks differ: in tens of seconds, or minutes.
-fn larger_budget(budget_ns: u64, blocks: usize) -> String {
-    let seconds = 1.25 * budget_ns as f64 / 1e9 * FIRM as f64 / blocks.max(1) as f64;
-    match seconds {
-        ..100.0 => format!("{:.0}s", 10.0 * (seconds / 10.0).ceil()),
-        _ => format!("{:.0}m", (seconds / 60.0).ceil()),
+    /// The rows that it is about.
+    pub fn sides<'a>(&'a self, rows: &'a [Row]) -> impl Iterator<Item = &'a Row> {
+        let side = |row: &&Row| [&self.engine, &self.against].contains(&&row.engine.label);
+        rows.iter().filter(side).filter(|row| row.case.label == self.case)
     }
 }
 

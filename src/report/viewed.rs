@@ -6,10 +6,11 @@ use super::caption::caption;
 use super::document::{Content, Document, Item, Lines, List, Part, Room, Rooms, Sheet, Table};
 use super::grid::{self, Grid};
 use super::labels::Labels;
-use super::resources::sheet::Needs;
-use super::verdicts::said::verdicts;
-use super::wall_time::account::Account;
-use super::{Report, View, compare, entries, lines};
+use super::resources_table::Needs;
+use super::run_report::{Report, View};
+use super::verdict_lines::verdicts;
+use super::wall_time_table::Account;
+use super::{compare, entries, lines};
 use crate::analysis::compare::Judgement;
 
 /// A report with the selection of its optional parts.

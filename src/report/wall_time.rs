@@ -2,8 +2,6 @@
 //! to it exactly. The orchestrator's clock gives the total, the engine's statements give the parts, and the remainder is
 //! shown as such.
 
-pub mod account;
-
 use protocol::Phase;
 
 use crate::analysis::metric::Observation;

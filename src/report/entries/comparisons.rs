@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::report::Report;
+use crate::report::run_report::Report;
 use crate::report::verdicts::{Derived, Judged, Noise, evidence};
 use stats::{Probabilities, StoppedBy, Verdict};
 
@@ -52,7 +52,7 @@ struct DerivedComparison<'a> {
 pub fn derived<'a>(report: &Report, derived: &'a Derived) -> DerivedEntry<'a> {
     let entry = |judged: &'a Judged| DerivedComparison {
         comparison: comparison(judged),
-        difference_ns: report.difference_ns(judged),
+        difference_ns: judged.difference_ns(&report.rows),
     };
     DerivedEntry { says: &derived.says, comparisons: derived.judged.iter().map(entry).collect() }
 }

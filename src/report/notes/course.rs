@@ -1,12 +1,12 @@
 //! How the results of a row changed while they were measured.
 
-use super::super::Row;
-use super::super::extent::more_blocks;
-use super::super::seen::Seen;
 use crate::analysis::metric::{Better, Metric, Per};
 use crate::plan::scenario::Kind;
 use crate::plan::{Mode, Order};
 use crate::record::WarmUpEnd;
+use crate::report::extent::more_blocks;
+use crate::report::rows::Row;
+use crate::report::seen::Seen;
 use crate::text::three_digits;
 use stats::{self, FIRM, median};
 

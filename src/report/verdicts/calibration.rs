@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::line;
 use crate::analysis::metric;
 use crate::machine::CPU;
 use crate::plan::scenario::SUITES;
 use crate::plan::{Configuration, Mode, Plan};
 use crate::record::RunRecord;
 use crate::shell::pasteable;
+use crate::text::line;
 
 /// The default model of a run.
 const OWN_MODEL: &str = "embedded";

@@ -1,10 +1,11 @@
-use super::super::View;
 use super::super::tests::{rendered, seen};
 use super::*;
 use crate::engines::manifest::Against;
-use crate::plan::{Asked, Extent as Planned};
+use crate::plan::{Asked, Extent as Planned, Order};
 use crate::record::specimen::*;
 use crate::record::{Closed, Entry, KnownFloor, RunRecord};
+use crate::report::no_verdicts::why_no_verdicts;
+use crate::report::{Report, View};
 use crate::text;
 use stats::StoppedBy;
 
@@ -121,7 +122,7 @@ fn an_engine_that_failed_is_why_there_are_no_verdicts_and_not_the_number_of_bloc
     record.launches.retain(of_two);
     record.samples.retain(|sample| record.launches.iter().any(|launch| launch.launch == sample.launch));
     record.take(Entry::Failure(failure(1, Some(1), "exited", "sample 1", "killed by signal 9")));
-    let why = Report::of(&record).why_no_verdicts();
+    let why = why_no_verdicts(&Report::of(&record));
     let said = "no verdicts: `beacon` failed, and verdicts need 5 blocks without a failure";
     assert_eq!(why.as_deref(), Some(said));
 }
@@ -135,7 +136,7 @@ fn a_budget_that_ended_the_run_is_why_there_are_no_verdicts_and_a_larger_one_is_
         let extent = &mut record.header.plan.extent;
         (extent.blocks, extent.budget_ns) = (None, Some(budget_s * 1_000_000_000));
         record.closed.iter_mut().for_each(|closed| closed.by = StoppedBy::Time);
-        Report::of(&record).why_no_verdicts().unwrap()
+        why_no_verdicts(&Report::of(&record)).unwrap()
     };
     let said = "no verdicts: the budget was spent after 2 blocks, and they need 5: `--budget 70s`";
     assert_eq!(why(20, 2), said);

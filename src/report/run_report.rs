@@ -1,20 +1,72 @@
-//! Builds a report from a run record. Raw samples become results and failures become rows. A row shows the facts that the
-//! engine stated, not the options that were requested.
+//! The report of one run, from its record. Raw samples become results and failures become rows. A row shows the facts that
+//! the engine stated, not the options that were requested.
 
 use std::collections::BTreeMap;
 
 use super::engines::{mismatches, word};
-use super::extent::extents;
-use super::outputs::outputs;
+use super::extent::{Extent, extents};
+use super::notes;
+use super::outputs::{Output, outputs};
+use super::rows::{Failed, Row};
 use super::seen::{Seen, sentence};
 use super::verdicts::Verdicts;
-use super::{Report, Row, notes};
-use crate::analysis::agreement;
+use crate::analysis::agreement::{self, Unasked};
 use crate::analysis::effective::{self, Doubt};
-use crate::analysis::metric::limits::limits;
-use crate::plan::Plan;
-use crate::record::RunRecord;
+use crate::analysis::metric::limits::{Limit, limits};
+use crate::machine::Machine;
+use crate::plan::{Mode, Order, Plan};
+use crate::record::{Overhead, RunRecord};
 use crate::text::line;
+
+/// A report of one run. Every text in it is one safe line, without control characters and escape sequences.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    pub record: String,
+    pub started: String,
+    pub orchestrate_version: String,
+    pub commit: Option<String>,
+    pub command: Vec<String>,
+    pub machine: Machine,
+    /// The orchestrator's own cost, where it was measured.
+    pub overhead: Option<Overhead>,
+    /// The limits of the machine, with the value of each probe.
+    pub limits: Vec<Limit>,
+    pub mode: Mode,
+    pub order: Order,
+    /// How far each workload was measured, in the plan's order.
+    pub extents: Vec<Extent>,
+    /// The time budget of the whole run, where it has one.
+    pub budget_ns: Option<u64>,
+    pub seed: u64,
+    /// The label or engine that ratios are taken against.
+    pub reference: String,
+    /// Shown before anything else: the run did not end as planned.
+    pub notices: Vec<String>,
+    /// Grouped by case in the plan's order, engines within.
+    pub rows: Vec<Row>,
+    /// Configurations that failed as a whole.
+    pub failed: Vec<Failed>,
+    pub verdicts: Verdicts,
+    /// The output status of each row's engine, one for each; empty where no engine was checked.
+    pub outputs: Vec<Output>,
+    pub unasked: Option<Unasked>,
+    pub warnings: Vec<String>,
+    /// The warnings about claims of engines that differ from the observation.
+    pub doubts: Vec<Doubt>,
+    /// Notes about the results; each begins with its label between backticks.
+    pub notes: Vec<String>,
+}
+
+/// The optional parts of a report. Formats for programs always have all of them.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct View {
+    /// Verdicts on every pair, in place of each engine against its reference.
+    pub pairs: bool,
+    /// The account of the wall time.
+    pub wall_time: bool,
+    /// The resources of each case: memory, cores, energy.
+    pub resources: bool,
+}
 
 impl Report {
     pub fn of(record: &RunRecord) -> Self {
@@ -60,6 +112,15 @@ impl Report {
             doubts: doubts.into_iter().map(safe).collect(),
             notes,
         }
+    }
+
+    pub fn output_of(&self, row: &Row) -> Option<&Output> {
+        self.outputs.iter().find(|it| it.engine == row.engine.label)
+    }
+
+    /// Whether some engine is verified. Without one, no engine ranks behind another for its status.
+    pub fn some_are_verified(&self) -> bool {
+        self.outputs.iter().any(|it| !it.is_unverified())
     }
 }
 

@@ -1,11 +1,14 @@
 //! Verdicts for people: as sentences where there are few, otherwise compact, engine by engine. With them come the
 //! explanations, or the reason why there are none.
 
-use super::{Calibration, Derived, Judged, Lacking, Sureness};
+use super::document::{Item, List};
+use super::labels::Labels;
+use super::no_verdicts::why_no_verdicts;
+use super::outputs::Output;
+use super::rows::Row;
+use super::run_report::Report;
+use super::verdicts::{Calibration, Derived, Judged, Lacking, Sureness};
 use crate::analysis::metric::Unit;
-use crate::report::document::{Item, List};
-use crate::report::labels::Labels;
-use crate::report::{Output, Report, Row};
 use crate::text::three_digits;
 
 /// The most verdicts that are printed as sentences.
@@ -21,7 +24,7 @@ const JOINT: char = '\u{a0}';
 
 /// The verdicts and remarks below the table.
 pub fn verdicts(report: &Report, labels: &Labels, pairs: bool) -> Option<List> {
-    let (heading, lines) = match report.why_no_verdicts() {
+    let (heading, lines) = match why_no_verdicts(report) {
         Some(why) => (Some(why), Vec::new()),
         None => headlines(report, labels, pairs),
     };
@@ -37,7 +40,7 @@ pub fn loosened(text: &str) -> String {
 
 /// The verdicts on each workload's headline, engine by engine.
 fn headlines(report: &Report, labels: &Labels, pairs: bool) -> (Option<String>, Vec<String>) {
-    let shown = |judged: &&Judged| judged.is_headline && !report.has_failed(judged);
+    let shown = |judged: &&Judged| judged.is_headline && !judged.has_failed(&report.rows);
     let asked = report.verdicts.asked(pairs).iter().chain(&report.verdicts.against_baseline);
     let judged: Vec<&Judged> = asked.filter(shown).collect();
     let mut groups: Vec<((&str, &str), Vec<&Judged>)> = Vec::new();
@@ -102,7 +105,8 @@ fn remarks(report: &Report, labels: &Labels) -> Vec<String> {
 
 /// `precision impact, \`toy:half\` against \`toy\`: decode 1.61x [1.60, 1.63] (3.10 ms a token less)`.
 fn derived(report: &Report, labels: &Labels, derived: &Derived) -> Option<String> {
-    let shown = |judged: &&Judged| judged.is_headline && judged.result.is_ok() && !report.has_failed(judged);
+    let shown =
+        |judged: &&Judged| judged.is_headline && judged.result.is_ok() && !judged.has_failed(&report.rows);
     let judged: Vec<&Judged> = derived.judged.iter().filter(shown).collect();
     let first = judged.first()?;
     let (engine, against) = (labels.label(&first.engine), labels.label(&first.against));
@@ -114,7 +118,7 @@ fn derived(report: &Report, labels: &Labels, derived: &Derived) -> Option<String
 /// The difference in time, where it is certain.
 fn in_time(report: &Report, judged: &Judged) -> String {
     let sure = judged.sureness() == Some(Sureness::Differs);
-    let Some(difference) = report.difference_ns(judged).filter(|_| sure) else { return String::new() };
+    let Some(difference) = judged.difference_ns(&report.rows).filter(|_| sure) else { return String::new() };
     let each = if judged.metric.unit == Unit::TokensPerSecond { " a token" } else { "" };
     let more = if difference > 0.0 { "more" } else { "less" };
     format!(" ({}{each} {more})", Unit::Nanoseconds.show(difference.abs())).replace(' ', &JOINT.to_string())
@@ -175,7 +179,7 @@ pub fn cell(report: &Report, row: &Row, pairs: bool) -> String {
     if row.is_reference() {
         return format!("ref{mark}");
     }
-    let judged = report.verdicts.of_row(row, pairs).filter(|judged| !report.has_failed(judged));
+    let judged = report.verdicts.of_row(row, pairs).filter(|judged| !judged.has_failed(&report.rows));
     let Some(judged) = judged else { return "n/a".into() };
     let Some(times) = judged.times().map(three_digits) else { return "n/a".into() };
     match judged.sureness() {
@@ -210,7 +214,7 @@ pub fn legend(report: &Report, pairs: bool) -> Vec<String> {
     let rows = report.rows.iter().filter(|row| row.fault.is_none() && !row.is_reference());
     let judged = rows.filter_map(|row| report.verdicts.of_row(row, pairs));
     let found: Vec<Sureness> =
-        judged.filter(|judged| !report.has_failed(judged)).filter_map(Judged::sureness).collect();
+        judged.filter(|judged| !judged.has_failed(&report.rows)).filter_map(Judged::sureness).collect();
     let open_mean = report.verdicts.means.iter().any(|mean| !mean.is_sure);
     let open = "x?: not measurable: the noise leaves open whether it is a difference";
     let of_mean = if open_mean { "; of a mean: one of its ratios is" } else { "" };

@@ -1,11 +1,12 @@
 //! The account of wall time as columns and cells. The printed values add up.
 
-use super::{PARTS, Part as TimePart, WallTime};
+use super::beside;
+use super::document::{Column, Part, Room, Table};
+use super::labels::Labels;
+use super::rows::Row;
+use super::run_report::Report;
+use super::wall_time::{PARTS, Part as TimePart, WallTime};
 use crate::analysis::metric::{Scale, Unit};
-use crate::report::beside;
-use crate::report::document::{Column, Part, Room, Table};
-use crate::report::labels::Labels;
-use crate::report::{Report, Row};
 
 /// The title of the remainder.
 const REST: &str = "rest";

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Resources;
-use super::facts::{Counts, FACTS, Fact};
+use super::beside;
+use super::document::{Column, Part, Room, Table};
+use super::resources::Resources;
+use super::resources::facts::{Counts, FACTS, Fact};
+use super::rows::Row;
+use super::run_report::Report;
 use crate::analysis::metric::{Known, Scale, Unit};
-use crate::report::beside;
-use crate::report::document::{Column, Part, Room, Table};
-use crate::report::{Report, Row};
 use crate::text::three_digits;
 
 /// The measured cases of a report, with the resources of each.

@@ -1,0 +1,149 @@
+//! The rows of a report: a case with its engine and results, or the fault in their place. Every text is one safe line.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::resources::Resources;
+use super::wall_time::WallTime;
+use crate::analysis::metric::limits::Key;
+use crate::analysis::metric::share::Absent;
+use crate::analysis::metric::{Metric, MetricId};
+use crate::machine::Device;
+use crate::record::{FailureKind, Stage, WarmUp};
+use stats::Summary;
+
+/// Launches that differ by more than this factor say more about the machine than about the engine.
+const WIDE_SPREAD: f64 = 2.0;
+
+/// One case: an engine configuration in one scenario.
+#[derive(Debug, Clone)]
+pub struct Row {
+    pub case: Case,
+    pub engine: Engine,
+    /// Launches and measured requests of this case.
+    pub launches: usize,
+    pub samples: usize,
+    pub figures: Vec<Figure>,
+    /// The limit that the share of the headline refers to, or the reason why there is none.
+    pub limit: Result<Option<Key>, Absent>,
+    /// The label of its reference; its own label where it is the reference.
+    pub reference: Option<String>,
+    /// One for each launch that had a warm-up.
+    pub warm_ups: Vec<WarmUp>,
+    pub wall_time: Option<WallTime>,
+    pub resources: Option<Resources>,
+    pub fault: Option<Fault>,
+    /// Whether a claim of its engine does not fit the observation, so that its results may flatter it. It is never ranked first.
+    pub doubted: bool,
+}
+
+/// The planned case.
+#[derive(Debug, Clone)]
+pub struct Case {
+    pub label: String,
+    pub scenario: String,
+    pub headline: Option<&'static Metric>,
+    /// Measured requests in each launch.
+    pub rounds: u32,
+    /// The planned warm-up requests; `None` where the warm-up went on until it was steady.
+    pub warmup: Option<u32>,
+}
+
+/// A configuration with the facts that it stated. A fact that it did not state is absent.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Engine {
+    /// Unique in the plan: the name in progress, notes and hints.
+    pub label: String,
+    /// The name in a table with columns of factors: the engine and its preset.
+    pub name: String,
+    pub engine: String,
+    pub model: String,
+    pub version: Option<String>,
+    pub device: Option<Device>,
+    pub dtype: Option<Dtype>,
+    pub threads: Option<u32>,
+    pub asked: Asked,
+}
+
+/// A dtype as text: that of the weights, or `bf16/f32` where the engine computes in another one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dtype {
+    pub weights: String,
+    /// Present where it differs from the weights.
+    pub compute: Option<String>,
+}
+
+impl fmt::Display for Dtype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let compute = self.compute.iter().map(|compute| format!("/{compute}"));
+        write!(f, "{}{}", self.weights, compute.collect::<String>())
+    }
+}
+
+/// The options that the plan requested. An option that was left to the engine is absent.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Asked {
+    pub device: Option<Device>,
+    pub dtype: Option<String>,
+    pub threads: Option<u32>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Figure {
+    pub metric: &'static Metric,
+    pub summary: Summary,
+}
+
+#[derive(Debug, Clone)]
+pub struct Failed {
+    pub engine: Engine,
+    pub fault: Fault,
+}
+
+/// Why something was not measured. JSON has these names: add, never rename.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Fault {
+    pub kind: FailureKind,
+    pub when: String,
+    pub message: String,
+    /// A remedy in each line; the first can be pasted.
+    pub hint: Option<String>,
+    pub stderr: Vec<String>,
+    /// How often it happened, at most once in each launch.
+    pub times: usize,
+}
+
+impl Row {
+    pub fn is_reference(&self) -> bool {
+        self.reference.as_ref() == Some(&self.engine.label)
+    }
+
+    /// The ratio of the best launch to the worst, by the headline, where that is more than noise.
+    pub fn wide_spread(&self) -> Option<f64> {
+        let figure = self.figure(self.case.headline?.id).filter(|_| self.fault.is_none())?;
+        figure.summary.launch_spread().filter(|&spread| spread > WIDE_SPREAD)
+    }
+
+    pub fn figure(&self, metric: MetricId) -> Option<&Figure> {
+        self.figures.iter().find(|figure| figure.metric.id == metric)
+    }
+}
+
+impl Fault {
+    /// The failure in one line: `exited at sample 17: killed by signal 9 (3 times)`.
+    pub fn line(&self) -> String {
+        // The message is complete: nothing broke.
+        if self.kind == FailureKind::TooSlow {
+            return self.message.clone();
+        }
+        let times = if self.times > 1 { format!(" ({} times)", self.times) } else { String::new() };
+        let when = match (&self.kind, self.when.as_str()) {
+            (FailureKind::Unavailable, _) | (_, "") => String::new(),
+            // The message says that it cannot start.
+            (FailureKind::Start, when) if Stage::is_start(when) => return format!("{}{times}", self.message),
+            (_, when) => format!(" at {when}"),
+        };
+        format!("{}{when}: {}{times}", self.kind, self.message)
+    }
+}
