@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use protocol::{Failed, FailureKind, Generated, Message, Sequence};
 use serde_json::{Map, Value};
 
-use super::Not;
+use super::result::Not;
 use super::subject::{Subject, said, since, wrong};
 use crate::run::process::Answer;
 use crate::run::verify::{self, Expected};

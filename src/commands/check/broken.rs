@@ -2,8 +2,9 @@
 
 use protocol::FailureKind::{BadRequest, Unsupported};
 
+use super::entry::Check;
+use super::result::Not;
 use super::subject::Subject;
-use super::{Check, Not};
 
 const ABOUT: &str = "is refused, and the next request is answered";
 

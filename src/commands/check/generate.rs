@@ -3,8 +3,9 @@
 use serde_json::{Value, json};
 
 use super::asking::outputs;
+use super::entry::Check;
+use super::result::Not;
 use super::subject::{Subject, absent, wrong};
-use super::{Check, Not};
 
 pub const CHECKS: &[Check] = &[
     Check { name: "plain-line", proves: "a line without `type` is a `generate`", run: answers_a_plain_line },

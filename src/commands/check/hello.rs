@@ -2,8 +2,9 @@
 
 use protocol::{Message, Request};
 
+use super::entry::Check;
+use super::result::Not;
 use super::subject::{Subject, absent, wrong};
-use super::{Check, Not};
 
 pub const CHECKS: &[Check] = &[
     Check { name: "hello", proves: "starts, and says that it speaks this protocol", run: says_hello },

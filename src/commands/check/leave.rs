@@ -3,8 +3,9 @@
 use protocol::{Message, Request};
 use serde_json::json;
 
+use super::entry::Check;
+use super::result::Not;
 use super::subject::{Subject, wrong};
-use super::{Check, Not};
 
 pub const CHECKS: &[Check] = &[
     Check { name: "shutdown", proves: "says `bye`, ends well and leaves nothing behind", run: shuts_down },

@@ -5,8 +5,9 @@ use protocol::{Facts, FailureKind};
 use serde_json::{Value, json};
 
 use super::asking::outputs;
+use super::entry::Check;
+use super::result::Not;
 use super::subject::{Subject, absent, wrong};
-use super::{Check, Not};
 
 pub const CHECKS: &[Check] = &[
     Check { name: "load", proves: "loads, in a time that fits this program's clock", run: loads },

@@ -5,6 +5,7 @@
 
 mod asking;
 mod broken;
+mod entry;
 mod generate;
 mod hello;
 mod leave;
@@ -13,6 +14,7 @@ mod options;
 mod overlap;
 mod page;
 mod prompts;
+mod result;
 mod score;
 mod subject;
 mod wire;
@@ -34,6 +36,8 @@ use crate::run::new_id;
 use crate::run::process::Deadlines;
 use crate::run::process::Keeper;
 use crate::shell::Usage;
+use entry::Check;
+use result::{Counts, Evidence, Not};
 use subject::Subject;
 
 #[derive(Debug, Args)]
@@ -67,49 +71,6 @@ const GROUPS: &[(&str, &[Check])] = &[
     ("overlap and cancel", overlap::CHECKS),
     ("leaving", leave::CHECKS),
 ];
-
-/// A check of one property that the protocol requires.
-struct Check {
-    name: &'static str,
-    /// The property that a passed check proves.
-    proves: &'static str,
-    run: fn(&mut Subject) -> Result<(), Not>,
-}
-
-/// The reason why a check did not pass.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Not {
-    /// Optional, and not claimed by this engine: no fault.
-    Absent(String),
-    /// A breach of the protocol.
-    Wrong(String),
-    /// Not checked, because an earlier step failed.
-    Unreached(String),
-}
-
-/// The number of checks with each result.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Counts {
-    passed: u32,
-    absent: u32,
-    wrong: u32,
-    unreached: u32,
-}
-
-impl Counts {
-    fn all(&self) -> u32 {
-        self.passed + self.absent + self.wrong + self.unreached
-    }
-
-    fn add(&mut self, result: &Result<(), Not>) {
-        *match result {
-            Ok(()) => &mut self.passed,
-            Err(Not::Absent(_)) => &mut self.absent,
-            Err(Not::Wrong(_)) => &mut self.wrong,
-            Err(Not::Unreached(_)) => &mut self.unreached,
-        } += 1;
-    }
-}
 
 pub fn check(arguments: &CheckArgs) -> Result<u8> {
     let configuration = configuration(arguments)?;
@@ -152,7 +113,7 @@ fn make(checks: &[Check], subject: &mut Subject, told: &mut Told) -> Result<()> 
     let mut unmade: Option<(Not, Vec<&str>)> = None;
     for check in checks {
         let result = match subject.blocked() {
-            None => subject.undergo(check),
+            None => subject.undergo(check.run),
             Some(_) => break,
         };
         if matches!(result, Err(Not::Unreached(_))) && subject.blocked().is_some() {
@@ -192,7 +153,7 @@ struct Told {
 
 impl Told {
     /// Prints a fault. One fault may show in many checks, so its full text is printed once.
-    fn wrong(&mut self, check: &Check, what: String, evidence: &page::Evidence) -> String {
+    fn wrong(&mut self, check: &Check, what: String, evidence: &Evidence) -> String {
         match self.wrong.get(&what) {
             Some(first) => page::wrong_again(check, first, &what, evidence),
             None => {
@@ -248,7 +209,7 @@ mod tests {
     #[test]
     fn a_fault_that_shows_in_many_checks_is_told_once() {
         let sent = b"{}\n".to_vec();
-        let (mut told, evidence) = (Told::default(), page::Evidence { sent, ..page::Evidence::default() });
+        let (mut told, evidence) = (Told::default(), Evidence { sent, ..Evidence::default() });
         let [first, second] = [&hello::CHECKS[0], &hello::CHECKS[1]];
         assert!(told.wrong(first, "it died".into(), &evidence).contains("received"));
         assert!(told.wrong(second, "it died".into(), &evidence).contains("the same as `hello`: it died\n"));

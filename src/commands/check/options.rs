@@ -5,8 +5,9 @@ use protocol::{Capabilities, IgnoreEos, Output};
 use serde_json::{Value, json};
 
 use super::asking::outputs;
+use super::entry::Check;
+use super::result::Not;
 use super::subject::{Subject, absent, wrong};
-use super::{Check, Not};
 
 pub const CHECKS: &[Check] = &[
     Check {

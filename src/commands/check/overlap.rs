@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 use protocol::{Finish, IgnoreEos, Message};
 use serde_json::{Value, json};
 
+use super::entry::Check;
+use super::result::Not;
 use super::subject::{Subject, absent, said, wrong};
-use super::{Check, Not};
 use crate::run::process::Answer;
 
 pub const CHECKS: &[Check] = &[

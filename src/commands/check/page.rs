@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::{Check, Counts, Not};
+use super::entry::Check;
+use super::result::{Counts, Evidence, Not};
 use crate::text::wrap;
 
 pub const NAME_WIDTH: usize = 16;
@@ -11,16 +12,6 @@ const WIDTH: usize = 80;
 const TEXT: usize = 2 + 8 + NAME_WIDTH + 1;
 /// The limit of characters shown of a line on the wire.
 const SHOWN: usize = 240;
-
-/// The evidence of a result.
-#[derive(Debug, Clone, Default)]
-pub struct Evidence {
-    pub sent: Vec<u8>,
-    /// Empty without a line from the engine.
-    pub received: Vec<u8>,
-    /// The last lines of stderr of an engine that ended.
-    pub stderr: Vec<String>,
-}
 
 pub fn head(label: &str, command: &[String], model: &str) -> String {
     let program = command.join(" ");

@@ -4,8 +4,9 @@ use protocol::FailureKind::{BadRequest, Context, Unsupported};
 use serde_json::json;
 
 use super::asking::outputs;
+use super::entry::Check;
+use super::result::Not;
 use super::subject::{Subject, absent, wrong};
-use super::{Check, Not};
 
 pub const CHECKS: &[Check] = &[
     Check { name: "prompt-ids", proves: "ids are taken as they are, and counted", run: takes_ids },

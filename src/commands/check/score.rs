@@ -4,8 +4,9 @@ use protocol::FailureKind::{BadRequest, Unsupported};
 use protocol::{Message, Output};
 use serde_json::json;
 
+use super::entry::Check;
+use super::result::Not;
 use super::subject::{Subject, absent, said, wrong};
-use super::{Check, Not};
 
 pub const CHECKS: &[Check] = &[
     Check { name: "score", proves: "n ids give n - 1 logarithms, none above 0", run: scores },

@@ -8,9 +8,8 @@ use protocol::{Capabilities, Failed, FailureKind, HelloFacts, Loaded, Message, R
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
-use super::page::Evidence;
+use super::result::{Evidence, Not};
 use super::wire::Wire;
-use super::{Check, Not};
 use crate::machine::Device;
 use crate::plan::Configuration;
 use crate::run::process::Deadlines;
@@ -90,8 +89,8 @@ impl Subject {
     }
 
     /// Makes a check and keeps its evidence. Ends a process that cannot answer any more.
-    pub fn undergo(&mut self, check: &Check) -> Result<(), Not> {
-        let result = (check.run)(self);
+    pub fn undergo(&mut self, check: fn(&mut Self) -> Result<(), Not>) -> Result<(), Not> {
+        let result = check(self);
         if let Some(wire) = &mut self.wire {
             self.evidence = evidence_of(wire);
             self.stray = self.stray.take().or_else(|| wire.stray.take());

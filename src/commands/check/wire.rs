@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use protocol::{Frame, Message};
 
-use super::Not;
+use super::result::Not;
 use crate::run::process::{Launching, Line, Process, STRAY_LINES};
 
 pub struct Wire {
