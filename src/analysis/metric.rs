@@ -9,6 +9,7 @@ pub mod limits;
 mod observation;
 mod resources;
 pub mod share;
+mod span;
 mod unit;
 
 use std::collections::BTreeSet;
@@ -28,6 +29,7 @@ pub use observation::{Observation, Surroundings};
 pub use resources::{
     Known, device_memory_known, gpu_joules_per_token, idle_watts, stated_device_bytes, weights_bytes,
 };
+use span::{per_second, positive};
 pub use unit::{Scale, Unit};
 
 pub const METRICS: &[Metric] = &[
@@ -433,17 +435,6 @@ fn throughput(seen: &Observation) -> Vec<f64> {
     let Iteration { start_ns, end_ns, sequences } = &seen.sample.iteration;
     let tokens = sequences.iter().map(output_tokens).sum();
     per_second(tokens, *end_ns, *start_ns).into_iter().collect()
-}
-
-/// A span of time; absent where it is empty or negative.
-fn positive(end_ns: u64, start_ns: u64) -> Option<f64> {
-    end_ns.checked_sub(start_ns).filter(|&ns| ns > 0).map(|ns| ns as f64)
-}
-
-/// A rate; absent where there are no tokens or no time.
-fn per_second(tokens: u64, end_ns: u64, start_ns: u64) -> Option<f64> {
-    let ns = positive(end_ns, start_ns)?;
-    (tokens > 0).then(|| tokens as f64 * 1e9 / ns)
 }
 
 #[cfg(test)]

@@ -6,6 +6,6 @@ mod judge;
 mod run;
 mod view;
 
-pub use judge::{BaselineArgs, ExtentArgs, JudgeArgs};
+pub use judge::{BaselineArgs, JudgeArgs};
 pub use run::RunArgs;
 pub use view::{ViewArgs, formats, formats_where};

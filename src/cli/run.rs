@@ -6,7 +6,8 @@ use std::str::FromStr;
 use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 
-use super::{BaselineArgs, ExtentArgs, JudgeArgs, ViewArgs};
+use super::judge::{BaselineArgs, ExtentArgs, JudgeArgs};
+use super::view::ViewArgs;
 use crate::machine::{CPU, Device};
 use crate::plan::Mode;
 use crate::plan::scenario;

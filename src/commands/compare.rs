@@ -10,7 +10,7 @@ use super::output;
 use crate::analysis::compare::judge;
 use crate::cli::exit_code::of_standing;
 use crate::cli::{JudgeArgs, formats};
-use crate::record::RunRecord;
+use crate::record::{self, RunRecord};
 use crate::report::{FORMATS, Format};
 use crate::shell::Usage;
 
@@ -43,7 +43,7 @@ pub fn compare(arguments: &CompareArgs) -> Result<u8> {
 fn opened(name: &str) -> Result<(RunRecord, Vec<String>)> {
     let path = Path::new(name);
     if path.is_file() || name.contains('/') || name.ends_with(".jsonl") {
-        return Ok((RunRecord::read(path)?, Vec::new()));
+        return Ok((record::read(path)?, Vec::new()));
     }
     let baseline = Baseline::read(name)?;
     Ok((baseline.record()?, baseline.notices()))

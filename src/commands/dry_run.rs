@@ -8,7 +8,7 @@ use super::output;
 use crate::cli::exit_code::DONE;
 use crate::commands::listing::WIDTH;
 use crate::plan::{Beside, Configuration, Mode, Order, Plan, Proof, Workload};
-use crate::record::RunRecord;
+use crate::record::{self, RunRecord};
 use crate::text;
 use anyhow::Result;
 use stats::{FIRM, LOOKS, median};
@@ -32,7 +32,7 @@ fn history(results: &Path) -> Vec<RunRecord> {
     // Their names begin with their time.
     paths.sort();
     let newest = paths.split_off(paths.len().saturating_sub(RECORDS));
-    newest.iter().filter_map(|path| RunRecord::read(path).ok()).collect()
+    newest.iter().filter_map(|path| record::read(path).ok()).collect()
 }
 
 fn describe(plan: &Plan, history: &[RunRecord]) -> String {

@@ -8,7 +8,7 @@ use clap::Args;
 use super::output;
 use crate::cli::ViewArgs;
 use crate::cli::exit_code::DONE;
-use crate::record::RunRecord;
+use crate::record;
 use crate::report::Report;
 
 #[derive(Debug, Args)]
@@ -20,7 +20,7 @@ pub struct ReportArgs {
 
 pub fn report(arguments: &ReportArgs) -> Result<u8> {
     arguments.view.check()?;
-    let report = Report::of(&RunRecord::read(&arguments.record)?);
+    let report = Report::of(&record::read(&arguments.record)?);
     output::show(&output::viewed(&report, &arguments.view), arguments.view.format)?;
     Ok(DONE)
 }

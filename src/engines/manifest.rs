@@ -184,6 +184,52 @@ impl Engine {
         let environment = self.manifest.environment.as_ref();
         environment.and_then(Environment::shared).unwrap_or(&self.manifest.name)
     }
+
+    /// The presets to measure besides the default one. A preset with the settings of the default one is left out.
+    pub fn other_presets(&self) -> impl Iterator<Item = &String> {
+        let presets = &self.manifest.presets;
+        let usual = presets.get(DEFAULT_PRESET).cloned().unwrap_or_default();
+        let settings = |preset: &Preset| (preset.options.clone(), preset.dtype.clone());
+        let others = presets.iter().filter(|(name, it)| *name != DEFAULT_PRESET && it.suite.is_none());
+        others.filter(move |(_, preset)| settings(preset) != settings(&usual)).map(|(name, _)| name)
+    }
+
+    /// A preset by its name, or the default one.
+    pub fn preset(&self, name: Option<&str>) -> Result<(String, Preset)> {
+        let name = name.unwrap_or(DEFAULT_PRESET);
+        let preset = self.manifest.presets.get(name).cloned();
+        let preset = preset.or_else(|| (name == DEFAULT_PRESET).then(Preset::default));
+        let known: Vec<_> = self.manifest.presets.keys().map(|preset| format!("`{preset}`")).collect();
+        let preset = preset.with_context(|| {
+            format!(
+                "engine `{}` has no preset `{name}`\nhint: its presets are {}",
+                self.manifest.name,
+                known.join(", ")
+            )
+        })?;
+        Ok((name.to_string(), preset))
+    }
+
+    /// The rows of one of its suites, as `-e` takes them. Compared rows are next to each other.
+    pub fn rows_of(&self, suite: &str) -> Vec<String> {
+        let name = &self.manifest.name;
+        let row = |preset: &String| match preset == DEFAULT_PRESET {
+            true => name.clone(),
+            false => format!("{name}:{preset}"),
+        };
+        let own = || self.manifest.presets.iter().filter(|(_, it)| it.suite.as_deref() == Some(suite));
+        let mut rows: Vec<String> = Vec::new();
+        for (preset, settings) in own() {
+            let base = settings.against.as_ref().map(|it| &it.preset);
+            let alike = own().filter(|(_, it)| it.against.as_ref().map(|it| &it.preset) == base);
+            for row in base.into_iter().chain([preset]).chain(alike.map(|(name, _)| name)).map(row) {
+                if !rows.contains(&row) {
+                    rows.push(row);
+                }
+            }
+        }
+        rows
+    }
 }
 
 /// The engines that have a manifest in a folder of `engines/`.
@@ -205,7 +251,7 @@ pub fn read(folder: &Path) -> Result<Vec<Engine>> {
 pub fn engine(manifest: &str, read: impl Fn(&str) -> Option<String>) -> Result<Engine> {
     let manifest: Manifest = toml::from_str(manifest)?;
     check_devices(&manifest)?;
-    presets::check(&manifest)?;
+    presets::check(&manifest.presets, &manifest.suites)?;
     let requirements = match &manifest.environment {
         Some(environment) => {
             let path = &environment.requirements;

@@ -4,56 +4,33 @@
 mod device;
 mod disk;
 mod environment;
+mod step;
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
 use crate::engines::manifest::{Engine, Program, SetUp};
 use crate::engines::own_python;
 use crate::engines::registry::{self, Registry, State, set_up_command};
 use crate::machine::Device;
 use crate::shell::Unavailable;
-use crate::shell::{pasteable, this_program};
+use crate::shell::this_program;
 
 pub use device::checked as checked_devices;
 pub use disk::{unused, used_bytes};
 pub use environment::remove;
+pub use step::SetUpEvent;
+use step::{Steps, cause};
 
-/// Lines of a failed command's output that are shown.
-const LAST_LINES: usize = 6;
 /// Words in the errors of pip, uv and cargo when the network is missing.
 const NO_NETWORK: [&str; 5] = ["connection", "dns error", "network", "offline", "could not resolve host"];
-
-/// Events of set-up, for the displays.
-#[derive(Debug, Clone, PartialEq)]
-pub enum SetUpEvent {
-    /// A build, an installation or the reading of a large model began. `note` has its size.
-    Started {
-        subject: String,
-        what: String,
-        note: Option<String>,
-    },
-    /// A line of the builder's or installer's output.
-    Output {
-        subject: String,
-        line: String,
-    },
-    Finished {
-        subject: String,
-        failed: Option<String>,
-    },
-    Warned(String),
-}
 
 /// The context of set-up: registry, displays, and the programs that are ready.
 pub struct SettingUp<'a> {
     registry: &'a Registry,
-    /// A variable that marks every process of this run, so that none is left behind.
-    mark: (&'static str, &'a str),
-    listener: &'a mut dyn FnMut(SetUpEvent),
+    steps: Steps<'a>,
     /// Warnings for the record.
     pub warnings: Vec<String>,
     /// Results so far, by engine and binary.
@@ -66,7 +43,7 @@ impl<'a> SettingUp<'a> {
         mark: (&'static str, &'a str),
         listener: &'a mut dyn FnMut(SetUpEvent),
     ) -> Self {
-        Self { registry, mark, listener, warnings: Vec::new(), prepared: BTreeMap::new() }
+        Self { registry, steps: Steps { mark, listener }, warnings: Vec::new(), prepared: BTreeMap::new() }
     }
 
     /// Before a run: builds a program, and sets its engine up if the manifest lets a run do so. Does nothing for a program that
@@ -95,12 +72,12 @@ impl<'a> SettingUp<'a> {
             let message = format!(
                 "`{name}` is measured{on} as it was built before; now {reason} (`--no-setup` builds nothing)"
             );
-            (self.listener)(SetUpEvent::Warned(message.clone()));
+            (self.steps.listener)(SetUpEvent::Warned(message.clone()));
             self.warnings.push(message);
         }
         match self.registry.made(program) {
             State::NoEnvironment if engine.manifest.setup == SetUp::Auto => {
-                let made = self.environment(engine);
+                let made = environment::create(&mut self.steps, engine);
                 made.map_err(|error| unavailable(program, "its environment cannot be set up", &error))
             }
             _ => Ok(()),
@@ -123,7 +100,7 @@ impl<'a> SettingUp<'a> {
                 bail!("`{name}`: its build ended well, and there is no `{}` in `release/`", program.binary)
             }
             // A program can be carried to another machine, an environment cannot.
-            State::NoEnvironment if no_driver.is_none() => self.environment(engine)?,
+            State::NoEnvironment if no_driver.is_none() => environment::create(&mut self.steps, engine)?,
             _ => {}
         }
         Ok(match no_driver {
@@ -185,43 +162,7 @@ impl<'a> SettingUp<'a> {
                 (format!("bringing its build{of_device} up to date"), note)
             }
         };
-        self.step(program.engine, &what, note, &command, &root)
-    }
-
-    /// Runs one command, and passes every line of its output to the displays.
-    fn step(
-        &mut self,
-        engine: &Engine,
-        what: &str,
-        note: Option<String>,
-        command: &[String],
-        dir: &Path,
-    ) -> Result<()> {
-        let engine = engine.manifest.name.clone();
-        (self.listener)(SetUpEvent::Started { subject: engine.clone(), what: what.into(), note });
-        let (program, arguments) = command.split_first().context("an empty command")?;
-        let expression = duct::cmd(program, arguments).dir(dir).env(self.mark.0, self.mark.1);
-        let reader = expression.stdin_null().stderr_to_stdout().unchecked().reader();
-        let reader = reader
-            .with_context(|| format!("`{program}` cannot be started\nhint: is it installed and on PATH?"))?;
-        let mut last: Vec<String> = Vec::new();
-        for line in BufReader::new(&reader).split(b'\n') {
-            let line = String::from_utf8_lossy(&line?).trim().to_string();
-            (self.listener)(SetUpEvent::Output { subject: engine.clone(), line: line.clone() });
-            last.push(line);
-            last.drain(..last.len().saturating_sub(LAST_LINES));
-        }
-        let status = reader.try_wait()?.context("the command closed its output and went on")?.status;
-        let failed = (!status.success())
-            .then(|| last.iter().filter(|line| !line.is_empty()).cloned().collect::<Vec<_>>().join("\n"));
-        let reason = failed.as_deref().map(|said| cause(said).to_string());
-        (self.listener)(SetUpEvent::Finished { subject: engine, failed: reason });
-        match failed {
-            // Commands of this project print their own hint.
-            Some(said) if said.lines().any(|line| line.starts_with("hint: ")) => bail!("{said}"),
-            Some(said) => bail!("{said}\nhint: {}", pasteable(command)),
-            None => Ok(()),
-        }
+        self.steps.step(program.engine, &what, note, &command, &root)
     }
 }
 
@@ -269,32 +210,4 @@ fn unavailable(program: Program, what: &str, error: &anyhow::Error) -> Unavailab
         cause.push_str(" (is there a network?)");
     }
     Unavailable { reason: format!("{what}: {cause}"), hint: Some(set_up_command(program)) }
-}
-
-/// The line of a tool's output that has the cause. Tools state it in their first error line; advice follows, and earlier lines do
-/// not matter.
-fn cause(said: &str) -> &str {
-    let is_error = |line: &&str| line.trim_start().to_ascii_lowercase().starts_with("error");
-    let names_error = |line: &&str| line.to_ascii_lowercase().contains("error");
-    let line = said.lines().find(is_error).or(said.lines().find(names_error)).or(said.lines().last());
-    let line = line.unwrap_or_default().trim();
-    match line.get(..7) {
-        Some(start) if start.eq_ignore_ascii_case("error: ") => &line[7..],
-        _ => line,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_cause_is_the_first_line_that_a_tool_calls_an_error() {
-        let pip = "Looking in links: /wheels\nWARNING: Retrying after ProxyError\nERROR: No matching distribution found for uv";
-        assert_eq!(cause(pip), "No matching distribution found for uv");
-        let uv = "Resolved 3 packages\nerror: Failed to fetch: `x`\n  Caused by: dns error";
-        assert_eq!(cause(uv), "Failed to fetch: `x`");
-        assert_eq!(cause("warning: x\ncould not compile: linker error"), "could not compile: linker error");
-        assert_eq!(cause("gave up"), "gave up");
-    }
 }

@@ -1,6 +1,6 @@
 //! Processor time of processes, as the kernel counts it.
 
-use super::read;
+use super::kernel::read;
 
 /// The processor time of processes that were known before a request. Reading it takes a few system calls for each process and no
 /// search, so it can be done right next to the request.

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::read;
+use super::kernel::read;
 
 /// The number from which version 1 means no limit. No machine has as much; the kernel reports the largest number of whole pages.
 const NO_LIMIT: u64 = 1 << 60;

@@ -8,6 +8,7 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use super::gpu;
+use super::kernel::read;
 use crate::machine::observed::{Energy, PACKAGE};
 
 const POWERCAP: &str = "/sys/class/powercap";
@@ -118,7 +119,7 @@ fn named(powercap: &Path, wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
 }
 
 fn name_of(folder: &Path) -> Option<String> {
-    super::read(folder.join("name")).map(|name| name.trim().to_string())
+    read(folder.join("name")).map(|name| name.trim().to_string())
 }
 
 impl Zone {

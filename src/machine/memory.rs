@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::read;
+use super::kernel::read;
 use crate::machine::observed::Held;
 
 pub use super::processes::tree;

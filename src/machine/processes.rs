@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use super::read;
+use super::kernel::read;
 
 /// The process and its current descendants. A process whose parent has ended is no descendant any more, but its mark finds it.
 pub fn tree(pid: u32) -> Vec<u32> {

@@ -1,9 +1,8 @@
 //! Prompts as token ids: windows of real text. Each sample has another window, and every engine gets the same ones.
 
-mod held_out;
+pub mod held_out;
 
 use anyhow::{Context, Result, bail};
-pub use held_out::HeldOut;
 use model_files::{ModelFolder, Tokenizer, embedded};
 use protocol::{Capabilities, Generate, Id};
 

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 
-use super::MetricId;
+use super::metric_id::MetricId;
 use crate::engines::registry::Registry;
 
 /// A named workload: prompts, token budget and number of requests.

@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{Entry, Header};
+use super::entry::{Entry, Header};
 use crate::plan::Beside;
 
 /// The indices that are valid after the entries read so far.

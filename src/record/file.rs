@@ -6,15 +6,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::{Entry, Header, RunRecord};
-
-impl RunRecord {
-    pub fn read(path: &Path) -> Result<Self> {
-        let file =
-            File::open(path).with_context(|| format!("cannot open the run record `{}`", path.display()))?;
-        Self::parse(BufReader::new(file)).with_context(|| format!("in the run record `{}`", path.display()))
-    }
-}
+use super::entry::{Entry, Header};
+use super::run_record::RunRecord;
 
 /// A record that is being written: every entry in memory is also on disk.
 pub struct Recorder {
@@ -47,6 +40,12 @@ impl Recorder {
         let line = protocol::encode(entry);
         self.file.write_all(&line).with_context(|| format!("cannot write to `{}`", self.path.display()))
     }
+}
+
+pub fn read(path: &Path) -> Result<RunRecord> {
+    let file =
+        File::open(path).with_context(|| format!("cannot open the run record `{}`", path.display()))?;
+    RunRecord::parse(BufReader::new(file)).with_context(|| format!("in the run record `{}`", path.display()))
 }
 
 /// Checks before a run that a record can be written there.

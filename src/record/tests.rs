@@ -1,4 +1,7 @@
+use protocol::Loaded;
+
 use super::*;
+use stats::StoppedBy;
 
 fn lines(entries: &[Entry]) -> Vec<u8> {
     entries.iter().flat_map(protocol::encode).collect()

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use protocol::HelloFacts;
 
-use super::Settings;
 use super::blocking::off_thread;
 use super::form::Conversions;
 use super::journal::Journal;
@@ -17,7 +16,14 @@ use crate::machine::gpu;
 use crate::plan::Plan;
 use crate::record::Launch;
 use crate::run::event::Event;
-use crate::run::process::{Cause, Conversation, Hello, Stage};
+use crate::run::process::{Cause, Conversation, Deadlines, Hello, Stage};
+
+/// The settings of a run that are not in its plan.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    pub deadlines: Deadlines,
+    pub debug: bool,
+}
 
 pub(super) struct Launches<'a> {
     plan: &'a Plan,

@@ -15,6 +15,7 @@ pub mod event;
 mod failing;
 mod footprint;
 mod form;
+mod id;
 mod journal;
 mod launch;
 mod launches;
@@ -34,10 +35,11 @@ pub mod verify;
 mod warm_up;
 pub mod witness;
 
+pub use id::new_id;
 pub use launch::{launching, load_request};
+pub use launches::Settings;
 
 use std::path::PathBuf;
-use std::time::SystemTime;
 
 use anyhow::Result;
 use tokio::sync::watch;
@@ -46,7 +48,6 @@ use crate::machine::{self, Quiet};
 use crate::plan::{Configuration, Plan};
 use crate::record::{End, Entry, Recorder, Warning};
 use crate::run::event::{Event, Listener};
-use crate::run::process::Deadlines;
 
 use ask::Requests;
 use block::Blocks;
@@ -56,13 +57,6 @@ use failing::{refuse_what_cannot_run, warn_of_one_prompt};
 use journal::Journal;
 use launches::Launches;
 use schedule::Schedule;
-
-/// The settings of a run that are not in its plan.
-#[derive(Debug, Clone, Default)]
-pub struct Settings {
-    pub deadlines: Deadlines,
-    pub debug: bool,
-}
 
 /// A run that is about to begin.
 pub struct Run<'a> {
@@ -156,12 +150,6 @@ async fn measure_itself(plan: &Plan, journal: &mut Journal<'_>, schedule: &Sched
         }
     };
     journal.take(entry)
-}
-
-/// The name of a run. It sorts by time, and two runs of one second differ.
-pub fn new_id() -> String {
-    let time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string().replace(':', "-");
-    format!("{time}-{}", std::process::id())
 }
 
 /// The engines of a plan, with the facts that the machine's checks need.

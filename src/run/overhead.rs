@@ -12,6 +12,7 @@ use protocol::{Generate, Load};
 use serde::Serialize;
 
 use crate::record;
+use crate::run::id::new_id;
 use crate::run::process::{Answer, Conversation, Deadlines, Hello, Keeper, Launching, Process};
 use stats::{median, quantile};
 
@@ -52,7 +53,7 @@ const GLANCE_DEADLINE: Duration = Duration::from_secs(5);
 impl Overhead {
     /// Takes about six seconds; half of them are deliberate waits.
     pub fn measure() -> Result<Self> {
-        let run = super::new_id();
+        let run = new_id();
         // No process that is started from here on outlives this.
         let _keeper = Keeper::start(&run)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -142,26 +142,6 @@ impl<'a> Graph<'a> {
         each.collect()
     }
 
-    /// Functions and constants of a parent that one of its children uses, where the parent uses that child: the parent,
-    /// the name and the child. Types are left out: nearly every parent declares types for its children.
-    pub fn calls_from_inside(&self) -> BTreeSet<(Module, String, Module)> {
-        let edges = self.edges();
-        let each = self.modules.iter().flat_map(|(module, contents)| {
-            let mut walk = Walk { graph: self, through: BTreeSet::new(), pending: Vec::new() };
-            let paths = contents.imports.iter().map(|(_, path)| path).chain(&contents.paths);
-            let named = paths.filter_map(|path| Some((path.last()?, walk.find(module, path))));
-            let named = named.collect::<Vec<_>>().into_iter();
-            named.flat_map(move |(name, found)| {
-                found.into_iter().map(move |it| (it.home(), name.clone(), module))
-            })
-        });
-        let is_circle = |(parent, name, module): &(Module, String, &Module)| {
-            let is_inside = module.len() > parent.len() && module.starts_with(parent);
-            is_inside && self.modules[parent].values.contains(name) && edges[parent].contains(*module)
-        };
-        each.filter(is_circle).map(|(parent, name, module)| (parent, name, module.clone())).collect()
-    }
-
     fn needed(&self, module: &Module, apart: &[Apart]) -> BTreeSet<Module> {
         let mut walk = Walk { graph: self, through: BTreeSet::new(), pending: Vec::new() };
         let mut needed = BTreeSet::new();

@@ -1,7 +1,6 @@
 //! The modules directly under `src`, by the graph of `modules.rs`. Such a module may use those below it in ROOMS, and
-//! none above. Modules with one parent never need each other in a circle. A module and its children are one subject:
-//! children may use the types of a parent that uses them, as nearly all do. They may use its functions and constants
-//! where SHARED_BY_CHILDREN has the reason. Circles by methods of the parent's types are allowed.
+//! none above. No modules need each other in a circle, a parent and its children included: a parent that declares a type
+//! or a function for the children that it uses has it in a child of its own. Nor do folders need each other in a circle.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +16,7 @@ const ROOMS: &[&str] = &[
 const RUN_USES_ANALYSIS: &[(&str, &str)] =
     &[("run/schedule.rs", "interim analyses say whether a workload has blocks enough")];
 
-/// Modules with one parent that need each other, with the reason.
+/// Modules that need each other, with the reason.
 const CIRCLES: &[(&[&str], &str)] = &[];
 
 /// Inherent `impl`s of a type that a neighbouring module declares, with the reason. A parent and its own child are one subject.
@@ -34,17 +33,6 @@ const APART: &[(&str, &str, &str)] = &[
     ),
     ("run::prove", "OutputChecks", "the output checks before the first block, likewise"),
     ("run::question", "Launched", "the requests of output checks alone; measured ones have no part in them"),
-];
-
-/// Modules with functions or constants that their children use, where they also use these children, with the reason.
-const SHARED_BY_CHILDREN: &[(&str, &str)] = &[
-    ("analysis::agreement", "whether a record has proof at all, which the whole room asks"),
-    ("analysis::effective", "words and times that each claim's file writes with; they call none of them"),
-    ("analysis::metric", "what formulas in several files are made of; it calls none of them"),
-    ("commands::baseline", "its subcommands save and complain alike"),
-    ("commands::model", "its subcommands check what they write and say it alike"),
-    ("machine", "reads a file of the kernel; it calls none of them"),
-    ("run", "the id of a record, for a run and for the measurement of its overhead"),
 ];
 
 fn in_src(path: &str) -> Option<String> {
@@ -108,10 +96,11 @@ fn a_run_is_analysed_where_it_is_decided_whether_it_goes_on_and_nowhere_else() {
 }
 
 #[test]
-fn modules_side_by_side_do_not_need_each_other_in_a_circle_without_a_reason() {
+fn modules_do_not_need_each_other_in_a_circle_without_a_reason() {
     let graph = Graph::new(Scope::Program, &in_src);
-    let found: BTreeSet<BTreeSet<String>> = (graph.side_by_side().values())
-        .flat_map(circles)
+    let folders = graph.side_by_side();
+    let found: BTreeSet<BTreeSet<String>> = (folders.values().flat_map(circles))
+        .chain(circles(&graph.edges()))
         .map(|circle| circle.into_iter().map(|module| module.join("::")).collect())
         .collect();
     let known: BTreeSet<BTreeSet<String>> =
@@ -138,20 +127,4 @@ fn methods_stand_in_the_module_of_their_type_its_parent_or_its_child_or_say_why_
     let gone: Vec<_> = known.difference(&found).collect();
     assert!(gone.is_empty(), "these are gone: take them off the list: {gone:#?}");
     assert!(APART.iter().all(|(.., reason)| !reason.is_empty()));
-}
-
-#[test]
-fn no_module_calls_the_parent_that_uses_it_without_a_reason() {
-    let graph = Graph::new(Scope::Program, &in_src);
-    let calls = graph.calls_from_inside();
-    let calls = calls.iter().filter(|(parent, ..)| !parent.is_empty());
-    let found: Vec<(String, String)> = calls
-        .map(|(parent, name, user)| (parent.join("::"), format!("`{}` uses `{name}`", user.join("::"))))
-        .collect();
-    let known = |parent: &str| SHARED_BY_CHILDREN.iter().any(|(it, _)| *it == parent);
-    let new: Vec<_> = found.iter().filter(|(parent, _)| !known(parent)).collect();
-    assert!(new.is_empty(), "move what both need into a module of its own, or say why here: {new:#?}");
-    for (parent, reason) in SHARED_BY_CHILDREN {
-        assert!(!reason.is_empty() && found.iter().any(|(it, _)| it == parent), "`{parent}` shares nothing");
-    }
 }

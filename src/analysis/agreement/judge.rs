@@ -4,11 +4,12 @@ use super::bounds::{AGREES, Asked, Bounds, EXACT, NEAR_TIE, Precision};
 use super::greedy::{Greedy, Parting};
 use super::opinions::Opinions;
 use super::scores::Scores;
+use super::status::{Agreement, Standing};
 use super::tokens::counted_otherwise;
+use super::unasked::unasked;
 use super::vouched::{missing, unproved};
 use super::witness::{Against, Witness};
 use super::words::figures;
-use super::{Agreement, Standing, unasked};
 use crate::record::RunRecord;
 use crate::text::counted;
 

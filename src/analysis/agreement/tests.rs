@@ -1,6 +1,6 @@
 use super::specimen::*;
 use super::*;
-use crate::plan::Configuration;
+use crate::plan::{Configuration, Proof};
 use crate::record::{Entry, Kept, Role, Unproved};
 
 /// The agreement of the engine beside the verifier.

@@ -2,8 +2,8 @@
 //! others. So the verifier must have checked some tokens of every workload, and the longest window of held-out text, where
 //! errors that grow with the position show.
 
-use super::Agreement;
 use super::places::greedy_samples;
+use super::status::Agreement;
 use super::witness::Witness;
 use crate::plan::Case;
 use crate::record::{RunRecord, Unproved};

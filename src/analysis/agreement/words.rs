@@ -1,33 +1,4 @@
-//! Verification statuses and differences as text.
-
-use super::{Agreement, Standing};
-
-impl Standing {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Exact => "exact",
-            Self::Agrees => "agrees",
-            Self::Drifts => "drifts",
-            Self::Wrong => "wrong",
-            Self::Unverified => "unverified",
-        }
-    }
-}
-
-impl Agreement {
-    /// The text in a table: `exact`, `agrees 0.012`, `wrong 2.3`.
-    pub fn cell(&self) -> String {
-        let name = self.standing.name();
-        self.shown_rms().map_or_else(|| name.into(), |rms| format!("{name} {}", figures(rms)))
-    }
-
-    /// The difference beside the status, where one is shown.
-    pub fn shown_rms(&self) -> Option<f64> {
-        let shows = matches!(self.standing, Standing::Agrees | Standing::Drifts | Standing::Wrong);
-        // If only its tokens are wrong, the small difference of its scores is not shown.
-        self.rms().filter(|rms| shows && *rms > super::bounds::EXACT)
-    }
-}
+//! Differences as text.
 
 /// A value with two significant digits.
 pub fn figures(value: f64) -> String {

@@ -4,18 +4,18 @@ mod changes;
 
 use serde::Serialize;
 
-use crate::analysis::metric::{self, Metric};
+use crate::analysis::metric;
 use crate::analysis::values::{Values, workloads as workloads_of};
 use crate::record::{End, KnownFloor, RunRecord};
 use crate::text;
-use stats::{Class, Thresholds, Verdict, Words};
+use stats::{Class, Thresholds, Verdict};
 
-use super::between::{Found, Opened, between};
+use super::between::{Opened, between};
 use super::comparable::{Difference, Incomparable, differences, shared};
 use super::matching::{Matching, differing, matching};
 use super::within::{rerun_pairs, within};
 
-pub use changes::Mean;
+pub use changes::{Change, Mean, Outcome};
 
 /// All changes from a base to a new record, with notes. Every text in it is one safe line.
 #[derive(Debug, Clone)]
@@ -52,38 +52,6 @@ pub struct Side {
     pub name: String,
     pub record: String,
     pub started: String,
-}
-
-/// One metric of one configuration in one workload, before and now.
-#[derive(Debug, Clone)]
-pub struct Change {
-    /// The workload's label.
-    pub workload: String,
-    pub metric: &'static Metric,
-    /// The label in the new record.
-    pub configuration: String,
-    /// The label in the base.
-    pub before: String,
-    /// Whether the exit status depends on it: the workload's headline metric.
-    pub gating: bool,
-    /// The medians of the blocks' medians, in the metric's unit.
-    pub base: Option<f64>,
-    pub new: Option<f64>,
-    pub outcome: Outcome,
-    pub class: Class,
-    pub sentence: String,
-}
-
-#[derive(Debug, Clone)]
-pub enum Outcome {
-    Compared(Found, Words),
-    /// It was measured before and fails now: the most severe change.
-    FailsNow(String),
-    /// It failed before and is measured now.
-    FailedBefore(String),
-    FailedInBoth(String),
-    /// Nothing can be compared, for this reason.
-    Nothing(String),
 }
 
 /// Judges the changes from one record to another that was measured at another time.
@@ -155,29 +123,6 @@ impl Judgement {
         } else {
             Standing::Passed
         }
-    }
-}
-
-impl Change {
-    /// A failure in both records says nothing about a change.
-    fn says_something(&self) -> bool {
-        matches!(self.outcome, Outcome::Compared(..) | Outcome::FailedBefore(_))
-    }
-
-    /// Whether the result is open: not compared, without a verdict, or inconclusive.
-    pub fn is_open(&self) -> bool {
-        match &self.outcome {
-            Outcome::Compared(found, _) => {
-                matches!(found.decision.verdict, None | Some(Verdict::NotMeasurable))
-            }
-            Outcome::Nothing(_) => true,
-            // A failure is no open question.
-            Outcome::FailsNow(_) | Outcome::FailedBefore(_) | Outcome::FailedInBoth(_) => false,
-        }
-    }
-
-    pub fn found(&self) -> Option<&Found> {
-        if let Outcome::Compared(found, _) = &self.outcome { Some(found) } else { None }
     }
 }
 

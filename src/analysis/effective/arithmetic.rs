@@ -1,7 +1,8 @@
 //! Compares an engine's scores with the dtype that it states. Rounding to a narrow dtype shows in the scores: only f32 scores as
 //! f32 does.
 
-use super::{About, Doubt, Subject};
+use super::doubt::{About, Doubt};
+use super::subject::Subject;
 use crate::analysis::agreement::Against;
 use crate::plan::dtype;
 

@@ -10,7 +10,8 @@
 //! The rate is over twice the best probe, which is more than the ratio of the plateaus. A GPU is probed once, so its rows have
 //! shares but no check. The table shows a share above one in any case.
 
-use super::{About, Doubt, Subject};
+use super::doubt::{About, Doubt};
+use super::subject::Subject;
 use crate::analysis::metric::limits::{Limit, limits};
 use crate::analysis::metric::share::bandwidth_limit;
 use crate::analysis::metric::{self, MetricId};

@@ -1,7 +1,8 @@
 //! Checks the claim about prefix caches by a repeated prompt. Every prompt but that of the pair begins with ids of its own. So a
 //! prefix cache can answer only the second request of the pair.
 
-use super::{About, Doubt, Subject, time};
+use super::doubt::{About, Doubt, time};
+use super::subject::Subject;
 use crate::analysis::metric;
 use crate::plan::Prompt;
 use crate::plan::prompts::PAIR;

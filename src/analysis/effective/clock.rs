@@ -1,7 +1,8 @@
 //! Compares the engine's times with the orchestrator's clock. Times that are too early leave a gap: before `start_ns`, after the
 //! last token, after `end_ns`, or in the streamed pass.
 
-use super::{About, Doubt, Subject, time};
+use super::doubt::{About, Doubt, time};
+use super::subject::Subject;
 use crate::plan::Mode;
 use crate::record::{Role, Sample};
 use stats::{median, quantile};

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use protocol::IgnoreEos;
 
-use super::{About, Doubt, Subject};
+use super::doubt::{About, Doubt};
+use super::subject::Subject;
 use crate::record::{Role, RunRecord};
 
 /// At one position the cause may be rounding; at several positions and without any EOS it is not.

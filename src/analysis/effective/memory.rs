@@ -1,7 +1,8 @@
 //! Compares the memory of an engine's processes with the weights that it states. Weights that are read for every token are
 //! resident, as a copy of its own or as pages of a file.
 
-use super::{About, Doubt, Subject, bytes};
+use super::doubt::{About, Doubt, bytes};
+use super::subject::Subject;
 use crate::plan::dtype;
 use crate::record::Sample;
 

@@ -4,7 +4,8 @@
 
 use protocol::Stamp;
 
-use super::{About, Doubt, Subject, time};
+use super::doubt::{About, Doubt, time};
+use super::subject::Subject;
 use crate::record::Sample;
 
 /// The least share of this time between an honest engine's stamps. The missing half is more than a machine's noise explains.

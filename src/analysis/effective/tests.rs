@@ -2,7 +2,7 @@
 
 mod clocks;
 
-use protocol::{Capabilities, HelloFacts, IgnoreEos};
+use protocol::{Capabilities, Facts, HelloFacts, IgnoreEos};
 
 use super::specimen::{
     BEACONS, decoding, doubts, launches, measured_samples, running, samples, states, with_busy_cores,
@@ -10,7 +10,9 @@ use super::specimen::{
 use super::*;
 use crate::analysis::cores::CoresBusy;
 use crate::plan::{Proof, Sizes};
-use crate::record::{Continued, Held, HeldOut, Kept, Late, RECORD_VERSION, Role, Scored};
+use crate::record::{
+    Continued, Held, HeldOut, Kept, Late, Launch, RECORD_VERSION, Role, RunRecord, Sample, Scored,
+};
 use crate::text::three_digits;
 
 const GB: u64 = 1_000_000_000;

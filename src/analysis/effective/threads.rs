@@ -1,6 +1,7 @@
 //! Compares the processor time of an engine's processes while they answered with the threads that it states.
 
-use super::{About, Doubt, Subject, time};
+use super::doubt::{About, Doubt, time};
+use super::subject::Subject;
 use crate::analysis::cores::CoresBusy;
 use crate::text::three_digits;
 

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::Observation;
-use crate::machine::Device;
-use crate::machine::gpu::gpus_of;
+use super::observation::Observation;
+use crate::machine::{Device, gpus_of};
 use crate::record::GpuPass;
 
 /// The values of one pass on the GPUs that an engine computed on, all of them together.
@@ -102,10 +101,11 @@ mod tests {
 
     use super::*;
     use crate::machine::gpu::Cuda;
+    use crate::machine::observed::GpuHeld;
     use crate::machine::{Gpu, Machine};
     use crate::plan::scenario::Kind;
     use crate::plan::{Configuration, Mode};
-    use crate::record::{GpuHeld, Launch, Pass, Sample};
+    use crate::record::{Launch, Pass, Sample};
 
     fn machine(visible: Option<&str>) -> Machine {
         let gpu = |index, uuid: &str| Gpu { index, uuid: Some(uuid.into()), ..Gpu::default() };

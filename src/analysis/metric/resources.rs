@@ -3,8 +3,8 @@
 
 use serde::Serialize;
 
-use super::Observation;
 use super::gpus::{self, OnGpus};
+use super::observation::Observation;
 use crate::machine::observed::{PACKAGE, gpu_counter};
 use crate::record::{Energy, Held, Idle, Pass};
 
@@ -179,10 +179,11 @@ mod tests {
 
     use super::*;
     use crate::machine::energy::Listed;
+    use crate::machine::observed::GpuHeld;
     use crate::machine::{Gpu, Machine};
     use crate::plan::Mode;
     use crate::plan::scenario::Kind;
-    use crate::record::{GpuHeld, GpuPass, Launch, Sample};
+    use crate::record::{GpuPass, Launch, Sample};
 
     const S: u64 = 1_000_000_000;
 

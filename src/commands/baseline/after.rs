@@ -4,7 +4,8 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::{Refused, Saved, save};
+use super::accept::Refused;
+use super::save::save;
 use crate::analysis::compare::Judgement;
 use crate::cli::RunArgs;
 use crate::cli::exit_code::{DONE, ERROR, INTERRUPTED, NOT_MEASURABLE, USAGE, gravest, of_standing};
@@ -89,20 +90,6 @@ fn keep(name: &str, recorder: &Recorder) -> u8 {
             );
             if refused { NOT_MEASURABLE } else { ERROR }
         }
-    }
-}
-
-impl Saved {
-    /// The path of the baseline, and warnings for the user.
-    pub fn lines(&self) -> Vec<String> {
-        let name = &self.baseline.name;
-        let rows = self.baseline.configurations.len();
-        let replaced =
-            self.replaced.map(|age| format!(", in place of one that was {age}")).unwrap_or_default();
-        let (count, folder) = (if rows == 1 { "row" } else { "rows" }, self.folder.display());
-        let saved = format!("baseline `{name}` is saved{replaced}: {rows} {count}, in `{folder}`");
-        let warnings = self.warnings.iter().map(|warning| format!("warning: {warning}"));
-        std::iter::once(saved).chain(warnings).collect()
     }
 }
 

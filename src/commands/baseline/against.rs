@@ -5,8 +5,8 @@ use std::time::SystemTime;
 
 use anyhow::Result;
 
+use super::description::{Baseline, damaged};
 use super::stand_in::{self, StandIn};
-use super::{Baseline, damaged};
 use crate::analysis::compare::{self, Judgement};
 use crate::analysis::values::Values;
 use crate::cli::{BaselineArgs, JudgeArgs};

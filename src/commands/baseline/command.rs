@@ -6,7 +6,8 @@ use std::time::SystemTime;
 use anyhow::Result;
 use clap::Subcommand;
 
-use super::{Baseline, store};
+use super::description::Baseline;
+use super::store;
 use crate::cli::exit_code::DONE;
 use crate::commands::output;
 use crate::shell::Usage;

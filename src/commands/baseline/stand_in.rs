@@ -4,7 +4,9 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::{Baseline, Program, store};
+use super::description::Baseline;
+use super::program::Program;
+use super::store;
 use crate::analysis::compare::matching;
 use crate::plan::{Beside, Configuration, Plan};
 use crate::shell::Usage;

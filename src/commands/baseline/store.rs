@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use super::Baseline;
 use crate::shell::Usage;
 
 const RECORD: &str = "record.jsonl";
@@ -142,7 +142,7 @@ impl Staged {
         copied.map(drop).with_context(|| format!("cannot copy the run record `{}`", record.display()))
     }
 
-    pub fn write_page(&self, baseline: &Baseline) -> Result<()> {
+    pub fn write_page(&self, baseline: &impl Serialize) -> Result<()> {
         let mut text = serde_json::to_vec_pretty(baseline)?;
         text.push(b'\n');
         let path = self.path.join(PAGE);

@@ -6,7 +6,8 @@ use anyhow::{Result, ensure};
 use clap::Args;
 use model_files::{Goal, Shape, synthesise};
 
-use super::{bar::Bar, check_writable, dtype, format, written};
+use super::bar::Bar;
+use super::writing::{check_writable, dtype, format, written};
 use crate::shell::Usage;
 
 #[derive(Debug, Args)]

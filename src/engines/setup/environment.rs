@@ -6,95 +6,84 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail};
 use nix::sys::statvfs::statvfs;
 
-use super::SettingUp;
+use super::step::{SetUpEvent, Steps};
 use crate::engines::manifest::{Engine, Environment};
-use crate::engines::setup::SetUpEvent;
 use crate::shell::megabytes;
 
-impl SettingUp<'_> {
-    pub(super) fn environment(&mut self, engine: &Engine) -> Result<()> {
-        let (Some(environment), Some(folder)) = (&engine.manifest.environment, engine.environment()) else {
-            return Ok(());
-        };
-        let created = self.create(engine, environment, &folder?);
-        let Some(otherwise) = &environment.otherwise else { return created };
-        created.map_err(|error| {
+/// Creates the environment of an engine that needs one, unless it is there.
+pub fn create(steps: &mut Steps, engine: &Engine) -> Result<()> {
+    let (Some(environment), Some(folder)) = (&engine.manifest.environment, engine.environment()) else {
+        return Ok(());
+    };
+    let created = create_in(steps, engine, environment, &folder?);
+    let Some(otherwise) = &environment.otherwise else { return created };
+    created.map_err(|error| {
+        let said = format!("{error:#}");
+        anyhow!("{}\nhint: {otherwise}", said.split("\nhint:").next().unwrap_or_default())
+    })
+}
+
+fn create_in(steps: &mut Steps, engine: &Engine, environment: &Environment, folder: &Path) -> Result<()> {
+    let parent = folder.parent().context("an environment lies in a folder")?;
+    std::fs::create_dir_all(parent).with_context(|| format!("cannot create `{}`", parent.display()))?;
+    // With two runs at once, the second waits here and finds the work done.
+    let lock = File::create(folder.with_extension("lock")).context("cannot create the environment's lock")?;
+    lock.lock().context("cannot lock the environment")?;
+    if places::interpreter(folder).is_some() {
+        return Ok(());
+    }
+    let (download, installed) = (environment.download_mb, environment.installed_mb);
+    check_space(parent, download + installed)?;
+    if !engine.build_files.is_empty() {
+        check_compiler(&engine.manifest.name)?;
+    }
+    // Stated before any download.
+    let note = format!(
+        "{} to download, {} installed in {}{}",
+        megabytes(download),
+        megabytes(installed),
+        folder.display(),
+        environment.note.iter().map(|note| format!("; {note}")).collect::<String>()
+    );
+    let (name, what) = (engine.manifest.name.clone(), "setting up its environment".to_string());
+    (steps.listener)(SetUpEvent::Started { subject: name, what, note: Some(note) });
+    let uv = uv(steps, engine, parent)?;
+    let text = |path: &Path| path.to_string_lossy().into_owned();
+    let requirements = folder.with_extension("requirements.txt");
+    std::fs::write(&requirements, engine.requirements.as_deref().unwrap_or_default())?;
+    let venv = ["venv", "--clear", "--python", &environment.python, &text(folder)];
+    steps.step(engine, "setting up Python", None, &command(&uv, &venv), parent)?;
+    let python = text(&folder.join("bin/python"));
+    let install = ["pip", "install", "--python", &python, "-r", &text(&requirements)];
+    let mut install = command(&uv, &install);
+    install.extend(build_arguments(&engine.build_files, &folder.with_extension("build"))?);
+    steps.step(engine, "setting up its packages", None, &install, parent)?;
+    // Written last: an environment without it is half made.
+    std::fs::write(folder.join(places::READY_FILE), "")?;
+    Ok(())
+}
+
+/// `uv` from PATH, or our own copy from PyPI, installed by the machine's Python.
+fn uv(steps: &mut Steps, engine: &Engine, parent: &Path) -> Result<PathBuf> {
+    if let Ok(uv) = which::which("uv") {
+        return Ok(uv);
+    }
+    let tools = places::data_dir()?.join("tools/uv");
+    let uv = tools.join("bin/uv");
+    if !uv.is_file() {
+        let python = which::which("python3")
+            .context("neither `uv` nor `python3` is on PATH\nhint: install Python 3")?;
+        let target = tools.to_string_lossy().into_owned();
+        let arguments =
+            ["-m", "pip", "install", "--disable-pip-version-check", "--upgrade", "--target", &target, "uv"];
+        let installed = steps.step(engine, "installing uv", None, &command(&python, &arguments), parent);
+        if let Err(error) = installed {
             let said = format!("{error:#}");
-            anyhow!("{}\nhint: {otherwise}", said.split("\nhint:").next().unwrap_or_default())
-        })
+            let said = said.split("\nhint:").next().unwrap_or_default();
+            bail!("{said}\nhint: install `uv`, or pip for `{}`", python.display());
+        }
     }
-
-    fn create(&mut self, engine: &Engine, environment: &Environment, folder: &Path) -> Result<()> {
-        let parent = folder.parent().context("an environment lies in a folder")?;
-        std::fs::create_dir_all(parent).with_context(|| format!("cannot create `{}`", parent.display()))?;
-        // With two runs at once, the second waits here and finds the work done.
-        let lock =
-            File::create(folder.with_extension("lock")).context("cannot create the environment's lock")?;
-        lock.lock().context("cannot lock the environment")?;
-        if places::interpreter(folder).is_some() {
-            return Ok(());
-        }
-        let (download, installed) = (environment.download_mb, environment.installed_mb);
-        check_space(parent, download + installed)?;
-        if !engine.build_files.is_empty() {
-            check_compiler(&engine.manifest.name)?;
-        }
-        // Stated before any download.
-        let note = format!(
-            "{} to download, {} installed in {}{}",
-            megabytes(download),
-            megabytes(installed),
-            folder.display(),
-            environment.note.iter().map(|note| format!("; {note}")).collect::<String>()
-        );
-        let (name, what) = (engine.manifest.name.clone(), "setting up its environment".to_string());
-        (self.listener)(SetUpEvent::Started { subject: name, what, note: Some(note) });
-        let uv = self.uv(engine, parent)?;
-        let text = |path: &Path| path.to_string_lossy().into_owned();
-        let requirements = folder.with_extension("requirements.txt");
-        std::fs::write(&requirements, engine.requirements.as_deref().unwrap_or_default())?;
-        let venv = ["venv", "--clear", "--python", &environment.python, &text(folder)];
-        self.step(engine, "setting up Python", None, &command(&uv, &venv), parent)?;
-        let python = text(&folder.join("bin/python"));
-        let install = ["pip", "install", "--python", &python, "-r", &text(&requirements)];
-        let mut install = command(&uv, &install);
-        install.extend(build_arguments(&engine.build_files, &folder.with_extension("build"))?);
-        self.step(engine, "setting up its packages", None, &install, parent)?;
-        // Written last: an environment without it is half made.
-        std::fs::write(folder.join(places::READY_FILE), "")?;
-        Ok(())
-    }
-
-    /// `uv` from PATH, or our own copy from PyPI, installed by the machine's Python.
-    fn uv(&mut self, engine: &Engine, parent: &Path) -> Result<PathBuf> {
-        if let Ok(uv) = which::which("uv") {
-            return Ok(uv);
-        }
-        let tools = places::data_dir()?.join("tools/uv");
-        let uv = tools.join("bin/uv");
-        if !uv.is_file() {
-            let python = which::which("python3")
-                .context("neither `uv` nor `python3` is on PATH\nhint: install Python 3")?;
-            let target = tools.to_string_lossy().into_owned();
-            let arguments = [
-                "-m",
-                "pip",
-                "install",
-                "--disable-pip-version-check",
-                "--upgrade",
-                "--target",
-                &target,
-                "uv",
-            ];
-            let installed = self.step(engine, "installing uv", None, &command(&python, &arguments), parent);
-            if let Err(error) = installed {
-                let said = format!("{error:#}");
-                let said = said.split("\nhint:").next().unwrap_or_default();
-                bail!("{said}\nhint: install `uv`, or pip for `{}`", python.display());
-            }
-        }
-        Ok(uv)
-    }
+    Ok(uv)
 }
 
 /// Removes an engine's environment. The message names the folders and the other engines that used them.

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Gpu;
+use super::facts::Gpu;
 
 const ORDER: &str = "CUDA_DEVICE_ORDER";
 const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";

@@ -14,7 +14,8 @@ use nvml_wrapper::error::{Bits, NvmlError};
 use nvml_wrapper::struct_wrappers::device::ProcessInfo;
 use nvml_wrapper::{Device, Nvml};
 
-use super::{Gpu, GpuProcess, Look};
+use super::facts::{Gpu, GpuProcess};
+use super::looks::Look;
 use crate::machine::observed::{GpuHeld, gpu_counter};
 
 /// Reasons that are no slowdown: an idle GPU, a clock set by the user, a display.

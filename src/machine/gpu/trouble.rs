@@ -1,6 +1,6 @@
 //! Reasons against measuring on a GPU, before and while an engine computes on it, with their remedy.
 
-use super::Gpu;
+use super::facts::Gpu;
 use crate::machine::observed::GpuPass;
 
 /// The only reason that is no fault: a large GPU under a heavy load lowers its clock to stay within its power limit.
@@ -60,7 +60,7 @@ fn capped(gpu: &Gpu) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::gpu::GpuProcess;
+    use crate::machine::gpu::facts::GpuProcess;
 
     fn limited(limit: u32) -> Gpu {
         Gpu {

@@ -3,7 +3,8 @@
 
 use std::time::Instant;
 
-use super::super::{container, processes, read};
+use crate::machine::kernel::read;
+use crate::machine::{container, processes};
 
 #[derive(Debug, Clone)]
 pub(super) struct Counters {

@@ -8,8 +8,9 @@ mod counters;
 
 use std::path::PathBuf;
 
-use super::Device;
+use super::device::Device;
 use super::gpu::{self, Cuda, Gpu};
+use super::kernel::{load_average, read};
 use counters::{Counters, governors, stalled};
 
 /// The shortest run whose shares are reported: a tenth of a core over a second is ten of the kernel's ticks of 10 ms.
@@ -50,8 +51,8 @@ impl Quiet {
     /// The reasons against beginning now.
     pub fn before(&self, engines: &[Planned]) -> Vec<String> {
         let cores = self.counters.processor.map(|processor| processor.cores);
-        let load = super::read("/proc/loadavg").and_then(|text| super::load_average(&text));
-        let pressure = super::read("/proc/pressure/memory").and_then(|text| stalled(&text, "avg10="));
+        let load = read("/proc/loadavg").and_then(|text| load_average(&text));
+        let pressure = read("/proc/pressure/memory").and_then(|text| stalled(&text, "avg10="));
         let own = cfg!(debug_assertions).then(|| {
             "build: this orchestrate is a debug build, so what it costs by itself is not what `orchestrate overhead` promises; \
              cargo build --release"

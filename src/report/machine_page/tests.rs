@@ -1,5 +1,6 @@
 use super::*;
-use crate::machine::gpu::{Cuda, GpuProcess};
+use crate::machine::gpu::Cuda;
+use crate::machine::gpu::facts::GpuProcess;
 use crate::report::{FORMATS, shown};
 use crate::text::width;
 

@@ -1,5 +1,6 @@
+use crate::machine::observed::GpuHeld;
 use crate::record::specimen::{BASELINE, BEACON, asked, measured};
-use crate::record::{Energy, Entry, GpuHeld, GpuPass, Held, Idle, Pass, RunRecord};
+use crate::record::{Energy, Entry, GpuPass, Held, Idle, Pass, RunRecord};
 use crate::report::tests::seen as rendered;
 use crate::report::{Report, View};
 use crate::text;

@@ -169,23 +169,21 @@ fn an_impl_is_apart_unless_its_type_is_beside_it_in_the_parent_or_in_a_child() {
 }
 
 #[test]
-fn a_function_of_a_parent_that_uses_its_child_is_called_from_inside() {
+fn a_parent_is_in_a_circle_with_a_child_that_needs_a_function_or_a_type_or_a_re_export_of_it() {
     let root = ("main.rs", "mod a;");
     let of = |parent, child| {
-        let files = [root, ("a.rs", parent), ("a/b.rs", child)];
+        let files = [root, ("a.rs", parent), ("a/b.rs", child), ("a/c.rs", "pub struct T;")];
         let read =
             |path: &str| files.iter().find(|(file, _)| *file == path).map(|(_, text)| text.to_string());
-        let calls = Graph::new(Scope::Program, &read).calls_from_inside().into_iter();
-        calls
-            .map(|(parent, name, user)| format!("{} {name} {}", parent.join("::"), user.join("::")))
-            .collect::<Vec<_>>()
+        let circles = circles(&Graph::new(Scope::Program, &read).edges());
+        circles.into_iter().flatten().map(|it| it.join("::")).collect::<Vec<_>>()
     };
-    assert_eq!(of("mod b; pub fn f() { b::g() }", "pub fn g() { super::f() }"), ["a f a::b"]);
-    assert!(
-        of("mod b; pub fn f() {}", "pub fn g() { super::f() }").is_empty(),
-        "the parent only declares it"
-    );
-    assert!(of("mod b; pub struct T; fn f() { b::g() }", "pub fn g(_: super::T) {}").is_empty());
+    let (both, none) = (["a", "a::b"].map(String::from).to_vec(), Vec::<String>::new());
+    assert_eq!(of("mod b; mod c; pub fn f() { b::g() }", "pub fn g() { super::f() }"), both);
+    assert_eq!(of("mod b; mod c; pub struct T; fn f() { b::g() }", "pub fn g(_: super::T) {}"), both);
+    assert_eq!(of("mod b; mod c; pub use c::T; fn f() { b::g() }", "pub fn g(_: super::T) {}"), both);
+    assert_eq!(of("mod b; mod c; pub use c::T; fn f() { b::g() }", "pub fn g(_: super::c::T) {}"), none);
+    assert_eq!(of("mod b; mod c; pub fn f() {}", "pub fn g() { super::f() }"), none);
 }
 
 #[test]

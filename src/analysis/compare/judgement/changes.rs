@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use super::{Change, Outcome};
 use crate::analysis::compare::between::{Found, Key, Opened};
 use crate::analysis::compare::comparable::shared;
 use crate::analysis::compare::sentence::{Other, Said, case, too_few};
@@ -11,7 +10,39 @@ use crate::analysis::metric::{self, METRICS, Metric};
 use crate::plan::{Order, Workload};
 use crate::record::{Failure, FailureKind, RunRecord};
 use crate::text;
-use stats::{Class, Thresholds, Words, geometric_mean, median};
+use stats::{Class, Thresholds, Verdict, Words, geometric_mean, median};
+
+/// One metric of one configuration in one workload, before and now.
+#[derive(Debug, Clone)]
+pub struct Change {
+    /// The workload's label.
+    pub workload: String,
+    pub metric: &'static Metric,
+    /// The label in the new record.
+    pub configuration: String,
+    /// The label in the base.
+    pub before: String,
+    /// Whether the exit status depends on it: the workload's headline metric.
+    pub gating: bool,
+    /// The medians of the blocks' medians, in the metric's unit.
+    pub base: Option<f64>,
+    pub new: Option<f64>,
+    pub outcome: Outcome,
+    pub class: Class,
+    pub sentence: String,
+}
+
+#[derive(Debug, Clone)]
+pub enum Outcome {
+    Compared(Found, Words),
+    /// It was measured before and fails now: the most severe change.
+    FailsNow(String),
+    /// It failed before and is measured now.
+    FailedBefore(String),
+    FailedInBoth(String),
+    /// Nothing can be compared, for this reason.
+    Nothing(String),
+}
 
 /// The mean ratio of one configuration to its base, over all its workloads.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,6 +51,29 @@ pub struct Mean {
     pub workloads: usize,
     /// `None` where a workload has no ratio: leaving it out would favour an engine that failed in it.
     pub times: Option<f64>,
+}
+
+impl Change {
+    /// A failure in both records says nothing about a change.
+    pub fn says_something(&self) -> bool {
+        matches!(self.outcome, Outcome::Compared(..) | Outcome::FailedBefore(_))
+    }
+
+    /// Whether the result is open: not compared, without a verdict, or inconclusive.
+    pub fn is_open(&self) -> bool {
+        match &self.outcome {
+            Outcome::Compared(found, _) => {
+                matches!(found.decision.verdict, None | Some(Verdict::NotMeasurable))
+            }
+            Outcome::Nothing(_) => true,
+            // A failure is no open question.
+            Outcome::FailsNow(_) | Outcome::FailedBefore(_) | Outcome::FailedInBoth(_) => false,
+        }
+    }
+
+    pub fn found(&self) -> Option<&Found> {
+        if let Outcome::Compared(found, _) = &self.outcome { Some(found) } else { None }
+    }
 }
 
 /// A comparison within a record, in the form of a judgement.

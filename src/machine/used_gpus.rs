@@ -3,9 +3,9 @@
 
 use machine_limits::Limits;
 
-use super::Gpu;
-use crate::machine::Machine;
-use crate::machine::observed::GpuPass;
+use super::description::Machine;
+use super::gpu::Gpu;
+use super::observed::GpuPass;
 
 /// NVML's indices of the GPUs on which the driver saw the engine's processes, or else of the GPU that its device names.
 pub fn gpus_of(

@@ -1,0 +1,83 @@
+//! The verification of one configuration: its status and its results.
+
+use serde::Serialize;
+
+use super::bounds::{EXACT, Precision};
+use super::greedy::Greedy;
+use super::opinions::Opinions;
+use super::scores::Scores;
+use super::witness::Against;
+use super::words::figures;
+
+/// The verification status of an engine's output, from the best one to unverified.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Standing {
+    /// The verifier's output up to rounding in f32, with the same tokens.
+    Exact,
+    /// As close as rounding in 16 or 8 bits.
+    Agrees,
+    /// Not close, but within the rounding of its precision.
+    Drifts,
+    /// Not the output of this model.
+    Wrong,
+    /// The verifier did not check its measured tokens or its longest text.
+    Unverified,
+}
+
+/// The verification of one configuration, with its results.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Agreement {
+    pub standing: Standing,
+    pub against: Against,
+    /// The precision that sets its bounds.
+    pub precision: Precision,
+    pub scores: Option<Scores>,
+    pub greedy: Option<Greedy>,
+    pub opinions: Option<Opinions>,
+    /// The reasons why its status is not better: sentences about `it`, most severe first.
+    pub reasons: Vec<String>,
+}
+
+impl Standing {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Exact => "exact",
+            Self::Agrees => "agrees",
+            Self::Drifts => "drifts",
+            Self::Wrong => "wrong",
+            Self::Unverified => "unverified",
+        }
+    }
+}
+
+impl Agreement {
+    /// The root mean square of the differences from the verifier's log-probabilities, per token.
+    pub fn rms(&self) -> Option<f64> {
+        self.scores.as_ref().map(|scores| scores.rms)
+    }
+
+    pub fn is_wrong(&self) -> bool {
+        self.standing == Standing::Wrong
+    }
+
+    /// The earliest position, in any text, where the verifier gives another token.
+    pub fn first_difference(&self) -> Option<usize> {
+        let greedy = self.greedy.as_ref().and_then(|greedy| greedy.first.as_ref()).map(|it| it.place);
+        let opinions = self.opinions.as_ref().and_then(|opinions| opinions.first);
+        greedy.into_iter().chain(opinions).min()
+    }
+
+    /// The text in a table: `exact`, `agrees 0.012`, `wrong 2.3`.
+    pub fn cell(&self) -> String {
+        let name = self.standing.name();
+        self.shown_rms().map_or_else(|| name.into(), |rms| format!("{name} {}", figures(rms)))
+    }
+
+    /// The difference beside the status, where one is shown.
+    pub fn shown_rms(&self) -> Option<f64> {
+        let shows = matches!(self.standing, Standing::Agrees | Standing::Drifts | Standing::Wrong);
+        // If only its tokens are wrong, the small difference of its scores is not shown.
+        self.rms().filter(|rms| shows && *rms > EXACT)
+    }
+}

@@ -1,0 +1,132 @@
+//! The description of a baseline, `baseline.json` in its folder.
+
+use std::time::SystemTime;
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+
+use super::age::Age;
+use super::program::Program;
+use super::store::{self, check_name};
+use crate::machine::Machine;
+use crate::record::{self, Header, RunRecord};
+use crate::shell::Usage;
+use crate::text::line;
+
+/// Raised when the meaning of a field changes.
+const BASELINE_VERSION: u32 = 1;
+
+/// The description of a baseline.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Baseline {
+    pub baseline_version: u32,
+    pub name: String,
+    /// When its run began: UTC, as RFC 3339 writes it.
+    pub measured: String,
+    pub machine: Machine,
+    /// `Machine::fingerprint`.
+    pub fingerprint: String,
+    pub orchestrate_version: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
+    /// The command line of the user.
+    pub command: Vec<String>,
+    pub configurations: Vec<Kept>,
+}
+
+/// A row of the baseline's run, with its program.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Kept {
+    pub label: String,
+    pub engine: String,
+    pub program: Program,
+}
+
+/// The hint comes last, where it can be pasted.
+pub fn damaged(name: &str, how: &str) -> anyhow::Error {
+    anyhow::anyhow!("baseline `{name}`: {how}\nhint: orchestrate baseline remove {name}")
+}
+
+impl Baseline {
+    pub fn of(name: &str, header: &Header) -> Self {
+        Self {
+            baseline_version: BASELINE_VERSION,
+            name: name.into(),
+            measured: header.started.clone(),
+            machine: header.machine.clone(),
+            fingerprint: header.machine.fingerprint(),
+            orchestrate_version: header.orchestrate_version.clone(),
+            commit: header.commit.clone(),
+            command: header.command.clone(),
+            configurations: Vec::new(),
+        }
+    }
+
+    /// Reads a baseline. An unknown name is the user's error, and the message lists the known ones.
+    pub fn read(name: &str) -> Result<Self> {
+        check_name(name)?;
+        let damaged = |why: String| damaged(name, &format!("its page cannot be read: {why}"));
+        let Some(page) = store::read_page(name)? else {
+            if store::exists(name)? {
+                return Err(damaged("it is lost".into()));
+            }
+            let known: Vec<_> = store::names()?.iter().map(|name| format!("`{name}`")).collect();
+            let hint = match known.is_empty() {
+                true => format!("there is none yet; measure one with --save-baseline {name}"),
+                false => format!("there are {}", known.join(", ")),
+            };
+            return Err(Usage(format!("no baseline `{name}`\nhint: {hint}")).into());
+        };
+        let baseline: Self = serde_json::from_slice(&page).map_err(|error| damaged(error.to_string()))?;
+        if baseline.baseline_version != BASELINE_VERSION {
+            let (its, ours) = (baseline.baseline_version, BASELINE_VERSION);
+            anyhow::bail!(
+                "baseline `{name}` has version {its}, this program reads {ours}\nhint: --save-baseline {name}"
+            );
+        }
+        Ok(baseline)
+    }
+
+    pub fn record(&self) -> Result<RunRecord> {
+        record::read(&store::record_path(&self.name)?)
+    }
+
+    pub fn age(&self, now: SystemTime) -> Age {
+        Age::since(&self.measured, now)
+    }
+
+    /// The first line wherever a baseline is used: `baseline `main`, 3 days old, orchestrate 0.1.0 at commit abc`.
+    pub fn introduction(&self, now: SystemTime) -> String {
+        let commit =
+            self.commit.as_ref().map(|commit| format!(" at commit {}", line(commit))).unwrap_or_default();
+        let (age, version) = (self.age(now), line(&self.orchestrate_version));
+        format!("baseline `{}`, {age}, orchestrate {version}{commit}", line(&self.name))
+    }
+
+    /// The lines above a comparison with its values.
+    pub fn notices(&self) -> Vec<String> {
+        let now = SystemTime::now();
+        std::iter::once(self.introduction(now)).chain(self.doubts(now)).collect()
+    }
+
+    /// Warnings about a comparison with it.
+    pub fn doubts(&self, now: SystemTime) -> Vec<String> {
+        let (name, mut doubts) = (&self.name, Vec::new());
+        let age = self.age(now);
+        if age.is_old() {
+            doubts.push(format!(
+                "baseline `{name}` is {age}: what the machine did since passes for a change of the engine; measure it anew \
+                 (--save-baseline {name}), or measure its programs again (--rerun-baseline)"
+            ));
+        }
+        let ours = env!("CARGO_PKG_VERSION");
+        if self.orchestrate_version != ours {
+            let its = line(&self.orchestrate_version);
+            doubts.push(format!(
+                "baseline `{name}` was measured by orchestrate {its}, this is {ours}: they may not measure alike; measure it \
+                 anew (--save-baseline {name}), or measure its programs again (--rerun-baseline)"
+            ));
+        }
+        doubts
+    }
+}

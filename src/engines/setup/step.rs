@@ -1,0 +1,105 @@
+//! The steps of set-up: each is one command, and its output goes to the displays line by line.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+
+use crate::engines::manifest::Engine;
+use crate::shell::pasteable;
+
+/// Lines of a failed command's output that are shown.
+const LAST_LINES: usize = 6;
+/// Events of set-up, for the displays.
+#[derive(Debug, Clone, PartialEq)]
+pub enum SetUpEvent {
+    /// A build, an installation or the reading of a large model began. `note` has its size.
+    Started {
+        subject: String,
+        what: String,
+        note: Option<String>,
+    },
+    /// A line of the builder's or installer's output.
+    Output {
+        subject: String,
+        line: String,
+    },
+    Finished {
+        subject: String,
+        failed: Option<String>,
+    },
+    Warned(String),
+}
+
+/// Runs the steps.
+pub struct Steps<'a> {
+    /// A variable that marks every process of this run, so that none is left behind.
+    pub mark: (&'static str, &'a str),
+    pub listener: &'a mut dyn FnMut(SetUpEvent),
+}
+
+impl Steps<'_> {
+    /// Runs one command, and passes every line of its output to the displays.
+    pub fn step(
+        &mut self,
+        engine: &Engine,
+        what: &str,
+        note: Option<String>,
+        command: &[String],
+        dir: &Path,
+    ) -> Result<()> {
+        let engine = engine.manifest.name.clone();
+        (self.listener)(SetUpEvent::Started { subject: engine.clone(), what: what.into(), note });
+        let (program, arguments) = command.split_first().context("an empty command")?;
+        let expression = duct::cmd(program, arguments).dir(dir).env(self.mark.0, self.mark.1);
+        let reader = expression.stdin_null().stderr_to_stdout().unchecked().reader();
+        let reader = reader
+            .with_context(|| format!("`{program}` cannot be started\nhint: is it installed and on PATH?"))?;
+        let mut last: Vec<String> = Vec::new();
+        for line in BufReader::new(&reader).split(b'\n') {
+            let line = String::from_utf8_lossy(&line?).trim().to_string();
+            (self.listener)(SetUpEvent::Output { subject: engine.clone(), line: line.clone() });
+            last.push(line);
+            last.drain(..last.len().saturating_sub(LAST_LINES));
+        }
+        let status = reader.try_wait()?.context("the command closed its output and went on")?.status;
+        let failed = (!status.success())
+            .then(|| last.iter().filter(|line| !line.is_empty()).cloned().collect::<Vec<_>>().join("\n"));
+        let reason = failed.as_deref().map(|said| cause(said).to_string());
+        (self.listener)(SetUpEvent::Finished { subject: engine, failed: reason });
+        match failed {
+            // Commands of this project print their own hint.
+            Some(said) if said.lines().any(|line| line.starts_with("hint: ")) => bail!("{said}"),
+            Some(said) => bail!("{said}\nhint: {}", pasteable(command)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The line of a tool's output that has the cause. Tools state it in their first error line; advice follows, and earlier lines do
+/// not matter.
+pub fn cause(said: &str) -> &str {
+    let is_error = |line: &&str| line.trim_start().to_ascii_lowercase().starts_with("error");
+    let names_error = |line: &&str| line.to_ascii_lowercase().contains("error");
+    let line = said.lines().find(is_error).or(said.lines().find(names_error)).or(said.lines().last());
+    let line = line.unwrap_or_default().trim();
+    match line.get(..7) {
+        Some(start) if start.eq_ignore_ascii_case("error: ") => &line[7..],
+        _ => line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cause_is_the_first_line_that_a_tool_calls_an_error() {
+        let pip = "Looking in links: /wheels\nWARNING: Retrying after ProxyError\nERROR: No matching distribution found for uv";
+        assert_eq!(cause(pip), "No matching distribution found for uv");
+        let uv = "Resolved 3 packages\nerror: Failed to fetch: `x`\n  Caused by: dns error";
+        assert_eq!(cause(uv), "Failed to fetch: `x`");
+        assert_eq!(cause("warning: x\ncould not compile: linker error"), "could not compile: linker error");
+        assert_eq!(cause("gave up"), "gave up");
+    }
+}

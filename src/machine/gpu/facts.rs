@@ -1,0 +1,106 @@
+//! The facts of one GPU.
+
+use serde::{Deserialize, Serialize};
+
+/// The facts of one GPU. An absent fact is unknown; several are on a part of a GPU (MIG).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Gpu {
+    pub index: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uuid: Option<String>,
+    /// The slot: `00000000:1B:00.0`. CUDA is set to count in this order, and NVML promises none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pci: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub driver: Option<String>,
+    /// The newest CUDA that the driver supports.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cuda: Option<String>,
+    /// For example `9.0`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compute_capability: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_used_bytes: Option<u64>,
+    /// The clock of the streaming processors.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clock_mhz: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_clock_mhz: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_clock_mhz: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_memory_clock_mhz: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub temperature_celsius: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub utilisation_percent: Option<u32>,
+    /// The power draw by the driver: since Ampere the mean over a second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub power_milliwatts: Option<u32>,
+    /// The limit in effect. The next field has the default limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub power_limit_milliwatts: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default_power_limit_milliwatts: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ecc: Option<bool>,
+    /// Whether MIG is on. The visible parts are listed below by their profile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mig: Option<bool>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub mig_parts: Vec<String>,
+    /// The same parts by their names in `CUDA_VISIBLE_DEVICES`, in the same order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub mig_uuids: Vec<String>,
+    pub processes: Vec<GpuProcess>,
+}
+
+/// A process that computes or draws on a GPU. Its number is the driver's, which in a container may be the host's.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GpuProcess {
+    pub pid: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+}
+
+impl Gpu {
+    /// The properties that identify the GPU in comparisons: model, memory and parts. The `uuid` is excluded because another GPU
+    /// of the same kind is as good, and the driver because it changes.
+    pub fn sameness(&self) -> String {
+        let name = self.name.as_deref().unwrap_or("unknown");
+        let memory = self.memory_bytes.map(|bytes| format!(" {} GiB", gib(bytes)));
+        let parts = (!self.mig_parts.is_empty()).then(|| format!(" ({})", self.mig_parts.join(" + ")));
+        [Some(name.to_string()), memory, parts].into_iter().flatten().collect()
+    }
+
+    /// Whether several programs may share it, whatever the driver counts for the whole GPU.
+    pub fn is_cut_up(&self) -> bool {
+        self.mig == Some(true)
+    }
+}
+
+fn gib(bytes: u64) -> f64 {
+    (bytes as f64 / f64::from(1 << 30)).round()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_kind_of_gpu_cut_up_alike_is_the_same_whatever_its_driver() {
+        let gpu = Gpu { name: Some("GPU-9".into()), memory_bytes: Some(80 << 30), ..Gpu::default() };
+        let other =
+            Gpu { uuid: Some("x".into()), driver: Some("570".into()), clock_mhz: Some(3), ..gpu.clone() };
+        assert_eq!((gpu.sameness(), other.sameness()), ("GPU-9 80 GiB".into(), "GPU-9 80 GiB".into()));
+        let cut = Gpu { mig_parts: vec!["1g.10gb".into(), "2g.20gb".into()], ..gpu };
+        assert_eq!(cut.sameness(), "GPU-9 80 GiB (1g.10gb + 2g.20gb)");
+        assert_eq!(Gpu::default().sameness(), "unknown");
+    }
+}

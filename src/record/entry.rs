@@ -1,0 +1,263 @@
+//! The entries of a record. Each is one line.
+
+use protocol::{DeviceMemory, HelloFacts, Iteration, Loaded, Sequence};
+use serde::{Deserialize, Serialize};
+
+use super::beside::{Idle, Late, Limits, Overhead, Pass};
+use super::failure::Failure;
+use super::proof::{Continued, Kept, Opinion, Scored, Unproved};
+use crate::machine::Machine;
+use crate::machine::observed::{GpuHeld, Held};
+use crate::plan::prompts::held_out::HeldOut;
+use crate::plan::{MetricId, Plan, Role};
+use stats::{Floor, StoppedBy};
+
+/// One line of a record. `Entry::read` reads it: serde would buffer every number of a variant with an inner tag.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "entry", rename_all = "snake_case")]
+pub enum Entry {
+    Header(Box<Header>),
+    Launch(Box<Launch>),
+    Sample(Box<Sample>),
+    WarmUp(WarmUp),
+    Closed(Closed),
+    Failure(Failure),
+    Warning(Warning),
+    HeldOut(HeldOut),
+    Scored(Scored),
+    Continued(Continued),
+    Kept(Kept),
+    Opinion(Opinion),
+    Unproved(Unproved),
+    Limits(Limits),
+    Pass(Pass),
+    Idle(Idle),
+    Overhead(Overhead),
+    End(End),
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Header {
+    pub record_version: u32,
+    pub id: String,
+    /// UTC, as RFC 3339 writes it.
+    pub started: String,
+    pub orchestrate_version: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
+    /// The command line that the user typed.
+    pub command: Vec<String>,
+    pub machine: Machine,
+    /// The name of the machine, for a search among records. It is written and never read here.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub fingerprint: String,
+    pub plan: Plan,
+    /// The noise floors that this machine's calibration knew when the run began.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub floors: Vec<KnownFloor>,
+}
+
+/// The calibrated noise floor of one configuration on this machine, by one metric of one workload.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct KnownFloor {
+    pub configuration: usize,
+    /// The workload's label.
+    pub workload: String,
+    pub metric: MetricId,
+    /// For measurements side by side.
+    pub paired: Floor,
+    /// For measurements at two times.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub between: Option<Floor>,
+    /// The time of the calibration, in RFC 3339.
+    pub since: String,
+}
+
+/// One process lifetime of an engine. Times count from just before the process was started, on the orchestrator's clock.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Launch {
+    /// Launches are numbered from 0 as they are recorded.
+    pub launch: u32,
+    pub configuration: usize,
+    pub block: u32,
+    /// It was started for output checks, and nothing was measured in it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub proves: bool,
+    pub pid: u32,
+    /// Absent for an engine that supports only `generate`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hello: Option<HelloFacts>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hello_ns: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loaded: Option<Loaded>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loaded_ns: Option<u64>,
+    /// The format conversion, where the engine reads no format that the model has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub converted: Option<Converted>,
+    /// The memory in use on each GPU just before the process was started. Empty for an engine on the CPU.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpus_before: Vec<GpuHeld>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Converted {
+    pub format: String,
+    pub dtype: String,
+    pub path: String,
+}
+
+/// One request: the facts that the engine reported, and those that the orchestrator observed.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    pub launch: u32,
+    pub case: usize,
+    /// Counts the requests of this case, launch and role: for a measured request it is the round.
+    pub index: u32,
+    pub role: Role,
+    /// A digest of the prompt's ids (or of its text, where ids could not be sent).
+    pub prompt_hash: String,
+    /// The time of sending, since the start of the process.
+    pub sent_ns: u64,
+    /// The arrival of the answer's bytes, since the start of the process.
+    pub answered_ns: u64,
+    pub iteration: Iteration,
+    /// The peak of the engine's process tree so far, as the kernel counts it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak_resident_bytes: Option<u64>,
+    /// The memory of the process tree after the answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<Held>,
+    /// As the engine reports it with its answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device_memory: Option<DeviceMemory>,
+    /// CPU time of the process tree from the request to its answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_ns: Option<u64>,
+    /// The time that its threads were ready to run but had no core, because another process used it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waited_ns: Option<u64>,
+    /// Present for a streamed request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub late: Option<Late>,
+}
+
+/// How the warm-up of a case ended in a launch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WarmUp {
+    pub launch: u32,
+    pub case: usize,
+    pub requests: u32,
+    pub ended_by: WarmUpEnd,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WarmUpEnd {
+    /// Three windows of three requests agreed within 10 %.
+    Steady,
+    /// As many requests as an earlier launch needed.
+    AsBefore,
+    /// The time for the warm-up was over before the requests agreed.
+    Time,
+    /// The user set the number of requests.
+    Asked,
+}
+
+/// The end of a workload's measurement.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Closed {
+    /// The workload's label.
+    pub workload: String,
+    /// The number of blocks until then.
+    pub blocks: u32,
+    pub by: StoppedBy,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Warning {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub configuration: Option<usize>,
+    /// Includes the remedy.
+    pub message: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "how", rename_all = "snake_case")]
+pub enum End {
+    Finished,
+    Interrupted,
+}
+
+impl Sample {
+    /// From the request to its answer, on the orchestrator's clock.
+    pub fn elapsed_ns(&self) -> u64 {
+        self.answered_ns.saturating_sub(self.sent_ns)
+    }
+}
+
+/// The number of new tokens of a sequence: of its ids, or as the engine reports it.
+pub fn output_tokens(sequence: &Sequence) -> u64 {
+    match (&sequence.output_ids, sequence.output_tokens) {
+        (Some(ids), _) => ids.len() as u64,
+        (None, Some(count)) => u64::from(count),
+        (None, None) => 0,
+    }
+}
+
+impl Entry {
+    /// Reads the tag first, then the entry of that kind, both straight from the line.
+    pub fn read(line: &[u8]) -> serde_json::Result<Self> {
+        let Tag { entry } = serde_json::from_slice(line)?;
+        Ok(match entry {
+            Which::Header => Self::Header(serde_json::from_slice(line)?),
+            Which::Launch => Self::Launch(serde_json::from_slice(line)?),
+            Which::Sample => Self::Sample(serde_json::from_slice(line)?),
+            Which::WarmUp => Self::WarmUp(serde_json::from_slice(line)?),
+            Which::Closed => Self::Closed(serde_json::from_slice(line)?),
+            Which::Failure => Self::Failure(serde_json::from_slice(line)?),
+            Which::Warning => Self::Warning(serde_json::from_slice(line)?),
+            Which::HeldOut => Self::HeldOut(serde_json::from_slice(line)?),
+            Which::Scored => Self::Scored(serde_json::from_slice(line)?),
+            Which::Continued => Self::Continued(serde_json::from_slice(line)?),
+            Which::Kept => Self::Kept(serde_json::from_slice(line)?),
+            Which::Opinion => Self::Opinion(serde_json::from_slice(line)?),
+            Which::Unproved => Self::Unproved(serde_json::from_slice(line)?),
+            Which::Limits => Self::Limits(serde_json::from_slice(line)?),
+            Which::Pass => Self::Pass(serde_json::from_slice(line)?),
+            Which::Idle => Self::Idle(serde_json::from_slice(line)?),
+            Which::Overhead => Self::Overhead(serde_json::from_slice(line)?),
+            Which::End => Self::End(serde_json::from_slice(line)?),
+        })
+    }
+}
+
+#[derive(Deserialize)]
+struct Tag {
+    entry: Which,
+}
+
+/// The variants of `Entry`.
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Which {
+    Header,
+    Launch,
+    Sample,
+    WarmUp,
+    Closed,
+    Failure,
+    Warning,
+    HeldOut,
+    Scored,
+    Continued,
+    Kept,
+    Opinion,
+    Unproved,
+    Limits,
+    Pass,
+    Idle,
+    Overhead,
+    End,
+}
