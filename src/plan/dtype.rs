@@ -1,31 +1,69 @@
-//! The number of bits of a dtype, by the names that engines and files use. Engines choose these names freely.
+//! Dtypes by the names that engines and files use. Engines choose these names freely. `model_files` knows those of files.
+
+use model_files::Dtype;
+
+/// A float that engines compute in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Float {
+    F64,
+    F32,
+    Tf32,
+    Bf16,
+    F16,
+}
+
+/// The spellings of floats: of files, of PyTorch and in short.
+const FLOATS: &[(Float, &[&str])] = &[
+    (Float::F64, &["f64", "float64", "fp64"]),
+    (Float::F32, &["f32", "float32", "fp32"]),
+    (Float::Tf32, &["tf32"]),
+    (Float::Bf16, &["bf16", "bfloat16"]),
+    (Float::F16, &["f16", "float16", "fp16", "half"]),
+];
+
+/// Dtypes that are neither such a float nor in a model file, with the bits of a number.
+const OTHERS: &[(&str, f64)] =
+    &[(ZIPPED, 12.25), ("int8", 8.0), ("fp8", 8.0), ("i4", 4.0), ("int4", 4.0), ("nf4", 4.0), ("fp4", 4.0)];
 
 /// Packed bf16: lossless, with exponents of four bits.
 const ZIPPED: &str = "bf16z";
 
+/// Formats of model files whose variants add to their name (`q4_k_m`) or shorten it (`q4`). A variant may mix in other
+/// formats, which do not count here.
+const WITH_VARIANTS: &[(&str, &str)] =
+    &[("q8", "q8_0"), ("q6", "q6_k"), ("q5", "q5_k"), ("q4", "q4_k"), ("q3", "q3_k"), ("q2", "q2_k")];
+
+impl Float {
+    pub fn named(dtype: &str) -> Option<Self> {
+        let has_it = |names: &[&str]| names.iter().any(|name| name.eq_ignore_ascii_case(dtype));
+        FLOATS.iter().find(|(_, names)| has_it(names)).map(|(float, _)| *float)
+    }
+
+    /// The bits of a number in memory.
+    fn bits(self) -> u32 {
+        match self {
+            Self::F64 => 64,
+            Self::F32 | Self::Tf32 => 32,
+            Self::Bf16 | Self::F16 => 16,
+        }
+    }
+
+    /// The bits that take part in arithmetic. TF32 has the exponent of f32 and the mantissa of f16, despite its name.
+    fn nominal_bits(self) -> u32 {
+        if self == Self::Tf32 { 19 } else { self.bits() }
+    }
+}
+
 /// The bits of a number in this dtype, with its share of the block's scales. `None` for an unknown dtype.
 pub fn bits(dtype: &str) -> Option<f64> {
     let name = dtype.to_ascii_lowercase();
-    let named = match name.as_str() {
-        "f64" | "float64" | "fp64" => 64.0,
-        "f32" | "float32" | "fp32" | "tf32" => 32.0,
-        "bf16" | "bfloat16" | "f16" | "float16" | "fp16" | "half" => 16.0,
-        ZIPPED => 12.25,
-        "q8_0" | "q8_1" => 8.5,
-        "i8" | "int8" | "u8" | "fp8" | "f8_e4m3" | "f8_e5m2" => 8.0,
-        "q5_1" => 6.0,
-        "q4_1" => 5.0,
-        "i4" | "int4" | "nf4" | "fp4" => 4.0,
-        // K formats, without the other formats that some of their variants mix in.
-        _ if name.starts_with("q8") => 8.5,
-        _ if name.starts_with("q6") => 6.5625,
-        _ if name.starts_with("q5") => 5.5,
-        _ if name.starts_with("q4") => 4.5,
-        _ if name.starts_with("q3") => 3.4375,
-        _ if name.starts_with("q2") => 2.625,
-        _ => return None,
+    let other = || OTHERS.iter().find(|(other, _)| *other == name).map(|(_, bits)| *bits);
+    let variant = || {
+        let (_, format) = WITH_VARIANTS.iter().find(|(beginning, _)| name.starts_with(beginning))?;
+        Dtype::bits_of(format)
     };
-    Some(named)
+    let float = Float::named(&name).map(|float| f64::from(float.bits()));
+    float.or_else(other).or_else(|| Dtype::bits_of(&name)).or_else(variant)
 }
 
 /// The beginnings of dtype names, up to the first digit.
@@ -37,17 +75,13 @@ const BEGINNINGS: &[&str] = &[
 /// The bits of a number without scales: the first number in the name (`q4_k`, `bf16`, `float32`, `int8`, `w4a16`). `None` for
 /// a name that is no dtype's, whatever number it has.
 pub fn nominal_bits(dtype: &str) -> Option<u32> {
-    let name = dtype.to_ascii_lowercase();
-    if name == "half" {
-        return Some(16);
+    if let Some(float) = Float::named(dtype) {
+        return Some(float.nominal_bits());
     }
+    let name = dtype.to_ascii_lowercase();
     let beginning: &str = name.split(|char: char| char.is_ascii_digit()).next().unwrap_or_default();
     if !BEGINNINGS.contains(&beginning) {
         return None;
-    }
-    // TF32 has the exponent of f32 and the mantissa of f16, despite its name.
-    if dtype.eq_ignore_ascii_case("tf32") {
-        return Some(19);
     }
     let digits: String =
         dtype.chars().skip_while(|char| !char.is_ascii_digit()).take_while(char::is_ascii_digit).collect();
@@ -73,6 +107,12 @@ mod tests {
             assert_eq!(bits(name), Some(expected), "{name}");
         }
         assert_eq!(bits("fancy"), None);
+        assert_eq!([bits("IQ4_NL"), bits("f8_e4m3fnuz")], [Some(4.5), Some(8.0)], "names of files alone");
+        assert_eq!([Float::named("FP16"), Float::named("half")], [Some(Float::F16); 2]);
+        assert_eq!(
+            [nominal_bits("half"), nominal_bits("TF32"), nominal_bits("fp32")],
+            [16, 19, 32].map(Some)
+        );
         assert_eq!(nominal_bits("bf16z"), Some(16), "it has every bit of a number in bf16");
         assert!(!is_narrower("bf16z", "bf16") && is_narrower("q8_0", "bf16z"));
         assert!(is_narrower("q8_0", "bf16") && !is_narrower("bf16", "f16") && !is_narrower("fancy", "f32"));

@@ -143,6 +143,7 @@ const PURE_ALL_THE_SAME: &[&str] = &[
     "machine_limits::Operations",
     "machine_limits::Reads",
     "machine_limits::names",
+    "model_files::Dtype",
 ];
 /// Methods of a path that access the disk.
 const ASKING_THE_DISK: &[&str] = &[

@@ -5,6 +5,7 @@
 use std::fmt;
 
 use crate::blocks::CannotHold;
+use crate::{gguf, safetensors};
 
 /// The memory layout of a tensor's numbers. Block formats are those of ggml, byte for byte.
 #[derive(Clone, Copy)]
@@ -41,6 +42,17 @@ impl Dtype {
     /// Finds a dtype by its number in GGUF.
     pub(crate) fn of_gguf(number: u32) -> Option<Self> {
         Self::ALL.iter().find(|dtype| dtype.gguf_number() == number).copied()
+    }
+
+    /// The bits of a number in a dtype of either format, with its share of the block's scales. The name may be that of a
+    /// dtype that this crate cannot read.
+    pub fn bits_of(name: &str) -> Option<f64> {
+        let is_it = |other: &str| other.eq_ignore_ascii_case(name);
+        let own = || Self::named(name).map(|dtype| (dtype.block().0 as u64, dtype.block().1 as u64));
+        let in_gguf = || gguf::TYPES.iter().find(|it| is_it(it.1)).map(|it| (it.2, it.3));
+        let block = own().or_else(in_gguf).map(|(numbers, bytes)| bytes as f64 * 8.0 / numbers as f64);
+        let in_safetensors = || safetensors::DTYPES.iter().find(|it| is_it(it.0)).map(|it| it.1 as f64);
+        block.or_else(in_safetensors)
     }
 
     /// The name in the headers of both formats.
@@ -98,6 +110,18 @@ mod tests {
         }
         assert_eq!((Dtype::Q4K.block(), Dtype::Q8_0.bytes(64)), ((256, 144), 68));
         assert_eq!((Dtype::named("Q9"), Dtype::of_gguf(u32::MAX)), (None, None));
+    }
+
+    #[test]
+    fn the_bits_of_a_number_are_known_for_every_dtype_of_a_file_readable_or_not() {
+        for &dtype in Dtype::ALL {
+            let (numbers, bytes) = dtype.block();
+            let bits = bytes as f64 * 8.0 / numbers as f64;
+            assert_eq!(Dtype::bits_of(&dtype.as_str().to_ascii_lowercase()), Some(bits), "{dtype:?}");
+        }
+        let of = ["Q8_0", "q6_k", "iq4_nl", "MXFP4", "i64", "F8_E4M3", "bool", "half"].map(Dtype::bits_of);
+        let expected = [8.5, 6.5625, 4.5, 4.25, 64.0, 8.0, 8.0].map(Some);
+        assert_eq!((&of[..7], of[7]), (&expected[..], None));
     }
 
     #[test]

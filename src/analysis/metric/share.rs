@@ -11,7 +11,7 @@ use super::observation::Observation;
 use super::span::positive;
 use crate::machine::cpu::{beyond_a_cache, cached_below, last_level_cache_bytes};
 use crate::machine::{Cpu, Device};
-use crate::plan::dtype::bits;
+use crate::plan::dtype::{Float, bits};
 use crate::plan::scenario::Kind;
 use crate::plan::{Configuration, Sizes};
 
@@ -231,12 +231,12 @@ fn fastest(limits: &Limits, threads: u32, units: Units) -> Option<&Operations> {
 /// The matrix unit for the compute dtype that an engine states: narrower weights are widened first. An engine that computes f32
 /// in fewer bits than it states exceeds its limit.
 fn matrix<'a>(gpu: &'a GpuLimits, dtype: &str) -> Option<&'a Operations> {
-    let unit = match dtype.to_ascii_lowercase().as_str() {
-        "bf16" | "bfloat16" => names::CUBLAS_BF16,
-        "f16" | "float16" => names::CUBLAS_F16,
-        "tf32" => names::CUBLAS_TF32,
-        "f32" | "float32" => names::CUBLAS_F32,
-        _ => return None,
+    let unit = match Float::named(dtype)? {
+        Float::Bf16 => names::CUBLAS_BF16,
+        Float::F16 => names::CUBLAS_F16,
+        Float::Tf32 => names::CUBLAS_TF32,
+        Float::F32 => names::CUBLAS_F32,
+        Float::F64 => return None,
     };
     gpu.matrix.iter().find(|it| it.unit == unit)
 }

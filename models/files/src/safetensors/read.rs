@@ -49,7 +49,7 @@ pub fn parse_header(mut reader: impl Read, file_bytes: u64, file: usize) -> Resu
 }
 
 /// Dtypes and their size in bits.
-const DTYPES: [(&str, u64); 22] = [
+pub(crate) const DTYPES: [(&str, u64); 22] = [
     ("BOOL", 8),
     ("F4", 4),
     ("F6_E2M3", 6),

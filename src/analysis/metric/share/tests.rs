@@ -324,7 +324,15 @@ fn on_a_gpu_a_decode_has_its_share_of_copies_and_a_prefill_of_products_of_its_dt
         assert_near(&on_gpu().share("bandwidth_share"), on_cpu("bf16", "bandwidth_share") * 40.0 / 80.0);
         let share = |dtype| on_gpu().dtypes("bf16", Some(dtype)).share("compute_share");
         assert_near(&share("bf16"), on_cpu("bf16", "compute_share") * 0.2 / 40.0);
-        assert_near(&share("F32"), on_cpu("f32", "compute_share") * 0.2 / 5.0);
+        for f32 in ["F32", "float32", "fp32"] {
+            assert_near(&share(f32), on_cpu("f32", "compute_share") * 0.2 / 5.0);
+        }
+        for f16 in ["f16", "float16", "fp16", "half"] {
+            let mut gpu = gpu();
+            gpu.matrix[0].unit = "cublas_f16".into();
+            let of_f16 = on_a_gpu(device, gpu).dtypes("bf16", Some(f16)).share("compute_share");
+            assert_near(&of_f16, on_cpu("bf16", "compute_share") * 0.2 / 40.0);
+        }
         assert_eq!(share("f16"), NOTHING);
         assert_eq!(share("fp8"), NOTHING);
     }
