@@ -17,13 +17,13 @@ use crate::analysis::compare::Judgement;
 pub struct Viewed<'a> {
     pub report: &'a Report,
     pub view: View,
-    /// The judgement of a run with a baseline, or the reason why there is none. Only JSON has room for it.
+    /// The judgement of a run with a baseline, or the reason why there is none. Formats with lines have no room for it.
     pub judged: Option<&'a Result<Judgement>>,
 }
 
 impl Content for Viewed<'_> {
     fn document(&self, rooms: &Rooms) -> Document {
-        let Self { report, view, .. } = self;
+        let Self { report, view, judged } = self;
         let room = rooms.figures;
         let (grid, labels) = (Grid::of(report, view, room), Labels::of(report, room));
         let faults = grid::explained(report, &labels).into_iter().map(Item::Explained);
@@ -44,7 +44,10 @@ impl Content for Viewed<'_> {
             parts.extend(Needs::of(report).iter().flat_map(|it| it.parts(rooms.resources)));
         }
         parts.push(Part::List(List { heading: None, items: below }));
-        Document { parts, summary: None }
+        let judgement = judged.and_then(|it| it.as_ref().ok()).map(|it| it.document(rooms));
+        let Document { parts: judgement, summary } = judgement.unwrap_or_default();
+        parts.extend(judgement);
+        Document { parts, summary }
     }
 
     fn table(&self, sheet: Sheet, room: Room) -> Table {

@@ -14,7 +14,7 @@ use crate::record::Recorder;
 use crate::report;
 use crate::shell::this_program;
 
-/// Prints the judgement below the report, and keeps the run under its name. Returns the final exit status; `code` is that
+/// Keeps the run under its name, and prints the judgement where stdout has no text for people. Returns the final exit status; `code` is that
 /// of the run itself.
 pub fn conclude(
     arguments: &RunArgs,
@@ -54,26 +54,24 @@ fn say_judgement(arguments: &RunArgs, judged: Result<Judgement>) -> Result<u8> {
             return Ok(USAGE);
         }
     };
-    // A program reads one document on stdout. JSON has the judgement in it.
-    let format = arguments.view.format;
-    if format.is_for_people() && arguments.json.as_deref() != Some(Path::new("-")) {
-        output::print(&[b"\n".to_vec(), output::rendered(&judgement, format)?].concat())?;
-    } else {
+    if let Some(why) = left_out(arguments) {
+        // stdout has one document, for a program.
         let shown = report::FORMATS[0].render(&judgement, None).unwrap_or_default();
-        say(&format!("{}\n\n{}", beside_stdout(arguments), String::from_utf8_lossy(&shown).trim_end()));
+        let table = String::from_utf8_lossy(&shown);
+        say(&format!("the judgement, as a table ({why}):\n\n{}", table.trim_end()));
     }
     Ok(of_standing(judgement.standing(arguments.judge.fail_on)))
 }
 
-/// Prints the reason why the judgement is a table on stderr, in any format.
-fn beside_stdout(arguments: &RunArgs) -> String {
+/// Returns the reason why people do not see the judgement on stdout; `None` where they do.
+fn left_out(arguments: &RunArgs) -> Option<String> {
     let format = arguments.view.format;
     let to_stdout = arguments.json.as_deref() == Some(Path::new("-"));
-    let why = match format.has_lines() && !to_stdout {
-        true => format!("--format {} has room for the run alone", format.name),
-        false => "the JSON on stdout has it too".into(),
-    };
-    format!("the judgement, as a table ({why}):")
+    match (to_stdout, format.has_lines()) {
+        (false, _) if format.is_for_people() => None,
+        (false, true) => Some(format!("--format {} has room for the run alone", format.name)),
+        _ => Some("the JSON on stdout has it too".into()),
+    }
 }
 
 fn keep(name: &str, recorder: &Recorder) -> u8 {

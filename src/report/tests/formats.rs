@@ -1,6 +1,7 @@
 //! Tests of every format, and of CSV and JSON for programs.
 
 use super::*;
+use crate::analysis::compare::judge;
 
 #[test]
 fn what_an_engine_writes_cannot_paint_on_the_terminal_or_leave_its_cell() {
@@ -88,6 +89,31 @@ fn formats_are_found_by_name() {
         assert_eq!(named(format.name).map(|found| found.about), Some(format.about));
     }
     assert!(named("html5").is_none());
+}
+
+#[test]
+fn formats_for_people_have_a_report_and_its_judgement_in_one_document() {
+    let one = crate::plan::Asked {
+        scenarios: crate::plan::scenario::named("decode").unwrap(),
+        ..asked(&["beacon"])
+    };
+    let record = measured(&one, &[BEACON]);
+    let judged = judge(&record, &record, stats::Thresholds::default(), false).map_err(anyhow::Error::from);
+    let (report, judgement) = (&Report::of(&record), judged.as_ref().unwrap());
+    for format in FORMATS.iter().filter(|format| format.is_for_people()) {
+        let viewed = |judged| Viewed { report, view: View::default(), judged };
+        let page = |judged| shown(&viewed(judged), format.name, Some(100));
+        let (alone, both) = (page(None), page(Some(&judged)));
+        assert!(!alone.contains("headline metric"), "{}: {alone}", format.name);
+        for said in ["1 headline metric: ", "base → new", "new:  record 2026"] {
+            assert_eq!(both.matches(said).count(), 1, "{}: {said}: {both}", format.name);
+        }
+        assert_eq!(page(Some(&Err(anyhow::anyhow!("no comparison")))), alone);
+    }
+    let viewed = Viewed { report, view: View::default(), judged: Some(&judged) };
+    let both = shown(&viewed, "table", Some(100));
+    let below = shown(judgement, "table", Some(100));
+    assert_eq!(both, format!("{}\n{below}", rendered(&record, "table", 100)));
 }
 
 #[test]
