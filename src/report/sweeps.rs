@@ -2,7 +2,7 @@
 
 use protocol::Facts;
 
-use super::tests::rendered;
+use super::tests::{laid_out, rendered};
 use crate::plan::{Asked, Model};
 use crate::record::specimen::*;
 use crate::record::{End, RunRecord};
@@ -152,7 +152,7 @@ fn without_a_hello_the_libraries_stand_for_the_version_and_without_them_a_questi
     }
     let versions = column(&rendered(&record, "markdown", 100), "version");
     assert_eq!(versions, ["0.1.0", "tensors 2.5.1", "?"]);
-    let narrow = rendered(&record, "table", 90);
+    let narrow = laid_out(&record, 90);
     let kept = narrow.contains("versions: beacon tensors 2.5.1, patient-original 0.1.0, reed ?");
     assert!(kept, "{narrow}");
 }

@@ -5,10 +5,18 @@ use crate::analysis::compare::judge;
 
 #[test]
 fn what_an_engine_writes_cannot_paint_on_the_terminal_or_leave_its_cell() {
+    let separates = |format: &Format, char| char == '\n' || (format.has_lines() && char == '\t');
     for format in FORMATS {
         let text = rendered(&worst(), format.name, 100);
-        assert!(!text.chars().any(|char| char.is_control() && char != '\n'), "{}", format.name);
+        let found = text.chars().find(|char| char.is_control() && !separates(format, *char));
+        assert_eq!(found, None, "{}", format.name);
     }
+    // No cell has a separator of any format.
+    let report = &Report::of(&worst());
+    let lines = Viewed { report, view: View::default(), judged: None }.lines().unwrap().lines;
+    let cells: Vec<&str> = lines.iter().flatten().map(|(_, field)| field.0.as_str()).collect();
+    let unsafe_cell = cells.iter().find(|cell| cell.chars().any(char::is_control));
+    assert!(cells.len() > 500 && unsafe_cell.is_none(), "{unsafe_cell:?}");
     let markdown = rendered(&worst(), "markdown", 100);
     let cells = |line: &str| line.replace("\\|", "").matches('|').count();
     let rows: Vec<&str> = markdown.lines().filter(|line| line.starts_with('|')).collect();
