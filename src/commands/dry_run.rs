@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::output;
+use crate::analysis::values::Values;
 use crate::cli::exit_code::DONE;
 use crate::commands::listing::WIDTH;
 use crate::plan::{Beside, Configuration, Mode, Order, Plan, Proof, Workload};
@@ -195,23 +196,17 @@ impl Known {
     fn of(history: &[RunRecord]) -> Self {
         let mut known = Self { launches: BTreeMap::new(), requests: BTreeMap::new() };
         for record in history {
-            let plan = &record.header.plan;
+            let (plan, values) = (&record.header.plan, Values::of(record));
             for (index, configuration) in plan.configurations.iter().enumerate() {
-                let key = key(configuration);
-                let launches = record.launches_of(index);
-                let loads: Vec<f64> = launches.filter_map(|it| Some(it.loaded_ns? as f64)).collect();
+                let (key, cases) = (key(configuration), plan.cases_of(index));
+                let launches = cases.iter().flat_map(|&case| values.launches(case));
+                let loads: Vec<f64> = launches.filter_map(|it| Some(it.launch.loaded_ns? as f64)).collect();
                 known.launches.extend(median(&loads).map(|ns| (key.clone(), ns)));
-            }
-            let mut by_case: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
-            for sample in record.measured() {
-                let ns = sample.answered_ns.saturating_sub(sample.sent_ns) as f64;
-                by_case.entry(sample.case).or_default().push(ns);
-            }
-            for (case, durations) in by_case {
-                let case = &plan.cases[case];
-                let configuration = &plan.configurations[case.configuration];
-                let key = (key(configuration), shape(&case.workload));
-                known.requests.extend(median(&durations).map(|ns| (key, ns)));
+                for case in cases {
+                    let requests: Vec<f64> = values.samples(case).map(|it| it.elapsed_ns() as f64).collect();
+                    let key = (key.clone(), shape(&plan.cases[case].workload));
+                    known.requests.extend(median(&requests).map(|ns| (key, ns)));
+                }
             }
         }
         known

@@ -50,8 +50,14 @@ impl RunRecord {
 
     /// The measured requests in the order of sending, without launches for output checks.
     pub fn measured(&self) -> impl Iterator<Item = &Sample> + Clone {
+        self.measured_with_index().map(|(_, sample)| sample)
+    }
+
+    /// The same, each with its index in `samples`.
+    pub fn measured_with_index(&self) -> impl Iterator<Item = (usize, &Sample)> + Clone {
         let proofs: HashSet<u32> = self.launches.iter().filter(|it| it.proves).map(|it| it.launch).collect();
-        self.samples.iter().filter(move |it| counts(it, || proofs.contains(&it.launch)))
+        let all = self.samples.iter().enumerate();
+        all.filter(move |(_, it)| counts(it, || proofs.contains(&it.launch)))
     }
 
     /// The measured requests of one launch that are among the latest requests, last one first.

@@ -37,9 +37,9 @@ pub fn of(seen: &Seen, rows: &[(usize, Row)], verdicts: &Verdicts, outputs: &[Ou
             limits::notes(&metric::limits::limits(record), rows.iter().map(|(_, row)| row)),
             "limits that moved",
         ),
-        (prompts(record), "cases whose prompts have another length"),
+        (prompts(seen), "cases whose prompts have another length"),
         (metric::unknown(record).into_iter().collect(), "metrics"),
-        (unstated(record), "engines that do not state what they were asked for"),
+        (unstated(seen), "engines that do not state what they were asked for"),
         (converted(record), "engines that were given a conversion of the model"),
     ];
     kinds.into_iter().flat_map(|(notes, others)| bounded(notes, others)).collect()
@@ -87,8 +87,8 @@ fn refused(verdicts: &Verdicts) -> Vec<String> {
 }
 
 /// Notes about engines that count other tokens than planned, or than the first engine of the same case.
-fn prompts(record: &RunRecord) -> Vec<String> {
-    let plan = &record.header.plan;
+fn prompts(seen: &Seen) -> Vec<String> {
+    let Seen { record, plan, .. } = seen;
     let mut first_of: BTreeMap<&str, (String, Range)> = BTreeMap::new();
     let mut notes = Vec::new();
     for (index, case) in plan.cases.iter().enumerate() {
@@ -96,8 +96,7 @@ fn prompts(record: &RunRecord) -> Vec<String> {
         if configuration.beside.is_some() {
             continue;
         }
-        let samples = || record.measured().filter(|sample| sample.case == index);
-        let Some(range) = Range::of(samples()) else { continue };
+        let Some(range) = Range::of(seen.values.samples(index)) else { continue };
         let planned = match &case.workload.prompt {
             Prompt::Tokens(planned) if range == Range::exactly(*planned) => continue,
             Prompt::Tokens(planned) => format!("{planned} were planned"),
@@ -143,12 +142,12 @@ impl Range {
 }
 
 /// Notes about requested options that a measured engine does not confirm.
-fn unstated(record: &RunRecord) -> Vec<String> {
-    let plan = &record.header.plan;
+fn unstated(seen: &Seen) -> Vec<String> {
+    let Seen { record, plan, .. } = seen;
     let mut notes = Vec::new();
     for (index, configuration) in plan.configurations.iter().enumerate() {
-        let of_it = |sample: &Sample| plan.cases[sample.case].configuration == index;
-        if configuration.beside.is_some() || !record.measured().any(of_it) {
+        let is_measured = plan.cases_of(index).into_iter().any(|case| seen.values.is_measured(case));
+        if configuration.beside.is_some() || !is_measured {
             continue;
         }
         let launches = record.launches_of(index);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::plan::{Beside, Model};
-use crate::record::{Role, RunRecord, Sample};
+use crate::record::{RunRecord, Sample};
 use stats::Random;
 
 /// The maximum number of samples of each configuration, unless it has more workloads.
@@ -29,13 +29,13 @@ pub fn doubts(record: &RunRecord, model: &Model, witness: Option<usize>) -> Vec<
     let plan = &record.header.plan;
     let mut by_prompt: HashMap<&str, &[u32]> = HashMap::new();
     let of_witness = |sample: &&Sample| Some(plan.cases[sample.case].configuration) == witness;
-    for sample in record.samples.iter().filter(of_witness) {
+    for sample in record.measured().filter(of_witness) {
         if let Some(ids) = greedy_ids(record, sample) {
             by_prompt.entry(&sample.prompt_hash).or_insert(ids);
         }
     }
     let mut of_each: BTreeMap<usize, Vec<Doubt>> = BTreeMap::new();
-    for (at, sample) in record.samples.iter().enumerate() {
+    for (at, sample) in record.measured_with_index() {
         let case = &plan.cases[sample.case];
         let configuration = &plan.configurations[case.configuration];
         let is_asked = matches!(configuration.beside, None | Some(Beside::Baseline { .. }))
@@ -60,12 +60,11 @@ pub fn doubts(record: &RunRecord, model: &Model, witness: Option<usize>) -> Vec<
     in_rounds.flat_map(|of_round| in_turn(&of_round.collect::<Vec<_>>())).collect()
 }
 
-/// The ids of a measured greedy sample.
+/// The ids of a greedy sample.
 pub fn greedy_ids<'a>(record: &RunRecord, sample: &'a Sample) -> Option<&'a [u32]> {
     let workload = &record.header.plan.cases[sample.case].workload;
     let [sequence] = &sample.iteration.sequences[..] else { return None };
-    let is_greedy = sample.role == Role::Measured && workload.is_greedy();
-    sequence.output_ids.as_deref().filter(|_| is_greedy)
+    sequence.output_ids.as_deref().filter(|_| workload.is_greedy())
 }
 
 /// The first of each, then the second of each, until none has more.

@@ -13,7 +13,7 @@ use super::stop::{Failed, Stop};
 use crate::analysis::compare;
 use crate::plan::scenario::Kind;
 use crate::plan::{Mode, Order, Plan};
-use crate::record::{Closed, Entry, Failure, FailureKind, Role, RunRecord, Sample};
+use crate::record::{Closed, Entry, Failure, FailureKind, RunRecord};
 use crate::run::event::Event;
 use stats::{FIRM, LOOKS, Look, Rule, StoppedBy};
 
@@ -179,9 +179,9 @@ impl<'a> Schedule<'a> {
     pub fn name_what_had_no_time(&mut self, journal: &mut Journal) -> Result<()> {
         let Some(budget_ns) = self.plan.extent.budget_ns else { return Ok(()) };
         let budget = Duration::from_nanos(budget_ns);
+        let measured: BTreeSet<usize> = journal.record().measured().map(|it| it.case).collect();
         for case in 0..self.plan.cases.len() {
-            let measured = |it: &Sample| it.case == case && it.role == Role::Measured;
-            if self.failed.contains(&case) || journal.record().samples.iter().any(measured) {
+            if self.failed.contains(&case) || measured.contains(&case) {
                 continue;
             }
             let spent = humantime::format_duration(budget);

@@ -51,6 +51,10 @@ fn what_the_witness_gave_itself_is_in_no_doubt_and_what_differs_is() {
         assert_eq!((doubt.configuration, doubt.differs_at), (1, Some(2)));
         assert_eq!(record.launches[sample.launch as usize].block, 2);
     }
+    // A launch for output checks has no measured requests, whatever their role.
+    let mut checked = record.clone();
+    checked.launches.iter_mut().for_each(|it| it.proves = it.block == 2);
+    assert_eq!(doubts(&checked, &model(&checked), Some(0)), []);
     // Without a verifier all outputs are unverified, and no position differs.
     let all = doubts(&record, &model(&record), None);
     assert!(all.iter().all(|doubt| doubt.differs_at.is_none()));
