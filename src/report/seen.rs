@@ -1,7 +1,7 @@
 //! A record, sorted by configuration and case.
 
 use super::engines::{engines, word};
-use super::resources::Resources;
+use super::resources::{Resources, Sources};
 use super::rows::{Case, Engine, Failed, Fault, Figure, Row};
 use super::wall_time::{Lived, WallTime};
 use crate::analysis::agreement::Agreement;
@@ -39,12 +39,9 @@ impl<'a> Seen<'a> {
         let planned = &self.plan.cases[case];
         let launches = self.values.launches(case);
         let figures: Vec<Figure> = METRICS.iter().filter_map(|metric| self.figure(case, metric)).collect();
-        let estimate = |id: MetricId| {
-            let figure = figures.iter().find(|figure| figure.metric.id == id);
-            figure.map(|figure| figure.summary.estimate)
-        };
-        let resources =
-            (!launches.is_empty()).then(|| Resources::of(&self.values, self.record, case, estimate));
+        let estimates = figures.iter().map(|figure| (figure.metric.id, figure.summary.estimate)).collect();
+        let resources = || Resources::of(&Sources::of(&self.values, case, estimates));
+        let resources = (!launches.is_empty()).then(resources);
         let reference = self.plan.reference_of(planned.configuration);
         let warm_ups = self.record.warm_ups.iter().filter(|warm_up| warm_up.case == case);
         Row {

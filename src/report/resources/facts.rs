@@ -1,7 +1,143 @@
-//! The resources of a row, one entry for each value: tables for people, CSV and `orchestrate metrics` use this list. To
-//! add a value, add it to `Resources` and here.
+//! The resources of a case, an entry for each: what JSON, the table for people, CSV and `orchestrate metrics` have. To add
+//! a value, add an entry.
 
-use super::Resources;
+use serde::Serialize;
+
+use super::sources::{Sources, bytes};
+use crate::analysis::metric::{Known, MetricId, gpu_joules_per_token, idle_watts};
+use crate::text::line;
+
+/// Each entry is a field of `Resources`, which is its name in JSON, with its value; and its columns and lines in FACTS.
+macro_rules! resources {
+    ($($(#[$doc:meta])* $name:ident: $type:ty = $of:expr, [$($fact:expr),* $(,)?];)+) => {
+        /// The resources of a case. JSON has these names: add, never rename. Units are bytes, cores, joules, watts and
+        /// per cent. The metrics among them are estimates.
+        #[derive(Debug, Clone, Default, PartialEq, Serialize)]
+        pub struct Resources {
+            $($(#[$doc])* pub $name: $type,)+
+        }
+
+        impl Resources {
+            pub fn of(sources: &Sources) -> Self {
+                $(let $name: fn(&Sources) -> $type = $of;)+
+                Self { $($name: $name(sources),)+ }
+            }
+        }
+
+        pub const FACTS: &[Fact] = &[$($($fact,)*)+];
+    };
+}
+
+resources! {
+    peak_bytes: Option<f64> = |it| it.estimate(MetricId::PEAK_MEMORY), [
+        metric("peak memory", Counts::Bytes, |it| it.peak_bytes),
+    ];
+    anonymous_bytes: Option<f64> = |it| it.estimate(MetricId::MEMORY_ANONYMOUS), [
+        metric("memory anonymous", Counts::Bytes, |it| it.anonymous_bytes),
+    ];
+    file_bytes: Option<f64> = |it| it.estimate(MetricId::MEMORY_FILE), [
+        metric("memory file-backed", Counts::Bytes, |it| it.file_bytes),
+    ];
+    device_bytes: Option<f64> = |it| it.estimate(MetricId::DEVICE_MEMORY), [
+        metric("device memory", Counts::GpuBytes, |it| it.device_bytes),
+    ];
+    /// The source of that value.
+    device_bytes_from: Option<Known> = |it| it.device_bytes_from(), [];
+    device_stated_bytes: Option<f64> = |it| it.device_stated_bytes(), [
+        fact("device stated", Counts::GpuBytes, |it| it.device_stated_bytes, "device_stated",
+            "the most that the engine says that it held of the device's memory, at load or after a request: its allocator's \
+             word."),
+    ];
+    device_process_bytes: Option<f64> = |it| bytes(it.gpus.process_bytes), [
+        for_programs(Counts::GpuBytes, |it| it.device_process_bytes, "device_processes",
+            "the most that the driver counted of the engine's processes on its GPUs in the sampled pass. Absent where the \
+             driver names none of them."),
+    ];
+    device_growth_bytes: Option<f64> = |it| bytes(it.gpus.growth_bytes), [
+        for_programs(Counts::GpuBytes, |it| it.device_growth_bytes, "device_growth",
+            "the most that its whole GPUs held in the sampled pass, less what they held just before the engine was started: \
+             whoever else came or went meanwhile is in it."),
+    ];
+    device_whole_bytes: Option<f64> = |it| bytes(it.gpus.whole_bytes), [
+        fact("device whole", Counts::GpuBytes, |it| it.device_whole_bytes, "device_whole",
+            "the most that its whole GPUs held in the sampled pass, for whomever, without what the driver keeps for itself."),
+    ];
+    /// The size that the engine states.
+    weights_bytes: Option<f64> = |it| it.weights_bytes(), [
+        fact("stated weights", Counts::Bytes, |it| it.weights_bytes, "weights",
+            "the weights' bytes as the engine states them."),
+    ];
+    over_weights_bytes: Option<f64> = |it| it.estimate(MetricId::MEMORY_OVERHEAD), [
+        metric("over weights", Counts::Bytes, |it| it.over_weights_bytes),
+    ];
+    /// CPU time of the process tree, divided by the time of the measured requests.
+    cores_busy: Option<f64> = |it| it.cores.filter(|&cores| cores > 0.0), [
+        fact("CPU busy", Counts::Plain("cores"), |it| it.cores_busy, "cores_busy",
+            "CPU time of the process tree over the time of the measured requests."),
+    ];
+    joules_per_token: Option<f64> = |it| it.estimate(MetricId::JOULES_PER_TOKEN), [
+        metric("energy per token", Counts::Joules, |it| it.joules_per_token),
+    ];
+    /// By the counters of its GPUs alone.
+    gpu_joules_per_token: Option<f64> = |it| it.observed.iter().find_map(gpu_joules_per_token), [
+        fact("GPU energy per token", Counts::GpuJoules, |it| it.gpu_joules_per_token, "gpu_joules_per_token",
+            "what the counters of the GPUs that it computes on counted over the sampled pass, less what they count in the same \
+             time when nothing runs, over its new tokens: energy per token without the processors' share, which often only \
+             root may read."),
+    ];
+    /// Power of the whole idle machine.
+    idle_watts: Option<f64> = |it| idle_watts(it.idle), [
+        fact("idle power", Counts::Plain("W"), |it| it.idle_watts, "idle_power",
+            "what all counters of energy of the machine counted when nothing of the run ran, over the time of that."),
+    ];
+    /// NVML's indices of the GPUs that the engine computed on. The entries below are about them, and absent for a CPU.
+    gpus: Vec<u32> = |it| it.gpus.indices.clone(), [];
+    /// Utilisation of the busiest GPU.
+    gpu_percent: Option<f64> = |it| it.gpus.busy_percent, [
+        fact("GPU busy", Counts::Gpu("%"), |it| it.gpu_percent, "gpu_utilisation",
+            "of the time, that in which a kernel ran on the GPU, however little of it that kernel kept busy: the mean of the \
+             driver's figure over the sampled pass from its second second on, since each figure is a mean over up to one. Of \
+             several GPUs the busiest. A full one is no sign of speed."),
+    ];
+    gpu_memory_percent: Option<f64> = |it| it.gpus.memory_busy_percent, [
+        fact("GPU memory busy", Counts::Gpu("%"), |it| it.gpu_memory_percent, "gpu_memory_utilisation",
+            "of the time, that in which the GPU's memory was read or written, likewise: no share of its bandwidth."),
+    ];
+    gpu_watts: Option<f64> = |it| it.gpus.watts, [
+        fact("GPU power", Counts::Gpu("W"), |it| it.gpu_watts, "gpu_power",
+            "what its GPUs draw together, idle power included: the mean of the driver's figure over the same looks."),
+    ];
+    /// The lowest and the highest clock.
+    gpu_clock_mhz: Option<(u32, u32)> = |it| it.gpus.clock_mhz, [
+        fact("SM clock lowest", Counts::Gpu("MHz"), |it| lowest(it.gpu_clock_mhz), "gpu_clock_lowest",
+            "the lowest clock of the streaming processors at any look of the sampled pass."),
+        fact("SM clock highest", Counts::Gpu("MHz"), |it| highest(it.gpu_clock_mhz), "gpu_clock_highest",
+            "the highest, likewise."),
+    ];
+    gpu_memory_clock_mhz: Option<(u32, u32)> = |it| it.gpus.memory_clock_mhz, [
+        fact("memory clock", Counts::Gpu("MHz"), |it| lowest(it.gpu_memory_clock_mhz), "gpu_memory_clock_lowest",
+            "the lowest clock of the GPU's memory, likewise."),
+    ];
+    gpu_celsius: Option<u32> = |it| it.gpus.celsius, [
+        fact("GPU heat", Counts::Gpu("°C"), |it| it.gpu_celsius.map(f64::from), "gpu_temperature",
+            "the highest temperature of its GPUs at any look."),
+    ];
+    /// The share of samples in which the GPU was slowed down.
+    gpu_slowed_share: Option<f64> = |it| it.gpus.slowed_share, [
+        fact("GPU slowed", Counts::Gpu("%"), |it| it.gpu_slowed_share.map(|share| share * 100.0), "gpu_slowed",
+            "of the looks, those at which the driver named a reason for a lower clock; which ones, the legend and JSON say. \
+             That of its power limit (sw_power_cap) is usual on a large GPU under load. Of several GPUs the one that was \
+             slowed most often."),
+    ];
+    /// The driver's reasons.
+    gpu_slowed_by: Vec<String> = |it| it.gpus.slowed_by.iter().map(|word| line(word)).collect(), [];
+}
+
+/// The values that are no metrics.
+pub fn lines(of: &Resources) -> impl Iterator<Item = (&'static str, &'static str, Option<f64>)> + '_ {
+    let own = FACTS.iter().filter_map(|fact| Some((fact, fact.itself.as_ref()?)));
+    own.map(|(fact, itself)| (itself.name, fact.counts.unit(), (fact.of)(of)))
+}
 
 /// A column of the table for people, a line of CSV, or both.
 #[derive(Debug)]
@@ -56,6 +192,7 @@ impl Counts {
     }
 }
 
+/// A metric: METRICS explains it.
 const fn metric(title: &'static str, counts: Counts, of: fn(&Resources) -> Option<f64>) -> Fact {
     Fact { title: Some(title), of, counts, itself: None }
 }
@@ -70,143 +207,20 @@ const fn fact(
     Fact { title: Some(title), of, counts, itself: Some(Itself { name, about }) }
 }
 
-impl Fact {
-    const fn for_programs(self) -> Self {
-        Self { title: None, ..self }
-    }
+/// A value without a column for people.
+const fn for_programs(
+    counts: Counts,
+    of: fn(&Resources) -> Option<f64>,
+    name: &'static str,
+    about: &'static str,
+) -> Fact {
+    Fact { title: None, of, counts, itself: Some(Itself { name, about }) }
 }
 
-pub const FACTS: &[Fact] = &[
-    metric("peak memory", Counts::Bytes, |it| it.peak_bytes),
-    metric("memory anonymous", Counts::Bytes, |it| it.anonymous_bytes),
-    metric("memory file-backed", Counts::Bytes, |it| it.file_bytes),
-    metric("device memory", Counts::GpuBytes, |it| it.device_bytes),
-    fact(
-        "device stated",
-        Counts::GpuBytes,
-        |it| it.device_stated_bytes,
-        "device_stated",
-        "the most that the engine says that it held of the device's memory, at load or after a request: its allocator's word.",
-    ),
-    fact(
-        "",
-        Counts::GpuBytes,
-        |it| it.device_process_bytes,
-        "device_processes",
-        "the most that the driver counted of the engine's processes on its GPUs in the sampled pass. Absent where the driver \
-         names none of them.",
-    )
-    .for_programs(),
-    fact(
-        "",
-        Counts::GpuBytes,
-        |it| it.device_growth_bytes,
-        "device_growth",
-        "the most that its whole GPUs held in the sampled pass, less what they held just before the engine was started: whoever \
-         else came or went meanwhile is in it.",
-    )
-    .for_programs(),
-    fact(
-        "device whole",
-        Counts::GpuBytes,
-        |it| it.device_whole_bytes,
-        "device_whole",
-        "the most that its whole GPUs held in the sampled pass, for whomever, without what the driver keeps for itself.",
-    ),
-    fact(
-        "stated weights",
-        Counts::Bytes,
-        |it| it.weights_bytes,
-        "weights",
-        "the weights' bytes as the engine states them.",
-    ),
-    metric("over weights", Counts::Bytes, |it| it.over_weights_bytes),
-    fact(
-        "CPU busy",
-        Counts::Plain("cores"),
-        |it| it.cores_busy,
-        "cores_busy",
-        "CPU time of the process tree over the time of the measured requests.",
-    ),
-    metric("energy per token", Counts::Joules, |it| it.joules_per_token),
-    fact(
-        "GPU energy per token",
-        Counts::GpuJoules,
-        |it| it.gpu_joules_per_token,
-        "gpu_joules_per_token",
-        "what the counters of the GPUs that it computes on counted over the sampled pass, less what they count in the same time \
-         when nothing runs, over its new tokens: energy per token without the processors' share, which often only root may read.",
-    ),
-    fact(
-        "idle power",
-        Counts::Plain("W"),
-        |it| it.idle_watts,
-        "idle_power",
-        "what all counters of energy of the machine counted when nothing of the run ran, over the time of that.",
-    ),
-    fact(
-        "GPU busy",
-        Counts::Gpu("%"),
-        |it| it.gpu_percent,
-        "gpu_utilisation",
-        "of the time, that in which a kernel ran on the GPU, however little of it that kernel kept busy: the mean of the driver's \
-         figure over the sampled pass from its second second on, since each figure is a mean over up to one. Of several GPUs \
-         the busiest. A full one is no sign of speed.",
-    ),
-    fact(
-        "GPU memory busy",
-        Counts::Gpu("%"),
-        |it| it.gpu_memory_percent,
-        "gpu_memory_utilisation",
-        "of the time, that in which the GPU's memory was read or written, likewise: no share of its bandwidth.",
-    ),
-    fact(
-        "GPU power",
-        Counts::Gpu("W"),
-        |it| it.gpu_watts,
-        "gpu_power",
-        "what its GPUs draw together, idle power included: the mean of the driver's figure over the same looks.",
-    ),
-    fact(
-        "SM clock lowest",
-        Counts::Gpu("MHz"),
-        |it| it.gpu_clock_mhz.map(|(lowest, _)| f64::from(lowest)),
-        "gpu_clock_lowest",
-        "the lowest clock of the streaming processors at any look of the sampled pass.",
-    ),
-    fact(
-        "SM clock highest",
-        Counts::Gpu("MHz"),
-        |it| it.gpu_clock_mhz.map(|(_, highest)| f64::from(highest)),
-        "gpu_clock_highest",
-        "the highest, likewise.",
-    ),
-    fact(
-        "memory clock",
-        Counts::Gpu("MHz"),
-        |it| it.gpu_memory_clock_mhz.map(|(lowest, _)| f64::from(lowest)),
-        "gpu_memory_clock_lowest",
-        "the lowest clock of the GPU's memory, likewise.",
-    ),
-    fact(
-        "GPU heat",
-        Counts::Gpu("°C"),
-        |it| it.gpu_celsius.map(f64::from),
-        "gpu_temperature",
-        "the highest temperature of its GPUs at any look.",
-    ),
-    fact(
-        "GPU slowed",
-        Counts::Gpu("%"),
-        |it| it.gpu_slowed_share.map(|share| share * 100.0),
-        "gpu_slowed",
-        "of the looks, those at which the driver named a reason for a lower clock; which ones, the legend and JSON say. That of its \
-         power limit (sw_power_cap) is usual on a large GPU under load. Of several GPUs the one that was slowed most often.",
-    ),
-];
+fn lowest(range: Option<(u32, u32)>) -> Option<f64> {
+    range.map(|(lowest, _)| lowest.into())
+}
 
-/// The values that are no metrics.
-pub fn lines(of: &Resources) -> impl Iterator<Item = (&'static str, &'static str, Option<f64>)> + '_ {
-    let own = FACTS.iter().filter_map(|fact| Some((fact, fact.itself.as_ref()?)));
-    own.map(|(fact, itself)| (itself.name, fact.counts.unit(), (fact.of)(of)))
+fn highest(range: Option<(u32, u32)>) -> Option<f64> {
+    range.map(|(_, highest)| highest.into())
 }
