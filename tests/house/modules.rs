@@ -78,6 +78,8 @@ impl Apart {
 enum Found {
     Module(Module),
     ItemOf(Module),
+    /// The full path of another crate.
+    Foreign(Path),
 }
 
 impl<'a> Graph<'a> {
@@ -128,8 +130,8 @@ impl<'a> Graph<'a> {
         let all =
             self.modules.iter().flat_map(|(at, contents)| contents.impls.iter().map(move |it| (at, it)));
         let each = all.flat_map(|(at, (path, functions))| {
-            let mut walk = Walk { graph: self, through: BTreeSet::new(), pending: Vec::new() };
-            let homes: BTreeSet<Module> = walk.find(at, path).into_iter().map(Found::home).collect();
+            let mut walk = Walk::of(self);
+            let homes: BTreeSet<Module> = walk.find(at, path).into_iter().filter_map(Found::home).collect();
             let apart = homes.into_iter().filter(move |home| home != at);
             let of = path.last().cloned().unwrap_or_default();
             apart.map(move |home| Apart {
@@ -143,16 +145,16 @@ impl<'a> Graph<'a> {
     }
 
     fn needed(&self, module: &Module, apart: &[Apart]) -> BTreeSet<Module> {
-        let mut walk = Walk { graph: self, through: BTreeSet::new(), pending: Vec::new() };
+        let mut walk = Walk::of(self);
         let mut needed = BTreeSet::new();
         let contents = &self.modules[module];
         for path in contents.imports.iter().map(|(_, path)| path).chain(&contents.globs) {
-            needed.extend(walk.find(module, path).into_iter().map(Found::home));
+            needed.extend(walk.find(module, path).into_iter().filter_map(Found::home));
         }
         for path in &contents.paths {
             // A single name outside of `use` is an item or a local variable, never a module.
             let is_item = |found: &Found| path.len() > 1 || matches!(found, Found::ItemOf(_));
-            needed.extend(walk.find(module, path).into_iter().filter(is_item).map(Found::home));
+            needed.extend(walk.find(module, path).into_iter().filter(is_item).filter_map(Found::home));
         }
         needed.extend(walk.through);
         // The types of values are not known here. Where a module does not name the type, a method of that name is another one.
@@ -189,9 +191,11 @@ impl<'a> Graph<'a> {
 }
 
 impl Found {
-    fn home(self) -> Module {
+    /// `None` for another crate.
+    fn home(self) -> Option<Module> {
         match self {
-            Self::Module(module) | Self::ItemOf(module) => module,
+            Self::Module(module) | Self::ItemOf(module) => Some(module),
+            Self::Foreign(_) => None,
         }
     }
 }
@@ -204,8 +208,13 @@ struct Walk<'a> {
     pending: Vec<(Module, String)>,
 }
 
-impl Walk<'_> {
-    /// The targets of a path; empty for a path of another crate. There are several where a name is both a module and an item.
+impl<'a> Walk<'a> {
+    fn of(graph: &'a Graph) -> Self {
+        Self { graph, through: BTreeSet::new(), pending: Vec::new() }
+    }
+
+    /// The targets of a path. There are several where a name is both a module and an item. A name that this crate does not
+    /// have, such as a local variable, counts as another crate's.
     fn find(&mut self, from: &Module, path: &[String]) -> Vec<Found> {
         let (mut base, mut rest) = (from.clone(), path);
         while let Some((first, after)) = rest.split_first() {
@@ -218,10 +227,14 @@ impl Walk<'_> {
             rest = after;
         }
         let is_rooted = rest.len() < path.len();
+        let whole = rest;
         let Some((name, mut rest)) = rest.split_first() else { return vec![Found::Module(base)] };
         let mut found = self.look(&base, name, rest.is_empty());
         if found.is_empty() && is_rooted {
-            found.push(Found::ItemOf(base));
+            return vec![Found::ItemOf(base)];
+        }
+        if found.is_empty() {
+            return vec![Found::Foreign(whole.iter().filter(|name| !name.is_empty()).cloned().collect())];
         }
         while let Some((name, after)) = rest.split_first() {
             let step = |it| match it {
@@ -229,6 +242,7 @@ impl Walk<'_> {
                     let inside = self.look(&module, name, after.is_empty());
                     if inside.is_empty() { vec![Found::ItemOf(module)] } else { inside }
                 }
+                Found::Foreign(path) => vec![Found::Foreign([path, vec![name.clone()]].concat())],
                 item => vec![item],
             };
             found = found.into_iter().flat_map(step).collect();
@@ -254,8 +268,10 @@ impl Walk<'_> {
         // A module's own name hides that of a glob.
         let is_named = !found.is_empty() || !imports.is_empty();
         let own = found.len();
+        // `mod b; pub use b::b;` looks up the module `b` while it looks up the function: that one is no other crate.
+        let is_own = |it: &Found| matches!(it, Found::Foreign(path) if own > 0 && path[0] == name);
         for (_, path) in imports {
-            found.extend(self.find(module, path));
+            found.extend(self.find(module, path).into_iter().filter(|it| !is_own(it)));
         }
         for path in contents.globs.iter().filter(|_| !is_named) {
             for target in self.find(module, path) {

@@ -120,6 +120,8 @@ fn the_reader_finds_paths_of_other_crates_however_they_are_brought_in() {
     assert!(!through("use std::time::Duration; use std::fsx; mod fs { } fn f() { fs::g() }", "std::fs"));
     assert!(!through("#[cfg(test)] mod tests { use std::fs; }", "std::fs"));
     assert_eq!(names("use x::{self, Y as Z}; fn f() { Z::g() }"), ["x", "x::Y", "x::Y::g"]);
+    // A function and its module have one name.
+    assert_eq!(names("mod d { pub fn d() {} } pub use d::d; fn f() { d::d() }"), [""; 0]);
     // A child gets a name from its parent by a glob.
     let [root, parent, ..] = files("use std::env; mod d;");
     let read = |path: &str| {
