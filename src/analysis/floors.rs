@@ -142,14 +142,15 @@ impl Key {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::compare::specimen::{self, asked};
     use crate::plan::Beside;
+    use crate::record::specimen::planned;
+    use crate::record::specimen::timed::{self, asked};
     use stats::{Epsilon, Random};
 
     /// A calibration of two engines, of which the second is much noisier. Both have slow blocks.
     fn calibrated(blocks: u32) -> RunRecord {
         let asked = asked(&["calm", "wild"], &["decode"]);
-        let mut record = specimen::planned(&asked);
+        let mut record = planned(&asked);
         record.header.plan = plan_of(&asked);
         let mut random = Random::seeded(5);
         for block in 0..blocks {
@@ -157,11 +158,11 @@ mod tests {
             let slow = if block % 4 == 3 { 1.5 } else { 1.0 };
             for configuration in 0..record.header.plan.configurations.len() {
                 let noise = if configuration % 2 == 0 { 0.001 } else { 0.1 };
-                let launch = specimen::launch(&mut record, configuration, block, "x");
+                let launch = timed::launch(&mut record, configuration, block, "x");
                 let case = record.header.plan.cases_of(configuration)[0];
                 let of_launch = slow * (noise * (2.0 * random.unit() - 1.0)).exp();
                 for round in 0..3 {
-                    specimen::answer(&mut record, launch, case, round, 2.0 * of_launch);
+                    timed::answer(&mut record, launch, case, round, 2.0 * of_launch);
                 }
             }
         }

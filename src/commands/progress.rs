@@ -305,7 +305,7 @@ fn rough(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::compare::specimen::{asked, measured};
+    use crate::record::specimen::timed::{asked, measured};
 
     /// An event, with the estimate of a sample.
     type Told = (Event, Option<&'static str>);

@@ -1,4 +1,7 @@
-//! Records of invented engines, built in code for tests: no engine is needed.
+//! Records of invented engines, built in code for tests: no engine is needed. Here engines are fast or slow as a whole;
+//! in `timed` each request has a chosen time.
+
+pub mod timed;
 
 use protocol::{Facts, HelloFacts, Iteration, Loaded, Phase, Sequence};
 use serde_json::Map;
@@ -68,7 +71,12 @@ pub fn asked(names: &[&str]) -> Asked {
         witness: None,
         proof: Proof::Off,
         candidates: names.iter().map(candidate).collect(),
-        models: vec![Model { name: "embedded".into(), path: "/m".into(), ..Model::default() }],
+        models: vec![Model {
+            name: "embedded".into(),
+            path: "/m".into(),
+            identity: Some("abc".into()),
+            ..Model::default()
+        }],
         scenarios: crate::plan::scenario::named("default").unwrap(),
         devices: vec!["cpu".into()],
         dtypes: vec![None],
@@ -91,6 +99,8 @@ pub fn asked(names: &[&str]) -> Asked {
 pub fn planned(asked: &Asked) -> RunRecord {
     let machine = Machine {
         cpu: Cpu { model: Some("AMD EPYC".into()), allowed_cores: Some(2), ..Cpu::default() },
+        memory_bytes: Some(64 << 30),
+        architecture: "x86_64".into(),
         ..Machine::default()
     };
     let header = Header {
@@ -204,12 +214,6 @@ fn launch(record: &mut RunRecord, block: u32, configuration: usize, engine: &Inv
                 times.push(times[token as usize - 1] + gap);
             }
             let end_ns = times[times.len() - 1] + 5_000;
-            let sequence = Sequence {
-                prompt_tokens,
-                output_ids: Some(vec![1; times.len()]),
-                token_ns: Some(times),
-                ..Sequence::default()
-            };
             let (mut launch, mut sent_ns) = (launch, now_ns + 1000);
             now_ns = sent_ns + end_ns + 50_000;
             if one_shot {
@@ -223,7 +227,7 @@ fn launch(record: &mut RunRecord, block: u32, configuration: usize, engine: &Inv
                 role,
                 sent_ns,
                 answered_ns: now_ns,
-                iteration: Iteration { start_ns, end_ns, sequences: vec![sequence] },
+                iteration: Iteration { start_ns, end_ns, sequences: vec![sequence(prompt_tokens, times)] },
                 peak_resident_bytes: Some((engine.memory_mb + u64::from(prompt_tokens / 64)) * 1_000_000),
                 ..Sample::default()
             })));
@@ -232,6 +236,16 @@ fn launch(record: &mut RunRecord, block: u32, configuration: usize, engine: &Inv
             let ended_by = if workload.warmup.is_some() { WarmUpEnd::Asked } else { WarmUpEnd::Steady };
             record.take(Entry::WarmUp(WarmUp { launch, case, requests: warm_ups, ended_by }));
         }
+    }
+}
+
+/// A sequence with a token at each of these times.
+fn sequence(prompt_tokens: u32, token_ns: Vec<u64>) -> Sequence {
+    Sequence {
+        prompt_tokens,
+        output_ids: Some(vec![1; token_ns.len()]),
+        token_ns: Some(token_ns),
+        ..Sequence::default()
     }
 }
 

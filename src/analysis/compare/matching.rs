@@ -95,8 +95,9 @@ fn factors(record: &RunRecord, configuration: usize) -> Vec<(&'static str, Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::compare::specimen::{asked, planned};
     use crate::plan::Asked;
+    use crate::record::specimen::planned;
+    use crate::record::specimen::timed::asked;
 
     fn of(engines: &[&str]) -> Plan {
         planned(&asked(engines, &["decode"])).header.plan

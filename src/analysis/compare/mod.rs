@@ -11,8 +11,6 @@ pub mod comparable;
 pub mod judgement;
 pub mod matching;
 pub mod sentence;
-#[cfg(test)]
-pub mod specimen;
 pub mod within;
 
 pub use comparable::differences;

@@ -1,8 +1,9 @@
 use super::*;
-use crate::analysis::compare::specimen::{MS, answer, asked, launch, measured, planned};
 use crate::analysis::metric::named;
 use crate::plan::Mode;
 use crate::record::Role;
+use crate::record::specimen::planned;
+use crate::record::specimen::timed::{MS, answer, asked, launch, measured};
 
 fn place(name: &str) -> usize {
     METRICS.iter().position(|metric| metric.name() == name).unwrap()

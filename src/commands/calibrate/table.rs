@@ -120,21 +120,21 @@ fn notes(floors: &[Known], kept: Option<&str>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::compare::specimen;
     use crate::analysis::floors;
+    use crate::record::specimen::{planned, timed};
     use crate::report;
     use crate::text::width;
 
     fn shown(engines: &[&str], blocks: u32, kept: Option<&str>) -> String {
-        let asked = specimen::asked(engines, &["default"]);
-        let mut record = specimen::planned(&asked);
+        let asked = timed::asked(engines, &["default"]);
+        let mut record = planned(&asked);
         record.header.plan = floors::plan_of(&asked);
         for block in 0..blocks {
             for configuration in 0..record.header.plan.configurations.len() {
-                let launch = specimen::launch(&mut record, configuration, block, "x");
+                let launch = timed::launch(&mut record, configuration, block, "x");
                 for case in record.header.plan.cases_of(configuration) {
                     let ms = 2.0 + f64::from(block % 5) * 0.1 * configuration as f64;
-                    specimen::answer(&mut record, launch, case, 0, ms);
+                    timed::answer(&mut record, launch, case, 0, ms);
                 }
             }
         }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::analysis::compare::judgement::judge;
-use crate::analysis::compare::specimen::{asked, measured};
 use crate::plan::Asked;
+use crate::record::specimen::timed::{asked, measured};
 use crate::record::{End, Failure, RunRecord};
 use crate::report::{FORMATS, shown};
 use crate::text::width;

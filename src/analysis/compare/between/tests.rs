@@ -1,8 +1,8 @@
 use super::*;
 use crate::analysis::compare::matching::matching;
-use crate::analysis::compare::specimen::{asked, measured, noisy};
 use crate::plan::Asked;
 use crate::record::KnownFloor;
+use crate::record::specimen::timed::{asked, measured, noisy};
 use stats::Verdict;
 use stats::{LOOKS, Random};
 

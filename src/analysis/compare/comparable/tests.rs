@@ -1,7 +1,7 @@
 use super::*;
 use crate::analysis::compare::matching::matching;
-use crate::analysis::compare::specimen::{asked, measured};
 use crate::plan::Asked;
+use crate::record::specimen::timed::{asked, measured};
 use stats::FIRM;
 
 fn record() -> RunRecord {

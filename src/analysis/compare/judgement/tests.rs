@@ -1,7 +1,7 @@
 use super::*;
 use crate::analysis::agreement::specimen;
-use crate::analysis::compare::specimen::{asked, measured};
 use crate::plan::{Asked, Beside};
+use crate::record::specimen::timed::{asked, measured};
 use crate::record::{Failure, Header, KnownFloor};
 use stats::{Floor, Random};
 

@@ -1,10 +1,10 @@
 use super::*;
-use crate::analysis::compare::specimen::{asked, measured, noisy};
 use crate::analysis::compare::within::within;
 use crate::analysis::metric::named;
 use crate::analysis::values::Measured;
 use crate::plan::Asked;
 use crate::record::RunRecord;
+use crate::record::specimen::timed::{asked, measured, noisy};
 use stats::{Blocks, Epsilon, Evidence, Experiment, Floor, Ratios, Refusal, Rounds, Series, StoppedBy};
 
 /// A comparison with this ratio, and with blocks that are this far apart.

@@ -1,6 +1,6 @@
 use super::*;
-use crate::analysis::compare::specimen::{asked, measured, noisy};
 use crate::plan::{Asked, Configuration};
+use crate::record::specimen::timed::{asked, measured, noisy};
 use crate::record::{Closed, KnownFloor};
 use stats::Verdict;
 

@@ -1,65 +1,22 @@
-//! Records of invented engines with chosen times, so that tests know the true differences.
+//! Records with chosen times, so that tests know the true differences.
 
-use protocol::{HelloFacts, Iteration, Sequence, Stamp};
-use serde_json::Map;
+use protocol::{HelloFacts, Iteration, Stamp};
 
-use crate::engines::Candidate;
-use crate::engines::Start;
-use crate::machine::{Cpu, Machine};
-use crate::plan::{Asked, Extent, Mode, Model, Order, Plan, Prompt, Proof};
-use crate::record::{End, Entry, Header, Launch, RECORD_VERSION, RunRecord, Sample};
+use super::{planned, sequence};
+use crate::plan::{Asked, Extent, Prompt};
+use crate::record::{End, Entry, Launch, RunRecord, Sample};
 use stats::Random;
 
 pub const MS: f64 = 1e6;
 
 /// Engines of these names in these scenarios, with as many blocks as they need; the first is the reference.
 pub fn asked(engines: &[&str], scenarios: &[&str]) -> Asked {
-    let candidate =
-        |name: &&str| Candidate { engine: name.to_string(), own: Start::by(name), ..Candidate::default() };
     Asked {
-        witness: None,
-        proof: Proof::Off,
-        candidates: engines.iter().map(candidate).collect(),
-        models: vec![Model {
-            name: "embedded".into(),
-            path: "/m".into(),
-            identity: Some("abc".into()),
-            ..Model::default()
-        }],
         scenarios: scenarios.iter().flat_map(|name| crate::plan::scenario::named(name).unwrap()).collect(),
-        devices: vec!["cpu".into()],
-        dtypes: vec![None],
-        threads: vec![2],
-        options: Map::new(),
         reference: engines[0].into(),
-        mode: Mode::Warm,
-        order: Order::Interleaved,
         extent: Extent::default(),
-        seed: 0,
-        prompt: None,
-        max_new_tokens: None,
-        rounds: None,
-        warmup: None,
-        temperature: None,
+        ..super::asked(engines)
     }
-}
-
-pub fn planned(asked: &Asked) -> RunRecord {
-    let machine = Machine {
-        cpu: Cpu { model: Some("AMD EPYC".into()), allowed_cores: Some(2), ..Cpu::default() },
-        memory_bytes: Some(64 << 30),
-        architecture: "x86_64".into(),
-        ..Machine::default()
-    };
-    let header = Header {
-        record_version: RECORD_VERSION,
-        id: "2026-01-02T03-04-05Z-123".into(),
-        started: "2026-01-02T03:04:05Z".into(),
-        machine,
-        plan: Plan::new(asked),
-        ..Header::default()
-    };
-    RunRecord { header, ..RunRecord::default() }
 }
 
 /// The position of a request in its run.
@@ -118,12 +75,6 @@ pub fn answer(record: &mut RunRecord, launch: u32, case: usize, round: u32, toke
         (1..=workload.max_new_tokens).map(|token| (f64::from(token) * token_ms * MS) as u64).collect();
     let end_ns = times.last().copied().unwrap_or(1);
     let block = record.launches[launch as usize].block;
-    let sequence = Sequence {
-        prompt_tokens,
-        output_ids: Some(vec![1; times.len()]),
-        token_ns: Some(times),
-        ..Sequence::default()
-    };
     record.take(Entry::Sample(Box::new(Sample {
         launch,
         case,
@@ -131,7 +82,7 @@ pub fn answer(record: &mut RunRecord, launch: u32, case: usize, round: u32, toke
         prompt_hash: format!("{} {block} {round}", workload.label),
         sent_ns: 200_000_000,
         answered_ns: 200_000_000 + end_ns,
-        iteration: Iteration { start_ns: 0, end_ns, sequences: vec![sequence] },
+        iteration: Iteration { start_ns: 0, end_ns, sequences: vec![sequence(prompt_tokens, times)] },
         peak_resident_bytes: Some(100_000_000),
         ..Sample::default()
     })));
