@@ -1,7 +1,6 @@
 //! A bootstrap interval of the mean, without an assumption on the shape of the noise.
 
-use super::quantile;
-use super::quantile::ascending;
+use super::quantile::{ascending, quantile};
 use super::random::Random;
 use super::special::normal_above;
 use super::student::t_critical;

@@ -8,7 +8,7 @@ use super::bootstrap;
 use super::decision::{Decision, Undecided, decide};
 use super::floor::Floor;
 use super::interval::{Design, Evidence, FIRM, Interval};
-use super::median;
+use super::quantile::median;
 use super::ratio::{Blocks, Ratios, Refusal, Rounds};
 use super::significance::{mann_whitney, welch};
 use super::stopping::{Look, Rule, StoppedBy};

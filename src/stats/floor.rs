@@ -3,8 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::interval::CONFIDENCE;
-use super::quantile;
-use super::quantile::ascending;
+use super::quantile::{ascending, quantile};
 use super::ratio::Ratios;
 use super::student::t_critical;
 

@@ -1,7 +1,7 @@
 //! Outliers by the median absolute deviation: Iglewicz and Hoaglin, "How to Detect and Handle Outliers" (1993): flagged
 //! where |0.6745 (x - median) / MAD| > 3.5. A flag is information; no value is ever left out because of it.
 
-use super::median;
+use super::quantile::median;
 
 const LIMIT: f64 = 3.5;
 /// The 0.75 quantile of the standard normal distribution: it makes the MAD comparable to a standard deviation.

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::median;
+use super::quantile::median;
 
 /// One configuration's values of one metric: by the number of the block, then of the round.
 pub type Blocks = BTreeMap<u32, Rounds>;

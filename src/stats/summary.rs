@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::quantile::ascending;
-use super::{median, outliers, quantile};
+use super::outliers::outliers;
+use super::quantile::{ascending, median, quantile};
 
 /// Percentiles, mean and deviation of all values together. The estimate is the median of the launches' medians, because values
 /// within a launch are not independent: the launch is the unit of replication (Kalibera and Jones, "Rigorous Benchmarking in

@@ -9,12 +9,12 @@ use protocol::{FailureKind, Generate};
 use serde_json::Value;
 
 use crate::support::agreement::{assert_agree, least_precise, of_floats};
-use crate::support::engine::{Engine, assert_is_ready, at_home, binary, in_tree, needs_driver, room};
+use crate::support::engine::{
+    Engine, assert_is_ready, at_home, binary, in_tree, needs_driver, reference, room, without_environment,
+};
 use crate::support::record::Record;
 use crate::support::{Outcome, Scratch, finish, root};
 
-const CANDLE: &str = "candle";
-const PYTORCH: &str = "pytorch-baseline";
 /// The largest difference of log-probabilities (natural logarithm) between engines in f32.
 const TOLERANCE: f64 = 1e-3;
 
@@ -57,11 +57,12 @@ fn every_engine_in_f32_gives_the_references_greedy_tokens_and_log_probabilities_
 #[test]
 fn engines_in_f32_still_say_what_is_kept_beside_the_embedded_model() {
     let _room = room();
-    [CANDLE, PYTORCH].into_iter().for_each(assert_is_ready);
+    let engines = [without_environment(), reference()];
+    engines.iter().for_each(|name| assert_is_ready(name));
     let arguments =
         "-s decode --blocks 1 --iterations 1 --warmup 1 --max-new-tokens 2 --dtype f32 --no-setup";
     let arguments: Vec<&str> =
-        ["-e", CANDLE, "-e", PYTORCH].into_iter().chain(arguments.split(' ')).collect();
+        ["-e", &engines[0], "-e", &engines[1]].into_iter().chain(arguments.split(' ')).collect();
     let (outcome, record) = measure(&arguments, |command| {
         command.env_remove("ORCHESTRATE_WITNESS");
     });
@@ -70,7 +71,7 @@ fn engines_in_f32_still_say_what_is_kept_beside_the_embedded_model() {
     let [kept] = record.entries("kept")[..] else {
         panic!("cargo run --release -- model witness embedded --force")
     };
-    for name in [CANDLE, PYTORCH] {
+    for name in &engines {
         let of_it = |it: &&Value| it["configuration"] == record.configuration(name);
         let scored: Vec<&Value> = record.entries("scored").into_iter().filter(of_it).collect();
         assert_eq!(scored.len(), kept["logprobs"].as_array().unwrap().len(), "{name}");
@@ -197,12 +198,26 @@ fn the_table_of_all_engines_has_a_row_for_each_and_fits_a_hundred_columns() {
 #[test]
 fn the_baseline_is_what_others_are_measured_against() {
     let _room = room();
+    let (other, reference) = (without_environment(), reference());
     let (outcome, _) = measure(
-        &["-e", CANDLE, "-e", PYTORCH, "-s", "decode", "--blocks", "1", "--iterations", "1", "--json", "-"],
+        &[
+            "-e",
+            &other,
+            "-e",
+            &reference,
+            "-s",
+            "decode",
+            "--blocks",
+            "1",
+            "--iterations",
+            "1",
+            "--json",
+            "-",
+        ],
         |_| {},
     );
     let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
-    assert_eq!(report["reference"], PYTORCH, "{}", outcome.stderr);
+    assert_eq!(report["reference"], reference, "{}", outcome.stderr);
 }
 
 #[test]
@@ -231,7 +246,7 @@ fn without_an_environment_and_without_a_network_the_table_comes_all_the_same() {
             command.env("PIP_NO_CACHE_DIR", "1").env_remove("UV_FIND_LINKS");
         });
     assert_explained(&outcome, &record);
-    let message = record.failures_of(PYTORCH)[0]["message"].as_str().unwrap();
+    let message = record.failures_of(&reference())[0]["message"].as_str().unwrap();
     // The cause of the failure, not the tool's first line. A full disk is reported before any network access.
     let causes = [
         " are needed",
@@ -247,24 +262,27 @@ fn without_an_environment_and_without_a_network_the_table_comes_all_the_same() {
 #[test]
 fn the_baseline_can_be_measured_one_process_for_each_request() {
     let _room = room();
+    let reference = reference();
     let (outcome, record) = measure(
-        &["-e", PYTORCH, "--mode", "one-shot", "-s", "decode", "--blocks", "1", "--iterations", "2"],
+        &["-e", &reference, "--mode", "one-shot", "-s", "decode", "--blocks", "1", "--iterations", "2"],
         |_| {},
     );
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    let launches: Vec<_> = record.samples_of(PYTORCH).iter().map(|sample| sample["launch"].clone()).collect();
+    let launches: Vec<_> =
+        record.samples_of(&reference).iter().map(|sample| sample["launch"].clone()).collect();
     assert_eq!(launches, [0, 1]);
 }
 
 #[test]
 fn the_smallest_engine_is_measured_by_its_path_next_to_another() {
     let _room = room();
+    let other = without_environment();
     let (outcome, record) = measure(
-        &["-e", "tests/smallest-engine.py", "-e", CANDLE, "--blocks", "1", "--iterations", "2"],
+        &["-e", "tests/smallest-engine.py", "-e", &other, "--blocks", "1", "--iterations", "2"],
         |_| {},
     );
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    assert_eq!((record.samples_of("smallest-engine.py").len(), record.samples_of(CANDLE).len()), (11, 11));
+    assert_eq!((record.samples_of("smallest-engine.py").len(), record.samples_of(&other).len()), (11, 11));
     assert_narrow(&outcome.stdout);
 }
 
@@ -297,12 +315,13 @@ fn nowhere(command: &mut Command, scratch: &Scratch) {
 
 fn assert_explained(outcome: &Outcome, record: &Record) {
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    assert_eq!(record.samples_of(CANDLE).len(), 1);
-    let [failure] = record.failures_of(PYTORCH)[..] else { panic!("expected one failure: {record:?}") };
+    let (other, reference) = (without_environment(), reference());
+    assert_eq!(record.samples_of(&other).len(), 1);
+    let [failure] = record.failures_of(&reference)[..] else { panic!("expected one failure: {record:?}") };
     assert_eq!(failure["kind"], "unavailable", "{failure}");
     assert!(failure["message"].as_str().unwrap().contains("environment"), "{failure}");
-    assert!(failure["hint"].as_str().unwrap().contains(&format!("setup {PYTORCH}")), "{failure}");
-    for shown in ["unavailable: ", &format!("setup {PYTORCH}"), CANDLE] {
+    assert!(failure["hint"].as_str().unwrap().contains(&format!("setup {reference}")), "{failure}");
+    for shown in ["unavailable: ", &format!("setup {reference}"), &other] {
         assert!(outcome.stdout.contains(shown), "no `{shown}` in\n{}", outcome.stdout);
     }
     assert_narrow(&outcome.stdout);

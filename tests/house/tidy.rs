@@ -4,11 +4,11 @@
 use std::collections::BTreeSet;
 
 use crate::modules::{Graph, Scope, goes_through};
-use crate::support::root;
 use crate::support::tree::{
     engine_folders, has_path, has_word, is_test, manifests, sources, text, tracked, without_tests,
 };
 use crate::support::workspace::Workspace;
+use crate::support::{Scratch, finish, root};
 
 /// Prefixes of the names of crates that compute with tensors.
 const TENSOR_FRAMEWORKS: &[&str] = &[
@@ -315,6 +315,56 @@ fn no_engine_is_named_in_the_orchestrator() {
                 "`{path}` line {number} names an engine: say it in that one's manifest\n{line}"
             );
         }
+    }
+}
+
+/// Engines that code of `scripts/check` names, with the reason; `engines/README.md` has it too.
+const NAMED_BY_THE_CHECK: &[(&str, &str)] = &[
+    ("llama-cpp", "its library reads the files that `orchestrate model` writes"),
+    ("lmrs", "its kernels are compiled for other processors too"),
+];
+
+#[test]
+fn the_check_takes_engines_from_their_manifests() {
+    let (check, readme) = (text("scripts/check").unwrap(), text("engines/README.md").unwrap());
+    let is_named =
+        |name: &str| check.lines().any(|line| !line.trim().starts_with('#') && has_word(line, name));
+    for (name, manifest) in manifests() {
+        let package = manifest["build"].get("package").and_then(toml::Value::as_str);
+        let named = is_named(&name) || package.is_some_and(is_named);
+        let reason = NAMED_BY_THE_CHECK.iter().find(|(known, _)| *known == name).map(|(_, reason)| reason);
+        assert_eq!(named, reason.is_some(), "scripts/check and `{name}`: take it from scripts/engines-of");
+        assert!(
+            reason.is_none_or(|reason| readme.contains(reason)),
+            "engines/README.md: why `{name}` is named"
+        );
+    }
+}
+
+#[test]
+fn the_script_that_lists_engines_says_what_the_manifests_say() {
+    let workspace: toml::Table = text("Cargo.toml").unwrap().parse().unwrap();
+    let has = |key: &str, folder: &str| {
+        let path = format!("engines/{folder}");
+        workspace["workspace"][key].as_array().unwrap().iter().any(|it| it.as_str() == Some(&path))
+    };
+    let needs = |manifest: &toml::Table| manifest.get("needs").is_some_and(|it| it.get("driver").is_some());
+    let hosted = |manifest: &toml::Table| manifest.contains_key("environment");
+    type Keeps<'a> = &'a dyn Fn(&str, &toml::Table) -> bool;
+    let kinds: [(&str, Keeps); 4] = [
+        ("reference", &|_, it| it.get("reference").and_then(toml::Value::as_bool) == Some(true)),
+        ("environment", &|_, it| hosted(it) && !needs(it)),
+        ("driver", &|_, it| hosted(it) && needs(it)),
+        ("heavy", &|folder, _| has("members", folder) && !has("default-members", folder)),
+    ];
+    for (kind, keeps) in kinds {
+        let script = finish(Scratch::new().marked(root().join("scripts/engines-of")).arg(kind));
+        let listed: BTreeSet<String> = script.stdout.lines().map(String::from).collect();
+        let kept = manifests().filter(|(folder, it)| keeps(folder, it)).map(|(folder, it)| match kind {
+            "heavy" => format!("{folder}:{}", it["build"]["package"].as_str().unwrap()),
+            _ => folder,
+        });
+        assert_eq!(listed, kept.collect(), "scripts/engines-of {kind}: {script:?}");
     }
 }
 

@@ -198,6 +198,17 @@ pub fn in_tree() -> Vec<String> {
     names
 }
 
+/// The engine that ratios are taken against.
+pub fn reference() -> String {
+    in_tree().remove(0)
+}
+
+/// The first engine in the tree that computes on the processor and needs no Python environment.
+pub fn without_environment() -> String {
+    let found = |name: &String| !needs_driver(name) && !manifest(name).contains_key("environment");
+    in_tree().into_iter().find(found).expect("an engine that cargo alone builds")
+}
+
 /// Adds the user's own data directory and cargo's own target directory: they have the set-up.
 pub fn at_home(mut command: Command) -> Command {
     for name in ["ORCHESTRATE_HOME", "CARGO_TARGET_DIR"] {
