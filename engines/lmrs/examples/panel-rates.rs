@@ -13,9 +13,9 @@ use lmrs::kernels::Level;
 use lmrs::kernels::outputs::Outputs;
 use lmrs::kernels::panels::{Input, multiply, prepare};
 use lmrs::kernels::rows::{self, Packed, TOKENS};
+use lmrs::matrix::Rows;
 use lmrs::matrix::{Matrix, PANEL};
 use lmrs::region::{NewRegion, Region};
-use lmrs::rows::Rows;
 use nix::time::{ClockId, clock_gettime};
 
 const ROUNDS: usize = 9;

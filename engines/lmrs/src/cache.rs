@@ -14,7 +14,7 @@ use anyhow::{Context, Result};
 use memmap2::{MmapMut, MmapOptions};
 
 use crate::kernels::attention::{Stored, TILE};
-use crate::large_pages::{self, LARGE_PAGE};
+use crate::region::{LARGE_PAGE, ask_for_large_pages};
 use crate::shape::Shape;
 
 /// Dimensions side by side in a strip of values.
@@ -76,9 +76,10 @@ impl Sizes {
 }
 
 impl Cache {
-    /// Reserves memory for `context` tokens. No page is touched before it is used.
+    /// Reserves memory for `context` tokens, at most the context of the model. No page is touched before it is used.
     pub fn new(shape: &Shape, context: usize, stored: Stored) -> Result<Self> {
         let (layers, kv_heads, head_dim) = (shape.layers, shape.kv_heads, shape.head_dim);
+        let context = context.min(shape.context);
         let sizes = Sizes { context, layers, kv_heads, head_dim, stored };
         let bytes = context.div_ceil(TILE).checked_mul(sizes.block_bytes());
         let reserve = |bytes: usize| MmapOptions::new().len(bytes.max(1)).no_reserve_swap().map_anon().ok();
@@ -88,7 +89,7 @@ impl Cache {
         })?;
         // With blocks smaller than a large page, a large page would bring in many blocks that stay unused for long.
         if sizes.block_bytes() >= LARGE_PAGE {
-            large_pages::ask(&memory);
+            ask_for_large_pages(&memory);
         }
         Ok(Self { sizes, memory, tokens: 0 })
     }

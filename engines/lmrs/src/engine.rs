@@ -1,36 +1,36 @@
-//! Loading: a model folder and a request become a working model, with the facts about it.
+//! The engine as the kit sees it: its capabilities, its options, and a load, which turns a model folder and a request into a
+//! working model with the facts about it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use engine_kit::{Engine, OrFail, Phases};
+use engine_kit::{Engine, Options, OrFail, Phases};
 use model_files::ModelFolder;
-use protocol::{Facts, Failed, FailureKind, HelloFacts, Load};
+use protocol::{Capabilities, Facts, Failed, FailureKind, HelloFacts, Load, Padding};
 
-use crate::context::context;
-use crate::kernels::Level;
+use crate::formats::Format;
 use crate::kernels::attention::Stored;
-use crate::kernels::rows;
+use crate::kernels::{Level, rows};
+use crate::memory::{self, context};
 use crate::model::LoadedModel;
-use crate::network::Network;
+use crate::model::decoder::FEW;
+use crate::network::{Network, NetworkDecoder};
 use crate::ops::Ops;
-use crate::options::Settings;
 use crate::pool::Pool;
 use crate::region::Region;
-use crate::running::Running;
 use crate::shape::Shape;
+use crate::shape::architectures::ARCHITECTURES;
 use crate::sidecar::Sidecar;
 use crate::weights::{Asked, Plan, Weights};
-use crate::{about, memory};
 
 /// The engine. All its state belongs to the loaded model.
 pub struct Lmrs;
 
 impl Engine for Lmrs {
-    type Model = LoadedModel<Running>;
+    type Model = LoadedModel<NetworkDecoder>;
 
     fn hello(&self) -> Result<HelloFacts, Failed> {
-        Ok(about::hello())
+        Ok(hello())
     }
 
     fn load(
@@ -91,7 +91,7 @@ impl Engine for Lmrs {
             ..Facts::default()
         };
         let (network, ops) = (Network::new(shape, weights), Ops::new(pool, level));
-        let running = Running { network, ops, context, stored };
+        let running = NetworkDecoder { network, ops, context, stored };
         Ok(LoadedModel::new(running, facts, settings.lookup))
     }
 }
@@ -162,4 +162,99 @@ fn libraries(level: Level, lookup: usize) -> BTreeMap<String, String> {
 
 fn narrow(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+/// The most drafted tokens. A pass checks the drafts together with the id before them, and more rows may round differently than
+/// a single row: drafting would then change the ids.
+const MOST_DRAFTED: u64 = FEW as u64 - 1;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// The level of the kernels by name; `None` is the best of this machine.
+    pub kernels: Option<String>,
+    /// Whether each thread is pinned to a processor.
+    pub pin: bool,
+    /// Whether packed weights are kept on disk for the next load.
+    pub sidecar: bool,
+    /// The most tokens that prompt lookup drafts; 0 disables it.
+    pub lookup: usize,
+}
+
+impl Settings {
+    pub fn read(load: &Load) -> Result<Self, Failed> {
+        let options = Options::new(&load.options);
+        let settings = Self {
+            kernels: options.text("kernels")?.map(str::to_string),
+            pin: options.bool("pin")?.unwrap_or(true),
+            sidecar: options.bool("sidecar")?.unwrap_or(false),
+            lookup: match options.u64("lookup")?.unwrap_or(0) {
+                most @ 0..=MOST_DRAFTED => usize::try_from(most).unwrap_or_default(),
+                more => {
+                    let message = format!("option `lookup`: expected 0 to {MOST_DRAFTED}, found `{more}`");
+                    let hint = "more cannot be checked in one pass without changing ids: `--set lookup=7`";
+                    return Err(Failed::new(FailureKind::BadRequest, message).hint(hint));
+                }
+            },
+        };
+        options.finish()?;
+        Ok(settings)
+    }
+}
+
+pub const CONCURRENCY: u32 = 8;
+/// The most sequences of one request, each with its own cache.
+const BATCH: u32 = 64;
+pub fn hello() -> HelloFacts {
+    let words = |words: &[&str]| words.iter().map(ToString::to_string).collect();
+    let hello = engine_kit::hello("lmrs", env!("CARGO_PKG_VERSION"));
+    let capabilities = Capabilities {
+        dtypes: Format::names().map(str::to_string).collect(),
+        formats: words(&["safetensors", "gguf"]),
+        architectures: ARCHITECTURES.iter().map(|architecture| architecture.name.to_string()).collect(),
+        batch: BATCH,
+        concurrency: CONCURRENCY,
+        use_cache_toggle: true,
+        padding_sides: vec![Padding::Left, Padding::Right, Padding::Packed],
+        sampling: true,
+        score: true,
+        ..hello.capabilities
+    };
+    HelloFacts { capabilities, ..hello }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(options: serde_json::Value) -> Result<Settings, Failed> {
+        Settings::read(&Load { options: options.as_object().cloned().unwrap_or_default(), ..Load::default() })
+    }
+
+    #[test]
+    fn nothing_asked_is_the_best_kernels_on_threads_that_stay_and_no_more() {
+        let expected = Settings { kernels: None, pin: true, sidecar: false, lookup: 0 };
+        assert_eq!(read(serde_json::json!({})), Ok(expected.clone()));
+        let all =
+            read(serde_json::json!({"kernels": "avx2", "pin": "false", "sidecar": true, "lookup": "7"}));
+        let other = Settings { kernels: Some("avx2".into()), pin: false, sidecar: true, lookup: 7 };
+        assert_eq!(all, Ok(other));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_its_name() {
+        let refused = |options| read(options).unwrap_err().message;
+        assert_eq!(refused(serde_json::json!({"lookup": 8})), "option `lookup`: expected 0 to 7, found `8`");
+        assert_eq!(refused(serde_json::json!({"pin": 3})), "option `pin`: expected true or false, found `3`");
+        assert_eq!(refused(serde_json::json!({"speed": 3})), "unknown option `speed`");
+    }
+
+    #[test]
+    fn every_architecture_that_model_files_knows_is_offered_and_no_other() {
+        let known = model_files::ARCHITECTURES.iter().map(|architecture| architecture.name);
+        let mut known: Vec<&str> = known.collect();
+        let mut offered: Vec<&str> = ARCHITECTURES.iter().map(|architecture| architecture.name).collect();
+        known.sort_unstable();
+        offered.sort_unstable();
+        assert_eq!(offered, known);
+    }
 }

@@ -10,9 +10,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use engine_kit::sampling::Rng;
+use lmrs::cache::Cache;
 use lmrs::kernels::Level;
 use lmrs::kernels::attention::Stored;
-use lmrs::network::{Found, Network, Sequence, Span, Wanted};
+use lmrs::network::{Network, Predictions, Span, Wanted};
 use lmrs::ops::Ops;
 use lmrs::pool::Pool;
 use lmrs::shape::Shape;
@@ -61,11 +62,11 @@ fn load(path: &Path) -> Result<(), Failed> {
     let plan = Plan::of(&folder, &shape, Asked::Own)?;
     let own = plan.read(&Pool::new(1), &|_| ())?;
     let weights = plan.weights(&shape, &own)?;
-    let mut sequence = Sequence::new(&shape, 16, Stored::F16).map_err(model)?;
+    let mut cache = Cache::new(&shape, 16, Stored::F16).map_err(model)?;
     let mut network = Network::new(shape, weights);
     let mut ops = Ops::new(Pool::new(1), Level::best());
-    let span = Span { sequence: &mut sequence, ids: &[0, 1, 2], wanted: Wanted::Logits };
-    network.forward(&mut ops, &mut [span], &mut Found::default()).map_err(model)
+    let span = Span { cache: &mut cache, ids: &[0, 1, 2], wanted: Wanted::Logits };
+    network.forward(&mut ops, &mut [span], &mut Predictions::default()).map_err(model)
 }
 
 /// Checks the rule for every file: it loads and computes, or fails with a message.

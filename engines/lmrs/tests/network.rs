@@ -5,13 +5,14 @@
 
 use std::path::{Path, PathBuf};
 
+use lmrs::cache::Cache;
 use lmrs::formats::{self, F16, F32};
 use lmrs::kernels::Level;
 use lmrs::kernels::attention::Stored;
-use lmrs::network::{CHUNK, Found, Network, NoNumbers, Sequence, Span, Wanted};
+use lmrs::matrix::Rows;
+use lmrs::network::{Network, NoNumbers, PASS_TOKENS, Predictions, Span, Wanted};
 use lmrs::ops::Ops;
 use lmrs::pool::Pool;
-use lmrs::rows::Rows;
 use lmrs::shape::Shape;
 use lmrs::weights::{Asked, Plan};
 use model_files::{Dtype, Format, ModelFolder, blocks};
@@ -76,26 +77,26 @@ fn ops(threads: usize) -> Ops {
     Ops::new(Pool::new(threads), Level::best())
 }
 
-fn find(network: &mut Network, ops: &mut Ops, spans: &mut [Span]) -> Found {
-    let mut found = Found::default();
+fn find(network: &mut Network, ops: &mut Ops, spans: &mut [Span]) -> Predictions {
+    let mut found = Predictions::default();
     network.forward(ops, spans, &mut found).unwrap();
     found
 }
 
 /// The logits after the last of the ids.
-fn logits(network: &mut Network, ops: &mut Ops, sequence: &mut Sequence, ids: &[u32]) -> Rows {
-    find(network, ops, &mut [Span { sequence, ids, wanted: Wanted::Logits }]).logits
+fn logits(network: &mut Network, ops: &mut Ops, cache: &mut Cache, ids: &[u32]) -> Rows {
+    find(network, ops, &mut [Span { cache, ids, wanted: Wanted::Logits }]).logits
 }
 
 /// The logits after each of the ids.
-fn every_logits(network: &mut Network, ops: &mut Ops, sequence: &mut Sequence, ids: &[u32]) -> Rows {
+fn every_logits(network: &mut Network, ops: &mut Ops, cache: &mut Cache, ids: &[u32]) -> Rows {
     let mut all = Rows::new(0, network.shape.vocabulary);
-    network.forward_each(ops, sequence, ids, &mut |_, rows| all.append(rows.all())).unwrap();
+    network.forward_each(ops, cache, ids, &mut |_, rows| all.append(rows.all())).unwrap();
     all
 }
 
-fn read(network: &mut Network, ops: &mut Ops, sequence: &mut Sequence, ids: &[u32]) {
-    let found = find(network, ops, &mut [Span { sequence, ids, wanted: Wanted::Nothing }]);
+fn read(network: &mut Network, ops: &mut Ops, cache: &mut Cache, ids: &[u32]) {
+    let found = find(network, ops, &mut [Span { cache, ids, wanted: Wanted::Nothing }]);
     assert!(found.ids.is_empty() && found.logits.tokens() == 0, "nothing was wanted");
 }
 
@@ -116,10 +117,10 @@ fn differences(logits: &Rows, golden: &Golden) -> Vec<f64> {
 
 /// Greedy decoding: the prompt at once, then one token at a time.
 fn greedy(network: &mut Network, ops: &mut Ops, stored: Stored, ids: &[u32], count: usize) -> Vec<u32> {
-    let mut sequence = Sequence::new(&network.shape, 256, stored).unwrap();
+    let mut cache = Cache::new(&network.shape, 256, stored).unwrap();
     let (mut made, mut next): (Vec<u32>, Vec<u32>) = (Vec::new(), ids.to_vec());
     for _ in 0..count {
-        let span = Span { sequence: &mut sequence, ids: &next, wanted: Wanted::Largest };
+        let span = Span { cache: &mut cache, ids: &next, wanted: Wanted::Largest };
         next = find(network, ops, &mut [span]).ids;
         made.push(next[0]);
     }
@@ -136,8 +137,8 @@ fn f32_is_what_pytorch_computes_for_every_architecture_in_both_formats() {
             for level in Level::here() {
                 let mut ops = Ops::new(Pool::new(2), level);
                 let mut network = load(&path, Asked::Format(&F32), &ops);
-                let mut sequence = Sequence::new(&network.shape, 256, Stored::F32).unwrap();
-                let logits = every_logits(&mut network, &mut ops, &mut sequence, &golden.ids);
+                let mut cache = Cache::new(&network.shape, 256, Stored::F32).unwrap();
+                let logits = every_logits(&mut network, &mut ops, &mut cache, &golden.ids);
                 let (worst, at) = (worst(&logits, &golden), path.display());
                 assert!(worst < 2e-5, "{}: {worst} at {level:?}, {at}", golden.name);
                 let made = greedy(&mut network, &mut ops, Stored::F32, &golden.ids, golden.greedy.len());
@@ -167,8 +168,8 @@ fn a_gpt2_in_gguf_is_computed_with_the_output_that_it_has_be_it_a_copy_of_the_em
     let compute = |path: &Path| {
         let mut ops = ops(2);
         let mut network = load(path, Asked::Own, &ops);
-        let mut sequence = Sequence::new(&network.shape, 64, Stored::F32).unwrap();
-        every_logits(&mut network, &mut ops, &mut sequence, &[3, 1, 4, 1, 5])
+        let mut cache = Cache::new(&network.shape, 64, Stored::F32).unwrap();
+        every_logits(&mut network, &mut ops, &mut cache, &[3, 1, 4, 1, 5])
     };
     let own = compute(&with);
     assert_eq!(compute(&path), own);
@@ -201,8 +202,8 @@ fn narrower_floats_stay_near_it_mapped_or_read() {
         for asked in [Asked::Own, Asked::Format(&F16)] {
             let mut ops = ops(2);
             let mut network = load(&path, asked, &ops);
-            let mut sequence = Sequence::new(&network.shape, 256, Stored::F16).unwrap();
-            let logits = every_logits(&mut network, &mut ops, &mut sequence, &golden.ids);
+            let mut cache = Cache::new(&network.shape, 256, Stored::F16).unwrap();
+            let logits = every_logits(&mut network, &mut ops, &mut cache, &golden.ids);
             let worst = worst(&logits, &golden);
             assert!(worst < 0.1, "{}: {worst} as {asked:?}", golden.name);
         }
@@ -253,8 +254,8 @@ fn bf16_is_no_farther_from_f32_than_pytorch_in_bf16_at_any_level() {
         for level in Level::here() {
             let mut ops = Ops::new(Pool::new(2), level);
             let mut network = load(&path, Asked::Own, &ops);
-            let mut sequence = Sequence::new(&network.shape, 256, Stored::F16).unwrap();
-            let logits = every_logits(&mut network, &mut ops, &mut sequence, &golden.ids);
+            let mut cache = Cache::new(&network.shape, 256, Stored::F16).unwrap();
+            let logits = every_logits(&mut network, &mut ops, &mut cache, &golden.ids);
             let off = differences(&logits, &golden);
             let rms = (off.iter().map(|off| off * off).sum::<f64>() / off.len() as f64).sqrt();
             let theirs = golden.bf16_rms;
@@ -291,11 +292,11 @@ fn one_token_at_a_time_gives_the_bits_that_all_at_once_give() {
         {
             let mut ops = Ops::new(Pool::new(2), level);
             let mut network = load(&path, Asked::Own, &ops);
-            let mut sequence = Sequence::new(&network.shape, 128, Stored::F32).unwrap();
-            let whole = every_logits(&mut network, &mut ops, &mut sequence, &golden.ids);
-            sequence.truncate(0);
+            let mut cache = Cache::new(&network.shape, 128, Stored::F32).unwrap();
+            let whole = every_logits(&mut network, &mut ops, &mut cache, &golden.ids);
+            cache.truncate(0);
             for (at, id) in golden.ids.iter().enumerate() {
-                let one = logits(&mut network, &mut ops, &mut sequence, &[*id]);
+                let one = logits(&mut network, &mut ops, &mut cache, &[*id]);
                 let what = format!("{} in {dtype:?} at {at}, {level}", golden.name);
                 assert_same(one.row(0), whole.row(at), &what);
             }
@@ -304,7 +305,7 @@ fn one_token_at_a_time_gives_the_bits_that_all_at_once_give() {
 }
 
 /// Longer than a chunk of tokens, and than a stretch of positions.
-const LONG: usize = CHUNK + 300;
+const LONG: usize = PASS_TOKENS + 300;
 
 fn long_ids() -> Vec<u32> {
     (0..LONG as u32).map(|at| (at * at * 31 + at) % 320).collect()
@@ -324,9 +325,9 @@ fn a_prompt_in_pieces_gives_the_bits_that_it_gives_whole_and_so_does_one_that_we
     for level in Level::here() {
         let mut ops = Ops::new(Pool::new(3), level);
         let mut network = long_network(&path, &ops);
-        let mut whole = Sequence::new(&network.shape, LONG, Stored::F32).unwrap();
+        let mut whole = Cache::new(&network.shape, LONG, Stored::F32).unwrap();
         let expected = logits(&mut network, &mut ops, &mut whole, &ids);
-        let mut pieces = Sequence::new(&network.shape, LONG, Stored::F32).unwrap();
+        let mut pieces = Cache::new(&network.shape, LONG, Stored::F32).unwrap();
         read(&mut network, &mut ops, &mut pieces, &ids[..130]);
         read(&mut network, &mut ops, &mut pieces, &[5, 6, 7, 8]);
         pieces.truncate(130);
@@ -336,7 +337,7 @@ fn a_prompt_in_pieces_gives_the_bits_that_it_gives_whole_and_so_does_one_that_we
         assert_eq!(pieces.tokens(), ids.len());
         assert_same(told.row(0), expected.row(0), &format!("pieces, {level}"));
         // The same token by token, without all logits in memory.
-        let mut scored = Sequence::new(&network.shape, LONG, Stored::F32).unwrap();
+        let mut scored = Cache::new(&network.shape, LONG, Stored::F32).unwrap();
         let mut seen = 0;
         let mut each = |_: &Pool, rows: &Rows| {
             seen += rows.tokens();
@@ -372,14 +373,14 @@ fn together_as_alone(path: &Path, stored: Stored, counts: &[u32]) {
         let alone: Vec<Rows> = texts
             .iter()
             .map(|ids| {
-                let mut sequence = Sequence::new(&network.shape, 256, stored).unwrap();
-                logits(&mut network, &mut ops, &mut sequence, ids)
+                let mut cache = Cache::new(&network.shape, 256, stored).unwrap();
+                logits(&mut network, &mut ops, &mut cache, ids)
             })
             .collect();
-        let mut sequences: Vec<Sequence> =
-            texts.iter().map(|_| Sequence::new(&network.shape, 256, stored).unwrap()).collect();
+        let mut caches: Vec<Cache> =
+            texts.iter().map(|_| Cache::new(&network.shape, 256, stored).unwrap()).collect();
         let wanted = Wanted::Logits;
-        let spans = sequences.iter_mut().zip(&texts).map(|(sequence, ids)| Span { sequence, ids, wanted });
+        let spans = caches.iter_mut().zip(&texts).map(|(cache, ids)| Span { cache, ids, wanted });
         let rows = find(&mut network, &mut ops, &mut spans.collect::<Vec<_>>()).logits;
         for (number, alone) in alone.iter().enumerate() {
             assert_same(rows.row(number), alone.row(0), &format!("sequence {number}, {level}"));
@@ -394,13 +395,19 @@ fn each_of_several_spans_gets_what_it_asked_for_and_no_more() {
     let (mut ops, ids) = (ops(2), long_ids());
     let mut network = long_network(&path, &ops);
     // The second span continues in the next pass, and so does the fourth.
-    let asked =
-        [(20, Largest), (CHUNK, Nothing), (7, Logits), (CHUNK, EveryLargest), (5, Nothing), (1, Logits)];
-    let start = |network: &Network| Sequence::new(&network.shape, LONG, Stored::F32).unwrap();
-    let mut sequences = asked.map(|_| start(&network));
-    let spans = sequences.iter_mut().zip(asked);
+    let asked = [
+        (20, Largest),
+        (PASS_TOKENS, Nothing),
+        (7, Logits),
+        (PASS_TOKENS, EveryLargest),
+        (5, Nothing),
+        (1, Logits),
+    ];
+    let start = |network: &Network| Cache::new(&network.shape, LONG, Stored::F32).unwrap();
+    let mut caches = asked.map(|_| start(&network));
+    let spans = caches.iter_mut().zip(asked);
     let mut spans: Vec<_> =
-        spans.map(|(sequence, (count, wanted))| Span { sequence, ids: &ids[..count], wanted }).collect();
+        spans.map(|(cache, (count, wanted))| Span { cache, ids: &ids[..count], wanted }).collect();
     let found = find(&mut network, &mut ops, &mut spans);
     let (mut largest, mut rows) = (found.ids.into_iter(), 0);
     for (count, wanted) in asked {
@@ -429,9 +436,9 @@ fn any_number_of_threads_gives_the_same_bits() {
         for threads in [1, 2, 4, 8] {
             let mut ops = Ops::new(Pool::new(threads), level);
             let mut network = long_network(&path, &ops);
-            let mut sequence = Sequence::new(&network.shape, LONG + 1, Stored::F32).unwrap();
-            read(&mut network, &mut ops, &mut sequence, &ids);
-            let told = logits(&mut network, &mut ops, &mut sequence, &[4]);
+            let mut cache = Cache::new(&network.shape, LONG + 1, Stored::F32).unwrap();
+            read(&mut network, &mut ops, &mut cache, &ids);
+            let told = logits(&mut network, &mut ops, &mut cache, &[4]);
             let expected = expected.get_or_insert_with(|| told.clone());
             assert_same(told.row(0), expected.row(0), &format!("{threads} threads, {level}"));
         }
@@ -443,14 +450,14 @@ fn what_does_not_fit_or_is_no_id_is_refused_and_nothing_is_lost() {
     let (_keep, path) = synthesised("llama", Dtype::BF16);
     let mut ops = ops(1);
     let mut network = load(&path, Asked::Own, &ops);
-    let mut sequence = Sequence::new(&network.shape, 10, Stored::F16).unwrap();
-    let mut refused = |sequence: &mut Sequence, ids: &[u32]| {
-        let span = Span { sequence, ids, wanted: Wanted::Logits };
-        network.forward(&mut ops, &mut [span], &mut Found::default()).unwrap_err().to_string()
+    let mut cache = Cache::new(&network.shape, 10, Stored::F16).unwrap();
+    let mut refused = |cache: &mut Cache, ids: &[u32]| {
+        let span = Span { cache, ids, wanted: Wanted::Logits };
+        network.forward(&mut ops, &mut [span], &mut Predictions::default()).unwrap_err().to_string()
     };
-    assert_eq!(refused(&mut sequence, &[1; 11]), "11 tokens after 0 do not fit a context of 10");
-    assert_eq!(refused(&mut sequence, &[1, 320]), "id 320 is outside of the vocabulary of 320");
-    assert_eq!(sequence.tokens(), 0);
+    assert_eq!(refused(&mut cache, &[1; 11]), "11 tokens after 0 do not fit a context of 10");
+    assert_eq!(refused(&mut cache, &[1, 320]), "id 320 is outside of the vocabulary of 320");
+    assert_eq!(cache.tokens(), 0);
 }
 
 /// In every kind of request for ids or logits, with one token and several.
@@ -473,13 +480,14 @@ fn weights_with_a_number_that_is_none_are_told_and_lead_to_no_id() {
             let mut ops = Ops::new(Pool::new(2), level);
             let mut network = load(&path, Asked::Own, &ops);
             for ids in [&[3][..], &[3, 4, 5]] {
-                let mut sequence = Sequence::new(&network.shape, 64, Stored::F32).unwrap();
+                let mut cache = Cache::new(&network.shape, 64, Stored::F32).unwrap();
                 for wanted in [Wanted::Largest, Wanted::Logits, Wanted::EveryLargest] {
-                    let span = Span { sequence: &mut sequence, ids, wanted };
-                    let told = network.forward(&mut ops, &mut [span], &mut Found::default()).unwrap_err();
+                    let span = Span { cache: &mut cache, ids, wanted };
+                    let told =
+                        network.forward(&mut ops, &mut [span], &mut Predictions::default()).unwrap_err();
                     assert!(told.is::<NoNumbers>(), "{told} at {level}");
                 }
-                let told = network.forward_each(&mut ops, &mut sequence, ids, &mut |_, _| ()).unwrap_err();
+                let told = network.forward_each(&mut ops, &mut cache, ids, &mut |_, _| ()).unwrap_err();
                 assert!(told.is::<NoNumbers>(), "{told} at {level}");
             }
         }

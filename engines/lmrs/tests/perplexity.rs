@@ -2,15 +2,16 @@
 //! weights, at each level of this machine.
 #![expect(clippy::unwrap_used, reason = "tests panic")]
 
+use lmrs::cache::Cache;
 use lmrs::formats::F32;
 use lmrs::formats::q4_0::Q4_0;
 use lmrs::formats::q8_0::Q8_0;
 use lmrs::kernels::Level;
 use lmrs::kernels::attention::Stored;
-use lmrs::network::{Network, Sequence};
+use lmrs::matrix::Rows;
+use lmrs::network::Network;
 use lmrs::ops::Ops;
 use lmrs::pool::Pool;
-use lmrs::rows::Rows;
 use lmrs::shape::Shape;
 use lmrs::weights::{Asked, Plan};
 use model_files::{ModelFolder, Tokenizer, embedded};
@@ -83,18 +84,18 @@ fn perplexity(folder: &ModelFolder, asked: Asked, level: Level, text: &[u32], wi
     let weights = plan.weights(&shape, &own).unwrap();
     let mut network = Network::new(shape, weights);
     let stored = if asked == Asked::Format(&F32) { Stored::F32 } else { Stored::F16 };
-    let mut sequence = Sequence::new(&network.shape, windows.ids, stored).unwrap();
+    let mut cache = Cache::new(&network.shape, windows.ids, stored).unwrap();
     let mut sum = 0.0;
     for window in 0..windows.count {
         let ids = &text[text.len() / windows.count * window..][..windows.ids];
-        sequence.truncate(0);
+        cache.truncate(0);
         let mut nexts = ids[1..].iter();
         let each = &mut |_: &Pool, rows: &Rows| {
             let rows = (0..rows.tokens()).map(|row| rows.row(row));
             sum += rows.zip(&mut nexts).map(|(logits, next)| surprise(logits, *next)).sum::<f64>();
         };
         for ids in ids.chunks(windows.together) {
-            network.forward_each(&mut ops, &mut sequence, ids, each).unwrap();
+            network.forward_each(&mut ops, &mut cache, ids, each).unwrap();
         }
     }
     (sum / (windows.count * (windows.ids - 1)) as f64).exp()

@@ -8,9 +8,9 @@ use lmrs::attention::{Attention, Heads, Part, Space, attend};
 use lmrs::cache::Cache;
 use lmrs::kernels::Level;
 use lmrs::kernels::attention::{Stored, TILE};
+use lmrs::matrix::Rows;
 use lmrs::ops::Ops;
 use lmrs::pool::Pool;
-use lmrs::rows::Rows;
 use lmrs::shape::{Activation, Shape};
 
 use crate::Case;

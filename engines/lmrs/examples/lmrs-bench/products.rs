@@ -8,10 +8,10 @@ use lmrs::formats::{Format, Unfit};
 use lmrs::kernels::Level;
 use lmrs::kernels::rows::takes_bf16;
 use lmrs::matrix::Matrix;
+use lmrs::matrix::Rows;
 use lmrs::ops::Ops;
 use lmrs::pool::Pool;
 use lmrs::region::{NewRegion, Region};
-use lmrs::rows::Rows;
 
 use crate::Case;
 use crate::asking::Asking;

@@ -5,9 +5,9 @@ use std::ops::Range;
 use super::{Span, Wanted};
 use crate::attention::Part;
 use crate::kernels::attention::TILE;
+use crate::matrix::Rows;
 use crate::ops::Ops;
-use crate::rows::Rows;
-use crate::share::{SHARED, share_if};
+use crate::pool::SHARED;
 use crate::weights::Weights;
 
 #[derive(Debug, Default)]
@@ -35,7 +35,7 @@ impl Pass {
             while at < span.ids.len() {
                 let count = (span.ids.len() - at).min(chunk - held);
                 let (ids, rows) = (at..at + count, held..held + count);
-                let start = span.sequence.tokens() + at;
+                let start = span.cache.tokens() + at;
                 pass.pieces.push(Piece { span: number, ids, rows, start });
                 (at, held) = (at + count, held + count);
                 if held == chunk {
@@ -59,9 +59,9 @@ impl Pass {
     }
 
     /// The rows whose logits are computed, in order, with the result that is wanted for each.
-    pub fn asked(&self, spans: &[Span]) -> Vec<(usize, Wanted)> {
+    pub fn wanted(&self, spans: &[Span]) -> Vec<(usize, Wanted)> {
         let of_piece = |piece: &Piece| {
-            let (asked, wanted) = (spans[piece.span].asked(), spans[piece.span].wanted);
+            let (asked, wanted) = (spans[piece.span].wanted_rows(), spans[piece.span].wanted);
             let rows = piece.rows.clone().zip(piece.ids.clone());
             rows.filter(move |(_, id)| asked.contains(id)).map(move |(row, _)| (row, wanted))
         };
@@ -89,10 +89,10 @@ impl Pass {
     /// Writes keys and values into the caches of their sequences.
     pub fn remember(&self, ops: &Ops, spans: &mut [Span], layer: usize, keys: &Rows, values: &Rows) {
         for piece in &self.pieces {
-            let cache = &mut spans[piece.span].sequence.cache;
+            let cache = &mut spans[piece.span].cache;
             let positions = piece.start..piece.start + piece.ids.len();
             let tiles = cache.tiles_mut(layer, positions.start / TILE..positions.end.div_ceil(TILE));
-            share_if(positions.len() >= SHARED, &ops.pool, tiles, |_, (block, head, mut tile)| {
+            ops.pool.share_if(positions.len() >= SHARED, tiles, |_, (block, head, mut tile)| {
                 let (base, width) = (block * TILE, tile.head_dim());
                 for position in positions.start.max(base)..positions.end.min(base + TILE) {
                     let row = piece.rows.start + position - positions.start;
@@ -106,7 +106,7 @@ impl Pass {
 
     pub fn parts<'a>(&self, spans: &'a [Span]) -> Vec<Part<'a>> {
         let part = |piece: &Piece| Part {
-            cache: &spans[piece.span].sequence.cache,
+            cache: spans[piece.span].cache,
             rows: piece.rows.clone(),
             start: piece.start,
         };
@@ -116,7 +116,7 @@ impl Pass {
     /// Marks the tokens as stored, after all layers have written their keys and values.
     pub fn keep(&self, spans: &mut [Span]) {
         for piece in &self.pieces {
-            spans[piece.span].sequence.cache.grow(piece.ids.len());
+            spans[piece.span].cache.grow(piece.ids.len());
         }
     }
 }
@@ -124,19 +124,17 @@ impl Pass {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cache::Cache;
     use crate::kernels::attention::Stored;
-    use crate::network::Sequence;
     use crate::shape::tests::tiny;
 
     /// The rows of each pass whose logits are computed, for spans of these lengths.
     fn asked(of: &[(usize, Wanted)], chunk: usize) -> Vec<Vec<usize>> {
-        let mut sequences: Vec<_> =
-            of.iter().map(|_| Sequence::new(&tiny(), 100, Stored::F32).unwrap()).collect();
-        let spans = sequences.iter_mut().zip(of);
-        let spans: Vec<_> = spans
-            .map(|(sequence, &(ids, wanted))| Span { sequence, ids: &[0; 100][..ids], wanted })
-            .collect();
-        let rows = |pass: &Pass| pass.asked(&spans).iter().map(|(row, _)| *row).collect();
+        let mut caches: Vec<_> = of.iter().map(|_| Cache::new(&tiny(), 100, Stored::F32).unwrap()).collect();
+        let spans = caches.iter_mut().zip(of);
+        let spans: Vec<_> =
+            spans.map(|(cache, &(ids, wanted))| Span { cache, ids: &[0; 100][..ids], wanted }).collect();
+        let rows = |pass: &Pass| pass.wanted(&spans).iter().map(|(row, _)| *row).collect();
         Pass::cut(&spans, chunk).iter().map(rows).collect()
     }
 

@@ -145,3 +145,23 @@ fn a_pinned_pool_leaves_its_caller_as_it_was() {
     drop(pool);
     assert_eq!(of_caller(), before);
 }
+
+#[test]
+fn every_number_is_given_out_once_whichever_threads_ask() {
+    for (limit, threads, most) in [(0, 3, 1), (1, 2, 9), (7, 3, 2), (100, 8, 3), (5, 8, 1), (1000, 2, 1000)] {
+        let shares = Shares::new(limit, threads);
+        let taken = (0..).map_while(|ask| shares.take(ask * 5 % 3 % threads, most));
+        let mut seen: Vec<usize> =
+            taken.inspect(|range| assert!((1..=most).contains(&range.len()))).flatten().collect();
+        seen.sort_unstable();
+        assert_eq!(seen, (0..limit).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn what_is_taken_at_a_time_gets_smaller_towards_the_end() {
+    let shares = Shares::new(100, 1);
+    let sizes: Vec<usize> = std::iter::from_fn(|| shares.take(0, 20)).map(|range| range.len()).collect();
+    assert!(sizes.is_sorted_by(|one, next| one >= next), "{sizes:?}");
+    assert_eq!((sizes[0], sizes.last()), (20, Some(&1)));
+}

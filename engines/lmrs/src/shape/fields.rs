@@ -61,14 +61,14 @@ impl Fields<'_> {
         }
     }
 
-    /// The epsilon of norms. `unsaid` is the value if a config.json lacks the field; a GGUF always has it.
-    pub fn norm_epsilon(&self, architecture: &Architecture, unsaid: f64) -> Result<f32, Failed> {
+    /// The epsilon of norms. `default` is the value if a config.json lacks the field; a GGUF always has it.
+    pub fn norm_epsilon(&self, architecture: &Architecture, default: f64) -> Result<f32, Failed> {
         let (name, gguf) = match architecture.norms_centre {
             true => ("layer_norm_epsilon", "attention.layer_norm_epsilon"),
             false => ("rms_norm_eps", "attention.layer_norm_rms_epsilon"),
         };
         let found = match self.folder.format {
-            Format::Safetensors => self.number(name)?.unwrap_or(unsaid),
+            Format::Safetensors => self.number(name)?.unwrap_or(default),
             Format::Gguf => {
                 let found = self.metadata(gguf).ok_or_else(|| self.missing(name, gguf))?;
                 found.as_f64().ok_or_else(|| self.expected("a number", gguf, found))?
@@ -96,15 +96,15 @@ impl Fields<'_> {
         Ok(architecture.activation)
     }
 
-    /// The window in tokens; `unsaid` is the value if a config lacks the field.
-    pub fn window(&self, unsaid: Option<usize>) -> Result<Option<usize>, Failed> {
+    /// The window in tokens; `default` is the value if a config lacks the field.
+    pub fn window(&self, default: Option<usize>) -> Result<Option<usize>, Failed> {
         let found = match self.folder.format {
             Format::Safetensors => self.said("sliding_window"),
             Format::Gguf => self.metadata("attention.sliding_window"),
         };
         match found {
             None if self.folder.format == Format::Gguf => Ok(None),
-            None => Ok(unsaid),
+            None => Ok(default),
             Some(Value::Null) => Ok(None),
             Some(found) => match found.as_u64() {
                 // llama.cpp's converters write 0 for no window.

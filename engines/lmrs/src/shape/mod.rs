@@ -11,7 +11,7 @@ use engine_kit::OrFail;
 use model_files::{Config, Format, ModelFolder};
 use protocol::{Failed, FailureKind};
 
-use crate::rope::Rotation;
+use crate::network::Rotation;
 use architectures::{Architecture, Windows};
 use fields::Fields;
 
@@ -121,10 +121,10 @@ fn windows(fields: &Fields, architecture: &Architecture) -> Result<Vec<Option<us
     let layers = fields.folder.config.layers as usize;
     let (window, first) = match architecture.windows {
         Windows::None => (None, 0),
-        Windows::All { unsaid } => (fields.window(unsaid)?, 0),
-        Windows::SomeLayers { unsaid, first_unsaid } => {
-            let first = fields.layer("max_window_layers")?.unwrap_or(first_unsaid);
-            let window = if fields.flag("use_sliding_window")? { fields.window(unsaid)? } else { None };
+        Windows::All { default } => (fields.window(default)?, 0),
+        Windows::SomeLayers { default, first_default } => {
+            let first = fields.layer("max_window_layers")?.unwrap_or(first_default);
+            let window = if fields.flag("use_sliding_window")? { fields.window(default)? } else { None };
             (window, first)
         }
     };

@@ -5,7 +5,7 @@ use protocol::{Failed, FailureKind};
 use serde_json::Value;
 
 use super::fields::Fields;
-use crate::rope::Rotation;
+use crate::network::Rotation;
 
 /// The GGUF tensor with a divisor for each frequency.
 const FACTORS: &str = "rope_freqs.weight";

@@ -3,19 +3,16 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 
-use model_files::{Dtype, Layout, ModelFolder, Order, Part};
+use model_files::{Dtype, Layout, ModelFolder, Part};
 use protocol::{Failed, FailureKind};
 
-use super::asked::Asked;
 use super::files::{Files, model};
-use super::roles::{Role, Roles, Stand};
-use super::table::{Filed, Table};
-use super::{Layer, Linear, Weights};
+use super::roles::{Asked, Role, Roles, Stand};
+use super::{Filed, Layer, Linear, Table, Weights};
 use crate::formats::Format;
-use crate::matrix::Matrix;
-use crate::norm::Norm;
+use crate::matrix::{Matrix, Rows};
+use crate::network::Norm;
 use crate::region::Region;
-use crate::rows::Rows;
 use crate::shape::Shape;
 
 /// The alignment of a matrix in owned memory: a cache line.
@@ -315,9 +312,4 @@ fn place(name: &str) -> &str {
     let numbered = dots().zip(dots().skip(1)).find(|(from, to)| is_number(from + 1, *to));
     let end = numbered.map(|(_, end)| end).or_else(|| name.rfind('.'));
     &name[..end.unwrap_or(name.len())]
-}
-
-/// Whether a part is stored transposed, so that it can only be read as a whole.
-pub(super) fn is_turned(part: &Part) -> bool {
-    part.order == Order::Transposed
 }

@@ -9,7 +9,7 @@ use super::{neon, portable};
 use crate::kernels::outputs::Outputs;
 use crate::kernels::{Instructions, Level};
 use crate::matrix::Matrix;
-use crate::rows::Rows;
+use crate::matrix::Rows;
 
 /// Plain code: the compiler may use NEON for it on every 64-bit ARM processor.
 pub fn prepare_part(_: Level, x: &Rows, part: InputPart<'_>) {

@@ -10,7 +10,7 @@ use super::numbers::Numbers;
 use super::walk;
 use crate::kernels::outputs::Outputs;
 use crate::matrix::Matrix;
-use crate::rows::Rows;
+use crate::matrix::Rows;
 
 #[target_feature(enable = "avx2,fma,f16c")]
 pub fn prepare_part(x: &Rows, part: InputPart<'_>) {

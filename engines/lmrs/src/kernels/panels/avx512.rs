@@ -11,7 +11,7 @@ use super::numbers::Numbers;
 use super::walk;
 use crate::kernels::outputs::Outputs;
 use crate::matrix::Matrix;
-use crate::rows::Rows;
+use crate::matrix::Rows;
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 pub fn prepare_part(x: &Rows, part: InputPart<'_>) {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::rows::Rows;
+use crate::matrix::Rows;
 
 /// Inputs that share a scale.
 pub const BLOCK: usize = 32;

@@ -51,8 +51,8 @@ pub(crate) use numbers::Numbers;
 
 use super::Level;
 use super::outputs::Outputs;
+use crate::matrix::Rows;
 use crate::matrix::{GROUP, Matrix, PANEL};
-use crate::rows::Rows;
 
 pub struct PanelKernels {
     /// Inputs that are stored together with their scales.

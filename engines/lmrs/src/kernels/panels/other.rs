@@ -8,7 +8,7 @@ use super::portable;
 use crate::kernels::Level;
 use crate::kernels::outputs::Outputs;
 use crate::matrix::Matrix;
-use crate::rows::Rows;
+use crate::matrix::Rows;
 
 pub fn prepare_part(_: Level, x: &Rows, part: InputPart<'_>) {
     part.fill(x, Block::of);

@@ -8,9 +8,9 @@ use crate::formats::{FORMATS, Format};
 use crate::kernels::Level;
 use crate::kernels::chance::Chance;
 use crate::kernels::outputs::Outputs;
+use crate::matrix::Rows;
 use crate::matrix::{Matrix, PANEL};
 use crate::region::NewRegion;
-use crate::rows::Rows;
 
 pub fn formats() -> impl Iterator<Item = &'static Format> {
     FORMATS.iter().copied().filter(|format| format.is_panels())

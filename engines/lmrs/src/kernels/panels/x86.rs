@@ -9,7 +9,7 @@ use super::{avx2, avx512, portable};
 use crate::kernels::outputs::Outputs;
 use crate::kernels::{Instructions, Level};
 use crate::matrix::Matrix;
-use crate::rows::Rows;
+use crate::matrix::Rows;
 
 /// Panels at once for one token: a Zen 4 reads memory fastest sequentially.
 const PLACES: usize = 1;

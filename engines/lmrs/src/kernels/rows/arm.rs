@@ -9,8 +9,8 @@ use super::portable::Plain;
 use super::{PackedBf16, dots};
 use crate::kernels::panels::Numbers as PanelNumbers;
 use crate::kernels::{Instructions, Level, Outputs};
+use crate::matrix::Rows;
 use crate::matrix::{Floats, Matrix};
-use crate::rows::Rows;
 
 /// Products of bf16 are not stable in Rust for ARM.
 pub fn has_pairs(_: Level) -> bool {

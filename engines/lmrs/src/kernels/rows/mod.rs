@@ -51,8 +51,8 @@ use lanes::Float;
 use super::panels::Numbers as PanelNumbers;
 use super::{Level, Outputs};
 use crate::formats::Format;
+use crate::matrix::Rows;
 use crate::matrix::{Matrix, PANEL};
-use crate::rows::Rows;
 
 pub use aligned::Aligned;
 pub use apart::Apart;

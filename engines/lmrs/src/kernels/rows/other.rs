@@ -8,8 +8,8 @@ use super::portable::Plain;
 use super::{PackedBf16, dots};
 use crate::kernels::panels::Numbers as PanelNumbers;
 use crate::kernels::{Level, Outputs};
+use crate::matrix::Rows;
 use crate::matrix::{Floats, Matrix};
-use crate::rows::Rows;
 
 pub fn has_pairs(_: Level) -> bool {
     false

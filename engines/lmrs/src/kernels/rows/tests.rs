@@ -8,10 +8,10 @@ use crate::formats::{BF16, F16, F32, Format};
 use crate::kernels::Level;
 use crate::kernels::chance::Chance;
 use crate::matrix::Matrix;
+use crate::matrix::Rows;
 use crate::ops::Ops;
 use crate::pool::Pool;
 use crate::region::NewRegion;
-use crate::rows::Rows;
 
 const FORMATS: [&Format; 3] = [&F32, &F16, &BF16];
 

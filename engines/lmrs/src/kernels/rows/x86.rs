@@ -15,8 +15,8 @@ use super::{PackedBf16, dots, near, tiles};
 use crate::formats::floats::InBf16;
 use crate::kernels::panels::Numbers as PanelNumbers;
 use crate::kernels::{Instructions, Level, Outputs};
+use crate::matrix::Rows;
 use crate::matrix::{Floats, Matrix};
-use crate::rows::Rows;
 
 /// # Safety
 ///

@@ -11,9 +11,9 @@ use crate::kernels::chance::Chance;
 use crate::kernels::panels::tests::{activations, formats, matrix, row};
 use crate::kernels::{Level, Outputs};
 use crate::matrix::Matrix;
+use crate::matrix::Rows;
 use crate::ops::Ops;
 use crate::pool::Pool;
-use crate::rows::Rows;
 
 /// The error allowed when both factors round to bf16: at most 2^-8 of a product for each factor, and less for several products.
 const EACH: f64 = 1.0 / 256.0 + 1.0 / 262_144.0;

@@ -6,10 +6,10 @@ use crate::kernels::chance::Chance;
 use crate::kernels::rows::{self, Packed, TOKENS, has_pairs};
 use crate::kernels::{Level, Outputs};
 use crate::matrix::Matrix;
+use crate::matrix::Rows;
 use crate::ops::Ops;
 use crate::pool::Pool;
 use crate::region::NewRegion;
-use crate::rows::Rows;
 
 /// The matrix plain and packed. Some numbers are so small that they become exceptions.
 fn both(chance: &mut Chance, outputs: usize, inputs: usize) -> [Matrix; 2] {

@@ -3,7 +3,7 @@
 
 use super::super::packed::{Line, PAIR, TOKENS};
 use super::tile::Tile;
-use crate::rows::Rows;
+use crate::matrix::Rows;
 
 /// 16 steps of 16 tokens, in either orientation.
 pub type Block = [Line; TOKENS];

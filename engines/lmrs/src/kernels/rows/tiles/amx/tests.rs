@@ -10,7 +10,7 @@ use crate::kernels::Outputs;
 use crate::kernels::chance::Chance;
 use crate::kernels::panels::Numbers;
 use crate::matrix::Matrix;
-use crate::rows::Rows;
+use crate::matrix::Rows;
 
 /// A model of `tdpbf16ps` and of the loads and stores around it, after Intel's manual.
 pub struct Modelled;

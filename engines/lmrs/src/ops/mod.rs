@@ -1,21 +1,19 @@
-//! Products distributed over the threads in small pieces: if a thread loses its core, the others take the rest of its share.
+//! Products of activations with weights, distributed over the threads in small pieces: if a thread loses its core, the others
+//! take the rest of its share. `plan` chooses the kernel of each product, and the pieces.
 #![expect(unsafe_code, reason = "threads write disjoint columns of the same rows")]
 
 mod largest;
-mod work;
 
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-use crate::kernels::rows::{Activations, Aligned, Apart, Packed, TOKENS};
-use crate::kernels::{Level, Outputs, panels, rows};
-use crate::matrix::Matrix;
+use crate::kernels::outputs::Split;
+use crate::kernels::rows::{self, Activations, Aligned, Apart, DECODE_TOKENS, Packed, TOKENS};
+use crate::kernels::{Level, Outputs, panels};
+use crate::matrix::{Matrix, PANEL, Rows};
 use crate::pool::Pool;
-use crate::rows::Rows;
-use crate::share::share_if;
 use largest::Largest;
 pub use largest::largest;
-use work::{Way, Work, panel_outputs, plan, stretch};
 
 /// The minimum of weight bytes times tokens: below it, waking the threads costs more than it saves.
 const WORTH_SHARING: usize = 64 << 10;
@@ -25,9 +23,16 @@ const PIECES: usize = 4;
 /// Tokens that a thread takes at a time when they are narrowed to bf16.
 const PIECE_TOKENS: usize = 8;
 
-/// Activations in the formats of the kernels, with reused memory.
+/// The threads, the level at which they compute, and buffers for activations in the formats of the kernels.
+#[derive(Debug)]
+pub struct Ops {
+    pub pool: Pool,
+    pub level: Level,
+    scratch: Scratch,
+}
+
 #[derive(Debug, Default)]
-pub struct Scratch {
+struct Scratch {
     narrowed: Aligned, // [tokens][inputs], as bf16
     apart: Apart,
     pairs: Packed,
@@ -35,8 +40,15 @@ pub struct Scratch {
     token: Rows,
 }
 
-impl Scratch {
-    pub fn multiply(&mut self, pool: &Pool, level: Level, x: &Rows, products: &mut [(&Matrix, &mut Rows)]) {
+impl Ops {
+    pub fn new(pool: Pool, level: Level) -> Self {
+        Self { pool, level, scratch: Scratch::default() }
+    }
+
+    /// `out[token][output] = sum over inputs of matrix[output][input] * x[token][input]`, for several matrices with the same
+    /// input, in one piece of work. Each `out` is reshaped to `[tokens, outputs]`.
+    pub fn multiply(&mut self, x: &Rows, products: &mut [(&Matrix, &mut Rows)]) {
+        let Self { ref pool, level, ref mut scratch } = *self;
         let tokens = x.tokens();
         for (matrix, out) in &mut *products {
             assert_eq!(matrix.inputs, x.width, "activations and the inputs of a matrix");
@@ -48,30 +60,32 @@ impl Scratch {
         let bytes: usize = products.iter().map(|(matrix, _)| matrix.bytes()).sum();
         let team = Team { pool, level, alone: bytes * tokens < WORTH_SHARING };
         let works = plan(level, tokens, products);
-        self.prepare(&team, x, &works);
+        scratch.prepare(&team, x, &works);
         let units = works.last().map_or(0, Work::end);
-        let most = works.iter().map(Work::most).max().unwrap_or(1);
+        let most = works.iter().map(|work| work.most).max().unwrap_or(1);
         team.share(units, most, &|units| {
             for work in &works {
                 for places in work.places(&units) {
                     // SAFETY: each unit is given to one thread, once.
-                    unsafe { self.work(level, x, work, places) };
+                    unsafe { scratch.work(level, x, work, places) };
                 }
             }
         });
     }
 
-    /// The output with the largest product. `None` if a product is NaN, or if the largest is infinite.
-    pub fn largest(&mut self, pool: &Pool, level: Level, x: &[f32], matrix: &Matrix) -> Option<u32> {
+    /// The output with the largest product, the lowest among equals, without storing the products. `x` is one token. `None` if
+    /// a product is NaN, or if the largest is infinite.
+    pub fn largest(&mut self, x: &[f32], matrix: &Matrix) -> Option<u32> {
+        let Self { ref pool, level, ref mut scratch } = *self;
         assert_eq!(matrix.inputs, x.len(), "activations and the inputs of a matrix");
         let way = Way::of(level, matrix, 1);
         if way == Way::Panels {
-            self.token.reshape(1, x.len());
-            self.token.row_mut(0).copy_from_slice(x);
-            panels::prepare(level, &self.token, &mut self.panels);
+            scratch.token.reshape(1, x.len());
+            scratch.token.row_mut(0).copy_from_slice(x);
+            panels::prepare(level, &scratch.token, &mut scratch.panels);
         }
         if rows::takes_bf16(level, matrix.format) {
-            rows::narrow(level, x, &mut self.narrowed);
+            rows::narrow(level, x, &mut scratch.narrowed);
         }
         let ((unit, taken), all) = (way.units(matrix, 1), way.places(matrix));
         let best = Mutex::new(Largest::default());
@@ -87,7 +101,7 @@ impl Scratch {
                     let mut outs: Vec<_> = parts
                         .map(|(numbers, range)| Outputs::of(&mut numbers[..range.len()], range))
                         .collect();
-                    rows::dot(level, matrix, self.activations(level, x, matrix), &mut outs);
+                    rows::dot(level, matrix, scratch.activations(level, x, matrix), &mut outs);
                     for (numbers, range) in numbers.chunks(places.len()).zip(ranges) {
                         found.look(&numbers[..range.len()], range);
                     }
@@ -97,7 +111,7 @@ impl Scratch {
                     let outputs = panel_outputs(matrix, &places);
                     let mut numbers = vec![0.0; outputs.len()];
                     let mut out = Outputs::of(&mut numbers, outputs.clone());
-                    panels::multiply(level, matrix, places, &self.panels, &mut out);
+                    panels::multiply(level, matrix, places, &scratch.panels, &mut out);
                     found.look(&numbers, outputs);
                 }
             }
@@ -105,13 +119,15 @@ impl Scratch {
         });
         best.into_inner().unwrap_or_else(PoisonError::into_inner).among_numbers()
     }
+}
 
+impl Scratch {
     /// Converts the activations to each format that one of these products needs.
     fn prepare(&mut self, team: &Team, x: &Rows, works: &[Work]) {
         if works.iter().any(|work| work.way == Way::Panels) {
             self.panels.reshape(x.tokens(), x.width);
             let parts = self.panels.parts(PIECES * team.pool.threads());
-            share_if(!team.alone && x.tokens() > 1, team.pool, parts, |_, part| {
+            team.pool.share_if(!team.alone && x.tokens() > 1, parts, |_, part| {
                 panels::prepare_part(team.level, x, part);
             });
         }
@@ -199,4 +215,121 @@ impl Team<'_> {
             self.pool.share_ranges(count, most, &|range, _| work(range));
         }
     }
+}
+
+/// Bytes of weights in a unit when memory limits the speed: a few microseconds, the longest wait at the end.
+const UNIT_BYTES: usize = 64 << 10;
+/// Bytes that a thread takes at a time while many are left.
+const TAKEN_BYTES: usize = 512 << 10;
+/// Bytes that a thread takes at a time when many tokens read the same floats group by group: half of a second-level cache.
+const NEAR_BYTES: usize = 512 << 10;
+/// Panels that a thread takes at a time when many tokens use each weight.
+const TAKEN_PANELS: usize = 16;
+/// Outputs of a unit for tiles, and the most outputs of a unit for `Near`.
+const TILE_OUTPUTS: usize = 32;
+/// Outputs that a thread takes at a time.
+const TAKEN_OUTPUTS: usize = 96;
+
+/// One product.
+struct Work<'a> {
+    matrix: &'a Matrix,
+    way: Way,
+    /// The number of its first unit among those of all products.
+    first: usize,
+    /// Positions of a unit.
+    unit: usize,
+    /// The most units that a thread takes at a time.
+    most: usize,
+    out: Split<'a>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// Panel kernels; a position is a panel.
+    Panels,
+    /// Dot products of this number of stretches, read side by side; a position is one output of each.
+    Dots(usize),
+    /// Rows in the second-level cache; a position is an output.
+    Near,
+    /// Tiles; a position is an output, for widened panels too.
+    Tiles,
+}
+
+impl Way {
+    fn of(level: Level, matrix: &Matrix, tokens: usize) -> Self {
+        match matrix.format {
+            format if rows::takes_tiles(level, format, tokens) => Self::Tiles,
+            format if rows::takes_near(level, format, tokens) => Self::Near,
+            format if format.is_panels() => Self::Panels,
+            _ => Self::Dots(rows::stretches(level, matrix, tokens)),
+        }
+    }
+
+    fn places(self, matrix: &Matrix) -> usize {
+        match self {
+            Self::Panels => matrix.outputs.div_ceil(PANEL),
+            Self::Dots(stretches) => matrix.outputs.div_ceil(stretches),
+            Self::Near | Self::Tiles => matrix.outputs,
+        }
+    }
+
+    /// Positions of a unit, and positions that a thread takes at a time.
+    fn units(self, matrix: &Matrix, tokens: usize) -> (usize, usize) {
+        let worth = |bytes: usize| (bytes * self.places(matrix) / matrix.bytes().max(1)).max(1);
+        // Packed rows are taken in whole groups.
+        let whole = |rows: usize| matrix.format.packed_rows().map_or(rows, |packed| packed.together);
+        match self {
+            Self::Tiles => (TILE_OUTPUTS, TAKEN_OUTPUTS),
+            Self::Near => {
+                let unit = worth(UNIT_BYTES).min(TILE_OUTPUTS).next_multiple_of(whole(rows::PASSED_ROWS));
+                (unit, worth(TAKEN_BYTES).max(unit))
+            }
+            Self::Panels if tokens > DECODE_TOKENS => (1, TAKEN_PANELS),
+            Self::Dots(_) if tokens > DECODE_TOKENS => {
+                (worth(UNIT_BYTES).next_multiple_of(whole(1)), worth(NEAR_BYTES))
+            }
+            Self::Panels | Self::Dots(_) => {
+                (worth(UNIT_BYTES).next_multiple_of(whole(1)), worth(TAKEN_BYTES))
+            }
+        }
+    }
+}
+
+/// The plan of all products of one piece of work, one after the other.
+fn plan<'a>(level: Level, tokens: usize, products: &'a mut [(&Matrix, &mut Rows)]) -> Vec<Work<'a>> {
+    let mut first = 0;
+    let work = |(matrix, out): &'a mut (&Matrix, &mut Rows)| {
+        let way = Way::of(level, matrix, tokens);
+        let (unit, taken) = way.units(matrix, tokens);
+        let work = Work { matrix, way, first, unit, most: taken.div_ceil(unit), out: Outputs::split(out) };
+        first = work.end();
+        work
+    };
+    products.iter_mut().map(work).collect()
+}
+
+impl Work<'_> {
+    /// The end of its units among those of all products.
+    fn end(&self) -> usize {
+        self.first + self.way.places(self.matrix).div_ceil(self.unit)
+    }
+
+    /// The positions of its own units within `units`, in pieces of at most `most` units.
+    fn places(&self, units: &Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
+        let own = units.start.clamp(self.first, self.end())..units.end.clamp(self.first, self.end());
+        let (first, unit, all) = (self.first, self.unit, self.way.places(self.matrix));
+        let (end, most) = (own.end, self.most);
+        own.step_by(most)
+            .map(move |start| (start - first) * unit..((end.min(start + most) - first) * unit).min(all))
+    }
+}
+
+fn stretch(matrix: &Matrix, stretches: usize, at: usize, places: &Range<usize>) -> Range<usize> {
+    let first = at * matrix.outputs.div_ceil(stretches);
+    let last = ((at + 1) * matrix.outputs.div_ceil(stretches)).min(matrix.outputs);
+    (first + places.start).min(last)..(first + places.end).min(last)
+}
+
+fn panel_outputs(matrix: &Matrix, panels: &Range<usize>) -> Range<usize> {
+    panels.start * PANEL..(panels.end * PANEL).min(matrix.outputs)
 }

@@ -1,13 +1,13 @@
 //! The model on a toy network without weights, whose answers are all known.
 
-mod toy;
-
 use engine_kit::sampling::{Rng, log_softmax_at, sample};
 use engine_kit::{Job, Model, Slots, Tokens};
-use protocol::{Facts, Padding, Sampling};
+use protocol::{Facts, Failed, FailureKind, Padding, Sampling};
 
-use super::{AT_ONCE, LoadedModel};
-use toy::{Toy, VOCABULARY};
+use super::decoder::{Decoder, FEW, Predictions, Span, Wanted};
+use super::{LoadedModel, PASS_ROWS};
+use crate::matrix::Rows;
+use crate::pool::Pool;
 
 const ALL: usize = usize::MAX;
 
@@ -45,14 +45,14 @@ fn warm(seed: u64) -> Option<Sampling> {
 
 #[test]
 fn greedy_takes_the_likeliest_id_at_every_step_for_prompts_of_any_length() {
-    for length in [1, 2, 3, AT_ONCE - 1, AT_ONCE, AT_ONCE + 1, 3 * AT_ONCE] {
+    for length in [1, 2, 3, PASS_ROWS - 1, PASS_ROWS, PASS_ROWS + 1, 3 * PASS_ROWS] {
         let (mut model, prompt) = (model(Toy::new(ALL), 0), prompt(length, 1));
         let expected = model.decoder.expected(&prompt, 9);
         assert_eq!(
             run(&mut model, &job(std::slice::from_ref(&prompt), 9), &[]),
             std::slice::from_ref(&expected)
         );
-        let prefills = length.div_ceil(AT_ONCE);
+        let prefills = length.div_ceil(PASS_ROWS);
         assert_eq!(model.decoder.passes.len(), prefills + 8, "a pass for each token after the first");
         let without = Job { use_cache: false, ..job(&[prompt], 9) };
         assert_eq!(run(&mut model, &without, &[]), [expected]);
@@ -73,7 +73,7 @@ fn a_batch_gives_what_each_prompt_gives_alone_and_who_is_done_drops_out() {
         None => ids.clone(),
     };
     assert_eq!(run(&mut model, &job(&prompts, 20), &[eos]), expected.iter().map(cut).collect::<Vec<_>>());
-    assert!(model.decoder.passes.iter().all(|rows| rows.iter().sum::<usize>() <= AT_ONCE));
+    assert!(model.decoder.passes.iter().all(|rows| rows.iter().sum::<usize>() <= PASS_ROWS));
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn scores_are_the_logarithms_of_what_the_network_says_and_no_pass_is_long() {
     let scores = model.score(&ids).unwrap();
     let expected = |at: usize| log_softmax_at(&model.decoder.logits(&ids[..at]), ids[at]);
     assert_eq!(scores, (1..ids.len()).map(expected).collect::<Vec<_>>());
-    assert!(model.decoder.passes.iter().all(|rows| rows[0] <= AT_ONCE));
+    assert!(model.decoder.passes.iter().all(|rows| rows[0] <= PASS_ROWS));
     assert_eq!(model.score(&ids[..2]).unwrap(), scores[..1]);
 }
 
@@ -255,4 +255,126 @@ fn what_a_large_batch_took_is_given_back_when_a_smaller_request_begins() {
     assert_eq!((model.decoder.started, model.spare.len()), (9, 2));
     model.score(&prompts[0]).unwrap();
     assert_eq!((model.decoder.started, model.spare.len()), (9, 1));
+}
+
+/// A network without weights: the next id is a hash of the last few ids, however they were computed.
+const VOCABULARY: usize = 29;
+
+struct Toy {
+    pool: Pool,
+    /// The number of last ids that enter the hash: with few, a text soon repeats itself.
+    memory: usize,
+    context: usize,
+    /// Rows of every span of every pass.
+    passes: Vec<Vec<usize>>,
+    started: usize,
+}
+
+impl Toy {
+    fn new(memory: usize) -> Self {
+        Self { pool: Pool::new(2), memory, context: usize::MAX, passes: Vec::new(), started: 0 }
+    }
+
+    /// The logits of every id after these.
+    fn logits(&self, ids: &[u32]) -> Vec<f32> {
+        let last = &ids[ids.len().saturating_sub(self.memory)..];
+        let mut hash = last.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &id| {
+            (hash ^ u64::from(id + 1)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
+        let mut next = || {
+            hash = (hash ^ (hash >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            (hash >> 40) as f32 / (1 << 22) as f32
+        };
+        (0..VOCABULARY).map(|_| next()).collect()
+    }
+
+    /// The greedy continuation of a prompt, computed one by one.
+    fn expected(&self, prompt: &[u32], count: usize) -> Vec<u32> {
+        let mut ids = prompt.to_vec();
+        (0..count).for_each(|_| ids.push(engine_kit::sampling::greedy(&self.logits(&ids))));
+        ids.split_off(prompt.len())
+    }
+}
+
+impl Decoder for Toy {
+    type Cache = Vec<u32>;
+
+    fn new_cache(&mut self, ids: usize) -> Result<Vec<u32>, Failed> {
+        self.started += 1;
+        Ok(Vec::with_capacity(ids))
+    }
+
+    fn room(&self, cache: &Vec<u32>) -> usize {
+        cache.capacity()
+    }
+
+    fn forward(
+        &mut self,
+        spans: &mut [Span<'_, Vec<u32>>],
+        predictions: &mut Predictions,
+    ) -> Result<(), Failed> {
+        assert!(!spans.is_empty() && spans.iter().all(|span| !span.ids.is_empty()), "a pass of nothing");
+        assert_alike(spans);
+        self.passes.push(spans.iter().map(|span| span.ids.len()).collect());
+        predictions.ids.clear();
+        let mut rows = Vec::new();
+        for span in spans {
+            assert!(span.cache.len() + span.ids.len() <= span.cache.capacity(), "more than was asked for");
+            for (row, &id) in span.ids.iter().enumerate() {
+                span.cache.push(id);
+                let logits = self.logits(span.cache);
+                let is_last = row + 1 == span.ids.len();
+                match span.wanted {
+                    Wanted::Largest if is_last => predictions.ids.push(engine_kit::sampling::greedy(&logits)),
+                    Wanted::EveryLargest => predictions.ids.push(engine_kit::sampling::greedy(&logits)),
+                    Wanted::Logits if is_last => rows.push(logits),
+                    _ => {}
+                }
+            }
+            if span.cache.len() > self.context {
+                return Err(Failed::new(FailureKind::Internal, "beyond the context"));
+            }
+        }
+        predictions.logits.reshape(rows.len(), VOCABULARY);
+        rows.iter()
+            .enumerate()
+            .for_each(|(row, logits)| predictions.logits.row_mut(row).copy_from_slice(logits));
+        Ok(())
+    }
+
+    /// Calls `each` with a few rows at a time; the last call may have fewer.
+    fn forward_each(
+        &mut self,
+        cache: &mut Vec<u32>,
+        ids: &[u32],
+        each: &mut dyn FnMut(&Pool, &Rows),
+    ) -> Result<(), Failed> {
+        self.passes.push(vec![ids.len()]);
+        for ids in ids.chunks(7) {
+            let mut logits = Rows::new(ids.len(), VOCABULARY);
+            for (row, &id) in ids.iter().enumerate() {
+                cache.push(id);
+                logits.row_mut(row).copy_from_slice(&self.logits(cache));
+            }
+            each(&self.pool, &logits);
+        }
+        Ok(())
+    }
+
+    fn truncate(&mut self, cache: &mut Vec<u32>, ids: usize) {
+        assert!(ids <= cache.len(), "there is less than what is to stay");
+        cache.truncate(ids);
+    }
+}
+
+/// Checks the grouping rule: a network can guarantee equal bits for few rows only in passes without long chunks. The same rule
+/// holds for rows whose logits are computed.
+fn assert_alike(spans: &[Span<'_, Vec<u32>>]) {
+    let rows = |span: &Span<'_, _>| span.ids.len();
+    if spans.iter().any(|span| rows(span) > FEW) {
+        assert!(spans.iter().all(|span| rows(span) > FEW && span.wanted != Wanted::EveryLargest));
+    } else {
+        assert!(spans.iter().map(rows).sum::<usize>() <= FEW);
+    }
+    assert!(spans.iter().map(|span| span.wanted_rows().len()).sum::<usize>() <= FEW);
 }
