@@ -4,7 +4,7 @@
 use model_files::Dtype;
 
 use super::{Format, Storage};
-use crate::kernels::half;
+use crate::kernels::lanes::f16_at;
 use crate::kernels::rows::lanes::{Float, Number as _, Wide};
 use crate::kernels::rows::{RowKernels, Tile};
 
@@ -14,7 +14,6 @@ pub static F32: Format = Format {
     by_name: true,
     storage: Storage::Rows(RowKernels::of::<InF32>()),
     tile: None,
-    #[cfg(test)]
     packed: None,
 };
 
@@ -24,7 +23,6 @@ pub static F16: Format = Format {
     by_name: true,
     storage: Storage::Rows(RowKernels::of::<InF16>()),
     tile: None,
-    #[cfg(test)]
     packed: None,
 };
 
@@ -34,7 +32,6 @@ pub static BF16: Format = Format {
     by_name: true,
     storage: Storage::Rows(RowKernels::of::<InBf16>().with_pairs()),
     tile: Some(Tile::OF_ROWS),
-    #[cfg(test)]
     packed: None,
 };
 
@@ -68,7 +65,7 @@ impl Float for InF16 {
 
     #[inline(always)]
     fn widen(bytes: &[u8]) -> f32 {
-        half::at(bytes, 0)
+        f16_at(bytes, 0)
     }
 }
 

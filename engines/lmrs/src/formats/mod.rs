@@ -19,7 +19,7 @@ use std::fmt;
 
 use model_files::Dtype;
 
-use crate::kernels::panels::PanelKernels;
+use crate::kernels::panels::{Numbers, PanelKernels};
 use crate::kernels::rows::{PackedBf16, RowKernels, Tile};
 use crate::matrix::PANEL;
 pub use bf16z::BF16Z;
@@ -48,7 +48,6 @@ pub struct Format {
     /// The tile function for products of many tokens, for formats whose numbers bf16 holds nearly exactly.
     pub tile: Option<Tile>,
     /// The sidecar `LAYOUT` that introduced this packing, and a digest of the packed bytes in the sidecar's test.
-    #[cfg(test)]
     pub packed: Option<(u32, &'static str)>,
 }
 
@@ -87,6 +86,17 @@ impl Storage {
 }
 
 impl Format {
+    /// A format in panels.
+    pub(crate) const fn of_panels<N: Numbers>(
+        name: &'static str,
+        dtype: Dtype,
+        by_name: bool,
+        packed: (u32, &'static str),
+    ) -> Self {
+        let storage = Storage::Panels(PanelKernels::of::<N>());
+        Self { name, dtype, by_name, storage, tile: Some(Tile::of_panels::<N>()), packed: Some(packed) }
+    }
+
     /// The format that holds this dtype unchanged. `None` for blocks without kernels, which are widened during the load.
     pub fn of(dtype: Dtype) -> Option<&'static Self> {
         let is_own = |format: &&&Self| format.dtype == dtype && format.packed_rows().is_none();

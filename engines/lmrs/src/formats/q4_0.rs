@@ -8,23 +8,13 @@
 
 use model_files::Dtype;
 
-use super::{Format, Storage};
-use crate::kernels::half;
-use crate::kernels::panels::group::{Bytes, Scales, halves, nibbles, twice};
-use crate::kernels::panels::numbers::{file_blocks, half_bytes};
-use crate::kernels::panels::{Block, Lanes, Numbers, PanelKernels};
-use crate::kernels::rows::Tile;
+use super::Format;
+use crate::kernels::lanes::f16_at;
+use crate::kernels::panels::numbers::{Bytes, Scales, file_blocks, half_bytes, halves, nibbles, twice};
+use crate::kernels::panels::{Block, Lanes, Numbers};
 use crate::matrix::GROUP;
 
-pub static Q4_0: Format = Format {
-    name: "q4_0",
-    dtype: Dtype::Q4_0,
-    by_name: true,
-    storage: Storage::Panels(PanelKernels::of::<InQ4_0>()),
-    tile: Some(Tile::of_panels::<InQ4_0>()),
-    #[cfg(test)]
-    packed: Some((2, "c13b0a425b798803")),
-};
+pub static Q4_0: Format = Format::of_panels::<InQ4_0>("q4_0", Dtype::Q4_0, true, (2, "c13b0a425b798803"));
 
 pub struct InQ4_0;
 
@@ -57,7 +47,7 @@ impl Numbers for InQ4_0 {
     }
 
     fn scale_and_minimum(stretch: &[u8], output: usize, input: usize) -> (f32, Option<f32>) {
-        (half::at(stretch, input % GROUP / 32 * 16 + output), None)
+        (f16_at(stretch, input % GROUP / 32 * 16 + output), None)
     }
 
     #[inline(always)]

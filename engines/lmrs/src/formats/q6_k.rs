@@ -10,23 +10,13 @@
 
 use model_files::Dtype;
 
-use super::{Format, Storage};
-use crate::kernels::half;
-use crate::kernels::panels::group::{Bytes, Scales, halves, lanes, line, nibbles, product};
-use crate::kernels::panels::numbers::file_blocks;
-use crate::kernels::panels::{Block, Lanes, Numbers, PanelKernels};
-use crate::kernels::rows::Tile;
+use super::Format;
+use crate::kernels::lanes::f16_at;
+use crate::kernels::panels::numbers::{Bytes, Scales, file_blocks, halves, lanes, line, nibbles, product};
+use crate::kernels::panels::{Block, Lanes, Numbers};
 use crate::matrix::GROUP;
 
-pub static Q6_K: Format = Format {
-    name: "q6_k",
-    dtype: Dtype::Q6K,
-    by_name: false,
-    storage: Storage::Panels(PanelKernels::of::<InQ6K>()),
-    tile: Some(Tile::of_panels::<InQ6K>()),
-    #[cfg(test)]
-    packed: Some((2, "6defc0a7ca887236")),
-};
+pub static Q6_K: Format = Format::of_panels::<InQ6K>("q6_k", Dtype::Q6K, false, (2, "6defc0a7ca887236"));
 
 pub struct InQ6K;
 
@@ -70,7 +60,7 @@ impl Numbers for InQ6K {
 
     fn scale_and_minimum(stretch: &[u8], output: usize, input: usize) -> (f32, Option<f32>) {
         let scale = stretch[(1 + input / GROUP * 13) * 64 + input % GROUP / 16 * 16 + output].cast_signed();
-        (half::at(stretch, output) * f32::from(scale), None)
+        (f16_at(stretch, output) * f32::from(scale), None)
     }
 
     #[inline(always)]

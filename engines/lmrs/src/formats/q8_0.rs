@@ -8,23 +8,13 @@
 
 use model_files::Dtype;
 
-use super::{Format, Storage};
-use crate::kernels::half;
-use crate::kernels::panels::group::{Bytes, Scales, halves, line, twice};
-use crate::kernels::panels::numbers::file_blocks;
-use crate::kernels::panels::{Block, Lanes, Numbers, PanelKernels};
-use crate::kernels::rows::Tile;
+use super::Format;
+use crate::kernels::lanes::f16_at;
+use crate::kernels::panels::numbers::{Bytes, Scales, file_blocks, halves, line, twice};
+use crate::kernels::panels::{Block, Lanes, Numbers};
 use crate::matrix::GROUP;
 
-pub static Q8_0: Format = Format {
-    name: "q8_0",
-    dtype: Dtype::Q8_0,
-    by_name: true,
-    storage: Storage::Panels(PanelKernels::of::<InQ8_0>()),
-    tile: Some(Tile::of_panels::<InQ8_0>()),
-    #[cfg(test)]
-    packed: Some((2, "783b6dad9ac53090")),
-};
+pub static Q8_0: Format = Format::of_panels::<InQ8_0>("q8_0", Dtype::Q8_0, true, (2, "783b6dad9ac53090"));
 
 pub struct InQ8_0;
 
@@ -54,7 +44,7 @@ impl Numbers for InQ8_0 {
     }
 
     fn scale_and_minimum(stretch: &[u8], output: usize, input: usize) -> (f32, Option<f32>) {
-        (half::at(stretch, input % GROUP / 32 * 16 + output), None)
+        (f16_at(stretch, input % GROUP / 32 * 16 + output), None)
     }
 
     #[inline(always)]

@@ -78,8 +78,8 @@ impl Ops {
     pub fn largest(&mut self, x: &[f32], matrix: &Matrix) -> Option<u32> {
         let Self { ref pool, level, ref mut scratch } = *self;
         assert_eq!(matrix.inputs, x.len(), "activations and the inputs of a matrix");
-        let way = Way::of(level, matrix, 1);
-        if way == Way::Panels {
+        let kernel = Kernel::of(level, matrix, 1);
+        if kernel == Kernel::Panels {
             scratch.token.reshape(1, x.len());
             scratch.token.row_mut(0).copy_from_slice(x);
             panels::prepare(level, &scratch.token, &mut scratch.panels);
@@ -87,14 +87,14 @@ impl Ops {
         if rows::takes_bf16(level, matrix.format) {
             rows::narrow(level, x, &mut scratch.narrowed);
         }
-        let ((unit, taken), all) = (way.units(matrix, 1), way.places(matrix));
+        let ((unit, taken), all) = (kernel.units(matrix, 1), kernel.places(matrix));
         let best = Mutex::new(Largest::default());
         let team = Team { pool, level, alone: matrix.bytes() < WORTH_SHARING };
         team.share(all.div_ceil(unit), taken.div_ceil(unit), &|units| {
             let places = units.start * unit..(units.end * unit).min(all);
             let mut found = Largest::default();
-            match way {
-                Way::Dots(stretches) => {
+            match kernel {
+                Kernel::Dots(stretches) => {
                     let mut numbers = vec![0.0; stretches * places.len()];
                     let ranges = (0..stretches).map(|at| stretch(matrix, stretches, at, &places));
                     let parts = numbers.chunks_mut(places.len()).zip(ranges.clone());
@@ -106,8 +106,8 @@ impl Ops {
                         found.look(&numbers[..range.len()], range);
                     }
                 }
-                Way::Near | Way::Tiles => unreachable!("one token fills no tile"),
-                Way::Panels => {
+                Kernel::Blocked | Kernel::Tiles => unreachable!("one token fills no tile"),
+                Kernel::Panels => {
                     let outputs = panel_outputs(matrix, &places);
                     let mut numbers = vec![0.0; outputs.len()];
                     let mut out = Outputs::of(&mut numbers, outputs.clone());
@@ -124,7 +124,7 @@ impl Ops {
 impl Scratch {
     /// Converts the activations to each format that one of these products needs.
     fn prepare(&mut self, team: &Team, x: &Rows, works: &[Work]) {
-        if works.iter().any(|work| work.way == Way::Panels) {
+        if works.iter().any(|work| work.kernel == Kernel::Panels) {
             self.panels.reshape(x.tokens(), x.width);
             let parts = self.panels.parts(PIECES * team.pool.threads());
             team.pool.share_if(!team.alone && x.tokens() > 1, parts, |_, part| {
@@ -132,12 +132,12 @@ impl Scratch {
             });
         }
         let narrow = |work: &Work| {
-            matches!(work.way, Way::Dots(_)) && rows::takes_bf16(team.level, work.matrix.format)
+            matches!(work.kernel, Kernel::Dots(_)) && rows::takes_bf16(team.level, work.matrix.format)
         };
         if works.iter().any(narrow) {
             rows::narrow(team.level, x.all(), &mut self.narrowed);
         }
-        if works.iter().any(|work| work.way == Way::Near) {
+        if works.iter().any(|work| work.kernel == Kernel::Blocked) {
             self.apart.reshape(x.tokens(), x.width);
             let tokens = self.apart.tokens_mut();
             team.share(tokens.len(), PIECE_TOKENS, &|range| {
@@ -147,7 +147,7 @@ impl Scratch {
                 }
             });
         }
-        if works.iter().any(|work| work.way == Way::Tiles) {
+        if works.iter().any(|work| work.kernel == Kernel::Tiles) {
             self.pairs.reshape(x.tokens(), x.width);
             let groups = self.pairs.groups_mut();
             team.share(groups.len(), 1, &|range| {
@@ -172,24 +172,24 @@ impl Scratch {
     /// No other thread works on these positions.
     unsafe fn work(&self, level: Level, x: &Rows, work: &Work, places: Range<usize>) {
         let matrix = work.matrix;
-        match work.way {
-            Way::Panels => {
+        match work.kernel {
+            Kernel::Panels => {
                 // SAFETY: pieces share no positions, and positions share no outputs. The same below.
                 let mut out = unsafe { work.out.take(panel_outputs(matrix, &places)) };
                 panels::multiply(level, matrix, places, &self.panels, &mut out);
             }
-            Way::Dots(stretches) => {
+            Kernel::Dots(stretches) => {
                 let ranges = (0..stretches).map(|at| stretch(matrix, stretches, at, &places));
                 // SAFETY: as above.
                 let mut outs: Vec<_> = ranges.map(|range| unsafe { work.out.take(range) }).collect();
                 rows::dot(level, matrix, self.activations(level, x.all(), matrix), &mut outs);
             }
-            Way::Near => {
+            Kernel::Blocked => {
                 // SAFETY: as above.
                 let mut out = unsafe { work.out.take(places) };
-                rows::pass(level, matrix, &self.apart, &mut out);
+                rows::multiply_blocked(level, matrix, &self.apart, &mut out);
             }
-            Way::Tiles => {
+            Kernel::Tiles => {
                 // SAFETY: as above.
                 let mut out = unsafe { work.out.take(places) };
                 rows::tile(level, matrix, &self.pairs, &mut out);
@@ -222,10 +222,10 @@ const UNIT_BYTES: usize = 64 << 10;
 /// Bytes that a thread takes at a time while many are left.
 const TAKEN_BYTES: usize = 512 << 10;
 /// Bytes that a thread takes at a time when many tokens read the same floats group by group: half of a second-level cache.
-const NEAR_BYTES: usize = 512 << 10;
+const GROUP_BYTES: usize = 512 << 10;
 /// Panels that a thread takes at a time when many tokens use each weight.
 const TAKEN_PANELS: usize = 16;
-/// Outputs of a unit for tiles, and the most outputs of a unit for `Near`.
+/// Outputs of a unit for tiles, and the most outputs of a unit for `Blocked`.
 const TILE_OUTPUTS: usize = 32;
 /// Outputs that a thread takes at a time.
 const TAKEN_OUTPUTS: usize = 96;
@@ -233,7 +233,7 @@ const TAKEN_OUTPUTS: usize = 96;
 /// One product.
 struct Work<'a> {
     matrix: &'a Matrix,
-    way: Way,
+    kernel: Kernel,
     /// The number of its first unit among those of all products.
     first: usize,
     /// Positions of a unit.
@@ -244,22 +244,22 @@ struct Work<'a> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Kernel {
     /// Panel kernels; a position is a panel.
     Panels,
     /// Dot products of this number of stretches, read side by side; a position is one output of each.
     Dots(usize),
     /// Rows in the second-level cache; a position is an output.
-    Near,
+    Blocked,
     /// Tiles; a position is an output, for widened panels too.
     Tiles,
 }
 
-impl Way {
+impl Kernel {
     fn of(level: Level, matrix: &Matrix, tokens: usize) -> Self {
         match matrix.format {
             format if rows::takes_tiles(level, format, tokens) => Self::Tiles,
-            format if rows::takes_near(level, format, tokens) => Self::Near,
+            format if rows::takes_blocks(level, format, tokens) => Self::Blocked,
             format if format.is_panels() => Self::Panels,
             _ => Self::Dots(rows::stretches(level, matrix, tokens)),
         }
@@ -269,7 +269,7 @@ impl Way {
         match self {
             Self::Panels => matrix.outputs.div_ceil(PANEL),
             Self::Dots(stretches) => matrix.outputs.div_ceil(stretches),
-            Self::Near | Self::Tiles => matrix.outputs,
+            Self::Blocked | Self::Tiles => matrix.outputs,
         }
     }
 
@@ -280,13 +280,13 @@ impl Way {
         let whole = |rows: usize| matrix.format.packed_rows().map_or(rows, |packed| packed.together);
         match self {
             Self::Tiles => (TILE_OUTPUTS, TAKEN_OUTPUTS),
-            Self::Near => {
-                let unit = worth(UNIT_BYTES).min(TILE_OUTPUTS).next_multiple_of(whole(rows::PASSED_ROWS));
+            Self::Blocked => {
+                let unit = worth(UNIT_BYTES).min(TILE_OUTPUTS).next_multiple_of(whole(rows::BLOCKED_ROWS));
                 (unit, worth(TAKEN_BYTES).max(unit))
             }
             Self::Panels if tokens > DECODE_TOKENS => (1, TAKEN_PANELS),
             Self::Dots(_) if tokens > DECODE_TOKENS => {
-                (worth(UNIT_BYTES).next_multiple_of(whole(1)), worth(NEAR_BYTES))
+                (worth(UNIT_BYTES).next_multiple_of(whole(1)), worth(GROUP_BYTES))
             }
             Self::Panels | Self::Dots(_) => {
                 (worth(UNIT_BYTES).next_multiple_of(whole(1)), worth(TAKEN_BYTES))
@@ -299,9 +299,9 @@ impl Way {
 fn plan<'a>(level: Level, tokens: usize, products: &'a mut [(&Matrix, &mut Rows)]) -> Vec<Work<'a>> {
     let mut first = 0;
     let work = |(matrix, out): &'a mut (&Matrix, &mut Rows)| {
-        let way = Way::of(level, matrix, tokens);
-        let (unit, taken) = way.units(matrix, tokens);
-        let work = Work { matrix, way, first, unit, most: taken.div_ceil(unit), out: Outputs::split(out) };
+        let kernel = Kernel::of(level, matrix, tokens);
+        let (unit, taken) = kernel.units(matrix, tokens);
+        let work = Work { matrix, kernel, first, unit, most: taken.div_ceil(unit), out: Outputs::split(out) };
         first = work.end();
         work
     };
@@ -311,13 +311,13 @@ fn plan<'a>(level: Level, tokens: usize, products: &'a mut [(&Matrix, &mut Rows)
 impl Work<'_> {
     /// The end of its units among those of all products.
     fn end(&self) -> usize {
-        self.first + self.way.places(self.matrix).div_ceil(self.unit)
+        self.first + self.kernel.places(self.matrix).div_ceil(self.unit)
     }
 
     /// The positions of its own units within `units`, in pieces of at most `most` units.
     fn places(&self, units: &Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
         let own = units.start.clamp(self.first, self.end())..units.end.clamp(self.first, self.end());
-        let (first, unit, all) = (self.first, self.unit, self.way.places(self.matrix));
+        let (first, unit, all) = (self.first, self.unit, self.kernel.places(self.matrix));
         let (end, most) = (own.end, self.most);
         own.step_by(most)
             .map(move |start| (start - first) * unit..((end.min(start + most) - first) * unit).min(all))

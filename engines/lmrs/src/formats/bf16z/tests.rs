@@ -68,7 +68,7 @@ fn sixteen_exponents_of_any_sign_and_mantissa_need_nothing_aside() {
     let all: Vec<u16> = (0..=u16::MAX).filter(|bits| (100..116).contains(&(bits >> 7 & 0xff))).collect();
     assert_eq!(all.len(), 2 * 16 * 128);
     assert_comes_back(&all);
-    assert_eq!(packed(&all).unwrap()[COUNT], 0);
+    assert_eq!(packed(&all).unwrap()[COUNT_AT], 0);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Every level against the portable one, and the portable one against the definition.
 
-use super::super::chance::Chance;
 use super::*;
+use crate::kernels::chance::Chance;
 
 #[test]
 fn every_level_multiplies_rows_with_a_tile_as_its_definition_says() {
@@ -16,7 +16,7 @@ fn every_level_multiplies_rows_with_a_tile_as_its_definition_says() {
             let mut narrowed = [0; 4 * TILE];
             let narrowed = stored.narrow(row, &mut narrowed);
             let mut wide = vec![0.0; row.len()];
-            portable::widen(stored, narrowed, &mut wide);
+            widen(stored, narrowed, &mut wide);
             bytes.extend_from_slice(narrowed);
             held.extend(wide);
         }
@@ -91,6 +91,6 @@ fn what_f16_cannot_hold_becomes_the_nearest_that_it_can() {
     let mut bytes = [0; 4 * TILE];
     let narrowed = Stored::F16.narrow(&[1e9, -1e9, 0.5], &mut bytes);
     let mut wide = [0.0; 3];
-    portable::widen(Stored::F16, narrowed, &mut wide);
+    widen(Stored::F16, narrowed, &mut wide);
     assert_eq!(wide, [65504.0, -65504.0, 0.5]);
 }

@@ -5,9 +5,8 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 use super::input::{Block, Input, InputPart};
-use super::lanes::Lanes;
 use super::numbers::Numbers;
-use super::walk;
+use super::product::{self, Lanes};
 use crate::kernels::outputs::Outputs;
 use crate::matrix::Matrix;
 use crate::matrix::Rows;
@@ -19,7 +18,7 @@ pub fn prepare_part(x: &Rows, part: InputPart<'_>) {
 
 /// # Safety
 ///
-/// `walk::check` has passed, and `N` is the matrix's format.
+/// `product::check` has passed, and `N` is the matrix's format.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub unsafe fn multiply<N: Numbers>(
     matrix: &Matrix,
@@ -28,7 +27,7 @@ pub unsafe fn multiply<N: Numbers>(
     out: &mut Outputs<'_>,
 ) {
     // SAFETY: the processor has the features of this function; the shapes were checked.
-    unsafe { walk::multiply::<Avx2, N>(1, matrix, panels, input, out) }
+    unsafe { product::multiply::<Avx2, N>(1, matrix, panels, input, out) }
 }
 
 struct Avx2;

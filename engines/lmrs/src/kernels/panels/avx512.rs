@@ -6,9 +6,8 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 use super::input::{BLOCK, Block, Input, InputPart};
-use super::lanes::Lanes;
 use super::numbers::Numbers;
-use super::walk;
+use super::product::{self, Lanes};
 use crate::kernels::outputs::Outputs;
 use crate::matrix::Matrix;
 use crate::matrix::Rows;
@@ -41,7 +40,7 @@ fn block(x: &[f32; BLOCK]) -> Block {
 
 /// # Safety
 ///
-/// `walk::check` has passed, and `N` is the matrix's format.
+/// `product::check` has passed, and `N` is the matrix's format.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 pub unsafe fn multiply<N: Numbers>(
     places: usize,
@@ -51,7 +50,7 @@ pub unsafe fn multiply<N: Numbers>(
     out: &mut Outputs<'_>,
 ) {
     // SAFETY: the processor has the features of this function; the shapes were checked.
-    unsafe { walk::multiply::<Vnni, N>(places, matrix, panels, input, out) }
+    unsafe { product::multiply::<Vnni, N>(places, matrix, panels, input, out) }
 }
 
 struct Vnni;

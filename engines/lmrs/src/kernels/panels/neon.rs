@@ -5,16 +5,15 @@ use std::arch::aarch64::*;
 use std::ops::Range;
 
 use super::input::Input;
-use super::lanes::Lanes;
 use super::numbers::Numbers;
-use super::walk;
-use crate::kernels::half;
+use super::product::{self, Lanes};
+use crate::kernels::lanes::from_f16;
 use crate::kernels::outputs::Outputs;
 use crate::matrix::Matrix;
 
 /// # Safety
 ///
-/// `walk::check` has passed, and `N` is the matrix's format.
+/// `product::check` has passed, and `N` is the matrix's format.
 pub unsafe fn multiply<N: Numbers>(
     matrix: &Matrix,
     panels: Range<usize>,
@@ -22,7 +21,7 @@ pub unsafe fn multiply<N: Numbers>(
     out: &mut Outputs<'_>,
 ) {
     // SAFETY: every 64-bit ARM processor that Rust supports has NEON; the shapes were checked.
-    unsafe { walk::multiply::<Neon, N>(1, matrix, panels, input, out) }
+    unsafe { product::multiply::<Neon, N>(1, matrix, panels, input, out) }
 }
 
 struct Neon;
@@ -110,7 +109,7 @@ impl Lanes for Neon {
         // Intrinsics for f16 are not stable yet.
         unsafe {
             let bits: [u16; 16] = at.cast::<[u16; 16]>().read_unaligned();
-            Self::floats(bits.map(half::from_bits).as_ptr())
+            Self::floats(bits.map(from_f16).as_ptr())
         }
     }
 

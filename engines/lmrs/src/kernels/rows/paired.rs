@@ -3,8 +3,8 @@
 
 use std::arch::x86_64::*;
 
-use super::apart::{NUMBERS, Numbers};
-use super::lanes::{Float, Lanes, Weight};
+use super::activations::{NUMBERS, Numbers};
+use super::lanes::{Float, Lanes, Weight, prefetch};
 use crate::formats::floats::InBf16;
 
 /// A register of 32 bf16 numbers or of 16 f32 sums.
@@ -71,8 +71,7 @@ impl Lanes for Paired {
 
     #[inline(always)]
     fn fetch(at: *const u8) {
-        // SAFETY: a prefetch reads nothing, and every x86-64 has the instruction.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) }
+        prefetch(at);
     }
 }
 
@@ -158,7 +157,6 @@ pub unsafe fn narrow_lines(x: &[f32], lines: &mut [Numbers]) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tiles::bf16_from_f32;
     use super::super::{Aligned, has_pairs, narrow};
     use crate::kernels::Level;
     use crate::kernels::chance::Chance;
@@ -173,7 +171,7 @@ mod tests {
                 narrow(level, &x, &mut narrowed);
                 assert_eq!(
                     narrowed.all(),
-                    x.iter().map(|x| bf16_from_f32(*x)).collect::<Vec<_>>(),
+                    x.iter().map(|x| half::bf16::from_f32(*x).to_bits()).collect::<Vec<_>>(),
                     "{level}"
                 );
                 x.fill(1e-39);

@@ -3,7 +3,6 @@
 
 use model_files::blocks;
 
-use super::super::tiles::bf16_from_f32;
 use super::super::{self as rows, DECODE_TOKENS, Packed, TOKENS};
 use crate::formats::Format;
 use crate::formats::q4_k::Q4_K;
@@ -164,7 +163,7 @@ fn a_widened_weight_is_the_formats_to_the_nearest_bf16() {
             for (output, weights) in case.weights.iter().enumerate() {
                 for (token, weight) in weights.iter().enumerate() {
                     let found = out.row(token)[output];
-                    let nearest = f32::from_bits(u32::from(bf16_from_f32(*weight)) << 16);
+                    let nearest = f32::from_bits(u32::from(half::bf16::from_f32(*weight).to_bits()) << 16);
                     // Q4_K's subtraction may be rounded once or twice.
                     let near = *format == Q4_K && (found - weight).abs() <= weight.abs() / 511.0 + 1e-4;
                     assert!(found == nearest || near, "{:?} {level}: {found} for {weight}", format);

@@ -5,12 +5,14 @@
 //! tile survives between two `asm!` blocks: so one block has the loop over all steps.
 #![expect(unsafe_code, reason = "assembly")]
 
+#[cfg(test)]
+pub mod tests;
+
 use std::arch::asm;
 
-use super::super::packed::{Line, TOKENS};
-use super::pack::Block;
 use super::pairs::Pairs;
-use super::tile::{Part, Tile};
+use super::{Block, Part, Tile};
+use crate::kernels::rows::activations::{Line, TOKENS};
 
 /// Rows of a tile, and also the steps in one row.
 pub const ROWS: usize = 16;
@@ -213,5 +215,57 @@ unsafe fn add_two(operands: &Operands) {
     }
 }
 
-#[cfg(test)]
-pub mod tests;
+/// The steps of the check: two consecutive tiles, so that the second adds to the sums of the first.
+const CHECKED_STEPS: usize = 2 * TOKENS;
+
+/// Checks that tiles compute correctly: the processor and the system report them, but a hypervisor or an emulator in between
+/// can be wrong. Returns whether a product of small integers, exact in bf16 and f32, is right with one group of tokens and with all groups of `T`.
+///
+/// # Safety
+///
+/// The machine has the instructions of `T`, and this process is allowed to use them.
+pub unsafe fn works<T: Tile>() -> bool {
+    let weights: Vec<u32> = (0..T::OUTPUTS * CHECKED_STEPS).map(|at| pair(at * 7)).collect();
+    let lines: Vec<Line> = (0..T::GROUPS * CHECKED_STEPS)
+        .map(|line| Line(std::array::from_fn(|token| pair(line * 5 + token * 3))))
+        .collect();
+    (1..=T::GROUPS).all(|groups| {
+        let mut sums = vec![1.0_f32; T::OUTPUTS * T::GROUPS * TOKENS];
+        let part = Part {
+            weights: weights.as_ptr(),
+            weights_stride: CHECKED_STEPS,
+            lines: lines.as_ptr(),
+            lines_stride: CHECKED_STEPS,
+            groups,
+            steps: CHECKED_STEPS,
+            sums: sums.as_mut_ptr(),
+            sums_stride: T::GROUPS * TOKENS,
+        };
+        // SAFETY: the caller guarantees this; the weights, lines and sums have the sizes of `part`.
+        unsafe {
+            T::begin();
+            T::add(&part);
+            T::end();
+        }
+        sums.iter().enumerate().all(|(at, sum)| {
+            let (output, group, token) = (at / (T::GROUPS * TOKENS), at / TOKENS % T::GROUPS, at % TOKENS);
+            let step = |step: usize| {
+                let (weight, number) =
+                    (weights[output * CHECKED_STEPS + step], lines[group * CHECKED_STEPS + step].0[token]);
+                halves(weight).iter().zip(halves(number)).map(|(a, b)| a * b).sum::<f32>()
+            };
+            let products = if group < groups { (0..CHECKED_STEPS).map(step).sum::<f32>() } else { 0.0 };
+            *sum == 1.0 + products
+        })
+    })
+}
+
+/// Two integers from -3 to 3, as bf16.
+fn pair(seed: usize) -> u32 {
+    let bits = |seed: usize| (((seed * seed + seed) % 7) as f32 - 3.0).to_bits() >> 16;
+    bits(seed) | bits(seed + 11) << 16
+}
+
+fn halves(pair: u32) -> [f32; 2] {
+    [f32::from_bits(pair << 16), f32::from_bits(pair & 0xffff_0000)]
+}

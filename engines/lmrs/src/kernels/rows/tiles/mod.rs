@@ -8,30 +8,23 @@
 //!         transpose the sums and add them to the outputs
 //! ```
 //!
-//! `pack` makes the lines, and `widened` makes rows from panels. `tile` is the trait; `pairs` and `amx` implement it; `proof`
-//! checks that an implementation is right. Products use `amx` only. `pairs` serves tests on machines without AMX, and is the
-//! reference of `examples/panel-rates`.
+//! `pack` makes the lines, and `Widened` makes rows from panels. `Tile` is the trait of a level; `pairs` and `amx` implement it.
+//! Products use `amx` only. `pairs` serves tests on machines without AMX, and is the reference of `examples/panel-rates`.
 #![expect(unsafe_code, reason = "instructions of a level")]
 
 pub mod amx;
-mod pack;
 pub mod pairs;
-mod proof;
-mod tile;
-pub mod widened;
 
 use std::cell::RefCell;
+use std::marker::PhantomData;
 use std::ops::Range;
 
-#[cfg(test)]
-pub use pack::bf16_from_f32;
-pub use pack::pack;
-pub use proof::works;
+use half::bf16;
 
-use super::packed::{Line, PAIR, Packed, TOKENS};
+use super::activations::{Line, PAIR, Packed, TOKENS};
 use crate::kernels::Outputs;
-use crate::matrix::Floats;
-use tile::{Part, Tile};
+use crate::kernels::panels::Numbers;
+use crate::matrix::{Floats, GROUP, Matrix, PANEL, Rows};
 
 /// Bytes of widened weights that all tokens use before the next block: about half of a second-level cache.
 const WEIGHTS_BYTES: usize = 512 << 10;
@@ -209,4 +202,178 @@ fn numbers_of(lines: &mut [Line], numbers: usize) -> &mut [u32] {
     assert!(numbers <= lines.len() * TOKENS);
     // SAFETY: a line is exactly 16 numbers, and the result borrows `lines`.
     unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), numbers) }
+}
+
+/// The tile operations of a level.
+///
+/// # Safety
+///
+/// For every method: the machine has the level.
+pub trait Tile {
+    /// Outputs and groups of tokens of a tile.
+    const OUTPUTS: usize;
+    const GROUPS: usize;
+    /// Steps whose lines stay in the first-level cache.
+    const STEPS: usize;
+
+    /// # Safety
+    ///
+    /// The memory of `part` is valid, with `OUTPUTS` outputs and at most `GROUPS` groups.
+    unsafe fn add(part: &Part);
+
+    /// The pairs of 16 steps of one token.
+    #[inline(always)]
+    unsafe fn line(numbers: &[f32]) -> Line {
+        pack_line(numbers)
+    }
+
+    #[inline(always)]
+    unsafe fn transpose(block: &mut Block) {
+        transpose_plainly(block);
+    }
+
+    /// `number * times + plus` as pairs. The first factors apply to the first 16 numbers, the second to the other 16.
+    #[inline(always)]
+    unsafe fn widen(numbers: &[u8; 32], times: [f32; 2], plus: [f32; 2]) -> Line {
+        let of = |at: usize| f32::from(numbers[at]) * times[at / 16] + plus[at / 16];
+        pack_line(&std::array::from_fn::<_, 32, _>(of))
+    }
+
+    /// A thread calls these before and after it adds parts.
+    #[inline(always)]
+    unsafe fn begin() {}
+    #[inline(always)]
+    unsafe fn end() {}
+}
+
+/// A part of the steps of a tile.
+pub struct Part {
+    /// `[outputs][steps]`: pairs of bf16.
+    pub weights: *const u32,
+    /// Distance between the weights of two outputs.
+    pub weights_stride: usize,
+    /// `[groups][steps]`
+    pub lines: *const Line,
+    /// Distance between the lines of two groups.
+    pub lines_stride: usize,
+    pub groups: usize,
+    pub steps: usize,
+    /// `[outputs][groups][16]`
+    pub sums: *mut f32,
+    /// Distance between the sums of two outputs.
+    pub sums_stride: usize,
+}
+
+/// 16 steps of 16 tokens, in either orientation.
+pub type Block = [Line; TOKENS];
+
+/// Packs the tokens from `first` on into one group.
+///
+/// # Safety
+///
+/// The machine has the level of `T`.
+#[inline(always)]
+pub unsafe fn pack<T: Tile>(x: &Rows, first: usize, lines: &mut [Line]) {
+    let each = TOKENS * PAIR;
+    let tokens = TOKENS.min(x.tokens() - first);
+    let (blocks, _) = lines.as_chunks_mut::<TOKENS>();
+    for (at, block) in blocks.iter_mut().enumerate() {
+        let inputs = (at * each).min(x.width)..((at + 1) * each).min(x.width);
+        for (place, into) in block.iter_mut().enumerate() {
+            *into = match (place < tokens, inputs.len() == each) {
+                // SAFETY: the caller guarantees this.
+                (true, true) => unsafe { T::line(&x.row(first + place)[inputs.clone()]) },
+                (true, false) => pack_line(&x.row(first + place)[inputs.clone()]),
+                (false, _) => Line([0; TOKENS]),
+            };
+        }
+        // SAFETY: the caller guarantees this.
+        unsafe { T::transpose(block) };
+    }
+}
+
+/// The pairs of up to 16 steps of one token; missing steps are zero.
+fn pack_line(numbers: &[f32]) -> Line {
+    let mut line = Line([0; TOKENS]);
+    for (pair, numbers) in line.0.iter_mut().zip(numbers.chunks(PAIR)) {
+        let half =
+            |at: usize| numbers.get(at).map_or(0, |number| u32::from(bf16::from_f32(*number).to_bits()));
+        *pair = half(0) | half(1) << 16;
+    }
+    line
+}
+
+fn transpose_plainly(block: &mut Block) {
+    let from = *block;
+    for (row, line) in block.iter_mut().enumerate() {
+        for (column, number) in line.0.iter_mut().enumerate() {
+            *number = from[column].0[row];
+        }
+    }
+}
+
+/// Inputs of a line of pairs.
+const LINE_INPUTS: usize = 32;
+
+/// Panels as rows of pairs: weights of 8, 6 and 4 bits become bf16 that tiles read. Each weight is widened once for all tokens,
+/// with its scale included.
+///
+/// ```text
+/// a group of a panel: 16 outputs x 64 inputs
+///     its numbers as bytes          16 lines, each with four inputs of 16 outputs
+///     the lines transposed          16 rows, each with 64 inputs of one output
+///     number * times + plus         as f32; 16 inputs share both, in every format
+///     rounded to bf16               32 inputs are a line of pairs
+/// ```
+///
+/// Number and scale have 19 to 24 bits together, so the f32 values are exact except for Q4_K's subtraction, which rounds. A
+/// weight is off by at most half a unit of bf16, 2^-8 of itself.
+pub struct Widened<'a, N> {
+    matrix: &'a Matrix,
+    numbers: PhantomData<N>,
+}
+
+impl<'a, N: Numbers> Widened<'a, N> {
+    pub fn new(matrix: &'a Matrix) -> Self {
+        Self { matrix, numbers: PhantomData }
+    }
+}
+
+impl<N: Numbers> Source for Widened<'_, N> {
+    const TOGETHER: usize = PANEL;
+
+    /// Fills whole panels.
+    #[inline(always)]
+    unsafe fn fill<T: Tile>(&self, weights: &mut Weights) {
+        let Weights { lines: weights, row_lines, outputs, steps } = weights;
+        let (first, lines) = (outputs.start, steps.start / TOKENS..steps.end / TOKENS);
+        assert!(
+            first.is_multiple_of(PANEL) && lines.start.is_multiple_of(GROUP / LINE_INPUTS),
+            "whole groups of whole panels"
+        );
+        let weights = &mut weights[..outputs.len().next_multiple_of(PANEL) * *row_lines];
+        for (panel, rows) in (first / PANEL..).zip(weights.chunks_exact_mut(PANEL * *row_lines)) {
+            let bytes = self.matrix.panel(panel);
+            for line in lines.clone().step_by(GROUP / LINE_INPUTS) {
+                let (stretch, group) =
+                    (line / (GROUP / LINE_INPUTS) / N::GROUPS, line / (GROUP / LINE_INPUTS) % N::GROUPS);
+                let stretch = &bytes[stretch * N::STRETCH_BYTES..][..N::STRETCH_BYTES];
+                let (mut block, scales) = N::widen(stretch, group);
+                // SAFETY: the caller guarantees this; the same below.
+                unsafe { T::transpose(&mut block) };
+                let places = line - lines.start..(line + GROUP / LINE_INPUTS).min(lines.end) - lines.start;
+                for ((output, row), numbers) in rows.chunks_exact_mut(*row_lines).enumerate().zip(&block) {
+                    let numbers = numbers.0.map(u32::to_le_bytes);
+                    let halves = numbers.as_flattened().as_chunks::<LINE_INPUTS>().0;
+                    for (half, (place, numbers)) in row[places.clone()].iter_mut().zip(halves).enumerate() {
+                        let both = [2 * half, 2 * half + 1];
+                        let times = both.map(|run| scales.times[run][output]);
+                        let plus = both.map(|run| scales.plus[run][output]);
+                        // SAFETY: as above.
+                        *place = unsafe { T::widen(numbers, times, plus) };
+                    }
+                }
+            }
+        }
+    }
 }

@@ -4,9 +4,8 @@
 
 use std::arch::x86_64::*;
 
-use super::super::packed::{Line, TOKENS};
-use super::pack::Block;
-use super::tile::{Part, Tile};
+use super::{Block, Part, Tile};
+use crate::kernels::rows::activations::{Line, TOKENS};
 
 /// A tile of eight outputs and three groups of tokens, with one register of sums for each.
 pub struct Pairs;
@@ -152,7 +151,6 @@ pub unsafe fn transpose(block: &mut Block) {
 #[cfg(test)]
 mod tests {
     use super::super::super::{Packed, TOKENS, has_pairs, pack};
-    use super::super::pack::bf16_from_f32;
     use crate::kernels::Level;
     use crate::kernels::chance::Chance;
 
@@ -173,7 +171,7 @@ mod tests {
                         for (place, pair) in line.0.iter().enumerate() {
                             let token = group * TOKENS + place;
                             let half = |input: usize| match token < tokens && input < inputs {
-                                true => u32::from(bf16_from_f32(x.row(token)[input])),
+                                true => u32::from(half::bf16::from_f32(x.row(token)[input]).to_bits()),
                                 false => 0,
                             };
                             let expected = half(2 * step) | half(2 * step + 1) << 16;

@@ -1,14 +1,13 @@
 //! Tiles without the instruction: a model of it over the same operands.
 
-use super::super::super::packed::Packed;
-use super::super::super::tests;
-use super::super::widened::Widened;
-use super::super::{Source, multiply, pack};
+use super::super::{Source, Widened, multiply, pack};
 use super::*;
 use crate::formats::BF16;
 use crate::kernels::Outputs;
 use crate::kernels::chance::Chance;
 use crate::kernels::panels::Numbers;
+use crate::kernels::rows::activations::Packed;
+use crate::kernels::rows::tests;
 use crate::matrix::Matrix;
 use crate::matrix::Rows;
 
@@ -94,4 +93,30 @@ fn modelled(source: &impl Source, outputs: usize, x: &Rows) -> Rows {
     // SAFETY: the model needs no special instructions, and no other code writes to `out`.
     unsafe { multiply::<Modelled, _>(source, &packed, &mut split.take(0..outputs)) };
     out
+}
+
+/// `Pairs` with one wrong sum.
+struct Wrong;
+
+impl Tile for Wrong {
+    const OUTPUTS: usize = Pairs::OUTPUTS;
+    const GROUPS: usize = Pairs::GROUPS;
+    const STEPS: usize = Pairs::STEPS;
+
+    unsafe fn add(part: &Part) {
+        // SAFETY: the caller guarantees this.
+        unsafe {
+            Pairs::add(part);
+            *part.sums.add(part.sums_stride) += 1.0;
+        }
+    }
+}
+
+#[test]
+fn tiles_that_are_right_are_believed_and_those_that_are_not_are_not() {
+    if !is_x86_feature_detected!("avx512bf16") || !is_x86_feature_detected!("avx512vl") {
+        return;
+    }
+    // SAFETY: the machine has the features of `Pairs`.
+    unsafe { assert!(works::<Pairs>() && !works::<Wrong>()) };
 }

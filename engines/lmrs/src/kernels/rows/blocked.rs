@@ -7,23 +7,19 @@
 //! ```
 //!
 //! Meanwhile the next rows are prefetched, line by line and evenly, so that memory and arithmetic work at the same time. Sums
-//! are taken in the order of `dots`: between two chunks of inputs, all lanes are kept. `tile` is the innermost loop; `ahead` is
-//! the prefetch.
+//! are taken in the order of `dots`: between two chunks of inputs, all lanes are kept.
 #![expect(unsafe_code, reason = "weights at any address, and instructions of a level")]
-
-mod ahead;
-mod tile;
+#![expect(clippy::needless_range_loop, reason = "indices of several arrays at once, as in the formula")]
 
 use std::cell::RefCell;
 use std::ops::Range;
 
-use super::apart::{Apart, NUMBERS};
+use super::BLOCKED_ROWS;
+use super::activations::{Apart, NUMBERS};
 use super::lanes::{Lanes, Number};
 use super::paired::{Paired, totals};
 use crate::kernels::Outputs;
 use crate::matrix::Floats;
-use ahead::Ahead;
-use tile::{ROWS, Sums, TOKENS, Tile};
 
 /// Tokens that are summed to totals together.
 const TOTALS: usize = 4;
@@ -83,7 +79,7 @@ pub unsafe fn multiply(floats: &Floats, x: &Apart, out: &mut Outputs) {
 ///
 /// As of `multiply`.
 #[inline(always)]
-pub unsafe fn multiply_near(floats: &Floats, x: &Apart, next: &[u8], out: &mut Outputs) {
+pub unsafe fn multiply_cached(floats: &Floats, x: &Apart, next: &[u8], out: &mut Outputs) {
     let mut scratch = SCRATCH.take();
     // SAFETY: the caller guarantees this.
     unsafe { Pass { floats, x, outputs: out.outputs(), next }.run(&mut scratch.sums, out) };
@@ -239,5 +235,91 @@ impl Part<'_> {
                 *total += u16::from_le_bytes(*weight).widen() * x.widen();
             }
         }
+    }
+}
+
+const ROWS: usize = BLOCKED_ROWS;
+/// The most tokens of a tile: their sums fill the registers.
+const TOKENS: usize = 6;
+
+/// `[token][row]`
+type Sums = [[Paired; ROWS]; TOKENS];
+
+/// The innermost product: four rows by a few tokens, with the sums in registers.
+struct Tile<const COUNT: usize> {
+    rows: [*const u8; ROWS],
+    x: [*const u16; COUNT],
+    /// Steps of whole lines.
+    steps: usize,
+    /// Whether earlier sums exist and are continued.
+    goes_on: bool,
+}
+
+impl<const COUNT: usize> Tile<COUNT> {
+    /// Adds all steps. Each step prefetches `FETCHED` lines, from `from` on.
+    ///
+    /// # Safety
+    ///
+    /// The machine has AVX-512 with bf16 products; each pointer has the numbers of all steps.
+    #[inline(always)]
+    unsafe fn add<const FETCHED: usize>(&self, from: *const u8, kept: &mut Sums) {
+        // SAFETY: the caller guarantees this.
+        unsafe {
+            let mut sums = [[Paired::zero(); ROWS]; COUNT];
+            if self.goes_on {
+                for (sums, kept) in sums.iter_mut().zip(kept.iter()) {
+                    *sums = *kept;
+                }
+            }
+            for step in 0..self.steps {
+                for line in 0..FETCHED {
+                    Paired::fetch(from.wrapping_add((step * FETCHED + line) * LINE));
+                }
+                let mut weights = [Paired::zero(); ROWS];
+                for row in 0..ROWS {
+                    weights[row] = Paired::from_bf16(self.rows[row].add(step * LINE));
+                }
+                for token in 0..COUNT {
+                    let x = Paired::load(self.x[token].add(step * NUMBERS));
+                    for row in 0..ROWS {
+                        sums[token][row] = sums[token][row].add_product(weights[row], x);
+                    }
+                }
+            }
+            for (kept, sums) in kept.iter_mut().zip(sums) {
+                *kept = sums;
+            }
+        }
+    }
+}
+
+/// Fractions of a line: the number of lines per tile is not an integer.
+const PARTS: usize = 1 << 16;
+
+/// Prefetch of the next rows, spread evenly over the products of the current rows: the memory, and the progress.
+struct Ahead {
+    next: *const u8,
+    /// Lines that were prefetched.
+    lines: usize,
+    /// Lines per tile, and lines due for all tiles that have begun; both in units of 1/`PARTS`.
+    each: usize,
+    due: usize,
+}
+
+impl Ahead {
+    fn of(next: &[u8], tiles: usize) -> Self {
+        let lines = next.len() / LINE;
+        Self { next: next.as_ptr(), lines: 0, each: (lines * PARTS).div_ceil(tiles.max(1)), due: 0 }
+    }
+
+    /// The address and the lines per step (0, 1, 2 or 4) that a tile with this number of steps prefetches.
+    #[inline(always)]
+    fn next(&mut self, steps: usize) -> (*const u8, usize) {
+        self.due += self.each;
+        let wanted = (self.due / PARTS).saturating_sub(self.lines);
+        let lines = [4, 2, 1].into_iter().find(|lines| wanted >= lines * steps).unwrap_or(0);
+        let from = self.next.wrapping_add(self.lines * LINE);
+        self.lines += lines * steps;
+        (from, lines)
     }
 }
