@@ -9,13 +9,13 @@ use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::cache::{Cache, STRIP, value_dims};
-use crate::kernels::attention::{Left, Numbers, Product, Softmax, Sums, TILE, accumulate};
+use crate::kernels::attention::{CacheRows, LeftRows, Product, Softmax, Sums, TILE, accumulate};
 use crate::matrix::Rows;
 use crate::ops::Ops;
 
 /// Some tokens of one sequence, with keys and values already in its cache.
 #[derive(Debug)]
-pub struct Part<'a> {
+pub struct Segment<'a> {
     pub cache: &'a Cache,
     /// Their rows among those that are computed together.
     pub rows: Range<usize>,
@@ -39,12 +39,12 @@ impl Heads {
 
 /// The buffers of each thread: the result of a stretch, and the joined result of the stretches before it.
 #[derive(Debug, Default)]
-pub struct Space(Vec<Mutex<[Room; 2]>>);
+pub struct Scratch(Vec<Mutex<[Partial; 2]>>);
 
 /// Rows of queries that are computed together: more would not fit into the cache beside a tile.
-const ROWS: usize = 64;
+const JOB_ROWS: usize = 64;
 /// Jobs for each thread, so that a delayed thread leaves work to the others.
-const JOBS: usize = 4;
+const JOBS_PER_THREAD: usize = 4;
 /// Blocks of a stretch: 512 positions.
 const STRETCH: usize = 8;
 
@@ -65,17 +65,18 @@ impl Attention<'_> {
     }
 }
 
-/// Computes `out[row] = softmax(queries[row] * keys / sqrt(head_dim)) * values`. Each token of `parts` sees itself and earlier
+/// Computes `out[row] = softmax(queries[row] * keys / sqrt(head_dim)) * values`. Each token of `segments` sees itself and earlier
 /// tokens, limited by the window. `out` is reshaped to `[tokens, heads * head_dim]`.
-pub fn attend(attention: &Attention, space: &mut Space, parts: &[Part], out: &mut Rows) {
+pub fn attend(attention: &Attention, scratch: &mut Scratch, segments: &[Segment], out: &mut Rows) {
     let Attention { ops, heads, queries, .. } = *attention;
     out.reshape(queries.tokens(), queries.width);
-    space.0.resize_with(ops.pool.threads(), Mutex::default);
-    let jobs = jobs(attention, parts, out);
-    let whole = jobs.len() >= JOBS * ops.pool.threads() || jobs.iter().all(|job| job.stretches().len() == 1);
+    scratch.0.resize_with(ops.pool.threads(), Mutex::default);
+    let jobs = jobs(attention, segments, out);
+    let whole = jobs.len() >= JOBS_PER_THREAD * ops.pool.threads()
+        || jobs.iter().all(|job| job.stretches().len() == 1);
     if whole || ops.pool.threads() == 1 {
         return ops.pool.share_pieces(jobs.into_iter(), |thread, job| {
-            let [whole, stretch] = &mut *lock(&space.0[thread]);
+            let [whole, stretch] = &mut *lock(&scratch.0[thread]);
             whole.clear(job.rows(heads), heads.head_dim);
             for blocks in job.stretches() {
                 stretch.attend(attention, &job, blocks);
@@ -85,24 +86,24 @@ pub fn attend(attention: &Attention, space: &mut Space, parts: &[Part], out: &mu
         });
     }
     let stretches = jobs.iter().flat_map(|job| job.stretches().map(move |blocks| (job, blocks)));
-    let partial: Vec<_> = stretches.map(|stretch| (stretch, Mutex::new(Room::default()))).collect();
-    ops.pool.share_pieces(partial.iter(), |_, ((job, blocks), room)| {
-        lock(room).attend(attention, job, blocks.clone());
+    let partial: Vec<_> = stretches.map(|stretch| (stretch, Mutex::new(Partial::default()))).collect();
+    ops.pool.share_pieces(partial.iter(), |_, ((job, blocks), partial)| {
+        lock(partial).attend(attention, job, blocks.clone());
     });
-    let rooms: Vec<Room> = partial.into_iter().map(|(_, room)| into_inner(room)).collect();
-    let mut rooms = rooms.into_iter();
+    let partials: Vec<Partial> = partial.into_iter().map(|(_, partial)| into_inner(partial)).collect();
+    let mut partials = partials.into_iter();
     for job in jobs {
-        let mut whole = Room::default();
+        let mut whole = Partial::default();
         whole.clear(job.rows(heads), heads.head_dim);
-        rooms.by_ref().take(job.stretches().len()).for_each(|stretch| whole.join(&stretch));
+        partials.by_ref().take(job.stretches().len()).for_each(|stretch| whole.join(&stretch));
         whole.finish(job.outputs, heads.head_dim);
     }
 }
 
 /// A job: a few tokens and one head of keys.
 struct Job<'a> {
-    part: &'a Part<'a>,
-    /// The tokens, as a range within the part.
+    segment: &'a Segment<'a>,
+    /// The tokens, as a range within the segment.
     tokens: Range<usize>,
     kv_head: usize,
     /// Blocks with all positions that any of the tokens sees.
@@ -125,23 +126,23 @@ impl Job<'_> {
 }
 
 /// The last tokens of a prompt see the most positions. Their jobs come first, so that no thread works on them alone at the end.
-fn jobs<'a>(attention: &Attention, parts: &'a [Part], out: &'a mut Rows) -> Vec<Job<'a>> {
+fn jobs<'a>(attention: &Attention, segments: &'a [Segment], out: &'a mut Rows) -> Vec<Job<'a>> {
     let Heads { kv_heads, head_dim, .. } = attention.heads;
-    let at_once = (ROWS / attention.heads.group()).max(1);
-    let places = out.all_mut().chunks_exact_mut(attention.heads.group() * head_dim);
-    let mut places: Vec<Option<&mut [f32]>> = places.map(Some).collect(); // [tokens][kv_heads]
+    let at_once = (JOB_ROWS / attention.heads.group()).max(1);
+    let outputs = out.all_mut().chunks_exact_mut(attention.heads.group() * head_dim);
+    let mut outputs: Vec<Option<&mut [f32]>> = outputs.map(Some).collect(); // [tokens][kv_heads]
     let mut jobs = Vec::new();
-    for part in parts.iter().rev() {
-        let count = part.rows.len();
+    for segment in segments.iter().rev() {
+        let count = segment.rows.len();
         for first in (0..count).step_by(at_once).rev() {
             let tokens = first..count.min(first + at_once);
-            let blocks =
-                attention.first_seen(part.start + first) / TILE..(part.start + tokens.end).div_ceil(TILE);
+            let blocks = attention.first_seen(segment.start + first) / TILE
+                ..(segment.start + tokens.end).div_ceil(TILE);
             for kv_head in 0..kv_heads {
-                let rows = tokens.clone().map(|token| (part.rows.start + token) * kv_heads + kv_head);
-                let outputs = rows.filter_map(|place| places[place].take()).collect();
+                let rows = tokens.clone().map(|token| (segment.rows.start + token) * kv_heads + kv_head);
+                let outputs = rows.filter_map(|output| outputs[output].take()).collect();
                 let (tokens, blocks) = (tokens.clone(), blocks.clone());
-                jobs.push(Job { part, tokens, kv_head, blocks, outputs });
+                jobs.push(Job { segment, tokens, kv_head, blocks, outputs });
             }
         }
     }
@@ -150,14 +151,14 @@ fn jobs<'a>(attention: &Attention, parts: &'a [Part], out: &'a mut Rows) -> Vec<
 
 /// Buffers and partial sums of a stretch of positions, for the queries of a job.
 #[derive(Debug, Default)]
-struct Room {
+struct Partial {
     queries: Vec<f32>,     // [rows, head_dim]
     scores: Vec<f32>,      // [rows, TILE]
     outputs: Vec<f32>,     // [rows, value_dims]
     softmax: Vec<Softmax>, // [rows]
 }
 
-impl Room {
+impl Partial {
     /// Resets the state: no position seen.
     fn clear(&mut self, rows: usize, head_dim: usize) {
         zero(&mut self.outputs, rows * value_dims(head_dim));
@@ -169,7 +170,7 @@ impl Room {
         self.clear(job.rows(attention.heads), attention.heads.head_dim);
         self.scale_queries(attention, job);
         for block in blocks.clone() {
-            let ahead = if block + 1 < blocks.end { job.part.cache.block_bytes() } else { 0 };
+            let ahead = if block + 1 < blocks.end { job.segment.cache.block_bytes() } else { 0 };
             self.score(attention, job, block, ahead);
             self.weigh(attention, job, block);
             self.add_values(attention, job, block, ahead);
@@ -182,7 +183,7 @@ impl Room {
         let scale = 1.0 / (head_dim as f32).sqrt();
         self.queries.clear();
         for token in job.tokens.clone() {
-            let row = attention.queries.row(job.part.rows.start + token);
+            let row = attention.queries.row(job.segment.rows.start + token);
             let of_head = &row[job.kv_head * width..][..width];
             self.queries.extend(of_head.iter().map(|number| number * scale));
         }
@@ -190,12 +191,12 @@ impl Room {
 
     /// `scores[row][position] = queries[row] * keys[position]`
     fn score(&mut self, attention: &Attention, job: &Job, block: usize, ahead: usize) {
-        let (head_dim, cache) = (attention.heads.head_dim, job.part.cache);
+        let (head_dim, cache) = (attention.heads.head_dim, job.segment.cache);
         let rows = job.rows(attention.heads);
         zero(&mut self.scores, rows * TILE);
-        let left = Left { numbers: &self.queries, stride: head_dim, rows };
+        let left = LeftRows { numbers: &self.queries, stride: head_dim, rows };
         let bytes = cache.tile(attention.layer, job.kv_head, block).keys;
-        let right = Numbers { bytes, stored: cache.stored(), width: TILE, ahead };
+        let right = CacheRows { bytes, kv_dtype: cache.kv_dtype(), width: TILE, ahead };
         let sums = Sums { numbers: &mut self.scores, stride: TILE };
         accumulate(attention.ops.level, Product { left, right, depth: head_dim, sums });
     }
@@ -206,7 +207,7 @@ impl Room {
         let scores = self.scores.as_chunks_mut::<TILE>().0.iter_mut();
         let outputs = self.outputs.chunks_exact_mut(value_dims(attention.heads.head_dim));
         for (row, ((scores, softmax), output)) in scores.zip(&mut self.softmax).zip(outputs).enumerate() {
-            let position = job.part.start + job.tokens.start + row / attention.heads.group();
+            let position = job.segment.start + job.tokens.start + row / attention.heads.group();
             let seen =
                 attention.first_seen(position).saturating_sub(base)..(position + 1).saturating_sub(base);
             let correction = softmax.step(attention.ops.level, scores, seen);
@@ -218,14 +219,14 @@ impl Room {
 
     /// `outputs[row] += weights[row][position] * values[position]`
     fn add_values(&mut self, attention: &Attention, job: &Job, block: usize, ahead: usize) {
-        let (dims, cache) = (value_dims(attention.heads.head_dim), job.part.cache);
-        let left = Left { numbers: &self.scores, stride: TILE, rows: job.rows(attention.heads) };
-        let count = TILE.min(job.part.start + job.tokens.end - block * TILE);
+        let (dims, cache) = (value_dims(attention.heads.head_dim), job.segment.cache);
+        let left = LeftRows { numbers: &self.scores, stride: TILE, rows: job.rows(attention.heads) };
+        let count = TILE.min(job.segment.start + job.tokens.end - block * TILE);
         let mut strips = cache.tile(attention.layer, job.kv_head, block).values;
         for dim in (0..dims).step_by(STRIP) {
             let width = STRIP.min(dims - dim);
-            let (bytes, rest) = strips.split_at(TILE * width * cache.stored().bytes());
-            let right = Numbers { bytes, stored: cache.stored(), width, ahead };
+            let (bytes, rest) = strips.split_at(TILE * width * cache.kv_dtype().bytes());
+            let right = CacheRows { bytes, kv_dtype: cache.kv_dtype(), width, ahead };
             let sums = Sums { numbers: &mut self.outputs[dim..], stride: dims };
             accumulate(attention.ops.level, Product { left, right, depth: count, sums });
             strips = rest;

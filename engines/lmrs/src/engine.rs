@@ -9,7 +9,7 @@ use model_files::ModelFolder;
 use protocol::{Capabilities, Facts, Failed, FailureKind, HelloFacts, Load, Padding};
 
 use crate::formats::Format;
-use crate::kernels::attention::Stored;
+use crate::kernels::attention::KvDtype;
 use crate::kernels::{Level, rows};
 use crate::memory::{self, context};
 use crate::model::LoadedModel;
@@ -21,7 +21,7 @@ use crate::region::Region;
 use crate::shape::Shape;
 use crate::shape::architectures::ARCHITECTURES;
 use crate::sidecar::Sidecar;
-use crate::weights::{Asked, Plan, Weights};
+use crate::weights::{Plan, RequestedFormat, Weights};
 
 /// The engine. All its state belongs to the loaded model.
 pub struct Lmrs;
@@ -45,14 +45,14 @@ impl Engine for Lmrs {
         let shape = Shape::of(folder)?;
         let own = model_files::own_dtype(folder).or_fail(FailureKind::Model)?;
         let own = own.as_str().to_ascii_lowercase();
-        let asked = Asked::named(load.dtype.as_deref(), &own)?;
-        asked.expect_taken(&shape)?;
+        let requested = RequestedFormat::named(load.dtype.as_deref(), &own)?;
+        requested.expect_taken(&shape)?;
         // A request for f32 means exact: nothing is rounded, neither in computation nor in the cache.
         let exact = load.dtype.as_deref().unwrap_or(&own) == "f32";
-        let stored = if exact { Stored::F32 } else { Stored::F16 };
-        let mut plan = Plan::of(folder, &shape, asked)?;
+        let kv_dtype = if exact { KvDtype::F32 } else { KvDtype::F16 };
+        let mut plan = Plan::of(folder, &shape, requested)?;
         let available = memory::available_bytes();
-        let (context, why) = context(&shape, stored, &plan, load.context_tokens, available)?;
+        let (context, why) = context(&shape, kv_dtype, &plan, load.context_tokens, available)?;
         if why.is_some() {
             phases.progress(1.0, why);
         }
@@ -64,8 +64,8 @@ impl Engine for Lmrs {
         let packed = loop {
             phases.begin("weights");
             if !unfit.is_empty() {
-                tell_unfit(&unfit, phases);
-                plan = Plan::but(folder, &shape, asked, &unfit)?;
+                report_unfit(&unfit, phases);
+                plan = Plan::but(folder, &shape, requested, &unfit)?;
             }
             let packed = packed(&plan, sidecar.as_ref(), &unfit, &pool, phases)?;
             let found = plan.unfit();
@@ -81,8 +81,8 @@ impl Engine for Lmrs {
             device: Some("cpu".into()),
             weights_bytes: Some(weights.matrix_bytes()),
             weights_dtype: Some(weights.format().name.into()),
-            compute_dtype: Some(computed_in(level, &weights).into()),
-            kv_dtype: Some(if stored == Stored::F32 { "f32" } else { "f16" }.into()),
+            compute_dtype: Some(compute_dtype(level, &weights).into()),
+            kv_dtype: Some(if kv_dtype == KvDtype::F32 { "f32" } else { "f16" }.into()),
             threads: Some(narrow(pool.threads())),
             context_tokens: Some(narrow(context)),
             use_cache: Some(true),
@@ -91,7 +91,7 @@ impl Engine for Lmrs {
             ..Facts::default()
         };
         let (network, ops) = (Network::new(shape, weights), Ops::new(pool, level));
-        let running = NetworkDecoder { network, ops, context, stored };
+        let running = NetworkDecoder { network, ops, context, kv_dtype };
         Ok(LoadedModel::new(running, facts, settings.lookup))
     }
 }
@@ -101,7 +101,7 @@ fn level(word: Option<&str>) -> Result<Level, Failed> {
     word.map_or_else(|| Ok(Level::best()), named)
 }
 
-fn tell_unfit(unfit: &BTreeSet<String>, phases: &Phases) {
+fn report_unfit(unfit: &BTreeSet<String>, phases: &Phases) {
     let names: Vec<&str> = unfit.iter().map(String::as_str).collect();
     let (names, stays) = (names.join(", "), if names.len() > 1 { "stay" } else { "stays" });
     phases.progress(0.0, Some(format!("{names} {stays} in bf16: rows have too many exponents")));
@@ -122,12 +122,12 @@ fn packed(
     if let Some(packed) = sidecar.and_then(|sidecar| sidecar.read(&layout, pool)) {
         return Ok(packed);
     }
-    let (all, told) = (plan.own_bytes().max(1) as u64, AtomicU64::new(0));
+    let (all, reported) = (plan.owned_bytes().max(1) as u64, AtomicU64::new(0));
     let tell = &*phases;
     let packed = plan.read(pool, &|done| {
         // At most twenty progress lines.
         let twentieth = done * 20 / all;
-        if told.fetch_max(twentieth, Ordering::Relaxed) < twentieth {
+        if reported.fetch_max(twentieth, Ordering::Relaxed) < twentieth {
             tell.progress(done as f64 / all as f64, None);
         }
     })?;
@@ -141,7 +141,7 @@ fn packed(
 }
 
 /// The narrowest rounding of activations in the kernels of this load. Panels use 8 bits with a scale for 32 numbers (q8_0).
-fn computed_in(level: Level, weights: &Weights) -> &'static str {
+fn compute_dtype(level: Level, weights: &Weights) -> &'static str {
     if weights.matrices().any(|matrix| matrix.format.is_panels()) {
         "q8_0"
     } else if weights.matrices().any(|matrix| rows::takes_bf16(level, matrix.format)) {

@@ -12,6 +12,8 @@
 //! pool                           the threads
 //! ```
 
+#![deny(clippy::undocumented_unsafe_blocks)]
+
 pub mod attention;
 pub mod cache;
 pub mod engine;

@@ -5,20 +5,20 @@ use std::path::{Path, PathBuf};
 use protocol::Failed;
 
 use crate::cache::Cache;
-use crate::kernels::attention::{Stored, TILE};
+use crate::kernels::attention::{KvDtype, TILE};
 use crate::shape::Shape;
 use crate::weights::Plan;
 
 /// The tokens, and a note if they are fewer than the model's context.
 pub fn context(
     shape: &Shape,
-    stored: Stored,
+    kv_dtype: KvDtype,
     plan: &Plan,
     asked: Option<u32>,
     available_bytes: Option<u64>,
 ) -> Result<(usize, Option<String>), Failed> {
     let whole = shape.context;
-    let bytes = |tokens| Cache::bytes_for(shape, tokens, stored) as u64;
+    let bytes = |tokens| Cache::bytes_for(shape, tokens, kv_dtype) as u64;
     // A cache is touched as it fills, so without an explicit request its full memory is not required.
     let Some(asked) = asked else {
         plan.expect_room(0, available_bytes)?;
@@ -124,7 +124,7 @@ mod tests {
     use model_files::{Dtype, Format, Goal, ModelFolder};
 
     use super::*;
-    use crate::weights::Asked;
+    use crate::weights::RequestedFormat;
 
     #[test]
     fn all_is_offered_where_it_fits_and_else_a_power_of_two_that_does() {
@@ -146,11 +146,11 @@ mod tests {
         model_files::synthesise(&numbers, 7, &goal, &|_, _| Ok(())).unwrap();
         let folder = ModelFolder::open(&out).unwrap();
         let shape = Shape { context: 1 << 20, ..Shape::of(&folder).unwrap() };
-        let plan = Plan::of(&folder, &shape, Asked::Own).unwrap();
+        let plan = Plan::of(&folder, &shape, RequestedFormat::OfFile).unwrap();
         let told = |asked, available| {
-            context(&shape, Stored::F16, &plan, asked, Some(available)).map(|(tokens, _)| tokens).ok()
+            context(&shape, KvDtype::F16, &plan, asked, Some(available)).map(|(tokens, _)| tokens).ok()
         };
-        let all = plan.bytes() + Cache::bytes_for(&shape, 4096, Stored::F16) as u64;
+        let all = plan.bytes() + Cache::bytes_for(&shape, 4096, KvDtype::F16) as u64;
         assert_eq!((told(None, all), told(None, all - 1)), (Some(4096), Some(2048)));
         assert_eq!((told(Some(4096), all), told(Some(4096), all - 1)), (Some(4096), None));
         assert_eq!((told(None, plan.bytes()), told(None, plan.bytes() - 1)), (Some(TILE), None));

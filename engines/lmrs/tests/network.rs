@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use lmrs::cache::Cache;
 use lmrs::formats::{self, F16, F32};
 use lmrs::kernels::Level;
-use lmrs::kernels::attention::Stored;
+use lmrs::kernels::attention::KvDtype;
 use lmrs::matrix::Rows;
-use lmrs::network::{Network, NoNumbers, PASS_TOKENS, Predictions, Span, Wanted};
+use lmrs::network::{Network, NotFinite, PASS_TOKENS, Predictions, Span, Wanted};
 use lmrs::ops::Ops;
 use lmrs::pool::Pool;
 use lmrs::shape::Shape;
-use lmrs::weights::{Asked, Plan};
+use lmrs::weights::{Plan, RequestedFormat};
 use model_files::{Dtype, Format, ModelFolder, blocks};
 use serde_json::Value;
 
@@ -64,7 +64,7 @@ fn gguf_of(path: &Path, dtype: Dtype) -> PathBuf {
     out
 }
 
-fn load(path: &Path, asked: Asked, ops: &Ops) -> Network {
+fn load(path: &Path, asked: RequestedFormat, ops: &Ops) -> Network {
     let folder = ModelFolder::open(path).unwrap();
     let shape = Shape::of(&folder).unwrap();
     let plan = Plan::of(&folder, &shape, asked).unwrap();
@@ -116,7 +116,7 @@ fn differences(logits: &Rows, golden: &Golden) -> Vec<f64> {
 }
 
 /// Greedy decoding: the prompt at once, then one token at a time.
-fn greedy(network: &mut Network, ops: &mut Ops, stored: Stored, ids: &[u32], count: usize) -> Vec<u32> {
+fn greedy(network: &mut Network, ops: &mut Ops, stored: KvDtype, ids: &[u32], count: usize) -> Vec<u32> {
     let mut cache = Cache::new(&network.shape, 256, stored).unwrap();
     let (mut made, mut next): (Vec<u32>, Vec<u32>) = (Vec::new(), ids.to_vec());
     for _ in 0..count {
@@ -134,14 +134,14 @@ fn f32_is_what_pytorch_computes_for_every_architecture_in_both_formats() {
         let windowed = golden.name.contains("window") && !golden.name.contains("phi3");
         let gguf = (!windowed).then(|| gguf_of(&path, Dtype::BF16));
         for path in std::iter::once(path).chain(gguf) {
-            for level in Level::here() {
+            for level in Level::available() {
                 let mut ops = Ops::new(Pool::new(2), level);
-                let mut network = load(&path, Asked::Format(&F32), &ops);
-                let mut cache = Cache::new(&network.shape, 256, Stored::F32).unwrap();
+                let mut network = load(&path, RequestedFormat::Format(&F32), &ops);
+                let mut cache = Cache::new(&network.shape, 256, KvDtype::F32).unwrap();
                 let logits = every_logits(&mut network, &mut ops, &mut cache, &golden.ids);
                 let (worst, at) = (worst(&logits, &golden), path.display());
                 assert!(worst < 2e-5, "{}: {worst} at {level:?}, {at}", golden.name);
-                let made = greedy(&mut network, &mut ops, Stored::F32, &golden.ids, golden.greedy.len());
+                let made = greedy(&mut network, &mut ops, KvDtype::F32, &golden.ids, golden.greedy.len());
                 assert_eq!(made, golden.greedy, "{} at {level:?}, {at}", golden.name);
             }
         }
@@ -167,8 +167,8 @@ fn a_gpt2_in_gguf_is_computed_with_the_output_that_it_has_be_it_a_copy_of_the_em
     let with = gguf_of(&path, Dtype::BF16);
     let compute = |path: &Path| {
         let mut ops = ops(2);
-        let mut network = load(path, Asked::Own, &ops);
-        let mut cache = Cache::new(&network.shape, 64, Stored::F32).unwrap();
+        let mut network = load(path, RequestedFormat::OfFile, &ops);
+        let mut cache = Cache::new(&network.shape, 64, KvDtype::F32).unwrap();
         every_logits(&mut network, &mut ops, &mut cache, &[3, 1, 4, 1, 5])
     };
     let own = compute(&with);
@@ -199,10 +199,10 @@ fn a_gpt2_in_gguf_is_computed_with_the_output_that_it_has_be_it_a_copy_of_the_em
 fn narrower_floats_stay_near_it_mapped_or_read() {
     for golden in goldens() {
         let (_keep, path) = synthesised(&golden.name, Dtype::BF16);
-        for asked in [Asked::Own, Asked::Format(&F16)] {
+        for asked in [RequestedFormat::OfFile, RequestedFormat::Format(&F16)] {
             let mut ops = ops(2);
             let mut network = load(&path, asked, &ops);
-            let mut cache = Cache::new(&network.shape, 256, Stored::F16).unwrap();
+            let mut cache = Cache::new(&network.shape, 256, KvDtype::F16).unwrap();
             let logits = every_logits(&mut network, &mut ops, &mut cache, &golden.ids);
             let worst = worst(&logits, &golden);
             assert!(worst < 0.1, "{}: {worst} as {asked:?}", golden.name);
@@ -233,17 +233,21 @@ fn a_row_of_the_embedding_is_rounded_to_what_the_weights_were_asked_for_in() {
             weights.embedding.row(17, &mut row);
             row
         };
-        let own = row(Asked::Own);
+        let own = row(RequestedFormat::OfFile);
         let (mut bytes, mut rounded) = (vec![0; 2 * own.len()], vec![0.0; own.len()]);
         blocks::narrow(dtype, &own, &mut bytes).unwrap();
         blocks::widen(dtype, &bytes, &mut rounded).unwrap();
         assert_ne!(own, rounded, "{stored:?} as {dtype:?}");
         assert_eq!(
-            row(Asked::Format(formats::Format::of(dtype).unwrap())),
+            row(RequestedFormat::Format(formats::Format::of(dtype).unwrap())),
             rounded,
             "{stored:?} as {dtype:?}"
         );
-        assert_eq!(row(Asked::Format(formats::Format::of(stored).unwrap())), own, "{stored:?} as itself");
+        assert_eq!(
+            row(RequestedFormat::Format(formats::Format::of(stored).unwrap())),
+            own,
+            "{stored:?} as itself"
+        );
     }
 }
 
@@ -251,10 +255,10 @@ fn a_row_of_the_embedding_is_rounded_to_what_the_weights_were_asked_for_in() {
 fn bf16_is_no_farther_from_f32_than_pytorch_in_bf16_at_any_level() {
     for golden in goldens() {
         let (_keep, path) = synthesised(&golden.name, Dtype::BF16);
-        for level in Level::here() {
+        for level in Level::available() {
             let mut ops = Ops::new(Pool::new(2), level);
-            let mut network = load(&path, Asked::Own, &ops);
-            let mut cache = Cache::new(&network.shape, 256, Stored::F16).unwrap();
+            let mut network = load(&path, RequestedFormat::OfFile, &ops);
+            let mut cache = Cache::new(&network.shape, 256, KvDtype::F16).unwrap();
             let logits = every_logits(&mut network, &mut ops, &mut cache, &golden.ids);
             let off = differences(&logits, &golden);
             let rms = (off.iter().map(|off| off * off).sum::<f64>() / off.len() as f64).sqrt();
@@ -271,8 +275,8 @@ fn floats_of_a_file_are_used_where_they_lie() {
         let (_keep, path) = synthesised(name, Dtype::BF16);
         let folder = ModelFolder::open(&path).unwrap();
         let shape = Shape::of(&folder).unwrap();
-        let plan = Plan::of(&folder, &shape, Asked::Own).unwrap();
-        assert_eq!(plan.own_bytes() > 0, own, "{name}: {}", plan.layout());
+        let plan = Plan::of(&folder, &shape, RequestedFormat::OfFile).unwrap();
+        assert_eq!(plan.owned_bytes() > 0, own, "{name}: {}", plan.layout());
     }
 }
 
@@ -288,11 +292,11 @@ fn one_token_at_a_time_gives_the_bits_that_all_at_once_give() {
         let (_keep, path) = synthesised(&golden.name, dtype);
         // AMX tiles sum bf16 in an order of their own.
         for level in
-            Level::here().into_iter().filter(|level| dtype == Dtype::F32 || level.to_string() != "amx")
+            Level::available().into_iter().filter(|level| dtype == Dtype::F32 || level.to_string() != "amx")
         {
             let mut ops = Ops::new(Pool::new(2), level);
-            let mut network = load(&path, Asked::Own, &ops);
-            let mut cache = Cache::new(&network.shape, 128, Stored::F32).unwrap();
+            let mut network = load(&path, RequestedFormat::OfFile, &ops);
+            let mut cache = Cache::new(&network.shape, 128, KvDtype::F32).unwrap();
             let whole = every_logits(&mut network, &mut ops, &mut cache, &golden.ids);
             cache.truncate(0);
             for (at, id) in golden.ids.iter().enumerate() {
@@ -313,7 +317,7 @@ fn long_ids() -> Vec<u32> {
 
 /// A network with a context of `LONG` or more.
 fn long_network(path: &Path, ops: &Ops) -> Network {
-    let mut network = load(path, Asked::Own, ops);
+    let mut network = load(path, RequestedFormat::OfFile, ops);
     network.shape.context = LONG + 100;
     network
 }
@@ -322,12 +326,12 @@ fn long_network(path: &Path, ops: &Ops) -> Network {
 fn a_prompt_in_pieces_gives_the_bits_that_it_gives_whole_and_so_does_one_that_went_back() {
     let (_keep, path) = synthesised("llama", Dtype::F32);
     let ids = long_ids();
-    for level in Level::here() {
+    for level in Level::available() {
         let mut ops = Ops::new(Pool::new(3), level);
         let mut network = long_network(&path, &ops);
-        let mut whole = Cache::new(&network.shape, LONG, Stored::F32).unwrap();
+        let mut whole = Cache::new(&network.shape, LONG, KvDtype::F32).unwrap();
         let expected = logits(&mut network, &mut ops, &mut whole, &ids);
-        let mut pieces = Cache::new(&network.shape, LONG, Stored::F32).unwrap();
+        let mut pieces = Cache::new(&network.shape, LONG, KvDtype::F32).unwrap();
         read(&mut network, &mut ops, &mut pieces, &ids[..130]);
         read(&mut network, &mut ops, &mut pieces, &[5, 6, 7, 8]);
         pieces.truncate(130);
@@ -337,7 +341,7 @@ fn a_prompt_in_pieces_gives_the_bits_that_it_gives_whole_and_so_does_one_that_we
         assert_eq!(pieces.tokens(), ids.len());
         assert_same(told.row(0), expected.row(0), &format!("pieces, {level}"));
         // The same token by token, without all logits in memory.
-        let mut scored = Cache::new(&network.shape, LONG, Stored::F32).unwrap();
+        let mut scored = Cache::new(&network.shape, LONG, KvDtype::F32).unwrap();
         let mut seen = 0;
         let mut each = |_: &Pool, rows: &Rows| {
             seen += rows.tokens();
@@ -353,23 +357,23 @@ fn a_prompt_in_pieces_gives_the_bits_that_it_gives_whole_and_so_does_one_that_we
 #[test]
 fn sequences_together_give_the_bits_that_each_gives_alone() {
     let (_keep, path) = synthesised("qwen2-window", Dtype::F32);
-    together_as_alone(&path, Stored::F32, &[3, 150, 1, 190, 64]);
+    together_as_alone(&path, KvDtype::F32, &[3, 150, 1, 190, 64]);
 }
 
 /// Eight rows: with more, AMX tiles sum in another order.
 #[test]
 fn in_bf16_sequences_that_are_decoded_together_give_the_bits_that_each_gives_alone() {
     let (_keep, path) = synthesised("llama", Dtype::BF16);
-    together_as_alone(&path, Stored::F16, &[1, 3, 2]);
-    together_as_alone(&path, Stored::F16, &[3, 1, 4]);
+    together_as_alone(&path, KvDtype::F16, &[1, 3, 2]);
+    together_as_alone(&path, KvDtype::F16, &[3, 1, 4]);
 }
 
-fn together_as_alone(path: &Path, stored: Stored, counts: &[u32]) {
+fn together_as_alone(path: &Path, stored: KvDtype, counts: &[u32]) {
     let texts: Vec<Vec<u32>> =
         counts.iter().map(|count| (0..*count).map(|at| (at * 7 + count) % 320).collect()).collect();
-    for level in Level::here() {
+    for level in Level::available() {
         let mut ops = Ops::new(Pool::new(2), level);
-        let mut network = load(path, Asked::Own, &ops);
+        let mut network = load(path, RequestedFormat::OfFile, &ops);
         let alone: Vec<Rows> = texts
             .iter()
             .map(|ids| {
@@ -403,7 +407,7 @@ fn each_of_several_spans_gets_what_it_asked_for_and_no_more() {
         (5, Nothing),
         (1, Logits),
     ];
-    let start = |network: &Network| Cache::new(&network.shape, LONG, Stored::F32).unwrap();
+    let start = |network: &Network| Cache::new(&network.shape, LONG, KvDtype::F32).unwrap();
     let mut caches = asked.map(|_| start(&network));
     let spans = caches.iter_mut().zip(asked);
     let mut spans: Vec<_> =
@@ -431,12 +435,12 @@ fn each_of_several_spans_gets_what_it_asked_for_and_no_more() {
 fn any_number_of_threads_gives_the_same_bits() {
     let (_keep, path) = synthesised("qwen2", Dtype::F32);
     let ids = long_ids();
-    for level in Level::here() {
+    for level in Level::available() {
         let mut expected: Option<Rows> = None;
         for threads in [1, 2, 4, 8] {
             let mut ops = Ops::new(Pool::new(threads), level);
             let mut network = long_network(&path, &ops);
-            let mut cache = Cache::new(&network.shape, LONG + 1, Stored::F32).unwrap();
+            let mut cache = Cache::new(&network.shape, LONG + 1, KvDtype::F32).unwrap();
             read(&mut network, &mut ops, &mut cache, &ids);
             let told = logits(&mut network, &mut ops, &mut cache, &[4]);
             let expected = expected.get_or_insert_with(|| told.clone());
@@ -449,8 +453,8 @@ fn any_number_of_threads_gives_the_same_bits() {
 fn what_does_not_fit_or_is_no_id_is_refused_and_nothing_is_lost() {
     let (_keep, path) = synthesised("llama", Dtype::BF16);
     let mut ops = ops(1);
-    let mut network = load(&path, Asked::Own, &ops);
-    let mut cache = Cache::new(&network.shape, 10, Stored::F16).unwrap();
+    let mut network = load(&path, RequestedFormat::OfFile, &ops);
+    let mut cache = Cache::new(&network.shape, 10, KvDtype::F16).unwrap();
     let mut refused = |cache: &mut Cache, ids: &[u32]| {
         let span = Span { cache, ids, wanted: Wanted::Logits };
         network.forward(&mut ops, &mut [span], &mut Predictions::default()).unwrap_err().to_string()
@@ -476,19 +480,19 @@ fn weights_with_a_number_that_is_none_are_told_and_lead_to_no_id() {
         let end = bytes.len();
         bytes[end - none.len()..].copy_from_slice(none);
         std::fs::write(&file, &bytes).unwrap();
-        for level in Level::here() {
+        for level in Level::available() {
             let mut ops = Ops::new(Pool::new(2), level);
-            let mut network = load(&path, Asked::Own, &ops);
+            let mut network = load(&path, RequestedFormat::OfFile, &ops);
             for ids in [&[3][..], &[3, 4, 5]] {
-                let mut cache = Cache::new(&network.shape, 64, Stored::F32).unwrap();
+                let mut cache = Cache::new(&network.shape, 64, KvDtype::F32).unwrap();
                 for wanted in [Wanted::Largest, Wanted::Logits, Wanted::EveryLargest] {
                     let span = Span { cache: &mut cache, ids, wanted };
                     let told =
                         network.forward(&mut ops, &mut [span], &mut Predictions::default()).unwrap_err();
-                    assert!(told.is::<NoNumbers>(), "{told} at {level}");
+                    assert!(told.is::<NotFinite>(), "{told} at {level}");
                 }
                 let told = network.forward_each(&mut ops, &mut cache, ids, &mut |_, _| ()).unwrap_err();
-                assert!(told.is::<NoNumbers>(), "{told} at {level}");
+                assert!(told.is::<NotFinite>(), "{told} at {level}");
             }
         }
     }

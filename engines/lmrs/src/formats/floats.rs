@@ -6,7 +6,7 @@ use model_files::Dtype;
 use super::{Format, Storage};
 use crate::kernels::lanes::f16_at;
 use crate::kernels::rows::lanes::{Float, Number as _, Wide};
-use crate::kernels::rows::{RowKernels, Tile};
+use crate::kernels::rows::{RowKernels, TileKernel};
 
 pub static F32: Format = Format {
     name: "f32",
@@ -31,7 +31,7 @@ pub static BF16: Format = Format {
     dtype: Dtype::BF16,
     by_name: true,
     storage: Storage::Rows(RowKernels::of::<InBf16>().with_pairs()),
-    tile: Some(Tile::OF_ROWS),
+    tile: Some(TileKernel::OF_ROWS),
     packed: None,
 };
 

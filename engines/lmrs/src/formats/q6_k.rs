@@ -13,14 +13,14 @@ use model_files::Dtype;
 use super::Format;
 use crate::kernels::lanes::f16_at;
 use crate::kernels::panels::numbers::{Bytes, Scales, file_blocks, halves, lanes, line, nibbles, product};
-use crate::kernels::panels::{Block, Lanes, Numbers};
+use crate::kernels::panels::{ActivationBlock, PanelFormat, PanelLanes};
 use crate::matrix::GROUP;
 
 pub static Q6_K: Format = Format::of_panels::<InQ6K>("q6_k", Dtype::Q6K, false, (2, "6defc0a7ca887236"));
 
 pub struct InQ6K;
 
-impl Numbers for InQ6K {
+impl PanelFormat for InQ6K {
     const HEAD_BYTES: usize = 64;
     const GROUPS: usize = 4;
     const GROUP_BYTES: usize = 13 * 64;
@@ -64,7 +64,7 @@ impl Numbers for InQ6K {
     }
 
     #[inline(always)]
-    unsafe fn line<L: Lanes, const RUN: usize>(group: *const u8, line: usize) -> L::Bytes {
+    unsafe fn line<L: PanelLanes, const RUN: usize>(group: *const u8, line: usize) -> L::Bytes {
         // SAFETY: one of 8 lines, and one of the 4 after them.
         unsafe {
             let pairs = L::bytes(group.add((1 + RUN % 2 * 4 + line) * 64));
@@ -82,13 +82,13 @@ impl Numbers for InQ6K {
     }
 
     #[inline(always)]
-    unsafe fn scale<L: Lanes, const RUN: usize>(group: *const u8, head: *const u8) -> L::Floats {
+    unsafe fn scale<L: PanelLanes, const RUN: usize>(group: *const u8, head: *const u8) -> L::Floats {
         // SAFETY: a quarter of the scale line, and a half of the head.
         unsafe { L::times(L::signed(group.add(RUN * 16)), L::halves(head)) }
     }
 
     #[inline(always)]
-    fn less<const RUN: usize>(x: &Block) -> i32 {
+    fn less<const RUN: usize>(x: &ActivationBlock) -> i32 {
         x.less_32[RUN % 2]
     }
 

@@ -12,10 +12,10 @@ pub use outputs::Outputs;
 
 /// Pseudo-random numbers for tests, the same in every run.
 #[cfg(test)]
-pub(crate) mod chance {
-    pub struct Chance(u64);
+pub(crate) mod test_rng {
+    pub struct TestRng(u64);
 
-    impl Chance {
+    impl TestRng {
         pub fn new(seed: u64) -> Self {
             Self(seed.wrapping_mul(2).wrapping_add(0x9e37_79b9_7f4a_7c15))
         }

@@ -90,11 +90,11 @@ impl<D: Decoder> Model for LoadedModel<D> {
         while !tokens.all_done() && !tokens.is_cancelled() {
             let mut under_way: Vec<_> =
                 sequences.iter_mut().enumerate().filter(|(_, it)| !it.is_done()).collect();
-            let places: Vec<usize> = under_way.iter().map(|(place, _)| *place).collect();
+            let positions: Vec<usize> = under_way.iter().map(|(place, _)| *place).collect();
             let mut these: Vec<_> = under_way.iter_mut().map(|(_, sequence)| &mut **sequence).collect();
             let mut failed = None;
             let emit = &mut |which: usize, id: Result<u32, Failed>| match id {
-                Ok(id) => tokens.push(places[which], id) == Flow::More,
+                Ok(id) => tokens.push(positions[which], id) == Flow::More,
                 Err(fault) => {
                     failed = Some(fault);
                     false
@@ -131,14 +131,14 @@ impl<D: Decoder> Slots for LoadedModel<D> {
 
     /// Runs one step. A long prompt is read a chunk at a time, and its request makes no token before the end of the prompt.
     fn step(&mut self, tokens: &mut [Option<Tokens>]) -> Result<(), Failed> {
-        let mut places = Vec::with_capacity(self.admitted.len());
+        let mut positions = Vec::with_capacity(self.admitted.len());
         let mut under_way = Vec::with_capacity(self.admitted.len());
         for (slot, place, sequence) in self.admitted.iter_mut().filter(|(.., sequence)| !sequence.is_done()) {
-            places.push((*slot, *place));
+            positions.push((*slot, *place));
             under_way.push(sequence);
         }
         let emit = &mut |which: usize, id: Result<u32, Failed>| {
-            let (slot, place) = places[which];
+            let (slot, place) = positions[which];
             let Some(tokens) = &mut tokens[slot] else { return false };
             match id {
                 Ok(id) => tokens.push(place, id) == Flow::More,

@@ -13,7 +13,7 @@ pub struct Sequence<S> {
     cache: S,
     ids: Vec<u32>,
     prompt: usize,
-    /// Ids that the sequence's cache holds: all but the last when a token is made, and 0 without the cache.
+    /// Ids that the sequence's cache holds: all but the last when a token is generated, and 0 without the cache.
     cached: usize,
     /// The most ids that there can be.
     most: usize,
@@ -54,12 +54,12 @@ impl<S> Sequence<S> {
     }
 
     /// Generated tokens.
-    pub fn made(&self) -> usize {
+    pub fn generated(&self) -> usize {
         self.ids.len() - self.prompt
     }
 
     /// Ids that the sequence does not hold yet.
-    pub fn waiting(&self) -> usize {
+    pub fn uncached(&self) -> usize {
         self.ids.len() - self.cached
     }
 

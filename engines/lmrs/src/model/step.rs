@@ -14,7 +14,7 @@ const BESIDE: usize = 128;
 /// The priority between prompts and tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Schedule {
-    /// The sequences of one request: all prompts are read first, and then the tokens are made together.
+    /// The sequences of one request: all prompts are read first, and then the tokens are generated together.
     Together,
     /// Several requests: each decoding request makes a token in every step. Prompts share the remaining rows, so that a short
     /// prompt does not wait for a long one.
@@ -44,33 +44,33 @@ enum Kind {
 
 /// Plans a step, sorted by kind. Drafts are appended to the ids, where the network reads them.
 pub fn plan<S>(sequences: &mut [&mut Sequence<S>], schedule: Schedule) -> Vec<Chunk> {
-    let begun = sequences.iter().any(|sequence| sequence.made() > 0);
-    let unread = sequences.iter().any(|sequence| sequence.made() == 0);
+    let begun = sequences.iter().any(|sequence| sequence.generated() > 0);
+    let unread = sequences.iter().any(|sequence| sequence.generated() == 0);
     let holds_back = schedule == Schedule::Together && unread;
     let mut order: Vec<usize> = (0..sequences.len()).collect();
     // Without the cache, each token reads all rows of its sequence: the sequence with the fewest tokens is next.
-    order.sort_by_key(|which| sequences[*which].made());
-    let mut reading = sequences.iter().filter(|sequence| sequence.waiting() > FEW).count();
+    order.sort_by_key(|which| sequences[*which].generated());
+    let mut reading = sequences.iter().filter(|sequence| sequence.uncached() > FEW).count();
     let mut left = if schedule == Schedule::Shared && begun { BESIDE } else { PASS_ROWS };
     let mut chunks = Vec::with_capacity(sequences.len());
     for which in order {
         let sequence = &mut *sequences[which];
-        if holds_back && sequence.made() > 0 {
+        if holds_back && sequence.generated() > 0 {
             continue;
         }
-        if sequence.waiting() <= FEW {
+        if sequence.uncached() <= FEW {
             chunks.push(few(sequence, which));
             continue;
         }
         let share = if schedule == Schedule::Shared { (left / reading.max(1)).max(LEAST) } else { left };
         reading = reading.saturating_sub(1);
         let room = share.min(left);
-        if room < LEAST && sequence.waiting() > room {
+        if room < LEAST && sequence.uncached() > room {
             continue;
         }
-        let rows = chunk_rows(sequence.waiting(), room);
+        let rows = chunk_rows(sequence.uncached(), room);
         left -= rows;
-        let wanted = if rows == sequence.waiting() { sequence.wanted() } else { Wanted::Nothing };
+        let wanted = if rows == sequence.uncached() { sequence.wanted() } else { Wanted::Nothing };
         chunks.push(Chunk { which, rows, drafted: 0, wanted, kind: Kind::Long });
     }
     chunks.sort_by_key(|chunk| (chunk.kind, chunk.which));
@@ -78,7 +78,7 @@ pub fn plan<S>(sequences: &mut [&mut Sequence<S>], schedule: Schedule) -> Vec<Ch
 }
 
 fn few<S>(sequence: &mut Sequence<S>, which: usize) -> Chunk {
-    let rows = sequence.waiting();
+    let rows = sequence.uncached();
     if rows > 1 {
         return Chunk { which, rows, drafted: 0, wanted: sequence.wanted(), kind: Kind::Short };
     }
@@ -107,9 +107,9 @@ pub const LEAST: usize = 4 * FEW;
 
 /// Rows of the waiting prompt that go now, if `most` rows have room; never fewer than `LEAST`. The rest is empty or longer than
 /// `FEW`, so all rows of a long prompt are computed in the same way, wherever it is cut.
-pub fn chunk_rows(waiting: usize, most: usize) -> usize {
-    match waiting.saturating_sub(most) {
-        0 => waiting,
+pub fn chunk_rows(uncached: usize, most: usize) -> usize {
+    match uncached.saturating_sub(most) {
+        0 => uncached,
         1..=FEW => most - 2 * FEW,
         _ => most,
     }
@@ -154,10 +154,10 @@ mod tests {
     fn a_long_prompt_has_no_short_piece_and_no_piece_is_longer_than_there_is_room() {
         for most in [LEAST, 100, 128, 256] {
             for rows in 1..2000 {
-                let (mut waiting, mut pieces) = (rows, Vec::new());
-                while waiting > 0 {
-                    pieces.push(chunk_rows(waiting, most));
-                    waiting -= pieces[pieces.len() - 1];
+                let (mut uncached, mut pieces) = (rows, Vec::new());
+                while uncached > 0 {
+                    pieces.push(chunk_rows(uncached, most));
+                    uncached -= pieces[pieces.len() - 1];
                 }
                 assert!(pieces.iter().all(|piece| *piece <= most), "{rows} of {most}: {pieces:?}");
                 assert!(

@@ -221,7 +221,7 @@ fn admitted(lengths: &[usize], max_new_tokens: u32) -> (LoadedModel<Toy>, Vec<Op
     (model, tokens)
 }
 
-fn made(tokens: &[Option<Tokens>], slot: usize) -> usize {
+fn generated(tokens: &[Option<Tokens>], slot: usize) -> usize {
     tokens[slot].as_ref().unwrap().ids(0).len()
 }
 
@@ -231,7 +231,7 @@ fn nobody_waits_for_the_next_token_until_the_long_prompt_of_another_is_read() {
     for step in 1..=20 {
         model.decoder.passes.clear();
         model.step(&mut tokens).unwrap();
-        assert_eq!((made(&tokens, 0), made(&tokens, 1)), (step, 0));
+        assert_eq!((generated(&tokens, 0), generated(&tokens, 1)), (step, 0));
         let rows: usize = model.decoder.passes.iter().flatten().sum();
         assert!(step == 1 || rows <= 128 + 1, "{rows} rows between two tokens");
     }
@@ -241,7 +241,7 @@ fn nobody_waits_for_the_next_token_until_the_long_prompt_of_another_is_read() {
 fn a_short_prompt_does_not_wait_until_a_long_one_is_read() {
     let (mut model, mut tokens) = admitted(&[9000, 60, 3], 4);
     model.step(&mut tokens).unwrap();
-    assert_eq!([0, 1, 2].map(|slot| made(&tokens, slot)), [0, 1, 1]);
+    assert_eq!([0, 1, 2].map(|slot| generated(&tokens, slot)), [0, 1, 1]);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use protocol::{Failed, FailureKind};
 
 use crate::attention::{self, Attention, Heads};
 use crate::cache::Cache;
-use crate::kernels::attention::Stored;
+use crate::kernels::attention::KvDtype;
 use crate::kernels::lanes::all_finite;
 use crate::kernels::rows::DECODE_TOKENS;
 use crate::matrix::Rows;
@@ -36,12 +36,12 @@ pub const PASS_TOKENS: usize = 256;
 pub struct Network {
     pub shape: Shape,
     pub weights: Weights,
-    room: Room,
+    buffers: Buffers,
 }
 
 /// The buffers of a pass.
 #[derive(Debug, Default)]
-struct Room {
+struct Buffers {
     hidden: Rows,   // [tokens, hidden]
     normed: Rows,   // [tokens, hidden]
     queries: Rows,  // [tokens, heads * head_dim]
@@ -52,24 +52,24 @@ struct Room {
     up: Rows,       // [tokens, inner]
     added: Rows,    // [tokens, hidden]
     angles: Angles,
-    attention: attention::Space,
+    attention: attention::Scratch,
 }
 
 /// The error for weights with a NaN, which would otherwise still yield ids.
 #[derive(Debug)]
-pub struct NoNumbers;
+pub struct NotFinite;
 
-impl fmt::Display for NoNumbers {
+impl fmt::Display for NotFinite {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("its weights lead to logits that are no numbers")
     }
 }
 
-impl std::error::Error for NoNumbers {}
+impl std::error::Error for NotFinite {}
 
 impl Network {
     pub fn new(shape: Shape, weights: Weights) -> Self {
-        Self { shape, weights, room: Room::default() }
+        Self { shape, weights, buffers: Buffers::default() }
     }
 
     /// Appends the ids of each span to its cache, and computes the requested results. Ids beyond the vocabulary, or beyond a
@@ -86,20 +86,20 @@ impl Network {
         let mut logits = Rows::default();
         for pass in Pass::cut(spans, PASS_TOKENS) {
             self.layers(ops, spans, &pass);
-            let asked = pass.wanted(spans);
-            if let [(row, Wanted::Largest)] = asked[..] {
+            let wanted = pass.wanted(spans);
+            if let [(row, Wanted::Largest)] = wanted[..] {
                 predictions.ids.push(self.largest(ops, row)?);
                 continue;
             }
-            for asked in asked.chunks(LOGIT_ROWS) {
-                self.head(ops, asked.iter().map(|(row, _)| *row), &mut logits);
-                for (at, (_, wanted)) in asked.iter().enumerate() {
+            for wanted in wanted.chunks(LOGIT_ROWS) {
+                self.head(ops, wanted.iter().map(|(row, _)| *row), &mut logits);
+                for (at, (_, wanted)) in wanted.iter().enumerate() {
                     let logits = logits.row(at);
                     if *wanted == Wanted::Logits {
-                        ensure!(all_finite(logits), NoNumbers);
+                        ensure!(all_finite(logits), NotFinite);
                         predictions.logits.append(logits);
                     } else {
-                        predictions.ids.push(ops::largest(logits).ok_or(NoNumbers)?);
+                        predictions.ids.push(ops::largest(logits).ok_or(NotFinite)?);
                     }
                 }
             }
@@ -122,7 +122,7 @@ impl Network {
             self.layers(ops, spans, &pass);
             for first in (0..pass.tokens()).step_by(LOGIT_ROWS) {
                 self.head(ops, first..pass.tokens().min(first + LOGIT_ROWS), &mut logits);
-                ensure!(all_finite(logits.all()), NoNumbers);
+                ensure!(all_finite(logits.all()), NotFinite);
                 each(&ops.pool, &logits);
             }
         }
@@ -131,15 +131,26 @@ impl Network {
 
     /// Runs all layers for the tokens of one pass. Their keys and values are in the caches afterwards.
     fn layers(&mut self, ops: &mut Ops, spans: &mut [Span], pass: &Pass) {
-        let Self { shape, weights, room } = self;
+        let Self { shape, weights, buffers } = self;
         let Shape { head_dim, heads, kv_heads, .. } = *shape;
-        pass.embed(spans, weights, shape.embedding_scale, &mut room.hidden);
+        pass.embed(spans, weights, shape.embedding_scale, &mut buffers.hidden);
         if let Some(rotation) = &shape.rotation {
-            rotation.angles(pass.positions().into_iter(), &mut room.angles);
+            rotation.angles(pass.positions().into_iter(), &mut buffers.angles);
         }
         for (number, layer) in weights.layers.iter().enumerate() {
-            let Room { hidden, normed, queries, keys, values, attended, gate, up, added, angles, attention } =
-                &mut *room;
+            let Buffers {
+                hidden,
+                normed,
+                queries,
+                keys,
+                values,
+                attended,
+                gate,
+                up,
+                added,
+                angles,
+                attention,
+            } = &mut *buffers;
 
             layer.attention_norm.apply_rows(ops, hidden, normed);
             ops.multiply(
@@ -153,18 +164,18 @@ impl Network {
             place_heads(ops, shape, layer, angles, Projected { queries, keys, values });
             pass.remember(ops, spans, number, keys, values);
             let heads = Heads { heads, kv_heads, head_dim };
-            let parts = pass.parts(spans);
+            let segments = pass.segments(spans);
             let window = shape.windows[number];
             let of_layer = Attention { ops, heads, layer: number, window, queries };
-            attention::attend(&of_layer, attention, &parts, attended);
+            attention::attend(&of_layer, attention, &segments, attended);
             ops.multiply(attended, &mut [(&layer.attention_output.matrix, added)]);
             add(ops, hidden, added, &layer.attention_output);
 
             layer.feed_forward_norm.apply_rows(ops, hidden, normed);
             match &layer.gate {
-                Some(gate_) => {
-                    ops.multiply(normed, &mut [(&gate_.matrix, gate), (&layer.up.matrix, up)]);
-                    activate(ops, shape.activation, (gate, gate_), Some((up, &layer.up)));
+                Some(gate_linear) => {
+                    ops.multiply(normed, &mut [(&gate_linear.matrix, gate), (&layer.up.matrix, up)]);
+                    activate(ops, shape.activation, (gate, gate_linear), Some((up, &layer.up)));
                 }
                 None => {
                     ops.multiply(normed, &mut [(&layer.up.matrix, gate)]);
@@ -179,20 +190,20 @@ impl Network {
 
     /// Computes the logits after these rows of the pass, `[rows, vocabulary]`.
     fn head(&mut self, ops: &mut Ops, rows: impl ExactSizeIterator<Item = usize>, logits: &mut Rows) {
-        let Self { weights, room, .. } = self;
-        room.normed.reshape(rows.len(), room.hidden.width);
+        let Self { weights, buffers, .. } = self;
+        buffers.normed.reshape(rows.len(), buffers.hidden.width);
         for (to, from) in rows.enumerate() {
-            weights.norm.apply(room.hidden.row(from), room.normed.row_mut(to));
+            weights.norm.apply(buffers.hidden.row(from), buffers.normed.row_mut(to));
         }
-        ops.multiply(&room.normed, &mut [(weights.head(), logits)]);
+        ops.multiply(&buffers.normed, &mut [(weights.head(), logits)]);
     }
 
     /// The id with the largest logit after this row, the lowest among equals.
-    fn largest(&mut self, ops: &mut Ops, row: usize) -> Result<u32, NoNumbers> {
-        let Self { weights, room, .. } = self;
-        room.normed.reshape(1, room.hidden.width);
-        weights.norm.apply(room.hidden.row(row), room.normed.row_mut(0));
-        ops.largest(room.normed.row(0), weights.head()).ok_or(NoNumbers)
+    fn largest(&mut self, ops: &mut Ops, row: usize) -> Result<u32, NotFinite> {
+        let Self { weights, buffers, .. } = self;
+        buffers.normed.reshape(1, buffers.hidden.width);
+        weights.norm.apply(buffers.hidden.row(row), buffers.normed.row_mut(0));
+        ops.largest(buffers.normed.row(0), weights.head()).ok_or(NotFinite)
     }
 
     fn check(&self, spans: &[Span]) -> Result<()> {
@@ -274,7 +285,7 @@ pub struct NetworkDecoder {
     /// The most tokens of a cache.
     pub context: usize,
     /// The number type of keys and values.
-    pub stored: Stored,
+    pub kv_dtype: KvDtype,
 }
 
 impl Decoder for NetworkDecoder {
@@ -282,7 +293,7 @@ impl Decoder for NetworkDecoder {
 
     fn new_cache(&mut self, ids: usize) -> Result<Cache, Failed> {
         let room = ids.next_power_of_two().max(LEAST_ROOM).min(self.context);
-        Cache::new(&self.network.shape, room, self.stored).or_fail(FailureKind::OutOfMemory)
+        Cache::new(&self.network.shape, room, self.kv_dtype).or_fail(FailureKind::OutOfMemory)
     }
 
     fn room(&self, cache: &Cache) -> usize {
@@ -309,6 +320,6 @@ impl Decoder for NetworkDecoder {
 
 /// Weights that produce NaN are the model's fault; everything else was checked before.
 fn failed(error: anyhow::Error) -> Failed {
-    let kind = if error.is::<NoNumbers>() { FailureKind::Model } else { FailureKind::Internal };
+    let kind = if error.is::<NotFinite>() { FailureKind::Model } else { FailureKind::Internal };
     Failed::new(kind, format!("{error:#}"))
 }

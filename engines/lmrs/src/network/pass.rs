@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::{Span, Wanted};
-use crate::attention::Part;
+use crate::attention::Segment;
 use crate::kernels::attention::TILE;
 use crate::matrix::Rows;
 use crate::ops::Ops;
@@ -104,13 +104,13 @@ impl Pass {
         }
     }
 
-    pub fn parts<'a>(&self, spans: &'a [Span]) -> Vec<Part<'a>> {
-        let part = |piece: &Piece| Part {
+    pub fn segments<'a>(&self, spans: &'a [Span]) -> Vec<Segment<'a>> {
+        let segment = |piece: &Piece| Segment {
             cache: spans[piece.span].cache,
             rows: piece.rows.clone(),
             start: piece.start,
         };
-        self.pieces.iter().map(part).collect()
+        self.pieces.iter().map(segment).collect()
     }
 
     /// Marks the tokens as stored, after all layers have written their keys and values.
@@ -125,12 +125,12 @@ impl Pass {
 mod tests {
     use super::*;
     use crate::cache::Cache;
-    use crate::kernels::attention::Stored;
+    use crate::kernels::attention::KvDtype;
     use crate::shape::tests::tiny;
 
     /// The rows of each pass whose logits are computed, for spans of these lengths.
     fn asked(of: &[(usize, Wanted)], chunk: usize) -> Vec<Vec<usize>> {
-        let mut caches: Vec<_> = of.iter().map(|_| Cache::new(&tiny(), 100, Stored::F32).unwrap()).collect();
+        let mut caches: Vec<_> = of.iter().map(|_| Cache::new(&tiny(), 100, KvDtype::F32).unwrap()).collect();
         let spans = caches.iter_mut().zip(of);
         let spans: Vec<_> =
             spans.map(|(cache, &(ids, wanted))| Span { cache, ids: &[0; 100][..ids], wanted }).collect();

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 /// Numbers that are compared at once.
-const LOOKED_AT: usize = 64;
+const SCANNED_AT_ONCE: usize = 64;
 
 /// The largest number so far, and the lowest output with this number.
 #[derive(Debug, Clone, Copy)]
@@ -21,11 +21,11 @@ impl Default for Largest {
 }
 
 impl Largest {
-    pub fn look(&mut self, numbers: &[f32], outputs: Range<usize>) {
+    pub fn scan(&mut self, numbers: &[f32], outputs: Range<usize>) {
         // A larger number is rare, so this check runs first, on many numbers at a time.
         let counts = |number: &f32| *number > self.number || number.is_nan();
         if !numbers
-            .chunks(LOOKED_AT)
+            .chunks(SCANNED_AT_ONCE)
             .any(|numbers| numbers.iter().fold(false, |any, number| any | counts(number)))
         {
             return;
@@ -38,7 +38,7 @@ impl Largest {
         }
     }
 
-    pub fn meet(&mut self, other: Self) {
+    pub fn merge(&mut self, other: Self) {
         let none = self.none | other.none;
         let equal = other.number == self.number && other.output < self.output;
         if other.number > self.number || equal && other.number > f32::NEG_INFINITY {
@@ -55,7 +55,7 @@ impl Largest {
 /// The output with the largest number, the lowest among equals. `None` if a number is NaN, or if the largest is infinite.
 pub fn largest(numbers: &[f32]) -> Option<u32> {
     let mut largest = Largest::default();
-    largest.look(numbers, 0..numbers.len());
+    largest.scan(numbers, 0..numbers.len());
     largest.among_numbers()
 }
 
@@ -66,12 +66,12 @@ mod tests {
     #[test]
     fn the_largest_is_the_lowest_of_equals() {
         let mut largest = Largest::default();
-        largest.look(&[0.5, 1.0, 1.0], 10..13);
+        largest.scan(&[0.5, 1.0, 1.0], 10..13);
         assert_eq!(largest.among_numbers(), Some(11));
         let lower = Largest { number: 1.0, output: 4, none: false };
-        largest.meet(lower);
-        largest.meet(Largest { number: 1.0, output: 5, none: false });
-        largest.meet(Largest::default());
+        largest.merge(lower);
+        largest.merge(Largest { number: 1.0, output: 5, none: false });
+        largest.merge(Largest::default());
         assert_eq!(largest.among_numbers(), Some(4));
     }
 
@@ -82,8 +82,8 @@ mod tests {
         {
             assert_eq!(largest(&numbers), None, "{numbers:?}");
             let mut met = Largest::default();
-            met.look(&numbers, 0..3);
-            met.meet(Largest { number: 0.5, output: 7, none: false });
+            met.scan(&numbers, 0..3);
+            met.merge(Largest { number: 0.5, output: 7, none: false });
             assert!(met.among_numbers().is_none() || numbers == [f32::NEG_INFINITY; 3]);
         }
         assert_eq!(largest(&[f32::NEG_INFINITY, -1.0]), Some(1));

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use crate::kernels::outputs::Split;
-use crate::kernels::rows::{self, Activations, Aligned, Apart, DECODE_TOKENS, Packed, TOKENS};
+use crate::kernels::rows::{self, Activations, AlignedBf16, DECODE_TOKENS, PaddedRows, TOKENS, TileInput};
 use crate::kernels::{Level, Outputs, panels};
 use crate::matrix::{Matrix, PANEL, Rows};
 use crate::pool::Pool;
@@ -33,9 +33,9 @@ pub struct Ops {
 
 #[derive(Debug, Default)]
 struct Scratch {
-    narrowed: Aligned, // [tokens][inputs], as bf16
-    apart: Apart,
-    pairs: Packed,
+    aligned: AlignedBf16, // [tokens][inputs], as bf16
+    padded: PaddedRows,
+    tiled: TileInput,
     panels: panels::Input,
     token: Rows,
 }
@@ -65,9 +65,9 @@ impl Ops {
         let most = works.iter().map(|work| work.most).max().unwrap_or(1);
         team.share(units, most, &|units| {
             for work in &works {
-                for places in work.places(&units) {
+                for positions in work.positions(&units) {
                     // SAFETY: each unit is given to one thread, once.
-                    unsafe { scratch.work(level, x, work, places) };
+                    unsafe { scratch.work(level, x, work, positions) };
                 }
             }
         });
@@ -85,37 +85,37 @@ impl Ops {
             panels::prepare(level, &scratch.token, &mut scratch.panels);
         }
         if rows::takes_bf16(level, matrix.format) {
-            rows::narrow(level, x, &mut scratch.narrowed);
+            rows::narrow(level, x, &mut scratch.aligned);
         }
-        let ((unit, taken), all) = (kernel.units(matrix, 1), kernel.places(matrix));
+        let ((unit, taken), all) = (kernel.units(matrix, 1), kernel.positions(matrix));
         let best = Mutex::new(Largest::default());
         let team = Team { pool, level, alone: matrix.bytes() < WORTH_SHARING };
         team.share(all.div_ceil(unit), taken.div_ceil(unit), &|units| {
-            let places = units.start * unit..(units.end * unit).min(all);
+            let positions = units.start * unit..(units.end * unit).min(all);
             let mut found = Largest::default();
             match kernel {
                 Kernel::Dots(stretches) => {
-                    let mut numbers = vec![0.0; stretches * places.len()];
-                    let ranges = (0..stretches).map(|at| stretch(matrix, stretches, at, &places));
-                    let parts = numbers.chunks_mut(places.len()).zip(ranges.clone());
+                    let mut numbers = vec![0.0; stretches * positions.len()];
+                    let ranges = (0..stretches).map(|at| stretch(matrix, stretches, at, &positions));
+                    let parts = numbers.chunks_mut(positions.len()).zip(ranges.clone());
                     let mut outs: Vec<_> = parts
                         .map(|(numbers, range)| Outputs::of(&mut numbers[..range.len()], range))
                         .collect();
                     rows::dot(level, matrix, scratch.activations(level, x, matrix), &mut outs);
-                    for (numbers, range) in numbers.chunks(places.len()).zip(ranges) {
-                        found.look(&numbers[..range.len()], range);
+                    for (numbers, range) in numbers.chunks(positions.len()).zip(ranges) {
+                        found.scan(&numbers[..range.len()], range);
                     }
                 }
                 Kernel::Blocked | Kernel::Tiles => unreachable!("one token fills no tile"),
                 Kernel::Panels => {
-                    let outputs = panel_outputs(matrix, &places);
+                    let outputs = panel_outputs(matrix, &positions);
                     let mut numbers = vec![0.0; outputs.len()];
                     let mut out = Outputs::of(&mut numbers, outputs.clone());
-                    panels::multiply(level, matrix, places, &scratch.panels, &mut out);
-                    found.look(&numbers, outputs);
+                    panels::multiply(level, matrix, positions, &scratch.panels, &mut out);
+                    found.scan(&numbers, outputs);
                 }
             }
-            best.lock().unwrap_or_else(PoisonError::into_inner).meet(found);
+            best.lock().unwrap_or_else(PoisonError::into_inner).merge(found);
         });
         best.into_inner().unwrap_or_else(PoisonError::into_inner).among_numbers()
     }
@@ -135,11 +135,11 @@ impl Scratch {
             matches!(work.kernel, Kernel::Dots(_)) && rows::takes_bf16(team.level, work.matrix.format)
         };
         if works.iter().any(narrow) {
-            rows::narrow(team.level, x.all(), &mut self.narrowed);
+            rows::narrow(team.level, x.all(), &mut self.aligned);
         }
         if works.iter().any(|work| work.kernel == Kernel::Blocked) {
-            self.apart.reshape(x.tokens(), x.width);
-            let tokens = self.apart.tokens_mut();
+            self.padded.reshape(x.tokens(), x.width);
+            let tokens = self.padded.tokens_mut();
             team.share(tokens.len(), PIECE_TOKENS, &|range| {
                 for token in range {
                     let mut lines = tokens[token].lock().unwrap_or_else(PoisonError::into_inner);
@@ -148,8 +148,8 @@ impl Scratch {
             });
         }
         if works.iter().any(|work| work.kernel == Kernel::Tiles) {
-            self.pairs.reshape(x.tokens(), x.width);
-            let groups = self.pairs.groups_mut();
+            self.tiled.reshape(x.tokens(), x.width);
+            let groups = self.tiled.groups_mut();
             team.share(groups.len(), 1, &|range| {
                 for group in range {
                     let mut lines = groups[group].lock().unwrap_or_else(PoisonError::into_inner);
@@ -162,7 +162,7 @@ impl Scratch {
     /// The activations in the format of `rows::dot` for this matrix.
     fn activations<'a>(&'a self, level: Level, x: &'a [f32], matrix: &Matrix) -> Activations<'a> {
         match rows::takes_bf16(level, matrix.format) {
-            true => Activations::Bf16(self.narrowed.all()),
+            true => Activations::Bf16(self.aligned.all()),
             false => Activations::F32(x),
         }
     }
@@ -170,29 +170,29 @@ impl Scratch {
     /// # Safety
     ///
     /// No other thread works on these positions.
-    unsafe fn work(&self, level: Level, x: &Rows, work: &Work, places: Range<usize>) {
+    unsafe fn work(&self, level: Level, x: &Rows, work: &Work, positions: Range<usize>) {
         let matrix = work.matrix;
         match work.kernel {
             Kernel::Panels => {
                 // SAFETY: pieces share no positions, and positions share no outputs. The same below.
-                let mut out = unsafe { work.out.take(panel_outputs(matrix, &places)) };
-                panels::multiply(level, matrix, places, &self.panels, &mut out);
+                let mut out = unsafe { work.out.take(panel_outputs(matrix, &positions)) };
+                panels::multiply(level, matrix, positions, &self.panels, &mut out);
             }
             Kernel::Dots(stretches) => {
-                let ranges = (0..stretches).map(|at| stretch(matrix, stretches, at, &places));
+                let ranges = (0..stretches).map(|at| stretch(matrix, stretches, at, &positions));
                 // SAFETY: as above.
                 let mut outs: Vec<_> = ranges.map(|range| unsafe { work.out.take(range) }).collect();
                 rows::dot(level, matrix, self.activations(level, x.all(), matrix), &mut outs);
             }
             Kernel::Blocked => {
                 // SAFETY: as above.
-                let mut out = unsafe { work.out.take(places) };
-                rows::multiply_blocked(level, matrix, &self.apart, &mut out);
+                let mut out = unsafe { work.out.take(positions) };
+                rows::multiply_blocked(level, matrix, &self.padded, &mut out);
             }
             Kernel::Tiles => {
                 // SAFETY: as above.
-                let mut out = unsafe { work.out.take(places) };
-                rows::tile(level, matrix, &self.pairs, &mut out);
+                let mut out = unsafe { work.out.take(positions) };
+                rows::tile(level, matrix, &self.tiled, &mut out);
             }
         }
     }
@@ -265,7 +265,7 @@ impl Kernel {
         }
     }
 
-    fn places(self, matrix: &Matrix) -> usize {
+    fn positions(self, matrix: &Matrix) -> usize {
         match self {
             Self::Panels => matrix.outputs.div_ceil(PANEL),
             Self::Dots(stretches) => matrix.outputs.div_ceil(stretches),
@@ -275,7 +275,7 @@ impl Kernel {
 
     /// Positions of a unit, and positions that a thread takes at a time.
     fn units(self, matrix: &Matrix, tokens: usize) -> (usize, usize) {
-        let worth = |bytes: usize| (bytes * self.places(matrix) / matrix.bytes().max(1)).max(1);
+        let worth = |bytes: usize| (bytes * self.positions(matrix) / matrix.bytes().max(1)).max(1);
         // Packed rows are taken in whole groups.
         let whole = |rows: usize| matrix.format.packed_rows().map_or(rows, |packed| packed.together);
         match self {
@@ -311,23 +311,23 @@ fn plan<'a>(level: Level, tokens: usize, products: &'a mut [(&Matrix, &mut Rows)
 impl Work<'_> {
     /// The end of its units among those of all products.
     fn end(&self) -> usize {
-        self.first + self.kernel.places(self.matrix).div_ceil(self.unit)
+        self.first + self.kernel.positions(self.matrix).div_ceil(self.unit)
     }
 
     /// The positions of its own units within `units`, in pieces of at most `most` units.
-    fn places(&self, units: &Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
+    fn positions(&self, units: &Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
         let own = units.start.clamp(self.first, self.end())..units.end.clamp(self.first, self.end());
-        let (first, unit, all) = (self.first, self.unit, self.kernel.places(self.matrix));
+        let (first, unit, all) = (self.first, self.unit, self.kernel.positions(self.matrix));
         let (end, most) = (own.end, self.most);
         own.step_by(most)
             .map(move |start| (start - first) * unit..((end.min(start + most) - first) * unit).min(all))
     }
 }
 
-fn stretch(matrix: &Matrix, stretches: usize, at: usize, places: &Range<usize>) -> Range<usize> {
+fn stretch(matrix: &Matrix, stretches: usize, at: usize, positions: &Range<usize>) -> Range<usize> {
     let first = at * matrix.outputs.div_ceil(stretches);
     let last = ((at + 1) * matrix.outputs.div_ceil(stretches)).min(matrix.outputs);
-    (first + places.start).min(last)..(first + places.end).min(last)
+    (first + positions.start).min(last)..(first + positions.end).min(last)
 }
 
 fn panel_outputs(matrix: &Matrix, panels: &Range<usize>) -> Range<usize> {

@@ -57,13 +57,13 @@ impl Shape {
         let architecture = Architecture::of(folder)?;
         let known = folder.architecture().or_fail(FailureKind::Unsupported)?;
         let Config { hidden_size, layers, heads, kv_heads, head_dim, vocabulary_size, .. } = folder.config;
-        fields.refuse_what_nobody_computes()?;
+        fields.refuse_unsupported()?;
         let context = context(&fields, architecture)?;
         let inner = known.inner_size(&folder.config);
         let inner = inner.ok_or_else(|| fields.missing("intermediate_size", "feed_forward_length"))?;
         if inner == 0 {
             let name = fields.first_of(&["intermediate_size", "n_inner"]);
-            return Err(fields.nothing(name, "feed_forward_length"));
+            return Err(fields.zero(name, "feed_forward_length"));
         }
         // From here on memory depends on layers and dimensions, so the file must have matching tensors.
         let parts = folder.parts().or_fail(FailureKind::Model)?;
@@ -107,7 +107,7 @@ fn context(fields: &Fields, architecture: &Architecture) -> Result<u32, Failed> 
     let (name, gguf) = (fields.first_of(&[usual, "n_positions", "n_ctx"]), "context_length");
     match fields.folder.config.context_tokens {
         None => Err(fields.missing(name, gguf)),
-        Some(0) => Err(fields.nothing(name, gguf)),
+        Some(0) => Err(fields.zero(name, gguf)),
         Some(tokens @ ..=MAX_CONTEXT) => Ok(tokens),
         Some(tokens) => {
             let name = fields.name(name, gguf);
@@ -128,8 +128,8 @@ fn windows(fields: &Fields, architecture: &Architecture) -> Result<Vec<Option<us
             (window, first)
         }
     };
-    let told = (0..layers).map(|layer| window.filter(|_| layer >= first)).collect();
-    let Some(slide) = fields.layer_types()? else { return Ok(told) };
+    let by_rule = (0..layers).map(|layer| window.filter(|_| layer >= first)).collect();
+    let Some(slide) = fields.layer_types()? else { return Ok(by_rule) };
     if slide.len() != layers {
         return Err(fields.fault(format!("`layer_types` names {} layers of {layers}", slide.len())));
     }

@@ -15,17 +15,17 @@ pub fn rotation(fields: &Fields) -> Result<Rotation, Failed> {
     let theta = config.rope_theta.unwrap_or(10_000.0);
     let rotated = rotated(fields)?;
     let mut rotation = Rotation::new(theta, rotated);
-    expect_angles(fields, &rotation, fields.name("rope_theta", "rope.freq_base"))?;
+    refuse_infinite_angles(fields, &rotation, fields.name("rope_theta", "rope.freq_base"))?;
     match fields.folder.format {
         Format::Safetensors => scale_by_rule(fields, &mut rotation)?,
         Format::Gguf => scale_by_metadata(fields, &mut rotation)?,
     }
-    expect_angles(fields, &rotation, fields.name("rope_scaling", "rope.scaling"))?;
+    refuse_infinite_angles(fields, &rotation, fields.name("rope_scaling", "rope.scaling"))?;
     Ok(rotation)
 }
 
 /// Refuses a base or factor so small that the angle of the last position overflows.
-fn expect_angles(fields: &Fields, rotation: &Rotation, name: &str) -> Result<(), Failed> {
+fn refuse_infinite_angles(fields: &Fields, rotation: &Rotation, name: &str) -> Result<(), Failed> {
     let last = fields.folder.config.context_tokens.unwrap_or_default() as f32;
     match rotation.frequencies.iter().all(|frequency| (frequency * last).is_finite()) {
         true => Ok(()),
@@ -95,8 +95,12 @@ fn above_zero(fields: &Fields, name: &str, found: &Value) -> Result<f64, Failed>
 
 /// Newer configs keep all rotation fields in `rope_parameters`. An empty object has no meaning.
 fn rope<'a>(fields: &'a Fields, name: &str) -> Option<&'a Value> {
-    let said = |name| fields.get(name).filter(|rope| rope.as_object().is_some_and(|rope| !rope.is_empty()));
-    said("rope_scaling").or_else(|| said("rope_parameters"))?.get(name).filter(|value| !value.is_null())
+    let field_or_null =
+        |name| fields.get(name).filter(|rope| rope.as_object().is_some_and(|rope| !rope.is_empty()));
+    field_or_null("rope_scaling")
+        .or_else(|| field_or_null("rope_parameters"))?
+        .get(name)
+        .filter(|value| !value.is_null())
 }
 
 fn scale_by_metadata(fields: &Fields, rotation: &mut Rotation) -> Result<(), Failed> {

@@ -10,7 +10,7 @@ use memmap2::Mmap;
 use model_files::{Dtype, FileWeights, Layout, ModelFolder, Order, Part, Weights as _};
 use protocol::{Failed, FailureKind};
 
-use super::plan::{Own, Plan};
+use super::plan::{OwnedMatrix, Plan};
 use crate::formats::Storage;
 use crate::matrix::PANEL;
 use crate::pool::Pool;
@@ -101,7 +101,7 @@ pub fn model(what: String) -> Failed {
 const STEP: usize = 1 << 16;
 
 struct Piece<'a> {
-    own: &'a Own,
+    owned: &'a OwnedMatrix,
     first: u64,
     rows: usize,
     bytes: &'a mut [u8],
@@ -111,7 +111,7 @@ impl Plan {
     /// Fills owned memory. `watch` receives the number of finished bytes, from any thread.
     pub fn read(&self, pool: &Pool, watch: &(dyn Fn(u64) + Sync)) -> Result<Region, Failed> {
         let no_memory = |error: anyhow::Error| Failed::new(FailureKind::OutOfMemory, format!("{error:#}"));
-        let mut region = NewRegion::new(self.own_bytes()).map_err(no_memory)?;
+        let mut region = NewRegion::new(self.owned_bytes()).map_err(no_memory)?;
         let pieces = self.pieces(region.bytes_mut());
         let (failed, done) = (Mutex::new(None), AtomicU64::new(0));
         let failed_lock = || failed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -133,51 +133,51 @@ impl Plan {
 
     fn pieces<'a>(&'a self, bytes: &'a mut [u8]) -> Vec<Piece<'a>> {
         let (mut pieces, mut rest, mut passed) = (Vec::new(), bytes, 0);
-        for own in &self.own {
-            let (_, at) = rest.split_at_mut(own.at - passed);
-            let (matrix, after) = at.split_at_mut(own.bytes);
-            (rest, passed) = (after, own.at + own.bytes);
-            let rows = (own.rows.end - own.rows.start) as usize;
-            let step = match is_turned(&self.parts[own.part]) {
+        for owned in &self.owned {
+            let (_, at) = rest.split_at_mut(owned.at - passed);
+            let (matrix, after) = at.split_at_mut(owned.bytes);
+            (rest, passed) = (after, owned.at + owned.bytes);
+            let rows = (owned.rows.end - owned.rows.start) as usize;
+            let step = match is_turned(&self.parts[owned.part]) {
                 true => rows.next_multiple_of(PANEL),
-                false => (STEP / own.inputs.max(1)).next_multiple_of(PANEL).max(PANEL),
+                false => (STEP / owned.inputs.max(1)).next_multiple_of(PANEL).max(PANEL),
             };
-            let step_bytes = own.format.bytes(step, own.inputs);
+            let step_bytes = owned.format.bytes(step, owned.inputs);
             for (number, bytes) in matrix.chunks_mut(step_bytes).enumerate() {
                 let first = number * step;
-                pieces.push(Piece { own, first: first as u64, rows: step.min(rows - first), bytes });
+                pieces.push(Piece { owned, first: first as u64, rows: step.min(rows - first), bytes });
             }
         }
         pieces
     }
 
-    fn fill(&self, Piece { own, first, rows, bytes }: Piece) -> Result<(), Failed> {
-        if let Storage::Rows(_) = own.format.storage {
-            return self.encode(own, first, rows, bytes);
+    fn fill(&self, Piece { owned, first, rows, bytes }: Piece) -> Result<(), Failed> {
+        if let Storage::Rows(_) = owned.format.storage {
+            return self.encode(owned, first, rows, bytes);
         }
-        let mut encoded = vec![0; own.dtype.bytes(own.inputs as u64) as usize * rows];
-        self.encode(own, first, rows, &mut encoded)?;
-        if own.format.pack(own.inputs, &encoded, bytes).is_err() {
-            self.is_unfit(own);
+        let mut encoded = vec![0; owned.dtype.bytes(owned.inputs as u64) as usize * rows];
+        self.encode(owned, first, rows, &mut encoded)?;
+        if owned.format.pack(owned.inputs, &encoded, bytes).is_err() {
+            self.is_unfit(owned);
         }
         Ok(())
     }
 
     /// Encodes rows of a matrix, in the file layout of its dtype.
-    fn encode(&self, own: &Own, first: u64, rows: usize, bytes: &mut [u8]) -> Result<(), Failed> {
-        let part = &self.parts[own.part];
+    fn encode(&self, owned: &OwnedMatrix, first: u64, rows: usize, bytes: &mut [u8]) -> Result<(), Failed> {
+        let part = &self.parts[owned.part];
         let fault = |error: anyhow::Error| model(format!("{error:#}"));
         let source = &self.files.source;
         if !is_turned(part) {
-            let from = own.rows.start + first;
+            let from = owned.rows.start + first;
             let rows = from..from + rows as u64;
-            return source.encode(part, own_layout(part), rows, own.dtype, bytes).map_err(fault);
+            return source.encode(part, own_layout(part), rows, owned.dtype, bytes).map_err(fault);
         }
         let all = part.rows_in(Layout::Gguf).0;
-        let mut whole = vec![0; own.dtype.bytes(part.elements()) as usize];
-        source.encode(part, Layout::Gguf, 0..all, own.dtype, &mut whole).map_err(fault)?;
+        let mut whole = vec![0; owned.dtype.bytes(part.elements()) as usize];
+        source.encode(part, Layout::Gguf, 0..all, owned.dtype, &mut whole).map_err(fault)?;
         let row = whole.len() / all as usize;
-        bytes.copy_from_slice(&whole[own.rows.start as usize * row..][..bytes.len()]);
+        bytes.copy_from_slice(&whole[owned.rows.start as usize * row..][..bytes.len()]);
         Ok(())
     }
 }

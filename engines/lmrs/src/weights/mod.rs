@@ -15,7 +15,7 @@ mod roles;
 use model_files::{Dtype, blocks};
 
 pub use plan::Plan;
-pub use roles::Asked;
+pub use roles::RequestedFormat;
 
 use crate::formats::Format;
 use crate::kernels::panels;
@@ -100,13 +100,13 @@ impl Linear {
 /// The embedding. Rows are looked up in the output's panels or in the mapped file, so there is never a second copy in memory.
 #[derive(Debug)]
 pub enum Table {
-    Filed(Filed),
+    FileTable(FileTable),
     /// Panels that are also the output matrix.
     Panels(Matrix),
 }
 
 #[derive(Debug)]
-pub struct Filed {
+pub struct FileTable {
     region: Region,
     stored: Dtype,
     /// The requested dtype, if it is narrower: rows are rounded like the matrix.
@@ -117,7 +117,7 @@ pub struct Filed {
 impl Table {
     pub fn width(&self) -> usize {
         match self {
-            Self::Filed(filed) => filed.width,
+            Self::FileTable(table) => table.width,
             Self::Panels(matrix) => matrix.inputs,
         }
     }
@@ -125,13 +125,13 @@ impl Table {
     /// Writes one existing row into `row`, which has the right width.
     pub fn row(&self, index: usize, row: &mut [f32]) {
         match self {
-            Self::Filed(filed) => filed.row(index, row),
+            Self::FileTable(table) => table.row(index, row),
             Self::Panels(matrix) => panels::row(matrix, index, row),
         }
     }
 }
 
-impl Filed {
+impl FileTable {
     pub fn new(region: Region, stored: Dtype, rounded: Option<Dtype>, width: usize) -> Self {
         Self { region, stored, rounded: rounded.filter(|dtype| *dtype != stored), width }
     }

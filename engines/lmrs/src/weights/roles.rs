@@ -19,7 +19,7 @@ pub struct Roles<'a> {
 
 /// Some or all outputs of a matrix, as rows in the layout of GGUF.
 #[derive(Debug, Clone)]
-pub struct Stand<'a> {
+pub struct MatrixRows<'a> {
     pub matrix: &'a Part,
     pub rows: Range<u64>,
     pub bias: Option<&'a Part>,
@@ -66,7 +66,7 @@ impl<'a> Roles<'a> {
     }
 
     /// The matrix of a role; `None` if the network does without.
-    pub fn stand(&self, layer: usize, role: Role) -> Result<Option<Stand<'a>>, Failed> {
+    pub fn rows_of(&self, layer: usize, role: Role) -> Result<Option<MatrixRows<'a>>, Failed> {
         let Shape { hidden, inner, heads, kv_heads, head_dim, .. } = *self.shape;
         let (queries, keys) = (heads * head_dim, kv_heads * head_dim);
         let whole = |name, outputs, inputs| self.whole(layer, name, outputs, inputs);
@@ -93,41 +93,55 @@ impl<'a> Roles<'a> {
         found.map(Some)
     }
 
-    pub fn output(&self) -> Result<Stand<'a>, Failed> {
+    pub fn output(&self) -> Result<MatrixRows<'a>, Failed> {
         let Shape { vocabulary, hidden, .. } = *self.shape;
         let matrix = match self.find("output.weight", vocabulary, hidden)? {
-            Some(own) => own,
+            Some(output) => output,
             None => self.need("token_embd.weight", vocabulary, hidden)?,
         };
-        Ok(Stand { matrix, rows: 0..vocabulary as u64, bias: None })
+        Ok(MatrixRows { matrix, rows: 0..vocabulary as u64, bias: None })
     }
 
-    fn whole(&self, layer: usize, name: &str, outputs: usize, inputs: usize) -> Result<Stand<'a>, Failed> {
+    fn whole(
+        &self,
+        layer: usize,
+        name: &str,
+        outputs: usize,
+        inputs: usize,
+    ) -> Result<MatrixRows<'a>, Failed> {
         let matrix = self.need(&format!("blk.{layer}.{name}.weight"), outputs, inputs)?;
         let bias = self.find(&format!("blk.{layer}.{name}.bias"), 1, outputs)?;
-        Ok(Stand { matrix, rows: 0..outputs as u64, bias })
+        Ok(MatrixRows { matrix, rows: 0..outputs as u64, bias })
     }
 
     /// Some rows of a matrix whose input is the hidden state.
-    fn some_of(&self, layer: usize, name: &str, all: usize, rows: Range<usize>) -> Result<Stand<'a>, Failed> {
+    fn some_of(
+        &self,
+        layer: usize,
+        name: &str,
+        all: usize,
+        rows: Range<usize>,
+    ) -> Result<MatrixRows<'a>, Failed> {
         let whole = self.whole(layer, name, all, self.shape.hidden)?;
-        Ok(Stand { rows: rows.start as u64..rows.end as u64, ..whole })
+        Ok(MatrixRows { rows: rows.start as u64..rows.end as u64, ..whole })
     }
 }
 
 /// The requested format of weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asked {
+pub enum RequestedFormat {
     /// The file's own formats.
-    Own,
+    OfFile,
     /// This format, for matrices with suitable rows.
     Format(&'static Format),
 }
 
-impl Asked {
-    /// Resolves a name of the protocol; `own` is the format with most of the file's bytes.
-    pub fn named(name: Option<&str>, own: &str) -> Result<Self, Failed> {
-        let Some(name) = name.filter(|name| !name.eq_ignore_ascii_case(own)) else { return Ok(Self::Own) };
+impl RequestedFormat {
+    /// Resolves a name of the protocol; `file_dtype` is the format with most of the file's bytes.
+    pub fn named(name: Option<&str>, file_dtype: &str) -> Result<Self, Failed> {
+        let Some(name) = name.filter(|name| !name.eq_ignore_ascii_case(file_dtype)) else {
+            return Ok(Self::OfFile);
+        };
         match Format::named(name).filter(|format| format.by_name) {
             Some(format) => Ok(Self::Format(format)),
             None => {
@@ -183,7 +197,7 @@ impl Asked {
 
     fn dtype(self) -> Option<Dtype> {
         match self {
-            Self::Own => None,
+            Self::OfFile => None,
             Self::Format(format) => Some(format.dtype),
         }
     }

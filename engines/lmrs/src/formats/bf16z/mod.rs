@@ -36,7 +36,7 @@ use model_files::Dtype;
 
 use super::{Format, Storage, Unfit};
 use crate::kernels::Level;
-use crate::kernels::rows::{PackedBf16, Tile};
+use crate::kernels::rows::{PackedBf16, TileKernel};
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::{Instructions, Outputs};
 use crate::matrix;
@@ -48,7 +48,7 @@ pub static BF16Z: Format = Format {
     dtype: Dtype::BF16,
     by_name: true,
     storage: Storage::packed_rows::<InBf16z>(),
-    tile: Some(Tile::of_packed::<InBf16z>()),
+    tile: Some(TileKernel::of_packed::<InBf16z>()),
     packed: Some((2, "1d168c4316bc8bce")),
 };
 

@@ -4,6 +4,10 @@
 //! are packed together are multiplied together, so the activations are read once for all of them. Sums have the order of `dots`:
 //! between two parts of a row, all lanes are kept.
 #![expect(unsafe_code, reason = "instructions of a level")]
+#![expect(
+    unsafe_op_in_unsafe_fn,
+    reason = "the functions are kernels of one level, and each says what it requires"
+)]
 
 use std::arch::x86_64::*;
 use std::iter::Peekable;
@@ -81,14 +85,11 @@ impl Row {
     #[inline(always)]
     unsafe fn of(head: &[u8]) -> Self {
         let head = &head[..EXPONENTS];
-        // SAFETY: the caller guarantees the level; `head` has 16 bytes.
-        unsafe {
-            let twice = _mm256_broadcastsi128_si256(_mm_loadu_si128(head.as_ptr().cast()));
-            Self {
-                exponents: _mm512_slli_epi16::<7>(_mm512_cvtepu8_epi16(twice)),
-                sign: _mm512_set1_epi16(SIGN),
-                kept: _mm512_set1_epi16(SIGN_AND_MANTISSA),
-            }
+        let twice = _mm256_broadcastsi128_si256(_mm_loadu_si128(head.as_ptr().cast()));
+        Self {
+            exponents: _mm512_slli_epi16::<7>(_mm512_cvtepu8_epi16(twice)),
+            sign: _mm512_set1_epi16(SIGN),
+            kept: _mm512_set1_epi16(SIGN_AND_MANTISSA),
         }
     }
 
@@ -99,17 +100,14 @@ impl Row {
     /// The machine has AVX-512, and `stretch` points to `STRETCH_BYTES`.
     #[inline(always)]
     unsafe fn numbers(self, stretch: *const u8) -> [__m512i; STRETCH / 32] {
-        // SAFETY: the caller guarantees this.
-        unsafe {
-            let line = |at: usize| _mm512_loadu_si512(stretch.add(at * LINE).cast());
-            let (low, high, names) = (line(0), line(1), line(2));
-            [
-                self.number(low, _mm512_slli_epi16::<8>(low), names),
-                self.number(_mm512_srli_epi16::<8>(low), low, _mm512_srli_epi16::<4>(names)),
-                self.number(high, _mm512_slli_epi16::<8>(high), _mm512_srli_epi16::<8>(names)),
-                self.number(_mm512_srli_epi16::<8>(high), high, _mm512_srli_epi16::<12>(names)),
-            ]
-        }
+        let line = |at: usize| _mm512_loadu_si512(stretch.add(at * LINE).cast());
+        let (low, high, names) = (line(0), line(1), line(2));
+        [
+            self.number(low, _mm512_slli_epi16::<8>(low), names),
+            self.number(_mm512_srli_epi16::<8>(low), low, _mm512_srli_epi16::<4>(names)),
+            self.number(high, _mm512_slli_epi16::<8>(high), _mm512_srli_epi16::<8>(names)),
+            self.number(_mm512_srli_epi16::<8>(high), high, _mm512_srli_epi16::<12>(names)),
+        ]
     }
 
     /// Joins mantissas (the lower bits of `mantissas`), signs (the highest bits of `signs`) and exponents.
@@ -119,12 +117,9 @@ impl Row {
     /// The machine has AVX-512.
     #[inline(always)]
     unsafe fn number(self, mantissas: __m512i, signs: __m512i, names: __m512i) -> __m512i {
-        // SAFETY: the caller guarantees this.
-        unsafe {
-            let word = _mm512_ternarylogic_epi64::<CHOOSE>(mantissas, signs, self.sign);
-            let exponent = _mm512_permutexvar_epi16(names, self.exponents);
-            _mm512_ternarylogic_epi64::<AND_OR>(word, self.kept, exponent)
-        }
+        let word = _mm512_ternarylogic_epi64::<CHOOSE>(mantissas, signs, self.sign);
+        let exponent = _mm512_permutexvar_epi16(names, self.exponents);
+        _mm512_ternarylogic_epi64::<AND_OR>(word, self.kept, exponent)
     }
 }
 
@@ -135,9 +130,10 @@ pub(super) fn unpack_avx512<const ROWS: usize>(
     first: usize,
     into: &mut Destination,
 ) {
-    // SAFETY: the machine has AVX-512; the same below.
+    // SAFETY: this function has the features.
     let rows = heads.map(|head| unsafe { Row::of(head) });
     group.each_stretch::<ROWS>(first, into, |row, stretch, into| {
+        // SAFETY: this function has the features.
         let numbers = unsafe { rows[row].numbers(stretch.as_ptr()) };
         for (numbers, into) in numbers.into_iter().zip(into.as_chunks_mut::<32>().0) {
             // SAFETY: 32 numbers are one register.
@@ -154,13 +150,10 @@ type Numbers = [__m512i; STEPS];
 /// The machine has AVX-512 with bf16 products; the matrix has this format; `x` has its inputs for at most `FUSED` tokens.
 #[inline(always)]
 pub unsafe fn multiply(matrix: &Matrix, x: &[u16], out: &mut Outputs) {
-    // SAFETY: the caller guarantees this.
-    unsafe {
-        match out.tokens() {
-            1 => blocks::<1>(matrix, x, out),
-            FUSED => blocks::<FUSED>(matrix, x, out),
-            tokens => unreachable!("{tokens} tokens are more than registers take"),
-        }
+    match out.tokens() {
+        1 => blocks::<1>(matrix, x, out),
+        FUSED => blocks::<FUSED>(matrix, x, out),
+        tokens => unreachable!("{tokens} tokens are more than registers take"),
     }
 }
 
@@ -176,8 +169,7 @@ unsafe fn blocks<const TOKENS: usize>(matrix: &Matrix, x: &[u16], out: &mut Outp
         let block = Block::of(matrix.block(BLOCK, row_bytes(matrix.inputs), output));
         let first = output % BLOCK;
         let own = first..block.rows().min(first + outputs.end - output);
-        // SAFETY: the caller guarantees this; the same below.
-        let mut sums = [[unsafe { Paired::zero() }; TOKENS]; BLOCK];
+        let mut sums = [[Paired::zero(); TOKENS]; BLOCK];
         for part in parts(matrix.inputs) {
             let x: [_; TOKENS] = std::array::from_fn(|token| &x[token * matrix.inputs..][part.clone()]);
             let mut row = own.start;
@@ -185,10 +177,10 @@ unsafe fn blocks<const TOKENS: usize>(matrix: &Matrix, x: &[u16], out: &mut Outp
                 let group = block.group(&part, row);
                 let whole = row % TOGETHER == 0 && group.rows() == TOGETHER && own.end - row >= TOGETHER;
                 if whole {
-                    unsafe { rows::<TOGETHER, TOKENS>(&group, 0, x, &mut sums[row..]) };
+                    rows::<TOGETHER, TOKENS>(&group, 0, x, &mut sums[row..]);
                     row += TOGETHER;
                 } else {
-                    unsafe { rows::<1, TOKENS>(&group, row % TOGETHER, x, &mut sums[row..]) };
+                    rows::<1, TOKENS>(&group, row % TOGETHER, x, &mut sums[row..]);
                     row += 1;
                 }
             }
@@ -196,7 +188,7 @@ unsafe fn blocks<const TOKENS: usize>(matrix: &Matrix, x: &[u16], out: &mut Outp
         for token in 0..TOKENS {
             let places = &mut out.row_mut(token)[output - outputs.start..][..own.len()];
             for (place, sums) in places.iter_mut().zip(&sums[own.clone()]) {
-                *place = unsafe { sums[token].sum() };
+                *place = sums[token].sum();
             }
         }
         output += own.len();
@@ -220,8 +212,7 @@ unsafe fn rows<const ROWS: usize, const TOKENS: usize>(
         x.iter().all(|x| x.len() == inputs) && first_row + ROWS <= group.rows(),
         "rows of a group, a part of a token"
     );
-    // SAFETY: the caller guarantees this; the same below.
-    let heads = std::array::from_fn::<_, ROWS, _>(|row| unsafe { Row::of(group.head(first_row + row)) });
+    let heads = std::array::from_fn::<_, ROWS, _>(|row| Row::of(group.head(first_row + row)));
     let mut kept = std::array::from_fn::<_, ROWS, _>(|row| group.exceptions(first_row + row).peekable());
     let mut due = next_position(&mut kept);
     let mut sums: [_; ROWS] = std::array::from_fn(|row| kept_sums[row]);
@@ -230,24 +221,22 @@ unsafe fn rows<const ROWS: usize, const TOKENS: usize>(
     for (number, stretches) in stretches.enumerate() {
         let first = number * STRETCH;
         let stretches = &stretches[..ROWS * STRETCH_BYTES];
-        // SAFETY: the assert above guarantees these stretches of inputs.
-        let load =
-            |token: usize, step: usize| unsafe { Paired::load(x[token].add(first + step * Paired::LANES)) };
+        let load = |token: usize, step: usize| Paired::load(x[token].add(first + step * Paired::LANES));
         let x: [[Paired; STEPS]; TOKENS] =
             std::array::from_fn(|token| std::array::from_fn(|step| load(token, step)));
         let is_due = due < first + STRETCH;
         for row in 0..ROWS {
-            let mut numbers = unsafe { heads[row].numbers(stretches[row * STRETCH_BYTES..].as_ptr()) };
+            let mut numbers = heads[row].numbers(stretches[row * STRETCH_BYTES..].as_ptr());
             if is_due {
                 while let Some(exception) =
                     kept[row].next_if(|exception| exception.position() < first + STRETCH)
                 {
-                    numbers = unsafe { put(numbers, exception, first) };
+                    numbers = put(numbers, exception, first);
                 }
             }
             for (step, numbers) in numbers.into_iter().enumerate() {
                 for (sum, x) in sums[row].iter_mut().zip(&x) {
-                    *sum = unsafe { sum.add_product(Paired::of(numbers), x[step]) };
+                    *sum = sum.add_product(Paired::of(numbers), x[step]);
                 }
             }
         }

@@ -24,16 +24,16 @@ pub const TILE: usize = 64;
 
 /// The number type of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stored {
+pub enum KvDtype {
     F16,
     F32,
 }
 
 /// A matrix of a cache: consecutive rows of `width` numbers. `width` is a multiple of 16 and at most 64.
 #[derive(Debug, Clone, Copy)]
-pub struct Numbers<'a> {
+pub struct CacheRows<'a> {
     pub bytes: &'a [u8],
-    pub stored: Stored,
+    pub kv_dtype: KvDtype,
     pub width: usize,
     /// The distance in bytes from each number to the next one that will be read, for prefetch; 0 if unknown.
     pub ahead: usize,
@@ -41,7 +41,7 @@ pub struct Numbers<'a> {
 
 /// Rows of f32 with a stride.
 #[derive(Debug, Clone, Copy)]
-pub struct Left<'a> {
+pub struct LeftRows<'a> {
     pub numbers: &'a [f32],
     pub stride: usize,
     pub rows: usize,
@@ -57,8 +57,8 @@ pub struct Sums<'a> {
 /// The operands of a product: some rows times the first `depth` rows of a tile.
 #[derive(Debug)]
 pub struct Product<'a> {
-    pub left: Left<'a>,
-    pub right: Numbers<'a>,
+    pub left: LeftRows<'a>,
+    pub right: CacheRows<'a>,
     pub depth: usize,
     pub sums: Sums<'a>,
 }
@@ -68,7 +68,7 @@ pub fn accumulate(level: Level, product: Product) {
     let Product { left: a, right: b, depth, sums: c } = &product;
     let depth = *depth;
     assert!(b.width.is_multiple_of(16) && b.width <= TILE, "tiles are whole vectors");
-    assert!(b.bytes.len() >= depth * b.width * b.stored.bytes(), "a tile has its rows");
+    assert!(b.bytes.len() >= depth * b.width * b.kv_dtype.bytes(), "a tile has its rows");
     if a.rows == 0 || depth == 0 {
         return;
     }
@@ -118,7 +118,7 @@ impl Softmax {
     }
 }
 
-impl Stored {
+impl KvDtype {
     pub fn bytes(self) -> usize {
         match self {
             Self::F16 => 2,
@@ -150,9 +150,9 @@ fn accumulate_plainly(product: Product) {
     let Product { left: a, right: b, depth, sums: Sums { numbers: c, stride: c_stride } } = product;
     let mut row = [0.0; TILE];
     let row = &mut row[..b.width];
-    let bytes = b.width * b.stored.bytes();
+    let bytes = b.width * b.kv_dtype.bytes();
     for (k, stored) in b.bytes.chunks_exact(bytes).take(depth).enumerate() {
-        widen(b.stored, stored, row);
+        widen(b.kv_dtype, stored, row);
         for token in 0..a.rows {
             let factor = a.numbers[token * a.stride + k];
             let sums = &mut c[token * c_stride..][..b.width];
@@ -161,10 +161,10 @@ fn accumulate_plainly(product: Product) {
     }
 }
 
-fn widen(stored: Stored, bytes: &[u8], numbers: &mut [f32]) {
-    let dtype = match stored {
-        Stored::F16 => Dtype::F16,
-        Stored::F32 => Dtype::F32,
+fn widen(kv_dtype: KvDtype, bytes: &[u8], numbers: &mut [f32]) {
+    let dtype = match kv_dtype {
+        KvDtype::F16 => Dtype::F16,
+        KvDtype::F32 => Dtype::F32,
     };
     // It fails only if lengths disagree, and these agree.
     blocks::widen(dtype, bytes, numbers).unwrap_or_default();

@@ -34,7 +34,7 @@ fn each_block(product: Product, lanes: usize, vectors: usize, mut work: impl FnM
             let block = Block {
                 a: &a.numbers[row * a.stride..],
                 a_stride: a.stride,
-                b: &b.bytes[column * b.stored.bytes()..],
+                b: &b.bytes[column * b.kv_dtype.bytes()..],
                 b_stride: b.width,
                 // Prefetches once for all rows.
                 ahead: if row == 0 { b.ahead } else { 0 },
@@ -57,7 +57,7 @@ macro_rules! level {
         use std::arch::x86_64::*;
         use std::ops::Range;
 
-        use super::super::{Product, Softmax, Stored, TILE};
+        use super::super::{Product, Softmax, KvDtype, TILE};
         use super::{Block, LINE, ROWS, each_block};
 
         const LANES: usize = $lanes;
@@ -68,13 +68,13 @@ macro_rules! level {
         /// `width`, a multiple of 16; `sums` has `(rows - 1) * stride + width` numbers.
         #[target_feature(enable = $features)]
         pub unsafe fn accumulate(product: Product) {
-            let stored = product.right.stored;
+            let kv_dtype = product.right.kv_dtype;
             each_block(product, LANES, $most, |block, rows, vectors| {
                 // SAFETY: there are 1 to `ROWS` rows and whole vectors, within the memory that the caller guarantees.
                 unsafe {
-                    match stored {
-                        Stored::F16 => by_rows::<true>(block, rows, vectors),
-                        Stored::F32 => by_rows::<false>(block, rows, vectors),
+                    match kv_dtype {
+                        KvDtype::F16 => by_rows::<true>(block, rows, vectors),
+                        KvDtype::F32 => by_rows::<false>(block, rows, vectors),
                     }
                 }
             });

@@ -7,7 +7,7 @@
 //! avx2, avx512, neon   the levels
 //! ```
 //!
-//! The code is written once, over `Numbers`, and compiled for each format: `PanelKernels` holds the result.
+//! The code is written once, over `PanelFormat`, and compiled for each format: `PanelKernels` holds the result.
 //!
 //! For many tokens, levels with tiles of bf16 use `kernels::rows`, which widens panels.
 //!
@@ -32,9 +32,9 @@ pub mod tests;
 
 use std::ops::Range;
 
-pub use input::{Block, Input, InputPart};
-pub(crate) use numbers::Numbers;
-pub(crate) use product::Lanes;
+pub use input::{ActivationBlock, Input, InputPart};
+pub(crate) use numbers::PanelFormat;
+pub(crate) use product::PanelLanes;
 
 use super::outputs::Outputs;
 use super::{Instructions, Level};
@@ -55,7 +55,7 @@ pub struct PanelKernels {
 }
 
 impl PanelKernels {
-    pub(crate) const fn of<N: Numbers>() -> Self {
+    pub(crate) const fn of<N: PanelFormat>() -> Self {
         Self {
             stretch: N::GROUPS * GROUP,
             stretch_bytes: N::STRETCH_BYTES,
@@ -105,7 +105,7 @@ pub fn prepare_part(level: Level, x: &Rows, part: InputPart<'_>) {
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
         Instructions::Avx512 | Instructions::Amx => unsafe { avx512::prepare_part(x, part) },
-        _ => part.fill(x, Block::of),
+        _ => part.fill(x, ActivationBlock::of),
     }
 }
 
@@ -126,7 +126,7 @@ pub fn row(matrix: &Matrix, output: usize, into: &mut [f32]) {
 const STREAMS_AMX: usize = 8;
 
 /// Multiplies panels. `N` is the matrix's format, and `product::check` has passed.
-fn multiply_at<N: Numbers>(
+fn multiply_at<N: PanelFormat>(
     level: Level,
     matrix: &Matrix,
     panels: Range<usize>,

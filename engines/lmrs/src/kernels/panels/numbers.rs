@@ -4,21 +4,21 @@
 
 use std::ops::Range;
 
-use super::input::{BLOCK, Block, Input};
-use super::product::Lanes;
+use super::input::{ActivationBlock, BLOCK, Input};
+use super::product::PanelLanes;
 use crate::kernels::lanes::f16_at;
 use crate::kernels::outputs::Outputs;
-use crate::kernels::rows::Line;
+use crate::kernels::rows::PairLine;
 use crate::matrix::{GROUP, Matrix, PANEL};
 
 /// The layout of a format in panels. A stretch is an optional line (the head) shared by some groups, then these groups. A group
 /// (64 inputs) has a line of scales and some runs of lines.
 ///
 /// There are three ways to read it. `number` and `scale_and_minimum` give single numbers, for the portable level and for row
-/// lookups. `line`, `scale`, `minimum` and `less` give one line at a time in the types of `Lanes`, for every level's products.
+/// lookups. `line`, `scale`, `minimum` and `less` give one line at a time in the types of `PanelLanes`, for every level's products.
 /// `widen` gives a group as bytes with factors, for tiles of bf16. In the second way `group` points to the group and `head` to
 /// its stretch; both are valid memory, and the processor has the features of `L`.
-pub trait Numbers {
+pub trait PanelFormat {
     /// Bytes of the line that groups share.
     const HEAD_BYTES: usize;
     const GROUPS: usize;
@@ -40,15 +40,15 @@ pub trait Numbers {
     fn scale_and_minimum(stretch: &[u8], output: usize, input: usize) -> (f32, Option<f32>);
 
     /// A line of run `RUN`: four numbers of each output.
-    unsafe fn line<L: Lanes, const RUN: usize>(group: *const u8, line: usize) -> L::Bytes;
-    unsafe fn scale<L: Lanes, const RUN: usize>(group: *const u8, head: *const u8) -> L::Floats;
+    unsafe fn line<L: PanelLanes, const RUN: usize>(group: *const u8, line: usize) -> L::Bytes;
+    unsafe fn scale<L: PanelLanes, const RUN: usize>(group: *const u8, head: *const u8) -> L::Floats;
     /// The minimum that is subtracted from each scaled number.
     #[inline(always)]
-    unsafe fn minimum<L: Lanes, const RUN: usize>(_: *const u8, _: *const u8) -> Option<L::Floats> {
+    unsafe fn minimum<L: PanelLanes, const RUN: usize>(_: *const u8, _: *const u8) -> Option<L::Floats> {
         None
     }
     /// The correction for numbers that are stored with an offset.
-    fn less<const RUN: usize>(x: &Block) -> i32;
+    fn less<const RUN: usize>(x: &ActivationBlock) -> i32;
 
     /// A group of a stretch as stored numbers, with the factors that turn them into weights.
     #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "levels of x86 alone have tiles"))]
@@ -68,7 +68,7 @@ pub fn file_blocks<const BYTES: usize>(inputs: usize, numbers: usize, row: &[u8]
 ///
 /// The processor has the features of `L`, and `at` points to a line.
 #[inline(always)]
-pub unsafe fn half_bytes<L: Lanes, const BLOCK: usize>(at: *const u8) -> L::Bytes {
+pub unsafe fn half_bytes<L: PanelLanes, const BLOCK: usize>(at: *const u8) -> L::Bytes {
     // SAFETY: the caller guarantees this.
     unsafe {
         let pairs = L::bytes(at);
@@ -77,7 +77,7 @@ pub unsafe fn half_bytes<L: Lanes, const BLOCK: usize>(at: *const u8) -> L::Byte
 }
 
 /// The product, number by number.
-pub fn multiply<N: Numbers>(matrix: &Matrix, panels: Range<usize>, input: &Input, out: &mut Outputs<'_>) {
+pub fn multiply<N: PanelFormat>(matrix: &Matrix, panels: Range<usize>, input: &Input, out: &mut Outputs<'_>) {
     let start = out.outputs().start;
     for panel in panels {
         let stretches = matrix.panel(panel).chunks_exact(N::STRETCH_BYTES);
@@ -99,7 +99,13 @@ pub fn multiply<N: Numbers>(matrix: &Matrix, panels: Range<usize>, input: &Input
 }
 
 /// Adds the products of 32 inputs with one output.
-fn add_block<N: Numbers>(stretch: &[u8], block: usize, output: usize, x: &Block, sum: &mut f32) {
+fn add_block<N: PanelFormat>(
+    stretch: &[u8],
+    block: usize,
+    output: usize,
+    x: &ActivationBlock,
+    sum: &mut f32,
+) {
     // Inputs that share a scale.
     let run = GROUP / N::RUNS;
     for (at, numbers) in x.numbers.chunks(run).enumerate() {
@@ -115,7 +121,7 @@ fn add_block<N: Numbers>(stretch: &[u8], block: usize, output: usize, x: &Block,
 }
 
 /// Looks up the weights of one output, widened by its format; embeddings use it.
-pub fn row<N: Numbers>(matrix: &Matrix, output: usize, into: &mut [f32]) {
+pub fn row<N: PanelFormat>(matrix: &Matrix, output: usize, into: &mut [f32]) {
     assert!(output < matrix.outputs && into.len() == matrix.inputs, "a row of the matrix");
     let stretches = matrix.panel(output / PANEL).chunks_exact(N::STRETCH_BYTES);
     let output = output % PANEL;
@@ -135,7 +141,7 @@ const RUN: usize = 16;
 const RUNS: usize = GROUP / RUN;
 
 /// Line `i` has the inputs `4i .. 4i + 4` of the group for 16 outputs, one byte each.
-pub type Bytes = [Line; GROUP / 4];
+pub type Bytes = [PairLine; GROUP / 4];
 
 /// The factors for each run of a group and each output: a weight is `number * times + plus`, with the stored number.
 #[derive(Debug)]
@@ -162,13 +168,13 @@ pub fn twice([first, second]: [[f32; PANEL]; 2]) -> [[f32; PANEL]; RUNS] {
 /// Eight lines: the lower halves of their bytes, then the upper ones.
 #[inline(always)]
 pub fn nibbles(lines: &[u8]) -> Bytes {
-    std::array::from_fn(|at| Line(line(lines, at % 8).0.map(|quad| quad >> (at / 8 * 4) & 0x0f0f_0f0f)))
+    std::array::from_fn(|at| PairLine(line(lines, at % 8).0.map(|quad| quad >> (at / 8 * 4) & 0x0f0f_0f0f)))
 }
 
 #[inline(always)]
-pub fn line(bytes: &[u8], at: usize) -> Line {
+pub fn line(bytes: &[u8], at: usize) -> PairLine {
     let quads = bytes[at * 64..][..64].as_chunks::<4>().0;
-    Line(std::array::from_fn(|output| u32::from_le_bytes(quads[output])))
+    PairLine(std::array::from_fn(|output| u32::from_le_bytes(quads[output])))
 }
 
 #[inline(always)]

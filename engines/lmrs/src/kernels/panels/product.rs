@@ -1,4 +1,4 @@
-//! The product of panels with tokens, written once over `Lanes` (a level) and `Numbers` (a format).
+//! The product of panels with tokens, written once over `PanelLanes` (a level) and `PanelFormat` (a format).
 //!
 //! With few tokens, memory limits the speed. Most processors read fastest sequentially, panel by panel. For processors that
 //! read faster from several streams, a range of panels is divided into eight parts; one panel of each part is read at once,
@@ -11,8 +11,8 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::input::{BLOCK, Block, Input, TILE};
-use super::numbers::Numbers;
+use super::input::{ActivationBlock, BLOCK, Input, TILE};
+use super::numbers::PanelFormat;
 use crate::kernels::outputs::Outputs;
 use crate::matrix::{GROUP, Matrix, PANEL};
 
@@ -22,7 +22,7 @@ use crate::matrix::{GROUP, Matrix, PANEL};
 ///
 /// All methods are `unsafe`: the processor must have the level's features, and addresses must be valid. They are inlined into
 /// functions that enable these features.
-pub trait Lanes {
+pub trait PanelLanes {
     /// Four numbers of each of 16 outputs.
     type Bytes: Copy;
     type Ints: Copy;
@@ -82,7 +82,7 @@ pub fn check(matrix: &Matrix, panels: &Range<usize>, input: &Input, out: &Output
 /// # Safety
 /// The processor has the features of `L`, `check` has passed, and `N` is the matrix's format.
 #[inline(always)]
-pub unsafe fn multiply<L: Lanes, N: Numbers>(
+pub unsafe fn multiply<L: PanelLanes, N: PanelFormat>(
     places: usize,
     matrix: &Matrix,
     panels: Range<usize>,
@@ -113,7 +113,7 @@ pub unsafe fn multiply<L: Lanes, N: Numbers>(
     }
 }
 
-type Tile<'a> = (Range<usize>, &'a [Block]);
+type Tile<'a> = (Range<usize>, &'a [ActivationBlock]);
 
 /// A matrix whose format is `N`.
 struct Walk<'a, N> {
@@ -123,13 +123,13 @@ struct Walk<'a, N> {
     numbers: PhantomData<N>,
 }
 
-impl<N: Numbers> Walk<'_, N> {
+impl<N: PanelFormat> Walk<'_, N> {
     /// Multiplies all panels of the range: eight at once if `places` is 8, the rest one by one.
     ///
     /// # Safety
     /// As of `tokens`.
     #[inline(always)]
-    unsafe fn few<L: Lanes>(
+    unsafe fn few<L: PanelLanes>(
         &self,
         places: usize,
         mut panels: Range<usize>,
@@ -150,7 +150,7 @@ impl<N: Numbers> Walk<'_, N> {
     /// # Safety
     /// As of `tokens`.
     #[inline(always)]
-    unsafe fn apart<L: Lanes, const PANELS: usize>(
+    unsafe fn apart<L: PanelLanes, const PANELS: usize>(
         &self,
         panels: &mut Range<usize>,
         tile: &Tile<'_>,
@@ -170,7 +170,7 @@ impl<N: Numbers> Walk<'_, N> {
     /// # Safety
     /// The processor has the features of `L`. The function checks everything else.
     #[inline(always)]
-    unsafe fn tokens<L: Lanes, const PANELS: usize>(
+    unsafe fn tokens<L: PanelLanes, const PANELS: usize>(
         &self,
         panels: [usize; PANELS],
         (tokens, blocks): &Tile<'_>,
@@ -228,10 +228,10 @@ type Sums<const TOKENS: usize> = [[f32; PANEL]; TOKENS];
 /// The processor has the features of `L`. Each of `panels` points to `stretches` stretches of `N`. `blocks` points to the first
 /// blocks of `TOKENS` consecutive tokens; the second blocks follow `width` blocks later, and so on to the end of the stretches.
 #[inline(always)]
-unsafe fn multiply_tile<L: Lanes, N: Numbers, const PANELS: usize, const TOKENS: usize>(
+unsafe fn multiply_tile<L: PanelLanes, N: PanelFormat, const PANELS: usize, const TOKENS: usize>(
     panels: [*const u8; PANELS],
     stretches: usize,
-    mut blocks: *const Block,
+    mut blocks: *const ActivationBlock,
     width: usize,
 ) -> [Sums<TOKENS>; PANELS] {
     // SAFETY: a stretch has `N::GROUPS` groups, and a group has `GROUP` inputs; the caller guarantees the rest.
@@ -278,9 +278,9 @@ struct Group<const PANELS: usize> {
 /// The processor has the features of `L`; in each panel, `group` points to a group of `N` and to the head of its stretch;
 /// `blocks` points to a block of each of `TOKENS` tokens, with the inputs of run `RUN`.
 #[inline(always)]
-unsafe fn run<L: Lanes, N: Numbers, const PANELS: usize, const TOKENS: usize, const RUN: usize>(
+unsafe fn run<L: PanelLanes, N: PanelFormat, const PANELS: usize, const TOKENS: usize, const RUN: usize>(
     group: &Group<PANELS>,
-    blocks: *const Block,
+    blocks: *const ActivationBlock,
     totals: &mut [[L::Floats; TOKENS]; PANELS],
 ) {
     // SAFETY: the lines of a run are within its group, and their inputs within a block; the caller guarantees the rest.

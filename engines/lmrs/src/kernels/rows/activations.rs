@@ -10,22 +10,22 @@ pub const NUMBERS: usize = 32;
 /// A line of a token's inputs.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
-pub struct Numbers(pub [u16; NUMBERS]);
+pub struct Bf16Line(pub [u16; NUMBERS]);
 
 /// Contiguous numbers: activations token after token, or unpacked rows of weights. They are aligned to cache lines, because
 /// beyond the first-level cache, a load across two lines costs twice as much.
 #[derive(Debug, Default)]
-pub struct Aligned {
-    lines: Vec<Numbers>,
+pub struct AlignedBf16 {
+    lines: Vec<Bf16Line>,
     count: usize,
 }
 
-impl Aligned {
+impl AlignedBf16 {
     /// Changes the length and keeps the memory. The contents are unspecified afterwards.
     pub fn resize(&mut self, count: usize) {
         self.count = count;
         let lines = self.lines.len().max(count.div_ceil(NUMBERS));
-        self.lines.resize(lines, Numbers([0; NUMBERS]));
+        self.lines.resize(lines, Bf16Line([0; NUMBERS]));
     }
 
     pub fn all(&self) -> &[u16] {
@@ -41,17 +41,17 @@ impl Aligned {
 
 /// `[tokens][lines]`: an odd number of lines between tokens, so that no two tokens map to the same cache sets. The contents after a token's last input are unspecified.
 #[derive(Debug, Default)]
-pub struct Apart {
-    lines: Vec<Numbers>,
+pub struct PaddedRows {
+    lines: Vec<Bf16Line>,
     inputs: usize,
     tokens: usize,
 }
 
-impl Apart {
+impl PaddedRows {
     /// Changes the shape. The contents are unspecified afterwards.
     pub fn reshape(&mut self, tokens: usize, inputs: usize) {
         (self.tokens, self.inputs) = (tokens, inputs);
-        self.lines.resize(tokens * self.stride(), Numbers([0; NUMBERS]));
+        self.lines.resize(tokens * self.stride(), Bf16Line([0; NUMBERS]));
     }
 
     pub fn tokens(&self) -> usize {
@@ -68,12 +68,12 @@ impl Apart {
     }
 
     /// The lines of a token: its inputs and padding.
-    pub fn token(&self, token: usize) -> &[Numbers] {
+    pub fn token(&self, token: usize) -> &[Bf16Line] {
         &self.lines[token * self.stride()..][..self.stride()]
     }
 
     /// The tokens, for threads to fill. Each is under a lock that is taken once.
-    pub fn tokens_mut(&mut self) -> Vec<Mutex<&mut [Numbers]>> {
+    pub fn tokens_mut(&mut self) -> Vec<Mutex<&mut [Bf16Line]>> {
         let stride = self.stride();
         self.lines.chunks_mut(stride).map(Mutex::new).collect()
     }
@@ -89,7 +89,7 @@ const STEPS: usize = 16;
 /// One step of a group.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
-pub struct Line(pub [u32; TOKENS]);
+pub struct PairLine(pub [u32; TOKENS]);
 
 pub fn steps(inputs: usize) -> usize {
     inputs.div_ceil(PAIR).next_multiple_of(STEPS)
@@ -99,17 +99,17 @@ pub fn steps(inputs: usize) -> usize {
 /// 2k + 1 of token 0, then of token 1, and so on: the order of `vdpbf16ps` and of AMX tiles. Zeros fill incomplete groups of
 /// tokens, and steps up to a multiple of `STEPS`.
 #[derive(Debug, Default)]
-pub struct Packed {
-    lines: Vec<Line>,
+pub struct TileInput {
+    lines: Vec<PairLine>,
     inputs: usize,
     tokens: usize,
 }
 
-impl Packed {
+impl TileInput {
     /// Changes the shape. The contents are unspecified afterwards.
     pub fn reshape(&mut self, tokens: usize, inputs: usize) {
         (self.tokens, self.inputs) = (tokens, inputs);
-        self.lines.resize(self.groups() * self.steps(), Line([0; TOKENS]));
+        self.lines.resize(self.groups() * self.steps(), PairLine([0; TOKENS]));
     }
 
     pub fn tokens(&self) -> usize {
@@ -128,12 +128,12 @@ impl Packed {
         steps(self.inputs)
     }
 
-    pub fn lines(&self, groups: Range<usize>) -> &[Line] {
+    pub fn lines(&self, groups: Range<usize>) -> &[PairLine] {
         &self.lines[groups.start * self.steps()..groups.end * self.steps()]
     }
 
     /// The groups, for threads to fill. Each is under a lock that is taken once.
-    pub fn groups_mut(&mut self) -> Vec<Mutex<&mut [Line]>> {
+    pub fn groups_mut(&mut self) -> Vec<Mutex<&mut [PairLine]>> {
         let steps = self.steps().max(1);
         self.lines.chunks_mut(steps).map(Mutex::new).collect()
     }

@@ -15,7 +15,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use super::BLOCKED_ROWS;
-use super::activations::{Apart, NUMBERS};
+use super::activations::{NUMBERS, PaddedRows};
 use super::lanes::{Lanes, Number};
 use super::paired::{Paired, totals};
 use crate::kernels::Outputs;
@@ -50,7 +50,7 @@ thread_local! {
 ///
 /// The machine has AVX-512 with bf16 products; the asserts of `rows::pass` hold.
 #[inline(always)]
-pub unsafe fn multiply(floats: &Floats, x: &Apart, out: &mut Outputs) {
+pub unsafe fn multiply(floats: &Floats, x: &PaddedRows, out: &mut Outputs) {
     let mut scratch = SCRATCH.take();
     let outputs = out.outputs();
     let rows_of = |bytes: usize| (bytes / (floats.inputs * BYTES).max(1)).max(ROWS) / ROWS * ROWS;
@@ -79,7 +79,7 @@ pub unsafe fn multiply(floats: &Floats, x: &Apart, out: &mut Outputs) {
 ///
 /// As of `multiply`.
 #[inline(always)]
-pub unsafe fn multiply_cached(floats: &Floats, x: &Apart, next: &[u8], out: &mut Outputs) {
+pub unsafe fn multiply_cached(floats: &Floats, x: &PaddedRows, next: &[u8], out: &mut Outputs) {
     let mut scratch = SCRATCH.take();
     // SAFETY: the caller guarantees this.
     unsafe { Pass { floats, x, outputs: out.outputs(), next }.run(&mut scratch.sums, out) };
@@ -89,7 +89,7 @@ pub unsafe fn multiply_cached(floats: &Floats, x: &Apart, next: &[u8], out: &mut
 /// All tokens over one block of rows, while the next block is prefetched.
 struct Pass<'a> {
     floats: &'a Floats<'a>,
-    x: &'a Apart,
+    x: &'a PaddedRows,
     outputs: Range<usize>,
     next: &'a [u8],
 }
@@ -116,15 +116,15 @@ impl Pass<'_> {
             let tokens = group * x.tokens() / groups..(group + 1) * x.tokens() / groups;
             for begin in (0..inputs.max(1)).step_by(chunk.max(1)) {
                 let inputs = begin..inputs.min(begin + chunk);
-                let part = Part { floats, x, tokens: tokens.clone(), inputs };
+                let inputs_chunk = InputChunk { floats, x, tokens: tokens.clone(), inputs };
                 for quad in 0..quads {
                     let four = outputs.start + quad * ROWS..outputs.end;
                     let sums = &mut sums[quad * apart];
                     // SAFETY: the caller guarantees this; the outputs, inputs and tokens exist, at most `TOKENS` of them.
                     unsafe {
-                        part.add(four.clone(), &mut ahead, sums);
-                        if part.inputs.end == floats.inputs {
-                            part.store(four, sums, out);
+                        inputs_chunk.add(four.clone(), &mut ahead, sums);
+                        if inputs_chunk.inputs.end == floats.inputs {
+                            inputs_chunk.store(four, sums, out);
                         }
                     }
                 }
@@ -134,14 +134,14 @@ impl Pass<'_> {
 }
 
 /// A chunk of inputs of a few tokens.
-struct Part<'a> {
+struct InputChunk<'a> {
     floats: &'a Floats<'a>,
-    x: &'a Apart,
+    x: &'a PaddedRows,
     tokens: Range<usize>,
     inputs: Range<usize>,
 }
 
-impl Part<'_> {
+impl InputChunk<'_> {
     /// Adds the products of these inputs for the first four of `outputs`. If fewer are left, the last one is repeated.
     ///
     /// # Safety
@@ -181,7 +181,8 @@ impl Part<'_> {
             let lines = self.x.token(self.tokens.start + place);
             *x = lines[self.inputs.start / NUMBERS..].as_ptr().cast();
         }
-        let tile = Tile { rows, x, steps: self.inputs.len() / NUMBERS, goes_on: self.inputs.start > 0 };
+        let tile =
+            RegisterTile { rows, x, steps: self.inputs.len() / NUMBERS, goes_on: self.inputs.start > 0 };
         let (from, lines) = ahead.next(tile.steps);
         // SAFETY: each row and each token has the numbers of `inputs`, from a whole line on; the caller guarantees the level.
         unsafe {
@@ -246,7 +247,7 @@ const TOKENS: usize = 6;
 type Sums = [[Paired; ROWS]; TOKENS];
 
 /// The innermost product: four rows by a few tokens, with the sums in registers.
-struct Tile<const COUNT: usize> {
+struct RegisterTile<const COUNT: usize> {
     rows: [*const u8; ROWS],
     x: [*const u16; COUNT],
     /// Steps of whole lines.
@@ -255,7 +256,7 @@ struct Tile<const COUNT: usize> {
     goes_on: bool,
 }
 
-impl<const COUNT: usize> Tile<COUNT> {
+impl<const COUNT: usize> RegisterTile<COUNT> {
     /// Adds all steps. Each step prefetches `FETCHED` lines, from `from` on.
     ///
     /// # Safety

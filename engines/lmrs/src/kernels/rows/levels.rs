@@ -1,10 +1,10 @@
 //! The choice of code for each level.
 #![expect(unsafe_code, reason = "instructions of a level")]
 
-use super::activations::{Apart, Line, Numbers, Packed};
+use super::activations::{Bf16Line, PaddedRows, PairLine, TileInput};
 use super::lanes::{Float, Plain};
 use super::{PackedBf16, dots};
-use crate::kernels::panels::Numbers as PanelNumbers;
+use crate::kernels::panels::PanelFormat;
 use crate::kernels::{Instructions, Level, Outputs};
 use crate::matrix::{Floats, Matrix, Rows};
 
@@ -38,7 +38,7 @@ pub fn has_tiles(level: Level) -> bool {
 
 /// Whether the processor reads memory faster from several streams: Sapphire Rapids does, the processor with AMX.
 pub fn reads_streams(level: Level) -> bool {
-    level.word() == "amx"
+    level.name() == "amx"
 }
 
 /// Rows at once: their sums with a few tokens stay in registers.
@@ -125,40 +125,40 @@ with_pairs! {
         paired::narrow(x, narrowed)
     }
 
-    fn narrow_lines(x: &[f32], lines: &mut [Numbers]) {
+    fn narrow_lines(x: &[f32], lines: &mut [Bf16Line]) {
         paired::narrow_lines(x, lines)
     }
 
-    fn multiply_blocked(floats: &Floats, x: &Apart, out: &mut Outputs) {
+    fn multiply_blocked(floats: &Floats, x: &PaddedRows, out: &mut Outputs) {
         blocked::multiply(floats, x, out)
     }
 
-    fn multiply_cached(floats: &Floats, x: &Apart, next: &[u8], out: &mut Outputs) {
+    fn multiply_cached(floats: &Floats, x: &PaddedRows, next: &[u8], out: &mut Outputs) {
         blocked::multiply_cached(floats, x, next, out)
     }
 
-    fn pack(x: &Rows, first: usize, lines: &mut [Line]) {
+    fn pack(x: &Rows, first: usize, lines: &mut [PairLine]) {
         tiles::pack::<Pairs>(x, first, lines)
     }
 
-    fn tile_with_pairs(floats: &Floats, packed: &Packed, out: &mut Outputs) {
+    fn tile_with_pairs(floats: &Floats, packed: &TileInput, out: &mut Outputs) {
         tiles::multiply::<Pairs, _>(floats, packed, out)
     }
 
-    fn tile_with_amx(floats: &Floats, packed: &Packed, out: &mut Outputs) {
+    fn tile_with_amx(floats: &Floats, packed: &TileInput, out: &mut Outputs) {
         tiles::multiply::<Squares, _>(floats, packed, out)
     }
 
-    fn tile_panels_with_pairs<N: PanelNumbers>(matrix: &Matrix, packed: &Packed, out: &mut Outputs) {
+    fn tile_panels_with_pairs<N: PanelFormat>(matrix: &Matrix, packed: &TileInput, out: &mut Outputs) {
         tiles::multiply::<Pairs, _>(&Widened::<N>::new(matrix), packed, out)
     }
 
-    fn tile_panels_with_amx<N: PanelNumbers>(matrix: &Matrix, packed: &Packed, out: &mut Outputs) {
+    fn tile_panels_with_amx<N: PanelFormat>(matrix: &Matrix, packed: &TileInput, out: &mut Outputs) {
         tiles::multiply::<Squares, _>(&Widened::<N>::new(matrix), packed, out)
     }
 }
 
-pub fn tile(level: Level, floats: &Floats, packed: &Packed, out: &mut Outputs) {
+pub fn tile(level: Level, floats: &Floats, packed: &TileInput, out: &mut Outputs) {
     if has_tiles(level) {
         tile_with_amx(level, floats, packed, out)
     } else {
@@ -166,7 +166,7 @@ pub fn tile(level: Level, floats: &Floats, packed: &Packed, out: &mut Outputs) {
     }
 }
 
-pub fn tile_panels<N: PanelNumbers>(level: Level, matrix: &Matrix, packed: &Packed, out: &mut Outputs) {
+pub fn tile_panels<N: PanelFormat>(level: Level, matrix: &Matrix, packed: &TileInput, out: &mut Outputs) {
     if has_tiles(level) {
         tile_panels_with_amx::<N>(level, matrix, packed, out);
     } else {

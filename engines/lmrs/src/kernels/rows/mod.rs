@@ -26,16 +26,16 @@ mod tests;
 mod tiles;
 mod unpacked;
 
-use activations::Numbers;
+use activations::Bf16Line;
 use lanes::Float;
 
-use super::panels::Numbers as PanelNumbers;
+use super::panels::PanelFormat;
 use super::{Level, Outputs};
 use crate::formats::Format;
 use crate::matrix::Rows;
 use crate::matrix::{Matrix, PANEL};
 
-pub use activations::{Aligned, Apart, Line, Packed, TOKENS};
+pub use activations::{AlignedBf16, PaddedRows, PairLine, TOKENS, TileInput};
 #[cfg(target_arch = "x86_64")]
 pub use levels::tiles_are_right;
 #[cfg(all(test, target_arch = "x86_64"))]
@@ -73,7 +73,7 @@ struct Pairs {
     /// The most tokens for `dot`. Larger batches use `multiply_blocked`.
     few: usize,
     dot: fn(Level, &Matrix, &[u16], &mut [Outputs]),
-    blocked: fn(Level, &Matrix, &Apart, &mut Outputs),
+    blocked: fn(Level, &Matrix, &PaddedRows, &mut Outputs),
 }
 
 impl RowKernels {
@@ -109,9 +109,9 @@ impl RowKernels {
 
 /// The function of a format that fills tiles. Only this module calls it.
 #[derive(Clone, Copy)]
-pub struct Tile(fn(Level, &Matrix, &Packed, &mut Outputs));
+pub struct TileKernel(fn(Level, &Matrix, &TileInput, &mut Outputs));
 
-impl Tile {
+impl TileKernel {
     /// Tiles from rows of bf16 as files store them.
     pub const OF_ROWS: Self =
         Self(|level, matrix, packed, out| levels::tile(level, &matrix.floats(), packed, out));
@@ -122,7 +122,7 @@ impl Tile {
     }
 
     /// Tiles from panels, widened to rows of bf16 a block at a time.
-    pub(crate) const fn of_panels<N: PanelNumbers>() -> Self {
+    pub(crate) const fn of_panels<N: PanelFormat>() -> Self {
         Self(levels::tile_panels::<N>)
     }
 }
@@ -165,7 +165,7 @@ fn pairs(format: &Format) -> Option<Pairs> {
 }
 
 /// Rounds to the nearest bf16, ties to even.
-pub fn narrow(level: Level, x: &[f32], narrowed: &mut Aligned) {
+pub fn narrow(level: Level, x: &[f32], narrowed: &mut AlignedBf16) {
     assert!(has_pairs(level), "{level} has no products of pairs");
     narrowed.resize(x.len());
     levels::narrow(level, x, narrowed.all_mut());
@@ -206,14 +206,14 @@ pub fn takes_blocks(level: Level, format: &Format, tokens: usize) -> bool {
 }
 
 /// Prepares one token for `multiply_blocked`: rounds to the nearest bf16, ties to even.
-pub fn narrow_lines(level: Level, x: &[f32], lines: &mut [Numbers]) {
+pub fn narrow_lines(level: Level, x: &[f32], lines: &mut [Bf16Line]) {
     assert!(has_pairs(level), "{level} has no products of pairs");
     assert!(x.len() <= lines.len() * activations::NUMBERS, "lines of a token");
     levels::narrow_lines(level, x, lines);
 }
 
 /// Multiplies all tokens of `out` with its rows. The rows after its outputs are prefetched for the next call.
-pub fn multiply_blocked(level: Level, matrix: &Matrix, x: &Apart, out: &mut Outputs) {
+pub fn multiply_blocked(level: Level, matrix: &Matrix, x: &PaddedRows, out: &mut Outputs) {
     assert!(has_pairs(level), "{level} has no products of pairs");
     let pairs = pairs(matrix.format).expect("weights with products of pairs");
     assert_eq!(x.inputs(), matrix.inputs, "activations and the inputs of a matrix");
@@ -227,16 +227,16 @@ pub fn has_pairs(level: Level) -> bool {
 }
 
 /// Packs the tokens from `first` on into one group of `packed`.
-pub fn pack(level: Level, x: &Rows, first: usize, lines: &mut [Line]) {
+pub fn pack(level: Level, x: &Rows, first: usize, lines: &mut [PairLine]) {
     assert!(has_pairs(level), "{level} has no products of pairs");
     assert!(first < x.tokens() && lines.len() == activations::steps(x.width), "a group of the tokens");
     levels::pack(level, x, first, lines);
 }
 
 /// Multiplies all tokens of `out` through tiles; `packed` holds these tokens.
-pub fn tile(level: Level, matrix: &Matrix, packed: &Packed, out: &mut Outputs) {
+pub fn tile(level: Level, matrix: &Matrix, packed: &TileInput, out: &mut Outputs) {
     assert!(has_pairs(level), "{level} has no products of pairs");
-    let Tile(tile) = matrix.format.tile.expect("weights that bf16 holds");
+    let TileKernel(tile) = matrix.format.tile.expect("weights that bf16 holds");
     assert_eq!(packed.inputs(), matrix.inputs, "activations and the inputs of a matrix");
     assert!(packed.tokens() == out.tokens() && out.outputs().end <= matrix.outputs);
     if matrix.format.is_panels() {

@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use super::activations::{Aligned, Apart, Packed};
+use super::activations::{AlignedBf16, PaddedRows, TileInput};
 use super::levels;
 use crate::formats::floats::InBf16;
 use crate::formats::{BF16, Unfit};
@@ -50,7 +50,7 @@ const SEVERAL: usize = 48;
 const BYTES: usize = 2;
 
 thread_local! {
-    static UNPACKED: RefCell<Aligned> = RefCell::default();
+    static UNPACKED: RefCell<AlignedBf16> = RefCell::default();
 }
 
 pub fn dot<P: PackedBf16>(level: Level, matrix: &Matrix, x: &[f32], outs: &mut [Outputs]) {
@@ -82,7 +82,7 @@ fn cut(out: Outputs, first: usize) -> (Outputs, Outputs) {
     out.split_at(outputs.end.min(outputs.start + first))
 }
 
-pub fn multiply_blocked<P: PackedBf16>(level: Level, matrix: &Matrix, x: &Apart, out: &mut Outputs) {
+pub fn multiply_blocked<P: PackedBf16>(level: Level, matrix: &Matrix, x: &PaddedRows, out: &mut Outputs) {
     let most = if out.tokens() > SEVERAL { AGAIN_BYTES } else { FEW_BYTES };
     by_blocks::<P>(level, matrix, out, most, |floats, mut out| {
         let Range { start, end } = out.outputs();
@@ -93,7 +93,7 @@ pub fn multiply_blocked<P: PackedBf16>(level: Level, matrix: &Matrix, x: &Apart,
     });
 }
 
-pub fn tile<P: PackedBf16>(level: Level, matrix: &Matrix, packed: &Packed, out: &mut Outputs) {
+pub fn tile<P: PackedBf16>(level: Level, matrix: &Matrix, packed: &TileInput, out: &mut Outputs) {
     by_blocks::<P>(level, matrix, out, AGAIN_BYTES, |floats, mut out| {
         levels::tile(level, &floats, packed, &mut out);
     });

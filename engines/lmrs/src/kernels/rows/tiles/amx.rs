@@ -11,8 +11,8 @@ pub mod tests;
 use std::arch::asm;
 
 use super::pairs::Pairs;
-use super::{Block, Part, Tile};
-use crate::kernels::rows::activations::{Line, TOKENS};
+use super::{PairBlock, TileProduct, TileUnit};
+use crate::kernels::rows::activations::{PairLine, TOKENS};
 
 /// Rows of a tile, and also the steps in one row.
 pub const ROWS: usize = 16;
@@ -21,13 +21,13 @@ const ROW: usize = 64;
 /// Two by two tiles.
 pub struct Squares;
 
-impl Tile for Squares {
+impl TileUnit for Squares {
     const OUTPUTS: usize = 2 * ROWS;
     const GROUPS: usize = 2;
     const STEPS: usize = 256;
 
     #[inline(always)]
-    unsafe fn add(part: &Part) {
+    unsafe fn add(part: &TileProduct) {
         // SAFETY: the caller guarantees this; `begin` has configured full tiles.
         unsafe {
             match part.groups {
@@ -38,19 +38,19 @@ impl Tile for Squares {
     }
 
     #[inline(always)]
-    unsafe fn line(numbers: &[f32]) -> Line {
+    unsafe fn line(numbers: &[f32]) -> PairLine {
         // SAFETY: a machine with tiles has AVX-512 and its bf16 products. The same below.
         unsafe { Pairs::line(numbers) }
     }
 
     #[inline(always)]
-    unsafe fn transpose(block: &mut Block) {
+    unsafe fn transpose(block: &mut PairBlock) {
         // SAFETY: as above.
         unsafe { Pairs::transpose(block) }
     }
 
     #[inline(always)]
-    unsafe fn widen(numbers: &[u8; 32], times: [f32; 2], plus: [f32; 2]) -> Line {
+    unsafe fn widen(numbers: &[u8; 32], times: [f32; 2], plus: [f32; 2]) -> PairLine {
         // SAFETY: as above.
         unsafe { Pairs::widen(numbers, times, plus) }
     }
@@ -82,7 +82,7 @@ pub struct Operands {
 
 impl Operands {
     #[inline(always)]
-    pub fn of(part: &Part) -> Self {
+    pub fn of(part: &TileProduct) -> Self {
         let b = part.lines.cast::<u8>();
         let next_group = if part.groups > 1 { part.lines_stride * ROW } else { 0 };
         let (a_row, c_row) = (part.weights_stride * 4, part.sums_stride * 4);
@@ -224,14 +224,14 @@ const CHECKED_STEPS: usize = 2 * TOKENS;
 /// # Safety
 ///
 /// The machine has the instructions of `T`, and this process is allowed to use them.
-pub unsafe fn works<T: Tile>() -> bool {
+pub unsafe fn works<T: TileUnit>() -> bool {
     let weights: Vec<u32> = (0..T::OUTPUTS * CHECKED_STEPS).map(|at| pair(at * 7)).collect();
-    let lines: Vec<Line> = (0..T::GROUPS * CHECKED_STEPS)
-        .map(|line| Line(std::array::from_fn(|token| pair(line * 5 + token * 3))))
+    let lines: Vec<PairLine> = (0..T::GROUPS * CHECKED_STEPS)
+        .map(|line| PairLine(std::array::from_fn(|token| pair(line * 5 + token * 3))))
         .collect();
     (1..=T::GROUPS).all(|groups| {
         let mut sums = vec![1.0_f32; T::OUTPUTS * T::GROUPS * TOKENS];
-        let part = Part {
+        let part = TileProduct {
             weights: weights.as_ptr(),
             weights_stride: CHECKED_STEPS,
             lines: lines.as_ptr(),

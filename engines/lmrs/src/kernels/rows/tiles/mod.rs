@@ -8,7 +8,7 @@
 //!         transpose the sums and add them to the outputs
 //! ```
 //!
-//! `pack` makes the lines, and `Widened` makes rows from panels. `Tile` is the trait of a level; `pairs` and `amx` implement it.
+//! `pack` makes the lines, and `Widened` makes rows from panels. `TileUnit` is the trait of a level; `pairs` and `amx` implement it.
 //! Products use `amx` only. `pairs` serves tests on machines without AMX, and is the reference of `examples/panel-rates`.
 #![expect(unsafe_code, reason = "instructions of a level")]
 
@@ -21,9 +21,9 @@ use std::ops::Range;
 
 use half::bf16;
 
-use super::activations::{Line, PAIR, Packed, TOKENS};
+use super::activations::{PAIR, PairLine, TOKENS, TileInput};
 use crate::kernels::Outputs;
-use crate::kernels::panels::Numbers;
+use crate::kernels::panels::PanelFormat;
 use crate::matrix::{Floats, GROUP, Matrix, PANEL, Rows};
 
 /// Bytes of widened weights that all tokens use before the next block: about half of a second-level cache.
@@ -39,8 +39,8 @@ const BF16: usize = 2;
 /// Buffers of a thread, kept for the next product.
 #[derive(Default)]
 struct Scratch {
-    weights: Vec<Line>,
-    sums: Vec<Line>,
+    weights: Vec<PairLine>,
+    sums: Vec<PairLine>,
 }
 
 thread_local! {
@@ -51,7 +51,7 @@ thread_local! {
 ///
 /// The machine has the level of `T`; the asserts of `rows::tile` hold.
 #[inline(always)]
-pub unsafe fn multiply<T: Tile, S: Source>(source: &S, packed: &Packed, out: &mut Outputs) {
+pub unsafe fn multiply<T: TileUnit, S: WeightSource>(source: &S, packed: &TileInput, out: &mut Outputs) {
     let Scratch { mut weights, mut sums } = SCRATCH.take();
     let steps = packed.steps();
     let deep = steps.clamp(1, MOST_STEPS);
@@ -59,10 +59,10 @@ pub unsafe fn multiply<T: Tile, S: Source>(source: &S, packed: &Packed, out: &mu
     let row_lines = (deep / TOKENS) | 1;
     // Both are powers of two, so blocks hold whole tiles and whole panels.
     let unit = T::OUTPUTS.max(S::TOGETHER);
-    let most = (WEIGHTS_BYTES / (row_lines * size_of::<Line>())).min(MOST_OUTPUTS) / unit;
+    let most = (WEIGHTS_BYTES / (row_lines * size_of::<PairLine>())).min(MOST_OUTPUTS) / unit;
     let most = most.max(1) * unit;
-    weights.resize(most * row_lines, Line([0; TOKENS]));
-    sums.resize(most * T::GROUPS, Line([0; TOKENS]));
+    weights.resize(most * row_lines, PairLine([0; TOKENS]));
+    sums.resize(most * T::GROUPS, PairLine([0; TOKENS]));
     let range = out.outputs();
     // SAFETY: the caller guarantees the level; the same below.
     unsafe { T::begin() };
@@ -76,7 +76,7 @@ pub unsafe fn multiply<T: Tile, S: Source>(source: &S, packed: &Packed, out: &mu
             unsafe { source.fill::<T>(&mut block) };
             for group in (0..packed.groups()).step_by(T::GROUPS) {
                 let groups = group..packed.groups().min(group + T::GROUPS);
-                sums.fill(Line([0; TOKENS]));
+                sums.fill(PairLine([0; TOKENS]));
                 // SAFETY: as above; the weights and the sums have `most` outputs, which are whole tiles.
                 unsafe { block.add::<T>(packed, groups.clone(), &mut sums) };
                 for (part, group) in groups.enumerate() {
@@ -92,31 +92,31 @@ pub unsafe fn multiply<T: Tile, S: Source>(source: &S, packed: &Packed, out: &mu
 }
 
 /// A source of weights for tiles.
-pub trait Source {
+pub trait WeightSource {
     /// Rows that are read together.
     const TOGETHER: usize;
 
     /// # Safety
     ///
     /// The machine has the level of `T`.
-    unsafe fn fill<T: Tile>(&self, weights: &mut Weights);
+    unsafe fn fill<T: TileUnit>(&self, weights: &mut Weights);
 }
 
 /// A block of weights as pairs: some steps of some rows.
 pub struct Weights<'a> {
     /// `row_lines` lines for each output.
-    lines: &'a mut [Line],
+    lines: &'a mut [PairLine],
     row_lines: usize,
     outputs: Range<usize>,
     steps: Range<usize>,
 }
 
 /// Rows of bf16.
-impl Source for Floats<'_> {
+impl WeightSource for Floats<'_> {
     const TOGETHER: usize = 1;
 
     #[inline(always)]
-    unsafe fn fill<T: Tile>(&self, weights: &mut Weights) {
+    unsafe fn fill<T: TileUnit>(&self, weights: &mut Weights) {
         let Weights { lines, row_lines, outputs, steps } = weights;
         let inputs = steps.start * PAIR..self.inputs.min(steps.end * PAIR);
         let rows = self.rows(outputs.clone()).chunks_exact((self.inputs * BF16).max(1));
@@ -133,14 +133,14 @@ impl Weights<'_> {
     ///
     /// The machine has the level of `T`; the lines, and `GROUPS` lines of sums, are padded to whole tiles of outputs.
     #[inline(always)]
-    unsafe fn add<T: Tile>(&self, packed: &Packed, groups: Range<usize>, sums: &mut [Line]) {
+    unsafe fn add<T: TileUnit>(&self, packed: &TileInput, groups: Range<usize>, sums: &mut [PairLine]) {
         let Self { row_lines, outputs, steps, .. } = self;
         let lines = packed.lines(groups.clone());
         for step in steps.clone().step_by(T::STEPS) {
             // Rows after the last output hold old data: they are summed but not used.
             for output in (0..outputs.len()).step_by(T::OUTPUTS) {
                 let row = self.lines[output * row_lines..].as_ptr().cast::<u32>();
-                let part = Part {
+                let part = TileProduct {
                     weights: row.wrapping_add(step - steps.start),
                     weights_stride: row_lines * TOKENS,
                     lines: lines[step..].as_ptr(),
@@ -163,11 +163,17 @@ impl Weights<'_> {
 ///
 /// The machine has the level of `T`.
 #[inline(always)]
-unsafe fn store<T: Tile>(sums: &[Line], group: usize, places: Range<usize>, add: bool, out: &mut Outputs) {
+unsafe fn store<T: TileUnit>(
+    sums: &[PairLine],
+    group: usize,
+    places: Range<usize>,
+    add: bool,
+    out: &mut Outputs,
+) {
     let tokens = group * TOKENS..((group + 1) * TOKENS).min(out.tokens());
     for (block, first) in places.clone().step_by(TOKENS).enumerate() {
         let places = first..(first + TOKENS).min(places.end);
-        let mut lines = [Line([0; TOKENS]); TOKENS];
+        let mut lines = [PairLine([0; TOKENS]); TOKENS];
         let sums = sums[block * TOKENS * T::GROUPS..].iter().step_by(T::GROUPS);
         for (line, sums) in lines.iter_mut().zip(sums) {
             *line = *sums;
@@ -198,7 +204,7 @@ fn copy(row: &[u8], weights: &mut [u32]) {
 }
 
 /// The first numbers in these lines.
-fn numbers_of(lines: &mut [Line], numbers: usize) -> &mut [u32] {
+fn numbers_of(lines: &mut [PairLine], numbers: usize) -> &mut [u32] {
     assert!(numbers <= lines.len() * TOKENS);
     // SAFETY: a line is exactly 16 numbers, and the result borrows `lines`.
     unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), numbers) }
@@ -209,7 +215,7 @@ fn numbers_of(lines: &mut [Line], numbers: usize) -> &mut [u32] {
 /// # Safety
 ///
 /// For every method: the machine has the level.
-pub trait Tile {
+pub trait TileUnit {
     /// Outputs and groups of tokens of a tile.
     const OUTPUTS: usize;
     const GROUPS: usize;
@@ -219,22 +225,22 @@ pub trait Tile {
     /// # Safety
     ///
     /// The memory of `part` is valid, with `OUTPUTS` outputs and at most `GROUPS` groups.
-    unsafe fn add(part: &Part);
+    unsafe fn add(part: &TileProduct);
 
     /// The pairs of 16 steps of one token.
     #[inline(always)]
-    unsafe fn line(numbers: &[f32]) -> Line {
+    unsafe fn line(numbers: &[f32]) -> PairLine {
         pack_line(numbers)
     }
 
     #[inline(always)]
-    unsafe fn transpose(block: &mut Block) {
+    unsafe fn transpose(block: &mut PairBlock) {
         transpose_plainly(block);
     }
 
     /// `number * times + plus` as pairs. The first factors apply to the first 16 numbers, the second to the other 16.
     #[inline(always)]
-    unsafe fn widen(numbers: &[u8; 32], times: [f32; 2], plus: [f32; 2]) -> Line {
+    unsafe fn widen(numbers: &[u8; 32], times: [f32; 2], plus: [f32; 2]) -> PairLine {
         let of = |at: usize| f32::from(numbers[at]) * times[at / 16] + plus[at / 16];
         pack_line(&std::array::from_fn::<_, 32, _>(of))
     }
@@ -247,13 +253,13 @@ pub trait Tile {
 }
 
 /// A part of the steps of a tile.
-pub struct Part {
+pub struct TileProduct {
     /// `[outputs][steps]`: pairs of bf16.
     pub weights: *const u32,
     /// Distance between the weights of two outputs.
     pub weights_stride: usize,
     /// `[groups][steps]`
-    pub lines: *const Line,
+    pub lines: *const PairLine,
     /// Distance between the lines of two groups.
     pub lines_stride: usize,
     pub groups: usize,
@@ -265,7 +271,7 @@ pub struct Part {
 }
 
 /// 16 steps of 16 tokens, in either orientation.
-pub type Block = [Line; TOKENS];
+pub type PairBlock = [PairLine; TOKENS];
 
 /// Packs the tokens from `first` on into one group.
 ///
@@ -273,7 +279,7 @@ pub type Block = [Line; TOKENS];
 ///
 /// The machine has the level of `T`.
 #[inline(always)]
-pub unsafe fn pack<T: Tile>(x: &Rows, first: usize, lines: &mut [Line]) {
+pub unsafe fn pack<T: TileUnit>(x: &Rows, first: usize, lines: &mut [PairLine]) {
     let each = TOKENS * PAIR;
     let tokens = TOKENS.min(x.tokens() - first);
     let (blocks, _) = lines.as_chunks_mut::<TOKENS>();
@@ -284,7 +290,7 @@ pub unsafe fn pack<T: Tile>(x: &Rows, first: usize, lines: &mut [Line]) {
                 // SAFETY: the caller guarantees this.
                 (true, true) => unsafe { T::line(&x.row(first + place)[inputs.clone()]) },
                 (true, false) => pack_line(&x.row(first + place)[inputs.clone()]),
-                (false, _) => Line([0; TOKENS]),
+                (false, _) => PairLine([0; TOKENS]),
             };
         }
         // SAFETY: the caller guarantees this.
@@ -293,8 +299,8 @@ pub unsafe fn pack<T: Tile>(x: &Rows, first: usize, lines: &mut [Line]) {
 }
 
 /// The pairs of up to 16 steps of one token; missing steps are zero.
-fn pack_line(numbers: &[f32]) -> Line {
-    let mut line = Line([0; TOKENS]);
+fn pack_line(numbers: &[f32]) -> PairLine {
+    let mut line = PairLine([0; TOKENS]);
     for (pair, numbers) in line.0.iter_mut().zip(numbers.chunks(PAIR)) {
         let half =
             |at: usize| numbers.get(at).map_or(0, |number| u32::from(bf16::from_f32(*number).to_bits()));
@@ -303,7 +309,7 @@ fn pack_line(numbers: &[f32]) -> Line {
     line
 }
 
-fn transpose_plainly(block: &mut Block) {
+fn transpose_plainly(block: &mut PairBlock) {
     let from = *block;
     for (row, line) in block.iter_mut().enumerate() {
         for (column, number) in line.0.iter_mut().enumerate() {
@@ -333,18 +339,18 @@ pub struct Widened<'a, N> {
     numbers: PhantomData<N>,
 }
 
-impl<'a, N: Numbers> Widened<'a, N> {
+impl<'a, N: PanelFormat> Widened<'a, N> {
     pub fn new(matrix: &'a Matrix) -> Self {
         Self { matrix, numbers: PhantomData }
     }
 }
 
-impl<N: Numbers> Source for Widened<'_, N> {
+impl<N: PanelFormat> WeightSource for Widened<'_, N> {
     const TOGETHER: usize = PANEL;
 
     /// Fills whole panels.
     #[inline(always)]
-    unsafe fn fill<T: Tile>(&self, weights: &mut Weights) {
+    unsafe fn fill<T: TileUnit>(&self, weights: &mut Weights) {
         let Weights { lines: weights, row_lines, outputs, steps } = weights;
         let (first, lines) = (outputs.start, steps.start / TOKENS..steps.end / TOKENS);
         assert!(
