@@ -1,15 +1,15 @@
-//! `lmrs`: a CPU engine that is small enough to read.
+//! `lmrs`: a CPU engine without a tensor framework. `READING.md` leads through one request.
 //!
 //! ```text
 //! engine  -> weights -> network  a load: a model folder becomes matrices, norms and a shape
 //! model   -> network -> ops      a request: ids in, logits out, one token after the other
 //! weights -> shape               the sizes in a config; the plan for its files: mapped, or read and packed
 //! network -> attention, cache    the transformer as in its paper; independent of kernels
-//! ops     -> kernels, pool       the operations of a network (products, norms, attention), distributed over the threads
-//! kernels                        arithmetic on slices, one module a level; independent of models and threads
-//! formats -> kernels             the layout of a weight's numbers and its kernels: one file a format, one table
-//! matrix  -> formats, region     a weight in its format, with its memory
-//! pool                           the threads
+//! ops     -> kernels, pool       products of activations with weights, distributed over the threads
+//! kernels                        arithmetic on slices, for each level; independent of models and threads
+//! formats -> kernels             the layout of a format and its kernels: one file a format, one table
+//! matrix  -> formats, region     weights in a format, with their memory; activations
+//! sidecar, memory, pool          packed weights on disk; the available memory; the threads
 //! ```
 
 #![deny(clippy::undocumented_unsafe_blocks)]
