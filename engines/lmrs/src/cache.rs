@@ -85,7 +85,7 @@ impl Cache {
         let reserve = |bytes: usize| MmapOptions::new().len(bytes.max(1)).no_reserve_swap().map_anon().ok();
         let memory = bytes.and_then(reserve);
         let memory = memory.with_context(|| {
-            format!("no memory for the keys and values of {context} tokens\nhint: ask for fewer with `max_new_tokens`")
+            format!("cannot allocate the keys and values of {context} tokens\nhint: lower `max_new_tokens`")
         })?;
         // With blocks smaller than a large page, a large page would bring in many blocks that stay unused for long.
         if sizes.block_bytes() >= LARGE_PAGE {
@@ -185,7 +185,7 @@ mod tests {
     use crate::shape::tests::tiny;
 
     #[test]
-    fn what_is_written_is_found_in_its_place_and_nowhere_else() {
+    fn a_written_position_is_found_in_its_cell_and_nowhere_else() {
         let shape = Shape { layers: 2, kv_heads: 3, head_dim: 72, ..tiny() };
         let mut cache = Cache::new(&shape, 200, KvDtype::F32).unwrap();
         let key: Vec<f32> = (0..72).map(|dim| dim as f32 + 1.0).collect();
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_forgets_what_is_cut_off_and_nothing_else() {
+    fn truncation_removes_the_last_tokens_and_no_others() {
         let mut cache = Cache::new(&tiny(), 100, KvDtype::F16).unwrap();
         cache.grow(70);
         cache.truncate(80);

@@ -134,7 +134,7 @@ fn packed(
     if let Some(sidecar) = sidecar.filter(|_| plan.unfit().is_empty()) {
         phases.begin("sidecar");
         if let Err(error) = sidecar.write(&layout, unfit, &packed, pool) {
-            phases.progress(1.0, Some(format!("{error:#}; the load goes on without")));
+            phases.progress(1.0, Some(format!("{error:#}; the load continues without them")));
         }
     }
     Ok(packed)
@@ -191,7 +191,7 @@ impl Settings {
                 most @ 0..=MOST_DRAFTED => usize::try_from(most).unwrap_or_default(),
                 more => {
                     let message = format!("option `lookup`: expected 0 to {MOST_DRAFTED}, found `{more}`");
-                    let hint = "more cannot be checked in one pass without changing ids: `--set lookup=7`";
+                    let hint = "one pass can check no more without changing ids: `--set lookup=7`";
                     return Err(Failed::new(FailureKind::BadRequest, message).hint(hint));
                 }
             },
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_asked_is_the_best_kernels_on_threads_that_stay_and_no_more() {
+    fn the_defaults_are_the_best_kernels_on_pinned_threads() {
         let expected = Settings { kernels: None, pin: true, sidecar: false, lookup: 0 };
         assert_eq!(read(serde_json::json!({})), Ok(expected.clone()));
         let all =
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_with_its_name() {
+    fn an_invalid_option_is_refused_with_its_name() {
         let refused = |options| read(options).unwrap_err().message;
         assert_eq!(refused(serde_json::json!({"lookup": 8})), "option `lookup`: expected 0 to 7, found `8`");
         assert_eq!(refused(serde_json::json!({"pin": 3})), "option `pin`: expected true or false, found `3`");

@@ -27,7 +27,7 @@ pub fn context(
         let why = || {
             format!(
                 "a context of {tokens} tokens, of the model's {whole}: their keys and values would take {} bytes, and {left} \
-                 are left; `context_tokens` asks for another",
+                 are available; `context_tokens` sets another",
                 bytes(whole)
             )
         };
@@ -127,7 +127,7 @@ mod tests {
     use crate::weights::RequestedFormat;
 
     #[test]
-    fn all_is_offered_where_it_fits_and_else_a_power_of_two_that_does() {
+    fn the_whole_context_is_offered_if_it_fits_or_else_a_power_of_two() {
         let longest = |whole, room| longest(whole, |tokens| tokens <= room);
         assert_eq!((longest(131_072, 131_072), longest(7_900_000, usize::MAX)), (131_072, 7_900_000));
         assert_eq!((longest(131_072, 131_071), longest(131_072, 40_000)), (65_536, 32_768));
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_weights_take_is_not_left_to_keys_and_values() {
+    fn the_memory_of_the_weights_is_not_available_to_keys_and_values() {
         let (folder, model) = (env!("CARGO_MANIFEST_DIR"), tempfile::tempdir().unwrap());
         let config = std::path::Path::new(folder).join("tests/golden/configs/llama.json");
         let (out, dtype) = (model.path().join("model"), Dtype::BF16);
@@ -147,13 +147,13 @@ mod tests {
         let folder = ModelFolder::open(&out).unwrap();
         let shape = Shape { context: 1 << 20, ..Shape::of(&folder).unwrap() };
         let plan = Plan::of(&folder, &shape, RequestedFormat::OfFile).unwrap();
-        let told = |asked, available| {
+        let fitting = |asked, available| {
             context(&shape, KvDtype::F16, &plan, asked, Some(available)).map(|(tokens, _)| tokens).ok()
         };
         let all = plan.bytes() + Cache::bytes_for(&shape, 4096, KvDtype::F16) as u64;
-        assert_eq!((told(None, all), told(None, all - 1)), (Some(4096), Some(2048)));
-        assert_eq!((told(Some(4096), all), told(Some(4096), all - 1)), (Some(4096), None));
-        assert_eq!((told(None, plan.bytes()), told(None, plan.bytes() - 1)), (Some(TILE), None));
+        assert_eq!((fitting(None, all), fitting(None, all - 1)), (Some(4096), Some(2048)));
+        assert_eq!((fitting(Some(4096), all), fitting(Some(4096), all - 1)), (Some(4096), None));
+        assert_eq!((fitting(None, plan.bytes()), fitting(None, plan.bytes() - 1)), (Some(TILE), None));
     }
 
     fn of(files: &[(&str, &str)]) -> Option<u64> {

@@ -27,7 +27,7 @@ impl NewRegion {
     /// Allocates memory, on large pages if possible. It touches no page, so each page is placed near the thread that fills it.
     pub fn new(bytes: usize) -> Result<Self> {
         let pages = MmapOptions::new().len(bytes.max(1)).map_anon();
-        let pages = pages.with_context(|| format!("no memory for {bytes} bytes"))?;
+        let pages = pages.with_context(|| format!("cannot allocate {bytes} bytes"))?;
         if bytes >= LARGE_PAGE {
             ask_for_large_pages(&pages);
         }

@@ -67,7 +67,7 @@ impl Sidecar {
         let mut head = Vec::new();
         File::open(&self.path)?.take(BEGIN as u64).read_to_end(&mut head)?;
         let Header { source, unfit, .. } = Header::read(&head)?;
-        ensure!(source.has_files_of(&self.source), "made of other files");
+        ensure!(source.has_files_of(&self.source), "packed from other files");
         Ok(unfit)
     }
 
@@ -87,7 +87,7 @@ impl Sidecar {
         // keep the mapping valid. If another process truncates it in place, this process ends, as with any mapped weights.
         let whole = Region::of_file(unsafe { Mmap::map(&file) }?);
         let header = Header::read(whole.bytes())?;
-        ensure!(header.source == self.source.by(plan), "made of other files, or by another plan");
+        ensure!(header.source == self.source.by(plan), "packed from other files, or by another plan");
         let end = BEGIN.checked_add(header.bytes).filter(|end| *end <= whole.bytes().len());
         let packed = whole.part(BEGIN..end.context("cut off")?);
         ensure!(checksum(pool, packed.bytes()) == header.sum, "damaged");
@@ -111,7 +111,7 @@ impl Sidecar {
             }
             written
         };
-        write().with_context(|| format!("cannot keep packed weights as `{}`", self.path.display()))
+        write().with_context(|| format!("cannot write packed weights to `{}`", self.path.display()))
     }
 }
 
@@ -179,7 +179,7 @@ impl Source {
 impl Header {
     fn to_bytes(&self) -> Result<Vec<u8>> {
         let json = serde_json::to_vec(self)?;
-        ensure!(json.len() <= BEGIN - 32, "too many files or matrices to name");
+        ensure!(json.len() <= BEGIN - 32, "too many files or matrices for a header");
         let (length, digest) = ((json.len() as u64).to_le_bytes(), places::digest(&json));
         Ok([MAGIC, length.as_slice(), digest.as_bytes(), &json].concat())
     }
@@ -188,7 +188,7 @@ impl Header {
         let (magic, rest) = file.split_first_chunk::<8>().context("cut off")?;
         let (length, rest) = rest.split_first_chunk::<8>().context("cut off")?;
         let (digest, rest) = rest.split_first_chunk::<16>().context("cut off")?;
-        ensure!(magic == MAGIC, "no packed weights");
+        ensure!(magic == MAGIC, "not a file of packed weights");
         let json = rest.get(..usize::try_from(u64::from_le_bytes(*length))?).context("cut off")?;
         ensure!(places::digest(json).as_bytes() == digest, "a damaged header");
         Ok(serde_json::from_slice(json)?)
@@ -216,14 +216,14 @@ fn make_room(
     instead: &Path,
     free_bytes: impl Fn(&Path) -> Result<u64>,
 ) -> Result<()> {
-    ensure!(bytes <= LIMIT_BYTES, "{bytes} bytes are more than are kept");
+    ensure!(bytes <= LIMIT_BYTES, "{bytes} bytes are more than the limit of {LIMIT_BYTES}");
     let kept = shrink(directory, LIMIT_BYTES - bytes, instead);
     let lacking = || Ok::<_, Error>((bytes + LEFT_FREE_BYTES).saturating_sub(free_bytes(directory)?));
     let first = lacking()?;
     if 0 < first && first <= kept {
         shrink(directory, kept - first, instead);
     }
-    ensure!(lacking()? == 0, "the disk has no room for {bytes} bytes");
+    ensure!(lacking()? == 0, "the disk has less than {bytes} bytes free");
     Ok(())
 }
 

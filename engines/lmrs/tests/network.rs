@@ -112,7 +112,7 @@ fn worst(logits: &Rows, golden: &Golden) -> f64 {
 
 fn differences(logits: &Rows, golden: &Golden) -> Vec<f64> {
     let each = golden.logprobs.iter().enumerate();
-    each.map(|(at, told)| logprob(logits.row(at), golden.ids[at + 1]) - told).collect()
+    each.map(|(at, failed)| logprob(logits.row(at), golden.ids[at + 1]) - failed).collect()
 }
 
 /// Greedy decoding: the prompt at once, then one token at a time.
@@ -196,7 +196,7 @@ fn a_gpt2_in_gguf_is_computed_with_the_output_that_it_has_be_it_a_copy_of_the_em
 }
 
 #[test]
-fn narrower_floats_stay_near_it_mapped_or_read() {
+fn narrower_floats_stay_close_to_f32_mapped_or_read() {
     for golden in goldens() {
         let (_keep, path) = synthesised(&golden.name, Dtype::BF16);
         for asked in [RequestedFormat::OfFile, RequestedFormat::Format(&F16)] {
@@ -220,7 +220,7 @@ fn odd(path: &Path, dtype: Dtype) {
 }
 
 #[test]
-fn a_row_of_the_embedding_is_rounded_to_what_the_weights_were_asked_for_in() {
+fn embedding_rows_are_rounded_to_the_requested_format() {
     for (stored, dtype) in [(Dtype::F32, Dtype::BF16), (Dtype::F32, Dtype::F16), (Dtype::F16, Dtype::BF16)] {
         let (_keep, path) = synthesised("llama", stored);
         odd(&path, stored);
@@ -269,7 +269,7 @@ fn bf16_is_no_farther_from_f32_than_pytorch_in_bf16_at_any_level() {
 }
 
 #[test]
-fn floats_of_a_file_are_used_where_they_lie() {
+fn floats_of_a_file_are_used_in_place() {
     for (name, own) in [("llama", false), ("qwen2", false), ("phi3", false), ("gemma", false), ("gpt2", true)]
     {
         let (_keep, path) = synthesised(name, Dtype::BF16);
@@ -337,9 +337,9 @@ fn a_prompt_in_pieces_gives_the_bits_that_it_gives_whole_and_so_does_one_that_we
         pieces.truncate(130);
         read(&mut network, &mut ops, &mut pieces, &ids[130..LONG - 2]);
         read(&mut network, &mut ops, &mut pieces, &ids[LONG - 2..LONG - 1]);
-        let told = logits(&mut network, &mut ops, &mut pieces, &ids[LONG - 1..]);
+        let failed = logits(&mut network, &mut ops, &mut pieces, &ids[LONG - 1..]);
         assert_eq!(pieces.tokens(), ids.len());
-        assert_same(told.row(0), expected.row(0), &format!("pieces, {level}"));
+        assert_same(failed.row(0), expected.row(0), &format!("pieces, {level}"));
         // The same token by token, without all logits in memory.
         let mut scored = Cache::new(&network.shape, LONG, KvDtype::F32).unwrap();
         let mut seen = 0;
@@ -393,7 +393,7 @@ fn together_as_alone(path: &Path, stored: KvDtype, counts: &[u32]) {
 }
 
 #[test]
-fn each_of_several_spans_gets_what_it_asked_for_and_no_more() {
+fn each_of_several_spans_gets_the_wanted_results_and_no_more() {
     use Wanted::{EveryLargest, Largest, Logits, Nothing};
     let (_keep, path) = synthesised("llama", Dtype::F32);
     let (mut ops, ids) = (ops(2), long_ids());
@@ -442,15 +442,15 @@ fn any_number_of_threads_gives_the_same_bits() {
             let mut network = long_network(&path, &ops);
             let mut cache = Cache::new(&network.shape, LONG + 1, KvDtype::F32).unwrap();
             read(&mut network, &mut ops, &mut cache, &ids);
-            let told = logits(&mut network, &mut ops, &mut cache, &[4]);
-            let expected = expected.get_or_insert_with(|| told.clone());
-            assert_same(told.row(0), expected.row(0), &format!("{threads} threads, {level}"));
+            let failed = logits(&mut network, &mut ops, &mut cache, &[4]);
+            let expected = expected.get_or_insert_with(|| failed.clone());
+            assert_same(failed.row(0), expected.row(0), &format!("{threads} threads, {level}"));
         }
     }
 }
 
 #[test]
-fn what_does_not_fit_or_is_no_id_is_refused_and_nothing_is_lost() {
+fn ids_that_do_not_fit_or_do_not_exist_are_refused_and_nothing_is_lost() {
     let (_keep, path) = synthesised("llama", Dtype::BF16);
     let mut ops = ops(1);
     let mut network = load(&path, RequestedFormat::OfFile, &ops);
@@ -459,14 +459,14 @@ fn what_does_not_fit_or_is_no_id_is_refused_and_nothing_is_lost() {
         let span = Span { cache, ids, wanted: Wanted::Logits };
         network.forward(&mut ops, &mut [span], &mut Predictions::default()).unwrap_err().to_string()
     };
-    assert_eq!(refused(&mut cache, &[1; 11]), "11 tokens after 0 do not fit a context of 10");
+    assert_eq!(refused(&mut cache, &[1; 11]), "11 tokens after 0 exceed the context of 10");
     assert_eq!(refused(&mut cache, &[1, 320]), "id 320 is outside of the vocabulary of 320");
     assert_eq!(cache.tokens(), 0);
 }
 
 /// In every kind of request for ids or logits, with one token and several.
 #[test]
-fn weights_with_a_number_that_is_none_are_told_and_lead_to_no_id() {
+fn weights_with_a_nan_are_reported_and_lead_to_no_id() {
     for (dtype, none) in [
         (Dtype::F32, &f32::NAN.to_le_bytes()[..]),
         (Dtype::F32, &0x7f80_0001_u32.to_le_bytes()),
@@ -487,12 +487,12 @@ fn weights_with_a_number_that_is_none_are_told_and_lead_to_no_id() {
                 let mut cache = Cache::new(&network.shape, 64, KvDtype::F32).unwrap();
                 for wanted in [Wanted::Largest, Wanted::Logits, Wanted::EveryLargest] {
                     let span = Span { cache: &mut cache, ids, wanted };
-                    let told =
+                    let failed =
                         network.forward(&mut ops, &mut [span], &mut Predictions::default()).unwrap_err();
-                    assert!(told.is::<NotFinite>(), "{told} at {level}");
+                    assert!(failed.is::<NotFinite>(), "{failed} at {level}");
                 }
-                let told = network.forward_each(&mut ops, &mut cache, ids, &mut |_, _| ()).unwrap_err();
-                assert!(told.is::<NotFinite>(), "{told} at {level}");
+                let failed = network.forward_each(&mut ops, &mut cache, ids, &mut |_, _| ()).unwrap_err();
+                assert!(failed.is::<NotFinite>(), "{failed} at {level}");
             }
         }
     }

@@ -1,5 +1,7 @@
 //! The guide for a reader of llama2.c, `READING.md`: its files and names exist.
 
+#![expect(clippy::unwrap_used, reason = "tests panic")]
+
 use std::path::{Path, PathBuf};
 
 /// All sources below a folder, with their text.

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_no_number_or_infinite_is_found_wherever_it_stands() {
+    fn a_nan_or_an_infinity_is_found_at_any_position() {
         let mut x = vec![f32::MAX; 50];
         assert!(all_finite(&x) && all_finite(&[]));
         for at in 0..x.len() {

@@ -72,8 +72,8 @@ impl FromStr for Level {
         let have: Vec<String> = here.iter().map(|level| format!("`{level}`")).collect();
         let have = have.join(", ");
         match NAMES.contains(&word) {
-            true => bail!("this machine has no `{word}`\nhint: it has {have}"),
-            false => bail!("`{word}` is no level of kernels\nhint: this machine has {have}"),
+            true => bail!("this machine has no level `{word}`\nhint: it has {have}"),
+            false => bail!("unknown level `{word}`\nhint: this machine has {have}"),
         }
     }
 }
@@ -149,7 +149,7 @@ mod machine {
         use super::*;
 
         #[test]
-        fn tiles_are_there_where_all_three_bits_say_so() {
+        fn tiles_need_all_three_bits_of_cpuid() {
             assert!(tiles_by(1 << 22 | 1 << 24 | 1 << 25));
             assert!(!tiles_by(1 << 24 | 1 << 25) && !tiles_by(1 << 22 | 1 << 24) && !tiles_by(0));
         }
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_level_of_this_machine_is_found_by_its_word() {
+    fn every_level_of_this_machine_is_found_by_its_name() {
         for level in Level::available() {
             assert_eq!(level.name().parse::<Level>().unwrap(), level);
         }
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_level_that_is_not_here_is_refused_with_those_that_are() {
+    fn a_missing_level_is_refused_with_the_available_ones() {
         let unknown = "sse9".parse::<Level>().unwrap_err().to_string();
         assert!(unknown.contains("`sse9`") && unknown.contains("`portable`"), "{unknown}");
         let missing =

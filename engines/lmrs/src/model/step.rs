@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_prompt_has_no_short_piece_and_no_piece_is_longer_than_there_is_room() {
+    fn a_long_prompt_has_no_short_chunk_and_no_chunk_longer_than_the_room() {
         for most in [LEAST, 100, 128, 256] {
             for rows in 1..2000 {
                 let (mut uncached, mut pieces) = (rows, Vec::new());
@@ -176,20 +176,20 @@ mod tests {
     }
 
     #[test]
-    fn what_came_after_the_same_ids_is_drafted() {
+    fn the_ids_after_an_earlier_match_are_drafted() {
         assert_eq!(drafted(&[1, 2, 3, 4, 5, 9, 2, 3], 2), [4, 5]);
         assert_eq!(drafted(&[1, 2, 3, 4, 5, 9, 2, 3], 100), [4, 5, 9, 2, 3]);
         assert_eq!(drafted(&[7, 7, 7], 3), [7]);
     }
 
     #[test]
-    fn more_in_common_goes_before_later_and_later_goes_before_earlier() {
+    fn the_longest_match_wins_and_then_the_latest() {
         assert_eq!(drafted(&[1, 2, 3, 10, 2, 3, 11, 1, 2, 3], 1), [10]);
         assert_eq!(drafted(&[2, 3, 10, 2, 3, 11, 5, 2, 3], 1), [11]);
     }
 
     #[test]
-    fn nothing_is_drafted_where_nothing_is_alike_or_nothing_is_asked_for() {
+    fn nothing_is_drafted_without_a_match_or_with_a_limit_of_zero() {
         assert!(drafted(&[1, 2, 3, 4], 4).is_empty());
         assert!(drafted(&[3, 9, 3], 4).is_empty());
         assert!(drafted(&[1, 2, 1, 2], 0).is_empty());

@@ -60,7 +60,7 @@ fn greedy_takes_the_likeliest_id_at_every_step_for_prompts_of_any_length() {
 }
 
 #[test]
-fn a_batch_gives_what_each_prompt_gives_alone_and_who_is_done_drops_out() {
+fn a_batch_gives_the_ids_of_each_prompt_alone_and_finished_sequences_leave_it() {
     let prompts: Vec<_> = [5, 700, 1, 40, 513].iter().map(|&length| prompt(length, length as u64)).collect();
     let mut model = model(Toy::new(ALL), 0);
     let expected: Vec<_> = prompts.iter().map(|prompt| model.decoder.expected(prompt, 20)).collect();
@@ -111,7 +111,7 @@ fn prompt_lookup_changes_no_id_and_saves_passes_where_the_text_repeats_itself() 
 }
 
 #[test]
-fn scores_are_the_logarithms_of_what_the_network_says_and_no_pass_is_long() {
+fn scores_are_the_log_probabilities_of_the_network_and_no_pass_is_long() {
     let ids = prompt(600, 5);
     let mut model = model(Toy::new(ALL), 0);
     let scores = model.score(&ids).unwrap();
@@ -122,7 +122,7 @@ fn scores_are_the_logarithms_of_what_the_network_says_and_no_pass_is_long() {
 }
 
 #[test]
-fn requests_that_overlap_give_what_they_give_alone_while_they_come_and_go() {
+fn overlapping_requests_give_the_ids_that_each_gives_alone() {
     let prompts: Vec<_> = [300, 2, 900, 17, 64].iter().map(|&length| prompt(length, length as u64)).collect();
     for lookup in [0, 3] {
         let mut model = model(Toy::new(2), lookup);
@@ -157,7 +157,7 @@ fn requests_that_overlap_give_what_they_give_alone_while_they_come_and_go() {
 }
 
 #[test]
-fn the_memory_of_a_sequence_is_used_again_and_what_it_held_is_not() {
+fn the_memory_of_a_cache_is_reused_and_its_contents_are_not() {
     let mut model = model(Toy::new(ALL), 0);
     for seed in 0..5 {
         let prompt = prompt(6, seed);
@@ -168,7 +168,7 @@ fn the_memory_of_a_sequence_is_used_again_and_what_it_held_is_not() {
 }
 
 #[test]
-fn a_request_that_comes_to_more_than_those_before_takes_memory_of_its_own_in_place_of_theirs() {
+fn a_request_longer_than_the_earlier_ones_replaces_their_memory() {
     let mut model = model(Toy::new(ALL), 0);
     for (length, new_tokens, started) in [(6, 4, 1), (3, 7, 1), (6, 5, 2), (10, 1, 2), (1, 1, 2), (12, 0, 3)]
     {
@@ -187,7 +187,7 @@ fn a_request_that_comes_to_more_than_those_before_takes_memory_of_its_own_in_pla
 }
 
 #[test]
-fn a_batch_of_many_makes_its_tokens_together_and_each_sequence_gets_its_own() {
+fn a_large_batch_makes_its_tokens_eight_at_a_time() {
     for use_cache in [true, false] {
         let prompts: Vec<_> = (0..20).map(|index| prompt(1 + 37 * index % 90, index as u64)).collect();
         let mut model = model(Toy::new(ALL), 0);
@@ -200,7 +200,7 @@ fn a_batch_of_many_makes_its_tokens_together_and_each_sequence_gets_its_own() {
 }
 
 #[test]
-fn of_many_prompts_that_are_read_together_no_more_than_a_few_are_asked_for_their_first_token_in_one_pass() {
+fn one_pass_computes_the_first_tokens_of_at_most_eight_prompts() {
     for lengths in [[20; 8].as_slice(), &[20; 9], &[20, 20, 20, 20, 20, 20, 20, 20, 300], &[9; 28]] {
         let prompts: Vec<_> = (0..).zip(lengths).map(|(seed, &length)| prompt(length, seed)).collect();
         let mut model = model(Toy::new(ALL), 0);
@@ -226,7 +226,7 @@ fn generated(tokens: &[Option<Tokens>], slot: usize) -> usize {
 }
 
 #[test]
-fn nobody_waits_for_the_next_token_until_the_long_prompt_of_another_is_read() {
+fn a_token_does_not_wait_for_the_long_prompt_of_another_request() {
     let (mut model, mut tokens) = admitted(&[5, 4000], 100);
     for step in 1..=20 {
         model.decoder.passes.clear();
@@ -238,14 +238,14 @@ fn nobody_waits_for_the_next_token_until_the_long_prompt_of_another_is_read() {
 }
 
 #[test]
-fn a_short_prompt_does_not_wait_until_a_long_one_is_read() {
+fn a_short_prompt_does_not_wait_for_a_long_one() {
     let (mut model, mut tokens) = admitted(&[9000, 60, 3], 4);
     model.step(&mut tokens).unwrap();
     assert_eq!([0, 1, 2].map(|slot| generated(&tokens, slot)), [0, 1, 1]);
 }
 
 #[test]
-fn what_a_large_batch_took_is_given_back_when_a_smaller_request_begins() {
+fn a_smaller_request_frees_the_memory_of_a_large_batch() {
     let prompts: Vec<_> = (0..9).map(|index| prompt(6, index)).collect();
     let mut model = model(Toy::new(ALL), 0);
     run(&mut model, &job(&prompts, 2), &[]);

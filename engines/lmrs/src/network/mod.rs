@@ -61,7 +61,7 @@ pub struct NotFinite;
 
 impl fmt::Display for NotFinite {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("its weights lead to logits that are no numbers")
+        formatter.write_str("its weights lead to logits that are NaN or infinite")
     }
 }
 
@@ -211,7 +211,7 @@ impl Network {
             let (held, room) = (span.cache.tokens(), span.cache.context());
             ensure!(
                 span.ids.len() <= room - held,
-                "{} tokens after {held} do not fit a context of {room}",
+                "{} tokens after {held} exceed the context of {room}",
                 span.ids.len()
             );
             let beyond = span.ids.iter().find(|id| **id as usize >= self.shape.vocabulary);

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn no_row_is_computed_to_its_logits_that_nobody_asked_for() {
+    fn logits_are_computed_only_for_the_wanted_rows() {
         use Wanted::{EveryLargest, Largest, Logits, Nothing};
         assert_eq!(asked(&[(2, Largest), (3, Nothing), (4, Logits)], 100), [[1, 8]]);
         assert_eq!(

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn both_are_what_their_papers_say() {
+    fn both_activations_match_their_definitions() {
         for step in -80..80 {
             let x = step as f32 / 10.0;
             let exact = f64::from(x);

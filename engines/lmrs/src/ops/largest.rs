@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_the_largest_where_one_is_no_number() {
+    fn there_is_no_largest_among_numbers_with_a_nan_or_an_infinity() {
         for numbers in
             [[f32::NAN; 3], [1.0, f32::NAN, 0.0], [f32::INFINITY, 1.0, 0.0], [f32::NEG_INFINITY; 3]]
         {

@@ -170,7 +170,7 @@ impl Fields<'_> {
             Value::Array(_) => "a list".into(),
             off => off.to_string(),
         };
-        let what = format!("`{}` has `{name}` `{found}`, which is not computed here", self.folder.name);
+        let what = format!("`{}` has `{name}` `{found}`, which lmrs does not compute", self.folder.name);
         Failed::new(FailureKind::Unsupported, what)
     }
 

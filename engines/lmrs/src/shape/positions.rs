@@ -29,7 +29,7 @@ fn refuse_infinite_angles(fields: &Fields, rotation: &Rotation, name: &str) -> R
     let last = fields.folder.config.context_tokens.unwrap_or_default() as f32;
     match rotation.frequencies.iter().all(|frequency| (frequency * last).is_finite()) {
         true => Ok(()),
-        false => Err(fields.fault(format!("`{name}` turns positions by angles that are no numbers"))),
+        false => Err(fields.fault(format!("`{name}` leads to infinite angles"))),
     }
 }
 
@@ -49,7 +49,10 @@ fn rotated(fields: &Fields) -> Result<usize, Failed> {
     let name = fields.name("partial_rotary_factor", "rope.dimension_count");
     match rotated {
         Some(rotated) if rotated > 0 && rotated <= head && rotated % 2 == 0 => Ok(rotated),
-        _ => Err(fields.fault(format!("`{name}`: no even part of a head of {head} turns"))),
+        _ => {
+            Err(fields
+                .fault(format!("`{name}`: expected an even number of rotated dimensions, at most {head}")))
+        }
     }
 }
 

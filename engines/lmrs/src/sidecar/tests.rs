@@ -30,7 +30,7 @@ fn place() -> (tempfile::TempDir, PathBuf, PathBuf) {
 }
 
 #[test]
-fn what_was_kept_is_mapped_by_the_next_load_of_the_same_files_in_the_same_form() {
+fn packed_weights_are_mapped_by_the_next_load_of_the_same_files_and_plan() {
     let ((_folder, weights, directory), pool) = (place(), Pool::new(2));
     let of = |form| Sidecar::within(&directory, std::slice::from_ref(&weights), form).unwrap();
     assert!(of("q8_0").read("q8_0", &pool).is_none());
@@ -45,7 +45,7 @@ fn what_was_kept_is_mapped_by_the_next_load_of_the_same_files_in_the_same_form()
 }
 
 #[test]
-fn weights_that_were_changed_have_nothing_kept() {
+fn changed_weights_have_no_cached_packing() {
     let ((_folder, weights, directory), pool) = (place(), Pool::new(2));
     let of = || Sidecar::within(&directory, std::slice::from_ref(&weights), "q8_0").unwrap();
     of().write("q8_0", &NONE, &packed(1), &pool).unwrap();
@@ -59,7 +59,7 @@ fn weights_that_were_changed_have_nothing_kept() {
 }
 
 #[test]
-fn a_file_that_is_cut_off_or_damaged_anywhere_that_matters_is_not_read() {
+fn a_truncated_or_damaged_file_is_not_read() {
     let ((_folder, weights, directory), pool) = (place(), Pool::new(2));
     let sidecar = Sidecar::within(&directory, std::slice::from_ref(&weights), "q8_0").unwrap();
     let made = packed(1);
@@ -107,7 +107,7 @@ fn aged(folder: &Path, name: &str, age: u64) -> PathBuf {
 }
 
 #[test]
-fn what_was_not_used_for_longest_goes_first_and_what_is_replaced_does_not_count() {
+fn the_least_recently_used_file_goes_first_and_a_replaced_file_does_not_count() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, age: u64| aged(folder.path(), name, age);
     let old = file("old.packed", 300);
@@ -142,11 +142,11 @@ fn room_made(beside: u64) -> (Result<(), String>, Vec<String>) {
 }
 
 #[test]
-fn what_is_kept_makes_room_on_a_full_disk_before_anything_is_refused() {
+fn cached_files_make_room_on_a_full_disk_before_a_write_is_refused() {
     // One GB stays free.
     let needed = 1_000_001_000;
     let all = ["mine.packed", "new.packed", "old.packed"];
-    let refused = "the disk has no room for 1000 bytes";
+    let refused = "the disk has less than 1000 bytes free";
     for (free, stays, outcome) in [
         (needed, &all[..], Ok(())),
         (needed - 100, &all[..2], Ok(())),
@@ -162,34 +162,34 @@ fn what_is_kept_makes_room_on_a_full_disk_before_anything_is_refused() {
 }
 
 #[test]
-fn a_disk_that_stays_full_whatever_goes_has_no_room() {
+fn a_disk_that_stays_full_without_the_cache_refuses_the_write() {
     let folder = tempfile::tempdir().unwrap();
     let kept = aged(folder.path(), "old.packed", 300);
     let refused = make_room(folder.path(), 1000, folder.path(), |_| Ok(1_000_000_990));
-    assert_eq!(refused.unwrap_err().to_string(), "the disk has no room for 1000 bytes");
+    assert_eq!(refused.unwrap_err().to_string(), "the disk has less than 1000 bytes free");
     assert!(!kept.exists());
 }
 
 #[test]
-fn more_than_is_ever_kept_is_refused() {
+fn a_file_beyond_the_limit_of_the_cache_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let refused = make_room(folder.path(), 20_000_000_001, folder.path(), |_| Ok(u64::MAX));
-    assert_eq!(refused.unwrap_err().to_string(), "20000000001 bytes are more than are kept");
+    assert_eq!(refused.unwrap_err().to_string(), "20000000001 bytes are more than the limit of 20000000000");
 }
 
 #[test]
-fn where_nothing_can_be_written_the_load_is_told_and_nothing_is_left() {
+fn a_failed_write_is_reported_and_leaves_no_file() {
     let ((folder, weights, _), pool) = (place(), Pool::new(1));
     let directory = folder.path().join("file");
     std::fs::write(&directory, "no folder").unwrap();
     let sidecar = Sidecar::within(&directory, &[weights], "q8_0").unwrap();
     let error = sidecar.write("q8_0", &NONE, &packed(1), &pool).unwrap_err();
-    assert!(format!("{error:#}").contains("cannot keep packed weights"), "{error:#}");
+    assert!(format!("{error:#}").contains("cannot write packed weights"), "{error:#}");
     assert!(sidecar.read("q8_0", &pool).is_none());
 }
 
 #[test]
-fn what_is_packed_lies_as_this_layout_says() {
+fn every_packed_layout_has_the_digest_of_its_version() {
     let packed = |format: &Format| {
         let (rows, inputs) = if format.is_panels() { (16, 512) } else { (6, 2176) };
         let rows_of_blocks =
@@ -212,7 +212,7 @@ fn what_is_packed_lies_as_this_layout_says() {
 }
 
 #[test]
-fn any_bit_that_turns_and_any_two_words_that_change_places_are_found_by_any_number_of_threads() {
+fn the_checksum_finds_a_flipped_bit_and_swapped_words_on_any_number_of_threads() {
     let (one, two) = (Pool::new(1), Pool::new(2));
     let mut rng = Rng::new(1);
     let mut below = |most: usize| (rng.next_f64() * most as f64) as usize;

@@ -146,9 +146,9 @@ impl Plan {
              available"
         );
         let hint = if weights > available {
-            "load it in a narrower `dtype`, `q8_0` or `q4_0`, or a smaller model"
+            "load it with `dtype` `q8_0` or `q4_0`, or load a smaller model"
         } else {
-            "ask for less with `context_tokens`"
+            "lower `context_tokens`"
         };
         Err(Failed::new(FailureKind::OutOfMemory, what).hint(hint))
     }
@@ -165,7 +165,7 @@ impl Plan {
         };
         let layer = |layer: usize| {
             let linear = |role| self.linear(roles.rows_of(layer, role)?, owned);
-            let need = |role| linear(role)?.ok_or_else(|| model(format!("layer {layer} lacks a matrix")));
+            let need = |role| linear(role)?.ok_or_else(|| model(format!("layer {layer} has no such matrix")));
             let norm_of_heads = |name: &str| {
                 let name = format!("blk.{layer}.{name}");
                 let there = roles.find(&format!("{name}.weight"), 1, head_dim)?;
@@ -298,7 +298,7 @@ fn refuse_unknown_tensors(folder: &ModelFolder, parts: &[Part]) -> Result<(), Fa
     match names.find(|name| whole || places.contains(place(architecture.shorter_name(name)))) {
         Some(name) => {
             let (folder, name) = (&folder.name, name.escape_debug());
-            let what = format!("`{folder}` has a tensor `{name}`, which is not computed here");
+            let what = format!("`{folder}` has a tensor `{name}`, which lmrs does not compute");
             Err(Failed::new(FailureKind::Unsupported, what))
         }
         None => Ok(()),

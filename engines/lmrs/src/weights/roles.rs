@@ -55,7 +55,7 @@ impl<'a> Roles<'a> {
             return Ok(Some(part));
         }
         let what = format!(
-            "tensor `{name}` has {} rows of {}, and the sizes of its config lead to {rows} of {columns}",
+            "tensor `{name}` has {} rows of {}, but its config requires {rows} of {columns}",
             found.0, found.1
         );
         Err(model(what))
@@ -165,7 +165,7 @@ impl RequestedFormat {
             "no matrix can be rounded to blocks of {block}: rows have {hidden}, {heads} and {inner} numbers"
         );
         let failed = Failed::new(FailureKind::Unsupported, what);
-        Err(failed.hint("leave `dtype` out, or ask for `f32`, `bf16` or `f16`"))
+        Err(failed.hint("omit `dtype`, or request `f32`, `bf16` or `f16`"))
     }
 
     /// The encoding of a matrix's rows, and the format in memory.
@@ -176,7 +176,7 @@ impl RequestedFormat {
             let what =
                 format!("tensor `{}` is {stored}, and would be rounded a second time as {dtype}", part.gguf);
             let failed = Failed::new(FailureKind::Unsupported, what);
-            return Err(failed.hint("leave `dtype` out: the model is loaded as the file has it"));
+            return Err(failed.hint("omit `dtype`, to load the dtype of the file"));
         }
         if let Self::Format(format) = self
             && format.takes(inputs as usize)

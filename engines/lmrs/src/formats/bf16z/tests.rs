@@ -49,7 +49,7 @@ fn rows_of_any_length_come_back_to_the_bit() {
 }
 
 #[test]
-fn rows_that_stand_together_come_back_each_for_itself() {
+fn rows_that_are_packed_together_come_back_one_by_one() {
     let mut rng = TestRng::new(80);
     for (count, inputs) in
         [(1, 128), (2, 256), (3, 2048), (4, 4864), (4, 128), (4, 0), (7, 2176), (16, 256), (13, 8192)]
@@ -64,7 +64,7 @@ fn rows_that_stand_together_come_back_each_for_itself() {
 }
 
 #[test]
-fn sixteen_exponents_of_any_sign_and_mantissa_need_nothing_aside() {
+fn sixteen_exponents_of_any_sign_and_mantissa_need_no_exception() {
     let all: Vec<u16> = (0..=u16::MAX).filter(|bits| (100..116).contains(&(bits >> 7 & 0xff))).collect();
     assert_eq!(all.len(), 2 * 16 * 128);
     assert_comes_back(&all);
@@ -72,7 +72,7 @@ fn sixteen_exponents_of_any_sign_and_mantissa_need_nothing_aside() {
 }
 
 #[test]
-fn zeros_numbers_that_are_none_and_those_of_a_size_of_their_own_come_back_too() {
+fn zeros_nans_and_rare_exponents_come_back_too() {
     let mut rng = TestRng::new(78);
     let mut row = numbers(&mut rng, 2048);
     row[..1200].fill(0);
@@ -87,7 +87,7 @@ fn zeros_numbers_that_are_none_and_those_of_a_size_of_their_own_come_back_too() 
 }
 
 #[test]
-fn a_row_with_more_sizes_than_there_is_room_for_is_refused_and_no_other() {
+fn a_row_with_too_many_exceptions_is_refused_and_no_other() {
     // Sixteen exponents, a hundred times each, and others once.
     let row = |others: u16| {
         let mut row: Vec<u16> = (0..1664).map(|at| (at % 16 + 100) << 7).collect();

@@ -42,7 +42,7 @@ fn every_level_multiplies_rows_with_a_tile_as_its_definition_says() {
 }
 
 #[test]
-fn scores_in_tiles_become_the_weights_that_they_become_at_once() {
+fn softmax_tile_by_tile_gives_the_weights_of_softmax_at_once() {
     let mut rng = TestRng::new(6);
     for level in Level::available() {
         for _ in 0..100 {
@@ -69,15 +69,18 @@ fn scores_in_tiles_become_the_weights_that_they_become_at_once() {
             };
             let sum: f64 = (0..scores.len()).map(exact).sum();
             for (at, weight) in weights.iter().enumerate() {
-                let (told, expected) = (weight / f64::from(state.sum), exact(at) / sum);
-                assert!((told - expected).abs() < 1e-6, "{level:?} {at} of {seen:?}: {told} and {expected}");
+                let (failed, expected) = (weight / f64::from(state.sum), exact(at) / sum);
+                assert!(
+                    (failed - expected).abs() < 1e-6,
+                    "{level:?} {at} of {seen:?}: {failed} and {expected}"
+                );
             }
         }
     }
 }
 
 #[test]
-fn stretches_that_saw_nothing_change_nothing_when_they_are_joined() {
+fn an_empty_stretch_changes_nothing_when_it_is_joined() {
     let mut state = Softmax { largest: 2.0, sum: 3.0 };
     assert_eq!(state.join(Softmax::BEGIN), (1.0, 0.0));
     assert_eq!((state.largest, state.sum), (2.0, 3.0));
@@ -87,7 +90,7 @@ fn stretches_that_saw_nothing_change_nothing_when_they_are_joined() {
 }
 
 #[test]
-fn what_f16_cannot_hold_becomes_the_nearest_that_it_can() {
+fn numbers_beyond_f16_become_the_nearest_f16() {
     let mut bytes = [0; 4 * TILE];
     let narrowed = KvDtype::F16.narrow(&[1e9, -1e9, 0.5], &mut bytes);
     let mut wide = [0.0; 3];

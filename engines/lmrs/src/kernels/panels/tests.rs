@@ -116,7 +116,7 @@ fn the_portable_product_is_that_of_the_widened_weights() {
 }
 
 #[test]
-fn every_level_gives_what_the_portable_level_gives() {
+fn every_level_gives_the_results_of_the_portable_level() {
     for level in Level::available() {
         shapes(|format, outputs, inputs, tokens, rng| {
             let rows: Vec<_> = (0..outputs).map(|_| row(format, inputs, rng)).collect();
@@ -218,7 +218,7 @@ fn parts_of_an_input_are_filled_as_the_whole_is() {
 }
 
 #[test]
-fn a_token_has_the_same_outputs_whichever_tokens_are_beside_it() {
+fn a_token_has_the_same_outputs_beside_any_tokens() {
     let mut rng = TestRng::new(6);
     for format in formats() {
         let rows: Vec<_> = (0..37).map(|_| row(format, 512, &mut rng)).collect();

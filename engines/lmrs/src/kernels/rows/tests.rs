@@ -107,7 +107,7 @@ fn every_level_gives_the_products_of_a_shape_that_is_cut_into_several_blocks_and
 
 /// Any number of tokens; for bf16 with AMX, only as many as decode takes.
 #[test]
-fn a_token_has_the_same_outputs_whichever_tokens_are_beside_it() {
+fn a_token_has_the_same_outputs_beside_any_tokens() {
     let mut rng = TestRng::new(3);
     for format in FORMATS {
         let (matrix, x) = (rng.matrix(format, 45, 187), rng.rows(50, 187));

@@ -113,7 +113,7 @@ impl TileUnit for Wrong {
 }
 
 #[test]
-fn tiles_that_are_right_are_believed_and_those_that_are_not_are_not() {
+fn the_check_accepts_correct_tiles_and_refuses_wrong_ones() {
     if !is_x86_feature_detected!("avx512bf16") || !is_x86_feature_detected!("avx512vl") {
         return;
     }
