@@ -65,8 +65,8 @@ impl Attention<'_> {
     }
 }
 
-/// Computes `out[row] = softmax(queries[row] * keys / sqrt(head_dim)) * values`. Each token of `segments` sees itself and earlier
-/// tokens, limited by the window. `out` is reshaped to `[tokens, heads * head_dim]`.
+/// Computes `out[row] = softmax(queries[row] * keys / sqrt(head_dim)) * values`. Each token of `segments` sees itself and
+/// earlier tokens, limited by the window. `out` is reshaped to `[tokens, heads * head_dim]`.
 pub fn attend(attention: &Attention, scratch: &mut Scratch, segments: &[Segment], out: &mut Rows) {
     let Attention { ops, heads, queries, .. } = *attention;
     out.reshape(queries.tokens(), queries.width);

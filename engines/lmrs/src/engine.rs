@@ -23,6 +23,11 @@ use crate::shape::architectures::ARCHITECTURES;
 use crate::sidecar::Sidecar;
 use crate::weights::{Plan, RequestedFormat, Weights};
 
+/// The most overlapping requests.
+const CONCURRENCY: u32 = 8;
+/// The most sequences of one request, each with its own cache.
+const BATCH: u32 = 64;
+
 /// The engine. All its state belongs to the loaded model.
 pub struct Lmrs;
 
@@ -30,7 +35,21 @@ impl Engine for Lmrs {
     type Model = LoadedModel<NetworkDecoder>;
 
     fn hello(&self) -> Result<HelloFacts, Failed> {
-        Ok(hello())
+        let words = |words: &[&str]| words.iter().map(ToString::to_string).collect();
+        let hello = engine_kit::hello("lmrs", env!("CARGO_PKG_VERSION"));
+        let capabilities = Capabilities {
+            dtypes: Format::names().map(str::to_string).collect(),
+            formats: words(&["safetensors", "gguf"]),
+            architectures: ARCHITECTURES.iter().map(|architecture| architecture.name.to_string()).collect(),
+            batch: BATCH,
+            concurrency: CONCURRENCY,
+            use_cache_toggle: true,
+            padding_sides: vec![Padding::Left, Padding::Right, Padding::Packed],
+            sampling: true,
+            score: true,
+            ..hello.capabilities
+        };
+        Ok(HelloFacts { capabilities, ..hello })
     }
 
     fn load(
@@ -46,7 +65,7 @@ impl Engine for Lmrs {
         let own = model_files::own_dtype(folder).or_fail(FailureKind::Model)?;
         let own = own.as_str().to_ascii_lowercase();
         let requested = RequestedFormat::named(load.dtype.as_deref(), &own)?;
-        requested.expect_taken(&shape)?;
+        requested.refuse_if_no_row_fits(&shape)?;
         // A request for f32 means exact: nothing is rounded, neither in computation nor in the cache.
         let exact = load.dtype.as_deref().unwrap_or(&own) == "f32";
         let kv_dtype = if exact { KvDtype::F32 } else { KvDtype::F16 };
@@ -96,15 +115,15 @@ impl Engine for Lmrs {
     }
 }
 
-fn level(word: Option<&str>) -> Result<Level, Failed> {
-    let named = |word: &str| word.parse::<Level>().or_fail(FailureKind::Unsupported);
-    word.map_or_else(|| Ok(Level::best()), named)
+fn level(name: Option<&str>) -> Result<Level, Failed> {
+    let named = |name: &str| name.parse::<Level>().or_fail(FailureKind::Unsupported);
+    name.map_or_else(|| Ok(Level::best()), named)
 }
 
 fn report_unfit(unfit: &BTreeSet<String>, phases: &Phases) {
     let names: Vec<&str> = unfit.iter().map(String::as_str).collect();
-    let (names, stays) = (names.join(", "), if names.len() > 1 { "stay" } else { "stays" });
-    phases.progress(0.0, Some(format!("{names} {stays} in bf16: rows have too many exponents")));
+    let verb = if names.len() > 1 { "stay" } else { "stays" };
+    phases.progress(0.0, Some(format!("{} {verb} in bf16: rows have too many exponents", names.join(", "))));
 }
 
 /// The packed memory of a plan that excludes the `unfit` matrices. It comes from the sidecar if possible; otherwise it is
@@ -123,12 +142,12 @@ fn packed(
         return Ok(packed);
     }
     let (all, reported) = (plan.owned_bytes().max(1) as u64, AtomicU64::new(0));
-    let tell = &*phases;
+    let reporter = &*phases;
     let packed = plan.read(pool, &|done| {
         // At most twenty progress lines.
         let twentieth = done * 20 / all;
         if reported.fetch_max(twentieth, Ordering::Relaxed) < twentieth {
-            tell.progress(done as f64 / all as f64, None);
+            reporter.progress(done as f64 / all as f64, None);
         }
     })?;
     if let Some(sidecar) = sidecar.filter(|_| plan.unfit().is_empty()) {
@@ -199,27 +218,6 @@ impl Settings {
         options.finish()?;
         Ok(settings)
     }
-}
-
-pub const CONCURRENCY: u32 = 8;
-/// The most sequences of one request, each with its own cache.
-const BATCH: u32 = 64;
-pub fn hello() -> HelloFacts {
-    let words = |words: &[&str]| words.iter().map(ToString::to_string).collect();
-    let hello = engine_kit::hello("lmrs", env!("CARGO_PKG_VERSION"));
-    let capabilities = Capabilities {
-        dtypes: Format::names().map(str::to_string).collect(),
-        formats: words(&["safetensors", "gguf"]),
-        architectures: ARCHITECTURES.iter().map(|architecture| architecture.name.to_string()).collect(),
-        batch: BATCH,
-        concurrency: CONCURRENCY,
-        use_cache_toggle: true,
-        padding_sides: vec![Padding::Left, Padding::Right, Padding::Packed],
-        sampling: true,
-        score: true,
-        ..hello.capabilities
-    };
-    HelloFacts { capabilities, ..hello }
 }
 
 #[cfg(test)]

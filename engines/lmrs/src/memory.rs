@@ -14,13 +14,13 @@ pub fn context(
     shape: &Shape,
     kv_dtype: KvDtype,
     plan: &Plan,
-    asked: Option<u32>,
+    requested: Option<u32>,
     available_bytes: Option<u64>,
 ) -> Result<(usize, Option<String>), Failed> {
     let whole = shape.context;
     let bytes = |tokens| Cache::bytes_for(shape, tokens, kv_dtype) as u64;
     // A cache is touched as it fills, so without an explicit request its full memory is not required.
-    let Some(asked) = asked else {
+    let Some(requested) = requested else {
         plan.expect_room(0, available_bytes)?;
         let left = available_bytes.map_or(u64::MAX, |available| available.saturating_sub(plan.bytes()));
         let tokens = longest(whole, |tokens| bytes(tokens) <= left);
@@ -33,7 +33,7 @@ pub fn context(
         };
         return Ok((tokens, (tokens < whole).then(why)));
     };
-    let tokens = whole.min(asked as usize);
+    let tokens = whole.min(requested as usize);
     plan.expect_room(bytes(tokens), available_bytes)?;
     Ok((tokens, None))
 }
@@ -147,8 +147,8 @@ mod tests {
         let folder = ModelFolder::open(&out).unwrap();
         let shape = Shape { context: 1 << 20, ..Shape::of(&folder).unwrap() };
         let plan = Plan::of(&folder, &shape, RequestedFormat::OfFile).unwrap();
-        let fitting = |asked, available| {
-            context(&shape, KvDtype::F16, &plan, asked, Some(available)).map(|(tokens, _)| tokens).ok()
+        let fitting = |requested, available| {
+            context(&shape, KvDtype::F16, &plan, requested, Some(available)).map(|(tokens, _)| tokens).ok()
         };
         let all = plan.bytes() + Cache::bytes_for(&shape, 4096, KvDtype::F16) as u64;
         assert_eq!((fitting(None, all), fitting(None, all - 1)), (Some(4096), Some(2048)));

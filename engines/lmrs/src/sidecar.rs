@@ -94,7 +94,7 @@ impl Sidecar {
         Ok(packed)
     }
 
-    /// Stores the packed weights of this plan and the list of unfit matrices, in place of an older file. If space is short, the
+    /// Stores the packed weights of this plan and the list of unfit matrices, instead of an older file. If space is short, the
     /// least recently used files are removed.
     pub fn write(&self, plan: &str, unfit: &BTreeSet<String>, packed: &Region, pool: &Pool) -> Result<()> {
         let write = || -> Result<()> {
@@ -263,7 +263,7 @@ fn remove(path: &Path) {
 /// The space that an unprivileged user can still write.
 fn free_bytes(folder: &Path) -> Result<u64> {
     let disk = nix::sys::statvfs::statvfs(folder);
-    let disk = disk.with_context(|| format!("cannot ask for the free space of `{}`", folder.display()))?;
+    let disk = disk.with_context(|| format!("cannot read the free space of `{}`", folder.display()))?;
     // The width of these numbers differs between systems.
     #[expect(clippy::useless_conversion, reason = "u32 on some systems")]
     Ok(u64::from(disk.blocks_available()).saturating_mul(u64::from(disk.fragment_size())))

@@ -90,7 +90,7 @@ impl<D: Decoder> Model for LoadedModel<D> {
         while !tokens.all_done() && !tokens.is_cancelled() {
             let mut under_way: Vec<_> =
                 sequences.iter_mut().enumerate().filter(|(_, it)| !it.is_done()).collect();
-            let positions: Vec<usize> = under_way.iter().map(|(place, _)| *place).collect();
+            let positions: Vec<usize> = under_way.iter().map(|(index, _)| *index).collect();
             let mut these: Vec<_> = under_way.iter_mut().map(|(_, sequence)| &mut **sequence).collect();
             let mut failed = None;
             let emit = &mut |which: usize, id: Result<u32, Failed>| match id {
@@ -125,7 +125,7 @@ impl<D: Decoder> Slots for LoadedModel<D> {
     fn admit(&mut self, slot: usize, job: &Job) -> Result<(), Failed> {
         let sequences = self.sequences(job)?;
         self.admitted
-            .extend(sequences.into_iter().enumerate().map(|(place, sequence)| (slot, place, sequence)));
+            .extend(sequences.into_iter().enumerate().map(|(index, sequence)| (slot, index, sequence)));
         Ok(())
     }
 
@@ -133,15 +133,15 @@ impl<D: Decoder> Slots for LoadedModel<D> {
     fn step(&mut self, tokens: &mut [Option<Tokens>]) -> Result<(), Failed> {
         let mut positions = Vec::with_capacity(self.admitted.len());
         let mut under_way = Vec::with_capacity(self.admitted.len());
-        for (slot, place, sequence) in self.admitted.iter_mut().filter(|(.., sequence)| !sequence.is_done()) {
-            positions.push((*slot, *place));
+        for (slot, index, sequence) in self.admitted.iter_mut().filter(|(.., sequence)| !sequence.is_done()) {
+            positions.push((*slot, *index));
             under_way.push(sequence);
         }
         let emit = &mut |which: usize, id: Result<u32, Failed>| {
-            let (slot, place) = positions[which];
+            let (slot, index) = positions[which];
             let Some(tokens) = &mut tokens[slot] else { return false };
             match id {
-                Ok(id) => tokens.push(place, id) == Flow::More,
+                Ok(id) => tokens.push(index, id) == Flow::More,
                 Err(failed) => {
                     tokens.fail(failed);
                     false

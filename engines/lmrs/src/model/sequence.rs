@@ -153,10 +153,10 @@ fn pass<D: Decoder>(
                 sequence.verify(&likeliest, chunk, emit);
             }
         }
-        let stands = if sequence.use_cache { sequence.ids.len() - 1 } else { 0 };
-        if sequence.cached != stands {
-            sequence.cached = stands;
-            decoder.truncate(&mut sequence.cache, stands);
+        let cached = if sequence.use_cache { sequence.ids.len() - 1 } else { 0 };
+        if sequence.cached != cached {
+            sequence.cached = cached;
+            decoder.truncate(&mut sequence.cache, cached);
         }
     }
     Ok(())
@@ -171,9 +171,9 @@ impl<S> Sequence<S> {
     /// Accepts the likeliest ids as long as they equal the drafts, and one more.
     fn verify(&mut self, likeliest: &[u32], chunk: &Chunk, emit: &mut Emit) {
         let drafts = self.ids.split_off(self.ids.len() - chunk.drafted);
-        for (place, &id) in likeliest.iter().enumerate() {
+        for (index, &id) in likeliest.iter().enumerate() {
             self.push(id, chunk.which, emit);
-            if self.done || drafts.get(place) != Some(&id) {
+            if self.done || drafts.get(index) != Some(&id) {
                 return;
             }
         }

@@ -9,7 +9,7 @@ use super::decoder::{FEW, Wanted};
 use super::sequence::Sequence;
 
 /// Rows of prompts in a step while other sequences wait for their next token.
-const BESIDE: usize = 128;
+const SHARED_ROWS: usize = 128;
 
 /// The priority between prompts and tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub fn plan<S>(sequences: &mut [&mut Sequence<S>], schedule: Schedule) -> Vec<Ch
     // Without the cache, each token reads all rows of its sequence: the sequence with the fewest tokens is next.
     order.sort_by_key(|which| sequences[*which].generated());
     let mut reading = sequences.iter().filter(|sequence| sequence.uncached() > FEW).count();
-    let mut left = if schedule == Schedule::Shared && begun { BESIDE } else { PASS_ROWS };
+    let mut left = if schedule == Schedule::Shared && begun { SHARED_ROWS } else { PASS_ROWS };
     let mut chunks = Vec::with_capacity(sequences.len());
     for which in order {
         let sequence = &mut *sequences[which];
@@ -129,11 +129,12 @@ pub fn draft(ids: &mut Vec<u32>, most: usize) -> usize {
         return 0;
     }
     let (mut best, mut from) = (SHORTEST - 1, 0);
-    for place in (SHORTEST..end).rev() {
-        // `place` is the first id after the match.
-        let alike = (1..=LONGEST.min(place)).take_while(|back| ids[place - back] == ids[end - back]).count();
-        if alike > best {
-            (best, from) = (alike, place);
+    for after in (SHORTEST..end).rev() {
+        // `after` is the index of the first id after the match.
+        let matching =
+            (1..=LONGEST.min(after)).take_while(|back| ids[after - back] == ids[end - back]).count();
+        if matching > best {
+            (best, from) = (matching, after);
         }
         if best == LONGEST {
             break;

@@ -103,7 +103,7 @@ fn prompt_lookup_changes_no_id_and_saves_passes_where_the_text_repeats_itself() 
             drafting.decoder.context = 330 - 1;
             assert_eq!(run(&mut drafting, &job, &[]), run(&mut plain, &job, &[]));
             let (more, fewer) = (plain.decoder.passes.len(), drafting.decoder.passes.len());
-            assert_eq!(fewer < more - 50, repeats, "{fewer} passes in place of {more}");
+            assert_eq!(fewer < more - 50, repeats, "{fewer} passes instead of {more}");
             let eos = [drafting.decoder.expected(&prompts[0], 90)[88]];
             assert_eq!(run(&mut drafting, &job, &eos), run(&mut plain, &job, &eos));
         }

@@ -61,9 +61,9 @@ impl Pass {
     /// The rows whose logits are computed, in order, with the result that is wanted for each.
     pub fn wanted(&self, spans: &[Span]) -> Vec<(usize, Wanted)> {
         let of_piece = |piece: &Piece| {
-            let (asked, wanted) = (spans[piece.span].wanted_rows(), spans[piece.span].wanted);
+            let (wanted_rows, wanted) = (spans[piece.span].wanted_rows(), spans[piece.span].wanted);
             let rows = piece.rows.clone().zip(piece.ids.clone());
-            rows.filter(move |(_, id)| asked.contains(id)).map(move |(row, _)| (row, wanted))
+            rows.filter(move |(_, id)| wanted_rows.contains(id)).map(move |(row, _)| (row, wanted))
         };
         self.pieces.iter().flat_map(of_piece).collect()
     }
@@ -129,7 +129,7 @@ mod tests {
     use crate::shape::tests::tiny;
 
     /// The rows of each pass whose logits are computed, for spans of these lengths.
-    fn asked(of: &[(usize, Wanted)], chunk: usize) -> Vec<Vec<usize>> {
+    fn wanted_rows(of: &[(usize, Wanted)], chunk: usize) -> Vec<Vec<usize>> {
         let mut caches: Vec<_> = of.iter().map(|_| Cache::new(&tiny(), 100, KvDtype::F32).unwrap()).collect();
         let spans = caches.iter_mut().zip(of);
         let spans: Vec<_> =
@@ -141,12 +141,12 @@ mod tests {
     #[test]
     fn logits_are_computed_only_for_the_wanted_rows() {
         use Wanted::{EveryLargest, Largest, Logits, Nothing};
-        assert_eq!(asked(&[(2, Largest), (3, Nothing), (4, Logits)], 100), [[1, 8]]);
+        assert_eq!(wanted_rows(&[(2, Largest), (3, Nothing), (4, Logits)], 100), [[1, 8]]);
         assert_eq!(
-            asked(&[(2, Nothing), (3, EveryLargest), (1, Nothing), (1, Largest)], 100),
+            wanted_rows(&[(2, Nothing), (3, EveryLargest), (1, Nothing), (1, Largest)], 100),
             [[2, 3, 4, 6]]
         );
-        let in_pieces = asked(&[(3, Largest), (5, EveryLargest), (6, Nothing), (3, Logits)], 4);
+        let in_pieces = wanted_rows(&[(3, Largest), (5, EveryLargest), (6, Nothing), (3, Logits)], 4);
         assert_eq!(in_pieces, [vec![2, 3], vec![0, 1, 2, 3], vec![], vec![], vec![0]]);
     }
 }

@@ -275,21 +275,22 @@ impl Kernel {
 
     /// Positions of a unit, and positions that a thread takes at a time.
     fn units(self, matrix: &Matrix, tokens: usize) -> (usize, usize) {
-        let worth = |bytes: usize| (bytes * self.positions(matrix) / matrix.bytes().max(1)).max(1);
+        let positions_in = |bytes: usize| (bytes * self.positions(matrix) / matrix.bytes().max(1)).max(1);
         // Packed rows are taken in whole groups.
         let whole = |rows: usize| matrix.format.packed_rows().map_or(rows, |packed| packed.together);
         match self {
             Self::Tiles => (TILE_OUTPUTS, TAKEN_OUTPUTS),
             Self::Blocked => {
-                let unit = worth(UNIT_BYTES).min(TILE_OUTPUTS).next_multiple_of(whole(rows::BLOCKED_ROWS));
-                (unit, worth(TAKEN_BYTES).max(unit))
+                let unit =
+                    positions_in(UNIT_BYTES).min(TILE_OUTPUTS).next_multiple_of(whole(rows::BLOCKED_ROWS));
+                (unit, positions_in(TAKEN_BYTES).max(unit))
             }
             Self::Panels if tokens > DECODE_TOKENS => (1, TAKEN_PANELS),
             Self::Dots(_) if tokens > DECODE_TOKENS => {
-                (worth(UNIT_BYTES).next_multiple_of(whole(1)), worth(GROUP_BYTES))
+                (positions_in(UNIT_BYTES).next_multiple_of(whole(1)), positions_in(GROUP_BYTES))
             }
             Self::Panels | Self::Dots(_) => {
-                (worth(UNIT_BYTES).next_multiple_of(whole(1)), worth(TAKEN_BYTES))
+                (positions_in(UNIT_BYTES).next_multiple_of(whole(1)), positions_in(TAKEN_BYTES))
             }
         }
     }

@@ -137,11 +137,11 @@ fn a_pinned_pool_leaves_its_caller_as_it_was() {
     let of_caller = processors::now;
     let before = of_caller();
     let pool = Pool::pinned(2);
-    let places: Vec<_> = (0..pool.threads()).map(|_| Mutex::new(Vec::new())).collect();
-    pool.run(&|thread| *lock(&places[thread]) = processors::now());
+    let pinned: Vec<_> = (0..pool.threads()).map(|_| Mutex::new(Vec::new())).collect();
+    pool.run(&|thread| *lock(&pinned[thread]) = processors::now());
     // Systems without this call report no processors.
-    let failed = before.len().min(1);
-    assert!(places.iter().all(|places| lock(places).len() == failed), "{places:?}");
+    let expected = before.len().min(1);
+    assert!(pinned.iter().all(|pinned| lock(pinned).len() == expected), "{pinned:?}");
     drop(pool);
     assert_eq!(of_caller(), before);
 }
@@ -150,7 +150,7 @@ fn a_pinned_pool_leaves_its_caller_as_it_was() {
 fn every_number_is_taken_once_by_any_threads() {
     for (limit, threads, most) in [(0, 3, 1), (1, 2, 9), (7, 3, 2), (100, 8, 3), (5, 8, 1), (1000, 2, 1000)] {
         let shares = Shares::new(limit, threads);
-        let taken = (0..).map_while(|ask| shares.take(ask * 5 % 3 % threads, most));
+        let taken = (0..).map_while(|thread| shares.take(thread * 5 % 3 % threads, most));
         let mut seen: Vec<usize> =
             taken.inspect(|range| assert!((1..=most).contains(&range.len()))).flatten().collect();
         seen.sort_unstable();

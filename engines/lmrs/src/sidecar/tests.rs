@@ -21,7 +21,7 @@ fn assert_same(found: Option<Region>, expected: &Region) {
 }
 
 /// A file of weights, and a cache directory.
-fn place() -> (tempfile::TempDir, PathBuf, PathBuf) {
+fn files() -> (tempfile::TempDir, PathBuf, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let weights = folder.path().join("model.safetensors");
     std::fs::write(&weights, "weights").unwrap();
@@ -31,7 +31,7 @@ fn place() -> (tempfile::TempDir, PathBuf, PathBuf) {
 
 #[test]
 fn packed_weights_are_mapped_by_the_next_load_of_the_same_files_and_plan() {
-    let ((_folder, weights, directory), pool) = (place(), Pool::new(2));
+    let ((_folder, weights, directory), pool) = (files(), Pool::new(2));
     let of = |form| Sidecar::within(&directory, std::slice::from_ref(&weights), form).unwrap();
     assert!(of("q8_0").read("q8_0", &pool).is_none());
     let made = packed(1);
@@ -46,7 +46,7 @@ fn packed_weights_are_mapped_by_the_next_load_of_the_same_files_and_plan() {
 
 #[test]
 fn changed_weights_have_no_cached_packing() {
-    let ((_folder, weights, directory), pool) = (place(), Pool::new(2));
+    let ((_folder, weights, directory), pool) = (files(), Pool::new(2));
     let of = || Sidecar::within(&directory, std::slice::from_ref(&weights), "q8_0").unwrap();
     of().write("q8_0", &NONE, &packed(1), &pool).unwrap();
     let file = File::options().write(true).open(&weights).unwrap();
@@ -60,7 +60,7 @@ fn changed_weights_have_no_cached_packing() {
 
 #[test]
 fn a_truncated_or_damaged_file_is_not_read() {
-    let ((_folder, weights, directory), pool) = (place(), Pool::new(2));
+    let ((_folder, weights, directory), pool) = (files(), Pool::new(2));
     let sidecar = Sidecar::within(&directory, std::slice::from_ref(&weights), "q8_0").unwrap();
     let made = packed(1);
     sidecar.write("q8_0", &NONE, &made, &pool).unwrap();
@@ -85,7 +85,7 @@ fn a_truncated_or_damaged_file_is_not_read() {
 
 #[test]
 fn matrices_that_did_not_fit_are_known_before_the_plan_without_them_is_made() {
-    let ((_folder, weights, directory), pool) = (place(), Pool::new(2));
+    let ((_folder, weights, directory), pool) = (files(), Pool::new(2));
     let of = || Sidecar::within(&directory, std::slice::from_ref(&weights), "all fit").unwrap();
     assert_eq!(of().unfit(), NONE);
     let (made, unfit) = (packed(1), BTreeSet::from(["blk.0.ffn_up.weight".to_string()]));
@@ -179,7 +179,7 @@ fn a_file_beyond_the_limit_of_the_cache_is_refused() {
 
 #[test]
 fn a_failed_write_is_reported_and_leaves_no_file() {
-    let ((folder, weights, _), pool) = (place(), Pool::new(1));
+    let ((folder, weights, _), pool) = (files(), Pool::new(1));
     let directory = folder.path().join("file");
     std::fs::write(&directory, "no folder").unwrap();
     let sidecar = Sidecar::within(&directory, &[weights], "q8_0").unwrap();

@@ -33,7 +33,7 @@ pub struct Plan {
     position_bytes: u64,
     /// Matrices by the part's GGUF name and first row.
     matrices: HashMap<(String, u64), Planned>,
-    asked: RequestedFormat,
+    requested: RequestedFormat,
     /// Matrices by GGUF name whose rows cannot be packed; only reading reveals them.
     unfit: Mutex<BTreeSet<String>>,
 }
@@ -65,15 +65,15 @@ pub(super) struct OwnedMatrix {
 }
 
 impl Plan {
-    pub fn of(folder: &ModelFolder, shape: &Shape, asked: RequestedFormat) -> Result<Self, Failed> {
-        Self::but(folder, shape, asked, &BTreeSet::new())
+    pub fn of(folder: &ModelFolder, shape: &Shape, requested: RequestedFormat) -> Result<Self, Failed> {
+        Self::but(folder, shape, requested, &BTreeSet::new())
     }
 
     /// The plan of a request, without packing the `unfit` matrices of an earlier plan.
     pub fn but(
         folder: &ModelFolder,
         shape: &Shape,
-        asked: RequestedFormat,
+        requested: RequestedFormat,
         unfit: &BTreeSet<String>,
     ) -> Result<Self, Failed> {
         let parts = folder.parts().map_err(|error| model(format!("{error:#}")))?;
@@ -88,7 +88,7 @@ impl Plan {
             mapped_bytes: 0,
             position_bytes: 0,
             matrices,
-            asked,
+            requested,
             unfit: Mutex::default(),
         };
         let roles = Roles::new(shape, &parts);
@@ -214,7 +214,7 @@ impl Plan {
         let inputs = part.rows_in(Layout::Gguf).1;
         let outputs = rows_of.rows.end - rows_of.rows.start;
         let stored = self.files.dtype(part)?;
-        let (dtype, format) = match self.asked.of(part, stored, inputs)? {
+        let (dtype, format) = match self.requested.of(part, stored, inputs)? {
             (dtype, format) if unfit.contains(&part.gguf) => (dtype, Format::of(dtype).unwrap_or(format)),
             both => both,
         };
@@ -282,7 +282,7 @@ impl Plan {
     fn embedding(&self, part: &Part) -> Result<Table, Failed> {
         let region = self.files.mapped(part, 0..part.shape[0])?;
         let region = region.ok_or_else(|| model(format!("`{}` cannot be looked up by row", part.name)))?;
-        let rounded = self.asked.of_embedding();
+        let rounded = self.requested.of_embedding();
         Ok(Table::FileTable(FileTable::new(region, self.files.dtype(part)?, rounded, part.shape[1] as usize)))
     }
 }
@@ -293,9 +293,9 @@ fn refuse_unknown_tensors(folder: &ModelFolder, parts: &[Part]) -> Result<(), Fa
     let whole = folder.format == model_files::Format::Gguf;
     let architecture = folder.architecture().map_err(|error| model(format!("{error:#}")))?;
     // A tied output has no tensor of its own but counts as a part: a bias there would matter.
-    let places: HashSet<&str> = parts.iter().map(|part| place(&part.name)).chain(["lm_head"]).collect();
+    let modules: HashSet<&str> = parts.iter().map(|part| module(&part.name)).chain(["lm_head"]).collect();
     let mut names = folder.unasked(parts).into_iter().map(|tensor| tensor.name.as_str());
-    match names.find(|name| whole || places.contains(place(architecture.shorter_name(name)))) {
+    match names.find(|name| whole || modules.contains(module(architecture.shorter_name(name)))) {
         Some(name) => {
             let (folder, name) = (&folder.name, name.escape_debug());
             let what = format!("`{folder}` has a tensor `{name}`, which lmrs does not compute");
@@ -306,7 +306,7 @@ fn refuse_unknown_tensors(folder: &ModelFolder, parts: &[Part]) -> Result<(), Fa
 }
 
 /// The layer in a tensor's name, `model.layers.3`; outside of layers its module, `lm_head`.
-fn place(name: &str) -> &str {
+fn module(name: &str) -> &str {
     let dots = || name.match_indices('.').map(|(at, _)| at);
     let is_number = |from: usize, to: usize| name[from..to].bytes().all(|byte| byte.is_ascii_digit());
     let numbered = dots().zip(dots().skip(1)).find(|(from, to)| is_number(from + 1, *to));

@@ -153,7 +153,7 @@ impl RequestedFormat {
     }
 
     /// Refuses a block format that no matrix's rows divide into, because the load would have only the file's own numbers.
-    pub fn expect_taken(self, shape: &Shape) -> Result<(), Failed> {
+    pub fn refuse_if_no_row_fits(self, shape: &Shape) -> Result<(), Failed> {
         let Some(dtype) = self.dtype().filter(|dtype| !dtype.is_float()) else { return Ok(()) };
         let block = dtype.block().0;
         let rows = [shape.hidden, shape.heads * shape.head_dim, shape.inner];

@@ -369,8 +369,8 @@ fn pack_row<'a>(
             let name: u8 = match names[exponent(bits)] {
                 Some(name) => name,
                 None => {
-                    let place = ((number * STRETCH + at) as u16).to_le_bytes();
-                    *exception.next().ok_or(Unfit)? = [place[0], place[1], bytes[0], bytes[1]];
+                    let position = ((number * STRETCH + at) as u16).to_le_bytes();
+                    *exception.next().ok_or(Unfit)? = [position[0], position[1], bytes[0], bytes[1]];
                     count += 1;
                     0
                 }
@@ -397,8 +397,8 @@ fn most_frequent(numbers: &[[u8; 2]]) -> [u8; EXPONENTS] {
     let mut all: Vec<u8> = (0..=255).filter(|exponent| count(usize::from(*exponent)) > 0).collect();
     all.sort_by_key(|exponent| std::cmp::Reverse(count(usize::from(*exponent))));
     let mut exponents = [0; EXPONENTS];
-    for (place, exponent) in exponents.iter_mut().zip(all) {
-        *place = exponent;
+    for (listed, exponent) in exponents.iter_mut().zip(all) {
+        *listed = exponent;
     }
     exponents
 }

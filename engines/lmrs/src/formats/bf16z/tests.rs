@@ -77,10 +77,10 @@ fn zeros_nans_and_rare_exponents_come_back_too() {
     let mut row = numbers(&mut rng, 2048);
     row[..1200].fill(0);
     // Exceptions at both ends, in all four sets, and side by side.
-    let places = [0, 31, 32, 63, 64, 127, 128, 1200, 2046, 2047];
+    let positions = [0, 31, 32, 63, 64, 127, 128, 1200, 2046, 2047];
     let odd = [0x7f80, 0xff80, 0x7fc1, 0x0001, 0x8000, 0x7f7f, 0x4049, 0x8001, 0x6000, 0xe123];
-    for (place, bits) in places.into_iter().zip(odd) {
-        row[place] = bits;
+    for (position, bits) in positions.into_iter().zip(odd) {
+        row[position] = bits;
     }
     assert_comes_back(&row);
     assert_comes_back(&[0x8000; 128]);

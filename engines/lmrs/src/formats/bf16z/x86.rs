@@ -1,8 +1,8 @@
 //! The x86 levels: unpacking of 16 or 32 numbers at a time, and products from registers.
 //!
 //! A product with one or two tokens unpacks and multiplies each number in registers, so only packed bytes are read. Rows that
-//! are packed together are multiplied together, so the activations are read once for all of them. Sums have the order of `dots`:
-//! between two parts of a row, all lanes are kept.
+//! are packed together are multiplied together, so the activations are read once for all of them. Sums have the order of
+//! `dots`: between two parts of a row, all lanes are kept.
 #![expect(unsafe_code, reason = "instructions of a level")]
 #![expect(
     unsafe_op_in_unsafe_fn,
@@ -72,7 +72,7 @@ const AND_OR: i32 = 0b1110_1010;
 /// The constants that decode a row.
 #[derive(Clone, Copy)]
 struct Row {
-    /// Exponents at their place in a word, listed twice: the lookup uses five bits, and an index is the lower four.
+    /// Exponents at their position in a word, listed twice: the lookup uses five bits, and an index is the lower four.
     exponents: __m512i,
     sign: __m512i,
     kept: __m512i,
@@ -186,9 +186,9 @@ unsafe fn blocks<const TOKENS: usize>(matrix: &Matrix, x: &[u16], out: &mut Outp
             }
         }
         for token in 0..TOKENS {
-            let places = &mut out.row_mut(token)[output - outputs.start..][..own.len()];
-            for (place, sums) in places.iter_mut().zip(&sums[own.clone()]) {
-                *place = sums[token].sum();
+            let outputs_of_token = &mut out.row_mut(token)[output - outputs.start..][..own.len()];
+            for (output, sums) in outputs_of_token.iter_mut().zip(&sums[own.clone()]) {
+                *output = sums[token].sum();
             }
         }
         output += own.len();
@@ -269,7 +269,7 @@ unsafe fn put(mut numbers: Numbers, exception: Exception, first: usize) -> Numbe
     // SAFETY: registers hold any bits, as many numbers as a stretch.
     let all = unsafe { &mut *std::ptr::from_mut(&mut numbers).cast::<[u16; STRETCH]>() };
     // A position before `first` comes only from damaged data.
-    if let Some(number) = exception.position().checked_sub(first).and_then(|place| all.get_mut(place)) {
+    if let Some(number) = exception.position().checked_sub(first).and_then(|index| all.get_mut(index)) {
         *number = exception.bits();
     }
     numbers

@@ -69,10 +69,10 @@ fn softmax_tile_by_tile_gives_the_weights_of_softmax_at_once() {
             };
             let sum: f64 = (0..scores.len()).map(exact).sum();
             for (at, weight) in weights.iter().enumerate() {
-                let (failed, expected) = (weight / f64::from(state.sum), exact(at) / sum);
+                let (found, expected) = (weight / f64::from(state.sum), exact(at) / sum);
                 assert!(
-                    (failed - expected).abs() < 1e-6,
-                    "{level:?} {at} of {seen:?}: {failed} and {expected}"
+                    (found - expected).abs() < 1e-6,
+                    "{level:?} {at} of {seen:?}: {found} and {expected}"
                 );
             }
         }

@@ -1,5 +1,5 @@
-//! Attention products of the x86 levels. Sums of six rows by a few vectors stay in registers over the whole depth. So each number
-//! of the cache is read and widened once for all rows.
+//! Attention products of the x86 levels. Sums of six rows by a few vectors stay in registers over the whole depth. So each
+//! number of the cache is read and widened once for all rows.
 #![expect(unsafe_code, reason = "reads and writes vectors through pointers")]
 
 use super::Product;

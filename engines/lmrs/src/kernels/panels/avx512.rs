@@ -47,14 +47,14 @@ fn block(x: &[f32; BLOCK]) -> ActivationBlock {
 /// `product::check` has passed, and `N` is the matrix's format.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 pub unsafe fn multiply<N: PanelFormat>(
-    places: usize,
+    streams: usize,
     matrix: &Matrix,
     panels: Range<usize>,
     input: &Input,
     out: &mut Outputs<'_>,
 ) {
     // SAFETY: the processor has the features of this function; the shapes were checked.
-    unsafe { product::multiply::<Vnni, N>(places, matrix, panels, input, out) }
+    unsafe { product::multiply::<Vnni, N>(streams, matrix, panels, input, out) }
 }
 
 struct Vnni;

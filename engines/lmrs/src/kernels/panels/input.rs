@@ -134,18 +134,18 @@ impl InputPart<'_> {
             let width = blocks.len() / self.of_token;
             for token in 0..width {
                 let (whole, rest) = x.row(start + token).as_chunks::<BLOCK>();
-                let mut places = blocks[token..].iter_mut().step_by(width);
-                for (x, place) in whole.iter().zip(&mut places) {
-                    *place = of(x);
+                let mut blocks_of_token_mut = blocks[token..].iter_mut().step_by(width);
+                for (x, block) in whole.iter().zip(&mut blocks_of_token_mut) {
+                    *block = of(x);
                 }
                 if !rest.is_empty()
-                    && let Some(place) = places.next()
+                    && let Some(block) = blocks_of_token_mut.next()
                 {
                     let mut x = [0.0; BLOCK];
                     x[..rest.len()].copy_from_slice(rest);
-                    *place = of(&x);
+                    *block = of(&x);
                 }
-                places.for_each(|place| *place = ActivationBlock::ZERO);
+                blocks_of_token_mut.for_each(|block| *block = ActivationBlock::ZERO);
             }
         }
     }

@@ -15,9 +15,9 @@ use crate::matrix::{GROUP, Matrix, PANEL};
 /// (64 inputs) has a line of scales and some runs of lines.
 ///
 /// There are three ways to read it. `number` and `scale_and_minimum` give single numbers, for the portable level and for row
-/// lookups. `line`, `scale`, `minimum` and `less` give one line at a time in the types of `PanelLanes`, for every level's products.
-/// `widen` gives a group as bytes with factors, for tiles of bf16. In the second way `group` points to the group and `head` to
-/// its stretch; both are valid memory, and the processor has the features of `L`.
+/// lookups. `line`, `scale`, `minimum` and `less` give one line at a time in the types of `PanelLanes`, for every level's
+/// products. `widen` gives a group as bytes with factors, for tiles of bf16. In the second way `group` points to the group and
+/// `head` to its stretch; both are valid memory, and the processor has the features of `L`.
 pub trait PanelFormat {
     /// Bytes of the line that groups share.
     const HEAD_BYTES: usize;

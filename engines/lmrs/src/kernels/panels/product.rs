@@ -67,7 +67,7 @@ pub trait PanelLanes {
 }
 
 /// Bytes of panels that stay in the second-level cache: half of a small one.
-const NEAR_BYTES: usize = 512 << 10;
+const BLOCK_BYTES: usize = 512 << 10;
 
 /// Asserts the preconditions of all levels.
 pub fn check(matrix: &Matrix, panels: &Range<usize>, input: &Input, out: &Outputs<'_>) {
@@ -77,19 +77,19 @@ pub fn check(matrix: &Matrix, panels: &Range<usize>, input: &Input, out: &Output
     assert_eq!(outputs, out.outputs(), "columns of panels {panels:?}");
 }
 
-/// Multiplies panels with an input. `places` is the best number of panels at once for one token, 8 or 1, if registers suffice.
+/// Multiplies panels with an input. `streams` is the best number of panels at once for one token, 8 or 1, if registers suffice.
 ///
 /// # Safety
 /// The processor has the features of `L`, `check` has passed, and `N` is the matrix's format.
 #[inline(always)]
 pub unsafe fn multiply<L: PanelLanes, N: PanelFormat>(
-    places: usize,
+    streams: usize,
     matrix: &Matrix,
     panels: Range<usize>,
     input: &Input,
     out: &mut Outputs<'_>,
 ) {
-    let walk = Walk::<N> {
+    let product = Product::<N> {
         panels: matrix.panels(),
         stretches: matrix.inputs.div_ceil(N::GROUPS * GROUP),
         numbers: PhantomData,
@@ -98,14 +98,14 @@ pub unsafe fn multiply<L: PanelLanes, N: PanelFormat>(
     unsafe {
         if input.tokens() <= TILE {
             for tile in input.tiles() {
-                walk.few::<L>(places.min(L::SUMS / tile.0.len()), panels.clone(), &tile, out);
+                product.few::<L>(streams.min(L::SUMS / tile.0.len()), panels.clone(), &tile, out);
             }
         } else {
-            let near = (NEAR_BYTES / (walk.stretches * N::STRETCH_BYTES).max(1)).max(1);
-            for start in panels.clone().step_by(near) {
+            let together = (BLOCK_BYTES / (product.stretches * N::STRETCH_BYTES).max(1)).max(1);
+            for start in panels.clone().step_by(together) {
                 for tile in input.tiles() {
-                    for panel in start..panels.end.min(start + near) {
-                        walk.tokens::<L, 1>([panel], &tile, out);
+                    for panel in start..panels.end.min(start + together) {
+                        product.multiply_some::<L, 1>([panel], &tile, out);
                     }
                 }
             }
@@ -116,41 +116,41 @@ pub unsafe fn multiply<L: PanelLanes, N: PanelFormat>(
 type Tile<'a> = (Range<usize>, &'a [ActivationBlock]);
 
 /// A matrix whose format is `N`.
-struct Walk<'a, N> {
+struct Product<'a, N> {
     /// All panels, one after the other.
     panels: &'a [u8],
     stretches: usize,
     numbers: PhantomData<N>,
 }
 
-impl<N: PanelFormat> Walk<'_, N> {
-    /// Multiplies all panels of the range: eight at once if `places` is 8, the rest one by one.
+impl<N: PanelFormat> Product<'_, N> {
+    /// Multiplies all panels of the range: eight at once if `streams` is 8, the rest one by one.
     ///
     /// # Safety
-    /// As of `tokens`.
+    /// As of `multiply_some`.
     #[inline(always)]
     unsafe fn few<L: PanelLanes>(
         &self,
-        places: usize,
+        streams: usize,
         mut panels: Range<usize>,
         tile: &Tile<'_>,
         out: &mut Outputs<'_>,
     ) {
         // SAFETY: the caller guarantees this.
         unsafe {
-            if places >= 8 {
-                self.apart::<L, 8>(&mut panels, tile, out);
+            if streams >= 8 {
+                self.in_streams::<L, 8>(&mut panels, tile, out);
             }
-            self.apart::<L, 1>(&mut panels, tile, out);
+            self.in_streams::<L, 1>(&mut panels, tile, out);
         }
     }
 
     /// Takes as many multiples of `PANELS` panels from the range as possible, and multiplies one panel of each part at a time.
     ///
     /// # Safety
-    /// As of `tokens`.
+    /// As of `multiply_some`.
     #[inline(always)]
-    unsafe fn apart<L: PanelLanes, const PANELS: usize>(
+    unsafe fn in_streams<L: PanelLanes, const PANELS: usize>(
         &self,
         panels: &mut Range<usize>,
         tile: &Tile<'_>,
@@ -158,9 +158,9 @@ impl<N: PanelFormat> Walk<'_, N> {
     ) {
         let apart = panels.len() / PANELS;
         for step in 0..apart {
-            let places = std::array::from_fn(|place| panels.start + place * apart + step);
+            let some = std::array::from_fn(|part| panels.start + part * apart + step);
             // SAFETY: the caller guarantees this.
-            unsafe { self.tokens::<L, PANELS>(places, tile, out) };
+            unsafe { self.multiply_some::<L, PANELS>(some, tile, out) };
         }
         panels.start += apart * PANELS;
     }
@@ -170,7 +170,7 @@ impl<N: PanelFormat> Walk<'_, N> {
     /// # Safety
     /// The processor has the features of `L`. The function checks everything else.
     #[inline(always)]
-    unsafe fn tokens<L: PanelLanes, const PANELS: usize>(
+    unsafe fn multiply_some<L: PanelLanes, const PANELS: usize>(
         &self,
         panels: [usize; PANELS],
         (tokens, blocks): &Tile<'_>,
@@ -210,10 +210,10 @@ impl<N: PanelFormat> Walk<'_, N> {
 fn write(panel: usize, token: usize, sums: &[[f32; PANEL]], out: &mut Outputs<'_>) {
     let first = panel * PANEL - out.outputs().start;
     for (token, sums) in (token..).zip(sums) {
-        let places = &mut out.row_mut(token)[first..];
-        match places.first_chunk_mut() {
-            Some(places) => *places = *sums,
-            None => places.copy_from_slice(&sums[..places.len()]),
+        let outputs = &mut out.row_mut(token)[first..];
+        match outputs.first_chunk_mut() {
+            Some(outputs) => *outputs = *sums,
+            None => outputs.copy_from_slice(&sums[..outputs.len()]),
         }
     }
 }

@@ -39,7 +39,8 @@ impl AlignedBf16 {
     }
 }
 
-/// `[tokens][lines]`: an odd number of lines between tokens, so that no two tokens map to the same cache sets. The contents after a token's last input are unspecified.
+/// `[tokens][lines]`: an odd number of lines between tokens, so that no two tokens map to the same cache sets. The contents
+/// after a token's last input are unspecified.
 #[derive(Debug, Default)]
 pub struct PaddedRows {
     lines: Vec<Bf16Line>,

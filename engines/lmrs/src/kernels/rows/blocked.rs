@@ -48,7 +48,7 @@ thread_local! {
 
 /// # Safety
 ///
-/// The machine has AVX-512 with bf16 products; the asserts of `rows::pass` hold.
+/// The machine has AVX-512 with bf16 products; the asserts of `rows::multiply_blocked` hold.
 #[inline(always)]
 pub unsafe fn multiply(floats: &Floats, x: &PaddedRows, out: &mut Outputs) {
     let mut scratch = SCRATCH.take();
@@ -172,13 +172,13 @@ impl InputChunk<'_> {
         sums: &mut Sums,
     ) {
         let mut rows = [std::ptr::null(); ROWS];
-        for (place, row) in rows.iter_mut().enumerate() {
-            let output = (outputs.start + place).min(outputs.end - 1);
+        for (index, row) in rows.iter_mut().enumerate() {
+            let output = (outputs.start + index).min(outputs.end - 1);
             *row = self.floats.rows(output..output + 1)[self.inputs.start * BYTES..].as_ptr();
         }
         let mut x = [std::ptr::null(); COUNT];
-        for (place, x) in x.iter_mut().enumerate() {
-            let lines = self.x.token(self.tokens.start + place);
+        for (index, x) in x.iter_mut().enumerate() {
+            let lines = self.x.token(self.tokens.start + index);
             *x = lines[self.inputs.start / NUMBERS..].as_ptr().cast();
         }
         let tile =
@@ -203,11 +203,11 @@ impl InputChunk<'_> {
     #[inline(always)]
     unsafe fn store(&self, outputs: Range<usize>, sums: &Sums, out: &mut Outputs) {
         let rows = ROWS.min(outputs.len());
-        let place = outputs.start - out.outputs().start;
+        let column = outputs.start - out.outputs().start;
         for first in (0..self.tokens.len()).step_by(TOTALS) {
             let mut some = [&sums[0]; TOTALS];
-            for (place, token) in some.iter_mut().enumerate() {
-                *token = &sums[(first + place).min(TOKENS - 1)];
+            for (index, token) in some.iter_mut().enumerate() {
+                *token = &sums[(first + index).min(TOKENS - 1)];
             }
             // SAFETY: the caller guarantees this.
             let mut found = unsafe { totals(some) };
@@ -215,10 +215,10 @@ impl InputChunk<'_> {
                 if !self.floats.inputs.is_multiple_of(NUMBERS) {
                     self.add_rest(token, outputs.start, &mut totals[..rows]);
                 }
-                let places = &mut out.row_mut(token)[place..place + rows];
-                match <&mut [f32; ROWS]>::try_from(&mut *places) {
-                    Ok(places) => *places = *totals,
-                    Err(_) => places.copy_from_slice(&totals[..rows]),
+                let outputs_of_token = &mut out.row_mut(token)[column..column + rows];
+                match <&mut [f32; ROWS]>::try_from(&mut *outputs_of_token) {
+                    Ok(outputs_of_token) => *outputs_of_token = *totals,
+                    Err(_) => outputs_of_token.copy_from_slice(&totals[..rows]),
                 }
             }
         }

@@ -108,7 +108,8 @@ impl<L: Wide, F: Float> Weight<L> for F {
     }
 }
 
-/// Plain loops for the compiler to vectorize: the reference for all other levels. Sixteen lanes, so that sums have the same order as in AVX-512.
+/// Plain loops for the compiler to vectorize: the reference for all other levels. Sixteen lanes, so that sums have the same
+/// order as in AVX-512.
 #[derive(Clone, Copy)]
 pub struct Plain([f32; 16]);
 

@@ -8,9 +8,9 @@
 //!          panels become rows of bf16, one block at a time
 //! ```
 //!
-//! `dots` is written once, over `Lanes`. A level is one type of lanes, or two if it multiplies pairs of bf16. `dots` and `blocked`
-//! take each sum in the same order, whatever the number of tokens: a token's results do not depend on the other tokens of a
-//! batch. Levels differ in the number of lanes, and in whether they round a product before they add it.
+//! `dots` is written once, over `Lanes`. A level is one type of lanes, or two if it multiplies pairs of bf16. `dots` and
+//! `blocked` take each sum in the same order, whatever the number of tokens: a token's results do not depend on the other
+//! tokens of a batch. Levels differ in the number of lanes, and in whether they round a product before they add it.
 
 mod activations;
 #[cfg(target_arch = "x86_64")]

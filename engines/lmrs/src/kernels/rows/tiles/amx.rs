@@ -219,7 +219,8 @@ unsafe fn add_two(operands: &Operands) {
 const CHECKED_STEPS: usize = 2 * TOKENS;
 
 /// Checks that tiles compute correctly: the processor and the system report them, but a hypervisor or an emulator in between
-/// can be wrong. Returns whether a product of small integers, exact in bf16 and f32, is right with one group of tokens and with all groups of `T`.
+/// can be wrong. Returns whether a product of small integers, exact in bf16 and f32, is right with one group of tokens and with
+/// all groups of `T`.
 ///
 /// # Safety
 ///

@@ -8,8 +8,9 @@
 //!         transpose the sums and add them to the outputs
 //! ```
 //!
-//! `pack` makes the lines, and `Widened` makes rows from panels. `TileUnit` is the trait of a level; `pairs` and `amx` implement it.
-//! Products use `amx` only. `pairs` serves tests on machines without AMX, and is the reference of `examples/panel-rates`.
+//! `pack` makes the lines, and `Widened` makes rows from panels. `TileUnit` is the trait of a level; `pairs` and `amx`
+//! implement it. Products use `amx` only. `pairs` serves tests on machines without AMX, and is the reference of
+//! `examples/panel-rates`.
 #![expect(unsafe_code, reason = "instructions of a level")]
 
 pub mod amx;
@@ -68,7 +69,7 @@ pub unsafe fn multiply<T: TileUnit, S: WeightSource>(source: &S, packed: &TileIn
     unsafe { T::begin() };
     for first in range.clone().step_by(most) {
         let outputs = first..range.end.min(first + most);
-        let places = outputs.start - range.start..outputs.end - range.start;
+        let columns = outputs.start - range.start..outputs.end - range.start;
         for begin in (0..steps.max(1)).step_by(deep) {
             let steps = begin..steps.min(begin + deep);
             let mut block = Weights { lines: &mut weights, row_lines, outputs: outputs.clone(), steps };
@@ -81,7 +82,7 @@ pub unsafe fn multiply<T: TileUnit, S: WeightSource>(source: &S, packed: &TileIn
                 unsafe { block.add::<T>(packed, groups.clone(), &mut sums) };
                 for (part, group) in groups.enumerate() {
                     // SAFETY: as above.
-                    unsafe { store::<T>(&sums[part..], group, places.clone(), begin > 0, out) };
+                    unsafe { store::<T>(&sums[part..], group, columns.clone(), begin > 0, out) };
                 }
             }
         }
@@ -166,13 +167,13 @@ impl Weights<'_> {
 unsafe fn store<T: TileUnit>(
     sums: &[PairLine],
     group: usize,
-    places: Range<usize>,
+    columns: Range<usize>,
     add: bool,
     out: &mut Outputs,
 ) {
     let tokens = group * TOKENS..((group + 1) * TOKENS).min(out.tokens());
-    for (block, first) in places.clone().step_by(TOKENS).enumerate() {
-        let places = first..(first + TOKENS).min(places.end);
+    for (block, first) in columns.clone().step_by(TOKENS).enumerate() {
+        let columns = first..(first + TOKENS).min(columns.end);
         let mut lines = [PairLine([0; TOKENS]); TOKENS];
         let sums = sums[block * TOKENS * T::GROUPS..].iter().step_by(T::GROUPS);
         for (line, sums) in lines.iter_mut().zip(sums) {
@@ -181,7 +182,7 @@ unsafe fn store<T: TileUnit>(
         // SAFETY: the caller guarantees this.
         unsafe { T::transpose(&mut lines) };
         for (line, token) in lines.iter().zip(tokens.clone()) {
-            let numbers = &mut out.row_mut(token)[places.clone()];
+            let numbers = &mut out.row_mut(token)[columns.clone()];
             for (number, bits) in numbers.iter_mut().zip(line.0) {
                 let sum = f32::from_bits(bits);
                 *number = if add { *number + sum } else { sum };
@@ -193,12 +194,12 @@ unsafe fn store<T: TileUnit>(
 /// Copies a row of bf16 as pairs, and pads it with zeros.
 fn copy(row: &[u8], weights: &mut [u32]) {
     let (pairs, odd) = row.as_chunks::<4>();
-    let (places, filling) = weights.split_at_mut(pairs.len());
-    for (weight, pair) in places.iter_mut().zip(pairs) {
+    let (filled, padding) = weights.split_at_mut(pairs.len());
+    for (weight, pair) in filled.iter_mut().zip(pairs) {
         *weight = u32::from_le_bytes(*pair);
     }
-    filling.fill(0);
-    if let (&[low, high], Some(last)) = (odd, filling.first_mut()) {
+    padding.fill(0);
+    if let (&[low, high], Some(last)) = (odd, padding.first_mut()) {
         *last = u32::from_le_bytes([low, high, 0, 0]);
     }
 }
@@ -285,11 +286,11 @@ pub unsafe fn pack<T: TileUnit>(x: &Rows, first: usize, lines: &mut [PairLine]) 
     let (blocks, _) = lines.as_chunks_mut::<TOKENS>();
     for (at, block) in blocks.iter_mut().enumerate() {
         let inputs = (at * each).min(x.width)..((at + 1) * each).min(x.width);
-        for (place, into) in block.iter_mut().enumerate() {
-            *into = match (place < tokens, inputs.len() == each) {
+        for (index, into) in block.iter_mut().enumerate() {
+            *into = match (index < tokens, inputs.len() == each) {
                 // SAFETY: the caller guarantees this.
-                (true, true) => unsafe { T::line(&x.row(first + place)[inputs.clone()]) },
-                (true, false) => pack_line(&x.row(first + place)[inputs.clone()]),
+                (true, true) => unsafe { T::line(&x.row(first + index)[inputs.clone()]) },
+                (true, false) => pack_line(&x.row(first + index)[inputs.clone()]),
                 (false, _) => PairLine([0; TOKENS]),
             };
         }
@@ -367,16 +368,17 @@ impl<N: PanelFormat> WeightSource for Widened<'_, N> {
                 let (mut block, scales) = N::widen(stretch, group);
                 // SAFETY: the caller guarantees this; the same below.
                 unsafe { T::transpose(&mut block) };
-                let places = line - lines.start..(line + GROUP / LINE_INPUTS).min(lines.end) - lines.start;
+                let own_lines = line - lines.start..(line + GROUP / LINE_INPUTS).min(lines.end) - lines.start;
                 for ((output, row), numbers) in rows.chunks_exact_mut(*row_lines).enumerate().zip(&block) {
                     let numbers = numbers.0.map(u32::to_le_bytes);
                     let halves = numbers.as_flattened().as_chunks::<LINE_INPUTS>().0;
-                    for (half, (place, numbers)) in row[places.clone()].iter_mut().zip(halves).enumerate() {
+                    for (half, (pairs, numbers)) in row[own_lines.clone()].iter_mut().zip(halves).enumerate()
+                    {
                         let both = [2 * half, 2 * half + 1];
                         let times = both.map(|run| scales.times[run][output]);
                         let plus = both.map(|run| scales.plus[run][output]);
                         // SAFETY: as above.
-                        *place = unsafe { T::widen(numbers, times, plus) };
+                        *pairs = unsafe { T::widen(numbers, times, plus) };
                     }
                 }
             }

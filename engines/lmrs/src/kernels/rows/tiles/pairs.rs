@@ -114,8 +114,8 @@ pub unsafe fn transpose(block: &mut PairBlock) {
     // SAFETY: a block is exactly 16 registers; the caller guarantees the level.
     unsafe {
         let mut rows = [_mm512_setzero_ps(); 16];
-        for (place, row) in rows.iter_mut().enumerate() {
-            *row = _mm512_load_ps(lines.add(16 * place));
+        for (index, row) in rows.iter_mut().enumerate() {
+            *row = _mm512_load_ps(lines.add(16 * index));
         }
         let mut pairs = rows;
         for at in 0..8 {
@@ -168,8 +168,8 @@ mod tests {
                 }
                 for group in 0..packed.groups() {
                     for (step, line) in packed.lines(group..group + 1).iter().enumerate() {
-                        for (place, pair) in line.0.iter().enumerate() {
-                            let token = group * TOKENS + place;
+                        for (column, pair) in line.0.iter().enumerate() {
+                            let token = group * TOKENS + column;
                             let half = |input: usize| match token < tokens && input < inputs {
                                 true => u32::from(half::bf16::from_f32(x.row(token)[input]).to_bits()),
                                 false => 0,
