@@ -12,10 +12,10 @@ use lmrs::formats::{FORMATS, Format};
 use lmrs::kernels::Level;
 use lmrs::kernels::outputs::Outputs;
 use lmrs::kernels::panels::{Input, multiply, prepare};
-use lmrs::kernels::rows::{self, Packed, TOKENS};
+use lmrs::kernels::rows::{self, TOKENS, TileInput};
+use lmrs::matrix::Rows;
 use lmrs::matrix::{Matrix, PANEL};
 use lmrs::region::{NewRegion, Region};
-use lmrs::rows::Rows;
 use nix::time::{ClockId, clock_gettime};
 
 const ROUNDS: usize = 9;
@@ -90,11 +90,11 @@ fn input(level: Level, tokens: usize, inputs: usize) -> Input {
 }
 
 /// `None` if the level does not widen.
-fn packed(level: Level, tokens: usize, inputs: usize) -> Option<Packed> {
+fn packed(level: Level, tokens: usize, inputs: usize) -> Option<TileInput> {
     if !rows::has_pairs(level) {
         return None;
     }
-    let mut packed = Packed::default();
+    let mut packed = TileInput::default();
     packed.reshape(tokens, inputs);
     let x = activations(tokens, inputs);
     for (group, lines) in packed.groups_mut().into_iter().enumerate() {
@@ -108,7 +108,7 @@ fn share(threads: usize, level: Level, matrix: &Matrix, input: &Input, out: &mut
     share_by(threads, matrix, out, |panels, out| multiply(level, matrix, panels, input, out))
 }
 
-fn share_widened(threads: usize, level: Level, matrix: &Matrix, packed: &Packed, out: &mut Rows) -> f64 {
+fn share_widened(threads: usize, level: Level, matrix: &Matrix, packed: &TileInput, out: &mut Rows) -> f64 {
     share_by(threads, matrix, out, |_, out| rows::tile(level, matrix, packed, out))
 }
 

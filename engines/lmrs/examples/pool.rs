@@ -10,7 +10,7 @@ use lmrs::pool::Pool;
 fn main() {
     for threads in [1, 2, 4, 8] {
         // One after the other, because a thread inherits the pinning of its parent.
-        for name in ["pinned", "moved about"] {
+        for name in ["pinned", "unpinned"] {
             let pool = if name == "pinned" { Pool::pinned(threads) } else { Pool::new(threads) };
             let run = usual(|| pool.run(&|_| ()));
             let share = usual(|| pool.share(64, &|_, _| ()));
@@ -26,7 +26,7 @@ fn main() {
             });
             let there = pool.threads();
             println!(
-                "{threads} threads asked, {there} there, {name}: run {run:.0} ns, share of 64 {share:.0} ns, all at once {together:.0} ns"
+                "{threads} threads requested, {there} in use, {name}: run {run:.0} ns, share of 64 {share:.0} ns, all at once {together:.0} ns"
             );
         }
     }

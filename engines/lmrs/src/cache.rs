@@ -13,8 +13,8 @@ use std::ops::Range;
 use anyhow::{Context, Result};
 use memmap2::{MmapMut, MmapOptions};
 
-use crate::kernels::attention::{Stored, TILE};
-use crate::large_pages::{self, LARGE_PAGE};
+use crate::kernels::attention::{KvDtype, TILE};
+use crate::region::{LARGE_PAGE, ask_for_large_pages};
 use crate::shape::Shape;
 
 /// Dimensions side by side in a strip of values.
@@ -40,7 +40,7 @@ struct Sizes {
     layers: usize,
     kv_heads: usize,
     head_dim: usize,
-    stored: Stored,
+    kv_dtype: KvDtype,
 }
 
 /// Keys and values of one head in one block.
@@ -59,11 +59,11 @@ pub struct TileMut<'a> {
 
 impl Sizes {
     fn key_bytes(self) -> usize {
-        TILE * self.head_dim * self.stored.bytes()
+        TILE * self.head_dim * self.kv_dtype.bytes()
     }
 
     fn tile_bytes(self) -> usize {
-        self.key_bytes() + TILE * value_dims(self.head_dim) * self.stored.bytes()
+        self.key_bytes() + TILE * value_dims(self.head_dim) * self.kv_dtype.bytes()
     }
 
     fn layer_bytes(self) -> usize {
@@ -76,26 +76,27 @@ impl Sizes {
 }
 
 impl Cache {
-    /// Reserves memory for `context` tokens. No page is touched before it is used.
-    pub fn new(shape: &Shape, context: usize, stored: Stored) -> Result<Self> {
+    /// Reserves memory for `context` tokens, at most the context of the model. No page is touched before it is used.
+    pub fn new(shape: &Shape, context: usize, kv_dtype: KvDtype) -> Result<Self> {
         let (layers, kv_heads, head_dim) = (shape.layers, shape.kv_heads, shape.head_dim);
-        let sizes = Sizes { context, layers, kv_heads, head_dim, stored };
+        let context = context.min(shape.context);
+        let sizes = Sizes { context, layers, kv_heads, head_dim, kv_dtype };
         let bytes = context.div_ceil(TILE).checked_mul(sizes.block_bytes());
         let reserve = |bytes: usize| MmapOptions::new().len(bytes.max(1)).no_reserve_swap().map_anon().ok();
         let memory = bytes.and_then(reserve);
         let memory = memory.with_context(|| {
-            format!("no memory for the keys and values of {context} tokens\nhint: ask for fewer with `max_new_tokens`")
+            format!("cannot allocate the keys and values of {context} tokens\nhint: lower `max_new_tokens`")
         })?;
         // With blocks smaller than a large page, a large page would bring in many blocks that stay unused for long.
         if sizes.block_bytes() >= LARGE_PAGE {
-            large_pages::ask(&memory);
+            ask_for_large_pages(&memory);
         }
         Ok(Self { sizes, memory, tokens: 0 })
     }
 
-    pub fn bytes_for(shape: &Shape, tokens: usize, stored: Stored) -> usize {
+    pub fn bytes_for(shape: &Shape, tokens: usize, kv_dtype: KvDtype) -> usize {
         let (layers, kv_heads, head_dim) = (shape.layers, shape.kv_heads, shape.head_dim);
-        let sizes = Sizes { context: tokens, layers, kv_heads, head_dim, stored };
+        let sizes = Sizes { context: tokens, layers, kv_heads, head_dim, kv_dtype };
         tokens.div_ceil(TILE).saturating_mul(sizes.block_bytes())
     }
 
@@ -103,8 +104,8 @@ impl Cache {
         self.sizes.context
     }
 
-    pub fn stored(&self) -> Stored {
-        self.sizes.stored
+    pub fn kv_dtype(&self) -> KvDtype {
+        self.sizes.kv_dtype
     }
 
     /// Bytes between a head's tiles in two consecutive blocks.
@@ -157,11 +158,11 @@ impl TileMut<'_> {
 
     /// Writes one position of the block: `key` and `value` of one head.
     pub fn write(&mut self, position: usize, key: &[f32], value: &[f32]) {
-        let size = self.sizes.stored.bytes();
+        let size = self.sizes.kv_dtype.bytes();
         let mut narrowed = [0; 4 * STRIP];
         let (keys, values) = self.bytes.split_at_mut(self.sizes.key_bytes());
         for (dims, columns) in key.chunks(STRIP).zip(keys.chunks_mut(STRIP * TILE * size)) {
-            let narrowed = self.sizes.stored.narrow(dims, &mut narrowed);
+            let narrowed = self.sizes.kv_dtype.narrow(dims, &mut narrowed);
             for (number, column) in narrowed.chunks_exact(size).zip(columns.chunks_exact_mut(TILE * size)) {
                 column[position * size..][..size].copy_from_slice(number);
             }
@@ -171,7 +172,7 @@ impl TileMut<'_> {
         for dims in value.chunks(STRIP) {
             let width = left.min(STRIP);
             let (strip, rest) = strips.split_at_mut(TILE * width * size);
-            let narrowed = self.sizes.stored.narrow(dims, &mut narrowed);
+            let narrowed = self.sizes.kv_dtype.narrow(dims, &mut narrowed);
             strip[position * width * size..][..narrowed.len()].copy_from_slice(narrowed);
             (strips, left) = (rest, left - width);
         }
@@ -184,9 +185,9 @@ mod tests {
     use crate::shape::tests::tiny;
 
     #[test]
-    fn what_is_written_is_found_in_its_place_and_nowhere_else() {
+    fn a_written_position_is_found_in_its_cell_and_nowhere_else() {
         let shape = Shape { layers: 2, kv_heads: 3, head_dim: 72, ..tiny() };
-        let mut cache = Cache::new(&shape, 200, Stored::F32).unwrap();
+        let mut cache = Cache::new(&shape, 200, KvDtype::F32).unwrap();
         let key: Vec<f32> = (0..72).map(|dim| dim as f32 + 1.0).collect();
         let value: Vec<f32> = key.iter().map(|x| -x).collect();
         for (block, head, mut tile) in cache.tiles_mut(1, 1..2) {
@@ -216,8 +217,8 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_forgets_what_is_cut_off_and_nothing_else() {
-        let mut cache = Cache::new(&tiny(), 100, Stored::F16).unwrap();
+    fn truncation_removes_the_last_tokens_and_no_others() {
+        let mut cache = Cache::new(&tiny(), 100, KvDtype::F16).unwrap();
         cache.grow(70);
         cache.truncate(80);
         assert_eq!(cache.tokens(), 70);

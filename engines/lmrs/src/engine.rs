@@ -1,36 +1,55 @@
-//! Loading: a model folder and a request become a working model, with the facts about it.
+//! The engine as the kit sees it: its capabilities, its options, and a load, which turns a model folder and a request into a
+//! working model with the facts about it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use engine_kit::{Engine, OrFail, Phases};
+use engine_kit::{Engine, Options, OrFail, Phases};
 use model_files::ModelFolder;
-use protocol::{Facts, Failed, FailureKind, HelloFacts, Load};
+use protocol::{Capabilities, Facts, Failed, FailureKind, HelloFacts, Load, Padding};
 
-use crate::context::context;
-use crate::kernels::Level;
-use crate::kernels::attention::Stored;
-use crate::kernels::rows;
+use crate::formats::Format;
+use crate::kernels::attention::KvDtype;
+use crate::kernels::{Level, rows};
+use crate::memory::{self, context};
 use crate::model::LoadedModel;
-use crate::network::Network;
+use crate::model::decoder::FEW;
+use crate::network::{Network, NetworkDecoder};
 use crate::ops::Ops;
-use crate::options::Settings;
 use crate::pool::Pool;
 use crate::region::Region;
-use crate::running::Running;
 use crate::shape::Shape;
+use crate::shape::architectures::ARCHITECTURES;
 use crate::sidecar::Sidecar;
-use crate::weights::{Asked, Plan, Weights};
-use crate::{about, memory};
+use crate::weights::{Plan, RequestedFormat, Weights};
+
+/// The most overlapping requests.
+const CONCURRENCY: u32 = 8;
+/// The most sequences of one request, each with its own cache.
+const BATCH: u32 = 64;
 
 /// The engine. All its state belongs to the loaded model.
 pub struct Lmrs;
 
 impl Engine for Lmrs {
-    type Model = LoadedModel<Running>;
+    type Model = LoadedModel<NetworkDecoder>;
 
     fn hello(&self) -> Result<HelloFacts, Failed> {
-        Ok(about::hello())
+        let words = |words: &[&str]| words.iter().map(ToString::to_string).collect();
+        let hello = engine_kit::hello("lmrs", env!("CARGO_PKG_VERSION"));
+        let capabilities = Capabilities {
+            dtypes: Format::names().map(str::to_string).collect(),
+            formats: words(&["safetensors", "gguf"]),
+            architectures: ARCHITECTURES.iter().map(|architecture| architecture.name.to_string()).collect(),
+            batch: BATCH,
+            concurrency: CONCURRENCY,
+            use_cache_toggle: true,
+            padding_sides: vec![Padding::Left, Padding::Right, Padding::Packed],
+            sampling: true,
+            score: true,
+            ..hello.capabilities
+        };
+        Ok(HelloFacts { capabilities, ..hello })
     }
 
     fn load(
@@ -45,14 +64,14 @@ impl Engine for Lmrs {
         let shape = Shape::of(folder)?;
         let own = model_files::own_dtype(folder).or_fail(FailureKind::Model)?;
         let own = own.as_str().to_ascii_lowercase();
-        let asked = Asked::named(load.dtype.as_deref(), &own)?;
-        asked.expect_taken(&shape)?;
+        let requested = RequestedFormat::named(load.dtype.as_deref(), &own)?;
+        requested.refuse_if_no_row_fits(&shape)?;
         // A request for f32 means exact: nothing is rounded, neither in computation nor in the cache.
         let exact = load.dtype.as_deref().unwrap_or(&own) == "f32";
-        let stored = if exact { Stored::F32 } else { Stored::F16 };
-        let mut plan = Plan::of(folder, &shape, asked)?;
+        let kv_dtype = if exact { KvDtype::F32 } else { KvDtype::F16 };
+        let mut plan = Plan::of(folder, &shape, requested)?;
         let available = memory::available_bytes();
-        let (context, why) = context(&shape, stored, &plan, load.context_tokens, available)?;
+        let (context, why) = context(&shape, kv_dtype, &plan, load.context_tokens, available)?;
         if why.is_some() {
             phases.progress(1.0, why);
         }
@@ -64,8 +83,8 @@ impl Engine for Lmrs {
         let packed = loop {
             phases.begin("weights");
             if !unfit.is_empty() {
-                tell_unfit(&unfit, phases);
-                plan = Plan::but(folder, &shape, asked, &unfit)?;
+                report_unfit(&unfit, phases);
+                plan = Plan::but(folder, &shape, requested, &unfit)?;
             }
             let packed = packed(&plan, sidecar.as_ref(), &unfit, &pool, phases)?;
             let found = plan.unfit();
@@ -81,8 +100,8 @@ impl Engine for Lmrs {
             device: Some("cpu".into()),
             weights_bytes: Some(weights.matrix_bytes()),
             weights_dtype: Some(weights.format().name.into()),
-            compute_dtype: Some(computed_in(level, &weights).into()),
-            kv_dtype: Some(if stored == Stored::F32 { "f32" } else { "f16" }.into()),
+            compute_dtype: Some(compute_dtype(level, &weights).into()),
+            kv_dtype: Some(if kv_dtype == KvDtype::F32 { "f32" } else { "f16" }.into()),
             threads: Some(narrow(pool.threads())),
             context_tokens: Some(narrow(context)),
             use_cache: Some(true),
@@ -91,20 +110,20 @@ impl Engine for Lmrs {
             ..Facts::default()
         };
         let (network, ops) = (Network::new(shape, weights), Ops::new(pool, level));
-        let running = Running { network, ops, context, stored };
+        let running = NetworkDecoder { network, ops, context, kv_dtype };
         Ok(LoadedModel::new(running, facts, settings.lookup))
     }
 }
 
-fn level(word: Option<&str>) -> Result<Level, Failed> {
-    let named = |word: &str| word.parse::<Level>().or_fail(FailureKind::Unsupported);
-    word.map_or_else(|| Ok(Level::best()), named)
+fn level(name: Option<&str>) -> Result<Level, Failed> {
+    let named = |name: &str| name.parse::<Level>().or_fail(FailureKind::Unsupported);
+    name.map_or_else(|| Ok(Level::best()), named)
 }
 
-fn tell_unfit(unfit: &BTreeSet<String>, phases: &Phases) {
+fn report_unfit(unfit: &BTreeSet<String>, phases: &Phases) {
     let names: Vec<&str> = unfit.iter().map(String::as_str).collect();
-    let (names, stays) = (names.join(", "), if names.len() > 1 { "stay" } else { "stays" });
-    phases.progress(0.0, Some(format!("{names} {stays} in bf16: rows have too many exponents")));
+    let verb = if names.len() > 1 { "stay" } else { "stays" };
+    phases.progress(0.0, Some(format!("{} {verb} in bf16: rows have too many exponents", names.join(", "))));
 }
 
 /// The packed memory of a plan that excludes the `unfit` matrices. It comes from the sidecar if possible; otherwise it is
@@ -122,26 +141,26 @@ fn packed(
     if let Some(packed) = sidecar.and_then(|sidecar| sidecar.read(&layout, pool)) {
         return Ok(packed);
     }
-    let (all, told) = (plan.own_bytes().max(1) as u64, AtomicU64::new(0));
-    let tell = &*phases;
+    let (all, reported) = (plan.owned_bytes().max(1) as u64, AtomicU64::new(0));
+    let reporter = &*phases;
     let packed = plan.read(pool, &|done| {
         // At most twenty progress lines.
         let twentieth = done * 20 / all;
-        if told.fetch_max(twentieth, Ordering::Relaxed) < twentieth {
-            tell.progress(done as f64 / all as f64, None);
+        if reported.fetch_max(twentieth, Ordering::Relaxed) < twentieth {
+            reporter.progress(done as f64 / all as f64, None);
         }
     })?;
     if let Some(sidecar) = sidecar.filter(|_| plan.unfit().is_empty()) {
         phases.begin("sidecar");
         if let Err(error) = sidecar.write(&layout, unfit, &packed, pool) {
-            phases.progress(1.0, Some(format!("{error:#}; the load goes on without")));
+            phases.progress(1.0, Some(format!("{error:#}; the load continues without them")));
         }
     }
     Ok(packed)
 }
 
 /// The narrowest rounding of activations in the kernels of this load. Panels use 8 bits with a scale for 32 numbers (q8_0).
-fn computed_in(level: Level, weights: &Weights) -> &'static str {
+fn compute_dtype(level: Level, weights: &Weights) -> &'static str {
     if weights.matrices().any(|matrix| matrix.format.is_panels()) {
         "q8_0"
     } else if weights.matrices().any(|matrix| rows::takes_bf16(level, matrix.format)) {
@@ -162,4 +181,78 @@ fn libraries(level: Level, lookup: usize) -> BTreeMap<String, String> {
 
 fn narrow(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+/// The most drafted tokens. A pass checks the drafts together with the id before them, and more rows may round differently than
+/// a single row: drafting would then change the ids.
+const MOST_DRAFTED: u64 = FEW as u64 - 1;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// The level of the kernels by name; `None` is the best of this machine.
+    pub kernels: Option<String>,
+    /// Whether each thread is pinned to a processor.
+    pub pin: bool,
+    /// Whether packed weights are kept on disk for the next load.
+    pub sidecar: bool,
+    /// The most tokens that prompt lookup drafts; 0 disables it.
+    pub lookup: usize,
+}
+
+impl Settings {
+    pub fn read(load: &Load) -> Result<Self, Failed> {
+        let options = Options::new(&load.options);
+        let settings = Self {
+            kernels: options.text("kernels")?.map(str::to_string),
+            pin: options.bool("pin")?.unwrap_or(true),
+            sidecar: options.bool("sidecar")?.unwrap_or(false),
+            lookup: match options.u64("lookup")?.unwrap_or(0) {
+                most @ 0..=MOST_DRAFTED => usize::try_from(most).unwrap_or_default(),
+                more => {
+                    let message = format!("option `lookup`: expected 0 to {MOST_DRAFTED}, found `{more}`");
+                    let hint = "one pass can check no more without changing ids: `--set lookup=7`";
+                    return Err(Failed::new(FailureKind::BadRequest, message).hint(hint));
+                }
+            },
+        };
+        options.finish()?;
+        Ok(settings)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(options: serde_json::Value) -> Result<Settings, Failed> {
+        Settings::read(&Load { options: options.as_object().cloned().unwrap_or_default(), ..Load::default() })
+    }
+
+    #[test]
+    fn the_defaults_are_the_best_kernels_on_pinned_threads() {
+        let expected = Settings { kernels: None, pin: true, sidecar: false, lookup: 0 };
+        assert_eq!(read(serde_json::json!({})), Ok(expected.clone()));
+        let all =
+            read(serde_json::json!({"kernels": "avx2", "pin": "false", "sidecar": true, "lookup": "7"}));
+        let other = Settings { kernels: Some("avx2".into()), pin: false, sidecar: true, lookup: 7 };
+        assert_eq!(all, Ok(other));
+    }
+
+    #[test]
+    fn an_invalid_option_is_refused_with_its_name() {
+        let refused = |options| read(options).unwrap_err().message;
+        assert_eq!(refused(serde_json::json!({"lookup": 8})), "option `lookup`: expected 0 to 7, found `8`");
+        assert_eq!(refused(serde_json::json!({"pin": 3})), "option `pin`: expected true or false, found `3`");
+        assert_eq!(refused(serde_json::json!({"speed": 3})), "unknown option `speed`");
+    }
+
+    #[test]
+    fn every_architecture_that_model_files_knows_is_offered_and_no_other() {
+        let known = model_files::ARCHITECTURES.iter().map(|architecture| architecture.name);
+        let mut known: Vec<&str> = known.collect();
+        let mut offered: Vec<&str> = ARCHITECTURES.iter().map(|architecture| architecture.name).collect();
+        known.sort_unstable();
+        offered.sort_unstable();
+        assert_eq!(offered, known);
+    }
 }

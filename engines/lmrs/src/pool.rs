@@ -1,5 +1,5 @@
-//! The threads: the caller, and workers that live as long as the pool. `run` and `share` distribute a piece of work and return
-//! when it is done. The pool does not know the meaning of the work.
+//! The threads: the caller, and workers that live as long as the pool. `run`, `share` and `share_pieces` distribute a piece of
+//! work and return when it is done. The pool does not know the meaning of the work.
 //!
 //! ```text
 //! run:     writes down the work, then raises the generation, which starts the workers
@@ -14,7 +14,6 @@
 #![expect(unsafe_code, reason = "threads that outlive a call run work that is borrowed for the call")]
 
 mod processors;
-mod shares;
 #[cfg(test)]
 mod tests;
 
@@ -28,7 +27,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use processors::Pinned;
-use shares::Shares;
 
 /// A fixed set of threads, kept for the life of the pool.
 #[derive(Debug)]
@@ -47,13 +45,13 @@ type Work<'a> = dyn Fn(usize) + Sync + 'a;
 /// thread and read by others uses as few lines as possible: two for each run of two threads.
 #[derive(Debug)]
 struct Shared {
-    call: Line<Call>,
-    shares: Box<[Line<Share>]>,
+    call: CacheLine<Call>,
+    shares: Box<[CacheLine<Share>]>,
     ending: AtomicBool,
     /// Workers that are parked, or about to be.
     parked: AtomicUsize,
-    door: Mutex<()>,
-    knock: Condvar,
+    park_lock: Mutex<()>,
+    wake: Condvar,
     panicked: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
@@ -75,7 +73,7 @@ struct Share {
 /// A value on two cache lines of 64 bytes, because processors fetch lines in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Line<T>(T);
+struct CacheLine<T>(T);
 
 // SAFETY: only `work` is not `Sync`. The holder of `turn` writes it before it raises the generation (release), while no share
 // of an earlier generation is running. Threads read it only after they took a share of that generation (see `Shared::take`). So
@@ -84,12 +82,15 @@ unsafe impl Sync for Shared {}
 // SAFETY: as above; no field belongs to the thread that created it.
 unsafe impl Send for Shared {}
 
+/// From this number of rows, the small steps between products are worth waking the threads.
+pub const SHARED: usize = 16;
+
 /// The time that an idle thread spins before it parks.
-const LOOKOUT: Duration = Duration::from_millis(1);
+const SPIN_TIME: Duration = Duration::from_millis(1);
 /// Spins between two reads of the clock, which costs as much as a few spins.
-const LOOKS: u32 = 64;
+const SPINS_PER_CLOCK_READ: u32 = 64;
 /// Spins after which the caller, waiting for the last share, yields its processor from time to time.
-const PATIENCE: u32 = 4096;
+const SPINS_BEFORE_YIELD: u32 = 4096;
 
 impl Pool {
     /// Threads without pinning.
@@ -105,21 +106,22 @@ impl Pool {
         Self::of(order.len(), Some(&order))
     }
 
-    fn of(threads: usize, places: Option<&[usize]>) -> Self {
+    fn of(threads: usize, processors: Option<&[usize]>) -> Self {
         let threads = threads.max(1);
         let shared = Arc::new(Shared::new(threads));
         let worker = |share: usize| {
-            let (shared, place) = (Arc::clone(&shared), places.and_then(|places| places.get(share).copied()));
+            let (shared, processor) =
+                (Arc::clone(&shared), processors.and_then(|processors| processors.get(share).copied()));
             let thread = std::thread::Builder::new().name(format!("pool-{share}"));
             let work = move || {
-                let _pinned = place.map(Pinned::to);
+                let _pinned = processor.map(Pinned::to);
                 shared.serve(share);
             };
             thread.spawn(work)
         };
         // If the system refuses more threads, the others take the shares of the missing ones.
         let workers = (1..threads).map_while(|share| worker(share).ok()).collect();
-        let pinned = places.and_then(|places| places.first().copied()).map(Pinned::to);
+        let pinned = processors.and_then(|processors| processors.first().copied()).map(Pinned::to);
         Self { shared, workers, turn: Mutex::default(), _pinned: pinned }
     }
 
@@ -159,6 +161,36 @@ impl Pool {
             }
         });
     }
+
+    /// Calls `work(thread, piece)` once for each piece. The first free thread takes the next piece, so a thread that loses its
+    /// core does not delay the others.
+    pub fn share_pieces<T: Send>(
+        &self,
+        pieces: impl Iterator<Item = T> + Send,
+        work: impl Fn(usize, T) + Sync,
+    ) {
+        let pieces = Mutex::new(pieces);
+        let next = || lock(&pieces).next();
+        self.run(&|thread| {
+            while let Some(piece) = next() {
+                work(thread, piece);
+            }
+        });
+    }
+
+    /// Like `share_pieces`, but the caller works alone unless the work is `worth` waking the threads.
+    pub fn share_if<T: Send>(
+        &self,
+        worth: bool,
+        pieces: impl Iterator<Item = T> + Send,
+        work: impl Fn(usize, T) + Sync,
+    ) {
+        if worth && self.threads() > 1 {
+            self.share_pieces(pieces, work);
+        } else {
+            pieces.for_each(|piece| work(0, piece));
+        }
+    }
 }
 
 impl Drop for Pool {
@@ -175,12 +207,12 @@ impl Drop for Pool {
 impl Shared {
     fn new(threads: usize) -> Self {
         Self {
-            call: Line::default(),
-            shares: (0..threads).map(|_| Line::default()).collect(),
+            call: CacheLine::default(),
+            shares: (0..threads).map(|_| CacheLine::default()).collect(),
             ending: AtomicBool::new(false),
             parked: AtomicUsize::new(0),
-            door: Mutex::default(),
-            knock: Condvar::new(),
+            park_lock: Mutex::default(),
+            wake: Condvar::new(),
             panicked: Mutex::default(),
         }
     }
@@ -195,12 +227,12 @@ impl Shared {
         unsafe { *self.call.0.work.get() = Some(work) };
         let generation = self.raise();
         self.work_from(0, generation);
-        let mut looks = 0_u32;
+        let mut spins = 0_u32;
         for share in &self.shares {
             while share.0.done.load(Ordering::Acquire) != generation {
                 std::hint::spin_loop();
-                looks = looks.saturating_add(1);
-                if looks >= PATIENCE {
+                spins = spins.saturating_add(1);
+                if spins >= SPINS_BEFORE_YIELD {
                     std::thread::yield_now();
                 }
             }
@@ -216,8 +248,8 @@ impl Shared {
         // this thread sees the worker as parked.
         let generation = self.call.0.generation.fetch_add(1, Ordering::SeqCst) + 1;
         if self.parked.load(Ordering::SeqCst) > 0 {
-            let _door = lock(&self.door);
-            self.knock.notify_all();
+            let _park_lock = lock(&self.park_lock);
+            self.wake.notify_all();
         }
         generation
     }
@@ -238,21 +270,21 @@ impl Shared {
     fn next_after(&self, seen: u64) -> u64 {
         let began = Instant::now();
         loop {
-            for _ in 0..LOOKS {
+            for _ in 0..SPINS_PER_CLOCK_READ {
                 let generation = self.call.0.generation.load(Ordering::Acquire);
                 if generation != seen {
                     return generation;
                 }
                 std::hint::spin_loop();
             }
-            if began.elapsed() >= LOOKOUT {
+            if began.elapsed() >= SPIN_TIME {
                 break;
             }
         }
-        let mut door = lock(&self.door);
+        let mut park_lock = lock(&self.park_lock);
         self.parked.fetch_add(1, Ordering::SeqCst);
         while self.call.0.generation.load(Ordering::SeqCst) == seen {
-            door = self.knock.wait(door).unwrap_or_else(PoisonError::into_inner);
+            park_lock = self.wake.wait(park_lock).unwrap_or_else(PoisonError::into_inner);
         }
         self.parked.fetch_sub(1, Ordering::SeqCst);
         self.call.0.generation.load(Ordering::Acquire)
@@ -290,4 +322,39 @@ impl Shared {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct Shares(Vec<Remaining>);
+
+/// A thread's share, on cache lines of its own, so that threads contend only if one helps another.
+#[repr(align(128))]
+struct Remaining {
+    next: AtomicUsize,
+    end: usize,
+}
+
+/// The divisor of the remaining share for each take: large ranges first, and small ones at the end, while others wait.
+const PART: usize = 2;
+
+impl Shares {
+    fn new(limit: usize, threads: usize) -> Self {
+        let bound = |thread: usize| thread * limit / threads;
+        let share = |thread| Remaining { next: bound(thread).into(), end: bound(thread + 1) };
+        Self((0..threads).map(share).collect())
+    }
+
+    /// Takes some neighbours, at most `most`; `None` when all are taken.
+    fn take(&self, thread: usize, most: usize) -> Option<Range<usize>> {
+        self.0[thread..].iter().chain(&self.0[..thread]).find_map(|share| share.take(most))
+    }
+}
+
+impl Remaining {
+    fn take(&self, most: usize) -> Option<Range<usize>> {
+        let count = |next: usize| ((self.end - next) / PART).clamp(1, most.max(1));
+        let further = |next| (next < self.end).then(|| next + count(next));
+        // The pool's barrier orders all other memory; here only the counter matters.
+        let taken = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, further);
+        taken.ok().map(|first| first..first + count(first))
+    }
 }

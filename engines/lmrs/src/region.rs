@@ -6,8 +6,6 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use memmap2::{Mmap, MmapMut, MmapOptions};
 
-use crate::large_pages::{self, LARGE_PAGE};
-
 /// Read-only memory at a fixed address. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Region {
@@ -29,9 +27,9 @@ impl NewRegion {
     /// Allocates memory, on large pages if possible. It touches no page, so each page is placed near the thread that fills it.
     pub fn new(bytes: usize) -> Result<Self> {
         let pages = MmapOptions::new().len(bytes.max(1)).map_anon();
-        let pages = pages.with_context(|| format!("no memory for {bytes} bytes"))?;
+        let pages = pages.with_context(|| format!("cannot allocate {bytes} bytes"))?;
         if bytes >= LARGE_PAGE {
-            large_pages::ask(&pages);
+            ask_for_large_pages(&pages);
         }
         Ok(Self(pages))
     }
@@ -66,3 +64,14 @@ impl Region {
         &all[self.range.clone()]
     }
 }
+
+/// The size and the alignment of a large page.
+pub const LARGE_PAGE: usize = 2 << 20;
+
+#[cfg(target_os = "linux")]
+pub fn ask_for_large_pages(pages: &MmapMut) {
+    let _ = pages.advise(memmap2::Advice::HugePage);
+}
+
+#[cfg(not(target_os = "linux"))]
+pub fn ask_for_large_pages(_: &MmapMut) {}

@@ -6,28 +6,32 @@
 //!
 //! Only packing reveals the matrices that a format cannot hold. The header lists them. The file is named after the plan that
 //! assumes that every matrix fits, so the next load finds the list first and packs nothing twice.
+//!
+//! ```text
+//! file    8 bytes `lmrspack`, 8 bytes: the length of the JSON, 16 bytes: its digest, then the JSON (`Header`), which is untrusted
+//!         until checked; from byte `BEGIN` on, the packed memory
+//! ```
 
 #![expect(unsafe_code, reason = "a file is mapped")]
 
-mod header;
-mod shelf;
-mod sum;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Error, Result, ensure};
 use memmap2::Mmap;
 use model_files::ModelFolder;
+use serde::{Deserialize, Serialize};
 
 use crate::pool::Pool;
 use crate::region::Region;
-use header::{Header, Source};
 
 /// The version of the packed layout. Raise it after every change.
 pub const LAYOUT: u32 = 2;
@@ -48,9 +52,9 @@ impl Sidecar {
         Self::within(&places::data_dir()?.join("packed"), &folder.weights, first_plan)
     }
 
-    fn within(shelf: &Path, weights: &[PathBuf], first_plan: &str) -> Result<Self> {
+    fn within(directory: &Path, weights: &[PathBuf], first_plan: &str) -> Result<Self> {
         let source = Source::of(weights, first_plan)?;
-        let path = shelf.join(format!("{}.packed", source.name()?));
+        let path = directory.join(format!("{}.packed", source.name()?));
         Ok(Self { path, source })
     }
 
@@ -63,7 +67,7 @@ impl Sidecar {
         let mut head = Vec::new();
         File::open(&self.path)?.take(BEGIN as u64).read_to_end(&mut head)?;
         let Header { source, unfit, .. } = Header::read(&head)?;
-        ensure!(source.has_files_of(&self.source), "made of other files");
+        ensure!(source.has_files_of(&self.source), "packed from other files");
         Ok(unfit)
     }
 
@@ -83,22 +87,22 @@ impl Sidecar {
         // keep the mapping valid. If another process truncates it in place, this process ends, as with any mapped weights.
         let whole = Region::of_file(unsafe { Mmap::map(&file) }?);
         let header = Header::read(whole.bytes())?;
-        ensure!(header.source == self.source.by(plan), "made of other files, or by another plan");
+        ensure!(header.source == self.source.by(plan), "packed from other files, or by another plan");
         let end = BEGIN.checked_add(header.bytes).filter(|end| *end <= whole.bytes().len());
         let packed = whole.part(BEGIN..end.context("cut off")?);
-        ensure!(sum::sum(pool, packed.bytes()) == header.sum, "damaged");
+        ensure!(checksum(pool, packed.bytes()) == header.sum, "damaged");
         Ok(packed)
     }
 
-    /// Stores the packed weights of this plan and the list of unfit matrices, in place of an older file. If space is short, the
+    /// Stores the packed weights of this plan and the list of unfit matrices, instead of an older file. If space is short, the
     /// least recently used files are removed.
     pub fn write(&self, plan: &str, unfit: &BTreeSet<String>, packed: &Region, pool: &Pool) -> Result<()> {
         let write = || -> Result<()> {
-            let shelf = self.path.parent().context("no folder")?;
-            std::fs::create_dir_all(shelf)?;
-            let (bytes, sum) = (packed.bytes().len(), sum::sum(pool, packed.bytes()));
-            shelf::make_room(shelf, (BEGIN + bytes) as u64, &self.path, shelf::free_bytes)?;
-            let part = shelf::part_of(&self.path);
+            let directory = self.path.parent().context("no folder")?;
+            std::fs::create_dir_all(directory)?;
+            let (bytes, sum) = (packed.bytes().len(), checksum(pool, packed.bytes()));
+            make_room(directory, (BEGIN + bytes) as u64, &self.path, free_bytes)?;
+            let part = part_of(&self.path);
             let header = Header { source: self.source.by(plan), unfit: unfit.clone(), bytes, sum };
             let written =
                 write_to(&part, &header, packed).and_then(|()| Ok(std::fs::rename(&part, &self.path)?));
@@ -107,7 +111,7 @@ impl Sidecar {
             }
             written
         };
-        write().with_context(|| format!("cannot keep packed weights as `{}`", self.path.display()))
+        write().with_context(|| format!("cannot write packed weights to `{}`", self.path.display()))
     }
 }
 
@@ -119,4 +123,187 @@ fn write_to(path: &Path, header: &Header, packed: &Region) -> Result<()> {
     file.write_all(&head)?;
     file.write_all(packed.bytes())?;
     Ok(())
+}
+
+const MAGIC: &[u8; 8] = b"lmrspack";
+
+/// The source files and the plan of packed weights.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Source {
+    layout: u32,
+    plan: String,
+    /// Path, bytes, and modification time in nanoseconds: they identify a file without reading it.
+    files: Vec<(PathBuf, u64, u64)>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Header {
+    source: Source,
+    /// Matrices by GGUF name that the format cannot hold, so that the plan stores them in another format.
+    #[serde(default)]
+    unfit: BTreeSet<String>,
+    bytes: usize,
+    sum: u64,
+}
+
+impl Source {
+    fn of(weights: &[PathBuf], plan: &str) -> Result<Self> {
+        let file = |path: &PathBuf| {
+            let about = || format!("`{}`", path.display());
+            let path = path.canonicalize().with_context(about)?;
+            let metadata = path.metadata().with_context(about)?;
+            let changed = metadata.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
+            Ok((path, metadata.len(), u64::try_from(changed.as_nanos())?))
+        };
+        let files = weights.iter().map(file).collect::<Result<_>>()?;
+        Ok(Self { layout: LAYOUT, plan: places::digest(plan.as_bytes()), files })
+    }
+
+    /// The same files with another plan.
+    fn by(&self, plan: &str) -> Self {
+        Self { plan: places::digest(plan.as_bytes()), ..self.clone() }
+    }
+
+    /// Whether the files are the same, under any plan.
+    fn has_files_of(&self, other: &Self) -> bool {
+        (self.layout, &self.files) == (other.layout, &other.files)
+    }
+
+    /// The file name, from the paths and the plan alone: changed files replace their packed weights.
+    fn name(&self) -> Result<String> {
+        let paths: Vec<_> = self.files.iter().map(|(path, ..)| path).collect();
+        Ok(format!("{}-{}", places::digest(&serde_json::to_vec(&paths)?), self.plan))
+    }
+}
+
+impl Header {
+    fn to_bytes(&self) -> Result<Vec<u8>> {
+        let json = serde_json::to_vec(self)?;
+        ensure!(json.len() <= BEGIN - 32, "too many files or matrices for a header");
+        let (length, digest) = ((json.len() as u64).to_le_bytes(), places::digest(&json));
+        Ok([MAGIC, length.as_slice(), digest.as_bytes(), &json].concat())
+    }
+
+    fn read(file: &[u8]) -> Result<Self> {
+        let (magic, rest) = file.split_first_chunk::<8>().context("cut off")?;
+        let (length, rest) = rest.split_first_chunk::<8>().context("cut off")?;
+        let (digest, rest) = rest.split_first_chunk::<16>().context("cut off")?;
+        ensure!(magic == MAGIC, "not a file of packed weights");
+        let json = rest.get(..usize::try_from(u64::from_le_bytes(*length))?).context("cut off")?;
+        ensure!(places::digest(json).as_bytes() == digest, "a damaged header");
+        Ok(serde_json::from_slice(json)?)
+    }
+}
+
+/// The most bytes of all files together.
+const LIMIT_BYTES: u64 = 20_000_000_000;
+const LEFT_FREE_BYTES: u64 = 1_000_000_000;
+/// The age from which an incomplete file counts as abandoned.
+const ABANDONED: Duration = Duration::from_secs(3600);
+
+/// A temporary name for a file that is being written, different each time: two loads in a process may write the same file.
+fn part_of(path: &Path) -> PathBuf {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    path.with_extension(format!("part-{}-{count}", std::process::id()))
+}
+
+/// Removes abandoned files, and then the least recently used ones until `bytes` more fit. The new file replaces `instead`;
+/// `free_bytes` returns the free space of the disk. If even an empty cache would not make enough room, everything stays.
+fn make_room(
+    directory: &Path,
+    bytes: u64,
+    instead: &Path,
+    free_bytes: impl Fn(&Path) -> Result<u64>,
+) -> Result<()> {
+    ensure!(bytes <= LIMIT_BYTES, "{bytes} bytes are more than the limit of {LIMIT_BYTES}");
+    let kept = shrink(directory, LIMIT_BYTES - bytes, instead);
+    let lacking = || Ok::<_, Error>((bytes + LEFT_FREE_BYTES).saturating_sub(free_bytes(directory)?));
+    let first = lacking()?;
+    if 0 < first && first <= kept {
+        shrink(directory, kept - first, instead);
+    }
+    ensure!(lacking()? == 0, "the disk has less than {bytes} bytes free");
+    Ok(())
+}
+
+/// Removes files beyond the limit. Returns the bytes that remain.
+fn shrink(directory: &Path, limit: u64, instead: &Path) -> u64 {
+    let Ok(entries) = std::fs::read_dir(directory) else { return 0 };
+    let mut kept = Vec::new();
+    for entry in entries.flatten() {
+        let path = entry.path();
+        let Ok(metadata) = entry.metadata() else { continue };
+        let used = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+        match path.extension().and_then(OsStr::to_str) {
+            Some("packed") if path != instead => kept.push((used, metadata.len(), path)),
+            Some(part) if part.starts_with("part-") && used.elapsed().is_ok_and(|age| age > ABANDONED) => {
+                remove(&path)
+            }
+            _ => {}
+        }
+    }
+    kept.sort_unstable_by(|one, other| other.cmp(one));
+    let mut held = 0_u64;
+    for (_, bytes, path) in kept {
+        held = held.saturating_add(bytes);
+        if held > limit {
+            remove(&path);
+            held -= bytes;
+        }
+    }
+    held
+}
+
+/// Removes a file; failures do not matter, because another process may have removed it or have it mapped.
+fn remove(path: &Path) {
+    let _ = std::fs::remove_file(path);
+}
+
+/// The space that an unprivileged user can still write.
+fn free_bytes(folder: &Path) -> Result<u64> {
+    let disk = nix::sys::statvfs::statvfs(folder);
+    let disk = disk.with_context(|| format!("cannot read the free space of `{}`", folder.display()))?;
+    // The width of these numbers differs between systems.
+    #[expect(clippy::useless_conversion, reason = "u32 on some systems")]
+    Ok(u64::from(disk.blocks_available()).saturating_mul(u64::from(disk.fragment_size())))
+}
+
+/// A checksum that finds damage at the speed of memory. Not cryptographic.
+/// Bytes that one thread sums at a time.
+const SUMMED_BYTES: usize = 4 << 20;
+const LANES: usize = 8;
+
+fn checksum(pool: &Pool, bytes: &[u8]) -> u64 {
+    let stretches: Vec<&[u8]> = bytes.chunks(SUMMED_BYTES).collect();
+    let sums: Vec<_> = stretches.iter().map(|_| AtomicU64::new(0)).collect();
+    pool.share(stretches.len(), &|index, _| {
+        sums[index].store(stretch_sum(stretches[index]), Ordering::Relaxed)
+    });
+    mixed(sums.into_iter().map(AtomicU64::into_inner).chain([bytes.len() as u64]))
+}
+
+/// In each of eight lanes, the sum of its words, and the running sum of these sums, which depends on their order (after
+/// Fletcher). Eight lanes fill a vector register.
+fn stretch_sum(bytes: &[u8]) -> u64 {
+    let (mut sums, mut sums_of_sums) = ([0_u64; LANES], [0_u64; LANES]);
+    let mut add = |line: &[u8; 8 * LANES]| {
+        for (lane, word) in line.as_chunks::<8>().0.iter().enumerate() {
+            sums[lane] = sums[lane].wrapping_add(u64::from_le_bytes(*word));
+            sums_of_sums[lane] = sums_of_sums[lane].wrapping_add(sums[lane]);
+        }
+    };
+    let (lines, rest) = bytes.as_chunks::<{ 8 * LANES }>();
+    lines.iter().for_each(&mut add);
+    let mut last = [0; 8 * LANES];
+    last[..rest.len()].copy_from_slice(rest);
+    add(&last);
+    mixed(sums.into_iter().chain(sums_of_sums))
+}
+
+fn mixed(words: impl Iterator<Item = u64>) -> u64 {
+    words.fold(0xcbf2_9ce4_8422_2325, |hash, word| {
+        let hash = (hash ^ word).wrapping_mul(0x0000_0100_0000_01b3);
+        hash ^ (hash >> 32)
+    })
 }

@@ -10,13 +10,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use engine_kit::sampling::Rng;
+use lmrs::cache::Cache;
 use lmrs::kernels::Level;
-use lmrs::kernels::attention::Stored;
-use lmrs::network::{Found, Network, Sequence, Span, Wanted};
+use lmrs::kernels::attention::KvDtype;
+use lmrs::network::{Network, Predictions, Span, Wanted};
 use lmrs::ops::Ops;
 use lmrs::pool::Pool;
 use lmrs::shape::Shape;
-use lmrs::weights::{Asked, Plan};
+use lmrs::weights::{Plan, RequestedFormat};
 use model_files::{Dtype, Format, ModelFolder};
 use protocol::{Failed, FailureKind};
 use serde_json::{Value, json};
@@ -58,14 +59,14 @@ fn load(path: &Path) -> Result<(), Failed> {
     let model = |error: anyhow::Error| Failed::new(FailureKind::Model, format!("{error:#}"));
     let folder = ModelFolder::open(path).map_err(model)?;
     let shape = Shape::of(&folder)?;
-    let plan = Plan::of(&folder, &shape, Asked::Own)?;
+    let plan = Plan::of(&folder, &shape, RequestedFormat::OfFile)?;
     let own = plan.read(&Pool::new(1), &|_| ())?;
     let weights = plan.weights(&shape, &own)?;
-    let mut sequence = Sequence::new(&shape, 16, Stored::F16).map_err(model)?;
+    let mut cache = Cache::new(&shape, 16, KvDtype::F16).map_err(model)?;
     let mut network = Network::new(shape, weights);
     let mut ops = Ops::new(Pool::new(1), Level::best());
-    let span = Span { sequence: &mut sequence, ids: &[0, 1, 2], wanted: Wanted::Logits };
-    network.forward(&mut ops, &mut [span], &mut Found::default()).map_err(model)
+    let span = Span { cache: &mut cache, ids: &[0, 1, 2], wanted: Wanted::Logits };
+    network.forward(&mut ops, &mut [span], &mut Predictions::default()).map_err(model)
 }
 
 /// Checks the rule for every file: it loads and computes, or fails with a message.
@@ -196,7 +197,7 @@ const SIZES: [&str; 8] = [
 ];
 
 #[test]
-fn whatever_a_config_says_it_is_loaded_or_refused_by_the_name_of_what_is_wrong() {
+fn any_config_is_loaded_or_refused_by_the_name_of_the_wrong_field() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     for name in ["llama", "qwen2-window", "gpt2", "gemma", "phi3", "llama3"] {
         let model = synthesised(name);
@@ -222,9 +223,9 @@ fn whatever_a_config_says_it_is_loaded_or_refused_by_the_name_of_what_is_wrong()
                 lying[field] = lie.clone();
                 std::fs::write(&path, lying.to_string()).unwrap();
                 let what = format!("{name} with `{field}` {lie}");
-                let told = loaded(&model.path, &what);
+                let failed = loaded(&model.path, &what);
                 let is_size = SIZES.contains(&field.as_str());
-                assert!(told.is_some() || !is_size || *lie != json!(0), "{what} was loaded");
+                assert!(failed.is_some() || !is_size || *lie != json!(0), "{what} was loaded");
             }
         }
     }
@@ -232,7 +233,7 @@ fn whatever_a_config_says_it_is_loaded_or_refused_by_the_name_of_what_is_wrong()
 
 /// Each integer of GGUF metadata follows its key and its type number.
 #[test]
-fn whatever_the_metadata_of_a_gguf_says_it_is_loaded_or_refused() {
+fn any_metadata_of_a_gguf_is_loaded_or_refused() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     for name in ["llama", "gpt2", "phi3", "qwen2"] {
         let model = gguf(name, Dtype::Q8_0);
@@ -253,7 +254,7 @@ fn whatever_the_metadata_of_a_gguf_says_it_is_loaded_or_refused() {
 }
 
 #[test]
-fn heads_that_do_not_make_up_the_matrices_are_told_by_the_name_of_their_number() {
+fn a_wrong_number_of_heads_is_reported_by_the_name_of_its_field() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let model = synthesised("gpt2");
     let path = model.path.join("config.json");
@@ -263,18 +264,18 @@ fn heads_that_do_not_make_up_the_matrices_are_told_by_the_name_of_their_number()
         let mut lying = config.clone();
         lying["n_head"] = json!(heads);
         std::fs::write(&path, lying.to_string()).unwrap();
-        let told = loaded(&model.path, "heads").unwrap();
-        assert!(told.message.contains("`n_head`"), "{told:?}");
+        let failed = loaded(&model.path, "heads").unwrap();
+        assert!(failed.message.contains("`n_head`"), "{failed:?}");
     }
     let mut lying = config;
     lying["num_key_value_heads"] = json!(2);
     std::fs::write(&path, lying.to_string()).unwrap();
-    let told = loaded(&model.path, "heads of keys").unwrap();
-    assert!(told.message.contains("2 heads of keys and values"), "{told:?}");
+    let failed = loaded(&model.path, "heads of keys").unwrap();
+    assert!(failed.message.contains("2 heads of keys and values"), "{failed:?}");
 }
 
 #[test]
-fn a_size_that_lies_is_told_with_its_name() {
+fn a_false_size_is_reported_by_name() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let model = synthesised("llama");
     let header = String::from_utf8(model.whole[8..head(&model)].to_vec()).unwrap();
@@ -286,14 +287,14 @@ fn a_size_that_lies_is_told_with_its_name() {
     bytes.extend(lying.as_bytes());
     bytes.extend(&model.whole[head(&model)..]);
     std::fs::write(&model.weights, bytes).unwrap();
-    let told = loaded(&model.path, "a shape of 2^60 rows").unwrap();
-    assert!(told.message.contains(name), "{told:?}");
+    let failed = loaded(&model.path, "a shape of 2^60 rows").unwrap();
+    assert!(failed.message.contains(name), "{failed:?}");
     // A header longer than the file.
     let mut bytes = model.whole.clone();
     bytes[..8].copy_from_slice(&(1_u64 << 50).to_le_bytes());
     std::fs::write(&model.weights, bytes).unwrap();
-    let told = loaded(&model.path, "a header of 2^50 bytes").unwrap();
-    assert!(told.message.contains("model.safetensors") && told.message.contains("header"), "{told:?}");
+    let failed = loaded(&model.path, "a header of 2^50 bytes").unwrap();
+    assert!(failed.message.contains("model.safetensors") && failed.message.contains("header"), "{failed:?}");
 }
 
 /// The file has 2^40 bytes, almost none of them stored on the disk.
@@ -314,9 +315,9 @@ fn factors_of_rotation_are_counted_before_they_are_read() {
     std::fs::write(&model.weights, bytes).unwrap();
     let file = std::fs::File::options().write(true).open(&model.weights).unwrap();
     file.set_len(begin + end + 4 * count).unwrap();
-    let told = loaded(&model.path, "2^38 factors").unwrap();
+    let failed = loaded(&model.path, "2^38 factors").unwrap();
     let says = format!("model.gguf`: tensor `rope_freqs.weight`: {count} factors, for 8 pairs");
-    assert!(told.message.ends_with(&says), "{told:?}");
+    assert!(failed.message.ends_with(&says), "{failed:?}");
     // A conversion fails in the same way, and also reads nothing.
     LARGEST.store(0, Ordering::Relaxed);
     let goal = model_files::Goal {
@@ -325,8 +326,8 @@ fn factors_of_rotation_are_counted_before_they_are_read() {
         out: model.path.with_extension("converted"),
     };
     let folder = ModelFolder::open(&model.path).unwrap();
-    let told = model_files::convert(&folder, &goal, &|_, _| Ok(())).map(|_| ()).unwrap_err();
+    let failed = model_files::convert(&folder, &goal, &|_, _| Ok(())).map(|_| ()).unwrap_err();
     let says = format!("tensor `rope_freqs.weight`: {count} numbers, and there are to be 8");
-    assert!(format!("{told:#}").contains(&says), "{told:#}");
+    assert!(format!("{failed:#}").contains(&says), "{failed:#}");
     assert!(LARGEST.load(Ordering::Relaxed) < MOST);
 }

@@ -101,10 +101,10 @@ fn a_model_larger_than_this_machine_says_so_at_once_though_its_files_are_only_ma
         }),
     );
     let answers = ask("", folder.path(), json!({}), &[]);
-    let told = failed(&answers[0]);
-    assert_eq!(told.kind, FailureKind::OutOfMemory, "{told:?}");
+    let refusal = failed(&answers[0]);
+    assert_eq!(refusal.kind, FailureKind::OutOfMemory, "{refusal:?}");
     let norms = 2 * hidden * (1 + 2 * layers);
-    assert!(told.message.contains(&format!("({} weights", weights - norms)), "{told:?}");
+    assert!(refusal.message.contains(&format!("({} weights", weights - norms)), "{refusal:?}");
 }
 
 /// The positions would take 2.2 TB in f32, the type in memory.
@@ -133,15 +133,15 @@ fn learned_positions_that_memory_does_not_hold_are_refused_before_they_are_read(
     write(folder.path(), &config, &tensors);
     // If the program read them after all, this limit would end it before it fills the machine's memory.
     let answers = ask("ulimit -d 4000000;", folder.path(), json!({}), &[]);
-    let told = failed(&answers[0]);
-    assert_eq!(told.kind, FailureKind::OutOfMemory, "{told:?}");
+    let refusal = failed(&answers[0]);
+    assert_eq!(refusal.kind, FailureKind::OutOfMemory, "{refusal:?}");
     let weights = 2 * matrices + 4 * context * hidden;
-    assert!(told.message.contains(&format!("({weights} weights, 0 keys and values)")), "{told:?}");
+    assert!(refusal.message.contains(&format!("({weights} weights, 0 keys and values)")), "{refusal:?}");
 }
 
 /// The keys and values would take 8.8 TB.
 #[test]
-fn a_context_that_memory_does_not_hold_is_offered_as_far_as_it_does_and_refused_where_it_was_asked_for() {
+fn a_context_beyond_memory_is_shortened_by_default_and_refused_if_requested() {
     let folder = tempfile::tempdir().unwrap();
     let whole = 1_u64 << 24;
     let numbers = json!({
@@ -161,11 +161,11 @@ fn a_context_that_memory_does_not_hold_is_offered_as_far_as_it_does_and_refused_
     assert_eq!(failed(long).kind, FailureKind::Context);
     assert!(failed(long).message.ends_with(&format!("exceed the context of {context}")), "{long:?}");
     let answers = ask("", folder.path(), json!({"context_tokens": whole}), &[]);
-    let told = failed(&answers[0]);
-    assert_eq!(told.kind, FailureKind::OutOfMemory, "{told:?}");
+    let refusal = failed(&answers[0]);
+    assert_eq!(refusal.kind, FailureKind::OutOfMemory, "{refusal:?}");
     assert!(
-        told.message.contains(&format!(" {} keys and values)", 16 * 64 * 128 * 2 * 2 * whole)),
-        "{told:?}"
+        refusal.message.contains(&format!(" {} keys and values)", 16 * 64 * 128 * 2 * 2 * whole)),
+        "{refusal:?}"
     );
 }
 

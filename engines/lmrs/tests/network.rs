@@ -5,15 +5,16 @@
 
 use std::path::{Path, PathBuf};
 
+use lmrs::cache::Cache;
 use lmrs::formats::{self, F16, F32};
 use lmrs::kernels::Level;
-use lmrs::kernels::attention::Stored;
-use lmrs::network::{CHUNK, Found, Network, NoNumbers, Sequence, Span, Wanted};
+use lmrs::kernels::attention::KvDtype;
+use lmrs::matrix::Rows;
+use lmrs::network::{Network, NotFinite, PASS_TOKENS, Predictions, Span, Wanted};
 use lmrs::ops::Ops;
 use lmrs::pool::Pool;
-use lmrs::rows::Rows;
 use lmrs::shape::Shape;
-use lmrs::weights::{Asked, Plan};
+use lmrs::weights::{Plan, RequestedFormat};
 use model_files::{Dtype, Format, ModelFolder, blocks};
 use serde_json::Value;
 
@@ -63,7 +64,7 @@ fn gguf_of(path: &Path, dtype: Dtype) -> PathBuf {
     out
 }
 
-fn load(path: &Path, asked: Asked, ops: &Ops) -> Network {
+fn load(path: &Path, asked: RequestedFormat, ops: &Ops) -> Network {
     let folder = ModelFolder::open(path).unwrap();
     let shape = Shape::of(&folder).unwrap();
     let plan = Plan::of(&folder, &shape, asked).unwrap();
@@ -76,26 +77,26 @@ fn ops(threads: usize) -> Ops {
     Ops::new(Pool::new(threads), Level::best())
 }
 
-fn find(network: &mut Network, ops: &mut Ops, spans: &mut [Span]) -> Found {
-    let mut found = Found::default();
+fn find(network: &mut Network, ops: &mut Ops, spans: &mut [Span]) -> Predictions {
+    let mut found = Predictions::default();
     network.forward(ops, spans, &mut found).unwrap();
     found
 }
 
 /// The logits after the last of the ids.
-fn logits(network: &mut Network, ops: &mut Ops, sequence: &mut Sequence, ids: &[u32]) -> Rows {
-    find(network, ops, &mut [Span { sequence, ids, wanted: Wanted::Logits }]).logits
+fn logits(network: &mut Network, ops: &mut Ops, cache: &mut Cache, ids: &[u32]) -> Rows {
+    find(network, ops, &mut [Span { cache, ids, wanted: Wanted::Logits }]).logits
 }
 
 /// The logits after each of the ids.
-fn every_logits(network: &mut Network, ops: &mut Ops, sequence: &mut Sequence, ids: &[u32]) -> Rows {
+fn every_logits(network: &mut Network, ops: &mut Ops, cache: &mut Cache, ids: &[u32]) -> Rows {
     let mut all = Rows::new(0, network.shape.vocabulary);
-    network.forward_each(ops, sequence, ids, &mut |_, rows| all.append(rows.all())).unwrap();
+    network.forward_each(ops, cache, ids, &mut |_, rows| all.append(rows.all())).unwrap();
     all
 }
 
-fn read(network: &mut Network, ops: &mut Ops, sequence: &mut Sequence, ids: &[u32]) {
-    let found = find(network, ops, &mut [Span { sequence, ids, wanted: Wanted::Nothing }]);
+fn read(network: &mut Network, ops: &mut Ops, cache: &mut Cache, ids: &[u32]) {
+    let found = find(network, ops, &mut [Span { cache, ids, wanted: Wanted::Nothing }]);
     assert!(found.ids.is_empty() && found.logits.tokens() == 0, "nothing was wanted");
 }
 
@@ -111,15 +112,15 @@ fn worst(logits: &Rows, golden: &Golden) -> f64 {
 
 fn differences(logits: &Rows, golden: &Golden) -> Vec<f64> {
     let each = golden.logprobs.iter().enumerate();
-    each.map(|(at, told)| logprob(logits.row(at), golden.ids[at + 1]) - told).collect()
+    each.map(|(at, failed)| logprob(logits.row(at), golden.ids[at + 1]) - failed).collect()
 }
 
 /// Greedy decoding: the prompt at once, then one token at a time.
-fn greedy(network: &mut Network, ops: &mut Ops, stored: Stored, ids: &[u32], count: usize) -> Vec<u32> {
-    let mut sequence = Sequence::new(&network.shape, 256, stored).unwrap();
+fn greedy(network: &mut Network, ops: &mut Ops, stored: KvDtype, ids: &[u32], count: usize) -> Vec<u32> {
+    let mut cache = Cache::new(&network.shape, 256, stored).unwrap();
     let (mut made, mut next): (Vec<u32>, Vec<u32>) = (Vec::new(), ids.to_vec());
     for _ in 0..count {
-        let span = Span { sequence: &mut sequence, ids: &next, wanted: Wanted::Largest };
+        let span = Span { cache: &mut cache, ids: &next, wanted: Wanted::Largest };
         next = find(network, ops, &mut [span]).ids;
         made.push(next[0]);
     }
@@ -133,14 +134,14 @@ fn f32_is_what_pytorch_computes_for_every_architecture_in_both_formats() {
         let windowed = golden.name.contains("window") && !golden.name.contains("phi3");
         let gguf = (!windowed).then(|| gguf_of(&path, Dtype::BF16));
         for path in std::iter::once(path).chain(gguf) {
-            for level in Level::here() {
+            for level in Level::available() {
                 let mut ops = Ops::new(Pool::new(2), level);
-                let mut network = load(&path, Asked::Format(&F32), &ops);
-                let mut sequence = Sequence::new(&network.shape, 256, Stored::F32).unwrap();
-                let logits = every_logits(&mut network, &mut ops, &mut sequence, &golden.ids);
+                let mut network = load(&path, RequestedFormat::Format(&F32), &ops);
+                let mut cache = Cache::new(&network.shape, 256, KvDtype::F32).unwrap();
+                let logits = every_logits(&mut network, &mut ops, &mut cache, &golden.ids);
                 let (worst, at) = (worst(&logits, &golden), path.display());
                 assert!(worst < 2e-5, "{}: {worst} at {level:?}, {at}", golden.name);
-                let made = greedy(&mut network, &mut ops, Stored::F32, &golden.ids, golden.greedy.len());
+                let made = greedy(&mut network, &mut ops, KvDtype::F32, &golden.ids, golden.greedy.len());
                 assert_eq!(made, golden.greedy, "{} at {level:?}, {at}", golden.name);
             }
         }
@@ -166,9 +167,9 @@ fn a_gpt2_in_gguf_is_computed_with_the_output_that_it_has_be_it_a_copy_of_the_em
     let with = gguf_of(&path, Dtype::BF16);
     let compute = |path: &Path| {
         let mut ops = ops(2);
-        let mut network = load(path, Asked::Own, &ops);
-        let mut sequence = Sequence::new(&network.shape, 64, Stored::F32).unwrap();
-        every_logits(&mut network, &mut ops, &mut sequence, &[3, 1, 4, 1, 5])
+        let mut network = load(path, RequestedFormat::OfFile, &ops);
+        let mut cache = Cache::new(&network.shape, 64, KvDtype::F32).unwrap();
+        every_logits(&mut network, &mut ops, &mut cache, &[3, 1, 4, 1, 5])
     };
     let own = compute(&with);
     assert_eq!(compute(&path), own);
@@ -195,14 +196,14 @@ fn a_gpt2_in_gguf_is_computed_with_the_output_that_it_has_be_it_a_copy_of_the_em
 }
 
 #[test]
-fn narrower_floats_stay_near_it_mapped_or_read() {
+fn narrower_floats_stay_close_to_f32_mapped_or_read() {
     for golden in goldens() {
         let (_keep, path) = synthesised(&golden.name, Dtype::BF16);
-        for asked in [Asked::Own, Asked::Format(&F16)] {
+        for asked in [RequestedFormat::OfFile, RequestedFormat::Format(&F16)] {
             let mut ops = ops(2);
             let mut network = load(&path, asked, &ops);
-            let mut sequence = Sequence::new(&network.shape, 256, Stored::F16).unwrap();
-            let logits = every_logits(&mut network, &mut ops, &mut sequence, &golden.ids);
+            let mut cache = Cache::new(&network.shape, 256, KvDtype::F16).unwrap();
+            let logits = every_logits(&mut network, &mut ops, &mut cache, &golden.ids);
             let worst = worst(&logits, &golden);
             assert!(worst < 0.1, "{}: {worst} as {asked:?}", golden.name);
         }
@@ -219,7 +220,7 @@ fn odd(path: &Path, dtype: Dtype) {
 }
 
 #[test]
-fn a_row_of_the_embedding_is_rounded_to_what_the_weights_were_asked_for_in() {
+fn embedding_rows_are_rounded_to_the_requested_format() {
     for (stored, dtype) in [(Dtype::F32, Dtype::BF16), (Dtype::F32, Dtype::F16), (Dtype::F16, Dtype::BF16)] {
         let (_keep, path) = synthesised("llama", stored);
         odd(&path, stored);
@@ -232,17 +233,21 @@ fn a_row_of_the_embedding_is_rounded_to_what_the_weights_were_asked_for_in() {
             weights.embedding.row(17, &mut row);
             row
         };
-        let own = row(Asked::Own);
+        let own = row(RequestedFormat::OfFile);
         let (mut bytes, mut rounded) = (vec![0; 2 * own.len()], vec![0.0; own.len()]);
         blocks::narrow(dtype, &own, &mut bytes).unwrap();
         blocks::widen(dtype, &bytes, &mut rounded).unwrap();
         assert_ne!(own, rounded, "{stored:?} as {dtype:?}");
         assert_eq!(
-            row(Asked::Format(formats::Format::of(dtype).unwrap())),
+            row(RequestedFormat::Format(formats::Format::of(dtype).unwrap())),
             rounded,
             "{stored:?} as {dtype:?}"
         );
-        assert_eq!(row(Asked::Format(formats::Format::of(stored).unwrap())), own, "{stored:?} as itself");
+        assert_eq!(
+            row(RequestedFormat::Format(formats::Format::of(stored).unwrap())),
+            own,
+            "{stored:?} as itself"
+        );
     }
 }
 
@@ -250,11 +255,11 @@ fn a_row_of_the_embedding_is_rounded_to_what_the_weights_were_asked_for_in() {
 fn bf16_is_no_farther_from_f32_than_pytorch_in_bf16_at_any_level() {
     for golden in goldens() {
         let (_keep, path) = synthesised(&golden.name, Dtype::BF16);
-        for level in Level::here() {
+        for level in Level::available() {
             let mut ops = Ops::new(Pool::new(2), level);
-            let mut network = load(&path, Asked::Own, &ops);
-            let mut sequence = Sequence::new(&network.shape, 256, Stored::F16).unwrap();
-            let logits = every_logits(&mut network, &mut ops, &mut sequence, &golden.ids);
+            let mut network = load(&path, RequestedFormat::OfFile, &ops);
+            let mut cache = Cache::new(&network.shape, 256, KvDtype::F16).unwrap();
+            let logits = every_logits(&mut network, &mut ops, &mut cache, &golden.ids);
             let off = differences(&logits, &golden);
             let rms = (off.iter().map(|off| off * off).sum::<f64>() / off.len() as f64).sqrt();
             let theirs = golden.bf16_rms;
@@ -264,14 +269,14 @@ fn bf16_is_no_farther_from_f32_than_pytorch_in_bf16_at_any_level() {
 }
 
 #[test]
-fn floats_of_a_file_are_used_where_they_lie() {
+fn floats_of_a_file_are_used_in_place() {
     for (name, own) in [("llama", false), ("qwen2", false), ("phi3", false), ("gemma", false), ("gpt2", true)]
     {
         let (_keep, path) = synthesised(name, Dtype::BF16);
         let folder = ModelFolder::open(&path).unwrap();
         let shape = Shape::of(&folder).unwrap();
-        let plan = Plan::of(&folder, &shape, Asked::Own).unwrap();
-        assert_eq!(plan.own_bytes() > 0, own, "{name}: {}", plan.layout());
+        let plan = Plan::of(&folder, &shape, RequestedFormat::OfFile).unwrap();
+        assert_eq!(plan.owned_bytes() > 0, own, "{name}: {}", plan.layout());
     }
 }
 
@@ -287,15 +292,15 @@ fn one_token_at_a_time_gives_the_bits_that_all_at_once_give() {
         let (_keep, path) = synthesised(&golden.name, dtype);
         // AMX tiles sum bf16 in an order of their own.
         for level in
-            Level::here().into_iter().filter(|level| dtype == Dtype::F32 || level.to_string() != "amx")
+            Level::available().into_iter().filter(|level| dtype == Dtype::F32 || level.to_string() != "amx")
         {
             let mut ops = Ops::new(Pool::new(2), level);
-            let mut network = load(&path, Asked::Own, &ops);
-            let mut sequence = Sequence::new(&network.shape, 128, Stored::F32).unwrap();
-            let whole = every_logits(&mut network, &mut ops, &mut sequence, &golden.ids);
-            sequence.truncate(0);
+            let mut network = load(&path, RequestedFormat::OfFile, &ops);
+            let mut cache = Cache::new(&network.shape, 128, KvDtype::F32).unwrap();
+            let whole = every_logits(&mut network, &mut ops, &mut cache, &golden.ids);
+            cache.truncate(0);
             for (at, id) in golden.ids.iter().enumerate() {
-                let one = logits(&mut network, &mut ops, &mut sequence, &[*id]);
+                let one = logits(&mut network, &mut ops, &mut cache, &[*id]);
                 let what = format!("{} in {dtype:?} at {at}, {level}", golden.name);
                 assert_same(one.row(0), whole.row(at), &what);
             }
@@ -304,7 +309,7 @@ fn one_token_at_a_time_gives_the_bits_that_all_at_once_give() {
 }
 
 /// Longer than a chunk of tokens, and than a stretch of positions.
-const LONG: usize = CHUNK + 300;
+const LONG: usize = PASS_TOKENS + 300;
 
 fn long_ids() -> Vec<u32> {
     (0..LONG as u32).map(|at| (at * at * 31 + at) % 320).collect()
@@ -312,7 +317,7 @@ fn long_ids() -> Vec<u32> {
 
 /// A network with a context of `LONG` or more.
 fn long_network(path: &Path, ops: &Ops) -> Network {
-    let mut network = load(path, Asked::Own, ops);
+    let mut network = load(path, RequestedFormat::OfFile, ops);
     network.shape.context = LONG + 100;
     network
 }
@@ -321,22 +326,22 @@ fn long_network(path: &Path, ops: &Ops) -> Network {
 fn a_prompt_in_pieces_gives_the_bits_that_it_gives_whole_and_so_does_one_that_went_back() {
     let (_keep, path) = synthesised("llama", Dtype::F32);
     let ids = long_ids();
-    for level in Level::here() {
+    for level in Level::available() {
         let mut ops = Ops::new(Pool::new(3), level);
         let mut network = long_network(&path, &ops);
-        let mut whole = Sequence::new(&network.shape, LONG, Stored::F32).unwrap();
+        let mut whole = Cache::new(&network.shape, LONG, KvDtype::F32).unwrap();
         let expected = logits(&mut network, &mut ops, &mut whole, &ids);
-        let mut pieces = Sequence::new(&network.shape, LONG, Stored::F32).unwrap();
+        let mut pieces = Cache::new(&network.shape, LONG, KvDtype::F32).unwrap();
         read(&mut network, &mut ops, &mut pieces, &ids[..130]);
         read(&mut network, &mut ops, &mut pieces, &[5, 6, 7, 8]);
         pieces.truncate(130);
         read(&mut network, &mut ops, &mut pieces, &ids[130..LONG - 2]);
         read(&mut network, &mut ops, &mut pieces, &ids[LONG - 2..LONG - 1]);
-        let told = logits(&mut network, &mut ops, &mut pieces, &ids[LONG - 1..]);
+        let failed = logits(&mut network, &mut ops, &mut pieces, &ids[LONG - 1..]);
         assert_eq!(pieces.tokens(), ids.len());
-        assert_same(told.row(0), expected.row(0), &format!("pieces, {level}"));
+        assert_same(failed.row(0), expected.row(0), &format!("pieces, {level}"));
         // The same token by token, without all logits in memory.
-        let mut scored = Sequence::new(&network.shape, LONG, Stored::F32).unwrap();
+        let mut scored = Cache::new(&network.shape, LONG, KvDtype::F32).unwrap();
         let mut seen = 0;
         let mut each = |_: &Pool, rows: &Rows| {
             seen += rows.tokens();
@@ -352,34 +357,34 @@ fn a_prompt_in_pieces_gives_the_bits_that_it_gives_whole_and_so_does_one_that_we
 #[test]
 fn sequences_together_give_the_bits_that_each_gives_alone() {
     let (_keep, path) = synthesised("qwen2-window", Dtype::F32);
-    together_as_alone(&path, Stored::F32, &[3, 150, 1, 190, 64]);
+    together_as_alone(&path, KvDtype::F32, &[3, 150, 1, 190, 64]);
 }
 
 /// Eight rows: with more, AMX tiles sum in another order.
 #[test]
 fn in_bf16_sequences_that_are_decoded_together_give_the_bits_that_each_gives_alone() {
     let (_keep, path) = synthesised("llama", Dtype::BF16);
-    together_as_alone(&path, Stored::F16, &[1, 3, 2]);
-    together_as_alone(&path, Stored::F16, &[3, 1, 4]);
+    together_as_alone(&path, KvDtype::F16, &[1, 3, 2]);
+    together_as_alone(&path, KvDtype::F16, &[3, 1, 4]);
 }
 
-fn together_as_alone(path: &Path, stored: Stored, counts: &[u32]) {
+fn together_as_alone(path: &Path, stored: KvDtype, counts: &[u32]) {
     let texts: Vec<Vec<u32>> =
         counts.iter().map(|count| (0..*count).map(|at| (at * 7 + count) % 320).collect()).collect();
-    for level in Level::here() {
+    for level in Level::available() {
         let mut ops = Ops::new(Pool::new(2), level);
-        let mut network = load(path, Asked::Own, &ops);
+        let mut network = load(path, RequestedFormat::OfFile, &ops);
         let alone: Vec<Rows> = texts
             .iter()
             .map(|ids| {
-                let mut sequence = Sequence::new(&network.shape, 256, stored).unwrap();
-                logits(&mut network, &mut ops, &mut sequence, ids)
+                let mut cache = Cache::new(&network.shape, 256, stored).unwrap();
+                logits(&mut network, &mut ops, &mut cache, ids)
             })
             .collect();
-        let mut sequences: Vec<Sequence> =
-            texts.iter().map(|_| Sequence::new(&network.shape, 256, stored).unwrap()).collect();
+        let mut caches: Vec<Cache> =
+            texts.iter().map(|_| Cache::new(&network.shape, 256, stored).unwrap()).collect();
         let wanted = Wanted::Logits;
-        let spans = sequences.iter_mut().zip(&texts).map(|(sequence, ids)| Span { sequence, ids, wanted });
+        let spans = caches.iter_mut().zip(&texts).map(|(cache, ids)| Span { cache, ids, wanted });
         let rows = find(&mut network, &mut ops, &mut spans.collect::<Vec<_>>()).logits;
         for (number, alone) in alone.iter().enumerate() {
             assert_same(rows.row(number), alone.row(0), &format!("sequence {number}, {level}"));
@@ -388,19 +393,25 @@ fn together_as_alone(path: &Path, stored: Stored, counts: &[u32]) {
 }
 
 #[test]
-fn each_of_several_spans_gets_what_it_asked_for_and_no_more() {
+fn each_of_several_spans_gets_the_wanted_results_and_no_more() {
     use Wanted::{EveryLargest, Largest, Logits, Nothing};
     let (_keep, path) = synthesised("llama", Dtype::F32);
     let (mut ops, ids) = (ops(2), long_ids());
     let mut network = long_network(&path, &ops);
     // The second span continues in the next pass, and so does the fourth.
-    let asked =
-        [(20, Largest), (CHUNK, Nothing), (7, Logits), (CHUNK, EveryLargest), (5, Nothing), (1, Logits)];
-    let start = |network: &Network| Sequence::new(&network.shape, LONG, Stored::F32).unwrap();
-    let mut sequences = asked.map(|_| start(&network));
-    let spans = sequences.iter_mut().zip(asked);
+    let asked = [
+        (20, Largest),
+        (PASS_TOKENS, Nothing),
+        (7, Logits),
+        (PASS_TOKENS, EveryLargest),
+        (5, Nothing),
+        (1, Logits),
+    ];
+    let start = |network: &Network| Cache::new(&network.shape, LONG, KvDtype::F32).unwrap();
+    let mut caches = asked.map(|_| start(&network));
+    let spans = caches.iter_mut().zip(asked);
     let mut spans: Vec<_> =
-        spans.map(|(sequence, (count, wanted))| Span { sequence, ids: &ids[..count], wanted }).collect();
+        spans.map(|(cache, (count, wanted))| Span { cache, ids: &ids[..count], wanted }).collect();
     let found = find(&mut network, &mut ops, &mut spans);
     let (mut largest, mut rows) = (found.ids.into_iter(), 0);
     for (count, wanted) in asked {
@@ -424,38 +435,38 @@ fn each_of_several_spans_gets_what_it_asked_for_and_no_more() {
 fn any_number_of_threads_gives_the_same_bits() {
     let (_keep, path) = synthesised("qwen2", Dtype::F32);
     let ids = long_ids();
-    for level in Level::here() {
+    for level in Level::available() {
         let mut expected: Option<Rows> = None;
         for threads in [1, 2, 4, 8] {
             let mut ops = Ops::new(Pool::new(threads), level);
             let mut network = long_network(&path, &ops);
-            let mut sequence = Sequence::new(&network.shape, LONG + 1, Stored::F32).unwrap();
-            read(&mut network, &mut ops, &mut sequence, &ids);
-            let told = logits(&mut network, &mut ops, &mut sequence, &[4]);
-            let expected = expected.get_or_insert_with(|| told.clone());
-            assert_same(told.row(0), expected.row(0), &format!("{threads} threads, {level}"));
+            let mut cache = Cache::new(&network.shape, LONG + 1, KvDtype::F32).unwrap();
+            read(&mut network, &mut ops, &mut cache, &ids);
+            let failed = logits(&mut network, &mut ops, &mut cache, &[4]);
+            let expected = expected.get_or_insert_with(|| failed.clone());
+            assert_same(failed.row(0), expected.row(0), &format!("{threads} threads, {level}"));
         }
     }
 }
 
 #[test]
-fn what_does_not_fit_or_is_no_id_is_refused_and_nothing_is_lost() {
+fn ids_that_do_not_fit_or_do_not_exist_are_refused_and_nothing_is_lost() {
     let (_keep, path) = synthesised("llama", Dtype::BF16);
     let mut ops = ops(1);
-    let mut network = load(&path, Asked::Own, &ops);
-    let mut sequence = Sequence::new(&network.shape, 10, Stored::F16).unwrap();
-    let mut refused = |sequence: &mut Sequence, ids: &[u32]| {
-        let span = Span { sequence, ids, wanted: Wanted::Logits };
-        network.forward(&mut ops, &mut [span], &mut Found::default()).unwrap_err().to_string()
+    let mut network = load(&path, RequestedFormat::OfFile, &ops);
+    let mut cache = Cache::new(&network.shape, 10, KvDtype::F16).unwrap();
+    let mut refused = |cache: &mut Cache, ids: &[u32]| {
+        let span = Span { cache, ids, wanted: Wanted::Logits };
+        network.forward(&mut ops, &mut [span], &mut Predictions::default()).unwrap_err().to_string()
     };
-    assert_eq!(refused(&mut sequence, &[1; 11]), "11 tokens after 0 do not fit a context of 10");
-    assert_eq!(refused(&mut sequence, &[1, 320]), "id 320 is outside of the vocabulary of 320");
-    assert_eq!(sequence.tokens(), 0);
+    assert_eq!(refused(&mut cache, &[1; 11]), "11 tokens after 0 exceed the context of 10");
+    assert_eq!(refused(&mut cache, &[1, 320]), "id 320 is outside of the vocabulary of 320");
+    assert_eq!(cache.tokens(), 0);
 }
 
 /// In every kind of request for ids or logits, with one token and several.
 #[test]
-fn weights_with_a_number_that_is_none_are_told_and_lead_to_no_id() {
+fn weights_with_a_nan_are_reported_and_lead_to_no_id() {
     for (dtype, none) in [
         (Dtype::F32, &f32::NAN.to_le_bytes()[..]),
         (Dtype::F32, &0x7f80_0001_u32.to_le_bytes()),
@@ -469,18 +480,19 @@ fn weights_with_a_number_that_is_none_are_told_and_lead_to_no_id() {
         let end = bytes.len();
         bytes[end - none.len()..].copy_from_slice(none);
         std::fs::write(&file, &bytes).unwrap();
-        for level in Level::here() {
+        for level in Level::available() {
             let mut ops = Ops::new(Pool::new(2), level);
-            let mut network = load(&path, Asked::Own, &ops);
+            let mut network = load(&path, RequestedFormat::OfFile, &ops);
             for ids in [&[3][..], &[3, 4, 5]] {
-                let mut sequence = Sequence::new(&network.shape, 64, Stored::F32).unwrap();
+                let mut cache = Cache::new(&network.shape, 64, KvDtype::F32).unwrap();
                 for wanted in [Wanted::Largest, Wanted::Logits, Wanted::EveryLargest] {
-                    let span = Span { sequence: &mut sequence, ids, wanted };
-                    let told = network.forward(&mut ops, &mut [span], &mut Found::default()).unwrap_err();
-                    assert!(told.is::<NoNumbers>(), "{told} at {level}");
+                    let span = Span { cache: &mut cache, ids, wanted };
+                    let failed =
+                        network.forward(&mut ops, &mut [span], &mut Predictions::default()).unwrap_err();
+                    assert!(failed.is::<NotFinite>(), "{failed} at {level}");
                 }
-                let told = network.forward_each(&mut ops, &mut sequence, ids, &mut |_, _| ()).unwrap_err();
-                assert!(told.is::<NoNumbers>(), "{told} at {level}");
+                let failed = network.forward_each(&mut ops, &mut cache, ids, &mut |_, _| ()).unwrap_err();
+                assert!(failed.is::<NotFinite>(), "{failed} at {level}");
             }
         }
     }

@@ -2,17 +2,18 @@
 //! weights, at each level of this machine.
 #![expect(clippy::unwrap_used, reason = "tests panic")]
 
+use lmrs::cache::Cache;
 use lmrs::formats::F32;
 use lmrs::formats::q4_0::Q4_0;
 use lmrs::formats::q8_0::Q8_0;
 use lmrs::kernels::Level;
-use lmrs::kernels::attention::Stored;
-use lmrs::network::{Network, Sequence};
+use lmrs::kernels::attention::KvDtype;
+use lmrs::matrix::Rows;
+use lmrs::network::Network;
 use lmrs::ops::Ops;
 use lmrs::pool::Pool;
-use lmrs::rows::Rows;
 use lmrs::shape::Shape;
-use lmrs::weights::{Asked, Plan};
+use lmrs::weights::{Plan, RequestedFormat};
 use model_files::{ModelFolder, Tokenizer, embedded};
 
 /// Windows of ids that are scored, spread evenly over a text.
@@ -31,17 +32,20 @@ const DECODED: Windows = Windows { together: 8, ..SHORT };
 const LONG: Windows = Windows { count: 8, ids: 512, together: 512 };
 
 /// The highest allowed increase over f32's perplexity.
-const BOUNDS: [(Asked, f64); 3] =
-    [(Asked::Own, 5e-4), (Asked::Format(&Q8_0), 5e-3), (Asked::Format(&Q4_0), 4e-3)];
+const BOUNDS: [(RequestedFormat, f64); 3] = [
+    (RequestedFormat::OfFile, 5e-4),
+    (RequestedFormat::Format(&Q8_0), 5e-3),
+    (RequestedFormat::Format(&Q4_0), 4e-3),
+];
 
 #[test]
 fn narrow_weights_cost_no_more_perplexity_than_their_bounds_at_any_level() {
     let (folder, text) = model_and_text();
-    let exact = perplexity(&folder, Asked::Format(&F32), Level::PORTABLE, &text, &SHORT);
+    let exact = perplexity(&folder, RequestedFormat::Format(&F32), Level::PORTABLE, &text, &SHORT);
     assert!((2.0..5.0).contains(&exact), "the model of the tree has learnt its language: {exact}");
     // Only the order of sums differs; nothing else rounds.
-    let bounds = [(Asked::Format(&F32), 1e-5)].into_iter().chain(BOUNDS);
-    for level in Level::here() {
+    let bounds = [(RequestedFormat::Format(&F32), 1e-5)].into_iter().chain(BOUNDS);
+    for level in Level::available() {
         for (asked, bound) in bounds.clone() {
             for windows in [&SHORT, &DECODED] {
                 assert_cost(perplexity(&folder, asked, level, &text, windows) / exact, asked, level, bound);
@@ -55,14 +59,14 @@ fn narrow_weights_cost_no_more_perplexity_than_their_bounds_at_any_level() {
 fn narrow_weights_cost_no_more_perplexity_than_their_bounds_on_a_long_text() {
     let (folder, text) = model_and_text();
     let level = Level::best();
-    let exact = perplexity(&folder, Asked::Format(&F32), level, &text, &LONG);
+    let exact = perplexity(&folder, RequestedFormat::Format(&F32), level, &text, &LONG);
     for (asked, bound) in BOUNDS {
         assert_cost(perplexity(&folder, asked, level, &text, &LONG) / exact, asked, level, bound);
     }
 }
 
 #[expect(clippy::print_stdout, reason = "figures, for who asks with `--nocapture`")]
-fn assert_cost(ratio: f64, asked: Asked, level: Level, bound: f64) {
+fn assert_cost(ratio: f64, asked: RequestedFormat, level: Level, bound: f64) {
     let percent = (ratio - 1.0) * 100.0;
     println!("{level} {asked:?}: {percent:+.4} %");
     assert!((ratio - 1.0).abs() <= bound, "{asked:?} at {level}: {percent:+.4} % is beyond {bound}");
@@ -75,26 +79,32 @@ fn model_and_text() -> (ModelFolder, Vec<u32>) {
     (ModelFolder::open(path).unwrap(), text)
 }
 
-fn perplexity(folder: &ModelFolder, asked: Asked, level: Level, text: &[u32], windows: &Windows) -> f64 {
+fn perplexity(
+    folder: &ModelFolder,
+    asked: RequestedFormat,
+    level: Level,
+    text: &[u32],
+    windows: &Windows,
+) -> f64 {
     let mut ops = Ops::new(Pool::new(1), level);
     let shape = Shape::of(folder).unwrap();
     let plan = Plan::of(folder, &shape, asked).unwrap();
     let own = plan.read(&ops.pool, &|_| ()).unwrap();
     let weights = plan.weights(&shape, &own).unwrap();
     let mut network = Network::new(shape, weights);
-    let stored = if asked == Asked::Format(&F32) { Stored::F32 } else { Stored::F16 };
-    let mut sequence = Sequence::new(&network.shape, windows.ids, stored).unwrap();
+    let stored = if asked == RequestedFormat::Format(&F32) { KvDtype::F32 } else { KvDtype::F16 };
+    let mut cache = Cache::new(&network.shape, windows.ids, stored).unwrap();
     let mut sum = 0.0;
     for window in 0..windows.count {
         let ids = &text[text.len() / windows.count * window..][..windows.ids];
-        sequence.truncate(0);
+        cache.truncate(0);
         let mut nexts = ids[1..].iter();
         let each = &mut |_: &Pool, rows: &Rows| {
             let rows = (0..rows.tokens()).map(|row| rows.row(row));
             sum += rows.zip(&mut nexts).map(|(logits, next)| surprise(logits, *next)).sum::<f64>();
         };
         for ids in ids.chunks(windows.together) {
-            network.forward_each(&mut ops, &mut sequence, ids, each).unwrap();
+            network.forward_each(&mut ops, &mut cache, ids, each).unwrap();
         }
     }
     (sum / (windows.count * (windows.ids - 1)) as f64).exp()

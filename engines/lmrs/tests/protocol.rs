@@ -69,7 +69,7 @@ const RECIPE: &str = r#"{"prompt":"You need:\n- 1 cup of cinnamon\n- 1 cup of ca
 const PROMPT: &str = r#"{"prompt_ids":[0,88,13,396,1670,800,347],"max_new_tokens":24,"ignore_eos":true}"#;
 
 #[test]
-fn a_load_states_what_is_in_effect() {
+fn a_load_reports_its_effective_settings() {
     let rounds = has_pairs(Level::best());
     let bf16 = if rounds { "bf16" } else { "f32" };
     let cases = [
@@ -120,7 +120,7 @@ fn load_of(model: &Path, dtype: Option<&str>) -> String {
 }
 
 #[test]
-fn weights_in_f32_have_their_keys_and_values_in_f32_whoever_asked_for_it() {
+fn weights_in_f32_have_keys_and_values_in_f32_by_request_or_by_file() {
     let folder = tempfile::tempdir().unwrap();
     let narrow = tiny_llama(folder.path(), 64, 96);
     let wide = folder.path().join("f32");
@@ -140,7 +140,7 @@ fn weights_in_f32_have_their_keys_and_values_in_f32_whoever_asked_for_it() {
 }
 
 #[test]
-fn a_load_states_what_most_of_its_weights_are_held_as_whatever_was_asked_for() {
+fn a_load_reports_the_format_of_most_of_its_weights() {
     let folder = tempfile::tempdir().unwrap();
     // Of rows with 48 and with 64 numbers, only the latter divide into blocks, and they are the minority.
     let model = tiny_llama(folder.path(), 48, 64);
@@ -155,26 +155,26 @@ fn blocks_that_no_matrix_can_take_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let model = tiny_llama(folder.path(), 48, 80);
     for dtype in ["q8_0", "q4_0"] {
-        let told = refused(&[&load_of(&model, Some(dtype))]);
-        assert_eq!(told.kind, FailureKind::Unsupported, "{told:?}");
-        assert!(told.message.contains("48, 48 and 80 numbers"), "{told:?}");
-        assert!(told.hint.unwrap().contains("`dtype`"));
+        let failed = refused(&[&load_of(&model, Some(dtype))]);
+        assert_eq!(failed.kind, FailureKind::Unsupported, "{failed:?}");
+        assert!(failed.message.contains("48, 48 and 80 numbers"), "{failed:?}");
+        assert!(failed.hint.unwrap().contains("`dtype`"));
     }
     assert_eq!(loaded(&ask(&[&load_of(&model, None)])[0]).facts.weights_dtype.as_deref(), Some("bf16"));
 }
 
 #[test]
-fn zipped_weights_give_the_ids_and_the_scores_of_bf16_and_take_less_memory() {
+fn packed_weights_give_the_ids_and_the_scores_of_bf16_and_take_less_memory() {
     let score = r#"{"type":"score","sequences":[[0,88,13,396,1670,800,347,5,6,7,8,9,10]]}"#;
-    let told = ["bf16", "bf16z"].map(|dtype| {
+    let failed = ["bf16", "bf16z"].map(|dtype| {
         let answers = ask(&[&load(&format!(r#","dtype":"{dtype}""#)), RECIPE, PROMPT, score]);
         let bytes = loaded(&answers[0]).facts.weights_bytes.unwrap();
         (bytes as f64, ids(&answers[1]), ids(&answers[2]), scored(&answers[3]).logprobs.clone())
     });
-    let [(plain, ..), (zipped, ..)] = told;
+    let [(plain, ..), (zipped, ..)] = failed;
     // Rows of 256 numbers have one line of heads for six lines of numbers; longer rows approach 0.76.
     assert!((0.84..0.88).contains(&(zipped / plain)), "{zipped} of {plain}");
-    let [(_, recipe, prompt, scores), (_, same_recipe, same_prompt, same_scores)] = told;
+    let [(_, recipe, prompt, scores), (_, same_recipe, same_prompt, same_scores)] = failed;
     assert_eq!((recipe, prompt, scores), (same_recipe, same_prompt, same_scores));
 }
 
@@ -184,9 +184,9 @@ fn llama_with_an_unfit_matrix(folder: &Path) -> PathBuf {
     let path = model.join("model.safetensors");
     let mut bytes = std::fs::read(&path).unwrap();
     let header = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
-    let told: Value = serde_json::from_slice(&bytes[8..header]).unwrap();
+    let failed: Value = serde_json::from_slice(&bytes[8..header]).unwrap();
     let name = "model.layers.0.mlp.up_proj.weight";
-    let offset = told[name]["data_offsets"][0].as_u64().unwrap() as usize;
+    let offset = failed[name]["data_offsets"][0].as_u64().unwrap() as usize;
     // The first row has 128 numbers with 64 exponents.
     for at in 0..128 {
         let bits = ((at as u16 % 64 + 60) << 7).to_le_bytes();
@@ -197,7 +197,7 @@ fn llama_with_an_unfit_matrix(folder: &Path) -> PathBuf {
 }
 
 #[test]
-fn a_matrix_that_cannot_be_zipped_stays_in_bf16_and_the_load_says_which() {
+fn a_matrix_that_cannot_be_packed_stays_in_bf16_and_the_load_names_it() {
     let folder = tempfile::tempdir().unwrap();
     let model = llama_with_an_unfit_matrix(folder.path());
     let load = |dtype| load_of(&model, Some(dtype));
@@ -228,7 +228,7 @@ fn the_sidecar_of_a_model_with_an_unfit_matrix_is_found_without_packing_anything
         lines.map(|line| parse_message(line).unwrap()).collect::<Vec<Message>>()
     };
     // The number of full packings, whether the load names the matrix, whether it writes a sidecar, and the ids.
-    let told = |said: &[Message]| {
+    let failed = |said: &[Message]| {
         let progress =
             || said.iter().filter_map(|it| if let Message::Progress(it) = it { Some(it) } else { None });
         let packings = progress().filter(|it| it.phase == "weights" && it.fraction == Some(1.0)).count();
@@ -239,7 +239,7 @@ fn the_sidecar_of_a_model_with_an_unfit_matrix_is_found_without_packing_anything
         let found = said.iter().find(|it| matches!(it, Message::Generated(_))).map(ids);
         ((packings, named, written), found.unwrap())
     };
-    let (first, second) = (told(&run()), told(&run()));
+    let (first, second) = (failed(&run()), failed(&run()));
     assert_eq!(first.0, (2, true, 1), "what does not fit is found out by packing, once");
     assert_eq!(second.0, (0, true, 0));
     assert_eq!(first.1, second.1);
@@ -247,7 +247,7 @@ fn the_sidecar_of_a_model_with_an_unfit_matrix_is_found_without_packing_anything
     // Changed files invalidate the list of unfit matrices.
     let weights = std::fs::File::options().write(true).open(model.join("model.safetensors")).unwrap();
     weights.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(9)).unwrap();
-    assert_eq!(told(&run()).0, (2, true, 1));
+    assert_eq!(failed(&run()).0, (2, true, 1));
 }
 
 /// A GGUF of zeros in Q8_0 with the type number of Q5_0, whose blocks are smaller, so that every tensor is within the file.
@@ -271,7 +271,7 @@ fn gguf_of_q5_0(folder: &Path) -> PathBuf {
 }
 
 #[test]
-fn blocks_that_are_widened_are_stated_as_what_they_become() {
+fn widened_blocks_are_reported_in_their_new_format() {
     let folder = tempfile::tempdir().unwrap();
     let model = gguf_of_q5_0(folder.path());
     assert_eq!(model_files::own_dtype(&ModelFolder::open(&model).unwrap()).unwrap(), Dtype::Q5_0);
@@ -282,7 +282,7 @@ fn blocks_that_are_widened_are_stated_as_what_they_become() {
 #[test]
 fn every_level_of_this_machine_writes_the_same_text_in_f32() {
     let expected = ids(&ask(&[&load(r#","dtype":"f32","options":{"kernels":"portable"}"#), PROMPT])[1]);
-    for level in Level::here() {
+    for level in Level::available() {
         let options = format!(r#","dtype":"f32","options":{{"kernels":"{level}"}}"#);
         let answers = ask(&[&load(&options), PROMPT]);
         assert_eq!(loaded(&answers[0]).facts.libraries["kernels"], level.to_string());
@@ -291,7 +291,7 @@ fn every_level_of_this_machine_writes_the_same_text_in_f32() {
 }
 
 #[test]
-fn prompt_lookup_writes_the_same_text_and_says_that_it_is_on() {
+fn prompt_lookup_writes_the_same_text_and_is_reported() {
     for dtype in ["f32", "bf16", "q8_0"] {
         let plain = ask(&[&load(&format!(r#","dtype":"{dtype}""#)), RECIPE, PROMPT]);
         for lookup in [1, 4, 7] {
@@ -309,7 +309,7 @@ fn prompt_lookup_writes_the_same_text_and_says_that_it_is_on() {
 }
 
 #[test]
-fn a_batch_writes_what_each_prompt_writes_alone_however_it_is_padded() {
+fn a_batch_writes_the_text_of_each_prompt_alone_with_any_padding() {
     let prompts = ["[0,88,13,396]", "[0,5,9,17,200,265,34,1000,7]", "[0]"];
     let alone = |prompt: &&str| format!(r#"{{"prompt_ids":{prompt},"max_new_tokens":16,"ignore_eos":true}}"#);
     let batch = |padding: &str| {
@@ -331,7 +331,7 @@ fn noise(length: usize, seed: usize) -> Vec<usize> {
 }
 
 #[test]
-fn the_ids_of_a_request_do_not_depend_on_what_else_is_under_way() {
+fn the_ids_of_a_request_do_not_depend_on_other_requests() {
     let lengths = [3, 9, 40, 300, 1, 8, 17, 262, 5, 70, 30, 12];
     let prompts: Vec<_> = lengths.iter().enumerate().map(|(seed, length)| noise(*length, seed)).collect();
     for dtype in ["bf16", "bf16z", "q8_0", "q4_0", "f32"] {
@@ -380,7 +380,7 @@ fn model_that_lacks(id: usize, folder: &Path) -> PathBuf {
 }
 
 #[test]
-fn a_request_whose_logits_are_no_numbers_fails_alone() {
+fn a_request_with_nan_logits_fails_alone() {
     let folder = tempfile::tempdir().unwrap();
     let lacking = 319;
     let model = load_of(&model_that_lacks(lacking, folder.path()), None);
@@ -418,7 +418,7 @@ fn a_request_whose_logits_are_no_numbers_fails_alone() {
 }
 
 #[test]
-fn what_is_scored_is_what_is_generated() {
+fn scores_agree_with_generation() {
     let score = |ids: &[u32]| format!(r#"{{"type":"score","sequences":[{ids:?}]}}"#);
     let prompt = [0, 88, 13, 396, 1670, 800, 347];
     let answers = ask(&[&load(r#","dtype":"f32""#), PROMPT]);
@@ -431,7 +431,7 @@ fn what_is_scored_is_what_is_generated() {
 }
 
 #[test]
-fn packed_weights_are_kept_and_used_and_made_anew_when_they_are_damaged() {
+fn packed_weights_are_cached_reused_and_replaced_when_damaged() {
     let home = tempfile::tempdir().unwrap();
     let lines = [load(r#","dtype":"q8_0","options":{"sidecar":true}"#), PROMPT.to_string()];
     let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
@@ -454,7 +454,7 @@ fn packed_weights_are_kept_and_used_and_made_anew_when_they_are_damaged() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_by_its_name() {
+fn impossible_requests_are_refused_by_name() {
     let unknown = refused(&[&load(r#","options":{"kernels":"mmx"}"#)]);
     assert!(unknown.message.contains("`mmx`") && unknown.hint.unwrap().contains("`portable`"));
     let refusal = refused(&[&load(r#","options":{"speed":9}"#)]);

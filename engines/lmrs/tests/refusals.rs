@@ -8,7 +8,7 @@ use lmrs::formats::q4_0::Q4_0;
 use lmrs::formats::q8_0::Q8_0;
 use lmrs::pool::Pool;
 use lmrs::shape::Shape;
-use lmrs::weights::{Asked, Plan};
+use lmrs::weights::{Plan, RequestedFormat};
 use model_files::{Dtype, Format, ModelFolder};
 use protocol::{Failed, FailureKind};
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ fn synthesised(name: &str) -> (tempfile::TempDir, PathBuf) {
     (folder, out)
 }
 
-fn load(path: &Path, asked: Asked) -> Result<(), Failed> {
+fn load(path: &Path, asked: RequestedFormat) -> Result<(), Failed> {
     let model = |error: anyhow::Error| Failed::new(FailureKind::Model, format!("{error:#}"));
     let folder = ModelFolder::open(path).map_err(model)?;
     let shape = Shape::of(&folder)?;
@@ -36,7 +36,7 @@ fn load(path: &Path, asked: Asked) -> Result<(), Failed> {
 fn refusal(name: &str, field: &str, value: Value) -> Failed {
     let (_keep, path) = synthesised(name);
     say(&path, field, value);
-    load(&path, Asked::Own).unwrap_err()
+    load(&path, RequestedFormat::OfFile).unwrap_err()
 }
 
 fn say(path: &Path, field: &str, value: Value) {
@@ -47,7 +47,7 @@ fn say(path: &Path, field: &str, value: Value) {
 }
 
 #[test]
-fn a_field_that_changes_what_is_computed_and_is_not_known_is_named() {
+fn an_unknown_field_that_changes_the_computation_is_refused_by_name() {
     let cases = [
         ("llama", "hidden_act", json!("relu")),
         ("llama", "rope_scaling", json!({"rope_type": "dynamic", "factor": 2.0})),
@@ -61,14 +61,14 @@ fn a_field_that_changes_what_is_computed_and_is_not_known_is_named() {
         ("gemma", "final_logit_softcapping", json!(30.0)),
     ];
     for (name, field, value) in cases {
-        let told = refusal(name, field, value);
-        assert_eq!(told.kind, FailureKind::Unsupported, "{told:?}");
-        assert!(told.message.contains(field) && told.message.contains("not computed here"), "{told:?}");
+        let failed = refusal(name, field, value);
+        assert_eq!(failed.kind, FailureKind::Unsupported, "{failed:?}");
+        assert!(failed.message.contains(field) && failed.message.contains("does not compute"), "{failed:?}");
     }
 }
 
 #[test]
-fn a_number_that_makes_no_sense_is_told_with_its_file() {
+fn an_invalid_number_is_reported_with_its_file() {
     let cases = [
         ("llama", "rms_norm_eps", json!(-1.0)),
         ("llama", "max_position_embeddings", json!(u32::MAX)),
@@ -93,15 +93,15 @@ fn a_number_that_makes_no_sense_is_told_with_its_file() {
         ("gpt2", "n_positions", json!(u32::MAX)),
     ];
     for (name, field, value) in cases {
-        let told = refusal(name, field, value);
-        assert_eq!(told.kind, FailureKind::Model, "{field}: {told:?}");
-        assert!(told.message.contains("config.json") && told.message.contains(field), "{told:?}");
+        let failed = refusal(name, field, value);
+        assert_eq!(failed.kind, FailureKind::Model, "{field}: {failed:?}");
+        assert!(failed.message.contains("config.json") && failed.message.contains(field), "{failed:?}");
     }
 }
 
 /// The defaults of qwen2 for missing fields: a window of 4096 tokens, from layer 28 on.
 #[test]
-fn windows_that_a_config_does_not_describe_are_what_transformers_takes_them_for() {
+fn windows_without_a_field_are_those_of_transformers() {
     let (_keep, path) = synthesised("qwen2-window");
     let windows = |field, value| {
         say(&path, field, value);
@@ -120,7 +120,7 @@ fn windows_that_a_config_does_not_describe_are_what_transformers_takes_them_for(
 
 /// Since transformers version 5, `rope_parameters` takes precedence.
 #[test]
-fn the_base_of_rotation_is_read_where_all_else_that_concerns_it_stands() {
+fn the_base_of_rotation_is_read_from_rope_parameters_first() {
     let (_keep, path) = synthesised("llama");
     let rotation = |field, value| {
         say(&path, field, value);
@@ -138,13 +138,13 @@ fn the_base_of_rotation_is_read_where_all_else_that_concerns_it_stands() {
 fn biases_that_a_file_has_and_its_config_denies_are_refused() {
     let (_keep, path) = synthesised("llama-linear-biased");
     say(&path, "attention_bias", json!(false));
-    let told = load(&path, Asked::Own).unwrap_err();
-    assert_eq!(told.kind, FailureKind::Unsupported, "{told:?}");
-    assert!(told.message.contains("_proj.bias"), "{told:?}");
+    let failed = load(&path, RequestedFormat::OfFile).unwrap_err();
+    assert_eq!(failed.kind, FailureKind::Unsupported, "{failed:?}");
+    assert!(failed.message.contains("_proj.bias"), "{failed:?}");
 }
 
 #[test]
-fn tensors_of_another_network_beside_this_one_are_nobodys_business() {
+fn tensors_of_another_network_in_the_folder_are_ignored() {
     let (_keep, path) = synthesised("llama");
     let weights = path.join("model.safetensors");
     let whole = std::fs::read(&weights).unwrap();
@@ -157,7 +157,7 @@ fn tensors_of_another_network_beside_this_one_are_nobodys_business() {
         let length = (tensors.len() as u64).to_le_bytes();
         let bytes = [&length, tensors.as_bytes(), &whole[header..], &[0; 4]].concat();
         std::fs::write(&weights, bytes).unwrap();
-        load(&path, Asked::Own)
+        load(&path, RequestedFormat::OfFile)
     };
     let frequencies = "model.layers.0.self_attn.rotary_emb.inv_freq";
     for name in ["vision.layers.0.weight", "model.layers.7.mlp.weight", frequencies] {
@@ -165,8 +165,8 @@ fn tensors_of_another_network_beside_this_one_are_nobodys_business() {
     }
     let others = ["model.layers.0.something.weight", "model.layers.0.attn.bias", "lm_head.bias"];
     for name in ["model.layers.0.self_attn.q_norm.weight", "model.norm.bias"].into_iter().chain(others) {
-        let told = with(name).unwrap_err();
-        assert!(told.message.contains(name), "{told:?}");
+        let failed = with(name).unwrap_err();
+        assert!(failed.message.contains(name), "{failed:?}");
     }
 }
 
@@ -186,7 +186,7 @@ fn place_of(bytes: &[u8], part: &[u8]) -> usize {
 
 /// llama.cpp does the same: such files are older than the field.
 #[test]
-fn a_factor_of_rotation_whose_type_a_gguf_does_not_say_is_linear() {
+fn a_rotation_factor_without_a_type_in_a_gguf_is_linear() {
     let (_keep, path, whole) = gguf("llama-linear-biased");
     let rotation = || Shape::of(&ModelFolder::open(&path).unwrap()).unwrap().rotation;
     let said = rotation();
@@ -206,7 +206,7 @@ fn a_factor_of_rotation_whose_type_a_gguf_does_not_say_is_linear() {
 }
 
 #[test]
-fn a_number_that_makes_no_sense_in_a_gguf_is_told_with_what_was_found() {
+fn an_invalid_number_in_a_gguf_is_reported_with_its_value() {
     let (_keep, path, whole) = gguf("llama-linear-biased");
     for (key, number, says) in [
         ("attention.layer_norm_rms_epsilon", -1.0, "expected a number not below 0 within f32, found `-1.0`"),
@@ -220,27 +220,27 @@ fn a_number_that_makes_no_sense_in_a_gguf_is_told_with_what_was_found() {
         let at = place_of(&bytes, key.as_bytes()) + key.len() + 4;
         bytes[at..at + 4].copy_from_slice(&number.to_le_bytes());
         std::fs::write(&path, bytes).unwrap();
-        let told = load(&path, Asked::Own).unwrap_err();
-        assert!(told.message.ends_with(&format!("{key}`: {says}")), "{told:?}");
+        let failed = load(&path, RequestedFormat::OfFile).unwrap_err();
+        assert!(failed.message.ends_with(&format!("{key}`: {says}")), "{failed:?}");
     }
 }
 
 #[test]
-fn factors_of_rotation_that_are_no_numbers_are_told_with_their_tensor() {
+fn invalid_rotation_factors_are_reported_with_their_tensor() {
     let (_keep, path, mut bytes) = gguf("llama3");
     let folder = ModelFolder::open(&path).unwrap();
     let factors = folder.tensors.iter().find(|tensor| tensor.name == "rope_freqs.weight").unwrap();
     bytes[factors.offset as usize..][..4].copy_from_slice(&(-1.0_f32).to_le_bytes());
     std::fs::write(&path, bytes).unwrap();
-    let told = load(&path, Asked::Own).unwrap_err();
+    let failed = load(&path, RequestedFormat::OfFile).unwrap_err();
     assert!(
-        told.message.ends_with("`rope_freqs.weight`: expected numbers above 0, found `-1.0`"),
-        "{told:?}"
+        failed.message.ends_with("`rope_freqs.weight`: expected numbers above 0, found `-1.0`"),
+        "{failed:?}"
     );
 }
 
 #[test]
-fn blocks_that_nothing_here_reads_are_told_with_their_tensor_and_a_remedy() {
+fn unknown_blocks_are_reported_with_their_tensor_and_a_hint() {
     let (_keep, path) = synthesised("llama");
     let out = path.with_extension("gguf");
     let goal = model_files::Goal { format: Format::Gguf, dtype: Dtype::Q4_0, out: out.clone() };
@@ -252,14 +252,14 @@ fn blocks_that_nothing_here_reads_are_told_with_their_tensor_and_a_remedy() {
     assert_eq!(bytes[at], 2);
     bytes[at] = 20;
     std::fs::write(&out, bytes).unwrap();
-    let told = load(&out, Asked::Own).unwrap_err();
-    assert_eq!(told.kind, FailureKind::Unsupported, "{told:?}");
-    assert!(told.message.contains("model.gguf`: tensor `blk.0.attn_q.weight` is IQ4_NL"), "{told:?}");
-    assert!(told.hint.unwrap().starts_with("llama-quantize "));
+    let failed = load(&out, RequestedFormat::OfFile).unwrap_err();
+    assert_eq!(failed.kind, FailureKind::Unsupported, "{failed:?}");
+    assert!(failed.message.contains("model.gguf`: tensor `blk.0.attn_q.weight` is IQ4_NL"), "{failed:?}");
+    assert!(failed.hint.unwrap().starts_with("llama-quantize "));
 }
 
 #[test]
-fn a_size_of_nothing_is_told_by_its_name() {
+fn a_size_of_zero_is_reported_by_name() {
     let sizes = [
         "hidden_size",
         "intermediate_size",
@@ -270,34 +270,34 @@ fn a_size_of_nothing_is_told_by_its_name() {
         "vocab_size",
     ];
     for field in sizes {
-        let told = refusal("llama", field, json!(0));
-        assert_eq!(told.kind, FailureKind::Model, "{field}: {told:?}");
-        assert!(told.message.contains(&format!("`{field}` is 0")), "{told:?}");
+        let failed = refusal("llama", field, json!(0));
+        assert_eq!(failed.kind, FailureKind::Model, "{field}: {failed:?}");
+        assert!(failed.message.contains(&format!("`{field}` is 0")), "{failed:?}");
     }
-    let told = refusal("gpt2", "n_inner", json!(0));
-    assert!(told.message.contains("`n_inner` is 0"), "{told:?}");
+    let failed = refusal("gpt2", "n_inner", json!(0));
+    assert!(failed.message.contains("`n_inner` is 0"), "{failed:?}");
     for (name, field) in [("llama", "max_position_embeddings"), ("gpt2", "n_positions")] {
-        let told = refusal(name, field, json!(0));
-        assert!(told.message.contains(&format!("`{field}` is 0")), "{told:?}");
+        let failed = refusal(name, field, json!(0));
+        assert!(failed.message.contains(&format!("`{field}` is 0")), "{failed:?}");
     }
 }
 
 #[test]
-fn a_file_that_was_cut_short_or_lacks_a_tensor_is_an_error() {
+fn a_truncated_file_or_a_missing_tensor_is_an_error() {
     let (_keep, path) = synthesised("llama");
     let weights = path.join("model.safetensors");
     let whole = std::fs::read(&weights).unwrap();
     std::fs::write(&weights, &whole[..whole.len() - 100]).unwrap();
-    let told = load(&path, Asked::Own).unwrap_err();
-    assert!(told.message.contains("model.safetensors"), "{told:?}");
+    let failed = load(&path, RequestedFormat::OfFile).unwrap_err();
+    assert!(failed.message.contains("model.safetensors"), "{failed:?}");
     // One layer more than the file has.
     std::fs::write(&weights, &whole).unwrap();
     let config = path.join("config.json");
     let mut fields: Value = serde_json::from_slice(&std::fs::read(&config).unwrap()).unwrap();
     fields["num_hidden_layers"] = json!(3);
     std::fs::write(&config, fields.to_string()).unwrap();
-    let told = load(&path, Asked::Own).unwrap_err();
-    assert!(told.message.contains("model.layers.2."), "{told:?}");
+    let failed = load(&path, RequestedFormat::OfFile).unwrap_err();
+    assert!(failed.message.contains("model.layers.2."), "{failed:?}");
 }
 
 #[test]
@@ -307,8 +307,8 @@ fn a_file_that_shrinks_after_its_header_was_read_is_an_error_and_no_wild_read() 
     let shape = Shape::of(&folder).unwrap();
     let weights = std::fs::OpenOptions::new().write(true).open(path.join("model.safetensors")).unwrap();
     weights.set_len(5000).unwrap();
-    let told = Plan::of(&folder, &shape, Asked::Own).err().unwrap();
-    assert!(told.message.contains("of 5000 bytes"), "{told:?}");
+    let failed = Plan::of(&folder, &shape, RequestedFormat::OfFile).err().unwrap();
+    assert!(failed.message.contains("of 5000 bytes"), "{failed:?}");
 }
 
 /// The smallest sufficient number.
@@ -326,17 +326,20 @@ fn a_model_larger_than_memory_says_so_before_anything_is_read_mapped_or_not() {
     let (_keep, path) = synthesised("llama");
     let folder = ModelFolder::open(&path).unwrap();
     let shape = Shape::of(&folder).unwrap();
-    let mut of_dtype = [Asked::Own, Asked::Format(&F32), Asked::Format(&Q8_0)].into_iter().map(|asked| {
-        let plan = Plan::of(&folder, &shape, asked).unwrap();
-        let least = |cache: u64| least_room(|room| plan.expect_room(cache, Some(room)).is_ok());
-        assert_eq!(plan.expect_room(0, None), Ok(()));
-        assert_eq!(least(1000), least(0) + 1000, "keys and values count");
-        let told = plan.expect_room(5, Some(4)).unwrap_err();
-        assert_eq!(told.kind, FailureKind::OutOfMemory);
-        assert!(told.message.ends_with("5 keys and values), and 4 are available"), "{told:?}");
-        assert!(told.hint.unwrap().contains("`dtype`"));
-        least(0)
-    });
+    let mut of_dtype =
+        [RequestedFormat::OfFile, RequestedFormat::Format(&F32), RequestedFormat::Format(&Q8_0)]
+            .into_iter()
+            .map(|asked| {
+                let plan = Plan::of(&folder, &shape, asked).unwrap();
+                let least = |cache: u64| least_room(|room| plan.expect_room(cache, Some(room)).is_ok());
+                assert_eq!(plan.expect_room(0, None), Ok(()));
+                assert_eq!(least(1000), least(0) + 1000, "keys and values count");
+                let failed = plan.expect_room(5, Some(4)).unwrap_err();
+                assert_eq!(failed.kind, FailureKind::OutOfMemory);
+                assert!(failed.message.ends_with("5 keys and values), and 4 are available"), "{failed:?}");
+                assert!(failed.hint.unwrap().contains("`dtype`"));
+                least(0)
+            });
     let [mapped, wide, narrow] = [(); 3].map(|()| of_dtype.next().unwrap());
     assert_eq!(wide, 2 * mapped, "bf16 is mapped");
     assert!(narrow > mapped / 2 && narrow < mapped, "{narrow} of {mapped}");
@@ -344,15 +347,15 @@ fn a_model_larger_than_memory_says_so_before_anything_is_read_mapped_or_not() {
 
 #[test]
 fn dtypes_are_known_by_their_names_and_blocks_are_not_rounded_twice() {
-    assert_eq!(Asked::named(None, "bf16").unwrap(), Asked::Own);
-    assert_eq!(Asked::named(Some("bf16"), "bf16").unwrap(), Asked::Own);
-    assert_eq!(Asked::named(Some("q4_0"), "bf16").unwrap(), Asked::Format(&Q4_0));
-    assert_eq!(Asked::named(Some("int3"), "bf16").unwrap_err().kind, FailureKind::Unsupported);
+    assert_eq!(RequestedFormat::named(None, "bf16").unwrap(), RequestedFormat::OfFile);
+    assert_eq!(RequestedFormat::named(Some("bf16"), "bf16").unwrap(), RequestedFormat::OfFile);
+    assert_eq!(RequestedFormat::named(Some("q4_0"), "bf16").unwrap(), RequestedFormat::Format(&Q4_0));
+    assert_eq!(RequestedFormat::named(Some("int3"), "bf16").unwrap_err().kind, FailureKind::Unsupported);
     let (_keep, path) = synthesised("llama");
     let out = path.with_extension("gguf");
     let goal = model_files::Goal { format: Format::Gguf, dtype: Dtype::Q8_0, out: out.clone() };
     model_files::convert(&ModelFolder::open(&path).unwrap(), &goal, &|_, _| Ok(())).unwrap();
-    let told = load(&out, Asked::Format(&Q4_0)).unwrap_err();
-    assert!(told.message.contains("a second time"), "{told:?}");
-    assert!(load(&out, Asked::Format(&F32)).is_ok());
+    let failed = load(&out, RequestedFormat::Format(&Q4_0)).unwrap_err();
+    assert!(failed.message.contains("a second time"), "{failed:?}");
+    assert!(load(&out, RequestedFormat::Format(&F32)).is_ok());
 }

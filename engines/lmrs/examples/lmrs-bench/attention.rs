@@ -4,20 +4,20 @@
 use std::rc::Rc;
 
 use anyhow::Result;
-use lmrs::attention::{Attention, Heads, Part, Space, attend};
+use lmrs::attention::{Attention, Heads, Scratch, Segment, attend};
 use lmrs::cache::Cache;
 use lmrs::kernels::Level;
-use lmrs::kernels::attention::{Stored, TILE};
+use lmrs::kernels::attention::{KvDtype, TILE};
+use lmrs::matrix::Rows;
 use lmrs::ops::Ops;
 use lmrs::pool::Pool;
-use lmrs::rows::Rows;
 use lmrs::shape::{Activation, Shape};
 
 use crate::Case;
 use crate::asking::Asking;
 
 /// `(tokens, depth)`: the last `tokens` of `depth` positions.
-const PLACES: [(usize, usize); 4] = [(1, 128), (1, 1024), (1, 8192), (512, 512)];
+const POSITIONS: [(usize, usize); 4] = [(1, 128), (1, 1024), (1, 8192), (512, 512)];
 /// `(heads, heads of keys, dimensions)` of llama-3.2-1b and qwen2.5-0.5b.
 const HEADS: [(usize, usize, usize); 2] = [(32, 8, 64), (14, 2, 64)];
 /// Bytes of the keys and values of all layers: beyond every cache that was tried.
@@ -28,7 +28,7 @@ const TURN_BYTES: usize = 16 << 20;
 pub fn cases(asking: &Asking) -> Result<Vec<Case>> {
     let mut cases = Vec::new();
     for (heads, kv_heads, head_dim) in HEADS {
-        for (tokens, depth) in PLACES {
+        for (tokens, depth) in POSITIONS {
             let heads = Heads { heads, kv_heads, head_dim };
             let layers = CACHE_BYTES / bytes(heads, depth);
             let cache = Rc::new(filled(&shape(heads, layers, depth), depth)?);
@@ -42,7 +42,7 @@ pub fn cases(asking: &Asking) -> Result<Vec<Case>> {
 
 /// Bytes of keys and values in a layer.
 fn bytes(heads: Heads, depth: usize) -> usize {
-    2 * depth * heads.kv_heads * heads.head_dim * Stored::F16.bytes()
+    2 * depth * heads.kv_heads * heads.head_dim * KvDtype::F16.bytes()
 }
 
 fn case(
@@ -59,11 +59,11 @@ fn case(
         *number = (at % 11) as f32 / 11.0;
     }
     let ops = Ops::new(Pool::new(threads), level);
-    let (mut out, mut space, mut layer) = (Rows::default(), Space::default(), 0);
+    let (mut out, mut scratch, mut layer) = (Rows::default(), Scratch::default(), 0);
     let work = move || {
-        let part = Part { cache: &cache, rows: 0..tokens, start: depth - tokens };
+        let segment = Segment { cache: &cache, rows: 0..tokens, start: depth - tokens };
         let attention = Attention { ops: &ops, heads, layer, window: None, queries: &queries };
-        attend(&attention, &mut space, &[part], &mut out);
+        attend(&attention, &mut scratch, &[segment], &mut out);
         layer = (layer + 1) % layers;
     };
     // Each token sees itself and earlier tokens; there is one product with keys and one with values.
@@ -82,7 +82,7 @@ fn case(
 }
 
 fn filled(shape: &Shape, depth: usize) -> Result<Cache> {
-    let mut cache = Cache::new(shape, depth, Stored::F16)?;
+    let mut cache = Cache::new(shape, depth, KvDtype::F16)?;
     let numbers: Vec<f32> = (0..shape.head_dim).map(|dim| (dim * 7 % 5) as f32 - 2.0).collect();
     for layer in 0..shape.layers {
         for (_, _, mut tile) in cache.tiles_mut(layer, 0..depth.div_ceil(TILE)) {

@@ -8,10 +8,10 @@ use lmrs::formats::{Format, Unfit};
 use lmrs::kernels::Level;
 use lmrs::kernels::rows::takes_bf16;
 use lmrs::matrix::Matrix;
+use lmrs::matrix::Rows;
 use lmrs::ops::Ops;
 use lmrs::pool::Pool;
 use lmrs::region::{NewRegion, Region};
-use lmrs::rows::Rows;
 
 use crate::Case;
 use crate::asking::Asking;
@@ -65,7 +65,7 @@ fn case(what: [String; 2], matrices: Vec<Matrix>, tokens: usize, level: Level, t
 
 /// The units for comparison; tiles count with loads.
 fn units(level: Level, format: &'static Format) -> &'static [&'static str] {
-    match (level.word(), format) {
+    match (level.name(), format) {
         ("amx", format) if format.tile.is_some() => &["amx_bf16"],
         ("avx512", format) if takes_bf16(level, format) => &["avx512_bf16", "f32_fma"],
         ("avx512", format) if format.is_panels() => &["avx512_vnni", "f32_fma"],

@@ -4,9 +4,9 @@
 use model_files::Dtype;
 
 use super::{Format, Storage};
-use crate::kernels::half;
+use crate::kernels::lanes::f16_at;
 use crate::kernels::rows::lanes::{Float, Number as _, Wide};
-use crate::kernels::rows::{RowKernels, Tile};
+use crate::kernels::rows::{RowKernels, TileKernel};
 
 pub static F32: Format = Format {
     name: "f32",
@@ -14,7 +14,6 @@ pub static F32: Format = Format {
     by_name: true,
     storage: Storage::Rows(RowKernels::of::<InF32>()),
     tile: None,
-    #[cfg(test)]
     packed: None,
 };
 
@@ -24,7 +23,6 @@ pub static F16: Format = Format {
     by_name: true,
     storage: Storage::Rows(RowKernels::of::<InF16>()),
     tile: None,
-    #[cfg(test)]
     packed: None,
 };
 
@@ -33,8 +31,7 @@ pub static BF16: Format = Format {
     dtype: Dtype::BF16,
     by_name: true,
     storage: Storage::Rows(RowKernels::of::<InBf16>().with_pairs()),
-    tile: Some(Tile::OF_ROWS),
-    #[cfg(test)]
+    tile: Some(TileKernel::OF_ROWS),
     packed: None,
 };
 
@@ -68,7 +65,7 @@ impl Float for InF16 {
 
     #[inline(always)]
     fn widen(bytes: &[u8]) -> f32 {
-        half::at(bytes, 0)
+        f16_at(bytes, 0)
     }
 }
 

@@ -1,8 +1,8 @@
 //! The formats of weights: their layout in memory, their packing, and the kernels that read them.
 //!
 //! A new format is a file in this folder (or a folder, if it is long) and its line in `FORMATS`, with the file's name. The file
-//! has the layout, the packing and the trait for the kernels: `Numbers` for panels, `Float` for rows, `PackedBf16` for packed
-//! rows. All other code looks the format up in the table.
+//! has the layout, the packing and the trait for the kernels: `PanelFormat` for panels, `Float` for rows, `PackedBf16` for
+//! packed rows. All other code looks the format up in the table.
 //!
 //! Floats are stored row by row as in files, so a matrix of a mapped file is used in place. Rows of bf16 may be packed into
 //! fewer bits. Blocks of narrow numbers are stored in panels of 16 outputs, so that one register holds a number of each output.
@@ -19,8 +19,8 @@ use std::fmt;
 
 use model_files::Dtype;
 
-use crate::kernels::panels::PanelKernels;
-use crate::kernels::rows::{PackedBf16, RowKernels, Tile};
+use crate::kernels::panels::{PanelFormat, PanelKernels};
+use crate::kernels::rows::{PackedBf16, RowKernels, TileKernel};
 use crate::matrix::PANEL;
 pub use bf16z::BF16Z;
 pub use floats::{BF16, F16, F32};
@@ -46,9 +46,8 @@ pub struct Format {
     pub by_name: bool,
     pub storage: Storage,
     /// The tile function for products of many tokens, for formats whose numbers bf16 holds nearly exactly.
-    pub tile: Option<Tile>,
+    pub tile: Option<TileKernel>,
     /// The sidecar `LAYOUT` that introduced this packing, and a digest of the packed bytes in the sidecar's test.
-    #[cfg(test)]
     pub packed: Option<(u32, &'static str)>,
 }
 
@@ -87,6 +86,17 @@ impl Storage {
 }
 
 impl Format {
+    /// A format in panels.
+    pub(crate) const fn of_panels<N: PanelFormat>(
+        name: &'static str,
+        dtype: Dtype,
+        by_name: bool,
+        packed: (u32, &'static str),
+    ) -> Self {
+        let storage = Storage::Panels(PanelKernels::of::<N>());
+        Self { name, dtype, by_name, storage, tile: Some(TileKernel::of_panels::<N>()), packed: Some(packed) }
+    }
+
     /// The format that holds this dtype unchanged. `None` for blocks without kernels, which are widened during the load.
     pub fn of(dtype: Dtype) -> Option<&'static Self> {
         let is_own = |format: &&&Self| format.dtype == dtype && format.packed_rows().is_none();

@@ -8,27 +8,17 @@
 
 use model_files::Dtype;
 
-use super::{Format, Storage};
-use crate::kernels::half;
-use crate::kernels::panels::group::{Bytes, Scales, halves, nibbles, twice};
-use crate::kernels::panels::numbers::{file_blocks, half_bytes};
-use crate::kernels::panels::{Block, Lanes, Numbers, PanelKernels};
-use crate::kernels::rows::Tile;
+use super::Format;
+use crate::kernels::lanes::f16_at;
+use crate::kernels::panels::numbers::{Bytes, Scales, file_blocks, half_bytes, halves, nibbles, twice};
+use crate::kernels::panels::{ActivationBlock, PanelFormat, PanelLanes};
 use crate::matrix::GROUP;
 
-pub static Q4_0: Format = Format {
-    name: "q4_0",
-    dtype: Dtype::Q4_0,
-    by_name: true,
-    storage: Storage::Panels(PanelKernels::of::<InQ4_0>()),
-    tile: Some(Tile::of_panels::<InQ4_0>()),
-    #[cfg(test)]
-    packed: Some((2, "c13b0a425b798803")),
-};
+pub static Q4_0: Format = Format::of_panels::<InQ4_0>("q4_0", Dtype::Q4_0, true, (2, "c13b0a425b798803"));
 
 pub struct InQ4_0;
 
-impl Numbers for InQ4_0 {
+impl PanelFormat for InQ4_0 {
     const HEAD_BYTES: usize = 0;
     const GROUPS: usize = 1;
     const GROUP_BYTES: usize = 9 * 64;
@@ -57,23 +47,23 @@ impl Numbers for InQ4_0 {
     }
 
     fn scale_and_minimum(stretch: &[u8], output: usize, input: usize) -> (f32, Option<f32>) {
-        (half::at(stretch, input % GROUP / 32 * 16 + output), None)
+        (f16_at(stretch, input % GROUP / 32 * 16 + output), None)
     }
 
     #[inline(always)]
-    unsafe fn line<L: Lanes, const RUN: usize>(group: *const u8, line: usize) -> L::Bytes {
+    unsafe fn line<L: PanelLanes, const RUN: usize>(group: *const u8, line: usize) -> L::Bytes {
         // SAFETY: one of 8 lines.
         unsafe { half_bytes::<L, RUN>(group.add((1 + line) * 64)) }
     }
 
     #[inline(always)]
-    unsafe fn scale<L: Lanes, const RUN: usize>(group: *const u8, _: *const u8) -> L::Floats {
+    unsafe fn scale<L: PanelLanes, const RUN: usize>(group: *const u8, _: *const u8) -> L::Floats {
         // SAFETY: a half of the scale line.
         unsafe { L::halves(group.add(RUN * 32)) }
     }
 
     #[inline(always)]
-    fn less<const RUN: usize>(x: &Block) -> i32 {
+    fn less<const RUN: usize>(x: &ActivationBlock) -> i32 {
         x.less_8
     }
 

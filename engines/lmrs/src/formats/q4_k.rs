@@ -9,27 +9,19 @@
 
 use model_files::Dtype;
 
-use super::{Format, Storage};
-use crate::kernels::half;
-use crate::kernels::panels::group::{Bytes, Scales, halves, lanes, nibbles, product, twice};
-use crate::kernels::panels::numbers::{file_blocks, half_bytes};
-use crate::kernels::panels::{Block, Lanes, Numbers, PanelKernels};
-use crate::kernels::rows::Tile;
+use super::Format;
+use crate::kernels::lanes::f16_at;
+use crate::kernels::panels::numbers::{
+    Bytes, Scales, file_blocks, half_bytes, halves, lanes, nibbles, product, twice,
+};
+use crate::kernels::panels::{ActivationBlock, PanelFormat, PanelLanes};
 use crate::matrix::GROUP;
 
-pub static Q4_K: Format = Format {
-    name: "q4_k",
-    dtype: Dtype::Q4K,
-    by_name: false,
-    storage: Storage::Panels(PanelKernels::of::<InQ4K>()),
-    tile: Some(Tile::of_panels::<InQ4K>()),
-    #[cfg(test)]
-    packed: Some((2, "63e5f25fe0982ebe")),
-};
+pub static Q4_K: Format = Format::of_panels::<InQ4K>("q4_k", Dtype::Q4K, false, (2, "63e5f25fe0982ebe"));
 
 pub struct InQ4K;
 
-impl Numbers for InQ4K {
+impl PanelFormat for InQ4K {
     const HEAD_BYTES: usize = 64;
     const GROUPS: usize = 4;
     const GROUP_BYTES: usize = 9 * 64;
@@ -66,30 +58,33 @@ impl Numbers for InQ4K {
     fn scale_and_minimum(stretch: &[u8], output: usize, input: usize) -> (f32, Option<f32>) {
         let (group, block) = (input / GROUP, input % GROUP / 32);
         let line = &stretch[(1 + group * 9) * 64..];
-        let scale = half::at(stretch, output) * f32::from(line[block * 16 + output]);
-        (scale, Some(half::at(stretch, 16 + output) * f32::from(line[32 + block * 16 + output])))
+        let scale = f16_at(stretch, output) * f32::from(line[block * 16 + output]);
+        (scale, Some(f16_at(stretch, 16 + output) * f32::from(line[32 + block * 16 + output])))
     }
 
     #[inline(always)]
-    unsafe fn line<L: Lanes, const RUN: usize>(group: *const u8, line: usize) -> L::Bytes {
+    unsafe fn line<L: PanelLanes, const RUN: usize>(group: *const u8, line: usize) -> L::Bytes {
         // SAFETY: one of 8 lines.
         unsafe { half_bytes::<L, RUN>(group.add((1 + line) * 64)) }
     }
 
     #[inline(always)]
-    unsafe fn scale<L: Lanes, const RUN: usize>(group: *const u8, head: *const u8) -> L::Floats {
+    unsafe fn scale<L: PanelLanes, const RUN: usize>(group: *const u8, head: *const u8) -> L::Floats {
         // SAFETY: a quarter of the scale line, and a half of the head.
         unsafe { L::times(L::unsigned(group.add(RUN * 16)), L::halves(head)) }
     }
 
     #[inline(always)]
-    unsafe fn minimum<L: Lanes, const RUN: usize>(group: *const u8, head: *const u8) -> Option<L::Floats> {
+    unsafe fn minimum<L: PanelLanes, const RUN: usize>(
+        group: *const u8,
+        head: *const u8,
+    ) -> Option<L::Floats> {
         // SAFETY: as in `scale`.
         unsafe { Some(L::times(L::unsigned(group.add(32 + RUN * 16)), L::halves(head.add(32)))) }
     }
 
     #[inline(always)]
-    fn less<const RUN: usize>(_: &Block) -> i32 {
+    fn less<const RUN: usize>(_: &ActivationBlock) -> i32 {
         0
     }
 

@@ -10,27 +10,17 @@
 
 use model_files::Dtype;
 
-use super::{Format, Storage};
-use crate::kernels::half;
-use crate::kernels::panels::group::{Bytes, Scales, halves, lanes, line, nibbles, product};
-use crate::kernels::panels::numbers::file_blocks;
-use crate::kernels::panels::{Block, Lanes, Numbers, PanelKernels};
-use crate::kernels::rows::Tile;
+use super::Format;
+use crate::kernels::lanes::f16_at;
+use crate::kernels::panels::numbers::{Bytes, Scales, file_blocks, halves, lanes, line, nibbles, product};
+use crate::kernels::panels::{ActivationBlock, PanelFormat, PanelLanes};
 use crate::matrix::GROUP;
 
-pub static Q6_K: Format = Format {
-    name: "q6_k",
-    dtype: Dtype::Q6K,
-    by_name: false,
-    storage: Storage::Panels(PanelKernels::of::<InQ6K>()),
-    tile: Some(Tile::of_panels::<InQ6K>()),
-    #[cfg(test)]
-    packed: Some((2, "6defc0a7ca887236")),
-};
+pub static Q6_K: Format = Format::of_panels::<InQ6K>("q6_k", Dtype::Q6K, false, (2, "6defc0a7ca887236"));
 
 pub struct InQ6K;
 
-impl Numbers for InQ6K {
+impl PanelFormat for InQ6K {
     const HEAD_BYTES: usize = 64;
     const GROUPS: usize = 4;
     const GROUP_BYTES: usize = 13 * 64;
@@ -70,11 +60,11 @@ impl Numbers for InQ6K {
 
     fn scale_and_minimum(stretch: &[u8], output: usize, input: usize) -> (f32, Option<f32>) {
         let scale = stretch[(1 + input / GROUP * 13) * 64 + input % GROUP / 16 * 16 + output].cast_signed();
-        (half::at(stretch, output) * f32::from(scale), None)
+        (f16_at(stretch, output) * f32::from(scale), None)
     }
 
     #[inline(always)]
-    unsafe fn line<L: Lanes, const RUN: usize>(group: *const u8, line: usize) -> L::Bytes {
+    unsafe fn line<L: PanelLanes, const RUN: usize>(group: *const u8, line: usize) -> L::Bytes {
         // SAFETY: one of 8 lines, and one of the 4 after them.
         unsafe {
             let pairs = L::bytes(group.add((1 + RUN % 2 * 4 + line) * 64));
@@ -92,13 +82,13 @@ impl Numbers for InQ6K {
     }
 
     #[inline(always)]
-    unsafe fn scale<L: Lanes, const RUN: usize>(group: *const u8, head: *const u8) -> L::Floats {
+    unsafe fn scale<L: PanelLanes, const RUN: usize>(group: *const u8, head: *const u8) -> L::Floats {
         // SAFETY: a quarter of the scale line, and a half of the head.
         unsafe { L::times(L::signed(group.add(RUN * 16)), L::halves(head)) }
     }
 
     #[inline(always)]
-    fn less<const RUN: usize>(x: &Block) -> i32 {
+    fn less<const RUN: usize>(x: &ActivationBlock) -> i32 {
         x.less_32[RUN % 2]
     }
 

@@ -8,27 +8,17 @@
 
 use model_files::Dtype;
 
-use super::{Format, Storage};
-use crate::kernels::half;
-use crate::kernels::panels::group::{Bytes, Scales, halves, line, twice};
-use crate::kernels::panels::numbers::file_blocks;
-use crate::kernels::panels::{Block, Lanes, Numbers, PanelKernels};
-use crate::kernels::rows::Tile;
+use super::Format;
+use crate::kernels::lanes::f16_at;
+use crate::kernels::panels::numbers::{Bytes, Scales, file_blocks, halves, line, twice};
+use crate::kernels::panels::{ActivationBlock, PanelFormat, PanelLanes};
 use crate::matrix::GROUP;
 
-pub static Q8_0: Format = Format {
-    name: "q8_0",
-    dtype: Dtype::Q8_0,
-    by_name: true,
-    storage: Storage::Panels(PanelKernels::of::<InQ8_0>()),
-    tile: Some(Tile::of_panels::<InQ8_0>()),
-    #[cfg(test)]
-    packed: Some((2, "783b6dad9ac53090")),
-};
+pub static Q8_0: Format = Format::of_panels::<InQ8_0>("q8_0", Dtype::Q8_0, true, (2, "783b6dad9ac53090"));
 
 pub struct InQ8_0;
 
-impl Numbers for InQ8_0 {
+impl PanelFormat for InQ8_0 {
     const HEAD_BYTES: usize = 0;
     const GROUPS: usize = 1;
     const GROUP_BYTES: usize = 17 * 64;
@@ -54,23 +44,23 @@ impl Numbers for InQ8_0 {
     }
 
     fn scale_and_minimum(stretch: &[u8], output: usize, input: usize) -> (f32, Option<f32>) {
-        (half::at(stretch, input % GROUP / 32 * 16 + output), None)
+        (f16_at(stretch, input % GROUP / 32 * 16 + output), None)
     }
 
     #[inline(always)]
-    unsafe fn line<L: Lanes, const RUN: usize>(group: *const u8, line: usize) -> L::Bytes {
+    unsafe fn line<L: PanelLanes, const RUN: usize>(group: *const u8, line: usize) -> L::Bytes {
         // SAFETY: one of 16 lines.
         unsafe { L::bytes(group.add((1 + RUN * 8 + line) * 64)) }
     }
 
     #[inline(always)]
-    unsafe fn scale<L: Lanes, const RUN: usize>(group: *const u8, _: *const u8) -> L::Floats {
+    unsafe fn scale<L: PanelLanes, const RUN: usize>(group: *const u8, _: *const u8) -> L::Floats {
         // SAFETY: a half of the scale line.
         unsafe { L::halves(group.add(RUN * 32)) }
     }
 
     #[inline(always)]
-    fn less<const RUN: usize>(x: &Block) -> i32 {
+    fn less<const RUN: usize>(x: &ActivationBlock) -> i32 {
         x.less_128
     }
 

@@ -5,17 +5,7 @@ use std::str::FromStr;
 
 use anyhow::{Result, bail};
 
-#[cfg(target_arch = "aarch64")]
-#[path = "level/arm.rs"]
-mod machine;
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-#[path = "level/other.rs"]
-mod machine;
-#[cfg(target_arch = "x86_64")]
-#[path = "level/x86.rs"]
-mod machine;
-
-/// A level that this machine has. Only `here`, `best` and parsing create one, so a value proves that it is available.
+/// A level that this machine has. Only `available`, `best` and parsing create one, so a value proves that it is available.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Level(Instructions);
 
@@ -39,7 +29,7 @@ pub enum Instructions {
 type Entry = (Instructions, &'static str, fn() -> bool);
 
 /// All names, those of other processors included.
-const WORDS: [&str; 5] = ["portable", "neon", "avx2", "avx512", "amx"];
+const NAMES: [&str; 5] = ["portable", "neon", "avx2", "avx512", "amx"];
 
 impl Level {
     /// The level that every machine has.
@@ -47,11 +37,11 @@ impl Level {
 
     /// The best level of this machine.
     pub fn best() -> Self {
-        Self::here().last().copied().unwrap_or(Self::PORTABLE)
+        Self::available().last().copied().unwrap_or(Self::PORTABLE)
     }
 
     /// The levels of this machine, the lowest first.
-    pub fn here() -> Vec<Self> {
+    pub fn available() -> Vec<Self> {
         machine::LEVELS.iter().filter(|(_, _, has)| has()).map(|(level, ..)| Self(*level)).collect()
     }
 
@@ -59,14 +49,14 @@ impl Level {
         self.0
     }
 
-    pub fn word(self) -> &'static str {
-        machine::LEVELS.iter().find(|(level, ..)| *level == self.0).map_or(WORDS[0], |(_, word, _)| *word)
+    pub fn name(self) -> &'static str {
+        machine::LEVELS.iter().find(|(level, ..)| *level == self.0).map_or(NAMES[0], |(_, word, _)| *word)
     }
 }
 
 impl fmt::Display for Level {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.word())
+        formatter.write_str(self.name())
     }
 }
 
@@ -75,17 +65,115 @@ impl FromStr for Level {
     type Err = anyhow::Error;
 
     fn from_str(word: &str) -> Result<Self> {
-        let here = Self::here();
-        if let Some(level) = here.iter().find(|level| level.word() == word) {
+        let here = Self::available();
+        if let Some(level) = here.iter().find(|level| level.name() == word) {
             return Ok(*level);
         }
         let have: Vec<String> = here.iter().map(|level| format!("`{level}`")).collect();
         let have = have.join(", ");
-        match WORDS.contains(&word) {
-            true => bail!("this machine has no `{word}`\nhint: it has {have}"),
-            false => bail!("`{word}` is no level of kernels\nhint: this machine has {have}"),
+        match NAMES.contains(&word) {
+            true => bail!("this machine has no level `{word}`\nhint: it has {have}"),
+            false => bail!("unknown level `{word}`\nhint: this machine has {have}"),
         }
     }
+}
+
+/// The levels of x86 processors.
+#[cfg(target_arch = "x86_64")]
+#[expect(unsafe_code, reason = "a system call, and instructions that are tried")]
+mod machine {
+    use std::arch::x86_64::{__cpuid, __cpuid_count};
+    use std::sync::LazyLock;
+
+    use super::{Entry, Instructions};
+    use crate::kernels::rows::tiles_are_right;
+
+    pub const LEVELS: &[Entry] = &[
+        (Instructions::Portable, "portable", || true),
+        (Instructions::Avx2, "avx2", avx2),
+        (Instructions::Avx512, "avx512", avx512),
+        (Instructions::Amx, "amx", amx),
+    ];
+
+    fn avx2() -> bool {
+        is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma")
+            && is_x86_feature_detected!("f16c")
+    }
+
+    fn avx512() -> bool {
+        avx2()
+            && is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512vnni")
+    }
+
+    /// Checked once, because the permission is per process.
+    fn amx() -> bool {
+        static AMX: LazyLock<bool> = LazyLock::new(|| {
+            let level = avx512() && is_x86_feature_detected!("avx512bf16");
+            // Leaf 7 exists if the highest leaf is at least 7.
+            let has = level && __cpuid(0).eax >= 7 && tiles_by(__cpuid_count(7, 0).edx) && may_use_tiles();
+            // SAFETY: the processor has tiles and the process may use them. A test product confirms that they work.
+            has && unsafe { tiles_are_right() }
+        });
+        *AMX
+    }
+
+    /// Decodes CPUID leaf 7: bit 24 is tiles, 22 products of bf16, 25 of eight bits.
+    fn tiles_by(edx: u32) -> bool {
+        [22, 24, 25].iter().all(|bit| edx >> bit & 1 == 1)
+    }
+
+    /// Requests permission for tiles. They enlarge a thread's saved state by 8 KiB, so a process must ask before any of its
+    /// threads uses them. A kernel without support for tiles refuses.
+    #[cfg(target_os = "linux")]
+    fn may_use_tiles() -> bool {
+        const ARCH_REQ_XCOMP_PERM: libc::c_ulong = 0x1023;
+        /// The state component of tiles.
+        const XFEATURE_XTILEDATA: libc::c_ulong = 18;
+        // SAFETY: the call takes two numbers and touches none of our memory.
+        unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0 }
+    }
+
+    /// Only Linux has a known way to ask.
+    #[cfg(not(target_os = "linux"))]
+    fn may_use_tiles() -> bool {
+        false
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn tiles_need_all_three_bits_of_cpuid() {
+            assert!(tiles_by(1 << 22 | 1 << 24 | 1 << 25));
+            assert!(!tiles_by(1 << 24 | 1 << 25) && !tiles_by(1 << 22 | 1 << 24) && !tiles_by(0));
+        }
+    }
+}
+
+/// The levels of ARM processors: basic NEON, which every 64-bit core has. Products of eight bits use `vmull_s8`, because dot
+/// products are not stable in Rust.
+#[cfg(target_arch = "aarch64")]
+mod machine {
+    use super::{Entry, Instructions};
+
+    pub const LEVELS: &[Entry] = &[
+        (Instructions::Portable, "portable", || true),
+        (Instructions::Neon, "neon", || std::arch::is_aarch64_feature_detected!("neon")),
+    ];
+}
+
+/// Processors without kernels of their own.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod machine {
+    use super::{Entry, Instructions};
+
+    pub const LEVELS: &[Entry] = &[(Instructions::Portable, "portable", || true)];
 }
 
 #[cfg(test)]
@@ -93,20 +181,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_level_of_this_machine_is_found_by_its_word() {
-        for level in Level::here() {
-            assert_eq!(level.word().parse::<Level>().unwrap(), level);
+    fn every_level_of_this_machine_is_found_by_its_name() {
+        for level in Level::available() {
+            assert_eq!(level.name().parse::<Level>().unwrap(), level);
         }
-        assert_eq!(Level::here()[0], Level::PORTABLE);
-        assert!(Level::here().is_sorted());
-        assert_eq!(Level::best(), *Level::here().last().unwrap());
+        assert_eq!(Level::available()[0], Level::PORTABLE);
+        assert!(Level::available().is_sorted());
+        assert_eq!(Level::best(), *Level::available().last().unwrap());
     }
 
     #[test]
-    fn a_level_that_is_not_here_is_refused_with_those_that_are() {
+    fn a_missing_level_is_refused_with_the_available_ones() {
         let unknown = "sse9".parse::<Level>().unwrap_err().to_string();
         assert!(unknown.contains("`sse9`") && unknown.contains("`portable`"), "{unknown}");
-        let missing = WORDS.iter().find(|word| !Level::here().iter().any(|level| level.word() == **word));
+        let missing =
+            NAMES.iter().find(|word| !Level::available().iter().any(|level| level.name() == **word));
         let error = missing.unwrap().parse::<Level>().unwrap_err().to_string();
         assert!(error.contains("hint: it has `portable`"), "{error}");
     }

@@ -4,7 +4,7 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use crate::rows::Rows;
+use crate::matrix::Rows;
 
 /// The outputs of a kernel: a column range of every token's row. No two of them overlap.
 #[derive(Debug)]

@@ -4,34 +4,38 @@ use std::ops::Range;
 
 use protocol::Failed;
 
+use crate::matrix::Rows;
 use crate::pool::Pool;
-use crate::rows::Rows;
 
 /// A network, with its threads.
 pub trait Decoder {
     /// The keys and values of one sequence.
-    type Sequence;
+    type Cache;
 
-    /// An empty sequence with room for at least this number of ids.
-    fn start(&mut self, ids: usize) -> Result<Self::Sequence, Failed>;
+    /// An empty cache with room for at least this number of ids.
+    fn new_cache(&mut self, ids: usize) -> Result<Self::Cache, Failed>;
 
-    /// The most ids that the sequence can hold.
-    fn room(&self, sequence: &Self::Sequence) -> usize;
+    /// The most ids that the cache can hold.
+    fn room(&self, cache: &Self::Cache) -> usize;
 
-    /// Appends the ids of every span to its sequence, all in one pass, and puts the requested results into `found`.
-    fn forward(&mut self, spans: &mut [Span<'_, Self::Sequence>], found: &mut Found) -> Result<(), Failed>;
+    /// Appends the ids of every span to its cache, all in one pass, and puts the requested results into `predictions`.
+    fn forward(
+        &mut self,
+        spans: &mut [Span<'_, Self::Cache>],
+        predictions: &mut Predictions,
+    ) -> Result<(), Failed>;
 
-    /// Appends the ids to the sequence, and calls `each` with the logits after them, `[some rows, vocabulary]`, in order. A
+    /// Appends the ids to the cache, and calls `each` with the logits after them, `[some rows, vocabulary]`, in order. A
     /// long text's logits are never in memory all at once.
     fn forward_each(
         &mut self,
-        sequence: &mut Self::Sequence,
+        cache: &mut Self::Cache,
         ids: &[u32],
         each: &mut dyn FnMut(&Pool, &Rows),
     ) -> Result<(), Failed>;
 
     /// Removes all but the first `ids` ids.
-    fn truncate(&mut self, sequence: &mut Self::Sequence, ids: usize);
+    fn truncate(&mut self, cache: &mut Self::Cache, ids: usize);
 }
 
 /// The most rows of a pass for which each row gets the same bits as alone. With more rows, kernels may round more and sum in
@@ -39,15 +43,15 @@ pub trait Decoder {
 pub const FEW: usize = 8;
 
 /// Ids that go through the network together and continue their sequence. Never empty.
-pub struct Span<'a, S> {
-    pub sequence: &'a mut S,
+pub struct Span<'a, C> {
+    pub cache: &'a mut C,
     pub ids: &'a [u32],
     pub wanted: Wanted,
 }
 
-impl<S> Span<'_, S> {
+impl<C> Span<'_, C> {
     /// The ids whose logits are computed. Other spans have no influence.
-    pub fn asked(&self) -> Range<usize> {
+    pub fn wanted_rows(&self) -> Range<usize> {
         let all = self.ids.len();
         match self.wanted {
             Wanted::Nothing => all..all,
@@ -72,7 +76,7 @@ pub enum Wanted {
 
 /// The results for all spans, in their order. The memory is reused.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct Predictions {
     /// One id for each `Largest`, one for each row of an `EveryLargest`.
     pub ids: Vec<u32>,
     /// [rows, vocabulary]: one row for each `Logits`.

@@ -2,30 +2,28 @@
 //!
 //! A request's ids must not depend on other requests. So rows that make the next token go in passes of at most `FEW` rows,
 //! where each row gets the same bits as alone. They never go together with a long prompt. Passes for long prompts contain only
-//! parts of long prompts.
+//! chunks of long prompts.
 
-use super::AT_ONCE;
-use super::course::Course;
+use super::PASS_ROWS;
 use super::decoder::{FEW, Wanted};
-use super::stretch::{LEAST, stretch};
-use crate::lookup;
+use super::sequence::Sequence;
 
 /// Rows of prompts in a step while other sequences wait for their next token.
-const BESIDE: usize = 128;
+const SHARED_ROWS: usize = 128;
 
 /// The priority between prompts and tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pace {
-    /// The sequences of one request: all prompts are read first, and then the tokens are made together.
+pub enum Schedule {
+    /// The sequences of one request: all prompts are read first, and then the tokens are generated together.
     Together,
     /// Several requests: each decoding request makes a token in every step. Prompts share the remaining rows, so that a short
     /// prompt does not wait for a long one.
     Shared,
 }
 
-/// The part of a course in a step.
+/// The chunk of a sequence in a step.
 #[derive(Debug)]
-pub struct Part {
+pub struct Chunk {
     pub which: usize,
     pub rows: usize,
     pub drafted: usize,
@@ -45,61 +43,157 @@ enum Kind {
 }
 
 /// Plans a step, sorted by kind. Drafts are appended to the ids, where the network reads them.
-pub fn plan<S>(courses: &mut [&mut Course<S>], pace: Pace) -> Vec<Part> {
-    let begun = courses.iter().any(|course| course.made() > 0);
-    let unread = courses.iter().any(|course| course.made() == 0);
-    let holds_back = pace == Pace::Together && unread;
-    let mut order: Vec<usize> = (0..courses.len()).collect();
+pub fn plan<S>(sequences: &mut [&mut Sequence<S>], schedule: Schedule) -> Vec<Chunk> {
+    let begun = sequences.iter().any(|sequence| sequence.generated() > 0);
+    let unread = sequences.iter().any(|sequence| sequence.generated() == 0);
+    let holds_back = schedule == Schedule::Together && unread;
+    let mut order: Vec<usize> = (0..sequences.len()).collect();
     // Without the cache, each token reads all rows of its sequence: the sequence with the fewest tokens is next.
-    order.sort_by_key(|which| courses[*which].made());
-    let mut reading = courses.iter().filter(|course| course.waiting() > FEW).count();
-    let mut left = if pace == Pace::Shared && begun { BESIDE } else { AT_ONCE };
-    let mut parts = Vec::with_capacity(courses.len());
+    order.sort_by_key(|which| sequences[*which].generated());
+    let mut reading = sequences.iter().filter(|sequence| sequence.uncached() > FEW).count();
+    let mut left = if schedule == Schedule::Shared && begun { SHARED_ROWS } else { PASS_ROWS };
+    let mut chunks = Vec::with_capacity(sequences.len());
     for which in order {
-        let course = &mut *courses[which];
-        if holds_back && course.made() > 0 {
+        let sequence = &mut *sequences[which];
+        if holds_back && sequence.generated() > 0 {
             continue;
         }
-        if course.waiting() <= FEW {
-            parts.push(few(course, which));
+        if sequence.uncached() <= FEW {
+            chunks.push(few(sequence, which));
             continue;
         }
-        let share = if pace == Pace::Shared { (left / reading.max(1)).max(LEAST) } else { left };
+        let share = if schedule == Schedule::Shared { (left / reading.max(1)).max(LEAST) } else { left };
         reading = reading.saturating_sub(1);
         let room = share.min(left);
-        if room < LEAST && course.waiting() > room {
+        if room < LEAST && sequence.uncached() > room {
             continue;
         }
-        let rows = stretch(course.waiting(), room);
+        let rows = chunk_rows(sequence.uncached(), room);
         left -= rows;
-        let wanted = if rows == course.waiting() { course.wanted() } else { Wanted::Nothing };
-        parts.push(Part { which, rows, drafted: 0, wanted, kind: Kind::Long });
+        let wanted = if rows == sequence.uncached() { sequence.wanted() } else { Wanted::Nothing };
+        chunks.push(Chunk { which, rows, drafted: 0, wanted, kind: Kind::Long });
     }
-    parts.sort_by_key(|part| (part.kind, part.which));
-    parts
+    chunks.sort_by_key(|chunk| (chunk.kind, chunk.which));
+    chunks
 }
 
-fn few<S>(course: &mut Course<S>, which: usize) -> Part {
-    let rows = course.waiting();
+fn few<S>(sequence: &mut Sequence<S>, which: usize) -> Chunk {
+    let rows = sequence.uncached();
     if rows > 1 {
-        return Part { which, rows, drafted: 0, wanted: course.wanted(), kind: Kind::Short };
+        return Chunk { which, rows, drafted: 0, wanted: sequence.wanted(), kind: Kind::Short };
     }
-    let most = course.may_draft();
-    let drafted = lookup::draft(course.ids_mut(), most);
-    let wanted = if drafted > 0 { Wanted::EveryLargest } else { course.wanted() };
-    Part { which, rows: 1 + drafted, drafted, wanted, kind: Kind::Tokens }
+    let most = sequence.may_draft();
+    let drafted = draft(sequence.ids_mut(), most);
+    let wanted = if drafted > 0 { Wanted::EveryLargest } else { sequence.wanted() };
+    Chunk { which, rows: 1 + drafted, drafted, wanted, kind: Kind::Tokens }
 }
 
-/// The number of parts, from the first, in the next pass: of one kind, with at most `FEW` rows whose logits are computed.
-pub fn together(parts: &[Part]) -> usize {
+/// The number of chunks, from the first, in the next pass: of one kind, with at most `FEW` rows whose logits are computed.
+pub fn together(chunks: &[Chunk]) -> usize {
     let mut rows = 0;
-    let fits = |part: &&Part| {
-        rows += match part.kind {
-            Kind::Tokens | Kind::Short => part.rows,
-            Kind::Long => usize::from(part.wanted != Wanted::Nothing),
+    let fits = |chunk: &&Chunk| {
+        rows += match chunk.kind {
+            Kind::Tokens | Kind::Short => chunk.rows,
+            Kind::Long => usize::from(chunk.wanted != Wanted::Nothing),
         };
-        part.kind == parts[0].kind && rows <= FEW
+        chunk.kind == chunks[0].kind && rows <= FEW
     };
     // A single draft may exceed this limit.
-    parts.iter().take_while(fits).count().max(1)
+    chunks.iter().take_while(fits).count().max(1)
+}
+
+/// The fewest rows of a long prompt that are worth a pass.
+pub const LEAST: usize = 4 * FEW;
+
+/// Rows of the waiting prompt that go now, if `most` rows have room; never fewer than `LEAST`. The rest is empty or longer than
+/// `FEW`, so all rows of a long prompt are computed in the same way, wherever it is cut.
+pub fn chunk_rows(uncached: usize, most: usize) -> usize {
+    match uncached.saturating_sub(most) {
+        0 => uncached,
+        1..=FEW => most - 2 * FEW,
+        _ => most,
+    }
+}
+
+/// Speculation by prompt lookup: the last few ids are searched in the earlier text, and the ids that followed there are the
+/// draft. A draft costs almost nothing, and one pass of the network checks all its ids. The function appends at most `most`
+/// likely next ids to `ids`, and returns their number. The longest match wins, and then the last.
+/// The most last ids that are compared.
+const LONGEST: usize = 4;
+/// The fewest last ids that must match: a single id repeats too easily.
+const SHORTEST: usize = 2;
+
+pub fn draft(ids: &mut Vec<u32>, most: usize) -> usize {
+    let end = ids.len();
+    if most == 0 || end <= SHORTEST {
+        return 0;
+    }
+    let (mut best, mut from) = (SHORTEST - 1, 0);
+    for after in (SHORTEST..end).rev() {
+        // `after` is the index of the first id after the match.
+        let matching =
+            (1..=LONGEST.min(after)).take_while(|back| ids[after - back] == ids[end - back]).count();
+        if matching > best {
+            (best, from) = (matching, after);
+        }
+        if best == LONGEST {
+            break;
+        }
+    }
+    if from == 0 {
+        return 0;
+    }
+    ids.extend_from_within(from..end.min(from + most));
+    ids.len() - end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_prompt_has_no_short_chunk_and_no_chunk_longer_than_the_room() {
+        for most in [LEAST, 100, 128, 256] {
+            for rows in 1..2000 {
+                let (mut uncached, mut pieces) = (rows, Vec::new());
+                while uncached > 0 {
+                    pieces.push(chunk_rows(uncached, most));
+                    uncached -= pieces[pieces.len() - 1];
+                }
+                assert!(pieces.iter().all(|piece| *piece <= most), "{rows} of {most}: {pieces:?}");
+                assert!(
+                    rows <= FEW || pieces.iter().all(|piece| *piece > FEW),
+                    "{rows} of {most}: {pieces:?}"
+                );
+            }
+        }
+    }
+
+    fn drafted(ids: &[u32], most: usize) -> Vec<u32> {
+        let mut longer = ids.to_vec();
+        let count = draft(&mut longer, most);
+        assert_eq!(longer.len(), ids.len() + count);
+        longer.split_off(ids.len())
+    }
+
+    #[test]
+    fn the_ids_after_an_earlier_match_are_drafted() {
+        assert_eq!(drafted(&[1, 2, 3, 4, 5, 9, 2, 3], 2), [4, 5]);
+        assert_eq!(drafted(&[1, 2, 3, 4, 5, 9, 2, 3], 100), [4, 5, 9, 2, 3]);
+        assert_eq!(drafted(&[7, 7, 7], 3), [7]);
+    }
+
+    #[test]
+    fn the_longest_match_wins_and_then_the_latest() {
+        assert_eq!(drafted(&[1, 2, 3, 10, 2, 3, 11, 1, 2, 3], 1), [10]);
+        assert_eq!(drafted(&[2, 3, 10, 2, 3, 11, 5, 2, 3], 1), [11]);
+    }
+
+    #[test]
+    fn nothing_is_drafted_without_a_match_or_with_a_limit_of_zero() {
+        assert!(drafted(&[1, 2, 3, 4], 4).is_empty());
+        assert!(drafted(&[3, 9, 3], 4).is_empty());
+        assert!(drafted(&[1, 2, 1, 2], 0).is_empty());
+        assert!(drafted(&[], 4).is_empty() && drafted(&[1], 4).is_empty() && drafted(&[1, 1], 4).is_empty());
+    }
 }

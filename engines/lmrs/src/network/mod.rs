@@ -1,40 +1,47 @@
 //! The transformer as in its paper: shapes, weights and the order of operations. `ops` computes the products.
 
 mod pass;
-mod sequence;
+mod row_ops;
 
 use std::fmt;
 
 use anyhow::{Result, ensure};
+use engine_kit::OrFail;
+use protocol::{Failed, FailureKind};
 
-use crate::activation::apply;
 use crate::attention::{self, Attention, Heads};
+use crate::cache::Cache;
+use crate::kernels::attention::KvDtype;
 use crate::kernels::lanes::all_finite;
-pub use crate::model::decoder::{Found, Wanted};
-use crate::ops::Ops;
-use crate::pool::Pool;
-use crate::products;
-use crate::rope::Angles;
-use crate::rows::Rows;
+use crate::kernels::rows::DECODE_TOKENS;
+use crate::matrix::Rows;
+use crate::model::PASS_ROWS;
+use crate::model::decoder::{self, Decoder, FEW};
+pub use crate::model::decoder::{Predictions, Wanted};
+use crate::ops::{self, Ops};
+use crate::pool::{Pool, SHARED};
 use crate::shape::Shape;
-use crate::share::{SHARED, share_if};
 use crate::weights::{Layer, Linear, Weights};
 use pass::Pass;
-pub use sequence::{Sequence, Span};
+use row_ops::{Angles, activate};
+pub use row_ops::{Norm, Rotation};
+
+/// Ids that continue a sequence.
+pub type Span<'a> = decoder::Span<'a, Cache>;
 
 /// Tokens in one pass: longer prompts go in pieces, so that activations stay small.
-pub const CHUNK: usize = 256;
+pub const PASS_TOKENS: usize = 256;
 
 #[derive(Debug)]
 pub struct Network {
     pub shape: Shape,
     pub weights: Weights,
-    room: Room,
+    buffers: Buffers,
 }
 
 /// The buffers of a pass.
 #[derive(Debug, Default)]
-struct Room {
+struct Buffers {
     hidden: Rows,   // [tokens, hidden]
     normed: Rows,   // [tokens, hidden]
     queries: Rows,  // [tokens, heads * head_dim]
@@ -45,49 +52,54 @@ struct Room {
     up: Rows,       // [tokens, inner]
     added: Rows,    // [tokens, hidden]
     angles: Angles,
-    attention: attention::Space,
+    attention: attention::Scratch,
 }
 
 /// The error for weights with a NaN, which would otherwise still yield ids.
 #[derive(Debug)]
-pub struct NoNumbers;
+pub struct NotFinite;
 
-impl fmt::Display for NoNumbers {
+impl fmt::Display for NotFinite {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("its weights lead to logits that are no numbers")
+        formatter.write_str("its weights lead to logits that are NaN or infinite")
     }
 }
 
-impl std::error::Error for NoNumbers {}
+impl std::error::Error for NotFinite {}
 
 impl Network {
     pub fn new(shape: Shape, weights: Weights) -> Self {
-        Self { shape, weights, room: Room::default() }
+        Self { shape, weights, buffers: Buffers::default() }
     }
 
-    /// Appends the ids of each span to its sequence, and computes the requested results. Ids beyond the vocabulary, or beyond a
-    /// sequence's room, are refused before any computation.
-    pub fn forward(&mut self, ops: &mut Ops, spans: &mut [Span], found: &mut Found) -> Result<()> {
+    /// Appends the ids of each span to its cache, and computes the requested results. Ids beyond the vocabulary, or beyond a
+    /// cache's room, are refused before any computation.
+    pub fn forward(
+        &mut self,
+        ops: &mut Ops,
+        spans: &mut [Span],
+        predictions: &mut Predictions,
+    ) -> Result<()> {
         self.check(spans)?;
-        found.ids.clear();
-        found.logits.reshape(0, self.shape.vocabulary);
+        predictions.ids.clear();
+        predictions.logits.reshape(0, self.shape.vocabulary);
         let mut logits = Rows::default();
-        for pass in Pass::cut(spans, CHUNK) {
+        for pass in Pass::cut(spans, PASS_TOKENS) {
             self.layers(ops, spans, &pass);
-            let asked = pass.asked(spans);
-            if let [(row, Wanted::Largest)] = asked[..] {
-                found.ids.push(self.largest(ops, row)?);
+            let wanted = pass.wanted(spans);
+            if let [(row, Wanted::Largest)] = wanted[..] {
+                predictions.ids.push(self.largest(ops, row)?);
                 continue;
             }
-            for asked in asked.chunks(LOGIT_ROWS) {
-                self.head(ops, asked.iter().map(|(row, _)| *row), &mut logits);
-                for (at, (_, wanted)) in asked.iter().enumerate() {
+            for wanted in wanted.chunks(LOGIT_ROWS) {
+                self.head(ops, wanted.iter().map(|(row, _)| *row), &mut logits);
+                for (at, (_, wanted)) in wanted.iter().enumerate() {
                     let logits = logits.row(at);
                     if *wanted == Wanted::Logits {
-                        ensure!(all_finite(logits), NoNumbers);
-                        found.logits.append(logits);
+                        ensure!(all_finite(logits), NotFinite);
+                        predictions.logits.append(logits);
                     } else {
-                        found.ids.push(products::largest(logits).ok_or(NoNumbers)?);
+                        predictions.ids.push(ops::largest(logits).ok_or(NotFinite)?);
                     }
                 }
             }
@@ -99,18 +111,18 @@ impl Network {
     pub fn forward_each(
         &mut self,
         ops: &mut Ops,
-        sequence: &mut Sequence,
+        cache: &mut Cache,
         ids: &[u32],
         each: &mut dyn FnMut(&Pool, &Rows),
     ) -> Result<()> {
-        let spans = &mut [Span { sequence, ids, wanted: Wanted::Nothing }];
+        let spans = &mut [Span { cache, ids, wanted: Wanted::Nothing }];
         self.check(spans)?;
         let mut logits = Rows::default();
-        for pass in Pass::cut(spans, CHUNK) {
+        for pass in Pass::cut(spans, PASS_TOKENS) {
             self.layers(ops, spans, &pass);
             for first in (0..pass.tokens()).step_by(LOGIT_ROWS) {
                 self.head(ops, first..pass.tokens().min(first + LOGIT_ROWS), &mut logits);
-                ensure!(all_finite(logits.all()), NoNumbers);
+                ensure!(all_finite(logits.all()), NotFinite);
                 each(&ops.pool, &logits);
             }
         }
@@ -119,15 +131,26 @@ impl Network {
 
     /// Runs all layers for the tokens of one pass. Their keys and values are in the caches afterwards.
     fn layers(&mut self, ops: &mut Ops, spans: &mut [Span], pass: &Pass) {
-        let Self { shape, weights, room } = self;
+        let Self { shape, weights, buffers } = self;
         let Shape { head_dim, heads, kv_heads, .. } = *shape;
-        pass.embed(spans, weights, shape.embedding_scale, &mut room.hidden);
+        pass.embed(spans, weights, shape.embedding_scale, &mut buffers.hidden);
         if let Some(rotation) = &shape.rotation {
-            rotation.angles(pass.positions().into_iter(), &mut room.angles);
+            rotation.angles(pass.positions().into_iter(), &mut buffers.angles);
         }
         for (number, layer) in weights.layers.iter().enumerate() {
-            let Room { hidden, normed, queries, keys, values, attended, gate, up, added, angles, attention } =
-                &mut *room;
+            let Buffers {
+                hidden,
+                normed,
+                queries,
+                keys,
+                values,
+                attended,
+                gate,
+                up,
+                added,
+                angles,
+                attention,
+            } = &mut *buffers;
 
             layer.attention_norm.apply_rows(ops, hidden, normed);
             ops.multiply(
@@ -141,22 +164,22 @@ impl Network {
             place_heads(ops, shape, layer, angles, Projected { queries, keys, values });
             pass.remember(ops, spans, number, keys, values);
             let heads = Heads { heads, kv_heads, head_dim };
-            let parts = pass.parts(spans);
+            let segments = pass.segments(spans);
             let window = shape.windows[number];
             let of_layer = Attention { ops, heads, layer: number, window, queries };
-            attention::attend(&of_layer, attention, &parts, attended);
+            attention::attend(&of_layer, attention, &segments, attended);
             ops.multiply(attended, &mut [(&layer.attention_output.matrix, added)]);
             add(ops, hidden, added, &layer.attention_output);
 
             layer.feed_forward_norm.apply_rows(ops, hidden, normed);
             match &layer.gate {
-                Some(gate_) => {
-                    ops.multiply(normed, &mut [(&gate_.matrix, gate), (&layer.up.matrix, up)]);
-                    apply(ops, shape.activation, (gate, gate_), Some((up, &layer.up)));
+                Some(gate_linear) => {
+                    ops.multiply(normed, &mut [(&gate_linear.matrix, gate), (&layer.up.matrix, up)]);
+                    activate(ops, shape.activation, (gate, gate_linear), Some((up, &layer.up)));
                 }
                 None => {
                     ops.multiply(normed, &mut [(&layer.up.matrix, gate)]);
-                    apply(ops, shape.activation, (gate, &layer.up), None);
+                    activate(ops, shape.activation, (gate, &layer.up), None);
                 }
             }
             ops.multiply(gate, &mut [(&layer.down.matrix, added)]);
@@ -167,28 +190,28 @@ impl Network {
 
     /// Computes the logits after these rows of the pass, `[rows, vocabulary]`.
     fn head(&mut self, ops: &mut Ops, rows: impl ExactSizeIterator<Item = usize>, logits: &mut Rows) {
-        let Self { weights, room, .. } = self;
-        room.normed.reshape(rows.len(), room.hidden.width);
+        let Self { weights, buffers, .. } = self;
+        buffers.normed.reshape(rows.len(), buffers.hidden.width);
         for (to, from) in rows.enumerate() {
-            weights.norm.apply(room.hidden.row(from), room.normed.row_mut(to));
+            weights.norm.apply(buffers.hidden.row(from), buffers.normed.row_mut(to));
         }
-        ops.multiply(&room.normed, &mut [(weights.head(), logits)]);
+        ops.multiply(&buffers.normed, &mut [(weights.head(), logits)]);
     }
 
     /// The id with the largest logit after this row, the lowest among equals.
-    fn largest(&mut self, ops: &mut Ops, row: usize) -> Result<u32, NoNumbers> {
-        let Self { weights, room, .. } = self;
-        room.normed.reshape(1, room.hidden.width);
-        weights.norm.apply(room.hidden.row(row), room.normed.row_mut(0));
-        ops.largest(room.normed.row(0), weights.head()).ok_or(NoNumbers)
+    fn largest(&mut self, ops: &mut Ops, row: usize) -> Result<u32, NotFinite> {
+        let Self { weights, buffers, .. } = self;
+        buffers.normed.reshape(1, buffers.hidden.width);
+        weights.norm.apply(buffers.hidden.row(row), buffers.normed.row_mut(0));
+        ops.largest(buffers.normed.row(0), weights.head()).ok_or(NotFinite)
     }
 
     fn check(&self, spans: &[Span]) -> Result<()> {
         for span in spans {
-            let (held, room) = (span.sequence.tokens(), span.sequence.context());
+            let (held, room) = (span.cache.tokens(), span.cache.context());
             ensure!(
                 span.ids.len() <= room - held,
-                "{} tokens after {held} do not fit a context of {room}",
+                "{} tokens after {held} exceed the context of {room}",
                 span.ids.len()
             );
             let beyond = span.ids.iter().find(|id| **id as usize >= self.shape.vocabulary);
@@ -221,7 +244,7 @@ fn place_heads(ops: &Ops, shape: &Shape, layer: &Layer, angles: &Angles, project
     let rows =
         queries.all_mut().chunks_exact_mut(query_width).zip(keys.all_mut().chunks_exact_mut(key_width));
     let rows = rows.zip(values.all_mut().chunks_exact_mut(key_width)).enumerate();
-    share_if(count >= SHARED, &ops.pool, rows, |_, (token, ((query, key), value))| {
+    ops.pool.share_if(count >= SHARED, rows, |_, (token, ((query, key), value))| {
         layer.values.add_bias(value);
         let both = [(query, &layer.queries, &layer.query_norm), (key, &layer.keys, &layer.key_norm)];
         for (heads, linear, norm) in both {
@@ -240,8 +263,63 @@ fn place_heads(ops: &Ops, shape: &Shape, layer: &Layer, angles: &Angles, project
 fn add(ops: &Ops, hidden: &mut Rows, added: &Rows, linear: &Linear) {
     let (count, width) = (hidden.tokens(), hidden.width);
     let rows = hidden.all_mut().chunks_exact_mut(width).zip(added.all().chunks_exact(width));
-    share_if(count >= SHARED, &ops.pool, rows, |_, (hidden, added)| {
+    ops.pool.share_if(count >= SHARED, rows, |_, (hidden, added)| {
         hidden.iter_mut().zip(added).for_each(|(hidden, added)| *hidden += added);
         linear.add_bias(hidden);
     });
+}
+
+const _: () = assert!(FEW == DECODE_TOKENS, "what few rows are is what kernels decode at once");
+const _: () = assert!(
+    PASS_ROWS <= PASS_TOKENS,
+    "a stretch of a prompt is one pass: cut again, it could leave a few rows over"
+);
+
+/// The least room of a cache. Untouched memory costs almost nothing, so most requests can reuse the same memory.
+const LEAST_ROOM: usize = 4096;
+
+/// A network with its weights and its threads.
+pub struct NetworkDecoder {
+    pub network: Network,
+    pub ops: Ops,
+    /// The most tokens of a cache.
+    pub context: usize,
+    /// The number type of keys and values.
+    pub kv_dtype: KvDtype,
+}
+
+impl Decoder for NetworkDecoder {
+    type Cache = Cache;
+
+    fn new_cache(&mut self, ids: usize) -> Result<Cache, Failed> {
+        let room = ids.next_power_of_two().max(LEAST_ROOM).min(self.context);
+        Cache::new(&self.network.shape, room, self.kv_dtype).or_fail(FailureKind::OutOfMemory)
+    }
+
+    fn room(&self, cache: &Cache) -> usize {
+        cache.context()
+    }
+
+    fn forward(&mut self, spans: &mut [Span<'_>], predictions: &mut Predictions) -> Result<(), Failed> {
+        self.network.forward(&mut self.ops, spans, predictions).map_err(failed)
+    }
+
+    fn forward_each(
+        &mut self,
+        cache: &mut Cache,
+        ids: &[u32],
+        each: &mut dyn FnMut(&Pool, &Rows),
+    ) -> Result<(), Failed> {
+        self.network.forward_each(&mut self.ops, cache, ids, each).map_err(failed)
+    }
+
+    fn truncate(&mut self, cache: &mut Cache, ids: usize) {
+        cache.truncate(ids);
+    }
+}
+
+/// Weights that produce NaN are the model's fault; everything else was checked before.
+fn failed(error: anyhow::Error) -> Failed {
+    let kind = if error.is::<NotFinite>() { FailureKind::Model } else { FailureKind::Internal };
+    Failed::new(kind, format!("{error:#}"))
 }

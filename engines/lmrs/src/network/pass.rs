@@ -3,11 +3,11 @@
 use std::ops::Range;
 
 use super::{Span, Wanted};
-use crate::attention::Part;
+use crate::attention::Segment;
 use crate::kernels::attention::TILE;
+use crate::matrix::Rows;
 use crate::ops::Ops;
-use crate::rows::Rows;
-use crate::share::{SHARED, share_if};
+use crate::pool::SHARED;
 use crate::weights::Weights;
 
 #[derive(Debug, Default)]
@@ -35,7 +35,7 @@ impl Pass {
             while at < span.ids.len() {
                 let count = (span.ids.len() - at).min(chunk - held);
                 let (ids, rows) = (at..at + count, held..held + count);
-                let start = span.sequence.tokens() + at;
+                let start = span.cache.tokens() + at;
                 pass.pieces.push(Piece { span: number, ids, rows, start });
                 (at, held) = (at + count, held + count);
                 if held == chunk {
@@ -59,11 +59,11 @@ impl Pass {
     }
 
     /// The rows whose logits are computed, in order, with the result that is wanted for each.
-    pub fn asked(&self, spans: &[Span]) -> Vec<(usize, Wanted)> {
+    pub fn wanted(&self, spans: &[Span]) -> Vec<(usize, Wanted)> {
         let of_piece = |piece: &Piece| {
-            let (asked, wanted) = (spans[piece.span].asked(), spans[piece.span].wanted);
+            let (wanted_rows, wanted) = (spans[piece.span].wanted_rows(), spans[piece.span].wanted);
             let rows = piece.rows.clone().zip(piece.ids.clone());
-            rows.filter(move |(_, id)| asked.contains(id)).map(move |(row, _)| (row, wanted))
+            rows.filter(move |(_, id)| wanted_rows.contains(id)).map(move |(row, _)| (row, wanted))
         };
         self.pieces.iter().flat_map(of_piece).collect()
     }
@@ -89,10 +89,10 @@ impl Pass {
     /// Writes keys and values into the caches of their sequences.
     pub fn remember(&self, ops: &Ops, spans: &mut [Span], layer: usize, keys: &Rows, values: &Rows) {
         for piece in &self.pieces {
-            let cache = &mut spans[piece.span].sequence.cache;
+            let cache = &mut spans[piece.span].cache;
             let positions = piece.start..piece.start + piece.ids.len();
             let tiles = cache.tiles_mut(layer, positions.start / TILE..positions.end.div_ceil(TILE));
-            share_if(positions.len() >= SHARED, &ops.pool, tiles, |_, (block, head, mut tile)| {
+            ops.pool.share_if(positions.len() >= SHARED, tiles, |_, (block, head, mut tile)| {
                 let (base, width) = (block * TILE, tile.head_dim());
                 for position in positions.start.max(base)..positions.end.min(base + TILE) {
                     let row = piece.rows.start + position - positions.start;
@@ -104,19 +104,19 @@ impl Pass {
         }
     }
 
-    pub fn parts<'a>(&self, spans: &'a [Span]) -> Vec<Part<'a>> {
-        let part = |piece: &Piece| Part {
-            cache: &spans[piece.span].sequence.cache,
+    pub fn segments<'a>(&self, spans: &'a [Span]) -> Vec<Segment<'a>> {
+        let segment = |piece: &Piece| Segment {
+            cache: spans[piece.span].cache,
             rows: piece.rows.clone(),
             start: piece.start,
         };
-        self.pieces.iter().map(part).collect()
+        self.pieces.iter().map(segment).collect()
     }
 
     /// Marks the tokens as stored, after all layers have written their keys and values.
     pub fn keep(&self, spans: &mut [Span]) {
         for piece in &self.pieces {
-            spans[piece.span].sequence.cache.grow(piece.ids.len());
+            spans[piece.span].cache.grow(piece.ids.len());
         }
     }
 }
@@ -124,31 +124,29 @@ impl Pass {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::attention::Stored;
-    use crate::network::Sequence;
+    use crate::cache::Cache;
+    use crate::kernels::attention::KvDtype;
     use crate::shape::tests::tiny;
 
     /// The rows of each pass whose logits are computed, for spans of these lengths.
-    fn asked(of: &[(usize, Wanted)], chunk: usize) -> Vec<Vec<usize>> {
-        let mut sequences: Vec<_> =
-            of.iter().map(|_| Sequence::new(&tiny(), 100, Stored::F32).unwrap()).collect();
-        let spans = sequences.iter_mut().zip(of);
-        let spans: Vec<_> = spans
-            .map(|(sequence, &(ids, wanted))| Span { sequence, ids: &[0; 100][..ids], wanted })
-            .collect();
-        let rows = |pass: &Pass| pass.asked(&spans).iter().map(|(row, _)| *row).collect();
+    fn wanted_rows(of: &[(usize, Wanted)], chunk: usize) -> Vec<Vec<usize>> {
+        let mut caches: Vec<_> = of.iter().map(|_| Cache::new(&tiny(), 100, KvDtype::F32).unwrap()).collect();
+        let spans = caches.iter_mut().zip(of);
+        let spans: Vec<_> =
+            spans.map(|(cache, &(ids, wanted))| Span { cache, ids: &[0; 100][..ids], wanted }).collect();
+        let rows = |pass: &Pass| pass.wanted(&spans).iter().map(|(row, _)| *row).collect();
         Pass::cut(&spans, chunk).iter().map(rows).collect()
     }
 
     #[test]
-    fn no_row_is_computed_to_its_logits_that_nobody_asked_for() {
+    fn logits_are_computed_only_for_the_wanted_rows() {
         use Wanted::{EveryLargest, Largest, Logits, Nothing};
-        assert_eq!(asked(&[(2, Largest), (3, Nothing), (4, Logits)], 100), [[1, 8]]);
+        assert_eq!(wanted_rows(&[(2, Largest), (3, Nothing), (4, Logits)], 100), [[1, 8]]);
         assert_eq!(
-            asked(&[(2, Nothing), (3, EveryLargest), (1, Nothing), (1, Largest)], 100),
+            wanted_rows(&[(2, Nothing), (3, EveryLargest), (1, Nothing), (1, Largest)], 100),
             [[2, 3, 4, 6]]
         );
-        let in_pieces = asked(&[(3, Largest), (5, EveryLargest), (6, Nothing), (3, Logits)], 4);
+        let in_pieces = wanted_rows(&[(3, Largest), (5, EveryLargest), (6, Nothing), (3, Logits)], 4);
         assert_eq!(in_pieces, [vec![2, 3], vec![0, 1, 2, 3], vec![], vec![], vec![0]]);
     }
 }

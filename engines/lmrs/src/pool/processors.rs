@@ -1,15 +1,5 @@
 //! The processors that this process may use, and pinning to one of them.
 
-#[cfg(target_os = "linux")]
-mod linux;
-#[cfg(target_os = "linux")]
-use linux as system;
-
-#[cfg(not(target_os = "linux"))]
-mod elsewhere;
-#[cfg(not(target_os = "linux"))]
-use elsewhere as system;
-
 use std::sync::OnceLock;
 
 /// A thread pinned to one processor. Drop it on the same thread to undo the pinning.
@@ -58,4 +48,69 @@ pub fn cores_first() -> Vec<usize> {
 #[cfg(test)]
 pub fn now() -> Vec<usize> {
     system::allowed_now()
+}
+
+/// Linux: affinity masks, and the topology under `/sys`.
+#[cfg(target_os = "linux")]
+mod system {
+    use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+    use nix::unistd::Pid;
+
+    /// The calling thread.
+    const SELF: Pid = Pid::from_raw(0);
+
+    /// The affinity mask; empty if the call fails.
+    pub fn allowed_now() -> Vec<usize> {
+        let Ok(set) = sched_getaffinity(SELF) else { return Vec::new() };
+        (0..CpuSet::count()).filter(|&processor| set.is_set(processor).unwrap_or(false)).collect()
+    }
+
+    pub fn allow(processors: &[usize]) {
+        let mut set = CpuSet::new();
+        if processors.iter().all(|&processor| set.set(processor).is_ok()) {
+            let _ = sched_setaffinity(SELF, &set);
+        }
+    }
+
+    /// 0 for the first thread of a core, 1 for its second; 0 if unknown.
+    pub fn place_in_core(processor: usize) -> usize {
+        let path = format!("/sys/devices/system/cpu/cpu{processor}/topology/thread_siblings_list");
+        let siblings = std::fs::read_to_string(path).unwrap_or_default();
+        siblings_before(siblings.trim(), processor)
+    }
+
+    /// Siblings before a processor in a list such as `0,64` or `0-1`.
+    fn siblings_before(list: &str, processor: usize) -> usize {
+        let stretch = |item: &str| {
+            let (first, last) = item.split_once('-').unwrap_or((item, item));
+            Some(first.parse::<usize>().ok()?..=last.parse::<usize>().ok()?)
+        };
+        list.split(',').filter_map(stretch).flatten().filter(|&sibling| sibling < processor).count()
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn the_siblings_of_a_core_are_counted_in_both_spellings() {
+            assert_eq!((siblings_before("0,64", 0), siblings_before("0,64", 64)), (0, 1));
+            assert_eq!((siblings_before("2-3", 2), siblings_before("2-3", 3)), (0, 1));
+            assert_eq!(siblings_before("", 7), 0);
+        }
+    }
+}
+
+/// Systems without thread pinning.
+#[cfg(not(target_os = "linux"))]
+mod system {
+    pub fn allowed_now() -> Vec<usize> {
+        Vec::new()
+    }
+
+    pub fn allow(_: &[usize]) {}
+
+    pub fn place_in_core(_: usize) -> usize {
+        0
+    }
 }

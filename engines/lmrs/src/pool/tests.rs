@@ -63,7 +63,7 @@ fn a_panic_reaches_the_caller_when_all_are_done_and_the_pool_goes_on() {
 }
 
 #[test]
-fn work_that_runs_work_is_done_by_the_one_that_asked() {
+fn nested_work_is_done_by_the_calling_thread() {
     for pool in pools() {
         let sum = AtomicUsize::new(0);
         pool.run(&|_| {
@@ -137,11 +137,31 @@ fn a_pinned_pool_leaves_its_caller_as_it_was() {
     let of_caller = processors::now;
     let before = of_caller();
     let pool = Pool::pinned(2);
-    let places: Vec<_> = (0..pool.threads()).map(|_| Mutex::new(Vec::new())).collect();
-    pool.run(&|thread| *lock(&places[thread]) = processors::now());
+    let pinned: Vec<_> = (0..pool.threads()).map(|_| Mutex::new(Vec::new())).collect();
+    pool.run(&|thread| *lock(&pinned[thread]) = processors::now());
     // Systems without this call report no processors.
-    let told = before.len().min(1);
-    assert!(places.iter().all(|places| lock(places).len() == told), "{places:?}");
+    let expected = before.len().min(1);
+    assert!(pinned.iter().all(|pinned| lock(pinned).len() == expected), "{pinned:?}");
     drop(pool);
     assert_eq!(of_caller(), before);
+}
+
+#[test]
+fn every_number_is_taken_once_by_any_threads() {
+    for (limit, threads, most) in [(0, 3, 1), (1, 2, 9), (7, 3, 2), (100, 8, 3), (5, 8, 1), (1000, 2, 1000)] {
+        let shares = Shares::new(limit, threads);
+        let taken = (0..).map_while(|thread| shares.take(thread * 5 % 3 % threads, most));
+        let mut seen: Vec<usize> =
+            taken.inspect(|range| assert!((1..=most).contains(&range.len()))).flatten().collect();
+        seen.sort_unstable();
+        assert_eq!(seen, (0..limit).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn ranges_become_smaller_towards_the_end() {
+    let shares = Shares::new(100, 1);
+    let sizes: Vec<usize> = std::iter::from_fn(|| shares.take(0, 20)).map(|range| range.len()).collect();
+    assert!(sizes.is_sorted_by(|one, next| one >= next), "{sizes:?}");
+    assert_eq!((sizes[0], sizes.last()), (20, Some(&1)));
 }

@@ -14,7 +14,7 @@ pub struct Fields<'a> {
 }
 
 /// Fields of config.json for features that lmrs lacks, with the values that turn these features off.
-const PLAIN: [(&str, Value); 8] = [
+const OFF: [(&str, Value); 8] = [
     ("use_bidirectional_attention", Value::Bool(false)),
     ("scale_attn_weights", Value::Bool(true)),
     ("scale_attn_by_inverse_layer_idx", Value::Bool(false)),
@@ -26,7 +26,7 @@ const PLAIN: [(&str, Value); 8] = [
 ];
 
 /// The same for GGUF.
-const PLAIN_IN_GGUF: [(&str, f64); 6] = [
+const OFF_IN_GGUF: [(&str, f64); 6] = [
     ("expert_count", 0.0),
     ("attn_logit_softcapping", 0.0),
     ("final_logit_softcapping", 0.0),
@@ -36,17 +36,17 @@ const PLAIN_IN_GGUF: [(&str, f64); 6] = [
 ];
 
 impl Fields<'_> {
-    pub fn refuse_what_nobody_computes(&self) -> Result<(), Failed> {
+    pub fn refuse_unsupported(&self) -> Result<(), Failed> {
         match self.folder.format {
             Format::Safetensors => {
-                let other = PLAIN.iter().find_map(|(name, plain)| {
-                    self.get(name).filter(|found| *found != plain).map(|found| (*name, found))
+                let other = OFF.iter().find_map(|(name, off)| {
+                    self.get(name).filter(|found| *found != off).map(|found| (*name, found))
                 });
                 other.map_or(Ok(()), |(name, found)| Err(self.unknown(name, found)))
             }
             Format::Gguf => {
-                for (name, plain) in PLAIN_IN_GGUF {
-                    if let Some(found) = self.metadata(name).filter(|found| found.as_f64() != Some(plain)) {
+                for (name, off) in OFF_IN_GGUF {
+                    if let Some(found) = self.metadata(name).filter(|found| found.as_f64() != Some(off)) {
                         return Err(self.unknown(name, found));
                     }
                 }
@@ -61,14 +61,14 @@ impl Fields<'_> {
         }
     }
 
-    /// The epsilon of norms. `unsaid` is the value if a config.json lacks the field; a GGUF always has it.
-    pub fn norm_epsilon(&self, architecture: &Architecture, unsaid: f64) -> Result<f32, Failed> {
+    /// The epsilon of norms. `default` is the value if a config.json lacks the field; a GGUF always has it.
+    pub fn norm_epsilon(&self, architecture: &Architecture, default: f64) -> Result<f32, Failed> {
         let (name, gguf) = match architecture.norms_centre {
             true => ("layer_norm_epsilon", "attention.layer_norm_epsilon"),
             false => ("rms_norm_eps", "attention.layer_norm_rms_epsilon"),
         };
         let found = match self.folder.format {
-            Format::Safetensors => self.number(name)?.unwrap_or(unsaid),
+            Format::Safetensors => self.number(name)?.unwrap_or(default),
             Format::Gguf => {
                 let found = self.metadata(gguf).ok_or_else(|| self.missing(name, gguf))?;
                 found.as_f64().ok_or_else(|| self.expected("a number", gguf, found))?
@@ -96,15 +96,15 @@ impl Fields<'_> {
         Ok(architecture.activation)
     }
 
-    /// The window in tokens; `unsaid` is the value if a config lacks the field.
-    pub fn window(&self, unsaid: Option<usize>) -> Result<Option<usize>, Failed> {
+    /// The window in tokens; `default` is the value if a config lacks the field.
+    pub fn window(&self, default: Option<usize>) -> Result<Option<usize>, Failed> {
         let found = match self.folder.format {
-            Format::Safetensors => self.said("sliding_window"),
+            Format::Safetensors => self.field_or_null("sliding_window"),
             Format::Gguf => self.metadata("attention.sliding_window"),
         };
         match found {
             None if self.folder.format == Format::Gguf => Ok(None),
-            None => Ok(unsaid),
+            None => Ok(default),
             Some(Value::Null) => Ok(None),
             Some(found) => match found.as_u64() {
                 // llama.cpp's converters write 0 for no window.
@@ -154,7 +154,7 @@ impl Fields<'_> {
 
     /// A field of config.json that is present and not null.
     pub fn get(&self, name: &str) -> Option<&Value> {
-        self.said(name).filter(|value| !value.is_null())
+        self.field_or_null(name).filter(|value| !value.is_null())
     }
 
     /// A value of GGUF metadata, under the prefix of its architecture.
@@ -168,9 +168,9 @@ impl Fields<'_> {
             Value::String(text) => text.escape_debug().to_string(),
             Value::Object(_) => "an object".into(),
             Value::Array(_) => "a list".into(),
-            plain => plain.to_string(),
+            off => off.to_string(),
         };
-        let what = format!("`{}` has `{name}` `{found}`, which is not computed here", self.folder.name);
+        let what = format!("`{}` has `{name}` `{found}`, which lmrs does not compute", self.folder.name);
         Failed::new(FailureKind::Unsupported, what)
     }
 
@@ -192,7 +192,7 @@ impl Fields<'_> {
     }
 
     /// The failure for a size of 0.
-    pub fn nothing(&self, name: &str, gguf: &str) -> Failed {
+    pub fn zero(&self, name: &str, gguf: &str) -> Failed {
         self.fault(format!("`{}` is 0", self.name(name, gguf)))
     }
 
@@ -209,7 +209,7 @@ impl Fields<'_> {
         }
     }
 
-    fn said(&self, name: &str) -> Option<&Value> {
+    fn field_or_null(&self, name: &str) -> Option<&Value> {
         let raw = &self.folder.config.raw;
         // Multimodal models keep the fields of their language model one level down.
         raw.get("text_config").and_then(|inner| inner.get(name)).or_else(|| raw.get(name))

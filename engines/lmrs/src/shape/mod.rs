@@ -11,7 +11,7 @@ use engine_kit::OrFail;
 use model_files::{Config, Format, ModelFolder};
 use protocol::{Failed, FailureKind};
 
-use crate::rope::Rotation;
+use crate::network::Rotation;
 use architectures::{Architecture, Windows};
 use fields::Fields;
 
@@ -57,13 +57,13 @@ impl Shape {
         let architecture = Architecture::of(folder)?;
         let known = folder.architecture().or_fail(FailureKind::Unsupported)?;
         let Config { hidden_size, layers, heads, kv_heads, head_dim, vocabulary_size, .. } = folder.config;
-        fields.refuse_what_nobody_computes()?;
+        fields.refuse_unsupported()?;
         let context = context(&fields, architecture)?;
         let inner = known.inner_size(&folder.config);
         let inner = inner.ok_or_else(|| fields.missing("intermediate_size", "feed_forward_length"))?;
         if inner == 0 {
             let name = fields.first_of(&["intermediate_size", "n_inner"]);
-            return Err(fields.nothing(name, "feed_forward_length"));
+            return Err(fields.zero(name, "feed_forward_length"));
         }
         // From here on memory depends on layers and dimensions, so the file must have matching tensors.
         let parts = folder.parts().or_fail(FailureKind::Model)?;
@@ -98,7 +98,7 @@ fn unread(folder: &ModelFolder, what: String) -> Failed {
             let path = path.display();
             failed.hint(format!("llama-quantize --allow-requantize '{path}' '{path}'.q8_0.gguf q8_0"))
         }
-        _ => failed.hint("have the model in f32, f16 or bf16, or as a GGUF"),
+        _ => failed.hint("convert the model to f32, f16 or bf16, or to a GGUF"),
     }
 }
 
@@ -107,11 +107,11 @@ fn context(fields: &Fields, architecture: &Architecture) -> Result<u32, Failed> 
     let (name, gguf) = (fields.first_of(&[usual, "n_positions", "n_ctx"]), "context_length");
     match fields.folder.config.context_tokens {
         None => Err(fields.missing(name, gguf)),
-        Some(0) => Err(fields.nothing(name, gguf)),
+        Some(0) => Err(fields.zero(name, gguf)),
         Some(tokens @ ..=MAX_CONTEXT) => Ok(tokens),
         Some(tokens) => {
             let name = fields.name(name, gguf);
-            Err(fields.fault(format!("`{name}`: a context of {tokens} tokens is not believed")))
+            Err(fields.fault(format!("`{name}`: a context of {tokens} tokens is more than {MAX_CONTEXT}")))
         }
     }
 }
@@ -121,17 +121,17 @@ fn windows(fields: &Fields, architecture: &Architecture) -> Result<Vec<Option<us
     let layers = fields.folder.config.layers as usize;
     let (window, first) = match architecture.windows {
         Windows::None => (None, 0),
-        Windows::All { unsaid } => (fields.window(unsaid)?, 0),
-        Windows::SomeLayers { unsaid, first_unsaid } => {
-            let first = fields.layer("max_window_layers")?.unwrap_or(first_unsaid);
-            let window = if fields.flag("use_sliding_window")? { fields.window(unsaid)? } else { None };
+        Windows::All { default } => (fields.window(default)?, 0),
+        Windows::SomeLayers { default, first_default } => {
+            let first = fields.layer("max_window_layers")?.unwrap_or(first_default);
+            let window = if fields.flag("use_sliding_window")? { fields.window(default)? } else { None };
             (window, first)
         }
     };
-    let told = (0..layers).map(|layer| window.filter(|_| layer >= first)).collect();
-    let Some(slide) = fields.layer_types()? else { return Ok(told) };
+    let by_rule = (0..layers).map(|layer| window.filter(|_| layer >= first)).collect();
+    let Some(slide) = fields.layer_types()? else { return Ok(by_rule) };
     if slide.len() != layers {
-        return Err(fields.fault(format!("`layer_types` names {} layers of {layers}", slide.len())));
+        return Err(fields.fault(format!("`layer_types` has {} entries for {layers} layers", slide.len())));
     }
     let some = matches!(architecture.windows, Windows::SomeLayers { .. }) && window.is_some();
     // In other architectures the list has no effect, so it must agree with the actual computation.

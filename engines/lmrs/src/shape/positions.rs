@@ -5,7 +5,7 @@ use protocol::{Failed, FailureKind};
 use serde_json::Value;
 
 use super::fields::Fields;
-use crate::rope::Rotation;
+use crate::network::Rotation;
 
 /// The GGUF tensor with a divisor for each frequency.
 const FACTORS: &str = "rope_freqs.weight";
@@ -15,21 +15,21 @@ pub fn rotation(fields: &Fields) -> Result<Rotation, Failed> {
     let theta = config.rope_theta.unwrap_or(10_000.0);
     let rotated = rotated(fields)?;
     let mut rotation = Rotation::new(theta, rotated);
-    expect_angles(fields, &rotation, fields.name("rope_theta", "rope.freq_base"))?;
+    refuse_infinite_angles(fields, &rotation, fields.name("rope_theta", "rope.freq_base"))?;
     match fields.folder.format {
         Format::Safetensors => scale_by_rule(fields, &mut rotation)?,
         Format::Gguf => scale_by_metadata(fields, &mut rotation)?,
     }
-    expect_angles(fields, &rotation, fields.name("rope_scaling", "rope.scaling"))?;
+    refuse_infinite_angles(fields, &rotation, fields.name("rope_scaling", "rope.scaling"))?;
     Ok(rotation)
 }
 
 /// Refuses a base or factor so small that the angle of the last position overflows.
-fn expect_angles(fields: &Fields, rotation: &Rotation, name: &str) -> Result<(), Failed> {
+fn refuse_infinite_angles(fields: &Fields, rotation: &Rotation, name: &str) -> Result<(), Failed> {
     let last = fields.folder.config.context_tokens.unwrap_or_default() as f32;
     match rotation.frequencies.iter().all(|frequency| (frequency * last).is_finite()) {
         true => Ok(()),
-        false => Err(fields.fault(format!("`{name}` turns positions by angles that are no numbers"))),
+        false => Err(fields.fault(format!("`{name}` leads to infinite angles"))),
     }
 }
 
@@ -49,7 +49,10 @@ fn rotated(fields: &Fields) -> Result<usize, Failed> {
     let name = fields.name("partial_rotary_factor", "rope.dimension_count");
     match rotated {
         Some(rotated) if rotated > 0 && rotated <= head && rotated % 2 == 0 => Ok(rotated),
-        _ => Err(fields.fault(format!("`{name}`: no even part of a head of {head} turns"))),
+        _ => {
+            Err(fields
+                .fault(format!("`{name}`: expected an even number of rotated dimensions, at most {head}")))
+        }
     }
 }
 
@@ -95,8 +98,12 @@ fn above_zero(fields: &Fields, name: &str, found: &Value) -> Result<f64, Failed>
 
 /// Newer configs keep all rotation fields in `rope_parameters`. An empty object has no meaning.
 fn rope<'a>(fields: &'a Fields, name: &str) -> Option<&'a Value> {
-    let said = |name| fields.get(name).filter(|rope| rope.as_object().is_some_and(|rope| !rope.is_empty()));
-    said("rope_scaling").or_else(|| said("rope_parameters"))?.get(name).filter(|value| !value.is_null())
+    let field_or_null =
+        |name| fields.get(name).filter(|rope| rope.as_object().is_some_and(|rope| !rope.is_empty()));
+    field_or_null("rope_scaling")
+        .or_else(|| field_or_null("rope_parameters"))?
+        .get(name)
+        .filter(|value| !value.is_null())
 }
 
 fn scale_by_metadata(fields: &Fields, rotation: &mut Rotation) -> Result<(), Failed> {

@@ -21,18 +21,18 @@ fn assert_same(found: Option<Region>, expected: &Region) {
 }
 
 /// A file of weights, and a cache directory.
-fn place() -> (tempfile::TempDir, PathBuf, PathBuf) {
+fn files() -> (tempfile::TempDir, PathBuf, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let weights = folder.path().join("model.safetensors");
     std::fs::write(&weights, "weights").unwrap();
-    let shelf = folder.path().join("packed");
-    (folder, weights, shelf)
+    let directory = folder.path().join("packed");
+    (folder, weights, directory)
 }
 
 #[test]
-fn what_was_kept_is_mapped_by_the_next_load_of_the_same_files_in_the_same_form() {
-    let ((_folder, weights, shelf), pool) = (place(), Pool::new(2));
-    let of = |form| Sidecar::within(&shelf, std::slice::from_ref(&weights), form).unwrap();
+fn packed_weights_are_mapped_by_the_next_load_of_the_same_files_and_plan() {
+    let ((_folder, weights, directory), pool) = (files(), Pool::new(2));
+    let of = |form| Sidecar::within(&directory, std::slice::from_ref(&weights), form).unwrap();
     assert!(of("q8_0").read("q8_0", &pool).is_none());
     let made = packed(1);
     of("q8_0").write("q8_0", &NONE, &made, &pool).unwrap();
@@ -41,13 +41,13 @@ fn what_was_kept_is_mapped_by_the_next_load_of_the_same_files_in_the_same_form()
     let others = packed(2);
     of("q8_0").write("q8_0", &NONE, &others, &pool).unwrap();
     assert_same(of("q8_0").read("q8_0", &pool), &others);
-    assert_eq!(std::fs::read_dir(&shelf).unwrap().count(), 1, "nothing is left of the writing");
+    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 1, "nothing is left of the writing");
 }
 
 #[test]
-fn weights_that_were_changed_have_nothing_kept() {
-    let ((_folder, weights, shelf), pool) = (place(), Pool::new(2));
-    let of = || Sidecar::within(&shelf, std::slice::from_ref(&weights), "q8_0").unwrap();
+fn changed_weights_have_no_cached_packing() {
+    let ((_folder, weights, directory), pool) = (files(), Pool::new(2));
+    let of = || Sidecar::within(&directory, std::slice::from_ref(&weights), "q8_0").unwrap();
     of().write("q8_0", &NONE, &packed(1), &pool).unwrap();
     let file = File::options().write(true).open(&weights).unwrap();
     file.set_modified(SystemTime::now() - Duration::from_secs(9)).unwrap();
@@ -59,9 +59,9 @@ fn weights_that_were_changed_have_nothing_kept() {
 }
 
 #[test]
-fn a_file_that_is_cut_off_or_damaged_anywhere_that_matters_is_not_read() {
-    let ((_folder, weights, shelf), pool) = (place(), Pool::new(2));
-    let sidecar = Sidecar::within(&shelf, std::slice::from_ref(&weights), "q8_0").unwrap();
+fn a_truncated_or_damaged_file_is_not_read() {
+    let ((_folder, weights, directory), pool) = (files(), Pool::new(2));
+    let sidecar = Sidecar::within(&directory, std::slice::from_ref(&weights), "q8_0").unwrap();
     let made = packed(1);
     sidecar.write("q8_0", &NONE, &made, &pool).unwrap();
     let whole = std::fs::read(&sidecar.path).unwrap();
@@ -85,8 +85,8 @@ fn a_file_that_is_cut_off_or_damaged_anywhere_that_matters_is_not_read() {
 
 #[test]
 fn matrices_that_did_not_fit_are_known_before_the_plan_without_them_is_made() {
-    let ((_folder, weights, shelf), pool) = (place(), Pool::new(2));
-    let of = || Sidecar::within(&shelf, std::slice::from_ref(&weights), "all fit").unwrap();
+    let ((_folder, weights, directory), pool) = (files(), Pool::new(2));
+    let of = || Sidecar::within(&directory, std::slice::from_ref(&weights), "all fit").unwrap();
     assert_eq!(of().unfit(), NONE);
     let (made, unfit) = (packed(1), BTreeSet::from(["blk.0.ffn_up.weight".to_string()]));
     of().write("one does not", &unfit, &made, &pool).unwrap();
@@ -107,24 +107,24 @@ fn aged(folder: &Path, name: &str, age: u64) -> PathBuf {
 }
 
 #[test]
-fn what_was_not_used_for_longest_goes_first_and_what_is_replaced_does_not_count() {
+fn the_least_recently_used_file_goes_first_and_a_replaced_file_does_not_count() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, age: u64| aged(folder.path(), name, age);
     let old = file("old.packed", 300);
     let [middle, new, mine] = [file("middle.packed", 200), file("new.packed", 100), file("mine.packed", 900)];
     let [left, busy, else_] = [file("a.part-1", 9000), file("b.part-2", 10), file("notes.txt", 90000)];
-    shelf::shrink(folder.path(), 200, &mine);
+    shrink(folder.path(), 200, &mine);
     let there = |paths: &[&PathBuf]| paths.iter().map(|path| path.exists()).collect::<Vec<_>>();
     assert_eq!(
         there(&[&old, &middle, &new, &mine, &left, &busy, &else_]),
         [false, true, true, true, false, true, true]
     );
-    shelf::shrink(folder.path(), 0, &mine);
+    shrink(folder.path(), 0, &mine);
     assert_eq!(there(&[&middle, &new, &mine]), [false, false, true]);
 }
 
 /// Makes room for a file of 1000 bytes that replaces `mine`, on a disk with this free space. Returns the remaining files too.
-fn make_room(beside: u64) -> (Result<(), String>, Vec<String>) {
+fn room_made(beside: u64) -> (Result<(), String>, Vec<String>) {
     let folder = tempfile::tempdir().unwrap();
     for (name, age) in [("old.packed", 300), ("new.packed", 100), ("mine.packed", 900), ("a.part-1", 9000)] {
         aged(folder.path(), name, age);
@@ -137,16 +137,16 @@ fn make_room(beside: u64) -> (Result<(), String>, Vec<String>) {
         names
     };
     let free = |_: &Path| Ok(beside + 300 - 100 * names().len() as u64);
-    let made = shelf::make_room(folder.path(), 1000, &folder.path().join("mine.packed"), free);
+    let made = make_room(folder.path(), 1000, &folder.path().join("mine.packed"), free);
     (made.map_err(|error| error.to_string()), names())
 }
 
 #[test]
-fn what_is_kept_makes_room_on_a_full_disk_before_anything_is_refused() {
+fn cached_files_make_room_on_a_full_disk_before_a_write_is_refused() {
     // One GB stays free.
     let needed = 1_000_001_000;
     let all = ["mine.packed", "new.packed", "old.packed"];
-    let refused = "the disk has no room for 1000 bytes";
+    let refused = "the disk has less than 1000 bytes free";
     for (free, stays, outcome) in [
         (needed, &all[..], Ok(())),
         (needed - 100, &all[..2], Ok(())),
@@ -155,41 +155,41 @@ fn what_is_kept_makes_room_on_a_full_disk_before_anything_is_refused() {
         // Nothing is removed if that would not help.
         (needed - 201, &all[..], Err(refused.to_string())),
     ] {
-        let (made, stayed) = make_room(free);
+        let (made, stayed) = room_made(free);
         assert_eq!(made, outcome, "{free} free");
         assert_eq!(stayed, stays, "{free} free");
     }
 }
 
 #[test]
-fn a_disk_that_stays_full_whatever_goes_has_no_room() {
+fn a_disk_that_stays_full_without_the_cache_refuses_the_write() {
     let folder = tempfile::tempdir().unwrap();
     let kept = aged(folder.path(), "old.packed", 300);
-    let refused = shelf::make_room(folder.path(), 1000, folder.path(), |_| Ok(1_000_000_990));
-    assert_eq!(refused.unwrap_err().to_string(), "the disk has no room for 1000 bytes");
+    let refused = make_room(folder.path(), 1000, folder.path(), |_| Ok(1_000_000_990));
+    assert_eq!(refused.unwrap_err().to_string(), "the disk has less than 1000 bytes free");
     assert!(!kept.exists());
 }
 
 #[test]
-fn more_than_is_ever_kept_is_refused() {
+fn a_file_beyond_the_limit_of_the_cache_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let refused = shelf::make_room(folder.path(), 20_000_000_001, folder.path(), |_| Ok(u64::MAX));
-    assert_eq!(refused.unwrap_err().to_string(), "20000000001 bytes are more than are kept");
+    let refused = make_room(folder.path(), 20_000_000_001, folder.path(), |_| Ok(u64::MAX));
+    assert_eq!(refused.unwrap_err().to_string(), "20000000001 bytes are more than the limit of 20000000000");
 }
 
 #[test]
-fn where_nothing_can_be_written_the_load_is_told_and_nothing_is_left() {
-    let ((folder, weights, _), pool) = (place(), Pool::new(1));
-    let shelf = folder.path().join("file");
-    std::fs::write(&shelf, "no folder").unwrap();
-    let sidecar = Sidecar::within(&shelf, &[weights], "q8_0").unwrap();
+fn a_failed_write_is_reported_and_leaves_no_file() {
+    let ((folder, weights, _), pool) = (files(), Pool::new(1));
+    let directory = folder.path().join("file");
+    std::fs::write(&directory, "no folder").unwrap();
+    let sidecar = Sidecar::within(&directory, &[weights], "q8_0").unwrap();
     let error = sidecar.write("q8_0", &NONE, &packed(1), &pool).unwrap_err();
-    assert!(format!("{error:#}").contains("cannot keep packed weights"), "{error:#}");
+    assert!(format!("{error:#}").contains("cannot write packed weights"), "{error:#}");
     assert!(sidecar.read("q8_0", &pool).is_none());
 }
 
 #[test]
-fn what_is_packed_lies_as_this_layout_says() {
+fn every_packed_layout_has_the_digest_of_its_version() {
     let packed = |format: &Format| {
         let (rows, inputs) = if format.is_panels() { (16, 512) } else { (6, 2176) };
         let rows_of_blocks =
@@ -209,4 +209,30 @@ fn what_is_packed_lies_as_this_layout_says() {
         newest = newest.max(layout);
     }
     assert_eq!(newest, LAYOUT, "the layout since which a format is packed so");
+}
+
+#[test]
+fn the_checksum_finds_a_flipped_bit_and_swapped_words_on_any_number_of_threads() {
+    let (one, two) = (Pool::new(1), Pool::new(2));
+    let mut rng = Rng::new(1);
+    let mut below = |most: usize| (rng.next_f64() * most as f64) as usize;
+    for length in
+        [1, 7, 64, 65, 4096, SUMMED_BYTES - 1, SUMMED_BYTES, SUMMED_BYTES + 1, 3 * SUMMED_BYTES + 100]
+    {
+        let mut bytes: Vec<u8> = (0..length).map(|_| below(256) as u8).collect();
+        let whole = checksum(&one, &bytes);
+        assert_eq!(checksum(&two, &bytes), whole);
+        for _ in 0..3 {
+            let (at, bit) = (below(length), below(8));
+            bytes[at] ^= 1 << bit;
+            assert_ne!(checksum(&two, &bytes), whole);
+            bytes[at] ^= 1 << bit;
+        }
+        if length > 1000 {
+            bytes.swap(3, 900);
+            assert!(bytes[3] == bytes[900] || checksum(&two, &bytes) != whole);
+            bytes.swap(3, 900);
+        }
+        assert_ne!(checksum(&two, &bytes[..length - 1]), whole);
+    }
 }

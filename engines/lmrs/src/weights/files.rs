@@ -1,13 +1,20 @@
-//! A model's files as memory, and the parts that can be used in place.
+//! A model's files as memory: the parts that are used in place, and the reading of the others, a few rows at a time, on all
+//! threads, with the formats' own rounding.
 #![expect(unsafe_code, reason = "maps files")]
 
 use std::fs::File;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use memmap2::Mmap;
 use model_files::{Dtype, FileWeights, Layout, ModelFolder, Order, Part, Weights as _};
 use protocol::{Failed, FailureKind};
 
-use crate::region::Region;
+use super::plan::{OwnedMatrix, Plan};
+use crate::formats::Storage;
+use crate::matrix::PANEL;
+use crate::pool::Pool;
+use crate::region::{NewRegion, Region};
 
 /// The mapped weights of a folder, with readers that use the formats' own rounding.
 pub struct Files {
@@ -87,4 +94,95 @@ pub fn own_layout(part: &Part) -> Layout {
 
 pub fn model(what: String) -> Failed {
     Failed::new(FailureKind::Model, what)
+}
+
+/// Numbers that are read at a time. Enough for long reads, but few enough to stay in a core's cache during packing and to
+/// spread the last matrix over the threads.
+const STEP: usize = 1 << 16;
+
+struct Piece<'a> {
+    owned: &'a OwnedMatrix,
+    first: u64,
+    rows: usize,
+    bytes: &'a mut [u8],
+}
+
+impl Plan {
+    /// Fills owned memory. `watch` receives the number of finished bytes, from any thread.
+    pub fn read(&self, pool: &Pool, watch: &(dyn Fn(u64) + Sync)) -> Result<Region, Failed> {
+        let no_memory = |error: anyhow::Error| Failed::new(FailureKind::OutOfMemory, format!("{error:#}"));
+        let mut region = NewRegion::new(self.owned_bytes()).map_err(no_memory)?;
+        let pieces = self.pieces(region.bytes_mut());
+        let (failed, done) = (Mutex::new(None), AtomicU64::new(0));
+        let failed_lock = || failed.lock().unwrap_or_else(PoisonError::into_inner);
+        pool.share_pieces(pieces.into_iter(), |_, piece: Piece| {
+            let bytes = piece.bytes.len() as u64;
+            if failed_lock().is_some() {
+                return;
+            }
+            match self.fill(piece) {
+                Ok(()) => watch(done.fetch_add(bytes, Ordering::Relaxed) + bytes),
+                Err(error) => *failed_lock() = Some(error),
+            }
+        });
+        match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Some(error) => Err(error),
+            None => Ok(region.finish()),
+        }
+    }
+
+    fn pieces<'a>(&'a self, bytes: &'a mut [u8]) -> Vec<Piece<'a>> {
+        let (mut pieces, mut rest, mut passed) = (Vec::new(), bytes, 0);
+        for owned in &self.owned {
+            let (_, at) = rest.split_at_mut(owned.at - passed);
+            let (matrix, after) = at.split_at_mut(owned.bytes);
+            (rest, passed) = (after, owned.at + owned.bytes);
+            let rows = (owned.rows.end - owned.rows.start) as usize;
+            let step = match is_turned(&self.parts[owned.part]) {
+                true => rows.next_multiple_of(PANEL),
+                false => (STEP / owned.inputs.max(1)).next_multiple_of(PANEL).max(PANEL),
+            };
+            let step_bytes = owned.format.bytes(step, owned.inputs);
+            for (number, bytes) in matrix.chunks_mut(step_bytes).enumerate() {
+                let first = number * step;
+                pieces.push(Piece { owned, first: first as u64, rows: step.min(rows - first), bytes });
+            }
+        }
+        pieces
+    }
+
+    fn fill(&self, Piece { owned, first, rows, bytes }: Piece) -> Result<(), Failed> {
+        if let Storage::Rows(_) = owned.format.storage {
+            return self.encode(owned, first, rows, bytes);
+        }
+        let mut encoded = vec![0; owned.dtype.bytes(owned.inputs as u64) as usize * rows];
+        self.encode(owned, first, rows, &mut encoded)?;
+        if owned.format.pack(owned.inputs, &encoded, bytes).is_err() {
+            self.is_unfit(owned);
+        }
+        Ok(())
+    }
+
+    /// Encodes rows of a matrix, in the file layout of its dtype.
+    fn encode(&self, owned: &OwnedMatrix, first: u64, rows: usize, bytes: &mut [u8]) -> Result<(), Failed> {
+        let part = &self.parts[owned.part];
+        let fault = |error: anyhow::Error| model(format!("{error:#}"));
+        let source = &self.files.source;
+        if !is_turned(part) {
+            let from = owned.rows.start + first;
+            let rows = from..from + rows as u64;
+            return source.encode(part, own_layout(part), rows, owned.dtype, bytes).map_err(fault);
+        }
+        let all = part.rows_in(Layout::Gguf).0;
+        let mut whole = vec![0; owned.dtype.bytes(part.elements()) as usize];
+        source.encode(part, Layout::Gguf, 0..all, owned.dtype, &mut whole).map_err(fault)?;
+        let row = whole.len() / all as usize;
+        bytes.copy_from_slice(&whole[owned.rows.start as usize * row..][..bytes.len()]);
+        Ok(())
+    }
+}
+
+/// Whether a part is stored transposed, so that it can only be read as a whole.
+fn is_turned(part: &Part) -> bool {
+    part.order == Order::Transposed
 }

@@ -3,19 +3,16 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 
-use model_files::{Dtype, Layout, ModelFolder, Order, Part};
+use model_files::{Dtype, Layout, ModelFolder, Part};
 use protocol::{Failed, FailureKind};
 
-use super::asked::Asked;
 use super::files::{Files, model};
-use super::roles::{Role, Roles, Stand};
-use super::table::{Filed, Table};
-use super::{Layer, Linear, Weights};
+use super::roles::{MatrixRows, RequestedFormat, Role, Roles};
+use super::{FileTable, Layer, Linear, Table, Weights};
 use crate::formats::Format;
-use crate::matrix::Matrix;
-use crate::norm::Norm;
+use crate::matrix::{Matrix, Rows};
+use crate::network::Norm;
 use crate::region::Region;
-use crate::rows::Rows;
 use crate::shape::Shape;
 
 /// The alignment of a matrix in owned memory: a cache line.
@@ -30,13 +27,13 @@ const ROWS: usize = 256;
 pub struct Plan {
     pub(super) files: Files,
     pub(super) parts: Vec<Part>,
-    pub(super) own: Vec<Own>,
-    own_bytes: usize,
+    pub(super) owned: Vec<OwnedMatrix>,
+    owned_bytes: usize,
     mapped_bytes: u64,
     position_bytes: u64,
     /// Matrices by the part's GGUF name and first row.
     matrices: HashMap<(String, u64), Planned>,
-    asked: Asked,
+    requested: RequestedFormat,
     /// Matrices by GGUF name whose rows cannot be packed; only reading reveals them.
     unfit: Mutex<BTreeSet<String>>,
 }
@@ -51,11 +48,11 @@ struct Planned {
 enum Memory {
     Mapped(Region),
     /// The offset in owned memory.
-    Own(usize),
+    Owned(usize),
 }
 
 /// A matrix that is read into owned memory.
-pub(super) struct Own {
+pub(super) struct OwnedMatrix {
     pub part: usize,
     /// In the network's order.
     pub rows: std::ops::Range<u64>,
@@ -68,37 +65,37 @@ pub(super) struct Own {
 }
 
 impl Plan {
-    pub fn of(folder: &ModelFolder, shape: &Shape, asked: Asked) -> Result<Self, Failed> {
-        Self::but(folder, shape, asked, &BTreeSet::new())
+    pub fn of(folder: &ModelFolder, shape: &Shape, requested: RequestedFormat) -> Result<Self, Failed> {
+        Self::but(folder, shape, requested, &BTreeSet::new())
     }
 
     /// The plan of a request, without packing the `unfit` matrices of an earlier plan.
     pub fn but(
         folder: &ModelFolder,
         shape: &Shape,
-        asked: Asked,
+        requested: RequestedFormat,
         unfit: &BTreeSet<String>,
     ) -> Result<Self, Failed> {
         let parts = folder.parts().map_err(|error| model(format!("{error:#}")))?;
         refuse_unknown_tensors(folder, &parts)?;
         let files = Files::open(folder)?;
-        let (own, matrices) = (Vec::new(), HashMap::new());
+        let (owned, matrices) = (Vec::new(), HashMap::new());
         let mut plan = Self {
             files,
             parts: Vec::new(),
-            own,
-            own_bytes: 0,
+            owned,
+            owned_bytes: 0,
             mapped_bytes: 0,
             position_bytes: 0,
             matrices,
-            asked,
+            requested,
             unfit: Mutex::default(),
         };
         let roles = Roles::new(shape, &parts);
         for layer in 0..shape.layers {
             for role in Role::ALL {
-                if let Some(stand) = roles.stand(layer, role)? {
-                    plan.add(&parts, &stand, unfit)?;
+                if let Some(rows_of) = roles.rows_of(layer, role)? {
+                    plan.add(&parts, &rows_of, unfit)?;
                 }
             }
         }
@@ -111,12 +108,12 @@ impl Plan {
 
     /// Bytes of all weights, in any memory.
     pub fn bytes(&self) -> u64 {
-        self.own_bytes as u64 + self.mapped_bytes + self.position_bytes
+        self.owned_bytes as u64 + self.mapped_bytes + self.position_bytes
     }
 
     /// Bytes that `read` fills.
-    pub fn own_bytes(&self) -> usize {
-        self.own_bytes
+    pub fn owned_bytes(&self) -> usize {
+        self.owned_bytes
     }
 
     /// Matrices that `read` could not pack; a new plan must exclude them.
@@ -124,18 +121,18 @@ impl Plan {
         self.unfit.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(super) fn is_unfit(&self, own: &Own) {
-        let name = self.parts[own.part].gguf.clone();
+    pub(super) fn is_unfit(&self, owned: &OwnedMatrix) {
+        let name = self.parts[owned.part].gguf.clone();
         self.unfit.lock().unwrap_or_else(PoisonError::into_inner).insert(name);
     }
 
     /// A text of the owned memory's contents. Different layouts have different texts.
     pub fn layout(&self) -> String {
-        let line = |own: &Own| {
-            let Own { rows, inputs, format, at, .. } = own;
-            format!("{} {rows:?} {inputs} {format:?} {at}\n", self.parts[own.part].gguf)
+        let line = |owned: &OwnedMatrix| {
+            let OwnedMatrix { rows, inputs, format, at, .. } = owned;
+            format!("{} {rows:?} {inputs} {format:?} {at}\n", self.parts[owned.part].gguf)
         };
-        self.own.iter().map(line).collect()
+        self.owned.iter().map(line).collect()
     }
 
     /// Refuses a model that does not fit into memory with its keys and values. Mapped weights count too: every token reads them
@@ -149,15 +146,15 @@ impl Plan {
              available"
         );
         let hint = if weights > available {
-            "load it in a narrower `dtype`, `q8_0` or `q4_0`, or a smaller model"
+            "load it with `dtype` `q8_0` or `q4_0`, or load a smaller model"
         } else {
-            "ask for less with `context_tokens`"
+            "lower `context_tokens`"
         };
         Err(Failed::new(FailureKind::OutOfMemory, what).hint(hint))
     }
 
-    /// The matrices over the files and over `own`, which `read` filled in this load or an earlier one.
-    pub fn weights(&self, shape: &Shape, own: &Region) -> Result<Weights, Failed> {
+    /// The matrices over the files and over `owned`, which `read` filled in this load or an earlier one.
+    pub fn weights(&self, shape: &Shape, owned: &Region) -> Result<Weights, Failed> {
         let roles = Roles::new(shape, &self.parts);
         let Shape { vocabulary, hidden, head_dim, context, .. } = *shape;
         let norm = |name: &str, width: usize| {
@@ -167,8 +164,8 @@ impl Plan {
             Ok::<_, Failed>(Norm { weight, bias, epsilon: shape.norm_epsilon })
         };
         let layer = |layer: usize| {
-            let linear = |role| self.linear(roles.stand(layer, role)?, own);
-            let need = |role| linear(role)?.ok_or_else(|| model(format!("layer {layer} lacks a matrix")));
+            let linear = |role| self.linear(roles.rows_of(layer, role)?, owned);
+            let need = |role| linear(role)?.ok_or_else(|| model(format!("layer {layer} has no such matrix")));
             let norm_of_heads = |name: &str| {
                 let name = format!("blk.{layer}.{name}");
                 let there = roles.find(&format!("{name}.weight"), 1, head_dim)?;
@@ -198,7 +195,7 @@ impl Plan {
             }
             Ok::<_, Failed>(rows)
         });
-        let output = self.matrix(&roles.output()?, own)?;
+        let output = self.matrix(&roles.output()?, owned)?;
         let embedding = match shape.tied && output.format.is_panels() {
             true => Table::Panels(output.clone()),
             false => self.embedding(roles.need("token_embd.weight", vocabulary, hidden)?)?,
@@ -212,18 +209,18 @@ impl Plan {
         })
     }
 
-    fn add(&mut self, parts: &[Part], stand: &Stand, unfit: &BTreeSet<String>) -> Result<(), Failed> {
-        let part = stand.matrix;
+    fn add(&mut self, parts: &[Part], rows_of: &MatrixRows, unfit: &BTreeSet<String>) -> Result<(), Failed> {
+        let part = rows_of.matrix;
         let inputs = part.rows_in(Layout::Gguf).1;
-        let outputs = stand.rows.end - stand.rows.start;
+        let outputs = rows_of.rows.end - rows_of.rows.start;
         let stored = self.files.dtype(part)?;
-        let (dtype, format) = match self.asked.of(part, stored, inputs)? {
+        let (dtype, format) = match self.requested.of(part, stored, inputs)? {
             (dtype, format) if unfit.contains(&part.gguf) => (dtype, Format::of(dtype).unwrap_or(format)),
             both => both,
         };
         let (outputs, inputs) = (outputs as usize, inputs as usize);
         let mapped = match Format::of(stored) == Some(format) && !format.is_panels() {
-            true => self.files.mapped(part, stand.rows.clone())?,
+            true => self.files.mapped(part, rows_of.rows.clone())?,
             false => None,
         };
         let memory = match mapped {
@@ -232,50 +229,50 @@ impl Plan {
                 Memory::Mapped(region)
             }
             None => {
-                let (at, bytes) = (self.own_bytes, format.bytes(outputs, inputs));
-                self.own_bytes = (at + bytes).next_multiple_of(LINE);
+                let (at, bytes) = (self.owned_bytes, format.bytes(outputs, inputs));
+                self.owned_bytes = (at + bytes).next_multiple_of(LINE);
                 let number = parts.iter().position(|other| std::ptr::eq(other, part)).unwrap_or_default();
-                self.own.push(Own {
+                self.owned.push(OwnedMatrix {
                     part: number,
-                    rows: stand.rows.clone(),
+                    rows: rows_of.rows.clone(),
                     inputs,
                     dtype,
                     format,
                     at,
                     bytes,
                 });
-                Memory::Own(at)
+                Memory::Owned(at)
             }
         };
         let planned = Planned { format, outputs, inputs, memory };
-        self.matrices.insert((part.gguf.clone(), stand.rows.start), planned);
+        self.matrices.insert((part.gguf.clone(), rows_of.rows.start), planned);
         Ok(())
     }
 
-    fn linear(&self, stand: Option<Stand>, own: &Region) -> Result<Option<Linear>, Failed> {
-        let Some(stand) = stand else { return Ok(None) };
-        let bias = match stand.bias {
+    fn linear(&self, rows_of: Option<MatrixRows>, owned: &Region) -> Result<Option<Linear>, Failed> {
+        let Some(rows_of) = rows_of else { return Ok(None) };
+        let bias = match rows_of.bias {
             Some(bias) => {
                 let all = self.files.numbers(bias)?;
-                Some(all[stand.rows.start as usize..stand.rows.end as usize].to_vec())
+                Some(all[rows_of.rows.start as usize..rows_of.rows.end as usize].to_vec())
             }
             None => None,
         };
-        Ok(Some(Linear { matrix: self.matrix(&stand, own)?, bias }))
+        Ok(Some(Linear { matrix: self.matrix(&rows_of, owned)?, bias }))
     }
 
-    fn matrix(&self, stand: &Stand, own: &Region) -> Result<Matrix, Failed> {
-        let key = (stand.matrix.gguf.clone(), stand.rows.start);
+    fn matrix(&self, rows_of: &MatrixRows, owned: &Region) -> Result<Matrix, Failed> {
+        let key = (rows_of.matrix.gguf.clone(), rows_of.rows.start);
         let planned = self.matrices.get(&key).ok_or_else(|| model(format!("`{}` was not planned", key.0)))?;
         let Planned { format, outputs, inputs, ref memory } = *planned;
         let region = match memory {
             Memory::Mapped(region) => region.clone(),
-            Memory::Own(at) => {
+            Memory::Owned(at) => {
                 let bytes = format.bytes(outputs, inputs);
-                if at + bytes > own.bytes().len() {
+                if at + bytes > owned.bytes().len() {
                     return Err(model(format!("`{}` lies beyond the weights that were read", key.0)));
                 }
-                own.part(*at..at + bytes)
+                owned.part(*at..at + bytes)
             }
         };
         Ok(Matrix::new(format, outputs, inputs, region))
@@ -285,8 +282,8 @@ impl Plan {
     fn embedding(&self, part: &Part) -> Result<Table, Failed> {
         let region = self.files.mapped(part, 0..part.shape[0])?;
         let region = region.ok_or_else(|| model(format!("`{}` cannot be looked up by row", part.name)))?;
-        let rounded = self.asked.of_embedding();
-        Ok(Table::Filed(Filed::new(region, self.files.dtype(part)?, rounded, part.shape[1] as usize)))
+        let rounded = self.requested.of_embedding();
+        Ok(Table::FileTable(FileTable::new(region, self.files.dtype(part)?, rounded, part.shape[1] as usize)))
     }
 }
 
@@ -296,12 +293,12 @@ fn refuse_unknown_tensors(folder: &ModelFolder, parts: &[Part]) -> Result<(), Fa
     let whole = folder.format == model_files::Format::Gguf;
     let architecture = folder.architecture().map_err(|error| model(format!("{error:#}")))?;
     // A tied output has no tensor of its own but counts as a part: a bias there would matter.
-    let places: HashSet<&str> = parts.iter().map(|part| place(&part.name)).chain(["lm_head"]).collect();
+    let modules: HashSet<&str> = parts.iter().map(|part| module(&part.name)).chain(["lm_head"]).collect();
     let mut names = folder.unasked(parts).into_iter().map(|tensor| tensor.name.as_str());
-    match names.find(|name| whole || places.contains(place(architecture.shorter_name(name)))) {
+    match names.find(|name| whole || modules.contains(module(architecture.shorter_name(name)))) {
         Some(name) => {
             let (folder, name) = (&folder.name, name.escape_debug());
-            let what = format!("`{folder}` has a tensor `{name}`, which is not computed here");
+            let what = format!("`{folder}` has a tensor `{name}`, which lmrs does not compute");
             Err(Failed::new(FailureKind::Unsupported, what))
         }
         None => Ok(()),
@@ -309,15 +306,10 @@ fn refuse_unknown_tensors(folder: &ModelFolder, parts: &[Part]) -> Result<(), Fa
 }
 
 /// The layer in a tensor's name, `model.layers.3`; outside of layers its module, `lm_head`.
-fn place(name: &str) -> &str {
+fn module(name: &str) -> &str {
     let dots = || name.match_indices('.').map(|(at, _)| at);
     let is_number = |from: usize, to: usize| name[from..to].bytes().all(|byte| byte.is_ascii_digit());
     let numbered = dots().zip(dots().skip(1)).find(|(from, to)| is_number(from + 1, *to));
     let end = numbered.map(|(_, end)| end).or_else(|| name.rfind('.'));
     &name[..end.unwrap_or(name.len())]
-}
-
-/// Whether a part is stored transposed, so that it can only be read as a whole.
-pub(super) fn is_turned(part: &Part) -> bool {
-    part.order == Order::Transposed
 }

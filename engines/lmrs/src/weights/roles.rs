@@ -1,16 +1,17 @@
-//! The roles of a model's parts in the network. The parts are looked up by their GGUF names, which are the same for all
-//! architectures, in any file format. Fused matrices are split.
+//! The matrices of the network among a model's parts: their names, and the format of each.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
-use model_files::{Layout, Part};
-use protocol::Failed;
+use model_files::{Dtype, Layout, Part};
+use protocol::{Failed, FailureKind};
 
 use super::files::model;
+use crate::formats::{F16, Format};
 use crate::shape::Shape;
 
-/// The parts of a model by GGUF name.
+/// The parts of a model by GGUF name. These names are the same for all architectures, in any file format. Fused matrices are
+/// split.
 pub struct Roles<'a> {
     shape: &'a Shape,
     parts: HashMap<&'a str, &'a Part>,
@@ -18,7 +19,7 @@ pub struct Roles<'a> {
 
 /// Some or all outputs of a matrix, as rows in the layout of GGUF.
 #[derive(Debug, Clone)]
-pub struct Stand<'a> {
+pub struct MatrixRows<'a> {
     pub matrix: &'a Part,
     pub rows: Range<u64>,
     pub bias: Option<&'a Part>,
@@ -54,7 +55,7 @@ impl<'a> Roles<'a> {
             return Ok(Some(part));
         }
         let what = format!(
-            "tensor `{name}` has {} rows of {}, and the sizes of its config lead to {rows} of {columns}",
+            "tensor `{name}` has {} rows of {}, but its config requires {rows} of {columns}",
             found.0, found.1
         );
         Err(model(what))
@@ -65,7 +66,7 @@ impl<'a> Roles<'a> {
     }
 
     /// The matrix of a role; `None` if the network does without.
-    pub fn stand(&self, layer: usize, role: Role) -> Result<Option<Stand<'a>>, Failed> {
+    pub fn rows_of(&self, layer: usize, role: Role) -> Result<Option<MatrixRows<'a>>, Failed> {
         let Shape { hidden, inner, heads, kv_heads, head_dim, .. } = *self.shape;
         let (queries, keys) = (heads * head_dim, kv_heads * head_dim);
         let whole = |name, outputs, inputs| self.whole(layer, name, outputs, inputs);
@@ -92,24 +93,112 @@ impl<'a> Roles<'a> {
         found.map(Some)
     }
 
-    pub fn output(&self) -> Result<Stand<'a>, Failed> {
+    pub fn output(&self) -> Result<MatrixRows<'a>, Failed> {
         let Shape { vocabulary, hidden, .. } = *self.shape;
         let matrix = match self.find("output.weight", vocabulary, hidden)? {
-            Some(own) => own,
+            Some(output) => output,
             None => self.need("token_embd.weight", vocabulary, hidden)?,
         };
-        Ok(Stand { matrix, rows: 0..vocabulary as u64, bias: None })
+        Ok(MatrixRows { matrix, rows: 0..vocabulary as u64, bias: None })
     }
 
-    fn whole(&self, layer: usize, name: &str, outputs: usize, inputs: usize) -> Result<Stand<'a>, Failed> {
+    fn whole(
+        &self,
+        layer: usize,
+        name: &str,
+        outputs: usize,
+        inputs: usize,
+    ) -> Result<MatrixRows<'a>, Failed> {
         let matrix = self.need(&format!("blk.{layer}.{name}.weight"), outputs, inputs)?;
         let bias = self.find(&format!("blk.{layer}.{name}.bias"), 1, outputs)?;
-        Ok(Stand { matrix, rows: 0..outputs as u64, bias })
+        Ok(MatrixRows { matrix, rows: 0..outputs as u64, bias })
     }
 
     /// Some rows of a matrix whose input is the hidden state.
-    fn some_of(&self, layer: usize, name: &str, all: usize, rows: Range<usize>) -> Result<Stand<'a>, Failed> {
+    fn some_of(
+        &self,
+        layer: usize,
+        name: &str,
+        all: usize,
+        rows: Range<usize>,
+    ) -> Result<MatrixRows<'a>, Failed> {
         let whole = self.whole(layer, name, all, self.shape.hidden)?;
-        Ok(Stand { rows: rows.start as u64..rows.end as u64, ..whole })
+        Ok(MatrixRows { rows: rows.start as u64..rows.end as u64, ..whole })
+    }
+}
+
+/// The requested format of weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RequestedFormat {
+    /// The file's own formats.
+    OfFile,
+    /// This format, for matrices with suitable rows.
+    Format(&'static Format),
+}
+
+impl RequestedFormat {
+    /// Resolves a name of the protocol; `file_dtype` is the format with most of the file's bytes.
+    pub fn named(name: Option<&str>, file_dtype: &str) -> Result<Self, Failed> {
+        let Some(name) = name.filter(|name| !name.eq_ignore_ascii_case(file_dtype)) else {
+            return Ok(Self::OfFile);
+        };
+        match Format::named(name).filter(|format| format.by_name) {
+            Some(format) => Ok(Self::Format(format)),
+            None => {
+                let known: Vec<_> = Format::names().collect();
+                let what = format!("dtype `{}`: not one of `{}`", name.escape_debug(), known.join("`, `"));
+                Err(Failed::new(FailureKind::Unsupported, what))
+            }
+        }
+    }
+
+    /// Refuses a block format that no matrix's rows divide into, because the load would have only the file's own numbers.
+    pub fn refuse_if_no_row_fits(self, shape: &Shape) -> Result<(), Failed> {
+        let Some(dtype) = self.dtype().filter(|dtype| !dtype.is_float()) else { return Ok(()) };
+        let block = dtype.block().0;
+        let rows = [shape.hidden, shape.heads * shape.head_dim, shape.inner];
+        if rows.iter().any(|inputs| inputs.is_multiple_of(block)) {
+            return Ok(());
+        }
+        let [hidden, heads, inner] = rows;
+        let what = format!(
+            "no matrix can be rounded to blocks of {block}: rows have {hidden}, {heads} and {inner} numbers"
+        );
+        let failed = Failed::new(FailureKind::Unsupported, what);
+        Err(failed.hint("omit `dtype`, or request `f32`, `bf16` or `f16`"))
+    }
+
+    /// The encoding of a matrix's rows, and the format in memory.
+    pub fn of(self, part: &Part, stored: Dtype, inputs: u64) -> Result<(Dtype, &'static Format), Failed> {
+        let dtype = self.dtype().unwrap_or(stored);
+        if !stored.is_float() && !dtype.is_float() && dtype != stored {
+            let (stored, dtype) = (stored.as_str(), dtype.as_str());
+            let what =
+                format!("tensor `{}` is {stored}, and would be rounded a second time as {dtype}", part.gguf);
+            let failed = Failed::new(FailureKind::Unsupported, what);
+            return Err(failed.hint("omit `dtype`, to load the dtype of the file"));
+        }
+        if let Self::Format(format) = self
+            && format.takes(inputs as usize)
+        {
+            return Ok((dtype, format));
+        }
+        // Rows that do not divide into blocks keep their format.
+        let fits = inputs.is_multiple_of(dtype.block().0 as u64);
+        let dtype = if fits { dtype } else { stored };
+        // Blocks without kernels are widened to f16, which holds their numbers nearly exactly.
+        Ok(Format::of(dtype).map_or((Dtype::F16, &F16), |format| (dtype, format)))
+    }
+
+    /// The rounding of embedding rows. For block formats it is `None`, because rows are looked up in the output matrix.
+    pub fn of_embedding(self) -> Option<Dtype> {
+        self.dtype().filter(|dtype| dtype.is_float())
+    }
+
+    fn dtype(self) -> Option<Dtype> {
+        match self {
+            Self::OfFile => None,
+            Self::Format(format) => Some(format.dtype),
+        }
     }
 }

@@ -21,23 +21,14 @@
 //!
 //! A row of 2,048 inputs takes 12.25 bits a number. A matrix with too many exceptions for a head stays unpacked.
 //!
-//! `pack` writes the format. Readers are a plain loop here, and code for each x86 level. `fused` multiplies one or two tokens
-//! from registers; more tokens use rows that were unpacked into a cache.
+//! `pack` writes the format. Readers are a plain loop here, and code for each x86 level in `x86`, which also multiplies one or
+//! two tokens from registers; more tokens use rows that were unpacked into a cache.
 #![cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "instructions of a level"))]
 
-#[cfg(target_arch = "x86_64")]
-mod avx2;
-#[cfg(target_arch = "x86_64")]
-mod avx512;
-mod block;
-#[cfg(target_arch = "x86_64")]
-mod fused;
-#[cfg_attr(target_arch = "x86_64", path = "x86.rs")]
-#[cfg_attr(not(target_arch = "x86_64"), path = "other.rs")]
-mod levels;
-mod pack;
 #[cfg(test)]
 mod tests;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 use std::ops::Range;
 
@@ -45,24 +36,19 @@ use model_files::Dtype;
 
 use super::{Format, Storage, Unfit};
 use crate::kernels::Level;
+use crate::kernels::rows::{PackedBf16, TileKernel};
 #[cfg(target_arch = "x86_64")]
-use crate::kernels::Outputs;
-use crate::kernels::rows::{PackedBf16, Tile};
+use crate::kernels::{Instructions, Outputs};
 use crate::matrix;
 #[cfg(target_arch = "x86_64")]
 use crate::matrix::Matrix;
-use block::Place;
-use pack::pack;
-
-pub use block::{Block, Group};
 
 pub static BF16Z: Format = Format {
     name: "bf16z",
     dtype: Dtype::BF16,
     by_name: true,
     storage: Storage::packed_rows::<InBf16z>(),
-    tile: Some(Tile::of_packed::<InBf16z>()),
-    #[cfg(test)]
+    tile: Some(TileKernel::of_packed::<InBf16z>()),
     packed: Some((2, "1d168c4316bc8bce")),
 };
 
@@ -98,7 +84,7 @@ impl PackedBf16 for InBf16z {
     #[inline(always)]
     unsafe fn dot(matrix: &Matrix, x: &[u16], out: &mut Outputs) {
         // SAFETY: the caller guarantees this.
-        unsafe { fused::multiply(matrix, x, out) }
+        unsafe { x86::multiply(matrix, x, out) }
     }
 }
 
@@ -120,8 +106,8 @@ const STRETCH_BYTES: usize = 3 * LINE;
 /// Exponents in the list of a row.
 const EXPONENTS: usize = 16;
 /// Offsets in the head: the number of exceptions, and the first exception.
-const COUNT: usize = EXPONENTS;
-const ASIDE: usize = 20;
+const COUNT_AT: usize = EXPONENTS;
+const EXCEPTIONS_AT: usize = 20;
 
 /// Whether rows with this number of inputs can be packed: they must be whole stretches.
 fn takes(inputs: usize) -> bool {
@@ -145,10 +131,10 @@ fn part_bytes(inputs: usize) -> usize {
 
 /// A number that is stored whole: an exception.
 #[derive(Debug, Clone, Copy)]
-pub struct Aside([u8; 4]);
+pub struct Exception([u8; 4]);
 
-impl Aside {
-    pub fn place(self) -> usize {
+impl Exception {
+    pub fn position(self) -> usize {
         usize::from(u16::from_le_bytes([self.0[0], self.0[1]]))
     }
 
@@ -158,13 +144,175 @@ impl Aside {
 }
 
 /// The exceptions of a head, in the order of their positions.
-fn asides(head: &[u8]) -> impl Iterator<Item = Aside> {
-    let count = usize::from(u16::from_le_bytes([head[COUNT], head[COUNT + 1]]));
-    head[ASIDE..].as_chunks::<4>().0.iter().take(count).map(|bytes| Aside(*bytes))
+fn exceptions(head: &[u8]) -> impl Iterator<Item = Exception> {
+    let count = usize::from(u16::from_le_bytes([head[COUNT_AT], head[COUNT_AT + 1]]));
+    head[EXCEPTIONS_AT..].as_chunks::<4>().0.iter().take(count).map(|bytes| Exception(*bytes))
+}
+
+/// Packed rows of one block: `BLOCK` of them or, at the end of a matrix, fewer.
+#[derive(Debug, Clone, Copy)]
+pub struct Block<'a> {
+    bytes: &'a [u8],
+    rows: usize,
+    inputs: usize,
+}
+
+impl<'a> Block<'a> {
+    /// Panics if the bytes do not match the number of rows.
+    pub fn new(bytes: &'a [u8], rows: usize, inputs: usize) -> Self {
+        assert!(takes(inputs) && bytes.len() == rows * row_bytes(inputs), "packed rows and their bytes");
+        Self { bytes, rows, inputs }
+    }
+
+    pub fn of(matrix::Block { bytes, rows, inputs }: matrix::Block<'a>) -> Self {
+        Self::new(bytes, rows, inputs)
+    }
+
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// The group that contains this row, for one part of the inputs.
+    pub fn group(&self, part: &Range<usize>, row: usize) -> Group<'a> {
+        let first = row / TOGETHER * TOGETHER;
+        let rows = TOGETHER.min(self.rows - first);
+        // Earlier parts come first, with all rows and the length of the first part; then the earlier groups of this part.
+        let before: usize =
+            parts(self.inputs).take_while(|it| it.start < part.start).map(|it| part_bytes(it.len())).sum();
+        let bytes = part_bytes(part.len());
+        Group {
+            bytes: &self.bytes[self.rows * before + first * bytes..][..rows * bytes],
+            rows,
+            inputs: part.len(),
+        }
+    }
+
+    pub fn unpack(&self, level: Level, rows: Range<usize>, into: &mut [u16]) {
+        assert!(
+            rows.end <= self.rows && into.len() == rows.len() * self.inputs,
+            "packed rows and their numbers"
+        );
+        for part in parts(self.inputs) {
+            let mut row = rows.start;
+            while row < rows.end {
+                let (group, first) = (self.group(&part, row), row % TOGETHER);
+                let into = Destination {
+                    numbers: &mut into[(row - rows.start) * self.inputs + part.start..],
+                    stride: self.inputs,
+                };
+                if first == 0 && group.rows() == TOGETHER && rows.end - row >= TOGETHER {
+                    group.unpack::<TOGETHER>(level, first, into);
+                    row += TOGETHER;
+                } else {
+                    group.unpack::<1>(level, first, into);
+                    row += 1;
+                }
+            }
+        }
+    }
+}
+
+/// The destination of unpacked rows: the first number of the first row, and the distance between rows.
+pub(super) struct Destination<'a> {
+    pub numbers: &'a mut [u16],
+    pub stride: usize,
+}
+
+/// A part of the inputs of rows that are packed together.
+#[derive(Debug, Clone, Copy)]
+pub struct Group<'a> {
+    bytes: &'a [u8],
+    rows: usize,
+    inputs: usize,
+}
+
+impl<'a> Group<'a> {
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    pub fn inputs(&self) -> usize {
+        self.inputs
+    }
+
+    pub fn head(&self, row: usize) -> &'a [u8] {
+        assert!(row < self.rows, "a row of the group");
+        &self.bytes[row * LINE..][..LINE]
+    }
+
+    pub fn exceptions(&self, row: usize) -> impl Iterator<Item = Exception> + use<'a> {
+        exceptions(self.head(row))
+    }
+
+    /// Bytes from one stretch of a row to its next.
+    pub fn step(&self) -> usize {
+        self.rows * STRETCH_BYTES
+    }
+
+    /// The memory from the row's first stretch to the end of the group; other rows' stretches lie between.
+    pub fn stretches(&self, row: usize) -> &'a [u8] {
+        &self.bytes[self.rows * LINE + row * STRETCH_BYTES..]
+    }
+
+    fn unpack<const ROWS: usize>(&self, level: Level, first: usize, mut into: Destination) {
+        let heads: [_; ROWS] = std::array::from_fn(|row| self.head(first + row));
+        unpack(level, heads, self, first, &mut into);
+        for row in 0..ROWS {
+            let into = &mut into.numbers[row * into.stride..][..self.inputs];
+            for exception in self.exceptions(first + row) {
+                // A position beyond the row comes only from damaged data.
+                if let Some(number) = into.get_mut(exception.position()) {
+                    *number = exception.bits();
+                }
+            }
+        }
+    }
+
+    /// Visits the stretches in memory order: the first of each of `ROWS` rows, then the second of each, and so on.
+    #[inline(always)]
+    pub(super) fn each_stretch<const ROWS: usize>(
+        &self,
+        first: usize,
+        into: &mut Destination,
+        unpack: impl Fn(usize, &[u8; STRETCH_BYTES], &mut [u16; STRETCH]),
+    ) {
+        let stretches = self.stretches(first).chunks(self.step()).take(self.inputs / STRETCH);
+        for (number, stretches) in stretches.enumerate() {
+            let (stretches, _) = stretches.as_chunks::<STRETCH_BYTES>();
+            for (row, stretch) in stretches.iter().take(ROWS).enumerate() {
+                let into = into.numbers[row * into.stride + number * STRETCH..].first_chunk_mut();
+                unpack(row, stretch, into.expect("numbers of each stretch"));
+            }
+        }
+    }
+}
+
+/// The level's unpacking of whole stretches, without the exceptions.
+fn unpack<const ROWS: usize>(
+    level: Level,
+    heads: [&[u8]; ROWS],
+    group: &Group,
+    first: usize,
+    into: &mut Destination,
+) {
+    match level.instructions() {
+        // SAFETY: a `Level` value exists only on a machine that has the level.
+        #[cfg(target_arch = "x86_64")]
+        Instructions::Avx2 => unsafe { x86::unpack_avx2(heads, group, first, into) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Instructions::Avx512 | Instructions::Amx => unsafe { x86::unpack_avx512(heads, group, first, into) },
+        _ => unpack_plainly(heads, group, first, into),
+    }
 }
 
 /// The portable unpacking, number by number.
-fn unpack_plainly<const ROWS: usize>(heads: [&[u8]; ROWS], group: &Group, first: usize, into: &mut Place) {
+fn unpack_plainly<const ROWS: usize>(
+    heads: [&[u8]; ROWS],
+    group: &Group,
+    first: usize,
+    into: &mut Destination,
+) {
     group.each_stretch::<ROWS>(first, into, |row, stretch, into| {
         for (at, number) in into.iter_mut().enumerate() {
             let (set, word) = (at / 32, at % 32);
@@ -173,4 +321,84 @@ fn unpack_plainly<const ROWS: usize>(heads: [&[u8]; ROWS], group: &Group, first:
             *number = (byte & 0x80) << 8 | u16::from(heads[row][usize::from(exponent)]) << 7 | byte & 0x7f;
         }
     });
+}
+
+/// Packs the rows of a block, with `inputs` numbers each in the file layout of bf16. Panics if a size is wrong. Fails if a row
+/// has too many exceptions.
+pub fn pack(inputs: usize, numbers: &[u8], mut block: &mut [u8]) -> Result<(), Unfit> {
+    let rows = block.len() / row_bytes(inputs).max(1);
+    let fits = numbers.len() == rows * inputs * 2 && block.len() == rows * row_bytes(inputs);
+    assert!(takes(inputs) && fits, "numbers and their packed rows");
+    for part in parts(inputs) {
+        let (own, rest) = block.split_at_mut(rows * part_bytes(part.len()));
+        block = rest;
+        for (number, group) in own.chunks_mut(TOGETHER * part_bytes(part.len())).enumerate() {
+            let together = group.len() / part_bytes(part.len());
+            let (heads, stretches) = group.split_at_mut(together * LINE);
+            for (row, head) in heads.chunks_exact_mut(LINE).enumerate() {
+                let first = (number * TOGETHER + row) * inputs + part.start;
+                let numbers = numbers[first * 2..][..part.len() * 2].as_chunks::<2>().0;
+                let stretches = stretches.chunks_exact_mut(STRETCH_BYTES).skip(row).step_by(together);
+                pack_row(numbers, head, stretches)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn pack_row<'a>(
+    numbers: &[[u8; 2]],
+    head: &mut [u8],
+    stretches: impl Iterator<Item = &'a mut [u8]>,
+) -> Result<(), Unfit> {
+    head.fill(0);
+    let exponents = most_frequent(numbers);
+    head[..EXPONENTS].copy_from_slice(&exponents);
+    let mut names = [None; 256];
+    for (name, exponent) in (0..EXPONENTS as u8).zip(exponents).rev() {
+        names[usize::from(exponent)] = Some(name);
+    }
+    let (start, exception) = head.split_at_mut(EXCEPTIONS_AT);
+    let (mut exception, mut count) = (exception.as_chunks_mut::<4>().0.iter_mut(), 0_u16);
+    for (number, (numbers, stretch)) in numbers.chunks_exact(STRETCH).zip(stretches).enumerate() {
+        stretch[2 * LINE..].fill(0);
+        for (at, bytes) in numbers.iter().enumerate() {
+            let (set, word) = (at / 32, at % 32);
+            let bits = u16::from_le_bytes(*bytes);
+            stretch[set / 2 * LINE + 2 * word + set % 2] = (bits >> 8 & 0x80 | bits & 0x7f) as u8;
+            let name: u8 = match names[exponent(bits)] {
+                Some(name) => name,
+                None => {
+                    let position = ((number * STRETCH + at) as u16).to_le_bytes();
+                    *exception.next().ok_or(Unfit)? = [position[0], position[1], bytes[0], bytes[1]];
+                    count += 1;
+                    0
+                }
+            };
+            stretch[2 * LINE + 2 * word + set / 2] |= name << (set % 2 * 4);
+        }
+    }
+    start[COUNT_AT..COUNT_AT + 2].copy_from_slice(&count.to_le_bytes());
+    Ok(())
+}
+
+fn exponent(bits: u16) -> usize {
+    usize::from(bits >> 7 & 0xff)
+}
+
+/// The most frequent exponents; zeros if there are fewer.
+fn most_frequent(numbers: &[[u8; 2]]) -> [u8; EXPONENTS] {
+    // Neighbours mostly have the same exponent: with two tables, one count does not wait for the other.
+    let mut counts = [[0_u32; 256]; 2];
+    for (at, bytes) in numbers.iter().enumerate() {
+        counts[at % 2][exponent(u16::from_le_bytes(*bytes))] += 1;
+    }
+    let count = |exponent: usize| counts[0][exponent] + counts[1][exponent];
+    let mut all: Vec<u8> = (0..=255).filter(|exponent| count(usize::from(*exponent)) > 0).collect();
+    all.sort_by_key(|exponent| std::cmp::Reverse(count(usize::from(*exponent))));
+    let mut exponents = [0; EXPONENTS];
+    for (listed, exponent) in exponents.iter_mut().zip(all) {
+        *listed = exponent;
+    }
+    exponents
 }

@@ -3,12 +3,12 @@
 use super::*;
 use crate::formats::Unfit;
 use crate::kernels::Level;
-use crate::kernels::chance::Chance;
+use crate::kernels::test_rng::TestRng;
 
 /// Numbers like those of a layer: sums of numbers from -1 to 1, so that a few are far from the rest.
-fn numbers(chance: &mut Chance, inputs: usize) -> Vec<u16> {
-    let number = |chance: &mut Chance| (0..4).map(|_| chance.number()).sum::<f32>() / 50.0;
-    (0..inputs).map(|_| (number(chance).to_bits() >> 16) as u16).collect()
+fn numbers(rng: &mut TestRng, inputs: usize) -> Vec<u16> {
+    let number = |rng: &mut TestRng| (0..4).map(|_| rng.number()).sum::<f32>() / 50.0;
+    (0..inputs).map(|_| (number(rng).to_bits() >> 16) as u16).collect()
 }
 
 fn packed(numbers: &[u16]) -> Result<Vec<u8>, Unfit> {
@@ -28,7 +28,7 @@ fn assert_come_back(rows: &[&[u16]]) {
     let mut packed = vec![7; rows.len() * row_bytes(inputs)];
     pack(inputs, &bytes, &mut packed).unwrap();
     let block = Block::new(&packed, rows.len(), inputs);
-    for level in Level::here() {
+    for level in Level::available() {
         for (at, row) in rows.iter().enumerate() {
             let mut found = vec![7; inputs];
             block.unpack(level, at..at + 1, &mut found);
@@ -42,19 +42,19 @@ fn assert_come_back(rows: &[&[u16]]) {
 
 #[test]
 fn rows_of_any_length_come_back_to_the_bit() {
-    let mut chance = Chance::new(77);
+    let mut rng = TestRng::new(77);
     for inputs in [0, 128, 256, 896, 2048, 4864, 1 << 16] {
-        assert_comes_back(&numbers(&mut chance, inputs));
+        assert_comes_back(&numbers(&mut rng, inputs));
     }
 }
 
 #[test]
-fn rows_that_stand_together_come_back_each_for_itself() {
-    let mut chance = Chance::new(80);
+fn rows_that_are_packed_together_come_back_one_by_one() {
+    let mut rng = TestRng::new(80);
     for (count, inputs) in
         [(1, 128), (2, 256), (3, 2048), (4, 4864), (4, 128), (4, 0), (7, 2176), (16, 256), (13, 8192)]
     {
-        let mut rows: Vec<_> = (0..count).map(|_| numbers(&mut chance, inputs)).collect();
+        let mut rows: Vec<_> = (0..count).map(|_| numbers(&mut rng, inputs)).collect();
         // Each row has other exceptions.
         for (at, row) in rows.iter_mut().enumerate() {
             row.iter_mut().skip(at * 17).step_by(300).for_each(|number| *number = 0x7f80 + at as u16);
@@ -64,30 +64,30 @@ fn rows_that_stand_together_come_back_each_for_itself() {
 }
 
 #[test]
-fn sixteen_exponents_of_any_sign_and_mantissa_need_nothing_aside() {
+fn sixteen_exponents_of_any_sign_and_mantissa_need_no_exception() {
     let all: Vec<u16> = (0..=u16::MAX).filter(|bits| (100..116).contains(&(bits >> 7 & 0xff))).collect();
     assert_eq!(all.len(), 2 * 16 * 128);
     assert_comes_back(&all);
-    assert_eq!(packed(&all).unwrap()[COUNT], 0);
+    assert_eq!(packed(&all).unwrap()[COUNT_AT], 0);
 }
 
 #[test]
-fn zeros_numbers_that_are_none_and_those_of_a_size_of_their_own_come_back_too() {
-    let mut chance = Chance::new(78);
-    let mut row = numbers(&mut chance, 2048);
+fn zeros_nans_and_rare_exponents_come_back_too() {
+    let mut rng = TestRng::new(78);
+    let mut row = numbers(&mut rng, 2048);
     row[..1200].fill(0);
     // Exceptions at both ends, in all four sets, and side by side.
-    let places = [0, 31, 32, 63, 64, 127, 128, 1200, 2046, 2047];
+    let positions = [0, 31, 32, 63, 64, 127, 128, 1200, 2046, 2047];
     let odd = [0x7f80, 0xff80, 0x7fc1, 0x0001, 0x8000, 0x7f7f, 0x4049, 0x8001, 0x6000, 0xe123];
-    for (place, bits) in places.into_iter().zip(odd) {
-        row[place] = bits;
+    for (position, bits) in positions.into_iter().zip(odd) {
+        row[position] = bits;
     }
     assert_comes_back(&row);
     assert_comes_back(&[0x8000; 128]);
 }
 
 #[test]
-fn a_row_with_more_sizes_than_there_is_room_for_is_refused_and_no_other() {
+fn a_row_with_too_many_exceptions_is_refused_and_no_other() {
     // Sixteen exponents, a hundred times each, and others once.
     let row = |others: u16| {
         let mut row: Vec<u16> = (0..1664).map(|at| (at % 16 + 100) << 7).collect();
@@ -103,15 +103,15 @@ fn a_row_with_more_sizes_than_there_is_room_for_is_refused_and_no_other() {
 /// A cached file may be damaged.
 #[test]
 fn any_bytes_are_some_numbers() {
-    let mut chance = Chance::new(79);
+    let mut rng = TestRng::new(79);
     for _ in 0..50 {
-        let rows: Vec<u8> = (0..2 * row_bytes(256)).map(|_| chance.bits() as u8).collect();
+        let rows: Vec<u8> = (0..2 * row_bytes(256)).map(|_| rng.bits() as u8).collect();
         let unpacked = |level| {
             let mut found = vec![0; 256];
             Block::new(&rows, 2, 256).unpack(level, 1..2, &mut found);
             found
         };
-        let expected = unpacked(Level::here()[0]);
-        assert!(Level::here().into_iter().all(|level| unpacked(level) == expected));
+        let expected = unpacked(Level::available()[0]);
+        assert!(Level::available().into_iter().all(|level| unpacked(level) == expected));
     }
 }

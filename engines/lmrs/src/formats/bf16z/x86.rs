@@ -1,21 +1,276 @@
-//! The x86 levels.
+//! The x86 levels: unpacking of 16 or 32 numbers at a time, and products from registers.
+//!
+//! A product with one or two tokens unpacks and multiplies each number in registers, so only packed bytes are read. Rows that
+//! are packed together are multiplied together, so the activations are read once for all of them. Sums have the order of
+//! `dots`: between two parts of a row, all lanes are kept.
 #![expect(unsafe_code, reason = "instructions of a level")]
+#![expect(
+    unsafe_op_in_unsafe_fn,
+    reason = "the functions are kernels of one level, and each says what it requires"
+)]
 
-use super::{Group, Place, avx2, avx512, unpack_plainly};
-use crate::kernels::{Instructions, Level};
+use std::arch::x86_64::*;
+use std::iter::Peekable;
 
-pub fn unpack<const ROWS: usize>(
-    level: Level,
+use super::{
+    BLOCK, Block, Destination, EXPONENTS, Exception, FUSED, Group, LINE, STRETCH, STRETCH_BYTES, TOGETHER,
+    parts, row_bytes,
+};
+use crate::kernels::Outputs;
+use crate::kernels::rows::lanes::Lanes;
+use crate::kernels::rows::paired::Paired;
+use crate::matrix::Matrix;
+
+#[target_feature(enable = "avx2")]
+pub(super) fn unpack_avx2<const ROWS: usize>(
     heads: [&[u8]; ROWS],
     group: &Group,
     first: usize,
-    into: &mut Place,
+    into: &mut Destination,
 ) {
-    match level.instructions() {
-        Instructions::Portable => unpack_plainly(heads, group, first, into),
-        // SAFETY: a `Level` value exists only on a machine that has the level.
-        Instructions::Avx2 => unsafe { avx2::unpack(heads, group, first, into) },
-        // SAFETY: as above.
-        Instructions::Avx512 | Instructions::Amx => unsafe { avx512::unpack(heads, group, first, into) },
+    let exponents = heads.map(|head| {
+        let head = &head[..EXPONENTS];
+        // SAFETY: `head` has 16 bytes.
+        unsafe { _mm256_broadcastsi128_si256(_mm_loadu_si128(head.as_ptr().cast())) }
+    });
+    let (sign, mantissa) = (_mm256_set1_epi16(i16::MIN), _mm256_set1_epi16(0x7f));
+    let (four_bits, none) = (_mm256_set1_epi16(15), _mm256_set1_epi16(i16::MIN));
+    group.each_stretch::<ROWS>(first, into, |row, stretch, into| {
+        let number = |bytes: __m256i, signs: __m256i, names: __m256i| {
+            // The upper byte of each word gets an index out of range, which the shuffle turns into 0.
+            let names = _mm256_or_si256(_mm256_and_si256(names, four_bits), none);
+            let exponent = _mm256_slli_epi16::<7>(_mm256_shuffle_epi8(exponents[row], names));
+            let rest = _mm256_or_si256(_mm256_and_si256(signs, sign), _mm256_and_si256(bytes, mantissa));
+            _mm256_or_si256(exponent, rest)
+        };
+        for half in 0..2 {
+            // SAFETY: a stretch has three lines, with both halves; `into` has 128 numbers.
+            unsafe {
+                let line = |at: usize| {
+                    _mm256_loadu_si256(stretch.as_ptr().add(at * LINE + half * (LINE / 2)).cast())
+                };
+                let (low, high, names) = (line(0), line(1), line(2));
+                let mut store = |at: usize, numbers| {
+                    _mm256_storeu_si256(into.as_mut_ptr().add(at * 32 + half * 16).cast(), numbers);
+                };
+                store(0, number(low, _mm256_slli_epi16::<8>(low), names));
+                store(1, number(_mm256_srli_epi16::<8>(low), low, _mm256_srli_epi16::<4>(names)));
+                store(2, number(high, _mm256_slli_epi16::<8>(high), _mm256_srli_epi16::<8>(names)));
+                store(3, number(_mm256_srli_epi16::<8>(high), high, _mm256_srli_epi16::<12>(names)));
+            }
+        }
+    });
+}
+
+const SIGN: i16 = i16::MIN;
+const SIGN_AND_MANTISSA: i16 = 0x807f_u16.cast_signed();
+/// The ternary operation that takes the first operand where the third is 0, and the second elsewhere.
+const CHOOSE: i32 = 0b1101_1000;
+/// The ternary operation `a & b | c`.
+const AND_OR: i32 = 0b1110_1010;
+
+/// The constants that decode a row.
+#[derive(Clone, Copy)]
+struct Row {
+    /// Exponents at their position in a word, listed twice: the lookup uses five bits, and an index is the lower four.
+    exponents: __m512i,
+    sign: __m512i,
+    kept: __m512i,
+}
+
+impl Row {
+    /// # Safety
+    ///
+    /// The machine has AVX-512.
+    #[inline(always)]
+    unsafe fn of(head: &[u8]) -> Self {
+        let head = &head[..EXPONENTS];
+        let twice = _mm256_broadcastsi128_si256(_mm_loadu_si128(head.as_ptr().cast()));
+        Self {
+            exponents: _mm512_slli_epi16::<7>(_mm512_cvtepu8_epi16(twice)),
+            sign: _mm512_set1_epi16(SIGN),
+            kept: _mm512_set1_epi16(SIGN_AND_MANTISSA),
+        }
     }
+
+    /// The numbers of a stretch in order, without the exceptions.
+    ///
+    /// # Safety
+    ///
+    /// The machine has AVX-512, and `stretch` points to `STRETCH_BYTES`.
+    #[inline(always)]
+    unsafe fn numbers(self, stretch: *const u8) -> [__m512i; STRETCH / 32] {
+        let line = |at: usize| _mm512_loadu_si512(stretch.add(at * LINE).cast());
+        let (low, high, names) = (line(0), line(1), line(2));
+        [
+            self.number(low, _mm512_slli_epi16::<8>(low), names),
+            self.number(_mm512_srli_epi16::<8>(low), low, _mm512_srli_epi16::<4>(names)),
+            self.number(high, _mm512_slli_epi16::<8>(high), _mm512_srli_epi16::<8>(names)),
+            self.number(_mm512_srli_epi16::<8>(high), high, _mm512_srli_epi16::<12>(names)),
+        ]
+    }
+
+    /// Joins mantissas (the lower bits of `mantissas`), signs (the highest bits of `signs`) and exponents.
+    ///
+    /// # Safety
+    ///
+    /// The machine has AVX-512.
+    #[inline(always)]
+    unsafe fn number(self, mantissas: __m512i, signs: __m512i, names: __m512i) -> __m512i {
+        let word = _mm512_ternarylogic_epi64::<CHOOSE>(mantissas, signs, self.sign);
+        let exponent = _mm512_permutexvar_epi16(names, self.exponents);
+        _mm512_ternarylogic_epi64::<AND_OR>(word, self.kept, exponent)
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw")]
+pub(super) fn unpack_avx512<const ROWS: usize>(
+    heads: [&[u8]; ROWS],
+    group: &Group,
+    first: usize,
+    into: &mut Destination,
+) {
+    // SAFETY: this function has the features.
+    let rows = heads.map(|head| unsafe { Row::of(head) });
+    group.each_stretch::<ROWS>(first, into, |row, stretch, into| {
+        // SAFETY: this function has the features.
+        let numbers = unsafe { rows[row].numbers(stretch.as_ptr()) };
+        for (numbers, into) in numbers.into_iter().zip(into.as_chunks_mut::<32>().0) {
+            // SAFETY: 32 numbers are one register.
+            unsafe { _mm512_storeu_si512(into.as_mut_ptr().cast(), numbers) };
+        }
+    });
+}
+
+const STEPS: usize = STRETCH / Paired::LANES;
+type Numbers = [__m512i; STEPS];
+
+/// # Safety
+///
+/// The machine has AVX-512 with bf16 products; the matrix has this format; `x` has its inputs for at most `FUSED` tokens.
+#[inline(always)]
+pub unsafe fn multiply(matrix: &Matrix, x: &[u16], out: &mut Outputs) {
+    match out.tokens() {
+        1 => blocks::<1>(matrix, x, out),
+        FUSED => blocks::<FUSED>(matrix, x, out),
+        tokens => unreachable!("{tokens} tokens are more than registers take"),
+    }
+}
+
+/// # Safety
+///
+/// As of `multiply`, with `TOKENS` tokens.
+#[inline(always)]
+unsafe fn blocks<const TOKENS: usize>(matrix: &Matrix, x: &[u16], out: &mut Outputs) {
+    let outputs = out.outputs();
+    assert!(x.len() == TOKENS * matrix.inputs, "inputs of each token");
+    let mut output = outputs.start;
+    while output < outputs.end {
+        let block = Block::of(matrix.block(BLOCK, row_bytes(matrix.inputs), output));
+        let first = output % BLOCK;
+        let own = first..block.rows().min(first + outputs.end - output);
+        let mut sums = [[Paired::zero(); TOKENS]; BLOCK];
+        for part in parts(matrix.inputs) {
+            let x: [_; TOKENS] = std::array::from_fn(|token| &x[token * matrix.inputs..][part.clone()]);
+            let mut row = own.start;
+            while row < own.end {
+                let group = block.group(&part, row);
+                let whole = row % TOGETHER == 0 && group.rows() == TOGETHER && own.end - row >= TOGETHER;
+                if whole {
+                    rows::<TOGETHER, TOKENS>(&group, 0, x, &mut sums[row..]);
+                    row += TOGETHER;
+                } else {
+                    rows::<1, TOKENS>(&group, row % TOGETHER, x, &mut sums[row..]);
+                    row += 1;
+                }
+            }
+        }
+        for token in 0..TOKENS {
+            let outputs_of_token = &mut out.row_mut(token)[output - outputs.start..][..own.len()];
+            for (output, sums) in outputs_of_token.iter_mut().zip(&sums[own.clone()]) {
+                *output = sums[token].sum();
+            }
+        }
+        output += own.len();
+    }
+}
+
+/// Adds the products of this part of `ROWS` rows, from `first_row` on, with each token.
+///
+/// # Safety
+///
+/// The machine has AVX-512 and its products of bf16.
+#[inline(always)]
+unsafe fn rows<const ROWS: usize, const TOKENS: usize>(
+    group: &Group,
+    first_row: usize,
+    x: [&[u16]; TOKENS],
+    kept_sums: &mut [[Paired; TOKENS]],
+) {
+    let inputs = group.inputs();
+    assert!(
+        x.iter().all(|x| x.len() == inputs) && first_row + ROWS <= group.rows(),
+        "rows of a group, a part of a token"
+    );
+    let heads = std::array::from_fn::<_, ROWS, _>(|row| Row::of(group.head(first_row + row)));
+    let mut kept = std::array::from_fn::<_, ROWS, _>(|row| group.exceptions(first_row + row).peekable());
+    let mut due = next_position(&mut kept);
+    let mut sums: [_; ROWS] = std::array::from_fn(|row| kept_sums[row]);
+    let x = x.map(<[u16]>::as_ptr);
+    let stretches = group.stretches(first_row).chunks(group.step()).take(inputs / STRETCH);
+    for (number, stretches) in stretches.enumerate() {
+        let first = number * STRETCH;
+        let stretches = &stretches[..ROWS * STRETCH_BYTES];
+        let load = |token: usize, step: usize| Paired::load(x[token].add(first + step * Paired::LANES));
+        let x: [[Paired; STEPS]; TOKENS] =
+            std::array::from_fn(|token| std::array::from_fn(|step| load(token, step)));
+        let is_due = due < first + STRETCH;
+        for row in 0..ROWS {
+            let mut numbers = heads[row].numbers(stretches[row * STRETCH_BYTES..].as_ptr());
+            if is_due {
+                while let Some(exception) =
+                    kept[row].next_if(|exception| exception.position() < first + STRETCH)
+                {
+                    numbers = put(numbers, exception, first);
+                }
+            }
+            for (step, numbers) in numbers.into_iter().enumerate() {
+                for (sum, x) in sums[row].iter_mut().zip(&x) {
+                    *sum = sum.add_product(Paired::of(numbers), x[step]);
+                }
+            }
+        }
+        if is_due {
+            due = next_position(&mut kept);
+        }
+    }
+    // Without `black_box` the compiler orders this differently, and slower. (Measured.)
+    kept_sums[..ROWS].copy_from_slice(&std::hint::black_box(sums));
+}
+
+/// The position of the next exception of any row.
+#[inline(always)]
+fn next_position(kept: &mut [Peekable<impl Iterator<Item = Exception>>]) -> usize {
+    kept.iter_mut()
+        .filter_map(|kept| kept.peek().map(|exception| exception.position()))
+        .min()
+        .unwrap_or(usize::MAX)
+}
+
+/// Writes an exception to its position among the numbers from `first` on.
+///
+/// # Safety
+///
+/// The machine has AVX-512.
+#[cold]
+#[inline(never)]
+#[target_feature(enable = "avx512f")]
+unsafe fn put(mut numbers: Numbers, exception: Exception, first: usize) -> Numbers {
+    // SAFETY: registers hold any bits, as many numbers as a stretch.
+    let all = unsafe { &mut *std::ptr::from_mut(&mut numbers).cast::<[u16; STRETCH]>() };
+    // A position before `first` comes only from damaged data.
+    if let Some(number) = exception.position().checked_sub(first).and_then(|index| all.get_mut(index)) {
+        *number = exception.bits();
+    }
+    numbers
 }

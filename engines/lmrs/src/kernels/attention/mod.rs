@@ -2,37 +2,38 @@
 //!
 //! Both products are `sums += left * right`, where `right` is a part of a cache. A row of keys has one dimension of all
 //! positions; a row of values has one position. So one kernel serves both, and no sum crosses the lanes of a vector.
+#![cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "instructions of a level"))]
 
+#[cfg(test)]
+mod tests;
 #[cfg(target_arch = "x86_64")]
-mod avx2;
-#[cfg(target_arch = "x86_64")]
-mod avx512;
-#[cfg(not(target_arch = "x86_64"))]
-#[path = "other.rs"]
-mod levels;
-#[cfg(target_arch = "x86_64")]
-#[path = "x86.rs"]
-mod levels;
-mod portable;
+mod x86;
+
+use std::ops::Range;
 
 use model_files::{Dtype, blocks};
 
+#[cfg(target_arch = "x86_64")]
+use super::Instructions;
 use super::Level;
+use super::lanes::exp;
+#[cfg(target_arch = "x86_64")]
+use x86::{avx2, avx512};
 
 pub const TILE: usize = 64;
 
 /// The number type of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stored {
+pub enum KvDtype {
     F16,
     F32,
 }
 
 /// A matrix of a cache: consecutive rows of `width` numbers. `width` is a multiple of 16 and at most 64.
 #[derive(Debug, Clone, Copy)]
-pub struct Numbers<'a> {
+pub struct CacheRows<'a> {
     pub bytes: &'a [u8],
-    pub stored: Stored,
+    pub kv_dtype: KvDtype,
     pub width: usize,
     /// The distance in bytes from each number to the next one that will be read, for prefetch; 0 if unknown.
     pub ahead: usize,
@@ -40,7 +41,7 @@ pub struct Numbers<'a> {
 
 /// Rows of f32 with a stride.
 #[derive(Debug, Clone, Copy)]
-pub struct Left<'a> {
+pub struct LeftRows<'a> {
     pub numbers: &'a [f32],
     pub stride: usize,
     pub rows: usize,
@@ -56,8 +57,8 @@ pub struct Sums<'a> {
 /// The operands of a product: some rows times the first `depth` rows of a tile.
 #[derive(Debug)]
 pub struct Product<'a> {
-    pub left: Left<'a>,
-    pub right: Numbers<'a>,
+    pub left: LeftRows<'a>,
+    pub right: CacheRows<'a>,
     pub depth: usize,
     pub sums: Sums<'a>,
 }
@@ -67,13 +68,21 @@ pub fn accumulate(level: Level, product: Product) {
     let Product { left: a, right: b, depth, sums: c } = &product;
     let depth = *depth;
     assert!(b.width.is_multiple_of(16) && b.width <= TILE, "tiles are whole vectors");
-    assert!(b.bytes.len() >= depth * b.width * b.stored.bytes(), "a tile has its rows");
+    assert!(b.bytes.len() >= depth * b.width * b.kv_dtype.bytes(), "a tile has its rows");
     if a.rows == 0 || depth == 0 {
         return;
     }
     assert!(a.numbers.len() >= (a.rows - 1) * a.stride + depth, "rows lie within what is given");
     assert!(c.numbers.len() >= (a.rows - 1) * c.stride + b.width, "rows lie within what is written");
-    levels::accumulate(level, product);
+    match level.instructions() {
+        // SAFETY: a `Level` value exists only on a machine that has the level, and all row lengths were checked.
+        #[cfg(target_arch = "x86_64")]
+        Instructions::Avx2 => unsafe { avx2::accumulate(product) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Instructions::Avx512 | Instructions::Amx => unsafe { avx512::accumulate(product) },
+        _ => accumulate_plainly(product),
+    }
 }
 
 /// The softmax state of one row, which is updated tile by tile.
@@ -87,21 +96,29 @@ impl Softmax {
     pub const BEGIN: Self = Self { largest: f32::NEG_INFINITY, sum: 0.0 };
 
     /// Turns scores into weights; positions outside of `seen` get 0. Returns the factor for the outputs so far.
-    pub fn step(&mut self, level: Level, scores: &mut [f32; TILE], seen: std::ops::Range<usize>) -> f32 {
-        levels::step(level, self, scores, seen)
+    pub fn step(&mut self, level: Level, scores: &mut [f32; TILE], seen: Range<usize>) -> f32 {
+        match level.instructions() {
+            // SAFETY: a `Level` value exists only on a machine that has the level.
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Avx2 => unsafe { avx2::step(self, scores, seen) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Avx512 | Instructions::Amx => unsafe { avx512::step(self, scores, seen) },
+            _ => step(self, scores, seen),
+        }
     }
 
     /// The factors for these outputs and for those of another stretch of positions, before the two are added.
     pub fn join(&mut self, other: Self) -> (f32, f32) {
         let largest = if self.largest > other.largest { self.largest } else { other.largest };
-        let scale = |of: f32| if of == f32::NEG_INFINITY { 0.0 } else { super::lanes::exp(of - largest) };
+        let scale = |of: f32| if of == f32::NEG_INFINITY { 0.0 } else { exp(of - largest) };
         let (own, others) = (scale(self.largest), scale(other.largest));
         *self = Self { largest, sum: self.sum * own + other.sum * others };
         (own, others)
     }
 }
 
-impl Stored {
+impl KvDtype {
     pub fn bytes(self) -> usize {
         match self {
             Self::F16 => 2,
@@ -128,5 +145,86 @@ impl Stored {
     }
 }
 
-#[cfg(test)]
-mod tests;
+/// The portable level: the reference for the other levels.
+fn accumulate_plainly(product: Product) {
+    let Product { left: a, right: b, depth, sums: Sums { numbers: c, stride: c_stride } } = product;
+    let mut row = [0.0; TILE];
+    let row = &mut row[..b.width];
+    let bytes = b.width * b.kv_dtype.bytes();
+    for (k, stored) in b.bytes.chunks_exact(bytes).take(depth).enumerate() {
+        widen(b.kv_dtype, stored, row);
+        for token in 0..a.rows {
+            let factor = a.numbers[token * a.stride + k];
+            let sums = &mut c[token * c_stride..][..b.width];
+            sums.iter_mut().zip(&*row).for_each(|(sum, number)| *sum += factor * number);
+        }
+    }
+}
+
+fn widen(kv_dtype: KvDtype, bytes: &[u8], numbers: &mut [f32]) {
+    let dtype = match kv_dtype {
+        KvDtype::F16 => Dtype::F16,
+        KvDtype::F32 => Dtype::F32,
+    };
+    // It fails only if lengths disagree, and these agree.
+    blocks::widen(dtype, bytes, numbers).unwrap_or_default();
+}
+
+const LANES: usize = 16;
+
+/// Updates the softmax state. It is inlined into the levels, so that each compiles it for its own vectors.
+#[inline(always)]
+fn step(state: &mut Softmax, scores: &mut [f32; TILE], seen: Range<usize>) -> f32 {
+    if seen.start == 0 && seen.end >= TILE {
+        return weigh::<false>(state, scores);
+    }
+    if seen.is_empty() {
+        scores.fill(0.0);
+        return 1.0;
+    }
+    for (position, score) in scores.iter_mut().enumerate() {
+        let hidden = position < seen.start || position >= seen.end;
+        *score = if hidden { f32::NEG_INFINITY } else { *score };
+    }
+    weigh::<true>(state, scores)
+}
+
+#[inline(always)]
+fn weigh<const HIDDEN: bool>(state: &mut Softmax, scores: &mut [f32; TILE]) -> f32 {
+    let mut most = [f32::NEG_INFINITY; LANES];
+    for chunk in scores.as_chunks::<LANES>().0 {
+        for (most, score) in most.iter_mut().zip(chunk) {
+            *most = larger(*score, *most);
+        }
+    }
+    let largest = larger(across(most, larger), state.largest);
+    // Later tiles seldom have a larger score.
+    let correction = if largest == state.largest { 1.0 } else { exp(state.largest - largest) };
+    let mut sums = [0.0; LANES];
+    for chunk in scores.as_chunks_mut::<LANES>().0 {
+        for (sum, score) in sums.iter_mut().zip(chunk) {
+            // Hidden positions have weight zero.
+            *score = if HIDDEN && *score == f32::NEG_INFINITY { 0.0 } else { exp(*score - largest) };
+            *sum += *score;
+        }
+    }
+    state.largest = largest;
+    state.sum = state.sum * correction + across(sums, |one, other| one + other);
+    correction
+}
+
+#[inline(always)]
+fn larger(one: f32, other: f32) -> f32 {
+    if one > other { one } else { other }
+}
+
+/// Reduces the lanes by adding halves, as vectors do.
+#[inline(always)]
+fn across(mut lanes: [f32; LANES], with: impl Fn(f32, f32) -> f32) -> f32 {
+    for half in [8, 4, 2, 1] {
+        for lane in 0..half {
+            lanes[lane] = with(lanes[lane], lanes[lane + half]);
+        }
+    }
+    lanes[0]
+}

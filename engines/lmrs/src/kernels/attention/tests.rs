@@ -1,30 +1,30 @@
 //! Every level against the portable one, and the portable one against the definition.
 
-use super::super::chance::Chance;
 use super::*;
+use crate::kernels::test_rng::TestRng;
 
 #[test]
 fn every_level_multiplies_rows_with_a_tile_as_its_definition_says() {
-    let mut chance = Chance::new(5);
+    let mut rng = TestRng::new(5);
     for round in 0..300 {
-        let stored = [Stored::F16, Stored::F32][round % 2];
-        let (rows, width, depth) = (1 + chance.below(20), 16 * (1 + chance.below(4)), 1 + chance.below(80));
-        let (stride, c_stride) = (depth + chance.below(5), width + chance.below(7));
-        let a = chance.numbers(rows * stride);
+        let kv_dtype = [KvDtype::F16, KvDtype::F32][round % 2];
+        let (rows, width, depth) = (1 + rng.below(20), 16 * (1 + rng.below(4)), 1 + rng.below(80));
+        let (stride, c_stride) = (depth + rng.below(5), width + rng.below(7));
+        let a = rng.numbers(rows * stride);
         let (mut bytes, mut held) = (Vec::new(), Vec::new());
-        for row in chance.numbers(depth * width).chunks(TILE) {
+        for row in rng.numbers(depth * width).chunks(TILE) {
             let mut narrowed = [0; 4 * TILE];
-            let narrowed = stored.narrow(row, &mut narrowed);
+            let narrowed = kv_dtype.narrow(row, &mut narrowed);
             let mut wide = vec![0.0; row.len()];
-            portable::widen(stored, narrowed, &mut wide);
+            widen(kv_dtype, narrowed, &mut wide);
             bytes.extend_from_slice(narrowed);
             held.extend(wide);
         }
-        let before = chance.numbers((rows - 1) * c_stride + width);
-        for level in Level::here() {
+        let before = rng.numbers((rows - 1) * c_stride + width);
+        for level in Level::available() {
             let mut c = before.clone();
-            let left = Left { numbers: &a, stride, rows };
-            let right = Numbers { bytes: &bytes, stored, width, ahead: 4096 * (round % 3) };
+            let left = LeftRows { numbers: &a, stride, rows };
+            let right = CacheRows { bytes: &bytes, kv_dtype, width, ahead: 4096 * (round % 3) };
             let sums = Sums { numbers: &mut c, stride: c_stride };
             accumulate(level, Product { left, right, depth, sums });
             for (at, (sum, before)) in c.iter().zip(&before).enumerate() {
@@ -34,7 +34,7 @@ fn every_level_multiplies_rows_with_a_tile_as_its_definition_says() {
                 let expected = f64::from(*before) + added;
                 assert!(
                     (f64::from(*sum) - expected).abs() < 1e-4,
-                    "{level:?} {stored:?} {rows} rows, {depth} by {width}: {sum} and {expected}"
+                    "{level:?} {kv_dtype:?} {rows} rows, {depth} by {width}: {sum} and {expected}"
                 );
             }
         }
@@ -42,13 +42,13 @@ fn every_level_multiplies_rows_with_a_tile_as_its_definition_says() {
 }
 
 #[test]
-fn scores_in_tiles_become_the_weights_that_they_become_at_once() {
-    let mut chance = Chance::new(6);
-    for level in Level::here() {
+fn softmax_tile_by_tile_gives_the_weights_of_softmax_at_once() {
+    let mut rng = TestRng::new(6);
+    for level in Level::available() {
         for _ in 0..100 {
-            let tiles = 1 + chance.below(5);
-            let seen = chance.below(TILE * tiles / 2)..TILE * tiles / 2 + 1 + chance.below(TILE * tiles / 2);
-            let scores: Vec<f32> = chance.numbers(TILE * tiles).iter().map(|x| x * 20.0).collect();
+            let tiles = 1 + rng.below(5);
+            let seen = rng.below(TILE * tiles / 2)..TILE * tiles / 2 + 1 + rng.below(TILE * tiles / 2);
+            let scores: Vec<f32> = rng.numbers(TILE * tiles).iter().map(|x| x * 20.0).collect();
             let mut state = Softmax::BEGIN;
             let mut weights: Vec<f64> = Vec::new();
             for tile in 0..tiles {
@@ -69,15 +69,18 @@ fn scores_in_tiles_become_the_weights_that_they_become_at_once() {
             };
             let sum: f64 = (0..scores.len()).map(exact).sum();
             for (at, weight) in weights.iter().enumerate() {
-                let (told, expected) = (weight / f64::from(state.sum), exact(at) / sum);
-                assert!((told - expected).abs() < 1e-6, "{level:?} {at} of {seen:?}: {told} and {expected}");
+                let (found, expected) = (weight / f64::from(state.sum), exact(at) / sum);
+                assert!(
+                    (found - expected).abs() < 1e-6,
+                    "{level:?} {at} of {seen:?}: {found} and {expected}"
+                );
             }
         }
     }
 }
 
 #[test]
-fn stretches_that_saw_nothing_change_nothing_when_they_are_joined() {
+fn an_empty_stretch_changes_nothing_when_it_is_joined() {
     let mut state = Softmax { largest: 2.0, sum: 3.0 };
     assert_eq!(state.join(Softmax::BEGIN), (1.0, 0.0));
     assert_eq!((state.largest, state.sum), (2.0, 3.0));
@@ -87,10 +90,10 @@ fn stretches_that_saw_nothing_change_nothing_when_they_are_joined() {
 }
 
 #[test]
-fn what_f16_cannot_hold_becomes_the_nearest_that_it_can() {
+fn numbers_beyond_f16_become_the_nearest_f16() {
     let mut bytes = [0; 4 * TILE];
-    let narrowed = Stored::F16.narrow(&[1e9, -1e9, 0.5], &mut bytes);
+    let narrowed = KvDtype::F16.narrow(&[1e9, -1e9, 0.5], &mut bytes);
     let mut wide = [0.0; 3];
-    portable::widen(Stored::F16, narrowed, &mut wide);
+    widen(KvDtype::F16, narrowed, &mut wide);
     assert_eq!(wide, [65504.0, -65504.0, 0.5]);
 }

@@ -1,29 +1,187 @@
-//! The choice of code for each level, on x86.
-#![expect(unsafe_code, reason = "instructions of a level")]
+//! Attention products of the x86 levels. Sums of six rows by a few vectors stay in registers over the whole depth. So each
+//! number of the cache is read and widened once for all rows.
+#![expect(unsafe_code, reason = "reads and writes vectors through pointers")]
 
-use std::ops::Range;
+use super::Product;
 
-use super::super::{Instructions, Level};
-use super::{Product, Softmax, TILE, avx2, avx512, portable};
+const ROWS: usize = 6;
+/// Bytes of a cache line.
+const LINE: usize = 64;
 
-pub fn accumulate(level: Level, product: Product) {
-    // SAFETY: a `Level` value exists only on a machine that has the level; the caller has checked all row lengths.
-    unsafe {
-        match level.instructions() {
-            Instructions::Portable => portable::accumulate(product),
-            Instructions::Avx2 => avx2::accumulate(product),
-            Instructions::Avx512 | Instructions::Amx => avx512::accumulate(product),
+/// Some rows of `a` and `c`, and some columns of `b` and `c`.
+struct Block<'a> {
+    a: &'a [f32],
+    a_stride: usize,
+    b: &'a [u8],
+    b_stride: usize,
+    ahead: usize,
+    depth: usize,
+    c: &'a mut [f32],
+    c_stride: usize,
+}
+
+/// Cuts a product into blocks of 1 to `ROWS` rows and 1 to `vectors` vectors of `lanes` numbers.
+#[inline(always)]
+fn each_block(product: Product, lanes: usize, vectors: usize, mut work: impl FnMut(Block, usize, usize)) {
+    let Product { left: a, right: b, depth, sums: c } = product;
+    // Equal shares of rows: 7 are 4 and 3, not 6 and 1.
+    let share = a.rows.div_ceil(a.rows.div_ceil(ROWS));
+    for row in (0..a.rows).step_by(share) {
+        let rows = share.min(a.rows - row);
+        let mut column = 0;
+        while column < b.width {
+            let vectors = vectors.min((b.width - column) / lanes);
+            let block = Block {
+                a: &a.numbers[row * a.stride..],
+                a_stride: a.stride,
+                b: &b.bytes[column * b.kv_dtype.bytes()..],
+                b_stride: b.width,
+                // Prefetches once for all rows.
+                ahead: if row == 0 { b.ahead } else { 0 },
+                depth,
+                c: &mut c.numbers[row * c.stride + column..],
+                c_stride: c.stride,
+            };
+            work(block, rows, vectors);
+            column += vectors * lanes;
         }
     }
 }
 
-pub fn step(level: Level, state: &mut Softmax, scores: &mut [f32; TILE], seen: Range<usize>) -> f32 {
-    // SAFETY: a `Level` value exists only on a machine that has the level.
-    unsafe {
-        match level.instructions() {
-            Instructions::Portable => portable::step(state, scores, seen),
-            Instructions::Avx2 => avx2::step(state, scores, seen),
-            Instructions::Avx512 | Instructions::Amx => avx512::step(state, scores, seen),
+/// The kernels of a level: its features, its vector, the lanes, the most vectors of a block (and fewer), and the intrinsics.
+macro_rules! level {
+    (
+        $features:literal, $vector:ident, $lanes:literal, $most:literal: $($fewer:literal)*,
+        $zero:ident, $set:ident, $add:ident, $fma:ident, $load:ident, $store:ident, $widen:ident($load_half:ident)
+    ) => {
+        use std::arch::x86_64::*;
+        use std::ops::Range;
+
+        use super::super::{Product, Softmax, KvDtype, TILE};
+        use super::{Block, LINE, ROWS, each_block};
+
+        const LANES: usize = $lanes;
+
+        /// # Safety
+        ///
+        /// The processor has the features. `left` has `(rows - 1) * stride + depth` numbers; `right` has `depth` rows of
+        /// `width`, a multiple of 16; `sums` has `(rows - 1) * stride + width` numbers.
+        #[target_feature(enable = $features)]
+        pub unsafe fn accumulate(product: Product) {
+            let kv_dtype = product.right.kv_dtype;
+            each_block(product, LANES, $most, |block, rows, vectors| {
+                // SAFETY: there are 1 to `ROWS` rows and whole vectors, within the memory that the caller guarantees.
+                unsafe {
+                    match kv_dtype {
+                        KvDtype::F16 => by_rows::<true>(block, rows, vectors),
+                        KvDtype::F32 => by_rows::<false>(block, rows, vectors),
+                    }
+                }
+            });
         }
-    }
+
+        /// # Safety
+        ///
+        /// As of `product`, with `rows` for `M` and `vectors` for `N`.
+        #[target_feature(enable = $features)]
+        unsafe fn by_rows<const HALF: bool>(block: Block, rows: usize, vectors: usize) {
+            // SAFETY: `M` is `rows`; the caller guarantees the rest.
+            unsafe {
+                match rows {
+                    1 => by_vectors::<HALF, 1>(block, vectors),
+                    2 => by_vectors::<HALF, 2>(block, vectors),
+                    3 => by_vectors::<HALF, 3>(block, vectors),
+                    4 => by_vectors::<HALF, 4>(block, vectors),
+                    5 => by_vectors::<HALF, 5>(block, vectors),
+                    _ => by_vectors::<HALF, ROWS>(block, vectors),
+                }
+            }
+        }
+
+        /// # Safety
+        ///
+        /// As of `product`, with `vectors` for `N`.
+        #[target_feature(enable = $features)]
+        unsafe fn by_vectors<const HALF: bool, const M: usize>(block: Block, vectors: usize) {
+            // SAFETY: `N` is `vectors`; the caller guarantees the rest.
+            unsafe {
+                match vectors {
+                    $($fewer => product::<HALF, M, $fewer>(block),)*
+                    _ => product::<HALF, M, $most>(block),
+                }
+            }
+        }
+
+        /// # Safety
+        ///
+        /// The processor has the features. In the block, `a` has `(M - 1) * a_stride + depth` numbers; `b` has `N` vectors at
+        /// the start of each of `depth` rows that are `b_stride` numbers apart, in f16 if `HALF`; `c` has `N` vectors in each
+        /// of `M` rows.
+        #[target_feature(enable = $features)]
+        unsafe fn product<const HALF: bool, const M: usize, const N: usize>(block: Block) {
+            let Block { a, a_stride, b, b_stride, ahead, depth, c, c_stride } = block;
+            let size = if HALF { 2 } else { 4 };
+            let mut sums = [[$zero(); N]; M];
+            for k in 0..depth {
+                if ahead != 0 {
+                    for line in 0..(N * LANES * size).div_ceil(LINE) {
+                        let at = b.as_ptr().wrapping_add(ahead + k * b_stride * size + line * LINE);
+                        _mm_prefetch::<_MM_HINT_T0>(at.cast());
+                    }
+                }
+                let mut numbers = [$zero(); N];
+                for (vector, numbers) in numbers.iter_mut().enumerate() {
+                    // SAFETY: row `k` is one of the `depth` rows of `b`, and the vector is within its width.
+                    *numbers = unsafe { load::<HALF>(b.as_ptr().add((k * b_stride + vector * LANES) * size)) };
+                }
+                for (row, sums) in sums.iter_mut().enumerate() {
+                    // SAFETY: row `row` of `a` has `depth` numbers.
+                    let factor = $set(unsafe { *a.as_ptr().add(row * a_stride + k) });
+                    for (sum, numbers) in sums.iter_mut().zip(numbers) {
+                        *sum = $fma(factor, numbers, *sum);
+                    }
+                }
+            }
+            for (row, sums) in sums.iter().enumerate() {
+                for (vector, sum) in sums.iter().enumerate() {
+                    // SAFETY: row `row` of `c` is as wide as the block.
+                    unsafe {
+                        let at = c.as_mut_ptr().add(row * c_stride + vector * LANES);
+                        $store(at, $add($load(at), *sum));
+                    }
+                }
+            }
+        }
+
+        /// # Safety
+        ///
+        /// `at` points to a vector of numbers, in f16 or f32, at any alignment.
+        #[inline]
+        #[target_feature(enable = $features)]
+        unsafe fn load<const HALF: bool>(at: *const u8) -> $vector {
+            // SAFETY: the caller guarantees this.
+            unsafe { if HALF { $widen($load_half(at.cast())) } else { $load(at.cast()) } }
+        }
+
+        #[target_feature(enable = $features)]
+        pub fn step(state: &mut Softmax, scores: &mut [f32; TILE], seen: Range<usize>) -> f32 {
+            super::super::step(state, scores, seen)
+        }
+    };
+}
+
+pub mod avx2 {
+    level!(
+        "avx2,fma,f16c", __m256, 8, 2: 1,
+        _mm256_setzero_ps, _mm256_set1_ps, _mm256_add_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_storeu_ps,
+        _mm256_cvtph_ps(_mm_loadu_si128)
+    );
+}
+
+pub mod avx512 {
+    level!(
+        "avx512f", __m512, 16, 4: 1 2 3,
+        _mm512_setzero_ps, _mm512_set1_ps, _mm512_add_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_storeu_ps,
+        _mm512_cvtph_ps(_mm256_loadu_si256)
+    );
 }

@@ -1,34 +1,37 @@
 //! AVX2 with FMA and F16C: two registers for each of bytes, integers and floats.
 #![expect(unsafe_code, reason = "intrinsics")]
+#![expect(
+    unsafe_op_in_unsafe_fn,
+    reason = "each method is a few instructions, and `PanelLanes` says what it requires"
+)]
 
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use super::input::{Block, Input, InputPart};
-use super::lanes::Lanes;
-use super::numbers::Numbers;
-use super::walk;
+use super::input::{ActivationBlock, Input, InputPart};
+use super::numbers::PanelFormat;
+use super::product::{self, PanelLanes};
 use crate::kernels::outputs::Outputs;
 use crate::matrix::Matrix;
-use crate::rows::Rows;
+use crate::matrix::Rows;
 
 #[target_feature(enable = "avx2,fma,f16c")]
 pub fn prepare_part(x: &Rows, part: InputPart<'_>) {
-    part.fill(x, Block::of);
+    part.fill(x, ActivationBlock::of);
 }
 
 /// # Safety
 ///
-/// `walk::check` has passed, and `N` is the matrix's format.
+/// `product::check` has passed, and `N` is the matrix's format.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub unsafe fn multiply<N: Numbers>(
+pub unsafe fn multiply<N: PanelFormat>(
     matrix: &Matrix,
     panels: Range<usize>,
     input: &Input,
     out: &mut Outputs<'_>,
 ) {
     // SAFETY: the processor has the features of this function; the shapes were checked.
-    unsafe { walk::multiply::<Avx2, N>(1, matrix, panels, input, out) }
+    unsafe { product::multiply::<Avx2, N>(1, matrix, panels, input, out) }
 }
 
 struct Avx2;
@@ -53,8 +56,7 @@ unsafe fn quad(at: *const i8) -> __m256i {
     unsafe { _mm256_set1_epi32(at.cast::<i32>().read_unaligned()) }
 }
 
-// SAFETY (of all): the caller guarantees the processor and the memory of `Lanes`; no code relies on alignment.
-impl Lanes for Avx2 {
+impl PanelLanes for Avx2 {
     type Bytes = Two<__m256i>;
     type Ints = Two<__m256i>;
     type Floats = Two<__m256>;
@@ -64,39 +66,39 @@ impl Lanes for Avx2 {
 
     #[inline(always)]
     unsafe fn bytes(at: *const u8) -> Self::Bytes {
-        unsafe { [_mm256_loadu_si256(at.cast()), _mm256_loadu_si256(at.add(32).cast())] }
+        [_mm256_loadu_si256(at.cast()), _mm256_loadu_si256(at.add(32).cast())]
     }
 
     #[inline(always)]
     unsafe fn and(bytes: Self::Bytes, mask: u8) -> Self::Bytes {
-        both(bytes, |bytes| unsafe { _mm256_and_si256(bytes, _mm256_set1_epi8(mask.cast_signed())) })
+        both(bytes, |bytes| _mm256_and_si256(bytes, _mm256_set1_epi8(mask.cast_signed())))
     }
 
     #[inline(always)]
     unsafe fn or(a: Self::Bytes, b: Self::Bytes) -> Self::Bytes {
-        pairs(a, b, |a, b| unsafe { _mm256_or_si256(a, b) })
+        pairs(a, b, |a, b| _mm256_or_si256(a, b))
     }
 
     #[inline(always)]
     unsafe fn right<const BITS: u32>(bytes: Self::Bytes) -> Self::Bytes {
         // The immediate is an i32 here, and a const u32 parameter cannot become one.
-        both(bytes, |bytes| unsafe { _mm256_srl_epi16(bytes, _mm_cvtsi32_si128(BITS.cast_signed())) })
+        both(bytes, |bytes| _mm256_srl_epi16(bytes, _mm_cvtsi32_si128(BITS.cast_signed())))
     }
 
     #[inline(always)]
     unsafe fn left<const BITS: u32>(bytes: Self::Bytes) -> Self::Bytes {
-        both(bytes, |bytes| unsafe { _mm256_sll_epi16(bytes, _mm_cvtsi32_si128(BITS.cast_signed())) })
+        both(bytes, |bytes| _mm256_sll_epi16(bytes, _mm_cvtsi32_si128(BITS.cast_signed())))
     }
 
     #[inline(always)]
     unsafe fn spread(number: i32) -> Self::Ints {
-        unsafe { [_mm256_set1_epi32(number); 2] }
+        [_mm256_set1_epi32(number); 2]
     }
 
     #[inline(always)]
     unsafe fn dot(sums: Self::Ints, numbers: Self::Bytes, at: *const i8) -> Self::Ints {
         // Two products of at most 63 * 127 fit into an i16.
-        pairs(sums, numbers, |sums, numbers| unsafe {
+        pairs(sums, numbers, |sums, numbers| {
             let twos = _mm256_maddubs_epi16(numbers, quad(at));
             _mm256_add_epi32(sums, _mm256_madd_epi16(twos, _mm256_set1_epi16(1)))
         })
@@ -104,14 +106,14 @@ impl Lanes for Avx2 {
 
     #[inline(always)]
     unsafe fn spread_128(_: i32) -> Self::Ints {
-        unsafe { Self::spread(0) }
+        Self::spread(0)
     }
 
     #[inline(always)]
     unsafe fn dot_128(sums: Self::Ints, numbers: Self::Bytes, at: *const i8) -> Self::Ints {
         // Two products of 255 would not fit into an i16. After the subtraction of 128, and with the sign moved to the other
         // factor, a product is at most 128 * 127, and two fit. No activation is -128, whose sign could not be changed.
-        pairs(sums, numbers, |sums, numbers| unsafe {
+        pairs(sums, numbers, |sums, numbers| {
             let signed = _mm256_xor_si256(numbers, _mm256_set1_epi8(-128));
             let twos = _mm256_maddubs_epi16(_mm256_abs_epi8(signed), _mm256_sign_epi8(quad(at), signed));
             _mm256_add_epi32(sums, _mm256_madd_epi16(twos, _mm256_set1_epi16(1)))
@@ -120,49 +122,47 @@ impl Lanes for Avx2 {
 
     #[inline(always)]
     unsafe fn halves(at: *const u8) -> Self::Floats {
-        both([at, at.wrapping_add(16)], |at| unsafe { _mm256_cvtph_ps(_mm_loadu_si128(at.cast())) })
+        both([at, at.wrapping_add(16)], |at| _mm256_cvtph_ps(_mm_loadu_si128(at.cast())))
     }
 
     #[inline(always)]
     unsafe fn unsigned(at: *const u8) -> Self::Floats {
-        both([at, at.wrapping_add(8)], |at| unsafe {
+        both([at, at.wrapping_add(8)], |at| {
             _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(at.cast())))
         })
     }
 
     #[inline(always)]
     unsafe fn signed(at: *const u8) -> Self::Floats {
-        both([at, at.wrapping_add(8)], |at| unsafe {
+        both([at, at.wrapping_add(8)], |at| {
             _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(at.cast())))
         })
     }
 
     #[inline(always)]
     unsafe fn floats(at: *const f32) -> Self::Floats {
-        both([at, at.wrapping_add(8)], |at| unsafe { _mm256_loadu_ps(at) })
+        both([at, at.wrapping_add(8)], |at| _mm256_loadu_ps(at))
     }
 
     #[inline(always)]
     unsafe fn store(floats: Self::Floats, at: *mut f32) {
-        unsafe {
-            _mm256_storeu_ps(at, floats[0]);
-            _mm256_storeu_ps(at.add(8), floats[1]);
-        }
+        _mm256_storeu_ps(at, floats[0]);
+        _mm256_storeu_ps(at.add(8), floats[1]);
     }
 
     #[inline(always)]
     unsafe fn times(a: Self::Floats, b: Self::Floats) -> Self::Floats {
-        pairs(a, b, |a, b| unsafe { _mm256_mul_ps(a, b) })
+        pairs(a, b, |a, b| _mm256_mul_ps(a, b))
     }
 
     #[inline(always)]
     unsafe fn add_times(sums: Self::Floats, a: Self::Floats, b: f32) -> Self::Floats {
-        pairs(sums, a, |sums, a| unsafe { _mm256_fmadd_ps(a, _mm256_set1_ps(b), sums) })
+        pairs(sums, a, |sums, a| _mm256_fmadd_ps(a, _mm256_set1_ps(b), sums))
     }
 
     #[inline(always)]
     unsafe fn add_dot(sums: Self::Floats, ints: Self::Ints, scale: Self::Floats, x: f32) -> Self::Floats {
-        let scale = both(scale, |scale| unsafe { _mm256_mul_ps(scale, _mm256_set1_ps(x)) });
-        [0, 1].map(|half| unsafe { _mm256_fmadd_ps(_mm256_cvtepi32_ps(ints[half]), scale[half], sums[half]) })
+        let scale = both(scale, |scale| _mm256_mul_ps(scale, _mm256_set1_ps(x)));
+        [0, 1].map(|half| _mm256_fmadd_ps(_mm256_cvtepi32_ps(ints[half]), scale[half], sums[half]))
     }
 }

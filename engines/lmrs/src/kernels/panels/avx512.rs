@@ -1,33 +1,36 @@
 //! AVX-512 with VNNI: one register for each of bytes, integers and floats.
 #![expect(unsafe_code, reason = "intrinsics")]
+#![expect(
+    unsafe_op_in_unsafe_fn,
+    reason = "each method is a few instructions, and `PanelLanes` says what it requires"
+)]
 
 use std::arch::asm;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use super::input::{BLOCK, Block, Input, InputPart};
-use super::lanes::Lanes;
-use super::numbers::Numbers;
-use super::walk;
+use super::input::{ActivationBlock, BLOCK, Input, InputPart};
+use super::numbers::PanelFormat;
+use super::product::{self, PanelLanes};
 use crate::kernels::outputs::Outputs;
 use crate::matrix::Matrix;
-use crate::rows::Rows;
+use crate::matrix::Rows;
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 pub fn prepare_part(x: &Rows, part: InputPart<'_>) {
     part.fill(x, |x| block(x));
 }
 
-/// Like `Block::of`, bit for bit.
+/// Like `ActivationBlock::of`, bit for bit.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn block(x: &[f32; BLOCK]) -> Block {
+fn block(x: &[f32; BLOCK]) -> ActivationBlock {
     // SAFETY: each address has 16 numbers.
     let halves = unsafe { [_mm512_loadu_ps(x.as_ptr()), _mm512_loadu_ps(x.as_ptr().add(16))] };
     let magnitudes =
         halves.map(|half| _mm512_and_si512(_mm512_castps_si512(half), _mm512_set1_epi32(i32::MAX)));
     let largest = _mm512_reduce_max_epi32(_mm512_max_epi32(magnitudes[0], magnitudes[1]));
-    let (scale, inverse) = Block::steps(f32::from_bits(largest.cast_unsigned()));
+    let (scale, inverse) = ActivationBlock::steps(f32::from_bits(largest.cast_unsigned()));
     let steps = halves.map(|half| _mm512_cvtps_epi32(_mm512_mul_ps(half, _mm512_set1_ps(inverse))));
     let mut numbers = [0; BLOCK];
     let (first, last) = numbers.split_at_mut(16);
@@ -36,28 +39,27 @@ fn block(x: &[f32; BLOCK]) -> Block {
         _mm_storeu_si128(first.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(steps[0]));
         _mm_storeu_si128(last.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(steps[1]));
     }
-    Block::new(numbers, scale, steps.map(|steps| _mm512_reduce_add_epi32(steps)))
+    ActivationBlock::new(numbers, scale, steps.map(|steps| _mm512_reduce_add_epi32(steps)))
 }
 
 /// # Safety
 ///
-/// `walk::check` has passed, and `N` is the matrix's format.
+/// `product::check` has passed, and `N` is the matrix's format.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-pub unsafe fn multiply<N: Numbers>(
-    places: usize,
+pub unsafe fn multiply<N: PanelFormat>(
+    streams: usize,
     matrix: &Matrix,
     panels: Range<usize>,
     input: &Input,
     out: &mut Outputs<'_>,
 ) {
     // SAFETY: the processor has the features of this function; the shapes were checked.
-    unsafe { walk::multiply::<Vnni, N>(places, matrix, panels, input, out) }
+    unsafe { product::multiply::<Vnni, N>(streams, matrix, panels, input, out) }
 }
 
 struct Vnni;
 
-// SAFETY (of all): the caller guarantees the processor and the memory of `Lanes`; no code relies on alignment.
-impl Lanes for Vnni {
+impl PanelLanes for Vnni {
     type Bytes = __m512i;
     type Ints = __m512i;
     type Floats = __m512;
@@ -67,95 +69,93 @@ impl Lanes for Vnni {
 
     #[inline(always)]
     unsafe fn bytes(at: *const u8) -> __m512i {
-        unsafe { _mm512_loadu_si512(at.cast()) }
+        _mm512_loadu_si512(at.cast())
     }
 
     #[inline(always)]
     unsafe fn and(bytes: __m512i, mask: u8) -> __m512i {
-        unsafe { _mm512_and_si512(bytes, _mm512_set1_epi8(mask.cast_signed())) }
+        _mm512_and_si512(bytes, _mm512_set1_epi8(mask.cast_signed()))
     }
 
     #[inline(always)]
     unsafe fn or(a: __m512i, b: __m512i) -> __m512i {
-        unsafe { _mm512_or_si512(a, b) }
+        _mm512_or_si512(a, b)
     }
 
     #[inline(always)]
     unsafe fn right<const BITS: u32>(bytes: __m512i) -> __m512i {
-        unsafe { _mm512_srli_epi16::<BITS>(bytes) }
+        _mm512_srli_epi16::<BITS>(bytes)
     }
 
     #[inline(always)]
     unsafe fn left<const BITS: u32>(bytes: __m512i) -> __m512i {
-        unsafe { _mm512_slli_epi16::<BITS>(bytes) }
+        _mm512_slli_epi16::<BITS>(bytes)
     }
 
     #[inline(always)]
     unsafe fn spread(number: i32) -> __m512i {
-        unsafe { _mm512_set1_epi32(number) }
+        _mm512_set1_epi32(number)
     }
 
     #[inline(always)]
     unsafe fn dot(sums: __m512i, numbers: __m512i, quad: *const i8) -> __m512i {
-        unsafe {
-            let quad = _mm512_set1_epi32(quad.cast::<i32>().read_unaligned());
-            in_order(_mm512_dpbusd_epi32(sums, numbers, quad))
-        }
+        let quad = _mm512_set1_epi32(quad.cast::<i32>().read_unaligned());
+        in_order(_mm512_dpbusd_epi32(sums, numbers, quad))
     }
 
     #[inline(always)]
     unsafe fn spread_128(less_128: i32) -> __m512i {
-        unsafe { Self::spread(less_128) }
+        Self::spread(less_128)
     }
 
     #[inline(always)]
     unsafe fn dot_128(sums: __m512i, numbers: __m512i, quad: *const i8) -> __m512i {
-        unsafe { Self::dot(sums, numbers, quad) }
+        Self::dot(sums, numbers, quad)
     }
 
     #[inline(always)]
     unsafe fn halves(at: *const u8) -> __m512 {
-        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(at.cast())) }
+        _mm512_cvtph_ps(_mm256_loadu_si256(at.cast()))
     }
 
     #[inline(always)]
     unsafe fn now(floats: __m512) -> __m512 {
-        unsafe { _mm512_castsi512_ps(in_order(_mm512_castps_si512(floats))) }
+        _mm512_castsi512_ps(in_order(_mm512_castps_si512(floats)))
     }
 
     #[inline(always)]
     unsafe fn unsigned(at: *const u8) -> __m512 {
-        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(at.cast()))) }
+        _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(at.cast())))
     }
 
     #[inline(always)]
     unsafe fn signed(at: *const u8) -> __m512 {
-        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(at.cast()))) }
+        _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(at.cast())))
     }
 
     #[inline(always)]
     unsafe fn floats(at: *const f32) -> __m512 {
-        unsafe { _mm512_loadu_ps(at) }
+        _mm512_loadu_ps(at)
     }
 
     #[inline(always)]
     unsafe fn store(floats: __m512, at: *mut f32) {
-        unsafe { _mm512_storeu_ps(at, floats) }
+        _mm512_storeu_ps(at, floats)
     }
 
     #[inline(always)]
     unsafe fn times(a: __m512, b: __m512) -> __m512 {
-        unsafe { _mm512_mul_ps(a, b) }
+        _mm512_mul_ps(a, b)
     }
 
     #[inline(always)]
     unsafe fn add_times(sums: __m512, a: __m512, b: f32) -> __m512 {
-        unsafe { _mm512_fmadd_ps(a, _mm512_set1_ps(b), sums) }
+        _mm512_fmadd_ps(a, _mm512_set1_ps(b), sums)
     }
 
     #[inline(always)]
     unsafe fn add_dot(sums: __m512, ints: __m512i, scale: __m512, x: f32) -> __m512 {
-        unsafe { _mm512_fmadd_ps(_mm512_cvtepi32_ps(ints), _mm512_mul_ps(scale, _mm512_set1_ps(x)), sums) }
+        _mm512_fmadd_ps(_mm512_cvtepi32_ps(ints), _mm512_mul_ps(scale, _mm512_set1_ps(x)), sums)
     }
 }
 

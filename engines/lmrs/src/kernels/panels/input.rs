@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::rows::Rows;
+use crate::matrix::Rows;
 
 /// Inputs that share a scale.
 pub const BLOCK: usize = 32;
@@ -14,7 +14,7 @@ const STRETCH: usize = 256;
 /// 32 activations of one token, with sums that kernels would otherwise compute again for each panel. One cache line.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[repr(C, align(64))]
-pub struct Block {
+pub struct ActivationBlock {
     /// Activation i is `numbers[i] * scale`; never -128.
     pub numbers: [i8; BLOCK],
     pub scale: f32,
@@ -27,7 +27,7 @@ pub struct Block {
     pub minus_sum: f32,
 }
 
-impl Block {
+impl ActivationBlock {
     const ZERO: Self =
         Self { numbers: [0; BLOCK], scale: 0.0, less_128: 0, less_8: 0, less_32: [0; 2], minus_sum: 0.0 };
 
@@ -67,14 +67,14 @@ impl Block {
 pub struct Input {
     tokens: usize,
     inputs: usize,
-    blocks: Vec<Block>,
+    blocks: Vec<ActivationBlock>,
 }
 
 impl Input {
     /// Changes the shape. The contents are unspecified afterwards.
     pub fn reshape(&mut self, tokens: usize, inputs: usize) {
         (self.tokens, self.inputs) = (tokens, inputs);
-        self.blocks.resize(tokens * self.blocks_of_token(), Block::ZERO);
+        self.blocks.resize(tokens * self.blocks_of_token(), ActivationBlock::ZERO);
     }
 
     pub fn tokens(&self) -> usize {
@@ -90,12 +90,12 @@ impl Input {
     }
 
     /// The tokens of each tile, with the tile's blocks.
-    pub fn tiles(&self) -> impl Iterator<Item = (Range<usize>, &[Block])> {
+    pub fn tiles(&self) -> impl Iterator<Item = (Range<usize>, &[ActivationBlock])> {
         let tiles = self.blocks.chunks(TILE * self.blocks_of_token().max(1));
         tiles.enumerate().map(|(tile, blocks)| (tile * TILE..self.tokens.min(tile * TILE + TILE), blocks))
     }
 
-    pub fn block(&self, token: usize, block: usize) -> &Block {
+    pub fn block(&self, token: usize, block: usize) -> &ActivationBlock {
         let start = token / TILE * TILE;
         let width = TILE.min(self.tokens - start);
         &self.blocks[start * self.blocks_of_token() + block * width + token - start]
@@ -118,7 +118,7 @@ impl Input {
 pub struct InputPart<'a> {
     tokens: Range<usize>,
     of_token: usize,
-    blocks: &'a mut [Block],
+    blocks: &'a mut [ActivationBlock],
 }
 
 impl InputPart<'_> {
@@ -128,24 +128,24 @@ impl InputPart<'_> {
 
     /// Fills the blocks; `of` is the level's function that makes a block.
     #[inline(always)]
-    pub fn fill(self, x: &Rows, of: impl Fn(&[f32; BLOCK]) -> Block) {
+    pub fn fill(self, x: &Rows, of: impl Fn(&[f32; BLOCK]) -> ActivationBlock) {
         for (tile, blocks) in self.blocks.chunks_mut(TILE * self.of_token).enumerate() {
             let start = self.tokens.start + tile * TILE;
             let width = blocks.len() / self.of_token;
             for token in 0..width {
                 let (whole, rest) = x.row(start + token).as_chunks::<BLOCK>();
-                let mut places = blocks[token..].iter_mut().step_by(width);
-                for (x, place) in whole.iter().zip(&mut places) {
-                    *place = of(x);
+                let mut blocks_of_token_mut = blocks[token..].iter_mut().step_by(width);
+                for (x, block) in whole.iter().zip(&mut blocks_of_token_mut) {
+                    *block = of(x);
                 }
                 if !rest.is_empty()
-                    && let Some(place) = places.next()
+                    && let Some(block) = blocks_of_token_mut.next()
                 {
                     let mut x = [0.0; BLOCK];
                     x[..rest.len()].copy_from_slice(rest);
-                    *place = of(&x);
+                    *block = of(&x);
                 }
-                places.for_each(|place| *place = Block::ZERO);
+                blocks_of_token_mut.for_each(|block| *block = ActivationBlock::ZERO);
             }
         }
     }

@@ -1,58 +1,44 @@
 //! Products with weights of 8, 6 and 4 bits, in panels of 16 outputs (layout: `crate::formats`).
 //!
 //! ```text
-//! numbers   the trait of a format; group: the part of it for tiles of bf16
+//! numbers   the trait of a format, and the definition of a product, number by number
 //! input     activations -> 8 bits, one scale for 32 of them
-//! portable  the definition of a product, number by number: the reference
-//! lanes     the trait of a level: operations on 64 bytes
-//! tile      some tokens times some panels, in registers
-//! walk      the order in which panels and tokens are visited
-//! levels    the code of each level: avx512, avx2, neon, portable
+//! product   the order of panels and tokens, and some tokens times some panels in registers, over the trait of a level
+//! avx2, avx512, neon   the levels
 //! ```
 //!
-//! The code is written once, over `Numbers`, and compiled for each format: `PanelKernels` holds the result.
+//! The code is written once, over `PanelFormat`, and compiled for each format: `PanelKernels` holds the result.
 //!
 //! For many tokens, levels with tiles of bf16 use `kernels::rows`, which widens panels.
 //!
 //! Weights and activations are multiplied exactly, as integers, within each run of inputs with one scale; runs are added as
 //! f32. So all levels agree in the integers, and differ only in the rounding of the sum.
+#![cfg_attr(
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    expect(unsafe_code, reason = "instructions of a level")
+)]
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
-#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "levels of x86 alone have tiles"))]
-pub(crate) mod group;
 mod input;
-mod lanes;
-#[cfg(target_arch = "x86_64")]
-#[path = "x86.rs"]
-mod levels;
-#[cfg(target_arch = "aarch64")]
-#[path = "arm.rs"]
-mod levels;
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-#[path = "other.rs"]
-mod levels;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 pub(crate) mod numbers;
-mod portable;
+mod product;
 #[cfg(test)]
 pub mod tests;
-mod tile;
-mod walk;
 
 use std::ops::Range;
 
-pub use input::{Block, Input, InputPart};
-pub(crate) use lanes::Lanes;
-pub(crate) use numbers::Numbers;
+pub use input::{ActivationBlock, Input, InputPart};
+pub(crate) use numbers::PanelFormat;
+pub(crate) use product::PanelLanes;
 
-use super::Level;
 use super::outputs::Outputs;
-use crate::matrix::{GROUP, Matrix, PANEL};
-use crate::rows::Rows;
+use super::{Instructions, Level};
+use crate::matrix::{GROUP, Matrix, PANEL, Rows};
 
 pub struct PanelKernels {
     /// Inputs that are stored together with their scales.
@@ -69,14 +55,14 @@ pub struct PanelKernels {
 }
 
 impl PanelKernels {
-    pub(crate) const fn of<N: Numbers>() -> Self {
+    pub(crate) const fn of<N: PanelFormat>() -> Self {
         Self {
             stretch: N::GROUPS * GROUP,
             stretch_bytes: N::STRETCH_BYTES,
             file_scales: N::FILE_SCALES,
             pack: N::pack,
-            multiply: levels::multiply::<N>,
-            row: portable::row::<N>,
+            multiply: multiply_at::<N>,
+            row: numbers::row::<N>,
             #[cfg(all(test, target_arch = "x86_64"))]
             modelled_tile: super::rows::modelled_panels::<N>,
         }
@@ -112,16 +98,54 @@ pub fn prepare(level: Level, x: &Rows, input: &mut Input) {
 
 /// Quantises some tokens of `x`: one part from `Input::parts` of an input of the right size.
 pub fn prepare_part(level: Level, x: &Rows, part: InputPart<'_>) {
-    levels::prepare_part(level, x, part);
+    match level.instructions() {
+        // SAFETY: a `Level` value exists only on a machine that has the level.
+        #[cfg(target_arch = "x86_64")]
+        Instructions::Avx2 => unsafe { avx2::prepare_part(x, part) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Instructions::Avx512 | Instructions::Amx => unsafe { avx512::prepare_part(x, part) },
+        _ => part.fill(x, ActivationBlock::of),
+    }
 }
 
 /// Computes the outputs of these panels, `16 * panels.start ..` and so on, which are exactly the columns of `out`.
 pub fn multiply(level: Level, matrix: &Matrix, panels: Range<usize>, input: &Input, out: &mut Outputs<'_>) {
-    walk::check(matrix, &panels, input, out);
+    product::check(matrix, &panels, input, out);
     (kernels(matrix).multiply)(level, matrix, panels, input, out);
 }
 
 /// Looks up the weights of one output, widened by its format.
 pub fn row(matrix: &Matrix, output: usize, into: &mut [f32]) {
     (kernels(matrix).row)(matrix, output, into);
+}
+
+/// Panels that are read at once for one token, with AMX: the fastest number on a Sapphire Rapids. Other processors read memory
+/// fastest sequentially.
+#[cfg(target_arch = "x86_64")]
+const STREAMS_AMX: usize = 8;
+
+/// Multiplies panels. `N` is the matrix's format, and `product::check` has passed.
+fn multiply_at<N: PanelFormat>(
+    level: Level,
+    matrix: &Matrix,
+    panels: Range<usize>,
+    input: &Input,
+    out: &mut Outputs<'_>,
+) {
+    match level.instructions() {
+        Instructions::Portable => numbers::multiply::<N>(matrix, panels, input, out),
+        // SAFETY: a `Level` value exists only on a machine that has the level; `product::check` has passed. The same below.
+        #[cfg(target_arch = "aarch64")]
+        Instructions::Neon => unsafe { neon::multiply::<N>(matrix, panels, input, out) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Instructions::Avx2 => unsafe { avx2::multiply::<N>(matrix, panels, input, out) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Instructions::Avx512 => unsafe { avx512::multiply::<N>(1, matrix, panels, input, out) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Instructions::Amx => unsafe { avx512::multiply::<N>(STREAMS_AMX, matrix, panels, input, out) },
+    }
 }

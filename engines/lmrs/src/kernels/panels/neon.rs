@@ -1,28 +1,31 @@
 //! NEON: four registers for each of bytes, integers and floats.
 #![expect(unsafe_code, reason = "intrinsics")]
+#![expect(
+    unsafe_op_in_unsafe_fn,
+    reason = "each method is a few instructions, and `PanelLanes` says what it requires"
+)]
 
 use std::arch::aarch64::*;
 use std::ops::Range;
 
 use super::input::Input;
-use super::lanes::Lanes;
-use super::numbers::Numbers;
-use super::walk;
-use crate::kernels::half;
+use super::numbers::PanelFormat;
+use super::product::{self, PanelLanes};
+use crate::kernels::lanes::from_f16;
 use crate::kernels::outputs::Outputs;
 use crate::matrix::Matrix;
 
 /// # Safety
 ///
-/// `walk::check` has passed, and `N` is the matrix's format.
-pub unsafe fn multiply<N: Numbers>(
+/// `product::check` has passed, and `N` is the matrix's format.
+pub unsafe fn multiply<N: PanelFormat>(
     matrix: &Matrix,
     panels: Range<usize>,
     input: &Input,
     out: &mut Outputs<'_>,
 ) {
     // SAFETY: every 64-bit ARM processor that Rust supports has NEON; the shapes were checked.
-    unsafe { walk::multiply::<Neon, N>(1, matrix, panels, input, out) }
+    unsafe { product::multiply::<Neon, N>(1, matrix, panels, input, out) }
 }
 
 struct Neon;
@@ -48,8 +51,7 @@ unsafe fn dot_signed(sums: Four<int32x4_t>, numbers: Four<int8x16_t>, quad: *con
     })
 }
 
-// SAFETY (of all): every processor has the instructions; the caller guarantees the memory of `Lanes`.
-impl Lanes for Neon {
+impl PanelLanes for Neon {
     type Bytes = Four<uint8x16_t>;
     type Ints = Four<int32x4_t>;
     type Floats = Four<float32x4_t>;
@@ -59,99 +61,93 @@ impl Lanes for Neon {
 
     #[inline(always)]
     unsafe fn bytes(at: *const u8) -> Self::Bytes {
-        [0, 16, 32, 48].map(|part| unsafe { vld1q_u8(at.add(part)) })
+        [0, 16, 32, 48].map(|part| vld1q_u8(at.add(part)))
     }
 
     #[inline(always)]
     unsafe fn and(bytes: Self::Bytes, mask: u8) -> Self::Bytes {
-        bytes.map(|bytes| unsafe { vandq_u8(bytes, vdupq_n_u8(mask)) })
+        bytes.map(|bytes| vandq_u8(bytes, vdupq_n_u8(mask)))
     }
 
     #[inline(always)]
     unsafe fn or(a: Self::Bytes, b: Self::Bytes) -> Self::Bytes {
-        pairs(a, b, |a, b| unsafe { vorrq_u8(a, b) })
+        pairs(a, b, |a, b| vorrq_u8(a, b))
     }
 
     #[inline(always)]
     unsafe fn right<const BITS: u32>(bytes: Self::Bytes) -> Self::Bytes {
-        bytes.map(|bytes| unsafe { vshlq_u8(bytes, vdupq_n_s8(-(BITS as i8))) })
+        bytes.map(|bytes| vshlq_u8(bytes, vdupq_n_s8(-(BITS as i8))))
     }
 
     #[inline(always)]
     unsafe fn left<const BITS: u32>(bytes: Self::Bytes) -> Self::Bytes {
-        bytes.map(|bytes| unsafe { vshlq_u8(bytes, vdupq_n_s8(BITS as i8)) })
+        bytes.map(|bytes| vshlq_u8(bytes, vdupq_n_s8(BITS as i8)))
     }
 
     #[inline(always)]
     unsafe fn spread(number: i32) -> Self::Ints {
-        unsafe { [vdupq_n_s32(number); 4] }
+        [vdupq_n_s32(number); 4]
     }
 
     #[inline(always)]
     unsafe fn dot(sums: Self::Ints, numbers: Self::Bytes, quad: *const i8) -> Self::Ints {
-        unsafe { dot_signed(sums, numbers.map(|numbers| vreinterpretq_s8_u8(numbers)), quad) }
+        dot_signed(sums, numbers.map(|numbers| vreinterpretq_s8_u8(numbers)), quad)
     }
 
     #[inline(always)]
     unsafe fn spread_128(_: i32) -> Self::Ints {
-        unsafe { Self::spread(0) }
+        Self::spread(0)
     }
 
     #[inline(always)]
     unsafe fn dot_128(sums: Self::Ints, numbers: Self::Bytes, quad: *const i8) -> Self::Ints {
-        unsafe {
-            let signed = numbers.map(|numbers| vreinterpretq_s8_u8(veorq_u8(numbers, vdupq_n_u8(128))));
-            dot_signed(sums, signed, quad)
-        }
+        let signed = numbers.map(|numbers| vreinterpretq_s8_u8(veorq_u8(numbers, vdupq_n_u8(128))));
+        dot_signed(sums, signed, quad)
     }
 
     #[inline(always)]
     unsafe fn halves(at: *const u8) -> Self::Floats {
         // Intrinsics for f16 are not stable yet.
-        unsafe {
-            let bits: [u16; 16] = at.cast::<[u16; 16]>().read_unaligned();
-            Self::floats(bits.map(half::from_bits).as_ptr())
-        }
+        let bits: [u16; 16] = at.cast::<[u16; 16]>().read_unaligned();
+        Self::floats(bits.map(from_f16).as_ptr())
     }
 
     #[inline(always)]
     unsafe fn unsigned(at: *const u8) -> Self::Floats {
-        unsafe { Self::floats(at.cast::<[u8; 16]>().read().map(f32::from).as_ptr()) }
+        Self::floats(at.cast::<[u8; 16]>().read().map(f32::from).as_ptr())
     }
 
     #[inline(always)]
     unsafe fn signed(at: *const u8) -> Self::Floats {
-        unsafe { Self::floats(at.cast::<[i8; 16]>().read().map(f32::from).as_ptr()) }
+        Self::floats(at.cast::<[i8; 16]>().read().map(f32::from).as_ptr())
     }
 
     #[inline(always)]
     unsafe fn floats(at: *const f32) -> Self::Floats {
-        [0, 4, 8, 12].map(|part| unsafe { vld1q_f32(at.add(part)) })
+        [0, 4, 8, 12].map(|part| vld1q_f32(at.add(part)))
     }
 
     #[inline(always)]
     unsafe fn store(floats: Self::Floats, at: *mut f32) {
-        unsafe {
-            vst1q_f32(at, floats[0]);
-            vst1q_f32(at.add(4), floats[1]);
-            vst1q_f32(at.add(8), floats[2]);
-            vst1q_f32(at.add(12), floats[3]);
-        }
+        vst1q_f32(at, floats[0]);
+        vst1q_f32(at.add(4), floats[1]);
+        vst1q_f32(at.add(8), floats[2]);
+        vst1q_f32(at.add(12), floats[3]);
     }
 
     #[inline(always)]
     unsafe fn times(a: Self::Floats, b: Self::Floats) -> Self::Floats {
-        pairs(a, b, |a, b| unsafe { vmulq_f32(a, b) })
+        pairs(a, b, |a, b| vmulq_f32(a, b))
     }
 
     #[inline(always)]
     unsafe fn add_times(sums: Self::Floats, a: Self::Floats, b: f32) -> Self::Floats {
-        pairs(sums, a, |sums, a| unsafe { vfmaq_n_f32(sums, a, b) })
+        pairs(sums, a, |sums, a| vfmaq_n_f32(sums, a, b))
     }
 
     #[inline(always)]
     unsafe fn add_dot(sums: Self::Floats, ints: Self::Ints, scale: Self::Floats, x: f32) -> Self::Floats {
-        let scale = scale.map(|scale| unsafe { vmulq_n_f32(scale, x) });
-        [0, 1, 2, 3].map(|part| unsafe { vfmaq_f32(sums[part], vcvtq_f32_s32(ints[part]), scale[part]) })
+        let scale = scale.map(|scale| vmulq_n_f32(scale, x));
+        [0, 1, 2, 3].map(|part| vfmaq_f32(sums[part], vcvtq_f32_s32(ints[part]), scale[part]))
     }
 }

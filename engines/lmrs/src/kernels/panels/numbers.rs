@@ -1,18 +1,24 @@
-//! The trait of a format that is stored in panels. Each format is a file in `crate::formats`.
+//! The trait of a format that is stored in panels (each format is a file in `crate::formats`), and the definition of a product
+//! with it, number by number: the portable level, which is the reference for the others.
 #![expect(unsafe_code, reason = "addresses within a panel")]
 
-use super::group::{Bytes, Scales};
-use super::input::Block;
-use super::lanes::Lanes;
+use std::ops::Range;
+
+use super::input::{ActivationBlock, BLOCK, Input};
+use super::product::PanelLanes;
+use crate::kernels::lanes::f16_at;
+use crate::kernels::outputs::Outputs;
+use crate::kernels::rows::PairLine;
+use crate::matrix::{GROUP, Matrix, PANEL};
 
 /// The layout of a format in panels. A stretch is an optional line (the head) shared by some groups, then these groups. A group
 /// (64 inputs) has a line of scales and some runs of lines.
 ///
 /// There are three ways to read it. `number` and `scale_and_minimum` give single numbers, for the portable level and for row
-/// lookups. `line`, `scale`, `minimum` and `less` give one line at a time in the types of `Lanes`, for every level's products.
-/// `widen` gives a group as bytes with factors, for tiles of bf16. In the second way `group` points to the group and `head` to
-/// its stretch; both are valid memory, and the processor has the features of `L`.
-pub trait Numbers {
+/// lookups. `line`, `scale`, `minimum` and `less` give one line at a time in the types of `PanelLanes`, for every level's
+/// products. `widen` gives a group as bytes with factors, for tiles of bf16. In the second way `group` points to the group and
+/// `head` to its stretch; both are valid memory, and the processor has the features of `L`.
+pub trait PanelFormat {
     /// Bytes of the line that groups share.
     const HEAD_BYTES: usize;
     const GROUPS: usize;
@@ -34,15 +40,15 @@ pub trait Numbers {
     fn scale_and_minimum(stretch: &[u8], output: usize, input: usize) -> (f32, Option<f32>);
 
     /// A line of run `RUN`: four numbers of each output.
-    unsafe fn line<L: Lanes, const RUN: usize>(group: *const u8, line: usize) -> L::Bytes;
-    unsafe fn scale<L: Lanes, const RUN: usize>(group: *const u8, head: *const u8) -> L::Floats;
+    unsafe fn line<L: PanelLanes, const RUN: usize>(group: *const u8, line: usize) -> L::Bytes;
+    unsafe fn scale<L: PanelLanes, const RUN: usize>(group: *const u8, head: *const u8) -> L::Floats;
     /// The minimum that is subtracted from each scaled number.
     #[inline(always)]
-    unsafe fn minimum<L: Lanes, const RUN: usize>(_: *const u8, _: *const u8) -> Option<L::Floats> {
+    unsafe fn minimum<L: PanelLanes, const RUN: usize>(_: *const u8, _: *const u8) -> Option<L::Floats> {
         None
     }
     /// The correction for numbers that are stored with an offset.
-    fn less<const RUN: usize>(x: &Block) -> i32;
+    fn less<const RUN: usize>(x: &ActivationBlock) -> i32;
 
     /// A group of a stretch as stored numbers, with the factors that turn them into weights.
     #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "levels of x86 alone have tiles"))]
@@ -62,10 +68,128 @@ pub fn file_blocks<const BYTES: usize>(inputs: usize, numbers: usize, row: &[u8]
 ///
 /// The processor has the features of `L`, and `at` points to a line.
 #[inline(always)]
-pub unsafe fn half_bytes<L: Lanes, const BLOCK: usize>(at: *const u8) -> L::Bytes {
+pub unsafe fn half_bytes<L: PanelLanes, const BLOCK: usize>(at: *const u8) -> L::Bytes {
     // SAFETY: the caller guarantees this.
     unsafe {
         let pairs = L::bytes(at);
         L::and(if BLOCK == 0 { pairs } else { L::right::<4>(pairs) }, 15)
     }
+}
+
+/// The product, number by number.
+pub fn multiply<N: PanelFormat>(matrix: &Matrix, panels: Range<usize>, input: &Input, out: &mut Outputs<'_>) {
+    let start = out.outputs().start;
+    for panel in panels {
+        let stretches = matrix.panel(panel).chunks_exact(N::STRETCH_BYTES);
+        let outputs = panel * PANEL..matrix.outputs.min(panel * PANEL + PANEL);
+        for token in 0..input.tokens() {
+            let sums = &mut out.row_mut(token)[outputs.start - start..outputs.end - start];
+            sums.fill(0.0);
+            for (at, stretch) in stretches.clone().enumerate() {
+                let blocks = N::GROUPS * GROUP / BLOCK;
+                for block in 0..blocks {
+                    let x = input.block(token, at * blocks + block);
+                    for (output, sum) in sums.iter_mut().enumerate() {
+                        add_block::<N>(stretch, block, output, x, sum);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Adds the products of 32 inputs with one output.
+fn add_block<N: PanelFormat>(
+    stretch: &[u8],
+    block: usize,
+    output: usize,
+    x: &ActivationBlock,
+    sum: &mut f32,
+) {
+    // Inputs that share a scale.
+    let run = GROUP / N::RUNS;
+    for (at, numbers) in x.numbers.chunks(run).enumerate() {
+        let first = block * BLOCK + at * run;
+        let weights = (first..).map(|input| N::number(stretch, output, input));
+        let dot: i32 = weights.zip(numbers).map(|(weight, &x)| weight * i32::from(x)).sum();
+        let (scale, minimum) = N::scale_and_minimum(stretch, output, first);
+        *sum += dot as f32 * (scale * x.scale);
+        if let Some(minimum) = minimum {
+            *sum += minimum * x.minus_sum;
+        }
+    }
+}
+
+/// Looks up the weights of one output, widened by its format; embeddings use it.
+pub fn row<N: PanelFormat>(matrix: &Matrix, output: usize, into: &mut [f32]) {
+    assert!(output < matrix.outputs && into.len() == matrix.inputs, "a row of the matrix");
+    let stretches = matrix.panel(output / PANEL).chunks_exact(N::STRETCH_BYTES);
+    let output = output % PANEL;
+    let run = GROUP / N::RUNS;
+    for (stretch, into) in stretches.zip(into.chunks_mut(N::GROUPS * GROUP)) {
+        for (at, into) in into.chunks_mut(run).enumerate() {
+            let (scale, minimum) = N::scale_and_minimum(stretch, output, at * run);
+            for (input, into) in (at * run..).zip(into) {
+                *into = N::number(stretch, output, input) as f32 * scale - minimum.unwrap_or(0.0);
+            }
+        }
+    }
+}
+
+/// Inputs that share a scale in every format.
+const RUN: usize = 16;
+const RUNS: usize = GROUP / RUN;
+
+/// Line `i` has the inputs `4i .. 4i + 4` of the group for 16 outputs, one byte each.
+pub type Bytes = [PairLine; GROUP / 4];
+
+/// The factors for each run of a group and each output: a weight is `number * times + plus`, with the stored number.
+#[derive(Debug)]
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "levels of x86 alone have tiles"))]
+pub struct Scales {
+    pub times: [[f32; PANEL]; RUNS],
+    pub plus: [[f32; PANEL]; RUNS],
+}
+
+impl Scales {
+    /// Factors for numbers that are stored plus `more`, a power of two, so that `plus` is exact.
+    #[inline(always)]
+    pub fn less(more: f32, times: [[f32; PANEL]; RUNS]) -> Self {
+        Self { times, plus: times.map(|times| times.map(|times| -more * times)) }
+    }
+}
+
+/// The values of two blocks of 32 inputs, repeated for each run of 16 inputs.
+#[inline(always)]
+pub fn twice([first, second]: [[f32; PANEL]; 2]) -> [[f32; PANEL]; RUNS] {
+    [first, first, second, second]
+}
+
+/// Eight lines: the lower halves of their bytes, then the upper ones.
+#[inline(always)]
+pub fn nibbles(lines: &[u8]) -> Bytes {
+    std::array::from_fn(|at| PairLine(line(lines, at % 8).0.map(|quad| quad >> (at / 8 * 4) & 0x0f0f_0f0f)))
+}
+
+#[inline(always)]
+pub fn line(bytes: &[u8], at: usize) -> PairLine {
+    let quads = bytes[at * 64..][..64].as_chunks::<4>().0;
+    PairLine(std::array::from_fn(|output| u32::from_le_bytes(quads[output])))
+}
+
+#[inline(always)]
+pub fn halves(bytes: &[u8]) -> [f32; PANEL] {
+    let bytes = &bytes[..2 * PANEL];
+    std::array::from_fn(|output| f16_at(bytes, output))
+}
+
+#[inline(always)]
+pub fn lanes(bytes: &[u8], number: impl Fn(u8) -> f32) -> [f32; PANEL] {
+    let bytes = &bytes[..PANEL];
+    std::array::from_fn(|output| number(bytes[output]))
+}
+
+#[inline(always)]
+pub fn product(a: [f32; PANEL], b: [f32; PANEL]) -> [f32; PANEL] {
+    std::array::from_fn(|output| a[output] * b[output])
 }

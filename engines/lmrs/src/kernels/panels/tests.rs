@@ -6,25 +6,25 @@ use super::{Input, multiply, prepare};
 use crate::formats::q8_0::Q8_0;
 use crate::formats::{FORMATS, Format};
 use crate::kernels::Level;
-use crate::kernels::chance::Chance;
 use crate::kernels::outputs::Outputs;
+use crate::kernels::test_rng::TestRng;
+use crate::matrix::Rows;
 use crate::matrix::{Matrix, PANEL};
 use crate::region::NewRegion;
-use crate::rows::Rows;
 
 pub fn formats() -> impl Iterator<Item = &'static Format> {
     FORMATS.iter().copied().filter(|format| format.is_panels())
 }
 
 /// Random bytes as blocks: any numbers and any scales that a file may have, but f16 scales of a usual size.
-pub fn row(format: &Format, inputs: usize, chance: &mut Chance) -> Vec<u8> {
-    let mut bytes: Vec<u8> = (0..format.dtype.bytes(inputs as u64)).map(|_| chance.bits() as u8).collect();
+pub fn row(format: &Format, inputs: usize, rng: &mut TestRng) -> Vec<u8> {
+    let mut bytes: Vec<u8> = (0..format.dtype.bytes(inputs as u64)).map(|_| rng.bits() as u8).collect();
     let halves = format.panels().unwrap().file_scales;
     let (_, size) = format.dtype.block();
     for block in bytes.chunks_exact_mut(size) {
         for at in halves.iter().copied() {
             // An f16 between 2^-7 and 2^-3, of either sign.
-            block[at + 1] = (0x20 + chance.below(16) as u8) | (chance.bits() & 0x80) as u8;
+            block[at + 1] = (0x20 + rng.below(16) as u8) | (rng.bits() & 0x80) as u8;
         }
     }
     bytes
@@ -36,9 +36,9 @@ pub fn matrix(format: &'static Format, inputs: usize, rows: &[Vec<u8>]) -> Matri
     Matrix::new(format, rows.len(), inputs, region.finish())
 }
 
-pub fn activations(tokens: usize, inputs: usize, chance: &mut Chance) -> Rows {
+pub fn activations(tokens: usize, inputs: usize, rng: &mut TestRng) -> Rows {
     let mut x = Rows::new(tokens, inputs);
-    x.all_mut().iter_mut().for_each(|x| *x = chance.number() * 3.0);
+    x.all_mut().iter_mut().for_each(|x| *x = rng.number() * 3.0);
     x
 }
 
@@ -65,14 +65,14 @@ fn product(level: Level, matrix: &Matrix, input: &Input) -> Rows {
 }
 
 /// All kinds of formats, outputs, inputs and tokens.
-fn shapes(mut check: impl FnMut(&'static Format, usize, usize, usize, &mut Chance)) {
-    let mut chance = Chance::new(1);
+fn shapes(mut check: impl FnMut(&'static Format, usize, usize, usize, &mut TestRng)) {
+    let mut rng = TestRng::new(1);
     for format in formats() {
         for outputs in [1, 16, 17, 37, 150] {
             for tokens in [1, 2, 3, 5, 7, 11, 12, 13, 30] {
                 let (block, _) = format.dtype.block();
-                let inputs = block * (1 + chance.below(2048 / block / 2));
-                check(format, outputs, inputs, tokens, &mut chance);
+                let inputs = block * (1 + rng.below(2048 / block / 2));
+                check(format, outputs, inputs, tokens, &mut rng);
             }
         }
     }
@@ -80,12 +80,12 @@ fn shapes(mut check: impl FnMut(&'static Format, usize, usize, usize, &mut Chanc
 
 #[test]
 fn a_row_that_is_looked_up_in_its_panel_is_the_row_that_was_packed() {
-    let mut chance = Chance::new(17);
+    let mut rng = TestRng::new(17);
     for format in formats() {
         let (block, _) = format.dtype.block();
         for (outputs, blocks_of_a_row) in [(1, 1), (16, 2), (37, 3), (33, 8)] {
             let inputs = block * blocks_of_a_row;
-            let rows: Vec<_> = (0..outputs).map(|_| row(format, inputs, &mut chance)).collect();
+            let rows: Vec<_> = (0..outputs).map(|_| row(format, inputs, &mut rng)).collect();
             let matrix = matrix(format, inputs, &rows);
             for (output, row) in rows.iter().enumerate() {
                 let (mut expected, mut found) = (vec![0.0; inputs], vec![f32::NAN; inputs]);
@@ -99,11 +99,11 @@ fn a_row_that_is_looked_up_in_its_panel_is_the_row_that_was_packed() {
 
 #[test]
 fn the_portable_product_is_that_of_the_widened_weights() {
-    shapes(|format, outputs, inputs, tokens, chance| {
-        let rows: Vec<_> = (0..outputs).map(|_| row(format, inputs, chance)).collect();
+    shapes(|format, outputs, inputs, tokens, rng| {
+        let rows: Vec<_> = (0..outputs).map(|_| row(format, inputs, rng)).collect();
         let matrix = matrix(format, inputs, &rows);
         let mut input = Input::default();
-        prepare(Level::PORTABLE, &activations(tokens, inputs, chance), &mut input);
+        prepare(Level::PORTABLE, &activations(tokens, inputs, rng), &mut input);
         let out = product(Level::PORTABLE, &matrix, &input);
         for token in 0..tokens {
             for (output, row) in rows.iter().enumerate() {
@@ -116,13 +116,13 @@ fn the_portable_product_is_that_of_the_widened_weights() {
 }
 
 #[test]
-fn every_level_gives_what_the_portable_level_gives() {
-    for level in Level::here() {
-        shapes(|format, outputs, inputs, tokens, chance| {
-            let rows: Vec<_> = (0..outputs).map(|_| row(format, inputs, chance)).collect();
+fn every_level_gives_the_results_of_the_portable_level() {
+    for level in Level::available() {
+        shapes(|format, outputs, inputs, tokens, rng| {
+            let rows: Vec<_> = (0..outputs).map(|_| row(format, inputs, rng)).collect();
             let matrix = matrix(format, inputs, &rows);
             let mut input = Input::default();
-            prepare(level, &activations(tokens, inputs, chance), &mut input);
+            prepare(level, &activations(tokens, inputs, rng), &mut input);
             let (found, expected) =
                 (product(level, &matrix, &input), product(Level::PORTABLE, &matrix, &input));
             for token in 0..tokens {
@@ -139,10 +139,10 @@ fn every_level_gives_what_the_portable_level_gives() {
 
 #[test]
 fn every_level_quantises_to_the_same_blocks() {
-    let mut chance = Chance::new(2);
-    for level in Level::here() {
+    let mut rng = TestRng::new(2);
+    for level in Level::available() {
         for (tokens, inputs) in [(1, 32), (1, 2048), (2, 100), (12, 512), (31, 300)] {
-            let mut x = activations(tokens, inputs, &mut chance);
+            let mut x = activations(tokens, inputs, &mut rng);
             x.row_mut(0)[0] = 1e30;
             x.row_mut(tokens - 1)[inputs - 1] = -1e-42;
             let (mut found, mut expected) = (Input::default(), Input::default());
@@ -163,8 +163,8 @@ fn every_level_quantises_to_the_same_blocks() {
 
 #[test]
 fn a_block_is_within_half_a_step_of_its_activations_and_knows_its_sums() {
-    let mut chance = Chance::new(3);
-    let x = activations(3, 96, &mut chance);
+    let mut rng = TestRng::new(3);
+    let x = activations(3, 96, &mut rng);
     let mut input = Input::default();
     prepare(Level::PORTABLE, &x, &mut input);
     for token in 0..3 {
@@ -183,13 +183,13 @@ fn a_block_is_within_half_a_step_of_its_activations_and_knows_its_sums() {
 
 #[test]
 fn some_panels_give_the_columns_that_all_of_them_give() {
-    let mut chance = Chance::new(4);
-    for level in Level::here() {
+    let mut rng = TestRng::new(4);
+    for level in Level::available() {
         for tokens in [1, 4, 20] {
-            let rows: Vec<_> = (0..90).map(|_| row(&Q8_0, 128, &mut chance)).collect();
+            let rows: Vec<_> = (0..90).map(|_| row(&Q8_0, 128, &mut rng)).collect();
             let matrix = matrix(&Q8_0, 128, &rows);
             let mut input = Input::default();
-            prepare(level, &activations(tokens, 128, &mut chance), &mut input);
+            prepare(level, &activations(tokens, 128, &mut rng), &mut input);
             let whole = product(level, &matrix, &input);
             let mut out = Rows::new(tokens, 90);
             let (mut first, mut last) = Outputs::new(&mut out).split_at(32);
@@ -202,7 +202,7 @@ fn some_panels_give_the_columns_that_all_of_them_give() {
 
 #[test]
 fn parts_of_an_input_are_filled_as_the_whole_is() {
-    let x = activations(50, 70, &mut Chance::new(5));
+    let x = activations(50, 70, &mut TestRng::new(5));
     let (mut whole, mut parted) = (Input::default(), Input::default());
     prepare(Level::PORTABLE, &x, &mut whole);
     parted.reshape(50, 70);
@@ -218,12 +218,12 @@ fn parts_of_an_input_are_filled_as_the_whole_is() {
 }
 
 #[test]
-fn a_token_has_the_same_outputs_whichever_tokens_are_beside_it() {
-    let mut chance = Chance::new(6);
+fn a_token_has_the_same_outputs_beside_any_tokens() {
+    let mut rng = TestRng::new(6);
     for format in formats() {
-        let rows: Vec<_> = (0..37).map(|_| row(format, 512, &mut chance)).collect();
-        let (matrix, x) = (matrix(format, 512, &rows), activations(30, 512, &mut chance));
-        for level in Level::here() {
+        let rows: Vec<_> = (0..37).map(|_| row(format, 512, &mut rng)).collect();
+        let (matrix, x) = (matrix(format, 512, &rows), activations(30, 512, &mut rng));
+        for level in Level::available() {
             let some = |tokens: std::ops::Range<usize>| {
                 let mut some = Rows::new(tokens.len(), 512);
                 some.all_mut().copy_from_slice(&x.all()[tokens.start * 512..tokens.end * 512]);

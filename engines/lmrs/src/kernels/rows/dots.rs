@@ -60,13 +60,13 @@ unsafe fn side_by_side<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS: 
     let (inputs, first_output) = (floats.inputs, floats.outputs.start);
     let weights = floats.rows(floats.outputs.clone());
     let row_bytes = inputs * W::BYTES;
-    for place in 0..outs[0].outputs().len() {
+    for index in 0..outs[0].outputs().len() {
         let mut rows = [weights.as_ptr(); ROWS];
         for (row, out) in rows.iter_mut().zip(&*outs) {
             // A shorter stretch repeats the first stretch's row.
             let output =
-                if place < out.outputs().len() { out.outputs().start } else { outs[0].outputs().start };
-            *row = weights[(output + place - first_output) * row_bytes..].as_ptr();
+                if index < out.outputs().len() { out.outputs().start } else { outs[0].outputs().start };
+            *row = weights[(output + index - first_output) * row_bytes..].as_ptr();
         }
         for first in group.clone().step_by(TOKENS) {
             // If fewer tokens are left, the last one is computed again.
@@ -78,9 +78,9 @@ unsafe fn side_by_side<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS: 
             // SAFETY: each row has `inputs` numbers of `W` within `weights`, and each token `inputs` numbers within `x`.
             let sums = unsafe { dots::<L, W, ROWS, TOKENS>(rows, numbers, inputs, ahead) };
             for (row, out) in outs.iter_mut().enumerate() {
-                if place < out.outputs().len() {
+                if index < out.outputs().len() {
                     for (token, sums) in (first..group.end).zip(&sums) {
-                        out.row_mut(token)[place] = sums[row];
+                        out.row_mut(token)[index] = sums[row];
                     }
                 }
             }

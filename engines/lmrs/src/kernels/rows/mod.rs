@@ -2,63 +2,42 @@
 //! widened to such rows.
 //!
 //! ```text
-//! dots   a few rows of weights, far apart in the matrix, times the activations of a few tokens
-//! near   for levels that multiply pairs of bf16: all of several tokens pass over rows that stay in the second-level cache
-//! tiles  for many tokens: activations are packed with tokens side by side, then AMX tiles of outputs x tokens are summed;
-//!        panels become rows of bf16, one block at a time
+//! dots     a few rows of weights, far apart in the matrix, times the activations of a few tokens
+//! blocked  for levels that multiply pairs of bf16: all of several tokens pass over rows that stay in the second-level cache
+//! tiles    for many tokens: activations are packed with tokens side by side, then AMX tiles of outputs x tokens are summed;
+//!          panels become rows of bf16, one block at a time
 //! ```
 //!
-//! `dots` is written once, over `Lanes`. A level is one type of lanes, or two if it multiplies pairs of bf16. `dots` and `near`
-//! take each sum in the same order, whatever the number of tokens: a token's results do not depend on the other tokens of a
-//! batch. Levels differ in the number of lanes, and in whether they round a product before they add it.
+//! `dots` is written once, over `Lanes`. A level is one type of lanes, or two if it multiplies pairs of bf16. `dots` and
+//! `blocked` take each sum in the same order, whatever the number of tokens: a token's results do not depend on the other
+//! tokens of a batch. Levels differ in the number of lanes, and in whether they round a product before they add it.
 
-mod aligned;
-mod apart;
+mod activations;
+#[cfg(target_arch = "x86_64")]
+mod blocked;
 mod dots;
 pub(crate) mod lanes;
-mod packed;
-mod portable;
-#[cfg(test)]
-mod tests;
-mod unpacked;
-
-#[cfg(target_arch = "x86_64")]
-mod avx2;
-#[cfg(target_arch = "x86_64")]
-mod avx512;
-#[cfg(target_arch = "x86_64")]
-mod near;
-#[cfg(target_arch = "aarch64")]
-mod neon;
+mod levels;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod paired;
+#[cfg(test)]
+mod tests;
 #[cfg(target_arch = "x86_64")]
 mod tiles;
+mod unpacked;
 
-#[cfg(target_arch = "aarch64")]
-#[path = "arm.rs"]
-mod machine;
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-#[path = "other.rs"]
-mod machine;
-#[cfg(target_arch = "x86_64")]
-#[path = "x86.rs"]
-mod machine;
-
-use apart::Numbers;
+use activations::Bf16Line;
 use lanes::Float;
 
-use super::panels::Numbers as PanelNumbers;
+use super::panels::PanelFormat;
 use super::{Level, Outputs};
 use crate::formats::Format;
+use crate::matrix::Rows;
 use crate::matrix::{Matrix, PANEL};
-use crate::rows::Rows;
 
-pub use aligned::Aligned;
-pub use apart::Apart;
+pub use activations::{AlignedBf16, PaddedRows, PairLine, TOKENS, TileInput};
 #[cfg(target_arch = "x86_64")]
-pub use machine::tiles_are_right;
-pub use packed::{Line, Packed, TOKENS};
+pub use levels::tiles_are_right;
 #[cfg(all(test, target_arch = "x86_64"))]
 pub use tiles::amx::tests::modelled_panels;
 pub(crate) use unpacked::PackedBf16;
@@ -70,7 +49,7 @@ pub const DECODE_TOKENS: usize = 8;
 const SEVERAL: usize = 5;
 
 /// Rows that the tokens pass over together.
-pub const PASSED_ROWS: usize = 4;
+pub const BLOCKED_ROWS: usize = 4;
 
 /// Matrices from this size are read one row after the other for a single token. Smaller matrices may fit into a cache.
 const FROM_MEMORY: usize = 4 << 20;
@@ -91,10 +70,10 @@ pub struct RowKernels {
 
 #[derive(Clone, Copy)]
 struct Pairs {
-    /// The most tokens for `dot`. Larger batches use `pass`.
+    /// The most tokens for `dot`. Larger batches use `multiply_blocked`.
     few: usize,
     dot: fn(Level, &Matrix, &[u16], &mut [Outputs]),
-    pass: fn(Level, &Matrix, &Apart, &mut Outputs),
+    blocked: fn(Level, &Matrix, &PaddedRows, &mut Outputs),
 }
 
 impl RowKernels {
@@ -102,8 +81,8 @@ impl RowKernels {
     pub(crate) const fn of_packed<P: PackedBf16>() -> Self {
         let pairs = Pairs {
             few: P::FEW_TOKENS,
-            dot: |level, matrix, x, outs| machine::dot_packed::<P>(level, matrix, x, &mut outs[0]),
-            pass: unpacked::pass::<P>,
+            dot: |level, matrix, x, outs| levels::dot_packed::<P>(level, matrix, x, &mut outs[0]),
+            blocked: unpacked::multiply_blocked::<P>,
         };
         Self { number_bytes: 2, dot: unpacked::dot::<P>, pairs: Some(pairs) }
     }
@@ -112,7 +91,7 @@ impl RowKernels {
     pub(crate) const fn of<F: Float>() -> Self {
         Self {
             number_bytes: F::BYTES,
-            dot: |level, matrix, x, outs| machine::dot::<F>(level, &matrix.floats(), x, outs),
+            dot: |level, matrix, x, outs| levels::dot::<F>(level, &matrix.floats(), x, outs),
             pairs: None,
         }
     }
@@ -121,8 +100,8 @@ impl RowKernels {
     pub(crate) const fn with_pairs(self) -> Self {
         let pairs = Pairs {
             few: SEVERAL - 1,
-            dot: |level, matrix, x, outs| machine::dot_pairs(level, &matrix.floats(), x, outs),
-            pass: |level, matrix, x, out| machine::pass(level, &matrix.floats(), x, out),
+            dot: |level, matrix, x, outs| levels::dot_pairs(level, &matrix.floats(), x, outs),
+            blocked: |level, matrix, x, out| levels::multiply_blocked(level, &matrix.floats(), x, out),
         };
         Self { pairs: Some(pairs), ..self }
     }
@@ -130,12 +109,12 @@ impl RowKernels {
 
 /// The function of a format that fills tiles. Only this module calls it.
 #[derive(Clone, Copy)]
-pub struct Tile(fn(Level, &Matrix, &Packed, &mut Outputs));
+pub struct TileKernel(fn(Level, &Matrix, &TileInput, &mut Outputs));
 
-impl Tile {
+impl TileKernel {
     /// Tiles from rows of bf16 as files store them.
     pub const OF_ROWS: Self =
-        Self(|level, matrix, packed, out| machine::tile(level, &matrix.floats(), packed, out));
+        Self(|level, matrix, packed, out| levels::tile(level, &matrix.floats(), packed, out));
 
     /// Tiles from packed rows, unpacked a few at a time.
     pub(crate) const fn of_packed<P: PackedBf16>() -> Self {
@@ -143,8 +122,8 @@ impl Tile {
     }
 
     /// Tiles from panels, widened to rows of bf16 a block at a time.
-    pub(crate) const fn of_panels<N: PanelNumbers>() -> Self {
-        Self(machine::tile_panels::<N>)
+    pub(crate) const fn of_panels<N: PanelFormat>() -> Self {
+        Self(levels::tile_panels::<N>)
     }
 }
 
@@ -156,8 +135,8 @@ pub fn stretches(level: Level, matrix: &Matrix, tokens: usize) -> usize {
     }
     let number_bytes = if takes_bf16(level, matrix.format) { 2 } else { 4 };
     let stays = matrix.inputs * number_bytes <= STAYING_BYTES;
-    let walks_on = tokens == 1 && stays && matrix.bytes() >= FROM_MEMORY && !machine::reads_apart(level);
-    if walks_on { 1 } else { machine::rows(level) }
+    let walks_on = tokens == 1 && stays && matrix.bytes() >= FROM_MEMORY && !levels::reads_streams(level);
+    if walks_on { 1 } else { levels::rows(level) }
 }
 
 /// Activations `[tokens][inputs]` in the number type of `dot`.
@@ -186,10 +165,10 @@ fn pairs(format: &Format) -> Option<Pairs> {
 }
 
 /// Rounds to the nearest bf16, ties to even.
-pub fn narrow(level: Level, x: &[f32], narrowed: &mut Aligned) {
+pub fn narrow(level: Level, x: &[f32], narrowed: &mut AlignedBf16) {
     assert!(has_pairs(level), "{level} has no products of pairs");
     narrowed.resize(x.len());
-    machine::narrow(level, x, narrowed.all_mut());
+    levels::narrow(level, x, narrowed.all_mut());
 }
 
 /// Multiplies a few tokens. `outs` are `stretches` ranges of outputs, none longer than the first, computed side by side. Above
@@ -217,47 +196,47 @@ pub fn dot(level: Level, matrix: &Matrix, x: Activations, outs: &mut [Outputs]) 
 /// Whether this number of tokens uses tiles, because they are faster for such weights. Both operands are then rounded to bf16:
 /// each product is off by at most 2^-8 of itself (2^-7 with panels). The sums are f32.
 pub fn takes_tiles(level: Level, format: &Format, tokens: usize) -> bool {
-    format.tile.is_some() && tokens > DECODE_TOKENS && machine::takes_tiles(level)
+    format.tile.is_some() && tokens > DECODE_TOKENS && levels::has_tiles(level)
 }
 
-/// Whether this number of tokens uses `pass`, which gives the same bits as `dot` in less time.
-pub fn takes_near(level: Level, format: &Format, tokens: usize) -> bool {
+/// Whether this number of tokens uses `multiply_blocked`, which gives the same bits as `dot` in less time.
+pub fn takes_blocks(level: Level, format: &Format, tokens: usize) -> bool {
     let several = pairs(format).is_some_and(|pairs| tokens > pairs.few);
     several && has_pairs(level) && !takes_tiles(level, format, tokens)
 }
 
-/// Prepares one token for `pass`: rounds to the nearest bf16, ties to even.
-pub fn narrow_lines(level: Level, x: &[f32], lines: &mut [Numbers]) {
+/// Prepares one token for `multiply_blocked`: rounds to the nearest bf16, ties to even.
+pub fn narrow_lines(level: Level, x: &[f32], lines: &mut [Bf16Line]) {
     assert!(has_pairs(level), "{level} has no products of pairs");
-    assert!(x.len() <= lines.len() * apart::NUMBERS, "lines of a token");
-    machine::narrow_lines(level, x, lines);
+    assert!(x.len() <= lines.len() * activations::NUMBERS, "lines of a token");
+    levels::narrow_lines(level, x, lines);
 }
 
 /// Multiplies all tokens of `out` with its rows. The rows after its outputs are prefetched for the next call.
-pub fn pass(level: Level, matrix: &Matrix, x: &Apart, out: &mut Outputs) {
+pub fn multiply_blocked(level: Level, matrix: &Matrix, x: &PaddedRows, out: &mut Outputs) {
     assert!(has_pairs(level), "{level} has no products of pairs");
     let pairs = pairs(matrix.format).expect("weights with products of pairs");
     assert_eq!(x.inputs(), matrix.inputs, "activations and the inputs of a matrix");
     assert!(x.tokens() == out.tokens() && x.tokens() > pairs.few && out.outputs().end <= matrix.outputs);
-    (pairs.pass)(level, matrix, x, out);
+    (pairs.blocked)(level, matrix, x, out);
 }
 
 /// Whether a level multiplies pairs of bf16. `pack` and `tile` require it.
 pub fn has_pairs(level: Level) -> bool {
-    machine::has_pairs(level)
+    levels::has_pairs(level)
 }
 
 /// Packs the tokens from `first` on into one group of `packed`.
-pub fn pack(level: Level, x: &Rows, first: usize, lines: &mut [Line]) {
+pub fn pack(level: Level, x: &Rows, first: usize, lines: &mut [PairLine]) {
     assert!(has_pairs(level), "{level} has no products of pairs");
-    assert!(first < x.tokens() && lines.len() == packed::steps(x.width), "a group of the tokens");
-    machine::pack(level, x, first, lines);
+    assert!(first < x.tokens() && lines.len() == activations::steps(x.width), "a group of the tokens");
+    levels::pack(level, x, first, lines);
 }
 
 /// Multiplies all tokens of `out` through tiles; `packed` holds these tokens.
-pub fn tile(level: Level, matrix: &Matrix, packed: &Packed, out: &mut Outputs) {
+pub fn tile(level: Level, matrix: &Matrix, packed: &TileInput, out: &mut Outputs) {
     assert!(has_pairs(level), "{level} has no products of pairs");
-    let Tile(tile) = matrix.format.tile.expect("weights that bf16 holds");
+    let TileKernel(tile) = matrix.format.tile.expect("weights that bf16 holds");
     assert_eq!(packed.inputs(), matrix.inputs, "activations and the inputs of a matrix");
     assert!(packed.tokens() == out.tokens() && out.outputs().end <= matrix.outputs);
     if matrix.format.is_panels() {

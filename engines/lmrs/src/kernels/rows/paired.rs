@@ -1,10 +1,14 @@
 //! AVX-512 registers of bf16, whose products are added in pairs by one instruction.
 #![expect(unsafe_code, reason = "weights at any address, and instructions of a level")]
+#![expect(
+    unsafe_op_in_unsafe_fn,
+    reason = "each method is a few instructions, and `Lanes` says what it requires"
+)]
 
 use std::arch::x86_64::*;
 
-use super::apart::{NUMBERS, Numbers};
-use super::lanes::{Float, Lanes, Weight};
+use super::activations::{Bf16Line, NUMBERS};
+use super::lanes::{Float, Lanes, Weight, prefetch};
 use crate::formats::floats::InBf16;
 
 /// A register of 32 bf16 numbers or of 16 f32 sums.
@@ -19,8 +23,7 @@ impl Paired {
     /// The machine has AVX-512.
     #[inline(always)]
     pub unsafe fn of(numbers: __m512i) -> Self {
-        // SAFETY: the caller guarantees this.
-        Self(unsafe { _mm512_castsi512_ps(numbers) })
+        Self(_mm512_castsi512_ps(numbers))
     }
 }
 
@@ -32,47 +35,38 @@ impl Lanes for Paired {
 
     #[inline(always)]
     unsafe fn zero() -> Self {
-        // SAFETY: the caller guarantees this; the same below.
-        Self(unsafe { _mm512_setzero_ps() })
+        Self(_mm512_setzero_ps())
     }
 
     #[inline(always)]
     unsafe fn load(numbers: *const u16) -> Self {
-        // SAFETY: as above.
-        Self(unsafe { _mm512_loadu_ps(numbers.cast()) })
+        Self(_mm512_loadu_ps(numbers.cast()))
     }
 
     #[inline(always)]
     unsafe fn from_bf16(bits: *const u8) -> Self {
-        // SAFETY: as above.
-        Self(unsafe { _mm512_loadu_ps(bits.cast()) })
+        Self(_mm512_loadu_ps(bits.cast()))
     }
 
     #[inline(always)]
     unsafe fn add_product(self, a: Self, b: Self) -> Self {
-        // SAFETY: as above; both are 512 bits, and any bits are bf16 numbers.
-        unsafe {
-            let numbers = |of: Self| std::mem::transmute::<__m512, __m512bh>(of.0);
-            Self(_mm512_dpbf16_ps(self.0, numbers(a), numbers(b)))
-        }
+        let numbers = |of: Self| std::mem::transmute::<__m512, __m512bh>(of.0);
+        Self(_mm512_dpbf16_ps(self.0, numbers(a), numbers(b)))
     }
 
     #[inline(always)]
     unsafe fn add(self, other: Self) -> Self {
-        // SAFETY: as above.
-        Self(unsafe { _mm512_add_ps(self.0, other.0) })
+        Self(_mm512_add_ps(self.0, other.0))
     }
 
     #[inline(always)]
     unsafe fn sum(self) -> f32 {
-        // SAFETY: as above.
-        unsafe { _mm512_reduce_add_ps(self.0) }
+        _mm512_reduce_add_ps(self.0)
     }
 
     #[inline(always)]
     fn fetch(at: *const u8) {
-        // SAFETY: a prefetch reads nothing, and every x86-64 has the instruction.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) }
+        prefetch(at);
     }
 }
 
@@ -81,8 +75,7 @@ impl Weight<Paired> for InBf16 {
 
     #[inline(always)]
     unsafe fn load(bytes: *const u8) -> Paired {
-        // SAFETY: the caller guarantees this.
-        unsafe { Paired::from_bf16(bytes) }
+        Paired::from_bf16(bytes)
     }
 
     #[inline(always)]
@@ -98,31 +91,27 @@ impl Weight<Paired> for InBf16 {
 /// The machine has AVX-512.
 #[inline(always)]
 pub unsafe fn totals(sums: [&[Paired; 4]; 4]) -> [[f32; 4]; 4] {
-    // SAFETY: the caller guarantees this; 16 numbers are 512 bits.
-    unsafe {
-        let halves = |a: Paired, b: Paired| {
-            let low = _mm512_shuffle_f32x4::<0x44>(a.0, b.0);
-            _mm512_add_ps(low, _mm512_shuffle_f32x4::<0xee>(a.0, b.0))
-        };
-        let quarters = |a, b| {
-            let low = _mm512_shuffle_f32x4::<0x88>(a, b);
-            _mm512_add_ps(low, _mm512_shuffle_f32x4::<0xdd>(a, b))
-        };
-        let pairs = |a, b| {
-            let (a, b) = (_mm512_castps_pd(a), _mm512_castps_pd(b));
-            let (low, high) = (_mm512_unpacklo_pd(a, b), _mm512_unpackhi_pd(a, b));
-            _mm512_add_ps(_mm512_castpd_ps(low), _mm512_castpd_ps(high))
-        };
-        let numbers = |a, b| {
-            let low = _mm512_shuffle_ps::<0x88>(a, b);
-            _mm512_add_ps(low, _mm512_shuffle_ps::<0xdd>(a, b))
-        };
-        // Four numbers of each token for one row.
-        let row =
-            |row: usize| quarters(halves(sums[0][row], sums[1][row]), halves(sums[2][row], sums[3][row]));
-        let totals = numbers(pairs(row(0), row(1)), pairs(row(2), row(3)));
-        std::mem::transmute::<__m512, [[f32; 4]; 4]>(totals)
-    }
+    let halves = |a: Paired, b: Paired| {
+        let low = _mm512_shuffle_f32x4::<0x44>(a.0, b.0);
+        _mm512_add_ps(low, _mm512_shuffle_f32x4::<0xee>(a.0, b.0))
+    };
+    let quarters = |a, b| {
+        let low = _mm512_shuffle_f32x4::<0x88>(a, b);
+        _mm512_add_ps(low, _mm512_shuffle_f32x4::<0xdd>(a, b))
+    };
+    let pairs = |a, b| {
+        let (a, b) = (_mm512_castps_pd(a), _mm512_castps_pd(b));
+        let (low, high) = (_mm512_unpacklo_pd(a, b), _mm512_unpackhi_pd(a, b));
+        _mm512_add_ps(_mm512_castpd_ps(low), _mm512_castpd_ps(high))
+    };
+    let numbers = |a, b| {
+        let low = _mm512_shuffle_ps::<0x88>(a, b);
+        _mm512_add_ps(low, _mm512_shuffle_ps::<0xdd>(a, b))
+    };
+    // Four numbers of each token for one row.
+    let row = |row: usize| quarters(halves(sums[0][row], sums[1][row]), halves(sums[2][row], sums[3][row]));
+    let totals = numbers(pairs(row(0), row(1)), pairs(row(2), row(3)));
+    std::mem::transmute::<__m512, [[f32; 4]; 4]>(totals)
 }
 
 /// Rounds to the nearest bf16, ties to even. Subnormal f32 numbers become zero.
@@ -149,7 +138,7 @@ pub unsafe fn narrow(x: &[f32], narrowed: &mut [u16]) {
 ///
 /// As of `narrow`.
 #[inline(always)]
-pub unsafe fn narrow_lines(x: &[f32], lines: &mut [Numbers]) {
+pub unsafe fn narrow_lines(x: &[f32], lines: &mut [Bf16Line]) {
     for (numbers, line) in x.chunks(NUMBERS).zip(lines) {
         // SAFETY: the caller guarantees this.
         unsafe { narrow(numbers, &mut line.0[..numbers.len()]) };
@@ -158,22 +147,21 @@ pub unsafe fn narrow_lines(x: &[f32], lines: &mut [Numbers]) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tiles::bf16_from_f32;
-    use super::super::{Aligned, has_pairs, narrow};
+    use super::super::{AlignedBf16, has_pairs, narrow};
     use crate::kernels::Level;
-    use crate::kernels::chance::Chance;
+    use crate::kernels::test_rng::TestRng;
 
     #[test]
     fn numbers_are_rounded_to_bf16_as_the_format_says_in_any_count_and_subnormal_ones_are_zero() {
-        let mut chance = Chance::new(41);
-        for level in Level::here().into_iter().filter(|level| has_pairs(*level)) {
-            let mut narrowed = Aligned::default();
+        let mut rng = TestRng::new(41);
+        for level in Level::available().into_iter().filter(|level| has_pairs(*level)) {
+            let mut narrowed = AlignedBf16::default();
             for count in 0..70 {
-                let mut x = chance.numbers(count);
+                let mut x = rng.numbers(count);
                 narrow(level, &x, &mut narrowed);
                 assert_eq!(
                     narrowed.all(),
-                    x.iter().map(|x| bf16_from_f32(*x)).collect::<Vec<_>>(),
+                    x.iter().map(|x| half::bf16::from_f32(*x).to_bits()).collect::<Vec<_>>(),
                     "{level}"
                 );
                 x.fill(1e-39);

@@ -6,16 +6,16 @@ mod unpacked;
 
 use crate::formats::{BF16, F16, F32, Format};
 use crate::kernels::Level;
-use crate::kernels::chance::Chance;
+use crate::kernels::test_rng::TestRng;
 use crate::matrix::Matrix;
+use crate::matrix::Rows;
 use crate::ops::Ops;
 use crate::pool::Pool;
 use crate::region::NewRegion;
-use crate::rows::Rows;
 
 const FORMATS: [&Format; 3] = [&F32, &F16, &BF16];
 
-impl Chance {
+impl TestRng {
     pub fn rows(&mut self, tokens: usize, width: usize) -> Rows {
         let mut rows = Rows::new(tokens, width);
         rows.all_mut().fill_with(|| self.number());
@@ -73,14 +73,14 @@ fn multiply(level: Level, threads: usize, x: &Rows, matrix: &Matrix) -> Rows {
 
 #[test]
 fn every_level_gives_the_products_of_random_shapes_within_their_rounding() {
-    let mut chance = Chance::new(1);
+    let mut rng = TestRng::new(1);
     for turn in 0..60 {
-        let (outputs, inputs) = (1 + chance.below(70), 1 + chance.below(200));
-        let tokens = 1 + chance.below(if turn % 2 == 0 { 9 } else { 70 });
-        let x = chance.rows(tokens, inputs);
+        let (outputs, inputs) = (1 + rng.below(70), 1 + rng.below(200));
+        let tokens = 1 + rng.below(if turn % 2 == 0 { 9 } else { 70 });
+        let x = rng.rows(tokens, inputs);
         for format in FORMATS {
-            let matrix = chance.matrix(format, outputs, inputs);
-            for level in Level::here() {
+            let matrix = rng.matrix(format, outputs, inputs);
+            for level in Level::available() {
                 let what = format!("{outputs} x {inputs}, {tokens} tokens");
                 assert_products(level, &x, &matrix, &multiply(level, 2, &x, &matrix), &what);
             }
@@ -90,14 +90,14 @@ fn every_level_gives_the_products_of_random_shapes_within_their_rounding() {
 
 #[test]
 fn every_level_gives_the_products_of_a_shape_that_is_cut_into_several_blocks_and_chunks() {
-    let mut chance = Chance::new(2);
+    let mut rng = TestRng::new(2);
     for (outputs, inputs, tokens) in
         [(333, 1025, 50), (37, 4100, 17), (1031, 300, 1), (1031, 300, 5), (1, 1, 97)]
     {
-        let x = chance.rows(tokens, inputs);
+        let x = rng.rows(tokens, inputs);
         for format in FORMATS {
-            let matrix = chance.matrix(format, outputs, inputs);
-            for level in Level::here() {
+            let matrix = rng.matrix(format, outputs, inputs);
+            for level in Level::available() {
                 let what = format!("{outputs} x {inputs}, {tokens} tokens");
                 assert_products(level, &x, &matrix, &multiply(level, 3, &x, &matrix), &what);
             }
@@ -107,11 +107,11 @@ fn every_level_gives_the_products_of_a_shape_that_is_cut_into_several_blocks_and
 
 /// Any number of tokens; for bf16 with AMX, only as many as decode takes.
 #[test]
-fn a_token_has_the_same_outputs_whichever_tokens_are_beside_it() {
-    let mut chance = Chance::new(3);
+fn a_token_has_the_same_outputs_beside_any_tokens() {
+    let mut rng = TestRng::new(3);
     for format in FORMATS {
-        let (matrix, x) = (chance.matrix(format, 45, 187), chance.rows(50, 187));
-        for level in Level::here() {
+        let (matrix, x) = (rng.matrix(format, 45, 187), rng.rows(50, 187));
+        for level in Level::available() {
             let one_by_one = x.all().chunks(187).flat_map(|token| {
                 let mut row = Rows::new(1, 187);
                 row.row_mut(0).copy_from_slice(token);
@@ -131,11 +131,11 @@ fn a_token_has_the_same_outputs_whichever_tokens_are_beside_it() {
 /// A matrix so large that one token reads it sequentially and several tokens do not.
 #[test]
 fn a_token_alone_has_the_same_outputs_of_a_matrix_that_no_cache_holds() {
-    let mut chance = Chance::new(8);
+    let mut rng = TestRng::new(8);
     let (outputs, inputs) = (2051, 1059);
-    let x = chance.rows(8, inputs);
-    let matrix = chance.matrix(&BF16, outputs, inputs);
-    for level in Level::here() {
+    let x = rng.rows(8, inputs);
+    let matrix = rng.matrix(&BF16, outputs, inputs);
+    for level in Level::available() {
         let together = multiply(level, 2, &x, &matrix);
         for token in [0, 7] {
             let mut row = Rows::new(1, inputs);
@@ -150,10 +150,10 @@ fn a_token_alone_has_the_same_outputs_of_a_matrix_that_no_cache_holds() {
 /// Rows longer than a chunk, in several blocks, with inputs that do not fill a register.
 #[test]
 fn a_token_alone_has_the_outputs_of_long_rows_that_it_has_beside_many() {
-    let mut chance = Chance::new(10);
+    let mut rng = TestRng::new(10);
     for (outputs, inputs) in [(70, 4099), (203, 2080), (9, 6200), (64, 64)] {
-        let (x, matrix) = (chance.rows(31, inputs), chance.matrix(&BF16, outputs, inputs));
-        for level in Level::here() {
+        let (x, matrix) = (rng.rows(31, inputs), rng.matrix(&BF16, outputs, inputs));
+        for level in Level::available() {
             for tokens in
                 [5, 6, 7, 13, 31].into_iter().filter(|tokens| !super::takes_tiles(level, &BF16, *tokens))
             {
@@ -179,11 +179,11 @@ fn a_token_alone_has_the_outputs_of_long_rows_that_it_has_beside_many() {
 /// Only sums round if the activations are bf16 numbers.
 #[test]
 fn activations_that_bf16_holds_are_not_rounded_by_any_level() {
-    let mut chance = Chance::new(9);
+    let mut rng = TestRng::new(9);
     for tokens in [1, 4, 8, 40] {
-        let (mut x, matrix) = (chance.rows(tokens, 187), chance.matrix(&BF16, 45, 187));
+        let (mut x, matrix) = (rng.rows(tokens, 187), rng.matrix(&BF16, 45, 187));
         x.all_mut().iter_mut().for_each(|x| *x = f32::from_bits(x.to_bits() & 0xffff_0000));
-        for level in Level::here() {
+        for level in Level::available() {
             let out = multiply(level, 2, &x, &matrix);
             assert_sums(&x, &matrix, &out, 0.0, &format!("{level}, {tokens} tokens"));
         }
@@ -192,10 +192,10 @@ fn activations_that_bf16_holds_are_not_rounded_by_any_level() {
 
 #[test]
 fn threads_change_nothing() {
-    let mut chance = Chance::new(4);
+    let mut rng = TestRng::new(4);
     for tokens in [1, 3, 40] {
-        let (matrix, x) = (chance.matrix(&BF16, 700, 96), chance.rows(tokens, 96));
-        for level in Level::here() {
+        let (matrix, x) = (rng.matrix(&BF16, 700, 96), rng.rows(tokens, 96));
+        for level in Level::available() {
             let alone = multiply(level, 1, &x, &matrix);
             for threads in [2, 5, 8] {
                 assert_eq!(multiply(level, threads, &x, &matrix), alone, "{level} {tokens} {threads}");
@@ -206,12 +206,12 @@ fn threads_change_nothing() {
 
 #[test]
 fn several_products_of_one_input_are_those_of_each() {
-    let mut chance = Chance::new(5);
+    let mut rng = TestRng::new(5);
     for tokens in [1, 20] {
-        let x = chance.rows(tokens, 64);
-        let matrices = [(&BF16, 1200), (&F32, 3), (&F16, 600)]
-            .map(|(format, outputs)| chance.matrix(format, outputs, 64));
-        for level in Level::here() {
+        let x = rng.rows(tokens, 64);
+        let matrices =
+            [(&BF16, 1200), (&F32, 3), (&F16, 600)].map(|(format, outputs)| rng.matrix(format, outputs, 64));
+        for level in Level::available() {
             let mut outs = [const { None }; 3].map(|_: Option<()>| Rows::default());
             let mut products: Vec<_> = matrices.iter().zip(&mut outs).collect();
             Ops::new(Pool::new(2), level).multiply(&x, &mut products);
@@ -224,21 +224,21 @@ fn several_products_of_one_input_are_those_of_each() {
 
 #[test]
 fn the_largest_output_is_the_one_that_a_search_finds_the_lowest_of_equals() {
-    let mut chance = Chance::new(6);
+    let mut rng = TestRng::new(6);
     for turn in 0..40 {
-        let (outputs, inputs) = (1 + chance.below(2000), 1 + chance.below(90));
+        let (outputs, inputs) = (1 + rng.below(2000), 1 + rng.below(90));
         // Few different weights, so that some outputs are equal.
-        let mut matrix = chance.matrix(&BF16, outputs, inputs);
+        let mut matrix = rng.matrix(&BF16, outputs, inputs);
         if turn % 2 == 0 {
             let mut region = NewRegion::new(outputs * inputs * 2).unwrap();
             for row in region.bytes_mut().chunks_mut(inputs * 2) {
-                let weight = [0x3f80_u16, 0x4000, 0xbf80][chance.below(3)];
+                let weight = [0x3f80_u16, 0x4000, 0xbf80][rng.below(3)];
                 row.chunks_mut(2).for_each(|number| number.copy_from_slice(&weight.to_le_bytes()));
             }
             matrix = Matrix::new(&BF16, outputs, inputs, region.finish());
         }
-        let x = chance.rows(1, inputs);
-        for level in Level::here() {
+        let x = rng.rows(1, inputs);
+        for level in Level::available() {
             let products = multiply(level, 2, &x, &matrix);
             let best = products.all().iter().copied().fold(f32::NEG_INFINITY, f32::max);
             let expected = products.all().iter().position(|number| *number == best).unwrap();

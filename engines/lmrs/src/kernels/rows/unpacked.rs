@@ -5,9 +5,8 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use super::apart::Apart;
-use super::packed::Packed;
-use super::{Aligned, machine};
+use super::activations::{AlignedBf16, PaddedRows, TileInput};
+use super::levels;
 use crate::formats::floats::InBf16;
 use crate::formats::{BF16, Unfit};
 use crate::kernels::{Level, Outputs};
@@ -51,7 +50,7 @@ const SEVERAL: usize = 48;
 const BYTES: usize = 2;
 
 thread_local! {
-    static UNPACKED: RefCell<Aligned> = RefCell::default();
+    static UNPACKED: RefCell<AlignedBf16> = RefCell::default();
 }
 
 pub fn dot<P: PackedBf16>(level: Level, matrix: &Matrix, x: &[f32], outs: &mut [Outputs]) {
@@ -59,19 +58,19 @@ pub fn dot<P: PackedBf16>(level: Level, matrix: &Matrix, x: &[f32], outs: &mut [
     let once = out.tokens() == 1;
     by_blocks::<P>(level, matrix, out, if once { ONCE_BYTES } else { AGAIN_BYTES }, |floats, out| {
         // Several rows share each read of a token.
-        let (rows, at_once) = (out.outputs().len(), machine::rows(level));
+        let (rows, at_once) = (out.outputs().len(), levels::rows(level));
         let stretch = rows.div_ceil(at_once);
         match at_once {
-            _ if once && rows < at_once => machine::dot::<InBf16>(level, &floats, x, &mut [out]),
+            _ if once && rows < at_once => levels::dot::<InBf16>(level, &floats, x, &mut [out]),
             2 => {
                 let (first, second) = cut(out, stretch);
-                machine::dot::<InBf16>(level, &floats, x, &mut [first, second]);
+                levels::dot::<InBf16>(level, &floats, x, &mut [first, second]);
             }
             _ => {
                 let (first, rest) = cut(out, stretch);
                 let (second, rest) = cut(rest, stretch);
                 let (third, fourth) = cut(rest, stretch);
-                machine::dot::<InBf16>(level, &floats, x, &mut [first, second, third, fourth]);
+                levels::dot::<InBf16>(level, &floats, x, &mut [first, second, third, fourth]);
             }
         }
     });
@@ -83,20 +82,20 @@ fn cut(out: Outputs, first: usize) -> (Outputs, Outputs) {
     out.split_at(outputs.end.min(outputs.start + first))
 }
 
-pub fn pass<P: PackedBf16>(level: Level, matrix: &Matrix, x: &Apart, out: &mut Outputs) {
+pub fn multiply_blocked<P: PackedBf16>(level: Level, matrix: &Matrix, x: &PaddedRows, out: &mut Outputs) {
     let most = if out.tokens() > SEVERAL { AGAIN_BYTES } else { FEW_BYTES };
     by_blocks::<P>(level, matrix, out, most, |floats, mut out| {
         let Range { start, end } = out.outputs();
         let row_bytes = P::row_bytes(matrix.inputs);
         let next = end.min(matrix.outputs)..(2 * end - start).min(matrix.outputs);
         let next = matrix.packed_rows(row_bytes, next);
-        machine::pass_near(level, &floats, x, next, &mut out);
+        levels::multiply_cached(level, &floats, x, next, &mut out);
     });
 }
 
-pub fn tile<P: PackedBf16>(level: Level, matrix: &Matrix, packed: &Packed, out: &mut Outputs) {
+pub fn tile<P: PackedBf16>(level: Level, matrix: &Matrix, packed: &TileInput, out: &mut Outputs) {
     by_blocks::<P>(level, matrix, out, AGAIN_BYTES, |floats, mut out| {
-        machine::tile(level, &floats, packed, &mut out);
+        levels::tile(level, &floats, packed, &mut out);
     });
 }
 

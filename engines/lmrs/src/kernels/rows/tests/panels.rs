@@ -3,17 +3,16 @@
 
 use model_files::blocks;
 
-use super::super::tiles::bf16_from_f32;
-use super::super::{self as rows, DECODE_TOKENS, Packed, TOKENS};
+use super::super::{self as rows, DECODE_TOKENS, TOKENS, TileInput};
 use crate::formats::Format;
 use crate::formats::q4_k::Q4_K;
-use crate::kernels::chance::Chance;
 use crate::kernels::panels::tests::{activations, formats, matrix, row};
+use crate::kernels::test_rng::TestRng;
 use crate::kernels::{Level, Outputs};
 use crate::matrix::Matrix;
+use crate::matrix::Rows;
 use crate::ops::Ops;
 use crate::pool::Pool;
-use crate::rows::Rows;
 
 /// The error allowed when both factors round to bf16: at most 2^-8 of a product for each factor, and less for several products.
 const EACH: f64 = 1.0 / 256.0 + 1.0 / 262_144.0;
@@ -30,16 +29,16 @@ impl Case {
         format: &'static Format,
         (outputs, inputs): (usize, usize),
         tokens: usize,
-        chance: &mut Chance,
+        rng: &mut TestRng,
     ) -> Self {
-        let rows: Vec<_> = (0..outputs).map(|_| row(format, inputs, chance)).collect();
+        let rows: Vec<_> = (0..outputs).map(|_| row(format, inputs, rng)).collect();
         let weights = rows.iter().map(|row| {
             let mut weights = vec![0.0; inputs];
             blocks::widen(format.dtype, row, &mut weights).unwrap();
             weights
         });
         let weights = weights.collect();
-        Self { matrix: matrix(format, inputs, &rows), x: activations(tokens, inputs, chance), weights }
+        Self { matrix: matrix(format, inputs, &rows), x: activations(tokens, inputs, rng), weights }
     }
 
     /// Each sum is within the error of rounding in any order and of rounding each factor.
@@ -70,7 +69,7 @@ impl Case {
     }
 
     fn product_by(&self, level: Level, chunk: usize) -> Rows {
-        let mut packed = Packed::default();
+        let mut packed = TileInput::default();
         packed.reshape(self.x.tokens(), self.x.width);
         for (group, lines) in packed.groups_mut().into_iter().enumerate() {
             rows::pack(level, &self.x, group * TOKENS, lines.into_inner().unwrap());
@@ -89,38 +88,38 @@ impl Case {
 
 /// Every format, with odd outputs, with inputs that end inside a group if the format allows it, and with blocks.
 pub fn cases(mut check: impl FnMut(Case)) {
-    let mut chance = Chance::new(21);
+    let mut rng = TestRng::new(21);
     for format in formats() {
         let (block, _) = format.dtype.block();
         for outputs in [1, 15, 16, 33, 97, 131] {
-            let inputs = block * (1 + chance.below(1024 / block));
-            let tokens = DECODE_TOKENS + 1 + chance.below(62);
-            check(Case::new(format, (outputs, inputs), tokens, &mut chance));
+            let inputs = block * (1 + rng.below(1024 / block));
+            let tokens = DECODE_TOKENS + 1 + rng.below(62);
+            check(Case::new(format, (outputs, inputs), tokens, &mut rng));
         }
         for (outputs, inputs, tokens) in [(37, 2048 + block, 9), (5, 4096 + 3 * block, 50), (49, block, 70)] {
-            check(Case::new(format, (outputs, inputs), tokens, &mut chance));
+            check(Case::new(format, (outputs, inputs), tokens, &mut rng));
         }
     }
 }
 
 fn levels() -> Vec<Level> {
-    Level::here().into_iter().filter(|level| rows::has_pairs(*level)).collect()
+    Level::available().into_iter().filter(|level| rows::has_pairs(*level)).collect()
 }
 
 #[test]
 fn widened_panels_give_the_products_of_their_weights_within_the_rounding_of_bf16() {
     cases(|case| {
         for level in levels() {
-            case.assert(&case.product(level), level.word());
+            case.assert(&case.product(level), level.name());
         }
     });
 }
 
 #[test]
 fn chunks_of_whole_panels_give_the_outputs_of_all_of_them() {
-    let mut chance = Chance::new(24);
+    let mut rng = TestRng::new(24);
     for format in formats() {
-        let case = Case::new(format, (301, 2304), 40, &mut chance);
+        let case = Case::new(format, (301, 2304), 40, &mut rng);
         for level in levels() {
             let whole = case.product(level);
             for chunk in [32, 96, 112] {
@@ -133,10 +132,10 @@ fn chunks_of_whole_panels_give_the_outputs_of_all_of_them() {
 /// Runs only on a machine with tiles, because only there tiles are faster.
 #[test]
 fn many_tokens_are_multiplied_alike_by_any_number_of_threads() {
-    let mut chance = Chance::new(22);
+    let mut rng = TestRng::new(22);
     for format in formats() {
         for tokens in [9, 40] {
-            let case = Case::new(format, (300, 512), tokens, &mut chance);
+            let case = Case::new(format, (300, 512), tokens, &mut rng);
             for level in levels().into_iter().filter(|level| rows::takes_tiles(*level, format, tokens)) {
                 let alone = case.product(level);
                 for threads in [1, 3, 8] {
@@ -152,9 +151,9 @@ fn many_tokens_are_multiplied_alike_by_any_number_of_threads() {
 /// One activation is 1 and all others are 0, so that a sum is a weight.
 #[test]
 fn a_widened_weight_is_the_formats_to_the_nearest_bf16() {
-    let mut chance = Chance::new(23);
+    let mut rng = TestRng::new(23);
     for format in formats() {
-        let mut case = Case::new(format, (19, 256), 256, &mut chance);
+        let mut case = Case::new(format, (19, 256), 256, &mut rng);
         for token in 0..256 {
             case.x.row_mut(token).fill(0.0);
             case.x.row_mut(token)[token] = 1.0;
@@ -164,7 +163,7 @@ fn a_widened_weight_is_the_formats_to_the_nearest_bf16() {
             for (output, weights) in case.weights.iter().enumerate() {
                 for (token, weight) in weights.iter().enumerate() {
                     let found = out.row(token)[output];
-                    let nearest = f32::from_bits(u32::from(bf16_from_f32(*weight)) << 16);
+                    let nearest = f32::from_bits(u32::from(half::bf16::from_f32(*weight).to_bits()) << 16);
                     // Q4_K's subtraction may be rounded once or twice.
                     let near = *format == Q4_K && (found - weight).abs() <= weight.abs() / 511.0 + 1e-4;
                     assert!(found == nearest || near, "{:?} {level}: {found} for {weight}", format);

@@ -2,18 +2,18 @@
 
 use super::multiply;
 use crate::formats::{BF16, BF16Z};
-use crate::kernels::chance::Chance;
-use crate::kernels::rows::{self, Packed, TOKENS, has_pairs};
+use crate::kernels::rows::{self, TOKENS, TileInput, has_pairs};
+use crate::kernels::test_rng::TestRng;
 use crate::kernels::{Level, Outputs};
 use crate::matrix::Matrix;
+use crate::matrix::Rows;
 use crate::ops::Ops;
 use crate::pool::Pool;
 use crate::region::NewRegion;
-use crate::rows::Rows;
 
 /// The matrix plain and packed. Some numbers are so small that they become exceptions.
-fn both(chance: &mut Chance, outputs: usize, inputs: usize) -> [Matrix; 2] {
-    let mut numbers = chance.numbers(outputs * inputs);
+fn both(rng: &mut TestRng, outputs: usize, inputs: usize) -> [Matrix; 2] {
+    let mut numbers = rng.numbers(outputs * inputs);
     numbers.iter_mut().step_by(499).for_each(|number| *number *= 1e-9);
     let mut plain = NewRegion::new(outputs * inputs * 2).unwrap();
     model_files::blocks::narrow(
@@ -32,12 +32,12 @@ fn both(chance: &mut Chance, outputs: usize, inputs: usize) -> [Matrix; 2] {
 
 #[test]
 fn products_have_the_bits_that_rows_of_bf16_give_at_every_level() {
-    let mut chance = Chance::new(31);
+    let mut rng = TestRng::new(31);
     for (outputs, inputs) in [(1, 128), (3, 256), (70, 896), (333, 2048), (9, 8192), (37, 4864)] {
-        let [plain, packed] = both(&mut chance, outputs, inputs);
+        let [plain, packed] = both(&mut rng, outputs, inputs);
         for tokens in [1, 2, 3, 4, 5, 8, 9, 31] {
-            let x = chance.rows(tokens, inputs);
-            for level in Level::here() {
+            let x = rng.rows(tokens, inputs);
+            for level in Level::available() {
                 for threads in [1, 3] {
                     assert_eq!(
                         multiply(level, threads, &x, &packed),
@@ -52,14 +52,14 @@ fn products_have_the_bits_that_rows_of_bf16_give_at_every_level() {
 
 #[test]
 fn any_outputs_of_a_product_are_those_of_the_whole_wherever_they_begin_and_end() {
-    let mut chance = Chance::new(34);
+    let mut rng = TestRng::new(34);
     for (outputs, inputs) in [(70, 256), (45, 4864)] {
-        let [_, packed] = both(&mut chance, outputs, inputs);
-        let levels = Level::here().into_iter().filter(|level| has_pairs(*level));
+        let [_, packed] = both(&mut rng, outputs, inputs);
+        let levels = Level::available().into_iter().filter(|level| has_pairs(*level));
         for (level, tokens) in levels.flat_map(|level| [(level, 1), (level, 2)]) {
-            let x = chance.rows(tokens, inputs);
+            let x = rng.rows(tokens, inputs);
             let whole = multiply(level, 1, &x, &packed);
-            let mut narrowed = rows::Aligned::default();
+            let mut narrowed = rows::AlignedBf16::default();
             rows::narrow(level, x.all(), &mut narrowed);
             for range in [0..1, 1..3, 3..29, 15..17, 16..32, 33..outputs, outputs - 1..outputs] {
                 let mut out = Rows::new(tokens, outputs);
@@ -80,11 +80,11 @@ fn any_outputs_of_a_product_are_those_of_the_whole_wherever_they_begin_and_end()
 
 #[test]
 fn the_largest_output_is_the_same() {
-    let mut chance = Chance::new(32);
+    let mut rng = TestRng::new(32);
     for (outputs, inputs) in [(1, 128), (2051, 256), (700, 2048)] {
-        let [plain, packed] = both(&mut chance, outputs, inputs);
-        let x = chance.rows(1, inputs);
-        for level in Level::here() {
+        let [plain, packed] = both(&mut rng, outputs, inputs);
+        let x = rng.rows(1, inputs);
+        for level in Level::available() {
             let of = |matrix| Ops::new(Pool::new(2), level).largest(x.all(), matrix);
             assert_eq!(of(&packed), of(&plain), "{level}");
         }
@@ -94,13 +94,13 @@ fn the_largest_output_is_the_same() {
 /// Products use tiles only with AMX, but any level with pairs can compute them.
 #[test]
 fn tiles_have_the_same_bits_too() {
-    let mut chance = Chance::new(33);
+    let mut rng = TestRng::new(33);
     for (outputs, inputs, tokens) in [(5, 128, 9), (70, 2048, 50), (131, 4096, 17)] {
-        let matrices = both(&mut chance, outputs, inputs);
-        let x = chance.rows(tokens, inputs);
-        for level in Level::here().into_iter().filter(|level| has_pairs(*level)) {
+        let matrices = both(&mut rng, outputs, inputs);
+        let x = rng.rows(tokens, inputs);
+        for level in Level::available().into_iter().filter(|level| has_pairs(*level)) {
             let [plain, packed] = matrices.each_ref().map(|matrix| {
-                let mut packed = Packed::default();
+                let mut packed = TileInput::default();
                 packed.reshape(tokens, inputs);
                 for (group, lines) in packed.groups_mut().into_iter().enumerate() {
                     rows::pack(level, &x, group * TOKENS, lines.into_inner().unwrap());
@@ -117,19 +117,20 @@ fn tiles_have_the_same_bits_too() {
 /// A cached file may be damaged, and its checksum too.
 #[test]
 fn products_with_any_bytes_are_some_numbers() {
-    let mut chance = Chance::new(35);
+    let mut rng = TestRng::new(35);
     for outputs in [1, 3, 9, 18] {
         let mut region = NewRegion::new(BF16Z.bytes(outputs, 256)).unwrap();
-        region.bytes_mut().iter_mut().for_each(|byte| *byte = chance.bits() as u8);
+        region.bytes_mut().iter_mut().for_each(|byte| *byte = rng.bits() as u8);
         // Positions before those already read, and after the last one.
         for head in region.bytes_mut().chunks_mut(64).step_by(7) {
             head[16..].chunks_exact_mut(4).for_each(|place| place[1] = 0);
         }
         let matrix = Matrix::new(&BF16Z, outputs, 256, region.finish());
-        for (tokens, level) in
-            [1, 2, 3, 9].into_iter().flat_map(|tokens| Level::here().into_iter().map(move |it| (tokens, it)))
+        for (tokens, level) in [1, 2, 3, 9]
+            .into_iter()
+            .flat_map(|tokens| Level::available().into_iter().map(move |it| (tokens, it)))
         {
-            assert_eq!(multiply(level, 2, &chance.rows(tokens, 256), &matrix).tokens(), tokens);
+            assert_eq!(multiply(level, 2, &rng.rows(tokens, 256), &matrix).tokens(), tokens);
         }
     }
 }

@@ -5,12 +5,14 @@
 //! tile survives between two `asm!` blocks: so one block has the loop over all steps.
 #![expect(unsafe_code, reason = "assembly")]
 
+#[cfg(test)]
+pub mod tests;
+
 use std::arch::asm;
 
-use super::super::packed::{Line, TOKENS};
-use super::pack::Block;
 use super::pairs::Pairs;
-use super::tile::{Part, Tile};
+use super::{PairBlock, TileProduct, TileUnit};
+use crate::kernels::rows::activations::{PairLine, TOKENS};
 
 /// Rows of a tile, and also the steps in one row.
 pub const ROWS: usize = 16;
@@ -19,13 +21,13 @@ const ROW: usize = 64;
 /// Two by two tiles.
 pub struct Squares;
 
-impl Tile for Squares {
+impl TileUnit for Squares {
     const OUTPUTS: usize = 2 * ROWS;
     const GROUPS: usize = 2;
     const STEPS: usize = 256;
 
     #[inline(always)]
-    unsafe fn add(part: &Part) {
+    unsafe fn add(part: &TileProduct) {
         // SAFETY: the caller guarantees this; `begin` has configured full tiles.
         unsafe {
             match part.groups {
@@ -36,19 +38,19 @@ impl Tile for Squares {
     }
 
     #[inline(always)]
-    unsafe fn line(numbers: &[f32]) -> Line {
+    unsafe fn line(numbers: &[f32]) -> PairLine {
         // SAFETY: a machine with tiles has AVX-512 and its bf16 products. The same below.
         unsafe { Pairs::line(numbers) }
     }
 
     #[inline(always)]
-    unsafe fn transpose(block: &mut Block) {
+    unsafe fn transpose(block: &mut PairBlock) {
         // SAFETY: as above.
         unsafe { Pairs::transpose(block) }
     }
 
     #[inline(always)]
-    unsafe fn widen(numbers: &[u8; 32], times: [f32; 2], plus: [f32; 2]) -> Line {
+    unsafe fn widen(numbers: &[u8; 32], times: [f32; 2], plus: [f32; 2]) -> PairLine {
         // SAFETY: as above.
         unsafe { Pairs::widen(numbers, times, plus) }
     }
@@ -80,7 +82,7 @@ pub struct Operands {
 
 impl Operands {
     #[inline(always)]
-    pub fn of(part: &Part) -> Self {
+    pub fn of(part: &TileProduct) -> Self {
         let b = part.lines.cast::<u8>();
         let next_group = if part.groups > 1 { part.lines_stride * ROW } else { 0 };
         let (a_row, c_row) = (part.weights_stride * 4, part.sums_stride * 4);
@@ -213,5 +215,58 @@ unsafe fn add_two(operands: &Operands) {
     }
 }
 
-#[cfg(test)]
-pub mod tests;
+/// The steps of the check: two consecutive tiles, so that the second adds to the sums of the first.
+const CHECKED_STEPS: usize = 2 * TOKENS;
+
+/// Checks that tiles compute correctly: the processor and the system report them, but a hypervisor or an emulator in between
+/// can be wrong. Returns whether a product of small integers, exact in bf16 and f32, is right with one group of tokens and with
+/// all groups of `T`.
+///
+/// # Safety
+///
+/// The machine has the instructions of `T`, and this process is allowed to use them.
+pub unsafe fn works<T: TileUnit>() -> bool {
+    let weights: Vec<u32> = (0..T::OUTPUTS * CHECKED_STEPS).map(|at| pair(at * 7)).collect();
+    let lines: Vec<PairLine> = (0..T::GROUPS * CHECKED_STEPS)
+        .map(|line| PairLine(std::array::from_fn(|token| pair(line * 5 + token * 3))))
+        .collect();
+    (1..=T::GROUPS).all(|groups| {
+        let mut sums = vec![1.0_f32; T::OUTPUTS * T::GROUPS * TOKENS];
+        let part = TileProduct {
+            weights: weights.as_ptr(),
+            weights_stride: CHECKED_STEPS,
+            lines: lines.as_ptr(),
+            lines_stride: CHECKED_STEPS,
+            groups,
+            steps: CHECKED_STEPS,
+            sums: sums.as_mut_ptr(),
+            sums_stride: T::GROUPS * TOKENS,
+        };
+        // SAFETY: the caller guarantees this; the weights, lines and sums have the sizes of `part`.
+        unsafe {
+            T::begin();
+            T::add(&part);
+            T::end();
+        }
+        sums.iter().enumerate().all(|(at, sum)| {
+            let (output, group, token) = (at / (T::GROUPS * TOKENS), at / TOKENS % T::GROUPS, at % TOKENS);
+            let step = |step: usize| {
+                let (weight, number) =
+                    (weights[output * CHECKED_STEPS + step], lines[group * CHECKED_STEPS + step].0[token]);
+                halves(weight).iter().zip(halves(number)).map(|(a, b)| a * b).sum::<f32>()
+            };
+            let products = if group < groups { (0..CHECKED_STEPS).map(step).sum::<f32>() } else { 0.0 };
+            *sum == 1.0 + products
+        })
+    })
+}
+
+/// Two integers from -3 to 3, as bf16.
+fn pair(seed: usize) -> u32 {
+    let bits = |seed: usize| (((seed * seed + seed) % 7) as f32 - 3.0).to_bits() >> 16;
+    bits(seed) | bits(seed + 11) << 16
+}
+
+fn halves(pair: u32) -> [f32; 2] {
+    [f32::from_bits(pair << 16), f32::from_bits(pair & 0xffff_0000)]
+}

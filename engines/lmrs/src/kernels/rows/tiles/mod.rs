@@ -8,30 +8,24 @@
 //!         transpose the sums and add them to the outputs
 //! ```
 //!
-//! `pack` makes the lines, and `widened` makes rows from panels. `tile` is the trait; `pairs` and `amx` implement it; `proof`
-//! checks that an implementation is right. Products use `amx` only. `pairs` serves tests on machines without AMX, and is the
-//! reference of `examples/panel-rates`.
+//! `pack` makes the lines, and `Widened` makes rows from panels. `TileUnit` is the trait of a level; `pairs` and `amx`
+//! implement it. Products use `amx` only. `pairs` serves tests on machines without AMX, and is the reference of
+//! `examples/panel-rates`.
 #![expect(unsafe_code, reason = "instructions of a level")]
 
 pub mod amx;
-mod pack;
 pub mod pairs;
-mod proof;
-mod tile;
-pub mod widened;
 
 use std::cell::RefCell;
+use std::marker::PhantomData;
 use std::ops::Range;
 
-#[cfg(test)]
-pub use pack::bf16_from_f32;
-pub use pack::pack;
-pub use proof::works;
+use half::bf16;
 
-use super::packed::{Line, PAIR, Packed, TOKENS};
+use super::activations::{PAIR, PairLine, TOKENS, TileInput};
 use crate::kernels::Outputs;
-use crate::matrix::Floats;
-use tile::{Part, Tile};
+use crate::kernels::panels::PanelFormat;
+use crate::matrix::{Floats, GROUP, Matrix, PANEL, Rows};
 
 /// Bytes of widened weights that all tokens use before the next block: about half of a second-level cache.
 const WEIGHTS_BYTES: usize = 512 << 10;
@@ -46,8 +40,8 @@ const BF16: usize = 2;
 /// Buffers of a thread, kept for the next product.
 #[derive(Default)]
 struct Scratch {
-    weights: Vec<Line>,
-    sums: Vec<Line>,
+    weights: Vec<PairLine>,
+    sums: Vec<PairLine>,
 }
 
 thread_local! {
@@ -58,7 +52,7 @@ thread_local! {
 ///
 /// The machine has the level of `T`; the asserts of `rows::tile` hold.
 #[inline(always)]
-pub unsafe fn multiply<T: Tile, S: Source>(source: &S, packed: &Packed, out: &mut Outputs) {
+pub unsafe fn multiply<T: TileUnit, S: WeightSource>(source: &S, packed: &TileInput, out: &mut Outputs) {
     let Scratch { mut weights, mut sums } = SCRATCH.take();
     let steps = packed.steps();
     let deep = steps.clamp(1, MOST_STEPS);
@@ -66,16 +60,16 @@ pub unsafe fn multiply<T: Tile, S: Source>(source: &S, packed: &Packed, out: &mu
     let row_lines = (deep / TOKENS) | 1;
     // Both are powers of two, so blocks hold whole tiles and whole panels.
     let unit = T::OUTPUTS.max(S::TOGETHER);
-    let most = (WEIGHTS_BYTES / (row_lines * size_of::<Line>())).min(MOST_OUTPUTS) / unit;
+    let most = (WEIGHTS_BYTES / (row_lines * size_of::<PairLine>())).min(MOST_OUTPUTS) / unit;
     let most = most.max(1) * unit;
-    weights.resize(most * row_lines, Line([0; TOKENS]));
-    sums.resize(most * T::GROUPS, Line([0; TOKENS]));
+    weights.resize(most * row_lines, PairLine([0; TOKENS]));
+    sums.resize(most * T::GROUPS, PairLine([0; TOKENS]));
     let range = out.outputs();
     // SAFETY: the caller guarantees the level; the same below.
     unsafe { T::begin() };
     for first in range.clone().step_by(most) {
         let outputs = first..range.end.min(first + most);
-        let places = outputs.start - range.start..outputs.end - range.start;
+        let columns = outputs.start - range.start..outputs.end - range.start;
         for begin in (0..steps.max(1)).step_by(deep) {
             let steps = begin..steps.min(begin + deep);
             let mut block = Weights { lines: &mut weights, row_lines, outputs: outputs.clone(), steps };
@@ -83,12 +77,12 @@ pub unsafe fn multiply<T: Tile, S: Source>(source: &S, packed: &Packed, out: &mu
             unsafe { source.fill::<T>(&mut block) };
             for group in (0..packed.groups()).step_by(T::GROUPS) {
                 let groups = group..packed.groups().min(group + T::GROUPS);
-                sums.fill(Line([0; TOKENS]));
+                sums.fill(PairLine([0; TOKENS]));
                 // SAFETY: as above; the weights and the sums have `most` outputs, which are whole tiles.
                 unsafe { block.add::<T>(packed, groups.clone(), &mut sums) };
                 for (part, group) in groups.enumerate() {
                     // SAFETY: as above.
-                    unsafe { store::<T>(&sums[part..], group, places.clone(), begin > 0, out) };
+                    unsafe { store::<T>(&sums[part..], group, columns.clone(), begin > 0, out) };
                 }
             }
         }
@@ -99,31 +93,31 @@ pub unsafe fn multiply<T: Tile, S: Source>(source: &S, packed: &Packed, out: &mu
 }
 
 /// A source of weights for tiles.
-pub trait Source {
+pub trait WeightSource {
     /// Rows that are read together.
     const TOGETHER: usize;
 
     /// # Safety
     ///
     /// The machine has the level of `T`.
-    unsafe fn fill<T: Tile>(&self, weights: &mut Weights);
+    unsafe fn fill<T: TileUnit>(&self, weights: &mut Weights);
 }
 
 /// A block of weights as pairs: some steps of some rows.
 pub struct Weights<'a> {
     /// `row_lines` lines for each output.
-    lines: &'a mut [Line],
+    lines: &'a mut [PairLine],
     row_lines: usize,
     outputs: Range<usize>,
     steps: Range<usize>,
 }
 
 /// Rows of bf16.
-impl Source for Floats<'_> {
+impl WeightSource for Floats<'_> {
     const TOGETHER: usize = 1;
 
     #[inline(always)]
-    unsafe fn fill<T: Tile>(&self, weights: &mut Weights) {
+    unsafe fn fill<T: TileUnit>(&self, weights: &mut Weights) {
         let Weights { lines, row_lines, outputs, steps } = weights;
         let inputs = steps.start * PAIR..self.inputs.min(steps.end * PAIR);
         let rows = self.rows(outputs.clone()).chunks_exact((self.inputs * BF16).max(1));
@@ -140,14 +134,14 @@ impl Weights<'_> {
     ///
     /// The machine has the level of `T`; the lines, and `GROUPS` lines of sums, are padded to whole tiles of outputs.
     #[inline(always)]
-    unsafe fn add<T: Tile>(&self, packed: &Packed, groups: Range<usize>, sums: &mut [Line]) {
+    unsafe fn add<T: TileUnit>(&self, packed: &TileInput, groups: Range<usize>, sums: &mut [PairLine]) {
         let Self { row_lines, outputs, steps, .. } = self;
         let lines = packed.lines(groups.clone());
         for step in steps.clone().step_by(T::STEPS) {
             // Rows after the last output hold old data: they are summed but not used.
             for output in (0..outputs.len()).step_by(T::OUTPUTS) {
                 let row = self.lines[output * row_lines..].as_ptr().cast::<u32>();
-                let part = Part {
+                let part = TileProduct {
                     weights: row.wrapping_add(step - steps.start),
                     weights_stride: row_lines * TOKENS,
                     lines: lines[step..].as_ptr(),
@@ -170,11 +164,17 @@ impl Weights<'_> {
 ///
 /// The machine has the level of `T`.
 #[inline(always)]
-unsafe fn store<T: Tile>(sums: &[Line], group: usize, places: Range<usize>, add: bool, out: &mut Outputs) {
+unsafe fn store<T: TileUnit>(
+    sums: &[PairLine],
+    group: usize,
+    columns: Range<usize>,
+    add: bool,
+    out: &mut Outputs,
+) {
     let tokens = group * TOKENS..((group + 1) * TOKENS).min(out.tokens());
-    for (block, first) in places.clone().step_by(TOKENS).enumerate() {
-        let places = first..(first + TOKENS).min(places.end);
-        let mut lines = [Line([0; TOKENS]); TOKENS];
+    for (block, first) in columns.clone().step_by(TOKENS).enumerate() {
+        let columns = first..(first + TOKENS).min(columns.end);
+        let mut lines = [PairLine([0; TOKENS]); TOKENS];
         let sums = sums[block * TOKENS * T::GROUPS..].iter().step_by(T::GROUPS);
         for (line, sums) in lines.iter_mut().zip(sums) {
             *line = *sums;
@@ -182,7 +182,7 @@ unsafe fn store<T: Tile>(sums: &[Line], group: usize, places: Range<usize>, add:
         // SAFETY: the caller guarantees this.
         unsafe { T::transpose(&mut lines) };
         for (line, token) in lines.iter().zip(tokens.clone()) {
-            let numbers = &mut out.row_mut(token)[places.clone()];
+            let numbers = &mut out.row_mut(token)[columns.clone()];
             for (number, bits) in numbers.iter_mut().zip(line.0) {
                 let sum = f32::from_bits(bits);
                 *number = if add { *number + sum } else { sum };
@@ -194,19 +194,194 @@ unsafe fn store<T: Tile>(sums: &[Line], group: usize, places: Range<usize>, add:
 /// Copies a row of bf16 as pairs, and pads it with zeros.
 fn copy(row: &[u8], weights: &mut [u32]) {
     let (pairs, odd) = row.as_chunks::<4>();
-    let (places, filling) = weights.split_at_mut(pairs.len());
-    for (weight, pair) in places.iter_mut().zip(pairs) {
+    let (filled, padding) = weights.split_at_mut(pairs.len());
+    for (weight, pair) in filled.iter_mut().zip(pairs) {
         *weight = u32::from_le_bytes(*pair);
     }
-    filling.fill(0);
-    if let (&[low, high], Some(last)) = (odd, filling.first_mut()) {
+    padding.fill(0);
+    if let (&[low, high], Some(last)) = (odd, padding.first_mut()) {
         *last = u32::from_le_bytes([low, high, 0, 0]);
     }
 }
 
 /// The first numbers in these lines.
-fn numbers_of(lines: &mut [Line], numbers: usize) -> &mut [u32] {
+fn numbers_of(lines: &mut [PairLine], numbers: usize) -> &mut [u32] {
     assert!(numbers <= lines.len() * TOKENS);
     // SAFETY: a line is exactly 16 numbers, and the result borrows `lines`.
     unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), numbers) }
+}
+
+/// The tile operations of a level.
+///
+/// # Safety
+///
+/// For every method: the machine has the level.
+pub trait TileUnit {
+    /// Outputs and groups of tokens of a tile.
+    const OUTPUTS: usize;
+    const GROUPS: usize;
+    /// Steps whose lines stay in the first-level cache.
+    const STEPS: usize;
+
+    /// # Safety
+    ///
+    /// The memory of `part` is valid, with `OUTPUTS` outputs and at most `GROUPS` groups.
+    unsafe fn add(part: &TileProduct);
+
+    /// The pairs of 16 steps of one token.
+    #[inline(always)]
+    unsafe fn line(numbers: &[f32]) -> PairLine {
+        pack_line(numbers)
+    }
+
+    #[inline(always)]
+    unsafe fn transpose(block: &mut PairBlock) {
+        transpose_plainly(block);
+    }
+
+    /// `number * times + plus` as pairs. The first factors apply to the first 16 numbers, the second to the other 16.
+    #[inline(always)]
+    unsafe fn widen(numbers: &[u8; 32], times: [f32; 2], plus: [f32; 2]) -> PairLine {
+        let of = |at: usize| f32::from(numbers[at]) * times[at / 16] + plus[at / 16];
+        pack_line(&std::array::from_fn::<_, 32, _>(of))
+    }
+
+    /// A thread calls these before and after it adds parts.
+    #[inline(always)]
+    unsafe fn begin() {}
+    #[inline(always)]
+    unsafe fn end() {}
+}
+
+/// A part of the steps of a tile.
+pub struct TileProduct {
+    /// `[outputs][steps]`: pairs of bf16.
+    pub weights: *const u32,
+    /// Distance between the weights of two outputs.
+    pub weights_stride: usize,
+    /// `[groups][steps]`
+    pub lines: *const PairLine,
+    /// Distance between the lines of two groups.
+    pub lines_stride: usize,
+    pub groups: usize,
+    pub steps: usize,
+    /// `[outputs][groups][16]`
+    pub sums: *mut f32,
+    /// Distance between the sums of two outputs.
+    pub sums_stride: usize,
+}
+
+/// 16 steps of 16 tokens, in either orientation.
+pub type PairBlock = [PairLine; TOKENS];
+
+/// Packs the tokens from `first` on into one group.
+///
+/// # Safety
+///
+/// The machine has the level of `T`.
+#[inline(always)]
+pub unsafe fn pack<T: TileUnit>(x: &Rows, first: usize, lines: &mut [PairLine]) {
+    let each = TOKENS * PAIR;
+    let tokens = TOKENS.min(x.tokens() - first);
+    let (blocks, _) = lines.as_chunks_mut::<TOKENS>();
+    for (at, block) in blocks.iter_mut().enumerate() {
+        let inputs = (at * each).min(x.width)..((at + 1) * each).min(x.width);
+        for (index, into) in block.iter_mut().enumerate() {
+            *into = match (index < tokens, inputs.len() == each) {
+                // SAFETY: the caller guarantees this.
+                (true, true) => unsafe { T::line(&x.row(first + index)[inputs.clone()]) },
+                (true, false) => pack_line(&x.row(first + index)[inputs.clone()]),
+                (false, _) => PairLine([0; TOKENS]),
+            };
+        }
+        // SAFETY: the caller guarantees this.
+        unsafe { T::transpose(block) };
+    }
+}
+
+/// The pairs of up to 16 steps of one token; missing steps are zero.
+fn pack_line(numbers: &[f32]) -> PairLine {
+    let mut line = PairLine([0; TOKENS]);
+    for (pair, numbers) in line.0.iter_mut().zip(numbers.chunks(PAIR)) {
+        let half =
+            |at: usize| numbers.get(at).map_or(0, |number| u32::from(bf16::from_f32(*number).to_bits()));
+        *pair = half(0) | half(1) << 16;
+    }
+    line
+}
+
+fn transpose_plainly(block: &mut PairBlock) {
+    let from = *block;
+    for (row, line) in block.iter_mut().enumerate() {
+        for (column, number) in line.0.iter_mut().enumerate() {
+            *number = from[column].0[row];
+        }
+    }
+}
+
+/// Inputs of a line of pairs.
+const LINE_INPUTS: usize = 32;
+
+/// Panels as rows of pairs: weights of 8, 6 and 4 bits become bf16 that tiles read. Each weight is widened once for all tokens,
+/// with its scale included.
+///
+/// ```text
+/// a group of a panel: 16 outputs x 64 inputs
+///     its numbers as bytes          16 lines, each with four inputs of 16 outputs
+///     the lines transposed          16 rows, each with 64 inputs of one output
+///     number * times + plus         as f32; 16 inputs share both, in every format
+///     rounded to bf16               32 inputs are a line of pairs
+/// ```
+///
+/// Number and scale have 19 to 24 bits together, so the f32 values are exact except for Q4_K's subtraction, which rounds. A
+/// weight is off by at most half a unit of bf16, 2^-8 of itself.
+pub struct Widened<'a, N> {
+    matrix: &'a Matrix,
+    numbers: PhantomData<N>,
+}
+
+impl<'a, N: PanelFormat> Widened<'a, N> {
+    pub fn new(matrix: &'a Matrix) -> Self {
+        Self { matrix, numbers: PhantomData }
+    }
+}
+
+impl<N: PanelFormat> WeightSource for Widened<'_, N> {
+    const TOGETHER: usize = PANEL;
+
+    /// Fills whole panels.
+    #[inline(always)]
+    unsafe fn fill<T: TileUnit>(&self, weights: &mut Weights) {
+        let Weights { lines: weights, row_lines, outputs, steps } = weights;
+        let (first, lines) = (outputs.start, steps.start / TOKENS..steps.end / TOKENS);
+        assert!(
+            first.is_multiple_of(PANEL) && lines.start.is_multiple_of(GROUP / LINE_INPUTS),
+            "whole groups of whole panels"
+        );
+        let weights = &mut weights[..outputs.len().next_multiple_of(PANEL) * *row_lines];
+        for (panel, rows) in (first / PANEL..).zip(weights.chunks_exact_mut(PANEL * *row_lines)) {
+            let bytes = self.matrix.panel(panel);
+            for line in lines.clone().step_by(GROUP / LINE_INPUTS) {
+                let (stretch, group) =
+                    (line / (GROUP / LINE_INPUTS) / N::GROUPS, line / (GROUP / LINE_INPUTS) % N::GROUPS);
+                let stretch = &bytes[stretch * N::STRETCH_BYTES..][..N::STRETCH_BYTES];
+                let (mut block, scales) = N::widen(stretch, group);
+                // SAFETY: the caller guarantees this; the same below.
+                unsafe { T::transpose(&mut block) };
+                let own_lines = line - lines.start..(line + GROUP / LINE_INPUTS).min(lines.end) - lines.start;
+                for ((output, row), numbers) in rows.chunks_exact_mut(*row_lines).enumerate().zip(&block) {
+                    let numbers = numbers.0.map(u32::to_le_bytes);
+                    let halves = numbers.as_flattened().as_chunks::<LINE_INPUTS>().0;
+                    for (half, (pairs, numbers)) in row[own_lines.clone()].iter_mut().zip(halves).enumerate()
+                    {
+                        let both = [2 * half, 2 * half + 1];
+                        let times = both.map(|run| scales.times[run][output]);
+                        let plus = both.map(|run| scales.plus[run][output]);
+                        // SAFETY: as above.
+                        *pairs = unsafe { T::widen(numbers, times, plus) };
+                    }
+                }
+            }
+        }
+    }
 }

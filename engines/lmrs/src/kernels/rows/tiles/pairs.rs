@@ -4,20 +4,19 @@
 
 use std::arch::x86_64::*;
 
-use super::super::packed::{Line, TOKENS};
-use super::pack::Block;
-use super::tile::{Part, Tile};
+use super::{PairBlock, TileProduct, TileUnit};
+use crate::kernels::rows::activations::{PairLine, TOKENS};
 
 /// A tile of eight outputs and three groups of tokens, with one register of sums for each.
 pub struct Pairs;
 
-impl Tile for Pairs {
+impl TileUnit for Pairs {
     const OUTPUTS: usize = 8;
     const GROUPS: usize = 3;
     const STEPS: usize = 128;
 
     #[inline(always)]
-    unsafe fn add(part: &Part) {
+    unsafe fn add(part: &TileProduct) {
         // SAFETY: the caller guarantees this; the same below.
         unsafe {
             match part.groups {
@@ -29,17 +28,17 @@ impl Tile for Pairs {
     }
 
     #[inline(always)]
-    unsafe fn line(numbers: &[f32]) -> Line {
+    unsafe fn line(numbers: &[f32]) -> PairLine {
         assert_eq!(numbers.len(), 32);
         // SAFETY: as above; the numbers fill two registers.
         unsafe {
             let (low, high) = (_mm512_loadu_ps(numbers.as_ptr()), _mm512_loadu_ps(numbers.as_ptr().add(16)));
-            std::mem::transmute::<__m512bh, Line>(_mm512_cvtne2ps_pbh(high, low))
+            std::mem::transmute::<__m512bh, PairLine>(_mm512_cvtne2ps_pbh(high, low))
         }
     }
 
     #[inline(always)]
-    unsafe fn widen(numbers: &[u8; 32], times: [f32; 2], plus: [f32; 2]) -> Line {
+    unsafe fn widen(numbers: &[u8; 32], times: [f32; 2], plus: [f32; 2]) -> PairLine {
         // SAFETY: as above; each half is 16 bytes.
         unsafe {
             let half = |at: usize| {
@@ -47,12 +46,12 @@ impl Tile for Pairs {
                 let floats = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes));
                 _mm512_fmadd_ps(floats, _mm512_set1_ps(times[at]), _mm512_set1_ps(plus[at]))
             };
-            std::mem::transmute::<__m512bh, Line>(_mm512_cvtne2ps_pbh(half(1), half(0)))
+            std::mem::transmute::<__m512bh, PairLine>(_mm512_cvtne2ps_pbh(half(1), half(0)))
         }
     }
 
     #[inline(always)]
-    unsafe fn transpose(block: &mut Block) {
+    unsafe fn transpose(block: &mut PairBlock) {
         // SAFETY: as above.
         unsafe { transpose(block) }
     }
@@ -62,7 +61,7 @@ impl Tile for Pairs {
 ///
 /// The machine has AVX-512 with bf16 products; the memory of `part` is valid for these outputs and groups.
 #[inline(always)]
-unsafe fn add<const OUTPUTS: usize, const GROUPS: usize>(part: &Part) {
+unsafe fn add<const OUTPUTS: usize, const GROUPS: usize>(part: &TileProduct) {
     // SAFETY: the caller guarantees this: every address is within these outputs, groups and steps. A register is 512 bits, and
     // any bits are bf16 pairs.
     unsafe {
@@ -110,13 +109,13 @@ unsafe fn add<const OUTPUTS: usize, const GROUPS: usize>(part: &Part) {
 ///
 /// The machine has AVX-512.
 #[inline(always)]
-pub unsafe fn transpose(block: &mut Block) {
+pub unsafe fn transpose(block: &mut PairBlock) {
     let lines = block.as_mut_ptr().cast::<f32>();
     // SAFETY: a block is exactly 16 registers; the caller guarantees the level.
     unsafe {
         let mut rows = [_mm512_setzero_ps(); 16];
-        for (place, row) in rows.iter_mut().enumerate() {
-            *row = _mm512_load_ps(lines.add(16 * place));
+        for (index, row) in rows.iter_mut().enumerate() {
+            *row = _mm512_load_ps(lines.add(16 * index));
         }
         let mut pairs = rows;
         for at in 0..8 {
@@ -151,29 +150,28 @@ pub unsafe fn transpose(block: &mut Block) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::{Packed, TOKENS, has_pairs, pack};
-    use super::super::pack::bf16_from_f32;
+    use super::super::super::{TOKENS, TileInput, has_pairs, pack};
     use crate::kernels::Level;
-    use crate::kernels::chance::Chance;
+    use crate::kernels::test_rng::TestRng;
 
     /// The shapes: odd numbers of tokens and inputs, one of each, and whole groups.
     #[test]
     fn every_pair_stands_where_tiles_look_for_it_and_all_else_is_zero() {
-        let mut chance = Chance::new(31);
-        for level in Level::here().into_iter().filter(|level| has_pairs(*level)) {
+        let mut rng = TestRng::new(31);
+        for level in Level::available().into_iter().filter(|level| has_pairs(*level)) {
             for (tokens, inputs) in [(1, 1), (16, 32), (17, 33), (40, 131), (3, 512)] {
-                let x = chance.rows(tokens, inputs);
-                let mut packed = Packed::default();
+                let x = rng.rows(tokens, inputs);
+                let mut packed = TileInput::default();
                 packed.reshape(tokens, inputs);
                 for (group, lines) in packed.groups_mut().into_iter().enumerate() {
                     pack(level, &x, group * TOKENS, lines.into_inner().unwrap());
                 }
                 for group in 0..packed.groups() {
                     for (step, line) in packed.lines(group..group + 1).iter().enumerate() {
-                        for (place, pair) in line.0.iter().enumerate() {
-                            let token = group * TOKENS + place;
+                        for (column, pair) in line.0.iter().enumerate() {
+                            let token = group * TOKENS + column;
                             let half = |input: usize| match token < tokens && input < inputs {
-                                true => u32::from(bf16_from_f32(x.row(token)[input])),
+                                true => u32::from(half::bf16::from_f32(x.row(token)[input]).to_bits()),
                                 false => 0,
                             };
                             let expected = half(2 * step) | half(2 * step + 1) << 16;

@@ -1,26 +1,25 @@
 //! Tiles without the instruction: a model of it over the same operands.
 
-use super::super::super::packed::Packed;
-use super::super::super::tests;
-use super::super::widened::Widened;
-use super::super::{Source, multiply, pack};
+use super::super::{WeightSource, Widened, multiply, pack};
 use super::*;
 use crate::formats::BF16;
 use crate::kernels::Outputs;
-use crate::kernels::chance::Chance;
-use crate::kernels::panels::Numbers;
+use crate::kernels::panels::PanelFormat;
+use crate::kernels::rows::activations::TileInput;
+use crate::kernels::rows::tests;
+use crate::kernels::test_rng::TestRng;
 use crate::matrix::Matrix;
-use crate::rows::Rows;
+use crate::matrix::Rows;
 
 /// A model of `tdpbf16ps` and of the loads and stores around it, after Intel's manual.
 pub struct Modelled;
 
-impl Tile for Modelled {
+impl TileUnit for Modelled {
     const OUTPUTS: usize = Squares::OUTPUTS;
     const GROUPS: usize = Squares::GROUPS;
     const STEPS: usize = Squares::STEPS;
 
-    unsafe fn add(part: &Part) {
+    unsafe fn add(part: &TileProduct) {
         let operands = Operands::of(part);
         for (half, group) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
             if group < part.groups {
@@ -37,8 +36,8 @@ impl Tile for Modelled {
 ///
 /// As of `Modelled::add`.
 unsafe fn product(operands: &Operands, half: usize, group: usize, tile: usize) {
-    // SAFETY: the caller guarantees this.
     let number = |address: *const u8| {
+        // SAFETY: the caller guarantees this.
         let bits = unsafe { address.cast::<u16>().read_unaligned() };
         f32::from_bits(u32::from(bits) << 16)
     };
@@ -61,9 +60,9 @@ unsafe fn product(operands: &Operands, half: usize, group: usize, tile: usize) {
 
 #[test]
 fn operands_are_laid_out_as_the_instruction_reads_them() {
-    let mut chance = Chance::new(8);
+    let mut rng = TestRng::new(8);
     for (outputs, inputs, tokens) in [(1, 1, 1), (33, 70, 17), (100, 1100, 40), (32, 512, 33)] {
-        let (matrix, x) = (chance.matrix(&BF16, outputs, inputs), chance.rows(tokens, inputs));
+        let (matrix, x) = (rng.matrix(&BF16, outputs, inputs), rng.rows(tokens, inputs));
         let out = modelled(&matrix.floats(), outputs, &x);
         tests::assert_sums(&x, &matrix, &out, 1.0 / 256.0, "a model of tiles");
     }
@@ -78,12 +77,12 @@ fn widened_panels_are_laid_out_as_the_instruction_reads_them() {
 }
 
 /// The product of a matrix in panels of `N` through tiles, with a model in place of the instruction.
-pub fn modelled_panels<N: Numbers>(matrix: &Matrix, x: &Rows) -> Rows {
+pub fn modelled_panels<N: PanelFormat>(matrix: &Matrix, x: &Rows) -> Rows {
     modelled(&Widened::<N>::new(matrix), matrix.outputs, x)
 }
 
-fn modelled(source: &impl Source, outputs: usize, x: &Rows) -> Rows {
-    let (tokens, mut packed) = (x.tokens(), Packed::default());
+fn modelled(source: &impl WeightSource, outputs: usize, x: &Rows) -> Rows {
+    let (tokens, mut packed) = (x.tokens(), TileInput::default());
     packed.reshape(tokens, x.width);
     for (group, lines) in packed.groups_mut().into_iter().enumerate() {
         // SAFETY: the model needs no special instructions.
@@ -94,4 +93,30 @@ fn modelled(source: &impl Source, outputs: usize, x: &Rows) -> Rows {
     // SAFETY: the model needs no special instructions, and no other code writes to `out`.
     unsafe { multiply::<Modelled, _>(source, &packed, &mut split.take(0..outputs)) };
     out
+}
+
+/// `Pairs` with one wrong sum.
+struct Wrong;
+
+impl TileUnit for Wrong {
+    const OUTPUTS: usize = Pairs::OUTPUTS;
+    const GROUPS: usize = Pairs::GROUPS;
+    const STEPS: usize = Pairs::STEPS;
+
+    unsafe fn add(part: &TileProduct) {
+        // SAFETY: the caller guarantees this.
+        unsafe {
+            Pairs::add(part);
+            *part.sums.add(part.sums_stride) += 1.0;
+        }
+    }
+}
+
+#[test]
+fn the_check_accepts_correct_tiles_and_refuses_wrong_ones() {
+    if !is_x86_feature_detected!("avx512bf16") || !is_x86_feature_detected!("avx512vl") {
+        return;
+    }
+    // SAFETY: the machine has the features of `Pairs`.
+    unsafe { assert!(works::<Pairs>() && !works::<Wrong>()) };
 }

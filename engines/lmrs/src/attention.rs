@@ -1,0 +1,271 @@
+//! Attention of queries to the keys and values of their sequences, distributed over the threads.
+//!
+//! A job is one head of keys and values with all queries that share it, for a few tokens of one sequence: each key is read once
+//! for all of them. Positions are summed in stretches, and the partial results are joined from first to last. If there are few
+//! jobs, each stretch becomes a job of its own. The borders of stretches are fixed, so a token's result depends only on its
+//! position, not on threads or other tokens.
+
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::cache::{Cache, STRIP, value_dims};
+use crate::kernels::attention::{CacheRows, LeftRows, Product, Softmax, Sums, TILE, accumulate};
+use crate::matrix::Rows;
+use crate::ops::Ops;
+
+/// Some tokens of one sequence, with keys and values already in its cache.
+#[derive(Debug)]
+pub struct Segment<'a> {
+    pub cache: &'a Cache,
+    /// Their rows among those that are computed together.
+    pub rows: Range<usize>,
+    /// The position of the first token.
+    pub start: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct Heads {
+    pub heads: usize,
+    pub kv_heads: usize,
+    pub head_dim: usize,
+}
+
+impl Heads {
+    /// Query heads that share one head of keys and values.
+    fn group(self) -> usize {
+        self.heads / self.kv_heads
+    }
+}
+
+/// The buffers of each thread: the result of a stretch, and the joined result of the stretches before it.
+#[derive(Debug, Default)]
+pub struct Scratch(Vec<Mutex<[Partial; 2]>>);
+
+/// Rows of queries that are computed together: more would not fit into the cache beside a tile.
+const JOB_ROWS: usize = 64;
+/// Jobs for each thread, so that a delayed thread leaves work to the others.
+const JOBS_PER_THREAD: usize = 4;
+/// Blocks of a stretch: 512 positions.
+const STRETCH: usize = 8;
+
+/// Attention in one layer: the common part of all jobs.
+#[derive(Debug, Clone, Copy)]
+pub struct Attention<'a> {
+    pub ops: &'a Ops,
+    pub heads: Heads,
+    pub layer: usize,
+    /// The number of tokens that each token sees, itself included; `None` means all.
+    pub window: Option<usize>,
+    pub queries: &'a Rows, // [tokens, heads * head_dim]
+}
+
+impl Attention<'_> {
+    fn first_seen(&self, position: usize) -> usize {
+        self.window.map_or(0, |window| (position + 1).saturating_sub(window))
+    }
+}
+
+/// Computes `out[row] = softmax(queries[row] * keys / sqrt(head_dim)) * values`. Each token of `segments` sees itself and
+/// earlier tokens, limited by the window. `out` is reshaped to `[tokens, heads * head_dim]`.
+pub fn attend(attention: &Attention, scratch: &mut Scratch, segments: &[Segment], out: &mut Rows) {
+    let Attention { ops, heads, queries, .. } = *attention;
+    out.reshape(queries.tokens(), queries.width);
+    scratch.0.resize_with(ops.pool.threads(), Mutex::default);
+    let jobs = jobs(attention, segments, out);
+    let whole = jobs.len() >= JOBS_PER_THREAD * ops.pool.threads()
+        || jobs.iter().all(|job| job.stretches().len() == 1);
+    if whole || ops.pool.threads() == 1 {
+        return ops.pool.share_pieces(jobs.into_iter(), |thread, job| {
+            let [whole, stretch] = &mut *lock(&scratch.0[thread]);
+            whole.clear(job.rows(heads), heads.head_dim);
+            for blocks in job.stretches() {
+                stretch.attend(attention, &job, blocks);
+                whole.join(stretch);
+            }
+            whole.finish(job.outputs, heads.head_dim);
+        });
+    }
+    let stretches = jobs.iter().flat_map(|job| job.stretches().map(move |blocks| (job, blocks)));
+    let partial: Vec<_> = stretches.map(|stretch| (stretch, Mutex::new(Partial::default()))).collect();
+    ops.pool.share_pieces(partial.iter(), |_, ((job, blocks), partial)| {
+        lock(partial).attend(attention, job, blocks.clone());
+    });
+    let partials: Vec<Partial> = partial.into_iter().map(|(_, partial)| into_inner(partial)).collect();
+    let mut partials = partials.into_iter();
+    for job in jobs {
+        let mut whole = Partial::default();
+        whole.clear(job.rows(heads), heads.head_dim);
+        partials.by_ref().take(job.stretches().len()).for_each(|stretch| whole.join(&stretch));
+        whole.finish(job.outputs, heads.head_dim);
+    }
+}
+
+/// A job: a few tokens and one head of keys.
+struct Job<'a> {
+    segment: &'a Segment<'a>,
+    /// The tokens, as a range within the segment.
+    tokens: Range<usize>,
+    kv_head: usize,
+    /// Blocks with all positions that any of the tokens sees.
+    blocks: Range<usize>,
+    /// Outputs of each token, for all heads that share the keys.
+    outputs: Vec<&'a mut [f32]>, // [tokens][group * head_dim]
+}
+
+impl Job<'_> {
+    fn rows(&self, heads: Heads) -> usize {
+        self.tokens.len() * heads.group()
+    }
+
+    /// The stretches of its blocks, in order, with the same borders as in every other job.
+    fn stretches(&self) -> impl ExactSizeIterator<Item = Range<usize>> + use<> {
+        let Range { start, end } = self.blocks;
+        let stretch = move |at: usize| start.max(at * STRETCH)..end.min((at + 1) * STRETCH);
+        (start / STRETCH..end.div_ceil(STRETCH)).map(stretch)
+    }
+}
+
+/// The last tokens of a prompt see the most positions. Their jobs come first, so that no thread works on them alone at the end.
+fn jobs<'a>(attention: &Attention, segments: &'a [Segment], out: &'a mut Rows) -> Vec<Job<'a>> {
+    let Heads { kv_heads, head_dim, .. } = attention.heads;
+    let at_once = (JOB_ROWS / attention.heads.group()).max(1);
+    let outputs = out.all_mut().chunks_exact_mut(attention.heads.group() * head_dim);
+    let mut outputs: Vec<Option<&mut [f32]>> = outputs.map(Some).collect(); // [tokens][kv_heads]
+    let mut jobs = Vec::new();
+    for segment in segments.iter().rev() {
+        let count = segment.rows.len();
+        for first in (0..count).step_by(at_once).rev() {
+            let tokens = first..count.min(first + at_once);
+            let blocks = attention.first_seen(segment.start + first) / TILE
+                ..(segment.start + tokens.end).div_ceil(TILE);
+            for kv_head in 0..kv_heads {
+                let rows = tokens.clone().map(|token| (segment.rows.start + token) * kv_heads + kv_head);
+                let outputs = rows.filter_map(|output| outputs[output].take()).collect();
+                let (tokens, blocks) = (tokens.clone(), blocks.clone());
+                jobs.push(Job { segment, tokens, kv_head, blocks, outputs });
+            }
+        }
+    }
+    jobs
+}
+
+/// Buffers and partial sums of a stretch of positions, for the queries of a job.
+#[derive(Debug, Default)]
+struct Partial {
+    queries: Vec<f32>,     // [rows, head_dim]
+    scores: Vec<f32>,      // [rows, TILE]
+    outputs: Vec<f32>,     // [rows, value_dims]
+    softmax: Vec<Softmax>, // [rows]
+}
+
+impl Partial {
+    /// Resets the state: no position seen.
+    fn clear(&mut self, rows: usize, head_dim: usize) {
+        zero(&mut self.outputs, rows * value_dims(head_dim));
+        self.softmax.clear();
+        self.softmax.resize(rows, Softmax::BEGIN);
+    }
+
+    fn attend(&mut self, attention: &Attention, job: &Job, blocks: Range<usize>) {
+        self.clear(job.rows(attention.heads), attention.heads.head_dim);
+        self.scale_queries(attention, job);
+        for block in blocks.clone() {
+            let ahead = if block + 1 < blocks.end { job.segment.cache.block_bytes() } else { 0 };
+            self.score(attention, job, block, ahead);
+            self.weigh(attention, job, block);
+            self.add_values(attention, job, block, ahead);
+        }
+    }
+
+    fn scale_queries(&mut self, attention: &Attention, job: &Job) {
+        let Heads { head_dim, .. } = attention.heads;
+        let width = attention.heads.group() * head_dim;
+        let scale = 1.0 / (head_dim as f32).sqrt();
+        self.queries.clear();
+        for token in job.tokens.clone() {
+            let row = attention.queries.row(job.segment.rows.start + token);
+            let of_head = &row[job.kv_head * width..][..width];
+            self.queries.extend(of_head.iter().map(|number| number * scale));
+        }
+    }
+
+    /// `scores[row][position] = queries[row] * keys[position]`
+    fn score(&mut self, attention: &Attention, job: &Job, block: usize, ahead: usize) {
+        let (head_dim, cache) = (attention.heads.head_dim, job.segment.cache);
+        let rows = job.rows(attention.heads);
+        zero(&mut self.scores, rows * TILE);
+        let left = LeftRows { numbers: &self.queries, stride: head_dim, rows };
+        let bytes = cache.tile(attention.layer, job.kv_head, block).keys;
+        let right = CacheRows { bytes, kv_dtype: cache.kv_dtype(), width: TILE, ahead };
+        let sums = Sums { numbers: &mut self.scores, stride: TILE };
+        accumulate(attention.ops.level, Product { left, right, depth: head_dim, sums });
+    }
+
+    /// Turns scores into weights, and rescales the outputs if a larger score was found.
+    fn weigh(&mut self, attention: &Attention, job: &Job, block: usize) {
+        let base = block * TILE;
+        let scores = self.scores.as_chunks_mut::<TILE>().0.iter_mut();
+        let outputs = self.outputs.chunks_exact_mut(value_dims(attention.heads.head_dim));
+        for (row, ((scores, softmax), output)) in scores.zip(&mut self.softmax).zip(outputs).enumerate() {
+            let position = job.segment.start + job.tokens.start + row / attention.heads.group();
+            let seen =
+                attention.first_seen(position).saturating_sub(base)..(position + 1).saturating_sub(base);
+            let correction = softmax.step(attention.ops.level, scores, seen);
+            if correction != 1.0 {
+                output.iter_mut().for_each(|sum| *sum *= correction);
+            }
+        }
+    }
+
+    /// `outputs[row] += weights[row][position] * values[position]`
+    fn add_values(&mut self, attention: &Attention, job: &Job, block: usize, ahead: usize) {
+        let (dims, cache) = (value_dims(attention.heads.head_dim), job.segment.cache);
+        let left = LeftRows { numbers: &self.scores, stride: TILE, rows: job.rows(attention.heads) };
+        let count = TILE.min(job.segment.start + job.tokens.end - block * TILE);
+        let mut strips = cache.tile(attention.layer, job.kv_head, block).values;
+        for dim in (0..dims).step_by(STRIP) {
+            let width = STRIP.min(dims - dim);
+            let (bytes, rest) = strips.split_at(TILE * width * cache.kv_dtype().bytes());
+            let right = CacheRows { bytes, kv_dtype: cache.kv_dtype(), width, ahead };
+            let sums = Sums { numbers: &mut self.outputs[dim..], stride: dims };
+            accumulate(attention.ops.level, Product { left, right, depth: count, sums });
+            strips = rest;
+        }
+    }
+
+    /// Adds the result of the next stretch for the same rows.
+    fn join(&mut self, next: &Self) {
+        let dims = self.outputs.len() / self.softmax.len();
+        let rows = self.outputs.chunks_exact_mut(dims).zip(next.outputs.chunks_exact(dims));
+        let states = self.softmax.iter_mut().zip(&next.softmax);
+        for ((own, others), (state, other)) in rows.zip(states) {
+            let (own_scale, other_scale) = state.join(*other);
+            for (own, other) in own.iter_mut().zip(others) {
+                *own = *own * own_scale + other * other_scale;
+            }
+        }
+    }
+
+    /// Divides by the sums of the weights, and writes the outputs to their destination.
+    fn finish(&self, tokens: Vec<&mut [f32]>, head_dim: usize) {
+        let heads = tokens.into_iter().flat_map(|token| token.chunks_exact_mut(head_dim));
+        let rows = self.outputs.chunks_exact(value_dims(head_dim)).zip(&self.softmax);
+        for (head, (output, softmax)) in heads.zip(rows) {
+            let scale = 1.0 / softmax.sum;
+            head.iter_mut().zip(output).for_each(|(number, sum)| *number = sum * scale);
+        }
+    }
+}
+
+fn zero(numbers: &mut Vec<f32>, count: usize) {
+    numbers.clear();
+    numbers.resize(count, 0.0);
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn into_inner<T>(mutex: Mutex<T>) -> T {
+    mutex.into_inner().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,320 @@
+//! The product of panels with tokens, written once over `PanelLanes` (a level) and `PanelFormat` (a format).
+//!
+//! With few tokens, memory limits the speed. Most processors read fastest sequentially, panel by panel. For processors that
+//! read faster from several streams, a range of panels is divided into eight parts; one panel of each part is read at once,
+//! line by line in turn.
+//!
+//! With many tokens, arithmetic limits the speed. As many panels as fit into the second-level cache are multiplied with all
+//! tokens before the next panels are read.
+#![expect(unsafe_code, reason = "registers of a level, and addresses within a panel")]
+
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use super::input::{ActivationBlock, BLOCK, Input, TILE};
+use super::numbers::PanelFormat;
+use crate::kernels::outputs::Outputs;
+use crate::matrix::{GROUP, Matrix, PANEL};
+
+/// The interface of a level to panels: operations on 64 bytes, 16 integers and 16 floats, in any number of registers.
+///
+/// One lane is one output of a panel: four bytes, an i32, an f32.
+///
+/// All methods are `unsafe`: the processor must have the level's features, and addresses must be valid. They are inlined into
+/// functions that enable these features.
+pub trait PanelLanes {
+    /// Four numbers of each of 16 outputs.
+    type Bytes: Copy;
+    type Ints: Copy;
+    type Floats: Copy;
+
+    /// Panels times tokens whose sums stay in registers.
+    const SUMS: usize;
+
+    unsafe fn bytes(at: *const u8) -> Self::Bytes;
+    unsafe fn and(bytes: Self::Bytes, mask: u8) -> Self::Bytes;
+    unsafe fn or(a: Self::Bytes, b: Self::Bytes) -> Self::Bytes;
+    /// Shifts each byte right by this number of bits; the bits from the neighbouring byte are unspecified.
+    unsafe fn right<const BITS: u32>(bytes: Self::Bytes) -> Self::Bytes;
+    unsafe fn left<const BITS: u32>(bytes: Self::Bytes) -> Self::Bytes;
+
+    /// The same number in each lane.
+    unsafe fn spread(number: i32) -> Self::Ints;
+    /// Adds to each lane the product of its four numbers, which are below 64, with the four at `quad`.
+    unsafe fn dot(sums: Self::Ints, numbers: Self::Bytes, quad: *const i8) -> Self::Ints;
+    /// The initial value of sums over numbers that are stored plus 128. `less_128` is -128 times the sum of the other factors;
+    /// a level that subtracts 128 from each number ignores it.
+    unsafe fn spread_128(less_128: i32) -> Self::Ints;
+    /// Like `dot`, for numbers up to 255 that are stored plus 128.
+    unsafe fn dot_128(sums: Self::Ints, numbers: Self::Bytes, quad: *const i8) -> Self::Ints;
+
+    /// 16 floats from f16.
+    unsafe fn halves(at: *const u8) -> Self::Floats;
+    unsafe fn unsigned(at: *const u8) -> Self::Floats;
+    unsafe fn signed(at: *const u8) -> Self::Floats;
+    /// No instruction: it forces these loads before the code that follows in the source.
+    #[inline(always)]
+    unsafe fn now(floats: Self::Floats) -> Self::Floats {
+        floats
+    }
+    unsafe fn floats(at: *const f32) -> Self::Floats;
+    unsafe fn store(floats: Self::Floats, at: *mut f32);
+    unsafe fn times(a: Self::Floats, b: Self::Floats) -> Self::Floats;
+    /// `sums + a * b`, the same number for all lanes.
+    unsafe fn add_times(sums: Self::Floats, a: Self::Floats, b: f32) -> Self::Floats;
+    /// `sums + ints * (scale * x)`.
+    unsafe fn add_dot(sums: Self::Floats, ints: Self::Ints, scale: Self::Floats, x: f32) -> Self::Floats;
+}
+
+/// Bytes of panels that stay in the second-level cache: half of a small one.
+const BLOCK_BYTES: usize = 512 << 10;
+
+/// Asserts the preconditions of all levels.
+pub fn check(matrix: &Matrix, panels: &Range<usize>, input: &Input, out: &Outputs<'_>) {
+    assert_eq!(matrix.inputs, input.inputs(), "inputs of a matrix and of its input");
+    assert_eq!(input.tokens(), out.tokens(), "tokens of an input and of its outputs");
+    let outputs = panels.start * PANEL..matrix.outputs.min(panels.end * PANEL);
+    assert_eq!(outputs, out.outputs(), "columns of panels {panels:?}");
+}
+
+/// Multiplies panels with an input. `streams` is the best number of panels at once for one token, 8 or 1, if registers suffice.
+///
+/// # Safety
+/// The processor has the features of `L`, `check` has passed, and `N` is the matrix's format.
+#[inline(always)]
+pub unsafe fn multiply<L: PanelLanes, N: PanelFormat>(
+    streams: usize,
+    matrix: &Matrix,
+    panels: Range<usize>,
+    input: &Input,
+    out: &mut Outputs<'_>,
+) {
+    let product = Product::<N> {
+        panels: matrix.panels(),
+        stretches: matrix.inputs.div_ceil(N::GROUPS * GROUP),
+        numbers: PhantomData,
+    };
+    // SAFETY: the caller guarantees this.
+    unsafe {
+        if input.tokens() <= TILE {
+            for tile in input.tiles() {
+                product.few::<L>(streams.min(L::SUMS / tile.0.len()), panels.clone(), &tile, out);
+            }
+        } else {
+            let together = (BLOCK_BYTES / (product.stretches * N::STRETCH_BYTES).max(1)).max(1);
+            for start in panels.clone().step_by(together) {
+                for tile in input.tiles() {
+                    for panel in start..panels.end.min(start + together) {
+                        product.multiply_some::<L, 1>([panel], &tile, out);
+                    }
+                }
+            }
+        }
+    }
+}
+
+type Tile<'a> = (Range<usize>, &'a [ActivationBlock]);
+
+/// A matrix whose format is `N`.
+struct Product<'a, N> {
+    /// All panels, one after the other.
+    panels: &'a [u8],
+    stretches: usize,
+    numbers: PhantomData<N>,
+}
+
+impl<N: PanelFormat> Product<'_, N> {
+    /// Multiplies all panels of the range: eight at once if `streams` is 8, the rest one by one.
+    ///
+    /// # Safety
+    /// As of `multiply_some`.
+    #[inline(always)]
+    unsafe fn few<L: PanelLanes>(
+        &self,
+        streams: usize,
+        mut panels: Range<usize>,
+        tile: &Tile<'_>,
+        out: &mut Outputs<'_>,
+    ) {
+        // SAFETY: the caller guarantees this.
+        unsafe {
+            if streams >= 8 {
+                self.in_streams::<L, 8>(&mut panels, tile, out);
+            }
+            self.in_streams::<L, 1>(&mut panels, tile, out);
+        }
+    }
+
+    /// Takes as many multiples of `PANELS` panels from the range as possible, and multiplies one panel of each part at a time.
+    ///
+    /// # Safety
+    /// As of `multiply_some`.
+    #[inline(always)]
+    unsafe fn in_streams<L: PanelLanes, const PANELS: usize>(
+        &self,
+        panels: &mut Range<usize>,
+        tile: &Tile<'_>,
+        out: &mut Outputs<'_>,
+    ) {
+        let apart = panels.len() / PANELS;
+        for step in 0..apart {
+            let some = std::array::from_fn(|part| panels.start + part * apart + step);
+            // SAFETY: the caller guarantees this.
+            unsafe { self.multiply_some::<L, PANELS>(some, tile, out) };
+        }
+        panels.start += apart * PANELS;
+    }
+
+    /// Multiplies some panels with all tokens of a tile, as many tokens at once as registers allow.
+    ///
+    /// # Safety
+    /// The processor has the features of `L`. The function checks everything else.
+    #[inline(always)]
+    unsafe fn multiply_some<L: PanelLanes, const PANELS: usize>(
+        &self,
+        panels: [usize; PANELS],
+        (tokens, blocks): &Tile<'_>,
+        out: &mut Outputs<'_>,
+    ) {
+        let width = tokens.len();
+        let bytes = self.stretches * N::STRETCH_BYTES;
+        let starts = panels.map(|panel| self.panels[panel * bytes..][..bytes].as_ptr());
+        assert!(blocks.len() >= self.stretches * N::GROUPS * (GROUP / BLOCK) * width, "the blocks of a tile");
+        let mut done = 0;
+        macro_rules! at_once {
+            ($($count:literal)*) => {
+                match width - done {
+                    $(left if left >= $count && $count * PANELS <= L::SUMS => {
+                        let blocks = blocks[done..].as_ptr();
+                        // SAFETY: the lengths of panels and blocks were just checked, and the tile has these tokens.
+                        let sums = unsafe {
+                            multiply_tile::<L, N, PANELS, $count>(starts, self.stretches, blocks, width)
+                        };
+                        for (panel, sums) in panels.into_iter().zip(&sums) {
+                            write(panel, tokens.start + done, sums, out);
+                        }
+                        done += $count;
+                    })*
+                    _ => break,
+                }
+            };
+        }
+        loop {
+            at_once!(12 8 6 4 3 2 1);
+        }
+    }
+}
+
+/// Writes the sums of a panel. Memory reads pause between two panels, so this is short, with no call for whole panels.
+#[inline(always)]
+fn write(panel: usize, token: usize, sums: &[[f32; PANEL]], out: &mut Outputs<'_>) {
+    let first = panel * PANEL - out.outputs().start;
+    for (token, sums) in (token..).zip(sums) {
+        let outputs = &mut out.row_mut(token)[first..];
+        match outputs.first_chunk_mut() {
+            Some(outputs) => *outputs = *sums,
+            None => outputs.copy_from_slice(&sums[..outputs.len()]),
+        }
+    }
+}
+
+/// The sums of a panel's outputs, for each token.
+type Sums<const TOKENS: usize> = [[f32; PANEL]; TOKENS];
+
+/// The products of whole panels with tokens side by side. The lines of the panels are read in turn, so several panels mean
+/// several memory streams, which is faster only on processors with AMX.
+///
+/// # Safety
+/// The processor has the features of `L`. Each of `panels` points to `stretches` stretches of `N`. `blocks` points to the first
+/// blocks of `TOKENS` consecutive tokens; the second blocks follow `width` blocks later, and so on to the end of the stretches.
+#[inline(always)]
+unsafe fn multiply_tile<L: PanelLanes, N: PanelFormat, const PANELS: usize, const TOKENS: usize>(
+    panels: [*const u8; PANELS],
+    stretches: usize,
+    mut blocks: *const ActivationBlock,
+    width: usize,
+) -> [Sums<TOKENS>; PANELS] {
+    // SAFETY: a stretch has `N::GROUPS` groups, and a group has `GROUP` inputs; the caller guarantees the rest.
+    unsafe {
+        let mut totals = [[L::floats([0.0; PANEL].as_ptr()); TOKENS]; PANELS];
+        for stretch in 0..stretches {
+            let stretch = panels.map(|panel| panel.add(stretch * N::STRETCH_BYTES));
+            for group in 0..N::GROUPS {
+                let group = Group::<PANELS> {
+                    starts: stretch.map(|stretch| stretch.add(N::HEAD_BYTES + group * N::GROUP_BYTES)),
+                    heads: stretch,
+                };
+                if N::RUNS == 2 {
+                    run::<L, N, PANELS, TOKENS, 0>(&group, blocks, &mut totals);
+                    run::<L, N, PANELS, TOKENS, 1>(&group, blocks.add(width), &mut totals);
+                } else {
+                    run::<L, N, PANELS, TOKENS, 0>(&group, blocks, &mut totals);
+                    run::<L, N, PANELS, TOKENS, 1>(&group, blocks, &mut totals);
+                    run::<L, N, PANELS, TOKENS, 2>(&group, blocks.add(width), &mut totals);
+                    run::<L, N, PANELS, TOKENS, 3>(&group, blocks.add(width), &mut totals);
+                }
+                blocks = blocks.wrapping_add(GROUP / BLOCK * width);
+            }
+        }
+        totals.map(|totals| {
+            totals.map(|total| {
+                let mut sums = [0.0; PANEL];
+                L::store(total, sums.as_mut_ptr());
+                sums
+            })
+        })
+    }
+}
+
+/// The same group of each panel, with the start of its stretch.
+struct Group<const PANELS: usize> {
+    starts: [*const u8; PANELS],
+    heads: [*const u8; PANELS],
+}
+
+/// Adds one run: inputs that share a scale.
+///
+/// # Safety
+/// The processor has the features of `L`; in each panel, `group` points to a group of `N` and to the head of its stretch;
+/// `blocks` points to a block of each of `TOKENS` tokens, with the inputs of run `RUN`.
+#[inline(always)]
+unsafe fn run<L: PanelLanes, N: PanelFormat, const PANELS: usize, const TOKENS: usize, const RUN: usize>(
+    group: &Group<PANELS>,
+    blocks: *const ActivationBlock,
+    totals: &mut [[L::Floats; TOKENS]; PANELS],
+) {
+    // SAFETY: the lines of a run are within its group, and their inputs within a block; the caller guarantees the rest.
+    unsafe {
+        let x = |token: usize| &*blocks.add(token);
+        // The scales precede the lines in memory, and are read first.
+        let scales: [L::Floats; PANELS] =
+            std::array::from_fn(|panel| L::now(N::scale::<L, RUN>(group.starts[panel], group.heads[panel])));
+        let mut dots: [[L::Ints; TOKENS]; PANELS] = [std::array::from_fn(|token| {
+            let less = N::less::<RUN>(x(token));
+            if N::WIDE { L::spread_128(less) } else { L::spread(less) }
+        }); PANELS];
+        let lines = 16 / N::RUNS;
+        let first = if N::RUNS == 2 { 0 } else { RUN % 2 * lines };
+        for line in 0..lines {
+            for (start, dots) in group.starts.iter().zip(&mut dots) {
+                let numbers = N::line::<L, RUN>(*start, line);
+                for (token, dot) in dots.iter_mut().enumerate() {
+                    let quad = x(token).numbers.as_ptr().add((first + line) * 4);
+                    *dot =
+                        if N::WIDE { L::dot_128(*dot, numbers, quad) } else { L::dot(*dot, numbers, quad) };
+                }
+            }
+        }
+        for panel in 0..PANELS {
+            let (start, head) = (group.starts[panel], group.heads[panel]);
+            for (token, total) in totals[panel].iter_mut().enumerate() {
+                *total = L::add_dot(*total, dots[panel][token], scales[panel], x(token).scale);
+            }
+            if let Some(minimum) = N::minimum::<L, RUN>(start, head) {
+                for (token, total) in totals[panel].iter_mut().enumerate() {
+                    *total = L::add_times(*total, minimum, x(token).minus_sum);
+                }
+            }
+        }
+    }
+}

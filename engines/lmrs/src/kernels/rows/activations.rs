@@ -1,0 +1,141 @@
+//! Activations in bf16, in the three layouts that products read: one after the other, with padding, and as operands of tiles.
+#![expect(unsafe_code, reason = "lines seen as the numbers that they are")]
+
+use std::ops::Range;
+use std::sync::Mutex;
+
+/// Numbers in a line.
+pub const NUMBERS: usize = 32;
+
+/// A line of a token's inputs.
+#[derive(Debug, Clone, Copy)]
+#[repr(C, align(64))]
+pub struct Bf16Line(pub [u16; NUMBERS]);
+
+/// Contiguous numbers: activations token after token, or unpacked rows of weights. They are aligned to cache lines, because
+/// beyond the first-level cache, a load across two lines costs twice as much.
+#[derive(Debug, Default)]
+pub struct AlignedBf16 {
+    lines: Vec<Bf16Line>,
+    count: usize,
+}
+
+impl AlignedBf16 {
+    /// Changes the length and keeps the memory. The contents are unspecified afterwards.
+    pub fn resize(&mut self, count: usize) {
+        self.count = count;
+        let lines = self.lines.len().max(count.div_ceil(NUMBERS));
+        self.lines.resize(lines, Bf16Line([0; NUMBERS]));
+    }
+
+    pub fn all(&self) -> &[u16] {
+        // SAFETY: lines are contiguous numbers without padding, and there are at least `count` of them.
+        unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.count) }
+    }
+
+    pub fn all_mut(&mut self) -> &mut [u16] {
+        // SAFETY: as above.
+        unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), self.count) }
+    }
+}
+
+/// `[tokens][lines]`: an odd number of lines between tokens, so that no two tokens map to the same cache sets. The contents
+/// after a token's last input are unspecified.
+#[derive(Debug, Default)]
+pub struct PaddedRows {
+    lines: Vec<Bf16Line>,
+    inputs: usize,
+    tokens: usize,
+}
+
+impl PaddedRows {
+    /// Changes the shape. The contents are unspecified afterwards.
+    pub fn reshape(&mut self, tokens: usize, inputs: usize) {
+        (self.tokens, self.inputs) = (tokens, inputs);
+        self.lines.resize(tokens * self.stride(), Bf16Line([0; NUMBERS]));
+    }
+
+    pub fn tokens(&self) -> usize {
+        self.tokens
+    }
+
+    pub fn inputs(&self) -> usize {
+        self.inputs
+    }
+
+    /// Lines between the starts of two tokens.
+    fn stride(&self) -> usize {
+        self.inputs.div_ceil(NUMBERS) | 1
+    }
+
+    /// The lines of a token: its inputs and padding.
+    pub fn token(&self, token: usize) -> &[Bf16Line] {
+        &self.lines[token * self.stride()..][..self.stride()]
+    }
+
+    /// The tokens, for threads to fill. Each is under a lock that is taken once.
+    pub fn tokens_mut(&mut self) -> Vec<Mutex<&mut [Bf16Line]>> {
+        let stride = self.stride();
+        self.lines.chunks_mut(stride).map(Mutex::new).collect()
+    }
+}
+
+/// Tokens of a group.
+pub const TOKENS: usize = 16;
+/// Inputs of a step.
+pub const PAIR: usize = 2;
+/// Steps are padded to a multiple of this number: the steps of an AMX tile.
+const STEPS: usize = 16;
+
+/// One step of a group.
+#[derive(Debug, Clone, Copy)]
+#[repr(C, align(64))]
+pub struct PairLine(pub [u32; TOKENS]);
+
+pub fn steps(inputs: usize) -> usize {
+    inputs.div_ceil(PAIR).next_multiple_of(STEPS)
+}
+
+/// `[groups][steps]` lines: pairs of 16 tokens side by side. A step is two inputs. Line k of a group has the numbers 2k and
+/// 2k + 1 of token 0, then of token 1, and so on: the order of `vdpbf16ps` and of AMX tiles. Zeros fill incomplete groups of
+/// tokens, and steps up to a multiple of `STEPS`.
+#[derive(Debug, Default)]
+pub struct TileInput {
+    lines: Vec<PairLine>,
+    inputs: usize,
+    tokens: usize,
+}
+
+impl TileInput {
+    /// Changes the shape. The contents are unspecified afterwards.
+    pub fn reshape(&mut self, tokens: usize, inputs: usize) {
+        (self.tokens, self.inputs) = (tokens, inputs);
+        self.lines.resize(self.groups() * self.steps(), PairLine([0; TOKENS]));
+    }
+
+    pub fn tokens(&self) -> usize {
+        self.tokens
+    }
+
+    pub fn inputs(&self) -> usize {
+        self.inputs
+    }
+
+    pub fn groups(&self) -> usize {
+        self.tokens.div_ceil(TOKENS)
+    }
+
+    pub fn steps(&self) -> usize {
+        steps(self.inputs)
+    }
+
+    pub fn lines(&self, groups: Range<usize>) -> &[PairLine] {
+        &self.lines[groups.start * self.steps()..groups.end * self.steps()]
+    }
+
+    /// The groups, for threads to fill. Each is under a lock that is taken once.
+    pub fn groups_mut(&mut self) -> Vec<Mutex<&mut [PairLine]>> {
+        let steps = self.steps().max(1);
+        self.lines.chunks_mut(steps).map(Mutex::new).collect()
+    }
+}

@@ -1,0 +1,326 @@
+//! Rows of bf16 times several tokens, as pairs. Each weight is read from memory once and stays in the cache for all tokens.
+//!
+//! ```text
+//! for each group of a few tokens
+//!     for each chunk of inputs that lets the tokens' numbers stay in the first-level cache
+//!         for each four rows of a block in the second-level cache: sums[token][row] += weights[row] * x[token], in registers
+//! ```
+//!
+//! Meanwhile the next rows are prefetched, line by line and evenly, so that memory and arithmetic work at the same time. Sums
+//! are taken in the order of `dots`: between two chunks of inputs, all lanes are kept.
+#![expect(unsafe_code, reason = "weights at any address, and instructions of a level")]
+#![expect(clippy::needless_range_loop, reason = "indices of several arrays at once, as in the formula")]
+
+use std::cell::RefCell;
+use std::ops::Range;
+
+use super::BLOCKED_ROWS;
+use super::activations::{NUMBERS, PaddedRows};
+use super::lanes::{Lanes, Number};
+use super::paired::{Paired, totals};
+use crate::kernels::Outputs;
+use crate::matrix::Floats;
+
+/// Tokens that are summed to totals together.
+const TOTALS: usize = 4;
+/// Inputs of a chunk: six tokens and four rows of this length fill about a first-level cache. (Measured: `MEASURED.md`.)
+const INPUTS: usize = 2048;
+const BYTES: usize = 2;
+/// Bytes of the rows that all tokens pass over; as many are prefetched meanwhile. Half of a second-level cache.
+const BLOCK_BYTES: usize = 256 << 10;
+/// Bytes of the first block of a product, which was not prefetched. Each next block is twice as large, up to `BLOCK_BYTES`.
+const FIRST_BYTES: usize = 32 << 10;
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
+/// Buffers of a thread, kept for the next product.
+#[derive(Default)]
+struct Scratch {
+    /// Sums of each four rows. If nothing must be kept between chunks, one entry serves all rows.
+    sums: Vec<Sums>,
+    /// Address of the last prefetched rows, or 0.
+    fetched: usize,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+/// # Safety
+///
+/// The machine has AVX-512 with bf16 products; the asserts of `rows::multiply_blocked` hold.
+#[inline(always)]
+pub unsafe fn multiply(floats: &Floats, x: &PaddedRows, out: &mut Outputs) {
+    let mut scratch = SCRATCH.take();
+    let outputs = out.outputs();
+    let rows_of = |bytes: usize| (bytes / (floats.inputs * BYTES).max(1)).max(ROWS) / ROWS * ROWS;
+    let weights = |outputs: &Range<usize>| floats.rows(outputs.start..outputs.end.min(floats.outputs.end));
+    let mut block = rows_of(BLOCK_BYTES);
+    if scratch.fetched != weights(&outputs).as_ptr().addr() {
+        block = rows_of(FIRST_BYTES);
+        let first = outputs.start..outputs.start + block;
+        weights(&first).chunks(LINE).for_each(|line| Paired::fetch(line.as_ptr()));
+    }
+    let mut first = outputs.start;
+    while first < outputs.end {
+        let rows = first..outputs.end.min(first + block);
+        block = (2 * block).min(rows_of(BLOCK_BYTES));
+        let next = weights(&(rows.end..rows.end + block));
+        (scratch.fetched, first) = (next.as_ptr().addr(), rows.end);
+        // SAFETY: the caller guarantees this.
+        unsafe { Pass { floats, x, outputs: rows, next }.run(&mut scratch.sums, out) };
+    }
+    SCRATCH.set(scratch);
+}
+
+/// Multiplies all tokens with rows that are in the cache already, and prefetches `next` meanwhile.
+///
+/// # Safety
+///
+/// As of `multiply`.
+#[inline(always)]
+pub unsafe fn multiply_cached(floats: &Floats, x: &PaddedRows, next: &[u8], out: &mut Outputs) {
+    let mut scratch = SCRATCH.take();
+    // SAFETY: the caller guarantees this.
+    unsafe { Pass { floats, x, outputs: out.outputs(), next }.run(&mut scratch.sums, out) };
+    SCRATCH.set(scratch);
+}
+
+/// All tokens over one block of rows, while the next block is prefetched.
+struct Pass<'a> {
+    floats: &'a Floats<'a>,
+    x: &'a PaddedRows,
+    outputs: Range<usize>,
+    next: &'a [u8],
+}
+
+impl Pass<'_> {
+    /// # Safety
+    ///
+    /// As of `multiply`; `out` has the outputs.
+    #[inline(always)]
+    unsafe fn run(self, sums: &mut Vec<Sums>, out: &mut Outputs) {
+        let Self { floats, x, outputs, next } = self;
+        let inputs = floats.inputs;
+        let quads = outputs.len().div_ceil(ROWS);
+        let groups = x.tokens().div_ceil(TOKENS);
+        let chunks = inputs.div_ceil(INPUTS).max(1);
+        // With a single chunk nothing is kept. One shared entry then leaves more of the first-level cache to the tokens.
+        let apart = usize::from(chunks > 1);
+        // SAFETY: the caller guarantees this.
+        sums.resize((quads * apart).max(1), [[unsafe { Paired::zero() }; ROWS]; TOKENS]);
+        let chunk = inputs.div_ceil(chunks).next_multiple_of(NUMBERS);
+        let mut ahead = Ahead::of(next, groups * chunks * quads);
+        for group in 0..groups {
+            // Equal shares.
+            let tokens = group * x.tokens() / groups..(group + 1) * x.tokens() / groups;
+            for begin in (0..inputs.max(1)).step_by(chunk.max(1)) {
+                let inputs = begin..inputs.min(begin + chunk);
+                let inputs_chunk = InputChunk { floats, x, tokens: tokens.clone(), inputs };
+                for quad in 0..quads {
+                    let four = outputs.start + quad * ROWS..outputs.end;
+                    let sums = &mut sums[quad * apart];
+                    // SAFETY: the caller guarantees this; the outputs, inputs and tokens exist, at most `TOKENS` of them.
+                    unsafe {
+                        inputs_chunk.add(four.clone(), &mut ahead, sums);
+                        if inputs_chunk.inputs.end == floats.inputs {
+                            inputs_chunk.store(four, sums, out);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A chunk of inputs of a few tokens.
+struct InputChunk<'a> {
+    floats: &'a Floats<'a>,
+    x: &'a PaddedRows,
+    tokens: Range<usize>,
+    inputs: Range<usize>,
+}
+
+impl InputChunk<'_> {
+    /// Adds the products of these inputs for the first four of `outputs`. If fewer are left, the last one is repeated.
+    ///
+    /// # Safety
+    ///
+    /// As of `multiply`; there are such outputs, inputs and tokens, `TOKENS` at most.
+    #[inline(always)]
+    unsafe fn add(&self, outputs: Range<usize>, ahead: &mut Ahead, sums: &mut Sums) {
+        // SAFETY: the caller guarantees this.
+        unsafe {
+            match self.tokens.len() {
+                3 => self.add_tokens::<3>(outputs, ahead, sums),
+                4 => self.add_tokens::<4>(outputs, ahead, sums),
+                5 => self.add_tokens::<5>(outputs, ahead, sums),
+                6 => self.add_tokens::<6>(outputs, ahead, sums),
+                other => unreachable!("{other} is no share of several tokens"),
+            }
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As of `add`, with so many tokens.
+    #[inline(always)]
+    unsafe fn add_tokens<const COUNT: usize>(
+        &self,
+        outputs: Range<usize>,
+        ahead: &mut Ahead,
+        sums: &mut Sums,
+    ) {
+        let mut rows = [std::ptr::null(); ROWS];
+        for (index, row) in rows.iter_mut().enumerate() {
+            let output = (outputs.start + index).min(outputs.end - 1);
+            *row = self.floats.rows(output..output + 1)[self.inputs.start * BYTES..].as_ptr();
+        }
+        let mut x = [std::ptr::null(); COUNT];
+        for (index, x) in x.iter_mut().enumerate() {
+            let lines = self.x.token(self.tokens.start + index);
+            *x = lines[self.inputs.start / NUMBERS..].as_ptr().cast();
+        }
+        let tile =
+            RegisterTile { rows, x, steps: self.inputs.len() / NUMBERS, goes_on: self.inputs.start > 0 };
+        let (from, lines) = ahead.next(tile.steps);
+        // SAFETY: each row and each token has the numbers of `inputs`, from a whole line on; the caller guarantees the level.
+        unsafe {
+            match lines {
+                0 => tile.add::<0>(from, sums),
+                1 => tile.add::<1>(from, sums),
+                2 => tile.add::<2>(from, sums),
+                _ => tile.add::<4>(from, sums),
+            }
+        }
+    }
+
+    /// Stores the totals, after it adds the last inputs that do not fill a register.
+    ///
+    /// # Safety
+    ///
+    /// As of `multiply`.
+    #[inline(always)]
+    unsafe fn store(&self, outputs: Range<usize>, sums: &Sums, out: &mut Outputs) {
+        let rows = ROWS.min(outputs.len());
+        let column = outputs.start - out.outputs().start;
+        for first in (0..self.tokens.len()).step_by(TOTALS) {
+            let mut some = [&sums[0]; TOTALS];
+            for (index, token) in some.iter_mut().enumerate() {
+                *token = &sums[(first + index).min(TOKENS - 1)];
+            }
+            // SAFETY: the caller guarantees this.
+            let mut found = unsafe { totals(some) };
+            for (token, totals) in (self.tokens.start + first..self.tokens.end).zip(&mut found) {
+                if !self.floats.inputs.is_multiple_of(NUMBERS) {
+                    self.add_rest(token, outputs.start, &mut totals[..rows]);
+                }
+                let outputs_of_token = &mut out.row_mut(token)[column..column + rows];
+                match <&mut [f32; ROWS]>::try_from(&mut *outputs_of_token) {
+                    Ok(outputs_of_token) => *outputs_of_token = *totals,
+                    Err(_) => outputs_of_token.copy_from_slice(&totals[..rows]),
+                }
+            }
+        }
+    }
+
+    /// Adds the products of the last inputs, which are less than a whole line.
+    fn add_rest(&self, token: usize, first: usize, totals: &mut [f32]) {
+        let inputs = self.floats.inputs;
+        let rest = inputs / NUMBERS * NUMBERS..inputs;
+        let x = &self.x.token(token)[inputs / NUMBERS].0;
+        let rows = self.floats.rows(first..first + totals.len()).chunks(inputs * BYTES);
+        for (row, total) in rows.zip(totals) {
+            let (weights, _) = row[rest.start * BYTES..].as_chunks::<BYTES>();
+            for (weight, x) in weights.iter().zip(x) {
+                *total += u16::from_le_bytes(*weight).widen() * x.widen();
+            }
+        }
+    }
+}
+
+const ROWS: usize = BLOCKED_ROWS;
+/// The most tokens of a tile: their sums fill the registers.
+const TOKENS: usize = 6;
+
+/// `[token][row]`
+type Sums = [[Paired; ROWS]; TOKENS];
+
+/// The innermost product: four rows by a few tokens, with the sums in registers.
+struct RegisterTile<const COUNT: usize> {
+    rows: [*const u8; ROWS],
+    x: [*const u16; COUNT],
+    /// Steps of whole lines.
+    steps: usize,
+    /// Whether earlier sums exist and are continued.
+    goes_on: bool,
+}
+
+impl<const COUNT: usize> RegisterTile<COUNT> {
+    /// Adds all steps. Each step prefetches `FETCHED` lines, from `from` on.
+    ///
+    /// # Safety
+    ///
+    /// The machine has AVX-512 with bf16 products; each pointer has the numbers of all steps.
+    #[inline(always)]
+    unsafe fn add<const FETCHED: usize>(&self, from: *const u8, kept: &mut Sums) {
+        // SAFETY: the caller guarantees this.
+        unsafe {
+            let mut sums = [[Paired::zero(); ROWS]; COUNT];
+            if self.goes_on {
+                for (sums, kept) in sums.iter_mut().zip(kept.iter()) {
+                    *sums = *kept;
+                }
+            }
+            for step in 0..self.steps {
+                for line in 0..FETCHED {
+                    Paired::fetch(from.wrapping_add((step * FETCHED + line) * LINE));
+                }
+                let mut weights = [Paired::zero(); ROWS];
+                for row in 0..ROWS {
+                    weights[row] = Paired::from_bf16(self.rows[row].add(step * LINE));
+                }
+                for token in 0..COUNT {
+                    let x = Paired::load(self.x[token].add(step * NUMBERS));
+                    for row in 0..ROWS {
+                        sums[token][row] = sums[token][row].add_product(weights[row], x);
+                    }
+                }
+            }
+            for (kept, sums) in kept.iter_mut().zip(sums) {
+                *kept = sums;
+            }
+        }
+    }
+}
+
+/// Fractions of a line: the number of lines per tile is not an integer.
+const PARTS: usize = 1 << 16;
+
+/// Prefetch of the next rows, spread evenly over the products of the current rows: the memory, and the progress.
+struct Ahead {
+    next: *const u8,
+    /// Lines that were prefetched.
+    lines: usize,
+    /// Lines per tile, and lines due for all tiles that have begun; both in units of 1/`PARTS`.
+    each: usize,
+    due: usize,
+}
+
+impl Ahead {
+    fn of(next: &[u8], tiles: usize) -> Self {
+        let lines = next.len() / LINE;
+        Self { next: next.as_ptr(), lines: 0, each: (lines * PARTS).div_ceil(tiles.max(1)), due: 0 }
+    }
+
+    /// The address and the lines per step (0, 1, 2 or 4) that a tile with this number of steps prefetches.
+    #[inline(always)]
+    fn next(&mut self, steps: usize) -> (*const u8, usize) {
+        self.due += self.each;
+        let wanted = (self.due / PARTS).saturating_sub(self.lines);
+        let lines = [4, 2, 1].into_iter().find(|lines| wanted >= lines * steps).unwrap_or(0);
+        let from = self.next.wrapping_add(self.lines * LINE);
+        self.lines += lines * steps;
+        (from, lines)
+    }
+}

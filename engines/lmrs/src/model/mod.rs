@@ -1,0 +1,184 @@
+//! A loaded model: prompts in, tokens out, step by step. `decoder` is its interface to a network.
+//!
+//! ```text
+//! generate  the sequences of a job, together in every step     score  logits of all rows, a chunk at a time
+//! slots     the sequences of several requests at once
+//!     \        /
+//!      sequence::advance   one step: a token for each sequence past its prompt, a chunk of the prompt for the others
+//!      step                the rows of a step, and their grouping into passes through the network
+//! ```
+
+pub mod decoder;
+pub mod sequence;
+mod step;
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use engine_kit::sampling::log_softmax_at;
+use engine_kit::{Flow, Job, Model, Slots, Tokens};
+use protocol::{Facts, Failed};
+
+use decoder::{Decoder, Predictions};
+use sequence::Sequence;
+use step::{Schedule, chunk_rows};
+
+/// Rows of prompts in one pass while no sequence waits for its next token. Requests can be cancelled between two such steps.
+pub(crate) const PASS_ROWS: usize = 256;
+
+/// The network, and the state of the current requests.
+pub struct LoadedModel<D: Decoder> {
+    decoder: D,
+    facts: Facts,
+    /// The most tokens that prompt lookup drafts; 0 disables it.
+    lookup: usize,
+    /// Caches of the last requests, emptied, for reuse of their memory. The next request drops those that it does not need,
+    /// so that one large batch does not keep its memory for ever.
+    spare: Vec<D::Cache>,
+    /// Sequences of overlapping requests, each with its slot and its index in the request.
+    admitted: Vec<(usize, usize, Sequence<D::Cache>)>,
+    predictions: Predictions,
+}
+
+impl<D: Decoder> LoadedModel<D> {
+    pub fn new(decoder: D, facts: Facts, lookup: usize) -> Self {
+        Self {
+            decoder,
+            facts,
+            lookup,
+            spare: Vec::new(),
+            admitted: Vec::new(),
+            predictions: Predictions::default(),
+        }
+    }
+
+    fn sequences(&mut self, job: &Job) -> Result<Vec<Sequence<D::Cache>>, Failed> {
+        self.spare.truncate(job.prompts.len());
+        // One size for all sequences of a job, so that their memory is interchangeable.
+        let longest = job.prompts.iter().map(Vec::len).max().unwrap_or_default();
+        let room = longest + job.max_new_tokens as usize;
+        let sequence = |(index, prompt): (usize, &Vec<u32>)| {
+            Ok(Sequence::new(self.cache(room)?, prompt, index, job, self.lookup))
+        };
+        job.prompts.iter().enumerate().map(sequence).collect()
+    }
+
+    /// An empty cache with room for this number of ids. A spare one that is too small is dropped, to free its memory.
+    fn cache(&mut self, ids: usize) -> Result<D::Cache, Failed> {
+        if let Some(roomy) = self.spare.iter().rposition(|spare| self.decoder.room(spare) >= ids) {
+            return Ok(self.spare.swap_remove(roomy));
+        }
+        self.spare.pop();
+        self.decoder.new_cache(ids)
+    }
+
+    fn keep(&mut self, mut cache: D::Cache) {
+        self.decoder.truncate(&mut cache, 0);
+        self.spare.push(cache);
+    }
+}
+
+impl<D: Decoder> Model for LoadedModel<D> {
+    fn facts(&self) -> Facts {
+        self.facts.clone()
+    }
+
+    /// Padding of a batch makes no difference: rows of several lengths are computed side by side, without pad tokens.
+    fn generate(&mut self, job: &Job, tokens: &mut Tokens) -> Result<(), Failed> {
+        let mut sequences = self.sequences(job)?;
+        while !tokens.all_done() && !tokens.is_cancelled() {
+            let mut under_way: Vec<_> =
+                sequences.iter_mut().enumerate().filter(|(_, it)| !it.is_done()).collect();
+            let positions: Vec<usize> = under_way.iter().map(|(index, _)| *index).collect();
+            let mut these: Vec<_> = under_way.iter_mut().map(|(_, sequence)| &mut **sequence).collect();
+            let mut failed = None;
+            let emit = &mut |which: usize, id: Result<u32, Failed>| match id {
+                Ok(id) => tokens.push(positions[which], id) == Flow::More,
+                Err(fault) => {
+                    failed = Some(fault);
+                    false
+                }
+            };
+            sequence::advance(&mut self.decoder, &mut these, Schedule::Together, &mut self.predictions, emit);
+            failed.map_or(Ok(()), Err)?;
+        }
+        sequences.into_iter().for_each(|sequence| self.keep(sequence.into_cache()));
+        Ok(())
+    }
+
+    fn score(&mut self, ids: &[u32]) -> Result<Vec<f64>, Failed> {
+        self.spare.truncate(1);
+        let mut cache = self.cache(ids.len())?;
+        let scores = score(&mut self.decoder, &mut cache, ids);
+        self.keep(cache);
+        scores
+    }
+
+    fn slots(&mut self) -> Option<&mut dyn Slots> {
+        Some(self)
+    }
+}
+
+/// Overlapping requests: each step makes a token for each decoding request, and reads a chunk of the prompts of the others.
+impl<D: Decoder> Slots for LoadedModel<D> {
+    fn admit(&mut self, slot: usize, job: &Job) -> Result<(), Failed> {
+        let sequences = self.sequences(job)?;
+        self.admitted
+            .extend(sequences.into_iter().enumerate().map(|(index, sequence)| (slot, index, sequence)));
+        Ok(())
+    }
+
+    /// Runs one step. A long prompt is read a chunk at a time, and its request makes no token before the end of the prompt.
+    fn step(&mut self, tokens: &mut [Option<Tokens>]) -> Result<(), Failed> {
+        let mut positions = Vec::with_capacity(self.admitted.len());
+        let mut under_way = Vec::with_capacity(self.admitted.len());
+        for (slot, index, sequence) in self.admitted.iter_mut().filter(|(.., sequence)| !sequence.is_done()) {
+            positions.push((*slot, *index));
+            under_way.push(sequence);
+        }
+        let emit = &mut |which: usize, id: Result<u32, Failed>| {
+            let (slot, index) = positions[which];
+            let Some(tokens) = &mut tokens[slot] else { return false };
+            match id {
+                Ok(id) => tokens.push(index, id) == Flow::More,
+                Err(failed) => {
+                    tokens.fail(failed);
+                    false
+                }
+            }
+        };
+        sequence::advance(&mut self.decoder, &mut under_way, Schedule::Shared, &mut self.predictions, emit);
+        Ok(())
+    }
+
+    fn leave(&mut self, slot: usize) {
+        let (gone, stay) =
+            std::mem::take(&mut self.admitted).into_iter().partition(|(taken, ..)| *taken == slot);
+        self.admitted = stay;
+        let gone: Vec<(usize, usize, Sequence<D::Cache>)> = gone;
+        gone.into_iter().for_each(|(.., sequence)| self.keep(sequence.into_cache()));
+    }
+}
+
+/// Natural logarithms of the probabilities of `ids[1..]`, with sums in f64.
+pub fn score<D: Decoder>(decoder: &mut D, cache: &mut D::Cache, ids: &[u32]) -> Result<Vec<f64>, Failed> {
+    let (Some((_, mut given)), Some((_, mut next))) = (ids.split_last(), ids.split_first()) else {
+        return Ok(Vec::new());
+    };
+    let mut scores = Vec::with_capacity(next.len());
+    while !given.is_empty() {
+        let (now, later) = given.split_at(chunk_rows(given.len(), PASS_ROWS));
+        decoder.forward_each(cache, now, &mut |pool, logits| {
+            let (these, rest) = next.split_at(logits.tokens());
+            let bits: Vec<_> = these.iter().map(|_| AtomicU64::new(0)).collect();
+            pool.share(these.len(), &|row, _| {
+                bits[row].store(log_softmax_at(logits.row(row), these[row]).to_bits(), Ordering::Relaxed);
+            });
+            scores.extend(bits.into_iter().map(|bits| f64::from_bits(bits.into_inner())));
+            next = rest;
+        })?;
+        given = later;
+    }
+    Ok(scores)
+}

@@ -1,0 +1,181 @@
+//! The state of a sequence from its prompt to its last token, and the step that advances several sequences together.
+
+use std::slice;
+
+use engine_kit::Job;
+use engine_kit::sampling::{Rng, sample};
+use protocol::{Failed, Sampling};
+
+use super::decoder::{Decoder, Predictions, Span, Wanted};
+use super::step::{self, Chunk, Schedule};
+
+pub struct Sequence<S> {
+    cache: S,
+    ids: Vec<u32>,
+    prompt: usize,
+    /// Ids that the sequence's cache holds: all but the last when a token is generated, and 0 without the cache.
+    cached: usize,
+    /// The most ids that there can be.
+    most: usize,
+    /// `None` means greedy.
+    sampling: Option<Sampling>,
+    rng: Rng,
+    use_cache: bool,
+    lookup: usize,
+    done: bool,
+}
+
+impl<S> Sequence<S> {
+    /// The state before the first step. `index` is the sequence's index in its job. Only greedy sequences with a cache draft
+    /// ids, because a draft is compared with the likeliest id.
+    pub fn new(cache: S, prompt: &[u32], index: usize, job: &Job, lookup: usize) -> Self {
+        let most = prompt.len() + job.max_new_tokens as usize;
+        let may_draft = job.sampling.is_none() && job.use_cache;
+        Self {
+            cache,
+            ids: prompt.to_vec(),
+            prompt: prompt.len(),
+            cached: 0,
+            most,
+            sampling: job.sampling,
+            rng: Rng::for_sequence(&job.sampling, index),
+            use_cache: job.use_cache,
+            lookup: if may_draft { lookup } else { 0 },
+            done: false,
+        }
+    }
+
+    pub fn is_done(&self) -> bool {
+        self.done
+    }
+
+    pub fn into_cache(self) -> S {
+        self.cache
+    }
+
+    /// Generated tokens.
+    pub fn generated(&self) -> usize {
+        self.ids.len() - self.prompt
+    }
+
+    /// Ids that the sequence does not hold yet.
+    pub fn uncached(&self) -> usize {
+        self.ids.len() - self.cached
+    }
+
+    pub fn wanted(&self) -> Wanted {
+        if self.sampling.is_some() { Wanted::Logits } else { Wanted::Largest }
+    }
+
+    /// The most ids that may be drafted now. The last possible token needs no draft: it never enters the network.
+    pub fn may_draft(&self) -> usize {
+        self.lookup.min(self.most.saturating_sub(self.ids.len() + 1))
+    }
+
+    pub fn ids_mut(&mut self) -> &mut Vec<u32> {
+        &mut self.ids
+    }
+}
+
+/// A callback for each new token of a sequence, or for its failure. It returns whether the sequence continues.
+pub type Emit<'a> = dyn FnMut(usize, Result<u32, Failed>) -> bool + 'a;
+
+/// Runs one step of all sequences.
+pub fn advance<D: Decoder>(
+    decoder: &mut D,
+    sequences: &mut [&mut Sequence<D::Cache>],
+    schedule: Schedule,
+    predictions: &mut Predictions,
+    emit: &mut Emit,
+) {
+    let chunks = step::plan(sequences, schedule);
+    let mut left = chunks.as_slice();
+    while !left.is_empty() {
+        let (now, later) = left.split_at(step::together(left));
+        attempt(decoder, sequences, now, predictions, emit);
+        left = later;
+    }
+}
+
+/// Runs one pass. If it fails, each chunk runs alone, and only chunks that fail alone have failed.
+fn attempt<D: Decoder>(
+    decoder: &mut D,
+    sequences: &mut [&mut Sequence<D::Cache>],
+    chunks: &[Chunk],
+    predictions: &mut Predictions,
+    emit: &mut Emit,
+) {
+    let Err(failed) = pass(decoder, sequences, chunks, predictions, emit) else { return };
+    if let [chunk] = chunks {
+        sequences[chunk.which].done = true;
+        emit(chunk.which, Err(failed));
+        return;
+    }
+    for chunk in chunks {
+        let sequence = &mut *sequences[chunk.which];
+        decoder.truncate(&mut sequence.cache, sequence.cached);
+        attempt(decoder, sequences, slice::from_ref(chunk), predictions, emit);
+    }
+}
+
+/// Runs one pass through the network. `chunks` are in the order of the sequences.
+fn pass<D: Decoder>(
+    decoder: &mut D,
+    sequences: &mut [&mut Sequence<D::Cache>],
+    chunks: &[Chunk],
+    predictions: &mut Predictions,
+    emit: &mut Emit,
+) -> Result<(), Failed> {
+    let mut planned = chunks.iter().peekable();
+    let mut spans = Vec::with_capacity(chunks.len());
+    for (which, sequence) in sequences.iter_mut().enumerate() {
+        let Some(chunk) = planned.next_if(|chunk| chunk.which == which) else { continue };
+        let ids = &sequence.ids[sequence.cached..][..chunk.rows];
+        spans.push(Span { cache: &mut sequence.cache, ids, wanted: chunk.wanted });
+    }
+    decoder.forward(&mut spans, predictions)?;
+    let (mut ids, mut row) = (predictions.ids.iter().copied(), 0);
+    for chunk in chunks {
+        let sequence = &mut *sequences[chunk.which];
+        sequence.cached += chunk.rows;
+        match chunk.wanted {
+            Wanted::Nothing => continue,
+            Wanted::Logits => {
+                let id = sample(predictions.logits.row(row), &sequence.sampling, &mut sequence.rng);
+                row += 1;
+                sequence.push(id, chunk.which, emit);
+            }
+            Wanted::Largest => {
+                ids.by_ref().take(1).for_each(|id| sequence.push(id, chunk.which, emit));
+            }
+            Wanted::EveryLargest => {
+                let likeliest: Vec<u32> = ids.by_ref().take(chunk.rows).collect();
+                sequence.verify(&likeliest, chunk, emit);
+            }
+        }
+        let cached = if sequence.use_cache { sequence.ids.len() - 1 } else { 0 };
+        if sequence.cached != cached {
+            sequence.cached = cached;
+            decoder.truncate(&mut sequence.cache, cached);
+        }
+    }
+    Ok(())
+}
+
+impl<S> Sequence<S> {
+    fn push(&mut self, id: u32, which: usize, emit: &mut Emit) {
+        self.ids.push(id);
+        self.done = !emit(which, Ok(id));
+    }
+
+    /// Accepts the likeliest ids as long as they equal the drafts, and one more.
+    fn verify(&mut self, likeliest: &[u32], chunk: &Chunk, emit: &mut Emit) {
+        let drafts = self.ids.split_off(self.ids.len() - chunk.drafted);
+        for (index, &id) in likeliest.iter().enumerate() {
+            self.push(id, chunk.which, emit);
+            if self.done || drafts.get(index) != Some(&id) {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! The model on a toy network without weights, whose answers are all known.
+
+use engine_kit::sampling::{Rng, log_softmax_at, sample};
+use engine_kit::{Job, Model, Slots, Tokens};
+use protocol::{Facts, Failed, FailureKind, Padding, Sampling};
+
+use super::decoder::{Decoder, FEW, Predictions, Span, Wanted};
+use super::{LoadedModel, PASS_ROWS};
+use crate::matrix::Rows;
+use crate::pool::Pool;
+
+const ALL: usize = usize::MAX;
+
+fn model(toy: Toy, lookup: usize) -> LoadedModel<Toy> {
+    LoadedModel::new(toy, Facts::default(), lookup)
+}
+
+/// Pseudo-random ids.
+fn prompt(length: usize, seed: u64) -> Vec<u32> {
+    let mut rng = Rng::new(seed);
+    (0..length).map(|_| (rng.next_f64() * VOCABULARY as f64) as u32).collect()
+}
+
+fn job(prompts: &[Vec<u32>], max_new_tokens: u32) -> Job {
+    Job {
+        prompts: prompts.to_vec(),
+        max_new_tokens,
+        sampling: None,
+        ignore_eos: true,
+        use_cache: true,
+        padding: Padding::Left,
+    }
+}
+
+fn run(model: &mut LoadedModel<Toy>, job: &Job, eos: &[u32]) -> Vec<Vec<u32>> {
+    let mut tokens = Tokens::collecting(&job.prompts, job.max_new_tokens, eos);
+    model.generate(job, &mut tokens).unwrap();
+    assert!(tokens.all_done());
+    (0..job.prompts.len()).map(|index| tokens.ids(index).to_vec()).collect()
+}
+
+fn warm(seed: u64) -> Option<Sampling> {
+    Some(Sampling { temperature: 1.5, top_k: 0, top_p: None, seed })
+}
+
+#[test]
+fn greedy_takes_the_likeliest_id_at_every_step_for_prompts_of_any_length() {
+    for length in [1, 2, 3, PASS_ROWS - 1, PASS_ROWS, PASS_ROWS + 1, 3 * PASS_ROWS] {
+        let (mut model, prompt) = (model(Toy::new(ALL), 0), prompt(length, 1));
+        let expected = model.decoder.expected(&prompt, 9);
+        assert_eq!(
+            run(&mut model, &job(std::slice::from_ref(&prompt), 9), &[]),
+            std::slice::from_ref(&expected)
+        );
+        let prefills = length.div_ceil(PASS_ROWS);
+        assert_eq!(model.decoder.passes.len(), prefills + 8, "a pass for each token after the first");
+        let without = Job { use_cache: false, ..job(&[prompt], 9) };
+        assert_eq!(run(&mut model, &without, &[]), [expected]);
+    }
+}
+
+#[test]
+fn a_batch_gives_the_ids_of_each_prompt_alone_and_finished_sequences_leave_it() {
+    let prompts: Vec<_> = [5, 700, 1, 40, 513].iter().map(|&length| prompt(length, length as u64)).collect();
+    let mut model = model(Toy::new(ALL), 0);
+    let expected: Vec<_> = prompts.iter().map(|prompt| model.decoder.expected(prompt, 20)).collect();
+    for padding in [Padding::Left, Padding::Right, Padding::Packed] {
+        assert_eq!(run(&mut model, &Job { padding, ..job(&prompts, 20) }, &[]), expected);
+    }
+    let eos = expected[3][4];
+    let cut = |ids: &Vec<u32>| match ids.iter().position(|&id| id == eos) {
+        Some(end) => ids[..=end].to_vec(),
+        None => ids.clone(),
+    };
+    assert_eq!(run(&mut model, &job(&prompts, 20), &[eos]), expected.iter().map(cut).collect::<Vec<_>>());
+    assert!(model.decoder.passes.iter().all(|rows| rows.iter().sum::<usize>() <= PASS_ROWS));
+}
+
+#[test]
+fn sampling_draws_from_the_logits_with_a_generator_for_each_sequence() {
+    let prompts = [prompt(4, 1), prompt(9, 2)];
+    let mut model = model(Toy::new(ALL), 4);
+    let sampling = warm(11);
+    let expected = |index: usize| {
+        let (mut ids, mut rng) = (prompts[index].clone(), Rng::for_sequence(&sampling, index));
+        (0..12).for_each(|_| ids.push(sample(&model.decoder.logits(&ids), &sampling, &mut rng)));
+        ids.split_off(prompts[index].len())
+    };
+    let expected = [expected(0), expected(1)];
+    let job = Job { sampling, ..job(&prompts, 12) };
+    assert_eq!(run(&mut model, &job, &[]), expected);
+    assert_eq!(run(&mut model, &Job { use_cache: false, ..job.clone() }, &[]), expected);
+    assert_ne!(run(&mut model, &Job { sampling: warm(12), ..job }, &[]), expected);
+}
+
+#[test]
+fn prompt_lookup_changes_no_id_and_saves_passes_where_the_text_repeats_itself() {
+    for (memory, repeats) in [(1, true), (2, true), (ALL, false)] {
+        for lookup in [1, 2, 7] {
+            let prompts = [prompt(30, 3), prompt(7, 4)];
+            let (mut plain, mut drafting) = (model(Toy::new(memory), 0), model(Toy::new(memory), lookup));
+            let job = job(&prompts, 300);
+            drafting.decoder.context = 330 - 1;
+            assert_eq!(run(&mut drafting, &job, &[]), run(&mut plain, &job, &[]));
+            let (more, fewer) = (plain.decoder.passes.len(), drafting.decoder.passes.len());
+            assert_eq!(fewer < more - 50, repeats, "{fewer} passes instead of {more}");
+            let eos = [drafting.decoder.expected(&prompts[0], 90)[88]];
+            assert_eq!(run(&mut drafting, &job, &eos), run(&mut plain, &job, &eos));
+        }
+    }
+}
+
+#[test]
+fn scores_are_the_log_probabilities_of_the_network_and_no_pass_is_long() {
+    let ids = prompt(600, 5);
+    let mut model = model(Toy::new(ALL), 0);
+    let scores = model.score(&ids).unwrap();
+    let expected = |at: usize| log_softmax_at(&model.decoder.logits(&ids[..at]), ids[at]);
+    assert_eq!(scores, (1..ids.len()).map(expected).collect::<Vec<_>>());
+    assert!(model.decoder.passes.iter().all(|rows| rows[0] <= PASS_ROWS));
+    assert_eq!(model.score(&ids[..2]).unwrap(), scores[..1]);
+}
+
+#[test]
+fn overlapping_requests_give_the_ids_that_each_gives_alone() {
+    let prompts: Vec<_> = [300, 2, 900, 17, 64].iter().map(|&length| prompt(length, length as u64)).collect();
+    for lookup in [0, 3] {
+        let mut model = model(Toy::new(2), lookup);
+        let sampled = |slot: usize| if slot == 3 { warm(5) } else { None };
+        let of =
+            |slot: usize| Job { sampling: sampled(slot), ..job(&prompts[slot..=slot], 10 + slot as u32) };
+        let alone: Vec<_> =
+            (0..prompts.len()).map(|slot| run(&mut model, &of(slot), &[]).remove(0)).collect();
+        let mut tokens: Vec<Option<Tokens>> = prompts.iter().map(|_| None).collect();
+        let mut done = vec![Vec::new(); prompts.len()];
+        for step in 0.. {
+            // A new request every third step.
+            if step % 3 == 0 && step / 3 < prompts.len() {
+                let job = of(step / 3);
+                tokens[step / 3] = Some(Tokens::collecting(&job.prompts, job.max_new_tokens, &[]));
+                model.admit(step / 3, &job).unwrap();
+            }
+            model.step(&mut tokens).unwrap();
+            for slot in 0..prompts.len() {
+                if let Some(over) = tokens[slot].take_if(|tokens| tokens.all_done()) {
+                    done[slot] = over.ids(0).to_vec();
+                    model.leave(slot);
+                }
+            }
+            if done.iter().all(|ids| !ids.is_empty()) {
+                break;
+            }
+        }
+        assert_eq!(done, alone);
+        assert!(model.admitted.is_empty());
+    }
+}
+
+#[test]
+fn the_memory_of_a_cache_is_reused_and_its_contents_are_not() {
+    let mut model = model(Toy::new(ALL), 0);
+    for seed in 0..5 {
+        let prompt = prompt(6, seed);
+        let expected = model.decoder.expected(&prompt, 4);
+        assert_eq!(run(&mut model, &job(&[prompt], 4), &[]), [expected]);
+    }
+    assert_eq!(model.decoder.started, 1);
+}
+
+#[test]
+fn a_request_longer_than_the_earlier_ones_replaces_their_memory() {
+    let mut model = model(Toy::new(ALL), 0);
+    for (length, new_tokens, started) in [(6, 4, 1), (3, 7, 1), (6, 5, 2), (10, 1, 2), (1, 1, 2), (12, 0, 3)]
+    {
+        let prompt = prompt(length, 1);
+        let expected = model.decoder.expected(&prompt, new_tokens as usize);
+        match new_tokens {
+            0 => assert_eq!(model.score(&prompt).unwrap().len(), length - 1),
+            _ => assert_eq!(run(&mut model, &job(&[prompt], new_tokens), &[]), [expected]),
+        }
+        assert_eq!((model.decoder.started, model.spare.len()), (started, 1), "{length} and {new_tokens}");
+    }
+    // The longest sequence of a batch sets the size for all.
+    let batch = [prompt(1, 1), prompt(20, 2), prompt(2, 3)];
+    (0..3).for_each(|_| drop(run(&mut model, &job(&batch, 3), &[])));
+    assert_eq!((model.decoder.started, model.spare.len()), (6, 3));
+}
+
+#[test]
+fn a_large_batch_makes_its_tokens_eight_at_a_time() {
+    for use_cache in [true, false] {
+        let prompts: Vec<_> = (0..20).map(|index| prompt(1 + 37 * index % 90, index as u64)).collect();
+        let mut model = model(Toy::new(ALL), 0);
+        let expected: Vec<_> = prompts.iter().map(|prompt| model.decoder.expected(prompt, 5)).collect();
+        assert_eq!(run(&mut model, &Job { use_cache, ..job(&prompts, 5) }, &[]), expected);
+        let decoding =
+            model.decoder.passes.iter().rev().take_while(|rows| rows.iter().all(|rows| *rows == 1));
+        assert!(!use_cache || decoding.count() >= 4 * 3, "four tokens of twenty, eight at a time");
+    }
+}
+
+#[test]
+fn one_pass_computes_the_first_tokens_of_at_most_eight_prompts() {
+    for lengths in [[20; 8].as_slice(), &[20; 9], &[20, 20, 20, 20, 20, 20, 20, 20, 300], &[9; 28]] {
+        let prompts: Vec<_> = (0..).zip(lengths).map(|(seed, &length)| prompt(length, seed)).collect();
+        let mut model = model(Toy::new(ALL), 0);
+        let expected: Vec<_> = prompts.iter().map(|prompt| model.decoder.expected(prompt, 2)).collect();
+        assert_eq!(run(&mut model, &job(&prompts, 2), &[]), expected);
+    }
+}
+
+/// Overlapping requests with prompts of these lengths, and their token sinks.
+fn admitted(lengths: &[usize], max_new_tokens: u32) -> (LoadedModel<Toy>, Vec<Option<Tokens>>) {
+    let mut model = model(Toy::new(ALL), 0);
+    let admit = |(slot, length): (usize, &usize)| {
+        let job = job(&[prompt(*length, slot as u64)], max_new_tokens);
+        model.admit(slot, &job).unwrap();
+        Some(Tokens::collecting(&job.prompts, max_new_tokens, &[]))
+    };
+    let tokens = lengths.iter().enumerate().map(admit).collect();
+    (model, tokens)
+}
+
+fn generated(tokens: &[Option<Tokens>], slot: usize) -> usize {
+    tokens[slot].as_ref().unwrap().ids(0).len()
+}
+
+#[test]
+fn a_token_does_not_wait_for_the_long_prompt_of_another_request() {
+    let (mut model, mut tokens) = admitted(&[5, 4000], 100);
+    for step in 1..=20 {
+        model.decoder.passes.clear();
+        model.step(&mut tokens).unwrap();
+        assert_eq!((generated(&tokens, 0), generated(&tokens, 1)), (step, 0));
+        let rows: usize = model.decoder.passes.iter().flatten().sum();
+        assert!(step == 1 || rows <= 128 + 1, "{rows} rows between two tokens");
+    }
+}
+
+#[test]
+fn a_short_prompt_does_not_wait_for_a_long_one() {
+    let (mut model, mut tokens) = admitted(&[9000, 60, 3], 4);
+    model.step(&mut tokens).unwrap();
+    assert_eq!([0, 1, 2].map(|slot| generated(&tokens, slot)), [0, 1, 1]);
+}
+
+#[test]
+fn a_smaller_request_frees_the_memory_of_a_large_batch() {
+    let prompts: Vec<_> = (0..9).map(|index| prompt(6, index)).collect();
+    let mut model = model(Toy::new(ALL), 0);
+    run(&mut model, &job(&prompts, 2), &[]);
+    run(&mut model, &job(&prompts, 2), &[]);
+    assert_eq!((model.decoder.started, model.spare.len()), (9, 9));
+    run(&mut model, &job(&prompts[..2], 2), &[]);
+    assert_eq!((model.decoder.started, model.spare.len()), (9, 2));
+    model.score(&prompts[0]).unwrap();
+    assert_eq!((model.decoder.started, model.spare.len()), (9, 1));
+}
+
+/// A network without weights: the next id is a hash of the last few ids, however they were computed.
+const VOCABULARY: usize = 29;
+
+struct Toy {
+    pool: Pool,
+    /// The number of last ids that enter the hash: with few, a text soon repeats itself.
+    memory: usize,
+    context: usize,
+    /// Rows of every span of every pass.
+    passes: Vec<Vec<usize>>,
+    started: usize,
+}
+
+impl Toy {
+    fn new(memory: usize) -> Self {
+        Self { pool: Pool::new(2), memory, context: usize::MAX, passes: Vec::new(), started: 0 }
+    }
+
+    /// The logits of every id after these.
+    fn logits(&self, ids: &[u32]) -> Vec<f32> {
+        let last = &ids[ids.len().saturating_sub(self.memory)..];
+        let mut hash = last.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &id| {
+            (hash ^ u64::from(id + 1)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
+        let mut next = || {
+            hash = (hash ^ (hash >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            (hash >> 40) as f32 / (1 << 22) as f32
+        };
+        (0..VOCABULARY).map(|_| next()).collect()
+    }
+
+    /// The greedy continuation of a prompt, computed one by one.
+    fn expected(&self, prompt: &[u32], count: usize) -> Vec<u32> {
+        let mut ids = prompt.to_vec();
+        (0..count).for_each(|_| ids.push(engine_kit::sampling::greedy(&self.logits(&ids))));
+        ids.split_off(prompt.len())
+    }
+}
+
+impl Decoder for Toy {
+    type Cache = Vec<u32>;
+
+    fn new_cache(&mut self, ids: usize) -> Result<Vec<u32>, Failed> {
+        self.started += 1;
+        Ok(Vec::with_capacity(ids))
+    }
+
+    fn room(&self, cache: &Vec<u32>) -> usize {
+        cache.capacity()
+    }
+
+    fn forward(
+        &mut self,
+        spans: &mut [Span<'_, Vec<u32>>],
+        predictions: &mut Predictions,
+    ) -> Result<(), Failed> {
+        assert!(!spans.is_empty() && spans.iter().all(|span| !span.ids.is_empty()), "a pass of nothing");
+        assert_alike(spans);
+        self.passes.push(spans.iter().map(|span| span.ids.len()).collect());
+        predictions.ids.clear();
+        let mut rows = Vec::new();
+        for span in spans {
+            assert!(span.cache.len() + span.ids.len() <= span.cache.capacity(), "more than was asked for");
+            for (row, &id) in span.ids.iter().enumerate() {
+                span.cache.push(id);
+                let logits = self.logits(span.cache);
+                let is_last = row + 1 == span.ids.len();
+                match span.wanted {
+                    Wanted::Largest if is_last => predictions.ids.push(engine_kit::sampling::greedy(&logits)),
+                    Wanted::EveryLargest => predictions.ids.push(engine_kit::sampling::greedy(&logits)),
+                    Wanted::Logits if is_last => rows.push(logits),
+                    _ => {}
+                }
+            }
+            if span.cache.len() > self.context {
+                return Err(Failed::new(FailureKind::Internal, "beyond the context"));
+            }
+        }
+        predictions.logits.reshape(rows.len(), VOCABULARY);
+        rows.iter()
+            .enumerate()
+            .for_each(|(row, logits)| predictions.logits.row_mut(row).copy_from_slice(logits));
+        Ok(())
+    }
+
+    /// Calls `each` with a few rows at a time; the last call may have fewer.
+    fn forward_each(
+        &mut self,
+        cache: &mut Vec<u32>,
+        ids: &[u32],
+        each: &mut dyn FnMut(&Pool, &Rows),
+    ) -> Result<(), Failed> {
+        self.passes.push(vec![ids.len()]);
+        for ids in ids.chunks(7) {
+            let mut logits = Rows::new(ids.len(), VOCABULARY);
+            for (row, &id) in ids.iter().enumerate() {
+                cache.push(id);
+                logits.row_mut(row).copy_from_slice(&self.logits(cache));
+            }
+            each(&self.pool, &logits);
+        }
+        Ok(())
+    }
+
+    fn truncate(&mut self, cache: &mut Vec<u32>, ids: usize) {
+        assert!(ids <= cache.len(), "there is less than what is to stay");
+        cache.truncate(ids);
+    }
+}
+
+/// Checks the grouping rule: a network can guarantee equal bits for few rows only in passes without long chunks. The same rule
+/// holds for rows whose logits are computed.
+fn assert_alike(spans: &[Span<'_, Vec<u32>>]) {
+    let rows = |span: &Span<'_, _>| span.ids.len();
+    if spans.iter().any(|span| rows(span) > FEW) {
+        assert!(spans.iter().all(|span| rows(span) > FEW && span.wanted != Wanted::EveryLargest));
+    } else {
+        assert!(spans.iter().map(rows).sum::<usize>() <= FEW);
+    }
+    assert!(spans.iter().map(|span| span.wanted_rows().len()).sum::<usize>() <= FEW);
+}

@@ -1,0 +1,91 @@
+//! Search for the largest of many numbers, a few at a time.
+
+use std::ops::Range;
+
+/// Numbers that are compared at once.
+const SCANNED_AT_ONCE: usize = 64;
+
+/// The largest number so far, and the lowest output with this number.
+#[derive(Debug, Clone, Copy)]
+pub struct Largest {
+    number: f32,
+    output: u32,
+    /// Whether a NaN was seen.
+    none: bool,
+}
+
+impl Default for Largest {
+    fn default() -> Self {
+        Self { number: f32::NEG_INFINITY, output: 0, none: false }
+    }
+}
+
+impl Largest {
+    pub fn scan(&mut self, numbers: &[f32], outputs: Range<usize>) {
+        // A larger number is rare, so this check runs first, on many numbers at a time.
+        let counts = |number: &f32| *number > self.number || number.is_nan();
+        if !numbers
+            .chunks(SCANNED_AT_ONCE)
+            .any(|numbers| numbers.iter().fold(false, |any, number| any | counts(number)))
+        {
+            return;
+        }
+        for (number, output) in numbers.iter().zip(outputs) {
+            self.none |= number.is_nan();
+            if *number > self.number {
+                (self.number, self.output) = (*number, output as u32);
+            }
+        }
+    }
+
+    pub fn merge(&mut self, other: Self) {
+        let none = self.none | other.none;
+        let equal = other.number == self.number && other.output < self.output;
+        if other.number > self.number || equal && other.number > f32::NEG_INFINITY {
+            *self = other;
+        }
+        self.none = none;
+    }
+
+    pub fn among_numbers(self) -> Option<u32> {
+        (!self.none && self.number.is_finite()).then_some(self.output)
+    }
+}
+
+/// The output with the largest number, the lowest among equals. `None` if a number is NaN, or if the largest is infinite.
+pub fn largest(numbers: &[f32]) -> Option<u32> {
+    let mut largest = Largest::default();
+    largest.scan(numbers, 0..numbers.len());
+    largest.among_numbers()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_is_the_lowest_of_equals() {
+        let mut largest = Largest::default();
+        largest.scan(&[0.5, 1.0, 1.0], 10..13);
+        assert_eq!(largest.among_numbers(), Some(11));
+        let lower = Largest { number: 1.0, output: 4, none: false };
+        largest.merge(lower);
+        largest.merge(Largest { number: 1.0, output: 5, none: false });
+        largest.merge(Largest::default());
+        assert_eq!(largest.among_numbers(), Some(4));
+    }
+
+    #[test]
+    fn there_is_no_largest_among_numbers_with_a_nan_or_an_infinity() {
+        for numbers in
+            [[f32::NAN; 3], [1.0, f32::NAN, 0.0], [f32::INFINITY, 1.0, 0.0], [f32::NEG_INFINITY; 3]]
+        {
+            assert_eq!(largest(&numbers), None, "{numbers:?}");
+            let mut met = Largest::default();
+            met.scan(&numbers, 0..3);
+            met.merge(Largest { number: 0.5, output: 7, none: false });
+            assert!(met.among_numbers().is_none() || numbers == [f32::NEG_INFINITY; 3]);
+        }
+        assert_eq!(largest(&[f32::NEG_INFINITY, -1.0]), Some(1));
+    }
+}

@@ -1,0 +1,336 @@
+//! Products of activations with weights, distributed over the threads in small pieces: if a thread loses its core, the others
+//! take the rest of its share. `plan` chooses the kernel of each product, and the pieces.
+#![expect(unsafe_code, reason = "threads write disjoint columns of the same rows")]
+
+mod largest;
+
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+use crate::kernels::outputs::Split;
+use crate::kernels::rows::{self, Activations, AlignedBf16, DECODE_TOKENS, PaddedRows, TOKENS, TileInput};
+use crate::kernels::{Level, Outputs, panels};
+use crate::matrix::{Matrix, PANEL, Rows};
+use crate::pool::Pool;
+use largest::Largest;
+pub use largest::largest;
+
+/// The minimum of weight bytes times tokens: below it, waking the threads costs more than it saves.
+const WORTH_SHARING: usize = 64 << 10;
+/// Pieces for each thread when tokens are quantised.
+const PIECES: usize = 4;
+
+/// Tokens that a thread takes at a time when they are narrowed to bf16.
+const PIECE_TOKENS: usize = 8;
+
+/// The threads, the level at which they compute, and buffers for activations in the formats of the kernels.
+#[derive(Debug)]
+pub struct Ops {
+    pub pool: Pool,
+    pub level: Level,
+    scratch: Scratch,
+}
+
+#[derive(Debug, Default)]
+struct Scratch {
+    aligned: AlignedBf16, // [tokens][inputs], as bf16
+    padded: PaddedRows,
+    tiled: TileInput,
+    panels: panels::Input,
+    token: Rows,
+}
+
+impl Ops {
+    pub fn new(pool: Pool, level: Level) -> Self {
+        Self { pool, level, scratch: Scratch::default() }
+    }
+
+    /// `out[token][output] = sum over inputs of matrix[output][input] * x[token][input]`, for several matrices with the same
+    /// input, in one piece of work. Each `out` is reshaped to `[tokens, outputs]`.
+    pub fn multiply(&mut self, x: &Rows, products: &mut [(&Matrix, &mut Rows)]) {
+        let Self { ref pool, level, ref mut scratch } = *self;
+        let tokens = x.tokens();
+        for (matrix, out) in &mut *products {
+            assert_eq!(matrix.inputs, x.width, "activations and the inputs of a matrix");
+            out.reshape(tokens, matrix.outputs);
+        }
+        if tokens == 0 {
+            return;
+        }
+        let bytes: usize = products.iter().map(|(matrix, _)| matrix.bytes()).sum();
+        let team = Team { pool, level, alone: bytes * tokens < WORTH_SHARING };
+        let works = plan(level, tokens, products);
+        scratch.prepare(&team, x, &works);
+        let units = works.last().map_or(0, Work::end);
+        let most = works.iter().map(|work| work.most).max().unwrap_or(1);
+        team.share(units, most, &|units| {
+            for work in &works {
+                for positions in work.positions(&units) {
+                    // SAFETY: each unit is given to one thread, once.
+                    unsafe { scratch.work(level, x, work, positions) };
+                }
+            }
+        });
+    }
+
+    /// The output with the largest product, the lowest among equals, without storing the products. `x` is one token. `None` if
+    /// a product is NaN, or if the largest is infinite.
+    pub fn largest(&mut self, x: &[f32], matrix: &Matrix) -> Option<u32> {
+        let Self { ref pool, level, ref mut scratch } = *self;
+        assert_eq!(matrix.inputs, x.len(), "activations and the inputs of a matrix");
+        let kernel = Kernel::of(level, matrix, 1);
+        if kernel == Kernel::Panels {
+            scratch.token.reshape(1, x.len());
+            scratch.token.row_mut(0).copy_from_slice(x);
+            panels::prepare(level, &scratch.token, &mut scratch.panels);
+        }
+        if rows::takes_bf16(level, matrix.format) {
+            rows::narrow(level, x, &mut scratch.aligned);
+        }
+        let ((unit, taken), all) = (kernel.units(matrix, 1), kernel.positions(matrix));
+        let best = Mutex::new(Largest::default());
+        let team = Team { pool, level, alone: matrix.bytes() < WORTH_SHARING };
+        team.share(all.div_ceil(unit), taken.div_ceil(unit), &|units| {
+            let positions = units.start * unit..(units.end * unit).min(all);
+            let mut found = Largest::default();
+            match kernel {
+                Kernel::Dots(stretches) => {
+                    let mut numbers = vec![0.0; stretches * positions.len()];
+                    let ranges = (0..stretches).map(|at| stretch(matrix, stretches, at, &positions));
+                    let parts = numbers.chunks_mut(positions.len()).zip(ranges.clone());
+                    let mut outs: Vec<_> = parts
+                        .map(|(numbers, range)| Outputs::of(&mut numbers[..range.len()], range))
+                        .collect();
+                    rows::dot(level, matrix, scratch.activations(level, x, matrix), &mut outs);
+                    for (numbers, range) in numbers.chunks(positions.len()).zip(ranges) {
+                        found.scan(&numbers[..range.len()], range);
+                    }
+                }
+                Kernel::Blocked | Kernel::Tiles => unreachable!("one token fills no tile"),
+                Kernel::Panels => {
+                    let outputs = panel_outputs(matrix, &positions);
+                    let mut numbers = vec![0.0; outputs.len()];
+                    let mut out = Outputs::of(&mut numbers, outputs.clone());
+                    panels::multiply(level, matrix, positions, &scratch.panels, &mut out);
+                    found.scan(&numbers, outputs);
+                }
+            }
+            best.lock().unwrap_or_else(PoisonError::into_inner).merge(found);
+        });
+        best.into_inner().unwrap_or_else(PoisonError::into_inner).among_numbers()
+    }
+}
+
+impl Scratch {
+    /// Converts the activations to each format that one of these products needs.
+    fn prepare(&mut self, team: &Team, x: &Rows, works: &[Work]) {
+        if works.iter().any(|work| work.kernel == Kernel::Panels) {
+            self.panels.reshape(x.tokens(), x.width);
+            let parts = self.panels.parts(PIECES * team.pool.threads());
+            team.pool.share_if(!team.alone && x.tokens() > 1, parts, |_, part| {
+                panels::prepare_part(team.level, x, part);
+            });
+        }
+        let narrow = |work: &Work| {
+            matches!(work.kernel, Kernel::Dots(_)) && rows::takes_bf16(team.level, work.matrix.format)
+        };
+        if works.iter().any(narrow) {
+            rows::narrow(team.level, x.all(), &mut self.aligned);
+        }
+        if works.iter().any(|work| work.kernel == Kernel::Blocked) {
+            self.padded.reshape(x.tokens(), x.width);
+            let tokens = self.padded.tokens_mut();
+            team.share(tokens.len(), PIECE_TOKENS, &|range| {
+                for token in range {
+                    let mut lines = tokens[token].lock().unwrap_or_else(PoisonError::into_inner);
+                    rows::narrow_lines(team.level, x.row(token), &mut lines);
+                }
+            });
+        }
+        if works.iter().any(|work| work.kernel == Kernel::Tiles) {
+            self.tiled.reshape(x.tokens(), x.width);
+            let groups = self.tiled.groups_mut();
+            team.share(groups.len(), 1, &|range| {
+                for group in range {
+                    let mut lines = groups[group].lock().unwrap_or_else(PoisonError::into_inner);
+                    rows::pack(team.level, x, group * TOKENS, &mut lines);
+                }
+            });
+        }
+    }
+
+    /// The activations in the format of `rows::dot` for this matrix.
+    fn activations<'a>(&'a self, level: Level, x: &'a [f32], matrix: &Matrix) -> Activations<'a> {
+        match rows::takes_bf16(level, matrix.format) {
+            true => Activations::Bf16(self.aligned.all()),
+            false => Activations::F32(x),
+        }
+    }
+
+    /// # Safety
+    ///
+    /// No other thread works on these positions.
+    unsafe fn work(&self, level: Level, x: &Rows, work: &Work, positions: Range<usize>) {
+        let matrix = work.matrix;
+        match work.kernel {
+            Kernel::Panels => {
+                // SAFETY: pieces share no positions, and positions share no outputs. The same below.
+                let mut out = unsafe { work.out.take(panel_outputs(matrix, &positions)) };
+                panels::multiply(level, matrix, positions, &self.panels, &mut out);
+            }
+            Kernel::Dots(stretches) => {
+                let ranges = (0..stretches).map(|at| stretch(matrix, stretches, at, &positions));
+                // SAFETY: as above.
+                let mut outs: Vec<_> = ranges.map(|range| unsafe { work.out.take(range) }).collect();
+                rows::dot(level, matrix, self.activations(level, x.all(), matrix), &mut outs);
+            }
+            Kernel::Blocked => {
+                // SAFETY: as above.
+                let mut out = unsafe { work.out.take(positions) };
+                rows::multiply_blocked(level, matrix, &self.padded, &mut out);
+            }
+            Kernel::Tiles => {
+                // SAFETY: as above.
+                let mut out = unsafe { work.out.take(positions) };
+                rows::tile(level, matrix, &self.tiled, &mut out);
+            }
+        }
+    }
+}
+
+/// The workers of a product.
+struct Team<'a> {
+    pool: &'a Pool,
+    level: Level,
+    /// Whether the caller works alone.
+    alone: bool,
+}
+
+impl Team<'_> {
+    /// Runs the work for each number below `count` once, on any thread, at most `most` at a time.
+    fn share(&self, count: usize, most: usize, work: &(dyn Fn(Range<usize>) + Sync)) {
+        if self.alone {
+            work(0..count);
+        } else {
+            self.pool.share_ranges(count, most, &|range, _| work(range));
+        }
+    }
+}
+
+/// Bytes of weights in a unit when memory limits the speed: a few microseconds, the longest wait at the end.
+const UNIT_BYTES: usize = 64 << 10;
+/// Bytes that a thread takes at a time while many are left.
+const TAKEN_BYTES: usize = 512 << 10;
+/// Bytes that a thread takes at a time when many tokens read the same floats group by group: half of a second-level cache.
+const GROUP_BYTES: usize = 512 << 10;
+/// Panels that a thread takes at a time when many tokens use each weight.
+const TAKEN_PANELS: usize = 16;
+/// Outputs of a unit for tiles, and the most outputs of a unit for `Blocked`.
+const TILE_OUTPUTS: usize = 32;
+/// Outputs that a thread takes at a time.
+const TAKEN_OUTPUTS: usize = 96;
+
+/// One product.
+struct Work<'a> {
+    matrix: &'a Matrix,
+    kernel: Kernel,
+    /// The number of its first unit among those of all products.
+    first: usize,
+    /// Positions of a unit.
+    unit: usize,
+    /// The most units that a thread takes at a time.
+    most: usize,
+    out: Split<'a>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kernel {
+    /// Panel kernels; a position is a panel.
+    Panels,
+    /// Dot products of this number of stretches, read side by side; a position is one output of each.
+    Dots(usize),
+    /// Rows in the second-level cache; a position is an output.
+    Blocked,
+    /// Tiles; a position is an output, for widened panels too.
+    Tiles,
+}
+
+impl Kernel {
+    fn of(level: Level, matrix: &Matrix, tokens: usize) -> Self {
+        match matrix.format {
+            format if rows::takes_tiles(level, format, tokens) => Self::Tiles,
+            format if rows::takes_blocks(level, format, tokens) => Self::Blocked,
+            format if format.is_panels() => Self::Panels,
+            _ => Self::Dots(rows::stretches(level, matrix, tokens)),
+        }
+    }
+
+    fn positions(self, matrix: &Matrix) -> usize {
+        match self {
+            Self::Panels => matrix.outputs.div_ceil(PANEL),
+            Self::Dots(stretches) => matrix.outputs.div_ceil(stretches),
+            Self::Blocked | Self::Tiles => matrix.outputs,
+        }
+    }
+
+    /// Positions of a unit, and positions that a thread takes at a time.
+    fn units(self, matrix: &Matrix, tokens: usize) -> (usize, usize) {
+        let positions_in = |bytes: usize| (bytes * self.positions(matrix) / matrix.bytes().max(1)).max(1);
+        // Packed rows are taken in whole groups.
+        let whole = |rows: usize| matrix.format.packed_rows().map_or(rows, |packed| packed.together);
+        match self {
+            Self::Tiles => (TILE_OUTPUTS, TAKEN_OUTPUTS),
+            Self::Blocked => {
+                let unit =
+                    positions_in(UNIT_BYTES).min(TILE_OUTPUTS).next_multiple_of(whole(rows::BLOCKED_ROWS));
+                (unit, positions_in(TAKEN_BYTES).max(unit))
+            }
+            Self::Panels if tokens > DECODE_TOKENS => (1, TAKEN_PANELS),
+            Self::Dots(_) if tokens > DECODE_TOKENS => {
+                (positions_in(UNIT_BYTES).next_multiple_of(whole(1)), positions_in(GROUP_BYTES))
+            }
+            Self::Panels | Self::Dots(_) => {
+                (positions_in(UNIT_BYTES).next_multiple_of(whole(1)), positions_in(TAKEN_BYTES))
+            }
+        }
+    }
+}
+
+/// The plan of all products of one piece of work, one after the other.
+fn plan<'a>(level: Level, tokens: usize, products: &'a mut [(&Matrix, &mut Rows)]) -> Vec<Work<'a>> {
+    let mut first = 0;
+    let work = |(matrix, out): &'a mut (&Matrix, &mut Rows)| {
+        let kernel = Kernel::of(level, matrix, tokens);
+        let (unit, taken) = kernel.units(matrix, tokens);
+        let work = Work { matrix, kernel, first, unit, most: taken.div_ceil(unit), out: Outputs::split(out) };
+        first = work.end();
+        work
+    };
+    products.iter_mut().map(work).collect()
+}
+
+impl Work<'_> {
+    /// The end of its units among those of all products.
+    fn end(&self) -> usize {
+        self.first + self.kernel.positions(self.matrix).div_ceil(self.unit)
+    }
+
+    /// The positions of its own units within `units`, in pieces of at most `most` units.
+    fn positions(&self, units: &Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
+        let own = units.start.clamp(self.first, self.end())..units.end.clamp(self.first, self.end());
+        let (first, unit, all) = (self.first, self.unit, self.kernel.positions(self.matrix));
+        let (end, most) = (own.end, self.most);
+        own.step_by(most)
+            .map(move |start| (start - first) * unit..((end.min(start + most) - first) * unit).min(all))
+    }
+}
+
+fn stretch(matrix: &Matrix, stretches: usize, at: usize, positions: &Range<usize>) -> Range<usize> {
+    let first = at * matrix.outputs.div_ceil(stretches);
+    let last = ((at + 1) * matrix.outputs.div_ceil(stretches)).min(matrix.outputs);
+    (first + positions.start).min(last)..(first + positions.end).min(last)
+}
+
+fn panel_outputs(matrix: &Matrix, panels: &Range<usize>) -> Range<usize> {
+    panels.start * PANEL..(panels.end * PANEL).min(matrix.outputs)
+}

@@ -1,0 +1,99 @@
+//! The architectures: the properties that follow from a name and that no config field states.
+//!
+//! A new architecture is one entry in `ARCHITECTURES`. `model-files` knows its tensors, and the defaults of sizes and norms.
+
+use model_files::ModelFolder;
+use protocol::{Failed, FailureKind};
+
+use super::Activation;
+
+pub static ARCHITECTURES: &[Architecture] = &[
+    LLAMA,
+    Architecture {
+        name: "mistral",
+        // The first release has a window, and its configs may omit the field.
+        windows: Windows::All { default: Some(4096) },
+        ..LLAMA
+    },
+    QWEN2,
+    // Its norms of heads are known from the tensors.
+    Architecture { name: "qwen3", ..QWEN2 },
+    // Its fused matrices are known from the tensors.
+    Architecture { name: "phi3", windows: Windows::All { default: None }, ..LLAMA },
+    Architecture {
+        name: "gpt2",
+        norms_centre: true,
+        learned_positions: true,
+        activation: Activation::GeluTanh,
+        ..LLAMA
+    },
+    Architecture {
+        name: "gemma",
+        scales_embedding: true,
+        activation: Activation::GeluTanh,
+        // Its first configs wrote `gelu` for the approximation; transformers reads them in the same way.
+        gelu: Some(Activation::GeluTanh),
+        ..LLAMA
+    },
+];
+
+/// The base of the other architectures.
+const LLAMA: Architecture = Architecture {
+    name: "llama",
+    norms_centre: false,
+    learned_positions: false,
+    scales_embedding: false,
+    activation: Activation::Silu,
+    gelu: None,
+    windows: Windows::None,
+};
+
+/// Its biases are known from the tensors.
+const QWEN2: Architecture = Architecture {
+    name: "qwen2",
+    windows: Windows::SomeLayers { default: Some(4096), first_default: 28 },
+    ..LLAMA
+};
+
+pub struct Architecture {
+    /// `model_type` in config.json.
+    pub name: &'static str,
+    /// LayerNorm with biases instead of RMSNorm.
+    pub norms_centre: bool,
+    pub learned_positions: bool,
+    /// Whether the embedding is multiplied by the root of the hidden size.
+    pub scales_embedding: bool,
+    pub activation: Activation,
+    /// The meaning of `gelu` in a config, if lmrs can compute it.
+    pub gelu: Option<Activation>,
+    pub windows: Windows,
+}
+
+/// The layers that use a window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Windows {
+    None,
+    /// Every layer, if a config gives a window; `default` is the window if a config lacks the field.
+    All {
+        default: Option<usize>,
+    },
+    /// The layers from `max_window_layers` on, if `use_sliding_window` is on; `first_default` is the default of the former.
+    SomeLayers {
+        default: Option<usize>,
+        first_default: usize,
+    },
+}
+
+impl Architecture {
+    pub fn of(folder: &ModelFolder) -> Result<&'static Self, Failed> {
+        // GGUF uses one name for several architectures, and its metadata tells them apart.
+        let named = folder.config.architecture.as_str();
+        let name = folder.architecture().map_or(named, |known| known.name);
+        ARCHITECTURES.iter().find(|architecture| architecture.name == name).ok_or_else(|| {
+            let known: Vec<_> = ARCHITECTURES.iter().map(|architecture| architecture.name).collect();
+            let (model, named) = (&folder.name, named.escape_debug());
+            let what = format!("`{model}`: architecture `{named}` is not one of `{}`", known.join("`, `"));
+            Failed::new(FailureKind::Unsupported, what)
+        })
+    }
+}

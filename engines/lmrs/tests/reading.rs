@@ -1,0 +1,49 @@
+//! The guide for a reader of llama2.c, `READING.md`: its files and names exist.
+
+#![expect(clippy::unwrap_used, reason = "tests panic")]
+
+use std::path::{Path, PathBuf};
+
+/// All sources below a folder, with their text.
+fn sources(folder: &Path) -> Vec<(PathBuf, String)> {
+    let paths = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let of_path = |path: PathBuf| match path.is_dir() {
+        true => sources(&path),
+        false => vec![(path.clone(), std::fs::read_to_string(path).unwrap())],
+    };
+    paths.flat_map(of_path).collect()
+}
+
+fn declares(source: &str, name: &str) -> bool {
+    ["fn ", "struct ", "enum ", "trait ", "static ", "mod "]
+        .iter()
+        .any(|kind| source.contains(&format!("{kind}{name}")))
+}
+
+#[test]
+fn every_file_and_every_name_in_the_guide_exists() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let sources = sources(&root.join("src"));
+    let guide = std::fs::read_to_string(root.join("READING.md")).unwrap();
+    let prose: String = guide.split("```").step_by(2).collect();
+    let (mut file, mut checked) = (None, 0);
+    for line in prose.lines() {
+        // The first column of the table has names of llama2.c.
+        let line = line.strip_prefix("| ").and_then(|row| row.split_once(" | ")).map_or(line, |(_, own)| own);
+        let words: Vec<&str> = line.split('`').collect();
+        for (before, word) in words.iter().zip(&words[1..]).step_by(2) {
+            if word.ends_with(".rs") || word.ends_with(".md") {
+                let path =
+                    [root.join("src").join(word), root.join(word)].into_iter().find(|path| path.is_file());
+                file = Some(path.unwrap_or_else(|| panic!("`{word}` is not a file")));
+            } else if !word.contains([' ', '/', '(']) && *word != "vdpbf16ps" {
+                // `file`: `name` means that the file declares the name.
+                let of_file = |path: &Path| *before != ": " || file.as_deref() == Some(path);
+                let found = sources.iter().any(|(path, source)| of_file(path) && declares(source, word));
+                assert!(found, "`{word}` is not declared: {line}");
+                checked += 1;
+            }
+        }
+    }
+    assert!(checked > 40, "only {checked} names were found in the guide");
+}
