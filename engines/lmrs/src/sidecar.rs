@@ -45,7 +45,7 @@ pub struct Sidecar {
 impl Sidecar {
     /// `first_plan` is a text of the packed layout if every matrix fits. Different layouts must have different texts.
     pub fn of(folder: &ModelFolder, first_plan: &str) -> Result<Self> {
-        Self::within(&places::data_dir()?.join("packed"), &folder.weights, first_plan)
+        Self::within(&paths::data_dir()?.join("packed"), &folder.weights, first_plan)
     }
 
     fn within(shelf: &Path, weights: &[PathBuf], first_plan: &str) -> Result<Self> {

@@ -62,7 +62,7 @@ fn digest_beside(model: &ModelFolder) -> String {
     if model.format == Format::Gguf {
         content.extend(header_bytes(model).unwrap_or_default());
     }
-    places::digest(&content)[..8].to_string()
+    paths::digest(&content)[..8].to_string()
 }
 
 /// All bytes before the first tensor. They include the vocabulary, of which the config keeps only the length.
@@ -180,7 +180,7 @@ fn shrink(limit: u64, stays: Option<&Path>) -> Result<u64> {
 }
 
 fn cache() -> Result<PathBuf> {
-    Ok(places::data_dir()?.join("conversions"))
+    Ok(paths::data_dir()?.join("conversions"))
 }
 
 /// The model of a complete conversion. Its name may differ from the folder that was converted.

@@ -9,7 +9,7 @@ pub const NAME: &str = "embedded";
 
 /// The folder of its files.
 pub fn folder() -> Result<PathBuf> {
-    let in_checkout = places::checkout().map(|root| root.join("models/embedded"));
+    let in_checkout = paths::checkout().map(|root| root.join("models/embedded"));
     match in_checkout.filter(|folder| folder.join("model.safetensors").is_file()) {
         Some(folder) => Ok(folder),
         None => unpacked(),
@@ -42,7 +42,7 @@ const FILES: [(&str, &[u8]); 7] = [
 
 #[cfg(feature = "embedded")]
 fn unpacked() -> Result<PathBuf> {
-    let models = places::data_dir()?.join("models");
+    let models = paths::data_dir()?.join("models");
     unpack(&models, concat!("embedded-", env!("EMBEDDED_MODEL_DIGEST")), &FILES)
 }
 

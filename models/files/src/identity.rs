@@ -107,8 +107,8 @@ impl Remembered {
             files.push((path, metadata.len(), changed));
         }
         let first = files.first().map(|(path, ..)| path.to_string_lossy().into_owned()).unwrap_or_default();
-        let name = format!("{}.json", places::digest(first.as_bytes()));
-        Ok(Self { note: places::data_dir()?.join("identities").join(name), files })
+        let name = format!("{}.json", paths::digest(first.as_bytes()));
+        Ok(Self { note: paths::data_dir()?.join("identities").join(name), files })
     }
 
     fn find(&self) -> Option<String> {

@@ -101,7 +101,7 @@ fn same_ids(one: &Tokenizer, other: &Tokenizer, text: &str) {
 fn the_same_text_makes_the_same_tokens_on_every_machine() {
     let digest = |tables: &TokenizerTables| {
         let merges = tables.merges.iter().map(|(left, right)| format!("{left} {right}"));
-        places::digest(tables.tokens.iter().cloned().chain(merges).collect::<Vec<_>>().join("\n").as_bytes())
+        paths::digest(tables.tokens.iter().cloned().chain(merges).collect::<Vec<_>>().join("\n").as_bytes())
     };
     // A change here changes every synthesised model, and its ids are part of the measurements.
     assert_eq!(digest(&made(2048)), "3b033538af0a73d2");
