@@ -16,7 +16,6 @@ mod config;
 pub mod conversions;
 mod convert;
 mod detect;
-mod dtype;
 pub mod embedded;
 mod facts;
 mod folder;
@@ -35,9 +34,9 @@ mod weights;
 mod write;
 
 pub use architecture::{ARCHITECTURES, Architecture, Kind, Layout, Order, Part, Place};
+pub use blocks::Dtype;
 pub use config::Config;
 pub use convert::{convert, own_dtype};
-pub use dtype::Dtype;
 pub use facts::{ModelFacts, PlaceFacts};
 pub use folder::{Format, ModelFolder, resolve};
 pub use shown::shown_value;

@@ -126,7 +126,8 @@ fn gguf_path(content: &Content, goal: &Goal) -> PathBuf {
 fn metadata(content: &Content, dtype: Dtype) -> Result<Vec<(String, MetadataValue)>> {
     let mut metadata = content.architecture.to_gguf(&content.config)?;
     metadata.push(("general.name".into(), MetadataValue::Text(content.name.clone())));
-    metadata.extend(dtype.0.file_type.map(|kind| ("general.file_type".into(), MetadataValue::U32(kind))));
+    metadata
+        .extend(dtype.gguf_file_type().map(|kind| ("general.file_type".into(), MetadataValue::U32(kind))));
     if !dtype.is_float() {
         // The block layout of ggml since 2023.
         metadata.push(("general.quantization_version".into(), MetadataValue::U32(2)));
@@ -187,7 +188,7 @@ fn with_dtype(config: &Value, dtype: Dtype) -> Value {
     if let Some(fields) = config.as_object_mut() {
         // `dtype` is the newer name of the same field, and the two must not disagree.
         fields.remove("dtype");
-        fields.insert("torch_dtype".into(), json!(dtype.0.torch.unwrap_or("float32")));
+        fields.insert("torch_dtype".into(), json!(dtype.torch().unwrap_or("float32")));
     }
     config
 }
