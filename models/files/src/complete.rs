@@ -6,7 +6,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::Value;
 
 use crate::architecture::{Architecture, Layout, Part, longer_name, rope};
-use crate::shown::shown;
+use crate::text::shown;
 use crate::weights::find;
 use crate::{Dtype, Format, ModelFolder, Tensor, detect, ids};
 

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Map, Value};
 
 use crate::architecture::{Architecture, rope};
-use crate::shown::{shown, shown_value};
+use crate::text::{shown, shown_value};
 use crate::{detect, gguf, ids};
 
 /// The fields of a config that several readers need; `raw` has the others.

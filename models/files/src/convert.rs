@@ -5,7 +5,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use crate::architecture::{Architecture, Layout, Part, rope};
-use crate::shown::shown;
+use crate::text::shown;
 use crate::weights::FileWeights;
 use crate::write::model::{self, Content, Goal, Written};
 use crate::write::{Watch, dtype_of};

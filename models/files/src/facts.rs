@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use serde::Serialize;
 
 use crate::architecture::{Architecture, Layout, Place};
-use crate::shown::shown;
+use crate::text::shown;
 use crate::tokenizer::TokenizerFacts;
 use crate::{Format, ModelFolder};
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::safetensors::shards;
-use crate::shown::shown;
+use crate::text::shown;
 use crate::tokenizer::{TokenizerFacts, TokenizerTables, facts_of_gguf, facts_of_json, from_gguf, from_json};
 use crate::{Config, Tensor, Tokenizer, detect, embedded, gguf, hub, safetensors};
 

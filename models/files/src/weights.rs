@@ -1,4 +1,5 @@
-//! Sources of weights for writing and identity: a model on disk here, a generator in `synth`.
+//! The tensors of weight files, and the sources of weights for writing and identity: a model on disk here, a generator in
+//! `synth`.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -8,7 +9,37 @@ use std::os::unix::fs::FileExt;
 use anyhow::{Context, Result, ensure};
 
 use crate::architecture::{Layout, Order, Part, longer_name};
-use crate::{Dtype, Format, ModelFolder, Tensor, blocks};
+use crate::{Dtype, Format, ModelFolder, blocks};
+
+/// One tensor of a weights file, as its header describes it: the position of its bytes, never the bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tensor {
+    pub name: String,
+    /// The dtype in the format's spelling: `F32`, `BF16`, `Q4_K`.
+    pub dtype: &'static str,
+    /// Outermost dimension first, in every format.
+    pub shape: Vec<u64>,
+    /// The index of its file in `ModelFolder::weights`.
+    pub file: usize,
+    /// The offset of its bytes in that file.
+    pub offset: u64,
+    pub bytes: u64,
+}
+
+impl Tensor {
+    /// Does not overflow: headers with an overflowing shape are refused.
+    pub fn elements(&self) -> u64 {
+        self.shape.iter().product()
+    }
+}
+
+/// The number of elements, unless the product overflows in some order of the dimensions. A zero dimension does not hide the
+/// overflow of the others.
+pub(crate) fn checked_elements(shape: &[u64]) -> Option<u64> {
+    let others = shape.iter().filter(|&&dimension| dimension != 0);
+    let product = others.clone().try_fold(1_u64, |product, &dimension| product.checked_mul(dimension))?;
+    Some(if others.count() == shape.len() { product } else { 0 })
+}
 
 /// Gives every number of every part, in either layout and in any dtype.
 pub trait Weights: Sync {

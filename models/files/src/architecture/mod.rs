@@ -12,7 +12,7 @@ pub(crate) mod rope;
 use anyhow::{Context, Result, ensure};
 
 use crate::Config;
-use crate::shown::shown;
+use crate::text::shown;
 pub use metadata::Key;
 pub use part::{Kind, Layout, Order, Part, Place};
 

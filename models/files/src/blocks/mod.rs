@@ -92,11 +92,11 @@ impl Dtype {
     /// The bits of a number in a dtype of either format, with its share of the block's scales. The name may be that of a
     /// dtype that this crate cannot read.
     pub fn bits_of(name: &str) -> Option<f64> {
-        let is_it = |other: &str| other.eq_ignore_ascii_case(name);
+        let is_named = |other: &str| other.eq_ignore_ascii_case(name);
         let own = || Self::named(name).map(|dtype| (dtype.block().0 as u64, dtype.block().1 as u64));
-        let in_gguf = || gguf::TYPES.iter().find(|it| is_it(it.1)).map(|it| (it.2, it.3));
+        let in_gguf = || gguf::OTHER_TYPES.iter().find(|it| is_named(it.1)).map(|it| (it.2, it.3));
         let block = own().or_else(in_gguf).map(|(numbers, bytes)| bytes as f64 * 8.0 / numbers as f64);
-        let in_safetensors = || safetensors::DTYPES.iter().find(|it| is_it(it.0)).map(|it| it.1 as f64);
+        let in_safetensors = || safetensors::DTYPES.iter().find(|it| is_named(it.0)).map(|it| it.1 as f64);
         block.or_else(in_safetensors)
     }
 

@@ -3,8 +3,8 @@
 use anyhow::{Result, bail};
 
 use super::listing::RemoteFile;
-use crate::shown::shown;
 use crate::size;
+use crate::text::shown;
 
 /// The files besides the weights that an engine reads.
 const BESIDE_WEIGHTS: &[&str] = &[

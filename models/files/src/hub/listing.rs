@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::digest::Digest;
 use super::repository::{is_commit, is_hexadecimal};
-use crate::shown::shown;
+use crate::text::shown;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listing {

@@ -1,6 +1,6 @@
 //! The name of a model on the hub. It becomes part of paths and URLs, so only the hub's own characters are valid.
 
-use crate::shown::shown;
+use crate::text::shown;
 use anyhow::{Result, ensure};
 
 /// The default revision.

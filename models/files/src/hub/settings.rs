@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::Cache;
 use super::cache::{home, variable};
-use crate::shown::shown;
+use crate::text::shown;
 
 pub struct Settings {
     /// The URL without a slash at its end.

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::Config;
 use crate::architecture::Architecture;
 use crate::config::read_json;
-use crate::shown::shown;
+use crate::text::shown;
 use crate::tokenizer::{Pre, Special};
 
 /// A model without its weights.

@@ -6,8 +6,8 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::tables::{ids_by_token, padding_name};
 use super::{Pre, TokenType, TokenizerKind, TokenizerTables};
-use crate::gguf::{Header, MetadataValue, Value, f32s, i32s, texts};
-use crate::shown::shown;
+use crate::gguf::{Header, MetadataValue, Value, read_f32s, read_i32s, read_texts};
+use crate::text::shown;
 
 const MODEL: &str = "tokenizer.ggml.model";
 const PRE: &str = "tokenizer.ggml.pre";
@@ -105,7 +105,7 @@ struct Defaults {
 
 impl Tables<'_> {
     fn read(&self) -> Result<TokenizerTables> {
-        let mut tokens = texts(self.path, self.header, TOKENS)?;
+        let mut tokens = read_texts(self.path, self.header, TOKENS)?;
         for (id, token) in tokens.iter_mut().enumerate().filter(|(_, token)| token.is_empty()) {
             *token = format!("[EMPTY_{id}]"); // As llama.cpp calls it. No text leads there.
         }
@@ -128,7 +128,7 @@ impl Tables<'_> {
         let pre = Pre::named(name);
         let pre =
             pre.with_context(|| format!("metadata `{PRE}`: unknown pre-tokenizer `{}`", shown(name)))?;
-        let merges = byte_level_merges(&texts(self.path, self.header, MERGES)?, &tokens)
+        let merges = byte_level_merges(&read_texts(self.path, self.header, MERGES)?, &tokens)
             .with_context(|| format!("metadata `{MERGES}`"))?;
         // llama.cpp defaults BOS and EOS to Falcon's id 11; here the file must name them.
         let defaults = Defaults { adds_bos: pre.adds_bos, bos: None, eos: None, unknown: None };
@@ -136,7 +136,7 @@ impl Tables<'_> {
     }
 
     fn sentence_piece(&self, tokens: Vec<String>, types: Vec<TokenType>) -> Result<TokenizerTables> {
-        let scores = f32s(self.path, self.header, SCORES)?;
+        let scores = read_f32s(self.path, self.header, SCORES)?;
         ensure!(
             scores.len() == tokens.len(),
             "metadata `{SCORES}` has {} entries, `{TOKENS}` {}",
@@ -205,7 +205,7 @@ impl Tables<'_> {
         if !self.header.metadata.contains_key(TYPES) {
             return Ok(vec![TokenType::Normal; tokens]);
         }
-        let numbers = i32s(self.path, self.header, TYPES)?;
+        let numbers = read_i32s(self.path, self.header, TYPES)?;
         ensure!(
             numbers.len() == tokens,
             "metadata `{TYPES}` has {} entries, `{TOKENS}` {tokens}",

@@ -12,7 +12,7 @@ mod synthesise;
 mod tables;
 mod train;
 
-use crate::shown::shown;
+use crate::text::shown;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, ensure};

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::steps::{UNUSABLE, around, composes, id_of, pre, space_prefix};
 use super::tables::{ids_by_token, padding_name};
 use super::{TokenType, TokenizerKind, TokenizerTables, facts_of_json};
-use crate::shown::shown;
+use crate::text::shown;
 
 /// Reads `tokenizer.json`, and the files beside it for the names of special tokens and the chat template.
 pub fn from_json(path: &Path) -> Result<TokenizerTables> {

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::Pre;
 use super::json::SPACE;
 use super::pre::{EACH_NUMBER, GPT2_SPLIT};
-use crate::shown::shown;
+use crate::text::shown;
 
 pub(super) const UNUSABLE: &str = "the GGUF would have no tokenizer that llama.cpp could use";
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use anyhow::{Context, Result, ensure};
 
 use super::Pre;
-use crate::shown::shown;
+use crate::text::shown;
 
 /// A token that was added to a model, not learnt from text.
 #[derive(Debug, Clone, PartialEq, Eq)]

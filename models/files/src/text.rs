@@ -1,4 +1,4 @@
-//! Formats names and values of untrusted files for messages.
+//! Values of files for messages: names that cannot disturb a terminal, and sizes.
 
 use serde_json::Value;
 
@@ -23,13 +23,39 @@ pub fn shown_value(value: &Value) -> String {
     }
 }
 
+/// `2.47 GB`, `513 kB`: three digits, thousands.
+pub fn size(bytes: u64) -> String {
+    let mut value = bytes as f64;
+    let mut unit = "B";
+    for larger in ["kB", "MB", "GB", "TB"] {
+        // 999.5 would be printed as 1000.
+        if value < 999.5 {
+            break;
+        }
+        (value, unit) = (value / 1000.0, larger);
+    }
+    match unit {
+        "B" => format!("{bytes} B"),
+        unit if value < 9.995 => format!("{value:.2} {unit}"),
+        unit if value < 99.95 => format!("{value:.1} {unit}"),
+        unit => format!("{value:.0} {unit}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::shown;
+    use super::*;
 
     #[test]
     fn names_are_escaped_and_cut() {
         assert_eq!(shown("a\u{1b}[2Jé"), "a\\u{1b}[2Jé");
         assert_eq!(shown(&"x".repeat(500)).chars().count(), 81);
+    }
+
+    #[test]
+    fn sizes_have_three_digits_and_say_their_unit() {
+        let sizes = [0, 999, 1000, 2_471_645_608, 26_500_000, 513_400, 999_600, 16_060_000_000_000];
+        let told = ["0 B", "999 B", "1.00 kB", "2.47 GB", "26.5 MB", "513 kB", "1.00 MB", "16.1 TB"];
+        assert_eq!(sizes.map(size), told);
     }
 }
