@@ -7,8 +7,7 @@ use std::time::SystemTime;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::convert::convert;
-use crate::write::model::Goal;
+use crate::convert::{Goal, convert};
 use crate::write::{Watch, part_name, remove_abandoned};
 use crate::{Dtype, Format, ModelFolder};
 

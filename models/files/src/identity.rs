@@ -13,9 +13,9 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::architecture::{Layout, Order, Part};
+use crate::architecture::{Order, Part};
 use crate::weights::{FileWeights, Weights};
-use crate::{Dtype, ModelFolder};
+use crate::{Dtype, Format, ModelFolder};
 
 /// The numbers to hash at once.
 const STEP: u64 = 1 << 20;
@@ -69,16 +69,16 @@ impl ModelFolder {
 
 fn hash_of(part: &Part, weights: &FileWeights) -> Result<[u8; 32]> {
     let dtype = if part.is_f32_in_gguf() { Dtype::F32 } else { weights.dtype(part)? };
-    let shape: Vec<_> = part.shape_in(Layout::Gguf).iter().map(u64::to_string).collect();
+    let shape: Vec<_> = part.shape_in(Format::Gguf).iter().map(u64::to_string).collect();
     let mut hash = Sha256::new();
     hash.update(format!("{}\n{}\n{}\n", part.gguf, dtype.as_str(), shape.join("x")));
-    let (rows, columns) = part.rows_in(Layout::Gguf);
+    let (rows, columns) = part.rows_in(Format::Gguf);
     let at_once = if part.order == Order::Transposed { rows } else { (STEP / columns).clamp(1, rows) };
     let (mut first, mut bytes) = (0, Vec::new());
     while first < rows {
         let end = (first + at_once).min(rows);
         bytes.resize(usize::try_from(dtype.bytes((end - first) * columns))?, 0);
-        weights.encode(part, Layout::Gguf, first..end, dtype, &mut bytes)?;
+        weights.encode(part, Format::Gguf, first..end, dtype, &mut bytes)?;
         hash.update(&bytes);
         first = end;
     }

@@ -11,35 +11,30 @@
 
 mod architecture;
 pub mod blocks;
-mod complete;
 mod config;
 pub mod conversions;
 mod convert;
-mod detect;
 pub mod embedded;
 mod facts;
 mod folder;
 pub mod gguf;
 pub mod hub;
 mod identity;
-mod ids;
 pub mod safetensors;
-mod space;
 mod synth;
 mod text;
 pub mod tokenizer;
 mod weights;
 mod write;
 
-pub use architecture::{ARCHITECTURES, Architecture, Kind, Layout, Order, Part, Place};
+pub use architecture::{ARCHITECTURES, Architecture, Component, Kind, Order, Part};
 pub use blocks::Dtype;
 pub use config::Config;
-pub use convert::{convert, own_dtype};
-pub use facts::{ModelFacts, PlaceFacts};
+pub use convert::{Goal, Written, check as check_writable, convert, own_dtype};
+pub use facts::{ComponentFacts, ModelFacts};
 pub use folder::{Format, ModelFolder, resolve};
 pub use synth::{SHAPES, Shape, synthesise};
 pub use text::{shown_value, size};
 pub use tokenizer::{Tokenizer, TokenizerFacts, TokenizerTables};
 pub use weights::{FileWeights, Tensor, Weights};
 pub use write::Watch;
-pub use write::model::{Goal, Written, check as check_writable};

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::architecture::{Layout, Order, Part, longer_name};
+use crate::architecture::{Order, Part, longer_name};
 use crate::{Dtype, Format, ModelFolder, blocks};
 
 /// One tensor of a weights file, as its header describes it: the position of its bytes, never the bytes.
@@ -41,14 +41,14 @@ pub(crate) fn checked_elements(shape: &[u64]) -> Option<u64> {
     Some(if others.count() == shape.len() { product } else { 0 })
 }
 
-/// Gives every number of every part, in either layout and in any dtype.
+/// Gives every number of every part, in either format and in any dtype.
 pub trait Weights: Sync {
-    /// Writes these rows in `layout` and `dtype` to `bytes`, which has exactly their size. Callers request parts with
-    /// transposed layouts as a whole.
+    /// Writes these rows in `format` and `dtype` to `bytes`, which has exactly their size. Callers request parts with
+    /// transposed matrices as a whole.
     fn encode(
         &self,
         part: &Part,
-        layout: Layout,
+        format: Format,
         rows: Range<u64>,
         dtype: Dtype,
         bytes: &mut [u8],
@@ -57,18 +57,9 @@ pub trait Weights: Sync {
 
 /// The weights of a model on disk, read on demand.
 pub struct FileWeights {
-    layout: Layout,
+    format: Format,
     files: Vec<(std::path::PathBuf, File)>,
     tensors: HashMap<String, Tensor>,
-}
-
-impl Layout {
-    pub fn of(format: Format) -> Self {
-        match format {
-            Format::Safetensors => Self::HuggingFace,
-            Format::Gguf => Self::Gguf,
-        }
-    }
 }
 
 impl FileWeights {
@@ -79,15 +70,15 @@ impl FileWeights {
         };
         let tensors = model.tensors.iter().map(|tensor| (tensor.name.clone(), tensor.clone()));
         Ok(Self {
-            layout: Layout::of(model.format),
+            format: model.format,
             files: model.weights.iter().map(open).collect::<Result<_>>()?,
             tensors: tensors.collect(),
         })
     }
 
     pub fn tensor(&self, part: &Part) -> Result<&Tensor> {
-        find(&self.tensors, part.name_in(self.layout))
-            .with_context(|| format!("tensor `{}` is missing", part.name_in(self.layout)))
+        find(&self.tensors, part.name_in(self.format))
+            .with_context(|| format!("tensor `{}` is missing", part.name_in(self.format)))
     }
 
     pub fn dtype(&self, part: &Part) -> Result<Dtype> {
@@ -96,11 +87,11 @@ impl FileWeights {
             .with_context(|| format!("tensor `{}`: `{}` cannot be read here", tensor.name, tensor.dtype))
     }
 
-    /// All numbers of a small part, in its own layout.
+    /// All numbers of a small part, in its own format.
     pub fn values(&self, part: &Part) -> Result<Vec<f32>> {
-        let (rows, _) = part.rows_in(self.layout);
+        let (rows, _) = part.rows_in(self.format);
         let mut bytes = vec![0; usize::try_from(part.elements() * 4)?];
-        self.encode(part, self.layout, 0..rows, Dtype::F32, &mut bytes)?;
+        self.encode(part, self.format, 0..rows, Dtype::F32, &mut bytes)?;
         widened(Dtype::F32, &bytes)
     }
 
@@ -116,27 +107,27 @@ impl FileWeights {
         widened(dtype, &bytes).map(Some)
     }
 
-    /// Reads stored rows, each from its position in the other layout.
+    /// Reads stored rows, each from its position in the other format.
     fn read_rows(
         &self,
         part: &Part,
-        layout: Layout,
+        format: Format,
         rows: Range<u64>,
         dtype: Dtype,
         bytes: &mut [u8],
     ) -> Result<()> {
         let tensor = self.tensor(part)?;
-        let (_, columns) = part.rows_in(layout);
+        let (_, columns) = part.rows_in(format);
         let row_bytes = dtype.bytes(columns);
         let whole = matches!(part.order, Order::Same | Order::PlusOne | Order::Transposed);
-        if whole || layout == self.layout {
+        if whole || format == self.format {
             return self.read(tensor, rows.start * row_bytes, bytes);
         }
         // A vector has its rows in its columns, one number each.
         let (row_bytes, rows) =
             if part.shape.len() == 1 { (dtype.bytes(1), 0..part.elements()) } else { (row_bytes, rows) };
         for (row, bytes) in rows.zip(bytes.chunks_exact_mut(usize::try_from(row_bytes)?)) {
-            self.read(tensor, part.row_in_other_layout(row, layout) * row_bytes, bytes)?;
+            self.read(tensor, part.row_in_other_format(row, format) * row_bytes, bytes)?;
         }
         Ok(())
     }
@@ -156,33 +147,33 @@ impl Weights for FileWeights {
     fn encode(
         &self,
         part: &Part,
-        layout: Layout,
+        format: Format,
         rows: Range<u64>,
         dtype: Dtype,
         bytes: &mut [u8],
     ) -> Result<()> {
         let stored = self.dtype(part)?;
-        let changed = layout != self.layout && matches!(part.order, Order::Transposed | Order::PlusOne);
+        let changed = format != self.format && matches!(part.order, Order::Transposed | Order::PlusOne);
         if stored == dtype && !changed {
-            return self.read_rows(part, layout, rows, dtype, bytes);
+            return self.read_rows(part, format, rows, dtype, bytes);
         }
-        let (_, columns) = part.rows_in(layout);
+        let (_, columns) = part.rows_in(format);
         let count = (rows.end - rows.start) * columns;
         let mut raw = vec![0; usize::try_from(stored.bytes(count))?];
-        self.read_rows(part, layout, rows, stored, &mut raw)?;
+        self.read_rows(part, format, rows, stored, &mut raw)?;
         let mut values = widened(stored, &raw)?;
         if changed {
             match part.order {
-                Order::Transposed => values = transposed(&values, part.rows_in(self.layout))?,
+                Order::Transposed => values = transposed(&values, part.rows_in(self.format))?,
                 Order::PlusOne => {
-                    let one = if layout == Layout::Gguf { 1.0 } else { -1.0 };
+                    let one = if format == Format::Gguf { 1.0 } else { -1.0 };
                     values.iter_mut().for_each(|value| *value += one);
                 }
                 Order::Same | Order::Pairs { .. } => {}
             }
         }
         blocks::narrow(dtype, &values, bytes)
-            .with_context(|| format!("tensor `{}`", part.name_in(self.layout)))
+            .with_context(|| format!("tensor `{}`", part.name_in(self.format)))
     }
 }
 

@@ -4,7 +4,7 @@
 use std::fs::File;
 
 use memmap2::Mmap;
-use model_files::{Dtype, FileWeights, Layout, ModelFolder, Order, Part, Weights as _};
+use model_files::{Dtype, FileWeights, Format, ModelFolder, Order, Part, Weights as _};
 use protocol::{Failed, FailureKind};
 
 use crate::region::Region;
@@ -13,7 +13,7 @@ use crate::region::Region;
 pub struct Files {
     maps: Vec<Region>,
     pub source: FileWeights,
-    layout: Layout,
+    layout: Format,
 }
 
 impl Files {
@@ -40,7 +40,7 @@ impl Files {
                 )));
             }
         }
-        Ok(Self { maps, source, layout: Layout::of(folder.format) })
+        Ok(Self { maps, source, layout: folder.format })
     }
 
     pub fn dtype(&self, part: &Part) -> Result<Dtype, Failed> {
@@ -78,10 +78,10 @@ impl Files {
 }
 
 /// The layout that the network uses: rotated halves as in Hugging Face; outputs by inputs and whole norms as in GGUF.
-pub fn own_layout(part: &Part) -> Layout {
+pub fn own_layout(part: &Part) -> Format {
     match part.order {
-        Order::Pairs { .. } => Layout::HuggingFace,
-        Order::Same | Order::Transposed | Order::PlusOne => Layout::Gguf,
+        Order::Pairs { .. } => Format::Safetensors,
+        Order::Same | Order::Transposed | Order::PlusOne => Format::Gguf,
     }
 }
 

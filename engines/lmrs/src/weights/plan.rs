@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 
-use model_files::{Dtype, Layout, ModelFolder, Order, Part};
+use model_files::{Dtype, ModelFolder, Order, Part};
 use protocol::{Failed, FailureKind};
 
 use super::asked::Asked;
@@ -214,7 +214,7 @@ impl Plan {
 
     fn add(&mut self, parts: &[Part], stand: &Stand, unfit: &BTreeSet<String>) -> Result<(), Failed> {
         let part = stand.matrix;
-        let inputs = part.rows_in(Layout::Gguf).1;
+        let inputs = part.rows_in(model_files::Format::Gguf).1;
         let outputs = stand.rows.end - stand.rows.start;
         let stored = self.files.dtype(part)?;
         let (dtype, format) = match self.asked.of(part, stored, inputs)? {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use model_files::{Layout, Weights as _};
+use model_files::{Format, Weights as _};
 use protocol::{Failed, FailureKind};
 
 use super::Plan;
@@ -92,9 +92,9 @@ impl Plan {
             let rows = from..from + rows as u64;
             return source.encode(part, own_layout(part), rows, own.dtype, bytes).map_err(fault);
         }
-        let all = part.rows_in(Layout::Gguf).0;
+        let all = part.rows_in(Format::Gguf).0;
         let mut whole = vec![0; own.dtype.bytes(part.elements()) as usize];
-        source.encode(part, Layout::Gguf, 0..all, own.dtype, &mut whole).map_err(fault)?;
+        source.encode(part, Format::Gguf, 0..all, own.dtype, &mut whole).map_err(fault)?;
         let row = whole.len() / all as usize;
         bytes.copy_from_slice(&whole[own.rows.start as usize * row..][..bytes.len()]);
         Ok(())

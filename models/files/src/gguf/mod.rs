@@ -8,10 +8,10 @@ use std::fmt;
 pub(crate) use read::OTHER_TYPES;
 pub use read::{read_f32s, read_header, read_i32s, read_texts};
 
-use crate::architecture::{Layout, Part};
+use crate::architecture::Part;
 use crate::text::shown;
 use crate::write::{FilePlan, TensorPlan};
-use crate::{Dtype, Tensor};
+use crate::{Dtype, Format, Tensor};
 
 /// Other ids that end a text, besides `eos_token_id`, as in llama.cpp: the ends of a turn and of a message.
 pub(crate) const OTHER_ENDS: [&str; 2] = ["tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"];
@@ -111,7 +111,7 @@ pub(crate) fn plan(
         end = (end + 4 * values.len() as u64).next_multiple_of(ALIGNMENT);
     }
     for (part, &dtype) in dtypes.iter().enumerate() {
-        let shape = parts[part].shape_in(Layout::Gguf);
+        let shape = parts[part].shape_in(Format::Gguf);
         entry(&mut header, &parts[part].gguf, &shape, dtype, end);
         tensors.push(TensorPlan { part, dtype, offset: end });
         end = (end + dtype.bytes(parts[part].elements())).next_multiple_of(ALIGNMENT);

@@ -12,7 +12,8 @@ use super::fetch::{Blobs, Step, cannot_write};
 use super::listing::{Listing, RemoteFile};
 use super::repository::Repository;
 use super::settings::Settings;
-use crate::{size, space::free_bytes};
+use crate::size;
+use crate::write::free_bytes;
 
 /// The events of a pull, for a display.
 #[derive(Debug)]
