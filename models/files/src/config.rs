@@ -32,8 +32,6 @@ pub struct Config {
     /// Whether queries, keys and values have biases, and the output of attention if its architecture has one there.
     pub attention_bias: bool,
     pub mlp_bias: bool,
-    /// The dtype that the config states for the weights: `bfloat16`. The headers have the true one.
-    pub torch_dtype: Option<String>,
     /// config.json unchanged; for GGUF its metadata, with arrays as their lengths.
     pub raw: Value,
 }
@@ -99,7 +97,6 @@ impl Config {
             tie_word_embeddings: flag("tie_word_embeddings")?.unwrap_or(tied),
             attention_bias: flag("attention_bias")?.unwrap_or(false),
             mlp_bias: flag("mlp_bias")?.unwrap_or(false),
-            torch_dtype: text(fields, "torch_dtype").or_else(|| text(fields, "dtype")),
             raw,
         })
     }
@@ -158,7 +155,6 @@ impl Config {
             tie_word_embeddings: !has("output.weight"),
             attention_bias: has("blk.0.attn_q.bias"),
             mlp_bias: has("blk.0.ffn_up.bias"),
-            torch_dtype: None,
             raw: Value::Object(metadata.iter().map(|(key, value)| (key.clone(), json(value))).collect()),
         })
     }
@@ -261,10 +257,6 @@ fn as_u32(name: &str, value: &Value) -> Result<u32> {
     number.with_context(|| {
         format!("`{name}`: expected a whole number of 32 bits, found {}", shown_value(value))
     })
-}
-
-fn text(fields: &Map<String, Value>, name: &str) -> Option<String> {
-    fields.get(name).and_then(Value::as_str).map(str::to_string)
 }
 
 fn find_metadata(metadata: &BTreeMap<String, gguf::Value>, key: &str) -> Result<Option<u32>> {

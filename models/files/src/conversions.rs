@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::convert::{Goal, convert};
-use crate::write::{Watch, part_name, remove_abandoned};
+use crate::write::{Watch, cannot_write, part_name, remove_abandoned};
 use crate::{Dtype, Format, ModelFolder};
 
 /// The default limit of the cache.
@@ -95,7 +95,7 @@ fn make(
             // A folder without a label is an interrupted conversion, or a user removed files from it.
             let _ = std::fs::remove_dir_all(folder);
             let named = std::fs::rename(&part, folder);
-            named.with_context(|| format!("cannot write `{}`", folder.display()))?;
+            named.with_context(|| cannot_write(folder))?;
         }
         Ok(())
     });
@@ -107,8 +107,7 @@ fn make(
 impl Label {
     fn write(&self, folder: &Path) -> Result<()> {
         let path = folder.join(LABEL);
-        std::fs::write(&path, serde_json::to_vec(self)?)
-            .with_context(|| format!("cannot write `{}`", path.display()))
+        std::fs::write(&path, serde_json::to_vec(self)?).with_context(|| cannot_write(&path))
     }
 }
 
@@ -145,10 +144,9 @@ pub fn limit() -> Result<u64> {
 /// Sets the limit and applies it. Returns the bytes removed.
 pub fn set_limit(bytes: u64) -> Result<u64> {
     let cache = cache()?;
-    std::fs::create_dir_all(&cache).with_context(|| format!("cannot write `{}`", cache.display()))?;
+    std::fs::create_dir_all(&cache).with_context(|| cannot_write(&cache))?;
     let path = cache.join(LIMIT);
-    std::fs::write(&path, format!("{bytes}\n"))
-        .with_context(|| format!("cannot write `{}`", path.display()))?;
+    std::fs::write(&path, format!("{bytes}\n")).with_context(|| cannot_write(&path))?;
     shrink(bytes, None)
 }
 

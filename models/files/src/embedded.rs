@@ -46,32 +46,19 @@ fn unpacked() -> Result<PathBuf> {
     unpack(&models, concat!("embedded-", env!("EMBEDDED_MODEL_DIGEST")), &FILES)
 }
 
-/// Writes the files into a temporary folder and renames it last, so that no reader sees half a model.
+/// The folder appears whole, so that no reader sees half a model.
 #[cfg(any(feature = "embedded", test))]
 fn unpack(models: &std::path::Path, name: &str, files: &[(&str, &[u8])]) -> Result<PathBuf> {
     let folder = models.join(name);
     if folder.is_dir() {
         return Ok(folder);
     }
-    let half = models.join(format!(".{name}.{}", std::process::id()));
-    let write = || -> std::io::Result<()> {
-        std::fs::create_dir_all(&half)?;
-        for (name, bytes) in files {
-            std::fs::write(half.join(name), bytes)?;
-        }
-        std::fs::rename(&half, &folder)
-    };
-    let written = write();
-    if written.is_err() {
-        // Best effort: the first error matters more.
-        let _ = std::fs::remove_dir_all(&half);
-    }
+    let written = crate::write::write_whole(&folder, |temporary| {
+        std::fs::create_dir_all(temporary)?;
+        files.iter().try_for_each(|(name, bytes)| std::fs::write(temporary.join(name), bytes))
+    });
     // Another process may have finished first; its folder has the same bytes.
-    if folder.is_dir() {
-        Ok(folder)
-    } else {
-        written.with_context(|| format!("cannot write `{}`", folder.display())).map(|()| folder)
-    }
+    if folder.is_dir() { Ok(folder) } else { written.map(|()| folder) }
 }
 
 #[cfg(test)]

@@ -14,7 +14,9 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::architecture::{Order, Part};
+use crate::text::hex;
 use crate::weights::{FileWeights, Weights};
+use crate::write::write_whole;
 use crate::{Dtype, Format, ModelFolder};
 
 /// The numbers to hash at once.
@@ -119,16 +121,8 @@ impl Remembered {
     /// Best effort: without the note the weights are read again.
     fn keep(&self, identity: &str) {
         let note = Note { files: self.files.clone(), identity: identity.into() };
-        let write = || -> Option<()> {
-            std::fs::create_dir_all(self.note.parent()?).ok()?;
-            let half = self.note.with_extension(format!("part-{}", std::process::id()));
-            std::fs::write(&half, serde_json::to_vec(&note).ok()?).ok()?;
-            std::fs::rename(&half, &self.note).ok()
-        };
-        let _ = write();
+        if let Ok(json) = serde_json::to_vec(&note) {
+            let _ = write_whole(&self.note, |path| std::fs::write(path, json));
+        }
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -54,14 +54,14 @@ pub(crate) fn fill(
     let mut opened = Vec::new();
     for plan in files {
         let path = folder.join(&plan.name);
-        let file = File::create(&path).with_context(|| format!("cannot write `{}`", path.display()))?;
+        let file = File::create(&path).with_context(|| cannot_write(&path))?;
         let begin = || -> std::io::Result<()> {
             file.set_len(plan.bytes)?;
             reserve(&file, plan.bytes)?;
             file.write_all_at(&plan.header, 0)?;
             plan.literals.iter().try_for_each(|(offset, bytes)| file.write_all_at(bytes, *offset))
         };
-        begin().with_context(|| format!("cannot write `{}`", path.display()))?;
+        begin().with_context(|| cannot_write(&path))?;
         opened.push((path, file));
     }
     let steps = steps(files, parts, format);
@@ -142,7 +142,7 @@ impl Step {
     ) -> Result<()> {
         bytes.resize(usize::try_from(self.bytes)?, 0);
         weights.encode(&parts[self.part], format, self.rows.clone(), self.dtype, bytes)?;
-        file.write_all_at(bytes, self.offset).with_context(|| format!("cannot write `{}`", path.display()))
+        file.write_all_at(bytes, self.offset).with_context(|| cannot_write(path))
     }
 }
 
@@ -225,7 +225,7 @@ impl Staged {
         let folder = parent.join(part_name(&name));
         let staged = Self { folder, goal: goal.to_path_buf(), around };
         let made = std::fs::create_dir_all(&staged.folder);
-        made.with_context(|| format!("cannot write `{}`", parent.display()))?;
+        made.with_context(|| cannot_write(parent))?;
         Ok(staged)
     }
 
@@ -235,7 +235,7 @@ impl Staged {
 
     pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> Result<()> {
         let path = self.folder.join(name);
-        std::fs::write(&path, content).with_context(|| format!("cannot write `{}`", path.display()))
+        std::fs::write(&path, content).with_context(|| cannot_write(&path))
     }
 
     /// Renames the folder to the goal.
@@ -249,7 +249,7 @@ impl Staged {
     }
 
     fn rename(&self, from: &Path) -> Result<()> {
-        std::fs::rename(from, &self.goal).with_context(|| format!("cannot write `{}`", self.goal.display()))
+        std::fs::rename(from, &self.goal).with_context(|| cannot_write(&self.goal))
     }
 }
 
@@ -260,6 +260,23 @@ impl Drop for Staged {
         // Folders with content stay, such as those of a finished goal.
         let _ = self.around.iter().try_for_each(std::fs::remove_dir);
     }
+}
+
+/// Writes a file or a folder under a temporary name beside its path, then renames it.
+pub(crate) fn write_whole(path: &Path, write: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<()> {
+    let temporary = path.with_file_name(part_name(&path.file_name().unwrap_or_default().to_string_lossy()));
+    let written = std::fs::create_dir_all(parent_of(path))
+        .and_then(|()| write(&temporary))
+        .and_then(|()| std::fs::rename(&temporary, path));
+    if written.is_err() {
+        // Best effort: the first error matters more.
+        let _ = std::fs::remove_file(&temporary).or_else(|_| std::fs::remove_dir_all(&temporary));
+    }
+    written.with_context(|| cannot_write(path))
+}
+
+pub(crate) fn cannot_write(path: &Path) -> String {
+    format!("cannot write `{}`", path.display())
 }
 
 /// The text before the process id in a temporary name.

@@ -141,7 +141,8 @@ fn special_tokens_keep_their_ids_and_the_others_take_what_is_left() {
     let end = [Special { id: 1_024, content: "<|endoftext|>".into() }];
     let tables = synthesise(1_025, gpt2(), &end).unwrap();
     assert_eq!((tables.tokens[0].as_str(), tables.tokens[1_024].as_str()), ("!", "<|endoftext|>"));
-    assert_eq!(tables.specials(), end);
+    let added: Vec<_> = (0..1_025).filter(|id| tables.types[*id].is_added()).collect();
+    assert_eq!(added, [1_024]);
     let tokenizer = Tokenizer::from_tables(&tables).unwrap();
     assert_eq!(tokenizer.encode("!<|endoftext|>").unwrap(), [0, 1_024], "nothing before it unless asked");
     assert_eq!(synthesise(257, gpt2(), &end[..0]).unwrap().tokens.len(), 257);

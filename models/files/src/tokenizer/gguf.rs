@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::tables::{ids_by_token, padding_name};
+use super::tables::{ids_by_token, merge_ids, padding_name};
 use super::{Pre, TokenType, TokenizerKind, TokenizerTables};
 use crate::gguf::{Header, MetadataValue, Value, read_f32s, read_i32s, read_texts};
 use crate::text::shown;
@@ -128,7 +128,9 @@ impl Tables<'_> {
         let pre = Pre::named(name);
         let pre =
             pre.with_context(|| format!("metadata `{PRE}`: unknown pre-tokenizer `{}`", shown(name)))?;
-        let merges = byte_level_merges(&read_texts(self.path, self.header, MERGES)?, &tokens)
+        // A merge is `left right`. A token may begin with a space, though none of this kind should.
+        let merges = read_texts(self.path, self.header, MERGES)?;
+        let merges = merge_ids(merges.iter().map(|merge| merge.split_once(' ')), &ids_by_token(&tokens)?)
             .with_context(|| format!("metadata `{MERGES}`"))?;
         // llama.cpp defaults BOS and EOS to Falcon's id 11; here the file must name them.
         let defaults = Defaults { adds_bos: pre.adds_bos, bos: None, eos: None, unknown: None };
@@ -231,22 +233,6 @@ impl Tables<'_> {
             Some(other) => bail!("metadata `{key}`: expected true or false, found {other}"),
         }
     }
-}
-
-/// A merge is `left right`. A token may begin with a space, though none of this kind should.
-fn byte_level_merges(merges: &[String], tokens: &[String]) -> Result<Vec<(u32, u32)>> {
-    let ids = ids_by_token(tokens)?;
-    let mut found = Vec::with_capacity(merges.len());
-    for (index, merge) in merges.iter().enumerate() {
-        let (left, right) = merge.split_once(' ').with_context(|| format!("merge {index}: one text"))?;
-        let id = |token: &str| {
-            let id = ids.get(token).copied();
-            id.with_context(|| format!("merge {index} names `{}`, which is no token", shown(token)))
-        };
-        id(&format!("{left}{right}"))?;
-        found.push((id(left)?, id(right)?));
-    }
-    Ok(found)
 }
 
 /// llama.cpp has no list of merges for this kind: it merges any two neighbours that form a token, the best score first. So
