@@ -30,7 +30,7 @@ fn main() -> Result<(), String> {
         contents.extend_from_slice(name.as_bytes());
         contents.extend_from_slice(&bytes);
     }
-    println!("cargo::rustc-env=EMBEDDED_MODEL_DIGEST={}", places::digest(&contents));
+    println!("cargo::rustc-env=EMBEDDED_MODEL_DIGEST={}", paths::digest(&contents));
     Ok(())
 }
 

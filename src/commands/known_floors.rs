@@ -28,7 +28,7 @@ pub struct Stored {
 }
 
 pub fn file_of(machine: &Machine) -> Result<PathBuf> {
-    Ok(places::data_dir()?.join("calibration").join(format!("{}.json", machine.fingerprint())))
+    Ok(paths::data_dir()?.join("calibration").join(format!("{}.json", machine.fingerprint())))
 }
 
 pub fn read(file: &Path) -> Stored {

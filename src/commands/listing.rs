@@ -1,6 +1,6 @@
 //! Parts that listings share: plain text, for people.
 
-use places::OwnPython;
+use paths::OwnPython;
 
 use crate::text;
 

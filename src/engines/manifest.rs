@@ -161,12 +161,12 @@ impl Engine {
 
     /// The folder of its Python environment, if it has one.
     pub fn environment(&self) -> Option<Result<PathBuf>> {
-        Some(places::environment(self.environment_name(), &self.made_from()?))
+        Some(paths::environment(self.environment_name(), &self.made_from()?))
     }
 
     /// The Python of its worker, if it has one.
-    pub fn python(&self) -> Option<Result<places::Python>> {
-        Some(places::python(&self.manifest.name, self.environment_name(), &self.made_from()?))
+    pub fn python(&self) -> Option<Result<paths::Python>> {
+        Some(paths::python(&self.manifest.name, self.environment_name(), &self.made_from()?))
     }
 
     /// All texts that define its environment, joined. Another text makes another environment.

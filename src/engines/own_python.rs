@@ -1,6 +1,6 @@
 //! Notices about engines that run in the user's own Python.
 
-use places::{OwnPython, Python};
+use paths::{OwnPython, Python};
 
 use crate::engines::manifest::Engine;
 use crate::engines::registry::Registry;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use places::Python;
+use paths::Python;
 
 use crate::engines::Candidate;
 use crate::engines::Start;
@@ -33,7 +33,7 @@ pub struct Registry {
 impl Registry {
     /// Reads the manifests of the checkout or, without one, those from build time.
     pub fn open() -> Result<Self> {
-        let root = places::checkout();
+        let root = paths::checkout();
         let engines = match &root {
             Some(root) => manifest::read(&root.join("engines"))?,
             None => manifest::embedded()?,
@@ -109,7 +109,7 @@ impl Registry {
         match (foreign(program), &python) {
             (Some(foreign), _) => return State::Never(foreign),
             (None, Some(Err(error))) => {
-                let hint = error.downcast_ref().map(places::NoProgram::hint);
+                let hint = error.downcast_ref().map(paths::NoProgram::hint);
                 return never(format!("{error:#}"), hint);
             }
             _ => {}
@@ -214,7 +214,7 @@ fn and_its_python(first: Unavailable, program: Program) -> Unavailable {
         Some(Ok(Python::NotSetUp)) if program.engine.manifest.setup == SetUp::Request => {
             (no_environment(program).reason, otherwise(program))
         }
-        Some(Err(error)) => (format!("{error:#}"), error.downcast_ref().map(places::NoProgram::hint)),
+        Some(Err(error)) => (format!("{error:#}"), error.downcast_ref().map(paths::NoProgram::hint)),
         _ => return first,
     };
     let hints: Vec<String> = first.hint.into_iter().chain(other_way).collect();

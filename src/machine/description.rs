@@ -165,7 +165,7 @@ impl Machine {
         // Machines without GPUs keep the name that they had before GPUs were part of it.
         let named = self.sameness().into_iter().filter(|(name, value)| *name != GPUS || value != NONE);
         let parts: Vec<String> = named.map(|(name, value)| format!("{name}={value}")).collect();
-        places::digest(parts.join("\n").as_bytes())
+        paths::digest(parts.join("\n").as_bytes())
     }
 }
 
@@ -257,7 +257,7 @@ mod tests {
         // The input of the fingerprint before GPUs were part of it, for a machine without known facts.
         let before = "CPU=unknown\nSIMD=\ncores allowed=unknown\nmemory=unknown\narchitecture=\n\
                       the container's CPU limit=none\nthe container's memory limit=none";
-        assert_eq!(bare.fingerprint(), places::digest(before.as_bytes()));
+        assert_eq!(bare.fingerprint(), paths::digest(before.as_bytes()));
     }
 
     #[test]

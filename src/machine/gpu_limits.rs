@@ -71,7 +71,7 @@ fn folders() -> Vec<PathBuf> {
     let named = pythons.map(|(_, value)| PathBuf::from(value));
     let path = std::env::var_os("PATH").unwrap_or_default();
     let first = std::env::split_paths(&path).map(|folder| folder.join("python3")).find(|it| it.is_file());
-    let home = places::data_dir();
+    let home = paths::data_dir();
     let made = |kind: &str| home.as_ref().map(|home| inside(&home.join(kind))).unwrap_or_default();
     let cuda = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(std::env::var_os).map(PathBuf::from);
     let cuda = cuda.chain([PathBuf::from("/usr/local/cuda")]);

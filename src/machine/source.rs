@@ -2,7 +2,7 @@
 
 /// The checkout's commit, with a mark if the tree has changed since.
 pub fn commit() -> Option<String> {
-    let root = places::checkout()?;
+    let root = paths::checkout()?;
     let git = duct::cmd!("git", "describe", "--always", "--dirty", "--abbrev=12").dir(root);
     git.stderr_null().read().ok().filter(|commit| !commit.is_empty())
 }

@@ -91,7 +91,7 @@ impl Prompts {
 /// A digest of the prompt's ids as they were sent.
 pub fn hash(ids: &[u32]) -> String {
     let bytes: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
-    places::digest(&bytes)
+    paths::digest(&bytes)
 }
 
 impl Which {

@@ -59,8 +59,8 @@ pub fn check_writable(dir: &Path) -> Result<()> {
 
 /// `results/` of the checkout that this program was built in, else of the user's data directory.
 pub fn results_dir() -> Result<PathBuf> {
-    match places::checkout() {
+    match paths::checkout() {
         Some(root) => Ok(root.join("results")),
-        None => Ok(places::data_dir()?.join("results")),
+        None => Ok(paths::data_dir()?.join("results")),
     }
 }

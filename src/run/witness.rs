@@ -98,7 +98,7 @@ fn digest(held_out: &HeldOut) -> String {
         bytes.extend(std::iter::once(&length).chain(ids).flat_map(|id| id.to_le_bytes()));
     }
     bytes.extend(max_new_tokens.to_le_bytes());
-    places::digest(&bytes)
+    paths::digest(&bytes)
 }
 
 #[cfg(test)]

@@ -274,7 +274,7 @@ fn most_loved<'a>(shapes: &'a [Shape], scratch: &Scratch) -> (Forms<'a>, Vec<Eng
 fn home_without_conversions(scratch: &Scratch) -> PathBuf {
     let home = scratch.join("own-home");
     std::fs::create_dir_all(&home).unwrap();
-    for entry in std::fs::read_dir(places::data_dir().unwrap()).unwrap().flatten() {
+    for entry in std::fs::read_dir(paths::data_dir().unwrap()).unwrap().flatten() {
         if entry.file_name() != "conversions" {
             std::os::unix::fs::symlink(entry.path(), home.join(entry.file_name())).unwrap();
         }

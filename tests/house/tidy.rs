@@ -56,7 +56,7 @@ fn the_orchestrator_depends_on_no_engine_no_kit_and_no_tensor_framework() {
 #[test]
 fn what_engines_share_brings_neither_a_tensor_framework_nor_tokio() {
     let workspace = Workspace::read();
-    for shared in ["engine-kit", "machine-limits", "model-files", "places", "protocol"] {
+    for shared in ["engine-kit", "machine-limits", "model-files", "paths", "protocol"] {
         let reached = workspace.reached(shared);
         assert_no_tensors(shared, &reached);
         assert!(
@@ -132,7 +132,7 @@ const IMPURE: &[&str] = &[
     "std::time::Instant",
     "std::time::SystemTime",
     "model_files",
-    "places",
+    "paths",
     "machine_limits",
 ];
 /// Pure types of these crates.

@@ -345,7 +345,7 @@ fn a_gguf_of_an_architecture_that_nobody_knows_here_is_refused_by_its_name_and_t
     let info = scratch.model(&["info", "model.gguf"]);
     assert!(info.code == Some(0) && info.stdout.contains("architecture   falco"), "{info:?}");
     let facts = ModelFacts::of(&ModelFolder::open(&known).unwrap()).unwrap();
-    assert!(facts.places.is_empty() && facts.parameters > 2_000_000, "{facts:?}");
+    assert!(facts.components.is_empty() && facts.parameters > 2_000_000, "{facts:?}");
 }
 
 #[test]

@@ -87,11 +87,11 @@ fn parts_add_up_to_the_whole_and_a_token_reads_all_but_the_rows_that_are_looked_
     for (name, looked_up) in [("untied", 2048 * 256 * 2 - 256 * 2), ("tied", 0)] {
         let facts = facts(&scratch, name);
         let sum = |field: &str| {
-            facts["places"]
+            facts["components"]
                 .as_array()
                 .unwrap()
                 .iter()
-                .map(|place| place[field].as_u64().unwrap())
+                .map(|component| component[field].as_u64().unwrap())
                 .sum::<u64>()
         };
         assert_eq!(sum("parameters"), facts["parameters"].as_u64().unwrap(), "{name}");

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model_files::{Architecture, Config, Layout, ModelFacts, ModelFolder, Part, SHAPES, Shape};
+use model_files::{Architecture, Config, Format, ModelFacts, ModelFolder, Part, SHAPES, Shape};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
@@ -15,7 +15,7 @@ fn config_of(shape: &Shape) -> (Config, Vec<Part>) {
     let generation = Some(shape.generation.to_string()).filter(|_| !shape.generation.is_null());
     let config = shape.config.to_string();
     let config = Config::parse(config.as_bytes(), generation.as_ref().map(String::as_bytes)).unwrap();
-    let parts = Architecture::of(&config, Layout::HuggingFace).unwrap().parts(&config).unwrap();
+    let parts = Architecture::of(&config, Format::Safetensors).unwrap().parts(&config).unwrap();
     (config, parts)
 }
 

@@ -117,7 +117,7 @@ impl Scratch {
             std::fs::write(folder.join("engine.toml"), format!("name = \"{name}\"\n{manifest}")).unwrap();
             std::fs::write(folder.join("requirements.txt"), "no-such-package==1.0\n").unwrap();
         }
-        for folder in ["engines/places", "protocol"] {
+        for folder in ["engines/paths", "protocol"] {
             std::fs::create_dir_all(self.join(folder)).unwrap();
         }
         std::fs::write(self.join("Cargo.toml"), "[workspace]\n").unwrap();

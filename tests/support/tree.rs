@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{Scratch, finish, root};
 
 /// Folders of `engines/` that are no engine.
-pub const SHARED_BY_ENGINES: &[&str] = &["environments", "kit", "limits", "places"];
+pub const SHARED_BY_ENGINES: &[&str] = &["environments", "kit", "limits", "paths"];
 
 /// A path that begins with the folder: not one that passes through a folder of that name.
 pub fn has_path(line: &str, folder: &str) -> bool {

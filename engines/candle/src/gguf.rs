@@ -7,7 +7,7 @@ use std::io::BufReader;
 use candle_core::Device;
 use candle_core::quantized::gguf_file::{Content, Value as MetadataValue};
 use engine_kit::{OrFail, Phases};
-use model_files::{Layout, ModelFolder, Part, Tensor};
+use model_files::{Format, ModelFolder, Part, Tensor};
 use protocol::{Facts, Failed, FailureKind, Load};
 use serde_json::Value;
 
@@ -64,7 +64,7 @@ pub fn load(
     }
     let context_tokens = recipe.longest_context.context(folder, load.context_tokens)?;
     let parts = folder.parts().or_fail(FailureKind::Model)?;
-    let names: HashSet<&str> = parts.iter().map(|part| part.name_in(Layout::Gguf)).collect();
+    let names: HashSet<&str> = parts.iter().map(|part| part.name_in(Format::Gguf)).collect();
     let loaded = |tensor: &&Tensor| names.contains(tensor.name.as_str());
     for tensor in folder.tensors.iter().filter(|tensor| !loaded(tensor)) {
         if recipe.read_over != Some(&tensor.name) {

@@ -7,7 +7,7 @@ use std::process::{ExitCode, ExitStatus};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use places::{NoProgram, Python};
+use paths::{NoProgram, Python};
 use protocol::{Failed, FailureKind, Message, Request};
 
 use crate::inbox::{Inbox, Line, id_of};
@@ -70,9 +70,9 @@ fn start(engine: &PythonEngine) -> Result<ExitStatus, Failed> {
     let unavailable = |message: String| Failed::new(FailureKind::Unavailable, message);
     let setup = || match engine.otherwise {
         Some(otherwise) => otherwise.to_string(),
-        None => setup_command(engine.name, places::checkout().is_some()),
+        None => setup_command(engine.name, paths::checkout().is_some()),
     };
-    let found = places::python(engine.name, engine.environment, engine.requirements).map_err(no_python)?;
+    let found = paths::python(engine.name, engine.environment, engine.requirements).map_err(no_python)?;
     let interpreter = match &found {
         Python::Own(own) if is_something_else(&own.interpreter) => {
             let message = format!("`{}` names no Python: `{}`", own.variable, own.interpreter.display());
@@ -207,8 +207,8 @@ fn refuse_all(inbox: &Inbox, output: &Output, reason: &Failed) -> io::Result<()>
 fn write_files(engine: &PythonEngine) -> Result<PathBuf> {
     let files = || engine.files.iter().chain(&KIT);
     let all: String = files().flat_map(|(name, content)| [*name, "\0", *content, "\0"]).collect();
-    let folder = format!("{}-{}", engine.name, places::digest(all.as_bytes()));
-    let folder = places::data_dir()?.join("workers").join(folder);
+    let folder = format!("{}-{}", engine.name, paths::digest(all.as_bytes()));
+    let folder = paths::data_dir()?.join("workers").join(folder);
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot create `{}`", folder.display()))?;
     for (name, content) in files() {
         write_file(&folder, name, content)

@@ -151,11 +151,11 @@ fn start_with(role: &str, home: &Path, model: Option<&Path>, input: &str, python
 /// A home with the environment of `snake`; its Python is a shell.
 fn home_with_environment(name: &str) -> PathBuf {
     let home = tiny::folder(name);
-    let digest = places::digest(b"torch==1\n");
+    let digest = paths::digest(b"torch==1\n");
     let environment = home.join(format!("environments/snake-{digest}"));
     std::fs::create_dir_all(environment.join("bin")).unwrap();
     write_program(&environment.join("bin/python"), SHELL_PYTHON);
-    std::fs::write(environment.join(places::READY_FILE), b"").unwrap();
+    std::fs::write(environment.join(paths::READY_FILE), b"").unwrap();
     home
 }
 

@@ -49,7 +49,7 @@ pub struct Sidecar {
 impl Sidecar {
     /// `first_plan` is a text of the packed layout if every matrix fits. Different layouts must have different texts.
     pub fn of(folder: &ModelFolder, first_plan: &str) -> Result<Self> {
-        Self::within(&places::data_dir()?.join("packed"), &folder.weights, first_plan)
+        Self::within(&paths::data_dir()?.join("packed"), &folder.weights, first_plan)
     }
 
     fn within(directory: &Path, weights: &[PathBuf], first_plan: &str) -> Result<Self> {
@@ -156,12 +156,12 @@ impl Source {
             Ok((path, metadata.len(), u64::try_from(changed.as_nanos())?))
         };
         let files = weights.iter().map(file).collect::<Result<_>>()?;
-        Ok(Self { layout: LAYOUT, plan: places::digest(plan.as_bytes()), files })
+        Ok(Self { layout: LAYOUT, plan: paths::digest(plan.as_bytes()), files })
     }
 
     /// The same files with another plan.
     fn by(&self, plan: &str) -> Self {
-        Self { plan: places::digest(plan.as_bytes()), ..self.clone() }
+        Self { plan: paths::digest(plan.as_bytes()), ..self.clone() }
     }
 
     /// Whether the files are the same, under any plan.
@@ -172,7 +172,7 @@ impl Source {
     /// The file name, from the paths and the plan alone: changed files replace their packed weights.
     fn name(&self) -> Result<String> {
         let paths: Vec<_> = self.files.iter().map(|(path, ..)| path).collect();
-        Ok(format!("{}-{}", places::digest(&serde_json::to_vec(&paths)?), self.plan))
+        Ok(format!("{}-{}", paths::digest(&serde_json::to_vec(&paths)?), self.plan))
     }
 }
 
@@ -180,7 +180,7 @@ impl Header {
     fn to_bytes(&self) -> Result<Vec<u8>> {
         let json = serde_json::to_vec(self)?;
         ensure!(json.len() <= BEGIN - 32, "too many files or matrices for a header");
-        let (length, digest) = ((json.len() as u64).to_le_bytes(), places::digest(&json));
+        let (length, digest) = ((json.len() as u64).to_le_bytes(), paths::digest(&json));
         Ok([MAGIC, length.as_slice(), digest.as_bytes(), &json].concat())
     }
 
@@ -190,7 +190,7 @@ impl Header {
         let (digest, rest) = rest.split_first_chunk::<16>().context("cut off")?;
         ensure!(magic == MAGIC, "not a file of packed weights");
         let json = rest.get(..usize::try_from(u64::from_le_bytes(*length))?).context("cut off")?;
-        ensure!(places::digest(json).as_bytes() == digest, "a damaged header");
+        ensure!(paths::digest(json).as_bytes() == digest, "a damaged header");
         Ok(serde_json::from_slice(json)?)
     }
 }

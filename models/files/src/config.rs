@@ -7,8 +7,8 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Map, Value};
 
 use crate::architecture::{Architecture, rope};
-use crate::shown::{shown, shown_value};
-use crate::{detect, gguf, ids};
+use crate::text::{shown, shown_value};
+use crate::{Format, architecture, gguf};
 
 /// The fields of a config that several readers need; `raw` has the others.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,8 +32,6 @@ pub struct Config {
     /// Whether queries, keys and values have biases, and the output of attention if its architecture has one there.
     pub attention_bias: bool,
     pub mlp_bias: bool,
-    /// The dtype that the config states for the weights: `bfloat16`. The headers have the true one.
-    pub torch_dtype: Option<String>,
     /// config.json unchanged; for GGUF its metadata, with arrays as their lengths.
     pub raw: Value,
 }
@@ -46,18 +44,18 @@ impl Config {
     ) -> Result<(Self, &'static str)> {
         let path = folder.join("config.json");
         let raw = read_json(&path)?;
-        let (architecture, told_by) = detect(&raw).with_context(|| {
+        let (architecture, source) = detect(&raw).with_context(|| {
             format!("`{}`: `model_type` is missing, and no tensor has a name that tells it", path.display())
         })?;
         let generation = folder.join("generation_config.json");
         let generation = if generation.is_file() { read_json(&generation)? } else { Value::Null };
         let config = Self::read(architecture, raw, &generation);
-        Ok((config.with_context(|| format!("`{}`", path.display()))?, told_by))
+        Ok((config.with_context(|| format!("`{}`", path.display()))?, source))
     }
 
     /// A config that must name its architecture itself.
     pub(crate) fn from_json(raw: Value, generation: &Value) -> Result<Self> {
-        let said = detect::architecture(&raw, std::iter::empty(), "").map(|(name, _)| name);
+        let said = architecture::detect(&raw, std::iter::empty(), "").map(|(name, _)| name);
         Self::read(said.context("`model_type` is missing")?, raw, generation)
     }
 
@@ -78,7 +76,7 @@ impl Config {
         };
         let (hidden_size, heads) =
             (need(&["hidden_size", "n_embd"])?, need(&["num_attention_heads", "n_head"])?);
-        let (bos_id, eos_ids) = ids::of_json(fields, generation)?;
+        let (bos_id, eos_ids) = ids_of_json(fields, generation)?;
         let flag = |name: &str| find_flag(fields, name);
         let unsaid = Architecture::named(&architecture);
         let tied = unsaid.is_some_and(|architecture| architecture.tied);
@@ -99,7 +97,6 @@ impl Config {
             tie_word_embeddings: flag("tie_word_embeddings")?.unwrap_or(tied),
             attention_bias: flag("attention_bias")?.unwrap_or(false),
             mlp_bias: flag("mlp_bias")?.unwrap_or(false),
-            torch_dtype: text(fields, "torch_dtype").or_else(|| text(fields, "dtype")),
             raw,
         })
     }
@@ -123,7 +120,7 @@ impl Config {
             positive(key, number(key)?.with_context(|| format!("metadata `{named}.{key}` is missing"))?)
         };
         let (hidden_size, heads) = (need("embedding_length")?, need("attention.head_count")?);
-        let (bos_id, eos_ids) = ids::of_gguf(metadata)?;
+        let (bos_id, eos_ids) = ids_of_gguf(metadata)?;
         let has = |name: &str| header.tensors.iter().any(|tensor| tensor.name == name);
         let tokens = match metadata.get("tokenizer.ggml.tokens") {
             Some(gguf::Value::Array { length, .. }) => Some(
@@ -158,7 +155,6 @@ impl Config {
             tie_word_embeddings: !has("output.weight"),
             attention_bias: has("blk.0.attn_q.bias"),
             mlp_bias: has("blk.0.ffn_up.bias"),
-            torch_dtype: None,
             raw: Value::Object(metadata.iter().map(|(key, value)| (key.clone(), json(value))).collect()),
         })
     }
@@ -256,15 +252,11 @@ fn find_u32(fields: &Map<String, Value>, names: &[&str]) -> Result<Option<u32>> 
     if value.is_null() { Ok(None) } else { as_u32(name, value).map(Some) }
 }
 
-pub(crate) fn as_u32(name: &str, value: &Value) -> Result<u32> {
+fn as_u32(name: &str, value: &Value) -> Result<u32> {
     let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
     number.with_context(|| {
         format!("`{name}`: expected a whole number of 32 bits, found {}", shown_value(value))
     })
-}
-
-fn text(fields: &Map<String, Value>, name: &str) -> Option<String> {
-    fields.get(name).and_then(Value::as_str).map(str::to_string)
 }
 
 fn find_metadata(metadata: &BTreeMap<String, gguf::Value>, key: &str) -> Result<Option<u32>> {
@@ -297,5 +289,67 @@ fn json(value: &gguf::Value) -> Value {
         gguf::Value::Bool(value) => (*value).into(),
         gguf::Value::Text(value) => value.as_str().into(),
         gguf::Value::Array { length, .. } => serde_json::json!({ "array": length }),
+    }
+}
+
+const BEGIN: &str = "bos_token_id";
+const END: &str = "eos_token_id";
+const BEGIN_IN_GGUF: &str = "tokenizer.ggml.bos_token_id";
+const END_IN_GGUF: &str = "tokenizer.ggml.eos_token_id";
+
+/// The source of an id for an error; this file takes precedence over config.json.
+const BESIDE: &str = "`generation_config.json` beside it";
+
+/// The id that begins a text, and all ids that end one.
+type Ids = (Option<u32>, Vec<u32>);
+
+fn ids_of_json(fields: &Map<String, Value>, generation: &Value) -> Result<Ids> {
+    let of = |name| match generation.get(name).filter(|value| !value.is_null()) {
+        Some(value) => as_ids(name, value).context(BESIDE),
+        None => fields.get(name).map_or(Ok(Vec::new()), |value| as_ids(name, value)),
+    };
+    Ok((of(BEGIN)?.first().copied(), of(END)?))
+}
+
+fn ids_of_gguf(metadata: &BTreeMap<String, gguf::Value>) -> Result<Ids> {
+    let of = |key: &str| {
+        let Some(value) = metadata.get(key) else { return Ok(None) };
+        let id = value.as_u64().and_then(|id| u32::try_from(id).ok());
+        id.map(Some).with_context(|| format!("metadata `{key}`: expected the id of a token, found {value}"))
+    };
+    let mut ends: Vec<u32> = of(END_IN_GGUF)?.into_iter().collect();
+    for key in gguf::OTHER_ENDS {
+        ends.extend(of(key)?.filter(|id| !ends.contains(id)));
+    }
+    Ok((of(BEGIN_IN_GGUF)?, ends))
+}
+
+/// The message for an id outside the vocabulary.
+pub(crate) fn id_beyond(config: &Config) -> Option<String> {
+    let size = config.vocabulary_size;
+    let is_beyond = |id: &&u32| **id >= size;
+    let begins = config.bos_id.iter().find(is_beyond).map(|id| (BEGIN, BEGIN_IN_GGUF, *id));
+    let ends = || config.eos_ids.iter().find(is_beyond).map(|id| (END, END_IN_GGUF, *id));
+    let (name, key, id) = begins.or_else(ends)?;
+    let field = match config.format() {
+        Format::Safetensors => {
+            let own = config.fields().and_then(|fields| fields.get(name));
+            let is_own = own.is_some_and(|value| as_ids(name, value).is_ok_and(|ids| ids.contains(&id)));
+            if is_own { format!("`{name}`") } else { format!("{BESIDE}: `{name}`") }
+        }
+        Format::Gguf => {
+            let says = |key: &&str| config.raw.get(*key).and_then(Value::as_u64) == Some(id.into());
+            format!("`{}`", [key].into_iter().chain(gguf::OTHER_ENDS).find(says).unwrap_or(key))
+        }
+    };
+    Some(format!("{field}: expected the id of one of {size} tokens, found `{id}`"))
+}
+
+/// One id, or a list of them.
+fn as_ids(name: &str, value: &Value) -> Result<Vec<u32>> {
+    match value {
+        Value::Null => Ok(Vec::new()),
+        Value::Array(values) => values.iter().map(|value| as_u32(name, value)).collect(),
+        one => Ok(vec![as_u32(name, one)?]),
     }
 }

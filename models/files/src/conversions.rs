@@ -7,9 +7,8 @@ use std::time::SystemTime;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::convert::convert;
-use crate::write::model::Goal;
-use crate::write::{Watch, part_name, remove_abandoned};
+use crate::convert::{Goal, convert};
+use crate::write::{Watch, cannot_write, part_name, remove_abandoned};
 use crate::{Dtype, Format, ModelFolder};
 
 /// The default limit of the cache.
@@ -62,7 +61,7 @@ fn digest_beside(model: &ModelFolder) -> String {
     if model.format == Format::Gguf {
         content.extend(header_bytes(model).unwrap_or_default());
     }
-    places::digest(&content)[..8].to_string()
+    paths::digest(&content)[..8].to_string()
 }
 
 /// All bytes before the first tensor. They include the vocabulary, of which the config keeps only the length.
@@ -96,7 +95,7 @@ fn make(
             // A folder without a label is an interrupted conversion, or a user removed files from it.
             let _ = std::fs::remove_dir_all(folder);
             let named = std::fs::rename(&part, folder);
-            named.with_context(|| format!("cannot write `{}`", folder.display()))?;
+            named.with_context(|| cannot_write(folder))?;
         }
         Ok(())
     });
@@ -108,8 +107,7 @@ fn make(
 impl Label {
     fn write(&self, folder: &Path) -> Result<()> {
         let path = folder.join(LABEL);
-        std::fs::write(&path, serde_json::to_vec(self)?)
-            .with_context(|| format!("cannot write `{}`", path.display()))
+        std::fs::write(&path, serde_json::to_vec(self)?).with_context(|| cannot_write(&path))
     }
 }
 
@@ -146,10 +144,9 @@ pub fn limit() -> Result<u64> {
 /// Sets the limit and applies it. Returns the bytes removed.
 pub fn set_limit(bytes: u64) -> Result<u64> {
     let cache = cache()?;
-    std::fs::create_dir_all(&cache).with_context(|| format!("cannot write `{}`", cache.display()))?;
+    std::fs::create_dir_all(&cache).with_context(|| cannot_write(&cache))?;
     let path = cache.join(LIMIT);
-    std::fs::write(&path, format!("{bytes}\n"))
-        .with_context(|| format!("cannot write `{}`", path.display()))?;
+    std::fs::write(&path, format!("{bytes}\n")).with_context(|| cannot_write(&path))?;
     shrink(bytes, None)
 }
 
@@ -180,7 +177,7 @@ fn shrink(limit: u64, stays: Option<&Path>) -> Result<u64> {
 }
 
 fn cache() -> Result<PathBuf> {
-    Ok(places::data_dir()?.join("conversions"))
+    Ok(paths::data_dir()?.join("conversions"))
 }
 
 /// The model of a complete conversion. Its name may differ from the folder that was converted.

@@ -1,25 +1,28 @@
-//! Converts a model to another format or dtype. With the same dtype the result is exact: names, orders and metadata are
-//! translated, numbers stay.
+//! Writes a whole model, its weights and the other files of a format, and converts a model to another format or dtype. With
+//! the same dtype a conversion is exact: names, orders and metadata are translated, numbers stay.
 
-use anyhow::{Context, Result, ensure};
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
-use crate::architecture::{Architecture, Layout, Part, rope};
-use crate::shown::shown;
-use crate::weights::FileWeights;
-use crate::write::model::{self, Content, Goal, Written};
-use crate::write::{Watch, dtype_of};
-use crate::{Config, Dtype, Format, ModelFolder, blocks, gguf};
+use crate::architecture::{Architecture, Part, rope};
+use crate::gguf::MetadataValue;
+use crate::text::shown;
+use crate::tokenizer::TokenizerTables;
+use crate::weights::{FileWeights, Weights};
+use crate::write::{FilePlan, Staged, Watch, dtype_of, fill};
+use crate::{Config, Dtype, Format, ModelFolder, blocks, gguf, safetensors};
 
 /// Writes `model` in the format and dtype of `goal`. Without a requested dtype, callers use `own_dtype`, the dtype of most
 /// bytes.
 pub fn convert(model: &ModelFolder, goal: &Goal, watch: Watch) -> Result<Written> {
-    model::check(goal.format, goal.dtype)?;
+    check(goal.format, goal.dtype)?;
     let parts = model.parts()?;
     let weights = FileWeights::open(model)?;
     let dtypes = parts.iter().map(|part| dtype_in(part, &weights, goal)).collect::<Result<Vec<_>>>()?;
     let content = content(model, &weights, goal.format)?;
-    let mut written = model::write(&content, &parts, &dtypes, &weights, goal, watch)?;
+    let mut written = write(&content, &parts, &dtypes, &weights, goal, watch)?;
     written.notes.extend(left_out(model, &parts));
     Ok(written)
 }
@@ -103,14 +106,191 @@ fn config_of_gguf(model: &ModelFolder, architecture: &Architecture, weights: &Fi
     Ok(config)
 }
 
-impl ModelFolder {
-    /// The name without its owner, for a file name: `tiny` of `someone/tiny`.
-    pub fn short_name(&self) -> &str {
-        self.name.rsplit('/').next().unwrap_or(&self.name)
-    }
+/// The content to write, from any source.
+pub(crate) struct Content {
+    pub name: String,
+    pub architecture: &'static Architecture,
+    /// The config in config.json's form.
+    pub config: Config,
+    pub generation: Option<Value>,
+    pub tokenizer: Option<TokenizerTables>,
+    /// Files to copy unchanged into a folder of safetensors.
+    pub beside: Vec<PathBuf>,
+}
 
-    pub fn architecture(&self) -> Result<&'static Architecture> {
-        Architecture::of(&self.config, Layout::of(self.format))
-            .with_context(|| format!("model `{}`", self.name))
+/// The destination and form of a model.
+#[derive(Debug, Clone)]
+pub struct Goal {
+    pub format: Format,
+    /// The dtype of the matrices.
+    pub dtype: Dtype,
+    /// A folder; for GGUF the file, or the folder for it.
+    pub out: PathBuf,
+}
+
+/// The result of writing, with notes on unexpected parts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Written {
+    pub path: PathBuf,
+    pub bytes: u64,
+    pub notes: Vec<String>,
+}
+
+/// Writes the model; `dtypes` are those of the parts in the output.
+pub(crate) fn write(
+    content: &Content,
+    parts: &[Part],
+    dtypes: &[Dtype],
+    weights: &dyn Weights,
+    goal: &Goal,
+    watch: Watch,
+) -> Result<Written> {
+    match goal.format {
+        Format::Safetensors => write_folder(content, parts, dtypes, weights, goal, watch),
+        Format::Gguf => write_gguf(content, parts, dtypes, weights, goal, watch),
     }
+}
+
+fn write_folder(
+    content: &Content,
+    parts: &[Part],
+    dtypes: &[Dtype],
+    weights: &dyn Weights,
+    goal: &Goal,
+    watch: Watch,
+) -> Result<Written> {
+    let staged = Staged::beside(&goal.out)?;
+    let (files, index) = safetensors::plan(parts, dtypes)?;
+    staged.write("config.json", pretty(&with_dtype(&content.config.raw, goal.dtype)))?;
+    if let Some(generation) = &content.generation {
+        staged.write("generation_config.json", pretty(generation))?;
+    }
+    for path in &content.beside {
+        let name = path.file_name().with_context(|| format!("`{}` is no file", path.display()))?;
+        std::fs::copy(path, staged.folder().join(name)).with_context(|| format!("`{}`", path.display()))?;
+    }
+    if let Some(tokenizer) = &content.tokenizer {
+        staged.write("tokenizer.json", tokenizer.to_json()?)?;
+        staged.write("tokenizer_config.json", tokenizer.to_config_json(content.config.context_tokens)?)?;
+    }
+    if let Some(index) = index {
+        staged.write(safetensors::INDEX, index)?;
+    }
+    fill(staged.folder(), &files, parts, Format::Safetensors, weights, watch)?;
+    staged.finish()?;
+    Ok(Written { path: goal.out.clone(), bytes: size(&files), notes: Vec::new() })
+}
+
+fn write_gguf(
+    content: &Content,
+    parts: &[Part],
+    dtypes: &[Dtype],
+    weights: &dyn Weights,
+    goal: &Goal,
+    watch: Watch,
+) -> Result<Written> {
+    let path = gguf_path(content, goal);
+    let staged = Staged::beside(&path)?;
+    let mut literals = Vec::new();
+    if let Some(rule) = rope::llama3(&content.config)? {
+        let theta = content.config.rope_theta.unwrap_or(10_000.0);
+        literals.push((rope::FACTORS, rule.factors(theta, content.config.head_dim)));
+    }
+    let metadata = metadata(content, goal.dtype)?;
+    let file = gguf::plan(FILE.into(), &metadata, parts, dtypes, &literals);
+    let files = [file];
+    fill(staged.folder(), &files, parts, Format::Gguf, weights, watch)?;
+    staged.finish_file(FILE)?;
+    Ok(Written { path, bytes: size(&files), notes: notes(parts, dtypes, goal.dtype) })
+}
+
+/// The temporary name of the file.
+const FILE: &str = "model.gguf";
+
+fn gguf_path(content: &Content, goal: &Goal) -> PathBuf {
+    let is_file = goal.out.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
+    if is_file {
+        return goal.out.clone();
+    }
+    // The name of a repository begins with its owner.
+    let name = content.name.rsplit('/').next().unwrap_or(&content.name);
+    goal.out.join(format!("{name}-{}.gguf", goal.dtype.as_str().to_ascii_lowercase()))
+}
+
+fn metadata(content: &Content, dtype: Dtype) -> Result<Vec<(String, MetadataValue)>> {
+    let mut metadata = content.architecture.to_gguf(&content.config)?;
+    metadata.push(("general.name".into(), MetadataValue::Text(content.name.clone())));
+    metadata
+        .extend(dtype.gguf_file_type().map(|kind| ("general.file_type".into(), MetadataValue::U32(kind))));
+    if !dtype.is_float() {
+        // The block layout of ggml since 2023.
+        metadata.push(("general.quantization_version".into(), MetadataValue::U32(2)));
+    }
+    if let Some(tokenizer) = &content.tokenizer {
+        metadata.extend(tokenizer.to_gguf(content.config.vocabulary_size)?);
+        // A text may end in several ways; the tokenizer's tables have only the first id.
+        let others = content.config.eos_ids.iter().skip(1).zip(gguf::OTHER_ENDS);
+        metadata.extend(others.map(|(id, key)| (key.to_string(), MetadataValue::U32(*id))));
+    }
+    Ok(metadata)
+}
+
+/// Notes on the matrices that are not in the requested dtype.
+fn notes(parts: &[Part], dtypes: &[Dtype], asked: Dtype) -> Vec<String> {
+    let other = parts.iter().zip(dtypes).filter(|(part, dtype)| **dtype != asked && !part.is_f32_in_gguf());
+    let other: Vec<_> = other.map(|(part, dtype)| (part.rows_in(Format::Gguf).1, *dtype)).collect();
+    let Some((columns, dtype)) = other.first() else { return Vec::new() };
+    vec![format!(
+        "{} of {} matrices are {} and not {}: rows of {columns} do not divide into blocks of {}",
+        other.len(),
+        parts.iter().filter(|part| !part.is_f32_in_gguf()).count(),
+        dtype.as_str(),
+        asked.as_str(),
+        asked.block().0
+    )]
+}
+
+/// The dtypes of the parts when all matrices have the requested one.
+pub(crate) fn dtypes(parts: &[Part], goal: &Goal) -> Result<Vec<Dtype>> {
+    check(goal.format, goal.dtype)?;
+    let numbers = parts.iter().try_fold(0_u64, |sum, part| sum.checked_add(part.elements()));
+    ensure!(
+        numbers.is_some_and(|numbers| numbers <= MAX_NUMBERS),
+        "its sizes make more weights than any computer holds"
+    );
+    Ok(parts.iter().map(|part| dtype_of(part, goal.dtype, goal.format)).collect())
+}
+
+/// The largest model, so that no sum of bytes overflows.
+const MAX_NUMBERS: u64 = 1 << 56;
+
+/// Checks that this crate can write the dtype in the format.
+pub fn check(format: Format, dtype: Dtype) -> Result<()> {
+    let name = dtype.as_str().to_ascii_lowercase();
+    if format == Format::Safetensors && !dtype.is_float() {
+        bail!(
+            "`{name}` in safetensors: the format has no name for blocks with shared scales, and each library packs them \
+             in a way of its own"
+        );
+    }
+    ensure!(crate::blocks::can_narrow(dtype), "`{name}` is read here and not written");
+    Ok(())
+}
+
+fn with_dtype(config: &Value, dtype: Dtype) -> Value {
+    let mut config = config.clone();
+    if let Some(fields) = config.as_object_mut() {
+        // `dtype` is the newer name of the same field, and the two must not disagree.
+        fields.remove("dtype");
+        fields.insert("torch_dtype".into(), json!(dtype.torch().unwrap_or("float32")));
+    }
+    config
+}
+
+fn pretty(value: &Value) -> String {
+    format!("{value:#}\n")
+}
+
+fn size(files: &[FilePlan]) -> u64 {
+    files.iter().map(|file| file.bytes).sum()
 }

@@ -9,7 +9,7 @@ pub const NAME: &str = "embedded";
 
 /// The folder of its files.
 pub fn folder() -> Result<PathBuf> {
-    let in_checkout = places::checkout().map(|root| root.join("models/embedded"));
+    let in_checkout = paths::checkout().map(|root| root.join("models/embedded"));
     match in_checkout.filter(|folder| folder.join("model.safetensors").is_file()) {
         Some(folder) => Ok(folder),
         None => unpacked(),
@@ -42,36 +42,23 @@ const FILES: [(&str, &[u8]); 7] = [
 
 #[cfg(feature = "embedded")]
 fn unpacked() -> Result<PathBuf> {
-    let models = places::data_dir()?.join("models");
+    let models = paths::data_dir()?.join("models");
     unpack(&models, concat!("embedded-", env!("EMBEDDED_MODEL_DIGEST")), &FILES)
 }
 
-/// Writes the files into a temporary folder and renames it last, so that no reader sees half a model.
+/// The folder appears whole, so that no reader sees half a model.
 #[cfg(any(feature = "embedded", test))]
 fn unpack(models: &std::path::Path, name: &str, files: &[(&str, &[u8])]) -> Result<PathBuf> {
     let folder = models.join(name);
     if folder.is_dir() {
         return Ok(folder);
     }
-    let half = models.join(format!(".{name}.{}", std::process::id()));
-    let write = || -> std::io::Result<()> {
-        std::fs::create_dir_all(&half)?;
-        for (name, bytes) in files {
-            std::fs::write(half.join(name), bytes)?;
-        }
-        std::fs::rename(&half, &folder)
-    };
-    let written = write();
-    if written.is_err() {
-        // Best effort: the first error matters more.
-        let _ = std::fs::remove_dir_all(&half);
-    }
+    let written = crate::write::write_whole(&folder, |temporary| {
+        std::fs::create_dir_all(temporary)?;
+        files.iter().try_for_each(|(name, bytes)| std::fs::write(temporary.join(name), bytes))
+    });
     // Another process may have finished first; its folder has the same bytes.
-    if folder.is_dir() {
-        Ok(folder)
-    } else {
-        written.with_context(|| format!("cannot write `{}`", folder.display())).map(|()| folder)
-    }
+    if folder.is_dir() { Ok(folder) } else { written.map(|()| folder) }
 }
 
 #[cfg(test)]

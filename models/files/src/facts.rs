@@ -1,15 +1,15 @@
 //! The numbers of a model that a benchmark needs, from its config and headers, never from its weights.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 use serde::Serialize;
 
-use crate::architecture::{Architecture, Layout, Place};
-use crate::shown::shown;
+use crate::ModelFolder;
+use crate::architecture::{Architecture, Component};
 use crate::tokenizer::TokenizerFacts;
-use crate::{Format, ModelFolder};
+use crate::weights::find;
 
 #[derive(Debug, Clone, Serialize)]
 pub struct ModelFacts {
@@ -34,7 +34,7 @@ pub struct ModelFacts {
     pub tied_output: bool,
     pub tokenizer: Option<TokenizerFacts>,
     /// Empty for an unsupported architecture.
-    pub places: Vec<PlaceFacts>,
+    pub components: Vec<ComponentFacts>,
     /// The weights that one decode step reads, without the KV cache.
     pub weight_bytes_per_token: u64,
     /// The same in parameters, independent of the dtype.
@@ -46,8 +46,8 @@ pub struct ModelFacts {
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct PlaceFacts {
-    pub place: &'static str,
+pub struct ComponentFacts {
+    pub component: &'static str,
     pub parameters: u64,
     pub bytes: u64,
 }
@@ -76,15 +76,15 @@ impl ModelFacts {
             context_tokens: config.context_tokens,
             tied_output: config.tie_word_embeddings,
             tokenizer: tokenizer_facts(model)?,
-            places: Vec::new(),
+            components: Vec::new(),
             weight_bytes_per_token: model.weights_bytes(),
             parameters_per_token: model.parameters(),
             // Keys and values, two bytes a number.
             kv_bytes_per_position: kv.saturating_mul(4).saturating_mul(u64::from(config.layers)),
             identity: model.known_identity(),
         };
-        if Architecture::of(config, Layout::of(model.format)).is_ok() {
-            facts.add_places(model)?;
+        if Architecture::of(config, model.format).is_ok() {
+            facts.add_components(model)?;
         }
         Ok(facts)
     }
@@ -94,32 +94,32 @@ impl ModelFacts {
         self.weights_bytes.saturating_add(self.kv_bytes_per_position.saturating_mul(context_tokens))
     }
 
-    fn add_places(&mut self, model: &ModelFolder) -> Result<()> {
-        let layout = Layout::of(model.format);
-        let bytes: std::collections::HashMap<_, _> =
+    fn add_components(&mut self, model: &ModelFolder) -> Result<()> {
+        let bytes: HashMap<_, _> =
             model.tensors.iter().map(|tensor| (tensor.name.clone(), tensor.bytes)).collect();
-        let mut places: BTreeMap<Place, (u64, u64)> = BTreeMap::new();
+        let mut sums: BTreeMap<Component, (u64, u64)> = BTreeMap::new();
         (self.weight_bytes_per_token, self.parameters_per_token, self.parameters) = (0, 0, 0);
         for part in model.parts()? {
-            let bytes = crate::weights::find(&bytes, part.name_in(layout)).copied().unwrap_or_default();
+            let bytes = find(&bytes, part.name_in(model.format)).copied().unwrap_or_default();
             self.parameters += part.elements();
-            let place = places.entry(part.place).or_default();
-            (place.0, place.1) = (place.0 + part.elements(), place.1 + bytes);
+            let sum = sums.entry(part.component).or_default();
+            *sum = (sum.0 + part.elements(), sum.1 + bytes);
             // A token reads one row of a table; an embedding that is also the output is read as a whole.
-            let looked_up = match part.place {
-                Place::Embedding => !self.tied_output,
-                Place::Positions => true,
+            let is_table = match part.component {
+                Component::Embedding => !self.tied_output,
+                Component::Positions => true,
                 _ => false,
             };
-            let rows = if looked_up { part.shape[0].max(1) } else { 1 };
+            let rows = if is_table { part.shape[0].max(1) } else { 1 };
             self.weight_bytes_per_token += bytes / rows;
             self.parameters_per_token += part.elements() / rows;
         }
-        let told = |place: Place| {
-            let (parameters, bytes) = *places.get(&place)?;
-            Some(PlaceFacts { place: place.as_str(), parameters, bytes })
-        };
-        self.places = Place::ALL.into_iter().filter_map(told).collect();
+        let facts = sums.into_iter().map(|(component, (parameters, bytes))| ComponentFacts {
+            component: component.as_str(),
+            parameters,
+            bytes,
+        });
+        self.components = facts.collect();
         Ok(())
     }
 }
@@ -137,21 +137,4 @@ pub(crate) fn tokenizer_facts(model: &ModelFolder) -> Result<Option<TokenizerFac
         beyond.unwrap_or_default()
     );
     Ok(Some(facts))
-}
-
-impl ModelFolder {
-    /// Compares the user's expected architecture with the model's.
-    pub fn expect_architecture(&self, expected: &str) -> Result<()> {
-        let found = self.config.architecture.as_str();
-        // Some architectures have another name in GGUF.
-        let shared = self.format == Format::Gguf
-            && Architecture::named(expected).is_some_and(|architecture| architecture.gguf == found);
-        ensure!(
-            expected.eq_ignore_ascii_case(found) || shared,
-            "model type mismatch: expected `{}`, found `{}`",
-            shown(expected),
-            shown(found)
-        );
-        Ok(())
-    }
 }

@@ -13,9 +13,11 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::architecture::{Layout, Order, Part};
+use crate::architecture::{Order, Part};
+use crate::text::hex;
 use crate::weights::{FileWeights, Weights};
-use crate::{Dtype, ModelFolder};
+use crate::write::write_whole;
+use crate::{Dtype, Format, ModelFolder};
 
 /// The numbers to hash at once.
 const STEP: u64 = 1 << 20;
@@ -69,16 +71,16 @@ impl ModelFolder {
 
 fn hash_of(part: &Part, weights: &FileWeights) -> Result<[u8; 32]> {
     let dtype = if part.is_f32_in_gguf() { Dtype::F32 } else { weights.dtype(part)? };
-    let shape: Vec<_> = part.shape_in(Layout::Gguf).iter().map(u64::to_string).collect();
+    let shape: Vec<_> = part.shape_in(Format::Gguf).iter().map(u64::to_string).collect();
     let mut hash = Sha256::new();
     hash.update(format!("{}\n{}\n{}\n", part.gguf, dtype.as_str(), shape.join("x")));
-    let (rows, columns) = part.rows_in(Layout::Gguf);
+    let (rows, columns) = part.rows_in(Format::Gguf);
     let at_once = if part.order == Order::Transposed { rows } else { (STEP / columns).clamp(1, rows) };
     let (mut first, mut bytes) = (0, Vec::new());
     while first < rows {
         let end = (first + at_once).min(rows);
         bytes.resize(usize::try_from(dtype.bytes((end - first) * columns))?, 0);
-        weights.encode(part, Layout::Gguf, first..end, dtype, &mut bytes)?;
+        weights.encode(part, Format::Gguf, first..end, dtype, &mut bytes)?;
         hash.update(&bytes);
         first = end;
     }
@@ -107,8 +109,8 @@ impl Remembered {
             files.push((path, metadata.len(), changed));
         }
         let first = files.first().map(|(path, ..)| path.to_string_lossy().into_owned()).unwrap_or_default();
-        let name = format!("{}.json", places::digest(first.as_bytes()));
-        Ok(Self { note: places::data_dir()?.join("identities").join(name), files })
+        let name = format!("{}.json", paths::digest(first.as_bytes()));
+        Ok(Self { note: paths::data_dir()?.join("identities").join(name), files })
     }
 
     fn find(&self) -> Option<String> {
@@ -119,16 +121,8 @@ impl Remembered {
     /// Best effort: without the note the weights are read again.
     fn keep(&self, identity: &str) {
         let note = Note { files: self.files.clone(), identity: identity.into() };
-        let write = || -> Option<()> {
-            std::fs::create_dir_all(self.note.parent()?).ok()?;
-            let half = self.note.with_extension(format!("part-{}", std::process::id()));
-            std::fs::write(&half, serde_json::to_vec(&note).ok()?).ok()?;
-            std::fs::rename(&half, &self.note).ok()
-        };
-        let _ = write();
+        if let Ok(json) = serde_json::to_vec(&note) {
+            let _ = write_whole(&self.note, |path| std::fs::write(path, json));
+        }
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

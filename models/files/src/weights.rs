@@ -1,4 +1,5 @@
-//! Sources of weights for writing and identity: a model on disk here, a generator in `synth`.
+//! The tensors of weight files, and the sources of weights for writing and identity: a model on disk here, a generator in
+//! `synth`.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -7,17 +8,47 @@ use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::architecture::{Layout, Order, Part, longer_name};
-use crate::{Dtype, Format, ModelFolder, Tensor, blocks};
+use crate::architecture::{Order, Part, longer_name};
+use crate::{Dtype, Format, ModelFolder, blocks};
 
-/// Gives every number of every part, in either layout and in any dtype.
+/// One tensor of a weights file, as its header describes it: the position of its bytes, never the bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tensor {
+    pub name: String,
+    /// The dtype in the format's spelling: `F32`, `BF16`, `Q4_K`.
+    pub dtype: &'static str,
+    /// Outermost dimension first, in every format.
+    pub shape: Vec<u64>,
+    /// The index of its file in `ModelFolder::weights`.
+    pub file: usize,
+    /// The offset of its bytes in that file.
+    pub offset: u64,
+    pub bytes: u64,
+}
+
+impl Tensor {
+    /// Does not overflow: headers with an overflowing shape are refused.
+    pub fn elements(&self) -> u64 {
+        self.shape.iter().product()
+    }
+}
+
+/// The number of elements, unless the product overflows in some order of the dimensions. A zero dimension does not hide the
+/// overflow of the others.
+pub(crate) fn checked_elements(shape: &[u64]) -> Option<u64> {
+    let others = shape.iter().filter(|&&dimension| dimension != 0);
+    let product = others.clone().try_fold(1_u64, |product, &dimension| product.checked_mul(dimension))?;
+    Some(if others.count() == shape.len() { product } else { 0 })
+}
+
+/// Gives every number of every part, in either format and in any dtype.
 pub trait Weights: Sync {
-    /// Writes these rows in `layout` and `dtype` to `bytes`, which has exactly their size. Callers request parts with
-    /// transposed layouts as a whole.
+    /// Writes these rows in `format` and `dtype` to `bytes`, which has exactly their size. Callers request parts with
+    /// transposed matrices as a whole.
     fn encode(
         &self,
         part: &Part,
-        layout: Layout,
+        format: Format,
         rows: Range<u64>,
         dtype: Dtype,
         bytes: &mut [u8],
@@ -26,18 +57,9 @@ pub trait Weights: Sync {
 
 /// The weights of a model on disk, read on demand.
 pub struct FileWeights {
-    layout: Layout,
+    format: Format,
     files: Vec<(std::path::PathBuf, File)>,
     tensors: HashMap<String, Tensor>,
-}
-
-impl Layout {
-    pub fn of(format: Format) -> Self {
-        match format {
-            Format::Safetensors => Self::HuggingFace,
-            Format::Gguf => Self::Gguf,
-        }
-    }
 }
 
 impl FileWeights {
@@ -48,15 +70,15 @@ impl FileWeights {
         };
         let tensors = model.tensors.iter().map(|tensor| (tensor.name.clone(), tensor.clone()));
         Ok(Self {
-            layout: Layout::of(model.format),
+            format: model.format,
             files: model.weights.iter().map(open).collect::<Result<_>>()?,
             tensors: tensors.collect(),
         })
     }
 
     pub fn tensor(&self, part: &Part) -> Result<&Tensor> {
-        find(&self.tensors, part.name_in(self.layout))
-            .with_context(|| format!("tensor `{}` is missing", part.name_in(self.layout)))
+        find(&self.tensors, part.name_in(self.format))
+            .with_context(|| format!("tensor `{}` is missing", part.name_in(self.format)))
     }
 
     pub fn dtype(&self, part: &Part) -> Result<Dtype> {
@@ -65,11 +87,11 @@ impl FileWeights {
             .with_context(|| format!("tensor `{}`: `{}` cannot be read here", tensor.name, tensor.dtype))
     }
 
-    /// All numbers of a small part, in its own layout.
+    /// All numbers of a small part, in its own format.
     pub fn values(&self, part: &Part) -> Result<Vec<f32>> {
-        let (rows, _) = part.rows_in(self.layout);
+        let (rows, _) = part.rows_in(self.format);
         let mut bytes = vec![0; usize::try_from(part.elements() * 4)?];
-        self.encode(part, self.layout, 0..rows, Dtype::F32, &mut bytes)?;
+        self.encode(part, self.format, 0..rows, Dtype::F32, &mut bytes)?;
         widened(Dtype::F32, &bytes)
     }
 
@@ -85,27 +107,27 @@ impl FileWeights {
         widened(dtype, &bytes).map(Some)
     }
 
-    /// Reads stored rows, each from its position in the other layout.
+    /// Reads stored rows, each from its position in the other format.
     fn read_rows(
         &self,
         part: &Part,
-        layout: Layout,
+        format: Format,
         rows: Range<u64>,
         dtype: Dtype,
         bytes: &mut [u8],
     ) -> Result<()> {
         let tensor = self.tensor(part)?;
-        let (_, columns) = part.rows_in(layout);
+        let (_, columns) = part.rows_in(format);
         let row_bytes = dtype.bytes(columns);
         let whole = matches!(part.order, Order::Same | Order::PlusOne | Order::Transposed);
-        if whole || layout == self.layout {
+        if whole || format == self.format {
             return self.read(tensor, rows.start * row_bytes, bytes);
         }
         // A vector has its rows in its columns, one number each.
         let (row_bytes, rows) =
             if part.shape.len() == 1 { (dtype.bytes(1), 0..part.elements()) } else { (row_bytes, rows) };
         for (row, bytes) in rows.zip(bytes.chunks_exact_mut(usize::try_from(row_bytes)?)) {
-            self.read(tensor, part.row_in_other_layout(row, layout) * row_bytes, bytes)?;
+            self.read(tensor, part.row_in_other_format(row, format) * row_bytes, bytes)?;
         }
         Ok(())
     }
@@ -125,33 +147,33 @@ impl Weights for FileWeights {
     fn encode(
         &self,
         part: &Part,
-        layout: Layout,
+        format: Format,
         rows: Range<u64>,
         dtype: Dtype,
         bytes: &mut [u8],
     ) -> Result<()> {
         let stored = self.dtype(part)?;
-        let changed = layout != self.layout && matches!(part.order, Order::Transposed | Order::PlusOne);
+        let changed = format != self.format && matches!(part.order, Order::Transposed | Order::PlusOne);
         if stored == dtype && !changed {
-            return self.read_rows(part, layout, rows, dtype, bytes);
+            return self.read_rows(part, format, rows, dtype, bytes);
         }
-        let (_, columns) = part.rows_in(layout);
+        let (_, columns) = part.rows_in(format);
         let count = (rows.end - rows.start) * columns;
         let mut raw = vec![0; usize::try_from(stored.bytes(count))?];
-        self.read_rows(part, layout, rows, stored, &mut raw)?;
+        self.read_rows(part, format, rows, stored, &mut raw)?;
         let mut values = widened(stored, &raw)?;
         if changed {
             match part.order {
-                Order::Transposed => values = transposed(&values, part.rows_in(self.layout))?,
+                Order::Transposed => values = transposed(&values, part.rows_in(self.format))?,
                 Order::PlusOne => {
-                    let one = if layout == Layout::Gguf { 1.0 } else { -1.0 };
+                    let one = if format == Format::Gguf { 1.0 } else { -1.0 };
                     values.iter_mut().for_each(|value| *value += one);
                 }
                 Order::Same | Order::Pairs { .. } => {}
             }
         }
         blocks::narrow(dtype, &values, bytes)
-            .with_context(|| format!("tensor `{}`", part.name_in(self.layout)))
+            .with_context(|| format!("tensor `{}`", part.name_in(self.format)))
     }
 }
 

@@ -151,10 +151,9 @@ fn the_elements_of_an_array_are_read_when_someone_asks() {
     assert_eq!(gguf::read_texts(&path, &header, "texts").unwrap(), texts);
     assert_eq!(gguf::read_f32s(&path, &header, "floats").unwrap(), [-1.5, f32::MAX]);
     assert_eq!(gguf::read_i32s(&path, &header, "whole").unwrap(), [i32::MIN, 7]);
-    assert_eq!(gguf::read_byte_texts(&path, &header, "broken").unwrap(), [[0xff]]);
     let refused = |error: anyhow::Error| format!("{error:#}");
     let broken = refused(gguf::read_texts(&path, &header, "broken").unwrap_err());
-    assert!(broken.contains("x.gguf`: metadata `broken`: text 0: invalid utf-8"), "{broken}");
+    assert!(broken.contains("metadata `broken`: text 0: invalid utf-8"), "{broken}");
     let kind = refused(gguf::read_i32s(&path, &header, "floats").unwrap_err());
     assert!(kind.contains("metadata `floats`: expected an array of i32 (type 5), found type 6"), "{kind}");
     assert!(refused(gguf::read_f32s(&path, &header, "none").unwrap_err()).contains("`none`: it is missing"));
@@ -170,9 +169,9 @@ fn file_start(path: &std::path::Path, bytes: usize) -> Vec<u8> {
 #[test]
 fn a_name_that_stands_twice_and_tensors_that_share_bytes_are_refused() {
     let twice = Gguf::begin(3, 2, 0).tensor("t", &[4], 0, 0).tensor("t", &[4], 0, 32).data(64);
-    assert!(refusal(twice, "twice").contains("tensor `t` stands there twice"));
+    assert!(refusal(twice, "twice").contains("tensor `t` occurs twice"));
     let key = Gguf::begin(3, 0, 2).number("k", 1).number("k", 2);
-    assert!(refusal(key, "key-twice").contains("metadata `k` stands there twice"));
+    assert!(refusal(key, "key-twice").contains("metadata `k` occurs twice"));
     let overlapping = Gguf::begin(3, 2, 0).tensor("b", &[4], 0, 32).tensor("a", &[9], 0, 0).data(64);
     assert!(refusal(overlapping, "overlap").contains("tensors `a` and `b` overlap"));
     let side_by_side = Gguf::begin(3, 2, 0).tensor("b", &[4], 0, 32).tensor("a", &[8], 0, 0).data(64);

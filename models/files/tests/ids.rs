@@ -79,7 +79,7 @@ fn an_id_in_a_gguf_is_told_with_its_key() {
         (MetadataValue::Text("</s>".into()), "`\"</s>\"`"),
         (MetadataValue::Bool(true), "`true`"),
         (MetadataValue::U64(1 << 40), "`1099511627776`"),
-        (MetadataValue::U32s(vec![1, 2]), "a list"),
+        (MetadataValue::I32s(vec![1, 2]), "a list"),
     ];
     for key in ["bos_token_id", "eos_token_id", "eot_token_id", "eom_token_id"] {
         let key = format!("tokenizer.ggml.{key}");

@@ -119,5 +119,5 @@ fn bytes_that_belong_to_two_tensors_or_to_none_are_refused() {
     let rest = safetensors_with(&two(entry(0, 2), entry(2, 4)), 6);
     assert!(refusal("rest", &rest).contains("2 bytes after the last tensor"));
     let twice = safetensors_with(&format!(r#"{{"a":{0},"a":{0}}}"#, entry(0, 2)), 2);
-    assert!(refusal("twice", &twice).contains("tensor `a` stands there twice"));
+    assert!(refusal("twice", &twice).contains("tensor `a` occurs twice"));
 }

@@ -110,7 +110,7 @@ impl Staged {
         remove_leftovers(name);
         let path = beside(name, "new")?;
         fs::create_dir_all(path.join(PROGRAMS)).with_context(|| {
-            let home = places::HOME_VARIABLE;
+            let home = paths::HOME_VARIABLE;
             format!("cannot create `{}`\nhint: export {home}=/another/folder", path.display())
         })?;
         Ok(Self { path, name: name.into() })
@@ -177,7 +177,7 @@ impl Drop for Staged {
 }
 
 fn root() -> Result<PathBuf> {
-    Ok(places::data_dir()?.join("baselines"))
+    Ok(paths::data_dir()?.join("baselines"))
 }
 
 /// A hidden folder beside a baseline's, for this process alone. No baseline's name begins with a dot.

@@ -71,13 +71,18 @@ fn page(facts: &ModelFacts) -> Result<String> {
         "identity",
         facts.identity.clone().unwrap_or_else(|| "not computed yet (`--identity` reads all weights)".into()),
     )?;
-    if !facts.places.is_empty() {
-        writeln!(text, "\n{:<15}{:>16}{:>12}{:>8}", "part", "parameters", "bytes", "share")?;
+    if !facts.components.is_empty() {
+        writeln!(text, "\n{:<15}{:>16}{:>12}{:>8}", "component", "parameters", "bytes", "share")?;
     }
-    for place in &facts.places {
-        let share = 100.0 * place.bytes as f64 / facts.weights_bytes.max(1) as f64;
-        let held = size(place.bytes);
-        writeln!(text, "{:<15}{:>16}{held:>12}{share:>6.1} %", place.place, count(place.parameters))?;
+    for component in &facts.components {
+        let share = 100.0 * component.bytes as f64 / facts.weights_bytes.max(1) as f64;
+        let held = size(component.bytes);
+        writeln!(
+            text,
+            "{:<15}{:>16}{held:>12}{share:>6.1} %",
+            component.component,
+            count(component.parameters)
+        )?;
     }
     writeln!(
         text,

@@ -69,7 +69,7 @@ fn environment(engine: &Engine) -> Result<Option<String>> {
         return Ok(Some(format!("none of ours: {}", unseen(&own))));
     }
     let folder = folder?;
-    if places::interpreter(&folder).is_some() {
+    if paths::interpreter(&folder).is_some() {
         return Ok(Some(on_disk(&folder)));
     }
     let (download, installed) = (megabytes(environment.download_mb), megabytes(environment.installed_mb));

@@ -69,9 +69,9 @@ fn what_packages_are_built_with_belongs_to_the_environment_and_to_its_name() {
     let own = "requirements = \"requirements.txt\"\n";
     let built = format!("{own}build = [\"build-settings.txt\", \"x.cmake\"]\n");
     let place = |rest: &str, setting| environment(rest, setting).unwrap().environment().unwrap().unwrap();
-    assert_eq!(place(own, ""), places::environment("toy", "requirements.txt ").unwrap());
+    assert_eq!(place(own, ""), paths::environment("toy", "requirements.txt ").unwrap());
     let made_from = "requirements.txt build-settings.txt x.cmake ";
-    assert_eq!(place(&built, ""), places::environment("toy", made_from).unwrap());
+    assert_eq!(place(&built, ""), paths::environment("toy", made_from).unwrap());
     assert_ne!(place(&built, ""), place(&built, "-O3"));
     let refused = |rest: &str| environment(rest, "").unwrap_err().to_string();
     assert_eq!(refused(&format!("{own}build = [\"gone.txt\"]\n")), "`environment.build`: no file `gone.txt`");
@@ -133,7 +133,7 @@ fn a_suite_that_would_never_be_run_is_refused() {
 
 #[test]
 fn every_manifest_in_the_tree_reads_and_its_name_is_its_folder() {
-    let folder = places::checkout().unwrap().join("engines");
+    let folder = paths::checkout().unwrap().join("engines");
     let engines = read(&folder).unwrap();
     assert_eq!(engines.len(), embedded().unwrap().len());
     for engine in engines {

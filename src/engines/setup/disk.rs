@@ -21,10 +21,10 @@ pub fn used_bytes(folder: &Path) -> u64 {
 /// Environments with pins that no engine here has: of older pins or of another checkout.
 pub fn unused(engines: &[Engine]) -> Result<Vec<PathBuf>> {
     let used: Vec<PathBuf> = engines.iter().filter_map(Engine::environment).collect::<Result<_>>()?;
-    let entries = std::fs::read_dir(places::data_dir()?.join("environments")).into_iter().flatten().flatten();
+    let entries = std::fs::read_dir(paths::data_dir()?.join("environments")).into_iter().flatten().flatten();
     let folders = entries.filter(|entry| entry.file_type().is_ok_and(|it| it.is_dir())).map(|it| it.path());
     let mut unused: Vec<PathBuf> =
-        folders.filter(|folder| places::interpreter(folder).is_some() && !used.contains(folder)).collect();
+        folders.filter(|folder| paths::interpreter(folder).is_some() && !used.contains(folder)).collect();
     unused.sort();
     Ok(unused)
 }

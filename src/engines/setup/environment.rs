@@ -29,7 +29,7 @@ fn create_in(steps: &mut Steps, engine: &Engine, environment: &Environment, fold
     // With two runs at once, the second waits here and finds the work done.
     let lock = File::create(folder.with_extension("lock")).context("cannot create the environment's lock")?;
     lock.lock().context("cannot lock the environment")?;
-    if places::interpreter(folder).is_some() {
+    if paths::interpreter(folder).is_some() {
         return Ok(());
     }
     let (download, installed) = (environment.download_mb, environment.installed_mb);
@@ -59,7 +59,7 @@ fn create_in(steps: &mut Steps, engine: &Engine, environment: &Environment, fold
     install.extend(build_arguments(&engine.build_files, &folder.with_extension("build"))?);
     steps.step(engine, "setting up its packages", None, &install, parent)?;
     // Written last: an environment without it is half made.
-    std::fs::write(folder.join(places::READY_FILE), "")?;
+    std::fs::write(folder.join(paths::READY_FILE), "")?;
     Ok(())
 }
 
@@ -68,7 +68,7 @@ fn uv(steps: &mut Steps, engine: &Engine, parent: &Path) -> Result<PathBuf> {
     if let Ok(uv) = which::which("uv") {
         return Ok(uv);
     }
-    let tools = places::data_dir()?.join("tools/uv");
+    let tools = paths::data_dir()?.join("tools/uv");
     let uv = tools.join("bin/uv");
     if !uv.is_file() {
         let python = which::which("python3")
@@ -105,7 +105,7 @@ pub fn remove(engine: &Engine, all: &[Engine]) -> Result<String> {
 
 /// Every environment of this name, older requirements included. Gives the folders.
 fn remove_folders(environment: &str) -> Result<Vec<PathBuf>> {
-    let environments = places::data_dir()?.join("environments");
+    let environments = paths::data_dir()?.join("environments");
     let prefix = format!("{environment}-");
     let mut removed = Vec::new();
     for entry in std::fs::read_dir(&environments).into_iter().flatten().flatten() {
@@ -173,7 +173,7 @@ fn check_space(dir: &Path, needed_mb: u64) -> Result<()> {
     let free_mb = (stat.blocks_available() as f64 * stat.fragment_size() as f64 / 1e6) as u64;
     if free_mb < needed_mb {
         let (free, needed) = (megabytes(free_mb), megabytes(needed_mb));
-        let home = places::HOME_VARIABLE;
+        let home = paths::HOME_VARIABLE;
         bail!("`{}` has {free} free, {needed} are needed\nhint: export {home}=/a/larger/disk", dir.display());
     }
     Ok(())

@@ -7,7 +7,7 @@ use candle_core::quantized::gguf_file::{self, Value as Metadata};
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{DType, Device, Tensor};
 use engine_kit::sampling::Rng;
-use model_files::{Architecture, Config, Layout, Order, Part};
+use model_files::{Architecture, Config, Format, Order, Part};
 use serde_json::{Value, json};
 
 /// The sizes of a model.
@@ -209,6 +209,6 @@ fn in_gguf_order(part: &Part, tensor: &Tensor) -> Tensor {
         return tensor.clone();
     }
     let rows = 0..part.shape[0];
-    let rows: Vec<u32> = rows.map(|row| part.row_in_other_layout(row, Layout::Gguf) as u32).collect();
+    let rows: Vec<u32> = rows.map(|row| part.row_in_other_format(row, Format::Gguf) as u32).collect();
     tensor.index_select(&Tensor::new(rows, &Device::Cpu).unwrap(), 0).unwrap()
 }

@@ -199,7 +199,7 @@ fn every_packed_layout_has_the_digest_of_its_version() {
         let numbers: Vec<u8> = if format.is_panels() { rows_of_blocks() } else { rows_of_floats() };
         let mut packed = vec![0; format.bytes(rows as usize, inputs as usize)];
         format.pack(inputs as usize, &numbers, &mut packed).unwrap();
-        places::digest(&packed)
+        paths::digest(&packed)
     };
     let is_packed = |format: &&&Format| format.is_panels() || format.packed_rows().is_some();
     let mut newest = 0;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use memmap2::Mmap;
-use model_files::{Dtype, FileWeights, Layout, ModelFolder, Order, Part, Weights as _};
+use model_files::{Dtype, FileWeights, Format, ModelFolder, Order, Part, Weights as _};
 use protocol::{Failed, FailureKind};
 
 use super::plan::{OwnedMatrix, Plan};
@@ -20,7 +20,7 @@ use crate::region::{NewRegion, Region};
 pub struct Files {
     maps: Vec<Region>,
     pub source: FileWeights,
-    layout: Layout,
+    layout: Format,
 }
 
 impl Files {
@@ -47,7 +47,7 @@ impl Files {
                 )));
             }
         }
-        Ok(Self { maps, source, layout: Layout::of(folder.format) })
+        Ok(Self { maps, source, layout: folder.format })
     }
 
     pub fn dtype(&self, part: &Part) -> Result<Dtype, Failed> {
@@ -85,10 +85,10 @@ impl Files {
 }
 
 /// The layout that the network uses: rotated halves as in Hugging Face; outputs by inputs and whole norms as in GGUF.
-pub fn own_layout(part: &Part) -> Layout {
+pub fn own_layout(part: &Part) -> Format {
     match part.order {
-        Order::Pairs { .. } => Layout::HuggingFace,
-        Order::Same | Order::Transposed | Order::PlusOne => Layout::Gguf,
+        Order::Pairs { .. } => Format::Safetensors,
+        Order::Same | Order::Transposed | Order::PlusOne => Format::Gguf,
     }
 }
 
@@ -173,9 +173,9 @@ impl Plan {
             let rows = from..from + rows as u64;
             return source.encode(part, own_layout(part), rows, owned.dtype, bytes).map_err(fault);
         }
-        let all = part.rows_in(Layout::Gguf).0;
+        let all = part.rows_in(Format::Gguf).0;
         let mut whole = vec![0; owned.dtype.bytes(part.elements()) as usize];
-        source.encode(part, Layout::Gguf, 0..all, owned.dtype, &mut whole).map_err(fault)?;
+        source.encode(part, Format::Gguf, 0..all, owned.dtype, &mut whole).map_err(fault)?;
         let row = whole.len() / all as usize;
         bytes.copy_from_slice(&whole[owned.rows.start as usize * row..][..bytes.len()]);
         Ok(())

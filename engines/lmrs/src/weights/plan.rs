@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 
-use model_files::{Dtype, Layout, ModelFolder, Part};
+use model_files::{Dtype, ModelFolder, Part};
 use protocol::{Failed, FailureKind};
 
 use super::files::{Files, model};
@@ -211,7 +211,7 @@ impl Plan {
 
     fn add(&mut self, parts: &[Part], rows_of: &MatrixRows, unfit: &BTreeSet<String>) -> Result<(), Failed> {
         let part = rows_of.matrix;
-        let inputs = part.rows_in(Layout::Gguf).1;
+        let inputs = part.rows_in(model_files::Format::Gguf).1;
         let outputs = rows_of.rows.end - rows_of.rows.start;
         let stored = self.files.dtype(part)?;
         let (dtype, format) = match self.requested.of(part, stored, inputs)? {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use model_files::{Dtype, Layout, Part};
+use model_files::{Dtype, Part};
 use protocol::{Failed, FailureKind};
 
 use super::files::model;
@@ -50,7 +50,7 @@ impl<'a> Roles<'a> {
     /// A part with this number of rows and columns; a vector has one row. A part of another size is an error.
     pub fn find(&self, name: &str, rows: usize, columns: usize) -> Result<Option<&'a Part>, Failed> {
         let Some(part) = self.parts.get(name) else { return Ok(None) };
-        let (found, size) = (part.rows_in(Layout::Gguf), (rows as u64, columns as u64));
+        let (found, size) = (part.rows_in(model_files::Format::Gguf), (rows as u64, columns as u64));
         if found == size {
             return Ok(Some(part));
         }
@@ -74,7 +74,8 @@ impl<'a> Roles<'a> {
         let of_two = |rows| self.some_of(layer, "ffn_up", 2 * inner, rows);
         let part = |name: &str| self.parts.get(format!("blk.{layer}.{name}.weight").as_str());
         let gated = part("ffn_gate").is_some();
-        let both = part("ffn_up").is_some_and(|up| up.rows_in(Layout::Gguf).0 == 2 * inner as u64);
+        let both =
+            part("ffn_up").is_some_and(|up| up.rows_in(model_files::Format::Gguf).0 == 2 * inner as u64);
         let found = match role {
             Role::Queries if part("attn_q").is_some() => whole("attn_q", queries, hidden),
             Role::Queries => of_three(0..queries),

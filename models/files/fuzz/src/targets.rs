@@ -136,10 +136,10 @@ fn check_folder(opened: &ModelFolder, file_bytes: usize) {
     assert!(opened.tensors.iter().all(|tensor| tensor.file < opened.weights.len()));
     // The facts of `model info`: known or refused, within the memory bound of the files.
     if let Some(facts) = bounded(OF_PARTS, file_bytes, || ModelFacts::of(opened)) {
-        let told: u64 = facts.places.iter().map(|place| place.bytes).sum();
+        let held: u64 = facts.components.iter().map(|component| component.bytes).sum();
         assert!(
-            told <= facts.weights_bytes,
-            "parts of {told} bytes in {} bytes of weights",
+            held <= facts.weights_bytes,
+            "parts of {held} bytes in {} bytes of weights",
             facts.weights_bytes
         );
         let _ = facts.memory_bytes(u64::MAX);

@@ -4,9 +4,9 @@
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Map, Value, json};
 
-use super::{Architecture, Layout, rope};
-use crate::Config;
+use super::{Architecture, rope};
 use crate::gguf::{self, MetadataValue};
+use crate::{Config, Format};
 
 /// A field with its names in both formats.
 #[derive(Debug)]
@@ -17,11 +17,11 @@ pub struct Key {
     real: bool,
 }
 
-pub(super) const fn whole(config: &'static str, gguf: &'static str) -> Key {
+pub const fn whole(config: &'static str, gguf: &'static str) -> Key {
     Key { config, gguf, real: false }
 }
 
-pub(super) const fn real(config: &'static str, gguf: &'static str) -> Key {
+pub const fn real(config: &'static str, gguf: &'static str) -> Key {
     Key { config, gguf, real: true }
 }
 
@@ -167,8 +167,8 @@ pub(crate) fn shortest(value: f32) -> f64 {
 
 impl Config {
     /// The format of the names in `raw` and `architecture`.
-    pub fn layout(&self) -> Layout {
-        if self.raw.get("general.architecture").is_some() { Layout::Gguf } else { Layout::HuggingFace }
+    pub(crate) fn format(&self) -> Format {
+        if self.raw.get("general.architecture").is_some() { Format::Gguf } else { Format::Safetensors }
     }
 }
 

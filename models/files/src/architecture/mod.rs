@@ -1,39 +1,18 @@
-//! The supported architectures. Their tensors are known here, so that models can be synthesised, converted, checked and
-//! named.
+//! The supported architectures, and the tensors of each, so that models can be synthesised, converted, checked and named.
 //!
-//! A new architecture is a file in this folder and a line in `ARCHITECTURES`. `decoder` is none: it has the tensors that
-//! several architectures share.
+//! A new architecture is an entry in `ARCHITECTURES` (`table`), and a function with its tensors if it has others than Llama.
 
-mod decoder;
 pub(crate) mod metadata;
-mod part;
 pub(crate) mod rope;
+mod table;
 
 use anyhow::{Context, Result, ensure};
+use serde_json::Value;
 
-use crate::Config;
-use crate::shown::shown;
+use crate::text::shown;
+use crate::{Config, Format};
 pub use metadata::Key;
-pub use part::{Kind, Layout, Order, Part, Place};
-
-mod gemma;
-mod gpt2;
-mod llama;
-mod mistral;
-mod phi3;
-mod qwen2;
-mod qwen3;
-
-/// If several architectures share a name in GGUF, readers take the first.
-pub static ARCHITECTURES: &[&Architecture] = &[
-    &llama::ARCHITECTURE,
-    &mistral::ARCHITECTURE,
-    &qwen2::ARCHITECTURE,
-    &qwen3::ARCHITECTURE,
-    &phi3::ARCHITECTURE,
-    &gpt2::ARCHITECTURE,
-    &gemma::ARCHITECTURE,
-];
+pub use table::ARCHITECTURES;
 
 pub struct Architecture {
     /// `model_type` in config.json.
@@ -71,11 +50,6 @@ pub struct Architecture {
     parts: fn(&Config) -> Result<Vec<Part>>,
 }
 
-/// Marks and buffers that several architectures share.
-const Q_PROJ: &str = "self_attn.q_proj.weight";
-const Q_BIAS: &str = "self_attn.q_proj.bias";
-const FREQUENCIES: &str = ".rotary_emb.inv_freq";
-
 impl Architecture {
     /// By `model_type`.
     pub fn named(name: &str) -> Option<&'static Self> {
@@ -87,10 +61,10 @@ impl Architecture {
         ARCHITECTURES.iter().find(|architecture| architecture.gguf == name).copied()
     }
 
-    pub fn of(config: &Config, layout: Layout) -> Result<&'static Self> {
-        let found = match layout {
-            Layout::HuggingFace => Self::named(&config.architecture),
-            Layout::Gguf => Self::of_gguf(&config.architecture),
+    pub fn of(config: &Config, format: Format) -> Result<&'static Self> {
+        let found = match format {
+            Format::Safetensors => Self::named(&config.architecture),
+            Format::Gguf => Self::of_gguf(&config.architecture),
         };
         found.with_context(|| {
             let known: Vec<_> = ARCHITECTURES.iter().map(|architecture| architecture.name).collect();
@@ -148,64 +122,262 @@ pub(crate) fn longer_name(name: &str) -> Option<String> {
 const MAX_SIZE: u32 = 1 << 24;
 const MAX_LAYERS: u32 = 4096;
 
-/// Collects parts, with the names of the layer being described.
-pub(crate) struct Parts(Vec<Part>);
+/// Finds the architecture of a model, and the source of that fact: its config, else the class that the config names, else
+/// its tensors' names. `folder` is the model's name; it decides between architectures with the same tensors.
+pub(crate) fn detect<'a>(
+    config: &Value,
+    tensors: impl Iterator<Item = &'a str> + Clone,
+    folder: &str,
+) -> Option<(String, &'static str)> {
+    if let Some(stated) = config.get("model_type").or_else(|| config.pointer("/text_config/model_type")) {
+        return Some((stated.as_str()?.into(), "`model_type` of config.json"));
+    }
+    let classes = config.get("architectures").and_then(Value::as_array);
+    let class = classes.and_then(|classes| classes.first()).and_then(Value::as_str);
+    if let Some(known) = ARCHITECTURES.iter().find(|architecture| Some(architecture.class) == class) {
+        return Some((known.name.into(), "`architectures` of config.json"));
+    }
+    let (candidates, folder) = (family(tensors), folder.to_ascii_lowercase());
+    match candidates.iter().find(|candidate| folder.contains(candidate.name)) {
+        Some(candidate) if candidates.len() > 1 => {
+            Some((candidate.name.into(), "the names of its tensors and of its folder"))
+        }
+        _ => candidates.first().map(|candidate| (candidate.name.into(), "the names of its tensors")),
+    }
+}
+
+/// The architectures that match the tensors' names: all of their own marks occur, and no mark that they cannot have. The
+/// one with most marks comes first.
+pub(crate) fn family<'a>(tensors: impl Iterator<Item = &'a str> + Clone) -> Vec<&'static Architecture> {
+    let all = ARCHITECTURES.iter().flat_map(|architecture| architecture.marks);
+    let mut found: Vec<&str> =
+        all.copied().filter(|mark| tensors.clone().any(|name| name.ends_with(mark))).collect();
+    found.sort_unstable();
+    found.dedup();
+    let fits = |it: &&&Architecture| {
+        let allowed = |mark: &&str| it.marks.contains(mark) || it.may_have.contains(mark);
+        it.marks.iter().all(|mark| found.contains(mark)) && found.iter().all(allowed)
+    };
+    let mut fitting: Vec<_> = ARCHITECTURES.iter().filter(fits).copied().collect();
+    fitting.sort_by_key(|architecture| std::cmp::Reverse(architecture.marks.len()));
+    fitting
+}
+
+/// One tensor of a network in both formats.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// The name in safetensors of the Hugging Face hub.
+    pub name: String,
+    /// The name in GGUF.
+    pub gguf: String,
+    /// The shape in safetensors, outermost dimension first.
+    pub shape: Vec<u64>,
+    pub kind: Kind,
+    pub component: Component,
+    pub order: Order,
+    /// The number of inputs to each output number.
+    pub fan_in: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Matrix,
+    Bias,
+    Norm,
+    NormBias,
+}
+
+/// The component of the network that a part belongs to; reports give sizes by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Component {
+    Embedding,
+    Positions,
+    Attention,
+    FeedForward,
+    Norms,
+    Output,
+}
+
+impl Component {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Embedding => "embedding",
+            Self::Positions => "positions",
+            Self::Attention => "attention",
+            Self::FeedForward => "feed-forward",
+            Self::Norms => "norms",
+            Self::Output => "output",
+        }
+    }
+}
+
+/// The difference in content between GGUF's tensor and Hugging Face's. Only `PlusOne` changes values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    Same,
+    /// Rotary embeddings rotate pairs of rows. Hugging Face stores the two halves of a head in sequence; GGUF stores the
+    /// two rows of each pair side by side.
+    Pairs {
+        heads: u64,
+    },
+    /// GPT-2 stores its matrices as inputs by outputs; GGUF stores all as outputs by inputs.
+    Transposed,
+    /// Gemma's norms multiply by the stored value plus one; GGUF stores the sum.
+    PlusOne,
+}
+
+impl Part {
+    pub fn elements(&self) -> u64 {
+        self.shape.iter().product()
+    }
+
+    pub fn name_in(&self, format: Format) -> &str {
+        match format {
+            Format::Safetensors => &self.name,
+            Format::Gguf => &self.gguf,
+        }
+    }
+
+    /// The shape in this format.
+    pub fn shape_in(&self, format: Format) -> Vec<u64> {
+        let mut shape = self.shape.clone();
+        if format == Format::Gguf && self.order == Order::Transposed {
+            shape.reverse();
+        }
+        shape
+    }
+
+    /// The number and length of rows in this format. A vector is one row.
+    pub fn rows_in(&self, format: Format) -> (u64, u64) {
+        match self.shape_in(format).as_slice() {
+            [rows, columns] => (*rows, *columns),
+            // No supported architecture has tensors of another rank.
+            other => (1, other.iter().product()),
+        }
+    }
+
+    /// Whether GGUF stores the part in f32 only: ggml adds norms, biases and learned positions in f32.
+    pub fn is_f32_in_gguf(&self) -> bool {
+        self.kind != Kind::Matrix || self.component == Component::Positions
+    }
+
+    /// The index of row `row` in the other format. Only for orders that keep rows whole.
+    pub fn row_in_other_format(&self, row: u64, from: Format) -> u64 {
+        let Order::Pairs { heads } = self.order else { return row };
+        let head_rows = self.shape[0] / heads;
+        let (head, within, half) = (row / head_rows, row % head_rows, head_rows / 2);
+        let moved = match from {
+            Format::Safetensors => within % half * 2 + within / half,
+            Format::Gguf => within % 2 * half + within / 2,
+        };
+        head * head_rows + moved
+    }
+}
+
+/// Collects the parts of a network in order.
+#[derive(Default)]
+struct Parts {
+    list: Vec<Part>,
+    /// The beginnings of the names in the current layer, in each format.
+    layer: (String, String),
+}
 
 impl Parts {
-    pub(crate) fn new() -> Self {
-        Self(Vec::new())
+    /// Adds a matrix of outputs by inputs, by its names in safetensors and in GGUF.
+    fn matrix(&mut self, component: Component, names: (&str, &str), outputs: u32, inputs: u32) -> &mut Part {
+        self.add(component, Kind::Matrix, names, vec![u64::from(outputs), u64::from(inputs)], inputs)
     }
 
-    pub(crate) fn into_list(self) -> Vec<Part> {
-        self.0
+    fn bias(&mut self, component: Component, names: (&str, &str), outputs: u32, inputs: u32) -> &mut Part {
+        self.add(component, Kind::Bias, names, vec![u64::from(outputs)], inputs)
     }
 
-    /// Adds a matrix of outputs by inputs.
-    pub(crate) fn matrix(
-        &mut self,
-        place: Place,
-        names: (String, String),
-        outputs: u32,
-        inputs: u32,
-    ) -> &mut Part {
-        let shape = vec![u64::from(outputs), u64::from(inputs)];
-        self.add(place, Kind::Matrix, names, shape, inputs)
+    fn norm(&mut self, names: (&str, &str), size: u32) {
+        self.add(Component::Norms, Kind::Norm, names, vec![u64::from(size)], size);
     }
 
-    pub(crate) fn bias(
-        &mut self,
-        place: Place,
-        names: (String, String),
-        outputs: u32,
-        inputs: u32,
-    ) -> &mut Part {
-        self.add(place, Kind::Bias, names, vec![u64::from(outputs)], inputs)
-    }
-
-    pub(crate) fn norm(&mut self, names: (String, String), size: u32) -> &mut Part {
-        self.add(Place::Norms, Kind::Norm, names, vec![u64::from(size)], size)
-    }
-
-    pub(crate) fn norm_bias(&mut self, names: (String, String), size: u32) -> &mut Part {
-        self.add(Place::Norms, Kind::NormBias, names, vec![u64::from(size)], size)
+    fn norm_bias(&mut self, names: (&str, &str), size: u32) {
+        self.add(Component::Norms, Kind::NormBias, names, vec![u64::from(size)], size);
     }
 
     fn add(
         &mut self,
-        place: Place,
+        component: Component,
         kind: Kind,
-        (name, gguf): (String, String),
+        (name, gguf): (&str, &str),
         shape: Vec<u64>,
         fan_in: u32,
     ) -> &mut Part {
-        let at = self.0.len();
-        let fan_in = u64::from(fan_in);
-        self.0.push(Part { name, gguf, shape, kind, place, order: Order::Same, fan_in });
-        &mut self.0[at]
+        let (name, gguf) = (format!("{}{name}", self.layer.0), format!("{}{gguf}", self.layer.1));
+        let (order, fan_in) = (Order::Same, u64::from(fan_in));
+        self.list.push_mut(Part { name, gguf, shape, kind, component, order, fan_in })
     }
 }
 
-/// Both names of a part outside all layers.
-pub(crate) fn names(theirs: &str, gguf: &str) -> (String, String) {
-    (theirs.into(), gguf.into())
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn rows_of_a_head_go_from_halves_to_pairs_and_back() {
+        let part = Part {
+            name: String::new(),
+            gguf: String::new(),
+            shape: vec![12, 1],
+            kind: Kind::Matrix,
+            component: Component::Attention,
+            order: Order::Pairs { heads: 2 },
+            fan_in: 1,
+        };
+        let in_gguf: Vec<_> = (0..6).map(|row| part.row_in_other_format(row, Format::Safetensors)).collect();
+        assert_eq!(in_gguf, [0, 2, 4, 1, 3, 5]);
+        for row in 0..12 {
+            let there = part.row_in_other_format(row, Format::Safetensors);
+            assert_eq!(part.row_in_other_format(there, Format::Gguf), row);
+        }
+    }
+
+    fn detected(config: &Value, tensor: &str, folder: &str) -> Option<String> {
+        detect(config, std::iter::once(tensor), folder).map(|(name, _)| name)
+    }
+
+    #[test]
+    fn the_config_decides_first_then_its_class_then_tensor_names_then_the_name_of_the_folder() {
+        let plain = "model.layers.0.self_attn.q_proj.weight";
+        let says = json!({ "model_type": "falcon", "architectures": ["LlamaForCausalLM"] });
+        assert_eq!(detected(&says, plain, "x").as_deref(), Some("falcon"));
+        let class = json!({ "architectures": ["Phi3ForCausalLM"] });
+        assert_eq!(detected(&class, plain, "x").as_deref(), Some("phi3"));
+        assert_eq!(detected(&json!({}), plain, "x").as_deref(), Some("llama"));
+        assert_eq!(detected(&json!({}), plain, "My-Gemma-2b").as_deref(), Some("gemma"));
+        assert_eq!(detected(&json!({}), "h.0.attn.c_attn.weight", "llama").as_deref(), Some("gpt2"));
+        assert_eq!(detected(&json!({}), "something.else", "llama"), None);
+    }
+
+    #[test]
+    fn the_architecture_with_most_marks_comes_first_and_none_has_a_mark_that_it_cannot_have() {
+        let named = |ends: &[&str]| {
+            let names = ends.iter().map(|end| format!("model.layers.0.self_attn.{end}")).collect::<Vec<_>>();
+            let found = family(names.iter().map(String::as_str));
+            found.iter().map(|architecture| architecture.name).collect::<Vec<_>>()
+        };
+        assert_eq!(named(&["q_proj.weight"]), ["llama", "mistral", "gemma"]);
+        assert_eq!(named(&["q_proj.weight", "q_proj.bias"]), ["qwen2", "llama", "gemma"]);
+        assert_eq!(named(&["q_proj.weight", "q_norm.weight"]), ["qwen3"]);
+        assert_eq!(named(&["q_proj.weight", "q_proj.bias", "q_norm.weight"]), ["qwen3"]);
+        assert_eq!(named(&["qkv_proj.weight"]), ["phi3"]);
+    }
+
+    #[test]
+    fn the_parts_of_every_architecture_have_its_marks() {
+        for (name, text) in crate::SHAPES.iter().filter(|(name, _)| name.starts_with("tiny-")) {
+            let shape: Value = serde_json::from_str(text).unwrap();
+            let config = crate::Config::from_json(shape["config"].clone(), &Value::Null).unwrap();
+            let architecture = Architecture::named(&config.architecture).unwrap();
+            let parts = architecture.parts(&config).unwrap();
+            let found = family(parts.iter().map(|part| part.name.as_str()));
+            assert!(found.iter().any(|found| found.name == architecture.name), "{name}");
+        }
+    }
 }

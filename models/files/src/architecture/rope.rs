@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::metadata::shortest;
 use crate::Config;
 use crate::gguf::{self, MetadataValue};
-use crate::shown::{shown, shown_value};
+use crate::text::{shown, shown_value};
 
 /// GGUF's tensor with a divisor for each frequency.
 pub const FACTORS: &str = "rope_freqs.weight";

@@ -1,31 +1,65 @@
-//! Conversion of numbers from and to the layouts of weight files, byte for byte as ggml defines them.
+//! The number formats that this crate reads and writes, byte for byte as ggml defines them.
 //!
 //! The code is arithmetic on slices, without files, threads or tensors. It uses only operations that IEEE 754 makes exact
 //! (add, multiply, divide, compare; no fused multiply-add, no libm), in an order fixed by the source. So the same numbers
 //! give the same bytes on every machine.
 //!
-//! A number that a layout cannot hold is refused. A finite number never becomes infinite: `F16` and `BF16` refuse one
+//! A number that a format cannot hold is refused. A finite number never becomes infinite: `F16` and `BF16` refuse one
 //! beyond their range, and the block formats refuse a block with an overflowing scale. NaN and infinities pass through the
 //! floats; the block formats refuse them, because one would spoil its whole block.
 //!
-//! A new layout is a file in this folder, which declares its `Dtype`, and a line in `Dtype::ALL`.
-
-mod fit;
-mod k_scales;
-
-use anyhow::{Result, bail, ensure};
-
-use crate::Dtype;
+//! A new format is a `Dtype`, declared in the file that converts it, and a line in `Dtype::ALL`.
 
 mod float;
-mod q2_k;
-mod q3_k;
-mod q4;
+mod k_quants;
+mod legacy;
 mod q4_k;
-mod q5;
-mod q5_k;
 mod q6_k;
-mod q8_0;
+
+use std::fmt;
+
+use anyhow::{Result, bail, ensure};
+use half::f16;
+
+use crate::{gguf, safetensors};
+
+/// The memory layout of a tensor's numbers.
+#[derive(Clone, Copy)]
+pub struct Dtype(&'static Encoding);
+
+/// The properties of a dtype.
+struct Encoding {
+    /// The name in the headers of both formats.
+    name: &'static str,
+    /// The number of the tensor type in GGUF.
+    gguf: u32,
+    /// `general.file_type` in GGUF: llama.cpp's number for files whose matrices mostly have this dtype. `None` is not
+    /// written.
+    file_type: Option<u32>,
+    /// `torch_dtype` in config.json; floats only.
+    torch: Option<&'static str>,
+    /// The numbers in a block, and its bytes.
+    block: (usize, usize),
+    widen: fn(&[u8], &mut [f32]),
+    /// `None` for a dtype that can only be read.
+    narrow: Option<Narrow>,
+}
+
+/// The error is the index of a number that the format cannot hold.
+type Narrow = fn(&[f32], &mut [u8]) -> Result<(), usize>;
+
+impl Encoding {
+    /// The defaults of block formats. Each sets its own name, number, block and `widen`.
+    const READ_ONLY: Self = Self {
+        name: "",
+        gguf: 0,
+        file_type: None,
+        torch: None,
+        block: (1, 1),
+        widen: |_, _| (),
+        narrow: None,
+    };
+}
 
 impl Dtype {
     /// The readable dtypes. Each is declared in one of the files above.
@@ -44,6 +78,78 @@ impl Dtype {
         Self::Q5K,
         Self::Q6K,
     ];
+
+    /// Finds a dtype by its name in headers or on the command line, in either case: `BF16`, `q4_k`.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().find(|dtype| dtype.as_str().eq_ignore_ascii_case(name)).copied()
+    }
+
+    /// Finds a dtype by its number in GGUF.
+    pub(crate) fn of_gguf(number: u32) -> Option<Self> {
+        Self::ALL.iter().find(|dtype| dtype.gguf_number() == number).copied()
+    }
+
+    /// The bits of a number in a dtype of either format, with its share of the block's scales. The name may be that of a
+    /// dtype that this crate cannot read.
+    pub fn bits_of(name: &str) -> Option<f64> {
+        let is_named = |other: &str| other.eq_ignore_ascii_case(name);
+        let own = || Self::named(name).map(|dtype| (dtype.block().0 as u64, dtype.block().1 as u64));
+        let in_gguf = || gguf::OTHER_TYPES.iter().find(|it| is_named(it.1)).map(|it| (it.2, it.3));
+        let block = own().or_else(in_gguf).map(|(numbers, bytes)| bytes as f64 * 8.0 / numbers as f64);
+        let in_safetensors = || safetensors::DTYPES.iter().find(|it| is_named(it.0)).map(|it| it.1 as f64);
+        block.or_else(in_safetensors)
+    }
+
+    /// The name in the headers of both formats.
+    pub const fn as_str(self) -> &'static str {
+        self.0.name
+    }
+
+    /// Whether each number is stored by itself, so that safetensors can hold it.
+    pub const fn is_float(self) -> bool {
+        self.0.torch.is_some()
+    }
+
+    /// The numbers in a block, and its bytes. A row is a whole number of blocks.
+    pub const fn block(self) -> (usize, usize) {
+        self.0.block
+    }
+
+    /// The bytes of this many numbers, which must fill whole blocks.
+    pub const fn bytes(self, elements: u64) -> u64 {
+        let (numbers, bytes) = self.0.block;
+        elements / numbers as u64 * bytes as u64
+    }
+
+    /// The number of the tensor type in GGUF.
+    pub(crate) const fn gguf_number(self) -> u32 {
+        self.0.gguf
+    }
+
+    /// `general.file_type` of a GGUF file with matrices of this dtype.
+    pub(crate) const fn gguf_file_type(self) -> Option<u32> {
+        self.0.file_type
+    }
+
+    /// `torch_dtype` in config.json; floats only.
+    pub(crate) const fn torch(self) -> Option<&'static str> {
+        self.0.torch
+    }
+}
+
+/// Names are unique, so equality compares them.
+impl PartialEq for Dtype {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_str() == other.as_str()
+    }
+}
+
+impl Eq for Dtype {}
+
+impl fmt::Debug for Dtype {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.as_str())
+    }
 }
 
 /// Converts one or several whole rows of any dtype to f32. Lengths that disagree are an error.
@@ -57,17 +163,12 @@ pub fn widen(dtype: Dtype, bytes: &[u8], values: &mut [f32]) -> Result<()> {
 /// if the format cannot hold a number. The error gives that number's index in `values`; `bytes` is then incomplete.
 pub fn narrow(dtype: Dtype, values: &[f32], bytes: &mut [u8]) -> Result<()> {
     check_lengths(dtype, bytes.len(), values.len())?;
-    let Some(narrow) = dtype.0.narrow else {
-        bail!("`{}` can be read and not written", dtype.as_str());
-    };
-    match narrow(values, bytes) {
-        Ok(()) => Ok(()),
-        Err(CannotHold { at }) => bail!(
-            "number {at}, `{:e}`, cannot be held in `{}`\nhint: `F32` holds it",
-            values.get(at).copied().unwrap_or(f32::NAN),
-            dtype.as_str()
-        ),
-    }
+    let name = dtype.as_str();
+    let Some(narrow) = dtype.0.narrow else { bail!("`{name}` can be read and not written") };
+    narrow(values, bytes).map_err(|index| {
+        let value = values.get(index).copied().unwrap_or(f32::NAN);
+        anyhow::anyhow!("number {index}, `{value:e}`, cannot be held in `{name}`\nhint: `F32` holds it")
+    })
 }
 
 /// Whether this dtype can be written; every dtype can be read.
@@ -75,41 +176,14 @@ pub fn can_narrow(dtype: Dtype) -> bool {
     dtype.0.narrow.is_some()
 }
 
-/// A number that the format cannot hold, by its index in the slice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct CannotHold {
-    at: usize,
-}
-
-impl CannotHold {
-    /// The number to report in a block: the first that is not finite, or else the one of greatest magnitude.
-    fn in_block(values: &[f32]) -> Self {
-        let mut at = 0;
-        for (index, value) in values.iter().enumerate() {
-            if !value.is_finite() {
-                return Self { at: index };
-            }
-            if value.abs() > values.get(at).map_or(0.0, |seen| seen.abs()) {
-                at = index;
-            }
-        }
-        Self { at }
-    }
-}
-
 fn check_lengths(dtype: Dtype, bytes: usize, numbers: usize) -> Result<()> {
-    let (block, _) = dtype.block();
+    let ((block, _), name) = (dtype.block(), dtype.as_str());
     ensure!(
         numbers.is_multiple_of(block),
-        "{numbers} numbers are not whole blocks of `{}`, which hold {block}",
-        dtype.as_str()
+        "{numbers} numbers are not whole blocks of `{name}`, which hold {block}"
     );
     let expected = dtype.bytes(numbers as u64);
-    ensure!(
-        bytes as u64 == expected,
-        "{numbers} numbers of `{}` take {expected} bytes, not {bytes}",
-        dtype.as_str()
-    );
+    ensure!(bytes as u64 == expected, "{numbers} numbers of `{name}` take {expected} bytes, not {bytes}");
     Ok(())
 }
 
@@ -127,14 +201,18 @@ fn narrow_blocks<const NUMBERS: usize, const BYTES: usize>(
     values: &[f32],
     bytes: &mut [u8],
     narrow: impl Fn(&[f32; NUMBERS], &mut [u8; BYTES]) -> Option<()>,
-) -> Result<(), CannotHold> {
+) -> Result<(), usize> {
     for (index, (values, block)) in values.as_chunks().0.iter().zip(bytes.as_chunks_mut().0).enumerate() {
-        if narrow(values, block).is_none() {
-            let CannotHold { at } = CannotHold::in_block(values);
-            return Err(CannotHold { at: index * NUMBERS + at });
-        }
+        narrow(values, block).ok_or_else(|| index * NUMBERS + worst_of(values))?;
     }
     Ok(())
+}
+
+/// The index of the number to report for a refused block: the first that is not finite, or else the largest.
+fn worst_of(values: &[f32]) -> usize {
+    let not_finite = values.iter().position(|value| !value.is_finite());
+    let magnitude = values.iter().fold(0.0_f32, |most, value| most.max(value.abs()));
+    not_finite.or(values.iter().position(|value| value.abs() == magnitude)).unwrap_or(0)
 }
 
 /// The greatest magnitude, or `None` if a number is not finite. Magnitudes of floats sort like the integers of their bits,
@@ -143,4 +221,36 @@ fn largest_magnitude(values: &[f32]) -> Option<f32> {
     let bits = values.iter().fold(0, |most, value| most.max(value.to_bits() & 0x7fff_ffff));
     let magnitude = f32::from_bits(bits);
     magnitude.is_finite().then_some(magnitude)
+}
+
+/// The f16 at this byte of a block.
+fn f16_at(block: &[u8], byte: usize) -> f32 {
+    f16::from_le_bytes([block[byte], block[byte + 1]]).to_f32()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_dtype_is_found_by_its_name_and_by_its_number_and_no_two_share_one() {
+        for &dtype in Dtype::ALL {
+            assert_eq!(Dtype::named(&dtype.as_str().to_ascii_lowercase()), Some(dtype));
+            assert_eq!(Dtype::of_gguf(dtype.gguf_number()), Some(dtype));
+        }
+        assert_eq!((Dtype::Q4K.block(), Dtype::Q8_0.bytes(64)), ((256, 144), 68));
+        assert_eq!((Dtype::named("Q9"), Dtype::of_gguf(u32::MAX)), (None, None));
+    }
+
+    #[test]
+    fn the_bits_of_a_number_are_known_for_every_dtype_of_a_file_readable_or_not() {
+        for &dtype in Dtype::ALL {
+            let (numbers, bytes) = dtype.block();
+            let bits = bytes as f64 * 8.0 / numbers as f64;
+            assert_eq!(Dtype::bits_of(&dtype.as_str().to_ascii_lowercase()), Some(bits), "{dtype:?}");
+        }
+        let of = ["Q8_0", "q6_k", "iq4_nl", "MXFP4", "i64", "F8_E4M3", "bool", "half"].map(Dtype::bits_of);
+        let expected = [8.5, 6.5625, 4.5, 4.25, 64.0, 8.0, 8.0].map(Some);
+        assert_eq!((&of[..7], of[7]), (&expected[..], None));
+    }
 }

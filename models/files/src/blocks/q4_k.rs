@@ -3,7 +3,7 @@
 //! ```text
 //! byte  0  d       f16
 //!       2  dmin    f16
-//!       4  s[12]   scales and minima of the 8 runs of 32 numbers, packed as `k_scales` says
+//!       4  s[12]   scales and minima of the 8 runs of 32 numbers, packed as `unpack_scale` describes
 //!      16  q[128]  two of 4 bits     number i = (d * scale) * q_i - dmin * minimum, both of run i / 32
 //!
 //! Of 64 numbers, the first 32 are the lower halves of 32 bytes of q, and the other 32 the upper halves.
@@ -21,22 +21,21 @@
 //! As in all existing files, `d` and `dmin` are not negative. So 0 can always be represented, and a run of only positive
 //! numbers has the minimum 0.
 
-use super::fit::{Rows, inverse_of, lanes, nearest, rows};
-use super::float::{f16_at_least, f16_from_f32, f32_from_f16};
-use super::{k_scales, largest_magnitude};
-use super::{narrow_blocks, widen_blocks};
-use crate::Dtype;
-use crate::dtype::Encoding;
+use half::f16;
+
+use super::float::f16_at_least;
+use super::k_quants::{Rows, inverse_of, lanes, nearest, pack_scales, rows, unpack_scale};
+use super::{Dtype, Encoding, f16_at, largest_magnitude, narrow_blocks, widen_blocks};
 
 impl Dtype {
     pub const Q4K: Self = Self(&Encoding {
         name: "Q4_K",
         gguf: 12,
         file_type: Some(14),
-        torch: None,
         block: (256, 144),
         widen: |bytes, values| widen_blocks(bytes, values, widen),
         narrow: Some(|values, bytes| narrow_blocks(values, bytes, narrow)),
+        ..Encoding::READ_ONLY
     });
 }
 
@@ -44,11 +43,10 @@ const RUNS: usize = 8;
 const LENGTH: usize = 32;
 type Lanes = [f32; RUNS];
 
-pub fn widen(block: &[u8; 144], values: &mut [f32; 256]) {
-    let d = f32_from_f16(u16::from_le_bytes([block[0], block[1]]));
-    let dmin = f32_from_f16(u16::from_le_bytes([block[2], block[3]]));
+fn widen(block: &[u8; 144], values: &mut [f32; 256]) {
+    let (d, dmin) = (f16_at(block, 0), f16_at(block, 2));
     for (run, values) in values.as_chunks_mut::<LENGTH>().0.iter_mut().enumerate() {
-        let (scale, minimum) = k_scales::unpack(&block[4..16], run);
+        let (scale, minimum) = unpack_scale(&block[4..16], run);
         let (scale, minimum) = (d * f32::from(scale), dmin * f32::from(minimum));
         let shift = run % 2 * 4;
         for (value, quant) in values.iter_mut().zip(&block[16 + run / 2 * LENGTH..]) {
@@ -57,7 +55,7 @@ pub fn widen(block: &[u8; 144], values: &mut [f32; 256]) {
     }
 }
 
-pub fn narrow(values: &[f32; 256], block: &mut [u8; 144]) -> Option<()> {
+fn narrow(values: &[f32; 256], block: &mut [u8; 144]) -> Option<()> {
     // The sums of squares below must not overflow; refused blocks are far beyond the range of `d`.
     largest_magnitude(values).filter(|magnitude| *magnitude < 1e15)?;
     let rows: Rows<RUNS, LENGTH> = rows(values);
@@ -263,7 +261,7 @@ impl Chosen {
         if !(d >= 0.0 && dmin >= 0.0) {
             return None;
         }
-        let (d, dmin) = (f32_from_f16(f16_from_f32(d)), f32_from_f16(f16_from_f32(dmin)));
+        let (d, dmin) = (f16::from_f32(d).to_f32(), f16::from_f32(dmin).to_f32());
         let error = errors(rows, d, dmin, self.scales, self.minima).iter().sum();
         (d.is_finite() && dmin.is_finite()).then_some(Self { d, dmin, error, ..*self })
     }
@@ -278,10 +276,10 @@ impl Chosen {
                 quants[run] = nearest(((row[run] + floor[run]) * inverse[run]).clamp(0.0, 15.0)) as u8;
             }
         }
-        block[..2].copy_from_slice(&f16_from_f32(self.d).to_le_bytes());
-        block[2..4].copy_from_slice(&f16_from_f32(self.dmin).to_le_bytes());
+        block[..2].copy_from_slice(&f16::from_f32(self.d).to_le_bytes());
+        block[2..4].copy_from_slice(&f16::from_f32(self.dmin).to_le_bytes());
         let integers = |lanes: Lanes| lanes.map(|integer| integer as u8);
-        block[4..16].copy_from_slice(&k_scales::pack(integers(self.scales), integers(self.minima)));
+        block[4..16].copy_from_slice(&pack_scales(integers(self.scales), integers(self.minima)));
         for (pair, bytes) in block[16..].as_chunks_mut::<LENGTH>().0.iter_mut().enumerate() {
             for (byte, quants) in bytes.iter_mut().zip(&quants) {
                 *byte = quants[2 * pair] | quants[2 * pair + 1] << 4;

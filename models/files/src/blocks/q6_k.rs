@@ -18,22 +18,21 @@
 //! 3. For each run, try the three integers nearest to the ideal scale, and take the least true error.
 //! 4. With all integers fixed, fit `d` by least squares again; keep it if the error is smaller.
 
-use super::fit::{Rows, inverse_of, lanes, nearest, rows};
-use super::float::{f16_at_least, f16_from_f32, f32_from_f16};
-use super::largest_magnitude;
-use super::{narrow_blocks, widen_blocks};
-use crate::Dtype;
-use crate::dtype::Encoding;
+use half::f16;
+
+use super::float::f16_at_least;
+use super::k_quants::{Rows, inverse_of, lanes, nearest, rows};
+use super::{Dtype, Encoding, f16_at, largest_magnitude, narrow_blocks, widen_blocks};
 
 impl Dtype {
     pub const Q6K: Self = Self(&Encoding {
         name: "Q6_K",
         gguf: 14,
         file_type: Some(18),
-        torch: None,
         block: (256, 210),
         widen: |bytes, values| widen_blocks(bytes, values, widen),
         narrow: Some(|values, bytes| narrow_blocks(values, bytes, narrow)),
+        ..Encoding::READ_ONLY
     });
 }
 
@@ -41,20 +40,20 @@ const RUNS: usize = 16;
 const LENGTH: usize = 16;
 type Lanes = [f32; RUNS];
 
-pub fn widen(block: &[u8; 210], values: &mut [f32; 256]) {
-    let d = f32_from_f16(u16::from_le_bytes([block[208], block[209]]));
+fn widen(block: &[u8; 210], values: &mut [f32; 256]) {
+    let d = f16_at(block, 208);
     for (run, values) in values.as_chunks_mut::<LENGTH>().0.iter_mut().enumerate() {
         let scale = d * f32::from(block[192 + run].cast_signed());
-        let place = Place::of(run);
-        let (lower, upper) = (&block[place.lower..], &block[128 + place.upper..]);
+        let position = Position::of(run);
+        let (lower, upper) = (&block[position.lower..], &block[128 + position.upper..]);
         for ((value, lower), upper) in values.iter_mut().zip(lower).zip(upper) {
-            let quant = lower >> place.lower_bit & 15 | (upper >> place.upper_bit & 3) << 4;
+            let quant = lower >> position.lower_bit & 15 | (upper >> position.upper_bit & 3) << 4;
             *value = scale * (f32::from(quant) - 32.0);
         }
     }
 }
 
-pub fn narrow(values: &[f32; 256], block: &mut [u8; 210]) -> Option<()> {
+fn narrow(values: &[f32; 256], block: &mut [u8; 210]) -> Option<()> {
     // The sums of squares below must not overflow; refused blocks are far beyond the range of `d`.
     largest_magnitude(values).filter(|magnitude| *magnitude < 1e15)?;
     let rows: Rows<RUNS, LENGTH> = rows(values);
@@ -72,14 +71,14 @@ pub fn narrow(values: &[f32; 256], block: &mut [u8; 210]) -> Option<()> {
 }
 
 /// The position of the bits of a run's 16 numbers: the first of 16 bytes, and the bit in each.
-struct Place {
+struct Position {
     lower: usize,
     lower_bit: usize,
     upper: usize,
     upper_bit: usize,
 }
 
-impl Place {
+impl Position {
     fn of(run: usize) -> Self {
         let (half, k, odd) = (run / 8, run % 8 / 2, run % 2);
         Self {
@@ -194,7 +193,7 @@ impl Chosen {
         }
         let aa: f32 = aa.iter().sum();
         let ax: f32 = ax.iter().sum();
-        let d = f32_from_f16(f16_from_f32(if aa > 0.0 { ax / aa } else { 0.0 }));
+        let d = f16::from_f32(if aa > 0.0 { ax / aa } else { 0.0 }).to_f32();
         let error = errors(rows, d, self.scales).iter().sum();
         Self { d, error, ..*self }
     }
@@ -203,15 +202,15 @@ impl Chosen {
         let inverse: Lanes = lanes(|run| inverse_of(self.d * self.scales[run]));
         block.fill(0);
         for run in 0..RUNS {
-            let place = Place::of(run);
+            let position = Position::of(run);
             for (i, row) in rows.iter().enumerate() {
                 let quant = (nearest((row[run] * inverse[run]).clamp(-32.0, 31.0)) + 32.0) as u8;
-                block[place.lower + i] |= (quant & 15) << place.lower_bit;
-                block[128 + place.upper + i] |= quant >> 4 << place.upper_bit;
+                block[position.lower + i] |= (quant & 15) << position.lower_bit;
+                block[128 + position.upper + i] |= quant >> 4 << position.upper_bit;
             }
             block[192 + run] = (self.scales[run] as i8).cast_unsigned();
         }
-        block[208..].copy_from_slice(&f16_from_f32(self.d).to_le_bytes());
+        block[208..].copy_from_slice(&f16::from_f32(self.d).to_le_bytes());
     }
 }
 

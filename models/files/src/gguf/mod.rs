@@ -1,19 +1,17 @@
-//! GGUF: one file with metadata, a table of tensors, and their bytes.
+//! GGUF: one file with metadata, a table of tensors, and their bytes. `read` has the reader; the writer is here.
 
-mod arrays;
 mod read;
-mod write;
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-pub(crate) use arrays::{f32s, i32s, texts};
-pub use arrays::{read_byte_texts, read_f32s, read_i32s, read_texts};
-pub use read::read_header;
-pub(crate) use write::plan;
+pub(crate) use read::OTHER_TYPES;
+pub use read::{read_f32s, read_header, read_i32s, read_texts};
 
-use crate::Tensor;
-use crate::shown::shown;
+use crate::architecture::Part;
+use crate::text::shown;
+use crate::write::{FilePlan, TensorPlan};
+use crate::{Dtype, Format, Tensor};
 
 /// Other ids that end a text, besides `eos_token_id`, as in llama.cpp: the ends of a turn and of a message.
 pub(crate) const OTHER_ENDS: [&str; 2] = ["tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"];
@@ -57,7 +55,6 @@ pub enum MetadataValue {
     Texts(Vec<String>),
     I32s(Vec<i32>),
     F32s(Vec<f32>),
-    U32s(Vec<u32>),
 }
 
 impl Value {
@@ -85,40 +82,94 @@ impl fmt::Display for Value {
     }
 }
 
-/// All tensor types of ggml, readable here or not: number, name, elements in a block, bytes of a block. `Dtype` comes
-/// first.
-pub(crate) const TYPES: &[(u32, &str, u64, u64)] = &[
-    (0, "F32", 1, 4),
-    (1, "F16", 1, 2),
-    (2, "Q4_0", 32, 18),
-    (3, "Q4_1", 32, 20),
-    (6, "Q5_0", 32, 22),
-    (7, "Q5_1", 32, 24),
-    (8, "Q8_0", 32, 34),
-    (9, "Q8_1", 32, 36),
-    (10, "Q2_K", 256, 84),
-    (11, "Q3_K", 256, 110),
-    (12, "Q4_K", 256, 144),
-    (13, "Q5_K", 256, 176),
-    (14, "Q6_K", 256, 210),
-    (15, "Q8_K", 256, 292),
-    (16, "IQ2_XXS", 256, 66),
-    (17, "IQ2_XS", 256, 74),
-    (18, "IQ3_XXS", 256, 98),
-    (19, "IQ1_S", 256, 50),
-    (20, "IQ4_NL", 32, 18),
-    (21, "IQ3_S", 256, 110),
-    (22, "IQ2_S", 256, 82),
-    (23, "IQ4_XS", 256, 136),
-    (24, "I8", 1, 1),
-    (25, "I16", 1, 2),
-    (26, "I32", 1, 4),
-    (27, "I64", 1, 8),
-    (28, "F64", 1, 8),
-    (29, "IQ1_M", 256, 56),
-    (30, "BF16", 1, 2),
-    (34, "TQ1_0", 256, 54),
-    (35, "TQ2_0", 256, 66),
-    (39, "MXFP4", 32, 17),
-    (40, "NVFP4", 64, 36),
-];
+const VERSION: u32 = 3;
+const ALIGNMENT: u64 = 32;
+
+/// A tensor that the weights do not hold: its name and its numbers.
+pub(crate) type Literal = (&'static str, Vec<f32>);
+
+pub(crate) fn plan(
+    name: String,
+    metadata: &[(String, MetadataValue)],
+    parts: &[Part],
+    dtypes: &[Dtype],
+    literals: &[Literal],
+) -> FilePlan {
+    let mut header = Vec::new();
+    header.extend(b"GGUF");
+    header.extend(VERSION.to_le_bytes());
+    header.extend(((parts.len() + literals.len()) as u64).to_le_bytes());
+    header.extend((metadata.len() as u64).to_le_bytes());
+    for (key, value) in metadata {
+        text(&mut header, key);
+        put(&mut header, value);
+    }
+    let (mut end, mut tensors, mut written) = (0_u64, Vec::new(), Vec::new());
+    for (name, values) in literals {
+        entry(&mut header, name, &[values.len() as u64], Dtype::F32, end);
+        written.push((end, values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>()));
+        end = (end + 4 * values.len() as u64).next_multiple_of(ALIGNMENT);
+    }
+    for (part, &dtype) in dtypes.iter().enumerate() {
+        let shape = parts[part].shape_in(Format::Gguf);
+        entry(&mut header, &parts[part].gguf, &shape, dtype, end);
+        tensors.push(TensorPlan { part, dtype, offset: end });
+        end = (end + dtype.bytes(parts[part].elements())).next_multiple_of(ALIGNMENT);
+    }
+    header.resize(header.len().next_multiple_of(ALIGNMENT as usize), 0);
+    let start = header.len() as u64;
+    tensors.iter_mut().for_each(|tensor| tensor.offset += start);
+    written.iter_mut().for_each(|(offset, _)| *offset += start);
+    FilePlan { name, header, tensors, literals: written, bytes: start + end }
+}
+
+fn entry(header: &mut Vec<u8>, name: &str, shape: &[u64], dtype: Dtype, offset: u64) {
+    text(header, name);
+    header.extend((shape.len() as u32).to_le_bytes());
+    // GGUF writes the innermost dimension first.
+    shape.iter().rev().for_each(|size| header.extend(size.to_le_bytes()));
+    header.extend(dtype.gguf_number().to_le_bytes());
+    header.extend(offset.to_le_bytes());
+}
+
+fn text(header: &mut Vec<u8>, text: &str) {
+    header.extend((text.len() as u64).to_le_bytes());
+    header.extend(text.as_bytes());
+}
+
+fn put(header: &mut Vec<u8>, value: &MetadataValue) {
+    match value {
+        MetadataValue::U32(value) => number(header, 4, value.to_le_bytes()),
+        MetadataValue::I32(value) => number(header, 5, value.to_le_bytes()),
+        MetadataValue::F32(value) => number(header, 6, value.to_le_bytes()),
+        MetadataValue::Bool(value) => number(header, 7, [u8::from(*value)]),
+        MetadataValue::Text(value) => {
+            header.extend(8_u32.to_le_bytes());
+            text(header, value);
+        }
+        MetadataValue::U64(value) => number(header, 10, value.to_le_bytes()),
+        MetadataValue::Texts(values) => {
+            begin_array(header, 8, values.len());
+            values.iter().for_each(|value| text(header, value));
+        }
+        MetadataValue::I32s(values) => {
+            begin_array(header, 5, values.len());
+            values.iter().for_each(|value| header.extend(value.to_le_bytes()));
+        }
+        MetadataValue::F32s(values) => {
+            begin_array(header, 6, values.len());
+            values.iter().for_each(|value| header.extend(value.to_le_bytes()));
+        }
+    }
+}
+
+fn number<const N: usize>(header: &mut Vec<u8>, kind: u32, bytes: [u8; N]) {
+    header.extend(kind.to_le_bytes());
+    header.extend(bytes);
+}
+
+fn begin_array(header: &mut Vec<u8>, kind: u32, length: usize) {
+    header.extend(9_u32.to_le_bytes());
+    header.extend(kind.to_le_bytes());
+    header.extend((length as u64).to_le_bytes());
+}

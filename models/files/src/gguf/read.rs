@@ -1,4 +1,5 @@
-//! The header of a GGUF file: metadata and the table of tensors. The weights after it are not read.
+//! Reads the header of a GGUF file, metadata and the table of tensors, and the elements of metadata arrays. The weights after
+//! the header are not read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -7,10 +8,10 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::{Header, TYPES, Value};
-use crate::Dtype;
-use crate::shown::shown;
-use crate::tensor::{Tensor, checked_elements};
+use super::{Header, Value};
+use crate::text::shown;
+use crate::weights::checked_elements;
+use crate::{Dtype, Tensor};
 
 /// Reads the header of one file. `file` becomes `Tensor::file`.
 pub fn read_header(path: &Path, file: usize) -> Result<Header> {
@@ -48,16 +49,12 @@ fn read(path: &Path, file: usize) -> Result<Header> {
     for index in 0..value_count {
         let key = source.name().with_context(|| format!("key of metadata value {index}"))?;
         let value = source.value().with_context(|| format!("metadata `{}`", shown(&key)))?;
-        ensure!(
-            metadata.insert(key.clone(), value).is_none(),
-            "metadata `{}` stands there twice",
-            shown(&key)
-        );
+        ensure!(metadata.insert(key.clone(), value).is_none(), "metadata `{}` occurs twice", shown(&key));
     }
     let (mut entries, mut names) = (Vec::new(), BTreeSet::new());
     for index in 0..tensor_count {
         let name = source.name().with_context(|| format!("name of tensor {index}"))?;
-        ensure!(names.insert(name.clone()), "tensor `{}` stands there twice", shown(&name));
+        ensure!(names.insert(name.clone()), "tensor `{}` occurs twice", shown(&name));
         let entry = source.tensor().with_context(|| format!("tensor `{}`", shown(&name)))?;
         entries.push((name, entry));
     }
@@ -94,7 +91,7 @@ fn tensor_type(number: u32) -> Result<(&'static str, u64, u64)> {
         let (block, bytes) = dtype.block();
         return Ok((dtype.as_str(), block as u64, bytes as u64));
     }
-    let found = TYPES.iter().find(|(known, ..)| *known == number);
+    let found = OTHER_TYPES.iter().find(|(known, ..)| *known == number);
     found
         .map(|&(_, name, block, bytes)| (name, block, bytes))
         .with_context(|| format!("unknown type {number}"))
@@ -102,9 +99,9 @@ fn tensor_type(number: u32) -> Result<(&'static str, u64, u64)> {
 
 /// Checks that tensors do not overlap: shared weights are stored and named once.
 fn check_apart(tensors: &[Tensor]) -> Result<()> {
-    let mut places: Vec<&Tensor> = tensors.iter().filter(|tensor| tensor.bytes > 0).collect();
-    places.sort_by_key(|tensor| tensor.offset);
-    for pair in places.windows(2) {
+    let mut sorted: Vec<&Tensor> = tensors.iter().filter(|tensor| tensor.bytes > 0).collect();
+    sorted.sort_by_key(|tensor| tensor.offset);
+    for pair in sorted.windows(2) {
         let (first, second) = (pair[0], pair[1]);
         ensure!(
             first.offset + first.bytes <= second.offset,
@@ -117,7 +114,7 @@ fn check_apart(tensors: &[Tensor]) -> Result<()> {
 }
 
 /// The file, and the number of its unread bytes.
-pub(super) struct Source {
+struct Source {
     reader: BufReader<File>,
     file_bytes: u64,
     left: u64,
@@ -126,7 +123,7 @@ pub(super) struct Source {
 }
 
 impl Source {
-    pub(super) fn open(path: &Path) -> Result<Self> {
+    fn open(path: &Path) -> Result<Self> {
         let file = File::open(path)?;
         let file_bytes = file.metadata()?.len();
         // A small file takes a small buffer.
@@ -139,7 +136,7 @@ impl Source {
         self.file_bytes - self.left
     }
 
-    pub(super) fn bytes<const N: usize>(&mut self) -> Result<[u8; N]> {
+    fn bytes<const N: usize>(&mut self) -> Result<[u8; N]> {
         ensure!(
             N as u64 <= self.left,
             "the file ends here: {N} bytes are needed, and {} are left",
@@ -155,16 +152,12 @@ impl Source {
         Ok(u32::from_le_bytes(self.bytes()?))
     }
 
-    pub(super) fn u64(&mut self) -> Result<u64> {
+    fn u64(&mut self) -> Result<u64> {
         Ok(u64::from_le_bytes(self.bytes()?))
     }
 
-    pub(super) fn byte_text(&mut self) -> Result<Vec<u8>> {
-        self.byte_text_within(MAX_TEXT_BYTES)
-    }
-
-    /// A text of at most `most` bytes.
-    fn byte_text_within(&mut self, most: u64) -> Result<Vec<u8>> {
+    /// A text of at most `most` bytes, UTF-8 or not.
+    fn text(&mut self, most: u64) -> Result<Vec<u8>> {
         let length = self.u64()?;
         self.claim(length)?;
         ensure!(length <= most, "claims a text of {length} bytes, and {most} are the most that is believed");
@@ -177,14 +170,9 @@ impl Source {
         Ok(bytes)
     }
 
-    /// A key or a tensor's name.
+    /// A key or a tensor's name. One with invalid UTF-8 can still be shown.
     fn name(&mut self) -> Result<String> {
-        // A name with invalid UTF-8 is still shown.
-        Ok(String::from_utf8_lossy(&self.byte_text_within(MAX_KEY_BYTES)?).into_owned())
-    }
-
-    fn text(&mut self) -> Result<String> {
-        Ok(String::from_utf8_lossy(&self.byte_text()?).into_owned())
+        Ok(String::from_utf8_lossy(&self.text(MAX_KEY_BYTES)?).into_owned())
     }
 
     fn value(&mut self) -> Result<Value> {
@@ -197,7 +185,7 @@ impl Source {
             5 => Value::Signed(i32::from_le_bytes(self.bytes()?).into()),
             6 => Value::Float(f32::from_le_bytes(self.bytes()?).into()),
             7 => Value::Bool(self.bytes::<1>()?[0] != 0),
-            8 => Value::Text(self.text()?),
+            8 => Value::Text(String::from_utf8_lossy(&self.text(MAX_TEXT_BYTES)?).into_owned()),
             9 => self.array()?,
             10 => Value::Unsigned(self.u64()?),
             11 => Value::Signed(i64::from_le_bytes(self.bytes()?)),
@@ -248,14 +236,14 @@ impl Source {
     }
 
     /// Refuses a count that the rest of the file cannot hold, before a loop uses it.
-    pub(super) fn check_count(&self, what: &str, count: u64, least_bytes_each: u64) -> Result<()> {
+    fn check_count(&self, what: &str, count: u64, least_bytes_each: u64) -> Result<()> {
         let fits = count.checked_mul(least_bytes_each).is_some_and(|bytes| bytes <= self.left);
         ensure!(fits, "claims {count} {what}, and {} bytes are left", self.left);
         Ok(())
     }
 
     /// Within the buffer this only moves an index.
-    pub(super) fn skip(&mut self, bytes: u64) -> Result<()> {
+    fn skip(&mut self, bytes: u64) -> Result<()> {
         self.claim(bytes)?;
         Ok(self.reader.seek_relative(i64::try_from(bytes)?)?)
     }
@@ -266,3 +254,75 @@ impl Source {
         Ok(())
     }
 }
+
+/// The most elements of an array. Arrays hold tokens and merges, some hundred thousand in real models. The file size is no
+/// bound: a sparse file may be larger than memory.
+const MAX_ELEMENTS: u64 = 1 << 24;
+
+/// The texts of one metadata array, which must be UTF-8. The caller adds the file's name to an error, here and below.
+pub fn read_texts(path: &Path, header: &Header, key: &str) -> Result<Vec<String>> {
+    read_array(path, header, key, (8, "text"), 8, |source, index| {
+        let text = source.text(MAX_TEXT_BYTES).and_then(|bytes| Ok(String::from_utf8(bytes)?));
+        text.with_context(|| format!("text {index}"))
+    })
+}
+
+pub fn read_f32s(path: &Path, header: &Header, key: &str) -> Result<Vec<f32>> {
+    read_array(path, header, key, (6, "f32"), 4, |source, _| source.bytes().map(f32::from_le_bytes))
+}
+
+pub fn read_i32s(path: &Path, header: &Header, key: &str) -> Result<Vec<i32>> {
+    read_array(path, header, key, (5, "i32"), 4, |source, _| source.bytes().map(i32::from_le_bytes))
+}
+
+/// Nothing is reserved up front: memory grows only with elements that are in the file.
+fn read_array<T>(
+    path: &Path,
+    header: &Header,
+    key: &str,
+    (expected, name): (u32, &str),
+    least_bytes_each: u64,
+    element: impl Fn(&mut Source, u64) -> Result<T>,
+) -> Result<Vec<T>> {
+    let read = || {
+        let (kind, length, offset) = match header.metadata.get(key) {
+            Some(&Value::Array { kind, length, offset }) => (kind, length, offset),
+            Some(other) => bail!("expected an array, found {other}"),
+            None => bail!("it is missing"),
+        };
+        ensure!(kind == expected, "expected an array of {name} (type {expected}), found type {kind}");
+        ensure!(
+            length <= MAX_ELEMENTS,
+            "claims {length} array elements, and {MAX_ELEMENTS} are the most that is believed"
+        );
+        let mut source = Source::open(path)?;
+        source.skip(offset)?;
+        source.check_count("array elements", length, least_bytes_each)?;
+        (0..length).map(|index| element(&mut source, index)).collect()
+    };
+    read().with_context(|| format!("metadata `{key}`"))
+}
+
+/// The tensor types of ggml that no `Dtype` reads: number, name, elements in a block, bytes of a block.
+pub(crate) const OTHER_TYPES: &[(u32, &str, u64, u64)] = &[
+    (9, "Q8_1", 32, 36),
+    (15, "Q8_K", 256, 292),
+    (16, "IQ2_XXS", 256, 66),
+    (17, "IQ2_XS", 256, 74),
+    (18, "IQ3_XXS", 256, 98),
+    (19, "IQ1_S", 256, 50),
+    (20, "IQ4_NL", 32, 18),
+    (21, "IQ3_S", 256, 110),
+    (22, "IQ2_S", 256, 82),
+    (23, "IQ4_XS", 256, 136),
+    (24, "I8", 1, 1),
+    (25, "I16", 1, 2),
+    (26, "I32", 1, 4),
+    (27, "I64", 1, 8),
+    (28, "F64", 1, 8),
+    (29, "IQ1_M", 256, 56),
+    (34, "TQ1_0", 256, 54),
+    (35, "TQ2_0", 256, 66),
+    (39, "MXFP4", 32, 17),
+    (40, "NVFP4", 64, 36),
+];

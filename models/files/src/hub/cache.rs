@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::repository::{MAIN, Repository, is_commit};
+use super::{MAIN, Repository, is_commit};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cache {

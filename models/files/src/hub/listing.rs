@@ -1,12 +1,15 @@
-//! The hub's description of a repository: its commit, its files, their sizes and hashes. Names and sizes are untrusted; a
-//! name that could lead out of a folder is refused before anything is written.
+//! The hub's description of a repository: its commit, its files, their sizes and hashes; and the selection of files to fetch.
+//! Names and sizes are untrusted; a name that could lead out of a folder is refused before anything is written.
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
+use sha1::Sha1;
+use sha2::{Digest as _, Sha256};
 
-use super::digest::Digest;
-use super::repository::{is_commit, is_hexadecimal};
-use crate::shown::shown;
+use super::{is_commit, is_hexadecimal};
+use crate::safetensors::INDEX;
+use crate::size;
+use crate::text::{hex, shown};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listing {
@@ -78,6 +81,185 @@ fn stays_inside(name: &str) -> bool {
     name.len() <= 1024 && name.split('/').all(is_plain)
 }
 
+/// The hub identifies large files by the SHA-256 of their bytes, and small ones by git's hash. The cache uses it as the
+/// file name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Digest {
+    Sha256(String),
+    GitBlob(String),
+}
+
+impl Digest {
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Sha256(digits) | Self::GitBlob(digits) => digits,
+        }
+    }
+
+    /// The kind of hash, for a person.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Sha256(_) => "SHA-256",
+            Self::GitBlob(_) => "git hash",
+        }
+    }
+
+    /// Begins a hash of the same kind over a file of this size; git's hash includes the size.
+    pub fn begin(&self, bytes: u64) -> Running {
+        match self {
+            Self::Sha256(_) => Running::Sha256(Sha256::new()),
+            Self::GitBlob(_) => Running::GitBlob(Sha1::new().chain_update(format!("blob {bytes}\0"))),
+        }
+    }
+}
+
+pub enum Running {
+    Sha256(Sha256),
+    GitBlob(Sha1),
+}
+
+impl Running {
+    pub fn update(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Sha256(sum) => sum.update(bytes),
+            Self::GitBlob(sum) => sum.update(bytes),
+        }
+    }
+
+    pub fn finish(self) -> Digest {
+        match self {
+            Self::Sha256(sum) => Digest::Sha256(hex(&sum.finalize())),
+            Self::GitBlob(sum) => Digest::GitBlob(hex(&sum.finalize())),
+        }
+    }
+}
+
+/// The files besides the weights that an engine reads.
+const BESIDE_WEIGHTS: &[&str] = &[
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template*",
+    "special_tokens_map.json",
+    "tokenizer.model",
+];
+
+/// Pickled files run code when they are loaded, so they are never fetched. HDF5 is not fetched either.
+const NEVER: &[&str] = &["*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5"];
+
+/// The files that match the patterns; without patterns, those that an engine needs.
+pub fn choose<'a>(files: &'a [RemoteFile], patterns: &[String]) -> Result<Vec<&'a RemoteFile>> {
+    if patterns.is_empty() {
+        return needed(files);
+    }
+    let mut chosen = vec![false; files.len()];
+    for pattern in patterns {
+        let matched = |file: &RemoteFile| matches(pattern, &file.name);
+        let allowed: Vec<usize> =
+            (0..files.len()).filter(|&at| matched(&files[at]) && !is_never(&files[at])).collect();
+        if allowed.is_empty() {
+            match files.iter().find(|file| matched(file)) {
+                Some(file) => bail!(
+                    "`{}` may run code when it is loaded, so files of its kind are not fetched\nhint: safetensors and GGUF hold the same weights and nothing else",
+                    file.name
+                ),
+                None => bail!("no file matches `{}`; there are:\n{}", shown(pattern), table(files)),
+            }
+        }
+        allowed.into_iter().for_each(|at| chosen[at] = true);
+    }
+    Ok(files.iter().zip(chosen).filter(|&(_, chosen)| chosen).map(|(file, _)| file).collect())
+}
+
+fn needed(files: &[RemoteFile]) -> Result<Vec<&RemoteFile>> {
+    let weights = weights(files)?;
+    let beside = |file: &&RemoteFile| BESIDE_WEIGHTS.iter().any(|pattern| matches_here(pattern, &file.name));
+    Ok(files.iter().filter(beside).chain(weights).collect())
+}
+
+/// The weight files that a reader of the folder would use. Some repositories hold the same weights again in the original
+/// format.
+fn weights(files: &[RemoteFile]) -> Result<Vec<&RemoteFile>> {
+    let of =
+        |pattern: &str| files.iter().filter(|file| matches_here(pattern, &file.name)).collect::<Vec<_>>();
+    let (index, shards, whole) = (of(INDEX), of("model-*-of-*.safetensors"), of("model.safetensors"));
+    if !index.is_empty() && !shards.is_empty() {
+        return Ok(index.into_iter().chain(shards).collect());
+    }
+    for weights in [whole, of("*.safetensors")] {
+        if !weights.is_empty() {
+            return Ok(index.into_iter().chain(weights).collect());
+        }
+    }
+    let ggufs: Vec<_> = files.iter().filter(|file| matches("*.gguf", &file.name)).collect();
+    match ggufs.as_slice() {
+        [only] => Ok(vec![only]),
+        [] if files.iter().any(is_never) => bail!(
+            "its weights are in a form that may run code when it is loaded (`{}`), and it has neither safetensors nor GGUF\nhint: look for a conversion of it on the hub",
+            NEVER.join("`, `")
+        ),
+        [] => bail!("it has neither `*.safetensors` nor `*.gguf` files; there are:\n{}", table(files)),
+        [first, ..] => bail!(
+            "it has several `.gguf` files:\n{}\nhint: say which: `--file '{}'`",
+            table(ggufs.iter().copied()),
+            first.name
+        ),
+    }
+}
+
+fn is_never(file: &RemoteFile) -> bool {
+    NEVER.iter().any(|pattern| matches(pattern, &file.name.to_ascii_lowercase()))
+}
+
+/// The most files to list for a person.
+const SHOWN: usize = 40;
+
+/// A table of names and sizes, one file a line.
+fn table<'a>(files: impl IntoIterator<Item = &'a RemoteFile>) -> String {
+    let files: Vec<_> = files.into_iter().collect();
+    let width = files.iter().take(SHOWN).map(|file| file.name.chars().count()).max().unwrap_or(0);
+    let line = |file: &&RemoteFile| format!("  {:width$}  {:>8}", file.name, size(file.bytes));
+    let mut lines: Vec<_> = files.iter().take(SHOWN).map(line).collect();
+    match files.len() {
+        0 => lines.push("  nothing".into()),
+        more if more > SHOWN => lines.push(format!("  and {} more", more - SHOWN)),
+        _ => {}
+    }
+    lines.join("\n")
+}
+
+/// Like `matches`, for files at the top of the repository.
+fn matches_here(pattern: &str, name: &str) -> bool {
+    !name.contains('/') && matches(pattern, name)
+}
+
+/// `*` matches anything, `?` one character, and all else itself.
+fn matches(pattern: &str, name: &str) -> bool {
+    let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
+    let (mut at, mut in_name) = (0, 0);
+    // The position of the last star, and the length that it matches so far. Earlier stars never need to match more.
+    let mut star = None;
+    while in_name < name.len() {
+        match pattern.get(at) {
+            Some('*') => {
+                star = Some((at, in_name));
+                at += 1;
+            }
+            Some(&char) if char == '?' || char == name[in_name] => {
+                at += 1;
+                in_name += 1;
+            }
+            _ => {
+                let Some((stands, taken)) = star else { return false };
+                star = Some((stands, taken + 1));
+                (at, in_name) = (stands + 1, taken + 1);
+            }
+        }
+    }
+    pattern[at..].iter().all(|&char| char == '*')
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -121,5 +303,93 @@ mod tests {
         for answer in [&b"<html>"[..], b"{}", br#"{"sha":"../..","siblings":[]}"#] {
             assert!(Listing::parse(answer).is_err());
         }
+    }
+
+    #[test]
+    fn both_sums_are_the_published_ones() {
+        let of = |kind: Digest, text: &[u8]| {
+            let mut sum = kind.begin(text.len() as u64);
+            text.chunks(2).for_each(|part| sum.update(part));
+            sum.finish()
+        };
+        // `printf hello | sha256sum`, `printf hello | git hash-object --stdin`
+        let sha256 = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
+        assert_eq!(of(Digest::Sha256(String::new()), b"hello"), Digest::Sha256(sha256.into()));
+        let git = "b6fc4c620b67d95f953a5c1c1230aaab5db5a1b0";
+        assert_eq!(of(Digest::GitBlob(String::new()), b"hello"), Digest::GitBlob(git.into()));
+    }
+
+    fn files(names: &[&str]) -> Vec<RemoteFile> {
+        let file = |name: &&str| RemoteFile {
+            name: (*name).into(),
+            bytes: 1_500_000,
+            digest: Digest::GitBlob("0".repeat(40)),
+        };
+        names.iter().map(file).collect()
+    }
+
+    fn chosen(names: &[&str], patterns: &[&str]) -> Result<Vec<String>> {
+        let patterns: Vec<_> = patterns.iter().map(|it| it.to_string()).collect();
+        choose(&files(names), &patterns).map(|files| files.iter().map(|file| file.name.clone()).collect())
+    }
+
+    fn refusal(names: &[&str], patterns: &[&str]) -> String {
+        chosen(names, patterns).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn stars_and_question_marks_match_as_a_shell_would_and_stars_cross_folders() {
+        for (pattern, name) in [
+            ("*", "a/b"),
+            ("*q4_k*.gguf", "x-q4_k_m.gguf"),
+            ("a?c", "abc"),
+            ("**c", "abc"),
+            ("a*b*c", "aXbYbc"),
+        ] {
+            assert!(matches(pattern, name), "{pattern} {name}");
+        }
+        for (pattern, name) in
+            [("a?c", "ac"), ("*.gguf", "x.gguf.txt"), ("", "a"), ("a*b", "a"), ("[ab]", "a")]
+        {
+            assert!(!matches(pattern, name), "{pattern} {name}");
+        }
+        // The time does not grow exponentially with the stars.
+        assert!(!matches(&"a*".repeat(500), &format!("{}b", "a".repeat(499))));
+    }
+
+    #[test]
+    fn without_a_pattern_it_is_what_an_engine_needs_and_weights_only_once() {
+        let names =
+            ["README.md", "config.json", "chat_template.jinja", "original/params.json", "onnx/config.json"];
+        let weights = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"];
+        let others = ["consolidated.safetensors", "pytorch_model.bin", "model-q4.gguf"];
+        let all = [&names[..], &weights[..], &others[..], &[INDEX]].concat();
+        let expected = ["config.json", "chat_template.jinja", INDEX, weights[0], weights[1]];
+        assert_eq!(chosen(&all, &[]).unwrap(), expected);
+        assert_eq!(chosen(&["model.safetensors", "other.safetensors"], &[]).unwrap(), ["model.safetensors"]);
+        assert_eq!(chosen(&["other.safetensors"], &[]).unwrap(), ["other.safetensors"]);
+        assert_eq!(chosen(&["config.json", "m.gguf"], &[]).unwrap(), ["config.json", "m.gguf"]);
+    }
+
+    #[test]
+    fn of_several_gguf_files_one_must_be_named() {
+        let refused = refusal(&["a-q4.gguf", "a-q8.gguf", "config.json"], &[]);
+        assert!(refused.contains("  a-q4.gguf   1.50 MB\n  a-q8.gguf   1.50 MB\n"), "{refused}");
+        assert!(refused.contains("hint: say which: `--file 'a-q4.gguf'`"), "{refused}");
+        assert_eq!(chosen(&["a-q4.gguf", "a-q8.gguf"], &["*q8*"]).unwrap(), ["a-q8.gguf"]);
+    }
+
+    #[test]
+    fn a_pattern_that_matches_nothing_is_answered_with_what_there_is() {
+        let refused = refusal(&["config.json", "m.gguf"], &["*.gguf", "*.safetensors"]);
+        assert!(refused.contains("`*.safetensors`") && refused.contains("  config.json"), "{refused}");
+    }
+
+    #[test]
+    fn what_may_run_code_is_never_chosen() {
+        assert_eq!(chosen(&["a.bin", "B.PT", "c.json", "d.h5"], &["*"]).unwrap(), ["c.json"]);
+        assert!(refusal(&["a.bin", "c.json"], &["*.bin"]).contains("`a.bin` may run code"));
+        assert!(refusal(&["pytorch_model.bin", "config.json"], &[]).contains("may run code"));
+        assert!(refusal(&["README.md"], &[]).contains("neither `*.safetensors` nor"));
     }
 }

@@ -4,32 +4,140 @@
 //! layout, so that programs share their downloads.
 
 mod cache;
-mod repository;
-
-#[cfg(feature = "hub")]
-mod choose;
 #[cfg(feature = "hub")]
 mod connection;
-#[cfg(feature = "hub")]
-mod digest;
-#[cfg(feature = "hub")]
-mod fetch;
 #[cfg(feature = "hub")]
 mod listing;
 #[cfg(feature = "hub")]
 mod pull;
-#[cfg(feature = "hub")]
-mod settings;
 
+use anyhow::{Result, ensure};
+
+use crate::text::shown;
 pub use cache::{Cache, Snapshot, name_of};
-pub use repository::{MAIN, Repository};
 
+#[cfg(feature = "hub")]
+pub use connection::Settings;
 #[cfg(feature = "hub")]
 pub use pull::{Event, pull};
-#[cfg(feature = "hub")]
-pub use settings::Settings;
 
 /// The path of a pulled model with this name: `OWNER/NAME`, `OWNER/NAME@REVISION`, `OWNER/NAME/FILE.gguf`.
 pub fn find(name: &str) -> Option<std::path::PathBuf> {
     Cache::from_environment().ok()?.find_named(name)
+}
+
+/// The default revision.
+const MAIN: &str = "main";
+
+/// `OWNER/NAME` (old models have no owner) at a branch, a tag or a commit. It becomes part of paths and URLs, so only the
+/// hub's own characters are valid.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Repository {
+    pub id: String,
+    pub revision: String,
+}
+
+impl Repository {
+    /// `OWNER/NAME` or `OWNER/NAME@REVISION`.
+    pub fn parse(text: &str) -> Result<Self> {
+        let (id, revision) = text.split_once('@').unwrap_or((text, MAIN));
+        let parts: Vec<&str> = id.split('/').collect();
+        ensure!(
+            parts.len() <= 2 && parts.iter().all(|part| is_name(part)),
+            "`{}` is no name of a repository\nhint: it is `OWNER/NAME`, or `OWNER/NAME@REVISION`",
+            shown(text)
+        );
+        ensure!(
+            revision.split('/').all(is_part) && !revision.ends_with(".lock"),
+            "`{}` is no name of a revision\nhint: it is a branch, a tag or a commit, as in `{id}@{MAIN}`",
+            shown(revision)
+        );
+        Ok(Self { id: id.into(), revision: revision.into() })
+    }
+
+    /// Whether a text is more likely a repository than a path: it has an owner and a name.
+    pub fn is_likely(text: &str) -> bool {
+        Self::parse(text).is_ok_and(|it| it.id.contains('/'))
+    }
+
+    /// The folder of this repository in a cache.
+    fn folder_name(&self) -> String {
+        format!("{MODELS}{}", self.id.replace('/', "--"))
+    }
+
+    /// The repository of a folder in a cache; other folders (data sets, locks) give `None`.
+    fn of_folder_name(name: &str) -> Option<Self> {
+        Self::parse(&name.strip_prefix(MODELS)?.replace("--", "/")).ok()
+    }
+}
+
+impl std::fmt::Display for Repository {
+    /// The form for a command line, without the default revision.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.revision.as_str() {
+            MAIN => f.write_str(&self.id),
+            revision => write!(f, "{}@{revision}", self.id),
+        }
+    }
+}
+
+/// Whether a text is a full git commit.
+fn is_commit(text: &str) -> bool {
+    is_hexadecimal(text, 40)
+}
+
+fn is_hexadecimal(text: &str, digits: usize) -> bool {
+    text.len() == digits && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+const MODELS: &str = "models--";
+/// The hub's own bound.
+const LONGEST_NAME: usize = 96;
+
+/// Whether a part is a valid name. Two hyphens stand for the slash in a cache's folders, so no name has them.
+fn is_name(part: &str) -> bool {
+    is_part(part)
+        && part.len() <= LONGEST_NAME
+        && !part.contains("--")
+        && !part.contains("..")
+        && !part.starts_with('-')
+}
+
+/// Whether a part of a path is plain: no `..`, and not hidden.
+fn is_part(part: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-+".contains(&byte);
+    !part.is_empty() && part.len() <= 200 && !part.starts_with('.') && part.bytes().all(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repository_is_an_owner_and_a_name_and_perhaps_a_revision() {
+        let parsed = |text| Repository::parse(text).unwrap();
+        assert_eq!((parsed("o/n").id.as_str(), parsed("o/n").revision.as_str()), ("o/n", MAIN));
+        assert_eq!(parsed("o/n@refs/pr/1").revision, "refs/pr/1");
+        for text in ["o/n", "gpt2", "Qwen/Qwen2.5-0.5B@v1.0"] {
+            assert_eq!(parsed(text).to_string(), text);
+            let folder = parsed(text).folder_name();
+            assert_eq!(Repository::of_folder_name(&folder).map(|it| it.id), Some(parsed(text).id));
+        }
+        assert_eq!(parsed("o/n@main").to_string(), "o/n");
+        assert!(Repository::is_likely("o/n") && !Repository::is_likely("gpt2"));
+    }
+
+    #[test]
+    fn what_could_climb_out_of_a_folder_is_no_name() {
+        for text in [
+            "", "/", "../n", "o/..", "/etc", "o/n/m", "o//n", ".o/n", "-o/n", "o--p/n", "o\\n", "o/n?x",
+            "./n",
+        ] {
+            assert!(Repository::parse(text).is_err(), "{text}");
+        }
+        for revision in ["", "..", "../x", "/x", "x/../y", "a b", "x%2fy", ".git", "x.lock"] {
+            assert!(Repository::parse(&format!("o/n@{revision}")).is_err(), "{revision}");
+        }
+        assert_eq!(Repository::of_folder_name("datasets--o--n"), None);
+    }
 }

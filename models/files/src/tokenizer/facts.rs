@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, de};
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
 use crate::Config;
@@ -28,15 +28,14 @@ const SENTENCE_PIECE: &str = "SentencePiece-like BPE";
 /// The facts of a `tokenizer.json` and the files beside it.
 pub(crate) fn facts_of_json(path: &Path) -> Result<TokenizerFacts> {
     let bytes = std::fs::read(path).with_context(|| format!("`{}`", path.display()))?;
-    let Seen { added, pre_tokenizer, decoder, model, .. } =
-        skim(&bytes).with_context(|| format!("`{}`", path.display()))?;
-    let mut vocabulary = model.vocab.with_context(|| format!("`{}`: no `model.vocab`", path.display()))?.ids;
+    let file: File = serde_json::from_slice(&bytes).with_context(|| format!("`{}`", path.display()))?;
+    let (model, added) = (file.model.unwrap_or_default(), file.added_tokens);
+    let mut vocabulary = model.vocab.with_context(|| format!("`{}`: no `model.vocab`", path.display()))?.0;
     vocabulary.sort_unstable();
-    let added = added.unwrap_or_default();
     let more = added.iter().filter(|added| vocabulary.binary_search(&added.id).is_err()).count();
-    let byte_level = mentions_byte_level(&pre_tokenizer) || mentions_byte_level(&decoder);
+    let byte_level = mentions_byte_level(&file.pre_tokenizer) || mentions_byte_level(&file.decoder);
     let kind = match model.kind.as_deref() {
-        Some("BPE") | None if model.byte_fallback => SENTENCE_PIECE.into(),
+        Some("BPE") | None if model.byte_fallback == Some(true) => SENTENCE_PIECE.into(),
         Some("BPE") | None if byte_level => BYTE_LEVEL.into(),
         named => named.unwrap_or("BPE").to_string(),
     };
@@ -82,15 +81,15 @@ fn mentions_byte_level(step: &Value) -> bool {
     is_byte_level(step) || inner.is_some_and(|steps| steps.iter().any(is_byte_level))
 }
 
-/// The fields of a `tokenizer.json` read so far.
-#[derive(Default)]
-struct Seen {
-    added: Option<Vec<Added>>,
+#[derive(Deserialize)]
+struct File {
+    #[serde(default)]
+    added_tokens: Vec<Added>,
+    #[serde(default)]
     pre_tokenizer: Value,
+    #[serde(default)]
     decoder: Value,
-    model: Model,
-    /// Whether the facts are complete, so that the merges, the largest and last part of the file, need not be read.
-    enough: bool,
+    model: Option<Model>,
 }
 
 #[derive(Deserialize)]
@@ -98,139 +97,45 @@ struct Added {
     id: u32,
 }
 
-#[derive(Default)]
+#[derive(Default, Deserialize)]
 struct Model {
+    #[serde(rename = "type")]
     kind: Option<String>,
-    byte_fallback: bool,
-    vocab: Option<Vocabulary>,
-}
-
-/// Reads until everything is known, then stops by an error: the reader cannot end early in another way.
-fn skim(bytes: &[u8]) -> Result<Seen> {
-    let mut seen = Seen::default();
-    let read = Top(&mut seen).deserialize(&mut serde_json::Deserializer::from_slice(bytes));
-    match read {
-        Err(error) if !seen.enough => Err(error.into()),
-        _ => Ok(seen),
-    }
-}
-
-struct Top<'a>(&'a mut Seen);
-
-impl<'de> DeserializeSeed<'de> for Top<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Top<'_> {
-    type Value = ();
-
-    fn expecting(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
-        formatter.write_str("a tokenizer")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let mut decoder_seen = false;
-        while let Some(key) = map.next_key::<String>()? {
-            match key.as_str() {
-                "added_tokens" => self.0.added = Some(map.next_value()?),
-                "pre_tokenizer" => self.0.pre_tokenizer = map.next_value()?,
-                "decoder" => {
-                    self.0.decoder = map.next_value()?;
-                    decoder_seen = true;
-                }
-                "model" => {
-                    let may_stop = self.0.added.is_some() && decoder_seen;
-                    map.next_value_seed(ModelOf { seen: self.0, may_stop })?;
-                }
-                _ => drop(map.next_value::<IgnoredAny>()?),
-            }
-        }
-        Ok(())
-    }
-}
-
-struct ModelOf<'a> {
-    seen: &'a mut Seen,
-    /// The fields beside the model have been read, so reading may stop.
-    may_stop: bool,
-}
-
-impl<'de> DeserializeSeed<'de> for ModelOf<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for ModelOf<'_> {
-    type Value = ();
-
-    fn expecting(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
-        formatter.write_str("a model")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let mut fallback_seen = false;
-        while let Some(key) = map.next_key::<String>()? {
-            let model = &mut self.seen.model;
-            match key.as_str() {
-                "type" => model.kind = Some(map.next_value()?),
-                "byte_fallback" => {
-                    model.byte_fallback = map.next_value::<Option<bool>>()?.unwrap_or_default();
-                    fallback_seen = true;
-                }
-                "vocab" => model.vocab = Some(map.next_value()?),
-                "merges"
-                    if self.may_stop && fallback_seen && model.kind.is_some() && model.vocab.is_some() =>
-                {
-                    self.seen.enough = true;
-                    return Err(de::Error::custom("no more is needed"));
-                }
-                _ => drop(map.next_value::<IgnoredAny>()?),
-            }
-        }
-        Ok(())
-    }
+    byte_fallback: Option<bool>,
+    vocab: Option<Ids>,
 }
 
 /// The ids of a vocabulary, without their texts. Unigram has a list, and the index is the id.
-struct Vocabulary {
-    ids: Vec<u32>,
-}
+struct Ids(Vec<u32>);
 
-impl<'de> Deserialize<'de> for Vocabulary {
+impl<'de> Deserialize<'de> for Ids {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(VocabularyVisitor)
+        deserializer.deserialize_any(IdsVisitor)
     }
 }
 
-struct VocabularyVisitor;
+struct IdsVisitor;
 
-impl<'de> Visitor<'de> for VocabularyVisitor {
-    type Value = Vocabulary;
+impl<'de> Visitor<'de> for IdsVisitor {
+    type Value = Ids;
 
     fn expecting(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
         formatter.write_str("a vocabulary")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Vocabulary, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Ids, A::Error> {
         let mut ids = Vec::new();
         while map.next_key::<IgnoredAny>()?.is_some() {
             ids.push(map.next_value()?);
         }
-        Ok(Vocabulary { ids })
+        Ok(Ids(ids))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Vocabulary, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Ids, A::Error> {
         let mut count = 0_u32;
         while sequence.next_element::<IgnoredAny>()?.is_some() {
-            count = count.checked_add(1).ok_or_else(|| de::Error::custom("too many tokens"))?;
+            count = count.checked_add(1).ok_or_else(|| A::Error::custom("too many tokens"))?;
         }
-        Ok(Vocabulary { ids: (0..count).collect() })
+        Ok(Ids((0..count).collect()))
     }
 }

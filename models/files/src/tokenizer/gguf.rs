@@ -4,10 +4,10 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::tables::{ids_by_token, padding_name};
+use super::tables::{ids_by_token, merge_ids, padding_name};
 use super::{Pre, TokenType, TokenizerKind, TokenizerTables};
-use crate::gguf::{Header, MetadataValue, Value, f32s, i32s, texts};
-use crate::shown::shown;
+use crate::gguf::{Header, MetadataValue, Value, read_f32s, read_i32s, read_texts};
+use crate::text::shown;
 
 const MODEL: &str = "tokenizer.ggml.model";
 const PRE: &str = "tokenizer.ggml.pre";
@@ -105,7 +105,7 @@ struct Defaults {
 
 impl Tables<'_> {
     fn read(&self) -> Result<TokenizerTables> {
-        let mut tokens = texts(self.path, self.header, TOKENS)?;
+        let mut tokens = read_texts(self.path, self.header, TOKENS)?;
         for (id, token) in tokens.iter_mut().enumerate().filter(|(_, token)| token.is_empty()) {
             *token = format!("[EMPTY_{id}]"); // As llama.cpp calls it. No text leads there.
         }
@@ -128,7 +128,9 @@ impl Tables<'_> {
         let pre = Pre::named(name);
         let pre =
             pre.with_context(|| format!("metadata `{PRE}`: unknown pre-tokenizer `{}`", shown(name)))?;
-        let merges = byte_level_merges(&texts(self.path, self.header, MERGES)?, &tokens)
+        // A merge is `left right`. A token may begin with a space, though none of this kind should.
+        let merges = read_texts(self.path, self.header, MERGES)?;
+        let merges = merge_ids(merges.iter().map(|merge| merge.split_once(' ')), &ids_by_token(&tokens)?)
             .with_context(|| format!("metadata `{MERGES}`"))?;
         // llama.cpp defaults BOS and EOS to Falcon's id 11; here the file must name them.
         let defaults = Defaults { adds_bos: pre.adds_bos, bos: None, eos: None, unknown: None };
@@ -136,7 +138,7 @@ impl Tables<'_> {
     }
 
     fn sentence_piece(&self, tokens: Vec<String>, types: Vec<TokenType>) -> Result<TokenizerTables> {
-        let scores = f32s(self.path, self.header, SCORES)?;
+        let scores = read_f32s(self.path, self.header, SCORES)?;
         ensure!(
             scores.len() == tokens.len(),
             "metadata `{SCORES}` has {} entries, `{TOKENS}` {}",
@@ -205,7 +207,7 @@ impl Tables<'_> {
         if !self.header.metadata.contains_key(TYPES) {
             return Ok(vec![TokenType::Normal; tokens]);
         }
-        let numbers = i32s(self.path, self.header, TYPES)?;
+        let numbers = read_i32s(self.path, self.header, TYPES)?;
         ensure!(
             numbers.len() == tokens,
             "metadata `{TYPES}` has {} entries, `{TOKENS}` {tokens}",
@@ -231,22 +233,6 @@ impl Tables<'_> {
             Some(other) => bail!("metadata `{key}`: expected true or false, found {other}"),
         }
     }
-}
-
-/// A merge is `left right`. A token may begin with a space, though none of this kind should.
-fn byte_level_merges(merges: &[String], tokens: &[String]) -> Result<Vec<(u32, u32)>> {
-    let ids = ids_by_token(tokens)?;
-    let mut found = Vec::with_capacity(merges.len());
-    for (index, merge) in merges.iter().enumerate() {
-        let (left, right) = merge.split_once(' ').with_context(|| format!("merge {index}: one text"))?;
-        let id = |token: &str| {
-            let id = ids.get(token).copied();
-            id.with_context(|| format!("merge {index} names `{}`, which is no token", shown(token)))
-        };
-        id(&format!("{left}{right}"))?;
-        found.push((id(left)?, id(right)?));
-    }
-    Ok(found)
 }
 
 /// llama.cpp has no list of merges for this kind: it merges any two neighbours that form a token, the best score first. So

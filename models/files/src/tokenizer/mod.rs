@@ -4,15 +4,12 @@
 
 mod facts;
 mod gguf;
-mod json;
-mod pre;
 mod read_json;
-mod steps;
 mod synthesise;
 mod tables;
-mod train;
+mod write_json;
 
-use crate::shown::shown;
+use crate::text::shown;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, ensure};
@@ -20,10 +17,9 @@ use anyhow::{Context, Result, anyhow, ensure};
 pub use facts::TokenizerFacts;
 pub(crate) use facts::{facts_of_gguf, facts_of_json};
 pub use gguf::from_gguf;
-pub use pre::Pre;
 pub use read_json::from_json;
 pub use synthesise::synthesise;
-pub use tables::{Special, TokenType, TokenizerKind, TokenizerTables};
+pub use tables::{Pre, Special, TokenType, TokenizerKind, TokenizerTables};
 
 /// A model's tokenizer.
 pub struct Tokenizer {

@@ -1,18 +1,19 @@
 //! Reads tables from `tokenizer.json`, for the two families of BPE that GGUF supports.
 //!
-//! Every other setting is refused by name: a GGUF without that step would silently give other ids.
+//! The steps around the model, on a text before merging and on its ids after, are recognised if GGUF can express them. Every
+//! other setting is refused by name: a GGUF without that step would silently give other ids.
 
 use std::collections::HashMap;
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::steps::{UNUSABLE, around, composes, id_of, pre, space_prefix};
-use super::tables::{ids_by_token, padding_name};
-use super::{TokenType, TokenizerKind, TokenizerTables, facts_of_json};
-use crate::shown::shown;
+use super::tables::{EACH_NUMBER, GPT2_SPLIT, id_of, ids_by_token, merge_ids, padding_name};
+use super::write_json::SPACE;
+use super::{Pre, TokenType, TokenizerKind, TokenizerTables, facts_of_json};
+use crate::text::shown;
 
 /// Reads `tokenizer.json`, and the files beside it for the names of special tokens and the chat template.
 pub fn from_json(path: &Path) -> Result<TokenizerTables> {
@@ -69,8 +70,17 @@ struct Model {
 #[serde(untagged)]
 enum Merge {
     Pair(String, String),
-    /// The form of files before 2024: no token holds a space.
+    /// The spelling of files before 2024: no token holds a space.
     Text(String),
+}
+
+impl Merge {
+    fn pair(&self) -> Option<(&str, &str)> {
+        match self {
+            Self::Pair(left, right) => Some((left, right)),
+            Self::Text(text) => text.split_once(' '),
+        }
+    }
 }
 
 fn read(path: &Path, kind: &str) -> Result<TokenizerTables> {
@@ -81,7 +91,7 @@ fn read(path: &Path, kind: &str) -> Result<TokenizerTables> {
     ensure!(affix.is_none(), "tokens are marked with `{}`; {UNUSABLE}", affix.map_or("", String::as_str));
     let (tokens, mut types) = tokens(&file)?;
     let ids = ids_by_token(&tokens)?;
-    let merges = merges(&file.model.merges, &ids)?;
+    let merges = merge_ids(file.model.merges.iter().map(Merge::pair), &ids)?;
     let unknown = file.model.unk_token.as_deref().map(|token| id_of(&ids, "unk_token", token)).transpose()?;
     let (add_bos, add_eos) = around(file.post_processor.as_ref(), &ids)?;
     let (normalizer, pre_tokenizer) = (file.normalizer.as_ref(), file.pre_tokenizer.as_ref());
@@ -143,20 +153,6 @@ fn tokens(file: &File) -> Result<(Vec<String>, Vec<TokenType>)> {
     Ok((named.collect(), types))
 }
 
-fn merges(merges: &[Merge], ids: &HashMap<&str, u32>) -> Result<Vec<(u32, u32)>> {
-    let mut found = Vec::with_capacity(merges.len());
-    for (index, merge) in merges.iter().enumerate() {
-        let (left, right) = match merge {
-            Merge::Pair(left, right) => (left.as_str(), right.as_str()),
-            Merge::Text(text) => text.split_once(' ').with_context(|| format!("merge {index}: one text"))?,
-        };
-        let what = format!("merge {index}");
-        id_of(ids, &what, &format!("{left}{right}"))?;
-        found.push((id_of(ids, &what, left)?, id_of(ids, &what, right)?));
-    }
-    Ok(found)
-}
-
 /// The score of a token: the negative rank of the first merge that makes it, because llama.cpp merges the best score first.
 /// A token without a merge scores below all others. llama.cpp would still make it; `tokenizers` never does.
 fn scores(length: usize, merges: &[(u32, u32)], tokens: &[String], ids: &HashMap<&str, u32>) -> Vec<f32> {
@@ -201,4 +197,130 @@ fn template(value: &Value) -> Option<String> {
     let several = value.as_array().and_then(|all| all.iter().find(|each| each["name"] == "default"));
     let text = several.map_or(value, |default| &default["template"]);
     text.as_str().map(str::to_string)
+}
+
+const UNUSABLE: &str = "the GGUF would have no tokenizer that llama.cpp could use";
+
+/// Finds the family with these cuts.
+fn pre(step: Option<&Value>, ignore_merges: bool) -> Result<&'static Pre> {
+    let Some(step) = step.filter(|step| !step.is_null()) else {
+        bail!("there is neither `pre_tokenizer` nor byte fallback; {UNUSABLE}");
+    };
+    let mut splits = Vec::new();
+    cuts(step, &mut splits)?;
+    Pre::splitting(&splits, ignore_merges).with_context(|| {
+        let merged = if ignore_merges { ", `ignore_merges` set" } else { "" };
+        format!("unknown pre-tokenizer: words are cut by {splits:?}{merged}; {UNUSABLE}")
+    })
+}
+
+fn cuts(step: &Value, splits: &mut Vec<String>) -> Result<()> {
+    let kind = step["type"].as_str().unwrap_or_default();
+    match kind {
+        "Sequence" => {
+            let steps = step["pretokenizers"].as_array().context("`pre_tokenizer`: a sequence of nothing")?;
+            // No real file nests sequences; refusing them bounds the recursion.
+            let nested = steps.iter().find(|step| step["type"] == "Sequence");
+            ensure!(nested.is_none(), "`pre_tokenizer`: a sequence in a sequence; {UNUSABLE}");
+            steps.iter().try_for_each(|step| cuts(step, splits))
+        }
+        "ByteLevel" if step["add_prefix_space"] != true => {
+            if step["use_regex"] != false {
+                splits.push(GPT2_SPLIT.into());
+            }
+            Ok(())
+        }
+        "Digits" if step["individual_digits"] == true => {
+            splits.push(EACH_NUMBER.into());
+            Ok(())
+        }
+        "Split" => {
+            let regex = step["pattern"]["Regex"].as_str();
+            // Removing the gaps is the same if the expression matches everything.
+            let isolated = step["behavior"] == "Isolated" && step["invert"] != true;
+            let removed = step["behavior"] == "Removed" && step["invert"] == true;
+            let regex = regex.filter(|_| isolated || removed);
+            splits.push(regex.with_context(|| format!("`pre_tokenizer` is {step}; {UNUSABLE}"))?.into());
+            Ok(())
+        }
+        _ => bail!("`pre_tokenizer` is {step}; {UNUSABLE}"),
+    }
+}
+
+/// Whether characters are composed first. Every other normaliser is refused.
+fn composes(normalizer: Option<&Value>) -> Result<bool> {
+    match normalizer {
+        None | Some(Value::Null) => Ok(false),
+        Some(step) if step["type"] == "NFC" => Ok(true),
+        Some(step) => bail!("`normalizer` is {step}; {UNUSABLE}"),
+    }
+}
+
+/// Whether a space is added in front when spaces are replaced. `Metaspace` adds none to a text that begins with one;
+/// llama.cpp and the older form do.
+fn space_prefix(normalizer: Option<&Value>, pre_tokenizer: Option<&Value>) -> Result<bool> {
+    let steps = match normalizer {
+        None | Some(Value::Null) => Vec::new(),
+        Some(step) if step["type"] == "Sequence" => {
+            step["normalizers"].as_array().cloned().unwrap_or_default()
+        }
+        Some(step) => vec![step.clone()],
+    };
+    let (mut prefix, mut replaced) = (false, false);
+    for step in &steps {
+        let kind = step["type"].as_str().unwrap_or_default();
+        match kind {
+            "Prepend" if step["prepend"] == SPACE => prefix = true,
+            "Replace" if step["pattern"]["String"] == " " && step["content"] == SPACE => replaced = true,
+            _ => bail!("`normalizer` has {step}; {UNUSABLE}"),
+        }
+    }
+    match pre_tokenizer.filter(|step| !step.is_null()) {
+        None => {}
+        // It cuts at spaces, and the normaliser has left none.
+        Some(step) if replaced && step["type"] == "Split" && step["pattern"]["String"] == " " => {}
+        Some(step)
+            if step["type"] == "Metaspace" && step["replacement"] == SPACE && step["split"] == false =>
+        {
+            replaced = true;
+            prefix |= step["prepend_scheme"] != "never";
+        }
+        Some(step) => bail!("`pre_tokenizer` is {step}; {UNUSABLE}"),
+    }
+    ensure!(replaced, "spaces are not replaced by `{SPACE}`; {UNUSABLE}");
+    Ok(prefix)
+}
+
+/// The ids that the post-processor adds before and after a text.
+fn around(step: Option<&Value>, ids: &HashMap<&str, u32>) -> Result<(Option<u32>, Option<u32>)> {
+    let steps = match step {
+        None | Some(Value::Null) => Vec::new(),
+        Some(step) if step["type"] == "Sequence" => {
+            step["processors"].as_array().cloned().unwrap_or_default()
+        }
+        Some(step) => vec![step.clone()],
+    };
+    let (mut before, mut after) = (None, None);
+    for step in steps {
+        if step["type"] == "ByteLevel" {
+            continue; // It moves offsets, not ids.
+        }
+        ensure!(step["type"] == "TemplateProcessing", "`post_processor` is {step}; {UNUSABLE}");
+        let single = step["single"].as_array().context("`post_processor` has no `single`")?;
+        let mut side = &mut before;
+        for piece in single {
+            if piece.get("Sequence").is_some() {
+                side = &mut after;
+                continue;
+            }
+            let token =
+                piece["SpecialToken"]["id"].as_str().context("`post_processor`: a piece of neither")?;
+            let other = side.replace(id_of(ids, "`post_processor`", token)?);
+            ensure!(
+                other.is_none(),
+                "`post_processor` puts several tokens on one side of a text; {UNUSABLE}"
+            );
+        }
+    }
+    Ok((before, after))
 }

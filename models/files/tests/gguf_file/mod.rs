@@ -51,7 +51,6 @@ impl Gguf {
             MetadataValue::Texts(values) => {
                 values.iter().fold(array(file, 8, values.len()), |f, v| f.text(v))
             }
-            MetadataValue::U32s(values) => values.iter().fold(array(file, 4, values.len()), |f, v| f.u32(*v)),
             MetadataValue::I32s(values) => {
                 values.iter().fold(array(file, 5, values.len()), |f, v| f.bytes(&v.to_le_bytes()))
             }

@@ -4,8 +4,7 @@ use anyhow::Result;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
-use super::pre::GPT2_SPLIT;
-use super::tables::padding_name;
+use super::tables::{GPT2_SPLIT, padding_name};
 use super::{Pre, TokenType, TokenizerKind, TokenizerTables};
 
 /// SentencePiece's character for a space.

@@ -1,14 +1,67 @@
-//! The Python of an engine's worker: the user's own, if a variable names it, or else the pinned environment.
+//! Paths that the orchestrator and the engines share: the data directory, the checkout, the Python environments, and the Python
+//! of an engine's worker. Both sides need the same answer without communication, so the rules are here, once.
+//!
+//! Nothing here creates or changes a file.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+
+/// Overrides the data directory.
+pub const HOME_VARIABLE: &str = "ORCHESTRATE_HOME";
 
 /// The variable with the interpreter of every Python engine; with `_` and an engine's name in capitals, of that engine.
 pub const PYTHON_VARIABLE: &str = "ORCHESTRATE_PYTHON";
 
-/// The Python of an engine's worker.
+/// The file that an environment's set-up writes last: an environment without it is incomplete.
+pub const READY_FILE: &str = "orchestrate-ready";
+
+/// `$ORCHESTRATE_HOME`, else `$XDG_DATA_HOME/orchestrate`, else `~/.local/share/orchestrate`.
+pub fn data_dir() -> Result<PathBuf> {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    set(HOME_VARIABLE)
+        .or_else(|| set("XDG_DATA_HOME").map(|dir| dir.join("orchestrate")))
+        .or_else(|| set("HOME").map(|home| home.join(".local/share/orchestrate")))
+        .with_context(|| format!("no home directory: set `{HOME_VARIABLE}` to a folder to keep data in"))
+}
+
+/// The source tree of the running program's build, or else of the working directory.
+pub fn checkout() -> Option<PathBuf> {
+    let exe = std::env::current_exe().ok().and_then(|exe| exe.canonicalize().ok());
+    exe.as_deref().and_then(checkout_above).or_else(|| checkout_above(&std::env::current_dir().ok()?))
+}
+
+fn checkout_above(start: &Path) -> Option<PathBuf> {
+    let is_checkout = |dir: &&Path| {
+        dir.join("Cargo.toml").is_file()
+            && dir.join("engines/paths").is_dir()
+            && dir.join("protocol").is_dir()
+    };
+    start.ancestors().find(is_checkout).map(Path::to_path_buf)
+}
+
+/// The folder of the Python environment with this name (of one engine, or shared) and exactly these requirements. Other
+/// requirements give another folder.
+pub fn environment(name: &str, requirements: &str) -> Result<PathBuf> {
+    Ok(data_dir()?.join("environments").join(format!("{name}-{}", digest(requirements.as_bytes()))))
+}
+
+/// The interpreter of an environment, if its set-up has finished.
+pub fn interpreter(environment: &Path) -> Option<PathBuf> {
+    let python = environment.join("bin/python");
+    (environment.join(READY_FILE).is_file() && python.exists()).then_some(python)
+}
+
+/// A digest of sixteen hexadecimal digits (FNV-1a, 64 bits). Not cryptographic.
+pub fn digest(bytes: &[u8]) -> String {
+    let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    format!("{hash:016x}")
+}
+
+/// The Python of an engine's worker: the user's own, if a variable names it, or else the pinned environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Python {
     /// The user's own Python, with packages and versions under the user's control.
@@ -54,8 +107,8 @@ pub fn python(engine: &str, environment: &str, requirements: &str) -> Result<Pyt
     if let Some(own) = own_python(engine)? {
         return Ok(Python::Own(own));
     }
-    let environment = super::environment(environment, requirements)?;
-    Ok(super::interpreter(&environment).map_or(Python::NotSetUp, Python::Pinned))
+    let environment = self::environment(environment, requirements)?;
+    Ok(interpreter(&environment).map_or(Python::NotSetUp, Python::Pinned))
 }
 
 /// The interpreter that the user sets for this engine, or for all engines.
@@ -64,8 +117,8 @@ pub fn own_python(engine: &str) -> Result<Option<OwnPython>, NoProgram> {
 }
 
 fn named(engine: &str, variable: impl Fn(&str) -> Option<OsString>) -> Result<Option<OwnPython>, NoProgram> {
-    let of_this_one = format!("{PYTHON_VARIABLE}_{}", engine.to_ascii_uppercase().replace('-', "_"));
-    for name in [of_this_one, PYTHON_VARIABLE.to_string()] {
+    let of_engine = format!("{PYTHON_VARIABLE}_{}", engine.to_ascii_uppercase().replace('-', "_"));
+    for name in [of_engine, PYTHON_VARIABLE.to_string()] {
         let Some(value) = variable(&name).filter(|value| !value.is_empty()) else { continue };
         return match program(&value, variable("PATH").as_deref()) {
             Some(interpreter) => Ok(Some(OwnPython { variable: name, interpreter })),
@@ -78,25 +131,22 @@ fn named(engine: &str, variable: impl Fn(&str) -> Option<OsString>) -> Result<Op
 /// Resolves a path, or a name in PATH. Links are kept, because Python finds a virtual environment by the location of the
 /// interpreter's link, not by its target.
 fn program(value: &OsStr, path: Option<&OsStr>) -> Option<PathBuf> {
-    let asked = Path::new(value);
-    let places: Vec<PathBuf> = match asked.components().count() {
-        1 if !value.as_encoded_bytes().contains(&b'/') => {
-            std::env::split_paths(path?).map(|folder| folder.join(asked)).collect()
-        }
-        _ => vec![asked.to_path_buf()],
+    let candidates: Vec<PathBuf> = match value.as_encoded_bytes().contains(&b'/') {
+        false => std::env::split_paths(path?).map(|folder| folder.join(value)).collect(),
+        true => vec![value.into()],
     };
-    let absolute = places.into_iter().filter_map(|place| std::path::absolute(place).ok());
-    absolute.into_iter().find(|place| can_be_started(place))
+    let absolute = candidates.into_iter().filter_map(|path| std::path::absolute(path).ok());
+    absolute.into_iter().find(|path| is_executable(path))
 }
 
 #[cfg(unix)]
-fn can_be_started(path: &Path) -> bool {
+fn is_executable(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt;
-    path.metadata().is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0)
+    path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }
 
 #[cfg(not(unix))]
-fn can_be_started(path: &Path) -> bool {
+fn is_executable(path: &Path) -> bool {
     path.is_file()
 }
 
@@ -125,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_without_a_folder_is_looked_for_on_path() {
+    fn a_name_without_a_folder_is_found_on_path() {
         let name = ("ORCHESTRATE_PYTHON", "sh");
         assert_eq!(with(&[name, ("PATH", "/no/such:/bin")]), found("ORCHESTRATE_PYTHON", "/bin/sh"));
         assert!(with(&[name, ("PATH", "/no/such")]).is_err());
@@ -133,11 +183,27 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_program_is_said_with_the_variable_and_never_passed_over() {
+    fn a_variable_that_names_no_program_is_an_error() {
         let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
         for no_program in ["/no/such/python", "/bin", manifest] {
             let refused = with(&[("ORCHESTRATE_PYTHON", no_program)]).unwrap_err();
             assert_eq!(refused.to_string(), format!("`ORCHESTRATE_PYTHON` names no program: `{no_program}`"));
         }
+    }
+
+    #[test]
+    fn the_digest_is_the_published_fnv_1a() {
+        assert_eq!(digest(b""), "cbf29ce484222325");
+        assert_eq!(digest(b"foobar"), "85944171f73967e8");
+    }
+
+    #[test]
+    fn the_tests_of_this_crate_run_inside_a_checkout() {
+        assert!(checkout().is_some_and(|root| root.join("engines/paths/Cargo.toml").is_file()));
+    }
+
+    #[test]
+    fn a_folder_without_the_ready_file_is_no_environment() {
+        assert_eq!(interpreter(Path::new("/")), None);
     }
 }

@@ -1,0 +1,345 @@
+//! The table of the architectures. Most have the tensors of Llama, and differ in biases, norms and GGUF's row order.
+
+use anyhow::{Context, Result, ensure};
+
+use super::metadata::{Key, real, whole};
+use super::{Architecture, Component, Order, Part, Parts};
+use crate::{Config, Format};
+
+/// If several architectures share a name in GGUF, readers take the first.
+pub static ARCHITECTURES: &[&Architecture] = &[
+    &LLAMA,
+    // Llama with a sliding window.
+    &Architecture {
+        name: "mistral",
+        class: "MistralForCausalLM",
+        may_have: &[],
+        gguf_has_attention_bias: false,
+        constants: r#"{"hidden_act":"silu"}"#,
+        parts: |config| decoder(config, &Flavour { in_pairs: true, ..Flavour::default() }),
+        ..LLAMA
+    },
+    // Llama with biases; GGUF does not reorder its heads.
+    &Architecture {
+        name: "qwen2",
+        gguf: "qwen2",
+        class: "Qwen2ForCausalLM",
+        pre: "qwen2",
+        marks: &[Q_PROJ, Q_BIAS],
+        may_have: &[],
+        gguf_has_attention_bias: false,
+        constants: r#"{"hidden_act":"silu","use_sliding_window":false}"#,
+        parts: |config| decoder(config, &Flavour { qkv_bias: true, ..Flavour::default() }),
+        ..LLAMA
+    },
+    // Qwen 2 with norms for each head.
+    &Architecture {
+        name: "qwen3",
+        gguf: "qwen3",
+        class: "Qwen3ForCausalLM",
+        head_dim: Some(128),
+        pre: "qwen2",
+        marks: &[Q_PROJ, "self_attn.q_norm.weight"],
+        gguf_has_attention_bias: false,
+        constants: r#"{"hidden_act":"silu","attention_bias":false,"use_sliding_window":false}"#,
+        parts: |config| decoder(config, &Flavour { qk_norms: true, ..Flavour::of_attention_bias(config) }),
+        ..LLAMA
+    },
+    // Llama with queries, keys and values in one matrix, and gate and up in another.
+    &Architecture {
+        name: "phi3",
+        gguf: "phi3",
+        class: "Phi3ForCausalLM",
+        norm_epsilon: 1e-5,
+        marks: &["self_attn.qkv_proj.weight"],
+        may_have: &[],
+        gguf_has_attention_bias: false,
+        keys: PHI3_KEYS,
+        constants: r#"{"hidden_act":"silu","attention_bias":false}"#,
+        parts: |config| decoder(config, &Flavour { fused: true, ..Flavour::default() }),
+        ..LLAMA
+    },
+    // Learned positions, LayerNorm with biases, matrices stored as inputs by outputs.
+    &Architecture {
+        name: "gpt2",
+        gguf: "gpt2",
+        class: "GPT2LMHeadModel",
+        tied: true,
+        norm_epsilon: 1e-5,
+        inner_times: Some(GPT2_INNER_TIMES),
+        marks: &["attn.c_attn.weight"],
+        may_have: &[],
+        buffers: &[".attn.bias", ".attn.masked_bias"],
+        prefix: Some(("transformer.", &["wte.", "wpe.", "h.", "ln_f."])),
+        gguf_has_attention_bias: false,
+        keys: GPT2_KEYS,
+        constants: r#"{"activation_function":"gelu_new"}"#,
+        parts: gpt2,
+        ..LLAMA
+    },
+    // Llama with a scaled embedding, another activation, and norm weights stored minus one.
+    &Architecture {
+        name: "gemma",
+        gguf: "gemma",
+        class: "GemmaForCausalLM",
+        tied: true,
+        head_dim: Some(256),
+        gguf_has_attention_bias: false,
+        constants: r#"{"hidden_act":"gelu_pytorch_tanh","hidden_activation":"gelu_pytorch_tanh","attention_bias":false}"#,
+        // The first configs say `gelu` but mean the approximation.
+        overriding: &["hidden_act", "hidden_activation"],
+        parts: gemma,
+        ..LLAMA
+    },
+];
+
+/// The others state their differences from it.
+const LLAMA: Architecture = Architecture {
+    name: "llama",
+    gguf: "llama",
+    class: "LlamaForCausalLM",
+    tied: false,
+    head_dim: None,
+    norm_epsilon: 1e-6,
+    inner_times: None,
+    pre: "gpt-2",
+    marks: &[Q_PROJ],
+    may_have: &[Q_BIAS],
+    buffers: &[".rotary_emb.inv_freq"],
+    prefix: None,
+    gguf_has_attention_bias: true,
+    keys: DECODER_KEYS,
+    constants: r#"{"hidden_act":"silu","attention_bias":false,"mlp_bias":false}"#,
+    overriding: &[],
+    parts: |config| {
+        let biases = Flavour { mlp_bias: config.mlp_bias, ..Flavour::of_attention_bias(config) };
+        decoder(config, &Flavour { in_pairs: true, ..biases })
+    },
+};
+
+const Q_PROJ: &str = "self_attn.q_proj.weight";
+const Q_BIAS: &str = "self_attn.q_proj.bias";
+
+const DECODER_KEYS: &[Key] = &[
+    whole("hidden_size", "embedding_length"),
+    whole("intermediate_size", "feed_forward_length"),
+    whole("num_hidden_layers", "block_count"),
+    whole("num_attention_heads", "attention.head_count"),
+    whole("num_key_value_heads", "attention.head_count_kv"),
+    whole("head_dim", "attention.key_length"),
+    whole("head_dim", "attention.value_length"),
+    whole("head_dim", "rope.dimension_count"),
+    whole("vocab_size", "vocab_size"),
+    whole("max_position_embeddings", "context_length"),
+    real("rms_norm_eps", "attention.layer_norm_rms_epsilon"),
+    real("rope_theta", "rope.freq_base"),
+];
+
+const PHI3_KEYS: &[Key] = &[
+    whole("hidden_size", "embedding_length"),
+    whole("intermediate_size", "feed_forward_length"),
+    whole("num_hidden_layers", "block_count"),
+    whole("num_attention_heads", "attention.head_count"),
+    whole("num_key_value_heads", "attention.head_count_kv"),
+    whole("head_dim", "rope.dimension_count"),
+    whole("vocab_size", "vocab_size"),
+    whole("max_position_embeddings", "context_length"),
+    whole("original_max_position_embeddings", "rope.scaling.original_context_length"),
+    whole("sliding_window", "attention.sliding_window"),
+    real("rms_norm_eps", "attention.layer_norm_rms_epsilon"),
+    real("rope_theta", "rope.freq_base"),
+];
+
+const GPT2_KEYS: &[Key] = &[
+    whole("n_embd", "embedding_length"),
+    whole("n_inner", "feed_forward_length"),
+    whole("n_layer", "block_count"),
+    whole("n_head", "attention.head_count"),
+    whole("vocab_size", "vocab_size"),
+    whole("n_positions", "context_length"),
+    real("layer_norm_epsilon", "attention.layer_norm_epsilon"),
+];
+
+/// The inner size in multiples of the hidden size, for a config.json without it.
+const GPT2_INNER_TIMES: u32 = 4;
+
+/// The differences between the successors of Llama.
+#[derive(Default)]
+struct Flavour {
+    /// GGUF stores the rows of queries and keys as pairs.
+    in_pairs: bool,
+    qkv_bias: bool,
+    output_bias: bool,
+    mlp_bias: bool,
+    /// Each head of the queries and keys is normalised.
+    qk_norms: bool,
+    /// Queries, keys and values are one matrix; so are gate and up.
+    fused: bool,
+}
+
+impl Flavour {
+    /// `attention_bias` covers queries, keys, values and the output of attention.
+    fn of_attention_bias(config: &Config) -> Self {
+        let bias = config.attention_bias;
+        Self { qkv_bias: bias, output_bias: bias, ..Self::default() }
+    }
+}
+
+fn decoder(config: &Config, flavour: &Flavour) -> Result<Vec<Part>> {
+    let Config { hidden_size: hidden, vocabulary_size: vocabulary, head_dim, heads, kv_heads, .. } = *config;
+    let inner = config.intermediate_size.context("`intermediate_size` is missing")?;
+    let (queries, keys) = (width(heads, head_dim)?, width(kv_heads, head_dim)?);
+    let projections = match flavour.fused {
+        true => vec![("qkv", width(heads + 2 * kv_heads, head_dim)?, None)],
+        false => vec![("q", queries, Some(heads)), ("k", keys, Some(kv_heads)), ("v", keys, None)],
+    };
+    let feed_forward = match flavour.fused {
+        // GGUF has no name for the pair: its `ffn_up` holds gate and up, as in the checkpoint.
+        true => vec![("gate_up", "up", 2 * inner, hidden), ("down", "down", hidden, inner)],
+        false => vec![
+            ("gate", "gate", inner, hidden),
+            ("up", "up", inner, hidden),
+            ("down", "down", hidden, inner),
+        ],
+    };
+    let mut parts = Parts::default();
+    parts.matrix(
+        Component::Embedding,
+        ("model.embed_tokens.weight", "token_embd.weight"),
+        vocabulary,
+        hidden,
+    );
+    for layer in 0..config.layers {
+        parts.layer = (format!("model.layers.{layer}."), format!("blk.{layer}."));
+        parts.norm(("input_layernorm.weight", "attn_norm.weight"), hidden);
+        for &(letter, outputs, rotated) in &projections {
+            let (name, gguf) = (format!("self_attn.{letter}_proj"), format!("attn_{letter}"));
+            let order = match rotated.filter(|_| flavour.in_pairs) {
+                Some(heads) => Order::Pairs { heads: u64::from(heads) },
+                None => Order::Same,
+            };
+            linear(
+                &mut parts,
+                Component::Attention,
+                (&name, &gguf),
+                (outputs, hidden),
+                flavour.qkv_bias,
+                order,
+            );
+        }
+        if flavour.qk_norms {
+            parts.norm(("self_attn.q_norm.weight", "attn_q_norm.weight"), head_dim);
+            parts.norm(("self_attn.k_norm.weight", "attn_k_norm.weight"), head_dim);
+        }
+        let output = ("self_attn.o_proj", "attn_output");
+        linear(&mut parts, Component::Attention, output, (hidden, queries), flavour.output_bias, Order::Same);
+        parts.norm(("post_attention_layernorm.weight", "ffn_norm.weight"), hidden);
+        for &(word, gguf, outputs, inputs) in &feed_forward {
+            let names = (&*format!("mlp.{word}_proj"), &*format!("ffn_{gguf}"));
+            linear(
+                &mut parts,
+                Component::FeedForward,
+                names,
+                (outputs, inputs),
+                flavour.mlp_bias,
+                Order::Same,
+            );
+        }
+    }
+    parts.layer = Default::default();
+    parts.norm(("model.norm.weight", "output_norm.weight"), hidden);
+    if !config.tie_word_embeddings {
+        parts.matrix(Component::Output, ("lm_head.weight", "output.weight"), vocabulary, hidden);
+    }
+    Ok(parts.list)
+}
+
+/// A matrix, and its bias if it has one.
+fn linear(
+    parts: &mut Parts,
+    component: Component,
+    (name, gguf): (&str, &str),
+    (outputs, inputs): (u32, u32),
+    bias: bool,
+    order: Order,
+) {
+    let names = (&*format!("{name}.weight"), &*format!("{gguf}.weight"));
+    parts.matrix(component, names, outputs, inputs).order = order;
+    if bias {
+        let names = (&*format!("{name}.bias"), &*format!("{gguf}.bias"));
+        parts.bias(component, names, outputs, inputs).order = order;
+    }
+}
+
+/// The width of `heads` heads together.
+fn width(heads: u32, head_dim: u32) -> Result<u32> {
+    heads.checked_mul(head_dim).with_context(|| format!("{heads} heads of {head_dim} are too wide"))
+}
+
+fn gemma(config: &Config) -> Result<Vec<Part>> {
+    let mut parts = decoder(config, &Flavour::of_attention_bias(config))?;
+    for part in &mut parts {
+        match part.component {
+            Component::Norms => part.order = Order::PlusOne,
+            // The network multiplies the embedding by the root of the hidden size. With random weights of the usual size,
+            // each token would predict itself.
+            Component::Embedding => part.fan_in *= u64::from(config.hidden_size),
+            _ => {}
+        }
+    }
+    Ok(parts)
+}
+
+/// The output is tied to the embedding. llama.cpp's converter writes it again, so most GGUFs have it as a separate matrix.
+fn gpt2(config: &Config) -> Result<Vec<Part>> {
+    let Config { hidden_size: hidden, vocabulary_size: vocabulary, .. } = *config;
+    expect_heads_to_fill(config)?;
+    let context = config.context_tokens.context("`n_positions` is missing")?;
+    let inner = config.intermediate_size.unwrap_or(GPT2_INNER_TIMES * hidden);
+    let mut parts = Parts::default();
+    parts.matrix(Component::Embedding, ("wte.weight", "token_embd.weight"), vocabulary, hidden);
+    parts.matrix(Component::Positions, ("wpe.weight", "position_embd.weight"), context, hidden);
+    for layer in 0..config.layers {
+        parts.layer = (format!("h.{layer}."), format!("blk.{layer}."));
+        for (component, name, gguf, outputs, inputs) in [
+            (Component::Attention, "attn.c_attn", "attn_qkv", 3 * hidden, hidden),
+            (Component::Attention, "attn.c_proj", "attn_output", hidden, hidden),
+            (Component::FeedForward, "mlp.c_fc", "ffn_up", inner, hidden),
+            (Component::FeedForward, "mlp.c_proj", "ffn_down", hidden, inner),
+        ] {
+            let names = (&*format!("{name}.weight"), &*format!("{gguf}.weight"));
+            let matrix = parts.matrix(component, names, inputs, outputs);
+            (matrix.order, matrix.fan_in) = (Order::Transposed, u64::from(inputs));
+            parts.bias(component, (&format!("{name}.bias"), &format!("{gguf}.bias")), outputs, inputs);
+        }
+        for (name, gguf) in [("ln_1", "attn_norm"), ("ln_2", "ffn_norm")] {
+            parts.norm((&format!("{name}.weight"), &format!("{gguf}.weight")), hidden);
+            parts.norm_bias((&format!("{name}.bias"), &format!("{gguf}.bias")), hidden);
+        }
+    }
+    parts.layer = Default::default();
+    parts.norm(("ln_f.weight", "output_norm.weight"), hidden);
+    parts.norm_bias(("ln_f.bias", "output_norm.bias"), hidden);
+    if !config.tie_word_embeddings {
+        parts.matrix(Component::Output, ("lm_head.weight", "output.weight"), vocabulary, hidden);
+    }
+    Ok(parts.list)
+}
+
+/// Queries, keys and values are equal thirds of one matrix. Each third holds all heads.
+fn expect_heads_to_fill(config: &Config) -> Result<()> {
+    let Config { hidden_size, heads, kv_heads, head_dim, .. } = *config;
+    let (size, count) = match config.format() {
+        Format::Safetensors => ("n_embd", "n_head"),
+        Format::Gguf => ("embedding_length", "attention.head_count"),
+    };
+    ensure!(
+        u64::from(heads) * u64::from(head_dim) == u64::from(hidden_size),
+        "`{count}` is {heads}: so many heads of {head_dim} do not make up `{size}`, {hidden_size}"
+    );
+    ensure!(
+        kv_heads == heads,
+        "{kv_heads} heads of keys and values: GPT-2 has as many as `{count}`, {heads}"
+    );
+    Ok(())
+}

@@ -1,0 +1,66 @@
+//! Values of files for messages: names that cannot disturb a terminal, and sizes.
+
+use serde_json::Value;
+
+/// Removes control characters and limits the length to a line: a false length can make half a file a name.
+pub(crate) fn shown(name: &str) -> String {
+    let mut characters = name.chars();
+    let begins: String = characters.by_ref().take(LONGEST).flat_map(char::escape_debug).collect();
+    if characters.next().is_some() { format!("{begins}…") } else { begins }
+}
+
+const LONGEST: usize = 80;
+
+/// A config value of either format. A list is not printed.
+pub fn shown_value(value: &Value) -> String {
+    match value {
+        Value::Array(_) => "a list".into(),
+        // The placeholder of a GGUF's list.
+        Value::Object(fields) if fields.len() == 1 && fields.contains_key("array") => "a list".into(),
+        Value::Object(_) => "an object".into(),
+        Value::String(text) => format!("`\"{}\"`", shown(text)),
+        plain => format!("`{plain}`"),
+    }
+}
+
+/// `2.47 GB`, `513 kB`: three digits, thousands.
+pub fn size(bytes: u64) -> String {
+    let mut value = bytes as f64;
+    let mut unit = "B";
+    for larger in ["kB", "MB", "GB", "TB"] {
+        // 999.5 would be printed as 1000.
+        if value < 999.5 {
+            break;
+        }
+        (value, unit) = (value / 1000.0, larger);
+    }
+    match unit {
+        "B" => format!("{bytes} B"),
+        unit if value < 9.995 => format!("{value:.2} {unit}"),
+        unit if value < 99.95 => format!("{value:.1} {unit}"),
+        unit => format!("{value:.0} {unit}"),
+    }
+}
+
+/// Bytes as hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_escaped_and_cut() {
+        assert_eq!(shown("a\u{1b}[2Jé"), "a\\u{1b}[2Jé");
+        assert_eq!(shown(&"x".repeat(500)).chars().count(), 81);
+    }
+
+    #[test]
+    fn sizes_have_three_digits_and_say_their_unit() {
+        let sizes = [0, 999, 1000, 2_471_645_608, 26_500_000, 513_400, 999_600, 16_060_000_000_000];
+        let told = ["0 B", "999 B", "1.00 kB", "2.47 GB", "26.5 MB", "513 kB", "1.00 MB", "16.1 TB"];
+        assert_eq!(sizes.map(size), told);
+    }
+}

@@ -1,0 +1,330 @@
+//! Writing a model: the header of every file is computed first, then threads write the tensors, a few MB at a time. The
+//! output gets its name only when it is complete.
+
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::architecture::{Order, Part};
+use crate::weights::Weights;
+use crate::{Dtype, Format, size};
+
+/// The plan of a file.
+pub(crate) struct FilePlan {
+    pub name: String,
+    /// Everything before the tensors.
+    pub header: Vec<u8>,
+    pub tensors: Vec<TensorPlan>,
+    /// Bytes that come from no weights, and their offsets.
+    pub literals: Vec<(u64, Vec<u8>)>,
+    pub bytes: u64,
+}
+
+pub(crate) struct TensorPlan {
+    /// An index into the parts.
+    pub part: usize,
+    pub dtype: Dtype,
+    pub offset: u64,
+}
+
+/// Progress callback: bytes done, bytes in total. An error ends the work and removes the output.
+pub type Watch<'a> = &'a (dyn Fn(u64, u64) -> Result<()> + Sync);
+
+/// Numbers of one step: enough for long reads, few enough that memory does not grow with the model.
+const STEP: u64 = 1 << 20;
+
+/// Writes the files into `folder`.
+pub(crate) fn fill(
+    folder: &Path,
+    files: &[FilePlan],
+    parts: &[Part],
+    format: Format,
+    weights: &dyn Weights,
+    watch: Watch,
+) -> Result<()> {
+    let total: u64 = files.iter().map(|file| file.bytes).sum();
+    check_space(folder, total, free_bytes(folder)?)?;
+    // Reported once before the work, so that a user can cancel early.
+    watch(0, total)?;
+    let mut opened = Vec::new();
+    for plan in files {
+        let path = folder.join(&plan.name);
+        let file = File::create(&path).with_context(|| cannot_write(&path))?;
+        let begin = || -> std::io::Result<()> {
+            file.set_len(plan.bytes)?;
+            reserve(&file, plan.bytes)?;
+            file.write_all_at(&plan.header, 0)?;
+            plan.literals.iter().try_for_each(|(offset, bytes)| file.write_all_at(bytes, *offset))
+        };
+        begin().with_context(|| cannot_write(&path))?;
+        opened.push((path, file));
+    }
+    let steps = steps(files, parts, format);
+    let (next, done) = (AtomicUsize::new(0), Mutex::new((0_u64, None::<anyhow::Error>)));
+    let work = || {
+        let mut bytes = Vec::new();
+        while let Some(step) = steps.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let written = step.write(&opened[step.file], parts, format, weights, &mut bytes);
+            let mut done = done.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            done.0 += bytes.len() as u64;
+            let told = written.and_then(|()| watch(done.0, total));
+            if let Err(error) = told {
+                done.1.get_or_insert(error);
+            }
+            if done.1.is_some() {
+                return;
+            }
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(work);
+        }
+    });
+    let (_, failed) = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    failed.map_or(Ok(()), Err)
+}
+
+/// Reserves the space now, so that other programs cannot fill the disk. A file system without support is no error.
+#[cfg(target_os = "linux")]
+fn reserve(file: &File, bytes: u64) -> std::io::Result<()> {
+    use nix::errno::Errno;
+    use nix::fcntl::{FallocateFlags, fallocate};
+    let Ok(bytes) = i64::try_from(bytes) else { return Ok(()) };
+    match fallocate(file, FallocateFlags::empty(), 0, bytes) {
+        Err(error @ (Errno::ENOSPC | Errno::EDQUOT | Errno::EFBIG)) => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn reserve(_: &File, _: u64) -> std::io::Result<()> {
+    Ok(())
+}
+
+fn check_space(folder: &Path, needed: u64, free: u64) -> Result<()> {
+    // The folder has a temporary name that the user does not know.
+    let folder = parent_of(folder);
+    ensure!(
+        needed <= free,
+        "not enough space in `{}`: {} needed, {} free\nhint: choose another disk, or a smaller dtype",
+        folder.display(),
+        size(needed),
+        size(free)
+    );
+    Ok(())
+}
+
+/// A range of rows of one tensor.
+struct Step {
+    file: usize,
+    part: usize,
+    dtype: Dtype,
+    rows: Range<u64>,
+    offset: u64,
+    bytes: u64,
+}
+
+impl Step {
+    fn write(
+        &self,
+        (path, file): &(PathBuf, File),
+        parts: &[Part],
+        format: Format,
+        weights: &dyn Weights,
+        bytes: &mut Vec<u8>,
+    ) -> Result<()> {
+        bytes.resize(usize::try_from(self.bytes)?, 0);
+        weights.encode(&parts[self.part], format, self.rows.clone(), self.dtype, bytes)?;
+        file.write_all_at(bytes, self.offset).with_context(|| cannot_write(path))
+    }
+}
+
+fn steps(files: &[FilePlan], parts: &[Part], format: Format) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for (file, plan) in files.iter().enumerate() {
+        for tensor in &plan.tensors {
+            let part = &parts[tensor.part];
+            let (rows, columns) = part.rows_in(format);
+            let row_bytes = tensor.dtype.bytes(columns);
+            let whole = part.order == Order::Transposed;
+            let at_once = if whole { rows } else { (STEP / columns).clamp(1, rows) };
+            let mut first = 0;
+            while first < rows {
+                let end = (first + at_once).min(rows);
+                steps.push(Step {
+                    file,
+                    part: tensor.part,
+                    dtype: tensor.dtype,
+                    rows: first..end,
+                    offset: tensor.offset + first * row_bytes,
+                    bytes: (end - first) * row_bytes,
+                });
+                first = end;
+            }
+        }
+    }
+    steps
+}
+
+/// The dtype of a part in a model of the requested dtype. In GGUF some parts are always f32, and rows that do not divide
+/// into blocks take the next finer format that fits.
+pub(crate) fn dtype_of(part: &Part, asked: Dtype, format: Format) -> Dtype {
+    if format == Format::Safetensors {
+        return asked;
+    }
+    if part.is_f32_in_gguf() {
+        return Dtype::F32;
+    }
+    let (_, columns) = part.rows_in(Format::Gguf);
+    let fits = |dtype: &Dtype| columns.is_multiple_of(dtype.block().0 as u64);
+    [asked, Dtype::Q8_0, Dtype::F16].into_iter().find(fits).unwrap_or(Dtype::F16)
+}
+
+/// The bytes that an unprivileged user can still write to the disk of this folder, which need not exist yet.
+pub(crate) fn free_bytes(folder: &Path) -> Result<u64> {
+    let folder = std::path::absolute(folder)?;
+    let there = folder.ancestors().find(|it| it.exists()).unwrap_or(Path::new("/"));
+    let disk = nix::sys::statvfs::statvfs(there)
+        .with_context(|| format!("cannot ask for the free space of `{}`", there.display()))?;
+    // Block counts have 32 bits on macOS.
+    let blocks = disk.blocks_available() as u64;
+    Ok(blocks.saturating_mul(disk.fragment_size()))
+}
+
+/// A temporary folder beside the goal.
+pub(crate) struct Staged {
+    folder: PathBuf,
+    goal: PathBuf,
+    /// The parent folders that it created, innermost first.
+    around: Vec<PathBuf>,
+}
+
+impl Staged {
+    /// Refuses a goal that exists.
+    pub fn beside(goal: &Path) -> Result<Self> {
+        let taken = goal.symlink_metadata().is_ok() && !is_empty_folder(goal);
+        ensure!(
+            !taken,
+            "`{}` exists already\nhint: name another place with `--out`, or remove it first",
+            goal.display()
+        );
+        let name =
+            goal.file_name().with_context(|| format!("`{}` is no place for a model", goal.display()))?;
+        let parent = parent_of(goal);
+        let new = parent.ancestors().filter(|folder| !folder.as_os_str().is_empty());
+        let around = new.take_while(|folder| !folder.exists()).map(Path::to_path_buf).collect();
+        let name = name.to_string_lossy();
+        remove_abandoned(parent, Some(&name));
+        let folder = parent.join(part_name(&name));
+        let staged = Self { folder, goal: goal.to_path_buf(), around };
+        let made = std::fs::create_dir_all(&staged.folder);
+        made.with_context(|| cannot_write(parent))?;
+        Ok(staged)
+    }
+
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> Result<()> {
+        let path = self.folder.join(name);
+        std::fs::write(&path, content).with_context(|| cannot_write(&path))
+    }
+
+    /// Renames the folder to the goal.
+    pub fn finish(self) -> Result<()> {
+        self.rename(&self.folder)
+    }
+
+    /// Renames one file of the folder to the goal and removes the others.
+    pub fn finish_file(self, name: &str) -> Result<()> {
+        self.rename(&self.folder.join(name))
+    }
+
+    fn rename(&self, from: &Path) -> Result<()> {
+        std::fs::rename(from, &self.goal).with_context(|| cannot_write(&self.goal))
+    }
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        // The folder is already gone if it became the goal; otherwise removal is best effort.
+        let _ = std::fs::remove_dir_all(&self.folder);
+        // Folders with content stay, such as those of a finished goal.
+        let _ = self.around.iter().try_for_each(std::fs::remove_dir);
+    }
+}
+
+/// Writes a file or a folder under a temporary name beside its path, then renames it.
+pub(crate) fn write_whole(path: &Path, write: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<()> {
+    let temporary = path.with_file_name(part_name(&path.file_name().unwrap_or_default().to_string_lossy()));
+    let written = std::fs::create_dir_all(parent_of(path))
+        .and_then(|()| write(&temporary))
+        .and_then(|()| std::fs::rename(&temporary, path));
+    if written.is_err() {
+        // Best effort: the first error matters more.
+        let _ = std::fs::remove_file(&temporary).or_else(|_| std::fs::remove_dir_all(&temporary));
+    }
+    written.with_context(|| cannot_write(path))
+}
+
+pub(crate) fn cannot_write(path: &Path) -> String {
+    format!("cannot write `{}`", path.display())
+}
+
+/// The text before the process id in a temporary name.
+const PART: &str = ".part-";
+
+/// The temporary name of an output while this process writes it.
+pub(crate) fn part_name(name: &str) -> String {
+    format!(".{name}{PART}{}", std::process::id())
+}
+
+/// Removes the temporary output of killed processes, for one name or the whole folder. Best effort.
+pub(crate) fn remove_abandoned(folder: &Path, of: Option<&str>) {
+    let (Ok(entries), true) = (std::fs::read_dir(folder), Path::new("/proc/self").exists()) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let made = name.strip_prefix('.').and_then(|name| name.rsplit_once(PART));
+        let Some((_, process)) = made.filter(|(made, _)| of.is_none_or(|of| of == *made)) else { continue };
+        let is_number = !process.is_empty() && process.bytes().all(|digit| digit.is_ascii_digit());
+        if is_number && !Path::new("/proc").join(process).exists() {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+fn parent_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+fn is_empty_folder(path: &Path) -> bool {
+    std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_process_left_goes_when_the_same_place_is_written_again_and_a_living_ones_stays() {
+        let folder = std::env::temp_dir().join(format!("model-files-staged-{}", std::process::id()));
+        // No process has such an id.
+        let (abandoned, others) = (".goal.part-4294967295", ".other.part-4294967295");
+        let living = format!(".goal{PART}1");
+        for name in [abandoned, others, &living] {
+            std::fs::create_dir_all(folder.join(name)).unwrap();
+        }
+        drop(Staged::beside(&folder.join("goal")).unwrap());
+        let left = [abandoned, others, &living].map(|name| folder.join(name).exists());
+        assert_eq!(left, [false, true, true]);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}
