@@ -124,7 +124,7 @@ def make(asked):
 
     def generate(prompt, new_tokens):
         job, busy = Job([prompt], new_tokens + 1, ignore_eos=True), []
-        tokens = Tokens(job, [], 0, 0, glance=lambda: busy.append(time.process_time_ns()))
+        tokens = Tokens(job, [], 0, 0, check_cancel=lambda: busy.append(time.process_time_ns()))
         model.generate(job, tokens)
         wall = tokens.iteration()["sequences"][0]["token_ns"]
         return [(of[-1] - of[0]) / 1e6 / new_tokens for of in (wall, busy)]

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 #[path = "src/device/arch.rs"]
-#[allow(dead_code, reason = "which GPUs can run it is asked when it runs")]
+#[allow(dead_code, reason = "only the program itself checks which GPUs can run it")]
 mod arch;
 
 fn main() {
@@ -17,10 +17,10 @@ fn main() {
     println!("cargo::rerun-if-env-changed=CUDA_HOME");
     // candle-kernels reads the same variable. Without it, candle-kernels would ask the GPU of this machine, and this
     // program would not know the architecture.
-    let asked = std::env::var("CUDA_COMPUTE_CAP").unwrap_or_default();
-    let Some(arch) = arch::Arch::parse(&asked) else {
+    let capability = std::env::var("CUDA_COMPUTE_CAP").unwrap_or_default();
+    let Some(arch) = arch::Arch::parse(&capability) else {
         println!(
-            "cargo::error=`CUDA_COMPUTE_CAP` is `{asked}`: expected a compute capability, `90` for an H100"
+            "cargo::error=`CUDA_COMPUTE_CAP` is `{capability}`: expected a compute capability, `90` for an H100"
         );
         println!("cargo::error=hint: engines/candle/build-cuda    # finds it, and the toolkit, by itself");
         return;

@@ -23,7 +23,7 @@ SIZES = dict(vocab_size=97, hidden_size=64, intermediate_size=96, num_hidden_lay
              pad_token_id=0)
 LLAMA_3 = dict(rope_type="llama3", rope_theta=5e5, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
                original_max_position_embeddings=128)
-# A window as long as the text hides nothing; the engine's context ends there.
+# A window as long as the text hides nothing; it is also the longest context of the engine.
 MODELS = [
     ("llama", dict()),
     ("llama", dict(rope_parameters=LLAMA_3, tie_word_embeddings=True)),
@@ -44,19 +44,19 @@ BOUND = 1e-3
 def main(engine):
     torch.manual_seed(0)
     differences = []
-    for architecture, own in MODELS:
-        model = random_model(architecture, own)
+    for architecture, fields in MODELS:
+        model = random_model(architecture, fields)
         with tempfile.TemporaryDirectory() as folder:
             model.save_pretrained(folder)
-            found = score_by(engine, folder)
-        difference = float((found - score(model)).abs().max())
-        print(f"{difference:.1e}  {architecture} {own}", flush=True)
+            scores = score_by(engine, folder)
+        difference = float((scores - score(model)).abs().max())
+        print(f"{difference:.1e}  {architecture} {fields}", flush=True)
         differences.append(difference)
     sys.exit(not max(differences) < BOUND)
 
 
-def random_model(architecture, own):
-    config = AutoConfig.for_model(architecture, **{**SIZES, **own})
+def random_model(architecture, fields):
+    config = AutoConfig.for_model(architecture, **{**SIZES, **fields})
     config._attn_implementation = "eager"
     model = AutoModelForCausalLM.from_config(config).float().eval()
     # transformers' start weights are so small that attention and MLP hardly affect the output.

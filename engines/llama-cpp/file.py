@@ -30,24 +30,24 @@ def gguf_in(path):
         path = files[0]
     elif not is_gguf(path):
         raise Failed("model", f"`{path}`: expected a `.gguf` file or a model folder")
-    check_begins(path)
+    check_magic(path)
     return path
 
 
-def check_begins(path):
-    """Refuses files that are not GGUF: llama.cpp itself says only that it could not load them."""
+def check_magic(path):
+    """Refuses files that are not GGUF: llama.cpp's own error gives no reason for them."""
     try:
         with path.open("rb") as file:
-            begins = file.read(len(MAGIC))
+            start = file.read(len(MAGIC))
     except OSError as error:
         raise Failed("model", f"`{path}`: {error.strerror or error}") from None
-    if begins != MAGIC:
-        raise Failed("model", f"`{path}` is no GGUF file: it begins with {begins!r}", "fetch or copy this file again")
+    if start != MAGIC:
+        raise Failed("model", f"`{path}` is not a GGUF file: it begins with {start!r}", "fetch or copy this file again")
 
 
-def converted(path, dtype, phases):
-    """Converts a model to GGUF in `dtype` (None keeps its own). An earlier conversion is found by its content,
-    whatever folder it came from."""
+def convert(path, dtype, phases):
+    """Converts a model to GGUF in `dtype` (None keeps its own). An earlier conversion of the same
+    content from any folder is found again."""
     if Path(path).is_dir():
         # A folder that is not a model gets this engine's message.
         read_json(Path(path) / "config.json")
@@ -56,34 +56,34 @@ def converted(path, dtype, phases):
     program = os.environ.get(PROGRAM)
     if not program:
         hint = f"orchestrate model convert {path} --to gguf" + (f" --dtype {dtype}" if dtype else "")
-        raise Failed("unavailable", f"`{path}` is to be converted, and `{PROGRAM}` names no program for it", hint)
+        raise Failed("unavailable", f"`{path}` needs a conversion to GGUF, and `{PROGRAM}` names no program for it", hint)
     command = [program, "convert", str(path), *([dtype] if dtype else [])]
-    line, said, code = ask(command, lambda fraction: phases.progress("conversion", fraction, dtype))
+    line, errors, code = run(command, lambda fraction: phases.progress("conversion", fraction, dtype))
     if code != 0 or not line.startswith("/"):
-        why = said.splitlines()[-1].removeprefix("error: ") if said else f"`{program}` ended with {code}, and named no file"
-        raise Failed("model", f"`{path}` cannot be converted to GGUF: {why}")
+        cause = errors.splitlines()[-1].removeprefix("error: ") if errors else f"`{program}` ended with {code}, and named no file"
+        raise Failed("model", f"`{path}` cannot be converted to GGUF: {cause}")
     return Path(line)
 
 
-def ask(command, progress):
-    """The last line of a command, its stderr, and its exit status."""
+def run(command, progress):
+    """Runs a command, and returns the last line of its stdout, its stderr and its exit status."""
     pipe = subprocess.PIPE
     # Paths are bytes; surrogates preserve paths that are not UTF-8.
-    words = {"encoding": "utf-8", "errors": "surrogateescape"}
+    encoding = {"encoding": "utf-8", "errors": "surrogateescape"}
     try:
-        asked = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, **words)
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, **encoding)
     except OSError as error:
         raise Failed("unavailable", f"`{command[0]}` ({PROGRAM}) cannot be started: {error.strerror or error}") from None
-    # stderr is read after the end: it is one line, or the trace of a fault.
-    with asked:
+    # stderr is read after the end, because it is short: one line, or a backtrace.
+    with process:
         line = ""
-        for line in asked.stdout:
+        for line in process.stdout:
             line = line.rstrip("\n")
             fraction = fraction_of(line)
             if fraction is not None:
                 progress(fraction)
-        said = asked.stderr.read().strip()
-    return line, said, asked.returncode
+        errors = process.stderr.read().strip()
+    return line, errors, process.returncode
 
 
 def fraction_of(line):

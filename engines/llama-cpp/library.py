@@ -21,48 +21,48 @@ WARNING, ERROR, CONTINUED = 3, 4, 5
 # The folder of this process' library. Another library needs another process.
 FOLDER = Path(os.environ.get("LLAMA_CPP_LIB_PATH") or Path(bindings.__file__).parent / "lib").resolve()
 
-_said = collections.deque(maxlen=32)
+_messages = collections.deque(maxlen=32)
 _level = 0
 
 
 @bindings.llama_log_callback
-def _hear(level, text, _):
+def _log(level, text, _):
     """Keeps warnings and errors, and prints them on stderr; stdout belongs to the protocol."""
     global _level
-    words = text.decode("utf-8", "replace")
+    text = text.decode("utf-8", "replace")
     if level == CONTINUED:
         level = _level
-        if level >= WARNING and _said:
-            _said[-1] += words
+        if level >= WARNING and _messages:
+            _messages[-1] += text
     elif level >= WARNING:
-        _said.append(words)
+        _messages.append(text)
     _level = level
     if level >= WARNING:
-        sys.stderr.write(words)
+        sys.stderr.write(text)
 
 
-bindings.llama_log_set(_hear, None)
+bindings.llama_log_set(_log, None)
 bindings.llama_backend_init()
 
 
-def forget():
+def clear_messages():
     """Drops earlier messages."""
-    _said.clear()
+    _messages.clear()
 
 
-def why(otherwise):
-    """The last useful message of the library, without the name of its function."""
-    lines = [line.strip() for words in _said for line in words.splitlines() if line.strip()]
-    telling = [line for line in lines if not line.endswith(("failed to load model", "failed to load model from file"))]
-    for line in reversed(telling or lines):
+def last_error(default):
+    """The last specific message of the library, without the name of its function."""
+    lines = [line.strip() for text in _messages for line in text.splitlines() if line.strip()]
+    specific = [line for line in lines if not line.endswith(("failed to load model", "failed to load model from file"))]
+    for line in reversed(specific or lines):
         name, _, rest = line.partition(": ")
         return (rest if rest and name.isidentifier() else line).removeprefix("error loading model: ")
-    return otherwise
+    return default
 
 
-def check_folder(wanted):
-    if wanted is not None and wanted != FOLDER:
-        raise Failed("unsupported", f"`library`: this process has the one in `{FOLDER}` already", "begin a new process")
+def check_folder(requested):
+    if requested is not None and requested != FOLDER:
+        raise Failed("unsupported", f"`library`: this process has the one in `{FOLDER}` already", "start a new process")
 
 
 def system_info():
@@ -73,12 +73,12 @@ def system_info():
 
 
 def versions():
-    called = {"python": platform.python_version(), "llama-cpp-python": importlib.metadata.version("llama-cpp-python")}
+    found = {"python": platform.python_version(), "llama-cpp-python": importlib.metadata.version("llama-cpp-python")}
     for name, function in (("llama.cpp", "llama_version"), ("ggml", "ggml_version")):
-        said = _text_of(function)
-        if said:
-            called[name] = said
-    return called | {"llama.cpp-features": " ".join(system_info())}
+        version = _text_of(function)
+        if version:
+            found[name] = version
+    return found | {"llama.cpp-features": " ".join(system_info())}
 
 
 def _text_of(function):

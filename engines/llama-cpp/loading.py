@@ -3,42 +3,41 @@
 import llama_cpp.llama_cpp as bindings
 
 import library
+from context import Contexts
 from engine_kit import Failed
-from file import converted, gguf_in
-from model import LlamaModel
+from file import convert, gguf_in
+from model import LlamaModel, Text
 from options import OWN
 from processors import physical_cores
-from room import Rooms
-from text import Text
 
 # llama.cpp's messages for a complete file that it does not support.
-NOT_OFFERED = ("unknown model architecture", "unsupported", "not supported", "unknown pre-tokenizer")
+UNSUPPORTED = ("unknown model architecture", "unsupported", "not supported", "unknown pre-tokenizer")
 NO_MEMORY = ("unable to allocate", "failed to allocate", "out of memory")
 
 
 def load(request, options, phases):
     library.check_folder(options.library)
-    wanted = None if request.dtype == OWN else request.dtype
+    dtype = None if request.dtype == OWN else request.dtype
     file = gguf_in(request.model)
     if file is None:
-        file, wanted = convert(request.model, wanted, phases), None
+        file, dtype = converted(request.model, dtype, phases), None
     with phases.time("weights"):
         weights = Weights(file, options)
-    if wanted is not None and weights.dtype() != wanted:
-        # Checked only after the load, because the usual case reads the file once.
+    if dtype is not None and weights.dtype() != dtype:
+        # Checked after the load, so that the usual case reads the file only once.
         weights.close()
-        file = convert(file, wanted, phases)
+        file = converted(file, dtype, phases)
         with phases.time("weights"):
             weights = Weights(file, options)
-    context_tokens = context(request, weights)
+    context_tokens = longest_context(request, weights)
     with phases.time("context"):
-        rooms = Rooms(weights, options, request.threads or physical_cores(), context_tokens, request.context_tokens)
-    return LlamaModel(weights, Text(weights), rooms, options, context_tokens)
+        contexts = Contexts(weights, options, request.threads or physical_cores(), context_tokens, request.context_tokens)
+    return LlamaModel(weights, Text(weights), contexts, options, context_tokens)
 
 
-def convert(path, dtype, phases):
+def converted(path, dtype, phases):
     with phases.time("conversion"):
-        return converted(path, dtype, phases)
+        return convert(path, dtype, phases)
 
 
 class Weights:
@@ -52,7 +51,7 @@ class Weights:
         settings.devices = bindings.ctypes.cast(self._no_devices, bindings.ctypes.c_void_p)
         settings.n_gpu_layers = 0
         settings.use_extra_bufts = options.repack
-        library.forget()
+        library.clear_messages()
         self.handle = bindings.llama_model_load_from_file(str(file).encode(), settings)
         if not self.handle:
             raise refused(file)
@@ -60,13 +59,13 @@ class Weights:
         self.vocabulary_size = bindings.llama_vocab_n_tokens(self.vocabulary)
 
     def dtype(self):
-        """The dtype in this project's words: `q4_k` for llama.cpp's `Q4_K - Small`, `f32` for `all F32`."""
+        """The dtype under this project's name: `q4_k` for llama.cpp's `Q4_K - Small`, `f32` for `all F32`."""
         name = bindings._lib.llama_ftype_name
         name.argtypes, name.restype = [bindings.ctypes.c_int], bindings.ctypes.c_char_p
         kind = bindings._lib.llama_model_ftype
         kind.argtypes, kind.restype = [bindings.ctypes.c_void_p], bindings.ctypes.c_int
-        words = name(kind(self.handle)).decode().removeprefix("(guessed) ").removeprefix("all ")
-        return words.split(" ")[0].lower()
+        text = name(kind(self.handle)).decode().removeprefix("(guessed) ").removeprefix("all ")
+        return text.split(" ")[0].lower()
 
     def metadata(self, key):
         buffer = bindings.ctypes.create_string_buffer(256)
@@ -83,18 +82,18 @@ class Weights:
 
 
 def refused(file):
-    why = library.why("llama.cpp does not say why")
-    lower = why.lower()
-    if any(sign in lower for sign in NO_MEMORY):
-        return Failed("out_of_memory", f"`{file}`: {why}")
-    if any(sign in lower for sign in NOT_OFFERED):
-        return Failed("unsupported", f"`{file}`: {why}")
-    return Failed("model", f"`{file}`: {why}", "fetch or copy this file again")
+    cause = library.last_error("llama.cpp gives no reason")
+    lower = cause.lower()
+    if any(part in lower for part in NO_MEMORY):
+        return Failed("out_of_memory", f"`{file}`: {cause}")
+    if any(part in lower for part in UNSUPPORTED):
+        return Failed("unsupported", f"`{file}`: {cause}")
+    return Failed("model", f"`{file}`: {cause}", "fetch or copy this file again")
 
 
-def context(request, weights):
+def longest_context(request, weights):
     most = bindings.llama_model_n_ctx_train(weights.handle)
-    asked = request.context_tokens
-    if asked is not None and asked > most:
-        raise Failed("context", f"`context_tokens`: {asked} is more than the {most} of model `{weights.file.name}`")
-    return asked or most
+    requested = request.context_tokens
+    if requested is not None and requested > most:
+        raise Failed("context", f"`context_tokens`: {requested} is more than the {most} of model `{weights.file.name}`")
+    return requested or most

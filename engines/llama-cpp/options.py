@@ -7,7 +7,7 @@ from engine_kit import Failed, check_offered
 
 OPTIONS = ("library", "attention", "kv", "repack", "pin")
 
-# llama.cpp's default (fused attention if it has one); always; never.
+# llama.cpp's default (fused attention if it supports that), always fused attention, never.
 ATTENTION = ["auto", "fused", "plain"]
 KV = ["f16", "bf16", "f32", "q8_0"]
 
@@ -19,17 +19,17 @@ OWN = "own"
 
 
 def read_options(options):
-    said = SimpleNamespace(
+    read = SimpleNamespace(
         library=_library(options.get("library")),
-        attention=_word(options, "attention", ATTENTION),
-        kv=_word(options, "kv", KV),
+        attention=_choice(options, "attention", ATTENTION),
+        kv=_choice(options, "kv", KV),
         repack=_flag(options, "repack", True),
         pin=_flag(options, "pin", False),
     )
-    if said.kv == "q8_0" and said.attention == "plain":
+    if read.kv == "q8_0" and read.attention == "plain":
         # For plain attention llama.cpp transposes the values in memory, which is impossible for blocks.
-        raise Failed("unsupported", "kv `q8_0` with attention `plain`: llama.cpp needs a fused one for it", "--set kv=f16")
-    return said
+        raise Failed("unsupported", "kv `q8_0` with attention `plain`: llama.cpp needs fused attention for it", "--set kv=f16")
+    return read
 
 
 def _library(value):
@@ -45,12 +45,12 @@ def _library(value):
     return path.resolve()
 
 
-def _word(options, name, words):
-    word = options.get(name, words[0])
-    if not isinstance(word, str):
-        raise Failed("bad_request", f"option `{name}`: expected a word, found `{str(word)[:80]}`")
-    check_offered(f"option `{name}`:", word, words)
-    return word
+def _choice(options, name, choices):
+    value = options.get(name, choices[0])
+    if not isinstance(value, str):
+        raise Failed("bad_request", f"option `{name}`: expected a string, found `{str(value)[:80]}`")
+    check_offered(f"option `{name}`:", value, choices)
+    return value
 
 
 def _flag(options, name, default):

@@ -1,19 +1,19 @@
-"""The processors of this process, and their cores. Does not use llama.cpp."""
+"""The processors of this process, and their cores. Imports neither the kit nor llama.cpp: a script uses it too."""
 
 import os
 
 
 def cores_first():
     """One processor of each core, then the second one of each, and so on."""
-    return [processor for _, processor in sorted(_by_place())]
+    return [processor for _, processor in sorted(_by_index_in_core())]
 
 
 def physical_cores():
     """The thread count of llama.cpp's own programs: one for each core."""
-    return sum(place == 0 for place, _ in _by_place())
+    return sum(index == 0 for index, _ in _by_index_in_core())
 
 
-def _by_place():
+def _by_index_in_core():
     """Each processor with its index within its core."""
     seen = {}
     for processor in sorted(os.sched_getaffinity(0)):
@@ -23,7 +23,7 @@ def _by_place():
 
 
 def _core_of(processor):
-    """A core, named by its processors; if the system does not tell, each processor is its own core."""
+    """A core, named by its processors; if the system does not list them, each processor is its own core."""
     try:
         with open(f"/sys/devices/system/cpu/cpu{processor}/topology/thread_siblings_list") as siblings:
             return siblings.read().strip()

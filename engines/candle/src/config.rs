@@ -1,16 +1,17 @@
-//! Checks that candle computes every feature of a config.json.
+//! Checks that candle computes every feature of a config.json, and limits the context to the part that it computes.
 //!
 //! candle ignores unknown fields, so a model with an unsupported feature would run and give wrong answers. This file
 //! refuses every feature by name unless the architecture supports it. So a feature missing from a list refuses a model, and
 //! never measures a wrong one.
 
+use std::path::PathBuf;
+
 use candle_transformers::models::llama::{Llama3RopeConfig, Llama3RopeType};
-use model_files::ModelFolder;
-use protocol::Failed;
+use model_files::{Config, Format, ModelFolder};
+use protocol::{Failed, FailureKind};
 use serde_json::Value;
 
 use crate::failure::{model, unsupported};
-use crate::sizes::{Sizes, config_path};
 
 /// A config feature that only some of candle's models compute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,18 +28,35 @@ pub enum Feature {
     OwnActivation,
 }
 
+/// The numbers for candle's own configs. `model_files` refuses impossible ones.
+#[derive(Debug, Clone, Copy)]
+pub struct Shape {
+    pub vocabulary: usize,
+    pub hidden: usize,
+    pub inner: usize,
+    pub layers: usize,
+    pub heads: usize,
+    pub kv_heads: usize,
+    pub head_dim: usize,
+    pub rms_norm_eps: f64,
+    pub rope_theta: f64,
+    /// Queries, keys and values have biases.
+    pub biased: bool,
+    /// The embedding is also the output matrix.
+    pub tied: bool,
+}
+
 /// The fields of a folder's config.json that `model_files` does not read.
 pub struct Fields<'a> {
     pub folder: &'a ModelFolder,
 }
 
 impl Fields<'_> {
-    /// The model's sizes, if all of its features are among `computed`.
-    pub fn expect_only(&self, computed: &[Feature]) -> Result<Sizes, Failed> {
-        let sizes = Sizes::of(self.folder)?;
+    /// The model's shape, if all of its features are among `computed`.
+    pub fn expect_only(&self, computed: &[Feature]) -> Result<Shape, Failed> {
         if self.get("quantization_config").is_some() {
-            let what = format!("`{}` has a `quantization_config`", self.folder.name);
-            return Err(unsupported(format!("{what}, and candle would take its weights for plain numbers"))
+            let found = format!("`{}` has a `quantization_config`", self.folder.name);
+            return Err(unsupported(format!("{found}, and candle would read its weights as plain numbers"))
                 .hint("candle computes quantised weights from a GGUF"));
         }
         for name in ["rope_scaling", "rope_parameters"] {
@@ -58,7 +76,7 @@ impl Fields<'_> {
         }
         self.expect_full_attention()?;
         if lacks(Feature::OwnHeadDim) {
-            sizes.expect_heads_to_fill_hidden(self.folder)?;
+            expect_heads_to_fill_hidden(self.folder)?;
         }
         let rotated = self.rotated_part()?;
         if lacks(Feature::PartialRotation) && rotated != 1.0 {
@@ -67,7 +85,21 @@ impl Fields<'_> {
         if self.llama3_frequencies()?.is_some() && lacks(Feature::Llama3Frequencies) {
             return Err(self.ignored("rope_scaling", "llama3"));
         }
-        Ok(sizes)
+        let Config { hidden_size, layers, heads, kv_heads, head_dim, vocabulary_size, .. } =
+            self.folder.config;
+        Ok(Shape {
+            vocabulary: vocabulary_size as usize,
+            hidden: hidden_size as usize,
+            inner: intermediate_size(self.folder)?,
+            layers: layers as usize,
+            heads: heads as usize,
+            kv_heads: kv_heads as usize,
+            head_dim: head_dim as usize,
+            rms_norm_eps: self.number("rms_norm_eps")?,
+            rope_theta: self.folder.config.rope_theta.unwrap_or(10_000.0),
+            biased: self.folder.config.attention_bias,
+            tied: self.folder.config.tie_word_embeddings,
+        })
     }
 
     pub fn expect(&self, name: &str, computed: &[&str]) -> Result<(), Failed> {
@@ -85,18 +117,14 @@ impl Fields<'_> {
         }
     }
 
-    pub fn number(&self, name: &str) -> Result<f64, Failed> {
+    fn number(&self, name: &str) -> Result<f64, Failed> {
         let value = self.get(name).ok_or_else(|| self.missing(name))?;
         value.as_f64().ok_or_else(|| self.fault(format!("`{name}`: expected a number, found `{value}`")))
     }
 
-    pub fn rope_theta(&self) -> f64 {
-        self.folder.config.rope_theta.unwrap_or(10_000.0)
-    }
-
-    /// The number of tokens that a layer sees, including the current one. `unsaid` is the default of the config.
-    pub fn sliding_window(&self, unsaid: Option<u32>) -> Result<Option<u32>, Failed> {
-        let Some(value) = self.said("sliding_window") else { return Ok(unsaid) };
+    /// The number of tokens that a layer sees, including the current one, or the default of a config without the field.
+    pub fn sliding_window(&self, default: Option<u32>) -> Result<Option<u32>, Failed> {
+        let Some(value) = self.get_or_null("sliding_window") else { return Ok(default) };
         if value.is_null() {
             return Ok(None);
         }
@@ -111,7 +139,7 @@ impl Fields<'_> {
         let name = "partial_rotary_factor";
         let Some(value) = self.get(name).or_else(|| self.rope(name)) else { return Ok(1.0) };
         let part = value.as_f64().filter(|part| (0.0..=1.0).contains(part));
-        part.ok_or_else(|| self.fault(format!("`{name}`: expected a part of 1, found `{value}`")))
+        part.ok_or_else(|| self.fault(format!("`{name}`: expected a number from 0 to 1, found `{value}`")))
     }
 
     /// The kind of RoPE scaling, if there is one.
@@ -148,15 +176,15 @@ impl Fields<'_> {
     }
 
     pub fn get(&self, name: &str) -> Option<&Value> {
-        self.said(name).filter(|value| !value.is_null())
+        self.get_or_null(name).filter(|value| !value.is_null())
     }
 
-    pub fn fault(&self, what: String) -> Failed {
-        model(&config_path(self.folder), what)
+    pub fn fault(&self, message: String) -> Failed {
+        model(&config_path(self.folder), message)
     }
 
     /// The field, even if it is null.
-    fn said(&self, name: &str) -> Option<&Value> {
+    fn get_or_null(&self, name: &str) -> Option<&Value> {
         let raw = &self.folder.config.raw;
         // Multimodal models keep their language model's fields one level down.
         raw.get("text_config").and_then(|inner| inner.get(name)).or_else(|| raw.get(name))
@@ -185,4 +213,87 @@ impl Fields<'_> {
 /// A value for messages: a text without its quotes.
 fn bare(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_string)
+}
+
+/// The check for candle's models that divide the hidden size by the number of heads, whatever the config says.
+pub fn expect_heads_to_fill_hidden(folder: &ModelFolder) -> Result<(), Failed> {
+    let Config { hidden_size, heads, head_dim, .. } = folder.config;
+    if u64::from(heads) * u64::from(head_dim) == u64::from(hidden_size) {
+        return Ok(());
+    }
+    let found = format!("{heads} heads of {head_dim} in a hidden size of {hidden_size}");
+    Err(unsupported(format!("`{}` has {found}: candle assumes that they fill it", folder.name)))
+}
+
+pub fn intermediate_size(folder: &ModelFolder) -> Result<usize, Failed> {
+    let missing = match folder.format {
+        Format::Safetensors => "`intermediate_size` is missing".into(),
+        Format::Gguf => format!("metadata `{}.feed_forward_length` is missing", folder.config.architecture),
+    };
+    let size = folder.config.intermediate_size.ok_or_else(|| model(&config_path(folder), missing))?;
+    Ok(size as usize)
+}
+
+/// The longest context that candle computes correctly, and the reason if it is shorter than the model's.
+#[derive(Debug, Clone, Copy)]
+pub struct LongestContext {
+    pub tokens: u32,
+    reason: Option<&'static str>,
+}
+
+impl LongestContext {
+    /// The whole context of the model.
+    pub fn of(folder: &ModelFolder) -> Result<Self, Failed> {
+        let tokens = folder.config.context_tokens.filter(|&tokens| tokens > 0);
+        let missing = match folder.format {
+            Format::Safetensors => "`max_position_embeddings` is missing".into(),
+            Format::Gguf => format!("metadata `{}.context_length` is missing", folder.config.architecture),
+        };
+        let tokens = tokens.ok_or_else(|| model(&config_path(folder), missing))?;
+        Ok(Self { tokens, reason: None })
+    }
+
+    pub fn at_most(self, tokens: u32, reason: &'static str) -> Self {
+        if tokens < self.tokens { Self { tokens, reason: Some(reason) } } else { self }
+    }
+
+    /// Limits the context to the sliding window. Within its length the window hides nothing. Beyond it candle is wrong: its
+    /// masks are missing or one token too wide, and with the cache nothing is hidden.
+    pub fn within_window(self, window: Option<u32>) -> Self {
+        window
+            .map_or(self, |tokens| self.at_most(tokens, "its sliding window, which candle does not compute"))
+    }
+
+    /// The context in effect: the requested one, else the longest.
+    pub fn context(self, folder: &ModelFolder, requested: Option<u32>) -> Result<u32, Failed> {
+        let Self { tokens: longest, reason } = self;
+        match requested {
+            None if longest > MAX_CONTEXT_TOKENS => {
+                let message =
+                    format!("a context of {longest} tokens: the most by default is {MAX_CONTEXT_TOKENS}");
+                Err(model(&config_path(folder), message).hint("load it with a smaller `context_tokens`"))
+            }
+            Some(0) => {
+                Err(Failed::new(FailureKind::BadRequest, "`context_tokens`: expected at least 1, found 0"))
+            }
+            Some(requested) if requested > longest => {
+                let reason = reason.map(|reason| format!(", by {reason}")).unwrap_or_default();
+                let most = format!("`{}` has {longest} here{reason}", folder.name);
+                let message = format!("a context of {requested} tokens: {most}");
+                Err(Failed::new(FailureKind::Context, message))
+            }
+            requested => Ok(requested.unwrap_or(longest)),
+        }
+    }
+}
+
+/// The longest context without a request: candle makes position tables for all of it.
+const MAX_CONTEXT_TOKENS: u32 = 1 << 24;
+
+/// The source of the numbers, for messages.
+pub fn config_path(folder: &ModelFolder) -> PathBuf {
+    match folder.format {
+        Format::Safetensors => folder.folder().join("config.json"),
+        Format::Gguf => folder.weights.first().cloned().unwrap_or_else(|| folder.path.clone()),
+    }
 }

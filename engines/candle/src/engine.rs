@@ -1,15 +1,22 @@
-//! Loading: from a model folder and a request to a network and its facts.
+//! The facts of the engine, and loading: from a model folder and a request to a network and its facts.
 
-use candle_core::DeviceLocation;
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use candle_core::{Device, DeviceLocation};
 use engine_kit::{Engine, Options, Phases};
 use model_files::{Format, ModelFolder};
-use protocol::{Facts, Failed, HelloFacts, Load};
+use protocol::{Capabilities, Facts, Failed, HelloFacts, Load};
 
-use crate::architectures::Architecture;
+use crate::architectures::{ARCHITECTURES, Architecture};
 use crate::failure::{computing, unsupported};
-use crate::model::LoadedModel;
-use crate::network::Network;
-use crate::{about, device, gguf, safetensors, threads};
+use crate::model::{LoadedModel, Network};
+use crate::{device, gguf, safetensors};
+
+/// The release of candle-core, candle-nn and candle-transformers in Cargo.lock; a test compares.
+pub const CANDLE: &str = "0.11.1";
+/// The release of gemm, candle's multiplication of f32 and f16 matrices on the CPU; a test compares.
+pub const GEMM: &str = "0.19.0";
 
 /// candle in its users' configuration.
 pub struct CandleEngine;
@@ -18,7 +25,7 @@ impl Engine for CandleEngine {
     type Model = LoadedModel;
 
     fn hello(&self) -> Result<HelloFacts, Failed> {
-        Ok(about::hello())
+        Ok(hello())
     }
 
     fn load(
@@ -33,14 +40,14 @@ impl Engine for CandleEngine {
         phases.begin("config");
         let architecture = Architecture::of(folder)?;
         let device = device::open(load.device.as_deref())?;
-        pool_reaches(own_pool, device.location())?;
+        expect_cpu_for_own_pool(own_pool, device.location())?;
         let mut facts = Facts {
             device: Some(device::name(&device)),
-            threads: Some(threads::settle(load.threads)?),
+            threads: Some(set_threads(load.threads)?),
             use_cache: Some(true),
             vocabulary_size: Some(folder.config.vocabulary_size),
             prefix_cache: Some(false),
-            libraries: about::libraries(&device),
+            libraries: libraries(&device),
             ..Facts::default()
         };
         let weights = match folder.format {
@@ -54,16 +61,78 @@ impl Engine for CandleEngine {
     }
 }
 
-/// Whether forward passes may run in candle's pool. A GPU orders work by the calling thread, so a pass in the pool's
+/// Refuses forward passes in candle's pool on other devices than the CPU. A GPU orders work by the calling thread, so a pass in the pool's
 /// threads would not wait for its input from another thread.
-fn pool_reaches(own_pool: bool, location: DeviceLocation) -> Result<(), Failed> {
+fn expect_cpu_for_own_pool(own_pool: bool, location: DeviceLocation) -> Result<(), Failed> {
     match location {
         DeviceLocation::Cpu => Ok(()),
         _ if !own_pool => Ok(()),
-        _ => Err(unsupported(
-            "`own_pool` on a device that is not the CPU: candle's pool of threads is the CPU's",
-        )),
+        _ => Err(unsupported("`own_pool` on another device than `cpu`: candle's thread pool is the CPU's")),
     }
+}
+
+pub fn hello() -> HelloFacts {
+    let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+    let mut hello = engine_kit::hello("candle", CANDLE);
+    if let Some(build) = &mut hello.build {
+        build.features.extend(cfg!(target_arch = "x86_64").then(|| "gemm/x86-v4".to_string()));
+        build.features.extend(device::build_features());
+    }
+    hello.capabilities = Capabilities {
+        devices: names(device::NAMES),
+        dtypes: safetensors::dtypes(),
+        formats: names(&["safetensors", "gguf"]),
+        architectures: names(&ARCHITECTURES.map(|architecture| architecture.name)),
+        use_cache_toggle: true,
+        sampling: true,
+        score: true,
+        ..hello.capabilities
+    };
+    hello
+}
+
+/// Library versions for `loaded`. Those of the device's libraries are read from the loaded libraries.
+fn libraries(device: &Device) -> BTreeMap<String, String> {
+    let candle = ["candle-core", "candle-nn", "candle-transformers"].map(|name| (name, CANDLE));
+    let all = candle.into_iter().chain([("gemm", GEMM)]);
+    let named = all.map(|(name, release)| (name.to_string(), release.to_string()));
+    named.chain(device::libraries(device)).collect()
+}
+
+/// The environment variables of candle's two pools: rayon's global one (gemm and elementwise work), and its own barrier pool
+/// (copies, quantised products), which prefers the second variable.
+const THREAD_VARIABLES: [&str; 2] = ["RAYON_NUM_THREADS", "CANDLE_NUM_THREADS"];
+
+static THREADS: OnceLock<u32> = OnceLock::new();
+
+/// Sizes the pools at the first load, and returns the number in effect. With `None` candle decides: the environment's
+/// number, else one thread for each physical core.
+///
+/// A pool takes its size from the environment at first use and keeps it, so a later load with another number is refused. The
+/// variable is set even for candle's own number: candle would otherwise read `/proc/cpuinfo` at every matrix product.
+pub fn set_threads(requested: Option<u32>) -> Result<u32, Failed> {
+    let in_effect = *THREADS.get_or_init(|| {
+        match requested {
+            Some(threads) => THREAD_VARIABLES.map(|name| set_variable(name, threads as usize)),
+            None => [set_variable(THREAD_VARIABLES[0], candle_core::utils::get_num_threads()), ()],
+        };
+        candle_core::utils::init_global_threadpool();
+        u32::try_from(rayon::current_num_threads()).unwrap_or(u32::MAX)
+    });
+    match requested {
+        Some(threads) if threads != in_effect => {
+            Err(unsupported(format!("{threads} threads: this process has {in_effect} since its first load"))
+                .hint("candle's pools keep their size: start another process for another number of threads"))
+        }
+        _ => Ok(in_effect),
+    }
+}
+
+#[expect(unsafe_code, reason = "candle takes the number of threads from the environment alone")]
+fn set_variable(name: &str, threads: usize) {
+    // SAFETY: at the first load the only other thread is the kit's reader, which uses the environment only through the lock
+    // of `std::env`. No C library that reads it is in use yet.
+    unsafe { std::env::set_var(name, threads.to_string()) };
 }
 
 #[cfg(test)]
@@ -73,12 +142,15 @@ mod tests {
     #[test]
     fn candles_own_pool_is_refused_on_a_gpu_and_nowhere_else() {
         let gpu = DeviceLocation::Cuda { gpu_id: 0 };
-        let refused = pool_reaches(true, gpu).unwrap_err();
+        let refused = expect_cpu_for_own_pool(true, gpu).unwrap_err();
         assert_eq!(refused.kind, protocol::FailureKind::Unsupported);
         assert!(refused.message.contains("`own_pool`"), "{refused:?}");
-        assert!(pool_reaches(true, DeviceLocation::Metal { gpu_id: 0 }).is_err());
+        assert!(expect_cpu_for_own_pool(true, DeviceLocation::Metal { gpu_id: 0 }).is_err());
         assert_eq!(
-            (pool_reaches(false, gpu).is_ok(), pool_reaches(true, DeviceLocation::Cpu).is_ok()),
+            (
+                expect_cpu_for_own_pool(false, gpu).is_ok(),
+                expect_cpu_for_own_pool(true, DeviceLocation::Cpu).is_ok()
+            ),
             (true, true)
         );
     }

@@ -1,4 +1,6 @@
 //! Converts errors of candle and faults of a model to `Failed`.
+//!
+//! candle passes on the error names of CUDA's libraries, so the kind of a device's error is found in its text.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
@@ -6,17 +8,17 @@ use std::path::Path;
 use candle_core::{Device, Error};
 use protocol::{Failed, FailureKind};
 
-use crate::device::{explained, trouble};
-use crate::network::{Built, Decoder};
+use crate::device::with_free_memory;
+use crate::model::{Built, Decoder};
 
-/// The failure for model files that are broken, or in a form that candle does not read: names the file and the error.
-pub fn model(file: &Path, what: impl std::fmt::Display) -> Failed {
-    Failed::new(FailureKind::Model, format!("`{}`: {what}", file.display()))
+/// The failure for model files that are broken, or in a form that candle does not read: it names the file and the error.
+pub fn model(file: &Path, fault: impl std::fmt::Display) -> Failed {
+    Failed::new(FailureKind::Model, format!("`{}`: {fault}", file.display()))
 }
 
 /// The failure for a model that candle does not support, or would compute wrongly.
-pub fn unsupported(what: impl Into<String>) -> Failed {
-    Failed::new(FailureKind::Unsupported, what)
+pub fn unsupported(message: impl Into<String>) -> Failed {
+    Failed::new(FailureKind::Unsupported, message)
 }
 
 /// Builds a decoder. An error is the model's fault unless a device library names it as its own.
@@ -26,13 +28,13 @@ pub fn building(
     build: impl FnOnce() -> Built,
 ) -> Result<Box<dyn Decoder>, Failed> {
     let failed = |text: String| {
-        let text = explained(device, text);
-        trouble::failed(&text, FailureKind::Model, format!("`{}`: {text}", file.display()))
+        let text = with_free_memory(device, text);
+        classified(&text, FailureKind::Model, format!("`{}`: {text}", file.display()))
     };
     match catch_unwind(AssertUnwindSafe(build)) {
         Ok(built) => built.map_err(|error| failed(first_line(&error))),
         // candle's llama unwraps the results of its layers, including a device's errors. Other panics continue.
-        Err(panic) => match panic.downcast_ref::<String>().filter(|text| trouble::in_words(text).is_some()) {
+        Err(panic) => match panic.downcast_ref::<String>().filter(|text| classify(text).is_some()) {
             Some(text) => Err(failed(text.chars().take_while(|char| *char != '\n').take(200).collect())),
             None => resume_unwind(panic),
         },
@@ -40,14 +42,82 @@ pub fn building(
 }
 
 /// The failure for an error of candle during a request.
-pub fn computing(what: &str, error: &Error, device: &Device) -> Failed {
-    let text = explained(device, first_line(error));
-    trouble::failed(&text, FailureKind::Internal, format!("{what}: {text}"))
+pub fn computing(step: &str, error: &Error, device: &Device) -> Failed {
+    let text = with_free_memory(device, first_line(error));
+    classified(&text, FailureKind::Internal, format!("{step}: {text}"))
 }
 
 /// candle may append a backtrace, which does not fit a row of a table.
 pub fn first_line(error: &Error) -> String {
     error.to_string().lines().next().unwrap_or("no message").to_string()
+}
+
+pub const FREE_MEMORY: &str =
+    "nvidia-smi    # lists the programs that hold memory; `--dtype bf16` needs half of f32";
+const REBUILD: &str = "CUDA_COMPUTE_CAP=86 orchestrate setup candle --device cuda    # 86 is 8.6; `nvidia-smi --query-gpu=compute_cap --format=csv` prints it";
+const DRIVER: &str = "nvidia-smi    # `CUDA Version` must be 13.0 or later: a driver of the 580 series";
+
+/// Substrings of error texts (the first match counts), their kind and a hint.
+const DEVICE_ERRORS: &[(&[&str], FailureKind, Option<&str>)] = &[
+    (
+        &["OUT_OF_MEMORY", "out of memory", "STATUS_ALLOC_FAILED", "STATUS_ALLOCATION_FAILED"],
+        FailureKind::OutOfMemory,
+        Some(FREE_MEMORY),
+    ),
+    (
+        &["CUDA_ERROR_NO_DEVICE", "CUDA_ERROR_INVALID_DEVICE"],
+        FailureKind::Unavailable,
+        Some("nvidia-smi -L; echo $CUDA_VISIBLE_DEVICES"),
+    ),
+    (
+        &["CUDA_ERROR_NO_BINARY_FOR_GPU", "CUDA_ERROR_INVALID_PTX", "no kernel image"],
+        FailureKind::Unavailable,
+        Some(REBUILD),
+    ),
+    (
+        &[
+            "CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
+            "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH",
+            "CUDA_ERROR_COMPAT_NOT_SUPPORTED",
+            "driver version is insufficient",
+        ],
+        FailureKind::Unavailable,
+        Some(DRIVER),
+    ),
+    (
+        &["CUDA_ERROR_STUB_LIBRARY"],
+        FailureKind::Unavailable,
+        Some(
+            "echo $LD_LIBRARY_PATH    # a folder of stubs comes before the folder of the driver's libcuda.so.1",
+        ),
+    ),
+    // A path may contain `cuda` too; these are only in the names of errors.
+    (&["CUDA_ERROR_", "CUBLAS_STATUS_", "CURAND_STATUS_"], FailureKind::Device, None),
+];
+
+/// The kind and hint of a device library's error; `None` for other texts.
+pub fn classify(text: &str) -> Option<(FailureKind, Option<&'static str>)> {
+    let found = DEVICE_ERRORS.iter().find(|(parts, ..)| parts.iter().any(|part| text.contains(part)));
+    found.map(|(_, kind, hint)| (*kind, *hint))
+}
+
+/// A failure with the kind of the text, or `otherwise` if the text is not from a device library.
+pub fn classified(text: &str, otherwise: FailureKind, message: String) -> Failed {
+    let (kind, hint) = classify(text).unwrap_or((otherwise, None));
+    let failed = Failed::new(kind, message);
+    match hint {
+        Some(hint) => failed.hint(hint),
+        None => failed,
+    }
+}
+
+/// The failure for a GPU that the kernels were not compiled for.
+#[cfg(any(feature = "cuda", test))]
+pub fn other_gpu(device: &str, name: &str, (major, minor): (u32, u32), arch: &str) -> Failed {
+    let message =
+        format!("`{device}` ({name}) has compute capability {major}.{minor}, and this build is for {arch}");
+    Failed::new(FailureKind::Unavailable, message)
+        .hint(format!("CUDA_COMPUTE_CAP={major}{minor} orchestrate setup candle --device cuda"))
 }
 
 #[cfg(test)]
@@ -61,9 +131,9 @@ mod tests {
     #[test]
     fn a_device_without_memory_is_not_the_models_fault() {
         let text = r#"DriverError(CUDA_ERROR_OUT_OF_MEMORY, "out of memory")"#;
-        let said = built_by(|| candle_core::bail!("{text}"));
-        assert_eq!(said.kind, FailureKind::OutOfMemory);
-        assert_eq!(said.message, format!("`m`: {text}"));
+        let returned = built_by(|| candle_core::bail!("{text}"));
+        assert_eq!(returned.kind, FailureKind::OutOfMemory);
+        assert_eq!(returned.message, format!("`m`: {text}"));
         // The same call as in candle's llama.
         let panicked = built_by(|| Err::<(), _>(text).map(|()| unreachable!()).unwrap());
         assert_eq!(panicked.kind, FailureKind::OutOfMemory);
@@ -71,13 +141,71 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_devices_error_is_the_models() {
+    fn an_error_of_no_device_is_the_models() {
         assert_eq!(built_by(|| candle_core::bail!("cannot find tensor x")).kind, FailureKind::Model);
     }
 
     #[test]
     #[should_panic(expected = "candle is at its end")]
-    fn a_panic_that_is_no_devices_goes_its_way() {
+    fn a_panic_without_a_device_error_continues() {
         built_by(|| panic!("{} is at its end", "candle"));
+    }
+
+    fn kind(text: &str) -> Option<FailureKind> {
+        classify(text).map(|(kind, _)| kind)
+    }
+
+    #[test]
+    fn errors_of_cuda_are_classified_by_their_names() {
+        let each = [
+            (r#"DriverError(CUDA_ERROR_OUT_OF_MEMORY, "out of memory")"#, FailureKind::OutOfMemory),
+            ("CublasError(CUBLAS_STATUS_ALLOC_FAILED)", FailureKind::OutOfMemory),
+            (
+                r#"DriverError(CUDA_ERROR_NO_DEVICE, "no CUDA-capable device is detected")"#,
+                FailureKind::Unavailable,
+            ),
+            (
+                r#"DriverError(CUDA_ERROR_NO_BINARY_FOR_GPU, "no kernel image is available for execution on the device")"#,
+                FailureKind::Unavailable,
+            ),
+            ("DriverError(CUDA_ERROR_UNSUPPORTED_PTX_VERSION, ..)", FailureKind::Unavailable),
+            ("DriverError(CUDA_ERROR_STUB_LIBRARY, ..)", FailureKind::Unavailable),
+            (
+                r#"DriverError(CUDA_ERROR_ILLEGAL_ADDRESS, "an illegal memory access was encountered")"#,
+                FailureKind::Device,
+            ),
+            ("CublasError(CUBLAS_STATUS_EXECUTION_FAILED)", FailureKind::Device),
+        ];
+        for (text, expected) in each {
+            assert_eq!(kind(text), Some(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_error_of_no_device_keeps_its_kind() {
+        assert_eq!(kind("shape mismatch in matmul, lhs: [1, 2], rhs: [3, 4]"), None);
+        assert_eq!(kind("cannot read /models/cuda/out/model.safetensors"), None);
+        let failed =
+            classified("cannot find tensor x", FailureKind::Model, "`m`: cannot find tensor x".into());
+        assert_eq!((failed.kind, failed.hint), (FailureKind::Model, None));
+    }
+
+    #[test]
+    fn a_device_error_keeps_its_message_and_gets_a_hint() {
+        let text = "DriverError(CUDA_ERROR_NO_BINARY_FOR_GPU, ..)";
+        let failed = classified(text, FailureKind::Internal, format!("forward pass: {text}"));
+        assert_eq!(failed.message, format!("forward pass: {text}"));
+        assert!(
+            failed.hint.unwrap().starts_with("CUDA_COMPUTE_CAP=86 orchestrate setup candle --device cuda")
+        );
+    }
+
+    #[test]
+    fn a_gpu_of_another_capability_is_named_with_the_command_that_builds_for_it() {
+        let failed = other_gpu("cuda:0", "NVIDIA A10", (8, 6), "sm_90a");
+        let expected = "`cuda:0` (NVIDIA A10) has compute capability 8.6, and this build is for sm_90a";
+        assert_eq!(failed.message, expected);
+        let hint = failed.hint.unwrap();
+        assert_eq!(hint, "CUDA_COMPUTE_CAP=86 orchestrate setup candle --device cuda");
     }
 }

@@ -1,4 +1,4 @@
-//! Loads a GGUF file like candle's examples: the header, then each tensor in its quantised form.
+//! Loads a GGUF file like candle's examples: the header, then each tensor, which stays quantised.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
@@ -12,17 +12,16 @@ use protocol::{Facts, Failed, FailureKind, Load};
 use serde_json::Value;
 
 use crate::architectures::Architecture;
-use crate::config::Feature;
+use crate::config::{Feature, LongestContext, config_path, expect_heads_to_fill_hidden, intermediate_size};
 use crate::device;
 use crate::failure::{building, first_line, model, unsupported};
-use crate::network::{Built, Decoder};
-use crate::sizes::{Longest, Sizes, config_path};
+use crate::model::{Built, Decoder};
 
 /// The way to load a model whose metadata was checked.
 pub struct Recipe {
-    pub longest_context: Longest,
+    pub longest_context: LongestContext,
     /// A tensor that candle ignores. The model is loaded anyway, and the facts state it.
-    pub read_over: Option<&'static str>,
+    pub ignored_tensor: Option<&'static str>,
     pub build: fn(Source) -> Built,
 }
 
@@ -53,24 +52,25 @@ pub fn load(
     facts: &mut Facts,
 ) -> Result<Box<dyn Decoder>, Failed> {
     let Some(recipe) = architecture.gguf else {
-        let what = format!("architecture `{}` in a GGUF: candle computes none", architecture.name);
-        return Err(unsupported(what).hint("load the model from safetensors"));
+        let message = format!("architecture `{}` in a GGUF: candle has no model for it", architecture.name);
+        return Err(unsupported(message).hint("load the model from safetensors"));
     };
     let recipe = recipe(&Metadata { folder })?;
     let weights_dtype = weights_dtype(folder);
-    if let Some(asked) = load.dtype.as_deref().filter(|&asked| asked != weights_dtype) {
-        let what = format!("dtype `{}`: a GGUF keeps its own, here `{weights_dtype}`", asked.escape_debug());
-        return Err(unsupported(what));
+    if let Some(dtype) = load.dtype.as_deref().filter(|&dtype| dtype != weights_dtype) {
+        let message =
+            format!("dtype `{}`: a GGUF keeps its own, here `{weights_dtype}`", dtype.escape_debug());
+        return Err(unsupported(message));
     }
     let context_tokens = recipe.longest_context.context(folder, load.context_tokens)?;
     let parts = folder.parts().or_fail(FailureKind::Model)?;
     let names: HashSet<&str> = parts.iter().map(|part| part.name_in(Format::Gguf)).collect();
     let loaded = |tensor: &&Tensor| names.contains(tensor.name.as_str());
     for tensor in folder.tensors.iter().filter(|tensor| !loaded(tensor)) {
-        if recipe.read_over != Some(&tensor.name) {
+        if recipe.ignored_tensor != Some(&tensor.name) {
             return Err(ignored(folder, tensor));
         }
-        let note = format!("candle ignores `{}`: its outputs drift from other engines'", tensor.name);
+        let note = format!("candle ignores `{}`: its outputs differ from other engines'", tensor.name);
         phases.progress(0.0, Some(note));
     }
 
@@ -81,7 +81,7 @@ pub fn load(
     let mut reader = BufReader::new(File::open(&path).map_err(|error| model(&path, error))?);
     let content = Content::read(&mut reader).map_err(fault)?;
     let weights_bytes = resident_bytes(folder, folder.tensors.iter().filter(loaded));
-    device::expect_room(device, weights_bytes)?;
+    device::expect_free_memory(device, weights_bytes)?;
     let decoder =
         building(&path, device, || (recipe.build)(Source { content, reader, device, context_tokens }))?;
 
@@ -103,10 +103,10 @@ pub struct Metadata<'a> {
 impl Metadata<'_> {
     /// Refuses a model with a feature that candle's quantised models would ignore, unless it is among `computed`.
     pub fn expect_only(&self, computed: &[Feature]) -> Result<(), Failed> {
-        let sizes = Sizes::of(self.folder)?;
+        intermediate_size(self.folder)?;
         let lacks = |feature| !computed.contains(&feature);
         if let Some(rotated) = self.get("rope.dimension_count").and_then(Value::as_u64)
-            && rotated != sizes.head_dim as u64
+            && rotated != u64::from(self.folder.config.head_dim)
         {
             return Err(self.ignored("rope.dimension_count", rotated));
         }
@@ -125,7 +125,7 @@ impl Metadata<'_> {
             return Err(ignored(self.folder, bias));
         }
         if lacks(Feature::OwnHeadDim) {
-            sizes.expect_heads_to_fill_hidden(self.folder)?;
+            expect_heads_to_fill_hidden(self.folder)?;
         }
         Ok(())
     }
@@ -139,10 +139,10 @@ impl Metadata<'_> {
     }
 
     /// The longest context that the file and its sliding window allow.
-    pub fn longest_context(&self) -> Result<Longest, Failed> {
+    pub fn longest_context(&self) -> Result<LongestContext, Failed> {
         let window = self.get("attention.sliding_window").and_then(Value::as_u64);
         let window = window.filter(|&tokens| tokens > 0).and_then(|tokens| u32::try_from(tokens).ok());
-        Ok(Longest::of(self.folder)?.within_window(window))
+        Ok(LongestContext::of(self.folder)?.within_window(window))
     }
 
     fn get(&self, name: &str) -> Option<&Value> {

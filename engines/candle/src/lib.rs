@@ -1,12 +1,11 @@
 //! candle as an engine: unmodified candle-core and candle-transformers, run like their own examples.
 //!
-//! `engine` loads, `model` generates and scores, `network` is the common interface of candle's models. `architectures` has
-//! a file for each model. `device` knows the device of a load, with one file for CUDA. `config`, `sizes` and `model_files`
-//! check what candle does not check itself: the features and the files of a model.
+//! `engine` loads, `model` generates and scores. `architectures` has an entry for each of candle's models. `device` knows
+//! the device of a load, with one file for CUDA. `config` and `model_files` check the features and the files of a model,
+//! because candle does not.
 //!
 //! Two programs use it: `candle-engine`, and with the feature `cuda` `candle-cuda`.
 
-mod about;
 mod architectures;
 mod config;
 mod device;
@@ -14,12 +13,9 @@ mod engine;
 mod failure;
 mod gguf;
 mod model;
-mod network;
 mod safetensors;
-mod sizes;
 #[cfg(test)]
 mod tests;
-mod threads;
 
 /// The whole of `main`.
 pub fn run() -> std::process::ExitCode {

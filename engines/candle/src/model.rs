@@ -1,12 +1,12 @@
-//! A loaded model: generation and scoring, as in candle's examples.
+//! A loaded model: generation and scoring, as in candle's examples. A prompt is fed in one call, then one id at a time.
 
-use candle_transformers::generation::{LogitsProcessor, Sampling as Picking};
+use candle_core::{DType, Device, Result as CandleResult, Tensor};
+use candle_transformers::generation::{LogitsProcessor, Sampling as Choice};
 use engine_kit::{Flow, Job, Model, Tokens, sampling};
 use protocol::{Facts, Failed, Sampling};
 
 use crate::device;
 use crate::failure::{computing, unsupported};
-use crate::network::Network;
 
 /// The network, and the facts of its load.
 pub struct LoadedModel {
@@ -26,15 +26,16 @@ impl Model for LoadedModel {
             ));
         }
         for (index, prompt) in job.prompts.iter().enumerate() {
-            let mut picker = picker(job.sampling);
+            let mut sampler = sampler(job.sampling);
             let device = self.network.device.clone();
             let mut sequence = self.network.start(job.use_cache);
             let mut input = prompt.clone();
             loop {
                 let logits =
                     sequence.feed(&input).map_err(|error| computing("forward pass", &error, &device))?;
-                let id =
-                    picker.sample(&logits).map_err(|error| computing("picking a token", &error, &device))?;
+                let id = sampler
+                    .sample(&logits)
+                    .map_err(|error| computing("sampling a token", &error, &device))?;
                 if tokens.push(index, id) == Flow::Done {
                     break;
                 }
@@ -54,23 +55,86 @@ impl Model for LoadedModel {
         };
         ids.windows(2)
             .map(step)
-            .collect::<candle_core::Result<_>>()
+            .collect::<CandleResult<_>>()
             .map_err(|error| computing("scoring", &error, &device))
     }
 }
 
 /// candle's own sampler, configured as in its examples. Its argmax takes the lowest id among equals.
-fn picker(asked: Option<Sampling>) -> LogitsProcessor {
-    let asked = asked.unwrap_or_default();
+fn sampler(requested: Option<Sampling>) -> LogitsProcessor {
+    let requested = requested.unwrap_or_default();
     // candle divides in f32, where a tiny temperature makes weights of NaN.
-    let greedy = sampling::is_greedy(&asked);
-    let Sampling { temperature, top_k, top_p, seed } = asked;
-    let picking = match (top_k as usize, top_p) {
-        _ if greedy => Picking::ArgMax,
-        (0, None) => Picking::All { temperature },
-        (0, Some(p)) => Picking::TopP { p, temperature },
-        (k, None) => Picking::TopK { k, temperature },
-        (k, Some(p)) => Picking::TopKThenTopP { k, p, temperature },
+    let greedy = sampling::is_greedy(&requested);
+    let Sampling { temperature, top_k, top_p, seed } = requested;
+    let choice = match (top_k as usize, top_p) {
+        _ if greedy => Choice::ArgMax,
+        (0, None) => Choice::All { temperature },
+        (0, Some(p)) => Choice::TopP { p, temperature },
+        (k, None) => Choice::TopK { k, temperature },
+        (k, Some(p)) => Choice::TopKThenTopP { k, p, temperature },
     };
-    LogitsProcessor::from_sampling(seed, picking)
+    LogitsProcessor::from_sampling(seed, choice)
+}
+
+/// One of candle's models with its weights, and the KV cache of one sequence.
+pub trait Decoder: Send {
+    /// The logits after the last id. `input` is [1, length]; its first id has the index `position`.
+    fn forward(&mut self, input: &Tensor, position: usize) -> CandleResult<Tensor>;
+
+    /// Resets the model to the state before the first id.
+    fn reset(&mut self);
+
+    /// Whether candle keeps a mask for every length that the model has seen. Without a cache such a model would keep the
+    /// sum of all squares up to the sequence's length.
+    fn keeps_masks(&self) -> bool {
+        false
+    }
+}
+
+/// The result of building a decoder.
+pub type Built = CandleResult<Box<dyn Decoder>>;
+
+/// A decoder on its device.
+pub struct Network {
+    pub device: Device,
+    pub decoder: Box<dyn Decoder>,
+    /// Forward passes run inside candle's own thread pool; its examples run them outside.
+    pub own_pool: bool,
+}
+
+impl Network {
+    /// Begins a new sequence, independent of earlier ones.
+    pub fn start(&mut self, use_cache: bool) -> Sequence<'_> {
+        self.decoder.reset();
+        Sequence { network: self, position: 0, without_cache: (!use_cache).then(Vec::new) }
+    }
+}
+
+/// One sequence: its length, or all its ids if there is no cache.
+pub struct Sequence<'a> {
+    network: &'a mut Network,
+    position: usize,
+    without_cache: Option<Vec<u32>>,
+}
+
+impl Sequence<'_> {
+    /// Adds `ids` to the sequence and returns the logits after the last one, [vocabulary] in f32.
+    pub fn feed(&mut self, ids: &[u32]) -> CandleResult<Tensor> {
+        let Network { device, decoder, own_pool } = &mut *self.network;
+        let (input, position) = match &mut self.without_cache {
+            Some(all) => {
+                all.extend_from_slice(ids);
+                decoder.reset();
+                (Tensor::new(all.as_slice(), device)?, 0)
+            }
+            None => (Tensor::new(ids, device)?, self.position),
+        };
+        let input = input.unsqueeze(0)?; // [1, length]
+        let logits = match own_pool {
+            true => device.with_context(|| decoder.forward(&input, position))?,
+            false => decoder.forward(&input, position)?,
+        };
+        self.position += ids.len();
+        logits.flatten_all()?.to_dtype(DType::F32) // from [1, vocabulary] or [1, 1, vocabulary]
+    }
 }

@@ -7,11 +7,10 @@ use model_files::{ModelFolder, Part};
 use protocol::{Facts, Failed, FailureKind, Load};
 
 use crate::architectures::Architecture;
-use crate::config::Fields;
+use crate::config::{Fields, LongestContext};
 use crate::device;
 use crate::failure::{building, first_line, model, unsupported};
-use crate::network::{Built, Decoder};
-use crate::sizes::Longest;
+use crate::model::{Built, Decoder};
 
 /// The dtypes for loaded weights.
 const DTYPES: [(&str, DType); 3] = [("f32", DType::F32), ("bf16", DType::BF16), ("f16", DType::F16)];
@@ -30,7 +29,7 @@ fn default_dtype(on_gpu: bool, rounds_positions: bool) -> &'static str {
 
 /// The way to load a model whose config was checked.
 pub struct Recipe {
-    pub longest_context: Longest,
+    pub longest_context: LongestContext,
     /// candle counts positions in the dtype of the weights, but bf16 cannot hold 257 and f16 cannot hold 2049.
     pub rounds_positions: bool,
     /// Builds the layers, and position tables for this many tokens.
@@ -56,7 +55,7 @@ pub fn load(
     let tensors = map(folder, dtype, device).map_err(fault)?;
     let parameters: u64 = parts.iter().map(Part::elements).sum();
     let weights_bytes = parameters * dtype.size_in_bytes() as u64;
-    device::expect_room(device, weights_bytes)?;
+    device::expect_free_memory(device, weights_bytes)?;
     let decoder = building(&folder.path, device, || (recipe.build)(tensors, context_tokens as usize))?;
 
     facts.context_tokens = Some(context_tokens);
@@ -84,8 +83,8 @@ fn dtype(
         )));
     };
     if recipe.rounds_positions && dtype != DType::F32 {
-        let what = format!("dtype `{name}`: candle rounds the positions of {} in it", architecture.name);
-        return Err(unsupported(what).hint("load it as `f32`"));
+        let message = format!("dtype `{name}`: candle rounds the positions of {} in it", architecture.name);
+        return Err(unsupported(message).hint("load it as `f32`"));
     }
     Ok((name, dtype))
 }
@@ -95,8 +94,8 @@ fn expect_floats(folder: &ModelFolder) -> Result<(), Failed> {
     let plain = |dtype: &str| ["F64", "F32", "F16", "BF16"].contains(&dtype);
     match folder.tensors.iter().find(|tensor| !plain(tensor.dtype)) {
         Some(tensor) => {
-            let what = format!("tensor `{}` of `{}` is {}", tensor.name, folder.name, tensor.dtype);
-            Err(unsupported(format!("{what}, which candle would take for plain numbers")))
+            let found = format!("tensor `{}` of `{}` is {}", tensor.name, folder.name, tensor.dtype);
+            Err(unsupported(format!("{found}, which candle would read as plain numbers")))
         }
         None => Ok(()),
     }

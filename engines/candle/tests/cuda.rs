@@ -1,8 +1,8 @@
 //! Tests `candle-cuda` on a machine without a GPU: the program runs with stand-ins for CUDA's libraries that count calls
 //! and compute nothing. They test the facts of a load, the refusals, and the launches per token, never a GPU's answers. Run
-//! them by scripts/check-cuda, which gives the reason.
+//! them by scripts/check-cuda; Cargo.toml gives the reason.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+#![expect(clippy::unwrap_used, reason = "a failing test panics")]
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -23,22 +23,22 @@ impl StandIn {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
-        let asked = run("nm", &["-D", "--undefined-only", PROGRAM]);
-        let names = asked.lines().filter_map(|line| line.split_whitespace().last()?.split('@').next());
-        let strangers = names.filter(|name| {
+        let undefined = run("nm", &["-D", "--undefined-only", PROGRAM]);
+        let names = undefined.lines().filter_map(|line| line.split_whitespace().last()?.split('@').next());
+        let cuda_names = names.filter(|name| {
             ["cu", "cublas", "curand"].iter().any(|its| {
                 name.strip_prefix(its)
                     .is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_uppercase()))
             })
         });
-        let rest: String = strangers
+        let refusals: String = cuda_names
             .map(|name| format!("__attribute__((weak)) int {name}() {{ return {REFUSES}; }}\n"))
             .collect();
-        std::fs::write(at("rest.c"), rest).unwrap();
+        std::fs::write(at("refusals.c"), refusals).unwrap();
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stand-in.c");
-        let (rest, library) = (at("rest.c"), at("libcuda.so.1"));
-        let [rest, library] = [&rest, &library].map(|path| path.to_str().unwrap());
-        run("cc", &["-w", "-std=gnu17", "-shared", "-fPIC", "-O1", "-o", library, source, rest]);
+        let (refusals, library) = (at("refusals.c"), at("libcuda.so.1"));
+        let [refusals, library] = [&refusals, &library].map(|path| path.to_str().unwrap());
+        run("cc", &["-w", "-std=gnu17", "-shared", "-fPIC", "-O1", "-o", library, source, refusals]);
         for other in ["libcublas.so.13", "libcurand.so.10"] {
             std::os::unix::fs::symlink("libcuda.so.1", at(other)).unwrap();
         }
@@ -126,13 +126,13 @@ fn load(more: Value) -> Value {
     load
 }
 
-fn said(answer: &Value) -> HashMap<&str, &str> {
+fn texts(answer: &Value) -> HashMap<&str, &str> {
     let text = |name| Some((name, answer[name].as_str()?));
     ["type", "kind", "message", "hint"].into_iter().filter_map(text).collect()
 }
 
 #[test]
-fn hello_says_what_it_was_built_for_without_asking_the_driver() {
+fn hello_states_the_target_architecture_without_calling_the_driver() {
     let hello = StandIn::new().answer(&[("STAND_IN_GPUS", "0")], json!({"type": "hello", "protocol": 1}));
     let features = hello["build"]["features"].as_array().unwrap();
     assert!(features.contains(&json!("cuda")) && features.contains(&json!("sm_90a")), "{hello}");
@@ -141,7 +141,7 @@ fn hello_says_what_it_was_built_for_without_asking_the_driver() {
 }
 
 #[test]
-fn a_load_states_bf16_the_device_its_libraries_and_the_memory_that_it_took() {
+fn a_load_states_bf16_the_device_its_libraries_and_its_memory() {
     let stand_in = StandIn::new();
     let (answers, _) =
         stand_in.answers(&[], &[load(json!({})), json!({"prompt_ids": [0, 5], "max_new_tokens": 2})]);
@@ -160,14 +160,14 @@ fn a_load_states_bf16_the_device_its_libraries_and_the_memory_that_it_took() {
 }
 
 #[test]
-fn a_load_ends_when_the_device_has_done_all_that_it_was_given() {
+fn a_load_ends_when_the_device_has_finished_its_work() {
     let (_, counts) = StandIn::new().answers(&[], &[load(json!({}))]);
     assert!(counts.to_device > 0 && counts.kernels > 0, "{counts:?}");
     assert_eq!(counts.pending, 0, "{counts:?}");
 }
 
 #[test]
-fn the_second_load_counts_its_own_memory_alone() {
+fn the_second_load_states_only_its_own_memory() {
     let loads = [load(json!({"dtype": "f32"})), load(json!({}))];
     let (answers, _) = StandIn::new().answers(&[], &loads);
     let peak = |answer: &Value| answer["device_memory"]["peak_bytes"].as_u64().unwrap();
@@ -175,7 +175,7 @@ fn the_second_load_counts_its_own_memory_alone() {
 }
 
 #[test]
-fn a_token_of_a_llama_costs_the_launches_that_the_readme_counts() {
+fn a_token_of_a_llama_takes_the_launches_that_the_readme_states() {
     let stand_in = StandIn::new();
     let launches = |tokens: u32| {
         let request = json!({"prompt_ids": [0, 5], "max_new_tokens": tokens, "ignore_eos": true});
@@ -186,50 +186,50 @@ fn a_token_of_a_llama_costs_the_launches_that_the_readme_counts() {
     let (layers, repeated) = (4, 2 * 2);
     assert_eq!(token.products, layers * 9 + 1, "{token:?}");
     assert_eq!(token.kernels, layers * (18 + repeated) + 4, "{token:?}");
-    assert_eq!((token.to_device, token.to_host), (3, 1), "back comes the id alone: {token:?}");
+    assert_eq!((token.to_device, token.to_host), (3, 1), "only the id is copied back: {token:?}");
 }
 
 #[test]
-fn a_gpu_that_the_kernels_are_not_for_is_refused_with_the_command_that_builds_for_it() {
+fn a_gpu_of_another_architecture_is_refused_with_the_command_that_builds_for_it() {
     let answer = StandIn::new().answer(&[("STAND_IN_CAPABILITY", "86")], load(json!({})));
-    let said = said(&answer);
-    assert_eq!((said["type"], said["kind"]), ("failed", "unavailable"));
+    let texts = texts(&answer);
+    assert_eq!((texts["type"], texts["kind"]), ("failed", "unavailable"));
     let expected = "`cuda:0` (Stand-In) has compute capability 8.6, and this build is for sm_90a";
-    assert_eq!(said["message"], expected);
-    assert_eq!(said["hint"], "CUDA_COMPUTE_CAP=86 orchestrate setup candle --device cuda");
+    assert_eq!(texts["message"], expected);
+    assert_eq!(texts["hint"], "CUDA_COMPUTE_CAP=86 orchestrate setup candle --device cuda");
 }
 
 #[test]
-fn a_number_that_no_gpu_has_and_a_machine_without_one_say_so() {
+fn an_unknown_gpu_number_and_a_machine_without_gpu_are_refused() {
     let stand_in = StandIn::new();
     let answer = stand_in.answer(&[("STAND_IN_GPUS", "2")], load(json!({"device": "cuda:2"})));
-    assert_eq!(said(&answer)["message"], "no `cuda:2`: CUDA sees 2 GPUs here, the first is `cuda:0`");
+    assert_eq!(texts(&answer)["message"], "no `cuda:2`: CUDA sees 2 GPUs here, the first is `cuda:0`");
     let answer = stand_in.answer(&[("STAND_IN_GPUS", "0")], load(json!({})));
-    let said = said(&answer);
-    assert_eq!(said["kind"], "unavailable");
+    let texts = texts(&answer);
+    assert_eq!(texts["kind"], "unavailable");
     assert!(
-        said["message"].starts_with("cannot open `cuda:0`: DriverError(CUDA_ERROR_NO_DEVICE"),
-        "{said:?}"
+        texts["message"].starts_with("cannot open `cuda:0`: DriverError(CUDA_ERROR_NO_DEVICE"),
+        "{texts:?}"
     );
-    assert!(said["hint"].contains("nvidia-smi"), "{said:?}");
+    assert!(texts["hint"].contains("nvidia-smi"), "{texts:?}");
 }
 
 #[test]
 fn weights_that_do_not_fit_are_out_of_memory_before_and_while_they_are_copied() {
     let stand_in = StandIn::new();
     let answer = stand_in.answer(&[("STAND_IN_FREE", "1000000")], load(json!({})));
-    let before = said(&answer);
+    let before = texts(&answer);
     assert_eq!(before["kind"], "out_of_memory");
     assert!(before["message"].ends_with("`cuda:0` has 0.00 GB free of 85.00 GB"), "{before:?}");
     // candle's llama panics here.
-    let answer = stand_in.answer(&[("STAND_IN_LENDS", "2000000")], load(json!({})));
-    let during = said(&answer);
+    let answer = stand_in.answer(&[("STAND_IN_AVAILABLE", "2000000")], load(json!({})));
+    let during = texts(&answer);
     assert_eq!(during["kind"], "out_of_memory", "{during:?}");
     assert!(during["message"].contains("CUDA_ERROR_OUT_OF_MEMORY"), "{during:?}");
 }
 
 #[test]
-fn the_cpu_is_there_too_in_f32() {
+fn the_cpu_is_a_device_too_in_f32() {
     let answer = StandIn::new().answer(&[("STAND_IN_GPUS", "0")], load(json!({"device": "cpu"})));
     assert_eq!((&answer["device"], &answer["weights_dtype"]), (&json!("cpu"), &json!("f32")), "{answer}");
     assert_eq!(answer["device_memory"], Value::Null);

@@ -1,7 +1,8 @@
-/* CUDA's driver, cuBLAS and cuRAND without a GPU, for as much of them as candle calls on the way of a llama: memory is the
- * host's, copies are made, kernels and products are counted and not computed, so that every logit is zero. Whatever else the
- * program asks for by name is there and refuses. By variables: STAND_IN_GPUS, STAND_IN_CAPABILITY (90), STAND_IN_FREE (bytes
- * that it says are free), STAND_IN_LENDS (bytes that it really has), STAND_IN_COUNTS (a file, written at the end). */
+/* The functions of CUDA's driver, cuBLAS and cuRAND that candle calls for a llama, without a GPU. Memory is the host's and
+ * copies are made. Kernels and products are counted and not computed, so every logit is zero. tests/cuda.rs adds a refusing
+ * function for every other name that the program links. Environment variables: STAND_IN_GPUS, STAND_IN_CAPABILITY (90),
+ * STAND_IN_FREE (stated free bytes), STAND_IN_AVAILABLE (bytes that can be allocated), STAND_IN_COUNTS (a file, written at
+ * the end). */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,13 +12,13 @@ enum { OUT_OF_MEMORY = 2, NO_DEVICE = 100, INVALID_DEVICE = 101, NOT_SUPPORTED =
 enum { MAJOR = 75, MINOR = 76, MEMORY_POOLS = 115 };
 enum { RESERVED_HIGH = 6, USED = 7, USED_HIGH = 8 };
 
-static uint64_t used, most, kernels, products, to_device, to_host, events, pending;
+static uint64_t used, peak, kernels, products, to_device, to_host, events, pending;
 static void *current;
 static int the_context, the_pool, a_module, a_function;
 
-static uint64_t number(const char *name, uint64_t otherwise) {
+static uint64_t number(const char *name, uint64_t fallback) {
     const char *text = getenv(name);
-    return text ? strtoull(text, NULL, 10) : otherwise;
+    return text ? strtoull(text, NULL, 10) : fallback;
 }
 __attribute__((destructor)) static void end(void) {
     FILE *counts = getenv("STAND_IN_COUNTS") ? fopen(getenv("STAND_IN_COUNTS"), "w") : NULL;
@@ -50,13 +51,13 @@ int cuMemGetInfo_v2(size_t *free_, size_t *total) {
     uint64_t all = number("STAND_IN_FREE", 80000000000);
     return *total = 85000000000, *free_ = all > used ? all - used : 0, 0;
 }
-/* The size stands before what is lent. */
+/* The size of an allocation is stored before its address. */
 int cuMemAllocAsync(uintptr_t *address, size_t bytes, void *stream) {
-    if (used + bytes > number("STAND_IN_LENDS", UINT64_MAX)) return OUT_OF_MEMORY;
+    if (used + bytes > number("STAND_IN_AVAILABLE", UINT64_MAX)) return OUT_OF_MEMORY;
     uint64_t *block = calloc(1, bytes + 64);
     *block = bytes;
     used += bytes;
-    if (used > most) most = used;
+    if (used > peak) peak = used;
     *address = (uintptr_t)block + 64;
     return 0;
 }
@@ -67,12 +68,12 @@ int cuMemFreeAsync(uintptr_t address, void *stream) {
 }
 int cuDeviceGetDefaultMemPool(void **pool, int device) { return *pool = &the_pool, 0; }
 int cuMemPoolGetAttribute(void *pool, int attribute, uint64_t *value) {
-    *value = attribute == USED ? used : attribute == USED_HIGH || attribute == RESERVED_HIGH ? most : 0;
+    *value = attribute == USED ? used : attribute == USED_HIGH || attribute == RESERVED_HIGH ? peak : 0;
     return pool == &the_pool ? 0 : 1;
 }
 int cuMemPoolSetAttribute(void *pool, int attribute, uint64_t *value) {
     if (pool != &the_pool || *value) return 1;
-    return most = used, 0;
+    return peak = used, 0;
 }
 int cuMemcpyHtoDAsync_v2(uintptr_t to, const void *from, size_t bytes, void *stream) {
     return to_device++, pending++, memcpy((void *)to, from, bytes), 0;

@@ -1,7 +1,7 @@
 """The engine kit for Python: the author of an engine implements the two classes below, without code for JSON, clocks
 or stdout.
 
-    import engine_kit            # first: it keeps stdout for the protocol
+    import engine_kit            # the first import: it reserves stdout for the protocol
 
     class MyEngine(engine_kit.Engine):
         def hello(self):
@@ -22,7 +22,7 @@ kit knows no tensor library and no model format.
 import os
 import sys
 
-# Libraries print. From here on all prints go to stderr, and only the kit holds the real stdout.
+# Libraries print: from here on their output goes to stderr, and only the kit writes to the real stdout.
 PROTOCOL_OUT = os.dup(1)
 os.dup2(2, 1)
 
@@ -113,19 +113,19 @@ def serve(engine):
     threading.Thread(target=_read_lines, args=(_take_stdin(), inbox.put), daemon=True).start()
     conversation = Conversation(engine, inbox, _write)
     threading.Thread(target=_end_with_reader, args=(engine, conversation.working), daemon=True).start()
-    code, why = 0, None
+    code, error = 0, None
     try:
         conversation.run()
     except OutputClosed as closed:
-        code, why = 1, str(closed)
+        code, error = 1, str(closed)
     except KeyboardInterrupt:
         code = 128 + signal.SIGINT
-    _end(engine, code, why)
+    _end(engine, code, error)
 
 
-def _end(engine, code, why=None):
-    if why is not None:
-        sys.stderr.write(f"error: cannot write answers: {why}\n")
+def _end(engine, code, error=None):
+    if error is not None:
+        sys.stderr.write(f"error: cannot write answers: {error}\n")
     engine.close()
     sys.stderr.flush()
     # Exit hooks are skipped: the reader may still block on stdin, and a library's hook may hang.
@@ -157,9 +157,9 @@ def end_with_parent():
 def _take_stdin():
     """Moves stdin aside, so that no library or child process takes a line."""
     stdin = os.dup(0)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
+    empty = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(empty, 0)
+    os.close(empty)
     return stdin
 
 

@@ -67,19 +67,19 @@ def _take_planted(options):
     return {name: value for name, value in options.items() if name != PLANTED_DELAY}, whole * 1000
 
 
-def check_offered(what, asked, offered):
-    """Refuses a value that the engine does not list. An engine that lists nothing decides for itself. `cuda` covers
+def check_offered(what, requested, offered):
+    """Refuses a value that the engine does not list. An engine without a list decides for itself. `cuda` covers
     `cuda:1`; there is only one CPU."""
-    if asked is None or not offered or asked in offered:
+    if requested is None or not offered or requested in offered:
         return
-    family, _, number = asked.partition(":")
+    family, _, number = requested.partition(":")
     if what == "device" and family in offered and (family != "cpu" or number == "0"):
         return
-    raise Failed("unsupported", f"{what} `{asked[:80]}`: offered are {quote(offered)}")
+    raise Failed("unsupported", f"{what} `{requested[:80]}`: offered are {quote(offered)}")
 
 
 def check_generate(request, can, facts):
-    """Checks that the engine can do everything that the request asks for."""
+    """Checks that the engine supports every field of the request."""
     count = len(request.prompts or request.prompts_ids or [None])
     if count > can["batch"]:
         raise Failed("unsupported", f"a batch of {count}: the largest is {can['batch']}")
@@ -100,13 +100,13 @@ def check_prompts(prompts, request, can, facts):
     """Checks that ids are in the vocabulary, fit the context, and have lengths that the engine can batch."""
     context, new_tokens = facts.get("context_tokens"), request.max_new_tokens
     for sequence, ids in enumerate(prompts):
-        place = "prompt_ids" if len(prompts) == 1 else f"prompts_ids[{sequence}]"
-        check_vocabulary(ids, facts, place)
+        field = "prompt_ids" if len(prompts) == 1 else f"prompts_ids[{sequence}]"
+        check_vocabulary(ids, facts, field)
         if not ids:
-            raise Failed("bad_request", f"`{place}`: no tokens")
+            raise Failed("bad_request", f"`{field}`: no tokens")
         if context is not None and len(ids) + new_tokens > context:
-            whose = "" if len(prompts) == 1 else f"sequence {sequence}: "
-            message = f"{whose}prompt of {len(ids)} tokens and {new_tokens} new ones exceed the context of {context}"
+            prefix = "" if len(prompts) == 1 else f"sequence {sequence}: "
+            message = f"{prefix}prompt of {len(ids)} tokens and {new_tokens} new ones exceed the context of {context}"
             raise Failed("context", message)
     ragged = any(len(ids) != len(prompts[0]) for ids in prompts)
     if ragged and request.padding not in can["padding_sides"]:
@@ -115,18 +115,18 @@ def check_prompts(prompts, request, can, facts):
         raise Failed("unsupported", f"padding `{request.padding}`: offered are {quote(can['padding_sides'])}")
 
 
-def check_vocabulary(ids, facts, place):
+def check_vocabulary(ids, facts, field):
     size = facts.get("vocabulary_size")
     if size is not None and ids and max(ids) >= size:
         index, id = next((index, id) for index, id in enumerate(ids) if id >= size)
-        raise Failed("bad_request", f"`{place}[{index}]`: id {id} is outside the vocabulary of {size}")
+        raise Failed("bad_request", f"`{field}[{index}]`: id {id} is outside the vocabulary of {size}")
 
 
 def logprobs(values, ids, sequence):
     """Checks the number of values and writes minus infinity as null. Refuses every other value that is not a number."""
     if len(values) + 1 != len(ids):
-        gave = f"{len(values)} log-probabilities for {len(ids)} ids"
-        raise Failed("internal", f"sequence {sequence}: the engine gave {gave}")
+        found = f"{len(values)} log-probabilities for {len(ids)} ids"
+        raise Failed("internal", f"sequence {sequence}: the engine gave {found}")
     for value in values:
         if math.isnan(value) or value == math.inf:
             raise Failed("internal", f"sequence {sequence}: the engine gave a log-probability of {value}")

@@ -27,17 +27,17 @@ MAX_WAITING = 1024
 class Conversation:
     """An engine that serves an inbox of `(read_ns, frame)`. `serve` connects it to stdin and stdout."""
 
-    def __init__(self, engine, inbox, write, environment=os.environ, people=sys.stderr, clock=time.perf_counter_ns):
-        self._engine, self._inbox, self._write_line, self._people = engine, inbox, write, people
+    def __init__(self, engine, inbox, write, environment=os.environ, stderr=sys.stderr, clock=time.perf_counter_ns):
+        self._engine, self._inbox, self._write_line, self._stderr = engine, inbox, write, stderr
         self._environment, self._clock = environment, clock
         self._waiting, self._ids, self._cancelled = deque(), set(), set()
         self._slots = {}  # of overlapping requests: slot -> Run
-        self._said = None  # hello, called once: the facts of an engine do not change
+        self._hello_facts = None  # read once: the facts of an engine do not change
         self._model, self.facts, self.planted_ns = None, {}, 0
-        # Whether this model has read a text: the first one opens its tokenizer.
-        self._reads_text = False
-        # Why no model is loaded after a `load`: the environment's model must not replace the requested one.
-        self._lost = None
+        # Whether this model has its tokenizer open: the first text opens it.
+        self._tokenizer_open = False
+        # The reason why a `load` left no model: the environment's model must not replace the requested one.
+        self._load_failure = None
         # Whether an answer is in progress, for the thread that watches the reader.
         self.working = threading.Event()
 
@@ -84,12 +84,12 @@ class Conversation:
             return self._finish(run)
         run.loaded = self._ensure_loaded()
         checks.check_generate(request, self.can(), self.facts)
-        if self._is_first_text(request):
-            self._open_text()
+        if self._needs_tokenizer(request):
+            self._open_tokenizer()
         if request.id is not None and self.can()["concurrency"] > 1 and hasattr(self._model, "step"):
             return self._admit(run)
         while not run.is_over():
-            job, tokens = run.begin(glance=self._glance)
+            job, tokens = run.begin(check_cancel=self._check_cancel)
             self._model.generate(job, tokens)
             run.end()
         self._finish(run)
@@ -113,23 +113,23 @@ class Conversation:
     # The engine and its model.
 
     def _hello(self):
-        if self._said is None:
-            said = dict(self._engine.hello())
-            said["capabilities"] = {**checks.CAPABILITIES, **said.get("capabilities", {})}
-            self._said = {"output": "ids", "stamp": "token", "deterministic": False, **said}
-        return self._said
+        if self._hello_facts is None:
+            facts = dict(self._engine.hello())
+            facts["capabilities"] = {**checks.CAPABILITIES, **facts.get("capabilities", {})}
+            self._hello_facts = {"output": "ids", "stamp": "token", "deterministic": False, **facts}
+        return self._hello_facts
 
     def can(self):
         return self._hello()["capabilities"]
 
     def _load(self, request, progress=None):
         began_ns = self._clock()
-        lost = f"the load of `{request.model}` failed" if progress is not None else None
+        reason = f"the load of `{request.model}` failed" if progress is not None else None
         if self._model is None:
-            self._lost = lost
+            self._load_failure = reason
         checks.check_load(request, self.can(), self._engine)
         # From here on the old model is gone, even if the new one fails.
-        self._model, self.facts, self._lost, self._reads_text = None, {}, lost, False
+        self._model, self.facts, self._load_failure, self._tokenizer_open = None, {}, reason, False
         self.planted_ns = request.planted_ns
         phases = Phases(progress)
         model = self._engine.load(request, phases)
@@ -141,8 +141,8 @@ class Conversation:
         """Loads the environment's model if nothing is loaded and no `load` came before."""
         if self._model is not None:
             return None
-        if self._lost is not None:
-            raise Failed("model", f"no model: {self._lost}", "send `load` again")
+        if self._load_failure is not None:
+            raise Failed("model", f"no model: {self._load_failure}", "send `load` again")
         model, device, dtype, threads = (
             self._environment.get(f"ORCHESTRATE_{name}") or None for name in ("MODEL", "DEVICE", "DTYPE", "THREADS")
         )
@@ -161,14 +161,14 @@ class Conversation:
             )
         )
 
-    def _is_first_text(self, request):
-        return not self._reads_text and texts_of(request) is not None
+    def _needs_tokenizer(self, request):
+        return not self._tokenizer_open and texts_of(request) is not None
 
-    def _open_text(self):
+    def _open_tokenizer(self):
         """Makes the model open its tokenizer, before any clock runs. The text is empty: tokenising the request's text
         twice would be faster the second time."""
         self._model.encode("")
-        self._reads_text = True
+        self._tokenizer_open = True
 
     def encode(self, text):
         """Ids of a text; an empty text is BOS alone."""
@@ -186,19 +186,18 @@ class Conversation:
         answer = run.answer(self._model.decode if self._model else None, memory)
         self.write_for(run.request, answer)
         if not run.request.typed:
-            self._people.write(lines(answer["summary"], answer["iterations"]))
-            self._people.flush()
+            self._stderr.write(lines(answer["summary"], answer["iterations"]))
+            self._stderr.flush()
 
     # Overlapping requests: admitted when a slot is free, advanced together, each answered when it is done.
 
     def _may_start(self, request):
         """Whether a request may start now. While requests run, later ones that may overlap join them. The first that
-        may not holds up the others. A model's first text may not: opening its tokenizer would count in the times of
-        others."""
+        may not delays the others. A request that opens the tokenizer may not: that time would count for the others."""
         if not self._slots or isinstance(request, Failed):
             return True
         joins = request is not END and request.type == "generate" and request.id is not None
-        return joins and len(self._slots) < self.can()["concurrency"] and not self._is_first_text(request)
+        return joins and len(self._slots) < self.can()["concurrency"] and not self._needs_tokenizer(request)
 
     def _admit(self, run):
         """Puts a request's next iteration into a free slot, or answers the request after its last."""
@@ -210,7 +209,7 @@ class Conversation:
         self._slots[slot] = run
 
     def _step(self):
-        self._harvest()
+        self._end_finished()
         if not self._slots:
             return
         # Another request's answer may have cleared this.
@@ -226,9 +225,9 @@ class Conversation:
                 self._fail(failed, run.request.id)
                 self._forget(run.request)
             return
-        self._harvest()
+        self._end_finished()
 
-    def _harvest(self):
+    def _end_finished(self):
         """Ends all finished iterations first, then answers: writing one request's answer must not count in another's
         time."""
         ended = []
@@ -287,7 +286,7 @@ class Conversation:
             self._ids.add(request.id)
         self._waiting.append(request)
 
-    def _glance(self, run):
+    def _check_cancel(self, run):
         if not self._inbox.empty():
             self._collect()
             run.tokens.cancelled = self.is_cancelled(run.request)
@@ -315,14 +314,14 @@ class Conversation:
         self.write({"type": "failed", **{name: value for name, value in facts.items() if value is not None}})
 
     def write_for(self, request, message):
-        """The id comes right after the type, where people look."""
+        """Writes an answer with the request's id right after its type."""
         self.write(message if request.id is None else {"type": message["type"], "id": request.id, **message})
 
     def write(self, message):
         line = encode(message)
         if len(line) > MAX_LINE_BYTES + 1:
-            what = f"the answer of {len(line) - 1} bytes is longer than a line may be ({MAX_LINE_BYTES})"
-            raise Failed("bad_request", what, "ask for fewer iterations or sequences")
+            message = f"the answer of {len(line) - 1} bytes is longer than a line may be ({MAX_LINE_BYTES})"
+            raise Failed("bad_request", message, "ask for fewer iterations or sequences")
         if message["type"] not in ("progress", "token") and not self._slots:
             # Cleared before the answer is sent: a reader with its answer may leave, and the process must not end early for
             # that.

@@ -11,10 +11,10 @@ import re
 import unicodedata
 from types import SimpleNamespace
 
-NEEDED = object()
+REQUIRED = object()
 
 
-class Wrong(Exception):
+class Invalid(Exception):
     """An error in a value, with its path and its position in the line as far as they are known."""
 
     def __init__(self, what, at=None):
@@ -27,22 +27,22 @@ class Wrong(Exception):
         steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in self.steps)
         path = "".join(steps).removeprefix(".")
         what = f"`{path}`: {self.what}" if path else self.what
-        at = self.at if self.start is None else _place(text, self.start, self.steps[1:])
+        at = self.at if self.start is None else _nested_position(text, self.start, self.steps[1:])
         # Columns count bytes, as in every other engine.
         return what if at is None else f"column {len(text[:at].encode('utf-8'))}: {what}"
 
 
 def read(name, fields, reader, default):
     if name not in fields:
-        if default is NEEDED:
-            raise Wrong(f"missing field `{name}`")
+        if default is REQUIRED:
+            raise Invalid(f"missing field `{name}`")
         return default
     value, start = fields[name]
     try:
         return reader(value)
-    except Wrong as wrong:
-        wrong.steps.insert(0, name)
-        wrong.start = start
+    except Invalid as error:
+        error.steps.insert(0, name)
+        error.start = start
         raise
 
 
@@ -52,7 +52,7 @@ def string(value):
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:
-        raise Wrong("lone surrogate in a string") from None
+        raise Invalid("lone surrogate in a string") from None
     return value
 
 
@@ -67,7 +67,7 @@ def _whole(bound, name):
         if type(value) is not int:
             raise _mismatch(value, name)
         if not 0 <= value <= bound:
-            raise Wrong(f"invalid value: integer `{shorten(str(value))}`, expected {name}")
+            raise Invalid(f"invalid value: integer `{shorten(str(value))}`, expected {name}")
         return value
 
     return check
@@ -83,7 +83,7 @@ def number(value):
     try:
         return float(value)
     except OverflowError:
-        raise Wrong("number out of range") from None
+        raise Invalid("number out of range") from None
 
 
 def any_id(value):
@@ -117,8 +117,8 @@ def list_of(reader):
         for index, item in enumerate(value):
             try:
                 reader(item)
-            except Wrong as wrong:
-                wrong.steps.insert(0, index)
+            except Invalid as error:
+                error.steps.insert(0, index)
                 raise
         return value
 
@@ -128,7 +128,7 @@ def list_of(reader):
 def one_of(*words):
     def check(value):
         if string(value) not in words:
-            raise Wrong(f"unknown variant `{shorten(value)}`, expected one of {', '.join(f'`{word}`' for word in words)}")
+            raise Invalid(f"unknown variant `{shorten(value)}`, expected one of {', '.join(f'`{word}`' for word in words)}")
         return value
 
     return check
@@ -151,7 +151,7 @@ def _mismatch(value, expected):
         found = f"string {shorten(json.dumps(value))}"
     else:
         found = "sequence" if isinstance(value, list) else "map"
-    return Wrong(f"invalid type: {found}, expected {expected}")
+    return Invalid(f"invalid type: {found}, expected {expected}")
 
 
 def visible(character):
@@ -172,7 +172,7 @@ def split_fields(text):
     fields = {}
     at = _skip(text, _skip(text, 0) + 1)
     if text[at : at + 1] == "}":
-        return _nothing_more(text, at + 1, fields)
+        return _expect_end(text, at + 1, fields)
     while True:
         _expect(text, at, '"', "a field's name in double quotes")
         name, at = _decode(text, lambda at=at: json.decoder.scanstring(text, at + 1, True))
@@ -181,20 +181,20 @@ def split_fields(text):
         at = start = _skip(text, at + 1)
         try:
             value, at = _decode(text, lambda at=at: _DECODER.raw_decode(text, at))
-        except Wrong as wrong:
-            wrong.steps, wrong.at = [shorten(name)], wrong.at or at + 1
+        except Invalid as error:
+            error.steps, error.at = [shorten(name)], error.at or at + 1
             raise
         if name in fields:
-            raise Wrong(f"duplicate field `{shorten(name)}`", at)
+            raise Invalid(f"duplicate field `{shorten(name)}`", at)
         fields[name] = (value, start)
         at = _skip(text, at)
         if text[at : at + 1] == "}":
-            return _nothing_more(text, at + 1, fields)
+            return _expect_end(text, at + 1, fields)
         _expect(text, at, ",", "`,` or `}`")
         at = _skip(text, at + 1)
 
 
-def _place(text, at, steps):
+def _nested_position(text, at, steps):
     """The end of a nested value, found from the outer value at `at`. For a value that contains others, its start."""
     for step in steps:
         at, index, found = _skip(text, at + 1), 0, None
@@ -220,15 +220,15 @@ def _decode(text, decode):
         return decode()
     except json.JSONDecodeError as error:
         if error.msg.startswith("Unterminated string"):
-            raise Wrong("EOF while parsing a string", len(text)) from None
+            raise Invalid("EOF while parsing a string", len(text)) from None
         if error.pos >= len(text.rstrip()):
-            raise Wrong("EOF while parsing a value", len(text)) from None
+            raise Invalid("EOF while parsing a value", len(text)) from None
         what = _SYNTAX.get(error.msg, error.msg[:1].lower() + error.msg[1:])
-        raise Wrong(what, error.pos + 1) from None
+        raise Invalid(what, error.pos + 1) from None
     except ValueError:  # An integer of more digits than Python converts.
-        raise Wrong("number out of range") from None
+        raise Invalid("number out of range") from None
     except RecursionError:
-        raise Wrong("recursion limit exceeded: nested too deep") from None
+        raise Invalid("recursion limit exceeded: nested too deep") from None
 
 
 _SYNTAX = {
@@ -245,12 +245,12 @@ _SYNTAX = {
 def _float(text):
     value = float(text)
     if math.isinf(value):
-        raise Wrong("number out of range")
+        raise Invalid("number out of range")
     return value
 
 
 def _constant(name):
-    raise Wrong(f"expected a value, found `{name}`")
+    raise Invalid(f"expected a value, found `{name}`")
 
 
 _DECODER = json.JSONDecoder(parse_float=_float, parse_constant=_constant)
@@ -262,13 +262,13 @@ def _skip(text, at):
 
 def _expect(text, at, wanted, words):
     if at >= len(text):
-        raise Wrong("EOF while parsing an object", len(text))
+        raise Invalid("EOF while parsing an object", len(text))
     if text[at] != wanted:
-        raise Wrong(f"expected {words}, found `{visible(text[at])}`", at + 1)
+        raise Invalid(f"expected {words}, found `{visible(text[at])}`", at + 1)
 
 
-def _nothing_more(text, at, fields):
+def _expect_end(text, at, fields):
     at = _skip(text, at)
     if at < len(text):
-        raise Wrong("more after the object", at + 1)
+        raise Invalid("more after the object", at + 1)
     return fields

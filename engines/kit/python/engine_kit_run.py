@@ -1,5 +1,5 @@
-"""One `generate`, from its first iteration to its answer: warm-up, iterations, and the clock around each. It does not
-know how the engine makes tokens; requests alone and overlapping requests take the same steps.
+"""One `generate`, from its first iteration to its answer: warm-up, iterations, and the clock around each. Single
+requests and overlapping requests take the same steps.
 """
 
 import engine_kit_checks as checks
@@ -15,7 +15,7 @@ class Run:
         self._warmup, self._iterations = [], []
         self.loaded = self.tokens = None
 
-    def begin(self, glance=None):
+    def begin(self, check_cancel=None):
         """Begins the next iteration: starts the clock, tokenises, then checks the length."""
         request, conversation = self.request, self._conversation
         start_ns = self._clock() - request.read_ns
@@ -33,7 +33,7 @@ class Run:
             request.read_ns,
             start_ns,
             self._stream if request.stream and len(self._warmup) == request.warmup else None,
-            (lambda: glance(self)) if glance else None,
+            (lambda: check_cancel(self)) if check_cancel else None,
             self._clock,
             conversation.planted_ns,
         )
@@ -53,8 +53,8 @@ class Run:
         iteration with that finish, which may be empty."""
         if texts_of(self.request) is not None:
             self._write_texts(decode)
-        if len(self._iterations) < self.request.iterations and not _says_cancelled(self._iterations[-1:]):
-            self._iterations.append(self._nothing())
+        if len(self._iterations) < self.request.iterations and not _has_cancelled(self._iterations[-1:]):
+            self._iterations.append(self._empty_iteration())
         answer = {"type": "generated", "iterations": self._iterations}
         given = {"warmup_iterations": self._warmup or None, "loaded": self.loaded, "device_memory": device_memory}
         answer.update({name: value for name, value in given.items() if value is not None})
@@ -72,10 +72,10 @@ class Run:
         return [self.request.prompt_ids] if self.request.prompt_ids is not None else self.request.prompts_ids
 
     def _stream(self, sequence, index, id, ns):
-        place = {"iteration": len(self._iterations), "sequence": sequence, "index": index}
-        self._conversation.write_for(self.request, {"type": "token", **place, "ids": [id], "ns": ns})
+        position = {"iteration": len(self._iterations), "sequence": sequence, "index": index}
+        self._conversation.write_for(self.request, {"type": "token", **position, "ids": [id], "ns": ns})
 
-    def _nothing(self):
+    def _empty_iteration(self):
         """The sequences of a request that never ran. Texts were not tokenised, so their length is unknown."""
         now_ns = self._clock() - self.request.read_ns
         texts = texts_of(self.request)
@@ -90,5 +90,5 @@ def texts_of(request):
     return [request.prompt] if request.prompt is not None else request.prompts
 
 
-def _says_cancelled(iterations):
+def _has_cancelled(iterations):
     return any(sequence["finish"] == "cancelled" for iteration in iterations for sequence in iteration["sequences"])

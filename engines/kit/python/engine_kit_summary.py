@@ -1,4 +1,4 @@
-"""The `summary` at the end of an answer: the first numbers that a person at a shell wants to see.
+"""The `summary` at the end of an answer: the values that a person at a shell needs first.
 
 The formulas are the orchestrator's, but the orchestrator ignores this block: no result computed by an engine reaches a table.
 """
@@ -35,8 +35,8 @@ def summarise(iterations):
 
 def lines(summary, iterations):
     """The summary as readable lines, with the model's text."""
-    wrote = next((s["text"] for iteration in iterations for s in iteration["sequences"] if s.get("text") is not None), None)
-    line = "" if wrote is None else f"  wrote: {json.dumps(wrote[:200], ensure_ascii=False)}\n"
+    text = next((s["text"] for iteration in iterations for s in iteration["sequences"] if s.get("text") is not None), None)
+    line = "" if text is None else f"  wrote: {json.dumps(text[:200], ensure_ascii=False)}\n"
     return f"{summary['text']}\n{line}"
 
 
@@ -45,9 +45,9 @@ def quantile(values, share):
     if not values:
         return None
     ordered = sorted(values)
-    place = share * (len(ordered) - 1)
-    low, high = ordered[math.floor(place)], ordered[math.ceil(place)]
-    return low + (high - low) * (place % 1)
+    position = share * (len(ordered) - 1)
+    low, high = ordered[math.floor(position)], ordered[math.ceil(position)]
+    return low + (high - low) * (position % 1)
 
 
 def _text(summary):

@@ -8,8 +8,8 @@ import json
 from types import SimpleNamespace
 
 from engine_kit_fields import (
-    NEEDED,
-    Wrong,
+    REQUIRED,
+    Invalid,
     any_id,
     any_map,
     boolean,
@@ -39,7 +39,7 @@ class Failed(Exception):
     def __init__(self, kind, message, hint=None, id=None):
         super().__init__(message)
         if kind not in KINDS:
-            raise ValueError(f"`{kind}` is no kind of failure: one of {', '.join(KINDS)}")
+            raise ValueError(f"`{kind}` is not a kind of failure: use one of {', '.join(KINDS)}")
         self.kind, self.message, self.hint, self.id = kind, message, hint, id
 
 
@@ -48,16 +48,16 @@ def parse_request(line):
     text = _text(line)
     try:
         fields = split_fields(text)
-    except Wrong as wrong:
-        raise Failed("bad_request", wrong.describe(text)) from None
+    except Invalid as error:
+        raise Failed("bad_request", error.describe(text)) from None
     # The id is read first, so that a refusal of the rest can carry it.
     id = None
     try:
         id = read("id", fields, any_id, None)
         type = read("type", fields, optional(string), None)
         request = _request(type or "generate", fields)
-    except Wrong as wrong:
-        raise Failed("bad_request", wrong.describe(text), id=id) from None
+    except Invalid as error:
+        raise Failed("bad_request", error.describe(text), id=id) from None
     request.id, request.typed = id, type is not None
     return request
 
@@ -115,16 +115,16 @@ class Framer:
 def _request(type, fields):
     table = _REQUESTS.get(type)
     if table is None:
-        raise Wrong(f"unknown request type `{shorten(type)}`")
+        raise Invalid(f"unknown request type `{shorten(type)}`")
     request = SimpleNamespace(type=type, **{name: read(name, fields, *rule) for name, rule in table().items()})
     if type == "generate":
         _check_generate(request)
     if type == "load" and not request.model:
-        raise Wrong("`model`: empty")
+        raise Invalid("`model`: empty")
     if type == "score":
         for index, ids in enumerate(request.sequences):
             if len(ids) < 2:
-                raise Wrong(f"`sequences[{index}]`: needs at least two ids")
+                raise Invalid(f"`sequences[{index}]`: needs at least two ids")
     return request
 
 
@@ -147,7 +147,7 @@ def _generate():
 
 def _load():
     return {
-        "model": (string, NEEDED),
+        "model": (string, REQUIRED),
         "device": (optional(string), None),
         "dtype": (optional(string), None),
         "threads": (optional(u32), None),
@@ -157,12 +157,12 @@ def _load():
 
 
 _REQUESTS = {
-    "hello": lambda: {"protocol": (u32, NEEDED)},
+    "hello": lambda: {"protocol": (u32, REQUIRED)},
     "load": _load,
     "generate": _generate,
-    "score": lambda: {"sequences": (list_of(list_of(u32)), NEEDED)},
+    "score": lambda: {"sequences": (list_of(list_of(u32)), REQUIRED)},
     "facts": dict,
-    "cancel": lambda: {"id": (named_id, NEEDED)},
+    "cancel": lambda: {"id": (named_id, REQUIRED)},
     "shutdown": dict,
 }
 
@@ -171,23 +171,23 @@ def _check_generate(request):
     names = ("prompt", "prompt_ids", "prompts", "prompts_ids")
     given = [name for name in names if getattr(request, name) is not None]
     if not given:
-        raise Wrong("no prompt: one of `prompt`, `prompt_ids`, `prompts`, `prompts_ids` is needed")
+        raise Invalid("no prompt: one of `prompt`, `prompt_ids`, `prompts`, `prompts_ids` is needed")
     if len(given) > 1:
-        raise Wrong("more than one of `prompt`, `prompt_ids`, `prompts`, `prompts_ids`")
+        raise Invalid("more than one of `prompt`, `prompt_ids`, `prompts`, `prompts_ids`")
     if [] in (request.prompts, request.prompts_ids):
-        raise Wrong("`prompts`: empty batch")
+        raise Invalid("`prompts`: empty batch")
     if request.max_new_tokens == 0:
-        raise Wrong("`max_new_tokens`: expected at least 1, found 0")
+        raise Invalid("`max_new_tokens`: expected at least 1, found 0")
     if not 1 <= request.iterations <= MAX_ITERATIONS:
-        raise Wrong(f"`iterations`: expected 1 to {MAX_ITERATIONS}, found {request.iterations}")
+        raise Invalid(f"`iterations`: expected 1 to {MAX_ITERATIONS}, found {request.iterations}")
     if request.warmup > MAX_ITERATIONS:
-        raise Wrong(f"`warmup`: expected 0 to {MAX_ITERATIONS}, found {request.warmup}")
+        raise Invalid(f"`warmup`: expected 0 to {MAX_ITERATIONS}, found {request.warmup}")
     if request.sampling is None:
         return
     if request.sampling.temperature < 0:
-        raise Wrong(f"`sampling.temperature`: expected 0 or more, found {request.sampling.temperature}")
+        raise Invalid(f"`sampling.temperature`: expected 0 or more, found {request.sampling.temperature}")
     if request.sampling.top_p is not None and not 0 < request.sampling.top_p <= 1:
-        raise Wrong(f"`sampling.top_p`: expected more than 0 and at most 1, found {request.sampling.top_p}")
+        raise Invalid(f"`sampling.top_p`: expected more than 0 and at most 1, found {request.sampling.top_p}")
 
 
 def _text(line):

@@ -38,8 +38,8 @@ def open_folder(path):
     weights, is_indexed = _weights(path)
     config = read_json(path / "config.json")
     generation = path / "generation_config.json"
-    said = read_json(generation) if generation.is_file() else {}
-    ids = {**config, **{name: value for name, value in said.items() if value is not None}}
+    generated = read_json(generation) if generation.is_file() else {}
+    ids = {**config, **{name: value for name, value in generated.items() if value is not None}}
     tokenizer = path / "tokenizer.json"
     architecture = config.get("model_type")
     return SimpleNamespace(
@@ -63,8 +63,8 @@ def read_tokenizer(folder, rows=None):
     try:
         from tokenizers import Tokenizer
     except ImportError:
-        what = f"no tokenizer for model `{folder.name}`: `tokenizers` is not installed"
-        raise Failed("model", what, "send `prompt_ids`") from None
+        message = f"no tokenizer for model `{folder.name}`: `tokenizers` is not installed"
+        raise Failed("model", message, "send `prompt_ids`") from None
     try:
         tokenizer = Tokenizer.from_file(str(folder.tokenizer))
     except Exception as error:
@@ -73,8 +73,8 @@ def read_tokenizer(folder, rows=None):
     if rows is not None:
         largest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=0)
         if largest >= rows:
-            what = f"its ids reach {largest}, and the embedding of model `{folder.name}` has {rows} rows"
-            raise Failed("model", f"`{folder.tokenizer}` is another model's tokenizer: {what}")
+            found = f"its ids reach {largest}, and the embedding of model `{folder.name}` has {rows} rows"
+            raise Failed("model", f"`{folder.tokenizer}` is another model's tokenizer: {found}")
     # A prompt keeps its length.
     tokenizer.no_truncation()
     tokenizer.no_padding()
@@ -97,8 +97,8 @@ def _header(path):
             first = file.read(8)
             length = struct.unpack("<Q", first)[0] if len(first) == 8 else None
             if length is None or not 2 <= length <= min(MOST_HEADER_BYTES, size - 8):
-                said = f"its header would have {length} bytes in a file of {size}" if length else f"{size} bytes"
-                raise _broken(path, said)
+                fault = f"its header would have {length} bytes in a file of {size}" if length else f"{size} bytes"
+                raise _broken(path, fault)
             header = file.read(length)
     except OSError as error:
         raise Failed("model", f"`{path}`: {error.strerror or error}") from None
@@ -108,11 +108,11 @@ def _header(path):
         found = {name: _tensor(it) for name, it in tensors.items()}
         spans = sorted((*it["data_offsets"], name) for name, it in tensors.items())
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
-        raise _broken(path, f"its header is no list of tensors ({type(error).__name__})") from None
+        raise _broken(path, f"its header is not a list of tensors ({type(error).__name__})") from None
     end = 8 + length + max((end for _, end, _ in spans), default=0)
     if end != size:
-        what = "truncated" if size < end else "longer than it says"
-        raise _broken(path, f"{what}: {size} bytes, and its header speaks of {end}")
+        fault = "truncated" if size < end else "too long"
+        raise _broken(path, f"{fault}: {size} bytes, and its header states {end}")
     for (_, end, before), (begin, _, name) in zip(spans, spans[1:]):
         if begin < end:
             raise _broken(path, f"tensor `{name[:120]}` begins at byte {begin}, and `{before[:120]}` before it ends at {end}")
@@ -120,20 +120,20 @@ def _header(path):
         need = math.prod(tensor.shape) * NUMBER_BYTES.get(tensor.dtype, 0)
         if tensor.dtype in NUMBER_BYTES and need != tensor.bytes:
             shape = str(list(tensor.shape))[:80]
-            what = f"{tensor.dtype} of shape {shape} is {need} bytes, and it has {tensor.bytes}"
-            raise _broken(path, f"tensor `{name[:120]}`: {what}")
+            sizes = f"{tensor.dtype} of shape {shape} is {need} bytes, and it has {tensor.bytes}"
+            raise _broken(path, f"tensor `{name[:120]}`: {sizes}")
     return found
 
 
 def _tensor(described):
     (begin, end), dtype, shape = described["data_offsets"], described["dtype"], tuple(described["shape"])
     if any(type(count) is not int or count < 0 for count in (begin, end, *shape)) or end < begin or not isinstance(dtype, str):
-        raise ValueError("a count that is none")
+        raise ValueError("invalid count")
     return SimpleNamespace(dtype=dtype, shape=shape, bytes=end - begin)
 
 
-def _broken(path, what):
-    return Failed("model", f"`{path}` is no whole safetensors file: {what}", "fetch or copy this file again")
+def _broken(path, fault):
+    return Failed("model", f"`{path}` is not a complete safetensors file: {fault}", "fetch or copy this file again")
 
 
 def _weights(path):
@@ -157,7 +157,7 @@ def _weights(path):
 def _shard(path, name):
     # A shard must be in the folder; an index that points elsewhere is broken or malicious.
     if Path(name).name != name:
-        raise Failed("model", f"`{path / INDEX}`: `{name[:120]}` is no file name")
+        raise Failed("model", f"`{path / INDEX}`: `{name[:120]}` is not a file name")
     if not (path / name).is_file():
         raise Failed("model", f"`{path / INDEX}`: shard `{name[:120]}` is missing")
     return path / name

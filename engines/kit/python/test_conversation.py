@@ -63,7 +63,7 @@ def ids(message):
 
 
 class Loading(unittest.TestCase):
-    def test_hello_is_answered_with_the_engines_facts_and_the_protocols_defaults(self):
+    def test_hello_has_the_engines_facts_and_the_protocols_defaults(self):
         (hello,) = talk({"type": "hello", "protocol": 1})
         self.assertEqual((hello["type"], hello["protocol"], hello["engine"]), ("hello", 1, "toy"))
         self.assertEqual((hello["output"], hello["stamp"], hello["deterministic"]), ("ids", "token", True))
@@ -80,7 +80,7 @@ class Loading(unittest.TestCase):
         self.assertEqual([phase["name"] for phase in loaded["phases"]], ["weights"])
         self.assertGreaterEqual(loaded["load_ns"], loaded["phases"][0]["ns"])
 
-    def test_a_load_that_the_engine_cannot_do_is_refused_before_the_engine_is_asked(self):
+    def test_an_unsupported_load_is_refused_before_the_engine_is_called(self):
         for change, kind, words in [
             ({"options": {"colour": "red"}}, "bad_request", "unknown option `colour`"),
             ({"device": "tpu"}, "unsupported", "device `tpu`: offered are `cpu`, `cuda`"),
@@ -108,51 +108,51 @@ class Loading(unittest.TestCase):
             self.assertEqual(refused["kind"], "bad_request")
             self.assertIn("option `planted_delay_us`: expected a whole number, found", refused["message"])
 
-    def test_an_engine_may_have_another_dtype_for_another_device_where_the_load_names_none(self):
+    def test_the_default_dtype_may_depend_on_the_device(self):
         engine = ToyEngine()
         engine.default_dtype = lambda request: "bf16" if request.device == "cuda" else None
         talk(LOAD, {**LOAD, "device": "cuda"}, {**LOAD, "device": "cuda", "dtype": "f32"}, engine=engine)
         self.assertEqual([load.dtype for load in engine.loads], ["f32", "bf16", "f32"])
 
-    def test_a_numbered_device_is_offered_by_its_kind(self):
+    def test_a_numbered_device_is_offered_by_its_family(self):
         engine = ToyEngine()
         talk({**LOAD, "device": "cuda:1"}, engine=engine)
         self.assertEqual(engine.loads[0].device, "cuda:1")
 
-    def test_there_is_one_cpu_by_whichever_name(self):
+    def test_cpu_and_cpu_0_are_the_same_device(self):
         engine = ToyEngine()
         talk({**LOAD, "device": "cpu:0"}, engine=engine)
         self.assertEqual(engine.loads[0].device, "cpu")
         (failed,) = talk({**LOAD, "device": "cpu:1"}, engine=engine)
         self.assertEqual((failed["kind"], failed["message"]), ("unsupported", "device `cpu:1`: offered are `cpu`, `cuda`"))
 
-    def test_a_generate_before_any_load_loads_what_the_environment_names(self):
+    def test_a_generate_before_any_load_loads_the_environments_model(self):
         environment = {**MODEL, "ORCHESTRATE_DTYPE": "bf16", "ORCHESTRATE_THREADS": "2", "ORCHESTRATE_DEVICE": ""}
         first, second = talk({"prompt": "a"}, {"prompt": "a"}, environment=environment)
         self.assertEqual((first["loaded"]["weights_dtype"], first["loaded"]["threads"]), ("bf16", 2))
         self.assertGreater(first["iterations"][0]["start_ns"], first["loaded"]["load_ns"])
         self.assertNotIn("loaded", second)
 
-    def test_a_generate_without_a_model_says_what_to_do(self):
+    def test_a_generate_without_a_model_fails_with_a_hint(self):
         (failed,) = talk({"prompt": "a"}, environment={})
         self.assertEqual(failed["kind"], "model")
         self.assertIn("ORCHESTRATE_MODEL", failed["message"])
         (failed,) = talk({"prompt": "a"}, environment={**MODEL, "ORCHESTRATE_THREADS": "many"})
         self.assertIn("`ORCHESTRATE_THREADS`", failed["message"])
 
-    def test_another_model_never_takes_the_place_of_one_whose_load_failed(self):
+    def test_no_other_model_replaces_one_whose_load_failed(self):
         failed, refused = talk({**LOAD, "options": {"speed": "none"}}, {"prompt": "a"})[-2:]
         self.assertEqual(failed["message"], "the engine raised ValueError: no speed")
         self.assertEqual((refused["kind"], refused["message"]), ("model", "no model: the load of `.` failed"))
         _, refused = talk({**LOAD, "device": "tpu"}, {"prompt": "a"})
         self.assertEqual(refused["kind"], "model")
 
-    def test_a_load_that_is_refused_before_the_engine_is_asked_leaves_the_model_that_was_there(self):
+    def test_a_load_that_is_refused_before_the_engine_is_called_keeps_the_previous_model(self):
         *_, failed, answer = talk(LOAD, {**LOAD, "device": "tpu"}, {"prompt": "a"})
         self.assertEqual((failed["type"], answer["type"]), ("failed", "generated"))
         self.assertNotIn("loaded", answer)
 
-    def test_a_model_that_the_environment_names_is_asked_for_again_when_its_load_failed(self):
+    def test_the_environments_model_is_loaded_again_after_a_failed_load(self):
         environment = {**MODEL, "ORCHESTRATE_DEVICE": "tpu"}
         first, second = talk({"prompt": "a"}, {"prompt": "a"}, environment=environment)
         self.assertEqual((first["kind"], second["kind"]), ("unsupported", "unsupported"))
@@ -164,7 +164,7 @@ class Loading(unittest.TestCase):
 
 
 class Generating(unittest.TestCase):
-    def test_stamps_are_as_many_as_ids_and_in_order(self):
+    def test_every_id_has_a_timestamp_and_they_are_in_order(self):
         (answer,) = talk({"prompt_ids": [1, 7], "max_new_tokens": 5, "iterations": 3, "warmup": 2})
         self.assertEqual(ids(answer), [[8, 9, 10, 11, 12]] * 3)
         self.assertEqual(len(answer["warmup_iterations"]), 2)
@@ -176,7 +176,7 @@ class Generating(unittest.TestCase):
             self.assertEqual((len(sequence["token_ns"]), sequence["prompt_tokens"]), (5, 2))
             last = iteration["end_ns"]
 
-    def test_the_summary_comes_last_and_only_a_line_without_a_type_is_summed_up_for_people(self):
+    def test_the_summary_comes_last_and_stderr_has_it_only_for_a_line_without_a_type(self):
         conversation = Talk()
         (answer,) = conversation.run({"prompt": "ab", "iterations": 50, "max_new_tokens": 4})
         self.assertEqual(list(answer)[-1], "summary")
@@ -195,7 +195,7 @@ class Generating(unittest.TestCase):
         self.assertEqual((ids(ended), ended["iterations"][0]["sequences"][0]["finish"]), ([[0, 1, 2]], "eos"))
         self.assertEqual((ids(ignored), ignored["iterations"][0]["sequences"][0]["finish"]), ([[0, 1, 2, 3, 4]], "length"))
 
-    def test_eos_as_the_last_token_asked_for_is_an_end_of_sequence(self):
+    def test_eos_as_the_last_requested_token_is_an_end_of_sequence(self):
         (answer,) = talk({"prompt_ids": [1], "max_new_tokens": 1})
         self.assertEqual(answer["iterations"][0]["sequences"][0]["finish"], "eos")
 
@@ -209,7 +209,7 @@ class Generating(unittest.TestCase):
         (answer,) = talk({"prompt": "", "max_new_tokens": 1})
         self.assertEqual(answer["iterations"][0]["sequences"][0]["prompt_tokens"], 1)
 
-    def test_streamed_ids_and_stamps_are_those_of_the_answer(self):
+    def test_streamed_ids_and_timestamps_equal_those_of_the_answer(self):
         *tokens, answer = talk(
             {"id": 4, "prompt_ids": [1, 7], "max_new_tokens": 3, "iterations": 2, "warmup": 1, "stream": True}
         )
@@ -227,7 +227,7 @@ class Generating(unittest.TestCase):
         self.assertEqual(first, again)
         self.assertNotEqual(first, ids(other)[0])
 
-    def test_what_the_engine_cannot_do_is_refused_before_any_work(self):
+    def test_an_unsupported_request_is_refused_before_any_work(self):
         plain = dict(stream=False, prompt_ids=False, batch=1, ignore_eos=False, sampling=False, score=False)
         for request in [
             {"prompt": "a", "stream": True},
@@ -247,7 +247,7 @@ class Generating(unittest.TestCase):
         (answer,) = talk({"prompt": "a", "sampling": {"temperature": 1e-300}}, engine=ToyEngine(**plain))
         self.assertEqual(answer["type"], "generated")
 
-    def test_what_does_not_fit_is_refused_before_any_work(self):
+    def test_a_request_beyond_the_context_or_vocabulary_is_refused_before_any_work(self):
         long, outside, fits = talk(
             {"prompt_ids": [3] * 60, "max_new_tokens": 5},
             {"prompt_ids": [1, 300]},
@@ -265,11 +265,11 @@ class Generating(unittest.TestCase):
 
 
 class Failing(unittest.TestCase):
-    def test_whatever_an_engine_raises_is_one_failed_and_the_engine_lives_on(self):
+    def test_every_exception_of_an_engine_is_one_failed_and_the_engine_continues(self):
         for first, kind, message in [
             (RAISES, "internal", "the engine raised ValueError: something"),
             (FAILS, "device", "the device is gone"),
-            (RUNS_OUT_OF_MEMORY, "out_of_memory", "9 GB were asked"),
+            (RUNS_OUT_OF_MEMORY, "out_of_memory", "9 GB were requested"),
             (STOPS_EARLY, "internal", "the engine gave 1 of 32 tokens of sequence 0 and stopped"),
             (GOES_ON, "internal", "the engine gave a token for sequence 0 after it was done"),
             (EXITS, "internal", "the engine raised SystemExit: 3"),
@@ -280,7 +280,7 @@ class Failing(unittest.TestCase):
             self.assertEqual((answer["type"], answer["id"]), ("generated", 2))
             self.assertEqual("Traceback" in conversation.stderr or "File" in conversation.stderr, first in (RAISES, EXITS))
 
-    def test_every_broken_line_gets_one_failed_and_the_engine_lives_on(self):
+    def test_every_broken_line_gets_one_failed_and_the_engine_continues(self):
         broken = [
             b'<"prompt":"Hello","iterations":50}',
             b"",
@@ -295,7 +295,7 @@ class Failing(unittest.TestCase):
         self.assertEqual(failures[2]["message"], "line of 20000000 bytes is longer than 16777216")
         self.assertEqual(answer["type"], "generated")
 
-    def test_an_answer_that_no_line_can_hold_is_a_failure_with_its_id(self):
+    def test_an_answer_longer_than_a_line_is_a_failure_with_its_id(self):
         with unittest.mock.patch("engine_kit_conversation.MAX_LINE_BYTES", 2000):
             failed, answer = talk({"id": 3, "prompt_ids": [9], "iterations": 9}, {"id": 4, "prompt_ids": [9]})
         self.assertEqual((failed["type"], failed["id"], failed["kind"]), ("failed", 3, "bad_request"))
@@ -328,7 +328,7 @@ class Ending(unittest.TestCase):
         answer, bye = talk({"prompt": "a"}, {"type": "shutdown"}, {"prompt": "a"})
         self.assertEqual((answer["type"], bye), ("generated", {"type": "bye"}))
 
-    def test_the_end_of_the_input_comes_after_what_is_queued(self):
+    def test_queued_requests_are_answered_before_the_end_of_the_input(self):
         self.assertEqual(len(talk(*[{"prompt": "a"}] * 5)), 5)
 
 
@@ -390,7 +390,7 @@ class Overlapping(unittest.TestCase):
         )
         self.assertEqual([first["type"], loaded["type"], second["type"]], ["generated", "loaded", "generated"])
 
-    def test_a_failed_step_fails_all_that_it_served_and_a_failed_admission_only_its_own(self):
+    def test_a_failed_step_fails_all_its_requests_and_a_failed_admission_only_one(self):
         # The last prompt id reaches the one that raises after two tokens.
         *failures, after = talk(
             {"id": 1, "prompt_ids": [50]},
@@ -416,7 +416,7 @@ class Overlapping(unittest.TestCase):
 
 
 class Clock(unittest.TestCase):
-    def test_the_wait_behind_another_request_is_part_of_a_requests_clock(self):
+    def test_the_wait_for_another_request_counts_in_a_requests_time(self):
         ticks = iter(range(0, 10**9, 10))
         inbox, messages = queue.SimpleQueue(), []
         conversation = Conversation(ToyEngine(), inbox, messages.append, MODEL, io.StringIO(), lambda: next(ticks))

@@ -29,7 +29,7 @@ def golden(what):
 
 
 class Golden(unittest.TestCase):
-    def test_every_request_is_understood_field_by_field(self):
+    def test_every_golden_request_is_parsed_field_by_field(self):
         for name, wanted in golden("request").items():
             request = parse_request(json.dumps(wanted).encode())
             self.assertEqual(request.type, wanted.get("type", "generate"), name)
@@ -39,7 +39,7 @@ class Golden(unittest.TestCase):
                     understood = vars(understood)
                 self.assertEqual(understood, value, f"{name}: {field}")
 
-    def test_a_line_that_is_no_request_is_refused_in_the_words_that_every_kit_uses(self):
+    def test_an_invalid_line_is_refused_with_the_message_of_every_kit(self):
         refused = json.loads((GOLDEN / "refused.json").read_text("utf-8"))
         self.assertTrue(refused)
         for line, message in refused.items():
@@ -63,7 +63,7 @@ class Golden(unittest.TestCase):
             compared += 1
         self.assertEqual(compared, 9)
 
-    def test_the_kits_messages_have_no_field_that_the_golden_ones_lack(self):
+    def test_the_kits_messages_have_no_other_field_than_the_golden_ones(self):
         known = {}
         for value in golden("message").values():
             known.setdefault(value["type"], set()).update(paths(value))

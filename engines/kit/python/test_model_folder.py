@@ -34,7 +34,7 @@ class Folders(unittest.TestCase):
             read_tensors(open_folder(path).weights)
         return caught.exception.kind, caught.exception.message
 
-    def test_a_folder_says_where_its_parts_are_and_a_generation_config_overrules_the_config(self):
+    def test_a_folder_has_its_paths_and_a_generation_config_overrules_the_config(self):
         path = self.folder(generation_config={"eos_token_id": [63, 5], "bos_token_id": None, "temperature": 0.6})
         folder = open_folder(str(path))
         self.assertEqual((folder.architecture, folder.bos_id, folder.eos_ids), ("llama", 1, [63, 5]))
@@ -44,7 +44,7 @@ class Folders(unittest.TestCase):
         (path / "tokenizer.json").write_text("{}")
         self.assertEqual(open_folder(path).tokenizer, path / "tokenizer.json")
 
-    def test_shards_are_read_as_one_and_a_lost_one_is_named(self):
+    def test_shards_are_read_as_one_and_a_missing_one_is_named(self):
         path = self.folder(files=("a.safetensors", "b.safetensors"))
         folder = open_folder(path)
         self.assertTrue(folder.is_indexed)
@@ -55,44 +55,44 @@ class Folders(unittest.TestCase):
     def test_an_index_that_points_outside_the_folder_or_nowhere_is_refused(self):
         path = self.folder()
         for weight_map, words in [
-            ({"a": "../x.safetensors"}, "is no file name"),
+            ({"a": "../x.safetensors"}, "is not a file name"),
             ({}, "`weight_map` is missing"),
             ([1], "`weight_map` is missing"),
         ]:
             (path / INDEX).write_text(json.dumps({"weight_map": weight_map}))
             self.assertIn(words, self.refusal(path)[1])
 
-    def test_a_truncated_file_is_named_with_how_much_of_it_is_there(self):
+    def test_a_truncated_file_is_named_with_its_size(self):
         file = self.folder() / WHOLE
         whole = file.read_bytes()
         for size in range(8, len(whole)):
             file.write_bytes(whole[:size])
             kind, message = self.refusal(file.parent)
             self.assertEqual(kind, "model")
-            self.assertIn(f"`{file}` is no whole safetensors file: ", message)
-        said = f"truncated: {len(whole) - 1} bytes, and its header speaks of {len(whole)}"
-        self.assertEqual(message, f"`{file}` is no whole safetensors file: {said}")
+            self.assertIn(f"`{file}` is not a complete safetensors file: ", message)
+        fault = f"truncated: {len(whole) - 1} bytes, and its header states {len(whole)}"
+        self.assertEqual(message, f"`{file}` is not a complete safetensors file: {fault}")
 
-    def test_what_is_no_safetensors_file_is_named_with_why(self):
+    def test_an_invalid_safetensors_file_is_named_with_the_reason(self):
         described = {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}
         wrong = [{**described, "data_offsets": [0]}, {**described, "shape": None}, {"dtype": "F32"}, 7]
         for content, words in [
             (b"", "0 bytes"),
             (b"PK\x03\x04" + bytes(100), "its header would have"),
             (b"\xff" * 64, "its header would have"),
-            (struct.pack("<Q", 4) + b"{]]}", "its header is no list of tensors"),
-            (struct.pack("<Q", 4) + b"[12]", "its header is no list of tensors"),
-            (struct.pack("<Q", 2) + b"{}" + bytes(8), "longer than it says"),
-            *((with_header({"a": it}) + bytes(4), "its header is no list of tensors") for it in wrong),
+            (struct.pack("<Q", 4) + b"{]]}", "its header is not a list of tensors"),
+            (struct.pack("<Q", 4) + b"[12]", "its header is not a list of tensors"),
+            (struct.pack("<Q", 2) + b"{}" + bytes(8), "too long"),
+            *((with_header({"a": it}) + bytes(4), "its header is not a list of tensors") for it in wrong),
         ]:
             path = self.folder()
             (path / WHOLE).write_bytes(content)
             kind, message = self.refusal(path)
             self.assertEqual(kind, "model")
-            self.assertIn("model.safetensors` is no whole safetensors file: ", message)
+            self.assertIn("model.safetensors` is not a complete safetensors file: ", message)
             self.assertIn(words, message)
 
-    def test_a_tensor_that_is_not_as_long_as_its_shape_is_named_with_both_numbers(self):
+    def test_a_tensor_whose_size_differs_from_its_shape_is_named_with_both_sizes(self):
         said = "F32 of shape [1000000000, 1000000000] is 4000000000000000000 bytes, and it has 4"
         for dtype, shape, size, words in [
             ("F32", [10**9, 10**9], 4, said),
@@ -102,24 +102,24 @@ class Folders(unittest.TestCase):
         ]:
             path = self.folder()
             (path / WHOLE).write_bytes(safetensors({"a": (dtype, shape, size)}))
-            self.assertEqual(self.refusal(path), ("model", f"`{path / WHOLE}` is no whole safetensors file: tensor `a`: {words}"))
+            self.assertEqual(self.refusal(path), ("model", f"`{path / WHOLE}` is not a complete safetensors file: tensor `a`: {words}"))
         for dtype, shape, size in [("F4", [3], 2), ("F32", [0, 5], 0), ("BOOL", [3], 3), ("U64", [], 8)]:
             (path / WHOLE).write_bytes(safetensors({"a": (dtype, shape, size)}))
             self.assertEqual(read_tensors([path / WHOLE])["a"].bytes, size)
 
-    def test_tensors_that_lie_over_each_other_or_nowhere_are_refused(self):
+    def test_tensors_that_overlap_or_lie_outside_the_file_are_refused(self):
         path, four = self.folder(), {"dtype": "F32", "shape": [1]}
         for spans, words in [
             ({"a": [2, 6], "b": [0, 4]}, "tensor `a` begins at byte 2, and `b` before it ends at 4"),
-            ({"a": [-4, 0], "b": [0, 6]}, "its header is no list of tensors"),
-            ({"a": [6, 2], "b": [2, 6]}, "its header is no list of tensors"),
+            ({"a": [-4, 0], "b": [0, 6]}, "its header is not a list of tensors"),
+            ({"a": [6, 2], "b": [2, 6]}, "its header is not a list of tensors"),
             ({"a": [0, 4], "b": [4, 80]}, "truncated: "),
         ]:
             tensors = {name: {**four, "data_offsets": span} for name, span in spans.items()}
             (path / WHOLE).write_bytes(with_header(tensors) + bytes(6))
             self.assertIn(words, self.refusal(path)[1])
 
-    def test_other_formats_are_refused_with_what_is_offered(self):
+    def test_other_formats_are_refused_with_the_list_of_formats(self):
         path = self.folder()
         self.assertIn("expected a model folder", self.refusal(path / WHOLE)[1])
         (path / WHOLE).rename(path / "model.gguf")
@@ -128,7 +128,7 @@ class Folders(unittest.TestCase):
         (path / "model.gguf").unlink()
         self.assertIn("no `*.safetensors` file in", self.refusal(path)[1])
 
-    def test_a_broken_config_is_refused_with_what_is_broken(self):
+    def test_a_broken_config_is_refused_with_the_fault(self):
         without, half = self.folder(), self.folder()
         (without / "config.json").unlink()
         (half / "config.json").write_text('{"model_type": "llama"')
@@ -143,7 +143,7 @@ class Folders(unittest.TestCase):
             self.assertEqual(kind, "model", message)
             self.assertIn(words, message)
 
-    def test_a_number_has_the_first_of_its_names_that_a_config_has(self):
+    def test_the_first_name_of_a_number_that_a_config_has_counts(self):
         self.assertEqual(first_whole({"n_ctx": 8, "n_positions": 4}, ("n_positions", "n_ctx")), 4)
         self.assertIsNone(first_whole({"n_ctx": None}, ("n_ctx",)))
         for wrong in ("many", 0, 2**32, True, 1.5):
@@ -193,24 +193,24 @@ class Tokenizers(unittest.TestCase):
         self.assertEqual(caught.exception.kind, "model")
         return caught.exception
 
-    def test_a_prompt_has_the_length_that_it_has(self):
+    def test_a_prompt_is_neither_truncated_nor_padded(self):
         self.assertEqual(self.read({"a": 0, "b": 63}).left, set())
 
-    def test_a_folder_without_one_needs_no_library(self):
+    def test_a_folder_without_a_tokenizer_needs_no_library(self):
         self.folder.tokenizer = None
         self.assertIsNone(self.read({}, library=None))
 
-    def test_a_python_without_the_library_says_so_and_what_to_send_instead(self):
+    def test_a_python_without_the_library_fails_with_a_hint(self):
         refused = self.refusal({"a": 0}, library=None)
         self.assertEqual(refused.message, "no tokenizer for model `small`: `tokenizers` is not installed")
         self.assertEqual(refused.hint, "send `prompt_ids`")
 
-    def test_a_broken_one_is_named_with_the_start_of_what_the_library_says(self):
+    def test_a_broken_tokenizer_is_named_with_the_start_of_the_librarys_error(self):
         message = self.refusal({}).message
         self.assertTrue(message.startswith(f"`{self.file}`: expected a vocabulary and more"), message)
         self.assertEqual(len(message), len(f"`{self.file}`: ") + 300)
 
-    def test_another_models_is_refused_where_the_rows_of_the_embedding_are_known(self):
+    def test_another_models_tokenizer_is_refused_if_the_rows_of_the_embedding_are_known(self):
         what = "its ids reach 64, and the embedding of model `small` has 64 rows"
         self.assertEqual(self.refusal({"a": 64}, 64).message, f"`{self.file}` is another model's tokenizer: {what}")
         for rows in (65, None):

@@ -30,12 +30,12 @@ class Sampling(unittest.TestCase):
         # Greedy takes the lowest id of equals; a draw would sometimes take the other.
         self.assertEqual(share([0.0, 1.0, 1.0], temperature=1e-300), {1: 1.0})
 
-    def test_the_stream_of_numbers_is_the_published_splitmix64(self):
+    def test_the_random_numbers_are_those_of_the_published_splitmix64(self):
         stream = uniforms(1234567, 0)
         published = [6457827717110365317, 3203168211198807973, 9817491932198370423]
         self.assertEqual([next(stream) for _ in published], [(bits >> 11) / 2**53 for bits in published])
 
-    def test_shares_follow_the_softmax_at_the_temperature(self):
+    def test_sampled_frequencies_follow_the_softmax_at_the_temperature(self):
         logits = [0.0, math.log(3.0)]
         self.assertAlmostEqual(share(logits)[1], 0.75, delta=0.03)
         self.assertAlmostEqual(share(logits, temperature=0.5)[1], 0.9, delta=0.03)
@@ -63,10 +63,10 @@ class Stamping(unittest.TestCase):
         self.assertTrue(tokens.push(0, 9))
         return tokens.iteration()["sequences"][0]["token_ns"]
 
-    def test_a_token_that_was_stamped_elsewhere_keeps_its_time(self):
+    def test_a_token_with_a_timestamp_keeps_it(self):
         self.assertEqual(self.times(), [40, 70, 800])
 
-    def test_a_planted_delay_is_not_undone_by_a_stamp_from_before_it(self):
+    def test_a_planted_delay_replaces_an_earlier_timestamp(self):
         self.assertEqual(self.times(planted_ns=1), [40, 800, 800])
 
 
@@ -79,7 +79,7 @@ class Summary(unittest.TestCase):
         text = "1 iteration, 3 tokens; first token 2.00 ms (p95 2.00 ms); prefill 2000.0 tok/s; decode 1000.0 tok/s"
         self.assertEqual(summary["text"], text)
 
-    def test_what_cannot_be_known_is_null(self):
+    def test_unknown_values_are_null(self):
         sequence = {"prompt_tokens": 4, "output_ids": [], "token_ns": []}
         summary = summarise([{"start_ns": 1, "end_ns": 1, "sequences": [sequence]}])
         self.assertEqual((summary["first_token_ms"], summary["decode_tokens_per_s"]), (None, None))

@@ -35,13 +35,13 @@ class Serving(unittest.TestCase):
         (answer,), _, code = converse(b'{"prompt":"Hello"}')
         self.assertEqual((answer["type"], code), ("generated", 0))
 
-    def test_what_the_engine_prints_goes_to_stderr(self):
+    def test_prints_of_the_engine_go_to_stderr(self):
         messages, err, _ = converse(b'{"prompt_ids":[294]}\n')
         self.assertEqual([message["type"] for message in messages], ["generated"])
         self.assertIn("chatter before the first request", err)
         self.assertIn("chatter\n", err)
 
-    def test_broken_lines_are_answered_once_each_and_the_engine_lives_on(self):
+    def test_broken_lines_are_answered_once_each_and_the_engine_continues(self):
         lines = [b'<"prompt":"Hello","iterations":50}', b"", b"a" * 20_000_000, bytes(range(128, 256)), b'{"iterations":-1}']
         messages, _, code = converse(b"\n".join([*lines, b'{"type":"shutdown"}', b'{"prompt":"never"}']) + b"\n")
         self.assertEqual([message["type"] for message in messages], ["failed"] * 5 + ["bye"])
@@ -52,7 +52,7 @@ class Serving(unittest.TestCase):
         messages, _, code = converse(b"")
         self.assertEqual((messages, code), ([], 0))
 
-    def test_a_reader_that_goes_away_ends_the_engine(self):
+    def test_the_engine_ends_when_its_reader_closes_the_pipe(self):
         engine = start()
         engine.stdout.close()
         engine.stdin.write(b'{"type":"facts"}\n')
@@ -62,7 +62,7 @@ class Serving(unittest.TestCase):
         engine.stdin.close()
         engine.stderr.close()
 
-    def test_a_reader_that_goes_away_ends_a_request_in_the_middle(self):
+    def test_a_running_request_ends_when_the_reader_closes_the_pipe(self):
         engine = start()
         self.addCleanup(engine.stderr.close)
         self.addCleanup(engine.stdin.close)
@@ -75,7 +75,7 @@ class Serving(unittest.TestCase):
         self.assertEqual(engine.wait(timeout=60), 1)
         self.assertEqual(engine.stderr.read(), b"error: cannot write answers: Broken pipe\n")
 
-    def test_a_reader_that_has_its_answer_may_go(self):
+    def test_an_answer_is_complete_although_its_reader_then_closes_the_pipe(self):
         engine = start()
         self.addCleanup(engine.stderr.close)
         engine.stdin.write(b'{"prompt_ids":[5]}\n')

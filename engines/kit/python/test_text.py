@@ -83,7 +83,7 @@ class Opening(unittest.TestCase):
         self.assertEqual([answer["type"] for answer in answers], ["loaded", "generated", "generated", "scored"])
         self.assertEqual(engine.opened, 0)
 
-    def test_text_with_a_broken_tokenizer_is_one_failure_each_time_and_ids_go_on(self):
+    def test_a_broken_tokenizer_fails_each_text_request_and_ids_still_work(self):
         asked = [{"prompt": "a"}, {"prompts": ["a", "b"]}, {"prompt_ids": [9]}]
         for requests in (asked, overlapping(asked)):
             answers, engine = talk(*requests, broken=True)
@@ -99,11 +99,11 @@ class Opening(unittest.TestCase):
         _, engine = talk(LOAD, {"prompt": "a"}, LOAD, {"prompt_ids": [9]}, LOAD, {"id": 1, "prompt": "a"})
         self.assertEqual(engine.opened, 2)
 
-    def test_what_is_refused_before_any_work_opens_nothing(self):
+    def test_a_refused_request_opens_no_tokenizer(self):
         (failed,), engine = talk({"prompt": "a", "use_cache": False})
         self.assertEqual((failed["kind"], engine.opened), ("unsupported", 0))
 
-    def test_opening_is_in_no_iterations_time_neither_in_warm_ups(self):
+    def test_opening_the_tokenizer_counts_in_no_iteration_and_no_warm_up(self):
         for id in ({}, {"id": 1}):
             (first, second), _ = talk(
                 {**id, "prompt": "a", "warmup": 1, "iterations": 2, "max_new_tokens": 4}, {"prompt": "a", "max_new_tokens": 4}
@@ -113,11 +113,11 @@ class Opening(unittest.TestCase):
             self.assertGreater(first["warmup_iterations"][0]["start_ns"], OPENING_NS)
             self.assertEqual(times(first)[0], times(second)[0])
 
-    def test_the_words_of_the_first_text_are_tokenised_within_its_iterations_alone(self):
+    def test_the_first_text_is_tokenised_only_within_its_iterations(self):
         _, engine = talk({"prompt": "words", "iterations": 2})
         self.assertEqual(engine.encoded, ["", "words", "words"])
 
-    def test_opening_is_not_in_the_time_of_requests_that_overlap(self):
+    def test_opening_the_tokenizer_does_not_count_in_overlapping_requests(self):
         (ran, first, second), engine = talk(
             {"id": "ids", "prompt_ids": [9], "max_new_tokens": 20},
             {"id": "text", "prompt": "a", "max_new_tokens": 20},
@@ -128,7 +128,7 @@ class Opening(unittest.TestCase):
         # The first text waits until nothing runs; after it texts overlap like ids.
         self.assertEqual((engine.opened, engine.admitted), (1, [1, 1, 2]))
 
-    def test_texts_that_fail_leave_the_requests_that_run_as_they_are(self):
+    def test_a_failed_text_does_not_affect_running_requests(self):
         (ran, failed, after), _ = talk(
             {"id": 1, "prompt_ids": [9]}, {"id": 2, "prompt": "a"}, {"id": 3, "prompt_ids": [50]}, broken=True
         )
@@ -137,20 +137,20 @@ class Opening(unittest.TestCase):
 
 
 class Answering(unittest.TestCase):
-    def test_an_answer_has_text_where_the_prompt_was_text_and_nowhere_else(self):
+    def test_an_answer_has_text_only_if_the_prompt_was_text(self):
         asked = [{"prompt": "a"}, {"prompt_ids": [9]}, {"prompts": ["b", "c"]}, {"prompts_ids": [[100], [101]]}]
         asked = [{**request, "max_new_tokens": 1} for request in asked]
         for requests in (asked, overlapping(asked)):
             answers, _ = talk(*requests)
             self.assertEqual([texts(answer) for answer in answers], [["b"], [None], ["c", "d"], [None, None]])
 
-    def test_a_person_who_asks_with_ids_is_told_no_text(self):
+    def test_a_typed_request_with_ids_gets_no_text(self):
         for request, told in (({"prompt": "a"}, True), ({"prompt_ids": [100]}, False)):
             conversation = Talk()
             conversation.run(request)
             self.assertEqual("wrote: " in conversation.people.getvalue(), told)
 
-    def test_a_text_that_is_cancelled_before_it_ran_is_answered_without_a_tokenizer(self):
+    def test_a_text_request_cancelled_before_its_start_needs_no_tokenizer(self):
         (_, cancelled), engine = talk(
             {"prompt_ids": [9]}, {"id": 2, "prompts": ["a", "b"]}, {"type": "cancel", "id": 2}, broken=True
         )

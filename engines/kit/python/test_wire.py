@@ -11,7 +11,7 @@ def frames(framer, *pieces):
 
 
 class Framing(unittest.TestCase):
-    def test_lines_are_the_same_however_the_bytes_are_cut(self):
+    def test_lines_do_not_depend_on_how_the_bytes_are_split(self):
         text = '{"a":1}\n\n{"b":"ü"}\r\nlast'.encode()
         whole = frames(Framer(), text)
         self.assertEqual(whole, [b'{"a":1}', b"", '{"b":"ü"}'.encode(), b"last"])
@@ -28,7 +28,7 @@ class Framing(unittest.TestCase):
             self.assertEqual(framer.push(b"a" * 1000), [])
         self.assertEqual(frames(framer, b"\n{}\n"), [("too long", 1_000_000), b"{}"])
 
-    def test_an_encoded_message_is_one_line_whatever_its_text_holds(self):
+    def test_an_encoded_message_is_one_line_for_any_text(self):
         line = encode({"text": "a\nb\r\u2028\ud800"})
         self.assertEqual(line.count(b"\n"), 1)
         self.assertTrue(line.endswith(b"}\n"))
@@ -49,7 +49,7 @@ class Parsing(unittest.TestCase):
         self.assertEqual((request.use_cache, request.ignore_eos, request.stream), (True, False, False))
         self.assertEqual((request.sampling, request.padding), (None, "left"))
 
-    def test_a_broken_line_is_refused_with_what_is_wrong_and_where(self):
+    def test_a_broken_line_is_refused_with_the_fault_and_its_column(self):
         for line, message in {
             '<"prompt":"Hello","iterations":50}': "column 1: expected `{`, found `<`",
             "": "empty line: expected one JSON object",
@@ -94,7 +94,7 @@ class Parsing(unittest.TestCase):
         self.assertIn("`sampling.temperature`", self.refusal('{"prompt":"a","sampling":{"temperature":-1}}').message)
         self.assertIn("`sampling.top_p`", self.refusal('{"prompt":"a","sampling":{"top_p":2}}').message)
 
-    def test_deep_nesting_is_refused_and_not_followed(self):
+    def test_deep_nesting_is_refused(self):
         # The depth limit differs between versions of Python.
         depth = 1_000_000
         for line in ('{"prompt":"a","x":%s}', '{"type":"load","model":"m","options":%s}', "%s"):
@@ -102,13 +102,13 @@ class Parsing(unittest.TestCase):
         deep = self.refusal('{"prompt":"a","x":%s}' % ("[" * depth))
         self.assertEqual(deep.message, "column 19: `x`: recursion limit exceeded: nested too deep")
 
-    def test_a_refusal_carries_the_id_so_that_the_asker_can_be_told(self):
+    def test_a_refusal_has_the_id_of_its_request(self):
         self.assertEqual(self.refusal('{"id":7,"prompt":"a","iterations":0}').id, 7)
         refused = self.refusal('{"type":"dance","id":"x"}')
         self.assertEqual((refused.id, refused.message), ("x", "unknown request type `dance`"))
         self.assertIsNone(self.refusal('{"id":1.5,"prompt":"a"}').id)
 
-    def test_a_strangers_text_is_cut_short_in_the_refusal(self):
+    def test_foreign_text_is_shortened_in_the_refusal(self):
         self.assertLess(len(self.refusal('{"type":"%s"}' % ("x" * 10_000)).message), 200)
         self.assertLess(len(self.refusal('{"prompt":"a","iterations":"%s"}' % ("x" * 10_000)).message), 250)
 

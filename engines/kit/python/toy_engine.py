@@ -139,7 +139,7 @@ def misbehave(id):
     if id == FAILS:
         raise engine_kit.Failed("device", "the device is gone", "plug it in")
     if id == RUNS_OUT_OF_MEMORY:
-        raise MemoryError("9 GB were asked")
+        raise MemoryError("9 GB were requested")
     if id == PRINTS:
         print("chatter")
     if id == EXITS:

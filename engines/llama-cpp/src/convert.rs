@@ -8,21 +8,20 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use model_files::{Dtype, Format, ModelFolder, check_writable, conversions, own_dtype};
 
-pub struct Asked {
+pub struct Request {
     model: String,
     dtype: Option<String>,
 }
 
 /// The parsed request; `None` for other arguments.
-pub fn asked(mut arguments: impl Iterator<Item = String>) -> Option<Asked> {
+pub fn parse(mut arguments: impl Iterator<Item = String>) -> Option<Request> {
     let verb = arguments.next()?;
     let model = arguments.next()?;
-    (verb == "convert").then(|| Asked { model, dtype: arguments.next() })
+    (verb == "convert").then(|| Request { model, dtype: arguments.next() })
 }
 
-pub fn answer(asked: &Asked) -> ExitCode {
-    let said = gguf(asked).and_then(|path| say(&path.to_string_lossy()));
-    match said {
+pub fn answer(request: &Request) -> ExitCode {
+    match gguf(request).and_then(|path| print_line(&path.to_string_lossy())) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let _ = writeln!(io::stderr(), "error: {error:#}");
@@ -31,9 +30,9 @@ pub fn answer(asked: &Asked) -> ExitCode {
     }
 }
 
-fn gguf(asked: &Asked) -> Result<PathBuf> {
-    let model = ModelFolder::open(&asked.model)?;
-    let dtype = match asked.dtype.as_deref() {
+fn gguf(request: &Request) -> Result<PathBuf> {
+    let model = ModelFolder::open(&request.model)?;
+    let dtype = match request.dtype.as_deref() {
         Some(name) => {
             let dtype = Dtype::named(name).with_context(|| format!("no dtype `{name}`"))?;
             check_writable(Format::Gguf, dtype)?;
@@ -46,14 +45,14 @@ fn gguf(asked: &Asked) -> Result<PathBuf> {
     };
     conversions::converted(&model, Format::Gguf, dtype, &|done, total| {
         // A closed stdout ends the conversion: its reader is gone.
-        say(&format!("{:.3}", done as f64 / total.max(1) as f64))
+        print_line(&format!("{:.3}", done as f64 / total.max(1) as f64))
     })
 }
 
-fn say(line: &str) -> Result<()> {
+fn print_line(line: &str) -> Result<()> {
     let mut stdout = io::stdout().lock();
     if writeln!(stdout, "{line}").and_then(|()| stdout.flush()).is_err() {
-        bail!("nobody listens any more");
+        bail!("stdout is closed");
     }
     Ok(())
 }
@@ -63,12 +62,12 @@ mod tests {
     use super::*;
 
     fn of(arguments: &[&str]) -> Option<(String, Option<String>)> {
-        let asked = asked(arguments.iter().map(|it| it.to_string()))?;
-        Some((asked.model, asked.dtype))
+        let request = parse(arguments.iter().map(|it| it.to_string()))?;
+        Some((request.model, request.dtype))
     }
 
     #[test]
-    fn only_a_conversion_of_a_named_model_is_asked_for() {
+    fn only_convert_with_a_model_is_a_conversion() {
         assert_eq!(of(&["convert", "/m", "q8_0"]), Some(("/m".into(), Some("q8_0".into()))));
         assert_eq!(of(&["convert", "/m"]), Some(("/m".into(), None)));
         assert_eq!(of(&["convert"]), None);
@@ -76,9 +75,9 @@ mod tests {
     }
 
     #[test]
-    fn a_dtype_that_nobody_knows_is_refused_by_its_name() {
+    fn an_unknown_dtype_is_refused_by_its_name() {
         let embedded = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/embedded");
-        let error = gguf(&Asked { model: embedded.into(), dtype: Some("q99".into()) }).unwrap_err();
+        let error = gguf(&Request { model: embedded.into(), dtype: Some("q99".into()) }).unwrap_err();
         assert_eq!(error.to_string(), "no dtype `q99`");
     }
 }

@@ -1,5 +1,5 @@
 //! `llama-cpp`: llama.cpp through its library. The engine itself is `worker.py`; this program starts it in its pinned
-//! environment and hands it stdin and stdout. It also converts models to GGUF for the worker.
+//! environment, where it inherits stdin and stdout. It also converts models to GGUF for the worker.
 
 mod convert;
 
@@ -8,8 +8,8 @@ use std::process::ExitCode;
 use engine_kit::python::{PythonEngine, host};
 
 fn main() -> ExitCode {
-    if let Some(asked) = convert::asked(std::env::args().skip(1)) {
-        return convert::answer(&asked);
+    if let Some(request) = convert::parse(std::env::args().skip(1)) {
+        return convert::answer(&request);
     }
     host(PythonEngine {
         name: "llama-cpp",
@@ -18,7 +18,7 @@ fn main() -> ExitCode {
             include_str!("../requirements.txt"),
             include_str!("../build-requirements.txt"),
             include_str!("../build-settings.txt"),
-            include_str!("../at-its-best.cmake"),
+            include_str!("../build-fixes.cmake"),
         ),
         python: "3.11",
         otherwise: None,
@@ -30,10 +30,9 @@ fn main() -> ExitCode {
             ("library.py", include_str!("../library.py")),
             ("loading.py", include_str!("../loading.py")),
             ("model.py", include_str!("../model.py")),
-            ("pool.py", include_str!("../pool.py")),
             ("processors.py", include_str!("../processors.py")),
-            ("room.py", include_str!("../room.py")),
-            ("text.py", include_str!("../text.py")),
+            ("threads.py", include_str!("../threads.py")),
+            ("context.py", include_str!("../context.py")),
         ],
     })
 }

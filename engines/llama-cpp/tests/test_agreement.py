@@ -24,15 +24,15 @@ def held_out():
     return load(file("f32")).encode(text[:120_000])
 
 
-def ask(command, loads, held):
+def answers_of(command, loads, heldout):
     """For each load: the greedy ids after each prompt, and the scores of a passage."""
     requests = []
     for load in loads:
         requests.append({"type": "load", "threads": 2, **load})
         for start, length in PROMPTS:
-            prompt = [0, *held[start : start + length]]
+            prompt = [0, *heldout[start : start + length]]
             requests.append({"type": "generate", "prompt_ids": prompt, "max_new_tokens": NEW_TOKENS, "ignore_eos": True})
-        requests.append({"type": "score", "sequences": [held[20_000 : 20_000 + SCORED]]})
+        requests.append({"type": "score", "sequences": [heldout[20_000 : 20_000 + SCORED]]})
     sent = "".join(json.dumps(request) + "\n" for request in requests)
     environment = {**os.environ, "PYTHONPATH": str(KIT)}
     done = subprocess.run(command, env=environment, input=sent, capture_output=True, text=True, timeout=600)
@@ -45,8 +45,8 @@ def ask(command, loads, held):
     return [(texts[index * count : (index + 1) * count], scores[index]) for index in range(len(loads))]
 
 
-def rms(one, other):
-    return (sum((a - b) ** 2 for a, b in zip(one, other, strict=True)) / len(one)) ** 0.5
+def rms(scores, expected):
+    return (sum((a - b) ** 2 for a, b in zip(scores, expected, strict=True)) / len(scores)) ** 0.5
 
 
 class Agreement(unittest.TestCase):
@@ -56,15 +56,15 @@ class Agreement(unittest.TestCase):
         # The tests use a separate data folder; the environment is in the user's.
         home = {name: value for name, value in os.environ.items() if name != "ORCHESTRATE_HOME"}
         python_of = [str(ROOT / "scripts" / "python-of"), "pytorch-baseline"]
-        asked = [*python_of, "-c", "import sys; print(sys.executable)"]
-        found = subprocess.run(asked, env=home, capture_output=True, text=True)
+        command = [*python_of, "-c", "import sys; print(sys.executable)"]
+        found = subprocess.run(command, env=home, capture_output=True, text=True)
         if found.returncode != 0:
             raise unittest.SkipTest(found.stderr.splitlines()[0])
-        cls.held = held_out()
-        ((cls.texts, cls.scores),) = ask([found.stdout.strip(), "-s", str(baseline)], [{"model": str(EMBEDDED)}], cls.held)
+        cls.heldout = held_out()
+        ((cls.texts, cls.scores),) = answers_of([found.stdout.strip(), "-s", str(baseline)], [{"model": str(EMBEDDED)}], cls.heldout)
 
     def loads(self, loads):
-        return ask([sys.executable, "-s", str(ENGINE / "worker.py")], loads, self.held)
+        return answers_of([sys.executable, "-s", str(ENGINE / "worker.py")], loads, self.heldout)
 
     def test_f32_gives_exactly_the_baselines_ids_and_its_log_probabilities(self):
         options = [{}, EXACT]
@@ -74,9 +74,9 @@ class Agreement(unittest.TestCase):
             self.assertEqual(texts, self.texts, one)
             self.assertLess(rms(scores, self.scores), bound, one)
 
-    def test_narrower_ones_drift_as_far_as_is_said(self):
-        told = self.loads([{"model": str(file(dtype))} for dtype in DRIFT])
-        for (dtype, bound), (texts, scores) in zip(DRIFT.items(), told):
+    def test_narrower_dtypes_drift_within_their_bounds(self):
+        answers = self.loads([{"model": str(file(dtype))} for dtype in DRIFT])
+        for (dtype, bound), (texts, scores) in zip(DRIFT.items(), answers):
             drift = rms(scores, self.scores)
             same = [sum(a == b for a, b in zip(ours, theirs)) for ours, theirs in zip(texts, self.texts)]
             print(f"{dtype}: drift {drift:.4f}, same ids {same} of {NEW_TOKENS}", file=sys.stderr)

@@ -18,13 +18,13 @@ NAME = b"general.architecture\x08\0\0\0\x05\0\0\0\0\0\0\0"
 
 
 class Loads(unittest.TestCase):
-    def test_every_dtype_is_made_of_a_folder_and_stated(self):
+    def test_a_folder_is_converted_to_every_dtype_and_the_dtype_is_stated(self):
         for dtype in DTYPES:
             facts = load(EMBEDDED, dtype=dtype).facts()
             self.assertEqual(facts["weights_dtype"], dtype)
         self.assertEqual((facts["compute_dtype"], facts["kv_dtype"]), ("q8_k", "f16"))
 
-    def test_a_load_without_a_dtype_takes_the_models_own(self):
+    def test_a_load_without_a_dtype_keeps_the_models_own(self):
         self.assertEqual(load(EMBEDDED).facts()["weights_dtype"], "bf16")
         self.assertEqual(load(file("q4_0")).facts()["weights_dtype"], "q4_0")
 
@@ -38,7 +38,7 @@ class Loads(unittest.TestCase):
             os.symlink(file("f32"), Path(folder) / "model.gguf")
             self.assertEqual(load(folder).facts()["weights_dtype"], "f32")
 
-    def test_what_is_in_effect_is_stated(self):
+    def test_facts_are_the_configuration_in_effect(self):
         facts = load(file("q8_0"), {"kv": "q8_0"}, context_tokens=512).facts()
         stated = {
             "device": "cpu", "threads": 2, "context_tokens": 512, "kv_dtype": "q8_0", "architecture": "llama",
@@ -48,76 +48,76 @@ class Loads(unittest.TestCase):
         self.assertEqual(facts["libraries"]["llama-cpp-python"], "0.3.36")
         self.assertIn("llama.cpp", facts["libraries"])
 
-    def test_as_many_threads_as_cores_where_nobody_says(self):
+    def test_the_default_number_of_threads_is_at_most_that_of_the_processors(self):
         self.assertIn(load(threads=None).facts()["threads"], range(1, os.cpu_count() + 1))
 
-    def test_every_option_leads_to_a_model_that_answers(self):
+    def test_a_model_answers_with_every_option(self):
         for options in ({"attention": "plain"}, {"attention": "fused"}, {"kv": "bf16"}, {"repack": "false"}):
             self.assertEqual(len(generate(load(file("q4_0"), options), [[0, 5]], 4, ignore_eos=True)[0]), 4)
 
 
     @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "one processor")
-    def test_threads_that_are_pinned_stay_and_the_caller_is_let_go_with_the_model(self):
+    def test_pinned_threads_stay_and_the_calling_thread_is_released_with_the_model(self):
         allowed = os.sched_getaffinity(0)
-        wanted = generate(load(), [[0, 5]], 8)
+        expected = generate(load(), [[0, 5]], 8)
         self.assertEqual(os.sched_getaffinity(0), allowed)
         model = load(options={"pin": "true"})
         self.assertTrue(model.facts()["pin"])
         self.assertEqual(len(os.sched_getaffinity(0)), 1)
-        self.assertEqual(generate(model, [[0, 5]], 8), wanted)
+        self.assertEqual(generate(model, [[0, 5]], 8), expected)
         del model
         self.assertEqual(os.sched_getaffinity(0), allowed)
         # More threads than processors share them.
-        self.assertEqual(generate(load(options={"pin": True}, threads=len(allowed) + 1), [[0, 5]], 8), wanted)
+        self.assertEqual(generate(load(options={"pin": True}, threads=len(allowed) + 1), [[0, 5]], 8), expected)
 
 
 class Refusals(unittest.TestCase):
-    def assert_refused(self, kind, said, call):
+    def assert_refused(self, kind, text, call):
         with self.assertRaises(Failed) as raised:
             call()
         self.assertEqual(raised.exception.kind, kind, raised.exception.message)
-        self.assertIn(said, raised.exception.message)
+        self.assertIn(text, raised.exception.message)
 
-    def test_a_file_that_is_broken_is_refused_in_llama_cpps_own_last_words(self):
+    def test_a_broken_file_is_refused_with_the_last_error_of_llama_cpp(self):
         whole = file("f32").read_bytes()
         self.assertIn(NAME + b"llama", whole)
         broken = {
             "half.gguf": (whole[: len(whole) // 2], "model", "not within the file bounds"),
             "begun.gguf": (whole[:200], "model", "begun.gguf"),
-            "empty.gguf": (b"", "model", "is no GGUF file"),
-            "other.gguf": (b"hello, this is text", "model", "is no GGUF file"),
+            "empty.gguf": (b"", "model", "is not a GGUF file"),
+            "other.gguf": (b"hello, this is text", "model", "is not a GGUF file"),
             "unknown.gguf": (whole.replace(NAME + b"llama", NAME + b"lamma"), "unsupported", "unknown model architecture"),
             "lacking.gguf": (whole.replace(b"blk.0.attn_q.weight", b"blk.0.attn_x.weight"), "model", "blk.0.attn_q.weight"),
         }
         with tempfile.TemporaryDirectory() as folder:
-            for name, (content, kind, said) in broken.items():
+            for name, (content, kind, text) in broken.items():
                 path = Path(folder) / name
                 path.write_bytes(content)
-                self.assert_refused(kind, said, lambda: load(path))
+                self.assert_refused(kind, text, lambda: load(path))
         # The next load is not affected.
         load()
 
-    def test_what_is_no_model_is_refused(self):
+    def test_a_path_without_a_model_is_refused(self):
         with tempfile.TemporaryDirectory() as folder:
             self.assert_refused("model", "config.json", lambda: load(folder))
             path = Path(folder) / "model.bin"
             path.write_bytes(b"x")
             self.assert_refused("model", "expected a `.gguf` file or a model folder", lambda: load(path))
 
-    def test_a_folder_that_cannot_be_converted_says_why(self):
+    def test_a_folder_that_cannot_be_converted_is_refused_with_the_reason(self):
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "config.json").write_text('{"model_type": "llama"}')
             self.assert_refused("model", "no `tokenizer.json`", lambda: load(folder))
             (Path(folder) / "tokenizer.json").write_text("{}")
             self.assert_refused("model", "cannot be converted to GGUF", lambda: load(folder))
 
-    def test_more_threads_than_ggml_has_places_for_are_refused(self):
+    def test_more_threads_than_ggml_supports_are_refused(self):
         self.assert_refused("bad_request", "more than the 512", lambda: load(threads=1_000_000))
 
     def test_a_context_beyond_the_models_is_refused(self):
         self.assert_refused("context", "more than the 2048", lambda: load(context_tokens=4096))
 
-    def test_options_that_make_no_sense_are_refused(self):
+    def test_invalid_options_are_refused(self):
         refused = [
             ({"kv": "f8"}, "unsupported", "`kv`"),
             ({"attention": 1}, "bad_request", "`attention`"),
@@ -126,8 +126,8 @@ class Refusals(unittest.TestCase):
             ({"library": "/no/such/folder"}, "bad_request", "no `libllama.so`"),
             ({"kv": "q8_0", "attention": "plain"}, "unsupported", "fused"),
         ]
-        for options, kind, said in refused:
-            self.assert_refused(kind, said, lambda: read_options(options))
+        for options, kind, text in refused:
+            self.assert_refused(kind, text, lambda: read_options(options))
 
     def test_another_library_needs_another_process(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -136,7 +136,7 @@ class Refusals(unittest.TestCase):
 
 
 class Process(unittest.TestCase):
-    def ask(self, *requests, **environment):
+    def answers(self, *requests, **environment):
         """Runs the worker as a program; only the protocol may appear on its stdout."""
         sent = "".join(json.dumps(request) + "\n" for request in requests)
         command = [sys.executable, "-s", str(ENGINE / "worker.py")]
@@ -145,42 +145,42 @@ class Process(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         return [json.loads(line) for line in done.stdout.splitlines()]
 
-    def test_a_broken_file_is_told_of_on_stderr_and_the_engine_goes_on(self):
+    def test_the_engine_answers_after_a_broken_file(self):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "half.gguf"
             path.write_bytes(file("f32").read_bytes()[:100_000])
             load = {"type": "load", "model": str(path)}
-            answers = self.ask({"type": "hello", "protocol": 1}, load, {**load, "model": str(file("f32"))})
+            answers = self.answers({"type": "hello", "protocol": 1}, load, {**load, "model": str(file("f32"))})
         kinds = [answer["type"] for answer in answers if answer["type"] != "progress"]
         self.assertEqual(kinds, ["hello", "failed", "loaded"])
 
-    def test_the_same_request_has_the_same_answer_every_time(self):
+    def test_the_same_request_always_has_the_same_answer(self):
         load = {"type": "load", "model": str(file("q8_0")), "threads": 2}
         generate = {"type": "generate", "prompt_ids": [0, 5, 9], "max_new_tokens": 32, "ignore_eos": True, "iterations": 5}
-        answer = self.ask(load, generate)[-1]
+        answer = self.answers(load, generate)[-1]
         ids = [iteration["sequences"][0]["output_ids"] for iteration in answer["iterations"]]
         self.assertEqual(ids, [ids[0]] * 5)
 
-    def test_a_library_of_the_users_own_is_the_one_that_is_loaded(self):
+    def test_the_users_own_library_is_loaded(self):
         with tempfile.TemporaryDirectory() as folder:
             for path in library.FOLDER.glob("lib*"):
                 os.symlink(path, Path(folder) / path.name)
             own = {"type": "load", "model": str(file("f32")), "options": {"library": f"{folder}/libllama.so"}}
             environment = {"LLAMA_CPP_LIB_PATH": ""} if "LLAMA_CPP_LIB_PATH" in os.environ else {}
-            told = self.ask(own, {"type": "generate", "prompt": "The", "max_new_tokens": 2}, **environment)
-        self.assertEqual([answer["type"] for answer in told[-2:]], ["loaded", "generated"])
+            answers = self.answers(own, {"type": "generate", "prompt": "The", "max_new_tokens": 2}, **environment)
+        self.assertEqual([answer["type"] for answer in answers[-2:]], ["loaded", "generated"])
 
 
 class Build(unittest.TestCase):
-    def test_the_library_is_built_for_this_processor_with_all_that_makes_it_fast(self):
+    def test_the_library_is_built_with_this_processors_fast_instructions(self):
         flags = set()
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("flags"):
                 flags = set(line.split(":", 1)[1].split())
                 break
         known = {flag: flag.upper() for flag in ("avx2", "avx512_vnni", "avx512_bf16", "amx_int8")} | {"avx512f": "AVX512"}
-        wanted = {name for flag, name in known.items() if flag in flags} | {"REPACK", "LLAMAFILE"}
-        self.assertLessEqual(wanted, set(library.system_info()))
+        expected = {name for flag, name in known.items() if flag in flags} | {"REPACK", "LLAMAFILE"}
+        self.assertLessEqual(expected, set(library.system_info()))
 
 
 if __name__ == "__main__":

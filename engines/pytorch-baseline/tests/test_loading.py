@@ -152,7 +152,7 @@ class Loading(unittest.TestCase):
     def test_an_index_that_points_outside_the_folder_is_refused(self):
         folder = write_folder(self, shards=2)
         (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "../x.safetensors"}}))
-        self.assertIn("is no file name", self.refusal(folder)[1])
+        self.assertIn("is not a file name", self.refusal(folder)[1])
 
     def test_a_context_beyond_the_models_is_refused(self):
         kind, message = self.refusal(write_folder(self), context_tokens=129)

@@ -257,11 +257,11 @@ class Refusing(unittest.TestCase):
         folder = write_folder(self)
         self.assertIn("expected a model folder", self.refusal(folder / "model.safetensors")["message"])
         (folder / "model.safetensors").write_bytes(b"\xff" * 64)
-        self.assertIn("no whole safetensors file", self.refusal(folder)["message"])
+        self.assertIn("is not a complete safetensors file", self.refusal(folder)["message"])
         (folder / "model.safetensors").rename(folder / "model.gguf")
         self.assertEqual(self.refusal(folder)["message"], "format `gguf`: offered are `safetensors`")
         (folder / "model.gguf").rename(folder / "model.safetensors")
-        for name, words in (("../model.safetensors", "is no file name"), ("other.safetensors", "is missing")):
+        for name, words in (("../model.safetensors", "is not a file name"), ("other.safetensors", "is missing")):
             (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
             failed = self.refusal(folder)
             self.assertEqual((failed["kind"], words in failed["message"]), ("model", True), failed)

@@ -107,7 +107,7 @@ class Requests(unittest.TestCase):
 
         model = self.load()
         job = Job([IDS], 50, ignore_eos=True)
-        tokens = Tokens(job, [], 0, 0, glance=lambda: setattr(tokens, "cancelled", len(tokens.ids(0)) == 4))
+        tokens = Tokens(job, [], 0, 0, check_cancel=lambda: setattr(tokens, "cancelled", len(tokens.ids(0)) == 4))
         model.generate(job, tokens)
         self.assertEqual(tokens.iteration()["sequences"][0]["finish"], "cancelled")
         self.assertEqual(len(tokens.ids(0)), 4)

@@ -26,7 +26,7 @@ class Folders(unittest.TestCase):
         file.write_bytes(file.read_bytes()[:-1000])
         kind, message = self.refusal(path)
         self.assertEqual(kind, "model")
-        self.assertIn("no whole safetensors file: truncated", message)
+        self.assertIn("is not a complete safetensors file: truncated", message)
 
     def test_a_file_under_a_name_that_the_library_does_not_open_is_refused_with_the_names_that_it_does(self):
         path = write_folder(self)

@@ -133,8 +133,8 @@ class Requests(unittest.TestCase):
         for model in self.models():
             job = Job([IDS, [7]], 50, ignore_eos=True)
             seen = []
-            tokens = Tokens(job, [], 0, 0, glance=lambda: seen.append(1))
-            tokens._glance = lambda: (seen.append(1), setattr(tokens, "cancelled", len(seen) >= 6))
+            tokens = Tokens(job, [], 0, 0, check_cancel=lambda: seen.append(1))
+            tokens._check_cancel = lambda: (seen.append(1), setattr(tokens, "cancelled", len(seen) >= 6))
             model.generate(job, tokens)
             sequences = tokens.iteration()["sequences"]
             self.assertEqual([sequence["finish"] for sequence in sequences], ["cancelled"] * 2)
@@ -146,7 +146,7 @@ class Requests(unittest.TestCase):
             calls = []
             model.network.register_forward_pre_hook(lambda *_: calls.append("forward"))
             job = Job([IDS], 5, ignore_eos=True)
-            tokens = Tokens(job, [], 0, 0, glance=lambda: calls.append("token"))
+            tokens = Tokens(job, [], 0, 0, check_cancel=lambda: calls.append("token"))
             model.generate(job, tokens)
             if "forward" in calls[1:]:
                 # A traced step has no hooks, so only the prompt remains.

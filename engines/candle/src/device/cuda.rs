@@ -16,10 +16,9 @@ use candle_core::cuda_backend::cudarc::driver::sys::{self, CUmemPool_attribute a
 use candle_core::cuda_backend::cudarc::driver::{CudaContext, DriverError};
 use protocol::{DeviceMemory, Failed, FailureKind};
 
+use super::Memory;
 use super::arch::Arch;
-use super::room::Room;
-use super::trouble;
-use crate::failure::first_line;
+use crate::failure::{self, first_line};
 
 /// The devices of this build; the first is the default.
 pub const NAMES: &[&str] = &["cuda", "cpu"];
@@ -35,13 +34,13 @@ pub fn build_features() -> Vec<String> {
 pub fn open(number: usize) -> Result<Device, Failed> {
     let name = format!("cuda:{number}");
     let cannot = |text: String| {
-        trouble::failed(&text, FailureKind::Unavailable, format!("cannot open `{name}`: {text}"))
+        failure::classified(&text, FailureKind::Unavailable, format!("cannot open `{name}`: {text}"))
     };
     let count = CudaContext::device_count().map_err(|error| cannot(error.to_string()))?;
     if number >= usize::try_from(count).unwrap_or(0) {
-        let what = format!("no `{name}`: CUDA sees {count} GPUs here, the first is `cuda:0`");
+        let message = format!("no `{name}`: CUDA sees {count} GPUs here, the first is `cuda:0`");
         return Err(
-            Failed::new(FailureKind::Unavailable, what).hint("nvidia-smi -L; echo $CUDA_VISIBLE_DEVICES")
+            Failed::new(FailureKind::Unavailable, message).hint("nvidia-smi -L; echo $CUDA_VISIBLE_DEVICES")
         );
     }
     let device = Device::new_cuda(number).map_err(|error| cannot(first_line(&error)))?;
@@ -52,17 +51,17 @@ pub fn open(number: usize) -> Result<Device, Failed> {
     let capability = (u32::try_from(major).unwrap_or(0), u32::try_from(minor).unwrap_or(0));
     if !Arch::parse(ARCH).is_some_and(|arch| arch.runs_on(capability)) {
         let gpu = gpu.name().unwrap_or_else(|_| "GPU".into());
-        return Err(trouble::other_gpu(&name, &gpu, capability, ARCH));
+        return Err(failure::other_gpu(&name, &gpu, capability, ARCH));
     }
     // The peak must be that of this load. A pool that cannot reset it gives a worse fact, but no failure.
-    let _ = pool(cuda).and_then(|pool| forget_peaks(pool).ok());
+    let _ = pool(cuda).and_then(|pool| reset_peaks(pool).ok());
     Ok(device)
 }
 
 /// Refuses weights that cannot fit before copying any: candle's llama panics when memory runs out.
-pub fn expect_room(device: &Device, weights_bytes: u64) -> Result<(), Failed> {
-    let room = device.as_cuda_device().ok().and_then(room);
-    room.map_or(Ok(()), |room| room.expect(&super::name(device), weights_bytes))
+pub fn expect_free_memory(device: &Device, weights_bytes: u64) -> Result<(), Failed> {
+    let memory = device.as_cuda_device().ok().and_then(device_memory);
+    memory.map_or(Ok(()), |memory| memory.expect_free(&super::name(device), weights_bytes))
 }
 
 /// The pool's memory for this process. It reads the driver's counters and waits for nothing.
@@ -92,21 +91,21 @@ pub fn libraries(device: &Device) -> BTreeMap<String, String> {
 }
 
 /// Adds the free memory to an out-of-memory error, because CUDA does not give the requested size.
-pub fn explained(device: &Device, said: String) -> String {
-    let short = matches!(trouble::in_words(&said), Some((FailureKind::OutOfMemory, _)));
-    match device.as_cuda_device().ok().filter(|_| short).and_then(room) {
-        Some(room) => format!("{said}: `{}` has {room}", super::name(device)),
-        None => said,
+pub fn with_free_memory(device: &Device, error: String) -> String {
+    let out_of_memory = matches!(failure::classify(&error), Some((FailureKind::OutOfMemory, _)));
+    match device.as_cuda_device().ok().filter(|_| out_of_memory).and_then(device_memory) {
+        Some(memory) => format!("{error}: `{}` has {memory}", super::name(device)),
+        None => error,
     }
 }
 
-fn room(device: &CudaDevice) -> Option<Room> {
+fn device_memory(device: &CudaDevice) -> Option<Memory> {
     let (free, total) = device.cuda_stream().context().mem_get_info().ok()?;
-    Some(Room { free: free as u64, total: total as u64 })
+    Some(Memory { free: free as u64, total: total as u64 })
 }
 
 /// The device's default pool, if tensors come from it.
-#[expect(unsafe_code, reason = "the pool is reached by CUDA's own handle of the device")]
+#[expect(unsafe_code, reason = "CUDA gives the pool of a device for its own handle of it")]
 fn pool(device: &CudaDevice) -> Option<CUmemoryPool> {
     let stream = device.cuda_stream();
     let context = stream.context();
@@ -119,13 +118,13 @@ fn pool(device: &CudaDevice) -> Option<CUmemoryPool> {
 #[expect(unsafe_code, reason = "attributes of a pool are read through a pointer")]
 fn read(pool: CUmemoryPool, attribute: Pool) -> Result<u64, DriverError> {
     let mut bytes = 0_u64;
-    // SAFETY: a device's default pool lives as long as the driver; each attribute asked for here is a cuuint64_t.
+    // SAFETY: a device's default pool lives as long as the driver; each attribute that is read here is a cuuint64_t.
     unsafe { mem_pool::get_attribute(pool, attribute, (&raw mut bytes).cast()) }?;
     Ok(bytes)
 }
 
 #[expect(unsafe_code, reason = "attributes of a pool are set through a pointer")]
-fn forget_peaks(pool: CUmemoryPool) -> Result<(), DriverError> {
+fn reset_peaks(pool: CUmemoryPool) -> Result<(), DriverError> {
     for peak in [Pool::CU_MEMPOOL_ATTR_USED_MEM_HIGH, Pool::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH] {
         let mut zero = 0_u64;
         // SAFETY: as in `read`; CUDA accepts only zero for these, and resets the peak to the current value.

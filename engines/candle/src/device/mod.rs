@@ -1,31 +1,24 @@
 //! The device of a load and its facts. Other modules only get candle's `Device`.
 //!
-//! `cuda` is the only file that calls CUDA; `no_cuda` replaces it in a build without CUDA. Code that can be tested without
-//! a GPU is in `arch`, `room` and `trouble`.
+//! `cuda` is the only file that calls CUDA; a build without CUDA has the module `cuda` of this file in its place.
 
 #[cfg(any(feature = "cuda", test))]
 mod arch;
 #[cfg(feature = "cuda")]
 mod cuda;
-#[cfg(not(feature = "cuda"))]
-#[path = "no_cuda.rs"]
-mod cuda;
-#[cfg(any(feature = "cuda", test))]
-mod room;
-pub mod trouble;
 
 use candle_core::{Device, DeviceLocation};
 use protocol::Failed;
 
 use crate::failure::unsupported;
 
-pub use cuda::{NAMES, build_features, expect_room, explained, libraries, memory};
+pub use cuda::{NAMES, build_features, expect_free_memory, libraries, memory, with_free_memory};
 
 /// Opens a device by its name: `cpu`, or `cuda` and `cuda:1` in the build that has CUDA.
 pub fn open(name: Option<&str>) -> Result<Device, Failed> {
-    match Place::named(name.unwrap_or(NAMES[0])) {
-        Some(Place::Cpu) => Ok(Device::Cpu),
-        Some(Place::Cuda(number)) => cuda::open(number),
+    match Name::parse(name.unwrap_or(NAMES[0])) {
+        Some(Name::Cpu) => Ok(Device::Cpu),
+        Some(Name::Cuda(number)) => cuda::open(number),
         None => {
             let name = name.unwrap_or_default().escape_debug();
             Err(unsupported(format!("no device `{name}`: this build has `{}`", NAMES.join("`, `"))))
@@ -42,16 +35,16 @@ pub fn name(device: &Device) -> String {
     }
 }
 
-/// The meaning of a device's name.
+/// A parsed name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Name {
     Cpu,
     /// By CUDA's own numbers; `CUDA_VISIBLE_DEVICES` may hide some.
     Cuda(usize),
 }
 
-impl Place {
-    fn named(name: &str) -> Option<Self> {
+impl Name {
+    fn parse(name: &str) -> Option<Self> {
         let (family, number) = name.split_once(':').unwrap_or((name, "0"));
         // `+1` would parse as a number, but is not a valid name.
         let plain = number.bytes().all(|byte| byte.is_ascii_digit());
@@ -64,24 +57,112 @@ impl Place {
     }
 }
 
+/// The total and the free memory of a device, in bytes.
+#[cfg(any(feature = "cuda", test))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Memory {
+    free: u64,
+    total: u64,
+}
+
+#[cfg(any(feature = "cuda", test))]
+impl Memory {
+    /// Refuses weights that cannot fit, before any of them is copied.
+    fn expect_free(self, device: &str, weights_bytes: u64) -> Result<(), Failed> {
+        if weights_bytes <= self.free {
+            return Ok(());
+        }
+        let message = format!("weights of {}: `{device}` has {self}", gigabytes(weights_bytes));
+        Err(Failed::new(protocol::FailureKind::OutOfMemory, message).hint(crate::failure::FREE_MEMORY))
+    }
+}
+
+#[cfg(any(feature = "cuda", test))]
+impl std::fmt::Display for Memory {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{} free of {}", gigabytes(self.free), gigabytes(self.total))
+    }
+}
+
+#[cfg(any(feature = "cuda", test))]
+fn gigabytes(bytes: u64) -> String {
+    format!("{:.2} GB", bytes as f64 / 1e9)
+}
+
+/// The replacement of `cuda.rs` in a build without CUDA.
+#[cfg(not(feature = "cuda"))]
+mod cuda {
+    use std::collections::BTreeMap;
+
+    use candle_core::Device;
+    use protocol::{DeviceMemory, Failed};
+
+    use crate::failure::unsupported;
+
+    /// The devices of this build; the first is the default.
+    pub const NAMES: &[&str] = &["cpu"];
+
+    pub fn build_features() -> Vec<String> {
+        Vec::new()
+    }
+
+    pub fn open(number: usize) -> Result<Device, Failed> {
+        Err(unsupported(format!("device `cuda:{number}` is not in this build"))
+            .hint("orchestrate setup candle --device cuda    # builds `candle-cuda`, a program of its own"))
+    }
+
+    /// Never refuses: the operating system can provide more than the physical memory.
+    pub fn expect_free_memory(_: &Device, _weights_bytes: u64) -> Result<(), Failed> {
+        Ok(())
+    }
+
+    pub fn memory(_: &Device) -> Option<DeviceMemory> {
+        None
+    }
+
+    pub fn libraries(_: &Device) -> BTreeMap<String, String> {
+        BTreeMap::new()
+    }
+
+    /// Returns the error unchanged: the CPU has no memory of its own.
+    pub fn with_free_memory(_: &Device, error: String) -> String {
+        error
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_device_is_a_family_and_a_number() {
-        assert_eq!((Place::named("cpu"), Place::named("cpu:0")), (Some(Place::Cpu), Some(Place::Cpu)));
-        assert_eq!(Place::named("cuda"), Some(Place::Cuda(0)));
-        assert_eq!(Place::named("cuda:1"), Some(Place::Cuda(1)));
+    fn a_device_name_is_a_family_and_a_number() {
+        assert_eq!((Name::parse("cpu"), Name::parse("cpu:0")), (Some(Name::Cpu), Some(Name::Cpu)));
+        assert_eq!(Name::parse("cuda"), Some(Name::Cuda(0)));
+        assert_eq!(Name::parse("cuda:1"), Some(Name::Cuda(1)));
     }
 
     #[test]
-    fn what_is_no_device_is_refused() {
+    fn names_of_no_device_are_refused() {
         let long = format!("cuda:{}", "9".repeat(40));
         for name in
             ["", ":", "cpu:1", "cuda:", "cuda:-1", "cuda:+1", "cuda:1:2", "CUDA", "tpu", " cuda", &long]
         {
-            assert_eq!(Place::named(name), None, "{name}");
+            assert_eq!(Name::parse(name), None, "{name}");
         }
+    }
+
+    const MEMORY: Memory = Memory { free: 9_300_000_000, total: 85_000_000_000 };
+
+    #[test]
+    fn weights_that_fit_are_accepted() {
+        assert_eq!(MEMORY.expect_free("cuda:0", 9_300_000_000), Ok(()));
+    }
+
+    #[test]
+    fn weights_that_do_not_fit_are_refused_with_both_numbers() {
+        let refused = MEMORY.expect_free("cuda:1", 16_060_000_000).unwrap_err();
+        assert_eq!(refused.kind, protocol::FailureKind::OutOfMemory);
+        assert_eq!(refused.message, "weights of 16.06 GB: `cuda:1` has 9.30 GB free of 85.00 GB");
+        assert!(refused.hint.unwrap().contains("nvidia-smi"));
     }
 }

@@ -6,39 +6,39 @@ use candle_core::{DType, Tensor};
 use protocol::Load;
 use serde_json::{Value, json};
 
-use super::tiny::{ALL, GEMMA, IN_GGUF, LLAMA, MISTRAL, PHI3, QWEN2, QWEN3, Tiny};
-use super::tiny::{rounded, write_config, write_gguf, write_tensors};
+use super::{ALL, GEMMA, IN_GGUF, LLAMA, MISTRAL, PHI3, QWEN2, QWEN3, Tiny};
 use super::{greedy, load, load_with, loaded, logits, message, relative_difference};
-use crate::{about, threads};
+use super::{rounded, write_config, write_gguf, write_tensors};
+use crate::engine;
 
 #[test]
-fn the_versions_that_hello_states_are_those_of_the_lock_file() {
+fn hello_states_the_versions_of_the_lock_file() {
     let lock = include_str!("../../../../Cargo.lock");
     let release = |package: &str| {
         let (_, rest) = lock.split_once(&format!("name = \"{package}\"\nversion = \"")).unwrap();
         rest.split('"').next().unwrap()
     };
     for package in ["candle-core", "candle-nn", "candle-transformers"] {
-        assert_eq!(release(package), about::CANDLE, "{package}");
+        assert_eq!(release(package), engine::CANDLE, "{package}");
     }
-    assert_eq!(release("gemm"), about::GEMM);
-    assert_eq!(about::hello().version, about::CANDLE);
+    assert_eq!(release("gemm"), engine::GEMM);
+    assert_eq!(engine::hello().version, engine::CANDLE);
 }
 
 #[test]
 fn hello_names_the_cpu_that_it_was_compiled_for() {
-    let build = about::hello().build.unwrap();
+    let build = engine::hello().build.unwrap();
     assert!(build.target_cpu.is_some(), "{build:?}");
     assert_eq!(build.features.contains(&"gemm/x86-v4".to_string()), cfg!(target_arch = "x86_64"));
 }
 
 #[test]
 fn hello_names_the_architectures_that_are_tested_here() {
-    assert_eq!(about::hello().capabilities.architectures, ALL.map(|tiny| tiny.architecture));
+    assert_eq!(engine::hello().capabilities.architectures, ALL.map(|tiny| tiny.architecture));
 }
 
 #[test]
-fn facts_count_what_a_load_leaves_in_memory() {
+fn facts_state_the_bytes_that_a_load_leaves_in_memory() {
     for tiny in ALL {
         let elements: usize = tiny.tensors().values().map(Tensor::elem_count).sum();
         let facts = loaded(tiny).facts;
@@ -70,8 +70,8 @@ fn half_precision_stays_near_f32() {
             let folder = tempfile::tempdir().unwrap();
             write_config(folder.path(), &tiny.config());
             write_tensors(folder.path(), &rounded(tiny.tensors(), dtype));
-            let asked = Load { dtype: Some(name.into()), ..Load::default() };
-            let mut narrow = load_with(folder.path(), &asked).unwrap();
+            let request = Load { dtype: Some(name.into()), ..Load::default() };
+            let mut narrow = load_with(folder.path(), &request).unwrap();
             assert_eq!(narrow.facts.weights_dtype.as_deref(), Some(name));
             assert_eq!(narrow.facts.weights_bytes, Some(narrow.facts.parameters.unwrap() * 2));
             let difference = relative_difference(
@@ -85,13 +85,13 @@ fn half_precision_stays_near_f32() {
 }
 
 #[test]
-fn half_precision_is_refused_where_candle_rounds_positions_in_it() {
+fn half_precision_is_refused_for_architectures_whose_positions_candle_rounds() {
     for tiny in [QWEN2, PHI3, GEMMA] {
         let folder = tempfile::tempdir().unwrap();
         tiny.write_folder(folder.path());
         for name in ["bf16", "f16"] {
-            let asked = Load { dtype: Some(name.into()), ..Load::default() };
-            let refusal = message(load_with(folder.path(), &asked));
+            let request = Load { dtype: Some(name.into()), ..Load::default() };
+            let refusal = message(load_with(folder.path(), &request));
             let architecture = tiny.architecture;
             let expected =
                 format!("unsupported: dtype `{name}`: candle rounds the positions of {architecture} in it");
@@ -104,22 +104,22 @@ fn half_precision_is_refused_where_candle_rounds_positions_in_it() {
 fn a_gguf_keeps_its_own_dtype() {
     let folder = tempfile::tempdir().unwrap();
     let path = LLAMA.write_gguf(folder.path(), GgmlDType::Q8_0);
-    let asked = |dtype: &str| Load { dtype: Some(dtype.into()), ..Load::default() };
-    assert!(load_with(&path, &asked("q8_0")).is_ok());
-    let refusal = message(load_with(&path, &asked("f32")));
+    let request = |dtype: &str| Load { dtype: Some(dtype.into()), ..Load::default() };
+    assert!(load_with(&path, &request("q8_0")).is_ok());
+    let refusal = message(load_with(&path, &request("f32")));
     assert_eq!(refusal, "unsupported: dtype `f32`: a GGUF keeps its own, here `q8_0`");
 }
 
 #[test]
-fn a_context_is_in_effect_as_asked_and_refused_beyond_the_models() {
+fn the_requested_context_is_in_effect_and_a_longer_one_than_the_models_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     LLAMA.write_folder(folder.path());
-    let asked = |tokens| Load { context_tokens: Some(tokens), ..Load::default() };
+    let request = |tokens| Load { context_tokens: Some(tokens), ..Load::default() };
     // One token is fewer than the key-value heads, which candle compares with the context.
-    let mut short = load_with(folder.path(), &asked(1)).unwrap();
+    let mut short = load_with(folder.path(), &request(1)).unwrap();
     assert_eq!(short.facts.context_tokens, Some(1));
     assert_eq!(logits(&mut short, &[5]), logits(&mut load(folder.path()), &[5]));
-    let refusal = message(load_with(folder.path(), &asked(49)));
+    let refusal = message(load_with(folder.path(), &request(49)));
     assert!(refusal.starts_with("context: a context of 49 tokens: "), "{refusal}");
 }
 
@@ -135,7 +135,7 @@ fn candles_quantised_llama_ends_at_4096_whatever_the_file_says() {
 #[test]
 fn a_sliding_window_is_the_longest_context() {
     let why = "has 32 here, by its sliding window, which candle does not compute";
-    let asked = Load { context_tokens: Some(33), ..Load::default() };
+    let request = Load { context_tokens: Some(33), ..Load::default() };
     let folder = tempfile::tempdir().unwrap();
     for tiny in [MISTRAL, PHI3] {
         tiny.write_folder(folder.path());
@@ -143,12 +143,12 @@ fn a_sliding_window_is_the_longest_context() {
         config["sliding_window"] = json!(32);
         write_config(folder.path(), &config);
         assert_eq!(load(folder.path()).facts.context_tokens, Some(32));
-        let refusal = message(load_with(folder.path(), &asked));
+        let refusal = message(load_with(folder.path(), &request));
         assert!(refusal.starts_with("context: a context of 33 tokens: "), "{refusal}");
         assert!(refusal.ends_with(why), "{refusal}");
         config["sliding_window"] = json!(-1);
         write_config(folder.path(), &config);
-        let refusal = message(load_with(folder.path(), &asked));
+        let refusal = message(load_with(folder.path(), &request));
         assert!(refusal.ends_with("`sliding_window`: expected a number of tokens, found `-1`"), "{refusal}");
         // A window as long as the context hides nothing.
         config["sliding_window"] = json!(4096);
@@ -172,7 +172,7 @@ fn a_sliding_window_is_the_longest_context() {
 }
 
 #[test]
-fn a_gguf_is_loaded_for_the_context_that_is_asked_whatever_it_claims() {
+fn a_gguf_is_loaded_for_the_requested_context_whatever_it_states() {
     for tiny in IN_GGUF {
         let folder = tempfile::tempdir().unwrap();
         // Tables for the whole context would not fit into any memory.
@@ -184,7 +184,7 @@ fn a_gguf_is_loaded_for_the_context_that_is_asked_whatever_it_claims() {
 }
 
 #[test]
-fn a_head_beside_a_tied_embedding_is_not_read() {
+fn an_output_matrix_beside_a_tied_embedding_is_ignored() {
     let folder = tempfile::tempdir().unwrap();
     for tiny in [LLAMA, QWEN2, QWEN3, PHI3, GEMMA].map(|tiny| Tiny { tied: true, ..tiny }) {
         tiny.write_folder(folder.path());
@@ -201,7 +201,7 @@ fn a_head_beside_a_tied_embedding_is_not_read() {
 }
 
 #[test]
-fn what_only_some_architectures_have_changes_what_they_say() {
+fn rotation_settings_change_the_logits() {
     let folder = tempfile::tempdir().unwrap();
     for (tiny, field, value) in [
         (PHI3, "partial_rotary_factor", json!(0.5)),
@@ -239,7 +239,7 @@ fn gemmas_two_names_for_its_activation_mean_the_same() {
 }
 
 #[test]
-fn options_devices_and_another_number_of_threads_are_refused() {
+fn unknown_options_unknown_devices_and_another_number_of_threads_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     LLAMA.write_folder(folder.path());
     let options = json!({ "speed": 11 }).as_object().unwrap().clone();
@@ -247,7 +247,7 @@ fn options_devices_and_another_number_of_threads_are_refused() {
     assert_eq!(refusal, "bad_request: unknown option `speed`");
     let refusal = message(load_with(folder.path(), &Load { device: Some("tpu".into()), ..Load::default() }));
     assert!(refusal.starts_with("unsupported: no device `tpu`"), "{refusal}");
-    let in_effect = threads::settle(None).unwrap();
+    let in_effect = engine::set_threads(None).unwrap();
     assert_eq!(in_effect as usize, rayon::current_num_threads());
     assert_eq!(candle_core::utils::get_num_threads(), in_effect as usize);
     let more = Load { threads: Some(in_effect + 1), ..Load::default() };
@@ -258,7 +258,7 @@ fn options_devices_and_another_number_of_threads_are_refused() {
 }
 
 #[test]
-fn llama_3_frequencies_change_what_a_model_says() {
+fn llama_3_frequencies_change_the_logits() {
     let folder = tempfile::tempdir().unwrap();
     LLAMA.write_folder(folder.path());
     let plain = logits(&mut load(folder.path()), &[3, 4, 5]);

@@ -1,19 +1,23 @@
-//! Tests the engine on small models with known weights, and on the embedded one.
+//! Tests the engine on small models with random weights, in a folder of safetensors or a GGUF file, and on the embedded one.
 
 mod loading;
 mod refusals;
 mod running;
-mod tiny;
 
-use std::path::Path;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 
+use candle_core::quantized::gguf_file::{self, Value as Metadata};
+use candle_core::quantized::{GgmlDType, QTensor};
+use candle_core::{DType, Device, Tensor};
+use engine_kit::sampling::Rng;
 use engine_kit::{Engine, Job, Model, OrFail, Phases, Tokens};
-use model_files::ModelFolder;
+use model_files::{Architecture, Config, Format, ModelFolder, Order, Part};
 use protocol::{Failed, FailureKind, Load, Padding, Sampling};
+use serde_json::{Value, json};
 
 use crate::engine::CandleEngine;
 use crate::model::LoadedModel;
-use tiny::Tiny;
 
 fn load_with(path: &Path, load: &Load) -> Result<LoadedModel, Failed> {
     let folder = ModelFolder::open(path).or_fail(FailureKind::Model)?;
@@ -72,4 +76,207 @@ fn relative_difference(found: &[f32], expected: &[f32]) -> f32 {
 fn message<T>(result: Result<T, Failed>) -> String {
     let failed = result.err().unwrap();
     format!("{}: {}", failed.kind.as_str(), failed.message)
+}
+
+/// The sizes of a model.
+#[derive(Debug, Clone, Copy)]
+struct Tiny {
+    architecture: &'static str,
+    hidden: usize,
+    inner: usize,
+    layers: usize,
+    heads: usize,
+    kv_heads: usize,
+    head_dim: usize,
+    vocabulary: usize,
+    context: usize,
+    tied: bool,
+}
+
+const LLAMA: Tiny = Tiny {
+    architecture: "llama",
+    hidden: 64,
+    inner: 96,
+    layers: 2,
+    heads: 4,
+    kv_heads: 2,
+    head_dim: 16,
+    vocabulary: 97,
+    context: 48,
+    tied: false,
+};
+
+const QWEN2: Tiny = Tiny { architecture: "qwen2", tied: true, ..LLAMA };
+const QWEN3: Tiny = Tiny { architecture: "qwen3", tied: true, head_dim: 32, ..LLAMA };
+const MISTRAL: Tiny = Tiny { architecture: "mistral", head_dim: 32, ..LLAMA };
+const PHI3: Tiny = Tiny { architecture: "phi3", ..LLAMA };
+const GEMMA: Tiny = Tiny { architecture: "gemma", tied: true, kv_heads: 1, head_dim: 32, ..LLAMA };
+
+/// One of each architecture; a test checks that the engine knows no other.
+const ALL: [Tiny; 6] = [LLAMA, QWEN2, QWEN3, MISTRAL, PHI3, GEMMA];
+
+/// The models that candle computes from GGUF.
+const IN_GGUF: [Tiny; 4] = [LLAMA, QWEN2, QWEN3, PHI3];
+
+/// Wide enough for candle's repacked kernels: rows of 256, outputs in multiples of 16.
+const WIDE: Tiny =
+    Tiny { hidden: 256, inner: 256, layers: 1, vocabulary: 112, tied: true, head_dim: 64, ..LLAMA };
+
+impl Tiny {
+    fn config(&self) -> Value {
+        json!({
+            "model_type": self.architecture,
+            "hidden_size": self.hidden,
+            "intermediate_size": self.inner,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.kv_heads,
+            "head_dim": self.head_dim,
+            "vocab_size": self.vocabulary,
+            "max_position_embeddings": self.context,
+            "rms_norm_eps": 1e-5,
+            "rope_theta": 10000.0,
+            "hidden_act": if self.is("gemma") { "gelu" } else { "silu" },
+            "tie_word_embeddings": self.tied,
+            "bos_token_id": 0,
+            "eos_token_id": 1,
+        })
+    }
+
+    /// The same weights at every call, under Hugging Face's names. Names and shapes are written by hand: a list from
+    /// `model_files` could not reveal that it asks for one tensor too many.
+    fn tensors(&self) -> HashMap<String, Tensor> {
+        let mut rng = Rng::new(7);
+        let mut tensors = HashMap::new();
+        let mut add = |name: String, shape: &[usize], center: f64, spread: f64| {
+            let count = shape.iter().product();
+            let values: Vec<f32> =
+                (0..count).map(|_| (center + spread * (rng.next_f64() - 0.5)) as f32).collect();
+            tensors.insert(name, Tensor::from_vec(values, shape, &Device::Cpu).unwrap());
+        };
+        let Tiny { hidden, inner, vocabulary, head_dim, .. } = *self;
+        let (q_width, kv_width) = (self.heads * head_dim, self.kv_heads * head_dim);
+        // This spread keeps the size of activations, so that attention and MLP both matter.
+        let spread = |width: usize| 4.0 / (width as f64).sqrt();
+        // Gemma adds one to its norms, and multiplies its embedding, which is also its head, by the root of its width. A
+        // wider spread would repeat the last id forever.
+        let (norm, embedding) = if self.is("gemma") { (0.0, 0.1) } else { (1.0, 2.0) };
+        add("model.embed_tokens.weight".into(), &[vocabulary, hidden], 0.0, embedding);
+        add("model.norm.weight".into(), &[hidden], norm, 0.5);
+        if !self.tied {
+            add("lm_head.weight".into(), &[vocabulary, hidden], 0.0, spread(hidden));
+        }
+        for layer in 0..self.layers {
+            let name = |part: &str| format!("model.layers.{layer}.{part}");
+            for part in ["input_layernorm.weight", "post_attention_layernorm.weight"] {
+                add(name(part), &[hidden], norm, 0.5);
+            }
+            if self.is("phi3") {
+                let width = q_width + 2 * kv_width;
+                add(name("self_attn.qkv_proj.weight"), &[width, hidden], 0.0, spread(hidden));
+                add(name("mlp.gate_up_proj.weight"), &[2 * inner, hidden], 0.0, spread(hidden));
+            } else {
+                for (part, width) in [("q", q_width), ("k", kv_width), ("v", kv_width)] {
+                    add(
+                        name(&format!("self_attn.{part}_proj.weight")),
+                        &[width, hidden],
+                        0.0,
+                        spread(hidden),
+                    );
+                    if self.is("qwen2") {
+                        add(name(&format!("self_attn.{part}_proj.bias")), &[width], 0.0, 1.0);
+                    }
+                }
+                add(name("mlp.gate_proj.weight"), &[inner, hidden], 0.0, spread(hidden));
+                add(name("mlp.up_proj.weight"), &[inner, hidden], 0.0, spread(hidden));
+            }
+            if self.is("qwen3") {
+                add(name("self_attn.q_norm.weight"), &[head_dim], 1.0, 0.5);
+                add(name("self_attn.k_norm.weight"), &[head_dim], 1.0, 0.5);
+            }
+            add(name("self_attn.o_proj.weight"), &[hidden, q_width], 0.0, spread(q_width));
+            add(name("mlp.down_proj.weight"), &[hidden, inner], 0.0, spread(inner));
+        }
+        tensors
+    }
+
+    /// Writes config.json and model.safetensors.
+    fn write_folder(&self, folder: &Path) {
+        write_config(folder, &self.config());
+        write_tensors(folder, &self.tensors());
+    }
+
+    /// Writes a GGUF file with llama.cpp's types.
+    fn write_gguf(&self, folder: &Path, dtype: GgmlDType) -> PathBuf {
+        let path = folder.join(format!("{}-{dtype:?}.gguf", self.architecture));
+        write_gguf(&path, &self.metadata(), &self.quantized(dtype));
+        path
+    }
+
+    /// The same weights as GGUF stores them. Names and order come from `model_files`; candle has its own names and order, so its
+    /// answers test both.
+    fn quantized(&self, dtype: GgmlDType) -> Vec<(String, QTensor)> {
+        let tensors = self.tensors();
+        let config = Config::parse(self.config().to_string().as_bytes(), None).unwrap();
+        let parts = Architecture::named(self.architecture).unwrap().parts(&config).unwrap();
+        let quantize = |part: Part| {
+            let tensor = in_gguf_order(&part, &tensors[&part.name]);
+            let dtype = if tensor.rank() == 1 { GgmlDType::F32 } else { dtype };
+            (part.gguf, QTensor::quantize(&tensor, dtype).unwrap())
+        };
+        parts.into_iter().map(quantize).collect()
+    }
+
+    /// Written by hand and by candle: the writer of `model_files` cannot test its own reader.
+    fn metadata(&self) -> Vec<(String, Metadata)> {
+        let own = |name: &str, value| (format!("{}.{name}", self.architecture), value);
+        let count = |value: usize| Metadata::U32(value as u32);
+        vec![
+            ("general.architecture".into(), Metadata::String(self.architecture.into())),
+            own("attention.head_count", count(self.heads)),
+            own("attention.head_count_kv", count(self.kv_heads)),
+            own("attention.key_length", count(self.head_dim)),
+            own("attention.value_length", count(self.head_dim)),
+            own("attention.layer_norm_rms_epsilon", Metadata::F32(1e-5)),
+            own("block_count", count(self.layers)),
+            own("context_length", count(self.context)),
+            own("embedding_length", count(self.hidden)),
+            own("feed_forward_length", count(self.inner)),
+            own("rope.dimension_count", count(self.head_dim)),
+            own("rope.freq_base", Metadata::F32(10000.0)),
+            own("vocab_size", count(self.vocabulary)),
+        ]
+    }
+
+    fn is(&self, architecture: &str) -> bool {
+        self.architecture == architecture
+    }
+}
+
+fn write_config(folder: &Path, config: &Value) {
+    std::fs::write(folder.join("config.json"), config.to_string()).unwrap();
+}
+
+fn write_gguf(path: &Path, metadata: &[(String, Metadata)], tensors: &[(String, QTensor)]) {
+    let metadata: Vec<_> = metadata.iter().map(|(name, value)| (name.as_str(), value)).collect();
+    let tensors: Vec<_> = tensors.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+    gguf_file::write(&mut std::fs::File::create(path).unwrap(), &metadata, &tensors).unwrap();
+}
+
+fn write_tensors(folder: &Path, tensors: &HashMap<String, Tensor>) {
+    candle_core::safetensors::save(tensors, folder.join("model.safetensors")).unwrap();
+}
+
+/// A copy with values that a narrower dtype can hold.
+fn rounded(tensors: HashMap<String, Tensor>, dtype: DType) -> HashMap<String, Tensor> {
+    tensors.into_iter().map(|(name, tensor)| (name, tensor.to_dtype(dtype).unwrap())).collect()
+}
+
+fn in_gguf_order(part: &Part, tensor: &Tensor) -> Tensor {
+    if !matches!(part.order, Order::Pairs { .. }) {
+        return tensor.clone();
+    }
+    let rows = 0..part.shape[0];
+    let rows: Vec<u32> = rows.map(|row| part.row_in_other_format(row, Format::Gguf) as u32).collect();
+    tensor.index_select(&Tensor::new(rows, &Device::Cpu).unwrap(), 0).unwrap()
 }

@@ -8,9 +8,9 @@ use candle_core::{DType, Device, Tensor};
 use protocol::Load;
 use serde_json::{Value, json};
 
-use super::tiny::{ALL, GEMMA, IN_GGUF, LLAMA, MISTRAL, PHI3, QWEN2, QWEN3, Tiny};
-use super::tiny::{write_config, write_gguf, write_tensors};
+use super::{ALL, GEMMA, IN_GGUF, LLAMA, MISTRAL, PHI3, QWEN2, QWEN3, Tiny};
 use super::{load_with, message};
+use super::{write_config, write_gguf, write_tensors};
 
 /// The refusal of this folder with one changed field of its config.
 fn refusal_with(tiny: Tiny, field: &str, value: Value) -> String {
@@ -52,7 +52,7 @@ fn missing(tensor: &str) -> String {
 }
 
 #[test]
-fn what_candle_would_ignore_or_panic_on_is_refused_by_its_name() {
+fn a_field_that_candle_would_ignore_or_panic_on_is_refused_by_its_name() {
     let fault = |what: &str| format!("model: `FOLDER/config.json`: {what}");
     let cases = [
         ("rms_norm_eps", Value::Null, fault("`rms_norm_eps` is missing")),
@@ -68,12 +68,12 @@ fn what_candle_would_ignore_or_panic_on_is_refused_by_its_name() {
         (
             "head_dim",
             json!(32),
-            "unsupported: `NAME` has 4 heads of 32 in a hidden size of 64: candle takes them to fill it".into(),
+            "unsupported: `NAME` has 4 heads of 32 in a hidden size of 64: candle assumes that they fill it".into(),
         ),
         (
             "max_position_embeddings",
             json!(4_000_000_000_u32),
-            fault("a context of 4000000000 tokens is not believed"),
+            fault("a context of 4000000000 tokens: the most by default is 16777216"),
         ),
         (
             "num_hidden_layers",
@@ -106,7 +106,7 @@ fn what_candle_would_ignore_or_panic_on_is_refused_by_its_name() {
 }
 
 #[test]
-fn features_that_no_model_of_candles_computes_are_refused_for_every_architecture() {
+fn features_that_candle_never_computes_are_refused_for_every_architecture() {
     for tiny in ALL {
         for (field, value, found) in [
             ("hidden_act", json!("relu"), "relu"),
@@ -126,7 +126,7 @@ fn features_that_no_model_of_candles_computes_are_refused_for_every_architecture
 }
 
 #[test]
-fn features_that_one_model_of_candles_computes_are_refused_for_the_others() {
+fn features_that_candle_computes_for_one_architecture_are_refused_for_the_others() {
     let llama3 = json!({
         "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
         "original_max_position_embeddings": 16,
@@ -154,7 +154,7 @@ fn features_that_one_model_of_candles_computes_are_refused_for_the_others() {
 }
 
 #[test]
-fn a_head_that_candle_would_not_make_is_refused() {
+fn tied_or_separate_output_matrices_that_candle_does_not_support_are_refused() {
     let refusal = refusal_with(MISTRAL, "tie_word_embeddings", json!(true));
     assert_eq!(refusal, ignored("tie_word_embeddings", "true"));
     let refusal = refusal_with(GEMMA, "tie_word_embeddings", json!(false));
@@ -162,21 +162,27 @@ fn a_head_that_candle_would_not_make_is_refused() {
 }
 
 #[test]
-fn phi3_is_refused_where_candle_computes_its_rotation_otherwise() {
+fn a_rotation_that_candle_computes_differently_is_refused_for_phi3() {
     let factors = json!({"type": "longrope", "short_factor": [1.0], "long_factor": [1.0]});
     let refusal = refusal_with(PHI3, "rope_scaling", factors);
-    assert_eq!(refusal, "unsupported: `NAME` has `rope_scaling` `longrope`, which candle computes otherwise");
+    assert_eq!(
+        refusal,
+        "unsupported: `NAME` has `rope_scaling` `longrope`, which candle computes differently"
+    );
     let refusal = refusal_with(PHI3, "partial_rotary_factor", json!(0.2));
-    assert_eq!(refusal, "model: `FOLDER/config.json`: `partial_rotary_factor`: 3 of 16 turn");
+    assert_eq!(
+        refusal,
+        "model: `FOLDER/config.json`: `partial_rotary_factor`: expected an even number of dimensions, found 3 of 16"
+    );
     let refusal = refusal_with(PHI3, "partial_rotary_factor", json!(1.5));
     assert_eq!(
         refusal,
-        "model: `FOLDER/config.json`: `partial_rotary_factor`: expected a part of 1, found `1.5`"
+        "model: `FOLDER/config.json`: `partial_rotary_factor`: expected a number from 0 to 1, found `1.5`"
     );
 }
 
 #[test]
-fn another_gelu_than_gemmas_is_refused() {
+fn an_activation_other_than_gemmas_is_refused() {
     let refusal = refusal_with(GEMMA, "hidden_activation", json!("gelu"));
     assert_eq!(refusal, ignored("hidden_activation", "gelu"));
     let refusal = refusal_with(GEMMA, "hidden_act", json!("silu"));
@@ -184,7 +190,7 @@ fn another_gelu_than_gemmas_is_refused() {
 }
 
 #[test]
-fn a_language_model_one_level_down_is_looked_at_there() {
+fn the_fields_of_a_multimodal_models_text_config_are_checked() {
     let folder = tempfile::tempdir().unwrap();
     let mut inner = LLAMA.config();
     inner["mlp_bias"] = json!(true);
@@ -194,7 +200,7 @@ fn a_language_model_one_level_down_is_looked_at_there() {
 }
 
 #[test]
-fn a_tensor_that_is_lost_is_named() {
+fn a_missing_tensor_is_named() {
     for (tiny, lost) in [
         (LLAMA, "self_attn.k_proj.weight"),
         (QWEN2, "self_attn.v_proj.bias"),
@@ -221,7 +227,7 @@ fn refusal_of_tensors(tiny: Tiny, tensors: &[(String, QTensor)]) -> String {
 }
 
 #[test]
-fn a_gguf_without_one_of_its_tensors_is_named_with_the_tensor_that_is_lost() {
+fn a_missing_tensor_of_a_gguf_is_named() {
     for tiny in IN_GGUF {
         let mut tensors = tiny.quantized(GgmlDType::F32);
         tensors.retain(|(name, _)| name != "blk.1.ffn_down.weight");
@@ -231,11 +237,11 @@ fn a_gguf_without_one_of_its_tensors_is_named_with_the_tensor_that_is_lost() {
     }
     let refusal = refusal_of_tensors(LLAMA, &[]);
     assert_eq!(refusal, "model: the metadata of `FOLDER/NAME.gguf`: 2 layers cannot consist of 0 tensors");
-    // candle's quantised phi3 does not use the embedding as head.
+    // candle's quantised phi3 does not use the embedding as output matrix.
     let refusal = refusal_of_tensors(PHI3, &Tiny { tied: true, ..PHI3 }.quantized(GgmlDType::F32));
     assert_eq!(
         refusal,
-        "model: `FOLDER/NAME.gguf`: no tensor `output.weight`, and candle makes no head of the embedding here"
+        "model: `FOLDER/NAME.gguf`: no tensor `output.weight`, and candle does not use the embedding in its place here"
     );
 }
 
@@ -268,7 +274,7 @@ fn a_gguf_with_a_tensor_that_candle_would_not_load_is_refused() {
 }
 
 #[test]
-fn biases_that_candle_would_not_add_are_refused_though_model_files_has_them_as_parts() {
+fn biases_that_candle_would_not_add_are_refused_although_model_files_knows_them() {
     for tiny in [LLAMA, QWEN3] {
         let mut tensors = tiny.quantized(GgmlDType::F32);
         for layer in 0..tiny.layers {
@@ -300,7 +306,7 @@ fn metadata_that_candle_would_ignore_is_refused() {
     let refusal = refusal_of_gguf(PHI3, "rope.freq_base", Metadata::F32(5e5));
     assert_eq!(refusal, ignored("phi3.rope.freq_base", "500000"));
     for tiny in [LLAMA, QWEN2, PHI3] {
-        let expected = "4 heads of 32 in a hidden size of 64: candle takes them to fill it";
+        let expected = "4 heads of 32 in a hidden size of 64: candle assumes that they fill it";
         let folder = tempfile::tempdir().unwrap();
         let refusal = refusal_of(&Tiny { head_dim: 32, ..tiny }.write_gguf(folder.path(), GgmlDType::F32));
         assert!(refusal.ends_with(expected), "{refusal}");
@@ -308,12 +314,14 @@ fn metadata_that_candle_would_ignore_is_refused() {
 }
 
 #[test]
-fn an_architecture_that_candle_does_not_compute_from_a_gguf_is_refused_there() {
+fn an_architecture_without_a_quantised_model_in_candle_is_refused_in_a_gguf() {
     for tiny in [GEMMA, MISTRAL] {
         let folder = tempfile::tempdir().unwrap();
         let refusal = refusal_of(&tiny.write_gguf(folder.path(), GgmlDType::F32));
-        let expected =
-            format!("unsupported: architecture `{}` in a GGUF: candle computes none", tiny.architecture);
+        let expected = format!(
+            "unsupported: architecture `{}` in a GGUF: candle has no model for it",
+            tiny.architecture
+        );
         assert_eq!(refusal, expected);
     }
 }

@@ -5,7 +5,7 @@ use engine_kit::{Job, Model, sampling};
 use model_files::{Dtype, Format, Goal, ModelFolder};
 use protocol::Sampling;
 
-use super::tiny::{ALL, IN_GGUF, LLAMA, QWEN3, Tiny, WIDE};
+use super::{ALL, IN_GGUF, LLAMA, QWEN3, Tiny, WIDE};
 use super::{greedy, job, load, loaded, logits, message, relative_difference, run, sampled};
 use crate::model::LoadedModel;
 
@@ -34,7 +34,7 @@ fn greedy_decoding_is_the_same_with_the_cache_without_it_and_teacher_forced() {
     for (name, mut model) in every_model(48) {
         let cached = greedy(&mut model, &PROMPT, 24);
         assert_eq!(cached.len(), 24);
-        assert!(cached.iter().any(|id| *id != cached[0]), "{name}: one id only proves little");
+        assert!(cached.iter().any(|id| *id != cached[0]), "{name}: a single repeated id tests little");
         if !model.network.decoder.keeps_masks() {
             assert_eq!(run(&mut model, &without_cache(&PROMPT, 24)), cached, "{name}");
         }
@@ -47,7 +47,7 @@ fn greedy_decoding_is_the_same_with_the_cache_without_it_and_teacher_forced() {
 }
 
 #[test]
-fn a_score_is_the_log_probability_that_whole_prompts_give() {
+fn a_score_is_the_log_probability_after_the_whole_prompt() {
     for (name, mut model) in every_model(48) {
         let ids: Vec<u32> = (0..12).map(|index| index * 7 % LLAMA.vocabulary as u32).collect();
         let scores = model.score(&ids).unwrap();
@@ -60,7 +60,7 @@ fn a_score_is_the_log_probability_that_whole_prompts_give() {
 }
 
 #[test]
-fn a_long_prompt_says_the_same_at_once_and_id_by_id() {
+fn a_long_prompt_gives_the_same_logits_in_one_call_and_id_by_id() {
     let ids: Vec<u32> = (0..400_u32).map(|index| index * index % LLAMA.vocabulary as u32).collect();
     for (name, mut model) in every_model(512) {
         let at_once = logits(&mut model, &ids);
@@ -74,7 +74,7 @@ fn a_long_prompt_says_the_same_at_once_and_id_by_id() {
 }
 
 #[test]
-fn a_request_leaves_nothing_behind_for_the_next() {
+fn a_request_does_not_change_the_next_answer() {
     for (name, mut model) in every_model(48) {
         let first = greedy(&mut model, &PROMPT, 16);
         greedy(&mut model, &[9, 9, 4, 31, 7, 7, 2], 9);
@@ -84,7 +84,7 @@ fn a_request_leaves_nothing_behind_for_the_next() {
 }
 
 #[test]
-fn a_gguf_answers_as_the_safetensors_it_was_made_of() {
+fn a_gguf_answers_like_the_safetensors_it_was_made_from() {
     for tiny in IN_GGUF {
         let expected = logits(&mut loaded(tiny), &PROMPT);
         let exact = relative_difference(&logits(&mut of_gguf(tiny, GgmlDType::F32), &PROMPT), &expected);
@@ -96,7 +96,7 @@ fn a_gguf_answers_as_the_safetensors_it_was_made_of() {
 }
 
 #[test]
-fn what_model_files_converts_answers_as_what_it_was_made_of() {
+fn a_model_that_model_files_converted_answers_like_its_source() {
     for tiny in IN_GGUF {
         let folder = tempfile::tempdir().unwrap();
         let whole = folder.path().join("whole");
@@ -127,7 +127,7 @@ fn far_positions_are_exact_in_a_gguf_too() {
 }
 
 #[test]
-fn heads_share_keys_by_ones_twos_and_fours_in_candles_fused_attention() {
+fn candles_fused_attention_works_for_one_two_and_four_key_value_heads() {
     for kv_heads in [1, 2, 4] {
         let tiny = Tiny { kv_heads, ..QWEN3 };
         let (mut folder, mut gguf) = (loaded(tiny), of_gguf(tiny, GgmlDType::F32));
@@ -138,7 +138,7 @@ fn heads_share_keys_by_ones_twos_and_fours_in_candles_fused_attention() {
 }
 
 #[test]
-fn candles_repacked_kernels_answer_as_the_weights_they_were_made_of() {
+fn candles_repacked_kernels_answer_like_the_original_weights() {
     let expected = logits(&mut loaded(WIDE), &PROMPT);
     for (dtype, bound) in [(GgmlDType::Q8_0, 0.05), (GgmlDType::Q4K, 0.3)] {
         let difference = relative_difference(&logits(&mut of_gguf(WIDE, dtype), &PROMPT), &expected);
@@ -147,23 +147,23 @@ fn candles_repacked_kernels_answer_as_the_weights_they_were_made_of() {
 }
 
 #[test]
-fn sampling_is_decided_by_its_seed() {
+fn the_seed_determines_sampling() {
     let mut model = loaded(LLAMA);
-    let warm = |seed| Sampling { temperature: 2.0, top_k: 0, top_p: None, seed };
-    let first = sampled(&mut model, warm(1));
-    assert_eq!(sampled(&mut model, warm(1)), first);
-    assert_ne!(sampled(&mut model, warm(2)), first);
+    let sampling_with = |seed| Sampling { temperature: 2.0, top_k: 0, top_p: None, seed };
+    let first = sampled(&mut model, sampling_with(1));
+    assert_eq!(sampled(&mut model, sampling_with(1)), first);
+    assert_ne!(sampled(&mut model, sampling_with(2)), first);
     let greedy = greedy(&mut model, &[0, 5, 9], 16);
-    assert_eq!(sampled(&mut model, Sampling { top_k: 1, ..warm(3) }), greedy);
-    assert_eq!(sampled(&mut model, Sampling { top_p: Some(1e-9), ..warm(3) }), greedy);
-    assert_eq!(sampled(&mut model, Sampling { temperature: 0.0, ..warm(3) }), greedy);
+    assert_eq!(sampled(&mut model, Sampling { top_k: 1, ..sampling_with(3) }), greedy);
+    assert_eq!(sampled(&mut model, Sampling { top_p: Some(1e-9), ..sampling_with(3) }), greedy);
+    assert_eq!(sampled(&mut model, Sampling { temperature: 0.0, ..sampling_with(3) }), greedy);
     for temperature in [5e-324, 1e-300, 1e-40, sampling::GREEDY_BELOW] {
         for top_k in [0, 5] {
-            let cold = Sampling { temperature, top_k, ..warm(3) };
+            let cold = Sampling { temperature, top_k, ..sampling_with(3) };
             assert_eq!(sampled(&mut model, cold), greedy, "{temperature}");
         }
     }
-    let nucleus = Sampling { top_k: 20, top_p: Some(0.9), ..warm(4) };
+    let nucleus = Sampling { top_k: 20, top_p: Some(0.9), ..sampling_with(4) };
     assert_eq!(sampled(&mut model, nucleus), sampled(&mut model, nucleus));
 }
 
@@ -185,7 +185,7 @@ fn the_whole_context_can_be_used() {
 }
 
 #[test]
-fn inside_candles_own_pool_the_answer_is_the_same() {
+fn candles_own_pool_gives_the_same_answer() {
     let folder = tempfile::tempdir().unwrap();
     LLAMA.write_folder(folder.path());
     let options = serde_json::json!({ "own_pool": true }).as_object().unwrap().clone();

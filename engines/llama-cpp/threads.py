@@ -37,20 +37,20 @@ class Pool:
     def __init__(self, threads, pin):
         self.threads, self.handle = threads, None
         if threads > MOST_THREADS:
-            raise Failed("bad_request", f"`threads`: {threads} are more than the {MOST_THREADS} that ggml has places for")
+            raise Failed("bad_request", f"`threads`: {threads} are more than the {MOST_THREADS} that ggml supports")
         self._allowed = os.sched_getaffinity(0) if pin else None
         functions, settings = bindings._lib, Settings()
         functions.ggml_threadpool_params_init(ctypes.byref(settings), ctypes.c_int(threads))
         if pin:
-            self._give_each_its_own(settings)
+            self._pin_each(settings)
         functions.ggml_threadpool_new.restype = ctypes.c_void_p
         self.handle = functions.ggml_threadpool_new(ctypes.byref(settings))
         if not self.handle:
-            raise Failed("internal", f"no pool of {threads} threads: {library.why('ggml does not say why')}")
+            raise Failed("internal", f"no pool of {threads} threads: {library.last_error('ggml gives no reason')}")
 
-    def _give_each_its_own(self, settings):
+    def _pin_each(self, settings):
         if settings.n_threads != self.threads:
-            message = "option `pin`: this library's settings of threads are not those of ggml 0.25"
+            message = "option `pin`: this library's thread settings are not those of ggml 0.25"
             raise Failed("unsupported", message, "--set pin=false")
         for processor in cores_first()[: self.threads]:
             if processor < MOST_THREADS:

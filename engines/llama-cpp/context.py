@@ -1,5 +1,5 @@
-"""llama.cpp's contexts, called rooms here. A room holds the KV cache of a number of sequences and positions. All work
-is one call, `llama_decode`.
+"""llama.cpp's contexts. A context holds the KV cache of a number of sequences and positions. `llama_decode` does all
+the work.
 """
 
 import ctypes
@@ -9,7 +9,7 @@ import numpy
 
 import library
 from engine_kit import Failed
-from pool import Pool
+from threads import Pool
 
 # The sizes of llama-bench: tokens of one call, and tokens of one pass through the layers within it.
 BATCH_TOKENS, PASS_TOKENS = 2048, 512
@@ -22,44 +22,44 @@ ATTENTION = {"auto": -1, "plain": 0, "fused": 1}
 KV = {"f32": 0, "f16": 1, "q8_0": 8, "bf16": 30}
 
 
-class Rooms:
-    """One room for requests of one sequence, made at the load, and one for batches, made on demand. A request that
-    needs more replaces its room by a larger one."""
+class Contexts:
+    """One context for requests of one sequence, made at the load, and one for batches, made on demand. A request that
+    needs more positions replaces its context by a larger one."""
 
-    def __init__(self, weights, options, threads, context_tokens, asked_tokens):
+    def __init__(self, weights, options, threads, context_tokens, requested_tokens):
         self._weights, self._options, self._most = weights, options, context_tokens
         self._pool = Pool(threads, options.pin)
         self._kept = {}
-        self.of(1, asked_tokens or min(FIRST_POSITIONS, context_tokens))
+        self.empty(1, requested_tokens or min(FIRST_POSITIONS, context_tokens))
 
     @property
     def one(self):
         return self._kept["one"]
 
-    def of(self, sequences, positions):
-        """An empty room of at least this size."""
+    def empty(self, sequences, positions):
+        """An empty context of at least this size."""
         kind = "one" if sequences == 1 else "batch"
         kept = self._kept.get(kind)
         if kept is None or kept.sequences < sequences or kept.positions < positions:
             # Dropped first, so that both never exist at once.
             self._kept[kind] = kept = None
-            self._kept[kind] = kept = self._made(sequences, self._rounded(positions))
+            self._kept[kind] = kept = self._make(sequences, self._rounded(positions))
         kept.clear()
         return kept
 
     def for_scores(self, positions):
-        """A single-use room with logits for every token. They take memory that nothing else needs."""
-        return self._made(1, positions, every_logit=True)
+        """A single-use context with logits for every token, which need much memory."""
+        return self._make(1, positions, every_logit=True)
 
     def _rounded(self, positions):
-        """Rounds to powers of two, so that growing requests do not each make a new room."""
+        """Rounds to powers of two, so that growing requests do not each make a new context."""
         return min(self._most, max(256, 1 << (positions - 1).bit_length()))
 
-    def _made(self, sequences, positions, every_logit=False):
-        return Room(self._weights, self._options, self._pool, sequences, positions, every_logit)
+    def _make(self, sequences, positions, every_logit=False):
+        return Context(self._weights, self._options, self._pool, sequences, positions, every_logit)
 
 
-class Room:
+class Context:
     def __init__(self, weights, options, pool, sequences, positions, every_logit):
         self._weights, self._pool, self.sequences, self.positions, self.handle = weights, pool, sequences, positions, None
         settings = bindings.llama_context_default_params()
@@ -74,39 +74,39 @@ class Room:
         settings.flash_attn_type = ATTENTION[options.attention]
         settings.type_k = settings.type_v = KV[options.kv]
         settings.swa_full = False
-        library.forget()
+        library.clear_messages()
         self.handle = bindings.llama_init_from_model(weights.handle, settings)
         if not self.handle:
-            why = library.why("llama.cpp does not say why")
-            kind = "out_of_memory" if "alloc" in why else "unsupported"
-            what = f"no room for {positions} tokens" + (f" in each of {sequences} sequences" if sequences > 1 else "")
-            raise Failed(kind, f"{what}: {why}")
+            cause = library.last_error("llama.cpp gives no reason")
+            kind = "out_of_memory" if "alloc" in cause else "unsupported"
+            size = f"{positions} tokens" + (f" in each of {sequences} sequences" if sequences > 1 else "")
+            raise Failed(kind, f"no context for {size}: {cause}")
         pool.attach(self.handle)
         self.memory = bindings.llama_get_memory(self.handle)
         # A small model allows fewer tokens in a call than requested.
         self.batch_tokens = PASS_TOKENS if every_logit else bindings.llama_n_batch(self.handle)
         self.pass_tokens = bindings.llama_n_ubatch(self.handle)
-        self._seen = {}
+        self._arrays = {}
         self._make_batch(self.batch_tokens)
 
     def _make_batch(self, size):
-        """llama.cpp's own structure over arrays of ours, filled again for every call."""
+        """Makes llama.cpp's batch structure over numpy arrays, which every call fills again."""
         self._token, self._position = numpy.zeros(size, numpy.int32), numpy.zeros(size, numpy.int32)
         self._sequence, self._count = numpy.zeros(size, numpy.int32), numpy.ones(size, numpy.int32)
-        self._wanted = numpy.zeros(size, numpy.int8)
+        self._with_logits = numpy.zeros(size, numpy.int8)
         # One sequence for each token: a pointer to each element of the array above.
         self._sequences = numpy.arange(size, dtype=numpy.uintp) * 4 + self._sequence.ctypes.data
         batch = self._batch = bindings.llama_batch()
         fields = [
             ("token", self._token), ("pos", self._position), ("n_seq_id", self._count),
-            ("seq_id", self._sequences), ("logits", self._wanted),
+            ("seq_id", self._sequences), ("logits", self._with_logits),
         ]
         types = dict(bindings.llama_batch._fields_)
         for name, array in fields:
             setattr(batch, name, ctypes.cast(array.ctypes.data, types[name]))
 
     def clear(self):
-        """Frees every position; the next request sees nothing of an earlier one."""
+        """Frees every position, so that no request depends on an earlier one."""
         bindings.llama_memory_clear(self.memory, False)
 
     def fill(self, prompts, every=False):
@@ -117,15 +117,15 @@ class Room:
         position = numpy.concatenate([numpy.arange(length, dtype=numpy.int32) for length in lengths])
         sequence = numpy.repeat(numpy.arange(len(prompts), dtype=numpy.int32), lengths)
         ends = numpy.cumsum(lengths) - 1
-        wanted = numpy.zeros(len(token), numpy.int8)
-        wanted[slice(None) if every else ends] = 1
+        with_logits = numpy.zeros(len(token), numpy.int8)
+        with_logits[slice(None) if every else ends] = 1
         rows = [None] * len(prompts)
         for start in range(0, len(token), self.batch_tokens):
             end = min(start + self.batch_tokens, len(token))
-            for place, column in self._columns(token, position, sequence, wanted):
-                place[: end - start] = column[start:end]
+            for array, column in self._columns(token, position, sequence, with_logits):
+                array[: end - start] = column[start:end]
             self._decode(end - start)
-            for index in wanted[start:end].nonzero()[0].tolist():
+            for index in with_logits[start:end].nonzero()[0].tolist():
                 logits = self._logits(index)
                 if every:
                     every(start + index, logits)
@@ -134,14 +134,14 @@ class Room:
                     rows[sequence[start + index]] = logits if end == len(token) else logits.copy()
         return rows
 
-    def _columns(self, token, position, sequence, wanted):
-        return zip((self._token, self._position, self._sequence, self._wanted), (token, position, sequence, wanted))
+    def _columns(self, token, position, sequence, with_logits):
+        return zip((self._token, self._position, self._sequence, self._with_logits), (token, position, sequence, with_logits))
 
     def step(self, tokens):
         """Adds one token to some sequences: `(sequence, position, id)` each. Returns the logits after each."""
         count = len(tokens)
         for index, (sequence, position, id) in enumerate(tokens):
-            self._sequence[index], self._position[index], self._token[index], self._wanted[index] = sequence, position, id, 1
+            self._sequence[index], self._position[index], self._token[index], self._with_logits[index] = sequence, position, id, 1
         self._decode(count)
         return [self._logits(index) for index in range(count)]
 
@@ -149,19 +149,19 @@ class Room:
         self._batch.n_tokens = count
         code = bindings.llama_decode(self.handle, self._batch)
         if code != 0:
-            why = library.why("llama.cpp does not say why")
-            raise Failed("internal", f"`llama_decode` of {count} tokens gave {code}: {why}")
+            cause = library.last_error("llama.cpp gives no reason")
+            raise Failed("internal", f"`llama_decode` of {count} tokens returned {code}: {cause}")
 
     def _logits(self, index):
         """The logits of the token at this index of the last call; valid until the next."""
         pointer = bindings.llama_get_logits_ith(self.handle, index)
         if not pointer:
-            raise Failed("internal", f"no logits at {index}: {library.why('llama.cpp does not say why')}")
-        # The same few addresses repeat, and making an array takes longer than a lookup.
+            raise Failed("internal", f"no logits at {index}: {library.last_error('llama.cpp gives no reason')}")
+        # The same few addresses repeat, and a lookup is faster than making an array.
         address = ctypes.addressof(pointer.contents)
-        known = self._seen.get(address)
+        known = self._arrays.get(address)
         if known is None:
-            known = self._seen[address] = numpy.ctypeslib.as_array(pointer, (self._weights.vocabulary_size,))
+            known = self._arrays[address] = numpy.ctypeslib.as_array(pointer, (self._weights.vocabulary_size,))
         return known  # [vocabulary]
 
     def threads(self):
