@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use crate::analysis::metric::{METRICS, MetricId};
 use crate::analysis::values::Measured;
 use crate::machine::Device;
-use crate::plan::{Asked, Configuration, Mode, Plan, Prompt, Proof, Workload};
+use crate::plan::{Configuration, Mode, Plan, Prompt, Proof, Selection, Workload};
 use crate::record::{KnownFloor, RunRecord};
 use stats::{Floor, Ratios, levels};
 
@@ -58,12 +58,12 @@ pub struct Known {
 }
 
 /// The plan of a calibration: every engine with its twin, for as many blocks as a noise floor needs or the user requests.
-pub fn plan_of(asked: &Asked) -> Plan {
-    let mut asked = asked.clone();
-    asked.extent.blocks.get_or_insert(BLOCKS);
+pub fn plan_of(selection: &Selection) -> Plan {
+    let mut selection = selection.clone();
+    selection.extent.blocks.get_or_insert(BLOCKS);
     // Calibration measures noise, and wrong output does not change it.
-    (asked.witness, asked.proof) = (None, Proof::Off);
-    Plan::new(&asked).with_twins_of_all()
+    (selection.witness, selection.proof) = (None, Proof::Off);
+    Plan::new(&selection).with_twins_of_all()
 }
 
 /// The noise floors for each configuration with a twin, workload and metric. One is from the differences of the two in each
@@ -144,14 +144,14 @@ mod tests {
     use super::*;
     use crate::plan::Beside;
     use crate::record::specimen::planned;
-    use crate::record::specimen::timed::{self, asked};
+    use crate::record::specimen::timed::{self, selection};
     use stats::{Epsilon, Random};
 
     /// A calibration of two engines, of which the second is much noisier. Both have slow blocks.
     fn calibrated(blocks: u32) -> RunRecord {
-        let asked = asked(&["calm", "wild"], &["decode"]);
-        let mut record = planned(&asked);
-        record.header.plan = plan_of(&asked);
+        let selection = selection(&["calm", "wild"], &["decode"]);
+        let mut record = planned(&selection);
+        record.header.plan = plan_of(&selection);
         let mut random = Random::seeded(5);
         for block in 0..blocks {
             // The machine's noise, on the whole block.
@@ -175,11 +175,11 @@ mod tests {
 
     #[test]
     fn every_engine_is_planned_beside_itself_for_twenty_blocks_unless_somebody_says_how_many() {
-        let plan = plan_of(&asked(&["a", "b"], &["decode", "load"]));
+        let plan = plan_of(&selection(&["a", "b"], &["decode", "load"]));
         let besides: Vec<_> = plan.configurations.iter().map(|it| it.beside).collect();
         assert_eq!(besides, [None, None, Some(Beside::Twin { of: 0 }), Some(Beside::Twin { of: 1 })]);
         assert_eq!((plan.extent.blocks, plan.cases.len()), (Some(20), 8));
-        let mut one = asked(&["a"], &["decode"]);
+        let mut one = selection(&["a"], &["decode"]);
         one.extent.blocks = Some(3);
         let plan = plan_of(&one);
         assert_eq!((plan.configurations.len(), plan.extent.blocks), (2, Some(3)));
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn what_was_calibrated_holds_for_the_same_work_and_for_no_other() {
         let known = floors_of(&calibrated(5));
-        let run = asked(&["wild", "calm", "new"], &["decode", "prefill"]);
+        let run = selection(&["wild", "calm", "new"], &["decode", "prefill"]);
         let plan = Plan::new(&run);
         let found = known_for(&plan, &known);
         let of = |configuration: usize| found.iter().filter(move |it| it.configuration == configuration);

@@ -9,9 +9,9 @@ use clap::{Args, ValueEnum};
 use super::judge::{BaselineArgs, ExtentArgs, JudgeArgs};
 use super::view::ViewArgs;
 use crate::machine::{CPU, Device};
-use crate::plan::Mode;
 use crate::plan::scenario;
-use crate::plan::selection::Selection;
+use crate::plan::selection::Names;
+use crate::plan::{Mode, Selection};
 
 #[derive(Debug, Default, Args)]
 pub struct RunArgs {
@@ -102,20 +102,26 @@ pub struct RunArgs {
 const WITNESS: &str = "ORCHESTRATE_WITNESS";
 
 impl RunArgs {
-    pub fn selection(&self) -> Selection {
-        Selection {
+    pub fn names(&self) -> Names {
+        Names {
             all: self.all,
             presets: self.presets,
             engines: self.engines.clone(),
             scenarios: self.scenarios.clone(),
             models: self.models.clone(),
             model_type: self.model_type.clone(),
-            devices: self.device.clone(),
-            dtypes: self.dtype.clone(),
-            threads: self.threads.clone(),
-            options: self.options.clone(),
             reference: self.reference.clone(),
             verifier: self.verifier_name(),
+        }
+    }
+
+    /// The selection without what is named.
+    pub fn settings(&self) -> Selection {
+        Selection {
+            devices: self.device.clone(),
+            dtypes: self.dtype.iter().cloned().map(Some).collect(),
+            threads: self.threads.clone(),
+            options: self.options.iter().cloned().collect(),
             mode: self.mode,
             order: self.extent.order,
             extent: self.extent.extent(),
@@ -125,6 +131,7 @@ impl RunArgs {
             rounds: self.iterations,
             warmup: self.warmup,
             temperature: self.temperature,
+            ..Selection::default()
         }
     }
 

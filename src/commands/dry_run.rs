@@ -74,9 +74,9 @@ fn describe(plan: &Plan, history: &[RunRecord]) -> String {
 
 /// The line about the output checks. Only the time of their launches is known: the requests depend on the model.
 fn proof(plan: &Plan, known: &Known) -> Option<String> {
-    let asked =
+    let selection =
         |it: &&Configuration| it.unavailable.is_none() && !matches!(it.beside, Some(Beside::Twin { .. }));
-    let launches = plan.configurations.iter().filter(asked).filter_map(|it| known.launches.get(&key(it)));
+    let launches = plan.configurations.iter().filter(selection).filter_map(|it| known.launches.get(&key(it)));
     let launches_ns: f64 = launches.sum();
     let time = match launches_ns > 0.0 {
         true => format!("; their launches take about {}", rough(launches_ns)),
@@ -257,8 +257,8 @@ fn rough(ns: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Asked;
-    use crate::record::specimen::{BASELINE, BEACON, asked, measured, planned, unavailable};
+    use crate::plan::Selection;
+    use crate::record::specimen::{BASELINE, BEACON, measured, planned, selection, unavailable};
 
     /// The text without its line breaks.
     fn unbroken(said: &str) -> String {
@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn what_was_measured_before_has_an_estimate_and_what_was_not_is_named() {
-        let both = asked(&["patient-original", "beacon"]);
+        let both = selection(&["patient-original", "beacon"]);
         let history = [measured(&both, &[BASELINE, BEACON])];
         let plan = planned(&both).header.plan;
         let said = describe(&plan, &history);
@@ -275,7 +275,7 @@ mod tests {
         assert!(!said.contains("not measured here before"), "{said}");
         assert!(said.contains("decode: 3 requests in each block once it is warm"), "{said}");
 
-        let plan = planned(&asked(&["patient-original", "reed"])).header.plan;
+        let plan = planned(&selection(&["patient-original", "reed"])).header.plan;
         let said = describe(&plan, &history);
         assert!(said.contains("not measured here before, so no estimate: reed"), "{said}");
         assert!(said.contains("and what is not known yet"), "{said}");
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn proof_is_said_to_come_first_with_what_its_launches_take_and_not_at_all_where_there_is_none() {
-        let mut both = Asked { proof: Proof::Usual, ..asked(&["patient-original", "beacon"]) };
+        let mut both = Selection { proof: Proof::Usual, ..selection(&["patient-original", "beacon"]) };
         let history = [measured(&both, &[BASELINE, BEACON])];
         let said = unbroken(&describe(&planned(&both).header.plan, &history));
         assert!(said.contains("to prove what it computes; their launches take about "), "{said}");
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn nothing_but_a_hint_passes_the_width_of_a_terminal_and_nothing_is_lost() {
-        let mut both = Asked { proof: Proof::Usual, ..asked(&["patient-original", "beacon"]) };
+        let mut both = Selection { proof: Proof::Usual, ..selection(&["patient-original", "beacon"]) };
         both.extent.budget_ns = Some(1_000_000_000);
         let history = [measured(&both, &[BASELINE, BEACON])];
         let mut record = planned(&both);
@@ -309,7 +309,7 @@ mod tests {
 
     #[test]
     fn the_estimate_counts_launch_warm_up_and_both_requests_of_a_round() {
-        let one = asked(&["patient-original", "beacon"]);
+        let one = selection(&["patient-original", "beacon"]);
         let record = measured(&one, &[BASELINE, BEACON]);
         let known = Known::of(std::slice::from_ref(&record));
         let plan = &record.header.plan;

@@ -21,8 +21,8 @@ use crate::engines::registry::{Found, Registry};
 use crate::engines::setup::SettingUp;
 use crate::engines::{Start, own_python};
 use crate::machine::{self, Machine};
-use crate::plan::selection::{self, Resolved, Selection};
-use crate::plan::{Asked, Plan};
+use crate::plan::selection::{self, Names, Resolved};
+use crate::plan::{Plan, Selection};
 use crate::record::{
     self, End, Entry, Failure, FailureKind, Header, RECORD_VERSION, Recorder, RunRecord, Warning, results_dir,
 };
@@ -50,7 +50,7 @@ pub struct Resolving<'a> {
 
 /// Engines that are built and set up, and models with the hash of their weights.
 pub struct Ready<'a> {
-    pub asked: Asked,
+    pub selection: Selection,
     /// For the record.
     pub warnings: Vec<Warning>,
     registry: &'a Registry,
@@ -70,7 +70,7 @@ pub struct Measured {
 
 /// Resolves the names of the command line, and refuses a run that cannot be saved.
 pub fn resolve<'a>(registry: &'a Registry, arguments: &'a RunArgs) -> Result<Resolving<'a>> {
-    let resolved = selection::resolve(registry, &arguments.selection())?;
+    let resolved = selection::resolve(registry, &arguments.names(), arguments.settings())?;
     let results = arguments.results.clone().map_or_else(results_dir, Ok)?;
     if !arguments.extent.dry_run {
         check_destinations(&results, arguments.json.as_deref())?;
@@ -80,7 +80,7 @@ pub fn resolve<'a>(registry: &'a Registry, arguments: &'a RunArgs) -> Result<Res
 
 impl<'a> Resolving<'a> {
     /// The selection without a build: an engine that is not ready is a candidate with a reason.
-    pub fn as_it_stands(&self) -> Result<Asked> {
+    pub fn as_it_stands(&self) -> Result<Selection> {
         self.resolved.as_it_stands()
     }
 
@@ -111,11 +111,11 @@ impl<'a> Resolving<'a> {
             candidates.push(candidate);
         }
         let mut notices = setting_up.warnings;
-        let (asked, unnamed) = self.resolved.made_ready(candidates, &mut listener)?;
+        let (selection, unnamed) = self.resolved.made_ready(candidates, &mut listener)?;
         notices.extend(unnamed);
         let warning = |message| Warning { configuration: None, message };
         Ok(Ready {
-            asked,
+            selection,
             warnings: notices.into_iter().map(warning).collect(),
             registry: self.registry,
             arguments: self.arguments,
@@ -211,7 +211,7 @@ fn display(arguments: &RunArgs) -> Display {
     if std::io::stderr().is_terminal() && !arguments.debug { Display::Live } else { Display::Plain }
 }
 
-pub fn exit_code(record: &RunRecord, end: Option<End>, selection: &Selection) -> u8 {
+pub fn exit_code(record: &RunRecord, end: Option<End>, names: &Names) -> u8 {
     if end != Some(End::Finished) {
         return INTERRUPTED;
     }
@@ -221,10 +221,10 @@ pub fn exit_code(record: &RunRecord, end: Option<End>, selection: &Selection) ->
         let configuration = &record.header.plan.configurations[failure.configuration];
         let engine = &configuration.engine;
         let preset = configuration.preset.as_ref().map(|preset| format!("{engine}:{preset}"));
-        let names = |name: &String| name.split(':').next() == Some(engine);
+        let is_named = |name: &String| name.split(':').next() == Some(engine);
         match failure.kind {
-            FailureKind::Unavailable => selection.all && !selection.engines.iter().any(names),
-            FailureKind::Unsupported => preset.is_some_and(|preset| !selection.engines.contains(&preset)),
+            FailureKind::Unavailable => names.all && !names.engines.iter().any(is_named),
+            FailureKind::Unsupported => preset.is_some_and(|preset| !names.engines.contains(&preset)),
             _ => false,
         }
     };
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn a_row_whose_output_is_wrong_is_a_failed_case() {
         let mut record = specimen::proved();
-        let code = |record: &RunRecord| exit_code(record, Some(End::Finished), &Selection::default());
+        let code = |record: &RunRecord| exit_code(record, Some(End::Finished), &Names::default());
         assert_eq!(code(&record), DONE);
         specimen::score(&mut record, specimen::ENGINE, |_| Some(2.3));
         assert_eq!(code(&record), FAILED_CASES);
@@ -261,8 +261,8 @@ mod tests {
         });
         let engine = record.header.plan.configurations[configuration].engine.clone();
         let code = |engines: Vec<String>, record: &RunRecord| {
-            let selection = Selection { engines, presets: true, ..Selection::default() };
-            exit_code(record, Some(End::Finished), &selection)
+            let names = Names { engines, presets: true, ..Names::default() };
+            exit_code(record, Some(End::Finished), &names)
         };
         assert_eq!(code(vec![engine.clone()], &record), DONE);
         assert_eq!(code(vec![format!("{engine}:graphs")], &record), FAILED_CASES);

@@ -305,7 +305,7 @@ fn rough(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::specimen::timed::{asked, measured};
+    use crate::record::specimen::timed::{measured, selection};
 
     /// An event, with the estimate of a sample.
     type Told = (Event, Option<&'static str>);
@@ -425,7 +425,7 @@ mod tests {
 
     #[test]
     fn the_estimate_of_a_sample_is_the_headline_of_its_launch_so_far() {
-        let record = measured(&asked(&["a"], &["decode"]), 1, |_| Some(2.0));
+        let record = measured(&selection(&["a"], &["decode"]), 1, |_| Some(2.0));
         let (event, _) = sampled("decode", "");
         assert_eq!(estimate(&event, &record).as_deref(), Some("500 tok/s"));
         assert_eq!(estimate(&Event::Interrupted, &record), None);

@@ -11,8 +11,8 @@ use crate::cli::exit_code::DONE;
 use crate::engines::registry::Registry;
 use crate::machine::{CPU, Device};
 use crate::plan::prompts::{Prompts, Which};
-use crate::plan::selection::{Selection, resolve};
-use crate::plan::{Asked, Plan};
+use crate::plan::selection::{Names, resolve};
+use crate::plan::{Plan, Selection};
 use crate::record::Role;
 use crate::run::load_request;
 
@@ -35,23 +35,23 @@ pub struct RequestArgs {
 
 pub fn request(arguments: &RequestArgs) -> Result<u8> {
     let registry = Registry::open()?;
-    let selection = Selection {
+    let names = Names {
         engines: vec![arguments.engine.clone()],
         scenarios: vec![arguments.scenario.clone()],
         models: arguments.model.iter().cloned().collect(),
-        devices: vec![arguments.device.clone()],
-        seed: arguments.seed,
-        ..Selection::default()
+        ..Names::default()
     };
-    let asked = resolve(&registry, &selection)?.as_it_stands()?;
-    output::print(&lines(&asked, arguments.text)?)?;
+    let devices = vec![arguments.device.clone()];
+    let settings = Selection { devices, seed: arguments.seed, ..Selection::default() };
+    let selection = resolve(&registry, &names, settings)?.as_it_stands()?;
+    output::print(&lines(&selection, arguments.text)?)?;
     Ok(DONE)
 }
 
 /// The lines: hello, load, one measured request of each case, shutdown. With `text`, only the requests, for an engine
 /// without `hello`.
-fn lines(asked: &Asked, text: bool) -> Result<Vec<u8>> {
-    let plan = Plan::new(asked);
+fn lines(selection: &Selection, text: bool) -> Result<Vec<u8>> {
+    let plan = Plan::new(selection);
     let Some(configuration) = plan.configurations.first() else { bail!("nothing to ask") };
     let prompts = Prompts::of_model(&configuration.model.path)?;
     // The engine is not started, so its capabilities are unknown. The lines are for an engine with the whole protocol.

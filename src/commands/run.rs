@@ -10,7 +10,7 @@ use crate::analysis::compare::Judgement;
 use crate::cli::{JudgeArgs, RunArgs};
 use crate::engines::registry::Registry;
 use crate::machine::Machine;
-use crate::plan::{Asked, Plan};
+use crate::plan::{Plan, Selection};
 use crate::record::{End, Recorder, Warning};
 use crate::report::{Content, Report, Viewed};
 
@@ -27,7 +27,7 @@ pub fn run(arguments: &RunArgs) -> Result<u8> {
         return dry_run::show(&plan, &resolved.results);
     }
     let mut ready = resolved.make_ready()?;
-    let (plan, notices) = planned(&ready.asked, against.as_ref(), &arguments.judge)?;
+    let (plan, notices) = planned(&ready.selection, against.as_ref(), &arguments.judge)?;
     ready.warnings.extend(notices);
     let measured = ready.run(plan)?;
     // An interrupted run is not judged.
@@ -36,13 +36,17 @@ pub fn run(arguments: &RunArgs) -> Result<u8> {
     let judged = judged.map(|against| against.judge(&measured.recorder.record, &arguments.judge));
     // The results are shown even when the record could not be written.
     show(&measured.recorder, judged.as_ref(), arguments)?;
-    let code = experiment::exit_code(&measured.recorder.record, measured.end?, &arguments.selection());
+    let code = experiment::exit_code(&measured.recorder.record, measured.end?, &arguments.names());
     baseline::conclude(arguments, judged, &measured.recorder, code)
 }
 
 /// The plan with the programs of a baseline that are measured again, and warnings for the record.
-fn planned(asked: &Asked, against: Option<&Against>, judge: &JudgeArgs) -> Result<(Plan, Vec<Warning>)> {
-    let plan = Plan::new(asked);
+fn planned(
+    selection: &Selection,
+    against: Option<&Against>,
+    judge: &JudgeArgs,
+) -> Result<(Plan, Vec<Warning>)> {
+    let plan = Plan::new(selection);
     match against {
         Some(against) => against.join(plan, &Machine::probe(), judge),
         None => Ok((plan, Vec::new())),

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use super::{Asked, Beside, Configuration, Model, Order, Plan, WITNESS_DTYPE};
+use super::{Beside, Configuration, Model, Order, Plan, Selection, WITNESS_DTYPE};
 use crate::engines::manifest::DEFAULT_PRESET;
 use crate::machine::Device;
 use stats::FIRM;
@@ -49,8 +49,8 @@ impl Plan {
     }
 
     /// Adds the reference engine for a model, where no row is that engine already.
-    pub(super) fn add_witness(&mut self, asked: &Asked, model: &Model) {
-        let Some(candidate) = asked.witness.as_ref().filter(|_| self.witness_of(model).is_none()) else {
+    pub(super) fn add_witness(&mut self, selection: &Selection, model: &Model) {
+        let Some(candidate) = selection.witness.as_ref().filter(|_| self.witness_of(model).is_none()) else {
             return;
         };
         let witness = Configuration {
@@ -63,7 +63,7 @@ impl Plan {
             model: model.clone(),
             device: Device::cpu(),
             dtype: Some(WITNESS_DTYPE.into()),
-            threads: asked.threads.iter().copied().max().unwrap_or(1),
+            threads: selection.threads.iter().copied().max().unwrap_or(1),
             beside: Some(Beside::Witness),
             vouches: true,
             ..Configuration::default()

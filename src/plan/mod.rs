@@ -1,7 +1,7 @@
 //! The plan of a run, made from arguments: which configurations and cases are measured, in which order.
 //!
 //! ```text
-//! Selection --resolve--> Resolved --made_ready--> Asked --Plan::new--> Plan
+//! Names --resolve--> Resolved --made_ready--> Selection --Plan::new--> Plan
 //! ```
 //!
 //! No clock and no process. `models` reads model files, with all weights where they have no identity yet. `prompts` opens a model
@@ -248,9 +248,9 @@ pub enum Role {
     Measured,
 }
 
-/// A selection with all names resolved, from which a plan is made. Its lists form a cross product.
-#[derive(Debug, Clone)]
-pub struct Asked {
+/// The engines, models, scenarios and settings of a plan. Its lists form a cross product.
+#[derive(Debug, Clone, Default)]
+pub struct Selection {
     pub candidates: Vec<Candidate>,
     /// The reference engine for output checks, where it can run.
     pub witness: Option<Candidate>,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use protocol::Sampling;
 
 use super::scenario::{Kind, Scenario};
-use super::{Asked, Configuration, Model, Plan, Prompt, WITNESS_DTYPE, Workload, free_label};
+use super::{Configuration, Model, Plan, Prompt, Selection, WITNESS_DTYPE, Workload, free_label};
 use crate::engines::Candidate;
 use crate::machine::Device;
 
@@ -19,31 +19,31 @@ struct Row<'a> {
 }
 
 impl Plan {
-    pub fn new(asked: &Asked) -> Self {
+    pub fn new(selection: &Selection) -> Self {
         let mut plan = Self {
-            mode: asked.mode,
-            order: asked.order,
-            extent: asked.extent,
-            seed: asked.seed,
-            reference: asked.reference.clone(),
-            proof: asked.proof,
+            mode: selection.mode,
+            order: selection.order,
+            extent: selection.extent,
+            seed: selection.seed,
+            reference: selection.reference.clone(),
+            proof: selection.proof,
             ..Self::default()
         };
         let workloads: Vec<Workload> =
-            asked.scenarios.iter().flat_map(|scenario| workloads(asked, scenario)).collect();
-        for row in asked.rows() {
-            plan.add(row.configuration(asked), &workloads);
+            selection.scenarios.iter().flat_map(|scenario| workloads(selection, scenario)).collect();
+        for row in selection.rows() {
+            plan.add(row.configuration(selection), &workloads);
         }
         let references: BTreeSet<usize> = plan.pairs().into_iter().map(|(_, reference)| reference).collect();
         references.into_iter().for_each(|reference| plan.add_twin(reference));
-        for model in &asked.models {
-            plan.add_witness(asked, model);
+        for model in &selection.models {
+            plan.add_witness(selection, model);
         }
         plan
     }
 }
 
-impl Asked {
+impl Selection {
     /// The labels that the rows of the plan will have.
     pub fn labels(&self) -> Vec<String> {
         let mut labels: Vec<String> = Vec::new();
@@ -81,16 +81,16 @@ impl Asked {
 
 impl Row<'_> {
     /// The label of the row. It has the factors that vary; the caption has the others.
-    fn label(&self, asked: &Asked) -> String {
+    fn label(&self, selection: &Selection) -> String {
         let Self { candidate, model, device, dtype, threads } = self;
         let mut label = candidate.engine.clone();
         label.extend(candidate.preset.iter().map(|preset| format!(":{preset}")));
         let plural = if *threads == 1 { "thread" } else { "threads" };
         let factors = [
-            (asked.models.len() > 1, model.name.clone()),
-            (asked.devices.len() > 1, device.to_string()),
-            (asked.dtypes.len() > 1, dtype.unwrap_or("default dtype").into()),
-            (asked.threads.len() > 1, format!("{threads} {plural}")),
+            (selection.models.len() > 1, model.name.clone()),
+            (selection.devices.len() > 1, device.to_string()),
+            (selection.dtypes.len() > 1, dtype.unwrap_or("default dtype").into()),
+            (selection.threads.len() > 1, format!("{threads} {plural}")),
         ];
         for (_, name) in factors.into_iter().filter(|(varies, _)| *varies) {
             label.push_str(&format!(" {name}"));
@@ -98,14 +98,14 @@ impl Row<'_> {
         label
     }
 
-    fn configuration(&self, asked: &Asked) -> Configuration {
+    fn configuration(&self, selection: &Selection) -> Configuration {
         let Self { candidate, model, device, dtype, threads } = *self;
         let dtype = dtype.map(String::from).or_else(|| candidate.dtype.clone());
         let mut options = candidate.options.clone();
-        options.extend(asked.options.clone());
+        options.extend(selection.options.clone());
         let start = candidate.on(device).clone();
         Configuration {
-            label: self.label(asked),
+            label: self.label(selection),
             engine: candidate.engine.clone(),
             preset: candidate.preset.clone(),
             command: start.command,
@@ -117,7 +117,7 @@ impl Row<'_> {
             beside: None,
             // Stopping a process does not free the memory of its device.
             alone: candidate.alone || !device.is_cpu(),
-            vouches: asked.vouched_by(candidate, device, dtype.as_deref()),
+            vouches: selection.vouched_by(candidate, device, dtype.as_deref()),
             dtype,
             against: candidate.against.clone(),
         }
@@ -125,9 +125,9 @@ impl Row<'_> {
 }
 
 /// One workload for each prompt length, or one for the prompt that was given.
-fn workloads(asked: &Asked, scenario: &Scenario) -> Vec<Workload> {
+fn workloads(selection: &Selection, scenario: &Scenario) -> Vec<Workload> {
     let workload = |prompt: Prompt, label: String| {
-        let max_new_tokens = asked.max_new_tokens.unwrap_or(scenario.max_new_tokens);
+        let max_new_tokens = selection.max_new_tokens.unwrap_or(scenario.max_new_tokens);
         Workload {
             scenario: scenario.name.into(),
             label,
@@ -136,15 +136,19 @@ fn workloads(asked: &Asked, scenario: &Scenario) -> Vec<Workload> {
             prompt,
             max_new_tokens,
             ignore_eos: max_new_tokens > 1,
-            sampling: asked
+            sampling: selection
                 .temperature
                 .filter(|&temperature| temperature > 0.0)
-                .map(|temperature| Sampling { temperature, seed: asked.seed, ..Sampling::default() }),
-            warmup: if scenario.kind == Kind::Launch { Some(0) } else { asked.warmup },
-            rounds: if scenario.kind == Kind::Launch { 1 } else { asked.rounds.unwrap_or(scenario.rounds) },
+                .map(|temperature| Sampling { temperature, seed: selection.seed, ..Sampling::default() }),
+            warmup: if scenario.kind == Kind::Launch { Some(0) } else { selection.warmup },
+            rounds: if scenario.kind == Kind::Launch {
+                1
+            } else {
+                selection.rounds.unwrap_or(scenario.rounds)
+            },
         }
     };
-    match &asked.prompt {
+    match &selection.prompt {
         Some(text) => vec![workload(Prompt::Text(text.clone()), scenario.name.into())],
         None => {
             let label = |tokens: &u32| match scenario.prompt_tokens {

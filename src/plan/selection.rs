@@ -9,13 +9,12 @@ use crate::engines::setup::SetUpEvent;
 use crate::machine::Device;
 use crate::machine::cpu;
 use crate::plan::scenario::{self, SCENARIOS, SUITES, Scenario};
-use crate::plan::{Asked, Extent, Mode, Order, Proof, models};
+use crate::plan::{Proof, Selection, models};
 use crate::shell::Usage;
-use serde_json::Value;
 
 /// The names on the command line, before any of them is resolved.
 #[derive(Debug, Clone, Default)]
-pub struct Selection {
+pub struct Names {
     /// Selects every engine in the tree.
     pub all: bool,
     /// All presets of the engines that are named without one.
@@ -25,22 +24,9 @@ pub struct Selection {
     /// An empty list selects the embedded model.
     pub models: Vec<String>,
     pub model_type: Option<String>,
-    pub devices: Vec<Device>,
-    pub dtypes: Vec<String>,
-    pub threads: Vec<u32>,
-    pub options: Vec<(String, Value)>,
     pub reference: Option<String>,
     /// The reference engine for output checks.
     pub verifier: Option<String>,
-    pub mode: Mode,
-    pub order: Order,
-    pub extent: Extent,
-    pub seed: u64,
-    pub prompt: Option<String>,
-    pub max_new_tokens: Option<u32>,
-    pub rounds: Option<u32>,
-    pub warmup: Option<u32>,
-    pub temperature: Option<f64>,
 }
 
 /// A selection whose names were found. Nothing is built yet, and no weights are read.
@@ -50,7 +36,7 @@ pub struct Resolved<'a> {
     verifier: Verifier<'a>,
     pub engines: Vec<Found<'a>>,
     /// The candidates are as found, and there is no verifier yet.
-    asked: Asked,
+    selection: Selection,
 }
 
 /// The selected reference engine for output checks.
@@ -65,59 +51,51 @@ enum Verifier<'a> {
 /// The value of `--witness` that turns output checks off.
 const NO_WITNESS: &str = "none";
 
-/// Resolves every name of a selection. An unknown name is refused here, before anything is built.
-pub fn resolve<'a>(registry: &'a Registry, selection: &Selection) -> Result<Resolved<'a>> {
+/// Resolves every name. An unknown name is refused here, before anything is built. `settings` is the selection with the
+/// settings of the command line, which need no names.
+pub fn resolve<'a>(registry: &'a Registry, names: &Names, settings: Selection) -> Result<Resolved<'a>> {
     scenario::check_suites(registry)?;
     // First, because a suite's name may stand for engines too.
-    let scenarios = scenarios(registry, &selection.scenarios)?;
-    let engines = engines(registry, selection)?;
-    let models = models::models(&selection.models)?;
-    if let Some(expected) = &selection.model_type {
+    let scenarios = scenarios(registry, &names.scenarios)?;
+    let engines = engines(registry, names)?;
+    let models = models::models(&names.models)?;
+    if let Some(expected) = &names.model_type {
         models::expect_architecture(&models, expected)?;
     }
-    let verifier = Verifier::named(registry, selection.verifier.as_deref())?;
+    let verifier = Verifier::named(registry, names.verifier.as_deref())?;
     let candidates: Vec<_> = engines.iter().map(|found| registry.candidate(found)).collect();
-    let mut asked = Asked {
+    let mut selection = Selection {
         reference: own_reference(registry, &candidates),
         witness: None,
         proof: verifier.proof(),
         candidates,
         models,
         scenarios,
-        devices: distinct(&selection.devices),
-        dtypes: match selection.dtypes.as_slice() {
+        devices: distinct(&settings.devices),
+        dtypes: match settings.dtypes.as_slice() {
             [] => vec![None],
-            dtypes => distinct(dtypes).into_iter().map(Some).collect(),
+            dtypes => distinct(dtypes),
         },
-        threads: match selection.threads.as_slice() {
+        threads: match settings.threads.as_slice() {
             [] => vec![cpu::all_threads()],
             threads => distinct(threads),
         },
-        options: selection.options.iter().cloned().collect(),
-        mode: selection.mode,
-        order: selection.order,
-        extent: selection.extent,
-        seed: selection.seed,
-        prompt: selection.prompt.clone(),
-        max_new_tokens: selection.max_new_tokens,
-        rounds: selection.rounds,
-        warmup: selection.warmup,
-        temperature: selection.temperature,
+        ..settings
     };
-    if let Some(name) = &selection.reference {
-        asked.reference = reference(registry, &asked, name)?;
+    if let Some(name) = &names.reference {
+        selection.reference = reference(registry, &selection, name)?;
     }
-    Ok(Resolved { registry, verifier, engines, asked })
+    Ok(Resolved { registry, verifier, engines, selection })
 }
 
 impl Resolved<'_> {
     pub fn devices(&self) -> &[Device] {
-        &self.asked.devices
+        &self.selection.devices
     }
 
     /// The resolved selection without any build: an engine that is not ready is a candidate with its reason.
-    pub fn as_it_stands(&self) -> Result<Asked> {
-        Ok(Asked { witness: self.verifier.candidate(self.registry)?, ..self.asked.clone() })
+    pub fn as_it_stands(&self) -> Result<Selection> {
+        Ok(Selection { witness: self.verifier.candidate(self.registry)?, ..self.selection.clone() })
     }
 
     /// The resolved selection after set-up, with the identities of the weights. Returns a warning for each model without one.
@@ -125,11 +103,11 @@ impl Resolved<'_> {
         self,
         candidates: Vec<Candidate>,
         listener: &mut dyn FnMut(SetUpEvent),
-    ) -> Result<(Asked, Vec<String>)> {
-        let mut asked = Asked { candidates, ..self.asked };
-        let warnings = models::identify(&mut asked.models, listener);
-        asked.witness = self.verifier.candidate(self.registry)?;
-        Ok((asked, warnings))
+    ) -> Result<(Selection, Vec<String>)> {
+        let mut selection = Selection { candidates, ..self.selection };
+        let warnings = models::identify(&mut selection.models, listener);
+        selection.witness = self.verifier.candidate(self.registry)?;
+        Ok((selection, warnings))
     }
 }
 
@@ -172,24 +150,24 @@ impl<'a> Verifier<'a> {
 
 /// The selected engines. `--all` adds every engine in the tree, `--presets` all presets of engines named without one, and a
 /// suite its rows.
-fn engines<'a>(registry: &'a Registry, selection: &Selection) -> Result<Vec<Found<'a>>> {
-    let mut names = selection.engines.clone();
+fn engines<'a>(registry: &'a Registry, selected: &Names) -> Result<Vec<Found<'a>>> {
+    let mut names = selected.engines.clone();
     for engine in &registry.engines {
         let name = &engine.manifest.name;
-        if selection.all {
+        if selected.all {
             add_missing(&mut names, [name.clone()]);
         }
-        if selection.presets && names.contains(name) {
+        if selected.presets && names.contains(name) {
             add_missing(&mut names, engine.other_presets().map(|preset| format!("{name}:{preset}")));
         }
     }
     for (suite, engine, _) in registry.suites() {
-        if selection.scenarios.iter().any(|name| name == suite) {
+        if selected.scenarios.iter().any(|name| name == suite) {
             add_missing(&mut names, engine.rows_of(suite));
         }
     }
     let of_the_tree = |name: &String| registry.engines.iter().any(|engine| engine.manifest.name == *name);
-    if selection.presets && !names.is_empty() && !names.iter().any(of_the_tree) {
+    if selected.presets && !names.is_empty() && !names.iter().any(of_the_tree) {
         let hint = "name it without a preset, or `--all`; `orchestrate engines` lists the presets";
         return Err(Usage(format!("--presets: no engine is named that has presets\nhint: {hint}")).into());
     }
@@ -251,8 +229,8 @@ fn name_of(candidate: &Candidate) -> String {
 }
 
 /// The reference that `--reference` names: an engine as `-e` takes it, or the label of a row.
-fn reference(registry: &Registry, asked: &Asked, name: &str) -> Result<String> {
-    if asked.labels().iter().any(|label| label == name) {
+fn reference(registry: &Registry, selection: &Selection, name: &str) -> Result<String> {
+    if selection.labels().iter().any(|label| label == name) {
         return Ok(name.into());
     }
     let found = registry.find(name).map_err(|error| Usage(format!("--reference: {error:#}")))?;

@@ -3,10 +3,10 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::engines::Start;
 
-fn asked() -> Asked {
+fn selection() -> Selection {
     let candidate =
         |name: &str| Candidate { engine: name.into(), own: Start::by(name), ..Default::default() };
-    Asked {
+    Selection {
         candidates: vec![candidate("a"), candidate("b")],
         witness: None,
         proof: Proof::Usual,
@@ -31,7 +31,7 @@ fn asked() -> Asked {
 
 #[test]
 fn lists_make_the_cross_product_and_what_varies_is_in_the_label() {
-    let plan = Plan::new(&asked());
+    let plan = Plan::new(&selection());
     let rows = plan.configurations.iter().filter(|configuration| configuration.beside.is_none());
     let labels: Vec<_> = rows.map(|configuration| configuration.label.as_str()).collect();
     assert_eq!(labels, ["a 1 thread", "b 1 thread", "a 2 threads", "b 2 threads"]);
@@ -40,7 +40,7 @@ fn lists_make_the_cross_product_and_what_varies_is_in_the_label() {
 
 #[test]
 fn the_rows_of_a_plan_are_called_as_was_said_before_it_was_made() {
-    let mut several = asked();
+    let mut several = selection();
     // Two programs of one name.
     several.candidates.push(several.candidates[0].clone());
     several.dtypes = vec![None, Some("f32".into())];
@@ -56,12 +56,12 @@ fn the_rows_of_a_plan_are_called_as_was_said_before_it_was_made() {
 
 #[test]
 fn one_engine_is_another_program_on_another_device_and_has_its_own_reason_there() {
-    let mut asked = asked();
-    (asked.devices, asked.threads) = (vec!["cpu".into(), "cuda:1".into(), "metal".into()], vec![2]);
-    asked.candidates[0].devices = BTreeMap::from([("cuda".into(), Start::by("a-cuda"))]);
+    let mut selection = selection();
+    (selection.devices, selection.threads) = (vec!["cpu".into(), "cuda:1".into(), "metal".into()], vec![2]);
+    selection.candidates[0].devices = BTreeMap::from([("cuda".into(), Start::by("a-cuda"))]);
     let missing = Unavailable { reason: "no driver".into(), hint: None };
-    asked.candidates[1].devices = BTreeMap::from([("cuda".into(), Start::never(missing.clone()))]);
-    let plan = Plan::new(&asked);
+    selection.candidates[1].devices = BTreeMap::from([("cuda".into(), Start::never(missing.clone()))]);
+    let plan = Plan::new(&selection);
     let of = |label: &str| plan.configurations.iter().find(|it| it.label == label).unwrap();
     let started = |label: &str| of(label).command.first().map(String::as_str);
     assert_eq!(
@@ -75,25 +75,25 @@ fn one_engine_is_another_program_on_another_device_and_has_its_own_reason_there(
 
 #[test]
 fn the_witness_is_the_engines_own_program_on_the_cpu_in_f32_whatever_devices_were_asked_for() {
-    let mut asked = asked();
-    (asked.devices, asked.threads) = (vec!["cuda".into()], vec![2]);
-    asked.candidates[0].devices = BTreeMap::from([("cuda".into(), Start::by("a-cuda"))]);
-    asked.witness = Some(asked.candidates[0].clone());
-    let plan = Plan::new(&asked);
-    let witness = &plan.configurations[plan.witness_of(&asked.models[0]).unwrap()];
+    let mut selection = selection();
+    (selection.devices, selection.threads) = (vec!["cuda".into()], vec![2]);
+    selection.candidates[0].devices = BTreeMap::from([("cuda".into(), Start::by("a-cuda"))]);
+    selection.witness = Some(selection.candidates[0].clone());
+    let plan = Plan::new(&selection);
+    let witness = &plan.configurations[plan.witness_of(&selection.models[0]).unwrap()];
     assert_eq!(witness.beside, Some(Beside::Witness));
     assert_eq!((witness.device.as_str(), witness.dtype.as_deref()), ("cpu", Some("f32")));
     assert_eq!(witness.command, ["a"]);
     // A row on the CPU is itself the verifier, so no other is added.
-    asked.devices.push("cpu".into());
-    let plan = Plan::new(&asked);
-    let witness = &plan.configurations[plan.witness_of(&asked.models[0]).unwrap()];
+    selection.devices.push("cpu".into());
+    let plan = Plan::new(&selection);
+    let witness = &plan.configurations[plan.witness_of(&selection.models[0]).unwrap()];
     assert_eq!((witness.label.as_str(), witness.beside), ("a cpu", None));
 }
 
 #[test]
 fn every_block_launches_each_configuration_once_and_none_is_always_first() {
-    let plan = Plan::new(&asked());
+    let plan = Plan::new(&selection());
     let all = [0, 1, 2, 3];
     let mut firsts: Vec<usize> = (0..4).map(|block| plan.order_of(&all, block)[0]).collect();
     firsts.sort();
@@ -106,38 +106,38 @@ fn every_block_launches_each_configuration_once_and_none_is_always_first() {
 
 #[test]
 fn each_reference_has_a_twin_where_there_may_be_a_verdict_and_the_twin_is_no_row() {
-    let plan = Plan::new(&asked());
+    let plan = Plan::new(&selection());
     assert_eq!(plan.pairs(), [(1, 0), (3, 2)]);
     assert_eq!((plan.twin_of(0), plan.twin_of(2), plan.twin_of(1)), (Some(4), Some(5), None));
     assert_eq!(plan.configurations[5].label, "a 2 threads (twin)");
-    let quick = Asked { extent: Extent { blocks: Some(1), ..Extent::default() }, ..asked() };
+    let quick = Selection { extent: Extent { blocks: Some(1), ..Extent::default() }, ..selection() };
     assert_eq!(Plan::new(&quick).configurations.len(), 4);
-    let alone = Asked { reference: "nobody".into(), ..asked() };
+    let alone = Selection { reference: "nobody".into(), ..selection() };
     assert_eq!((Plan::new(&alone).pairs(), Plan::new(&alone).configurations.len()), (vec![], 4));
 }
 
 #[test]
 fn the_launch_scenario_comes_first_wherever_the_user_named_it() {
-    let mut asked = asked();
-    asked.scenarios.reverse();
-    let plan = Plan::new(&asked);
+    let mut selection = selection();
+    selection.scenarios.reverse();
+    let plan = Plan::new(&selection);
     assert_eq!(plan.cases[plan.cases_of(1)[0]].workload.scenario, "load");
 }
 
 #[test]
 fn the_same_engine_twice_gets_two_labels() {
-    let mut asked = asked();
-    asked.threads = vec![2];
-    asked.candidates[1].engine = "a".into();
-    let plan = Plan::new(&asked);
+    let mut selection = selection();
+    selection.threads = vec![2];
+    selection.candidates[1].engine = "a".into();
+    let plan = Plan::new(&selection);
     assert_eq!(plan.configurations[1].label, "a #2");
 }
 
 #[test]
 fn what_the_command_line_sets_reaches_every_warm_workload() {
-    let mut asked = asked();
-    (asked.prompt, asked.rounds, asked.max_new_tokens) = (Some("Hello".into()), Some(7), Some(9));
-    let plan = Plan::new(&asked);
+    let mut selection = selection();
+    (selection.prompt, selection.rounds, selection.max_new_tokens) = (Some("Hello".into()), Some(7), Some(9));
+    let plan = Plan::new(&selection);
     let decode = plan.cases.iter().find(|case| case.workload.scenario == "decode").unwrap();
     assert_eq!(decode.workload.prompt, Prompt::Text("Hello".into()));
     assert_eq!((decode.workload.rounds, decode.workload.max_new_tokens), (7, 9));
@@ -166,10 +166,10 @@ fn an_engine_is_asked_for_again_by_its_path_or_by_its_name_and_preset_and_not_by
 
 #[test]
 fn a_preset_brings_its_dtype_where_nobody_names_one_and_is_held_against_the_preset_that_it_names() {
-    let mut asked = asked();
-    asked.threads = vec![1, 2];
+    let mut selection = selection();
+    selection.threads = vec![1, 2];
     let against = Against { preset: "default".into(), says: "precision impact".into() };
-    asked.candidates[1] = Candidate {
+    selection.candidates[1] = Candidate {
         engine: "a".into(),
         preset: Some("half".into()),
         dtype: Some("bf16".into()),
@@ -177,7 +177,7 @@ fn a_preset_brings_its_dtype_where_nobody_names_one_and_is_held_against_the_pres
         own: Start::by("a"),
         ..Candidate::default()
     };
-    let plan = Plan::new(&asked);
+    let plan = Plan::new(&selection);
     let called = |index: usize| plan.configurations[index].label.as_str();
     let found = plan.derived();
     let found: Vec<_> =
@@ -191,8 +191,8 @@ fn a_preset_brings_its_dtype_where_nobody_names_one_and_is_held_against_the_pres
     );
     let half = plan.configurations.iter().find(|it| it.label == "a:half 1 thread").unwrap();
     assert_eq!(half.dtype.as_deref(), Some("bf16"));
-    asked.dtypes = vec![Some("f16".into())];
-    assert!(Plan::new(&asked).configurations.iter().all(|it| it.dtype.as_deref() == Some("f16")));
-    asked.candidates.remove(0);
-    assert_eq!(Plan::new(&asked).derived(), []);
+    selection.dtypes = vec![Some("f16".into())];
+    assert!(Plan::new(&selection).configurations.iter().all(|it| it.dtype.as_deref() == Some("f16")));
+    selection.candidates.remove(0);
+    assert_eq!(Plan::new(&selection).derived(), []);
 }

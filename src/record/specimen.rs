@@ -13,7 +13,7 @@ use crate::engines::Candidate;
 use crate::engines::Start;
 use crate::machine::{Cpu, Machine};
 use crate::plan::scenario::Kind;
-use crate::plan::{Asked, Configuration, Extent, Mode, Model, Order, Plan, Prompt, Proof};
+use crate::plan::{Configuration, Extent, Mode, Model, Order, Plan, Prompt, Proof, Selection};
 use crate::shell::Unavailable;
 use stats::{Random, StoppedBy};
 
@@ -64,10 +64,10 @@ pub const REED: Invented = Invented {
     own_noise: 0.002,
 };
 
-pub fn asked(names: &[&str]) -> Asked {
+pub fn selection(names: &[&str]) -> Selection {
     let candidate =
         |name: &&str| Candidate { engine: name.to_string(), own: Start::by(name), ..Candidate::default() };
-    Asked {
+    Selection {
         witness: None,
         proof: Proof::Off,
         candidates: names.iter().map(candidate).collect(),
@@ -96,7 +96,7 @@ pub fn asked(names: &[&str]) -> Asked {
 }
 
 /// A record of a plan with no measurements yet.
-pub fn planned(asked: &Asked) -> RunRecord {
+pub fn planned(selection: &Selection) -> RunRecord {
     let machine = Machine {
         cpu: Cpu { model: Some("AMD EPYC".into()), allowed_cores: Some(2), ..Cpu::default() },
         memory_bytes: Some(64 << 30),
@@ -110,16 +110,16 @@ pub fn planned(asked: &Asked) -> RunRecord {
         orchestrate_version: "0.1.0".into(),
         command: vec!["orchestrate".into(), "--all".into()],
         machine,
-        plan: Plan::new(asked),
+        plan: Plan::new(selection),
         ..Header::default()
     };
     RunRecord { header, ..RunRecord::default() }
 }
 
 /// A record with every block of the plan, with the times of these engines.
-pub fn measured(asked: &Asked, engines: &[Invented]) -> RunRecord {
-    let mut record = planned(asked);
-    let blocks = asked.extent.blocks.unwrap_or(5);
+pub fn measured(selection: &Selection, engines: &[Invented]) -> RunRecord {
+    let mut record = planned(selection);
+    let blocks = selection.extent.blocks.unwrap_or(5);
     for block in 0..blocks {
         for configuration in 0..record.header.plan.configurations.len() {
             let Configuration { label, engine, .. } = &record.header.plan.configurations[configuration];
@@ -130,7 +130,7 @@ pub fn measured(asked: &Asked, engines: &[Invented]) -> RunRecord {
             }
         }
     }
-    let by = if asked.extent.blocks.is_some() { StoppedBy::Asked } else { StoppedBy::Width };
+    let by = if selection.extent.blocks.is_some() { StoppedBy::Asked } else { StoppedBy::Width };
     // Each configuration has a case in every workload.
     for workload in record.header.plan.workloads_of(0) {
         record.take(Entry::Closed(Closed { workload: workload.label, blocks, by }));

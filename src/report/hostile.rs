@@ -7,9 +7,9 @@ use crate::record::{Entry, RunRecord};
 
 /// A record in which every text of an engine is very long.
 fn stretched() -> RunRecord {
-    let mut asked = asked(&["patient-original", "beacon", "reed"]);
-    asked.dtypes = vec![Some("f32".into()), Some("bf16".into())];
-    let mut record = measured(&asked, &[BASELINE, BEACON, REED]);
+    let mut selection = selection(&["patient-original", "beacon", "reed"]);
+    selection.dtypes = vec![Some("f32".into()), Some("bf16".into())];
+    let mut record = measured(&selection, &[BASELINE, BEACON, REED]);
     for launch in record.launches.iter_mut().filter(|launch| launch.configuration % 3 == 1) {
         launch.hello.as_mut().unwrap().version = "9.".repeat(150);
         let facts = &mut launch.loaded.as_mut().unwrap().facts;

@@ -1,7 +1,7 @@
 //! Test: a record with a million token times is read and reported, and all of them count. `scripts/large-record` says how fast.
 
 use super::*;
-use crate::plan::{Asked, Extent as Planned};
+use crate::plan::{Extent as Planned, Selection};
 use crate::record::specimen::*;
 use crate::record::{Entry, RunRecord, Sample};
 
@@ -11,13 +11,13 @@ const TOKENS: u32 = 64;
 
 /// Four engines and a twin, in five blocks of 625 rounds of 64 tokens: 15,625 measured samples, and their warm-ups.
 fn large() -> RunRecord {
-    let asked = Asked {
+    let selection = Selection {
         scenarios: crate::plan::scenario::named("decode").unwrap(),
         rounds: Some(ROUNDS),
         extent: Planned { blocks: Some(BLOCKS), ..Planned::default() },
-        ..asked(&["patient-original", "beacon", "reed", "motor"])
+        ..selection(&["patient-original", "beacon", "reed", "motor"])
     };
-    let mut record = measured(&asked, &[BASELINE, BEACON, REED, Invented { name: "motor", ..REED }]);
+    let mut record = measured(&selection, &[BASELINE, BEACON, REED, Invented { name: "motor", ..REED }]);
     for sample in &mut record.samples {
         // Numbers of a realistic size: a launch of several hours, token ids of a large vocabulary.
         (sample.sent_ns, sample.answered_ns) =

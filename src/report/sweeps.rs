@@ -3,13 +3,13 @@
 use protocol::Facts;
 
 use super::tests::{laid_out, rendered};
-use crate::plan::{Asked, Model};
+use crate::plan::{Model, Selection};
 use crate::record::specimen::*;
 use crate::record::{End, RunRecord};
 
 /// The selection of decoding alone: one case for each configuration.
-fn decoding(names: &[&str]) -> Asked {
-    Asked { scenarios: crate::plan::scenario::named("decode").unwrap(), ..asked(names) }
+fn decoding(names: &[&str]) -> Selection {
+    Selection { scenarios: crate::plan::scenario::named("decode").unwrap(), ..selection(names) }
 }
 
 /// Every engine states the requested options, changed by `state`.
@@ -34,10 +34,10 @@ fn column(text: &str, title: &str) -> Vec<String> {
 
 #[test]
 fn what_was_swept_has_columns_and_the_engine_keeps_its_name() {
-    let mut asked = decoding(&["patient-original", "beacon"]);
-    asked.threads = vec![1, 2];
-    asked.models.push(Model { name: "larger".into(), path: "/l".into(), ..Model::default() });
-    let text = rendered(&stating(measured(&asked, &[BASELINE, BEACON]), |_| {}), "table", 120);
+    let mut selection = decoding(&["patient-original", "beacon"]);
+    selection.threads = vec![1, 2];
+    selection.models.push(Model { name: "larger".into(), path: "/l".into(), ..Model::default() });
+    let text = rendered(&stating(measured(&selection, &[BASELINE, BEACON]), |_| {}), "table", 120);
     let expected = "\
 cpu, f32
 5 blocks, interleaved; rounds: 3; warm after 3 to 6 requests
@@ -61,18 +61,18 @@ cpu, f32
 
 #[test]
 fn one_engine_swept_is_named_in_the_caption_and_each_row_by_what_varies() {
-    let mut asked = decoding(&["beacon"]);
-    asked.threads = vec![1, 2];
-    let text = rendered(&stating(measured(&asked, &[BEACON]), |_| {}), "table", 100);
+    let mut selection = decoding(&["beacon"]);
+    selection.threads = vec![1, 2];
+    let text = rendered(&stating(measured(&selection, &[BEACON]), |_| {}), "table", 100);
     assert!(text.starts_with("beacon 0.9.1, model embedded, cpu, f32\n"), "{text}");
     assert!(text.contains("case    threads  "), "{text}");
 }
 
 #[test]
 fn a_device_that_failed_everywhere_is_a_value_of_its_column_and_none_of_the_caption() {
-    let mut asked = decoding(&["patient-original", "beacon"]);
-    asked.devices = vec!["cpu".into(), "cuda".into()];
-    let mut record = measured(&asked, &[BASELINE, BEACON]);
+    let mut selection = decoding(&["patient-original", "beacon"]);
+    selection.devices = vec!["cpu".into(), "cuda".into()];
+    let mut record = measured(&selection, &[BASELINE, BEACON]);
     let fails = |configuration: usize| configuration > 1;
     record.launches.retain(|launch| !fails(launch.configuration));
     record.samples.retain(|sample| !fails(record.header.plan.cases[sample.case].configuration));
@@ -88,9 +88,9 @@ fn a_device_that_failed_everywhere_is_a_value_of_its_column_and_none_of_the_capt
 
 #[test]
 fn what_an_engine_does_not_state_or_does_otherwise_is_marked_in_the_column_of_the_sweep() {
-    let mut asked = decoding(&["patient-original", "beacon"]);
-    asked.threads = vec![1, 2];
-    let mut record = measured(&asked, &[BASELINE, BEACON]);
+    let mut selection = decoding(&["patient-original", "beacon"]);
+    selection.threads = vec![1, 2];
+    let mut record = measured(&selection, &[BASELINE, BEACON]);
     let baseline = |configuration: usize| configuration.is_multiple_of(2);
     for launch in record.launches.iter_mut().filter(|launch| baseline(launch.configuration)) {
         launch.loaded.as_mut().unwrap().facts.threads = None;
@@ -102,28 +102,28 @@ fn what_an_engine_does_not_state_or_does_otherwise_is_marked_in_the_column_of_th
 
 #[test]
 fn the_same_engine_twice_is_numbered_where_no_column_tells_them_apart() {
-    let mut asked = decoding(&["beacon", "beacon"]);
-    asked.threads = vec![1, 2];
-    let markdown = rendered(&stating(measured(&asked, &[BEACON]), |_| {}), "markdown", 100);
+    let mut selection = decoding(&["beacon", "beacon"]);
+    selection.threads = vec![1, 2];
+    let markdown = rendered(&stating(measured(&selection, &[BEACON]), |_| {}), "markdown", 100);
     assert_eq!(column(&markdown, "engine"), ["beacon", "beacon #2", "beacon", "beacon #2"]);
 }
 
 #[test]
 fn where_columns_of_a_sweep_have_no_room_the_name_says_what_varies() {
-    let mut asked = decoding(&["patient-original", "beacon"]);
-    asked.threads = vec![1, 2];
-    asked.devices = vec!["cpu".into(), "cuda:0".into()];
-    asked.models.push(Model {
+    let mut selection = decoding(&["patient-original", "beacon"]);
+    selection.threads = vec![1, 2];
+    selection.devices = vec!["cpu".into(), "cuda:0".into()];
+    selection.models.push(Model {
         name: "a-model-with-a-name-that-is-rather-long-q4".into(),
         path: "/l".into(),
         ..Model::default()
     });
-    asked.models.push(Model {
+    selection.models.push(Model {
         name: "a-model-with-a-name-that-is-rather-long-q8".into(),
         path: "/l".into(),
         ..Model::default()
     });
-    let record = stating(measured(&asked, &[BASELINE, BEACON]), |_| {});
+    let record = stating(measured(&selection, &[BASELINE, BEACON]), |_| {});
     for limit in [40, 60, 80, 100, 160] {
         let text = rendered(&record, "table", limit);
         let rows = record.header.plan.configurations.iter();
@@ -159,9 +159,9 @@ fn without_a_hello_the_libraries_stand_for_the_version_and_without_them_a_questi
 
 #[test]
 fn an_interrupted_run_says_what_was_planned_and_what_came() {
-    let mut asked = decoding(&["beacon"]);
-    asked.rounds = Some(100);
-    let mut record = measured(&asked, &[BEACON]);
+    let mut selection = decoding(&["beacon"]);
+    selection.rounds = Some(100);
+    let mut record = measured(&selection, &[BEACON]);
     record.samples.truncate(3 + 7);
     record.warm_ups.truncate(1);
     (record.closed, record.end) = (Vec::new(), Some(End::Interrupted));

@@ -43,13 +43,13 @@ pub(super) fn laid_out(record: &RunRecord, width: usize) -> String {
 const WIDE: Room = Room { versions: true, label: 28, factors: true, word: 24, gap: 2 };
 
 fn default_suite() -> RunRecord {
-    let mut record = measured(&asked(&["patient-original", "beacon", "coal"]), &[BASELINE, BEACON]);
+    let mut record = measured(&selection(&["patient-original", "beacon", "coal"]), &[BASELINE, BEACON]);
     unavailable(&mut record, 2, "not set up", "orchestrate setup coal");
     record
 }
 
 fn empty() -> RunRecord {
-    planned(&asked(&["patient-original", "beacon"]))
+    planned(&selection(&["patient-original", "beacon"]))
 }
 
 /// Nine engines, names that are paths and names in other scripts, failures of every kind, an interrupted run.
@@ -66,7 +66,7 @@ fn worst() -> RunRecord {
         Invented { name: "模型引擎", dtype: "bf16", token_ms: 0.31, ..BEACON },
         evil,
     ];
-    let mut record = measured(&asked(&names), &engines);
+    let mut record = measured(&selection(&names), &engines);
     record.end = Some(crate::record::End::Interrupted);
     let case = |record: &RunRecord, configuration: usize, label: &str| {
         let mut cases = record.header.plan.cases.iter();
@@ -199,9 +199,9 @@ fn a_narrow_terminal_gets_two_tables_that_both_name_their_rows() {
 
 #[test]
 fn one_process_for_each_request_is_compared_by_the_whole_time() {
-    let mut asked = asked(&["patient-original", "beacon"]);
-    asked.mode = crate::plan::Mode::OneShot;
-    asked.scenarios = crate::plan::scenario::named("decode").unwrap();
+    let mut selection = selection(&["patient-original", "beacon"]);
+    selection.mode = crate::plan::Mode::OneShot;
+    selection.scenarios = crate::plan::scenario::named("decode").unwrap();
     let expected = "\
 model embedded, cpu, f32, 2 threads
 one-shot, a process for each request: 5 blocks, interleaved; rounds: 3
@@ -224,12 +224,12 @@ ratios are taken round by round, figures are medians: they need not agree
 output: nobody was asked for proof of it: `--witness ENGINE` names who is believed
 what each figure means: orchestrate metrics
 ";
-    assert_eq!(laid_out(&measured(&asked, &[BASELINE, BEACON]), 100), expected);
+    assert_eq!(laid_out(&measured(&selection, &[BASELINE, BEACON]), 100), expected);
 }
 
 #[test]
 fn a_single_engine_stands_in_the_caption_and_what_is_missing_is_counted() {
-    let mut record = measured(&asked(&["beacon"]), &[BEACON]);
+    let mut record = measured(&selection(&["beacon"]), &[BEACON]);
     record.samples.truncate(40);
     record.warm_ups.truncate(5);
     (record.closed, record.end) = (Vec::new(), None);
@@ -278,7 +278,7 @@ what each figure means: orchestrate metrics
 
 #[test]
 fn where_nothing_could_be_started_the_table_is_the_reasons() {
-    let mut record = planned(&asked(&["beacon", "coal"]));
+    let mut record = planned(&selection(&["beacon", "coal"]));
     unavailable(&mut record, 0, "not built", "orchestrate setup beacon");
     unavailable(&mut record, 1, "not set up", "orchestrate setup coal");
     record.end = Some(crate::record::End::Finished);
@@ -303,7 +303,7 @@ what each figure means: orchestrate metrics
 
 #[test]
 fn of_several_ways_out_the_first_can_be_pasted_and_the_others_are_folded_below_it() {
-    let mut record = planned(&asked(&["beacon"]));
+    let mut record = planned(&selection(&["beacon"]));
     let lacks = "no NVIDIA driver found; its environment is not set up (9.0 GB to download)";
     let ways = "`nvidia-smi` lists a GPU where one is; containers need `--gpus all`\n\nBEACON_PYTHON=/a/python/that/has/it; \
                 its own guide says where the library comes from\r\nthird\nfourth";
@@ -380,9 +380,9 @@ fn a_ratio_above_one_is_better_whichever_way_the_metric_points() {
 
 #[test]
 fn each_configuration_is_compared_with_the_reference_under_the_same_factors() {
-    let mut asked = asked(&["patient-original", "beacon"]);
-    asked.threads = vec![1, 2];
-    let report = Report::of(&measured(&asked, &[BASELINE, BEACON]));
+    let mut selection = selection(&["patient-original", "beacon"]);
+    selection.threads = vec![1, 2];
+    let report = Report::of(&measured(&selection, &[BASELINE, BEACON]));
     assert_eq!(report.rows.iter().filter(|row| row.is_reference()).count(), 12);
     let judged = report.verdicts.against_reference.iter().filter(|judged| judged.is_headline);
     let pairs: std::collections::BTreeSet<_> = judged.map(|it| (&*it.engine, &*it.against)).collect();
@@ -426,9 +426,9 @@ fn a_case_that_is_too_slow_says_no_more_than_that() {
 
 #[test]
 fn a_configuration_in_effect_that_was_not_asked_for_is_a_warning() {
-    let mut asked = asked(&["beacon"]);
-    (asked.threads, asked.dtypes) = (vec![1], vec![Some("bf16".into())]);
-    let report = Report::of(&measured(&asked, &[BEACON]));
+    let mut selection = selection(&["beacon"]);
+    (selection.threads, selection.dtypes) = (vec![1], vec![Some("bf16".into())]);
+    let report = Report::of(&measured(&selection, &[BEACON]));
     assert_eq!(
         report.warnings,
         [
@@ -444,20 +444,21 @@ fn a_configuration_in_effect_that_was_not_asked_for_is_a_warning() {
 
 #[test]
 fn engines_without_their_reference_have_no_ratios_and_the_table_says_why() {
-    let mut asked = asked(&["reed", "beacon"]);
-    let without = |asked: &crate::plan::Asked| rendered(&measured(asked, &[REED, BEACON]), "table", 100);
-    assert!(without(&asked).contains("no ratios: the reference `patient-original` was not measured"));
-    assert!(!without(&asked).contains("x ref"));
-    asked.reference = String::new();
-    assert!(without(&asked).contains("no ratios: no reference is named"));
+    let mut selection = selection(&["reed", "beacon"]);
+    let without =
+        |selection: &crate::plan::Selection| rendered(&measured(selection, &[REED, BEACON]), "table", 100);
+    assert!(without(&selection).contains("no ratios: the reference `patient-original` was not measured"));
+    assert!(!without(&selection).contains("x ref"));
+    selection.reference = String::new();
+    assert!(without(&selection).contains("no ratios: no reference is named"));
 }
 
 #[test]
 fn few_values_mark_their_p99_as_an_estimate() {
-    let mut asked = asked(&["beacon"]);
-    asked.scenarios = crate::plan::scenario::named("decode").unwrap();
-    asked.max_new_tokens = Some(4);
-    let text = rendered(&measured(&asked, &[BEACON]), "table", 100);
+    let mut selection = selection(&["beacon"]);
+    selection.scenarios = crate::plan::scenario::named("decode").unwrap();
+    selection.max_new_tokens = Some(4);
+    let text = rendered(&measured(&selection, &[BEACON]), "table", 100);
     assert!(text.contains("~1.99"), "{text}");
     // Five blocks of three rounds give 45 gaps.
     assert!(text.contains("\n~ an estimate: fewer than 100 values: `--iterations 7`\n"), "{text}");
@@ -483,12 +484,12 @@ fn the_gpus_stand_in_the_caption_where_something_computed_on_one() {
 #[test]
 fn the_legend_explains_marks_and_not_the_names_that_look_like_them() {
     let invented = Invented { name: "~reed", dtype: "half/odd", ..REED };
-    let mut asked = asked(&["patient-original", "~reed"]);
-    asked.scenarios = crate::plan::scenario::named("load").unwrap();
+    let mut selection = selection(&["patient-original", "~reed"]);
+    selection.scenarios = crate::plan::scenario::named("load").unwrap();
     let other =
         crate::plan::Model { name: "which?".into(), path: "/w".into(), ..crate::plan::Model::default() };
-    asked.models.push(other);
-    let mut record = measured(&asked, &[BASELINE, invented]);
+    selection.models.push(other);
+    let mut record = measured(&selection, &[BASELINE, invented]);
     for launch in &mut record.launches {
         let facts = &mut launch.loaded.as_mut().unwrap().facts;
         (facts.weights_dtype, facts.compute_dtype) = (Some("odd/8".into()), None);

@@ -1,6 +1,6 @@
 //! Records with output checks made by hand: a verifier in f32, and one engine that each test changes.
 
-use crate::plan::{Asked, Extent, Proof};
+use crate::plan::{Extent, Proof, Selection};
 use crate::record::specimen::{self, BASELINE, BEACON, Invented};
 use crate::record::{Continued, Entry, HeldOut, Opinion, Role, RunRecord, Sample, Scored};
 
@@ -19,15 +19,15 @@ pub fn unproved() -> RunRecord {
 }
 
 pub fn measured(names: &[&str], engines: &[Invented]) -> RunRecord {
-    let asked = specimen::asked(names);
-    let asked = Asked {
-        witness: Some(asked.candidates[0].clone()),
+    let selection = specimen::selection(names);
+    let selection = Selection {
+        witness: Some(selection.candidates[0].clone()),
         proof: Proof::Usual,
         scenarios: crate::plan::scenario::named("decode").unwrap(),
         extent: Extent { blocks: Some(5), ..Extent::default() },
-        ..asked
+        ..selection
     };
-    let mut record = specimen::measured(&asked, engines);
+    let mut record = specimen::measured(&selection, engines);
     let blocks = super::places::blocks(&record);
     for launch in &mut record.launches {
         let mut hello = launch.hello.take().unwrap_or_default();

@@ -63,10 +63,10 @@ fn rows(plan: &Plan) -> Vec<usize> {
 
 fn alike(one: &Configuration, other: &Configuration) -> bool {
     let model = |it: &Configuration| it.model.identity.clone().unwrap_or_else(|| it.model.name.clone());
-    asked(one) == asked(other) && model(one) == model(other)
+    selection(one) == selection(other) && model(one) == model(other)
 }
 
-fn asked(it: &Configuration) -> Vec<(&'static str, String)> {
+fn selection(it: &Configuration) -> Vec<(&'static str, String)> {
     let or_default = |value: &Option<String>| value.clone().unwrap_or_else(|| "default".into());
     let options: Vec<String> = it.options.iter().map(|(name, value)| format!("{name}={value}")).collect();
     let none = || "none".to_string();
@@ -82,7 +82,7 @@ fn asked(it: &Configuration) -> Vec<(&'static str, String)> {
 
 /// The requested settings, with the version and the dtype of the weights that the engine stated.
 fn factors(record: &RunRecord, configuration: usize) -> Vec<(&'static str, String)> {
-    let mut factors = asked(&record.header.plan.configurations[configuration]);
+    let mut factors = selection(&record.header.plan.configurations[configuration]);
     let launches = || record.launches_of(configuration);
     let unknown = || "unknown".to_string();
     let version = launches().find_map(|launch| Some(launch.hello.as_ref()?.version.clone()));
@@ -95,12 +95,12 @@ fn factors(record: &RunRecord, configuration: usize) -> Vec<(&'static str, Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Asked;
+    use crate::plan::Selection;
     use crate::record::specimen::planned;
-    use crate::record::specimen::timed::asked;
+    use crate::record::specimen::timed::selection;
 
     fn of(engines: &[&str]) -> Plan {
-        planned(&asked(engines, &["decode"])).header.plan
+        planned(&selection(engines, &["decode"])).header.plan
     }
 
     #[test]
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_label_that_says_more_in_one_record_does_not_keep_the_same_settings_apart() {
-        let several = Asked { threads: vec![1, 2], ..asked(&["a", "b"], &["decode"]) };
+        let several = Selection { threads: vec![1, 2], ..selection(&["a", "b"], &["decode"]) };
         let several = planned(&several).header.plan;
         assert_eq!(several.configurations[2].label, "a 2 threads");
         assert_eq!(matching(&of(&["a", "b"]), &several).pairs, [(0, 2), (1, 3)]);
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn what_differs_on_purpose_is_named_with_both_values() {
-        let base = planned(&asked(&["a"], &["decode"]));
+        let base = planned(&selection(&["a"], &["decode"]));
         let mut new = base.clone();
         new.header.plan.configurations[0].threads = 8;
         new.header.plan.configurations[0].dtype = Some("bf16\u{1b}[31m".into());

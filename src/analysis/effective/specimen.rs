@@ -5,7 +5,7 @@ use protocol::Facts;
 use super::Doubt;
 use crate::analysis::agreement::Agreement;
 use crate::analysis::values::Values;
-use crate::record::specimen::{BASELINE, BEACON, asked, measured};
+use crate::record::specimen::{BASELINE, BEACON, measured, selection};
 use crate::record::{Launch, Role, RunRecord, Sample};
 
 /// The configuration that tests change.
@@ -22,10 +22,10 @@ pub fn decoding(change: impl FnOnce(&mut RunRecord)) -> RunRecord {
 }
 
 pub fn running(scenario: &str, change: impl FnOnce(&mut RunRecord)) -> RunRecord {
-    let mut asked = asked(&["patient-original", "beacon"]);
-    asked.scenarios.retain(|it| it.name == scenario);
-    asked.extent.blocks = Some(3);
-    let mut record = measured(&asked, &[BASELINE, BEACON]);
+    let mut selection = selection(&["patient-original", "beacon"]);
+    selection.scenarios.retain(|it| it.name == scenario);
+    selection.extent.blocks = Some(3);
+    let mut record = measured(&selection, &[BASELINE, BEACON]);
     // Long enough for a kernel that counts ticks, and busy with both threads.
     for sample in &mut record.samples {
         sample.cpu_ns = Some(2 * (sample.answered_ns - sample.sent_ns) - 1000);

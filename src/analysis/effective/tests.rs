@@ -230,10 +230,10 @@ fn an_engine_that_keeps_fewer_cores_busy_than_its_threads_is_told_with_the_case(
 
 #[test]
 fn an_engine_that_is_serial_in_one_case_alone_is_told_where_it_is_not() {
-    let mut asked = crate::record::specimen::asked(&["patient-original", "beacon"]);
-    asked.scenarios.retain(|it| ["decode", "prefill"].contains(&it.name));
+    let mut selection = crate::record::specimen::selection(&["patient-original", "beacon"]);
+    selection.scenarios.retain(|it| ["decode", "prefill"].contains(&it.name));
     let engines = [crate::record::specimen::BASELINE, crate::record::specimen::BEACON];
-    let mut record = crate::record::specimen::measured(&asked, &engines);
+    let mut record = crate::record::specimen::measured(&selection, &engines);
     let serial = record
         .header
         .plan

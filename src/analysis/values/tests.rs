@@ -3,7 +3,7 @@ use crate::analysis::metric::named;
 use crate::plan::Mode;
 use crate::record::Role;
 use crate::record::specimen::planned;
-use crate::record::specimen::timed::{MS, answer, asked, launch, measured};
+use crate::record::specimen::timed::{MS, answer, launch, measured, selection};
 
 fn place(name: &str) -> usize {
     METRICS.iter().position(|metric| metric.name() == name).unwrap()
@@ -11,7 +11,7 @@ fn place(name: &str) -> usize {
 
 #[test]
 fn every_round_of_every_block_stands_under_its_number() {
-    let record = measured(&asked(&["a", "b"], &["decode"]), 2, |at| {
+    let record = measured(&selection(&["a", "b"], &["decode"]), 2, |at| {
         Some(1.0 + f64::from(10 * at.block + at.round) + 100.0 * at.configuration as f64)
     });
     let found = Measured::of(&record);
@@ -26,7 +26,7 @@ fn every_round_of_every_block_stands_under_its_number() {
 
 #[test]
 fn a_round_is_the_median_of_what_its_request_gave() {
-    let mut record = measured(&asked(&["a"], &["decode"]), 1, |_| Some(2.0));
+    let mut record = measured(&selection(&["a"], &["decode"]), 1, |_| Some(2.0));
     let times = record.samples[0].iteration.sequences[0].token_ns.as_mut().unwrap();
     // One of 63 gaps is a second longer.
     times[40..].iter_mut().for_each(|ns| *ns += 1_000_000_000);
@@ -36,8 +36,8 @@ fn a_round_is_the_median_of_what_its_request_gave() {
 
 #[test]
 fn only_measured_requests_count() {
-    let asked = asked(&["a"], &["decode"]);
-    let mut record = planned(&asked);
+    let selection = selection(&["a"], &["decode"]);
+    let mut record = planned(&selection);
     let launch = launch(&mut record, 0, 0, "a");
     for (role, ms) in [(Role::Warmup, 90.0), (Role::Discarded, 80.0), (Role::Measured, 2.0)] {
         answer(&mut record, launch, 0, 0, ms);
@@ -50,7 +50,7 @@ fn only_measured_requests_count() {
 
 #[test]
 fn a_launch_that_was_replaced_counts_as_the_same_block_and_keeps_the_rounds_that_were_measured_in_turn() {
-    let mut record = planned(&asked(&["a"], &["decode"]));
+    let mut record = planned(&selection(&["a"], &["decode"]));
     let first = launch(&mut record, 0, 4, "a");
     answer(&mut record, first, 0, 0, 2.0);
     let second = launch(&mut record, 0, 4, "a");
@@ -73,9 +73,9 @@ fn a_launch_that_was_replaced_counts_as_the_same_block_and_keeps_the_rounds_that
 
 #[test]
 fn with_one_process_for_each_request_the_requests_of_a_block_are_its_rounds() {
-    let mut asked = asked(&["a"], &["decode"]);
-    asked.mode = Mode::OneShot;
-    let mut record = planned(&asked);
+    let mut selection = selection(&["a"], &["decode"]);
+    selection.mode = Mode::OneShot;
+    let mut record = planned(&selection);
     for round in 0..3 {
         let launch = launch(&mut record, 0, 0, "a");
         answer(&mut record, launch, 0, round, 2.0);
@@ -86,19 +86,19 @@ fn with_one_process_for_each_request_the_requests_of_a_block_are_its_rounds() {
 
 #[test]
 fn the_time_to_load_is_told_once_where_a_workload_is_about_it() {
-    let record = measured(&asked(&["a"], &["load", "decode"]), 1, |_| Some(2.0));
+    let record = measured(&selection(&["a"], &["load", "decode"]), 1, |_| Some(2.0));
     let found = Measured::of(&record);
     let labels: Vec<&str> = found.workloads.iter().map(|it| it.label.as_str()).collect();
     assert_eq!(labels, ["load", "decode"]);
     let has = |workload| found.blocks(workload, place("load"), 0).is_some();
     assert_eq!((has(0), has(1)), (true, false));
-    let record = measured(&asked(&["a"], &["decode"]), 1, |_| Some(2.0));
+    let record = measured(&selection(&["a"], &["decode"]), 1, |_| Some(2.0));
     assert!(Measured::of(&record).blocks(0, place("load"), 0).is_some());
 }
 
 #[test]
 fn a_launch_that_proves_something_gives_no_values() {
-    let mut record = measured(&asked(&["a"], &["decode"]), 2, |_| Some(2.0));
+    let mut record = measured(&selection(&["a"], &["decode"]), 2, |_| Some(2.0));
     record.launches[1].proves = true;
     let values = Values::of(&record);
     assert_eq!((values.launches(0).len(), values.samples(0).count()), (1, 3));
@@ -111,7 +111,7 @@ fn a_launch_that_proves_something_gives_no_values() {
 
 #[test]
 fn a_single_request_has_all_that_a_metric_looks_at_whatever_its_role() {
-    let mut record = measured(&asked(&["a"], &["decode"]), 1, |at| Some(2.0 + f64::from(at.round)));
+    let mut record = measured(&selection(&["a"], &["decode"]), 1, |at| Some(2.0 + f64::from(at.round)));
     record.samples[0].role = Role::Warmup;
     let values = Values::of(&record);
     let of = |sample: usize, name| values.of_request(&record.samples[sample], named(name).unwrap());
@@ -121,7 +121,7 @@ fn a_single_request_has_all_that_a_metric_looks_at_whatever_its_role() {
 
 #[test]
 fn a_display_shows_the_headline_of_the_launch_that_goes_on() {
-    let mut record = measured(&asked(&["a"], &["decode"]), 2, |at| Some(2.0 + f64::from(at.block)));
+    let mut record = measured(&selection(&["a"], &["decode"]), 2, |at| Some(2.0 + f64::from(at.block)));
     let (metric, value) = headline_so_far(&record, 1, 0).unwrap();
     assert_eq!((metric.name(), value.round()), ("decode_rate", 333.0));
     assert!(headline_so_far(&record, 2, 0).is_none());

@@ -21,7 +21,7 @@ use crate::commands::known_floors;
 use crate::commands::output;
 use crate::engines::registry::Registry;
 use crate::machine::Machine;
-use crate::plan::{Asked, Order, Plan};
+use crate::plan::{Order, Plan, Selection};
 use crate::report::Content;
 use crate::shell::Usage;
 use table::Floors;
@@ -35,12 +35,14 @@ pub fn calibrate(mut arguments: RunArgs) -> Result<u8> {
     }
     let registry = Registry::open()?;
     let resolved = experiment::resolve(&registry, &arguments)?;
-    let plan = |asked: &Asked| if asked_for { Ok(plan_of(asked)) } else { plan_of_what_is_ready(asked) };
+    let plan = |selection: &Selection| {
+        if asked_for { Ok(plan_of(selection)) } else { plan_of_what_is_ready(selection) }
+    };
     if arguments.extent.dry_run {
         return dry_run::show(&plan(&resolved.as_it_stands()?)?, &resolved.results);
     }
     let ready = resolved.make_ready()?;
-    let plan = plan(&ready.asked)?;
+    let plan = plan(&ready.selection)?;
     let Measured { recorder, end } = ready.run(plan)?;
     let record = &recorder.record;
     let floors = floors_of(record);
@@ -57,7 +59,7 @@ pub fn calibrate(mut arguments: RunArgs) -> Result<u8> {
         output::write(&floors.json(), path)?;
     }
     kept?;
-    Ok(experiment::exit_code(record, end?, &arguments.selection()))
+    Ok(experiment::exit_code(record, end?, &arguments.names()))
 }
 
 /// Stores the noise floors and returns the path; without floors nothing is stored.
@@ -70,9 +72,9 @@ fn keep(machine: &Machine, floors: &[Known]) -> Result<String> {
     Ok(file.display().to_string())
 }
 
-fn plan_of_what_is_ready(asked: &Asked) -> Result<Plan> {
-    let mut ready = asked.clone();
-    let devices = &asked.devices;
+fn plan_of_what_is_ready(selection: &Selection) -> Result<Plan> {
+    let mut ready = selection.clone();
+    let devices = &selection.devices;
     ready.candidates.retain(|it| devices.iter().any(|device| it.on(device).unavailable.is_none()));
     if ready.candidates.is_empty() {
         let hint = "`-e NAME` builds and sets up one; `orchestrate engines` lists them";

@@ -126,9 +126,9 @@ mod tests {
     use crate::text::width;
 
     fn shown(engines: &[&str], blocks: u32, kept: Option<&str>) -> String {
-        let asked = timed::asked(engines, &["default"]);
-        let mut record = planned(&asked);
-        record.header.plan = floors::plan_of(&asked);
+        let selection = timed::selection(engines, &["default"]);
+        let mut record = planned(&selection);
+        record.header.plan = floors::plan_of(&selection);
         for block in 0..blocks {
             for configuration in 0..record.header.plan.configurations.len() {
                 let launch = timed::launch(&mut record, configuration, block, "x");

@@ -59,7 +59,7 @@ pub fn witness(arguments: &WitnessArgs) -> Result<u8> {
     };
     let registry = Registry::open()?;
     let ready = experiment::resolve(&registry, &run)?.make_ready()?;
-    let plan = Plan::new(&ready.asked).proof_alone();
+    let plan = Plan::new(&ready.selection).proof_alone();
     let Measured { recorder, end } = ready.run(plan)?;
     if end? != Some(End::Finished) {
         return Ok(INTERRUPTED);

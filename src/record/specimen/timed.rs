@@ -3,19 +3,19 @@
 use protocol::{HelloFacts, Iteration, Stamp};
 
 use super::{planned, sequence};
-use crate::plan::{Asked, Extent, Prompt};
+use crate::plan::{Extent, Prompt, Selection};
 use crate::record::{End, Entry, Launch, RunRecord, Sample};
 use stats::Random;
 
 pub const MS: f64 = 1e6;
 
 /// Engines of these names in these scenarios, with as many blocks as they need; the first is the reference.
-pub fn asked(engines: &[&str], scenarios: &[&str]) -> Asked {
-    Asked {
+pub fn selection(engines: &[&str], scenarios: &[&str]) -> Selection {
+    Selection {
         scenarios: scenarios.iter().flat_map(|name| crate::plan::scenario::named(name).unwrap()).collect(),
         reference: engines[0].into(),
         extent: Extent::default(),
-        ..super::asked(engines)
+        ..super::selection(engines)
     }
 }
 
@@ -30,8 +30,12 @@ pub struct At<'a> {
 
 /// A record with this many blocks of a plan. `token_ms` gives the time of each token of a request, or `None` for a request
 /// without an answer.
-pub fn measured(asked: &Asked, blocks: u32, mut token_ms: impl FnMut(At) -> Option<f64>) -> RunRecord {
-    let mut record = planned(asked);
+pub fn measured(
+    selection: &Selection,
+    blocks: u32,
+    mut token_ms: impl FnMut(At) -> Option<f64>,
+) -> RunRecord {
+    let mut record = planned(selection);
     let plan = record.header.plan.clone();
     for block in 0..blocks {
         for (configuration, it) in plan.configurations.iter().enumerate() {

@@ -1,20 +1,20 @@
 use super::*;
 use crate::analysis::compare::judgement::judge;
-use crate::plan::Asked;
-use crate::record::specimen::timed::{asked, measured};
+use crate::plan::Selection;
+use crate::record::specimen::timed::{measured, selection};
 use crate::record::{End, Failure, RunRecord};
 use crate::report::{FORMATS, shown};
 use crate::text::width;
 use stats::{Random, Thresholds};
 
-fn run(asked: &Asked, times: f64, deviation: f64, seed: u64) -> RunRecord {
+fn run(selection: &Selection, times: f64, deviation: f64, seed: u64) -> RunRecord {
     let mut random = Random::seeded(seed);
-    measured(asked, 8, move |_| Some(10.0 * times * (deviation * random.normal()).exp()))
+    measured(selection, 8, move |_| Some(10.0 * times * (deviation * random.normal()).exp()))
 }
 
 /// A judgement with every kind of line: worse, not measurable, failing, the same; forced, after an interrupted run.
 fn judgement() -> Judgement {
-    let all = asked(&["reference", "an-engine-of-a-longer-name"], &["load", "ttft", "decode"]);
+    let all = selection(&["reference", "an-engine-of-a-longer-name"], &["load", "ttft", "decode"]);
     let base = run(&all, 1.0, 0.001, 1);
     let mut new = run(&all, 1.3, 0.001, 2);
     for sample in new.samples.iter_mut().filter(|sample| sample.case == 1) {
@@ -84,7 +84,7 @@ fn every_format_says_the_same_verdicts_and_lets_no_escape_sequence_pass() {
 
 #[test]
 fn the_last_word_counts_headlines() {
-    let all = asked(&["a"], &["decode"]);
+    let all = selection(&["a"], &["decode"]);
     let judged =
         |times| judge(&run(&all, 1.0, 0.001, 1), &run(&all, times, 0.001, 2), Thresholds::default(), false);
     let said = |times| cells::last_word(&judged(times).unwrap());

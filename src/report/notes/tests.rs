@@ -1,13 +1,13 @@
 use super::super::Report;
 use super::super::tests::rendered;
 use super::*;
-use crate::plan::{Asked, MetricId, Order};
+use crate::plan::{MetricId, Order, Selection};
 use crate::record::specimen::*;
 use crate::record::{Entry, Header, KnownFloor, Role, WarmUpEnd};
 use crate::text;
 
-fn decoding(names: &[&str]) -> Asked {
-    Asked { scenarios: crate::plan::scenario::named("decode").unwrap(), ..asked(names) }
+fn decoding(names: &[&str]) -> Selection {
+    Selection { scenarios: crate::plan::scenario::named("decode").unwrap(), ..selection(names) }
 }
 
 /// Multiplies the times of a configuration's requests, by block and by index.
@@ -51,9 +51,9 @@ fn launches_that_are_far_apart_are_a_note() {
 #[test]
 fn a_remedy_that_names_more_blocks_names_more_than_there_were() {
     for (were, more) in [(5, 8), (8, 12), (12, 20), (20, 40), (21, 42)] {
-        let mut asked = decoding(&["patient-original", "beacon"]);
-        asked.extent.blocks = Some(were);
-        let record = measured(&asked, &[BASELINE, BEACON]);
+        let mut selection = decoding(&["patient-original", "beacon"]);
+        selection.extent.blocks = Some(were);
+        let record = measured(&selection, &[BASELINE, BEACON]);
         let wide = stretched(record, 1, |block, _| if block % 2 == 0 { 3.0 } else { 1.0 });
         let notes = Report::of(&wide).notes;
         let named: Vec<_> = notes.iter().filter(|note| note.contains("more blocks")).collect();
@@ -160,7 +160,7 @@ fn an_engine_that_was_given_a_conversion_is_a_note() {
 
 #[test]
 fn of_many_notes_the_first_stand_and_the_others_are_counted() {
-    let mut record = measured(&asked(&["beacon"]), &[BEACON]);
+    let mut record = measured(&selection(&["beacon"]), &[BEACON]);
     for sample in &mut record.samples {
         sample.iteration.sequences[0].prompt_tokens += 1;
     }
@@ -205,9 +205,9 @@ fn a_prompt_of_text_is_counted_alike_by_all_or_the_difference_is_a_note() {
 
 #[test]
 fn an_engine_that_does_not_say_whether_it_ran_as_asked_is_a_note() {
-    let mut asked = decoding(&["patient-original", "beacon"]);
-    (asked.devices, asked.dtypes) = (vec!["cuda".into()], vec![Some("bf16".into())]);
-    let mut record = measured(&asked, &[BASELINE, BEACON]);
+    let mut selection = decoding(&["patient-original", "beacon"]);
+    (selection.devices, selection.dtypes) = (vec!["cuda".into()], vec![Some("bf16".into())]);
+    let mut record = measured(&selection, &[BASELINE, BEACON]);
     assert!(Report::of(&record).notes.is_empty());
     for launch in record.launches.iter_mut().filter(|launch| launch.configuration == 1) {
         launch.loaded = None;
@@ -224,7 +224,7 @@ fn an_engine_that_does_not_say_whether_it_ran_as_asked_is_a_note() {
 
 #[test]
 fn a_metric_of_a_later_version_is_a_note_and_the_rest_of_the_record_is_shown() {
-    let mut record = measured(&asked(&["patient-original", "beacon"]), &[BASELINE, BEACON]);
+    let mut record = measured(&selection(&["patient-original", "beacon"]), &[BASELINE, BEACON]);
     let before = Report::of(&record);
     let (later, floor) = (MetricId::named("later_rate"), MetricId::named("later\u{1b}[31m_bytes"));
     let headline = record.header.plan.cases.iter_mut().filter(|it| it.workload.scenario == "decode");

@@ -1,5 +1,5 @@
 use crate::machine::observed::GpuHeld;
-use crate::record::specimen::{BASELINE, BEACON, asked, measured};
+use crate::record::specimen::{BASELINE, BEACON, measured, selection};
 use crate::record::{Energy, Entry, GpuPass, Held, Idle, Pass, RunRecord};
 use crate::report::tests::seen as rendered;
 use crate::report::{Report, View};
@@ -7,7 +7,7 @@ use crate::text;
 
 /// The default suite with samples of memory, CPU time, energy and a GPU for the second engine.
 fn looked_at() -> RunRecord {
-    let mut record = measured(&asked(&["patient-original", "beacon"]), &[BASELINE, BEACON]);
+    let mut record = measured(&selection(&["patient-original", "beacon"]), &[BASELINE, BEACON]);
     let held = Held {
         resident_bytes: 50_000_000,
         pss_bytes: 40_000_000,
@@ -208,7 +208,7 @@ fn people_see_a_table_of_it_when_they_ask_and_what_nobody_knows_is_said_to_be_un
 
 #[test]
 fn without_counters_the_table_has_no_column_of_them_and_says_so() {
-    let record = measured(&asked(&["patient-original", "beacon"]), &[BASELINE, BEACON]);
+    let record = measured(&selection(&["patient-original", "beacon"]), &[BASELINE, BEACON]);
     let text = rendered(&record, "table", Some(100), View { resources: true, ..View::default() });
     let (_, sheet) = text.split_once("what each case needed:").unwrap();
     let (table, _) = sheet.split_once("memory counts").unwrap();

@@ -101,9 +101,9 @@ fn formats_are_found_by_name() {
 
 #[test]
 fn formats_for_people_have_a_report_and_its_judgement_in_one_document() {
-    let one = crate::plan::Asked {
+    let one = crate::plan::Selection {
         scenarios: crate::plan::scenario::named("decode").unwrap(),
-        ..asked(&["beacon"])
+        ..selection(&["beacon"])
     };
     let record = measured(&one, &[BEACON]);
     let judged = judge(&record, &record, stats::Thresholds::default(), false).map_err(anyhow::Error::from);
@@ -126,7 +126,7 @@ fn formats_for_people_have_a_report_and_its_judgement_in_one_document() {
 
 #[test]
 fn every_format_tells_what_asking_costs_by_itself() {
-    let mut record = measured(&asked(&["patient-original", "beacon"]), &[BASELINE, BEACON]);
+    let mut record = measured(&selection(&["patient-original", "beacon"]), &[BASELINE, BEACON]);
     for format in FORMATS {
         let page = rendered(&record, format.name, 100);
         assert!(!page.contains("orchestrate itself") && !page.contains("overhead."), "{page}");

@@ -1,7 +1,7 @@
 use super::super::tests::{rendered, seen};
 use super::*;
 use crate::engines::manifest::Against;
-use crate::plan::{Asked, Extent as Planned, Order};
+use crate::plan::{Extent as Planned, Order, Selection};
 use crate::record::specimen::*;
 use crate::record::{Closed, Entry, KnownFloor, RunRecord};
 use crate::report::no_verdicts::why_no_verdicts;
@@ -14,12 +14,12 @@ const EQUAL: Invented = Invented { name: "equal", ..BASELINE };
 /// An engine as fast as the baseline in the median, with much noise.
 const RESTLESS: Invented = Invented { name: "restless", own_noise: 0.08, ..BASELINE };
 
-fn decoding(names: &[&str]) -> Asked {
-    Asked { scenarios: crate::plan::scenario::named("decode").unwrap(), ..asked(names) }
+fn decoding(names: &[&str]) -> Selection {
+    Selection { scenarios: crate::plan::scenario::named("decode").unwrap(), ..selection(names) }
 }
 
-fn of_all_kinds(asked: &Asked) -> RunRecord {
-    measured(asked, &[BASELINE, BEACON, EQUAL, RESTLESS])
+fn of_all_kinds(selection: &Selection) -> RunRecord {
+    measured(selection, &[BASELINE, BEACON, EQUAL, RESTLESS])
 }
 
 const ALL: [&str; 4] = ["patient-original", "beacon", "equal", "restless"];
@@ -57,7 +57,7 @@ fn few_verdicts_are_sentences() {
 
 #[test]
 fn many_verdicts_stand_engine_by_engine_and_no_interval_is_torn_apart() {
-    let record = of_all_kinds(&asked(&ALL));
+    let record = of_all_kinds(&selection(&ALL));
     let text = rendered(&record, "table", 80);
     let verdicts: Vec<&str> = text.lines().skip_while(|line| !line.starts_with("verdicts against")).collect();
     let heading = "verdicts against `patient-original`, times as good with 95 % intervals over 5";
@@ -82,7 +82,7 @@ fn ten_engines_and_every_pair_of_them_stay_within_the_width() {
         })
         .collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let record = measured(&Asked { reference: names[0].into(), ..asked(&names) }, &engines);
+    let record = measured(&Selection { reference: names[0].into(), ..selection(&names) }, &engines);
     let lines = |pairs| {
         let text = seen(&record, "table", Some(80), View { pairs, wall_time: true, resources: true });
         assert!(text.lines().all(|line| text::width(line) <= 80), "{text}");
@@ -101,20 +101,25 @@ fn every_pair_is_named_by_both_its_sides() {
 
 #[test]
 fn a_run_without_verdicts_says_why_and_what_would_give_them() {
-    let why = |change: &dyn Fn(&mut Asked)| {
-        let mut asked = decoding(&["patient-original", "beacon"]);
-        change(&mut asked);
-        let text = rendered(&of_all_kinds(&asked), "table", 200);
+    let why = |change: &dyn Fn(&mut Selection)| {
+        let mut selection = decoding(&["patient-original", "beacon"]);
+        change(&mut selection);
+        let text = rendered(&of_all_kinds(&selection), "table", 200);
         assert!(!text.contains("noise,") && text.contains("11.0x?"), "{text}");
         let line = text.lines().find(|line| line.starts_with("no verdicts: ")).unwrap_or(&text);
         line.to_string()
     };
-    let blocks =
-        |blocks| move |asked: &mut Asked| asked.extent = Planned { blocks: Some(blocks), ..asked.extent };
+    let blocks = |blocks| {
+        move |selection: &mut Selection| {
+            selection.extent = Planned { blocks: Some(blocks), ..selection.extent }
+        }
+    };
     let quick = "no verdicts: 1 block, and one launch says little about the next; `--blocks 5` gives them";
     assert_eq!(why(&blocks(1)), quick);
     assert_eq!(why(&blocks(4)), "no verdicts: 4 blocks, and they need 5: `--blocks 5`");
-    assert!(why(&|asked| asked.order = Order::Sequential).ends_with("; leave out `--order sequential`"));
+    assert!(
+        why(&|selection| selection.order = Order::Sequential).ends_with("; leave out `--order sequential`")
+    );
 }
 
 #[test]
@@ -132,9 +137,9 @@ fn an_engine_that_failed_is_why_there_are_no_verdicts_and_not_the_number_of_bloc
 #[test]
 fn a_budget_that_ended_the_run_is_why_there_are_no_verdicts_and_a_larger_one_is_named() {
     let why = |budget_s: u64, blocks: u32| {
-        let mut asked = decoding(&["patient-original", "beacon"]);
-        asked.extent.blocks = Some(blocks);
-        let mut record = of_all_kinds(&asked);
+        let mut selection = decoding(&["patient-original", "beacon"]);
+        selection.extent.blocks = Some(blocks);
+        let mut record = of_all_kinds(&selection);
         let extent = &mut record.header.plan.extent;
         (extent.blocks, extent.budget_ns) = (None, Some(budget_s * 1_000_000_000));
         record.closed.iter_mut().for_each(|closed| closed.by = StoppedBy::Time);
@@ -147,8 +152,8 @@ fn a_budget_that_ended_the_run_is_why_there_are_no_verdicts_and_a_larger_one_is_
 
 #[test]
 fn what_the_program_of_a_baseline_differs_by_is_among_the_verdicts() {
-    let asked = decoding(&["patient-original", "beacon"]);
-    let mut record = of_all_kinds(&asked);
+    let selection = decoding(&["patient-original", "beacon"]);
+    let mut record = of_all_kinds(&selection);
     // The twin becomes the baseline's program, and there is no other row.
     let then = &mut record.header.plan.configurations[2];
     (then.label, then.beside) = ("patient-original (main)".into(), Some(Beside::Baseline { of: 0 }));
@@ -167,7 +172,7 @@ fn what_the_program_of_a_baseline_differs_by_is_among_the_verdicts() {
 
 #[test]
 fn a_workload_without_a_calibration_is_named_beside_its_engine() {
-    let mut record = of_all_kinds(&asked(&["patient-original", "beacon"]));
+    let mut record = of_all_kinds(&selection(&["patient-original", "beacon"]));
     let plan = record.header.plan.clone();
     for case in plan.cases.iter().filter(|case| case.configuration < 2) {
         if case.configuration == 0 || case.workload.scenario != "ttft" {
@@ -189,7 +194,7 @@ fn a_workload_without_a_calibration_is_named_beside_its_engine() {
 
 #[test]
 fn a_mean_with_a_ratio_that_is_not_measurable_is_marked() {
-    let record = of_all_kinds(&asked(&ALL));
+    let record = of_all_kinds(&selection(&ALL));
     let means = Report::of(&record).verdicts.means;
     let sure: Vec<_> = means.iter().map(|mean| (mean.engine.as_str(), mean.is_sure)).collect();
     assert_eq!(sure, [("beacon", true), ("equal", true), ("restless", false)]);
@@ -202,7 +207,7 @@ fn a_mean_with_a_ratio_that_is_not_measurable_is_marked() {
 #[test]
 fn where_the_reference_failed_another_one_is_proposed() {
     let failing = |cases: &[usize]| {
-        let mut record = of_all_kinds(&asked(&["patient-original", "beacon", "equal"]));
+        let mut record = of_all_kinds(&selection(&["patient-original", "beacon", "equal"]));
         for case in cases {
             record.take(Entry::Failure(failure(0, Some(*case), "exited", "sample 1", "gone")));
         }
@@ -266,7 +271,7 @@ fn the_noise_of_the_twin_and_the_calibration_are_a_line() {
 
 #[test]
 fn the_mean_over_workloads_comes_with_its_caution_and_not_for_one_that_failed() {
-    let mut record = of_all_kinds(&asked(&["patient-original", "beacon", "equal"]));
+    let mut record = of_all_kinds(&selection(&["patient-original", "beacon", "equal"]));
     let mean = |record: &RunRecord, engine: &str| {
         let means = Report::of(record).verdicts.means;
         means.into_iter().find(|mean| mean.engine == engine).map(|mean| mean.times)
@@ -284,7 +289,7 @@ fn the_mean_over_workloads_comes_with_its_caution_and_not_for_one_that_failed() 
 
 #[test]
 fn the_caption_says_what_ended_each_workload() {
-    let mut record = of_all_kinds(&asked(&["patient-original", "beacon"]));
+    let mut record = of_all_kinds(&selection(&["patient-original", "beacon"]));
     let caption = |record: &RunRecord| rendered(record, "table", 200).lines().nth(1).unwrap().to_string();
     assert!(caption(&record).starts_with("5 blocks, interleaved; rounds: 1 (load), 5 (ttft), 3 (prefill, "));
     assert!(caption(&record).ends_with("; warm after 3 to 6 requests"), "{}", caption(&record));
@@ -353,11 +358,12 @@ fn csv_and_json_have_the_whole_comparison() {
 
 #[test]
 fn what_a_preset_changes_is_said_in_its_manifests_words_beside_the_verdicts() {
-    let mut asked = decoding(&["patient-original", "beacon", "beacon"]);
-    asked.candidates[2].preset = Some("half".into());
-    asked.candidates[2].options.insert("half".into(), true.into());
-    asked.candidates[2].against = Some(Against { preset: "default".into(), says: "precision impact".into() });
-    let record = of_all_kinds(&asked);
+    let mut selection = decoding(&["patient-original", "beacon", "beacon"]);
+    selection.candidates[2].preset = Some("half".into());
+    selection.candidates[2].options.insert("half".into(), true.into());
+    selection.candidates[2].against =
+        Some(Against { preset: "default".into(), says: "precision impact".into() });
+    let record = of_all_kinds(&selection);
     let text = rendered(&record, "table", 100);
     assert!(text.contains("\nprecision impact, `beacon:half` against `beacon`: decode same"), "{text}");
     let json: serde_json::Value = serde_json::from_str(&rendered(&record, "json", 80)).unwrap();
@@ -365,27 +371,27 @@ fn what_a_preset_changes_is_said_in_its_manifests_words_beside_the_verdicts() {
     assert_eq!(derived["says"], "precision impact");
     assert_eq!(derived["comparisons"][0]["engine"], "beacon:half");
     // A requested option without an effect is no difference.
-    asked.candidates[2].options.clear();
-    assert!(!rendered(&of_all_kinds(&asked), "table", 100).contains("precision impact"));
-    asked.candidates[2].options.insert("half".into(), true.into());
+    selection.candidates[2].options.clear();
+    assert!(!rendered(&of_all_kinds(&selection), "table", 100).contains("precision impact"));
+    selection.candidates[2].options.insert("half".into(), true.into());
     // The ratio is shown without a verdict too.
-    asked.extent.blocks = Some(1);
-    let quick = rendered(&of_all_kinds(&asked), "table", 100);
+    selection.extent.blocks = Some(1);
+    let quick = rendered(&of_all_kinds(&selection), "table", 100);
     let said = quick.lines().find(|line| line.starts_with("precision impact, ")).unwrap();
     assert!(said.contains(": decode ") && said.ends_with("x?"), "{said}");
     // A preset that is measured alone has no effect to show.
-    asked.candidates.remove(1);
-    assert!(!rendered(&of_all_kinds(&asked), "table", 100).contains("precision impact"));
+    selection.candidates.remove(1);
+    assert!(!rendered(&of_all_kinds(&selection), "table", 100).contains("precision impact"));
 }
 
 #[test]
 fn what_a_preset_changes_is_told_in_time_too_where_it_is_sure() {
-    let mut asked = decoding(&["patient-original", "patient-original"]);
-    asked.candidates[1].preset = Some("fast".into());
-    asked.candidates[1].options.insert("patience".into(), false.into());
-    asked.candidates[1].against =
+    let mut selection = decoding(&["patient-original", "patient-original"]);
+    selection.candidates[1].preset = Some("fast".into());
+    selection.candidates[1].options.insert("patience".into(), false.into());
+    selection.candidates[1].against =
         Some(Against { preset: "default".into(), says: "without its patience".into() });
-    let record = measured(&asked, &[BASELINE, Invented { name: "patient-original:fast", ..BEACON }]);
+    let record = measured(&selection, &[BASELINE, Invented { name: "patient-original:fast", ..BEACON }]);
     let text = rendered(&record, "table", 200);
     let said = text.lines().find(|line| line.starts_with("without its patience, ")).unwrap();
     assert!(said.contains(": decode 11.") && said.ends_with("] (19.6 ms a token less)"), "{said}");

@@ -1,14 +1,14 @@
 use super::*;
 use crate::plan::Proof;
-use crate::record::specimen::{asked, planned};
+use crate::record::specimen::{planned, selection};
 use crate::record::{Entry, Launch};
 
 /// Three blocks of two rounds of two workloads for each engine. `ids` gives the ids of an output.
 fn record(names: &[&str], ids: impl Fn(usize, u32) -> Vec<u32>) -> RunRecord {
-    let mut asked = asked(names);
-    asked.proof = Proof::Named;
-    asked.scenarios.retain(|it| ["decode", "ttft"].contains(&it.name));
-    let mut record = planned(&asked);
+    let mut selection = selection(names);
+    selection.proof = Proof::Named;
+    selection.scenarios.retain(|it| ["decode", "ttft"].contains(&it.name));
+    let mut record = planned(&selection);
     let plan = record.header.plan.clone();
     for block in 0..3 {
         for configuration in plan.measured() {

@@ -1,15 +1,15 @@
 use super::*;
 use crate::analysis::compare::matching::matching;
-use crate::plan::Asked;
+use crate::plan::Selection;
 use crate::record::KnownFloor;
-use crate::record::specimen::timed::{asked, measured, noisy};
+use crate::record::specimen::timed::{measured, noisy, selection};
 use stats::Verdict;
 use stats::{LOOKS, Random};
 
 /// A run of the reference, another engine and the reference's twin, with every time multiplied by `times`.
-fn run(asked: &Asked, times: f64, deviation: f64, seed: u64) -> RunRecord {
+fn run(selection: &Selection, times: f64, deviation: f64, seed: u64) -> RunRecord {
     let mut noise = steady(deviation, seed);
-    measured(asked, 8, move |_| Some(times * noise()))
+    measured(selection, 8, move |_| Some(times * noise()))
 }
 
 /// Ten milliseconds a token with this deviation: no block is slower than another.
@@ -25,8 +25,8 @@ fn decode(base: &RunRecord, new: &RunRecord, configuration: usize) -> Found {
     found[&("decode".to_string(), place, (configuration, configuration))].clone().unwrap()
 }
 
-fn alone() -> Asked {
-    asked(&["a"], &["decode"])
+fn alone() -> Selection {
+    selection(&["a"], &["decode"])
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn a_machine_whose_blocks_lie_far_apart_does_not_tell_ten_percent() {
 
 #[test]
 fn what_the_reference_moved_by_is_the_machines_doing_and_no_difference() {
-    let both = asked(&["reference", "a"], &["decode"]);
+    let both = selection(&["reference", "a"], &["decode"]);
     // Everything is a tenth slower.
     let (base, new) = (run(&both, 1.0, 0.002, 1), run(&both, 1.1, 0.002, 2));
     let found = decode(&base, &new, 1);
@@ -85,7 +85,7 @@ fn what_the_reference_moved_by_is_the_machines_doing_and_no_difference() {
 
 #[test]
 fn the_twin_of_either_run_and_calibration_raise_what_counts() {
-    let both = asked(&["reference", "a"], &["decode"]);
+    let both = selection(&["reference", "a"], &["decode"]);
     let quiet = |times: f64, seed| run(&both, times, 0.002, seed);
     let (mut wild, mut own) = (noisy(|_| 10.0, 0.2, 4), steady(0.002, 6));
     let base = measured(&both, 8, |at| if at.configuration == 2 { wild(at) } else { Some(own()) });
@@ -137,8 +137,8 @@ fn five_blocks_of_both_and_turns_are_needed_for_a_verdict() {
 
 #[test]
 fn a_difference_that_gates_is_decided_among_all_that_do_and_one_that_does_not_by_itself() {
-    let asked = asked(&["a", "b"], &["decode", "ttft"]);
-    let (base, new) = (run(&asked, 1.0, 0.005, 1), run(&asked, 1.2, 0.005, 2));
+    let selection = selection(&["a", "b"], &["decode", "ttft"]);
+    let (base, new) = (run(&selection, 1.0, 0.005, 1), run(&selection, 1.2, 0.005, 2));
     let matching = matching(&base.header.plan, &new.header.plan);
     let found = between(&Opened::of(&Values::of(&base)), &Opened::of(&Values::of(&new)), &matching);
     let of_gating = |gating: bool| -> Vec<Decision> {

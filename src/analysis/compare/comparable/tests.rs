@@ -1,15 +1,15 @@
 use super::*;
 use crate::analysis::compare::matching::matching;
-use crate::plan::Asked;
-use crate::record::specimen::timed::{asked, measured};
+use crate::plan::Selection;
+use crate::record::specimen::timed::{measured, selection};
 use stats::FIRM;
 
 fn record() -> RunRecord {
-    of(&asked(&["a"], &["decode"]))
+    of(&selection(&["a"], &["decode"]))
 }
 
-fn of(asked: &Asked) -> RunRecord {
-    measured(asked, FIRM as u32, |_| Some(2.0))
+fn of(selection: &Selection) -> RunRecord {
+    measured(selection, FIRM as u32, |_| Some(2.0))
 }
 
 /// The differences between two records, as text.
@@ -75,23 +75,23 @@ fn other_prompts_and_other_counts_of_tokens_are_refused_by_their_place() {
 #[test]
 fn another_scenario_under_the_same_name_is_refused() {
     let base = record();
-    let longer = of(&Asked { max_new_tokens: Some(128), ..asked(&["a"], &["decode"]) });
+    let longer = of(&Selection { max_new_tokens: Some(128), ..selection(&["a"], &["decode"]) });
     assert_eq!(
         said(&base, &longer),
         ["tokens to generate of decode: `64` in the base, `128` in the new one"]
     );
-    let sampled = of(&Asked { temperature: Some(0.5), ..asked(&["a"], &["decode"]) });
+    let sampled = of(&Selection { temperature: Some(0.5), ..selection(&["a"], &["decode"]) });
     assert!(said(&base, &sampled)[0].starts_with("sampling of decode: `greedy`"));
-    let one_shot = of(&Asked { mode: Mode::OneShot, ..asked(&["a"], &["decode"]) });
+    let one_shot = of(&Selection { mode: Mode::OneShot, ..selection(&["a"], &["decode"]) });
     assert_eq!(said(&base, &one_shot), ["mode: `warm` in the base, `one-shot` in the new one"]);
 }
 
 #[test]
 fn records_that_share_no_scenario_or_no_configuration_are_refused() {
     let base = record();
-    let found = said(&base, &of(&asked(&["a"], &["prefill"])));
+    let found = said(&base, &of(&selection(&["a"], &["prefill"])));
     assert_eq!(found, ["scenarios: `decode` in the base, `prefill` in the new one"]);
-    let found = said(&base, &of(&asked(&["b", "c"], &["decode"])));
+    let found = said(&base, &of(&selection(&["b", "c"], &["decode"])));
     assert_eq!(found, ["configurations: `a` in the base, `b, c` in the new one"]);
 }
 

@@ -1,18 +1,18 @@
 use super::*;
 use crate::analysis::agreement::specimen;
-use crate::plan::{Asked, Beside};
-use crate::record::specimen::timed::{asked, measured};
+use crate::plan::{Beside, Selection};
+use crate::record::specimen::timed::{measured, selection};
 use crate::record::{Failure, Header, KnownFloor};
 use stats::{Floor, Random};
 
-fn alone() -> Asked {
-    asked(&["a"], &["decode"])
+fn alone() -> Selection {
+    selection(&["a"], &["decode"])
 }
 
 /// A quiet run in which every time is multiplied by `times`.
-fn run(asked: &Asked, times: f64, seed: u64) -> RunRecord {
+fn run(selection: &Selection, times: f64, seed: u64) -> RunRecord {
     let mut random = Random::seeded(seed);
-    measured(asked, 5, move |_| Some(10.0 * times * (0.002 * random.normal()).exp()))
+    measured(selection, 5, move |_| Some(10.0 * times * (0.002 * random.normal()).exp()))
 }
 
 fn judged(base: &RunRecord, new: &RunRecord) -> Judgement {
@@ -126,7 +126,7 @@ fn a_case_that_the_budget_left_nothing_for_is_no_regression_and_another_failure_
 
 #[test]
 fn a_headline_that_the_new_run_never_came_to_does_not_pass() {
-    let both = asked(&["a"], &["prefill", "decode"]);
+    let both = selection(&["a"], &["prefill", "decode"]);
     let base = run(&both, 1.0, 1);
     let mut new = run(&both, 1.0, 2);
     new.samples.retain(|sample| sample.case == 0);
@@ -155,7 +155,7 @@ fn incomparable_records_are_refused_and_by_force_it_is_said() {
 #[test]
 fn another_engine_is_named_beside_what_differs() {
     let base = run(&alone(), 1.0, 1);
-    let new = run(&asked(&["b"], &["decode"]), 0.5, 2);
+    let new = run(&selection(&["b"], &["decode"]), 0.5, 2);
     let judgement = judged(&base, &new);
     assert!(gating(&judgement).sentence.starts_with("`b` decodes 2.0"), "{}", gating(&judgement).sentence);
     assert!(
@@ -168,8 +168,8 @@ fn another_engine_is_named_beside_what_differs() {
 
 #[test]
 fn what_stands_in_one_record_alone_is_listed() {
-    let base = run(&asked(&["a", "b"], &["decode", "prefill"]), 1.0, 1);
-    let new = run(&asked(&["a", "c"], &["decode", "load"]), 1.0, 2);
+    let base = run(&selection(&["a", "b"], &["decode", "prefill"]), 1.0, 1);
+    let new = run(&selection(&["a", "c"], &["decode", "load"]), 1.0, 2);
     let notes = judged(&base, &new).notes;
     for said in [
         "configurations of the base alone: `b`",
@@ -185,7 +185,7 @@ fn what_stands_in_one_record_alone_is_listed() {
 
 #[test]
 fn what_lacks_calibration_is_named_as_the_command_line_takes_it_and_nothing_else() {
-    let both = asked(&["a", "b"], &["ttft", "decode"]);
+    let both = selection(&["a", "b"], &["ttft", "decode"]);
     let mut base = run(&both, 1.0, 1);
     let mut new = run(&both, 1.0, 2);
     new.header.plan.configurations[0].command = vec!["/some where/a".into()];
@@ -212,7 +212,7 @@ fn what_lacks_calibration_is_named_as_the_command_line_takes_it_and_nothing_else
 
 #[test]
 fn the_mean_over_scenarios_is_of_headlines_alone() {
-    let both = asked(&["a"], &["prefill", "decode"]);
+    let both = selection(&["a"], &["prefill", "decode"]);
     let of = |prefill: f64, decode: f64| {
         measured(&both, 5, move |at| Some(if at.workload == "decode" { decode } else { prefill }))
     };
@@ -224,11 +224,11 @@ fn the_mean_over_scenarios_is_of_headlines_alone() {
 
 #[test]
 fn a_baseline_that_was_measured_again_is_paired_with_what_it_stands_beside() {
-    let asked = asked(&["reference", "a"], &["decode"]);
+    let selection = selection(&["reference", "a"], &["decode"]);
     let mut machine = Random::seeded(3);
     let mut shared = 1.0;
     // The machine runs at half to full speed; a token of the new program takes a fifth longer.
-    let mut record = measured(&asked, 8, move |at| {
+    let mut record = measured(&selection, 8, move |at| {
         if at.configuration == 0 && at.round == 0 {
             shared = 1.0 + machine.unit();
         }

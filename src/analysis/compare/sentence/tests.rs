@@ -2,9 +2,9 @@ use super::*;
 use crate::analysis::compare::within::within;
 use crate::analysis::metric::named;
 use crate::analysis::values::Measured;
-use crate::plan::Asked;
+use crate::plan::Selection;
 use crate::record::RunRecord;
-use crate::record::specimen::timed::{asked, measured, noisy};
+use crate::record::specimen::timed::{measured, noisy, selection};
 use stats::{Blocks, Epsilon, Evidence, Experiment, Floor, Ratios, Refusal, Rounds, Series, StoppedBy};
 
 /// A comparison with this ratio, and with blocks that are this far apart.
@@ -29,7 +29,7 @@ fn compared(metric: &'static str, ratio: f64, apart: f64, blocks: usize) -> Comp
 }
 
 fn plan() -> Plan {
-    Plan::new(&asked(&["b", "a"], &["load", "ttft", "prefill", "decode"]))
+    Plan::new(&selection(&["b", "a"], &["load", "ttft", "prefill", "decode"]))
 }
 
 fn said(metric: &'static str, workload: &str, ratio: f64, apart: f64) -> String {
@@ -70,7 +70,7 @@ fn what_the_verb_does_not_tell_stands_in_parentheses() {
         "`a` gives each next token (decode) 2.00 times as fast as `b` [1.96, 2.04]"
     );
     // A single workload needs no name.
-    let plan = Plan::new(&asked(&["b", "a"], &["decode"]));
+    let plan = Plan::new(&selection(&["b", "a"], &["decode"]));
     assert_eq!(
         sentence(&plan, &compared("throughput", 2.0, 0.02, 5)),
         "`a` generates 2.00 times as fast as `b` [1.96, 2.04]"
@@ -106,8 +106,8 @@ fn evidence_that_is_no_verdict_says_why() {
         "`a` decodes 1.96 times as fast as `b` [1.96, 1.96] (within launch: 1 block, no verdict)"
     );
     assert!(few(3).ends_with("] (tentative: 3 blocks, no verdict)"), "{}", few(3));
-    let asked = Asked { order: Order::Sequential, ..asked(&["b", "a"], &["decode"]) };
-    let record: RunRecord = measured(&asked, 5, noisy(|it| if it == 1 { 5.0 } else { 10.0 }, 0.01, 1));
+    let selection = Selection { order: Order::Sequential, ..selection(&["b", "a"], &["decode"]) };
+    let record: RunRecord = measured(&selection, 5, noisy(|it| if it == 1 { 5.0 } else { 10.0 }, 0.01, 1));
     let found = within(&Measured::of(&record), &[(1, 0)]);
     let found = found.iter().find(|it| it.gating).unwrap();
     let said = sentence(&record.header.plan, found);

@@ -1,13 +1,13 @@
 use super::*;
-use crate::plan::{Asked, Configuration};
-use crate::record::specimen::timed::{asked, measured, noisy};
+use crate::plan::{Configuration, Selection};
+use crate::record::specimen::timed::{measured, noisy, selection};
 use crate::record::{Closed, KnownFloor};
 use stats::Verdict;
 
 /// A record of `reference`, `other` and the reference's twin. A token takes `token_ms` in `other` and ten milliseconds elsewhere.
 fn record(token_ms: f64, deviation: f64, blocks: u32) -> RunRecord {
     let of = move |configuration| if configuration == 1 { token_ms } else { 10.0 };
-    measured(&asked(&["reference", "other"], &["decode"]), blocks, noisy(of, deviation, 3))
+    measured(&selection(&["reference", "other"], &["decode"]), blocks, noisy(of, deviation, 3))
 }
 
 fn headline(found: &[Compared]) -> &Comparison {
@@ -78,7 +78,7 @@ fn the_twin_of_the_reference_says_how_far_one_engine_lies_from_itself() {
     let quiet = |configuration| if configuration == 1 { 9.0 } else { 10.0 };
     let mut noise = noisy(quiet, 0.005, 3);
     let mut wild = noisy(|_| 10.0, 0.3, 4);
-    let record = measured(&asked(&["reference", "other"], &["decode"]), 8, |at| {
+    let record = measured(&selection(&["reference", "other"], &["decode"]), 8, |at| {
         if at.configuration == 2 { wild(at) } else { noise(at) }
     });
     assert_eq!(record.header.plan.twin_of(0), Some(2));
@@ -88,7 +88,7 @@ fn the_twin_of_the_reference_says_how_far_one_engine_lies_from_itself() {
 #[test]
 fn a_case_that_failed_midway_is_compared_by_the_rounds_that_both_have() {
     let mut noise = noisy(|configuration| if configuration == 1 { 5.0 } else { 10.0 }, 0.005, 3);
-    let record = measured(&asked(&["reference", "other"], &["decode"]), 8, |at| {
+    let record = measured(&selection(&["reference", "other"], &["decode"]), 8, |at| {
         let failed = at.configuration == 1 && (at.block == 3 && at.round == 2 || at.block == 6);
         noise(at).filter(|_| !failed)
     });
@@ -99,7 +99,7 @@ fn a_case_that_failed_midway_is_compared_by_the_rounds_that_both_have() {
 
 #[test]
 fn a_configuration_that_gave_nothing_is_compared_with_nobody() {
-    let record = measured(&asked(&["reference", "other"], &["decode"]), 5, |at| {
+    let record = measured(&selection(&["reference", "other"], &["decode"]), 5, |at| {
         (at.configuration != 1).then_some(10.0)
     });
     assert!(
@@ -111,10 +111,10 @@ fn a_configuration_that_gave_nothing_is_compared_with_nobody() {
 
 #[test]
 fn each_of_a_cross_product_has_the_reference_of_its_own_kind_and_a_twin_for_each() {
-    let asked = Asked { threads: vec![1, 2], ..asked(&["reference", "other"], &["decode"]) };
+    let selection = Selection { threads: vec![1, 2], ..selection(&["reference", "other"], &["decode"]) };
     // `other` is faster with one thread, and a tenth slower with two.
     let of = |configuration| [10.0, 6.0, 5.0, 5.5, 10.0, 5.0][configuration];
-    let record = measured(&asked, 5, noisy(of, 0.003, 3));
+    let record = measured(&selection, 5, noisy(of, 0.003, 3));
     let plan = &record.header.plan;
     assert_eq!((plan.pairs(), plan.twin_of(0), plan.twin_of(2)), (vec![(1, 0), (3, 2)], Some(4), Some(5)));
     let found = within(&Measured::of(&record), &plan.pairs());
@@ -128,9 +128,9 @@ fn each_of_a_cross_product_has_the_reference_of_its_own_kind_and_a_twin_for_each
 
 #[test]
 fn all_pairs_are_on_one_model_and_turned_towards_the_reference() {
-    let mut asked = asked(&["a", "b", "c"], &["decode"]);
-    asked.reference = "b".into();
-    let mut record = measured(&asked, 1, |_| Some(1.0));
+    let mut selection = selection(&["a", "b", "c"], &["decode"]);
+    selection.reference = "b".into();
+    let mut record = measured(&selection, 1, |_| Some(1.0));
     assert_eq!(all_pairs(&record.header.plan), [(0, 1), (0, 2), (2, 1)]);
     record.header.plan.configurations[2].model.name = "another".into();
     assert_eq!(all_pairs(&record.header.plan), [(0, 1)]);
@@ -173,10 +173,10 @@ fn a_run_goes_on_while_the_headline_of_any_pair_is_uncertain_and_no_longer() {
 
 #[test]
 fn an_engine_by_itself_is_waited_for_until_its_own_level_is_known_and_nothing_is_where_no_pair_can_be_told() {
-    let alone = |noise| measured(&asked(&["reference"], &["decode"]), 5, noisy(|_| 10.0, noise, 1));
+    let alone = |noise| measured(&selection(&["reference"], &["decode"]), 5, noisy(|_| 10.0, noise, 1));
     assert_eq!(look(&alone(0.3), "decode", 5, Rule::default()), Look::GoOn { until: 8 });
     let mut noise = noisy(|_| 10.0, 0.3, 1);
-    let failed = measured(&asked(&["reference", "other"], &["decode"]), 5, |at| {
+    let failed = measured(&selection(&["reference", "other"], &["decode"]), 5, |at| {
         noise(at).filter(|_| at.configuration != 1)
     });
     assert_eq!(look(&failed, "decode", 5, Rule::default()), Look::Stop(StoppedBy::Width));
