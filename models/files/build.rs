@@ -11,7 +11,7 @@ const FILES: [&str; 7] = [
     "tokenizer_config.json",
     "model.safetensors",
     "heldout.txt",
-    "witness.json",
+    "reference-answers.json",
 ];
 
 fn main() -> Result<(), String> {

@@ -52,8 +52,8 @@ def outcome(report, device, record, code=DONE):
         output = standings.get(label)
         words = []
         if label in measured:
-            words.append(standing(output) if output else "unverified")
-            failed = failed or (output or {}).get("standing") == "wrong"
+            words.append(status(output) if output else "unverified")
+            failed = failed or (output or {}).get("status") == "wrong"
         if fault and label not in measured and is_excused(engine, fault, device):
             words.append(f"left out: {fault['message']}")
             excused = True
@@ -122,17 +122,17 @@ def followable(line, device, programs):
     return f"{line[: found.start()]}hint: {instead}\n"
 
 
-def standing(output):
-    """The standing, with the figures or the reason for it."""
+def status(output):
+    """The status, with the figures or the reason for it."""
     scores, greedy = output["scores"], output["greedy"]
-    figures = ["the witness itself"] if output["against"]["whom"] == "itself" else []
+    figures = ["the verifier itself"] if output["against"]["kind"] == "itself" else []
     if scores and scores["rms"] is not None:
         figures.append(f"{scores['rms']:.2g} nats from f32 over {scores['tokens']} tokens")
     if greedy and greedy["compared"]:
         figures.append(f"{greedy['equal']} of {greedy['compared']} greedy ids the same")
-    if output["standing"] not in ("exact", "agrees"):
+    if output["status"] not in ("exact", "agrees"):
         figures += output["reasons"][:1]
-    return output["standing"] + (f" ({'; '.join(figures)})" if figures else "")
+    return output["status"] + (f" ({'; '.join(figures)})" if figures else "")
 
 
 def gpus(found, packed_for):

@@ -30,11 +30,11 @@ def report(cases=(), failed=(), outputs=()):
     return {"cases": list(cases), "failed": failed, "outputs": list(outputs)}
 
 
-def output(engine, standing, rms=None, equal=0, compared=0, reasons=()):
+def output(engine, status, rms=None, equal=0, compared=0, reasons=()):
     return {
         "engine": engine,
-        "standing": standing,
-        "against": {"whom": "engine", "label": "it (witness)"},
+        "status": status,
+        "against": {"kind": "engine", "label": "it (verifier)"},
         "scores": None if rms is None else {"rms": rms, "tokens": 1659},
         "greedy": {"equal": equal, "compared": compared},
         "reasons": list(reasons),
@@ -93,8 +93,8 @@ class Outcome(unittest.TestCase):
         [line, _], code = outcome.outcome(found, "cuda", "r.jsonl")
         self.assertEqual((line, code), ("  half: unverified; a part of it failed: no room", outcome.FAILED))
 
-    def code(self, failed=(), device="cuda", code=0, standing="exact"):
-        found = report([case("good", 9)], failed, [output("good", standing)])
+    def code(self, failed=(), device="cuda", code=0, status="exact"):
+        found = report([case("good", 9)], failed, [output("good", status)])
         return outcome.outcome(found, device, "r.jsonl", code)[1]
 
     def test_an_engine_that_was_carried_here_and_not_measured_is_a_failure_though_a_run_over_all_excuses_it(self):
@@ -114,7 +114,7 @@ class Outcome(unittest.TestCase):
         self.assertEqual(self.code([("compiled", NOT_BUILT)], device="cpu"), outcome.DONE)
 
     def test_what_is_wrong_and_what_failed_unseen_are_failures_and_so_is_nothing_at_all(self):
-        self.assertEqual(self.code(standing="wrong"), outcome.FAILED)
+        self.assertEqual(self.code(status="wrong"), outcome.FAILED)
         self.assertEqual(self.code(code=4), outcome.FAILED)
         self.assertEqual(outcome.outcome(report(failed=[("library", NO_DRIVER)]), "cuda", "r.jsonl")[1], outcome.FAILED)
 

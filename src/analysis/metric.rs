@@ -200,7 +200,7 @@ pub const METRICS: &[Metric] = &[
         shown: Shown::AsHeadline,
         about: "what no file backs, shared memory among it, of the most that the process tree was seen to hold: it cannot be \
                 dropped and read again. Seen in the sampled pass, whose launch then speaks for the case, or after an answer \
-                where that was more; the peak may lie at load, where nobody looks. Each page once (Pss_Anon and Pss_Shmem of \
+                where that was more; the peak may lie at load, where nobody samples. Each page once (Pss_Anon and Pss_Shmem of \
                 smaps_rollup).",
         of: resources::memory_anonymous,
     },
@@ -213,7 +213,7 @@ pub const METRICS: &[Metric] = &[
         per: Per::Launch,
         shown: Shown::AsHeadline,
         about: "what a file backs, of the same look as anonymous memory: libraries, and weights that are mapped. The peak may \
-                lie at load, where nobody looks. Each page once, in full also where an engine beside it maps the same file \
+                lie at load, where nobody samples. Each page once, in full also where an engine beside it maps the same file \
                 (Pss_File of smaps_rollup, and no less than RssFile of one process).",
         of: resources::memory_file,
     },
@@ -364,7 +364,7 @@ const MOST_UNKNOWN: usize = 4;
 pub fn unknown(record: &RunRecord) -> Option<String> {
     let plan = &record.header.plan;
     let headlines = plan.cases.iter().map(|case| case.workload.headline);
-    let floors = record.header.floors.iter().map(|floor| floor.metric);
+    let floors = record.header.noise_floors.iter().map(|floor| floor.metric);
     let unknown: BTreeSet<MetricId> = headlines.chain(floors).filter(|id| known(*id).is_none()).collect();
     let named = unknown.iter().take(MOST_UNKNOWN);
     let mut names: Vec<String> = named.map(|id| format!("`{}`", shorten(&line(id.as_str()), 40))).collect();

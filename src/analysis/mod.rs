@@ -2,9 +2,9 @@
 //! it for interim analyses alone.
 
 pub mod agreement;
+pub mod claims;
 pub mod compare;
 pub mod cores;
-pub mod effective;
-pub mod floors;
 pub mod metric;
+pub mod noise_floors;
 pub mod values;

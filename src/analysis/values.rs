@@ -32,9 +32,9 @@ pub struct Values<'a> {
 #[derive(Debug, Clone)]
 pub struct Requests<'a> {
     pub launch: &'a Launch,
-    /// The first request of the launch, of any case and role.
+    /// The first request of the launch, of any case and kind.
     pub first_of_launch: &'a Sample,
-    /// The first request of the case in this launch, of any role.
+    /// The first request of the case in this launch, of any kind.
     pub first: &'a Sample,
     /// In the order of sending.
     pub measured: Vec<&'a Sample>,
@@ -99,7 +99,7 @@ impl<'a> Values<'a> {
         self.cases[case].iter().flat_map(|requests| self.observed_in(requests).map(|(_, observed)| observed))
     }
 
-    /// A metric's values of one request, of any role, in a launch in which its case was measured.
+    /// A metric's values of one request, of any kind, in a launch in which its case was measured.
     pub fn of_request(&self, sample: &'a Sample, metric: &Metric) -> Vec<f64> {
         let launches = &self.cases[sample.case];
         let found = launches.binary_search_by_key(&sample.launch, |requests| requests.launch.launch);

@@ -1,6 +1,6 @@
 //! EXIT_CODES: the meaning of this program's exit status. `orchestrate --help` prints the table.
 
-use crate::analysis::compare::judgement::Standing;
+use crate::analysis::compare::judgement::Conclusion;
 use crate::shell::Usage;
 
 /// Everything that was requested was measured. With `--all`, an engine that cannot run here is a row and no failure.
@@ -40,17 +40,17 @@ pub fn of_error(error: &anyhow::Error) -> u8 {
 }
 
 /// The exit status of a comparison.
-pub fn of_standing(standing: Standing) -> u8 {
+pub fn of_conclusion(standing: Conclusion) -> u8 {
     match standing {
-        Standing::Worse => WORSE,
-        Standing::Open => NOT_MEASURABLE,
-        Standing::Passed => DONE,
+        Conclusion::Worse => WORSE,
+        Conclusion::Open => NOT_MEASURABLE,
+        Conclusion::Passed => DONE,
     }
 }
 
 /// The most severe exit status of a run. A certain worsening comes first, because a check for status 1 alone must not
 /// miss it. A failed case comes before an inconclusive one, because more measurement does not repair it.
-pub fn gravest<const N: usize>(codes: [u8; N]) -> u8 {
+pub fn most_severe<const N: usize>(codes: [u8; N]) -> u8 {
     const RANKS: [u8; 6] = [INTERRUPTED, ERROR, WORSE, USAGE, FAILED_CASES, NOT_MEASURABLE];
     RANKS.into_iter().find(|rank| codes.contains(rank)).unwrap_or(DONE)
 }
@@ -61,10 +61,10 @@ mod tests {
 
     #[test]
     fn a_regression_is_said_before_a_failed_case_and_that_before_a_doubt() {
-        assert_eq!(gravest([FAILED_CASES, WORSE, DONE]), WORSE);
-        assert_eq!(gravest([FAILED_CASES, NOT_MEASURABLE, DONE]), FAILED_CASES);
-        assert_eq!(gravest([DONE, NOT_MEASURABLE, DONE]), NOT_MEASURABLE);
-        assert_eq!(gravest([WORSE, INTERRUPTED]), INTERRUPTED);
-        assert_eq!(gravest([DONE, DONE]), DONE);
+        assert_eq!(most_severe([FAILED_CASES, WORSE, DONE]), WORSE);
+        assert_eq!(most_severe([FAILED_CASES, NOT_MEASURABLE, DONE]), FAILED_CASES);
+        assert_eq!(most_severe([DONE, NOT_MEASURABLE, DONE]), NOT_MEASURABLE);
+        assert_eq!(most_severe([WORSE, INTERRUPTED]), INTERRUPTED);
+        assert_eq!(most_severe([DONE, DONE]), DONE);
     }
 }

@@ -69,10 +69,10 @@ pub struct RunArgs {
     /// What ratios are taken against; unless given, the engine whose manifest says that it is the reference
     #[arg(long, value_name = "ENGINE")]
     pub reference: Option<String>,
-    /// Whose word on a model's output is taken, in f32; unless given, the reference engine of the tree where it is set up.
-    /// `none` proves nothing. ORCHESTRATE_WITNESS in the environment says the same
-    #[arg(long, value_name = "ENGINE")]
-    pub witness: Option<String>,
+    /// Reference engine for output checks, in f32; default: the reference engine of the tree, where it is set up. `none`
+    /// turns the checks off. ORCHESTRATE_VERIFIER sets the default
+    #[arg(long, value_name = "ENGINE", alias = "witness")]
+    pub verifier: Option<String>,
     /// Build nothing and set up nothing: measure what is ready
     #[arg(long)]
     pub no_setup: bool,
@@ -99,7 +99,9 @@ pub struct RunArgs {
 }
 
 /// Names the reference engine for output checks in every run of a shell or of a test.
-const WITNESS: &str = "ORCHESTRATE_WITNESS";
+const VERIFIER: &str = "ORCHESTRATE_VERIFIER";
+/// The name of the same variable in earlier versions.
+const OLD_VERIFIER: &str = "ORCHESTRATE_WITNESS";
 
 impl RunArgs {
     pub fn names(&self) -> Names {
@@ -137,7 +139,8 @@ impl RunArgs {
 
     /// The reference engine for output checks: the flag's, else the environment's.
     fn verifier_name(&self) -> Option<String> {
-        self.witness.clone().or_else(|| std::env::var(WITNESS).ok())
+        let variable = || [VERIFIER, OLD_VERIFIER].iter().find_map(|name| std::env::var(name).ok());
+        self.verifier.clone().or_else(variable)
     }
 }
 

@@ -8,7 +8,7 @@ use clap::Args;
 use super::baseline::Baseline;
 use super::output;
 use crate::analysis::compare::judge;
-use crate::cli::exit_code::of_standing;
+use crate::cli::exit_code::of_conclusion;
 use crate::cli::{JudgeArgs, formats};
 use crate::record::{self, RunRecord};
 use crate::report::{FORMATS, Format};
@@ -36,7 +36,7 @@ pub fn compare(arguments: &CompareArgs) -> Result<u8> {
     judgement.new.name = arguments.new.clone();
     judgement.notices.splice(0..0, of_base.into_iter().chain(of_new));
     output::show(&judgement, arguments.format)?;
-    Ok(of_standing(judgement.standing(arguments.judge.fail_on)))
+    Ok(of_conclusion(judgement.conclusion(arguments.judge.fail_on)))
 }
 
 /// Opens a file, or else the baseline of that name, with notes about it.

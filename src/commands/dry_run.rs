@@ -8,11 +8,11 @@ use super::output;
 use crate::analysis::values::Values;
 use crate::cli::exit_code::DONE;
 use crate::commands::listing::WIDTH;
-use crate::plan::{Beside, Configuration, Mode, Order, Plan, Proof, Workload};
+use crate::plan::{Configuration, Mode, Order, Plan, Role, Verification, Workload};
 use crate::record::{self, RunRecord};
 use crate::text;
 use anyhow::Result;
-use stats::{FIRM, LOOKS, median};
+use stats::{FIRM, INTERIM_ANALYSES, median};
 
 /// The number of records that are read, the newest first.
 const RECORDS: usize = 30;
@@ -45,13 +45,13 @@ fn describe(plan: &Plan, history: &[RunRecord]) -> String {
     }
     lines.push(String::new());
     for configuration in &plan.configurations {
-        let note = match (&configuration.unavailable, configuration.beside) {
+        let note = match (&configuration.unavailable, configuration.role) {
             (Some(unavailable), _) => format!("  ({})", unavailable.reason),
-            (None, Some(Beside::Twin { .. })) => {
+            (None, Some(Role::Twin { .. })) => {
                 "  (the same once more: what the two differ by is noise)".into()
             }
-            (None, Some(Beside::Baseline { .. })) => "  (the baseline's program)".into(),
-            (None, Some(Beside::Witness)) => {
+            (None, Some(Role::Baseline { .. })) => "  (the baseline's program)".into(),
+            (None, Some(Role::Verifier)) => {
                 "  (asked for proof alone: what the others' output is held against)".into()
             }
             (None, None) => String::new(),
@@ -75,14 +75,14 @@ fn describe(plan: &Plan, history: &[RunRecord]) -> String {
 /// The line about the output checks. Only the time of their launches is known: the requests depend on the model.
 fn proof(plan: &Plan, known: &Known) -> Option<String> {
     let selection =
-        |it: &&Configuration| it.unavailable.is_none() && !matches!(it.beside, Some(Beside::Twin { .. }));
+        |it: &&Configuration| it.unavailable.is_none() && !matches!(it.role, Some(Role::Twin { .. }));
     let launches = plan.configurations.iter().filter(selection).filter_map(|it| known.launches.get(&key(it)));
     let launches_ns: f64 = launches.sum();
     let time = match launches_ns > 0.0 {
         true => format!("; their launches take about {}", rough(launches_ns)),
         false => String::new(),
     };
-    (plan.proof != Proof::Off).then(|| {
+    (plan.verification != Verification::Off).then(|| {
         format!("before the first block each engine scores held-out text and goes on with a prompt, to prove what it computes{time}")
     })
 }
@@ -92,7 +92,9 @@ fn order(plan: &Plan) -> String {
         (Some(1), _) => "1 block".to_string(),
         (Some(blocks), _) => format!("{blocks} blocks"),
         (None, Order::Sequential) => format!("{FIRM} blocks"),
-        (None, Order::Interleaved) => format!("{FIRM} to {} blocks", LOOKS[LOOKS.len() - 1]),
+        (None, Order::Interleaved) => {
+            format!("{FIRM} to {} blocks", INTERIM_ANALYSES[INTERIM_ANALYSES.len() - 1])
+        }
     };
     match (plan.mode, plan.order) {
         (Mode::OneShot, _) => format!("{blocks} of one process for each request"),
@@ -113,7 +115,7 @@ fn requests(workload: &Workload) -> String {
 }
 
 fn time(plan: &Plan, known: &Known) -> Vec<String> {
-    let runs = |it: &&Configuration| it.unavailable.is_none() && it.beside != Some(Beside::Witness);
+    let runs = |it: &&Configuration| it.unavailable.is_none() && it.role != Some(Role::Verifier);
     let (mut block_ns, mut least_block_ns) = (0.0, 0.0);
     let mut unknown: Vec<&str> = Vec::new();
     for configuration in plan.configurations.iter().filter(runs) {
@@ -130,7 +132,7 @@ fn time(plan: &Plan, known: &Known) -> Vec<String> {
     let (least, most) = match (plan.extent.blocks, plan.order) {
         (Some(blocks), _) => (blocks as usize, blocks as usize),
         (None, Order::Sequential) => (FIRM, FIRM),
-        (None, Order::Interleaved) => (FIRM, LOOKS[LOOKS.len() - 1]),
+        (None, Order::Interleaved) => (FIRM, INTERIM_ANALYSES[INTERIM_ANALYSES.len() - 1]),
     };
     if block_ns > 0.0 {
         let whole = |blocks: usize| rough(block_ns * blocks as f64);
@@ -229,7 +231,7 @@ impl Known {
     }
 }
 
-/// The key of configurations with equal times: everything but their role.
+/// The key of configurations with equal times: everything but their kind.
 fn key(it: &Configuration) -> String {
     let options = serde_json::Value::Object(it.options.clone());
     let model = &it.model.path;
@@ -284,19 +286,21 @@ mod tests {
 
     #[test]
     fn proof_is_said_to_come_first_with_what_its_launches_take_and_not_at_all_where_there_is_none() {
-        let mut both = Selection { proof: Proof::Usual, ..selection(&["patient-original", "beacon"]) };
+        let mut both =
+            Selection { verification: Verification::Usual, ..selection(&["patient-original", "beacon"]) };
         let history = [measured(&both, &[BASELINE, BEACON])];
         let said = unbroken(&describe(&planned(&both).header.plan, &history));
         assert!(said.contains("to prove what it computes; their launches take about "), "{said}");
         let said = unbroken(&describe(&planned(&both).header.plan, &[]));
         assert!(said.contains("to prove what it computes") && !said.contains("launches take"), "{said}");
-        both.proof = Proof::Off;
+        both.verification = Verification::Off;
         assert!(!describe(&planned(&both).header.plan, &history).contains("prove"));
     }
 
     #[test]
     fn nothing_but_a_hint_passes_the_width_of_a_terminal_and_nothing_is_lost() {
-        let mut both = Selection { proof: Proof::Usual, ..selection(&["patient-original", "beacon"]) };
+        let mut both =
+            Selection { verification: Verification::Usual, ..selection(&["patient-original", "beacon"]) };
         both.extent.budget_ns = Some(1_000_000_000);
         let history = [measured(&both, &[BASELINE, BEACON])];
         let mut record = planned(&both);

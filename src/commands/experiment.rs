@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::Result;
 
 use super::interrupts::Interrupts;
-use super::known_floors;
+use super::noise_floors;
 use super::progress::{Display, Progress};
 use crate::analysis::agreement;
 use crate::cli::RunArgs;
@@ -182,7 +182,7 @@ fn check_destinations(results: &Path, json: Option<&Path>) -> Result<()> {
 /// The header of the record with the known noise floors, and the error of reading them.
 fn header(id: String, plan: Plan) -> (Header, Option<String>) {
     let machine = Machine::probe();
-    let (floors, unreadable) = known_floors::of_plan(&plan, &machine);
+    let (floors, unreadable) = noise_floors::of_plan(&plan, &machine);
     let header = Header {
         record_version: RECORD_VERSION,
         id,
@@ -193,7 +193,7 @@ fn header(id: String, plan: Plan) -> (Header, Option<String>) {
         fingerprint: machine.fingerprint(),
         machine,
         plan,
-        floors,
+        noise_floors: floors,
     };
     (header, unreadable)
 }
@@ -231,7 +231,7 @@ pub fn exit_code(record: &RunRecord, end: Option<End>, names: &Names) -> u8 {
     let failed = record.failures.iter().any(|it| !excused(it));
     // An engine with wrong output was not measured either.
     let rows = agreement::wrong(record).into_iter().zip(&record.header.plan.configurations);
-    let wrong = rows.filter(|(_, it)| it.beside.is_none()).any(|(wrong, _)| wrong);
+    let wrong = rows.filter(|(_, it)| it.role.is_none()).any(|(wrong, _)| wrong);
     if failed || wrong || record.samples.is_empty() { FAILED_CASES } else { DONE }
 }
 
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn a_row_whose_output_is_wrong_is_a_failed_case() {
-        let mut record = specimen::proved();
+        let mut record = specimen::checked();
         let code = |record: &RunRecord| exit_code(record, Some(End::Finished), &Names::default());
         assert_eq!(code(&record), DONE);
         specimen::score(&mut record, specimen::ENGINE, |_| Some(2.3));
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn a_preset_that_asks_for_what_is_not_here_fails_a_run_only_where_somebody_named_it() {
-        let mut record = specimen::proved();
+        let mut record = specimen::checked();
         let configuration = specimen::ENGINE;
         record.header.plan.configurations[configuration].preset = Some("graphs".into());
         record.failures.push(Failure {

@@ -24,8 +24,8 @@ mod setup;
 mod dry_run;
 mod experiment;
 mod interrupts;
-mod known_floors;
 mod listing;
+mod noise_floors;
 pub mod output;
 mod progress;
 

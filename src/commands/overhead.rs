@@ -8,10 +8,10 @@ use crate::analysis::metric::Unit;
 use crate::cli::exit_code::DONE;
 use crate::cli::formats;
 use crate::report::document::{
-    Column, Document, Field, Item, Line, Lines, List, Named, Part, Rooms, Table, column, json_bytes,
+    Column, Document, Field, Item, Layouts, Line, Lines, List, Named, Section, Table, column, json_bytes,
 };
 use crate::report::{self, Content, Format};
-use crate::run::overhead::{Figure, Overhead};
+use crate::run::overhead::{Overhead, Timing};
 
 #[derive(Debug, Args)]
 pub struct OverheadArgs {
@@ -29,27 +29,27 @@ pub fn overhead(arguments: &OverheadArgs) -> Result<u8> {
 }
 
 impl Content for Overhead {
-    fn document(&self, _: &Rooms) -> Document {
+    fn document(&self, _: &Layouts) -> Document {
         let heading = "what `orchestrate` itself costs, measured now with an engine that does nothing:";
         let show = |ns: f64| Unit::Nanoseconds.show(ns);
-        let line = |it: &Figure| {
+        let line = |it: &Timing| {
             Line::of(vec![it.name.into(), it.n.to_string(), show(it.median_ns), show(it.p95_ns)])
         };
         let figures = ["n", "median", "p95"].map(|title| Column::figure(title, ""));
         let columns = std::iter::once(Column::named("cost")).chain(figures).collect();
         let lines = self.figures.iter().map(line).collect();
-        let about = |it: &Figure| Item::Listed(format!("{}: {}", it.name, it.about));
+        let about = |it: &Timing| Item::Listed(format!("{}: {}", it.name, it.about));
         let items = self.figures.iter().map(about).collect();
         let parts = vec![
-            Part::Heading(heading.into()),
-            Part::Table(Table { columns, lines, gap: 2, ..Table::default() }),
-            Part::List(List { heading: None, items }),
+            Section::Heading(heading.into()),
+            Section::Table(Table { columns, lines, gap: 2, ..Table::default() }),
+            Section::List(List { heading: None, items }),
         ];
         Document { parts, summary: None }
     }
 
     fn lines(&self) -> Option<Lines> {
-        let line = |it: &Figure| -> Vec<Named> {
+        let line = |it: &Timing| -> Vec<Named> {
             vec![
                 (column!("cost"), Field(it.name.into())),
                 (column!("unit"), "ns".into()),
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn figures_are_shown_under_their_heads() {
-        let request = Figure { name: "request", about: "a request", n: 2, median_ns: 3e3, p95_ns: 4e3 };
+        let request = Timing { name: "request", about: "a request", n: 2, median_ns: 3e3, p95_ns: 4e3 };
         let overhead = Overhead { figures: vec![request] };
         let text = shown(&overhead, "table", None);
         let (head, about) = ("cost     n   median      p95\n", "- request: a request");

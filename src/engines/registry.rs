@@ -86,7 +86,7 @@ impl Registry {
     }
 
     /// The reference engine for output checks, if it is ready to run. Nothing is set up for it.
-    pub fn witness(&self) -> Option<Candidate> {
+    pub fn verifier(&self) -> Option<Candidate> {
         let found = self.find(self.reference()?).ok()?;
         Some(self.candidate(&found)).filter(|it| it.on(&Device::cpu()).unavailable.is_none())
     }

@@ -46,7 +46,8 @@ pub struct GpuPass {
     /// The mean over the same samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power_milliwatts: Option<u32>,
-    pub looks: u32,
+    #[serde(alias = "looks")]
+    pub samples: u32,
     /// The largest memory use of the whole device, by all processes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_used_bytes: Option<u64>,
@@ -64,8 +65,8 @@ pub struct GpuPass {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub throttled_by: Vec<String>,
     /// The samples with at least one reason. Absent if the driver does not say.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub throttled_looks: Option<u32>,
+    #[serde(default, alias = "throttled_looks", skip_serializing_if = "Option::is_none")]
+    pub throttled_samples: Option<u32>,
 }
 
 /// The used memory of a whole GPU, for all processes, before a launch started.

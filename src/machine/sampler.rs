@@ -4,7 +4,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::gpu::{self, Look};
+use super::gpu::{self, GpuSample};
 use super::memory;
 use crate::machine::observed::{GpuPass, Held};
 
@@ -52,7 +52,7 @@ impl Sampler {
 }
 
 fn watch(what: What, roots: &[u32], stopped: &mpsc::Receiver<()>) -> Seen {
-    let (mut held, mut looks): (Option<Held>, Vec<Look>) = (None, Vec::new());
+    let (mut held, mut looks): (Option<Held>, Vec<GpuSample>) = (None, Vec::new());
     let (started, mut ends) = (Instant::now(), false);
     loop {
         let begun = Instant::now();
@@ -66,7 +66,7 @@ fn watch(what: What, roots: &[u32], stopped: &mpsc::Receiver<()>) -> Seen {
                 EVERY
             }
             What::Gpus => {
-                looks.extend(gpu::look(&processes, started.elapsed()));
+                looks.extend(gpu::sample(&processes, started.elapsed()));
                 GPUS_EVERY
             }
         };

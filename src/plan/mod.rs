@@ -7,11 +7,11 @@
 //! No clock and no process. `models` reads model files, with all weights where they have no identity yet. `prompts` opens a model
 //! for its tokenizer. `selection` calls the engine registry and `models`. All other files are pure.
 
-mod beside;
 pub mod dtype;
 mod metric_id;
 pub mod models;
 pub mod prompts;
+mod roles;
 mod rows;
 pub mod scenario;
 pub mod selection;
@@ -42,8 +42,8 @@ pub struct Plan {
     pub seed: u64,
     /// The label (or engine) of the configurations that the others are compared with.
     pub reference: String,
-    #[serde(default)]
-    pub proof: Proof,
+    #[serde(default, alias = "proof")]
+    pub verification: Verification,
     pub configurations: Vec<Configuration>,
     pub cases: Vec<Case>,
 }
@@ -61,7 +61,7 @@ pub enum Mode {
 /// Whether outputs are checked, and against which reference engine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Proof {
+pub enum Verification {
     /// The answers that are kept beside the model, else the tree's reference engine where it can run.
     #[default]
     Usual,
@@ -104,18 +104,19 @@ impl Default for Extent {
 }
 
 /// The dtype in which the reference engine computes.
-pub const WITNESS_DTYPE: &str = "f32";
+pub const VERIFIER_DTYPE: &str = "f32";
 
-/// The role of a configuration that is no row of its own: it is measured to say something about a row.
+/// The kind of a configuration that is no row of its own: it is measured to say something about a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
-pub enum Beside {
+pub enum Role {
     /// The same configuration once more: the difference between the two is noise.
     Twin { of: usize },
     /// The program that a baseline was measured with.
     Baseline { of: usize },
     /// The reference engine, in f32. It has no cases: it is only used for output checks.
-    Witness,
+    #[serde(alias = "witness")]
+    Verifier,
 }
 
 /// An engine with all its settings, on one model.
@@ -139,14 +140,14 @@ pub struct Configuration {
     /// Why it cannot be started here, and a remedy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unavailable: Option<Unavailable>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub beside: Option<Beside>,
+    #[serde(default, alias = "beside", skip_serializing_if = "Option::is_none")]
+    pub role: Option<Role>,
     /// No paused engine stays in memory while this one is measured.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub alone: bool,
     /// Its answers are the reference for the outputs of the other engines on its model.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub vouches: bool,
+    #[serde(default, alias = "vouches", skip_serializing_if = "std::ops::Not::not")]
+    pub verifies: bool,
     /// The preset of its engine that its manifest compares it with, in addition to the reference.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub against: Option<Against>,
@@ -240,7 +241,7 @@ pub enum Prompt {
 /// The purpose of a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Role {
+pub enum RequestKind {
     Warmup,
     /// The first request after the engine's processes were paused while another engine was measured.
     Discarded,
@@ -253,8 +254,8 @@ pub enum Role {
 pub struct Selection {
     pub candidates: Vec<Candidate>,
     /// The reference engine for output checks, where it can run.
-    pub witness: Option<Candidate>,
-    pub proof: Proof,
+    pub verifier: Option<Candidate>,
+    pub verification: Verification,
     pub models: Vec<Model>,
     pub scenarios: Vec<&'static Scenario>,
     pub devices: Vec<Device>,

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use model_files::{ModelFolder, Tokenizer, embedded};
 use protocol::{Capabilities, Generate, Id};
 
-use crate::plan::Role;
+use crate::plan::RequestKind;
 use crate::plan::{Prompt, Workload};
 
 /// The number of random ids at the start of a prompt, so that requests of a run share no prefix for a prefix cache.
@@ -29,7 +29,7 @@ pub struct Prompts {
 pub struct Which {
     pub seed: u64,
     pub block: u32,
-    pub role: Role,
+    pub kind: RequestKind,
     pub index: u32,
 }
 
@@ -96,17 +96,17 @@ pub fn hash(ids: &[u32]) -> String {
 
 impl Which {
     fn is_of_the_pair(self) -> bool {
-        self.role == Role::Warmup && self.index < PAIR
+        self.kind == RequestKind::Warmup && self.index < PAIR
     }
 }
 
 /// A pseudo-random number for each position of each request, by splitmix64's finaliser. The pair's requests get the same ones.
 fn draw(workload: &str, which: Which, place: u64) -> u64 {
-    let index = match which.role {
-        Role::Warmup if which.is_of_the_pair() => 0,
-        Role::Warmup => u64::from(which.index) << 2,
-        Role::Discarded => u64::from(which.index) << 2 | 1,
-        Role::Measured => u64::from(which.index) << 2 | 2,
+    let index = match which.kind {
+        RequestKind::Warmup if which.is_of_the_pair() => 0,
+        RequestKind::Warmup => u64::from(which.index) << 2,
+        RequestKind::Discarded => u64::from(which.index) << 2 | 1,
+        RequestKind::Measured => u64::from(which.index) << 2 | 2,
     };
     let label = workload.bytes().map(u64::from);
     label.chain([u64::from(which.block), index, place]).fold(which.seed, |state, part| {
@@ -121,23 +121,23 @@ fn draw(workload: &str, which: Which, place: u64) -> u64 {
 mod tests {
     use super::*;
 
-    fn which(block: u32, role: Role, index: u32) -> Which {
-        Which { seed: 0, block, role, index }
+    fn which(block: u32, kind: RequestKind, index: u32) -> Which {
+        Which { seed: 0, block, kind, index }
     }
 
     #[test]
     fn no_request_reads_the_window_of_another_but_for_the_pair() {
-        let roles = [Role::Warmup, Role::Discarded, Role::Measured];
-        let each = roles.into_iter().flat_map(|role| {
+        let roles = [RequestKind::Warmup, RequestKind::Discarded, RequestKind::Measured];
+        let each = roles.into_iter().flat_map(|kind| {
             (0..3).flat_map(move |block| {
-                (PAIR..20).map(move |index| draw("decode", which(block, role, index), 0))
+                (PAIR..20).map(move |index| draw("decode", which(block, kind, index), 0))
             })
         });
         let windows: std::collections::BTreeSet<u64> = each.collect();
         assert_eq!(windows.len(), 3 * 3 * 18);
         assert_eq!(
-            draw("decode", which(1, Role::Warmup, 0), 0),
-            draw("decode", which(1, Role::Warmup, 1), 0)
+            draw("decode", which(1, RequestKind::Warmup, 0), 0),
+            draw("decode", which(1, RequestKind::Warmup, 1), 0)
         );
     }
 
@@ -149,8 +149,11 @@ mod tests {
             for tokens in scenario.prompt_tokens {
                 let mut workload = crate::plan::specimen::workload(Prompt::Tokens(*tokens));
                 workload.label = format!("{} {tokens}", scenario.name);
-                let whichs =
-                    [which(0, Role::Warmup, 0), which(0, Role::Warmup, 2), which(0, Role::Measured, 0)];
+                let whichs = [
+                    which(0, RequestKind::Warmup, 0),
+                    which(0, RequestKind::Warmup, 2),
+                    which(0, RequestKind::Measured, 0),
+                ];
                 seen.extend(whichs.map(|which| prompts.ids(&workload, which).unwrap()));
             }
         }
@@ -168,16 +171,16 @@ mod tests {
     fn a_prompt_begins_with_a_salt_of_its_own_and_those_of_the_pair_are_one_prompt() {
         let prompts = Prompts::of_model(&model_files::resolve(None).unwrap().to_string_lossy()).unwrap();
         let workload = crate::plan::specimen::workload(Prompt::Tokens(64));
-        let ids = |block, role, index| prompts.ids(&workload, which(block, role, index)).unwrap();
+        let ids = |block, kind, index| prompts.ids(&workload, which(block, kind, index)).unwrap();
         let from = prompts.bos.len();
         let begins: std::collections::BTreeSet<Vec<u32>> = (0..5)
             .flat_map(|block| (0..10).map(move |index| (block, index)))
-            .map(|(block, index)| ids(block, Role::Measured, index)[from..from + SALT].to_vec())
+            .map(|(block, index)| ids(block, RequestKind::Measured, index)[from..from + SALT].to_vec())
             .collect();
         assert_eq!(begins.len(), 50);
-        assert_eq!(ids(2, Role::Warmup, 0), ids(2, Role::Warmup, 1));
-        assert_ne!(ids(2, Role::Warmup, 1), ids(2, Role::Warmup, 2));
-        assert_ne!(ids(2, Role::Warmup, 0), ids(3, Role::Warmup, 0));
+        assert_eq!(ids(2, RequestKind::Warmup, 0), ids(2, RequestKind::Warmup, 1));
+        assert_ne!(ids(2, RequestKind::Warmup, 1), ids(2, RequestKind::Warmup, 2));
+        assert_ne!(ids(2, RequestKind::Warmup, 0), ids(3, RequestKind::Warmup, 0));
     }
 
     #[test]
@@ -185,10 +188,10 @@ mod tests {
         let path = model_files::resolve(None).unwrap();
         let prompts = Prompts::of_model(&path.to_string_lossy()).unwrap();
         let workload = crate::plan::specimen::workload(Prompt::Tokens(128));
-        let ids = prompts.ids(&workload, which(0, Role::Measured, 3)).unwrap();
+        let ids = prompts.ids(&workload, which(0, RequestKind::Measured, 3)).unwrap();
         assert_eq!(ids.len(), 128);
         assert_eq!(ids[..prompts.bos.len()], prompts.bos[..]);
-        assert_ne!(ids, prompts.ids(&workload, which(0, Role::Measured, 4)).unwrap());
-        assert_eq!(ids, prompts.ids(&workload, which(0, Role::Measured, 3)).unwrap());
+        assert_ne!(ids, prompts.ids(&workload, which(0, RequestKind::Measured, 4)).unwrap());
+        assert_eq!(ids, prompts.ids(&workload, which(0, RequestKind::Measured, 3)).unwrap());
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use protocol::Sampling;
 
 use super::scenario::{Kind, Scenario};
-use super::{Configuration, Model, Plan, Prompt, Selection, WITNESS_DTYPE, Workload, free_label};
+use super::{Configuration, Model, Plan, Prompt, Selection, VERIFIER_DTYPE, Workload, free_label};
 use crate::engines::Candidate;
 use crate::machine::Device;
 
@@ -26,7 +26,7 @@ impl Plan {
             extent: selection.extent,
             seed: selection.seed,
             reference: selection.reference.clone(),
-            proof: selection.proof,
+            verification: selection.verification,
             ..Self::default()
         };
         let workloads: Vec<Workload> =
@@ -37,7 +37,7 @@ impl Plan {
         let references: BTreeSet<usize> = plan.pairs().into_iter().map(|(_, reference)| reference).collect();
         references.into_iter().for_each(|reference| plan.add_twin(reference));
         for model in &selection.models {
-            plan.add_witness(selection, model);
+            plan.add_verifier(selection, model);
         }
         plan
     }
@@ -71,11 +71,11 @@ impl Selection {
     }
 
     /// Whether this row is the reference engine itself.
-    fn vouched_by(&self, candidate: &Candidate, device: &Device, dtype: Option<&str>) -> bool {
+    fn is_verifier(&self, candidate: &Candidate, device: &Device, dtype: Option<&str>) -> bool {
         let who = |it: &Candidate| (it.engine.clone(), it.preset.clone(), it.on(device).command.clone());
-        self.witness.as_ref().is_some_and(|witness| who(witness) == who(candidate))
+        self.verifier.as_ref().is_some_and(|verifier| who(verifier) == who(candidate))
             && device.is_cpu()
-            && dtype.is_none_or(|dtype| dtype == WITNESS_DTYPE)
+            && dtype.is_none_or(|dtype| dtype == VERIFIER_DTYPE)
     }
 }
 
@@ -114,10 +114,10 @@ impl Row<'_> {
             threads,
             options,
             unavailable: start.unavailable,
-            beside: None,
+            role: None,
             // Stopping a process does not free the memory of its device.
             alone: candidate.alone || !device.is_cpu(),
-            vouches: selection.vouched_by(candidate, device, dtype.as_deref()),
+            verifies: selection.is_verifier(candidate, device, dtype.as_deref()),
             dtype,
             against: candidate.against.clone(),
         }

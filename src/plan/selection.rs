@@ -9,7 +9,7 @@ use crate::engines::setup::SetUpEvent;
 use crate::machine::Device;
 use crate::machine::cpu;
 use crate::plan::scenario::{self, SCENARIOS, SUITES, Scenario};
-use crate::plan::{Proof, Selection, models};
+use crate::plan::{Selection, Verification, models};
 use crate::shell::Usage;
 
 /// The names on the command line, before any of them is resolved.
@@ -48,8 +48,8 @@ enum Verifier<'a> {
     Off,
 }
 
-/// The value of `--witness` that turns output checks off.
-const NO_WITNESS: &str = "none";
+/// The value of `--verifier` that turns output checks off.
+const NO_VERIFIER: &str = "none";
 
 /// Resolves every name. An unknown name is refused here, before anything is built. `settings` is the selection with the
 /// settings of the command line, which need no names.
@@ -66,8 +66,8 @@ pub fn resolve<'a>(registry: &'a Registry, names: &Names, settings: Selection) -
     let candidates: Vec<_> = engines.iter().map(|found| registry.candidate(found)).collect();
     let mut selection = Selection {
         reference: own_reference(registry, &candidates),
-        witness: None,
-        proof: verifier.proof(),
+        verifier: None,
+        verification: verifier.verification(),
         candidates,
         models,
         scenarios,
@@ -95,7 +95,7 @@ impl Resolved<'_> {
 
     /// The resolved selection without any build: an engine that is not ready is a candidate with its reason.
     pub fn as_it_stands(&self) -> Result<Selection> {
-        Ok(Selection { witness: self.verifier.candidate(self.registry)?, ..self.selection.clone() })
+        Ok(Selection { verifier: self.verifier.candidate(self.registry)?, ..self.selection.clone() })
     }
 
     /// The resolved selection after set-up, with the identities of the weights. Returns a warning for each model without one.
@@ -106,7 +106,7 @@ impl Resolved<'_> {
     ) -> Result<(Selection, Vec<String>)> {
         let mut selection = Selection { candidates, ..self.selection };
         let warnings = models::identify(&mut selection.models, listener);
-        selection.witness = self.verifier.candidate(self.registry)?;
+        selection.verifier = self.verifier.candidate(self.registry)?;
         Ok((selection, warnings))
     }
 }
@@ -115,33 +115,33 @@ impl<'a> Verifier<'a> {
     fn named(registry: &'a Registry, name: Option<&str>) -> Result<Self> {
         match name.filter(|name| !name.is_empty()) {
             None => Ok(Self::Usual),
-            Some(NO_WITNESS) => Ok(Self::Off),
+            Some(NO_VERIFIER) => Ok(Self::Off),
             Some(name) => {
-                let found = registry.find(name).map_err(|error| Usage(format!("--witness: {error:#}")))?;
+                let found = registry.find(name).map_err(|error| Usage(format!("--verifier: {error:#}")))?;
                 Ok(Self::Named(name.into(), found))
             }
         }
     }
 
-    fn proof(&self) -> Proof {
+    fn verification(&self) -> Verification {
         match self {
-            Self::Usual => Proof::Usual,
-            Self::Named(..) => Proof::Named,
-            Self::Off => Proof::Off,
+            Self::Usual => Verification::Usual,
+            Self::Named(..) => Verification::Named,
+            Self::Off => Verification::Off,
         }
     }
 
     /// The engine as it can be started now; set-up may have changed it.
     fn candidate(&self, registry: &Registry) -> Result<Option<Candidate>> {
         let (name, found) = match self {
-            Self::Usual => return Ok(registry.witness()),
+            Self::Usual => return Ok(registry.verifier()),
             Self::Off => return Ok(None),
             Self::Named(name, found) => (name, found),
         };
         let candidate = registry.candidate(found);
         match &candidate.on(&Device::cpu()).unavailable {
             Some(missing) => {
-                Err(Usage(format!("--witness: `{name}` cannot run here: {}", missing.said())).into())
+                Err(Usage(format!("--verifier: `{name}` cannot run here: {}", missing.said())).into())
             }
             None => Ok(Some(candidate)),
         }

@@ -8,8 +8,8 @@ fn selection() -> Selection {
         |name: &str| Candidate { engine: name.into(), own: Start::by(name), ..Default::default() };
     Selection {
         candidates: vec![candidate("a"), candidate("b")],
-        witness: None,
-        proof: Proof::Usual,
+        verifier: None,
+        verification: Verification::Usual,
         models: vec![Model { name: "m".into(), path: "/m".into(), ..Model::default() }],
         scenarios: crate::plan::scenario::named("default").unwrap(),
         devices: vec!["cpu".into()],
@@ -32,7 +32,7 @@ fn selection() -> Selection {
 #[test]
 fn lists_make_the_cross_product_and_what_varies_is_in_the_label() {
     let plan = Plan::new(&selection());
-    let rows = plan.configurations.iter().filter(|configuration| configuration.beside.is_none());
+    let rows = plan.configurations.iter().filter(|configuration| configuration.role.is_none());
     let labels: Vec<_> = rows.map(|configuration| configuration.label.as_str()).collect();
     assert_eq!(labels, ["a 1 thread", "b 1 thread", "a 2 threads", "b 2 threads"]);
     assert_eq!(plan.cases.len(), (4 + 2) * 6);
@@ -45,7 +45,7 @@ fn the_rows_of_a_plan_are_called_as_was_said_before_it_was_made() {
     several.candidates.push(several.candidates[0].clone());
     several.dtypes = vec![None, Some("f32".into())];
     let plan = Plan::new(&several);
-    let rows = plan.configurations.iter().filter(|configuration| configuration.beside.is_none());
+    let rows = plan.configurations.iter().filter(|configuration| configuration.role.is_none());
     let labels: Vec<_> = rows.map(|configuration| configuration.label.clone()).collect();
     assert_eq!(several.labels(), labels);
     assert_eq!(
@@ -74,21 +74,21 @@ fn one_engine_is_another_program_on_another_device_and_has_its_own_reason_there(
 }
 
 #[test]
-fn the_witness_is_the_engines_own_program_on_the_cpu_in_f32_whatever_devices_were_asked_for() {
+fn the_verifier_is_the_engines_own_program_on_the_cpu_in_f32_whatever_devices_were_asked_for() {
     let mut selection = selection();
     (selection.devices, selection.threads) = (vec!["cuda".into()], vec![2]);
     selection.candidates[0].devices = BTreeMap::from([("cuda".into(), Start::by("a-cuda"))]);
-    selection.witness = Some(selection.candidates[0].clone());
+    selection.verifier = Some(selection.candidates[0].clone());
     let plan = Plan::new(&selection);
-    let witness = &plan.configurations[plan.witness_of(&selection.models[0]).unwrap()];
-    assert_eq!(witness.beside, Some(Beside::Witness));
-    assert_eq!((witness.device.as_str(), witness.dtype.as_deref()), ("cpu", Some("f32")));
-    assert_eq!(witness.command, ["a"]);
+    let verifier = &plan.configurations[plan.verifier_of(&selection.models[0]).unwrap()];
+    assert_eq!(verifier.role, Some(Role::Verifier));
+    assert_eq!((verifier.device.as_str(), verifier.dtype.as_deref()), ("cpu", Some("f32")));
+    assert_eq!(verifier.command, ["a"]);
     // A row on the CPU is itself the verifier, so no other is added.
     selection.devices.push("cpu".into());
     let plan = Plan::new(&selection);
-    let witness = &plan.configurations[plan.witness_of(&selection.models[0]).unwrap()];
-    assert_eq!((witness.label.as_str(), witness.beside), ("a cpu", None));
+    let verifier = &plan.configurations[plan.verifier_of(&selection.models[0]).unwrap()];
+    assert_eq!((verifier.label.as_str(), verifier.role), ("a cpu", None));
 }
 
 #[test]

@@ -6,7 +6,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::entry::{Entry, Header};
-use crate::plan::Beside;
+use crate::plan::Role;
 
 /// The indices that are valid after the entries read so far.
 pub struct Known {
@@ -34,11 +34,11 @@ impl Known {
             known.configuration(&format!("plan.cases[{index}].configuration"), case.configuration)?;
         }
         for (index, it) in plan.configurations.iter().enumerate() {
-            if let Some(Beside::Twin { of } | Beside::Baseline { of }) = it.beside {
-                known.configuration(&format!("plan.configurations[{index}].beside.of"), of)?;
+            if let Some(Role::Twin { of } | Role::Baseline { of }) = it.role {
+                known.configuration(&format!("plan.configurations[{index}].role.of"), of)?;
             }
         }
-        for (index, floor) in header.floors.iter().enumerate() {
+        for (index, floor) in header.noise_floors.iter().enumerate() {
             known.configuration(&format!("floors[{index}].configuration"), floor.configuration)?;
         }
         Ok(known)
@@ -61,7 +61,7 @@ impl Known {
                 it.case.map_or(Ok(()), |case| self.case(case))?;
             }
             Entry::Warning(it) => self.configuration_or_none(it.configuration)?,
-            Entry::Unproved(it) => self.configuration_or_none(it.configuration)?,
+            Entry::NotChecked(it) => self.configuration_or_none(it.configuration)?,
             Entry::HeldOut(it) => {
                 self.texts.insert(it.model.clone(), it.sequences.len());
             }
@@ -75,14 +75,14 @@ impl Known {
                 self.configuration("configuration", it.configuration)?;
                 self.launch(it.launch)?;
             }
-            Entry::Opinion(it) => {
-                self.configuration("witness", it.witness)?;
+            Entry::ReferenceToken(it) => {
+                self.configuration("verifier", it.verifier)?;
                 self.case(it.case)?;
                 self.launch(it.launch)?;
             }
             Entry::Header(_)
             | Entry::Closed(_)
-            | Entry::Kept(_)
+            | Entry::StoredAnswers(_)
             | Entry::Limits(_)
             | Entry::Idle(_)
             | Entry::Overhead(_)

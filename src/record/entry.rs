@@ -3,14 +3,14 @@
 use protocol::{DeviceMemory, HelloFacts, Iteration, Loaded, Sequence};
 use serde::{Deserialize, Serialize};
 
-use super::beside::{Idle, Late, Limits, Overhead, Pass};
+use super::conditions::{Idle, Late, Limits, Overhead, Pass};
 use super::failure::Failure;
-use super::proof::{Continued, Kept, Opinion, Scored, Unproved};
+use super::output_checks::{Continued, NotChecked, ReferenceToken, Scored, StoredAnswers};
 use crate::machine::Machine;
 use crate::machine::observed::{GpuHeld, Held};
 use crate::plan::prompts::held_out::HeldOut;
-use crate::plan::{MetricId, Plan, Role};
-use stats::{Floor, StoppedBy};
+use crate::plan::{MetricId, Plan, RequestKind};
+use stats::{NoiseFloor, StoppedBy};
 
 /// One line of a record. `Entry::read` reads it: serde would buffer every number of a variant with an inner tag.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -26,9 +26,9 @@ pub enum Entry {
     HeldOut(HeldOut),
     Scored(Scored),
     Continued(Continued),
-    Kept(Kept),
-    Opinion(Opinion),
-    Unproved(Unproved),
+    StoredAnswers(StoredAnswers),
+    ReferenceToken(ReferenceToken),
+    NotChecked(NotChecked),
     Limits(Limits),
     Pass(Pass),
     Idle(Idle),
@@ -53,22 +53,22 @@ pub struct Header {
     pub fingerprint: String,
     pub plan: Plan,
     /// The noise floors that this machine's calibration knew when the run began.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub floors: Vec<KnownFloor>,
+    #[serde(default, alias = "floors", skip_serializing_if = "Vec::is_empty")]
+    pub noise_floors: Vec<CalibratedFloor>,
 }
 
 /// The calibrated noise floor of one configuration on this machine, by one metric of one workload.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct KnownFloor {
+pub struct CalibratedFloor {
     pub configuration: usize,
     /// The workload's label.
     pub workload: String,
     pub metric: MetricId,
     /// For measurements side by side.
-    pub paired: Floor,
+    pub paired: NoiseFloor,
     /// For measurements at two times.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub between: Option<Floor>,
+    pub between: Option<NoiseFloor>,
     /// The time of the calibration, in RFC 3339.
     pub since: String,
 }
@@ -81,8 +81,8 @@ pub struct Launch {
     pub configuration: usize,
     pub block: u32,
     /// It was started for output checks, and nothing was measured in it.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub proves: bool,
+    #[serde(default, alias = "proves", skip_serializing_if = "std::ops::Not::not")]
+    pub for_output_checks: bool,
     pub pid: u32,
     /// Absent for an engine that supports only `generate`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -113,9 +113,10 @@ pub struct Converted {
 pub struct Sample {
     pub launch: u32,
     pub case: usize,
-    /// Counts the requests of this case, launch and role: for a measured request it is the round.
+    /// Counts the requests of this case, launch and kind: for a measured request it is the round.
     pub index: u32,
-    pub role: Role,
+    #[serde(alias = "role")]
+    pub kind: RequestKind,
     /// A digest of the prompt's ids (or of its text, where ids could not be sent).
     pub prompt_hash: String,
     /// The time of sending, since the start of the process.
@@ -162,7 +163,8 @@ pub enum WarmUpEnd {
     /// The time for the warm-up was over before the requests agreed.
     Time,
     /// The user set the number of requests.
-    Asked,
+    #[serde(alias = "asked")]
+    SetByUser,
 }
 
 /// The end of a workload's measurement.
@@ -221,9 +223,9 @@ impl Entry {
             Which::HeldOut => Self::HeldOut(serde_json::from_slice(line)?),
             Which::Scored => Self::Scored(serde_json::from_slice(line)?),
             Which::Continued => Self::Continued(serde_json::from_slice(line)?),
-            Which::Kept => Self::Kept(serde_json::from_slice(line)?),
-            Which::Opinion => Self::Opinion(serde_json::from_slice(line)?),
-            Which::Unproved => Self::Unproved(serde_json::from_slice(line)?),
+            Which::StoredAnswers => Self::StoredAnswers(serde_json::from_slice(line)?),
+            Which::ReferenceToken => Self::ReferenceToken(serde_json::from_slice(line)?),
+            Which::NotChecked => Self::NotChecked(serde_json::from_slice(line)?),
             Which::Limits => Self::Limits(serde_json::from_slice(line)?),
             Which::Pass => Self::Pass(serde_json::from_slice(line)?),
             Which::Idle => Self::Idle(serde_json::from_slice(line)?),
@@ -252,9 +254,12 @@ enum Which {
     HeldOut,
     Scored,
     Continued,
-    Kept,
-    Opinion,
-    Unproved,
+    #[serde(alias = "kept")]
+    StoredAnswers,
+    #[serde(alias = "opinion")]
+    ReferenceToken,
+    #[serde(alias = "unproved")]
+    NotChecked,
     Limits,
     Pass,
     Idle,

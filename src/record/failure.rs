@@ -32,7 +32,7 @@ pub enum Stage {
     Hello,
     Load,
     /// Its outputs are checked; nothing is measured.
-    Proof,
+    OutputCheck,
     Warmup(u32),
     /// The unmeasured request before a sample.
     Before(u32),
@@ -54,7 +54,7 @@ impl fmt::Display for Stage {
             Self::Start => f.write_str("start"),
             Self::Hello => f.write_str("hello"),
             Self::Load => f.write_str("load"),
-            Self::Proof => f.write_str("proof"),
+            Self::OutputCheck => f.write_str("output check"),
             Self::Warmup(index) => write!(f, "warm-up {}", index + 1),
             Self::Before(index) => write!(f, "the request before sample {}", index + 1),
             Self::Sample(index) => write!(f, "sample {}", index + 1),

@@ -4,26 +4,26 @@
 //! is derived: a report computes every number from it again. `file` reads records and is the only writer under `results/`;
 //! everything else here is pure types.
 
-mod beside;
 mod check;
+mod conditions;
 mod entry;
 mod failure;
 mod file;
-mod proof;
+mod output_checks;
 mod run_record;
 
 pub use crate::machine::observed::{Energy, GpuPass, Held};
-pub use crate::plan::Role;
+pub use crate::plan::RequestKind;
 pub use crate::plan::prompts::held_out::HeldOut;
 
-pub use beside::{Idle, Late, Limits, Overhead, Pass};
+pub use conditions::{Idle, Late, Limits, Overhead, Pass};
 pub use entry::{
-    Closed, Converted, End, Entry, Header, KnownFloor, Launch, Sample, WarmUp, WarmUpEnd, Warning,
+    CalibratedFloor, Closed, Converted, End, Entry, Header, Launch, Sample, WarmUp, WarmUpEnd, Warning,
     output_tokens,
 };
 pub use failure::{Failure, FailureKind, Stage};
 pub use file::{Recorder, check_writable, read, results_dir};
-pub use proof::{Continued, Kept, Opinion, Scored, Unproved};
+pub use output_checks::{Continued, NotChecked, ReferenceToken, Scored, StoredAnswers};
 pub use run_record::{RECORD_VERSION, RunRecord};
 
 #[cfg(test)]

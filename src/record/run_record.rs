@@ -5,17 +5,17 @@ use std::io::BufRead;
 
 use anyhow::{Context, Result, anyhow, bail};
 
-use super::beside::{Idle, Limits, Overhead, Pass};
 use super::check::Known;
+use super::conditions::{Idle, Limits, Overhead, Pass};
 use super::entry::{Closed, End, Entry, Header, Launch, Sample, WarmUp, Warning};
 use super::failure::Failure;
-use super::proof::{Continued, Kept, Opinion, Scored, Unproved};
-use crate::plan::Role;
+use super::output_checks::{Continued, NotChecked, ReferenceToken, Scored, StoredAnswers};
+use crate::plan::RequestKind;
 use crate::plan::prompts::held_out::HeldOut;
 
 /// Raised when the meaning of a field changes or a kind of entry is added, but not for a new field.
-pub const RECORD_VERSION: u32 = 3;
-/// Version 3 adds kinds of entries to those of version 2.
+pub const RECORD_VERSION: u32 = 4;
+/// Version 3 adds kinds of entries to those of version 2. Version 4 renames fields and entries, and reads the old names as aliases.
 const OLDEST_VERSION: u32 = 2;
 
 /// A record as it is read back, or as it grows during a run.
@@ -31,9 +31,9 @@ pub struct RunRecord {
     pub held_out: Vec<HeldOut>,
     pub scored: Vec<Scored>,
     pub continued: Vec<Continued>,
-    pub kept: Vec<Kept>,
-    pub opinions: Vec<Opinion>,
-    pub unproved: Vec<Unproved>,
+    pub stored_answers: Vec<StoredAnswers>,
+    pub reference_tokens: Vec<ReferenceToken>,
+    pub not_checked: Vec<NotChecked>,
     pub limits: Vec<Limits>,
     pub passes: Vec<Pass>,
     pub idle: Vec<Idle>,
@@ -45,7 +45,7 @@ pub struct RunRecord {
 impl RunRecord {
     /// The launches in which a configuration was measured, without those for output checks.
     pub fn launches_of(&self, configuration: usize) -> impl Iterator<Item = &Launch> + Clone {
-        self.launches.iter().filter(move |it| it.configuration == configuration && !it.proves)
+        self.launches.iter().filter(move |it| it.configuration == configuration && !it.for_output_checks)
     }
 
     /// The measured requests in the order of sending, without launches for output checks.
@@ -55,15 +55,16 @@ impl RunRecord {
 
     /// The same, each with its index in `samples`.
     pub fn measured_with_index(&self) -> impl Iterator<Item = (usize, &Sample)> + Clone {
-        let proofs: HashSet<u32> = self.launches.iter().filter(|it| it.proves).map(|it| it.launch).collect();
+        let for_checks: HashSet<u32> =
+            self.launches.iter().filter(|it| it.for_output_checks).map(|it| it.launch).collect();
         let all = self.samples.iter().enumerate();
-        all.filter(move |(_, it)| counts(it, || proofs.contains(&it.launch)))
+        all.filter(move |(_, it)| counts(it, || for_checks.contains(&it.launch)))
     }
 
     /// The measured requests of one launch that are among the latest requests, last one first.
     pub fn measured_lately(&self, launch: &Launch, latest: usize) -> impl Iterator<Item = &Sample> {
         let here = self.samples.iter().rev().take(latest).filter(|it| it.launch == launch.launch);
-        here.filter(|it| counts(it, || launch.proves))
+        here.filter(|it| counts(it, || launch.for_output_checks))
     }
 
     /// Whether a case failed at some time, by itself or with its whole configuration.
@@ -128,9 +129,9 @@ impl RunRecord {
             Entry::HeldOut(held_out) => self.held_out.push(held_out),
             Entry::Scored(scored) => self.scored.push(scored),
             Entry::Continued(continued) => self.continued.push(continued),
-            Entry::Kept(kept) => self.kept.push(kept),
-            Entry::Opinion(opinion) => self.opinions.push(opinion),
-            Entry::Unproved(unproved) => self.unproved.push(unproved),
+            Entry::StoredAnswers(kept) => self.stored_answers.push(kept),
+            Entry::ReferenceToken(reference) => self.reference_tokens.push(reference),
+            Entry::NotChecked(not_checked) => self.not_checked.push(not_checked),
             Entry::Limits(limits) => self.limits.push(limits),
             Entry::Pass(pass) => self.passes.push(pass),
             Entry::Idle(idle) => self.idle.push(idle),
@@ -140,6 +141,6 @@ impl RunRecord {
     }
 }
 
-fn counts(sample: &Sample, is_of_proof: impl FnOnce() -> bool) -> bool {
-    sample.role == Role::Measured && !is_of_proof()
+fn counts(sample: &Sample, is_for_output_checks: impl FnOnce() -> bool) -> bool {
+    sample.kind == RequestKind::Measured && !is_for_output_checks()
 }

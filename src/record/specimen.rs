@@ -7,13 +7,14 @@ use protocol::{Facts, HelloFacts, Iteration, Loaded, Phase, Sequence};
 use serde_json::Map;
 
 use super::{
-    Closed, End, Entry, Failure, Header, Launch, RECORD_VERSION, Role, RunRecord, Sample, WarmUp, WarmUpEnd,
+    Closed, End, Entry, Failure, Header, Launch, RECORD_VERSION, RequestKind, RunRecord, Sample, WarmUp,
+    WarmUpEnd,
 };
 use crate::engines::Candidate;
 use crate::engines::Start;
 use crate::machine::{Cpu, Machine};
 use crate::plan::scenario::Kind;
-use crate::plan::{Configuration, Extent, Mode, Model, Order, Plan, Prompt, Proof, Selection};
+use crate::plan::{Configuration, Extent, Mode, Model, Order, Plan, Prompt, Selection, Verification};
 use crate::shell::Unavailable;
 use stats::{Random, StoppedBy};
 
@@ -68,8 +69,8 @@ pub fn selection(names: &[&str]) -> Selection {
     let candidate =
         |name: &&str| Candidate { engine: name.to_string(), own: Start::by(name), ..Candidate::default() };
     Selection {
-        witness: None,
-        proof: Proof::Off,
+        verifier: None,
+        verification: Verification::Off,
         candidates: names.iter().map(candidate).collect(),
         models: vec![Model {
             name: "embedded".into(),
@@ -130,7 +131,7 @@ pub fn measured(selection: &Selection, engines: &[Invented]) -> RunRecord {
             }
         }
     }
-    let by = if selection.extent.blocks.is_some() { StoppedBy::Asked } else { StoppedBy::Width };
+    let by = if selection.extent.blocks.is_some() { StoppedBy::Fixed } else { StoppedBy::Width };
     // Each configuration has a case in every workload.
     for workload in record.header.plan.workloads_of(0) {
         record.take(Entry::Closed(Closed { workload: workload.label, blocks, by }));
@@ -199,9 +200,10 @@ fn launch(record: &mut RunRecord, block: u32, configuration: usize, engine: &Inv
         // Every other block has more of them.
         let warm = workload.kind == Kind::Warm && !one_shot;
         let warm_ups = if warm { workload.warmup.unwrap_or(3 + 3 * (block % 2)) } else { 0 };
-        let requests = (0..warm_ups).map(|index| (Role::Warmup, index));
-        for (role, index) in requests.chain((0..workload.rounds).map(|index| (Role::Measured, index))) {
-            let cold = if role == Role::Warmup && index == 0 { 1.5 } else { 1.0 };
+        let requests = (0..warm_ups).map(|index| (RequestKind::Warmup, index));
+        for (kind, index) in requests.chain((0..workload.rounds).map(|index| (RequestKind::Measured, index)))
+        {
+            let cold = if kind == RequestKind::Warmup && index == 0 { 1.5 } else { 1.0 };
             let ns = |ms: f64, token: u32| {
                 let wave = 1.0 + f64::from(token * 37 % 13) / 2600.0;
                 (ms * cold * wave * noise.at(case, index) * 1e6) as u64
@@ -224,7 +226,7 @@ fn launch(record: &mut RunRecord, block: u32, configuration: usize, engine: &Inv
                 launch,
                 case,
                 index,
-                role,
+                kind,
                 sent_ns,
                 answered_ns: now_ns,
                 iteration: Iteration { start_ns, end_ns, sequences: vec![sequence(prompt_tokens, times)] },
@@ -233,7 +235,7 @@ fn launch(record: &mut RunRecord, block: u32, configuration: usize, engine: &Inv
             })));
         }
         if warm_ups > 0 {
-            let ended_by = if workload.warmup.is_some() { WarmUpEnd::Asked } else { WarmUpEnd::Steady };
+            let ended_by = if workload.warmup.is_some() { WarmUpEnd::SetByUser } else { WarmUpEnd::Steady };
             record.take(Entry::WarmUp(WarmUp { launch, case, requests: warm_ups, ended_by }));
         }
     }

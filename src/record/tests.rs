@@ -125,8 +125,8 @@ fn an_index_of_nothing_is_an_error_with_its_line_and_field() {
     let scored = Scored { launch: 4, sequence: 0, ..Scored::default() };
     let of_texts = "line 3: `sequence` is 0, and there are 0 held-out texts of its model";
     assert_eq!(refused(Entry::Scored(scored)), of_texts);
-    let opinion = Opinion { launch: 4, witness: 7, ..Opinion::default() };
-    assert!(refused(Entry::Opinion(opinion)).starts_with("line 3: `witness` is 7"));
+    let reference = ReferenceToken { launch: 4, verifier: 7, ..ReferenceToken::default() };
+    assert!(refused(Entry::ReferenceToken(reference)).starts_with("line 3: `verifier` is 7"));
 }
 
 #[test]
@@ -141,9 +141,9 @@ fn an_index_of_nothing_in_the_plan_is_an_error_with_its_field() {
     let expected = "line 1: `plan.cases[0].configuration` is 3, and there are 1 configurations in the plan";
     assert_eq!(of_case, expected);
     let of_twin = refused(|header| {
-        header.plan.configurations[0].beside = Some(crate::plan::Beside::Twin { of: 1 });
+        header.plan.configurations[0].role = Some(crate::plan::Role::Twin { of: 1 });
     });
-    assert!(of_twin.starts_with("line 1: `plan.configurations[0].beside.of` is 1"), "{of_twin}");
+    assert!(of_twin.starts_with("line 1: `plan.configurations[0].role.of` is 1"), "{of_twin}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::document::Room;
+use super::document::Layout;
 use super::extent::Extent;
 use super::factors::{FACTORS, FactorId, varies};
 use super::labels::name_of;
@@ -20,15 +20,15 @@ const LONGEST_MODEL: usize = 40;
 const LONGEST_WORD: usize = 24;
 
 /// The lines of the caption: what ran, how often, where.
-pub fn caption(report: &Report, room: Room) -> Vec<String> {
+pub fn caption(report: &Report, layout: Layout) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(first) = report.rows.first() {
         let mut parts: Vec<String> = Vec::new();
-        let several = several_engines(report, room);
+        let several = several_engines(report, layout);
         let version = |version: &String| shorten(version, LONGEST_WORD);
         if !several {
             let version = first.engine.version.iter().map(|own| format!(" {}", version(own)));
-            parts.push(format!("{}{}", name_of(&first.engine, room), version.collect::<String>()));
+            parts.push(format!("{}{}", name_of(&first.engine, layout), version.collect::<String>()));
         }
         for factor in FACTORS {
             let Some(value) = factor.common(report) else { continue };
@@ -42,7 +42,7 @@ pub fn caption(report: &Report, room: Room) -> Vec<String> {
         }
         parts.extend(outputs::common(&report.outputs));
         lines.extend(Some(parts.join(", ")).filter(|line| !line.is_empty()));
-        if !room.versions && varies(&report.rows, |row| row.engine.version.clone()) {
+        if !layout.versions && varies(&report.rows, |row| row.engine.version.clone()) {
             let of_row = |row: &'_ Row| {
                 let unknown = || "?".to_string();
                 (row.engine.engine.clone(), row.engine.version.as_ref().map_or_else(unknown, version))
@@ -95,7 +95,7 @@ fn blocks(report: &Report) -> String {
     said.extend(Some(each.collect::<Vec<_>>().join(", ")).filter(|text| !text.is_empty()));
     let stops = [
         (StoppedBy::Width, "narrow intervals"),
-        (StoppedBy::LastLook, "the last look"),
+        (StoppedBy::LastAnalysis, "the last look"),
         (StoppedBy::Time, "the time"),
     ];
     let with = |stop: StoppedBy| report.extents.iter().filter(move |it| it.stopped_by == Some(stop)).count();
@@ -130,7 +130,7 @@ fn workloads(report: &Report, which: impl Fn(&Extent) -> bool) -> String {
 /// The warm-ups that took place; those that the plan requested where none is on record.
 fn warm_ups(report: &Report) -> Option<String> {
     let done = || report.rows.iter().flat_map(|row| &row.warm_ups);
-    let asked = done().all(|warm_up| warm_up.ended_by == WarmUpEnd::Asked);
+    let asked = done().all(|warm_up| warm_up.ended_by == WarmUpEnd::SetByUser);
     let requests = |count: u32| counted(u64::from(count), "request");
     let ends = done().map(|it| it.requests).min().zip(done().map(|it| it.requests).max());
     let after = |count: u32| (count > 0).then(|| format!("after {}", counted(u64::from(count), "warm-up")));
@@ -197,6 +197,6 @@ fn is_complete(report: &Report, row: &Row) -> bool {
     row.samples >= blocks as usize * row.case.rounds as usize
 }
 
-pub fn several_engines(report: &Report, room: Room) -> bool {
-    varies(&report.rows, |row| name_of(&row.engine, room)) || !report.failed.is_empty()
+pub fn several_engines(report: &Report, layout: Layout) -> bool {
+    varies(&report.rows, |row| name_of(&row.engine, layout)) || !report.failed.is_empty()
 }

@@ -8,10 +8,10 @@ use super::rows::Fault;
 /// Content that every format can show.
 pub trait Content {
     /// The document, with each table in the layout that the format chose for it.
-    fn document(&self, rooms: &Rooms) -> Document;
+    fn document(&self, layouts: &Layouts) -> Document;
 
     /// The table of this sheet in this layout. It has no columns where the content has no such table.
-    fn table(&self, _: Sheet, _: Room) -> Table {
+    fn table(&self, _: TableId, _: Layout) -> Table {
         Table::default()
     }
 
@@ -29,33 +29,33 @@ pub trait Content {
 
 /// A table with a wide and a narrow layout.
 #[derive(Debug, Clone, Copy)]
-pub enum Sheet {
-    Figures,
+pub enum TableId {
+    Results,
     WallTime,
     Resources,
 }
 
 /// The layout of each sheet. A format chooses it from `Content::table` before it requests the document.
 #[derive(Debug, Clone, Copy)]
-pub struct Rooms {
-    pub figures: Room,
-    pub wall_time: Room,
-    pub resources: Room,
+pub struct Layouts {
+    pub results: Layout,
+    pub wall_time: Layout,
+    pub resources: Layout,
 }
 
-impl Rooms {
-    pub fn chosen(choose: impl Fn(Sheet) -> Room) -> Self {
+impl Layouts {
+    pub fn chosen(choose: impl Fn(TableId) -> Layout) -> Self {
         Self {
-            figures: choose(Sheet::Figures),
-            wall_time: choose(Sheet::WallTime),
-            resources: choose(Sheet::Resources),
+            results: choose(TableId::Results),
+            wall_time: choose(TableId::WallTime),
+            resources: choose(TableId::Resources),
         }
     }
 }
 
 /// The layout of a table for a terminal's width.
 #[derive(Debug, Clone, Copy)]
-pub struct Room {
+pub struct Layout {
     /// Varying versions are a column; otherwise they are a line of the caption.
     pub versions: bool,
     /// The limit of a name. A longer one is shortened, and its whole text is below the table.
@@ -70,13 +70,13 @@ pub struct Room {
 /// Parts in the order in which they are printed.
 #[derive(Debug, Default)]
 pub struct Document {
-    pub parts: Vec<Part>,
+    pub parts: Vec<Section>,
     /// The one-line summary. A terminal shows it last, Markdown shows it first.
     pub summary: Option<String>,
 }
 
 #[derive(Debug)]
-pub enum Part {
+pub enum Section {
     /// A warning before anything else.
     Notice(String),
     /// The description of the run: engines, number of requests, machine.
@@ -130,7 +130,7 @@ pub struct Column {
     /// The title above several columns.
     pub group: Option<&'static str>,
     pub unit: &'static str,
-    pub place: Place,
+    pub place: ColumnKind,
     /// Text is aligned left, numbers are aligned right.
     pub text: bool,
     pub long: Long,
@@ -138,12 +138,12 @@ pub struct Column {
 
 /// The purpose of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum ColumnKind {
     /// Identifies the row. A wide table that is split repeats it.
     Name,
     /// A fact in effect in the row.
     Fact,
-    Figure,
+    Value,
 }
 
 /// The handling of a cell that is too wide for the terminal.
@@ -166,12 +166,12 @@ pub struct Line {
 
 impl Column {
     pub fn named(title: &str) -> Self {
-        let (title, place) = (title.to_string(), Place::Name);
+        let (title, place) = (title.to_string(), ColumnKind::Name);
         Self { title, group: None, unit: "", place, text: true, long: Long::Whole }
     }
 
     pub fn figure(title: &str, unit: &'static str) -> Self {
-        Self { unit, place: Place::Figure, text: false, ..Self::named(title) }
+        Self { unit, place: ColumnKind::Value, text: false, ..Self::named(title) }
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::rows::{Asked, Dtype, Engine};
 use crate::machine::Device;
-use crate::plan::{Beside, Configuration, Plan};
+use crate::plan::{Configuration, Plan, Role};
 use crate::record::{Launch, RunRecord};
 use crate::text::{line, shorten};
 
@@ -29,7 +29,7 @@ pub fn mismatches(record: &RunRecord, engines: &[Engine]) -> Vec<String> {
     let mut mismatches = Vec::new();
     for (index, configuration) in record.header.plan.configurations.iter().enumerate() {
         // A twin would repeat the warnings of its original.
-        if matches!(configuration.beside, Some(Beside::Twin { .. })) {
+        if matches!(configuration.role, Some(Role::Twin { .. })) {
             continue;
         }
         let label = &engines[index].label;

@@ -14,8 +14,8 @@ use super::rows::{Dtype, Engine, Fault, Row};
 use super::run_report::Report;
 use super::verdicts::{Lacking, Mean};
 use super::wall_time::{PARTS, WallTime};
-use crate::analysis::agreement::Standing;
-use crate::analysis::effective::{About, Doubt};
+use crate::analysis::agreement::Status;
+use crate::analysis::claims::{About, Contradiction};
 use crate::analysis::metric::Better;
 use crate::analysis::metric::limits::Limit;
 use crate::machine::{Device, Machine};
@@ -73,7 +73,7 @@ struct Document<'a> {
     uncalibrated: &'a [Lacking],
     warnings: &'a [String],
     /// The warnings about claims of engines that differ from the observation.
-    doubts: Vec<DoubtEntry<'a>>,
+    contradictions: Vec<ContradictionEntry<'a>>,
     notes: &'a [String],
     /// Equal for machines with comparable results.
     fingerprint: String,
@@ -110,9 +110,9 @@ struct CaseEntry<'a> {
     times_reference: Option<f64>,
     verdict: Option<Verdict>,
     /// The status of the engine's output.
-    output: Option<Standing>,
+    output: Option<Status>,
     /// Whether a claim of the engine keeps it from the first rank.
-    doubted: bool,
+    contradicted: bool,
     failure: Option<&'a Fault>,
     warm_ups: &'a [WarmUp],
     wall_time: Option<WallTimeEntry<'a>>,
@@ -162,13 +162,13 @@ struct PhaseEntry<'a> {
 }
 
 #[derive(Serialize)]
-struct DoubtEntry<'a> {
+struct ContradictionEntry<'a> {
     engine: &'a str,
     about: About,
-    stated: &'a str,
-    seen: &'a str,
+    reported: &'a str,
+    observed: &'a str,
     /// Whether the engine may look better than it is, so that it is not ranked first.
-    unseats: bool,
+    excludes_from_ranking: bool,
 }
 
 #[derive(Serialize)]
@@ -189,14 +189,14 @@ fn document(report: &Report) -> Document<'_> {
         reference: row.reference.as_deref(),
         times_reference: times_reference(report, row),
         verdict: report.verdicts.of_row(row, false).and_then(|it| it.result.as_ref().ok()?.decision.verdict),
-        output: report.output_of(row).map(|it| it.agreement.standing),
-        doubted: row.doubted,
+        output: report.output_of(row).map(|it| it.agreement.status),
+        contradicted: row.contradicted,
         failure: row.fault.as_ref(),
         warm_ups: &row.warm_ups,
         wall_time: row.wall_time.as_ref().map(wall_time),
         resources: row.resources.as_ref(),
         metrics: row
-            .figures
+            .summaries
             .iter()
             .map(|figure| MetricEntry {
                 metric: figure.metric.name(),
@@ -234,7 +234,7 @@ fn document(report: &Report) -> Document<'_> {
         calibrated: report.verdicts.calibration.since.as_deref(),
         uncalibrated: &report.verdicts.calibration.lacking,
         warnings: &report.warnings,
-        doubts: report.doubts.iter().map(doubt).collect(),
+        contradictions: report.contradictions.iter().map(contradiction).collect(),
         notes: &report.notes,
         fingerprint: report.machine.fingerprint(),
         machine: &report.machine,
@@ -280,7 +280,13 @@ fn engine(engine: &Engine) -> EngineEntry<'_> {
     }
 }
 
-fn doubt(doubt: &Doubt) -> DoubtEntry<'_> {
-    let Doubt { label, about, stated, seen, unseats, .. } = doubt;
-    DoubtEntry { engine: label, about: *about, stated, seen, unseats: *unseats }
+fn contradiction(contradiction: &Contradiction) -> ContradictionEntry<'_> {
+    let Contradiction { label, about, reported, observed, excludes_from_ranking, .. } = contradiction;
+    ContradictionEntry {
+        engine: label,
+        about: *about,
+        reported,
+        observed,
+        excludes_from_ranking: *excludes_from_ranking,
+    }
 }

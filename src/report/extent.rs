@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::record::RunRecord;
 use crate::text::line;
-use stats::{LOOKS, StoppedBy};
+use stats::{INTERIM_ANALYSES, StoppedBy};
 
 /// The blocks of a workload. JSON has these names: add, never rename.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -41,7 +41,7 @@ pub fn extents(record: &RunRecord) -> Vec<Extent> {
 
 /// The number of blocks in which at least one engine was launched. Launches for output checks count for none.
 fn begun(record: &RunRecord) -> u32 {
-    let launches = record.launches.iter().filter(|launch| !launch.proves);
+    let launches = record.launches.iter().filter(|launch| !launch.for_output_checks);
     launches.map(|launch| launch.block.saturating_add(1)).max().unwrap_or(0)
 }
 
@@ -49,5 +49,5 @@ fn begun(record: &RunRecord) -> u32 {
 pub fn more_blocks(record: &RunRecord) -> usize {
     let were =
         (begun(record) as usize).max(record.header.plan.extent.blocks.map_or(0, |blocks| blocks as usize));
-    LOOKS.into_iter().skip(1).find(|look| *look > were).unwrap_or(were.saturating_mul(2))
+    INTERIM_ANALYSES.into_iter().skip(1).find(|look| *look > were).unwrap_or(were.saturating_mul(2))
 }

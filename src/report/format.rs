@@ -16,7 +16,7 @@ pub struct Format {
 pub enum Shape {
     /// For people. The second argument is the width of the terminal in columns, where it is known.
     Document(fn(&dyn Content, Option<usize>) -> Vec<u8>),
-    /// For spreadsheets. Some content has no lines, and a line has no room for several comparisons.
+    /// For spreadsheets. Some content has no lines, and a line has no layout for several comparisons.
     Lines(fn(&Lines) -> Vec<u8>),
     /// For programs: the complete content, from its JSON.
     Json(fn(Vec<u8>) -> Vec<u8>),

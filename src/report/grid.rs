@@ -4,12 +4,12 @@
 use std::collections::BTreeSet;
 
 use super::caption::{falls_short, headlines, several_engines};
-use super::document::{Column, Explained, Line, Place, Room, Table};
+use super::document::{Column, ColumnKind, Explained, Layout, Line, Table};
 use super::factors::{FACTORS, Factor, FactorId, varies};
 use super::labels::{Labels, name_of};
 use super::limits;
 use super::outputs;
-use super::rows::{Engine, Failed, Fault, Figure, Row};
+use super::rows::{Engine, Failed, Fault, MetricSummary, Row};
 use super::run_report::{Report, View};
 use super::verdict_lines;
 use super::verdicts::Judged;
@@ -51,64 +51,70 @@ impl From<String> for Cell {
 
 impl Grid {
     /// A line for each row and for each configuration that failed as a whole.
-    pub fn of(report: &Report, view: &View, room: Room) -> Self {
-        let labels = Labels::of(report, room);
-        let table = Table { lines: blank_lines(report), gap: room.gap, ..Table::default() };
+    pub fn of(report: &Report, view: &View, layout: Layout) -> Self {
+        let labels = Labels::of(report, layout);
+        let table = Table { lines: blank_lines(report), gap: layout.gap, ..Table::default() };
         let mut grid = Self { table, marks: BTreeSet::new() };
-        grid.name_columns(report, &labels, room);
-        grid.fact_columns(report, room);
-        grid.figure_columns(report, view);
+        grid.name_columns(report, &labels, layout);
+        grid.fact_columns(report, layout);
+        grid.value_columns(report, view);
         let table = &mut grid.table;
-        let figures = table.columns.iter().any(|column| column.place == Place::Figure);
+        let figures = table.columns.iter().any(|column| column.place == ColumnKind::Value);
         if !figures && table.lines.iter().any(|line| line.fault.is_some()) {
             // Failures need a column.
-            table.columns.push(Column { place: Place::Figure, ..Column::named("outcome") });
+            table.columns.push(Column { place: ColumnKind::Value, ..Column::named("outcome") });
             table.lines.iter_mut().for_each(|line| line.cells.push(String::new()));
         }
         grid
     }
 
-    fn name_columns(&mut self, report: &Report, labels: &Labels, room: Room) {
+    fn name_columns(&mut self, report: &Report, labels: &Labels, layout: Layout) {
         if !report.rows.is_empty() {
-            let case = |row: &Row| shorten(&row.case.label, room.word);
-            self.column(report, "case", Place::Name, case, |_| "-".into());
+            let case = |row: &Row| shorten(&row.case.label, layout.word);
+            self.column(report, "case", ColumnKind::Name, case, |_| "-".into());
         }
-        if several_engines(report, room) {
-            let of = |engine: &Engine| labels.short(&name_of(engine, room));
-            self.column(report, "engine", Place::Name, |row| of(&row.engine), |failed| of(&failed.engine));
+        if several_engines(report, layout) {
+            let of = |engine: &Engine| labels.short(&name_of(engine, layout));
+            self.column(
+                report,
+                "engine",
+                ColumnKind::Name,
+                |row| of(&row.engine),
+                |failed| of(&failed.engine),
+            );
         }
-        for factor in FACTORS.iter().filter(|factor| room.factors && factor.is_swept(report)) {
+        for factor in FACTORS.iter().filter(|factor| layout.factors && factor.is_swept(report)) {
             let of_row = |row: &Row| match (factor.id, &row.fault) {
                 (FactorId::Model, _) => labels.short(&row.engine.model).into(),
-                (_, Some(_)) => factor.failed(&row.engine, room.word).into(),
+                (_, Some(_)) => factor.failed(&row.engine, layout.word).into(),
                 (_, None) => {
                     let mark = (factor.stated)(&row.engine).is_none().then_some(Mark::Unstated);
-                    Cell { text: factor.measured(&row.engine, room.word), mark }
+                    Cell { text: factor.measured(&row.engine, layout.word), mark }
                 }
             };
             let of_failed = |failed: &Failed| match factor.id {
                 FactorId::Model => labels.short(&failed.engine.model).into(),
-                _ => factor.failed(&failed.engine, room.word).into(),
+                _ => factor.failed(&failed.engine, layout.word).into(),
             };
-            self.factor_column(report, factor, Place::Name, of_row, of_failed);
+            self.factor_column(report, factor, ColumnKind::Name, of_row, of_failed);
         }
     }
 
-    fn fact_columns(&mut self, report: &Report, room: Room) {
-        for factor in FACTORS.iter().filter(|factor| room.versions || factor.id != FactorId::Version) {
-            let named = room.factors && factor.is_swept(report);
+    fn fact_columns(&mut self, report: &Report, layout: Layout) {
+        for factor in FACTORS.iter().filter(|factor| layout.versions || factor.id != FactorId::Version) {
+            let named = layout.factors && factor.is_swept(report);
             if factor.differs(report) && !named {
                 let stated = |row: &Row| (factor.stated)(&row.engine).unwrap_or_else(|| "?".into());
-                let cell = |row: &Row| shorten(&stated(row), room.word);
-                self.factor_column(report, factor, Place::Fact, cell, |_| String::new());
+                let cell = |row: &Row| shorten(&stated(row), layout.word);
+                self.factor_column(report, factor, ColumnKind::Fact, cell, |_| String::new());
             }
         }
         if outputs::vary(&report.outputs) {
             let cell = |row: &Row| report.output_of(row).map_or_else(|| "?".into(), |it| it.agreement.cell());
-            self.column(report, outputs::TITLE, Place::Fact, cell, |_| String::new());
+            self.column(report, outputs::TITLE, ColumnKind::Fact, cell, |_| String::new());
         }
         if falls_short(report) {
-            self.column(report, "n", Place::Fact, |row| row.samples.to_string(), |_| String::new());
+            self.column(report, "n", ColumnKind::Fact, |row| row.samples.to_string(), |_| String::new());
             self.align_as_numbers();
         }
     }
@@ -117,7 +123,7 @@ impl Grid {
         &mut self,
         report: &Report,
         factor: &Factor,
-        place: Place,
+        place: ColumnKind,
         of_row: impl Fn(&Row) -> C,
         of_failed: impl Fn(&Failed) -> C,
     ) {
@@ -132,7 +138,7 @@ impl Grid {
         self.table.columns.last_mut().into_iter().for_each(|column| column.text = false);
     }
 
-    fn figure_columns(&mut self, report: &Report, view: &View) {
+    fn value_columns(&mut self, report: &Report, view: &View) {
         for metric in METRICS {
             let shown = |row: &Row| match metric.shown {
                 Shown::AsHeadline => row.case.headline.is_some_and(|headline| headline.id == metric.id),
@@ -150,14 +156,14 @@ impl Grid {
             }
             let figures = report.rows.iter().filter_map(figure);
             let scale = Scale::of(metric.unit, figures.map(|figure| figure.summary.estimate));
-            self.figure_column(report, metric, metric.title, None, scale, |figure| {
+            self.value_column(report, metric, metric.title, None, scale, |figure| {
                 scale.write(figure.summary.estimate)
             });
         }
         self.limit_column(report);
         if has_ratios(report) {
             let cell = |row: &Row| verdict_lines::cell(report, row, view.pairs);
-            self.column(report, RATIOS, Place::Figure, cell, |_| String::new());
+            self.column(report, RATIOS, ColumnKind::Value, cell, |_| String::new());
         }
     }
 
@@ -177,7 +183,7 @@ impl Grid {
             (Some(_), None) => "n/a".into(),
             (None, None) => String::new(),
         };
-        self.column(report, OF_LIMIT, Place::Figure, cell, |_| String::new());
+        self.column(report, OF_LIMIT, ColumnKind::Value, cell, |_| String::new());
         if let Some(column) = self.table.columns.last_mut() {
             column.unit = scale.symbol;
         }
@@ -188,9 +194,9 @@ impl Grid {
         let ends = figures.flat_map(|figure| [figure.summary.p50, figure.summary.p99]);
         let scale = Scale::of(metric.unit, ends);
         let group = Some(metric.title);
-        self.figure_column(report, metric, "p50", group, scale, |figure| scale.write(figure.summary.p50));
-        self.figure_column(report, metric, "p95", group, scale, |figure| scale.write(figure.summary.p95));
-        self.figure_column(report, metric, "p99", group, scale, |figure| {
+        self.value_column(report, metric, "p50", group, scale, |figure| scale.write(figure.summary.p50));
+        self.value_column(report, metric, "p95", group, scale, |figure| scale.write(figure.summary.p95));
+        self.value_column(report, metric, "p99", group, scale, |figure| {
             let written = scale.write(figure.summary.p99);
             match figure.summary.n < ENOUGH_FOR_P99 {
                 true => Cell { text: format!("~{written}"), mark: Some(Mark::Estimate) },
@@ -199,14 +205,14 @@ impl Grid {
         });
     }
 
-    fn figure_column<C: Into<Cell>>(
+    fn value_column<C: Into<Cell>>(
         &mut self,
         report: &Report,
         metric: &Metric,
         title: &str,
         group: Option<&'static str>,
         scale: Scale,
-        write: impl Fn(&Figure) -> C,
+        write: impl Fn(&MetricSummary) -> C,
     ) {
         // A case without this metric has an empty cell. A missing value of others is `n/a`.
         let with_it: Vec<&str> = report
@@ -222,7 +228,7 @@ impl Grid {
             None if with_it.contains(&row.case.label.as_str()) => "n/a".to_string().into(),
             None => empty(),
         };
-        self.column(report, title, Place::Figure, cell, |_| empty());
+        self.column(report, title, ColumnKind::Value, cell, |_| empty());
         if let Some(column) = self.table.columns.last_mut() {
             (column.group, column.unit) = (group, scale.symbol);
         }
@@ -232,11 +238,11 @@ impl Grid {
         &mut self,
         report: &Report,
         title: &str,
-        place: Place,
+        place: ColumnKind,
         of_row: impl Fn(&Row) -> C,
         of_failed: impl Fn(&Failed) -> C,
     ) {
-        let text = place != Place::Figure;
+        let text = place != ColumnKind::Value;
         self.table.columns.push(Column { place, text, ..Column::named(title) });
         let cells = report.rows.iter().map(of_row).chain(report.failed.iter().map(of_failed));
         for (line, cell) in self.table.lines.iter_mut().zip(cells) {
@@ -266,7 +272,7 @@ impl Grid {
         }
         legend.extend(limits::legend(&report.limits, &report.rows));
         legend.extend(limits::reasons(&report.rows));
-        legend.extend(outputs::legend(&report.rows, &report.outputs, report.unasked));
+        legend.extend(outputs::legend(&report.rows, &report.outputs, report.no_checks));
         if self.marks.contains(&Mark::Unstated) {
             legend
                 .push("a setting with ?: asked for, but the engine does not state what it runs with".into());

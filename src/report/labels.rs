@@ -1,6 +1,6 @@
 //! Short forms of long names in a table. The names of engines and models are long when they are paths.
 
-use super::document::Room;
+use super::document::Layout;
 use super::rows::Engine;
 use super::run_report::Report;
 use crate::text::{shorten_start, width};
@@ -12,20 +12,20 @@ const LONGEST: usize = 40;
 pub struct Labels(pub Vec<(String, String)>);
 
 /// The name of an engine in a table. Together with the columns of factors it identifies a row of a case.
-pub fn name_of(engine: &Engine, room: Room) -> String {
-    if room.factors { engine.name.clone() } else { engine.label.clone() }
+pub fn name_of(engine: &Engine, layout: Layout) -> String {
+    if layout.factors { engine.name.clone() } else { engine.label.clone() }
 }
 
 impl Labels {
     /// The short forms for this layout. A model needs one where it has a column of its own.
-    pub fn of(report: &Report, room: Room) -> Self {
-        let longest = room.label;
+    pub fn of(report: &Report, layout: Layout) -> Self {
+        let longest = layout.label;
         let engines = || {
             let rows = report.rows.iter().map(|row| &row.engine);
             rows.chain(report.failed.iter().map(|failed| &failed.engine))
         };
-        let models = engines().filter(|_| room.factors).map(|engine| engine.model.clone());
-        let name = |engine| name_of(engine, room);
+        let models = engines().filter(|_| layout.factors).map(|engine| engine.model.clone());
+        let name = |engine| name_of(engine, layout);
         let mut labels: Vec<(String, String)> = Vec::new();
         for whole in engines().map(name).chain(models).filter(|name| width(name) > longest) {
             if labels.iter().any(|(other, _)| *other == whole) {

@@ -53,7 +53,7 @@ fn a_record_with_a_million_token_times_is_read_and_reported_right() {
     let gaps = &row.figure(crate::analysis::metric::MetricId::INTER_TOKEN).unwrap().summary;
     assert_eq!((gaps.n, gaps.launches), ((BLOCKS * ROUNDS * (TOKENS - 1)) as usize, BLOCKS as usize));
     // The same value from the record alone, by independent code.
-    let of_it = |sample: &&Sample| sample.case == 1 && sample.role == crate::record::Role::Measured;
+    let of_it = |sample: &&Sample| sample.case == 1 && sample.kind == crate::record::RequestKind::Measured;
     let samples = read.samples.iter().filter(of_it);
     let mut expected: Vec<u64> = samples
         .flat_map(|sample| sample.iteration.sequences[0].token_ns.as_ref().unwrap().windows(2))

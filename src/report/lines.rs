@@ -2,7 +2,7 @@
 
 use super::document::{Lines, Named, column};
 use super::resources::facts;
-use super::rows::{Dtype, Engine, Fault, Figure, Row};
+use super::rows::{Dtype, Engine, Fault, MetricSummary, Row};
 use super::run_report::Report;
 use super::verdicts::evidence;
 
@@ -63,7 +63,7 @@ pub fn lines(report: &Report) -> Lines {
     for row in &report.rows {
         let named = names(report, &row.case.label, &row.case.scenario, &row.engine);
         let mut push = |fields: Vec<Named>| lines.push([named.clone(), fields].concat());
-        for figure in &row.figures {
+        for figure in &row.summaries {
             push([numbers(figure), comparison(report, row, figure.metric), output(report, row)].concat());
         }
         for (name, ns, count) in row.wall_time.iter().flat_map(|it| it.lines()) {
@@ -116,8 +116,8 @@ fn value(metric: &str, unit: &str, n: usize) -> Vec<Named> {
     vec![(column!("metric"), metric.into()), (column!("unit"), unit.into()), (column!("n"), n.into())]
 }
 
-fn numbers(figure: &Figure) -> Vec<Named> {
-    let Figure { metric, summary } = figure;
+fn numbers(figure: &MetricSummary) -> Vec<Named> {
+    let MetricSummary { metric, summary } = figure;
     let Summary { estimate, p50, p90, p95, p99, min, max, mean, std, .. } = summary;
     let mut fields = value(metric.name(), metric.unit.symbol(), summary.n);
     fields.extend([
@@ -174,7 +174,7 @@ fn comparison(report: &Report, row: &Row, metric: &Metric) -> Vec<Named> {
 fn output(report: &Report, row: &Row) -> Vec<Named> {
     let Some(agreement) = report.output_of(row).map(|it| &it.agreement) else { return Vec::new() };
     vec![
-        (column!("output"), agreement.standing.name().into()),
+        (column!("output"), agreement.status.name().into()),
         (column!("output_rms"), agreement.rms().into()),
         (column!("output_tokens"), agreement.scores.as_ref().map(|scores| scores.tokens).into()),
         (column!("output_first_difference"), agreement.first_difference().into()),

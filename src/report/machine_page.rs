@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use machine_limits::Limits;
 use serde::Serialize;
 
-use super::document::{Content, Document, Lines, List, Part, Rooms, json_bytes};
+use super::document::{Content, Document, Layouts, Lines, List, Section, json_bytes};
 use crate::machine::cpu::{Cache, Cpu};
 use crate::machine::energy::{Listed, PERMISSION};
 use crate::machine::gpu::Unordered;
@@ -31,12 +31,12 @@ pub struct Page {
 }
 
 impl Content for Page {
-    fn document(&self, _: &Rooms) -> Document {
+    fn document(&self, _: &Layouts) -> Document {
         let facts = self.facts().into_iter().map(|(label, fact)| (label, line(&fact))).collect();
-        let mut parts = vec![Part::Facts(facts)];
+        let mut parts = vec![Section::Facts(facts)];
         parts.extend(self.limits.iter().flat_map(limits::parts));
         let warnings = self.warnings.iter().map(|warning| format!("warning: {}", line(warning)));
-        parts.extend((!self.warnings.is_empty()).then(|| Part::List(List::plain(warnings))));
+        parts.extend((!self.warnings.is_empty()).then(|| Section::List(List::plain(warnings))));
         Document { parts, summary: None }
     }
 

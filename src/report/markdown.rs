@@ -1,6 +1,6 @@
 //! For README files and comments: GitHub's Markdown.
 
-use super::document::{Column, Content, Explained, Item, List, Part, Place, Room, Rooms, Table};
+use super::document::{Column, ColumnKind, Content, Explained, Item, Layout, Layouts, List, Section, Table};
 use super::format::{Format, Shape};
 use super::verdict_lines::loosened;
 
@@ -10,33 +10,33 @@ pub const FORMAT: Format = Format {
     shape: Shape::Document(|content, _| render(content)),
 };
 
-const ROOM: Room = Room { versions: true, label: 40, factors: true, word: 24, gap: 0 };
+const ROOM: Layout = Layout { versions: true, label: 40, factors: true, word: 24, gap: 0 };
 
 fn render(content: &dyn Content) -> Vec<u8> {
-    let document = content.document(&Rooms::chosen(|_| ROOM));
+    let document = content.document(&Layouts::chosen(|_| ROOM));
     let mut out = String::new();
     document.summary.iter().for_each(|line| out.push_str(&format!("**{}**\n\n", escape(line))));
     for part in &document.parts {
         match part {
-            Part::Notice(line) => out.push_str(&format!("**{}**\n\n", escape(line))),
-            Part::Caption(lines) => {
+            Section::Notice(line) => out.push_str(&format!("**{}**\n\n", escape(line))),
+            Section::Caption(lines) => {
                 let lines: Vec<String> = lines.iter().map(|line| escape(line)).collect();
                 out.push_str(&format!("{}\n\n", lines.join("<br>\n")));
             }
-            Part::Facts(facts) => {
+            Section::Facts(facts) => {
                 for (label, fact) in facts {
                     let label = if label.is_empty() { String::new() } else { format!("{}: ", escape(label)) };
                     out.push_str(&format!("- {label}{}\n", escape(fact)));
                 }
                 out.push('\n');
             }
-            Part::Heading(line) => out.push_str(&format!("{}\n\n", escape(line))),
-            Part::NoTable(why) => {
+            Section::Heading(line) => out.push_str(&format!("{}\n\n", escape(line))),
+            Section::NoTable(why) => {
                 let (first, rest) = why.split_at(why.len().min(1));
                 out.push_str(&format!("{}{}.\n\n", first.to_uppercase(), escape(rest)));
             }
-            Part::Table(drawn) => table(drawn, &mut out),
-            Part::List(items) => list(items, &mut out),
+            Section::Table(drawn) => table(drawn, &mut out),
+            Section::List(items) => list(items, &mut out),
         }
     }
     out.trim_end().bytes().chain(*b"\n").collect()
@@ -67,16 +67,16 @@ fn table(table: &Table, out: &mut String) {
     table.title.iter().for_each(|title| out.push_str(&format!("{}:\n\n", escape(title))));
     row(table.columns.iter().map(title), out);
     let figures = table.columns.iter().map(|column| match column.place {
-        Place::Figure => "---:".to_string(),
-        Place::Name | Place::Fact => "---".to_string(),
+        ColumnKind::Value => "---:".to_string(),
+        ColumnKind::Name | ColumnKind::Fact => "---".to_string(),
     });
     row(figures, out);
-    let figures_at = table.columns.iter().position(|column| column.place == Place::Figure);
+    let values_at = table.columns.iter().position(|column| column.place == ColumnKind::Value);
     for line in &table.lines {
         let mut cells: Vec<String> = line.cells.iter().map(|cell| escape(cell)).collect();
         if let Some(fault) = &line.fault {
             // Markdown has no cells over several columns.
-            match figures_at {
+            match values_at {
                 Some(at) => cells[at] = escape(fault),
                 None => cells.push(escape(fault)),
             }

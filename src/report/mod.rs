@@ -3,8 +3,8 @@
 //!
 //! Everything here is pure: no engine, no clock, no file. So any report can be made again years later.
 
-mod beside;
 mod caption;
+mod case_table;
 pub mod compare;
 mod csv;
 pub mod document;

@@ -1,7 +1,7 @@
 //! Notes about the results of a row, each with a remedy: results that drift, prompts of another length than the others',
 //! an engine that does not state its configuration.
 
-mod course;
+mod circumstances;
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::rows::Row;
 use super::seen::Seen;
 use super::verdicts::Verdicts;
 use crate::analysis::metric::{self};
-use crate::plan::{Beside, Prompt};
+use crate::plan::{Prompt, Role};
 use crate::record::{Launch, RunRecord, Sample};
 use crate::text::three_digits;
 use crate::text::{line, shorten};
@@ -23,16 +23,16 @@ const MOST: usize = 5;
 /// All notes. `rows` has each row with its case.
 pub fn of(seen: &Seen, rows: &[(usize, Row)], verdicts: &Verdicts, outputs: &[Output]) -> Vec<String> {
     let record = seen.record;
-    let drifting = course::drifting(seen, rows);
+    let drifting = circumstances::drifting(seen, rows);
     let kinds = [
         (twins(seen), "twins that failed"),
         (outputs::notes(outputs), "engines that drift or are unverified"),
         (refused(verdicts), "comparisons that cannot be made"),
-        (course::drifts(seen, rows, &drifting), "rows that drift"),
+        (circumstances::drifts(seen, rows, &drifting), "rows that drift"),
         (spreads(seen, rows, &drifting), "rows whose launches are as far apart"),
-        (course::slow_firsts(seen, rows), "rows whose first request is slow"),
-        (course::unsteady(rows), "rows that were not steady after their warm-up"),
-        (course::outliers(seen, rows), "rows with values far from the others"),
+        (circumstances::slow_firsts(seen, rows), "rows whose first request is slow"),
+        (circumstances::unsteady(rows), "rows that were not steady after their warm-up"),
+        (circumstances::outliers(seen, rows), "rows with values far from the others"),
         (
             limits::notes(&metric::limits::limits(record), rows.iter().map(|(_, row)| row)),
             "limits that moved",
@@ -69,7 +69,7 @@ fn twins(seen: &Seen) -> Vec<String> {
     let mut notes = Vec::new();
     for (index, configuration) in seen.plan.configurations.iter().enumerate() {
         let failed = seen.record.failures.iter().find(|failure| failure.configuration == index);
-        if let (Some(Beside::Twin { .. }), Some(failure)) = (configuration.beside, failed) {
+        if let (Some(Role::Twin { .. }), Some(failure)) = (configuration.role, failed) {
             let (label, why) = (line(&configuration.label), shorten(&line(&failure.message), 80));
             notes.push(format!("`{label}` failed ({why}): what the noise is in this run is not known"));
         }
@@ -93,7 +93,7 @@ fn prompts(seen: &Seen) -> Vec<String> {
     let mut notes = Vec::new();
     for (index, case) in plan.cases.iter().enumerate() {
         let configuration = &plan.configurations[case.configuration];
-        if configuration.beside.is_some() {
+        if configuration.role.is_some() {
             continue;
         }
         let Some(range) = Range::of(seen.values.samples(index)) else { continue };
@@ -147,7 +147,7 @@ fn unstated(seen: &Seen) -> Vec<String> {
     let mut notes = Vec::new();
     for (index, configuration) in plan.configurations.iter().enumerate() {
         let is_measured = plan.cases_of(index).into_iter().any(|case| seen.values.is_measured(case));
-        if configuration.beside.is_some() || !is_measured {
+        if configuration.role.is_some() || !is_measured {
             continue;
         }
         let launches = record.launches_of(index);
@@ -173,7 +173,7 @@ fn unstated(seen: &Seen) -> Vec<String> {
 fn converted(record: &RunRecord) -> Vec<String> {
     let mut notes = Vec::new();
     for (index, configuration) in record.header.plan.configurations.iter().enumerate() {
-        let mut launches = record.launches_of(index).filter(|_| configuration.beside.is_none());
+        let mut launches = record.launches_of(index).filter(|_| configuration.role.is_none());
         let Some(given) = launches.find_map(|launch| launch.converted.as_ref()) else { continue };
         let (label, format, dtype) = (line(&configuration.label), line(&given.format), line(&given.dtype));
         let own = configuration.model.format.as_deref().map_or("the model's format", |own| own);

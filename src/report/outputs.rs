@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::rows::Row;
 use super::seen::Seen;
 use crate::analysis::agreement::bounds::{AGREES, EXACT};
-use crate::analysis::agreement::{Against, Agreement, Standing, Unasked, unasked};
+use crate::analysis::agreement::{Against, Agreement, NoChecks, Status, no_checks};
 use crate::text::line;
 
 pub const TITLE: &str = "output";
@@ -23,14 +23,14 @@ pub struct Output {
 
 /// The output status of each configuration that has a row.
 pub fn outputs(seen: &Seen) -> Vec<Output> {
-    if unasked(seen.record).is_some() {
+    if no_checks(seen.record).is_some() {
         return Vec::new();
     }
     let all = seen.plan.configurations.iter().zip(&seen.engines).zip(&seen.agreements).enumerate();
     let rows = all.filter(|(index, ((configuration, _), _))| {
         let mut cases =
             (0..seen.plan.cases.len()).filter(|&case| seen.plan.cases[case].configuration == *index);
-        configuration.beside.is_none() && cases.any(|case| seen.values.is_measured(case))
+        configuration.role.is_none() && cases.any(|case| seen.values.is_measured(case))
     });
     rows.map(|(_, ((_, engine), agreement))| Output {
         engine: engine.label.clone(),
@@ -41,7 +41,7 @@ pub fn outputs(seen: &Seen) -> Vec<Output> {
 
 impl Output {
     pub fn is_unverified(&self) -> bool {
-        self.agreement.standing == Standing::Unverified
+        self.agreement.status == Status::Unverified
     }
 
     /// The text in place of a verdict.
@@ -59,8 +59,8 @@ impl Output {
 /// Whether a column is needed: statuses differ, or one has a deviation.
 pub fn vary(outputs: &[Output]) -> bool {
     let mut agreements = outputs.iter().map(|it| &it.agreement);
-    let first = outputs.first().map(|it| it.agreement.standing);
-    agreements.any(|it| Some(it.standing) != first || it.shown_rms().is_some())
+    let first = outputs.first().map(|it| it.agreement.status);
+    agreements.any(|it| Some(it.status) != first || it.shown_rms().is_some())
 }
 
 /// The status that all rows share, for the caption.
@@ -70,25 +70,25 @@ pub fn common(outputs: &[Output]) -> Option<String> {
 }
 
 /// The explanation of the column, or the reason why there is none.
-pub fn legend(rows: &[Row], outputs: &[Output], unasked: Option<Unasked>) -> Option<String> {
+pub fn legend(rows: &[Row], outputs: &[Output], no_checks: Option<NoChecks>) -> Option<String> {
     if rows.is_empty() {
         return None;
     }
-    match unasked {
-        Some(Unasked::ByRequest) => {
+    match no_checks {
+        Some(NoChecks::ByRequest) => {
             return Some(format!(
-                "{TITLE}: nobody was asked for proof of it: `--witness ENGINE` names who is believed"
+                "{TITLE}: nobody was asked for proof of it: `--verifier ENGINE` names who is believed"
             ));
         }
-        Some(Unasked::ByAge) => return Some(format!("{TITLE}: not compared when this was recorded")),
+        Some(NoChecks::ByAge) => return Some(format!("{TITLE}: not compared when this was recorded")),
         None => {}
     }
     let mut whom: Vec<String> = Vec::new();
     for against in outputs.iter().map(|it| &it.agreement.against) {
         let said = match against {
             Against::Engine { label } => format!("`{}`", line(label)),
-            Against::Kept { by } => format!("{} (kept)", line(by)),
-            Against::Itself | Against::Nobody => continue,
+            Against::StoredAnswers { by } => format!("{} (kept)", line(by)),
+            Against::Itself | Against::Nothing => continue,
         };
         whom.extend((!whom.contains(&said)).then_some(said));
     }
@@ -104,21 +104,21 @@ pub fn legend(rows: &[Row], outputs: &[Output], unasked: Option<Unasked>) -> Opt
 
 /// Notes about engines that drift or are unverified. Engines with the same reason share a line. Wrong output has its own text.
 pub fn notes(outputs: &[Output]) -> Vec<String> {
-    let mut notes: Vec<(Standing, String, Vec<String>)> = Vec::new();
+    let mut notes: Vec<(Status, String, Vec<String>)> = Vec::new();
     let told =
-        outputs.iter().filter(|it| [Standing::Drifts, Standing::Unverified].contains(&it.agreement.standing));
+        outputs.iter().filter(|it| [Status::Drifts, Status::Unverified].contains(&it.agreement.status));
     for output in told {
-        let (standing, name) = (output.agreement.standing, format!("`{}`", output.engine));
+        let (status, name) = (output.agreement.status, format!("`{}`", output.engine));
         let reasons = output.reasons();
-        match notes.iter_mut().find(|(other, why, _)| *other == standing && *why == reasons) {
+        match notes.iter_mut().find(|(other, why, _)| *other == status && *why == reasons) {
             Some((.., names)) => names.push(name),
-            None => notes.push((standing, reasons, vec![name])),
+            None => notes.push((status, reasons, vec![name])),
         }
     }
-    let write = |(standing, reasons, names): (Standing, String, Vec<String>)| {
-        let verb = match (standing, names.len()) {
-            (Standing::Drifts, 1) => "drifts",
-            (Standing::Drifts, _) => "drift",
+    let write = |(status, reasons, names): (Status, String, Vec<String>)| {
+        let verb = match (status, names.len()) {
+            (Status::Drifts, 1) => "drifts",
+            (Status::Drifts, _) => "drift",
             (_, 1) => "is unverified",
             _ => "are unverified",
         };

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::beside;
-use super::document::{Column, Part, Room, Table};
+use super::case_table;
+use super::document::{Column, Layout, Section, Table};
 use super::resources::Resources;
 use super::resources::facts::{Counts, FACTS, Fact};
 use super::rows::Row;
@@ -43,7 +43,7 @@ impl<'a> Needs<'a> {
         (!rows.is_empty()).then_some(Self { report, rows, bytes, joules, known, unknown })
     }
 
-    pub fn table(&self, room: Room) -> Table {
+    pub fn table(&self, layout: Layout) -> Table {
         let columns = self.known.iter().map(|(title, fact)| Column::figure(title, self.scale(fact).symbol));
         let cell = |resources: &Resources, fact: &Fact| match (fact.of)(resources) {
             Some(value) => written(value, fact.counts, self.scale(fact)),
@@ -51,14 +51,14 @@ impl<'a> Needs<'a> {
         };
         let cells =
             |resources: &Resources| self.known.iter().map(|(_, fact)| cell(resources, fact)).collect();
-        beside::table(self.report, room, &self.rows, columns.collect(), cells)
+        case_table::table(self.report, layout, &self.rows, columns.collect(), cells)
     }
 
-    pub fn parts(&self, room: Room) -> [Part; 2] {
+    pub fn parts(&self, layout: Layout) -> [Section; 2] {
         let mut notes = legend(&self.unknown);
         notes.extend(of_gpus(&self.rows));
-        let table = Table { notes, ..self.table(room) };
-        [Part::Heading("what each case needed:".into()), Part::Table(table)]
+        let table = Table { notes, ..self.table(layout) };
+        [Section::Heading("what each case needed:".into()), Section::Table(table)]
     }
 
     fn scale(&self, fact: &Fact) -> Scale {

@@ -24,7 +24,7 @@ pub struct Row {
     /// Launches and measured requests of this case.
     pub launches: usize,
     pub samples: usize,
-    pub figures: Vec<Figure>,
+    pub summaries: Vec<MetricSummary>,
     /// The limit that the share of the headline refers to, or the reason why there is none.
     pub limit: Result<Option<Key>, Absent>,
     /// The label of its reference; its own label where it is the reference.
@@ -35,7 +35,7 @@ pub struct Row {
     pub resources: Option<Resources>,
     pub fault: Option<Fault>,
     /// Whether a claim of its engine does not fit the observation, so that its results may flatter it. It is never ranked first.
-    pub doubted: bool,
+    pub contradicted: bool,
 }
 
 /// The planned case.
@@ -90,7 +90,7 @@ pub struct Asked {
 }
 
 #[derive(Debug, Clone)]
-pub struct Figure {
+pub struct MetricSummary {
     pub metric: &'static Metric,
     pub summary: Summary,
 }
@@ -125,8 +125,8 @@ impl Row {
         figure.summary.launch_spread().filter(|&spread| spread > WIDE_SPREAD)
     }
 
-    pub fn figure(&self, metric: MetricId) -> Option<&Figure> {
-        self.figures.iter().find(|figure| figure.metric.id == metric)
+    pub fn figure(&self, metric: MetricId) -> Option<&MetricSummary> {
+        self.summaries.iter().find(|figure| figure.metric.id == metric)
     }
 }
 

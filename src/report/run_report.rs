@@ -1,5 +1,5 @@
 //! The report of one run, from its record. Raw samples become results and failures become rows. A row shows the facts that
-//! the engine stated, not the options that were requested.
+//! the engine reported, not the options that were requested.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use super::outputs::{Output, outputs};
 use super::rows::{Failed, Row};
 use super::seen::{Seen, sentence};
 use super::verdicts::Verdicts;
-use crate::analysis::agreement::{self, Unasked};
-use crate::analysis::effective::{self, Doubt};
+use crate::analysis::agreement::{self, NoChecks};
+use crate::analysis::claims::{self, Contradiction};
 use crate::analysis::metric::limits::{Limit, limits};
 use crate::machine::Machine;
 use crate::plan::{Mode, Order, Plan};
@@ -49,10 +49,10 @@ pub struct Report {
     pub verdicts: Verdicts,
     /// The output status of each row's engine, one for each; empty where no engine was checked.
     pub outputs: Vec<Output>,
-    pub unasked: Option<Unasked>,
+    pub no_checks: Option<NoChecks>,
     pub warnings: Vec<String>,
     /// The warnings about claims of engines that differ from the observation.
-    pub doubts: Vec<Doubt>,
+    pub contradictions: Vec<Contradiction>,
     /// Notes about the results; each begins with its label between backticks.
     pub notes: Vec<String>,
 }
@@ -72,11 +72,11 @@ impl Report {
     pub fn of(record: &RunRecord) -> Self {
         let plan = &record.header.plan;
         let seen = Seen::of(record);
-        let doubts = effective::doubts(&seen.values, &seen.agreements);
-        let doubted = |case: usize| effective::is_doubted(&doubts, plan.cases[case].configuration);
+        let contradictions = claims::contradictions(&seen.values, &seen.agreements);
+        let contradicted = |case: usize| claims::is_doubted(&contradictions, plan.cases[case].configuration);
         let rows: Vec<(usize, Row)> = cases_in_order(plan)
             .filter(|&case| seen.values.is_measured(case) || seen.fault(case).is_some())
-            .map(|case| (case, Row { doubted: doubted(case), ..seen.row(case) }))
+            .map(|case| (case, Row { contradicted: contradicted(case), ..seen.row(case) }))
             .collect();
         let outputs = outputs(&seen);
         let verdicts = Verdicts::of(&seen, &rows, &outputs);
@@ -107,9 +107,9 @@ impl Report {
             failed: seen.failed(),
             verdicts,
             outputs,
-            unasked: agreement::unasked(record),
-            warnings: seen.warnings(mismatches(record, &seen.engines), &doubts),
-            doubts: doubts.into_iter().map(safe).collect(),
+            no_checks: agreement::no_checks(record),
+            warnings: seen.warnings(mismatches(record, &seen.engines), &contradictions),
+            contradictions: contradictions.into_iter().map(safe).collect(),
             notes,
         }
     }
@@ -125,9 +125,10 @@ impl Report {
 }
 
 /// Cleans the text of an engine's claims: an engine may send anything.
-fn safe(doubt: Doubt) -> Doubt {
-    let (label, stated, seen) = (line(&doubt.label), word(&doubt.stated), word(&doubt.seen));
-    Doubt { label, stated, seen, message: sentence(&doubt.message), ..doubt }
+fn safe(contradiction: Contradiction) -> Contradiction {
+    let (label, reported, observed) =
+        (line(&contradiction.label), word(&contradiction.reported), word(&contradiction.observed));
+    Contradiction { label, reported, observed, message: sentence(&contradiction.message), ..contradiction }
 }
 
 /// The cases in the table's order: workloads as the plan first names them, configurations within.
@@ -137,7 +138,7 @@ fn cases_in_order(plan: &Plan) -> impl Iterator<Item = usize> {
         let next = places.len();
         places.entry(case.workload.label.as_str()).or_insert(next);
     }
-    let is_row = |case: &usize| plan.configurations[plan.cases[*case].configuration].beside.is_none();
+    let is_row = |case: &usize| plan.configurations[plan.cases[*case].configuration].role.is_none();
     let mut cases: Vec<usize> = (0..plan.cases.len()).filter(is_row).collect();
     cases.sort_by_key(|&case| {
         (places[plan.cases[case].workload.label.as_str()], plan.cases[case].configuration)

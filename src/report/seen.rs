@@ -2,10 +2,10 @@
 
 use super::engines::{engines, word};
 use super::resources::{Resources, Sources};
-use super::rows::{Case, Engine, Failed, Fault, Figure, Row};
+use super::rows::{Case, Engine, Failed, Fault, MetricSummary, Row};
 use super::wall_time::{Lived, WallTime};
 use crate::analysis::agreement::Agreement;
-use crate::analysis::effective::{self, Doubt};
+use crate::analysis::claims::{self, Contradiction};
 use crate::analysis::metric::limits::Key;
 use crate::analysis::metric::share::{self, Absent};
 use crate::analysis::metric::{self, METRICS, Metric, MetricId, Observation};
@@ -38,8 +38,9 @@ impl<'a> Seen<'a> {
     pub fn row(&self, case: usize) -> Row {
         let planned = &self.plan.cases[case];
         let launches = self.values.launches(case);
-        let figures: Vec<Figure> = METRICS.iter().filter_map(|metric| self.figure(case, metric)).collect();
-        let estimates = figures.iter().map(|figure| (figure.metric.id, figure.summary.estimate)).collect();
+        let summaries: Vec<MetricSummary> =
+            METRICS.iter().filter_map(|metric| self.figure(case, metric)).collect();
+        let estimates = summaries.iter().map(|it| (it.metric.id, it.summary.estimate)).collect();
         let resources = || Resources::of(&Sources::of(&self.values, case, estimates));
         let resources = (!launches.is_empty()).then(resources);
         let reference = self.plan.reference_of(planned.configuration);
@@ -49,14 +50,14 @@ impl<'a> Seen<'a> {
             engine: self.engine(planned.configuration),
             launches: launches.len(),
             samples: launches.iter().map(|requests| requests.measured.len()).sum(),
-            figures,
+            summaries,
             limit: self.limit(case),
             reference: reference.map(|reference| self.engine(reference).label),
             warm_ups: warm_ups.copied().collect(),
             wall_time: self.wall_time(case),
             resources,
             fault: self.fault(case),
-            doubted: false,
+            contradicted: false,
         }
     }
 
@@ -69,8 +70,8 @@ impl<'a> Seen<'a> {
         WallTime::of(self.plan, &lived.collect::<Vec<_>>())
     }
 
-    fn figure(&self, case: usize, metric: &'static Metric) -> Option<Figure> {
-        Some(Figure { metric, summary: self.values.of_metric(case, metric).summary()? })
+    fn figure(&self, case: usize, metric: &'static Metric) -> Option<MetricSummary> {
+        Some(MetricSummary { metric, summary: self.values.of_metric(case, metric).summary()? })
     }
 
     /// The limit that the share of the case's headline refers to.
@@ -104,7 +105,7 @@ impl<'a> Seen<'a> {
     /// The configurations that failed as a whole, each once.
     pub fn failed(&self) -> Vec<Failed> {
         let configurations = self.plan.configurations.iter().enumerate();
-        let rows = configurations.filter(|(_, configuration)| configuration.beside.is_none());
+        let rows = configurations.filter(|(_, configuration)| configuration.role.is_none());
         let failed = rows.filter_map(|(index, configuration)| {
             let failures = self.record.failures.iter();
             let whole = failures.filter(|failure| failure.configuration == index && failure.case.is_none());
@@ -157,7 +158,7 @@ impl<'a> Seen<'a> {
 
     /// Whether the configuration has a row. A twin has none.
     fn is_row(&self, configuration: usize) -> bool {
-        self.plan.configurations[configuration].beside.is_none()
+        self.plan.configurations[configuration].role.is_none()
     }
 
     /// Cases without samples and without a failure that explains it.
@@ -181,8 +182,9 @@ impl<'a> Seen<'a> {
     }
 
     /// All warnings: `before`, then the claims, then those of the record, each once with its count.
-    pub fn warnings(&self, before: Vec<String>, doubts: &[Doubt]) -> Vec<String> {
-        let recorded = self.record.warnings.iter().filter(|warning| !effective::is_said(doubts, warning));
+    pub fn warnings(&self, before: Vec<String>, contradictions: &[Contradiction]) -> Vec<String> {
+        let recorded =
+            self.record.warnings.iter().filter(|warning| !claims::is_said(contradictions, warning));
         let recorded = recorded.map(|warning: &Warning| {
             let message = sentence(&warning.message);
             match warning.configuration {
@@ -191,8 +193,8 @@ impl<'a> Seen<'a> {
             }
         });
         let mut counted: Vec<(String, usize)> = Vec::new();
-        let doubted = doubts.iter().map(|doubt| sentence(&doubt.message));
-        for warning in before.into_iter().chain(doubted).chain(recorded) {
+        let contradicted = contradictions.iter().map(|doubt| sentence(&doubt.message));
+        for warning in before.into_iter().chain(contradicted).chain(recorded) {
             match counted.iter_mut().find(|(text, _)| *text == warning) {
                 Some((_, times)) => *times += 1,
                 None => counted.push((warning, 1)),

@@ -127,7 +127,7 @@ fn where_columns_of_a_sweep_have_no_room_the_name_says_what_varies() {
     for limit in [40, 60, 80, 100, 160] {
         let text = rendered(&record, "table", limit);
         let rows = record.header.plan.configurations.iter();
-        for configuration in rows.filter(|configuration| configuration.beside.is_none()) {
+        for configuration in rows.filter(|configuration| configuration.role.is_none()) {
             let unwrapped = text.split_whitespace().collect::<Vec<_>>().join(" ");
             let whole = unwrapped.contains(&configuration.label)
                 || unwrapped.contains(&format!("is {}", configuration.model.name))

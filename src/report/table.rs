@@ -8,7 +8,9 @@ use tabled::settings::object::{Cell, Columns};
 use tabled::settings::style::{HorizontalLine, Style};
 use tabled::settings::{Alignment, Padding, Span};
 
-use super::document::{Column, Content, Explained, Item, Line, List, Long, Part, Place, Room, Rooms, Table};
+use super::document::{
+    Column, ColumnKind, Content, Explained, Item, Layout, Layouts, Line, List, Long, Section, Table,
+};
 use super::format::{Format, Shape};
 use super::verdict_lines::loosened;
 use crate::text::{shorten, width, wrap};
@@ -22,7 +24,7 @@ pub const FORMAT: Format = Format {
 /// Lines of stderr below the table; the record has more.
 const STDERR_LINES: usize = 4;
 /// The least width of a failure or of a shortened or wrapped cell, on any terminal.
-const LEAST: usize = 12;
+const MIN: usize = 12;
 /// A longer version, device, dtype or case is shortened.
 const WORD: usize = 24;
 /// The lines of the header: two for the title, one for the unit.
@@ -31,23 +33,23 @@ const HEADER: usize = 3;
 const LABEL: usize = 14;
 
 fn render(content: &dyn Content, limit: usize) -> Vec<u8> {
-    let rooms = Rooms::chosen(|sheet| room(limit, |room| content.table(sheet, room)));
-    let document = content.document(&rooms);
+    let layouts = Layouts::chosen(|sheet| layout(limit, |layout| content.table(sheet, layout)));
+    let document = content.document(&layouts);
     let (mut out, mut shortened) = (Vec::new(), Vec::new());
     for part in document.parts {
-        let follows = matches!(part, Part::Notice(_) | Part::Caption(_)) || out.is_empty();
+        let follows = matches!(part, Section::Notice(_) | Section::Caption(_)) || out.is_empty();
         out.extend((!follows).then(String::new));
         let said = |line: &String| wrap(line, limit, "  ");
         match part {
-            Part::Notice(line) => out.extend(wrap(&format!("note: {line}"), limit, "  ")),
-            Part::Caption(lines) => out.extend(lines.iter().flat_map(said)),
-            Part::Facts(facts) => {
+            Section::Notice(line) => out.extend(wrap(&format!("note: {line}"), limit, "  ")),
+            Section::Caption(lines) => out.extend(lines.iter().flat_map(said)),
+            Section::Facts(facts) => {
                 out.extend(facts.iter().flat_map(|(label, fact)| labelled(label, fact, limit)))
             }
-            Part::Heading(line) => out.extend(said(&line)),
-            Part::NoTable(why) => out.push(why.into()),
-            Part::Table(table) => out.extend(draw(table, limit, &mut shortened)),
-            Part::List(list) => out.extend(written(&list, limit, &shortened)),
+            Section::Heading(line) => out.extend(said(&line)),
+            Section::NoTable(why) => out.push(why.into()),
+            Section::Table(table) => out.extend(draw(table, limit, &mut shortened)),
+            Section::List(list) => out.extend(written(&list, limit, &shortened)),
         }
     }
     out.extend(document.summary.iter().flat_map(|line| wrap(line, limit, "  ")));
@@ -72,7 +74,7 @@ fn written(list: &List, limit: usize, shortened: &[String]) -> Vec<String> {
 
 fn draw(table: Table, limit: usize, shortened: &mut Vec<String>) -> Vec<String> {
     let table = fitted(table, limit);
-    let layout = Layout::within(&table, limit);
+    let layout = Split::within(&table, limit);
     let mut out: Vec<String> =
         table.title.iter().map(|title| shorten(&format!("`{title}`"), limit)).collect();
     for (index, block) in layout.blocks.iter().enumerate() {
@@ -90,37 +92,42 @@ fn fitted(mut table: Table, limit: usize) -> Table {
         cells.chain([width(&table.columns[index].title)]).max().unwrap_or(0)
     };
     for index in 0..table.columns.len() {
-        let room = match table.columns[index].long {
+        let layout = match table.columns[index].long {
             Long::Whole => continue,
-            Long::Shortened => (limit / 5).max(LEAST),
+            Long::Shortened => (limit / 5).max(MIN),
             Long::Wrapped => {
                 let others: usize = (0..index).map(|other| widest(&table, other) + table.gap).sum();
-                limit.saturating_sub(others).max(LEAST)
+                limit.saturating_sub(others).max(MIN)
             }
         };
         let wrapped = table.columns[index].long == Long::Wrapped;
         for cell in table.lines.iter_mut().map(|line| &mut line.cells[index]) {
-            *cell = if wrapped { wrap(cell, room, "  ").join("\n") } else { shorten(cell, room) };
+            *cell = if wrapped { wrap(cell, layout, "  ").join("\n") } else { shorten(cell, layout) };
         }
     }
     table
 }
 
 /// The first layout in which the table fits, or else the last one.
-fn room(limit: usize, table: impl Fn(Room) -> Table) -> Room {
+fn layout(limit: usize, table: impl Fn(Layout) -> Table) -> Layout {
     let whole = [(true, 28, 2), (true, 28, 1), (false, 28, 2), (false, 28, 1), (true, 20, 1), (false, 20, 1)];
     let mut whole = whole
-        .map(|(versions, label, gap)| Room { versions, label, factors: true, word: WORD, gap })
+        .map(|(versions, label, gap)| Layout { versions, label, factors: true, word: WORD, gap })
         .into_iter();
-    let fits = |room: &Room| {
-        let table = table(*room);
-        Layout::of(&table).width(0..table.columns.len()) <= limit
+    let fits = |layout: &Layout| {
+        let table = table(*layout);
+        Split::of(&table).width(0..table.columns.len()) <= limit
     };
-    let broken =
-        |factors, label: usize, word, gap| Room { versions: true, label: label.min(28), factors, word, gap };
-    let fits_broken = |room: &Room| {
-        let table = table(*room);
-        Layout::within(&table, limit).widest(&table) <= limit
+    let broken = |factors, label: usize, word, gap| Layout {
+        versions: true,
+        label: label.min(28),
+        factors,
+        word,
+        gap,
+    };
+    let fits_broken = |layout: &Layout| {
+        let table = table(*layout);
+        Split::within(&table, limit).widest(&table) <= limit
     };
     let narrow =
         [(WORD, 2), ((limit / 5).min(WORD), 1)].map(|(word, gap)| broken(true, limit / 4, word, gap));
@@ -130,7 +137,7 @@ fn room(limit: usize, table: impl Fn(Room) -> Table) -> Room {
         .unwrap_or_else(|| broken(false, limit * 3 / 10, (limit / 5).min(WORD), 1))
 }
 
-struct Layout {
+struct Split {
     gap: usize,
     widths: Vec<usize>,
     /// Ranges of the columns after the names; one range where the table is not split.
@@ -138,7 +145,7 @@ struct Layout {
     names: usize,
 }
 
-impl Layout {
+impl Split {
     fn of(table: &Table) -> Self {
         let gap = table.gap;
         let of_cell = |cell: &String| cell.lines().map(width).max().unwrap_or(0);
@@ -159,7 +166,7 @@ impl Layout {
             let together = widths[group.clone()].iter().sum::<usize>() + gap * (group.len() - 1);
             widths[group.start] += title.saturating_sub(together);
         }
-        let names = table.columns.iter().filter(|column| column.place == Place::Name).count();
+        let names = table.columns.iter().filter(|column| column.place == ColumnKind::Name).count();
         Self { gap, names, blocks: std::iter::once(names..widths.len()).collect(), widths }
     }
 
@@ -181,7 +188,7 @@ impl Layout {
         let names = self.width(0..self.names) + self.gap;
         let whole = table.lines.iter().any(|line| line.fault.is_some());
         let blocks = self.blocks.iter().map(|block| self.width(block.clone()));
-        names + blocks.chain(whole.then_some(LEAST)).max().unwrap_or(0)
+        names + blocks.chain(whole.then_some(MIN)).max().unwrap_or(0)
     }
 
     /// Splits the columns into blocks that fit beside the names. A group stays together.
@@ -273,17 +280,17 @@ impl Layout {
 
     /// The position and the text of each failure.
     fn faults(&self, table: &Table, columns: &[usize], lines: &[&Line], limit: usize) -> Vec<Placed> {
-        let is_figure = |column: &usize| table.columns[*column].place == Place::Figure;
+        let is_figure = |column: &usize| table.columns[*column].place == ColumnKind::Value;
         // Without a value column, failures take the last column.
-        let figures_at = columns.iter().position(is_figure).unwrap_or(columns.len().saturating_sub(1));
+        let values_at = columns.iter().position(is_figure).unwrap_or(columns.len().saturating_sub(1));
         let placed = lines.iter().enumerate().filter_map(|(row, line)| {
             let least = self.names.min(columns.len() - 1);
-            let room = |at: usize| limit.saturating_sub(self.start_of(columns, at));
-            // A failure without enough room after the facts takes their columns too.
-            let figures = (least..=figures_at).rev().find(|&at| room(at) >= LEAST);
+            let layout = |at: usize| limit.saturating_sub(self.start_of(columns, at));
+            // A failure without enough layout after the facts takes their columns too.
+            let figures = (least..=values_at).rev().find(|&at| layout(at) >= MIN);
             let at = figures.filter(|_| !line.whole).unwrap_or(least);
-            let room = room(at).max(LEAST);
-            Some(Placed { row, at, text: shorten(line.fault.as_ref()?, room) })
+            let layout = layout(at).max(MIN);
+            Some(Placed { row, at, text: shorten(line.fault.as_ref()?, layout) })
         });
         placed.collect()
     }
@@ -307,7 +314,7 @@ fn titles(column: &Column) -> [String; HEADER] {
     let below = |title: &str| [String::new(), title.to_string(), unit.clone()];
     match (column.group, column.title.split_once(' ')) {
         (Some(group), _) => [group.to_string(), column.title.clone(), unit],
-        (None, Some((first, second))) if column.place == Place::Figure && !unit.is_empty() => {
+        (None, Some((first, second))) if column.place == ColumnKind::Value && !unit.is_empty() => {
             [first.to_string(), second.to_string(), unit]
         }
         _ => below(&column.title),

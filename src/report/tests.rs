@@ -2,7 +2,7 @@
 
 mod formats;
 
-use super::document::Room;
+use super::document::Layout;
 use super::grid::Grid;
 use super::*;
 use crate::analysis::metric::{METRICS, Metric, MetricId, Shown};
@@ -35,12 +35,12 @@ const LAID_OUT: [MetricId; 8] = [
 pub(super) fn laid_out(record: &RunRecord, width: usize) -> String {
     let mut report = Report::of(record);
     for row in &mut report.rows {
-        row.figures.retain(|figure| LAID_OUT.contains(&figure.metric.id));
+        row.summaries.retain(|figure| LAID_OUT.contains(&figure.metric.id));
     }
     shown(&Viewed { report: &report, view: View::default(), judged: None }, "table", Some(width))
 }
 
-const WIDE: Room = Room { versions: true, label: 28, factors: true, word: 24, gap: 2 };
+const WIDE: Layout = Layout { versions: true, label: 28, factors: true, word: 24, gap: 2 };
 
 fn default_suite() -> RunRecord {
     let mut record = measured(&selection(&["patient-original", "beacon", "coal"]), &[BASELINE, BEACON]);
@@ -163,7 +163,7 @@ coal
 x ref: how many times as good as `patient-original`, by cold start (load), first token (ttft),
   prefill, decode
 ratios are taken round by round, figures are medians: they need not agree
-output: nobody was asked for proof of it: `--witness ENGINE` names who is believed
+output: nobody was asked for proof of it: `--verifier ENGINE` names who is believed
 what each figure means: orchestrate metrics
 ";
     assert_eq!(laid_out(&default_suite(), 100), expected);
@@ -221,7 +221,7 @@ noise, blocks of `patient-original` against those of its twin: decode 0.4 %; cal
 
 x ref: how many times as good as `patient-original`, by total
 ratios are taken round by round, figures are medians: they need not agree
-output: nobody was asked for proof of it: `--witness ENGINE` names who is believed
+output: nobody was asked for proof of it: `--verifier ENGINE` names who is believed
 what each figure means: orchestrate metrics
 ";
     assert_eq!(laid_out(&measured(&selection, &[BASELINE, BEACON]), 100), expected);
@@ -251,7 +251,7 @@ ttft 512  5                42.9                      11900            69.0
 prefill   3                83.8                      12200            77.0
 decode    3                4.41  1.86  1.89  4.86     7250     524    61.0
 
-output: nobody was asked for proof of it: `--witness ENGINE` names who is believed
+output: nobody was asked for proof of it: `--verifier ENGINE` names who is believed
 what each figure means: orchestrate metrics
 ";
     assert_eq!(laid_out(&record, 100), expected);
@@ -340,7 +340,7 @@ fn the_worst_record_keeps_within_its_width_and_loses_nothing() {
         let unwrapped = text.split_whitespace().collect::<Vec<_>>().join(" ");
         let worst_of_all = worst();
         let rows = worst_of_all.header.plan.configurations.iter();
-        for configuration in rows.filter(|configuration| configuration.beside.is_none()) {
+        for configuration in rows.filter(|configuration| configuration.role.is_none()) {
             assert!(unwrapped.contains(&configuration.label), "{limit}: {}", configuration.label);
         }
         assert!(unwrapped.contains("the kernel's log may say that memory ran out (2 times)"), "{text}");

@@ -175,7 +175,7 @@ pub fn cell(report: &Report, row: &Row, pairs: bool) -> String {
         return "wrong".into();
     }
     let is_unverified = output.is_some_and(Output::is_unverified) && report.some_are_verified();
-    let mark = mark(is_unverified, row.doubted);
+    let mark = mark(is_unverified, row.contradicted);
     if row.is_reference() {
         return format!("ref{mark}");
     }
@@ -192,10 +192,10 @@ pub fn cell(report: &Report, row: &Row, pairs: bool) -> String {
 /// Follows a verdict on an engine with a lower rank.
 fn caution(report: &Report, engine: &str) -> &'static str {
     let unverified = report.outputs.iter().any(|it| it.engine == engine && it.is_unverified());
-    let doubted = report.rows.iter().any(|row| row.engine.label == engine && row.doubted);
-    match mark(unverified && report.some_are_verified(), doubted) {
+    let contradicted = report.rows.iter().any(|row| row.engine.label == engine && row.contradicted);
+    match mark(unverified && report.some_are_verified(), contradicted) {
         UNVERIFIED => "; its output is unverified",
-        DOUBTED => "; doubted, see the warnings",
+        DOUBTED => "; contradicted, see the warnings",
         _ => "",
     }
 }
@@ -231,7 +231,7 @@ pub fn legend(report: &Report, pairs: bool) -> Vec<String> {
             format!("{UNVERIFIED}: its output is unverified, and it ranks behind what is verified"),
         ),
         (
-            report.rows.iter().any(|row| row.doubted && row.fault.is_none()),
+            report.rows.iter().any(|row| row.contradicted && row.fault.is_none()),
             format!(
                 "{DOUBTED}: what it states of itself was not seen (see the warnings), and it ranks behind the others"
             ),

@@ -12,9 +12,9 @@ use super::seen::Seen;
 use crate::analysis::compare::{self, Compared};
 use crate::analysis::metric::{self, Metric, Unit};
 use crate::analysis::values::Measured;
-use crate::plan::{Beside, Plan, Workload};
+use crate::plan::{Plan, Role, Workload};
 use crate::text::line;
-use stats::{Comparison, Evidence, Floor, Ratios, Verdict, geometric_mean};
+use stats::{Comparison, Evidence, NoiseFloor, Ratios, Verdict, geometric_mean};
 
 #[derive(Debug, Clone, Default)]
 pub struct Verdicts {
@@ -70,7 +70,7 @@ pub struct Mean {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Noise {
     pub engine: String,
-    pub floors: Vec<(String, Floor)>,
+    pub floors: Vec<(String, NoiseFloor)>,
 }
 
 /// The certainty of a ratio.
@@ -256,7 +256,7 @@ fn means(rows: &[(usize, Row)], judged: &[Judged], outputs: &[Output]) -> Vec<Me
         let is_sure = found.iter().flatten().all(|it| it.sureness() != Some(Sureness::NotMeasurable));
         let is_verified = !outputs.iter().any(|it| it.engine == engine && it.is_unverified());
         let (engine, against, workloads) = (engine.to_string(), against.to_string(), cases.len());
-        let is_doubted = rows.iter().any(|(_, row)| row.engine.label == engine && row.doubted);
+        let is_doubted = rows.iter().any(|(_, row)| row.engine.label == engine && row.contradicted);
         Some(Mean { engine, against, times, workloads, is_sure, is_verified, is_doubted })
     };
     let mut means: Vec<Mean> = engines.into_iter().filter_map(mean).collect();
@@ -272,17 +272,17 @@ fn noise(measured: &Measured) -> Vec<Noise> {
     let floor = |place: usize, workload: &Workload, twin: usize, of: usize| {
         let headline = metric::headline(plan, workload)?;
         let blocks = |configuration| measured.blocks(place, headline.place()?, configuration);
-        Floor::of_twin(&Ratios::paired(blocks(twin)?, blocks(of)?).ok()?)
+        NoiseFloor::of_twin(&Ratios::paired(blocks(twin)?, blocks(of)?).ok()?)
     };
-    let twins = plan.configurations.iter().enumerate().filter_map(|(twin, it)| match it.beside {
-        Some(Beside::Twin { of }) => Some((twin, of)),
+    let twins = plan.configurations.iter().enumerate().filter_map(|(twin, it)| match it.role {
+        Some(Role::Twin { of }) => Some((twin, of)),
         _ => None,
     });
     let noise = twins.filter_map(|(twin, of)| {
         let each = measured.workloads.iter().enumerate();
         let floors = each
             .filter_map(|(place, workload)| Some((line(&workload.label), floor(place, workload, twin, of)?)));
-        let floors: Vec<(String, Floor)> = floors.collect();
+        let floors: Vec<(String, NoiseFloor)> = floors.collect();
         let engine = line(&plan.configurations[of].label);
         (!floors.is_empty()).then_some(Noise { engine, floors })
     });

@@ -10,7 +10,7 @@ use crate::record::{Launch, Sample};
 
 /// The parts, in the order of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum TimePart {
     /// From the start of the process until it answered `hello`.
     Spawn,
     Import,
@@ -24,14 +24,14 @@ pub enum Part {
     SteadyState,
 }
 
-pub const PARTS: [Part; 7] = [
-    Part::Spawn,
-    Part::Import,
-    Part::Weights,
-    Part::Compile,
-    Part::Other,
-    Part::FirstToken,
-    Part::SteadyState,
+pub const PARTS: [TimePart; 7] = [
+    TimePart::Spawn,
+    TimePart::Import,
+    TimePart::Weights,
+    TimePart::Compile,
+    TimePart::Other,
+    TimePart::FirstToken,
+    TimePart::SteadyState,
 ];
 
 /// Means over launches and over measured requests, in whole nanoseconds.
@@ -53,13 +53,13 @@ pub struct WallTime {
 /// A launch with its requests.
 pub struct Lived<'a> {
     pub launch: &'a Launch,
-    /// Its first request, of any case and role.
+    /// Its first request, of any case and kind.
     pub first: &'a Sample,
     /// The measured requests of the case.
     pub measured: &'a [&'a Sample],
 }
 
-impl Part {
+impl TimePart {
     pub fn name(self) -> &'static str {
         match self {
             Self::Spawn => "spawn",
@@ -112,7 +112,7 @@ impl WallTime {
         parts.chain(whole.map(|(name, ns)| (name, Some(ns), self.requests)))
     }
 
-    pub fn part(&self, part: Part) -> Option<u64> {
+    pub fn part(&self, part: TimePart) -> Option<u64> {
         PARTS.iter().position(|other| *other == part).and_then(|at| self.parts[at])
     }
 }
@@ -143,9 +143,9 @@ impl Sums {
         claims.extend(phases.iter().map(|phase| phase.ns));
         self.shortened += usize::from(shorten(&mut claims, launch_ns));
         let spawn_ns = launch.hello_ns.map(|_| claims.remove(0));
-        self.claim(Part::Spawn, spawn_ns);
+        self.claim(TimePart::Spawn, spawn_ns);
         for (phase, ns) in phases.iter().zip(claims) {
-            self.claim(Part::of_phase(&phase.name), Some(ns));
+            self.claim(TimePart::of_phase(&phase.name), Some(ns));
             match self.phases.iter_mut().find(|(name, _)| *name == phase.name) {
                 Some((_, sum)) => *sum += u128::from(ns),
                 None => self.phases.push((phase.name.clone(), u128::from(ns))),
@@ -168,11 +168,11 @@ impl Sums {
         let mut claims =
             [first_ns.saturating_sub(sample.iteration.start_ns), last_ns.saturating_sub(first_ns)];
         self.shortened += usize::from(shorten(&mut claims, request_ns));
-        self.claim(Part::FirstToken, Some(claims[0]));
-        self.claim(Part::SteadyState, Some(claims[1]));
+        self.claim(TimePart::FirstToken, Some(claims[0]));
+        self.claim(TimePart::SteadyState, Some(claims[1]));
     }
 
-    fn claim(&mut self, part: Part, ns: Option<u64>) {
+    fn claim(&mut self, part: TimePart, ns: Option<u64>) {
         let at = PARTS.iter().position(|other| *other == part);
         if let (Some(sum), Some(ns)) = (at.and_then(|at| self.parts.get_mut(at)), ns) {
             *sum = Some(sum.unwrap_or(0) + u128::from(ns));

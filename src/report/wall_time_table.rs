@@ -1,11 +1,11 @@
 //! The account of wall time as columns and cells. The printed values add up.
 
-use super::beside;
-use super::document::{Column, Part, Room, Table};
+use super::case_table;
+use super::document::{Column, Layout, Section, Table};
 use super::labels::Labels;
 use super::rows::Row;
 use super::run_report::Report;
-use super::wall_time::{PARTS, Part as TimePart, WallTime};
+use super::wall_time::{PARTS, TimePart, WallTime};
 use crate::analysis::metric::{Scale, Unit};
 
 /// The title of the remainder.
@@ -33,15 +33,15 @@ impl<'a> Account<'a> {
         (!rows.is_empty()).then_some(Self { report, rows, scale, parts })
     }
 
-    pub fn table(&self, room: Room) -> Table {
+    pub fn table(&self, layout: Layout) -> Table {
         let titles = self.parts.iter().map(|part| title(*part)).chain([REST, "total"]);
         let columns = titles.map(|title| Column::figure(title, self.scale.symbol)).collect();
         let cells = |wall_time: &WallTime| figures(wall_time, &self.parts, self.scale);
-        beside::table(self.report, room, &self.rows, columns, cells)
+        case_table::table(self.report, layout, &self.rows, columns, cells)
     }
 
-    pub fn parts(&self, room: Room) -> [Part; 2] {
-        let labels = Labels::of(self.report, Room { factors: false, ..room });
+    pub fn parts(&self, layout: Layout) -> [Section; 2] {
+        let labels = Labels::of(self.report, Layout { factors: false, ..layout });
         let said = format!("{REST}: what neither the orchestrator's clock nor the engine's gives to a part");
         let mut notes = vec![said, "a launch's first request takes longer: the metric `first_run`".into()];
         let shortened = self.rows.iter().filter(|(_, wall_time)| wall_time.shortened > 0);
@@ -56,7 +56,7 @@ impl<'a> Account<'a> {
         }));
         let heading = "wall time from the start of the engine to the whole answer of one request, in means over launches \
                        and measured requests:";
-        [Part::Heading(heading.into()), Part::Table(Table { notes, ..self.table(room) })]
+        [Section::Heading(heading.into()), Section::Table(Table { notes, ..self.table(layout) })]
     }
 }
 

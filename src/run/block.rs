@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::ask::Requests;
 use super::case::Cases;
 use super::footprint::member;
 use super::journal::Journal;
@@ -13,6 +12,7 @@ use super::launches::{Launches, end};
 use super::limits::probe_limits;
 use super::memory_groups::{Member, MemoryGroup, memory_groups};
 use super::pass::{self, SampledPass};
+use super::request::Requests;
 use super::schedule::Schedule;
 use super::stop::Stop;
 use crate::machine::memory;
@@ -78,10 +78,10 @@ impl<'a> Blocks<'_, 'a> {
                 return if block > 0 { probe_limits(self.plan, self.journal, block).await } else { Ok(()) };
             }
             self.schedule.announce(self.journal, block, configurations);
-            self.schedule.pace.block_begins();
+            self.schedule.time_budget.block_begins();
             probe_limits(self.plan, self.journal, block).await?;
             self.block(block, configurations).await?;
-            self.schedule.pace.block_ends();
+            self.schedule.time_budget.block_ends();
             self.schedule.close_what_has_enough(self.journal, block as usize + 1).await?;
         }
         Ok(())
@@ -122,7 +122,7 @@ impl<'a> Blocks<'_, 'a> {
     /// Launches the engine of a slot while the others are paused. Requests about the launch itself are made at once.
     async fn fill(&mut self, group: &mut MemoryGroup, at: usize, block: u32, first: bool) -> Result<()> {
         let index = group.slots[at].configuration;
-        if self.schedule.pace.is_spent() {
+        if self.schedule.time_budget.is_spent() {
             return Ok(());
         }
         group.resume_only(at).await;
@@ -151,10 +151,10 @@ impl<'a> Blocks<'_, 'a> {
             turns.iter().map(|turn| turn.request() * if turn.shows_rests() { 2 } else { 1 }).sum();
         let planned = self.plan.cases[first.case].workload.rounds;
         let (began, filled) = (Instant::now(), turns.len());
-        for round in 0..self.schedule.pace.rounds(planned, round_time, left) {
+        for round in 0..self.schedule.time_budget.rounds(planned, round_time, left) {
             let (later, first) = turns.split_at_mut(round as usize % filled);
             for turn in first.iter_mut().chain(later) {
-                if self.schedule.has_failed(turn.case) || self.schedule.pace.is_spent() {
+                if self.schedule.has_failed(turn.case) || self.schedule.time_budget.is_spent() {
                     continue;
                 }
                 let rested = group.resume_only(turn.at).await && turn.shows_rests();
@@ -164,7 +164,7 @@ impl<'a> Blocks<'_, 'a> {
                 turn.request = turn.request.or(took);
             }
         }
-        self.schedule.pace.rounds_took(began.elapsed());
+        self.schedule.time_budget.rounds_took(began.elapsed());
         self.passes(group, block, &turns).await?;
         Ok(())
     }
@@ -188,11 +188,12 @@ impl<'a> Blocks<'_, 'a> {
                 self.fill(group, at, block, false).await?;
             }
             group.resume_only(at).await;
-            let Some(launched) = group.slots[at].launched.as_mut().filter(|_| !self.schedule.pace.is_spent())
+            let Some(launched) =
+                group.slots[at].launched.as_mut().filter(|_| !self.schedule.time_budget.is_spent())
             else {
                 continue;
             };
-            let limit = self.schedule.pace.warm_up(filled * left - at);
+            let limit = self.schedule.time_budget.warm_up(filled * left - at);
             let mut cases = Cases { plan: self.plan, journal: &mut *self.journal, requests: self.requests };
             let warmed = cases.warm_up(launched, case, self.schedule, limit).await;
             if let Some(request_ns) = self.settle(group, at, case, warmed).await? {
@@ -232,8 +233,8 @@ impl<'a> Blocks<'_, 'a> {
     /// The sampled passes of a workload, only in the first block: memory and power differ little between launches.
     async fn passes(&mut self, group: &mut MemoryGroup, block: u32, turns: &[Turn]) -> Result<()> {
         for turn in turns.iter().filter(|turn| block == 0 && turn.request() <= pass::LONGEST) {
-            let beside = self.plan.configurations[group.slots[turn.at].configuration].beside.is_some();
-            if beside || self.schedule.has_failed(turn.case) || self.schedule.pace.is_spent() {
+            let beside = self.plan.configurations[group.slots[turn.at].configuration].role.is_some();
+            if beside || self.schedule.has_failed(turn.case) || self.schedule.time_budget.is_spent() {
                 continue;
             }
             group.resume_only(turn.at).await;
@@ -263,7 +264,7 @@ impl<'a> Blocks<'_, 'a> {
             for round in 0..rounds {
                 let first = round as usize % cases.len().max(1);
                 for &case in cases[first..].iter().chain(&cases[..first]) {
-                    if self.schedule.has_failed(case) || self.schedule.pace.is_spent() {
+                    if self.schedule.has_failed(case) || self.schedule.time_budget.is_spent() {
                         continue;
                     }
                     let asked = self.one_shot(block, case, round).await;

@@ -4,15 +4,15 @@ use std::time::{Duration, Instant};
 
 use protocol::{Generated, IgnoreEos};
 
-use super::ask::Requests;
 use super::journal::Journal;
 use super::launch::{Launched, load_request, stage};
+use super::request::Requests;
 use super::schedule::Schedule;
 use super::stop::Stop;
 use super::warm_up::WarmUp;
 use crate::plan::prompts::PAIR;
 use crate::plan::{Plan, Workload};
-use crate::record::{self, Role, WarmUpEnd};
+use crate::record::{self, RequestKind, WarmUpEnd};
 use crate::run::event::Event;
 use crate::run::process::{Cause, Stage};
 
@@ -28,7 +28,7 @@ impl Cases<'_, '_> {
     pub async fn ask_case_of_launch(&mut self, launched: &mut Launched, case: usize) -> Result<(), Stop> {
         self.begin(launched, case)?;
         for round in 0..self.plan.cases[case].workload.rounds {
-            self.requests.ask(self.journal, launched, case, Role::Measured, round).await?;
+            self.requests.ask(self.journal, launched, case, RequestKind::Measured, round).await?;
         }
         Ok(())
     }
@@ -47,7 +47,7 @@ impl Cases<'_, '_> {
         let (begun, mut warm_up) = (Instant::now(), WarmUp::default());
         let mut first: Option<Generated> = None;
         let ended_by = loop {
-            if schedule.pace.is_spent() && warm_up.requests() > 0 {
+            if schedule.time_budget.is_spent() && warm_up.requests() > 0 {
                 break WarmUpEnd::Time;
             }
             if let Some(end) = warm_up.end(workload.warmup, before, begun.elapsed() < limit) {
@@ -55,14 +55,14 @@ impl Cases<'_, '_> {
             }
             let index = warm_up.requests();
             let (answer, elapsed_ns) =
-                self.requests.ask(self.journal, launched, case, Role::Warmup, index).await?;
+                self.requests.ask(self.journal, launched, case, RequestKind::Warmup, index).await?;
             warm_up.push(elapsed_ns);
             // The prompts of the pair are equal, so their answers must be equal.
             let first = first.get_or_insert_with(|| answer.clone());
             if index < PAIR
                 && let Err(cause) = same_ids(launched, &workload, first, &answer)
             {
-                return Err(launched.fault(stage(Role::Warmup, index), cause));
+                return Err(launched.fault(stage(RequestKind::Warmup, index), cause));
             }
         };
         if ended_by == WarmUpEnd::Steady {
@@ -82,9 +82,9 @@ impl Cases<'_, '_> {
         rested: bool,
     ) -> Result<Duration, Stop> {
         if rested {
-            self.requests.ask(self.journal, launched, case, Role::Discarded, round).await?;
+            self.requests.ask(self.journal, launched, case, RequestKind::Discarded, round).await?;
         }
-        let (_, ns) = self.requests.ask(self.journal, launched, case, Role::Measured, round).await?;
+        let (_, ns) = self.requests.ask(self.journal, launched, case, RequestKind::Measured, round).await?;
         Ok(Duration::from_nanos(ns))
     }
 
@@ -114,7 +114,7 @@ impl Cases<'_, '_> {
             let (loaded, loaded_ns) = loaded.map_err(|cause| launched.fault(Stage::Load, cause))?;
             (launched.launch.loaded, launched.launch.loaded_ns) = (Some(loaded), Some(loaded_ns));
         }
-        self.requests.ask(self.journal, launched, case, Role::Measured, index).await.map(|_| ())
+        self.requests.ask(self.journal, launched, case, RequestKind::Measured, index).await.map(|_| ())
     }
 }
 

@@ -5,12 +5,12 @@ use std::time::Instant;
 
 use anyhow::Result;
 
-use super::ask::Requests;
 use super::journal::Journal;
 use super::launches::Launches;
+use super::request::Requests;
 use crate::engines::manifest;
-use crate::plan::{Model, Plan, Proof};
-use crate::record::{Entry, Unproved};
+use crate::plan::{Model, Plan, Verification};
+use crate::record::{Entry, NotChecked};
 use crate::run::process::Cause;
 use crate::shell::this_program;
 
@@ -24,24 +24,24 @@ pub(super) struct OutputChecks<'r, 'a> {
 }
 
 impl OutputChecks<'_, '_> {
-    pub fn unproved(&mut self, index: usize, reason: String, hint: Option<String>) -> Result<()> {
-        let unproved = Unproved { configuration: Some(index), model: None, reason, hint };
-        self.journal.take(Entry::Unproved(unproved))
+    pub fn not_checked(&mut self, index: usize, reason: String, hint: Option<String>) -> Result<()> {
+        let not_checked = NotChecked { configuration: Some(index), model: None, reason, hint };
+        self.journal.take(Entry::NotChecked(not_checked))
     }
 
     /// Records that no verifier can check a model's outputs, with a hint to set one up.
-    pub fn nobody_vouches(&mut self, model: &Model, why: &str) -> Result<()> {
+    pub fn no_verifier(&mut self, model: &Model, why: &str) -> Result<()> {
         let reference = manifest::embedded().ok().and_then(|all| {
             let found = all.iter().find(|it| it.manifest.reference);
             found.map(|engine| format!("{} setup {}", this_program(), engine.manifest.name))
         });
-        let hint = reference.filter(|_| self.plan.proof == Proof::Usual);
-        self.unproved_model(model, why.into(), Some(hint.unwrap_or_else(|| "--witness ENGINE".into())))
+        let hint = reference.filter(|_| self.plan.verification == Verification::Usual);
+        self.model_not_checked(model, why.into(), Some(hint.unwrap_or_else(|| "--verifier ENGINE".into())))
     }
 
-    pub fn unproved_model(&mut self, model: &Model, reason: String, hint: Option<String>) -> Result<()> {
-        let unproved = Unproved { configuration: None, model: Some(model.path.clone()), reason, hint };
-        self.journal.take(Entry::Unproved(unproved))
+    pub fn model_not_checked(&mut self, model: &Model, reason: String, hint: Option<String>) -> Result<()> {
+        let not_checked = NotChecked { configuration: None, model: Some(model.path.clone()), reason, hint };
+        self.journal.take(Entry::NotChecked(not_checked))
     }
 }
 

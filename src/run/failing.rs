@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 
-use super::ask::Requests;
 use super::journal::Journal;
+use super::request::Requests;
 use super::schedule::Schedule;
 use crate::plan::{Plan, Prompt};
 use crate::record::{Failure, FailureKind};

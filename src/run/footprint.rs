@@ -7,7 +7,7 @@ use super::blocking::off_thread;
 use super::memory_groups::Member;
 use crate::machine::memory;
 use crate::plan::dtype;
-use crate::plan::{Beside, Configuration, Plan};
+use crate::plan::{Configuration, Plan, Role};
 use crate::record::{Launch, RunRecord};
 
 /// The estimate without any measurement: the weights' file, the weights in memory, and the program. Without a dtype the weights
@@ -43,8 +43,8 @@ async fn guess(planned: &Configuration) -> Result<u64> {
 
 /// The reason why an unmeasured verifier is not started: in f32 it may need many times the memory of the measured engines.
 pub(super) fn has_no_room_for(configuration: &Configuration) -> Option<String> {
-    let is_witness = configuration.beside == Some(Beside::Witness);
-    let parameters = configuration.model.sizes.filter(|_| is_witness)?.parameters;
+    let is_verifier = configuration.role == Some(Role::Verifier);
+    let parameters = configuration.model.sizes.filter(|_| is_verifier)?.parameters;
     let needs = parameters.saturating_mul(F32_BYTES).saturating_add(PROGRAM_BYTES);
     let available = memory::available_bytes().filter(|&available| needs > available)?;
     let label = &configuration.label;

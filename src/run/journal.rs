@@ -48,7 +48,7 @@ impl<'a> Journal<'a> {
     /// Records a failure as a row.
     pub fn fail(&mut self, failure: Failure) -> Result<()> {
         let configuration = &self.record().header.plan.configurations[failure.configuration];
-        let (label, is_row) = (configuration.label.clone(), configuration.beside.is_none());
+        let (label, is_row) = (configuration.label.clone(), configuration.role.is_none());
         // An engine that cannot start has its reason in its own row, so its twin gets none.
         if is_row || failure.kind != FailureKind::Unavailable {
             self.tell(Event::Failed { label, failure: failure.clone() });

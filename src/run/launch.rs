@@ -12,7 +12,7 @@ use crate::machine::busy::{ProcessorTime, Worked};
 use crate::machine::gpu;
 use crate::machine::memory::{self, Holding};
 use crate::plan::Configuration;
-use crate::record::{Entry, Held, Launch, Role, WarmUp};
+use crate::record::{Entry, Held, Launch, RequestKind, WarmUp};
 use crate::run::process::{Answer, Cause, Conversation, Launching, Stage};
 use crate::run::verify::Expected;
 
@@ -27,7 +27,7 @@ pub(super) enum Purpose {
     /// One request of a block, or a `hello` to learn the formats that the engine reads.
     Once(u32),
     /// An output check: nothing in it is measured.
-    Proof,
+    OutputCheck,
 }
 
 /// An engine that is started and, if it speaks the whole protocol, loaded.
@@ -176,10 +176,10 @@ pub fn launching(
 }
 
 /// The position of a request in its case, for errors.
-pub(super) fn stage(role: Role, index: u32) -> Stage {
-    match role {
-        Role::Warmup => Stage::Warmup(index),
-        Role::Discarded => Stage::Before(index),
-        Role::Measured => Stage::Sample(index),
+pub(super) fn stage(kind: RequestKind, index: u32) -> Stage {
+    match kind {
+        RequestKind::Warmup => Stage::Warmup(index),
+        RequestKind::Discarded => Stage::Before(index),
+        RequestKind::Measured => Stage::Sample(index),
     }
 }

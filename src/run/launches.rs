@@ -8,7 +8,7 @@ use anyhow::Result;
 use protocol::HelloFacts;
 
 use super::blocking::off_thread;
-use super::form::Conversions;
+use super::conversion::Conversions;
 use super::journal::Journal;
 use super::launch::{LAST_WORDS, Launched, Purpose, launching, load_request};
 use super::stop::Stop;
@@ -139,7 +139,7 @@ impl<'a> Launches<'a> {
         index: usize,
         left: Option<Duration>,
     ) -> Result<Option<Launched>, Stop> {
-        let launch = self.launch(journal, index, Purpose::Proof);
+        let launch = self.launch(journal, index, Purpose::OutputCheck);
         match left {
             None => launch.await.map(Some),
             Some(left) => tokio::time::timeout(left, launch).await.map_or(Ok(None), |it| it.map(Some)),
@@ -183,9 +183,9 @@ impl<'a> Launches<'a> {
             configuration: index,
             block: match purpose {
                 Purpose::Block(block) | Purpose::Once(block) => block,
-                Purpose::Proof => 0,
+                Purpose::OutputCheck => 0,
             },
-            proves: purpose == Purpose::Proof,
+            for_output_checks: purpose == Purpose::OutputCheck,
             pid: talk.process.pid,
             converted: self.conversions.of_configuration(index).cloned(),
             gpus_before,

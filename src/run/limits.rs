@@ -12,7 +12,7 @@ use super::blocking::off_thread;
 use super::journal::Journal;
 use crate::machine::cpu::{cached_below, last_level_cache_bytes};
 use crate::machine::{Cpu, gpu_limits, memory};
-use crate::plan::{Configuration, Plan, WITNESS_DTYPE};
+use crate::plan::{Configuration, Plan, VERIFIER_DTYPE};
 use crate::record::{Entry, Limits};
 
 /// The probe's time for each number of threads in the plan. A tenth of it goes into touching the memory, and every setting still
@@ -62,7 +62,7 @@ fn asked(plan: &Plan, cpu: &Cpu, available: Option<u64>) -> Option<Asked> {
 
 fn may_have_a_share(configuration: &Configuration, cpu: &Cpu) -> bool {
     // The engine may choose the widest dtype.
-    let dtype = configuration.dtype.as_deref().unwrap_or(WITNESS_DTYPE);
+    let dtype = configuration.dtype.as_deref().unwrap_or(VERIFIER_DTYPE);
     let sizes = configuration.model.sizes.as_ref();
     let weights = sizes.and_then(|sizes| sizes.weight_bytes(dtype));
     configuration.unavailable.is_none()
@@ -124,9 +124,9 @@ mod tests {
         assert!(!probed(&Configuration { unavailable: Some(Unavailable::default()), ..large.clone() }));
         assert!(!probed(&Configuration { model: Model::default(), ..large.clone() }));
         // A verifier has no cases.
-        let mut witness = plan(vec![large]);
-        witness.cases.clear();
-        assert_eq!(asked(&witness, &cpu(), Some(16 * GIB)), None);
+        let mut verifier = plan(vec![large]);
+        verifier.cases.clear();
+        assert_eq!(asked(&verifier, &cpu(), Some(16 * GIB)), None);
     }
 
     #[test]
@@ -137,8 +137,8 @@ mod tests {
         let unavailable = Configuration { unavailable: Some(Unavailable::default()), ..on("cuda") };
         let unknown = Configuration { model: Model::default(), ..on("cuda") };
         assert_eq!(gpus_asked(&plan(vec![unavailable, unknown, on("cpu")])), [0_u32; 0]);
-        let mut witness = plan(vec![on("cuda")]);
-        witness.cases.clear();
-        assert_eq!(gpus_asked(&witness), [0_u32; 0]);
+        let mut verifier = plan(vec![on("cuda")]);
+        verifier.cases.clear();
+        assert_eq!(gpus_asked(&verifier), [0_u32; 0]);
     }
 }

@@ -5,16 +5,17 @@
 //! and verifies the answers. These four do not depend on each other. `block` (measures) and `checks` (verifies outputs) borrow
 //! them, and `Run` puts all together.
 
-mod ask;
 mod block;
 mod blocking;
 mod case;
+mod check_requests;
+mod check_time;
 mod checks;
-mod doubt;
+mod conversion;
 pub mod event;
 mod failing;
 mod footprint;
-mod form;
+mod held_out;
 mod id;
 mod journal;
 mod launch;
@@ -23,17 +24,16 @@ mod limits;
 mod measured_tokens;
 mod memory_groups;
 pub mod overhead;
-mod pace;
 mod pass;
-mod patience;
 pub mod process;
-mod prove;
-mod question;
+mod request;
 mod schedule;
 mod stop;
+pub mod stored_answers;
+mod time_budget;
+mod unchecked;
 pub mod verify;
 mod warm_up;
-pub mod witness;
 
 pub use id::new_id;
 pub use launch::{launching, load_request};
@@ -49,13 +49,13 @@ use crate::plan::{Configuration, Plan};
 use crate::record::{End, Entry, Recorder, Warning};
 use crate::run::event::{Event, Listener};
 
-use ask::Requests;
 use block::Blocks;
 use blocking::off_thread;
 use checks::OutputChecks;
 use failing::{refuse_what_cannot_run, warn_of_one_prompt};
 use journal::Journal;
 use launches::Launches;
+use request::Requests;
 use schedule::Schedule;
 
 /// A run that is about to begin.
@@ -155,7 +155,7 @@ async fn measure_itself(plan: &Plan, journal: &mut Journal<'_>, schedule: &Sched
 /// The engines of a plan, with the facts that the machine's checks need.
 fn planned(plan: &Plan) -> Vec<machine::Planned> {
     let engine = |it: &Configuration| machine::Planned {
-        label: it.beside.is_none().then(|| it.label.clone()),
+        label: it.role.is_none().then(|| it.label.clone()),
         program: it.command.first().map(PathBuf::from),
         device: it.device.clone(),
         threads: it.threads,

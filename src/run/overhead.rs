@@ -19,12 +19,12 @@ use stats::{median, quantile};
 /// The costs of the orchestrator's steps.
 #[derive(Debug, Clone)]
 pub struct Overhead {
-    pub figures: Vec<Figure>,
+    pub figures: Vec<Timing>,
 }
 
 /// One cost, over several measurements.
 #[derive(Debug, Clone, Serialize)]
-pub struct Figure {
+pub struct Timing {
     pub name: &'static str,
     pub about: &'static str,
     pub n: usize,
@@ -93,7 +93,7 @@ pub async fn glance(run: &str) -> Result<record::Overhead> {
     })
 }
 
-impl Figure {
+impl Timing {
     fn of(name: &'static str, about: &'static str, mut values: Vec<f64>) -> Result<Self> {
         values.sort_unstable_by(f64::total_cmp);
         let (median_ns, p95_ns) =
@@ -102,7 +102,7 @@ impl Figure {
     }
 }
 
-async fn start_up(run: &str) -> Result<Figure> {
+async fn start_up(run: &str) -> Result<Timing> {
     let mut values = Vec::new();
     for launch in 0..LAUNCHES {
         let program = std::env::current_exe()?.to_string_lossy().into_owned();
@@ -116,21 +116,21 @@ async fn start_up(run: &str) -> Result<Figure> {
             bail!("`--version` ended with {status}");
         }
     }
-    Figure::of("--version", "from spawning this program to its end", values)
+    Timing::of("--version", "from spawning this program to its end", values)
 }
 
-async fn launch(run: &str) -> Result<Figure> {
+async fn launch(run: &str) -> Result<Timing> {
     let mut values = Vec::new();
     for launch in 0..LAUNCHES {
         let (talk, loaded_ns) = start(run, launch, 0.0).await?;
         values.push(loaded_ns as f64);
         end(talk).await?;
     }
-    Figure::of("launch", "from spawning the process to its `loaded`, hello included", values)
+    Timing::of("launch", "from spawning the process to its `loaded`, hello included", values)
 }
 
-async fn request(talk: &mut Conversation) -> Result<Figure> {
-    Figure::of(
+async fn request(talk: &mut Conversation) -> Result<Timing> {
+    Timing::of(
         "request",
         "from sent to answered, less what the engine says it worked (128 ids in, 64 out)",
         ask_often(talk, REQUESTS).await?,
@@ -151,16 +151,16 @@ async fn ask_often(talk: &mut Conversation, requests: usize) -> Result<Vec<f64>>
     Ok(values)
 }
 
-async fn stream(talk: &mut Conversation) -> Result<[Figure; 2]> {
+async fn stream(talk: &mut Conversation) -> Result<[Timing; 2]> {
     let streams = stream_often(talk, STREAMS, STREAMED_TOKENS).await?;
     let tokens = f64::from(STREAMED_TOKENS);
     Ok([
-        Figure::of(
+        Timing::of(
             "streamed token",
             "elapsed for each of 1000 streamed as fast as they are written, writing included",
             streams.iter().map(|it| it.elapsed_ns as f64 / tokens).collect(),
         )?,
-        Figure::of(
+        Timing::of(
             "streamed token, CPU",
             "this program's processor time for each of those",
             streams.iter().map(|it| it.cpu_ns as f64 / tokens).collect(),
@@ -192,7 +192,7 @@ async fn stream_often(talk: &mut Conversation, streams: usize, tokens: u32) -> R
 }
 
 /// Streams one token each millisecond, so that nothing queues.
-async fn arrival(run: &str) -> Result<Figure> {
+async fn arrival(run: &str) -> Result<Timing> {
     let mut talk = start(run, LAUNCHES + 1, 1.0).await?.0;
     let answer = generate(&mut talk, ask(PACED_TOKENS, true)).await?;
     end(talk).await?;
@@ -200,7 +200,7 @@ async fn arrival(run: &str) -> Result<Figure> {
         .tokens
         .iter()
         .map(|(token, arrived_ns)| arrived_ns.saturating_sub(answer.sent_ns + token.ns) as f64);
-    Figure::of(
+    Timing::of(
         "arrival",
         "from an engine's stamp of a token to this program's, one token each ms",
         late.collect(),
@@ -208,7 +208,7 @@ async fn arrival(run: &str) -> Result<Figure> {
 }
 
 /// The engine works for a second at a time and writes nothing.
-async fn wait(run: &str) -> Result<Figure> {
+async fn wait(run: &str) -> Result<Timing> {
     let tokens = 40;
     let mut talk = start(run, LAUNCHES + 2, SECOND.as_secs_f64() * 1e3 / f64::from(tokens)).await?.0;
     let mut values = Vec::new();
@@ -220,7 +220,7 @@ async fn wait(run: &str) -> Result<Figure> {
         values.push(cpu_ns / elapsed_ns * SECOND.as_nanos() as f64);
     }
     end(talk).await?;
-    Figure::of(
+    Timing::of(
         "CPU while waiting",
         "this program's processor time for each second that an engine works silently",
         values,
@@ -277,9 +277,9 @@ mod tests {
 
     #[test]
     fn a_figure_is_the_median_and_the_95th_percentile_of_what_was_measured() {
-        let figure = Figure::of("x", "y", (0..=100).rev().map(f64::from).collect()).unwrap();
+        let figure = Timing::of("x", "y", (0..=100).rev().map(f64::from).collect()).unwrap();
         assert_eq!((figure.n, figure.median_ns, figure.p95_ns), (101, 50.0, 95.0));
-        assert!(Figure::of("x", "y", Vec::new()).is_err());
+        assert!(Timing::of("x", "y", Vec::new()).is_err());
     }
 
     #[test]

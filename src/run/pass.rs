@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::ask::Requests;
 use super::blocking::off_thread;
 use super::journal::Journal;
 use super::launch::Launched;
+use super::request::Requests;
 use super::stop::Stop;
 use crate::machine::energy::Reading;
 use crate::machine::gpu;
@@ -16,7 +16,7 @@ use crate::machine::sampler::{Sampler, What};
 use crate::machine::{Device, gpus_of};
 use crate::plan::Plan;
 use crate::plan::prompts::Which;
-use crate::record::{Entry, Idle, Pass, Role, output_tokens};
+use crate::record::{Entry, Idle, Pass, RequestKind, output_tokens};
 use crate::run::process::Stage;
 
 /// The longest request that has a pass. The memory of longer ones is known from the samples.
@@ -152,7 +152,8 @@ impl SampledPass<'_, '_> {
         workload.max_new_tokens = workload.max_new_tokens.min(most);
         // Each index is used once in a launch.
         let index = FIRST_INDEX + launched.asked as u32;
-        let which = Which { seed: self.plan.seed, block: launched.launch.block, role: Role::Measured, index };
+        let which =
+            Which { seed: self.plan.seed, block: launched.launch.block, kind: RequestKind::Measured, index };
         let (prompts, ids) = self.requests.prompt(launched, &workload, which, Stage::Pass)?;
         let capabilities = launched.hello().map(|hello| &hello.capabilities);
         let request = prompts.request(&workload, &ids, capabilities, launched.asked);

@@ -8,19 +8,19 @@ use anyhow::Result;
 
 use super::blocking::off_thread;
 use super::journal::Journal;
-use super::pace::Pace;
 use super::stop::{Failed, Stop};
+use super::time_budget::TimeBudget;
 use crate::analysis::compare;
 use crate::plan::scenario::Kind;
 use crate::plan::{Mode, Order, Plan};
 use crate::record::{Closed, Entry, Failure, FailureKind, RunRecord};
 use crate::run::event::Event;
-use stats::{FIRM, LOOKS, Look, Rule, StoppedBy};
+use stats::{Analysis, FIRM, INTERIM_ANALYSES, Rule, StoppedBy};
 
 pub(super) struct Schedule<'a> {
     plan: &'a Plan,
     began: Instant,
-    pub pace: Pace,
+    pub time_budget: TimeBudget,
     /// Failed cases, which get no more requests.
     failed: BTreeSet<usize>,
     /// Workloads with enough blocks, by label.
@@ -35,7 +35,7 @@ impl<'a> Schedule<'a> {
         Self {
             plan,
             began: Instant::now(),
-            pace: Pace::of(plan),
+            time_budget: TimeBudget::of(plan),
             failed: BTreeSet::new(),
             closed: BTreeSet::new(),
             warm_after: BTreeMap::new(),
@@ -45,7 +45,7 @@ impl<'a> Schedule<'a> {
     /// Starts over with other configurations, if configurations are measured one after the other.
     pub fn begin_anew(&mut self) {
         self.closed.clear();
-        self.pace = self.pace.anew(self.plan);
+        self.time_budget = self.time_budget.anew(self.plan);
     }
 
     pub fn ran(&self) -> Duration {
@@ -69,14 +69,14 @@ impl<'a> Schedule<'a> {
         let workloads = [self.open_workloads(Kind::Launch), self.open_workloads(Kind::Warm)].concat();
         let looks = self.looks(journal.record(), &workloads, blocks).await?;
         for (workload, look) in workloads.into_iter().zip(looks) {
-            let in_time = (!self.pace.is_over()).then_some(());
+            let in_time = (!self.time_budget.is_over()).then_some(());
             let enough = match (self.plan.extent.blocks, self.plan.order) {
-                (Some(asked), _) => (blocks >= asked as usize).then_some(StoppedBy::Asked),
-                (None, Order::Sequential) => (blocks >= FIRM).then_some(StoppedBy::Asked),
+                (Some(asked), _) => (blocks >= asked as usize).then_some(StoppedBy::Fixed),
+                (None, Order::Sequential) => (blocks >= FIRM).then_some(StoppedBy::Fixed),
                 (None, Order::Interleaved) => look,
             };
             // A block that the budget cut short allows no interim analysis.
-            let enough = enough.filter(|by| *by == StoppedBy::Asked || !self.pace.is_spent());
+            let enough = enough.filter(|by| *by == StoppedBy::Fixed || !self.time_budget.is_spent());
             if let Some(by) = enough.or_else(|| in_time.is_none().then_some(StoppedBy::Time)) {
                 self.closed.insert(workload.clone());
                 journal.take(Entry::Closed(Closed { workload, blocks: blocks as u32, by }))?;
@@ -85,7 +85,7 @@ impl<'a> Schedule<'a> {
         Ok(())
     }
 
-    /// The interim analyses of all workloads, only after the block counts in `LOOKS` and only if the user did not set the number
+    /// The interim analyses of all workloads, only after the block counts in `INTERIM_ANALYSES` and only if the user did not set the number
     /// of blocks. They are slow on a large record, so a separate thread works on a copy.
     async fn looks(
         &self,
@@ -94,21 +94,23 @@ impl<'a> Schedule<'a> {
         blocks: usize,
     ) -> Result<Vec<Option<StoppedBy>>> {
         let is_left_to_us = self.plan.extent.blocks.is_none() && self.plan.order == Order::Interleaved;
-        if !is_left_to_us || !LOOKS.contains(&blocks) {
+        if !is_left_to_us || !INTERIM_ANALYSES.contains(&blocks) {
             return Ok(vec![None; workloads.len()]);
         }
         let rule = Rule::to_within(self.plan.extent.target).unwrap_or_default();
         let (record, workloads) = (record.clone(), workloads.to_vec());
         let look = move |workload: &String| match compare::look(&record, workload, blocks, rule) {
-            Look::Stop(by) => Some(by),
-            Look::GoOn { .. } => None,
+            Analysis::Stop(by) => Some(by),
+            Analysis::GoOn { .. } => None,
         };
         off_thread(move || workloads.iter().map(look).collect()).await
     }
 
     /// Tells the displays the progress of the run. Requests are counted up to the next interim analysis.
     pub fn announce(&self, journal: &mut Journal, block: u32, configurations: &[usize]) {
-        let next = LOOKS.into_iter().find(|&look| look > block as usize).unwrap_or(block as usize + 1) as u32;
+        let next =
+            INTERIM_ANALYSES.into_iter().find(|&look| look > block as usize).unwrap_or(block as usize + 1)
+                as u32;
         let until = self.plan.extent.blocks.unwrap_or(next);
         let cases =
             configurations.iter().flat_map(|&it| self.plan.cases_of(it)).filter(|&it| self.is_open(it));

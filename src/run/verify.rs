@@ -391,8 +391,8 @@ mod tests {
             said(|token| token.sequence = 3),
             "a streamed token of iteration 0, sequence 3: there is none"
         );
-        let unasked = verify_streamed(&streamed(&[(0, &[5], 5_000_100)]), false).unwrap_err();
-        assert_eq!(unasked.to_string(), "streamed 1 `token` messages where none were asked");
+        let no_checks = verify_streamed(&streamed(&[(0, &[5], 5_000_100)]), false).unwrap_err();
+        assert_eq!(no_checks.to_string(), "streamed 1 `token` messages where none were asked");
     }
 
     #[test]

@@ -26,7 +26,7 @@ impl WarmUp {
     /// The reason to end now, if any. `asked`: the user's number of requests. `before`: the number that an earlier launch needed.
     pub fn end(&self, asked: Option<u32>, before: Option<u32>, in_time: bool) -> Option<WarmUpEnd> {
         if let Some(asked) = asked {
-            return (self.requests() >= asked).then_some(WarmUpEnd::Asked);
+            return (self.requests() >= asked).then_some(WarmUpEnd::SetByUser);
         }
         if before.is_some_and(|before| self.requests() >= before) {
             return Some(WarmUpEnd::AsBefore);
@@ -117,7 +117,7 @@ mod tests {
     fn time_ends_it_after_one_request_at_least_and_the_users_number_always() {
         assert_eq!(after(&[]).end(None, None, false), None);
         assert_eq!(after(&[100]).end(None, None, false), Some(WarmUpEnd::Time));
-        assert_eq!(after(&[]).end(Some(0), None, true), Some(WarmUpEnd::Asked));
+        assert_eq!(after(&[]).end(Some(0), None, true), Some(WarmUpEnd::SetByUser));
         assert_eq!(after(&[100; 9]).end(Some(10), None, false), None);
     }
 }

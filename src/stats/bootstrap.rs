@@ -7,7 +7,7 @@ use super::student::t_critical;
 
 /// With fewer values the resampled means lie too close together, and no bootstrap repairs that. Over 3, 5 and 10 launches, a
 /// percentile interval that claims 95 % covers 75, 83 and 90 %.
-pub const LEAST: usize = 20;
+pub const MIN: usize = 20;
 /// With more values the mean is nearly normal, so the bootstrap agrees with t but takes long.
 const MOST: usize = 200;
 /// The ends of an interval then vary by about 0.007 of its width between seeds.
@@ -21,7 +21,7 @@ const RESAMPLES: usize = 10_000;
 /// under strong skew (`uv run src/stats/golden/why_not_bca.py`). This interval covers more than t only where noise is skewed, so
 /// it carries no verdict. If the two differ, the blocks are skewed and the last digit of neither is reliable.
 pub fn of_mean(values: &[f64], confidence: f64, seed: u64) -> Option<(f64, f64)> {
-    if !(LEAST..=MOST).contains(&values.len()) || values.iter().any(|value| !value.is_finite()) {
+    if !(MIN..=MOST).contains(&values.len()) || values.iter().any(|value| !value.is_finite()) {
         return None;
     }
     let n = values.len() as f64;

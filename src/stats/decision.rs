@@ -3,8 +3,8 @@
 
 use serde::Serialize;
 
-use super::floor::{Epsilon, Floor};
 use super::interval::{Evidence, Interval};
+use super::noise_floor::{Epsilon, NoiseFloor};
 use super::significance::holm;
 use super::verdict::Verdict;
 
@@ -14,7 +14,7 @@ pub struct Undecided {
     /// On the log ratio; above zero is better.
     pub evidence: Evidence,
     /// The highest noise floor known for the two configurations on this machine.
-    pub floor: Option<Floor>,
+    pub floor: Option<NoiseFloor>,
     /// Whether the configurations were measured in turn. If they were measured one after the other, drift looks like a
     /// difference: there is evidence, but no verdict.
     pub interleaved: bool,
@@ -95,7 +95,7 @@ mod tests {
     fn a_difference_counts_where_it_is_certain_beyond_the_floor_and_measured_in_turn() {
         let faster = undecided(0.3, 0.01, 5);
         assert_eq!(alone(faster).verdict, Some(Verdict::Faster));
-        let floor = Floor::of(&[0.4; 20]);
+        let floor = NoiseFloor::of(&[0.4; 20]);
         let below = alone(Undecided { floor, ..faster });
         assert_eq!((below.verdict, below.epsilon), (Some(Verdict::NotMeasurable), Epsilon::over(floor)));
         let sequential = alone(Undecided { interleaved: false, ..faster });

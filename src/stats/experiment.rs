@@ -6,12 +6,12 @@ use serde::Serialize;
 
 use super::bootstrap;
 use super::decision::{Decision, Undecided, decide};
-use super::floor::Floor;
 use super::interval::{Design, Evidence, FIRM, Interval};
+use super::noise_floor::NoiseFloor;
 use super::quantile::median;
 use super::ratio::{Blocks, Ratios, Refusal, Rounds};
 use super::significance::{mann_whitney, welch};
-use super::stopping::{Look, Rule, StoppedBy};
+use super::stopping::{Analysis, Rule, StoppedBy};
 
 /// The direction in which a metric is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub struct Series {
     /// Scenarios end one by one.
     pub stopped_by: StoppedBy,
     /// The calibrated noise floors of the configurations in this scenario and metric. Configurations beyond the last have none.
-    pub floors: Vec<Option<Floor>>,
+    pub floors: Vec<Option<NoiseFloor>>,
     /// The values of each configuration; empty where it failed.
     pub configurations: Vec<Blocks>,
 }
@@ -120,7 +120,7 @@ impl Experiment {
     }
 
     /// The interim analysis: whether the gating series of these pairs need more blocks.
-    pub fn look(&self, rule: Rule, blocks: usize, pairs: &[(usize, usize)]) -> Look {
+    pub fn look(&self, rule: Rule, blocks: usize, pairs: &[(usize, usize)]) -> Analysis {
         let gating = self.series.iter().filter(|series| series.gating);
         let ratios = gating.flat_map(|series| pairs.iter().filter_map(|&pair| series.ratios(pair)?.ok()));
         let widths =
@@ -129,7 +129,7 @@ impl Experiment {
     }
 
     /// The interim analysis for the levels of these configurations, without a comparison.
-    pub fn look_at_levels(&self, rule: Rule, blocks: usize, configurations: &[usize]) -> Look {
+    pub fn look_at_levels(&self, rule: Rule, blocks: usize, configurations: &[usize]) -> Analysis {
         let gating = self.series.iter().filter(|series| series.gating);
         let given =
             gating.flat_map(|series| configurations.iter().filter_map(|&it| series.configurations.get(it)));
@@ -149,7 +149,7 @@ impl Experiment {
         let stored = [configuration, against].map(|side| series.floors.get(side).copied().flatten());
         let undecided = Undecided {
             evidence: Evidence::of(&ratios, series.design()),
-            floor: Floor::highest(stored.into_iter().chain(self.twins_of(series, pair))),
+            floor: NoiseFloor::highest(stored.into_iter().chain(self.twins_of(series, pair))),
             interleaved: self.interleaved,
             gating: series.gating,
         };
@@ -179,15 +179,15 @@ impl Experiment {
     }
 
     /// The noise floors from the twins of either side of a pair.
-    fn twins_of(&self, series: &Series, pair: (usize, usize)) -> impl Iterator<Item = Option<Floor>> {
+    fn twins_of(&self, series: &Series, pair: (usize, usize)) -> impl Iterator<Item = Option<NoiseFloor>> {
         let twins = self.twins.iter().filter(move |it| it.of == pair.0 || it.of == pair.1);
-        twins.map(|it| Floor::of_twin(&series.ratios((it.twin, it.of))?.ok()?))
+        twins.map(|it| NoiseFloor::of_twin(&series.ratios((it.twin, it.of))?.ok()?))
     }
 }
 
 impl Series {
     fn design(&self) -> Design {
-        if self.stopped_by == StoppedBy::Asked { Design::Fixed } else { Design::Looked }
+        if self.stopped_by == StoppedBy::Fixed { Design::Fixed } else { Design::Looked }
     }
 
     /// The log ratios of a pair, turned so that above zero is better; `None` where one side is empty.

@@ -193,7 +193,7 @@ impl Evidence {
 #[cfg(test)]
 mod tests {
     use super::super::golden;
-    use super::super::stopping::LOOKS;
+    use super::super::stopping::INTERIM_ANALYSES;
     use super::*;
 
     #[test]
@@ -256,7 +256,7 @@ mod tests {
     #[test]
     fn the_p_value_and_the_interval_never_contradict_each_other() {
         for design in [Design::Fixed, Design::Looked] {
-            for blocks in LOOKS {
+            for blocks in INTERIM_ANALYSES {
                 let values = |shift: f64| -> Vec<f64> { (0..blocks).map(|it| shift + it as f64).collect() };
                 let reach = Interval::of_mean(&values(0.0), design).unwrap().half_width();
                 let middle = (blocks - 1) as f64 / 2.0;

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// The numbers of blocks with an interim analysis. Each costs confidence (see `Design::computed_at`), so there are few. Each
 /// adds about half of the blocks so far, because fewer would hardly narrow an interval.
-pub const LOOKS: [usize; 4] = [5, 8, 12, 20];
+pub const INTERIM_ANALYSES: [usize; 4] = [5, 8, 12, 20];
 
 /// Stops by the width of the intervals alone (Chow and Robbins, "On the Asymptotic Theory of Fixed-Width Sequential
 /// Confidence Intervals for the Mean", Annals of Mathematical Statistics 36 (1965)). The rule never sees estimates: an
@@ -21,15 +21,16 @@ pub enum StoppedBy {
     /// Every interval was narrow enough.
     Width,
     /// Not every interval was narrow enough at the last interim analysis.
-    LastLook,
+    LastAnalysis,
     /// The time for the run was over.
     Time,
     /// The user set the number of blocks, whatever their data.
-    Asked,
+    #[serde(alias = "asked")]
+    Fixed,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Look {
+pub enum Analysis {
     /// The number of blocks at the next interim analysis.
     GoOn {
         until: usize,
@@ -57,13 +58,13 @@ impl Rule {
 
     /// The interim analysis after `blocks` blocks, with the half width of every pair's interval. The caller leaves out a pair
     /// without an interval (failed, or too few blocks): it would delay the end to the last interim analysis.
-    pub fn look(self, blocks: usize, half_widths: &[f64]) -> Look {
+    pub fn look(self, blocks: usize, half_widths: &[f64]) -> Analysis {
         let narrow = half_widths.iter().all(|&half| half <= self.half_width);
-        match LOOKS.into_iter().find(|&look| look >= blocks) {
-            Some(look) if look == blocks && narrow => Look::Stop(StoppedBy::Width),
-            _ => match LOOKS.into_iter().find(|&look| look > blocks) {
-                Some(until) => Look::GoOn { until },
-                None => Look::Stop(StoppedBy::LastLook),
+        match INTERIM_ANALYSES.into_iter().find(|&look| look >= blocks) {
+            Some(look) if look == blocks && narrow => Analysis::Stop(StoppedBy::Width),
+            _ => match INTERIM_ANALYSES.into_iter().find(|&look| look > blocks) {
+                Some(until) => Analysis::GoOn { until },
+                None => Analysis::Stop(StoppedBy::LastAnalysis),
             },
         }
     }
@@ -77,7 +78,7 @@ mod tests {
     fn narrow_intervals_stop_it_at_a_look_and_only_at_a_look() {
         let rule = Rule::default();
         let found = [1, 4, 5, 6, 8, 11, 12, 13, 20].map(|blocks| rule.look(blocks, &[0.001, 0.019]));
-        let (stop, until) = (Look::Stop(StoppedBy::Width), |until| Look::GoOn { until });
+        let (stop, until) = (Analysis::Stop(StoppedBy::Width), |until| Analysis::GoOn { until });
         assert_eq!(found, [until(5), until(5), stop, until(8), stop, until(12), stop, until(20), stop]);
     }
 
@@ -85,7 +86,7 @@ mod tests {
     fn one_wide_interval_keeps_it_going_until_the_last_look() {
         let rule = Rule::default();
         let found = [5, 8, 12, 20, 25].map(|blocks| rule.look(blocks, &[0.001, 0.0199]));
-        let (last, until) = (Look::Stop(StoppedBy::LastLook), |until| Look::GoOn { until });
+        let (last, until) = (Analysis::Stop(StoppedBy::LastAnalysis), |until| Analysis::GoOn { until });
         assert_eq!(found, [until(8), until(12), until(20), last, last]);
         assert_eq!(rule.look(5, &[f64::NAN]), until(8));
     }

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::floor::Epsilon;
 use super::interval::{CONFIDENCE, Interval};
+use super::noise_floor::Epsilon;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -46,8 +46,8 @@ impl Verdict {
 
 #[cfg(test)]
 mod tests {
-    use super::super::floor::Floor;
     use super::super::interval::Design;
+    use super::super::noise_floor::NoiseFloor;
     use super::*;
 
     /// Five blocks with that mean and, in a fixed design, that half width.
@@ -59,7 +59,7 @@ mod tests {
 
     fn verdict(percent: f64, half_width: f64, floor: f64) -> Verdict {
         let interval = interval((percent / 100.0).ln_1p(), half_width / 100.0);
-        Verdict::of(&interval, Epsilon::over(Floor::of(&[floor / 100.0])))
+        Verdict::of(&interval, Epsilon::over(NoiseFloor::of(&[floor / 100.0])))
     }
 
     #[test]

@@ -5,8 +5,8 @@
 
 use std::fmt;
 
-use super::floor::Epsilon;
 use super::interval::{Evidence, Interval};
+use super::noise_floor::Epsilon;
 use super::verdict::Verdict;
 
 /// Readers think in multiples from here on, and in per cent below.

@@ -13,7 +13,7 @@ use crate::support::mistaken::{Copy, loads_another};
 use crate::support::{Outcome, Scratch, finish, root};
 
 const ENGINE: &str = "candle";
-const WITNESS: &str = "pytorch-baseline";
+const VERIFIER: &str = "pytorch-baseline";
 
 /// The output status of an engine in a run, and the exit status.
 struct Said {
@@ -24,12 +24,12 @@ struct Said {
 
 impl Said {
     fn standing(&self) -> &str {
-        self.output["standing"].as_str().unwrap()
+        self.output["status"].as_str().unwrap()
     }
 
     #[track_caller]
     fn assert_right(&self, what: &str) {
-        assert!(["exact", "agrees"].contains(&self.standing()), "{what}: {}", self.output);
+        assert!(["exact", "agrees"].contains(&self.status()), "{what}: {}", self.output);
         // The status rests on more than the tokens: the text is long enough for errors that grow with the position.
         assert!(self.output["scores"]["tokens"].as_u64().unwrap() > 1_000, "{what}: {}", self.output);
         assert_eq!(self.code, Some(0), "{what}: {}", self.output);
@@ -37,7 +37,7 @@ impl Said {
 
     #[track_caller]
     fn assert_wrong(&self, what: &str) {
-        assert_eq!(self.standing(), "wrong", "{what}: {}", self.output);
+        assert_eq!(self.status(), "wrong", "{what}: {}", self.output);
         assert_eq!(self.code, Some(4), "{what}: {}", self.output);
         assert_eq!(self.report["cases"][0]["output"], "wrong");
         assert_eq!(self.report["cases"][0]["times_reference"], Value::Null);
@@ -55,10 +55,10 @@ fn measured(scratch: &Scratch, engine: &str, model: &Path, dtype: Option<&str>) 
 
 /// A run of these rows with the reference engine, and its report.
 fn ran(scratch: &Scratch, rows: &[&str], model: &Path, dtype: Option<&str>) -> (Outcome, Value) {
-    assert_is_ready(WITNESS);
+    assert_is_ready(VERIFIER);
     let mut command = at_home(scratch.orchestrate());
     command.args(rows.iter().flat_map(|row| ["-e", row]));
-    command.args(["--witness", WITNESS, "-s", "decode", "--blocks", "1", "--iterations", "1"]);
+    command.args(["--verifier", VERIFIER, "-s", "decode", "--blocks", "1", "--iterations", "1"]);
     command.args(["--no-setup", "--threads", "1", "--json", "-", "-m"]).arg(model);
     command.args(dtype.iter().flat_map(|dtype| ["--dtype", dtype]));
     command.arg("--results").arg(scratch.results()).current_dir(root());
@@ -85,7 +85,7 @@ fn a_correct_f32_is_exact_and_a_correct_bf16_agrees() {
     let model = embedded::folder().unwrap();
     let f32 = measured(&scratch, ENGINE, &model, Some("f32"));
     f32.assert_right("f32");
-    assert_eq!(f32.standing(), "exact", "{}", f32.output);
+    assert_eq!(f32.status(), "exact", "{}", f32.output);
     for dtype in ["bf16", "f16"] {
         measured(&scratch, ENGINE, &model, Some(dtype)).assert_right(dtype);
     }
@@ -116,7 +116,7 @@ fn presets_that_choose_f32_are_exact_and_those_that_choose_fewer_bits_are_never_
         let output = outputs.iter().find(|output| output["engine"] == row);
         let output = output.unwrap_or_else(|| panic!("no `{row}` in {outputs:?}"));
         let right = if exact.contains(&row) { &["exact"][..] } else { &["exact", "agrees", "drifts"] };
-        assert!(right.contains(&output["standing"].as_str().unwrap()), "{row}: {output}");
+        assert!(right.contains(&output["status"].as_str().unwrap()), "{row}: {output}");
         assert!(output["scores"]["tokens"].as_u64().unwrap() > 1_000, "{row}: {output}");
     }
 }

@@ -64,12 +64,12 @@ fn engines_in_f32_still_say_what_is_kept_beside_the_embedded_model() {
     let arguments: Vec<&str> =
         ["-e", &engines[0], "-e", &engines[1]].into_iter().chain(arguments.split(' ')).collect();
     let (outcome, record) = measure(&arguments, |command| {
-        command.env_remove("ORCHESTRATE_WITNESS");
+        command.env_remove("ORCHESTRATE_VERIFIER");
     });
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     // It is valid for these weights and this text, or it would not be used.
-    let [kept] = record.entries("kept")[..] else {
-        panic!("cargo run --release -- model witness embedded --force")
+    let [kept] = record.entries("stored_answers")[..] else {
+        panic!("cargo run --release -- model verifier embedded --force")
     };
     for name in &engines {
         let of_it = |it: &&Value| it["configuration"] == record.configuration(name);
@@ -87,7 +87,10 @@ fn engines_in_f32_still_say_what_is_kept_beside_the_embedded_model() {
         assert_eq!(continued.len(), 1);
         assert_eq!(continued[0]["ids"], kept["continued"], "{name}");
     }
-    assert!(record.entries("opinion").iter().all(|it| it["own"] == it["theirs"]), "{record:?}");
+    assert!(
+        record.entries("reference_token").iter().all(|it| it["verifier_token"] == it["engine_token"]),
+        "{record:?}"
+    );
 }
 
 // Use from a shell.

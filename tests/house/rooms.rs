@@ -32,8 +32,12 @@ const APART: &[(&str, &str, &str)] = &[
         "OutputChecks",
         "the output checks after the last block, a subject of their own",
     ),
-    ("run::prove", "OutputChecks", "the output checks before the first block, likewise"),
-    ("run::question", "Launched", "the requests of output checks alone; measured ones have no part in them"),
+    ("run::held_out", "OutputChecks", "the output checks before the first block, likewise"),
+    (
+        "run::check_requests",
+        "Launched",
+        "the requests of output checks alone; measured ones have no part in them",
+    ),
 ];
 
 fn in_src(path: &str) -> Option<String> {

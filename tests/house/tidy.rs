@@ -112,7 +112,7 @@ const PURE: &[&str] = &[
     "plan",
     "record",
     "report",
-    "machine/gpu/looks",
+    "machine/gpu/samples",
     "machine/gpu/trouble",
     "machine/used_gpus",
 ];
@@ -256,7 +256,7 @@ fn only_record_writes_results_and_only_few_files_write_anything_else() {
         "src/commands/output.rs",
         "src/engines/setup/environment.rs",
         "src/commands/baseline/store.rs",
-        "src/commands/known_floors.rs",
+        "src/commands/noise_floors.rs",
     ];
     for file in sources("src/").iter().filter(|file| !rooms.contains(&&*file.path)) {
         for writes in [
@@ -270,7 +270,7 @@ fn only_record_writes_results_and_only_few_files_write_anything_else() {
         ] {
             file.refuse(
                 writes,
-                "files are written by record/ (results), commands/output.rs (--json), engines/setup/environment.rs, commands/baseline/store.rs and commands/known_floors.rs",
+                "files are written by record/ (results), commands/output.rs (--json), engines/setup/environment.rs, commands/baseline/store.rs and commands/noise_floors.rs",
             );
         }
     }

@@ -36,14 +36,14 @@ fn two(scratch: &Scratch) -> Vec<PathBuf> {
     vec![engine(scratch, "one", ""), engine(scratch, "other", "")]
 }
 
-/// The configuration, role and round of each sample, in the record's order.
+/// The configuration, kind and round of each sample, in the record's order.
 fn told(record: &Record) -> Vec<(u64, &str, u64)> {
     let cases = record.0[0]["plan"]["cases"].as_array().unwrap();
     let configuration =
         |sample: &Value| cases[sample["case"].as_u64().unwrap() as usize]["configuration"].as_u64().unwrap();
     let samples = record.entries("sample").into_iter();
     samples
-        .map(|it| (configuration(it), it["role"].as_str().unwrap(), it["index"].as_u64().unwrap()))
+        .map(|it| (configuration(it), it["kind"].as_str().unwrap(), it["index"].as_u64().unwrap()))
         .collect()
 }
 
@@ -172,7 +172,7 @@ fn every_measured_prompt_is_another_one_and_all_engines_get_the_same() {
     assert_eq!(one.len(), 6, "{one:?}");
     assert_eq!(one, hashes("other").into_iter().collect());
     let warm_ups =
-        record.entries("sample").into_iter().filter(|it| it["role"] == "warmup" && it["launch"] == 0);
+        record.entries("sample").into_iter().filter(|it| it["kind"] == "warmup" && it["launch"] == 0);
     let pair: BTreeSet<&str> = warm_ups.filter_map(|it| it["prompt_hash"].as_str()).collect();
     assert_eq!(pair.len(), 1, "what is to be answered twice alike is asked twice alike: {pair:?}");
 }
@@ -254,7 +254,7 @@ fn one_engine_by_itself_is_measured_until_its_own_figure_is_known() {
     };
     assert_eq!(blocks("steady", "--real-sleep false"), (5, "width".into()));
     let (many, by) = blocks("noisy", "--noise-percent 30 --noise-seed 1 --per-token-ns 20000");
-    assert!(many > 5 && by != "asked", "{many} {by}");
+    assert!(many > 5 && by != "fixed", "{many} {by}");
 }
 
 #[test]
@@ -276,7 +276,7 @@ fn a_quick_run_is_one_block_without_a_twin() {
     assert_eq!(record.0[0]["plan"]["configurations"].as_array().unwrap().len(), 2);
     assert_eq!(record.entries("launch").len(), 2);
     let closed = record.entries("closed");
-    assert_eq!((&closed[0]["blocks"], &closed[0]["by"]), (&1.into(), &"asked".into()));
+    assert_eq!((&closed[0]["blocks"], &closed[0]["by"]), (&1.into(), &"fixed".into()));
 }
 
 #[test]

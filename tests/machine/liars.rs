@@ -44,8 +44,13 @@ impl Trial {
         warnings.filter(|warning| warning.starts_with(&format!("{name}: "))).collect()
     }
 
-    fn doubts_of(&self, name: &str) -> Vec<&Value> {
-        self.report["doubts"].as_array().unwrap().iter().filter(|doubt| doubt["engine"] == name).collect()
+    fn contradictions_of(&self, name: &str) -> Vec<&Value> {
+        self.report["contradictions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|doubt| doubt["engine"] == name)
+            .collect()
     }
 
     fn says(&self, name: &str, words: &[&str]) -> &Self {
@@ -58,7 +63,7 @@ impl Trial {
     fn doubted(&self, name: &str, doubted: bool) -> &Self {
         let cases = self.report["cases"].as_array().unwrap();
         let case = cases.iter().find(|case| case["engine"]["label"] == name).unwrap();
-        assert_eq!(case["doubted"], doubted, "{:?}", self.said_of(name));
+        assert_eq!(case["contradicted"], doubted, "{:?}", self.said_of(name));
         self
     }
 
@@ -82,8 +87,9 @@ impl Trial {
 
     /// The claim about threads is left out: on a busy machine no engine keeps two cores to itself.
     fn honest(&self, name: &str) -> &Self {
-        let doubts = self.doubts_of(name).into_iter().filter(|doubt| doubt["about"] != "threads");
-        assert_eq!(doubts.collect::<Vec<_>>(), Vec::<&Value>::new());
+        let contradictions =
+            self.contradictions_of(name).into_iter().filter(|doubt| doubt["about"] != "threads");
+        assert_eq!(contradictions.collect::<Vec<_>>(), Vec::<&Value>::new());
         self
     }
 }
@@ -167,8 +173,8 @@ impl Cores {
 
 /// The number of cores in the warning about threads.
 fn cores(trial: &Trial, name: &str) -> Option<f64> {
-    let doubt = trial.doubts_of(name).into_iter().find(|doubt| doubt["about"] == "threads")?;
-    doubt["seen"].as_str()?.split(' ').next()?.parse().ok()
+    let doubt = trial.contradictions_of(name).into_iter().find(|doubt| doubt["about"] == "threads")?;
+    doubt["observed"].as_str()?.split(' ').next()?.parse().ok()
 }
 
 #[test]
@@ -233,9 +239,9 @@ fn an_engine_that_makes_its_tokens_first_and_stamps_them_together_is_named() {
 #[test]
 fn an_engine_that_states_f32_and_rounds_is_named() {
     let engines = [("rounder", "", &["--score-noise", "0.004"] as &[&str]), ("true", "", &[])];
-    let witness = fake_engine().display().to_string();
+    let verifier = fake_engine().display().to_string();
     // The embedded model is in bf16 on disk, and f32 represents these numbers exactly.
-    let options = [DECODE, &["--witness", &witness]].concat();
+    let options = [DECODE, &["--verifier", &verifier]].concat();
     let trial = Trial::of(&engines, &options);
     trial
         .says("rounder", &["states that it computes in `f32`", "from those of f32"])
@@ -266,7 +272,7 @@ fn an_engine_whose_tokens_are_wrong_from_the_thirtieth_on_is_called_wrong() {
     };
     let mut command = scratch.orchestrate();
     command.arg("-e").arg(engine("forger", "--wrong-from 30 --at 2")).arg("-e").arg(engine("honest", ""));
-    command.arg("--witness").arg(engine("witness", ""));
+    command.arg("--verifier").arg(engine("verifier", ""));
     command.args(["--blocks", "1", "--format", "markdown"]).args(DECODE);
     let outcome = finish(command.arg("--results").arg(scratch.results()));
     let row = |name: &str| {

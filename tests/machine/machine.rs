@@ -90,7 +90,7 @@ fn samplers_look_on_once_for_each_case_and_nothing_that_they_see_is_a_sample() {
     assert!(passes[0]["requests"].as_u64() >= Some(1) && passes[0]["new_tokens"].as_u64() > Some(0));
     assert_eq!(record.entries("sample").len(), 2 * 4, "two blocks of two warm-ups and two rounds");
     let samples = record.entries("sample");
-    let measured = samples.iter().filter(|it| it["role"] == "measured" && it["index"] == 0);
+    let measured = samples.iter().filter(|it| it["kind"] == "measured" && it["index"] == 0);
     assert!(
         measured.clone().count() == 2 && measured.clone().all(|it| it["held"].is_object()),
         "{samples:?}"

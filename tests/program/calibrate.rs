@@ -41,7 +41,7 @@ fn run(scratch: &Scratch, options: &[&str], engines: &[&Path]) -> Record {
 }
 
 fn floors(record: &Record) -> Vec<&Value> {
-    record.0[0]["floors"].as_array().into_iter().flatten().collect()
+    record.0[0]["noise_floors"].as_array().into_iter().flatten().collect()
 }
 
 /// The file of the machine's noise floors.

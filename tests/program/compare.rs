@@ -62,7 +62,7 @@ fn sample(block: usize, round: usize, ms: f64) -> Value {
     let times: Vec<u64> = (1..=8).map(|token| (f64::from(token) * ms * 1e6) as u64).collect();
     let sequence = json!({"prompt_tokens": 32, "output_ids": [1, 2, 3, 4, 5, 6, 7, 8], "token_ns": times, "finish": "length"});
     json!({
-        "entry": "sample", "launch": block, "case": 0, "index": round, "role": "measured",
+        "entry": "sample", "launch": block, "case": 0, "index": round, "kind": "measured",
         "prompt_hash": format!("{block} {round}"), "sent_ns": 200_000_000, "answered_ns": 200_000_000 + times[7],
         "iteration": {"start_ns": 0, "end_ns": times[7], "sequences": [sequence]},
     })

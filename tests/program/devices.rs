@@ -234,30 +234,30 @@ fn a_program_that_does_not_build_fails_on_its_own_device_alone() {
 }
 
 #[test]
-fn the_witness_runs_on_the_cpu_in_f32_by_its_own_program_whatever_device_is_measured() {
+fn the_verifier_runs_on_the_cpu_in_f32_by_its_own_program_whatever_device_is_measured() {
     let scratch = tree();
     let library = driver::present(&scratch);
     finish(&mut orchestrate(&scratch, &library, &["setup", "able"]));
     let (outcome, record) =
-        measure(&scratch, &library, &["-e", "able", "--device", "cuda", "--witness", "able"]);
+        measure(&scratch, &library, &["-e", "able", "--device", "cuda", "--verifier", "able"]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    let witness = configuration(&record, "able (witness)");
-    assert_eq!((&witness["device"], &witness["dtype"]), (&"cpu".into(), &"f32".into()));
-    assert_eq!(program(&record, "able (witness)"), "able-engine");
-    let devices = loaded_on(&record, "able (witness)");
+    let verifier = configuration(&record, "able (verifier)");
+    assert_eq!((&verifier["device"], &verifier["dtype"]), (&"cpu".into(), &"f32".into()));
+    assert_eq!(program(&record, "able (verifier)"), "able-engine");
+    let devices = loaded_on(&record, "able (verifier)");
     assert!(!devices.is_empty() && devices.iter().all(|it| it == "cpu"), "{devices:?}");
     assert_eq!((program(&record, "able"), &*loaded_on(&record, "able")[0]), ("able-cuda".into(), "cuda"));
 }
 
 #[test]
-fn a_witness_that_is_there_for_another_device_alone_is_refused_with_what_is_missing() {
+fn a_verifier_that_is_there_for_another_device_alone_is_refused_with_what_is_missing() {
     let scratch = tree();
     let library = driver::present(&scratch);
     finish(&mut orchestrate(&scratch, &library, &["setup", "able", "--device", "cuda"]));
-    let arguments = ["-e", "able", "--device", "cuda", "--witness", "able", "-s", "decode"];
+    let arguments = ["-e", "able", "--device", "cuda", "--verifier", "able", "-s", "decode"];
     let outcome = finish(&mut orchestrate(&scratch, &library, &arguments));
     assert_eq!(outcome.code, Some(2), "{outcome:?}");
-    assert!(outcome.stderr.contains("--witness: `able` cannot run here: not built"), "{outcome:?}");
+    assert!(outcome.stderr.contains("--verifier: `able` cannot run here: not built"), "{outcome:?}");
     assert!(outcome.stderr.ends_with("setup able\n"), "{outcome:?}");
 }
 

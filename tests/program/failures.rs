@@ -249,7 +249,7 @@ fn an_engine_whose_clock_leaves_time_out_is_named_in_a_warning() {
     let report = measured("hides_time", &[]).report;
     let warnings = report["warnings"].to_string();
     assert!(warnings.contains("hides_time: its clock leaves out 1"), "{warnings}");
-    let doubted = report["cases"].as_array().unwrap().iter().filter(|case| case["doubted"] == true);
+    let doubted = report["cases"].as_array().unwrap().iter().filter(|case| case["contradicted"] == true);
     assert_eq!(doubted.map(|case| &case["engine"]["label"]).collect::<Vec<_>>(), ["hides_time"]);
 }
 

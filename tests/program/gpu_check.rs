@@ -9,14 +9,14 @@ use crate::support::{Outcome, Scratch, command, copy_program, fake_engine, finis
 
 /// The reference engine, which uses the same program on a GPU.
 const REFERENCE: &str = r#"
-    about = "vouches"
+    about = "verifies"
     binary = "steady-engine"
     reference = true
     [devices.cuda.needs]
     driver = "nvidia"
 "#;
 /// The stored answers for the embedded model are those of a real engine, so an invented engine must give its own.
-const BY_ITSELF: &[&str] = &["--", "--witness", "steady"];
+const BY_ITSELF: &[&str] = &["--", "--verifier", "steady"];
 /// An engine with another program on a GPU.
 const NEWCOMER: &str = r#"
     about = "came by its folder alone"
@@ -38,8 +38,8 @@ fn a_rehearsal_goes_from_the_packed_programs_to_a_table_and_its_records() {
     let names: Vec<&str> = programs.iter().filter_map(|line| line.split(' ').next()).collect();
     assert_eq!(names, ["orchestrate", "newcomer-cuda", "steady-engine"], "{manifest}");
     for said in [
-        "on embedded:\n  newcomer: left out: not built\n  steady: exact (the witness itself)\n",
-        "on tiny-llama:\n  newcomer: left out: not built\n  steady: exact (the witness itself)\n",
+        "on embedded:\n  newcomer: left out: not built\n  steady: exact (the verifier itself)\n",
+        "on tiny-llama:\n  newcomer: left out: not built\n  steady: exact (the verifier itself)\n",
         "model tiny-llama, ",
         "hint: where there is Rust: cargo run --release -- setup newcomer\n",
     ] {
@@ -67,7 +67,7 @@ fn on_a_gpu_every_engine_is_measured_with_its_libraries_and_held_against_the_pro
     for said in ["  newcomer: exact (", "  steady: exact ("] {
         assert_eq!(outcome.stdout.matches(said).count(), 2, "{}", outcome.stdout);
     }
-    let [small, _witness, large] = &tree.records()[..] else { panic!("{outcome:?}") };
+    let [small, _verifier, large] = &tree.records()[..] else { panic!("{outcome:?}") };
     for record in [small, large] {
         let configurations = &record.0[0]["plan"]["configurations"];
         let of = |label: &str| &configurations[record.configuration(label)];
@@ -76,7 +76,7 @@ fn on_a_gpu_every_engine_is_measured_with_its_libraries_and_held_against_the_pro
             "{configurations}"
         );
         assert_eq!(of("steady")["device"], "cuda");
-        assert_eq!(of("steady (witness)")["device"], "cpu");
+        assert_eq!(of("steady (verifier)")["device"], "cpu");
     }
 }
 
@@ -207,7 +207,7 @@ impl Tree {
 
     fn script(&self) -> Command {
         let mut script = self.scratch.marked(self.scratch.join("scripts/gpu-check"));
-        script.env_remove("ORCHESTRATE_WITNESS").current_dir(&self.scratch.path);
+        script.env_remove("ORCHESTRATE_VERIFIER").current_dir(&self.scratch.path);
         script
     }
 

@@ -13,12 +13,12 @@ const WINDOWS: usize = 5;
 
 #[test]
 fn each_engine_scores_held_out_text_and_goes_on_with_a_prompt_before_anything_is_measured() {
-    let run = run(&[("one", &[]), ("other", &["--score-noise", "0.01"])], &[("witness", &[])], &[]);
+    let run = run(&[("one", &[]), ("other", &["--score-noise", "0.01"])], &[("verifier", &[])], &[]);
     let [held_out] = run.record.entries("held_out")[..] else { panic!("{:?}", run.record) };
     let lengths: Vec<_> =
         held_out["sequences"].as_array().unwrap().iter().map(|it| it.as_array().unwrap().len()).collect();
     assert_eq!(lengths, [128, 128, 128, 128, 1152]);
-    for label in ["one", "other", "witness (witness)"] {
+    for label in ["one", "other", "verifier (verifier)"] {
         let scored = run.of("scored", label);
         let sequences: Vec<_> = scored.iter().map(|it| it["sequence"].as_u64().unwrap() as usize).collect();
         assert_eq!(sequences, (0..WINDOWS).collect::<Vec<_>>());
@@ -30,12 +30,12 @@ fn each_engine_scores_held_out_text_and_goes_on_with_a_prompt_before_anything_is
         assert_eq!(continued["ids"].as_array().unwrap().len(), 48);
     }
     let said = |label| (run.logprobs(label), &run.of("continued", label)[0]["ids"]);
-    assert_eq!(said("one"), said("witness (witness)"));
+    assert_eq!(said("one"), said("verifier (verifier)"));
     let (theirs, honest) = (run.logprobs("other"), run.logprobs("one"));
     let squares = theirs.iter().zip(&honest).map(|(one, other)| (one - other) * (one - other));
     let rms = (squares.sum::<f64>() / theirs.len() as f64).sqrt();
     assert!((rms - 0.01).abs() < 0.001, "{rms}");
-    assert_eq!(run.record.entries("unproved"), Vec::<&Value>::new());
+    assert_eq!(run.record.entries("not_checked"), Vec::<&Value>::new());
     let first = |kind: &str| run.record.0.iter().position(|it| it["entry"] == kind).unwrap();
     let last_proof = run.record.0.iter().rposition(|it| it["entry"] == "scored").unwrap();
     assert!(first("held_out") < first("scored") && last_proof < first("sample"));
@@ -44,11 +44,15 @@ fn each_engine_scores_held_out_text_and_goes_on_with_a_prompt_before_anything_is
 
 #[test]
 fn what_is_launched_for_proof_counts_nowhere() {
-    let proved = run(&[("one", &[]), ("other", &[])], &[("witness", &[])], &[]);
-    let unproved = run(&[("one", &[]), ("other", &[])], &[], &["--witness", "none"]);
-    assert_eq!(unproved.record.entries("held_out").len() + unproved.record.entries("unproved").len(), 0);
+    let proved = run(&[("one", &[]), ("other", &[])], &[("verifier", &[])], &[]);
+    let not_checked = run(&[("one", &[]), ("other", &[])], &[], &["--verifier", "none"]);
+    assert_eq!(
+        not_checked.record.entries("held_out").len() + not_checked.record.entries("not_checked").len(),
+        0
+    );
     for label in ["one", "other"] {
-        let proofs = proved.record.launches_of(label).into_iter().filter(|it| it["proves"] == true);
+        let proofs =
+            proved.record.launches_of(label).into_iter().filter(|it| it["for_output_checks"] == true);
         let numbers: Vec<_> = proofs.map(|it| &it["launch"]).collect();
         assert_eq!(numbers.len(), 1);
         let in_them =
@@ -59,7 +63,7 @@ fn what_is_launched_for_proof_counts_nowhere() {
             let case = run.case_of(label);
             (case["samples"].clone(), case["launches"].clone(), case["failure"].clone())
         };
-        assert_eq!(counts(&proved), counts(&unproved));
+        assert_eq!(counts(&proved), counts(&not_checked));
         assert_eq!(counts(&proved).1, 1);
     }
     // The reference engine for output checks has no rows.
@@ -68,9 +72,9 @@ fn what_is_launched_for_proof_counts_nowhere() {
 
 #[test]
 fn an_engine_without_score_goes_on_with_the_prompt_all_the_same() {
-    let run = run(&[("mute", &["--capabilities", r#"{"score":false}"#])], &[("witness", &[])], &[]);
+    let run = run(&[("mute", &["--capabilities", r#"{"score":false}"#])], &[("verifier", &[])], &[]);
     assert_eq!(run.of("scored", "mute").len(), 0);
-    assert_eq!(run.of("continued", "mute")[0]["ids"], run.of("continued", "witness (witness)")[0]["ids"]);
+    assert_eq!(run.of("continued", "mute")[0]["ids"], run.of("continued", "verifier (verifier)")[0]["ids"]);
     assert_eq!(run.reasons("mute"), ["offers no `score`"]);
     run.measured("mute");
 }
@@ -78,7 +82,7 @@ fn an_engine_without_score_goes_on_with_the_prompt_all_the_same() {
 #[test]
 fn an_engine_that_gives_text_says_what_it_is_likely_to_and_no_more() {
     let settings = &["--output", "text", "--capabilities", r#"{"stream":false}"#];
-    let run = run(&[("talker", settings)], &[("witness", &[])], &[]);
+    let run = run(&[("talker", settings)], &[("verifier", &[])], &[]);
     assert_eq!(run.of("scored", "talker").len(), WINDOWS);
     assert_eq!(run.of("continued", "talker").len(), 0);
     assert_eq!(run.reasons("talker"), ["gives text, not ids"]);
@@ -87,19 +91,19 @@ fn an_engine_that_gives_text_says_what_it_is_likely_to_and_no_more() {
 
 #[test]
 fn an_engine_that_knows_generate_alone_is_measured_and_proves_nothing() {
-    let run = run(&[("small", &["--fault", "says_bad_request_to_hello"])], &[("witness", &[])], &[]);
+    let run = run(&[("small", &["--fault", "says_bad_request_to_hello"])], &[("verifier", &[])], &[]);
     assert_eq!(run.of("scored", "small").len() + run.of("continued", "small").len(), 0);
-    assert!(run.record.launches_of("small").iter().all(|it| it["proves"] != true));
+    assert!(run.record.launches_of("small").iter().all(|it| it["for_output_checks"] != true));
     assert_eq!(run.reasons("small")[0], "knows `generate` alone, and no `score`");
     run.measured("small");
 }
 
 #[test]
 fn too_few_log_probabilities_are_a_breach_of_the_protocol() {
-    let run = run(&[("short", &["--fault", "wrong_scores"]), ("sound", &[])], &[("witness", &[])], &[]);
+    let run = run(&[("short", &["--fault", "wrong_scores"]), ("sound", &[])], &[("verifier", &[])], &[]);
     assert_eq!(run.outcome.code, Some(4), "{}", run.outcome.stderr);
     let [failure] = run.record.failures_of("short")[..] else { panic!("{:?}", run.record) };
-    assert_eq!((&failure["kind"], &failure["when"]), (&"protocol".into(), &"proof".into()));
+    assert_eq!((&failure["kind"], &failure["when"]), (&"protocol".into(), &"output check".into()));
     assert_eq!(failure["message"], "126 `logprobs` of a sequence where 127 were asked");
     assert_eq!(run.record.samples_of("short").len(), 0);
     run.measured("sound");
@@ -107,17 +111,17 @@ fn too_few_log_probabilities_are_a_breach_of_the_protocol() {
 
 #[test]
 fn a_probability_above_one_is_a_breach_of_the_protocol() {
-    let run = run(&[("eager", &["--score-offset", "9.5"]), ("sound", &[])], &[("witness", &[])], &[]);
+    let run = run(&[("eager", &["--score-offset", "9.5"]), ("sound", &[])], &[("verifier", &[])], &[]);
     let [failure] = run.record.failures_of("eager")[..] else { panic!("{:?}", run.record) };
-    assert_eq!((&failure["kind"], &failure["when"]), (&"protocol".into(), &"proof".into()));
+    assert_eq!((&failure["kind"], &failure["when"]), (&"protocol".into(), &"output check".into()));
     assert!(failure["message"].as_str().unwrap().ends_with("a probability above 1"), "{failure}");
     run.measured("sound");
 }
 
 #[test]
 fn an_engine_that_ends_when_it_is_asked_for_proof_is_unproved_for_that_and_goes_on_to_its_own_end() {
-    let run = run(&[("brittle", &["--fault", "exits_at_sample"]), ("sound", &[])], &[("witness", &[])], &[]);
-    assert_eq!(run.reasons("brittle"), ["exited at proof: ended with exit code 3 before it answered"]);
+    let run = run(&[("brittle", &["--fault", "exits_at_sample"]), ("sound", &[])], &[("verifier", &[])], &[]);
+    assert_eq!(run.reasons("brittle"), ["exited at output check: ended with exit code 3 before it answered"]);
     let [failure] = run.record.failures_of("brittle")[..] else { panic!("{:?}", run.record) };
     assert_eq!(failure["when"], "warm-up 1");
     run.measured("sound");
@@ -125,7 +129,7 @@ fn an_engine_that_ends_when_it_is_asked_for_proof_is_unproved_for_that_and_goes_
 
 #[test]
 fn what_cannot_be_loaded_fails_once_and_not_a_second_time_in_its_block() {
-    let run = run(&[("broken", &["--fault", "fails_in_load"]), ("sound", &[])], &[("witness", &[])], &[]);
+    let run = run(&[("broken", &["--fault", "fails_in_load"]), ("sound", &[])], &[("verifier", &[])], &[]);
     let [failure] = run.record.failures_of("broken")[..] else { panic!("{:?}", run.record) };
     assert_eq!((&failure["kind"], &failure["when"]), (&"model".into(), &"load".into()));
     assert_eq!(run.record.launches_of("broken").len(), 1);
@@ -134,7 +138,7 @@ fn what_cannot_be_loaded_fails_once_and_not_a_second_time_in_its_block() {
 
 #[test]
 fn a_small_context_in_effect_leaves_out_the_long_window_and_says_so() {
-    let run = run(&[("narrow", &["--context-tokens", "1000"])], &[("witness", &[])], &[]);
+    let run = run(&[("narrow", &["--context-tokens", "1000"])], &[("verifier", &[])], &[]);
     assert_eq!(run.of("scored", "narrow").len(), WINDOWS - 1);
     let reason = "a window of 1152 tokens passes its context of 1000; 512 tokens were scored";
     assert_eq!(run.reasons("narrow"), [reason]);
@@ -142,7 +146,7 @@ fn a_small_context_in_effect_leaves_out_the_long_window_and_says_so() {
 
 #[test]
 fn one_shots_are_asked_for_proof_in_a_process_of_its_own() {
-    let run = run(&[("cold", &[])], &[("witness", &[])], &["--mode", "one-shot"]);
+    let run = run(&[("cold", &[])], &[("verifier", &[])], &["--mode", "one-shot"]);
     assert_eq!(run.of("scored", "cold").len(), WINDOWS);
     assert_eq!(run.of("continued", "cold").len(), 1);
     assert!(run.reasons("cold")[0].starts_with("its prompts were sent as text"), "{:?}", run.record);
@@ -150,37 +154,37 @@ fn one_shots_are_asked_for_proof_in_a_process_of_its_own() {
 }
 
 #[test]
-fn without_an_engine_that_vouches_the_witness_that_is_kept_beside_the_model_stands_in() {
+fn without_an_engine_that_vouches_the_verifier_that_is_kept_beside_the_model_stands_in() {
     let run = run(&[("one", &[])], &[], &[]);
-    let [kept] = run.record.entries("kept")[..] else { panic!("{:?}", run.record) };
+    let [kept] = run.record.entries("stored_answers")[..] else { panic!("{:?}", run.record) };
     let held_out = run.record.entries("held_out")[0];
     assert_eq!(kept["model"], held_out["model"]);
     assert_eq!(kept["logprobs"].as_array().unwrap().len(), WINDOWS);
     assert_eq!(kept["continued"].as_array().unwrap().len(), 48);
     assert_eq!(run.of("scored", "one").len(), WINDOWS);
     // It cannot check anything else.
-    let [unproved] = run.record.entries("unproved")[..] else { panic!("{:?}", run.record) };
-    assert_eq!(unproved["model"], held_out["model"]);
-    assert!(unproved["reason"].as_str().unwrap().starts_with("its measured tokens were shown to nobody"));
-    assert!(unproved["hint"].as_str().unwrap().contains(" setup "), "{unproved}");
+    let [not_checked] = run.record.entries("not_checked")[..] else { panic!("{:?}", run.record) };
+    assert_eq!(not_checked["model"], held_out["model"]);
+    assert!(not_checked["reason"].as_str().unwrap().starts_with("its measured tokens were shown to nobody"));
+    assert!(not_checked["hint"].as_str().unwrap().contains(" setup "), "{not_checked}");
     run.measured("one");
 }
 
 #[test]
-fn a_witness_that_is_kept_is_made_by_a_command_and_is_of_these_weights_alone() {
+fn a_verifier_that_is_kept_is_made_by_a_command_and_is_of_these_weights_alone() {
     let scratch = Scratch::new();
     let model = scratch.join("model");
     copy(&embedded::folder().unwrap(), &model);
-    let witness = scratch.script("sage", &format!("exec '{}' --engine sage", fake_engine().display()));
+    let verifier = scratch.script("sage", &format!("exec '{}' --engine sage", fake_engine().display()));
     let make = |more: &[&str]| {
         let mut command = scratch.orchestrate();
-        command.args(["model", "witness"]).arg(&model).arg("--witness").arg(&witness).args(more);
-        finish(command.env("ORCHESTRATE_WITNESS", "none"))
+        command.args(["model", "reference-answers"]).arg(&model).arg("--verifier").arg(&verifier).args(more);
+        finish(command.env("ORCHESTRATE_VERIFIER", "none"))
     };
     // The answers of another engine to the same requests.
     let refused = make(&[]);
     assert_eq!(refused.code, Some(2), "{refused:?}");
-    assert!(refused.stderr.contains("is there already\nhint: --force"), "{refused:?}");
+    assert!(refused.stderr.contains("exists\nhint: --force"), "{refused:?}");
     let made = make(&["--force"]);
     assert_eq!(made.code, Some(0), "{made:?}");
     let path = model.join("witness.json");
@@ -193,21 +197,21 @@ fn a_witness_that_is_kept_is_made_by_a_command_and_is_of_these_weights_alone() {
     let run = |name: &str| {
         let results = scratch.join(name);
         let mut command = scratch.orchestrate();
-        command.env_remove("ORCHESTRATE_WITNESS").arg("-e").arg(&witness).arg("-m").arg(&model).args(RUN);
+        command.env_remove("ORCHESTRATE_VERIFIER").arg("-e").arg(&verifier).arg("-m").arg(&model).args(RUN);
         let outcome = finish(command.arg("--results").arg(&results));
         assert_eq!(outcome.code, Some(0), "{outcome:?}");
         Record::only_one_in(&results)
     };
     let with = run("with");
-    assert_eq!(with.entries("kept")[0]["by"], "sage 1.2.3");
-    assert_eq!(with.entries("continued")[0]["ids"], with.entries("kept")[0]["continued"]);
+    assert_eq!(with.entries("stored_answers")[0]["by"], "sage 1.2.3");
+    assert_eq!(with.entries("continued")[0]["ids"], with.entries("stored_answers")[0]["continued"]);
     // One bit of the last weight.
     let weights = model.join("model.safetensors");
     let mut bytes = std::fs::read(&weights).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
     std::fs::write(&weights, bytes).unwrap();
     let other = run("other");
-    assert_eq!((other.entries("kept").len(), other.entries("held_out").len()), (0, 1));
+    assert_eq!((other.entries("stored_answers").len(), other.entries("held_out").len()), (0, 1));
 }
 
 /// The deadline of a request in seconds, from the message.

@@ -103,7 +103,7 @@ fn who_removes_a_shared_environment_is_told_who_else_ran_in_it() {
 /// The rows that a run with these arguments would have.
 fn rows(scratch: &Scratch, arguments: &[&str]) -> Vec<String> {
     let mut command = scratch.orchestrate_alone();
-    command.args(arguments).args(["--no-setup", "--witness", "none", "--dry-run", "-s", "decode", "-m"]);
+    command.args(arguments).args(["--no-setup", "--verifier", "none", "--dry-run", "-s", "decode", "-m"]);
     let outcome = finish(command.arg(root().join("models/embedded")));
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     let rows = outcome.stdout.lines().filter_map(|line| line.split_once(" on embedded"));
@@ -181,7 +181,7 @@ fn an_engine_or_a_preset_that_is_not_in_the_tree_is_refused_with_those_that_are(
 #[test]
 fn a_name_that_stands_for_nothing_is_refused_before_anything_is_built() {
     let scratch = tree();
-    for option in ["--reference", "--witness"] {
+    for option in ["--reference", "--verifier"] {
         let outcome = finish(scratch.orchestrate_alone().args(["-e", "able", option, "nobody"]));
         assert_eq!(outcome.code, Some(2), "{outcome:?}");
         assert!(outcome.stderr.starts_with(&format!("error: {option}: no engine `nobody`")), "{outcome:?}");

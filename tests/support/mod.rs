@@ -147,7 +147,7 @@ impl Scratch {
         command.env_remove("FAKE_ENGINE").env_remove("CARGO_TARGET_DIR").env_remove("RUST_BACKTRACE");
         command.env("ORCHESTRATE_HOME", self.join("home")).env(MARK, &self.mark);
         // PyTorch on this machine must not change a test. Tests of output checks name their own reference engine.
-        command.env("ORCHESTRATE_WITNESS", "none");
+        command.env("ORCHESTRATE_VERIFIER", "none");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }

@@ -11,9 +11,9 @@ pub const RUN: &[&str] =
     &["--scenario", "decode", "--iterations", "2", "--blocks", "1", "--warmup", "3", "--json", "-"];
 
 /// Runs engines by name with their settings, and a reference engine. Settings that begin with `|` are a program that
-/// filters the engine's output. `--witness-is NAME` in the options makes one of the engines the reference; without
+/// filters the engine's output. `--verifier-is NAME` in the options makes one of the engines the reference; without
 /// either, the default applies.
-pub fn run(engines: &[(&str, &[&str])], witness: &[(&str, &[&str])], options: &[&str]) -> Run {
+pub fn run(engines: &[(&str, &[&str])], verifier: &[(&str, &[&str])], options: &[&str]) -> Run {
     let scratch = Scratch::new();
     let engine = |&(name, settings): &(&str, &[&str])| -> PathBuf {
         let pipes = settings.first() == Some(&"|");
@@ -26,15 +26,15 @@ pub fn run(engines: &[(&str, &[&str])], witness: &[(&str, &[&str])], options: &[
         scratch.script(name, &line)
     };
     let mut command = scratch.orchestrate();
-    command.env_remove("ORCHESTRATE_WITNESS");
+    command.env_remove("ORCHESTRATE_VERIFIER");
     for one in engines {
         command.arg("-e").arg(engine(one));
     }
-    for one in witness {
-        command.arg("--witness").arg(engine(one));
+    for one in verifier {
+        command.arg("--verifier").arg(engine(one));
     }
     match options {
-        ["--witness-is", name] => command.arg("--witness").arg(scratch.join(name)),
+        ["--verifier-is", name] => command.arg("--verifier").arg(scratch.join(name)),
         options => command.args(options),
     };
     let outcome = finish(command.args(RUN).arg("--results").arg(scratch.results()));
@@ -65,13 +65,17 @@ impl Run {
     }
 
     pub fn reasons(&self, label: &str) -> Vec<&str> {
-        self.of("unproved", label).iter().map(|it| it["reason"].as_str().unwrap()).collect()
+        self.of("not_checked", label).iter().map(|it| it["reason"].as_str().unwrap()).collect()
     }
 
     /// The reference engine's checks of this configuration's samples.
     pub fn opinions(&self, label: &str) -> Vec<&Value> {
         let launches: Vec<_> = self.record.launches_of(label).iter().map(|it| &it["launch"]).collect();
-        self.record.entries("opinion").into_iter().filter(|it| launches.contains(&&it["launch"])).collect()
+        self.record
+            .entries("reference_token")
+            .into_iter()
+            .filter(|it| launches.contains(&&it["launch"]))
+            .collect()
     }
 
     pub fn output_of(&self, label: &str) -> &Value {
@@ -79,8 +83,8 @@ impl Run {
         outputs.iter().find(|it| it["engine"] == label).unwrap()
     }
 
-    pub fn standing(&self, label: &str) -> &str {
-        self.output_of(label)["standing"].as_str().unwrap()
+    pub fn status(&self, label: &str) -> &str {
+        self.output_of(label)["status"].as_str().unwrap()
     }
 
     pub fn why(&self, label: &str) -> Vec<&str> {

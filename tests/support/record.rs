@@ -94,7 +94,7 @@ impl Record {
         let cases = self.plan()["cases"].as_array().unwrap().clone();
         move |entry| {
             entry["entry"] == "sample"
-                && entry["role"] == "measured"
+                && entry["kind"] == "measured"
                 && cases[entry["case"].as_u64().unwrap() as usize]["configuration"] == configuration
         }
     }

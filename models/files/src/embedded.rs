@@ -37,7 +37,7 @@ const FILES: [(&str, &[u8]); 7] = [
     ("tokenizer_config.json", include_bytes!("../../embedded/tokenizer_config.json")),
     ("model.safetensors", include_bytes!("../../embedded/model.safetensors")),
     ("heldout.txt", include_bytes!("../../embedded/heldout.txt")),
-    ("witness.json", include_bytes!("../../embedded/witness.json")),
+    ("reference-answers.json", include_bytes!("../../embedded/reference-answers.json")),
 ];
 
 #[cfg(feature = "embedded")]

@@ -6,8 +6,8 @@ use std::collections::{BTreeSet, HashMap};
 use protocol::IgnoreEos;
 use serde::Serialize;
 
-use super::places::{Text, blocks, greedy_samples};
-use super::witness::Witness;
+use super::positions::{Text, blocks, greedy_samples};
+use super::verifier::Verifier;
 use crate::record::{Launch, RunRecord};
 
 /// The agreement of an engine's greedy tokens with the verifier's.
@@ -37,15 +37,15 @@ pub struct Parting {
     /// `None` where one output ended before the other.
     pub theirs: Option<u32>,
     pub own: Option<u32>,
-    /// The launch, case and index of the sample, which opinions refer to.
+    /// The launch, case and index of the sample, which gaps refer to.
     #[serde(skip)]
     pub sample: Option<(u32, usize, u32)>,
 }
 
 impl Greedy {
-    pub fn of(record: &RunRecord, configuration: usize, witness: &Witness) -> Option<Self> {
+    pub fn of(record: &RunRecord, configuration: usize, verifier: &Verifier) -> Option<Self> {
         let plan = &record.header.plan;
-        let eos = Eos::of(record, configuration, witness.configuration);
+        let eos = Eos::of(record, configuration, verifier.configuration);
         let mut found = Self {
             texts: 0,
             parted: 0,
@@ -55,12 +55,12 @@ impl Greedy {
             partings: Vec::new(),
             cases: BTreeSet::new(),
         };
-        if let Some(own) = witness.continued() {
+        if let Some(own) = verifier.continued() {
             for continued in record.continued.iter().filter(|it| it.configuration == configuration) {
                 found.take(&continued.ids, eos.before(own), Text::HeldOut, None);
             }
         }
-        if let Some(other) = witness.configuration.filter(|other| *other != configuration) {
+        if let Some(other) = verifier.configuration.filter(|other| *other != configuration) {
             let owns: HashMap<(&str, u32), &[protocol::Sequence]> = greedy_samples(record, other)
                 .map(|it| {
                     let asked = plan.cases[it.case].workload.max_new_tokens;
@@ -109,7 +109,7 @@ struct Eos {
 }
 
 impl Eos {
-    fn of(record: &RunRecord, configuration: usize, witness: Option<usize>) -> Self {
+    fn of(record: &RunRecord, configuration: usize, verifier: Option<usize>) -> Self {
         let launches = |of: usize| record.launches.iter().filter(move |it| it.configuration == of);
         let masks = |it: &Launch| {
             it.hello.as_ref().is_some_and(|hello| hello.capabilities.ignore_eos == IgnoreEos::Masked)
@@ -118,7 +118,7 @@ impl Eos {
             let facts = launches(of).filter_map(|it| Some(&it.loaded.as_ref()?.facts));
             facts.flat_map(|facts| facts.eos_ids.iter().flatten().copied()).collect::<Vec<u32>>()
         };
-        let own = witness.map(stated).unwrap_or_default();
+        let own = verifier.map(stated).unwrap_or_default();
         Self {
             masked: launches(configuration).any(masks),
             ids: if own.is_empty() { stated(configuration) } else { own },

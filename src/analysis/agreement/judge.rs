@@ -1,14 +1,14 @@
 //! Turns the results of output checks into a verification status with reasons.
 
 use super::bounds::{AGREES, Asked, Bounds, EXACT, NEAR_TIE, Precision};
+use super::coverage::{missing, not_checked};
+use super::gaps::Gaps;
 use super::greedy::{Greedy, Parting};
-use super::opinions::Opinions;
+use super::no_checks::no_checks;
 use super::scores::Scores;
-use super::status::{Agreement, Standing};
+use super::status::{Agreement, Status};
 use super::tokens::counted_otherwise;
-use super::unasked::unasked;
-use super::vouched::{missing, unproved};
-use super::witness::{Against, Witness};
+use super::verifier::{Against, Verifier};
 use super::words::figures;
 use crate::record::RunRecord;
 use crate::text::counted;
@@ -22,66 +22,66 @@ pub fn judge(record: &RunRecord, configuration: usize) -> Agreement {
     let launches = record.launches.iter().filter(|launch| launch.configuration == configuration);
     let precision = Precision::of(launches, &Asked::of(it));
     let mut found = Agreement {
-        standing: Standing::Unverified,
-        against: Against::Nobody,
+        status: Status::Unverified,
+        against: Against::Nothing,
         precision,
         scores: None,
         greedy: None,
-        opinions: None,
+        gaps: None,
         reasons: Vec::new(),
     };
-    if unasked(record).is_some() {
+    if no_checks(record).is_some() {
         return found;
     }
     let counts = counted_otherwise(record, configuration);
-    let witness = match Witness::of(record, configuration) {
-        Ok(witness) => witness,
+    let verifier = match Verifier::of(record, configuration) {
+        Ok(verifier) => verifier,
         // Counts need no verifier.
         Err(_) if !counts.is_empty() => {
-            return Agreement { standing: Standing::Wrong, reasons: counts, ..found };
+            return Agreement { status: Status::Wrong, reasons: counts, ..found };
         }
         Err(why) => {
-            found.reasons = unproved(record, configuration);
+            found.reasons = not_checked(record, configuration);
             if found.reasons.is_empty() {
                 found.reasons.push(why);
             }
             return found;
         }
     };
-    if witness.is_itself(configuration) && counts.is_empty() {
+    if verifier.is_itself(configuration) && counts.is_empty() {
         // The verifier is exact by definition.
-        return Agreement { standing: Standing::Exact, against: Against::Itself, ..found };
+        return Agreement { status: Status::Exact, against: Against::Itself, ..found };
     }
     let bounds = precision.bounds();
     let scored = record.scored.iter().filter(|it| it.configuration == configuration);
     let texts =
-        scored.filter_map(|it| Some((it.sequence, witness.logprobs(it.sequence)?, it.logprobs.as_slice())));
+        scored.filter_map(|it| Some((it.sequence, verifier.logprobs(it.sequence)?, it.logprobs.as_slice())));
     found.scores = Scores::of(texts);
-    found.greedy = Greedy::of(record, configuration, &witness);
-    found.opinions = Opinions::of(record, configuration, &witness, bounds.gap);
-    found.against = witness.against.clone();
-    let facts = Facts { found: &found, bounds, whom: whom(&witness.against) };
+    found.greedy = Greedy::of(record, configuration, &verifier);
+    found.gaps = Gaps::of(record, configuration, &verifier, bounds.gap);
+    found.against = verifier.against.clone();
+    let facts = Facts { found: &found, bounds, whom: whom(&verifier.against) };
     let mut wrong: Vec<String> = facts.wrong_scores().into_iter().collect();
     wrong.extend(facts.wrong_tokens());
-    let Partings { parted, unasked, tie } = facts.partings();
+    let Partings { parted, no_checks, tie } = facts.partings();
     wrong.extend(parted);
     wrong.extend(counts);
     let missing: Vec<String> =
-        unasked.into_iter().chain(missing(record, configuration, &witness, &found)).collect();
-    let (standing, reasons) = match &found.scores {
-        _ if !wrong.is_empty() => (Standing::Wrong, wrong),
-        Some(scores) if missing.is_empty() => facts.standing(scores, tie),
-        _ => (Standing::Unverified, missing),
+        no_checks.into_iter().chain(missing(record, configuration, &verifier, &found)).collect();
+    let (status, reasons) = match &found.scores {
+        _ if !wrong.is_empty() => (Status::Wrong, wrong),
+        Some(scores) if missing.is_empty() => facts.status(scores, tie),
+        _ => (Status::Unverified, missing),
     };
-    let opinions = found.opinions.map(Opinions::without_gaps);
-    Agreement { standing, reasons, opinions, ..found }
+    let gaps = found.gaps.map(Gaps::without_gaps);
+    Agreement { status, reasons, gaps, ..found }
 }
 
 fn whom(against: &Against) -> String {
     match against {
         Against::Engine { label } => format!("`{label}`"),
-        Against::Kept { by } => format!("{by} (kept)"),
-        Against::Itself | Against::Nobody => "the witness".into(),
+        Against::StoredAnswers { by } => format!("{by} (kept)"),
+        Against::Itself | Against::Nothing => "the verifier".into(),
     }
 }
 
@@ -91,7 +91,7 @@ struct Partings {
     /// A difference without a near tie.
     parted: Option<String>,
     /// A difference where a near tie is unlikely, and the verifier was not asked about it.
-    unasked: Option<String>,
+    no_checks: Option<String>,
     /// A difference at a near tie, with the gap.
     tie: Option<String>,
 }
@@ -144,19 +144,19 @@ impl Facts<'_> {
     }
 
     fn wrong_tokens(&self) -> Option<String> {
-        let opinions = self.found.opinions.as_ref()?;
-        if opinions.mean <= self.bounds.gap && opinions.worst <= self.bounds.worst_gap {
+        let gaps = self.found.gaps.as_ref()?;
+        if gaps.mean <= self.bounds.gap && gaps.worst <= self.bounds.worst_gap {
             return None;
         }
         let whom = &self.whom_asked();
-        Some(match &opinions.gravest {
-            Some(run) if run.places > 1 => format!(
+        Some(match &gaps.worst_run {
+            Some(run) if run.positions > 1 => format!(
                 "from token {} on of {} it gives tokens that {whom} finds {} nats less likely than its own, on average over \
                  {}",
                 run.from,
                 run.text.name(),
                 figures(run.mean),
-                counted(run.places)
+                counted(run.positions)
             ),
             Some(run) => format!(
                 "token {} of {} is one that {whom} finds {} nats less likely than its own",
@@ -166,8 +166,8 @@ impl Facts<'_> {
             ),
             None => format!(
                 "{whom} finds its tokens {} nats less likely than its own, on average over {}",
-                figures(opinions.mean),
-                counted(opinions.places)
+                figures(gaps.mean),
+                counted(gaps.positions)
             ),
         })
     }
@@ -176,7 +176,7 @@ impl Facts<'_> {
     fn whom_asked(&self) -> String {
         match &self.found.against {
             Against::Engine { label } => format!("`{label}`"),
-            _ => "the witness".into(),
+            _ => "the verifier".into(),
         }
     }
 
@@ -184,7 +184,7 @@ impl Facts<'_> {
     fn partings(&self) -> Partings {
         let mut said = Partings::default();
         let Some(Greedy { partings, .. }) = &self.found.greedy else { return said };
-        let gap = |it: &Parting| self.found.opinions.as_ref()?.gap(it.sample?, it.place);
+        let gap = |it: &Parting| self.found.gaps.as_ref()?.gap(it.sample?, it.place);
         let Some(scores) = self.found.scores.as_ref().filter(|it| it.rms <= EXACT) else {
             return said;
         };
@@ -207,7 +207,7 @@ impl Facts<'_> {
                     return Partings { parted: Some(why), ..Partings::default() };
                 }
                 None if self.found.precision == Precision::Full && scores.rms <= TOO_NEAR_FOR_A_TIE => {
-                    said.unasked.get_or_insert_with(|| {
+                    said.no_checks.get_or_insert_with(|| {
                         format!(
                             "it parts from {} at token {place} of {text}, and nobody was asked about that",
                             self.whom
@@ -222,23 +222,27 @@ impl Facts<'_> {
         said
     }
 
-    fn standing(&self, scores: &Scores, tie: Option<String>) -> (Standing, Vec<String>) {
-        let Agreement { greedy, opinions, .. } = self.found;
+    fn status(&self, scores: &Scores, tie: Option<String>) -> (Status, Vec<String>) {
+        let Agreement { greedy, gaps, .. } = self.found;
         let parted = greedy.as_ref().is_some_and(|it| it.parted > 0);
-        let differing = opinions.as_ref().filter(|it| it.differing > 0);
+        let differing = gaps.as_ref().filter(|it| it.differing > 0);
         if scores.rms > AGREES {
             let distance = format!("{} (root mean square, nats)", figures(scores.rms));
             let why = format!("its log-probabilities differ from those of {} by {distance}", self.whom);
-            return (Standing::Drifts, vec![why]);
+            return (Status::Drifts, vec![why]);
         }
         if scores.rms <= EXACT && !parted && differing.is_none() {
-            return (Standing::Exact, Vec::new());
+            return (Status::Exact, Vec::new());
         }
         let others = || {
             let it = differing?;
-            Some(format!("{} of {} tokens are not the witness's", counted(it.differing), counted(it.places)))
+            Some(format!(
+                "{} of {} tokens are not the verifier's",
+                counted(it.differing),
+                counted(it.positions)
+            ))
         };
         let reason = if scores.rms > EXACT { None } else { tie.or_else(others) };
-        (Standing::Agrees, reason.into_iter().collect())
+        (Status::Agrees, reason.into_iter().collect())
     }
 }

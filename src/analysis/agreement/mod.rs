@@ -3,29 +3,29 @@
 //!
 //! Every engine has two checks, because each finds errors that the other misses. `scores` compares its log-probabilities of a
 //! given text, token by token and far from near ties: is its arithmetic that of the model? An engine may score well and still
-//! generate other tokens. So `greedy` and `opinions` compare the ids that it generated in the measured requests. The accepted
+//! generate other tokens. So `greedy` and `gaps` compare the ids that it generated in the measured requests. The accepted
 //! differences depend on its precision and were measured (`bounds`). If a check is missing, for a workload or for the longest
 //! text, the engine is `unverified`, with the reason (`vouched`).
 
 pub mod bounds;
+mod coverage;
+mod gaps;
 mod greedy;
 mod judge;
-mod opinions;
-mod places;
+mod no_checks;
+mod positions;
 mod scores;
 mod status;
 mod tokens;
-mod unasked;
-mod vouched;
-mod witness;
+mod verifier;
 pub mod words;
 
-use crate::plan::Beside;
+use crate::plan::Role;
 use crate::record::RunRecord;
 
-pub use status::{Agreement, Standing};
-pub use unasked::{Unasked, unasked};
-pub use witness::Against;
+pub use no_checks::{NoChecks, no_checks};
+pub use status::{Agreement, Status};
+pub use verifier::Against;
 
 impl Agreement {
     /// One for each configuration of the plan.
@@ -35,9 +35,9 @@ impl Agreement {
             (0..plan.configurations.len()).map(|configuration| judge::judge(record, configuration)).collect();
         // A twin or baseline without checks of its own has the status of its row.
         for (index, configuration) in plan.configurations.iter().enumerate() {
-            let of = match configuration.beside {
-                Some(Beside::Twin { of } | Beside::Baseline { of }) => of,
-                Some(Beside::Witness) | None => continue,
+            let of = match configuration.role {
+                Some(Role::Twin { of } | Role::Baseline { of }) => of,
+                Some(Role::Verifier) | None => continue,
             };
             let stands = found[index].scores.is_some() || found[index].is_wrong();
             if let Some(original) = found.get(of).filter(|_| !stands) {

@@ -40,12 +40,12 @@ impl Scores {
         let mut all = Squares::default();
         let mut found =
             Self { rms: 0.0, tokens: 0, largest: 0.0, worst: None, missing: 0, first_missing: None };
-        for (sequence, witness, engine) in texts {
-            for (from, to) in stretches(witness.len()) {
+        for (sequence, verifier, engine) in texts {
+            for (from, to) in stretches(verifier.len()) {
                 let mut of_it = Squares::default();
                 for place in from..to {
                     // An id that the verifier finds impossible has no difference.
-                    let Some(own) = finite(witness.get(place)) else { continue };
+                    let Some(own) = finite(verifier.get(place)) else { continue };
                     match finite(engine.get(place)) {
                         Some(theirs) => of_it.take(theirs - own),
                         None => {
@@ -64,7 +64,7 @@ impl Scores {
                     found.worst = Some(stretch);
                 }
             }
-            found.missing += engine.len().saturating_sub(witness.len());
+            found.missing += engine.len().saturating_sub(verifier.len());
         }
         found.tokens = all.count;
         found.rms = all.rms().unwrap_or(0.0);
@@ -109,8 +109,8 @@ fn stretches(count: usize) -> impl Iterator<Item = (usize, usize)> {
 mod tests {
     use super::*;
 
-    fn of(witness: &[Option<f64>], engine: &[Option<f64>]) -> Option<Scores> {
-        Scores::of(std::iter::once((0, witness, engine)))
+    fn of(verifier: &[Option<f64>], engine: &[Option<f64>]) -> Option<Scores> {
+        Scores::of(std::iter::once((0, verifier, engine)))
     }
 
     #[test]
@@ -123,9 +123,9 @@ mod tests {
 
     #[test]
     fn what_goes_wrong_late_shows_in_the_worst_stretch() {
-        let witness = vec![Some(-1.0); 1151];
+        let verifier = vec![Some(-1.0); 1151];
         let late = |place| if place < 1023 { Some(-1.0) } else { Some(-2.0) };
-        let found = of(&witness, &(0..1151).map(late).collect::<Vec<_>>()).unwrap();
+        let found = of(&verifier, &(0..1151).map(late).collect::<Vec<_>>()).unwrap();
         assert!((found.rms - (128.0_f64 / 1151.0).sqrt()).abs() < 1e-12);
         let worst = found.worst.unwrap();
         assert_eq!((worst.from, worst.to), (1025, 1151));
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_counted_and_what_the_witness_finds_impossible_is_not() {
+    fn what_is_missing_is_counted_and_what_the_verifier_finds_impossible_is_not() {
         let found = of(&[Some(-1.0), None, Some(-1.0)], &[None, Some(-9.0)]).unwrap();
         assert_eq!((found.tokens, found.missing, found.first_missing), (0, 2, Some((0, 1))));
         assert_eq!(of(&[None], &[Some(-1.0)]), None);

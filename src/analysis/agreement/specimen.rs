@@ -1,11 +1,11 @@
 //! Records with output checks made by hand: a verifier in f32, and one engine that each test changes.
 
-use crate::plan::{Extent, Proof, Selection};
+use crate::plan::{Extent, Selection, Verification};
 use crate::record::specimen::{self, BASELINE, BEACON, Invented};
-use crate::record::{Continued, Entry, HeldOut, Opinion, Role, RunRecord, Sample, Scored};
+use crate::record::{Continued, Entry, HeldOut, ReferenceToken, RequestKind, RunRecord, Sample, Scored};
 
 /// The configurations of these records.
-pub const WITNESS: usize = 0;
+pub const VERIFIER: usize = 0;
 pub const ENGINE: usize = 1;
 pub const TOKENS: usize = 1151;
 
@@ -14,21 +14,21 @@ const LOGPROB: f64 = -2.0;
 pub const OWN: u32 = 7;
 
 /// A record of `decode` without output checks, by two engines; the first is the verifier.
-pub fn unproved() -> RunRecord {
+pub fn not_checked() -> RunRecord {
     measured(&["patient-original", "beacon"], &[BASELINE, BEACON])
 }
 
 pub fn measured(names: &[&str], engines: &[Invented]) -> RunRecord {
     let selection = specimen::selection(names);
     let selection = Selection {
-        witness: Some(selection.candidates[0].clone()),
-        proof: Proof::Usual,
+        verifier: Some(selection.candidates[0].clone()),
+        verification: Verification::Usual,
         scenarios: crate::plan::scenario::named("decode").unwrap(),
         extent: Extent { blocks: Some(5), ..Extent::default() },
         ..selection
     };
     let mut record = specimen::measured(&selection, engines);
-    let blocks = super::places::blocks(&record);
+    let blocks = super::positions::blocks(&record);
     for launch in &mut record.launches {
         let mut hello = launch.hello.take().unwrap_or_default();
         hello.capabilities.prompt_ids = true;
@@ -40,7 +40,7 @@ pub fn measured(names: &[&str], engines: &[Invented]) -> RunRecord {
         let configuration = record.header.plan.cases[sample.case].configuration;
         let names = &record.header.plan.configurations[configuration];
         assert!(!names.label.is_empty());
-        sample.prompt_hash = format!("{:?} {} {}", sample.role, blocks[&sample.launch], sample.index);
+        sample.prompt_hash = format!("{:?} {} {}", sample.kind, blocks[&sample.launch], sample.index);
         for sequence in &mut sample.iteration.sequences {
             sequence.output_ids = sequence.output_ids.take().map(|ids| vec![OWN; ids.len()]);
         }
@@ -49,12 +49,12 @@ pub fn measured(names: &[&str], engines: &[Invented]) -> RunRecord {
 }
 
 /// A record in which every engine gave the verifier's answers.
-pub fn proved() -> RunRecord {
-    let mut record = unproved();
-    state(&mut record, WITNESS, "f32", "f32");
+pub fn checked() -> RunRecord {
+    let mut record = not_checked();
+    state(&mut record, VERIFIER, "f32", "f32");
     ask(&mut record);
-    score(&mut record, WITNESS, |_| Some(0.0));
-    go_on(&mut record, WITNESS, vec![OWN; 32]);
+    score(&mut record, VERIFIER, |_| Some(0.0));
+    go_on(&mut record, VERIFIER, vec![OWN; 32]);
     score(&mut record, ENGINE, |_| Some(0.0));
     go_on(&mut record, ENGINE, vec![OWN; 32]);
     record
@@ -94,7 +94,7 @@ pub fn go_on(record: &mut RunRecord, configuration: usize, ids: Vec<u32>) {
 pub fn generate(record: &mut RunRecord, configuration: usize, other: impl Fn(usize) -> Option<u32>) {
     let cases = record.header.plan.cases.clone();
     let own = |sample: &&mut Sample| {
-        sample.role == Role::Measured && cases[sample.case].configuration == configuration
+        sample.kind == RequestKind::Measured && cases[sample.case].configuration == configuration
     };
     for sample in record.samples.iter_mut().filter(own) {
         for ids in sample.iteration.sequences.iter_mut().filter_map(|it| it.output_ids.as_mut()) {
@@ -109,25 +109,25 @@ pub fn generate(record: &mut RunRecord, configuration: usize, other: impl Fn(usi
 pub fn opine(record: &mut RunRecord, configuration: usize, gap: impl Fn(usize) -> f64) {
     let plan = &record.header.plan;
     let own = |sample: &&Sample| {
-        sample.role == Role::Measured && plan.cases[sample.case].configuration == configuration
+        sample.kind == RequestKind::Measured && plan.cases[sample.case].configuration == configuration
     };
-    let mut opinions = Vec::new();
+    let mut gaps = Vec::new();
     for sample in record.samples.iter().filter(own) {
         let ids = sample.iteration.sequences[0].output_ids.clone().unwrap_or_default();
-        for (place, theirs) in ids.into_iter().enumerate() {
+        for (place, engine_token) in ids.into_iter().enumerate() {
             let gap = gap(place);
-            opinions.push(Opinion {
-                witness: WITNESS,
+            gaps.push(ReferenceToken {
+                verifier: VERIFIER,
                 launch: sample.launch,
                 case: sample.case,
                 index: sample.index,
-                place: place as u32,
-                theirs,
-                own: if gap == 0.0 { theirs } else { OWN },
-                theirs_logprob: Some(-0.5 - gap),
-                own_logprob: Some(-0.5),
+                position: place as u32,
+                engine_token,
+                verifier_token: if gap == 0.0 { engine_token } else { OWN },
+                engine_logprob: Some(-0.5 - gap),
+                verifier_logprob: Some(-0.5),
             });
         }
     }
-    opinions.into_iter().for_each(|opinion| record.take(Entry::Opinion(opinion)));
+    gaps.into_iter().for_each(|reference| record.take(Entry::ReferenceToken(reference)));
 }

@@ -3,16 +3,16 @@
 use serde::Serialize;
 
 use super::bounds::{EXACT, Precision};
+use super::gaps::Gaps;
 use super::greedy::Greedy;
-use super::opinions::Opinions;
 use super::scores::Scores;
-use super::witness::Against;
+use super::verifier::Against;
 use super::words::figures;
 
 /// The verification status of an engine's output, from the best one to unverified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Standing {
+pub enum Status {
     /// The verifier's output up to rounding in f32, with the same tokens.
     Exact,
     /// As close as rounding in 16 or 8 bits.
@@ -28,18 +28,18 @@ pub enum Standing {
 /// The verification of one configuration, with its results.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Agreement {
-    pub standing: Standing,
+    pub status: Status,
     pub against: Against,
     /// The precision that sets its bounds.
     pub precision: Precision,
     pub scores: Option<Scores>,
     pub greedy: Option<Greedy>,
-    pub opinions: Option<Opinions>,
+    pub gaps: Option<Gaps>,
     /// The reasons why its status is not better: sentences about `it`, most severe first.
     pub reasons: Vec<String>,
 }
 
-impl Standing {
+impl Status {
     pub fn name(self) -> &'static str {
         match self {
             Self::Exact => "exact",
@@ -58,25 +58,25 @@ impl Agreement {
     }
 
     pub fn is_wrong(&self) -> bool {
-        self.standing == Standing::Wrong
+        self.status == Status::Wrong
     }
 
     /// The earliest position, in any text, where the verifier gives another token.
     pub fn first_difference(&self) -> Option<usize> {
         let greedy = self.greedy.as_ref().and_then(|greedy| greedy.first.as_ref()).map(|it| it.place);
-        let opinions = self.opinions.as_ref().and_then(|opinions| opinions.first);
-        greedy.into_iter().chain(opinions).min()
+        let gaps = self.gaps.as_ref().and_then(|gaps| gaps.first);
+        greedy.into_iter().chain(gaps).min()
     }
 
     /// The text in a table: `exact`, `agrees 0.012`, `wrong 2.3`.
     pub fn cell(&self) -> String {
-        let name = self.standing.name();
+        let name = self.status.name();
         self.shown_rms().map_or_else(|| name.into(), |rms| format!("{name} {}", figures(rms)))
     }
 
     /// The difference beside the status, where one is shown.
     pub fn shown_rms(&self) -> Option<f64> {
-        let shows = matches!(self.standing, Standing::Agrees | Standing::Drifts | Standing::Wrong);
+        let shows = matches!(self.status, Status::Agrees | Status::Drifts | Status::Wrong);
         // If only its tokens are wrong, the small difference of its scores is not shown.
         self.rms().filter(|rms| shows && *rms > EXACT)
     }

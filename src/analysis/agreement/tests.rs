@@ -1,7 +1,7 @@
 use super::specimen::*;
 use super::*;
-use crate::plan::{Configuration, Proof};
-use crate::record::{Entry, Kept, Role, Unproved};
+use crate::plan::{Configuration, Verification};
+use crate::record::{Entry, NotChecked, RequestKind, StoredAnswers};
 
 /// The agreement of the engine beside the verifier.
 fn engine(record: &RunRecord) -> Agreement {
@@ -10,24 +10,24 @@ fn engine(record: &RunRecord) -> Agreement {
 
 /// A record in which the engine differs from the verifier by this much everywhere, and states these dtypes.
 fn apart(rms: f64, weights: &str, compute: &str) -> RunRecord {
-    let mut record = proved();
+    let mut record = checked();
     record.header.plan.configurations[ENGINE].model.dtype = Some("bf16".into());
-    record.header.plan.configurations[WITNESS].model.dtype = Some("bf16".into());
+    record.header.plan.configurations[VERIFIER].model.dtype = Some("bf16".into());
     state(&mut record, ENGINE, weights, compute);
     score(&mut record, ENGINE, |place| Some(if place % 2 == 0 { rms } else { -rms }));
     record
 }
 
-fn standing(rms: f64, weights: &str, compute: &str) -> Standing {
-    engine(&apart(rms, weights, compute)).standing
+fn status(rms: f64, weights: &str, compute: &str) -> Status {
+    engine(&apart(rms, weights, compute)).status
 }
 
 // Distances.
 
 #[test]
-fn an_engine_that_says_what_the_witness_says_is_exact_and_so_is_the_witness() {
-    let found = Agreement::of(&proved());
-    assert_eq!(found[ENGINE].standing, Standing::Exact, "{:?}", found[ENGINE]);
+fn an_engine_that_says_what_the_verifier_says_is_exact_and_so_is_the_verifier() {
+    let found = Agreement::of(&checked());
+    assert_eq!(found[ENGINE].status, Status::Exact, "{:?}", found[ENGINE]);
     assert_eq!(found[ENGINE].against, Against::Engine { label: "patient-original".into() });
     assert_eq!((found[ENGINE].cell(), found[ENGINE].rms()), ("exact".into(), Some(0.0)));
     assert!(found[ENGINE].reasons.is_empty());
@@ -35,24 +35,24 @@ fn an_engine_that_says_what_the_witness_says_is_exact_and_so_is_the_witness() {
     // The held-out prompt, and 3 rounds in each of 5 blocks.
     assert_eq!((greedy.texts, greedy.parted), (16, 0));
     assert_eq!((greedy.compared, greedy.equal), (32 + 15 * 64, 32 + 15 * 64));
-    assert_eq!((found[WITNESS].standing, &found[WITNESS].against), (Standing::Exact, &Against::Itself));
+    assert_eq!((found[VERIFIER].status, &found[VERIFIER].against), (Status::Exact, &Against::Itself));
     // The twin of the reference was not checked: it is the same engine.
     assert_eq!(found.len(), 3);
-    assert_eq!(found[2].standing, Standing::Exact);
+    assert_eq!(found[2].status, Status::Exact);
 }
 
 #[test]
 fn near_is_what_the_dtype_explains() {
-    let f32 = |rms| standing(rms, "f32", "f32");
+    let f32 = |rms| status(rms, "f32", "f32");
     assert_eq!(
         [1.2e-6, 9e-4, 2e-3, 0.019].map(f32),
-        [Standing::Exact, Standing::Exact, Standing::Agrees, Standing::Agrees]
+        [Status::Exact, Status::Exact, Status::Agrees, Status::Agrees]
     );
-    assert_eq!(f32(0.021), Standing::Wrong);
-    let bf16 = |rms| standing(rms, "bf16", "bf16");
-    assert_eq!([0.016, 0.06, 0.11].map(bf16), [Standing::Agrees, Standing::Drifts, Standing::Wrong]);
-    let q4_0 = |rms| standing(rms, "q4_0", "f32");
-    assert_eq!([0.04, 0.46, 0.71].map(q4_0), [Standing::Agrees, Standing::Drifts, Standing::Wrong]);
+    assert_eq!(f32(0.021), Status::Wrong);
+    let bf16 = |rms| status(rms, "bf16", "bf16");
+    assert_eq!([0.016, 0.06, 0.11].map(bf16), [Status::Agrees, Status::Drifts, Status::Wrong]);
+    let q4_0 = |rms| status(rms, "q4_0", "f32");
+    assert_eq!([0.04, 0.46, 0.71].map(q4_0), [Status::Agrees, Status::Drifts, Status::Wrong]);
     assert_eq!(engine(&apart(0.46, "q4_0", "f32")).cell(), "drifts 0.46");
 }
 
@@ -70,9 +70,9 @@ fn no_correct_engine_that_was_measured_is_wrong() {
     ];
     for (weights, compute, whole, stretch) in whole_and_stretch {
         let mut record = apart(whole, weights, compute);
-        assert_ne!(engine(&record).standing, Standing::Wrong, "{weights}");
+        assert_ne!(engine(&record).status, Status::Wrong, "{weights}");
         score(&mut record, ENGINE, |place| Some(if place < 128 { stretch } else { whole }));
-        assert_ne!(engine(&record).standing, Standing::Wrong, "{weights}: {:?}", engine(&record));
+        assert_ne!(engine(&record).status, Status::Wrong, "{weights}: {:?}", engine(&record));
     }
 }
 
@@ -80,10 +80,10 @@ fn no_correct_engine_that_was_measured_is_wrong() {
 fn a_model_with_one_layer_permuted_is_called_wrong_in_every_dtype() {
     // The permuted layers with the smallest difference, then a single matrix with the smallest.
     for (weights, compute) in [("f32", "f32"), ("bf16", "bf16"), ("q8_0", "f32"), ("q6_k", "f32")] {
-        assert_eq!(standing(0.50, weights, compute), Standing::Wrong, "{weights}");
+        assert_eq!(status(0.50, weights, compute), Status::Wrong, "{weights}");
     }
-    assert_eq!(standing((0.95_f64.powi(2) + 0.075_f64.powi(2)).sqrt(), "q4_0", "f32"), Standing::Wrong);
-    assert_eq!(standing(0.046, "f32", "f32"), Standing::Wrong);
+    assert_eq!(status((0.95_f64.powi(2) + 0.075_f64.powi(2)).sqrt(), "q4_0", "f32"), Status::Wrong);
+    assert_eq!(status(0.046, "f32", "f32"), Status::Wrong);
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn rope_scaling_ignored_at_a_thousand_tokens_is_called_wrong_by_the_worst_stretc
         // 0.056 over all, 0.18 over the last stretch: the smallest difference that was measured.
         score(&mut record, ENGINE, |place| Some(if place < 1023 { 0.01 } else { 0.18 }));
         let found = engine(&record);
-        assert_eq!(found.standing, Standing::Wrong, "{weights}: {found:?}");
+        assert_eq!(found.status, Status::Wrong, "{weights}: {found:?}");
     }
     let mut record = apart(0.0, "bf16", "bf16");
     score(&mut record, ENGINE, |place| Some(if place < 1023 { 0.01 } else { 0.18 }));
@@ -109,10 +109,10 @@ fn rope_scaling_ignored_at_a_thousand_tokens_is_called_wrong_by_the_worst_stretc
 #[test]
 fn a_file_in_4_bits_is_held_to_its_own_numbers() {
     let mut record = apart(0.11, "q4_0", "f32");
-    assert_eq!(engine(&record).standing, Standing::Drifts);
+    assert_eq!(engine(&record).status, Status::Drifts);
     record.header.plan.configurations.iter_mut().for_each(|it| it.model.dtype = Some("q4_0".into()));
     let found = engine(&record);
-    assert_eq!(found.standing, Standing::Wrong);
+    assert_eq!(found.status, Status::Wrong);
     assert!(
         found.reasons[0].ends_with("by 0.11 (root mean square, nats), and 8 bits explain 0.10"),
         "{found:?}"
@@ -121,14 +121,14 @@ fn a_file_in_4_bits_is_held_to_its_own_numbers() {
 
 #[test]
 fn a_token_that_is_impossible_or_left_out_is_wrong() {
-    let mut record = proved();
+    let mut record = checked();
     score(&mut record, ENGINE, |place| (place != 30).then_some(0.0));
     let found = engine(&record);
-    assert_eq!(found.standing, Standing::Wrong);
+    assert_eq!(found.status, Status::Wrong);
     let why =
         "it finds id 31 of held-out text 0 impossible, or leaves it out, where `patient-original` does not";
     assert_eq!(found.reasons, [why]);
-    let mut short = proved();
+    let mut short = checked();
     short.scored[1].logprobs.truncate(3);
     assert!(engine(&short).reasons[0].ends_with("the first of 1,148"), "{:?}", engine(&short));
 }
@@ -136,19 +136,19 @@ fn a_token_that_is_impossible_or_left_out_is_wrong() {
 #[test]
 fn no_number_is_too_strange_to_be_judged() {
     for strange in [f64::NAN, f64::INFINITY, -f64::MAX, f64::MAX, 1e300] {
-        let mut record = proved();
+        let mut record = checked();
         score(&mut record, ENGINE, |_| Some(strange));
-        assert_eq!(engine(&record).standing, Standing::Wrong, "{strange}");
-        score(&mut record, WITNESS, |_| Some(strange));
+        assert_eq!(engine(&record).status, Status::Wrong, "{strange}");
+        score(&mut record, VERIFIER, |_| Some(strange));
         let found = engine(&record);
         serde_json::to_string(&found).unwrap();
         assert!(found.rms().is_none_or(|rms| !rms.is_nan() || found.is_wrong()), "{found:?}");
     }
-    let mut record = proved();
+    let mut record = checked();
     record.scored[1].sequence = usize::MAX;
     record.scored[0].logprobs.clear();
     opine(&mut record, ENGINE, |_| f64::NAN);
-    record.opinions[1].place = u32::MAX;
+    record.reference_tokens[1].position = u32::MAX;
     Agreement::of(&record);
 }
 
@@ -156,11 +156,11 @@ fn no_number_is_too_strange_to_be_judged() {
 
 #[test]
 fn wrong_tokens_from_position_30_on_are_found_though_the_scores_are_exact() {
-    let mut record = proved();
+    let mut record = checked();
     generate(&mut record, ENGINE, |place| (place >= 30).then_some(9));
     opine(&mut record, ENGINE, |place| if place >= 30 { 6.2 } else { 0.0 });
     let found = engine(&record);
-    assert_eq!((found.standing, found.cell().as_str()), (Standing::Wrong, "wrong"));
+    assert_eq!((found.status, found.cell().as_str()), (Status::Wrong, "wrong"));
     assert_eq!(
         found.reasons[0],
         "from token 30 on of `decode` sample 0 (block 0) it gives tokens that `patient-original` finds 6.2 nats less likely \
@@ -171,16 +171,16 @@ fn wrong_tokens_from_position_30_on_are_found_though_the_scores_are_exact() {
     let mut record = apart(0.3, "q4_0", "f32");
     generate(&mut record, ENGINE, |place| (place >= 30).then_some(9));
     opine(&mut record, ENGINE, |place| if place >= 30 { 6.2 } else { 0.0 });
-    assert_eq!(engine(&record).standing, Standing::Wrong);
+    assert_eq!(engine(&record).status, Status::Wrong);
 }
 
 #[test]
 fn a_near_tie_is_no_fault() {
-    let mut record = proved();
+    let mut record = checked();
     generate(&mut record, ENGINE, |place| (place >= 30).then_some(9));
     opine(&mut record, ENGINE, |place| if place == 30 { 0.004 } else { 0.0 });
     let found = engine(&record);
-    assert_eq!(found.standing, Standing::Agrees, "{found:?}");
+    assert_eq!(found.status, Status::Agrees, "{found:?}");
     let why =
         "it parts at token 30 of `decode` sample 0 (block 0), at a near tie (0.0040 nats between the two)";
     assert_eq!(found.reasons, [why]);
@@ -188,85 +188,85 @@ fn a_near_tie_is_no_fault() {
 
 #[test]
 fn an_f32_engine_that_parts_where_there_is_no_tie_is_wrong_and_one_in_bf16_is_not() {
-    let mut record = proved();
+    let mut record = checked();
     generate(&mut record, ENGINE, |place| (place == 63).then_some(9));
     opine(&mut record, ENGINE, |place| if place == 63 { 0.05 } else { 0.0 });
     let found = engine(&record);
-    assert_eq!(found.standing, Standing::Wrong);
+    assert_eq!(found.status, Status::Wrong);
     assert!(found.reasons[0].contains("at token 63") && found.reasons[0].contains("0.050 nats"), "{found:?}");
     state(&mut record, ENGINE, "bf16", "bf16");
     score(&mut record, ENGINE, |_| Some(0.01));
-    assert_eq!(engine(&record).standing, Standing::Agrees);
+    assert_eq!(engine(&record).status, Status::Agrees);
 }
 
 #[test]
 fn an_f32_engine_that_parts_where_nobody_was_asked_is_unverified() {
-    let mut record = proved();
+    let mut record = checked();
     go_on(&mut record, ENGINE, [vec![OWN; 20], vec![9; 12]].concat());
     let found = engine(&record);
-    assert_eq!(found.standing, Standing::Unverified);
+    assert_eq!(found.status, Status::Unverified);
     let why = "it parts from `patient-original` at token 20 of the held-out prompt's continuation, and nobody was asked about \
                that";
     assert_eq!(found.reasons, [why]);
     // At this difference of scores, a tie is likely enough.
     score(&mut record, ENGINE, |_| Some(5e-4));
-    assert_eq!(engine(&record).standing, Standing::Agrees);
+    assert_eq!(engine(&record).status, Status::Agrees);
 }
 
 #[test]
-fn an_engine_that_masks_eos_is_held_to_the_witness_up_to_its_first_eos() {
-    let mut record = proved();
-    generate(&mut record, WITNESS, |place| (place >= 40).then_some(2));
+fn an_engine_that_masks_eos_is_held_to_the_verifier_up_to_its_first_eos() {
+    let mut record = checked();
+    generate(&mut record, VERIFIER, |place| (place >= 40).then_some(2));
     for launch in record.launches.iter_mut() {
         launch.loaded.get_or_insert_default().facts.eos_ids = Some(vec![2]);
     }
-    assert_eq!(engine(&record).standing, Standing::Unverified);
+    assert_eq!(engine(&record).status, Status::Unverified);
     for launch in record.launches.iter_mut().filter(|it| it.configuration == ENGINE) {
         launch.hello.get_or_insert_default().capabilities.ignore_eos = protocol::IgnoreEos::Masked;
     }
     let found = engine(&record);
-    assert_eq!(found.standing, Standing::Exact, "{found:?}");
+    assert_eq!(found.status, Status::Exact, "{found:?}");
     assert_eq!(found.greedy.unwrap().compared, 32 + 15 * 40);
 }
 
 #[test]
 fn who_counts_other_prompt_tokens_than_were_sent_is_wrong() {
-    let mut record = proved();
+    let mut record = checked();
     let cases = record.header.plan.cases.clone();
     for sample in record.samples.iter_mut().filter(|it| cases[it.case].configuration == ENGINE) {
         sample.iteration.sequences[0].prompt_tokens += 1;
     }
     let why = "it counts 33 prompt tokens in `decode` sample 0 (block 0) where 32 ids were sent";
-    assert_eq!((engine(&record).standing, engine(&record).reasons), (Standing::Wrong, vec![why.to_string()]));
+    assert_eq!((engine(&record).status, engine(&record).reasons), (Status::Wrong, vec![why.to_string()]));
     // For an engine that takes text, the number depends on its tokenizer.
     for launch in record.launches.iter_mut().filter(|it| it.configuration == ENGINE) {
         launch.hello.get_or_insert_default().capabilities.prompt_ids = false;
     }
-    assert_eq!(engine(&record).standing, Standing::Exact);
+    assert_eq!(engine(&record).status, Status::Exact);
 }
 
 // Missing checks.
 
 #[test]
 fn an_engine_without_score_is_unverified_or_wrong() {
-    let mut record = proved();
+    let mut record = checked();
     record.scored.retain(|it| it.configuration != ENGINE);
-    record.take(Entry::Unproved(Unproved {
+    record.take(Entry::NotChecked(NotChecked {
         configuration: Some(ENGINE),
         reason: "offers no `score`".into(),
-        ..Unproved::default()
+        ..NotChecked::default()
     }));
     let found = engine(&record);
-    assert_eq!(found.standing, Standing::Unverified);
+    assert_eq!(found.status, Status::Unverified);
     assert_eq!(found.reasons, ["offers no `score`"]);
     generate(&mut record, ENGINE, |place| (place >= 30).then_some(9));
     opine(&mut record, ENGINE, |place| if place >= 30 { 6.2 } else { 0.0 });
-    assert_eq!(engine(&record).standing, Standing::Wrong);
+    assert_eq!(engine(&record).status, Status::Wrong);
 }
 
 #[test]
 fn an_engine_without_ids_and_score_is_unverified_with_the_reason() {
-    let mut record = proved();
+    let mut record = checked();
     record.scored.retain(|it| it.configuration != ENGINE);
     record.continued.retain(|it| it.configuration != ENGINE);
     let cases = record.header.plan.cases.clone();
@@ -275,42 +275,42 @@ fn an_engine_without_ids_and_score_is_unverified_with_the_reason() {
     }
     let neither = "it gave neither log-probabilities nor ids to compare";
     assert_eq!(engine(&record).reasons, ["gives text, not ids", neither]);
-    record.take(Entry::Unproved(Unproved {
+    record.take(Entry::NotChecked(NotChecked {
         configuration: Some(ENGINE),
         reason: "gives text\nalone".into(),
         hint: Some("none".into()),
-        ..Unproved::default()
+        ..NotChecked::default()
     }));
     let found = engine(&record);
-    assert_eq!((found.standing, found.cell().as_str()), (Standing::Unverified, "unverified"));
+    assert_eq!((found.status, found.cell().as_str()), (Status::Unverified, "unverified"));
     assert_eq!(found.reasons, ["gives text, not ids", "gives text alone (hint: none)"]);
 }
 
 #[test]
 fn only_an_engine_in_f32_is_believed() {
-    let mut record = proved();
-    state(&mut record, WITNESS, "f32", "bf16");
+    let mut record = checked();
+    state(&mut record, VERIFIER, "f32", "bf16");
     let found = Agreement::of(&record);
     for agreement in &found {
-        assert_eq!(agreement.standing, Standing::Unverified, "{agreement:?}");
-        let why = "the witness `patient-original` runs in bf16, and only f32 is believed";
+        assert_eq!(agreement.status, Status::Unverified, "{agreement:?}");
+        let why = "the verifier `patient-original` runs in bf16, and only f32 is believed";
         assert_eq!(agreement.reasons, [why]);
     }
-    // Kept answers count all the same, and the engine is compared with them.
-    record.take(Entry::Kept(Kept {
+    // StoredAnswers answers count all the same, and the engine is compared with them.
+    record.take(Entry::StoredAnswers(StoredAnswers {
         model: "/m".into(),
         by: "patient-original 0.1.0".into(),
         logprobs: vec![vec![Some(-2.0); TOKENS]],
         continued: vec![OWN; 32],
     }));
     let found = Agreement::of(&record);
-    let kept = Against::Kept { by: "patient-original 0.1.0".into() };
+    let kept = Against::StoredAnswers { by: "patient-original 0.1.0".into() };
     assert_eq!((found[ENGINE].rms(), &found[ENGINE].against), (Some(0.0), &kept));
-    assert_eq!((found[WITNESS].rms(), &found[WITNESS].against), (Some(0.0), &kept));
-    // Kept answers do not check measured tokens.
+    assert_eq!((found[VERIFIER].rms(), &found[VERIFIER].against), (Some(0.0), &kept));
+    // StoredAnswers answers do not check measured tokens.
     for agreement in &found {
-        assert_eq!(agreement.standing, Standing::Unverified);
-        assert_eq!(agreement.reasons, ["its measured tokens were shown to nobody: no witness ran here"]);
+        assert_eq!(agreement.status, Status::Unverified);
+        assert_eq!(agreement.reasons, ["its measured tokens were shown to nobody: no verifier ran here"]);
     }
 }
 
@@ -318,8 +318,8 @@ fn only_an_engine_in_f32_is_believed() {
 
 #[test]
 fn who_is_held_against_what_was_kept_is_unverified_until_its_measured_tokens_are_judged() {
-    let mut record = proved();
-    record.take(Entry::Kept(Kept {
+    let mut record = checked();
+    record.take(Entry::StoredAnswers(StoredAnswers {
         model: "/m".into(),
         by: "patient-original 0.1.0".into(),
         logprobs: vec![vec![Some(-2.0); TOKENS]],
@@ -328,88 +328,88 @@ fn who_is_held_against_what_was_kept_is_unverified_until_its_measured_tokens_are
     // No measured request has the verifier's prompt.
     part_prompts(&mut record);
     let found = Agreement::of(&record);
-    assert_eq!(found[WITNESS].standing, Standing::Exact, "{:?}", found[WITNESS]);
-    assert_eq!(found[ENGINE].standing, Standing::Unverified);
+    assert_eq!(found[VERIFIER].status, Status::Exact, "{:?}", found[VERIFIER]);
+    assert_eq!(found[ENGINE].status, Status::Unverified);
     assert_eq!(found[ENGINE].reasons, ["its tokens in `decode` were shown to nobody"]);
     opine(&mut record, ENGINE, |_| 0.0);
-    assert_eq!(engine(&record).standing, Standing::Exact);
+    assert_eq!(engine(&record).status, Status::Exact);
 }
 
 #[test]
 fn one_workload_that_nobody_saw_is_enough_to_be_unverified() {
-    let mut record = proved();
+    let mut record = checked();
     let mut other = record.header.plan.cases.iter().find(|it| it.configuration == ENGINE).unwrap().clone();
     other.workload.label = "ttft".into();
     let case = record.header.plan.cases.len();
     record.header.plan.cases.push(other);
-    assert_eq!(engine(&record).standing, Standing::Exact);
-    let mut sample = record.samples.iter().find(|it| it.role == Role::Measured).unwrap().clone();
+    assert_eq!(engine(&record).status, Status::Exact);
+    let mut sample = record.samples.iter().find(|it| it.kind == RequestKind::Measured).unwrap().clone();
     (sample.case, sample.prompt_hash) = (case, "another".into());
     sample.iteration.sequences[0].output_ids.as_mut().unwrap().fill(77);
     record.take(Entry::Sample(Box::new(sample)));
     let found = engine(&record);
-    assert_eq!(found.standing, Standing::Unverified);
+    assert_eq!(found.status, Status::Unverified);
     assert_eq!(found.reasons, ["its tokens in `ttft` were shown to nobody"]);
-    record.take(Entry::Unproved(Unproved {
+    record.take(Entry::NotChecked(NotChecked {
         model: Some("/m".into()),
         reason: "there were 10 s for it".into(),
-        ..Unproved::default()
+        ..NotChecked::default()
     }));
     assert_eq!(engine(&record).reasons[1..], ["there were 10 s for it"]);
     opine(&mut record, ENGINE, |_| 6.2);
-    assert_eq!(engine(&record).standing, Standing::Wrong);
+    assert_eq!(engine(&record).status, Status::Wrong);
 }
 
 #[test]
 fn sampled_tokens_vouch_for_nobody() {
-    let mut record = proved();
+    let mut record = checked();
     for case in &mut record.header.plan.cases {
         case.workload.sampling = Some(protocol::Sampling { temperature: 0.8, ..Default::default() });
     }
     let found = Agreement::of(&record);
-    assert_eq!(found[WITNESS].standing, Standing::Exact);
-    assert_eq!(found[ENGINE].standing, Standing::Unverified);
+    assert_eq!(found[VERIFIER].status, Status::Exact);
+    assert_eq!(found[ENGINE].status, Status::Unverified);
     assert_eq!(found[ENGINE].reasons, ["sampled tokens are not compared"]);
     score(&mut record, ENGINE, |_| Some(0.5));
-    assert_eq!(engine(&record).standing, Standing::Wrong);
+    assert_eq!(engine(&record).status, Status::Wrong);
 }
 
 #[test]
 fn who_takes_text_and_gives_other_ids_is_unverified() {
-    let mut record = proved();
+    let mut record = checked();
     generate(&mut record, ENGINE, |_| Some(9));
     score(&mut record, ENGINE, |_| Some(5e-4));
     for launch in record.launches.iter_mut().filter(|it| it.configuration == ENGINE) {
         launch.hello.get_or_insert_default().capabilities.prompt_ids = false;
     }
     let found = engine(&record);
-    assert_eq!(found.standing, Standing::Unverified);
-    assert_eq!(found.reasons, ["takes text, so its ids may follow others than the witness was given"]);
+    assert_eq!(found.status, Status::Unverified);
+    assert_eq!(found.reasons, ["takes text, so its ids may follow others than the verifier was given"]);
 }
 
 #[test]
 fn short_windows_alone_are_not_enough() {
-    let mut record = proved();
+    let mut record = checked();
     record.held_out[0].sequences.insert(0, vec![1; 128]);
     for scored in &mut record.scored {
-        scored.sequence = usize::from(scored.configuration == WITNESS);
+        scored.sequence = usize::from(scored.configuration == VERIFIER);
         if scored.configuration == ENGINE {
             scored.logprobs.truncate(127);
         }
     }
-    let mut short = record.scored.iter().find(|it| it.configuration == WITNESS).unwrap().clone();
+    let mut short = record.scored.iter().find(|it| it.configuration == VERIFIER).unwrap().clone();
     (short.sequence, short.logprobs) = (0, short.logprobs[..127].to_vec());
     record.take(Entry::Scored(short));
     let found = engine(&record);
-    assert_eq!((found.standing, found.cell().as_str()), (Standing::Unverified, "unverified"));
+    assert_eq!((found.status, found.cell().as_str()), (Status::Unverified, "unverified"));
     let why = "its log-probabilities were compared on 127 tokens, and not on the 1,152 of the longest window";
     assert_eq!(found.reasons, [why]);
     let why =
         "its log-probabilities were compared on 128 tokens: 1,152 would take about 30 s, and proof has 10 s";
-    record.take(Entry::Unproved(Unproved {
+    record.take(Entry::NotChecked(NotChecked {
         configuration: Some(ENGINE),
         reason: why.into(),
-        ..Unproved::default()
+        ..NotChecked::default()
     }));
     assert_eq!(engine(&record).reasons, [why]);
 }
@@ -422,32 +422,32 @@ fn part_prompts(record: &mut RunRecord) {
 }
 
 #[test]
-fn the_witness_itself_is_held_against_what_was_kept() {
-    let mut record = proved();
-    record.take(Entry::Kept(Kept {
+fn the_verifier_itself_is_held_against_what_was_kept() {
+    let mut record = checked();
+    record.take(Entry::StoredAnswers(StoredAnswers {
         model: "/m".into(),
         by: "patient-original 0.1.0".into(),
         logprobs: vec![vec![Some(-2.5); TOKENS]],
         continued: vec![OWN; 32],
     }));
     let found = Agreement::of(&record);
-    assert_eq!((found[WITNESS].standing, found[WITNESS].rms()), (Standing::Wrong, Some(0.5)));
+    assert_eq!((found[VERIFIER].status, found[VERIFIER].rms()), (Status::Wrong, Some(0.5)));
 }
 
 #[test]
 fn nobody_stands_where_nobody_was_asked() {
-    let record = unproved();
+    let record = not_checked();
     let found = engine(&record);
-    assert_eq!(found.standing, Standing::Unverified);
-    assert_eq!(found.reasons, ["no engine in f32 vouches for this model"]);
-    assert_eq!(unasked(&record), None);
-    let mut off = proved();
+    assert_eq!(found.status, Status::Unverified);
+    assert_eq!(found.reasons, ["no reference engine checked this model in f32"]);
+    assert_eq!(no_checks(&record), None);
+    let mut off = checked();
     score(&mut off, ENGINE, |_| Some(9.0));
-    off.header.plan.proof = Proof::Off;
-    assert_eq!((engine(&off).standing, unasked(&off)), (Standing::Unverified, Some(Unasked::ByRequest)));
-    let mut old = proved();
+    off.header.plan.verification = Verification::Off;
+    assert_eq!((engine(&off).status, no_checks(&off)), (Status::Unverified, Some(NoChecks::ByRequest)));
+    let mut old = checked();
     old.header.record_version = 2;
-    assert_eq!((engine(&old).standing, unasked(&old)), (Standing::Unverified, Some(Unasked::ByAge)));
+    assert_eq!((engine(&old).status, no_checks(&old)), (Status::Unverified, Some(NoChecks::ByAge)));
 }
 
 #[test]
@@ -455,7 +455,7 @@ fn the_program_of_a_baseline_stands_by_itself_or_by_its_row() {
     let mut record = apart(0.5, "f32", "f32");
     let baseline = Configuration {
         label: "beacon (baseline)".into(),
-        beside: Some(Beside::Baseline { of: ENGINE }),
+        role: Some(Role::Baseline { of: ENGINE }),
         ..record.header.plan.configurations[ENGINE].clone()
     };
     record.header.plan.configurations.push(baseline);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use protocol::IgnoreEos;
 
-use super::places::{Text, blocks};
+use super::positions::{Text, blocks};
 use crate::plan::Prompt;
 use crate::record::{RunRecord, Sample};
 

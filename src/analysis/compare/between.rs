@@ -16,10 +16,11 @@ use super::within::stopped_by;
 use crate::analysis::agreement::Agreement;
 use crate::analysis::metric::{self, Better, METRICS};
 use crate::analysis::values::{Measured, Values};
-use crate::plan::{Beside, Order};
+use crate::plan::{Order, Role};
 use crate::record::RunRecord;
 use stats::{
-    Decision, Design, Epsilon, Evidence, Floor, Ratios, StoppedBy, Undecided, decide, levels, mann_whitney,
+    Decision, Design, Epsilon, Evidence, NoiseFloor, Ratios, StoppedBy, Undecided, decide, levels,
+    mann_whitney,
 };
 
 /// The name of a comparison: the workload's label, the metric's index in the table, the configurations' indices in the plans.
@@ -120,7 +121,7 @@ fn one(base: &Opened, new: &Opened, key: &Key, gating: bool) -> Option<Result<Op
         // Less is better, so the ratio is inverted.
         Better::Lower => [&theirs, &ours],
     };
-    let asked = |opened: &Opened| stopped_by(opened.record, workload) == StoppedBy::Asked;
+    let asked = |opened: &Opened| stopped_by(opened.record, workload) == StoppedBy::Fixed;
     let design = if asked(base) && asked(new) { Design::Fixed } else { Design::Looked };
     let Some(evidence) = Evidence::of_difference(sides[0], sides[1], design) else {
         return Some(Err("a value of one of them has no ratio to anything".into()));
@@ -138,16 +139,16 @@ fn one(base: &Opened, new: &Opened, key: &Key, gating: bool) -> Option<Result<Op
 ///
 /// - calibration of either side on this machine, side by side and at two times;
 /// - the difference between a twin and its original, in either run;
-/// - the differences between the blocks of one run, for either run (`Floor::between_blocks`);
+/// - the differences between the blocks of one run, for either run (`NoiseFloor::between_blocks`);
 /// - the change of the reference between the runs, where both have the same program with the same settings: then only the
 ///   machine can have changed.
-fn floor(base: &Opened, new: &Opened, key: &Key) -> (Option<Floor>, &'static str) {
+fn floor(base: &Opened, new: &Opened, key: &Key) -> (Option<NoiseFloor>, &'static str) {
     let (workload, index, (of_base, of_new)) = key;
-    let mut floors: Vec<(Floor, &'static str)> = Vec::new();
+    let mut floors: Vec<(NoiseFloor, &'static str)> = Vec::new();
     for (opened, configuration, of_run) in
         [(base, *of_base, "the blocks of the base"), (new, *of_new, "the blocks of the new run")]
     {
-        for known in &opened.record.header.floors {
+        for known in &opened.record.header.noise_floors {
             let same = known.configuration == configuration && known.workload == *workload;
             if same && known.metric == METRICS[*index].id {
                 floors.push((known.paired, "calibration"));
@@ -156,7 +157,7 @@ fn floor(base: &Opened, new: &Opened, key: &Key) -> (Option<Floor>, &'static str
         }
         floors.extend(twins(opened, configuration, workload, *index).map(|floor| (floor, "a twin")));
         let levels = opened.levels(workload, *index, configuration);
-        floors.extend(levels.and_then(|it| Floor::between_blocks(&it)).map(|floor| (floor, of_run)));
+        floors.extend(levels.and_then(|it| NoiseFloor::between_blocks(&it)).map(|floor| (floor, of_run)));
     }
     floors
         .extend(shift_of_reference(base, new, key).map(|floor| (floor, "the reference, which moved as far")));
@@ -174,22 +175,22 @@ fn twins(
     configuration: usize,
     workload: &str,
     metric: usize,
-) -> impl Iterator<Item = Floor> {
+) -> impl Iterator<Item = NoiseFloor> {
     let plan = &opened.record.header.plan;
     let reference = plan.reference_of(configuration);
     let about = move |of: usize| of == configuration || Some(of) == reference;
-    let twins = plan.configurations.iter().enumerate().filter_map(move |(twin, it)| match it.beside {
-        Some(Beside::Twin { of }) if about(of) => Some((twin, of)),
+    let twins = plan.configurations.iter().enumerate().filter_map(move |(twin, it)| match it.role {
+        Some(Role::Twin { of }) if about(of) => Some((twin, of)),
         _ => None,
     });
     let place = opened.workload(workload);
     twins.filter_map(move |(twin, of)| {
         let blocks = |configuration| opened.measured.blocks(place?, metric, configuration);
-        Floor::of_twin(&Ratios::paired(blocks(twin)?, blocks(of)?).ok()?)
+        NoiseFloor::of_twin(&Ratios::paired(blocks(twin)?, blocks(of)?).ok()?)
     })
 }
 
-fn shift_of_reference(base: &Opened, new: &Opened, key: &Key) -> Option<Floor> {
+fn shift_of_reference(base: &Opened, new: &Opened, key: &Key) -> Option<NoiseFloor> {
     let (workload, metric, (of_base, of_new)) = key;
     let references = [(base, *of_base), (new, *of_new)].map(|(opened, configuration)| {
         let reference = opened.record.header.plan.reference_of(configuration)?;
@@ -201,7 +202,7 @@ fn shift_of_reference(base: &Opened, new: &Opened, key: &Key) -> Option<Floor> {
     }
     let mean = |levels: Vec<f64>| levels.iter().sum::<f64>() / levels.len() as f64;
     let shift = mean(new.levels(workload, *metric, is)?) - mean(base.levels(workload, *metric, was)?);
-    Floor::of(&[shift])
+    NoiseFloor::of(&[shift])
 }
 
 #[cfg(test)]

@@ -167,7 +167,7 @@ fn mode(mode: Mode) -> &'static str {
 }
 
 fn labels(plan: &Plan) -> String {
-    let rows = plan.configurations.iter().filter(|it| it.beside.is_none());
+    let rows = plan.configurations.iter().filter(|it| it.role.is_none());
     rows.map(|it| it.label.as_str()).collect::<Vec<_>>().join(", ")
 }
 

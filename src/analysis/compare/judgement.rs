@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::analysis::metric;
 use crate::analysis::values::{Values, workloads as workloads_of};
-use crate::record::{End, KnownFloor, RunRecord};
+use crate::record::{CalibratedFloor, End, RunRecord};
 use crate::text;
 use stats::{Class, Thresholds, Verdict};
 
@@ -38,7 +38,7 @@ pub struct Judgement {
 
 /// Whether a judgement's gating metrics pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum Conclusion {
     Passed,
     Worse,
     /// None is known to be worse, but at least one is inconclusive.
@@ -114,14 +114,14 @@ pub fn judge_within(record: &RunRecord, thresholds: Thresholds) -> Judgement {
 
 impl Judgement {
     /// `fail_on`: the lowest class of change that does not pass.
-    pub fn standing(&self, fail_on: Class) -> Standing {
+    pub fn conclusion(&self, fail_on: Class) -> Conclusion {
         let gating = || self.lines.iter().filter(|line| line.gating);
         if gating().any(|line| line.class >= fail_on) {
-            Standing::Worse
+            Conclusion::Worse
         } else if gating().any(Change::is_open) || !gating().any(Change::says_something) {
-            Standing::Open
+            Conclusion::Open
         } else {
-            Standing::Passed
+            Conclusion::Passed
         }
     }
 }
@@ -204,8 +204,8 @@ fn unmatched(base: &RunRecord, new: &RunRecord, matching: &Matching) -> Vec<Stri
 /// command line takes them.
 fn uncalibrated(base: &RunRecord, new: &RunRecord, matching: &Matching) -> Option<String> {
     let known = |record: &RunRecord, configuration: usize, workload: &str| {
-        let of = |it: &KnownFloor| it.configuration == configuration && it.workload == workload;
-        record.header.floors.iter().any(|it| of(it) && it.between.is_some())
+        let of = |it: &CalibratedFloor| it.configuration == configuration && it.workload == workload;
+        record.header.noise_floors.iter().any(|it| of(it) && it.between.is_some())
     };
     let plan = &new.header.plan;
     let (mut engines, mut scenarios) = (Vec::<String>::new(), Vec::<String>::new());

@@ -58,7 +58,7 @@ pub fn differing(base: (&RunRecord, usize), new: (&RunRecord, usize)) -> Vec<Dif
 }
 
 fn rows(plan: &Plan) -> Vec<usize> {
-    (0..plan.configurations.len()).filter(|&it| plan.configurations[it].beside.is_none()).collect()
+    (0..plan.configurations.len()).filter(|&it| plan.configurations[it].role.is_none()).collect()
 }
 
 fn alike(one: &Configuration, other: &Configuration) -> bool {

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use crate::analysis::agreement;
 use crate::analysis::metric::{self, METRICS, Metric, MetricId};
 use crate::analysis::values::{Measured, Values};
-use crate::plan::{Beside, Order, Plan, Workload};
+use crate::plan::{Order, Plan, Role, Workload};
 use crate::record::{End, RunRecord};
-use stats::{Comparison, Experiment, Floor, Look, Refusal, Rule, Series, StoppedBy, Twin};
+use stats::{Analysis, Comparison, Experiment, NoiseFloor, Refusal, Rule, Series, StoppedBy, Twin};
 
 /// One configuration against another, by one metric of one workload.
 #[derive(Debug, Clone)]
@@ -41,7 +41,7 @@ pub fn within(measured: &Measured, pairs: &[(usize, usize)]) -> Vec<Compared> {
 /// Every two rows on the same model: each with its reference where that is one of the two, else the earlier with the later.
 pub fn all_pairs(plan: &Plan) -> Vec<(usize, usize)> {
     let rows: Vec<usize> =
-        (0..plan.configurations.len()).filter(|&it| plan.configurations[it].beside.is_none()).collect();
+        (0..plan.configurations.len()).filter(|&it| plan.configurations[it].role.is_none()).collect();
     let mut pairs = Vec::new();
     for (place, &one) in rows.iter().enumerate() {
         for &other in &rows[place + 1..] {
@@ -56,8 +56,8 @@ pub fn all_pairs(plan: &Plan) -> Vec<(usize, usize)> {
 
 /// Each configuration whose baseline was measured beside it, with that baseline.
 pub fn rerun_pairs(plan: &Plan) -> Vec<(usize, usize)> {
-    let stands_in = |(index, it): (usize, &crate::plan::Configuration)| match it.beside {
-        Some(Beside::Baseline { of }) => Some((of, index)),
+    let stands_in = |(index, it): (usize, &crate::plan::Configuration)| match it.role {
+        Some(Role::Baseline { of }) => Some((of, index)),
         _ => None,
     };
     plan.configurations.iter().enumerate().filter_map(stands_in).collect()
@@ -66,7 +66,7 @@ pub fn rerun_pairs(plan: &Plan) -> Vec<(usize, usize)> {
 /// The interim analysis of a workload: whether it needs more blocks. It uses the headline of each row against its reference and
 /// its baseline. Pairs that failed, are wrong, or have too few blocks do not count. A run of one engine has no pairs; then its
 /// own level must be known as precisely as a ratio, because stored baselines are compared with it.
-pub fn look(record: &RunRecord, workload: &str, blocks: usize, rule: Rule) -> Look {
+pub fn look(record: &RunRecord, workload: &str, blocks: usize, rule: Rule) -> Analysis {
     let plan = &record.header.plan;
     let measured = Measured::only(&Values::of(record), |it, metric| {
         it.label == workload && metric::headline(plan, it).is_some_and(|headline| headline.id == metric.id)
@@ -81,7 +81,7 @@ pub fn look(record: &RunRecord, workload: &str, blocks: usize, rule: Rule) -> Lo
     let pairs = planned.iter().copied();
     let pairs: Vec<(usize, usize)> = pairs.filter(|&(one, other)| !fails(one) && !fails(other)).collect();
     if planned.is_empty() {
-        let rows = (0..plan.configurations.len()).filter(|&it| plan.configurations[it].beside.is_none());
+        let rows = (0..plan.configurations.len()).filter(|&it| plan.configurations[it].role.is_none());
         return experiment.look_at_levels(rule, blocks, &rows.filter(|&it| !fails(it)).collect::<Vec<_>>());
     }
     experiment.look(rule, blocks, &pairs)
@@ -116,8 +116,8 @@ fn experiment<'a>(
             named.push((*workload, metric));
         }
     }
-    let twins = plan.configurations.iter().enumerate().filter_map(|(twin, it)| match it.beside {
-        Some(Beside::Twin { of }) => Some(Twin { twin, of }),
+    let twins = plan.configurations.iter().enumerate().filter_map(|(twin, it)| match it.role {
+        Some(Role::Twin { of }) => Some(Twin { twin, of }),
         _ => None,
     });
     let interleaved = plan.order == Order::Interleaved;
@@ -126,15 +126,15 @@ fn experiment<'a>(
 
 /// The row of a twin or baseline, which is as noisy as that row; else the configuration itself.
 fn itself(plan: &Plan, configuration: usize) -> usize {
-    match plan.configurations[configuration].beside {
-        Some(Beside::Twin { of } | Beside::Baseline { of }) => of,
-        Some(Beside::Witness) | None => configuration,
+    match plan.configurations[configuration].role {
+        Some(Role::Twin { of } | Role::Baseline { of }) => of,
+        Some(Role::Verifier) | None => configuration,
     }
 }
 
 /// The noise floors that calibration knew when the run began, by configuration, workload and metric.
-fn stored_floors(record: &RunRecord) -> HashMap<(usize, &str, MetricId), Floor> {
-    let known = record.header.floors.iter();
+fn stored_floors(record: &RunRecord) -> HashMap<(usize, &str, MetricId), NoiseFloor> {
+    let known = record.header.noise_floors.iter();
     known.map(|it| ((it.configuration, it.workload.as_str(), it.metric), it.paired)).collect()
 }
 
@@ -144,7 +144,7 @@ pub fn stopped_by(record: &RunRecord, workload: &str) -> StoppedBy {
     let closed = record.closed.iter().rev().find(|it| it.workload == workload).map(|it| it.by);
     // A user who interrupts a run may have seen its results.
     let asked = record.header.plan.extent.blocks.is_some() && record.end == Some(End::Finished);
-    closed.unwrap_or(if asked { StoppedBy::Asked } else { StoppedBy::Time })
+    closed.unwrap_or(if asked { StoppedBy::Fixed } else { StoppedBy::Time })
 }
 
 #[cfg(test)]

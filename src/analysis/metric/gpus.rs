@@ -49,10 +49,9 @@ impl OnGpus {
             let all = own.iter().filter_map(|gpu| of(gpu));
             all.reduce(|all, one| (all.0.min(one.0), all.1.max(one.1)))
         };
-        let slowed = own
-            .iter()
-            .filter(|gpu| gpu.looks > 0)
-            .filter_map(|gpu| Some(f64::from(gpu.throttled_looks?.min(gpu.looks)) / f64::from(gpu.looks)));
+        let slowed = own.iter().filter(|gpu| gpu.samples > 0).filter_map(|gpu| {
+            Some(f64::from(gpu.throttled_samples?.min(gpu.samples)) / f64::from(gpu.samples))
+        });
         let reasons: BTreeSet<&String> = own.iter().flat_map(|gpu| &gpu.throttled_by).collect();
         let watts = own.iter().map(|gpu| gpu.power_milliwatts.map(|it| f64::from(it) / 1000.0));
         Some(Self {
@@ -115,7 +114,7 @@ mod tests {
     }
 
     fn gpu(index: u32, used: u64, process_bytes: Option<u64>) -> GpuPass {
-        GpuPass { index, memory_used_bytes: Some(used), process_bytes, looks: 4, ..GpuPass::default() }
+        GpuPass { index, memory_used_bytes: Some(used), process_bytes, samples: 4, ..GpuPass::default() }
     }
 
     fn launch(device: &str) -> Launch {
@@ -193,7 +192,7 @@ mod tests {
             utilisation_percent: Some(40),
             power_milliwatts: Some(300_000),
             clock_mhz: Some((1500, 1700)),
-            throttled_looks: Some(1),
+            throttled_samples: Some(1),
             throttled_by: vec!["sw_power_cap".into()],
             ..gpu(0, 1, Some(1))
         };
@@ -201,7 +200,7 @@ mod tests {
             utilisation_percent: Some(90),
             power_milliwatts: Some(150_500),
             clock_mhz: Some((1600, 1980)),
-            throttled_looks: Some(4),
+            throttled_samples: Some(4),
             throttled_by: vec!["hw_slowdown".into()],
             ..gpu(1, 1, Some(1))
         };

@@ -15,7 +15,7 @@ use crate::record::{Idle, Launch, Pass, RunRecord, Sample, output_tokens};
 #[derive(Debug, Clone, Copy)]
 pub struct Observation<'a> {
     pub sample: &'a Sample,
-    /// The first request of the case in this launch, of any role, where it is known.
+    /// The first request of the case in this launch, of any kind, where it is known.
     pub first: Option<&'a Sample>,
     pub launch: &'a Launch,
     pub kind: Kind,

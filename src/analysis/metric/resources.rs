@@ -22,8 +22,8 @@ fn held(seen: &Observation) -> Option<Held> {
     if seen.pass_elsewhere.is_some_and(|pass| pass.held.is_some()) {
         return None;
     }
-    let looks = [seen.pass.and_then(|pass| pass.held), seen.sample.held];
-    looks.into_iter().flatten().max_by_key(|held| held.anonymous_bytes.saturating_add(held.file_bytes))
+    let samples = [seen.pass.and_then(|pass| pass.held), seen.sample.held];
+    samples.into_iter().flatten().max_by_key(|held| held.anonymous_bytes.saturating_add(held.file_bytes))
 }
 
 pub fn memory_anonymous(seen: &Observation) -> Vec<f64> {
@@ -259,7 +259,7 @@ mod tests {
         launch.gpus_before = vec![GpuHeld { index: 0, memory_used_bytes: 1000 }];
         let known = |sample: &Sample, process_bytes| {
             let gpu =
-                GpuPass { process_bytes, memory_used_bytes: Some(1500), looks: 1, ..GpuPass::default() };
+                GpuPass { process_bytes, memory_used_bytes: Some(1500), samples: 1, ..GpuPass::default() };
             let pass = Pass { gpus: vec![gpu], ..Pass::default() };
             let alone = Observation::alone(sample, &launch, Kind::Warm, Mode::Warm);
             device_memory_known(&Observation { pass: Some(&pass), ..alone })

@@ -41,9 +41,9 @@ pub fn why_absent(seen: &Observation) -> Option<Absent> {
     let cache_bytes = if device.is_cpu() {
         last_level_cache_bytes(&seen.machine?.cpu, configuration.threads)
     } else {
-        match Place::of(facts, configuration, seen.limits?)? {
-            Place::Gpu(gpu) => gpu.l2_bytes,
-            Place::Cpu { .. } => None,
+        match Processor::of(facts, configuration, seen.limits?)? {
+            Processor::Gpu(gpu) => gpu.l2_bytes,
+            Processor::Cpu { .. } => None,
         }
     };
     (weights < beyond_a_cache(cache_bytes)).then_some(Absent::InCaches { cache_bytes })
@@ -53,10 +53,10 @@ pub fn why_absent(seen: &Observation) -> Option<Absent> {
 pub fn bandwidth_limit(seen: &Observation) -> Option<Key> {
     bandwidth_of(seen)?;
     let (device, threads) = match Around::of(seen)?.place {
-        Place::Cpu { limits, threads } => {
+        Processor::Cpu { limits, threads } => {
             (Device::cpu(), Some(probed_for(&limits.reads, |it| it.threads, threads)?))
         }
-        Place::Gpu(gpu) => (Device::cuda(gpu.index), None),
+        Processor::Gpu(gpu) => (Device::cuda(gpu.index), None),
     };
     Some(Key { device, threads, of: Of::Memory })
 }
@@ -67,8 +67,8 @@ pub fn compute_limit(seen: &Observation) -> Option<Key> {
     let around = Around::of(seen)?;
     let unit = around.place.unit(around.facts)?;
     let (device, threads) = match around.place {
-        Place::Cpu { .. } => (Device::cpu(), Some(unit.threads)),
-        Place::Gpu(gpu) => (Device::cuda(gpu.index), None),
+        Processor::Cpu { .. } => (Device::cpu(), Some(unit.threads)),
+        Processor::Gpu(gpu) => (Device::cuda(gpu.index), None),
     };
     Some(Key { device, threads, of: Of::Unit(unit.unit.clone(), unit.loads) })
 }
@@ -106,11 +106,11 @@ fn compute_of(seen: &Observation) -> Option<f64> {
 struct Around<'a> {
     sizes: &'a Sizes,
     facts: &'a Facts,
-    place: Place<'a>,
+    place: Processor<'a>,
 }
 
 /// The processor that an engine computed on: as it states, else as requested.
-enum Place<'a> {
+enum Processor<'a> {
     /// With the requested number of threads, whatever the engine states: its share shows if it uses more.
     Cpu {
         limits: &'a Limits,
@@ -123,12 +123,12 @@ impl<'a> Around<'a> {
     fn of(seen: &Observation<'a>) -> Option<Self> {
         let configuration = seen.configuration?;
         let facts = &seen.launch.loaded.as_ref()?.facts;
-        let place = Place::of(facts, configuration, seen.limits?)?;
+        let place = Processor::of(facts, configuration, seen.limits?)?;
         Some(Self { sizes: configuration.model.sizes.as_ref()?, facts, place })
     }
 }
 
-impl<'a> Place<'a> {
+impl<'a> Processor<'a> {
     fn of(facts: &Facts, configuration: &Configuration, limits: &'a Limits) -> Option<Self> {
         let device = Device::in_effect(facts.device.as_deref(), &configuration.device);
         if device.is_cpu() {

@@ -1,7 +1,7 @@
 use super::*;
 use crate::analysis::metric::named;
 use crate::plan::Mode;
-use crate::record::Role;
+use crate::record::RequestKind;
 use crate::record::specimen::planned;
 use crate::record::specimen::timed::{MS, answer, launch, measured, selection};
 
@@ -39,9 +39,11 @@ fn only_measured_requests_count() {
     let selection = selection(&["a"], &["decode"]);
     let mut record = planned(&selection);
     let launch = launch(&mut record, 0, 0, "a");
-    for (role, ms) in [(Role::Warmup, 90.0), (Role::Discarded, 80.0), (Role::Measured, 2.0)] {
+    for (kind, ms) in
+        [(RequestKind::Warmup, 90.0), (RequestKind::Discarded, 80.0), (RequestKind::Measured, 2.0)]
+    {
         answer(&mut record, launch, 0, 0, ms);
-        record.samples.last_mut().unwrap().role = role;
+        record.samples.last_mut().unwrap().kind = kind;
     }
     let found = Measured::of(&record);
     let gaps = found.blocks(0, place("inter_token"), 0).unwrap();
@@ -99,7 +101,7 @@ fn the_time_to_load_is_told_once_where_a_workload_is_about_it() {
 #[test]
 fn a_launch_that_proves_something_gives_no_values() {
     let mut record = measured(&selection(&["a"], &["decode"]), 2, |_| Some(2.0));
-    record.launches[1].proves = true;
+    record.launches[1].for_output_checks = true;
     let values = Values::of(&record);
     assert_eq!((values.launches(0).len(), values.samples(0).count()), (1, 3));
     let blocks = values.of_metric(0, named("decode_rate").unwrap()).blocks();
@@ -112,7 +114,7 @@ fn a_launch_that_proves_something_gives_no_values() {
 #[test]
 fn a_single_request_has_all_that_a_metric_looks_at_whatever_its_role() {
     let mut record = measured(&selection(&["a"], &["decode"]), 1, |at| Some(2.0 + f64::from(at.round)));
-    record.samples[0].role = Role::Warmup;
+    record.samples[0].kind = RequestKind::Warmup;
     let values = Values::of(&record);
     let of = |sample: usize, name| values.of_request(&record.samples[sample], named(name).unwrap());
     assert_eq!((of(0, "total"), of(1, "first_run")), (of(0, "first_run"), of(0, "first_run")));

@@ -8,7 +8,7 @@ use crate::analysis::metric::{self, Metric};
 use crate::analysis::values::Measured;
 use crate::plan::{Case, Extent};
 use crate::record::{End, RunRecord};
-use stats::{LOOKS, levels};
+use stats::{INTERIM_ANALYSES, levels};
 
 /// The largest difference between two successive blocks that agree.
 const AGREEMENT: f64 = 0.10;
@@ -61,7 +61,7 @@ pub fn accept(record: &RunRecord) -> Result<Accepted, Refused> {
     let (mut rows, mut left_out, mut wrong) = (BTreeSet::new(), Vec::new(), Vec::new());
     for (index, case) in plan.cases.iter().enumerate() {
         let configuration = &plan.configurations[case.configuration];
-        if configuration.beside.is_some() {
+        if configuration.role.is_some() {
             continue;
         }
         let (label, workload) = (&configuration.label, &case.workload);
@@ -115,7 +115,7 @@ fn steady(name: &str, metric: &Metric, levels: &[f64]) -> Result<(), String> {
 
 /// The refusal with a remedy: more blocks than the run had.
 fn more_blocks(why: String, extent: &Extent, were: usize) -> Refused {
-    let more = LOOKS.into_iter().find(|look| *look > were).unwrap_or(2 * were);
+    let more = INTERIM_ANALYSES.into_iter().find(|look| *look > were).unwrap_or(2 * were);
     let budget = if extent.budget_ns.is_some() { ", a larger --budget" } else { "" };
     Refused(format!("{why}\nhint: --blocks {more}{budget}, with nothing else running on the machine"))
 }

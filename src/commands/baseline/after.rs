@@ -8,7 +8,7 @@ use super::accept::Refused;
 use super::save::save;
 use crate::analysis::compare::Judgement;
 use crate::cli::RunArgs;
-use crate::cli::exit_code::{DONE, ERROR, INTERRUPTED, NOT_MEASURABLE, USAGE, gravest, of_standing};
+use crate::cli::exit_code::{DONE, ERROR, INTERRUPTED, NOT_MEASURABLE, USAGE, most_severe, of_conclusion};
 use crate::commands::output;
 use crate::record::Recorder;
 use crate::report;
@@ -42,7 +42,7 @@ pub fn conclude(
         Some(name) => keep(name, recorder),
         None => DONE,
     };
-    Ok(gravest([code, judged, kept]))
+    Ok(most_severe([code, judged, kept]))
 }
 
 fn say_judgement(arguments: &RunArgs, judged: Result<Judgement>) -> Result<u8> {
@@ -60,7 +60,7 @@ fn say_judgement(arguments: &RunArgs, judged: Result<Judgement>) -> Result<u8> {
         let table = String::from_utf8_lossy(&shown);
         say(&format!("the judgement, as a table ({why}):\n\n{}", table.trim_end()));
     }
-    Ok(of_standing(judgement.standing(arguments.judge.fail_on)))
+    Ok(of_conclusion(judgement.conclusion(arguments.judge.fail_on)))
 }
 
 /// Returns the reason why people do not see the judgement on stdout; `None` where they do.

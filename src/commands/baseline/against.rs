@@ -11,7 +11,7 @@ use crate::analysis::compare::{self, Judgement};
 use crate::analysis::values::Values;
 use crate::cli::{BaselineArgs, JudgeArgs};
 use crate::machine::Machine;
-use crate::plan::{Beside, Plan};
+use crate::plan::{Plan, Role};
 use crate::record::{End, Header, RunRecord, Warning};
 use crate::shell::Usage;
 
@@ -74,7 +74,7 @@ impl Against {
 
     /// The warnings about a program that is measured again. A program with doubts is refused.
     fn words_of(&self, stand_in: &StandIn, plan: &Plan, judge: &JudgeArgs) -> Result<Vec<Warning>> {
-        let Some(Beside::Baseline { of }) = stand_in.configuration.beside else { return Ok(Vec::new()) };
+        let Some(Role::Baseline { of }) = stand_in.configuration.role else { return Ok(Vec::new()) };
         let label = &plan.configurations[of].label;
         if !stand_in.doubts.is_empty() && !judge.force {
             let doubts = stand_in.doubts.join("; ");

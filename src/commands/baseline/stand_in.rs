@@ -8,7 +8,7 @@ use super::description::Baseline;
 use super::program::Program;
 use super::store;
 use crate::analysis::compare::matching;
-use crate::plan::{Beside, Configuration, Plan};
+use crate::plan::{Configuration, Plan, Role};
 use crate::shell::Usage;
 use crate::shell::pasteable;
 
@@ -48,7 +48,7 @@ pub fn stand_ins(baseline: &Baseline, then: &Plan, plan: &Plan) -> Result<Vec<St
             model: row.model.clone(),
             alone: row.alone || old.alone,
             unavailable: None,
-            beside: Some(Beside::Baseline { of }),
+            role: Some(Role::Baseline { of }),
             ..old.clone()
         };
         let mut doubts: Vec<_> = kept.program.leans_on.iter().filter_map(|it| it.doubt()).collect();
@@ -68,7 +68,7 @@ pub fn stand_ins(baseline: &Baseline, then: &Plan, plan: &Plan) -> Result<Vec<St
 /// A program given by its path, in place of the only engine of a plan.
 pub fn of_program(program: &Path, plan: &Plan) -> Result<StandIn> {
     let rows: Vec<usize> =
-        (0..plan.configurations.len()).filter(|&index| plan.configurations[index].beside.is_none()).collect();
+        (0..plan.configurations.len()).filter(|&index| plan.configurations[index].role.is_none()).collect();
     let &[of] = &rows[..] else {
         let labels: Vec<_> =
             rows.iter().map(|&row| format!("`{}`", plan.configurations[row].label)).collect();
@@ -85,8 +85,8 @@ pub fn of_program(program: &Path, plan: &Plan) -> Result<StandIn> {
     command.extend(row.command.iter().skip(1).cloned());
     let note = format!("`{}` is measured in turn with it", pasteable(&command));
     let label = format!("{} (baseline)", row.label);
-    let beside = Some(Beside::Baseline { of });
-    let configuration = Configuration { label, command, unavailable: None, beside, ..row.clone() };
+    let role = Some(Role::Baseline { of });
+    let configuration = Configuration { label, command, unavailable: None, role, ..row.clone() };
     Ok(StandIn { configuration, note, doubts: Vec::new() })
 }
 
@@ -94,7 +94,7 @@ impl StandIn {
     /// Adds the configuration and the workloads of its row to the plan. It gets a twin, so that the record has its noise;
     /// a row with a twin needs no second one.
     pub fn join(self, mut plan: Plan) -> Plan {
-        let Some(Beside::Baseline { of }) = self.configuration.beside else { return plan };
+        let Some(Role::Baseline { of }) = self.configuration.role else { return plan };
         let place = plan.configurations.len();
         plan.add(self.configuration, &plan.workloads_of(of));
         if plan.twin_of(of).is_none() {
@@ -132,7 +132,7 @@ fn no_row(baseline: &Baseline, plan: &Plan) -> String {
     let listed = |labels: Vec<&str>| labels.iter().map(|it| format!("`{it}`")).collect::<Vec<_>>().join(", ");
     let (name, its) =
         (&baseline.name, listed(baseline.configurations.iter().map(|it| it.label.as_str()).collect()));
-    let rows = plan.configurations.iter().filter(|it| it.beside.is_none());
+    let rows = plan.configurations.iter().filter(|it| it.role.is_none());
     let ours = listed(rows.map(|it| it.label.as_str()).collect());
     format!("baseline `{name}` has nothing to hold this run against: it has {its}, and here is {ours}")
 }

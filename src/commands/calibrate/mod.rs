@@ -13,11 +13,11 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use crate::analysis::floors::{KEPT_FROM, Known, floors_of, plan_of};
+use crate::analysis::noise_floors::{KEPT_FROM, Known, floors_of, plan_of};
 use crate::cli::RunArgs;
 use crate::commands::dry_run;
 use crate::commands::experiment::{self, Measured};
-use crate::commands::known_floors;
+use crate::commands::noise_floors;
 use crate::commands::output;
 use crate::engines::registry::Registry;
 use crate::machine::Machine;
@@ -67,8 +67,8 @@ fn keep(machine: &Machine, floors: &[Known]) -> Result<String> {
     if floors.is_empty() {
         return Ok(String::new());
     }
-    let file = known_floors::file_of(machine)?;
-    known_floors::keep(&file, machine, floors)?;
+    let file = noise_floors::file_of(machine)?;
+    noise_floors::keep(&file, machine, floors)?;
     Ok(file.display().to_string())
 }
 

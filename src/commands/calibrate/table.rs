@@ -1,14 +1,14 @@
 //! Noise floors, for every format. Pure.
 
-use crate::analysis::floors::{KEPT_FROM, Known};
 use crate::analysis::metric::{self, Shown};
+use crate::analysis::noise_floors::{KEPT_FROM, Known};
 use crate::record::RunRecord;
 use crate::report::Content;
 use crate::report::document::{
-    Column, Document, Line, Lines, List, Named, Part, Rooms, Table, column, json_bytes,
+    Column, Document, Layouts, Line, Lines, List, Named, Section, Table, column, json_bytes,
 };
 use crate::text::{line, shorten_start};
-use stats::Floor;
+use stats::NoiseFloor;
 
 /// The width that the other columns leave of eighty.
 const LONGEST_ENGINE: usize = 26;
@@ -24,25 +24,25 @@ pub struct Floors<'a> {
 }
 
 impl Content for Floors<'_> {
-    fn document(&self, _: &Rooms) -> Document {
+    fn document(&self, _: &Layouts) -> Document {
         let lines: Vec<Line> = self.floors.iter().filter_map(|known| self.line(known)).collect();
         if lines.is_empty() {
             let nothing = "nothing was measured beside itself, so nothing is known of the noise here";
-            return Document { parts: vec![Part::NoTable(nothing)], summary: None };
+            return Document { parts: vec![Section::NoTable(nothing)], summary: None };
         }
         let figures = ["paired", "between", "blocks"].map(|title| Column::figure(title, ""));
         let columns = ["engine", "case", "metric"].map(Column::named).into_iter().chain(figures).collect();
         let parts = vec![
-            Part::Heading("the smallest change that can be seen here:".into()),
-            Part::Table(Table { columns, lines, gap: 2, ..Table::default() }),
-            Part::List(List::plain(notes(self.floors, self.kept))),
+            Section::Heading("the smallest change that can be seen here:".into()),
+            Section::Table(Table { columns, lines, gap: 2, ..Table::default() }),
+            Section::List(List::plain(notes(self.floors, self.kept))),
         ];
         Document { parts, summary: None }
     }
 
     /// As shares: 0.02 is 2 %.
     fn lines(&self) -> Option<Lines> {
-        let share = |floor: Floor| floor.log_ratio().exp_m1();
+        let share = |floor: NoiseFloor| floor.log_ratio().exp_m1();
         let line = |known: &Known| -> Vec<Named> {
             vec![
                 (column!("record"), (&known.record).into()),
@@ -88,7 +88,7 @@ impl Floors<'_> {
     }
 }
 
-fn percent(floor: Floor) -> String {
+fn percent(floor: NoiseFloor) -> String {
     let percent = floor.log_ratio().exp_m1() * 100.0;
     if percent < 9.95 { format!("{percent:.1} %") } else { format!("{percent:.0} %") }
 }
@@ -120,7 +120,7 @@ fn notes(floors: &[Known], kept: Option<&str>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::floors;
+    use crate::analysis::noise_floors;
     use crate::record::specimen::{planned, timed};
     use crate::report;
     use crate::text::width;
@@ -128,7 +128,7 @@ mod tests {
     fn shown(engines: &[&str], blocks: u32, kept: Option<&str>) -> String {
         let selection = timed::selection(engines, &["default"]);
         let mut record = planned(&selection);
-        record.header.plan = floors::plan_of(&selection);
+        record.header.plan = noise_floors::plan_of(&selection);
         for block in 0..blocks {
             for configuration in 0..record.header.plan.configurations.len() {
                 let launch = timed::launch(&mut record, configuration, block, "x");
@@ -138,7 +138,7 @@ mod tests {
                 }
             }
         }
-        let floors = floors::floors_of(&record);
+        let floors = noise_floors::floors_of(&record);
         let floors = Floors { record: &record, floors: &floors, kept };
         report::shown(&floors, "table", Some(80))
     }

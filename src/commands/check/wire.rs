@@ -67,7 +67,7 @@ impl Wire {
     }
 
     /// Refuses messages that no request asked for.
-    pub fn unasked(&mut self) -> Result<(), Not> {
+    pub fn no_checks(&mut self) -> Result<(), Not> {
         while let Some(line) = self.process.waiting_line() {
             if self.understand(line)?.is_some() {
                 return self.lose("wrote a message that nobody asked for".into());

@@ -6,8 +6,8 @@ mod convert;
 mod info;
 mod list;
 mod pull;
+mod reference_answers;
 mod synth;
-mod witness;
 mod writing;
 
 use anyhow::Result;
@@ -25,8 +25,9 @@ pub enum ModelCommand {
     List,
     /// Say what a model is: architecture, sizes, bytes moved for each token, memory for each context length
     Info(info::InfoArgs),
-    /// Ask an engine in f32 what it says of held-out text, and keep that beside the model: runs then need not ask it
-    Witness(witness::WitnessArgs),
+    /// Store the reference engine's answers beside the model, so that runs need not compute them
+    #[command(alias = "witness")]
+    ReferenceAnswers(reference_answers::ReferenceAnswersArgs),
     /// The conversions that runs made for engines that need another format
     Cache(cache::CacheArgs),
 }
@@ -38,7 +39,7 @@ pub fn model(command: &ModelCommand) -> Result<u8> {
         ModelCommand::Pull(arguments) => pull::pull(arguments),
         ModelCommand::List => list::list(),
         ModelCommand::Info(arguments) => info::info(arguments),
-        ModelCommand::Witness(arguments) => witness::witness(arguments),
+        ModelCommand::ReferenceAnswers(arguments) => reference_answers::reference_answers(arguments),
         ModelCommand::Cache(arguments) => cache::cache(arguments),
     }
 }

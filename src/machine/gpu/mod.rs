@@ -3,12 +3,12 @@
 
 mod cuda;
 pub mod facts;
-mod looks;
 mod nvml;
+mod samples;
 mod trouble;
 
 pub use cuda::{Cuda, Unordered, order_for_processes};
 pub use facts::Gpu;
-pub use looks::{Look, over};
-pub use nvml::{counted, energy, held, look, probe};
+pub use nvml::{counted, energy, held, probe, sample};
+pub use samples::{GpuSample, over};
 pub use trouble::{before, slowed};

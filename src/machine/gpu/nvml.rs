@@ -15,7 +15,7 @@ use nvml_wrapper::struct_wrappers::device::ProcessInfo;
 use nvml_wrapper::{Device, Nvml};
 
 use super::facts::{Gpu, GpuProcess};
-use super::looks::Look;
+use super::samples::GpuSample;
 use crate::machine::observed::{GpuHeld, gpu_counter};
 
 /// Reasons that are no slowdown: an idle GPU, a clock set by the user, a display.
@@ -112,9 +112,9 @@ fn process(info: &ProcessInfo) -> GpuProcess {
 }
 
 /// A sample of every GPU, at this time since the first sample.
-pub fn look(pids: &[u32], at: Duration) -> Vec<Look> {
+pub fn sample(pids: &[u32], at: Duration) -> Vec<GpuSample> {
     let Some(nvml) = session() else { return Vec::new() };
-    devices(nvml).map(|(index, device)| Look { at, ..look_at(index, &device, pids) }).collect()
+    devices(nvml).map(|(index, device)| GpuSample { at, ..look_at(index, &device, pids) }).collect()
 }
 
 /// The used memory of each GPU now, for all processes.
@@ -126,10 +126,10 @@ pub fn held() -> Vec<GpuHeld> {
     held.collect()
 }
 
-fn look_at(index: u32, device: &Device, pids: &[u32]) -> Look {
+fn look_at(index: u32, device: &Device, pids: &[u32]) -> GpuSample {
     let own = processes(device).into_iter().filter(|process| pids.contains(&process.pid));
     let busy = device.utilization_rates().ok();
-    Look {
+    GpuSample {
         index,
         utilisation_percent: busy.as_ref().map(|busy| busy.gpu),
         memory_utilisation_percent: busy.map(|busy| busy.memory),
@@ -140,7 +140,7 @@ fn look_at(index: u32, device: &Device, pids: &[u32]) -> Look {
         memory_clock_mhz: device.clock_info(Clock::Memory).ok(),
         temperature_celsius: device.temperature(TemperatureSensor::Gpu).ok(),
         throttled_by: throttle_reasons(device).map(slowing),
-        ..Look::default()
+        ..GpuSample::default()
     }
 }
 
@@ -207,7 +207,10 @@ mod tests {
     #[test]
     fn without_the_library_there_are_no_gpus_and_nothing_to_count() {
         if session().is_none() {
-            assert_eq!((probe(), look(&[1], Duration::ZERO), energy()), (Vec::new(), Vec::new(), Vec::new()));
+            assert_eq!(
+                (probe(), sample(&[1], Duration::ZERO), energy()),
+                (Vec::new(), Vec::new(), Vec::new())
+            );
         }
     }
 }

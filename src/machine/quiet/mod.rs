@@ -14,7 +14,7 @@ use super::kernel::{load_average, read};
 use counters::{Counters, governors, stalled};
 
 /// The shortest run whose shares are reported: a tenth of a core over a second is ten of the kernel's ticks of 10 ms.
-const LEAST_SECONDS: f64 = 1.0;
+const MIN_SECONDS: f64 = 1.0;
 /// The share of the run's time above which a disturbance is reported. It is half of the 2 % below which no difference counts.
 const SHARE: f64 = 0.01;
 /// The fewest swapped pages that are reported: 1 MiB in pages of 4 KiB. An idle system swaps a few for other reasons.
@@ -151,7 +151,7 @@ fn since(earlier: &Counters, later: &Counters, threads: Option<u32>) -> Vec<Stri
     let seconds = later.at.saturating_duration_since(earlier.at).as_secs_f64();
     let rise = |count: fn(&Counters) -> Option<u64>| count(later)?.checked_sub(count(earlier)?);
     let mut found = Vec::new();
-    if seconds >= LEAST_SECONDS {
+    if seconds >= MIN_SECONDS {
         found.extend(threads.and_then(|threads| busy_meanwhile(earlier, later, threads)));
         found.extend(stolen(earlier, later));
         found.extend(rise(|it| it.memory_stall_us).and_then(|us| pressed(us, seconds)));

@@ -2,7 +2,7 @@
 
 use crate::analysis::compare::judgement::{Change, Judgement, Mean, Outcome, Side};
 use crate::analysis::metric::Scale;
-use crate::report::document::{Column, Line, Long, Place, Table};
+use crate::report::document::{Column, ColumnKind, Line, Long, Table};
 use crate::text::line;
 use crate::text::three_digits;
 use stats::{Class, Verdict};
@@ -86,7 +86,7 @@ fn columns() -> Vec<Column> {
         Column { long: Long::Shortened, ..Column::named("case") },
         Column::named("metric"),
         Column::figure("base → new", ""),
-        Column { place: Place::Fact, long: Long::Wrapped, ..Column::named("change") },
+        Column { place: ColumnKind::Fact, long: Long::Wrapped, ..Column::named("change") },
     ]
 }
 
@@ -116,7 +116,7 @@ fn said(change: &Change) -> String {
     mark.map_or_else(|| what.clone(), |(_, mark, _)| format!("{what} {mark}"))
 }
 
-/// The marks of changes that need attention. The cell has no room for a word.
+/// The marks of changes that need attention. The cell has no layout for a word.
 const MARKS: [(Class, &str, &str); 2] =
     [(Class::Critical, "!!", "!! critical"), (Class::Warning, "!", "! a warning")];
 

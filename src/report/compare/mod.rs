@@ -4,16 +4,16 @@ mod cells;
 mod entries;
 mod lines;
 
-use super::document::{Content, Document, Lines, List, Part, Rooms, json_bytes};
+use super::document::{Content, Document, Layouts, Lines, List, Section, json_bytes};
 use crate::analysis::compare::Judgement;
 use entries::entry;
 pub use entries::judgement;
 
 impl Content for Judgement {
-    fn document(&self, _: &Rooms) -> Document {
-        let list = |lines: Vec<String>| Part::List(List::plain(lines));
+    fn document(&self, _: &Layouts) -> Document {
+        let list = |lines: Vec<String>| Section::List(List::plain(lines));
         let mut parts = vec![list(cells::opening(self)), list(cells::sentences(self))];
-        parts.extend(cells::tables(self).into_iter().map(Part::Table));
+        parts.extend(cells::tables(self).into_iter().map(Section::Table));
         parts.push(list(cells::closing(self)));
         Document { parts, summary: Some(cells::last_word(self)) }
     }

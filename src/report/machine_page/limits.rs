@@ -4,16 +4,19 @@ use std::collections::BTreeSet;
 
 use machine_limits::{GpuLimits, Limits, Operations, Reads};
 
-use crate::report::document::{Column, Line, List, Part, Table};
+use crate::report::document::{Column, Line, List, Section, Table};
 use crate::text::{line, three_digits};
 
-pub fn parts(limits: &Limits) -> Vec<Part> {
-    let mut parts: Vec<Part> =
-        [memory(&limits.reads), arithmetic(&limits.units)].into_iter().flatten().map(Part::Table).collect();
+pub fn parts(limits: &Limits) -> Vec<Section> {
+    let mut parts: Vec<Section> = [memory(&limits.reads), arithmetic(&limits.units)]
+        .into_iter()
+        .flatten()
+        .map(Section::Table)
+        .collect();
     let gpus = limits.gpus.iter().map(gpu);
     let absent = limits.absent.iter().map(|reason| format!("not probed: {}", line(reason)));
     let said = List::plain(gpus.chain(absent));
-    parts.extend((!said.items.is_empty()).then_some(Part::List(said)));
+    parts.extend((!said.items.is_empty()).then_some(Section::List(said)));
     parts
 }
 

@@ -3,7 +3,7 @@ use super::super::tests::rendered;
 use super::*;
 use crate::plan::{MetricId, Order, Selection};
 use crate::record::specimen::*;
-use crate::record::{Entry, Header, KnownFloor, Role, WarmUpEnd};
+use crate::record::{CalibratedFloor, Entry, Header, RequestKind, WarmUpEnd};
 use crate::text;
 
 fn decoding(names: &[&str]) -> Selection {
@@ -12,7 +12,7 @@ fn decoding(names: &[&str]) -> Selection {
 
 /// Multiplies the times of a configuration's requests, by block and by index.
 fn stretched(mut record: RunRecord, configuration: usize, times: impl Fn(u32, u32) -> f64) -> RunRecord {
-    for sample in record.samples.iter_mut().filter(|sample| sample.role == Role::Measured) {
+    for sample in record.samples.iter_mut().filter(|sample| sample.kind == RequestKind::Measured) {
         let launch = &record.launches[sample.launch as usize];
         if launch.configuration != configuration {
             continue;
@@ -172,7 +172,7 @@ fn of_many_notes_the_first_stand_and_the_others_are_counted() {
 #[test]
 fn prompts_of_another_length_than_planned_are_a_note() {
     let mut record = measured(&decoding(&["patient-original", "beacon"]), &[BASELINE, BEACON]);
-    let measured = |sample: &&mut Sample| sample.case == 1 && sample.role == Role::Measured;
+    let measured = |sample: &&mut Sample| sample.case == 1 && sample.kind == RequestKind::Measured;
     let theirs = record.samples.iter_mut().filter(measured);
     for (number, sample) in theirs.enumerate() {
         sample.iteration.sequences[0].prompt_tokens = 90 + number as u32 % 7;
@@ -229,18 +229,18 @@ fn a_metric_of_a_later_version_is_a_note_and_the_rest_of_the_record_is_shown() {
     let (later, floor) = (MetricId::named("later_rate"), MetricId::named("later\u{1b}[31m_bytes"));
     let headline = record.header.plan.cases.iter_mut().filter(|it| it.workload.scenario == "decode");
     headline.for_each(|case| case.workload.headline = later);
-    record.header.floors.push(KnownFloor {
+    record.header.noise_floors.push(CalibratedFloor {
         configuration: 0,
         workload: "decode".into(),
         metric: floor,
-        paired: stats::Floor::of(&[0.1; 20]).unwrap(),
+        paired: stats::NoiseFloor::of(&[0.1; 20]).unwrap(),
         between: None,
         since: "2026-01-02T03:04:05Z".into(),
     });
     for number in 0..6 {
         let metric = MetricId::named(&format!("x{number}{}", "y".repeat(1000)));
-        let known = record.header.floors[0].clone();
-        record.header.floors.push(KnownFloor { metric, ..known });
+        let known = record.header.noise_floors[0].clone();
+        record.header.noise_floors.push(CalibratedFloor { metric, ..known });
     }
     let read = serde_json::from_str::<Header>(&serde_json::to_string(&record.header).unwrap()).unwrap();
     assert_eq!(read, record.header);

@@ -3,7 +3,7 @@ use serde_json::Value;
 use super::super::Report;
 use super::super::tests::rendered;
 use crate::analysis::agreement::specimen::*;
-use crate::plan::Proof;
+use crate::plan::Verification;
 use crate::record::RunRecord;
 use crate::record::specimen::{BASELINE, BEACON, REED};
 use crate::text;
@@ -11,16 +11,16 @@ use crate::text;
 /// A reference engine, an engine that deviates by this much, and one that could not be checked.
 fn three(off: f64) -> RunRecord {
     let mut record = measured(&["patient-original", "beacon", "reed"], &[BASELINE, BEACON, REED]);
-    state(&mut record, WITNESS, "f32", "f32");
+    state(&mut record, VERIFIER, "f32", "f32");
     ask(&mut record);
-    for configuration in [WITNESS, ENGINE] {
+    for configuration in [VERIFIER, ENGINE] {
         let off = if configuration == ENGINE { off } else { 0.0 };
         score(&mut record, configuration, |_| Some(off));
         go_on(&mut record, configuration, vec![OWN; 32]);
     }
     let cases = record.header.plan.cases.clone();
     for sample in record.samples.iter_mut().filter(|it| cases[it.case].configuration == 2) {
-        // Nothing proves that it got the same prompt.
+        // Nothing for_output_checks that it got the same prompt.
         sample.prompt_hash.clear();
     }
     record
@@ -45,7 +45,7 @@ fn the_table_says_of_every_engine_what_its_output_is() {
     let json = json(&record);
     assert_eq!(json["cases"][1]["output"], "agrees");
     let output = &json["outputs"][1];
-    assert_eq!((&output["engine"], &output["standing"]), (&"beacon".into(), &"agrees".into()));
+    assert_eq!((&output["engine"], &output["status"]), (&"beacon".into(), &"agrees".into()));
     assert_eq!((&output["scores"]["tokens"], &output["precision"]), (&TOKENS.into(), &"bits16".into()));
     assert_eq!(output["against"]["label"], "patient-original");
     let csv = rendered(&record, "csv", 120);
@@ -58,12 +58,13 @@ fn the_table_says_of_every_engine_what_its_output_is() {
 
 #[test]
 fn one_word_for_all_is_said_once() {
-    let text = rendered(&proved(), "table", 100);
+    let text = rendered(&checked(), "table", 100);
     assert!(text.contains(", output exact\n"), "{text}");
     assert!(!text.contains("unverified"), "{text}");
-    let text = rendered(&unproved(), "table", 100);
+    let text = rendered(&not_checked(), "table", 100);
     assert!(text.contains("output unverified\n"), "{text}");
-    let why = "note: `patient-original`, `beacon` are unverified: no engine in f32 vouches for this model";
+    let why =
+        "note: `patient-original`, `beacon` are unverified: no reference engine checked this model in f32";
     assert!(text.contains(why), "{text}");
     // Without a verified engine there are no marks.
     assert!(!text.contains("x*"), "{text}");
@@ -124,11 +125,11 @@ fn an_unverified_engine_keeps_its_ratio_with_a_mark_and_ranks_behind_the_verifie
 #[test]
 fn where_nobody_was_asked_a_line_says_so_and_there_is_no_column() {
     let mut record = three(2.3);
-    record.header.plan.proof = Proof::Off;
+    record.header.plan.verification = Verification::Off;
     let text = rendered(&record, "table", 120);
-    assert!(text.contains("output: nobody was asked for proof of it: `--witness ENGINE`"), "{text}");
+    assert!(text.contains("output: nobody was asked for proof of it: `--verifier ENGINE`"), "{text}");
     assert!(!text.contains("wrong"), "{text}");
-    record.header.plan.proof = Proof::Usual;
+    record.header.plan.verification = Verification::Usual;
     record.header.record_version = 2;
     let text = rendered(&record, "table", 120);
     assert!(text.contains("output: not compared when this was recorded"), "{text}");
@@ -139,7 +140,7 @@ fn where_nobody_was_asked_a_line_says_so_and_there_is_no_column() {
 fn what_an_engine_is_called_cannot_leave_its_line() {
     let mut record = three(2.3);
     record.header.plan.configurations[ENGINE].label = "be\u{1b}[31macon\n=x".into();
-    record.header.plan.configurations[WITNESS].label = "wit\nness".into();
+    record.header.plan.configurations[VERIFIER].label = "wit\nness".into();
     for format in ["table", "markdown", "csv"] {
         let text = rendered(&record, format, 100);
         assert!(!text.contains('\u{1b}') && !text.contains("\n=x"), "{text}");

@@ -105,7 +105,7 @@ resources! {
     ];
     gpu_watts: Option<f64> = |it| it.gpus.watts, [
         fact("GPU power", Counts::Gpu("W"), |it| it.gpu_watts, "gpu_power",
-            "what its GPUs draw together, idle power included: the mean of the driver's figure over the same looks."),
+            "what its GPUs draw together, idle power included: the mean of the driver's figure over the same samples."),
     ];
     /// The lowest and the highest clock.
     gpu_clock_mhz: Option<(u32, u32)> = |it| it.gpus.clock_mhz, [
@@ -125,7 +125,7 @@ resources! {
     /// The share of samples in which the GPU was slowed down.
     gpu_slowed_share: Option<f64> = |it| it.gpus.slowed_share, [
         fact("GPU slowed", Counts::Gpu("%"), |it| it.gpu_slowed_share.map(|share| share * 100.0), "gpu_slowed",
-            "of the looks, those at which the driver named a reason for a lower clock; which ones, the legend and JSON say. \
+            "of the samples, those at which the driver named a reason for a lower clock; which ones, the legend and JSON say. \
              That of its power limit (sw_power_cap) is usual on a large GPU under load. Of several GPUs the one that was \
              slowed most often."),
     ];

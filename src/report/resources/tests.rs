@@ -30,8 +30,12 @@ fn looked_at() -> RunRecord {
     let launch = launches.iter().find(|it| it.1 == 1).unwrap().0;
     let cases: Vec<usize> = record.header.plan.cases_of(1);
     for case in cases {
-        let gpu =
-            |index, percent| GpuPass { index, utilisation_percent: percent, looks: 3, ..GpuPass::default() };
+        let gpu = |index, percent| GpuPass {
+            index,
+            utilisation_percent: percent,
+            samples: 3,
+            ..GpuPass::default()
+        };
         record.take(Entry::Pass(Pass {
             launch,
             case,
@@ -94,14 +98,14 @@ fn on_a_gpu(process_bytes: Option<u64>) -> RunRecord {
             utilisation_percent: Some(83),
             memory_utilisation_percent: Some(41),
             power_milliwatts: Some(412_000),
-            looks: 16,
+            samples: 16,
             memory_used_bytes: Some(4_500_000_000),
             process_bytes,
             clock_mhz: Some((1500, 1980)),
             memory_clock_mhz: Some((2619, 2619)),
             temperature_celsius: Some(61),
             throttled_by: vec!["sw_power_cap".into()],
-            throttled_looks: Some(4),
+            throttled_samples: Some(4),
         };
     }
     record

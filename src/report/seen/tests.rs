@@ -1,5 +1,5 @@
 use super::*;
-use crate::analysis::effective::specimen::{BEACONS, decoding, samples, with_busy_cores};
+use crate::analysis::claims::specimen::{BEACONS, decoding, samples, with_busy_cores};
 use crate::analysis::values::Measured;
 use crate::report::Report;
 use stats::Summary;

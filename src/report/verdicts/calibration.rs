@@ -42,14 +42,15 @@ impl Calibration {
         let mut lacking = Vec::new();
         let (mut rows, mut scenarios): (Vec<&Configuration>, Vec<&str>) = (Vec::new(), Vec::new());
         for (index, configuration) in plan.configurations.iter().enumerate() {
-            if configuration.beside.is_some() {
+            if configuration.role.is_some() {
                 continue;
             }
             let cases = plan.cases.iter().enumerate().filter(|(_, case)| case.configuration == index);
             let measured: Vec<_> = cases.filter(|(case, _)| sampled.contains(case)).collect();
             let unknown = measured.iter().map(|(_, case)| &case.workload).filter(|workload| {
                 let headline = metric::headline(plan, workload).map(|metric| metric.id);
-                let mut floors = record.header.floors.iter().filter(|floor| floor.configuration == index);
+                let mut floors =
+                    record.header.noise_floors.iter().filter(|floor| floor.configuration == index);
                 !floors.any(|floor| floor.workload == workload.label && Some(floor.metric) == headline)
             });
             let unknown: Vec<_> = unknown.collect();
@@ -66,7 +67,7 @@ impl Calibration {
                 }
             }
         }
-        let since = record.header.floors.iter().map(|floor| line(&floor.since)).min();
+        let since = record.header.noise_floors.iter().map(|floor| line(&floor.since)).min();
         Self { since, lacking, remedy: line(&command(plan, &rows, &scenarios)) }
     }
 }
@@ -84,7 +85,7 @@ fn command(plan: &Plan, rows: &[&Configuration], scenarios: &[&str]) -> String {
     };
     let mut words: Vec<String> = vec!["orchestrate calibrate".into()];
     words.extend(distinct(&|row| Some(row.asked_as())).into_iter().map(|engine| format!("-e {engine}")));
-    // Beside another model, the default model is named too.
+    // Role another model, the default model is named too.
     if plan.configurations.iter().any(|it| it.model.name != OWN_MODEL) {
         let models = distinct(&|row| Some(row.model.path.clone()));
         words.extend(models.into_iter().map(|path| format!("-m {}", pasteable(&[path]))));

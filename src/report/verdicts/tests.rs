@@ -3,7 +3,7 @@ use super::*;
 use crate::engines::manifest::Against;
 use crate::plan::{Extent as Planned, Order, Selection};
 use crate::record::specimen::*;
-use crate::record::{Closed, Entry, KnownFloor, RunRecord};
+use crate::record::{CalibratedFloor, Closed, Entry, RunRecord};
 use crate::report::no_verdicts::why_no_verdicts;
 use crate::report::{Report, View};
 use crate::text;
@@ -156,7 +156,7 @@ fn what_the_program_of_a_baseline_differs_by_is_among_the_verdicts() {
     let mut record = of_all_kinds(&selection);
     // The twin becomes the baseline's program, and there is no other row.
     let then = &mut record.header.plan.configurations[2];
-    (then.label, then.beside) = ("patient-original (main)".into(), Some(Beside::Baseline { of: 0 }));
+    (then.label, then.role) = ("patient-original (main)".into(), Some(Role::Baseline { of: 0 }));
     let text = rendered(&record, "table", 200);
     let said = "\n- `patient-original` decodes as fast as `patient-original (main)`, within 2 % (";
     assert!(text.contains(said) && text.contains("\n- `beacon` decodes 11.0 times as fast as"), "{text}");
@@ -176,11 +176,11 @@ fn a_workload_without_a_calibration_is_named_beside_its_engine() {
     let plan = record.header.plan.clone();
     for case in plan.cases.iter().filter(|case| case.configuration < 2) {
         if case.configuration == 0 || case.workload.scenario != "ttft" {
-            record.header.floors.push(KnownFloor {
+            record.header.noise_floors.push(CalibratedFloor {
                 configuration: case.configuration,
                 workload: case.workload.label.clone(),
                 metric: crate::analysis::metric::headline(&plan, &case.workload).unwrap().id,
-                paired: Floor::of(&[0.01; 20]).unwrap(),
+                paired: NoiseFloor::of(&[0.01; 20]).unwrap(),
                 between: None,
                 since: "2026-01-01T00:00:00Z".into(),
             });
@@ -245,11 +245,11 @@ fn the_noise_of_the_twin_and_the_calibration_are_a_line() {
     let own = format!("noise, blocks of `patient-original` against those of its twin: {noise}; calibrated ");
     let command = "`orchestrate calibrate -e patient-original -e beacon -e equal -e restless -s decode`";
     assert_eq!(said(&record), own.clone() + "for none of these: " + command);
-    record.header.floors.push(KnownFloor {
+    record.header.noise_floors.push(CalibratedFloor {
         configuration: 1,
         workload: "decode".into(),
         metric: crate::plan::MetricId::DECODE_RATE,
-        paired: Floor::of(&[3.0; 20]).unwrap(),
+        paired: NoiseFloor::of(&[3.0; 20]).unwrap(),
         between: None,
         since: "2026-01-01T00:00:00Z".into(),
     });
@@ -257,12 +257,12 @@ fn the_noise_of_the_twin_and_the_calibration_are_a_line() {
     let command = "`orchestrate calibrate -e patient-original -e equal -e restless -s decode`";
     let since = "at 2026-01-01T00:00:00Z";
     assert_eq!(said(&record), format!("{own}{since}, but not for {others}: {command}"));
-    let known = record.header.floors[0].clone();
-    let others = [0, 2, 3].map(|configuration| KnownFloor { configuration, ..known.clone() });
-    let partly = record.header.floors.clone();
-    record.header.floors.extend(others);
+    let known = record.header.noise_floors[0].clone();
+    let others = [0, 2, 3].map(|configuration| CalibratedFloor { configuration, ..known.clone() });
+    let partly = record.header.noise_floors.clone();
+    record.header.noise_floors.extend(others);
     assert_eq!(said(&record), own + since);
-    record.header.floors = partly;
+    record.header.noise_floors = partly;
     // A quiet run does not lower the noise of the calibration: eleven times is less than twenty.
     let verdicts = Report::of(&record).verdicts.against_reference;
     let headline = verdicts.iter().find(|judged| judged.is_headline).unwrap();
@@ -337,7 +337,7 @@ fn csv_and_json_have_the_whole_comparison() {
     assert_eq!(column("verdict"), ["", "faster", "same", "not_measurable"]);
     assert_eq!(column("evidence"), ["", "firm", "firm", "firm"]);
     assert_eq!(column("blocks"), ["", "5", "5", "5"]);
-    assert_eq!(column("stopped_by"), ["", "asked", "asked", "asked"]);
+    assert_eq!(column("stopped_by"), ["", "fixed", "fixed", "fixed"]);
     let number = |name: &str| rows[1][at(name)].parse::<f64>().unwrap();
     assert!(number("low") <= number("times_reference") && number("times_reference") <= number("high"));
     assert!(number("p") < 0.05 && number("p_adjusted") < 0.05 && number("p_welch") < 0.05);
@@ -349,7 +349,7 @@ fn csv_and_json_have_the_whole_comparison() {
     assert_eq!((of("decode_rate"), of("peak_memory")), (6, 6));
     let found = json["comparisons"].as_array().unwrap();
     let decode = found.iter().find(|it| it["metric"] == "decode_rate" && it["engine"] == "beacon").unwrap();
-    assert_eq!((decode["verdict"].as_str(), decode["stopped_by"].as_str()), (Some("faster"), Some("asked")));
+    assert_eq!((decode["verdict"].as_str(), decode["stopped_by"].as_str()), (Some("faster"), Some("fixed")));
     assert!(decode["sentence"].as_str().unwrap().starts_with("`beacon` decodes 11.0 times as fast as"));
     assert_eq!(json["workloads"][0]["blocks"], 5);
     assert_eq!(json["cases"][1]["warm_ups"].as_array().unwrap().len(), 5);
@@ -388,12 +388,12 @@ fn what_a_preset_changes_is_said_in_its_manifests_words_beside_the_verdicts() {
 fn what_a_preset_changes_is_told_in_time_too_where_it_is_sure() {
     let mut selection = decoding(&["patient-original", "patient-original"]);
     selection.candidates[1].preset = Some("fast".into());
-    selection.candidates[1].options.insert("patience".into(), false.into());
+    selection.candidates[1].options.insert("check_time".into(), false.into());
     selection.candidates[1].against =
-        Some(Against { preset: "default".into(), says: "without its patience".into() });
+        Some(Against { preset: "default".into(), says: "without its check_time".into() });
     let record = measured(&selection, &[BASELINE, Invented { name: "patient-original:fast", ..BEACON }]);
     let text = rendered(&record, "table", 200);
-    let said = text.lines().find(|line| line.starts_with("without its patience, ")).unwrap();
+    let said = text.lines().find(|line| line.starts_with("without its check_time, ")).unwrap();
     assert!(said.contains(": decode 11.") && said.ends_with("] (19.6 ms a token less)"), "{said}");
     let json: serde_json::Value = serde_json::from_str(&rendered(&record, "json", 100)).unwrap();
     let comparisons = json["derived"][0]["comparisons"].as_array().unwrap();

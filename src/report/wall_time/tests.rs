@@ -95,7 +95,7 @@ fn claims_beyond_what_passed_are_shortened_and_counted_and_nothing_is_negative()
     let wall_time = of(Mode::Warm, &overlapping, &[sample(10, &[3, 4, 8])]);
     assert!(adds_up(&wall_time));
     assert_eq!(wall_time.shortened, 1);
-    assert_eq!(wall_time.part(Part::Import), wall_time.part(Part::Weights));
+    assert_eq!(wall_time.part(TimePart::Import), wall_time.part(TimePart::Weights));
     // The engine's clock counts 19 ms of a request that took 10.
     let wall_time = of(Mode::Warm, &launch(&[]), &[sample(10, &[11, 15, 20])]);
     assert!(adds_up(&wall_time));
@@ -122,7 +122,7 @@ fn an_engine_that_loads_within_its_first_request_is_not_counted_twice() {
     for mode in [Mode::Warm, Mode::OneShot] {
         let wall_time = of(mode, &minimal, std::slice::from_ref(&first));
         assert_eq!(wall_time.total_ns, first.answered_ns, "{mode:?}");
-        assert_eq!(wall_time.part(Part::Weights), Some(150 * MS));
+        assert_eq!(wall_time.part(TimePart::Weights), Some(150 * MS));
         assert!(adds_up(&wall_time));
     }
 }

@@ -185,7 +185,7 @@ impl Conversation {
                 (Message::Progress(_), _) => {}
                 (Message::Scored(scored), at) => {
                     same_id(&scored.id, &id, "scored")?;
-                    self.unasked()?;
+                    self.no_checks()?;
                     return Ok((scored, at.saturating_duration_since(sent)));
                 }
                 (Message::Failed(failed), _) => return Err(Cause::Said(failed)),
@@ -210,10 +210,10 @@ impl Conversation {
     }
 
     /// Checks that the engine wrote nothing unrequested since its last answer.
-    pub fn unasked(&mut self) -> Result<(), Cause> {
+    pub fn no_checks(&mut self) -> Result<(), Cause> {
         while let Some(line) = self.process.waiting_line() {
             if let Some((message, _)) = self.understand(line)? {
-                return Err(Cause::Protocol(format!("unasked `{}` after its answer", message.name())));
+                return Err(Cause::Protocol(format!("no_checks `{}` after its answer", message.name())));
             }
         }
         Ok(())
@@ -229,7 +229,7 @@ impl Conversation {
 
     /// Writes a request to the engine.
     pub async fn send(&mut self, request: &Request) -> Result<(), Cause> {
-        self.unasked()?;
+        self.no_checks()?;
         if self.process.write(&protocol::encode(request)).await.is_err() {
             // A closed pipe means that the engine is ending. Its exit status says more than the pipe.
             return Err(self.ended().await);

@@ -62,7 +62,7 @@ fn where_lower_is_better_a_smaller_number_is_faster() {
 
 #[test]
 fn a_difference_below_the_floor_is_not_measurable_whichever_floor_says_so() {
-    for floors in [vec![Floor::of(&[0.12; 20])], vec![None, Floor::of(&[0.12; 20])]] {
+    for floors in [vec![NoiseFloor::of(&[0.12; 20])], vec![None, NoiseFloor::of(&[0.12; 20])]] {
         let mut experiment = of_speeds(1.1, 0.005);
         experiment.series[0].floors = floors;
         assert_eq!(only(&experiment).decision.verdict, Some(Verdict::NotMeasurable));
@@ -105,7 +105,7 @@ fn a_bootstrap_stands_beside_twenty_blocks_and_agrees_with_t_where_noise_is_norm
 fn a_fixed_number_of_blocks_gives_a_narrower_interval_than_one_that_was_looked_for() {
     let mut experiment = of_speeds(1.1, 0.01);
     let looked = only(&experiment).evidence.firm().unwrap().half_width();
-    experiment.series[0].stopped_by = StoppedBy::Asked;
+    experiment.series[0].stopped_by = StoppedBy::Fixed;
     assert!(only(&experiment).evidence.firm().unwrap().half_width() < 0.9 * looked);
 }
 
@@ -171,10 +171,10 @@ fn what_was_measured_one_after_the_other_has_evidence_and_no_verdict() {
 #[test]
 fn each_scenario_is_computed_by_what_ended_it() {
     let mut experiment = of_speeds(1.1, 0.01);
-    experiment.series.push(Series { stopped_by: StoppedBy::Asked, ..experiment.series[0].clone() });
+    experiment.series.push(Series { stopped_by: StoppedBy::Fixed, ..experiment.series[0].clone() });
     let found = experiment.compare(&[(1, REFERENCE)]);
     let [looked, asked] = [0, 1].map(|index| found[index].as_ref().unwrap());
-    assert_eq!((looked.stopped_by, asked.stopped_by), (StoppedBy::Width, StoppedBy::Asked));
+    assert_eq!((looked.stopped_by, asked.stopped_by), (StoppedBy::Width, StoppedBy::Fixed));
     assert!(asked.evidence.firm().unwrap().half_width() < looked.evidence.firm().unwrap().half_width());
 }
 
@@ -194,5 +194,5 @@ fn only_what_gates_keeps_an_experiment_going() {
         let series = vec![quiet.clone(), Series { gating, ..noisy.clone() }];
         experiment(series).look(Rule::default(), 8, &[(1, 0)])
     };
-    assert_eq!((look(false), look(true)), (Look::Stop(StoppedBy::Width), Look::GoOn { until: 12 }));
+    assert_eq!((look(false), look(true)), (Analysis::Stop(StoppedBy::Width), Analysis::GoOn { until: 12 }));
 }

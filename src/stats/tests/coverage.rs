@@ -4,7 +4,7 @@ use super::noise::{Machine, Noise};
 use crate::interval::Design;
 use crate::random::Random;
 use crate::special::normal_above;
-use crate::stopping::{LOOKS, Rule};
+use crate::stopping::{INTERIM_ANALYSES, Rule};
 use crate::student::t_critical;
 
 /// The share of experiments whose interval contains zero.
@@ -22,16 +22,16 @@ pub fn coverage(noise: Noise, scale: f64, design: Design, experiments: u32) -> f
 /// over those deviations alone (Starr, 1966). That needs far fewer experiments than counting.
 fn on_normal_noise(scale: f64, design: Design, experiments: u32) -> f64 {
     let mut random = Random::seeded(1);
-    let critical = LOOKS.map(|look| t_critical(design.computed_at(look), (look - 1) as f64));
+    let critical = INTERIM_ANALYSES.map(|look| t_critical(design.computed_at(look), (look - 1) as f64));
     let mut sum = 0.0;
     for _ in 0..experiments {
         let (mut squares, mut df) = (0.0, 0);
-        for (look, critical) in LOOKS.into_iter().zip(critical) {
+        for (look, critical) in INTERIM_ANALYSES.into_iter().zip(critical) {
             squares += random.chi_square(look - 1 - df);
             df = look - 1;
             // In units of the mean's deviation.
             let half_width = critical * (squares / df as f64).sqrt();
-            if half_width * scale <= (look as f64).sqrt() || look == LOOKS[3] {
+            if half_width * scale <= (look as f64).sqrt() || look == INTERIM_ANALYSES[3] {
                 sum += 1.0 - 2.0 * normal_above(half_width);
                 break;
             }

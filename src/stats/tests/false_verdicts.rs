@@ -1,8 +1,8 @@
 //! The share of false differences between equal engines, and of real differences that are found.
 
 use super::noise::{ALL, Machine, Noise};
-use crate::floor::{Epsilon, Floor};
 use crate::interval::{CONFIDENCE, Design};
+use crate::noise_floor::{Epsilon, NoiseFloor};
 use crate::ratio::Ratios;
 use crate::stopping::Rule;
 use crate::verdict::Verdict;
@@ -34,9 +34,10 @@ pub fn verdicts_under(
     for _ in 0..experiments {
         let (interval, blocks) = machine.experiment(rule, Design::Looked, shift);
         let mut again = |blocks: usize| -> Vec<f64> { (0..blocks).map(|_| machine.block()).collect() };
-        let twin = Floor::of_twin(&Ratios::of_blocks(&again(blocks))).filter(|_| known != Known::Nothing);
-        let stored = if known == Known::Calibration { Floor::of(&again(40)) } else { None };
-        let verdict = Verdict::of(&interval, Epsilon::over(Floor::highest([stored, twin])));
+        let twin =
+            NoiseFloor::of_twin(&Ratios::of_blocks(&again(blocks))).filter(|_| known != Known::Nothing);
+        let stored = if known == Known::Calibration { NoiseFloor::of(&again(40)) } else { None };
+        let verdict = Verdict::of(&interval, Epsilon::over(NoiseFloor::highest([stored, twin])));
         counts[verdict as usize] += 1;
     }
     counts.map(|count| f64::from(count) / f64::from(experiments))

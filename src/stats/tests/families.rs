@@ -2,8 +2,10 @@
 
 use super::noise::{Machine, Noise};
 use crate::Better;
-use crate::{Blocks, Epsilon, Evidence, Experiment, Floor, Look, Rounds, Rule, Series, StoppedBy, Twin};
-use crate::{Design, LOOKS, Verdict};
+use crate::{
+    Analysis, Blocks, Epsilon, Evidence, Experiment, NoiseFloor, Rounds, Rule, Series, StoppedBy, Twin,
+};
+use crate::{Design, INTERIM_ANALYSES, Verdict};
 
 const ENGINES: usize = 3;
 const SCENARIOS: usize = 6;
@@ -30,12 +32,12 @@ pub fn false_between_runs(apart: f64, experiments: u32) -> [f64; 2] {
     for _ in 0..experiments {
         let mut run = || -> Vec<f64> {
             let level = apart * machine.block();
-            (0..LOOKS[0]).map(|_| level + machine.block()).collect()
+            (0..INTERIM_ANALYSES[0]).map(|_| level + machine.block()).collect()
         };
         let (base, new) = (run(), run());
         let evidence = Evidence::of_difference(&new, &base, Design::Looked);
         let Some(interval) = evidence.and_then(|it| it.firm()) else { continue };
-        let own = Floor::highest([&base, &new].map(|levels| Floor::between_blocks(levels)));
+        let own = NoiseFloor::highest([&base, &new].map(|levels| NoiseFloor::between_blocks(levels)));
         for (count, floor) in told_apart.iter_mut().zip([None, own]) {
             *count += u32::from(Verdict::of(&interval, Epsilon::over(floor)).is_a_difference());
         }
@@ -47,7 +49,7 @@ fn scenario(machine: &mut Machine, rule: Rule) -> Series {
     let mut configurations = vec![Blocks::new(); ENGINES + 1];
     let mut blocks = 0;
     loop {
-        for block in blocks..LOOKS.into_iter().find(|look| *look > blocks).unwrap_or(blocks) {
+        for block in blocks..INTERIM_ANALYSES.into_iter().find(|look| *look > blocks).unwrap_or(blocks) {
             for (index, configuration) in configurations.iter_mut().enumerate() {
                 let value = if index == REFERENCE { 1.0 } else { machine.block().exp() };
                 configuration.insert(block as u32, Rounds::from([(0, value)]));
@@ -57,8 +59,8 @@ fn scenario(machine: &mut Machine, rule: Rule) -> Series {
         let (better, stopped_by) = (Better::Higher, StoppedBy::Width);
         let series = Series { better, gating: true, stopped_by, floors: Vec::new(), configurations };
         match experiment(vec![series.clone()]).look(rule, blocks, &pairs()) {
-            Look::Stop(stopped_by) => return Series { stopped_by, ..series },
-            Look::GoOn { .. } => configurations = series.configurations,
+            Analysis::Stop(stopped_by) => return Series { stopped_by, ..series },
+            Analysis::GoOn { .. } => configurations = series.configurations,
         }
     }
 }

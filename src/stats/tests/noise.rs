@@ -4,7 +4,7 @@ use crate::interval::{Design, Evidence, Interval};
 use crate::median;
 use crate::random::Random;
 use crate::ratio::Ratios;
-use crate::stopping::{Look, Rule};
+use crate::stopping::{Analysis, Rule};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Noise {
@@ -103,13 +103,13 @@ impl Machine {
     /// A whole experiment under the real rule, with its last interval and number of blocks. `shift` is the true log ratio.
     pub fn experiment(&mut self, rule: Rule, design: Design, shift: f64) -> (Interval, usize) {
         let mut blocks = Vec::new();
-        let mut until = crate::LOOKS[0];
+        let mut until = crate::INTERIM_ANALYSES[0];
         loop {
             blocks.extend((blocks.len()..until).map(|_| self.block() + shift));
             let interval = Evidence::of(&Ratios::of_blocks(&blocks), design).firm().unwrap();
             match rule.look(blocks.len(), &[interval.half_width()]) {
-                Look::GoOn { until: more } => until = more,
-                Look::Stop(_) => return (interval, blocks.len()),
+                Analysis::GoOn { until: more } => until = more,
+                Analysis::Stop(_) => return (interval, blocks.len()),
             }
         }
     }

@@ -1,5 +1,5 @@
-use super::super::floor::Floor;
 use super::super::interval::Design;
+use super::super::noise_floor::NoiseFloor;
 use super::super::ratio::Ratios;
 use super::*;
 
@@ -85,7 +85,7 @@ fn what_would_count_is_rounded_up() {
         [0.02, 0.0201, 0.03456, 0.1, 0.123, 2.5].map(percent_up),
         ["2", "2.1", "3.5", "10", "12.3", "250"]
     );
-    let floor = Floor::of(&[0.05; 5]);
+    let floor = NoiseFloor::of(&[0.05; 5]);
     let (interval, epsilon) = (interval(-0.01, 0.01), Epsilon::over(floor));
     let words = Words::of(Verdict::NotMeasurable, &interval, epsilon, Quality::Speed);
     assert!(words.bounds.ends_with("; 5.2 % would count)"), "{words}");
@@ -112,7 +112,7 @@ fn a_change_with_a_bound_that_is_a_multiple_is_said_in_multiples_throughout() {
 #[test]
 fn a_wide_interval_does_not_begin_with_nothing_and_what_counts_is_a_factor() {
     let within = |floor: f64| {
-        let epsilon = Epsilon::over(Floor::of(&[floor.ln(); 5]));
+        let epsilon = Epsilon::over(NoiseFloor::of(&[floor.ln(); 5]));
         let interval = interval(0.02f64.ln(), 4f64.ln());
         Words::of(Verdict::NotMeasurable, &interval, epsilon, Quality::Speed).to_string()
     };

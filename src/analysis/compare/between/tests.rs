@@ -1,10 +1,10 @@
 use super::*;
 use crate::analysis::compare::matching::matching;
 use crate::plan::Selection;
-use crate::record::KnownFloor;
+use crate::record::CalibratedFloor;
 use crate::record::specimen::timed::{measured, noisy, selection};
 use stats::Verdict;
-use stats::{LOOKS, Random};
+use stats::{INTERIM_ANALYSES, Random};
 
 /// A run of the reference, another engine and the reference's twin, with every time multiplied by `times`.
 fn run(selection: &Selection, times: f64, deviation: f64, seed: u64) -> RunRecord {
@@ -91,12 +91,12 @@ fn the_twin_of_either_run_and_calibration_raise_what_counts() {
     let base = measured(&both, 8, |at| if at.configuration == 2 { wild(at) } else { Some(own()) });
     assert_eq!(decode(&base, &quiet(1.0, 2), 1).counts_because, "a twin");
 
-    let floor = Floor::of(&[0.3; 20]).unwrap();
+    let floor = NoiseFloor::of(&[0.3; 20]).unwrap();
     for (between, because) in
-        [(None, "calibration"), (Some(Floor::of(&[0.4]).unwrap()), "calibration of two times")]
+        [(None, "calibration"), (Some(NoiseFloor::of(&[0.4]).unwrap()), "calibration of two times")]
     {
         let mut calibrated = quiet(1.2, 3);
-        calibrated.header.floors.push(KnownFloor {
+        calibrated.header.noise_floors.push(CalibratedFloor {
             configuration: 1,
             workload: "decode".into(),
             metric: crate::plan::MetricId::DECODE_RATE,
@@ -166,7 +166,7 @@ fn under_the_very_rule_95_percent_of_the_intervals_between_two_runs_hold() {
         let mut random = Random::seeded(31);
         let mut run = || {
             let mut levels: Vec<f64> = Vec::new();
-            for look in LOOKS {
+            for look in INTERIM_ANALYSES {
                 levels.extend((levels.len()..look).map(|_| scale * target * random.normal()));
                 let own = Evidence::of(&Ratios::of_blocks(&levels), Design::Looked);
                 if own.firm().unwrap().half_width() <= target {

@@ -113,7 +113,7 @@ fn requests_of_a_launch_that_only_proved_something_are_held_against_nothing() {
     assert!(!changed(other_prompt).is_empty());
     let proved = changed(|new| {
         other_prompt(new);
-        new.launches[0].proves = true;
+        new.launches[0].for_output_checks = true;
     });
     assert_eq!(proved, [""; 0]);
 }

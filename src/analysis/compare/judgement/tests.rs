@@ -1,9 +1,9 @@
 use super::*;
 use crate::analysis::agreement::specimen;
-use crate::plan::{Beside, Selection};
+use crate::plan::{Role, Selection};
 use crate::record::specimen::timed::{measured, selection};
-use crate::record::{Failure, Header, KnownFloor};
-use stats::{Floor, Random};
+use crate::record::{CalibratedFloor, Failure, Header};
+use stats::{NoiseFloor, Random};
 
 fn alone() -> Selection {
     selection(&["a"], &["decode"])
@@ -23,16 +23,16 @@ fn gating(judgement: &Judgement) -> &Change {
     judgement.lines.iter().find(|it| it.gating).unwrap()
 }
 
-fn code(times: f64, fail_on: Class) -> Standing {
-    judged(&run(&alone(), 1.0, 1), &run(&alone(), times, 2)).standing(fail_on)
+fn code(times: f64, fail_on: Class) -> Conclusion {
+    judged(&run(&alone(), 1.0, 1), &run(&alone(), times, 2)).conclusion(fail_on)
 }
 
 #[test]
 fn a_critical_change_of_a_headline_fails_and_a_warning_only_where_it_is_asked_to() {
     use Class::{Critical, Warning};
-    assert_eq!([code(1.0, Critical), code(1.05, Critical), code(0.5, Warning)], [Standing::Passed; 3]);
-    assert_eq!([code(1.15, Critical), code(1.15, Warning)], [Standing::Passed, Standing::Worse]);
-    assert_eq!([code(1.4, Critical), code(1.4, Warning)], [Standing::Worse; 2]);
+    assert_eq!([code(1.0, Critical), code(1.05, Critical), code(0.5, Warning)], [Conclusion::Passed; 3]);
+    assert_eq!([code(1.15, Critical), code(1.15, Warning)], [Conclusion::Passed, Conclusion::Worse]);
+    assert_eq!([code(1.4, Critical), code(1.4, Warning)], [Conclusion::Worse; 2]);
 }
 
 #[test]
@@ -45,13 +45,13 @@ fn what_cannot_be_told_of_a_headline_has_an_exit_status_of_its_own_and_a_certain
     }
     let open = judged(&base, &new);
     assert_eq!(gating(&open).found().unwrap().decision.verdict, Some(Verdict::NotMeasurable));
-    assert_eq!(open.standing(Class::Critical), Standing::Open);
+    assert_eq!(open.conclusion(Class::Critical), Conclusion::Open);
     // Too few blocks are no reason to pass either.
     let quick = measured(&alone(), 1, |_| Some(10.0));
-    assert_eq!(judged(&base, &quick).standing(Class::Critical), Standing::Open);
+    assert_eq!(judged(&base, &quick).conclusion(Class::Critical), Conclusion::Open);
     let mut two = open.clone();
     two.lines.push(gating(&judged(&base, &run(&alone(), 2.0, 3))).clone());
-    assert_eq!(two.standing(Class::Critical), Standing::Worse);
+    assert_eq!(two.conclusion(Class::Critical), Conclusion::Worse);
 }
 
 #[test]
@@ -59,8 +59,8 @@ fn thresholds_decide_what_is_bad() {
     let strict = Thresholds::new(0.01, 0.03).unwrap();
     let judgement = judge(&run(&alone(), 1.0, 1), &run(&alone(), 1.06, 2), strict, false).unwrap();
     assert_eq!(
-        (gating(&judgement).class, judgement.standing(Class::Critical)),
-        (Class::Critical, Standing::Worse)
+        (gating(&judgement).class, judgement.conclusion(Class::Critical)),
+        (Class::Critical, Conclusion::Worse)
     );
 }
 
@@ -71,8 +71,8 @@ fn only_headlines_decide() {
     let judgement = judged(&base, &new);
     let memory = judgement.lines.iter().find(|it| it.metric.name() == "peak_memory").unwrap();
     assert_eq!(
-        (memory.class, memory.gating, judgement.standing(Class::Warning)),
-        (Class::Critical, false, Standing::Passed)
+        (memory.class, memory.gating, judgement.conclusion(Class::Warning)),
+        (Class::Critical, false, Conclusion::Passed)
     );
     assert_eq!(memory.sentence, "`a` needs 9.00 times as much memory as before [9.00, 9.00]");
     assert_eq!((memory.base, memory.new), (Some(1e8), Some(9e8)));
@@ -91,16 +91,16 @@ fn a_headline_that_fails_now_is_critical_and_one_that_failed_before_is_told() {
     });
     let good = run(&alone(), 1.0, 1);
     let now = judged(&good, &fails);
-    assert_eq!((gating(&now).class, now.standing(Class::Critical)), (Class::Critical, Standing::Worse));
+    assert_eq!((gating(&now).class, now.conclusion(Class::Critical)), (Class::Critical, Conclusion::Worse));
     assert_eq!(
         gating(&now).sentence,
         "`a` decodes: fails now, and did not before (exited at sample 3: killed by signal 9)"
     );
     let before = judged(&fails, &good);
-    assert_eq!(before.standing(Class::Warning), Standing::Passed);
+    assert_eq!(before.conclusion(Class::Warning), Conclusion::Passed);
     assert!(gating(&before).sentence.contains("measured now, and failed before"));
     // If everything fails as before, nothing is known to be good.
-    assert_eq!(judged(&fails, &fails).standing(Class::Warning), Standing::Open);
+    assert_eq!(judged(&fails, &fails).conclusion(Class::Warning), Conclusion::Open);
 }
 
 #[test]
@@ -118,10 +118,10 @@ fn a_case_that_the_budget_left_nothing_for_is_no_regression_and_another_failure_
         record
     };
     let good = run(&alone(), 1.0, 1);
-    let code = |base: &RunRecord, new: &RunRecord| judged(base, new).standing(Class::Warning);
-    assert_eq!(code(&good, &failing("no_time")), Standing::Open);
-    assert_eq!(code(&good, &failing("too_slow")), Standing::Worse);
-    assert_eq!(code(&failing("no_time"), &failing("exited")), Standing::Open);
+    let code = |base: &RunRecord, new: &RunRecord| judged(base, new).conclusion(Class::Warning);
+    assert_eq!(code(&good, &failing("no_time")), Conclusion::Open);
+    assert_eq!(code(&good, &failing("too_slow")), Conclusion::Worse);
+    assert_eq!(code(&failing("no_time"), &failing("exited")), Conclusion::Open);
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn a_headline_that_the_new_run_never_came_to_does_not_pass() {
     new.samples.retain(|sample| sample.case == 0);
     new.end = Some(End::Interrupted);
     let judgement = judged(&base, &new);
-    assert_eq!(judgement.standing(Class::Critical), Standing::Open);
+    assert_eq!(judgement.conclusion(Class::Critical), Conclusion::Open);
     assert_eq!(judgement.notices, ["the new one was interrupted: what it had measured is compared"]);
     assert!(judgement.lines.iter().any(|it| matches!(it.outcome, Outcome::Nothing(_))));
     assert_eq!(judgement.means[0].times, None);
@@ -149,7 +149,7 @@ fn incomparable_records_are_refused_and_by_force_it_is_said() {
     // Records that share nothing cause no panic.
     let nothing = RunRecord { header: Header::default(), ..RunRecord::default() };
     let forced = judge(&base, &nothing, Thresholds::default(), true).unwrap();
-    assert_eq!((forced.lines.len(), forced.standing(Class::Critical)), (0, Standing::Open));
+    assert_eq!((forced.lines.len(), forced.conclusion(Class::Critical)), (0, Conclusion::Open));
 }
 
 #[test]
@@ -195,18 +195,18 @@ fn what_lacks_calibration_is_named_as_the_command_line_takes_it_and_nothing_else
     let said = last(&base, &new);
     let command = "`orchestrate calibrate -e '/some where/a' -e b:fast -s ttft -s decode`";
     assert!(said.contains(command), "{said}");
-    let floor = |configuration: usize, workload: &str| KnownFloor {
+    let floor = |configuration: usize, workload: &str| CalibratedFloor {
         configuration,
         workload: workload.into(),
         metric: crate::plan::MetricId::DECODE_RATE,
-        paired: Floor::of(&[0.01]).unwrap(),
-        between: Floor::of(&[0.01]),
+        paired: NoiseFloor::of(&[0.01]).unwrap(),
+        between: NoiseFloor::of(&[0.01]),
         since: "2026-01-01T00:00:00Z".into(),
     };
     let labels: Vec<String> = new.header.plan.workloads_of(0).into_iter().map(|it| it.label).collect();
-    base.header.floors = labels.iter().map(|label| floor(0, label)).collect();
+    base.header.noise_floors = labels.iter().map(|label| floor(0, label)).collect();
     assert!(last(&base, &new).contains("calibrate -e b:fast -s ttft -s decode`"));
-    new.header.floors = labels.iter().map(|label| floor(1, label)).collect();
+    new.header.noise_floors = labels.iter().map(|label| floor(1, label)).collect();
     assert!(!last(&base, &new).contains("calibrate"));
 }
 
@@ -235,11 +235,11 @@ fn a_baseline_that_was_measured_again_is_paired_with_what_it_stands_beside() {
         Some(10.0 * shared * if at.configuration == 1 { 1.2 } else { 1.0 })
     });
     let stand_in = &mut record.header.plan.configurations[2];
-    (stand_in.label, stand_in.beside) = ("a (baseline)".into(), Some(Beside::Baseline { of: 1 }));
+    (stand_in.label, stand_in.role) = ("a (baseline)".into(), Some(Role::Baseline { of: 1 }));
     let judgement = judge_within(&record, Thresholds::default());
     let decode = gating(&judgement);
     assert!(judgement.side_by_side && decode.found().unwrap().decision.verdict == Some(Verdict::Slower));
-    assert_eq!((decode.class, judgement.standing(Class::Warning)), (Class::Warning, Standing::Worse));
+    assert_eq!((decode.class, judgement.conclusion(Class::Warning)), (Class::Warning, Conclusion::Worse));
     assert!(decode.sentence.starts_with("`a` decodes 16.7 % slower than before ["), "{}", decode.sentence);
     assert_eq!((decode.before.as_str(), decode.new.unwrap() < decode.base.unwrap()), ("a (baseline)", true));
 }
@@ -247,8 +247,8 @@ fn a_baseline_that_was_measured_again_is_paired_with_what_it_stands_beside() {
 // Wrong output is compared with nothing.
 
 /// A record in which the engine beside the verifier differs from it by `off`.
-fn proved(off: f64) -> RunRecord {
-    let mut record = specimen::proved();
+fn checked(off: f64) -> RunRecord {
+    let mut record = specimen::checked();
     specimen::score(&mut record, specimen::ENGINE, |_| Some(off));
     record
 }
@@ -259,9 +259,9 @@ fn of_engine(judgement: &Judgement) -> &Change {
 
 #[test]
 fn output_that_has_become_wrong_is_a_failure_however_fast_it_is() {
-    let judgement = judged(&proved(0.0), &proved(2.3));
+    let judgement = judged(&checked(0.0), &checked(2.3));
     let line = of_engine(&judgement);
-    assert_eq!((line.class, judgement.standing(Class::Critical)), (Class::Critical, Standing::Worse));
+    assert_eq!((line.class, judgement.conclusion(Class::Critical)), (Class::Critical, Conclusion::Worse));
     let why =
         "`beacon` decodes: fails now, and did not before (wrong output in the new one: its log-probabilities";
     assert!(line.sentence.starts_with(why), "{}", line.sentence);
@@ -272,10 +272,10 @@ fn output_that_has_become_wrong_is_a_failure_however_fast_it_is() {
 
 #[test]
 fn output_that_was_wrong_is_no_measure_for_what_is_right() {
-    let judgement = judged(&proved(2.3), &proved(0.0));
+    let judgement = judged(&checked(2.3), &checked(0.0));
     let line = of_engine(&judgement);
     assert!(line.sentence.contains("failed before (wrong output in the base: "), "{}", line.sentence);
-    let judgement = judged(&proved(2.3), &proved(2.3));
+    let judgement = judged(&checked(2.3), &checked(2.3));
     assert!(of_engine(&judgement).sentence.contains("fails as before"), "{}", of_engine(&judgement).sentence);
 }
 

@@ -5,7 +5,7 @@ use crate::analysis::values::Measured;
 use crate::plan::Selection;
 use crate::record::RunRecord;
 use crate::record::specimen::timed::{measured, noisy, selection};
-use stats::{Blocks, Epsilon, Evidence, Experiment, Floor, Ratios, Refusal, Rounds, Series, StoppedBy};
+use stats::{Blocks, Epsilon, Evidence, Experiment, NoiseFloor, Ratios, Refusal, Rounds, Series, StoppedBy};
 
 /// A comparison with this ratio, and with blocks that are this far apart.
 fn compared(metric: &'static str, ratio: f64, apart: f64, blocks: usize) -> Compared {
@@ -18,7 +18,7 @@ fn compared(metric: &'static str, ratio: f64, apart: f64, blocks: usize) -> Comp
     let series = Series {
         better: metric.better,
         gating: true,
-        stopped_by: StoppedBy::Asked,
+        stopped_by: StoppedBy::Fixed,
         floors: Vec::new(),
         configurations: vec![of(&|_| 1.0), ours],
     };
@@ -146,7 +146,7 @@ fn every_metric_makes_a_sentence_of_every_verdict() {
 fn a_floor_is_what_would_count() {
     let ratios = Ratios::of_blocks(&[0.01, 0.02, 0.03, 0.02, 0.01]);
     let evidence = Evidence::of(&ratios, stats::Design::Fixed);
-    let epsilon = Epsilon::over(Floor::of(&[0.05; 20]));
+    let epsilon = Epsilon::over(NoiseFloor::of(&[0.05; 20]));
     let said = Words::of(Verdict::NotMeasurable, &evidence.firm().unwrap(), epsilon, stats::Quality::Speed);
     assert!(said.bounds.ends_with("5.2 % would count)"), "{said}");
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::plan::{Configuration, Selection};
 use crate::record::specimen::timed::{measured, noisy, selection};
-use crate::record::{Closed, KnownFloor};
+use crate::record::{CalibratedFloor, Closed};
 use stats::Verdict;
 
 /// A record of `reference`, `other` and the reference's twin. A token takes `token_ms` in `other` and ten milliseconds elsewhere.
@@ -61,11 +61,11 @@ fn a_difference_below_what_calibration_found_of_either_side_is_not_measurable() 
     for configuration in [0, 1] {
         let mut record = record(9.0, 0.005, 8);
         assert_eq!(verdict(&record), Some(Verdict::Faster));
-        record.header.floors.push(KnownFloor {
+        record.header.noise_floors.push(CalibratedFloor {
             configuration,
             workload: "decode".into(),
             metric: crate::plan::MetricId::DECODE_RATE,
-            paired: Floor::of(&[0.2; 20]).unwrap(),
+            paired: NoiseFloor::of(&[0.2; 20]).unwrap(),
             between: None,
             since: String::new(),
         });
@@ -140,7 +140,7 @@ fn all_pairs_are_on_one_model_and_turned_towards_the_reference() {
 fn the_program_of_a_baseline_is_compared_with_the_one_that_it_stands_beside() {
     let mut record = record(5.0, 0.01, 5);
     let plan = &mut record.header.plan;
-    plan.configurations[2].beside = Some(Beside::Baseline { of: 1 });
+    plan.configurations[2].role = Some(Role::Baseline { of: 1 });
     assert_eq!(rerun_pairs(plan), [(1, 2)]);
     let found = within(&Measured::of(&record), &rerun_pairs(&record.header.plan));
     assert_eq!(headline(&found).decision.verdict, Some(Verdict::Faster));
@@ -151,35 +151,35 @@ fn each_workload_says_for_itself_what_ended_it() {
     let mut record = record(5.0, 0.01, 5);
     assert_eq!(stopped_by(&record, "decode"), StoppedBy::Time);
     record.header.plan.extent.blocks = Some(5);
-    assert_eq!(stopped_by(&record, "decode"), StoppedBy::Asked);
+    assert_eq!(stopped_by(&record, "decode"), StoppedBy::Fixed);
     record.closed.push(Closed { workload: "decode".into(), blocks: 5, by: StoppedBy::Width });
     assert_eq!(
         (stopped_by(&record, "decode"), stopped_by(&record, "load")),
-        (StoppedBy::Width, StoppedBy::Asked)
+        (StoppedBy::Width, StoppedBy::Fixed)
     );
 }
 
 #[test]
 fn a_run_goes_on_while_the_headline_of_any_pair_is_uncertain_and_no_longer() {
     let look_at = |record: &RunRecord| look(record, "decode", 5, Rule::default());
-    assert_eq!(look_at(&record(5.0, 0.002, 5)), Look::Stop(StoppedBy::Width));
-    assert_eq!(look_at(&record(5.0, 0.2, 5)), Look::GoOn { until: 8 });
+    assert_eq!(look_at(&record(5.0, 0.002, 5)), Analysis::Stop(StoppedBy::Width));
+    assert_eq!(look_at(&record(5.0, 0.2, 5)), Analysis::GoOn { until: 8 });
     // Metrics that do not gate have no effect.
     let mut memory = record(5.0, 0.002, 5);
     (0..memory.samples.len())
         .for_each(|it| memory.samples[it].peak_resident_bytes = Some(1 + it as u64 * 7919));
-    assert_eq!(look_at(&memory), Look::Stop(StoppedBy::Width));
+    assert_eq!(look_at(&memory), Analysis::Stop(StoppedBy::Width));
 }
 
 #[test]
 fn an_engine_by_itself_is_waited_for_until_its_own_level_is_known_and_nothing_is_where_no_pair_can_be_told() {
     let alone = |noise| measured(&selection(&["reference"], &["decode"]), 5, noisy(|_| 10.0, noise, 1));
-    assert_eq!(look(&alone(0.3), "decode", 5, Rule::default()), Look::GoOn { until: 8 });
+    assert_eq!(look(&alone(0.3), "decode", 5, Rule::default()), Analysis::GoOn { until: 8 });
     let mut noise = noisy(|_| 10.0, 0.3, 1);
     let failed = measured(&selection(&["reference", "other"], &["decode"]), 5, |at| {
         noise(at).filter(|_| at.configuration != 1)
     });
-    assert_eq!(look(&failed, "decode", 5, Rule::default()), Look::Stop(StoppedBy::Width));
+    assert_eq!(look(&failed, "decode", 5, Rule::default()), Analysis::Stop(StoppedBy::Width));
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn a_plan_that_points_nowhere_is_no_panic() {
         .header
         .plan
         .configurations
-        .push(Configuration { beside: Some(Beside::Twin { of: 99 }), ..Configuration::default() });
+        .push(Configuration { role: Some(Role::Twin { of: 99 }), ..Configuration::default() });
     assert_eq!(
         within(&Measured::of(&record), &[(1, 0), (1, 42), (3, 1)]).iter().filter(|it| it.gating).count(),
         1

@@ -3,8 +3,8 @@ use protocol::{Iteration, Sequence};
 use super::*;
 use crate::analysis::agreement::specimen;
 use crate::plan::scenario::Kind;
-use crate::plan::{Beside, Configuration, Prompt, Workload};
-use crate::record::{Entry, Failure, Launch, Role, Sample};
+use crate::plan::{Configuration, Prompt, Role, Workload};
+use crate::record::{Entry, Failure, Launch, RequestKind, Sample};
 
 fn workload() -> Workload {
     Workload {
@@ -117,21 +117,21 @@ fn a_case_that_failed_is_left_out_and_said_and_a_run_of_nothing_else_is_refused(
 #[test]
 fn a_twin_and_warm_up_requests_decide_nothing() {
     let mut record = record(&[("a", &[1000, 1000]), ("a (twin)", &[1000, 9000])]);
-    record.header.plan.configurations[1].beside = Some(Beside::Twin { of: 0 });
+    record.header.plan.configurations[1].role = Some(Role::Twin { of: 0 });
     for at in 0..20 {
-        record.samples.insert(0, Sample { role: Role::Warmup, ..sample(1, 0, at, 50_000) });
-        record.samples.insert(0, Sample { role: Role::Discarded, ..sample(1, 0, at, 50_000) });
+        record.samples.insert(0, Sample { kind: RequestKind::Warmup, ..sample(1, 0, at, 50_000) });
+        record.samples.insert(0, Sample { kind: RequestKind::Discarded, ..sample(1, 0, at, 50_000) });
     }
     assert_eq!(accept(&record).unwrap().rows, [0]);
 }
 
 #[test]
 fn an_engine_whose_output_is_wrong_is_no_baseline() {
-    let mut record = specimen::proved();
-    assert_eq!(accept(&record).unwrap().rows, [specimen::WITNESS, specimen::ENGINE]);
+    let mut record = specimen::checked();
+    assert_eq!(accept(&record).unwrap().rows, [specimen::VERIFIER, specimen::ENGINE]);
     specimen::score(&mut record, specimen::ENGINE, |_| Some(2.3));
     let accepted = accept(&record).unwrap();
-    assert_eq!(accepted.rows, [specimen::WITNESS]);
+    assert_eq!(accepted.rows, [specimen::VERIFIER]);
     assert_eq!(accepted.left_out, ["`beacon` `decode`: not in the baseline, for its output is wrong"]);
     record.header.plan.cases.iter_mut().for_each(|it| it.configuration = specimen::ENGINE);
     let refused = refusal(&record);

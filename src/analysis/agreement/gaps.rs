@@ -1,0 +1,120 @@
+//! The verifier's answers on tokens that an engine gave while it was measured. The question is how much likelier the verifier's
+//! own token is after the same text. A difference at a near tie is no error, whatever follows it. A token that the verifier finds
+//! unlikely is an error, however good the engine's scores are.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::positions::{Text, blocks};
+use super::verifier::Verifier;
+use crate::record::{ReferenceToken, RunRecord};
+
+/// The gaps of an engine's tokens: how much less likely the verifier finds them than its own, in nats.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Gaps {
+    pub positions: usize,
+    /// The number of positions where the verifier gives another token.
+    pub differing: usize,
+    /// The mean gap over all positions; equal tokens count as zero.
+    pub mean: f64,
+    pub worst: f64,
+    /// The first position, in any sample, where the verifier gives another token.
+    pub first: Option<usize>,
+    /// The sample with the largest mean gap, where there is one.
+    pub worst_run: Option<Run>,
+    #[serde(skip)]
+    gaps: BTreeMap<(u32, usize, u32, u32), f64>,
+}
+
+/// The positions of one sample from its first notable gap on.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Run {
+    pub text: Text,
+    pub from: usize,
+    /// The mean gap from there on.
+    pub mean: f64,
+    pub positions: usize,
+}
+
+impl Gaps {
+    /// Only answers of this verifier count; `notable` is the smallest gap that is worth reporting.
+    pub fn of(record: &RunRecord, configuration: usize, verifier: &Verifier, notable: f64) -> Option<Self> {
+        let plan = &record.header.plan;
+        let asked = verifier.configuration?;
+        let is_about =
+            |it: &&ReferenceToken| it.verifier == asked && plan.cases[it.case].configuration == configuration;
+        let mut gaps = BTreeMap::new();
+        let mut first: Option<usize> = None;
+        let mut differing = 0;
+        for reference in record.reference_tokens.iter().filter(is_about) {
+            let Some(gap) = gap(reference) else { continue };
+            if reference.verifier_token != reference.engine_token {
+                differing += 1;
+                first = Some(
+                    first.map_or(reference.position as usize, |first| first.min(reference.position as usize)),
+                );
+            }
+            gaps.insert((reference.launch, reference.case, reference.index, reference.position), gap);
+        }
+        if gaps.is_empty() {
+            return None;
+        }
+        let positions = gaps.len();
+        Some(Self {
+            positions,
+            differing,
+            mean: gaps.values().sum::<f64>() / positions as f64,
+            worst: gaps.values().copied().fold(0.0, f64::max),
+            first,
+            worst_run: worst_run(record, &gaps, notable),
+            gaps,
+        })
+    }
+
+    /// Drops the single gaps, which are not needed after the summary.
+    pub fn without_gaps(self) -> Self {
+        Self { gaps: BTreeMap::new(), ..self }
+    }
+
+    /// Whether the verifier checked some tokens of this case.
+    pub fn is_about(&self, case: usize) -> bool {
+        self.gaps.keys().any(|(_, of, ..)| *of == case)
+    }
+
+    /// The gap of a token, where the verifier checked it.
+    pub fn gap(&self, (launch, case, index): (u32, usize, u32), place: usize) -> Option<f64> {
+        self.gaps.get(&(launch, case, index, u32::try_from(place).ok()?)).copied()
+    }
+}
+
+/// The gap of one answer. `None` without the log-probability of the verifier's own token; infinite for an impossible token.
+fn gap(reference: &ReferenceToken) -> Option<f64> {
+    if reference.verifier_token == reference.engine_token {
+        return Some(0.0);
+    }
+    let own = reference.verifier_logprob.filter(|own| own.is_finite())?;
+    let theirs = reference.engine_logprob.filter(|theirs| !theirs.is_nan()).unwrap_or(f64::NEG_INFINITY);
+    // A negative gap is rounding between two requests to the same engine.
+    Some((own - theirs).max(0.0))
+}
+
+fn worst_run(record: &RunRecord, gaps: &BTreeMap<(u32, usize, u32, u32), f64>, notable: f64) -> Option<Run> {
+    let mut samples: BTreeMap<(u32, usize, u32), Vec<(u32, f64)>> = BTreeMap::new();
+    for (&(launch, case, index, place), &gap) in gaps {
+        samples.entry((launch, case, index)).or_default().push((place, gap));
+    }
+    let blocks = blocks(record);
+    let runs = samples.into_iter().filter_map(|((launch, case, index), positions)| {
+        let begin = positions.iter().position(|(_, gap)| *gap >= notable)?;
+        let after = &positions[begin..];
+        Some(Run {
+            text: Text::of(&record.header.plan, &blocks, launch, case, index),
+            from: after[0].0 as usize,
+            mean: after.iter().map(|(_, gap)| gap).sum::<f64>() / after.len() as f64,
+            positions: after.len(),
+        })
+    });
+    // The first one of equal means.
+    runs.reduce(|worst, run| if run.mean > worst.mean { run } else { worst })
+}

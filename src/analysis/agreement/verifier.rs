@@ -1,0 +1,104 @@
+//! The verifier of a model: the reference engine of output checks, or its kept answers.
+
+use protocol::Facts;
+use serde::Serialize;
+
+use crate::plan::VERIFIER_DTYPE;
+use crate::record::{Continued, RunRecord, Scored, StoredAnswers};
+use crate::text::line;
+
+/// The reference that a configuration is compared with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Against {
+    Nothing,
+    /// It is the verifier itself, and nothing checks it.
+    Itself,
+    /// An engine of this run.
+    Engine {
+        label: String,
+    },
+    /// The kept answers of an engine.
+    StoredAnswers {
+        by: String,
+    },
+}
+
+/// The verifier of one model, with its answers.
+pub struct Verifier<'a> {
+    pub said: Answers<'a>,
+    /// The verifier's configuration in this run, where it runs in f32.
+    pub configuration: Option<usize>,
+    pub against: Against,
+}
+
+pub enum Answers<'a> {
+    StoredAnswers(&'a StoredAnswers),
+    Asked { scored: Vec<&'a Scored>, continued: Option<&'a Continued> },
+}
+
+impl<'a> Verifier<'a> {
+    /// The verifier for the model of a configuration; else the reason why there is none.
+    pub fn of(record: &'a RunRecord, configuration: usize) -> Result<Self, String> {
+        let plan = &record.header.plan;
+        let model = &plan.configurations[configuration].model;
+        let nobody = || "no reference engine checked this model in f32".to_string();
+        record.held_out.iter().find(|it| it.model == model.path).ok_or_else(nobody)?;
+        let verifying = plan.verifier_of(model);
+        let label = |index: usize| line(&plan.configurations[index].label);
+        let narrow = verifying.and_then(|index| Some((index, narrower(record, index)?)));
+        let configuration = verifying.filter(|_| narrow.is_none());
+        if let Some(kept) = record.stored_answers.iter().find(|it| it.model == model.path) {
+            let against = Against::StoredAnswers { by: line(&kept.by) };
+            return Ok(Self { said: Answers::StoredAnswers(kept), configuration, against });
+        }
+        if let Some((index, dtype)) = narrow {
+            let label = label(index);
+            return Err(format!("the verifier `{label}` runs in {dtype}, and only f32 is believed"));
+        }
+        let index = verifying.ok_or_else(nobody)?;
+        let scored: Vec<&Scored> = record.scored.iter().filter(|it| it.configuration == index).collect();
+        let continued = record.continued.iter().find(|it| it.configuration == index);
+        if scored.is_empty() && continued.is_none() {
+            return Err(format!("the verifier `{}` gave nothing to compare with", label(index)));
+        }
+        let against = Against::Engine { label: label(index) };
+        Ok(Self { said: Answers::Asked { scored, continued }, configuration, against })
+    }
+
+    /// Its log-probabilities for the ids of a held-out text.
+    pub fn logprobs(&self, sequence: usize) -> Option<&'a [Option<f64>]> {
+        match &self.said {
+            Answers::StoredAnswers(kept) => kept.logprobs.get(sequence).map(Vec::as_slice),
+            Answers::Asked { scored, .. } => {
+                scored.iter().find(|it| it.sequence == sequence).map(|it| it.logprobs.as_slice())
+            }
+        }
+    }
+
+    /// Its continuation of the held-out prompt.
+    pub fn continued(&self) -> Option<&'a [u32]> {
+        let ids = match &self.said {
+            Answers::StoredAnswers(kept) => Some(kept.continued.as_slice()),
+            Answers::Asked { continued, .. } => continued.map(|it| it.ids.as_slice()),
+        };
+        ids.filter(|ids| !ids.is_empty())
+    }
+
+    pub fn is_itself(&self, configuration: usize) -> bool {
+        matches!(self.said, Answers::Asked { .. }) && self.configuration == Some(configuration)
+    }
+}
+
+/// The dtype that a configuration states instead of f32; `None` where it states f32 for weights and arithmetic in every launch.
+fn narrower(record: &RunRecord, configuration: usize) -> Option<String> {
+    let unstated = || "something it does not state".to_string();
+    let launches = record.launches.iter().filter(|it| it.configuration == configuration);
+    let loaded: Vec<&Facts> = launches.filter_map(|it| Some(&it.loaded.as_ref()?.facts)).collect();
+    if loaded.is_empty() {
+        return Some(unstated());
+    }
+    let mut stated = loaded.iter().flat_map(|facts| [&facts.weights_dtype, &facts.compute_dtype]);
+    let other = stated.find(|dtype| dtype.as_deref() != Some(VERIFIER_DTYPE))?;
+    Some(other.as_deref().map_or_else(unstated, line))
+}

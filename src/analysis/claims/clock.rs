@@ -1,0 +1,189 @@
+//! Compares the engine's times with the orchestrator's clock. Times that are too early leave a gap: before `start_ns`, after the
+//! last token, after `end_ns`, or in the streamed pass.
+
+use super::contradiction::{About, Contradiction, time};
+use super::subject::Subject;
+use crate::plan::Mode;
+use crate::record::{RequestKind, Sample};
+use stats::{median, quantile};
+
+/// The time of a request that may be missing on any machine: reading it, writing the answer, the scheduler.
+const WHIM_NS: f64 = 20e6;
+const WHIM_SHARE: f64 = 0.05;
+/// The quantile that counts: a false clock affects every request, a busy machine delays only some.
+const MOST_OF_THEM: f64 = 0.25;
+/// A busy machine may have delayed all of fewer requests: a run of one block streams no more than one of each case.
+const FEWEST: usize = 3;
+/// If each of many requests leaves out more than this share, the clock is false, however short the time. The time must also be
+/// far above that of another engine, measured in turn with this one.
+const ALWAYS: f64 = 0.25;
+const MANY: usize = 20;
+const TIMES_ANOTHER: f64 = 3.0;
+const MIN_NS: f64 = 1e6;
+
+/// A span of a request that should be close to zero.
+struct Span {
+    of: fn(&Subject, &Sample) -> Option<u64>,
+    /// Its description for an engine with these numbers.
+    says: fn(&Seen) -> String,
+}
+
+/// These words must not change: older records have them.
+const LEAVES_OUT: &str = "its clock leaves out";
+const LATE: &str = "after their stamps";
+
+const SPANS: [Span; 3] = [
+    Span {
+        of: left_out,
+        says: |observed| {
+            let Seen { case, span_ns, elapsed_ns, bound_ns } = observed;
+            let (reported, passed) = (time(elapsed_ns - span_ns), time(*elapsed_ns));
+            format!(
+                "{LEAVES_OUT} {} of a request in {case}: it states {reported} from `start_ns` to `end_ns`, and its answer comes \
+                 after {passed} (three of four requests, or more; bound {})",
+                time(*span_ns),
+                time(*bound_ns)
+            )
+        },
+    },
+    Span {
+        of: after_last,
+        says: |observed| {
+            format!(
+                "its last token has its time {} before `end_ns` in {}, in requests of {} (three of four, or more; bound {}): \
+                 its tokens are stamped before they are there",
+                time(observed.span_ns),
+                observed.case,
+                time(observed.elapsed_ns),
+                time(observed.bound_ns)
+            )
+        },
+    },
+    Span {
+        of: late,
+        says: |observed| {
+            format!(
+                "tokens arrive {} {LATE} in {} (streamed; bound {}): see `stamp` in its hello",
+                time(observed.span_ns),
+                observed.case,
+                time(observed.bound_ns)
+            )
+        },
+    },
+];
+
+/// The values over the requests of a case.
+struct Seen {
+    case: String,
+    span_ns: f64,
+    elapsed_ns: f64,
+    bound_ns: f64,
+}
+
+pub fn contradictions(subject: &Subject, all: &[Subject]) -> Vec<Contradiction> {
+    // A request that waits in the pipe while its process starts is older than the engine's clock.
+    if subject.record.header.plan.mode == Mode::OneShot {
+        return Vec::new();
+    }
+    SPANS.iter().filter_map(|span| contradiction(subject, all, span)).collect()
+}
+
+/// Whether both texts say that the clock leaves time out, or that tokens come late.
+pub fn is_said(contradiction: &str, warning: &str) -> bool {
+    [LEAVES_OUT, LATE].iter().any(|words| contradiction.contains(words) && warning.contains(words))
+}
+
+/// The false claim for the case in which the span is the largest share of a request.
+fn contradiction(subject: &Subject, all: &[Subject], span: &Span) -> Option<Contradiction> {
+    let beyond = subject.cases().filter_map(|case| Some((case, beyond(subject, all, span, case)?)));
+    let share = |observed: &Seen| observed.span_ns / observed.elapsed_ns;
+    let (_, observed) = beyond.max_by(|(_, one), (_, other)| share(one).total_cmp(&share(other)))?;
+    let reported = time(observed.elapsed_ns - observed.span_ns);
+    Some(subject.contradiction(
+        About::Clock,
+        true,
+        reported,
+        time(observed.elapsed_ns),
+        &(span.says)(&observed),
+    ))
+}
+
+fn beyond(subject: &Subject, all: &[Subject], span: &Span, case: usize) -> Option<Seen> {
+    let own = Spans::of(subject, span, case).filter(|own| own.requests >= FEWEST)?;
+    let whim = WHIM_NS.max(WHIM_SHARE * own.elapsed_ns);
+    let always = own.always(subject, all, span, case);
+    let bound_ns = if own.span_ns > whim { whim } else { always? };
+    let Spans { span_ns, elapsed_ns, .. } = own;
+    Some(Seen { case: subject.name_of(case), span_ns, elapsed_ns, bound_ns })
+}
+
+/// The spans of the requests of a case, in all launches.
+struct Spans {
+    requests: usize,
+    /// The span of most requests is at least this long.
+    span_ns: f64,
+    /// The shortest span.
+    least_ns: f64,
+    /// The smallest share of a span in its request.
+    least_share: f64,
+    /// The median time of a request.
+    elapsed_ns: f64,
+}
+
+impl Spans {
+    fn of(subject: &Subject, span: &Span, case: usize) -> Option<Self> {
+        // A discarded request, after a pause, is shorter than the case.
+        let here = subject.samples.iter().filter(|it| it.case == case && it.kind != RequestKind::Discarded);
+        let both = here.filter_map(|it| Some(((span.of)(subject, it)? as f64, it.elapsed_ns() as f64)));
+        let (mut spans, elapsed): (Vec<f64>, Vec<f64>) = both.unzip();
+        let shares = spans.iter().zip(&elapsed).map(|(span, elapsed)| span / elapsed);
+        let least_share = shares.fold(f64::INFINITY, f64::min);
+        spans.sort_unstable_by(f64::total_cmp);
+        Some(Self {
+            requests: spans.len(),
+            span_ns: quantile(&spans, MOST_OF_THEM)?,
+            least_ns: *spans.first()?,
+            least_share,
+            elapsed_ns: median(&elapsed)?,
+        })
+    }
+
+    /// The bound that each of many requests exceeds.
+    fn always(&self, subject: &Subject, all: &[Subject], span: &Span, case: usize) -> Option<f64> {
+        if self.requests < MANY || self.least_share <= ALWAYS {
+            return None;
+        }
+        let label = &subject.case(case).workload.label;
+        let others = all.iter().filter(|other| other.configuration.engine != subject.configuration.engine);
+        let theirs = others.filter_map(|other| {
+            let mut alike = other.cases();
+            let case = alike.find(|&it| other.case(it).workload.label == *label)?;
+            Spans::of(other, span, case).filter(|theirs| theirs.requests >= MANY)
+        });
+        let least = theirs.map(|theirs| theirs.least_ns).reduce(f64::min)?;
+        let bound = (ALWAYS * self.elapsed_ns).max(MIN_NS + TIMES_ANOTHER * least);
+        (self.least_ns > bound).then_some(bound)
+    }
+}
+
+fn left_out(subject: &Subject, sample: &Sample) -> Option<u64> {
+    // Without `hello`, the model is loaded in the first request, before its `start_ns`.
+    let known = subject.launches.get(&sample.launch).is_some_and(|launch| launch.hello.is_some());
+    let counted = sample.iteration.end_ns.saturating_sub(sample.iteration.start_ns);
+    (known || sample.index > 0).then(|| sample.elapsed_ns().saturating_sub(counted))
+}
+
+fn after_last(_: &Subject, sample: &Sample) -> Option<u64> {
+    let sequences = sample.iteration.sequences.iter();
+    let last = sequences.filter_map(|sequence| match (&sequence.token_ns, &sequence.chunks) {
+        (Some(times), _) => times.last().copied(),
+        (None, chunks) => chunks.as_ref()?.last().map(|chunk| chunk.ns),
+    });
+    last.max().map(|last_ns| sample.iteration.end_ns.saturating_sub(last_ns))
+}
+
+/// The larger delay of the first token and of the median token: an engine may stamp only the first one early.
+fn late(_: &Subject, sample: &Sample) -> Option<u64> {
+    let late = sample.late?;
+    Some(u64::try_from(late.first_ns.max(late.median_ns)).unwrap_or(0))
+}

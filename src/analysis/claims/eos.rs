@@ -1,0 +1,76 @@
+//! Checks the claim about `ignore_eos`: does the engine give EOS where the verifier does? An engine that masks EOS gives the
+//! likeliest other token, and all later tokens follow another text.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use protocol::IgnoreEos;
+
+use super::contradiction::{About, Contradiction};
+use super::subject::Subject;
+use crate::record::{RequestKind, RunRecord};
+
+/// At one position the cause may be rounding; at several positions and without any EOS it is not.
+const MIN_PLACES: usize = 2;
+
+pub fn contradictions(subject: &Subject, all: &[Subject]) -> Vec<Contradiction> {
+    contradiction(subject, all).into_iter().collect()
+}
+
+fn contradiction(subject: &Subject, all: &[Subject]) -> Option<Contradiction> {
+    let exact = |policy: IgnoreEos| policy == IgnoreEos::Exact;
+    let says = subject.launches.values().filter_map(|launch| launch.hello.as_ref());
+    if !says.map(|hello| hello.capabilities.ignore_eos).any(exact) {
+        return None;
+    }
+    let plan = &subject.record.header.plan;
+    let verifier = plan.verifier_of(&subject.configuration.model).filter(|it| *it != subject.index);
+    let verifier = verifier.and_then(|index| all.iter().find(|other| other.index == index));
+    let eos = subject.fact(|facts| facts.eos_ids.clone());
+    let eos = eos.or_else(|| verifier?.fact(|facts| facts.eos_ids.clone()))?;
+    let own = outputs(subject);
+    if own.values().flatten().any(|id| eos.contains(id)) {
+        return None;
+    }
+    let mut theirs = verifier.map(outputs).unwrap_or_default();
+    theirs.extend(kept(subject.record, &subject.configuration.model.path));
+    let masked = |asked: &&Asked| {
+        let (own, theirs) = (&own[*asked], &theirs[*asked]);
+        let place = theirs.iter().position(|id| eos.contains(id));
+        place.is_some_and(|place| own.len() > place && own[..place] == theirs[..place])
+    };
+    let asked: BTreeSet<&Asked> = own.keys().filter(|asked| theirs.contains_key(*asked)).collect();
+    let places = asked.into_iter().filter(masked).count();
+    if places < MIN_PLACES {
+        return None;
+    }
+    let observed = format!("{places} of {places} EOS missing");
+    let says = format!(
+        "states that it ignores EOS exactly, and gives another token at all {places} places where the verifier, after the \
+         same tokens, gives EOS: it masks EOS (`\"ignore_eos\":\"masked\"` would say so)"
+    );
+    Some(subject.contradiction(About::Eos, false, "exact".into(), observed, &says))
+}
+
+/// A request: its prompt and its number of tokens.
+type Asked = (String, u32);
+
+/// The name of the prompt of the held-out continuation.
+const HELD_OUT: &str = "the held-out prompt";
+
+/// The greedy outputs with EOS ignored, by request.
+fn outputs(subject: &Subject) -> BTreeMap<Asked, Vec<u32>> {
+    let ignoring = subject.samples.iter().filter_map(|sample| {
+        let workload = &subject.case(sample.case).workload;
+        let greedy = workload.ignore_eos && workload.is_greedy() && sample.kind != RequestKind::Discarded;
+        let ids = sample.iteration.sequences.first()?.output_ids.clone()?;
+        greedy.then(|| ((sample.prompt_hash.clone(), workload.max_new_tokens), ids))
+    });
+    let continued = subject.record.continued.iter().filter(|it| it.configuration == subject.index);
+    let continued = continued.map(|it| ((HELD_OUT.to_string(), 0), it.ids.clone()));
+    ignoring.chain(continued).collect()
+}
+
+fn kept(record: &RunRecord, model: &str) -> Option<(Asked, Vec<u32>)> {
+    let kept = record.stored_answers.iter().find(|kept| kept.model == model)?;
+    Some(((HELD_OUT.to_string(), 0), kept.continued.clone()))
+}

@@ -1,0 +1,67 @@
+//! Checks whether the configuration that an engine states is the one that it ran in. Each check compares a claim with observed
+//! data: the memory and processor time of its processes, its scores, the time of a repeated prompt, the orchestrator's clock.
+//! Pure, from the record, so an old record is checked as well.
+//!
+//! A check reports nothing where it cannot prove anything: small models, short requests, missing facts.
+
+mod arithmetic;
+mod bandwidth;
+mod cache;
+mod clock;
+mod contradiction;
+mod eos;
+mod memory;
+mod stamps;
+mod subject;
+mod threads;
+
+use crate::analysis::agreement::Agreement;
+use crate::analysis::values::Values;
+use crate::plan::Role;
+use crate::record::Warning;
+
+pub use contradiction::{About, Contradiction};
+use subject::{Subject, subjects};
+
+/// All claims of a record that do not hold, in the order of its configurations. There is one agreement for each.
+pub fn contradictions(values: &Values, agreements: &[Agreement]) -> Vec<Contradiction> {
+    let subjects = subjects(values, agreements);
+    let rooms = [
+        memory::contradictions,
+        arithmetic::contradictions,
+        bandwidth::contradictions,
+        threads::contradictions,
+        cache::contradictions,
+        eos::contradictions,
+        clock::contradictions,
+        stamps::contradictions,
+    ];
+    let of = |subject: &Subject| -> Vec<Contradiction> {
+        rooms.iter().flat_map(|room| room(subject, &subjects)).collect()
+    };
+    // A twin repeats the claims of its original, and a verifier has no row.
+    let rows = subjects
+        .iter()
+        .filter(|subject| !matches!(subject.configuration.role, Some(Role::Twin { .. } | Role::Verifier)));
+    rows.flat_map(of).collect()
+}
+
+/// Whether a false claim could have improved a configuration's results.
+pub fn is_doubted(contradictions: &[Contradiction], configuration: usize) -> bool {
+    contradictions.iter().any(|contradiction| {
+        contradiction.configuration == configuration && contradiction.excludes_from_ranking
+    })
+}
+
+/// Whether a warning in a record of an earlier program repeats one of these claims.
+pub fn is_said(contradictions: &[Contradiction], warning: &Warning) -> bool {
+    let mut about = contradictions
+        .iter()
+        .filter(|contradiction| Some(contradiction.configuration) == warning.configuration);
+    about.any(|contradiction| clock::is_said(&contradiction.message, &warning.message))
+}
+
+#[cfg(test)]
+pub mod specimen;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,112 @@
+//! One configuration as the checks of its claims see it.
+
+use std::collections::BTreeMap;
+
+use protocol::Facts;
+
+use super::contradiction::{About, Contradiction};
+use crate::analysis::agreement::Agreement;
+use crate::analysis::values::Values;
+use crate::machine::Device;
+use crate::plan::{Case, Configuration};
+use crate::record::{Launch, RunRecord, Sample};
+
+/// One configuration with all its data in the record, without launches for output checks.
+pub struct Subject<'a> {
+    pub record: &'a RunRecord,
+    pub values: &'a Values<'a>,
+    pub index: usize,
+    pub configuration: &'a Configuration,
+    pub launches: BTreeMap<u32, &'a Launch>,
+    pub agreement: &'a Agreement,
+    /// All its samples in the order of the record, of any kind: memory, caches and clocks show in every one.
+    pub samples: Vec<&'a Sample>,
+}
+
+pub fn subjects<'a>(values: &'a Values<'a>, agreements: &'a [Agreement]) -> Vec<Subject<'a>> {
+    let (record, plan) = (values.record, values.plan);
+    let mut subjects: Vec<Subject> = plan
+        .configurations
+        .iter()
+        .enumerate()
+        .zip(agreements)
+        .map(|((index, configuration), agreement)| Subject {
+            record,
+            values,
+            index,
+            configuration,
+            agreement,
+            launches: record.launches_of(index).map(|launch| (launch.launch, launch)).collect(),
+            samples: Vec::new(),
+        })
+        .collect();
+    for sample in &record.samples {
+        let subject = &mut subjects[plan.cases[sample.case].configuration];
+        if subject.launches.contains_key(&sample.launch) {
+            subject.samples.push(sample);
+        }
+    }
+    subjects
+}
+
+impl<'a> Subject<'a> {
+    pub fn contradiction(
+        &self,
+        about: About,
+        excludes_from_ranking: bool,
+        reported: String,
+        observed: String,
+        says: &str,
+    ) -> Contradiction {
+        let label = self.configuration.label.clone();
+        let message = format!("{label}: {says}");
+        Contradiction {
+            configuration: self.index,
+            label,
+            about,
+            reported,
+            observed,
+            message,
+            excludes_from_ranking,
+        }
+    }
+
+    /// The facts that it reported after each load.
+    pub fn reported(&self) -> impl Iterator<Item = &'a Facts> {
+        self.launches.values().filter_map(|launch| Some(&launch.loaded.as_ref()?.facts))
+    }
+
+    /// The first fact that it reported about something.
+    pub fn fact<T>(&self, of: impl Fn(&'a Facts) -> Option<T>) -> Option<T> {
+        self.reported().find_map(of)
+    }
+
+    /// Whether the started processes do all of its work, so that their memory and processor time are all that it needs.
+    pub fn works_here(&self) -> bool {
+        let reported = self.fact(|facts| facts.device.as_deref());
+        let device = Device::in_effect(reported, &self.configuration.device);
+        let loaded = self.launches.values().filter_map(|launch| launch.loaded.as_ref());
+        device.is_cpu() && loaded.map(|loaded| loaded.pids.len()).sum::<usize>() == 0
+    }
+
+    /// Its measured cases, in the plan's order.
+    pub fn cases(&self) -> impl Iterator<Item = usize> {
+        let cases = self.record.header.plan.cases.iter().enumerate();
+        let own = cases.filter(|(_, case)| case.configuration == self.index).map(|(index, _)| index);
+        own.filter(|&case| self.values.is_measured(case))
+    }
+
+    /// The measured requests of all of its cases.
+    pub fn measured(&self) -> impl Iterator<Item = &'a Sample> {
+        self.cases().flat_map(|case| self.values.samples(case))
+    }
+
+    pub fn case(&self, index: usize) -> &'a Case {
+        &self.record.header.plan.cases[index]
+    }
+
+    /// The name of its case, for a sentence.
+    pub fn name_of(&self, case: usize) -> String {
+        format!("`{}`", self.case(case).workload.label)
+    }
+}

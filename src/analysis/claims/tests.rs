@@ -1,0 +1,475 @@
+//! All claims of two honest engines hold; then one of them states or does something else. `clocks` tests clocks.
+
+mod clocks;
+
+use protocol::{Capabilities, Facts, HelloFacts, IgnoreEos};
+
+use super::specimen::{
+    BEACONS, contradictions, decoding, launches, measured_samples, running, samples, states, with_busy_cores,
+};
+use super::*;
+use crate::analysis::cores::CoresBusy;
+use crate::plan::{Sizes, Verification};
+use crate::record::{
+    Continued, Held, HeldOut, Late, Launch, RECORD_VERSION, RequestKind, RunRecord, Sample, Scored,
+    StoredAnswers,
+};
+use crate::text::three_digits;
+
+const GB: u64 = 1_000_000_000;
+
+/// The false claims of the engine that tests change. The other engine has none.
+fn contradictions_of(record: &RunRecord) -> Vec<Contradiction> {
+    let all = contradictions(record);
+    assert!(all.iter().all(|contradiction| contradiction.configuration == BEACONS), "{all:?}");
+    all
+}
+
+fn only(record: &RunRecord) -> Contradiction {
+    let mut all = contradictions_of(record);
+    assert_eq!(all.len(), 1, "{all:?}");
+    all.remove(0)
+}
+
+fn says(record: &RunRecord, about: About, excludes_from_ranking: bool, words: &str) {
+    let contradiction = only(record);
+    assert_eq!(
+        (contradiction.about, contradiction.excludes_from_ranking),
+        (about, excludes_from_ranking),
+        "{contradiction:?}"
+    );
+    assert!(
+        contradiction.message.starts_with("beacon: ") && contradiction.message.contains(words),
+        "{}",
+        contradiction.message
+    );
+    assert_eq!(is_doubted(&contradictions(record), BEACONS), excludes_from_ranking);
+    assert!(!is_doubted(&contradictions(record), 0));
+}
+
+#[test]
+fn honest_engines_are_not_doubted_in_any_scenario() {
+    for scenario in crate::plan::scenario::named("default").unwrap() {
+        assert_eq!(contradictions_of(&running(scenario.name, |_| {})), []);
+    }
+}
+
+// Dtype.
+
+fn sizes(parameters: u64, read_per_token: u64) -> Option<Sizes> {
+    Some(Sizes { parameters, read_per_token, kv_numbers_per_position: 16384, ..Sizes::default() })
+}
+
+#[test]
+fn an_engine_that_holds_less_than_the_weights_it_states_is_told_with_both() {
+    let record = decoding(|record| states(record, |facts| facts.weights_bytes = Some(2 * GB)));
+    says(
+        &record,
+        About::Dtype,
+        true,
+        "states `f32` weights of 2.00 GB (as it states them), and its processes never",
+    );
+    assert!(only(&record).message.contains("61.0 MB"), "{}", only(&record).message);
+}
+
+#[test]
+fn an_engine_that_states_the_dtype_alone_is_held_to_the_models_size() {
+    let narrow = |resident| {
+        decoding(|record| {
+            record.header.plan.configurations[BEACONS].model.sizes = sizes(GB, GB);
+            samples(record).for_each(|sample| sample.peak_resident_bytes = Some(resident));
+        })
+    };
+    says(&narrow(GB), About::Dtype, true, "`f32` weights of 4.00 GB (for 1.00 billion parameters)");
+    assert_eq!(contradictions_of(&narrow(4 * GB)), []);
+}
+
+#[test]
+fn weights_that_no_token_reads_need_not_be_resident() {
+    let record = decoding(|record| {
+        record.header.plan.configurations[BEACONS].model.sizes = sizes(GB, GB / 8);
+        samples(record).for_each(|sample| sample.peak_resident_bytes = Some(GB));
+    });
+    assert_eq!(contradictions_of(&record), []);
+}
+
+#[test]
+fn a_model_that_is_small_or_larger_than_the_memory_proves_nothing() {
+    let small = decoding(|record| {
+        states(record, |facts| facts.weights_bytes = Some(60_000_000));
+        samples(record).for_each(|sample| sample.peak_resident_bytes = Some(20_000_000));
+    });
+    assert_eq!(contradictions_of(&small), []);
+    let large = decoding(|record| {
+        record.header.machine.memory_bytes = Some(GB);
+        states(record, |facts| facts.weights_bytes = Some(2 * GB));
+    });
+    assert_eq!(contradictions_of(&large), []);
+}
+
+#[test]
+fn what_works_elsewhere_is_not_judged_by_what_is_held_here() {
+    for change in [
+        |launch: &mut Launch| launch.loaded.as_mut().unwrap().pids = vec![7],
+        |launch: &mut Launch| launch.loaded.as_mut().unwrap().facts.device = Some("cuda:0".into()),
+    ] {
+        let record = decoding(|record| {
+            states(record, |facts| facts.weights_bytes = Some(2 * GB));
+            launches(record).for_each(change);
+            samples(record).for_each(|sample| sample.cpu_ns = Some(0));
+        });
+        assert_eq!(contradictions_of(&record), []);
+    }
+}
+
+/// A record of an engine that states a narrow dtype, with this much memory that no file backs.
+fn widened(dtype: &str, weights: u64, anonymous_bytes: u64) -> RunRecord {
+    decoding(|record| {
+        states(record, |facts| {
+            (facts.weights_dtype, facts.weights_bytes) = (Some(dtype.into()), Some(weights));
+        });
+        let held = Held { resident_bytes: anonymous_bytes.max(weights), anonymous_bytes, ..Held::default() };
+        samples(record).for_each(|sample| sample.held = Some(held));
+    })
+}
+
+#[test]
+fn an_engine_that_holds_as_much_as_f32_would_is_told_with_both() {
+    let record = widened("bf16", 2 * GB, 4_100_000_000);
+    says(
+        &record,
+        About::Dtype,
+        true,
+        "always held 4.10 GB that no file backs: as much as f32 needs (4.00 GB)",
+    );
+    says(&widened("q4_0", 2 * GB, 15 * GB), About::Dtype, true, "`q4_0` weights of 2.00 GB");
+    assert_eq!(contradictions_of(&widened("bf16", 2 * GB, 3_900_000_000)), []);
+    assert_eq!(contradictions_of(&widened("f32", 2 * GB, 9 * GB)), []);
+    // A program's other memory is more than the difference.
+    assert_eq!(contradictions_of(&widened("bf16", GB / 4, 2 * GB)), []);
+}
+
+#[test]
+fn a_pool_of_keys_and_values_is_no_weight() {
+    let mut record = widened("bf16", 2 * GB, 4_100_000_000);
+    record.header.plan.configurations[BEACONS].model.sizes = sizes(GB, GB);
+    states(&mut record, |facts| facts.context_tokens = Some(8192));
+    assert_eq!(contradictions_of(&record), []);
+    states(&mut record, |facts| facts.context_tokens = Some(128));
+    says(&record, About::Dtype, true, "of which 8.39 MB may be keys and values: as much as f32 needs");
+}
+
+/// A record in which both scored the same 100 tokens, with this difference.
+fn scored(apart: f64, change: impl Fn(&mut Facts)) -> RunRecord {
+    decoding(|record| {
+        record.header.plan.configurations[0].verifies = true;
+        record.header.plan.configurations[BEACONS].model.dtype = Some("F32".into());
+        record.header.plan.configurations[0].model = record.header.plan.configurations[BEACONS].model.clone();
+        states(record, change);
+        record.header.plan.verification = Verification::Usual;
+        record.header.record_version = RECORD_VERSION;
+        record.held_out.push(HeldOut { model: "/m".into(), ..HeldOut::default() });
+        for launch in record.launches.iter_mut().filter(|launch| launch.configuration == 0) {
+            let facts = &mut launch.loaded.as_mut().unwrap().facts;
+            (facts.weights_dtype, facts.compute_dtype) = (Some("f32".into()), Some("f32".into()));
+        }
+        for (configuration, offset) in [(0, 0.0), (BEACONS, apart)] {
+            let logprobs = (0..100).map(|place| Some(-f64::from(place) / 20.0 + offset)).collect();
+            record.scored.push(Scored { configuration, logprobs, ..Scored::default() });
+        }
+    })
+}
+
+#[test]
+fn an_engine_that_states_a_narrow_dtype_and_rounds_nothing_is_told() {
+    let narrow = |facts: &mut Facts| facts.compute_dtype = Some("bf16".into());
+    says(&scored(1e-6, narrow), About::Dtype, true, "states that it computes in `bf16`");
+    assert_eq!(contradictions_of(&scored(5e-3, narrow)), []);
+    let weights = |facts: &mut Facts| facts.weights_dtype = Some("q8_0".into());
+    says(&scored(1e-6, weights), About::Dtype, true, "holds its weights in `q8_0`");
+    assert_eq!(contradictions_of(&scored(1e-6, |_| {})), []);
+}
+
+#[test]
+fn a_model_that_is_narrow_on_disk_is_computed_in_f32_as_it_is() {
+    let mut record = scored(0.0, |facts| facts.weights_dtype = Some("bf16".into()));
+    for configuration in &mut record.header.plan.configurations {
+        configuration.model.dtype = Some("BF16".into());
+    }
+    assert_eq!(contradictions_of(&record), []);
+}
+
+#[test]
+fn what_is_kept_beside_the_model_stands_in_for_a_verifier_and_few_tokens_prove_nothing() {
+    let mut record = scored(0.0, |facts| facts.compute_dtype = Some("f16".into()));
+    record.header.plan.configurations[0].verifies = false;
+    let own = record.scored.pop().unwrap();
+    let kept = |tokens: usize| StoredAnswers {
+        model: "/m".into(),
+        logprobs: vec![own.logprobs[..tokens].to_vec()],
+        ..StoredAnswers::default()
+    };
+    record.scored = vec![own.clone()];
+    assert_eq!(contradictions_of(&record), []);
+    record.stored_answers = vec![kept(20)];
+    assert_eq!(contradictions_of(&record), []);
+    record.stored_answers = vec![kept(100)];
+    says(&record, About::Dtype, true, "it rounds nothing");
+}
+
+// Threads.
+
+fn busy(cores: f64, change: impl FnOnce(&mut RunRecord)) -> RunRecord {
+    decoding(|record| {
+        measured_samples(record).for_each(|sample| {
+            sample.cpu_ns = Some((cores * (sample.answered_ns - sample.sent_ns) as f64) as u64);
+        });
+        change(record);
+    })
+}
+
+#[test]
+fn an_engine_that_keeps_fewer_cores_busy_than_its_threads_is_told_with_the_case() {
+    let record = busy(1.02, |_| {});
+    says(&record, About::Threads, false, "states 2 threads, and kept fewer cores busy: 1.02 in `decode`");
+    assert_eq!(contradictions_of(&busy(1.3, |_| {})), []);
+    // One thread that waits is no false claim about threads.
+    assert_eq!(contradictions_of(&busy(0.5, |record| states(record, |facts| facts.threads = Some(1)))), []);
+}
+
+#[test]
+fn an_engine_that_is_serial_in_one_case_alone_is_told_where_it_is_not() {
+    let mut selection = crate::record::specimen::selection(&["patient-original", "beacon"]);
+    selection.scenarios.retain(|it| ["decode", "prefill"].contains(&it.name));
+    let engines = [crate::record::specimen::BASELINE, crate::record::specimen::BEACON];
+    let mut record = crate::record::specimen::measured(&selection, &engines);
+    let serial = record
+        .header
+        .plan
+        .cases
+        .iter()
+        .position(|case| (case.configuration, case.workload.scenario.as_str()) == (BEACONS, "decode"));
+    for sample in &mut record.samples {
+        let cores = if Some(sample.case) == serial { 1 } else { 2 };
+        sample.cpu_ns = Some(cores * (sample.answered_ns - sample.sent_ns));
+    }
+    says(&record, About::Threads, false, "busy: 1.00 in `decode` (processor time over");
+    assert!(only(&record).message.ends_with("elsewhere 2.00 in `prefill`"), "{}", only(&record).message);
+}
+
+#[test]
+fn an_engine_that_keeps_more_cores_busy_than_it_states_is_never_first() {
+    let reported = |record: &mut RunRecord| states(record, |facts| facts.threads = Some(1));
+    says(&busy(1.9, reported), About::Threads, true, "states 1 thread, and kept 1.90 cores busy in `decode`");
+    assert_eq!(contradictions_of(&busy(1.2, reported)), []);
+}
+
+#[test]
+fn a_claim_about_threads_rests_on_the_cores_that_the_table_shows() {
+    let record = busy(1.0, |record| {
+        let short = measured_samples(record).next().unwrap();
+        short.answered_ns = short.sent_ns + 1_000_000;
+        short.iteration.end_ns = short.iteration.start_ns + 1_000_000;
+        short.iteration.sequences[0].token_ns = None;
+        short.cpu_ns = Some(100_000_000);
+    });
+    let case = record.header.plan.cases_of(BEACONS)[0];
+    let cores = CoresBusy::of(Values::of(&record).samples(case)).unwrap().cores;
+    let cores = three_digits(cores);
+    assert_ne!(cores, "1.00");
+    says(&record, About::Threads, false, &format!("kept fewer cores busy: {cores} in `decode`"));
+}
+
+#[test]
+fn requests_that_are_short_say_nothing_of_threads_however_many_there_are() {
+    let many = |elapsed_ns: u64| {
+        let mut record = busy(1.0, |_| {});
+        let mut template = measured_samples(&mut record).next().unwrap().clone();
+        template.answered_ns = template.sent_ns + elapsed_ns;
+        template.iteration.end_ns = template.iteration.start_ns + elapsed_ns;
+        template.iteration.sequences[0].token_ns = None;
+        template.cpu_ns = Some(elapsed_ns);
+        record.samples.retain(|sample| sample.case != template.case);
+        record.samples.extend((0..400).map(|index| Sample { index, ..template.clone() }));
+        contradictions_of(&record).into_iter().filter(|it| it.about == About::Threads).count()
+    };
+    assert_eq!((many(1_900_000), many(2_100_000)), (0, 1));
+}
+
+#[test]
+fn a_crowded_machine_says_nothing_of_how_many_threads_wanted_to_work() {
+    let crowded = |share: f64| {
+        busy(1.0, |record| {
+            measured_samples(record).for_each(|sample| {
+                sample.waited_ns = Some((share * (sample.answered_ns - sample.sent_ns) as f64) as u64);
+            });
+        })
+    };
+    assert_eq!(contradictions_of(&crowded(0.3)), []);
+    says(&crowded(0.01), About::Threads, false, "1.00 in `decode`");
+}
+
+#[test]
+fn too_little_time_or_more_threads_than_cores_prove_nothing() {
+    let short = busy(1.0, |record| {
+        measured_samples(record).for_each(|sample| {
+            sample.answered_ns = sample.sent_ns + 50_000_000;
+            sample.iteration.end_ns = 49_000_000;
+        });
+        record.samples.retain(|sample| sample.case != 1 || sample.index < 3);
+        samples(record).for_each(|sample| sample.iteration.sequences[0].token_ns = None);
+    });
+    assert_eq!(contradictions_of(&short), []);
+    let crowded = busy(1.0, |record| record.header.machine.cpu.allowed_cores = Some(1));
+    assert_eq!(contradictions_of(&crowded), []);
+}
+
+// Prefix caches.
+
+/// The second request of each launch reaches its first token in this share of the time.
+fn repeats(share: f64, claims: Option<bool>) -> RunRecord {
+    running("prefill", |record| {
+        states(record, |facts| facts.prefix_cache = claims);
+        for sample in samples(record).filter(|it| it.kind == RequestKind::Warmup && it.index == 1) {
+            let iteration = &mut sample.iteration;
+            let first = &mut iteration.sequences[0].token_ns.as_mut().unwrap()[0];
+            let shorter = ((*first - iteration.start_ns) as f64 * (1.0 - share)) as u64;
+            *first -= shorter;
+            iteration.end_ns -= shorter;
+            sample.answered_ns -= shorter;
+        }
+    })
+}
+
+#[test]
+fn an_engine_that_answers_a_repeated_prompt_at_once_is_told_how_many_times_as_fast() {
+    let record = repeats(0.1, Some(false));
+    says(&record, About::PrefixCache, true, "states no prefix cache, and answers a repeated prompt 9.9");
+    let message = only(&record).message;
+    assert!(message.contains("times as fast") && message.contains("in `prefill`"), "{message}");
+    says(&repeats(0.1, None), About::PrefixCache, false, "states nothing of a prefix cache");
+    assert_eq!(contradictions_of(&repeats(0.1, Some(true))), []);
+    assert_eq!(contradictions_of(&repeats(0.7, Some(false))), []);
+}
+
+#[test]
+fn one_fast_launch_of_three_is_an_accident() {
+    let mut record = repeats(1.0, Some(false));
+    let fast = repeats(0.1, Some(false));
+    let first = record.launches.iter().find(|it| it.configuration == BEACONS).unwrap().launch;
+    for (sample, other) in record.samples.iter_mut().zip(fast.samples) {
+        if sample.launch == first {
+            *sample = other;
+        }
+    }
+    assert_eq!(contradictions_of(&record), []);
+}
+
+#[test]
+fn in_few_launches_a_pace_that_changed_explains_what_a_cache_would() {
+    let once = |share| {
+        let mut record = repeats(share, Some(false));
+        record.launches.retain(|launch| launch.block == 0);
+        let kept: Vec<u32> = record.launches.iter().map(|launch| launch.launch).collect();
+        record.samples.retain(|sample| kept.contains(&sample.launch));
+        record
+    };
+    assert_eq!(contradictions_of(&once(0.4)), []);
+    says(&once(0.1), About::PrefixCache, true, "instead of");
+}
+
+#[test]
+fn prompt_tokens_from_a_cache_are_told_and_those_that_all_prompts_begin_with_are_not() {
+    let cached = |tokens| {
+        running("prefill", |record| {
+            measured_samples(record)
+                .for_each(|it| it.iteration.sequences[0].cached_prompt_tokens = Some(tokens));
+        })
+    };
+    says(&cached(768), About::PrefixCache, true, "768 of 1024 tokens of a measured prompt came from a cache");
+    assert_eq!(contradictions_of(&cached(1)), []);
+}
+
+// EOS.
+
+/// A record in which both state `exact`, and the verifier gives EOS (2) as the tenth token of this many prompts.
+fn ends(prompts: u32, own: impl Fn(usize) -> u32) -> RunRecord {
+    decoding(|record| {
+        record.header.plan.configurations[0].verifies = true;
+        let exact = Capabilities { ignore_eos: IgnoreEos::Exact, ..Capabilities::default() };
+        for launch in &mut record.launches {
+            let hello = launch.hello.take().unwrap_or_default();
+            launch.hello = Some(HelloFacts { capabilities: exact.clone(), ..hello });
+            launch.loaded.as_mut().unwrap().facts.eos_ids = Some(vec![2]);
+        }
+        let plan = record.header.plan.clone();
+        for sample in &mut record.samples {
+            let prompt = sample.index % 3;
+            sample.prompt_hash = format!("prompt {prompt}");
+            let ids = sample.iteration.sequences[0].output_ids.as_mut().unwrap();
+            let configuration = plan.cases[sample.case].configuration;
+            for (place, id) in ids.iter_mut().enumerate() {
+                *id = match configuration {
+                    BEACONS => own(place),
+                    _ if place == 9 && prompt < prompts => 2,
+                    _ => 5,
+                };
+            }
+        }
+    })
+}
+
+#[test]
+fn an_engine_that_never_gives_eos_where_the_verifier_does_masks_it() {
+    says(
+        &ends(3, |_| 5),
+        About::Eos,
+        false,
+        "all 3 places where the verifier, after the same tokens, gives EOS",
+    );
+    // One position may be rounding; one EOS shows that the engine can give it; another text before it shows nothing.
+    assert_eq!(contradictions_of(&ends(1, |_| 5)), []);
+    assert_eq!(contradictions_of(&ends(3, |place| if place == 30 { 2 } else { 5 })), []);
+    assert_eq!(contradictions_of(&ends(3, |place| if place == 4 { 6 } else { 5 })), []);
+    let mut masked = ends(3, |_| 5);
+    launches(&mut masked).for_each(|launch| {
+        launch.hello.as_mut().unwrap().capabilities.ignore_eos = IgnoreEos::Masked;
+    });
+    assert_eq!(contradictions_of(&masked), []);
+}
+
+#[test]
+fn the_held_out_continuation_counts_as_a_place() {
+    let mut record = ends(1, |_| 5);
+    let ids = |last: u32| [vec![7; 20], vec![last]].concat();
+    record.continued = vec![Continued { configuration: BEACONS, launch: 1, ids: ids(9) }];
+    assert_eq!(contradictions_of(&record), []);
+    record.stored_answers =
+        vec![StoredAnswers { model: "/m".into(), continued: ids(2), ..StoredAnswers::default() }];
+    says(&record, About::Eos, false, "all 2 places");
+}
+
+#[test]
+fn no_number_that_an_engine_states_breaks_the_arithmetic() {
+    for huge in [0, u64::MAX] {
+        let record = decoding(|record| {
+            states(record, |facts| {
+                facts.weights_bytes = Some(huge);
+                facts.threads = Some(huge as u32);
+                facts.context_tokens = Some(huge as u32);
+                facts.weights_dtype = Some("q4_0".into());
+            });
+            record.header.plan.configurations[BEACONS].model.sizes = sizes(huge, huge);
+            for sample in samples(record) {
+                sample.cpu_ns = Some(huge);
+                sample.held = Some(Held { anonymous_bytes: huge, resident_bytes: huge, ..Held::default() });
+                (sample.iteration.start_ns, sample.iteration.end_ns) = (huge, huge);
+                sample.iteration.sequences[0].token_ns = Some(vec![huge; 3]);
+                sample.late = Some(Late { first_ns: i64::MAX, median_ns: i64::MIN });
+            }
+        });
+        assert!(
+            contradictions(&record).iter().all(|contradiction| contradiction.message.starts_with("beacon: "))
+        );
+    }
+}

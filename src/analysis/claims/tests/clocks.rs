@@ -1,0 +1,92 @@
+//! An engine's clock against the orchestrator's: time that it leaves out, and tokens with stamps that are too early.
+
+use super::*;
+
+#[test]
+fn a_clock_that_leaves_time_out_is_told_with_what_it_states_and_what_passed() {
+    let record = decoding(|record| samples(record).for_each(|sample| sample.answered_ns += 100_000_000));
+    let record = with_busy_cores(record);
+    says(&record, About::Clock, true, "its clock leaves out 100 ms of a request in `decode`: it states 1");
+    assert!(only(&record).message.contains("bound 20.0 ms"), "{}", only(&record).message);
+}
+
+#[test]
+fn a_machine_that_holds_up_half_of_the_requests_is_not_the_engine() {
+    let record = decoding(|record| {
+        for sample in samples(record).filter(|sample| sample.index % 2 == 0) {
+            sample.answered_ns += 100_000_000;
+        }
+    });
+    assert_eq!(contradictions_of(&with_busy_cores(record)), []);
+}
+
+/// Beacon's requests of the decode scenario, with stamps at this share of the true times.
+fn early(share: f64, ends_too: bool, change: impl FnOnce(&mut RunRecord)) -> RunRecord {
+    with_busy_cores(decoding(|record| {
+        change(record);
+        for sample in samples(record) {
+            let iteration = &mut sample.iteration;
+            let start_ns = iteration.start_ns;
+            let earlier = |ns: u64| start_ns + ((ns - start_ns) as f64 * share) as u64;
+            let times = iteration.sequences[0].token_ns.as_mut().unwrap();
+            times.iter_mut().for_each(|ns| *ns = earlier(*ns));
+            if ends_too {
+                iteration.end_ns = earlier(iteration.end_ns);
+            }
+        }
+    }))
+}
+
+#[test]
+fn times_that_are_half_of_the_truth_are_told_wherever_they_end() {
+    says(&early(0.5, false, |_| {}), About::Clock, true, "stamped before they are there");
+    says(&early(0.5, true, |_| {}), About::Clock, true, "its clock leaves out");
+    assert_eq!(contradictions_of(&early(0.99, true, |_| {})), []);
+}
+
+#[test]
+fn a_quarter_of_a_short_request_is_told_where_another_engine_leaves_out_next_to_nothing() {
+    // Requests of about 6 ms: half of one is below any bound in milliseconds.
+    let shorter = |record: &mut RunRecord| {
+        for sample in &mut record.samples {
+            let iteration = &mut sample.iteration;
+            let times = iteration.sequences[0].token_ns.as_mut().unwrap();
+            times.iter_mut().for_each(|ns| *ns = iteration.start_ns + (*ns - iteration.start_ns) / 20);
+            iteration.end_ns = times[times.len() - 1] + 5_000;
+            sample.answered_ns = sample.sent_ns + iteration.end_ns + 50_000;
+        }
+    };
+    says(&early(0.5, true, shorter), About::Clock, true, "its clock leaves out 3");
+    assert_eq!(contradictions_of(&early(1.0, true, shorter)), []);
+    // One request that leaves out nothing shows that the engine can do so.
+    let once = early(0.5, true, |record| {
+        shorter(record);
+        samples(record).take(1).for_each(|it| it.answered_ns = it.sent_ns + it.iteration.end_ns / 2 + 50_000);
+    });
+    assert_eq!(contradictions_of(&once), []);
+    // If the machine delays every engine, no claim is false.
+    let slow = early(0.5, true, |record| {
+        shorter(record);
+        record.samples.iter_mut().for_each(|sample| sample.answered_ns += 3_000_000);
+    });
+    assert_eq!(contradictions_of(&slow), []);
+}
+
+#[test]
+fn streamed_tokens_that_come_late_are_told_by_the_first_of_them_too() {
+    let late = |first_ns, median_ns| {
+        decoding(|record| {
+            for sample in samples(record).filter(|it| it.kind == RequestKind::Warmup && it.index == 1) {
+                sample.late = Some(Late { first_ns, median_ns });
+            }
+        })
+    };
+    says(&late(0, 60_000_000), About::Clock, true, "tokens arrive 60.0 ms after their stamps in `decode`");
+    says(&late(60_000_000, 0), About::Clock, true, "tokens arrive 60.0 ms");
+    assert_eq!(contradictions_of(&late(900_000, 500_000)), []);
+    assert_eq!(contradictions_of(&late(-5, i64::MIN)), []);
+    // One or two delayed streamed requests prove nothing about the engine.
+    let mut few = late(60_000_000, 60_000_000);
+    samples(&mut few).filter(|it| it.late.is_some()).skip(2).for_each(|it| it.late = None);
+    assert_eq!(contradictions_of(&few), []);
+}

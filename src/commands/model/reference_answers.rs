@@ -1,0 +1,74 @@
+//! `orchestrate model reference-answers`: runs the output checks on the reference engine, and stores its answers beside the
+//! model.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::Args;
+
+use crate::cli::RunArgs;
+use crate::cli::exit_code::{DONE, INTERRUPTED};
+use crate::commands::experiment::{self, Measured};
+use crate::commands::output;
+use crate::engines::registry::Registry;
+use crate::plan::models;
+use crate::plan::scenario::SUITES;
+use crate::plan::{Plan, VERIFIER_DTYPE};
+use crate::record::End;
+use crate::run::stored_answers;
+use crate::shell::Usage;
+
+#[derive(Debug, Args)]
+pub struct ReferenceAnswersArgs {
+    /// A model folder, or `embedded`
+    pub model: String,
+    /// Engine that computes them, in f32; default: the reference engine of the tree
+    #[arg(long, value_name = "ENGINE", alias = "witness")]
+    pub verifier: Option<String>,
+    /// Replace the file if it exists
+    #[arg(long)]
+    pub force: bool,
+    /// Folder for the run record; default: `results`
+    #[arg(long, value_name = "DIR")]
+    pub results: Option<PathBuf>,
+}
+
+pub fn reference_answers(arguments: &ReferenceAnswersArgs) -> Result<u8> {
+    let model = models::model(Some(&arguments.model))?;
+    let name = &model.name;
+    let path = stored_answers::path_of(&model).with_context(|| {
+        Usage(format!("model `{name}`: reference answers need a model folder, and this model is one file"))
+    })?;
+    if path.exists() && !arguments.force {
+        let path = path.display();
+        return Err(Usage(format!("`{path}` exists\nhint: --force")).into());
+    }
+    let of_the_tree = || Registry::open().ok()?.reference().map(str::to_owned);
+    let engine = arguments.verifier.clone().or_else(of_the_tree);
+    let engine = engine.context("no reference engine in this tree\nhint: --verifier ENGINE")?;
+    let run = RunArgs {
+        engines: vec![engine.clone()],
+        verifier: Some(engine),
+        models: vec![arguments.model.clone()],
+        // A plan needs a scenario; none of its requests is sent.
+        scenarios: vec![SUITES[0].name.into()],
+        device: vec!["cpu".into()],
+        dtype: vec![VERIFIER_DTYPE.into()],
+        no_setup: true,
+        results: arguments.results.clone(),
+        ..RunArgs::default()
+    };
+    let registry = Registry::open()?;
+    let ready = experiment::resolve(&registry, &run)?.make_ready()?;
+    let plan = Plan::new(&ready.selection).output_checks_only();
+    let Measured { recorder, end } = ready.run(plan)?;
+    if end? != Some(End::Finished) {
+        return Ok(INTERRUPTED);
+    }
+    let record = &recorder.record;
+    let of_run = record.header.plan.configurations.first().map_or(&model, |it| &it.model);
+    let kept = stored_answers::of_record(record, of_run)?;
+    output::replace(stored_answers::text(&kept)?.as_bytes(), &path)?;
+    output::print(format!("{}\n", path.display()).as_bytes())?;
+    Ok(DONE)
+}

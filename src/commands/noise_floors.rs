@@ -1,0 +1,209 @@
+//! The stored noise floors: one file for each machine, by its fingerprint, in the data directory. An unreadable file
+//! gives a warning and no floors. An unreadable entry stays: another version may have written it.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::analysis::noise_floors::{Key, Known, known_for};
+use crate::machine::Machine;
+use crate::plan::Plan;
+use crate::record::CalibratedFloor;
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Kept {
+    /// For people; the file's name identifies the machine too.
+    #[serde(default)]
+    machine: Value,
+    floors: Vec<Value>,
+}
+
+/// The known floors, and the error of reading the file.
+#[derive(Debug, Default, PartialEq)]
+pub struct Stored {
+    pub known: Vec<Known>,
+    pub warning: Option<String>,
+}
+
+pub fn file_of(machine: &Machine) -> Result<PathBuf> {
+    Ok(paths::data_dir()?.join("calibration").join(format!("{}.json", machine.fingerprint())))
+}
+
+pub fn read(file: &Path) -> Stored {
+    match kept(file) {
+        Ok(kept) => {
+            let known: Vec<Known> = kept.floors.iter().filter_map(known).collect();
+            let unread = kept.floors.len() - known.len();
+            let warning = (unread > 0).then(|| format!("{unread} of {} floors", kept.floors.len()));
+            Stored { known, warning: warning.map(|what| unreadable(&what, file)) }
+        }
+        Err(error) => Stored { known: Vec::new(), warning: Some(unreadable(&format!("{error:#}"), file)) },
+    }
+}
+
+fn unreadable(what: &str, file: &Path) -> String {
+    format!(
+        "what `calibrate` knew of this machine is not used, for it cannot be read: {what} (`{}`); calibrate again",
+        file.display()
+    )
+}
+
+/// Stores these floors in place of older ones with the same key. The write is atomic: a reader meanwhile sees the old file.
+pub fn keep(file: &Path, machine: &Machine, newest: &[Known]) -> Result<()> {
+    let write = || -> Result<()> {
+        // A file that is no calibration is replaced.
+        let mut kept = kept(file).unwrap_or_default();
+        let replaced = |entry: &Value| {
+            serde_json::from_value::<Key>(entry.clone())
+                .is_ok_and(|key| newest.iter().any(|it| it.key == key))
+        };
+        kept.floors.retain(|entry| !replaced(entry));
+        for floor in newest {
+            kept.floors.push(serde_json::to_value(floor)?);
+        }
+        kept.machine = serde_json::to_value(machine)?;
+        let folder = file.parent().context("it has no folder")?;
+        std::fs::create_dir_all(folder)?;
+        let staged = file.with_extension(format!("json.{}", std::process::id()));
+        let text = serde_json::to_string_pretty(&kept)? + "\n";
+        let moved = std::fs::write(&staged, text).and_then(|()| std::fs::rename(&staged, file));
+        moved.inspect_err(|_| {
+            let _ = std::fs::remove_file(&staged);
+        })?;
+        Ok(())
+    };
+    write().with_context(|| format!("cannot keep the floors in `{}`", file.display()))
+}
+
+/// The stored file. A missing file is empty; any other error is reported.
+fn kept(file: &Path) -> Result<Kept> {
+    match std::fs::read(file) {
+        Ok(bytes) => Ok(serde_json::from_slice(&bytes)?),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Kept::default()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn known(entry: &Value) -> Option<Known> {
+    serde_json::from_value(entry.clone()).ok()
+}
+
+/// The noise floors of this machine for a plan, and the error of reading them.
+pub fn of_plan(plan: &Plan, machine: &Machine) -> (Vec<CalibratedFloor>, Option<String>) {
+    // Without a data directory nothing was ever stored.
+    let Ok(file) = file_of(machine) else { return (Vec::new(), None) };
+    let stored = read(&file);
+    (known_for(plan, &stored.known), stored.warning)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Mode, Prompt};
+    use stats::NoiseFloor;
+
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let folder =
+                std::env::temp_dir().join(format!("orchestrate-store-{name}-{}", std::process::id()));
+            let _ = std::fs::remove_dir_all(&folder);
+            Self(folder)
+        }
+
+        fn file(&self) -> PathBuf {
+            self.0.join("calibration/abc.json")
+        }
+
+        fn with(name: &str, text: &str) -> Self {
+            let folder = Self::new(name);
+            std::fs::create_dir_all(folder.file().parent().unwrap()).unwrap();
+            std::fs::write(folder.file(), text).unwrap();
+            folder
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn floor(engine: &str, size: f64) -> Known {
+        let key = Key {
+            engine: engine.into(),
+            preset: None,
+            model: "m".into(),
+            device: "cpu".into(),
+            dtype: None,
+            threads: 2,
+            options: serde_json::Map::new(),
+            mode: Mode::Warm,
+            workload: "decode".into(),
+            prompt: Prompt::Tokens(32),
+            max_new_tokens: 64,
+            metric: crate::plan::MetricId::DECODE_RATE,
+        };
+        let paired = NoiseFloor::of(&[size; 20]).unwrap();
+        let since = "2026-01-02T03:04:05Z".into();
+        Known { key, paired, between: None, since, record: "r".into(), configuration: 0 }
+    }
+
+    #[test]
+    fn the_newest_floor_replaces_that_of_the_same_key_and_no_other() {
+        let folder = Folder::new("newest");
+        let machine = Machine::default();
+        assert_eq!(read(&folder.file()), Stored::default());
+        keep(&folder.file(), &machine, &[floor("a", 0.1), floor("b", 0.2)]).unwrap();
+        keep(&folder.file(), &machine, &[floor("a", 0.3)]).unwrap();
+        let stored = read(&folder.file());
+        assert_eq!((stored.known, stored.warning), (vec![floor("b", 0.2), floor("a", 0.3)], None));
+        // No half-written file is left.
+        assert_eq!(std::fs::read_dir(folder.file().parent().unwrap()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_broken_file_is_a_warning_that_names_it_and_the_next_calibration_replaces_it() {
+        for (name, text) in
+            [("torn", "{\"floors\": [{\"eng"), ("empty", ""), ("list", "[1]"), ("word", "\u{0}\u{1}")]
+        {
+            let folder = Folder::with(name, text);
+            let stored = read(&folder.file());
+            let warning = stored.warning.unwrap();
+            assert!(
+                stored.known.is_empty()
+                    && warning.contains("abc.json")
+                    && warning.contains("calibrate again")
+            );
+            keep(&folder.file(), &Machine::default(), &[floor("a", 0.1)]).unwrap();
+            assert_eq!(read(&folder.file()).known.len(), 1, "{name}");
+        }
+    }
+
+    #[test]
+    fn an_entry_that_cannot_be_read_hides_no_other_and_is_not_lost() {
+        let mut sound = serde_json::to_value(floor("a", 0.1)).unwrap();
+        let mut wrong = sound.clone();
+        (wrong["paired"]["log_ratio"], wrong["engine"]) = ((-1).into(), "c".into());
+        sound["of_another_time"] = true.into();
+        let text = serde_json::json!({ "floors": [wrong, 7, sound] }).to_string();
+        let folder = Folder::with("entry", &text);
+        let stored = read(&folder.file());
+        assert_eq!(stored.known, [floor("a", 0.1)]);
+        assert!(stored.warning.unwrap().contains("2 of 3 floors"));
+        keep(&folder.file(), &Machine::default(), &[floor("b", 0.2)]).unwrap();
+        assert_eq!(kept(&folder.file()).unwrap().floors.len(), 4);
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_written_is_said_by_name() {
+        let folder = Folder::with("unwritable", "{\"floors\":[]}");
+        let inside_a_file = folder.file().join("x.json");
+        let error = keep(&inside_a_file, &Machine::default(), &[]).unwrap_err();
+        assert!(format!("{error:#}").contains("x.json"), "{error:#}");
+        assert!(read(&inside_a_file).warning.is_some());
+    }
+}

@@ -1,0 +1,124 @@
+//! The summary of several GPU samples.
+
+use std::time::Duration;
+
+use crate::machine::observed::GpuPass;
+
+/// The driver's utilisation and power are means over up to a second. An earlier sample describes the time before the pass.
+const SETTLED: Duration = Duration::from_secs(1);
+
+/// One sample of one GPU.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GpuSample {
+    pub index: u32,
+    /// The time since the first sample began.
+    pub at: Duration,
+    pub utilisation_percent: Option<u32>,
+    pub memory_utilisation_percent: Option<u32>,
+    pub memory_used_bytes: Option<u64>,
+    /// The memory of the given processes. `None` if the driver names none of them.
+    pub process_bytes: Option<u64>,
+    pub power_milliwatts: Option<u32>,
+    pub clock_mhz: Option<u32>,
+    pub memory_clock_mhz: Option<u32>,
+    pub temperature_celsius: Option<u32>,
+    /// The driver's names of the causes of a slowdown. Empty if there is none, `None` if the driver does not say.
+    pub throttled_by: Option<Vec<String>>,
+}
+
+/// The summary of each GPU's samples, in the order of their indices.
+pub fn over(samples: &[GpuSample]) -> Vec<GpuPass> {
+    let mut indices: Vec<u32> = samples.iter().map(|sample| sample.index).collect();
+    indices.sort_unstable();
+    indices.dedup();
+    indices.into_iter().map(|index| over_one(index, samples)).collect()
+}
+
+fn over_one(index: u32, samples: &[GpuSample]) -> GpuPass {
+    let own = || samples.iter().filter(move |sample| sample.index == index);
+    let settled =
+        |of: fn(&GpuSample) -> Option<u32>| mean(own().filter(|sample| sample.at >= SETTLED).filter_map(of));
+    let most = |of: fn(&GpuSample) -> Option<u64>| own().filter_map(of).max();
+    let ends = |of: fn(&GpuSample) -> Option<u32>| own().filter_map(of).min().zip(own().filter_map(of).max());
+    let reasons = || own().filter_map(|sample| sample.throttled_by.as_ref());
+    let mut throttled_by: Vec<String> = reasons().flatten().cloned().collect();
+    throttled_by.sort();
+    throttled_by.dedup();
+    GpuPass {
+        index,
+        utilisation_percent: settled(|sample| sample.utilisation_percent),
+        memory_utilisation_percent: settled(|sample| sample.memory_utilisation_percent),
+        power_milliwatts: settled(|sample| sample.power_milliwatts),
+        samples: own().count() as u32,
+        memory_used_bytes: most(|sample| sample.memory_used_bytes),
+        process_bytes: most(|sample| sample.process_bytes),
+        clock_mhz: ends(|sample| sample.clock_mhz),
+        memory_clock_mhz: ends(|sample| sample.memory_clock_mhz),
+        temperature_celsius: own().filter_map(|sample| sample.temperature_celsius).max(),
+        throttled_samples: reasons().next().map(|_| reasons().filter(|by| !by.is_empty()).count() as u32),
+        throttled_by,
+    }
+}
+
+/// The rounded mean. `None` without values.
+fn mean(numbers: impl Iterator<Item = u32>) -> Option<u32> {
+    let (sum, count) =
+        numbers.fold((0_u64, 0_u64), |(sum, count), number| (sum + u64::from(number), count + 1));
+    (count > 0).then(|| ((sum + count / 2) / count) as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(index: u32, busy: Option<u32>, clock: u32, by: &[&str]) -> GpuSample {
+        GpuSample {
+            index,
+            at: SETTLED,
+            utilisation_percent: busy,
+            power_milliwatts: busy.map(|percent| percent * 1000),
+            clock_mhz: Some(clock),
+            memory_clock_mhz: Some(clock + 1),
+            memory_used_bytes: Some(u64::from(clock)),
+            throttled_by: Some(by.iter().map(|word| word.to_string()).collect()),
+            ..GpuSample::default()
+        }
+    }
+
+    #[test]
+    fn looks_come_to_a_mean_of_what_was_busy_and_to_the_ends_of_the_rest() {
+        let mut samples = vec![
+            sample(1, Some(100), 1500, &["sw_power_cap"]),
+            sample(0, Some(4), 300, &[]),
+            sample(1, Some(51), 1980, &["sw_power_cap", "hw_slowdown"]),
+            sample(1, Some(76), 1700, &[]),
+        ];
+        samples[2].process_bytes = Some(7);
+        let found = over(&samples);
+        assert_eq!(found.iter().map(|gpu| (gpu.index, gpu.samples)).collect::<Vec<_>>(), [(0, 1), (1, 3)]);
+        assert_eq!((found[1].utilisation_percent, found[1].power_milliwatts), (Some(76), Some(75_667)));
+        assert_eq!((found[1].clock_mhz, found[1].memory_clock_mhz), (Some((1500, 1980)), Some((1501, 1981))));
+        assert_eq!((found[1].memory_used_bytes, found[1].process_bytes), (Some(1980), Some(7)));
+        assert_eq!(found[1].throttled_by, ["hw_slowdown", "sw_power_cap"]);
+        assert_eq!((found[0].throttled_samples, found[1].throttled_samples), (Some(0), Some(2)));
+        assert_eq!(over(&[]), []);
+    }
+
+    #[test]
+    fn what_the_driver_averages_over_a_second_is_not_taken_from_before_the_pass() {
+        let early = GpuSample { at: SETTLED / 2, ..sample(0, Some(0), 1, &[]) };
+        let found = over(&[early.clone(), sample(0, Some(90), 2, &[])]);
+        assert_eq!((found[0].utilisation_percent, found[0].power_milliwatts), (Some(90), Some(90_000)));
+        assert_eq!((found[0].samples, found[0].clock_mhz), (2, Some((1, 2))));
+        // The utilisation of a shorter pass is unknown, not zero.
+        assert_eq!(over(&[early])[0].utilisation_percent, None);
+    }
+
+    #[test]
+    fn a_part_of_a_gpu_that_states_no_utilisation_was_not_idle() {
+        assert_eq!(over(&[sample(0, None, 1, &[])])[0].utilisation_percent, None);
+        let silent = GpuSample { throttled_by: None, ..sample(0, None, 1, &[]) };
+        let found = over(&[silent]);
+        assert_eq!((found[0].throttled_samples, found[0].samples), (None, 1));
+    }
+}

@@ -1,0 +1,140 @@
+//! The comparisons of a plan, and the configurations that are measured beside its rows for them.
+
+use std::cmp::Reverse;
+
+use super::{Configuration, Model, Order, Plan, Role, Selection, VERIFIER_DTYPE};
+use crate::engines::manifest::DEFAULT_PRESET;
+use crate::machine::Device;
+use stats::FIRM;
+
+/// A comparison within one engine: the effect of a preset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Derived<'a> {
+    pub configuration: usize,
+    pub against: usize,
+    pub says: &'a str,
+}
+
+impl Plan {
+    /// Adds a twin for a configuration that others are compared with, where a verdict is possible.
+    pub fn add_twin(&mut self, of: usize) {
+        let too_few = self.extent.blocks.is_some_and(|blocks| blocks < FIRM as u32);
+        if too_few || self.order == Order::Sequential || self.twin_of(of).is_some() {
+            return;
+        }
+        self.twin(of);
+    }
+
+    fn twin(&mut self, of: usize) {
+        let mut twin = self.configurations[of].clone();
+        twin.label = format!("{} (twin)", twin.label);
+        twin.role = Some(Role::Twin { of });
+        self.add(twin, &self.workloads_of(of));
+    }
+
+    /// Adds a twin for each row, however few the blocks: the run measures noise and gives no verdicts.
+    pub fn with_twins_of_all(mut self) -> Self {
+        for of in 0..self.configurations.len() {
+            if self.configurations[of].role.is_none() && self.twin_of(of).is_none() {
+                self.twin(of);
+            }
+        }
+        self
+    }
+
+    /// Removes all cases: the run only checks outputs.
+    pub fn output_checks_only(mut self) -> Self {
+        self.cases.clear();
+        self
+    }
+
+    /// Adds the reference engine for a model, where no row is that engine already.
+    pub(super) fn add_verifier(&mut self, selection: &Selection, model: &Model) {
+        let Some(candidate) = selection.verifier.as_ref().filter(|_| self.verifier_of(model).is_none())
+        else {
+            return;
+        };
+        let verifier = Configuration {
+            label: format!("{} (verifier)", candidate.engine),
+            engine: candidate.engine.clone(),
+            preset: candidate.preset.clone(),
+            options: candidate.options.clone(),
+            // On the CPU, whatever devices were selected.
+            command: candidate.on(&Device::cpu()).command.clone(),
+            model: model.clone(),
+            device: Device::cpu(),
+            dtype: Some(VERIFIER_DTYPE.into()),
+            threads: selection.threads.iter().copied().max().unwrap_or(1),
+            role: Some(Role::Verifier),
+            verifies: true,
+            ..Configuration::default()
+        };
+        self.add(verifier, &[]);
+    }
+
+    /// The configurations that are measured, as rows or beside them: not those for output checks alone.
+    pub fn measured(&self) -> Vec<usize> {
+        let all = self.configurations.iter().enumerate();
+        all.filter(|(_, it)| it.role != Some(Role::Verifier)).map(|(index, _)| index).collect()
+    }
+
+    /// The configuration of the reference engine on a model.
+    pub fn verifier_of(&self, model: &Model) -> Option<usize> {
+        let is_it = |it: &Configuration| it.verifies && it.model == *model && it.unavailable.is_none();
+        let rows = self.configurations.iter().position(|it| it.role.is_none() && is_it(it));
+        rows.or_else(|| {
+            self.configurations.iter().position(|it| it.role == Some(Role::Verifier) && is_it(it))
+        })
+    }
+
+    /// Each row, with the configuration that it is compared with.
+    pub fn pairs(&self) -> Vec<(usize, usize)> {
+        let rows = (0..self.configurations.len()).filter(|&index| self.configurations[index].role.is_none());
+        let pairs = rows.filter_map(|index| Some((index, self.reference_of(index)?)));
+        pairs.filter(|(index, reference)| index != reference).collect()
+    }
+
+    /// Each row whose manifest compares it with another preset of its engine, with that preset's row where there is one.
+    pub fn derived(&self) -> Vec<Derived<'_>> {
+        let rows = || self.configurations.iter().enumerate().filter(|(_, it)| it.role.is_none());
+        let found = rows().filter_map(|(configuration, own)| {
+            let wanted = own.against.as_ref()?;
+            let named = |it: &Configuration| it.preset.as_deref().unwrap_or(DEFAULT_PRESET) == wanted.preset;
+            let same = |it: &Configuration| {
+                (&it.engine, &it.model, &it.device, it.threads)
+                    == (&own.engine, &own.model, &own.device, own.threads)
+            };
+            // Their dtypes may differ: that may be the effect of the preset.
+            let others = rows().filter(|(_, other)| named(other) && same(other));
+            let nearest = others.max_by_key(|(index, other)| (other.dtype == own.dtype, Reverse(*index)));
+            Some(Derived { configuration, against: nearest?.0, says: &wanted.says })
+        });
+        found.collect()
+    }
+
+    /// The configuration that another is compared with: it has the reference's label or engine, the same model, and the most
+    /// other factors in common.
+    pub fn reference_of(&self, configuration: usize) -> Option<usize> {
+        let own = self.configurations.get(configuration)?;
+        let alike = |other: &Configuration| {
+            usize::from(other.device == own.device)
+                + usize::from(other.dtype == own.dtype)
+                + usize::from(other.threads == own.threads)
+        };
+        let rows = self.configurations.iter().enumerate().filter(|(_, other)| other.role.is_none());
+        let candidates = rows.filter(|(_, other)| other.model == own.model);
+        let named = |it: &Configuration| {
+            let with_preset = it.preset.as_ref().map(|preset| format!("{}:{preset}", it.engine));
+            it.label == self.reference || with_preset.unwrap_or_else(|| it.engine.clone()) == self.reference
+        };
+        let best = candidates.filter(|(_, other)| named(other)).max_by_key(|(index, other)| {
+            (usize::from(other.label == self.reference), alike(other), Reverse(*index))
+        });
+        best.map(|(index, _)| index)
+    }
+
+    /// The twin of a configuration, which shows the noise of its measurements.
+    pub fn twin_of(&self, configuration: usize) -> Option<usize> {
+        self.configurations.iter().position(|it| it.role == Some(Role::Twin { of: configuration }))
+    }
+}

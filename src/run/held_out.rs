@@ -1,0 +1,247 @@
+//! The output check before the blocks. Each engine gives the log-probabilities of held-out text and continues a prompt. The
+//! answers are recorded unchanged, and the analysis of the record judges them.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use protocol::Output;
+
+use super::check_requests::Scoring;
+use super::check_time::CheckTime;
+use super::checks::{OutputChecks, is_breach, longer_budget};
+use super::footprint::has_no_room_for;
+use super::launch::{LAST_WORDS, Launched};
+use super::launches::end;
+use super::schedule::Schedule;
+use super::stop::{Failed, Stop};
+use crate::plan::{Mode, Model, Role, Verification};
+use crate::record::{Continued, Entry, HeldOut, Scored};
+use crate::run::event::Event;
+use crate::run::process::{Cause, Stage};
+use crate::run::stored_answers;
+
+impl OutputChecks<'_, '_> {
+    pub async fn prove(&mut self, schedule: &mut Schedule<'_>) -> Result<()> {
+        if self.plan.verification == Verification::Off {
+            return Ok(());
+        }
+        for model in self.models_to_prove(schedule) {
+            self.prove_on(schedule, &model).await?;
+        }
+        schedule.time_budget.measuring_begins(self.plan);
+        Ok(())
+    }
+
+    /// The models to check, each once.
+    fn models_to_prove(&self, schedule: &Schedule) -> Vec<Model> {
+        let mut models: Vec<Model> = Vec::new();
+        for index in (0..self.plan.configurations.len()).filter(|&index| self.is_to_prove(schedule, index)) {
+            let model = &self.plan.configurations[index].model;
+            if !models.iter().any(|it| it.path == model.path) {
+                models.push(model.clone());
+            }
+        }
+        models
+    }
+
+    /// Whether a configuration is checked: rows and the programs of baselines are. A twin is the same engine as its row.
+    fn is_to_prove(&self, schedule: &Schedule, index: usize) -> bool {
+        let configuration = &self.plan.configurations[index];
+        let beside = matches!(configuration.role, None | Some(Role::Baseline { .. }));
+        let has_failed = || !self.plan.cases_of(index).is_empty() && !schedule.has_open_cases(index);
+        beside
+            && configuration.unavailable.is_none()
+            && self.requests.prompts(&configuration.model.path).is_some()
+            && !has_failed()
+    }
+
+    async fn prove_on(&mut self, schedule: &mut Schedule<'_>, model: &Model) -> Result<()> {
+        let Some(prompts) = self.requests.prompts(&model.path) else { return Ok(()) };
+        let held_out = prompts.held_out(&model.path);
+        self.journal.take(Entry::HeldOut(held_out.clone()))?;
+        let on_it = |&index: &usize| self.plan.configurations[index].model.path == model.path;
+        let configurations = 0..self.plan.configurations.len();
+        let mut asked: Vec<usize> =
+            configurations.filter(on_it).filter(|&index| self.is_to_prove(schedule, index)).collect();
+        let kept = match self.plan.verification {
+            Verification::Usual => stored_answers::kept(model, &held_out),
+            // A user who names a verifier wants its answers, not kept ones.
+            Verification::Named | Verification::Off => None,
+        };
+        match (kept, self.plan.verifier_of(model)) {
+            (Some(kept), _) => self.journal.take(Entry::StoredAnswers(kept))?,
+            (None, Some(verifier)) if !asked.contains(&verifier) => asked.push(verifier),
+            (None, Some(_)) => {}
+            (None, None) => {
+                let why =
+                    "what engines say of held-out text: no reference engine for output checks can run here";
+                self.no_verifier(model, why)?;
+            }
+        }
+        let check_time = schedule.time_budget.output_check(asked.len());
+        for index in asked {
+            if let Some(reason) = has_no_room_for(&self.plan.configurations[index]) {
+                self.model_not_checked(model, reason, None)?;
+                continue;
+            }
+            if schedule.time_budget.has_blocks_enough() {
+                let reason = "the budget leaves no time to ask for proof".into();
+                self.not_checked(index, reason, longer_budget())?;
+                continue;
+            }
+            // The verifier has twice the time, because without its answers nothing can be compared.
+            let check_time =
+                if self.plan.verifier_of(model) == Some(index) { check_time * 2 } else { check_time };
+            let for_checks = self.prove_one(index, &held_out, check_time).await;
+            if let Err(failed) = Stop::survive(for_checks)? {
+                self.fails_to_prove(schedule, index, failed)?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn prove_one(
+        &mut self,
+        index: usize,
+        held_out: &HeldOut,
+        check_time: Duration,
+    ) -> Result<(), Stop> {
+        let label = self.plan.configurations[index].label.clone();
+        self.journal.tell(Event::Proving { label });
+        let left = CheckTime::begins(check_time, self.budget_ends).left_of_budget();
+        let Some(mut launched) = self.launches.launch_within(self.journal, index, left).await? else {
+            let reason = "the budget was used up while it was loaded for an output check".into();
+            return Ok(self.not_checked(index, reason, longer_budget())?);
+        };
+        if launched.hello().is_none() {
+            launched.talk.process.end(Duration::ZERO).await;
+            return Ok(self.not_checked(index, "knows `generate` alone, and no `score`".into(), None)?);
+        }
+        let check_time = CheckTime::begins(check_time, self.budget_ends);
+        let asked = self.ask_for_proof(&mut launched, held_out, check_time).await;
+        let usual = launched.talk.deadlines.shutdown;
+        // If the budget is too short for a shutdown, the engine is ended at once.
+        let alive = asked.is_ok() && check_time.for_an_end(usual) == usual;
+        let ended = end(self.journal, launched, alive).await;
+        asked.and(ended.map_err(Stop::from))
+    }
+
+    /// Scores windows in growing order: the first ones predict the time of the others. The continuation of a prompt comes last.
+    async fn ask_for_proof(
+        &mut self,
+        launched: &mut Launched,
+        held_out: &HeldOut,
+        check_time: CheckTime,
+    ) -> Result<(), Stop> {
+        match launched.hello().is_some_and(|hello| hello.capabilities.score) {
+            true => self.score_windows(launched, held_out, check_time).await?,
+            false => self.not_checked(launched.launch.configuration, "offers no `score`".into(), None)?,
+        }
+        self.go_on_with_the_prompt(launched, held_out, check_time).await
+    }
+
+    async fn score_windows(
+        &mut self,
+        launched: &mut Launched,
+        held_out: &HeldOut,
+        check_time: CheckTime,
+    ) -> Result<(), Stop> {
+        let (configuration, launch) = (launched.launch.configuration, launched.launch.launch);
+        let mut scoring = Scoring::default();
+        for (sequence, ids) in held_out.sequences.iter().enumerate() {
+            if let Some(reason) = scoring.has_no_room(ids.len(), launched, check_time) {
+                return Ok(self.not_checked(configuration, reason, None)?);
+            }
+            match launched.score(ids, check_time.for_what_is_left()).await {
+                Ok((logprobs, took)) => {
+                    scoring.took(ids.len(), took);
+                    let elapsed_ns = took.as_nanos() as u64;
+                    let scored = Scored { configuration, launch, sequence, logprobs, elapsed_ns };
+                    self.journal.take(Entry::Scored(scored))?;
+                }
+                // The budget cut off the request, not the engine.
+                Err(cause @ Cause::Timeout(_)) if check_time.budget_is_over() => {
+                    let so_far = scoring.so_far();
+                    let reason = format!("the budget was used up while it scored: {cause}{so_far}");
+                    return Ok(self.not_checked(configuration, reason, longer_budget())?);
+                }
+                Err(cause) if cause.engine_lives() && !is_breach(&cause) => {
+                    let tokens = ids.len();
+                    let reason = format!("`score` of {tokens} tokens: {cause}{}", scoring.so_far());
+                    self.not_checked(configuration, reason, cause.hint())?;
+                    return self.let_it_end(launched).await;
+                }
+                Err(cause) => return Err(launched.fault(Stage::OutputCheck, cause)),
+            }
+        }
+        Ok(())
+    }
+
+    async fn go_on_with_the_prompt(
+        &mut self,
+        launched: &mut Launched,
+        held_out: &HeldOut,
+        check_time: CheckTime,
+    ) -> Result<(), Stop> {
+        let (configuration, launch) = (launched.launch.configuration, launched.launch.launch);
+        let cannot = match launched.hello() {
+            Some(hello) if hello.output == Output::Text => Some("gives text, not ids"),
+            Some(hello) if !hello.capabilities.prompt_ids => Some("takes text, not ids"),
+            _ if held_out.prompt.is_empty() || held_out.max_new_tokens == 0 => {
+                Some("the context has no room")
+            }
+            _ if check_time.is_over() => Some("no time was left to go on with a prompt"),
+            _ => None,
+        };
+        if let Some(reason) = cannot {
+            return Ok(self.not_checked(configuration, reason.into(), None)?);
+        }
+        match launched.go_on(&held_out.prompt, held_out.max_new_tokens, check_time.for_what_is_left()).await {
+            Ok(ids) => Ok(self.journal.take(Entry::Continued(Continued { configuration, launch, ids }))?),
+            Err(cause @ Cause::Timeout(_)) if check_time.budget_is_over() => {
+                let reason = format!("the budget was used up while it went on with a prompt: {cause}");
+                Ok(self.not_checked(configuration, reason, longer_budget())?)
+            }
+            Err(cause) if cause.engine_lives() && !is_breach(&cause) => {
+                self.not_checked(configuration, format!("`generate`: {cause}"), cause.hint())?;
+                self.let_it_end(launched).await
+            }
+            Err(cause) => Err(launched.fault(Stage::OutputCheck, cause)),
+        }
+    }
+
+    /// Waits briefly for the end of an engine that sent `failed` because it cannot go on.
+    async fn let_it_end(&mut self, launched: &mut Launched) -> Result<(), Stop> {
+        match launched.talk.process.wait(LAST_WORDS).await {
+            Some(_) => {
+                let cause = Cause::Exited("its process after it had said `failed`".into());
+                Err(launched.fault(Stage::OutputCheck, cause))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Records a failed check. A breach of the protocol or a failed load is the row's failure, as in a block. After other
+    /// failures the engine can still be measured.
+    fn fails_to_prove(&mut self, schedule: &mut Schedule, index: usize, failed: Failed) -> Result<()> {
+        let configuration = &self.plan.configurations[index];
+        let is_verifier = configuration.role == Some(Role::Verifier);
+        // One-shot processes speak only `generate`, so this failure does not concern them.
+        let in_a_block_too = self.plan.mode == Mode::Warm && failed.fault.when != Stage::OutputCheck;
+        if !is_verifier && (in_a_block_too || is_breach(&failed.fault.cause)) {
+            if let Some(twin) = self.plan.twin_of(index) {
+                schedule.close_cases_of(twin);
+            }
+            return schedule.fail(self.journal, index, None, failed);
+        }
+        let fault = failed.fault;
+        let reason = format!("{} at {}: {}", fault.cause.kind(), fault.when, fault.cause);
+        match is_verifier {
+            true => {
+                let (label, model) = (configuration.label.clone(), configuration.model.clone());
+                self.model_not_checked(&model, format!("{label}: {reason}"), fault.cause.hint())
+            }
+            false => self.not_checked(index, reason, fault.cause.hint()),
+        }
+    }
+}

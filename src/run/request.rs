@@ -1,0 +1,170 @@
+//! One request and its answer: made from the prompt's ids, verified, recorded.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use protocol::{Generate, Generated, Output};
+
+use super::blocking::off_thread;
+use super::journal::Journal;
+use super::launch::{Launched, stage};
+use super::stop::Stop;
+use crate::plan::prompts::{self, Prompts, Which};
+use crate::plan::{Mode, Plan, Workload};
+use crate::record::{Entry, RequestKind, Sample};
+use crate::run::event::Event;
+use crate::run::process::{Answer, Cause, Deadlines, Stage};
+use crate::run::verify;
+
+/// New tokens of a discarded request: enough to touch every weight and to wake every thread.
+const DISCARDED_TOKENS: u32 = 4;
+
+/// The requests of a plan: its cases, with the prompts of its models.
+pub(super) struct Requests<'a> {
+    plan: &'a Plan,
+    /// The longest time for an answer.
+    longest: Duration,
+    /// By model path. A model without prompts fails its configurations.
+    prompts: BTreeMap<String, Prompts>,
+}
+
+impl<'a> Requests<'a> {
+    pub fn of(plan: &'a Plan, deadlines: Deadlines) -> Self {
+        Self { plan, longest: deadlines.answer, prompts: BTreeMap::new() }
+    }
+
+    /// Reads the source of a model's prompts. `Err` in it is the reason why none can be made.
+    pub async fn read_model(&mut self, path: &str) -> Result<Result<()>> {
+        if !self.prompts.contains_key(path) {
+            let of_model = path.to_string();
+            match off_thread(move || Prompts::of_model(&of_model)).await? {
+                Ok(prompts) => self.prompts.insert(path.into(), prompts),
+                Err(error) => return Ok(Err(error)),
+            };
+        }
+        Ok(Ok(()))
+    }
+
+    pub fn prompts(&self, model: &str) -> Option<&Prompts> {
+        self.prompts.get(model)
+    }
+
+    /// Makes one request of a case. Gives the answer and its time on the orchestrator's clock.
+    pub async fn ask(
+        &self,
+        journal: &mut Journal<'_>,
+        launched: &mut Launched,
+        case: usize,
+        kind: RequestKind,
+        index: u32,
+    ) -> Result<(Generated, u64), Stop> {
+        let mut workload = self.plan.cases[case].workload.clone();
+        if kind == RequestKind::Discarded {
+            workload.max_new_tokens = workload.max_new_tokens.min(DISCARDED_TOKENS);
+        }
+        let which = Which { seed: self.plan.seed, block: launched.launch.block, kind, index };
+        let (prompts, ids) = self.prompt(launched, &workload, which, stage(kind, index))?;
+        let id = launched.asked;
+        launched.asked += 1;
+        let capabilities = launched.hello().map(|hello| &hello.capabilities);
+        let mut request = prompts.request(&workload, &ids, capabilities, id);
+        // The second warm-up request, or the only one, is streamed, to compare the engine's stamps with the arrival of tokens.
+        let gives_ids = launched.hello().is_some_and(|hello| hello.output == Output::Ids);
+        let streams = gives_ids && capabilities.is_some_and(|capabilities| capabilities.stream);
+        let streamed = if workload.warmup == Some(1) { 0 } else { 1 };
+        request.stream =
+            streams && kind == RequestKind::Warmup && index == streamed && workload.max_new_tokens > 1;
+        let answer = self.converse(launched, request, &workload).await;
+        let answer = answer.map_err(|cause| launched.fault(stage(kind, index), cause))?;
+        let iteration = answer.generated.iterations.first().cloned().unwrap_or_default();
+        // The first measured request has a memory reading, whatever that costs.
+        let needed = kind == RequestKind::Measured && index == 0;
+        let (peak_resident_bytes, held) = launched.read_memory(needed).await?;
+        let sample = Sample {
+            // A launch without hello is recorded with its first answer.
+            launch: launched.number(journal)?,
+            case,
+            index,
+            kind,
+            prompt_hash: prompts::hash(&ids),
+            sent_ns: answer.sent_ns,
+            answered_ns: answer.answered_ns,
+            iteration,
+            peak_resident_bytes,
+            held,
+            device_memory: answer.generated.device_memory.clone(),
+            cpu_ns: launched.worked.cpu_ns,
+            waited_ns: launched.worked.waited_ns,
+            late: verify::lateness(&answer),
+        };
+        self.record_sample(journal, sample)?;
+        Ok((answer.generated, answer.answered_ns.saturating_sub(answer.sent_ns)))
+    }
+
+    /// The ids of a prompt, and the source that makes requests of ids.
+    pub fn prompt(
+        &self,
+        launched: &Launched,
+        workload: &Workload,
+        which: Which,
+        when: Stage,
+    ) -> Result<(&Prompts, Vec<u32>), Stop> {
+        let path = &self.plan.configurations[launched.launch.configuration].model.path;
+        let prompts = self.prompts(path).with_context(|| format!("no prompts for `{path}`"))?;
+        let ids = prompts.ids(workload, which);
+        let ids = ids.map_err(|error| launched.fault(when, Cause::Unsupported(format!("{error:#}"))))?;
+        Ok((prompts, ids))
+    }
+
+    /// Sends a request, verifies its answer, and keeps the engine's facts from it.
+    pub async fn converse(
+        &self,
+        launched: &mut Launched,
+        request: Generate,
+        workload: &Workload,
+    ) -> Result<Answer, Cause> {
+        let streamed = request.stream;
+        let prompt_tokens = request.prompt_ids.as_ref().map(|ids| ids.len() as u32);
+        let processes = launched.processor_time();
+        let before = processes.so_far();
+        let answer = self.within_the_cap(launched, request).await?;
+        launched.worked = processes.so_far().since(before);
+        if launched.launch.loaded.is_none() {
+            // The answer to a generate before any load has the facts of the load.
+            launched.launch.loaded = answer.generated.loaded.clone();
+        }
+        launched.verify(&answer, prompt_tokens, workload.max_new_tokens, workload.ignore_eos)?;
+        verify::verify_streamed(&answer, streamed)?;
+        launched.talk.no_checks()?;
+        Ok(answer)
+    }
+
+    /// Limits a request to the time that a case allows. A load within the request has its own deadline.
+    async fn within_the_cap(&self, launched: &mut Launched, request: Generate) -> Result<Answer, Cause> {
+        let longest = self.longest;
+        let cap = Duration::from_nanos(self.plan.extent.case_cap_ns);
+        let loads_in_passing = launched.asked < 2 && self.plan.mode == Mode::Warm;
+        let capped = cap <= longest && (launched.launch.loaded.is_some() || !loads_in_passing);
+        launched.talk.deadlines.answer = if capped { cap } else { longest };
+        launched.talk.generate(request).await.map_err(|cause| match cause {
+            Cause::Timeout(_) if capped => Cause::TooSlow(cap),
+            cause => cause,
+        })
+    }
+
+    fn record_sample(&self, journal: &mut Journal<'_>, sample: Sample) -> Result<()> {
+        let (launch, case, kind) = (sample.launch, sample.case, sample.kind);
+        journal.take(Entry::Sample(Box::new(sample)))?;
+        let planned = &self.plan.cases[case];
+        let event = Event::Sampled {
+            label: self.plan.configurations[planned.configuration].label.clone(),
+            workload: planned.workload.label.clone(),
+            warmup: kind != RequestKind::Measured,
+            launch,
+            case,
+        };
+        journal.tell(event);
+        Ok(())
+    }
+}

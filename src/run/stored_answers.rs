@@ -1,0 +1,156 @@
+//! `reference-answers.json` beside a model: the answers of a reference engine in f32, stored so that a run need not start that
+//! engine. They are valid only for exactly these questions and weights.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+
+use crate::plan::Model;
+use crate::record::{HeldOut, RunRecord, StoredAnswers};
+
+const FILE: &str = "reference-answers.json";
+/// The name of the file in earlier versions.
+const OLD_FILE: &str = "witness.json";
+/// Log-probabilities are rounded to a millionth, far below the difference between two engines in f32.
+const DECIMALS: f64 = 1e6;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AnswersFile {
+    /// Engine and version.
+    pub by: String,
+    /// The identity of the weights, as in the plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<String>,
+    /// The digest of the questions.
+    pub held_out: String,
+    pub logprobs: Vec<Vec<Option<f64>>>,
+    pub continued: Vec<u32>,
+}
+
+/// The kept answers beside the model, if they belong to these questions and weights.
+pub fn kept(model: &Model, held_out: &HeldOut) -> Option<StoredAnswers> {
+    let folder = Path::new(&model.path);
+    let answers = [FILE, OLD_FILE].iter().find_map(|name| read(&folder.join(name)).ok())?;
+    let identities = answers.identity.as_ref().zip(model.identity.as_ref());
+    let same_weights = identities.is_none_or(|(then, now)| then == now);
+    let is_complete = answers.held_out == digest(held_out)
+        && answers.logprobs.len() == held_out.sequences.len()
+        && answers.logprobs.iter().zip(&held_out.sequences).all(|(of, ids)| of.len() + 1 == ids.len());
+    (same_weights && is_complete).then(|| StoredAnswers {
+        model: model.path.clone(),
+        by: answers.by,
+        logprobs: answers.logprobs,
+        continued: answers.continued,
+    })
+}
+
+/// Makes the kept answers from the record of a run with one engine. Every question about the model needs an answer.
+pub fn of_record(record: &RunRecord, model: &Model) -> Result<AnswersFile> {
+    let why = || {
+        let said = record.not_checked.iter().map(|it| it.reason.clone());
+        let failed = record.failures.iter().map(|it| it.message.clone());
+        said.chain(failed).next().map_or_else(String::new, |why| format!(": {why}"))
+    };
+    let held_out = record.held_out.iter().find(|it| it.model == model.path);
+    let held_out = held_out.with_context(|| format!("nothing was asked{}", why()))?;
+    let mut logprobs = Vec::new();
+    for sequence in 0..held_out.sequences.len() {
+        let Some(scored) = record.scored.iter().find(|it| it.sequence == sequence) else {
+            bail!("held-out text was not scored in full{}", why());
+        };
+        let round = |logprob: f64| (logprob * DECIMALS).round() / DECIMALS;
+        logprobs.push(scored.logprobs.iter().map(|it| it.map(round)).collect());
+    }
+    let continued = record.continued.first();
+    let continued = continued.with_context(|| format!("it did not go on with the prompt{}", why()))?;
+    let hello = record.launches.iter().find_map(|launch| launch.hello.as_ref());
+    Ok(AnswersFile {
+        by: hello.map_or_else(String::new, |hello| format!("{} {}", hello.engine, hello.version)),
+        identity: model.identity.clone(),
+        held_out: digest(held_out),
+        logprobs,
+        continued: continued.ids.clone(),
+    })
+}
+
+/// The path of the kept answers. A model of one file has no folder for them.
+pub fn path_of(model: &Model) -> Option<PathBuf> {
+    let folder = Path::new(&model.path);
+    folder.is_dir().then(|| folder.join(FILE))
+}
+
+pub fn read(path: &Path) -> Result<AnswersFile> {
+    let bytes = std::fs::read(path).with_context(|| format!("cannot read `{}`", path.display()))?;
+    serde_json::from_slice(&bytes).with_context(|| format!("`{}`", path.display()))
+}
+
+/// The file's text, with a line for each sequence, for people and for tools that compare.
+pub fn text(answers: &AnswersFile) -> Result<String> {
+    let text = serde_json::to_string(answers)?;
+    Ok(text.replace("],[", "],\n[").replace("\":[[", "\":\n[[") + "\n")
+}
+
+/// The digest of the questions. Another text or tokenizer gives another digest.
+fn digest(held_out: &HeldOut) -> String {
+    let HeldOut { model: _, sequences, prompt, max_new_tokens } = held_out;
+    let mut bytes: Vec<u8> = Vec::new();
+    for ids in sequences.iter().chain([prompt]) {
+        let length = ids.len() as u32;
+        bytes.extend(std::iter::once(&length).chain(ids).flat_map(|id| id.to_le_bytes()));
+    }
+    bytes.extend(max_new_tokens.to_le_bytes());
+    paths::digest(&bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Continued, Scored};
+
+    fn held_out() -> HeldOut {
+        let sequences = vec![vec![1, 2, 3], vec![4, 5]];
+        HeldOut { model: "m".into(), sequences, prompt: vec![6], max_new_tokens: 2 }
+    }
+
+    fn answered() -> RunRecord {
+        let scored =
+            |sequence: usize, logprobs: Vec<Option<f64>>| Scored { sequence, logprobs, ..Scored::default() };
+        RunRecord {
+            held_out: vec![held_out()],
+            scored: vec![scored(1, vec![None]), scored(0, vec![Some(-0.123_456_789), Some(-2.0)])],
+            continued: vec![Continued { ids: vec![7, 8], ..Continued::default() }],
+            ..RunRecord::default()
+        }
+    }
+
+    fn model() -> Model {
+        Model { path: "m".into(), identity: Some("w".into()), ..Model::default() }
+    }
+
+    #[test]
+    fn what_was_answered_is_kept_in_the_order_of_the_sequences_and_rounded() {
+        let answers = of_record(&answered(), &model()).unwrap();
+        assert_eq!(answers.logprobs, [vec![Some(-0.123457), Some(-2.0)], vec![None]]);
+        assert_eq!(serde_json::from_str::<AnswersFile>(&text(&answers).unwrap()).unwrap(), answers);
+    }
+
+    #[test]
+    fn half_an_answer_is_not_kept() {
+        let mut half = answered();
+        half.scored.truncate(1);
+        assert!(of_record(&half, &model()).unwrap_err().to_string().contains("not scored in full"));
+        assert!(of_record(&RunRecord::default(), &model()).is_err());
+    }
+
+    #[test]
+    fn another_question_has_another_name() {
+        let other = HeldOut { prompt: vec![6, 6], ..held_out() };
+        let moved = HeldOut { sequences: vec![vec![1, 2], vec![3, 4, 5]], ..held_out() };
+        assert_ne!(digest(&other), digest(&held_out()));
+        assert_ne!(digest(&moved), digest(&held_out()));
+        let elsewhere = HeldOut { model: "elsewhere".into(), ..held_out() };
+        assert_eq!(digest(&elsewhere), digest(&held_out()));
+    }
+}

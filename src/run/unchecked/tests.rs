@@ -1,0 +1,145 @@
+use super::*;
+use crate::plan::Verification;
+use crate::record::specimen::{planned, selection};
+use crate::record::{Entry, Launch};
+
+/// Three blocks of two rounds of two workloads for each engine. `ids` gives the ids of an output.
+fn record(names: &[&str], ids: impl Fn(usize, u32) -> Vec<u32>) -> RunRecord {
+    let mut selection = selection(names);
+    selection.verification = Verification::Named;
+    selection.scenarios.retain(|it| ["decode", "ttft"].contains(&it.name));
+    let mut record = planned(&selection);
+    let plan = record.header.plan.clone();
+    for block in 0..3 {
+        for configuration in plan.measured() {
+            let launch = record.launches.len() as u32;
+            record.take(Entry::Launch(Box::new(Launch {
+                launch,
+                configuration,
+                block,
+                ..Launch::default()
+            })));
+            for case in plan.cases_of(configuration) {
+                for index in 0..2 {
+                    let output_ids = Some(ids(configuration, block));
+                    let sequence = protocol::Sequence { output_ids, ..Default::default() };
+                    let iteration = protocol::Iteration { sequences: vec![sequence], ..Default::default() };
+                    let label = &plan.cases[case].workload.label;
+                    let prompt_hash = format!("{label} {block} {index}");
+                    let sample = Sample { launch, case, index, prompt_hash, iteration, ..Sample::default() };
+                    record.take(Entry::Sample(Box::new(sample)));
+                }
+            }
+        }
+    }
+    record
+}
+
+fn model(record: &RunRecord) -> Model {
+    record.header.plan.configurations[0].model.clone()
+}
+
+#[test]
+fn what_the_verifier_gave_itself_is_in_no_doubt_and_what_differs_is() {
+    let wrong =
+        |configuration, block| if (configuration, block) == (1, 2) { vec![5, 6, 9] } else { vec![5, 6, 7] };
+    let record = record(&["a", "b"], wrong);
+    let found = unchecked_samples(&record, &model(&record), Some(0));
+    assert!(!found.is_empty());
+    for unchecked in &found {
+        let sample = &record.samples[unchecked.sample];
+        assert_eq!((unchecked.configuration, unchecked.differs_at), (1, Some(2)));
+        assert_eq!(record.launches[sample.launch as usize].block, 2);
+    }
+    // A launch for output checks has no measured requests, whatever their kind.
+    let mut checked = record.clone();
+    checked.launches.iter_mut().for_each(|it| it.for_output_checks = it.block == 2);
+    assert_eq!(unchecked_samples(&checked, &model(&checked), Some(0)), []);
+    // Without a verifier all outputs are unverified, and no position differs.
+    let all = unchecked_samples(&record, &model(&record), None);
+    assert!(all.iter().all(|unchecked| unchecked.differs_at.is_none()));
+    assert_eq!(all.iter().filter(|unchecked| unchecked.configuration == 0).count(), SAMPLES);
+    assert_eq!(all.iter().filter(|unchecked| unchecked.configuration == 1).count(), SAMPLES);
+}
+
+#[test]
+fn the_last_sample_of_each_workload_is_asked_about_and_others_are_of_other_blocks() {
+    let record = record(&["a", "b"], |_, _| vec![5, 6, 7]);
+    let found = unchecked_samples(&record, &model(&record), None);
+    let of = |configuration: usize| -> Vec<(usize, u32, u32)> {
+        let own = found.iter().filter(|unchecked| unchecked.configuration == configuration);
+        let samples = own.map(|unchecked| &record.samples[unchecked.sample]);
+        samples.map(|it| (it.case, record.launches[it.launch as usize].block, it.index)).collect()
+    };
+    let one = of(0);
+    let workloads: BTreeSet<usize> = one.iter().map(|(case, ..)| *case).collect();
+    assert!(workloads.len() > 1 && one.len() == SAMPLES, "{one:?}");
+    let (case, ..) = one[0];
+    assert_eq!(one[0], (case, 2, 1));
+    // If all gave the same ids, one answer serves them all.
+    let plan = &record.header.plan;
+    let about = |of: Vec<(usize, u32, u32)>| -> Vec<(String, u32, u32)> {
+        of.into_iter()
+            .map(|(case, block, index)| (plan.cases[case].workload.label.clone(), block, index))
+            .collect()
+    };
+    assert_eq!(about(one), about(of(1)));
+}
+
+#[test]
+fn every_workload_of_every_configuration_is_asked_about_before_any_is_for_the_second_time() {
+    let mut record = record(&["a", "b"], |_, _| vec![5]);
+    // The first engine has no samples of one workload.
+    let cases = record.header.plan.cases.clone();
+    let is_sure =
+        |it: &Sample| cases[it.case].configuration == 0 && cases[it.case].workload.max_new_tokens == 1;
+    record.samples.retain(|it| !is_sure(it));
+    let found = unchecked_samples(&record, &model(&record), None);
+    let mut seen = BTreeSet::new();
+    let order: Vec<bool> =
+        found.iter().map(|unchecked| seen.insert(record.samples[unchecked.sample].case)).collect();
+    assert_eq!(order.iter().filter(|first| **first).count(), cases_in(&record));
+    assert!(order.is_sorted_by(|one, next| one >= next), "{order:?}");
+    let turns: Vec<usize> = found.iter().map(|unchecked| unchecked.configuration).collect();
+    assert_eq!(turns[..2], [0, 1]);
+}
+
+fn cases_in(record: &RunRecord) -> usize {
+    record.samples.iter().map(|it| it.case).collect::<BTreeSet<_>>().len()
+}
+
+#[test]
+fn one_token_is_asked_about_and_sampled_ones_are_not() {
+    let single = record(&["a"], |_, _| vec![5]);
+    assert_eq!(unchecked_samples(&single, &model(&single), None).len(), SAMPLES);
+    let mut sampled = record(&["a"], |_, _| vec![5, 6]);
+    for case in &mut sampled.header.plan.cases {
+        case.workload.sampling = Some(protocol::Sampling { temperature: 1.0, ..Default::default() });
+    }
+    assert_eq!(unchecked_samples(&sampled, &model(&sampled), None), []);
+}
+
+#[test]
+fn places_reach_the_end_and_those_that_the_verifier_doubts_are_among_them() {
+    assert_eq!(places(64, None, &[]), [63, 0, 9, 18, 27, 36, 45, 54]);
+    assert_eq!(places(3, None, &[]), [2, 0, 1]);
+    assert_eq!(places(1, Some(0), &[Some(-1.0)]), [0]);
+    assert_eq!(places(0, None, &[]), Vec::<usize>::new());
+    let mut likely = vec![Some(-0.1); 64];
+    (likely[31], likely[33], likely[40]) = (Some(-9.0), None, Some(-5.0));
+    let found = places(64, Some(30), &likely);
+    assert_eq!(found.len(), 8);
+    assert_eq!(found[..5], [30, 63, 33, 31, 40]);
+}
+
+#[test]
+fn a_temperature_of_zero_is_greedy_and_any_other_is_not() {
+    let sampled = |temperature: f64| {
+        let mut record = record(&["a", "b"], |_, _| vec![5, 6, 7]);
+        let sampling = protocol::Sampling { temperature, ..Default::default() };
+        record.header.plan.cases.iter_mut().for_each(|case| case.workload.sampling = Some(sampling));
+        unchecked_samples(&record, &model(&record), None).len()
+    };
+    assert!(sampled(0.0) > 0);
+    assert_eq!(sampled(0.5), 0);
+}

@@ -1,0 +1,197 @@
+//! The noise floor: the smallest difference that this machine can show.
+
+use serde::{Deserialize, Serialize};
+
+use super::interval::CONFIDENCE;
+use super::quantile::{ascending, quantile};
+use super::ratio::Ratios;
+use super::student::t_critical;
+
+/// The smallest difference that counts. Smaller ones interest no user, and a change of a few bytes in a program's layout can
+/// cause them (Mytkowicz and others, "Producing Wrong Data Without Doing Anything Obviously Wrong!", ASPLOS 2009).
+pub const MIN: f64 = 0.02;
+/// The number of values that a 95th percentile needs: with fewer, it lies between the two largest.
+pub const WELL_KNOWN: usize = 20;
+/// The least number of blocks for a noise floor from a run's twin: as many as a verdict needs.
+pub const TWIN_BLOCKS: usize = super::interval::FIRM;
+
+/// The noise floor of one engine: the 95th percentile of |log ratio| over blocks of A against A (linear interpolation as
+/// numpy's: definition 7 of Hyndman and Fan, 1996). It is finite and not negative.
+///
+/// It describes single blocks, although a mean over blocks varies less. It is not divided by the root of their number, because
+/// it guards against noise that no number of blocks averages out.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Stored")]
+pub struct NoiseFloor {
+    log_ratio: f64,
+    /// The number of values from which it was computed.
+    blocks: usize,
+}
+
+impl NoiseFloor {
+    /// The noise floor of A/A log ratios in any order; `None` without values, or where one is not finite.
+    pub fn of(log_ratios: &[f64]) -> Option<Self> {
+        let sizes: Vec<f64> = log_ratios.iter().map(|ratio| ratio.abs()).collect();
+        let finite = sizes.iter().all(|size| size.is_finite());
+        let log_ratio = quantile(&ascending(&sizes), 0.95).filter(|_| finite)?;
+        Some(Self { log_ratio, blocks: sizes.len() })
+    }
+
+    /// The noise floor of a configuration and its twin in one run; `None` for too few blocks.
+    pub fn of_twin(ratios: &Ratios) -> Option<Self> {
+        Self::of(ratios.blocks()).filter(|floor| floor.blocks >= TWIN_BLOCKS)
+    }
+
+    /// The noise floor between runs, from the levels (logarithms) of one configuration's blocks in one run. Two further blocks
+    /// like these differ by at most this much in 95 of 100 cases: s t sqrt(2) (Whitmore, "Prediction Limits for a Univariate
+    /// Normal Observation", The American Statistician 40 (1986), of one observation and a mean). Two runs differ at least by
+    /// the noise within one: variation between executions comes on top (Kalibera and Jones, "Quantifying Performance Changes
+    /// with Effect Size Confidence Intervals", University of Kent, technical report 4-12 (2012)).
+    ///
+    /// The 95th percentile over the ten pairs of five blocks is too small. For two runs that differ as the blocks of one do, it
+    /// gave 12 % false verdicts; this floor gives less than 3 %, no floor 31 % (`tests/families.rs`). `None` for fewer than two
+    /// blocks, or where a level is not finite.
+    pub fn between_blocks(levels: &[f64]) -> Option<Self> {
+        let (n, df) = (levels.len() as f64, levels.len().checked_sub(1).filter(|&df| df > 0)? as f64);
+        let mean = levels.iter().sum::<f64>() / n;
+        let variance = levels.iter().map(|level| (level - mean).powi(2)).sum::<f64>() / df;
+        let log_ratio = t_critical(CONFIDENCE, df) * (2.0 * variance).sqrt();
+        log_ratio.is_finite().then_some(Self { log_ratio, blocks: levels.len() })
+    }
+
+    pub fn log_ratio(&self) -> f64 {
+        self.log_ratio
+    }
+
+    pub fn blocks(&self) -> usize {
+        self.blocks
+    }
+
+    /// Whether it rests on as many values as a 95th percentile needs; a report mentions it where it does not.
+    pub fn is_well_known(&self) -> bool {
+        self.blocks >= WELL_KNOWN
+    }
+
+    /// The highest noise floor: of both sides' stored ones and of this run's own twin. A quiet run does not lower the
+    /// calibrated floor, because that noise may come back. A noisy run raises it. Values are not pooled: the many of a quiet
+    /// calibration would hide the few of a noisy run.
+    pub fn highest(floors: impl IntoIterator<Item = Option<Self>>) -> Option<Self> {
+        floors.into_iter().flatten().max_by(|one, other| one.log_ratio.total_cmp(&other.log_ratio))
+    }
+}
+
+/// The limits of a difference and of equality, as log ratios. The first is never below the second.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Epsilon {
+    difference: f64,
+    same: f64,
+}
+
+impl Epsilon {
+    /// A difference must exceed 2 % and the noise floor. Equality must lie within 2 %, however high the floor. On a machine
+    /// with a noise floor of 20 %, a difference within 20 % is not the same but inconclusive: an engine may be 5 % slower.
+    pub fn over(floor: Option<NoiseFloor>) -> Self {
+        let same = MIN.ln_1p();
+        Self { difference: floor.map_or(0.0, |floor| floor.log_ratio).max(same), same }
+    }
+
+    /// An estimate must exceed it.
+    pub fn difference(self) -> f64 {
+        self.difference
+    }
+
+    /// An interval must lie within it.
+    pub fn same(self) -> f64 {
+        self.same
+    }
+}
+
+#[derive(Deserialize)]
+struct Stored {
+    log_ratio: f64,
+    blocks: usize,
+}
+
+impl TryFrom<Stored> for NoiseFloor {
+    type Error = String;
+
+    fn try_from(stored: Stored) -> Result<Self, String> {
+        let Stored { log_ratio, blocks } = stored;
+        if !log_ratio.is_finite() || log_ratio < 0.0 || blocks == 0 {
+            return Err(format!("a floor of `{log_ratio}` over `{blocks}` blocks is none"));
+        }
+        Ok(Self { log_ratio, blocks })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::golden;
+    use super::*;
+
+    #[test]
+    fn the_floor_is_the_95th_percentile_of_numpy_whatever_the_signs() {
+        let golden = golden::floors();
+        assert!(golden.len() > 2);
+        for case in golden {
+            let floor = NoiseFloor::of(&case.log_ratios).unwrap();
+            golden::close(floor.log_ratio(), case.floor, 1e-14, "floor");
+            assert_eq!(floor.blocks(), case.log_ratios.len());
+        }
+    }
+
+    #[test]
+    fn two_more_blocks_of_a_run_would_lie_so_far_apart() {
+        // python3 -c 'from scipy import stats; print(stats.t.ppf(0.975, 4) * 2**0.5)'   (scipy 1.17.1; their deviation is 1)
+        let levels = [
+            -1.264_911_064_067_351_8,
+            -0.632_455_532_033_675_9,
+            0.0,
+            0.632_455_532_033_675_9,
+            1.264_911_064_067_351_8,
+        ];
+        let floor = NoiseFloor::between_blocks(&levels).unwrap();
+        assert!((floor.log_ratio() - 3.926_486_322_955_114).abs() < 1e-9 && floor.blocks() == 5, "{floor:?}");
+        assert_eq!(NoiseFloor::between_blocks(&[0.5; 5]).unwrap().log_ratio(), 0.0);
+        let none: [&[f64]; 3] = [&[], &[0.5], &[0.5, f64::NAN]];
+        assert_eq!(none.map(NoiseFloor::between_blocks), [None; 3]);
+    }
+
+    #[test]
+    fn a_quiet_run_does_not_lower_the_stored_floor_and_a_noisy_one_raises_it() {
+        let (low, high) = (NoiseFloor::of(&[0.01; 40]), NoiseFloor::of(&[-0.05; 5]));
+        assert_eq!((NoiseFloor::highest([low, high]), NoiseFloor::highest([high, low])), (high, high));
+        assert_eq!((NoiseFloor::highest([low, None]), NoiseFloor::highest([None])), (low, None));
+    }
+
+    #[test]
+    fn a_twin_of_few_blocks_does_not_speak_for_the_run() {
+        assert_eq!(NoiseFloor::of_twin(&Ratios::of_blocks(&[0.1; 4])), None);
+        let floor = NoiseFloor::of_twin(&Ratios::of_blocks(&[0.1; 5])).unwrap();
+        assert!(!floor.is_well_known() && NoiseFloor::of(&[0.1; 20]).unwrap().is_well_known());
+    }
+
+    #[test]
+    fn nothing_and_nonsense_are_no_floor() {
+        assert_eq!([&[][..], &[0.1, f64::NAN], &[f64::INFINITY]].map(NoiseFloor::of), [None; 3]);
+        for stored in [r#"{"log_ratio":-0.1,"blocks":5}"#, r#"{"log_ratio":0.1,"blocks":0}"#] {
+            assert!(
+                serde_json::from_str::<NoiseFloor>(stored).unwrap_err().to_string().contains("is none"),
+                "{stored}"
+            );
+        }
+        let floor = NoiseFloor::of(&[0.1, 0.2, 0.3]).unwrap();
+        assert_eq!(
+            serde_json::from_str::<NoiseFloor>(&serde_json::to_string(&floor).unwrap()).unwrap(),
+            floor
+        );
+    }
+
+    #[test]
+    fn two_percent_count_even_where_the_floor_is_lower() {
+        assert_eq!(Epsilon::over(None).difference(), 0.02f64.ln_1p());
+        assert_eq!(Epsilon::over(NoiseFloor::of(&[0.001])).difference(), 0.02f64.ln_1p());
+        let epsilon = Epsilon::over(NoiseFloor::of(&[-0.1]));
+        assert_eq!((epsilon.difference(), epsilon.same()), (0.1, 0.02f64.ln_1p()));
+    }
+}
