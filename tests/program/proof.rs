@@ -187,7 +187,7 @@ fn a_verifier_that_is_kept_is_made_by_a_command_and_is_of_these_weights_alone() 
     assert!(refused.stderr.contains("exists\nhint: --force"), "{refused:?}");
     let made = make(&["--force"]);
     assert_eq!(made.code, Some(0), "{made:?}");
-    let path = model.join("witness.json");
+    let path = model.join("reference-answers.json");
     assert_eq!(made.stdout, format!("{}\n", path.display()));
     let kept: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     assert_eq!((&kept["by"], kept["continued"].as_array().unwrap().len()), (&"sage 1.2.3".into(), 48));
@@ -205,6 +205,11 @@ fn a_verifier_that_is_kept_is_made_by_a_command_and_is_of_these_weights_alone() 
     let with = run("with");
     assert_eq!(with.entries("stored_answers")[0]["by"], "sage 1.2.3");
     assert_eq!(with.entries("continued")[0]["ids"], with.entries("stored_answers")[0]["continued"]);
+    // The file's name in earlier versions.
+    let old = model.join("witness.json");
+    std::fs::rename(&path, &old).unwrap();
+    assert_eq!(run("old-name").entries("stored_answers")[0]["by"], "sage 1.2.3");
+    std::fs::rename(&old, &path).unwrap();
     // One bit of the last weight.
     let weights = model.join("model.safetensors");
     let mut bytes = std::fs::read(&weights).unwrap();
