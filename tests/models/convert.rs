@@ -366,7 +366,7 @@ fn an_interrupt_of_a_conversion_leaves_nothing_behind() {
         assert!(begun.elapsed() < crate::support::BOUND, "it never began to write: {:?}", running.finish());
         std::thread::yield_now();
     }
-    running.signal(nix::sys::signal::Signal::SIGINT);
+    running.signal(rustix::process::Signal::INT);
     assert_refused(&running.finish(), 130, &["interrupted"]);
     assert_eq!(scratch.everything(), before);
 }

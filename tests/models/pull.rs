@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use model_files::ModelFolder;
-use nix::sys::signal::Signal;
+use rustix::process::Signal;
 
 use crate::support::hub::{COMMIT, FakeHub, File, Reply, Request, part};
 use crate::support::{Outcome, Running, Scratch, command, finish, root};
@@ -196,7 +196,7 @@ fn a_pull_that_was_interrupted_goes_on_where_it_stopped() {
         assert!(std::time::Instant::now() < deadline, "the first bytes never came");
         std::thread::yield_now();
     }
-    begun.signal(Signal::SIGINT);
+    begun.signal(Signal::INT);
     let interrupted = begun.finish();
     assert_eq!((interrupted.code, interrupted.stdout.as_str()), (Some(130), ""), "{interrupted:?}");
     assert!(interrupted.stderr.contains("another pull goes on from there"), "{interrupted:?}");

@@ -4,9 +4,9 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::unistd::dup2_stdout;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::stdio::dup2_stdout;
 
 /// The real stdout, moved aside; from here on file descriptor 1 is stderr. Call it once, before any library loads.
 pub fn take() -> io::Result<File> {
@@ -20,9 +20,9 @@ pub fn take() -> io::Result<File> {
 pub fn wait_until_closed(stdout: &File) -> io::Result<()> {
     loop {
         // No event is requested: errors and hang-ups are always reported.
-        let mut watched = [PollFd::new(stdout.as_fd(), PollFlags::empty())];
-        match poll(&mut watched, PollTimeout::NONE) {
-            Err(Errno::EINTR) => {}
+        let mut watched = [PollFd::new(stdout, PollFlags::empty())];
+        match poll(&mut watched, None) {
+            Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
             Ok(_) => return Ok(()),
         }

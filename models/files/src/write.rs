@@ -94,11 +94,10 @@ pub(crate) fn fill(
 /// Reserves the space now, so that other programs cannot fill the disk. A file system without support is no error.
 #[cfg(target_os = "linux")]
 fn reserve(file: &File, bytes: u64) -> std::io::Result<()> {
-    use nix::errno::Errno;
-    use nix::fcntl::{FallocateFlags, fallocate};
-    let Ok(bytes) = i64::try_from(bytes) else { return Ok(()) };
+    use rustix::fs::{FallocateFlags, fallocate};
+    use rustix::io::Errno;
     match fallocate(file, FallocateFlags::empty(), 0, bytes) {
-        Err(error @ (Errno::ENOSPC | Errno::EDQUOT | Errno::EFBIG)) => Err(error.into()),
+        Err(error @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => Err(error.into()),
         _ => Ok(()),
     }
 }
@@ -191,11 +190,9 @@ pub(crate) fn dtype_of(part: &Part, asked: Dtype, format: Format) -> Dtype {
 pub(crate) fn free_bytes(folder: &Path) -> Result<u64> {
     let folder = std::path::absolute(folder)?;
     let there = folder.ancestors().find(|it| it.exists()).unwrap_or(Path::new("/"));
-    let disk = nix::sys::statvfs::statvfs(there)
-        .with_context(|| format!("cannot ask for the free space of `{}`", there.display()))?;
-    // Block counts have 32 bits on macOS.
-    let blocks = disk.blocks_available() as u64;
-    Ok(blocks.saturating_mul(disk.fragment_size()))
+    let disk = rustix::fs::statvfs(there)
+        .with_context(|| format!("cannot read the free space of `{}`", there.display()))?;
+    Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
 /// A temporary folder beside the goal.

@@ -4,7 +4,7 @@
 //! Four independent results are in progress, from two tiles of A and two of B, as in a blocked matrix product: sixteen cycles
 //! each, with a latency of 52. Tiles are full (16 rows of 64 bytes), and results stay in tiles. `with loads` reads the four
 //! operands from the nearest cache before each four products, the minimum of any such product.
-#![expect(unsafe_code, reason = "assembly, and a system call that no crate of the tree has")]
+#![expect(unsafe_code, reason = "assembly, and a system call that no safe crate has")]
 
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count};
@@ -64,30 +64,15 @@ impl Has {
 
 #[cfg(target_os = "linux")]
 mod system {
-    use std::arch::asm;
-
-    const ARCH_PRCTL: u64 = 158;
-    const ARCH_REQ_XCOMP_PERM: u64 = 0x1023;
+    const ARCH_REQ_XCOMP_PERM: libc::c_long = 0x1023;
     /// The state component of tiles.
-    const XFEATURE_XTILEDATA: u64 = 18;
+    const XFEATURE_XTILEDATA: libc::c_long = 18;
 
     /// Requests permission for tiles. They enlarge a thread's saved state by 8 KiB, so a process must ask before any of its
     /// threads uses them. A kernel without support for tiles refuses.
     pub fn may_use_tiles() -> bool {
-        let mut result = ARCH_PRCTL;
-        // SAFETY: the call takes two numbers and touches none of our memory; the kernel overwrites rcx and r11.
-        unsafe {
-            asm!(
-                "syscall",
-                inout("rax") result,
-                in("rdi") ARCH_REQ_XCOMP_PERM,
-                in("rsi") XFEATURE_XTILEDATA,
-                lateout("rcx") _,
-                lateout("r11") _,
-                options(nostack),
-            );
-        }
-        result == 0
+        // SAFETY: the call takes two numbers and touches none of our memory.
+        unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0 }
     }
 }
 
