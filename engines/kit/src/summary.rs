@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_known_is_null_and_not_zero() {
+    fn an_unknown_value_is_null_and_not_zero() {
         let summary = summarise(&[iteration(0, 10, &[4])]);
         assert!(summary["decode_tokens_per_s"].is_null() && summary["first_token_ms"].is_number());
         let summary = summarise(&[iteration(5, 10, &[])]);

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_probed_is_more_than_nothing_and_no_more_than_any_machine_does() {
+    fn every_probed_rate_is_above_zero_and_possible() {
         let limits = briefly(&[1, 2], 4 << 20);
         for reads in &limits.reads {
             let rate = reads.bytes_per_second().unwrap();

@@ -193,14 +193,14 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_one_that_never_comes_is_told() {
+    fn a_barrier_ends_if_a_thread_never_comes() {
         let shared = Shared::of(2);
         shared.given_up.store(true, Ordering::Relaxed);
         assert!(!shared.wait());
     }
 
     #[test]
-    fn nobody_does_nothing() {
+    fn a_team_without_threads_or_settings_has_no_result() {
         assert_eq!(best_of(&[], 1, Duration::ZERO, |_| (), |(), _| ()), None);
         assert_eq!(best_of(&[0], 0, Duration::ZERO, |_| (), |(), _| ()), None);
     }

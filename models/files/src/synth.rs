@@ -277,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_numbers_have_the_deviation_that_was_asked_for_and_no_mean() {
+    fn the_numbers_have_the_requested_deviation_and_no_mean() {
         let normal = Normal { key: 1, scale: (1.0 / (64.0_f64.sqrt() * DEVIATION_OF_SUM)) as f32 };
         let mut values = vec![0.0; 1 << 20];
         normal.fill(0, &mut values);

@@ -311,7 +311,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_killed_process_left_goes_when_the_same_place_is_written_again_and_a_living_ones_stays() {
+    fn remains_of_a_killed_process_are_removed_at_the_next_write_and_those_of_a_living_one_stay() {
         let folder = std::env::temp_dir().join(format!("model-files-staged-{}", std::process::id()));
         // No process has such an id.
         let (abandoned, others) = (".goal.part-4294967295", ".other.part-4294967295");

@@ -45,7 +45,7 @@ fn gpt2() -> Value {
 }
 
 #[test]
-fn a_model_that_has_all_of_them_tells_its_parts_in_the_order_of_the_network() {
+fn the_parts_of_a_complete_model_are_in_the_order_of_the_network() {
     for (name, config) in [("llama", tiny::config()), ("gpt2", gpt2())] {
         let tensors = tensors_of(&config);
         let reversed = tensors.iter().rev().cloned().collect();
@@ -81,7 +81,7 @@ fn a_tensor_that_is_lost_is_named_with_the_config_that_asks_for_it() {
 }
 
 #[test]
-fn a_tensor_of_another_shape_is_named_with_its_file_and_with_what_asks_for_another() {
+fn an_error_about_a_tensor_of_another_shape_names_its_file_and_the_source_of_the_expected_shape() {
     let mut config = tiny::config();
     let tensors = tensors_of(&config);
     config["vocab_size"] = json!(65);
@@ -112,7 +112,7 @@ fn more_layers_than_tensors_are_refused_before_a_list_is_made_of_them() {
 }
 
 #[test]
-fn the_tensors_of_another_architecture_are_told_as_such() {
+fn an_error_about_tensors_of_another_architecture_names_that_architecture() {
     assert_eq!(
         refusal(&write("another", &tiny::config(), &tensors_of(&gpt2()))),
         "model type mismatch: `FOLDER/config.json` says `llama`, and its tensors are those of `gpt2`"
@@ -130,7 +130,7 @@ fn only_gpt2_is_found_by_its_longer_names() {
 }
 
 #[test]
-fn numbers_of_llama_3s_rotation_that_make_no_sense_are_told_with_what_was_found() {
+fn an_error_about_an_invalid_number_of_llama_3s_rotation_has_the_value_found() {
     let tensors = tensors_of(&tiny::config());
     let rule = json!({
         "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_is_a_quarter_of_what_is_free_and_neither_too_small_nor_too_large() {
+    fn a_buffer_is_a_quarter_of_the_free_memory_and_neither_too_small_nor_too_large() {
         assert_eq!(size(80 << 30), Some(1 << 30));
         assert_eq!(size((2 << 30) + 5), Some(512 << 20));
         assert_eq!(size(1 << 30), Some(256 << 20));

@@ -343,14 +343,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_identity_is_written_as_everybody_writes_it() {
+    fn an_identity_is_written_in_the_usual_groups() {
         let mut uuid: Uuid = [0; 16];
         (0..16).for_each(|place| uuid[place] = 0x10 + place as u8);
         assert_eq!(written(&uuid), "10111213-1415-1617-1819-1a1b1c1d1e1f");
     }
 
     #[test]
-    fn what_is_no_time_is_none() {
+    fn an_invalid_time_is_none() {
         assert_eq!(nanoseconds(0.5), Some(500_000));
         for ms in [0.0, -1.0, f32::NAN, f32::INFINITY] {
             assert_eq!(nanoseconds(ms), None, "{ms}");

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn matrices_halve_their_sides_until_half_of_what_is_free_holds_three() {
+    fn matrices_halve_their_sides_until_half_of_the_free_memory_holds_three() {
         assert_eq!(side(80 << 30, 2), Some(8192));
         assert_eq!(side(768 << 20, 2), Some(8192));
         assert_eq!(side((768 << 20) - 1, 2), Some(4096));

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_gguf_has_no_word_for_is_refused_by_its_name() {
+    fn a_field_that_gguf_cannot_express_is_refused_by_its_name() {
         assert_eq!(refused("head_dim", json!(16)), None);
         assert!(refused("head_dim", json!(32)).unwrap().starts_with("`head_dim` is 32, and GGUF's `phi3`"));
         for (field, value) in [

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trouble_that_does_not_pass_ends_the_waiting_with_what_it_was() {
+    fn a_failure_that_does_not_pass_ends_the_retries_with_its_cause() {
         let (mut patience, mut waits) = (Patience::default(), Vec::new());
         let mut tried = || {
             let busy = Trouble::Passing { why: "too much to do".into(), wait: Some(Duration::ZERO) };

@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_describe_a_repository_is_refused() {
+    fn an_answer_that_describes_no_repository_is_refused() {
         let no_size = serde_json::json!([{ "rfilename": "x", "blobId": COMMIT }]);
         assert!(parse(&no_size).unwrap_err().to_string().contains("size and the hash of `x`"));
         let no_hash = serde_json::json!([{ "rfilename": "x", "size": 1, "blobId": "../../x" }]);
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_pattern_it_is_what_an_engine_needs_and_weights_only_once() {
+    fn without_a_pattern_the_files_that_an_engine_needs_are_chosen_and_weights_only_once() {
         let names =
             ["README.md", "config.json", "chat_template.jinja", "original/params.json", "onnx/config.json"];
         let weights = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"];
@@ -380,13 +380,13 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_that_matches_nothing_is_answered_with_what_there_is() {
+    fn a_pattern_that_matches_nothing_is_refused_with_a_list_of_the_files() {
         let refused = refusal(&["config.json", "m.gguf"], &["*.gguf", "*.safetensors"]);
         assert!(refused.contains("`*.safetensors`") && refused.contains("  config.json"), "{refused}");
     }
 
     #[test]
-    fn what_may_run_code_is_never_chosen() {
+    fn a_file_that_may_run_code_is_never_chosen() {
         assert_eq!(chosen(&["a.bin", "B.PT", "c.json", "d.h5"], &["*"]).unwrap(), ["c.json"]);
         assert!(refusal(&["a.bin", "c.json"], &["*.bin"]).contains("`a.bin` may run code"));
         assert!(refusal(&["pytorch_model.bin", "config.json"], &[]).contains("may run code"));
