@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use machine_limits::{Asked, Limits, STREAMS, probe, sustained};
+use machine_limits::{Limits, ProbeSettings, STREAMS, probe, sustained};
 
 fn main() -> Result<(), String> {
     // The default is beyond the caches of every machine that was tried.
@@ -41,7 +41,7 @@ fn main() -> Result<(), String> {
     if threads.is_empty() {
         threads = vec![1, u32::MAX];
     }
-    print(&probe(&Asked {
+    print(&probe(&ProbeSettings {
         threads,
         buffer_bytes: mib.saturating_mul(1 << 20),
         budget: Duration::from_millis(ms),
