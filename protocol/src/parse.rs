@@ -80,21 +80,21 @@ struct Envelope {
 
 impl Envelope {
     fn read(line: &[u8]) -> Result<Self, Refused> {
-        let nobody = Self { r#type: None, id: None };
+        let unidentified = Self { r#type: None, id: None };
         if line.iter().all(u8::is_ascii_whitespace) {
-            return Err(nobody.refuse("empty line: expected one JSON object".into()));
+            return Err(unidentified.refuse("empty line: expected one JSON object".into()));
         }
         if let Err(error) = std::str::from_utf8(line) {
-            return Err(nobody.refuse(format!("byte {}: not UTF-8", error.valid_up_to() + 1)));
+            return Err(unidentified.refuse(format!("byte {}: not UTF-8", error.valid_up_to() + 1)));
         }
         let start = line.iter().position(|byte| !b" \t\n\r".contains(byte)).unwrap_or(0);
         if line[start] != b'{' {
             let found = String::from_utf8_lossy(&line[start..]).chars().next().unwrap_or(' ');
             let found = if found.is_control() { found.escape_unicode().to_string() } else { found.into() };
-            return Err(nobody.refuse(format!("column {}: expected `{{`, found `{found}`", start + 1)));
+            return Err(unidentified.refuse(format!("column {}: expected `{{`, found `{found}`", start + 1)));
         }
         serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_slice(line))
-            .map_err(|error| nobody.refuse(describe(&error)))
+            .map_err(|error| unidentified.refuse(describe(&error)))
     }
 
     fn body<T: DeserializeOwned>(&self, line: &[u8]) -> Result<T, Refused> {

@@ -278,7 +278,7 @@ fn what_the_network_has_no_place_for_is_named_and_not_silently_lost() {
     std::fs::write(&path, file).unwrap();
     let outcome = scratch.model(&["convert", "model", "--to", "gguf"]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    let note = "note: left out: 1 tensor that the config does not ask for, such as `adapter.weight`";
+    let note = "note: left out: 1 tensor that the config does not use, such as `adapter.weight`";
     assert!(outcome.stderr.lines().any(|line| line == note), "{}", outcome.stderr);
 }
 

@@ -42,7 +42,7 @@ impl Environment {
         }
     }
 
-    /// The load that the environment stands for, by default of the embedded model.
+    /// The load that the environment describes, by default of the embedded model.
     pub(crate) fn load(&self) -> Result<Load, Failed> {
         let number = |text: &String| {
             let number = text.parse::<u32>().ok().filter(|&threads| threads > 0);

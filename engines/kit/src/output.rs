@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use protocol::{Failed, FailureKind, MAX_LINE_BYTES, Message};
 
-/// The destination of messages. Clones write to the same place.
+/// The destination of messages. Clones share it.
 #[derive(Clone)]
 pub struct Output(Arc<Mutex<Sink>>);
 

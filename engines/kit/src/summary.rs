@@ -74,9 +74,9 @@ fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
 
 /// Quantile with interpolation between neighbours (Hyndman and Fan's type 7).
 fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
-    let place = q * (sorted.len().checked_sub(1)?) as f64;
-    let (low, high) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
-    Some(low + (high - low) * place.fract())
+    let position = q * (sorted.len().checked_sub(1)?) as f64;
+    let (low, high) = (sorted[position.floor() as usize], sorted[position.ceil() as usize]);
+    Some(low + (high - low) * position.fract())
 }
 
 /// Rounds to four decimals, the precision that a person needs.

@@ -72,8 +72,8 @@ pub(crate) fn fill(
             let written = step.write(&opened[step.file], parts, format, weights, &mut bytes);
             let mut done = done.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             done.0 += bytes.len() as u64;
-            let told = written.and_then(|()| watch(done.0, total));
-            if let Err(error) = told {
+            let reported = written.and_then(|()| watch(done.0, total));
+            if let Err(error) = reported {
                 done.1.get_or_insert(error);
             }
             if done.1.is_some() {
@@ -174,24 +174,24 @@ fn steps(files: &[FilePlan], parts: &[Part], format: Format) -> Vec<Step> {
 
 /// The dtype of a part in a model of the requested dtype. In GGUF some parts are always f32, and rows that do not divide
 /// into blocks take the next finer format that fits.
-pub(crate) fn dtype_of(part: &Part, asked: Dtype, format: Format) -> Dtype {
+pub(crate) fn dtype_of(part: &Part, requested: Dtype, format: Format) -> Dtype {
     if format == Format::Safetensors {
-        return asked;
+        return requested;
     }
     if part.is_f32_in_gguf() {
         return Dtype::F32;
     }
     let (_, columns) = part.rows_in(Format::Gguf);
     let fits = |dtype: &Dtype| columns.is_multiple_of(dtype.block().0 as u64);
-    [asked, Dtype::Q8_0, Dtype::F16].into_iter().find(fits).unwrap_or(Dtype::F16)
+    [requested, Dtype::Q8_0, Dtype::F16].into_iter().find(fits).unwrap_or(Dtype::F16)
 }
 
 /// The bytes that an unprivileged user can still write to the disk of this folder, which need not exist yet.
 pub(crate) fn free_bytes(folder: &Path) -> Result<u64> {
     let folder = std::path::absolute(folder)?;
-    let there = folder.ancestors().find(|it| it.exists()).unwrap_or(Path::new("/"));
-    let disk = rustix::fs::statvfs(there)
-        .with_context(|| format!("cannot read the free space of `{}`", there.display()))?;
+    let existing = folder.ancestors().find(|it| it.exists()).unwrap_or(Path::new("/"));
+    let disk = rustix::fs::statvfs(existing)
+        .with_context(|| format!("cannot read the free space of `{}`", existing.display()))?;
     Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
@@ -205,15 +205,15 @@ pub(crate) struct Staged {
 
 impl Staged {
     /// Refuses a goal that exists.
-    pub fn beside(goal: &Path) -> Result<Self> {
+    pub fn new(goal: &Path) -> Result<Self> {
         let taken = goal.symlink_metadata().is_ok() && !is_empty_folder(goal);
         ensure!(
             !taken,
-            "`{}` exists already\nhint: name another place with `--out`, or remove it first",
+            "`{}` exists already\nhint: name another path with `--out`, or remove it first",
             goal.display()
         );
         let name =
-            goal.file_name().with_context(|| format!("`{}` is no place for a model", goal.display()))?;
+            goal.file_name().with_context(|| format!("`{}` is no path for a model", goal.display()))?;
         let parent = parent_of(goal);
         let new = parent.ancestors().filter(|folder| !folder.as_os_str().is_empty());
         let around = new.take_while(|folder| !folder.exists()).map(Path::to_path_buf).collect();
@@ -319,7 +319,7 @@ mod tests {
         for name in [abandoned, others, &living] {
             std::fs::create_dir_all(folder.join(name)).unwrap();
         }
-        drop(Staged::beside(&folder.join("goal")).unwrap());
+        drop(Staged::new(&folder.join("goal")).unwrap());
         let left = [abandoned, others, &living].map(|name| folder.join(name).exists());
         assert_eq!(left, [false, true, true]);
         std::fs::remove_dir_all(&folder).unwrap();

@@ -76,7 +76,7 @@ fn the_same_tensor_in_two_shards_is_refused() {
     .unwrap();
     let index = json!({"weight_map": {"a": "model.safetensors", "c": "two.safetensors"}});
     write_json(&path.join("model.safetensors.index.json"), &index);
-    assert!(refusal(&path).contains("tensor `a` stands in another file too"));
+    assert!(refusal(&path).contains("tensor `a` is in another file too"));
 }
 
 #[test]

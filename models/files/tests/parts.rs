@@ -76,7 +76,7 @@ fn a_tensor_that_is_lost_is_named_with_the_config_that_asks_for_it() {
     tensors.retain(|(name, _)| name != "model.layers.1.mlp.up_proj.weight");
     assert_eq!(
         refusal(&write("lost", &tiny::config(), &tensors)),
-        "model `NAME`: tensor `model.layers.1.mlp.up_proj.weight` is missing, which `FOLDER/config.json` asks for"
+        "model `NAME`: tensor `model.layers.1.mlp.up_proj.weight` is missing, which `FOLDER/config.json` requires"
     );
 }
 
@@ -88,7 +88,7 @@ fn an_error_about_a_tensor_of_another_shape_names_its_file_and_the_source_of_the
     assert_eq!(
         refusal(&write("shape", &config, &tensors)),
         "model `NAME`: tensor `model.embed_tokens.weight` has the shape [64, 4] in `FOLDER/model.safetensors`, \
-         and `FOLDER/config.json` asks for [65, 4]"
+         and `FOLDER/config.json` requires [65, 4]"
     );
     // In a GGUF one file states both.
     let values = [("llama.vocab_size", 65), ("llama.attention.key_length", 2)];
@@ -96,7 +96,7 @@ fn an_error_about_a_tensor_of_another_shape_names_its_file_and_the_source_of_the
     assert_eq!(
         refusal(&with_tokenizer(&values, 64).write("shape")),
         "model `NAME`: tensor `token_embd.weight` has the shape [64, 1] in `FOLDER/NAME.gguf`, \
-         and the metadata of `FOLDER/NAME.gguf` asks for [65, 1]"
+         and the metadata of `FOLDER/NAME.gguf` requires [65, 1]"
     );
 }
 
@@ -115,7 +115,7 @@ fn more_layers_than_tensors_are_refused_before_a_list_is_made_of_them() {
 fn an_error_about_tensors_of_another_architecture_names_that_architecture() {
     assert_eq!(
         refusal(&write("another", &tiny::config(), &tensors_of(&gpt2()))),
-        "model type mismatch: `FOLDER/config.json` says `llama`, and its tensors are those of `gpt2`"
+        "model type mismatch: `FOLDER/config.json` names `llama`, and its tensors are those of `gpt2`"
     );
 }
 
@@ -157,12 +157,12 @@ fn an_error_about_an_invalid_number_of_llama_3s_rotation_has_the_value_found() {
 }
 
 /// The tensors among `more` that are unexpected beside a model's own.
-fn unasked(config: &Value, more: &[&str]) -> Vec<String> {
+fn unused(config: &Value, more: &[&str]) -> Vec<String> {
     let mut tensors = tensors_of(config);
     tensors.extend(more.iter().map(|name| ((*name).to_string(), vec![1])));
-    let model = ModelFolder::open(write("unasked", config, &tensors)).unwrap();
+    let model = ModelFolder::open(write("unused", config, &tensors)).unwrap();
     let mut names: Vec<_> =
-        model.unasked(&model.parts().unwrap()).into_iter().map(|tensor| tensor.name.clone()).collect();
+        model.unused(&model.parts().unwrap()).into_iter().map(|tensor| tensor.name.clone()).collect();
     names.sort();
     names
 }
@@ -172,9 +172,9 @@ fn masks_and_frequencies_that_checkpoints_carry_along_are_accounted_for_and_noth
     let frequencies = "model.layers.0.self_attn.rotary_emb.inv_freq";
     let others = ["model.layers.0.attn.bias", "model.layers.0.something.weight"];
     let all = [frequencies, "model.rotary_emb.inv_freq", "lm_head.weight", others[0], others[1]];
-    assert_eq!(unasked(&tiny::config(), &all), others);
+    assert_eq!(unused(&tiny::config(), &all), others);
     let masks = ["h.0.attn.bias", "transformer.h.0.attn.masked_bias", "h.0.attn.c_attn.scale"];
-    assert_eq!(unasked(&gpt2(), &masks), ["h.0.attn.c_attn.scale"]);
+    assert_eq!(unused(&gpt2(), &masks), ["h.0.attn.c_attn.scale"]);
 }
 
 /// The RoPE factors have one name; other names with the same ending are unexpected.
@@ -187,9 +187,9 @@ fn a_gguf_has_no_tensor_but_its_network_and_the_factors_of_its_rotation() {
     let file = numbers.iter().fold(file, |file, (key, value)| file.number(&format!("llama.{key}"), *value));
     let places = (0..).step_by(32);
     let file = names.iter().zip(places).fold(file, |file, (name, at)| file.tensor(name, &[8], 0, at));
-    let model = ModelFolder::open(file.data(32 * names.len()).write("unasked")).unwrap();
-    let unasked: Vec<_> = model.unasked(&[]).into_iter().map(|tensor| tensor.name.as_str()).collect();
-    assert_eq!(unasked, names[..3]);
+    let model = ModelFolder::open(file.data(32 * names.len()).write("unused")).unwrap();
+    let unused: Vec<_> = model.unused(&[]).into_iter().map(|tensor| tensor.name.as_str()).collect();
+    assert_eq!(unused, names[..3]);
 }
 
 /// Both llama.cpp's converter and transformers can write a separate output.
@@ -208,5 +208,5 @@ fn an_output_of_its_own_is_a_part_of_gpt2_where_it_is_there() {
     let folder = ModelFolder::open(&gguf).unwrap();
     let parts = folder.parts().unwrap();
     assert_eq!(parts.last().map(|part| part.gguf.as_str()), Some("output.weight"));
-    assert!(folder.unasked(&parts).is_empty());
+    assert!(folder.unused(&parts).is_empty());
 }

@@ -51,12 +51,12 @@ impl Has {
         if __cpuid(0).eax < 7 {
             return Self::default();
         }
-        let has = Self::told(__cpuid_count(7, 0).edx);
+        let has = Self::decoded(__cpuid_count(7, 0).edx);
         if has == Self::default() || system::may_use_tiles() { has } else { Self::default() }
     }
 
     /// Decodes CPUID leaf 7: bit 24 is tiles, 22 products of bf16, 25 of int8.
-    fn told(edx: u32) -> Self {
+    fn decoded(edx: u32) -> Self {
         let bit = |bit: u32| edx >> bit & 1 == 1;
         Self { bf16: bit(24) && bit(22), int8: bit(24) && bit(25) }
     }
@@ -206,14 +206,14 @@ mod tests {
     #[test]
     fn products_count_only_beside_tiles() {
         let (bf16, tile, int8) = (1 << 22, 1 << 24, 1 << 25);
-        assert_eq!(Has::told(bf16 | int8), Has::default());
-        assert_eq!(Has::told(tile | bf16), Has { bf16: true, int8: false });
-        assert_eq!(Has::told(tile | bf16 | int8), Has { bf16: true, int8: true });
+        assert_eq!(Has::decoded(bf16 | int8), Has::default());
+        assert_eq!(Has::decoded(tile | bf16), Has { bf16: true, int8: false });
+        assert_eq!(Has::decoded(tile | bf16 | int8), Has { bf16: true, int8: true });
     }
 
     #[test]
     fn a_machine_without_tiles_lists_none_of_it() {
-        let told = Has::told(__cpuid_count(7, 0).edx);
-        assert!(here().count() <= 2 * (usize::from(told.bf16) + usize::from(told.int8)));
+        let has = Has::decoded(__cpuid_count(7, 0).edx);
+        assert!(here().count() <= 2 * (usize::from(has.bf16) + usize::from(has.int8)));
     }
 }

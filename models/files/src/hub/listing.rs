@@ -135,7 +135,7 @@ impl Running {
 }
 
 /// The files besides the weights that an engine reads.
-const BESIDE_WEIGHTS: &[&str] = &[
+const OTHER_FILES: &[&str] = &[
     "config.json",
     "generation_config.json",
     "tokenizer.json",
@@ -146,7 +146,7 @@ const BESIDE_WEIGHTS: &[&str] = &[
 ];
 
 /// Pickled files run code when they are loaded, so they are never fetched. HDF5 is not fetched either.
-const NEVER: &[&str] = &["*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5"];
+const PICKLES: &[&str] = &["*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5"];
 
 /// The files that match the patterns; without patterns, those that an engine needs.
 pub fn choose<'a>(files: &'a [RemoteFile], patterns: &[String]) -> Result<Vec<&'a RemoteFile>> {
@@ -157,7 +157,7 @@ pub fn choose<'a>(files: &'a [RemoteFile], patterns: &[String]) -> Result<Vec<&'
     for pattern in patterns {
         let matched = |file: &RemoteFile| matches(pattern, &file.name);
         let allowed: Vec<usize> =
-            (0..files.len()).filter(|&at| matched(&files[at]) && !is_never(&files[at])).collect();
+            (0..files.len()).filter(|&at| matched(&files[at]) && !is_pickle(&files[at])).collect();
         if allowed.is_empty() {
             match files.iter().find(|file| matched(file)) {
                 Some(file) => bail!(
@@ -174,7 +174,7 @@ pub fn choose<'a>(files: &'a [RemoteFile], patterns: &[String]) -> Result<Vec<&'
 
 fn needed(files: &[RemoteFile]) -> Result<Vec<&RemoteFile>> {
     let weights = weights(files)?;
-    let beside = |file: &&RemoteFile| BESIDE_WEIGHTS.iter().any(|pattern| matches_here(pattern, &file.name));
+    let beside = |file: &&RemoteFile| OTHER_FILES.iter().any(|pattern| matches_here(pattern, &file.name));
     Ok(files.iter().filter(beside).chain(weights).collect())
 }
 
@@ -195,21 +195,21 @@ fn weights(files: &[RemoteFile]) -> Result<Vec<&RemoteFile>> {
     let ggufs: Vec<_> = files.iter().filter(|file| matches("*.gguf", &file.name)).collect();
     match ggufs.as_slice() {
         [only] => Ok(vec![only]),
-        [] if files.iter().any(is_never) => bail!(
-            "its weights are in a form that may run code when it is loaded (`{}`), and it has neither safetensors nor GGUF\nhint: look for a conversion of it on the hub",
-            NEVER.join("`, `")
+        [] if files.iter().any(is_pickle) => bail!(
+            "its weights are in a format that may run code when it is loaded (`{}`), and it has neither safetensors nor GGUF\nhint: look for a conversion of it on the hub",
+            PICKLES.join("`, `")
         ),
         [] => bail!("it has neither `*.safetensors` nor `*.gguf` files; there are:\n{}", table(files)),
         [first, ..] => bail!(
-            "it has several `.gguf` files:\n{}\nhint: say which: `--file '{}'`",
+            "it has several `.gguf` files:\n{}\nhint: name one: `--file '{}'`",
             table(ggufs.iter().copied()),
             first.name
         ),
     }
 }
 
-fn is_never(file: &RemoteFile) -> bool {
-    NEVER.iter().any(|pattern| matches(pattern, &file.name.to_ascii_lowercase()))
+fn is_pickle(file: &RemoteFile) -> bool {
+    PICKLES.iter().any(|pattern| matches(pattern, &file.name.to_ascii_lowercase()))
 }
 
 /// The most files to list for a person.
@@ -251,9 +251,9 @@ fn matches(pattern: &str, name: &str) -> bool {
                 in_name += 1;
             }
             _ => {
-                let Some((stands, taken)) = star else { return false };
-                star = Some((stands, taken + 1));
-                (at, in_name) = (stands + 1, taken + 1);
+                let Some((star_at, taken)) = star else { return false };
+                star = Some((star_at, taken + 1));
+                (at, in_name) = (star_at + 1, taken + 1);
             }
         }
     }
@@ -375,7 +375,7 @@ mod tests {
     fn of_several_gguf_files_one_must_be_named() {
         let refused = refusal(&["a-q4.gguf", "a-q8.gguf", "config.json"], &[]);
         assert!(refused.contains("  a-q4.gguf   1.50 MB\n  a-q8.gguf   1.50 MB\n"), "{refused}");
-        assert!(refused.contains("hint: say which: `--file 'a-q4.gguf'`"), "{refused}");
+        assert!(refused.contains("hint: name one: `--file 'a-q4.gguf'`"), "{refused}");
         assert_eq!(chosen(&["a-q4.gguf", "a-q8.gguf"], &["*q8*"]).unwrap(), ["a-q8.gguf"]);
     }
 
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_may_run_code_is_never_chosen() {
+    fn a_file_that_may_run_code_is_pickle_chosen() {
         assert_eq!(chosen(&["a.bin", "B.PT", "c.json", "d.h5"], &["*"]).unwrap(), ["c.json"]);
         assert!(refusal(&["a.bin", "c.json"], &["*.bin"]).contains("`a.bin` may run code"));
         assert!(refusal(&["pytorch_model.bin", "config.json"], &[]).contains("may run code"));
