@@ -25,7 +25,9 @@ fn main() -> Result<(), String> {
     for name in FILES {
         println!("cargo::rerun-if-changed={}", folder.join(name).display());
         let bytes = std::fs::read(folder.join(name)).map_err(|error| {
-            format!("models/embedded/{name}: {error}; models/README.md tells how the embedded model is made")
+            format!(
+                "models/embedded/{name}: {error}; models/README.md describes how the embedded model is made"
+            )
         })?;
         contents.extend_from_slice(name.as_bytes());
         contents.extend_from_slice(&bytes);

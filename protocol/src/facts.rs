@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// What an engine is and can do, answered before any heavy import.
+/// The name, version and capabilities of an engine, answered before any heavy import.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HelloFacts {
@@ -33,7 +33,7 @@ pub enum Output {
     Text,
 }
 
-/// What a token's time is true for.
+/// The precision of a token's time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -60,7 +60,7 @@ pub struct Build {
 #[serde(default)]
 pub struct Capabilities {
     pub devices: Vec<String>,
-    /// The first is what `load` uses when it is asked for none.
+    /// A `load` without a dtype uses the first.
     pub dtypes: Vec<String>,
     pub formats: Vec<String>,
     pub architectures: Vec<String>,
@@ -99,7 +99,7 @@ impl Default for Capabilities {
     }
 }
 
-/// Whether an engine can go on past the end-of-sequence token. On the wire: `"exact"`, `"masked"` or `false`.
+/// Whether an engine can continue past the end-of-sequence token. On the wire: `"exact"`, `"masked"` or `false`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum IgnoreEos {
     /// EOS is an ordinary token: neither masked nor acted on.
@@ -117,7 +117,7 @@ pub struct Loaded {
     pub load_ns: u64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub phases: Vec<Phase>,
-    /// The process that answers this load, where it is not the one that the orchestrator started.
+    /// Processes that work for the engine and are not its children.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pids: Vec<u32>,
     #[serde(flatten)]
@@ -131,7 +131,7 @@ pub struct Phase {
     pub ns: u64,
 }
 
-/// What an engine knows about itself. An absent field is not known, never zero.
+/// The facts that an engine knows about itself. An absent field is unknown, never zero.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -181,7 +181,7 @@ pub struct DeviceMemory {
     pub reserved_bytes: Option<u64>,
 }
 
-/// One run through the prompts. Every `*_ns` counts from when the engine had read the whole request line.
+/// One run through the prompts. Every `*_ns` counts from the moment when the engine had read the whole request line.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Iteration {
@@ -194,14 +194,14 @@ pub struct Iteration {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Sequence {
-    /// Counts BOS, and no padding.
+    /// With BOS, without padding.
     pub prompt_tokens: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_ids: Option<Vec<u32>>,
-    /// When the host could first use each id.
+    /// The time when the host could first use each id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_ns: Option<Vec<u64>>,
-    /// In place of the two above, from engines that give text.
+    /// Instead of the two above, from engines that give text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chunks: Option<Vec<Chunk>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

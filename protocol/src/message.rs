@@ -38,7 +38,7 @@ impl Message {
     }
 }
 
-/// A load goes on; the deadline moves.
+/// A load continues; its deadline starts again.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Progress {
@@ -49,7 +49,7 @@ pub struct Progress {
     pub note: Option<String>,
 }
 
-/// Streamed ids, as they come. May hold more than one: a chunk is not a token.
+/// Streamed ids. There may be more than one: a chunk is not a token.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Token {
@@ -59,7 +59,7 @@ pub struct Token {
     pub iteration: u32,
     #[serde(default)]
     pub sequence: u32,
-    /// The place of the first of `ids` in the sequence's output.
+    /// The position of the first of `ids` in the sequence's output.
     pub index: u32,
     pub ids: Vec<u32>,
     pub ns: u64,
@@ -94,7 +94,7 @@ pub struct Scored {
     pub ns: u64,
 }
 
-/// A request that could not be answered. The engine lives on, unless it cannot.
+/// A request that could not be answered. The engine continues if it can.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Failed {
@@ -102,7 +102,7 @@ pub struct Failed {
     pub id: Option<Id>,
     pub kind: FailureKind,
     pub message: String,
-    /// A command or a setting that can be pasted.
+    /// A command or a setting to paste.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
 }
@@ -111,13 +111,13 @@ pub struct Failed {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
-    /// The line or a field of it makes no sense.
+    /// The line or a field is invalid.
     BadRequest,
-    /// It makes sense, and this engine does not do it.
+    /// A valid request that this engine does not support.
     Unsupported,
     /// A driver, library or environment is missing here.
     Unavailable,
-    /// The model's files are missing, broken or not what they claim.
+    /// The model's files are missing, broken or inconsistent.
     Model,
     /// Prompt and output do not fit the context.
     Context,

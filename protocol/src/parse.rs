@@ -80,21 +80,21 @@ struct Envelope {
 
 impl Envelope {
     fn read(line: &[u8]) -> Result<Self, Refused> {
-        let nobody = Self { r#type: None, id: None };
+        let unidentified = Self { r#type: None, id: None };
         if line.iter().all(u8::is_ascii_whitespace) {
-            return Err(nobody.refuse("empty line: expected one JSON object".into()));
+            return Err(unidentified.refuse("empty line: expected one JSON object".into()));
         }
         if let Err(error) = std::str::from_utf8(line) {
-            return Err(nobody.refuse(format!("byte {}: not UTF-8", error.valid_up_to() + 1)));
+            return Err(unidentified.refuse(format!("byte {}: not UTF-8", error.valid_up_to() + 1)));
         }
         let start = line.iter().position(|byte| !b" \t\n\r".contains(byte)).unwrap_or(0);
         if line[start] != b'{' {
             let found = String::from_utf8_lossy(&line[start..]).chars().next().unwrap_or(' ');
             let found = if found.is_control() { found.escape_unicode().to_string() } else { found.into() };
-            return Err(nobody.refuse(format!("column {}: expected `{{`, found `{found}`", start + 1)));
+            return Err(unidentified.refuse(format!("column {}: expected `{{`, found `{found}`", start + 1)));
         }
         serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_slice(line))
-            .map_err(|error| nobody.refuse(describe(&error)))
+            .map_err(|error| unidentified.refuse(describe(&error)))
     }
 
     fn body<T: DeserializeOwned>(&self, line: &[u8]) -> Result<T, Refused> {
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_line_is_refused_with_what_is_wrong_and_where() {
+    fn a_broken_line_is_refused_with_the_error_and_its_position() {
         assert_eq!(refusal(r#"<"prompt":"Hello","iterations":50}"#), "column 1: expected `{`, found `<`");
         assert_eq!(refusal(""), "empty line: expected one JSON object");
         assert_eq!(refusal("   "), "empty line: expected one JSON object");
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_carries_the_id_so_that_the_asker_can_be_told() {
+    fn a_refusal_carries_the_id_of_its_request() {
         let refused = parse_request(br#"{"id":7,"prompt":"a","iterations":0}"#).unwrap_err();
         assert_eq!(refused.id, Some(Id::Number(7)));
         let refused = parse_request(br#"{"type":"dance","id":"x"}"#).unwrap_err();
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn deep_nesting_is_skipped_in_a_field_that_nobody_knows_and_refused_in_one_that_is_kept() {
+    fn deep_nesting_is_skipped_in_an_unknown_field_and_refused_in_a_known_one() {
         let deep = format!("{}1{}", "[".repeat(5000), "]".repeat(5000));
         assert!(parse_request(format!(r#"{{"prompt":"a","x":{deep}}}"#).as_bytes()).is_ok());
         let kept = refusal(&format!(r#"{{"type":"load","model":"m","options":{{"x":{deep}}}}}"#));

@@ -83,7 +83,7 @@ pub struct Load {
     pub options: Map<String, Value>,
 }
 
-/// Exactly one of the four prompt fields is there; `parse_request` sees to it.
+/// Exactly one of the four prompt fields is present; `parse_request` checks that.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -162,7 +162,7 @@ pub enum Padding {
 pub struct Score {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<Id>,
-    /// Token ids, verbatim: nothing is added. Each needs at least two.
+    /// Token ids, verbatim: nothing is added. Each sequence needs at least two.
     pub sequences: Vec<Vec<u32>>,
 }
 

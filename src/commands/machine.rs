@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use machine_limits::{Asked, Limits};
+use machine_limits::{Limits, ProbeSettings};
 
 use super::output;
 use crate::cli::exit_code::DONE;
@@ -58,7 +58,7 @@ fn probe(machine: &Machine) -> Option<Limits> {
     let cache = last_level_cache_bytes(&machine.cpu, all);
     let buffer_bytes = machine_limits::buffer_bytes(cache, memory::available_bytes()).unwrap_or(0);
     let threads = BTreeSet::from([1, all]).into_iter().collect();
-    let probed = machine_limits::probe(&Asked { threads, buffer_bytes, budget: PROBE });
+    let probed = machine_limits::probe(&ProbeSettings { threads, buffer_bytes, budget: PROBE });
     let no_memory = probed.reads.is_empty().then(|| without_memory(buffer_bytes));
     let asked = if machine.gpus.is_empty() { Limits::default() } else { gpu_limits::ask(&[], None) };
     let absent = no_memory.into_iter().chain(asked.absent).collect();

@@ -8,7 +8,7 @@ use super::kernel::read;
 pub struct ProcessorTime {
     pids: Vec<u32>,
     #[cfg(target_os = "linux")]
-    clocks: Vec<nix::time::ClockId>,
+    clocks: Vec<Clock>,
 }
 
 /// The largest process number of any Linux.
@@ -40,8 +40,7 @@ impl ProcessorTime {
         let clock = |&pid: &u32| {
             // A larger number is no process, and the kernel takes some for the clock of the caller.
             let pid = i32::try_from(pid).ok().filter(|pid| (1..=LARGEST_PID).contains(pid))?;
-            let pid = nix::unistd::Pid::from_raw(pid);
-            nix::time::clock_getcpuclockid(pid).ok()
+            Clock::of(pid)
         };
         Self { pids: pids.to_vec(), clocks: pids.iter().filter_map(clock).collect() }
     }
@@ -69,8 +68,8 @@ impl ProcessorTime {
     #[cfg(target_os = "linux")]
     fn so_far_ns(&self) -> Option<u64> {
         let each = self.clocks.iter().map(|clock| {
-            let time = clock.now().ok()?;
-            let (seconds, rest) = (u64::try_from(time.tv_sec()).ok()?, u64::try_from(time.tv_nsec()).ok()?);
+            let time = clock.now()?;
+            let (seconds, rest) = (u64::try_from(time.tv_sec).ok()?, u64::try_from(time.tv_nsec).ok()?);
             seconds.checked_mul(1_000_000_000)?.checked_add(rest)
         });
         each.reduce(|sum, ns| sum?.checked_add(ns?)).flatten()
@@ -79,6 +78,28 @@ impl ProcessorTime {
     #[cfg(not(target_os = "linux"))]
     fn so_far_ns(&self) -> Option<u64> {
         None
+    }
+}
+
+/// The kernel's clock of a process's processor time.
+#[cfg(target_os = "linux")]
+#[derive(Debug)]
+struct Clock(libc::clockid_t);
+
+#[cfg(target_os = "linux")]
+#[expect(unsafe_code, reason = "no safe crate has the clock of another process")]
+impl Clock {
+    fn of(pid: i32) -> Option<Self> {
+        let mut clock = 0;
+        // SAFETY: the call writes one clock id.
+        (unsafe { libc::clock_getcpuclockid(pid, &mut clock) } == 0).then_some(Self(clock))
+    }
+
+    /// `None` after the end of the process.
+    fn now(&self) -> Option<libc::timespec> {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the call writes one time.
+        (unsafe { libc::clock_gettime(self.0, &mut time) } == 0).then_some(time)
     }
 }
 
@@ -115,8 +136,8 @@ mod tests {
     const CHILD: &str = "ORCHESTRATE_TEST_TWO_BUSY_THREADS";
 
     fn thread_ns() -> u64 {
-        let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap();
-        time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
     }
 
     /// The child process of the next test. Two threads besides the main one work until each has used its time. Both live until

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use machine_limits::{GpuAsked, Limits, probe_gpus};
+use machine_limits::{GpuProbeSettings, Limits, probe_gpus};
 use protocol::environment;
 
 use super::gpu;
@@ -58,7 +58,7 @@ fn said(stdout: &[u8]) -> Option<Limits> {
 
 /// Measures the limits, in the separate process.
 pub fn answer(devices: Vec<u32>) -> Limits {
-    probe_gpus(&GpuAsked { devices, folders: folders(), budget: BUDGET })
+    probe_gpus(&GpuProbeSettings { devices, folders: folders(), budget: BUDGET })
 }
 
 /// The start of the variables that name the user's own Pythons.

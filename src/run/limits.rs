@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::Result;
-use machine_limits::{Asked, buffer_bytes, probe};
+use machine_limits::{ProbeSettings, buffer_bytes, probe};
 
 use super::blocking::off_thread;
 use super::journal::Journal;
@@ -50,14 +50,14 @@ fn gpus_asked(plan: &Plan) -> Vec<u32> {
 
 /// The CPU's limits to probe. `None` if no engine runs on the CPU, or all models fit into the caches, so that no limit applies to
 /// them.
-fn asked(plan: &Plan, cpu: &Cpu, available: Option<u64>) -> Option<Asked> {
+fn asked(plan: &Plan, cpu: &Cpu, available: Option<u64>) -> Option<ProbeSettings> {
     let measured = plan.cases.iter().map(|case| &plan.configurations[case.configuration]);
     let threads: BTreeSet<u32> =
         measured.filter(|it| may_have_a_share(it, cpu)).map(|it| it.threads).collect();
     let most = *threads.last()?;
     let buffer_bytes = buffer_bytes(last_level_cache_bytes(cpu, most), available).unwrap_or(0);
     let budget = TIME * u32::try_from(threads.len()).unwrap_or(u32::MAX);
-    Some(Asked { threads: threads.into_iter().collect(), buffer_bytes, budget })
+    Some(ProbeSettings { threads: threads.into_iter().collect(), buffer_bytes, budget })
 }
 
 fn may_have_a_share(configuration: &Configuration, cpu: &Cpu) -> bool {

@@ -6,9 +6,8 @@ use std::future::Future;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use nix::sys::resource::{UsageWho, getrusage};
-use nix::sys::time::TimeValLike;
 use protocol::{Generate, Load};
+use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
 use crate::record;
@@ -179,14 +178,14 @@ async fn stream_often(talk: &mut Conversation, streams: usize, tokens: u32) -> R
     let asked = ask(tokens, true);
     let mut all = Vec::new();
     for _ in 0..streams {
-        let before_ns = cpu_ns()?;
+        let before_ns = cpu_ns();
         let answer = generate(talk, asked.clone()).await?;
         let streamed = answer.tokens.len();
         if streamed != tokens as usize {
             bail!("{streamed} tokens were streamed where {tokens} were asked");
         }
         let elapsed_ns = answer.answered_ns.saturating_sub(answer.sent_ns);
-        all.push(Streamed { elapsed_ns, cpu_ns: cpu_ns()? - before_ns });
+        all.push(Streamed { elapsed_ns, cpu_ns: cpu_ns() - before_ns });
     }
     Ok(all)
 }
@@ -213,9 +212,9 @@ async fn wait(run: &str) -> Result<Timing> {
     let mut talk = start(run, LAUNCHES + 2, SECOND.as_secs_f64() * 1e3 / f64::from(tokens)).await?.0;
     let mut values = Vec::new();
     for _ in 0..WAITS {
-        let before_ns = cpu_ns()?;
+        let before_ns = cpu_ns();
         let answer = generate(&mut talk, ask(tokens, false)).await?;
-        let cpu_ns = (cpu_ns()? - before_ns) as f64;
+        let cpu_ns = (cpu_ns() - before_ns) as f64;
         let elapsed_ns = answer.answered_ns.saturating_sub(answer.sent_ns) as f64;
         values.push(cpu_ns / elapsed_ns * SECOND.as_nanos() as f64);
     }
@@ -266,9 +265,9 @@ fn ask(max_new_tokens: u32, stream: bool) -> Generate {
 }
 
 /// This process's processor time so far: all threads, without children.
-fn cpu_ns() -> Result<i64> {
-    let usage = getrusage(UsageWho::RUSAGE_SELF).context("cannot read this process's own processor time")?;
-    Ok((usage.user_time().num_microseconds() + usage.system_time().num_microseconds()) * 1000)
+fn cpu_ns() -> i64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
 
 #[cfg(test)]
@@ -284,13 +283,13 @@ mod tests {
 
     #[test]
     fn work_of_this_process_is_processor_time_of_its() {
-        let before_ns = cpu_ns().unwrap();
+        let before_ns = cpu_ns();
         // Counted work, longer than a step of the coarsest clock of processor time.
         for number in 0..40_000_000_u64 {
             std::hint::black_box(number);
         }
         // No processor does this much in a millisecond, so a wrong unit shows.
-        let worked_ns = cpu_ns().unwrap() - before_ns;
+        let worked_ns = cpu_ns() - before_ns;
         assert!(worked_ns > 1_000_000, "{worked_ns} ns");
     }
 }

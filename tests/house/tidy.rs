@@ -122,7 +122,7 @@ const READERS: &[&str] = &["plan/models.rs", "plan/prompts.rs", "record/file.rs"
 const IMPURE: &[&str] = &[
     "tokio",
     "duct",
-    "nix",
+    "libc",
     "rustix",
     "std::process",
     "std::fs",

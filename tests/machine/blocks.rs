@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
 
-use nix::sys::signal::Signal;
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::support::record::Record;
@@ -123,7 +123,7 @@ fn while_one_engine_is_measured_the_processes_of_the_other_are_stopped() {
         std::thread::yield_now();
     }
     assert_ne!(state(&record, "hangs_in_generate"), 'T');
-    running.signal(Signal::SIGINT);
+    running.signal(Signal::INT);
     assert_eq!(running.finish().code, Some(130));
     scratch.assert_nothing_lives();
 }
@@ -132,7 +132,7 @@ fn while_one_engine_is_measured_the_processes_of_the_other_are_stopped() {
 fn processes_that_are_stopped_end_with_an_orchestrator_that_is_killed() {
     let scratch = Scratch::new();
     let (running, _) = while_one_rests(&scratch);
-    running.signal(Signal::SIGKILL);
+    running.signal(Signal::KILL);
     running.finish();
     scratch.wait_until_nothing_lives();
 }

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use machine_limits::{GpuLimits, Limits};
-use nix::sys::signal::Signal;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::support::record::Record;
@@ -326,7 +326,7 @@ fn an_interrupt_is_heard_while_a_driver_does_not_answer_and_nothing_of_the_quest
         assert!(begun.elapsed() < BOUND, "the driver was never asked: {:?}", running.finish());
         std::thread::yield_now();
     }
-    running.signal(Signal::SIGINT);
+    running.signal(Signal::INT);
     assert_eq!(running.finish().code, Some(130));
     let record = Record::only_one_in(&results);
     // An entry would mean that the run waited for the answer or for its deadline.

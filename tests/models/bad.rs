@@ -146,7 +146,7 @@ const FOLDER: &[Corruption] = &[
         },
         "2 safetensors files",
     ),
-    ("a tensor in two shards", twice, "stands in another file too"),
+    ("a tensor in two shards", twice, "is in another file too"),
 ];
 
 #[test]

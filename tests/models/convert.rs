@@ -278,7 +278,7 @@ fn what_the_network_has_no_place_for_is_named_and_not_silently_lost() {
     std::fs::write(&path, file).unwrap();
     let outcome = scratch.model(&["convert", "model", "--to", "gguf"]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    let note = "note: left out: 1 tensor that the config does not ask for, such as `adapter.weight`";
+    let note = "note: left out: 1 tensor that the config does not use, such as `adapter.weight`";
     assert!(outcome.stderr.lines().any(|line| line == note), "{}", outcome.stderr);
 }
 
@@ -366,7 +366,7 @@ fn an_interrupt_of_a_conversion_leaves_nothing_behind() {
         assert!(begun.elapsed() < crate::support::BOUND, "it never began to write: {:?}", running.finish());
         std::thread::yield_now();
     }
-    running.signal(nix::sys::signal::Signal::SIGINT);
+    running.signal(rustix::process::Signal::INT);
     assert_refused(&running.finish(), 130, &["interrupted"]);
     assert_eq!(scratch.everything(), before);
 }

@@ -161,10 +161,12 @@ fn with_config(architecture: &str, edit: impl FnOnce(&mut serde_json::Map<String
 #[test]
 fn a_config_that_says_another_architecture_than_the_tensors_is_a_mismatch() {
     let scratch = with_config("llama", |config| drop(config.insert("model_type".into(), "gpt2".into())));
-    let said = ["model type mismatch: `model/config.json` says `gpt2`, and its tensors are those of `llama`"];
+    let said =
+        ["model type mismatch: `model/config.json` names `gpt2`, and its tensors are those of `llama`"];
     assert_refused(&info(&scratch, &["model"]), 5, &said);
     let scratch = with_config("qwen2", |config| drop(config.insert("model_type".into(), "phi3".into())));
-    let said = ["model type mismatch: `model/config.json` says `phi3`, and its tensors are those of `qwen2`"];
+    let said =
+        ["model type mismatch: `model/config.json` names `phi3`, and its tensors are those of `qwen2`"];
     assert_refused(&info(&scratch, &["model"]), 5, &said);
 }
 

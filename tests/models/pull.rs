@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use model_files::ModelFolder;
-use nix::sys::signal::Signal;
+use rustix::process::Signal;
 
 use crate::support::hub::{COMMIT, FakeHub, File, Reply, Request, part};
 use crate::support::{Outcome, Running, Scratch, command, finish, root};
@@ -143,7 +143,7 @@ fn patterns_say_which_files() {
 
     let nothing = pull(&scratch, &hub, &[TINY, "--file", "*.safetensors"]);
     assert_refused(&nothing, 5, &["no file matches `*.safetensors`", "  a-q4.gguf", "9 B"]);
-    assert_refused(&pull(&scratch, &hub, &[TINY]), 5, &["several `.gguf` files", "hint: say which: `--file"]);
+    assert_refused(&pull(&scratch, &hub, &[TINY]), 5, &["several `.gguf` files", "hint: name one: `--file"]);
     assert_refused(
         &pull(&scratch, &hub, &[TINY, "--file", "*.bin"]),
         5,
@@ -196,7 +196,7 @@ fn a_pull_that_was_interrupted_goes_on_where_it_stopped() {
         assert!(std::time::Instant::now() < deadline, "the first bytes never came");
         std::thread::yield_now();
     }
-    begun.signal(Signal::SIGINT);
+    begun.signal(Signal::INT);
     let interrupted = begun.finish();
     assert_eq!((interrupted.code, interrupted.stdout.as_str()), (Some(130), ""), "{interrupted:?}");
     assert!(interrupted.stderr.contains("another pull goes on from there"), "{interrupted:?}");
@@ -288,7 +288,7 @@ fn a_file_with_another_hash_is_refused_and_not_kept() {
         assert_refused(
             &outcome,
             5,
-            &[&format!("`{name}` is not what the hub lists"), kind, "it was removed"],
+            &[&format!("`{name}` is not what the hub lists"), kind, "the file was removed"],
         );
         let hash = hub.file(name).hash();
         let kept: Vec<_> =
@@ -429,7 +429,11 @@ fn offline_mode_asks_nobody() {
     assert_refused(&finish(command.env("HF_HUB_OFFLINE", "1")), 5, &offline);
     assert_eq!(hub.requests(), []);
     assert_pulled(&pull(&scratch, &hub, &[TINY]), &scratch);
-    assert_refused(&finish(&mut command), 5, &["`HF_HUB_OFFLINE` is set", "is here from an earlier pull"]);
+    assert_refused(
+        &finish(&mut command),
+        5,
+        &["`HF_HUB_OFFLINE` is set", "is in the cache from an earlier pull"],
+    );
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use nix::sys::signal::Signal;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::support::models::{assert_refused, edit_json, pulled, sparse_model};
@@ -328,7 +328,7 @@ fn an_interrupt_during_a_conversion_leaves_no_half_made_entry() {
         assert!(begun.elapsed() < BOUND, "it never began to convert: {:?}", running.finish());
         std::thread::yield_now();
     }
-    running.signal(Signal::SIGINT);
+    running.signal(Signal::INT);
     let outcome = running.finish();
     assert_eq!(outcome.code, Some(130), "{outcome:?}");
     assert_eq!(record(&scratch).end(), Some("interrupted"));
@@ -351,7 +351,7 @@ fn an_interrupt_is_heard_while_a_conversion_waits_for_a_disk_that_does_not_answe
     // A pipe can be opened for writing at once only where a process reads it.
     let writer = || {
         let is_pipe = std::os::unix::fs::FileTypeExt::is_fifo(&beside.metadata().ok()?.file_type());
-        let nonblocking = nix::fcntl::OFlag::O_NONBLOCK.bits();
+        let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
         is_pipe.then(|| std::fs::File::options().write(true).custom_flags(nonblocking).open(&beside).ok())?
     };
     let _open = loop {
@@ -361,7 +361,7 @@ fn an_interrupt_is_heard_while_a_conversion_waits_for_a_disk_that_does_not_answe
         assert!(begun.elapsed() < BOUND, "it never began to convert: {:?}", running.finish());
         std::thread::yield_now();
     };
-    running.signal(Signal::SIGINT);
+    running.signal(Signal::INT);
     assert_eq!(running.finish().code, Some(130));
     assert_eq!(record(&scratch).end(), Some("interrupted"));
     scratch.assert_nothing_lives();

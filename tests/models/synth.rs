@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use model_files::{Architecture, Config, Format, ModelFacts, ModelFolder, Part, SHAPES, Shape};
-use nix::sys::signal::Signal;
+use rustix::process::Signal;
 use serde_json::json;
 
 use crate::support::models::{ARCHITECTURES, assert_refused, contents, edit_json, numbers, sha256};
@@ -295,7 +295,7 @@ fn half_a_gigabyte(scratch: &Scratch) {
 
 #[test]
 fn an_interrupt_leaves_nothing_behind() {
-    for (format, signal) in [("safetensors", Signal::SIGINT), ("gguf", Signal::SIGTERM)] {
+    for (format, signal) in [("safetensors", Signal::INT), ("gguf", Signal::TERM)] {
         let scratch = Scratch::new();
         half_a_gigabyte(&scratch);
         let before = scratch.everything();

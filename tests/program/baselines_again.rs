@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use nix::sys::signal::Signal;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::support::baselines::{
@@ -226,7 +226,7 @@ fn an_interrupted_run_is_neither_judged_nor_kept_and_says_how_it_can_be_compared
     let words = &["--baseline", "main", "--save-baseline", "other", "--debug"];
     let mut running = Running::start(&mut command(&scratch, &hangs, words));
     running.wait_for("fake: hangs in generate");
-    running.signal(Signal::SIGINT);
+    running.signal(Signal::INT);
     let outcome = running.finish();
     assert_eq!(outcome.code, Some(130), "{outcome:?}");
     for said in ["not compared with baseline `main`", " compare main ", "baseline `other` is not saved"] {

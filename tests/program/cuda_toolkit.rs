@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::support::{BOUND, Outcome, Running, Scratch, finish, root};
-use nix::sys::signal::Signal;
+use rustix::process::Signal;
 
 /// Unpacks wheels with the files that the script needs, without permission to execute, and writes a log.
 const UNPACKS: &str = r#"
@@ -305,7 +305,7 @@ fn stopped_it_stops_what_it_started_and_lets_go_of_the_lock() {
         assert!(begun.elapsed() < BOUND, "cargo was never asked");
         std::thread::sleep(Duration::from_millis(20));
     }
-    running.signal(Signal::SIGTERM);
+    running.signal(Signal::TERM);
     assert_eq!(running.finish().code, Some(143));
     scratch.wait_until_nothing_lives();
     assert_eq!(check(&scratch, "exit 0", "8").code, Some(0));

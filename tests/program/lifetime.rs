@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use nix::sys::signal::Signal;
+use rustix::process::Signal;
 
 use crate::support::record::{Record, files};
 use crate::support::{Running, Scratch, fake_engine, finish};
@@ -28,7 +28,7 @@ fn until_it_hangs(scratch: &Scratch) -> Running {
 fn one_interrupt_keeps_what_was_measured_prints_it_and_says_so() {
     let scratch = Scratch::new();
     let running = until_it_hangs(&scratch);
-    running.signal(Signal::SIGINT);
+    running.signal(Signal::INT);
     let outcome = running.finish();
     assert_eq!(outcome.code, Some(130), "{outcome:?}");
     scratch.assert_nothing_lives();
@@ -43,7 +43,7 @@ fn one_interrupt_keeps_what_was_measured_prints_it_and_says_so() {
 fn sigterm_is_an_interrupt_too() {
     let scratch = Scratch::new();
     let running = until_it_hangs(&scratch);
-    running.signal(Signal::SIGTERM);
+    running.signal(Signal::TERM);
     assert_eq!(running.finish().code, Some(130));
     scratch.assert_nothing_lives();
     assert_eq!(Record::only_one_in(&scratch.results()).end(), Some("interrupted"));
@@ -53,8 +53,8 @@ fn sigterm_is_an_interrupt_too() {
 fn a_second_interrupt_leaves_no_more_behind_than_the_first() {
     let scratch = Scratch::new();
     let running = until_it_hangs(&scratch);
-    running.signal(Signal::SIGINT);
-    running.signal(Signal::SIGINT);
+    running.signal(Signal::INT);
+    running.signal(Signal::INT);
     let outcome = running.finish();
     assert_eq!(outcome.code, Some(130), "{outcome:?}");
     scratch.assert_nothing_lives();
@@ -76,7 +76,7 @@ fn an_interrupt_while_a_gpus_driver_hangs_ends_the_run_and_keeps_the_record() {
         command.env(format!("STAND_IN_HANGS_IN_{hangs_in}"), question);
         let mut running = Running::start(&mut command);
         running.wait_for("stand-in: hangs");
-        (0..interrupts).for_each(|_| running.signal(Signal::SIGINT));
+        (0..interrupts).for_each(|_| running.signal(Signal::INT));
         let outcome = running.finish();
         assert_eq!(outcome.code, Some(130), "{hangs_in} {question}: {outcome:?}");
         scratch.assert_nothing_lives();
@@ -94,7 +94,7 @@ fn an_interrupt_while_an_engine_refuses_to_end_ends_it_all_the_same() {
     command.args(["--scenario", "decode", "--blocks", "1", "--debug", "-e"]).arg(engine);
     let mut running = Running::start(command.arg("--results").arg(scratch.results()));
     running.wait_for("fake: hangs in generate");
-    running.signal(Signal::SIGINT);
+    running.signal(Signal::INT);
     assert_eq!(running.finish().code, Some(130));
     scratch.assert_nothing_lives();
 }
@@ -103,7 +103,7 @@ fn an_interrupt_while_an_engine_refuses_to_end_ends_it_all_the_same() {
 fn an_orchestrator_that_is_killed_takes_engine_and_grandchild_with_it_and_leaves_a_readable_record() {
     let scratch = Scratch::new();
     let running = until_it_hangs(&scratch);
-    running.signal(Signal::SIGKILL);
+    running.signal(Signal::KILL);
     let outcome = running.finish();
     assert_eq!(outcome.code, None, "{outcome:?}");
     scratch.wait_until_nothing_lives();
@@ -167,7 +167,7 @@ fn two_runs_at_once_write_two_records_and_end_each_their_own_processes() {
     assert!(outcomes.iter().all(|outcome| outcome.code == Some(0)), "{outcomes:?}");
     assert!(scratch.living().len() >= 4, "the hanging run was ended by another: {:?}", scratch.living());
     assert_eq!(files(&scratch.results()).len(), 4);
-    hanging.signal(Signal::SIGINT);
+    hanging.signal(Signal::INT);
     assert_eq!(hanging.finish().code, Some(130));
     scratch.assert_nothing_lives();
 }

@@ -269,7 +269,7 @@ fn an_interrupt_during_set_up_ends_the_builder_and_says_that_nothing_was_measure
     let mut command = scratch.orchestrate_alone();
     let mut running = Running::start(command.args(["-e", "slow", "--results"]).arg(scratch.results()));
     running.wait_for("slow: building");
-    running.signal(nix::sys::signal::Signal::SIGINT);
+    running.signal(rustix::process::Signal::INT);
     let outcome = running.finish();
     assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(130), ""), "{outcome:?}");
     assert!(outcome.stderr.contains("interrupted during set-up: nothing was measured"), "{outcome:?}");

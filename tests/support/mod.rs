@@ -255,9 +255,10 @@ impl Running {
         self.child.id()
     }
 
-    pub fn signal(&self, signal: nix::sys::signal::Signal) {
+    pub fn signal(&self, signal: rustix::process::Signal) {
         // It may have ended already; the test notices that later.
-        let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.pid() as i32), signal);
+        let pid = rustix::process::Pid::from_raw(self.pid() as i32).unwrap();
+        let _ = rustix::process::kill_process(pid, signal);
     }
 
     /// Waits until a line on stderr contains the words, and returns that line.

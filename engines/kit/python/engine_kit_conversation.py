@@ -321,7 +321,7 @@ class Conversation:
         line = encode(message)
         if len(line) > MAX_LINE_BYTES + 1:
             message = f"the answer of {len(line) - 1} bytes is longer than a line may be ({MAX_LINE_BYTES})"
-            raise Failed("bad_request", message, "ask for fewer iterations or sequences")
+            raise Failed("bad_request", message, "request fewer iterations or sequences")
         if message["type"] not in ("progress", "token") and not self._slots:
             # Cleared before the answer is sent: a reader with its answer may leave, and the process must not end early for
             # that.

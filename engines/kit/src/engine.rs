@@ -1,8 +1,11 @@
-//! The traits that the author of an engine implements. The kit does everything else: JSON, clocks, tokenising, iterations,
-//! streaming, cancelling, length and end of sequence, errors on the wire.
+//! The traits that the author of an engine implements, and the calls into an engine. The kit does everything else: JSON,
+//! clocks, tokenising, iterations, streaming, cancelling, length and end of sequence, errors on the wire.
+
+use std::fmt::Display;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use model_files::ModelFolder;
-use protocol::{Facts, Failed, HelloFacts, Load, Padding, Sampling};
+use protocol::{Facts, Failed, FailureKind, HelloFacts, Load, Padding, Sampling};
 
 use crate::{Phases, Tokens};
 
@@ -33,7 +36,7 @@ pub trait Model {
 
     /// Natural-log probabilities of `ids[1..]`, each given all ids before it. Only called when hello states `score`.
     fn score(&mut self, _ids: &[u32]) -> Result<Vec<f64>, Failed> {
-        Err(Failed::new(protocol::FailureKind::Unsupported, "`score` is not supported by this engine"))
+        Err(Failed::new(FailureKind::Unsupported, "`score` is not supported by this engine"))
     }
 
     /// The slots of an engine that advances several requests at once; hello's `concurrency` is their number.
@@ -68,4 +71,51 @@ pub struct Job {
     pub ignore_eos: bool,
     pub use_cache: bool,
     pub padding: Padding,
+}
+
+/// Turns any error into a `failed` of a kind: `weights.read().or_fail(FailureKind::Model)?`.
+pub trait OrFail<T> {
+    fn or_fail(self, kind: FailureKind) -> Result<T, Failed>;
+}
+
+impl<T, E: Display> OrFail<T> for Result<T, E> {
+    fn or_fail(self, kind: FailureKind) -> Result<T, Failed> {
+        // The alternate form of an `anyhow::Error` prints its whole chain.
+        self.map_err(|error| with_hint(kind, &format!("{error:#}")))
+    }
+}
+
+/// Moves a `hint:` line at the end of a message to the `hint` field of the wire.
+fn with_hint(kind: FailureKind, message: &str) -> Failed {
+    match message.split_once("\nhint: ") {
+        Some((message, hint)) => Failed::new(kind, message).hint(hint),
+        None => Failed::new(kind, message),
+    }
+}
+
+/// The unsuccessful end of a call into the engine.
+pub(crate) enum Fault {
+    /// The engine returned an error; its state is intact.
+    Failed(Failed),
+    /// The engine panicked; its model is in no known state.
+    Panicked(String),
+}
+
+impl From<Failed> for Fault {
+    fn from(failed: Failed) -> Self {
+        Self::Failed(failed)
+    }
+}
+
+/// Calls into the engine. After `Panicked`, the caller drops everything that the call had borrowed, so that nothing uses
+/// the broken state.
+pub(crate) fn guarded<T>(work: impl FnOnce() -> Result<T, Failed>) -> Result<T, Fault> {
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(result) => result.map_err(Fault::Failed),
+        Err(payload) => {
+            let text = payload.downcast_ref::<&str>().map(|text| (*text).to_string());
+            let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
+            Err(Fault::Panicked(text.unwrap_or_else(|| "no message".into())))
+        }
+    }
 }

@@ -13,7 +13,20 @@ use protocol::{Failed, FailureKind, Frame, Framer, Id, MAX_LINE_BYTES, Request, 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::clock::Clock;
+/// The clock of one request: zero is the moment when the whole request line had been read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Clock(Instant);
+
+impl Clock {
+    pub fn zero_at(read: Instant) -> Self {
+        Self(read)
+    }
+
+    /// Nanoseconds since zero; u64 holds five hundred years of them.
+    pub fn ns(self) -> u64 {
+        u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+}
 
 /// The queue between the reading and the working thread.
 #[derive(Default)]

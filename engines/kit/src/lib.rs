@@ -17,7 +17,7 @@
 //!         Ok(engine_kit::hello("echo", env!("CARGO_PKG_VERSION")))
 //!     }
 //!     fn load(&mut self, _: &ModelFolder, load: &Load, phases: &mut Phases) -> Result<EchoModel, Failed> {
-//!         Options::new(&load.options).finish()?; // it has none, and says so to whoever asks for one
+//!         Options::new(&load.options).finish()?; // it has none, and refuses any
 //!         Ok(phases.phase("weights", || EchoModel))
 //!     }
 //! }
@@ -52,35 +52,27 @@
 //! The kit knows no tensor, device or model arithmetic, and derives no metric. Only `summary`, for a person at a shell,
 //! computes with times; the orchestrator ignores it.
 
-mod clock;
 mod engine;
 pub mod facts;
-mod failing;
 mod inbox;
+mod load;
 mod model;
-mod options;
 mod output;
 mod overlap;
-mod phases;
-mod planted;
 pub mod python;
 mod run;
 pub mod sampling;
 mod serve;
 mod server;
-mod stdout;
 mod summary;
 mod tokens;
-mod work;
 
-pub use engine::{Engine, Job, Model, Slots};
+pub use engine::{Engine, Job, Model, OrFail, Slots};
 pub use facts::hello;
-pub use failing::OrFail;
 pub use inbox::Inbox;
+pub use load::{Options, Phases};
 pub use model::Environment;
-pub use options::Options;
 pub use output::Output;
-pub use phases::Phases;
 pub use serve::serve;
 pub use server::Server;
 pub use tokens::{Flow, Tokens};

@@ -1,4 +1,4 @@
-//! The loaded model in the kit: the engine's model, the tokenizer, and the facts in effect.
+//! The loaded model: the engine's model, the tokenizer, and the facts in effect.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -6,20 +6,18 @@ use std::time::Instant;
 use model_files::{ModelFolder, Tokenizer};
 use protocol::{Capabilities, Facts, Failed, FailureKind, Load, Loaded, environment};
 
-use crate::failing::{Fault, OrFail, guarded};
-use crate::options::quote;
-use crate::planted::Planted;
+use crate::engine::{Fault, OrFail, guarded};
+use crate::load::{PlantedDelay, quote};
 use crate::{Engine, Model, Phases, facts};
 
-/// A loaded model.
-pub(crate) struct Held<M> {
+pub(crate) struct LoadedModel<M> {
     pub model: M,
     /// Opened at the first request with text.
     tokenizer: Option<Tokenizer>,
     /// The facts in effect since the load.
     pub facts: Facts,
     pub eos_ids: Arc<[u32]>,
-    pub planted: Planted,
+    pub delay: PlantedDelay,
     folder: ModelFolder,
     context_tokens: Option<u32>,
 }
@@ -44,7 +42,7 @@ impl Environment {
         }
     }
 
-    /// The load that the environment stands for, by default of the embedded model.
+    /// The load that the environment describes, by default of the embedded model.
     pub(crate) fn load(&self) -> Result<Load, Failed> {
         let number = |text: &String| {
             let number = text.parse::<u32>().ok().filter(|&threads| threads > 0);
@@ -61,7 +59,7 @@ impl Environment {
     }
 }
 
-impl<M: Model> Held<M> {
+impl<M: Model> LoadedModel<M> {
     /// Loads a model. `unload` drops the previous model, after the request has been checked.
     pub fn load<E: Engine<Model = M>>(
         engine: &mut E,
@@ -77,7 +75,7 @@ impl<M: Model> Held<M> {
                 Failed::new(FailureKind::BadRequest, "`threads`: expected at least 1, found 0").into()
             );
         }
-        let (planted, load) = Planted::take(load)?;
+        let (delay, load) = PlantedDelay::take(load)?;
         let began = Instant::now();
         let open = || ModelFolder::open(model_files::resolve(Some(&load.model))?);
         let folder = phases.phase("headers", open).or_fail(FailureKind::Model)?;
@@ -91,7 +89,7 @@ impl<M: Model> Held<M> {
             tokenizer: None,
             facts: Facts::default(),
             eos_ids: Arc::default(),
-            planted,
+            delay,
             folder,
             context_tokens: load.context_tokens,
         };
@@ -111,7 +109,7 @@ impl<M: Model> Held<M> {
     }
 }
 
-impl<M> Held<M> {
+impl<M> LoadedModel<M> {
     /// Opens the tokenizer, before the clock of a request with text. Requests in ids need none, and a tokenizer of 128,000
     /// tokens takes a third of a second and 50 MB.
     pub fn open_tokenizer(&mut self) -> Result<(), Failed> {
@@ -154,18 +152,18 @@ impl<M> Held<M> {
 
 /// Refuses a device or dtype that the engine does not list. An engine that lists nothing decides for itself. `cuda` covers
 /// `cuda:1`; there is only one CPU.
-fn check_offered(what: &str, asked: Option<&str>, offered: &[String]) -> Result<(), Failed> {
-    let Some(asked) = asked.filter(|_| !offered.is_empty()) else { return Ok(()) };
+fn check_offered(what: &str, requested: Option<&str>, offered: &[String]) -> Result<(), Failed> {
+    let Some(requested) = requested.filter(|_| !offered.is_empty()) else { return Ok(()) };
     let numbered = |name: &String| {
-        let number = asked.strip_prefix(name.as_str()).and_then(|rest| rest.strip_prefix(':'));
+        let number = requested.strip_prefix(name.as_str()).and_then(|rest| rest.strip_prefix(':'));
         what == "device" && number.is_some_and(|number| name != "cpu" || number == "0")
     };
-    if offered.iter().any(|name| name == asked || numbered(name)) {
+    if offered.iter().any(|name| name == requested || numbered(name)) {
         return Ok(());
     }
     let message = format!(
         "{what} `{}`: offered are {}",
-        asked.escape_debug(),
+        requested.escape_debug(),
         quote(offered.iter().map(String::as_str))
     );
     Err(Failed::new(FailureKind::Unsupported, message))
@@ -176,9 +174,9 @@ fn check_context(load: &Load, folder: &ModelFolder) -> Result<(), Failed> {
         (Some(0), _) => {
             Err(Failed::new(FailureKind::BadRequest, "`context_tokens`: expected at least 1, found 0"))
         }
-        (Some(asked), Some(most)) if asked > most => Err(Failed::new(
+        (Some(requested), Some(most)) if requested > most => Err(Failed::new(
             FailureKind::Context,
-            format!("`context_tokens`: {asked} is more than the {most} of model `{}`", folder.name),
+            format!("`context_tokens`: {requested} is more than the {most} of model `{}`", folder.name),
         )),
         _ => Ok(()),
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use protocol::{Failed, FailureKind, MAX_LINE_BYTES, Message};
 
-/// The destination of messages. Clones write to the same place.
+/// The destination of messages. Clones share it.
 #[derive(Clone)]
 pub struct Output(Arc<Mutex<Sink>>);
 
@@ -53,7 +53,7 @@ fn too_long(message: &Message, bytes: usize) -> Message {
         _ => None,
     };
     let what = format!("the answer of {bytes} bytes is longer than a line may be ({MAX_LINE_BYTES})");
-    let failed = Failed::new(FailureKind::BadRequest, what).hint("ask for fewer iterations or sequences");
+    let failed = Failed::new(FailureKind::BadRequest, what).hint("request fewer iterations or sequences");
     Message::Failed(Failed { id, ..failed })
 }
 
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn an_answer_that_no_line_can_hold_is_a_failure_with_its_id() {
-        let (mut told, writer) = io::pipe().unwrap();
+        let (mut reader, writer) = io::pipe().unwrap();
         let output = Output::new(writer);
         let summary = Some("a".repeat(MAX_LINE_BYTES).into());
         output.send(&Message::Generated(Generated {
@@ -74,7 +74,7 @@ mod tests {
         }));
         drop(output);
         let mut line = String::new();
-        std::io::Read::read_to_string(&mut told, &mut line).unwrap();
+        std::io::Read::read_to_string(&mut reader, &mut line).unwrap();
         let Ok(Message::Failed(failed)) = parse_message(line.as_bytes()) else {
             panic!("{} bytes", line.len())
         };
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_is_gone_is_told_once_and_does_not_panic() {
+    fn a_closed_pipe_is_reported_once_and_does_not_panic() {
         let (reader, writer) = io::pipe().unwrap();
         drop(reader);
         let output = Output::new(writer);

@@ -2,9 +2,9 @@
 
 use protocol::{Capabilities, Generate, Id, Message, Request};
 
-use crate::failing::{Fault, guarded};
+use crate::engine::{Fault, guarded};
 use crate::inbox::{Arrived, Line};
-use crate::model::Held;
+use crate::model::LoadedModel;
 use crate::run::Run;
 use crate::server::{Server, no_model};
 use crate::{Engine, Model, Slots, Tokens};
@@ -43,7 +43,7 @@ impl<E: Engine> Server<E> {
     /// Admits waiting requests that may overlap, while others run. The first request that may not overlap waits, and so do
     /// all behind it. So does the first request with text: opening the tokenizer would count in the times of others.
     pub(crate) fn admit_waiting(&mut self) {
-        let opened = self.held.as_ref().is_some_and(Held::has_open_tokenizer);
+        let opened = self.held.as_ref().is_some_and(LoadedModel::has_open_tokenizer);
         while self.overlap.is_active() && self.overlap.free_slot().is_some() {
             let joins = |line: &Line| match line {
                 Line::Refused(_) => true,
@@ -87,7 +87,7 @@ impl<E: Engine> Server<E> {
     fn begin(&mut self, slot: usize, run: Run) {
         if run.is_over() {
             let id = run.id().cloned();
-            return self.tell(id.as_ref(), |server| server.finished(run));
+            return self.respond(id.as_ref(), |server| server.finished(run));
         }
         match self.admit_iteration(slot, &run) {
             Ok(tokens) => {
@@ -156,7 +156,7 @@ impl<E: Engine> Server<E> {
     fn fail(&mut self, run: Run, fault: Fault) {
         let panicked = matches!(fault, Fault::Panicked(_));
         let id = run.id().cloned();
-        self.tell(id.as_ref(), |_| Err(fault));
+        self.respond(id.as_ref(), |_| Err(fault));
         if panicked {
             // The other requests in the slots lost their model too.
             for neighbour in self.overlap.clear() {
@@ -165,7 +165,7 @@ impl<E: Engine> Server<E> {
                     "the engine panicked in another request",
                 );
                 let id = neighbour.id().cloned();
-                self.tell(id.as_ref(), |_| Err(failed.into()));
+                self.respond(id.as_ref(), |_| Err(failed.into()));
             }
         }
     }
@@ -181,7 +181,7 @@ impl<E: Engine> Server<E> {
         }
         for run in self.overlap.clear() {
             let (id, failed) = (run.id().cloned(), failed.clone());
-            self.tell(id.as_ref(), |_| Err(failed.into()));
+            self.respond(id.as_ref(), |_| Err(failed.into()));
         }
     }
 }

@@ -137,12 +137,12 @@ fn no_python(error: anyhow::Error) -> Failed {
 /// Whether the program is not a Python. Such a program would give no answers, or its own output as answers. The start
 /// itself reports a program that cannot start.
 fn is_something_else(interpreter: &Path) -> bool {
-    let asked = duct::cmd!(interpreter, "-S", "-c", "print('py' + 'thon')");
-    let Ok(answer) = asked.stdin_null().stderr_null().unchecked().reader() else { return false };
-    let mut said = Vec::new();
+    let command = duct::cmd!(interpreter, "-S", "-c", "print('py' + 'thon')");
+    let Ok(answer) = command.stdin_null().stderr_null().unchecked().reader() else { return false };
+    let mut output = Vec::new();
     // The program may never end; dropping the reader ends it.
-    let read = answer.take(64).read_to_end(&mut said);
-    read.is_err() || said.trim_ascii() != b"python"
+    let read = answer.take(64).read_to_end(&mut output);
+    read.is_err() || output.trim_ascii() != b"python"
 }
 
 /// The command that sets the environment up, to paste. In a checkout `orchestrate` may not be on PATH.

@@ -9,16 +9,16 @@ use protocol::{
     Iteration, Loaded, Sampling, Sequence,
 };
 
-use crate::clock::Clock;
-use crate::model::Held;
-use crate::options::quote;
+use crate::inbox::Clock;
+use crate::load::quote;
+use crate::model::LoadedModel;
 use crate::sampling::is_greedy;
 use crate::tokens::{Ending, Stream, Tokens};
 use crate::{Job, Output};
 
 /// A running `generate`.
 pub(crate) struct Run {
-    asked: Generate,
+    request: Generate,
     prompts: Prompts,
     sampling: Option<Sampling>,
     clock: Clock,
@@ -35,21 +35,21 @@ enum Prompts {
 }
 
 impl Run {
-    pub fn new(mut asked: Generate, clock: Clock, typed: bool, cancelled: Arc<AtomicBool>) -> Self {
-        let prompts = if let Some(ids) = asked.prompt_ids.take() {
+    pub fn new(mut request: Generate, clock: Clock, typed: bool, cancelled: Arc<AtomicBool>) -> Self {
+        let prompts = if let Some(ids) = request.prompt_ids.take() {
             Prompts::Ids(vec![ids])
-        } else if let Some(ids) = asked.prompts_ids.take() {
+        } else if let Some(ids) = request.prompts_ids.take() {
             Prompts::Ids(ids)
-        } else if let Some(text) = asked.prompt.take() {
+        } else if let Some(text) = request.prompt.take() {
             Prompts::Texts(vec![text])
         } else {
-            Prompts::Texts(asked.prompts.take().unwrap_or_default())
+            Prompts::Texts(request.prompts.take().unwrap_or_default())
         };
         // Greedy has several spellings on the wire; engines see one.
-        let sampling = asked.sampling.filter(|sampling| !is_greedy(sampling));
+        let sampling = request.sampling.filter(|sampling| !is_greedy(sampling));
         let (warmup_iterations, iterations) = (Vec::new(), Vec::new());
         Self {
-            asked,
+            request,
             prompts,
             sampling,
             clock,
@@ -62,7 +62,7 @@ impl Run {
     }
 
     pub fn id(&self) -> Option<&Id> {
-        self.asked.id.as_ref()
+        self.request.id.as_ref()
     }
 
     /// Whether the prompts are texts, which need a tokenizer.
@@ -78,26 +78,26 @@ impl Run {
         self.cancelled.load(Ordering::Relaxed)
     }
 
-    /// Checks that the engine can do everything that the request asks for.
+    /// Checks that the engine can do everything in the request.
     pub fn check(&self, can: &Capabilities, facts: &Facts) -> Result<(), Failed> {
         let unsupported = |message: String| Err(Failed::new(FailureKind::Unsupported, message));
-        let (asked, count) = (&self.asked, self.prompts.count());
+        let (request, count) = (&self.request, self.prompts.count());
         if count > can.batch.max(1) as usize {
             return unsupported(format!("a batch of {count}: the largest is {}", can.batch.max(1)));
         }
         if matches!(self.prompts, Prompts::Ids(_)) && !can.prompt_ids {
             return unsupported("`prompt_ids`: this engine takes text".into());
         }
-        if asked.stream && !can.stream {
+        if request.stream && !can.stream {
             return unsupported("`stream`: this engine does not stream".into());
         }
-        if asked.ignore_eos && can.ignore_eos == IgnoreEos::No {
+        if request.ignore_eos && can.ignore_eos == IgnoreEos::No {
             return unsupported("`ignore_eos`: this engine stops at the end of sequence".into());
         }
         if self.sampling.is_some() && !can.sampling {
             return unsupported("`sampling`: this engine is greedy".into());
         }
-        if !asked.use_cache && !can.use_cache_toggle && facts.use_cache != Some(false) {
+        if !request.use_cache && !can.use_cache_toggle && facts.use_cache != Some(false) {
             return unsupported("`use_cache`: this engine cannot do without its cache".into());
         }
         match &self.prompts {
@@ -109,7 +109,7 @@ impl Run {
     /// Begins the next iteration: starts the clock, tokenises, then checks the length.
     pub fn begin<M>(
         &self,
-        held: &Held<M>,
+        held: &LoadedModel<M>,
         can: &Capabilities,
         output: &Output,
     ) -> Result<(Job, Tokens), Failed> {
@@ -128,23 +128,23 @@ impl Run {
             }
             (None, Prompts::Ids(_)) => Vec::new(),
         };
-        let warming = self.warmup_iterations.len() < self.asked.warmup as usize;
-        let stream = (self.asked.stream && !warming).then(|| Stream {
+        let warming = self.warmup_iterations.len() < self.request.warmup as usize;
+        let stream = (self.request.stream && !warming).then(|| Stream {
             output: output.clone(),
-            id: self.asked.id.clone(),
+            id: self.request.id.clone(),
             iteration: self.iterations.len() as u32,
         });
-        let eos_ids = if self.asked.ignore_eos { Arc::default() } else { held.eos_ids.clone() };
-        let max_new_tokens = self.asked.max_new_tokens;
+        let eos_ids = if self.request.ignore_eos { Arc::default() } else { held.eos_ids.clone() };
+        let max_new_tokens = self.request.max_new_tokens;
         let ending = Ending { max_new_tokens, eos_ids, cancelled: self.cancelled.clone() };
-        let tokens = Tokens::new(self.clock, start_ns, ending, stream, &prompts).after(held.planted);
+        let tokens = Tokens::new(self.clock, start_ns, ending, stream, &prompts).with_delay(held.delay);
         let job = Job {
             prompts,
             max_new_tokens,
             sampling: self.sampling,
-            ignore_eos: self.asked.ignore_eos,
-            use_cache: self.asked.use_cache,
-            padding: self.asked.padding,
+            ignore_eos: self.request.ignore_eos,
+            use_cache: self.request.use_cache,
+            padding: self.request.padding,
         };
         Ok((job, tokens))
     }
@@ -152,7 +152,7 @@ impl Run {
     /// Ends an iteration as soon as the engine is done with it.
     pub fn end(&mut self, tokens: Tokens) -> Result<(), Failed> {
         let iteration = tokens.finish()?;
-        if self.warmup_iterations.len() < self.asked.warmup as usize {
+        if self.warmup_iterations.len() < self.request.warmup as usize {
             self.warmup_iterations.push(iteration);
         } else {
             self.iterations.push(iteration);
@@ -162,15 +162,19 @@ impl Run {
 
     /// Whether all iterations are done, or the request was cancelled.
     pub fn is_over(&self) -> bool {
-        self.iterations.len() >= self.asked.iterations as usize || self.is_cancelled()
+        self.iterations.len() >= self.request.iterations as usize || self.is_cancelled()
     }
 
     /// The answer. A cancelled request has at least one iteration with that finish, which may be empty.
-    pub fn answer<M>(mut self, held: Option<&Held<M>>, device_memory: Option<DeviceMemory>) -> Generated {
-        let says_so =
+    pub fn answer<M>(
+        mut self,
+        held: Option<&LoadedModel<M>>,
+        device_memory: Option<DeviceMemory>,
+    ) -> Generated {
+        let is_cancelled =
             |iteration: &Iteration| iteration.sequences.iter().any(|s| s.finish == Finish::Cancelled);
-        let complete = self.iterations.len() >= self.asked.iterations as usize;
-        if !complete && !self.iterations.last().is_some_and(says_so) {
+        let complete = self.iterations.len() >= self.request.iterations as usize;
+        if !complete && !self.iterations.last().is_some_and(is_cancelled) {
             let now = self.clock.ns();
             self.iterations.push(Iteration {
                 start_ns: now,
@@ -186,7 +190,7 @@ impl Run {
         }
         let summary = crate::summary::summarise(&self.iterations);
         Generated {
-            id: self.asked.id,
+            id: self.request.id,
             iterations: self.iterations,
             warmup_iterations: self.warmup_iterations,
             loaded: self.loaded,
@@ -196,37 +200,41 @@ impl Run {
     }
 
     fn check_ids(&self, prompts: &[Vec<u32>], can: &Capabilities, facts: &Facts) -> Result<(), Failed> {
-        let new_tokens = self.asked.max_new_tokens;
+        let new_tokens = self.request.max_new_tokens;
         for (sequence, ids) in prompts.iter().enumerate() {
-            let place =
+            let field =
                 if prompts.len() == 1 { "prompt_ids".into() } else { format!("prompts_ids[{sequence}]") };
-            check_vocabulary(ids, facts, &place)?;
+            check_vocabulary(ids, facts, &field)?;
             if ids.is_empty() {
-                return Err(Failed::new(FailureKind::BadRequest, format!("`{place}`: no tokens")));
+                return Err(Failed::new(FailureKind::BadRequest, format!("`{field}`: no tokens")));
             }
             let needed = ids.len() as u64 + u64::from(new_tokens);
             if let Some(context) = facts.context_tokens.filter(|&context| needed > u64::from(context)) {
-                let whose = if prompts.len() == 1 { String::new() } else { format!("sequence {sequence}: ") };
+                let subject =
+                    if prompts.len() == 1 { String::new() } else { format!("sequence {sequence}: ") };
                 let length = ids.len();
                 return Err(Failed::new(
                     FailureKind::Context,
                     format!(
-                        "{whose}prompt of {length} tokens and {new_tokens} new ones exceed the context of {context}"
+                        "{subject}prompt of {length} tokens and {new_tokens} new ones exceed the context of {context}"
                     ),
                 ));
             }
         }
         let ragged = prompts.iter().any(|ids| ids.len() != prompts[0].len());
-        if ragged && !can.padding_sides.contains(&self.asked.padding) {
+        if ragged && !can.padding_sides.contains(&self.request.padding) {
             let spell = |padding| serde_json::to_value(padding).ok()?.as_str().map(str::to_string);
             let sides: Vec<String> = can.padding_sides.iter().filter_map(spell).collect();
-            let asked = spell(&self.asked.padding).unwrap_or_default();
+            let requested = spell(&self.request.padding).unwrap_or_default();
             return Err(Failed::new(
                 FailureKind::Unsupported,
                 match sides.is_empty() {
                     true => "prompts of different lengths in one batch: this engine does not pad".into(),
                     false => {
-                        format!("padding `{asked}`: offered are {}", quote(sides.iter().map(String::as_str)))
+                        format!(
+                            "padding `{requested}`: offered are {}",
+                            quote(sides.iter().map(String::as_str))
+                        )
                     }
                 },
             ));
@@ -260,13 +268,13 @@ impl Prompts {
 }
 
 /// Checks that every id is in the model's vocabulary.
-pub(crate) fn check_vocabulary(ids: &[u32], facts: &Facts, place: &str) -> Result<(), Failed> {
+pub(crate) fn check_vocabulary(ids: &[u32], facts: &Facts, field: &str) -> Result<(), Failed> {
     let Some(size) = facts.vocabulary_size else { return Ok(()) };
     match ids.iter().position(|&id| id >= size) {
         None => Ok(()),
         Some(index) => Err(Failed::new(
             FailureKind::BadRequest,
-            format!("`{place}[{index}]`: id {} is outside the vocabulary of {size}", ids[index]),
+            format!("`{field}[{index}]`: id {} is outside the vocabulary of {size}", ids[index]),
         )),
     }
 }

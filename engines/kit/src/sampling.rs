@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn greedy_never_takes_what_is_no_number() {
+    fn greedy_never_takes_nan() {
         assert_eq!(greedy(&[f32::NAN, 1.0, f32::NAN]), 1);
         assert_eq!(greedy(&[f32::NAN; 20]), 0);
         assert_eq!(greedy(&[f32::NEG_INFINITY, f32::MIN]), 1);
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_kept_is_put_into_order_and_no_draw_is_another_for_it() {
+    fn a_partial_sort_draws_the_same_tokens_as_a_full_sort() {
         let mut numbers = Rng::new(3);
         let mut number = || numbers.next_f64();
         for length in [1, 2, 50, 255, 256, 257, 1000, 5000] {
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_that_falls_between_two_tokens_is_crossed_where_it_is_in_order() {
+    fn a_bound_between_two_tokens_is_crossed_at_the_same_token_as_in_a_full_sort() {
         // Ten equal weights: the last bit of a sum decides whether a share of 0.3 ends after the third or the fourth.
         for (length, share) in [(10, 0.3), (10, 0.7), (1000, 0.1), (3, 1.0 / 3.0), (7000, 0.9)] {
             for logit in [0.0, -0.1, 3.3] {
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sequences_of_a_request_draw_each_their_own_numbers() {
+    fn each_sequence_of_a_request_draws_its_own_numbers() {
         // SplitMix64 from the seed 7, mixed with the index of a sequence: the first two numbers of each.
         let expected = [
             [0.389_829_748_391_271_5, 0.016_788_294_528_156_11],

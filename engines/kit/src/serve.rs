@@ -1,14 +1,19 @@
-//! The `main` of an engine: it moves stdout aside, reads on one thread and works on the main thread.
+//! The `main` of an engine: it keeps stdout for the protocol, reads on one thread, works on the main thread, and ends when
+//! stdout has lost its reader.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::stdio::dup2_stdout;
+
 use crate::model::Environment;
-use crate::work::Work;
-use crate::{Engine, Inbox, Output, Server, stdout};
+use crate::{Engine, Inbox, Output, Server};
 
 /// Serves requests from stdin on stdout until `shutdown` or the end of stdin. The whole `main` of an engine.
 pub fn serve<E: Engine>(engine: E) -> ExitCode {
@@ -16,14 +21,14 @@ pub fn serve<E: Engine>(engine: E) -> ExitCode {
 }
 
 fn try_serve<E: Engine>(engine: E) -> io::Result<()> {
-    let (stdout, work) = (stdout::take()?, Work::default());
+    let (stdout, work) = (take_stdout()?, Work::default());
     end_with_reader(stdout.try_clone()?, work.clone())?;
     greet();
     let inbox = Arc::new(Inbox::default());
     let reading = inbox.clone();
     // Never joined: it may be blocked in a read at the end of the work, and ends with the process.
     thread::Builder::new().name("stdin".into()).spawn(move || reading.read_from(io::stdin().lock()))?;
-    Server::new(engine, inbox, Output::new(stdout), Environment::read()).telling(work).run()
+    Server::new(engine, inbox, Output::new(stdout), Environment::read()).with_work(work).run()
 }
 
 /// Ends this process once the reader of stdout is gone, even during a request: its answer would reach no reader. Between
@@ -35,7 +40,7 @@ fn try_serve<E: Engine>(engine: E) -> io::Result<()> {
 fn end_with_reader(stdout: File, work: Work) -> io::Result<()> {
     let watch = move || {
         // If stdout cannot be watched, the next write shows the error.
-        if stdout::wait_until_closed(&stdout).is_ok() {
+        if wait_until_closed(&stdout).is_ok() {
             work.wait();
             let _ = ending(Err(io::ErrorKind::BrokenPipe.into()));
             std::process::exit(1);
@@ -59,5 +64,64 @@ pub(crate) fn ending(served: io::Result<()>) -> ExitCode {
             let _ = writeln!(io::stderr(), "error: cannot write answers: {error}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// The real stdout, moved aside; from here on file descriptor 1 is stderr. Call it once, before any library loads.
+fn take_stdout() -> io::Result<File> {
+    // The clone is close-on-exec: a child must not hold the protocol's pipe open after its parent.
+    let real = io::stdout().as_fd().try_clone_to_owned()?;
+    dup2_stdout(io::stderr())?;
+    Ok(File::from(real))
+}
+
+/// Returns when the other end of a pipe, a socket or a terminal is closed; never for a file.
+fn wait_until_closed(stdout: &File) -> io::Result<()> {
+    loop {
+        // No event is requested: errors and hang-ups are always reported.
+        let mut watched = [PollFd::new(stdout, PollFlags::empty())];
+        match poll(&mut watched, None) {
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+            Ok(_) => return Ok(()),
+        }
+    }
+}
+
+/// Whether an answer is in progress: the server's signal to the thread that watches the reader. Clones share the state.
+#[derive(Clone, Default)]
+pub(crate) struct Work(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    on: Mutex<bool>,
+    began: Condvar,
+}
+
+impl Work {
+    /// Called for every token, so it notifies only on a change.
+    pub fn begin(&self) {
+        let mut on = self.lock();
+        if !*on {
+            *on = true;
+            self.0.began.notify_all();
+        }
+    }
+
+    /// Called before the answer is sent: a reader with its answer may leave, and the process must not end early for that.
+    pub fn end(&self) {
+        *self.lock() = false;
+    }
+
+    /// Waits until an answer is in progress.
+    pub fn wait(&self) {
+        let mut on = self.lock();
+        while !*on {
+            on = self.0.began.wait(on).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, bool> {
+        self.0.on.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

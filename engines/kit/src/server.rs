@@ -11,12 +11,12 @@ use protocol::{
     Score, Scored, version,
 };
 
-use crate::failing::{Fault, guarded};
+use crate::engine::{Fault, guarded};
 use crate::inbox::{Arrived, Inbox, Line};
-use crate::model::{Environment, Held};
+use crate::model::{Environment, LoadedModel};
 use crate::overlap::Overlap;
 use crate::run::{Run, check_vocabulary};
-use crate::work::Work;
+use crate::serve::Work;
 use crate::{Engine, Model, Output, Phases, facts, summary};
 
 /// An engine that serves an inbox. `serve` connects it to stdin and stdout; tests run it in memory.
@@ -28,7 +28,7 @@ pub struct Server<E: Engine> {
     people: Box<dyn Write + Send>,
     environment: Environment,
     hello: Option<HelloFacts>,
-    pub(crate) held: Option<Held<E::Model>>,
+    pub(crate) held: Option<LoadedModel<E::Model>>,
     /// Why no model is loaded after a `load`: the environment's model must not replace the requested one.
     lost: Option<String>,
     pub(crate) overlap: Overlap,
@@ -54,7 +54,7 @@ impl<E: Engine> Server<E> {
     }
 
     /// Reports through `work` whether an answer is in progress.
-    pub(crate) fn telling(self, work: Work) -> Self {
+    pub(crate) fn with_work(self, work: Work) -> Self {
         Self { work, ..self }
     }
 
@@ -91,15 +91,15 @@ impl<E: Engine> Server<E> {
         };
         match request {
             Request::Hello(_) => {
-                self.tell(None, |server| server.hello().map(Message::Hello).map_err(Fault::from))
+                self.respond(None, |server| server.hello().map(Message::Hello).map_err(Fault::from))
             }
-            Request::Load(load) => self.tell(None, |server| server.load(&load, true).map(Message::Loaded)),
+            Request::Load(load) => self.respond(None, |server| server.load(&load, true).map(Message::Loaded)),
             Request::Generate(generate) => self.generate(Run::new(generate, arrived.clock, typed, cancelled)),
             Request::Score(score) => {
                 let id = score.id.clone();
-                self.tell(id.as_ref(), |server| server.score(score).map(Message::Scored));
+                self.respond(id.as_ref(), |server| server.score(score).map(Message::Scored));
             }
-            Request::Facts {} => self.tell(None, |server| server.facts().map(Message::Facts)),
+            Request::Facts {} => self.respond(None, |server| server.facts().map(Message::Facts)),
             // The inbox handles these and passes none on.
             Request::Cancel(_) => {}
             Request::Shutdown {} => {
@@ -111,7 +111,11 @@ impl<E: Engine> Server<E> {
     }
 
     /// Sends the one answer of a request, success or failure.
-    pub(crate) fn tell(&mut self, id: Option<&Id>, work: impl FnOnce(&mut Self) -> Result<Message, Fault>) {
+    pub(crate) fn respond(
+        &mut self,
+        id: Option<&Id>,
+        work: impl FnOnce(&mut Self) -> Result<Message, Fault>,
+    ) {
         let message = work(self).unwrap_or_else(|fault| Message::Failed(self.describe(fault, id)));
         self.inbox.forget(id);
         self.send_answer(&message);
@@ -143,8 +147,8 @@ impl<E: Engine> Server<E> {
     /// Called once: the facts of an engine do not change.
     pub(crate) fn hello(&mut self) -> Result<HelloFacts, Failed> {
         if self.hello.is_none() {
-            let asked = guarded(|| self.engine.hello());
-            let mut hello = asked.map_err(|fault| self.describe(fault, None))?;
+            let hello = guarded(|| self.engine.hello());
+            let mut hello = hello.map_err(|fault| self.describe(fault, None))?;
             hello.protocol = version::CURRENT;
             hello.build.get_or_insert_with(facts::build);
             self.hello = Some(hello);
@@ -156,12 +160,12 @@ impl<E: Engine> Server<E> {
         Ok(self.hello()?.capabilities)
     }
 
-    fn load(&mut self, load: &Load, asked_for: bool) -> Result<Loaded, Fault> {
+    fn load(&mut self, load: &Load, is_explicit: bool) -> Result<Loaded, Fault> {
         let can = self.capabilities()?;
-        let phases = Phases::new(asked_for.then(|| self.output.clone()));
+        let phases = Phases::new(is_explicit.then(|| self.output.clone()));
         let (held, lost) = (&mut self.held, &mut self.lost);
         let why = || Some(format!("the load of `{}` failed", load.model));
-        if asked_for && held.is_none() {
+        if is_explicit && held.is_none() {
             *lost = why();
         }
         let unload = || {
@@ -171,11 +175,11 @@ impl<E: Engine> Server<E> {
                 drop(old);
                 Ok(())
             });
-            if asked_for {
+            if is_explicit {
                 *lost = why();
             }
         };
-        let (held, loaded) = Held::load(&mut self.engine, load, &can, phases, unload)?;
+        let (held, loaded) = LoadedModel::load(&mut self.engine, load, &can, phases, unload)?;
         self.held = Some(held);
         Ok(loaded)
     }
@@ -203,7 +207,7 @@ impl<E: Engine> Server<E> {
     }
 
     fn facts(&mut self) -> Result<Facts, Fault> {
-        self.held.as_ref().map_or_else(|| Ok(Facts::default()), Held::facts_now)
+        self.held.as_ref().map_or_else(|| Ok(Facts::default()), LoadedModel::facts_now)
     }
 
     fn score(&mut self, score: Score) -> Result<Scored, Fault> {
@@ -235,14 +239,15 @@ impl<E: Engine> Server<E> {
     fn generate(&mut self, mut run: Run) {
         let id = run.id().cloned();
         if run.is_cancelled() {
-            return self
-                .tell(id.as_ref(), |server| Ok(Message::Generated(run.answer(server.held.as_ref(), None))));
+            return self.respond(id.as_ref(), |server| {
+                Ok(Message::Generated(run.answer(server.held.as_ref(), None)))
+            });
         }
         let prepared = self.prepare(&mut run);
         match prepared {
-            Err(fault) => self.tell(id.as_ref(), |_| Err(fault)),
+            Err(fault) => self.respond(id.as_ref(), |_| Err(fault)),
             Ok(can) if self.may_overlap(&can, id.as_ref()) => self.admit(run),
-            Ok(can) => self.tell(id.as_ref(), |server| server.run_alone(run, &can)),
+            Ok(can) => self.respond(id.as_ref(), |server| server.run_alone(run, &can)),
         }
     }
 

@@ -74,9 +74,9 @@ fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
 
 /// Quantile with interpolation between neighbours (Hyndman and Fan's type 7).
 fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
-    let place = q * (sorted.len().checked_sub(1)?) as f64;
-    let (low, high) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
-    Some(low + (high - low) * place.fract())
+    let position = q * (sorted.len().checked_sub(1)?) as f64;
+    let (low, high) = (sorted[position.floor() as usize], sorted[position.ceil() as usize]);
+    Some(low + (high - low) * position.fract())
 }
 
 /// Rounds to four decimals, the precision that a person needs.
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_known_is_null_and_not_zero() {
+    fn an_unknown_value_is_null_and_not_zero() {
         let summary = summarise(&[iteration(0, 10, &[4])]);
         assert!(summary["decode_tokens_per_s"].is_null() && summary["first_token_ms"].is_number());
         let summary = summarise(&[iteration(5, 10, &[])]);

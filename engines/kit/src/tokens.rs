@@ -7,8 +7,8 @@ use std::time::Instant;
 use protocol::{Failed, FailureKind, Finish, Id, Iteration, Message, Sequence, Token};
 
 use crate::Output;
-use crate::clock::Clock;
-use crate::planted::Planted;
+use crate::inbox::Clock;
+use crate::load::PlantedDelay;
 
 /// Whether a sequence wants another token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub struct Tokens {
     start_ns: u64,
     ending: Ending,
     stream: Option<Stream>,
-    planted: Planted,
+    delay: PlantedDelay,
     sequences: Vec<Track>,
     failed: Option<Failed>,
 }
@@ -72,13 +72,13 @@ impl Tokens {
             ns: Vec::with_capacity(room),
             finish: None,
         };
-        let (planted, sequences) = (Planted::default(), prompts.iter().map(track).collect());
-        Self { clock, start_ns, ending, stream, planted, sequences, failed: None }
+        let (delay, sequences) = (PlantedDelay::default(), prompts.iter().map(track).collect());
+        Self { clock, start_ns, ending, stream, delay, sequences, failed: None }
     }
 
     /// Adds a delay before each token of a sequence but the first.
-    pub(crate) fn after(self, planted: Planted) -> Self {
-        Self { planted, ..self }
+    pub(crate) fn with_delay(self, delay: PlantedDelay) -> Self {
+        Self { delay, ..self }
     }
 
     /// Only collects, for an engine's own tests that call `Model::generate` by hand.
@@ -90,7 +90,7 @@ impl Tokens {
     /// Takes a new token of a sequence, as soon as the host can use its id.
     pub fn push(&mut self, sequence: usize, id: u32) -> Flow {
         if !self.ids(sequence).is_empty() {
-            self.planted.wait();
+            self.delay.wait();
         }
         let mut ns = self.clock.ns();
         let Some(track) = self.sequences.get_mut(sequence) else {
@@ -175,8 +175,10 @@ impl Tokens {
         for (index, track) in self.sequences.into_iter().enumerate() {
             let count = track.ids.len();
             let Some(finish) = track.finish.or_else(|| cancelled.then_some(Finish::Cancelled)) else {
-                let asked = self.ending.max_new_tokens;
-                return Err(internal(format!("{count} of {asked} tokens of sequence {index} and stopped")));
+                let requested = self.ending.max_new_tokens;
+                return Err(internal(format!(
+                    "{count} of {requested} tokens of sequence {index} and stopped"
+                )));
             };
             sequences.push(Sequence {
                 prompt_tokens: track.prompt_tokens,
@@ -215,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_say_done_at_the_length_and_at_eos_and_keep_what_was_pushed() {
+    fn tokens_are_done_at_the_length_and_at_eos_and_keep_what_was_pushed() {
         let mut tokens = Tokens::collecting(&[vec![1, 2], vec![3]], 3, &[9]);
         assert_eq!((tokens.push(0, 5), tokens.push(1, 9)), (Flow::More, Flow::Done));
         assert_eq!((tokens.push(0, 6), tokens.all_done(), tokens.is_done(1)), (Flow::More, false, true));
@@ -242,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_nobody_reads_ends_the_work() {
+    fn a_stream_without_a_reader_ends_the_work() {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let ending = Ending { max_new_tokens: 1000, eos_ids: Arc::default(), cancelled: Arc::default() };

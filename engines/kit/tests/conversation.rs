@@ -91,7 +91,7 @@ fn a_numbered_device_is_offered_by_its_kind() {
 }
 
 #[test]
-fn a_load_is_refused_for_what_the_engine_does_not_offer_or_know() {
+fn a_load_is_refused_for_a_value_that_the_engine_does_not_offer_or_know() {
     let path = model("refused");
     for (more, kind, says) in [
         (r#","dtype":"f16""#, FailureKind::Unsupported, "dtype `f16`: offered are `f32`, `bf16`"),
@@ -133,7 +133,7 @@ fn after_a_load_that_failed_no_other_model_takes_its_place() {
 }
 
 #[test]
-fn the_context_that_was_asked_for_is_in_effect_and_kept_to() {
+fn the_requested_context_is_in_effect_and_limits_prompts() {
     let path = model("context");
     let lines = [load(&path, r#","context_tokens":8"#), r#"{"prompt_ids":[5],"max_new_tokens":8}"#.into()];
     let heard = converse(Toy::new(), Environment::default(), lines.join("\n").as_bytes());
@@ -201,7 +201,7 @@ fn score_refuses_ids_out_of_the_vocabulary_and_engines_that_give_nonsense() {
 }
 
 #[test]
-fn shutdown_answers_what_came_before_it_and_nothing_after() {
+fn shutdown_answers_earlier_requests_and_no_later_ones() {
     let lines = [r#"{"prompt_ids":[5],"max_new_tokens":1}"#, r#"{"type":"shutdown"}"#, r#"{"type":"facts"}"#];
     let answers = ask("shutdown", Toy::new(), &lines);
     assert!(matches!(answers.as_slice(), [Message::Generated(_), Message::Bye {}]), "{answers:?}");

@@ -70,7 +70,7 @@ fn a_planted_delay_comes_before_every_token_but_the_first_and_no_engine_sees_it(
 }
 
 #[test]
-fn a_generate_before_any_load_loads_what_the_environment_names_and_says_so_in_its_answer() {
+fn a_generate_before_any_load_loads_the_model_of_the_environment_and_reports_the_load() {
     let heard = converse(Toy::new(), environment("unloaded"), b"{\"prompt\":\"w5\"}\n{\"prompt\":\"w5\"}");
     let [first, second] = heard.messages.as_slice() else { panic!("{}", heard.raw) };
     let loaded = generated(first).loaded.as_ref().unwrap();
@@ -209,7 +209,7 @@ fn a_broken_tokenizer_fails_the_first_text_and_ids_go_on_without() {
 }
 
 #[test]
-fn who_asks_in_ids_is_answered_in_ids_though_a_text_came_before() {
+fn a_request_in_ids_is_answered_in_ids_after_a_request_in_text() {
     let heard = ask("in-ids", Toy::new(), &[r#"{"prompt":"w5"}"#, r#"{"prompt_ids":[5]}"#]);
     let texts: Vec<_> = heard
         .iter()
@@ -232,7 +232,7 @@ fn the_context_is_kept_to_the_token() {
 }
 
 #[test]
-fn what_the_engine_does_not_do_is_unsupported_before_any_work() {
+fn a_request_beyond_the_capabilities_is_unsupported_before_any_work() {
     let mut toy = Toy::new();
     toy.can = engine_kit::protocol::Capabilities { batch: 2, concurrency: 1, ..Default::default() };
     for (line, says) in [

@@ -18,37 +18,26 @@ const ROLE: &str = "KIT_TEST_ROLE";
 /// A fake Python that is a shell: `-u -s FILE` runs FILE.
 const SHELL_PYTHON: &str = "#!/bin/sh\nshift 2\nexec sh \"$@\"\n";
 
-const TESTS: [(&str, fn()); 15] = [
-    (
-        "what_an_engine_prints_goes_to_stderr_and_stdout_is_the_protocols",
-        what_an_engine_prints_goes_to_stderr,
-    ),
-    (
-        "a_reader_that_goes_away_ends_a_request_in_the_middle_though_nothing_is_written",
-        a_reader_that_goes_away_ends_a_request_in_the_middle,
-    ),
-    ("a_reader_that_has_its_answer_may_go", a_reader_that_has_its_answer_may_go),
-    ("an_engine_ends_with_its_input_and_says_bye_only_when_asked", an_engine_ends_with_its_input),
-    (
-        "a_missing_environment_is_an_answer_to_every_request_and_a_clean_end",
-        a_missing_environment_is_an_answer,
-    ),
-    ("what_is_had_elsewhere_says_where_and_what_the_machine_lacks_besides", what_is_had_elsewhere_says_where),
-    ("a_program_that_is_no_python_is_an_answer", a_program_that_is_no_python_is_an_answer),
-    ("a_worker_has_the_protocol_for_itself_and_its_files_beside_it", a_worker_has_the_protocol_for_itself),
-    ("a_worker_that_was_killed_is_told_of_by_its_host", a_worker_that_was_killed_is_told_of),
-    ("a_worker_that_fails_is_told_of_by_its_host", a_worker_that_fails_is_told_of),
-    ("a_worker_file_that_was_changed_is_put_right", a_worker_file_that_was_changed_is_put_right),
-    ("a_worker_is_told_where_the_embedded_model_lies", a_worker_is_told_where_the_embedded_model_lies),
-    ("modules_of_the_caller_do_not_reach_the_worker", modules_of_the_caller_do_not_reach_the_worker),
-    (
-        "a_python_of_the_users_own_runs_the_worker_and_finds_its_packages_as_it_does_for_the_user",
-        a_python_of_the_users_own_runs_the_worker,
-    ),
-    (
-        "a_variable_that_names_no_program_is_an_answer_and_no_other_python_is_taken",
-        a_variable_that_names_no_program_is_an_answer,
-    ),
+macro_rules! tests {
+    ($($test:ident),* $(,)?) => { &[$((stringify!($test), $test)),*] };
+}
+
+const TESTS: &[(&str, fn())] = tests![
+    output_printed_by_an_engine_goes_to_stderr,
+    a_reader_that_goes_away_ends_a_request_in_the_middle,
+    a_reader_that_has_its_answer_may_go,
+    an_engine_ends_with_its_input,
+    a_missing_environment_is_an_answer,
+    an_engine_without_an_environment_here_has_a_hint,
+    a_program_that_is_no_python_is_an_answer,
+    a_worker_has_the_protocol_for_itself,
+    a_killed_worker_is_reported,
+    a_failed_worker_is_reported,
+    a_worker_file_that_was_changed_is_put_right,
+    a_worker_gets_the_path_of_the_embedded_model,
+    modules_of_the_caller_do_not_reach_the_worker,
+    a_python_of_the_users_own_runs_the_worker,
+    a_variable_that_names_no_program_is_an_answer,
 ];
 
 fn main() -> ExitCode {
@@ -58,8 +47,8 @@ fn main() -> ExitCode {
     let named: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
     let wanted = |name: &str| named.is_empty() || named.iter().any(|part| name.contains(part.as_str()));
     let mut failed = 0;
-    for (name, test) in TESTS.into_iter().filter(|(name, _)| wanted(name)) {
-        let passed = std::panic::catch_unwind(test).is_ok();
+    for (name, test) in TESTS.iter().filter(|(name, _)| wanted(name)) {
+        let passed = std::panic::catch_unwind(*test).is_ok();
         eprintln!("test {name} ... {}", if passed { "ok" } else { "FAILED" });
         failed += usize::from(!passed);
     }
@@ -164,7 +153,7 @@ fn write_program(path: &Path, text: &str) {
     std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
 }
 
-fn what_an_engine_prints_goes_to_stderr() {
+fn output_printed_by_an_engine_goes_to_stderr() {
     let (home, model) = (tiny::folder("home-chatty"), tiny::model("chatty"));
     let input = "{\"type\":\"hello\",\"protocol\":1}\n{\"prompt\":\"w5\",\"max_new_tokens\":2}\n";
     let ended = start("toy", &home, Some(&model), input);
@@ -248,7 +237,7 @@ fn a_missing_environment_is_an_answer() {
     assert!(!home.join("workers").exists(), "nothing is written for an engine that cannot run");
 }
 
-fn what_is_had_elsewhere_says_where() {
+fn an_engine_without_an_environment_here_has_a_hint() {
     let ended =
         start("elsewhere", &tiny::folder("home-elsewhere"), None, "{\"type\":\"hello\",\"protocol\":1}");
     let [Message::Failed(failed)] = ended.messages.as_slice() else { panic!("{}", ended.raw) };
@@ -277,7 +266,7 @@ fn a_worker_has_the_protocol_for_itself() {
     assert_eq!((ended.raw.as_str(), ended.code), ("{\"type\":\"bye\"}\n", Some(0)));
 }
 
-fn a_worker_that_was_killed_is_told_of() {
+fn a_killed_worker_is_reported() {
     let ended = start("killed", &home_with_environment("home-killed"), None, "");
     let [Message::Failed(failed)] = ended.messages.as_slice() else { panic!("{}", ended.raw) };
     assert_eq!(
@@ -288,7 +277,7 @@ fn a_worker_that_was_killed_is_told_of() {
     assert_eq!(ended.code, Some(137));
 }
 
-fn a_worker_that_fails_is_told_of() {
+fn a_failed_worker_is_reported() {
     let ended = start("fails", &home_with_environment("home-fails"), None, "");
     let [Message::Failed(failed)] = ended.messages.as_slice() else { panic!("{}", ended.raw) };
     assert_eq!((failed.message.as_str(), ended.code), ("the Python worker ended with exit code 3", Some(3)));
@@ -316,7 +305,7 @@ fn modules_of_the_caller_do_not_reach_the_worker() {
     assert!(ended.stderr.contains("path: none "), "{}", ended.stderr);
 }
 
-fn a_worker_is_told_where_the_embedded_model_lies() {
+fn a_worker_gets_the_path_of_the_embedded_model() {
     let (home, model) = (home_with_environment("home-embedded"), tiny::model("named"));
     let told = |model| start("echo", &home, model, "x\n").stderr.lines().next().unwrap().to_string();
     assert!(told(None).ends_with("models/embedded"), "{}", told(None));

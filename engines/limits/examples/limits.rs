@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use machine_limits::{Asked, Limits, STREAMS, probe, sustained};
+use machine_limits::{Limits, ProbeSettings, STREAMS, probe, sustained};
 
 fn main() -> Result<(), String> {
     // The default is beyond the caches of every machine that was tried.
@@ -25,10 +25,9 @@ fn main() -> Result<(), String> {
             "--ms" => ms = number(arguments.next())?,
             "--sustained" => {
                 let time = Duration::from_millis(number(arguments.next())?);
-                let asked = arguments.next().map(|streams| number(Some(streams))).transpose()?;
-                let asked = asked.and_then(|streams| u32::try_from(streams).ok());
-                for streams in
-                    STREAMS.into_iter().filter(|streams| asked.is_none_or(|asked| asked == *streams))
+                let only = arguments.next().map(|streams| number(Some(streams))).transpose()?;
+                let only = only.and_then(|streams| u32::try_from(streams).ok());
+                for streams in STREAMS.into_iter().filter(|streams| only.is_none_or(|only| only == *streams))
                 {
                     let rate = sustained(mib.saturating_mul(1 << 20), streams, time).unwrap_or(0.0);
                     println!("{streams} streams  {:6.1} GB/s", rate / 1e9);
@@ -41,7 +40,7 @@ fn main() -> Result<(), String> {
     if threads.is_empty() {
         threads = vec![1, u32::MAX];
     }
-    print(&probe(&Asked {
+    print(&probe(&ProbeSettings {
         threads,
         buffer_bytes: mib.saturating_mul(1 << 20),
         budget: Duration::from_millis(ms),

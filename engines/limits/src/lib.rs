@@ -4,11 +4,8 @@
 //! Every result is the best of many short passes, interleaved over the settings: other processes can only make a pass slower,
 //! and the speed of memory and units varies in plateaus. README.md describes the measurements and their bounds.
 
-mod buffer;
-mod cores;
 mod gpu;
 mod memory;
-pub mod names;
 mod read;
 mod team;
 mod units;
@@ -17,8 +14,22 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use gpu::{GpuAsked, probe_gpus};
+pub use gpu::{GpuProbeSettings, probe_gpus};
 pub use memory::{STREAMS, buffer_bytes};
+
+/// The names of units in answers and records.
+pub mod names {
+    pub const F32_FMA: &str = "f32_fma";
+    pub const AVX512_BF16: &str = "avx512_bf16";
+    pub const AVX_VNNI: &str = "avx_vnni";
+    pub const AVX512_VNNI: &str = "avx512_vnni";
+    pub const AMX_BF16: &str = "amx_bf16";
+    pub const AMX_INT8: &str = "amx_int8";
+    pub const CUBLAS_BF16: &str = "cublas_bf16";
+    pub const CUBLAS_F16: &str = "cublas_f16";
+    pub const CUBLAS_TF32: &str = "cublas_tf32";
+    pub const CUBLAS_F32: &str = "cublas_f32";
+}
 
 /// All results of a probe, as counts and nanoseconds. Readers compute rates.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -82,9 +93,9 @@ pub struct Operations {
     pub ns: u64,
 }
 
-/// The request of a probe: settings and time.
+/// The settings of a probe, and its time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Asked {
+pub struct ProbeSettings {
     /// Thread counts, probed separately. Counts above the available cores are reduced to them.
     pub threads: Vec<u32>,
     /// Bytes of memory to read: see `buffer_bytes`. Zero skips memory.
@@ -98,18 +109,18 @@ const THIRDS_FOR_MEMORY: u32 = 2;
 
 /// Measures the limits. It takes about its budget, keeps as many cores busy as it has threads, and holds `buffer_bytes`
 /// meanwhile. Impossible probes are absent from the result.
-pub fn probe(asked: &Asked) -> Limits {
-    let allowed = cores::allowed();
+pub fn probe(settings: &ProbeSettings) -> Limits {
+    let allowed = team::allowed_cores();
     let most = u32::try_from(allowed.len()).unwrap_or(u32::MAX).max(1);
-    let mut threads: Vec<u32> = asked.threads.iter().map(|&threads| threads.clamp(1, most)).collect();
+    let mut threads: Vec<u32> = settings.threads.iter().map(|&threads| threads.clamp(1, most)).collect();
     threads.sort_unstable();
     threads.dedup();
-    let budget = asked.budget / u32::try_from(threads.len()).unwrap_or(u32::MAX).max(1);
-    let for_memory = if asked.buffer_bytes > 0 { budget * THIRDS_FOR_MEMORY / 3 } else { Duration::ZERO };
+    let budget = settings.budget / u32::try_from(threads.len()).unwrap_or(u32::MAX).max(1);
+    let for_memory = if settings.buffer_bytes > 0 { budget * THIRDS_FOR_MEMORY / 3 } else { Duration::ZERO };
     let mut limits = Limits::default();
     for threads in threads {
-        let team = cores::spread(&allowed, threads as usize);
-        limits.reads.extend(memory::probe(&team, asked.buffer_bytes, for_memory));
+        let team = team::spread(&allowed, threads as usize);
+        limits.reads.extend(memory::probe(&team, settings.buffer_bytes, for_memory));
         limits.units.extend(units::probe(&team, budget - for_memory));
     }
     limits
@@ -118,7 +129,7 @@ pub fn probe(asked: &Asked) -> Limits {
 /// Bytes per second of memory with all cores during `time`, with `streams` (one of `STREAMS`) per thread. `None` if impossible.
 pub fn sustained(buffer_bytes: u64, streams: u32, time: Duration) -> Option<f64> {
     STREAMS.contains(&streams).then_some(())?;
-    memory::sustained(&cores::allowed(), buffer_bytes, streams, time)
+    memory::sustained(&team::allowed_cores(), buffer_bytes, streams, time)
 }
 
 impl Limits {
@@ -182,7 +193,7 @@ mod tests {
     use super::*;
 
     fn briefly(threads: &[u32], buffer_bytes: u64) -> Limits {
-        probe(&Asked { threads: threads.to_vec(), buffer_bytes, budget: Duration::from_millis(1) })
+        probe(&ProbeSettings { threads: threads.to_vec(), buffer_bytes, budget: Duration::from_millis(1) })
     }
 
     #[test]
@@ -205,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_probed_is_more_than_nothing_and_no_more_than_any_machine_does() {
+    fn every_probed_rate_is_above_zero_and_possible() {
         let limits = briefly(&[1, 2], 4 << 20);
         for reads in &limits.reads {
             let rate = reads.bytes_per_second().unwrap();

@@ -1,14 +1,14 @@
 //! The speed of memory reads, by streams per thread. A decoded token reads every weight once, and on some machines several
-//! streams reach 1.5 times the speed of one.
+//! streams reach 1.5 times the speed of one. The buffer is larger than the caches, in huge pages if the kernel has them.
+#![expect(unsafe_code, reason = "a buffer is initialised by the thread that reads it first")]
 
+use std::mem::MaybeUninit;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::Reads;
-use crate::buffer::{Buffer, touch};
-use crate::cores::Core;
 use crate::read::{Reader, STEP};
-use crate::team;
+use crate::team::{self, Core};
 
 /// Numbers of streams that each thread reads at once.
 pub const STREAMS: [u32; 4] = [1, 2, 4, 8];
@@ -33,29 +33,17 @@ pub fn buffer_bytes(last_level_cache: Option<u64>, available: Option<u64>) -> Op
 /// The best pass for each number of streams. Empty if there is no memory for the buffer.
 pub fn probe(cores: &[Core], bytes: u64, budget: Duration) -> Vec<Reads> {
     let Some(mut buffer) = Buffer::new(bytes) else { return Vec::new() };
-    let reader = Reader::here();
-    let parts: Vec<_> = buffer.parts(cores.len()).map(|part| Mutex::new(Some(part))).collect();
-    let part_bytes =
-        parts.first().and_then(|part| part.lock().ok()?.as_deref().map(size_of_val)).unwrap_or(0);
-    let windows = windows(part_bytes * cores.len());
-    let strides = STREAMS.map(|streams| Stride::of(part_bytes, windows, streams as usize));
-    if parts.len() < cores.len() || strides.iter().any(Option::is_none) {
+    let (reader, parts) = (Reader::here(), Parts::of(&mut buffer, cores.len()));
+    let strides = STREAMS.map(|streams| parts.stride(streams));
+    if parts.list.len() < cores.len() || strides.iter().any(Option::is_none) {
         return Vec::new();
     }
-    let best = team::best_of(
-        cores,
-        STREAMS.len(),
-        budget,
-        |index| {
-            let part = parts[index].lock().ok().and_then(|mut part| part.take());
-            Place { part: part.map_or(&[], |part| touch(part)), windows, window: 0 }
-        },
-        |place, setting| {
-            if let Some(stride) = strides[setting] {
-                reader.read(place.next(stride), stride.each, STREAMS[setting]);
-            }
-        },
-    );
+    let read = |position: &mut Position, setting: usize| {
+        if let Some(stride) = strides[setting] {
+            reader.read(position.next(stride), stride.each, STREAMS[setting]);
+        }
+    };
+    let best = team::best_of(cores, STREAMS.len(), budget, |index| parts.take(index), read);
     let times = best.unwrap_or_default();
     let reads = STREAMS.iter().zip(strides).zip(times).filter_map(|((&streams, stride), ns)| {
         let bytes = (stride?.each * streams as usize * cores.len()) as u64;
@@ -68,32 +56,47 @@ pub fn probe(cores: &[Core], bytes: u64, budget: Duration) -> Vec<Reads> {
 /// to the best milliseconds of `probe`. `None` if there is no memory for the buffer.
 pub fn sustained(cores: &[Core], bytes: u64, streams: u32, time: Duration) -> Option<f64> {
     let mut buffer = Buffer::new(bytes)?;
-    let reader = Reader::here();
-    let parts: Vec<_> = buffer.parts(cores.len()).map(|part| Mutex::new(Some(part))).collect();
-    let part_bytes = parts.first()?.lock().ok()?.as_deref().map_or(0, size_of_val);
-    let windows = windows(part_bytes * cores.len());
-    let stride = Stride::of(part_bytes, windows, streams as usize)?;
+    let (reader, parts) = (Reader::here(), Parts::of(&mut buffer, cores.len()));
+    let stride = parts.stride(streams)?;
     let rates = Mutex::new(Vec::new());
-    team::best_of(
-        cores,
-        1,
-        Duration::ZERO,
-        |index| {
-            let part = parts[index].lock().ok().and_then(|mut part| part.take());
-            Place { part: part.map_or(&[], |part| touch(part)), windows, window: 0 }
-        },
-        |place, _| {
-            let (began, mut read) = (Instant::now(), 0);
-            while began.elapsed() < time / team::LEAST_ROUNDS as u32 {
-                reader.read(place.next(stride), stride.each, streams);
-                read += stride.each * streams as usize;
-            }
-            let rate = read as f64 / began.elapsed().as_secs_f64();
-            rates.lock().unwrap_or_else(PoisonError::into_inner).push(rate);
-        },
-    )?;
+    let read = |position: &mut Position, _| {
+        let (began, mut read) = (Instant::now(), 0);
+        while began.elapsed() < time / team::LEAST_ROUNDS as u32 {
+            reader.read(position.next(stride), stride.each, streams);
+            read += stride.each * streams as usize;
+        }
+        let rate = read as f64 / began.elapsed().as_secs_f64();
+        rates.lock().unwrap_or_else(PoisonError::into_inner).push(rate);
+    };
+    team::best_of(cores, 1, Duration::ZERO, |index| parts.take(index), read)?;
     let rates = rates.into_inner().unwrap_or_else(PoisonError::into_inner);
     Some(rates.iter().sum::<f64>() / team::LEAST_ROUNDS as f64)
+}
+
+/// The parts of a buffer, one for each thread to touch and read.
+struct Parts<'a> {
+    list: Vec<Mutex<Option<&'a mut [MaybeUninit<Page>]>>>,
+    bytes_each: usize,
+    windows: usize,
+}
+
+impl<'a> Parts<'a> {
+    fn of(buffer: &'a mut Buffer, threads: usize) -> Self {
+        let parts: Vec<_> = buffer.parts(threads).collect();
+        let bytes_each = parts.first().map_or(0, |part| size_of_val(*part));
+        let windows = windows(bytes_each * threads);
+        Self { list: parts.into_iter().map(|part| Mutex::new(Some(part))).collect(), bytes_each, windows }
+    }
+
+    fn stride(&self, streams: u32) -> Option<Stride> {
+        Stride::of(self.bytes_each, self.windows, streams as usize)
+    }
+
+    /// Touches a part on the thread that reads it.
+    fn take(&self, index: usize) -> Position<'a> {
+        let part = self.list[index].lock().ok().and_then(|mut part| part.take());
+        Position { part: part.map_or(&[], |part| touch(part)), windows: self.windows, window: 0 }
+    }
 }
 
 /// The number of windows, always odd. The numbers of streams alternate; with an even number of windows, each would read the
@@ -122,19 +125,64 @@ impl Stride {
 }
 
 /// The position of a thread in its part.
-struct Place<'a> {
+struct Position<'a> {
     part: &'a [u8],
     windows: usize,
     window: usize,
 }
 
-impl<'a> Place<'a> {
+impl<'a> Position<'a> {
     fn next(&mut self, stride: Stride) -> &'a [u8] {
         let offset = self.window * stride.window;
         self.window = (self.window + 1) % self.windows;
         &self.part[offset..offset + stride.window]
     }
 }
+
+/// Aligned, so that no vector load crosses cache lines.
+#[repr(align(4096))]
+struct Page(#[expect(dead_code, reason = "it is read as bytes")] [u8; 4096]);
+
+/// Memory in whole pages, freed on drop.
+struct Buffer(Vec<Page>);
+
+impl Buffer {
+    /// An untouched buffer. `None` if there is not enough memory.
+    fn new(bytes: u64) -> Option<Self> {
+        let pages = usize::try_from(bytes / size_of::<Page>() as u64).ok().filter(|&pages| pages > 0)?;
+        let mut buffer = Vec::new();
+        buffer.try_reserve_exact(pages).ok()?;
+        advise_huge_pages(buffer.spare_capacity_mut());
+        Some(Self(buffer))
+    }
+
+    /// Equal parts, one for each thread.
+    fn parts(&mut self, threads: usize) -> impl Iterator<Item = &mut [MaybeUninit<Page>]> {
+        let pages = self.0.spare_capacity_mut();
+        let each = pages.len() / threads.max(1);
+        pages.chunks_exact_mut(each.max(1)).take(threads)
+    }
+}
+
+/// Writes a part on the calling thread: the kernel places a page near the thread that touches it first.
+fn touch(part: &mut [MaybeUninit<Page>]) -> &[u8] {
+    for page in &mut *part {
+        page.write(Page([1; 4096]));
+    }
+    // SAFETY: every page of the part was just written, and a page is bytes without padding.
+    unsafe { std::slice::from_raw_parts(part.as_ptr().cast(), size_of_val(part)) }
+}
+
+/// Requests huge pages, as engines do: with small pages, reads also wait for page tables. The kernel may ignore the advice.
+#[cfg(target_os = "linux")]
+fn advise_huge_pages(pages: &mut [MaybeUninit<Page>]) {
+    use rustix::mm::{Advice, madvise};
+    // SAFETY: the range is exactly this slice, in whole pages, and the advice does not change its contents.
+    let _ = unsafe { madvise(pages.as_mut_ptr().cast(), size_of_val(pages), Advice::LinuxHugepage) };
+}
+
+#[cfg(not(target_os = "linux"))]
+fn advise_huge_pages(_pages: &mut [MaybeUninit<Page>]) {}
 
 #[cfg(test)]
 mod tests {
@@ -155,11 +203,11 @@ mod tests {
         for bytes in [1 << 20, 256 << 20, 512 << 20, 420 << 20, 4 << 30] {
             let (part, count) = ([0u8; 64], windows(bytes));
             let stride = Stride { window: 0, each: 0 };
-            let mut place = Place { part: &part, windows: count, window: 0 };
+            let mut position = Position { part: &part, windows: count, window: 0 };
             let mut read = vec![std::collections::BTreeSet::new(); STREAMS.len()];
             for pass in 0..count * STREAMS.len() {
-                read[pass % STREAMS.len()].insert(place.window);
-                place.next(stride);
+                read[pass % STREAMS.len()].insert(position.window);
+                position.next(stride);
             }
             assert!(read.iter().all(|windows| windows.len() == count), "{bytes}: {count} {read:?}");
         }
@@ -177,5 +225,23 @@ mod tests {
             }
         }
         assert_eq!(Stride::of(STEP * 39, LEAST_WINDOWS, 8), None);
+    }
+
+    #[test]
+    fn every_thread_has_a_part_and_all_of_it_is_written() {
+        let mut buffer = Buffer::new(10 * 4096 + 1).unwrap();
+        let parts: Vec<&[u8]> = buffer.parts(3).map(touch).collect();
+        assert_eq!(parts.len(), 3);
+        for part in parts {
+            assert_eq!((part.len(), part.as_ptr() as usize % 4096), (3 * 4096, 0));
+            assert!(part.iter().all(|&byte| byte == 1));
+        }
+    }
+
+    #[test]
+    fn a_buffer_too_small_for_a_page_or_too_large_for_any_machine_is_none() {
+        assert!(Buffer::new(0).is_none() && Buffer::new(4095).is_none() && Buffer::new(u64::MAX).is_none());
+        // Fewer pages than threads: each part has a page at least, and some threads have no part.
+        assert_eq!(Buffer::new(2 * 4096).unwrap().parts(3).count(), 2);
     }
 }

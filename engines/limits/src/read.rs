@@ -153,10 +153,8 @@ mod x86 {
             }
         }
         let all = sums.into_iter().fold(_mm256_setzero_si256(), |all, sum| _mm256_add_epi64(all, sum));
-        let mut lanes = [0u64; 4];
-        // SAFETY: `lanes` has room for one vector.
-        unsafe { _mm256_storeu_si256(lanes.as_mut_ptr().cast(), all) };
-        lanes.iter().fold(0, |all, lane| all.wrapping_add(*lane))
+        let half = _mm_add_epi64(_mm256_castsi256_si128(all), _mm256_extracti128_si256::<1>(all));
+        _mm_cvtsi128_si64(_mm_add_epi64(half, _mm_unpackhi_epi64(half, half))).cast_unsigned()
     }
 }
 

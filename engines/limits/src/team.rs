@@ -1,15 +1,13 @@
-//! Threads that start together and repeat short passes; the fastest pass of each setting counts.
+//! Threads on chosen cores that start together and repeat short passes; the fastest pass of each setting counts.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::cores::{Core, stay_on};
-
 /// The minimum of rounds, however long they take: in the first pass everything is cold.
 pub const LEAST_ROUNDS: usize = 2;
 /// Spins of a waiting thread before it yields. Threads on cores of their own never reach this limit.
-const LOOKS: u32 = 1 << 16;
+const MOST_SPINS: u32 = 1 << 16;
 /// The value in place of a setting that ends the measurement.
 const OVER: usize = usize::MAX;
 
@@ -25,7 +23,7 @@ pub fn best_of<S>(
     let began = Instant::now();
     let shared = Shared::of(cores.len());
     let work = |index: usize| {
-        stay_on(cores[index]);
+        system::pin_to(cores[index]);
         let mut state = prepare(index);
         let mut best = vec![u64::MAX; settings];
         for pass in 0.. {
@@ -129,13 +127,13 @@ impl Shared {
             self.turns.store(turn.wrapping_add(1), Ordering::Release);
             return true;
         }
-        let mut looks = 0;
+        let mut spins = 0;
         while self.turns.load(Ordering::Acquire) == turn {
             if self.given_up.load(Ordering::Relaxed) {
                 return false;
             }
-            looks += 1;
-            if looks < LOOKS {
+            spins += 1;
+            if spins < MOST_SPINS {
                 std::hint::spin_loop();
             } else {
                 thread::yield_now();
@@ -149,6 +147,80 @@ impl Shared {
         let end = self.times.iter().map(|times| times.end_ns.load(Ordering::Relaxed)).max();
         start.zip(end).map_or(0, |(start, end)| end.saturating_sub(start))
     }
+}
+
+/// A logical core, by the kernel's number.
+pub type Core = usize;
+
+/// The cores that this process may use. The first logical core of each physical core precedes any second one, because two
+/// threads on one physical core share its units.
+pub fn allowed_cores() -> Vec<Core> {
+    let mut cores = system::allowed();
+    cores.sort_by_key(|&core| (index_among_siblings(core), core));
+    cores
+}
+
+/// This number of cores, spread as widely as possible, so that few share caches and memory channels. A scheduler places threads
+/// in this way on an idle machine.
+pub fn spread(cores: &[Core], count: usize) -> Vec<Core> {
+    let count = count.min(cores.len());
+    (0..count).map(|index| cores[index * cores.len() / count]).collect()
+}
+
+/// 0 for the first logical core of a physical core, 1 for its second.
+fn index_among_siblings(core: Core) -> usize {
+    let path = format!("/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list");
+    std::fs::read_to_string(path).map_or(0, |list| siblings_before(&list, core))
+}
+
+/// The number of cores that a list such as `0,32` or `0-1` has before this one.
+fn siblings_before(list: &str, core: Core) -> usize {
+    let ranges = list.trim().split(',').filter_map(|part| {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        Some((from.parse::<Core>().ok()?, to.parse::<Core>().ok()?))
+    });
+    ranges.map(|(from, to)| core.min(to.saturating_add(1)).saturating_sub(from)).sum()
+}
+
+#[cfg(target_os = "linux")]
+mod system {
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+    use super::Core;
+
+    pub fn allowed() -> Vec<Core> {
+        // The call fails on a machine with more cores than the set can hold.
+        sched_getaffinity(None).map_or_else(
+            |_| super::counted(),
+            |set| (0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect(),
+        )
+    }
+
+    /// Pins the calling thread to a core, if the system allows it.
+    pub fn pin_to(core: Core) {
+        if core < CpuSet::MAX_CPU {
+            let mut set = CpuSet::new();
+            set.set(core);
+            // Best effort: a container may forbid it.
+            let _ = sched_setaffinity(None, &set);
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod system {
+    use super::Core;
+
+    pub fn allowed() -> Vec<Core> {
+        super::counted()
+    }
+
+    pub fn pin_to(_core: Core) {}
+}
+
+/// All cores by number, if the system has no list.
+fn counted() -> Vec<Core> {
+    (0..std::thread::available_parallelism().map_or(1, usize::from)).collect()
 }
 
 #[cfg(test)]
@@ -193,15 +265,36 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_one_that_never_comes_is_told() {
+    fn a_barrier_ends_if_a_thread_never_comes() {
         let shared = Shared::of(2);
         shared.given_up.store(true, Ordering::Relaxed);
         assert!(!shared.wait());
     }
 
     #[test]
-    fn nobody_does_nothing() {
+    fn a_team_without_threads_or_settings_has_no_result() {
         assert_eq!(best_of(&[], 1, Duration::ZERO, |_| (), |(), _| ()), None);
         assert_eq!(best_of(&[0], 0, Duration::ZERO, |_| (), |(), _| ()), None);
+    }
+
+    #[test]
+    fn few_threads_are_spread_over_all_cores() {
+        assert_eq!(spread(&[0, 1, 2, 3, 4, 5, 6, 7], 2), [0, 4]);
+        assert_eq!(spread(&[0, 1, 2], 2), [0, 1]);
+        assert_eq!(spread(&[5, 9], 2), [5, 9]);
+        assert_eq!(spread(&[5, 9], 7), [5, 9]);
+        assert_eq!(spread(&[], 1), [0; 0]);
+    }
+
+    #[test]
+    fn the_second_logical_core_of_a_physical_one_is_known_by_its_siblings() {
+        assert_eq!([0, 32].map(|core| siblings_before("0,32\n", core)), [0, 1]);
+        assert_eq!([4, 5].map(|core| siblings_before("4-5\n", core)), [0, 1]);
+        assert_eq!([siblings_before("", 3), siblings_before("x-y", 3), siblings_before("7", 7)], [0, 0, 0]);
+    }
+
+    #[test]
+    fn there_is_a_core_to_run_on() {
+        assert!(!allowed_cores().is_empty());
     }
 }

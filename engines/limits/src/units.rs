@@ -3,18 +3,14 @@
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
-#[cfg(target_arch = "aarch64")]
-mod arm;
-mod portable;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
+use std::hint::black_box;
 use std::time::Duration;
 
-use crate::Operations;
-use crate::cores::Core;
-use crate::names;
-use crate::team;
+use crate::team::{self, Core};
+use crate::{Operations, names};
 
 /// A loop over one instruction, with enough independent results that none waits for the one before.
 #[derive(Clone, Copy)]
@@ -70,9 +66,56 @@ fn all() -> Vec<Unit> {
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let mut units: Vec<Unit> = Vec::new();
     if !units.iter().any(|unit| unit.name == names::F32_FMA) {
-        units.insert(0, portable::F32_UNIT);
+        units.insert(0, PORTABLE_F32);
     }
     units
+}
+
+const PORTABLE_LANES: usize = 64;
+
+/// A multiplication and an addition. They are fused only if every machine of this kind supports it.
+const PORTABLE_F32: Unit =
+    Unit { name: names::F32_FMA, loads: false, each: 2 * PORTABLE_LANES as u64, run: multiply_and_add };
+
+fn multiply_and_add(rounds: u64) {
+    let (half, one) = (black_box(0.5f32), black_box(1.0f32));
+    let mut sums = [1.0f32; PORTABLE_LANES];
+    for _ in 0..rounds {
+        for sum in &mut sums {
+            *sum = *sum * half + one;
+        }
+    }
+    black_box(sums);
+}
+
+/// NEON: f32 in vectors of 128 bits.
+#[cfg(target_arch = "aarch64")]
+mod arm {
+    use std::arch::aarch64::*;
+
+    use super::*;
+
+    /// Independent sums: enough for four pipes with a latency of four; 32 registers hold them and two operands.
+    const SUMS: usize = 24;
+    const LANES: usize = 4;
+
+    pub fn here() -> impl Iterator<Item = Unit> {
+        let f32_unit =
+            Unit { name: names::F32_FMA, loads: false, each: (2 * SUMS * LANES) as u64, run: neon };
+        std::arch::is_aarch64_feature_detected!("neon").then_some(f32_unit).into_iter()
+    }
+
+    #[target_feature(enable = "neon")]
+    fn neon(rounds: u64) {
+        let (half, one) = (black_box(vdupq_n_f32(0.5)), black_box(vdupq_n_f32(1.0)));
+        let mut sums = [one; SUMS];
+        for _ in 0..rounds {
+            for sum in &mut sums {
+                *sum = vfmaq_f32(*sum, half, one);
+            }
+        }
+        black_box(sums);
+    }
 }
 
 #[cfg(test)]
@@ -92,7 +135,7 @@ mod tests {
         #[expect(unsafe_code, reason = "as in `pass`")]
         // SAFETY: the portable unit has no requirements.
         unsafe {
-            (portable::F32_UNIT.run)(1000);
+            (PORTABLE_F32.run)(1000);
         }
     }
 }

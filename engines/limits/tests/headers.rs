@@ -53,31 +53,31 @@ fn functions_and_numbers_are_as_nvidias_headers_declare_them() {
     let of_cublas = CUBLAS.matches("\"CUBLAS_STATUS_").count();
     assert_eq!(counts, [of_driver, 8, 2, 8, of_cublas], "{checks:?}");
     let Some(include) = headers() else {
-        eprintln!("no headers of CUDA's here: set CUDA_HOME to have them looked at");
+        eprintln!("no headers of CUDA's here: set CUDA_HOME to compare them");
         return;
     };
-    let Some(said) = compiled(&include, &(ALIKE.to_string() + &checks.concat())) else {
+    let Some(errors) = compiled(&include, &(ALIKE.to_string() + &checks.concat())) else {
         eprintln!("no C++ compiler here");
         return;
     };
-    assert_eq!(said, "", "with the headers in {}", include.display());
+    assert_eq!(errors, "", "with the headers in {}", include.display());
     // A wrong declaration fails.
     for wrong in [
         "int (*)(int *), decltype(&cuDeviceGet)",
         "int (*)(unsigned long long *, unsigned), decltype(&cuMemAlloc)",
         "int (*)(float, void *, void *), decltype(&cuEventElapsedTime)",
     ] {
-        let said = compiled(&include, &format!("{ALIKE}static_assert(same<{wrong}>::value);\n")).unwrap();
-        assert!(said.contains("static assertion failed"), "{wrong}: {said}");
+        let errors = compiled(&include, &format!("{ALIKE}static_assert(same<{wrong}>::value);\n")).unwrap();
+        assert!(errors.contains("static assertion failed"), "{wrong}: {errors}");
     }
 }
 
 /// The type and the name of each function, because a macro in a header renames the newest form of a function.
 fn functions(source: &str) -> String {
     let mut out = String::new();
-    for (place, found) in source.match_indices("function(library, \"") {
-        let (symbol, _) = source[place + found.len()..].split_once('"').unwrap();
-        let before = source[..place].trim_end();
+    for (start, found) in source.match_indices("function(library, \"") {
+        let (symbol, _) = source[start + found.len()..].split_once('"').unwrap();
+        let before = source[..start].trim_end();
         // The second choice, for older drivers, has the same type.
         if before.ends_with("|_|") {
             continue;
@@ -166,13 +166,13 @@ fn headers() -> Option<PathBuf> {
 
 /// The compiler's messages; `None` without a compiler.
 fn compiled(include: &Path, source: &str) -> Option<String> {
-    #[expect(clippy::disallowed_methods, reason = "a compiler is asked once and ends by itself")]
+    #[expect(clippy::disallowed_methods, reason = "a compiler runs once and ends by itself")]
     let mut compiler = Command::new("c++");
     let compiler = compiler.args(["-std=c++17", "-fsyntax-only", "-x", "c++", "-", "-I"]).arg(include);
     let compiler = compiler.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut running = compiler.spawn().ok()?;
     std::io::Write::write_all(&mut running.stdin.take().unwrap(), source.as_bytes()).unwrap();
     let output = running.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    Some(if output.status.success() { String::new() } else { said })
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    Some(if output.status.success() { String::new() } else { errors })
 }

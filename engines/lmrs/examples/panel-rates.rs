@@ -16,7 +16,7 @@ use lmrs::kernels::rows::{self, TOKENS, TileInput};
 use lmrs::matrix::Rows;
 use lmrs::matrix::{Matrix, PANEL};
 use lmrs::region::{NewRegion, Region};
-use nix::time::{ClockId, clock_gettime};
+use rustix::time::{ClockId, clock_gettime};
 
 const ROUNDS: usize = 9;
 
@@ -136,7 +136,6 @@ fn share_by(
 /// Runs the work on a fresh thread, whose total processor time is the result.
 fn timed(slowest: &AtomicU64, work: impl FnOnce()) {
     work();
-    if let Ok(time) = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID) {
-        slowest.fetch_max((time.tv_sec() * 1_000_000_000 + time.tv_nsec()) as u64, Ordering::Relaxed);
-    }
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    slowest.fetch_max((time.tv_sec * 1_000_000_000 + time.tv_nsec) as u64, Ordering::Relaxed);
 }

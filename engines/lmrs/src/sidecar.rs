@@ -262,11 +262,9 @@ fn remove(path: &Path) {
 
 /// The space that an unprivileged user can still write.
 fn free_bytes(folder: &Path) -> Result<u64> {
-    let disk = nix::sys::statvfs::statvfs(folder);
+    let disk = rustix::fs::statvfs(folder);
     let disk = disk.with_context(|| format!("cannot read the free space of `{}`", folder.display()))?;
-    // The width of these numbers differs between systems.
-    #[expect(clippy::useless_conversion, reason = "u32 on some systems")]
-    Ok(u64::from(disk.blocks_available()).saturating_mul(u64::from(disk.fragment_size())))
+    Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
 /// A checksum that finds damage at the speed of memory. Not cryptographic.

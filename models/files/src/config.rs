@@ -45,7 +45,10 @@ impl Config {
         let path = folder.join("config.json");
         let raw = read_json(&path)?;
         let (architecture, source) = detect(&raw).with_context(|| {
-            format!("`{}`: `model_type` is missing, and no tensor has a name that tells it", path.display())
+            format!(
+                "`{}`: `model_type` is missing, and no tensor has a name from which it follows",
+                path.display()
+            )
         })?;
         let generation = folder.join("generation_config.json");
         let generation = if generation.is_file() { read_json(&generation)? } else { Value::Null };
@@ -55,8 +58,8 @@ impl Config {
 
     /// A config that must name its architecture itself.
     pub(crate) fn from_json(raw: Value, generation: &Value) -> Result<Self> {
-        let said = architecture::detect(&raw, std::iter::empty(), "").map(|(name, _)| name);
-        Self::read(said.context("`model_type` is missing")?, raw, generation)
+        let detected = architecture::detect(&raw, std::iter::empty(), "").map(|(name, _)| name);
+        Self::read(detected.context("`model_type` is missing")?, raw, generation)
     }
 
     /// The same from the files' contents.
@@ -78,9 +81,9 @@ impl Config {
             (need(&["hidden_size", "n_embd"])?, need(&["num_attention_heads", "n_head"])?);
         let (bos_id, eos_ids) = ids_of_json(fields, generation)?;
         let flag = |name: &str| find_flag(fields, name);
-        let unsaid = Architecture::named(&architecture);
-        let tied = unsaid.is_some_and(|architecture| architecture.tied);
-        let head_size = number(&["head_dim"])?.or(unsaid.and_then(|architecture| architecture.head_dim));
+        let defaults = Architecture::named(&architecture);
+        let tied = defaults.is_some_and(|architecture| architecture.tied);
+        let head_size = number(&["head_dim"])?.or(defaults.and_then(|architecture| architecture.head_dim));
         Ok(Self {
             architecture,
             hidden_size,
@@ -146,7 +149,7 @@ impl Config {
             intermediate_size: number("feed_forward_length")?,
             vocabulary_size: positive(
                 "vocab_size",
-                number("vocab_size")?.or(tokens).context("neither a vocabulary nor its size is there")?,
+                number("vocab_size")?.or(tokens).context("it has neither a vocabulary nor its size")?,
             )?,
             context_tokens: number("context_length")?,
             rope_theta: theta("rope.freq_base", rope_theta)?,
@@ -298,14 +301,14 @@ const BEGIN_IN_GGUF: &str = "tokenizer.ggml.bos_token_id";
 const END_IN_GGUF: &str = "tokenizer.ggml.eos_token_id";
 
 /// The source of an id for an error; this file takes precedence over config.json.
-const BESIDE: &str = "`generation_config.json` beside it";
+const IN_GENERATION_CONFIG: &str = "`generation_config.json` beside it";
 
 /// The id that begins a text, and all ids that end one.
 type Ids = (Option<u32>, Vec<u32>);
 
 fn ids_of_json(fields: &Map<String, Value>, generation: &Value) -> Result<Ids> {
     let of = |name| match generation.get(name).filter(|value| !value.is_null()) {
-        Some(value) => as_ids(name, value).context(BESIDE),
+        Some(value) => as_ids(name, value).context(IN_GENERATION_CONFIG),
         None => fields.get(name).map_or(Ok(Vec::new()), |value| as_ids(name, value)),
     };
     Ok((of(BEGIN)?.first().copied(), of(END)?))
@@ -335,11 +338,11 @@ pub(crate) fn id_beyond(config: &Config) -> Option<String> {
         Format::Safetensors => {
             let own = config.fields().and_then(|fields| fields.get(name));
             let is_own = own.is_some_and(|value| as_ids(name, value).is_ok_and(|ids| ids.contains(&id)));
-            if is_own { format!("`{name}`") } else { format!("{BESIDE}: `{name}`") }
+            if is_own { format!("`{name}`") } else { format!("{IN_GENERATION_CONFIG}: `{name}`") }
         }
         Format::Gguf => {
-            let says = |key: &&str| config.raw.get(*key).and_then(Value::as_u64) == Some(id.into());
-            format!("`{}`", [key].into_iter().chain(gguf::OTHER_ENDS).find(says).unwrap_or(key))
+            let has_id = |key: &&str| config.raw.get(*key).and_then(Value::as_u64) == Some(id.into());
+            format!("`{}`", [key].into_iter().chain(gguf::OTHER_ENDS).find(has_id).unwrap_or(key))
         }
     };
     Some(format!("{field}: expected the id of one of {size} tokens, found `{id}`"))

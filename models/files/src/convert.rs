@@ -27,15 +27,15 @@ pub fn convert(model: &ModelFolder, goal: &Goal, watch: Watch) -> Result<Written
     Ok(written)
 }
 
-/// Lists the tensors that are not part of the network: the formats have no place for them.
+/// Lists the tensors that are not part of the network: the formats cannot hold them.
 fn left_out(model: &ModelFolder, parts: &[Part]) -> Option<String> {
-    let unasked = model.unasked(parts);
-    let first = unasked.first()?;
-    let count = match unasked.len() {
+    let unused = model.unused(parts);
+    let first = unused.first()?;
+    let count = match unused.len() {
         1 => "1 tensor".to_string(),
         several => format!("{several} tensors"),
     };
-    Some(format!("left out: {count} that the config does not ask for, such as `{}`", shown(&first.name)))
+    Some(format!("left out: {count} that the config does not use, such as `{}`", shown(&first.name)))
 }
 
 /// The dtype of most bytes of the model.
@@ -49,17 +49,17 @@ pub fn own_dtype(model: &ModelFolder) -> Result<Dtype> {
 }
 
 fn dtype_in(part: &Part, weights: &FileWeights, goal: &Goal) -> Result<Dtype> {
-    let asked = dtype_of(part, goal.dtype, goal.format);
+    let requested = dtype_of(part, goal.dtype, goal.format);
     // GGUF stores these parts in f32 only, so the original may have been f32 too: narrow them only without loss.
     if goal.format == Format::Safetensors && part.is_f32_in_gguf() && weights.dtype(part)? == Dtype::F32 {
         let values = weights.values(part)?;
-        let (mut bytes, mut again) = (vec![0; values.len() * asked.block().1], vec![0.0; values.len()]);
-        let kept = blocks::narrow(asked, &values, &mut bytes)
-            .and_then(|()| blocks::widen(asked, &bytes, &mut again))
-            .is_ok_and(|()| again == values);
-        return Ok(if kept { asked } else { Dtype::F32 });
+        let (mut bytes, mut back) = (vec![0; values.len() * requested.block().1], vec![0.0; values.len()]);
+        let kept = blocks::narrow(requested, &values, &mut bytes)
+            .and_then(|()| blocks::widen(requested, &bytes, &mut back))
+            .is_ok_and(|()| back == values);
+        return Ok(if kept { requested } else { Dtype::F32 });
     }
-    Ok(asked)
+    Ok(requested)
 }
 
 fn content(model: &ModelFolder, weights: &FileWeights, to: Format) -> Result<Content> {
@@ -77,8 +77,8 @@ fn content(model: &ModelFolder, weights: &FileWeights, to: Format) -> Result<Con
         }
     };
     // Between folders the tokenizer is copied; everything else is read and written again.
-    let copied = model.format == Format::Safetensors && to == Format::Safetensors;
-    let beside = match copied {
+    let is_copied = model.format == Format::Safetensors && to == Format::Safetensors;
+    let copied = match is_copied {
         true => ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"]
             .iter()
             .filter_map(|name| named(name))
@@ -86,9 +86,9 @@ fn content(model: &ModelFolder, weights: &FileWeights, to: Format) -> Result<Con
         false => Vec::new(),
     };
     crate::facts::tokenizer_facts(model)?;
-    let read = !copied && model.has_tokenizer();
+    let read = !is_copied && model.has_tokenizer();
     let tokenizer = read.then(|| model.tokenizer_tables()).transpose()?;
-    Ok(Content { name: model.name.clone(), architecture, config, generation, tokenizer, beside })
+    Ok(Content { name: model.name.clone(), architecture, config, generation, tokenizer, copied })
 }
 
 /// The config.json equivalent to this file, parsed again so that both agree.
@@ -110,15 +110,15 @@ fn config_of_gguf(model: &ModelFolder, architecture: &Architecture, weights: &Fi
 pub(crate) struct Content {
     pub name: String,
     pub architecture: &'static Architecture,
-    /// The config in config.json's form.
+    /// The config as in config.json.
     pub config: Config,
     pub generation: Option<Value>,
     pub tokenizer: Option<TokenizerTables>,
     /// Files to copy unchanged into a folder of safetensors.
-    pub beside: Vec<PathBuf>,
+    pub copied: Vec<PathBuf>,
 }
 
-/// The destination and form of a model.
+/// The destination of a model, its format and its dtype.
 #[derive(Debug, Clone)]
 pub struct Goal {
     pub format: Format,
@@ -159,13 +159,13 @@ fn write_folder(
     goal: &Goal,
     watch: Watch,
 ) -> Result<Written> {
-    let staged = Staged::beside(&goal.out)?;
+    let staged = Staged::new(&goal.out)?;
     let (files, index) = safetensors::plan(parts, dtypes)?;
     staged.write("config.json", pretty(&with_dtype(&content.config.raw, goal.dtype)))?;
     if let Some(generation) = &content.generation {
         staged.write("generation_config.json", pretty(generation))?;
     }
-    for path in &content.beside {
+    for path in &content.copied {
         let name = path.file_name().with_context(|| format!("`{}` is no file", path.display()))?;
         std::fs::copy(path, staged.folder().join(name)).with_context(|| format!("`{}`", path.display()))?;
     }
@@ -190,7 +190,7 @@ fn write_gguf(
     watch: Watch,
 ) -> Result<Written> {
     let path = gguf_path(content, goal);
-    let staged = Staged::beside(&path)?;
+    let staged = Staged::new(&path)?;
     let mut literals = Vec::new();
     if let Some(rule) = rope::llama3(&content.config)? {
         let theta = content.config.rope_theta.unwrap_or(10_000.0);
@@ -236,8 +236,9 @@ fn metadata(content: &Content, dtype: Dtype) -> Result<Vec<(String, MetadataValu
 }
 
 /// Notes on the matrices that are not in the requested dtype.
-fn notes(parts: &[Part], dtypes: &[Dtype], asked: Dtype) -> Vec<String> {
-    let other = parts.iter().zip(dtypes).filter(|(part, dtype)| **dtype != asked && !part.is_f32_in_gguf());
+fn notes(parts: &[Part], dtypes: &[Dtype], requested: Dtype) -> Vec<String> {
+    let other =
+        parts.iter().zip(dtypes).filter(|(part, dtype)| **dtype != requested && !part.is_f32_in_gguf());
     let other: Vec<_> = other.map(|(part, dtype)| (part.rows_in(Format::Gguf).1, *dtype)).collect();
     let Some((columns, dtype)) = other.first() else { return Vec::new() };
     vec![format!(
@@ -245,8 +246,8 @@ fn notes(parts: &[Part], dtypes: &[Dtype], asked: Dtype) -> Vec<String> {
         other.len(),
         parts.iter().filter(|part| !part.is_f32_in_gguf()).count(),
         dtype.as_str(),
-        asked.as_str(),
-        asked.block().0
+        requested.as_str(),
+        requested.block().0
     )]
 }
 
@@ -273,7 +274,7 @@ pub fn check(format: Format, dtype: Dtype) -> Result<()> {
              in a way of its own"
         );
     }
-    ensure!(crate::blocks::can_narrow(dtype), "`{name}` is read here and not written");
+    ensure!(crate::blocks::can_narrow(dtype), "`{name}` can be read and not written");
     Ok(())
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
-/// The name of this model in every place that takes a model.
+/// The name of this model wherever a model is named.
 pub const NAME: &str = "embedded";
 
 /// The folder of its files.

@@ -204,7 +204,7 @@ impl ModelFolder {
                 let new = seen.insert(tensor.name.clone());
                 ensure!(
                     new,
-                    "`{}`: tensor `{}` stands in another file too",
+                    "`{}`: tensor `{}` is in another file too",
                     weights_path.display(),
                     shown(&tensor.name)
                 );
@@ -292,7 +292,7 @@ impl ModelFolder {
             let expected = part.shape_in(format);
             ensure!(
                 tensor.shape == expected,
-                "model `{}`: tensor `{}` has the shape {:?} in `{}`, and {source} asks for {expected:?}",
+                "model `{}`: tensor `{}` has the shape {:?} in `{}`, and {source} requires {expected:?}",
                 self.name,
                 tensor.name,
                 tensor.shape,
@@ -303,21 +303,21 @@ impl ModelFolder {
     }
 
     /// Tensors that are not in the network of the config and do not follow from the config.
-    pub fn unasked(&self, parts: &[Part]) -> Vec<&Tensor> {
+    pub fn unused(&self, parts: &[Part]) -> Vec<&Tensor> {
         let (known, format) = (self.names_of(parts), self.format);
         let architecture = Architecture::of(&self.config, format).ok();
         let tied = self.config.tie_word_embeddings && format == Format::Safetensors;
-        let is_unasked = |tensor: &&Tensor| {
+        let is_unused = |tensor: &&Tensor| {
             let follows = follows(format, architecture, &tensor.name);
             // A copy of the embedding as output.
-            let again = tied && tensor.name == "lm_head.weight";
-            !(follows || again || known.contains(&tensor.name))
+            let is_copy = tied && tensor.name == "lm_head.weight";
+            !(follows || is_copy || known.contains(&tensor.name))
         };
-        self.tensors.iter().filter(is_unasked).collect()
+        self.tensors.iter().filter(is_unused).collect()
     }
 
     /// The message for a part in a dtype that this crate cannot read.
-    pub fn unread(&self, parts: &[Part]) -> Option<String> {
+    pub fn unreadable_part(&self, parts: &[Part]) -> Option<String> {
         let mut others = self.tensors.iter().filter(|tensor| Dtype::named(tensor.dtype).is_none()).peekable();
         others.peek()?;
         let known = self.names_of(parts);
@@ -347,7 +347,7 @@ impl ModelFolder {
 
     fn missing(&self, architecture: &Architecture, name: &str, source: &str) -> String {
         let missing =
-            || format!("model `{}`: tensor `{name}` is missing, which {source} asks for", self.name);
+            || format!("model `{}`: tensor `{name}` is missing, which {source} requires", self.name);
         self.mismatch(architecture, source).unwrap_or_else(missing)
     }
 
@@ -357,8 +357,8 @@ impl ModelFolder {
         let found = architecture::family(names);
         let is_own = found.iter().any(|found| found.name == architecture.name);
         let of = found.first().filter(|_| self.format == Format::Safetensors && !is_own)?.name;
-        let says = architecture.name;
-        Some(format!("model type mismatch: {source} says `{says}`, and its tensors are those of `{of}`"))
+        let named = architecture.name;
+        Some(format!("model type mismatch: {source} names `{named}`, and its tensors are those of `{of}`"))
     }
 }
 

@@ -26,14 +26,14 @@ use crate::{Config, Dtype, Format, blocks};
 pub fn synthesise(shape: &Shape, seed: u64, goal: &Goal, watch: Watch) -> Result<Written> {
     convert::check(goal.format, goal.dtype)?;
     // Errors before this line come from the command; errors after it come from the config.
-    let told = || format!("`{}`", shape.source.display());
-    let config = Config::from_json(shape.config.clone(), &shape.generation).with_context(told)?;
-    let architecture = Architecture::of(&config, Format::Safetensors).with_context(told)?;
-    let parts = architecture.parts(&config).with_context(told)?;
-    let dtypes = convert::dtypes(&parts, goal).with_context(told)?;
+    let source = || format!("`{}`", shape.source.display());
+    let config = Config::from_json(shape.config.clone(), &shape.generation).with_context(source)?;
+    let architecture = Architecture::of(&config, Format::Safetensors).with_context(source)?;
+    let parts = architecture.parts(&config).with_context(source)?;
+    let dtypes = convert::dtypes(&parts, goal).with_context(source)?;
     let vocabulary = &shape.tokenizer;
     let tables = tokenizer::synthesise(vocabulary.tokens, vocabulary.pre, &vocabulary.specials);
-    let mut tables = tables.with_context(told)?;
+    let mut tables = tables.with_context(source)?;
     (tables.bos, tables.eos) = (config.bos_id, config.eos_ids.first().copied());
     tables.add_bos = config.bos_id.filter(|_| vocabulary.add_bos);
     let content = Content {
@@ -42,7 +42,7 @@ pub fn synthesise(shape: &Shape, seed: u64, goal: &Goal, watch: Watch) -> Result
         config,
         generation: Some(shape.generation.clone()).filter(|generation| !generation.is_null()),
         tokenizer: Some(tables),
-        beside: Vec::new(),
+        copied: Vec::new(),
     };
     convert::write(&content, &parts, &dtypes, &RandomWeights { seed }, goal, watch)
 }
@@ -148,7 +148,7 @@ impl Shape {
 }
 
 fn pre(name: &str) -> Result<&'static Pre> {
-    Pre::named(name).with_context(|| format!("no way of cutting text is called `{name}`"))
+    Pre::named(name).with_context(|| format!("no pre-tokenizer is called `{name}`"))
 }
 
 #[derive(Deserialize)]
@@ -277,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_numbers_have_the_deviation_that_was_asked_for_and_no_mean() {
+    fn the_numbers_have_the_requested_deviation_and_no_mean() {
         let normal = Normal { key: 1, scale: (1.0 / (64.0_f64.sqrt() * DEVIATION_OF_SUM)) as f32 };
         let mut values = vec![0.0; 1 << 20];
         normal.fill(0, &mut values);

@@ -60,7 +60,7 @@ mod tests {
     #[test]
     fn sizes_have_three_digits_and_say_their_unit() {
         let sizes = [0, 999, 1000, 2_471_645_608, 26_500_000, 513_400, 999_600, 16_060_000_000_000];
-        let told = ["0 B", "999 B", "1.00 kB", "2.47 GB", "26.5 MB", "513 kB", "1.00 MB", "16.1 TB"];
-        assert_eq!(sizes.map(size), told);
+        let expected = ["0 B", "999 B", "1.00 kB", "2.47 GB", "26.5 MB", "513 kB", "1.00 MB", "16.1 TB"];
+        assert_eq!(sizes.map(size), expected);
     }
 }

@@ -72,8 +72,8 @@ pub(crate) fn fill(
             let written = step.write(&opened[step.file], parts, format, weights, &mut bytes);
             let mut done = done.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             done.0 += bytes.len() as u64;
-            let told = written.and_then(|()| watch(done.0, total));
-            if let Err(error) = told {
+            let reported = written.and_then(|()| watch(done.0, total));
+            if let Err(error) = reported {
                 done.1.get_or_insert(error);
             }
             if done.1.is_some() {
@@ -94,11 +94,10 @@ pub(crate) fn fill(
 /// Reserves the space now, so that other programs cannot fill the disk. A file system without support is no error.
 #[cfg(target_os = "linux")]
 fn reserve(file: &File, bytes: u64) -> std::io::Result<()> {
-    use nix::errno::Errno;
-    use nix::fcntl::{FallocateFlags, fallocate};
-    let Ok(bytes) = i64::try_from(bytes) else { return Ok(()) };
+    use rustix::fs::{FallocateFlags, fallocate};
+    use rustix::io::Errno;
     match fallocate(file, FallocateFlags::empty(), 0, bytes) {
-        Err(error @ (Errno::ENOSPC | Errno::EDQUOT | Errno::EFBIG)) => Err(error.into()),
+        Err(error @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => Err(error.into()),
         _ => Ok(()),
     }
 }
@@ -175,27 +174,25 @@ fn steps(files: &[FilePlan], parts: &[Part], format: Format) -> Vec<Step> {
 
 /// The dtype of a part in a model of the requested dtype. In GGUF some parts are always f32, and rows that do not divide
 /// into blocks take the next finer format that fits.
-pub(crate) fn dtype_of(part: &Part, asked: Dtype, format: Format) -> Dtype {
+pub(crate) fn dtype_of(part: &Part, requested: Dtype, format: Format) -> Dtype {
     if format == Format::Safetensors {
-        return asked;
+        return requested;
     }
     if part.is_f32_in_gguf() {
         return Dtype::F32;
     }
     let (_, columns) = part.rows_in(Format::Gguf);
     let fits = |dtype: &Dtype| columns.is_multiple_of(dtype.block().0 as u64);
-    [asked, Dtype::Q8_0, Dtype::F16].into_iter().find(fits).unwrap_or(Dtype::F16)
+    [requested, Dtype::Q8_0, Dtype::F16].into_iter().find(fits).unwrap_or(Dtype::F16)
 }
 
 /// The bytes that an unprivileged user can still write to the disk of this folder, which need not exist yet.
 pub(crate) fn free_bytes(folder: &Path) -> Result<u64> {
     let folder = std::path::absolute(folder)?;
-    let there = folder.ancestors().find(|it| it.exists()).unwrap_or(Path::new("/"));
-    let disk = nix::sys::statvfs::statvfs(there)
-        .with_context(|| format!("cannot ask for the free space of `{}`", there.display()))?;
-    // Block counts have 32 bits on macOS.
-    let blocks = disk.blocks_available() as u64;
-    Ok(blocks.saturating_mul(disk.fragment_size()))
+    let existing = folder.ancestors().find(|it| it.exists()).unwrap_or(Path::new("/"));
+    let disk = rustix::fs::statvfs(existing)
+        .with_context(|| format!("cannot read the free space of `{}`", existing.display()))?;
+    Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
 /// A temporary folder beside the goal.
@@ -208,15 +205,15 @@ pub(crate) struct Staged {
 
 impl Staged {
     /// Refuses a goal that exists.
-    pub fn beside(goal: &Path) -> Result<Self> {
+    pub fn new(goal: &Path) -> Result<Self> {
         let taken = goal.symlink_metadata().is_ok() && !is_empty_folder(goal);
         ensure!(
             !taken,
-            "`{}` exists already\nhint: name another place with `--out`, or remove it first",
+            "`{}` exists already\nhint: name another path with `--out`, or remove it first",
             goal.display()
         );
         let name =
-            goal.file_name().with_context(|| format!("`{}` is no place for a model", goal.display()))?;
+            goal.file_name().with_context(|| format!("`{}` is no path for a model", goal.display()))?;
         let parent = parent_of(goal);
         let new = parent.ancestors().filter(|folder| !folder.as_os_str().is_empty());
         let around = new.take_while(|folder| !folder.exists()).map(Path::to_path_buf).collect();
@@ -314,7 +311,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_killed_process_left_goes_when_the_same_place_is_written_again_and_a_living_ones_stays() {
+    fn remains_of_a_killed_process_are_removed_at_the_next_write_and_those_of_a_living_one_stay() {
         let folder = std::env::temp_dir().join(format!("model-files-staged-{}", std::process::id()));
         // No process has such an id.
         let (abandoned, others) = (".goal.part-4294967295", ".other.part-4294967295");
@@ -322,7 +319,7 @@ mod tests {
         for name in [abandoned, others, &living] {
             std::fs::create_dir_all(folder.join(name)).unwrap();
         }
-        drop(Staged::beside(&folder.join("goal")).unwrap());
+        drop(Staged::new(&folder.join("goal")).unwrap());
         let left = [abandoned, others, &living].map(|name| folder.join(name).exists());
         assert_eq!(left, [false, true, true]);
         std::fs::remove_dir_all(&folder).unwrap();

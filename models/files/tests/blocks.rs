@@ -132,7 +132,7 @@ fn step(dtype: Dtype, block: &[f32]) -> f32 {
 }
 
 #[test]
-fn what_comes_back_is_within_a_step_and_on_the_average_within_half_of_one() {
+fn numbers_come_back_within_a_step_and_on_the_average_within_half_of_one() {
     for (name, row) in rows() {
         for dtype in BLOCKS {
             let (numbers, _) = dtype.block();
@@ -158,7 +158,7 @@ fn what_comes_back_is_within_a_step_and_on_the_average_within_half_of_one() {
 }
 
 #[test]
-fn numbers_as_small_as_the_scales_are_coarse_are_still_told_apart_by_the_formats_that_search() {
+fn numbers_as_small_as_the_scales_are_coarse_stay_distinct_in_the_formats_that_search() {
     let mut next = random(2);
     let row: Vec<f32> = (0..1024).map(|_| next() * 3e-6).collect();
     for dtype in [Dtype::Q4K, Dtype::Q6K] {
@@ -231,7 +231,7 @@ fn a_constant_row_comes_back_within_a_thousandth() {
 }
 
 #[test]
-fn what_was_narrowed_once_is_narrowed_to_the_same_bytes_again() {
+fn numbers_narrowed_once_narrow_to_the_same_bytes_again() {
     for (name, row) in rows() {
         // If a scale rounds to zero in f16, the integers have no meaning; the next test covers that.
         if matches!(name, "scales below any f16" | "subnormal" | "runs of very different sizes") {

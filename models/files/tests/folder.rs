@@ -29,7 +29,7 @@ fn a_folder_with_config_safetensors_and_tokenizer_tells_its_facts_from_headers_a
 }
 
 #[test]
-fn the_tokenizer_neither_truncates_nor_adds_what_the_file_does_not_add() {
+fn the_tokenizer_neither_truncates_nor_adds_tokens_that_the_file_does_not_add() {
     let tokenizer = ModelFolder::open(model("tokenizer")).unwrap().tokenizer().unwrap();
     assert_eq!(tokenizer.encode("w3 w4 w5 nonsense").unwrap(), [3, 4, 5, 2]);
     assert_eq!(tokenizer.encode("").unwrap(), [0; 0]);
@@ -76,7 +76,7 @@ fn the_same_tensor_in_two_shards_is_refused() {
     .unwrap();
     let index = json!({"weight_map": {"a": "model.safetensors", "c": "two.safetensors"}});
     write_json(&path.join("model.safetensors.index.json"), &index);
-    assert!(refusal(&path).contains("tensor `a` stands in another file too"));
+    assert!(refusal(&path).contains("tensor `a` is in another file too"));
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn numbers_that_no_model_can_have_are_refused_before_an_engine_divides_by_them()
 }
 
 #[test]
-fn what_is_no_json_is_told_with_the_field_that_it_stands_in() {
+fn an_error_about_invalid_json_names_the_field() {
     let path = model("no-json");
     let config = tiny::config().to_string();
     for (text, says) in [
@@ -173,7 +173,7 @@ fn the_name_of_a_shard_reaches_no_terminal_as_it_is() {
 }
 
 #[test]
-fn folders_and_files_that_are_no_model_say_what_was_expected() {
+fn an_error_about_a_path_without_a_model_says_what_was_expected() {
     let empty = folder("empty");
     assert!(refusal(&empty).contains("neither `*.safetensors` nor a `.gguf` file"));
     std::fs::write(empty.join("a.gguf"), b"").unwrap();

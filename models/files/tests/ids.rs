@@ -27,7 +27,7 @@ const ODD: [(&str, &str); 7] = [
 ];
 
 #[test]
-fn an_id_that_is_none_is_told_with_its_field_and_the_file_that_has_it() {
+fn an_error_about_an_invalid_id_names_its_field_and_its_file() {
     let path = model("odd-ids");
     for name in ["bos_token_id", "eos_token_id"] {
         for (odd, found) in ODD {
@@ -47,7 +47,7 @@ fn an_id_that_is_none_is_told_with_its_field_and_the_file_that_has_it() {
 }
 
 #[test]
-fn an_id_that_no_token_has_is_told_with_its_field_and_the_file_that_has_it() {
+fn an_error_about_an_id_outside_the_vocabulary_names_its_field_and_its_file() {
     let path = model("ids-beyond");
     let says = |field: &str, id: u32| {
         let says = format!("config.json`: {field}: expected the id of one of 64 tokens, found `{id}`");
@@ -66,7 +66,7 @@ fn an_id_that_no_token_has_is_told_with_its_field_and_the_file_that_has_it() {
 }
 
 #[test]
-fn an_id_in_a_gguf_is_told_with_its_key() {
+fn an_error_about_an_id_in_a_gguf_names_its_key() {
     let refused = |key: &str, value: &MetadataValue| {
         let wide = ("llama.attention.key_length".to_string(), MetadataValue::U32(2));
         let size = ("llama.vocab_size".to_string(), MetadataValue::U32(64));

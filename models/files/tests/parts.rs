@@ -45,7 +45,7 @@ fn gpt2() -> Value {
 }
 
 #[test]
-fn a_model_that_has_all_of_them_tells_its_parts_in_the_order_of_the_network() {
+fn the_parts_of_a_complete_model_are_in_the_order_of_the_network() {
     for (name, config) in [("llama", tiny::config()), ("gpt2", gpt2())] {
         let tensors = tensors_of(&config);
         let reversed = tensors.iter().rev().cloned().collect();
@@ -76,19 +76,19 @@ fn a_tensor_that_is_lost_is_named_with_the_config_that_asks_for_it() {
     tensors.retain(|(name, _)| name != "model.layers.1.mlp.up_proj.weight");
     assert_eq!(
         refusal(&write("lost", &tiny::config(), &tensors)),
-        "model `NAME`: tensor `model.layers.1.mlp.up_proj.weight` is missing, which `FOLDER/config.json` asks for"
+        "model `NAME`: tensor `model.layers.1.mlp.up_proj.weight` is missing, which `FOLDER/config.json` requires"
     );
 }
 
 #[test]
-fn a_tensor_of_another_shape_is_named_with_its_file_and_with_what_asks_for_another() {
+fn an_error_about_a_tensor_of_another_shape_names_its_file_and_the_source_of_the_expected_shape() {
     let mut config = tiny::config();
     let tensors = tensors_of(&config);
     config["vocab_size"] = json!(65);
     assert_eq!(
         refusal(&write("shape", &config, &tensors)),
         "model `NAME`: tensor `model.embed_tokens.weight` has the shape [64, 4] in `FOLDER/model.safetensors`, \
-         and `FOLDER/config.json` asks for [65, 4]"
+         and `FOLDER/config.json` requires [65, 4]"
     );
     // In a GGUF one file states both.
     let values = [("llama.vocab_size", 65), ("llama.attention.key_length", 2)];
@@ -96,7 +96,7 @@ fn a_tensor_of_another_shape_is_named_with_its_file_and_with_what_asks_for_anoth
     assert_eq!(
         refusal(&with_tokenizer(&values, 64).write("shape")),
         "model `NAME`: tensor `token_embd.weight` has the shape [64, 1] in `FOLDER/NAME.gguf`, \
-         and the metadata of `FOLDER/NAME.gguf` asks for [65, 1]"
+         and the metadata of `FOLDER/NAME.gguf` requires [65, 1]"
     );
 }
 
@@ -112,10 +112,10 @@ fn more_layers_than_tensors_are_refused_before_a_list_is_made_of_them() {
 }
 
 #[test]
-fn the_tensors_of_another_architecture_are_told_as_such() {
+fn an_error_about_tensors_of_another_architecture_names_that_architecture() {
     assert_eq!(
         refusal(&write("another", &tiny::config(), &tensors_of(&gpt2()))),
-        "model type mismatch: `FOLDER/config.json` says `llama`, and its tensors are those of `gpt2`"
+        "model type mismatch: `FOLDER/config.json` names `llama`, and its tensors are those of `gpt2`"
     );
 }
 
@@ -130,7 +130,7 @@ fn only_gpt2_is_found_by_its_longer_names() {
 }
 
 #[test]
-fn numbers_of_llama_3s_rotation_that_make_no_sense_are_told_with_what_was_found() {
+fn an_error_about_an_invalid_number_of_llama_3s_rotation_has_the_value_found() {
     let tensors = tensors_of(&tiny::config());
     let rule = json!({
         "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
@@ -157,12 +157,12 @@ fn numbers_of_llama_3s_rotation_that_make_no_sense_are_told_with_what_was_found(
 }
 
 /// The tensors among `more` that are unexpected beside a model's own.
-fn unasked(config: &Value, more: &[&str]) -> Vec<String> {
+fn unused(config: &Value, more: &[&str]) -> Vec<String> {
     let mut tensors = tensors_of(config);
     tensors.extend(more.iter().map(|name| ((*name).to_string(), vec![1])));
-    let model = ModelFolder::open(write("unasked", config, &tensors)).unwrap();
+    let model = ModelFolder::open(write("unused", config, &tensors)).unwrap();
     let mut names: Vec<_> =
-        model.unasked(&model.parts().unwrap()).into_iter().map(|tensor| tensor.name.clone()).collect();
+        model.unused(&model.parts().unwrap()).into_iter().map(|tensor| tensor.name.clone()).collect();
     names.sort();
     names
 }
@@ -172,9 +172,9 @@ fn masks_and_frequencies_that_checkpoints_carry_along_are_accounted_for_and_noth
     let frequencies = "model.layers.0.self_attn.rotary_emb.inv_freq";
     let others = ["model.layers.0.attn.bias", "model.layers.0.something.weight"];
     let all = [frequencies, "model.rotary_emb.inv_freq", "lm_head.weight", others[0], others[1]];
-    assert_eq!(unasked(&tiny::config(), &all), others);
+    assert_eq!(unused(&tiny::config(), &all), others);
     let masks = ["h.0.attn.bias", "transformer.h.0.attn.masked_bias", "h.0.attn.c_attn.scale"];
-    assert_eq!(unasked(&gpt2(), &masks), ["h.0.attn.c_attn.scale"]);
+    assert_eq!(unused(&gpt2(), &masks), ["h.0.attn.c_attn.scale"]);
 }
 
 /// The RoPE factors have one name; other names with the same ending are unexpected.
@@ -187,9 +187,9 @@ fn a_gguf_has_no_tensor_but_its_network_and_the_factors_of_its_rotation() {
     let file = numbers.iter().fold(file, |file, (key, value)| file.number(&format!("llama.{key}"), *value));
     let places = (0..).step_by(32);
     let file = names.iter().zip(places).fold(file, |file, (name, at)| file.tensor(name, &[8], 0, at));
-    let model = ModelFolder::open(file.data(32 * names.len()).write("unasked")).unwrap();
-    let unasked: Vec<_> = model.unasked(&[]).into_iter().map(|tensor| tensor.name.as_str()).collect();
-    assert_eq!(unasked, names[..3]);
+    let model = ModelFolder::open(file.data(32 * names.len()).write("unused")).unwrap();
+    let unused: Vec<_> = model.unused(&[]).into_iter().map(|tensor| tensor.name.as_str()).collect();
+    assert_eq!(unused, names[..3]);
 }
 
 /// Both llama.cpp's converter and transformers can write a separate output.
@@ -208,5 +208,5 @@ fn an_output_of_its_own_is_a_part_of_gpt2_where_it_is_there() {
     let folder = ModelFolder::open(&gguf).unwrap();
     let parts = folder.parts().unwrap();
     assert_eq!(parts.last().map(|part| part.gguf.as_str()), Some("output.weight"));
-    assert!(folder.unasked(&parts).is_empty());
+    assert!(folder.unused(&parts).is_empty());
 }

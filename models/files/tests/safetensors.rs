@@ -19,7 +19,7 @@ fn refused_tensor(name: &str, entry: &str, data_bytes: u64) -> String {
 }
 
 #[test]
-fn tensors_are_told_with_their_place_in_the_file() {
+fn tensors_have_their_position_in_the_file() {
     let path = folder("header-good").join("x.safetensors");
     std::fs::write(
         &path,
@@ -100,7 +100,7 @@ fn a_name_from_a_header_reaches_no_terminal_as_it_is() {
 }
 
 #[test]
-fn a_file_that_ends_within_its_header_is_refused_whatever_it_is_said_to_hold() {
+fn a_file_that_ends_within_its_header_is_refused_for_every_stated_size() {
     let ends_early = [99_000_000_u64.to_le_bytes().as_slice(), b"{}"].concat();
     let refused = parse_header(ends_early.as_slice(), 1 << 40, 0).unwrap_err();
     assert!(refused.to_string().contains("the file ends within its header"), "{refused}");

@@ -137,7 +137,7 @@ fn each_token_has_a_text_of_its_own_that_leads_to_its_id_alone() {
 }
 
 #[test]
-fn special_tokens_keep_their_ids_and_the_others_take_what_is_left() {
+fn special_tokens_keep_their_ids_and_the_others_take_the_remaining_ones() {
     let end = [Special { id: 1_024, content: "<|endoftext|>".into() }];
     let tables = synthesise(1_025, gpt2(), &end).unwrap();
     assert_eq!((tables.tokens[0].as_str(), tables.tokens[1_024].as_str()), ("!", "<|endoftext|>"));
@@ -308,7 +308,7 @@ fn facts_of_a_tokenizer_need_no_tokenizer() {
 }
 
 #[test]
-fn what_llama_cpp_could_not_use_is_refused_and_named() {
+fn a_step_that_llama_cpp_could_not_use_is_refused_by_name() {
     let good: Value = serde_json::from_str(&made(300).to_json().unwrap()).unwrap();
     let pieces: Value = serde_json::from_str(&pieces(true).to_json().unwrap()).unwrap();
     let path = folder("refused").join("tokenizer.json");

@@ -14,7 +14,7 @@ fn the_committed_schema_is_the_one_that_the_types_give() {
 }
 
 #[test]
-fn the_schema_refuses_what_the_parser_refuses() {
+fn the_schema_refuses_every_line_that_the_parser_refuses() {
     let schema = schema::committed();
     let refused = [
         json!({}),

@@ -8,8 +8,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use nix::sys::signal::kill;
-use nix::unistd::Pid;
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
@@ -220,7 +220,8 @@ fn neighbours(name: &str) -> Vec<(PathBuf, i32, &'static str)> {
 }
 
 fn has_ended(pid: i32) -> bool {
-    kill(Pid::from_raw(pid), None) == Err(nix::errno::Errno::ESRCH)
+    let pid = Some(pid).filter(|pid| *pid > 0).and_then(Pid::from_raw);
+    pid.is_none_or(|pid| test_kill_process(pid) == Err(Errno::SRCH))
 }
 
 /// Copies a file to a writer, and returns its digest.

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
-use nix::sys::statvfs::statvfs;
+use rustix::fs::statvfs;
 
 use super::step::{SetUpEvent, Steps};
 use crate::engines::manifest::{Engine, Environment};
@@ -170,7 +170,7 @@ fn check_compiler(engine: &str) -> Result<()> {
 
 fn check_space(dir: &Path, needed_mb: u64) -> Result<()> {
     let Ok(stat) = statvfs(dir) else { return Ok(()) };
-    let free_mb = (stat.blocks_available() as f64 * stat.fragment_size() as f64 / 1e6) as u64;
+    let free_mb = (stat.f_bavail as f64 * stat.f_frsize as f64 / 1e6) as u64;
     if free_mb < needed_mb {
         let (free, needed) = (megabytes(free_mb), megabytes(needed_mb));
         let home = paths::HOME_VARIABLE;

@@ -10,8 +10,8 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::Signal;
 use protocol::{Frame, Framer, environment};
+use rustix::process::Signal;
 use tokio::io::AsyncWriteExt;
 use tokio::process::ChildStdin;
 use tokio::sync::mpsc;
@@ -162,14 +162,14 @@ impl Process {
         if !self.leader.keeps_its_number() {
             return;
         }
-        self.leader.signal_group(Signal::SIGSTOP);
+        self.leader.signal_group(Signal::STOP);
         // Processes that left the group are descendants or carry the mark. A running one may start another during the search, so
         // the loop ends when a search finds no new process.
         for _ in 0..LOOKS_BEFORE_REST {
             let Some(family) = self.family().await else { break };
             // A number that is found again, after its handle was opened, belongs to the held process.
             self.resting.retain(|held| family.contains(&held.pid));
-            signal_each(&self.resting, Signal::SIGSTOP);
+            signal_each(&self.resting, Signal::STOP);
             let known = self.resting.len();
             for pid in family {
                 if !self.resting.iter().any(|held| held.pid == pid) {
@@ -200,8 +200,8 @@ impl Process {
     /// Resumes the processes. True if they were paused.
     pub fn wake(&mut self) -> bool {
         let rested = std::mem::take(&mut self.resting);
-        signal_each(&rested, Signal::SIGCONT);
-        self.leader.signal_group(Signal::SIGCONT);
+        signal_each(&rested, Signal::CONT);
+        self.leader.signal_group(Signal::CONT);
         !rested.is_empty()
     }
 
@@ -227,9 +227,9 @@ impl Process {
         self.wake();
         self.close_stdin();
         if !self.has_ended(grace).await {
-            self.leader.signal_group(Signal::SIGTERM);
+            self.leader.signal_group(Signal::TERM);
             if !self.has_ended(grace.min(Duration::from_secs(1))).await {
-                self.leader.signal_group(Signal::SIGKILL);
+                self.leader.signal_group(Signal::KILL);
                 // SIGKILL cannot be refused; only a process stuck in the kernel survives this wait.
                 self.has_ended(Duration::from_secs(5)).await;
             }

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
 use protocol::{
     Failed, FailureKind, Frame, Generate, Generated, HelloFacts, Id, Load, Loaded, Message, Progress,
     Request, Score, Scored, Token,
 };
+use rustix::io::Errno;
 
 use super::child::{Launching, Line, Process};
 use super::error::{Cause, Fault};
@@ -82,9 +82,9 @@ impl Conversation {
             Ok(process) => Ok(Self { process, deadlines, stray: 0, loaded: false }),
             Err(error) => {
                 let program = launching.command.first().map_or("", String::as_str);
-                let hint = match error.raw_os_error().map(Errno::from_raw) {
-                    Some(Errno::EACCES) => Some(format!("chmod +x {program}")),
-                    Some(Errno::ENOEXEC) => {
+                let hint = match error.raw_os_error().map(Errno::from_raw_os_error) {
+                    Some(Errno::ACCESS) => Some(format!("chmod +x {program}")),
+                    Some(Errno::NOEXEC) => {
                         Some("a script's first line says what runs it: `#!/usr/bin/env python3`".into())
                     }
                     _ => None,
@@ -298,14 +298,10 @@ impl Conversation {
 
 /// `exit code 3`, or the signal with its name.
 fn describe(status: std::process::ExitStatus) -> String {
-    use std::os::unix::process::ExitStatusExt;
-    match (status.code(), status.signal()) {
-        (Some(code), _) => format!("exit code {code}"),
-        (None, Some(number)) => match nix::sys::signal::Signal::try_from(number) {
-            Ok(signal) => format!("signal {number} ({signal})"),
-            Err(_) => format!("signal {number}"),
-        },
-        (None, None) => status.to_string(),
+    match status.code() {
+        Some(code) => format!("exit code {code}"),
+        // `signal: 6 (SIGABRT) (core dumped)`: the standard library knows the names of signals.
+        None => status.to_string().replacen("signal: ", "signal ", 1).replace(" (core dumped)", ""),
     }
 }
 

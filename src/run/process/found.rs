@@ -4,7 +4,7 @@
 #[cfg(target_os = "linux")]
 use std::os::fd::OwnedFd;
 
-use nix::sys::signal::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
 #[derive(Debug)]
 pub struct Found {
@@ -21,7 +21,7 @@ impl Found {
         #[cfg(target_os = "linux")]
         {
             use rustix::io::Errno;
-            use rustix::process::{Pid, PidfdFlags, pidfd_open};
+            use rustix::process::{PidfdFlags, pidfd_open};
             match pidfd_open(Pid::from_raw(i32::try_from(pid).ok()?)?, PidfdFlags::empty()) {
                 Ok(handle) => Some(Self { pid, handle: Some(handle) }),
                 Err(Errno::SRCH) => None,
@@ -36,12 +36,12 @@ impl Found {
     pub fn signal(&self, signal: Signal) {
         #[cfg(target_os = "linux")]
         if let Some(handle) = &self.handle {
-            if let Some(signal) = rustix::process::Signal::from_named_raw(signal as i32) {
-                let _ = rustix::process::pidfd_send_signal(handle, signal);
-            }
+            let _ = rustix::process::pidfd_send_signal(handle, signal);
             return;
         }
-        let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.pid as i32), signal);
+        if let Some(pid) = Pid::from_raw(self.pid as i32) {
+            let _ = kill_process(pid, signal);
+        }
     }
 }
 
@@ -58,10 +58,10 @@ mod tests {
         use std::os::unix::process::ExitStatusExt;
         let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
         let held = Found::hold(child.id()).unwrap();
-        held.signal(Signal::SIGKILL);
+        held.signal(Signal::KILL);
         assert_eq!(child.wait().unwrap().signal(), Some(9));
         // The process is reaped: its number is free, and the handle refers to none.
-        held.signal(Signal::SIGKILL);
+        held.signal(Signal::KILL);
         assert!(Found::hold(child.id()).is_none());
         assert!(Found::hold(0).is_none());
     }

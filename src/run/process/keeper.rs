@@ -10,8 +10,8 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use nix::sys::signal::Signal;
 use protocol::environment;
+use rustix::process::Signal;
 
 use super::found::Found;
 use super::stream::read_some;
@@ -87,7 +87,7 @@ fn end_all_marked(name: &str, value: &str, enough: u32) -> usize {
             found.insert(pid);
             // It may have ended by now. A process that reuses its number has no mark.
             if let Some(held) = Found::hold(pid).filter(|_| machine::is_marked(pid, name, value)) {
-                held.signal(Signal::SIGKILL);
+                held.signal(Signal::KILL);
             }
         }
         std::thread::sleep(Duration::from_millis(2));

@@ -7,10 +7,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus};
 use std::sync::mpsc;
 
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
 use rustix::io::Errno;
-use rustix::process::{WaitId, WaitIdOptions, WaitIdStatus, waitid};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_process_group, waitid};
 use tokio::sync::watch;
 
 #[derive(Debug)]
@@ -50,9 +48,9 @@ impl Leader {
 
     /// Signals its group, unless the number may belong to another process.
     pub fn signal_group(&self, signal: Signal) {
-        if self.keeps_its_number() {
+        if let Some(pid) = Pid::from_raw(self.pid as i32).filter(|_| self.keeps_its_number()) {
             // The group may be empty already.
-            let _ = killpg(Pid::from_raw(self.pid as i32), signal);
+            let _ = kill_process_group(pid, signal);
         }
     }
 
@@ -62,7 +60,7 @@ impl Leader {
 
     /// Ends the group. After this the group gets no signal, so the leader can be reaped.
     pub fn end_group(&mut self) {
-        self.signal_group(Signal::SIGKILL);
+        self.signal_group(Signal::KILL);
         self.unreaped = None;
     }
 }
@@ -84,7 +82,7 @@ fn wait_for(mut child: Child, tell: &watch::Sender<State>, released: &mpsc::Rece
 }
 
 fn how_it_ended(child: &Child) -> Option<ExitStatus> {
-    let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).ok()?)?;
+    let pid = Pid::from_raw(i32::try_from(child.id()).ok()?)?;
     loop {
         match waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
             Ok(Some(status)) => return exit_status(&status),

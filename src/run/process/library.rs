@@ -13,7 +13,7 @@ const OF_NVIDIAS_DRIVER: [&str; 3] = ["libcuda.so", "libnvidia-", "libnvcuvid.so
 /// The cause from a program's exit status and stderr. `None` for other failures.
 pub fn not_loaded(status: ExitStatus, stderr: &[String]) -> Option<Cause> {
     use std::os::unix::process::ExitStatusExt;
-    let aborted = status.signal() == Some(nix::sys::signal::Signal::SIGABRT as i32);
+    let aborted = status.signal() == Some(rustix::process::Signal::ABORT.as_raw());
     let said = stderr.iter().enumerate().rev().find_map(|(at, line)| match status.code() {
         Some(NOT_LOADED) => of_linux(line),
         None if aborted => of_macos(line, &stderr[at..]),

@@ -48,7 +48,7 @@ fn ignored(field: &str, found: &str) -> String {
 
 /// The message of `model_files`.
 fn missing(tensor: &str) -> String {
-    format!("model: model `NAME`: tensor `{tensor}` is missing, which `FOLDER/config.json` asks for")
+    format!("model: model `NAME`: tensor `{tensor}` is missing, which `FOLDER/config.json` requires")
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn a_field_that_candle_would_ignore_or_panic_on_is_refused_by_its_name() {
             "vocab_size",
             json!(98),
             "model: model `NAME`: tensor `model.embed_tokens.weight` has the shape [97, 64] in \
-             `FOLDER/model.safetensors`, and `FOLDER/config.json` asks for [98, 64]"
+             `FOLDER/model.safetensors`, and `FOLDER/config.json` requires [98, 64]"
                 .into(),
         ),
         (
@@ -232,7 +232,7 @@ fn a_missing_tensor_of_a_gguf_is_named() {
         let mut tensors = tiny.quantized(GgmlDType::F32);
         tensors.retain(|(name, _)| name != "blk.1.ffn_down.weight");
         let expected = "model: model `NAME`: tensor `blk.1.ffn_down.weight` is missing, \
-                        which the metadata of `FOLDER/NAME.gguf` asks for";
+                        which the metadata of `FOLDER/NAME.gguf` requires";
         assert_eq!(refusal_of_tensors(tiny, &tensors), expected, "{}", tiny.architecture);
     }
     let refusal = refusal_of_tensors(LLAMA, &[]);
@@ -250,7 +250,7 @@ fn a_gguf_with_a_tensor_of_another_shape_is_refused() {
     for tiny in IN_GGUF {
         let tensors = Tiny { vocabulary: 98, ..tiny }.quantized(GgmlDType::F32);
         let expected = "model: model `NAME`: tensor `token_embd.weight` has the shape [98, 64] in \
-                        `FOLDER/NAME.gguf`, and the metadata of `FOLDER/NAME.gguf` asks for [97, 64]";
+                        `FOLDER/NAME.gguf`, and the metadata of `FOLDER/NAME.gguf` requires [97, 64]";
         assert_eq!(refusal_of_tensors(tiny, &tensors), expected, "{}", tiny.architecture);
     }
 }

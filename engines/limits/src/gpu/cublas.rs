@@ -8,9 +8,8 @@ use std::ptr::null_mut;
 
 use libloading::Library;
 
-use super::driver::{Context, Memory};
-use super::library::{function, open};
-use super::matrix::Number;
+use super::Number;
+use super::driver::{Context, Memory, function, open};
 
 /// Library names by CUDA's major version, the newest first.
 const NAMES: [&str; 4] = ["libcublas.so.13", "libcublas.so.12", "libcublas.so.11", "libcublas.so"];
@@ -22,7 +21,7 @@ const OLDEST: c_int = 11_000;
 /// `CUBLAS_OP_T`. Frameworks multiply by row-major weights in this way, and it is the fast way for tensor cores.
 const TRANSPOSED: c_int = 1;
 /// `CUBLAS_OP_N`.
-const AS_IT_IS: c_int = 0;
+const NOT_TRANSPOSED: c_int = 0;
 /// `CUBLAS_GEMM_DEFAULT`. The library chooses the kernel.
 const LIBRARY_CHOOSES: c_int = -1;
 
@@ -143,7 +142,7 @@ impl<'a> Cublas<'a> {
             (self.functions.gemm)(
                 self.handle,
                 TRANSPOSED,
-                AS_IT_IS,
+                NOT_TRANSPOSED,
                 n,
                 n,
                 n,

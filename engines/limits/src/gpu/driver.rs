@@ -1,11 +1,11 @@
-//! The few CUDA driver functions that a probe needs. Drops release everything in reverse order, before the context.
+//! Optional libraries, loaded at run time, and the few CUDA driver functions that a probe needs. Drops release everything in reverse order, before the context.
 #![expect(unsafe_code, reason = "functions of a library that is loaded at run time")]
 
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, OsStr, c_char, c_int, c_uint, c_void};
 use std::ptr::null_mut;
 use std::time::{Duration, Instant};
 
-use super::library::{function, open_driver};
+use libloading::Library;
 
 const LIBRARY: &str = "libcuda.so.1";
 
@@ -338,19 +338,49 @@ impl Event<'_> {
     }
 }
 
+/// The first of these libraries that loads. It is never unloaded: NVIDIA's libraries register exit handlers, and function
+/// pointers must stay valid.
+pub fn open<N: AsRef<OsStr>>(names: impl IntoIterator<Item = N>) -> Option<&'static Library> {
+    names.into_iter().find_map(|name| {
+        // SAFETY: loading runs the library's initialisers. The names are those of NVIDIA's libraries, which any program may
+        // load; a person who can put another file into the loader's path could also preload it.
+        let library = unsafe { Library::new(name.as_ref()) }.ok()?;
+        Some(&*Box::leak(Box::new(library)))
+    })
+}
+
+/// Folders where containers mount a driver that their loader may not know.
+const MOUNTED: [&str; 2] = ["/usr/local/nvidia/lib64", "/usr/lib/wsl/lib"];
+
+/// Opens the driver's library: from the loader's paths, then from the mount folders.
+fn open_driver(name: &str) -> Option<&'static Library> {
+    let mounted = MOUNTED.iter().map(|folder| format!("{folder}/{name}"));
+    open(std::iter::once(name.to_string()).chain(mounted))
+}
+
+/// A function of the library by name.
+///
+/// # Safety
+/// `F` is a function pointer type, and matches the declaration of that name in the library's header.
+pub unsafe fn function<F: Copy>(library: &'static Library, name: &str) -> Result<F, String> {
+    // SAFETY: the caller guarantees the type, and the library is never closed.
+    let found = unsafe { library.get::<F>(name.as_bytes()) };
+    found.map(|function| *function).map_err(|_| format!("the library has no `{name}`"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn an_identity_is_written_as_everybody_writes_it() {
+    fn an_identity_is_written_in_the_usual_groups() {
         let mut uuid: Uuid = [0; 16];
-        (0..16).for_each(|place| uuid[place] = 0x10 + place as u8);
+        (0..16).for_each(|index| uuid[index] = 0x10 + index as u8);
         assert_eq!(written(&uuid), "10111213-1415-1617-1819-1a1b1c1d1e1f");
     }
 
     #[test]
-    fn what_is_no_time_is_none() {
+    fn an_invalid_time_is_none() {
         assert_eq!(nanoseconds(0.5), Some(500_000));
         for ms in [0.0, -1.0, f32::NAN, f32::INFINITY] {
             assert_eq!(nanoseconds(ms), None, "{ms}");

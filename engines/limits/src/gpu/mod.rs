@@ -3,22 +3,19 @@
 //! A process of its own should run this: a context holds some hundred MiB of a GPU until its process ends, and a driver may
 //! hang or crash. Impossible probes are absent from the result, with reasons in words.
 
-mod copies;
 mod cublas;
 mod driver;
-mod library;
-mod matrix;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::{GpuLimits, Limits};
-use cublas::Cublas;
-use driver::{Device, Driver};
+use crate::{Copies, GpuLimits, Limits, Operations, names};
+use cublas::{Cublas, NUMBERS_BF16, NUMBERS_F16, NUMBERS_F32, SUMS_F32, SUMS_TF32};
+use driver::{Context, Device, Driver};
 
-/// The request of a GPU probe: settings and time.
+/// The GPUs to probe, and the time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct GpuAsked {
+pub struct GpuProbeSettings {
     /// CUDA indices; empty means all.
     pub devices: Vec<u32>,
     /// Further folders for cuBLAS, besides the loader's paths: Python's wheels have folders of their own.
@@ -28,25 +25,25 @@ pub struct GpuAsked {
 }
 
 /// Probes the GPUs. It takes some seconds, mostly for loading libraries. Only `gpus` and `absent` are set.
-pub fn probe_gpus(asked: &GpuAsked) -> Limits {
+pub fn probe_gpus(settings: &GpuProbeSettings) -> Limits {
     let mut limits = Limits::default();
-    if let Err(reason) = probe_into(&mut limits, asked) {
+    if let Err(reason) = probe_into(&mut limits, settings) {
         limits.absent.push(reason);
     }
     limits
 }
 
-fn probe_into(limits: &mut Limits, asked: &GpuAsked) -> Result<(), String> {
+fn probe_into(limits: &mut Limits, settings: &GpuProbeSettings) -> Result<(), String> {
     let driver = Driver::load()?;
     let count = driver.count()?;
     if count == 0 {
         return Err("the driver knows no GPU that this process may see".into());
     }
-    let devices = if asked.devices.is_empty() { (0..count).collect() } else { asked.devices.clone() };
+    let devices = if settings.devices.is_empty() { (0..count).collect() } else { settings.devices.clone() };
     for index in devices {
         let mut absent = Vec::new();
         if index < count {
-            limits.gpus.extend(probe(&driver, index, asked, &mut absent));
+            limits.gpus.extend(probe(&driver, index, settings, &mut absent));
         } else {
             absent.push(format!("the driver knows {count} that this process may see"));
         }
@@ -55,7 +52,12 @@ fn probe_into(limits: &mut Limits, asked: &GpuAsked) -> Result<(), String> {
     Ok(())
 }
 
-fn probe(driver: &Driver, index: u32, asked: &GpuAsked, absent: &mut Vec<String>) -> Option<GpuLimits> {
+fn probe(
+    driver: &Driver,
+    index: u32,
+    settings: &GpuProbeSettings,
+    absent: &mut Vec<String>,
+) -> Option<GpuLimits> {
     let device = driver.device(index).map_err(|reason| absent.push(reason)).ok()?;
     let mut gpu = GpuLimits {
         index,
@@ -64,7 +66,7 @@ fn probe(driver: &Driver, index: u32, asked: &GpuAsked, absent: &mut Vec<String>
         l2_bytes: device.l2_bytes(),
         ..GpuLimits::default()
     };
-    if let Err(reason) = probe_in_context(&device, asked, &mut gpu, absent) {
+    if let Err(reason) = probe_in_context(&device, settings, &mut gpu, absent) {
         absent.push(reason);
     }
     Some(gpu)
@@ -72,21 +74,196 @@ fn probe(driver: &Driver, index: u32, asked: &GpuAsked, absent: &mut Vec<String>
 
 fn probe_in_context(
     device: &Device,
-    asked: &GpuAsked,
+    settings: &GpuProbeSettings,
     gpu: &mut GpuLimits,
     absent: &mut Vec<String>,
 ) -> Result<(), String> {
     let context = device.context()?;
-    match copies::probe(&context, asked.budget) {
+    match probe_copies(&context, settings.budget) {
         Ok(copies) => gpu.copies = Some(copies),
         Err(reason) => absent.push(format!("copies: {reason}")),
     }
-    let cublas = Cublas::load(&context, &asked.folders).map_err(|reason| format!("products: {reason}"))?;
-    for number in matrix::NUMBERS {
-        match matrix::probe(&context, &cublas, number, asked.budget) {
+    let cublas = Cublas::load(&context, &settings.folders).map_err(|reason| format!("products: {reason}"))?;
+    for number in NUMBERS {
+        match probe_products(&context, &cublas, number, settings.budget) {
             Ok(operations) => gpu.matrix.push(operations),
             Err(reason) => absent.push(format!("{}: {reason}", number.unit)),
         }
     }
     Ok(())
+}
+
+const MIB: u64 = 1 << 20;
+/// Bytes of each of the two buffers. Two of the smallest are four times the largest cache of any GPU (126 MiB). A copy of the
+/// largest takes most of a millisecond on the fastest GPU.
+const SMALLEST_COPY: u64 = 256 * MIB;
+const LARGEST_COPY: u64 = 1024 * MIB;
+/// The divisor of the free memory for each buffer.
+const COPY_SHARE: u64 = 4;
+
+/// Read and written bytes, with the time of the best pass.
+fn probe_copies(context: &Context, budget: Duration) -> Result<Copies, String> {
+    let free = context.free_bytes()?;
+    let bytes = copy_bytes(free).ok_or_else(|| format!("only {} MiB of its memory are free", free / MIB))?;
+    let (source, destination) = (context.allocate(bytes)?, context.allocate(bytes)?);
+    source.set(0x5a)?;
+    let ns = context.fastest(budget, || destination.copy_from(&source))?;
+    Ok(Copies { bytes: 2 * bytes as u64, ns })
+}
+
+fn copy_bytes(free: u64) -> Option<usize> {
+    let bytes = (free / COPY_SHARE / MIB * MIB).min(LARGEST_COPY);
+    usize::try_from(bytes).ok().filter(|_| bytes >= SMALLEST_COPY)
+}
+
+/// The largest number of rows and columns of all three matrices, if memory allows it.
+const LARGEST_SIDE: u64 = 8192;
+/// The smallest number: smaller matrices do not keep a large GPU busy.
+const SMALLEST_SIDE: u64 = 2048;
+/// The divisor of the free memory for all three matrices.
+const MATRIX_SHARE: u64 = 2;
+/// Bytes of random numbers, which are generated once and repeated.
+const PATTERN_BYTES: usize = 8 << 20;
+
+/// A kind of number, in memory and in cuBLAS's terms. Results have the kind of the operands; sums are always f32.
+#[derive(Debug, Clone, Copy)]
+struct Number {
+    unit: &'static str,
+    bytes: usize,
+    mantissa_bits: u32,
+    /// The exponent bits of the number one.
+    exponent_bias: u32,
+    /// `cudaDataType`.
+    data: i32,
+    /// `cublasComputeType_t`.
+    compute: i32,
+}
+
+const F32: Number = Number {
+    unit: names::CUBLAS_F32,
+    bytes: 4,
+    mantissa_bits: 23,
+    exponent_bias: 127,
+    data: NUMBERS_F32,
+    compute: SUMS_F32,
+};
+
+const NUMBERS: &[Number] = &[
+    Number {
+        unit: names::CUBLAS_BF16,
+        bytes: 2,
+        mantissa_bits: 7,
+        exponent_bias: 127,
+        data: NUMBERS_BF16,
+        compute: SUMS_F32,
+    },
+    Number {
+        unit: names::CUBLAS_F16,
+        bytes: 2,
+        mantissa_bits: 10,
+        exponent_bias: 15,
+        data: NUMBERS_F16,
+        compute: SUMS_F32,
+    },
+    Number { unit: names::CUBLAS_TF32, compute: SUMS_TF32, ..F32 },
+    F32,
+];
+
+fn probe_products(
+    context: &Context,
+    cublas: &Cublas,
+    number: &Number,
+    budget: Duration,
+) -> Result<Operations, String> {
+    let free = context.free_bytes()?;
+    let side = side(free, number.bytes as u64)
+        .ok_or_else(|| format!("only {} MiB of its memory are free", free / MIB))?;
+    let bytes = (side * side) as usize * number.bytes;
+    let pattern = numbers(number, PATTERN_BYTES / number.bytes);
+    let matrix = || context.allocate(bytes);
+    let (a, b, c) = (matrix()?, matrix()?, matrix()?);
+    a.fill(&pattern)?;
+    b.fill(&pattern)?;
+    let ns = context.fastest(budget, || cublas.product(side, number, [&a, &b, &c]))?;
+    Ok(Operations { unit: number.unit.into(), loads: true, threads: 0, operations: operations(side), ns })
+}
+
+/// A multiplication and an addition for each combination of three indices.
+fn operations(side: u64) -> u64 {
+    2 * side * side * side
+}
+
+fn side(free: u64, bytes: u64) -> Option<u64> {
+    let sides = std::iter::successors(Some(LARGEST_SIDE), |side| Some(side / 2));
+    sides
+        .take_while(|&side| side >= SMALLEST_SIDE)
+        .find(|side| 3 * side * side * bytes <= free / MATRIX_SHARE)
+}
+
+/// Pseudo-random numbers between -1 and 1. On uniform numbers a GPU draws less power, and so runs faster.
+fn numbers(number: &Number, count: usize) -> Vec<u8> {
+    let sign_at = 8 * number.bytes as u32 - 1;
+    let mut state = 0x9e37_79b9_u32;
+    let mut pattern = Vec::with_capacity(count * number.bytes);
+    for _ in 0..count {
+        // Marsaglia's 32-bit xorshift.
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        let mantissa = state & ((1 << number.mantissa_bits) - 1);
+        let exponent = number.exponent_bias - 1 - (state >> 24 & 7);
+        let bits = (state >> 31) << sign_at | exponent << number.mantissa_bits | mantissa;
+        pattern.extend_from_slice(&bits.to_le_bytes()[..number.bytes]);
+    }
+    pattern
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_is_a_quarter_of_the_free_memory_and_neither_too_small_nor_too_large() {
+        assert_eq!(copy_bytes(80 << 30), Some(1 << 30));
+        assert_eq!(copy_bytes((2 << 30) + 5), Some(512 << 20));
+        assert_eq!(copy_bytes(1 << 30), Some(256 << 20));
+        assert_eq!(copy_bytes((1 << 30) - 1), None);
+    }
+
+    #[test]
+    fn a_product_of_matrices_of_8192_is_a_thousand_billion_operations() {
+        assert_eq!(operations(8192), 1_099_511_627_776);
+    }
+
+    #[test]
+    fn matrices_halve_their_sides_until_half_of_the_free_memory_holds_three() {
+        assert_eq!(side(80 << 30, 2), Some(8192));
+        assert_eq!(side(768 << 20, 2), Some(8192));
+        assert_eq!(side((768 << 20) - 1, 2), Some(4096));
+        assert_eq!(side(96 << 20, 4), Some(2048));
+        assert_eq!(side((96 << 20) - 1, 4), None);
+    }
+
+    #[test]
+    fn numbers_are_as_their_kind_reads_them_between_minus_one_and_one_and_not_alike() {
+        let pattern = numbers(&F32, 10_000);
+        let read: Vec<f32> = pattern.chunks(4).map(|it| f32::from_le_bytes(it.try_into().unwrap())).collect();
+        // bf16 is the upper half of an f32.
+        let half = |it: &[u8]| f32::from_bits(u32::from(u16::from_le_bytes(it.try_into().unwrap())) << 16);
+        let halves: Vec<f32> = numbers(&NUMBERS[0], 10_000).chunks(2).map(half).collect();
+        // Decodes f16 by its definition; the exponents here belong to normal numbers.
+        let small = |it: &[u8]| {
+            let bits = u16::from_le_bytes(it.try_into().unwrap());
+            let value = f32::from(bits & 1023 | 1024) * 2_f32.powi(i32::from(bits >> 10 & 31) - 25);
+            if bits >> 15 == 1 { -value } else { value }
+        };
+        let smalls: Vec<f32> = numbers(&NUMBERS[1], 10_000).chunks(2).map(small).collect();
+        for kind in [read, halves, smalls] {
+            assert!(kind.iter().all(|it| it.abs() < 1.0 && it.abs() >= 1.0 / 256.0));
+            let mean = kind.iter().sum::<f32>() / kind.len() as f32;
+            assert!(mean.abs() < 0.02, "{mean}");
+            let distinct: std::collections::BTreeSet<u32> = kind.iter().map(|it| it.to_bits()).collect();
+            assert!(distinct.len() > 1000, "{}", distinct.len());
+        }
+    }
 }

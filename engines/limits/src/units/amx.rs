@@ -4,7 +4,7 @@
 //! Four independent results are in progress, from two tiles of A and two of B, as in a blocked matrix product: sixteen cycles
 //! each, with a latency of 52. Tiles are full (16 rows of 64 bytes), and results stay in tiles. `with loads` reads the four
 //! operands from the nearest cache before each four products, the minimum of any such product.
-#![expect(unsafe_code, reason = "assembly, and a system call that no crate of the tree has")]
+#![expect(unsafe_code, reason = "assembly, and a system call that no safe crate has")]
 
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count};
@@ -51,12 +51,12 @@ impl Has {
         if __cpuid(0).eax < 7 {
             return Self::default();
         }
-        let has = Self::told(__cpuid_count(7, 0).edx);
+        let has = Self::decoded(__cpuid_count(7, 0).edx);
         if has == Self::default() || system::may_use_tiles() { has } else { Self::default() }
     }
 
     /// Decodes CPUID leaf 7: bit 24 is tiles, 22 products of bf16, 25 of int8.
-    fn told(edx: u32) -> Self {
+    fn decoded(edx: u32) -> Self {
         let bit = |bit: u32| edx >> bit & 1 == 1;
         Self { bf16: bit(24) && bit(22), int8: bit(24) && bit(25) }
     }
@@ -64,30 +64,15 @@ impl Has {
 
 #[cfg(target_os = "linux")]
 mod system {
-    use std::arch::asm;
-
-    const ARCH_PRCTL: u64 = 158;
-    const ARCH_REQ_XCOMP_PERM: u64 = 0x1023;
+    const ARCH_REQ_XCOMP_PERM: libc::c_long = 0x1023;
     /// The state component of tiles.
-    const XFEATURE_XTILEDATA: u64 = 18;
+    const XFEATURE_XTILEDATA: libc::c_long = 18;
 
     /// Requests permission for tiles. They enlarge a thread's saved state by 8 KiB, so a process must ask before any of its
     /// threads uses them. A kernel without support for tiles refuses.
     pub fn may_use_tiles() -> bool {
-        let mut result = ARCH_PRCTL;
-        // SAFETY: the call takes two numbers and touches none of our memory; the kernel overwrites rcx and r11.
-        unsafe {
-            asm!(
-                "syscall",
-                inout("rax") result,
-                in("rdi") ARCH_REQ_XCOMP_PERM,
-                in("rsi") XFEATURE_XTILEDATA,
-                lateout("rcx") _,
-                lateout("r11") _,
-                options(nostack),
-            );
-        }
-        result == 0
+        // SAFETY: the call takes two numbers and touches none of our memory.
+        unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0 }
     }
 }
 
@@ -221,14 +206,14 @@ mod tests {
     #[test]
     fn products_count_only_beside_tiles() {
         let (bf16, tile, int8) = (1 << 22, 1 << 24, 1 << 25);
-        assert_eq!(Has::told(bf16 | int8), Has::default());
-        assert_eq!(Has::told(tile | bf16), Has { bf16: true, int8: false });
-        assert_eq!(Has::told(tile | bf16 | int8), Has { bf16: true, int8: true });
+        assert_eq!(Has::decoded(bf16 | int8), Has::default());
+        assert_eq!(Has::decoded(tile | bf16), Has { bf16: true, int8: false });
+        assert_eq!(Has::decoded(tile | bf16 | int8), Has { bf16: true, int8: true });
     }
 
     #[test]
     fn a_machine_without_tiles_lists_none_of_it() {
-        let told = Has::told(__cpuid_count(7, 0).edx);
-        assert!(here().count() <= 2 * (usize::from(told.bf16) + usize::from(told.int8)));
+        let has = Has::decoded(__cpuid_count(7, 0).edx);
+        assert!(here().count() <= 2 * (usize::from(has.bf16) + usize::from(has.int8)));
     }
 }

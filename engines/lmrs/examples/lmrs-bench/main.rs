@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use asking::Asking;
 use lmrs::kernels::Level;
-use machine_limits::{Asked, Limits, buffer_bytes, probe};
+use machine_limits::{Limits, ProbeSettings, buffer_bytes, probe};
 
 fn main() -> Result<()> {
     let Some(asking) = Asking::from_arguments(std::env::args().skip(1))? else {
@@ -31,7 +31,7 @@ fn main() -> Result<()> {
     for round in 0..asking.rounds() {
         // On a busy machine, limits are reached only between turns, if at all.
         if round % 5 == 0 {
-            limits.push(probe(&Asked {
+            limits.push(probe(&ProbeSettings {
                 threads: vec![u32::try_from(asking.threads)?],
                 buffer_bytes: buffer_bytes(None, None).unwrap_or(0),
                 budget: Duration::from_millis(500),

@@ -53,22 +53,19 @@ pub fn now() -> Vec<usize> {
 /// Linux: affinity masks, and the topology under `/sys`.
 #[cfg(target_os = "linux")]
 mod system {
-    use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
-    use nix::unistd::Pid;
-
-    /// The calling thread.
-    const SELF: Pid = Pid::from_raw(0);
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
     /// The affinity mask; empty if the call fails.
     pub fn allowed_now() -> Vec<usize> {
-        let Ok(set) = sched_getaffinity(SELF) else { return Vec::new() };
-        (0..CpuSet::count()).filter(|&processor| set.is_set(processor).unwrap_or(false)).collect()
+        let Ok(set) = sched_getaffinity(None) else { return Vec::new() };
+        (0..CpuSet::MAX_CPU).filter(|&processor| set.is_set(processor)).collect()
     }
 
     pub fn allow(processors: &[usize]) {
         let mut set = CpuSet::new();
-        if processors.iter().all(|&processor| set.set(processor).is_ok()) {
-            let _ = sched_setaffinity(SELF, &set);
+        if processors.iter().all(|&processor| processor < CpuSet::MAX_CPU) {
+            processors.iter().for_each(|&processor| set.set(processor));
+            let _ = sched_setaffinity(None, &set);
         }
     }
 

@@ -67,7 +67,7 @@ impl Shape {
         }
         // From here on memory depends on layers and dimensions, so the file must have matching tensors.
         let parts = folder.parts().or_fail(FailureKind::Model)?;
-        if let Some(what) = folder.unread(&parts) {
+        if let Some(what) = folder.unreadable_part(&parts) {
             return Err(unread(folder, what));
         }
         Ok(Self {

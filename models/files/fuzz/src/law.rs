@@ -63,9 +63,9 @@ pub fn check_tensors(tensors: &[Tensor], file_bytes: u64) {
 }
 
 pub fn check_no_overlap(tensors: &[Tensor]) {
-    let mut places: Vec<_> = tensors.iter().map(|tensor| (tensor.offset, tensor.bytes)).collect();
-    places.sort_unstable();
-    for pair in places.windows(2) {
+    let mut ranges: Vec<_> = tensors.iter().map(|tensor| (tensor.offset, tensor.bytes)).collect();
+    ranges.sort_unstable();
+    for pair in ranges.windows(2) {
         assert!(pair[0].0 + pair[0].1 <= pair[1].0, "two tensors share bytes: {pair:?}");
     }
 }

@@ -23,7 +23,7 @@ const OF_HEADERS: usize = 32;
 /// For JSON as a tree: an object of one entry takes eight bytes and becomes a map's node of 632.
 const OF_TREES: usize = 128;
 
-/// For the parts of a network: a layer that takes one entry in a header asks for a dozen tensors by name.
+/// For the parts of a network: a layer that takes one entry in a header needs a dozen tensors.
 const OF_PARTS: usize = 512;
 
 /// The separator of files. It occurs in no UTF-8, so it cuts no JSON in two.
@@ -148,17 +148,17 @@ fn check_folder(opened: &ModelFolder, file_bytes: usize) {
 
 /// Removes the files that the targets wrote. libFuzzer exits without it, so scripts/fuzz removes them there.
 pub fn sweep() -> io::Result<()> {
-    let folder = place();
+    let folder = scratch_root();
     if folder.exists() { fs::remove_dir_all(folder) } else { Ok(()) }
 }
 
-fn place() -> PathBuf {
+fn scratch_root() -> PathBuf {
     std::env::temp_dir().join(format!("model-files-fuzz-{}", std::process::id()))
 }
 
 /// The scratch folder of this process and a target.
 fn scratch(target: &str) -> PathBuf {
-    let folder = place().join(target);
+    let folder = scratch_root().join(target);
     fs::create_dir_all(&folder).expect("a folder can be made among temporary files");
     folder
 }

@@ -29,8 +29,8 @@ impl Architecture {
     /// The GGUF metadata of a config.json, without the tokenizer's.
     pub(crate) fn to_gguf(&self, config: &Config) -> Result<Vec<(String, MetadataValue)>> {
         let raw = config.fields().context("expected an object")?;
-        self.refuse_what_gguf_lacks(config, raw)?;
-        let mut said: Vec<(String, MetadataValue)> =
+        self.check_expressible(config, raw)?;
+        let mut metadata: Vec<(String, MetadataValue)> =
             vec![("general.architecture".into(), MetadataValue::Text(self.gguf.into()))];
         for key in self.keys {
             let Some(value) = self.field(config, raw, key.config)? else { continue };
@@ -40,10 +40,10 @@ impl Architecture {
                 // Every whole number here was read as 32 bits, or computed from such numbers.
                 MetadataValue::U32(value as u32)
             };
-            said.push((format!("{}.{}", self.gguf, key.gguf), value));
+            metadata.push((format!("{}.{}", self.gguf, key.gguf), value));
         }
-        said.extend(rope::to_gguf(self.gguf, config)?);
-        Ok(said)
+        metadata.extend(rope::to_gguf(self.gguf, config)?);
+        Ok(metadata)
     }
 
     /// The config.json equivalent to GGUF's metadata.
@@ -90,18 +90,18 @@ impl Architecture {
         Ok(Value::Object(fields))
     }
 
-    fn refuse_what_gguf_lacks(&self, config: &Config, raw: &Map<String, Value>) -> Result<()> {
+    fn check_expressible(&self, config: &Config, raw: &Map<String, Value>) -> Result<()> {
         let constants: Map<String, Value> = serde_json::from_str(self.constants)?;
-        for (name, meant) in &constants {
+        for (name, only) in &constants {
             // Biases are tensors, so their presence in the file is enough.
             if name.ends_with("_bias") || self.overriding.contains(&name.as_str()) {
                 continue;
             }
-            let said = raw.get(name).filter(|said| !said.is_null());
+            let given = raw.get(name).filter(|given| !given.is_null());
             ensure!(
-                said.is_none_or(|said| said == meant),
+                given.is_none_or(|given| given == only),
                 "`{name}` is `{}`, which GGUF's `{}` does not have",
-                said.unwrap_or(meant),
+                given.unwrap_or(only),
                 self.gguf
             );
         }
@@ -146,11 +146,11 @@ impl Architecture {
             "rms_norm_eps" | "layer_norm_epsilon" => Some(self.norm_epsilon),
             _ => None,
         };
-        let said = match name {
+        let given = match name {
             "rope_theta" => None,
             name => raw.get(name).filter(|value| !value.is_null()),
         };
-        match said {
+        match given {
             None => Ok(computed),
             Some(value) => {
                 let number = value.as_f64().filter(|number| number.is_finite());
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_gguf_has_no_word_for_is_refused_by_its_name() {
+    fn a_field_that_gguf_cannot_express_is_refused_by_its_name() {
         assert_eq!(refused("head_dim", json!(16)), None);
         assert!(refused("head_dim", json!(32)).unwrap().starts_with("`head_dim` is 32, and GGUF's `phi3`"));
         for (field, value) in [

@@ -74,8 +74,8 @@ impl Architecture {
 
     /// The inner size of the feed-forward network, from the config or by default.
     pub fn inner_size(&self, config: &Config) -> Option<u32> {
-        let unsaid = || self.inner_times.map(|times| config.hidden_size.saturating_mul(times));
-        config.intermediate_size.or_else(unsaid)
+        let default = || self.inner_times.map(|times| config.hidden_size.saturating_mul(times));
+        config.intermediate_size.or_else(default)
     }
 
     /// The name of a tensor without the prefix that some checkpoints add.
@@ -97,7 +97,7 @@ impl Architecture {
         for (name, size) in sizes {
             ensure!((1..=MAX_SIZE).contains(&size), "{name}: {size} is not a size");
         }
-        ensure!(config.layers <= MAX_LAYERS, "{} layers are not believed", config.layers);
+        ensure!(config.layers <= MAX_LAYERS, "{} layers are more than any model has", config.layers);
         let (heads, kv_heads) = (config.heads, config.kv_heads);
         ensure!(
             heads.is_multiple_of(kv_heads),

@@ -152,9 +152,9 @@ fn find_llama3(config: &Config, factors: &[f32]) -> Result<Value> {
 
 /// The RoPE settings of a config, from one of two objects. An empty object counts as absent.
 pub(crate) fn rule(fields: &Map<String, Value>) -> Option<&Map<String, Value>> {
-    let mut said =
+    let mut rules =
         ["rope_scaling", "rope_parameters"].iter().filter_map(|name| fields.get(*name)?.as_object());
-    said.find(|rule| !rule.is_empty())
+    rules.find(|rule| !rule.is_empty())
 }
 
 /// The rule's name and its numbers, unless the rule changes nothing.

@@ -103,7 +103,7 @@ impl Sums {
 }
 
 /// The runs, each scaled to the range from 0 to 15, so that size and sign of its numbers do not affect the fit.
-struct Told {
+struct Scaled {
     rows: Rows<RUNS, LENGTH>,
     sum: Lanes,
     squares: Lanes,
@@ -130,21 +130,21 @@ fn fit_runs(rows: &Rows<RUNS, LENGTH>) -> (Lanes, Lanes) {
     let unit: Lanes = lanes(|run| (high[run] - low[run]) / 15.0);
     let inverse = unit.map(inverse_of);
     let zero = lanes(|run| -low[run] * inverse[run]);
-    let mut told = Told { rows: *rows, sum: [0.0; RUNS], squares: [0.0; RUNS], zero };
-    for row in &mut told.rows {
+    let mut scaled = Scaled { rows: *rows, sum: [0.0; RUNS], squares: [0.0; RUNS], zero };
+    for row in &mut scaled.rows {
         for run in 0..RUNS {
             row[run] = (row[run] - low[run]) * inverse[run];
-            told.sum[run] += row[run];
-            told.squares[run] += row[run] * row[run];
+            scaled.sum[run] += row[run];
+            scaled.squares[run] += row[run] * row[run];
         }
     }
     let mut best = Lines { step: [1.0; RUNS], floor: [0.0; RUNS], error: [f32::MAX; RUNS] };
     for more in FINER {
-        best.consider(&told, [1.0 + more / 15.0; RUNS], [0.0; RUNS]);
+        best.consider(&scaled, [1.0 + more / 15.0; RUNS], [0.0; RUNS]);
     }
     for _ in 0..AGAIN {
         let inverse = best.step.map(inverse_of);
-        best.consider(&told, inverse, lanes(|run| -best.floor[run] * inverse[run]));
+        best.consider(&scaled, inverse, lanes(|run| -best.floor[run] * inverse[run]));
     }
     (lanes(|run| best.step[run] * unit[run]), lanes(|run| best.floor[run] * unit[run] + low[run]))
 }
@@ -157,12 +157,12 @@ const AGAIN: usize = 2;
 impl Lines {
     /// Fits the least-squares line to the integers of `inverse` and `shift`, and keeps it in the runs where it is better.
     #[inline(always)]
-    fn consider(&mut self, told: &Told, inverse: Lanes, shift: Lanes) {
+    fn consider(&mut self, scaled: &Scaled, inverse: Lanes, shift: Lanes) {
         let n = LENGTH as f32;
-        let sums = Sums::of(&told.rows, inverse, shift);
+        let sums = Sums::of(&scaled.rows, inverse, shift);
         for run in 0..RUNS {
             let (q, qq, xq) = (sums.q[run], sums.qq[run], sums.xq[run]);
-            let (x, xx, zero) = (told.sum[run], told.squares[run], told.zero[run]);
+            let (x, xx, zero) = (scaled.sum[run], scaled.squares[run], scaled.zero[run]);
             let determinant = n * qq - q * q;
             let step = if determinant > 0.0 { (n * xq - q * x) / determinant } else { 0.0 };
             let floor = (x - step * q) / n;
@@ -181,7 +181,7 @@ impl Lines {
 }
 
 /// The offsets from the ideal scale or minimum to try.
-const BESIDE: [f32; 3] = [0.0, -1.0, 1.0];
+const OFFSETS: [f32; 3] = [0.0, -1.0, 1.0];
 
 /// A block without its numbers.
 struct Chosen {
@@ -196,12 +196,12 @@ impl Chosen {
     /// The best integers for this `d` and `dmin`, among those near the ideal ones.
     fn near(rows: &Rows<RUNS, LENGTH>, d: f32, dmin: f32, steps: Lanes, floors: Lanes) -> Self {
         let (per_d, per_dmin) = (inverse_of(d), inverse_of(dmin));
-        let wish: Lanes = lanes(|run| nearest((steps[run] * per_d).clamp(0.0, 63.0)));
+        let ideal: Lanes = lanes(|run| nearest((steps[run] * per_d).clamp(0.0, 63.0)));
         let first: Lanes = lanes(|run| nearest((-floors[run] * per_dmin).clamp(0.0, 63.0)));
-        let (mut scales, mut minima) = (wish, first);
+        let (mut scales, mut minima) = (ideal, first);
         let mut error = errors(rows, d, dmin, scales, minima);
-        for by in BESIDE {
-            let scale: Lanes = lanes(|run| (wish[run] + by).clamp(0.0, 63.0));
+        for by in OFFSETS {
+            let scale: Lanes = lanes(|run| (ideal[run] + by).clamp(0.0, 63.0));
             // The best minimum for the integers that this scale gives.
             let step: Lanes = lanes(|run| d * scale[run]);
             let inverse = step.map(inverse_of);
@@ -214,7 +214,7 @@ impl Chosen {
                 }
             }
             let centre: Lanes = lanes(|run| nearest((gap[run] / LENGTH as f32 * per_dmin).clamp(0.0, 63.0)));
-            for by in BESIDE {
+            for by in OFFSETS {
                 let minimum: Lanes = lanes(|run| (centre[run] + by).clamp(0.0, 63.0));
                 let found = errors(rows, d, dmin, scale, minimum);
                 for run in 0..RUNS {

@@ -106,17 +106,17 @@ fn fit_runs(rows: &Rows<RUNS, LENGTH>) -> Lanes {
     // The run is scaled so that this number is -32: size and sign do not matter below.
     let unit = peak.map(|peak| peak / -32.0);
     let inverse = unit.map(inverse_of);
-    let mut told = *rows;
-    for row in &mut told {
+    let mut scaled = *rows;
+    for row in &mut scaled {
         for run in 0..RUNS {
             row[run] *= inverse[run];
         }
     }
     let mut best = Steps { step: [0.0; RUNS], gain: [0.0; RUNS] };
     for more in FINER {
-        best.consider(&told, [1.0 + more / 32.0; RUNS]);
+        best.consider(&scaled, [1.0 + more / 32.0; RUNS]);
     }
-    best.consider(&told, best.step.map(inverse_of));
+    best.consider(&scaled, best.step.map(inverse_of));
     lanes(|run| best.step[run] * unit[run])
 }
 
@@ -152,7 +152,7 @@ impl Steps {
 }
 
 /// The offsets from the ideal scale to try.
-const BESIDE: [f32; 2] = [-1.0, 1.0];
+const OFFSETS: [f32; 2] = [-1.0, 1.0];
 
 /// A block without its numbers.
 struct Chosen {
@@ -165,11 +165,11 @@ impl Chosen {
     /// The best integers for this `d`, among those near the ideal ones.
     fn near(rows: &Rows<RUNS, LENGTH>, d: f32, steps: Lanes) -> Self {
         let per_d = inverse_of(d);
-        let wish: Lanes = lanes(|run| nearest((steps[run] * per_d).clamp(-128.0, 127.0)));
-        let mut scales = wish;
-        let mut error = errors(rows, d, wish);
-        for by in BESIDE {
-            let scale: Lanes = lanes(|run| (wish[run] + by).clamp(-128.0, 127.0));
+        let ideal: Lanes = lanes(|run| nearest((steps[run] * per_d).clamp(-128.0, 127.0)));
+        let mut scales = ideal;
+        let mut error = errors(rows, d, ideal);
+        for by in OFFSETS {
+            let scale: Lanes = lanes(|run| (ideal[run] + by).clamp(-128.0, 127.0));
             let found = errors(rows, d, scale);
             for run in 0..RUNS {
                 let better = found[run] < error[run];

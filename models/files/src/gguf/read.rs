@@ -160,10 +160,12 @@ impl Source {
     fn text(&mut self, most: u64) -> Result<Vec<u8>> {
         let length = self.u64()?;
         self.claim(length)?;
-        ensure!(length <= most, "claims a text of {length} bytes, and {most} are the most that is believed");
+        ensure!(length <= most, "claims a text of {length} bytes, and {most} are the most");
         let left = self.texts_left.checked_sub(length);
         self.texts_left = left.with_context(|| {
-            format!("texts of more than {MAX_TEXT_BYTES} bytes in all are not believed, and here are {length} more")
+            format!(
+                "texts of more than {MAX_TEXT_BYTES} bytes in all are refused, and this one has {length} more"
+            )
         })?;
         let mut bytes = vec![0; usize::try_from(length)?];
         self.reader.read_exact(&mut bytes)?;
@@ -205,7 +207,7 @@ impl Source {
             10..=12 => 8,
             // A text takes at least the bytes of its length.
             8 => 8,
-            9 => bail!("an array of arrays: nested deeper than models need"),
+            9 => bail!("an array of arrays: no model needs it"),
             other => bail!("array of unknown value type {other}"),
         };
         self.check_count("array elements", length, fixed)?;
@@ -291,10 +293,7 @@ fn read_array<T>(
             None => bail!("it is missing"),
         };
         ensure!(kind == expected, "expected an array of {name} (type {expected}), found type {kind}");
-        ensure!(
-            length <= MAX_ELEMENTS,
-            "claims {length} array elements, and {MAX_ELEMENTS} are the most that is believed"
-        );
+        ensure!(length <= MAX_ELEMENTS, "claims {length} array elements, and {MAX_ELEMENTS} are the most");
         let mut source = Source::open(path)?;
         source.skip(offset)?;
         source.check_count("array elements", length, least_bytes_each)?;

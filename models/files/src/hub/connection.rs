@@ -1,5 +1,5 @@
-//! Requests to the hub, and their settings from the environment. Every wait has a bound, passing failures are retried, and a
-//! refusal names a remedy.
+//! Requests to the hub, and their settings from the environment. Every wait has a bound, transient failures are retried, and
+//! a refusal names a remedy.
 //!
 //! The crate `hf-hub` does not fit: version 1 needs tokio, and the client of version 0.5 has no timeouts and checks no
 //! hash. A test proves that `hf-hub` finds the models pulled here.
@@ -26,18 +26,18 @@ pub struct Hub<'a> {
 }
 
 /// The reason for a failed request.
-pub enum Trouble {
+pub enum RequestError {
     /// A failure that may pass: a broken connection, an overloaded server.
-    Passing {
+    Transient {
         why: String,
         wait: Option<Duration>,
     },
-    Lasting(anyhow::Error),
+    Permanent(anyhow::Error),
 }
 
-impl From<anyhow::Error> for Trouble {
+impl From<anyhow::Error> for RequestError {
     fn from(error: anyhow::Error) -> Self {
-        Self::Lasting(error)
+        Self::Permanent(error)
     }
 }
 
@@ -52,21 +52,21 @@ const LONGEST_LISTING: u64 = 64 << 20;
 
 /// Counts consecutive failures.
 #[derive(Default)]
-pub struct Patience {
+pub struct Retries {
     failures: u32,
 }
 
-impl Patience {
+impl Retries {
     /// Waits before the next try; after the last try, returns the failure as an error.
-    pub fn wait(&mut self, trouble: Trouble, waiting: &mut dyn FnMut(&str, Duration)) -> Result<()> {
-        let (why, wait) = match trouble {
-            Trouble::Lasting(error) => return Err(error),
-            Trouble::Passing { why, wait } => (why, wait),
+    pub fn wait(&mut self, error: RequestError, waiting: &mut dyn FnMut(&str, Duration)) -> Result<()> {
+        let (why, wait) = match error {
+            RequestError::Permanent(error) => return Err(error),
+            RequestError::Transient { why, wait } => (why, wait),
         };
         self.failures += 1;
         if self.failures >= TRIES {
             return Err(anyhow!(
-                "{why}, {TRIES} times in a row\nhint: what has come is kept: the same command goes on from there"
+                "{why}, {TRIES} times in a row\nhint: the same command continues the download"
             ));
         }
         let wait = wait.unwrap_or(FIRST_WAIT * 2_u32.pow(self.failures - 1)).min(LONGEST_WAIT);
@@ -77,7 +77,7 @@ impl Patience {
     }
 
     /// Resets the count after progress.
-    pub fn renew(&mut self) {
+    pub fn reset(&mut self) {
         self.failures = 0;
     }
 }
@@ -112,7 +112,7 @@ impl<'a> Hub<'a> {
     ) -> Result<Listing> {
         let revision = repository.revision.replace('/', "%2F");
         let url = format!("{}/api/models/{}/revision/{revision}?blobs=true", self.endpoint, repository.id);
-        let mut patience = Patience::default();
+        let mut retries = Retries::default();
         loop {
             let json = self.get(&url, None, repository).and_then(|mut response| {
                 let body = response.body_mut().with_config().limit(LONGEST_LISTING);
@@ -123,7 +123,7 @@ impl<'a> Hub<'a> {
                     return Listing::parse(&json)
                         .map_err(|error| anyhow!("`{repository}` on {}: {error:#}", self.endpoint));
                 }
-                Err(trouble) => patience.wait(trouble, waiting)?,
+                Err(error) => retries.wait(error, waiting)?,
             }
         }
     }
@@ -135,13 +135,18 @@ impl<'a> Hub<'a> {
         commit: &str,
         name: &str,
         from: u64,
-    ) -> Result<Response<Body>, Trouble> {
+    ) -> Result<Response<Body>, RequestError> {
         let name = escaped(name);
         let url = format!("{}/{}/resolve/{commit}/{name}", self.endpoint, repository.id);
         self.get(&url, (from > 0).then_some(from), repository)
     }
 
-    fn get(&self, url: &str, from: Option<u64>, repository: &Repository) -> Result<Response<Body>, Trouble> {
+    fn get(
+        &self,
+        url: &str,
+        from: Option<u64>,
+        repository: &Repository,
+    ) -> Result<Response<Body>, RequestError> {
         // A compressed download could not be resumed, and its length would not match the hub's.
         let mut request = self.agent.get(url).header("Accept-Encoding", "identity");
         if let Some(token) = self.token {
@@ -155,30 +160,30 @@ impl<'a> Hub<'a> {
         match response.status() {
             StatusCode::OK | StatusCode::PARTIAL_CONTENT => Ok(response),
             StatusCode::RANGE_NOT_SATISFIABLE if from.is_some() => Ok(response),
-            status if is_passing(status) => Err(Trouble::Passing {
+            status if is_transient(status) => Err(RequestError::Transient {
                 why: format!("{} answered `{status}`", self.endpoint),
                 wait: header(&response, "retry-after")
                     .and_then(|it| it.parse().ok())
                     .map(Duration::from_secs),
             }),
-            _ => Err(Trouble::Lasting(self.refusal(&response, repository))),
+            _ => Err(RequestError::Permanent(self.refusal(&response, repository))),
         }
     }
 
     /// A connection that failed or ended too soon.
-    pub fn broken(&self, error: &ureq::Error) -> Trouble {
+    pub fn broken(&self, error: &ureq::Error) -> RequestError {
         let why = match error {
             ureq::Error::Io(error) => error.to_string(),
             ureq::Error::Timeout(_) => "it took too long to answer".into(),
             error => error.to_string(),
         };
         if self.answered.get() {
-            return Trouble::Passing {
-                why: format!("the connection to {} broke: {why}", self.endpoint),
+            return RequestError::Transient {
+                why: format!("the connection to {} failed: {why}", self.endpoint),
                 wait: None,
             };
         }
-        Trouble::Lasting(anyhow!("cannot reach {}: {why}\n{SYNTH_HINT}", self.endpoint))
+        RequestError::Permanent(anyhow!("cannot reach {}: {why}\n{SYNTH_HINT}", self.endpoint))
     }
 
     fn refusal(&self, response: &Response<Body>, repository: &Repository) -> anyhow::Error {
@@ -187,7 +192,7 @@ impl<'a> Hub<'a> {
         let code = header(response, "x-error-code").unwrap_or_default();
         match (code, status) {
             ("RevisionNotFound", _) => anyhow!(
-                "`{id}` has no revision `{}`\nhint: its branches and tags stand at {hub}/{id}/tree/main",
+                "`{id}` has no revision `{}`\nhint: its branches and tags are at {hub}/{id}/tree/main",
                 repository.revision
             ),
             ("RepoNotFound", _) | ("", StatusCode::NOT_FOUND) => {
@@ -198,15 +203,15 @@ impl<'a> Hub<'a> {
             }
             ("EntryNotFound", _) => anyhow!("{hub} lists a file of `{repository}` that it does not have"),
             ("GatedRepo", _) | (_, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
-                let who = match self.token {
-                    None => "it asks who you are".into(),
-                    Some(token) => format!("it does not let in the owner of the token in {}", token.source),
+                let reason = match self.token {
+                    None => "it requires a token".into(),
+                    Some(token) => format!("it refuses the owner of the token in {}", token.source),
                 };
                 anyhow!(
-                    "{hub} does not give out `{repository}` (`{status}`): {who}\nhint: accept the licence at {hub}/{id}, then set HF_TOKEN to a token from {hub}/settings/tokens"
+                    "{hub} refuses `{repository}` (`{status}`): {reason}\nhint: accept the licence at {hub}/{id}, then set HF_TOKEN to a token from {hub}/settings/tokens"
                 )
             }
-            _ => anyhow!("{hub} answered `{status}` when asked for `{repository}`"),
+            _ => anyhow!("{hub} answered `{status}` to the request for `{repository}`"),
         }
     }
 }
@@ -218,7 +223,7 @@ pub fn header<'a>(response: &'a Response<Body>, name: &str) -> Option<&'a str> {
     response.headers().get(name)?.to_str().ok()
 }
 
-fn is_passing(status: StatusCode) -> bool {
+fn is_transient(status: StatusCode) -> bool {
     status.is_server_error() || [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS].contains(&status)
 }
 
@@ -280,14 +285,16 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// `$HF_TOKEN`, else the file that a log-in writes.
 fn token() -> Result<Option<Token>> {
     if let Some(secret) = text("HF_TOKEN")?.filter(|it| !it.trim().is_empty()) {
-        return sound(&secret, "`HF_TOKEN`".into()).map(Some);
+        return checked_token(&secret, "`HF_TOKEN`".into()).map(Some);
     }
     let path = match variable("HF_TOKEN_PATH") {
         Some(path) => PathBuf::from(path),
         None => home()?.join("token"),
     };
     match std::fs::read_to_string(&path) {
-        Ok(secret) if !secret.trim().is_empty() => sound(&secret, format!("`{}`", path.display())).map(Some),
+        Ok(secret) if !secret.trim().is_empty() => {
+            checked_token(&secret, format!("`{}`", path.display())).map(Some)
+        }
         Ok(_) => Ok(None),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error).with_context(|| format!("cannot read the token in `{}`", path.display())),
@@ -295,7 +302,7 @@ fn token() -> Result<Option<Token>> {
 }
 
 /// Checks a token: it becomes a header line, so it must not contain a line end.
-fn sound(secret: &str, source: String) -> Result<Token> {
+fn checked_token(secret: &str, source: String) -> Result<Token> {
     let secret = secret.trim();
     ensure!(
         secret.bytes().all(|byte| byte.is_ascii_graphic()),
@@ -320,21 +327,22 @@ mod tests {
     }
 
     #[test]
-    fn a_trouble_that_does_not_pass_ends_the_waiting_with_what_it_was() {
-        let (mut patience, mut waits) = (Patience::default(), Vec::new());
+    fn a_failure_that_does_not_pass_ends_the_retries_with_its_cause() {
+        let (mut retries, mut waits) = (Retries::default(), Vec::new());
         let mut tried = || {
-            let busy = Trouble::Passing { why: "too much to do".into(), wait: Some(Duration::ZERO) };
-            patience.wait(busy, &mut |why, wait| waits.push((why.to_string(), wait)))
+            let busy = RequestError::Transient { why: "too much to do".into(), wait: Some(Duration::ZERO) };
+            retries.wait(busy, &mut |why, wait| waits.push((why.to_string(), wait)))
         };
-        let given_up = (0..100).find_map(|_| tried().err()).unwrap();
-        assert!(given_up.to_string().starts_with("too much to do, 8 times in a row"), "{given_up}");
+        let last = (0..100).find_map(|_| tried().err()).unwrap();
+        assert!(last.to_string().starts_with("too much to do, 8 times in a row"), "{last}");
         assert_eq!(waits.len(), 7);
     }
 
     #[test]
     fn a_token_that_would_break_a_request_is_refused_without_being_shown() {
-        let refused = sound("secret\r\nHost: elsewhere", "`HF_TOKEN`".into()).err().unwrap().to_string();
+        let refused =
+            checked_token("secret\r\nHost: elsewhere", "`HF_TOKEN`".into()).err().unwrap().to_string();
         assert!(refused.contains("`HF_TOKEN`") && !refused.contains("secret"), "{refused}");
-        assert_eq!(sound(" hf_x\n", "`HF_TOKEN`".into()).unwrap().secret, "hf_x");
+        assert_eq!(checked_token(" hf_x\n", "`HF_TOKEN`".into()).unwrap().secret, "hf_x");
     }
 }

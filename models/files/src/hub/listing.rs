@@ -135,7 +135,7 @@ impl Running {
 }
 
 /// The files besides the weights that an engine reads.
-const BESIDE_WEIGHTS: &[&str] = &[
+const OTHER_FILES: &[&str] = &[
     "config.json",
     "generation_config.json",
     "tokenizer.json",
@@ -146,7 +146,7 @@ const BESIDE_WEIGHTS: &[&str] = &[
 ];
 
 /// Pickled files run code when they are loaded, so they are never fetched. HDF5 is not fetched either.
-const NEVER: &[&str] = &["*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5"];
+const PICKLES: &[&str] = &["*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5"];
 
 /// The files that match the patterns; without patterns, those that an engine needs.
 pub fn choose<'a>(files: &'a [RemoteFile], patterns: &[String]) -> Result<Vec<&'a RemoteFile>> {
@@ -157,7 +157,7 @@ pub fn choose<'a>(files: &'a [RemoteFile], patterns: &[String]) -> Result<Vec<&'
     for pattern in patterns {
         let matched = |file: &RemoteFile| matches(pattern, &file.name);
         let allowed: Vec<usize> =
-            (0..files.len()).filter(|&at| matched(&files[at]) && !is_never(&files[at])).collect();
+            (0..files.len()).filter(|&at| matched(&files[at]) && !is_pickle(&files[at])).collect();
         if allowed.is_empty() {
             match files.iter().find(|file| matched(file)) {
                 Some(file) => bail!(
@@ -174,7 +174,7 @@ pub fn choose<'a>(files: &'a [RemoteFile], patterns: &[String]) -> Result<Vec<&'
 
 fn needed(files: &[RemoteFile]) -> Result<Vec<&RemoteFile>> {
     let weights = weights(files)?;
-    let beside = |file: &&RemoteFile| BESIDE_WEIGHTS.iter().any(|pattern| matches_here(pattern, &file.name));
+    let beside = |file: &&RemoteFile| OTHER_FILES.iter().any(|pattern| matches_here(pattern, &file.name));
     Ok(files.iter().filter(beside).chain(weights).collect())
 }
 
@@ -195,21 +195,21 @@ fn weights(files: &[RemoteFile]) -> Result<Vec<&RemoteFile>> {
     let ggufs: Vec<_> = files.iter().filter(|file| matches("*.gguf", &file.name)).collect();
     match ggufs.as_slice() {
         [only] => Ok(vec![only]),
-        [] if files.iter().any(is_never) => bail!(
-            "its weights are in a form that may run code when it is loaded (`{}`), and it has neither safetensors nor GGUF\nhint: look for a conversion of it on the hub",
-            NEVER.join("`, `")
+        [] if files.iter().any(is_pickle) => bail!(
+            "its weights are in a format that may run code when it is loaded (`{}`), and it has neither safetensors nor GGUF\nhint: look for a conversion of it on the hub",
+            PICKLES.join("`, `")
         ),
         [] => bail!("it has neither `*.safetensors` nor `*.gguf` files; there are:\n{}", table(files)),
         [first, ..] => bail!(
-            "it has several `.gguf` files:\n{}\nhint: say which: `--file '{}'`",
+            "it has several `.gguf` files:\n{}\nhint: name one: `--file '{}'`",
             table(ggufs.iter().copied()),
             first.name
         ),
     }
 }
 
-fn is_never(file: &RemoteFile) -> bool {
-    NEVER.iter().any(|pattern| matches(pattern, &file.name.to_ascii_lowercase()))
+fn is_pickle(file: &RemoteFile) -> bool {
+    PICKLES.iter().any(|pattern| matches(pattern, &file.name.to_ascii_lowercase()))
 }
 
 /// The most files to list for a person.
@@ -251,9 +251,9 @@ fn matches(pattern: &str, name: &str) -> bool {
                 in_name += 1;
             }
             _ => {
-                let Some((stands, taken)) = star else { return false };
-                star = Some((stands, taken + 1));
-                (at, in_name) = (stands + 1, taken + 1);
+                let Some((star_at, taken)) = star else { return false };
+                star = Some((star_at, taken + 1));
+                (at, in_name) = (star_at + 1, taken + 1);
             }
         }
     }
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_describe_a_repository_is_refused() {
+    fn an_answer_that_describes_no_repository_is_refused() {
         let no_size = serde_json::json!([{ "rfilename": "x", "blobId": COMMIT }]);
         assert!(parse(&no_size).unwrap_err().to_string().contains("size and the hash of `x`"));
         let no_hash = serde_json::json!([{ "rfilename": "x", "size": 1, "blobId": "../../x" }]);
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_pattern_it_is_what_an_engine_needs_and_weights_only_once() {
+    fn without_a_pattern_the_files_that_an_engine_needs_are_chosen_and_weights_only_once() {
         let names =
             ["README.md", "config.json", "chat_template.jinja", "original/params.json", "onnx/config.json"];
         let weights = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"];
@@ -375,18 +375,18 @@ mod tests {
     fn of_several_gguf_files_one_must_be_named() {
         let refused = refusal(&["a-q4.gguf", "a-q8.gguf", "config.json"], &[]);
         assert!(refused.contains("  a-q4.gguf   1.50 MB\n  a-q8.gguf   1.50 MB\n"), "{refused}");
-        assert!(refused.contains("hint: say which: `--file 'a-q4.gguf'`"), "{refused}");
+        assert!(refused.contains("hint: name one: `--file 'a-q4.gguf'`"), "{refused}");
         assert_eq!(chosen(&["a-q4.gguf", "a-q8.gguf"], &["*q8*"]).unwrap(), ["a-q8.gguf"]);
     }
 
     #[test]
-    fn a_pattern_that_matches_nothing_is_answered_with_what_there_is() {
+    fn a_pattern_that_matches_nothing_is_refused_with_a_list_of_the_files() {
         let refused = refusal(&["config.json", "m.gguf"], &["*.gguf", "*.safetensors"]);
         assert!(refused.contains("`*.safetensors`") && refused.contains("  config.json"), "{refused}");
     }
 
     #[test]
-    fn what_may_run_code_is_never_chosen() {
+    fn a_file_that_may_run_code_is_pickle_chosen() {
         assert_eq!(chosen(&["a.bin", "B.PT", "c.json", "d.h5"], &["*"]).unwrap(), ["c.json"]);
         assert!(refusal(&["a.bin", "c.json"], &["*.bin"]).contains("`a.bin` may run code"));
         assert!(refusal(&["pytorch_model.bin", "config.json"], &[]).contains("may run code"));

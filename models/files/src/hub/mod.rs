@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_climb_out_of_a_folder_is_no_name() {
+    fn a_path_out_of_a_folder_is_no_name() {
         for text in [
             "", "/", "../n", "o/..", "/etc", "o/n/m", "o//n", ".o/n", "-o/n", "o--p/n", "o\\n", "o/n?x",
             "./n",

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use ureq::http::StatusCode;
 
 use super::Repository;
-use super::connection::{Hub, Patience, SYNTH_HINT, Settings, Trouble, header};
+use super::connection::{Hub, RequestError, Retries, SYNTH_HINT, Settings, header};
 use super::listing::{Listing, RemoteFile, Running, choose};
 use crate::size;
 use crate::write::{cannot_write, free_bytes, write_whole};
@@ -51,10 +51,12 @@ pub fn pull(
     settings: &Settings,
     repository: &Repository,
     patterns: &[String],
-    tell: &mut dyn FnMut(Event),
+    report: &mut dyn FnMut(Event),
 ) -> Result<PathBuf> {
     let here_hint = || match settings.cache.find(repository) {
-        Some(_) => format!("\nhint: `{repository}` is here from an earlier pull, and is found by that name"),
+        Some(_) => format!(
+            "\nhint: `{repository}` is in the cache from an earlier pull, and can be used by that name"
+        ),
         None => format!("\n{SYNTH_HINT}"),
     };
     if settings.offline {
@@ -62,21 +64,21 @@ pub fn pull(
     }
     let hub = Hub::new(settings);
     let Listing { commit, files } =
-        hub.listing(repository, &mut |why, wait| tell(Event::Waiting { why, wait }))?;
+        hub.listing(repository, &mut |why, wait| report(Event::Waiting { why, wait }))?;
     let chosen = choose(&files, patterns).with_context(|| format!("`{repository}`"))?;
     let own = settings.cache.folder_of(repository);
     let locks = settings.cache.folder.join(".locks").join(repository.folder_name());
     let blobs = Blobs { hub: &hub, repository, commit: &commit, folder: own.join("blobs"), locks };
-    let missing = plan(&blobs, &chosen, tell, &settings.cache.folder)?;
+    let missing = plan(&blobs, &chosen, report, &settings.cache.folder)?;
     let mut done: u64 = chosen.iter().filter(|file| !missing.contains(file)).map(|file| file.bytes).sum();
     for file in missing {
-        tell(Event::FileStarted { name: &file.name, bytes: file.bytes });
+        report(Event::FileStarted { name: &file.name, bytes: file.bytes });
         blobs.fetch(file, &mut |step| match step {
-            Step::At(bytes) => tell(Event::At { bytes: done + bytes }),
-            Step::Waiting { why, wait } => tell(Event::Waiting { why, wait }),
+            Step::At(bytes) => report(Event::At { bytes: done + bytes }),
+            Step::Waiting { why, wait } => report(Event::Waiting { why, wait }),
         })?;
         done += file.bytes;
-        tell(Event::FileDone { name: &file.name, bytes: file.bytes });
+        report(Event::FileDone { name: &file.name, bytes: file.bytes });
     }
     let snapshot = own.join("snapshots").join(&commit);
     for file in &chosen {
@@ -93,7 +95,7 @@ pub fn pull(
 fn plan<'a>(
     blobs: &Blobs,
     chosen: &[&'a RemoteFile],
-    tell: &mut dyn FnMut(Event),
+    report: &mut dyn FnMut(Event),
     cache: &Path,
 ) -> Result<Vec<&'a RemoteFile>> {
     let total = chosen.iter().try_fold(0_u64, |sum, file| sum.checked_add(file.bytes));
@@ -101,7 +103,7 @@ fn plan<'a>(
     let bytes_here = chosen.iter().map(|file| blobs.bytes_here(file)).sum();
     let missing: Vec<_> = chosen.iter().filter(|file| !blobs.is_whole(file)).copied().collect();
     let (files, files_here) = (chosen.len(), chosen.len() - missing.len());
-    tell(Event::Planned { commit: blobs.commit, files, files_here, bytes, bytes_here });
+    report(Event::Planned { commit: blobs.commit, files, files_here, bytes, bytes_here });
     if !missing.is_empty() {
         let (needed, free) = (bytes - bytes_here, free_bytes(cache)?);
         ensure!(
@@ -169,7 +171,7 @@ impl Blobs<'_> {
         self.path(file).metadata().is_ok_and(|it| it.is_file() && it.len() == file.bytes)
     }
 
-    fn fetch(&self, file: &RemoteFile, tell: &mut dyn FnMut(Step)) -> Result<()> {
+    fn fetch(&self, file: &RemoteFile, report: &mut dyn FnMut(Step)) -> Result<()> {
         for folder in [&self.folder, &self.locks] {
             std::fs::create_dir_all(folder).with_context(|| cannot_write(folder))?;
         }
@@ -178,18 +180,18 @@ impl Blobs<'_> {
         if self.is_whole(file) {
             return Ok(());
         }
-        let mut unfinished = Unfinished::open(self.unfinished(file), file, tell)?;
-        let (mut patience, mut furthest) = (Patience::default(), unfinished.bytes);
+        let mut unfinished = Unfinished::open(self.unfinished(file), file, report)?;
+        let (mut retries, mut furthest) = (Retries::default(), unfinished.bytes);
         while unfinished.bytes < file.bytes {
-            let received = self.receive(&mut unfinished, file, tell);
+            let received = self.receive(&mut unfinished, file, report);
             // A server that starts again each time makes no progress, however much it sends.
             if unfinished.bytes > furthest {
                 furthest = unfinished.bytes;
-                patience.renew();
+                retries.reset();
             }
-            if let Err(trouble) = received {
-                patience
-                    .wait(trouble, &mut |why, wait| tell(Step::Waiting { why, wait }))
+            if let Err(error) = received {
+                retries
+                    .wait(error, &mut |why, wait| report(Step::Waiting { why, wait }))
                     .with_context(|| format!("`{}`", file.name))?;
             }
         }
@@ -209,7 +211,7 @@ impl Blobs<'_> {
         match lock.try_lock() {
             Ok(()) => Ok(lock),
             Err(std::fs::TryLockError::WouldBlock) => bail!(
-                "another program is fetching `{}` (it holds `{}`)\nhint: wait until it is done; the same command then goes on",
+                "another program is fetching `{}` (it locks `{}`)\nhint: wait until it is done; the same command then continues",
                 file.name,
                 path.display()
             ),
@@ -222,18 +224,18 @@ impl Blobs<'_> {
         &self,
         unfinished: &mut Unfinished,
         file: &RemoteFile,
-        tell: &mut dyn FnMut(Step),
-    ) -> Result<(), Trouble> {
+        report: &mut dyn FnMut(Step),
+    ) -> Result<(), RequestError> {
         let from = unfinished.bytes;
         let response = self.hub.file(self.repository, self.commit, &file.name, from)?;
-        let goes_on = response.status() == StatusCode::PARTIAL_CONTENT
+        let resumes = response.status() == StatusCode::PARTIAL_CONTENT
             && header(&response, "content-range").is_some_and(|it| it.starts_with(&format!("bytes {from}-")));
-        if !goes_on {
+        if !resumes {
             unfinished.start_over(file)?;
-            tell(Step::At(0));
+            report(Step::At(0));
             if response.status() != StatusCode::OK {
-                return Err(Trouble::Passing {
-                    why: "the hub sent another part than was asked for".into(),
+                return Err(RequestError::Transient {
+                    why: "the hub sent another part than requested".into(),
                     wait: None,
                 });
             }
@@ -243,7 +245,7 @@ impl Blobs<'_> {
         loop {
             let read = body.read(&mut piece).map_err(|error| self.hub.broken(&error.into()))?;
             if read == 0 && unfinished.bytes < file.bytes {
-                return Err(Trouble::Passing {
+                return Err(RequestError::Transient {
                     why: format!("the connection ended after {} of {} bytes", unfinished.bytes, file.bytes),
                     wait: None,
                 });
@@ -256,7 +258,7 @@ impl Blobs<'_> {
                 return Err(anyhow!("the hub sends more than the {} bytes that it lists", file.bytes).into());
             }
             unfinished.append(&piece[..read])?;
-            tell(Step::At(unfinished.bytes));
+            report(Step::At(unfinished.bytes));
         }
     }
 }
@@ -270,7 +272,7 @@ struct Unfinished {
 }
 
 impl Unfinished {
-    fn open(path: PathBuf, wanted: &RemoteFile, tell: &mut dyn FnMut(Step)) -> Result<Self> {
+    fn open(path: PathBuf, wanted: &RemoteFile, report: &mut dyn FnMut(Step)) -> Result<Self> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
         let file = file.with_context(|| cannot_write(&path))?;
         let mut unfinished = Self { file, bytes: 0, sum: wanted.digest.begin(wanted.bytes), path };
@@ -287,7 +289,7 @@ impl Unfinished {
             }
             unfinished.sum.update(&piece[..read]);
             unfinished.bytes += read as u64;
-            tell(Step::At(unfinished.bytes));
+            report(Step::At(unfinished.bytes));
         }
     }
 
@@ -310,7 +312,7 @@ impl Unfinished {
         let found = self.sum.finish();
         if found != wanted.digest {
             let error = anyhow!(
-                "`{}` is not what the hub lists: its {} is `{}`, expected `{}`; it was removed\nhint: the same command fetches it again",
+                "`{}` is not what the hub lists: its {} is `{}`, expected `{}`; the file was removed\nhint: the same command fetches it again",
                 wanted.name,
                 found.kind(),
                 found.as_str(),

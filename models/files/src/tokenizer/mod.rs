@@ -95,7 +95,7 @@ impl std::fmt::Debug for Tokenizer {
 #[expect(unsafe_code, reason = "a function of the C library")]
 fn give_back() {
     // SAFETY: it touches no memory in use and takes its own locks, so any thread may call it at any time.
-    unsafe { nix::libc::malloc_trim(0) };
+    unsafe { libc::malloc_trim(0) };
 }
 
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]

@@ -102,7 +102,7 @@ fn compose(learnt: &mut Learnt, limit: usize, taken: &HashSet<&str>) -> Result<(
         for &ending in &endings {
             for &stem in &stems {
                 let (left, right) = (&learnt.texts[stem], &learnt.texts[ending]);
-                if left.chars().count() + right.len() > LONGEST_WORD || !can_be_spoken(left, right) {
+                if left.chars().count() + right.len() > LONGEST_WORD || !is_pronounceable(left, right) {
                     continue;
                 }
                 let (word, pair) = (format!("{left}{right}"), (stem as u32, ending as u32));
@@ -120,7 +120,7 @@ fn compose(learnt: &mut Learnt, limit: usize, taken: &HashSet<&str>) -> Result<(
         }
         stems = (first_new..learnt.texts.len()).collect();
     }
-    bail!("only {} distinct tokens can be made, and {limit} are asked for", learnt.texts.len())
+    bail!("only {} distinct tokens can be made, and {limit} are required", learnt.texts.len())
 }
 
 /// At least two letters, optionally with a space in front (`Ġ`) or a capital.
@@ -137,7 +137,7 @@ fn is_ending(text: &str) -> bool {
 }
 
 /// Whether a vowel meets a consonant at the joint: `north` and `er`, not `north` and `nd`.
-fn can_be_spoken(stem: &str, ending: &str) -> bool {
+fn is_pronounceable(stem: &str, ending: &str) -> bool {
     let is_vowel = |letter: Option<u8>| letter.is_some_and(|letter| b"aeiouyAEIOUY".contains(&letter));
     is_vowel(stem.bytes().next_back()) != is_vowel(ending.bytes().next())
 }

@@ -42,7 +42,7 @@ impl TokenType {
 /// The two families of BPE that llama.cpp and `tokenizers` both support.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TokenizerKind {
-    /// Text is cut into words, and words into bytes; each character of a token stands for a byte.
+    /// Text is cut into words, and words into bytes; each character of a token is a byte.
     ByteLevel {
         pre: &'static Pre,
         /// Texts are first brought into Unicode's composed form. llama.cpp omits that.

@@ -1,10 +1,15 @@
-//! An engine's own load options, read by name. Options that the engine does not read are refused.
+//! The engine's side of a load: its own options, read by name, and the phases, which the kit times and reports to the
+//! orchestrator as they happen.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
-use protocol::{Failed, FailureKind};
+use protocol::{Failed, FailureKind, Load, Message, Phase, Progress};
 use serde_json::{Map, Value};
+
+use crate::Output;
 
 /// The options of a load. Read every option that the engine knows, then call `finish`.
 pub struct Options<'a> {
@@ -78,6 +83,92 @@ pub(crate) fn quote<'a>(words: impl Iterator<Item = &'a str>) -> String {
     words.map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
 }
 
+/// Times the parts of a load. The start of each extends the orchestrator's deadline.
+pub struct Phases {
+    output: Option<Output>,
+    running: Option<(String, Instant)>,
+    done: Vec<Phase>,
+}
+
+impl Phases {
+    /// Without an output it only times: a load that a `generate` caused has one answer and no progress messages.
+    pub fn new(output: Option<Output>) -> Self {
+        Self { output, running: None, done: Vec::new() }
+    }
+
+    /// Times `work` under a name.
+    pub fn phase<T>(&mut self, name: &str, work: impl FnOnce() -> T) -> T {
+        self.begin(name);
+        let result = work();
+        self.end();
+        result
+    }
+
+    /// Begins a phase, and ends the one before it.
+    pub fn begin(&mut self, name: &str) {
+        self.end();
+        self.report(Progress { phase: name.into(), fraction: None, note: None });
+        self.running = Some((name.into(), Instant::now()));
+    }
+
+    /// Ends the running phase, if there is one.
+    pub fn end(&mut self) {
+        if let Some((name, began)) = self.running.take() {
+            let ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            self.done.push(Phase { name, ns });
+        }
+    }
+
+    /// Reports the progress of the running phase, from 0 to 1, and extends the deadline.
+    pub fn progress(&self, fraction: f64, note: Option<String>) {
+        let phase = self.running.as_ref().map_or_else(String::new, |(name, _)| name.clone());
+        self.report(Progress { phase, fraction: Some(fraction), note });
+    }
+
+    pub(crate) fn finish(mut self) -> Vec<Phase> {
+        self.end();
+        self.done
+    }
+
+    fn report(&self, progress: Progress) {
+        if let Some(output) = &self.output {
+            output.send(&Message::Progress(progress));
+        }
+    }
+}
+
+const DELAY_OPTION: &str = "planted_delay_us";
+/// The part of a delay that is spun: a sleep ends late by about this much, more than the delays planted in a fast engine.
+const SPUN: Duration = Duration::from_micros(200);
+
+/// A deliberate delay before each token of a sequence but the first, to test the detection of slowdowns on any real engine.
+/// The kit removes its option, so engines do not see it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct PlantedDelay(Duration);
+
+impl PlantedDelay {
+    /// The planted delay, and the load without the option.
+    pub fn take(load: &Load) -> Result<(Self, Cow<'_, Load>), Failed> {
+        let Some(us) = Options::new(&load.options).u64(DELAY_OPTION)? else {
+            return Ok((Self::default(), Cow::Borrowed(load)));
+        };
+        let mut load = load.clone();
+        load.options.remove(DELAY_OPTION);
+        Ok((Self(Duration::from_micros(us)), Cow::Owned(load)))
+    }
+
+    pub fn wait(self) {
+        if self.0.is_zero() {
+            return;
+        }
+        let began = Instant::now();
+        std::thread::sleep(self.0.saturating_sub(SPUN));
+        while began.elapsed() < self.0 {
+            std::hint::spin_loop();
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn an_option_that_nobody_read_is_refused_with_those_that_there_are() {
+    fn an_unknown_option_is_refused_with_a_list_of_the_known_ones() {
         let given = given(serde_json::json!({"speed": 1}));
         let options = Options::new(&given);
         assert_eq!(options.bool("graphs"), Ok(None));
@@ -122,5 +213,24 @@ mod tests {
         assert_eq!(options.f64("b").unwrap_err().message, "option `b`: expected a number, found `\"inf\"`");
         let refused = options.choice("c", &["slow", "fast"]).unwrap_err();
         assert_eq!(refused.message, "option `c`: expected one of `slow`, `fast`, found `\"quick\"`");
+    }
+
+    #[test]
+    fn a_phase_ends_where_the_next_begins_and_all_are_reported_in_order() {
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let mut phases = Phases::new(Some(Output::new(writer)));
+        phases.begin("read");
+        phases.progress(0.5, Some("half".into()));
+        assert_eq!(phases.phase("copy", || 7), 7);
+        let done = phases.finish();
+        assert_eq!(done.iter().map(|phase| phase.name.as_str()).collect::<Vec<_>>(), ["read", "copy"]);
+        let mut lines = String::new();
+        std::io::Read::read_to_string(&mut reader, &mut lines).unwrap();
+        let expected = [
+            r#"{"type":"progress","phase":"read"}"#,
+            r#"{"type":"progress","phase":"read","fraction":0.5,"note":"half"}"#,
+            r#"{"type":"progress","phase":"copy"}"#,
+        ];
+        assert_eq!(lines.lines().collect::<Vec<_>>(), expected);
     }
 }
