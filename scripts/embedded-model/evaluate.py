@@ -52,9 +52,9 @@ def print_parts(texts: list, encoded: list, of_ngram: list, of_model: list) -> N
     chosen = {"first third of each document": [p < 1 / 3 for p in place],
               "last third of each document": [p >= 2 / 3 for p in place],
               "answers after `Answer:`": [within(ANSWERS, t, e.offsets) for t, e in zip(texts, encoded)],
-              "lists and facts said again": [within(RETOLD, t, e.offsets) for t, e in zip(texts, encoded)]}
+              "repeated lists and facts": [within(RETOLD, t, e.offsets) for t, e in zip(texts, encoded)]}
     mean = lambda losses, mask: math.exp(np.concatenate(losses)[mask].mean())
-    print("\n| tokens | how many | 5-gram | the model |\n|---|---|---|---|")
+    print("\n| tokens | number | 5-gram | the model |\n|---|---|---|---|")
     for name, masks in chosen.items():
         mask = np.concatenate(masks)
         print(f"| {name} | {mask.sum()} | {mean(of_ngram, mask):.3f} | {mean(of_model, mask):.3f} |")
@@ -105,7 +105,7 @@ def main(model_folder: str, train_documents: str) -> None:
         losses = [nats_of(model, w) for w in windows(whole, length)]
         print(f"| {length} | {math.exp(np.concatenate(losses).mean()):.3f} |", flush=True)
     # Some quarters have harder text than others, so each is also evaluated without the text before it.
-    print("\n| part of the window of 2048 | perplexity per token | the same tokens without the text before |\n|---|---|---|")
+    print("\n| position in the window of 2048 | perplexity per token | the same tokens without earlier context |\n|---|---|---|")
     for part in range(0, 2048, 512):
         alone = [nats_of(model, np.concatenate([[BOS], w[part + 1:part + 513]])) for w in windows(whole, 2048)]
         print(f"| {part} to {part + 511} | {math.exp(np.concatenate([x[part:part + 512] for x in losses]).mean()):.3f} | "
