@@ -14,12 +14,12 @@ fn main() {
     for folder in folders.iter().filter(|folder| folder.join("engine.toml").is_file()) {
         let manifest = folder.join("engine.toml");
         println!("cargo::rerun-if-changed={}", manifest.display());
-        write!(table, "    (include_str!({manifest:?}), &[").expect("a string takes it");
+        write!(table, "    (include_str!({manifest:?}), &[").expect("a string accepts it");
         for name in named_files(&manifest) {
             let file = folder.join(&name);
             if file.is_file() {
                 println!("cargo::rerun-if-changed={}", file.display());
-                write!(table, "({name:?}, include_str!({file:?})), ").expect("a string takes it");
+                write!(table, "({name:?}, include_str!({file:?})), ").expect("a string accepts it");
             }
         }
         table.push_str("]),\n");

@@ -1,15 +1,15 @@
-"""Plain `transformers`, timed with `time.perf_counter`, as anybody would write it: nothing of this project is in it.
+"""Plain `transformers`, timed with `time.perf_counter`, without any code of this project.
 
     bare-transformers.py MODEL_FOLDER DTYPE THREADS loop|generate
 
-Reads lines of JSON, [prompt ids, new tokens]; answers each with [new ids, seconds of each since the line was read].
+Reads lines of JSON, [prompt ids, new tokens]. Answers each with [new ids, seconds of each since the line was read].
 """
 
 import json
 import sys
 import time
 
-folder, dtype, threads, way = sys.argv[1:5]
+folder, dtype, threads, path = sys.argv[1:5]
 
 import torch
 from transformers import AutoModelForCausalLM
@@ -20,36 +20,36 @@ model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_on
 
 
 @torch.no_grad()
-def by_loop(prompt, new_tokens, stamp):
+def by_loop(prompt, new_tokens, record):
     out = model(input_ids=torch.tensor([prompt]), use_cache=True, logits_to_keep=1)
     for step in range(new_tokens):
         id = out.logits[:, -1].argmax(-1)
-        stamp(id.item())
+        record(id.item())
         if step + 1 < new_tokens:
             out = model(input_ids=id[:, None], past_key_values=out.past_key_values, use_cache=True, logits_to_keep=1)
 
 
-class Stamps:
-    def __init__(self, stamp):
-        self.stamp, self.prompt = stamp, True
+class Streamer:
+    def __init__(self, record):
+        self.record, self.prompt = record, True
 
     def put(self, value):
         if not self.prompt:
-            self.stamp(value.item())
+            self.record(value.item())
         self.prompt = False
 
     def end(self):
         pass
 
 
-def by_generate(prompt, new_tokens, stamp):
+def by_generate(prompt, new_tokens, record):
     ids = torch.tensor([prompt])
-    asked = dict(do_sample=False, max_new_tokens=new_tokens, min_new_tokens=None, eos_token_id=None, pad_token_id=0)
-    model.generate(ids, attention_mask=torch.ones_like(ids), streamer=Stamps(stamp), **asked)
+    settings = dict(do_sample=False, max_new_tokens=new_tokens, min_new_tokens=None, eos_token_id=None, pad_token_id=0)
+    model.generate(ids, attention_mask=torch.ones_like(ids), streamer=Streamer(record), **settings)
 
 
-if way == "generate":
-    # Text that ends early would be another amount of work.
+if path == "generate":
+    # A text that ends early would be less work.
     model.generation_config.eos_token_id = None
 print("ready", flush=True)
 for line in sys.stdin:
@@ -57,9 +57,9 @@ for line in sys.stdin:
     prompt, new_tokens = json.loads(line)
     ids, seconds = [], []
 
-    def stamp(id):
+    def record(id):
         seconds.append(time.perf_counter() - began)
         ids.append(id)
 
-    (by_loop if way == "loop" else by_generate)(prompt, new_tokens, stamp)
+    (by_loop if path == "loop" else by_generate)(prompt, new_tokens, record)
     print(json.dumps([ids, seconds]), flush=True)

@@ -1,6 +1,6 @@
-// A bare loop over products of tiles that stay in registers, by the compiler's intrinsics, for scripts/limits-against-tiles:
-// independent of the probe's assembly in everything but what it counts. One line for each unit: its name and Gop/s, the best
-// of many short passes. Exit status 3: no AMX here.
+// A loop over products of tiles in registers, by the compiler's intrinsics, for scripts/limits-against-tiles. It shares only
+// the counting of operations with the probe's assembly. It prints a line for each unit: its name and Gop/s, the best of many
+// short passes. Exit status 3: no AMX here.
 #include <cpuid.h>
 #include <immintrin.h>
 #include <stdint.h>
@@ -66,8 +66,8 @@ static void measure(const char *name, void (*loop)(void), double depth) {
     for (int pass = 0; pass < PASSES; pass++) {
         double start = now();
         loop();
-        double took = now() - start;
-        if (took < best) best = took;
+        double seconds = now() - start;
+        if (seconds < best) best = seconds;
     }
     printf("%s %.1f\n", name, 2.0 * 16 * 16 * depth * 4 * ROUNDS / best / 1e9);
 }
@@ -75,7 +75,7 @@ static void measure(const char *name, void (*loop)(void), double depth) {
 int main(void) {
     unsigned eax, ebx, ecx, edx = 0;
     int leaf = __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx);
-    // Tiles by CPUID, and the kernel's leave to use them.
+    // CPUID states tiles, and the kernel must permit them.
     if (!leaf || !(edx >> 24 & 1) || syscall(SYS_arch_prctl, 0x1023, 18) != 0) {
         puts("no AMX here");
         return 3;

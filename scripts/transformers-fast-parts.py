@@ -1,9 +1,9 @@
-"""What each part of path `fast` is worth: decode steps of one model in several forms, in turns.
+"""Measures the effect of each part of path `fast`: decode steps of one model in several variants, in turns.
 
-    scripts/python-of transformers scripts/transformers-fast-parts.py MODEL [--threads 2] [--rounds 9] [--forms fast,linear]
+    scripts/python-of transformers scripts/transformers-fast-parts.py MODEL [--threads 2] [--rounds 9] [--variants fast,linear]
 
-Every form is a process of its own, and while one works the others wait for a line. A round runs each form once, in an order
-that turns; what is said is the median over rounds of a form's time against the first form's in the same round.
+Every variant has a separate process; while one runs, the others wait for a line. A round runs each variant once, in rotating
+order. The result is the median over rounds of a variant's time divided by the first variant's in the same round.
 """
 
 import argparse
@@ -18,14 +18,14 @@ from types import SimpleNamespace
 ENGINES = Path(__file__).resolve().parent.parent / "engines"
 sys.path[:0] = [str(ENGINES / "transformers"), str(ENGINES / "kit" / "python")]
 
-FORMS = {
-    "fast": "as it is",
+VARIANTS = {
+    "fast": "unchanged",
     "eager": "the same step, not compiled",
-    "linear": "compiled, products as `linear`, which is what the compiler makes of them by default",
-    "packed": "compiled, products as `linear` over weights that the compiler froze and packed for oneDNN",
+    "linear": "compiled, products as `linear`, the compiler's default",
+    "packed": "compiled, products as `linear` over weights that the compiler packs for oneDNN (freezing)",
     "one-panel": "compiled, products as sums over one row of a matrix at a time",
     "int8": "compiled, matrices in int8 (`--set quantize=int8`)",
-    "int8-dynamic": "preset `int8-dynamic`, in its own dtype",
+    "int8-dynamic": "preset `int8-dynamic`, in f32",
     "int4": "preset `int4`",
     "loop": "path `loop`: Hugging Face's classes, growing cache",
     "compile": "path `compile`: Hugging Face's classes, static cache, compiled step",
@@ -33,56 +33,56 @@ FORMS = {
 
 
 def main():
-    asked = arguments()
-    if asked.form:
-        return serve(asked)
-    forms = asked.forms.split(",")
-    children = {form: start(form, asked) for form in forms}
-    for form, child in children.items():
-        print(f"{form}: loaded in {answer(form, child)['load_s']:.1f} s", file=sys.stderr)
-    times = {form: [] for form in forms}
-    for number in range(asked.rounds + 1):
-        for form in forms[number % len(forms) :] + forms[: number % len(forms)]:
-            children[form].stdin.write(f"{asked.tokens}\n")
-            children[form].stdin.flush()
-            times[form].append(answer(form, children[form])["ms"])
-    report(times, asked)
+    options = arguments()
+    if options.variant:
+        return serve(options)
+    variants = options.variants.split(",")
+    children = {variant: start(variant, options) for variant in variants}
+    for variant, child in children.items():
+        print(f"{variant}: loaded in {answer(variant, child)['load_s']:.1f} s", file=sys.stderr)
+    times = {variant: [] for variant in variants}
+    for number in range(options.rounds + 1):
+        for variant in variants[number % len(variants) :] + variants[: number % len(variants)]:
+            children[variant].stdin.write(f"{options.tokens}\n")
+            children[variant].stdin.flush()
+            times[variant].append(answer(variant, children[variant])["ms"])
+    report(times, options)
     for child in children.values():
         child.stdin.close()
         child.wait()
 
 
-def report(times, asked):
+def report(times, options):
     first = next(iter(times))
-    print(f"{asked.model}, {asked.dtype}, {asked.threads} threads, prompt of {asked.prompt}, {asked.tokens} tokens a round")
-    print("| form | ms a token, median of rounds | least | of processor time | time against the first | what it is |")
+    print(f"{options.model}, {options.dtype}, {options.threads} threads, prompt of {options.prompt}, {options.tokens} tokens a round")
+    print("| variant | ms a token, median of rounds | least | least processor time | time / first variant | description |")
     print("|---|---|---|---|---|---|")
-    for form, found in times.items():
+    for variant, results in times.items():
         # The first round warms up.
-        (wall, busy), (base, _) = (zip(*of[1:]) for of in (found, times[first]))
+        (wall, busy), (base, _) = (zip(*rounds[1:]) for rounds in (results, times[first]))
         ratio = statistics.median(one / other for one, other in zip(wall, base))
-        figures = f"{statistics.median(wall):.2f} | {min(wall):.2f} | {min(busy):.2f} | {ratio:.3f}"
-        print(f"| {form} | {figures} | {FORMS[form]} |")
+        values = f"{statistics.median(wall):.2f} | {min(wall):.2f} | {min(busy):.2f} | {ratio:.3f}"
+        print(f"| {variant} | {values} | {VARIANTS[variant]} |")
 
 
-def start(form, asked):
-    shared = ["--threads", str(asked.threads), "--dtype", asked.dtype, "--prompt", str(asked.prompt)]
-    command = [sys.executable, __file__, asked.model, "--form", form, *shared]
+def start(variant, options):
+    shared = ["--threads", str(options.threads), "--dtype", options.dtype, "--prompt", str(options.prompt)]
+    command = [sys.executable, __file__, options.model, "--variant", variant, *shared]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
-def answer(form, child):
+def answer(variant, child):
     line = child.stdout.readline()
     if not line:
-        raise SystemExit(f"error: form `{form}` ended without an answer")
+        raise SystemExit(f"error: variant `{variant}` ended without an answer")
     return json.loads(line)
 
 
-def serve(asked):
+def serve(options):
     from engine_kit import PROTOCOL_OUT
     from environment import prepare_environment
 
-    prepare_environment(asked.threads)
+    prepare_environment(options.threads)
     import os
 
     import torch
@@ -90,15 +90,15 @@ def serve(asked):
     out = os.fdopen(PROTOCOL_OUT, "w")
     began = time.perf_counter()
     with torch.no_grad():
-        generate = make(asked)
+        generate = make(options)
         print(json.dumps({"load_s": time.perf_counter() - began}), file=out, flush=True)
         for line in sys.stdin:
-            print(json.dumps({"ms": generate([7] * asked.prompt, int(line))}), file=out, flush=True)
+            print(json.dumps({"ms": generate([7] * options.prompt, int(line))}), file=out, flush=True)
 
 
-def make(asked):
-    """A function of a prompt and a number of tokens that gives two sums of milliseconds a token, without prefill and first
-    token: those that passed, and those that a processor was busy with it (of all threads, idle turns among them)."""
+def make(options):
+    """Makes a function of a prompt and a number of tokens. It returns milliseconds a token after the first: wall time, and
+    processor time of all threads (including busy waiting)."""
     import torch
 
     import compact
@@ -107,27 +107,27 @@ def make(asked):
     import worker
     from engine_kit import Job, Phases, Tokens
 
-    if asked.form in ("linear", "packed"):
+    if options.variant in ("linear", "packed"):
         compact.product = torch.nn.functional.linear
-    if asked.form == "packed":
+    if options.variant == "packed":
         fast_step.Steps.OPTIONS = {**fast_step.Steps.OPTIONS, "freezing": True}
-    if asked.form == "one-panel":
+    if options.variant == "one-panel":
         compact_product.PANELS = 1
-    if asked.form == "eager":
+    if options.variant == "eager":
         fast_step.Steps._compiled = lambda self, step: step
-    options = {"path": asked.form if asked.form in ("loop", "compile") else "fast"}
-    if asked.form in ("int8", "int8-dynamic", "int4"):
-        options = {"path": "fast" if asked.form == "int8" else "generate", "quantize": asked.form}
-    dtype = "f32" if asked.form == "int8-dynamic" else asked.dtype
-    request = dict(model=asked.model, device="cpu", threads=asked.threads, context_tokens=None, dtype=dtype)
-    model = worker.Transformers().load(SimpleNamespace(**request, options=options), Phases())
+    load = {"path": options.variant if options.variant in ("loop", "compile") else "fast"}
+    if options.variant in ("int8", "int8-dynamic", "int4"):
+        load = {"path": "fast" if options.variant == "int8" else "generate", "quantize": options.variant}
+    dtype = "f32" if options.variant == "int8-dynamic" else options.dtype
+    request = dict(model=options.model, device="cpu", threads=options.threads, context_tokens=None, dtype=dtype)
+    model = worker.Transformers().load(SimpleNamespace(**request, options=load), Phases())
 
     def generate(prompt, new_tokens):
         job, busy = Job([prompt], new_tokens + 1, ignore_eos=True), []
         tokens = Tokens(job, [], 0, 0, check_cancel=lambda: busy.append(time.process_time_ns()))
         model.generate(job, tokens)
         wall = tokens.iteration()["sequences"][0]["token_ns"]
-        return [(of[-1] - of[0]) / 1e6 / new_tokens for of in (wall, busy)]
+        return [(ns[-1] - ns[0]) / 1e6 / new_tokens for ns in (wall, busy)]
 
     return generate
 
@@ -135,8 +135,8 @@ def make(asked):
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("model")
-    parser.add_argument("--forms", default=",".join(FORMS), help="of " + ", ".join(FORMS))
-    parser.add_argument("--form", help=argparse.SUPPRESS)
+    parser.add_argument("--variants", default=",".join(VARIANTS), help="of " + ", ".join(VARIANTS))
+    parser.add_argument("--variant", help=argparse.SUPPRESS)
     parser.add_argument("--dtype", default="bf16")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--prompt", type=int, default=32)

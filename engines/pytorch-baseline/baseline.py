@@ -10,12 +10,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from engine_kit import Failed, Model, Sampler
-from gemma import Gemma
 from gpt2 import GPT2
-from model import Decoder
+from model import Decoder, Gemma, Phi3, Qwen3
 from model_folder import read_tokenizer
-from phi3 import Phi3
-from qwen3 import Qwen3
 
 NETWORKS = {
     "llama": Decoder,
@@ -79,7 +76,7 @@ class Baseline(Model):
 
     def encode(self, text):
         if self._tokenizer is None:
-            message = f"model `{self._folder.name}` has no `tokenizer.json` beside its weights"
+            message = f"model `{self._folder.name}` has no `tokenizer.json` in its folder"
             raise Failed("model", message, "send `prompt_ids`")
         return self._tokenizer.encode(text).ids
 
@@ -126,22 +123,22 @@ def find_device(name):
 
 
 def read_decoder(folder, phases):
-    """Reads the weights and widens them to f32 in copies, so that no page is read while a clock runs."""
+    """Reads the weights and widens them to f32 in copies, so that no page is read during a measurement."""
     with torch.device("meta"):
         decoder = NETWORKS[folder.architecture](folder.shape)
-    wanted = {name: parameter.shape for name, parameter in decoder.named_parameters()}
+    expected = {name: parameter.shape for name, parameter in decoder.named_parameters()}
     weights = {}
     for index, path in enumerate(folder.weights):
         phases.progress("weights", index / len(folder.weights), path.name)
         try:
             with safe_open(path, framework="pt") as file:
                 for name in file.keys():
-                    wanted_name = name if name in wanted else decoder.prefix + name
-                    if wanted_name in wanted:
-                        weights[wanted_name] = widen(name, file.get_tensor(name))
+                    full_name = name if name in expected else decoder.prefix + name
+                    if full_name in expected:
+                        weights[full_name] = widen(name, file.get_tensor(name))
         except (SafetensorError, OSError) as error:
             raise Failed("model", f"`{path}`: {error}") from None
-    for name, shape in wanted.items():
+    for name, shape in expected.items():
         if name not in weights:
             raise Failed("model", f"model `{folder.name}` has no tensor `{name}`")
         if weights[name].shape != shape:

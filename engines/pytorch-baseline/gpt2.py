@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from model import Embedding, Linear, attend, heads_apart, logits, wait_for_device
+from model import Embedding, Linear, attend, split_heads, logits, wait_for_device
 
 
 class GPT2(nn.Module):
@@ -68,7 +68,7 @@ class Attention(nn.Module):
         self.c_proj = Conv1D(shape.hidden_size, shape.hidden_size)
 
     def forward(self, x):
-        q, k, v = (heads_apart(part, self.head_dim) for part in self.c_attn(x).chunk(3, dim=-1))
+        q, k, v = (split_heads(part, self.head_dim) for part in self.c_attn(x).chunk(3, dim=-1))
         return self.c_proj(attend(q, k, v))
 
 

@@ -1,8 +1,8 @@
-"""The decoder of Llama, Mistral and Qwen2 in plain eager PyTorch, in a textbook's order, with the parts that other
-architectures share. Each other architecture has its own file.
+"""The decoder of Llama, Mistral and Qwen2 in plain eager PyTorch, in a textbook's order, and the differences of Qwen3,
+Phi-3 and Gemma.
 
 It is deliberately slow, only in stated ways: no cache, no fused kernel, no compiler, logits of every position, a device
-synchronisation after every layer. It knows no file and no protocol, only numbers and tensors.
+synchronisation after every layer. It works on tensors only.
 """
 
 import math
@@ -81,9 +81,9 @@ class Attention(nn.Module):
         self.o_proj = Linear(queries, shape.hidden_size, bias=shape.output_bias)
 
     def forward(self, x, frequencies):
-        q = heads_apart(self.q_proj(x), self.head_dim)  # [heads, tokens, head_dim]
-        k = heads_apart(self.k_proj(x), self.head_dim)  # [kv_heads, tokens, head_dim]
-        v = heads_apart(self.v_proj(x), self.head_dim)
+        q = split_heads(self.q_proj(x), self.head_dim)  # [heads, tokens, head_dim]
+        k = split_heads(self.k_proj(x), self.head_dim)  # [kv_heads, tokens, head_dim]
+        v = split_heads(self.v_proj(x), self.head_dim)
         q, k = rotate(q, frequencies), rotate(k, frequencies)
         return self.o_proj(attend(q, k, v, self.window))
 
@@ -114,7 +114,7 @@ def attend(q, k, v, window=None):
     return mixed.transpose(0, 1).reshape(tokens, -1)  # [tokens, heads * head_dim]
 
 
-def heads_apart(x, head_dim):
+def split_heads(x, head_dim):
     """[tokens, heads * head_dim] to [heads, tokens, head_dim]"""
     return x.view(x.shape[0], -1, head_dim).transpose(0, 1)
 
@@ -167,3 +167,84 @@ class Linear(nn.Linear):
 class Embedding(nn.Embedding):
     def reset_parameters(self):
         pass
+
+
+class Qwen3(Decoder):
+    """Qwen2 with each head of queries and keys normalised before the rotation."""
+
+    def parts(self):
+        return RMSNorm, NormedAttention, MLP
+
+
+class NormedAttention(Attention):
+    def __init__(self, shape):
+        super().__init__(shape)
+        self.q_norm = RMSNorm(shape.head_dim, shape.norm_epsilon)
+        self.k_norm = RMSNorm(shape.head_dim, shape.norm_epsilon)
+
+    def forward(self, x, frequencies):
+        q = self.q_norm(split_heads(self.q_proj(x), self.head_dim))  # [heads, tokens, head_dim]
+        k = self.k_norm(split_heads(self.k_proj(x), self.head_dim))  # [kv_heads, tokens, head_dim]
+        v = split_heads(self.v_proj(x), self.head_dim)
+        q, k = rotate(q, frequencies), rotate(k, frequencies)
+        return self.o_proj(attend(q, k, v, self.window))
+
+
+class Phi3(Decoder):
+    """Llama with one matrix for queries, keys and values, and one for gate and up."""
+
+    def parts(self):
+        return RMSNorm, JoinedAttention, JoinedMLP
+
+
+class JoinedAttention(nn.Module):
+    def __init__(self, shape):
+        super().__init__()
+        self.head_dim, self.window = shape.head_dim, shape.window
+        queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+        self.sizes = [queries, keys, keys]
+        self.qkv_proj = Linear(shape.hidden_size, sum(self.sizes), bias=False)
+        self.o_proj = Linear(queries, shape.hidden_size, bias=False)
+
+    def forward(self, x, frequencies):
+        joined = self.qkv_proj(x).split(self.sizes, dim=-1)
+        q, k, v = (split_heads(part, self.head_dim) for part in joined)  # [heads or kv_heads, tokens, head_dim]
+        q, k = rotate(q, frequencies), rotate(k, frequencies)
+        return self.o_proj(attend(q, k, v, self.window))
+
+
+class JoinedMLP(nn.Module):
+    def __init__(self, shape):
+        super().__init__()
+        self.gate_up_proj = Linear(shape.hidden_size, 2 * shape.intermediate_size, bias=False)
+        self.down_proj = Linear(shape.intermediate_size, shape.hidden_size, bias=False)
+
+    def forward(self, x):
+        gate, up = self.gate_up_proj(x).chunk(2, dim=-1)  # [tokens, intermediate] each
+        return self.down_proj(nn.functional.silu(gate) * up)
+
+
+class Gemma(Decoder):
+    """Llama with norm weights stored minus one, GELU in place of SiLU, and embeddings scaled at the input (but not as the
+    output matrix)."""
+
+    def parts(self):
+        return OneCentredNorm, Attention, GeluMLP
+
+    def embed(self, ids):
+        # Not rounded: Gemma's authors round this factor to the dtype of the computation, which here is f32.
+        x = super().embed(ids)
+        return x * math.sqrt(x.shape[-1])
+
+
+class OneCentredNorm(RMSNorm):
+    def forward(self, x):
+        mean_square = x.pow(2).mean(dim=-1, keepdim=True)
+        return (1.0 + self.weight) * (x * torch.rsqrt(mean_square + self.epsilon))
+
+
+class GeluMLP(MLP):
+    def forward(self, x):
+        # The tanh form, even for configs that say `gelu`: the checkpoints were trained with it.
+        gate = nn.functional.gelu(self.gate_proj(x), approximate="tanh")
+        return self.down_proj(gate * self.up_proj(x))

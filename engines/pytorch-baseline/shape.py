@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from engine_kit import Failed, check_offered
 
 # Defaults of missing config fields for each architecture, as in Hugging Face `transformers`.
-UNSAID = {
+DEFAULTS = {
     "llama": {},
     "mistral": {"sliding_window": 4096},
     "qwen2": {},
@@ -17,12 +17,12 @@ UNSAID = {
     "gemma": {"head_dim": 256, "tie_word_embeddings": True},
     "gpt2": {"tie_word_embeddings": True},
 }
-ARCHITECTURES = list(UNSAID)
+ARCHITECTURES = list(DEFAULTS)
 
 # Supported activations; the first is the default.
 LLAMA_ACTIVATIONS = ["silu"]
 GPT2_ACTIVATIONS = ["gelu_new", "gelu_pytorch_tanh"]
-# `gelu` in a config of Gemma is an old mistake for the tanh form of its training.
+# `gelu` in a config of Gemma means the tanh form, with which it was trained.
 GEMMA_ACTIVATIONS = ["gelu_pytorch_tanh", "gelu"]
 
 # More layers than any model has, but few enough to build before the weights are checked.
@@ -34,7 +34,7 @@ def read_shape(config):
     if not isinstance(architecture, str):
         raise Failed("model", "`config.json`: `model_type` is missing")
     check_offered("architecture", architecture, ARCHITECTURES)
-    config = {**UNSAID[architecture], **config}
+    config = {**DEFAULTS[architecture], **config}
     shape = _gpt2_shape(config) if architecture == "gpt2" else _llama_shape(architecture, config)
     if shape.heads % shape.kv_heads:
         raise Failed("model", f"`config.json`: {shape.heads} heads cannot share {shape.kv_heads} key-value heads")
@@ -44,7 +44,7 @@ def read_shape(config):
 def _llama_shape(architecture, config):
     """Llama and its relatives."""
     _check_activation(config, "hidden_act", GEMMA_ACTIVATIONS if architecture == "gemma" else LLAMA_ACTIVATIONS)
-    _refuse(config, "use_bidirectional_attention", "this engine attends to what came before")
+    _refuse(config, "use_bidirectional_attention", "this engine attends to earlier tokens only")
     bias = _attention_bias(architecture, config)
     heads, hidden_size = _whole(config, "num_attention_heads"), _whole(config, "hidden_size")
     head_dim = _whole(config, "head_dim", hidden_size // heads)
@@ -53,8 +53,8 @@ def _llama_shape(architecture, config):
     rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
     if not isinstance(rope, dict):
         raise Failed("model", f"`config.json`: `rope_scaling`: expected an object, found `{str(rope)[:80]}`")
-    for said in (config, rope):
-        if (part := _number(said, "partial_rotary_factor", 1.0)) != 1.0:
+    for fields in (config, rope):
+        if (part := _number(fields, "partial_rotary_factor", 1.0)) != 1.0:
             raise Failed("unsupported", f"`partial_rotary_factor` {part}: this engine rotates the whole head")
     return SimpleNamespace(
         architecture=architecture,
@@ -148,9 +148,9 @@ def _check_activation(config, name, offered):
     check_offered(f"`{name}`", offered[0] if activation is None else str(activation), offered)
 
 
-def _refuse(config, name, because):
+def _refuse(config, name, reason):
     if _flag(config, name):
-        raise Failed("unsupported", f"`{name}`: {because}")
+        raise Failed("unsupported", f"`{name}`: {reason}")
 
 
 def _flag(config, name, default=False):

@@ -1,9 +1,8 @@
-"""The parts of the library that this engine uses, and a comparison with the installed version. It does not know their
-use.
+"""The parts of the library that this engine uses, and a comparison with the installed version.
 
 The library's interface changes with releases: fields are renamed, arguments move. A wrong name would fail minutes into a
 load, or silently keep a default and mislabel a measurement. So this file lists every name that `library.py` uses, and
-looks it up in the installed library before a model is touched.
+finds it in the installed library before a model is read.
 """
 
 import dataclasses
@@ -99,12 +98,12 @@ def differences(backend):
         for method, parameters in METHODS.items():
             found += _of_call(f"{name}.{method}", getattr(llm, method, None), parameters)
     fields = {**FIELDS, **FIELDS_OF_BACKEND[backend], (arguments_module, arguments_name): ARGUMENTS[backend]}
-    for (module, name), wanted in fields.items():
-        found += _of_fields(name, _class(module, name, found), wanted)
-    for (module, name), wanted in ATTRIBUTES.items():
+    for (module, name), expected in fields.items():
+        found += _of_fields(name, _class(module, name, found), expected)
+    for (module, name), expected in ATTRIBUTES.items():
         it = _class(module, name, [])
         if it is not None:
-            found += [f"`{name}.{attribute}` is not there" for attribute in wanted if not hasattr(it, attribute)]
+            found += [f"`{name}.{attribute}` is missing" for attribute in expected if not hasattr(it, attribute)]
     return found
 
 
@@ -112,35 +111,35 @@ def _class(module, name, found):
     try:
         return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError):
-        line = f"`{module}.{name}` is not there"
+        line = f"`{module}.{name}` is missing"
         if line not in found:
             found.append(line)
         return None
 
 
-def _of_call(name, function, given):
+def _of_call(name, function, passed):
     if function is None:
-        return [f"`{name}` is not there"]
+        return [f"`{name}` is missing"]
     parameters = dict(inspect.signature(function).parameters)
     parameters.pop("self", None)
     takes_any = any(it.kind is it.VAR_KEYWORD for it in parameters.values())
     lines = []
-    for parameter in given:
+    for parameter in passed:
         it = parameters.get(parameter)
         if it is None and not takes_any or it is not None and it.kind is it.POSITIONAL_ONLY:
             lines.append(f"`{name}` takes no `{parameter}`: it takes {_listed(parameters)}")
     for it in parameters.values():
         needed = it.default is it.empty and it.kind not in (it.VAR_POSITIONAL, it.VAR_KEYWORD)
-        if needed and it.name not in given:
-            lines.append(f"`{name}` needs `{it.name}`, which this engine does not give")
+        if needed and it.name not in passed:
+            lines.append(f"`{name}` needs `{it.name}`, which this engine does not pass")
     return lines
 
 
-def _of_fields(name, it, wanted):
+def _of_fields(name, it, expected):
     if it is None:
         return []
-    there = field_names(it)
-    return [f"`{name}` has no field `{field}`: it has {_listed(there)}" for field in wanted if field not in there]
+    fields = field_names(it)
+    return [f"`{name}` has no field `{field}`: it has {_listed(fields)}" for field in expected if field not in fields]
 
 
 def field_names(it):
@@ -151,7 +150,7 @@ def field_names(it):
 
 
 def _listed(names):
-    """A few names complete; many names cut, but enough to identify the class."""
+    """The first twelve names, and the number of others."""
     names = [name for name in names if not name.startswith("_")]
     shown = ", ".join(f"`{name}`" for name in names[:12])
     return shown + (f" and {len(names) - 12} more" if len(names) > 12 else "") if shown else "none"

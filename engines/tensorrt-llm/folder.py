@@ -1,5 +1,5 @@
-"""A model folder for this engine: facts from its files, so that mistakes are reported before the library takes
-minutes to find them.
+"""A model folder for this engine: facts from its files, so that mistakes are reported within a second and not after
+the library's minutes.
 """
 
 from types import SimpleNamespace
@@ -24,7 +24,7 @@ def open_folder(path):
     folder.context_tokens = first_whole(config, ("max_position_embeddings", "n_positions"))
     folder.vocabulary_size = first_whole(config, ("vocab_size",))
     folder.hidden_size = first_whole(config, ("hidden_size", "n_embd"))
-    folder.compute_dtype = OF_CONFIG.get(_word(config, ("dtype", "torch_dtype")))
+    folder.compute_dtype = OF_CONFIG.get(_text(config, ("dtype", "torch_dtype")))
     quantised = _quantisation(folder.path, config)
     folder.is_quantised, folder.is_fp8, folder.has_fp8_pool = quantised.any, quantised.fp8, quantised.fp8_pool
     folder.weights_dtype, folder.weights_bytes = weights.dtype, weights.bytes
@@ -44,13 +44,13 @@ def _measure(tensors):
 
 def _quantisation(path, config):
     """The quantisation of the checkpoint, from the two files that may state it."""
-    beside = path / "hf_quant_config.json"
-    said = read_json(beside).get("quantization") if beside.is_file() else config.get("quantization_config")
-    said = said if isinstance(said, dict) else {}
-    how = str(said.get("quant_algo") or said.get("quant_method") or "").lower()
-    pool = str(said.get("kv_cache_quant_algo") or "").lower()
-    return SimpleNamespace(any=bool(how), fp8=how.startswith("fp8"), fp8_pool=pool.startswith("fp8"))
+    file = path / "hf_quant_config.json"
+    fields = read_json(file).get("quantization") if file.is_file() else config.get("quantization_config")
+    fields = fields if isinstance(fields, dict) else {}
+    method = str(fields.get("quant_algo") or fields.get("quant_method") or "").lower()
+    pool = str(fields.get("kv_cache_quant_algo") or "").lower()
+    return SimpleNamespace(any=bool(method), fp8=method.startswith("fp8"), fp8_pool=pool.startswith("fp8"))
 
 
-def _word(config, names):
+def _text(config, names):
     return next((config[name] for name in names if isinstance(config.get(name), str)), None)

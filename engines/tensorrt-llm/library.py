@@ -16,7 +16,7 @@ from expected import CLASSES, WRITTEN_FOR, differences
 DISTRIBUTION = "tensorrt-llm"
 
 # A command to paste, and the sources of the library. The names are those of NVIDIA's pages and image.
-GET_IT = (
+INSTALL_HINT = (
     "export ORCHESTRATE_PYTHON_TENSORRT_LLM=/path/to/a/python/that/has/it"
     f"  # NVIDIA's TensorRT LLM `Installation Guide`, or its container image `tensorrt-llm/release:{WRITTEN_FOR}`"
 )
@@ -71,17 +71,16 @@ def open_library():
         # A missing shared library gives an OSError or an ImportError; a wrong PyTorch can give any exception.
         line = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
         message = f"TensorRT-LLM {installed_version()} cannot be imported: {type(error).__name__}: {line}"
-        raise Failed("unavailable", message, GET_IT) from error
+        raise Failed("unavailable", message, INSTALL_HINT) from error
 
 
 def check_expected(backend):
     """Refuses an installed library whose interface differs from the expected one."""
     if not (found := differences(backend)):
         return
-    installed, wanted = installed_version(), WRITTEN_FOR
-    told = "; ".join(found[:4]) + (f"; and {len(found) - 4} more" if len(found) > 4 else "")
-    message = f"TensorRT-LLM {installed} is not as this engine knows it, which was written for {wanted}: {told}"
-    raise Failed("unavailable", message, GET_IT)
+    listed = "; ".join(found[:4]) + (f"; and {len(found) - 4} more" if len(found) > 4 else "")
+    message = f"TensorRT-LLM {installed_version()} has another interface than {WRITTEN_FOR}, for which this engine was written: {listed}"
+    raise Failed("unavailable", message, INSTALL_HINT)
 
 
 def arguments(settings, folder, context_tokens, dtype, kv_dtype):
@@ -96,7 +95,7 @@ def arguments(settings, folder, context_tokens, dtype, kv_dtype):
         "max_seq_len": context_tokens,
         "max_num_tokens": TOKENS_AT_ONCE,
     }
-    given = {
+    passed = {
         "model": str(folder.path),
         "skip_tokenizer_init": True,
         "trust_remote_code": False,
@@ -108,22 +107,22 @@ def arguments(settings, folder, context_tokens, dtype, kv_dtype):
     }
     if settings.backend == "tensorrt":
         build = llmapi.BuildConfig(**limits, gather_context_logits=settings.context_logits)
-        return {**given, "build_config": build}
+        return {**passed, "build_config": build}
     graphs = None
     if settings.cuda_graphs:
         graphs = llmapi.CudaGraphConfig(batch_sizes=settings.graph_batch_sizes(), enable_padding=True)
     return {
-        **given,
+        **passed,
         "cuda_graph_config": graphs,
         "disable_overlap_scheduler": not settings.overlap,
         "stream_interval": 1,
     }
 
 
-def load(backend, given):
+def load(backend, arguments):
     """The engine, ready to generate."""
     module, name, *_ = CLASSES[backend]
-    return getattr(importlib.import_module(module), name)(**given)
+    return getattr(importlib.import_module(module), name)(**arguments)
 
 
 def build_seconds(llm):
@@ -140,7 +139,7 @@ def sampling_params(job, eos_ids):
     from tensorrt_llm import SamplingParams
 
     ends = list(eos_ids)
-    given = {
+    passed = {
         "max_tokens": job.max_new_tokens,
         "ignore_eos": job.ignore_eos,
         "end_id": ends[0] if ends else -1,
@@ -149,12 +148,12 @@ def sampling_params(job, eos_ids):
     }
     if len(ends) > 1 and not job.ignore_eos:
         # An id that ends a sequence stays as its last.
-        given.update(stop_token_ids=ends[1:], include_stop_str_in_output=True)
+        passed.update(stop_token_ids=ends[1:], include_stop_str_in_output=True)
     if job.sampling is None:
-        return SamplingParams(**given, top_k=1)
+        return SamplingParams(**passed, top_k=1)
     sampling = job.sampling
     return SamplingParams(
-        **given,
+        **passed,
         temperature=sampling.temperature,
         top_k=sampling.top_k or None,
         # Always set: to the library a request with neither top_k nor top_p is greedy.
@@ -168,11 +167,11 @@ def submit(llm, ids, params):
     return llm.generate_async(inputs=list(ids), sampling_params=params, streaming=True)
 
 
-async def news(result):
+async def responses(result):
     """Results of a sequence as they come: (new ids, its finish reason or None, the id that ended it or None)."""
     async for output in result:
         completion = output.outputs[0]
-        reason = (completion.finish_reason or "unsaid") if output.finished else None
+        reason = (completion.finish_reason or "unknown") if output.finished else None
         stop = completion.stop_reason if isinstance(completion.stop_reason, int) else None
         yield list(completion.token_ids_diff), reason, stop
 
@@ -184,12 +183,12 @@ def cached_tokens(result):
 
 
 def abort(result):
-    """Aborts a request. A finished request, or one without an engine, needs nothing."""
+    """Aborts a request. A finished request, or one without an engine, needs no abort."""
     try:
         if not result.finished:
             result.abort()
     except Exception as error:
-        sys.stderr.write(f"TensorRT-LLM did not take an abort: {error}\n")
+        sys.stderr.write(f"cannot abort a request of TensorRT-LLM: {error}\n")
 
 
 async def context_logits(llm, ids, end_id):
@@ -210,11 +209,11 @@ def logprobs(logits, ids, vocabulary_size):
     import torch
 
     if logits is None:
-        raise Failed("internal", "TensorRT-LLM gave no context logits, which were asked for")
+        raise Failed("internal", "TensorRT-LLM returned no context logits")
     if logits.dim() == 3:
         logits = logits[0]
     if logits.shape[0] < len(ids):
-        raise Failed("internal", f"TensorRT-LLM gave logits of {logits.shape[0]} positions, not of {len(ids)}")
+        raise Failed("internal", f"TensorRT-LLM returned logits of {logits.shape[0]} positions, not of {len(ids)}")
     values = []
     for position, id in enumerate(ids):
         row = logits[position][:vocabulary_size].double()
@@ -224,19 +223,19 @@ def logprobs(logits, ids, vocabulary_size):
 
 def in_effect(llm):
     """The arguments in effect, as far as the library reports them."""
-    made = getattr(llm, "args", None)
-    graphs, pool = getattr(made, "cuda_graph_config", None), getattr(made, "kv_cache_config", None)
-    said = {
+    args = getattr(llm, "args", None)
+    graphs, pool = getattr(args, "cuda_graph_config", None), getattr(args, "kv_cache_config", None)
+    found = {
         "cuda_graph_batch_sizes": list(getattr(graphs, "batch_sizes", None) or []),
         "cuda_graph_padding": getattr(graphs, "enable_padding", None),
-        "overlap_scheduler": _negated(getattr(made, "disable_overlap_scheduler", None)),
+        "overlap_scheduler": _negated(getattr(args, "disable_overlap_scheduler", None)),
         "block_reuse": getattr(pool, "enable_block_reuse", None),
         "pool_fraction": getattr(pool, "free_gpu_memory_fraction", None),
         "pool_tokens": getattr(pool, "max_tokens", None),
         "pool_dtype": getattr(pool, "dtype", None),
-        "tensor_parallel": getattr(made, "tensor_parallel_size", None),
+        "tensor_parallel": getattr(args, "tensor_parallel_size", None),
     }
-    return {name: value for name, value in said.items() if value is not None}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _negated(value):
@@ -244,8 +243,8 @@ def _negated(value):
 
 
 def shutdown(llm):
-    """Ends its worker processes. Errors here have no effect any more."""
+    """Ends its worker processes. An error here affects no request."""
     try:
         llm.shutdown()
     except Exception as error:
-        sys.stderr.write(f"TensorRT-LLM did not shut down: {error}\n")
+        sys.stderr.write(f"cannot shut down TensorRT-LLM: {error}\n")

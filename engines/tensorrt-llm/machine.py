@@ -50,30 +50,30 @@ def gpus():
         pynvml.nvmlInit()
         return [_gpu(pynvml, pynvml.nvmlDeviceGetHandleByIndex(index)) for index in range(pynvml.nvmlDeviceGetCount())]
     except ImportError:
-        raise Failed("unavailable", "`pynvml` is missing beside TensorRT-LLM, which needs it itself") from None
+        raise Failed("unavailable", "`pynvml` is missing, which TensorRT-LLM needs too") from None
     except Exception as error:
         raise Failed("unavailable", f"the NVIDIA driver does not answer: {error}") from None
 
 
 def _gpu(pynvml, handle):
-    def said(ask, otherwise=None):
+    def query(call, default=None):
         try:
-            return ask()
+            return call()
         except Exception:
             # Older drivers, and GPUs without MIG, do not support every query.
-            return otherwise
+            return default
 
     def parts():
         count = pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)
-        handles = (said(lambda: pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)) for index in range(count))
+        handles = (query(lambda: pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)) for index in range(count))
         return [_text(pynvml.nvmlDeviceGetUUID(part)) for part in handles if part is not None]
 
     return SimpleNamespace(
         name=_text(pynvml.nvmlDeviceGetName(handle)),
         capability=tuple(pynvml.nvmlDeviceGetCudaComputeCapability(handle)),
-        uuid=said(lambda: _text(pynvml.nvmlDeviceGetUUID(handle)), ""),
-        pci=said(lambda: _text(pynvml.nvmlDeviceGetPciInfo(handle).busId).lower()),
-        mig_uuids=said(parts, []),
+        uuid=query(lambda: _text(pynvml.nvmlDeviceGetUUID(handle)), ""),
+        pci=query(lambda: _text(pynvml.nvmlDeviceGetPciInfo(handle).busId).lower()),
+        mig_uuids=query(parts, []),
     )
 
 
@@ -93,23 +93,23 @@ def choose(device, count, found):
         gpus += f", and `CUDA_VISIBLE_DEVICES={ALLOWED[:80]}` shows {_count(len(shown)) if shown else 'none'}"
     if count == 1:
         raise Failed("unavailable", f"no `{device[:80]}`: {gpus}")
-    raise Failed("unavailable", f"option `tp`: {count} GPUs from `{device[:80]}` on are asked, {gpus}")
+    raise Failed("unavailable", f"option `tp`: {count} GPUs from `{device[:80]}` on, {gpus}")
 
 
 def show_only(chosen):
     """Makes only these GPUs visible. Call it before anything touches CUDA: worker processes inherit it."""
     os.environ[visible.ORDER] = ORDER
-    os.environ[visible.VISIBLE] = ",".join(it.word for it in chosen)
+    os.environ[visible.VISIBLE] = ",".join(it.name for it in chosen)
 
 
 def _count(gpus):
     return f"{gpus} GPU{'' if gpus == 1 else 's'}"
 
 
-def held_bytes(pids):
+def used_bytes(pids):
     """The memory of these processes on all GPUs; None if the driver does not give it by process."""
-    held = [used for pid, used in _computing() if pid in pids and used is not None]
-    return sum(held) if held else None
+    used_by = [used for pid, used in _computing() if pid in pids and used is not None]
+    return sum(used_by) if used_by else None
 
 
 def _computing():
@@ -125,20 +125,20 @@ def _computing():
 
 
 def workers_since(before):
-    """The processes that a load started: all of them, those that are not descendants of this one (MPI starts workers
-    that are no child of this process), and those that must live as long as the load."""
+    """The processes that a load started: all of them, those that are not descendants of this one (MPI's
+    workers), and those that must live as long as the load."""
     now = processes()
     new = set(now) - set(before)
-    elsewhere = marked_elsewhere(now) & new
-    came = (descendants(os.getpid(), now) & new) | elsewhere
-    return SimpleNamespace(all={os.getpid()} | came, elsewhere=elsewhere, watched=who_must_stay(came))
+    elsewhere = marked_non_descendants(now) & new
+    started = (descendants(os.getpid(), now) & new) | elsewhere
+    return SimpleNamespace(all={os.getpid()} | started, elsewhere=elsewhere, watched=processes_to_watch(started))
 
 
-def who_must_stay(came):
+def processes_to_watch(started):
     """The processes that hold a GPU: from the driver, or from open files in a container, where the driver uses other
     ids. If neither names one, all of them: a helper that ends early is less harmful than an unnoticed dead worker."""
-    by_driver = {pid for pid, _ in _computing()} & came
-    return by_driver or {pid for pid in came if _has_open(pid, DEVICE_FILES)} or set(came)
+    by_driver = {pid for pid, _ in _computing()} & started
+    return by_driver or {pid for pid in started if _has_open(pid, DEVICE_FILES)} or set(started)
 
 
 def _has_open(pid, prefix):
@@ -180,15 +180,15 @@ def descendants(pid, parents):
     return found
 
 
-def marked_elsewhere(parents):
+def marked_non_descendants(parents):
     """Processes of this launch that do not descend from this process or its parent: MPI's workers do not."""
     mark = os.environ.get(MARK)
     if not mark:
         return set()
-    wanted = f"{MARK}={mark}".encode()
+    variable = f"{MARK}={mark}".encode()
     # The parent is the root of the processes that the orchestrator knows.
     known = descendants(os.getppid(), parents) | {os.getppid(), os.getpid()}
-    return {pid for pid in parents if pid not in known and wanted in _environment(pid)}
+    return {pid for pid in parents if pid not in known and variable in _environment(pid)}
 
 
 def end(workers):

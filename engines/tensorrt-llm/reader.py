@@ -15,14 +15,14 @@ import time
 from types import SimpleNamespace
 
 import library
-import trouble
+import errors
 
 # The interval of the checks by a waiting thread.
-LOOK_S = 1.0
+CHECK_S = 1.0
 # The time for an aborted request to end inside the library.
 END_S = 10.0
-# The interpreter's switch interval. Python's default of 5 ms is many tokens, and no computation here gains from longer
-# turns.
+# The interpreter's switch interval. Python's default of 5 ms is many tokens, and no computation here needs
+# longer turns.
 SWITCH_S = 0.0005
 # The time for the loop to end.
 STOP_S = 1.0
@@ -30,7 +30,7 @@ STOP_S = 1.0
 
 class Reader:
     def __init__(self, llm):
-        self._llm, self._came = llm, queue.SimpleQueue()
+        self._llm, self._results = llm, queue.SimpleQueue()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="reader", daemon=True)
         sys.setswitchinterval(SWITCH_S)
@@ -38,27 +38,27 @@ class Reader:
 
     # Methods for the main thread.
 
-    def begin(self, flows, params, look):
+    def begin(self, flows, params, check):
         """Submits the flows. `take` returns their results."""
-        self._do(self._begin(flows, params), look)
+        self._do(self._begin(flows, params), check)
 
     def take(self):
-        """All results so far, oldest first, as (flow, what). `what` is news, an error that ended the flow, or None if
-        it ended without news. Waits a moment for the first, and returns nothing if none came."""
-        came = []
+        """All results so far, oldest first, as (flow, result). The result is a response, an error that ended the flow, or
+        None if it ended without a response. Waits a moment for the first, and returns an empty list if none comes."""
+        results = []
         try:
-            came.append(self._came.get(timeout=LOOK_S))
+            results.append(self._results.get(timeout=CHECK_S))
             while True:
-                came.append(self._came.get_nowait())
+                results.append(self._results.get_nowait())
         except queue.Empty:
-            return came
+            return results
 
-    def end(self, flows, patience_s=END_S):
+    def end(self, flows, timeout_s=END_S):
         """Aborts the running flows, and waits until they have ended inside the library too."""
-        self._do(self._end(flows, patience_s), lambda: None)
+        self._do(self._end(flows, timeout_s), lambda: None)
 
-    def context_logits(self, ids, end_id, look):
-        return self._do(library.context_logits(self._llm, ids, end_id), look)
+    def context_logits(self, ids, end_id, check):
+        return self._do(library.context_logits(self._llm, ids, end_id), check)
 
     def close(self):
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -66,16 +66,16 @@ class Reader:
         if not self._thread.is_alive():
             self._loop.close()
 
-    def _do(self, coroutine, look):
-        """Runs a coroutine in the loop. Calls `look` at intervals while it waits; `look` may raise."""
+    def _do(self, coroutine, check):
+        """Runs a coroutine in the loop. Calls `check` at intervals while it waits; `check` may raise."""
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
-            while not concurrent.futures.wait([future], LOOK_S).done:
-                look()
+            while not concurrent.futures.wait([future], CHECK_S).done:
+                check()
             return future.result()
         except Exception as error:
             future.cancel()
-            raise trouble.explained(error, trouble.GENERATING) from error
+            raise errors.failure(error, errors.GENERATING) from error
 
     # Coroutines of the loop's thread.
 
@@ -88,23 +88,23 @@ class Reader:
         """Collects the results of one sequence in order."""
         ended = None
         try:
-            async for ids, ended, stop in library.news(flow.result):
+            async for ids, ended, stop in library.responses(flow.result):
                 at_ns = time.perf_counter_ns()
                 cached = None if ended is None else library.cached_tokens(flow.result)
-                self._came.put((flow, SimpleNamespace(at_ns=at_ns, ids=ids, ended=ended, stop=stop, cached=cached)))
+                self._results.put((flow, SimpleNamespace(at_ns=at_ns, ids=ids, ended=ended, stop=stop, cached=cached)))
         except Exception as error:
-            self._came.put((flow, error))
+            self._results.put((flow, error))
             return
         if ended is None:
-            self._came.put((flow, None))
+            self._results.put((flow, None))
 
-    async def _end(self, flows, patience_s):
+    async def _end(self, flows, timeout_s):
         tasks = [flow.task for flow in flows if flow.task is not None]
         for flow in flows:
             if flow.task is not None and not flow.task.done():
                 library.abort(flow.result)
         if tasks:
-            _, late = await asyncio.wait(tasks, timeout=patience_s)
+            _, late = await asyncio.wait(tasks, timeout=timeout_s)
             for task in late:
                 task.cancel()
             # Their results were handled, or are not needed any more.

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import library
 import machine
-import trouble
+import errors
 from engine_kit import Failed, Model
 from model_folder import read_tokenizer
 from reader import Reader
@@ -19,12 +19,12 @@ ALONE = "alone"
 
 
 class Serving(Model):
-    def __init__(self, llm, folder, stated, workers):
-        self._llm, self._folder, self._stated, self._workers = llm, folder, stated, workers
+    def __init__(self, llm, folder, loaded, workers):
+        self._llm, self._folder, self._loaded, self._workers = llm, folder, loaded, workers
         self._reader = Reader(llm)
         # Running sequences, by slot.
         self._flows = {}
-        self._peak_bytes, self._lost = 0, None
+        self._peak_bytes, self._worker_failure = 0, None
 
     # The kit's methods of a model.
 
@@ -37,11 +37,11 @@ class Serving(Model):
             self.leave(ALONE)
 
     def admit(self, slot, job):
-        if self._lost is not None:
-            raise self._lost
-        if len(job.prompts) > self._stated["max_batch"]:
-            most = self._stated["max_batch"]
-            raise Failed("unsupported", f"a batch of {len(job.prompts)}: this load was given `max_batch` {most}")
+        if self._worker_failure is not None:
+            raise self._worker_failure
+        if len(job.prompts) > self._loaded["max_batch"]:
+            most = self._loaded["max_batch"]
+            raise Failed("unsupported", f"a batch of {len(job.prompts)}: `max_batch` of this load is {most}")
         params = library.sampling_params(job, self._folder.eos_ids)
         flows = [
             SimpleNamespace(slot=slot, sequence=sequence, prompt=prompt, ignore_eos=job.ignore_eos, over=False, task=None)
@@ -49,7 +49,7 @@ class Serving(Model):
         ]
         self._flows[slot] = flows
         try:
-            self._reader.begin(flows, params, self._look)
+            self._reader.begin(flows, params, self._check_workers)
         except Failed:
             # Some sequences of a batch may have begun, and the kit does not call `leave` for a failed `admit`.
             self.leave(slot)
@@ -63,21 +63,21 @@ class Serving(Model):
         running = [flow for flow in self._flows.pop(slot, []) if not flow.over]
         for flow in running:
             flow.over = True
-        if running and self._lost is None:
+        if running and self._worker_failure is None:
             self._reader.end(running)
         elif running:
             self._reader.end(running, 0)
 
     def score(self, ids):
-        if self._lost is not None:
-            raise self._lost
-        if self._stated["backend"] == "tensorrt" and not self._stated["context_logits"]:
-            message = "`score`: this TensorRT engine was built without context logits, which make every prompt dearer"
+        if self._worker_failure is not None:
+            raise self._worker_failure
+        if self._loaded["backend"] == "tensorrt" and not self._loaded["context_logits"]:
+            message = "`score`: this TensorRT engine was built without context logits, which slow down every prompt"
             raise Failed("unsupported", message, "load with the option `context_logits = true`")
         if len(ids) - 1 > library.TOKENS_AT_ONCE:
             raise Failed("unsupported", f"`score`: {len(ids)} ids, at most {library.TOKENS_AT_ONCE + 1} in one piece")
         # The logits at one id give the probabilities of the next, so the last id is not computed.
-        logits = self._reader.context_logits(ids[:-1], self._end_id(), self._look)
+        logits = self._reader.context_logits(ids[:-1], self._end_id(), self._check_workers)
         return library.logprobs(logits, ids[1:], self._folder.vocabulary_size)
 
     @cached_property
@@ -95,21 +95,21 @@ class Serving(Model):
         return None if self._tokenizer is None else self._tokenizer.decode(ids)
 
     def facts(self):
-        facts = dict(self._stated["facts"])
-        held = machine.held_bytes(self._workers.all)
-        if held is not None:
-            self._peak_bytes = max(self._peak_bytes, held)
+        facts = dict(self._loaded["facts"])
+        used = machine.used_bytes(self._workers.all)
+        if used is not None:
+            self._peak_bytes = max(self._peak_bytes, used)
             # The KV pool is allocated at the load, so memory in use equals reserved memory.
-            facts["device_memory"] = {"in_use_bytes": held, "peak_bytes": self._peak_bytes, "reserved_bytes": held}
+            facts["device_memory"] = {"in_use_bytes": used, "peak_bytes": self._peak_bytes, "reserved_bytes": used}
         if self._workers.elsewhere:
             facts["pids"] = sorted(self._workers.elsewhere)
         return facts
 
     def close(self):
         """Gives the library time to shut down; then ends the remaining worker processes."""
-        farewell = threading.Thread(target=library.shutdown, args=(self._llm,), daemon=True)
-        farewell.start()
-        farewell.join(CLOSE_S)
+        shutdown = threading.Thread(target=library.shutdown, args=(self._llm,), daemon=True)
+        shutdown.start()
+        shutdown.join(CLOSE_S)
         machine.end(self._workers)
         # Closed last: the library may send results as long as it lives.
         self._reader.close()
@@ -119,46 +119,46 @@ class Serving(Model):
     def _take(self, tokens_of):
         """Waits for results and passes all of them to the kit. Also returns after a moment without any, so that a
         cancel is noticed."""
-        came = self._reader.take()
-        if not came:
-            self._look()
-        for flow, what in came:
+        results = self._reader.take()
+        if not results:
+            self._check_workers()
+        for flow, result in results:
             # A result of an abandoned sequence may come late.
             if not flow.over:
-                self._hand_over(flow, what, tokens_of(flow.slot))
+                self._push(flow, result, tokens_of(flow.slot))
 
-    def _hand_over(self, flow, news, tokens):
-        if news is None or isinstance(news, Exception):
+    def _push(self, flow, response, tokens):
+        if response is None or isinstance(response, Exception):
             flow.over = True
-            raise trouble.explained(news, trouble.GENERATING) if news else no_end()
-        sequence, flow.over = flow.sequence, news.ended is not None
+            raise errors.failure(response, errors.GENERATING) if response else no_end()
+        sequence, flow.over = flow.sequence, response.ended is not None
         done = tokens.is_done(sequence)
-        for id in news.ids:
+        for id in response.ids:
             if done and tokens.cancelled:
                 return
-            done = tokens.push(sequence, id, news.at_ns)
-        if news.ended is None:
+            done = tokens.push(sequence, id, response.at_ns)
+        if response.ended is None:
             return
-        if news.cached is not None:
-            tokens.set_cached_prompt_tokens(sequence, news.cached)
-        if news.ended == "stop" and not done and not flow.ignore_eos:
+        if response.cached is not None:
+            tokens.set_cached_prompt_tokens(sequence, response.cached)
+        if response.ended == "stop" and not done and not flow.ignore_eos:
             # The library may cut off the id that ended a sequence; it belongs to the sequence.
-            done = tokens.push(sequence, self._end_id() if news.stop is None else news.stop, news.at_ns)
+            done = tokens.push(sequence, self._end_id() if response.stop is None else response.stop, response.at_ns)
         if not done:
             count = f"{len(tokens.ids(sequence))} tokens of sequence {sequence}"
-            raise Failed("device", f"TensorRT-LLM ended a request after {count}, as `{news.ended}`")
+            raise Failed("device", f"TensorRT-LLM ended a request after {count}, as `{response.ended}`")
 
-    def _look(self):
-        """Checks that worker processes live: the library may wait forever for a dead one."""
+    def _check_workers(self):
+        """Checks that the worker processes run: the library may wait forever for a dead one."""
         for pid in self._workers.watched:
             if not machine.is_alive(pid):
                 message = f"a worker process of TensorRT-LLM (pid {pid}) has ended"
-                self._lost = Failed("device", message, "send `load` again")
-                raise self._lost
+                self._worker_failure = Failed("device", message, "send `load` again")
+                raise self._worker_failure
 
     def _end_id(self):
         return next(iter(self._folder.eos_ids), 0)
 
 
 def no_end():
-    return Failed("device", "TensorRT-LLM left a request without an end", "send `load` again")
+    return Failed("device", "TensorRT-LLM ended a request without a final response", "send `load` again")

@@ -38,24 +38,24 @@ class Settings:
 def read_settings(options):
     settings = Settings(**{name: _READERS[name](name, value) for name, value in options.items()})
     if settings.backend == "tensorrt":
-        # Fields of the PyTorch backend only. An explicit request for one must not run without it.
+        # Fields of the PyTorch backend only: an explicit one must not be ignored.
         for name in ("cuda_graphs", "overlap"):
             if options.get(name) is not None and getattr(settings, name):
-                message = f"option `{name}`: the engines of the backend `tensorrt` have no such switch"
+                message = f"option `{name}`: the backend `tensorrt` has no such setting"
                 raise Failed("unsupported", message, f"leave out `{name}`, or use the preset `basic`")
         if settings.fp8 == "on":
             message = "option `fp8`: calibration for the backend `tensorrt` needs a data set from the network"
-            raise Failed("unsupported", message, "a model folder that is quantised to fp8 is loaded as such")
+            raise Failed("unsupported", message, "load a model folder that is quantised to fp8")
     elif settings.context_logits:
-        message = "option `context_logits`: the backend `pytorch` gives them without a build of their own"
+        message = "option `context_logits`: the backend `pytorch` has context logits without a build"
         raise Failed("bad_request", message, "leave out `context_logits`")
     return settings
 
 
-def _one_of(words):
+def _one_of(values):
     def read(name, value):
-        if value not in words:
-            raise _wrong(name, "one of " + ", ".join(f"`{word}`" for word in words), value)
+        if value not in values:
+            raise _invalid(name, "one of " + ", ".join(f"`{known}`" for known in values), value)
         return value
 
     return read
@@ -65,7 +65,7 @@ def _switch(name, value):
     # Text from a command line counts as the value that it spells.
     spelled = {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
     if type(spelled) is not bool:
-        raise _wrong(name, "true or false", value)
+        raise _invalid(name, "true or false", value)
     return spelled
 
 
@@ -81,7 +81,7 @@ def _whole(most):
         if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 12:
             whole = int(value)
         if type(whole) is not int or not 1 <= whole <= most:
-            raise _wrong(name, f"a whole number from 1 to {most}", value)
+            raise _invalid(name, f"a whole number from 1 to {most}", value)
         return whole
 
     return read
@@ -93,11 +93,11 @@ def _fraction(name, value):
     except (ValueError, OverflowError):
         fraction = None
     if fraction is None or not 0 < fraction <= 1:
-        raise _wrong(name, "a number above 0, at most 1", value)
+        raise _invalid(name, "a number above 0, at most 1", value)
     return fraction
 
 
-def _wrong(name, expected, found):
+def _invalid(name, expected, found):
     return Failed("bad_request", f"option `{name}`: expected {expected}, found `{json.dumps(found)[:80]}`")
 
 

@@ -11,23 +11,23 @@ BY_SLOT = "PCI_BUS_ID"
 
 
 def visible(allowed, order, gpus):
-    """CUDA's devices by number: a word that names each to CUDA, and the GPU, or None if the order depends on CUDA's
+    """CUDA's devices by number: CUDA's name of each, and the GPU, or None if the order depends on CUDA's
     ranking by speed. `gpus` have `uuid`, `pci` (or None) and `mig_uuids`."""
-    by_place = in_order(order, gpus)
+    by_slot = in_order(order, gpus)
     if allowed is None:
         if len(gpus) > 1 and any(gpu.mig_uuids for gpu in gpus):
             # Here CUDA counts MIG parts, and only of one GPU.
-            by_place = [None] * len(gpus)
-        return [SimpleNamespace(word=str(place), gpu=gpu) for place, gpu in enumerate(by_place)]
+            by_slot = [None] * len(gpus)
+        return [SimpleNamespace(name=str(index), gpu=gpu) for index, gpu in enumerate(by_slot)]
     if allowed.startswith("GPU-"):
-        return listed(allowed, lambda word: whole(word, gpus))
+        return listed(allowed, lambda name: whole(name, gpus))
     if allowed.startswith("MIG-"):
         # CUDA shows only the first of several parts.
-        return listed(allowed.split(",")[0], lambda word: part(word, gpus))
+        return listed(allowed.split(",")[0], lambda name: part(name, gpus))
 
-    def by_number(word):
-        place = number(word)
-        return None if place is None or place >= len(gpus) else SimpleNamespace(word=str(place), gpu=by_place[place])
+    def by_number(name):
+        index = number(name)
+        return None if index is None or index >= len(gpus) else SimpleNamespace(name=str(index), gpu=by_slot[index])
 
     return listed(allowed, by_number)
 
@@ -38,38 +38,38 @@ def in_order(order, gpus):
     return sorted(gpus, key=lambda gpu: gpu.pci) if all(gpu.pci for gpu in gpus) else list(gpus)
 
 
-def listed(words, named):
-    """The GPUs of a list, up to the first unknown word. A list with a duplicate is refused as a whole."""
+def listed(names, find):
+    """The GPUs of a list, up to the first unknown name. A list with a duplicate is refused as a whole."""
     found = []
-    for word in words.split(","):
-        it = named(word.strip())
+    for name in names.split(","):
+        it = find(name.strip())
         if it is None:
             break
-        if any(it.word == other.word or it.gpu is not None and it.gpu is other.gpu for other in found):
+        if any(it.name == other.name or it.gpu is not None and it.gpu is other.gpu for other in found):
             return []
         found.append(it)
     return found
 
 
-def number(word):
-    """The leading digits of a word, as C reads a number."""
-    digits = word[: next((at for at, letter in enumerate(word) if letter not in "0123456789"), len(word))]
+def number(name):
+    """The leading digits of a name, as C reads a number."""
+    digits = name[: next((at for at, letter in enumerate(name) if letter not in "0123456789"), len(name))]
     return int(digits) if 0 < len(digits) < 10 else None
 
 
-def whole(word, gpus):
+def whole(name, gpus):
     """The GPU with this identity or a unique beginning of it."""
-    return only(word, [gpu for gpu in gpus if word.startswith("GPU-") and gpu.uuid.startswith(word)])
+    return only(name, [gpu for gpu in gpus if name.startswith("GPU-") and gpu.uuid.startswith(name)])
 
 
-def part(word, gpus):
+def part(name, gpus):
     """The MIG part by `MIG-` and its identity, or in the older form by its GPU and two numbers:
     `MIG-GPU-8932f937/1/0`."""
-    if word.startswith("MIG-GPU-"):
-        its = whole(word.removeprefix("MIG-").split("/")[0], gpus)
-        return its and SimpleNamespace(word=word, gpu=its.gpu)
-    return only(word, [gpu for gpu in gpus if any(uuid.startswith(word) for uuid in gpu.mig_uuids)])
+    if name.startswith("MIG-GPU-"):
+        its = whole(name.removeprefix("MIG-").split("/")[0], gpus)
+        return its and SimpleNamespace(name=name, gpu=its.gpu)
+    return only(name, [gpu for gpu in gpus if any(uuid.startswith(name) for uuid in gpu.mig_uuids)])
 
 
-def only(word, found):
-    return SimpleNamespace(word=word, gpu=found[0]) if len(found) == 1 else None
+def only(name, found):
+    return SimpleNamespace(name=name, gpu=found[0]) if len(found) == 1 else None

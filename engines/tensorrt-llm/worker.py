@@ -33,7 +33,7 @@ class TensorRTLLM(engine_kit.Engine):
         if not machine.has_driver():
             missing.append("no NVIDIA driver found")
         if missing:
-            raise Failed("unavailable", " and ".join(missing), library.GET_IT if version is None else None)
+            raise Failed("unavailable", " and ".join(missing), library.INSTALL_HINT if version is None else None)
         return {
             "engine": NAME,
             "version": version,
@@ -64,8 +64,8 @@ class TensorRTLLM(engine_kit.Engine):
             machine.show_only(chosen)
         with phases.time("import"):
             library.open_library()
+            import errors
             import serving
-            import trouble
         with phases.time("check"):
             library.check_expected(settings.backend)
         before = machine.processes()
@@ -76,17 +76,17 @@ class TensorRTLLM(engine_kit.Engine):
                     settings.backend, library.arguments(settings, folder, context_tokens, dtype, kv_dtype)
                 )
         except Exception as error:
-            raise trouble.explained(error, trouble.LOADING) from error
+            raise errors.failure(error, errors.LOADING) from error
         split_build(phases, library.build_seconds(llm))
-        stated = {
+        loaded = {
             "backend": settings.backend,
             "context_logits": settings.context_logits,
             "max_batch": settings.max_batch,
             "facts": facts(request, settings, folder, context_tokens, kv_dtype, library.in_effect(llm)),
         }
-        self._serving = serving.Serving(llm, folder, stated, machine.workers_since(before))
+        self._serving = serving.Serving(llm, folder, loaded, machine.workers_since(before))
         if library.installed_version() != WRITTEN_FOR:
-            sys.stderr.write(f"this engine was written for TensorRT-LLM {WRITTEN_FOR}; nothing that it uses differs here\n")
+            sys.stderr.write(f"this engine was written for TensorRT-LLM {WRITTEN_FOR}, and the installed version has the same interface\n")
         return self._serving
 
     def close(self):
@@ -96,24 +96,24 @@ class TensorRTLLM(engine_kit.Engine):
 
 
 def decide_context(request, folder):
-    most, asked = folder.context_tokens, request.context_tokens
-    if asked is None and most is None:
+    most, requested = folder.context_tokens, request.context_tokens
+    if requested is None and most is None:
         message = "`config.json`: neither `max_position_embeddings` nor `n_positions`"
-        raise Failed("model", message, "give `context_tokens`")
-    if asked is not None and most is not None and asked > most:
-        raise Failed("context", f"`context_tokens`: {asked} is more than the {most} of model `{folder.name}`")
-    return asked or most
+        raise Failed("model", message, "load with `context_tokens`")
+    if requested is not None and most is not None and requested > most:
+        raise Failed("context", f"`context_tokens`: {requested} is more than the {most} of model `{folder.name}`")
+    return requested or most
 
 
 def decide_kv_dtype(settings, folder, chosen, gpus):
-    """The dtype of keys and values in the library's words. If only CUDA knows the chosen GPUs, a GPU is not called
+    """The dtype of keys and values under the library's name. If only CUDA knows the chosen GPUs, a GPU is not called
     too old when another may be meant."""
     known = None not in chosen
     slow = [gpu for gpu in (chosen if known else gpus) if gpu.capability < FP8_CAPABILITY]
     if (slow if known else len(slow) == len(gpus)) and (settings.fp8 == "on" or folder.is_fp8):
-        what = "option `fp8`" if settings.fp8 == "on" else f"model `{folder.name}` is in fp8"
-        has = ".".join(str(it) for it in slow[0].capability)
-        raise Failed("unsupported", f"{what}: `{slow[0].name}` has compute capability {has}, fp8 needs 8.9")
+        cause = "option `fp8`" if settings.fp8 == "on" else f"model `{folder.name}` is in fp8"
+        capability = ".".join(str(it) for it in slow[0].capability)
+        raise Failed("unsupported", f"{cause}: `{slow[0].name}` has compute capability {capability}, fp8 needs 8.9")
     if settings.backend == "pytorch" and (settings.fp8 == "on" or settings.fp8 == "auto" and folder.is_fp8):
         return "fp8"
     return "auto"
@@ -142,7 +142,7 @@ def facts(request, settings, folder, context_tokens, kv_dtype, in_effect):
         "eos_ids": folder.eos_ids,
         "bos_id": folder.bos_id,
         "libraries": library.versions(),
-        # For people; the protocol has no field for these.
+        # Additional facts: the protocol has no field for these.
         "in_effect": {"backend": settings.backend, "max_batch": settings.max_batch, **in_effect},
     }
     return {name: value for name, value in stated.items() if value is not None}

@@ -1,7 +1,7 @@
-"""The decoder of Llama and similar models, written for one purpose: the next token. Its matrices are joined, its KV
+"""The decoder of Llama and similar models, written for decoding only. Its matrices are joined, its KV
 cache has a fixed address, and a step changes its own state, so that it can be compiled whole and replayed.
 
-It knows no file and no protocol, only numbers and tensors. Norms, rotations and attention are in f32 for all weights.
+Norms, rotations and attention are in f32 for all weights.
 Products and the activations between them are in the dtype of the load, even for int8 matrices.
 """
 
@@ -101,7 +101,7 @@ class Decoder(nn.Module):
         super().__init__()
         self.network, self.context_tokens, self.masked = network, context_tokens, not exact or sequences > 1
         shape, dtype = network.shape, network.dtype
-        place = dict(device=network.norm.device)
+        device = dict(device=network.norm.device)
         # One position more than is ever written. A view of the whole would be a different case to the compiler than a view
         # of a part, and heads a power of two apart would share the processor's cache lines.
         size = (sequences, shape.kv_heads, context_tokens + 1, shape.head_dim)
@@ -109,28 +109,28 @@ class Decoder(nn.Module):
         make = torch.empty if exact else torch.zeros
         self.keys, self.values = Buffers(), Buffers()
         for index in range(shape.layers):
-            self.keys.register_buffer(str(index), make(size, dtype=dtype, **place))
-            self.values.register_buffer(str(index), make(size, dtype=dtype, **place))
-        self.register_buffer("ids", torch.zeros(sequences, dtype=torch.long, **place))
-        self.register_buffer("positions", torch.zeros(sequences, dtype=torch.long, **place))
-        self.register_buffer("slot", torch.zeros(1, dtype=torch.long, **place))
-        self.register_buffer("logits", torch.zeros(sequences, shape.vocabulary_size, dtype=dtype, **place))
-        hidden = torch.full((sequences, context_tokens + 1), -math.inf, **place) if self.masked else None
+            self.keys.register_buffer(str(index), make(size, dtype=dtype, **device))
+            self.values.register_buffer(str(index), make(size, dtype=dtype, **device))
+        self.register_buffer("ids", torch.zeros(sequences, dtype=torch.long, **device))
+        self.register_buffer("positions", torch.zeros(sequences, dtype=torch.long, **device))
+        self.register_buffer("slot", torch.zeros(1, dtype=torch.long, **device))
+        self.register_buffer("logits", torch.zeros(sequences, shape.vocabulary_size, dtype=dtype, **device))
+        hidden = torch.full((sequences, context_tokens + 1), -math.inf, **device) if self.masked else None
         self.register_buffer("hidden", hidden)
 
-    def prefill(self, ids, seen=None):
-        """Runs whole prompts: `ids` [sequences, columns]; `seen` is False at pads, and None without pads. The state
+    def prefill(self, ids, real=None):
+        """Runs whole prompts: `ids` [sequences, columns]; `real` is False at pads, and None without pads. The state
         is then that after the first new token. Returns the hidden states."""
         sequences, columns = ids.shape
-        if seen is None:
+        if real is None:
             positions = torch.arange(columns, device=ids.device).expand(sequences, columns)
             mask = None
         else:
-            positions = (seen.cumsum(-1) - 1).clamp(min=0)
+            positions = (real.cumsum(-1) - 1).clamp(min=0)
             before = torch.ones(columns, columns, dtype=torch.bool, device=ids.device).tril()
-            # A pad sees itself: the softmax of a row that sees nothing is undefined.
+            # A pad attends to itself: the softmax of a fully masked row is undefined.
             itself = torch.eye(columns, dtype=torch.bool, device=ids.device)
-            mask = (before & seen[:, None, :] | itself)[:, None]  # [sequences, 1, columns, columns]
+            mask = (before & real[:, None, :] | itself)[:, None]  # [sequences, 1, columns, columns]
 
         def attend(index, q, k, v):
             q, k, v = (part.view(sequences, columns, -1, part.shape[-1]).transpose(1, 2) for part in (q, k, v))
@@ -147,7 +147,7 @@ class Decoder(nn.Module):
         self.positions.copy_(positions[:, -1] + 1)
         if self.masked:
             self.hidden.fill_(-math.inf)
-            self.hidden[:, :columns] = 0.0 if seen is None else torch.where(seen, 0.0, -math.inf)
+            self.hidden[:, :columns] = 0.0 if real is None else torch.where(real, 0.0, -math.inf)
         x = x.view(sequences, columns, -1)
         self.logits.copy_(self.network.logits(x[:, -1]))
         self.ids.copy_(self.logits.argmax(-1))
@@ -175,9 +175,9 @@ class Decoder(nn.Module):
             state.copy_(value)
 
     def step(self, span):
-        """Takes the id of each sequence, and leaves the next one. Only the length of `span` counts: the number of
-        cached tokens to read. Among equal logits `argmax` takes the first, which is the lowest id."""
-        tokens, sequences = span.shape[0], self.ids.shape[0]
+        """Takes the id of each sequence, and leaves the next one. Only the length of `span` matters: it is the number
+        of cached tokens to read. Among equal logits `argmax` takes the first, which is the lowest id."""
+        tokens = span.shape[0]
         if self.masked:
             self.hidden.index_fill_(1, self.slot, 0.0)
 

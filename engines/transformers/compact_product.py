@@ -63,7 +63,7 @@ def linear_in_pieces(x, codes, scales, bias):
     size = max(1, PIECE[x.device.type] // codes.shape[1])
     biases = [None] * len(codes) if bias is None else bias.split(size)
     pieces = zip(codes.split(size), scales.split(size), biases)
-    return torch.cat([linear(x, plain(some, of, x.dtype), part) for some, of, part in pieces], dim=-1)
+    return torch.cat([linear(x, plain(some, scale, x.dtype), part) for some, scale, part in pieces], dim=-1)
 
 
 @torch.library.custom_op("orchestrate_transformers::int8_linear", mutates_args=())

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from engine_kit import Failed, check_offered
 
 # Defaults of missing config fields for each architecture, as in Hugging Face `transformers`.
-UNSAID = {
+DEFAULTS = {
     "llama": {},
     "mistral": {"sliding_window": 4096},
     "qwen2": {},
@@ -17,20 +17,20 @@ UNSAID = {
     "phi3": {"rms_norm_eps": 1e-5},
     "gemma": {"head_dim": 256, "tie_word_embeddings": True},
 }
-ARCHITECTURES = list(UNSAID)
+ARCHITECTURES = list(DEFAULTS)
 
 
 def read_shape(config):
     architecture = config.get("model_type")
     check_computed("architecture", architecture, ARCHITECTURES, library_architectures)
-    config = {**UNSAID[architecture], **{name: value for name, value in config.items() if value is not None}}
+    config = {**DEFAULTS[architecture], **{name: value for name, value in config.items() if value is not None}}
     gemma, joined = architecture == "gemma", architecture == "phi3"
-    # `gelu` in a config of Gemma is an old mistake for the tanh form of its training.
+    # `gelu` in a config of Gemma means the tanh form, with which it was trained.
     activations = ["gelu_pytorch_tanh", "gelu"] if gemma else ["silu"]
     check_computed("`hidden_act`", str(config.get("hidden_act", activations[0])), activations, library_activations)
-    for word in ("use_bidirectional_attention", "use_sliding_window"):
-        if config.get(word):
-            raise Failed("unsupported", f"path `fast`: `{word}`", "--set path=loop")
+    for field in ("use_bidirectional_attention", "use_sliding_window"):
+        if config.get(field):
+            raise Failed("unsupported", f"path `fast`: `{field}`", "--set path=loop")
     if any(kind != "full_attention" for kind in config.get("layer_types") or []):
         raise Failed("unsupported", "path `fast`: `layer_types` other than `full_attention`", "--set path=loop")
     heads, hidden_size = whole(config, "num_attention_heads"), whole(config, "hidden_size")
@@ -73,13 +73,13 @@ def read_shape(config):
     )
 
 
-def check_computed(what, asked, offered, library_words):
+def check_computed(field, value, offered, library_values):
     """Refuses an unsupported value. The hint names another path, unless the library does not support the value
     either."""
     try:
-        check_offered(f"path `fast`: {what}", asked, offered)
+        check_offered(f"path `fast`: {field}", value, offered)
     except Failed as failed:
-        hint = "--set path=loop" if asked in library_words() else None
+        hint = "--set path=loop" if value in library_values() else None
         raise Failed(failed.kind, failed.message, hint) from None
 
 
@@ -101,8 +101,8 @@ def read_rope_scaling(rope):
     if kind == "default":
         return None
     if kind != "llama3":
-        what = f"path `fast`: rope scaling `{str(kind)[:80]}`: offered are `default`, `llama3`"
-        raise Failed("unsupported", what, "--set path=loop")
+        message = f"path `fast`: rope scaling `{str(kind)[:80]}`: offered are `default`, `llama3`"
+        raise Failed("unsupported", message, "--set path=loop")
     low, high = number(rope, "low_freq_factor"), number(rope, "high_freq_factor")
     if high <= low:
         raise Failed("model", f"`config.json`: `high_freq_factor` {high} is not above `low_freq_factor` {low}")

@@ -7,25 +7,25 @@ from compact import Network
 from compact_product import Int8Matrix
 from engine_kit import Failed
 
-READ = (torch.float32, torch.float16, torch.bfloat16)
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def read_network(folder, shape, dtype, int8, progress):
     network = Network(shape, dtype, int8)
-    places = places_of(network)
-    wanted, written = {**dict(network.named_parameters()), **dict(network.named_modules())}, {name: 0 for name in places}
+    targets = targets_of(network)
+    own, written = {**dict(network.named_parameters()), **dict(network.named_modules())}, {name: 0 for name in targets}
     for number, path in enumerate(folder.weights):
         progress(number / len(folder.weights), path.name)
         try:
             with safe_open(path, framework="pt") as file:
                 names = file.keys()
             for name in names:
-                # A checkpoint without the output matrix omits the first word.
-                known = name if name in places else f"model.{name}"
-                if known in places:
+                # A checkpoint without the output matrix omits the prefix `model.`.
+                known = name if name in targets else f"model.{name}"
+                if known in targets:
                     # Opened again for each tensor: the pages of a file count for the process while it is open.
                     with safe_open(path, framework="pt") as file:
-                        place(name, file.get_tensor(name), wanted, places[known], shape)
+                        copy(name, file.get_tensor(name), own, targets[known], shape)
                     written[known] += 1
         except (SafetensorError, OSError) as error:
             raise Failed("model", f"`{path}`: {error}") from None
@@ -35,44 +35,44 @@ def read_network(folder, shape, dtype, int8, progress):
     return network
 
 
-def place(name, tensor, wanted, where, shape):
-    own, first, rows = where
-    target = wanted[own]
+def copy(name, tensor, own, target_rows, shape):
+    parameter, first, rows = target_rows
+    target = own[parameter]
     expected = [rows, *target.shape[1:]]
-    if tensor.dtype not in READ:
+    if tensor.dtype not in DTYPES:
         kind = str(tensor.dtype).removeprefix("torch.")
         raise Failed("unsupported", f"path `fast`: tensor `{name}` in {kind}: offered are `float32`, `float16`, `bfloat16`")
     if list(tensor.shape) != expected:
         raise Failed("model", f"tensor `{name}`: expected the shape {expected}, found {list(tensor.shape)}")
     if isinstance(target, Int8Matrix):
         if not target.write(first, tensor):
-            raise Failed("model", f"tensor `{name}`: it holds what is not a finite number, which int8 cannot", "--set quantize=none")
+            raise Failed("model", f"tensor `{name}`: it has a number that is not finite, which int8 cannot hold", "--set quantize=none")
         return
     target = target[first : first + rows]
     target.copy_(tensor)
-    if own.endswith("norm"):
+    if parameter.endswith("norm"):
         target.add_(shape.norm_offset)
 
 
-def places_of(network):
+def targets_of(network):
     """The name of each tensor in a checkpoint -> (the network's own tensor, its first row there, its rows)."""
     shape = network.shape
-    places = {
+    targets = {
         "model.embed_tokens.weight": ("embedding", 0, shape.vocabulary_size),
         "model.norm.weight": ("norm", 0, shape.hidden_size),
     }
     if network.head is not None:
-        places["lm_head.weight"] = ("head", 0, shape.vocabulary_size)
+        targets["lm_head.weight"] = ("head", 0, shape.vocabulary_size)
     for index, layer in enumerate(network.layers):
-        theirs, own = f"model.layers.{index}.", f"layers.{index}."
+        prefix, own = f"model.layers.{index}.", f"layers.{index}."
         for parameter, rows in parts_of(shape).items():
             if getattr(layer, parameter) is None:
                 continue
             first = 0
             for name, count in rows:
-                places[theirs + name] = (own + parameter, first, count)
+                targets[prefix + name] = (own + parameter, first, count)
                 first += count
-    return places
+    return targets
 
 
 def parts_of(shape):

@@ -19,11 +19,11 @@ CGROUP = Path("/sys/fs/cgroup")
 DEFAULT_THREADS = torch.get_num_threads()
 
 
-def set_threads(asked):
+def set_threads(requested):
     """Sets the threads within an operation (OpenMP, MKL) and of the pool between operations."""
-    torch.set_num_threads(asked or DEFAULT_THREADS)
+    torch.set_num_threads(requested or DEFAULT_THREADS)
     try:
-        torch.set_num_interop_threads(asked or DEFAULT_THREADS)
+        torch.set_num_interop_threads(requested or DEFAULT_THREADS)
     except RuntimeError:
         # PyTorch allows this once in a process. The facts state the number in effect.
         pass
@@ -53,7 +53,7 @@ def free_bytes(device):
     """The memory still available to allocations; None if unknown."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
-    return min((room for room in (free_of_host(), free_of_container()) if room is not None), default=None)
+    return min((free for free in (free_of_host(), free_of_container()) if free is not None), default=None)
 
 
 def free_of_host():
@@ -85,40 +85,40 @@ def bytes_as(tensors, dtype):
     return sum(math.prod(tensor.shape) for tensor in tensors.values()) * dtype.itemsize
 
 
-def check_room(needs, dtype, free=free_bytes):
+def check_free_memory(needs, dtype, free=free_bytes):
     """Refuses weights that cannot fit before reading them: a host without memory kills the process instead of
     refusing. `needs`: bytes by device, because devices do not share memory."""
     for device, need in needs.items():
-        if (room := free(device)) is not None and need > room:
-            what = "the weights take" if len(needs) == 1 else f"the shard on {device} takes"
-            message = f"{what} {gigabytes(need)} as {NAMES.get(dtype, 'int8')}, and {gigabytes(room)} are free on {device}"
+        if (left := free(device)) is not None and need > left:
+            subject = "the weights take" if len(needs) == 1 else f"the shard on {device} takes"
+            message = f"{subject} {gigabytes(need)} as {NAMES.get(dtype, 'int8')}, and {gigabytes(left)} are free on {device}"
             raise Failed("out_of_memory", message, None if dtype.itemsize < 4 else "--dtype bf16")
 
 
 @contextmanager
-def saying_memory(what, device):
+def explaining_memory(work, device):
     """Converts out-of-memory errors to one message: the work, the bytes requested and the bytes free."""
     try:
         yield
     except (MemoryError, torch.OutOfMemoryError, RuntimeError) as error:
-        asked = asked_bytes(error)
-        if asked is None and not isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        requested = requested_bytes(error)
+        if requested is None and not isinstance(error, (MemoryError, torch.OutOfMemoryError)):
             raise
         if device.type == "cuda":
             # Frees the memory of the failed work for the next request.
             torch.cuda.empty_cache()
         left = free_bytes(device)
-        much = "more memory" if asked is None else gigabytes(asked)
+        amount = "more memory" if requested is None else gigabytes(requested)
         free = "" if left is None else f", and {gigabytes(left)} are free"
-        raise Failed("out_of_memory", f"{what}: asked for {much} on {device}{free}") from None
+        raise Failed("out_of_memory", f"{work}: requested {amount} on {device}{free}") from None
 
 
-def asked_bytes(error):
+def requested_bytes(error):
     """The bytes that a failed allocation requested, from PyTorch's message; None for other errors."""
-    said = str(error)
-    if found := re.search(r"tried to allocate (\d+) bytes", said):
+    text = str(error)
+    if found := re.search(r"tried to allocate (\d+) bytes", text):
         return int(found[1])
-    if found := re.search(r"Tried to allocate ([\d.]+) (bytes|[KMGT]iB)", said):
+    if found := re.search(r"Tried to allocate ([\d.]+) (bytes|[KMGT]iB)", text):
         return int(float(found[1]) * {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}[found[2]])
     return None
 

@@ -8,12 +8,11 @@ from types import SimpleNamespace
 import torch
 import torch._dynamo
 
-from batch import Chooser, lay_out, push
-from causal import SCORED_TOGETHER, Causal, libraries
+from causal import SCORED_TOGETHER, Causal, Chooser, lay_out, libraries, push
 from compact import Decoder
 from compact_shape import read_shape
 from compact_weights import read_network
-from devices import DTYPES, bytes_as, check_room, find_device, free_bytes, saying_memory, set_threads, wait_for
+from devices import DTYPES, bytes_as, check_free_memory, find_device, free_bytes, explaining_memory, set_threads, wait_for
 from engine_kit import Failed
 from fast_step import CapturedSteps, Steps, check_compiler
 from steps import compile_cache
@@ -40,11 +39,11 @@ def load(request, folder, options, phases):
     shape = read_shape(folder.config)
     check_compiler(device)
     int8 = options.quantize == "int8"
-    held_as = torch.int8 if int8 else dtype
-    check_room({device: bytes_as(folder.tensors, held_as)}, held_as)
-    with phases.time("weights"), saying_memory("weights", device):
+    weights_dtype = torch.int8 if int8 else dtype
+    check_free_memory({device: bytes_as(folder.tensors, weights_dtype)}, weights_dtype)
+    with phases.time("weights"), explaining_memory("weights", device):
         network = read_network(folder, shape, dtype, int8, lambda part, file: phases.progress("weights", part, file))
-    with phases.time("device"), saying_memory("moving the weights", device):
+    with phases.time("device"), explaining_memory("moving the weights", device):
         network = network.to(device)
         wait_for(device)
     loaded = SimpleNamespace(
@@ -55,11 +54,11 @@ def load(request, folder, options, phases):
         options=options,
         context_tokens=context_in_effect(request.context_tokens, shape, dtype, device),
         devices=[device],
-        held=what_is_held(network, request.dtype, int8),
+        weights=weight_facts(network, request.dtype, int8),
         choices={"quantized by": QUANTISED} if int8 else {},
     )
     model = Fast(loaded)
-    with phases.time("compile"), torch.no_grad(), saying_memory("compiling the step", device):
+    with phases.time("compile"), torch.no_grad(), explaining_memory("compiling the step", device):
         model.prepare()
     return model
 
@@ -71,19 +70,19 @@ class Fast(Causal):
         self._decoders, self._captured = {}, loaded.device.type == "cuda"
 
     def prepare(self):
-        """Compiles the step of one sequence, so that no request pays for it. The first batch compiles its own."""
+        """Compiles the step of one sequence, so that no request waits for it. The first batch compiles its own."""
         self._decoder(1, self.loaded.context_tokens)
 
     def run(self, job, tokens):
         if not job.use_cache:
-            raise Failed("unsupported", "`use_cache` false: path `fast` is a step over kept keys and values", "--set path=loop")
+            raise Failed("unsupported", "`use_cache` false: the step of path `fast` needs its cache", "--set path=loop")
         batch, chooser = lay_out(job.prompts, job.padding, self.device), Chooser(job, tokens)
         decoder, steps = self._decoder(batch.sequences, batch.columns + job.max_new_tokens)
         decoder.prefill(batch.ids, None if batch.mask is None else batch.mask.bool())
         if chooser.samples:
             self._sample(decoder, steps, batch.columns, chooser, tokens)
         elif self._captured:
-            self._hand_over_behind(decoder, steps, batch.columns, job.max_new_tokens, tokens)
+            self._decode_ahead(decoder, steps, batch.columns, job.max_new_tokens, tokens)
         else:
             written = batch.columns
             while not push(tokens, decoder.ids.tolist()):
@@ -99,30 +98,30 @@ class Fast(Causal):
             written += 1
             steps(written)
 
-    def _hand_over_behind(self, decoder, steps, written, new_tokens, tokens):
+    def _decode_ahead(self, decoder, steps, written, new_tokens, tokens):
         """Submits the next step to the device before the host has read the last id."""
-        way = Way(len(decoder.ids), self.device)
-        way.send(0, decoder.ids)
+        transfer = IdTransfer(len(decoder.ids), self.device)
+        transfer.send(0, decoder.ids)
         for index in range(new_tokens):
             if index + 1 < new_tokens:
                 written += 1
                 steps(written)
-                way.send(index + 1, decoder.ids)
-            if push(tokens, way.receive(index)):
+                transfer.send(index + 1, decoder.ids)
+            if push(tokens, transfer.receive(index)):
                 break
         # A sequence that ends early leaves a running step, whose time belongs to this request.
-        way.wait()
+        transfer.wait()
 
     @torch.no_grad()
     def score(self, ids):
-        with saying_memory(f"score ({len(ids)} tokens)", self.device):
+        with explaining_memory(f"score ({len(ids)} tokens)", self.device):
             decoder, steps = self._decoder(1, len(ids))
             first = max(1, len(ids) - 1 - SCORED_BY_STEPS)
             sequence = torch.tensor(ids, device=self.device)
             x = decoder.prefill(sequence[None, :first])[0]  # [first, hidden]
             values = []
-            for rows, wanted in zip(x.split(SCORED_TOGETHER), sequence[1 : first + 1].split(SCORED_TOGETHER)):
-                values += logprobs(self.network.logits(rows), wanted)
+            for rows, scored in zip(x.split(SCORED_TOGETHER), sequence[1 : first + 1].split(SCORED_TOGETHER)):
+                values += logprobs(self.network.logits(rows), scored)
             for index in range(first, len(ids) - 1):
                 decoder.ids.copy_(sequence[index : index + 1])
                 steps(index + 1)
@@ -130,18 +129,18 @@ class Fast(Causal):
         return values
 
     def _decoder(self, sequences, tokens):
-        """A decoder for this many tokens and sequences, and its step. The decoder of a single sequence has room for
-        the whole context; of the others only the last is kept."""
-        context = self.loaded.context_tokens if sequences == 1 else self._room(tokens)
+        """A decoder for this many tokens and sequences, and its step. The decoder of a single sequence has a cache
+        for the whole context; of the others only the last is kept."""
+        context = self.loaded.context_tokens if sequences == 1 else self._cache_length(tokens)
         if (sequences, context) not in self._decoders:
             self._decoders = {key: kept for key, kept in self._decoders.items() if key[0] == 1}
             decoder = Decoder(self.network, sequences, context, exact=not self._captured)
-            steps = CapturedSteps(decoder, self._room) if self._captured else Steps(decoder)
+            steps = CapturedSteps(decoder, self._cache_length) if self._captured else Steps(decoder)
             steps.prepare()
             self._decoders[sequences, context] = decoder, steps
         return self._decoders[sequences, context]
 
-    def _room(self, tokens):
+    def _cache_length(self, tokens):
         """The smallest sufficient cache length: `cache_tokens`, twice as many, four times, ..."""
         least = self.loaded.options.cache_tokens
         doublings = max(0, math.ceil(math.log2(tokens / least)))
@@ -151,9 +150,9 @@ class Fast(Causal):
         return {**super().facts(), "libraries": {**libraries(LIBRARIES), **self.choices()}}
 
     def choices(self):
-        how = "captured in CUDA graphs by length" if self._captured else "one step for every length"
+        graphs = "captured in CUDA graphs by length" if self._captured else "one step for every length"
         choices = {
-            "decode": f"own loop and network, static cache, torch.compile (inductor), {how}",
+            "decode": f"own loop and network, static cache, torch.compile (inductor), {graphs}",
             "prefill": "eager, scaled_dot_product_attention",
         }
         if (found := compile_cache()) is not None:
@@ -161,7 +160,7 @@ class Fast(Causal):
         return {**super().choices(), **choices}
 
 
-class Way:
+class IdTransfer:
     """Transfers ids to the host, up to two steps at a time: an asynchronous copy into pinned memory for each token,
     and an event for the host to wait on."""
 
@@ -185,14 +184,14 @@ class Way:
 def check_options(options):
     """Refuses an option without effect instead of ignoring it."""
     if options.get("attention") is not None:
-        raise Failed("unsupported", "option `attention` has no meaning with path `fast`", "--set path=loop")
+        raise Failed("unsupported", "option `attention` has no effect with path `fast`", "--set path=loop")
 
 
-def what_is_held(network, dtype, int8):
+def weight_facts(network, dtype, int8):
     """The facts of the weights. Scales of int8 rows count as bytes, but not as numbers of the checkpoint."""
-    held = sum(parameter.nbytes for parameter in network.parameters())
+    size = sum(parameter.nbytes for parameter in network.parameters())
     numbers = sum(parameter.numel() for name, parameter in network.named_parameters() if not name.endswith(".scales"))
-    return SimpleNamespace(parameters=numbers, weights_bytes=held, weights_dtype="int8" if int8 else dtype, compute_dtype=dtype)
+    return SimpleNamespace(parameters=numbers, weights_bytes=size, weights_dtype="int8" if int8 else dtype, compute_dtype=dtype)
 
 
 def logprobs(logits, ids):
@@ -200,13 +199,13 @@ def logprobs(logits, ids):
     return torch.log_softmax(logits.double(), -1).gather(1, ids[:, None])[:, 0].tolist()
 
 
-def context_in_effect(asked, shape, dtype, device, free=free_bytes):
+def context_in_effect(requested, shape, dtype, device, free=free_bytes):
     """The requested context; else the model's, halved until its keys and values fit into their share."""
-    context = asked or shape.context_tokens
+    context = requested or shape.context_tokens
     if shape.window is not None and context > shape.window:
-        what = f"path `fast`: a context of {context} tokens, and the model's layers look at {shape.window} of them"
-        raise Failed("unsupported", what, "--set path=loop")
+        message = f"path `fast`: a context of {context} tokens, and the model's sliding window is {shape.window}"
+        raise Failed("unsupported", message, "--set path=loop")
     token_bytes = 2 * shape.layers * shape.kv_heads * shape.head_dim * dtype.itemsize
-    while asked is None and (room := free(device)) is not None and context * token_bytes > CACHE_SHARE * room and context > 1:
+    while requested is None and (left := free(device)) is not None and context * token_bytes > CACHE_SHARE * left and context > 1:
         context //= 2
     return context

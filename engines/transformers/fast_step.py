@@ -9,7 +9,7 @@ import torch
 import torch._dynamo
 
 from engine_kit import Failed
-from steps import end_compilers, held, hold_against
+from steps import compare_logits, end_compilers, expected_logits
 
 
 class Steps:
@@ -37,15 +37,15 @@ class Steps:
         return torch.compile(step, fullgraph=True, options=self.OPTIONS)
 
     def prepare(self):
-        """Compiles, and compares the result with the plain step: at a typical length, and at others with other ids.
-        The others must need no compilation and find no constant from the first."""
+        """Compiles, and compares the result with the plain step: at a typical length, then at others with other ids.
+        The others must not need another compilation, nor use constants of the first."""
         typical = min(self.TYPICAL_TOKENS, self._decoder.context_tokens)
-        self._held_at(typical, self._first_run)
+        self._compare_at(typical, self._first_run)
         for tokens in (max(2, typical // 16), 2):
-            self._held_at(tokens, self._run)
+            self._compare_at(tokens, self._run)
         end_compilers()
 
-    def _held_at(self, tokens, run):
+    def _compare_at(self, tokens, run):
         """Runs the step that adds the last of this many tokens, and the plain step for comparison."""
         decoder = self._decoder
         decoder.begin(tokens - 1)
@@ -53,13 +53,13 @@ class Steps:
         decoder.ids.copy_(ids % decoder.logits.shape[-1])
         with decoder.unchanged():
             decoder.step(self._span(tokens))
-            wanted = held(decoder.logits)
-        # Wiped, so that a step that writes elsewhere does not find the plain step's result.
+            expected = expected_logits(decoder.logits)
+        # Cleared, so that a step that writes elsewhere does not find the plain step's result.
         for buffers in (decoder.keys, decoder.values):
             for index in range(len(decoder.network.layers)):
                 buffers[index][:, :, tokens - 1].zero_()
         run(tokens)
-        hold_against(wanted, decoder.logits, "fast")
+        compare_logits(expected, decoder.logits, "fast")
 
     def _first_run(self, tokens):
         try:
@@ -67,7 +67,7 @@ class Steps:
         except (MemoryError, torch.OutOfMemoryError, Failed):
             raise
         except Exception as error:
-            raise said_of_compiler(error) from error
+            raise compiler_failure(error) from error
 
     def _run(self, tokens):
         self._step(self._span(tokens))
@@ -102,16 +102,16 @@ class CapturedSteps(Steps):
         length = 0
         while length < self._decoder.context_tokens:
             length = self._length_for(length + 1)
-            self._held_at(length, self)
+            self._compare_at(length, self)
 
     def _captured(self, length):
         with self._decoder.unchanged():
             # Compilation and tuning in a first call must stay outside the graph.
-            aside, now = torch.cuda.Stream(), torch.cuda.current_stream()
-            aside.wait_stream(now)
-            with torch.cuda.stream(aside):
+            side, current = torch.cuda.Stream(), torch.cuda.current_stream()
+            side.wait_stream(current)
+            with torch.cuda.stream(side):
                 self._run(length)
-            now.wait_stream(aside)
+            current.wait_stream(side)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, pool=self._pool):
                 self._run(length)
@@ -123,11 +123,11 @@ def check_compiler(device):
     """Checks for a C++ compiler: the loops of a CPU step are compiled here."""
     compiler = os.environ.get("CXX") or "g++"
     if device.type == "cpu" and shutil.which(compiler) is None:
-        message = f"path `fast` compiles its step, and there is no C++ compiler `{compiler}`"
+        message = f"path `fast` compiles its step, and the C++ compiler `{compiler}` is missing"
         raise Failed("unavailable", message, "apt-get install g++")
 
 
-def said_of_compiler(error):
+def compiler_failure(error):
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    what = lines[0][:300] if lines else type(error).__name__
-    return Failed("internal", f"path `fast`: the step could not be compiled: {type(error).__name__}: {what}", "--set path=loop")
+    first = lines[0][:300] if lines else type(error).__name__
+    return Failed("internal", f"path `fast`: cannot compile the step: {type(error).__name__}: {first}", "--set path=loop")

@@ -1,6 +1,5 @@
 """A model folder for this engine: the common reading of Python engines, the tensors in its files, and the sizes that
-requests are checked against. `transformers` knows the architectures; this file reads only fields that all of them
-have.
+requests are checked against. This file reads only fields that all architectures have.
 """
 
 import re
@@ -43,10 +42,10 @@ def open_folder(path):
 def _refuse_quantised(*configs):
     """Refuses a quantised checkpoint: `transformers` would pass it to another library, and the row would not say so."""
     for config in configs:
-        if (said := config.get("quantization_config")) is not None:
-            method = said.get("quant_method") if isinstance(said, dict) else said
-            what = f"`config.json` says that the weights are already quantised (`{str(method)[:80]}`): this engine loads plain ones"
-            raise Failed("unsupported", what, "give the folder that it was made from, with `--set quantize=int4`")
+        if (found := config.get("quantization_config")) is not None:
+            method = found.get("quant_method") if isinstance(found, dict) else found
+            message = f"`config.json`: the weights are already quantised (`{str(method)[:80]}`), and this engine loads plain ones"
+            raise Failed("unsupported", message, "load the folder that it was made from, with `--set quantize=int4`")
 
 
 def _check_layers(folder, text):
@@ -56,22 +55,22 @@ def _check_layers(folder, text):
     # Models with encoder and decoder count their layers separately.
     if layers is None or "decoder_layers" in text:
         return
-    said = next(name for name in LAYERS if text.get(name) is not None)
+    field = next(name for name in LAYERS if text.get(name) is not None)
     # Layers for multi-token prediction come last, and plain decoding leaves them out.
-    guessing = text.get("num_nextn_predict_layers")
-    most = layers + (guessing if type(guessing) is int else 0)
+    extra = text.get("num_nextn_predict_layers")
+    most = layers + (extra if type(extra) is int else 0)
     for number in sorted({int(found[1]) for name in folder.tensors if (found := LAYER.match(name))}):
         if number >= most:
-            raise Failed("model", f"model `{folder.name}` has tensors of layer {number}, and `{said}` is {layers}")
+            raise Failed("model", f"model `{folder.name}` has tensors of layer {number}, and `{field}` is {layers}")
 
 
 def _check_ids(folder):
     """Checks BOS and EOS ids: an EOS beyond the vocabulary never comes, and a BOS beyond it has no embedding."""
     size = folder.vocabulary_size
-    for word, ids in (("bos_token_id", [folder.bos_id]), ("eos_token_id", folder.eos_ids)):
+    for field, ids in (("bos_token_id", [folder.bos_id]), ("eos_token_id", folder.eos_ids)):
         for id in ids:
             if None not in (size, id) and id >= size:
-                raise Failed("model", f"model `{folder.name}`: `{word}` {id} is outside its vocabulary of {size}")
+                raise Failed("model", f"model `{folder.name}`: `{field}` {id} is outside its vocabulary of {size}")
 
 
 def _whole(folder):

@@ -8,7 +8,7 @@ import transformers
 from transformers import AutoConfig, GenerationConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from devices import asked_bytes
+from devices import requested_bytes
 from engine_kit import Failed
 
 ATTENTION = {"sdpa": "sdpa", "eager": "eager", "flash": "sdpa"}
@@ -24,13 +24,13 @@ def read_config(folder):
     """The config as `transformers` reads it, and the class of the network."""
     architecture = folder.architecture
     if architecture not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
-        what = f"transformers {transformers.__version__} has no causal language model of that name"
-        raise Failed("unsupported", f"architecture `{architecture[:80]}`: {what}")
+        fault = f"transformers {transformers.__version__} has no causal language model of that name"
+        raise Failed("unsupported", f"architecture `{architecture[:80]}`: {fault}")
     try:
         config = AutoConfig.from_pretrained(folder.path, local_files_only=True, trust_remote_code=False)
         network = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
     except Exception as error:
-        # A config is checked only by the computations of its class.
+        # The library checks a config only by computing with it, so any exception is possible.
         raise broken_config(folder, error) from None
     return config, network
 
@@ -46,16 +46,16 @@ def read_network(folder, config, network, dtype, options, **placement):
             local_files_only=True,
             use_safetensors=True,
             output_loading_info=True,
-            # The library would list them on stderr; here the message names the first.
+            # Without this the library lists them on stderr; here the message names the first.
             ignore_mismatched_sizes=True,
             **placement,
         )
     except Exception as error:
-        if isinstance(error, MemoryError) or asked_bytes(error) is not None:
+        if isinstance(error, MemoryError) or requested_bytes(error) is not None:
             raise
         if "attention" in str(error) and "support" in str(error):
-            what = f"attention `{options.attention}` of architecture `{folder.architecture}`: {one_line(error)}"
-            raise Failed("unsupported", what, "--set attention=eager") from None
+            message = f"attention `{options.attention}` of architecture `{folder.architecture}`: {one_line(error)}"
+            raise Failed("unsupported", message, "--set attention=eager") from None
         try:
             with torch.device("meta"):
                 network(config)
@@ -63,7 +63,7 @@ def read_network(folder, config, network, dtype, options, **placement):
             raise broken_config(folder, fault) from None
         raise Failed("model", f"model `{folder.name}`: {with_class(error)}") from None
     if found["mismatched_keys"]:
-        raise Failed("model", shape_that_differs(folder, *min(found["mismatched_keys"])))
+        raise Failed("model", shape_difference(folder, *min(found["mismatched_keys"])))
     # `transformers` would fill missing weights with random numbers.
     if missing := sorted(found["missing_keys"]):
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
@@ -75,7 +75,7 @@ def read_network(folder, config, network, dtype, options, **placement):
     return loaded.eval().requires_grad_(False)
 
 
-def shape_that_differs(folder, name, found, expected):
+def shape_difference(folder, name, found, expected):
     """The config field that causes a mismatch, if known; else the tensor and both shapes."""
     rows = {tensor.shape[0] for name, tensor in folder.tensors.items() if "embed" in name or "wte" in name}
     if folder.vocabulary_size and rows and folder.vocabulary_size not in rows:
@@ -89,11 +89,11 @@ def broken_config(folder, error):
 
 def with_class(error):
     """The message of an error with its class: that of a `KeyError` is only a key."""
-    said = one_line(error)
-    return said if said == type(error).__name__ else f"{type(error).__name__}: {said}"
+    text = one_line(error)
+    return text if text == type(error).__name__ else f"{type(error).__name__}: {text}"
 
 
 def one_line(error):
     # Compilers append advice on debugging.
-    said = " ".join(str(error).partition("Set TORCHDYNAMO_VERBOSE")[0].split())
-    return (said or type(error).__name__)[:300]
+    text = " ".join(str(error).partition("Set TORCHDYNAMO_VERBOSE")[0].split())
+    return (text or type(error).__name__)[:300]

@@ -36,12 +36,12 @@ def read_options(options, device):
     try:
         return _read(options, device)
     except Failed as failed:
-        if _hints_in_circles(options, device):
+        if _hints_lead_back(options, device):
             raise Failed(failed.kind, failed.message) from None
         raise
 
 
-def _hints_in_circles(options, device):
+def _hints_lead_back(options, device):
     """Whether following the hints leads back to the same options: two options that belong to different paths."""
     seen = []
     while options not in seen:
@@ -58,52 +58,52 @@ def _hints_in_circles(options, device):
 
 
 def _read(options, device):
-    said = SimpleNamespace(
-        path=_word(options, "path", PATHS),
-        quantize=_word(options, "quantize", QUANTIZE),
-        attention=_word(options, "attention", ATTENTION),
-        mode=_word(options, "mode", MODES, None),
-        compiler=_word(options, "compiler", COMPILERS, None),
+    read = SimpleNamespace(
+        path=_choice(options, "path", PATHS),
+        quantize=_choice(options, "quantize", QUANTIZE),
+        attention=_choice(options, "attention", ATTENTION),
+        mode=_choice(options, "mode", MODES, None),
+        compiler=_choice(options, "compiler", COMPILERS, None),
         fusion=_flag(options, "fusion", True),
         cache_tokens=_whole(options, "cache_tokens", CACHE_TOKENS, 16),
         shard=_whole(options, "shard", 1, 1),
     )
     on_cuda = device != "cpu"
-    _only_with(options, said, "mode", said.path == "compile", "path=compile")
-    _only_with(options, said, "compiler", said.path in ("jit", "jit-cuda-graph"), "path=jit")
-    said.compiler = said.compiler or COMPILERS[0]
-    _only_with(options, said, "fusion", by_inductor(said), "compiler=inductor" if said.path in COMPILED else "path=compile")
-    _only_with(options, said, "cache_tokens", said.path in STATIC or said.path == "fast", "path=compile")
-    if said.quantize == "int8" and said.path != "fast":
-        what = f"quantize `int8` with path `{said.path}`: it is path `fast` that computes with it"
-        raise Failed("unsupported", what, "--set path=fast")
-    if said.quantize not in ("none", "int8") and said.path == "fast":
-        what = f"quantize `{said.quantize}` with path `fast`: the one that it computes with is `int8`"
-        raise Failed("unsupported", what, "--set quantize=int8")
-    for what, of in [(f"path `{said.path}`", said.path in CAPTURED), ("quantize `nf4`", said.quantize == "nf4")]:
-        if of and not on_cuda:
-            raise Failed("unsupported", f"{what} needs a CUDA device, and this load is for `{device}`", "--device cuda")
-    if said.shard > 1:
+    _only_with(options, read, "mode", read.path == "compile", "path=compile")
+    _only_with(options, read, "compiler", read.path in ("jit", "jit-cuda-graph"), "path=jit")
+    read.compiler = read.compiler or COMPILERS[0]
+    _only_with(options, read, "fusion", by_inductor(read), "compiler=inductor" if read.path in COMPILED else "path=compile")
+    _only_with(options, read, "cache_tokens", read.path in STATIC or read.path == "fast", "path=compile")
+    if read.quantize == "int8" and read.path != "fast":
+        message = f"quantize `int8` with path `{read.path}`: only path `fast` computes with it"
+        raise Failed("unsupported", message, "--set path=fast")
+    if read.quantize not in ("none", "int8") and read.path == "fast":
+        message = f"quantize `{read.quantize}` with path `fast`: it computes with `int8` only"
+        raise Failed("unsupported", message, "--set quantize=int8")
+    for choice, chosen in [(f"path `{read.path}`", read.path in CAPTURED), ("quantize `nf4`", read.quantize == "nf4")]:
+        if chosen and not on_cuda:
+            raise Failed("unsupported", f"{choice} needs a CUDA device, and this load is for `{device}`", "--device cuda")
+    if read.shard > 1:
         if not on_cuda:
-            raise Failed("unsupported", f"`shard` {said.shard} needs CUDA devices, and this load is for `{device}`")
-        if said.path not in ("generate", "loop"):
-            raise Failed("unsupported", f"`shard` with path `{said.path}`: its step lives on one device", "--set path=loop")
-        if said.quantize != "none":
-            raise Failed("unsupported", f"`shard` with quantize `{said.quantize}`: it is quantised on one device")
-    if said.attention == "flash" and said.path in STATIC:
-        what = f"attention `flash` with path `{said.path}`: the flash kernel takes no mask, and a static cache needs one"
-        raise Failed("unsupported", what, "--set attention=sdpa")
-    if said.quantize != "none" and said.path in COMPILED and not by_inductor(said):
-        what = f"quantize `{said.quantize}` with compiler `torchscript`: it sees plain tensors and nothing that wraps them"
-        raise Failed("unsupported", what, "--set compiler=inductor")
-    # The advice of both libraries' maintainers: CUDA graphs if available.
-    said.mode = said.mode or ("reduce-overhead" if on_cuda else "default")
-    return said
+            raise Failed("unsupported", f"`shard` {read.shard} needs CUDA devices, and this load is for `{device}`")
+        if read.path not in ("generate", "loop"):
+            raise Failed("unsupported", f"`shard` with path `{read.path}`: its step runs on one device", "--set path=loop")
+        if read.quantize != "none":
+            raise Failed("unsupported", f"`shard` with quantize `{read.quantize}`: it is quantised on one device")
+    if read.attention == "flash" and read.path in STATIC:
+        message = f"attention `flash` with path `{read.path}`: the flash kernel takes no mask, and a static cache needs one"
+        raise Failed("unsupported", message, "--set attention=sdpa")
+    if read.quantize != "none" and read.path in COMPILED and not by_inductor(read):
+        message = f"quantize `{read.quantize}` with compiler `torchscript`: it traces plain tensors, not the wrappers of quantised ones"
+        raise Failed("unsupported", message, "--set compiler=inductor")
+    # The maintainers of both libraries recommend CUDA graphs.
+    read.mode = read.mode or ("reduce-overhead" if on_cuda else "default")
+    return read
 
 
-def by_inductor(said):
+def by_inductor(read):
     """Whether the decode step is compiled by Inductor."""
-    return said.path == "compile" or (said.path in COMPILED and said.compiler == "inductor")
+    return read.path == "compile" or (read.path in COMPILED and read.compiler == "inductor")
 
 
 def default_dtype(options, device):
@@ -113,12 +113,12 @@ def default_dtype(options, device):
     return "bf16" if half or device != "cpu" else "f32"
 
 
-def _word(options, name, offered, default=...):
+def _choice(options, name, offered, default=...):
     value = options.get(name)
     if value is None:
         return offered[0] if default is ... else default
     if not isinstance(value, str):
-        raise Failed("bad_request", f"option `{name}`: expected a word, found `{str(value)[:80]}`")
+        raise Failed("bad_request", f"option `{name}`: expected a string, found `{str(value)[:80]}`")
     check_offered(f"option `{name}`", value, offered)
     return value
 
@@ -140,8 +140,8 @@ def _whole(options, name, default, least):
     return value
 
 
-def _only_with(options, said, name, fits, remedy):
+def _only_with(options, read, name, fits, remedy):
     """Refuses an option without effect. With path `fast` the hint does not suggest another path."""
     if options.get(name) is not None and not fits:
-        hint = None if said.path == "fast" else f"--set {remedy}"
-        raise Failed("unsupported", f"option `{name}` has no meaning with path `{said.path}`", hint)
+        hint = None if read.path == "fast" else f"--set {remedy}"
+        raise Failed("unsupported", f"option `{name}` has no effect with path `{read.path}`", hint)

@@ -24,7 +24,7 @@ def quantise(network, kind, device, dtype, by_inductor=False):
         return _int8_dynamic(network, device, dtype, by_inductor)
     if kind == "int4":
         return _int4(network, device, dtype)
-    raise ValueError(f"`{kind}` is done while weights are read")
+    raise ValueError(f"`{kind}` quantises while weights are read")
 
 
 def nf4_config(dtype):
@@ -46,8 +46,8 @@ def _int8_dynamic(network, device, dtype, by_inductor):
         scaled = {torch.nn.Linear: torch.ao.quantization.per_channel_dynamic_qconfig}
         torch.ao.quantization.quantize_dynamic(network, scaled, mapping={torch.nn.Linear: DynamicLinear}, inplace=True)
         bits = "7 of 8 bits (no VNNI)" if reduces_range() else "8 bits"
-        how = f"{torch.backends.quantized.engine}, activations in {bits}, a scale for each token"
-        library = f"torch.ao.quantization.quantize_dynamic, {how}"
+        details = f"{torch.backends.quantized.engine}, activations in {bits}, a scale for each token"
+        library = f"torch.ao.quantization.quantize_dynamic, {details}"
     else:
         from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
 
@@ -73,11 +73,11 @@ class DynamicLinear(torch.ao.nn.quantized.dynamic.Linear):
 
     def forward(self, x):
         if x.numel() == x.shape[-1]:
-            found = self._product(x)
+            result = self._product(x)
         else:
             largest = torch.linalg.vector_norm(x, math.inf, -1, keepdim=True).clamp_min_(torch.finfo(x.dtype).tiny)
-            found = self._product(x / largest).mul_(largest)
-        return found if self.added is None else found.add_(self.added)
+            result = self._product(x / largest).mul_(largest)
+        return result if self.added is None else result.add_(self.added)
 
     def _product(self, x):
         return torch.ops.quantized.linear_dynamic(x, self._packed_params._packed_params, reduce_range=self._reduces_range)
@@ -98,7 +98,7 @@ def _int4(network, device, dtype):
     group = next((group for group in GROUPS if all(layer.in_features % group == 0 for layer in layers)), None)
     if group is None or not layers:
         widths = sorted({layer.in_features for layer in layers})
-        raise Failed("unsupported", f"quantize `int4`: layers of {widths} inputs cannot be cut into groups of {GROUPS[-1]}")
+        raise Failed("unsupported", f"quantize `int4`: layers of {widths} inputs cannot be divided into groups of {GROUPS[-1]}")
     if device.type == "cpu":
         # The only packing with a kernel on CPUs.
         from torchao.prototype.quantization.int4 import PrototypeInt4WeightOnlyConfig
@@ -114,10 +114,10 @@ def _int4(network, device, dtype):
         config = Int4WeightOnlyConfig(group_size=group, int4_packing_format=packing, set_inductor_config=False)
         packing = packing.value
     quantize_(network, config, filter_fn=lambda module, name: _is_linear(module, head))
-    left = [layer for layer in layers if type(layer.weight.data) is torch.Tensor and type(layer.weight) is torch.nn.Parameter]
-    if left:
+    skipped = [layer for layer in layers if type(layer.weight.data) is torch.Tensor and type(layer.weight) is torch.nn.Parameter]
+    if skipped:
         # torchao skips layers that it cannot group, with only a log message.
-        raise Failed("unsupported", f"quantize `int4`: torchao left {len(left)} of {len(layers)} layers as they were")
+        raise Failed("unsupported", f"quantize `int4`: torchao did not quantise {len(skipped)} of {len(layers)} layers")
     library = f"torchao {version('torchao')}, int4 weight-only, {packing}, groups of {group}"
     return SimpleNamespace(library=library, weights_dtype="int4", compute_dtype=NAMES[dtype])
 

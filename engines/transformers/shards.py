@@ -1,5 +1,4 @@
-"""Distributes a network over several devices. The plan is arithmetic over names and sizes, so its tests need no
-device."""
+"""Distributes a network over several devices. The plan uses only names and sizes, so its tests need no device."""
 
 import torch
 
@@ -10,7 +9,7 @@ def plan(parts, devices):
     """`parts`: names and bytes in the order of computation. Returns name -> device number. Neighbours stay together,
     so that a token crosses each border once, and the fullest device holds as little as possible."""
     if devices > len(parts):
-        raise Failed("unsupported", f"`shard` {devices}: the network has {len(parts)} parts to share out")
+        raise Failed("unsupported", f"`shard` {devices}: the network has {len(parts)} parts to distribute")
     least, most = max(size for _, size in parts), sum(size for _, size in parts)
     while least < most:
         middle = (least + most) // 2
@@ -18,22 +17,22 @@ def plan(parts, devices):
     return _fill(parts, least, devices)
 
 
-def _devices_for(parts, room):
-    used, left = 1, room
+def _devices_for(parts, capacity):
+    used, left = 1, capacity
     for _, size in parts:
         if size > left:
-            used, left = used + 1, room
+            used, left = used + 1, capacity
         left -= size
     return used
 
 
-def _fill(parts, room, devices):
+def _fill(parts, capacity, devices):
     """Fills device after device, and leaves each later device at least one part."""
-    placed, device, left = {}, 0, room
+    placed, device, left = {}, 0, capacity
     for index, (name, size) in enumerate(parts):
-        waiting = devices - 1 - device
-        if device < devices - 1 and index and (size > left or len(parts) - index <= waiting):
-            device, left = device + 1, room
+        remaining = devices - 1 - device
+        if device < devices - 1 and index and (size > left or len(parts) - index <= remaining):
+            device, left = device + 1, capacity
         placed[name], left = device, left - size
     return placed
 
@@ -56,16 +55,16 @@ def bytes_of(module):
     return sum(parameter.numel() * parameter.element_size() for parameter in module.parameters())
 
 
-def share_out(config, network_class, dtype, first, count):
+def assign_devices(config, network_class, dtype, first, count):
     """The device map for `from_pretrained`, from device `first` on; and the bytes of weights on each device."""
-    there = torch.cuda.device_count()
-    if first.index + count > there:
-        raise Failed("unsupported", f"`shard` {count} from `{first}` on: there are {there} CUDA devices", f"--set shard={there}")
+    count_here = torch.cuda.device_count()
+    if first.index + count > count_here:
+        raise Failed("unsupported", f"`shard` {count} from `{first}` on: there are {count_here} CUDA devices", f"--set shard={count_here}")
     with torch.device("meta"):
         empty = network_class(config).to(dtype)
-    placed, held = place_parts(empty, count)
+    placed, sizes = place_parts(empty, count)
     named = {name: torch.device("cuda", first.index + number) for name, number in placed.items()}
-    return named, {torch.device("cuda", first.index + number): size for number, size in enumerate(held)}
+    return named, {torch.device("cuda", first.index + number): size for number, size in enumerate(sizes)}
 
 
 def place_parts(network, count):
@@ -75,12 +74,12 @@ def place_parts(network, count):
     head, embedding = tied_head(network)
     if shared := head in parts and embedding in parts:
         del parts[head]
-    placed, held = plan(list(parts.items()), count), [0] * count
+    placed, sizes = plan(list(parts.items()), count), [0] * count
     for name, size in parts.items():
-        held[placed[name]] += size
+        sizes[placed[name]] += size
     if shared:
         placed[head] = placed[embedding]
-    return placed, held
+    return placed, sizes
 
 
 def tied_head(network):

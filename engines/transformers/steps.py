@@ -1,7 +1,7 @@
-"""Ways to run a room's step: plain, compiled, as a captured CUDA graph, or both.
+"""The ways to run a decode step: plain, compiled, as a captured CUDA graph, or both.
 
-Each takes a room after a prompt, and returns a function of the next ids only. None has a fallback: a failure to compile
-or capture is an error.
+Each takes a decode state after a prompt, and returns a function of the next ids only. There is no fallback: a failure to
+compile or capture is an error.
 """
 
 import math
@@ -16,26 +16,26 @@ from engine_kit import Failed
 
 # The tolerated distance of a compiled step's logits from the plain step's, relative to the largest. bf16 rounding in
 # another order is far below it, and a wrong step far above.
-TOLERATED = 0.05
+TOLERANCE = 0.05
 
 # A capture needs everything allocated, tuned and compiled beforehand, including profiling runs.
 RUNS_BEFORE_CAPTURE = 4
 
-# Every room has another shape, and so another entry.
+# Every decode state has another shape, and so another entry.
 torch._dynamo.config.recompile_limit = 256
 
 
 class Plain:
-    """Calls a step, and advances the room."""
+    """Calls a step, and advances the state."""
 
-    def __init__(self, room, step):
-        self._room, self._step = room, step
+    def __init__(self, state, step):
+        self._state, self._step = state, step
 
     def __call__(self, ids):
-        room = self._room
-        logits, best = self._step(ids[:, None], room.positions, room.column, room.real)
-        room.positions.add_(1)
-        room.column.add_(1)
+        state = self._state
+        logits, best = self._step(ids[:, None], state.positions, state.column, state.real)
+        state.positions.add_(1)
+        state.column.add_(1)
         return logits, best
 
 
@@ -49,10 +49,10 @@ class Pooled(Plain):
 
 
 class Captured:
-    """A CUDA graph of the step and of advancing the room: per token one launch, and one copy of the ids to the host."""
+    """A CUDA graph of the step and of advancing the state: per token one launch, and one copy of the ids to the host."""
 
-    def __init__(self, room, step):
-        self._room, self._step = room, step
+    def __init__(self, state, step):
+        self._state, self._step = state, step
         # PyTorch requires a warm-up on another stream than the one that captures.
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
@@ -65,17 +65,17 @@ class Captured:
             self._logits, self._best = self._once()
 
     def _once(self):
-        room = self._room
-        logits, best = self._step(*room.place)
-        room.ids.copy_(best[:, None])
-        room.positions.add_(1)
-        room.column.add_(1)
+        state = self._state
+        logits, best = self._step(*state.inputs)
+        state.ids.copy_(best[:, None])
+        state.positions.add_(1)
+        state.column.add_(1)
         return logits, best
 
     def __call__(self, ids):
         if ids is not self._best:
             # The first token after a prompt, and every token that the host sampled.
-            self._room.ids.copy_(ids[:, None])
+            self._state.ids.copy_(ids[:, None])
         self._graph.replay()
         return self._logits, self._best
 
@@ -86,54 +86,54 @@ def compiled(step, options, mode=None):
     return torch.compile(step, fullgraph=True, dynamic=False, **how)
 
 
-def traced(room):
+def traced(state):
     """Traces by TorchScript. It merges equal constants, so the cache must be passed as arguments."""
     parts = ("keys", "values", "cumulative_length")
-    cache = [getattr(layer, part) for layer in room.cache.layers for part in parts]
+    cache = [getattr(layer, part) for layer in state.cache.layers for part in parts]
 
-    def put(tensors):
-        left = iter(tensors)
-        for layer in room.cache.layers:
+    def set_cache(tensors):
+        remaining = iter(tensors)
+        for layer in state.cache.layers:
             for part in parts:
-                setattr(layer, part, next(left))
+                setattr(layer, part, next(remaining))
 
     def step(ids, positions, column, real, cache):
-        put(cache)
-        return room.step(ids, positions, column, real)
+        set_cache(cache)
+        return state.step(ids, positions, column, real)
 
     try:
-        script = torch.jit.trace(step, (*(part.clone() for part in room.place), cache), check_trace=False)
+        script = torch.jit.trace(step, (*(part.clone() for part in state.inputs), cache), check_trace=False)
     finally:
-        put(cache)
+        set_cache(cache)
     return lambda ids, positions, column, real: script(ids, positions, column, real, cache)
 
 
 @contextmanager
-def insisting_on_graphs():
-    """Requires CUDA graphs: if Inductor cannot make them it only logs a message, but the row would name them."""
+def requiring_graphs():
+    """Requires CUDA graphs: if Inductor cannot make them it only logs a message, and the row would name graphs that do not exist."""
     counters["inductor"]["cudagraph_skips"] = 0
     yield
     if skipped := counters["inductor"]["cudagraph_skips"]:
-        what = f"`torch.compile` made no CUDA graph of {skipped} parts of the decode step"
-        raise Failed("internal", what, "--set mode=max-autotune-no-cudagraphs")
+        message = f"`torch.compile` made no CUDA graph of {skipped} parts of the decode step"
+        raise Failed("internal", message, "--set mode=max-autotune-no-cudagraphs")
 
 
-def held(logits):
+def expected_logits(logits):
     """The plain step's logits for comparison, after a check that the model itself gives finite ones."""
     if not math.isfinite(float(logits.abs().max())):
         narrow = logits.dtype != torch.float32
-        what = f"its weights lead to logits that are no numbers, in {NAMES[logits.dtype]}"
-        raise Failed("model", what, "--dtype f32" if narrow else None)
+        message = f"its weights lead to logits that are not finite, in {NAMES[logits.dtype]}"
+        raise Failed("model", message, "--dtype f32" if narrow else None)
     return logits.clone()
 
 
-def hold_against(wanted, found, path):
+def compare_logits(expected, found, path):
     """Compares a step with the plain one: a trace keeps the branches of one call, and a compiler has bugs."""
-    largest = float(wanted.abs().max())
-    apart = float((wanted.float() - found.float()).abs().max())
-    if not apart <= TOLERATED * max(largest, 1e-6):
-        what = f"its logits lie {apart:.3g} from those of the plain step, which reach {largest:.3g}"
-        raise Failed("internal", f"path `{path}`: the decode step computes something else: {what}", "--set path=loop")
+    largest = float(expected.abs().max())
+    difference = float((expected.float() - found.float()).abs().max())
+    if not difference <= TOLERANCE * max(largest, 1e-6):
+        message = f"its logits differ by {difference:.3g} from those of the plain step, which reach {largest:.3g}"
+        raise Failed("internal", f"path `{path}`: the decode step computes something else: {message}", "--set path=loop")
 
 
 def end_compilers():

@@ -48,16 +48,16 @@ class Transformers(engine_kit.Engine):
         prepare_environment(request.threads)
         with phases.time("import"):
             if options.path == "fast":
-                import fast as chosen
+                import fast as path
             else:
-                import loading as chosen
-        return chosen.load(request, folder, options, phases)
+                import loading as path
+        return path.load(request, folder, options, phases)
 
 
 def check_context(request, folder):
-    asked, most = request.context_tokens, folder.context_tokens
-    if asked is not None and most is not None and asked > most:
-        raise Failed("context", f"`context_tokens`: {asked} is more than the {most} of model `{folder.name}`")
+    requested, most = request.context_tokens, folder.context_tokens
+    if requested is not None and most is not None and requested > most:
+        raise Failed("context", f"`context_tokens`: {requested} is more than the {most} of model `{folder.name}`")
 
 
 if __name__ == "__main__":

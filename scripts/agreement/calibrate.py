@@ -1,9 +1,10 @@
-"""How far correct engines lie from an f32 one, and how far wrong ones: where the bounds of a standing come from.
+"""Measures the differences of correct and of wrong engines from an f32 reference. The bounds of the verification status come
+from these results.
 
-For every model a row for each way to compute it: root mean square of the differences of log-probabilities over the held-out
-text, the same in its worst stretch, and what the witness would have given up by each of the tokens that the engine goes on
-with. `correct` rows are candle and the reference in every dtype that they have; a `wrong` row is the reference on a copy of
-the model with one mistake in it, which is f32 and thus wrong by that mistake alone.
+It prints a row for each model and each way to compute it: root mean square of the differences of log-probabilities over the
+held-out text, the same in its worst part, and the gap of log-probability between each of the engine's greedy tokens and the
+reference's own. `correct` rows are candle and the reference in every dtype that they support. A `wrong` row is the reference
+in f32 on a copy of the model with one mistake.
 """
 
 import argparse
@@ -22,15 +23,15 @@ import mistakes  # noqa: E402
 from programs import Failed, Orchestrate, Reference  # noqa: E402
 
 EMBEDDED = ROOT / "models/embedded"
-# As long as what a run asks.
+# The lengths of the output checks of a run.
 LENGTHS = (1152, 256)
-STRETCH = 128
+PART = 128
 PROMPT, NEW_TOKENS = 128, 64
 QUANTISED = ("q8_0", "q6_k", "q4_k", "q4_0")
 
 
 class Engine(Reference):
-    """Any engine of the tree: one that has loaded something, and is asked."""
+    """Any engine of this repository, with a loaded model."""
 
     def load(self, model: Path, dtype: str | None = "f32") -> "Engine":
         dtype = {"dtype": dtype} if dtype else {}
@@ -40,19 +41,19 @@ class Engine(Reference):
     def score(self, sequences):
         return self.ask({"type": "score", "sequences": sequences})["logprobs"]
 
-    def go_on(self, prompt, count):
-        asked = {"type": "generate", "prompt_ids": prompt, "max_new_tokens": count, "ignore_eos": True}
-        return self.ask(asked)["iterations"][0]["sequences"][0]["output_ids"]
+    def generate(self, prompt, count):
+        request = {"type": "generate", "prompt_ids": prompt, "max_new_tokens": count, "ignore_eos": True}
+        return self.ask(request)["iterations"][0]["sequences"][0]["output_ids"]
 
 
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--programs", type=Path, required=True, help="the folder of the built programs")
-    arguments.add_argument("--json", type=Path, help="where to write the figures, a line for each row")
+    arguments.add_argument("--json", type=Path, help="the file for the values, a line for each row")
     arguments.add_argument("--correct-only", action="store_true")
     arguments.add_argument("--wrong-only", action="store_true")
     arguments.add_argument("models", nargs="*", help="`embedded`, the name of a shape, or of one and a number of layers: "
-                           "`llama-3.2-1b/4`; unless told `embedded` and `tiny-llama`")
+                           "`llama-3.2-1b/4`; default `embedded` and `tiny-llama`")
     arguments = arguments.parse_args()
     with tempfile.TemporaryDirectory(prefix="agreement-") as folder:
         calibration = Calibration(arguments, Path(folder))
@@ -64,10 +65,10 @@ def main() -> int:
 
 class Calibration:
     def __init__(self, arguments, folder: Path):
-        self.asked, self.folder, programs = arguments, folder, arguments.programs
+        self.options, self.folder, programs = arguments, folder, arguments.programs
         self.orchestrate = Orchestrate(programs / "orchestrate")
         self.candle = Engine([programs / "candle-engine"], folder / "candle.log")
-        self.witness = Engine([programs / "pytorch-baseline"], folder / "witness.log")
+        self.reference = Engine([programs / "pytorch-baseline"], folder / "reference.log")
         self.other = Engine([programs / "pytorch-baseline"], folder / "other.log")
         self.json = open(arguments.json, "a", encoding="utf-8") if arguments.json else None
 
@@ -76,10 +77,10 @@ class Calibration:
         sequences = sequences_of(model)
         print(f"\n{name}: {len(sequences)} sequences of {', '.join(str(len(ids)) for ids in sequences)} ids")
         print(f"{'':<44}{'rms':>9}{'stretch':>9}{'median':>9}{'most':>8}{'mean gap':>9}{'worst':>8}{'equal':>7}", flush=True)
-        expected = self.witness.load(model).score(sequences)
-        if not self.asked.wrong_only:
+        expected = self.reference.load(model).score(sequences)
+        if not self.options.wrong_only:
             self.correct(name, model, sequences, expected)
-        if not self.asked.correct_only:
+        if not self.options.correct_only:
             self.wrong(name, model, sequences, expected)
 
     def made(self, name: str) -> Path:
@@ -104,83 +105,83 @@ class Calibration:
         for dtype in QUANTISED:
             file = self.folder / f"{name.replace('/', '-')}-{dtype}.gguf"
             self.orchestrate("model", "convert", model, "--to", "gguf", "--dtype", dtype, "--out", file)
-            told = self.row(name, "correct", f"candle, {dtype}", self.candle, (file, None), sequences, expected)
-            # The witness on what the file holds: this is how an engine stands that was given the file.
-            held = self.folder / f"{name.replace('/', '-')}-{dtype}"
-            self.orchestrate("model", "convert", file, "--to", "safetensors", "--dtype", "f32", "--out", held)
-            numbers = self.other.load(held).score(sequences)
-            self.row(name, "correct", f"candle, {dtype}, against the same numbers", told, None, sequences, numbers)
+            scores = self.row(name, "correct", f"candle, {dtype}", self.candle, (file, None), sequences, expected)
+            # The reference on the quantised weights: the expected result of an engine that loads the file.
+            quantised = self.folder / f"{name.replace('/', '-')}-{dtype}"
+            self.orchestrate("model", "convert", file, "--to", "safetensors", "--dtype", "f32", "--out", quantised)
+            numbers = self.other.load(quantised).score(sequences)
+            self.row(name, "correct", f"candle, {dtype}, against the same numbers", scores, None, sequences, numbers)
             self.row(name, "correct", f"the numbers of {dtype} in f32", numbers, None, sequences, expected)
             file.unlink()
 
     def wrong(self, name, model, sequences, expected) -> None:
         for mistake in mistakes.MISTAKES:
-            copy = mistakes.spoiled(model, mistake, self.folder)
+            copy = mistakes.copy_with(model, mistake, self.folder)
             self.row(name, "wrong", mistake.__name__.replace("_", " "), self.other, (copy, "f32"), sequences, expected)
         self.row(name, "wrong", "first id left out", self.without_first(model, sequences), None, sequences, expected)
         for original, factor in ((128, 8.0), (256, 8.0), (512, 8.0), (1024, 8.0), (1024, 32.0), (8192, 32.0)):
             scaling = mistakes.scaled(original, factor)
             scaling.__name__ = f"scaled-{original}-{factor}"
-            scaled = mistakes.spoiled(model, scaling, self.folder)
+            scaled = mistakes.copy_with(model, scaling, self.folder)
             ignorant = scaled.with_name(f"{scaled.name}-ignored")
             if not ignorant.exists():
                 copy = mistakes.Copy(scaled)
                 mistakes.scaling_ignored(copy)
                 copy.write(ignorant)
-            witness = self.witness.load(scaled).score(sequences)
+            expected_scaled = self.reference.load(scaled).score(sequences)
             label = f"scaling by {factor:g} from {original} ignored"
-            self.row(name, "wrong", label, self.other, (ignorant, "f32"), sequences, witness)
-        self.witness.load(model)
+            self.row(name, "wrong", label, self.other, (ignorant, "f32"), sequences, expected_scaled)
+        self.reference.load(model)
 
     def without_first(self, model, sequences):
-        told = self.other.load(model).score([ids[1:] for ids in sequences])
-        return [[values[0], *values] for values in told]
+        scores = self.other.load(model).score([ids[1:] for ids in sequences])
+        return [[values[0], *values] for values in scores]
 
     def row(self, name, kind, label, engine, loads, sequences, expected):
-        """An engine that fails has printed its reason; the others go on."""
+        """Prints a row, or the reason of an engine that fails."""
         continued = None
         try:
             if loads:
                 engine.load(*loads)
-                told = engine.score(sequences)
-                continued = engine.go_on(sequences[0][:PROMPT], NEW_TOKENS)
+                scores = engine.score(sequences)
+                continued = engine.generate(sequences[0][:PROMPT], NEW_TOKENS)
             else:
-                told = engine
+                scores = engine
         except Failed as error:
             print(f"{kind:<8}{label:<36}  {error}", flush=True)
             return None
-        apart = [[a - b for a, b in zip(ours, theirs, strict=True)] for ours, theirs in zip(told, expected, strict=True)]
-        whole = sorted(abs(value) for values in apart for value in values)
-        stretches = [rms(values[at:at + STRETCH]) for values in apart for at in range(0, len(values) - STRETCH // 2, STRETCH)]
-        figures = {
-            "model": name, "kind": kind, "what": label, "rms": rms([value for values in apart for value in values]),
-            "stretch": max(stretches), "median": whole[len(whole) // 2], "most": whole[-1],
-            "stretches": stretches, "bias": sum(value for values in apart for value in values) / len(whole),
+        differences = [[a - b for a, b in zip(*pair, strict=True)] for pair in zip(scores, expected, strict=True)]
+        whole = sorted(abs(value) for values in differences for value in values)
+        parts = [rms(values[at:at + PART]) for values in differences for at in range(0, len(values) - PART // 2, PART)]
+        results = {
+            "model": name, "kind": kind, "what": label, "rms": rms([value for values in differences for value in values]),
+            "stretch": max(parts), "median": whole[len(whole) // 2], "most": whole[-1],
+            "stretches": parts, "bias": sum(value for values in differences for value in values) / len(whole),
         }
         if continued is not None:
             gaps = self.gaps(sequences[0][:PROMPT], continued)
-            figures |= {"gap": sum(gaps) / len(gaps), "worst": max(gaps), "equal": sum(gap == 0.0 for gap in gaps)}
-        shown = f"{kind:<8}{label:<36}{figures['rms']:>9.2g}{figures['stretch']:>9.2g}{figures['median']:>9.2g}{figures['most']:>8.2g}"
+            results |= {"gap": sum(gaps) / len(gaps), "worst": max(gaps), "equal": sum(gap == 0.0 for gap in gaps)}
+        shown = f"{kind:<8}{label:<36}{results['rms']:>9.2g}{results['stretch']:>9.2g}{results['median']:>9.2g}{results['most']:>8.2g}"
         if continued is not None:
-            shown += f"{figures['gap']:>9.2g}{figures['worst']:>8.2g}{figures['equal']:>7}"
+            shown += f"{results['gap']:>9.2g}{results['worst']:>8.2g}{results['equal']:>7}"
         print(shown, flush=True)
         if self.json:
-            self.json.write(json.dumps(figures) + "\n")
+            self.json.write(json.dumps(results) + "\n")
             self.json.flush()
-        return told
+        return scores
 
     def gaps(self, prompt, continued) -> list[float]:
-        """For each token, how much less likely the witness finds it than its own, given all before it."""
+        """For each token, its gap of log-probability to the reference's own greedy token after the same ids."""
         gaps = []
-        theirs = self.witness.score([prompt + continued])[0][len(prompt) - 1:]
-        for place, id in enumerate(continued):
-            before = prompt + continued[:place]
-            own = self.witness.go_on(before, 1)[0]
-            gaps.append(0.0 if own == id else self.witness.score([before + [own]])[0][-1] - theirs[place])
+        scores = self.reference.score([prompt + continued])[0][len(prompt) - 1:]
+        for index, id in enumerate(continued):
+            before = prompt + continued[:index]
+            own = self.reference.generate(before, 1)[0]
+            gaps.append(0.0 if own == id else self.reference.score([before + [own]])[0][-1] - scores[index])
         return gaps
 
     def end(self) -> None:
-        for engine in (self.candle, self.witness, self.other):
+        for engine in (self.candle, self.reference, self.other):
             engine.end()
 
 
@@ -189,7 +190,7 @@ def rms(values) -> float:
 
 
 def sequences_of(model: Path) -> list[list[int]]:
-    """Windows of the held-out text, each begun as the tokenizer begins a text."""
+    """Windows of the held-out text, each with the tokenizer's first ids."""
     tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
     begin = tokenizer.encode("").ids
     ids = tokenizer.encode((EMBEDDED / "heldout.txt").read_text(encoding="utf-8")).ids[len(begin):]

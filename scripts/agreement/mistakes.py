@@ -1,7 +1,5 @@
-"""Copies of a model folder with one mistake in them: what an engine computes that has read the original wrongly.
-
-An engine that reads the copy correctly stands for one that reads the original with that mistake, so that every mistake can be
-had without an engine that makes it. Standard library only: rows of a tensor are stretches of bytes.
+"""Copies of a model folder with one mistake in each. A correct engine on the copy computes the same as an engine with that
+mistake on the original, so no wrong engine is needed. Standard library only: rows of a tensor are slices of bytes.
 """
 
 import json
@@ -10,7 +8,7 @@ import struct
 from pathlib import Path
 
 ONE_IN_BF16 = b"\x80\x3f"
-# Llama 3's scaling, at a length where it acts within the tokens that are asked about.
+# Llama 3's scaling, at a length at which it affects the tokens of the check.
 SCALING = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 
 
@@ -25,17 +23,17 @@ class Copy:
         self.header = json.loads(weights[8:8 + size])
         self.numbers = bytearray(weights[8 + size:])
 
-    def places(self, name: str) -> tuple[int, int]:
+    def offsets(self, name: str) -> tuple[int, int]:
         return tuple(self.header[name]["data_offsets"])
 
     def rows(self, name: str) -> list[bytes]:
-        start, end = self.places(name)
+        start, end = self.offsets(name)
         count = self.header[name]["shape"][0]
         row = (end - start) // count
         return [bytes(self.numbers[at:at + row]) for at in range(start, end, row)]
 
     def put(self, name: str, rows: list[bytes]) -> None:
-        start, end = self.places(name)
+        start, end = self.offsets(name)
         joined = b"".join(rows)
         assert len(joined) == end - start, name
         self.numbers[start:end] = joined
@@ -53,13 +51,13 @@ class Copy:
 
 
 def layer(copy: Copy, name: str, number: int | None = None) -> str:
-    """A tensor of the layer in the middle, unless told."""
+    """The name of a tensor, of the middle layer by default."""
     number = copy.config["num_hidden_layers"] // 2 if number is None else number
     return f"model.layers.{number}.{name}.weight"
 
 
 def permuted(name: str):
-    """The rows of one matrix the other way round."""
+    """Reverses the rows of one matrix."""
     def mistake(copy: Copy) -> None:
         copy.put(layer(copy, name), copy.rows(layer(copy, name))[::-1])
     mistake.__name__ = f"{name.rsplit('.')[-1]}_permuted"
@@ -67,21 +65,21 @@ def permuted(name: str):
 
 
 def two_rows_swapped(copy: Copy) -> None:
-    """As small as a permutation can be: not in the issue's list, and here to see where the bounds end."""
+    """The smallest permutation, which shows the limit of the bounds."""
     name = layer(copy, "self_attn.q_proj")
     rows = copy.rows(name)
     copy.put(name, [rows[1], rows[0], *rows[2:]])
 
 
 def a_layer_permuted(copy: Copy) -> None:
-    """The rows of every matrix of one layer."""
+    """Reverses the rows of every matrix of one layer."""
     for name in ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
                  "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"):
         permuted(name)(copy)
 
 
 def layers_swapped(copy: Copy) -> None:
-    """Two that follow one another."""
+    """Swaps the first two layers."""
     for name in [name for name in copy.header if name.startswith(one := "model.layers.0.")]:
         other = name.replace(one, "model.layers.1.")
         rows = copy.rows(name)
@@ -94,16 +92,16 @@ def last_layer_left_out(copy: Copy) -> None:
 
 
 def rotary_pairs(copy: Copy) -> None:
-    """Queries and keys rotated in pairs of neighbours where the checkpoint pairs a dimension with the one half a head on."""
+    """Rotates queries and keys in pairs of neighbours; the checkpoint pairs dimensions half a head apart."""
     for number in range(copy.config["num_hidden_layers"]):
         for name, heads in (("q_proj", "num_attention_heads"), ("k_proj", "num_key_value_heads")):
             name, heads = layer(copy, f"self_attn.{name}", number), copy.config[heads]
             rows = copy.rows(name)
             size = len(rows) // heads
             half = size // 2
-            turned = [rows[head * size + place % half * 2 + place // half]
-                      for head in range(heads) for place in range(size)]
-            copy.put(name, turned)
+            permuted_rows = [rows[head * size + index % half * 2 + index // half]
+                             for head in range(heads) for index in range(size)]
+            copy.put(name, permuted_rows)
 
 
 def a_norm_of_ones(copy: Copy) -> None:
@@ -120,7 +118,7 @@ def rope_theta_wrong(copy: Copy) -> None:
 
 
 def scaled(original: int, factor: float | None = None):
-    """No mistake: a model that was made for longer texts than `original`."""
+    """Not a mistake: a model with RoPE scaling for texts longer than `original`."""
     def change(copy: Copy) -> None:
         copy.config["rope_scaling"] = {**SCALING, "original_max_position_embeddings": original}
         if factor:
@@ -146,7 +144,7 @@ MISTAKES = [
 ]
 
 
-def spoiled(folder: Path, mistake, into: Path) -> Path:
+def copy_with(folder: Path, mistake, into: Path) -> Path:
     copy = Copy(folder)
     mistake(copy)
     return copy.write(into / f"{folder.name}-{mistake.__name__}")

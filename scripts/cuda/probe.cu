@@ -1,4 +1,4 @@
-// What a build needs of a toolkit, in one file: bf16 on the device, a launch, a library of CUDA's and the driver.
+// Uses every part of a toolkit that a build needs: bf16 on the device, a launch, cuBLAS and the driver.
 #include <cublas_v2.h>
 #include <cuda.h>
 #include <cuda_bf16.h>

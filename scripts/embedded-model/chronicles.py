@@ -1,4 +1,4 @@
-"""Long documents and lessons. The long ones fill much of a context of 2,048 tokens and look back over all of it."""
+"""Long documents and lessons. The long ones fill much of a context of 2,048 tokens and refer back to all of it."""
 
 from draw import Draw, ORDINALS, a, counted, listing, number, plural, upper
 from tales import things
@@ -98,7 +98,7 @@ def animal(d: Draw) -> str:
 
 
 def island(d: Draw) -> str:
-    """A lesson as a dialogue: the teacher tells, asks in another order, and one pupil answers wrongly first."""
+    """A lesson as a dialogue: the teacher explains, asks in another order, and one pupil answers wrongly first."""
     teacher, *pupils = d.people(4)
     name, town, hill, river, founder = d.coined(), d.coined(), d.coined(), d.coined(), d.people(1)[0]
     crop, thing, people = d.pick(FOODS), plural(d.pick(THINGS)), d.between(2, 90) * 100

@@ -1,4 +1,4 @@
-"""Seeded choices, and the few rules of English that every kind of document needs.
+"""Seeded random choices, and the rules of English for all kinds of documents.
 
 The generator is our own (SplitMix64 on integers), so that the bytes of the text depend on the seed alone and not on
 the version of Python's `random`.
@@ -48,7 +48,7 @@ class Draw:
         return self.some(items, len(items))
 
     def coined(self) -> str:
-        """An invented proper name. A reader, or a model, can only know it from earlier in the same document."""
+        """An invented proper name, which can only be known from earlier in the same document."""
         middle = self.pick(MIDDLES) if self.chance(35) else ""
         return (self.pick(BEGINNINGS) + middle + self.pick(ENDINGS)).capitalize()
 

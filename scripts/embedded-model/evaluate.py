@@ -1,7 +1,7 @@
 """Perplexity of the stored model and of n-grams on the same tokens, and a few greedy continuations.
 
-The rule: every document of the held-out text on its own, `<s>` before it and not predicted, no `</s>`; the exponential
-of the mean over all tokens of all documents. The weights are those of the file (bf16), the arithmetic is f32.
+Every document of the held-out text is separate, after a `<s>` that is not predicted, without `</s>`. The perplexity is the
+exponential of the mean over all tokens of all documents. The weights are those of the file (bf16), the arithmetic is f32.
 """
 
 import json
@@ -23,7 +23,7 @@ from tokens import BOS, EOS
 PROMPTS = ["Hello", "Hello, my name is", "One morning in", "7 + 5 =",
            "Mara read six words aloud: amber, owl, kettle, ginger, harp, Tolvane.\nJonas closed his eyes and said them again:"]
 
-# Passages that repeat what the document has said before, known by the words that introduce them.
+# Passages that repeat earlier text of the document, found by the words that introduce them.
 ANSWERS = re.compile(r"Answer: ([^\n]*)")
 RETOLD = re.compile(r"(?:said them again:|Looking back:|The list at the end:|Then write it down\.|You ask for)([^\n]*)")
 
@@ -47,21 +47,21 @@ def within(pattern: re.Pattern, text: str, offsets: list) -> np.ndarray:
 
 
 def print_parts(texts: list, encoded: list, of_ngram: list, of_model: list) -> None:
-    """Perplexities over chosen tokens only; the choice depends on the text alone, not on what either model finds hard."""
+    """Perplexities over chosen tokens only; the choice depends on the text only."""
     place = [np.arange(len(x)) / len(x) for x in of_model]
     chosen = {"first third of each document": [p < 1 / 3 for p in place],
               "last third of each document": [p >= 2 / 3 for p in place],
               "answers after `Answer:`": [within(ANSWERS, t, e.offsets) for t, e in zip(texts, encoded)],
-              "lists and facts said again": [within(RETOLD, t, e.offsets) for t, e in zip(texts, encoded)]}
+              "repeated lists and facts": [within(RETOLD, t, e.offsets) for t, e in zip(texts, encoded)]}
     mean = lambda losses, mask: math.exp(np.concatenate(losses)[mask].mean())
-    print("\n| tokens | how many | 5-gram | the model |\n|---|---|---|---|")
+    print("\n| tokens | number | 5-gram | the model |\n|---|---|---|---|")
     for name, masks in chosen.items():
         mask = np.concatenate(masks)
         print(f"| {name} | {mask.sum()} | {mean(of_ngram, mask):.3f} | {mean(of_model, mask):.3f} |")
 
 
 def windows(ids: np.ndarray, length: int) -> list:
-    """The text cut into pieces of `length` tokens with the BOS that each begins with; the rest at the end is left out."""
+    """The text cut into pieces of `length` tokens with the BOS that each begins with; an incomplete last piece is dropped."""
     step = length - 1
     return [np.concatenate([[BOS], ids[at:at + step]]) for at in range(0, len(ids) - step + 1, step)]
 
@@ -78,7 +78,7 @@ def continuation(model: Llama, tokenizer: Tokenizer, prompt: str, new_tokens: in
 
 
 def main(model_folder: str, train_documents: str) -> None:
-    torch.set_num_threads(1)  # as in training: nothing here is worth waiting for busy cores
+    torch.set_num_threads(1)  # as in training: busy cores would delay every operation
     folder = Path(model_folder)
     tokenizer, model = Tokenizer.from_file(str(folder / "tokenizer.json")), load(folder)
     heldout = (folder / "heldout.txt").read_text()
@@ -98,14 +98,14 @@ def main(model_folder: str, train_documents: str) -> None:
     of_ngram = [-np.log(ngrams.probabilities(d, ngrams.highest)) for d in documents]
     print_parts(texts, encoded, of_ngram, of_model)
 
-    # The file as one text: the longer the window, the more of what is needed lies within it.
+    # The file as one text: a longer window contains more of the earlier text.
     whole = np.array(tokenizer.encode(heldout, add_special_tokens=False).ids)
     print("\n| window over the whole text | perplexity per token |\n|---|---|")
     for length in (128, 256, 512, 1024, 2048):
         losses = [nats_of(model, w) for w in windows(whole, length)]
         print(f"| {length} | {math.exp(np.concatenate(losses).mean()):.3f} |", flush=True)
-    # Some quarters are harder text than others, so each is also read with no more before it than itself.
-    print("\n| place in the window of 2048 | perplexity per token | the same tokens without what is before |\n|---|---|---|")
+    # Some quarters have harder text than others, so each is also evaluated without the text before it.
+    print("\n| position in the window of 2048 | perplexity per token | the same tokens without earlier context |\n|---|---|---|")
     for part in range(0, 2048, 512):
         alone = [nats_of(model, np.concatenate([[BOS], w[part + 1:part + 513]])) for w in windows(whole, 2048)]
         print(f"| {part} to {part + 511} | {math.exp(np.concatenate([x[part:part + 512] for x in losses]).mean()):.3f} | "

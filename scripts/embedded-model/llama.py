@@ -1,4 +1,4 @@
-"""The Llama architecture in plain PyTorch, as small as it can be said, with the tensor names of Hugging Face.
+"""The Llama architecture in plain PyTorch, as short as possible, with the tensor names of Hugging Face.
 
 B batch, T positions, D hidden size, H query heads, K key heads, d size of a head, V vocabulary.
 """

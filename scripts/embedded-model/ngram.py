@@ -1,4 +1,4 @@
-"""Interpolated modified Kneser-Ney n-grams over token ids: what counting alone can know about the text.
+"""Interpolated modified Kneser-Ney n-grams over token ids: a baseline that only counts.
 
 The formulas are those of Chen and Goodman, "An empirical study of smoothing techniques for language modeling" (1998):
 
@@ -15,22 +15,22 @@ BITS = 12  # a token id; five of them fit into an unsigned 64-bit key
 
 
 def keys_of(stream: np.ndarray, order: int) -> np.ndarray:
-    """The packed n-grams that lie within one document, that is, with BOS in no place but the first."""
+    """The packed n-grams that lie within one document, with BOS only as the first token."""
     stream = stream.astype(np.uint64)
     length = len(stream) - order + 1
     keys = np.zeros(length, dtype=np.uint64)
     inside = np.ones(length, dtype=bool)
-    for place in range(order):
-        part = stream[place:place + length]
+    for index in range(order):
+        part = stream[index:index + length]
         keys = (keys << np.uint64(BITS)) | part
-        if place > 0:
+        if index > 0:
             inside &= part != BOS
     # BOS itself is given, never predicted.
     return keys[inside & (stream[order - 1:] != BOS)]
 
 
 def discounts(counts: np.ndarray) -> np.ndarray:
-    """D for counts of 0, 1, 2 and more (equation 26 of the paper); a half where the text is too small to say."""
+    """D for counts of 0, 1, 2 and more (equation 26 of the paper); one half if the text is too small."""
     n1, n2, n3, n4 = (int((counts == c).sum()) for c in (1, 2, 3, 4))
     if not (n1 and n2 and n3 and n4):
         return np.array([0.0, 0.5, 0.5, 0.5])
@@ -51,7 +51,7 @@ class Table:
         self.passed_down = np.add.reduceat(taken, starts) / self.sums  # gamma
 
     def interpolate(self, keys: np.ndarray, lower: np.ndarray) -> np.ndarray:
-        """p of the last token of each key, given p of the order below. A context never seen leaves that as it is."""
+        """p of the last token of each key, given p of the order below. For an unseen context, the lower order's p."""
         count = np.where(*lookup(self.keys, keys, self.counts), 0)
         seen, total = lookup(self.contexts, keys >> np.uint64(BITS), self.sums)
         _, gamma = lookup(self.contexts, keys >> np.uint64(BITS), self.passed_down)
@@ -59,10 +59,10 @@ class Table:
         return np.where(seen, own / total + gamma * lower, lower)
 
 
-def lookup(sorted_keys: np.ndarray, wanted: np.ndarray, values: np.ndarray):
-    """Whether each wanted key is there, and its value (any value where it is not)."""
-    at = np.minimum(np.searchsorted(sorted_keys, wanted), len(sorted_keys) - 1)
-    return sorted_keys[at] == wanted, values[at]
+def lookup(sorted_keys: np.ndarray, keys: np.ndarray, values: np.ndarray):
+    """Whether each key is in the table, and its value (arbitrary if not)."""
+    at = np.minimum(np.searchsorted(sorted_keys, keys), len(sorted_keys) - 1)
+    return sorted_keys[at] == keys, values[at]
 
 
 class Ngrams:
@@ -92,8 +92,8 @@ class Ngrams:
             if predicted <= first:
                 break
             keys = np.zeros(predicted - first, dtype=np.uint64)
-            for place in range(n):
-                begin = first + 1 - (n - 1) + place
+            for index in range(n):
+                begin = first + 1 - (n - 1) + index
                 keys = (keys << np.uint64(BITS)) | document[begin:begin + len(keys)]
             # A token whose whole history is shorter than the order is predicted from raw counts, as BOS has no left.
             table = self.top[n] if n == order else self.below[n]

@@ -1,4 +1,4 @@
-"""Documents that tell something: a journey, a visit, a diary, a song. What comes early is needed again later."""
+"""Documents that tell something: a journey, a visit, a diary, a song. Later text depends on earlier text."""
 
 from draw import Draw, ORDINALS, a, listing, number, the, upper
 from words import (ANIMALS, CHORES, COLOURS, DAYS, HABITATS, KIN, LANDMARKS, MATERIALS, SEASONS, STATES, TEMPERS,
@@ -12,7 +12,7 @@ def things(d: Draw, count: int) -> list:
 
 
 def tale(d: Draw) -> str:
-    """A journey with a bag whose contents change; the end asks what happened where."""
+    """A journey with a bag whose contents change; questions at the end refer to all of it."""
     hero, *met = d.people(4)
     home, goal, trade = d.coined(), d.coined(), d.pick(TRADES)
     pool = things(d, 10)
@@ -140,7 +140,7 @@ def walk(d: Draw) -> str:
 
 
 def mystery(d: Draw) -> str:
-    """Something is gone. Each says where they were; a find at one of the places tells who it was."""
+    """Something is missing. Each person names a place, and a find at one of the places identifies the thief."""
     judge, *suspects = d.people(d.between(4, 7))
     town, (gone, found) = d.coined(), things(d, 2)
     places, trades = d.some(LANDMARKS, len(suspects)), d.some(TRADES, len(suspects))

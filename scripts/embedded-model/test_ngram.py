@@ -1,4 +1,4 @@
-"""The arithmetic of the n-gram baseline. Needs numpy, and is skipped without."""
+"""Tests the arithmetic of the n-gram baseline. Skipped without numpy."""
 
 import unittest
 
@@ -50,7 +50,7 @@ class NgramArithmetic(unittest.TestCase):
         y = 8 / 16
         self.assertTrue(np.allclose(discounts(counts), [0, 1 - 2 * y * 4 / 8, 2 - 3 * y * 2 / 4, 3 - 4 * y * 1 / 2]))
 
-    def test_higher_orders_know_a_text_that_repeats(self):
+    def test_higher_orders_predict_a_repeating_text(self):
         stream = np.array(([BOS] + [1, 2, 3, 1, 3, 2, 1, 1, 2] * 6) * 20)
         model = Ngrams(stream, vocab_size=8)
         document = stream[:55]

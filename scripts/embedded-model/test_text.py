@@ -1,4 +1,4 @@
-"""The text depends on its seed alone, and its counts and sums come out right."""
+"""Tests that the text depends only on its seed, and that its counts and sums are right."""
 
 import hashlib
 import re

@@ -1,6 +1,6 @@
-"""Writes the training text and the held-out text. Both depend on their seeds alone.
+"""Writes the training text and the held-out text. Both depend only on their seeds.
 
-Documents are blocks of lines; one blank line stands between two documents, and none inside a document.
+Documents are blocks of lines; one blank line separates two documents, and a document has none.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from tales import diary, mystery, song, tale, visit, walk
 TRAIN_SEED, HELDOUT_SEED = 20_250_101, 77_003
 TRAIN_BYTES, HELDOUT_BYTES = 22_500_000, 100_000
 
-# How many documents in each hundred or so are of which kind.
+# The shares of the kinds of documents, in about a hundred.
 KINDS = [(tale, 12), (letter, 9), (register, 8), (log, 8), (visit, 7), (diary, 7), (animal, 6), (island, 6), (mystery, 6), (hunt, 6),
          (recipe, 5), (shop, 5), (shed, 5), (sale, 4), (recital, 4), (song, 3), (walk, 3), (sums, 2)]
 WHEEL = [kind for kind, share in KINDS for _ in range(share)]
@@ -51,7 +51,7 @@ def main(train_path: str, heldout_path: str) -> None:
     heldout = list(documents(HELDOUT_SEED, HELDOUT_BYTES))
     known = set(train)
     assert not known & set(heldout), "a held-out document is also a training document"
-    # Whole documents could differ in a single word, so lines are compared as well: long ones must be new, too.
+    # Documents may differ in a single word, so long lines are compared, too.
     known_lines = {line for text in train for line in text.split("\n")}
     lines = [line for text in heldout for line in text.split("\n") if len(line) >= 100]
     seen = sum(line in known_lines for line in lines)

@@ -19,7 +19,7 @@ def make(train_text: str) -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     tokenizer.decoder = decoders.ByteLevel()
-    # All 256 bytes are in the alphabet, so that any text at all can be encoded.
+    # All 256 bytes are in the alphabet, so that every text can be encoded.
     trainer = trainers.BpeTrainer(vocab_size=VOCAB_SIZE, special_tokens=["<s>", "</s>"], show_progress=False,
                                   initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()))
     tokenizer.train_from_iterator(train_text[:SAMPLE_BYTES].split("\n\n"), trainer)
@@ -29,20 +29,20 @@ def make(train_text: str) -> Tokenizer:
 
 
 def encode(tokenizer: Tokenizer, texts: list) -> list:
-    """Each text with BOS before it, as every engine will see it."""
+    """Each text after a BOS, as every engine gets it."""
     return [np.array(e.ids, dtype=np.uint16) for e in tokenizer.encode_batch(texts)]
 
 
 def bundles(texts: list, seed: int = 5) -> list:
-    """Half of the texts stand alone, the others in groups with a blank line between, as in the files themselves.
+    """Half of the texts alone, the others in groups separated by blank lines, as in the files.
 
-    So the model knows both a document on its own and a long stretch of the file.
+    So the model learns single documents and long parts of the file.
     """
-    rng, rest, out = random.Random(seed), list(texts), []
-    while rest:
+    rng, remaining, out = random.Random(seed), list(texts), []
+    while remaining:
         count = 1 if rng.random() < 0.7 else 2 + int(rng.random() * 12)
-        out.append("\n\n".join(rest[-count:]))
-        del rest[-count:]
+        out.append("\n\n".join(remaining[-count:]))
+        del remaining[-count:]
     return out
 
 
@@ -55,15 +55,15 @@ def main(train_path: str, heldout_path: str, model_folder: str, work: str) -> No
                 "add_bos_token": True, "add_eos_token": False, "model_max_length": CONTEXT,
                 "clean_up_tokenization_spaces": False}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n")
-    # What training reads: bundles with BOS before and EOS after, one stream.
+    # The input of training: bundles with BOS before and EOS after, one stream.
     ends = [np.append(ids, EOS) for ids in encode(tokenizer, bundles(split(train)))]
     np.save(work / "train-stream.npy", np.concatenate(ends).astype(np.uint16))
-    # What the n-grams count: every document with BOS, as in the rule for perplexity.
+    # The input of the n-grams: every document with BOS, as in the rule for perplexity.
     alone = encode(tokenizer, split(train))
     np.save(work / "train-documents.npy", np.concatenate(alone))
     bytes_per_token = len(train.encode()) / sum(len(ids) - 1 for ids in alone)
-    held = encode(tokenizer, split(heldout))
-    sizes = sorted(len(ids) for ids in held)
+    heldout_ids = encode(tokenizer, split(heldout))
+    sizes = sorted(len(ids) for ids in heldout_ids)
     print(f"tokenizer: {tokenizer.get_vocab_size()} entries; train {sum(map(len, ends))} tokens, {bytes_per_token:.3f} bytes a "
           f"token; held out {sum(sizes)} tokens in {len(sizes)} documents of {sizes[0]} to {sizes[-1]} tokens")
 

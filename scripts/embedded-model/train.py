@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from llama import CONFIG, Llama
 
 SEED = 1
-# Short windows first, since most of what there is to learn stands near; then the whole context.
+# Short windows first, because most dependencies are short; then the whole context.
 # (steps, sequences in a batch, length of a sequence)
 PHASES = [(2300, 8, 256), (500, 4, 512), (150, 1, 2048)]
 PEAK_RATE, LAST_SHARE, WARMUP_STEPS = 2e-3, 0.02, 100
@@ -30,7 +30,7 @@ def rate(step: int, steps: int) -> float:
 
 
 def batches(stream, rng):
-    """Each phase cuts what is left of the stream into its windows and takes them in random order, none twice."""
+    """Each phase divides an unused part of the stream into windows, and takes each once in random order."""
     at = 0
     for steps, count, length in PHASES:
         size = steps * count * length
@@ -49,7 +49,7 @@ def loss_of(model: Llama, batch):
 
 
 def compiled_where_possible(function):
-    """Fused kernels make training about a third faster; they need a C++ compiler, and training goes without, too."""
+    """Fused kernels make training about a third faster; they need a C++ compiler, and training also works without them."""
     if shutil.which("g++") or shutil.which("clang++"):
         return torch.compile(function, dynamic=False)
     print("no C++ compiler found: training without torch.compile", file=sys.stderr)
@@ -68,7 +68,7 @@ def save(model: Llama, folder: Path) -> None:
 def main(stream_path: str, model_folder: str) -> None:
     folder = Path(model_folder)
     torch.manual_seed(SEED)
-    # One thread: sums have one order, and a core that is busy elsewhere does not hold up all others at every operation.
+    # One thread: sums have a fixed order, and a busy core does not delay the others at every operation.
     torch.set_num_threads(1)
     stream, rng = np.load(stream_path), np.random.default_rng(SEED)
     model = Llama(CONFIG)

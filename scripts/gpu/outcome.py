@@ -1,10 +1,11 @@
-"""What scripts/gpu-check reads in reports (`orchestrate report --format json`, on stdin) and says in a sentence.
+"""Summarises reports (`orchestrate report --format json`, on stdin) for scripts/gpu-check.
 
-    outcome.py --has-measured                  whether anything was
-    outcome.py --judge NAME DEVICE RECORD CODE a line for each engine of this run, and one for its record; exits with 4 where
-                                               something is wrong, failed or was not measured. CODE is what the run exited with
-    outcome.py --gpus CAPABILITY               of `orchestrate machine --format json`: the GPUs, and whether programs fit them
-    outcome.py --hints DEVICE PROGRAMS         of a table: hints that cannot be followed where nothing can be built become others
+    outcome.py --has-measured                  exits with 0 if the report has samples
+    outcome.py --judge NAME DEVICE RECORD CODE prints a line for each engine of this run, and one for its record; exits with 4
+                                               if something is wrong, failed or was not measured. CODE is the run's exit status
+    outcome.py --gpus CAPABILITY               reads `orchestrate machine --format json`: prints the GPUs, and whether the
+                                               programs were built for them
+    outcome.py --hints DEVICE PROGRAMS         reads a table: replaces hints that need a build, which is impossible here
 
 Runs on the GPU machine, in the checkout: Python 3.8 and its standard library.
 """
@@ -19,17 +20,17 @@ SET_UP = re.compile(r"hint: orchestrate setup (?P<engine>\S+)(?P<device> --devic
 
 
 def main():
-    what, arguments = sys.argv[1], sys.argv[2:]
-    if what == "--hints":
+    action, arguments = sys.argv[1], sys.argv[2:]
+    if action == "--hints":
         sys.stdout.writelines(followable(line, *arguments) for line in sys.stdin)
         return
     try:
         document = json.load(sys.stdin)
     except ValueError:
-        sys.exit("  nothing can be read of it")
-    if what == "--has-measured":
+        sys.exit("  cannot read the report: it is not JSON")
+    if action == "--has-measured":
         sys.exit(0 if any(case["samples"] for case in document["cases"]) else 1)
-    if what == "--gpus":
+    if action == "--gpus":
         print("\n".join(gpus(document["machine"].get("gpus", []), *arguments)))
         return
     name, device, record, code = arguments
@@ -39,9 +40,9 @@ def main():
 
 
 def outcome(report, device, record, code=DONE):
-    """The lines, and the exit code. The run's own says nothing of engines that could not be started, which `--all` excuses,
-    and does not excuse a preset that is for another device; so that is judged here, and the rest of it is the run's."""
-    standings = {output["engine"]: output for output in report["outputs"]}
+    """The lines, and the exit code. The run's own code ignores engines that cannot start (`--all`), and counts presets for
+    other devices as failures. So both are decided here; otherwise the run's code counts."""
+    outputs = {output["engine"]: output for output in report["outputs"]}
     measured = {case["engine"]["label"] for case in report["cases"] if case["samples"]}
     faulty = [(case["engine"], case["failure"]) for case in report["cases"] if case["failure"]]
     faulty += [(failed["engine"], failed["failure"]) for failed in report["failed"]]
@@ -49,24 +50,24 @@ def outcome(report, device, record, code=DONE):
     lines, failed, excused = [], not measured, False
     for label in sorted(measured | set(faults)):
         engine, fault = faults.get(label, (None, None))
-        output = standings.get(label)
-        words = []
+        output = outputs.get(label)
+        parts = []
         if label in measured:
-            words.append(status(output) if output else "unverified")
+            parts.append(status(output) if output else "unverified")
             failed = failed or (output or {}).get("status") == "wrong"
         if fault and label not in measured and is_excused(engine, fault, device):
-            words.append(f"left out: {fault['message']}")
+            parts.append(f"left out: {fault['message']}")
             excused = True
         elif fault:
-            part = "a part of it failed" if label in measured else "not measured"
-            words.append(f"{part}: {fault['message']}")
+            extent = "a part of it failed" if label in measured else "not measured"
+            parts.append(f"{extent}: {fault['message']}")
             failed = True
-        lines.append(f"  {label}: {'; '.join(words)}")
+        lines.append(f"  {label}: {'; '.join(parts)}")
     if not measured:
         lines.append(f"  nothing was measured: no engine could run on `{device}` here")
     if code == FAILED and not failed and not excused:
         failed = True
-        lines.append("  something else failed: the record has it")
+        lines.append("  something else failed: see the record")
     lines.append(f"  record: {record}")
     return lines, FAILED if failed else DONE
 
@@ -75,14 +76,14 @@ NO_DRIVER = "no NVIDIA driver found"
 
 
 def is_excused(engine, fault, device):
-    """What nobody could have carried here, or what is not asked of this device."""
+    """Whether a failure is expected: the engine cannot be packed, or is not for this device."""
     about = manifest(engine["name"])
-    # A machine without a driver is every engine's trouble.
-    asked = fault["kind"] in ("unsupported", "unavailable") and fault["message"] != NO_DRIVER
-    if about and asked and not serves(about, device):
+    # A missing driver concerns every engine.
+    refused = fault["kind"] in ("unsupported", "unavailable") and fault["message"] != NO_DRIVER
+    if about and refused and not serves(about, device):
         return True
     if fault["kind"] == "unsupported":
-        # The engine as it comes is asked on its own account.
+        # A preset may be for another device; the engine itself may not be refused.
         return f"{engine['name']}:" in engine["label"]
     if fault["kind"] != "unavailable":
         return False
@@ -94,7 +95,7 @@ def is_excused(engine, fault, device):
 
 
 def serves(about, device):
-    """Whether a manifest speaks of this kind of device; every engine is for processors, but for one that needs a driver."""
+    """Whether a manifest supports this kind of device. Every engine supports `cpu`; a GPU needs an entry or a driver."""
     family = device.split(":")[0]
     return family == "cpu" or bool(re.search(rf"^\[devices\.{re.escape(family)}\b|^driver *=", about, re.M))
 
@@ -111,33 +112,33 @@ def followable(line, device, programs):
     if not found:
         return line
     binaries = re.findall(r'^binary *= *"(.*)"', manifest(found["engine"]), re.M)
-    # For a device of its own it is the last one that is named.
-    there = binaries and (Path(programs) / binaries[-1 if found["device"] else 0]).exists()
-    if there:
-        instead = "export ORCHESTRATE_PYTHON=/a/python/that/has/its/library"
+    # The last binary of a manifest is that of its device.
+    is_packed = binaries and (Path(programs) / binaries[-1 if found["device"] else 0]).exists()
+    if is_packed:
+        hint = "export ORCHESTRATE_PYTHON=/a/python/that/has/its/library"
     elif device == "cpu":
-        instead = f"where there is Rust: cargo run --release -- setup {found['engine']}"
+        hint = f"where there is Rust: cargo run --release -- setup {found['engine']}"
     else:
-        instead = "where there is Rust: scripts/gpu-check --pack"
-    return f"{line[: found.start()]}hint: {instead}\n"
+        hint = "where there is Rust: scripts/gpu-check --pack"
+    return f"{line[: found.start()]}hint: {hint}\n"
 
 
 def status(output):
-    """The status, with the figures or the reason for it."""
+    """The verification status, with its values or its reason."""
     scores, greedy = output["scores"], output["greedy"]
-    figures = ["the verifier itself"] if output["against"]["kind"] == "itself" else []
+    values = ["the verifier itself"] if output["against"]["kind"] == "itself" else []
     if scores and scores["rms"] is not None:
-        figures.append(f"{scores['rms']:.2g} nats from f32 over {scores['tokens']} tokens")
+        values.append(f"{scores['rms']:.2g} nats from f32 over {scores['tokens']} tokens")
     if greedy and greedy["compared"]:
-        figures.append(f"{greedy['equal']} of {greedy['compared']} greedy ids the same")
+        values.append(f"{greedy['equal']} of {greedy['compared']} greedy ids the same")
     if output["status"] not in ("exact", "agrees"):
-        figures += output["reasons"][:1]
-    return output["status"] + (f" ({'; '.join(figures)})" if figures else "")
+        values += output["reasons"][:1]
+    return output["status"] + (f" ({'; '.join(values)})" if values else "")
 
 
 def gpus(found, packed_for):
     if not found:
-        return ["  GPU: the NVIDIA driver knows none"]
+        return ["  GPU: none found by the NVIDIA driver"]
     lines = []
     for gpu in found:
         capability = gpu.get("compute_capability")
@@ -145,9 +146,9 @@ def gpus(found, packed_for):
         facts += [f"{name} {gpu[name]}" for name in ("driver", "cuda") if gpu.get(name)]
         lines.append("  GPU: " + ", ".join(fact for fact in facts if fact))
         digits = (capability or "").replace(".", "")
-        # `90a` is for 90 as well.
+        # `90a` is for 90, too.
         if digits and packed_for and digits != packed_for.rstrip("af"):
-            lines.append(f"  warning: the programs were built for {packed_for}, and this one is {digits}")
+            lines.append(f"  warning: the programs were built for {packed_for}, and this GPU is {digits}")
             lines.append(f"  hint: CUDA_COMPUTE_CAP={digits} scripts/gpu-check --pack")
     return lines
 

@@ -1,6 +1,6 @@
-"""Packs what a machine with a GPU needs and cannot build: `scripts/gpu-check --pack`.
+"""Packs the programs for a machine with a GPU and without Rust: `scripts/gpu-check --pack`.
 
-Which programs those are is read from the engines' manifests: an engine is added by its folder alone. Needs Python 3.11.
+The engines' manifests name the programs, so a new engine needs no change here. Needs Python 3.11.
 """
 
 import argparse
@@ -23,15 +23,15 @@ except ModuleNotFoundError:
 
 ROOT = Path(__file__).resolve().parents[2]
 FAMILY = "cuda"
-# What can be carried to a machine without a network, the checkout included.
+# The most that can be copied to a machine without a network, including the checkout.
 MOST_BYTES = 64 << 20
-# Not the processor of this machine: an instruction that another one lacks would end a program there.
+# Not this machine's processor: another one may lack its instructions.
 PROCESSOR = "x86-64-v3"
 ENVIRONMENT = {
     "RUSTFLAGS": f"-C target-cpu={PROCESSOR}",
-    # Of Hopper; `CUDA_COMPUTE_CAP` says another.
+    # Hopper by default.
     "CUDA_COMPUTE_CAP": os.environ.get("CUDA_COMPUTE_CAP", "90"),
-    # Other flags than everyday's: in that one's folder each would undo the other's builds.
+    # A separate folder, because these flags differ from those of other builds.
     "CARGO_TARGET_DIR": str(ROOT / "target" / "gpu-check"),
 }
 
@@ -39,17 +39,17 @@ ENVIRONMENT = {
 class Program(NamedTuple):
     name: str
     build: dict
-    """As a manifest says it: a cargo package, or a command."""
+    """From the manifest: a cargo package, or a command."""
     has_kernels: bool = False
-    """Of its own for the GPU, which are compiled for one kind of it."""
+    """It has kernels, which are compiled for one compute capability."""
 
 
 class Missing(Exception):
-    """Why a program cannot be packed."""
+    """The reason why a program cannot be packed."""
 
 
 def programs():
-    """The orchestrator, the programs that serve the GPU, and the program of the verifier."""
+    """The orchestrator, the programs for the GPU, and the program of the verifier."""
     found = {"orchestrate": Program("orchestrate", {"package": "orchestrate"})}
     for path in sorted(ROOT.glob("engines/*/engine.toml")):
         engine = tomllib.loads(path.read_text())
@@ -64,16 +64,16 @@ def programs():
     return list(found.values())
 
 
-def built(program):
-    """The program's file, brought up to date."""
-    build = program.build
-    if "package" in build:
-        command = ["cargo", "build", "--release", "--locked", "-p", build["package"]]
-        command += ["--features", ",".join(build["features"])] if build.get("features") else []
-    elif "command" in build:
-        command = build["command"]
+def build(program):
+    """Builds a program, and returns its file."""
+    recipe = program.build
+    if "package" in recipe:
+        command = ["cargo", "build", "--release", "--locked", "-p", recipe["package"]]
+        command += ["--features", ",".join(recipe["features"])] if recipe.get("features") else []
+    elif "command" in recipe:
+        command = recipe["command"]
     else:
-        raise Missing("its manifest does not say how it is built")
+        raise Missing("its manifest has no build")
     print(f"building {program.name}: {' '.join(command)}", flush=True)
     try:
         status = subprocess.run(command, cwd=ROOT, env=os.environ | ENVIRONMENT, check=False).returncode
@@ -81,18 +81,18 @@ def built(program):
         raise Missing(f"`{command[0]}` cannot be started: {error.strerror}") from None
     if status != 0:
         raise Missing(f"`{' '.join(command)}` failed")
-    return there(Path(ENVIRONMENT["CARGO_TARGET_DIR"]) / "release", program)
+    return file_of(Path(ENVIRONMENT["CARGO_TARGET_DIR"]) / "release", program)
 
 
-def there(folder, program):
+def file_of(folder, program):
     path = folder / program.name
     if not path.is_file():
-        raise Missing(f"there is no `{path}`")
+        raise Missing(f"`{path}` is missing")
     return path
 
 
 def pack(path, name, folder):
-    """Strips it and compresses it. Its line in the manifest is of what will be unpacked, which is given back too."""
+    """Strips and compresses a program. Returns its line for the manifest, its packed size, and the unpacked content."""
     plain = folder / name
     with path.open("rb") as file:
         is_stripped = shutil.which("strip") and file.read(4) == b"\x7fELF"
@@ -106,9 +106,9 @@ def pack(path, name, folder):
 
 
 def without_run_path(path):
-    """Its bytes, without the folder of libraries of the machine that it was built on. To the loader an empty one is none."""
+    """The content of a program with its run path replaced by zeros: the folder exists only on the machine of the build."""
     content = path.read_bytes()
-    for folder in re.findall(r"\((?:RUNPATH|RPATH)\).*\[(.+)\]", said_by("readelf", "-dW", str(path))):
+    for folder in re.findall(r"\((?:RUNPATH|RPATH)\).*\[(.+)\]", output_of("readelf", "-dW", str(path))):
         name = b"\0" + folder.encode() + b"\0"
         if content.count(name) == 1:
             content = content.replace(name, b"\0" * len(name))
@@ -116,9 +116,9 @@ def without_run_path(path):
 
 
 def libc_needed(contents):
-    """The newest version of glibc that any of them asks for."""
-    asked = {tuple(map(int, found)) for content in contents for found in re.findall(rb"GLIBC_(\d+)\.(\d+)", content)}
-    return ".".join(map(str, max(asked))) if asked else None
+    """The newest version of glibc that any of the programs needs."""
+    versions = {tuple(map(int, found)) for content in contents for found in re.findall(rb"GLIBC_(\d+)\.(\d+)", content)}
+    return ".".join(map(str, max(versions))) if versions else None
 
 
 def compressed(content):
@@ -128,7 +128,7 @@ def compressed(content):
     return subprocess.run(["xz", "-c"], input=content, stdout=subprocess.PIPE, env=environment, check=True).stdout
 
 
-def said_by(*command):
+def output_of(*command):
     try:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     except OSError:
@@ -137,25 +137,25 @@ def said_by(*command):
 
 
 def facts(are_ours):
-    commit = said_by("git", "rev-parse", "--short=12", "HEAD") or "unknown"
-    dirty = "-dirty" if said_by("git", "status", "--porcelain", "--untracked-files=no") else ""
+    commit = output_of("git", "rev-parse", "--short=12", "HEAD") or "unknown"
+    dirty = "-dirty" if output_of("git", "status", "--porcelain", "--untracked-files=no") else ""
     yield f"commit {commit}{dirty}"
     yield f"packed {datetime.datetime.now(datetime.UTC).isoformat(timespec='seconds')}"
     if are_ours:
-        yield f"rustc {said_by('rustc', '--version').removeprefix('rustc ') or 'unknown'}"
+        yield f"rustc {output_of('rustc', '--version').removeprefix('rustc ') or 'unknown'}"
         yield f"processor {PROCESSOR}"
 
 
 def capability(path, are_ours):
-    """What the kernels in it were compiled for: kept beside it, or as they were just built."""
-    beside = path.with_name(path.name + ".capability")
-    if beside.is_file():
-        return beside.read_text().strip()
+    """The compute capability of its kernels: from the file beside it, or of the build just made."""
+    file = path.with_name(path.name + ".capability")
+    if file.is_file():
+        return file.read_text().strip()
     return ENVIRONMENT["CUDA_COMPUTE_CAP"].replace(".", "") if are_ours else None
 
 
 def checkout_bytes():
-    files = said_by("git", "ls-files", "-z").split("\0")
+    files = output_of("git", "ls-files", "-z").split("\0")
     return sum((ROOT / file).stat().st_size for file in files if (ROOT / file).is_file() and file)
 
 
@@ -170,17 +170,17 @@ def main():
     arguments = arguments.parse_args()
     folder = arguments.folder.absolute()
     if folder.exists() and any(folder.iterdir()) and not (folder / "manifest").is_file():
-        sys.exit(f"error: `{arguments.folder}` is not empty, and no packed programs are in it\nhint: name another folder")
-    half = folder.with_name(folder.name + ".new")
-    shutil.rmtree(half, ignore_errors=True)
-    half.mkdir(parents=True)
+        sys.exit(f"error: `{arguments.folder}` is not empty, and has no packed programs\nhint: name another folder")
+    unfinished = folder.with_name(folder.name + ".new")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
     try:
-        status = fill(half, arguments.source)
+        status = fill(unfinished, arguments.source)
         shutil.rmtree(folder, ignore_errors=True)
-        half.rename(folder)
+        unfinished.rename(folder)
     finally:
-        shutil.rmtree(half, ignore_errors=True)
-    print(f"packed in {arguments.folder}; carry it, and this checkout, and there: scripts/gpu-check {arguments.folder}")
+        shutil.rmtree(unfinished, ignore_errors=True)
+    print(f"packed in {arguments.folder}; copy it and this checkout to the GPU machine, and run there: scripts/gpu-check {arguments.folder}")
     sys.exit(status)
 
 
@@ -188,12 +188,12 @@ def fill(folder, source):
     are_ours = source is None
     lines, sizes, missing, contents = list(facts(are_ours)), {}, {}, []
     if are_ours:
-        print("from nothing this takes half an hour on two cores; CUDA's compiler is downloaded where it is not here (its size is said)")
+        print("a first build takes half an hour on two cores; CUDA's compiler is downloaded if it is missing (its size is printed)")
     for program in programs():
         try:
-            path = there(source, program) if source else built(program)
-        except Missing as why:
-            missing[program.name] = why
+            path = file_of(source, program) if source else build(program)
+        except Missing as reason:
+            missing[program.name] = reason
             continue
         line, sizes[program.name], content = pack(path, program.name, folder)
         lines.append(line)
@@ -203,19 +203,19 @@ def fill(folder, source):
     if newest := libc_needed(contents):
         lines.append(f"glibc {newest}")
     (folder / "manifest").write_text("\n".join(lines) + "\n")
-    beside = checkout_bytes()
-    whole = sum(sizes.values()) + beside
+    checkout = checkout_bytes()
+    total = sum(sizes.values()) + checkout
     largest = sorted(sizes, key=sizes.get, reverse=True)
     for name in largest:
         print(f"  {name:<24} {megabytes(sizes[name]):>9}")
-    print(f"  {'in all':<24} {megabytes(sum(sizes.values())):>9}, {megabytes(whole)} with the checkout")
-    if whole > MOST_BYTES:
-        what = f"`{largest[0]}` is the largest" if sizes[largest[0]] > beside else "most of it is the checkout"
-        sys.exit(f"error: {megabytes(whole)} are more than the {megabytes(MOST_BYTES)} that can be carried: {what}")
+    print(f"  {'total':<24} {megabytes(sum(sizes.values())):>9}, {megabytes(total)} with the checkout")
+    if total > MOST_BYTES:
+        cause = f"`{largest[0]}` is the largest" if sizes[largest[0]] > checkout else "most of it is the checkout"
+        sys.exit(f"error: {megabytes(total)} are more than the {megabytes(MOST_BYTES)} that can be carried: {cause}")
     if "orchestrate" in missing:
         sys.exit(f"error: nothing is packed without `orchestrate`: {missing['orchestrate']}")
-    for name, why in missing.items():
-        print(f"warning: `{name}` is not packed: {why}", file=sys.stderr)
+    for name, reason in missing.items():
+        print(f"warning: `{name}` is not packed: {reason}", file=sys.stderr)
     return 4 if missing else 0
 
 

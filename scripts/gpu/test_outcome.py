@@ -1,4 +1,4 @@
-"""What is said of reports that no machine here could write, and what of it makes a check fail."""
+"""Tests the summaries of invented reports, and which of them fail a check."""
 
 import os
 import tempfile
@@ -10,7 +10,7 @@ import outcome
 MANIFESTS = {
     "compiled": 'binary = "compiled-engine"\n[devices.cuda]\nbinary = "compiled-cuda"\n',
     "library": 'binary = "library-engine"\n[environment]\npython = "3.12"\n[needs]\ndriver = "nvidia"\n',
-    "vouching": 'binary = "vouching-engine"\nreference = true\n[environment]\npython = "3.12"\n[devices.cuda.needs]\n',
+    "verifier": 'binary = "verifier-engine"\nreference = true\n[environment]\npython = "3.12"\n[devices.cuda.needs]\n',
     "processors": 'binary = "processors-engine"\n[needs]\nos = ["linux"]\n',
 }
 NO_DRIVER = {"kind": "unavailable", "message": "no NVIDIA driver found"}
@@ -53,10 +53,10 @@ class Outcome(unittest.TestCase):
         self.addCleanup(os.chdir, os.getcwd())
         os.chdir(tree)
 
-    def test_each_engine_has_its_standing_or_why_it_was_not_measured(self):
-        fell = {"kind": "exited", "message": "it fell over"}
+    def test_each_engine_has_its_status_or_the_reason_why_it_was_not_measured(self):
+        crash = {"kind": "exited", "message": "it crashed"}
         found = report(
-            [case("near", 9), case("far", 9), case("broken", 0, fell)],
+            [case("near", 9), case("far", 9), case("broken", 0, crash)],
             [("absent", NOT_BUILT), ("library", NO_DRIVER)],
             [output("near", "agrees", 0.0123, 47, 48), output("far", "wrong", 2.0, 0, 48, ["its ids differ"])],
         )
@@ -65,7 +65,7 @@ class Outcome(unittest.TestCase):
             lines,
             [
                 "  absent: not measured: not built",
-                "  broken: not measured: it fell over",
+                "  broken: not measured: it crashed",
                 "  far: wrong (2 nats from f32 over 1659 tokens; 0 of 48 greedy ids the same; its ids differ)",
                 "  library: left out: no NVIDIA driver found",
                 "  near: agrees (0.012 nats from f32 over 1659 tokens; 47 of 48 greedy ids the same)",
@@ -74,37 +74,37 @@ class Outcome(unittest.TestCase):
         )
         self.assertEqual(code, outcome.FAILED)
 
-    def test_one_for_processors_alone_is_left_out_on_a_gpu_and_there_it_may_still_fail(self):
+    def test_an_engine_for_processors_is_left_out_on_a_gpu_unless_it_crashes(self):
         refused = {"kind": "unsupported", "message": "no device `cuda`"}
-        fell = {"kind": "exited", "message": "it fell over"}
+        crash = {"kind": "exited", "message": "it crashed"}
         for fault, device, code in [
             (NOT_BUILT, "cuda", outcome.DONE),
             (refused, "cuda:1", outcome.DONE),
             (refused, "cpu", outcome.FAILED),
-            (fell, "cuda", outcome.FAILED),
+            (crash, "cuda", outcome.FAILED),
         ]:
             found = report([case("near", 9)], [("processors", fault)], [output("near", "exact")])
-            lines, given = outcome.outcome(found, device, "r.jsonl", outcome.FAILED)
-            said = "left out" if code == outcome.DONE else "not measured"
-            self.assertEqual((lines[1], given), (f"  processors: {said}: {fault['message']}", code))
+            lines, found_code = outcome.outcome(found, device, "r.jsonl", outcome.FAILED)
+            result = "left out" if code == outcome.DONE else "not measured"
+            self.assertEqual((lines[1], found_code), (f"  processors: {result}: {fault['message']}", code))
 
-    def test_one_that_failed_in_a_part_and_was_shown_to_nobody_says_both(self):
-        found = report([case("half", 9), case("half", 0, {"kind": "timeout", "message": "no room"})])
+    def test_an_unverified_engine_with_a_failed_part_has_both_in_its_line(self):
+        found = report([case("half", 9), case("half", 0, {"kind": "timeout", "message": "no answer in time"})])
         [line, _], code = outcome.outcome(found, "cuda", "r.jsonl")
-        self.assertEqual((line, code), ("  half: unverified; a part of it failed: no room", outcome.FAILED))
+        self.assertEqual((line, code), ("  half: unverified; a part of it failed: no answer in time", outcome.FAILED))
 
     def code(self, failed=(), device="cuda", code=0, status="exact"):
         found = report([case("good", 9)], failed, [output("good", status)])
         return outcome.outcome(found, device, "r.jsonl", code)[1]
 
-    def test_an_engine_that_was_carried_here_and_not_measured_is_a_failure_though_a_run_over_all_excuses_it(self):
+    def test_a_packed_engine_that_was_not_measured_is_a_failure(self):
         self.assertEqual(self.code(), outcome.DONE)
         other_gpu = {"kind": "unavailable", "message": "compiled for sm_90a, and this GPU is 8.0"}
-        for label, fault in [("compiled", other_gpu), ("compiled", NOT_BUILT), ("vouching", NO_DRIVER)]:
+        for label, fault in [("compiled", other_gpu), ("compiled", NOT_BUILT), ("verifier", NO_DRIVER)]:
             self.assertEqual(self.code([(label, fault)]), outcome.FAILED, label)
         self.assertEqual(self.code([("library", {"kind": "exited", "message": "killed"})]), outcome.FAILED)
 
-    def test_what_could_not_have_been_carried_and_what_is_for_another_device_fails_nothing(self):
+    def test_engines_that_cannot_be_packed_and_presets_for_other_devices_are_no_failures(self):
         self.assertEqual(self.code([("library", NO_DRIVER)]), outcome.DONE)
         refused = {"kind": "unsupported", "message": "`own_pool` is for the CPU"}
         # The run itself counts it.
@@ -113,26 +113,26 @@ class Outcome(unittest.TestCase):
         # The program for the processor is not packed.
         self.assertEqual(self.code([("compiled", NOT_BUILT)], device="cpu"), outcome.DONE)
 
-    def test_what_is_wrong_and_what_failed_unseen_are_failures_and_so_is_nothing_at_all(self):
+    def test_a_wrong_engine_an_unknown_failure_and_an_empty_report_are_failures(self):
         self.assertEqual(self.code(status="wrong"), outcome.FAILED)
         self.assertEqual(self.code(code=4), outcome.FAILED)
         self.assertEqual(outcome.outcome(report(failed=[("library", NO_DRIVER)]), "cuda", "r.jsonl")[1], outcome.FAILED)
 
-    def test_hints_can_be_followed_where_nothing_can_be_built(self):
-        for hint, device, instead in [
+    def test_hints_that_need_a_build_are_replaced(self):
+        for hint, device, expected in [
             ("orchestrate setup compiled", "cpu", "where there is Rust: cargo run --release -- setup compiled"),
-            ("orchestrate setup vouching", "cuda", "where there is Rust: scripts/gpu-check --pack"),
+            ("orchestrate setup verifier", "cuda", "where there is Rust: scripts/gpu-check --pack"),
             ("orchestrate setup library", "cuda", "export ORCHESTRATE_PYTHON=/a/python/that/has/its/library"),
             ("nvidia-smi", "cuda", "nvidia-smi"),
         ]:
-            self.assertEqual(outcome.followable(f"  hint: {hint}\n", device, "programs"), f"  hint: {instead}\n")
+            self.assertEqual(outcome.followable(f"  hint: {hint}\n", device, "programs"), f"  hint: {expected}\n")
 
-    def test_a_gpu_that_the_programs_were_not_built_for_is_told_with_what_packs_them(self):
+    def test_a_gpu_for_which_the_programs_were_not_built_is_reported_with_the_command_that_packs_them(self):
         gpu = {"name": "Pretence", "compute_capability": "8.0", "driver": "580.1"}
         self.assertEqual(outcome.gpus([gpu], "80"), ["  GPU: Pretence, compute capability 8.0, driver 580.1"])
         self.assertEqual(len(outcome.gpus([gpu], "80a")), 1)
         [_, warning, hint] = outcome.gpus([gpu], "90")
-        self.assertIn("built for 90, and this one is 80", warning)
+        self.assertIn("built for 90, and this GPU is 80", warning)
         self.assertIn("CUDA_COMPUTE_CAP=80 scripts/gpu-check --pack", hint)
         self.assertEqual(len(outcome.gpus([{"name": "a part of one"}], "90")), 1)
 

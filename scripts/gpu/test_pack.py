@@ -1,4 +1,4 @@
-"""What is packed: by manifests alone, no larger than can be carried, and whatever could be built."""
+"""Tests the packing: the programs of the manifests, at most the allowed size, without those that cannot be built."""
 
 import contextlib
 import io
@@ -14,16 +14,16 @@ from unittest import mock
 import pack
 
 MANIFESTS = {
-    "vouching": 'binary = "vouching-engine"\nreference = true\n[build]\npackage = "vouching"\n',
+    "verifier": 'binary = "verifier-engine"\nreference = true\n[build]\npackage = "verifier"\n',
     "two-programs": 'binary = "two-cpu"\n[build]\npackage = "two"\n[devices.cuda]\nbinary = "two-cuda"\n'
     '[devices.cuda.build]\ncommand = ["./build-two"]\n',
     "one-program": 'binary = "one-engine"\n[build]\npackage = "one"\nfeatures = ["fast"]\n[devices.cuda.needs]\ndriver = "nvidia"\n',
     "gpu-alone": 'binary = "gpu-engine"\n[build]\npackage = "gpu"\n[needs]\ndriver = "nvidia"\n',
     "cpu-alone": 'binary = "cpu-engine"\n[build]\npackage = "cpu"\n',
 }
-# Takes cargo's place: says what it was asked, and leaves a file where cargo would.
+# Replaces cargo: records its arguments, and makes the program's file.
 CARGO = """#!/bin/sh
-echo "$*" "$RUSTFLAGS" >>"$ASKED"
+echo "$*" "$RUSTFLAGS" >>"$CALLS"
 for word in "$@"; do case $before in -p) package=$word ;; esac; before=$word; done
 [ "$package" != gpu ] || exit 1
 name=$package-engine
@@ -47,48 +47,48 @@ class Packing(unittest.TestCase):
             (self.root / path).chmod(0o755)
         environment = {
             "PATH": f"{self.root / 'bin'}:{os.environ['PATH']}",
-            "ASKED": str(self.root / "asked"),
+            "CALLS": str(self.root / "calls"),
         }
         self.enterContext(mock.patch.dict(os.environ, environment))
         self.enterContext(mock.patch.dict(pack.ENVIRONMENT, CARGO_TARGET_DIR=str(self.root / "target/gpu-check")))
         self.enterContext(mock.patch.object(pack, "ROOT", self.root))
 
     def pack(self):
-        """The exit status, and what was said."""
-        said = io.StringIO()
+        """The exit status, and the output."""
+        output = io.StringIO()
         command = ["pack.py", str(self.root / "packed")]
-        with mock.patch("sys.argv", command), contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        with mock.patch("sys.argv", command), contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
             with self.assertRaises(SystemExit) as ended:
                 pack.main()
-        return ended.exception.code, said.getvalue()
+        return ended.exception.code, output.getvalue()
 
-    def test_the_programs_that_serve_a_gpu_are_packed_and_the_one_whose_word_is_taken(self):
+    def test_the_programs_for_a_gpu_and_that_of_the_verifier_are_packed(self):
         names = [program.name for program in pack.programs()]
-        self.assertEqual(names, ["orchestrate", "gpu-engine", "one-engine", "two-cuda", "vouching-engine"])
+        self.assertEqual(names, ["orchestrate", "gpu-engine", "one-engine", "two-cuda", "verifier-engine"])
 
-    def test_each_is_built_as_its_manifest_says_for_a_processor_that_others_have_too(self):
-        status, said = self.pack()
-        asked = (self.root / "asked").read_text().splitlines()
-        self.assertIn("build --release --locked -p one --features fast -C target-cpu=x86-64-v3", asked)
+    def test_each_program_is_built_by_its_manifest_for_a_common_processor(self):
+        status, output = self.pack()
+        calls = (self.root / "calls").read_text().splitlines()
+        self.assertIn("build --release --locked -p one --features fast -C target-cpu=x86-64-v3", calls)
         packed = lzma.open(self.root / "packed/two-cuda.xz").read()
         self.assertEqual(packed, f"cuda for {pack.ENVIRONMENT['CUDA_COMPUTE_CAP']}\n".encode())
-        # One that does not build keeps no other from being carried, and is not passed over in silence.
+        # A program that cannot be built is reported, and the others are packed.
         self.assertEqual(status, 4)
-        self.assertRegex(said, "warning: `gpu-engine` is not packed: `cargo build .* -p gpu` failed")
+        self.assertRegex(output, "warning: `gpu-engine` is not packed: `cargo build .* -p gpu` failed")
         self.assertIn(f"compute-capability {pack.ENVIRONMENT['CUDA_COMPUTE_CAP']}\n", (self.root / "packed/manifest").read_text())
         programs = [line.split()[1] for line in (self.root / "packed/manifest").read_text().splitlines() if "program" in line]
-        self.assertEqual(programs, ["orchestrate", "one-engine", "two-cuda", "vouching-engine"])
+        self.assertEqual(programs, ["orchestrate", "one-engine", "two-cuda", "verifier-engine"])
 
-    def test_what_cannot_be_carried_is_refused_with_what_is_largest_and_what_was_there_stays(self):
+    def test_too_many_bytes_are_refused_with_the_largest_program_and_the_old_folder_stays(self):
         self.pack()
-        there = (self.root / "packed/manifest").read_text()
+        before = (self.root / "packed/manifest").read_text()
         with mock.patch.object(pack, "MOST_BYTES", 100):
             status, _ = self.pack()
         self.assertRegex(status, "more than the .* that can be carried: `.*` is the largest")
-        self.assertEqual((self.root / "packed/manifest").read_text(), there)
+        self.assertEqual((self.root / "packed/manifest").read_text(), before)
         self.assertFalse((self.root / "packed.new").exists())
 
-    def test_programs_that_were_built_before_say_what_gpu_they_are_for_and_what_libc_they_need(self):
+    def test_the_manifest_has_the_compute_capability_and_libc_of_earlier_builds(self):
         built = self.root / "built"
         built.mkdir()
         for program in pack.programs():
@@ -108,7 +108,7 @@ class Packing(unittest.TestCase):
         return (packed / "manifest").read_text().splitlines()
 
     @unittest.skipUnless(shutil.which("cc") and shutil.which("readelf"), "needs a C compiler and binutils")
-    def test_the_folders_of_the_machine_that_built_it_are_not_carried_and_it_runs_without_them(self):
+    def test_a_packed_program_has_no_run_path_and_still_runs(self):
         (self.root / "one.c").write_text("int main(void) { return 7; }")
         folder = "/home/somebody/toolkits/cuda/lib"
         program = self.root / "one"
@@ -121,7 +121,7 @@ class Packing(unittest.TestCase):
         program.write_bytes(content)
         self.assertEqual(subprocess.run([program], check=False).returncode, 7)
 
-    def test_without_xz_python_packs_as_well(self):
+    def test_python_compresses_if_xz_is_missing(self):
         with mock.patch("shutil.which", lambda _: None):
             self.assertEqual(lzma.decompress(pack.compressed(b"one two")), b"one two")
 

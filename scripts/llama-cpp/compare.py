@@ -1,8 +1,8 @@
-"""Does llama.cpp open what `orchestrate` writes as GGUF, and does it compute the same as the safetensors beside it?
+"""Checks that llama.cpp opens the GGUF files of `orchestrate`, and computes the same as the reference on the safetensors.
 
-Log-probabilities of the same ids, from llama.cpp on the file and from the reference engine on the same numbers in f32; the
-ids of texts, from llama.cpp and from `tokenizers`; every tensor, through the reader that llama.cpp publishes. Models of all
-small shapes, and the embedded one, which is trained."""
+It compares log-probabilities of the same ids, from llama.cpp on the file and from the reference engine on the same numbers in
+f32; the ids of texts, from llama.cpp and from `tokenizers`; and every tensor, through the reader that llama.cpp publishes. The
+models are all small shapes with random weights, and the embedded one, which is trained."""
 
 import argparse
 import statistics
@@ -13,16 +13,16 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
+import mistakes
 import official
-import spoiled
 from programs import Failed, LlamaCpp, Orchestrate, Reference
 
 ROOT = Path(__file__).resolve().parents[2]
 EMBEDDED = ROOT / "models/embedded"
 
-# Median and largest difference of a log-probability. On both sides of a row are the same numbers, so what differs is
-# llama.cpp's arithmetic: against weights in f16 and bf16 it rounds the activations to the same type, against blocks to 8
-# bits with a scale for 32 or 256 of them. Two to seven times what was seen.
+# Bounds for the median and the largest difference of a log-probability. Both sides have the same weights, so the difference is
+# llama.cpp's arithmetic: for weights in f16 and bf16 it rounds activations to the same type, for blocks to 8 bits with a scale
+# for 32 or 256 of them. The bounds are two to seven times the observed differences.
 BOUNDS = {
     "f32": (1e-5, 1e-4),
     "f16": (1e-3, 1e-2),
@@ -32,12 +32,12 @@ BOUNDS = {
     "q6_k": (4e-2, 5e-1),
     "q4_k": (4e-2, 5e-1),
 }
-# ggml looks GELU up in a table of f16, whatever the weights are.
+# ggml computes GELU by a table of f16 for all weights.
 GELU_BY_TABLE = {"tiny-gpt2", "tiny-gemma"}
 GELU_BOUNDS = (5e-4, 3e-3)
 
-# What blocks lose, root mean square of a tensor, divided by what llama.cpp's own blocks of the same tensor lose. The simple
-# ones leave no choice; of the others, ours may be no worse.
+# The error of our blocks (root mean square of a tensor) relative to that of llama.cpp's own blocks of the same tensor. The
+# simple formats have only one possible result; in the others, our error may not be larger.
 BLOCKS = {"q8_0": "same bytes", "q4_0": "same bytes", "q6_k": "no worse", "q4_k": "no worse"}
 
 TEXTS = [
@@ -53,7 +53,7 @@ TEXTS = [
     "ÀÉÎ ﬁ e\u0301 \u00a0nbsp\u3000wide \u200bzero",
     "Привет, мир! 你好，世界。 こんにちは العربية हिन्दी",
     "👩‍👩‍👧‍👦🏳️‍🌈",
-    # No spaces after them: llama.cpp takes those away where a model's name is that of Phi-3, without asking the file.
+    # Without spaces after them: llama.cpp removes those for every model with the name of Phi-3.
     "<s><bos><|endoftext|></s>[INST]<|x|>",
 ]
 
@@ -88,23 +88,23 @@ class Check:
         print(f"{'model':<14}{'dtype':<6}{'compared':<21}{'median':>9}{'largest':>10}{'bounds':>20}")
 
     def model(self, name: str) -> None:
-        with self.subject(name, "", "made"):
+        with self.subject(name, "", "making"):
             folder = self.made(name)
             tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
             sequences = sequences_of(tokenizer)
             expected = self.reference.scores(folder, sequences)
             for dtype in BOUNDS:
-                with self.subject(name, dtype, "opened"):
+                with self.subject(name, dtype, "opening"):
                     self.dtype(name, dtype, folder, sequences, expected, tokenizer)
-            for mistake in spoiled.MISTAKES.get(name, []):
+            for mistake in mistakes.MISTAKES.get(name, []):
                 label = mistake.__name__.replace("_", " ")
                 with self.subject(name, "f32", label):
-                    file = spoiled.spoiled(self.folder / f"{name}-f32.gguf", mistake, self.folder)
+                    file = mistakes.copy_with(self.folder / f"{name}-f32.gguf", mistake, self.folder)
                     scores = self.llama_cpp.ask(file, sequences=sequences)["scores"]
-                    self.spoiled(name, label, scores, expected)
+                    self.mistake(name, label, scores, expected)
 
     def made(self, name: str) -> Path:
-        """The model in f32, which is what its GGUF files are made from."""
+        """Makes the model in f32, the source of its GGUF files."""
         folder = self.folder / name
         if name == "embedded":
             self.orchestrate("model", "convert", EMBEDDED, "--to", "safetensors", "--dtype", "f32", "--out", folder)
@@ -119,72 +119,72 @@ class Check:
             again = self.folder / "synthesised.gguf"
             self.orchestrate("model", "synth", name, "--format", "gguf", "--dtype", dtype, "--out", again)
             if again.read_bytes() != file.read_bytes():
-                self.fail(name, dtype, "synthesised and converted are not the same bytes")
+                self.fail(name, dtype, "the synthesised and the converted file differ")
             again.unlink()
-        # What the file holds, in f32. For floats that is the model itself.
-        held = self.folder / f"{name}-{dtype}"
-        self.orchestrate("model", "convert", file, "--to", "safetensors", "--dtype", "f32", "--out", held)
-        for fault in official.faults(file, held, dtype):
+        # The weights of the file in f32. For floats they are those of the model.
+        widened = self.folder / f"{name}-{dtype}"
+        self.orchestrate("model", "convert", file, "--to", "safetensors", "--dtype", "f32", "--out", widened)
+        for fault in official.faults(file, widened, dtype):
             self.fail(name, dtype, fault)
         if dtype in BLOCKS:
-            expected = self.reference.scores(held, sequences)
+            expected = self.reference.scores(widened, sequences)
             self.blocks(name, dtype, file)
-        # GGUF has no word for a normaliser (Qwen's: NFC), and llama.cpp has none: it gets the text as it comes out of it.
+        # GGUF has no field for a normaliser (Qwen's: NFC), and llama.cpp has none, so it gets normalised text.
         texts = [tokenizer.normalizer.normalize_str(text) if tokenizer.normalizer else text for text in TEXTS]
-        told = self.llama_cpp.ask(file, sequences=sequences, texts=texts)
+        answer = self.llama_cpp.ask(file, sequences=sequences, texts=texts)
         bounds = BOUNDS[dtype]
         if name in GELU_BY_TABLE:
             bounds = tuple(map(max, bounds, GELU_BOUNDS))
-        self.row(name, dtype, "llama.cpp", told["scores"], expected, bounds)
-        for text, ids in zip(texts, told["ids"], strict=True):
-            wanted = tokenizer.encode(text).ids
-            if ids != wanted:
-                self.fail(name, dtype, f"the ids of {text!r} are {ids}, expected {wanted}")
+        self.row(name, dtype, "llama.cpp", answer["scores"], expected, bounds)
+        for text, ids in zip(texts, answer["ids"], strict=True):
+            expected_ids = tokenizer.encode(text).ids
+            if ids != expected_ids:
+                self.fail(name, dtype, f"the ids of {text!r} are {ids}, expected {expected_ids}")
         # Random weights leave the choice between ids nearly even; the trained model's own text must be the same.
         if name == "embedded" and dtype == "f32":
             prompt = sequences[0][:16]
             ids = self.llama_cpp.ask(file, greedy=[prompt, 32])["greedy"]
-            wanted = self.reference.greedy(held, prompt, 32)
-            if ids != wanted:
-                self.fail(name, dtype, f"its greedy ids are {ids}, expected {wanted}")
+            expected_ids = self.reference.greedy(widened, prompt, 32)
+            if ids != expected_ids:
+                self.fail(name, dtype, f"its greedy ids are {ids}, expected {expected_ids}")
 
     def blocks(self, name, dtype, file) -> None:
-        before, theirs = self.folder / f"{name}-f32.gguf", self.folder / f"{name}-{dtype}-theirs.gguf"
-        self.llama_cpp.ask(before, quantise=[dtype, str(theirs)])
-        lost = official.lost(before, file, theirs)
-        ratios = [ours / llama for ours, llama, _ in lost]
+        before, llama = self.folder / f"{name}-f32.gguf", self.folder / f"{name}-{dtype}-llama-cpp.gguf"
+        self.llama_cpp.ask(before, quantise=[dtype, str(llama)])
+        errors = official.errors(before, file, llama)
+        ratios = [ours / theirs for ours, theirs, _ in errors]
         median, largest = statistics.median(ratios), max(ratios)
-        wanted = BLOCKS[dtype]
-        self.print(name, dtype, "loss / llama.cpp's", f"{median:.3f}", f"{largest:.3f}", wanted)
-        good = all(same for _, _, same in lost) if wanted == "same bytes" else largest <= 1
+        expected = BLOCKS[dtype]
+        self.print(name, dtype, "error / llama.cpp's", f"{median:.3f}", f"{largest:.3f}", expected)
+        good = all(same for _, _, same in errors) if expected == "same bytes" else largest <= 1
         if not good:
-            self.fail(name, dtype, f"its blocks lose {largest:.3f} times what llama.cpp's lose: {wanted} expected")
+            self.fail(name, dtype, f"the error of its blocks is {largest:.3f} times that of llama.cpp's: expected {expected}")
 
     def row(self, name, dtype, compared, scores, expected, bounds) -> None:
         median, largest = differences(scores, expected)
         self.print(name, dtype, compared, f"{median:.1e}", f"{largest:.1e}", f"{bounds[0]:.0e} {bounds[1]:.0e}")
         # Written so that a NaN fails.
         if not (median <= bounds[0] and largest <= bounds[1]):
-            said = f"{median:.1e} and {largest:.1e}, bounds {bounds[0]:.0e} and {bounds[1]:.0e}"
-            self.fail(name, dtype, f"log-probabilities differ by {said}")
+            found = f"{median:.1e} and {largest:.1e}, bounds {bounds[0]:.0e} and {bounds[1]:.0e}"
+            self.fail(name, dtype, f"log-probabilities differ by {found}")
 
-    def spoiled(self, name, mistake, scores, expected) -> None:
-        """Ten times the bound, so that a bound which is moved a little still tells a mistake."""
+    def mistake(self, name, mistake, scores, expected) -> None:
+        """A mistake must exceed ten times the bound, so that a slightly different bound still finds it."""
         bounds = GELU_BOUNDS if name in GELU_BY_TABLE else BOUNDS["f32"]
         median, largest = differences(scores, expected)
         self.print(name, "f32", mistake, f"{median:.1e}", f"{largest:.1e}", f"must be over {10 * bounds[1]:.0e}")
         if not largest > 10 * bounds[1]:
-            self.fail(name, "f32", f"{mistake}: {largest:.1e} is too near to the bound of {bounds[1]:.0e} to be found")
+            self.fail(name, "f32", f"{mistake}: {largest:.1e} is too near to the bound of {bounds[1]:.0e}")
 
     def print(self, name, dtype, compared, median, largest, bounds) -> None:
         self.rows += 1
         print(f"{name:<14}{dtype:<6}{compared:<21}{median:>9}{largest:>10}{bounds:>20}", flush=True)
 
-    def fail(self, name, dtype, why) -> None:
-        self.failures.append(f"{name} {dtype}: {why}".replace(" :", ":"))
+    def fail(self, name, dtype, fault) -> None:
+        self.failures.append(f"{name} {dtype}: {fault}".replace(" :", ":"))
 
-    def subject(self, name, dtype, what):
-        return Subject(self, name, dtype, what)
+    def subject(self, name, dtype, step):
+        return Subject(self, name, dtype, step)
 
     def end(self) -> None:
         self.reference.end()
@@ -192,10 +192,10 @@ class Check:
 
 
 class Subject:
-    """What is looked at just now: an error in it is a failure of it, and the next one gets its turn."""
+    """A step of the check: an exception in it becomes a failure, and the check continues."""
 
-    def __init__(self, check: Check, name: str, dtype: str, what: str):
-        self.check, self.name, self.dtype, self.what = check, name, dtype, what
+    def __init__(self, check: Check, name: str, dtype: str, step: str):
+        self.check, self.name, self.dtype, self.step = check, name, dtype, step
 
     def __enter__(self):
         return self
@@ -203,8 +203,8 @@ class Subject:
     def __exit__(self, kind, error, _) -> bool:
         if error is None or not isinstance(error, Exception):
             return False
-        said = str(error) if isinstance(error, Failed) else "".join(traceback.format_exception(error)).strip()
-        self.check.fail(self.name, self.dtype, f"{self.what}: {said}")
+        text = str(error) if isinstance(error, Failed) else "".join(traceback.format_exception(error)).strip()
+        self.check.fail(self.name, self.dtype, f"{self.step}: {text}")
         return True
 
 
@@ -214,18 +214,18 @@ def sequences_of(tokenizer: Tokenizer) -> list[list[int]]:
     real = tokenizer.encode(text[:4000]).ids[:400]
     assert len(real) == 400
     size = tokenizer.get_vocab_size()
-    scattered = [(7919 * place * place + 104729 * place) % size for place in range(1, 201)]
+    scattered = [(7919 * index * index + 104729 * index) % size for index in range(1, 201)]
     return [real, scattered]
 
 
 def differences(scores, expected) -> tuple[float, float]:
     """The median and the largest."""
-    pairs = [(a, b) for ours, theirs in zip(scores, expected, strict=True) for a, b in zip(ours, theirs, strict=True)]
+    pairs = [(a, b) for pair in zip(scores, expected, strict=True) for a, b in zip(*pair, strict=True)]
     # None stands for minus infinity, and a NaN must not hide behind a comparison.
-    apart = [abs(a - b) if a is not None and b is not None else float("inf") for a, b in pairs]
-    if any(value != value for value in apart):
+    gaps = [abs(a - b) if a is not None and b is not None else float("inf") for a, b in pairs]
+    if any(value != value for value in gaps):
         return float("nan"), float("nan")
-    return statistics.median(apart), max(apart)
+    return statistics.median(gaps), max(gaps)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,3 @@
-# Included by cmake right after `project(llama.cpp)`. The package's own list switches this one on by force in the cache,
-# where no -D reaches it; an ordinary variable stands before the cache. What it leaves out is long to compile, and only
-# llama.cpp's own programs use it.
+# Included by cmake right after `project(llama.cpp)`. The package forces this variable on in cmake's cache, where no -D reaches
+# it; an ordinary variable takes precedence. Only llama.cpp's own programs use this part, and it takes long to compile.
 set(LLAMA_BUILD_COMMON OFF)

@@ -1,10 +1,10 @@
-# Included by cmake right after `project(llama_cpp)`, the Python package's own: builds llama-bench out of the llama.cpp in it, over
-# a library that is there already (LIBRARIES is its folder), so that what llama-bench measures is that very library. The
-# package's list does nothing after it (LLAMA_BUILD=OFF).
+# Included by cmake right after the Python package's `project(llama_cpp)`. Builds llama-bench from the llama.cpp in the package
+# over an existing library (LIBRARIES is its folder), so that llama-bench measures that library. The package's own list then
+# does nothing (LLAMA_BUILD=OFF).
 set(SOURCE ${CMAKE_CURRENT_SOURCE_DIR}/vendor/llama.cpp)
 set(BUILD_SHARED_LIBS OFF)
 set(LLAMA_BUILD_COMMON ON)
-# It reaches no network, and nothing is fetched for it.
+# No network access, and no download during the build.
 set(LLAMA_OPENSSL OFF)
 set(LLAMA_USE_PREBUILT_UI OFF)
 
@@ -16,7 +16,7 @@ endforeach()
 target_link_libraries(ggml INTERFACE ggml-cpu ggml-base)
 target_link_libraries(llama INTERFACE ggml)
 
-# What the lists below expect of the one above them.
+# Definitions that the subdirectories expect.
 include(${SOURCE}/cmake/license.cmake)
 include(${SOURCE}/cmake/build-info.cmake)
 set(LLAMA_BUILD_NUMBER ${BUILD_NUMBER})

@@ -1,5 +1,5 @@
-"""The same files through the reader that llama.cpp publishes for Python: names, shapes, types and every single number, by
-tables and formulas that are not ours. Nothing is computed with them here; that is llama.cpp's part."""
+"""Checks the files with the reader that llama.cpp publishes for Python: names, shapes, types and every number, by its own
+tables and formulas."""
 
 import functools
 import json
@@ -9,7 +9,7 @@ import gguf
 import numpy
 
 
-# It reads every token of a vocabulary by itself, in Python; each file is looked at more than once.
+# Cached, because it reads every token of a vocabulary in Python, and each file is read more than once.
 read = functools.lru_cache(maxsize=4)(gguf.GGUFReader)
 
 
@@ -30,7 +30,7 @@ def safetensors(folder: Path) -> dict[str, numpy.ndarray]:
 
 
 def faults(file: Path, folder: Path, dtype: str) -> list[str]:
-    """How `file` differs from what llama.cpp's own tables expect of `folder`, the same model in f32."""
+    """The differences of `file` from the expectation of llama.cpp's tables for `folder`, the same model in f32."""
     reader = read(file)
     architecture = reader.get_field("general.architecture").contents()
     known = {name: key for key, name in gguf.MODEL_ARCH_NAMES.items()}
@@ -39,50 +39,50 @@ def faults(file: Path, folder: Path, dtype: str) -> list[str]:
     tensors = {tensor.name: tensor for tensor in reader.tensors}
     found = []
     for name, values in safetensors(folder).items():
-        theirs = names.get_name(name, try_suffixes=(".weight", ".bias"))
-        tensor = tensors.pop(theirs, None)
+        expected_name = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        tensor = tensors.pop(expected_name, None)
         if tensor is None:
-            found.append(f"`{name}` should be `{theirs}`, which is missing")
+            found.append(f"`{name}` should be `{expected_name}`, which is missing")
             continue
-        plain = values.ndim == 1 or theirs == "position_embd.weight"
+        plain = values.ndim == 1 or expected_name == "position_embd.weight"
         expected = "F32" if plain else dtype.upper()
         if tensor.tensor_type.name != expected:
-            found.append(f"`{theirs}` is {tensor.tensor_type.name}, expected {expected}")
+            found.append(f"`{expected_name}` is {tensor.tensor_type.name}, expected {expected}")
         numbers = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
-        numbers = as_hugging_face(reader, architecture, theirs, numbers)
+        numbers = as_hugging_face(reader, architecture, expected_name, numbers)
         if numbers.shape != values.shape:
-            found.append(f"`{theirs}` has the shape {numbers.shape}, expected {values.shape}")
+            found.append(f"`{expected_name}` has the shape {numbers.shape}, expected {values.shape}")
         elif not numpy.array_equal(numbers, values):
             off = numpy.abs(numbers - values).max()
-            found.append(f"`{theirs}` has other numbers than `{name}`, by up to {off:.1e}")
-    # Computed from the config, and in no checkpoint.
+            found.append(f"`{expected_name}` has other numbers than `{name}`, by up to {off:.1e}")
+    # Computed from the config; no checkpoint has it.
     tensors.pop("rope_freqs.weight", None)
-    found += [f"`{name}` is nothing that the model has" for name in tensors]
+    found += [f"`{name}` is not a tensor of the model" for name in tensors]
     return found
 
 
-def lost(before: Path, ours: Path, theirs: Path) -> list[tuple[float, float, bool]]:
-    """Of each tensor in blocks: the error of our blocks, of theirs, and whether they are the same bytes."""
+def errors(before: Path, ours: Path, theirs: Path) -> list[tuple[float, float, bool]]:
+    """For each tensor in blocks: the error of our blocks, that of llama.cpp's, and whether they have the same bytes."""
     exact, our_blocks, their_blocks = (
         {tensor.name: tensor for tensor in read(file).tensors} for file in (before, ours, theirs)
     )
-    told = []
+    results = []
     for name, tensor in our_blocks.items():
         other = their_blocks[name]
         if tensor.tensor_type == gguf.GGMLQuantizationType.F32:
             continue
         if tensor.tensor_type != other.tensor_type:
             raise ValueError(f"`{name}` is {tensor.tensor_type.name}, llama.cpp has it as {other.tensor_type.name}")
-        errors = []
+        pair = []
         for blocks in (tensor, other):
             numbers = gguf.quants.dequantize(blocks.data, blocks.tensor_type)
-            errors.append(float(numpy.sqrt(numpy.square(numbers - exact[name].data).mean(dtype=numpy.float64))))
-        told.append((*errors, numpy.array_equal(tensor.data, other.data)))
-    return told
+            pair.append(float(numpy.sqrt(numpy.square(numbers - exact[name].data).mean(dtype=numpy.float64))))
+        results.append((*pair, numpy.array_equal(tensor.data, other.data)))
+    return results
 
 
 def as_hugging_face(reader, architecture: str, name: str, numbers: numpy.ndarray) -> numpy.ndarray:
-    """The order of the checkpoint again: halves of heads for pairs, inputs by outputs, norms without their one."""
+    """Converts back to the checkpoint's layout: halves of heads instead of pairs, transposed matrices, norms minus one."""
     if architecture == "llama" and name.endswith(("attn_q.weight", "attn_k.weight")):
         key = "llama.attention.head_count" + ("_kv" if "attn_k" in name else "")
         heads = reader.get_field(key).contents()

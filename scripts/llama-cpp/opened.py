@@ -1,6 +1,6 @@
-"""What llama.cpp makes of a file. A program of its own, because it may end itself on a file that it does not like: it
-reads one question a line, {"model": path, "sequences": ids, "texts": [...], "greedy": [ids, count]} or {"model": path,
-"quantise": [dtype, path]}, and writes one answer a line. What llama.cpp says goes to stderr."""
+"""Answers requests with llama.cpp. A separate program, because llama.cpp may abort on a file. It reads one request a line,
+{"model": path, "sequences": ids, "texts": [...], "greedy": [ids, count]} or {"model": path, "quantise": [dtype, path]}, and
+writes one answer a line. The messages of llama.cpp go to stderr."""
 
 import ctypes
 import json
@@ -11,7 +11,7 @@ import llama_cpp
 import numpy
 from llama_cpp import GGML_TYPE_F32, Llama
 
-# What llama.cpp calls a file in these blocks, and the blocks.
+# llama.cpp's type of a file in these blocks, and the type of the blocks.
 BLOCKS = {
     "q4_0": (llama_cpp.LLAMA_FTYPE_MOSTLY_Q4_0, llama_cpp.GGML_TYPE_Q4_0),
     "q8_0": (llama_cpp.LLAMA_FTYPE_MOSTLY_Q8_0, llama_cpp.GGML_TYPE_Q8_0),
@@ -21,7 +21,7 @@ BLOCKS = {
 
 
 def log_probabilities(model: Llama, ids: list[int]) -> list[float]:
-    """Of each id but the first, given those before it."""
+    """The log-probability of each id after the first, given the previous ones."""
     model.reset()
     model.eval(ids)
     logits = numpy.array(model.scores[: len(ids)], dtype=numpy.float64)  # [tokens, vocabulary]
@@ -41,7 +41,7 @@ def greedy(model: Llama, prompt: list[int], count: int) -> list[int]:
 
 
 def quantise(path: str, dtype: str, out: str) -> None:
-    """By llama.cpp itself, every matrix in the same blocks."""
+    """Quantises with llama.cpp itself, every matrix to the same blocks."""
     settings = llama_cpp.llama_model_quantize_default_params()
     settings.ftype, block = BLOCKS[dtype]
     settings.pure, settings.nthread = True, 1
@@ -50,32 +50,32 @@ def quantise(path: str, dtype: str, out: str) -> None:
         raise RuntimeError(f"cannot make `{dtype}` of `{path}`")
 
 
-def answer(question: dict) -> dict:
-    if "quantise" in question:
-        quantise(question["model"], *question["quantise"])
+def answer(request: dict) -> dict:
+    if "quantise" in request:
+        quantise(request["model"], *request["quantise"])
         return {}
-    # All that could add a difference of its own is switched to plain f32: the cache, and attention step by step.
+    # The cache is f32 and attention is not fused, so that they add no difference.
     model = Llama(
-        question["model"], n_ctx=512, n_batch=512, n_threads=1, n_threads_batch=1, logits_all=True,
-        type_k=GGML_TYPE_F32, type_v=GGML_TYPE_F32, flash_attn=False, vocab_only=question.get("vocab_only", False),
+        request["model"], n_ctx=512, n_batch=512, n_threads=1, n_threads_batch=1, logits_all=True,
+        type_k=GGML_TYPE_F32, type_v=GGML_TYPE_F32, flash_attn=False, vocab_only=request.get("vocab_only", False),
     )
-    # `add_bos` is llama.cpp's "as the file says", and not "always".
-    told = {"ids": [model.tokenize(text.encode(), add_bos=True, special=True) for text in question.get("texts", [])]}
-    told["scores"] = [log_probabilities(model, ids) for ids in question.get("sequences", [])]
-    if "greedy" in question:
-        told["greedy"] = greedy(model, *question["greedy"])
+    # With `add_bos` llama.cpp follows the file; it does not always add one.
+    answers = {"ids": [model.tokenize(text.encode(), add_bos=True, special=True) for text in request.get("texts", [])]}
+    answers["scores"] = [log_probabilities(model, ids) for ids in request.get("sequences", [])]
+    if "greedy" in request:
+        answers["greedy"] = greedy(model, *request["greedy"])
     model.close()
-    return told
+    return answers
 
 
 if __name__ == "__main__":
-    # Libraries may print; the answers have the real stdout to themselves.
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    # Libraries may print, so only the answers go to the real stdout.
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     for line in sys.stdin:
         try:
-            told = answer(json.loads(line))
+            result = answer(json.loads(line))
         except Exception as error:
-            told = {"failed": f"{type(error).__name__}: {error}"}
-        answers.write(json.dumps(told) + "\n")
-        answers.flush()
+            result = {"failed": f"{type(error).__name__}: {error}"}
+        out.write(json.dumps(result) + "\n")
+        out.flush()

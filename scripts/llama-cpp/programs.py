@@ -1,4 +1,4 @@
-"""The programs that take part: `orchestrate`, the reference engine, and llama.cpp behind its bindings."""
+"""The programs of the check: `orchestrate`, the reference engine, and llama.cpp through its bindings."""
 
 import json
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 class Failed(Exception):
-    """Somebody said no, or ended. Its text is for a person."""
+    """A program refused a request or ended."""
 
 
 class Orchestrate:
@@ -22,16 +22,16 @@ class Orchestrate:
 
 
 class Conversation:
-    """A line in, a line out. The program's stderr goes to `log`, and its end is shown when it fails."""
+    """A program that answers each line with a line. Its stderr goes to `log`; a failure shows the end of it."""
 
     def __init__(self, command: list, log: Path):
         self.command, self.log, self.process = command, log, None
 
-    def tell(self, message: dict) -> None:
+    def send(self, message: dict) -> None:
         if self.process is None:
             with open(self.log, "ab") as log:
                 self.process = subprocess.Popen(
-                    [str(word) for word in self.command],
+                    [str(part) for part in self.command],
                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, encoding="utf-8",
                 )
         try:
@@ -40,18 +40,18 @@ class Conversation:
         except BrokenPipeError:
             raise self.ended() from None
 
-    def hear(self) -> dict:
+    def receive(self) -> dict:
         line = self.process.stdout.readline()
         if line:
             return json.loads(line)
         raise self.ended()
 
     def ended(self) -> Failed:
-        """The next message starts it again."""
+        """The failure of an ended program; the next message starts it again."""
         status, self.process = self.process.wait(), None
-        return Failed(f"`{self.command[-1]}` ended with status {status}\n{self.last_words()}")
+        return Failed(f"`{self.command[-1]}` ended with status {status}\n{self.last_lines()}")
 
-    def last_words(self) -> str:
+    def last_lines(self) -> str:
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         return "\n".join(line for line in lines[-8:] if line.strip())
 
@@ -62,20 +62,19 @@ class Conversation:
 
 
 class Reference(Conversation):
-    """An engine of this project, over its protocol: f32 throughout, from safetensors."""
+    """An engine of this project through its protocol, in f32, from safetensors."""
 
     def ask(self, message: dict) -> dict:
-        self.tell(message)
-        while (told := self.hear())["type"] == "progress":
+        self.send(message)
+        while (answer := self.receive())["type"] == "progress":
             pass
-        if told["type"] == "failed":
-            hint = f"\nhint: {told['hint']}" if told.get("hint") else ""
-            raise Failed(f"{self.command[0].name}: {told['message']}{hint}")
-        return told
+        if answer["type"] == "failed":
+            hint = f"\nhint: {answer['hint']}" if answer.get("hint") else ""
+            raise Failed(f"{self.command[0].name}: {answer['message']}{hint}")
+        return answer
 
     def load(self, folder: Path) -> None:
-        # One thread on both sides: the models are small, and threads that wait for each other by spinning are slow on a
-        # machine that has other work.
+        # One thread on both sides: the models are small, and busy waiting of several threads is slow on a busy machine.
         self.ask({"type": "load", "model": str(folder), "dtype": "f32", "device": "cpu", "threads": 1})
 
     def scores(self, folder: Path, sequences: list[list[int]]) -> list[list[float]]:
@@ -84,10 +83,10 @@ class Reference(Conversation):
 
     def greedy(self, folder: Path, prompt: list[int], count: int) -> list[int]:
         self.load(folder)
-        told = self.ask({
+        answer = self.ask({
             "type": "generate", "prompt_ids": prompt, "max_new_tokens": count, "ignore_eos": True, "iterations": 1,
         })
-        return told["iterations"][0]["sequences"][0]["output_ids"]
+        return answer["iterations"][0]["sequences"][0]["output_ids"]
 
 
 class LlamaCpp(Conversation):
@@ -95,8 +94,8 @@ class LlamaCpp(Conversation):
         super().__init__([sys.executable, Path(__file__).with_name("opened.py")], log)
 
     def ask(self, file: Path, **question) -> dict:
-        self.tell({"model": str(file), **question})
-        told = self.hear()
-        if "failed" in told:
-            raise Failed(f"llama.cpp: {told['failed']}\n{self.last_words()}")
-        return told
+        self.send({"model": str(file), **question})
+        answer = self.receive()
+        if "failed" in answer:
+            raise Failed(f"llama.cpp: {answer['failed']}\n{self.last_lines()}")
+        return answer

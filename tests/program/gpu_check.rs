@@ -119,7 +119,7 @@ fn what_is_not_known_is_refused_before_anything_is_measured() {
         let outcome = tree.check(&["--rehearse", option, value], None);
         assert_eq!(outcome.code, Some(2), "{outcome:?}");
         assert!(outcome.stdout.contains("error: ") && outcome.stdout.contains("nosuch"), "{outcome:?}");
-        assert!(!outcome.stdout.contains("is it right"), "{outcome:?}");
+        assert!(!outcome.stdout.contains("output checks"), "{outcome:?}");
     }
     let outcome = tree.check(&["--nosuch"], None);
     assert_eq!(outcome.code, Some(2), "{outcome:?}");
@@ -170,7 +170,7 @@ impl Tree {
         let scratch = Scratch::outside();
         scratch.plant(&[("steady", REFERENCE), ("newcomer", NEWCOMER)]);
         std::fs::create_dir_all(scratch.join("scripts/gpu")).unwrap();
-        for script in ["gpu-check", "gpu/surroundings.sh", "gpu/pack.py", "gpu/outcome.py"] {
+        for script in ["gpu-check", "gpu/environment.sh", "gpu/pack.py", "gpu/outcome.py"] {
             let script = format!("scripts/{script}");
             copy_program(&root().join(&script), &scratch.join(&script));
         }

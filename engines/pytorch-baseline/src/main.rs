@@ -1,5 +1,5 @@
 //! `pytorch-baseline`: the intentionally unoptimised reference. The engine itself is `worker.py`; this program starts it in
-//! its pinned environment and hands it stdin and stdout.
+//! its pinned environment, where it inherits stdin and stdout.
 
 use std::process::ExitCode;
 
@@ -17,9 +17,6 @@ fn main() -> ExitCode {
             ("worker.py", include_str!("../worker.py")),
             ("baseline.py", include_str!("../baseline.py")),
             ("model.py", include_str!("../model.py")),
-            ("qwen3.py", include_str!("../qwen3.py")),
-            ("phi3.py", include_str!("../phi3.py")),
-            ("gemma.py", include_str!("../gemma.py")),
             ("gpt2.py", include_str!("../gpt2.py")),
             ("folder.py", include_str!("../folder.py")),
             ("shape.py", include_str!("../shape.py")),

@@ -74,7 +74,7 @@ CASES = {
     "phi3 with a window": {**COMMON, "model_type": "phi3", "pad_token_id": 0, "sliding_window": 47},
     "gemma": {**GEMMA, "model_type": "gemma", "head_dim": 32, "num_key_value_heads": 1, "hidden_act": "gelu"},
     "gpt2": GPT2,
-    "gpt2 with an inner size of its own": {**GPT2, "n_inner": 100},
+    "gpt2 with another inner size": {**GPT2, "n_inner": 100},
 }
 
 
@@ -111,10 +111,10 @@ def compute(config, folder):
     weights = {name: torch.from_numpy(array) for name, array in seeded_weights(config, tensors).items()}
     assert {name: list(tensor.shape) for name, tensor in weights.items()} == shapes
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    model, said = transformers.AutoModelForCausalLM.from_pretrained(
+    model, info = transformers.AutoModelForCausalLM.from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True
     )
-    assert not said["missing_keys"] and not said["unexpected_keys"] and not said["mismatched_keys"], said
+    assert not info["missing_keys"] and not info["unexpected_keys"] and not info["mismatched_keys"], info
     with torch.no_grad():
         theirs = model(torch.tensor([ids]), use_cache=False).logits[0]  # [tokens, vocabulary]
         # The folder as published, and as `transformers` writes it today.

@@ -84,11 +84,11 @@ def write_folder(test, changes=None, weights=None, shards=None, config=CONFIG):
     return path
 
 
-def load(path, **asked):
+def load(path, **fields):
     from types import SimpleNamespace
 
     defaults = dict(model=str(path), device="cpu", dtype="f32", threads=1, context_tokens=None, options={})
-    return PyTorchBaseline().load(SimpleNamespace(**{**defaults, **asked}), Phases())
+    return PyTorchBaseline().load(SimpleNamespace(**{**defaults, **fields}), Phases())
 
 
 def generate(model, prompt, max_new_tokens, **job):

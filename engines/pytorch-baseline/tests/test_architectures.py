@@ -31,11 +31,11 @@ class Architectures(unittest.TestCase):
         for name, case in CASES.items():
             with self.subTest(name):
                 given = self.logits(case)
-                for position, wanted in case["logits"].items():
+                for position, expected in case["logits"].items():
                     row = given[int(position), :: GOLDEN["every"]].tolist()
-                    numpy.testing.assert_allclose(row, wanted, rtol=0, atol=1e-4)
+                    numpy.testing.assert_allclose(row, expected, rtol=0, atol=1e-4)
 
-    def test_every_architecture_that_hello_names_has_a_case_and_a_network(self):
+    def test_every_architecture_of_hello_has_a_case_and_a_network(self):
         from baseline import NETWORKS
         from worker import PyTorchBaseline
 
@@ -43,13 +43,13 @@ class Architectures(unittest.TestCase):
         self.assertEqual(sorted(named), sorted(NETWORKS))
         self.assertEqual(sorted(named), sorted({case["config"]["model_type"] for case in CASES.values()}))
 
-    def test_gpt2_is_read_under_its_first_names_and_its_stored_masks_are_no_weights(self):
+    def test_gpt2_is_read_without_the_prefix_and_its_stored_masks_are_ignored(self):
         case = CASES["gpt2"]
         renamed = {name.removeprefix("transformer."): tensor for name, tensor in weights_of(case).items()}
         masks = {"h.0.attn.bias": torch.ones(1, 1, 256, 256).tril(), "h.0.attn.masked_bias": torch.tensor(-1e4)}
         self.assertTrue(torch.equal(self.logits(case, weights={**renamed, **masks}), self.logits(case)))
 
-    def test_a_window_matters_from_the_first_token_that_leaves_it(self):
+    def test_a_window_changes_the_first_token_beyond_it(self):
         for name in ("mistral with a window", "phi3 with a window"):
             case = CASES[name]
             window = case["config"]["sliding_window"]
@@ -58,13 +58,13 @@ class Architectures(unittest.TestCase):
             self.assertGreater((narrow[window] - whole[window]).abs().max(), 1e-3)
             self.assertTrue(torch.equal(self.logits(case, {"sliding_window": GOLDEN["tokens"]}), whole))
 
-    def test_a_mistral_without_a_word_about_its_window_has_the_first_versions(self):
+    def test_a_mistral_without_a_window_field_has_that_of_the_first_version(self):
         from shape import read_shape
 
         config = {name: value for name, value in CASES["mistral"]["config"].items() if name != "sliding_window"}
         self.assertEqual(read_shape(config).window, 4096)
 
-    def test_gemma_and_gpt2_share_embeddings_unless_the_config_says_otherwise(self):
+    def test_gemma_and_gpt2_share_embeddings_by_default(self):
         for name, embeddings in {"gemma": "model.embed_tokens.weight", "gpt2": "transformer.wte.weight"}.items():
             case, weights = CASES[name], weights_of(CASES[name])
             # An unused head does not count as a weight either.

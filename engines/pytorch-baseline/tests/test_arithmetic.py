@@ -15,7 +15,7 @@ IDS = [0, 17, 42, 9, 9, 61, 3]
 
 
 def greedy_by_rescoring(model, prompt, count):
-    """Greedy decoding where every step asks `score` for the likeliest of all tokens."""
+    """Greedy decoding in which `score` finds the likeliest token at every step."""
     ids = list(prompt)
     for _ in range(count):
         likeliest = [model.score([*ids, id])[-1] for id in range(CONFIG["vocab_size"])]
@@ -24,24 +24,24 @@ def greedy_by_rescoring(model, prompt, count):
 
 
 class Arithmetic(unittest.TestCase):
-    def assert_logits_agree(self, changes, dtype=torch.float32, **asked):
+    def assert_logits_agree(self, changes, dtype=torch.float32, **fields):
         config = {**CONFIG, **changes}
         weights = random_weights(config, dtype)
-        model = load(write_folder(self, changes, weights), **asked)
+        model = load(write_folder(self, changes, weights), **fields)
         with torch.no_grad():
             given = model._logits(IDS).double().numpy()
-        wanted = logits_in_numpy(config, weights, IDS)
-        self.assertGreater(numpy.abs(wanted).max(), 0.1)
-        numpy.testing.assert_allclose(given, wanted, rtol=1e-4, atol=1e-4)
+        expected = logits_in_numpy(config, weights, IDS)
+        self.assertGreater(numpy.abs(expected).max(), 0.1)
+        numpy.testing.assert_allclose(given, expected, rtol=1e-4, atol=1e-4)
         return given
 
     def test_llama_logits_are_those_of_an_independent_computation(self):
         self.assert_logits_agree({})
 
-    def test_a_head_dimension_of_its_own_is_honoured(self):
+    def test_an_independent_head_dimension_is_used(self):
         self.assert_logits_agree({"head_dim": 16})
 
-    def test_tied_embeddings_serve_as_the_output(self):
+    def test_tied_embeddings_are_the_output_matrix(self):
         self.assert_logits_agree({"tie_word_embeddings": True})
 
     def test_qwen2_adds_a_bias_to_queries_keys_and_values(self):
@@ -72,7 +72,7 @@ class Arithmetic(unittest.TestCase):
         kept = (8192 / (2 * math.pi * math.sqrt(500000)) - 1) / 3
         self.assertAlmostEqual(given[16] * math.sqrt(500000), (1 - kept) / 32 + kept, places=5)
 
-    def test_the_same_numbers_in_the_newer_spelling_give_the_same_frequencies(self):
+    def test_both_spellings_of_rope_fields_give_the_same_frequencies(self):
         old = open_folder(write_folder(self, {"rope_theta": 500000.0, "rope_scaling": LLAMA3})).shape
         changes = {"rope_theta": None, "rope_parameters": {**LLAMA3, "rope_theta": 500000.0}}
         new = open_folder(write_folder(self, changes)).shape
@@ -80,7 +80,7 @@ class Arithmetic(unittest.TestCase):
 
 
 class Generating(unittest.TestCase):
-    def test_decoding_without_a_cache_gives_what_rescoring_every_step_gives(self):
+    def test_decoding_gives_the_ids_of_rescoring_every_step(self):
         model = load(write_folder(self))
         ids = generate(model, IDS, 8, ignore_eos=True)
         self.assertEqual(len(ids), 8)
@@ -90,10 +90,10 @@ class Generating(unittest.TestCase):
         weights = random_weights(CONFIG)
         model = load(write_folder(self, weights=weights))
         logits = logits_in_numpy(CONFIG, weights, IDS)
-        wanted = [row[id] - math.log(numpy.exp(row).sum()) for row, id in zip(logits, IDS[1:])]
-        numpy.testing.assert_allclose(model.score(IDS), wanted, atol=1e-4)
+        expected = [row[id] - math.log(numpy.exp(row).sum()) for row, id in zip(logits, IDS[1:])]
+        numpy.testing.assert_allclose(model.score(IDS), expected, atol=1e-4)
 
-    def test_the_same_request_gives_the_same_ids_and_a_seed_decides_the_sampled_ones(self):
+    def test_the_same_request_gives_the_same_ids_and_the_seed_determines_sampled_ones(self):
         from types import SimpleNamespace
 
         model = load(write_folder(self))

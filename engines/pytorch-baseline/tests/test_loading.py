@@ -20,12 +20,12 @@ REQUIREMENTS = ENGINE.parent / "environments" / "pytorch" / "requirements.txt"
 
 
 class Loading(unittest.TestCase):
-    def refusal(self, path, **asked):
+    def refusal(self, path, **fields):
         with self.assertRaises(Failed) as caught:
-            load(path, **asked)
+            load(path, **fields)
         return caught.exception.kind, caught.exception.message
 
-    def test_a_sharded_folder_gives_what_the_whole_file_gives(self):
+    def test_a_sharded_folder_gives_the_scores_of_a_single_file(self):
         weights = random_weights(CONFIG)
         whole, sharded = write_folder(self, weights=weights), write_folder(self, weights=weights, shards=3)
         self.assertEqual(len(list(sharded.glob("*.safetensors"))), 3)
@@ -34,13 +34,13 @@ class Loading(unittest.TestCase):
     def test_facts_are_the_configuration_in_effect(self):
         facts = load(write_folder(self), threads=2, context_tokens=100).facts()
         stated = {name: facts[name] for name in ("device", "weights_dtype", "use_cache", "threads", "context_tokens")}
-        wanted = {"device": "cpu", "weights_dtype": "f32", "use_cache": False, "threads": 2, "context_tokens": 100}
-        self.assertEqual(stated, wanted)
+        expected = {"device": "cpu", "weights_dtype": "f32", "use_cache": False, "threads": 2, "context_tokens": 100}
+        self.assertEqual(stated, expected)
         self.assertEqual((facts["vocabulary_size"], facts["eos_ids"], facts["bos_id"]), (64, [63], 0))
         parameters = sum(tensor.numel() for tensor in random_weights(CONFIG).values())
         self.assertEqual((facts["parameters"], facts["weights_bytes"]), (parameters, 4 * parameters))
 
-    def test_threads_are_what_was_asked_for_and_the_default_again_after_that(self):
+    def test_a_load_has_the_requested_threads_and_the_next_the_default(self):
         folder = write_folder(self)
         default = load(folder, threads=None).facts()["threads"]
         self.assertEqual(load(folder, threads=default + 1).facts()["threads"], default + 1)
@@ -50,7 +50,7 @@ class Loading(unittest.TestCase):
         tied, untied = load(write_folder(self, {"tie_word_embeddings": True})), load(write_folder(self))
         self.assertEqual(untied.facts()["parameters"] - tied.facts()["parameters"], 64 * 32)
 
-    def test_what_is_not_supported_is_refused_with_what_is(self):
+    def test_unsupported_features_are_refused_with_the_supported_ones(self):
         folder = write_folder(self)
         gguf = folder / "model.gguf"
         gguf.write_bytes(b"GGUF")
@@ -76,7 +76,7 @@ class Loading(unittest.TestCase):
             },
             "`hidden_act` `gelu`: offered are `silu`": {"hidden_act": "gelu"},
             "`hidden_act` `silu`: offered are `gelu_pytorch_tanh`, `gelu`": {"model_type": "gemma"},
-            "`use_bidirectional_attention`: this engine attends to what came before": {
+            "`use_bidirectional_attention`: this engine attends to earlier tokens only": {
                 "model_type": "gemma",
                 "hidden_act": None,
                 "use_bidirectional_attention": True,
@@ -108,7 +108,7 @@ class Loading(unittest.TestCase):
         self.assertEqual(kind, "unsupported")
         self.assertIn("in int8: offered are `float32`, `float16`, `bfloat16`", message)
 
-    def test_a_broken_folder_is_refused_with_what_is_broken(self):
+    def test_a_broken_folder_is_refused_with_the_fault(self):
         empty = write_folder(self)
         (empty / "model.safetensors").unlink()
         truncated = write_folder(self)
@@ -159,7 +159,7 @@ class Loading(unittest.TestCase):
         self.assertEqual(kind, "context")
         self.assertIn("`context_tokens`: 129 is more than the 128 of model", message)
 
-    def test_a_folder_without_a_tokenizer_takes_ids_and_says_so_to_text(self):
+    def test_a_folder_without_a_tokenizer_accepts_ids_and_refuses_text(self):
         model = load(write_folder(self))
         self.assertEqual(len(generate(model, IDS, 3, ignore_eos=True)), 3)
         self.assertIsNone(model.decode(IDS))
@@ -167,7 +167,7 @@ class Loading(unittest.TestCase):
             model.encode("Hello")
         self.assertEqual((caught.exception.kind, caught.exception.hint), ("model", "send `prompt_ids`"))
 
-    def test_a_broken_tokenizer_is_no_matter_of_ids_and_is_named_to_each_text(self):
+    def test_a_broken_tokenizer_fails_each_text_and_ids_still_work(self):
         folder = write_folder(self)
         (folder / "tokenizer.json").write_text("{}")
         model = load(folder)
@@ -178,7 +178,7 @@ class Loading(unittest.TestCase):
             self.assertIn("tokenizer.json`: ", caught.exception.message)
             self.assertEqual(len(generate(model, IDS, 3, ignore_eos=True)), 3)
 
-    def test_a_cuda_device_that_is_not_there_is_refused(self):
+    def test_a_missing_cuda_device_is_refused(self):
         device = f"cuda:{torch.cuda.device_count()}"
         kind, message = self.refusal(write_folder(self), device=device)
         self.assertEqual(kind, "device")
@@ -202,17 +202,17 @@ class Worker(unittest.TestCase):
         done = subprocess.run([command[0], "-c", script], env=environment, capture_output=True, text=True, timeout=60)
         self.assertEqual((done.returncode, done.stderr.strip()), (0, "[]"))
 
-    def test_a_load_does_not_import_what_only_texts_need(self):
+    def test_a_load_does_not_import_the_tokenizer_library(self):
         command, environment = worker_process()
         script = (
             f"import sys; sys.path[:0] = [{str(ENGINE / 'tests')!r}]; import support; "
-            "told = lambda: print('tokenizers' in sys.modules, file=sys.stderr); "
-            f"model = support.load({str(EMBEDDED)!r}); support.generate(model, [1, 2], 2); told(); model.encode(''); told()"
+            "report = lambda: print('tokenizers' in sys.modules, file=sys.stderr); "
+            f"model = support.load({str(EMBEDDED)!r}); support.generate(model, [1, 2], 2); report(); model.encode(''); report()"
         )
         done = subprocess.run([command[0], "-c", script], env=environment, capture_output=True, text=True, timeout=300)
         self.assertEqual((done.returncode, done.stderr.split()), (0, ["False", "True"]))
 
-    def test_the_version_that_hello_names_is_the_one_that_is_pinned_and_imported(self):
+    def test_the_version_of_hello_is_the_pinned_and_imported_one(self):
         ((hello,), _) = self.converse({"type": "hello", "protocol": 1})
         self.assertEqual(hello["version"], torch.__version__.split("+")[0])
         self.assertIn(f"torch=={hello['version']} ", REQUIREMENTS.read_text())
@@ -228,20 +228,20 @@ class Worker(unittest.TestCase):
         self.assertIn("50 iterations, 200 tokens; first token ", err)
         self.assertNotIn("text", answer["iterations"][0]["sequences"][0])
 
-    def test_use_cache_may_be_asked_for_or_not_and_changes_nothing(self):
+    def test_use_cache_does_not_change_the_answer(self):
         folder = write_folder(self)
         requests = [{"prompt_ids": IDS, "max_new_tokens": 4, "use_cache": use_cache} for use_cache in (True, False)]
         (answers, _) = self.converse(*requests, model=folder)
         first, second = (answer["iterations"][0]["sequences"][0]["output_ids"] for answer in answers)
         self.assertEqual(first, second)
 
-    def test_a_refused_load_leaves_an_engine_that_answers(self):
+    def test_the_engine_answers_after_a_refused_load(self):
         folders = write_folder(self, {"model_type": "mamba"}), write_folder(self)
         (messages, _) = self.converse(*({"type": "load", "model": str(folder)} for folder in folders))
         answers = [message["type"] for message in messages if message["type"] != "progress"]
         self.assertEqual(answers, ["failed", "loaded"])
 
-    def test_the_embedded_model_is_read_and_answers_in_text(self):
+    def test_the_embedded_model_answers_in_text(self):
         ((answer,), _) = self.converse({"prompt": "Once", "max_new_tokens": 8, "ignore_eos": True}, model=EMBEDDED)
         sequence = answer["iterations"][0]["sequences"][0]
         self.assertEqual((len(sequence["output_ids"]), sequence["finish"]), (8, "length"))
@@ -249,7 +249,7 @@ class Worker(unittest.TestCase):
 
 
 class Manifest(unittest.TestCase):
-    def test_every_requirement_is_pinned_with_hashes_and_names_no_host(self):
+    def test_every_requirement_is_pinned_with_hashes_and_without_a_host(self):
         text = REQUIREMENTS.read_text()
         pins = [line for line in text.splitlines() if line and not line.startswith((" ", "#"))]
         self.assertGreater(len(pins), 10)
@@ -259,7 +259,7 @@ class Manifest(unittest.TestCase):
         self.assertNotIn("https:", text)
         self.assertGreaterEqual(text.count("--hash=sha256:"), len(pins))
 
-    def test_the_program_carries_every_file_of_the_worker(self):
+    def test_the_program_contains_every_file_of_the_worker(self):
         program = (ENGINE / "src" / "main.rs").read_text()
         for path in Path(ENGINE).glob("*.py"):
             self.assertIn(f'"../{path.name}"', program)

@@ -1,5 +1,5 @@
-//! `tensorrt-llm`: NVIDIA's TensorRT-LLM as a peer. The engine itself is `worker.py`; this program starts it in a Python
-//! with the library and hands it stdin and stdout.
+//! `tensorrt-llm`: NVIDIA's TensorRT-LLM. The engine itself is `worker.py`; this program starts it in a Python with the
+//! library, where it inherits stdin and stdout.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use engine_kit::python::{PythonEngine, host};
 
 /// The same text as in the manifest and in the worker: a test compares them.
-const OTHERWISE: &str = "export ORCHESTRATE_PYTHON_TENSORRT_LLM=/path/to/a/python/that/has/it  # NVIDIA's TensorRT LLM `Installation Guide`, or its container image `tensorrt-llm/release:1.2.1`";
+const INSTALL_HINT: &str = "export ORCHESTRATE_PYTHON_TENSORRT_LLM=/path/to/a/python/that/has/it  # NVIDIA's TensorRT LLM `Installation Guide`, or its container image `tensorrt-llm/release:1.2.1`";
 
 /// The device files of a driver, on Linux and on Linux under Windows.
 const DRIVER: [&str; 2] = ["/dev/nvidiactl", "/dev/dxg"];
@@ -18,7 +18,7 @@ fn main() -> ExitCode {
         environment: "tensorrt-llm",
         requirements: include_str!("../requirements.txt"),
         python: "3.12",
-        otherwise: Some(OTHERWISE),
+        otherwise: Some(INSTALL_HINT),
         lacks: Some(no_driver),
         files: &[
             ("worker.py", include_str!("../worker.py")),
@@ -30,7 +30,7 @@ fn main() -> ExitCode {
             ("folder.py", include_str!("../folder.py")),
             ("machine.py", include_str!("../machine.py")),
             ("visible.py", include_str!("../visible.py")),
-            ("trouble.py", include_str!("../trouble.py")),
+            ("errors.py", include_str!("../errors.py")),
         ],
     })
 }

@@ -30,7 +30,7 @@ CONFIG = {
 PROMPT = [1, 17, 42, 9]
 
 # The longest wait for a line; then the test fails.
-PATIENCE_S = 60
+TIMEOUT_S = 60
 
 
 def write_folder(test, changes=None, quantised=None, dtype="BF16"):
@@ -60,16 +60,16 @@ def site(test, version="1.2.1"):
 
 
 class Worker:
-    """A worker process and its conversation. `said` configures the stand-in."""
+    """A worker process and its conversation. `settings` configures the stand-in."""
 
-    def __init__(self, test, version="1.2.1", environment=None, stand_in=True, **said):
+    def __init__(self, test, version="1.2.1", environment=None, stand_in=True, **settings):
         self.record = Path(site(test, None)) / "record"
         packages = [str(KIT), *([str(STAND_IN)] if stand_in else []), site(test, version)]
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(packages),
             "PYTHONDONTWRITEBYTECODE": "1",
-            "STAND_IN": json.dumps({"record": str(self.record), **said}),
+            "STAND_IN": json.dumps({"record": str(self.record), **settings}),
             **(environment or {}),
         }
         environment.pop("CUDA_VISIBLE_DEVICES", None) if "CUDA_VISIBLE_DEVICES" not in (environment or {}) else None
@@ -89,47 +89,47 @@ class Worker:
     def _line(self, line):
         self.lines.put(json.loads(line))
 
-    def say(self, **request):
+    def send(self, **request):
         self.process.stdin.write(json.dumps(request).encode() + b"\n")
         self.process.stdin.flush()
 
-    def hear(self):
+    def receive(self):
         """The next message except progress."""
-        while (message := self.lines.get(timeout=PATIENCE_S))["type"] == "progress":
+        while (message := self.lines.get(timeout=TIMEOUT_S))["type"] == "progress":
             pass
         return message
 
-    def hear_past(self, type):
+    def receive_past(self, type):
         """The next message of another type."""
-        while (message := self.hear())["type"] == type:
+        while (message := self.receive())["type"] == type:
             pass
         return message
 
-    def ask(self, **request):
-        self.say(**request)
-        return self.hear()
+    def request(self, **request):
+        self.send(**request)
+        return self.receive()
 
-    def load(self, folder, **asked):
-        return self.ask(type="load", model=str(folder), **asked)
+    def load(self, folder, **fields):
+        return self.request(type="load", model=str(folder), **fields)
 
-    def generate(self, prompt=PROMPT, **asked):
-        return self.ask(type="generate", prompt_ids=prompt, **asked)
+    def generate(self, prompt=PROMPT, **fields):
+        return self.request(type="generate", prompt_ids=prompt, **fields)
 
-    def noted(self, name):
+    def records_of(self, name):
         """The stand-in's records of a name, in order."""
         lines = self.record.read_text().splitlines() if self.record.exists() else []
-        return [note for note in map(json.loads, lines) if name in note]
+        return [record for record in map(json.loads, lines) if name in record]
 
     def end(self):
         if self.process.poll() is None:
             self.process.stdin.close()
             try:
-                self.process.wait(timeout=PATIENCE_S)
+                self.process.wait(timeout=TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
-        for note in self.noted("workers"):
-            for pid in note["workers"]:
+        for record in self.records_of("workers"):
+            for pid in record["workers"]:
                 # Ends all processes of a test, whatever the engine did.
                 try:
                     os.kill(pid, 9)
@@ -137,14 +137,14 @@ class Worker:
                     pass
         for drain in self.drains:
             # The reader thread owns these streams; it ends when the other ends are closed.
-            drain.join(PATIENCE_S)
+            drain.join(TIMEOUT_S)
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
             stream.close()
 
 
-def loaded(test, options=None, folder=None, **said):
+def loaded(test, options=None, folder=None, **settings):
     """A worker with a loaded model."""
-    worker = Worker(test, **said)
+    worker = Worker(test, **settings)
     message = worker.load(folder or write_folder(test), options=options or {})
     test.assertEqual(message["type"], "loaded", message)
     return worker

@@ -18,13 +18,13 @@ HAS_TOKENIZERS = importlib.util.find_spec("tokenizers") is not None
 
 class Conformance(unittest.TestCase):
     @unittest.skipUnless(PROGRAMS and HAS_TOKENIZERS, "needs a built `orchestrate`, and `tokenizers` in this Python")
-    def test_the_worker_keeps_the_protocol(self):
+    def test_the_worker_conforms_to_the_protocol(self):
         folder = Path(site(self, None))
         engine = folder / "engine"
         packages = os.pathsep.join([str(KIT), str(STAND_IN), site(self)])
-        said = json.dumps({"record": str(folder / "record")})
+        settings = json.dumps({"record": str(folder / "record")})
         engine.write_text(
-            f"#!/bin/sh\nexport PYTHONPATH='{packages}' PYTHONDONTWRITEBYTECODE=1 STAND_IN='{said}'\n"
+            f"#!/bin/sh\nexport PYTHONPATH='{packages}' PYTHONDONTWRITEBYTECODE=1 STAND_IN='{settings}'\n"
             f"exec '{sys.executable}' -s '{ENGINE / 'worker.py'}'\n"
         )
         engine.chmod(0o755)

@@ -16,9 +16,9 @@ HELLO = {"type": "hello", "protocol": 1}
 
 
 class Greeting(unittest.TestCase):
-    def test_hello_needs_neither_the_library_nor_a_model_to_load(self):
+    def test_hello_does_not_import_the_library(self):
         worker = Worker(self)
-        hello = worker.ask(**HELLO)
+        hello = worker.request(**HELLO)
         self.assertEqual((hello["type"], hello["engine"], hello["version"]), ("hello", "tensorrt-llm", "1.2.1"))
         self.assertEqual((hello["stamp"], hello["deterministic"]), ("chunk", False))
         can = hello["capabilities"]
@@ -26,70 +26,70 @@ class Greeting(unittest.TestCase):
         self.assertEqual((can["batch"], can["concurrency"], can["padding_sides"]), (64, 64, ["packed"]))
         self.assertFalse(can["use_cache_toggle"])
         # An imported stand-in would have recorded its environment.
-        self.assertEqual(worker.noted("environment"), [])
+        self.assertEqual(worker.records_of("environment"), [])
 
-    def test_without_the_library_it_says_which_and_how_to_get_it(self):
-        failed = Worker(self, version=None).ask(**HELLO)
+    def test_a_missing_library_is_reported_with_its_source(self):
+        failed = Worker(self, version=None).request(**HELLO)
         self.assertEqual(failed["kind"], "unavailable")
         self.assertEqual(failed["message"], f"TensorRT-LLM is not installed in `{sys.executable}`")
         self.assertIn("export ORCHESTRATE_PYTHON_TENSORRT_LLM=", failed["hint"])
         self.assertIn("`tensorrt-llm/release:1.2.1`", failed["hint"])
 
-    def test_the_manifest_and_the_program_say_the_same_of_how_to_get_it(self):
+    def test_the_manifest_and_the_program_have_the_same_installation_hint(self):
         for file in ("engine.toml", "src/main.rs"):
-            self.assertIn(f'"{library.GET_IT}"', (ENGINE / file).read_text(), file)
+            self.assertIn(f'"{library.INSTALL_HINT}"', (ENGINE / file).read_text(), file)
 
     def test_every_file_of_the_worker_is_in_the_program(self):
         program = (ENGINE / "src/main.rs").read_text()
         for file in ENGINE.glob("*.py"):
             self.assertIn(f'("{file.name}", include_str!("../{file.name}"))', program)
 
-    def test_a_package_of_that_name_without_the_library_in_it_is_none(self):
-        failed = Worker(self, stand_in=False).ask(**HELLO)
+    def test_a_package_without_the_library_in_it_is_not_installed(self):
+        failed = Worker(self, stand_in=False).request(**HELLO)
         self.assertIn("TensorRT-LLM is not installed in", failed["message"])
 
-    def test_without_a_driver_it_says_that(self):
-        failed = Worker(self, faults=["no_driver"]).ask(**HELLO)
+    def test_a_missing_driver_is_reported(self):
+        failed = Worker(self, faults=["no_driver"]).request(**HELLO)
         self.assertEqual((failed["kind"], failed["message"]), ("unavailable", "no NVIDIA driver found"))
-        both = Worker(self, version=None, faults=["no_driver"]).ask(**HELLO)
+        both = Worker(self, version=None, faults=["no_driver"]).request(**HELLO)
         self.assertIn(" and no NVIDIA driver found", both["message"])
 
 
 class Comparing(unittest.TestCase):
-    def refusal(self, *faults, version="1.2.1", **asked):
+    def refusal(self, *faults, version="1.2.1", **fields):
         worker = Worker(self, version=version, faults=list(faults))
-        failed = worker.load(write_folder(self), **asked)
+        failed = worker.load(write_folder(self), **fields)
         self.assertEqual((failed["type"], failed.get("kind")), ("failed", "unavailable"), failed)
-        self.assertEqual(worker.noted("made"), [])
+        self.assertEqual(worker.records_of("made"), [])
         return failed
 
-    def test_a_library_that_does_not_import_says_why(self):
+    def test_a_library_that_cannot_be_imported_is_reported_with_the_error(self):
         failed = self.refusal("does_not_import")
         words = "TensorRT-LLM 1.2.1 cannot be imported: ImportError: libmpi.so.40: cannot open shared object file"
         self.assertIn(words, failed["message"])
         self.assertIn("ORCHESTRATE_PYTHON_TENSORRT_LLM", failed["hint"])
 
-    def test_a_method_that_is_gone_is_named_with_both_versions(self):
+    def test_a_missing_method_is_named_with_both_versions(self):
         failed = self.refusal("no_generate_async", version="1.9.0")
-        words = "TensorRT-LLM 1.9.0 is not as this engine knows it, which was written for 1.2.1: "
-        self.assertEqual(failed["message"], f"{words}`LLM.generate_async` is not there")
+        words = "TensorRT-LLM 1.9.0 has another interface than 1.2.1, for which this engine was written: "
+        self.assertEqual(failed["message"], f"{words}`LLM.generate_async` is missing")
 
-    def test_an_argument_that_is_gone_and_one_that_is_new_are_named(self):
+    def test_a_missing_argument_and_a_new_one_are_named(self):
         message = self.refusal("another_argument")["message"]
         takes = "it takes `prompt`, `sampling_params`, `streaming`, `deadline`"
         self.assertIn(f"`LLM.generate_async` takes no `inputs`: {takes}", message)
-        self.assertIn("`LLM.generate_async` needs `deadline`, which this engine does not give", message)
+        self.assertIn("`LLM.generate_async` needs `deadline`, which this engine does not pass", message)
 
-    def test_a_field_and_a_class_that_were_renamed_are_named(self):
+    def test_a_renamed_field_and_a_renamed_class_are_named(self):
         message = self.refusal("fields_renamed")["message"]
         self.assertIn("`KvCacheConfig` has no field `enable_block_reuse`: it has `reuse_blocks`", message)
         self.assertIn("`KvCacheConfig` has no field `free_gpu_memory_fraction`", message)
-        self.assertIn("`tensorrt_llm.llmapi.CudaGraphConfig` is not there", message)
+        self.assertIn("`tensorrt_llm.llmapi.CudaGraphConfig` is missing", message)
 
-    def test_another_version_that_differs_in_nothing_runs_and_says_so(self):
+    def test_another_version_with_the_same_interface_runs_with_a_note(self):
         worker = Worker(self, version="1.2.9")
         self.assertEqual(worker.load(write_folder(self))["type"], "loaded")
-        worker.ask(type="shutdown")
+        worker.request(type="shutdown")
         worker.process.wait(timeout=60)
         self.assertIn(b"was written for TensorRT-LLM 1.2.1", b"".join(worker.stderr))
 
@@ -103,22 +103,22 @@ class Neighbours(unittest.TestCase):
 
         torch.manual_seed(1)
         logits, ids = torch.randn(5, 70).bfloat16(), [3, 64, 0, 17, 9]
-        wanted = torch.log_softmax(logits[:, :65].double(), dim=-1)[range(5), ids]
+        expected = torch.log_softmax(logits[:, :65].double(), dim=-1)[range(5), ids]
         # A vocabulary is padded for the GPU, and some backends add a dimension for the sequence.
         for given in (logits, logits[None]):
             found = library.logprobs(given, ids, 65)
-            self.assertTrue(torch.allclose(torch.tensor(found, dtype=torch.float64), wanted, atol=1e-12))
+            self.assertTrue(torch.allclose(torch.tensor(found, dtype=torch.float64), expected, atol=1e-12))
         self.assertEqual(len(library.logprobs(logits.float(), ids[:2], 65)), 2)
 
     @unittest.skipUnless(HAS["tokenizers"], "`tokenizers` is not installed in this Python")
-    def test_text_is_tokenised_as_the_models_own_tokenizer_does_it(self):
+    def test_text_is_tokenised_by_the_models_own_tokenizer(self):
         from tokenizers import Tokenizer
 
         worker = Worker(self)
         self.assertEqual(worker.load(EMBEDDED)["type"], "loaded")
-        answer = worker.ask(type="generate", prompt="Hello", max_new_tokens=2)
-        (asked,) = worker.noted("asked")
-        self.assertEqual(asked["asked"], Tokenizer.from_file(str(EMBEDDED / "tokenizer.json")).encode("Hello").ids)
+        answer = worker.request(type="generate", prompt="Hello", max_new_tokens=2)
+        (requested,) = worker.records_of("requested")
+        self.assertEqual(requested["requested"], Tokenizer.from_file(str(EMBEDDED / "tokenizer.json")).encode("Hello").ids)
         self.assertIn("text", answer["iterations"][0]["sequences"][0])
 
 

@@ -5,7 +5,7 @@ import time
 import unittest
 import uuid
 
-from support import CONFIG, PATIENCE_S, PROMPT, Worker, expected_ids, ids, loaded, write_folder
+from support import CONFIG, TIMEOUT_S, PROMPT, Worker, expected_ids, ids, loaded, write_folder
 
 import machine
 
@@ -15,9 +15,9 @@ FP8 = {"quant_algo": "FP8", "kv_cache_quant_algo": None}
 class Arriving(unittest.TestCase):
     """Presets and options, as `LLM(...)` sees them."""
 
-    def made(self, **asked):
-        worker = loaded(self, **asked)
-        (made,) = worker.noted("made")
+    def made(self, **fields):
+        worker = loaded(self, **fields)
+        (made,) = worker.records_of("made")
         return made
 
     def test_basic_has_neither_graphs_nor_overlap_and_the_models_own_dtype(self):
@@ -46,8 +46,8 @@ class Arriving(unittest.TestCase):
         odd = self.made(options={**options, "max_batch": 12})["kwargs"]
         self.assertEqual((odd["cuda_graph_config"]["batch_sizes"], odd["max_batch_size"]), ([1, 2, 4, 8, 12], 12))
 
-    def test_keys_and_values_are_fp8_where_the_model_is_or_somebody_says_so(self):
-        for quantised, fp8, wanted in (
+    def test_keys_and_values_are_fp8_if_the_model_is_or_on_request(self):
+        for quantised, fp8, expected in (
             (None, "auto", "auto"),
             (None, "on", "fp8"),
             (FP8, "auto", "fp8"),
@@ -56,39 +56,39 @@ class Arriving(unittest.TestCase):
         ):
             folder = write_folder(self, quantised=quantised)
             made = self.made(folder=folder, options={"fp8": fp8})
-            self.assertEqual(made["kwargs"]["kv_cache_config"]["dtype"], wanted, (quantised, fp8))
+            self.assertEqual(made["kwargs"]["kv_cache_config"]["dtype"], expected, (quantised, fp8))
 
     def test_the_pool_the_context_the_dtype_and_the_device_are_passed_on(self):
         worker = Worker(self, gpus=[["A", [9, 0]], ["B", [9, 0]], ["C", [9, 0]]])
         options = {"memory_fraction": 0.25, "pool_tokens": 4096, "tp": "2"}
         folder = write_folder(self, {"max_position_embeddings": 20000})
         worker.load(folder, options=options, device="cuda:1", dtype="f16", context_tokens=16000)
-        (made,) = worker.noted("made")
+        (made,) = worker.records_of("made")
         pool = made["kwargs"]["kv_cache_config"]
         self.assertEqual((pool["free_gpu_memory_fraction"], pool["max_tokens"]), (0.25, 4096))
         self.assertEqual((made["tensor_parallel_size"], made["visible"], made["dtype"]), (2, "1,2", "float16"))
         # A prompt longer than one pass is computed in pieces.
         self.assertEqual((made["kwargs"]["max_seq_len"], made["kwargs"]["enable_chunked_prefill"]), (16000, True))
 
-    def test_devices_count_from_those_that_the_caller_may_see(self):
+    def test_devices_are_counted_among_the_callers_visible_ones(self):
         worker = Worker(self, environment={"CUDA_VISIBLE_DEVICES": "5,7"}, gpus=[["A", [9, 0]]] * 8)
         folder = write_folder(self)
         worker.load(folder, device="cuda:1")
         worker.load(folder, device="cuda:0")
-        self.assertEqual([made["visible"] for made in worker.noted("made")], ["7", "5"])
+        self.assertEqual([made["visible"] for made in worker.records_of("made")], ["7", "5"])
 
-    def test_a_list_of_devices_is_read_as_cuda_reads_it(self):
+    def test_a_list_of_devices_is_read_like_by_cuda(self):
         folder = write_folder(self)
-        for allowed, wanted in (("1gpu, 0", "1"), ("GPU-2,GPU-0f", "GPU-2"), ("MIG-10,MIG-11", "MIG-10"), ("2,-1,0", "2")):
-            worker = Worker(self, environment={"CUDA_VISIBLE_DEVICES": allowed}, gpus=[["A", [9, 0]]] * 3, cut_up=1)
+        for allowed, expected in (("1gpu, 0", "1"), ("GPU-2,GPU-0f", "GPU-2"), ("MIG-10,MIG-11", "MIG-10"), ("2,-1,0", "2")):
+            worker = Worker(self, environment={"CUDA_VISIBLE_DEVICES": allowed}, gpus=[["A", [9, 0]]] * 3, divided=1)
             self.assertEqual(worker.load(folder)["type"], "loaded", allowed)
-            self.assertEqual([made["visible"] for made in worker.noted("made")], [wanted])
+            self.assertEqual([made["visible"] for made in worker.records_of("made")], [expected])
 
-    def test_the_backend_that_builds_engines_is_built_and_loaded_in_phases_of_their_own(self):
+    def test_the_backend_tensorrt_has_separate_phases_for_build_and_load(self):
         worker = Worker(self)
         options = {"backend": "tensorrt", "cuda_graphs": False, "overlap": False, "context_logits": True}
         message = worker.load(write_folder(self), options=options)
-        (made,) = worker.noted("made")
+        (made,) = worker.records_of("made")
         self.assertEqual(made["module"], "tensorrt_llm._tensorrt_engine")
         self.assertEqual(
             made["kwargs"]["build_config"],
@@ -106,10 +106,10 @@ class Arriving(unittest.TestCase):
         build = next(phase["ns"] for phase in message["phases"] if phase["name"] == "build")
         self.assertEqual(build, 300_000)
 
-    def test_nothing_goes_to_a_network_and_nobody_is_told(self):
+    def test_the_library_is_offline_without_telemetry(self):
         names = ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "TRTLLM_NO_USAGE_STATS", "TELEMETRY_DISABLED", "DO_NOT_TRACK"]
         worker = loaded(self, variables=names)
-        (seen,) = worker.noted("environment")
+        (seen,) = worker.records_of("environment")
         self.assertEqual(seen["environment"], dict(zip(names, ["1", "1", "1", "true", "1"])))
 
 
@@ -117,7 +117,7 @@ class Stating(unittest.TestCase):
     def test_facts_are_the_configuration_in_effect(self):
         worker = Worker(self)
         message = worker.load(write_folder(self), options={"memory_fraction": 0.5, "max_batch": 4})
-        wanted = {
+        expected = {
             "device": "cuda",
             "weights_dtype": "bf16",
             "compute_dtype": "bf16",
@@ -133,7 +133,7 @@ class Stating(unittest.TestCase):
             "eos_ids": [3],
             "bos_id": 1,
         }
-        self.assertEqual({name: message.get(name) for name in wanted}, wanted)
+        self.assertEqual({name: message.get(name) for name in expected}, expected)
         self.assertEqual(message["libraries"]["tensorrt-llm"], "1.2.1")
         self.assertEqual([phase["name"] for phase in message["phases"]], ["headers", "import", "check", "load"])
         in_effect = message["in_effect"]
@@ -141,8 +141,8 @@ class Stating(unittest.TestCase):
         self.assertEqual((in_effect["block_reuse"], in_effect["pool_fraction"]), (False, 0.5))
 
     def test_dtypes_are_stated_only_as_far_as_they_are_known(self):
-        def dtypes(folder, **asked):
-            message = Worker(self).load(folder, **asked)
+        def dtypes(folder, **fields):
+            message = Worker(self).load(folder, **fields)
             return [message.get(name) for name in ("weights_dtype", "compute_dtype", "kv_dtype")]
 
         wide = write_folder(self, {"torch_dtype": "float32"}, dtype="F32")
@@ -152,45 +152,45 @@ class Stating(unittest.TestCase):
         self.assertEqual(dtypes(write_folder(self, quantised={"quant_algo": "W4A16_AWQ"})), [None, "bf16", "bf16"])
         self.assertEqual(dtypes(write_folder(self), options={"fp8": "on"}), ["bf16", "bf16", "fp8"])
 
-    def test_memory_is_that_of_the_processes_that_work_for_it_and_they_are_named(self):
-        worker = Worker(self, environment=launch(), faults=["worker_of_nobody"], gpus=[["A", [9, 0]]] * 2)
+    def test_memory_is_that_of_the_worker_processes_and_their_ids_are_stated(self):
+        worker = Worker(self, environment=launch(), faults=["detached_worker"], gpus=[["A", [9, 0]]] * 2)
         message = worker.load(write_folder(self), options={"tp": 2})
-        (note,) = worker.noted("workers")
-        self.assertEqual(message["pids"], sorted(note["workers"]))
+        (record,) = worker.records_of("workers")
+        self.assertEqual(message["pids"], sorted(record["workers"]))
         held = {"in_use_bytes": 2 << 30, "peak_bytes": 2 << 30, "reserved_bytes": 2 << 30}
         self.assertEqual(message["device_memory"], held)
         self.assertEqual(worker.generate(max_new_tokens=1)["device_memory"], held)
 
-    def test_its_own_children_are_found_without_being_named(self):
+    def test_child_processes_need_no_pids(self):
         message = Worker(self, environment=launch()).load(write_folder(self))
         self.assertNotIn("pids", message)
         self.assertEqual(message["device_memory"]["in_use_bytes"], 1 << 30)
 
-    def test_the_end_of_the_engine_is_the_end_of_its_workers(self):
-        for faults in (["worker_of_nobody"], ["worker_of_nobody", "does_not_shut_down"]):
+    def test_worker_processes_end_with_the_engine(self):
+        for faults in (["detached_worker"], ["detached_worker", "does_not_shut_down"]):
             worker = loaded(self, faults=faults, environment=launch())
-            (note,) = worker.noted("workers")
-            self.assertEqual(worker.ask(type="shutdown"), {"type": "bye"})
+            (record,) = worker.records_of("workers")
+            self.assertEqual(worker.request(type="shutdown"), {"type": "bye"})
             self.assertEqual(worker.process.wait(timeout=60), 0)
-            self.assertEqual(worker.noted("shut_down"), [{"shut_down": True}])
-            for pid in note["workers"]:
+            self.assertEqual(worker.records_of("shut_down"), [{"shut_down": True}])
+            for pid in record["workers"]:
                 until_gone(self, pid)
 
     def test_a_second_load_ends_the_first(self):
         worker = loaded(self)
         message = worker.load(write_folder(self), options={"overlap": False})
-        self.assertEqual((message["type"], len(worker.noted("shut_down"))), ("loaded", 1))
+        self.assertEqual((message["type"], len(worker.records_of("shut_down"))), ("loaded", 1))
         self.assertEqual(ids(worker.generate(max_new_tokens=2, ignore_eos=True)), expected_ids(PROMPT, 2))
 
 
 class Refusing(unittest.TestCase):
-    def refusal(self, folder=None, said=None, **asked):
-        worker = Worker(self, **(said or {}))
-        failed = worker.load(folder or write_folder(self), **asked)
-        self.assertEqual((failed["type"], worker.noted("workers")), ("failed", []), failed)
+    def refusal(self, folder=None, settings=None, **fields):
+        worker = Worker(self, **(settings or {}))
+        failed = worker.load(folder or write_folder(self), **fields)
+        self.assertEqual((failed["type"], worker.records_of("workers")), ("failed", []), failed)
         return failed
 
-    def test_options_that_are_unknown_or_make_no_sense_are_refused_by_name(self):
+    def test_unknown_and_invalid_options_are_refused_by_name(self):
         for options, words in {
             ("colour", "red"): "unknown option `colour`",
             ("tp", 0): "option `tp`: expected a whole number from 1 to 1024, found `0`",
@@ -200,50 +200,50 @@ class Refusing(unittest.TestCase):
             ("overlap", "maybe"): 'option `overlap`: expected true or false, found `"maybe"`',
             ("fp8", 8): "option `fp8`: expected one of `auto`, `on`, `off`, found `8`",
             ("backend", "autodeploy"): 'option `backend`: expected one of `pytorch`, `tensorrt`, found `"autodeploy"`',
-            ("context_logits", True): "option `context_logits`: the backend `pytorch` gives them without a build of their own",
+            ("context_logits", True): "option `context_logits`: the backend `pytorch` has context logits without a build",
         }.items():
             failed = self.refusal(options=dict([options]))
             self.assertEqual((failed["kind"], failed["message"]), ("bad_request", words))
 
-    def test_what_a_backend_has_not_is_refused_where_somebody_asks_for_it(self):
+    def test_an_option_that_a_backend_lacks_is_refused(self):
         failed = self.refusal(options={"backend": "tensorrt", "cuda_graphs": True})
-        self.assertEqual(failed["message"], "option `cuda_graphs`: the engines of the backend `tensorrt` have no such switch")
+        self.assertEqual(failed["message"], "option `cuda_graphs`: the backend `tensorrt` has no such setting")
 
-    def test_fp8_on_a_gpu_that_has_none(self):
+    def test_fp8_is_refused_on_a_gpu_without_it(self):
         ampere = {"gpus": [["A100-SXM4", [8, 0]]]}
-        failed = self.refusal(said=ampere, options={"fp8": "on"})
+        failed = self.refusal(settings=ampere, options={"fp8": "on"})
         self.assertEqual(failed["message"], "option `fp8`: `A100-SXM4` has compute capability 8.0, fp8 needs 8.9")
-        failed = self.refusal(write_folder(self, quantised=FP8), said=ampere)
+        failed = self.refusal(write_folder(self, quantised=FP8), settings=ampere)
         self.assertIn("is in fp8: `A100-SXM4` has compute capability 8.0", failed["message"])
         self.assertEqual(failed["kind"], "unsupported")
 
-    def test_fp8_is_judged_by_the_gpus_that_are_used(self):
+    def test_fp8_is_checked_on_the_gpus_in_use(self):
         both = [["H100", [9, 0]], ["T400", [7, 5]]]
         folder = write_folder(self, quantised=FP8)
         self.assertEqual(Worker(self, gpus=both).load(folder, device="cuda:0")["type"], "loaded")
-        failed = self.refusal(folder, said={"gpus": both}, device="cuda:1")
+        failed = self.refusal(folder, settings={"gpus": both}, device="cuda:1")
         self.assertIn("`T400` has compute capability 7.5, fp8 needs 8.9", failed["message"])
-        self.assertIn("`T400`", self.refusal(folder, said={"gpus": both}, options={"tp": 2})["message"])
+        self.assertIn("`T400`", self.refusal(folder, settings={"gpus": both}, options={"tp": 2})["message"])
         # Only CUDA knows which of them comes first.
         fastest = {"environment": {"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}}
         self.assertEqual(Worker(self, gpus=both, **fastest).load(folder)["type"], "loaded")
-        self.refusal(folder, said={"gpus": both[1:] * 2, **fastest})
+        self.refusal(folder, settings={"gpus": both[1:] * 2, **fastest})
 
     def test_devices_that_the_caller_hides_are_refused_before_the_import(self):
         for allowed in ("", "-1", "0,0", "7", "NoDevFiles", "GPU-abc", "MIG-1"):
-            failed = self.refusal(said={"environment": {"CUDA_VISIBLE_DEVICES": allowed}})
+            failed = self.refusal(settings={"environment": {"CUDA_VISIBLE_DEVICES": allowed}})
             words = f"no `cuda`: this machine has 1 GPU, and `CUDA_VISIBLE_DEVICES={allowed}` shows none"
             self.assertEqual((failed["kind"], failed["message"]), ("unavailable", words))
 
-    def test_more_gpus_than_there_are(self):
+    def test_more_gpus_than_the_machine_has_are_refused(self):
         failed = self.refusal(options={"tp": 2})
-        words = "option `tp`: 2 GPUs from `cuda` on are asked, this machine has 1 GPU"
+        words = "option `tp`: 2 GPUs from `cuda` on, this machine has 1 GPU"
         self.assertEqual((failed["kind"], failed["message"]), ("unavailable", words))
         self.assertEqual(self.refusal(device="cuda:3")["message"], "no `cuda:3`: this machine has 1 GPU")
         self.assertEqual(self.refusal(device="cpu")["message"], "device `cpu`: offered are `cuda`")
 
-    def test_memory_that_runs_out_in_a_worker_process_is_told_with_what_to_do(self):
-        failed = self.refusal(said={"faults": ["out_of_memory"]})
+    def test_out_of_memory_in_a_worker_process_is_reported_with_a_hint(self):
+        failed = self.refusal(settings={"faults": ["out_of_memory"]})
         self.assertEqual(failed["kind"], "out_of_memory")
         self.assertIn("CUDA out of memory. Tried to allocate 48.00 GiB", failed["message"])
         self.assertIn("`memory_fraction`", failed["hint"])
@@ -253,7 +253,7 @@ class Refusing(unittest.TestCase):
         words = "architecture `MadeUpForCausalLM`: TensorRT-LLM has no such model"
         self.assertEqual((failed["kind"], failed["message"]), ("unsupported", words))
 
-    def test_folders_that_are_none(self):
+    def test_invalid_folders_are_refused(self):
         folder = write_folder(self)
         self.assertIn("expected a model folder", self.refusal(folder / "model.safetensors")["message"])
         (folder / "model.safetensors").write_bytes(b"\xff" * 64)
@@ -266,7 +266,7 @@ class Refusing(unittest.TestCase):
             failed = self.refusal(folder)
             self.assertEqual((failed["kind"], words in failed["message"]), ("model", True), failed)
         silent = write_folder(self, {"max_position_embeddings": None})
-        self.assertEqual(self.refusal(silent)["hint"], "give `context_tokens`")
+        self.assertEqual(self.refusal(silent)["hint"], "load with `context_tokens`")
         self.assertEqual(self.refusal(context_tokens=129)["kind"], "context")
         self.assertNotIn("num_hidden_layers", CONFIG)
 
@@ -277,7 +277,7 @@ def launch():
 
 
 def until_gone(test, pid):
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while machine.is_alive(pid):
         test.assertLess(time.monotonic(), deadline, f"process {pid} still runs")
         time.sleep(0.01)

@@ -28,7 +28,7 @@ class Visible(unittest.TestCase):
         shown = visible.visible(allowed, order, gpus)
         return [None if it.gpu is None else gpus.index(it.gpu) for it in shown]
 
-    def test_cuda_counts_as_the_slots_lie_when_it_is_told_to_and_else_nobody_knows(self):
+    def test_cuda_counts_by_slot_on_request_and_else_the_order_is_unknown(self):
         self.assertEqual(self.places(None), [1, 2, 0])
         self.assertEqual(self.places(None, "FASTEST_FIRST"), [None] * 3)
         self.assertEqual(self.places("1", "FASTEST_FIRST"), [None])
@@ -37,7 +37,7 @@ class Visible(unittest.TestCase):
         self.assertEqual(self.places(None, gpus=[gpu(it.uuid, None) for it in GPUS]), [0, 1, 2])
 
     def test_a_list_of_numbers_renumbers_and_ends_where_one_is_invalid(self):
-        for allowed, wanted in {
+        for allowed, expected in {
             "2,0": [0, 1],
             " 1 , 2": [2, 0],
             "0,2,-1,1": [1, 0],
@@ -51,11 +51,11 @@ class Visible(unittest.TestCase):
             "0,1,0": [],
             "0,GPU-bb33": [1],
         }.items():
-            self.assertEqual(self.places(allowed), wanted, allowed)
+            self.assertEqual(self.places(allowed), expected, allowed)
         self.assertEqual(self.places("0,0", "FASTEST_FIRST"), [])
 
-    def test_an_identity_names_one_whatever_the_order(self):
-        for allowed, wanted in {
+    def test_an_identity_names_one_gpu_in_any_order(self):
+        for allowed, expected in {
             "GPU-bb33,GPU-aa31": [2, 0],
             "GPU-b,GPU-ab": [2, 1],
             "GPU-a": [],
@@ -64,9 +64,9 @@ class Visible(unittest.TestCase):
             "GPU-b,GPU-bb33": [],
         }.items():
             for order in (BY_SLOT, "FASTEST_FIRST"):
-                self.assertEqual(self.places(allowed, order), wanted, allowed)
+                self.assertEqual(self.places(allowed, order), expected, allowed)
 
-    def test_a_part_stands_for_its_gpu_and_of_several_the_first_alone_is_shown(self):
+    def test_a_mig_part_means_its_gpu_and_only_the_first_of_several_is_visible(self):
         cut = [GPUS[0], gpu("GPU-ab32", "1b", "MIG-0a", "MIG-1b"), GPUS[2]]
         self.assertEqual(self.places("MIG-1b,MIG-0a", gpus=cut), [1])
         self.assertEqual(self.places("MIG-GPU-ab32/1/0", gpus=cut), [1])
@@ -84,7 +84,7 @@ class Watching(unittest.TestCase):
         process.stdout.readline()
         return process.pid
 
-    def test_in_a_container_those_are_watched_that_have_a_gpu_open_and_else_all(self):
+    def test_in_a_container_processes_with_an_open_gpu_are_watched_or_else_all(self):
         before = machine.processes()
         helper, worker = self.sleeper(os.devnull), self.sleeper(ENGINE / "worker.py")
         with mock.patch.object(machine, "_computing", lambda: [(helper + 10_000_000, 1)]):

@@ -5,7 +5,7 @@ import time
 import unittest
 from types import SimpleNamespace
 
-from support import PATIENCE_S, PROMPT, STAND_IN
+from support import TIMEOUT_S, PROMPT, STAND_IN
 
 from reader import Reader
 
@@ -44,12 +44,12 @@ class Reading(unittest.TestCase):
 
     def until_waiting(self, count):
         """Waits until this many results are in the queue."""
-        deadline = time.monotonic() + PATIENCE_S
-        while self.reader._came.qsize() < count:
+        deadline = time.monotonic() + TIMEOUT_S
+        while self.reader._results.qsize() < count:
             self.assertLess(time.monotonic(), deadline, "nothing came")
             time.sleep(0.001)
 
-    def test_a_token_has_the_time_when_the_library_gave_it_and_not_when_somebody_took_it(self):
+    def test_a_token_has_the_time_of_the_librarys_response(self):
         times = [time.perf_counter_ns()]
         for id in (7, 8, 9):
             self.flow.result.put(ids=[id], reason="length" if id == 9 else None)
@@ -60,17 +60,17 @@ class Reading(unittest.TestCase):
         for it, before, after in zip(news, times, times[1:]):
             self.assertTrue(before < it.at_ns < after, (before, it.at_ns, after))
 
-    def test_what_ends_without_an_end_is_told_of(self):
+    def test_a_sequence_that_ends_without_a_response_is_reported(self):
         flow = SimpleNamespace(prompt=[], task=None)
         self.reader.begin([flow], None, lambda: None)
         self.assertEqual(self.all_of(1), [(flow, None)])
 
-    def test_a_failure_comes_out_as_the_error_that_it_is(self):
+    def test_an_error_of_the_library_is_passed_on(self):
         self.flow.result.put(error="CUDA error")
         ((flow, error),) = self.all_of(1)
         self.assertEqual((flow, str(error)), (self.flow, "CUDA error"))
 
-    def test_whoever_waits_for_nothing_comes_back(self):
+    def test_a_wait_without_results_returns(self):
         self.assertEqual(self.reader.take(), [])
         self.reader.end([self.flow], 0)
         self.assertTrue(self.flow.task.done())

@@ -1,5 +1,5 @@
 //! `transformers`: Hugging Face's model classes on PyTorch. The engine itself is `worker.py`; this program starts it in its
-//! pinned environment and hands it stdin and stdout.
+//! pinned environment, where it inherits stdin and stdout.
 
 use std::process::ExitCode;
 
@@ -15,25 +15,22 @@ fn main() -> ExitCode {
         lacks: None,
         files: &[
             ("worker.py", include_str!("../worker.py")),
-            ("batch.py", include_str!("../batch.py")),
             ("causal.py", include_str!("../causal.py")),
             ("compact.py", include_str!("../compact.py")),
             ("compact_product.py", include_str!("../compact_product.py")),
             ("compact_shape.py", include_str!("../compact_shape.py")),
             ("compact_weights.py", include_str!("../compact_weights.py")),
+            ("decode_state.py", include_str!("../decode_state.py")),
             ("devices.py", include_str!("../devices.py")),
             ("environment.py", include_str!("../environment.py")),
             ("fast.py", include_str!("../fast.py")),
             ("fast_step.py", include_str!("../fast_step.py")),
             ("folder.py", include_str!("../folder.py")),
-            ("generating.py", include_str!("../generating.py")),
-            ("held.py", include_str!("../held.py")),
+            ("growing.py", include_str!("../growing.py")),
             ("loading.py", include_str!("../loading.py")),
-            ("looping.py", include_str!("../looping.py")),
             ("network.py", include_str!("../network.py")),
             ("options.py", include_str!("../options.py")),
             ("quantize.py", include_str!("../quantize.py")),
-            ("rooms.py", include_str!("../rooms.py")),
             ("shards.py", include_str!("../shards.py")),
             ("static.py", include_str!("../static.py")),
             ("steps.py", include_str!("../steps.py")),

@@ -93,14 +93,14 @@ def write_tokenizer(path, size):
     (path / "tokenizer.json").write_text(json.dumps(tokenizer))
 
 
-def load(path, options=None, phases=None, **asked):
+def load(path, options=None, phases=None, **fields):
     """Loads a model like the kit does after its checks."""
     from engine_kit import Phases
     from worker import Transformers
 
     engine = Transformers()
     request = SimpleNamespace(
-        **{"model": str(path), "device": "cpu", "threads": 1, "context_tokens": None, "dtype": None, **asked},
+        **{"model": str(path), "device": "cpu", "threads": 1, "context_tokens": None, "dtype": None, **fields},
         options=options or {},
     )
     request.dtype = request.dtype or engine.default_dtype(request)

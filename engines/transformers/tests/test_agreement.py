@@ -32,7 +32,7 @@ if FULL:
 WITHOUT_VNNI = 0.028
 
 # The margin for kernels of other machines.
-ROOM = 1.5
+MARGIN = 1.5
 
 
 def held_out():
@@ -42,16 +42,16 @@ def held_out():
     return Tokenizer.from_file(str(EMBEDDED / "tokenizer.json")).encode(text).ids
 
 
-def ask(engine, loads, held):
+def answers_of(engine, loads, heldout):
     """For each load: the greedy ids after each prompt, and the scores of a passage."""
     requests = []
     for options, dtype in loads:
         load = {"type": "load", "model": str(EMBEDDED), "threads": 2, "options": options}
         requests.append({**load, **({"dtype": dtype} if dtype else {})})
         for start, length in PROMPTS:
-            prompt = [0, *held[start : start + length]]
+            prompt = [0, *heldout[start : start + length]]
             requests.append({"type": "generate", "prompt_ids": prompt, "max_new_tokens": NEW_TOKENS, "ignore_eos": True})
-        requests.append({"type": "score", "sequences": [held[20_000 : 20_000 + SCORED]]})
+        requests.append({"type": "score", "sequences": [heldout[20_000 : 20_000 + SCORED]]})
     sent = "".join(json.dumps(request) + "\n" for request in requests)
     command = [sys.executable, "-s", str(engine / "worker.py")]
     environment = {**os.environ, "PYTHONPATH": str(KIT)}
@@ -72,11 +72,11 @@ def rms(one, other):
 class Agreement(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.held = held_out()
-        ((cls.texts, cls.scores),) = ask(BASELINE, [({}, None)], cls.held)
+        cls.heldout = held_out()
+        ((cls.texts, cls.scores),) = answers_of(BASELINE, [({}, None)], cls.heldout)
 
     def assert_exact(self, loads):
-        for (options, _), (texts, scores) in zip(loads, ask(ENGINE, loads, self.held)):
+        for (options, _), (texts, scores) in zip(loads, answers_of(ENGINE, loads, self.heldout)):
             self.assertEqual(texts, self.texts, options)
             self.assertLess(rms(scores, self.scores), 1e-5, options)
 
@@ -88,16 +88,16 @@ class Agreement(unittest.TestCase):
     def test_a_compiled_step_gives_exactly_the_baselines_ids(self):
         self.assert_exact([({"path": "compile", "cache_tokens": 512}, None), ({"path": "fast"}, "f32")])
 
-    def test_narrower_presets_drift_as_far_as_is_said(self):
+    def test_narrower_presets_drift_as_far_as_the_readme_states(self):
         loads = [(options, dtype) for options, dtype, _ in DRIFT.values()]
         readme = (ENGINE / "README.md").read_text("utf-8")
-        for (name, (*_, said)), (texts, scores) in zip(DRIFT.items(), ask(ENGINE, loads, self.held)):
+        for (name, (*_, stated)), (texts, scores) in zip(DRIFT.items(), answers_of(ENGINE, loads, self.heldout)):
             drift = rms(scores, self.scores)
             same = [sum(a == b for a, b in zip(mine, theirs)) for mine, theirs in zip(texts, self.texts)]
             print(f"{name}: drift {drift:.4f}, greedy ids as the baseline's: {same} of {NEW_TOKENS}", file=sys.stderr)
-            self.assertIn(f"| {name} | {said} |", readme)
-            likely = WITHOUT_VNNI if name == "int8-dynamic" and reduces_range() else said
-            self.assertTrue(1e-4 < drift < ROOM * likely, (name, drift))
+            self.assertIn(f"| {name} | {stated} |", readme)
+            likely = WITHOUT_VNNI if name == "int8-dynamic" and reduces_range() else stated
+            self.assertTrue(1e-4 < drift < MARGIN * likely, (name, drift))
 
 
 if __name__ == "__main__":

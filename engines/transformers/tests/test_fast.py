@@ -29,12 +29,12 @@ class SameNumbers(unittest.TestCase):
             with self.subTest(name):
                 path = write_case(self, name)
                 reference, model = hugging_face(path), load(path, FAST, dtype="f32")
-                wanted = torch.log_softmax(reference(IDS).double(), -1)[range(len(IDS) - 1), IDS[1:]]
-                apart = (torch.tensor(model.score(IDS), dtype=torch.float64) - wanted).abs().max()
-                self.assertLess(apart, 1e-4)
+                expected = torch.log_softmax(reference(IDS).double(), -1)[range(len(IDS) - 1), IDS[1:]]
+                difference = (torch.tensor(model.score(IDS), dtype=torch.float64) - expected).abs().max()
+                self.assertLess(difference, 1e-4)
                 self.assertEqual(ids_of(model, [IDS], 24, ignore_eos=True), [reference.greedy(IDS, 24)])
 
-    def test_every_architecture_that_is_offered_has_a_case(self):
+    def test_every_supported_architecture_has_a_case(self):
         self.assertEqual({case["model_type"] for case in CASES.values()}, set(ARCHITECTURES))
 
     def test_the_embedded_model_gives_the_ids_of_transformers(self):
@@ -42,7 +42,7 @@ class SameNumbers(unittest.TestCase):
         prompt = model.encode("Once upon a time there was a fiddle.")
         self.assertEqual(ids_of(model, [prompt], 64, ignore_eos=True), [reference.greedy(prompt, 64)])
 
-    def test_a_score_is_the_same_whether_the_step_or_the_prefill_made_it(self):
+    def test_the_step_and_the_prefill_give_the_same_score(self):
         model = load(write_case(self, "qwen3"), FAST, dtype="f32")
         by_steps = model.score(IDS)
         with mock.patch.object(fast, "SCORED_BY_STEPS", 0):
@@ -54,7 +54,7 @@ class SameNumbers(unittest.TestCase):
         model = load(write_case(self, "llama"), FAST, dtype="f32")
         self.assertEqual(len(model.score(IDS[:2])), 1)
 
-    def test_sequences_of_a_batch_are_computed_as_if_each_stood_alone(self):
+    def test_each_sequence_of_a_batch_is_computed_as_if_it_were_alone(self):
         model = load(write_case(self, "qwen2"), FAST, dtype="f32")
         prompts = [IDS, IDS[:1], IDS[2:7]]
         alone = [ids_of(model, [prompt], 12, ignore_eos=True)[0] for prompt in prompts]
@@ -62,28 +62,28 @@ class SameNumbers(unittest.TestCase):
             self.assertEqual(ids_of(model, prompts, 12, ignore_eos=True, padding=padding), alone)
         self.assertEqual(ids_of(model, [IDS, IDS], 12, ignore_eos=True), [alone[0]] * 2)
 
-    def test_half_precision_stays_near_single(self):
+    def test_half_precision_stays_near_f32(self):
         path = write_case(self, "llama")
         single = load(path, FAST, dtype="f32").score(IDS)
-        for dtype, apart in (("bf16", 0.2), ("f16", 0.02)):
+        for dtype, difference in (("bf16", 0.2), ("f16", 0.02)):
             model = load(path, FAST, dtype=dtype)
             self.assertEqual([model.facts()[f"{what}_dtype"] for what in ("weights", "compute", "kv")], [dtype] * 3)
             for one, other in zip(model.score(IDS), single, strict=True):
-                self.assertAlmostEqual(one, other, delta=apart)
+                self.assertAlmostEqual(one, other, delta=difference)
 
 
 @mock.patch.object(fast_step.Steps, "_compiled", lambda self, step: step)
 class Requests(unittest.TestCase):
-    def load(self, changes=None, options=None, **asked):
-        return load(write_folder(self, changes), {**FAST, **(options or {})}, **{"dtype": "f32", **asked})
+    def load(self, changes=None, options=None, **fields):
+        return load(write_folder(self, changes), {**FAST, **(options or {})}, **{"dtype": "f32", **fields})
 
-    def refused(self, kind, *args, **asked):
+    def refused(self, kind, *args, **fields):
         with self.assertRaises(Failed) as caught:
-            self.load(*args, **asked)
+            self.load(*args, **fields)
         self.assertEqual(caught.exception.kind, kind)
         return caught.exception.message
 
-    def test_of_equal_logits_the_lowest_id_is_taken(self):
+    def test_the_lowest_id_among_equal_logits_is_taken(self):
         model = self.load()
         model.network.head.zero_()
         self.assertEqual(ids_of(model, [IDS], 3, ignore_eos=True), [[0, 0, 0]])
@@ -94,7 +94,7 @@ class Requests(unittest.TestCase):
         # Above the others with one sign, below them with the other.
         self.assertEqual(taken, {0, 37})
 
-    def test_the_end_of_a_sequence_ends_it_unless_it_is_ignored(self):
+    def test_eos_ends_a_sequence_unless_it_is_ignored(self):
         path = write_folder(self)
         alone = ids_of(load(path, FAST, dtype="f32"), [IDS], 12, ignore_eos=True)[0]
         (path / "generation_config.json").write_text(f'{{"eos_token_id": {alone[5]}}}')
@@ -102,7 +102,7 @@ class Requests(unittest.TestCase):
         self.assertEqual(ids_of(model, [IDS], 12)[0], alone[: alone.index(alone[5]) + 1])
         self.assertEqual(ids_of(model, [IDS], 12, ignore_eos=True)[0], alone)
 
-    def test_a_cancelled_request_ends_with_the_token_that_it_is_at(self):
+    def test_a_cancelled_request_ends_with_its_current_token(self):
         from engine_kit import Job, Tokens
 
         model = self.load()
@@ -119,7 +119,7 @@ class Requests(unittest.TestCase):
         self.assertEqual(len(model.score(IDS * 9)), 14 * 9 - 1)
         self.assertEqual(len(ids_of(model, [IDS, IDS], 128 - len(IDS), ignore_eos=True)[1]), 128 - len(IDS))
 
-    def test_sampling_takes_the_kits_numbers(self):
+    def test_sampling_uses_the_kits_random_numbers(self):
         from types import SimpleNamespace
 
         model = self.load()
@@ -132,36 +132,36 @@ class Requests(unittest.TestCase):
             self.assertEqual(sampler.pick(decoder.logits[0].tolist()), id)
             sequence.append(id)
 
-    def test_a_request_leaves_nothing_behind_for_the_next(self):
+    def test_a_request_does_not_change_the_next_answer(self):
         model = self.load()
         alone = ids_of(model, [IDS[:3]], 6, ignore_eos=True)
         ids_of(model, [IDS * 4], 40, ignore_eos=True)
         ids_of(model, [IDS * 4, IDS], 40, ignore_eos=True)
         self.assertEqual(ids_of(model, [IDS[:3]], 6, ignore_eos=True), alone)
 
-    def test_what_is_not_computed_is_refused_by_name(self):
+    def test_unsupported_features_are_refused_by_name(self):
         self.assertIn("architecture `gpt_neox`", self.refused("unsupported", {"model_type": "gpt_neox"}))
         self.assertIn("`yarn`", self.refused("unsupported", {"rope_scaling": {"rope_type": "yarn"}}))
         self.assertIn("`gelu`", self.refused("unsupported", {"hidden_act": "gelu"}))
         window = {"model_type": "mistral", "sliding_window": 50}
-        self.assertIn("look at 50", self.refused("unsupported", window))
+        self.assertIn("sliding window is 50", self.refused("unsupported", window))
         self.assertEqual(self.load(window, context_tokens=50).facts()["context_tokens"], 50)
         with self.assertRaises(Failed) as caught:
             run(self.load(), [IDS], 4, use_cache=False)
         self.assertEqual((caught.exception.kind, caught.exception.hint), ("unsupported", "--set path=loop"))
 
-    def test_a_tensor_that_is_missing_or_has_another_shape_is_named(self):
+    def test_a_missing_tensor_or_one_of_another_shape_is_named(self):
         from support import CONFIG, random_weights
 
-        lost, cut = "model.layers.1.self_attn.v_proj.weight", "model.layers.0.mlp.up_proj.weight"
+        missing, cut = "model.layers.1.self_attn.v_proj.weight", "model.layers.0.mlp.up_proj.weight"
         weights = random_weights(CONFIG)
-        for changed in ({name: weights[name] for name in weights if name != lost}, {**weights, cut: weights[cut][:3].clone()}):
+        for changed in ({name: weights[name] for name in weights if name != missing}, {**weights, cut: weights[cut][:3].clone()}):
             with self.assertRaises(Failed) as caught:
                 load(write_folder(self, weights=changed), FAST, dtype="f32")
             self.assertEqual(caught.exception.kind, "model")
-            self.assertRegex(caught.exception.message, f"`{lost}`|`{cut}`: expected the shape \\[64, 32\\], found \\[3, 32\\]")
+            self.assertRegex(caught.exception.message, f"`{missing}`|`{cut}`: expected the shape \\[64, 32\\], found \\[3, 32\\]")
 
-    def test_a_checkpoint_in_shards_and_without_its_first_word_is_read(self):
+    def test_a_checkpoint_in_shards_or_without_the_prefix_of_names_is_read(self):
         from support import CONFIG, random_weights
 
         weights = random_weights(CONFIG)
@@ -170,14 +170,14 @@ class Requests(unittest.TestCase):
         bare = {name.removeprefix("model."): tensor for name, tensor in weights.items()}
         self.assertEqual(load(write_folder(self, weights=bare), FAST, dtype="f32").score(IDS), whole)
 
-    def test_keys_and_values_are_promised_no_more_than_their_share(self):
+    def test_the_default_context_leaves_the_cache_its_share_of_memory(self):
         from types import SimpleNamespace
 
         shape = SimpleNamespace(context_tokens=4096, window=None, layers=2, kv_heads=4, head_dim=8)
         token_bytes = 2 * 2 * 4 * 8 * 4
 
-        def context(asked, tokens):
-            return fast.context_in_effect(asked, shape, torch.float32, None, free=lambda _: token_bytes * tokens)
+        def context(requested, tokens):
+            return fast.context_in_effect(requested, shape, torch.float32, None, free=lambda _: token_bytes * tokens)
 
         self.assertEqual(context(None, 8192), 4096)
         self.assertEqual(context(None, 8191), 2048)
@@ -201,8 +201,8 @@ class Captured(fast_step.CapturedSteps):
         return Graph(lambda: self._run(length))
 
 
-class Way:
-    """A stand-in for pinned memory and events: an id is there on request, and every action is recorded."""
+class IdTransfer:
+    """A stand-in for pinned memory and events: an id can be read at once, and every action is recorded."""
 
     done = []
 
@@ -227,12 +227,12 @@ class OnCuda(unittest.TestCase):
 
     def load(self, path):
         model = load(path, {**FAST, "cache_tokens": 32}, dtype="f32")
-        for name, stand_in in (("CapturedSteps", Captured), ("Way", Way)):
+        for name, stand_in in (("CapturedSteps", Captured), ("IdTransfer", IdTransfer)):
             patch = mock.patch.object(fast, name, stand_in)
             patch.start()
             self.addCleanup(patch.stop)
         Captured.lengths.clear()
-        Way.done.clear()
+        IdTransfer.done.clear()
         model._decoders.clear()
         model._captured = True
         model.prepare()
@@ -242,8 +242,8 @@ class OnCuda(unittest.TestCase):
         path = write_case(self, "qwen3")
         exact, model = load(path, FAST, dtype="f32"), self.load(path)
         self.assertEqual(Captured.lengths, [32, 64, 128])
-        wanted = ids_of(exact, [IDS], 100, ignore_eos=True)
-        self.assertEqual(ids_of(model, [IDS], 100, ignore_eos=True), wanted)
+        expected = ids_of(exact, [IDS], 100, ignore_eos=True)
+        self.assertEqual(ids_of(model, [IDS], 100, ignore_eos=True), expected)
         # The longer request leaves nothing that the shorter one could read.
         self.assertEqual(ids_of(model, [IDS[:2]], 20, ignore_eos=True), ids_of(exact, [IDS[:2]], 20, ignore_eos=True))
         self.assertEqual(Captured.lengths, [32, 64, 128])
@@ -251,21 +251,21 @@ class OnCuda(unittest.TestCase):
             self.assertAlmostEqual(one, other, delta=2e-5)
         prompts = [IDS, IDS[:3]]
         for padding in ("left", "right"):
-            wanted = ids_of(exact, prompts, 40, ignore_eos=True, padding=padding)
-            self.assertEqual(ids_of(model, prompts, 40, ignore_eos=True, padding=padding), wanted)
+            expected = ids_of(exact, prompts, 40, ignore_eos=True, padding=padding)
+            self.assertEqual(ids_of(model, prompts, 40, ignore_eos=True, padding=padding), expected)
 
-    def test_the_next_step_is_under_way_before_an_id_is_read_and_none_is_started_for_nothing(self):
+    def test_the_next_step_starts_before_an_id_is_read_and_none_starts_after_the_last_token(self):
         model = self.load(write_case(self, "llama"))
         ids_of(model, [IDS], 3, ignore_eos=True)
-        self.assertEqual(Way.done, ["send 0", "send 1", "receive 0", "send 2", "receive 1", "receive 2", "wait"])
+        self.assertEqual(IdTransfer.done, ["send 0", "send 1", "receive 0", "send 2", "receive 1", "receive 2", "wait"])
 
-    def test_what_an_early_end_left_under_way_is_waited_for(self):
+    def test_a_request_with_an_early_end_waits_for_the_running_step(self):
         model = self.load(write_case(self, "llama"))
         (ids,) = ids_of(model, [IDS], 8, ignore_eos=True)
-        Way.done.clear()
+        IdTransfer.done.clear()
         model.loaded.folder.eos_ids = [ids[0]]
         self.assertEqual(ids_of(model, [IDS], 8), [ids[:1]])
-        self.assertEqual(Way.done, ["send 0", "send 1", "receive 0", "wait"])
+        self.assertEqual(IdTransfer.done, ["send 0", "send 1", "receive 0", "wait"])
 
 
 class Compiling(unittest.TestCase):
@@ -274,7 +274,7 @@ class Compiling(unittest.TestCase):
             load(write_folder(self), FAST, dtype="f32")
         return caught.exception
 
-    def test_a_step_that_cannot_be_compiled_fails_the_load_and_nothing_runs_uncompiled(self):
+    def test_a_step_that_cannot_be_compiled_fails_the_load(self):
         def compile(step, **options):
             def broken(span):
                 raise RuntimeError("\nno register left\nmore about it")
@@ -283,10 +283,10 @@ class Compiling(unittest.TestCase):
 
         failed = self.failure(new=compile)
         self.assertEqual(failed.kind, "internal")
-        self.assertIn("the step could not be compiled: RuntimeError: no register left", failed.message)
+        self.assertIn("cannot compile the step: RuntimeError: no register left", failed.message)
         self.assertEqual(failed.hint, "--set path=loop")
 
-    def test_a_step_that_was_compiled_wrongly_fails_the_load(self):
+    def test_a_wrongly_compiled_step_fails_the_load(self):
         def compile(step, **options):
             def wrong(span):
                 step(span)
@@ -296,7 +296,7 @@ class Compiling(unittest.TestCase):
 
         self.assertIn("path `fast`: the decode step computes something else", self.failure(new=compile).message)
 
-    def test_a_step_that_took_a_part_of_its_first_run_for_a_constant_fails_the_load(self):
+    def test_a_step_with_a_constant_from_its_first_run_fails_the_load(self):
         for part in ("ids", "positions", "slot"):
 
             def compile(step, **options):
@@ -312,14 +312,14 @@ class Compiling(unittest.TestCase):
 
             self.assertIn("computes something else", self.failure(new=compile).message, part)
 
-    def test_logits_that_are_no_numbers_are_the_models_and_not_the_compilers(self):
+    def test_logits_that_are_not_finite_are_the_models_fault(self):
         weights = random_weights(CONFIG)
         weights["lm_head.weight"][3] = float("inf")
         with self.assertRaises(Failed) as caught, mock.patch.object(torch, "compile", lambda step, **options: step):
             load(write_folder(self, weights=weights), FAST, dtype="f32")
         self.assertEqual((caught.exception.kind, caught.exception.hint), ("model", None))
 
-    def test_a_machine_without_a_compiler_says_so(self):
+    def test_a_machine_without_a_compiler_is_reported(self):
         with mock.patch.dict("os.environ", {"PATH": "", "CXX": ""}), self.assertRaises(Failed) as caught:
             load(write_folder(self), FAST, dtype="f32")
         self.assertEqual((caught.exception.kind, caught.exception.hint), ("unavailable", "apt-get install g++"))

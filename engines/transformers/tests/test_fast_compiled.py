@@ -19,7 +19,7 @@ def ids_of(model, prompts, new_tokens, **job):
 
 @unittest.skipUnless(FULL, "ORCHESTRATE_FULL_TESTS=1 compiles")
 class Compiled(unittest.TestCase):
-    def test_the_embedded_model_gives_the_ids_of_transformers_and_one_compiled_step_serves_every_length(self):
+    def test_the_embedded_model_gives_the_ids_of_transformers_with_one_compiled_step_for_every_length(self):
         reference, model = hugging_face(EMBEDDED), load(EMBEDDED, FAST, dtype="f32")
         made = counters["stats"]["unique_graphs"]
         prompt = model.encode("Once upon a time there was a fiddle.")
@@ -40,7 +40,7 @@ class Compiled(unittest.TestCase):
                 model = load(path, FAST, dtype="f32")
                 self.assertEqual(ids_of(model, [IDS], 24, ignore_eos=True), [hugging_face(path).greedy(IDS, 24)])
 
-    def test_a_batch_of_different_lengths_is_computed_as_if_each_sequence_stood_alone(self):
+    def test_each_sequence_of_a_ragged_batch_is_computed_as_if_it_were_alone(self):
         model = load(write_case(self, "llama"), FAST, dtype="f32")
         prompts = [IDS, IDS[:1], IDS[2:7]]
         alone = [ids_of(model, [prompt], 12, ignore_eos=True)[0] for prompt in prompts]

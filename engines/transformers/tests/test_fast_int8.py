@@ -34,49 +34,49 @@ def spelled_out(path, int8, dtype):
 
 
 class Rounding(unittest.TestCase):
-    def test_no_number_lies_further_from_its_code_than_half_a_scale(self):
+    def test_no_number_differs_from_its_code_by_more_than_half_a_scale(self):
         torch.manual_seed(1)
         tensor = torch.randn(70, 96) * torch.logspace(-30, 30, 70)[:, None]
         tensor[3] = 0.0
         tensor[5] = -2.0
         for dtype in (torch.float32, torch.bfloat16):
-            matrix, given = Int8Matrix(80, 96), tensor.to(dtype)
+            matrix, narrow = Int8Matrix(80, 96), tensor.to(dtype)
             # A few rows at a time, as for a large tensor.
             with mock.patch.dict(compact_product.PIECE, cpu=9 * 96):
-                self.assertTrue(matrix.write(10, given))
+                self.assertTrue(matrix.write(10, narrow))
             codes, scales = matrix.codes[10:], matrix.scales[10:]
-            apart = (codes.double() * scales[:, None] - given.double()).abs()
-            self.assertTrue((apart <= (0.5 + 1e-5) * scales[:, None].double()).all())
+            difference = (codes.double() * scales[:, None] - narrow.double()).abs()
+            self.assertTrue((difference <= (0.5 + 1e-5) * scales[:, None].double()).all())
             used = codes.abs().amax(-1)
             self.assertEqual(used.unique().tolist(), [0, 127])
             self.assertEqual((used == 0).nonzero().tolist(), [[3]])
 
-    def test_what_is_no_finite_number_is_not_rounded_but_told(self):
+    def test_a_number_that_is_not_finite_is_reported(self):
         for wrong in (float("nan"), float("inf")):
             tensor = torch.ones(6, 8)
             tensor[4, 2] = wrong
             self.assertFalse(Int8Matrix(6, 8).write(0, tensor))
 
-    def test_sums_over_codes_are_the_product_with_what_they_stand_for(self):
+    def test_sums_over_codes_equal_the_product_with_the_dequantised_numbers(self):
         torch.manual_seed(2)
         for rows, columns in ((12, 40), (7, 40), (10, 6000)):
             matrix, bias = Int8Matrix(rows, columns), torch.randn(rows)
             matrix.write(0, torch.randn(rows, columns))
             for count in (1, 3):
                 x = torch.randn(count, columns)
-                wanted = x.double() @ (matrix.codes.double() * matrix.scales[:, None]).T + bias
+                expected = x.double() @ (matrix.codes.double() * matrix.scales[:, None]).T + bias
                 with mock.patch.object(torch.compiler, "is_compiling", lambda: True):
                     summed = int8_product(x, matrix.codes, matrix.scales, bias)
                 with mock.patch.dict(compact_product.PIECE, cpu=3 * columns):
                     in_pieces = linear_in_pieces(x, matrix.codes, matrix.scales, bias)
                 for found in (summed, in_pieces, int8_product(x, matrix.codes, matrix.scales, bias)):
-                    self.assertEqual(found.shape, wanted.shape)
-                    self.assertLess((found - wanted).abs().max(), 2e-4 * wanted.abs().max())
+                    self.assertEqual(found.shape, expected.shape)
+                    self.assertLess((found - expected).abs().max(), 2e-4 * expected.abs().max())
 
 
 @mock.patch.object(fast_step.Steps, "_compiled", lambda self, step: step)
 class Network(unittest.TestCase):
-    def test_every_architecture_computes_what_it_would_with_the_numbers_that_the_codes_stand_for(self):
+    def test_every_architecture_computes_the_same_with_codes_and_with_the_dequantised_numbers(self):
         for name in CASES:
             for dtype in ("f32", "bf16"):
                 with self.subTest(name, dtype=dtype):
@@ -88,16 +88,16 @@ class Network(unittest.TestCase):
                     self.assertEqual(model.score(IDS), plain.score(IDS))
                     self.assertEqual(ids_of(model, [IDS, IDS[:3]], 12), ids_of(plain, [IDS, IDS[:3]], 12))
 
-    def test_it_stays_near_the_model_that_was_rounded(self):
+    def test_int8_stays_near_the_original_model(self):
         path = write_case(self, "llama")
         single = load(path, FAST, dtype="f32").score(IDS)
-        for dtype, apart in (("f32", 0.3), ("bf16", 0.4), ("f16", 0.3)):
+        for dtype, difference in (("f32", 0.3), ("bf16", 0.4), ("f16", 0.3)):
             scores = load(path, INT8, dtype=dtype).score(IDS)
             self.assertNotEqual(scores, single)
             for one, other in zip(scores, single, strict=True):
-                self.assertAlmostEqual(one, other, delta=apart)
+                self.assertAlmostEqual(one, other, delta=difference)
 
-    def test_facts_are_those_of_what_is_held(self):
+    def test_facts_state_the_weights_in_memory(self):
         path = write_folder(self)
         facts, plain = load(path, INT8).facts(), load(path, FAST).facts()
         self.assertEqual([facts[f"{what}_dtype"] for what in ("weights", "compute", "kv")], ["int8", "bf16", "bf16"])
@@ -108,11 +108,11 @@ class Network(unittest.TestCase):
         self.assertRegex(facts["libraries"]["quantized by"], "^this engine itself .*int8 weight-only, a scale for each row$")
         self.assertNotIn("quantized by", plain["libraries"])
 
-    def test_a_tensor_that_has_no_codes_or_another_shape_is_named(self):
+    def test_a_tensor_that_is_not_finite_or_has_another_shape_is_named(self):
         from support import CONFIG, random_weights
 
         name = "model.layers.0.mlp.up_proj.weight"
-        for change, words in (("nan", "not a finite number"), ("cut", r"expected the shape \[64, 32\], found \[3, 32\]")):
+        for change, text in (("nan", "not finite"), ("cut", r"expected the shape \[64, 32\], found \[3, 32\]")):
             weights = random_weights(CONFIG)
             if change == "nan":
                 weights[name][7, 3] = float("nan")
@@ -121,12 +121,12 @@ class Network(unittest.TestCase):
             with self.assertRaises(Failed) as caught:
                 load(write_folder(self, weights=weights), INT8)
             self.assertEqual(caught.exception.kind, "model")
-            self.assertRegex(caught.exception.message, f"`{name}`.*{words}")
+            self.assertRegex(caught.exception.message, f"`{name}`.*{text}")
 
 
 @unittest.skipUnless(FULL, "ORCHESTRATE_FULL_TESTS=1 compiles")
 class Compiled(unittest.TestCase):
-    def test_the_compiled_step_gives_the_ids_of_the_model_with_the_numbers_that_the_codes_stand_for(self):
+    def test_the_compiled_step_gives_the_ids_of_the_model_with_the_dequantised_numbers(self):
         path = write_case(self, "llama with biases")
         model = load(path, INT8, dtype="f32")
         with mock.patch.object(fast_step.Steps, "_compiled", lambda self, step: step):

@@ -14,7 +14,7 @@ class Folders(unittest.TestCase):
             open_folder(path)
         return caught.exception.kind, caught.exception.message
 
-    def test_a_folder_says_what_requests_are_checked_against(self):
+    def test_a_folder_has_the_sizes_that_requests_are_checked_against(self):
         folder = open_folder(write_folder(self, generation_config={"eos_token_id": [63, 5], "temperature": 0.6}))
         self.assertEqual((folder.architecture, folder.context_tokens, folder.vocabulary_size), ("llama", 128, 64))
         self.assertEqual((folder.bos_id, folder.eos_ids, folder.hidden_size), (0, [63, 5], 32))
@@ -28,44 +28,44 @@ class Folders(unittest.TestCase):
         self.assertEqual(kind, "model")
         self.assertIn("is not a complete safetensors file: truncated", message)
 
-    def test_a_file_under_a_name_that_the_library_does_not_open_is_refused_with_the_names_that_it_does(self):
+    def test_a_file_name_that_the_library_does_not_open_is_refused_with_the_names_that_it_opens(self):
         path = write_folder(self)
         (path / "model.safetensors").rename(path / "weights.safetensors")
-        said = f"`{path}` has `weights.safetensors`, and neither `model.safetensors` nor `model.safetensors.index.json`"
-        self.assertEqual(self.refusal(path), ("model", said))
+        message = f"`{path}` has `weights.safetensors`, and neither `model.safetensors` nor `model.safetensors.index.json`"
+        self.assertEqual(self.refusal(path), ("model", message))
 
-    def test_a_config_that_does_not_say_what_the_model_is_is_refused(self):
-        for path, words in [
+    def test_a_config_without_model_type_or_with_broken_sizes_is_refused(self):
+        for path, text in [
             (write_folder(self, {"model_type": None}), "`model_type` is missing"),
             (write_folder(self, {"max_position_embeddings": "many"}), "`max_position_embeddings`: expected a whole number"),
         ]:
             kind, message = self.refusal(path)
             self.assertEqual(kind, "model", message)
-            self.assertIn(words, message)
+            self.assertIn(text, message)
 
-    def test_weights_that_are_quantised_already_are_refused_by_method(self):
+    def test_already_quantised_weights_are_refused_with_their_method(self):
         for method in ("bitsandbytes", "gptq"):
             quantised = {"quantization_config": {"quant_method": method}}
             for changes in (quantised, {"text_config": {**CONFIG, **quantised}}):
                 with self.assertRaises(Failed) as caught:
                     open_folder(write_folder(self, changes, random_weights(CONFIG)))
-                said = f"`config.json` says that the weights are already quantised (`{method}`): this engine loads plain ones"
-                self.assertEqual((caught.exception.kind, caught.exception.message), ("unsupported", said))
+                message = f"`config.json`: the weights are already quantised (`{method}`), and this engine loads plain ones"
+                self.assertEqual((caught.exception.kind, caught.exception.message), ("unsupported", message))
                 self.assertIn("--set quantize=int4", caught.exception.hint)
 
     def test_a_config_of_fewer_layers_than_the_file_has_is_refused(self):
         four = random_weights({**CONFIG, "num_hidden_layers": 4})
         gpt2 = {f"transformer.{name.removeprefix('model.')}".replace(".layers.", ".h."): it for name, it in four.items()}
         other = {"model_type": "gpt2", "n_layer": 3, "num_hidden_layers": None}
-        for changes, weights, word in [({"num_hidden_layers": 3}, four, "num_hidden_layers"), (other, gpt2, "n_layer")]:
+        for changes, weights, field in [({"num_hidden_layers": 3}, four, "num_hidden_layers"), (other, gpt2, "n_layer")]:
             path = write_folder(self, changes, weights)
-            said = f"model `{path.name}` has tensors of layer 3, and `{word}` is 3"
-            self.assertEqual(self.refusal(path), ("model", said))
+            message = f"model `{path.name}` has tensors of layer 3, and `{field}` is 3"
+            self.assertEqual(self.refusal(path), ("model", message))
         path = write_folder(self, {"num_hidden_layers": 0}, four)
-        said = "`config.json`: `num_hidden_layers`: expected a whole number of at least 1, found `0`"
-        self.assertEqual(self.refusal(path), ("model", said))
+        message = "`config.json`: `num_hidden_layers`: expected a whole number of at least 1, found `0`"
+        self.assertEqual(self.refusal(path), ("model", message))
 
-    def test_tensors_that_a_network_does_not_need_are_passed_over(self):
+    def test_tensors_that_a_network_does_not_need_are_ignored(self):
         weights = random_weights(CONFIG)
         weights["model.layers.1.self_attn.rotary_emb.inv_freq"] = weights["model.norm.weight"].clone()
         weights["vision_tower.encoder.layers.7.weight"] = weights["model.norm.weight"].clone()
@@ -74,15 +74,15 @@ class Folders(unittest.TestCase):
         open_folder(write_folder(self, {"num_nextn_predict_layers": 1}, more))
 
     def test_an_id_outside_the_vocabulary_is_refused_with_its_number(self):
-        for changes, generation, said in [
+        for changes, generation, fault in [
             ({"eos_token_id": 64}, {}, "`eos_token_id` 64"),
             ({"bos_token_id": 99}, {}, "`bos_token_id` 99"),
             ({}, {"eos_token_id": [63, 70]}, "`eos_token_id` 70"),
         ]:
             path = write_folder(self, changes, generation_config=generation)
-            self.assertEqual(self.refusal(path), ("model", f"model `{path.name}`: {said} is outside its vocabulary of 64"))
+            self.assertEqual(self.refusal(path), ("model", f"model `{path.name}`: {fault} is outside its vocabulary of 64"))
 
-    def test_the_text_part_of_a_larger_models_config_is_what_counts(self):
+    def test_the_text_part_of_a_larger_models_config_counts(self):
         changes = {"model_type": "llava", "max_position_embeddings": None, "vocab_size": None, "text_config": CONFIG}
         folder = open_folder(write_folder(self, changes, random_weights(CONFIG)))
         self.assertEqual((folder.context_tokens, folder.vocabulary_size), (128, 64))

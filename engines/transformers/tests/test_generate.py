@@ -14,8 +14,8 @@ PATHS = ("generate", "loop", "jit")
 
 
 class Requests(unittest.TestCase):
-    def models(self, **asked):
-        path = write_folder(self, **asked)
+    def models(self, **fields):
+        path = write_folder(self, **fields)
         return [load(path, {"path": path_taken}) for path_taken in PATHS]
 
     def plain(self, model, prompt, new_tokens):
@@ -26,43 +26,43 @@ class Requests(unittest.TestCase):
                 ids.append(int(model.network(input_ids=torch.tensor([ids])).logits[0, -1].argmax()))
         return ids[len(prompt) :]
 
-    def test_every_path_gives_what_plain_forward_passes_give(self):
+    def test_every_path_gives_the_ids_of_plain_forward_passes(self):
         for model in self.models():
-            wanted = self.plain(model, IDS, 12)
-            self.assertEqual(generate(model, [IDS], 12, ignore_eos=True), [wanted])
-            self.assertEqual(generate(model, [IDS], 12, ignore_eos=True, use_cache=False), [wanted])
+            expected = self.plain(model, IDS, 12)
+            self.assertEqual(generate(model, [IDS], 12, ignore_eos=True), [expected])
+            self.assertEqual(generate(model, [IDS], 12, ignore_eos=True, use_cache=False), [expected])
 
-    def test_weights_that_lead_to_no_numbers_fail_the_request_and_not_the_compiler(self):
+    def test_weights_with_nan_fail_the_request(self):
         for path_taken in ("generate", "loop"):
             dtype, hint = ("f32", None) if path_taken == "loop" else ("bf16", "--dtype f32")
             model = load(write_folder(self), {"path": path_taken}, dtype=dtype)
-            wanted, norm = generate(model, [IDS], 3, ignore_eos=True), model.network.model.norm.weight
+            expected, norm = generate(model, [IDS], 3, ignore_eos=True), model.network.model.norm.weight
             kept = norm.clone()
             for spoilt in (float("nan"), float("inf")):
                 norm[5] = spoilt
                 for prompts in ([IDS], RAGGED):
                     with self.assertRaises(Failed) as caught:
                         generate(model, prompts, 3)
-                    said = f"its weights lead to logits that are no numbers, in {dtype}"
+                    fault = f"its weights lead to logits that are not finite, in {dtype}"
                     self.assertEqual((caught.exception.kind, caught.exception.hint), ("model", hint))
-                    self.assertEqual(caught.exception.message, f"model `{model.loaded.folder.name}`: {said}")
+                    self.assertEqual(caught.exception.message, f"model `{model.loaded.folder.name}`: {fault}")
             norm.copy_(kept)
-            self.assertEqual(generate(model, [IDS], 3, ignore_eos=True), wanted)
+            self.assertEqual(generate(model, [IDS], 3, ignore_eos=True), expected)
             self.assertFalse(model.network._forward_hooks)
 
     def test_a_request_for_one_token_gets_one(self):
         for model in self.models():
             self.assertEqual(generate(model, [IDS], 1, ignore_eos=True), [self.plain(model, IDS, 1)])
 
-    def test_a_sequence_of_a_batch_gets_what_it_gets_alone_on_whichever_side_the_pads_are(self):
+    def test_a_sequence_gets_the_same_ids_in_a_batch_and_alone_with_either_padding(self):
         for model in self.models():
             alone = [generate(model, [prompt], 8, ignore_eos=True)[0] for prompt in RAGGED]
             for padding in ("left", "right"):
                 for use_cache in (True, False):
-                    asked = dict(ignore_eos=True, padding=padding, use_cache=use_cache)
-                    self.assertEqual(generate(model, RAGGED, 8, **asked), alone, (type(model), asked))
+                    fields = dict(ignore_eos=True, padding=padding, use_cache=use_cache)
+                    self.assertEqual(generate(model, RAGGED, 8, **fields), alone, (type(model), fields))
 
-    def test_requests_leave_nothing_behind_for_the_next(self):
+    def test_requests_do_not_change_the_next_answer(self):
         for model in self.models():
             first = generate(model, [IDS], 8, ignore_eos=True)
             generate(model, [[9, 9, 9, 9, 9, 9, 9]], 30, ignore_eos=True)
@@ -82,7 +82,7 @@ class Requests(unittest.TestCase):
             taken = [id for prompt in range(60) for id in generate(model, [[prompt]], 6, ignore_eos=True)[0]]
             self.assertNotIn(9, taken)
 
-    def test_eos_ends_a_sequence_or_is_a_token_like_any_other(self):
+    def test_eos_ends_a_sequence_unless_it_is_ignored(self):
         path = write_folder(self)
         ids = generate(load(path), [IDS], 12, ignore_eos=True)[0]
         eos = ids[4]
@@ -95,37 +95,37 @@ class Requests(unittest.TestCase):
             alone = [generate(model, [prompt], 12)[0] for prompt in (IDS, [7])]
             self.assertEqual(generate(model, [IDS, [7]], 12), alone)
 
-    def test_what_the_folder_wants_of_sampling_and_lengths_is_not_what_a_request_gets(self):
+    def test_the_folders_generation_settings_do_not_apply_to_a_request(self):
         plain = load(write_folder(self))
-        wanted = generate(plain, [IDS], 12, ignore_eos=True)
+        expected = generate(plain, [IDS], 12, ignore_eos=True)
         wishes = {
             "do_sample": True,
             "temperature": 5.0,
             "top_k": 3,
             "repetition_penalty": 9.0,
             "no_repeat_ngram_size": 1,
-            "suppress_tokens": wanted[0],
+            "suppress_tokens": expected[0],
             "max_length": 5,
             "min_new_tokens": 30,
             "num_beams": 4,
             "use_cache": False,
         }
         for model in self.models(generation_config=wishes):
-            self.assertEqual(generate(model, [IDS], 12, ignore_eos=True), wanted)
+            self.assertEqual(generate(model, [IDS], 12, ignore_eos=True), expected)
 
-    def test_sampling_takes_what_the_kits_sampler_takes_from_the_same_logits(self):
+    def test_sampled_ids_are_those_of_the_kits_sampler(self):
         from types import SimpleNamespace
 
-        asked = SimpleNamespace(temperature=1.3, top_k=20, top_p=0.9, seed=7)
+        fields = SimpleNamespace(temperature=1.3, top_k=20, top_p=0.9, seed=7)
         for model in self.models():
-            sampler, ids = Sampler(asked), list(IDS)
+            sampler, ids = Sampler(fields), list(IDS)
             with torch.no_grad():
                 for _ in range(8):
                     logits = model.network(input_ids=torch.tensor([ids])).logits[0, -1]
                     # Rounded, because a cache sums in another order.
                     ids.append(sampler.pick(logits.tolist()))
-            self.assertEqual(generate(model, [IDS], 8, ignore_eos=True, sampling=asked), [ids[4:]])
-            again = generate(model, [IDS, IDS], 8, ignore_eos=True, sampling=asked)
+            self.assertEqual(generate(model, [IDS], 8, ignore_eos=True, sampling=fields), [ids[4:]])
+            again = generate(model, [IDS, IDS], 8, ignore_eos=True, sampling=fields)
             self.assertEqual(again[0], ids[4:])
             self.assertNotEqual(again[1], again[0], "every sequence draws from a stream of its own")
 
@@ -141,7 +141,7 @@ class Requests(unittest.TestCase):
             self.assertEqual([len(sequence["output_ids"]) for sequence in sequences], [4, 3])
             self.assertEqual(len(generate(model, [IDS], 5, ignore_eos=True)[0]), 5)
 
-    def test_tokens_are_handed_over_one_by_one_while_the_network_works(self):
+    def test_tokens_are_pushed_one_by_one_between_forward_passes(self):
         for model in self.models():
             calls = []
             model.network.register_forward_pre_hook(lambda *_: calls.append("forward"))
@@ -157,39 +157,39 @@ class Requests(unittest.TestCase):
             ids = [id % 64 for id in range(3, 120)]
             with torch.no_grad():
                 rows = torch.log_softmax(model.network(input_ids=torch.tensor([ids])).logits[0].double(), -1)
-            wanted = [float(rows[place, id]) for place, id in enumerate(ids[1:])]
+            expected = [float(rows[index, id]) for index, id in enumerate(ids[1:])]
             scored = model.score(ids)
             self.assertEqual(len(scored), len(ids) - 1)
-            self.assertLess(max(abs(one - other) for one, other in zip(scored, wanted)), 1e-6)
+            self.assertLess(max(abs(one - other) for one, other in zip(scored, expected)), 1e-6)
 
-    def test_memory_that_a_request_cannot_have_is_told_with_how_much_was_asked(self):
+    def test_out_of_memory_states_the_requested_bytes(self):
         model = load(write_folder(self), {"path": "loop"})
         model.network.register_forward_pre_hook(lambda *_: torch.empty(1 << 50))
         with self.assertRaises(Failed) as caught:
             generate(model, [IDS], 2)
         self.assertEqual(caught.exception.kind, "out_of_memory")
-        self.assertIn("generate (1 x 4 tokens and 2 new ones): asked for 4503599.63 GB on cpu", caught.exception.message)
+        self.assertIn("generate (1 x 4 tokens and 2 new ones): requested 4503599.63 GB on cpu", caught.exception.message)
 
 
 class Attention(unittest.TestCase):
     def test_every_kind_of_attention_computes_the_same(self):
         path = write_folder(self)
-        wanted = generate(load(path), RAGGED, 8, ignore_eos=True)
+        expected = generate(load(path), RAGGED, 8, ignore_eos=True)
         for options in ({"attention": "eager"}, {"attention": "flash"}, {"attention": "eager", "path": "jit"}):
             model = load(path, options)
-            self.assertEqual(generate(model, RAGGED, 8, ignore_eos=True), wanted, options)
+            self.assertEqual(generate(model, RAGGED, 8, ignore_eos=True), expected, options)
             self.assertEqual(model.facts()["libraries"]["attention"], options["attention"])
 
-    def test_a_flash_kernel_that_cannot_serve_is_said_and_no_other_takes_its_place(self):
+    def test_an_unsupported_flash_kernel_fails_without_a_fallback(self):
         model = load(write_folder(self), {"attention": "flash", "path": "loop"})
 
         def refuse(*_):
             raise RuntimeError("No available kernel. Aborting execution.")
 
         model.network.register_forward_pre_hook(refuse)
-        for ask in (lambda: generate(model, [IDS], 2), lambda: model.score(IDS)):
+        for request in (lambda: generate(model, [IDS], 2), lambda: model.score(IDS)):
             with self.assertRaises(Failed) as caught:
-                ask()
+                request()
             self.assertEqual((caught.exception.kind, caught.exception.hint), ("unsupported", "--set attention=sdpa"))
 
     def test_narrow_dtypes_run_on_every_path(self):

@@ -15,7 +15,7 @@ import torch
 
 import causal
 import devices
-from devices import asked_bytes, bytes_as, check_room, free_of_container
+from devices import requested_bytes, bytes_as, check_free_memory, free_of_container
 from engine_kit import Failed, Phases
 from environment import prepare_environment
 
@@ -23,15 +23,15 @@ IDS = [0, 17, 42, 9]
 
 
 class Loading(unittest.TestCase):
-    def refusal(self, path, options=None, **asked):
+    def refusal(self, path, options=None, **fields):
         with self.assertRaises(Failed) as caught:
-            load(path, options, **asked)
+            load(path, options, **fields)
         return caught.exception
 
     def test_facts_are_the_configuration_in_effect(self):
         facts = load(write_folder(self), threads=2, context_tokens=100).facts()
         parameters = sum(tensor.numel() for tensor in random_weights(CONFIG).values())
-        wanted = {
+        expected = {
             "device": "cpu",
             "weights_dtype": "f32",
             "compute_dtype": "f32",
@@ -48,7 +48,7 @@ class Loading(unittest.TestCase):
             "eos_ids": [63],
             "bos_id": 0,
         }
-        self.assertEqual({name: facts[name] for name in wanted}, wanted)
+        self.assertEqual({name: facts[name] for name in expected}, expected)
         self.assertEqual(facts["libraries"]["torch"], torch.__version__.split("+")[0])
         self.assertNotIn("device_memory", facts)
 
@@ -57,19 +57,19 @@ class Loading(unittest.TestCase):
         self.assertEqual(untied["parameters"] - tied["parameters"], 64 * 32)
         self.assertEqual(untied["weights_bytes"] - tied["weights_bytes"], 4 * 64 * 32)
 
-    def test_threads_are_what_was_asked_for_and_the_default_again_after_that(self):
+    def test_a_load_has_the_requested_threads_and_the_next_the_default(self):
         path = write_folder(self)
         self.assertEqual(load(path, threads=devices.DEFAULT_THREADS + 1).facts()["threads"], devices.DEFAULT_THREADS + 1)
         self.assertEqual(load(path, threads=None).facts()["threads"], devices.DEFAULT_THREADS)
 
-    def test_phases_are_told_apart(self):
+    def test_each_phase_of_a_load_is_timed(self):
         for options, more in [({}, []), ({"quantize": "int4"}, ["quantize"]), ({"path": "jit"}, ["compile"])]:
             phases = Phases()
             load(write_folder(self), options, phases)
             names = [phase["name"] for phase in phases.times if phase["name"] != "import"]
             self.assertEqual(names, ["config", "weights", "device", *more])
 
-    def test_a_folder_without_a_tokenizer_takes_ids_and_says_so_to_text(self):
+    def test_a_folder_without_a_tokenizer_accepts_ids_and_refuses_text(self):
         model = load(write_folder(self))
         self.assertEqual(len(generate(model, [IDS], 3, ignore_eos=True)[0]), 3)
         self.assertIsNone(model.decode(IDS))
@@ -92,13 +92,13 @@ class Loading(unittest.TestCase):
         broken = write_folder(self)
         (broken / "tokenizer.json").write_text("{}")
         another = "is another model's tokenizer: its ids reach 64, and the embedding of model"
-        for path, words in ((write_folder(self, tokenizer=65), another), (broken, "tokenizer.json`: ")):
+        for path, text in ((write_folder(self, tokenizer=65), another), (broken, "tokenizer.json`: ")):
             model = load(path)
             for _ in range(2):
                 with self.assertRaises(Failed) as caught:
                     model.encode("w3")
                 self.assertEqual(caught.exception.kind, "model")
-                self.assertIn(words, caught.exception.message)
+                self.assertIn(text, caught.exception.message)
                 self.assertEqual(len(generate(model, [IDS], 3, ignore_eos=True)[0]), 3)
 
     def test_an_architecture_that_transformers_does_not_have_is_refused_by_name(self):
@@ -117,7 +117,7 @@ class Loading(unittest.TestCase):
         self.assertEqual(failed.kind, "unsupported")
         self.assertFalse((path / "ran").exists())
 
-    def test_weights_that_are_not_the_configs_are_refused_with_what_differs(self):
+    def test_weights_that_differ_from_the_config_are_refused_with_the_difference(self):
         missing = random_weights(CONFIG)
         del missing["model.norm.weight"], missing["model.layers.1.mlp.up_proj.weight"]
         failed = self.refusal(write_folder(self, weights=missing))
@@ -127,19 +127,19 @@ class Loading(unittest.TestCase):
         self.assertEqual(failed.kind, "model")
         self.assertIn("its `vocab_size` is 65, and its embedding has 64 rows", failed.message)
         failed = self.refusal(write_folder(self, {"intermediate_size": 48}, random_weights(CONFIG)))
-        said = "tensor `model.layers.0.mlp.down_proj.weight`: expected the shape [32, 48], found [32, 64]"
-        self.assertEqual((failed.kind, failed.message), ("model", said))
+        message = "tensor `model.layers.0.mlp.down_proj.weight`: expected the shape [32, 48], found [32, 64]"
+        self.assertEqual((failed.kind, failed.message), ("model", message))
         failed = self.refusal(write_folder(self, {"num_attention_heads": 5}, random_weights(CONFIG)))
         self.assertEqual(failed.kind, "model")
 
-    def test_a_config_that_the_library_cannot_make_a_network_of_is_named_with_the_class_of_what_it_said(self):
+    def test_a_config_that_makes_no_network_is_named_with_the_class_of_the_librarys_error(self):
         path = write_folder(self, {"hidden_act": "nonsense"})
         failed = self.refusal(path)
         self.assertEqual(failed.kind, "model")
         self.assertIn(f"`{path / 'config.json'}`: KeyError: ", failed.message)
         self.assertIn("nonsense", failed.message)
 
-    def test_path_fast_hints_at_the_library_where_the_library_computes_it(self):
+    def test_path_fast_suggests_path_loop_if_the_library_supports_the_model(self):
         for changes, hint in [
             ({"model_type": "gpt2"}, "--set path=loop"),
             ({"hidden_act": "gelu"}, "--set path=loop"),
@@ -155,14 +155,14 @@ class Loading(unittest.TestCase):
         self.assertEqual(failed.kind, "context")
         self.assertIn("`context_tokens`: 129 is more than the 128 of model", failed.message)
 
-    def test_a_cuda_device_that_is_not_there_is_refused(self):
-        import loading  # noqa: F401  A first import while CUDA is feigned would look for a driver.
+    def test_a_missing_cuda_device_is_refused(self):
+        import loading  # noqa: F401  A first import during the simulated CUDA would search for a driver.
 
         with mock.patch("torch.cuda.is_available", return_value=True), mock.patch("torch.cuda.device_count", return_value=1):
             failed = self.refusal(write_folder(self), device="cuda:1")
         self.assertEqual((failed.kind, failed.message), ("device", "no CUDA device `cuda:1`: there are 1"))
 
-    def test_the_embedded_model_gives_its_text(self):
+    def test_the_embedded_model_answers_in_text(self):
         model = load(EMBEDDED)
         ids = generate(model, [model.encode("Once upon a time")], 12, ignore_eos=True)[0]
         self.assertTrue(model.decode(ids).strip())
@@ -171,23 +171,23 @@ class Loading(unittest.TestCase):
 class Memory(unittest.TestCase):
     def test_weights_that_do_not_fit_are_refused_before_they_are_read(self):
         need, gigabyte = bytes_as({"a": SimpleNamespace(shape=(1000, 1000, 1000))}, torch.float32), 10**9
-        check_room({"cpu": need}, torch.float32, free=lambda device: 4 * gigabyte)
-        check_room({"cpu": need}, torch.float32, free=lambda device: None)
+        check_free_memory({"cpu": need}, torch.float32, free=lambda device: 4 * gigabyte)
+        check_free_memory({"cpu": need}, torch.float32, free=lambda device: None)
         with self.assertRaises(Failed) as caught:
-            check_room({"cpu": need}, torch.float32, free=lambda device: 3 * gigabyte)
+            check_free_memory({"cpu": need}, torch.float32, free=lambda device: 3 * gigabyte)
         self.assertEqual(caught.exception.kind, "out_of_memory")
         self.assertEqual(caught.exception.message, "the weights take 4.00 GB as f32, and 3.00 GB are free on cpu")
         self.assertEqual(caught.exception.hint, "--dtype bf16")
 
-    def test_every_shard_is_held_against_its_own_device(self):
+    def test_every_shard_is_checked_against_its_own_device(self):
         needs, free = {"cuda:0": 3 * 10**9, "cuda:1": 10**9}, {"cuda:0": 3 * 10**9, "cuda:1": 2 * 10**9}
-        check_room(needs, torch.bfloat16, free=free.get)
+        check_free_memory(needs, torch.bfloat16, free=free.get)
         with self.assertRaises(Failed) as caught:
-            check_room(needs, torch.bfloat16, free={"cuda:0": 2 * 10**9, "cuda:1": 9 * 10**9}.get)
-        said = "the shard on cuda:0 takes 3.00 GB as bf16, and 2.00 GB are free on cuda:0"
-        self.assertEqual((caught.exception.kind, caught.exception.message), ("out_of_memory", said))
+            check_free_memory(needs, torch.bfloat16, free={"cuda:0": 2 * 10**9, "cuda:1": 9 * 10**9}.get)
+        message = "the shard on cuda:0 takes 3.00 GB as bf16, and 2.00 GB are free on cuda:0"
+        self.assertEqual((caught.exception.kind, caught.exception.message), ("out_of_memory", message))
 
-    def test_a_containers_limit_counts_where_it_leaves_less_than_the_host(self):
+    def test_a_containers_limit_counts_if_it_leaves_less_than_the_host(self):
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             self.assertIsNone(free_of_container(folder))
@@ -207,32 +207,32 @@ class Memory(unittest.TestCase):
             with mock.patch("devices.free_of_host", return_value=host), mock.patch("devices.free_of_container", return_value=container):
                 self.assertEqual(devices.free_bytes(cpu), least)
 
-    def test_how_much_was_asked_is_read_from_the_words_of_both_allocators(self):
+    def test_the_requested_bytes_are_read_from_the_messages_of_both_allocators(self):
         with self.assertRaises(RuntimeError) as caught:
             torch.empty(1 << 50)
-        self.assertEqual(asked_bytes(caught.exception), 4 << 50)
-        said = "CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 79.10 GiB of which 1.00 GiB is free."
-        self.assertEqual(asked_bytes(torch.OutOfMemoryError(said)), 5 << 29)
-        self.assertIsNone(asked_bytes(RuntimeError("shapes do not match")))
+        self.assertEqual(requested_bytes(caught.exception), 4 << 50)
+        message = "CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 79.10 GiB of which 1.00 GiB is free."
+        self.assertEqual(requested_bytes(torch.OutOfMemoryError(message)), 5 << 29)
+        self.assertIsNone(requested_bytes(RuntimeError("shapes do not match")))
 
-    def test_an_error_that_is_not_about_memory_stays_what_it_is(self):
-        with self.assertRaisesRegex(RuntimeError, "shapes"), devices.saying_memory("weights", torch.device("cpu")):
+    def test_an_error_that_is_not_about_memory_is_unchanged(self):
+        with self.assertRaisesRegex(RuntimeError, "shapes"), devices.explaining_memory("weights", torch.device("cpu")):
             raise RuntimeError("shapes do not match")
-        with self.assertRaises(Failed) as caught, devices.saying_memory("weights", torch.device("cpu")):
+        with self.assertRaises(Failed) as caught, devices.explaining_memory("weights", torch.device("cpu")):
             raise MemoryError
-        self.assertIn("weights: asked for more memory on cpu", caught.exception.message)
+        self.assertIn("weights: requested more memory on cpu", caught.exception.message)
 
 
 class Environment(unittest.TestCase):
-    def test_nothing_is_fetched_or_told_and_every_pool_has_as_many_threads_as_asked(self):
+    def test_libraries_are_offline_without_telemetry_and_every_pool_has_the_requested_threads(self):
         environment = {"HF_HUB_OFFLINE": "0"}
         prepare_environment(3, environment)
         for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_DISABLE_TELEMETRY"):
             self.assertEqual(environment[name], "1")
         self.assertEqual((environment["OMP_NUM_THREADS"], environment["MKL_NUM_THREADS"]), ("3", "3"))
-        unsaid = {}
-        prepare_environment(None, unsaid)
-        self.assertNotIn("OMP_NUM_THREADS", unsaid)
+        environment = {}
+        prepare_environment(None, environment)
+        self.assertNotIn("OMP_NUM_THREADS", environment)
 
 
 class Worker(unittest.TestCase):
@@ -257,7 +257,7 @@ class Worker(unittest.TestCase):
         _, err = self.converse(script=script)
         self.assertEqual(err.strip(), "[]")
 
-    def test_a_conversation_from_hello_to_bye_with_a_refused_load_in_it(self):
+    def test_the_worker_answers_from_hello_to_bye_after_a_refused_load(self):
         path = write_folder(self)
         messages, _ = self.converse(
             {"type": "hello", "protocol": 1},
@@ -283,7 +283,7 @@ class Worker(unittest.TestCase):
 
 
 class Program(unittest.TestCase):
-    def test_it_carries_every_file_of_the_worker(self):
+    def test_the_program_contains_every_file_of_the_worker(self):
         program = (ENGINE / "src" / "main.rs").read_text()
         for path in ENGINE.glob("*.py"):
             self.assertIn(f'"../{path.name}"', program)

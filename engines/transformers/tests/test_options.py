@@ -16,44 +16,44 @@ def refusal(test, options, device="cpu"):
 
 
 class Options(unittest.TestCase):
-    def test_nothing_said_is_generate_as_it_comes(self):
-        said = read_options({}, "cpu")
-        self.assertEqual((said.path, said.quantize, said.attention, said.shard), ("generate", "none", "sdpa", 1))
+    def test_the_default_is_plain_generate(self):
+        read = read_options({}, "cpu")
+        self.assertEqual((read.path, read.quantize, read.attention, read.shard), ("generate", "none", "sdpa", 1))
 
     def test_every_option_that_the_worker_names_is_read(self):
         self.assertLessEqual(set(OPTIONS), set(vars(read_options({}, "cpu"))))
 
-    def test_compile_takes_graphs_where_there_are_graphs(self):
+    def test_compile_uses_cuda_graphs_on_cuda_only(self):
         self.assertEqual(read_options({"path": "compile"}, "cpu").mode, "default")
         self.assertEqual(read_options({"path": "compile"}, "cuda").mode, "reduce-overhead")
 
-    def test_what_needs_cuda_says_so_on_a_cpu_and_is_read_on_cuda(self):
-        for options, words in [
+    def test_options_for_cuda_are_refused_on_a_cpu(self):
+        for options, text in [
             ({"path": "cuda-graph"}, "path `cuda-graph` needs a CUDA device, and this load is for `cpu`"),
             ({"path": "jit-cuda-graph"}, "path `jit-cuda-graph` needs a CUDA device, and this load is for `cpu`"),
             ({"quantize": "nf4"}, "quantize `nf4` needs a CUDA device, and this load is for `cpu`"),
             ({"shard": 2}, "`shard` 2 needs CUDA devices, and this load is for `cpu`"),
         ]:
             failed = refusal(self, options)
-            self.assertEqual((failed.kind, failed.message), ("unsupported", words))
+            self.assertEqual((failed.kind, failed.message), ("unsupported", text))
             read_options(options, "cuda:1")
 
-    def test_words_and_numbers_from_a_command_line_count_as_what_they_spell(self):
-        said = read_options({"path": "compile", "fusion": "false", "cache_tokens": "512"}, "cpu")
-        self.assertEqual((said.fusion, said.cache_tokens), (False, 512))
+    def test_text_from_a_command_line_counts_as_the_value_that_it_spells(self):
+        read = read_options({"path": "compile", "fusion": "false", "cache_tokens": "512"}, "cpu")
+        self.assertEqual((read.fusion, read.cache_tokens), (False, 512))
 
-    def test_a_word_that_nobody_knows_is_refused_with_those_that_are_known(self):
+    def test_an_unknown_value_is_refused_with_the_known_ones(self):
         failed = refusal(self, {"path": "fastest"})
         self.assertIn("option `path` `fastest`: offered are `generate`, `loop`", failed.message)
-        for options, words in [
-            ({"path": 3}, "option `path`: expected a word, found `3`"),
+        for options, text in [
+            ({"path": 3}, "option `path`: expected a string, found `3`"),
             ({"shard": "two"}, "option `shard`: expected a whole number of at least 1, found `two`"),
             ({"cache_tokens": 0, "path": "jit"}, "option `cache_tokens`: expected a whole number of at least 16"),
             ({"fusion": "perhaps", "path": "compile"}, "option `fusion`: expected true or false"),
         ]:
-            self.assertIn(words, refusal(self, options).message)
+            self.assertIn(text, refusal(self, options).message)
 
-    def test_an_option_that_would_change_nothing_is_refused_with_what_it_belongs_to(self):
+    def test_an_option_without_effect_is_refused_with_the_setting_that_it_needs(self):
         for options, hint in [
             ({"mode": "max-autotune"}, "--set path=compile"),
             ({"compiler": "inductor", "path": "compile"}, "--set path=jit"),
@@ -71,7 +71,7 @@ class Options(unittest.TestCase):
             failed = refusal(self, options)
             self.assertEqual((failed.kind, failed.hint), ("unsupported", hint), failed.message)
 
-    def test_whoever_does_what_hints_say_gets_somewhere(self):
+    def test_following_the_hints_leads_to_valid_options(self):
         offered = {
             "path": [None, *PATHS],
             "quantize": [None, "int8", "int4"],
@@ -96,18 +96,18 @@ class Options(unittest.TestCase):
                         name, value = hint.removeprefix("--set ").split("=")
                         options = {**options, name: value}
 
-    def test_what_cannot_stand_together_is_refused(self):
-        for options, words in [
+    def test_incompatible_options_are_refused(self):
+        for options, text in [
             ({"attention": "flash", "path": "compile"}, "the flash kernel takes no mask"),
-            ({"shard": 2, "path": "cuda-graph"}, "its step lives on one device"),
+            ({"shard": 2, "path": "cuda-graph"}, "its step runs on one device"),
             ({"shard": 2, "quantize": "int4"}, "it is quantised on one device"),
             ({"quantize": "int4", "path": "jit"}, "with compiler `torchscript`"),
         ]:
             failed = refusal(self, options, "cuda")
             self.assertEqual(failed.kind, "unsupported")
-            self.assertIn(words, failed.message)
+            self.assertIn(text, failed.message)
 
-    def test_the_dtype_that_nobody_names_depends_on_the_device_and_on_four_bits(self):
+    def test_the_default_dtype_depends_on_the_device_the_path_and_the_quantisation(self):
         for path in PATHS:
             # The fastest path needs no more than 16 bits.
             self.assertEqual(default_dtype({"path": path}, "cpu"), "bf16" if path == "fast" else "f32", path)

@@ -21,7 +21,7 @@ class Quantised(unittest.TestCase):
         pairs = list(zip(model.score(ids), plain.score(ids)))
         return (sum((one - other) ** 2 for one, other in pairs) / len(pairs)) ** 0.5
 
-    def test_int8_by_pytorchs_own_recipe_says_so_and_is_near_the_model(self):
+    def test_int8_by_pytorchs_recipe_is_named_and_stays_near_the_model(self):
         path = write_folder(self)
         model = load(path, {"quantize": "int8-dynamic"})
         facts = model.facts()
@@ -43,7 +43,7 @@ class Quantised(unittest.TestCase):
         return float(((found - wanted).norm(dim=-1) / wanted.norm(dim=-1)).max())
 
     @torch.no_grad()
-    def test_each_token_has_a_scale_of_its_own_and_one_alone_is_as_it_is_among_others(self):
+    def test_each_token_has_its_own_scale_alone_and_among_others(self):
         torch.manual_seed(2)
         for bias in (True, False):
             linear = torch.nn.Linear(64, 96, bias=bias)
@@ -56,28 +56,28 @@ class Quantised(unittest.TestCase):
         # Pads may be all zeros.
         self.assertEqual(float(network(torch.zeros(2, 64)).abs().max()), 0.0)
 
-    def test_activations_have_all_8_bits_where_sums_are_wide_enough_for_them(self):
+    def test_activations_use_8_bits_if_sums_are_wide_enough(self):
         for vnni, words in [(True, "activations in 8 bits"), (False, "activations in 7 of 8 bits (no VNNI)")]:
-            asked = []
+            fields = []
 
             def product(x, packed, reduce_range):
-                asked.append(reduce_range)
+                fields.append(reduce_range)
                 return x.new_zeros(*x.shape[:-1], len(packed.unpack()[0]))
 
             with mock.patch("torch.cpu._is_vnni_supported", lambda: vnni):
                 model = load(write_folder(self), {"quantize": "int8-dynamic"})
             with mock.patch("torch.ops.quantized.linear_dynamic", product):
                 model.score(IDS)
-            self.assertEqual(set(asked), {not vnni})
+            self.assertEqual(set(fields), {not vnni})
             self.assertIn(words, model.facts()["libraries"]["quantized by"])
 
-    def test_int8_beside_narrow_activations_is_torchaos(self):
+    def test_int8_with_half_precision_uses_torchao(self):
         path = write_folder(self)
         model = load(path, {"quantize": "int8-dynamic"}, dtype="bf16")
         self.assertRegex(model.facts()["libraries"]["quantized by"], r"^torchao [\d.]+, Int8DynamicActivationInt8Weight$")
         self.assertTrue(1e-4 < self.apart(model, load(path)) < 0.5)
 
-    def test_four_bits_by_torchao_leave_the_head_alone(self):
+    def test_int4_by_torchao_does_not_quantise_the_output_head(self):
         path = write_folder(self)
         model = load(path, {"quantize": "int4"})
         facts = model.facts()
@@ -88,11 +88,11 @@ class Quantised(unittest.TestCase):
         self.assertTrue(1e-4 < self.apart(model, load(path)) < 1.0)
         self.assertEqual(len(generate(model, [IDS], 6, ignore_eos=True)[0]), 6)
 
-    def test_layers_that_cannot_be_cut_into_groups_are_refused_and_not_passed_over(self):
+    def test_layers_that_cannot_be_divided_into_groups_are_refused(self):
         with self.assertRaises(Failed) as caught:
             load(write_folder(self, {"intermediate_size": 48}), {"quantize": "int4"})
         self.assertEqual(caught.exception.kind, "unsupported")
-        self.assertIn("layers of [32, 48] inputs cannot be cut into groups of 32", caught.exception.message)
+        self.assertIn("layers of [32, 48] inputs cannot be divided into groups of 32", caught.exception.message)
 
     @unittest.skipUnless(FULL, "compiles: minutes on a small machine")
     def test_quantised_weights_go_through_the_compiler(self):

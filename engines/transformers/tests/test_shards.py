@@ -11,7 +11,7 @@ import torch
 from engine_kit import Failed
 from folder import open_folder
 from network import read_config
-from shards import bytes_of, parts_of, place_parts, plan, share_out
+from shards import bytes_of, parts_of, place_parts, plan, assign_devices
 
 
 def loads(parts, placed, devices):
@@ -39,9 +39,9 @@ class Plans(unittest.TestCase):
     def test_more_devices_than_parts_are_refused(self):
         with self.assertRaises(Failed) as caught:
             plan([("a", 1), ("b", 1)], 3)
-        self.assertEqual(caught.exception.message, "`shard` 3: the network has 2 parts to share out")
+        self.assertEqual(caught.exception.message, "`shard` 3: the network has 2 parts to distribute")
 
-    def test_a_network_is_parted_between_layers(self):
+    def test_a_network_is_divided_between_layers(self):
         network = load(write_folder(self)).network
         parts = parts_of(network)
         names = [name for name, _ in parts]
@@ -49,16 +49,16 @@ class Plans(unittest.TestCase):
         self.assertEqual(names[-1], "lm_head")
         self.assertEqual(sum(size for _, size in parts), bytes_of(network))
 
-    def test_a_head_that_is_the_embedding_lies_with_it(self):
+    def test_a_tied_head_is_on_the_device_of_the_embedding(self):
         with mock.patch("torch.cuda.device_count", return_value=2):
             for tied in (True, False):
                 folder = open_folder(write_folder(self, {"tie_word_embeddings": tied}))
-                placed, held = share_out(*read_config(folder), torch.bfloat16, torch.device("cuda", 0), 2)
+                placed, held = assign_devices(*read_config(folder), torch.bfloat16, torch.device("cuda", 0), 2)
                 with_embedding = placed["lm_head"] == placed["model.embed_tokens"]
                 self.assertEqual((with_embedding, placed["model.layers.1"]), (tied, torch.device("cuda", 1)))
                 self.assertEqual(sum(held.values()), 2 * sum(math.prod(it.shape) for it in folder.tensors.values()))
 
-    def test_a_tied_head_is_counted_where_it_lies(self):
+    def test_a_tied_head_is_counted_once_on_its_device(self):
         from transformers import LlamaConfig, LlamaForCausalLM
 
         sizes = dict(vocab_size=128256, hidden_size=2048, intermediate_size=8192, num_hidden_layers=16, head_dim=64)
@@ -74,9 +74,9 @@ class Plans(unittest.TestCase):
             self.assertEqual((held, placed["lm_head"], placed["model.embed_tokens"]), (wanted, 0, 0))
             self.assertEqual(sum(held), 2 * 1_235_814_400)
 
-    def test_devices_that_are_not_there_are_refused(self):
+    def test_missing_devices_are_refused(self):
         with mock.patch("torch.cuda.device_count", return_value=2), self.assertRaises(Failed) as caught:
-            share_out(*read_config(open_folder(write_folder(self))), torch.bfloat16, torch.device("cuda", 1), 2)
+            assign_devices(*read_config(open_folder(write_folder(self))), torch.bfloat16, torch.device("cuda", 1), 2)
         self.assertEqual(caught.exception.message, "`shard` 2 from `cuda:1` on: there are 2 CUDA devices")
 
 

@@ -12,33 +12,33 @@ import torch
 # Imported before any stand-in is in place: libraries inspect the machine at import.
 import loading  # noqa: F401
 from engine_kit import Failed, Phases
-from rooms import capacity_for
+from decode_state import capacity_for
 from static import Static
 
 IDS = [0, 17, 42, 9]
 RAGGED = [[0, 17, 42, 9, 3, 8], [0, 5], [7]]
 
 
-class Rooms(unittest.TestCase):
-    def test_rooms_double_until_a_request_fits_and_end_with_the_context(self):
+class Capacities(unittest.TestCase):
+    def test_capacities_double_until_a_request_fits_up_to_the_context(self):
         sizes = [capacity_for(tokens, 256, 2048) for tokens in (1, 256, 257, 512, 513, 1500, 2048)]
         self.assertEqual(sizes, [256, 256, 512, 512, 1024, 2048, 2048])
         self.assertEqual(capacity_for(90, 256, 128), 128)
         self.assertEqual(capacity_for(700, 256, 1000), 1000)
         self.assertEqual(capacity_for(700, 256, None), 1024)
 
-    def test_requests_that_end_exactly_with_the_context_are_served(self):
+    def test_a_request_may_fill_the_whole_context(self):
         path = write_folder(self)
         prompt = [id % 64 for id in range(120)]
         wanted = generate(load(path), [prompt], 8, ignore_eos=True)
         self.assertEqual(generate(load(path, {"path": "jit"}), [prompt], 8, ignore_eos=True), wanted)
 
-    def test_few_rooms_are_kept_and_one_that_was_dropped_is_made_again(self):
+    def test_few_decode_states_are_kept_and_a_dropped_one_is_made_again(self):
         model = load(write_folder(self), {"path": "jit", "cache_tokens": 16})
         wanted = generate(model, [IDS], 5, ignore_eos=True)
         for sequences in range(2, 12):
             self.assertEqual(generate(model, [IDS] * sequences, 5, ignore_eos=True), wanted * sequences)
-        self.assertLessEqual(len(model._rooms), 8)
+        self.assertLessEqual(len(model._states), 8)
         self.assertEqual(generate(model, [IDS], 5, ignore_eos=True), wanted)
 
     def test_a_window_that_ends_inside_the_cache_is_refused(self):
@@ -47,7 +47,7 @@ class Rooms(unittest.TestCase):
         with self.assertRaises(Failed) as caught:
             load(path, {"path": "jit"})
         self.assertEqual((caught.exception.kind, caught.exception.hint), ("unsupported", "--set path=loop"))
-        self.assertIn("architecture `mistral` attends to the last 32 alone", caught.exception.message)
+        self.assertIn("architecture `mistral` attends only to the last 32", caught.exception.message)
         # In a room that the window covers, the results are equal.
         wanted = generate(load(path), [IDS], 12, ignore_eos=True)
         model = load(path, {"path": "jit", "cache_tokens": 32})
@@ -75,22 +75,22 @@ class Captured(unittest.TestCase):
                 self.assertEqual([phase["name"] for phase in phases.times][-1], "capture")
                 for prompts in ([IDS], RAGGED, [[7, 7]], [IDS]):
                     for padding in ("left", "right"):
-                        asked = dict(ignore_eos=True, padding=padding)
-                        self.assertEqual(generate(model, prompts, 12, **asked), generate(wanted, prompts, 12, **asked))
+                        fields = dict(ignore_eos=True, padding=padding)
+                        self.assertEqual(generate(model, prompts, 12, **fields), generate(wanted, prompts, 12, **fields))
                 sampling = SimpleNamespace(temperature=1.0, top_k=0, top_p=None, seed=3)
-                asked = dict(ignore_eos=True, sampling=sampling)
-                self.assertEqual(generate(model, [IDS], 12, **asked), generate(wanted, [IDS], 12, **asked))
+                fields = dict(ignore_eos=True, sampling=sampling)
+                self.assertEqual(generate(model, [IDS], 12, **fields), generate(wanted, [IDS], 12, **fields))
                 # One for a sequence alone, one for three.
                 self.assertEqual(len(captured), 2)
             self.assertIn("captured CUDA graph", model.facts()["libraries"]["decode"])
 
-    def test_a_capture_that_fails_is_a_failed_load_and_no_other_path(self):
+    def test_a_failed_capture_fails_the_load(self):
         with stand_in_for_cuda_graphs(), torch.no_grad():
             with mock.patch("torch.cuda.graph", side_effect=RuntimeError("operation not permitted when stream is capturing")):
                 with self.assertRaises(Failed) as caught:
                     self.static(write_folder(self)).prepare(Phases())
         self.assertEqual(caught.exception.kind, "internal")
-        self.assertIn("path `cuda-graph`: the decode step could not be made: RuntimeError: operation not", caught.exception.message)
+        self.assertIn("path `cuda-graph`: cannot make the decode step: RuntimeError: operation not", caught.exception.message)
 
 
     def test_fusion_off_keeps_the_graphs_of_its_mode(self):
@@ -98,8 +98,8 @@ class Captured(unittest.TestCase):
         wanted = generate(load(path), [IDS], 12, ignore_eos=True)
         loaded = load(path, {"path": "loop"}).loaded
         for mode, graphs in [("reduce-overhead", 1), ("max-autotune", 1), ("default", 0)]:
-            asked = dict(path="compile", fusion=False, mode=mode, cache_tokens=64)
-            loaded.options = SimpleNamespace(**{**vars(loaded.options), **asked})
+            fields = dict(path="compile", fusion=False, mode=mode, cache_tokens=64)
+            loaded.options = SimpleNamespace(**{**vars(loaded.options), **fields})
             # The stand-in records operations, so a test of a step without graphs covers the compiler.
             with stand_in_for_cuda_graphs() as captured, torch.no_grad(), mock.patch("static.compiled", lambda step, *how: step):
                 with mock.patch("static.wait_for"), mock.patch("static.has_graphs", lambda device: True):
@@ -116,9 +116,9 @@ class Made(unittest.TestCase):
         with mock.patch("static.traced", lambda room: lambda *place: (torch.zeros(1, 64), torch.zeros(1, dtype=torch.long))):
             with self.assertRaises(Failed) as caught:
                 generate(model, [IDS], 100, ignore_eos=True)
-        self.assertIn("its logits lie", caught.exception.message)
+        self.assertIn("its logits differ", caught.exception.message)
 
-    def test_a_trace_that_took_a_part_of_its_first_run_for_a_constant_is_refused(self):
+    def test_a_trace_with_a_constant_from_its_first_run_is_refused(self):
         for sequences, part in [(1, "ids"), (1, "positions"), (1, "column"), (2, "real"), (1, "written")]:
 
             def traced(room):
@@ -138,12 +138,12 @@ class Made(unittest.TestCase):
                 return step
 
             model = load(write_folder(self), {"path": "jit", "cache_tokens": 64})
-            model._rooms.clear(), model._entrances.clear()
+            model._states.clear(), model._steps.clear()
             with mock.patch("static.traced", traced), self.assertRaises(Failed) as caught:
                 generate(model, [IDS] * sequences, 5, ignore_eos=True)
             self.assertIn("path `jit`: the decode step computes something else", caught.exception.message)
 
-    def test_logits_that_are_no_numbers_are_the_models_and_not_the_compilers(self):
+    def test_logits_that_are_not_finite_are_the_models_fault(self):
         weights = random_weights(CONFIG)
         weights["lm_head.weight"][3] = float("inf")
         path = write_folder(self, weights=weights)
@@ -151,35 +151,35 @@ class Made(unittest.TestCase):
             with self.assertRaises(Failed) as caught:
                 load(path, {"path": "jit"}, dtype=dtype)
             self.assertEqual((caught.exception.kind, caught.exception.hint), ("model", hint))
-            self.assertIn(f"its weights lead to logits that are no numbers, in {dtype}", caught.exception.message)
+            self.assertIn(f"its weights lead to logits that are not finite, in {dtype}", caught.exception.message)
 
-    def test_a_compiler_that_fails_is_a_failed_load_and_no_other_path(self):
+    def test_a_failed_compiler_fails_the_load(self):
         with mock.patch("torch.compile", side_effect=RuntimeError("no compiler found")):
             with self.assertRaises(Failed) as caught:
                 load(write_folder(self), {"path": "compile"})
         self.assertEqual((caught.exception.kind, caught.exception.hint), ("internal", "--set path=loop"))
-        self.assertIn("path `compile`: the decode step could not be made: RuntimeError: no compiler found", caught.exception.message)
+        self.assertIn("path `compile`: cannot make the decode step: RuntimeError: no compiler found", caught.exception.message)
 
-    def test_graphs_that_inductor_leaves_out_fail_a_row_that_names_them(self):
-        from steps import counters, insisting_on_graphs
+    def test_a_load_fails_if_inductor_skips_the_graphs_of_its_mode(self):
+        from steps import counters, requiring_graphs
 
-        with insisting_on_graphs():
+        with requiring_graphs():
             pass
-        with self.assertRaises(Failed) as caught, insisting_on_graphs():
+        with self.assertRaises(Failed) as caught, requiring_graphs():
             counters["inductor"]["cudagraph_skips"] += 1
         self.assertIn("made no CUDA graph of 1 parts of the decode step", caught.exception.message)
         # A graph that an earlier load left out does not count for this one.
-        with insisting_on_graphs():
+        with requiring_graphs():
             pass
 
-    def test_a_graph_run_operation_by_operation_gives_the_same_and_says_so(self):
+    def test_fusion_off_gives_the_same_ids_and_is_stated(self):
         path = write_folder(self)
         model = load(path, {"path": "compile", "fusion": False})
         self.assertEqual(generate(model, [IDS], 12, ignore_eos=True), generate(load(path), [IDS], 12, ignore_eos=True))
         self.assertIn("fusion off", model.facts()["libraries"]["decode"])
 
     @unittest.skipUnless(FULL, "compiles: minutes on a small machine")
-    def test_every_way_through_a_compiler_gives_the_tokens_of_the_plain_loop(self):
+    def test_every_compiled_path_gives_the_tokens_of_the_plain_loop(self):
         path = write_folder(self)
         wanted = load(path, {"path": "loop"})
         for options in (
@@ -194,7 +194,7 @@ class Made(unittest.TestCase):
             self.assertIn(model.facts()["libraries"]["inductor cache"], ("cold", "warm", "warm in part"))
 
     @unittest.skipUnless(FULL, "compiles: minutes on a small machine")
-    def test_a_machine_without_a_compiler_says_so_in_the_row(self):
+    def test_a_machine_without_a_compiler_is_reported(self):
         from torch._inductor import config
 
         absent = {"cpp.cxx": ("/no/such/compiler",), "force_disable_caches": True}

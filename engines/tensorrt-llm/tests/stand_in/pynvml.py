@@ -4,8 +4,8 @@ import json
 import os
 from types import SimpleNamespace
 
-SAID = json.loads(os.environ.get("STAND_IN", "{}"))
-GPUS = SAID.get("gpus", [["Pretence 9000", [9, 0]]])
+SETTINGS = json.loads(os.environ.get("STAND_IN", "{}"))
+GPUS = SETTINGS.get("gpus", [["Pretence 9000", [9, 0]]])
 
 
 class NVMLError(Exception):
@@ -13,7 +13,7 @@ class NVMLError(Exception):
 
 
 def nvmlInit():
-    if "no_driver" in SAID.get("faults", []):
+    if "no_driver" in SETTINGS.get("faults", []):
         raise NVMLError("NVML Shared Library Not Found")
 
 
@@ -42,7 +42,7 @@ def nvmlDeviceGetPciInfo(handle):
 
 
 def nvmlDeviceGetMaxMigDeviceCount(handle):
-    if handle != SAID.get("cut_up"):
+    if handle != SETTINGS.get("divided"):
         raise NVMLError("Not Supported")
     return 2
 
@@ -54,11 +54,11 @@ def nvmlDeviceGetMigDeviceHandleByIndex(handle, index):
 def nvmlDeviceGetComputeRunningProcesses(handle):
     """Every worker in the stand-in's record holds a gigabyte on the first GPU."""
     try:
-        lines = [json.loads(line) for line in open(SAID["record"])]
+        lines = [json.loads(line) for line in open(SETTINGS["record"])]
     except (KeyError, OSError):
         return []
     pids = [pid for line in lines for pid in line.get("workers", [])] if handle == 0 else []
-    if "in_a_container" in SAID.get("faults", []):
+    if "in_a_container" in SETTINGS.get("faults", []):
         # The driver gives process ids from outside the container.
         pids = [pid + 10_000_000 for pid in pids]
     return [SimpleNamespace(pid=pid, usedGpuMemory=2**30) for pid in pids]

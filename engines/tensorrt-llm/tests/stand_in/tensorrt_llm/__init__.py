@@ -7,8 +7,8 @@ engine uses, over a made-up model. No line comes from the library.
 import json
 import os
 
-SAID = json.loads(os.environ.get("STAND_IN", "{}"))
-FAULTS = SAID.get("faults", [])
+SETTINGS = json.loads(os.environ.get("STAND_IN", "{}"))
+FAULTS = SETTINGS.get("faults", [])
 
 if "does_not_import" in FAULTS:
     raise ImportError("libmpi.so.40: cannot open shared object file: No such file or directory")
@@ -17,7 +17,7 @@ from . import llmapi
 from .llmapi import LLM, SamplingParams
 
 # The environment that every module of the process sees at its import.
-llmapi.note(environment={name: os.environ.get(name) for name in SAID.get("variables", [])})
+llmapi.record_call(environment={name: os.environ.get(name) for name in SETTINGS.get("variables", [])})
 
 if "no_generate_async" in FAULTS:
     del LLM.generate_async

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from . import SAID, llmapi
+from . import SETTINGS, llmapi
 from .llmapi import TrtLlmArgs
 
 
@@ -11,5 +11,5 @@ class LLM(llmapi.LLM):
 
     def __init__(self, model, **kwargs):
         super().__init__(model, **kwargs)
-        steps = SAID.get("build_steps", [["Loading HF model", 0.0001], ["Building TRT-LLM engine", 0.0002]])
+        steps = SETTINGS.get("build_steps", [["Loading HF model", 0.0001], ["Building TRT-LLM engine", 0.0002]])
         self.llm_build_stats = SimpleNamespace(build_steps_info=[tuple(step) for step in steps])

@@ -14,12 +14,12 @@ import time
 import zlib
 from pathlib import Path
 
-from . import FAULTS, SAID
+from . import FAULTS, SETTINGS
 
 
-def note(**facts):
+def record_call(**facts):
     """Records an event for the test."""
-    if (path := SAID.get("record")) is not None:
+    if (path := SETTINGS.get("record")) is not None:
         with open(path, "a") as file:
             file.write(json.dumps(facts, default=vars) + "\n")
 
@@ -161,14 +161,14 @@ class RequestOutput:
         self._outputs = outputs
 
     def abort(self):
-        note(aborted=self.prompt_token_ids)
+        record_call(aborted=self.prompt_token_ids)
         self.aborted.set()
 
     def put(self, **response):
         self._kept.append(response)
         if not self._loop.is_running():
             # The library's dispatching thread logs this and continues.
-            return note(lost_wake=self.prompt_token_ids)
+            return record_call(lost_wake=self.prompt_token_ids)
         asyncio.run_coroutine_threadsafe(self._wake(), self._loop)
 
     async def _wake(self):
@@ -223,7 +223,7 @@ class LLM:
         tokenizer_revision=None,
         **kwargs,
     ):
-        note(
+        record_call(
             made=type(self).__name__,
             module=type(self).__module__,
             model=model,
@@ -252,7 +252,7 @@ class LLM:
             except ValueError as error:
                 raise RuntimeError("Executor worker returned error") from error
         self._workers = [start_worker() for _ in range(tensor_parallel_size)]
-        note(workers=self._workers)
+        record_call(workers=self._workers)
 
     def generate_async(
         self,
@@ -271,9 +271,9 @@ class LLM:
             raise ValueError("tokenizer is required to reset end_id if it is None")
         if len(inputs) > self.args.max_num_tokens and not self.args.enable_chunked_prefill:
             raise ValueError(f"The sum of prompt length ({len(inputs)}) should not exceed max_num_tokens")
-        if inputs == SAID.get("refused"):
+        if inputs == SETTINGS.get("refused"):
             raise ValueError("a prompt that the library does not take")
-        note(asked=inputs, params=vars(sampling_params), streaming=streaming)
+        record_call(requested=inputs, params=vars(sampling_params), streaming=streaming)
         result = RequestOutput(inputs)
         threading.Thread(target=self._answer, args=(result, sampling_params, streaming), daemon=True).start()
         return result
@@ -291,18 +291,18 @@ class LLM:
             import torch
 
             logits = torch.Tensor([row(ids[: end + 1], self._vocabulary) for end in range(len(ids))])
-            if SAID.get("few_logits"):
+            if SETTINGS.get("few_logits"):
                 logits = logits[:1]
         stops = [] if params.ignore_eos else [params.end_id, *(params.stop_token_ids or [])]
         draw, new, chunk, reason = random.Random(params.seed), 0, [], None
         while reason is None:
-            time.sleep(SAID.get("token_s", 0.0))
+            time.sleep(SETTINGS.get("token_s", 0.0))
             if "never_answers" in FAULTS and new == 2:
                 result.aborted.wait()
             if result.aborted.is_set():
                 return result.put(ids=[], reason="cancelled")
             id = pick(row(ids, self._vocabulary), params, draw)
-            if SAID.get("ends_after") == new:
+            if SETTINGS.get("ends_after") == new:
                 # The model's output is made up, and so is its end.
                 id = (stops or [id])[-1]
             ids.append(id)
@@ -314,7 +314,7 @@ class LLM:
             elif new == params.max_tokens - ("ends_early" in FAULTS):
                 reason = "length"
             chunk.append(id)
-            if streaming and (len(chunk) == SAID.get("chunk", 1) and reason is None):
+            if streaming and (len(chunk) == SETTINGS.get("chunk", 1) and reason is None):
                 result.put(ids=chunk)
                 chunk = []
         stop = id if reason == "stop" and id != params.end_id else None
@@ -322,7 +322,7 @@ class LLM:
         result.put(ids=chunk + extra, reason=reason, stop=stop, logits=logits)
 
     def shutdown(self):
-        note(shut_down=True)
+        record_call(shut_down=True)
         if "does_not_shut_down" in FAULTS:
             time.sleep(60)
         for pid in self._workers:
@@ -355,7 +355,7 @@ def pick(logits, params, draw):
 def start_worker():
     """A process that computes nothing and is no descendant: like MPI's workers, its parent ends at once."""
     sleeper = "import sys, time\ntime.sleep(600)"
-    if "worker_of_nobody" in FAULTS:
+    if "detached_worker" in FAULTS:
         quiet = "stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True"
         script = f"import subprocess, sys\nprint(subprocess.Popen([sys.executable, '-c', {sleeper!r}], {quiet}).pid)"
         return int(subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout)

@@ -1,4 +1,4 @@
-"""Converts errors of the library to messages that a user can act on. The library has few exception types and wraps
+"""Converts errors of the library to failures with a hint. The library has few exception types and wraps
 its workers' errors, so the texts of the whole chain are searched.
 """
 
@@ -8,8 +8,8 @@ import traceback
 
 from engine_kit import Failed
 
-# The beginnings of messages.
-LOADING = "TensorRT-LLM could not load the model"
+# The first part of a message.
+LOADING = "TensorRT-LLM cannot load the model"
 GENERATING = "TensorRT-LLM failed in a request"
 
 OUT_OF_MEMORY = re.compile(
@@ -23,31 +23,31 @@ ENDED = re.compile(
     r"worker died|shutting down|MPI_ABORT|BrokenPipe|connection (?:reset|refused)|cuda error|cudaError", re.IGNORECASE
 )
 
-SMALLER = "ask for less: `context_tokens`, or the options `max_batch`, `memory_fraction`, `pool_tokens`"
+SMALLER = "reduce one of these: `context_tokens`, or the options `max_batch`, `memory_fraction`, `pool_tokens`"
 
 
-def explained(error, doing):
+def failure(error, step):
     """A `Failed` for any exception of the library."""
     if isinstance(error, Failed):
         return error
     chain = list(_chain(error))
-    said = "\n".join(f"{type(it).__name__}: {it}" for it in chain)
+    text = "\n".join(f"{type(it).__name__}: {it}" for it in chain)
     cause = _line(chain[-1])
     sys.stderr.write("".join(traceback.format_exception(error)[-12:]))
     sys.stderr.flush()
-    if OUT_OF_MEMORY.search(said):
-        line = next((line for line in said.splitlines() if OUT_OF_MEMORY.search(line)), cause)
-        return Failed("out_of_memory", f"{doing}: {line.strip()[:300]}", SMALLER)
-    if named := ARCHITECTURE.search(said):
+    if OUT_OF_MEMORY.search(text):
+        line = next((line for line in text.splitlines() if OUT_OF_MEMORY.search(line)), cause)
+        return Failed("out_of_memory", f"{step}: {line.strip()[:300]}", SMALLER)
+    if named := ARCHITECTURE.search(text):
         name = (named.group(1) or named.group(2) or "").strip("`'\".,") or "of this model"
         return Failed("unsupported", f"architecture `{name}`: TensorRT-LLM has no such model")
-    if NOT_ON_THIS_GPU.search(said):
-        return Failed("unsupported", f"{doing}: {cause}")
-    if doing == GENERATING and TOO_LONG.search(said):
-        return Failed("context", f"{doing}: {cause}")
-    if ENDED.search(said):
-        return Failed("device", f"{doing}: {cause}", "send `load` again")
-    return Failed("internal", f"{doing}: {cause}")
+    if NOT_ON_THIS_GPU.search(text):
+        return Failed("unsupported", f"{step}: {cause}")
+    if step == GENERATING and TOO_LONG.search(text):
+        return Failed("context", f"{step}: {cause}")
+    if ENDED.search(text):
+        return Failed("device", f"{step}: {cause}", "send `load` again")
+    return Failed("internal", f"{step}: {cause}")
 
 
 def _chain(error):

@@ -1,21 +1,21 @@
 """Static caches: keys and values in tensors of fixed size and address, for compilers and captured graphs.
 
-A room is a cache for a number of sequences and tokens, with tensors for the positions of its sequences. Room sizes
-double, so that a few rooms serve every request: a step is compiled or captured once for each room.
+A decode state is a cache for a number of sequences and tokens, with tensors for the positions of its sequences. Capacities
+double, so that a few states serve every request: a step is compiled or captured once for each.
 """
 
 import torch
 from transformers.cache_utils import Cache, StaticLayer
 
-from batch import positions_of
+from causal import positions_of
 from engine_kit import Failed
 
-# Prompt tokens of a room's trial.
+# Prompt tokens of a trial.
 TRIAL = 2
 
 
 def capacity_for(tokens, smallest, most):
-    """The room size for this many tokens: `smallest` doubled until they fit, at most the model's limit."""
+    """The capacity for this many tokens: `smallest` doubled until they fit, at most the model's limit."""
     capacity = smallest
     while capacity < tokens:
         capacity *= 2
@@ -26,45 +26,45 @@ def check_layers(config, capacity, architecture):
     """A static cache holds full attention layers; one with a window is full while the window covers everything."""
     kinds = layer_kinds(config)
     if others := sorted(set(kinds) - {"full_attention", "sliding_attention"}):
-        what = f"a static cache of architecture `{architecture}`: it has layers of kind `{others[0]}`"
-        raise Failed("unsupported", what, "--set path=loop")
+        message = f"a static cache of architecture `{architecture}`: it has layers of kind `{others[0]}`"
+        raise Failed("unsupported", message, "--set path=loop")
     window = config.sliding_window if "sliding_attention" in kinds else None
     if window is not None and capacity > window:
-        what = f"a static cache of {capacity} tokens: architecture `{architecture}` attends to the last {window} alone"
-        raise Failed("unsupported", what, "--set path=loop")
+        message = f"a static cache of {capacity} tokens: architecture `{architecture}` attends only to the last {window}"
+        raise Failed("unsupported", message, "--set path=loop")
     return len(kinds)
 
 
 def layer_kinds(config):
     """The kind of every layer, stated or implied by the config."""
-    if (said := getattr(config, "layer_types", None)) is not None:
-        return list(said)
+    if (kinds := getattr(config, "layer_types", None)) is not None:
+        return list(kinds)
     windows = {"sliding_window": "sliding_attention", "attention_chunk_size": "chunked_attention"}
     kind = next((kind for name, kind in windows.items() if getattr(config, name, None) is not None), "full_attention")
     return [kind] * config.num_hidden_layers
 
 
-class Room:
+class DecodeState:
     def __init__(self, network, architecture, sequences, capacity, device, additive):
         layers = check_layers(network.config.get_text_config(decoder=True), capacity, architecture)
         self._network, self.sequences, self.capacity = network, sequences, capacity
         self.cache = Cache(layers=[StaticLayer(max_cache_len=capacity) for _ in range(layers)])
         self._columns = torch.arange(capacity, device=device)
         self._additive = additive
-        # For each sequence the last id and its position; the column that it takes; the columns that hold tokens and not
-        # pads.
+        # For each sequence the last id and its position; the column that it takes; which columns hold tokens instead
+        # of pads.
         self.ids = torch.zeros(sequences, 1, dtype=torch.long, device=device)
         self.positions = torch.zeros(sequences, 1, dtype=torch.long, device=device)
         self.column = torch.zeros(1, dtype=torch.long, device=device)
         self.real = torch.ones(sequences, capacity, dtype=torch.bool, device=device)
 
     @property
-    def place(self):
+    def inputs(self):
         """The tensors that a step reads besides the cache."""
         return self.ids, self.positions, self.column, self.real
 
     def prefill(self, batch):
-        """Runs the prompt from the beginning of the room, without compiler or graph. Returns the logits of its end."""
+        """Runs the prompt from an empty cache, without compiler or graph. Returns the logits of its end."""
         self.rewind()
         self.real.fill_(True)
         mask = positions = None
@@ -72,18 +72,18 @@ class Room:
             self.real[:, : batch.columns] = batch.mask.bool()
             positions = positions_of(batch.mask)
             mask = self._mask(self._columns[: batch.columns, None] >= self._columns)
-        asked = dict(attention_mask=mask, position_ids=positions, past_key_values=self.cache, use_cache=True)
-        logits = self._network(input_ids=batch.ids, logits_to_keep=1, **asked).logits[:, -1]
+        arguments = dict(attention_mask=mask, position_ids=positions, past_key_values=self.cache, use_cache=True)
+        logits = self._network(input_ids=batch.ids, logits_to_keep=1, **arguments).logits[:, -1]
         self.column.fill_(batch.columns)
         self.positions.copy_(batch.columns if positions is None else positions[:, -1:] + 1)
         return logits
 
     def step(self, ids, positions, column, real):
         """One token of each sequence: logits, and the id of a greedy request. This function is compiled or captured,
-        so it asks nothing of the host."""
+        so it does not wait for the host."""
         mask = self._mask(self._columns <= column, real)
-        asked = dict(attention_mask=mask, position_ids=positions, past_key_values=self.cache, use_cache=True)
-        logits = self._network(input_ids=ids, logits_to_keep=1, **asked).logits[:, -1]
+        arguments = dict(attention_mask=mask, position_ids=positions, past_key_values=self.cache, use_cache=True)
+        logits = self._network(input_ids=ids, logits_to_keep=1, **arguments).logits[:, -1]
         return logits, logits.argmax(-1)
 
     def rewind(self):
@@ -91,7 +91,7 @@ class Room:
         for layer in self.cache.layers:
             layer.cumulative_length.zero_()
 
-    def wipe(self):
+    def clear(self):
         """Clears the cache. A request does not need this."""
         for layer in self.cache.layers:
             if layer.is_initialized:

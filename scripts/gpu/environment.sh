@@ -1,26 +1,26 @@
-# What scripts/gpu-check finds on the machine: programs, a Python with PyTorch, CUDA's libraries, the GPU. Sourced by it.
+# Finds the programs, a Python with PyTorch, CUDA's libraries and the GPU for scripts/gpu-check, which sources this file.
 
-# From the packed folder, into a folder of this run's own; else those that were built here.
+# Unpacks the programs of the folder into a temporary folder, or else takes those that were built here.
 find_programs() {
     packed=false
     if [[ -f $folder/manifest ]]; then
         packed=true
         programs=$scratch/target/release
         unpack
-        # The orchestrator prefers what is in the target folder: there may be other builds in the checkout's own.
+        # The orchestrator prefers programs in the target folder, and the checkout's own may have other builds.
         export CARGO_TARGET_DIR=$scratch/target
-        # So that records name it by its name, not by a folder that is gone when they are read.
+        # So that records have the program's name and not its temporary folder.
         export PATH=$programs:$PATH
     else
         programs=${CARGO_TARGET_DIR:-$PWD/target}/release
         [[ -x $programs/orchestrate ]] ||
-            die "no packed programs in \`$folder\`, and none were built here" "scripts/gpu-check --pack, where there is Rust"
-        say "those that were built here, in $programs"
+            die "no packed programs in \`$folder\`, and none built here" "scripts/gpu-check --pack, where there is Rust"
+        say "programs built here, in $programs"
     fi
     orchestrate=$programs/orchestrate
-    local said
-    said=$("$orchestrate" --version 2>&1) || die "\`$orchestrate\` does not run here: $said" "pack it on a machine whose libc is no newer than this one's"
-    say "$said"
+    local version
+    version=$("$orchestrate" --version 2>&1) || die "\`$orchestrate\` does not run here: $version" "pack it on a machine whose libc is no newer than this one's"
+    say "$version"
 }
 
 unpack() {
@@ -40,7 +40,7 @@ unpack() {
             python3 -c 'import lzma, shutil, sys; shutil.copyfileobj(lzma.open(sys.argv[1]), sys.stdout.buffer)' "$folder/$name.xz"
         fi >"$programs/$name" || true
         [[ $(sha256sum <"$programs/$name") == "$digest  -" ]] ||
-            die "\`$folder/$name.xz\` is damaged" "carry the folder here once more"
+            die "\`$folder/$name.xz\` is damaged" "carry the folder here again"
         chmod +x "$programs/$name"
         say "$name"
     done <"$folder/manifest"
@@ -50,21 +50,21 @@ unpack() {
     [[ ${packed%%-*} == "$here" ]] || say "warning: packed from $packed, and this checkout is $here"
 }
 
-# One Python for all engines that need one, unless somebody has named one. Without PyTorch in it, engines have the
-# environments that were set up for them, or are rows that say what is missing.
+# Finds one Python for all engines that need one, unless ORCHESTRATE_PYTHON names it. If it has no PyTorch, each engine uses
+# its own environment, if that is set up.
 find_python() {
     if [[ -n ${ORCHESTRATE_PYTHON-} ]]; then
-        say "Python: $ORCHESTRATE_PYTHON, as ORCHESTRATE_PYTHON says"
+        say "Python: $ORCHESTRATE_PYTHON, from ORCHESTRATE_PYTHON"
     elif python3 -c 'import importlib.util as it, sys; sys.exit(it.find_spec("torch") is None)' 2>/dev/null; then
         ORCHESTRATE_PYTHON=$(python3 -c 'import sys; print(sys.executable)')
         export ORCHESTRATE_PYTHON
         say "Python: $ORCHESTRATE_PYTHON"
     else
-        say "Python: no PyTorch in $(command -v python3); engines that need one have the environments that were set up here, if any"
-        say "hint: python3 -m pip install torch safetensors tokenizers, or the Python that has them first on PATH"
+        say "Python: no PyTorch in $(command -v python3); engines use the environments that are set up here"
+        say "hint: python3 -m pip install torch safetensors tokenizers, or put the Python that has them first on PATH"
         return 0
     fi
-    # Of their metadata: importing them takes long.
+    # From their metadata, because importing them takes long.
     "$ORCHESTRATE_PYTHON" - <<'END' || say "warning: \`$ORCHESTRATE_PYTHON\` does not run"
 import importlib.metadata as metadata, platform
 found = ["Python " + platform.python_version()]
@@ -76,33 +76,33 @@ for name in ("torch", "safetensors", "tokenizers", "transformers", "triton", "te
         missing.append(name)
 print("  has " + ", ".join(found))
 if missing:
-    print("  has not: " + ", ".join(missing))
+    print("  missing: " + ", ".join(missing))
 END
 }
 
-# Programs may need CUDA's libraries, which lie where a loader does not look: in Python's packages, or in a toolkit. Only
-# folders that have something that is missing are named to the loader: what PyTorch finds by itself must stay what it is.
+# Programs may need CUDA's libraries, which may be in Python's packages or in a toolkit, outside the loader's path. Only folders
+# with a missing library are added to the path, so that PyTorch finds its own libraries as before.
 find_libraries() {
-    local name place places
-    mapfile -t places < <(places_of_libraries)
-    # One that is found may need others, which are missing only then.
-    while place=$(place_of_a_missing_one); do
-        export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$place
-        say "libraries: $place"
+    local name found folders
+    mapfile -t folders < <(library_folders)
+    # A library that is found may need others.
+    while found=$(folder_of_a_missing_library); do
+        export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$found
+        say "libraries: $found"
     done
     for name in $(missing_libraries); do
         say "missing: $name ($(needed_by "$name"))"
-        [[ $device == cpu ]] || say "  hint: $(who_brings "$name")"
+        [[ $device == cpu ]] || say "  hint: $(source_of "$name")"
     done
 }
 
-# The first of the folders that has a library that is missing, and is not named to the loader yet.
-place_of_a_missing_one() {
-    local name place
+# The first folder with a missing library that is not on the loader's path yet.
+folder_of_a_missing_library() {
+    local name candidate
     for name in $(missing_libraries); do
-        for place in "${places[@]}"; do
-            if [[ -e $place/$name && :${LD_LIBRARY_PATH-}: != *:$place:* ]]; then
-                echo "$place"
+        for candidate in "${folders[@]}"; do
+            if [[ -e $candidate/$name && :${LD_LIBRARY_PATH-}: != *:$candidate:* ]]; then
+                echo "$candidate"
                 return
             fi
         done
@@ -110,14 +110,14 @@ place_of_a_missing_one() {
     return 1
 }
 
-who_brings() {
+source_of() {
     case $1 in
-        libcuda.so.* | libnvidia-ml.so.*) echo "NVIDIA's driver brings it; into a container, \`--gpus all\` does" ;;
+        libcuda.so.* | libnvidia-ml.so.*) echo "it comes with NVIDIA's driver; in a container, use \`--gpus all\`" ;;
         *) echo "python3 -m pip install nvidia-cublas nvidia-curand nvidia-cuda-runtime, or CUDA_HOME=/a/toolkit" ;;
     esac
 }
 
-# Of the programs, and the driver's own, which the orchestrator asks what the GPU does.
+# The missing libraries of the programs, and of the driver, which the orchestrator opens.
 missing_libraries() {
     {
         for program in "$programs"/*; do not_found "$program"; done
@@ -125,7 +125,7 @@ missing_libraries() {
     } | sort -u
 }
 
-# A script has none, and is no trouble.
+# A script has none, and ldd fails for it.
 not_found() { { ldd "$1" 2>/dev/null || true; } | sed -n 's/^[[:space:]]*\([^ ]*\) => not found$/\1/p'; }
 
 is_loadable() { python3 -c 'import ctypes, sys; ctypes.CDLL(sys.argv[1])' "$1" 2>/dev/null; }
@@ -135,19 +135,19 @@ needed_by() {
     for program in "$programs"/*; do
         if [[ " $(not_found "$program" | tr '\n' ' ')" == *" $1 "* ]]; then found+=("${program##*/}"); fi
     done
-    echo "${found[*]:-to ask the driver}"
+    echo "${found[*]:-orchestrate, for the driver}"
 }
 
-places_of_libraries() {
+library_folders() {
     if [[ -n ${ORCHESTRATE_PYTHON-} ]]; then
-        "$ORCHESTRATE_PYTHON" -c 'import glob, sys; print("\n".join(at for path in sys.path if path for at in sorted(glob.glob(path + "/nvidia/*/lib"))))'
+        "$ORCHESTRATE_PYTHON" -c 'import glob, sys; print("\n".join(folder for path in sys.path if path for folder in sorted(glob.glob(path + "/nvidia/*/lib"))))'
     fi
     printf '%s\n' ${CUDA_HOME:+"$CUDA_HOME/lib64"} /usr/local/nvidia/lib64 /usr/local/nvidia/lib /usr/local/cuda*/lib64 /usr/local/cuda*/lib /opt/cuda/lib64
 }
 
-# What every record says of it, and what it can do at most.
+# Prints the facts of the machine and its limits.
 describe_machine() {
     "$orchestrate" machine --no-probe --format json 2>/dev/null |
         python3 scripts/gpu/outcome.py --gpus "$(sed -n 's/^compute-capability //p' "$folder/manifest" 2>/dev/null)" || true
-    bounded 75 "$orchestrate" machine || say "what this machine can do at most was not found out"
+    bounded 75 "$orchestrate" machine || say "the limits of this machine could not be probed"
 }

@@ -1,4 +1,4 @@
-"""Files with the mistakes that a converter can make and that still open. A check that lets one pass checks nothing."""
+"""Makes files with the mistakes of a converter that still open. The check must find each of them."""
 
 import shutil
 from pathlib import Path
@@ -14,7 +14,7 @@ def tensors(file: Path, ending: str) -> list:
 
 
 def rotary_halves_kept(file: Path) -> None:
-    """Queries and keys in the order of Hugging Face: the rotation turns the wrong pairs."""
+    """Queries and keys in the order of Hugging Face, so that the wrong pairs are rotated."""
     for ending, heads in (("attn_q.weight", "head_count"), ("attn_k.weight", "head_count_kv")):
         heads = gguf.GGUFReader(file).get_field(f"llama.attention.{heads}").contents()
         for tensor in tensors(file, ending):
@@ -24,19 +24,19 @@ def rotary_halves_kept(file: Path) -> None:
 
 
 def scaling_forgotten(file: Path) -> None:
-    """Llama 3's slow rotations at full speed."""
+    """Llama 3's frequencies without their scaling."""
     for tensor in tensors(file, "rope_freqs.weight"):
         tensor.data[:] = 1
 
 
 def matrix_untransposed(file: Path) -> None:
-    """The one matrix of GPT-2 that is square, so that no shape tells."""
+    """The only square matrix of GPT-2, so that its shape does not show the mistake."""
     for tensor in tensors(file, "attn_output.weight"):
         tensor.data[:] = tensor.data.T.copy()
 
 
 def one_left_out(file: Path) -> None:
-    """Gemma's norms as the checkpoint has them."""
+    """Gemma's norms as in the checkpoint, without the added one."""
     for tensor in tensors(file, "norm.weight"):
         tensor.data[:] -= numpy.float32(1)
 
@@ -49,8 +49,8 @@ MISTAKES = {
 }
 
 
-def spoiled(file: Path, mistake, folder: Path) -> Path:
-    copy = folder / f"spoiled-{file.name}"
+def copy_with(file: Path, mistake, folder: Path) -> Path:
+    copy = folder / f"mistake-{file.name}"
     shutil.copyfile(file, copy)
     mistake(copy)
     return copy

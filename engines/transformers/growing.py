@@ -1,0 +1,158 @@
+"""Paths with a growing cache. `generate`: tokens by the library's own `generate`, timestamped in its streamer. `loop`:
+the same call of the same model in a separate decode loop; the difference is the cost of `generate`.
+"""
+
+import torch
+from transformers import DynamicCache, GenerationConfig, LogitsProcessor, LogitsProcessorList
+from transformers.generation.streamers import BaseStreamer
+
+from causal import Causal, Chooser, lay_out, positions_of, push
+
+
+class Generating(Causal):
+    def run(self, job, tokens):
+        eos_ids = [] if job.ignore_eos else self.loaded.folder.eos_ids
+        pad_id = next(iter(self.loaded.folder.eos_ids), 0)
+        batch = lay_out(job.prompts, job.padding, self.device, pad_id)
+        # All settings are explicit, so that neither the folder nor the library's defaults apply.
+        config = GenerationConfig(
+            max_new_tokens=job.max_new_tokens,
+            do_sample=False,
+            num_beams=1,
+            use_cache=job.use_cache,
+            eos_token_id=eos_ids or None,
+            pad_token_id=pad_id,
+            disable_compile=True,
+        )
+        chooser = Chooser(job, tokens)
+        checked = self._check_first()
+        processors = LogitsProcessorList([ChosenId(chooser)] if chooser.samples else [])
+        try:
+            self.network.generate(
+                batch.ids,
+                attention_mask=torch.ones_like(batch.ids) if batch.mask is None else batch.mask,
+                generation_config=config,
+                logits_processor=processors,
+                streamer=Streamer(tokens),
+            )
+        except Done:
+            pass
+        finally:
+            checked.remove()
+
+    def _check_first(self):
+        """A hook that removes itself after the first call of the model, so that it costs no time at other tokens."""
+
+        def check(network, arguments, output):
+            handle.remove()
+            self.check_numbers(output.logits[:, -1])
+
+        handle = self.network.register_forward_hook(check)
+        return handle
+
+    def choices(self):
+        return {**super().choices(), "decode": "transformers.generate, growing cache"}
+
+
+class Streamer(BaseStreamer):
+    """Pushes each token when `generate` gives it to the streamer, on the host, like a user's streamer."""
+
+    def __init__(self, tokens):
+        self._tokens, self._prompt = tokens, True
+
+    def put(self, value):
+        if self._prompt:
+            # The first value is the prompt.
+            self._prompt = False
+        elif push(self._tokens, value.tolist()) and self._tokens.cancelled:
+            raise Done
+
+    def end(self):
+        pass
+
+
+class Done(Exception):
+    """Aborts `generate` for a cancelled request. A stopping criterion would cost time at every token of every
+    request, and see the token only after the next one."""
+
+
+class ChosenId(LogitsProcessor):
+    """Excludes all ids except the chosen one: the protocol's sampling inside `generate`."""
+
+    def __init__(self, chooser):
+        self._chooser = chooser
+
+    def __call__(self, input_ids, scores):
+        excluded = torch.full_like(scores, float("-inf"))
+        return excluded.scatter_(1, self._chooser(scores)[:, None], 0.0)
+
+
+class Looping(Causal):
+    def run(self, job, tokens):
+        batch, chooser = lay_out(job.prompts, job.padding, self.device), Chooser(job, tokens)
+        steps = self.steps(batch, job.max_new_tokens) if job.use_cache else WholeSequence(self.network)
+        logits = steps.prefill(batch)
+        self.check_numbers(logits)
+        ids = chooser(logits)
+        while not push(tokens, ids.tolist()):
+            logits = steps.advance(ids)
+            # A compiled or captured step includes the greedy choice.
+            ids = steps.best if steps.best is not None and not chooser.samples else chooser(logits)
+
+    def steps(self, batch, new_tokens):
+        """The functions that compute logits: `prefill(batch)`, then `advance(ids)` for every token, both [sequences,
+        vocabulary]."""
+        return Growing(self.network)
+
+    def choices(self):
+        return {**super().choices(), "decode": "loop over the model, growing cache"}
+
+
+class Growing:
+    """Keys and values in tensors that grow by one token at a time, the library's default."""
+
+    best = None
+
+    def __init__(self, network):
+        self._network, self._cache = network, DynamicCache(config=network.config.get_text_config(decoder=True))
+
+    def prefill(self, batch):
+        self._mask = batch.mask
+        self._positions = None if batch.mask is None else positions_of(batch.mask)
+        return self._forward(batch.ids)
+
+    def advance(self, ids):
+        if self._mask is not None:
+            self._mask = torch.cat([self._mask, self._mask.new_ones(len(ids), 1)], -1)
+            self._positions = self._positions[:, -1:] + 1
+        return self._forward(ids[:, None])
+
+    def _forward(self, ids):
+        # Only with padding: a user of the library omits them for one sequence.
+        arguments = {} if self._mask is None else dict(attention_mask=self._mask, position_ids=self._positions)
+        arguments.update(past_key_values=self._cache, use_cache=True, logits_to_keep=1)
+        return self._network(input_ids=ids, **arguments).logits[:, -1]
+
+
+class WholeSequence:
+    """No KV cache: computes the whole sequence again for every token."""
+
+    best = None
+
+    def __init__(self, network):
+        self._network = network
+
+    def prefill(self, batch):
+        self._ids, self._mask = batch.ids, batch.mask
+        return self._forward()
+
+    def advance(self, ids):
+        self._ids = torch.cat([self._ids, ids[:, None]], -1)
+        if self._mask is not None:
+            self._mask = torch.cat([self._mask, self._mask.new_ones(len(ids), 1)], -1)
+        return self._forward()
+
+    def _forward(self):
+        positions = None if self._mask is None else positions_of(self._mask)
+        arguments = dict(attention_mask=self._mask, position_ids=positions, use_cache=False, logits_to_keep=1)
+        return self._network(input_ids=self._ids, **arguments).logits[:, -1]
