@@ -36,7 +36,7 @@ fn fold(x: &[f32], each: impl Fn(f32) -> f32) -> f32 {
 #[inline(always)]
 #[expect(clippy::excessive_precision, reason = "the two parts of ln 2 are given as they are in f32")]
 pub fn exp(x: f32) -> f32 {
-    let none = x.is_nan();
+    let is_nan = x.is_nan();
     let x = if x > 88.37 { 88.37 } else { x };
     let x = if x < -87.33 { -87.33 } else { x };
     // The addition of such a large number leaves the integer part of `x / ln 2` in the last bits.
@@ -50,7 +50,7 @@ pub fn exp(x: f32) -> f32 {
     power = power * rest * rest + rest + 1.0;
     let exponential = f32::from_bits(power.to_bits().wrapping_add(whole_bits.to_bits() << 23));
     // For a NaN the bits computed above are arbitrary and could form a number.
-    if none { f32::NAN } else { exponential }
+    if is_nan { f32::NAN } else { exponential }
 }
 
 /// `1 / (1 + e^-x)`.

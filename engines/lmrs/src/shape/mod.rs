@@ -111,7 +111,7 @@ fn context(fields: &Fields, architecture: &Architecture) -> Result<u32, Failed> 
         Some(tokens @ ..=MAX_CONTEXT) => Ok(tokens),
         Some(tokens) => {
             let name = fields.name(name, gguf);
-            Err(fields.fault(format!("`{name}`: a context of {tokens} tokens is more than {MAX_CONTEXT}")))
+            Err(fields.invalid(format!("`{name}`: a context of {tokens} tokens is more than {MAX_CONTEXT}")))
         }
     }
 }
@@ -131,7 +131,7 @@ fn windows(fields: &Fields, architecture: &Architecture) -> Result<Vec<Option<us
     let by_rule = (0..layers).map(|layer| window.filter(|_| layer >= first)).collect();
     let Some(slide) = fields.layer_types()? else { return Ok(by_rule) };
     if slide.len() != layers {
-        return Err(fields.fault(format!("`layer_types` has {} entries for {layers} layers", slide.len())));
+        return Err(fields.invalid(format!("`layer_types` has {} entries for {layers} layers", slide.len())));
     }
     let some = matches!(architecture.windows, Windows::SomeLayers { .. }) && window.is_some();
     // In other architectures the list has no effect, so it must agree with the actual computation.

@@ -29,7 +29,7 @@ fn refuse_infinite_angles(fields: &Fields, rotation: &Rotation, name: &str) -> R
     let last = fields.folder.config.context_tokens.unwrap_or_default() as f32;
     match rotation.frequencies.iter().all(|frequency| (frequency * last).is_finite()) {
         true => Ok(()),
-        false => Err(fields.fault(format!("`{name}` leads to infinite angles"))),
+        false => Err(fields.invalid(format!("`{name}` leads to infinite angles"))),
     }
 }
 
@@ -49,10 +49,8 @@ fn rotated(fields: &Fields) -> Result<usize, Failed> {
     let name = fields.name("partial_rotary_factor", "rope.dimension_count");
     match rotated {
         Some(rotated) if rotated > 0 && rotated <= head && rotated % 2 == 0 => Ok(rotated),
-        _ => {
-            Err(fields
-                .fault(format!("`{name}`: expected an even number of rotated dimensions, at most {head}")))
-        }
+        _ => Err(fields
+            .invalid(format!("`{name}`: expected an even number of rotated dimensions, at most {head}"))),
     }
 }
 
@@ -73,7 +71,7 @@ fn scale_by_rule(fields: &Fields, rotation: &mut Rotation) -> Result<(), Failed>
     let Some(kind) = rope(fields, "rope_type").or_else(|| rope(fields, "type")) else { return Ok(()) };
     let number = |name: &str| {
         let value = rope(fields, name);
-        let value = value.ok_or_else(|| fields.fault(format!("`rope_scaling.{name}` is missing")))?;
+        let value = value.ok_or_else(|| fields.invalid(format!("`rope_scaling.{name}` is missing")))?;
         above_zero(fields, &format!("rope_scaling.{name}"), value)
     };
     match kind.as_str() {
@@ -134,13 +132,13 @@ fn scale_by_metadata(fields: &Fields, rotation: &mut Rotation) -> Result<(), Fai
     let pairs = rotation.frequencies.len() as u64;
     let counted = fields.folder.tensors.iter().find(|tensor| tensor.name == FACTORS).map(Tensor::elements);
     if let Some(found) = counted.filter(|found| *found != pairs) {
-        return Err(fields.fault(format!("tensor `{FACTORS}`: {found} factors, for {pairs} pairs")));
+        return Err(fields.invalid(format!("tensor `{FACTORS}`: {found} factors, for {pairs} pairs")));
     }
     let factors = FileWeights::open(fields.folder).and_then(|weights| weights.values_of(FACTORS, pairs));
     let Some(factors) = factors.map_err(model)? else { return Ok(()) };
     if let Some(factor) = factors.iter().find(|factor| !factor.is_finite() || **factor <= 0.0) {
         let what = format!("tensor `{FACTORS}`: expected numbers above 0, found `{factor:?}`");
-        return Err(fields.fault(what));
+        return Err(fields.invalid(what));
     }
     rotation.divide(&factors);
     Ok(())

@@ -58,7 +58,7 @@ pub struct Linear {
 
 impl Weights {
     /// The output matrix, which makes logits from the last norm's result; it may be the embedding.
-    pub fn head(&self) -> &Matrix {
+    pub fn output_matrix(&self) -> &Matrix {
         &self.output
     }
 
