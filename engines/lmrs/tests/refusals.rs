@@ -331,10 +331,11 @@ fn a_model_larger_than_memory_says_so_before_anything_is_read_mapped_or_not() {
             .into_iter()
             .map(|requested| {
                 let plan = Plan::of(&folder, &shape, requested).unwrap();
-                let least = |cache: u64| least_room(|room| plan.expect_room(cache, Some(room)).is_ok());
-                assert_eq!(plan.expect_room(0, None), Ok(()));
+                let least =
+                    |cache: u64| least_room(|room| plan.refuse_if_too_large(cache, Some(room)).is_ok());
+                assert_eq!(plan.refuse_if_too_large(0, None), Ok(()));
                 assert_eq!(least(1000), least(0) + 1000, "keys and values count");
-                let failed = plan.expect_room(5, Some(4)).unwrap_err();
+                let failed = plan.refuse_if_too_large(5, Some(4)).unwrap_err();
                 assert_eq!(failed.kind, FailureKind::OutOfMemory);
                 assert!(failed.message.ends_with("5 keys and values), and 4 are available"), "{failed:?}");
                 assert!(failed.hint.unwrap().contains("`dtype`"));

@@ -109,7 +109,7 @@ fn shape(heads: Heads, layers: usize, context: usize) -> Shape {
         kv_heads: heads.kv_heads,
         head_dim: heads.head_dim,
         context,
-        norms_centre: false,
+        layer_norm: false,
         norm_epsilon: 0.0,
         rotation: None,
         activation: Activation::Silu,

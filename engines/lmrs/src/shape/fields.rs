@@ -63,7 +63,7 @@ impl Fields<'_> {
 
     /// The epsilon of norms. `default` is the value if a config.json lacks the field; a GGUF always has it.
     pub fn norm_epsilon(&self, architecture: &Architecture, default: f64) -> Result<f32, Failed> {
-        let (name, gguf) = match architecture.norms_centre {
+        let (name, gguf) = match architecture.layer_norm {
             true => ("layer_norm_epsilon", "attention.layer_norm_epsilon"),
             false => ("rms_norm_eps", "attention.layer_norm_rms_epsilon"),
         };

@@ -29,7 +29,7 @@ pub struct Shape {
     /// The longest context that the model was made for.
     pub context: usize,
     /// Norms subtract the mean and add a bias: LayerNorm instead of RMSNorm.
-    pub norms_centre: bool,
+    pub layer_norm: bool,
     pub norm_epsilon: f32,
     /// `None` if positions are learned and added to the embedding.
     pub rotation: Option<Rotation>,
@@ -79,7 +79,7 @@ impl Shape {
             kv_heads: kv_heads as usize,
             head_dim: head_dim as usize,
             context: context as usize,
-            norms_centre: architecture.norms_centre,
+            layer_norm: architecture.layer_norm,
             norm_epsilon: fields.norm_epsilon(architecture, known.norm_epsilon)?,
             rotation: if architecture.learned_positions { None } else { Some(positions::rotation(&fields)?) },
             activation: fields.activation(architecture)?,
@@ -157,7 +157,7 @@ pub mod tests {
             kv_heads: 2,
             head_dim: 16,
             context: 512,
-            norms_centre: false,
+            layer_norm: false,
             norm_epsilon: 1e-5,
             rotation: Some(Rotation::new(10_000.0, 16)),
             activation: Activation::Silu,

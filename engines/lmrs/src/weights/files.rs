@@ -158,7 +158,7 @@ impl Plan {
         let mut encoded = vec![0; owned.dtype.bytes(owned.inputs as u64) as usize * rows];
         self.encode(owned, first, rows, &mut encoded)?;
         if owned.format.pack(owned.inputs, &encoded, bytes).is_err() {
-            self.is_unfit(owned);
+            self.mark_unfit(owned);
         }
         Ok(())
     }

@@ -106,25 +106,25 @@ impl Pass<'_> {
         let groups = x.tokens().div_ceil(TOKENS);
         let chunks = inputs.div_ceil(INPUTS).max(1);
         // With a single chunk nothing is kept. One shared entry then leaves more of the first-level cache to the tokens.
-        let apart = usize::from(chunks > 1);
+        let sums_of_quad = usize::from(chunks > 1);
         // SAFETY: the caller guarantees this.
-        sums.resize((quads * apart).max(1), [[unsafe { Paired::zero() }; ROWS]; TOKENS]);
-        let chunk = inputs.div_ceil(chunks).next_multiple_of(NUMBERS);
+        sums.resize((quads * sums_of_quad).max(1), [[unsafe { Paired::zero() }; ROWS]; TOKENS]);
+        let chunk_inputs = inputs.div_ceil(chunks).next_multiple_of(NUMBERS);
         let mut prefetch = Prefetch::of(next, groups * chunks * quads);
         for group in 0..groups {
             // Equal shares.
             let tokens = group * x.tokens() / groups..(group + 1) * x.tokens() / groups;
-            for begin in (0..inputs.max(1)).step_by(chunk.max(1)) {
-                let inputs = begin..inputs.min(begin + chunk);
-                let inputs_chunk = InputChunk { floats, x, tokens: tokens.clone(), inputs };
+            for begin in (0..inputs.max(1)).step_by(chunk_inputs.max(1)) {
+                let inputs = begin..inputs.min(begin + chunk_inputs);
+                let chunk = InputChunk { floats, x, tokens: tokens.clone(), inputs };
                 for quad in 0..quads {
                     let four = outputs.start + quad * ROWS..outputs.end;
-                    let sums = &mut sums[quad * apart];
+                    let sums = &mut sums[quad * sums_of_quad];
                     // SAFETY: the caller guarantees this; the outputs, inputs and tokens exist, at most `TOKENS` of them.
                     unsafe {
-                        inputs_chunk.add(four.clone(), &mut prefetch, sums);
-                        if inputs_chunk.inputs.end == floats.inputs {
-                            inputs_chunk.store(four, sums, out);
+                        chunk.add(four.clone(), &mut prefetch, sums);
+                        if chunk.inputs.end == floats.inputs {
+                            chunk.store(four, sums, out);
                         }
                     }
                 }
