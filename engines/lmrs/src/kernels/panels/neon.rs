@@ -8,10 +8,11 @@
 use std::arch::aarch64::*;
 use std::ops::Range;
 
+use half::f16;
+
 use super::input::Input;
 use super::numbers::PanelFormat;
 use super::product::{self, PanelLanes};
-use crate::kernels::lanes::from_f16;
 use crate::kernels::outputs::Outputs;
 use crate::matrix::Matrix;
 
@@ -109,7 +110,7 @@ impl PanelLanes for Neon {
     unsafe fn halves(at: *const u8) -> Self::Floats {
         // Intrinsics for f16 are not stable yet.
         let bits: [u16; 16] = at.cast::<[u16; 16]>().read_unaligned();
-        Self::floats(bits.map(from_f16).as_ptr())
+        Self::floats(bits.map(|bits| f16::from_bits(bits).to_f32()).as_ptr())
     }
 
     #[inline(always)]
