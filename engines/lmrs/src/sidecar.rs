@@ -271,11 +271,11 @@ fn free_bytes(folder: &Path) -> Result<u64> {
     Ok(u64::from(disk.blocks_available()).saturating_mul(u64::from(disk.fragment_size())))
 }
 
-/// A checksum that finds damage at the speed of memory. Not cryptographic.
 /// Bytes that one thread sums at a time.
 const SUMMED_BYTES: usize = 4 << 20;
 const LANES: usize = 8;
 
+/// A checksum that finds damage at the speed of memory. Not cryptographic.
 fn checksum(pool: &Pool, bytes: &[u8]) -> u64 {
     let stretches: Vec<&[u8]> = bytes.chunks(SUMMED_BYTES).collect();
     let sums: Vec<_> = stretches.iter().map(|_| AtomicU64::new(0)).collect();
