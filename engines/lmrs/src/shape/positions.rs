@@ -1,5 +1,6 @@
 //! The rotation of each pair of head dimensions, from the fields of a config.
 
+use engine_kit::OrFail;
 use model_files::{FileWeights, Format, Tensor};
 use protocol::{Failed, FailureKind};
 use serde_json::Value;
@@ -128,14 +129,13 @@ fn scale_by_metadata(fields: &Fields, rotation: &mut Rotation) -> Result<(), Fai
         }
         (Some((kind, _)), _) => return Err(fields.unknown("rope.scaling.type", kind)),
     }
-    let model = |error: anyhow::Error| Failed::new(FailureKind::Model, format!("{error:#}"));
     let pairs = rotation.frequencies.len() as u64;
     let counted = fields.folder.tensors.iter().find(|tensor| tensor.name == FACTORS).map(Tensor::elements);
     if let Some(found) = counted.filter(|found| *found != pairs) {
         return Err(fields.invalid(format!("tensor `{FACTORS}`: {found} factors, for {pairs} pairs")));
     }
     let factors = FileWeights::open(fields.folder).and_then(|weights| weights.values_of(FACTORS, pairs));
-    let Some(factors) = factors.map_err(model)? else { return Ok(()) };
+    let Some(factors) = factors.or_fail(FailureKind::Model)? else { return Ok(()) };
     if let Some(factor) = factors.iter().find(|factor| !factor.is_finite() || **factor <= 0.0) {
         let what = format!("tensor `{FACTORS}`: expected numbers above 0, found `{factor:?}`");
         return Err(fields.invalid(what));

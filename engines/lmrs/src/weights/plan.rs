@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 
+use engine_kit::OrFail;
 use model_files::{Dtype, ModelFolder, Part};
 use protocol::{Failed, FailureKind};
 
@@ -76,7 +77,7 @@ impl Plan {
         requested: RequestedFormat,
         unfit: &BTreeSet<String>,
     ) -> Result<Self, Failed> {
-        let parts = folder.parts().map_err(|error| model(format!("{error:#}")))?;
+        let parts = folder.parts().or_fail(FailureKind::Model)?;
         refuse_unknown_tensors(folder, &parts)?;
         let files = Files::open(folder)?;
         let (owned, matrices) = (Vec::new(), HashMap::new());
@@ -291,7 +292,7 @@ impl Plan {
 /// the network; a folder may hold other networks too, which are ignored.
 fn refuse_unknown_tensors(folder: &ModelFolder, parts: &[Part]) -> Result<(), Failed> {
     let whole = folder.format == model_files::Format::Gguf;
-    let architecture = folder.architecture().map_err(|error| model(format!("{error:#}")))?;
+    let architecture = folder.architecture().or_fail(FailureKind::Model)?;
     // A tied output has no tensor of its own but counts as a part: a bias there would matter.
     let modules: HashSet<&str> = parts.iter().map(|part| module(&part.name)).chain(["lm_head"]).collect();
     let mut names = folder.unasked(parts).into_iter().map(|tensor| tensor.name.as_str());
