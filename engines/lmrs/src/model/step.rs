@@ -108,8 +108,8 @@ pub fn chunks_of_pass(chunks: &[Chunk]) -> usize {
 /// The fewest rows of a long prompt in one pass.
 const LEAST_CHUNK: usize = 4 * FEW;
 
-/// Rows of the waiting prompt that go now, if `most` rows have room; never fewer than `LEAST_CHUNK`. The rest is empty or longer than
-/// `FEW`, so all rows of a long prompt are computed in the same way, wherever it is cut.
+/// Rows of the waiting prompt that go now, if `most` rows have room; never fewer than `LEAST_CHUNK`. The rest is empty or
+/// longer than `FEW`, so all rows of a long prompt are computed in the same way, wherever it is cut.
 pub fn chunk_rows(uncached: usize, most: usize) -> usize {
     match uncached.saturating_sub(most) {
         0 => uncached,

@@ -253,7 +253,7 @@ fn place_heads(ops: &Ops, shape: &Shape, layer: &Layer, angles: &Angles, project
                 heads.chunks_exact_mut(shape.head_dim).for_each(|head| norm.apply_in_place(head));
             }
             if shape.rotation.is_some() {
-                angles.turn(token, heads, shape.head_dim);
+                angles.rotate(token, heads, shape.head_dim);
             }
         }
     });

@@ -78,7 +78,7 @@ fn scale_by_rule(fields: &Fields, rotation: &mut Rotation) -> Result<(), Failed>
     match kind.as_str() {
         Some("default") => {}
         Some("linear") => rotation.divide_all(number("factor")?),
-        Some("llama3") => rotation.stretch_slow_waves(
+        Some("llama3") => rotation.scale_as_llama3(
             number("factor")?,
             number("low_freq_factor")?,
             number("high_freq_factor")?,

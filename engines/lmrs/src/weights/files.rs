@@ -138,7 +138,7 @@ impl Plan {
             let (matrix, after) = at.split_at_mut(owned.bytes);
             (rest, passed) = (after, owned.at + owned.bytes);
             let rows = (owned.rows.end - owned.rows.start) as usize;
-            let step = match is_turned(&self.parts[owned.part]) {
+            let step = match is_transposed(&self.parts[owned.part]) {
                 true => rows.next_multiple_of(PANEL),
                 false => (STEP / owned.inputs.max(1)).next_multiple_of(PANEL).max(PANEL),
             };
@@ -167,7 +167,7 @@ impl Plan {
     fn encode(&self, owned: &OwnedMatrix, first: u64, rows: usize, bytes: &mut [u8]) -> Result<(), Failed> {
         let part = &self.parts[owned.part];
         let source = &self.files.source;
-        if !is_turned(part) {
+        if !is_transposed(part) {
             let from = owned.rows.start + first;
             let rows = from..from + rows as u64;
             return source
@@ -184,6 +184,6 @@ impl Plan {
 }
 
 /// Whether a part is stored transposed, so that it can only be read as a whole.
-fn is_turned(part: &Part) -> bool {
+fn is_transposed(part: &Part) -> bool {
     part.order == Order::Transposed
 }

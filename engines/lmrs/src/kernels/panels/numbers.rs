@@ -147,7 +147,8 @@ pub fn row<N: PanelFormat>(matrix: &Matrix, output: usize, into: &mut [f32]) {
 const RUN: usize = 16;
 const RUNS: usize = GROUP / RUN;
 
-/// Line `i` has the inputs `4i .. 4i + 4` of the group for 16 outputs, one byte each.
+/// A group of a panel as bytes, for tiles of bf16: line `i` has the inputs `4i .. 4i + 4` of the group for 16 outputs, one byte
+/// each.
 pub type Bytes = [PairLine; GROUP / 4];
 
 /// The factors for each run of a group and each output: a weight is `number * times + plus`, with the stored number.
