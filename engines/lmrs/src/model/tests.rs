@@ -362,7 +362,7 @@ impl Decoder for Toy {
     }
 
     fn truncate(&mut self, cache: &mut Vec<u32>, ids: usize) {
-        assert!(ids <= cache.len(), "there is less than what is to stay");
+        assert!(ids <= cache.len(), "fewer ids than are kept");
         cache.truncate(ids);
     }
 }

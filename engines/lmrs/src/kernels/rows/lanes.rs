@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "weights at any address, and instructions of a level")]
 #![expect(
     unsafe_op_in_unsafe_fn,
-    reason = "each method is one or two instructions, and `Lanes` says what it requires"
+    reason = "each method is one or two instructions, and `Lanes` states the requirements"
 )]
 
 #[cfg(target_arch = "aarch64")]

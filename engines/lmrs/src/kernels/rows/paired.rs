@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "weights at any address, and instructions of a level")]
 #![expect(
     unsafe_op_in_unsafe_fn,
-    reason = "each method is a few instructions, and `Lanes` says what it requires"
+    reason = "each method is a few instructions, and `Lanes` states the requirements"
 )]
 
 use std::arch::x86_64::*;
