@@ -1,6 +1,6 @@
 //! The cost of distributing work: `cargo run --release -p lmrs --example pool`.
 
-#![expect(clippy::print_stdout, reason = "a program whose result is what it prints")]
+#![expect(clippy::print_stdout, reason = "a program that prints its result")]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;

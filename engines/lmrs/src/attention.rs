@@ -86,12 +86,12 @@ pub fn attend(attention: &Attention, scratch: &mut Scratch, segments: &[Segment]
         });
     }
     let stretches = jobs.iter().flat_map(|job| job.stretches().map(move |blocks| (job, blocks)));
-    let partial: Vec<_> = stretches.map(|stretch| (stretch, Mutex::new(Partial::default()))).collect();
-    ops.pool.share_pieces(partial.iter(), |_, ((job, blocks), partial)| {
+    let partials: Vec<_> = stretches.map(|stretch| (stretch, Mutex::new(Partial::default()))).collect();
+    ops.pool.share_pieces(partials.iter(), |_, ((job, blocks), partial)| {
         lock(partial).attend(attention, job, blocks.clone());
     });
-    let partials: Vec<Partial> = partial.into_iter().map(|(_, partial)| into_inner(partial)).collect();
-    let mut partials = partials.into_iter();
+    let mut partials =
+        partials.into_iter().map(|(_, partial)| into_inner(partial)).collect::<Vec<_>>().into_iter();
     for job in jobs {
         let mut whole = Partial::default();
         whole.clear(job.rows(heads), heads.head_dim);
@@ -139,8 +139,8 @@ fn jobs<'a>(attention: &Attention, segments: &'a [Segment], out: &'a mut Rows) -
             let blocks = attention.first_seen(segment.start + first) / TILE
                 ..(segment.start + tokens.end).div_ceil(TILE);
             for kv_head in 0..kv_heads {
-                let rows = tokens.clone().map(|token| (segment.rows.start + token) * kv_heads + kv_head);
-                let outputs = rows.filter_map(|output| outputs[output].take()).collect();
+                let indices = tokens.clone().map(|token| (segment.rows.start + token) * kv_heads + kv_head);
+                let outputs = indices.filter_map(|index| outputs[index].take()).collect();
                 let (tokens, blocks) = (tokens.clone(), blocks.clone());
                 jobs.push(Job { segment, tokens, kv_head, blocks, outputs });
             }

@@ -84,7 +84,7 @@ impl Engine for Lmrs {
             phases.begin("weights");
             if !unfit.is_empty() {
                 report_unfit(&unfit, phases);
-                plan = Plan::but(folder, &shape, requested, &unfit)?;
+                plan = Plan::without(folder, &shape, requested, &unfit)?;
             }
             let packed = packed(&plan, sidecar.as_ref(), &unfit, &pool, phases)?;
             let found = plan.unfit();

@@ -21,7 +21,7 @@ pub fn context(
     let bytes = |tokens| Cache::bytes_for(shape, tokens, kv_dtype) as u64;
     // A cache is touched as it fills, so without an explicit request its full memory is not required.
     let Some(requested) = requested else {
-        plan.expect_room(0, available_bytes)?;
+        plan.refuse_if_too_large(0, available_bytes)?;
         let left = available_bytes.map_or(u64::MAX, |available| available.saturating_sub(plan.bytes()));
         let tokens = longest(whole, |tokens| bytes(tokens) <= left);
         let why = || {
@@ -34,7 +34,7 @@ pub fn context(
         return Ok((tokens, (tokens < whole).then(why)));
     };
     let tokens = whole.min(requested as usize);
-    plan.expect_room(bytes(tokens), available_bytes)?;
+    plan.refuse_if_too_large(bytes(tokens), available_bytes)?;
     Ok((tokens, None))
 }
 

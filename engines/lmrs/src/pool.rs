@@ -34,7 +34,7 @@ pub struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
     /// Allows one piece of work at a time.
-    turn: Mutex<()>,
+    run_lock: Mutex<()>,
     /// The caller's pinning, undone when the pool is dropped.
     _pinned: Option<Pinned>,
 }
@@ -75,9 +75,9 @@ struct Share {
 #[repr(align(128))]
 struct CacheLine<T>(T);
 
-// SAFETY: only `work` is not `Sync`. The holder of `turn` writes it before it raises the generation (release), while no share
-// of an earlier generation is running. Threads read it only after they took a share of that generation (see `Shared::take`). So
-// reads and writes never overlap. The work itself is `Sync`.
+// SAFETY: only `work` is not `Sync`. The holder of `run_lock` writes it before it raises the generation (release), while no
+// share of an earlier generation is running. Threads read it only after they took a share of that generation (see
+// `Shared::take`). So reads and writes never overlap. The work itself is `Sync`.
 unsafe impl Sync for Shared {}
 // SAFETY: as above; no field belongs to the thread that created it.
 unsafe impl Send for Shared {}
@@ -122,7 +122,7 @@ impl Pool {
         // If the system refuses more threads, the others take the shares of the missing ones.
         let workers = (1..threads).map_while(|share| worker(share).ok()).collect();
         let pinned = processors.and_then(|processors| processors.first().copied()).map(Pinned::to);
-        Self { shared, workers, turn: Mutex::default(), _pinned: pinned }
+        Self { shared, workers, run_lock: Mutex::default(), _pinned: pinned }
     }
 
     /// The number of threads, which may be less than requested.
@@ -133,9 +133,9 @@ impl Pool {
     /// Calls `work(thread)` once for each number below `threads`, several at a time, and returns when all have returned. A
     /// panic in one of them becomes the caller's. Nested calls of `run` do their work on the calling thread.
     pub fn run(&self, work: &(dyn Fn(usize) + Sync)) {
-        let _turn = match self.turn.try_lock() {
+        let _run_lock = match self.run_lock.try_lock() {
             _ if self.threads() == 1 => return work(0),
-            Ok(turn) => turn,
+            Ok(lock) => lock,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return (0..self.threads()).for_each(work),
         };
@@ -217,7 +217,7 @@ impl Shared {
         }
     }
 
-    /// Runs the caller's part. Requires `turn`.
+    /// Runs the caller's part. Requires `run_lock`.
     fn run(&self, work: &Work<'_>) {
         let work: *const Work<'_> = work;
         // SAFETY: only the lifetime is erased. This function returns when all shares are done. Threads use the pointer only for
@@ -324,6 +324,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Distribution of the numbers below a limit, each one once. Every thread has a share of neighbours, so that it reads memory
+/// sequentially as long as possible. Then it takes the rest of other shares.
 struct Shares(Vec<Remaining>);
 
 /// A thread's share, on cache lines of its own, so that threads contend only if one helps another.

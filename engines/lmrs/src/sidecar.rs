@@ -199,7 +199,7 @@ impl Header {
 const LIMIT_BYTES: u64 = 20_000_000_000;
 const LEFT_FREE_BYTES: u64 = 1_000_000_000;
 /// The age from which an incomplete file counts as abandoned.
-const ABANDONED: Duration = Duration::from_secs(3600);
+const ABANDONED_AGE: Duration = Duration::from_secs(3600);
 
 /// A temporary name for a file that is being written, different each time: two loads in a process may write the same file.
 fn part_of(path: &Path) -> PathBuf {
@@ -217,42 +217,44 @@ fn make_room(
     free_bytes: impl Fn(&Path) -> Result<u64>,
 ) -> Result<()> {
     ensure!(bytes <= LIMIT_BYTES, "{bytes} bytes are more than the limit of {LIMIT_BYTES}");
-    let kept = shrink(directory, LIMIT_BYTES - bytes, instead);
-    let lacking = || Ok::<_, Error>((bytes + LEFT_FREE_BYTES).saturating_sub(free_bytes(directory)?));
-    let first = lacking()?;
-    if 0 < first && first <= kept {
-        shrink(directory, kept - first, instead);
+    let remaining = shrink(directory, LIMIT_BYTES - bytes, instead);
+    let missing = || Ok::<_, Error>((bytes + LEFT_FREE_BYTES).saturating_sub(free_bytes(directory)?));
+    let first = missing()?;
+    if 0 < first && first <= remaining {
+        shrink(directory, remaining - first, instead);
     }
-    ensure!(lacking()? == 0, "the disk has less than {bytes} bytes free");
+    ensure!(missing()? == 0, "the disk has less than {bytes} bytes free");
     Ok(())
 }
 
 /// Removes files beyond the limit. Returns the bytes that remain.
 fn shrink(directory: &Path, limit: u64, instead: &Path) -> u64 {
     let Ok(entries) = std::fs::read_dir(directory) else { return 0 };
-    let mut kept = Vec::new();
+    let mut remaining = Vec::new();
     for entry in entries.flatten() {
         let path = entry.path();
         let Ok(metadata) = entry.metadata() else { continue };
         let used = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
         match path.extension().and_then(OsStr::to_str) {
-            Some("packed") if path != instead => kept.push((used, metadata.len(), path)),
-            Some(part) if part.starts_with("part-") && used.elapsed().is_ok_and(|age| age > ABANDONED) => {
+            Some("packed") if path != instead => remaining.push((used, metadata.len(), path)),
+            Some(part)
+                if part.starts_with("part-") && used.elapsed().is_ok_and(|age| age > ABANDONED_AGE) =>
+            {
                 remove(&path)
             }
             _ => {}
         }
     }
-    kept.sort_unstable_by(|one, other| other.cmp(one));
-    let mut held = 0_u64;
-    for (_, bytes, path) in kept {
-        held = held.saturating_add(bytes);
-        if held > limit {
+    remaining.sort_unstable_by(|one, other| other.cmp(one));
+    let mut total = 0_u64;
+    for (_, bytes, path) in remaining {
+        total = total.saturating_add(bytes);
+        if total > limit {
             remove(&path);
-            held -= bytes;
+            total -= bytes;
         }
     }
-    held
+    total
 }
 
 /// Removes a file; failures do not matter, because another process may have removed it or have it mapped.
@@ -267,11 +269,11 @@ fn free_bytes(folder: &Path) -> Result<u64> {
     Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
-/// A checksum that finds damage at the speed of memory. Not cryptographic.
 /// Bytes that one thread sums at a time.
 const SUMMED_BYTES: usize = 4 << 20;
 const LANES: usize = 8;
 
+/// A checksum that finds damage at the speed of memory. Not cryptographic.
 fn checksum(pool: &Pool, bytes: &[u8]) -> u64 {
     let stretches: Vec<&[u8]> = bytes.chunks(SUMMED_BYTES).collect();
     let sums: Vec<_> = stretches.iter().map(|_| AtomicU64::new(0)).collect();

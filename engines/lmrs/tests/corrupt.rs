@@ -1,7 +1,7 @@
 //! Damaged files, truncated files and files with false sizes: each is loaded or refused, without a panic and without an
 //! allocation larger than the file justifies.
 #![expect(clippy::unwrap_used, reason = "tests panic")]
-#![expect(unsafe_code, reason = "an allocator that remembers how much was asked for at once")]
+#![expect(unsafe_code, reason = "an allocator that records the largest request")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -316,8 +316,8 @@ fn factors_of_rotation_are_counted_before_they_are_read() {
     let file = std::fs::File::options().write(true).open(&model.weights).unwrap();
     file.set_len(begin + end + 4 * count).unwrap();
     let failed = loaded(&model.path, "2^38 factors").unwrap();
-    let says = format!("model.gguf`: tensor `rope_freqs.weight`: {count} factors, for 8 pairs");
-    assert!(failed.message.ends_with(&says), "{failed:?}");
+    let expected = format!("model.gguf`: tensor `rope_freqs.weight`: {count} factors, for 8 pairs");
+    assert!(failed.message.ends_with(&expected), "{failed:?}");
     // A conversion fails in the same way, and also reads nothing.
     LARGEST.store(0, Ordering::Relaxed);
     let goal = model_files::Goal {
@@ -327,7 +327,7 @@ fn factors_of_rotation_are_counted_before_they_are_read() {
     };
     let folder = ModelFolder::open(&model.path).unwrap();
     let failed = model_files::convert(&folder, &goal, &|_, _| Ok(())).map(|_| ()).unwrap_err();
-    let says = format!("tensor `rope_freqs.weight`: {count} numbers, and there are to be 8");
-    assert!(format!("{failed:#}").contains(&says), "{failed:#}");
+    let expected = format!("tensor `rope_freqs.weight`: {count} numbers, and there are to be 8");
+    assert!(format!("{failed:#}").contains(&expected), "{failed:#}");
     assert!(LARGEST.load(Ordering::Relaxed) < MOST);
 }

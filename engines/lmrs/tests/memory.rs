@@ -1,6 +1,6 @@
 //! The program and memory limits, on models of zeros that take no disk space.
 #![cfg(target_os = "linux")]
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+#![expect(clippy::unwrap_used, reason = "tests panic")]
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use engine_kit::protocol::{Failed, FailureKind, Loaded, Message, parse_message};
 use serde_json::{Value, json};
 
 /// The answers to a load of this folder and to these lines, with progress reduced to notes. `limits` is shell code.
-fn ask(limits: &str, folder: &Path, load: Value, lines: &[&str]) -> Vec<Message> {
+fn answers_to(limits: &str, folder: &Path, load: Value, lines: &[&str]) -> Vec<Message> {
     let mut request = json!({"type": "load", "model": folder, "threads": 1});
     request.as_object_mut().unwrap().extend(load.as_object().cloned().unwrap_or_default());
     let lines = [&[request.to_string().as_str()], lines].concat().join("\n");
@@ -17,12 +17,12 @@ fn ask(limits: &str, folder: &Path, load: Value, lines: &[&str]) -> Vec<Message>
     let output = output.unchecked().run().unwrap();
     assert!(output.status.success());
     let lines = output.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-    let said = lines.map(|line| parse_message(line).unwrap());
-    let is_told = |message: &Message| match message {
+    let messages = lines.map(|line| parse_message(line).unwrap());
+    let is_answer = |message: &Message| match message {
         Message::Progress(progress) => progress.note.is_some(),
         message => !matches!(message, Message::Token(_) | Message::Hello(_)),
     };
-    said.filter(is_told).collect()
+    messages.filter(is_answer).collect()
 }
 
 fn loaded(message: &Message) -> &Loaded {
@@ -100,7 +100,7 @@ fn a_model_larger_than_this_machine_says_so_at_once_though_its_files_are_only_ma
             "hidden_size": hidden, "intermediate_size": 1 << 24, "num_hidden_layers": layers, "num_key_value_heads": 8
         }),
     );
-    let answers = ask("", folder.path(), json!({}), &[]);
+    let answers = answers_to("", folder.path(), json!({}), &[]);
     let refusal = failed(&answers[0]);
     assert_eq!(refusal.kind, FailureKind::OutOfMemory, "{refusal:?}");
     let norms = 2 * hidden * (1 + 2 * layers);
@@ -132,7 +132,7 @@ fn learned_positions_that_memory_does_not_hold_are_refused_before_they_are_read(
     }
     write(folder.path(), &config, &tensors);
     // If the program read them after all, this limit would end it before it fills the machine's memory.
-    let answers = ask("ulimit -d 4000000;", folder.path(), json!({}), &[]);
+    let answers = answers_to("ulimit -d 4000000;", folder.path(), json!({}), &[]);
     let refusal = failed(&answers[0]);
     assert_eq!(refusal.kind, FailureKind::OutOfMemory, "{refusal:?}");
     let weights = 2 * matrices + 4 * context * hidden;
@@ -149,7 +149,7 @@ fn a_context_beyond_memory_is_shortened_by_default_and_refused_if_requested() {
     });
     zeros(folder.path(), &numbers);
     let long = json!({"prompt_ids": [1], "max_new_tokens": whole - 1, "ignore_eos": true}).to_string();
-    let answers = ask("", folder.path(), json!({}), &[SHORT, &long]);
+    let answers = answers_to("", folder.path(), json!({}), &[SHORT, &long]);
     let [Message::Progress(progress), answer, short, long] = answers.as_slice() else {
         panic!("{answers:?}");
     };
@@ -160,7 +160,7 @@ fn a_context_beyond_memory_is_shortened_by_default_and_refused_if_requested() {
     assert!(matches!(short, Message::Generated(_)), "{short:?}");
     assert_eq!(failed(long).kind, FailureKind::Context);
     assert!(failed(long).message.ends_with(&format!("exceed the context of {context}")), "{long:?}");
-    let answers = ask("", folder.path(), json!({"context_tokens": whole}), &[]);
+    let answers = answers_to("", folder.path(), json!({"context_tokens": whole}), &[]);
     let refusal = failed(&answers[0]);
     assert_eq!(refusal.kind, FailureKind::OutOfMemory, "{refusal:?}");
     assert!(
@@ -178,7 +178,7 @@ fn a_request_takes_memory_for_itself_and_not_for_all_of_the_context() {
         "num_key_value_heads": 1, "max_position_embeddings": 7_900_000
     });
     zeros(folder.path(), &numbers);
-    let answers = ask("ulimit -v 3000000;", folder.path(), json!({}), &[SHORT, SHORT]);
+    let answers = answers_to("ulimit -v 3000000;", folder.path(), json!({}), &[SHORT, SHORT]);
     let generated = answers.iter().filter(|answer| matches!(answer, Message::Generated(_))).count();
     assert_eq!(generated, 2, "{answers:?}");
 }

@@ -64,10 +64,10 @@ fn gguf_of(path: &Path, dtype: Dtype) -> PathBuf {
     out
 }
 
-fn load(path: &Path, asked: RequestedFormat, ops: &Ops) -> Network {
+fn load(path: &Path, requested: RequestedFormat, ops: &Ops) -> Network {
     let folder = ModelFolder::open(path).unwrap();
     let shape = Shape::of(&folder).unwrap();
-    let plan = Plan::of(&folder, &shape, asked).unwrap();
+    let plan = Plan::of(&folder, &shape, requested).unwrap();
     let own = plan.read(&ops.pool, &|_| ()).unwrap();
     let weights = plan.weights(&shape, &own).unwrap();
     Network::new(shape, weights)
@@ -112,7 +112,7 @@ fn worst(logits: &Rows, golden: &Golden) -> f64 {
 
 fn differences(logits: &Rows, golden: &Golden) -> Vec<f64> {
     let each = golden.logprobs.iter().enumerate();
-    each.map(|(at, failed)| logprob(logits.row(at), golden.ids[at + 1]) - failed).collect()
+    each.map(|(at, expected)| logprob(logits.row(at), golden.ids[at + 1]) - expected).collect()
 }
 
 /// Greedy decoding: the prompt at once, then one token at a time.
@@ -199,13 +199,13 @@ fn a_gpt2_in_gguf_is_computed_with_the_output_that_it_has_be_it_a_copy_of_the_em
 fn narrower_floats_stay_close_to_f32_mapped_or_read() {
     for golden in goldens() {
         let (_keep, path) = synthesised(&golden.name, Dtype::BF16);
-        for asked in [RequestedFormat::OfFile, RequestedFormat::Format(&F16)] {
+        for requested in [RequestedFormat::OfFile, RequestedFormat::Format(&F16)] {
             let mut ops = ops(2);
-            let mut network = load(&path, asked, &ops);
+            let mut network = load(&path, requested, &ops);
             let mut cache = Cache::new(&network.shape, 256, KvDtype::F16).unwrap();
             let logits = every_logits(&mut network, &mut ops, &mut cache, &golden.ids);
             let worst = worst(&logits, &golden);
-            assert!(worst < 0.1, "{}: {worst} as {asked:?}", golden.name);
+            assert!(worst < 0.1, "{}: {worst} as {requested:?}", golden.name);
         }
     }
 }
@@ -226,8 +226,8 @@ fn embedding_rows_are_rounded_to_the_requested_format() {
         odd(&path, stored);
         let folder = ModelFolder::open(&path).unwrap();
         let shape = Shape::of(&folder).unwrap();
-        let row = |asked| {
-            let plan = Plan::of(&folder, &shape, asked).unwrap();
+        let row = |requested| {
+            let plan = Plan::of(&folder, &shape, requested).unwrap();
             let weights = plan.weights(&shape, &plan.read(&Pool::new(1), &|_| ()).unwrap()).unwrap();
             let mut row = vec![0.0; shape.hidden];
             weights.embedding.row(17, &mut row);
@@ -337,9 +337,9 @@ fn a_prompt_in_pieces_gives_the_bits_that_it_gives_whole_and_so_does_one_that_we
         pieces.truncate(130);
         read(&mut network, &mut ops, &mut pieces, &ids[130..LONG - 2]);
         read(&mut network, &mut ops, &mut pieces, &ids[LONG - 2..LONG - 1]);
-        let failed = logits(&mut network, &mut ops, &mut pieces, &ids[LONG - 1..]);
+        let found = logits(&mut network, &mut ops, &mut pieces, &ids[LONG - 1..]);
         assert_eq!(pieces.tokens(), ids.len());
-        assert_same(failed.row(0), expected.row(0), &format!("pieces, {level}"));
+        assert_same(found.row(0), expected.row(0), &format!("pieces, {level}"));
         // The same token by token, without all logits in memory.
         let mut scored = Cache::new(&network.shape, LONG, KvDtype::F32).unwrap();
         let mut seen = 0;
@@ -399,7 +399,7 @@ fn each_of_several_spans_gets_the_wanted_results_and_no_more() {
     let (mut ops, ids) = (ops(2), long_ids());
     let mut network = long_network(&path, &ops);
     // The second span continues in the next pass, and so does the fourth.
-    let asked = [
+    let requested = [
         (20, Largest),
         (PASS_TOKENS, Nothing),
         (7, Logits),
@@ -408,13 +408,13 @@ fn each_of_several_spans_gets_the_wanted_results_and_no_more() {
         (1, Logits),
     ];
     let start = |network: &Network| Cache::new(&network.shape, LONG, KvDtype::F32).unwrap();
-    let mut caches = asked.map(|_| start(&network));
-    let spans = caches.iter_mut().zip(asked);
+    let mut caches = requested.map(|_| start(&network));
+    let spans = caches.iter_mut().zip(requested);
     let mut spans: Vec<_> =
         spans.map(|(cache, (count, wanted))| Span { cache, ids: &ids[..count], wanted }).collect();
     let found = find(&mut network, &mut ops, &mut spans);
     let (mut largest, mut rows) = (found.ids.into_iter(), 0);
-    for (count, wanted) in asked {
+    for (count, wanted) in requested {
         let mut alone = start(&network);
         let every = every_logits(&mut network, &mut ops, &mut alone, &ids[..count]);
         let likeliest = |row: usize| Some(engine_kit::sampling::greedy(every.row(row)));
@@ -442,9 +442,9 @@ fn any_number_of_threads_gives_the_same_bits() {
             let mut network = long_network(&path, &ops);
             let mut cache = Cache::new(&network.shape, LONG + 1, KvDtype::F32).unwrap();
             read(&mut network, &mut ops, &mut cache, &ids);
-            let failed = logits(&mut network, &mut ops, &mut cache, &[4]);
-            let expected = expected.get_or_insert_with(|| failed.clone());
-            assert_same(failed.row(0), expected.row(0), &format!("{threads} threads, {level}"));
+            let found = logits(&mut network, &mut ops, &mut cache, &[4]);
+            let expected = expected.get_or_insert_with(|| found.clone());
+            assert_same(found.row(0), expected.row(0), &format!("{threads} threads, {level}"));
         }
     }
 }

@@ -46,9 +46,14 @@ fn narrow_weights_cost_no_more_perplexity_than_their_bounds_at_any_level() {
     // Only the order of sums differs; nothing else rounds.
     let bounds = [(RequestedFormat::Format(&F32), 1e-5)].into_iter().chain(BOUNDS);
     for level in Level::available() {
-        for (asked, bound) in bounds.clone() {
+        for (requested, bound) in bounds.clone() {
             for windows in [&SHORT, &DECODED] {
-                assert_cost(perplexity(&folder, asked, level, &text, windows) / exact, asked, level, bound);
+                assert_cost(
+                    perplexity(&folder, requested, level, &text, windows) / exact,
+                    requested,
+                    level,
+                    bound,
+                );
             }
         }
     }
@@ -60,16 +65,16 @@ fn narrow_weights_cost_no_more_perplexity_than_their_bounds_on_a_long_text() {
     let (folder, text) = model_and_text();
     let level = Level::best();
     let exact = perplexity(&folder, RequestedFormat::Format(&F32), level, &text, &LONG);
-    for (asked, bound) in BOUNDS {
-        assert_cost(perplexity(&folder, asked, level, &text, &LONG) / exact, asked, level, bound);
+    for (requested, bound) in BOUNDS {
+        assert_cost(perplexity(&folder, requested, level, &text, &LONG) / exact, requested, level, bound);
     }
 }
 
 #[expect(clippy::print_stdout, reason = "figures, for who asks with `--nocapture`")]
-fn assert_cost(ratio: f64, asked: RequestedFormat, level: Level, bound: f64) {
+fn assert_cost(ratio: f64, requested: RequestedFormat, level: Level, bound: f64) {
     let percent = (ratio - 1.0) * 100.0;
-    println!("{level} {asked:?}: {percent:+.4} %");
-    assert!((ratio - 1.0).abs() <= bound, "{asked:?} at {level}: {percent:+.4} % is beyond {bound}");
+    println!("{level} {requested:?}: {percent:+.4} %");
+    assert!((ratio - 1.0).abs() <= bound, "{requested:?} at {level}: {percent:+.4} % is beyond {bound}");
 }
 
 fn model_and_text() -> (ModelFolder, Vec<u32>) {
@@ -81,18 +86,18 @@ fn model_and_text() -> (ModelFolder, Vec<u32>) {
 
 fn perplexity(
     folder: &ModelFolder,
-    asked: RequestedFormat,
+    requested: RequestedFormat,
     level: Level,
     text: &[u32],
     windows: &Windows,
 ) -> f64 {
     let mut ops = Ops::new(Pool::new(1), level);
     let shape = Shape::of(folder).unwrap();
-    let plan = Plan::of(folder, &shape, asked).unwrap();
+    let plan = Plan::of(folder, &shape, requested).unwrap();
     let own = plan.read(&ops.pool, &|_| ()).unwrap();
     let weights = plan.weights(&shape, &own).unwrap();
     let mut network = Network::new(shape, weights);
-    let stored = if asked == RequestedFormat::Format(&F32) { KvDtype::F32 } else { KvDtype::F16 };
+    let stored = if requested == RequestedFormat::Format(&F32) { KvDtype::F32 } else { KvDtype::F16 };
     let mut cache = Cache::new(&network.shape, windows.ids, stored).unwrap();
     let mut sum = 0.0;
     for window in 0..windows.count {

@@ -1,5 +1,5 @@
 //! The program itself, through its pipes, with the embedded model.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+#![expect(clippy::unwrap_used, reason = "tests panic")]
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use model_files::{Dtype, Format, Goal, ModelFolder};
 use serde_json::{Value, json};
 
 /// The answers to these lines, without progress and hello.
-fn ask_in(home: Option<&Path>, lines: &[&str]) -> Vec<Message> {
+fn answers_in(home: Option<&Path>, lines: &[&str]) -> Vec<Message> {
     let mut command = duct::cmd!(env!("CARGO_BIN_EXE_lmrs")).stdin_bytes(lines.join("\n"));
     // Stderr is for a person at a shell, and is ignored here.
     command = command.stdout_capture().stderr_null();
@@ -20,12 +20,12 @@ fn ask_in(home: Option<&Path>, lines: &[&str]) -> Vec<Message> {
     let output = command.unchecked().run().unwrap();
     assert!(output.status.success());
     let lines = output.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-    let said = lines.map(|line| parse_message(line).unwrap());
-    said.filter(|message| !matches!(message, Message::Progress(_) | Message::Token(_))).collect()
+    let messages = lines.map(|line| parse_message(line).unwrap());
+    messages.filter(|message| !matches!(message, Message::Progress(_) | Message::Token(_))).collect()
 }
 
-fn ask(lines: &[&str]) -> Vec<Message> {
-    ask_in(None, lines)
+fn answers_to(lines: &[&str]) -> Vec<Message> {
+    answers_in(None, lines)
 }
 
 fn load(fields: &str) -> String {
@@ -59,7 +59,7 @@ fn scored(message: &Message) -> &Scored {
 }
 
 fn refused(lines: &[&str]) -> Failed {
-    match ask(lines).remove(0) {
+    match answers_to(lines).remove(0) {
         Message::Failed(failed) => failed,
         other => panic!("not refused: {other:?}"),
     }
@@ -81,7 +81,7 @@ fn a_load_reports_its_effective_settings() {
         ("q4_0", 5, "q8_0", "f16"),
     ];
     for (dtype, held, compute, kv) in cases {
-        let answers = ask(&[&load(&format!(r#","dtype":"{dtype}","context_tokens":100"#))]);
+        let answers = answers_to(&[&load(&format!(r#","dtype":"{dtype}","context_tokens":100"#))]);
         let facts = &loaded(&answers[0]).facts;
         assert_eq!(facts.weights_dtype.as_deref(), Some(dtype));
         assert_eq!((facts.compute_dtype.as_deref(), facts.kv_dtype.as_deref()), (Some(compute), Some(kv)));
@@ -133,7 +133,7 @@ fn weights_in_f32_have_keys_and_values_in_f32_by_request_or_by_file() {
         (&narrow, None, "f16"),
         (&narrow, Some("f32"), "f32"),
     ] {
-        let answers = ask(&[&load_of(model, dtype)]);
+        let answers = answers_to(&[&load_of(model, dtype)]);
         let facts = &loaded(&answers[0]).facts;
         assert_eq!(facts.kv_dtype.as_deref(), Some(kv), "{} as {dtype:?}", model.display());
     }
@@ -144,7 +144,7 @@ fn a_load_reports_the_format_of_most_of_its_weights() {
     let folder = tempfile::tempdir().unwrap();
     // Of rows with 48 and with 64 numbers, only the latter divide into blocks, and they are the minority.
     let model = tiny_llama(folder.path(), 48, 64);
-    let answers = ask(&[&load_of(&model, Some("q8_0"))]);
+    let answers = answers_to(&[&load_of(&model, Some("q8_0"))]);
     let facts = &loaded(&answers[0]).facts;
     assert_eq!(facts.weights_dtype.as_deref(), Some("bf16"));
     assert_eq!(facts.compute_dtype.as_deref(), Some("q8_0"), "some are");
@@ -160,21 +160,24 @@ fn blocks_that_no_matrix_can_take_are_refused() {
         assert!(failed.message.contains("48, 48 and 80 numbers"), "{failed:?}");
         assert!(failed.hint.unwrap().contains("`dtype`"));
     }
-    assert_eq!(loaded(&ask(&[&load_of(&model, None)])[0]).facts.weights_dtype.as_deref(), Some("bf16"));
+    assert_eq!(
+        loaded(&answers_to(&[&load_of(&model, None)])[0]).facts.weights_dtype.as_deref(),
+        Some("bf16")
+    );
 }
 
 #[test]
 fn packed_weights_give_the_ids_and_the_scores_of_bf16_and_take_less_memory() {
     let score = r#"{"type":"score","sequences":[[0,88,13,396,1670,800,347,5,6,7,8,9,10]]}"#;
-    let failed = ["bf16", "bf16z"].map(|dtype| {
-        let answers = ask(&[&load(&format!(r#","dtype":"{dtype}""#)), RECIPE, PROMPT, score]);
+    let results = ["bf16", "bf16z"].map(|dtype| {
+        let answers = answers_to(&[&load(&format!(r#","dtype":"{dtype}""#)), RECIPE, PROMPT, score]);
         let bytes = loaded(&answers[0]).facts.weights_bytes.unwrap();
         (bytes as f64, ids(&answers[1]), ids(&answers[2]), scored(&answers[3]).logprobs.clone())
     });
-    let [(plain, ..), (zipped, ..)] = failed;
+    let [(plain, ..), (packed, ..)] = results;
     // Rows of 256 numbers have one line of heads for six lines of numbers; longer rows approach 0.76.
-    assert!((0.84..0.88).contains(&(zipped / plain)), "{zipped} of {plain}");
-    let [(_, recipe, prompt, scores), (_, same_recipe, same_prompt, same_scores)] = failed;
+    assert!((0.84..0.88).contains(&(packed / plain)), "{packed} of {plain}");
+    let [(_, recipe, prompt, scores), (_, same_recipe, same_prompt, same_scores)] = results;
     assert_eq!((recipe, prompt, scores), (same_recipe, same_prompt, same_scores));
 }
 
@@ -184,9 +187,9 @@ fn llama_with_an_unfit_matrix(folder: &Path) -> PathBuf {
     let path = model.join("model.safetensors");
     let mut bytes = std::fs::read(&path).unwrap();
     let header = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
-    let failed: Value = serde_json::from_slice(&bytes[8..header]).unwrap();
+    let tensors: Value = serde_json::from_slice(&bytes[8..header]).unwrap();
     let name = "model.layers.0.mlp.up_proj.weight";
-    let offset = failed[name]["data_offsets"][0].as_u64().unwrap() as usize;
+    let offset = tensors[name]["data_offsets"][0].as_u64().unwrap() as usize;
     // The first row has 128 numbers with 64 exponents.
     for at in 0..128 {
         let bits = ((at as u16 % 64 + 60) << 7).to_le_bytes();
@@ -204,10 +207,10 @@ fn a_matrix_that_cannot_be_packed_stays_in_bf16_and_the_load_names_it() {
     let prompt = r#"{"prompt_ids":[0,88,13,39],"max_new_tokens":24,"ignore_eos":true}"#;
     let lines = [&load("bf16"), prompt, &load("bf16z"), prompt].join("\n");
     let command = duct::cmd!(env!("CARGO_BIN_EXE_lmrs")).stdin_bytes(lines);
-    let said = command.stdout_capture().run().unwrap().stdout;
-    let said = String::from_utf8(said).unwrap();
-    assert!(said.contains("blk.0.ffn_up.weight stays in bf16"), "{said}");
-    let answers: Vec<Message> = said.lines().map(|line| parse_message(line.as_bytes()).unwrap()).collect();
+    let output = command.stdout_capture().run().unwrap().stdout;
+    let text = String::from_utf8(output).unwrap();
+    assert!(text.contains("blk.0.ffn_up.weight stays in bf16"), "{text}");
+    let answers: Vec<Message> = text.lines().map(|line| parse_message(line.as_bytes()).unwrap()).collect();
     let found: Vec<_> = answers.iter().filter(|it| matches!(it, Message::Generated(_))).map(ids).collect();
     assert_eq!(found[0], found[1]);
 }
@@ -223,23 +226,23 @@ fn the_sidecar_of_a_model_with_an_unfit_matrix_is_found_without_packing_anything
     let run = || {
         let command =
             duct::cmd!(env!("CARGO_BIN_EXE_lmrs")).stdin_bytes([&load.to_string(), prompt].join("\n"));
-        let said = command.env("ORCHESTRATE_HOME", home.path()).stdout_capture().run().unwrap().stdout;
-        let lines = said.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        let output = command.env("ORCHESTRATE_HOME", home.path()).stdout_capture().run().unwrap().stdout;
+        let lines = output.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         lines.map(|line| parse_message(line).unwrap()).collect::<Vec<Message>>()
     };
     // The number of full packings, whether the load names the matrix, whether it writes a sidecar, and the ids.
-    let failed = |said: &[Message]| {
+    let summary = |messages: &[Message]| {
         let progress =
-            || said.iter().filter_map(|it| if let Message::Progress(it) = it { Some(it) } else { None });
+            || messages.iter().filter_map(|it| if let Message::Progress(it) = it { Some(it) } else { None });
         let packings = progress().filter(|it| it.phase == "weights" && it.fraction == Some(1.0)).count();
         let note = |note: &String| note.contains("blk.0.ffn_up.weight stays in bf16");
         let named = progress().any(|it| it.note.as_ref().is_some_and(note));
-        let written = said.iter().filter(|it| matches!(it, Message::Loaded(_))).map(loaded);
+        let written = messages.iter().filter(|it| matches!(it, Message::Loaded(_))).map(loaded);
         let written = written.flat_map(|it| &it.phases).filter(|phase| phase.name == "sidecar").count();
-        let found = said.iter().find(|it| matches!(it, Message::Generated(_))).map(ids);
+        let found = messages.iter().find(|it| matches!(it, Message::Generated(_))).map(ids);
         ((packings, named, written), found.unwrap())
     };
-    let (first, second) = (failed(&run()), failed(&run()));
+    let (first, second) = (summary(&run()), summary(&run()));
     assert_eq!(first.0, (2, true, 1), "what does not fit is found out by packing, once");
     assert_eq!(second.0, (0, true, 0));
     assert_eq!(first.1, second.1);
@@ -247,7 +250,7 @@ fn the_sidecar_of_a_model_with_an_unfit_matrix_is_found_without_packing_anything
     // Changed files invalidate the list of unfit matrices.
     let weights = std::fs::File::options().write(true).open(model.join("model.safetensors")).unwrap();
     weights.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(9)).unwrap();
-    assert_eq!(failed(&run()).0, (2, true, 1));
+    assert_eq!(summary(&run()).0, (2, true, 1));
 }
 
 /// A GGUF of zeros in Q8_0 with the type number of Q5_0, whose blocks are smaller, so that every tensor is within the file.
@@ -275,16 +278,17 @@ fn widened_blocks_are_reported_in_their_new_format() {
     let folder = tempfile::tempdir().unwrap();
     let model = gguf_of_q5_0(folder.path());
     assert_eq!(model_files::own_dtype(&ModelFolder::open(&model).unwrap()).unwrap(), Dtype::Q5_0);
-    let answers = ask(&[&load_of(&model, None)]);
+    let answers = answers_to(&[&load_of(&model, None)]);
     assert_eq!(loaded(&answers[0]).facts.weights_dtype.as_deref(), Some("f16"));
 }
 
 #[test]
 fn every_level_of_this_machine_writes_the_same_text_in_f32() {
-    let expected = ids(&ask(&[&load(r#","dtype":"f32","options":{"kernels":"portable"}"#), PROMPT])[1]);
+    let expected =
+        ids(&answers_to(&[&load(r#","dtype":"f32","options":{"kernels":"portable"}"#), PROMPT])[1]);
     for level in Level::available() {
         let options = format!(r#","dtype":"f32","options":{{"kernels":"{level}"}}"#);
-        let answers = ask(&[&load(&options), PROMPT]);
+        let answers = answers_to(&[&load(&options), PROMPT]);
         assert_eq!(loaded(&answers[0]).facts.libraries["kernels"], level.to_string());
         assert_eq!(ids(&answers[1]), expected, "{level}");
     }
@@ -293,12 +297,12 @@ fn every_level_of_this_machine_writes_the_same_text_in_f32() {
 #[test]
 fn prompt_lookup_writes_the_same_text_and_is_reported() {
     for dtype in ["f32", "bf16", "q8_0"] {
-        let plain = ask(&[&load(&format!(r#","dtype":"{dtype}""#)), RECIPE, PROMPT]);
+        let plain = answers_to(&[&load(&format!(r#","dtype":"{dtype}""#)), RECIPE, PROMPT]);
         for lookup in [1, 4, 7] {
             let options = format!(r#","dtype":"{dtype}","options":{{"lookup":{lookup}}}"#);
-            let answers = ask(&[&load(&options), RECIPE, PROMPT]);
-            let said = &loaded(&answers[0]).facts.libraries["prompt-lookup"];
-            assert_eq!(*said, format!("up to {lookup} drafted tokens"));
+            let answers = answers_to(&[&load(&options), RECIPE, PROMPT]);
+            let reported = &loaded(&answers[0]).facts.libraries["prompt-lookup"];
+            assert_eq!(*reported, format!("up to {lookup} drafted tokens"));
             assert_eq!(
                 (ids(&answers[1]), ids(&answers[2])),
                 (ids(&plain[1]), ids(&plain[2])),
@@ -320,7 +324,7 @@ fn a_batch_writes_the_text_of_each_prompt_alone_with_any_padding() {
     };
     let mut lines = vec![load(r#","dtype":"f32""#)];
     lines.extend(prompts.iter().map(alone).chain(["left", "right", "packed"].map(batch)));
-    let answers = ask(&lines.iter().map(String::as_str).collect::<Vec<_>>());
+    let answers = answers_to(&lines.iter().map(String::as_str).collect::<Vec<_>>());
     let expected: Vec<_> = answers[1..4].iter().flat_map(ids).collect();
     assert!(answers[4..].iter().all(|answer| ids(answer) == expected));
 }
@@ -335,9 +339,9 @@ fn the_ids_of_a_request_do_not_depend_on_other_requests() {
     let lengths = [3, 9, 40, 300, 1, 8, 17, 262, 5, 70, 30, 12];
     let prompts: Vec<_> = lengths.iter().enumerate().map(|(seed, length)| noise(*length, seed)).collect();
     for dtype in ["bf16", "bf16z", "q8_0", "q4_0", "f32"] {
-        let asked = json!({"max_new_tokens": 24, "ignore_eos": true});
+        let request_fields = json!({"max_new_tokens": 24, "ignore_eos": true});
         let one = |index: usize, id: bool| {
-            let mut request = asked.clone();
+            let mut request = request_fields.clone();
             request["prompt_ids"] = json!(prompts[index]);
             if id {
                 request["id"] = json!(index);
@@ -347,13 +351,13 @@ fn the_ids_of_a_request_do_not_depend_on_other_requests() {
             }
             request.to_string()
         };
-        let mut all = asked.clone();
+        let mut all = request_fields.clone();
         all["prompts_ids"] = json!(prompts);
         let mut lines = vec![load(&format!(r#","dtype":"{dtype}""#))];
         lines.extend((0..prompts.len()).map(|index| one(index, false)));
         lines.push(all.to_string());
         lines.extend((0..prompts.len()).map(|index| one(index, true)));
-        let answers = ask(&lines.iter().map(String::as_str).collect::<Vec<_>>());
+        let answers = answers_to(&lines.iter().map(String::as_str).collect::<Vec<_>>());
         let alone: Vec<_> = answers[1..=prompts.len()].iter().flat_map(ids).collect();
         let together = ids(&answers[1 + prompts.len()]);
         for answer in &answers[2 + prompts.len()..] {
@@ -391,7 +395,7 @@ fn a_request_with_nan_logits_fails_alone() {
     };
     let good = [(2, 8, ""), (30, 9, warm), (300, 10, ""), (0, 11, "")];
     let bad = [(3, lacking, ""), (20, lacking, warm)];
-    let alone = |id: usize| ids(&ask(&[&model, &request(id, good[id])])[1]);
+    let alone = |id: usize| ids(&answers_to(&[&model, &request(id, good[id])])[1]);
     let alone: Vec<_> = (0..good.len()).map(alone).collect();
     let of = |first: usize| (0..good.len()).map(move |id| request(first + id, good[id]));
     let mut lines: Vec<String> = [model.clone()].into_iter().chain(of(0)).collect();
@@ -399,7 +403,7 @@ fn a_request_with_nan_logits_fails_alone() {
     lines.insert(4, request(92, bad[1]));
     // Later requests reuse the memory of the failed ones.
     lines.extend(of(10).chain(of(20)));
-    let answers = ask(&lines.iter().map(String::as_str).collect::<Vec<_>>());
+    let answers = answers_to(&lines.iter().map(String::as_str).collect::<Vec<_>>());
     let mut failed = Vec::new();
     for answer in &answers[1..] {
         match answer {
@@ -421,9 +425,9 @@ fn a_request_with_nan_logits_fails_alone() {
 fn scores_agree_with_generation() {
     let score = |ids: &[u32]| format!(r#"{{"type":"score","sequences":[{ids:?}]}}"#);
     let prompt = [0, 88, 13, 396, 1670, 800, 347];
-    let answers = ask(&[&load(r#","dtype":"f32""#), PROMPT]);
+    let answers = answers_to(&[&load(r#","dtype":"f32""#), PROMPT]);
     let text = [prompt.as_slice(), &ids(&answers[1])[0]].concat();
-    let answers = ask(&[&load(r#","dtype":"f32""#), &score(&text)]);
+    let answers = answers_to(&[&load(r#","dtype":"f32""#), &score(&text)]);
     let logprobs = &scored(&answers[1]).logprobs[0];
     assert_eq!(logprobs.len(), text.len() - 1);
     // Each of the 24 ids was the likeliest of 2,048.
@@ -439,8 +443,8 @@ fn packed_weights_are_cached_reused_and_replaced_when_damaged() {
         let kept = loaded(message).phases.iter().filter(|phase| phase.name == "sidecar").count();
         kept == 1
     };
-    let first = ask_in(Some(home.path()), &lines);
-    let second = ask_in(Some(home.path()), &lines);
+    let first = answers_in(Some(home.path()), &lines);
+    let second = answers_in(Some(home.path()), &lines);
     assert_eq!((phases(&first[0]), phases(&second[0])), (true, false), "written once");
     assert_eq!(ids(&second[1]), ids(&first[1]));
     let packed = std::fs::read_dir(home.path().join("packed")).unwrap().next().unwrap().unwrap().path();
@@ -448,7 +452,7 @@ fn packed_weights_are_cached_reused_and_replaced_when_damaged() {
     let middle = bytes.len() / 2;
     bytes[middle] ^= 4;
     std::fs::write(&packed, bytes).unwrap();
-    let third = ask_in(Some(home.path()), &lines);
+    let third = answers_in(Some(home.path()), &lines);
     assert!(phases(&third[0]), "written again");
     assert_eq!(ids(&third[1]), ids(&first[1]));
 }

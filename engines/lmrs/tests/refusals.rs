@@ -23,11 +23,11 @@ fn synthesised(name: &str) -> (tempfile::TempDir, PathBuf) {
     (folder, out)
 }
 
-fn load(path: &Path, asked: RequestedFormat) -> Result<(), Failed> {
+fn load(path: &Path, requested: RequestedFormat) -> Result<(), Failed> {
     let model = |error: anyhow::Error| Failed::new(FailureKind::Model, format!("{error:#}"));
     let folder = ModelFolder::open(path).map_err(model)?;
     let shape = Shape::of(&folder)?;
-    let plan = Plan::of(&folder, &shape, asked)?;
+    let plan = Plan::of(&folder, &shape, requested)?;
     let own = plan.read(&Pool::new(2), &|_| ())?;
     plan.weights(&shape, &own).map(|_| ())
 }
@@ -35,11 +35,11 @@ fn load(path: &Path, asked: RequestedFormat) -> Result<(), Failed> {
 /// The refusal of a model after a change of one config field.
 fn refusal(name: &str, field: &str, value: Value) -> Failed {
     let (_keep, path) = synthesised(name);
-    say(&path, field, value);
+    set_field(&path, field, value);
     load(&path, RequestedFormat::OfFile).unwrap_err()
 }
 
-fn say(path: &Path, field: &str, value: Value) {
+fn set_field(path: &Path, field: &str, value: Value) {
     let config = path.join("config.json");
     let mut fields: Value = serde_json::from_slice(&std::fs::read(&config).unwrap()).unwrap();
     fields[field] = value;
@@ -104,7 +104,7 @@ fn an_invalid_number_is_reported_with_its_file() {
 fn windows_without_a_field_are_those_of_transformers() {
     let (_keep, path) = synthesised("qwen2-window");
     let windows = |field, value| {
-        say(&path, field, value);
+        set_field(&path, field, value);
         Shape::of(&ModelFolder::open(&path).unwrap()).unwrap().windows
     };
     assert_eq!(windows("max_window_layers", Value::Null), [None, None]);
@@ -123,7 +123,7 @@ fn windows_without_a_field_are_those_of_transformers() {
 fn the_base_of_rotation_is_read_from_rope_parameters_first() {
     let (_keep, path) = synthesised("llama");
     let rotation = |field, value| {
-        say(&path, field, value);
+        set_field(&path, field, value);
         Shape::of(&ModelFolder::open(&path).unwrap()).unwrap().rotation.unwrap()
     };
     let as_it_was = rotation("rope_parameters", Value::Null);
@@ -137,7 +137,7 @@ fn the_base_of_rotation_is_read_from_rope_parameters_first() {
 #[test]
 fn biases_that_a_file_has_and_its_config_denies_are_refused() {
     let (_keep, path) = synthesised("llama-linear-biased");
-    say(&path, "attention_bias", json!(false));
+    set_field(&path, "attention_bias", json!(false));
     let failed = load(&path, RequestedFormat::OfFile).unwrap_err();
     assert_eq!(failed.kind, FailureKind::Unsupported, "{failed:?}");
     assert!(failed.message.contains("_proj.bias"), "{failed:?}");
@@ -189,26 +189,26 @@ fn place_of(bytes: &[u8], part: &[u8]) -> usize {
 fn a_rotation_factor_without_a_type_in_a_gguf_is_linear() {
     let (_keep, path, whole) = gguf("llama-linear-biased");
     let rotation = || Shape::of(&ModelFolder::open(&path).unwrap()).unwrap().rotation;
-    let said = rotation();
+    let linear = rotation();
     let mut bytes = whole;
     let kind = place_of(&bytes, b"llama.rope.scaling.type");
     bytes[kind..][..23].copy_from_slice(b"llama.rope.scaling.typo");
     std::fs::write(&path, &bytes).unwrap();
-    assert_eq!(rotation(), said);
+    assert_eq!(rotation(), linear);
     let converted = path.with_extension("again");
     let goal = model_files::Goal { format: Format::Safetensors, dtype: Dtype::BF16, out: converted.clone() };
     model_files::convert(&ModelFolder::open(&path).unwrap(), &goal, &|_, _| Ok(())).unwrap();
-    assert_eq!(Shape::of(&ModelFolder::open(&converted).unwrap()).unwrap().rotation, said);
+    assert_eq!(Shape::of(&ModelFolder::open(&converted).unwrap()).unwrap().rotation, linear);
     let factor = place_of(&bytes, b"llama.rope.scaling.factor");
     bytes[factor..][..25].copy_from_slice(b"llama.rope.scaling.fbctor");
     std::fs::write(&path, &bytes).unwrap();
-    assert_ne!(rotation(), said);
+    assert_ne!(rotation(), linear);
 }
 
 #[test]
 fn an_invalid_number_in_a_gguf_is_reported_with_its_value() {
     let (_keep, path, whole) = gguf("llama-linear-biased");
-    for (key, number, says) in [
+    for (key, number, expected) in [
         ("attention.layer_norm_rms_epsilon", -1.0, "expected a number not below 0 within f32, found `-1.0`"),
         ("attention.layer_norm_rms_epsilon", f32::INFINITY, "expected a number, found `inf`"),
         ("rope.scaling.factor", 0.0, "expected a number above 0 within f32, found `0.0`"),
@@ -221,7 +221,7 @@ fn an_invalid_number_in_a_gguf_is_reported_with_its_value() {
         bytes[at..at + 4].copy_from_slice(&number.to_le_bytes());
         std::fs::write(&path, bytes).unwrap();
         let failed = load(&path, RequestedFormat::OfFile).unwrap_err();
-        assert!(failed.message.ends_with(&format!("{key}`: {says}")), "{failed:?}");
+        assert!(failed.message.ends_with(&format!("{key}`: {expected}")), "{failed:?}");
     }
 }
 
@@ -329,12 +329,13 @@ fn a_model_larger_than_memory_says_so_before_anything_is_read_mapped_or_not() {
     let mut of_dtype =
         [RequestedFormat::OfFile, RequestedFormat::Format(&F32), RequestedFormat::Format(&Q8_0)]
             .into_iter()
-            .map(|asked| {
-                let plan = Plan::of(&folder, &shape, asked).unwrap();
-                let least = |cache: u64| least_room(|room| plan.expect_room(cache, Some(room)).is_ok());
-                assert_eq!(plan.expect_room(0, None), Ok(()));
+            .map(|requested| {
+                let plan = Plan::of(&folder, &shape, requested).unwrap();
+                let least =
+                    |cache: u64| least_room(|room| plan.refuse_if_too_large(cache, Some(room)).is_ok());
+                assert_eq!(plan.refuse_if_too_large(0, None), Ok(()));
                 assert_eq!(least(1000), least(0) + 1000, "keys and values count");
-                let failed = plan.expect_room(5, Some(4)).unwrap_err();
+                let failed = plan.refuse_if_too_large(5, Some(4)).unwrap_err();
                 assert_eq!(failed.kind, FailureKind::OutOfMemory);
                 assert!(failed.message.ends_with("5 keys and values), and 4 are available"), "{failed:?}");
                 assert!(failed.hint.unwrap().contains("`dtype`"));

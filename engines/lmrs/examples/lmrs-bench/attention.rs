@@ -14,7 +14,7 @@ use lmrs::pool::Pool;
 use lmrs::shape::{Activation, Shape};
 
 use crate::Case;
-use crate::asking::Asking;
+use crate::arguments::Arguments;
 
 /// `(tokens, depth)`: the last `tokens` of `depth` positions.
 const POSITIONS: [(usize, usize); 4] = [(1, 128), (1, 1024), (1, 8192), (512, 512)];
@@ -25,15 +25,21 @@ const CACHE_BYTES: usize = 128 << 20;
 /// The fewest bytes of keys and values in a turn of one token.
 const TURN_BYTES: usize = 16 << 20;
 
-pub fn cases(asking: &Asking) -> Result<Vec<Case>> {
+pub fn cases(arguments: &Arguments) -> Result<Vec<Case>> {
     let mut cases = Vec::new();
     for (heads, kv_heads, head_dim) in HEADS {
         for (tokens, depth) in POSITIONS {
             let heads = Heads { heads, kv_heads, head_dim };
             let layers = CACHE_BYTES / bytes(heads, depth);
             let cache = Rc::new(filled(&shape(heads, layers, depth), depth)?);
-            for &level in &asking.levels {
-                cases.push(case(heads, (tokens, depth), (Rc::clone(&cache), layers), level, asking.threads));
+            for &level in &arguments.levels {
+                cases.push(case(
+                    heads,
+                    (tokens, depth),
+                    (Rc::clone(&cache), layers),
+                    level,
+                    arguments.threads,
+                ));
             }
         }
     }
@@ -103,7 +109,7 @@ fn shape(heads: Heads, layers: usize, context: usize) -> Shape {
         kv_heads: heads.kv_heads,
         head_dim: heads.head_dim,
         context,
-        norms_centre: false,
+        layer_norm: false,
         norm_epsilon: 0.0,
         rotation: None,
         activation: Activation::Silu,

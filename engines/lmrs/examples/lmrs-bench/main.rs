@@ -4,42 +4,42 @@
 //! All cases take turns, and so do the probes of the machine's limits.
 #![expect(clippy::print_stdout, reason = "a program that prints a table")]
 
-mod asking;
+mod arguments;
 mod attention;
 mod products;
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use asking::Asking;
+use arguments::Arguments;
 use lmrs::kernels::Level;
 use machine_limits::{Limits, ProbeSettings, buffer_bytes, probe};
 
 fn main() -> Result<()> {
-    let Some(asking) = Asking::from_arguments(std::env::args().skip(1))? else {
-        print!("{}", asking::help());
+    let Some(arguments) = Arguments::from_arguments(std::env::args().skip(1))? else {
+        print!("{}", arguments::help());
         return Ok(());
     };
     let mut cases = Vec::new();
-    if asking.products {
-        cases.extend(products::cases(&asking)?);
+    if arguments.products {
+        cases.extend(products::cases(&arguments)?);
     }
-    if asking.attention {
-        cases.extend(attention::cases(&asking)?);
+    if arguments.attention {
+        cases.extend(attention::cases(&arguments)?);
     }
     let mut limits = Vec::new();
-    for round in 0..asking.rounds() {
+    for round in 0..arguments.rounds() {
         // On a busy machine, limits are reached only between turns, if at all.
         if round % 5 == 0 {
             limits.push(probe(&ProbeSettings {
-                threads: vec![u32::try_from(asking.threads)?],
+                threads: vec![u32::try_from(arguments.threads)?],
                 buffer_bytes: buffer_bytes(None, None).unwrap_or(0),
                 budget: Duration::from_millis(500),
             }));
         }
         cases.iter_mut().for_each(Case::turn);
     }
-    print(&cases, &Limits::best(&limits).context("no limit was probed")?, &asking);
+    print(&cases, &Limits::best(&limits).context("no limit was probed")?, &arguments);
     Ok(())
 }
 
@@ -77,10 +77,14 @@ impl Case {
     }
 }
 
-fn print(cases: &[Case], limits: &Limits, asking: &Asking) {
+fn print(cases: &[Case], limits: &Limits, arguments: &Arguments) {
     let reads = limits.reads.iter().filter_map(|reads| Some((reads.bytes_per_second()?, reads.streams)));
     let (read, streams) = reads.max_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((f64::NAN, 0));
-    println!("{} threads. Limits: reads {:.1} GB/s ({streams} streams a thread)", asking.threads, read / 1e9);
+    println!(
+        "{} threads. Limits: reads {:.1} GB/s ({streams} streams a thread)",
+        arguments.threads,
+        read / 1e9
+    );
     for unit in &limits.units {
         let loads = if unit.loads { " with loads" } else { "" };
         println!("{}{loads} {:.0} Gop/s", unit.unit, unit.per_second().unwrap_or(f64::NAN) / 1e9);
@@ -94,7 +98,7 @@ fn print(cases: &[Case], limits: &Limits, asking: &Asking) {
             named.filter_map(|unit| unit.per_second()).reduce(f64::min)
         };
         let unit = case.units.iter().find_map(rates).unwrap_or(f64::NAN);
-        let seconds = case.seconds(asking.best);
+        let seconds = case.seconds(arguments.best);
         let (bytes, operations) = (case.bytes / seconds, case.operations / seconds);
         println!(
             "| {} | {} | {} | {} | {:.0} | {:.1} | {:.0} % | {:.0} | {:.0} % |",

@@ -14,23 +14,23 @@ use lmrs::pool::Pool;
 use lmrs::region::{NewRegion, Region};
 
 use crate::Case;
-use crate::asking::Asking;
+use crate::arguments::Arguments;
 
 /// Bytes of all copies of a matrix: beyond every cache that was tried.
 const WEIGHTS_BYTES: usize = 256 << 20;
 /// The fewest bytes of weights in a decode turn.
 const TURN_BYTES: usize = 64 << 20;
 
-pub fn cases(asking: &Asking) -> Result<Vec<Case>> {
-    let weights = Weights::new(asking)?;
+pub fn cases(arguments: &Arguments) -> Result<Vec<Case>> {
+    let weights = Weights::new(arguments)?;
     let mut cases = Vec::new();
-    for &format in &asking.formats {
-        for &(outputs, inputs) in &asking.shapes {
+    for &format in &arguments.formats {
+        for &(outputs, inputs) in &arguments.shapes {
             let matrices = weights.matrices(format, outputs, inputs)?;
-            for &tokens in &asking.tokens {
-                for &level in &asking.levels {
+            for &tokens in &arguments.tokens {
+                for &level in &arguments.levels {
                     let what = [format.name.to_string(), format!("{outputs}x{inputs}")];
-                    cases.push(case(what, matrices.clone(), tokens, level, asking.threads));
+                    cases.push(case(what, matrices.clone(), tokens, level, arguments.threads));
                 }
             }
         }
@@ -77,12 +77,12 @@ fn units(level: Level, format: &'static Format) -> &'static [&'static str] {
 struct Weights(Region);
 
 impl Weights {
-    fn new(asking: &Asking) -> Result<Self> {
+    fn new(arguments: &Arguments) -> Result<Self> {
         let largest = |&(outputs, inputs): &(usize, usize)| {
             let bytes = |format: &&Format| format.bytes(outputs, inputs);
-            asking.formats.iter().map(bytes).max().unwrap_or(0)
+            arguments.formats.iter().map(bytes).max().unwrap_or(0)
         };
-        let bytes = asking.shapes.iter().map(largest).max().unwrap_or(0).max(WEIGHTS_BYTES);
+        let bytes = arguments.shapes.iter().map(largest).max().unwrap_or(0).max(WEIGHTS_BYTES);
         let mut region = NewRegion::new(bytes)?;
         for (at, bytes) in region.bytes_mut().chunks_mut(2).enumerate() {
             // These bits are 0.5 to 2 as bf16, 2 and more as f16, and finite as scales.
@@ -90,7 +90,7 @@ impl Weights {
             bytes.copy_from_slice(&bits[..bytes.len()]);
         }
         let region = region.finish();
-        if !asking.file {
+        if !arguments.file {
             return Ok(Self(region));
         }
         let path = std::env::temp_dir().join(format!("lmrs-bench-{}", std::process::id()));

@@ -1,10 +1,10 @@
 //! Floats as in files: f32, f16 and bf16, which products widen to f32. Levels with products of pairs multiply bf16 directly.
 #![expect(unsafe_code, reason = "weights at any address, and instructions of a level")]
 
+use half::f16;
 use model_files::Dtype;
 
 use super::{Format, Storage};
-use crate::kernels::lanes::f16_at;
 use crate::kernels::rows::lanes::{Float, Number as _, Wide};
 use crate::kernels::rows::{RowKernels, TileKernel};
 
@@ -65,7 +65,7 @@ impl Float for InF16 {
 
     #[inline(always)]
     fn widen(bytes: &[u8]) -> f32 {
-        f16_at(bytes, 0)
+        f16::from_le_bytes([bytes[0], bytes[1]]).to_f32()
     }
 }
 

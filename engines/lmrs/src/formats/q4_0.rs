@@ -9,8 +9,9 @@
 use model_files::Dtype;
 
 use super::Format;
-use crate::kernels::lanes::f16_at;
-use crate::kernels::panels::numbers::{Bytes, Scales, file_blocks, half_bytes, halves, nibbles, twice};
+use crate::kernels::panels::numbers::{
+    Bytes, Scales, f16_at, file_blocks, half_bytes, halves, nibbles, twice,
+};
 use crate::kernels::panels::{ActivationBlock, PanelFormat, PanelLanes};
 use crate::matrix::GROUP;
 

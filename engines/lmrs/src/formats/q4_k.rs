@@ -10,9 +10,8 @@
 use model_files::Dtype;
 
 use super::Format;
-use crate::kernels::lanes::f16_at;
 use crate::kernels::panels::numbers::{
-    Bytes, Scales, file_blocks, half_bytes, halves, lanes, nibbles, product, twice,
+    Bytes, Scales, f16_at, file_blocks, half_bytes, halves, lanes, nibbles, product, twice,
 };
 use crate::kernels::panels::{ActivationBlock, PanelFormat, PanelLanes};
 use crate::matrix::GROUP;

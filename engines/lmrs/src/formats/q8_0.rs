@@ -9,8 +9,7 @@
 use model_files::Dtype;
 
 use super::Format;
-use crate::kernels::lanes::f16_at;
-use crate::kernels::panels::numbers::{Bytes, Scales, file_blocks, halves, line, twice};
+use crate::kernels::panels::numbers::{Bytes, Scales, f16_at, file_blocks, halves, line, twice};
 use crate::kernels::panels::{ActivationBlock, PanelFormat, PanelLanes};
 use crate::matrix::GROUP;
 

@@ -36,7 +36,7 @@ fn fold(x: &[f32], each: impl Fn(f32) -> f32) -> f32 {
 #[inline(always)]
 #[expect(clippy::excessive_precision, reason = "the two parts of ln 2 are given as they are in f32")]
 pub fn exp(x: f32) -> f32 {
-    let none = x.is_nan();
+    let is_nan = x.is_nan();
     let x = if x > 88.37 { 88.37 } else { x };
     let x = if x < -87.33 { -87.33 } else { x };
     // The addition of such a large number leaves the integer part of `x / ln 2` in the last bits.
@@ -50,30 +50,13 @@ pub fn exp(x: f32) -> f32 {
     power = power * rest * rest + rest + 1.0;
     let exponential = f32::from_bits(power.to_bits().wrapping_add(whole_bits.to_bits() << 23));
     // For a NaN the bits computed above are arbitrary and could form a number.
-    if none { f32::NAN } else { exponential }
+    if is_nan { f32::NAN } else { exponential }
 }
 
 /// `1 / (1 + e^-x)`.
 #[inline(always)]
 pub fn logistic(x: f32) -> f32 {
     1.0 / (1.0 + exp(-x))
-}
-
-/// Widens an f16 exactly, subnormals included, without a branch: the compiler vectorizes it, unlike a call of the crate `half`.
-#[inline(always)]
-pub fn from_f16(bits: u16) -> f32 {
-    let sign = u32::from(bits & 0x8000) << 16;
-    let magnitude = u32::from(bits & 0x7fff) << 13;
-    // The exponent bias differs by 112. A multiplication corrects it, and normalizes subnormals.
-    let scaled = f32::from_bits(magnitude) * f32::from_bits((127 + 112) << 23);
-    let finite = f32::to_bits(scaled);
-    let special = magnitude | 0x7f80_0000;
-    f32::from_bits(sign | if bits & 0x7c00 == 0x7c00 { special } else { finite })
-}
-
-#[inline(always)]
-pub fn f16_at(bytes: &[u8], index: usize) -> f32 {
-    from_f16(u16::from_le_bytes([bytes[2 * index], bytes[2 * index + 1]]))
 }
 
 #[cfg(test)]
@@ -121,15 +104,5 @@ mod tests {
     fn sums_are_those_of_one_after_the_other() {
         let x: Vec<f32> = (0..77).map(|i| i as f32).collect();
         assert_eq!((sum(&x), sum_of_squares(&x[..5])), (77.0 * 38.0, 30.0));
-    }
-
-    #[test]
-    fn every_f16_is_what_model_files_says() {
-        for bits in 0..=u16::MAX {
-            let mut expected = [0.0];
-            model_files::blocks::widen(model_files::Dtype::F16, &bits.to_le_bytes(), &mut expected).unwrap();
-            let found = from_f16(bits);
-            assert!(found == expected[0] || found.is_nan() && expected[0].is_nan(), "{bits:04x}");
-        }
     }
 }

@@ -66,8 +66,8 @@ impl<D: Decoder> LoadedModel<D> {
 
     /// An empty cache with room for this number of ids. A spare one that is too small is dropped, to free its memory.
     fn cache(&mut self, ids: usize) -> Result<D::Cache, Failed> {
-        if let Some(roomy) = self.spare.iter().rposition(|spare| self.decoder.room(spare) >= ids) {
-            return Ok(self.spare.swap_remove(roomy));
+        if let Some(fitting) = self.spare.iter().rposition(|spare| self.decoder.room(spare) >= ids) {
+            return Ok(self.spare.swap_remove(fitting));
         }
         self.spare.pop();
         self.decoder.new_cache(ids)
@@ -88,19 +88,26 @@ impl<D: Decoder> Model for LoadedModel<D> {
     fn generate(&mut self, job: &Job, tokens: &mut Tokens) -> Result<(), Failed> {
         let mut sequences = self.sequences(job)?;
         while !tokens.all_done() && !tokens.is_cancelled() {
-            let mut under_way: Vec<_> =
+            let mut running: Vec<_> =
                 sequences.iter_mut().enumerate().filter(|(_, it)| !it.is_done()).collect();
-            let positions: Vec<usize> = under_way.iter().map(|(index, _)| *index).collect();
-            let mut these: Vec<_> = under_way.iter_mut().map(|(_, sequence)| &mut **sequence).collect();
+            let indices: Vec<usize> = running.iter().map(|(index, _)| *index).collect();
+            let mut sequences_of_step: Vec<_> =
+                running.iter_mut().map(|(_, sequence)| &mut **sequence).collect();
             let mut failed = None;
             let emit = &mut |which: usize, id: Result<u32, Failed>| match id {
-                Ok(id) => tokens.push(positions[which], id) == Flow::More,
-                Err(fault) => {
-                    failed = Some(fault);
+                Ok(id) => tokens.push(indices[which], id) == Flow::More,
+                Err(error) => {
+                    failed = Some(error);
                     false
                 }
             };
-            sequence::advance(&mut self.decoder, &mut these, Schedule::Together, &mut self.predictions, emit);
+            sequence::advance(
+                &mut self.decoder,
+                &mut sequences_of_step,
+                Schedule::Together,
+                &mut self.predictions,
+                emit,
+            );
             failed.map_or(Ok(()), Err)?;
         }
         sequences.into_iter().for_each(|sequence| self.keep(sequence.into_cache()));
@@ -131,14 +138,14 @@ impl<D: Decoder> Slots for LoadedModel<D> {
 
     /// Runs one step. A long prompt is read a chunk at a time, and its request makes no token before the end of the prompt.
     fn step(&mut self, tokens: &mut [Option<Tokens>]) -> Result<(), Failed> {
-        let mut positions = Vec::with_capacity(self.admitted.len());
-        let mut under_way = Vec::with_capacity(self.admitted.len());
+        let mut indices = Vec::with_capacity(self.admitted.len());
+        let mut running = Vec::with_capacity(self.admitted.len());
         for (slot, index, sequence) in self.admitted.iter_mut().filter(|(.., sequence)| !sequence.is_done()) {
-            positions.push((*slot, *index));
-            under_way.push(sequence);
+            indices.push((*slot, *index));
+            running.push(sequence);
         }
         let emit = &mut |which: usize, id: Result<u32, Failed>| {
-            let (slot, index) = positions[which];
+            let (slot, index) = indices[which];
             let Some(tokens) = &mut tokens[slot] else { return false };
             match id {
                 Ok(id) => tokens.push(index, id) == Flow::More,
@@ -148,7 +155,7 @@ impl<D: Decoder> Slots for LoadedModel<D> {
                 }
             }
         };
-        sequence::advance(&mut self.decoder, &mut under_way, Schedule::Shared, &mut self.predictions, emit);
+        sequence::advance(&mut self.decoder, &mut running, Schedule::Shared, &mut self.predictions, emit);
         Ok(())
     }
 
@@ -162,7 +169,7 @@ impl<D: Decoder> Slots for LoadedModel<D> {
 }
 
 /// Natural logarithms of the probabilities of `ids[1..]`, with sums in f64.
-pub fn score<D: Decoder>(decoder: &mut D, cache: &mut D::Cache, ids: &[u32]) -> Result<Vec<f64>, Failed> {
+fn score<D: Decoder>(decoder: &mut D, cache: &mut D::Cache, ids: &[u32]) -> Result<Vec<f64>, Failed> {
     let (Some((_, mut given)), Some((_, mut next))) = (ids.split_last(), ids.split_first()) else {
         return Ok(Vec::new());
     };

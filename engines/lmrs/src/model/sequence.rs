@@ -91,7 +91,7 @@ pub fn advance<D: Decoder>(
     let chunks = step::plan(sequences, schedule);
     let mut left = chunks.as_slice();
     while !left.is_empty() {
-        let (now, later) = left.split_at(step::together(left));
+        let (now, later) = left.split_at(step::chunks_of_pass(left));
         attempt(decoder, sequences, now, predictions, emit);
         left = later;
     }

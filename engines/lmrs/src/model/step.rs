@@ -24,8 +24,10 @@ pub enum Schedule {
 /// The chunk of a sequence in a step.
 #[derive(Debug)]
 pub struct Chunk {
+    /// The index of the sequence.
     pub which: usize,
     pub rows: usize,
+    /// Rows that check drafted ids.
     pub drafted: usize,
     pub wanted: Wanted,
     kind: Kind,
@@ -44,28 +46,29 @@ enum Kind {
 
 /// Plans a step, sorted by kind. Drafts are appended to the ids, where the network reads them.
 pub fn plan<S>(sequences: &mut [&mut Sequence<S>], schedule: Schedule) -> Vec<Chunk> {
-    let begun = sequences.iter().any(|sequence| sequence.generated() > 0);
+    let decoding = sequences.iter().any(|sequence| sequence.generated() > 0);
     let unread = sequences.iter().any(|sequence| sequence.generated() == 0);
-    let holds_back = schedule == Schedule::Together && unread;
+    let prompts_first = schedule == Schedule::Together && unread;
     let mut order: Vec<usize> = (0..sequences.len()).collect();
     // Without the cache, each token reads all rows of its sequence: the sequence with the fewest tokens is next.
     order.sort_by_key(|which| sequences[*which].generated());
     let mut reading = sequences.iter().filter(|sequence| sequence.uncached() > FEW).count();
-    let mut left = if schedule == Schedule::Shared && begun { SHARED_ROWS } else { PASS_ROWS };
+    let mut left = if schedule == Schedule::Shared && decoding { SHARED_ROWS } else { PASS_ROWS };
     let mut chunks = Vec::with_capacity(sequences.len());
     for which in order {
         let sequence = &mut *sequences[which];
-        if holds_back && sequence.generated() > 0 {
+        if prompts_first && sequence.generated() > 0 {
             continue;
         }
         if sequence.uncached() <= FEW {
-            chunks.push(few(sequence, which));
+            chunks.push(short_chunk(sequence, which));
             continue;
         }
-        let share = if schedule == Schedule::Shared { (left / reading.max(1)).max(LEAST) } else { left };
+        let fair_share =
+            if schedule == Schedule::Shared { (left / reading.max(1)).max(LEAST_CHUNK) } else { left };
         reading = reading.saturating_sub(1);
-        let room = share.min(left);
-        if room < LEAST && sequence.uncached() > room {
+        let room = fair_share.min(left);
+        if room < LEAST_CHUNK && sequence.uncached() > room {
             continue;
         }
         let rows = chunk_rows(sequence.uncached(), room);
@@ -77,7 +80,7 @@ pub fn plan<S>(sequences: &mut [&mut Sequence<S>], schedule: Schedule) -> Vec<Ch
     chunks
 }
 
-fn few<S>(sequence: &mut Sequence<S>, which: usize) -> Chunk {
+fn short_chunk<S>(sequence: &mut Sequence<S>, which: usize) -> Chunk {
     let rows = sequence.uncached();
     if rows > 1 {
         return Chunk { which, rows, drafted: 0, wanted: sequence.wanted(), kind: Kind::Short };
@@ -89,7 +92,7 @@ fn few<S>(sequence: &mut Sequence<S>, which: usize) -> Chunk {
 }
 
 /// The number of chunks, from the first, in the next pass: of one kind, with at most `FEW` rows whose logits are computed.
-pub fn together(chunks: &[Chunk]) -> usize {
+pub fn chunks_of_pass(chunks: &[Chunk]) -> usize {
     let mut rows = 0;
     let fits = |chunk: &&Chunk| {
         rows += match chunk.kind {
@@ -102,11 +105,11 @@ pub fn together(chunks: &[Chunk]) -> usize {
     chunks.iter().take_while(fits).count().max(1)
 }
 
-/// The fewest rows of a long prompt that are worth a pass.
-pub const LEAST: usize = 4 * FEW;
+/// The fewest rows of a long prompt in one pass.
+const LEAST_CHUNK: usize = 4 * FEW;
 
-/// Rows of the waiting prompt that go now, if `most` rows have room; never fewer than `LEAST`. The rest is empty or longer than
-/// `FEW`, so all rows of a long prompt are computed in the same way, wherever it is cut.
+/// Rows of the waiting prompt that go now, if `most` rows have room; never fewer than `LEAST_CHUNK`. The rest is empty or
+/// longer than `FEW`, so all rows of a long prompt are computed in the same way, wherever it is cut.
 pub fn chunk_rows(uncached: usize, most: usize) -> usize {
     match uncached.saturating_sub(most) {
         0 => uncached,
@@ -115,15 +118,15 @@ pub fn chunk_rows(uncached: usize, most: usize) -> usize {
     }
 }
 
-/// Speculation by prompt lookup: the last few ids are searched in the earlier text, and the ids that followed there are the
-/// draft. A draft costs almost nothing, and one pass of the network checks all its ids. The function appends at most `most`
-/// likely next ids to `ids`, and returns their number. The longest match wins, and then the last.
 /// The most last ids that are compared.
 const LONGEST: usize = 4;
 /// The fewest last ids that must match: a single id repeats too easily.
 const SHORTEST: usize = 2;
 
-pub fn draft(ids: &mut Vec<u32>, most: usize) -> usize {
+/// Speculation by prompt lookup: the last few ids are searched in the earlier text, and the ids that followed there are the
+/// draft. A draft costs almost nothing, and one pass of the network checks all its ids. The function appends at most `most`
+/// likely next ids to `ids`, and returns their number. The longest match wins, and then the last.
+fn draft(ids: &mut Vec<u32>, most: usize) -> usize {
     let end = ids.len();
     if most == 0 || end <= SHORTEST {
         return 0;
@@ -153,7 +156,7 @@ mod tests {
 
     #[test]
     fn a_long_prompt_has_no_short_chunk_and_no_chunk_longer_than_the_room() {
-        for most in [LEAST, 100, 128, 256] {
+        for most in [LEAST_CHUNK, 100, 128, 256] {
             for rows in 1..2000 {
                 let (mut uncached, mut pieces) = (rows, Vec::new());
                 while uncached > 0 {

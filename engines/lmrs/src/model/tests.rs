@@ -257,9 +257,9 @@ fn a_smaller_request_frees_the_memory_of_a_large_batch() {
     assert_eq!((model.decoder.started, model.spare.len()), (9, 1));
 }
 
-/// A network without weights: the next id is a hash of the last few ids, however they were computed.
 const VOCABULARY: usize = 29;
 
+/// A network without weights: the next id is a hash of the last few ids, however they were computed.
 struct Toy {
     pool: Pool,
     /// The number of last ids that enter the hash: with few, a text soon repeats itself.
@@ -362,7 +362,7 @@ impl Decoder for Toy {
     }
 
     fn truncate(&mut self, cache: &mut Vec<u32>, ids: usize) {
-        assert!(ids <= cache.len(), "there is less than what is to stay");
+        assert!(ids <= cache.len(), "fewer ids than are kept");
         cache.truncate(ids);
     }
 }

@@ -195,7 +195,7 @@ impl Network {
         for (to, from) in rows.enumerate() {
             weights.norm.apply(buffers.hidden.row(from), buffers.normed.row_mut(to));
         }
-        ops.multiply(&buffers.normed, &mut [(weights.head(), logits)]);
+        ops.multiply(&buffers.normed, &mut [(weights.output_matrix(), logits)]);
     }
 
     /// The id with the largest logit after this row, the lowest among equals.
@@ -203,7 +203,7 @@ impl Network {
         let Self { weights, buffers, .. } = self;
         buffers.normed.reshape(1, buffers.hidden.width);
         weights.norm.apply(buffers.hidden.row(row), buffers.normed.row_mut(0));
-        ops.largest(buffers.normed.row(0), weights.head()).ok_or(NotFinite)
+        ops.largest(buffers.normed.row(0), weights.output_matrix()).ok_or(NotFinite)
     }
 
     fn check(&self, spans: &[Span]) -> Result<()> {
@@ -253,7 +253,7 @@ fn place_heads(ops: &Ops, shape: &Shape, layer: &Layer, angles: &Angles, project
                 heads.chunks_exact_mut(shape.head_dim).for_each(|head| norm.apply_in_place(head));
             }
             if shape.rotation.is_some() {
-                angles.turn(token, heads, shape.head_dim);
+                angles.rotate(token, heads, shape.head_dim);
             }
         }
     });

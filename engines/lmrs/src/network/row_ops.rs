@@ -45,7 +45,8 @@ impl Norm {
     }
 }
 
-/// The rotation of each pair from one position to the next, in radians.
+/// Rotary positions: the rotation of each pair of a head's dimensions from one position to the next, in radians. A pair is one
+/// dimension of the first half and the corresponding one of the second, as in Hugging Face.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rotation {
     pub frequencies: Vec<f32>, // [rotated / 2]
@@ -79,7 +80,7 @@ impl Rotation {
     }
 
     /// Llama 3.1 and later: low frequencies are divided by `factor`, high ones stay, those between are mixed.
-    pub fn stretch_slow_waves(&mut self, factor: f64, low: f64, high: f64, original_context: f64) {
+    pub fn scale_as_llama3(&mut self, factor: f64, low: f64, high: f64, original_context: f64) {
         for frequency in &mut self.frequencies {
             let exact = f64::from(*frequency);
             let waves = original_context * exact / std::f64::consts::TAU;
@@ -92,8 +93,8 @@ impl Rotation {
         angles.cosines.reshape(positions.len(), self.frequencies.len());
         angles.sines.reshape(positions.len(), self.frequencies.len());
         for (token, position) in positions.enumerate() {
-            let turned = angles.cosines.row_mut(token).iter_mut().zip(angles.sines.row_mut(token));
-            for ((cosine, sine), frequency) in turned.zip(&self.frequencies) {
+            let of_token = angles.cosines.row_mut(token).iter_mut().zip(angles.sines.row_mut(token));
+            for ((cosine, sine), frequency) in of_token.zip(&self.frequencies) {
                 let (exact_sine, exact_cosine) = f64::from(position as f32 * frequency).sin_cos();
                 (*cosine, *sine) = (exact_cosine as f32, exact_sine as f32);
             }
@@ -103,7 +104,7 @@ impl Rotation {
 
 impl Angles {
     /// Rotates every head of one token.
-    pub fn turn(&self, token: usize, heads: &mut [f32], head_dim: usize) {
+    pub fn rotate(&self, token: usize, heads: &mut [f32], head_dim: usize) {
         let (cosines, sines) = (self.cosines.row(token), self.sines.row(token));
         for head in heads.chunks_exact_mut(head_dim) {
             let (first, rest) = head.split_at_mut(cosines.len());

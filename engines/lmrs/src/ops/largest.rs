@@ -11,12 +11,12 @@ pub struct Largest {
     number: f32,
     output: u32,
     /// Whether a NaN was seen.
-    none: bool,
+    has_nan: bool,
 }
 
 impl Default for Largest {
     fn default() -> Self {
-        Self { number: f32::NEG_INFINITY, output: 0, none: false }
+        Self { number: f32::NEG_INFINITY, output: 0, has_nan: false }
     }
 }
 
@@ -31,7 +31,7 @@ impl Largest {
             return;
         }
         for (number, output) in numbers.iter().zip(outputs) {
-            self.none |= number.is_nan();
+            self.has_nan |= number.is_nan();
             if *number > self.number {
                 (self.number, self.output) = (*number, output as u32);
             }
@@ -39,16 +39,16 @@ impl Largest {
     }
 
     pub fn merge(&mut self, other: Self) {
-        let none = self.none | other.none;
+        let has_nan = self.has_nan | other.has_nan;
         let equal = other.number == self.number && other.output < self.output;
         if other.number > self.number || equal && other.number > f32::NEG_INFINITY {
             *self = other;
         }
-        self.none = none;
+        self.has_nan = has_nan;
     }
 
     pub fn among_numbers(self) -> Option<u32> {
-        (!self.none && self.number.is_finite()).then_some(self.output)
+        (!self.has_nan && self.number.is_finite()).then_some(self.output)
     }
 }
 
@@ -68,9 +68,9 @@ mod tests {
         let mut largest = Largest::default();
         largest.scan(&[0.5, 1.0, 1.0], 10..13);
         assert_eq!(largest.among_numbers(), Some(11));
-        let lower = Largest { number: 1.0, output: 4, none: false };
+        let lower = Largest { number: 1.0, output: 4, has_nan: false };
         largest.merge(lower);
-        largest.merge(Largest { number: 1.0, output: 5, none: false });
+        largest.merge(Largest { number: 1.0, output: 5, has_nan: false });
         largest.merge(Largest::default());
         assert_eq!(largest.among_numbers(), Some(4));
     }
@@ -83,7 +83,7 @@ mod tests {
             assert_eq!(largest(&numbers), None, "{numbers:?}");
             let mut met = Largest::default();
             met.scan(&numbers, 0..3);
-            met.merge(Largest { number: 0.5, output: 7, none: false });
+            met.merge(Largest { number: 0.5, output: 7, has_nan: false });
             assert!(met.among_numbers().is_none() || numbers == [f32::NEG_INFINITY; 3]);
         }
         assert_eq!(largest(&[f32::NEG_INFINITY, -1.0]), Some(1));

@@ -22,7 +22,7 @@ pub static ARCHITECTURES: &[Architecture] = &[
     Architecture { name: "phi3", windows: Windows::All { default: None }, ..LLAMA },
     Architecture {
         name: "gpt2",
-        norms_centre: true,
+        layer_norm: true,
         learned_positions: true,
         activation: Activation::GeluTanh,
         ..LLAMA
@@ -40,7 +40,7 @@ pub static ARCHITECTURES: &[Architecture] = &[
 /// The base of the other architectures.
 const LLAMA: Architecture = Architecture {
     name: "llama",
-    norms_centre: false,
+    layer_norm: false,
     learned_positions: false,
     scales_embedding: false,
     activation: Activation::Silu,
@@ -59,7 +59,7 @@ pub struct Architecture {
     /// `model_type` in config.json.
     pub name: &'static str,
     /// LayerNorm with biases instead of RMSNorm.
-    pub norms_centre: bool,
+    pub layer_norm: bool,
     pub learned_positions: bool,
     /// Whether the embedding is multiplied by the root of the hidden size.
     pub scales_embedding: bool,

@@ -63,7 +63,7 @@ impl Fields<'_> {
 
     /// The epsilon of norms. `default` is the value if a config.json lacks the field; a GGUF always has it.
     pub fn norm_epsilon(&self, architecture: &Architecture, default: f64) -> Result<f32, Failed> {
-        let (name, gguf) = match architecture.norms_centre {
+        let (name, gguf) = match architecture.layer_norm {
             true => ("layer_norm_epsilon", "attention.layer_norm_epsilon"),
             false => ("rms_norm_eps", "attention.layer_norm_rms_epsilon"),
         };
@@ -79,7 +79,7 @@ impl Fields<'_> {
             return Ok(epsilon);
         }
         let name = self.name(name, gguf);
-        Err(self.fault(format!("`{name}`: expected a number not below 0 within f32, found `{found:?}`")))
+        Err(self.invalid(format!("`{name}`: expected a number not below 0 within f32, found `{found:?}`")))
     }
 
     pub fn activation(&self, architecture: &Architecture) -> Result<Activation, Failed> {
@@ -175,25 +175,25 @@ impl Fields<'_> {
     }
 
     pub fn expected(&self, what: &str, name: &str, found: &Value) -> Failed {
-        self.fault(format!("`{name}`: expected {what}, found {}", shown_value(found)))
+        self.invalid(format!("`{name}`: expected {what}, found {}", shown_value(found)))
     }
 
-    pub fn fault(&self, what: impl std::fmt::Display) -> Failed {
+    pub fn invalid(&self, what: impl std::fmt::Display) -> Failed {
         Failed::new(FailureKind::Model, format!("`{}`: {what}", config_path(self.folder).display()))
     }
 
     pub fn missing(&self, name: &str, gguf: &str) -> Failed {
         match self.folder.format {
-            Format::Safetensors => self.fault(format!("`{name}` is missing")),
+            Format::Safetensors => self.invalid(format!("`{name}` is missing")),
             Format::Gguf => {
-                self.fault(format!("metadata `{}.{gguf}` is missing", self.folder.config.architecture))
+                self.invalid(format!("metadata `{}.{gguf}` is missing", self.folder.config.architecture))
             }
         }
     }
 
     /// The failure for a size of 0.
     pub fn zero(&self, name: &str, gguf: &str) -> Failed {
-        self.fault(format!("`{}` is 0", self.name(name, gguf)))
+        self.invalid(format!("`{}` is 0", self.name(name, gguf)))
     }
 
     /// The first of these synonyms that the config uses, or the first of all.

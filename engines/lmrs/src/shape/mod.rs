@@ -29,7 +29,7 @@ pub struct Shape {
     /// The longest context that the model was made for.
     pub context: usize,
     /// Norms subtract the mean and add a bias: LayerNorm instead of RMSNorm.
-    pub norms_centre: bool,
+    pub layer_norm: bool,
     pub norm_epsilon: f32,
     /// `None` if positions are learned and added to the embedding.
     pub rotation: Option<Rotation>,
@@ -79,7 +79,7 @@ impl Shape {
             kv_heads: kv_heads as usize,
             head_dim: head_dim as usize,
             context: context as usize,
-            norms_centre: architecture.norms_centre,
+            layer_norm: architecture.layer_norm,
             norm_epsilon: fields.norm_epsilon(architecture, known.norm_epsilon)?,
             rotation: if architecture.learned_positions { None } else { Some(positions::rotation(&fields)?) },
             activation: fields.activation(architecture)?,
@@ -111,7 +111,7 @@ fn context(fields: &Fields, architecture: &Architecture) -> Result<u32, Failed> 
         Some(tokens @ ..=MAX_CONTEXT) => Ok(tokens),
         Some(tokens) => {
             let name = fields.name(name, gguf);
-            Err(fields.fault(format!("`{name}`: a context of {tokens} tokens is more than {MAX_CONTEXT}")))
+            Err(fields.invalid(format!("`{name}`: a context of {tokens} tokens is more than {MAX_CONTEXT}")))
         }
     }
 }
@@ -131,7 +131,7 @@ fn windows(fields: &Fields, architecture: &Architecture) -> Result<Vec<Option<us
     let by_rule = (0..layers).map(|layer| window.filter(|_| layer >= first)).collect();
     let Some(slide) = fields.layer_types()? else { return Ok(by_rule) };
     if slide.len() != layers {
-        return Err(fields.fault(format!("`layer_types` has {} entries for {layers} layers", slide.len())));
+        return Err(fields.invalid(format!("`layer_types` has {} entries for {layers} layers", slide.len())));
     }
     let some = matches!(architecture.windows, Windows::SomeLayers { .. }) && window.is_some();
     // In other architectures the list has no effect, so it must agree with the actual computation.
@@ -157,7 +157,7 @@ pub mod tests {
             kv_heads: 2,
             head_dim: 16,
             context: 512,
-            norms_centre: false,
+            layer_norm: false,
             norm_epsilon: 1e-5,
             rotation: Some(Rotation::new(10_000.0, 16)),
             activation: Activation::Silu,

@@ -1,5 +1,6 @@
 //! The rotation of each pair of head dimensions, from the fields of a config.
 
+use engine_kit::OrFail;
 use model_files::{FileWeights, Format, Tensor};
 use protocol::{Failed, FailureKind};
 use serde_json::Value;
@@ -29,7 +30,7 @@ fn refuse_infinite_angles(fields: &Fields, rotation: &Rotation, name: &str) -> R
     let last = fields.folder.config.context_tokens.unwrap_or_default() as f32;
     match rotation.frequencies.iter().all(|frequency| (frequency * last).is_finite()) {
         true => Ok(()),
-        false => Err(fields.fault(format!("`{name}` leads to infinite angles"))),
+        false => Err(fields.invalid(format!("`{name}` leads to infinite angles"))),
     }
 }
 
@@ -49,10 +50,8 @@ fn rotated(fields: &Fields) -> Result<usize, Failed> {
     let name = fields.name("partial_rotary_factor", "rope.dimension_count");
     match rotated {
         Some(rotated) if rotated > 0 && rotated <= head && rotated % 2 == 0 => Ok(rotated),
-        _ => {
-            Err(fields
-                .fault(format!("`{name}`: expected an even number of rotated dimensions, at most {head}")))
-        }
+        _ => Err(fields
+            .invalid(format!("`{name}`: expected an even number of rotated dimensions, at most {head}"))),
     }
 }
 
@@ -73,13 +72,13 @@ fn scale_by_rule(fields: &Fields, rotation: &mut Rotation) -> Result<(), Failed>
     let Some(kind) = rope(fields, "rope_type").or_else(|| rope(fields, "type")) else { return Ok(()) };
     let number = |name: &str| {
         let value = rope(fields, name);
-        let value = value.ok_or_else(|| fields.fault(format!("`rope_scaling.{name}` is missing")))?;
+        let value = value.ok_or_else(|| fields.invalid(format!("`rope_scaling.{name}` is missing")))?;
         above_zero(fields, &format!("rope_scaling.{name}"), value)
     };
     match kind.as_str() {
         Some("default") => {}
         Some("linear") => rotation.divide_all(number("factor")?),
-        Some("llama3") => rotation.stretch_slow_waves(
+        Some("llama3") => rotation.scale_as_llama3(
             number("factor")?,
             number("low_freq_factor")?,
             number("high_freq_factor")?,
@@ -130,17 +129,16 @@ fn scale_by_metadata(fields: &Fields, rotation: &mut Rotation) -> Result<(), Fai
         }
         (Some((kind, _)), _) => return Err(fields.unknown("rope.scaling.type", kind)),
     }
-    let model = |error: anyhow::Error| Failed::new(FailureKind::Model, format!("{error:#}"));
     let pairs = rotation.frequencies.len() as u64;
     let counted = fields.folder.tensors.iter().find(|tensor| tensor.name == FACTORS).map(Tensor::elements);
     if let Some(found) = counted.filter(|found| *found != pairs) {
-        return Err(fields.fault(format!("tensor `{FACTORS}`: {found} factors, for {pairs} pairs")));
+        return Err(fields.invalid(format!("tensor `{FACTORS}`: {found} factors, for {pairs} pairs")));
     }
     let factors = FileWeights::open(fields.folder).and_then(|weights| weights.values_of(FACTORS, pairs));
-    let Some(factors) = factors.map_err(model)? else { return Ok(()) };
+    let Some(factors) = factors.or_fail(FailureKind::Model)? else { return Ok(()) };
     if let Some(factor) = factors.iter().find(|factor| !factor.is_finite() || **factor <= 0.0) {
         let what = format!("tensor `{FACTORS}`: expected numbers above 0, found `{factor:?}`");
-        return Err(fields.fault(what));
+        return Err(fields.invalid(what));
     }
     rotation.divide(&factors);
     Ok(())

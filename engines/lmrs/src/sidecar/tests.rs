@@ -204,7 +204,7 @@ fn every_packed_layout_has_the_digest_of_its_version() {
     let is_packed = |format: &&&Format| format.is_panels() || format.packed_rows().is_some();
     let mut newest = 0;
     for format in FORMATS.iter().filter(is_packed) {
-        let (layout, digest) = format.packed.expect("a digest of what is packed");
+        let (layout, digest) = format.packed.expect("a digest of the packed bytes");
         assert_eq!(packed(format), digest, "{format:?}: another layout has another number");
         newest = newest.max(layout);
     }

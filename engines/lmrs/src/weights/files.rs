@@ -6,6 +6,7 @@ use std::fs::File;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use engine_kit::OrFail;
 use memmap2::Mmap;
 use model_files::{Dtype, FileWeights, Format, ModelFolder, Order, Part, Weights as _};
 use protocol::{Failed, FailureKind};
@@ -25,7 +26,7 @@ pub struct Files {
 
 impl Files {
     pub fn open(folder: &ModelFolder) -> Result<Self, Failed> {
-        let source = FileWeights::open(folder).map_err(|error| model(format!("{error:#}")))?;
+        let source = FileWeights::open(folder).or_fail(FailureKind::Model)?;
         let map = |path: &std::path::PathBuf| {
             let fault = |error: std::io::Error| model(format!("`{}`: {error}", path.display()));
             let file = File::open(path).map_err(fault)?;
@@ -51,7 +52,7 @@ impl Files {
     }
 
     pub fn dtype(&self, part: &Part) -> Result<Dtype, Failed> {
-        self.source.dtype(part).map_err(|error| model(format!("{error:#}")))
+        self.source.dtype(part).or_fail(FailureKind::Model)
     }
 
     /// The bytes of these rows, if the file stores them in the network's order.
@@ -59,7 +60,7 @@ impl Files {
         if part.order != Order::Same && self.layout != own_layout(part) {
             return Ok(None);
         }
-        let tensor = self.source.tensor(part).map_err(|error| model(format!("{error:#}")))?;
+        let tensor = self.source.tensor(part).or_fail(FailureKind::Model)?;
         let row = self.dtype(part)?.bytes(part.rows_in(own_layout(part)).1);
         let (start, end) = (tensor.offset + rows.start * row, tensor.offset + rows.end * row);
         if end > tensor.offset + tensor.bytes {
@@ -79,7 +80,7 @@ impl Files {
         let numbers = (rows.end - rows.start) * part.rows_in(layout).1;
         let mut bytes = vec![0; Dtype::F32.bytes(numbers) as usize];
         let read = self.source.encode(part, layout, rows, Dtype::F32, &mut bytes);
-        read.map_err(|error| model(format!("{error:#}")))?;
+        read.or_fail(FailureKind::Model)?;
         Ok(bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
     }
 }
@@ -110,8 +111,7 @@ struct Piece<'a> {
 impl Plan {
     /// Fills owned memory. `watch` receives the number of finished bytes, from any thread.
     pub fn read(&self, pool: &Pool, watch: &(dyn Fn(u64) + Sync)) -> Result<Region, Failed> {
-        let no_memory = |error: anyhow::Error| Failed::new(FailureKind::OutOfMemory, format!("{error:#}"));
-        let mut region = NewRegion::new(self.owned_bytes()).map_err(no_memory)?;
+        let mut region = NewRegion::new(self.owned_bytes()).or_fail(FailureKind::OutOfMemory)?;
         let pieces = self.pieces(region.bytes_mut());
         let (failed, done) = (Mutex::new(None), AtomicU64::new(0));
         let failed_lock = || failed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -138,7 +138,7 @@ impl Plan {
             let (matrix, after) = at.split_at_mut(owned.bytes);
             (rest, passed) = (after, owned.at + owned.bytes);
             let rows = (owned.rows.end - owned.rows.start) as usize;
-            let step = match is_turned(&self.parts[owned.part]) {
+            let step = match is_transposed(&self.parts[owned.part]) {
                 true => rows.next_multiple_of(PANEL),
                 false => (STEP / owned.inputs.max(1)).next_multiple_of(PANEL).max(PANEL),
             };
@@ -158,7 +158,7 @@ impl Plan {
         let mut encoded = vec![0; owned.dtype.bytes(owned.inputs as u64) as usize * rows];
         self.encode(owned, first, rows, &mut encoded)?;
         if owned.format.pack(owned.inputs, &encoded, bytes).is_err() {
-            self.is_unfit(owned);
+            self.mark_unfit(owned);
         }
         Ok(())
     }
@@ -166,16 +166,17 @@ impl Plan {
     /// Encodes rows of a matrix, in the file layout of its dtype.
     fn encode(&self, owned: &OwnedMatrix, first: u64, rows: usize, bytes: &mut [u8]) -> Result<(), Failed> {
         let part = &self.parts[owned.part];
-        let fault = |error: anyhow::Error| model(format!("{error:#}"));
         let source = &self.files.source;
-        if !is_turned(part) {
+        if !is_transposed(part) {
             let from = owned.rows.start + first;
             let rows = from..from + rows as u64;
-            return source.encode(part, own_layout(part), rows, owned.dtype, bytes).map_err(fault);
+            return source
+                .encode(part, own_layout(part), rows, owned.dtype, bytes)
+                .or_fail(FailureKind::Model);
         }
         let all = part.rows_in(Format::Gguf).0;
         let mut whole = vec![0; owned.dtype.bytes(part.elements()) as usize];
-        source.encode(part, Format::Gguf, 0..all, owned.dtype, &mut whole).map_err(fault)?;
+        source.encode(part, Format::Gguf, 0..all, owned.dtype, &mut whole).or_fail(FailureKind::Model)?;
         let row = whole.len() / all as usize;
         bytes.copy_from_slice(&whole[owned.rows.start as usize * row..][..bytes.len()]);
         Ok(())
@@ -183,6 +184,6 @@ impl Plan {
 }
 
 /// Whether a part is stored transposed, so that it can only be read as a whole.
-fn is_turned(part: &Part) -> bool {
+fn is_transposed(part: &Part) -> bool {
     part.order == Order::Transposed
 }

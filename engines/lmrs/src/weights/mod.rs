@@ -1,11 +1,11 @@
 //! The weights of a model, as the network uses them.
 //!
 //! ```text
-//! Plan::of         headers only: the weights that are used in place, and those that are read into owned memory, with their
-//!                  formats
-//! Plan::expect_room    refuses a model that does not fit into memory, before anything is read
-//! Plan::read       fills that memory, on all threads: one region, which the sidecar may store and supply next time
-//! Plan::weights    the matrices over both kinds of memory
+//! Plan::of                     headers only: the weights that are used in place, and those that are read into owned memory,
+//!                              with their formats
+//! Plan::refuse_if_too_large    refuses a model that does not fit into memory, before anything is read
+//! Plan::read                   fills that memory, on all threads: one region, which the sidecar may store and supply next time
+//! Plan::weights                the matrices over both kinds of memory
 //! ```
 
 mod files;
@@ -58,7 +58,7 @@ pub struct Linear {
 
 impl Weights {
     /// The output matrix, which makes logits from the last norm's result; it may be the embedding.
-    pub fn head(&self) -> &Matrix {
+    pub fn output_matrix(&self) -> &Matrix {
         &self.output
     }
 

@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 
+use engine_kit::OrFail;
 use model_files::{Dtype, ModelFolder, Part};
 use protocol::{Failed, FailureKind};
 
@@ -66,17 +67,17 @@ pub(super) struct OwnedMatrix {
 
 impl Plan {
     pub fn of(folder: &ModelFolder, shape: &Shape, requested: RequestedFormat) -> Result<Self, Failed> {
-        Self::but(folder, shape, requested, &BTreeSet::new())
+        Self::without(folder, shape, requested, &BTreeSet::new())
     }
 
     /// The plan of a request, without packing the `unfit` matrices of an earlier plan.
-    pub fn but(
+    pub fn without(
         folder: &ModelFolder,
         shape: &Shape,
         requested: RequestedFormat,
         unfit: &BTreeSet<String>,
     ) -> Result<Self, Failed> {
-        let parts = folder.parts().map_err(|error| model(format!("{error:#}")))?;
+        let parts = folder.parts().or_fail(FailureKind::Model)?;
         refuse_unknown_tensors(folder, &parts)?;
         let files = Files::open(folder)?;
         let (owned, matrices) = (Vec::new(), HashMap::new());
@@ -94,8 +95,8 @@ impl Plan {
         let roles = Roles::new(shape, &parts);
         for layer in 0..shape.layers {
             for role in Role::ALL {
-                if let Some(rows_of) = roles.rows_of(layer, role)? {
-                    plan.add(&parts, &rows_of, unfit)?;
+                if let Some(source) = roles.rows_of(layer, role)? {
+                    plan.add(&parts, &source, unfit)?;
                 }
             }
         }
@@ -121,7 +122,7 @@ impl Plan {
         self.unfit.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(super) fn is_unfit(&self, owned: &OwnedMatrix) {
+    pub(super) fn mark_unfit(&self, owned: &OwnedMatrix) {
         let name = self.parts[owned.part].gguf.clone();
         self.unfit.lock().unwrap_or_else(PoisonError::into_inner).insert(name);
     }
@@ -137,7 +138,7 @@ impl Plan {
 
     /// Refuses a model that does not fit into memory with its keys and values. Mapped weights count too: every token reads them
     /// all, and a missing part would come from the disk each time.
-    pub fn expect_room(&self, cache_bytes: u64, available_bytes: Option<u64>) -> Result<(), Failed> {
+    pub fn refuse_if_too_large(&self, cache_bytes: u64, available_bytes: Option<u64>) -> Result<(), Failed> {
         let weights = self.bytes();
         let needed = weights.saturating_add(cache_bytes);
         let Some(available) = available_bytes.filter(|available| needed > *available) else { return Ok(()) };
@@ -159,7 +160,7 @@ impl Plan {
         let Shape { vocabulary, hidden, head_dim, context, .. } = *shape;
         let norm = |name: &str, width: usize| {
             let weight = self.files.numbers(roles.need(&format!("{name}.weight"), 1, width)?)?;
-            let bias = roles.find(&format!("{name}.bias"), 1, width)?.filter(|_| shape.norms_centre);
+            let bias = roles.find(&format!("{name}.bias"), 1, width)?.filter(|_| shape.layer_norm);
             let bias = bias.map(|bias| self.files.numbers(bias)).transpose()?;
             Ok::<_, Failed>(Norm { weight, bias, epsilon: shape.norm_epsilon })
         };
@@ -168,8 +169,8 @@ impl Plan {
             let need = |role| linear(role)?.ok_or_else(|| model(format!("layer {layer} has no such matrix")));
             let norm_of_heads = |name: &str| {
                 let name = format!("blk.{layer}.{name}");
-                let there = roles.find(&format!("{name}.weight"), 1, head_dim)?;
-                there.map(|_| norm(&name, head_dim)).transpose()
+                let found = roles.find(&format!("{name}.weight"), 1, head_dim)?;
+                found.map(|_| norm(&name, head_dim)).transpose()
             };
             Ok(Layer {
                 attention_norm: norm(&format!("blk.{layer}.attn_norm"), hidden)?,
@@ -209,10 +210,10 @@ impl Plan {
         })
     }
 
-    fn add(&mut self, parts: &[Part], rows_of: &MatrixRows, unfit: &BTreeSet<String>) -> Result<(), Failed> {
-        let part = rows_of.matrix;
+    fn add(&mut self, parts: &[Part], source: &MatrixRows, unfit: &BTreeSet<String>) -> Result<(), Failed> {
+        let part = source.matrix;
         let inputs = part.rows_in(model_files::Format::Gguf).1;
-        let outputs = rows_of.rows.end - rows_of.rows.start;
+        let outputs = source.rows.end - source.rows.start;
         let stored = self.files.dtype(part)?;
         let (dtype, format) = match self.requested.of(part, stored, inputs)? {
             (dtype, format) if unfit.contains(&part.gguf) => (dtype, Format::of(dtype).unwrap_or(format)),
@@ -220,7 +221,7 @@ impl Plan {
         };
         let (outputs, inputs) = (outputs as usize, inputs as usize);
         let mapped = match Format::of(stored) == Some(format) && !format.is_panels() {
-            true => self.files.mapped(part, rows_of.rows.clone())?,
+            true => self.files.mapped(part, source.rows.clone())?,
             false => None,
         };
         let memory = match mapped {
@@ -234,7 +235,7 @@ impl Plan {
                 let number = parts.iter().position(|other| std::ptr::eq(other, part)).unwrap_or_default();
                 self.owned.push(OwnedMatrix {
                     part: number,
-                    rows: rows_of.rows.clone(),
+                    rows: source.rows.clone(),
                     inputs,
                     dtype,
                     format,
@@ -245,24 +246,24 @@ impl Plan {
             }
         };
         let planned = Planned { format, outputs, inputs, memory };
-        self.matrices.insert((part.gguf.clone(), rows_of.rows.start), planned);
+        self.matrices.insert((part.gguf.clone(), source.rows.start), planned);
         Ok(())
     }
 
-    fn linear(&self, rows_of: Option<MatrixRows>, owned: &Region) -> Result<Option<Linear>, Failed> {
-        let Some(rows_of) = rows_of else { return Ok(None) };
-        let bias = match rows_of.bias {
+    fn linear(&self, source: Option<MatrixRows>, owned: &Region) -> Result<Option<Linear>, Failed> {
+        let Some(source) = source else { return Ok(None) };
+        let bias = match source.bias {
             Some(bias) => {
                 let all = self.files.numbers(bias)?;
-                Some(all[rows_of.rows.start as usize..rows_of.rows.end as usize].to_vec())
+                Some(all[source.rows.start as usize..source.rows.end as usize].to_vec())
             }
             None => None,
         };
-        Ok(Some(Linear { matrix: self.matrix(&rows_of, owned)?, bias }))
+        Ok(Some(Linear { matrix: self.matrix(&source, owned)?, bias }))
     }
 
-    fn matrix(&self, rows_of: &MatrixRows, owned: &Region) -> Result<Matrix, Failed> {
-        let key = (rows_of.matrix.gguf.clone(), rows_of.rows.start);
+    fn matrix(&self, source: &MatrixRows, owned: &Region) -> Result<Matrix, Failed> {
+        let key = (source.matrix.gguf.clone(), source.rows.start);
         let planned = self.matrices.get(&key).ok_or_else(|| model(format!("`{}` was not planned", key.0)))?;
         let Planned { format, outputs, inputs, ref memory } = *planned;
         let region = match memory {
@@ -291,7 +292,7 @@ impl Plan {
 /// the network; a folder may hold other networks too, which are ignored.
 fn refuse_unknown_tensors(folder: &ModelFolder, parts: &[Part]) -> Result<(), Failed> {
     let whole = folder.format == model_files::Format::Gguf;
-    let architecture = folder.architecture().map_err(|error| model(format!("{error:#}")))?;
+    let architecture = folder.architecture().or_fail(FailureKind::Model)?;
     // A tied output has no tensor of its own but counts as a part: a bias there would matter.
     let modules: HashSet<&str> = parts.iter().map(|part| module(&part.name)).chain(["lm_head"]).collect();
     let mut names = folder.unused(parts).into_iter().map(|tensor| tensor.name.as_str());

@@ -6,7 +6,7 @@
 #![expect(unsafe_code, reason = "instructions of a level")]
 #![expect(
     unsafe_op_in_unsafe_fn,
-    reason = "the functions are kernels of one level, and each says what it requires"
+    reason = "the functions are kernels of one level, and each states its requirements"
 )]
 
 use std::arch::x86_64::*;

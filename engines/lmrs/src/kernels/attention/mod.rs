@@ -72,8 +72,8 @@ pub fn accumulate(level: Level, product: Product) {
     if a.rows == 0 || depth == 0 {
         return;
     }
-    assert!(a.numbers.len() >= (a.rows - 1) * a.stride + depth, "rows lie within what is given");
-    assert!(c.numbers.len() >= (a.rows - 1) * c.stride + b.width, "rows lie within what is written");
+    assert!(a.numbers.len() >= (a.rows - 1) * a.stride + depth, "the rows of the left operand");
+    assert!(c.numbers.len() >= (a.rows - 1) * c.stride + b.width, "the rows of the sums");
     match level.instructions() {
         // SAFETY: a `Level` value exists only on a machine that has the level, and all row lengths were checked.
         #[cfg(target_arch = "x86_64")]

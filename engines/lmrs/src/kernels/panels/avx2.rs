@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "intrinsics")]
 #![expect(
     unsafe_op_in_unsafe_fn,
-    reason = "each method is a few instructions, and `PanelLanes` says what it requires"
+    reason = "each method is a few instructions, and `PanelLanes` states the requirements"
 )]
 
 use std::arch::x86_64::*;

@@ -2,16 +2,17 @@
 #![expect(unsafe_code, reason = "intrinsics")]
 #![expect(
     unsafe_op_in_unsafe_fn,
-    reason = "each method is a few instructions, and `PanelLanes` says what it requires"
+    reason = "each method is a few instructions, and `PanelLanes` states the requirements"
 )]
 
 use std::arch::aarch64::*;
 use std::ops::Range;
 
+use half::f16;
+
 use super::input::Input;
 use super::numbers::PanelFormat;
 use super::product::{self, PanelLanes};
-use crate::kernels::lanes::from_f16;
 use crate::kernels::outputs::Outputs;
 use crate::matrix::Matrix;
 
@@ -109,7 +110,7 @@ impl PanelLanes for Neon {
     unsafe fn halves(at: *const u8) -> Self::Floats {
         // Intrinsics for f16 are not stable yet.
         let bits: [u16; 16] = at.cast::<[u16; 16]>().read_unaligned();
-        Self::floats(bits.map(from_f16).as_ptr())
+        Self::floats(bits.map(|bits| f16::from_bits(bits).to_f32()).as_ptr())
     }
 
     #[inline(always)]

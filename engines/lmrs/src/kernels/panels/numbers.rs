@@ -4,9 +4,10 @@
 
 use std::ops::Range;
 
+use half::f16;
+
 use super::input::{ActivationBlock, BLOCK, Input};
 use super::product::PanelLanes;
-use crate::kernels::lanes::f16_at;
 use crate::kernels::outputs::Outputs;
 use crate::kernels::rows::PairLine;
 use crate::matrix::{GROUP, Matrix, PANEL};
@@ -53,6 +54,12 @@ pub trait PanelFormat {
     /// A group of a stretch as stored numbers, with the factors that turn them into weights.
     #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "levels of x86 alone have tiles"))]
     fn widen(stretch: &[u8], group: usize) -> (Bytes, Scales);
+}
+
+/// The f16 at this index.
+#[inline(always)]
+pub fn f16_at(bytes: &[u8], index: usize) -> f32 {
+    f16::from_le_bytes([bytes[2 * index], bytes[2 * index + 1]]).to_f32()
 }
 
 /// The blocks of a row of a file, with `numbers` numbers each. Panics if the row has the wrong size.
@@ -140,7 +147,8 @@ pub fn row<N: PanelFormat>(matrix: &Matrix, output: usize, into: &mut [f32]) {
 const RUN: usize = 16;
 const RUNS: usize = GROUP / RUN;
 
-/// Line `i` has the inputs `4i .. 4i + 4` of the group for 16 outputs, one byte each.
+/// A group of a panel as bytes, for tiles of bf16: line `i` has the inputs `4i .. 4i + 4` of the group for 16 outputs, one byte
+/// each.
 pub type Bytes = [PairLine; GROUP / 4];
 
 /// The factors for each run of a group and each output: a weight is `number * times + plus`, with the stored number.

@@ -106,25 +106,25 @@ impl Pass<'_> {
         let groups = x.tokens().div_ceil(TOKENS);
         let chunks = inputs.div_ceil(INPUTS).max(1);
         // With a single chunk nothing is kept. One shared entry then leaves more of the first-level cache to the tokens.
-        let apart = usize::from(chunks > 1);
+        let sums_of_quad = usize::from(chunks > 1);
         // SAFETY: the caller guarantees this.
-        sums.resize((quads * apart).max(1), [[unsafe { Paired::zero() }; ROWS]; TOKENS]);
-        let chunk = inputs.div_ceil(chunks).next_multiple_of(NUMBERS);
-        let mut ahead = Ahead::of(next, groups * chunks * quads);
+        sums.resize((quads * sums_of_quad).max(1), [[unsafe { Paired::zero() }; ROWS]; TOKENS]);
+        let chunk_inputs = inputs.div_ceil(chunks).next_multiple_of(NUMBERS);
+        let mut prefetch = Prefetch::of(next, groups * chunks * quads);
         for group in 0..groups {
             // Equal shares.
             let tokens = group * x.tokens() / groups..(group + 1) * x.tokens() / groups;
-            for begin in (0..inputs.max(1)).step_by(chunk.max(1)) {
-                let inputs = begin..inputs.min(begin + chunk);
-                let inputs_chunk = InputChunk { floats, x, tokens: tokens.clone(), inputs };
+            for begin in (0..inputs.max(1)).step_by(chunk_inputs.max(1)) {
+                let inputs = begin..inputs.min(begin + chunk_inputs);
+                let chunk = InputChunk { floats, x, tokens: tokens.clone(), inputs };
                 for quad in 0..quads {
                     let four = outputs.start + quad * ROWS..outputs.end;
-                    let sums = &mut sums[quad * apart];
+                    let sums = &mut sums[quad * sums_of_quad];
                     // SAFETY: the caller guarantees this; the outputs, inputs and tokens exist, at most `TOKENS` of them.
                     unsafe {
-                        inputs_chunk.add(four.clone(), &mut ahead, sums);
-                        if inputs_chunk.inputs.end == floats.inputs {
-                            inputs_chunk.store(four, sums, out);
+                        chunk.add(four.clone(), &mut prefetch, sums);
+                        if chunk.inputs.end == floats.inputs {
+                            chunk.store(four, sums, out);
                         }
                     }
                 }
@@ -148,14 +148,14 @@ impl InputChunk<'_> {
     ///
     /// As of `multiply`; there are such outputs, inputs and tokens, `TOKENS` at most.
     #[inline(always)]
-    unsafe fn add(&self, outputs: Range<usize>, ahead: &mut Ahead, sums: &mut Sums) {
+    unsafe fn add(&self, outputs: Range<usize>, prefetch: &mut Prefetch, sums: &mut Sums) {
         // SAFETY: the caller guarantees this.
         unsafe {
             match self.tokens.len() {
-                3 => self.add_tokens::<3>(outputs, ahead, sums),
-                4 => self.add_tokens::<4>(outputs, ahead, sums),
-                5 => self.add_tokens::<5>(outputs, ahead, sums),
-                6 => self.add_tokens::<6>(outputs, ahead, sums),
+                3 => self.add_tokens::<3>(outputs, prefetch, sums),
+                4 => self.add_tokens::<4>(outputs, prefetch, sums),
+                5 => self.add_tokens::<5>(outputs, prefetch, sums),
+                6 => self.add_tokens::<6>(outputs, prefetch, sums),
                 other => unreachable!("{other} is no share of several tokens"),
             }
         }
@@ -168,7 +168,7 @@ impl InputChunk<'_> {
     unsafe fn add_tokens<const COUNT: usize>(
         &self,
         outputs: Range<usize>,
-        ahead: &mut Ahead,
+        prefetch: &mut Prefetch,
         sums: &mut Sums,
     ) {
         let mut rows = [std::ptr::null(); ROWS];
@@ -182,8 +182,8 @@ impl InputChunk<'_> {
             *x = lines[self.inputs.start / NUMBERS..].as_ptr().cast();
         }
         let tile =
-            RegisterTile { rows, x, steps: self.inputs.len() / NUMBERS, goes_on: self.inputs.start > 0 };
-        let (from, lines) = ahead.next(tile.steps);
+            RegisterTile { rows, x, steps: self.inputs.len() / NUMBERS, continues: self.inputs.start > 0 };
+        let (from, lines) = prefetch.next(tile.steps);
         // SAFETY: each row and each token has the numbers of `inputs`, from a whole line on; the caller guarantees the level.
         unsafe {
             match lines {
@@ -253,7 +253,7 @@ struct RegisterTile<const COUNT: usize> {
     /// Steps of whole lines.
     steps: usize,
     /// Whether earlier sums exist and are continued.
-    goes_on: bool,
+    continues: bool,
 }
 
 impl<const COUNT: usize> RegisterTile<COUNT> {
@@ -267,7 +267,7 @@ impl<const COUNT: usize> RegisterTile<COUNT> {
         // SAFETY: the caller guarantees this.
         unsafe {
             let mut sums = [[Paired::zero(); ROWS]; COUNT];
-            if self.goes_on {
+            if self.continues {
                 for (sums, kept) in sums.iter_mut().zip(kept.iter()) {
                     *sums = *kept;
                 }
@@ -298,7 +298,7 @@ impl<const COUNT: usize> RegisterTile<COUNT> {
 const PARTS: usize = 1 << 16;
 
 /// Prefetch of the next rows, spread evenly over the products of the current rows: the memory, and the progress.
-struct Ahead {
+struct Prefetch {
     next: *const u8,
     /// Lines that were prefetched.
     lines: usize,
@@ -307,7 +307,7 @@ struct Ahead {
     due: usize,
 }
 
-impl Ahead {
+impl Prefetch {
     fn of(next: &[u8], tiles: usize) -> Self {
         let lines = next.len() / LINE;
         Self { next: next.as_ptr(), lines: 0, each: (lines * PARTS).div_ceil(tiles.max(1)), due: 0 }

@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "weights at any address, and instructions of a level")]
 #![expect(
     unsafe_op_in_unsafe_fn,
-    reason = "each method is one or two instructions, and `Lanes` says what it requires"
+    reason = "each method is one or two instructions, and `Lanes` states the requirements"
 )]
 
 #[cfg(target_arch = "aarch64")]
@@ -10,7 +10,7 @@ use std::arch::aarch64::*;
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
 
-use crate::kernels::lanes::from_f16;
+use half::f16;
 
 /// A register of f32 sums, or of the numbers whose products are added to them.
 ///
@@ -164,7 +164,7 @@ impl Wide for Plain {
     #[inline(always)]
     unsafe fn from_f16(bits: *const u8) -> Self {
         let bits = bits.cast::<[u16; 16]>().read_unaligned();
-        Self(bits.map(|bits| from_f16(u16::from_le(bits))))
+        Self(bits.map(|bits| f16::from_bits(u16::from_le(bits)).to_f32()))
     }
 }
 
@@ -281,8 +281,8 @@ lanes!(
     sum |all| vaddvq_f32(all),
     // Loaded as bytes, because weights of a file may lie at odd addresses.
     from_bf16 |bits| vreinterpretq_f32_u32(vshlq_n_u32::<16>(vmovl_u16(vreinterpret_u16_u8(vld1_u8(bits))))),
-    // Rust has no stable f16 conversions for ARM, so the compiler vectorizes plain code.
-    from_f16 |bits| vld1q_f32(bits.cast::<[u16; 4]>().read_unaligned().map(from_f16).as_ptr()),
+    // Rust has no stable intrinsics for f16 on ARM.
+    from_f16 |bits| vld1q_f32(bits.cast::<[u16; 4]>().read_unaligned().map(|bits| f16::from_bits(bits).to_f32()).as_ptr()),
     fetch |_at| ()
 );
 

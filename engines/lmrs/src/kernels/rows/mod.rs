@@ -56,7 +56,7 @@ const FROM_MEMORY: usize = 4 << 20;
 
 /// Activations of a token up to this size stay in the first-level cache until the next row. Larger ones come from the
 /// second-level cache for each row, so several rows share each read. (Measured: `MEASURED.md`.)
-const STAYING_BYTES: usize = 12 << 10;
+const FIRST_CACHE_BYTES: usize = 12 << 10;
 
 /// The kernels of a format in row layout. Only this module calls them, and it asserts their preconditions.
 pub struct RowKernels {
@@ -134,9 +134,10 @@ pub fn stretches(level: Level, matrix: &Matrix, tokens: usize) -> usize {
         return 1;
     }
     let number_bytes = if takes_bf16(level, matrix.format) { 2 } else { 4 };
-    let stays = matrix.inputs * number_bytes <= STAYING_BYTES;
-    let walks_on = tokens == 1 && stays && matrix.bytes() >= FROM_MEMORY && !levels::reads_streams(level);
-    if walks_on { 1 } else { levels::rows(level) }
+    let fits_first_cache = matrix.inputs * number_bytes <= FIRST_CACHE_BYTES;
+    let sequential =
+        tokens == 1 && fits_first_cache && matrix.bytes() >= FROM_MEMORY && !levels::reads_streams(level);
+    if sequential { 1 } else { levels::rows(level) }
 }
 
 /// Activations `[tokens][inputs]` in the number type of `dot`.
@@ -175,12 +176,12 @@ pub fn narrow(level: Level, x: &[f32], narrowed: &mut AlignedBf16) {
 /// `DECODE_TOKENS` tokens the weights are read more than once, so they should fit into the second-level cache.
 pub fn dot(level: Level, matrix: &Matrix, x: Activations, outs: &mut [Outputs]) {
     let narrowed = matches!(x, Activations::Bf16(_));
-    assert_eq!(narrowed, takes_bf16(level, matrix.format), "activations as the level wants them");
+    assert_eq!(narrowed, takes_bf16(level, matrix.format), "the number type of this level");
     let tokens = outs[0].tokens();
     assert_eq!(x.len(), tokens * matrix.inputs, "activations and the inputs of a matrix");
     assert!(
         outs.len() == stretches(level, matrix, tokens) && !matrix.format.is_panels(),
-        "how `dot` is called"
+        "the stretches of the matrix"
     );
     let longest = outs[0].outputs().len();
     assert!(outs.iter().all(|out| out.outputs().len() <= longest && out.tokens() == tokens));
@@ -189,7 +190,7 @@ pub fn dot(level: Level, matrix: &Matrix, x: Activations, outs: &mut [Outputs]) 
     match (x, kernels.pairs) {
         (Activations::F32(x), _) => (kernels.dot)(level, matrix, x, outs),
         (Activations::Bf16(x), Some(pairs)) => (pairs.dot)(level, matrix, x, outs),
-        (Activations::Bf16(_), None) => unreachable!("activations as the level wants them"),
+        (Activations::Bf16(_), None) => unreachable!("the number type of this level"),
     }
 }
 

@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "weights at any address, and instructions of a level")]
 #![expect(
     unsafe_op_in_unsafe_fn,
-    reason = "each method is a few instructions, and `Lanes` says what it requires"
+    reason = "each method is a few instructions, and `Lanes` states the requirements"
 )]
 
 use std::arch::x86_64::*;
@@ -122,12 +122,12 @@ pub unsafe fn totals(sums: [&[Paired; 4]; 4]) -> [[f32; 4]; 4] {
 #[inline(always)]
 pub unsafe fn narrow(x: &[f32], narrowed: &mut [u16]) {
     for (numbers, into) in x.chunks(16).zip(narrowed.chunks_mut(16)) {
-        let there = u16::MAX >> (16 - numbers.len().min(into.len()));
+        let mask = u16::MAX >> (16 - numbers.len().min(into.len()));
         // SAFETY: the caller guarantees the level; the masks limit reads and writes to numbers that both slices have.
         unsafe {
-            let bits = _mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(there, numbers.as_ptr()));
+            let bits = _mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(mask, numbers.as_ptr()));
             let bits = std::mem::transmute::<__m256bh, __m256i>(bits);
-            _mm256_mask_storeu_epi16(into.as_mut_ptr().cast(), there, bits);
+            _mm256_mask_storeu_epi16(into.as_mut_ptr().cast(), mask, bits);
         }
     }
 }

@@ -74,9 +74,9 @@ fn multiply(level: Level, threads: usize, x: &Rows, matrix: &Matrix) -> Rows {
 #[test]
 fn every_level_gives_the_products_of_random_shapes_within_their_rounding() {
     let mut rng = TestRng::new(1);
-    for turn in 0..60 {
+    for round in 0..60 {
         let (outputs, inputs) = (1 + rng.below(70), 1 + rng.below(200));
-        let tokens = 1 + rng.below(if turn % 2 == 0 { 9 } else { 70 });
+        let tokens = 1 + rng.below(if round % 2 == 0 { 9 } else { 70 });
         let x = rng.rows(tokens, inputs);
         for format in FORMATS {
             let matrix = rng.matrix(format, outputs, inputs);
@@ -225,11 +225,11 @@ fn several_products_of_one_input_are_those_of_each() {
 #[test]
 fn the_largest_output_is_the_one_that_a_search_finds_the_lowest_of_equals() {
     let mut rng = TestRng::new(6);
-    for turn in 0..40 {
+    for round in 0..40 {
         let (outputs, inputs) = (1 + rng.below(2000), 1 + rng.below(90));
         // Few different weights, so that some outputs are equal.
         let mut matrix = rng.matrix(&BF16, outputs, inputs);
-        if turn % 2 == 0 {
+        if round % 2 == 0 {
             let mut region = NewRegion::new(outputs * inputs * 2).unwrap();
             for row in region.bytes_mut().chunks_mut(inputs * 2) {
                 let weight = [0x3f80_u16, 0x4000, 0xbf80][rng.below(3)];

@@ -1,0 +1,130 @@
+//! The arguments: which kernels are measured, and how.
+
+use std::str::FromStr;
+
+use anyhow::{Context, Result, bail};
+use lmrs::formats::{FORMATS, Format};
+use lmrs::kernels::Level;
+
+const HELP: &str = "\
+lmrs-bench: the speed of each kernel of lmrs, compared with the limits of this machine
+
+  cargo run --release -p lmrs --example lmrs-bench [-- OPTIONS]
+
+Default: every kernel at the shapes of llama-3.2-1b, in some minutes.
+
+  --quick                     fewer shapes and rounds
+  --only products|attention   only one kind of kernels
+  --threads N                 the number of threads; default: all processors of this process
+  --levels avx2,avx512        the levels of the kernels; default: the best of this processor
+  --formats bf16,q8_0         some of FORMATS; default: all
+  --tokens 1,512              the tokens of a product; default: 1,4,8,512
+  --shape 2048x8192           outputs by inputs of one matrix; default: those of llama-3.2-1b
+  --file                      weights in a mapped file instead of large pages
+  --best                      report the best turn instead of the median, for a shared machine
+
+The column `us` is the time of one product, or of one layer's attention. `of reads` is the share of the fastest plain read of
+memory with the same threads, and `of unit` the share of the multiplying unit's peak. Both limits are probed between the turns
+of the same run. Reads limit one token, the unit limits 512. Weights, keys and values come from memory, not from a cache.
+";
+
+pub fn help() -> String {
+    HELP.replace("FORMATS", &format_names(", "))
+}
+
+fn format_names(between: &str) -> String {
+    FORMATS.iter().map(|format| format.name).collect::<Vec<_>>().join(between)
+}
+
+/// `(outputs, inputs)` of llama-3.2-1b.
+const SHAPES: [(usize, usize); 4] = [(2048, 2048), (8192, 2048), (2048, 8192), (128_256, 2048)];
+pub struct Arguments {
+    quick: bool,
+    pub products: bool,
+    pub attention: bool,
+    pub file: bool,
+    pub best: bool,
+    pub threads: usize,
+    pub levels: Vec<Level>,
+    pub formats: Vec<&'static Format>,
+    pub tokens: Vec<usize>,
+    pub shapes: Vec<(usize, usize)>,
+}
+
+impl Arguments {
+    /// Parses the arguments; `None` if help was requested.
+    pub fn from_arguments(mut arguments: impl Iterator<Item = String>) -> Result<Option<Self>> {
+        let mut parsed = Self {
+            quick: false,
+            products: true,
+            attention: true,
+            file: false,
+            best: false,
+            threads: std::thread::available_parallelism()?.get(),
+            levels: vec![Level::best()],
+            formats: FORMATS.to_vec(),
+            tokens: vec![1, 4, 8, 512],
+            shapes: SHAPES.to_vec(),
+        };
+        while let Some(argument) = arguments.next() {
+            let mut list = || arguments.next().with_context(|| format!("`{argument}` has no value"));
+            match argument.as_str() {
+                "--help" | "-h" => return Ok(None),
+                "--only" => match list()?.as_str() {
+                    "products" => parsed.attention = false,
+                    "attention" => parsed.products = false,
+                    other => bail!(
+                        "unknown kind of kernels `{other}`
+hint: --only attention"
+                    ),
+                },
+                "--quick" => parsed.quick = true,
+                "--file" => parsed.file = true,
+                "--best" => parsed.best = true,
+                "--threads" => parsed.threads = number(&list()?)?,
+                "--levels" => {
+                    parsed.levels = list()?.split(',').map(Level::from_str).collect::<Result<_>>()?
+                }
+                "--tokens" => parsed.tokens = list()?.split(',').map(number).collect::<Result<_>>()?,
+                "--formats" => parsed.formats = list()?.split(',').map(format).collect::<Result<_>>()?,
+                "--shape" => {
+                    let text = list()?;
+                    let (outputs, inputs) = text.split_once('x').context("a shape is like `2048x8192`")?;
+                    parsed.shapes = vec![(number(outputs)?, number(inputs)?)];
+                }
+                other => {
+                    bail!(
+                        "unknown option `{other}`
+hint: --help"
+                    )
+                }
+            }
+        }
+        if parsed.quick {
+            parsed.shapes.truncate(3);
+        }
+        Ok(Some(parsed))
+    }
+
+    pub fn rounds(&self) -> usize {
+        if self.quick { 5 } else { 15 }
+    }
+}
+
+fn number(text: &str) -> Result<usize> {
+    let number: usize = text.parse().with_context(|| format!("`{text}` is not a number"))?;
+    if number == 0 {
+        bail!("expected a number above 0");
+    }
+    Ok(number)
+}
+
+fn format(word: &str) -> Result<&'static Format> {
+    Format::named(word).with_context(|| {
+        let names = format_names("`, `");
+        format!(
+            "unknown format `{word}`
+hint: one of `{names}`"
+        )
+    })
+}
