@@ -87,6 +87,63 @@ fn a_record_cut_off_at_any_byte_loses_its_last_entry_at_most() {
 }
 
 #[test]
+fn names_of_version_3_are_read_as_those_of_version_4() {
+    let old = [
+        r#"{"entry":"launch","launch":1,"configuration":0,"block":0,"proves":true,"pid":7}"#,
+        r#"{"entry":"warm_up","launch":1,"case":2,"requests":3,"ended_by":"asked"}"#,
+        r#"{"entry":"closed","workload":"decode","blocks":5,"by":"asked"}"#,
+        r#"{"entry":"closed","workload":"decode","blocks":20,"by":"last_look"}"#,
+        r#"{"entry":"kept","model":"m","by":"e 1","logprobs":[[-1.0]],"continued":[3]}"#,
+        r#"{"entry":"unproved","configuration":0,"reason":"no time"}"#,
+        r#"{"entry":"opinion","witness":1,"launch":2,"case":3,"index":4,"place":5,"theirs":6,"own":7,
+            "theirs_logprob":-1.5,"own_logprob":-0.5}"#,
+    ];
+    let (launch, case) = (1, 2);
+    let new = [
+        Entry::Launch(Box::new(Launch { launch, for_output_checks: true, pid: 7, ..Launch::default() })),
+        Entry::WarmUp(WarmUp { launch, case, requests: 3, ended_by: WarmUpEnd::SetByUser }),
+        Entry::Closed(Closed { workload: "decode".into(), blocks: 5, by: StoppedBy::Fixed }),
+        Entry::Closed(Closed { workload: "decode".into(), blocks: 20, by: StoppedBy::LastAnalysis }),
+        Entry::StoredAnswers(StoredAnswers {
+            model: "m".into(),
+            by: "e 1".into(),
+            logprobs: vec![vec![Some(-1.0)]],
+            continued: vec![3],
+        }),
+        Entry::NotChecked(NotChecked {
+            configuration: Some(0),
+            reason: "no time".into(),
+            ..NotChecked::default()
+        }),
+        Entry::ReferenceToken(ReferenceToken {
+            verifier: 1,
+            launch: 2,
+            case: 3,
+            index: 4,
+            position: 5,
+            engine_token: 6,
+            verifier_token: 7,
+            engine_logprob: Some(-1.5),
+            verifier_logprob: Some(-0.5),
+        }),
+    ];
+    for (old, new) in old.iter().zip(new) {
+        assert_eq!(Entry::read(old.as_bytes()).unwrap(), new, "{old}");
+    }
+    // The samples, plan and GPUs of version 3 are in the records of `tests/records`.
+    let sample = r#"{"entry":"sample","launch":1,"case":2,"index":0,"role":"discarded","prompt_hash":"","sent_ns":0,
+        "answered_ns":0,"iteration":{"start_ns":0,"end_ns":0,"sequences":[]}}"#;
+    let Entry::Sample(sample) = Entry::read(sample.as_bytes()).unwrap() else { panic!("no sample") };
+    assert_eq!(sample.kind, RequestKind::Discarded);
+    let gpu: GpuPass = serde_json::from_str(r#"{"index":0,"looks":9,"throttled_looks":2}"#).unwrap();
+    assert_eq!((gpu.samples, gpu.throttled_samples), (9, Some(2)));
+    let plan = r#"{"label":"a (twin)","engine":"a","command":[],"model":{"name":"m","path":"m"},"device":"cpu","threads":1,
+        "vouches":true,"beside":{"what":"witness"}}"#;
+    let configuration: crate::plan::Configuration = serde_json::from_str(plan).unwrap();
+    assert_eq!((configuration.role, configuration.verifies), (Some(crate::plan::Role::Verifier), true));
+}
+
+#[test]
 fn a_broken_line_in_the_middle_is_an_error_with_its_number() {
     let mut bytes = lines(&entries()[..1]);
     bytes.extend(b"{\"entry\":\"sam\n");

@@ -21,6 +21,7 @@ pub enum StoppedBy {
     /// Every interval was narrow enough.
     Width,
     /// Not every interval was narrow enough at the last interim analysis.
+    #[serde(alias = "last_look")]
     LastAnalysis,
     /// The time for the run was over.
     Time,
