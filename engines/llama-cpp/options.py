@@ -3,7 +3,7 @@
 from pathlib import Path
 from types import SimpleNamespace
 
-from engine_kit import Failed, check_offered
+from engine_kit import Failed, read_choice, read_flag
 
 OPTIONS = ("library", "attention", "kv", "repack", "pin")
 
@@ -21,10 +21,10 @@ OWN = "own"
 def read_options(options):
     read = SimpleNamespace(
         library=_library(options.get("library")),
-        attention=_choice(options, "attention", ATTENTION),
-        kv=_choice(options, "kv", KV),
-        repack=_flag(options, "repack", True),
-        pin=_flag(options, "pin", False),
+        attention=read_choice(options, "attention", ATTENTION),
+        kv=read_choice(options, "kv", KV),
+        repack=read_flag(options, "repack", True),
+        pin=read_flag(options, "pin", False),
     )
     if read.kv == "q8_0" and read.attention == "plain":
         # For plain attention llama.cpp transposes the values in memory, which is impossible for blocks.
@@ -43,20 +43,3 @@ def _library(value):
         message = f"option `library`: no `libllama.so` at `{str(value)[:200]}`"
         raise Failed("bad_request", message, "--set library=/folder/of/libllama.so")
     return path.resolve()
-
-
-def _choice(options, name, choices):
-    value = options.get(name, choices[0])
-    if not isinstance(value, str):
-        raise Failed("bad_request", f"option `{name}`: expected a string, found `{str(value)[:80]}`")
-    check_offered(f"option `{name}`:", value, choices)
-    return value
-
-
-def _flag(options, name, default):
-    value = options.get(name, default)
-    # Text from a command line counts as the value that it spells.
-    value = {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
-    if not isinstance(value, bool):
-        raise Failed("bad_request", f"option `{name}`: expected true or false, found `{str(value)[:80]}`")
-    return value

@@ -5,7 +5,7 @@ It imports no tensor library: an invalid option is refused before any heavy impo
 
 from types import SimpleNamespace
 
-from engine_kit import Failed, check_offered
+from engine_kit import Failed, read_choice, read_flag
 
 # The decode paths.
 PATHS = ["generate", "loop", "compile", "cuda-graph", "jit", "jit-cuda-graph", "fast"]
@@ -59,12 +59,12 @@ def _hints_lead_back(options, device):
 
 def _read(options, device):
     read = SimpleNamespace(
-        path=_choice(options, "path", PATHS),
-        quantize=_choice(options, "quantize", QUANTIZE),
-        attention=_choice(options, "attention", ATTENTION),
-        mode=_choice(options, "mode", MODES, None),
-        compiler=_choice(options, "compiler", COMPILERS, None),
-        fusion=_flag(options, "fusion", True),
+        path=read_choice(options, "path", PATHS),
+        quantize=read_choice(options, "quantize", QUANTIZE),
+        attention=read_choice(options, "attention", ATTENTION),
+        mode=read_choice(options, "mode", MODES, None),
+        compiler=read_choice(options, "compiler", COMPILERS, None),
+        fusion=read_flag(options, "fusion", True),
         cache_tokens=_whole(options, "cache_tokens", CACHE_TOKENS, 16),
         shard=_whole(options, "shard", 1, 1),
     )
@@ -111,25 +111,6 @@ def default_dtype(options, device):
     whose kernels need it."""
     half = options.get("quantize") == "int4" or options.get("path") == "fast"
     return "bf16" if half or device != "cpu" else "f32"
-
-
-def _choice(options, name, offered, default=...):
-    value = options.get(name)
-    if value is None:
-        return offered[0] if default is ... else default
-    if not isinstance(value, str):
-        raise Failed("bad_request", f"option `{name}`: expected a string, found `{str(value)[:80]}`")
-    check_offered(f"option `{name}`", value, offered)
-    return value
-
-
-def _flag(options, name, default):
-    value = options.get(name, default)
-    # Text from a command line counts as the value that it spells.
-    value = {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
-    if type(value) is not bool:
-        raise Failed("bad_request", f"option `{name}`: expected true or false, found `{str(value)[:80]}`")
-    return value
 
 
 def _whole(options, name, default, least):

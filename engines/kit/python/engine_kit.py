@@ -34,12 +34,24 @@ import signal
 import threading
 import time
 
-from engine_kit_checks import check_offered
+from engine_kit_checks import check_offered, read_choice, read_flag
 from engine_kit_conversation import END, MAX_WAITING, Conversation, OutputClosed
 from engine_kit_tokens import Job, Phases, Sampler, Tokens
 from engine_kit_wire import Failed, Framer
 
-__all__ = ["Engine", "Failed", "Job", "Model", "Phases", "Sampler", "Tokens", "check_offered", "serve"]
+__all__ = [
+    "Engine",
+    "Failed",
+    "Job",
+    "Model",
+    "Phases",
+    "Sampler",
+    "Tokens",
+    "check_offered",
+    "read_choice",
+    "read_flag",
+    "serve",
+]
 
 
 class Engine:

@@ -78,6 +78,27 @@ def check_offered(what, requested, offered):
     raise Failed("unsupported", f"{what} `{requested[:80]}`: offered are {quote(offered)}")
 
 
+def read_choice(options, name, offered, default=...):
+    """The value of an option with a list of values; the first is the default, unless another one is given."""
+    value = options.get(name)
+    if value is None:
+        return offered[0] if default is ... else default
+    if not isinstance(value, str):
+        raise Failed("bad_request", f"option `{name}`: expected a string, found `{str(value)[:80]}`")
+    check_offered(f"option `{name}`", value, offered)
+    return value
+
+
+def read_flag(options, name, default):
+    """The value of an option that is true or false."""
+    value = options.get(name, default)
+    # Text from a command line counts as the value that it spells.
+    value = {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
+    if type(value) is not bool:
+        raise Failed("bad_request", f"option `{name}`: expected true or false, found `{str(value)[:80]}`")
+    return value
+
+
 def check_generate(request, can, facts):
     """Checks that the engine supports every field of the request."""
     count = len(request.prompts or request.prompts_ids or [None])

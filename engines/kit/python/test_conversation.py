@@ -30,8 +30,8 @@ class Talk:
 
     def __init__(self, engine=None, environment=MODEL, after_write=None, clock=time.perf_counter_ns):
         self.engine, self.inbox, self.messages = engine or ToyEngine(), queue.SimpleQueue(), []
-        self.people, self.after_write, self.clock = io.StringIO(), after_write, clock
-        self.conversation = Conversation(self.engine, self.inbox, self._take, environment, self.people, clock)
+        self.terminal, self.after_write, self.clock = io.StringIO(), after_write, clock
+        self.conversation = Conversation(self.engine, self.inbox, self._take, environment, self.terminal, clock)
 
     def say(self, *lines):
         for line in lines:
@@ -182,10 +182,10 @@ class Generating(unittest.TestCase):
         self.assertEqual(list(answer)[-1], "summary")
         self.assertEqual((answer["summary"]["iterations"], answer["summary"]["output_tokens"]), (50, 200))
         self.assertTrue(answer["summary"]["text"].startswith("50 iterations, 200 tokens; first token "))
-        self.assertIn('wrote: "cdef"', conversation.people.getvalue())
+        self.assertIn('wrote: "cdef"', conversation.terminal.getvalue())
         conversation = Talk()
         conversation.run({"type": "generate", "prompt": "ab"})
-        self.assertEqual(conversation.people.getvalue(), "")
+        self.assertEqual(conversation.terminal.getvalue(), "")
 
     def test_eos_ends_a_sequence_and_is_part_of_it_unless_it_is_ignored(self):
         # 299 is followed by 0, 1 and then EOS.

@@ -52,14 +52,14 @@ class Golden(unittest.TestCase):
         self.assertEqual(kinds, {"hello", "load", "generate", "score", "facts", "cancel", "shutdown"})
 
     def test_the_kits_messages_have_the_fields_of_the_golden_ones(self):
-        said = {}
+        sent = {}
         for message in Talk().run(*LINES) + Talk().run({"prompt": "Once", "warmup": 1}):
-            said.setdefault(message["type"], {}).update(message)
+            sent.setdefault(message["type"], {}).update(message)
         full = {name.removeprefix("message-"): value for name, value in golden("message").items()}
         compared = 0
-        for kind in said:
+        for kind in sent:
             self.assertIn(kind, full)
-            self.assertEqual(missing(full[kind], said[kind], kind), [])
+            self.assertEqual(missing(full[kind], sent[kind], kind), [])
             compared += 1
         self.assertEqual(compared, 9)
 

@@ -93,9 +93,9 @@ class Folders(unittest.TestCase):
             self.assertIn(words, message)
 
     def test_a_tensor_whose_size_differs_from_its_shape_is_named_with_both_sizes(self):
-        said = "F32 of shape [1000000000, 1000000000] is 4000000000000000000 bytes, and it has 4"
+        sizes = "F32 of shape [1000000000, 1000000000] is 4000000000000000000 bytes, and it has 4"
         for dtype, shape, size, words in [
-            ("F32", [10**9, 10**9], 4, said),
+            ("F32", [10**9, 10**9], 4, sizes),
             ("F64", [2], 8, "F64 of shape [2] is 16 bytes, and it has 8"),
             ("BF16", [], 4, "BF16 of shape [] is 2 bytes, and it has 4"),
             ("F8_E5M2", [3, 0], 1, "F8_E5M2 of shape [3, 0] is 0 bytes, and it has 1"),
@@ -187,9 +187,9 @@ class Tokenizers(unittest.TestCase):
         with mock.patch.dict(sys.modules, {"tokenizers": library}):
             return read_tokenizer(self.folder, rows)
 
-    def refusal(self, *asked, **how):
+    def refusal(self, *arguments, **options):
         with self.assertRaises(Failed) as caught:
-            self.read(*asked, **how)
+            self.read(*arguments, **options)
         self.assertEqual(caught.exception.kind, "model")
         return caught.exception
 

@@ -5,8 +5,10 @@ import unittest
 from collections import Counter
 from types import SimpleNamespace
 
+from engine_kit_checks import read_choice, read_flag
 from engine_kit_summary import quantile, summarise
 from engine_kit_tokens import GREEDY_BELOW, Job, Sampler, Tokens, uniforms
+from engine_kit_wire import Failed
 
 
 def sampling(**given):
@@ -16,6 +18,25 @@ def sampling(**given):
 def share(logits, count=4000, **given):
     sampler = Sampler(sampling(**given))
     return {id: times / count for id, times in Counter(sampler.pick(logits) for _ in range(count)).items()}
+
+
+class Options(unittest.TestCase):
+    def test_an_option_has_its_value_or_its_default(self):
+        self.assertEqual(read_choice({}, "mode", ["plain", "fast"]), "plain")
+        self.assertEqual(read_choice({"mode": None}, "mode", ["plain", "fast"], None), None)
+        self.assertEqual(read_choice({"mode": "fast"}, "mode", ["plain", "fast"]), "fast")
+        self.assertEqual([read_flag({"pin": value}, "pin", False) for value in (True, "true", "false")], [True, True, False])
+        self.assertIs(read_flag({}, "pin", True), True)
+
+    def test_an_invalid_option_is_refused_with_its_name(self):
+        for read, message in (
+            (lambda: read_choice({"mode": "slow"}, "mode", ["plain", "fast"]), "option `mode` `slow`: offered are `plain`, `fast`"),
+            (lambda: read_choice({"mode": 3}, "mode", ["plain", "fast"]), "option `mode`: expected a string, found `3`"),
+            (lambda: read_flag({"pin": 1}, "pin", False), "option `pin`: expected true or false, found `1`"),
+        ):
+            with self.assertRaises(Failed) as caught:
+                read()
+            self.assertEqual(caught.exception.message, message)
 
 
 class Sampling(unittest.TestCase):

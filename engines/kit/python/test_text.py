@@ -84,8 +84,8 @@ class Opening(unittest.TestCase):
         self.assertEqual(engine.opened, 0)
 
     def test_a_broken_tokenizer_fails_each_text_request_and_ids_still_work(self):
-        asked = [{"prompt": "a"}, {"prompts": ["a", "b"]}, {"prompt_ids": [9]}]
-        for requests in (asked, overlapping(asked)):
+        typed_requests = [{"prompt": "a"}, {"prompts": ["a", "b"]}, {"prompt_ids": [9]}]
+        for requests in (typed_requests, overlapping(typed_requests)):
             answers, engine = talk(*requests, broken=True)
             self.assertEqual([answer["type"] for answer in answers], ["failed", "failed", "generated"])
             self.assertEqual([answer.get("id") for answer in answers], [request.get("id") for request in requests])
@@ -138,17 +138,17 @@ class Opening(unittest.TestCase):
 
 class Answering(unittest.TestCase):
     def test_an_answer_has_text_only_if_the_prompt_was_text(self):
-        asked = [{"prompt": "a"}, {"prompt_ids": [9]}, {"prompts": ["b", "c"]}, {"prompts_ids": [[100], [101]]}]
-        asked = [{**request, "max_new_tokens": 1} for request in asked]
-        for requests in (asked, overlapping(asked)):
+        typed_requests = [{"prompt": "a"}, {"prompt_ids": [9]}, {"prompts": ["b", "c"]}, {"prompts_ids": [[100], [101]]}]
+        typed_requests = [{**request, "max_new_tokens": 1} for request in typed_requests]
+        for requests in (typed_requests, overlapping(typed_requests)):
             answers, _ = talk(*requests)
             self.assertEqual([texts(answer) for answer in answers], [["b"], [None], ["c", "d"], [None, None]])
 
     def test_a_typed_request_with_ids_gets_no_text(self):
-        for request, told in (({"prompt": "a"}, True), ({"prompt_ids": [100]}, False)):
+        for request, has_text in (({"prompt": "a"}, True), ({"prompt_ids": [100]}, False)):
             conversation = Talk()
             conversation.run(request)
-            self.assertEqual("wrote: " in conversation.people.getvalue(), told)
+            self.assertEqual("wrote: " in conversation.terminal.getvalue(), has_text)
 
     def test_a_text_request_cancelled_before_its_start_needs_no_tokenizer(self):
         (_, cancelled), engine = talk(
