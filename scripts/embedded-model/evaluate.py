@@ -41,7 +41,7 @@ def nats_of(model: Llama, ids: np.ndarray) -> np.ndarray:
 
 
 def within(pattern: re.Pattern, text: str, offsets: list) -> np.ndarray:
-    """Which tokens after the first begin inside a match's first group, the space before it counted."""
+    """Selects the tokens after the first that begin inside a match's first group, including the space before it."""
     spans = [match.span(1) for match in pattern.finditer(text)]
     return np.array([any(begin - 1 <= start < end for begin, end in spans) for start, _ in offsets[1:]])
 

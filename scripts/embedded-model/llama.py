@@ -100,7 +100,7 @@ class Layer(nn.Module):
 
 
 class Inner(nn.Module):
-    """What Hugging Face calls `model`; it exists for the sake of the names."""
+    """The part with Hugging Face's name `model`, for the names of the tensors."""
 
     def __init__(self, c: dict):
         super().__init__()

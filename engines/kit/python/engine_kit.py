@@ -98,7 +98,7 @@ class Model:
     def encode(self, text):
         """Token ids with the tokenizer's default special tokens. A load opens no tokenizer, because ids need none:
         the first call opens it. The kit makes that call with an empty text, before any clock runs. A broken tokenizer
-        fails requests with text, and the model goes on."""
+        fails requests with text, and the model still answers ids."""
         raise Failed("model", "the model has no tokenizer", "send `prompt_ids`")
 
     def decode(self, ids):

@@ -130,7 +130,7 @@ class Worker:
                 self.process.wait()
         for record in self.records_of("workers"):
             for pid in record["workers"]:
-                # Ends all processes of a test, whatever the engine did.
+                # Ends all processes of a test, even if the engine failed to.
                 try:
                     os.kill(pid, 9)
                 except OSError:
