@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-import mistakes
+import converter_mistakes
 import official
 from programs import Failed, LlamaCpp, Orchestrate, Reference
 
@@ -96,10 +96,10 @@ class Check:
             for dtype in BOUNDS:
                 with self.subject(name, dtype, "opening"):
                     self.dtype(name, dtype, folder, sequences, expected, tokenizer)
-            for mistake in mistakes.MISTAKES.get(name, []):
+            for mistake in converter_mistakes.MISTAKES.get(name, []):
                 label = mistake.__name__.replace("_", " ")
                 with self.subject(name, "f32", label):
-                    file = mistakes.copy_with(self.folder / f"{name}-f32.gguf", mistake, self.folder)
+                    file = converter_mistakes.copy_with(self.folder / f"{name}-f32.gguf", mistake, self.folder)
                     scores = self.llama_cpp.ask(file, sequences=sequences)["scores"]
                     self.mistake(name, label, scores, expected)
 
