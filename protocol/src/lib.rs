@@ -18,7 +18,7 @@ pub use facts::{
 };
 pub use framing::{Frame, Framer, MAX_LINE_BYTES, encode};
 pub use message::{Failed, FailureKind, Generated, Message, Progress, Scored, Token};
-pub use parse::{Refused, parse_message, parse_request};
+pub use parse::{parse_message, parse_request};
 pub use request::{Cancel, Generate, Hello, Id, Load, Padding, Request, Sampling, Score};
 #[cfg(feature = "schema")]
 pub use schema::schema;

@@ -1,4 +1,5 @@
-//! Parses lines to requests and messages. An error names the column and the field.
+//! Parses lines to requests and messages. An error is the answer to the line: it names the column and the field, and has the
+//! `id` of the line if that was readable.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -8,22 +9,8 @@ use crate::{Failed, FailureKind, Generate, Id, Message, Request};
 /// The largest `iterations` and `warmup`: an answer holds all of them.
 const MAX_ITERATIONS: u32 = 1_000_000;
 
-/// An invalid line: the `id` for the answer, if it was readable, and the error.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refused {
-    pub id: Option<Id>,
-    pub kind: FailureKind,
-    pub message: String,
-}
-
-impl From<Refused> for Failed {
-    fn from(refused: Refused) -> Self {
-        Self { id: refused.id, kind: refused.kind, message: refused.message, hint: None }
-    }
-}
-
 /// A line on an engine's stdin.
-pub fn parse_request(line: &[u8]) -> Result<Request, Refused> {
+pub fn parse_request(line: &[u8]) -> Result<Request, Failed> {
     let envelope = Envelope::read(line)?;
     match envelope.r#type.as_deref().unwrap_or("generate") {
         "hello" => envelope.body(line).map(Request::Hello),
@@ -54,7 +41,7 @@ pub fn parse_request(line: &[u8]) -> Result<Request, Refused> {
 }
 
 /// A line on an engine's stdout.
-pub fn parse_message(line: &[u8]) -> Result<Message, Refused> {
+pub fn parse_message(line: &[u8]) -> Result<Message, Failed> {
     let envelope = Envelope::read(line)?;
     match envelope.r#type.as_deref() {
         Some("hello") => envelope.body(line).map(Message::Hello),
@@ -79,7 +66,7 @@ struct Envelope {
 }
 
 impl Envelope {
-    fn read(line: &[u8]) -> Result<Self, Refused> {
+    fn read(line: &[u8]) -> Result<Self, Failed> {
         let unidentified = Self { r#type: None, id: None };
         if line.iter().all(u8::is_ascii_whitespace) {
             return Err(unidentified.refuse("empty line: expected one JSON object".into()));
@@ -97,7 +84,7 @@ impl Envelope {
             .map_err(|error| unidentified.refuse(describe(&error)))
     }
 
-    fn body<T: DeserializeOwned>(&self, line: &[u8]) -> Result<T, Refused> {
+    fn body<T: DeserializeOwned>(&self, line: &[u8]) -> Result<T, Failed> {
         let mut deserializer = serde_json::Deserializer::from_slice(line);
         let body = serde_path_to_error::deserialize(&mut deserializer)
             .map_err(|error| self.refuse(describe(&error)))?;
@@ -107,8 +94,8 @@ impl Envelope {
         Ok(body)
     }
 
-    fn refuse(&self, message: String) -> Refused {
-        Refused { id: self.id.clone(), kind: FailureKind::BadRequest, message }
+    fn refuse(&self, message: String) -> Failed {
+        Failed { id: self.id.clone(), ..Failed::new(FailureKind::BadRequest, message) }
     }
 }
 

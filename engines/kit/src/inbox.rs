@@ -22,10 +22,14 @@ impl Clock {
         Self(read)
     }
 
-    /// Nanoseconds since zero; u64 holds five hundred years of them.
     pub fn ns(self) -> u64 {
-        u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        ns_since(self.0)
     }
+}
+
+/// A u64 holds five hundred years of nanoseconds.
+pub(crate) fn ns_since(began: Instant) -> u64 {
+    u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// The queue between the reading and the working thread.
@@ -98,7 +102,7 @@ impl Inbox {
                     request,
                     cancelled: Arc::default(),
                 },
-                Err(refused) => Line::Refused(refused.into()),
+                Err(failed) => Line::Refused(failed),
             },
         };
         let mut state = self.lock();

@@ -10,6 +10,7 @@ use protocol::{Failed, FailureKind, Load, Message, Phase, Progress};
 use serde_json::{Map, Value};
 
 use crate::Output;
+use crate::inbox::ns_since;
 
 /// The options of a load. Read every option that the engine knows, then call `finish`.
 pub struct Options<'a> {
@@ -114,8 +115,7 @@ impl Phases {
     /// Ends the running phase, if there is one.
     pub fn end(&mut self) {
         if let Some((name, began)) = self.running.take() {
-            let ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            self.done.push(Phase { name, ns });
+            self.done.push(Phase { name, ns: ns_since(began) });
         }
     }
 

@@ -7,6 +7,7 @@ use model_files::{ModelFolder, Tokenizer};
 use protocol::{Capabilities, Facts, Failed, FailureKind, Load, Loaded, environment};
 
 use crate::engine::{Fault, OrFail, guarded};
+use crate::inbox::ns_since;
 use crate::load::{PlantedDelay, quote};
 use crate::{Engine, Model, Phases, facts};
 
@@ -96,8 +97,7 @@ impl<M: Model> LoadedModel<M> {
         held.facts = held.facts_now()?;
         held.eos_ids = held.facts.eos_ids.as_deref().unwrap_or_default().into();
         let phases = phases.finish();
-        let load_ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        let loaded = Loaded { load_ns, phases, pids: Vec::new(), facts: held.facts.clone() };
+        let loaded = Loaded { load_ns: ns_since(began), phases, pids: Vec::new(), facts: held.facts.clone() };
         Ok((held, loaded))
     }
 

@@ -74,7 +74,7 @@ fn start(engine: &PythonEngine) -> Result<ExitStatus, Failed> {
     };
     let found = paths::python(engine.name, engine.environment, engine.requirements).map_err(no_python)?;
     let interpreter = match &found {
-        Python::Own(own) if is_something_else(&own.interpreter) => {
+        Python::Own(own) if is_no_python(&own.interpreter) => {
             let message = format!("`{}` names no Python: `{}`", own.variable, own.interpreter.display());
             let no_program = NoProgram { variable: own.variable.clone(), value: String::new() };
             return Err(unavailable(message).hint(no_program.hint()));
@@ -134,9 +134,9 @@ fn no_python(error: anyhow::Error) -> Failed {
     }
 }
 
-/// Whether the program is not a Python. Such a program would give no answers, or its own output as answers. The start
+/// Whether the program is no Python. Such a program would give no answers, or its own output as answers. The start
 /// itself reports a program that cannot start.
-fn is_something_else(interpreter: &Path) -> bool {
+fn is_no_python(interpreter: &Path) -> bool {
     let command = duct::cmd!(interpreter, "-S", "-c", "print('py' + 'thon')");
     let Ok(answer) = command.stdin_null().stderr_null().unchecked().reader() else { return false };
     let mut output = Vec::new();
@@ -161,7 +161,7 @@ fn after(status: ExitStatus) -> ExitCode {
     let (how, code) = match (status.code(), signal(status)) {
         (Some(code), _) => (format!("ended with exit code {code}"), code),
         (None, Some(signal)) => (format!("was killed by signal {signal}"), 128 + signal),
-        (None, None) => ("ended without saying how".into(), 1),
+        (None, None) => ("ended without an exit code".into(), 1),
     };
     let failed = Failed::new(FailureKind::Internal, format!("the Python worker {how}"));
     // The worker may have died in the middle of a line, so this line begins with a newline.

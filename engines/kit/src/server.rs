@@ -12,7 +12,7 @@ use protocol::{
 };
 
 use crate::engine::{Fault, guarded};
-use crate::inbox::{Arrived, Inbox, Line};
+use crate::inbox::{Arrived, Inbox, Line, ns_since};
 use crate::model::{Environment, LoadedModel};
 use crate::overlap::Overlap;
 use crate::run::{Run, check_vocabulary};
@@ -133,7 +133,7 @@ impl<E: Engine> Server<E> {
         let mut failed = match fault {
             Fault::Failed(failed) => failed,
             Fault::Panicked(message) => {
-                self.unload();
+                discard(self.held.take());
                 if let Some(lost) = &mut self.lost {
                     *lost = "the model was dropped after a panic".into();
                 }
@@ -169,12 +169,7 @@ impl<E: Engine> Server<E> {
             *lost = why();
         }
         let unload = || {
-            // A drop that panics has freed what it could.
-            let old = held.take();
-            let _ = guarded(move || {
-                drop(old);
-                Ok(())
-            });
+            discard(held.take());
             if is_explicit {
                 *lost = why();
             }
@@ -182,14 +177,6 @@ impl<E: Engine> Server<E> {
         let (held, loaded) = LoadedModel::load(&mut self.engine, load, &can, phases, unload)?;
         self.held = Some(held);
         Ok(loaded)
-    }
-
-    fn unload(&mut self) {
-        let old = self.held.take();
-        let _ = guarded(move || {
-            drop(old);
-            Ok(())
-        });
     }
 
     /// Loads the environment's model if nothing is loaded and no `load` came before.
@@ -231,8 +218,7 @@ impl<E: Engine> Server<E> {
         for (index, ids) in score.sequences.iter().enumerate() {
             logprobs.push(checked(guarded(|| held.model.score(ids))?, ids.len(), index)?);
         }
-        let ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        Ok(Scored { id: score.id, logprobs, ns })
+        Ok(Scored { id: score.id, logprobs, ns: ns_since(began) })
     }
 
     /// Runs a request alone, or admits it among the overlapping requests.
@@ -284,6 +270,14 @@ impl<E: Engine> Server<E> {
         }
         Ok(Message::Generated(generated))
     }
+}
+
+/// Drops a model. A drop that panics has freed all that it could.
+fn discard<M>(model: Option<LoadedModel<M>>) {
+    let _ = guarded(move || {
+        drop(model);
+        Ok(())
+    });
 }
 
 pub(crate) fn no_model() -> Failed {

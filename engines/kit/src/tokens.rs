@@ -64,12 +64,12 @@ impl Tokens {
         stream: Option<Stream>,
         prompts: &[Vec<u32>],
     ) -> Self {
-        let room = ending.max_new_tokens.min(MAX_RESERVED_TOKENS) as usize;
+        let capacity = ending.max_new_tokens.min(MAX_RESERVED_TOKENS) as usize;
         let track = |prompt: &Vec<u32>| Track {
             prompt_tokens: u32::try_from(prompt.len()).unwrap_or(u32::MAX),
             cached_prompt_tokens: None,
-            ids: Vec::with_capacity(room),
-            ns: Vec::with_capacity(room),
+            ids: Vec::with_capacity(capacity),
+            ns: Vec::with_capacity(capacity),
             finish: None,
         };
         let (delay, sequences) = (PlantedDelay::default(), prompts.iter().map(track).collect());

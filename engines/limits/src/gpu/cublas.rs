@@ -129,10 +129,10 @@ impl<'a> Cublas<'a> {
 
     /// Starts a product of square matrices, without waiting for it.
     pub fn product(&self, side: u64, number: &Number, [a, b, c]: [&Memory; 3]) -> Result<(), String> {
-        let Ok(n) = c_int::try_from(side) else { return Err("a side that is no int".into()) };
+        let Ok(n) = c_int::try_from(side) else { return Err("the side is no int".into()) };
         let needed = (side * side) as usize * number.bytes;
         if [a, b, c].iter().any(|matrix| matrix.bytes() < needed) {
-            return Err("a matrix that has no room".into());
+            return Err("a matrix is too small".into());
         }
         let pointer = |memory: &Memory| memory.address() as usize as *mut c_void;
         let (one, zero) = (1.0_f32, 0.0_f32);

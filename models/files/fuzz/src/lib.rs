@@ -2,13 +2,13 @@
 //!
 //! - Reading ends, without a panic and without an overflow.
 //! - It allocates at most a small multiple of the input, and a constant.
-//! - An accepted model is consistent; `law` lists the properties.
+//! - An accepted model is consistent; `properties` checks it.
 //!
 //! Each target is a function of bytes. scripts/fuzz builds it with libFuzzer, which generates inputs and learns from the
 //! branches that they reach. A normal build of a target's program reads the given files, to repeat a finding under a
 //! debugger. A test reads the seeds.
 
-mod law;
+mod properties;
 mod seeds;
 mod targets;
 

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 use model_files::{Config, ModelFacts, ModelFolder, gguf as gguf_file, safetensors as safetensors_file};
 
-use crate::law::{bounded, check_config, check_no_overlap, check_tensors};
+use crate::properties::{bounded, check_config, check_no_overlap, check_tensors};
 
 /// Returns whether the input was accepted. It panics, or ends the process, when a property does not hold.
 pub type Target = fn(&[u8]) -> bool;

@@ -4,7 +4,7 @@ use model_files_fuzz::{TARGETS, seeds, sweep};
 
 /// Deterministic and quick; scripts/fuzz continues from here with libFuzzer.
 #[test]
-fn seeds_hold_the_law_whole_cut_and_with_a_byte_changed() {
+fn seeds_keep_the_properties_whole_cut_and_with_a_byte_changed() {
     for (name, target) in TARGETS {
         for (number, seed) in seeds(name).unwrap().into_iter().enumerate() {
             assert!(target(&seed), "`{name}` refuses its seed {number}");

@@ -1,8 +1,5 @@
 //! Requests to the hub, and their settings from the environment. Every wait has a bound, transient failures are retried, and
 //! a refusal names a remedy.
-//!
-//! The crate `hf-hub` does not fit: version 1 needs tokio, and the client of version 0.5 has no timeouts and checks no
-//! hash. A test proves that `hf-hub` finds the models pulled here.
 
 use std::cell::Cell;
 use std::path::PathBuf;

@@ -18,9 +18,9 @@ const CONSTANT: usize = 64 << 10;
 /// `bytes` fails and ends the process; libFuzzer then keeps the input.
 pub fn bounded<T>(multiple: usize, bytes: usize, read: impl FnOnce() -> Result<T>) -> Option<T> {
     static HOOK: Once = Once::new();
-    HOOK.call_once(let_panics_speak);
+    HOOK.call_once(allow_memory_for_panics);
     let bound = MEMORY.allocated() + CONSTANT + multiple * bytes;
-    MEMORY.set_limit(bound).expect("the bound lies above what is allocated");
+    MEMORY.set_limit(bound).expect("the bound is above the allocated bytes");
     let result = read().map_err(|error| format!("{error:#}"));
     MEMORY.set_limit(usize::MAX).expect("there is no higher bound");
     match result {
@@ -33,11 +33,11 @@ pub fn bounded<T>(multiple: usize, bytes: usize, read: impl FnOnce() -> Result<T
 }
 
 /// Lifts the limit for a panic: its trace needs more memory than reading may take.
-fn let_panics_speak() {
-    let speak = std::panic::take_hook();
+fn allow_memory_for_panics() {
+    let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         let _ = MEMORY.set_limit(usize::MAX);
-        speak(panic);
+        hook(panic);
     }));
 }
 
