@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_suite_of_an_engine_that_takes_a_name_or_names_no_scenario_is_refused() {
+    fn an_engines_suite_with_a_taken_name_or_unknown_scenario_is_refused() {
         let registry = |suite: &str, scenario: &str| {
             let mut engine = crate::engines::manifest::embedded().unwrap().remove(0);
             let about = String::from("x");

@@ -309,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_check_has_what_the_blocks_left_of_a_budget_and_never_more() {
+    fn the_token_check_has_at_most_the_rest_of_a_budget() {
         let of = |budget: Option<u64>, ran| {
             time(budget.map(Duration::from_secs), Duration::from_secs(ran)).as_secs()
         };

@@ -275,14 +275,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_figure_is_the_median_and_the_95th_percentile_of_what_was_measured() {
+    fn a_timing_has_the_median_and_the_95th_percentile() {
         let figure = Timing::of("x", "y", (0..=100).rev().map(f64::from).collect()).unwrap();
         assert_eq!((figure.n, figure.median_ns, figure.p95_ns), (101, 50.0, 95.0));
         assert!(Timing::of("x", "y", Vec::new()).is_err());
     }
 
     #[test]
-    fn work_of_this_process_is_processor_time_of_its() {
+    fn the_processor_time_of_this_process_includes_its_work() {
         let before_ns = cpu_ns();
         // Counted work, longer than a step of the coarsest clock of processor time.
         for number in 0..40_000_000_u64 {

@@ -130,14 +130,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_answered_is_kept_in_the_order_of_the_sequences_and_rounded() {
+    fn answers_are_stored_rounded_and_in_the_order_of_the_sequences() {
         let answers = of_record(&answered(), &model()).unwrap();
         assert_eq!(answers.logprobs, [vec![Some(-0.123457), Some(-2.0)], vec![None]]);
         assert_eq!(serde_json::from_str::<AnswersFile>(&text(&answers).unwrap()).unwrap(), answers);
     }
 
     #[test]
-    fn half_an_answer_is_not_kept() {
+    fn an_incomplete_answer_is_not_stored() {
         let mut half = answered();
         half.scored.truncate(1);
         assert!(of_record(&half, &model()).unwrap_err().to_string().contains("not scored in full"));
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn another_question_has_another_name() {
+    fn other_requests_have_another_digest() {
         let other = HeldOut { prompt: vec![6, 6], ..held_out() };
         let moved = HeldOut { sequences: vec![vec![1, 2], vec![3, 4, 5]], ..held_out() };
         assert_ne!(digest(&other), digest(&held_out()));

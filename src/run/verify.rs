@@ -286,12 +286,12 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_as_asked_passes() {
+    fn an_answer_that_fits_the_request_passes() {
         assert!(expected().verify(&answer()).is_ok());
     }
 
     #[test]
-    fn the_number_of_tokens_must_be_the_one_asked() {
+    fn the_number_of_tokens_must_be_the_requested_one() {
         let short = refusal(|iteration| {
             iteration.sequences[0].output_ids = Some(vec![5]);
             iteration.sequences[0].token_ns = Some(vec![20]);
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn times_must_follow_one_another_and_the_orchestrators_clock() {
+    fn times_must_increase_and_agree_with_the_orchestrators_clock() {
         assert!(
             refusal(|it| it.sequences[0].token_ns = Some(vec![20, 19, 30]))
                 .starts_with("protocol: `token_ns[1]`")
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_lie_in_the_vocabulary_and_end_at_eos_unless_it_is_ignored() {
+    fn ids_are_in_the_vocabulary_and_end_at_eos_unless_ignored() {
         assert!(
             refusal(|it| it.sequences[0].output_ids = Some(vec![5, 100, 7]))
                 .contains("outside the vocabulary")
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_arrives_before_its_stamp_is_a_breach_and_a_late_one_is_counted() {
+    fn a_token_may_arrive_after_its_time_stamp_and_not_before() {
         let early = verify_streamed(&streamed(&[(0, &[5, 6, 7], 1_000_000)]), true).unwrap_err();
         assert_eq!(
             (early.kind().as_str(), early.to_string().as_str()),
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_may_not_show_other_times_than_the_answer_or_tokens_that_are_of_no_sequence() {
+    fn streamed_times_and_sequences_must_be_those_of_the_answer() {
         let said = |change: fn(&mut Token)| {
             let mut answer = streamed(&[(0, &[5, 6, 7], 9_000_000)]);
             change(&mut answer.tokens[0].0);
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_contradict_one_another_are_refused_by_name() {
+    fn contradicting_numbers_are_refused_by_name() {
         let cached = refusal(|it| it.sequences[0].cached_prompt_tokens = Some(5));
         assert_eq!(cached, "protocol: `cached_prompt_tokens` 5 of 4 `prompt_tokens`");
         let chunks = |tokens: [Option<u32>; 2]| {

@@ -52,7 +52,7 @@ const RULES: &[Rule] = &[
 ];
 
 #[test]
-fn an_answer_that_breaks_a_rule_is_a_row_that_says_which() {
+fn an_invalid_answer_is_a_row_that_names_the_broken_rule() {
     let scratch = Scratch::new();
     let mut command = scratch.orchestrate();
     for (fault, settings, ..) in RULES {
@@ -81,7 +81,7 @@ fn an_answer_that_breaks_a_rule_is_a_row_that_says_which() {
 
 /// With one token, a request does not ask to ignore EOS.
 #[test]
-fn an_engine_that_says_that_eos_ended_its_output_gives_eos() {
+fn an_output_that_finished_with_eos_must_end_with_an_eos_token() {
     let scratch = Scratch::new();
     let mut command = scratch.orchestrate();
     command.arg("-e").arg(scratch.faulty("says_eos", &[])).args(["--scenario", "decode", "--blocks", "1"]);
@@ -93,7 +93,7 @@ fn an_engine_that_says_that_eos_ended_its_output_gives_eos() {
 }
 
 #[test]
-fn what_asking_costs_by_itself_is_measured_before_anything_else_and_told() {
+fn the_overhead_is_measured_before_the_blocks_and_reported() {
     let scratch = Scratch::new();
     let mut command = scratch.orchestrate();
     command.arg("-e").arg(fake_engine()).args(["--scenario", "ttft", "--blocks", "1", "--iterations", "1"]);

@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_files_of_a_build_become_arguments_and_a_setting_finds_the_file_that_it_names() {
+    fn build_files_become_arguments_and_settings_may_name_files() {
         let folder = std::env::temp_dir().join(format!("orchestrate-build-arguments-{}", std::process::id()));
         let file = |name: &str, text: &str| (name.to_string(), text.to_string());
         let files = [

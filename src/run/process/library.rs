@@ -84,7 +84,7 @@ mod tests {
                          shared object file: No such file or directory";
 
     #[test]
-    fn a_library_that_the_loader_does_not_find_is_named_with_where_its_folder_belongs() {
+    fn a_missing_library_is_named_with_the_variable_for_its_folder() {
         let (message, hint) = said(EXITED_127, &["before", GLIBC]).unwrap();
         assert_eq!(message, "cannot start: `libcublas.so.13` is missing");
         assert_eq!(hint.unwrap(), "`find / -name libcublas.so.13`; its folder belongs on LD_LIBRARY_PATH");
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_library_that_is_there_and_cannot_be_read_is_not_called_missing() {
+    fn an_unreadable_library_is_not_called_missing() {
         let short = "a: error while loading shared libraries: /b/libx.so.1: file too short";
         assert_eq!(
             said(EXITED_127, &[short]).unwrap(),
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn the_loader_of_macos_says_it_in_words_of_its_own() {
+    fn messages_of_the_macos_loader_are_recognized() {
         let lines = ["dyld[7]: Library not loaded: @rpath/libx.dylib", "  Referenced from: <0> /a"];
         let (message, hint) = said(ABORTED, &lines).unwrap();
         assert_eq!(message, "cannot start: `libx.dylib` is missing");
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_ended_otherwise_is_not_said_to_miss_anything() {
+    fn other_exits_are_not_called_missing_libraries() {
         assert_eq!(said(1 << 8, &[GLIBC]), None);
         assert_eq!(said(EXITED_127, &["sh: 1: no-such-program: not found"]), None);
         assert_eq!(said(EXITED_127, &["error while loading shared libraries: "]), None);

@@ -39,7 +39,7 @@ mod tests {
     }
 
     #[test]
-    fn n_ids_have_n_less_one_logarithms_and_none_above_zero() {
+    fn n_ids_have_n_minus_one_log_probabilities_and_none_above_zero() {
         let scored = Scored { logprobs: vec![vec![Some(-0.5), None]], ..Scored::default() };
         assert!(verify_scores(&scored, &[vec![1, 2, 3]]).is_ok());
         assert_eq!(refusal(vec![]), "protocol: scored 0 sequences where 1 were asked");
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn what_rounding_leaves_above_zero_is_no_breach() {
+    fn a_log_probability_rounded_to_just_above_zero_is_valid() {
         let scored = Scored { logprobs: vec![vec![Some(5e-4), Some(0.0)]], ..Scored::default() };
         assert!(verify_scores(&scored, &[vec![1, 2, 3]]).is_ok());
     }
