@@ -306,7 +306,7 @@ fn set_up_promises_nothing_about_a_device_that_the_manifest_omits() {
     let library = driver::present(&scratch);
     let outcome =
         finish(&mut orchestrate(&scratch, &library, &["setup", "plain", "--device", "metal,metal"]));
-    let said = "`plain` is ready; whether it runs on metal, it says itself when it is asked\n";
+    let said = "`plain` is ready; only a run shows whether it supports metal\n";
     assert_eq!((outcome.code, &*outcome.stdout), (Some(0), said), "{outcome:?}");
     // A wrong name may have requested an engine with another program.
     let outcome = finish(&mut orchestrate(&scratch, &library, &["setup", "able", "--device", "gpu"]));

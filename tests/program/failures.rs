@@ -68,7 +68,7 @@ fn engine_that_answers_garbage_fails_with_the_start_of_its_line() {
 
 #[test]
 fn engine_that_hangs_in_hello_is_driven_with_generate_alone() {
-    measured("hangs_in_hello", &[]).with_warning("in two launches: it is driven with `generate` alone");
+    measured("hangs_in_hello", &[]).with_warning("in two launches: only `generate` is used");
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn engine_that_misses_one_hello_is_started_again_and_uses_the_whole_protocol() {
     let outcome = start(&scratch, &engine, &[]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     let run = Run::of(scratch, "silent-once", outcome);
-    run.kept(2).with_warning("it is started once more and asked again");
+    run.kept(2).with_warning("the engine is started once more");
     let launches = run.record.launches_of("silent-once");
     assert!(launches.iter().all(|launch| launch["hello"].is_object()), "{launches:?}");
 }
@@ -211,7 +211,7 @@ fn engine_that_closes_stdout_and_keeps_running_does_not_block_the_run() {
     // After closing stdout it gets time to end, and the waiting ends before the deadline.
     let run = run("closes_stdout", SECOND_SAMPLE, &[]);
     run.agree("protocol", "sample 2").kept(1);
-    assert_eq!(run.failure()["message"], "closed its stdout and went on running");
+    assert_eq!(run.failure()["message"], "closed its stdout and kept running");
 }
 
 #[test]
@@ -262,12 +262,12 @@ fn a_line_above_the_size_limit_is_refused_with_its_size() {
 
 #[test]
 fn engine_that_ignores_shutdown_is_measured_and_ended() {
-    measured("ignores_shutdown", &[]).with_warning("did not shut down as the protocol asks");
+    measured("ignores_shutdown", &[]).with_warning("did not shut down as the protocol requires");
 }
 
 #[test]
 fn engine_that_ignores_sigterm_is_measured_and_ended() {
-    measured("ignores_sigterm", &[]).with_warning("did not shut down as the protocol asks");
+    measured("ignores_sigterm", &[]).with_warning("did not shut down as the protocol requires");
 }
 
 #[test]
@@ -343,6 +343,6 @@ fn an_engine_whose_shared_library_is_missing_is_a_row_that_names_the_library() {
     let run = Run::of(scratch, "unlinked", outcome);
     run.agree("start", "hello").says("libgone.so.7").kept(0);
     assert_eq!(run.failure()["message"], "cannot start: `libgone.so.7` is missing");
-    let hint = "`find / -name libgone.so.7`; its folder belongs on LD_LIBRARY_PATH";
+    let hint = "find / -name libgone.so.7    # add its folder to LD_LIBRARY_PATH";
     assert_eq!(run.failure()["hint"], hint);
 }

@@ -25,13 +25,13 @@ fn an_answer_with_another_request_id_is_refused() {
 
 #[test]
 fn an_engine_that_gives_fewer_tokens_fails_with_wrong_output() {
-    fails("wrong_token_count", SECOND_SAMPLE, "wrong_output", "sample 2", "63 tokens where 64 were asked")
+    fails("wrong_token_count", SECOND_SAMPLE, "wrong_output", "sample 2", "expected 64 tokens, got 63")
         .kept(1);
 }
 
 #[test]
 fn an_engine_that_stops_at_eos_despite_ignore_eos_fails_with_wrong_output() {
-    fails("eos_early", SECOND_SAMPLE, "wrong_output", "sample 2", "33 tokens where 64 were asked").kept(1);
+    fails("eos_early", SECOND_SAMPLE, "wrong_output", "sample 2", "expected 64 tokens, got 33").kept(1);
 }
 
 #[test]
@@ -95,14 +95,8 @@ fn a_missing_time_is_refused() {
 
 #[test]
 fn decreasing_token_times_are_refused() {
-    fails(
-        "times_backwards",
-        SECOND_SAMPLE,
-        "protocol",
-        "sample 2",
-        "`token_ns[63]` 999 lies outside its place",
-    )
-    .kept(1);
+    fails("times_backwards", SECOND_SAMPLE, "protocol", "sample 2", "`token_ns[63]` 999 lies outside ")
+        .kept(1);
 }
 
 #[test]

@@ -78,7 +78,7 @@ fn a_silent_verifier_is_stopped_and_recorded_at_the_end_of_the_budget() {
     let [not_checked] = run.record.entries("not_checked")[..] else { panic!("{:?}", run.record) };
     let reason = not_checked["reason"].as_str().unwrap();
     // The budget ended the checks, not a deadline of the reference engine.
-    assert!(reason.starts_with("the tokens of 1 of 2 samples were not looked at: there were "), "{reason}");
+    assert!(reason.starts_with("the tokens of 1 of 2 samples were not checked: the check had "), "{reason}");
     assert_eq!(not_checked["hint"], "a longer `--budget`");
     // The answers before that count.
     assert_eq!((run.opinions("turns").len(), run.status("turns")), (1, "wrong"));
@@ -189,10 +189,7 @@ fn all_outputs_are_unverified_with_a_note_when_no_verifier_can_run() {
     for label in ["turns", "honest"] {
         assert_eq!((run.status(label), run.why(label).len()), ("unverified", 1));
         let why = run.why(label)[0];
-        assert!(
-            why.starts_with("its measured tokens were shown to nobody: no verifier can run here"),
-            "{why}"
-        );
+        assert!(why.starts_with("its measured tokens were not checked: no verifier can run here"), "{why}");
         assert!(why.contains("(hint: ") && why.contains(" setup "), "{why}");
     }
     assert!(run.report["notes"].to_string().contains("were shown to nobody"), "{}", run.report["notes"]);

@@ -75,7 +75,7 @@ fn an_engine_without_score_still_continues_the_prompt() {
     let run = run(&[("mute", &["--capabilities", r#"{"score":false}"#])], &[("verifier", &[])], &[]);
     assert_eq!(run.of("scored", "mute").len(), 0);
     assert_eq!(run.of("continued", "mute")[0]["ids"], run.of("continued", "verifier (verifier)")[0]["ids"]);
-    assert_eq!(run.reasons("mute"), ["offers no `score`"]);
+    assert_eq!(run.reasons("mute"), ["does not support `score`"]);
     run.measured("mute");
 }
 
@@ -94,7 +94,7 @@ fn an_engine_with_generate_alone_is_measured_and_unverified() {
     let run = run(&[("small", &["--fault", "says_bad_request_to_hello"])], &[("verifier", &[])], &[]);
     assert_eq!(run.of("scored", "small").len() + run.of("continued", "small").len(), 0);
     assert!(run.record.launches_of("small").iter().all(|it| it["for_output_checks"] != true));
-    assert_eq!(run.reasons("small")[0], "knows `generate` alone, and no `score`");
+    assert_eq!(run.reasons("small")[0], "supports only `generate`, not `score`");
     run.measured("small");
 }
 
@@ -104,7 +104,7 @@ fn too_few_log_probabilities_break_the_protocol() {
     assert_eq!(run.outcome.code, Some(4), "{}", run.outcome.stderr);
     let [failure] = run.record.failures_of("short")[..] else { panic!("{:?}", run.record) };
     assert_eq!((&failure["kind"], &failure["when"]), (&"protocol".into(), &"output check".into()));
-    assert_eq!(failure["message"], "126 `logprobs` of a sequence where 127 were asked");
+    assert_eq!(failure["message"], "expected 127 `logprobs` for a sequence, got 126");
     assert_eq!(run.record.samples_of("short").len(), 0);
     run.measured("sound");
 }
@@ -249,7 +249,7 @@ fn a_launch_for_an_output_check_ends_with_the_budget() {
     let options = &["--budget", "8s", "--timeout", "60"];
     let run = run(&[("stuck", &["--fault", "hangs_in_load"])], &[], options);
     assert_eq!(run.record.end(), Some("finished"), "{:?}", run.outcome);
-    assert_eq!(run.reasons("stuck"), ["the budget was used up while it was loaded for an output check"]);
+    assert_eq!(run.reasons("stuck"), ["the budget ended while the engine was loaded for an output check"]);
     let [failure] = run.record.failures_of("stuck")[..] else { panic!("{:?}", run.record) };
     assert_eq!((&failure["kind"], &failure["hint"]), (&"no_time".into(), &"--budget 32s".into()));
     assert_eq!(run.record.samples_of("stuck").len(), 0);

@@ -256,7 +256,7 @@ fn an_earlier_build_is_measured_with_a_warning_when_the_build_fails_now() {
     std::os::unix::fs::symlink(fake_engine(), scratch.join("target/release/broken-engine")).unwrap();
     let (outcome, record) = measure(&scratch, &["-e", "broken"]);
     assert_eq!((outcome.code, record.samples_of("broken").len()), (Some(0), 1), "{outcome:?}");
-    let said = "as it was built before; now it does not build: no compiler here";
+    let said = "is measured: it does not build: no compiler here";
     assert!(record.entries("warning")[0]["message"].to_string().contains(said), "{record:?}");
     assert!(outcome.stdout.contains(said), "{outcome:?}");
 }

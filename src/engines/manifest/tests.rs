@@ -126,7 +126,7 @@ fn a_suite_without_rows_or_scenarios_is_refused() {
     };
     assert_eq!(suite("parts", ""), "`suites.parts.scenarios`: expected at least one");
     let said = refused("[suites.parts]\nabout = \"x\"\nscenarios = [\"load\"]\n");
-    assert_eq!(said, "`suites.parts`: no preset says that it is a row of it");
+    assert_eq!(said, "`suites.parts`: no preset names this suite");
     let said = refused("[presets.a]\nsuite = \"parts\"\n");
     assert_eq!(said, "`presets.a.suite`: no `suites.parts` in this manifest");
 }

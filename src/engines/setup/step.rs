@@ -62,7 +62,7 @@ impl Steps<'_> {
             last.push(line);
             last.drain(..last.len().saturating_sub(LAST_LINES));
         }
-        let status = reader.try_wait()?.context("the command closed its output and went on")?.status;
+        let status = reader.try_wait()?.context("the command closed its output and kept running")?.status;
         let failed = (!status.success())
             .then(|| last.iter().filter(|line| !line.is_empty()).cloned().collect::<Vec<_>>().join("\n"));
         let reason = failed.as_deref().map(|said| cause(said).to_string());
