@@ -343,6 +343,6 @@ fn an_engine_whose_shared_library_is_missing_is_a_row_that_names_the_library() {
     let run = Run::of(scratch, "unlinked", outcome);
     run.agree("start", "hello").says("libgone.so.7").kept(0);
     assert_eq!(run.failure()["message"], "cannot start: `libgone.so.7` is missing");
-    let hint = "find / -name libgone.so.7    # add its folder to LD_LIBRARY_PATH";
+    let hint = "find / -name libgone.so.7 # add its folder to LD_LIBRARY_PATH";
     assert_eq!(run.failure()["hint"], hint);
 }

@@ -18,7 +18,7 @@ fn a_repeated_answer_is_refused_whenever_it_arrives() {
 
 #[test]
 fn an_answer_with_another_request_id_is_refused() {
-    fails("wrong_id", SECOND_SAMPLE, "protocol", "sample 2", "`generated` with id `999999`").kept(1);
+    fails("wrong_id", SECOND_SAMPLE, "protocol", "sample 2", "`generated` has id `999999`").kept(1);
 }
 
 // Wrong work.
@@ -52,7 +52,7 @@ fn a_prompt_of_another_length_is_refused() {
         SECOND_SAMPLE,
         "wrong_output",
         "sample 2",
-        "`prompt_tokens` 33 where 32 ids were sent",
+        "`prompt_tokens` 33 is not the number of ids sent, 32",
     )
     .kept(1);
 }

@@ -192,7 +192,7 @@ fn all_outputs_are_unverified_with_a_note_when_no_verifier_can_run() {
         assert!(why.starts_with("its measured tokens were not checked: no verifier can run here"), "{why}");
         assert!(why.contains("(hint: ") && why.contains(" setup "), "{why}");
     }
-    assert!(run.report["notes"].to_string().contains("were shown to nobody"), "{}", run.report["notes"]);
+    assert!(run.report["notes"].to_string().contains("were not checked"), "{}", run.report["notes"]);
     run.measured("turns").measured("honest");
 }
 
@@ -217,7 +217,7 @@ fn without_the_long_window_an_engine_is_unverified() {
     assert_eq!(run.status("narrow"), "unverified");
     assert_eq!(
         run.why("narrow"),
-        ["a window of 1152 tokens passes its context of 1000; 512 tokens were scored"]
+        ["a window of 1152 tokens exceeds its context of 1000; 512 tokens were scored"]
     );
     assert_eq!(run.status("honest"), "exact", "{}", run.report["outputs"]);
 }

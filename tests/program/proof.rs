@@ -140,7 +140,7 @@ fn a_model_that_cannot_be_loaded_fails_once() {
 fn a_small_context_omits_the_long_window_with_a_note() {
     let run = run(&[("narrow", &["--context-tokens", "1000"])], &[("verifier", &[])], &[]);
     assert_eq!(run.of("scored", "narrow").len(), WINDOWS - 1);
-    let reason = "a window of 1152 tokens passes its context of 1000; 512 tokens were scored";
+    let reason = "a window of 1152 tokens exceeds its context of 1000; 512 tokens were scored";
     assert_eq!(run.reasons("narrow"), [reason]);
 }
 
@@ -165,7 +165,7 @@ fn stored_reference_answers_replace_a_verifier_that_cannot_run() {
     // It cannot check anything else.
     let [not_checked] = run.record.entries("not_checked")[..] else { panic!("{:?}", run.record) };
     assert_eq!(not_checked["model"], held_out["model"]);
-    assert!(not_checked["reason"].as_str().unwrap().starts_with("its measured tokens were shown to nobody"));
+    assert!(not_checked["reason"].as_str().unwrap().starts_with("its measured tokens were not checked"));
     assert!(not_checked["hint"].as_str().unwrap().contains(" setup "), "{not_checked}");
     run.measured("one");
 }

@@ -96,7 +96,7 @@ fn removing_a_shared_environment_names_its_other_engines() {
     let environment = scratch.join("home/environments/snake-0123456789abcdef");
     std::fs::create_dir_all(&environment).unwrap();
     let removed = finish(scratch.orchestrate_alone().args(["setup", "one", "--remove"])).stdout;
-    assert_eq!(removed, format!("removed {}\nit was also what `other` ran in\n", environment.display()));
+    assert_eq!(removed, format!("removed {}\n`other` used it too\n", environment.display()));
     assert!(!environment.exists());
 }
 
@@ -379,7 +379,7 @@ fn source_packages_are_built_with_the_manifests_settings_and_need_a_compiler() {
     };
     let refused = setup(Some("no-such-compiler -O3"));
     assert_ne!(refused.code, Some(0));
-    let said = "no compiler `no-such-compiler`, which the packages of `built` are built with\nhint: apt-get install g++";
+    let said = "no compiler `no-such-compiler`: the packages of `built` are built with it\nhint: apt-get install g++";
     assert!(refused.stderr.contains(said), "{}", refused.stderr);
     let ready = setup(None);
     assert_eq!(ready.code, Some(0), "{}", ready.stderr);

@@ -28,9 +28,9 @@ pub fn not_loaded(status: ExitStatus, stderr: &[String]) -> Option<Cause> {
     let hint = match (trouble, OF_NVIDIAS_DRIVER.iter().any(|start| name.starts_with(start))) {
         (Some(_), _) => None,
         (None, true) => {
-            Some(format!("find / -name {name}    # part of NVIDIA's driver; add its folder to {variable}"))
+            Some(format!("find / -name {name} # part of NVIDIA's driver; add its folder to {variable}"))
         }
-        (None, false) => Some(format!("find / -name {name}    # add its folder to {variable}")),
+        (None, false) => Some(format!("find / -name {name} # add its folder to {variable}")),
     };
     Some(Cause::Start { message, hint })
 }
@@ -87,7 +87,7 @@ mod tests {
     fn a_missing_library_is_named_with_the_variable_for_its_folder() {
         let (message, hint) = said(EXITED_127, &["before", GLIBC]).unwrap();
         assert_eq!(message, "cannot start: `libcublas.so.13` is missing");
-        assert_eq!(hint.unwrap(), "find / -name libcublas.so.13    # add its folder to LD_LIBRARY_PATH");
+        assert_eq!(hint.unwrap(), "find / -name libcublas.so.13 # add its folder to LD_LIBRARY_PATH");
         let musl = "Error loading shared library libx.so: No such file or directory (needed by ./a)";
         assert_eq!(said(EXITED_127, &[musl]).unwrap().0, "cannot start: `libx.so` is missing");
         let hint = said(EXITED_127, &[&GLIBC.replace("libcublas.so.13", "libcuda.so.1")]).unwrap().1;
