@@ -272,7 +272,7 @@ pub fn engine(manifest: &str, read: impl Fn(&str) -> Option<String>) -> Result<E
 fn build_files(manifest: &Manifest, read: impl Fn(&str) -> Option<String>) -> Result<Vec<(String, String)>> {
     let Some(environment) = &manifest.environment else { return Ok(Vec::new()) };
     if environment.shared().is_some() && !environment.build.is_empty() {
-        bail!("`environment.build`: `{}` is shared, and is built in one way", environment.requirements);
+        bail!("`environment.build`: `{}` is shared, so it takes no build files", environment.requirements);
     }
     let file = |name: &String| {
         if name.contains('/') || name.starts_with('.') {
@@ -308,12 +308,12 @@ fn check_devices(manifest: &Manifest) -> Result<()> {
         match &device.binary {
             None if device.build.is_some() => {
                 bail!(
-                    "`devices.{name}.build` without `devices.{name}.binary`: nothing is started that it builds"
+                    "`devices.{name}.build` without `devices.{name}.binary`: the program that it builds would never start"
                 );
             }
             Some(binary) if binaries.contains(&binary) => {
                 bail!(
-                    "`devices.{name}.binary`: `{binary}` is another device's program: expected a name of its own"
+                    "`devices.{name}.binary`: `{binary}` is the program of another device: expected another name"
                 );
             }
             binary => binaries.extend(binary),

@@ -14,7 +14,7 @@ pub fn notices<'a>(registry: &Registry, names: impl Iterator<Item = &'a str>) ->
     owned
         .map(|(engine, OwnPython { variable, interpreter })| {
             format!(
-                "`{}` runs in `{}` ({variable}), not in its pinned environment: its versions are those that it states",
+                "`{}` runs in `{}` ({variable}), not in its pinned environment, so its versions are not the pinned ones",
                 engine.manifest.name,
                 interpreter.display()
             )

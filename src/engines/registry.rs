@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_stands_for_nothing_is_refused_with_what_there_is() {
+    fn an_unknown_engine_is_refused_with_the_known_ones() {
         let error = registry().find("no-such-engine").unwrap_err().to_string();
         assert!(error.contains("`toy`") && error.contains("hint:"), "{error}");
         assert!(registry().find("./no/such/path").unwrap_err().to_string().contains("no engine at"));
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_that_is_not_built_is_a_candidate_with_its_reason_and_a_hint() {
+    fn an_engine_that_is_not_built_is_a_candidate_with_a_hint() {
         let registry = registry();
         let candidate = registry.candidate(&registry.find("toy").unwrap());
         let unavailable = candidate.own.unavailable.unwrap();

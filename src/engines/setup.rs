@@ -70,7 +70,7 @@ impl<'a> SettingUp<'a> {
             let (name, reason) = (&engine.manifest.name, trouble.reason);
             let on = program.only_for.map_or_else(String::new, |family| format!(" on {family}"));
             let message = format!(
-                "`{name}` is measured{on} as it was built before; now {reason} (`--no-setup` builds nothing)"
+                "the earlier build of `{name}` is measured{on}: {reason} (`--no-setup` builds nothing)"
             );
             (self.steps.listener)(SetUpEvent::Warned(message.clone()));
             self.warnings.push(message);
@@ -97,7 +97,7 @@ impl<'a> SettingUp<'a> {
         let no_driver = registry::without_driver(program);
         match self.registry.made(program) {
             State::NotBuilt => {
-                bail!("`{name}`: its build ended well, and there is no `{}` in `release/`", program.binary)
+                bail!("`{name}`: its build succeeded, but there is no `{}` in `release/`", program.binary)
             }
             // A program can be carried to another machine, an environment cannot.
             State::NoEnvironment if no_driver.is_none() => environment::create(&mut self.steps, engine)?,
@@ -111,7 +111,7 @@ impl<'a> SettingUp<'a> {
                     family if engine.manifest.devices.contains_key(family) => format!("is ready on {family}"),
                     family => {
                         format!(
-                            "is ready; whether it runs on {family}, it says itself when it is asked{}",
+                            "is ready; only a run shows whether it supports {family}{}",
                             own_programs(engine)
                         )
                     }
@@ -133,7 +133,7 @@ impl<'a> SettingUp<'a> {
         let mut said =
             format!("`{name}` is built{built_for} ({});\nit cannot run{there} here: {why}\n", path.display());
         if matches!(self.registry.made(program), State::NoEnvironment) {
-            said.push_str("where it can run, its environment is made by the same command\n");
+            said.push_str("on a machine that can run it, the same command creates its environment\n");
         }
         said
     }
@@ -195,7 +195,7 @@ fn in_own_python(engine: &Engine) -> String {
     let said = own_python::of(engine).map(|own| {
         let interpreter = own.interpreter.display();
         format!(
-            "it runs in `{interpreter}` ({}), which was not looked into,\nso no environment is made for it\n",
+            "it runs in `{interpreter}` ({}), which was not checked;\nno environment is created for it\n",
             own.variable
         )
     });

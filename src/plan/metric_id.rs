@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_has_the_name_and_that_of_a_later_version_is_kept() {
+    fn a_metric_id_is_recorded_by_name_and_unknown_names_are_kept() {
         let read = |text: &str| serde_json::from_str::<MetricId>(text).unwrap();
         assert_eq!(read("\"decode_rate\""), MetricId::DECODE_RATE);
         let later = read("\"of_a_later_version\"");

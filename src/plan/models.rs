@@ -57,7 +57,7 @@ pub fn identify(models: &mut [Model], listener: &mut dyn FnMut(SetUpEvent)) -> V
     let mut warnings = Vec::new();
     for model in models {
         if let Err(error) = identify_one(model, listener) {
-            warnings.push(format!("`{}`: no name for its weights: {error:#}", model.name));
+            warnings.push(format!("`{}`: its weights cannot be identified: {error:#}", model.name));
         }
     }
     warnings
@@ -74,7 +74,7 @@ fn identify_one(model: &mut Model, listener: &mut dyn FnMut(SetUpEvent)) -> Resu
     let bytes = folder.weights_bytes();
     let slow = bytes > SILENT_BYTES && folder.known_identity().is_none();
     if slow {
-        let (what, note) = ("reading all weights once, to name them".into(), Some(size(bytes)));
+        let (what, note) = ("reading all weights once to identify them".into(), Some(size(bytes)));
         listener(SetUpEvent::Started { subject: model.name.clone(), what, note });
     }
     let identity = folder.identity();

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn no_request_reads_the_window_of_another_but_for_the_pair() {
+    fn all_requests_but_the_pair_have_different_windows() {
         let roles = [RequestKind::Warmup, RequestKind::Discarded, RequestKind::Measured];
         let each = roles.into_iter().flat_map(|kind| {
             (0..3).flat_map(move |block| {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn no_prompt_of_the_default_suite_is_the_beginning_of_another_in_the_same_launch() {
+    fn no_prompt_of_the_default_suite_is_a_prefix_of_another() {
         let prompts = Prompts::of_model(&model_files::resolve(None).unwrap().to_string_lossy()).unwrap();
         let mut seen: Vec<Vec<u32>> = Vec::new();
         for scenario in crate::plan::scenario::named("default").unwrap() {
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_begins_with_a_salt_of_its_own_and_those_of_the_pair_are_one_prompt() {
+    fn each_prompt_has_its_own_salt_and_the_pair_has_equal_prompts() {
         let prompts = Prompts::of_model(&model_files::resolve(None).unwrap().to_string_lossy()).unwrap();
         let workload = crate::plan::specimen::workload(Prompt::Tokens(64));
         let ids = |block, kind, index| prompts.ids(&workload, which(block, kind, index)).unwrap();
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_has_exactly_the_tokens_asked_and_begins_as_the_tokenizer_begins() {
+    fn a_prompt_has_the_requested_length_and_the_tokenizers_bos() {
         let path = model_files::resolve(None).unwrap();
         let prompts = Prompts::of_model(&path.to_string_lossy()).unwrap();
         let workload = crate::plan::specimen::workload(Prompt::Tokens(128));

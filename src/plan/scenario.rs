@@ -69,7 +69,7 @@ pub const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "depth",
-        about: "decode after a prompt so long that its keys and values are read as long as weights; takes minutes",
+        about: "decode after 8192 tokens: reading keys and values takes as long as reading weights; takes minutes",
         kind: Kind::Warm,
         prompt_tokens: &[8192],
         max_new_tokens: 32,
@@ -105,7 +105,7 @@ pub fn check_suites(registry: &Registry) -> Result<()> {
     for (name, engine, suite) in registry.suites() {
         let engine = &engine.manifest.name;
         if named(name).is_some() {
-            bail!("engine `{engine}`: `suites.{name}`: a scenario or a suite of every engine has this name");
+            bail!("engine `{engine}`: `suites.{name}`: a scenario or suite already has this name");
         }
         if let Some(unknown) = suite.scenarios.iter().find(|it| named(it).is_none()) {
             bail!("engine `{engine}`: `suites.{name}.scenarios`: no scenario `{unknown}`");
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_suite_of_an_engine_that_takes_a_name_or_names_no_scenario_is_refused() {
+    fn an_engines_suite_with_a_taken_name_or_unknown_scenario_is_refused() {
         let registry = |suite: &str, scenario: &str| {
             let mut engine = crate::engines::manifest::embedded().unwrap().remove(0);
             let about = String::from("x");
@@ -143,7 +143,7 @@ mod tests {
         };
         let refused = |suite, scenario| check_suites(&registry(suite, scenario)).unwrap_err().to_string();
         assert!(check_suites(&registry("parts", "load")).is_ok());
-        let taken = "engine `toy`: `suites.decode`: a scenario or a suite of every engine has this name";
+        let taken = "engine `toy`: `suites.decode`: a scenario or suite already has this name";
         assert_eq!(refused("decode", "load"), taken);
         assert_eq!(refused("parts", "nap"), "engine `toy`: `suites.parts.scenarios`: no scenario `nap`");
     }

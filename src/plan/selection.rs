@@ -169,7 +169,7 @@ fn engines<'a>(registry: &'a Registry, selected: &Names) -> Result<Vec<Found<'a>
     let of_the_tree = |name: &String| registry.engines.iter().any(|engine| engine.manifest.name == *name);
     if selected.presets && !names.is_empty() && !names.iter().any(of_the_tree) {
         let hint = "name it without a preset, or `--all`; `orchestrate engines` lists the presets";
-        return Err(Usage(format!("--presets: no engine is named that has presets\nhint: {hint}")).into());
+        return Err(Usage(format!("--presets: no named engine has presets\nhint: {hint}")).into());
     }
     if names.is_empty() {
         let hint = "`--all` for every engine, `-e NAME` or `-e ./a-program` for one; `orchestrate engines` lists them";

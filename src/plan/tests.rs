@@ -30,7 +30,7 @@ fn selection() -> Selection {
 }
 
 #[test]
-fn lists_make_the_cross_product_and_what_varies_is_in_the_label() {
+fn lists_make_the_cross_product_and_labels_show_the_differences() {
     let plan = Plan::new(&selection());
     let rows = plan.configurations.iter().filter(|configuration| configuration.role.is_none());
     let labels: Vec<_> = rows.map(|configuration| configuration.label.as_str()).collect();
@@ -39,7 +39,7 @@ fn lists_make_the_cross_product_and_what_varies_is_in_the_label() {
 }
 
 #[test]
-fn the_rows_of_a_plan_are_called_as_was_said_before_it_was_made() {
+fn the_labels_of_a_selection_are_those_of_its_plan() {
     let mut several = selection();
     // Two programs of one name.
     several.candidates.push(several.candidates[0].clone());
@@ -55,7 +55,7 @@ fn the_rows_of_a_plan_are_called_as_was_said_before_it_was_made() {
 }
 
 #[test]
-fn one_engine_is_another_program_on_another_device_and_has_its_own_reason_there() {
+fn an_engine_has_a_program_and_a_reason_for_each_device() {
     let mut selection = selection();
     (selection.devices, selection.threads) = (vec!["cpu".into(), "cuda:1".into(), "metal".into()], vec![2]);
     selection.candidates[0].devices = BTreeMap::from([("cuda".into(), Start::by("a-cuda"))]);
@@ -74,7 +74,7 @@ fn one_engine_is_another_program_on_another_device_and_has_its_own_reason_there(
 }
 
 #[test]
-fn the_verifier_is_the_engines_own_program_on_the_cpu_in_f32_whatever_devices_were_asked_for() {
+fn the_verifier_is_planned_on_the_cpu_in_f32_for_every_device() {
     let mut selection = selection();
     (selection.devices, selection.threads) = (vec!["cuda".into()], vec![2]);
     selection.candidates[0].devices = BTreeMap::from([("cuda".into(), Start::by("a-cuda"))]);
@@ -105,7 +105,7 @@ fn every_block_launches_each_configuration_once_and_none_is_always_first() {
 }
 
 #[test]
-fn each_reference_has_a_twin_where_there_may_be_a_verdict_and_the_twin_is_no_row() {
+fn each_reference_has_a_twin_when_verdicts_are_possible() {
     let plan = Plan::new(&selection());
     assert_eq!(plan.pairs(), [(1, 0), (3, 2)]);
     assert_eq!((plan.twin_of(0), plan.twin_of(2), plan.twin_of(1)), (Some(4), Some(5), None));
@@ -117,7 +117,7 @@ fn each_reference_has_a_twin_where_there_may_be_a_verdict_and_the_twin_is_no_row
 }
 
 #[test]
-fn the_launch_scenario_comes_first_wherever_the_user_named_it() {
+fn launch_scenarios_come_first_in_any_order_of_names() {
     let mut selection = selection();
     selection.scenarios.reverse();
     let plan = Plan::new(&selection);
@@ -134,7 +134,7 @@ fn the_same_engine_twice_gets_two_labels() {
 }
 
 #[test]
-fn what_the_command_line_sets_reaches_every_warm_workload() {
+fn settings_of_the_command_line_reach_every_warm_workload() {
     let mut selection = selection();
     (selection.prompt, selection.rounds, selection.max_new_tokens) = (Some("Hello".into()), Some(7), Some(9));
     let plan = Plan::new(&selection);
@@ -146,7 +146,7 @@ fn what_the_command_line_sets_reaches_every_warm_workload() {
 }
 
 #[test]
-fn an_engine_is_asked_for_again_by_its_path_or_by_its_name_and_preset_and_not_by_its_label() {
+fn the_name_of_a_configuration_is_its_path_or_engine_and_preset() {
     let asked_as = |engine: &str, preset: Option<&str>, program: &str| {
         let (engine, preset, command) = (engine.into(), preset.map(String::from), vec![program.into()]);
         Configuration { label: "a label #2".into(), engine, preset, command, ..Default::default() }.asked_as()
@@ -165,7 +165,7 @@ fn an_engine_is_asked_for_again_by_its_path_or_by_its_name_and_preset_and_not_by
 }
 
 #[test]
-fn a_preset_brings_its_dtype_where_nobody_names_one_and_is_held_against_the_preset_that_it_names() {
+fn a_preset_sets_its_default_dtype_and_its_comparison() {
     let mut selection = selection();
     selection.threads = vec![1, 2];
     let against = Against { preset: "default".into(), says: "precision impact".into() };

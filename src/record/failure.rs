@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_that_an_engine_may_say_has_its_word_here() {
+    fn every_failure_kind_of_the_protocol_is_known() {
         use protocol::FailureKind as Said;
         let all = [
             Said::BadRequest,
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn the_word_of_a_later_program_is_kept() {
+    fn an_unknown_failure_kind_is_kept() {
         let line = r#"{"configuration":0,"kind":"preempted","when":"sample 1","message":"m"}"#;
         let failure: Failure = serde_json::from_str(line).unwrap();
         assert_eq!(failure.kind, FailureKind::Other("preempted".into()));

@@ -53,14 +53,14 @@ fn every_kind_of_entry_reads_back_as_it_was_written() {
 }
 
 #[test]
-fn an_entry_may_have_its_tag_anywhere_and_fields_of_a_later_program() {
+fn an_entry_may_have_its_tag_last_and_unknown_fields() {
     let line = br#"{"of_later":[1,{"x":null}],"configuration":null,"message":"noisy","entry":"warning"}"#;
     let expected = Entry::Warning(Warning { configuration: None, message: "noisy".into() });
     assert_eq!(Entry::read(line).unwrap(), expected);
 }
 
 #[test]
-fn an_entry_of_no_known_kind_is_an_error_with_its_line_and_the_kinds_there_are() {
+fn an_unknown_kind_of_entry_is_an_error_with_its_line() {
     let mut bytes = lines(&entries()[..3]);
     bytes.extend(b"{\"entry\":\"rumour\"}\n");
     // At the end, the line counts as torn.
@@ -71,7 +71,7 @@ fn an_entry_of_no_known_kind_is_an_error_with_its_line_and_the_kinds_there_are()
 }
 
 #[test]
-fn a_record_cut_off_at_any_byte_loses_its_last_entry_at_most() {
+fn a_record_cut_off_anywhere_loses_at_most_its_last_entry() {
     let whole = lines(&entries());
     let header = whole.iter().position(|&byte| byte == b'\n').unwrap();
     for cut in header..whole.len() {
@@ -166,7 +166,7 @@ fn refused(entry: Entry) -> String {
 }
 
 #[test]
-fn an_index_of_nothing_is_an_error_with_its_line_and_field() {
+fn an_invalid_index_is_an_error_with_its_line_and_field() {
     let sample = |launch, case| Entry::Sample(Box::new(Sample { launch, case, ..Sample::default() }));
     assert_eq!(refused(sample(4, 9)), "line 3: `case` is 9, and there are 1 cases in the plan");
     assert_eq!(refused(sample(5, 0)), "line 3: `launch` is 5, and no launch before it has that number");
@@ -187,7 +187,7 @@ fn an_index_of_nothing_is_an_error_with_its_line_and_field() {
 }
 
 #[test]
-fn an_index_of_nothing_in_the_plan_is_an_error_with_its_field() {
+fn an_invalid_index_in_the_plan_is_an_error_with_its_field() {
     let refused = |change: fn(&mut Header)| {
         let mut all = entries()[..2].to_vec();
         let Entry::Header(header) = &mut all[0] else { panic!("no header") };

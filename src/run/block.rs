@@ -299,9 +299,8 @@ impl<'a> Blocks<'_, 'a> {
         let label = |index: &usize| format!("`{}`", self.plan.configurations[*index].label);
         let each = groups.iter().map(|group| group.iter().map(label).collect::<Vec<_>>().join(" and "));
         let message = format!(
-            "not all engines may fit into memory at once, so these are measured one after the other, in block {} and in later \
-             ones unless they turn out to be smaller: {}; what the machine does between them is in the ratios: a smaller \
-             model, fewer engines at a time or more `--blocks` help",
+            "the engines may not fit into memory together, so from block {} on these are measured one after the other: {}; \
+             ratios between them include changes of the machine, so use a smaller model, fewer engines or more `--blocks`",
             block + 1,
             each.collect::<Vec<_>>().join(", then ")
         );

@@ -13,7 +13,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_waited_for_beside_it_is_heard_while_it_blocks() {
+    fn other_futures_run_during_blocking_work() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         // Ends when this test does: nothing is ever sent.
         let (sender, receiver) = std::sync::mpsc::channel::<()>();

@@ -123,7 +123,7 @@ fn supports(launched: &Launched, workload: &Workload) -> Result<(), Cause> {
     let Some(hello) = launched.hello() else {
         // The smallest engine gets requests and its answers are verified, but nothing would show how it sampled.
         let refused = Cause::Unsupported(
-            "the scenario needs `sampling`, and without `hello` nothing says that this engine samples".into(),
+            "the scenario needs `sampling`, and an engine without `hello` cannot report it".into(),
         );
         return if workload.sampling.is_some() { Err(refused) } else { Ok(()) };
     };
@@ -132,7 +132,7 @@ fn supports(launched: &Launched, workload: &Workload) -> Result<(), Cause> {
         capabilities if workload.sampling.is_some() && !capabilities.sampling => "sampling",
         _ => return Ok(()),
     };
-    Err(Cause::Unsupported(format!("the scenario needs `{missing}`, which this engine does not offer")))
+    Err(Cause::Unsupported(format!("the scenario needs `{missing}`, and this engine does not support it")))
 }
 
 /// Verifies that the same greedy request gives the same ids in a launch, if hello promises that.

@@ -84,18 +84,18 @@ impl Scoring {
         let context = launched.launch.loaded.as_ref().and_then(|loaded| loaded.facts.context_tokens);
         if let Some(context) = context.filter(|&context| (context as usize) < tokens) {
             let so_far = self.so_far();
-            return Some(format!("a window of {tokens} tokens passes its context of {context}{so_far}"));
+            return Some(format!("a window of {tokens} tokens exceeds its context of {context}{so_far}"));
         }
         let estimate = self.per_token.mul_f64(tokens as f64 * GROWTH);
         let is_first = self.tokens == 0;
         (check_time.is_over() || (!is_first && estimate > check_time.left())).then(|| {
             let (estimate, whole) = (estimate.as_secs_f64(), check_time.whole.as_secs_f64());
-            let time =
-                format!("{} would take about {estimate:.0} s, and proof has {whole:.0} s", counted(tokens));
+            let time = format!(
+                "{} tokens would take about {estimate:.0} s, and the check has {whole:.0} s",
+                counted(tokens)
+            );
             match self.tokens {
-                0 => format!(
-                    "its log-probabilities were not asked for: proof has {whole:.0} s, and they were over"
-                ),
+                0 => format!("no log-probabilities were requested: the {whole:.0} s of the check were over"),
                 scored => {
                     format!("its log-probabilities were compared on {} tokens: {time}", counted(scored))
                 }

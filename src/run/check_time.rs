@@ -68,7 +68,7 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3600);
 
     #[test]
-    fn a_budget_bounds_every_request_and_every_launch() {
+    fn a_budget_limits_every_request_and_every_launch() {
         let over = CheckTime::begins(HOUR, Some(Instant::now()));
         assert!(over.is_over() && over.budget_is_over());
         let none = Duration::ZERO;
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_budget_a_request_has_its_time_however_little_is_left() {
+    fn without_a_budget_a_request_has_its_usual_time() {
         let over = CheckTime::begins(Duration::ZERO, None);
         assert!(over.is_over() && !over.budget_is_over());
         assert_eq!((over.for_a_request(), over.for_an_end(HOUR)), (MOST_FOR_A_REQUEST, HOUR));

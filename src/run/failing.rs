@@ -38,7 +38,7 @@ pub(super) async fn refuse_what_cannot_run(
 /// Warns about a prompt of the user's own, which cannot be salted.
 pub(super) fn warn_of_one_prompt(plan: &Plan, journal: &mut Journal) -> Result<()> {
     let own = plan.cases.iter().any(|case| matches!(case.workload.prompt, Prompt::Text(_)));
-    let message = "every request has the same prompt, so an engine that keeps prefixes computes it once; without `--prompt` \
-                   every request begins with tokens of its own";
+    let message = "every request has the same prompt, so an engine with a prefix cache computes it once; without `--prompt` \
+                   each request has a prompt of its own";
     if own { journal.warn(None, message.into()) } else { Ok(()) }
 }

@@ -73,8 +73,7 @@ impl OutputChecks<'_, '_> {
             (None, Some(verifier)) if !asked.contains(&verifier) => asked.push(verifier),
             (None, Some(_)) => {}
             (None, None) => {
-                let why =
-                    "what engines say of held-out text: no reference engine for output checks can run here";
+                let why = "held-out text was not checked: no reference engine for output checks can run here";
                 self.no_verifier(model, why)?;
             }
         }
@@ -85,7 +84,7 @@ impl OutputChecks<'_, '_> {
                 continue;
             }
             if schedule.time_budget.has_blocks_enough() {
-                let reason = "the budget leaves no time to ask for proof".into();
+                let reason = "the budget leaves no time for an output check".into();
                 self.not_checked(index, reason, longer_budget())?;
                 continue;
             }
@@ -110,12 +109,12 @@ impl OutputChecks<'_, '_> {
         self.journal.tell(Event::Proving { label });
         let left = CheckTime::begins(check_time, self.budget_ends).left_of_budget();
         let Some(mut launched) = self.launches.launch_within(self.journal, index, left).await? else {
-            let reason = "the budget was used up while it was loaded for an output check".into();
+            let reason = "the budget ended while the engine was loaded for an output check".into();
             return Ok(self.not_checked(index, reason, longer_budget())?);
         };
         if launched.hello().is_none() {
             launched.talk.process.end(Duration::ZERO).await;
-            return Ok(self.not_checked(index, "knows `generate` alone, and no `score`".into(), None)?);
+            return Ok(self.not_checked(index, "supports only `generate`, not `score`".into(), None)?);
         }
         let check_time = CheckTime::begins(check_time, self.budget_ends);
         let asked = self.ask_for_proof(&mut launched, held_out, check_time).await;
@@ -135,7 +134,9 @@ impl OutputChecks<'_, '_> {
     ) -> Result<(), Stop> {
         match launched.hello().is_some_and(|hello| hello.capabilities.score) {
             true => self.score_windows(launched, held_out, check_time).await?,
-            false => self.not_checked(launched.launch.configuration, "offers no `score`".into(), None)?,
+            false => {
+                self.not_checked(launched.launch.configuration, "does not support `score`".into(), None)?
+            }
         }
         self.go_on_with_the_prompt(launched, held_out, check_time).await
     }
@@ -162,7 +163,7 @@ impl OutputChecks<'_, '_> {
                 // The budget cut off the request, not the engine.
                 Err(cause @ Cause::Timeout(_)) if check_time.budget_is_over() => {
                     let so_far = scoring.so_far();
-                    let reason = format!("the budget was used up while it scored: {cause}{so_far}");
+                    let reason = format!("the budget ended during `score`: {cause}{so_far}");
                     return Ok(self.not_checked(configuration, reason, longer_budget())?);
                 }
                 Err(cause) if cause.engine_lives() && !is_breach(&cause) => {
@@ -188,9 +189,9 @@ impl OutputChecks<'_, '_> {
             Some(hello) if hello.output == Output::Text => Some("gives text, not ids"),
             Some(hello) if !hello.capabilities.prompt_ids => Some("takes text, not ids"),
             _ if held_out.prompt.is_empty() || held_out.max_new_tokens == 0 => {
-                Some("the context has no room")
+                Some("its context is too small for a continuation")
             }
-            _ if check_time.is_over() => Some("no time was left to go on with a prompt"),
+            _ if check_time.is_over() => Some("no time was left to continue a prompt"),
             _ => None,
         };
         if let Some(reason) = cannot {
@@ -199,7 +200,7 @@ impl OutputChecks<'_, '_> {
         match launched.go_on(&held_out.prompt, held_out.max_new_tokens, check_time.for_what_is_left()).await {
             Ok(ids) => Ok(self.journal.take(Entry::Continued(Continued { configuration, launch, ids }))?),
             Err(cause @ Cause::Timeout(_)) if check_time.budget_is_over() => {
-                let reason = format!("the budget was used up while it went on with a prompt: {cause}");
+                let reason = format!("the budget ended while it continued a prompt: {cause}");
                 Ok(self.not_checked(configuration, reason, longer_budget())?)
             }
             Err(cause) if cause.engine_lives() && !is_breach(&cause) => {
@@ -213,8 +214,8 @@ impl OutputChecks<'_, '_> {
     /// Waits briefly for the end of an engine that sent `failed` because it cannot go on.
     async fn let_it_end(&mut self, launched: &mut Launched) -> Result<(), Stop> {
         match launched.talk.process.wait(LAST_WORDS).await {
-            Some(_) => {
-                let cause = Cause::Exited("its process after it had said `failed`".into());
+            Some(status) => {
+                let cause = Cause::Exited(format!("{status} after `failed`"));
                 Err(launched.fault(Stage::OutputCheck, cause))
             }
             None => Ok(()),

@@ -105,8 +105,7 @@ impl<'a> Launches<'a> {
         };
         let seconds = self.settings.deadlines.hello.as_secs_f64();
         if is_silent && self.silent_once.insert(index) {
-            let message =
-                format!("no answer to `hello` within {seconds} s: it is started once more and asked again");
+            let message = format!("no answer to `hello` within {seconds} s: the engine is started once more");
             journal.warn(Some(index), message)?;
             return Ok(Greeted::Again);
         }
@@ -118,14 +117,13 @@ impl<'a> Launches<'a> {
                 false if knows_hello => {
                     Cause::Unsupported("answered `hello` in an earlier launch, and refuses it now".into())
                 }
-                false => Cause::Unsupported("knows no `load`, so that no option can be set".into()),
+                false => Cause::Unsupported("does not support `load`, so no option can be set".into()),
             };
             return Err(launched.fault(Stage::Hello, cause));
         }
         if is_silent {
-            let message = format!(
-                "no answer to `hello` within {seconds} s in two launches: it is driven with `generate` alone"
-            );
+            let message =
+                format!("no answer to `hello` within {seconds} s in two launches: only `generate` is used");
             journal.warn(Some(index), message)?;
         }
         self.minimal.insert(index);
@@ -227,7 +225,8 @@ pub(super) async fn end(journal: &mut Journal<'_>, mut launched: Launched, alive
         && launched.hello().is_some()
         && let Err(cause) = launched.talk.shutdown().await
     {
-        let message = format!("did not shut down as the protocol asks: {cause}; it was ended");
+        let message =
+            format!("did not shut down as the protocol requires: {cause}; its processes were ended");
         journal.warn(Some(index), message)?;
     }
     let grace = if alive { launched.talk.deadlines.shutdown } else { LAST_WORDS };

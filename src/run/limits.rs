@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_probed_for_each_number_of_threads_of_a_model_beyond_the_caches() {
+    fn limits_are_probed_for_each_thread_count_of_a_large_model() {
         let plan =
             plan(vec![configuration(4, 1 << 30), configuration(1, 1 << 30), configuration(4, 1 << 30)]);
         let asked = asked(&plan, &cpu(), Some(16 * GIB)).unwrap();
@@ -106,13 +106,13 @@ mod tests {
     }
 
     #[test]
-    fn where_memory_is_short_units_are_probed_alone() {
+    fn with_little_memory_only_the_arithmetic_units_are_probed() {
         let plan = plan(vec![configuration(2, 1 << 30)]);
         assert_eq!(asked(&plan, &cpu(), Some(GIB / 2)).map(|asked| asked.buffer_bytes), Some(0));
     }
 
     #[test]
-    fn nothing_is_probed_for_whom_there_is_no_share() {
+    fn nothing_is_probed_when_no_row_can_reach_a_limit() {
         let probed = |it: &Configuration| asked(&plan(vec![it.clone()]), &cpu(), Some(16 * GIB)).is_some();
         // 32 Mi weights are 128 MiB of f32, four times the cache.
         let large = configuration(2, 32 << 20);
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_is_asked_where_something_could_have_a_share_of_it_and_each_once() {
+    fn each_gpu_of_a_measured_row_is_probed_once() {
         let on = |device: &str| Configuration { device: device.into(), ..configuration(1, 1) };
         let all = plan(["cuda:1", "cpu", "cuda", "metal", "cuda:1", "cuda:0"].map(on).into());
         assert_eq!(gpus_asked(&all), [0, 1]);

@@ -67,8 +67,7 @@ impl OutputChecks<'_, '_> {
             return Ok(());
         }
         let Some(verifier) = verifier else {
-            return self
-                .no_verifier(model, "its measured tokens were shown to nobody: no verifier can run here");
+            return self.no_verifier(model, "its measured tokens were not checked: no verifier can run here");
         };
         if let Some(reason) = has_no_room_for(&self.plan.configurations[verifier]) {
             return self.model_not_checked(model, reason, None);
@@ -97,7 +96,7 @@ impl OutputChecks<'_, '_> {
                 }
                 Ok(Some(mut launched)) => {
                     launched.talk.process.end(Duration::ZERO).await;
-                    Some(Cause::Unsupported("knows `generate` alone".into()))
+                    Some(Cause::Unsupported("supports only `generate`".into()))
                 }
                 Err(Stop::Fault(failed)) => Some(failed.fault.cause),
                 Err(Stop::Broken(error)) => return Err(error),
@@ -148,9 +147,9 @@ impl OutputChecks<'_, '_> {
         }
         if left_out > 0 {
             let seconds = check_time.whole.as_secs();
-            let why = refused.unwrap_or_else(|| format!("there were {seconds} s for it"));
+            let why = refused.unwrap_or_else(|| format!("the check had {seconds} s"));
             let all = unchecked_samples.len();
-            let reason = format!("the tokens of {left_out} of {all} samples were not looked at: {why}");
+            let reason = format!("the tokens of {left_out} of {all} samples were not checked: {why}");
             let hint = if check_time.budget_is_over() { longer_budget() } else { None };
             self.model_not_checked(model, reason, hint)?;
         }
@@ -207,7 +206,7 @@ impl OutputChecks<'_, '_> {
         left_out.dedup();
         unchecked_samples.retain(|unchecked| !left_out.contains(&unchecked.configuration));
         for configuration in left_out {
-            let reason = "its prompts were sent as text, so that nobody knows which ids its output follows";
+            let reason = "its prompts were sent as text, so their ids are unknown";
             self.not_checked(configuration, reason.into(), None)?;
         }
         Ok(())
@@ -309,7 +308,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_check_has_what_the_blocks_left_of_a_budget_and_never_more() {
+    fn the_token_check_has_at_most_the_rest_of_a_budget() {
         let of = |budget: Option<u64>, ran| {
             time(budget.map(Duration::from_secs), Duration::from_secs(ran)).as_secs()
         };

@@ -81,20 +81,20 @@ mod tests {
     }
 
     #[test]
-    fn engines_that_fit_together_sit_together_and_a_tenth_is_left_free() {
+    fn engines_that_fit_together_share_a_group_and_a_tenth_stays_free() {
         let members = [member(2, 30), member(0, 30), member(1, 30)];
         assert_eq!(memory_groups(&members, 100), [vec![2, 0, 1]]);
         assert_eq!(memory_groups(&members, 99), [vec![2, 0], vec![1]]);
     }
 
     #[test]
-    fn one_that_is_too_large_for_all_sits_by_itself() {
+    fn a_member_larger_than_memory_has_its_own_group() {
         let members = [member(0, 10), member(1, 900), member(2, 10)];
         assert_eq!(memory_groups(&members, 100), [vec![0, 2], vec![1]]);
     }
 
     #[test]
-    fn one_that_must_be_alone_shares_with_nobody_before_or_after_it() {
+    fn a_member_that_must_be_alone_shares_no_group() {
         let members = [member(0, 1), Member { alone: true, ..member(1, 1) }, member(2, 1)];
         assert_eq!(memory_groups(&members, 100), [vec![0, 2], vec![1]]);
         let alone: Vec<Member> = (0..3).map(|it| Member { alone: true, ..member(it, 1) }).collect();

@@ -144,7 +144,7 @@ async fn measure_itself(plan: &Plan, journal: &mut Journal<'_>, schedule: &Sched
         Ok(overhead) => Entry::Overhead(overhead),
         Err(error) => {
             let message = format!(
-                "what `orchestrate` itself costs was not measured: {error:#}; try `orchestrate overhead`"
+                "the overhead of `orchestrate` was not measured: {error:#}; try `orchestrate overhead`"
             );
             Entry::Warning(Warning { configuration: None, message })
         }

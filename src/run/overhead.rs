@@ -131,7 +131,7 @@ async fn launch(run: &str) -> Result<Timing> {
 async fn request(talk: &mut Conversation) -> Result<Timing> {
     Timing::of(
         "request",
-        "from sent to answered, less what the engine says it worked (128 ids in, 64 out)",
+        "from the request to its answer, minus the engine's own time (128 ids in, 64 out)",
         ask_often(talk, REQUESTS).await?,
     )
 }
@@ -156,12 +156,12 @@ async fn stream(talk: &mut Conversation) -> Result<[Timing; 2]> {
     Ok([
         Timing::of(
             "streamed token",
-            "elapsed for each of 1000 streamed as fast as they are written, writing included",
+            "time per token of 1000 streamed without pauses, including the engine's writes",
             streams.iter().map(|it| it.elapsed_ns as f64 / tokens).collect(),
         )?,
         Timing::of(
             "streamed token, CPU",
-            "this program's processor time for each of those",
+            "this program's processor time per streamed token",
             streams.iter().map(|it| it.cpu_ns as f64 / tokens).collect(),
         )?,
     ])
@@ -182,7 +182,7 @@ async fn stream_often(talk: &mut Conversation, streams: usize, tokens: u32) -> R
         let answer = generate(talk, asked.clone()).await?;
         let streamed = answer.tokens.len();
         if streamed != tokens as usize {
-            bail!("{streamed} tokens were streamed where {tokens} were asked");
+            bail!("expected {tokens} streamed tokens, got {streamed}");
         }
         let elapsed_ns = answer.answered_ns.saturating_sub(answer.sent_ns);
         all.push(Streamed { elapsed_ns, cpu_ns: cpu_ns() - before_ns });
@@ -201,7 +201,7 @@ async fn arrival(run: &str) -> Result<Timing> {
         .map(|(token, arrived_ns)| arrived_ns.saturating_sub(answer.sent_ns + token.ns) as f64);
     Timing::of(
         "arrival",
-        "from an engine's stamp of a token to this program's, one token each ms",
+        "from the engine's time stamp of a token to this program's, one token each ms",
         late.collect(),
     )
 }
@@ -221,7 +221,7 @@ async fn wait(run: &str) -> Result<Timing> {
     end(talk).await?;
     Timing::of(
         "CPU while waiting",
-        "this program's processor time for each second that an engine works silently",
+        "this program's processor time per second while an engine works without output",
         values,
     )
 }
@@ -275,14 +275,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_figure_is_the_median_and_the_95th_percentile_of_what_was_measured() {
+    fn a_timing_has_the_median_and_the_95th_percentile() {
         let figure = Timing::of("x", "y", (0..=100).rev().map(f64::from).collect()).unwrap();
         assert_eq!((figure.n, figure.median_ns, figure.p95_ns), (101, 50.0, 95.0));
         assert!(Timing::of("x", "y", Vec::new()).is_err());
     }
 
     #[test]
-    fn work_of_this_process_is_processor_time_of_its() {
+    fn the_processor_time_of_this_process_includes_its_work() {
         let before_ns = cpu_ns();
         // Counted work, longer than a step of the coarsest clock of processor time.
         for number in 0..40_000_000_u64 {

@@ -191,7 +191,7 @@ impl<'a> Schedule<'a> {
                 configuration: self.plan.cases[case].configuration,
                 case: Some(case),
                 kind: FailureKind::NoTime,
-                message: format!("the budget of {spent} was used up before it was measured"),
+                message: format!("the budget of {spent} ended before it was measured"),
                 hint: Some(format!("--budget {}", humantime::format_duration(budget * 4))),
                 ..Failure::default()
             };

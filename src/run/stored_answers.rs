@@ -54,17 +54,17 @@ pub fn of_record(record: &RunRecord, model: &Model) -> Result<AnswersFile> {
         said.chain(failed).next().map_or_else(String::new, |why| format!(": {why}"))
     };
     let held_out = record.held_out.iter().find(|it| it.model == model.path);
-    let held_out = held_out.with_context(|| format!("nothing was asked{}", why()))?;
+    let held_out = held_out.with_context(|| format!("no request was made{}", why()))?;
     let mut logprobs = Vec::new();
     for sequence in 0..held_out.sequences.len() {
         let Some(scored) = record.scored.iter().find(|it| it.sequence == sequence) else {
-            bail!("held-out text was not scored in full{}", why());
+            bail!("not all held-out text was scored{}", why());
         };
         let round = |logprob: f64| (logprob * DECIMALS).round() / DECIMALS;
         logprobs.push(scored.logprobs.iter().map(|it| it.map(round)).collect());
     }
     let continued = record.continued.first();
-    let continued = continued.with_context(|| format!("it did not go on with the prompt{}", why()))?;
+    let continued = continued.with_context(|| format!("the prompt was not continued{}", why()))?;
     let hello = record.launches.iter().find_map(|launch| launch.hello.as_ref());
     Ok(AnswersFile {
         by: hello.map_or_else(String::new, |hello| format!("{} {}", hello.engine, hello.version)),
@@ -130,22 +130,24 @@ mod tests {
     }
 
     #[test]
-    fn what_was_answered_is_kept_in_the_order_of_the_sequences_and_rounded() {
+    fn answers_are_stored_rounded_and_in_the_order_of_the_sequences() {
         let answers = of_record(&answered(), &model()).unwrap();
         assert_eq!(answers.logprobs, [vec![Some(-0.123457), Some(-2.0)], vec![None]]);
         assert_eq!(serde_json::from_str::<AnswersFile>(&text(&answers).unwrap()).unwrap(), answers);
     }
 
     #[test]
-    fn half_an_answer_is_not_kept() {
+    fn an_incomplete_answer_is_not_stored() {
         let mut half = answered();
         half.scored.truncate(1);
-        assert!(of_record(&half, &model()).unwrap_err().to_string().contains("not scored in full"));
+        assert!(
+            of_record(&half, &model()).unwrap_err().to_string().contains("not all held-out text was scored")
+        );
         assert!(of_record(&RunRecord::default(), &model()).is_err());
     }
 
     #[test]
-    fn another_question_has_another_name() {
+    fn other_requests_have_another_digest() {
         let other = HeldOut { prompt: vec![6, 6], ..held_out() };
         let moved = HeldOut { sequences: vec![vec![1, 2], vec![3, 4, 5]], ..held_out() };
         assert_ne!(digest(&other), digest(&held_out()));

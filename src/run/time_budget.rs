@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_budget_every_case_warms_up_as_long_as_it_needs_and_rounds_are_two_at_least() {
+    fn without_a_budget_a_block_has_at_least_two_rounds() {
         let budget = |blocks| budget(None, blocks);
         assert_eq!(budget(None).rounds(5, Duration::from_secs(1), 3), 5);
         assert_eq!(budget(None).rounds(5, Duration::from_secs(1000), 3), 2);
@@ -194,7 +194,7 @@ mod tests {
 
     /// Minutes in place of seconds, so that the time of the test itself does not matter.
     #[test]
-    fn a_budget_that_is_short_of_rounds_has_room_for_the_five_blocks_of_a_verdict() {
+    fn a_short_budget_has_five_blocks_with_fewer_rounds() {
         fn passes(budget: &mut TimeBudget, time: Duration) {
             (budget.started, budget.block_began) = (budget.started - time, budget.block_began - time);
         }
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_without_a_budget_has_its_five_blocks_however_long_they_take() {
+    fn a_run_without_a_budget_always_has_five_blocks() {
         let mut budget = TimeBudget { last_block: Duration::from_secs(1000), ..unused(budget(None, None)) };
         budget.blocks = 4;
         assert!(!budget.is_over());
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenth_of_a_budget_is_left_for_the_check_of_the_measured_tokens_where_there_is_one() {
+    fn a_tenth_of_a_budget_is_reserved_for_the_token_check() {
         let verifying = |verifies| {
             let extent = Extent { budget_ns: Some(100_000_000_000), ..Extent::default() };
             let configurations = vec![Configuration { verifies, ..Configuration::default() }];
@@ -240,13 +240,13 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_that_is_used_up_begins_nothing_more() {
+    fn nothing_starts_after_the_end_of_a_budget() {
         assert!(!unused(budget(Some(10), None)).is_spent() && !budget(None, None).is_spent());
         assert!(earlier(budget(Some(10), None)).is_spent());
     }
 
     #[test]
-    fn proof_has_a_quarter_of_a_budget_and_without_one_takes_nothing_from_the_blocks() {
+    fn output_checks_take_at_most_a_quarter_of_a_budget() {
         let plan = |budget_s: Option<u64>| {
             let budget_ns = budget_s.map(|seconds| seconds * 1_000_000_000);
             Plan { extent: Extent { budget_ns, ..Extent::default() }, ..Plan::default() }

@@ -44,21 +44,21 @@ impl Expected {
     /// Verifies an unstreamed answer of one iteration.
     pub fn verify(&self, generated: &Generated) -> Result<(), Cause> {
         if let (Some(_), []) = (&generated.summary, generated.iterations.as_slice()) {
-            return breach("a `summary` without the facts that it is made of: `iterations` is empty".into());
+            return breach("a `summary` without its facts: `iterations` is empty".into());
         }
         let [iteration] = generated.iterations.as_slice() else {
-            return wrong(format!("{} iterations where 1 was asked", generated.iterations.len()));
+            return wrong(format!("expected 1 iteration, got {}", generated.iterations.len()));
         };
         if !generated.warmup_iterations.is_empty() {
             return wrong(format!(
-                "{} warm-up iterations where none was asked",
+                "expected no warm-up iterations, got {}",
                 generated.warmup_iterations.len()
             ));
         }
         self.verify_clock(iteration)?;
         if iteration.sequences.len() != self.prompt_tokens.len() {
             let (found, asked) = (iteration.sequences.len(), self.prompt_tokens.len());
-            return wrong(format!("{found} sequences where {asked} were asked"));
+            return wrong(format!("expected {asked} sequences, got {found}"));
         }
         for (sequence, prompt_tokens) in iteration.sequences.iter().zip(&self.prompt_tokens) {
             self.verify_sequence(iteration, sequence, *prompt_tokens)?;
@@ -87,10 +87,13 @@ impl Expected {
         prompt: Option<u32>,
     ) -> Result<(), Cause> {
         if let Some(asked) = prompt.filter(|&asked| asked != sequence.prompt_tokens) {
-            return wrong(format!("`prompt_tokens` {} where {asked} ids were sent", sequence.prompt_tokens));
+            return wrong(format!(
+                "`prompt_tokens` {} is not the number of ids sent, {asked}",
+                sequence.prompt_tokens
+            ));
         }
         if sequence.finish == Finish::Cancelled {
-            return breach("finished `cancelled` where nothing was cancelled".into());
+            return breach("finished `cancelled`, and nothing was cancelled".into());
         }
         if let Some(cached) = sequence.cached_prompt_tokens.filter(|&it| it > sequence.prompt_tokens) {
             let prompt = sequence.prompt_tokens;
@@ -118,10 +121,8 @@ impl Expected {
         for (index, &time) in times.iter().enumerate() {
             let early = if index == 0 { time <= last } else { time < last };
             if early || time > iteration.end_ns {
-                let (start, end) = (iteration.start_ns, iteration.end_ns);
-                return breach(format!(
-                    "`token_ns[{index}]` {time} lies outside its place ({start} .. {last} .. {end})"
-                ));
+                let end = iteration.end_ns;
+                return breach(format!("`token_ns[{index}]` {time} lies outside {last} to {end}"));
             }
             last = time;
         }
@@ -135,7 +136,7 @@ impl Expected {
         let eos = ids.iter().position(|id| self.eos_ids.contains(id));
         match (eos, finish) {
             (Some(place), _) if place + 1 < ids.len() => {
-                wrong(format!("goes on after the EOS at token {place}"))
+                wrong(format!("continues after the EOS at token {place}"))
             }
             (None, Finish::Eos) if !self.eos_ids.is_empty() => {
                 wrong("finished `eos` without an EOS token".into())
@@ -148,7 +149,7 @@ impl Expected {
         let asked = self.max_new_tokens as usize;
         let short = count < asked && (self.ignore_eos || finish == Finish::Length);
         if count > asked || short || count == 0 {
-            return wrong(format!("{count} tokens where {asked} were asked"));
+            return wrong(format!("expected {asked} tokens, got {count}"));
         }
         Ok(())
     }
@@ -158,7 +159,7 @@ impl Expected {
 /// stamps.
 pub fn verify_streamed(answer: &Answer, asked: bool) -> Result<(), Cause> {
     if !asked && !answer.tokens.is_empty() {
-        return breach(format!("streamed {} `token` messages where none were asked", answer.tokens.len()));
+        return breach(format!("expected no `token` messages, got {}", answer.tokens.len()));
     }
     if !asked {
         return Ok(());
@@ -166,7 +167,7 @@ pub fn verify_streamed(answer: &Answer, asked: bool) -> Result<(), Cause> {
     if let Some((token, _)) = answer.tokens.iter().find(|(token, _)| sequence_of(answer, token).is_none()) {
         let Token { iteration, sequence, .. } = token;
         return breach(format!(
-            "a streamed token of iteration {iteration}, sequence {sequence}: there is none"
+            "a streamed token of iteration {iteration}, sequence {sequence}: the answer has no such sequence"
         ));
     }
     for (number, iteration) in answer.generated.iterations.iter().enumerate() {
@@ -176,9 +177,9 @@ pub fn verify_streamed(answer: &Answer, asked: bool) -> Result<(), Cause> {
             for token in answer.tokens.iter().map(|(token, _)| token).filter(of) {
                 if token.index as usize != streamed.len() {
                     return breach(format!(
-                        "streamed token {} came where {} was next",
-                        token.index,
-                        streamed.len()
+                        "expected streamed token {}, got {}",
+                        streamed.len(),
+                        token.index
                     ));
                 }
                 streamed.extend(&token.ids);
@@ -286,26 +287,26 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_as_asked_passes() {
+    fn an_answer_that_fits_the_request_passes() {
         assert!(expected().verify(&answer()).is_ok());
     }
 
     #[test]
-    fn the_number_of_tokens_must_be_the_one_asked() {
+    fn the_number_of_tokens_must_be_the_requested_one() {
         let short = refusal(|iteration| {
             iteration.sequences[0].output_ids = Some(vec![5]);
             iteration.sequences[0].token_ns = Some(vec![20]);
         });
-        assert_eq!(short, "wrong_output: 1 tokens where 3 were asked");
+        assert_eq!(short, "wrong_output: expected 3 tokens, got 1");
         assert_eq!(
             refusal(|it| it.sequences[0].prompt_tokens = 9),
-            "wrong_output: `prompt_tokens` 9 where 4 ids were sent"
+            "wrong_output: `prompt_tokens` 9 is not the number of ids sent, 4"
         );
-        assert!(refusal(|it| it.sequences.clear()).contains("0 sequences where 1"));
+        assert!(refusal(|it| it.sequences.clear()).contains("expected 1 sequences, got 0"));
     }
 
     #[test]
-    fn times_must_follow_one_another_and_the_orchestrators_clock() {
+    fn times_must_increase_and_agree_with_the_orchestrators_clock() {
         assert!(
             refusal(|it| it.sequences[0].token_ns = Some(vec![20, 19, 30]))
                 .starts_with("protocol: `token_ns[1]`")
@@ -327,13 +328,13 @@ mod tests {
     }
 
     #[test]
-    fn ids_lie_in_the_vocabulary_and_end_at_eos_unless_it_is_ignored() {
+    fn ids_are_in_the_vocabulary_and_end_at_eos_unless_ignored() {
         assert!(
             refusal(|it| it.sequences[0].output_ids = Some(vec![5, 100, 7]))
                 .contains("outside the vocabulary")
         );
         let stops = Expected { ignore_eos: false, eos_ids: vec![6], ..expected() };
-        assert!(stops.verify(&answer()).unwrap_err().to_string().contains("goes on after the EOS"));
+        assert!(stops.verify(&answer()).unwrap_err().to_string().contains("continues after the EOS"));
         let finished = |eos: u32, finish| {
             let mut answer = answer();
             answer.iterations[0].sequences[0].finish = finish;
@@ -342,7 +343,7 @@ mod tests {
         };
         assert_eq!(finished(7, Finish::Eos), Ok(()));
         assert_eq!(finished(9, Finish::Eos), Err("finished `eos` without an EOS token".into()));
-        assert_eq!(finished(9, Finish::Length), Err("3 tokens where 8 were asked".into()));
+        assert_eq!(finished(9, Finish::Length), Err("expected 8 tokens, got 3".into()));
         assert!(expected().with_engine(None, &[6], None).verify(&answer()).is_ok());
     }
 
@@ -368,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_arrives_before_its_stamp_is_a_breach_and_a_late_one_is_counted() {
+    fn a_token_may_arrive_after_its_time_stamp_and_not_before() {
         let early = verify_streamed(&streamed(&[(0, &[5, 6, 7], 1_000_000)]), true).unwrap_err();
         assert_eq!(
             (early.kind().as_str(), early.to_string().as_str()),
@@ -380,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_may_not_show_other_times_than_the_answer_or_tokens_that_are_of_no_sequence() {
+    fn streamed_times_and_sequences_must_be_those_of_the_answer() {
         let said = |change: fn(&mut Token)| {
             let mut answer = streamed(&[(0, &[5, 6, 7], 9_000_000)]);
             change(&mut answer.tokens[0].0);
@@ -389,14 +390,14 @@ mod tests {
         assert_eq!(said(|token| token.ns = 2_000_000), "`token_ns[2]` 30 was streamed with `ns` 2000000");
         assert_eq!(
             said(|token| token.sequence = 3),
-            "a streamed token of iteration 0, sequence 3: there is none"
+            "a streamed token of iteration 0, sequence 3: the answer has no such sequence"
         );
         let no_checks = verify_streamed(&streamed(&[(0, &[5], 5_000_100)]), false).unwrap_err();
-        assert_eq!(no_checks.to_string(), "streamed 1 `token` messages where none were asked");
+        assert_eq!(no_checks.to_string(), "expected no `token` messages, got 1");
     }
 
     #[test]
-    fn numbers_that_contradict_one_another_are_refused_by_name() {
+    fn contradicting_numbers_are_refused_by_name() {
         let cached = refusal(|it| it.sequences[0].cached_prompt_tokens = Some(5));
         assert_eq!(cached, "protocol: `cached_prompt_tokens` 5 of 4 `prompt_tokens`");
         let chunks = |tokens: [Option<u32>; 2]| {
@@ -420,7 +421,7 @@ mod tests {
         let refused = expected().verify(&rate).unwrap_err();
         assert_eq!(
             (refused.kind().as_str(), refused.to_string().as_str()),
-            ("protocol", "a `summary` without the facts that it is made of: `iterations` is empty")
+            ("protocol", "a `summary` without its facts: `iterations` is empty")
         );
     }
 }

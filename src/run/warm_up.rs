@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_case_is_warm_when_three_windows_of_three_agree_within_a_tenth() {
+    fn a_case_is_warm_when_three_windows_agree_within_a_tenth() {
         assert_eq!(end(&[100; 8]), None);
         assert_eq!(end(&[100; 9]), Some(WarmUpEnd::Steady));
         assert_eq!(end(&[100, 100, 100, 100, 100, 100, 112, 112, 112]), None);
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_falling_time_goes_on_until_it_has_fallen() {
+    fn warm_up_continues_while_times_fall() {
         let falling = [900, 800, 700, 400, 300, 200, 100, 100, 100, 100, 100, 100];
         assert_eq!(end(&falling), None);
         let warm = after(&[&falling[..], &[100; 3]].concat());
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_slow_for_a_while_in_the_middle_was_warm_before() {
+    fn slow_windows_in_the_middle_do_not_prolong_later_warm_ups() {
         let disturbed = after(&[&[100; 3][..], &[160; 6], &[100; 9]].concat());
         assert_eq!(disturbed.end(None, None, true), Some(WarmUpEnd::Steady));
         assert_eq!(disturbed.needed(), 3);
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn time_ends_it_after_one_request_at_least_and_the_users_number_always() {
+    fn a_time_limit_ends_warm_up_after_at_least_one_request() {
         assert_eq!(after(&[]).end(None, None, false), None);
         assert_eq!(after(&[100]).end(None, None, false), Some(WarmUpEnd::Time));
         assert_eq!(after(&[]).end(Some(0), None, true), Some(WarmUpEnd::SetByUser));

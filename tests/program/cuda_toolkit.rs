@@ -68,7 +68,7 @@ fn content(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn the_first_call_says_how_large_it_is_and_makes_a_toolkit_of_the_wheels() {
+fn the_first_call_prints_the_sizes_and_makes_a_toolkit_from_wheels() {
     let scratch = machine(UNPACKS);
     let outcome = call(&scratch, &[]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
@@ -99,7 +99,7 @@ fn the_first_call_says_how_large_it_is_and_makes_a_toolkit_of_the_wheels() {
 }
 
 #[test]
-fn the_second_call_changes_nothing_and_says_nothing_but_where() {
+fn the_second_call_changes_nothing_and_prints_only_the_folder() {
     let scratch = machine(UNPACKS);
     let first = call(&scratch, &[]);
     let before = content(&scratch.join("home"));
@@ -110,7 +110,7 @@ fn the_second_call_changes_nothing_and_says_nothing_but_where() {
 }
 
 #[test]
-fn a_half_made_folder_is_made_anew() {
+fn an_incomplete_folder_is_replaced() {
     let scratch = machine(UNPACKS);
     let folder = folder(&scratch);
     assert!(!folder.exists(), "asking where makes nothing");
@@ -131,7 +131,7 @@ fn two_calls_at_once_install_once() {
 }
 
 #[test]
-fn the_environment_is_lines_that_a_shell_evaluates() {
+fn env_prints_lines_that_a_shell_evaluates() {
     let scratch = machine(UNPACKS);
     let spaced = scratch.join("a home");
     let mut shell = scratch.marked("bash");
@@ -149,7 +149,7 @@ fn the_environment_is_lines_that_a_shell_evaluates() {
 }
 
 #[test]
-fn without_a_network_it_says_so_and_leaves_nothing_that_is_taken_for_ready() {
+fn without_a_network_the_script_fails_and_the_next_call_starts_over() {
     let scratch = machine(OFFLINE);
     let outcome = call(&scratch, &["--env"]);
     assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(3), ""), "{outcome:?}");
@@ -160,7 +160,7 @@ fn without_a_network_it_says_so_and_leaves_nothing_that_is_taken_for_ready() {
 }
 
 #[test]
-fn what_is_no_fault_of_the_network_is_not_blamed_on_it() {
+fn an_error_of_another_kind_is_not_called_a_network_error() {
     let scratch = machine("echo 'error: Hash mismatch for `nvidia-cublas==13.1.0.3`' >&2; exit 1");
     let outcome = call(&scratch, &[]);
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
@@ -171,7 +171,7 @@ fn what_is_no_fault_of_the_network_is_not_blamed_on_it() {
 }
 
 #[test]
-fn a_full_disk_and_a_machine_without_a_compiler_are_told_before_anything_is_fetched() {
+fn a_full_disk_or_a_missing_compiler_is_reported_before_any_download() {
     let scratch = machine(UNPACKS);
     scratch.script("path/df", "printf 'Filesystem 1MB-blocks Used Available\\n/dev/x 9MB 8MB 1MB\\n'");
     let outcome = call(&scratch, &[]);
@@ -195,7 +195,7 @@ fn a_full_disk_and_a_machine_without_a_compiler_are_told_before_anything_is_fetc
 }
 
 #[test]
-fn a_toolkit_of_ones_own_is_used_as_it_is_and_refused_where_it_has_no_compiler() {
+fn a_users_own_toolkit_is_used_unchanged_and_needs_a_compiler() {
     let scratch = machine(UNPACKS);
     let own = scratch.join("own");
     std::fs::create_dir_all(own.join("bin")).unwrap();
@@ -215,7 +215,7 @@ fn a_toolkit_of_ones_own_is_used_as_it_is_and_refused_where_it_has_no_compiler()
 }
 
 #[test]
-fn removing_takes_every_toolkit_and_nothing_else() {
+fn remove_deletes_every_toolkit_and_nothing_else() {
     let scratch = machine(UNPACKS);
     assert_eq!(call(&scratch, &[]).code, Some(0));
     for other in ["toolkits/cuda-12.0.0-0123456789abcdef", "toolkits/of-another-kind", "environments/x"] {
@@ -230,7 +230,7 @@ fn removing_takes_every_toolkit_and_nothing_else() {
 }
 
 #[test]
-fn a_word_that_it_does_not_know_is_answered_with_those_that_it_does() {
+fn an_unknown_option_is_refused_with_the_known_ones() {
     let outcome = call(&machine(UNPACKS), &["--help-me"]);
     assert_eq!(outcome.code, Some(2), "{outcome:?}");
     assert!(outcome.stderr.contains("scripts/cuda-toolkit --where"), "{outcome:?}");
@@ -256,7 +256,7 @@ fn checking(scratch: &Scratch, cargo: &str, minutes: &str) -> Command {
 }
 
 #[test]
-fn sources_that_compiled_on_a_machine_are_not_compiled_there_again() {
+fn unchanged_sources_are_compiled_once_per_machine() {
     let scratch = Scratch::outside();
     let first = check(&scratch, "exit 0", "8");
     assert_eq!(first.code, Some(0), "{first:?}");
@@ -273,7 +273,7 @@ fn sources_that_compiled_on_a_machine_are_not_compiled_there_again() {
 }
 
 #[test]
-fn what_does_not_compile_is_a_failure_each_time() {
+fn a_failed_compilation_fails_every_time() {
     let scratch = Scratch::outside();
     for _ in 0..2 {
         let outcome = check(&scratch, "echo 'error: expected one of' >&2; exit 101", "8");
@@ -282,7 +282,7 @@ fn what_does_not_compile_is_a_failure_each_time() {
 }
 
 #[test]
-fn what_takes_longer_than_its_box_is_skipped_in_so_many_words_and_nothing_of_it_goes_on() {
+fn a_build_beyond_its_minutes_is_skipped_and_its_processes_end() {
     let scratch = Scratch::outside();
     let outcome = check(&scratch, "exec sleep 600", "0.01");
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
@@ -296,7 +296,7 @@ fn what_takes_longer_than_its_box_is_skipped_in_so_many_words_and_nothing_of_it_
 }
 
 #[test]
-fn stopped_it_stops_what_it_started_and_lets_go_of_the_lock() {
+fn a_stopped_check_ends_its_processes_and_releases_the_lock() {
     let scratch = Scratch::outside();
     let cargo = "sleep 600 &\nexec sleep 600";
     let running = Running::start(&mut checking(&scratch, cargo, "8"));
@@ -312,7 +312,7 @@ fn stopped_it_stops_what_it_started_and_lets_go_of_the_lock() {
 }
 
 #[test]
-fn minutes_that_are_no_limit_are_refused() {
+fn minutes_that_are_no_positive_number_are_refused() {
     let scratch = Scratch::outside();
     for minutes in ["0", "0.0", "00", ".", "1.2.3", "-1", "ten"] {
         let outcome = check(&scratch, "exit 0", minutes);
@@ -343,7 +343,7 @@ fn capability(scratch: &Scratch, nvidia_smi: &str, asked: Option<&str>) -> Strin
 }
 
 #[test]
-fn kernels_are_for_the_first_gpu_and_an_answer_that_is_none_is_not_taken_for_one() {
+fn kernels_are_built_for_the_first_gpu_that_nvidia_smi_reports() {
     assert_eq!(capability(&Scratch::outside(), "echo 8.6; echo 9.0", None), "86");
     let trouble = "echo 'NVIDIA-SMI has failed because it could not reach the driver'; exit 9";
     assert_eq!(capability(&Scratch::outside(), trouble, None), "90");
@@ -351,7 +351,7 @@ fn kernels_are_for_the_first_gpu_and_an_answer_that_is_none_is_not_taken_for_one
 }
 
 #[test]
-fn what_was_built_for_another_gpu_is_not_undone_by_the_next_run() {
+fn a_build_for_another_gpu_is_kept_by_the_next_build() {
     let scratch = Scratch::outside();
     assert_eq!(capability(&scratch, "echo 9.0", Some("8.6")), "86");
     assert_eq!(capability(&scratch, "echo 9.0", None), "86");
@@ -361,7 +361,7 @@ fn what_was_built_for_another_gpu_is_not_undone_by_the_next_run() {
 }
 
 #[test]
-fn a_machine_that_cannot_have_the_toolkit_skips_the_check_and_says_why() {
+fn a_machine_without_a_toolkit_skips_the_check_with_the_reason() {
     let scratch = machine(OFFLINE);
     let mut command = scratch.marked(root().join("scripts/check-cuda"));
     let path = format!("{}:/usr/bin:/bin", scratch.join("path").display());

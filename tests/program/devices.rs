@@ -100,7 +100,7 @@ fn assert_narrow(outcome: &Outcome) {
 // Runs.
 
 #[test]
-fn on_the_cpu_no_program_for_another_device_is_built() {
+fn a_run_on_the_cpu_builds_no_program_for_another_device() {
     let scratch = tree();
     let (outcome, record) = measure(&scratch, &driver::present(&scratch), &["-e", "able", "-e", "shared"]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
@@ -113,7 +113,7 @@ fn on_the_cpu_no_program_for_another_device_is_built() {
 }
 
 #[test]
-fn a_machine_without_a_driver_says_so_in_the_row_and_builds_nothing_for_it() {
+fn a_missing_driver_is_a_row_and_nothing_is_built_for_it() {
     let scratch = tree();
     let (outcome, record) = measure(&scratch, &driver::absent(&scratch), &["-e", "able", "--device", "cuda"]);
     assert_eq!(outcome.code, Some(4), "{outcome:?}");
@@ -125,7 +125,7 @@ fn a_machine_without_a_driver_says_so_in_the_row_and_builds_nothing_for_it() {
 }
 
 #[test]
-fn of_all_engines_those_without_their_device_are_rows_and_the_others_are_measured() {
+fn engines_without_their_device_are_rows_and_the_others_are_measured() {
     let scratch = tree();
     let (outcome, record) =
         measure(&scratch, &driver::absent(&scratch), &["--all", "--device", "cpu,cuda:0"]);
@@ -149,7 +149,7 @@ fn of_all_engines_those_without_their_device_are_rows_and_the_others_are_measure
 }
 
 #[test]
-fn a_row_names_all_that_its_engine_lacks_and_what_helps_first_and_how_else_its_library_is_to_be_had() {
+fn a_row_names_all_missing_requirements_and_puts_the_first_remedy_first() {
     let scratch = tree();
     let heavy = ["-e", "heavy", "--device", "cuda"];
     let (outcome, record) = measure(&scratch, &driver::absent(&scratch), &heavy);
@@ -203,7 +203,7 @@ fn with_a_driver_each_device_gets_its_program_built_and_measured() {
 }
 
 #[test]
-fn on_another_device_alone_the_program_for_the_cpu_is_not_built() {
+fn a_run_on_another_device_does_not_build_the_cpu_program() {
     let scratch = tree();
     let (outcome, record) =
         measure(&scratch, &driver::present(&scratch), &["-e", "able", "--device", "cuda"]);
@@ -212,7 +212,7 @@ fn on_another_device_alone_the_program_for_the_cpu_is_not_built() {
 }
 
 #[test]
-fn a_program_that_does_not_build_fails_on_its_own_device_alone() {
+fn a_failed_build_fails_only_the_rows_of_its_device() {
     let scratch = tree();
     let manifest = "about = \"half broken\"\nbinary = \"plain-engine\"\n[devices.cuda]\nbinary = \"half-cuda\"\n\
                     [devices.cuda.build]\ncommand = [\"./engines/half/build\"]\n";
@@ -234,7 +234,7 @@ fn a_program_that_does_not_build_fails_on_its_own_device_alone() {
 }
 
 #[test]
-fn the_verifier_runs_on_the_cpu_in_f32_by_its_own_program_whatever_device_is_measured() {
+fn the_verifier_runs_its_cpu_program_in_f32_on_every_device() {
     let scratch = tree();
     let library = driver::present(&scratch);
     finish(&mut orchestrate(&scratch, &library, &["setup", "able"]));
@@ -250,7 +250,7 @@ fn the_verifier_runs_on_the_cpu_in_f32_by_its_own_program_whatever_device_is_mea
 }
 
 #[test]
-fn a_verifier_that_is_there_for_another_device_alone_is_refused_with_what_is_missing() {
+fn a_verifier_without_a_cpu_program_is_refused_with_the_reason() {
     let scratch = tree();
     let library = driver::present(&scratch);
     finish(&mut orchestrate(&scratch, &library, &["setup", "able", "--device", "cuda"]));
@@ -288,7 +288,7 @@ fn a_baseline_keeps_the_program_of_the_device_that_was_measured() {
 // Set-up and other commands.
 
 #[test]
-fn set_up_builds_for_a_device_that_is_not_here_and_says_where_the_program_lies() {
+fn set_up_builds_for_an_absent_device_and_prints_the_programs_path() {
     let scratch = tree();
     let absent = driver::absent(&scratch);
     let arguments = ["setup", "able", "--device", "cuda"];
@@ -301,12 +301,12 @@ fn set_up_builds_for_a_device_that_is_not_here_and_says_where_the_program_lies()
 }
 
 #[test]
-fn of_an_engine_whose_manifest_says_nothing_of_a_device_set_up_claims_nothing() {
+fn set_up_promises_nothing_about_a_device_that_the_manifest_omits() {
     let scratch = tree();
     let library = driver::present(&scratch);
     let outcome =
         finish(&mut orchestrate(&scratch, &library, &["setup", "plain", "--device", "metal,metal"]));
-    let said = "`plain` is ready; whether it runs on metal, it says itself when it is asked\n";
+    let said = "`plain` is ready; only a run shows whether it supports metal\n";
     assert_eq!((outcome.code, &*outcome.stdout), (Some(0), said), "{outcome:?}");
     // A wrong name may have requested an engine with another program.
     let outcome = finish(&mut orchestrate(&scratch, &library, &["setup", "able", "--device", "gpu"]));
@@ -316,7 +316,7 @@ fn of_an_engine_whose_manifest_says_nothing_of_a_device_set_up_claims_nothing() 
 }
 
 #[test]
-fn a_mistyped_device_is_refused_with_the_one_that_was_meant_before_anything_is_built() {
+fn a_mistyped_device_is_refused_with_a_suggestion_before_any_build() {
     let scratch = tree();
     let arguments = ["setup", "able", "--device", "cdua:1"];
     let outcome = finish(&mut orchestrate(&scratch, &driver::present(&scratch), &arguments));
@@ -326,7 +326,7 @@ fn a_mistyped_device_is_refused_with_the_one_that_was_meant_before_anything_is_b
 }
 
 #[test]
-fn a_command_that_says_itself_what_helps_is_the_only_one_that_does() {
+fn the_hint_of_a_failed_build_command_replaces_the_usual_hint() {
     let scratch = Scratch::outside();
     let said = "echo error: no compiler; echo hint: buy one; exit 1";
     let manifest =
@@ -337,7 +337,7 @@ fn a_command_that_says_itself_what_helps_is_the_only_one_that_does() {
 }
 
 #[test]
-fn what_a_command_may_have_to_fetch_again_is_said_again() {
+fn the_size_of_a_possible_download_is_printed_before_each_build() {
     let scratch = tree();
     let (library, arguments) = (driver::present(&scratch), ["setup", "able", "--device", "cuda"]);
     finish(&mut orchestrate(&scratch, &library, &arguments));
@@ -347,7 +347,7 @@ fn what_a_command_may_have_to_fetch_again_is_said_again() {
 }
 
 #[test]
-fn set_up_fetches_no_packages_for_an_engine_that_cannot_run_here() {
+fn set_up_downloads_no_packages_for_an_engine_that_cannot_run() {
     let scratch = tree();
     let mut command = orchestrate(&scratch, &driver::absent(&scratch), &["setup", "heavy"]);
     assert_snapshot("setup-heavy-without-driver", &scratch, &mut command);
@@ -355,7 +355,7 @@ fn set_up_fetches_no_packages_for_an_engine_that_cannot_run_here() {
 }
 
 #[test]
-fn a_build_that_leaves_no_program_is_an_error() {
+fn a_build_that_produces_no_program_is_an_error() {
     let scratch = Scratch::outside();
     let manifest = "about = \"idle\"\nbinary = \"idle-engine\"\n[build]\ncommand = [\"true\"]\n";
     scratch.plant(&[("idle", manifest)]);
@@ -363,7 +363,7 @@ fn a_build_that_leaves_no_program_is_an_error() {
 }
 
 #[test]
-fn lists_name_the_programs_of_devices_and_what_they_lack_within_eighty_columns() {
+fn lists_show_device_programs_and_missing_requirements_in_80_columns() {
     let scratch = tree();
     let absent = driver::absent(&scratch);
     let list = ["setup", "--list"];
@@ -378,7 +378,7 @@ fn lists_name_the_programs_of_devices_and_what_they_lack_within_eighty_columns()
 }
 
 #[test]
-fn the_lists_of_our_own_engines_fit_into_eighty_columns() {
+fn the_lists_of_our_own_engines_fit_into_80_columns() {
     let scratch = Scratch::new();
     for library in [driver::absent(&scratch), driver::present(&scratch)] {
         for arguments in [&["engines"][..], &["setup", "--list"]] {
@@ -395,7 +395,7 @@ fn the_lists_of_our_own_engines_fit_into_eighty_columns() {
 }
 
 #[test]
-fn a_device_is_for_building_and_not_for_listing_or_removing() {
+fn device_is_an_option_of_set_up_and_not_of_list_or_remove() {
     let scratch = tree();
     for other in ["--list", "--remove"] {
         let outcome = finish(scratch.orchestrate_alone().args(["setup", "able", "--device", "cuda", other]));
@@ -404,7 +404,7 @@ fn a_device_is_for_building_and_not_for_listing_or_removing() {
 }
 
 #[test]
-fn an_engine_is_checked_on_the_device_that_was_asked_for() {
+fn an_engine_is_checked_on_the_requested_device() {
     let scratch = tree();
     let arguments = ["check", "able", "--device", "cuda"];
     let without = finish(&mut orchestrate(&scratch, &driver::absent(&scratch), &arguments));
@@ -426,7 +426,7 @@ fn an_engine_is_checked_on_the_device_that_was_asked_for() {
 }
 
 #[test]
-fn a_request_names_the_device_that_was_asked_for() {
+fn a_request_contains_the_requested_device() {
     let scratch = tree();
     let mut command = orchestrate(&scratch, &driver::absent(&scratch), &["request", "able", "decode"]);
     let outcome = finish(command.args(["--device", "cuda:1", "-m"]).arg(root().join("models/embedded")));
@@ -436,7 +436,7 @@ fn a_request_names_the_device_that_was_asked_for() {
 }
 
 #[test]
-fn a_manifest_that_names_one_device_in_place_of_a_family_is_refused_with_its_file() {
+fn a_manifest_with_a_device_in_place_of_a_family_is_refused() {
     let scratch = Scratch::outside();
     let manifest = "about = \"x\"\nbinary = \"x\"\n[devices.\"cuda:1\"]\nbinary = \"y\"\n";
     scratch.plant(&[("wrong", manifest)]);

@@ -44,7 +44,7 @@ fn five_percent(noise: &str) -> Value {
 }
 
 #[test]
-fn a_slowdown_of_five_percent_is_found_where_launches_differ_by_less() {
+fn a_slowdown_of_five_percent_is_found_when_launches_differ_by_less() {
     for noise in ["", "--noise-percent 0.3 --request-noise-percent 0.3 --noise-seed 1"] {
         let found = five_percent(noise);
         assert_eq!(found["verdict"], "slower", "{found:#}");
@@ -55,7 +55,7 @@ fn a_slowdown_of_five_percent_is_found_where_launches_differ_by_less() {
 }
 
 #[test]
-fn the_same_slowdown_is_not_measurable_where_launches_differ_by_much_more() {
+fn a_slowdown_is_not_measurable_when_launches_differ_by_much_more() {
     for seed in 1..=3 {
         let found = five_percent(&format!("--noise-percent 20 --noise-seed {seed}"));
         assert_eq!(found["verdict"], "not_measurable", "{found:#}");
@@ -65,7 +65,7 @@ fn the_same_slowdown_is_not_measurable_where_launches_differ_by_much_more() {
 }
 
 #[test]
-fn an_engine_against_itself_is_the_same_where_nothing_is_noisy_and_never_another_where_much_is() {
+fn an_engine_compared_with_itself_is_never_faster_or_slower() {
     let scratch = Scratch::new();
     let one = planted(&scratch, "one", TOKENS);
     let found = compared(&scratch, [&one, &planted(&scratch, "other", TOKENS)], &["--iterations", "1"]);
@@ -91,7 +91,7 @@ fn on_a_drifting_machine(order: &str) -> Value {
 }
 
 #[test]
-fn turns_give_the_right_ratio_on_a_machine_that_grows_slower_and_one_after_the_other_does_not() {
+fn interleaved_requests_give_the_right_ratio_on_a_machine_that_slows_down() {
     let in_turn = on_a_drifting_machine("interleaved");
     let ratio = in_turn["ratio"].as_f64().unwrap();
     assert!((ratio - 1.25).abs() < 0.08, "{in_turn:#}");

@@ -27,7 +27,7 @@ fn every_fault_of_the_fake_engine_is_in_this_matrix() {
 }
 
 #[test]
-fn two_healthy_engines_are_measured_without_a_word_of_failure() {
+fn two_healthy_engines_are_measured_without_failures() {
     measured("chatter", &["--fault", ""]).without_warning();
 }
 
@@ -41,20 +41,20 @@ fn engine_that_exits_before_hello_is_reported_with_its_stderr() {
 }
 
 #[test]
-fn engine_that_never_answers_is_driven_as_a_minimal_one_and_then_times_out() {
+fn engine_that_never_answers_is_driven_with_generate_alone_and_times_out() {
     fails("never_answers", &[], "timeout", "warm-up 1", "no answer within 10 s")
         .says("hangs before hello")
         .kept(0);
 }
 
 #[test]
-fn engine_of_another_protocol_version_is_told_apart_from_a_broken_one() {
+fn engine_of_another_protocol_version_fails_with_kind_version() {
     fails("wrong_version", &[], "version", "hello", "speaks protocol 999, this orchestrator speaks 1")
         .kept(0);
 }
 
 #[test]
-fn engine_that_says_what_it_misses_is_a_row_with_its_hint() {
+fn an_unavailable_engine_is_a_row_with_the_engines_own_hint() {
     let run =
         fails("says_unavailable", &[], "unavailable", "hello", "the library `libfake.so.4` is not installed");
     run.kept(0);
@@ -62,17 +62,17 @@ fn engine_that_says_what_it_misses_is_a_row_with_its_hint() {
 }
 
 #[test]
-fn engine_that_answers_garbage_is_shown_the_start_of_its_line() {
+fn engine_that_answers_garbage_fails_with_the_start_of_its_line() {
     fails("garbage", &[], "protocol", "hello", "in the line `{\"type\":\"hel").kept(0);
 }
 
 #[test]
 fn engine_that_hangs_in_hello_is_driven_with_generate_alone() {
-    measured("hangs_in_hello", &[]).with_warning("in two launches: it is driven with `generate` alone");
+    measured("hangs_in_hello", &[]).with_warning("in two launches: only `generate` is used");
 }
 
 #[test]
-fn engine_that_is_silent_at_hello_once_is_asked_again_and_driven_in_full() {
+fn engine_that_misses_one_hello_is_started_again_and_uses_the_whole_protocol() {
     let scratch = Scratch::new();
     let (fake, started) = (fake_engine().display(), scratch.join("started"));
     let started = started.display();
@@ -82,7 +82,7 @@ fn engine_that_is_silent_at_hello_once_is_asked_again_and_driven_in_full() {
     let outcome = start(&scratch, &engine, &[]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     let run = Run::of(scratch, "silent-once", outcome);
-    run.kept(2).with_warning("it is started once more and asked again");
+    run.kept(2).with_warning("the engine is started once more");
     let launches = run.record.launches_of("silent-once");
     assert!(launches.iter().all(|launch| launch["hello"].is_object()), "{launches:?}");
 }
@@ -103,7 +103,7 @@ fn silent_when(test: &str, blocks: &str) -> (Outcome, Record) {
 }
 
 #[test]
-fn engine_that_is_silent_at_hello_now_and_then_is_driven_in_full_every_time() {
+fn engine_that_misses_hello_occasionally_always_uses_the_whole_protocol() {
     let (outcome, record) = silent_when("[ $n = 2 ] || [ $n = 4 ]", "3");
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     let launches = record.launches_of("silent");
@@ -123,12 +123,12 @@ fn engine_that_stops_answering_hello_in_the_middle_of_a_run_times_out() {
 }
 
 #[test]
-fn engine_that_knows_generate_alone_is_measured() {
+fn engine_that_supports_only_generate_is_measured() {
     measured("says_bad_request_to_hello", &[]).without_warning();
 }
 
 #[test]
-fn engine_that_knows_generate_alone_has_its_launch_recorded_before_what_refers_to_it() {
+fn launch_of_a_generate_only_engine_is_recorded_before_its_samples() {
     let run = run("says_bad_request_to_hello", &[], &["--warmup", "0"]);
     assert_eq!(run.outcome.code, Some(0), "{}", run.outcome.stderr);
     run.kept(2).without_warning();
@@ -142,7 +142,7 @@ fn engine_that_knows_generate_alone_has_its_launch_recorded_before_what_refers_t
 // During load.
 
 #[test]
-fn engine_that_hangs_in_load_times_out_with_a_hint_to_wait_longer() {
+fn engine_that_hangs_in_load_times_out_with_a_hint_to_raise_the_timeout() {
     let run = fails("hangs_in_load", &[], "timeout", "load", "no answer within 10 s");
     run.says("hangs in load").kept(0);
     assert!(run.failure()["hint"].as_str().unwrap().starts_with("--timeout "));
@@ -154,7 +154,7 @@ fn engine_that_exits_in_load_is_reported_with_its_stderr() {
 }
 
 #[test]
-fn engine_that_cannot_load_says_so_itself() {
+fn engine_that_cannot_load_fails_with_its_own_message() {
     fails("fails_in_load", &[], "model", "load", "`model.safetensors`: header ends after 12 bytes").kept(0);
 }
 
@@ -166,14 +166,14 @@ fn progress_moves_the_deadline_of_a_slow_load() {
 // During a run.
 
 #[test]
-fn engine_that_hangs_in_the_middle_keeps_the_samples_that_it_gave() {
+fn engine_that_hangs_during_samples_keeps_its_earlier_samples() {
     fails("hangs_in_generate", SECOND_SAMPLE, "timeout", "sample 2", "no answer within 10 s")
         .says("hangs in generate")
         .kept(1);
 }
 
 #[test]
-fn engine_that_exits_at_a_sample_is_named_with_its_exit_code() {
+fn engine_that_exits_at_a_sample_fails_with_its_exit_code() {
     let settings = [SECOND_SAMPLE, &["--exit-code", "41"]].concat();
     fails("exits_at_sample", &settings, "exited", "sample 2", "exit code 41")
         .says("assertion `tokens > 0` failed")
@@ -181,53 +181,53 @@ fn engine_that_exits_at_a_sample_is_named_with_its_exit_code() {
 }
 
 #[test]
-fn engine_that_a_signal_ends_is_named_with_the_signal() {
+fn engine_that_a_signal_ends_fails_with_the_name_of_the_signal() {
     let settings = [SECOND_SAMPLE, &["--signal", "KILL"]].concat();
     fails("killed_at_sample", &settings, "exited", "sample 2", "signal 9 (SIGKILL)").kept(1);
     fails("killed_at_sample", SECOND_SAMPLE, "exited", "sample 2", "signal 11 (SIGSEGV)").kept(1);
 }
 
 #[test]
-fn engine_that_aborts_is_named_with_the_signal_and_its_last_words() {
+fn engine_that_aborts_fails_with_the_signal_and_its_remaining_output() {
     fails("aborts_at_sample", SECOND_SAMPLE, "exited", "sample 2", "signal 6 (SIGABRT)")
         .says("heap corrupted")
         .kept(1);
 }
 
 #[test]
-fn half_a_line_and_the_end_is_an_end_with_an_exit_code() {
+fn an_exit_after_half_a_line_fails_with_the_exit_code() {
     fails("half_line_then_exits", SECOND_SAMPLE, "exited", "sample 2", "exit code 3")
         .says("broken off")
         .kept(1);
 }
 
 #[test]
-fn half_a_line_and_silence_is_a_timeout() {
+fn half_a_line_without_an_end_times_out() {
     fails("half_line_then_hangs", SECOND_SAMPLE, "timeout", "sample 2", "no answer within 10 s").kept(1);
 }
 
 #[test]
-fn engine_that_closes_stdout_and_lives_on_does_not_hold_up_the_run() {
+fn engine_that_closes_stdout_and_keeps_running_does_not_block_the_run() {
     // After closing stdout it gets time to end, and the waiting ends before the deadline.
     let run = run("closes_stdout", SECOND_SAMPLE, &[]);
     run.agree("protocol", "sample 2").kept(1);
-    assert_eq!(run.failure()["message"], "closed its stdout and went on running");
+    assert_eq!(run.failure()["message"], "closed its stdout and kept running");
 }
 
 #[test]
-fn engine_out_of_memory_says_so_itself() {
+fn engine_out_of_memory_fails_with_its_own_message() {
     fails("out_of_memory", SECOND_SAMPLE, "out_of_memory", "sample 2", "tried to allocate 2.00 GiB").kept(1);
 }
 
 // Noise.
 
 #[test]
-fn chatter_on_stdout_is_skipped() {
+fn a_few_lines_on_stdout_that_are_no_json_are_skipped() {
     measured("chatter", &[]).without_warning();
 }
 
 #[test]
-fn a_flood_of_chatter_is_no_chatter() {
+fn too_many_lines_on_stdout_that_are_no_json_break_the_protocol() {
     fails(
         "chatter_flood",
         SECOND_SAMPLE,
@@ -239,12 +239,12 @@ fn a_flood_of_chatter_is_no_chatter() {
 }
 
 #[test]
-fn a_flood_on_stderr_disturbs_nobody() {
+fn a_flood_on_stderr_changes_nothing() {
     measured("stderr_flood", &["--amount", "20000"]).without_warning();
 }
 
 #[test]
-fn an_engine_whose_clock_leaves_time_out_is_named_in_a_warning() {
+fn an_engine_whose_clock_omits_time_gets_a_warning() {
     // Computed from the record, like all claims.
     let report = measured("hides_time", &[]).report;
     let warnings = report["warnings"].to_string();
@@ -254,7 +254,7 @@ fn an_engine_whose_clock_leaves_time_out_is_named_in_a_warning() {
 }
 
 #[test]
-fn a_line_beyond_the_bound_is_refused_with_its_size() {
+fn a_line_above_the_size_limit_is_refused_with_its_size() {
     fails("huge_line", SECOND_SAMPLE, "protocol", "sample 2", "a line of 200000").kept(1);
 }
 
@@ -262,21 +262,21 @@ fn a_line_beyond_the_bound_is_refused_with_its_size() {
 
 #[test]
 fn engine_that_ignores_shutdown_is_measured_and_ended() {
-    measured("ignores_shutdown", &[]).with_warning("did not shut down as the protocol asks");
+    measured("ignores_shutdown", &[]).with_warning("did not shut down as the protocol requires");
 }
 
 #[test]
 fn engine_that_ignores_sigterm_is_measured_and_ended() {
-    measured("ignores_sigterm", &[]).with_warning("did not shut down as the protocol asks");
+    measured("ignores_sigterm", &[]).with_warning("did not shut down as the protocol requires");
 }
 
 #[test]
-fn engine_that_leaves_a_grandchild_in_another_session_is_measured_and_the_grandchild_ended() {
+fn grandchild_in_another_session_is_ended_with_its_measured_engine() {
     measured("leaves_grandchild", &[]).with_warning("behind");
 }
 
 #[test]
-fn a_grandchild_that_holds_stdout_open_does_not_hold_up_the_run() {
+fn a_grandchild_that_holds_stdout_open_does_not_block_the_run() {
     measured("grandchild_holds_stdout", &[]).with_warning("behind");
     fails("grandchild_holds_stdout,exits_at_sample", SECOND_SAMPLE, "exited", "sample 2", "exit code 3")
         .kept(1);
@@ -285,7 +285,7 @@ fn a_grandchild_that_holds_stdout_open_does_not_hold_up_the_run() {
 // Engines that are no programs.
 
 #[test]
-fn a_path_where_nothing_is_makes_no_sense_as_an_engine() {
+fn a_path_without_a_file_is_a_usage_error() {
     let scratch = Scratch::new();
     let outcome = start(&scratch, &scratch.join("no-such-engine"), &[]);
     assert_eq!(outcome.code, Some(2), "{outcome:?}");
@@ -306,7 +306,7 @@ fn a_file_that_cannot_be_executed_is_a_row() {
 }
 
 #[test]
-fn a_folder_is_no_engine_and_nothing_runs() {
+fn a_folder_as_engine_is_a_usage_error_and_nothing_runs() {
     let scratch = Scratch::new();
     let path = scratch.join("folder");
     std::fs::create_dir(&path).unwrap();
@@ -343,6 +343,6 @@ fn an_engine_whose_shared_library_is_missing_is_a_row_that_names_the_library() {
     let run = Run::of(scratch, "unlinked", outcome);
     run.agree("start", "hello").says("libgone.so.7").kept(0);
     assert_eq!(run.failure()["message"], "cannot start: `libgone.so.7` is missing");
-    let hint = "`find / -name libgone.so.7`; its folder belongs on LD_LIBRARY_PATH";
+    let hint = "find / -name libgone.so.7 # add its folder to LD_LIBRARY_PATH";
     assert_eq!(run.failure()["hint"], hint);
 }

@@ -6,7 +6,7 @@ use crate::support::failures::{SECOND_SAMPLE, fails, measured, run};
 // Answers to another request.
 
 #[test]
-fn an_answer_that_comes_twice_is_refused_whenever_its_copy_arrives() {
+fn a_repeated_answer_is_refused_whenever_it_arrives() {
     let run = run("duplicate_answer", &[], &[]);
     let (kind, when) = (&run.failure()["kind"], run.failure()["when"].as_str().unwrap());
     assert_eq!(kind, "protocol", "{}", run.failure());
@@ -17,30 +17,30 @@ fn an_answer_that_comes_twice_is_refused_whenever_its_copy_arrives() {
 }
 
 #[test]
-fn an_answer_to_somebody_else_is_refused() {
-    fails("wrong_id", SECOND_SAMPLE, "protocol", "sample 2", "`generated` with id `999999`").kept(1);
+fn an_answer_with_another_request_id_is_refused() {
+    fails("wrong_id", SECOND_SAMPLE, "protocol", "sample 2", "`generated` has id `999999`").kept(1);
 }
 
 // Wrong work.
 
 #[test]
-fn an_engine_that_gives_fewer_tokens_is_no_fast_engine() {
-    fails("wrong_token_count", SECOND_SAMPLE, "wrong_output", "sample 2", "63 tokens where 64 were asked")
+fn an_engine_that_gives_fewer_tokens_fails_with_wrong_output() {
+    fails("wrong_token_count", SECOND_SAMPLE, "wrong_output", "sample 2", "expected 64 tokens, got 63")
         .kept(1);
 }
 
 #[test]
-fn an_engine_that_stops_at_eos_although_it_was_told_to_go_on_is_no_fast_engine() {
-    fails("eos_early", SECOND_SAMPLE, "wrong_output", "sample 2", "33 tokens where 64 were asked").kept(1);
+fn an_engine_that_stops_at_eos_despite_ignore_eos_fails_with_wrong_output() {
+    fails("eos_early", SECOND_SAMPLE, "wrong_output", "sample 2", "expected 64 tokens, got 33").kept(1);
 }
 
 #[test]
-fn eos_in_the_middle_is_an_ordinary_token_where_eos_is_ignored() {
+fn an_ignored_eos_in_the_middle_is_an_ordinary_token() {
     measured("eos_in_the_middle", &[]).without_warning();
 }
 
 #[test]
-fn an_engine_that_cannot_ignore_eos_is_not_asked_to() {
+fn an_engine_that_cannot_ignore_eos_is_a_row_without_requests() {
     let settings = ["--capabilities", r#"{"ignore_eos":false}"#];
     fails("eos_in_the_middle", &settings, "unsupported", "load", "needs `ignore_eos`").kept(0);
 }
@@ -52,7 +52,7 @@ fn a_prompt_of_another_length_is_refused() {
         SECOND_SAMPLE,
         "wrong_output",
         "sample 2",
-        "`prompt_tokens` 33 where 32 ids were sent",
+        "`prompt_tokens` 33 is not the number of ids sent, 32",
     )
     .kept(1);
 }
@@ -64,14 +64,14 @@ fn a_token_id_outside_the_vocabulary_is_refused() {
 }
 
 #[test]
-fn an_engine_that_claims_to_be_deterministic_is_held_to_it() {
+fn a_deterministic_engine_fails_when_equal_requests_give_other_ids() {
     let run = run("nondeterministic", &[], &["--warmup", "2"]);
     run.agree("wrong_output", "warm-up 2").kept(0);
     assert!(run.failure()["message"].as_str().unwrap().contains("other ids the second time"));
 }
 
 #[test]
-fn an_engine_that_makes_no_such_claim_may_vary() {
+fn an_engine_that_is_not_deterministic_may_give_other_ids() {
     measured("nondeterministic", &["--deterministic", "false"]).without_warning();
 }
 
@@ -82,7 +82,7 @@ fn streamed_ids_must_be_those_of_the_answer() {
 }
 
 #[test]
-fn a_fault_in_what_a_run_does_not_ask_for_does_it_no_harm() {
+fn a_fault_in_an_unused_request_fails_no_run() {
     measured("wrong_scores", &[]).without_warning();
 }
 
@@ -94,25 +94,19 @@ fn a_missing_time_is_refused() {
 }
 
 #[test]
-fn times_that_run_backwards_are_refused() {
-    fails(
-        "times_backwards",
-        SECOND_SAMPLE,
-        "protocol",
-        "sample 2",
-        "`token_ns[63]` 999 lies outside its place",
-    )
-    .kept(1);
+fn decreasing_token_times_are_refused() {
+    fails("times_backwards", SECOND_SAMPLE, "protocol", "sample 2", "`token_ns[63]` 999 lies outside ")
+        .kept(1);
 }
 
 #[test]
-fn times_from_the_future_are_refused() {
+fn token_times_after_the_answer_are_refused() {
     fails("times_in_the_future", SECOND_SAMPLE, "protocol", "sample 2", "lies after the answer arrived")
         .kept(1);
 }
 
 #[test]
-fn facts_that_are_no_numbers_negative_or_absent_are_refused_by_name() {
+fn invalid_or_missing_facts_are_refused_by_name() {
     fails("nan_fact", SECOND_SAMPLE, "protocol", "sample 2", "end_ns").kept(1);
     fails("negative_fact", SECOND_SAMPLE, "protocol", "sample 2", "end_ns").kept(1);
     fails("missing_fact", SECOND_SAMPLE, "protocol", "sample 2", "end_ns").kept(1);

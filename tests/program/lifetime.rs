@@ -25,7 +25,7 @@ fn until_it_hangs(scratch: &Scratch) -> Running {
 }
 
 #[test]
-fn one_interrupt_keeps_what_was_measured_prints_it_and_says_so() {
+fn an_interrupt_keeps_and_prints_the_results_so_far() {
     let scratch = Scratch::new();
     let running = until_it_hangs(&scratch);
     running.signal(Signal::INT);
@@ -40,7 +40,7 @@ fn one_interrupt_keeps_what_was_measured_prints_it_and_says_so() {
 }
 
 #[test]
-fn sigterm_is_an_interrupt_too() {
+fn sigterm_interrupts_a_run_like_ctrl_c() {
     let scratch = Scratch::new();
     let running = until_it_hangs(&scratch);
     running.signal(Signal::TERM);
@@ -50,7 +50,7 @@ fn sigterm_is_an_interrupt_too() {
 }
 
 #[test]
-fn a_second_interrupt_leaves_no_more_behind_than_the_first() {
+fn a_second_interrupt_leaves_no_processes_behind() {
     let scratch = Scratch::new();
     let running = until_it_hangs(&scratch);
     running.signal(Signal::INT);
@@ -87,7 +87,7 @@ fn an_interrupt_while_a_gpus_driver_hangs_ends_the_run_and_keeps_the_record() {
 }
 
 #[test]
-fn an_interrupt_while_an_engine_refuses_to_end_ends_it_all_the_same() {
+fn an_interrupt_ends_an_engine_that_refuses_to_exit() {
     let scratch = Scratch::new();
     let engine = scratch.faulty("ignores_sigterm,hangs_in_generate", &[]);
     let mut command = scratch.orchestrate();
@@ -100,7 +100,7 @@ fn an_interrupt_while_an_engine_refuses_to_end_ends_it_all_the_same() {
 }
 
 #[test]
-fn an_orchestrator_that_is_killed_takes_engine_and_grandchild_with_it_and_leaves_a_readable_record() {
+fn a_killed_orchestrator_leaves_no_processes_and_a_readable_record() {
     let scratch = Scratch::new();
     let running = until_it_hangs(&scratch);
     running.signal(Signal::KILL);
@@ -115,7 +115,7 @@ fn an_orchestrator_that_is_killed_takes_engine_and_grandchild_with_it_and_leaves
 }
 
 #[test]
-fn a_reader_that_has_gone_away_is_no_failure() {
+fn a_closed_stdout_is_no_failure() {
     for arguments in [&["metrics"][..], &["schema"], &["--help"], &["report", "tests/snapshots/record.jsonl"]]
     {
         let scratch = Scratch::new();
@@ -128,7 +128,7 @@ fn a_reader_that_has_gone_away_is_no_failure() {
 }
 
 #[test]
-fn a_run_whose_reader_has_gone_away_is_recorded_all_the_same() {
+fn a_run_with_a_closed_stdout_is_recorded() {
     let scratch = Scratch::new();
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -139,7 +139,7 @@ fn a_run_whose_reader_has_gone_away_is_recorded_all_the_same() {
 }
 
 #[test]
-fn results_that_cannot_be_written_are_said_before_anything_is_measured() {
+fn an_unwritable_results_folder_is_reported_before_any_measurement() {
     let scratch = Scratch::new();
     // A superuser passes every permission, but a file is a folder for no user.
     std::fs::write(scratch.results(), "").unwrap();
@@ -150,7 +150,7 @@ fn results_that_cannot_be_written_are_said_before_anything_is_measured() {
 }
 
 #[test]
-fn a_report_that_cannot_be_written_as_json_is_said_and_the_record_stands() {
+fn a_report_that_cannot_be_written_is_an_error_and_the_record_stays() {
     let scratch = Scratch::new();
     let outcome = finish(one_decode(&scratch).args(["--json", "/proc/self/report.json"]));
     assert_eq!(outcome.code, Some(5), "{outcome:?}");
@@ -159,7 +159,7 @@ fn a_report_that_cannot_be_written_as_json_is_said_and_the_record_stands() {
 }
 
 #[test]
-fn two_runs_at_once_write_two_records_and_end_each_their_own_processes() {
+fn two_runs_at_once_write_two_records_and_end_only_their_own_processes() {
     let scratch = Scratch::new();
     let hanging = until_it_hangs(&scratch);
     let others = [(); 3].map(|()| Running::start(&mut one_decode(&scratch)));
@@ -199,7 +199,7 @@ done
 "#;
 
 #[test]
-fn a_case_is_not_lost_to_an_engine_that_failed_at_another_and_ended() {
+fn an_engine_that_exits_in_one_case_is_started_again_for_the_next() {
     let scratch = Scratch::new();
     let engine = scratch.script("brittle", BRITTLE);
     let mut command = scratch.orchestrate();

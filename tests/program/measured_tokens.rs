@@ -14,7 +14,7 @@ const WRONG_LATER: &[&str] = &["--wrong-from", "30", "--at", "2"];
 // Checks after the last block.
 
 #[test]
-fn tokens_that_turn_wrong_while_they_are_measured_are_found_and_honest_ones_are_not() {
+fn wrong_measured_tokens_are_found_and_correct_ones_pass() {
     let run = run(&[("turns", WRONG_LATER), ("honest", &[])], &[("verifier", &[])], &[]);
     // The checks before the blocks found no difference.
     assert_eq!(run.of("continued", "turns")[0]["ids"], run.of("continued", "honest")[0]["ids"]);
@@ -40,7 +40,7 @@ fn tokens_that_turn_wrong_while_they_are_measured_are_found_and_honest_ones_are_
 }
 
 #[test]
-fn what_the_verifiers_own_row_gave_needs_no_opinion() {
+fn tokens_of_the_verifiers_own_row_are_not_checked_again() {
     let run = run(&[("one", &[]), ("turns", WRONG_LATER), ("honest", &[])], &[], &["--verifier-is", "one"]);
     assert_eq!((run.opinions("one").len(), run.opinions("honest").len()), (0, 0));
     let turns = run.opinions("turns");
@@ -53,14 +53,14 @@ fn what_the_verifiers_own_row_gave_needs_no_opinion() {
 }
 
 #[test]
-fn where_all_agree_with_the_verifiers_row_it_is_not_started_again() {
+fn the_verifier_is_not_started_again_when_all_rows_agree_with_its_row() {
     let run = run(&[("one", &[]), ("honest", &[])], &[], &["--verifier-is", "one"]);
     assert_eq!(run.record.entries("reference_token"), Vec::<&Value>::new());
     assert_eq!(run.record.launches_of("one").iter().filter(|it| it["for_output_checks"] == true).count(), 1);
 }
 
 #[test]
-fn a_verifier_that_dies_when_it_is_asked_loses_no_result() {
+fn a_verifier_that_exits_during_the_check_loses_no_result() {
     let dies = &["--fault", "exits_at_sample", "--at", "1"];
     let run = run(&[("turns", WRONG_LATER)], &[("verifier", dies)], &[]);
     assert_eq!((run.outcome.code, run.record.end()), (Some(0), Some("finished")), "{:?}", run.outcome);
@@ -71,14 +71,14 @@ fn a_verifier_that_dies_when_it_is_asked_loses_no_result() {
 }
 
 #[test]
-fn a_verifier_that_does_not_answer_has_no_more_time_than_the_budget_leaves_and_that_is_recorded() {
+fn a_silent_verifier_is_stopped_and_recorded_at_the_end_of_the_budget() {
     let hangs = &["--fault", "hangs_in_generate", "--at", "1"];
     let run = run(&[("turns", WRONG_LATER)], &[("verifier", hangs)], &["--budget", "15s"]);
     assert_eq!(run.record.end(), Some("finished"));
     let [not_checked] = run.record.entries("not_checked")[..] else { panic!("{:?}", run.record) };
     let reason = not_checked["reason"].as_str().unwrap();
     // The budget ended the checks, not a deadline of the reference engine.
-    assert!(reason.starts_with("the tokens of 1 of 2 samples were not looked at: there were "), "{reason}");
+    assert!(reason.starts_with("the tokens of 1 of 2 samples were not checked: the check had "), "{reason}");
     assert_eq!(not_checked["hint"], "a longer `--budget`");
     // The answers before that count.
     assert_eq!((run.opinions("turns").len(), run.status("turns")), (1, "wrong"));
@@ -86,7 +86,7 @@ fn a_verifier_that_does_not_answer_has_no_more_time_than_the_budget_leaves_and_t
 }
 
 #[test]
-fn a_verifier_that_cannot_be_loaded_is_no_failure_of_the_run() {
+fn a_run_succeeds_when_its_verifier_cannot_be_loaded() {
     let run = run(&[("one", &[])], &[("verifier", &["--fault", "exits_in_load"])], &[]);
     assert_eq!(run.outcome.code, Some(0), "{:?}", run.outcome);
     let [not_checked] = run.record.entries("not_checked")[..] else { panic!("{:?}", run.record) };
@@ -99,7 +99,7 @@ fn a_verifier_that_cannot_be_loaded_is_no_failure_of_the_run() {
 }
 
 #[test]
-fn a_verifier_without_score_says_what_it_would_have_taken() {
+fn a_verifier_without_score_gives_its_own_tokens() {
     let silent = &["--capabilities", r#"{"score":false}"#];
     let run = run(&[("turns", WRONG_LATER)], &[("verifier", silent)], &[]);
     let turns = run.opinions("turns");
@@ -108,7 +108,7 @@ fn a_verifier_without_score_says_what_it_would_have_taken() {
 }
 
 #[test]
-fn where_an_engine_masks_eos_it_is_not_blamed_for_going_round_it() {
+fn an_engine_that_masks_eos_may_give_another_token_in_its_place() {
     // The reference engine would end after position 40; a masked engine takes the next best token.
     let masked = &["--wrong-from", "40", "--capabilities", r#"{"ignore_eos":"masked"}"#];
     let ends = &["--eos-at", "0"];
@@ -122,7 +122,7 @@ fn where_an_engine_masks_eos_it_is_not_blamed_for_going_round_it() {
 }
 
 #[test]
-fn sampled_tokens_are_not_held_against_greedy_ones() {
+fn sampled_tokens_are_not_compared_with_greedy_ones() {
     let run = run(&[("one", &[])], &[("verifier", &[])], &["--temperature", "0.8"]);
     assert_eq!(run.record.entries("reference_token"), Vec::<&Value>::new());
     run.measured("one");
@@ -137,7 +137,7 @@ const AND_ONE_TOKEN: &[&str] = &["--scenario", "ttft"];
 const GARBLES_ONE_TOKEN: &[&str] = &["|", "sed", "-u", r#"s/"output_ids":\[[0-9]*\]/"output_ids":[77]/"#];
 
 #[test]
-fn garbage_in_requests_of_one_token_alone_is_called_wrong_and_an_honest_engine_beside_it_is_not() {
+fn wrong_tokens_in_one_token_requests_are_found_and_correct_ones_pass() {
     let run = run(&[("liar", GARBLES_ONE_TOKEN), ("honest", &[])], &[("verifier", &[])], AND_ONE_TOKEN);
     let given = |label: &str| -> Vec<(usize, Value)> {
         let outputs =
@@ -153,7 +153,7 @@ fn garbage_in_requests_of_one_token_alone_is_called_wrong_and_an_honest_engine_b
 }
 
 #[test]
-fn every_workload_is_judged_where_the_verifier_is_no_row() {
+fn every_workload_is_checked_when_the_verifier_is_no_row() {
     let run = run(&[("honest", &[])], &[("verifier", &[])], AND_ONE_TOKEN);
     let cases: std::collections::BTreeSet<u64> =
         run.record.entries("reference_token").iter().map(|it| it["case"].as_u64().unwrap()).collect();
@@ -164,7 +164,7 @@ fn every_workload_is_judged_where_the_verifier_is_no_row() {
 }
 
 #[test]
-fn where_no_verifier_can_run_nothing_good_is_said_of_anybody_and_a_note_says_why() {
+fn all_outputs_are_unverified_with_a_note_when_no_verifier_can_run() {
     let scratch = Scratch::new();
     let model = scratch.join("model");
     copy(&embedded::folder().unwrap(), &model);
@@ -189,18 +189,15 @@ fn where_no_verifier_can_run_nothing_good_is_said_of_anybody_and_a_note_says_why
     for label in ["turns", "honest"] {
         assert_eq!((run.status(label), run.why(label).len()), ("unverified", 1));
         let why = run.why(label)[0];
-        assert!(
-            why.starts_with("its measured tokens were shown to nobody: no verifier can run here"),
-            "{why}"
-        );
+        assert!(why.starts_with("its measured tokens were not checked: no verifier can run here"), "{why}");
         assert!(why.contains("(hint: ") && why.contains(" setup "), "{why}");
     }
-    assert!(run.report["notes"].to_string().contains("were shown to nobody"), "{}", run.report["notes"]);
+    assert!(run.report["notes"].to_string().contains("were not checked"), "{}", run.report["notes"]);
     run.measured("turns").measured("honest");
 }
 
 #[test]
-fn text_and_samples_are_unverified_and_honest_ids_beside_them_are_exact() {
+fn text_and_sampled_output_is_unverified_and_correct_ids_are_exact() {
     let talks = &["--output", "text", "--capabilities", r#"{"stream":false}"#];
     let reads = &["--capabilities", r#"{"prompt_ids":false}"#, "--wrong-from", "0"];
     let engines: &[(&str, &[&str])] = &[("talks", talks), ("reads", reads), ("honest", &[])];
@@ -220,13 +217,13 @@ fn without_the_long_window_an_engine_is_unverified() {
     assert_eq!(run.status("narrow"), "unverified");
     assert_eq!(
         run.why("narrow"),
-        ["a window of 1152 tokens passes its context of 1000; 512 tokens were scored"]
+        ["a window of 1152 tokens exceeds its context of 1000; 512 tokens were scored"]
     );
     assert_eq!(run.status("honest"), "exact", "{}", run.report["outputs"]);
 }
 
 #[test]
-fn a_cache_in_2_bits_that_nobody_asked_for_excuses_no_scores() {
+fn an_unrequested_2_bit_cache_excuses_no_scores() {
     let claims = &["--loaded", r#"{"kv_dtype":"q2_k"}"#, "--score-noise", "0.5"];
     let run = run(&[("claims", claims), ("honest", &[])], &[("verifier", &[])], &[]);
     assert_eq!((run.status("claims"), run.status("honest")), ("wrong", "exact"));
@@ -234,7 +231,7 @@ fn a_cache_in_2_bits_that_nobody_asked_for_excuses_no_scores() {
 }
 
 #[test]
-fn where_the_verifier_does_not_come_to_judge_its_kindest_word_is_unverified() {
+fn outputs_are_unverified_when_the_verifier_cannot_check_the_tokens() {
     let hangs = &["--fault", "hangs_in_generate", "--at", "1"];
     let run = run(&[("turns", WRONG_LATER)], &[("verifier", hangs)], &["--timeout", "10"]);
     assert_eq!(run.status("turns"), "unverified", "{}", run.report["outputs"]);

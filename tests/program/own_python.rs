@@ -44,7 +44,7 @@ fn measure(command: &mut Command, scratch: &Scratch) -> (Outcome, Record) {
 const BOTH: &[&str] = &["-e", "snake-charmer", "-e", "stone", "--blocks", "1"];
 
 #[test]
-fn an_own_python_is_as_good_as_an_environment_and_the_record_and_the_report_say_which_it_is() {
+fn an_own_python_replaces_an_environment_and_is_in_record_and_report() {
     let scratch = tree();
     let mut command = with_python(&scratch, "ORCHESTRATE_PYTHON", "/bin/sh", BOTH);
     let (outcome, record) = measure(&mut command, &scratch);
@@ -64,7 +64,7 @@ fn an_own_python_is_as_good_as_an_environment_and_the_record_and_the_report_say_
 }
 
 #[test]
-fn the_variable_of_one_engine_is_for_that_one() {
+fn an_engines_own_variable_applies_to_that_engine_alone() {
     let scratch = tree();
     let one = "ORCHESTRATE_PYTHON_SNAKE_CHARMER";
     let mut command = with_python(&scratch, one, "/bin/sh", BOTH);
@@ -74,7 +74,7 @@ fn the_variable_of_one_engine_is_for_that_one() {
 }
 
 #[test]
-fn an_own_python_that_is_no_program_is_a_row_with_its_variable_and_nothing_is_built() {
+fn an_own_python_that_is_no_program_is_a_row_that_names_its_variable() {
     let scratch = tree();
     let mut command = with_python(&scratch, "ORCHESTRATE_PYTHON", "/no/such/python", BOTH);
     let (outcome, record) = measure(&mut command, &scratch);
@@ -90,7 +90,7 @@ fn an_own_python_that_is_no_program_is_a_row_with_its_variable_and_nothing_is_bu
 }
 
 #[test]
-fn set_up_and_the_lists_say_that_an_own_python_needs_no_environment_and_set_up_makes_none() {
+fn an_own_python_needs_no_environment_and_set_up_creates_none() {
     let scratch = tree();
     for (name, arguments) in [
         ("own-python-setup", &["setup", "snake-charmer"][..]),
@@ -111,7 +111,7 @@ fn set_up_and_the_lists_say_that_an_own_python_needs_no_environment_and_set_up_m
 }
 
 #[test]
-fn a_baseline_remembers_the_python_that_it_ran_in_and_is_not_measured_again_in_another() {
+fn a_baseline_is_not_measured_again_in_another_python() {
     let scratch = tree();
     let save = ["-e", "snake-charmer", "--blocks", "2", "--save-baseline", "mine"];
     let mut command = with_python(&scratch, "ORCHESTRATE_PYTHON", "/bin/sh", &save);

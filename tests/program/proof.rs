@@ -12,7 +12,7 @@ use crate::support::{Scratch, fake_engine, finish};
 const WINDOWS: usize = 5;
 
 #[test]
-fn each_engine_scores_held_out_text_and_goes_on_with_a_prompt_before_anything_is_measured() {
+fn each_engine_scores_text_and_continues_a_prompt_before_the_first_block() {
     let run = run(&[("one", &[]), ("other", &["--score-noise", "0.01"])], &[("verifier", &[])], &[]);
     let [held_out] = run.record.entries("held_out")[..] else { panic!("{:?}", run.record) };
     let lengths: Vec<_> =
@@ -43,7 +43,7 @@ fn each_engine_scores_held_out_text_and_goes_on_with_a_prompt_before_anything_is
 }
 
 #[test]
-fn what_is_launched_for_proof_counts_nowhere() {
+fn launches_for_output_checks_are_in_no_result() {
     let proved = run(&[("one", &[]), ("other", &[])], &[("verifier", &[])], &[]);
     let not_checked = run(&[("one", &[]), ("other", &[])], &[], &["--verifier", "none"]);
     assert_eq!(
@@ -71,16 +71,16 @@ fn what_is_launched_for_proof_counts_nowhere() {
 }
 
 #[test]
-fn an_engine_without_score_goes_on_with_the_prompt_all_the_same() {
+fn an_engine_without_score_still_continues_the_prompt() {
     let run = run(&[("mute", &["--capabilities", r#"{"score":false}"#])], &[("verifier", &[])], &[]);
     assert_eq!(run.of("scored", "mute").len(), 0);
     assert_eq!(run.of("continued", "mute")[0]["ids"], run.of("continued", "verifier (verifier)")[0]["ids"]);
-    assert_eq!(run.reasons("mute"), ["offers no `score`"]);
+    assert_eq!(run.reasons("mute"), ["does not support `score`"]);
     run.measured("mute");
 }
 
 #[test]
-fn an_engine_that_gives_text_says_what_it_is_likely_to_and_no_more() {
+fn an_engine_with_text_output_is_checked_by_scores_alone() {
     let settings = &["--output", "text", "--capabilities", r#"{"stream":false}"#];
     let run = run(&[("talker", settings)], &[("verifier", &[])], &[]);
     assert_eq!(run.of("scored", "talker").len(), WINDOWS);
@@ -90,27 +90,27 @@ fn an_engine_that_gives_text_says_what_it_is_likely_to_and_no_more() {
 }
 
 #[test]
-fn an_engine_that_knows_generate_alone_is_measured_and_proves_nothing() {
+fn an_engine_with_generate_alone_is_measured_and_unverified() {
     let run = run(&[("small", &["--fault", "says_bad_request_to_hello"])], &[("verifier", &[])], &[]);
     assert_eq!(run.of("scored", "small").len() + run.of("continued", "small").len(), 0);
     assert!(run.record.launches_of("small").iter().all(|it| it["for_output_checks"] != true));
-    assert_eq!(run.reasons("small")[0], "knows `generate` alone, and no `score`");
+    assert_eq!(run.reasons("small")[0], "supports only `generate`, not `score`");
     run.measured("small");
 }
 
 #[test]
-fn too_few_log_probabilities_are_a_breach_of_the_protocol() {
+fn too_few_log_probabilities_break_the_protocol() {
     let run = run(&[("short", &["--fault", "wrong_scores"]), ("sound", &[])], &[("verifier", &[])], &[]);
     assert_eq!(run.outcome.code, Some(4), "{}", run.outcome.stderr);
     let [failure] = run.record.failures_of("short")[..] else { panic!("{:?}", run.record) };
     assert_eq!((&failure["kind"], &failure["when"]), (&"protocol".into(), &"output check".into()));
-    assert_eq!(failure["message"], "126 `logprobs` of a sequence where 127 were asked");
+    assert_eq!(failure["message"], "expected 127 `logprobs` for a sequence, got 126");
     assert_eq!(run.record.samples_of("short").len(), 0);
     run.measured("sound");
 }
 
 #[test]
-fn a_probability_above_one_is_a_breach_of_the_protocol() {
+fn a_probability_above_one_breaks_the_protocol() {
     let run = run(&[("eager", &["--score-offset", "9.5"]), ("sound", &[])], &[("verifier", &[])], &[]);
     let [failure] = run.record.failures_of("eager")[..] else { panic!("{:?}", run.record) };
     assert_eq!((&failure["kind"], &failure["when"]), (&"protocol".into(), &"output check".into()));
@@ -119,7 +119,7 @@ fn a_probability_above_one_is_a_breach_of_the_protocol() {
 }
 
 #[test]
-fn an_engine_that_ends_when_it_is_asked_for_proof_is_unproved_for_that_and_goes_on_to_its_own_end() {
+fn an_engine_that_exits_in_its_output_check_is_unverified_and_still_measured() {
     let run = run(&[("brittle", &["--fault", "exits_at_sample"]), ("sound", &[])], &[("verifier", &[])], &[]);
     assert_eq!(run.reasons("brittle"), ["exited at output check: ended with exit code 3 before it answered"]);
     let [failure] = run.record.failures_of("brittle")[..] else { panic!("{:?}", run.record) };
@@ -128,7 +128,7 @@ fn an_engine_that_ends_when_it_is_asked_for_proof_is_unproved_for_that_and_goes_
 }
 
 #[test]
-fn what_cannot_be_loaded_fails_once_and_not_a_second_time_in_its_block() {
+fn a_model_that_cannot_be_loaded_fails_once() {
     let run = run(&[("broken", &["--fault", "fails_in_load"]), ("sound", &[])], &[("verifier", &[])], &[]);
     let [failure] = run.record.failures_of("broken")[..] else { panic!("{:?}", run.record) };
     assert_eq!((&failure["kind"], &failure["when"]), (&"model".into(), &"load".into()));
@@ -137,15 +137,15 @@ fn what_cannot_be_loaded_fails_once_and_not_a_second_time_in_its_block() {
 }
 
 #[test]
-fn a_small_context_in_effect_leaves_out_the_long_window_and_says_so() {
+fn a_small_context_omits_the_long_window_with_a_note() {
     let run = run(&[("narrow", &["--context-tokens", "1000"])], &[("verifier", &[])], &[]);
     assert_eq!(run.of("scored", "narrow").len(), WINDOWS - 1);
-    let reason = "a window of 1152 tokens passes its context of 1000; 512 tokens were scored";
+    let reason = "a window of 1152 tokens exceeds its context of 1000; 512 tokens were scored";
     assert_eq!(run.reasons("narrow"), [reason]);
 }
 
 #[test]
-fn one_shots_are_asked_for_proof_in_a_process_of_its_own() {
+fn one_shot_engines_are_checked_in_a_separate_process() {
     let run = run(&[("cold", &[])], &[("verifier", &[])], &["--mode", "one-shot"]);
     assert_eq!(run.of("scored", "cold").len(), WINDOWS);
     assert_eq!(run.of("continued", "cold").len(), 1);
@@ -154,7 +154,7 @@ fn one_shots_are_asked_for_proof_in_a_process_of_its_own() {
 }
 
 #[test]
-fn without_an_engine_that_vouches_the_verifier_that_is_kept_beside_the_model_stands_in() {
+fn stored_reference_answers_replace_a_verifier_that_cannot_run() {
     let run = run(&[("one", &[])], &[], &[]);
     let [kept] = run.record.entries("stored_answers")[..] else { panic!("{:?}", run.record) };
     let held_out = run.record.entries("held_out")[0];
@@ -165,13 +165,13 @@ fn without_an_engine_that_vouches_the_verifier_that_is_kept_beside_the_model_sta
     // It cannot check anything else.
     let [not_checked] = run.record.entries("not_checked")[..] else { panic!("{:?}", run.record) };
     assert_eq!(not_checked["model"], held_out["model"]);
-    assert!(not_checked["reason"].as_str().unwrap().starts_with("its measured tokens were shown to nobody"));
+    assert!(not_checked["reason"].as_str().unwrap().starts_with("its measured tokens were not checked"));
     assert!(not_checked["hint"].as_str().unwrap().contains(" setup "), "{not_checked}");
     run.measured("one");
 }
 
 #[test]
-fn a_verifier_that_is_kept_is_made_by_a_command_and_is_of_these_weights_alone() {
+fn stored_reference_answers_are_used_for_exactly_their_weights() {
     let scratch = Scratch::new();
     let model = scratch.join("model");
     copy(&embedded::folder().unwrap(), &model);
@@ -227,7 +227,7 @@ fn given(reason: &str) -> Option<f64> {
 
 /// Without a budget a request of the check may take minutes.
 #[test]
-fn a_budget_bounds_what_each_request_of_the_check_may_take_and_the_run_goes_on_to_its_end() {
+fn a_budget_limits_each_request_of_an_output_check() {
     for fault in ["hangs_in_score", "hangs_in_generate"] {
         // Requests of a block have a cap of their own.
         let options = &["--budget", "12s", "--case-cap", "1s"];
@@ -244,12 +244,12 @@ fn a_budget_bounds_what_each_request_of_the_check_may_take_and_the_run_goes_on_t
 }
 
 #[test]
-fn a_launch_for_the_check_ends_with_the_budget_and_its_row_says_so() {
+fn a_launch_for_an_output_check_ends_with_the_budget() {
     // Without a budget it would have the deadline of a block's load.
     let options = &["--budget", "8s", "--timeout", "60"];
     let run = run(&[("stuck", &["--fault", "hangs_in_load"])], &[], options);
     assert_eq!(run.record.end(), Some("finished"), "{:?}", run.outcome);
-    assert_eq!(run.reasons("stuck"), ["the budget was used up while it was loaded for an output check"]);
+    assert_eq!(run.reasons("stuck"), ["the budget ended while the engine was loaded for an output check"]);
     let [failure] = run.record.failures_of("stuck")[..] else { panic!("{:?}", run.record) };
     assert_eq!((&failure["kind"], &failure["hint"]), (&"no_time".into(), &"--budget 32s".into()));
     assert_eq!(run.record.samples_of("stuck").len(), 0);

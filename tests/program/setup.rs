@@ -56,14 +56,14 @@ fn failure<'a>(record: &'a Record, label: &str) -> (&'a str, &'a str, Option<&'a
 }
 
 #[test]
-fn engines_are_listed_with_what_they_need_and_the_command_that_gives_it() {
+fn engines_are_listed_with_missing_requirements_and_the_command_that_helps() {
     let scratch = tree();
     assert_snapshot("engines", &scratch, scratch.orchestrate_alone().arg("engines"));
     assert_snapshot("setup-list", &scratch, scratch.orchestrate_alone().args(["setup", "--list"]));
 }
 
 #[test]
-fn an_environment_that_no_engine_asks_for_any_more_is_listed_with_its_size_and_how_to_be_rid_of_it() {
+fn an_unused_environment_is_listed_with_its_size_and_the_command_that_removes_it() {
     let scratch = tree();
     let environments = scratch.join("home/environments");
     let (old, half) = (environments.join("heavy-0123456789abcdef"), environments.join("half-made"));
@@ -84,7 +84,7 @@ fn an_environment_that_no_engine_asks_for_any_more_is_listed_with_its_size_and_h
 }
 
 #[test]
-fn who_removes_a_shared_environment_is_told_who_else_ran_in_it() {
+fn removing_a_shared_environment_names_its_other_engines() {
     let scratch = Scratch::outside();
     let python = "[environment]\npython = \"3.11\"\nrequirements = \"../environments/snake/requirements.txt\"\n\
                   download_mb = 1\ninstalled_mb = 1\n";
@@ -96,7 +96,7 @@ fn who_removes_a_shared_environment_is_told_who_else_ran_in_it() {
     let environment = scratch.join("home/environments/snake-0123456789abcdef");
     std::fs::create_dir_all(&environment).unwrap();
     let removed = finish(scratch.orchestrate_alone().args(["setup", "one", "--remove"])).stdout;
-    assert_eq!(removed, format!("removed {}\nit was also what `other` ran in\n", environment.display()));
+    assert_eq!(removed, format!("removed {}\n`other` used it too\n", environment.display()));
     assert!(!environment.exists());
 }
 
@@ -124,7 +124,7 @@ fn with_presets() -> Scratch {
 }
 
 #[test]
-fn a_preset_with_the_defaults_settings_is_not_measured_twice_unless_it_is_named() {
+fn a_preset_equal_to_the_default_is_measured_only_if_named() {
     let scratch = with_presets();
     assert_eq!(rows(&scratch, &["--all", "--presets"]), ["bare", "bare:late", "toy", "toy:other"]);
     assert_eq!(
@@ -136,7 +136,7 @@ fn a_preset_with_the_defaults_settings_is_not_measured_twice_unless_it_is_named(
 }
 
 #[test]
-fn a_suite_of_an_engines_own_brings_its_rows_beside_those_that_are_named() {
+fn an_engines_own_suite_adds_its_rows_to_the_named_engines() {
     let scratch = Scratch::outside();
     let toy = [
         "about = \"x\"\nbinary = \"toy-engine\"\n",
@@ -158,7 +158,7 @@ fn a_suite_of_an_engines_own_brings_its_rows_beside_those_that_are_named() {
 }
 
 #[test]
-fn what_a_list_names_twice_is_one_row() {
+fn a_value_that_is_listed_twice_is_one_row() {
     let scratch = with_presets();
     let twice = ["-e", "toy", "--device", "cpu,cpu", "--dtype", "f32,f32", "--threads", "1,1"];
     assert_eq!(rows(&scratch, &twice), ["toy"]);
@@ -166,7 +166,7 @@ fn what_a_list_names_twice_is_one_row() {
 }
 
 #[test]
-fn an_engine_or_a_preset_that_is_not_in_the_tree_is_refused_with_those_that_are() {
+fn an_unknown_engine_or_preset_is_refused_with_the_known_ones() {
     let scratch = tree();
     assert_snapshot("unknown-engine", &scratch, scratch.orchestrate_alone().args(["-e", "no-such-engine"]));
     assert_snapshot(
@@ -179,7 +179,7 @@ fn an_engine_or_a_preset_that_is_not_in_the_tree_is_refused_with_those_that_are(
 }
 
 #[test]
-fn a_name_that_stands_for_nothing_is_refused_before_anything_is_built() {
+fn an_unknown_name_is_refused_before_any_build() {
     let scratch = tree();
     for option in ["--reference", "--verifier"] {
         let outcome = finish(scratch.orchestrate_alone().args(["-e", "able", option, "nobody"]));
@@ -190,7 +190,7 @@ fn a_name_that_stands_for_nothing_is_refused_before_anything_is_built() {
 }
 
 #[test]
-fn set_up_builds_an_engine_and_says_so_and_can_be_asked_again() {
+fn set_up_builds_an_engine_and_can_be_repeated() {
     let scratch = tree();
     for name in ["setup-able", "setup-able-again"] {
         assert_snapshot(name, &scratch, scratch.orchestrate_alone().args(["setup", "able"]));
@@ -205,14 +205,14 @@ fn set_up_builds_an_engine_and_says_so_and_can_be_asked_again() {
 }
 
 #[test]
-fn set_up_that_fails_says_what_the_builder_said_and_how_to_try_it_by_hand() {
+fn a_failed_set_up_prints_the_builders_output_and_its_command() {
     let scratch = tree();
     assert_snapshot("setup-broken", &scratch, scratch.orchestrate_alone().args(["setup", "broken"]));
     assert_snapshot("setup-foreign", &scratch, scratch.orchestrate_alone().args(["setup", "foreign"]));
 }
 
 #[test]
-fn an_environment_that_cannot_be_created_ends_with_how_else_its_library_is_to_be_had() {
+fn a_failed_environment_ends_with_another_way_to_get_its_library() {
     let scratch = tree();
     let manifest = scratch.join("engines/heavy/engine.toml");
     let otherwise = "installed_mb = 1\notherwise = \"heavy's own guide says where it comes from\"\n";
@@ -227,7 +227,7 @@ fn an_environment_that_cannot_be_created_ends_with_how_else_its_library_is_to_be
 }
 
 #[test]
-fn all_builds_what_can_be_built_and_measures_it_and_the_others_are_rows_and_no_failure() {
+fn all_measures_the_engines_that_build_and_lists_the_others_without_failure() {
     let scratch = tree();
     let (outcome, record) = measure(&scratch, &["--all"]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
@@ -243,26 +243,26 @@ fn all_builds_what_can_be_built_and_measures_it_and_the_others_are_rows_and_no_f
 }
 
 #[test]
-fn an_engine_asked_for_by_name_that_cannot_run_is_a_failure_of_the_run() {
+fn a_run_fails_when_a_named_engine_cannot_run() {
     let (outcome, record) = measure(&tree(), &["--all", "-e", "foreign"]);
     assert_eq!(outcome.code, Some(4), "{outcome:?}");
     assert_eq!(record.samples_of("able").len(), 1);
 }
 
 #[test]
-fn an_engine_that_is_built_is_measured_with_a_warning_when_it_cannot_be_built_now() {
+fn an_earlier_build_is_measured_with_a_warning_when_the_build_fails_now() {
     let scratch = tree();
     std::fs::create_dir_all(scratch.join("target/release")).unwrap();
     std::os::unix::fs::symlink(fake_engine(), scratch.join("target/release/broken-engine")).unwrap();
     let (outcome, record) = measure(&scratch, &["-e", "broken"]);
     assert_eq!((outcome.code, record.samples_of("broken").len()), (Some(0), 1), "{outcome:?}");
-    let said = "as it was built before; now it does not build: no compiler here";
+    let said = "is measured: it does not build: no compiler here";
     assert!(record.entries("warning")[0]["message"].to_string().contains(said), "{record:?}");
     assert!(outcome.stdout.contains(said), "{outcome:?}");
 }
 
 #[test]
-fn an_interrupt_during_set_up_ends_the_builder_and_says_that_nothing_was_measured() {
+fn an_interrupt_during_set_up_ends_the_builder_and_the_run() {
     let scratch = Scratch::outside();
     let build = "[build]\ncommand = [\"sh\", \"-c\", \"exec sleep 1000\"]\n";
     scratch.plant(&[("slow", &format!("about = \"takes long\"\nbinary = \"slow-engine\"\n{build}"))]);
@@ -277,7 +277,7 @@ fn an_interrupt_during_set_up_ends_the_builder_and_says_that_nothing_was_measure
 }
 
 #[test]
-fn without_set_up_nothing_is_built_and_what_is_missing_is_said() {
+fn without_set_up_nothing_is_built_and_missing_programs_are_reported() {
     let scratch = tree();
     let (outcome, record) = measure(&scratch, &["--all", "--no-setup"]);
     assert_eq!((outcome.code, record.entries("sample").len()), (Some(4), 0), "{outcome:?}");
@@ -298,13 +298,13 @@ fn a_preset_is_measured_with_its_options_under_its_own_name() {
 }
 
 #[test]
-fn all_presets_are_measured_when_they_are_asked_for() {
+fn presets_selects_all_presets_of_an_engine() {
     let (_, record) = measure(&tree(), &["--all", "--presets"]);
     assert_eq!(record.samples_of("able:late").len(), 1);
 }
 
 #[test]
-fn ratios_are_taken_against_the_engine_whose_manifest_says_reference() {
+fn ratios_use_the_engine_that_its_manifest_calls_the_reference() {
     let (outcome, _) = measure(&tree(), &["-e", "able:late", "-e", "able"]);
     let report: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
     let ratio = |label: &str| {
@@ -323,7 +323,7 @@ fn a_manifest_with_a_mistake_is_refused_with_its_file() {
 }
 
 #[test]
-fn away_from_any_tree_the_engines_are_those_it_was_built_with() {
+fn outside_a_checkout_the_engines_are_those_of_build_time() {
     let scratch = Scratch::outside();
     let mut engines = scratch.orchestrate_alone();
     let outcome = finish(engines.arg("engines").env("LD_LIBRARY_PATH", driver::absent(&scratch)));
@@ -352,7 +352,7 @@ fn tools(scratch: &Scratch) -> String {
 }
 
 #[test]
-fn packages_that_come_as_source_are_built_as_the_manifest_says_and_not_without_a_compiler() {
+fn source_packages_are_built_with_the_manifests_settings_and_need_a_compiler() {
     let scratch = Scratch::outside();
     let fake = fake_engine().display();
     let manifest = format!(
@@ -379,7 +379,7 @@ fn packages_that_come_as_source_are_built_as_the_manifest_says_and_not_without_a
     };
     let refused = setup(Some("no-such-compiler -O3"));
     assert_ne!(refused.code, Some(0));
-    let said = "no compiler `no-such-compiler`, which the packages of `built` are built with\nhint: apt-get install g++";
+    let said = "no compiler `no-such-compiler`: the packages of `built` are built with it\nhint: apt-get install g++";
     assert!(refused.stderr.contains(said), "{}", refused.stderr);
     let ready = setup(None);
     assert_eq!(ready.code, Some(0), "{}", ready.stderr);

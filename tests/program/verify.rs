@@ -14,33 +14,27 @@ const TEXT: &[&str] = &["--output", "text"];
 /// One or more cases for each rule, in the order of the rules. An answer without other faults has 64 tokens.
 const RULES: &[Rule] = &[
     // One answer per id.
-    ("no_id", &[], "protocol", "warm-up 1", "`generated` with id none where `0` was asked"),
-    ("two_iterations", &[], "wrong_output", "warm-up 1", "2 iterations where 1 was asked"),
-    ("unasked_warmup", &[], "wrong_output", "warm-up 1", "1 warm-up iterations where none was asked"),
-    ("no_sequence", &[], "wrong_output", "warm-up 1", "0 sequences where 1 were asked"),
-    ("says_cancelled", &[], "protocol", "warm-up 1", "finished `cancelled` where nothing was cancelled"),
+    ("no_id", &[], "protocol", "warm-up 1", "`generated` has id none, expected `0`"),
+    ("two_iterations", &[], "wrong_output", "warm-up 1", "expected 1 iteration, got 2"),
+    ("unasked_warmup", &[], "wrong_output", "warm-up 1", "expected no warm-up iterations, got 1"),
+    ("no_sequence", &[], "wrong_output", "warm-up 1", "expected 1 sequences, got 0"),
+    ("says_cancelled", &[], "protocol", "warm-up 1", "finished `cancelled`, and nothing was cancelled"),
     // As many times as ids.
     ("extra_time", &[], "protocol", "warm-up 1", "64 `output_ids` and 65 `token_ns`"),
     ("no_output", &[], "protocol", "warm-up 1", "neither `output_ids` with `token_ns` nor `chunks`"),
     ("miscounted_chunks", TEXT, "protocol", "warm-up 1", "`chunks` of 128 tokens and 64 `output_tokens`"),
     // start < first <= ... <= last <= end.
-    (
-        "first_token_at_start",
-        &[],
-        "protocol",
-        "warm-up 1",
-        "`token_ns[0]` 1000 lies outside its place (1000 .. 1000",
-    ),
-    ("times_out_of_order", &[], "protocol", "warm-up 1", "`token_ns[2]` 21000 lies outside its place"),
+    ("first_token_at_start", &[], "protocol", "warm-up 1", "`token_ns[0]` 1000 lies outside 1000 to "),
+    ("times_out_of_order", &[], "protocol", "warm-up 1", "`token_ns[2]` 21000 lies outside "),
     ("ends_before_start", &[], "protocol", "warm-up 1", "`end_ns` 999 lies before `start_ns` 1000"),
-    ("ends_before_last_token", &[], "protocol", "warm-up 1", "`token_ns[63]` 147000 lies outside its place"),
+    ("ends_before_last_token", &[], "protocol", "warm-up 1", "`token_ns[63]` 147000 lies outside "),
     // Streamed ids are the final ids, with the final times, where a stream was requested.
-    ("streams_half", &[], "protocol", "warm-up 2", "streamed token 2 came where 1 was next"),
+    ("streams_half", &[], "protocol", "warm-up 2", "expected streamed token 1, got 2"),
     ("streams_to_nobody", &[], "protocol", "warm-up 2", "a streamed token of iteration 0, sequence 7"),
     ("streams_other_times", &[], "protocol", "warm-up 2", "was streamed with `ns`"),
-    ("streams_unasked", &[], "protocol", "warm-up 1", "streamed 64 `token` messages where none were asked"),
+    ("streams_unasked", &[], "protocol", "warm-up 1", "expected no `token` messages, got 64"),
     // The output has the requested length.
-    ("too_many_tokens", &[], "wrong_output", "warm-up 1", "65 tokens where 64 were asked"),
+    ("too_many_tokens", &[], "wrong_output", "warm-up 1", "expected 64 tokens, got 65"),
     // Impossible numbers.
     (
         "more_cached_than_sent",
@@ -52,7 +46,7 @@ const RULES: &[Rule] = &[
 ];
 
 #[test]
-fn an_answer_that_breaks_a_rule_is_a_row_that_says_which() {
+fn an_invalid_answer_is_a_row_that_names_the_broken_rule() {
     let scratch = Scratch::new();
     let mut command = scratch.orchestrate();
     for (fault, settings, ..) in RULES {
@@ -81,7 +75,7 @@ fn an_answer_that_breaks_a_rule_is_a_row_that_says_which() {
 
 /// With one token, a request does not ask to ignore EOS.
 #[test]
-fn an_engine_that_says_that_eos_ended_its_output_gives_eos() {
+fn an_output_that_finished_with_eos_must_end_with_an_eos_token() {
     let scratch = Scratch::new();
     let mut command = scratch.orchestrate();
     command.arg("-e").arg(scratch.faulty("says_eos", &[])).args(["--scenario", "decode", "--blocks", "1"]);
@@ -93,7 +87,7 @@ fn an_engine_that_says_that_eos_ended_its_output_gives_eos() {
 }
 
 #[test]
-fn what_asking_costs_by_itself_is_measured_before_anything_else_and_told() {
+fn the_overhead_is_measured_before_the_blocks_and_reported() {
     let scratch = Scratch::new();
     let mut command = scratch.orchestrate();
     command.arg("-e").arg(fake_engine()).args(["--scenario", "ttft", "--blocks", "1", "--iterations", "1"]);

@@ -55,7 +55,7 @@ pub(super) fn check(presets: &BTreeMap<String, Preset>, suites: &BTreeMap<String
     }
     for (name, suite) in suites {
         if !presets.values().any(|preset| preset.suite.as_ref() == Some(name)) {
-            bail!("`suites.{name}`: no preset says that it is a row of it");
+            bail!("`suites.{name}`: no preset names this suite");
         }
         if suite.scenarios.is_empty() {
             bail!("`suites.{name}.scenarios`: expected at least one");

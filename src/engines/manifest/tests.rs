@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn a_manifest_with_a_word_that_nobody_knows_is_refused() {
+fn a_manifest_with_an_unknown_key_is_refused() {
     let manifest = "name = \"toy\"\nabout = \"a toy\"\nbinary = \"toy-engine\"\n";
     assert!(engine(manifest, |_| None).is_ok());
     assert!(engine(&format!("nmae = 1\n{manifest}"), |_| None).is_err());
@@ -10,7 +10,7 @@ fn a_manifest_with_a_word_that_nobody_knows_is_refused() {
 const TOY: &str = "name = \"toy\"\nabout = \"a toy\"\nbinary = \"toy-engine\"\n";
 
 #[test]
-fn a_family_of_devices_has_its_own_program_or_the_engines_own_with_more_needs() {
+fn a_device_family_has_its_own_program_or_further_needs() {
     let own = format!("{TOY}[needs]\nos = [\"linux\"]\n[devices.cuda]\nbinary = \"toy-cuda\"\n");
     let toy = engine(&format!("{own}[devices.cuda.needs]\ndriver = \"nvidia\"\n"), |_| None).unwrap();
     for device in ["cuda", "cuda:1"] {
@@ -31,7 +31,7 @@ fn a_family_of_devices_has_its_own_program_or_the_engines_own_with_more_needs() 
 }
 
 #[test]
-fn what_a_manifest_says_of_devices_in_vain_is_refused() {
+fn a_device_entry_without_effect_is_refused() {
     let refused = |devices: &str| engine(&format!("{TOY}{devices}"), |_| None).unwrap_err().to_string();
     let said = refused("[devices.\"cuda:1\"]\nbinary = \"x\"\n");
     assert_eq!(said, "`devices.cuda:1`: expected a family of devices such as `cuda`");
@@ -43,7 +43,7 @@ fn what_a_manifest_says_of_devices_in_vain_is_refused() {
 }
 
 #[test]
-fn an_environment_is_the_engines_own_or_one_that_engines_share_by_its_name() {
+fn an_environment_belongs_to_one_engine_or_is_shared_by_name() {
     let environment = |path: &str| {
         let rest = "python = \"3.11\"\ndownload_mb = 1\ninstalled_mb = 1\n";
         engine(&format!("{TOY}[environment]\nrequirements = \"{path}\"\n{rest}"), |path| Some(path.into()))
@@ -60,7 +60,7 @@ fn an_environment_is_the_engines_own_or_one_that_engines_share_by_its_name() {
 }
 
 #[test]
-fn what_packages_are_built_with_belongs_to_the_environment_and_to_its_name() {
+fn build_files_are_part_of_an_environment_and_of_its_digest() {
     let environment = |rest: &str, setting: &'static str| {
         let start = "[environment]\npython = \"3.11\"\ndownload_mb = 1\ninstalled_mb = 1\n";
         let read = move |path: &str| (path != "gone.txt").then(|| format!("{path} {setting}"));
@@ -82,7 +82,7 @@ fn what_packages_are_built_with_belongs_to_the_environment_and_to_its_name() {
 }
 
 #[test]
-fn a_preset_is_held_against_another_one_that_there_is() {
+fn a_preset_is_compared_only_with_another_known_preset() {
     let preset = |against: &str| {
         let against = format!("against = {{ preset = \"{against}\", says = \"cost of haste\" }}\n");
         engine(&format!("{TOY}[presets.fast]\n{against}[presets.slow]\ndtype = \"f64\"\n"), |_| None)
@@ -96,7 +96,7 @@ fn a_preset_is_held_against_another_one_that_there_is() {
 }
 
 #[test]
-fn a_suite_of_an_engine_has_its_presets_each_beside_what_it_is_held_against_and_nothing_else_has_them() {
+fn a_suite_has_its_presets_next_to_those_that_they_are_compared_with() {
     let preset = |name: &str, rest: &str| format!("[presets.{name}]\noptions = {{ {name} = 1 }}\n{rest}");
     let row =
         |base: &str| format!("suite = \"parts\"\nagainst = {{ preset = \"{base}\", says = \"less\" }}\n");
@@ -118,7 +118,7 @@ fn a_suite_of_an_engine_has_its_presets_each_beside_what_it_is_held_against_and_
 }
 
 #[test]
-fn a_suite_that_would_never_be_run_is_refused() {
+fn a_suite_without_rows_or_scenarios_is_refused() {
     let refused = |rest: &str| engine(&format!("{TOY}{rest}"), |_| None).unwrap_err().to_string();
     let suite = |name: &str, scenarios: &str| {
         let row = format!("[presets.a]\nsuite = \"{name}\"\n");
@@ -126,13 +126,13 @@ fn a_suite_that_would_never_be_run_is_refused() {
     };
     assert_eq!(suite("parts", ""), "`suites.parts.scenarios`: expected at least one");
     let said = refused("[suites.parts]\nabout = \"x\"\nscenarios = [\"load\"]\n");
-    assert_eq!(said, "`suites.parts`: no preset says that it is a row of it");
+    assert_eq!(said, "`suites.parts`: no preset names this suite");
     let said = refused("[presets.a]\nsuite = \"parts\"\n");
     assert_eq!(said, "`presets.a.suite`: no `suites.parts` in this manifest");
 }
 
 #[test]
-fn every_manifest_in_the_tree_reads_and_its_name_is_its_folder() {
+fn every_manifest_in_the_tree_is_valid_and_named_like_its_folder() {
     let folder = paths::checkout().unwrap().join("engines");
     let engines = read(&folder).unwrap();
     assert_eq!(engines.len(), embedded().unwrap().len());

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slip_of_the_fingers_is_told_from_another_device() {
+    fn a_mistyped_device_is_distinguished_from_another_device() {
         for slip in ["cdua", "cuad", "cud", "uda", "cuuda", "cudaa", "CUDA", "Cuda"] {
             assert!(mistyped(slip, "cuda"), "{slip}");
         }

@@ -98,7 +98,7 @@ pub fn remove(engine: &Engine, all: &[Engine]) -> Result<String> {
     let others = in_it.map(|it| &it.manifest.name).filter(|other| *other != name);
     let others: Vec<_> = others.map(|other| format!("`{other}`")).collect();
     if !others.is_empty() {
-        said.push_str(&format!("it was also what {} ran in\n", others.join(", ")));
+        said.push_str(&format!("{} used it too\n", others.join(", ")));
     }
     Ok(said)
 }
@@ -161,7 +161,7 @@ fn check_compiler(engine: &str) -> Result<()> {
         let program = named.as_deref().and_then(|value| value.split_whitespace().next()).unwrap_or(usual);
         if which::which(program).is_err() {
             bail!(
-                "no compiler `{program}`, which the packages of `{engine}` are built with\nhint: apt-get install g++"
+                "no compiler `{program}`: the packages of `{engine}` are built with it\nhint: apt-get install g++"
             );
         }
     }
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_files_of_a_build_become_arguments_and_a_setting_finds_the_file_that_it_names() {
+    fn build_files_become_arguments_and_settings_may_name_files() {
         let folder = std::env::temp_dir().join(format!("orchestrate-build-arguments-{}", std::process::id()));
         let file = |name: &str, text: &str| (name.to_string(), text.to_string());
         let files = [

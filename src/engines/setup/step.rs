@@ -62,7 +62,7 @@ impl Steps<'_> {
             last.push(line);
             last.drain(..last.len().saturating_sub(LAST_LINES));
         }
-        let status = reader.try_wait()?.context("the command closed its output and went on")?.status;
+        let status = reader.try_wait()?.context("the command closed its output and kept running")?.status;
         let failed = (!status.success())
             .then(|| last.iter().filter(|line| !line.is_empty()).cloned().collect::<Vec<_>>().join("\n"));
         let reason = failed.as_deref().map(|said| cause(said).to_string());
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cause_is_the_first_line_that_a_tool_calls_an_error() {
+    fn the_cause_is_the_first_error_line_of_a_tool() {
         let pip = "Looking in links: /wheels\nWARNING: Retrying after ProxyError\nERROR: No matching distribution found for uv";
         assert_eq!(cause(pip), "No matching distribution found for uv");
         let uv = "Resolved 3 packages\nerror: Failed to fetch: `x`\n  Caused by: dns error";

@@ -85,7 +85,7 @@ impl Conversation {
                 let hint = match error.raw_os_error().map(Errno::from_raw_os_error) {
                     Some(Errno::ACCESS) => Some(format!("chmod +x {program}")),
                     Some(Errno::NOEXEC) => {
-                        Some("a script's first line says what runs it: `#!/usr/bin/env python3`".into())
+                        Some("a script needs a first line such as `#!/usr/bin/env python3`".into())
                     }
                     _ => None,
                 };
@@ -213,7 +213,7 @@ impl Conversation {
     pub fn no_checks(&mut self) -> Result<(), Cause> {
         while let Some(line) = self.process.waiting_line() {
             if let Some((message, _)) = self.understand(line)? {
-                return Err(Cause::Protocol(format!("no_checks `{}` after its answer", message.name())));
+                return Err(Cause::Protocol(format!("unrequested `{}` after its answer", message.name())));
             }
         }
         Ok(())
@@ -260,7 +260,7 @@ impl Conversation {
             Frame::Line(bytes) => bytes,
             Frame::TooLong { bytes } => {
                 let bound = protocol::MAX_LINE_BYTES;
-                return Err(Cause::Protocol(format!("a line of {bytes} bytes, the bound is {bound}")));
+                return Err(Cause::Protocol(format!("a line of {bytes} bytes, the limit is {bound}")));
             }
         };
         if bytes.trim_ascii_start().first() != Some(&b'{') {
@@ -291,7 +291,7 @@ impl Conversation {
         match self.process.wait(Duration::from_secs(2)).await {
             Some(status) => library::not_loaded(status, &self.process.stderr())
                 .unwrap_or_else(|| Cause::Exited(describe(status))),
-            None => Cause::Protocol("closed its stdout and went on running".into()),
+            None => Cause::Protocol("closed its stdout and kept running".into()),
         }
     }
 }
@@ -314,9 +314,9 @@ fn same_id(found: &Option<Id>, asked: &Option<Id>, what: &str) -> Result<(), Cau
         Some(Id::Text(text)) => format!("`{}`", text.chars().take(40).collect::<String>()),
         None => "none".into(),
     };
-    Err(Cause::Protocol(format!("`{what}` with id {} where {} was asked", show(found), show(asked))))
+    Err(Cause::Protocol(format!("`{what}` has id {}, expected {}", show(found), show(asked))))
 }
 
 fn unexpected(message: &Message, wanted: &str) -> Cause {
-    Cause::Protocol(format!("answered `{}` where `{wanted}` was expected", message.name()))
+    Cause::Protocol(format!("expected `{wanted}`, got `{}`", message.name()))
 }

@@ -54,7 +54,7 @@ mod tests {
 
     #[expect(clippy::disallowed_methods, reason = "a child to be signalled, ended by the test")]
     #[test]
-    fn a_signal_reaches_the_process_that_was_held_and_after_its_end_nobody() {
+    fn a_signal_reaches_only_the_process_that_was_opened() {
         use std::os::unix::process::ExitStatusExt;
         let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
         let held = Found::hold(child.id()).unwrap();

@@ -28,9 +28,9 @@ pub fn not_loaded(status: ExitStatus, stderr: &[String]) -> Option<Cause> {
     let hint = match (trouble, OF_NVIDIAS_DRIVER.iter().any(|start| name.starts_with(start))) {
         (Some(_), _) => None,
         (None, true) => {
-            Some(format!("NVIDIA's driver has it: `find / -name {name}`; its folder belongs on {variable}"))
+            Some(format!("find / -name {name} # part of NVIDIA's driver; add its folder to {variable}"))
         }
-        (None, false) => Some(format!("`find / -name {name}`; its folder belongs on {variable}")),
+        (None, false) => Some(format!("find / -name {name} # add its folder to {variable}")),
     };
     Some(Cause::Start { message, hint })
 }
@@ -84,18 +84,18 @@ mod tests {
                          shared object file: No such file or directory";
 
     #[test]
-    fn a_library_that_the_loader_does_not_find_is_named_with_where_its_folder_belongs() {
+    fn a_missing_library_is_named_with_the_variable_for_its_folder() {
         let (message, hint) = said(EXITED_127, &["before", GLIBC]).unwrap();
         assert_eq!(message, "cannot start: `libcublas.so.13` is missing");
-        assert_eq!(hint.unwrap(), "`find / -name libcublas.so.13`; its folder belongs on LD_LIBRARY_PATH");
+        assert_eq!(hint.unwrap(), "find / -name libcublas.so.13 # add its folder to LD_LIBRARY_PATH");
         let musl = "Error loading shared library libx.so: No such file or directory (needed by ./a)";
         assert_eq!(said(EXITED_127, &[musl]).unwrap().0, "cannot start: `libx.so` is missing");
         let hint = said(EXITED_127, &[&GLIBC.replace("libcublas.so.13", "libcuda.so.1")]).unwrap().1;
-        assert!(hint.unwrap().starts_with("NVIDIA's driver has it: "));
+        assert!(hint.unwrap().contains("part of NVIDIA's driver"));
     }
 
     #[test]
-    fn a_library_that_is_there_and_cannot_be_read_is_not_called_missing() {
+    fn an_unreadable_library_is_not_called_missing() {
         let short = "a: error while loading shared libraries: /b/libx.so.1: file too short";
         assert_eq!(
             said(EXITED_127, &[short]).unwrap(),
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn the_loader_of_macos_says_it_in_words_of_its_own() {
+    fn messages_of_the_macos_loader_are_recognized() {
         let lines = ["dyld[7]: Library not loaded: @rpath/libx.dylib", "  Referenced from: <0> /a"];
         let (message, hint) = said(ABORTED, &lines).unwrap();
         assert_eq!(message, "cannot start: `libx.dylib` is missing");
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_ended_otherwise_is_not_said_to_miss_anything() {
+    fn other_exits_are_not_called_missing_libraries() {
         assert_eq!(said(1 << 8, &[GLIBC]), None);
         assert_eq!(said(EXITED_127, &["sh: 1: no-such-program: not found"]), None);
         assert_eq!(said(EXITED_127, &["error while loading shared libraries: "]), None);

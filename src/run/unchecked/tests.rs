@@ -40,7 +40,7 @@ fn model(record: &RunRecord) -> Model {
 }
 
 #[test]
-fn what_the_verifier_gave_itself_is_in_no_doubt_and_what_differs_is() {
+fn only_samples_that_differ_from_the_verifiers_are_unchecked() {
     let wrong =
         |configuration, block| if (configuration, block) == (1, 2) { vec![5, 6, 9] } else { vec![5, 6, 7] };
     let record = record(&["a", "b"], wrong);
@@ -63,7 +63,7 @@ fn what_the_verifier_gave_itself_is_in_no_doubt_and_what_differs_is() {
 }
 
 #[test]
-fn the_last_sample_of_each_workload_is_asked_about_and_others_are_of_other_blocks() {
+fn the_last_sample_of_each_workload_is_checked_first() {
     let record = record(&["a", "b"], |_, _| vec![5, 6, 7]);
     let found = unchecked_samples(&record, &model(&record), None);
     let of = |configuration: usize| -> Vec<(usize, u32, u32)> {
@@ -87,7 +87,7 @@ fn the_last_sample_of_each_workload_is_asked_about_and_others_are_of_other_block
 }
 
 #[test]
-fn every_workload_of_every_configuration_is_asked_about_before_any_is_for_the_second_time() {
+fn every_workload_is_checked_once_before_any_is_checked_twice() {
     let mut record = record(&["a", "b"], |_, _| vec![5]);
     // The first engine has no samples of one workload.
     let cases = record.header.plan.cases.clone();
@@ -109,7 +109,7 @@ fn cases_in(record: &RunRecord) -> usize {
 }
 
 #[test]
-fn one_token_is_asked_about_and_sampled_ones_are_not() {
+fn one_token_outputs_are_checked_and_sampled_outputs_are_not() {
     let single = record(&["a"], |_, _| vec![5]);
     assert_eq!(unchecked_samples(&single, &model(&single), None).len(), SAMPLES);
     let mut sampled = record(&["a"], |_, _| vec![5, 6]);
@@ -120,7 +120,7 @@ fn one_token_is_asked_about_and_sampled_ones_are_not() {
 }
 
 #[test]
-fn places_reach_the_end_and_those_that_the_verifier_doubts_are_among_them() {
+fn checked_positions_include_the_end_and_the_least_likely_tokens() {
     assert_eq!(places(64, None, &[]), [63, 0, 9, 18, 27, 36, 45, 54]);
     assert_eq!(places(3, None, &[]), [2, 0, 1]);
     assert_eq!(places(1, Some(0), &[Some(-1.0)]), [0]);

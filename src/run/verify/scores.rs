@@ -12,12 +12,12 @@ pub fn verify_scores(scored: &Scored, sequences: &[Vec<u32>]) -> Result<(), Caus
     let breach = |message: String| Err(Cause::Protocol(message));
     if scored.logprobs.len() != sequences.len() {
         let (found, asked) = (scored.logprobs.len(), sequences.len());
-        return breach(format!("scored {found} sequences where {asked} were asked"));
+        return breach(format!("expected {asked} scored sequences, got {found}"));
     }
     for (logprobs, ids) in scored.logprobs.iter().zip(sequences) {
         let asked = ids.len().saturating_sub(1);
         if logprobs.len() != asked {
-            return breach(format!("{} `logprobs` of a sequence where {asked} were asked", logprobs.len()));
+            return breach(format!("expected {asked} `logprobs` for a sequence, got {}", logprobs.len()));
         }
         // This refuses NaN too.
         let possible = |logprob: &f64| *logprob <= ABOVE_ZERO;
@@ -39,21 +39,18 @@ mod tests {
     }
 
     #[test]
-    fn n_ids_have_n_less_one_logarithms_and_none_above_zero() {
+    fn n_ids_have_n_minus_one_log_probabilities_and_none_above_zero() {
         let scored = Scored { logprobs: vec![vec![Some(-0.5), None]], ..Scored::default() };
         assert!(verify_scores(&scored, &[vec![1, 2, 3]]).is_ok());
-        assert_eq!(refusal(vec![]), "protocol: scored 0 sequences where 1 were asked");
-        assert_eq!(
-            refusal(vec![vec![Some(-0.5)]]),
-            "protocol: 1 `logprobs` of a sequence where 2 were asked"
-        );
+        assert_eq!(refusal(vec![]), "protocol: expected 1 scored sequences, got 0");
+        assert_eq!(refusal(vec![vec![Some(-0.5)]]), "protocol: expected 2 `logprobs` for a sequence, got 1");
         let above = refusal(vec![vec![Some(-0.5), Some(0.25)]]);
         assert_eq!(above, "protocol: a log-probability of 0.25: a probability above 1");
         assert!(refusal(vec![vec![Some(f64::NAN), None]]).contains("a log-probability of NaN"));
     }
 
     #[test]
-    fn what_rounding_leaves_above_zero_is_no_breach() {
+    fn a_log_probability_rounded_to_just_above_zero_is_valid() {
         let scored = Scored { logprobs: vec![vec![Some(5e-4), Some(0.0)]], ..Scored::default() };
         assert!(verify_scores(&scored, &[vec![1, 2, 3]]).is_ok());
     }

@@ -8,7 +8,7 @@ fn launching(script: &str) -> Launching {
 }
 
 #[test]
-fn lines_go_on_after_a_signal_that_interrupts_a_read() {
+fn reading_continues_after_an_interrupted_read() {
     let stream = || Interrupted { parts: vec![b"one\ntw", b"o\n"], was_interrupted: false };
     let (sender, mut lines) = mpsc::channel(LINES_WAITING);
     read_lines(stream(), &sender);
@@ -33,7 +33,7 @@ fn state(pid: u32) -> Option<char> {
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn a_leader_that_has_ended_keeps_its_number_until_its_group_has_ended_too() {
+async fn an_ended_leader_keeps_its_number_until_its_group_has_ended() {
     let mut process = Process::start(&launching("exit 3")).unwrap();
     let status = process.wait(Duration::from_secs(60)).await;
     assert_eq!(status.and_then(|status| status.code()), Some(3));
@@ -45,7 +45,7 @@ async fn a_leader_that_has_ended_keeps_its_number_until_its_group_has_ended_too(
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn how_a_process_ended_is_told_by_its_signal() {
+async fn a_killed_process_reports_its_signal() {
     use std::os::unix::process::ExitStatusExt;
     let mut process = Process::start(&launching("kill -9 $$")).unwrap();
     let status = process.wait(Duration::from_secs(60)).await;
