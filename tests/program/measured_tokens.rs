@@ -173,7 +173,11 @@ fn where_no_verifier_can_run_nothing_good_is_said_of_anybody_and_a_note_says_why
         scratch.script(name, &format!("exec '{}' --engine {name} {settings}", fake.display()))
     };
     let mut command = scratch.orchestrate();
-    command.args(["model", "reference-answers", "--force"]).arg(&model).arg("--verifier").arg(engine("sage", ""));
+    command
+        .args(["model", "reference-answers", "--force"])
+        .arg(&model)
+        .arg("--verifier")
+        .arg(engine("sage", ""));
     assert_eq!(finish(command.env("ORCHESTRATE_VERIFIER", "none")).code, Some(0));
     let mut command = scratch.orchestrate();
     command.env_remove("ORCHESTRATE_VERIFIER").arg("-m").arg(&model).args(RUN);
