@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
 
 use crate::analysis::metric::Unit;
 use crate::analysis::values::headline_so_far;
-use crate::commands::listing::WIDTH;
+use crate::commands::output::WIDTH;
 use crate::engines::setup::SetUpEvent;
 use crate::record::{Failure, FailureKind, RunRecord};
 use crate::run::event::Event;
@@ -153,7 +153,7 @@ impl Story {
         match event {
             Event::SetUp(event) => lines.extend(self.take_set_up(event)),
             Event::RunStarted { configurations, blocks, record } => {
-                let blocks = blocks.map_or("as many as are needed".into(), |blocks| blocks.to_string());
+                let blocks = blocks.map_or("as needed".into(), |blocks| blocks.to_string());
                 lines.push(step(format!("measuring: configurations: {configurations}; blocks: {blocks}")));
                 lines.push(step(format!("record: {record}")));
             }
@@ -177,12 +177,12 @@ impl Story {
                 lines.push(step(format!("  loaded in {time}")));
             }
             Event::Proving { label } => {
-                self.status = format!("proving {label}");
+                self.status = format!("checking the output of {label}");
                 lines.push(step(self.status.clone()));
             }
             Event::Judging { label, samples } => {
                 let plural = if *samples == 1 { "" } else { "s" };
-                self.status = format!("asking {label} about the tokens of {samples} sample{plural}");
+                self.status = format!("checking the tokens of {samples} sample{plural} with {label}");
                 lines.push(step(self.status.clone()));
             }
             Event::CaseStarted { label, workload } => {
@@ -197,7 +197,7 @@ impl Story {
             Event::Interrupted => {
                 self.status = "interrupted".into();
                 lines.push(lasting(
-                    "interrupted: ending the engines and keeping what was measured; once more to stop at once".into(),
+                    "interrupted: ending the engines and saving the results; press Ctrl-C again to stop at once".into(),
                 ));
             }
             Event::RunFinished { record } => lines.push(lasting(format!("recorded in {record}"))),
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_has_one_line_for_each_step_and_none_for_each_sample() {
+    fn a_log_has_one_line_for_each_step_and_none_for_a_sample() {
         assert_eq!(
             plain(&mut Story::default(), &run()),
             [
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn what_our_own_engines_need_is_said_within_eighty_columns() {
+    fn build_notes_of_embedded_engines_fit_eighty_columns() {
         for engine in crate::engines::manifest::embedded().unwrap() {
             let own = engine.manifest.build.clone().into_iter();
             let notes = own.chain(engine.manifest.devices.values().filter_map(|it| it.build.clone()));
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn the_status_says_what_is_going_on_and_the_estimate_so_far() {
+    fn the_status_has_the_current_step_and_estimate() {
         let mut story = Story::default();
         let events = run();
         plain(&mut story, &events[..7]);
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn time_left_follows_from_the_requests_that_are_done_and_planned() {
+    fn time_left_is_computed_from_finished_and_planned_requests() {
         let mut story = Story { requests: 20, done: 3, ..Story::default() };
         assert_eq!(story.time_left(Duration::from_secs(10)), None);
         story.done = 5;
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_stays_on_the_screen_and_cannot_paint_on_it() {
+    fn a_failure_stays_on_the_screen_without_control_characters() {
         let failure = Failure {
             kind: crate::record::FailureKind::Exited,
             when: "sample 17".into(),

@@ -54,12 +54,19 @@ fn version(text: &str) -> Option<String> {
     versions.next().map(String::from)
 }
 
+/// The checkout's commit, with a mark if the tree has changed since.
+pub fn commit() -> Option<String> {
+    let root = paths::checkout()?;
+    let git = duct::cmd!("git", "describe", "--always", "--dirty", "--abbrev=12").dir(root);
+    git.stderr_null().read().ok().filter(|commit| !commit.is_empty())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_version_is_found_in_what_programs_say_of_themselves() {
+    fn a_version_is_found_in_the_output_of_programs() {
         let said = [
             "glibc 2.36\n",
             "Python 3.11.7\n",

@@ -15,7 +15,7 @@ use crate::support::{Scratch, copy_program, fake_engine, finish};
 // Saving.
 
 #[test]
-fn a_baseline_is_the_record_the_programs_and_a_page_that_says_what_they_are() {
+fn a_baseline_has_the_record_the_programs_and_a_description() {
     let scratch = Scratch::new();
     let engine = scratch.join("engine");
     copy_program(fake_engine(), &engine);
@@ -35,36 +35,33 @@ fn a_baseline_is_the_record_the_programs_and_a_page_that_says_what_they_are() {
     assert_eq!(fs::read(&copy).unwrap(), fs::read(&engine).unwrap());
     let sum = finish(scratch.marked("sha256sum").arg(&engine)).stdout;
     assert!(sum.starts_with(kept["program"]["digest"].as_str().unwrap()), "{sum} {kept}");
-    assert!(!outcome.stderr.contains("not whole"), "{outcome:?}");
+    assert!(!outcome.stderr.contains("is incomplete"), "{outcome:?}");
     assert_eq!(files(&scratch.join("home/baselines")), [folder], "nothing else is left there");
 }
 
 #[test]
-fn a_script_is_kept_with_a_warning_that_names_what_is_not() {
+fn a_script_is_stored_with_a_warning_about_its_dependencies() {
     let scratch = Scratch::new();
     let outcome = run(&scratch, &engine(&scratch, "door", 2000), &["--save-baseline", "main"]);
-    let warned = format!(
-        "it is a script; not kept with it: the file that it starts or reads, `{}`",
-        fake_engine().display()
-    );
+    let warned = format!("it is a script; not stored: the file `{}`", fake_engine().display());
     assert!(outcome.stderr.contains(&warned), "{outcome:?}");
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }
 
 #[test]
-fn saving_over_a_baseline_replaces_it_and_says_how_old_that_was() {
+fn saving_replaces_a_baseline_and_reports_its_age() {
     let scratch = Scratch::new();
     let engine = engine(&scratch, "engine", 2000);
     let folder = saved(&scratch, "main", &engine);
     edit_page(&folder, |page| page["measured"] = "2020-01-01T00:00:00Z".into());
     let outcome = run(&scratch, &engine, &["--save-baseline", "main"]);
-    assert!(outcome.stderr.contains("baseline `main` is saved, in place of one that was "), "{outcome:?}");
+    assert!(outcome.stderr.contains("baseline `main` is saved, replacing one that was "), "{outcome:?}");
     assert_ne!(page(&folder)["measured"], "2020-01-01T00:00:00Z");
     assert_eq!(files(&scratch.join("home/baselines")), [folder], "nothing else is left there");
 }
 
 #[test]
-fn a_run_of_which_no_two_blocks_agree_is_recorded_and_is_no_baseline() {
+fn a_run_without_agreeing_blocks_is_recorded_and_not_saved_as_baseline() {
     let scratch = Scratch::new();
     let engine = unsteady(&scratch, "engine", &[1000, 2000, 1000, 2000, 1000]);
     let outcome = run(&scratch, &engine, &["--save-baseline", "main"]);
@@ -74,7 +71,7 @@ fn a_run_of_which_no_two_blocks_agree_is_recorded_and_is_no_baseline() {
         "`engine` `decode`",
         "100 % apart",
         // More blocks than the run had.
-        "hint: --blocks 8, with nothing else",
+        "hint: --blocks 8",
     ] {
         assert!(outcome.stderr.contains(said), "expected `{said}` in {}", outcome.stderr);
     }
@@ -83,7 +80,7 @@ fn a_run_of_which_no_two_blocks_agree_is_recorded_and_is_no_baseline() {
 }
 
 #[test]
-fn a_refused_baseline_leaves_the_one_that_was_there() {
+fn a_refused_baseline_leaves_the_old_one_unchanged() {
     let scratch = Scratch::new();
     let folder = saved(&scratch, "main", &engine(&scratch, "engine", 2000));
     let before = page(&folder);
@@ -96,37 +93,37 @@ fn a_refused_baseline_leaves_the_one_that_was_there() {
 }
 
 #[test]
-fn a_case_that_failed_is_left_out_of_the_baseline_and_said() {
+fn a_failed_case_is_left_out_of_the_baseline_with_a_warning() {
     let scratch = Scratch::new();
     let broken = scratch.faulty("exits_in_load", &[]);
     let engine = engine(&scratch, "engine", 2000);
     let outcome = finished(command(&scratch, &engine, &["--save-baseline", "main"]).arg("-e").arg(broken));
     assert_eq!(outcome.code, Some(4), "{outcome:?}");
     assert!(
-        outcome.stderr.contains("`exits_in_load` `decode`: not in the baseline, for it failed"),
+        outcome.stderr.contains("`exits_in_load` `decode`: not in the baseline, because it failed"),
         "{outcome:?}"
     );
     assert_eq!(page(&folder(&scratch, "main"))["configurations"].as_array().unwrap().len(), 1);
 }
 
 #[test]
-fn what_cannot_become_a_baseline_is_refused_before_anything_is_measured() {
+fn a_run_that_cannot_be_a_baseline_is_refused_before_measuring() {
     let scratch = Scratch::new();
     let engine = engine(&scratch, "engine", 2000);
     let outcome = run(&scratch, &engine, &["--save-baseline", "../main"]);
     assert_refused_before_measuring(
         &scratch,
         &outcome,
-        &["`../main` cannot name a baseline", "hint: letters"],
+        &["invalid baseline name `../main`", "hint: letters"],
     );
     let mut quick = scratch.orchestrate();
     quick.args(["-s", "decode", "--quick", "--save-baseline", "main", "-e"]).arg(&engine);
     let outcome = finished(quick.arg("--results").arg(scratch.results()));
-    assert_refused_before_measuring(&scratch, &outcome, &["two blocks agree", "hint: --blocks 5"]);
+    assert_refused_before_measuring(&scratch, &outcome, &["two blocks that agree", "hint: --blocks 5"]);
 }
 
 #[test]
-fn the_program_is_not_kept_when_it_was_changed_while_it_was_measured() {
+fn a_program_changed_during_the_run_is_not_stored() {
     let scratch = Scratch::new();
     // The engine touches itself, as a build during the run does.
     let path = scratch.join("engine");
@@ -141,7 +138,7 @@ fn the_program_is_not_kept_when_it_was_changed_while_it_was_measured() {
             .arg("--results")
             .arg(scratch.results()),
     );
-    assert!(outcome.stderr.contains("was changed after the run had begun"), "{outcome:?}");
+    assert!(outcome.stderr.contains("changed after the start of the run"), "{outcome:?}");
     assert_eq!(page(&folder(&scratch, "main"))["configurations"][0]["program"].get("kept"), None);
     let outcome = run(&scratch, &engine, &["--baseline", "main", "--rerun-baseline"]);
     assert!(outcome.stderr.contains("cannot be measured again"), "{outcome:?}");
@@ -151,7 +148,7 @@ fn the_program_is_not_kept_when_it_was_changed_while_it_was_measured() {
 // Listing and removing.
 
 #[test]
-fn baselines_are_listed_shown_and_removed() {
+fn baseline_list_show_and_remove_work() {
     let scratch = Scratch::new();
     assert!(orchestrate(&scratch, &["baseline", "list"]).stdout.starts_with("no baselines"));
     let folder = saved(&scratch, "main", &engine(&scratch, "engine", 2000));
@@ -168,11 +165,11 @@ fn baselines_are_listed_shown_and_removed() {
     assert_eq!((removed.code, folder.exists()), (Some(0), false));
     let again = orchestrate(&scratch, &["baseline", "remove", "main"]);
     assert_eq!(again.code, Some(2));
-    assert!(again.stderr.contains("no baseline `main`\nhint: there is none yet"), "{again:?}");
+    assert!(again.stderr.contains("no baseline `main`\nhint: --save-baseline main"), "{again:?}");
 }
 
 #[test]
-fn a_damaged_baseline_is_said_and_can_be_removed() {
+fn a_damaged_baseline_is_reported_and_can_be_removed() {
     let scratch = Scratch::new();
     let engine = engine(&scratch, "engine", 2000);
     let folder = saved(&scratch, "main", &engine);
@@ -181,20 +178,22 @@ fn a_damaged_baseline_is_said_and_can_be_removed() {
     let outcome = run(&scratch, &engine, &["--baseline", "main"]);
     assert!(outcome.stderr.ends_with("\nhint: orchestrate baseline remove main\n"), "{outcome:?}");
     assert_eq!((outcome.code, files(&scratch.results()).len()), (Some(5), 0), "{outcome:?}");
-    assert!(orchestrate(&scratch, &["baseline", "list"]).stdout.contains("its page cannot be read"));
+    assert!(orchestrate(&scratch, &["baseline", "list"]).stdout.contains("its description cannot be read"));
     assert_eq!(orchestrate(&scratch, &["baseline", "remove", "main"]).code, Some(0));
     assert!(!folder.exists());
 }
 
 #[test]
-fn a_baseline_that_has_lost_its_page_is_listed_refused_and_can_be_removed() {
+fn a_baseline_without_description_is_listed_refused_and_removable() {
     let scratch = Scratch::new();
     let engine = engine(&scratch, "engine", 2000);
     let folder = saved(&scratch, "main", &engine);
     fs::remove_file(folder.join("baseline.json")).unwrap();
     fs::remove_dir_all(scratch.results()).unwrap();
     assert!(
-        orchestrate(&scratch, &["baseline", "list"]).stdout.contains("its page cannot be read: it is lost")
+        orchestrate(&scratch, &["baseline", "list"])
+            .stdout
+            .contains("its description cannot be read: the file is missing")
     );
     let outcome = run(&scratch, &engine, &["--baseline", "main"]);
     assert!(outcome.stderr.ends_with("\nhint: orchestrate baseline remove main\n"), "{outcome:?}");
@@ -204,7 +203,7 @@ fn a_baseline_that_has_lost_its_page_is_listed_refused_and_can_be_removed() {
 }
 
 #[test]
-fn a_baseline_whose_record_is_damaged_or_cut_off_is_refused_before_measuring() {
+fn a_baseline_with_a_damaged_record_is_refused_before_measuring() {
     let scratch = Scratch::new();
     let engine = engine(&scratch, "engine", 2000);
     let record = saved(&scratch, "main", &engine).join("record.jsonl");

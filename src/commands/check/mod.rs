@@ -1,14 +1,12 @@
 //! The conformance checks: which parts of the protocol an engine keeps, lacks or breaks.
 //!
-//! A check is one entry in the table of its file: a name, the property that it proves, and a function that talks to the
+//! A check is one entry in the table of its file: a name, the property that it property, and a function that talks to the
 //! `Subject`. To add one, add an entry. Checks know no scenario and measure nothing.
 
 mod asking;
 mod broken;
-mod entry;
 mod generate;
-mod hello;
-mod leave;
+mod lifetime;
 mod load;
 mod options;
 mod overlap;
@@ -36,32 +34,31 @@ use crate::run::new_id;
 use crate::run::process::Deadlines;
 use crate::run::process::Keeper;
 use crate::shell::Usage;
-use entry::Check;
 use result::{Counts, Evidence, Not};
-use subject::Subject;
+use subject::{Check, Subject};
 
 #[derive(Debug, Args)]
 pub struct CheckArgs {
     /// An engine by name, or the path of any program
     #[arg(value_name = "NAME|PATH")]
     pub engine: String,
-    /// A model folder or file; the default is the embedded one
+    /// A model folder or file; default: the embedded model
     #[arg(short, long, value_name = "PATH")]
     pub model: Option<String>,
-    /// The device to check it on; the CPU, or the first of those that it says it has
+    /// Device; default: the CPU, or the engine's first device if it has no CPU
     #[arg(long, value_parser = Device::from_str)]
     pub device: Option<Device>,
-    /// Seconds that one answer or one load may take
+    /// Time limit of an answer or a load, in seconds
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub timeout: Option<u64>,
-    /// Show every line in both directions and the engine's stderr
+    /// Print every message in both directions and the engine's stderr
     #[arg(long)]
     pub debug: bool,
 }
 
 /// In this order: later checks need the properties that earlier ones prove.
 const GROUPS: &[(&str, &[Check])] = &[
-    ("hello", hello::CHECKS),
+    ("hello", lifetime::START),
     ("load", load::CHECKS),
     ("generate", generate::CHECKS),
     ("prompts", prompts::CHECKS),
@@ -69,7 +66,7 @@ const GROUPS: &[(&str, &[Check])] = &[
     ("score and facts", score::CHECKS),
     ("broken lines", broken::CHECKS),
     ("overlap and cancel", overlap::CHECKS),
-    ("leaving", leave::CHECKS),
+    ("leaving", lifetime::END),
 ];
 
 pub fn check(arguments: &CheckArgs) -> Result<u8> {
@@ -194,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_check_has_a_name_of_its_own_that_fits_the_page() {
+    fn every_check_has_a_unique_name_that_fits_its_column() {
         let checks: Vec<&Check> = GROUPS.iter().flat_map(|(_, checks)| *checks).collect();
         assert!(checks.len() > 40, "{}", checks.len());
         for check in &checks {
@@ -202,22 +199,22 @@ mod tests {
             assert_eq!(named, 1, "{}", check.name);
             assert!(check.name.len() <= page::NAME_WIDTH, "{}", check.name);
             let shown = page::passed(check);
-            assert!(!check.proves.is_empty() && shown.lines().count() == 1, "{shown}");
+            assert!(!check.property.is_empty() && shown.lines().count() == 1, "{shown}");
         }
     }
 
     #[test]
-    fn a_fault_that_shows_in_many_checks_is_told_once() {
+    fn a_repeated_fault_is_printed_in_full_only_once() {
         let sent = b"{}\n".to_vec();
         let (mut told, evidence) = (Told::default(), Evidence { sent, ..Evidence::default() });
-        let [first, second] = [&hello::CHECKS[0], &hello::CHECKS[1]];
+        let [first, second] = [&lifetime::START[0], &lifetime::START[1]];
         assert!(told.wrong(first, "it died".into(), &evidence).contains("received"));
         assert!(told.wrong(second, "it died".into(), &evidence).contains("the same as `hello`: it died\n"));
         assert!(told.wrong(second, "it lied".into(), &evidence).contains("it lied"));
     }
 
     #[test]
-    fn outcomes_are_counted_each_under_its_name() {
+    fn each_outcome_has_its_own_counter() {
         let mut counts = Counts::default();
         let why = || String::new();
         for result in

@@ -20,6 +20,14 @@ const SILENCES: u32 = 3;
 
 const NO_ENGINE: &str = "no engine: answered no request";
 
+/// A check of one property that the protocol requires.
+pub struct Check {
+    pub name: &'static str,
+    /// The property that a passed check property.
+    pub property: &'static str,
+    pub run: fn(&mut Subject) -> Result<(), Not>,
+}
+
 pub struct Subject {
     // Declared before the runtime: a process needs the runtime when it is dropped.
     wire: Option<Wire>,
@@ -135,7 +143,7 @@ impl Subject {
             Ok(Message::Failed(failed)) => {
                 self.unreachable(format!("cannot run here: {}", with_hint(&failed)))
             }
-            Ok(_) => self.block("answered something else than `hello`".into()),
+            Ok(_) => self.block("expected `hello`, got another message".into()),
             Err(Not::Wrong(what)) => self.meet_without_a_word(what),
             Err(other) => Err(other),
         }
@@ -180,7 +188,7 @@ impl Subject {
     /// The engine's hello; absent for an engine that knows `generate` alone.
     pub fn hello(&mut self) -> Result<HelloFacts, Not> {
         self.meet()?;
-        self.known_hello().cloned().ok_or_else(|| Not::Absent("this engine answers `generate` alone".into()))
+        self.known_hello().cloned().ok_or_else(|| Not::Absent("this engine supports only `generate`".into()))
     }
 
     /// The engine's hello, if it was sent.
@@ -259,7 +267,7 @@ impl Subject {
                     return Ok(Ok((loaded, since(sent, at))));
                 }
                 (Message::Failed(failed), _) => return Ok(Err(failed)),
-                _ => return wrong("answered something else than `loaded`"),
+                _ => return wrong("expected `loaded`, got another message"),
             }
         }
     }

@@ -6,8 +6,7 @@ use anyhow::{Result, ensure};
 use clap::Args;
 use model_files::{Dtype, Format, Goal, ModelFolder};
 
-use super::bar::Bar;
-use super::writing::{check_writable, dtype, format, written};
+use super::writing::{Bar, check_writable, dtype, format, written};
 use crate::shell::Usage;
 
 #[derive(Debug, Args)]
@@ -18,10 +17,10 @@ pub struct ConvertArgs {
     /// `safetensors` or `gguf`
     #[arg(long, value_name = "FORMAT")]
     pub to: String,
-    /// The matrices' dtype; unless given, the one they have
+    /// Dtype of the matrices; default: the model's own
     #[arg(long)]
     pub dtype: Option<String>,
-    /// Where it goes; unless given beside the model, or here when the model was not named by its path
+    /// Output path; default: next to a model given by its path, else in the working directory
     #[arg(long, value_name = "PATH")]
     pub out: Option<PathBuf>,
 }
