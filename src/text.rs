@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_command_of_this_program_goes_on_in_the_next_line_for_a_shell_too() {
+    fn a_long_command_is_continued_with_a_backslash() {
         let text = "a calibration: `orchestrate calibrate -e '/a b/c' -e reed:fast -s decode,ttft`";
         let lines = wrap(text, 40, "  ");
         assert_eq!(
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_line_goes_on_further_in_and_a_hint_is_not_broken() {
+    fn a_wrapped_line_is_indented_further_and_a_hint_is_not_wrapped() {
         let text = "toy: not built\n    for cuda: not built (a long time, and much to fetch)\n    hint: ./bin/orchestrate setup toy\n";
         assert_eq!(
             narrow(text, 30),
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_the_text_holds_the_result_is_one_line_without_control_characters() {
+    fn any_text_becomes_one_line_without_control_characters() {
         let pieces =
             ["\u{1b}", "[", "]", "3", "m", "\u{7}", "\\", "\u{9b}", "\n", "a", "é", "P", "(", "\u{9c}"];
         for first in pieces {
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn shortened_text_is_never_wider_than_asked_also_where_characters_are_wide() {
+    fn shortened_text_never_exceeds_the_limit_with_wide_characters() {
         assert_eq!(shorten("beacon", 6), "beacon");
         assert_eq!(shorten("beacons", 6), "beaco…");
         assert_eq!(shorten_start("/a/very/long/path/engine", 12), "…path/engine");
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_break_between_words_and_never_inside_one() {
+    fn lines_are_wrapped_between_words() {
         assert_eq!(wrap("one two three", 8, "  "), ["one two", "  three"]);
         assert_eq!(wrap("a /long/path/that/is/whole b", 8, ""), ["a", "/long/path/that/is/whole", "b"]);
         assert_eq!(wrap("a stretched b", 6, " "), ["a", " stret", " ched", " b"]);

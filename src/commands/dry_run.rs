@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_before_has_an_estimate_and_what_was_not_is_named() {
+    fn engines_measured_before_have_an_estimate_and_others_are_listed() {
         let both = selection(&["patient-original", "beacon"]);
         let history = [measured(&both, &[BASELINE, BEACON])];
         let plan = planned(&both).header.plan;
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn proof_is_said_to_come_first_with_what_its_launches_take_and_not_at_all_where_there_is_none() {
+    fn a_dry_run_lists_output_checks_with_their_time_unless_they_are_off() {
         let mut both =
             Selection { verification: Verification::Usual, ..selection(&["patient-original", "beacon"]) };
         let history = [measured(&both, &[BASELINE, BEACON])];
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_but_a_hint_passes_the_width_of_a_terminal_and_nothing_is_lost() {
+    fn a_dry_run_fits_eighty_columns_except_for_hints() {
         let mut both =
             Selection { verification: Verification::Usual, ..selection(&["patient-original", "beacon"]) };
         both.extent.budget_ns = Some(1_000_000_000);
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_that_is_less_than_the_blocks_take_says_what_it_leaves_of_them() {
+    fn a_short_budget_is_reported_with_the_blocks_that_fit() {
         let said = |seconds: f64| budget(seconds * 1e9, 5, 8.6e9, 3e9);
         assert_eq!(said(60.0), "the budget of 1m ends it, with fewer rounds or blocks where they do not fit");
         assert_eq!(
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_said_as_a_person_would() {
+    fn times_are_rounded_for_people() {
         assert_eq!([0.2e9, 42.4e9, 147e9].map(rough), ["a second", "42s", "2m 30s"]);
     }
 }

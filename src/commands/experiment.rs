@@ -241,7 +241,7 @@ mod tests {
     use crate::analysis::agreement::specimen;
 
     #[test]
-    fn a_row_whose_output_is_wrong_is_a_failed_case() {
+    fn a_row_with_wrong_output_counts_as_a_failed_case() {
         let mut record = specimen::checked();
         let code = |record: &RunRecord| exit_code(record, Some(End::Finished), &Names::default());
         assert_eq!(code(&record), DONE);
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_preset_that_asks_for_what_is_not_here_fails_a_run_only_where_somebody_named_it() {
+    fn an_unavailable_preset_fails_a_run_only_if_the_user_named_it() {
         let mut record = specimen::checked();
         let configuration = specimen::ENGINE;
         record.header.plan.configurations[configuration].preset = Some("graphs".into());

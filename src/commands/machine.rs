@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_of_memory_that_is_not_there_has_a_reason() {
+    fn a_missing_table_of_memory_rates_has_a_reason() {
         assert!(without_memory(256 << 20).contains("no room for the buffer of 256 MiB"));
         assert!(without_memory(0).contains("too little of it is available"));
     }

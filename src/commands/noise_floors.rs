@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_floor_replaces_that_of_the_same_key_and_no_other() {
+    fn a_new_noise_floor_replaces_only_the_one_with_the_same_key() {
         let folder = Folder::new("newest");
         let machine = Machine::default();
         assert_eq!(read(&folder.file()), Stored::default());
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_file_is_a_warning_that_names_it_and_the_next_calibration_replaces_it() {
+    fn a_broken_file_gives_a_warning_and_the_next_calibration_replaces_it() {
         for (name, text) in
             [("torn", "{\"floors\": [{\"eng"), ("empty", ""), ("list", "[1]"), ("word", "\u{0}\u{1}")]
         {
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_cannot_be_read_hides_no_other_and_is_not_lost() {
+    fn an_unreadable_entry_is_skipped_and_stays_in_the_file() {
         let mut sound = serde_json::to_value(floor("a", 0.1)).unwrap();
         let mut wrong = sound.clone();
         (wrong["paired"]["log_ratio"], wrong["engine"]) = ((-1).into(), "c".into());
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_cannot_be_written_is_said_by_name() {
+    fn a_write_error_names_the_file() {
         let folder = Folder::with("unwritable", "{\"floors\":[]}");
         let inside_a_file = folder.file().join("x.json");
         let error = keep(&inside_a_file, &Machine::default(), &[]).unwrap_err();

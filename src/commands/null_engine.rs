@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn it_gives_as_many_tokens_as_asked_with_times_in_their_order() {
+    fn the_null_engine_generates_the_requested_tokens_in_order_of_time() {
         let Message::Generated(generated) =
             answer(r#"{"prompt_ids":[1,2,3],"max_new_tokens":5,"iterations":2,"warmup":1}"#)
         else {
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn an_option_that_it_does_not_know_is_refused() {
+    fn the_null_engine_refuses_unknown_options() {
         let Message::Failed(failed) = answer(r#"{"type":"load","model":"m","options":{"x":1}}"#) else {
             panic!()
         };
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_cannot_do_and_what_makes_no_sense_is_failed() {
+    fn the_null_engine_answers_unsupported_and_invalid_requests_with_failed() {
         assert!(matches!(answer("<"), Message::Failed(_)));
         assert!(matches!(answer(r#"{"type":"score","sequences":[[1,2]]}"#), Message::Failed(_)));
     }

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_terminal_that_does_not_know_its_height_has_a_width_all_the_same() {
+    fn a_terminal_of_unknown_height_has_a_width() {
         let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         assert_eq!(width_of(&terminal), None);
         let mut size = tcgetwinsize(&terminal).unwrap();

@@ -73,7 +73,7 @@ mod tests {
     use crate::report::shown;
 
     #[test]
-    fn figures_are_shown_under_their_heads() {
+    fn values_are_aligned_under_their_headings() {
         let request = Timing { name: "request", about: "a request", n: 2, median_ns: 3e3, p95_ns: 4e3 };
         let overhead = Overhead { figures: vec![request] };
         let text = shown(&overhead, "table", None);

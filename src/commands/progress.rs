@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_has_one_line_for_each_step_and_none_for_each_sample() {
+    fn a_log_has_one_line_for_each_step_and_none_for_a_sample() {
         assert_eq!(
             plain(&mut Story::default(), &run()),
             [
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn what_our_own_engines_need_is_said_within_eighty_columns() {
+    fn build_notes_of_embedded_engines_fit_eighty_columns() {
         for engine in crate::engines::manifest::embedded().unwrap() {
             let own = engine.manifest.build.clone().into_iter();
             let notes = own.chain(engine.manifest.devices.values().filter_map(|it| it.build.clone()));
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn the_status_says_what_is_going_on_and_the_estimate_so_far() {
+    fn the_status_has_the_current_step_and_estimate() {
         let mut story = Story::default();
         let events = run();
         plain(&mut story, &events[..7]);
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn time_left_follows_from_the_requests_that_are_done_and_planned() {
+    fn time_left_is_computed_from_finished_and_planned_requests() {
         let mut story = Story { requests: 20, done: 3, ..Story::default() };
         assert_eq!(story.time_left(Duration::from_secs(10)), None);
         story.done = 5;
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_stays_on_the_screen_and_cannot_paint_on_it() {
+    fn a_failure_stays_on_the_screen_without_control_characters() {
         let failure = Failure {
             kind: crate::record::FailureKind::Exited,
             when: "sample 17".into(),

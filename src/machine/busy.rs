@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_of_any_thread_of_a_process_is_processor_time_of_it() {
+    fn processor_time_of_a_process_includes_all_its_threads() {
         let own = ProcessorTime::of(&[std::process::id()]);
         let before_ns = own.so_far_ns().unwrap();
         let work = || {
@@ -143,7 +143,7 @@ mod tests {
     /// The child process of the next test. Two threads besides the main one work until each has used its time. Both live until
     /// the other has too, and the process waits for the end of its stdin.
     #[test]
-    fn two_threads_are_busy_where_the_next_test_asks_for_it() {
+    fn two_threads_are_busy_if_the_next_test_requests_it() {
         if std::env::var_os(CHILD).is_none() {
             return;
         }
@@ -162,11 +162,10 @@ mod tests {
     }
 
     #[test]
-    fn threads_of_a_process_that_are_busy_at_once_all_count() {
+    fn processor_time_adds_up_threads_that_are_busy_at_once() {
         #[expect(clippy::disallowed_methods, reason = "a child with two threads, ended by the test")]
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-        command
-            .args(["--exact", "machine::busy::tests::two_threads_are_busy_where_the_next_test_asks_for_it"]);
+        command.args(["--exact", "machine::busy::tests::two_threads_are_busy_if_the_next_test_requests_it"]);
         command.arg("--nocapture").env(CHILD, "1");
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -184,14 +183,14 @@ mod tests {
     }
 
     #[test]
-    fn processes_that_are_not_there_have_had_no_time_that_is_known() {
+    fn missing_processes_have_no_processor_time() {
         assert_eq!(ProcessorTime::of(&[]).so_far(), Worked::default());
         // No kernel gives a process so large a number.
         assert_eq!(ProcessorTime::of(&[u32::MAX, 1 << 23]).so_far(), Worked::default());
     }
 
     #[test]
-    fn what_was_waited_for_is_the_second_number_and_never_runs_backwards() {
+    fn waiting_time_is_the_second_number_and_never_negative() {
         assert_eq!((waited("720446 9975 2\n"), waited("720446"), waited("")), (Some(9975), None, None));
         let at = |cpu_ns, waited_ns| Worked { cpu_ns: Some(cpu_ns), waited_ns: Some(waited_ns) };
         assert_eq!(at(9, 7).since(at(4, 7)), at(5, 0));

@@ -227,7 +227,7 @@ processor\t: 1\nBogoMIPS\t: 50.00\nFeatures\t: fp asimd asimddp i8mm\nCPU implem
     }
 
     #[test]
-    fn an_arm_without_a_name_is_called_by_its_numbers_and_its_cores_are_not_guessed() {
+    fn an_arm_cpu_without_a_name_is_identified_by_its_numbers() {
         let cpu = parse_cpuinfo(ARM);
         assert_eq!(cpu.model.as_deref(), Some("implementer 0x41 part 0xd4f"));
         assert_eq!(cpu.simd, ["neon", "dotprod", "i8mm"]);
@@ -235,7 +235,7 @@ processor\t: 1\nBogoMIPS\t: 50.00\nFeatures\t: fp asimd asimddp i8mm\nCPU implem
     }
 
     #[test]
-    fn clocks_are_the_mean_of_the_cores_and_absent_where_the_kernel_hides_them() {
+    fn the_clock_is_the_mean_of_all_cores_or_absent() {
         let cpuinfo = "processor\t: 0\ncpu MHz\t\t: 2596.150\n\nprocessor\t: 1\ncpu MHz\t\t: 3200.350\n";
         assert_eq!(parse_cpuinfo(cpuinfo).mhz, Some(2898));
         assert_eq!(parse_cpuinfo("cpu MHz\t: 0.000\ncpu MHz\t: x\n").mhz, None);
@@ -249,7 +249,7 @@ processor\t: 1\nBogoMIPS\t: 50.00\nFeatures\t: fp asimd asimddp i8mm\nCPU implem
     }
 
     #[test]
-    fn lists_of_cores_are_counted_and_nonsense_is_absent() {
+    fn cores_in_a_list_are_counted_and_invalid_lists_are_absent() {
         assert_eq!(count_list("0-3,8,10-11\n"), Some(7));
         assert_eq!(count_list("5"), Some(1));
         assert_eq!(count_list("3-0"), None);
@@ -259,7 +259,7 @@ processor\t: 1\nBogoMIPS\t: 50.00\nFeatures\t: fp asimd asimddp i8mm\nCPU implem
     }
 
     #[test]
-    fn cache_sizes_carry_their_letter() {
+    fn cache_sizes_are_read_with_their_unit() {
         assert_eq!(parse_size("32K\n"), Some(32 << 10));
         assert_eq!(parse_size("32768K"), Some(32 << 20));
         assert_eq!(parse_size("2M"), Some(2 << 20));

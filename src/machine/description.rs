@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_of_which_nothing_is_known_reads_back_and_so_does_this_one() {
+    fn an_empty_description_and_this_machines_survive_json() {
         assert_eq!(serde_json::from_str::<Machine>("{}").unwrap(), Machine::default());
         let here = Machine::probe();
         let text = serde_json::to_string(&here).unwrap();
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_stays_the_same_over_a_boot_and_not_over_a_smaller_share_of_it() {
+    fn the_fingerprint_survives_a_reboot_and_changes_with_container_limits() {
         let cpu = Cpu { model: Some("AMD EPYC".into()), allowed_cores: Some(2), ..Cpu::default() };
         let machine = Machine { cpu, memory_bytes: Some(64 << 30), ..Machine::default() };
         let booted = Machine {
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_is_part_of_the_machine_and_having_none_changes_no_name() {
+    fn a_gpu_changes_the_fingerprint_and_no_gpu_leaves_it_unchanged() {
         let bare = Machine::default();
         assert_eq!(bare.sameness().pop(), Some(("GPUs", "none".to_string())));
         let gpu = Gpu { name: Some("H900".into()), memory_bytes: Some(80 << 30), ..Gpu::default() };
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn of_the_kernels_command_line_only_what_changes_figures_is_kept() {
+    fn only_performance_related_kernel_parameters_are_recorded() {
         let line = "BOOT_IMAGE=/x token=secret mitigations=off isolcpus=2-3 quiet idlex=1 nosmt\n";
         assert_eq!(kernel_parameters(line), ["mitigations=off", "isolcpus=2-3", "nosmt"]);
         assert_eq!(chosen("always [madvise] never\n").as_deref(), Some("madvise"));

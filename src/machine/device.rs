@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cpu_is_the_cpu_whichever_way_it_is_written() {
+    fn all_spellings_of_cpu_are_equal() {
         for name in ["cpu", "cpu:0", "CPU", "cpu0", "CPU (AVX2)"] {
             assert!(Device::from(name).is_cpu(), "{name}");
         }
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_family_is_what_stands_before_the_index() {
+    fn a_device_family_is_the_name_before_the_index() {
         let family = |name: &str| Device::from(name).family();
         assert_eq!(["cuda:1", "cuda", "cpu:0", ""].map(family), ["cuda", "cuda", "cpu", ""]);
         // `is_cpu` and `cuda_index` ignore case too.
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_is_cudas_and_cuda_alone_is_the_one_that_was_asked_for() {
+    fn a_cuda_index_is_read_only_from_a_cuda_device() {
         let index = |name: &str| Device::from(name).cuda_index();
         assert_eq!(["cuda", "cuda:2", "CUDA:1"].map(index), [Some(0), Some(2), Some(1)]);
         assert_eq!((Device::cuda(3).as_str(), Device::cuda(3).cuda_index()), ("cuda:3", Some(3)));
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_holds_the_name_as_it_was_given() {
+    fn a_record_has_the_device_name_as_given() {
         let text = serde_json::to_string(&Device::from("CUDA:1")).unwrap();
         assert_eq!(text, "\"CUDA:1\"");
         assert_eq!(serde_json::from_str::<Device>(&text).unwrap().as_str(), "CUDA:1");

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_drivers_own_library_says_is_believed() {
+    fn the_answer_of_nvml_decides_whether_there_is_a_gpu() {
         assert_eq!(reason(Ok(8), false, false), None);
         assert_eq!(reason(Ok(0), true, true).unwrap(), "the NVIDIA driver finds no GPU");
         let without = reason(Err(NvmlError::DriverNotLoaded), true, true);
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn without_that_library_a_gpu_that_can_be_computed_on_is_not_refused() {
+    fn without_nvml_a_usable_gpu_is_accepted() {
         let silent = || Err(NvmlError::Unknown);
         assert_eq!(reason(silent(), true, true), None);
         assert!(reason(silent(), true, false).unwrap().contains("no `libcuda.so.1`"));
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_is_seen_on_bare_metal_in_a_container_and_under_windows() {
+    fn a_driver_is_found_on_bare_metal_in_containers_and_under_wsl() {
         let root = std::env::temp_dir().join(format!("orchestrate-driver-{}", std::process::id()));
         let plant = |machine: &str, files: &[&str]| {
             let root = root.join(machine);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn no_line_of_it_is_wider_than_a_terminal() {
+    fn messages_about_drivers_fit_the_terminal() {
         let silent = [NvmlError::Unknown, NvmlError::LibRmVersionMismatch, NvmlError::DriverNotLoaded];
         for counted in std::iter::once(Ok(0)).chain(silent.map(Err)) {
             let unavailable = judge(counted, || Signs { loaded: true, has_library: false }).unwrap_err();

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn packages_and_their_memory_are_counted_and_nothing_is_counted_twice() {
+    fn energy_of_packages_and_memory_is_counted_once() {
         let powercap = Powercap::of(
             "zones",
             &[
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_cannot_be_read_is_none_and_says_why() {
+    fn an_unreadable_counter_is_listed_with_its_reason() {
         let powercap = Powercap::of(
             "none",
             &[("intel-rapl:0", "package-0", None), ("intel-rapl:1", "package-1", Some("x"))],
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_went_round_counts_on_and_one_that_fell_without_a_range_is_not_known() {
+    fn a_wrapped_counter_continues_and_a_lower_one_without_range_is_unknown() {
         let counter = |microjoules, range| Counter { name: "package-0".into(), microjoules, range };
         assert_eq!(counter(900, Some(1000)).since(400), Some(500));
         assert_eq!(counter(100, Some(1000)).since(900), Some(200));
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn two_readings_give_what_each_counter_counted_over_the_time_between() {
+    fn two_readings_give_the_increase_of_each_counter() {
         let at = Instant::now();
         let reading = |seconds, counters: &[(&str, u64)]| Reading {
             at: at + std::time::Duration::from_secs(seconds),

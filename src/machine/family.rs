@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn the_machine_is_not_searched_again_as_long_as_the_last_search_was_dear() {
+    fn the_machine_is_not_searched_again_soon_after_an_expensive_search() {
         let value = format!("dear-{}", std::process::id());
         let (mut first, mut other) = (Marked::start(&value), Marked::start(&value));
         let mut family = Family::marked(NAME, value);
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_came_after_the_search_is_found_by_descent() {
+    fn a_child_started_after_the_search_is_found_by_descent() {
         let mut family = Family::marked(NAME, "nobody".into());
         a_search_was_dear(&mut family);
         let child = Marked::start("somebody");

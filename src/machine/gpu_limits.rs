@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_the_last_line_that_is_one() {
+    fn the_answer_is_the_last_line_with_valid_json() {
         let found = said(b"a library greets\n{\"absent\":[\"x\"]}\nand says goodbye\n").unwrap();
         assert_eq!(found.absent, ["x"]);
         assert_eq!(said(b"nothing\n"), None);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_that_is_not_answered_ends_with_its_deadline() {
+    fn a_probe_without_an_answer_ends_at_its_deadline() {
         let shell = |script: &str, deadline| {
             answered(Path::new("/bin/sh"), vec!["-c".into(), script.into()], None, deadline)
         };

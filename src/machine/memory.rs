@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_tree_shares_among_itself_counts_once() {
+    fn memory_shared_within_a_process_tree_counts_once() {
         // After a fork both still share 80 MB. Both map 30 MB of a library, and 10 MB are shared memory.
         let of = [("Rss", 130), ("Pss", 70), ("Pss_Anon", 50), ("Pss_File", 15), ("Pss_Shmem", 5)];
         let one = share(&of, 30);
@@ -142,14 +142,14 @@ mod tests {
     }
 
     #[test]
-    fn what_another_engine_maps_too_is_no_less_held() {
+    fn memory_shared_with_other_engines_counts_in_full() {
         // The engine's twin also maps the weights, 100 MB, so the kernel halves them.
         let of = [("Rss", 120), ("Pss", 70), ("Pss_Anon", 20), ("Pss_File", 50), ("Pss_Shmem", 0)];
         assert_eq!(megabytes(together(&[share(&of, 100)])), [120, 70, 20, 100]);
     }
 
     #[test]
-    fn a_kernel_that_does_not_split_it_gives_what_is_anonymous_and_the_rest() {
+    fn memory_is_split_into_anonymous_and_other_by_old_kernels_too() {
         assert_eq!(
             megabytes(together(&[share(&[("Rss", 90), ("Pss", 70), ("Anonymous", 50)], 30)])),
             [90, 70, 50, 30]
@@ -160,7 +160,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn this_process_holds_what_it_has_touched_and_a_reading_that_cost_much_is_not_repeated_at_once() {
+    fn touched_memory_is_counted_and_expensive_readings_are_not_repeated_soon() {
         let own = [std::process::id()];
         let touched = std::hint::black_box(vec![1u8; 64 << 20]);
         // This memory is there, whatever other tests of this process free meanwhile.
@@ -180,7 +180,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn this_process_has_a_peak_and_no_process_has_none() {
+    fn this_process_has_a_peak_and_a_missing_process_has_none() {
         let own = peak_resident_bytes(&[std::process::id()]);
         assert!(own.is_some_and(|bytes| bytes > 1 << 20), "{own:?}");
         assert_eq!(peak_resident_bytes(&[]), None);

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_holds_children_of_children_and_nobody_else_even_in_a_circle() {
+    fn a_tree_has_all_descendants_and_no_others_even_in_a_circle() {
         let parents = [(2, 1), (3, 2), (4, 2), (5, 1), (6, 3), (7, 8), (8, 7)];
         let children = |of| -> Vec<u32> {
             parents.iter().filter(|(_, parent)| *parent == of).map(|(child, _)| *child).collect()
@@ -102,13 +102,13 @@ mod tests {
     }
 
     #[test]
-    fn children_are_numbers_between_spaces() {
+    fn children_are_parsed_from_numbers_between_spaces() {
         assert_eq!(numbers("12 34 \n"), [12, 34]);
         assert_eq!(numbers(""), [0_u32; 0]);
     }
 
     #[test]
-    fn a_mark_is_a_whole_entry() {
+    fn a_mark_matches_only_a_complete_environment_entry() {
         let environment = b"A=1\0RUN=abc\0B=RUN=abcd\0";
         assert!(has_entry(environment, "RUN", "abc"));
         assert!(!has_entry(environment, "RUN", "ab"));

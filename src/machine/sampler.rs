@@ -84,13 +84,13 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_pass_that_is_over_at_once_was_seen_all_the_same() {
+    fn a_very_short_pass_is_sampled_at_least_once() {
         let seen = Sampler::start(What::Memory, vec![std::process::id()]).stop();
         assert!(seen.held.is_some_and(|held| held.resident_bytes > 1 << 20), "{seen:?}");
     }
 
     #[test]
-    fn processes_that_are_gone_hold_nothing_that_is_known() {
+    fn ended_processes_have_no_memory_value() {
         assert_eq!(Sampler::start(What::Memory, vec![u32::MAX]).stop().held, None);
     }
 }

@@ -41,7 +41,7 @@ mod tests {
     use crate::machine::gpu::Cuda;
 
     #[test]
-    fn the_drivers_own_word_says_which_gpu_a_name_means() {
+    fn identities_from_cuda_decide_which_gpu_a_name_means() {
         let gpu = |index, uuid: &str| Gpu { index, uuid: Some(uuid.into()), ..Gpu::default() };
         let cuda = Cuda { device_order: "PCI_BUS_ID".into(), visible_devices: None };
         let gpus = vec![gpu(0, "GPU-a"), gpu(1, "GPU-b")];
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn gpus_that_hold_memory_of_its_processes_are_its_own_and_else_the_one_that_is_named() {
+    fn an_engines_gpus_hold_its_memory_or_else_match_its_device_name() {
         let gpu = |index, process_bytes| GpuPass { index, process_bytes, ..GpuPass::default() };
         let gpus = [gpu(0, Some(0)), gpu(1, Some(5)), gpu(2, None)];
         assert_eq!(gpus_of(&gpus, Some(0), None, None), Some(vec![1]));

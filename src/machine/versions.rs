@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_is_found_in_what_programs_say_of_themselves() {
+    fn a_version_is_found_in_the_output_of_programs() {
         let said = [
             "glibc 2.36\n",
             "Python 3.11.7\n",

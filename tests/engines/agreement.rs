@@ -102,7 +102,7 @@ fn a_correct_q8_0_and_a_correct_q4_0_are_never_called_wrong() {
 }
 
 #[test]
-fn presets_that_choose_f32_are_exact_and_those_that_choose_fewer_bits_are_never_called_wrong() {
+fn f32_presets_are_exact_and_quantized_presets_are_never_wrong() {
     let _room = room();
     ["lmrs", "llama-cpp"].into_iter().for_each(assert_is_ready);
     let exact = ["lmrs:exact", "llama-cpp:f32"];

@@ -21,7 +21,7 @@ const TOLERANCE: f64 = 1e-3;
 // Agreement.
 
 #[test]
-fn every_engine_in_f32_gives_the_references_greedy_tokens_and_log_probabilities_and_reads_its_text() {
+fn every_engine_in_f32_equals_the_reference_in_tokens_and_log_probabilities() {
     let _room = room();
     let prompts = [heldout(0, 5), heldout(3000, 100), heldout(9000, 400)];
     let texts = ["Hello", "The old  keeper; naïve, 47 times.\n"];
@@ -55,7 +55,7 @@ fn every_engine_in_f32_gives_the_references_greedy_tokens_and_log_probabilities_
 }
 
 #[test]
-fn engines_in_f32_still_say_what_is_kept_beside_the_embedded_model() {
+fn engines_in_f32_reproduce_the_stored_reference_answers() {
     let _room = room();
     let engines = [without_environment(), reference()];
     engines.iter().for_each(|name| assert_is_ready(name));
@@ -96,7 +96,7 @@ fn engines_in_f32_still_say_what_is_kept_beside_the_embedded_model() {
 // Use from a shell.
 
 #[test]
-fn one_line_into_an_engine_is_one_line_out_of_it_with_every_iteration_and_a_summary() {
+fn one_request_line_gives_one_answer_line_with_all_iterations() {
     let _room = room();
     for name in on_processors() {
         let scratch = Scratch::new();
@@ -117,7 +117,7 @@ fn one_line_into_an_engine_is_one_line_out_of_it_with_every_iteration_and_a_summ
 }
 
 #[test]
-fn every_broken_line_is_failed_with_what_is_wrong_and_the_engine_lives_on() {
+fn every_invalid_line_is_answered_with_failed_and_the_engine_continues() {
     let _room = room();
     let a = vec![b'a'; 20_000_000];
     let noise: Vec<u8> = (0..4096_u32)
@@ -167,7 +167,7 @@ fn check_passes_on_every_engine_in_the_tree_and_on_the_smallest() {
 }
 
 #[test]
-fn an_engine_for_gpus_alone_says_what_it_lacks_where_there_is_none() {
+fn a_gpu_only_engine_reports_the_missing_gpu() {
     for engine in in_tree().iter().filter(|name| needs_driver(name)) {
         let scratch = Scratch::new();
         let mut check = scratch.orchestrate();
@@ -183,7 +183,7 @@ fn an_engine_for_gpus_alone_says_what_it_lacks_where_there_is_none() {
 // Measurement together.
 
 #[test]
-fn the_table_of_all_engines_has_a_row_for_each_and_fits_a_hundred_columns() {
+fn the_table_of_all_engines_fits_a_hundred_columns() {
     let _room = room();
     let names = on_processors();
     names.iter().for_each(|name| assert_is_ready(name));
@@ -199,7 +199,7 @@ fn the_table_of_all_engines_has_a_row_for_each_and_fits_a_hundred_columns() {
 }
 
 #[test]
-fn the_baseline_is_what_others_are_measured_against() {
+fn other_engines_are_compared_with_the_reference() {
     let _room = room();
     let (other, reference) = (without_environment(), reference());
     let (outcome, _) = measure(
@@ -224,7 +224,7 @@ fn the_baseline_is_what_others_are_measured_against() {
 }
 
 #[test]
-fn without_its_environment_the_baseline_is_a_row_with_a_hint_and_the_table_comes() {
+fn a_reference_without_environment_is_a_row_with_a_hint() {
     let (_room, empty) = (room(), Scratch::new());
     let (outcome, record) =
         measure(&["--all", "--no-setup", "-s", "decode", "--blocks", "1", "--iterations", "1"], |command| {
@@ -234,7 +234,7 @@ fn without_its_environment_the_baseline_is_a_row_with_a_hint_and_the_table_comes
 }
 
 #[test]
-fn without_an_environment_and_without_a_network_the_table_comes_all_the_same() {
+fn the_table_is_printed_without_environment_and_without_network() {
     let (_room, empty) = (room(), Scratch::new());
     let (outcome, record) =
         measure(&["--all", "-s", "decode", "--blocks", "1", "--iterations", "1"], |command| {
@@ -263,7 +263,7 @@ fn without_an_environment_and_without_a_network_the_table_comes_all_the_same() {
 }
 
 #[test]
-fn the_baseline_can_be_measured_one_process_for_each_request() {
+fn the_reference_can_be_measured_with_one_process_per_request() {
     let _room = room();
     let reference = reference();
     let (outcome, record) = measure(
@@ -277,7 +277,7 @@ fn the_baseline_can_be_measured_one_process_for_each_request() {
 }
 
 #[test]
-fn the_smallest_engine_is_measured_by_its_path_next_to_another() {
+fn the_smallest_engine_is_measured_by_its_path() {
     let _room = room();
     let other = without_environment();
     let (outcome, record) = measure(

@@ -76,7 +76,7 @@ fn engines_that_claim_an_architecture_agree_on_it_in_log_probability_and_greedy_
 }
 
 #[test]
-fn a_gguf_is_computed_as_the_reference_computes_the_very_same_numbers() {
+fn a_gguf_gives_the_reference_output_for_the_same_weights() {
     let _room = room();
     let (mut engines, scratch) = (Engine::all(), Scratch::new());
     let (mut reference, mut engines) = (engines.remove(0), engines);
@@ -133,7 +133,7 @@ fn a_gguf_is_computed_as_the_reference_computes_the_very_same_numbers() {
 }
 
 #[test]
-fn an_engine_in_narrower_floats_scores_nearly_as_it_does_in_f32() {
+fn an_engine_in_bf16_or_f16_scores_close_to_f32() {
     let _room = room();
     let (mut engines, scratch) = (Engine::all(), Scratch::new());
     engines.retain(|engine| engine.reads(Format::Safetensors) && engine.scores());
@@ -163,7 +163,7 @@ fn an_engine_in_narrower_floats_scores_nearly_as_it_does_in_f32() {
 // The same text.
 
 #[test]
-fn a_text_is_the_same_tokens_to_every_engine_from_either_format() {
+fn every_engine_tokenizes_a_text_alike_from_both_formats() {
     let _room = room();
     let (mut engines, scratch) = (Engine::all(), Scratch::new());
     engines.retain(Engine::speaks_ids);
@@ -208,7 +208,7 @@ const TEXTS: [&str; 7] = [
 // Measurement on one model.
 
 #[test]
-fn an_engine_that_does_not_read_a_models_format_is_given_a_conversion_and_the_record_says_so() {
+fn a_model_is_converted_for_an_engine_and_the_record_has_the_conversion() {
     let _room = room();
     let scratch = Scratch::new();
     let shapes = tiny();

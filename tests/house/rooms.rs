@@ -59,7 +59,7 @@ fn circles_of(crate_name: &str, read: &dyn Fn(&str) -> Option<String>) -> BTreeS
 }
 
 #[test]
-fn every_room_is_there_and_every_module_is_in_a_room() {
+fn every_room_exists_and_every_module_is_in_a_room() {
     let graph = Graph::new(Scope::Program, &in_src);
     let found: BTreeSet<&str> =
         graph.files().filter_map(|(module, _)| module.first()).map(String::as_str).collect();
@@ -68,7 +68,7 @@ fn every_room_is_there_and_every_module_is_in_a_room() {
 }
 
 #[test]
-fn every_file_is_a_module_of_the_program_or_of_its_tests() {
+fn every_source_file_is_a_module() {
     let graph = Graph::new(Scope::ProgramAndTests, &in_src);
     let reached: BTreeSet<String> = graph.files().map(|(_, file)| file.to_string()).collect();
     let files = tracked().into_iter().filter_map(|path| path.strip_prefix("src/").map(String::from));
@@ -81,7 +81,7 @@ fn every_file_is_a_module_of_the_program_or_of_its_tests() {
 }
 
 #[test]
-fn each_room_uses_those_below_it_and_none_above() {
+fn each_room_uses_only_rooms_below_it() {
     let graph = Graph::new(Scope::ProgramAndTests, &in_src);
     let rank = |module: &Module| ROOMS.iter().position(|room| module.first().is_some_and(|it| it == room));
     let edges = graph.edges();
@@ -99,7 +99,7 @@ fn each_room_uses_those_below_it_and_none_above() {
 }
 
 #[test]
-fn a_run_is_analysed_where_it_is_decided_whether_it_goes_on_and_nowhere_else() {
+fn only_the_schedule_of_a_run_uses_the_analysis() {
     let graph = Graph::new(Scope::Program, &in_src);
     let is_in = |module: &Module, room: &str| module.first().is_some_and(|it| it == room);
     let edges = graph.edges();
@@ -115,7 +115,7 @@ fn a_run_is_analysed_where_it_is_decided_whether_it_goes_on_and_nowhere_else() {
 }
 
 #[test]
-fn modules_do_not_need_each_other_in_a_circle_without_a_reason() {
+fn modules_form_no_circles_without_a_stated_reason() {
     let found = &circles_of("", &in_src) | &circles_of("stats::", &in_stats);
     let known: BTreeSet<BTreeSet<String>> =
         CIRCLES.iter().map(|(modules, _)| modules.iter().map(|it| it.to_string()).collect()).collect();
@@ -130,7 +130,7 @@ fn modules_do_not_need_each_other_in_a_circle_without_a_reason() {
 }
 
 #[test]
-fn methods_stand_in_the_module_of_their_type_its_parent_or_its_child_or_say_why_not() {
+fn methods_are_near_their_type_or_have_a_stated_reason() {
     let graph = Graph::new(Scope::ProgramAndTests, &in_src);
     let apart = graph.apart().into_iter().filter(|it| !it.is_parent_or_child());
     let found: BTreeSet<(String, String)> = apart.map(|it| (it.at.join("::"), it.of)).collect();

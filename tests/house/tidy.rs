@@ -29,7 +29,7 @@ const LINES: usize = 500;
 // Dependencies.
 
 #[test]
-fn the_protocol_is_types_and_framing_and_depends_on_serde_alone() {
+fn the_protocol_crate_depends_only_on_serde() {
     let allowed = ["serde", "serde_json", "serde_path_to_error", "schemars"];
     for dependency in Workspace::read().dependencies("protocol") {
         assert!(
@@ -54,7 +54,7 @@ fn the_orchestrator_depends_on_no_engine_no_kit_and_no_tensor_framework() {
 }
 
 #[test]
-fn what_engines_share_brings_neither_a_tensor_framework_nor_tokio() {
+fn shared_engine_crates_use_no_tensor_framework_and_no_tokio() {
     let workspace = Workspace::read();
     for shared in ["engine-kit", "machine-limits", "model-files", "paths", "protocol"] {
         let reached = workspace.reached(shared);
@@ -96,7 +96,7 @@ fn a_plain_cargo_build_builds_nothing_heavy() {
 }
 
 #[test]
-fn every_crate_keeps_the_lints_of_the_workspace() {
+fn every_crate_inherits_the_workspace_lints() {
     for manifest in tracked().iter().filter(|path| path.ends_with("Cargo.toml")) {
         let manifest_text = text(manifest).unwrap();
         let keeps = manifest_text.contains("[lints]\nworkspace = true");
@@ -160,7 +160,7 @@ const ASKING_THE_DISK: &[&str] = &[
 ];
 
 #[test]
-fn what_comes_after_the_record_needs_no_clock_no_process_and_no_file() {
+fn analysis_and_reports_use_no_clock_process_or_file() {
     for room in PURE {
         assert_pure("src", |file| is_in(file, room) && !READERS.contains(&file));
     }
@@ -168,7 +168,7 @@ fn what_comes_after_the_record_needs_no_clock_no_process_and_no_file() {
 }
 
 #[test]
-fn files_that_are_excused_from_purity_are_there_and_need_it() {
+fn exceptions_from_purity_exist_and_are_needed() {
     let graph = Graph::new(Scope::Program, &in_src);
     let foreign = graph.foreign();
     for reader in READERS {
@@ -229,7 +229,7 @@ fn in_src(path: &str) -> Option<String> {
 }
 
 #[test]
-fn only_run_process_spawns_engines_and_only_few_ask_questions_of_programs() {
+fn only_listed_files_start_processes() {
     for file in sources("src/") {
         if !file.path.starts_with("src/run/process/") {
             file.refuse("Command::new", "only src/run/process/ spawns; ask questions with duct");
@@ -250,7 +250,7 @@ fn only_run_process_spawns_engines_and_only_few_ask_questions_of_programs() {
 }
 
 #[test]
-fn only_record_writes_results_and_only_few_files_write_anything_else() {
+fn only_listed_files_write_to_disk() {
     let rooms = [
         "src/record/file.rs",
         "src/commands/output.rs",
@@ -286,7 +286,7 @@ fn stdout_has_one_writer() {
 }
 
 #[test]
-fn nothing_sleeps_in_order_to_be_right() {
+fn no_code_sleeps_to_be_correct() {
     for file in sources("src/").iter().filter(|file| file.path != "src/run/process/keeper.rs") {
         for waits in ["thread::sleep", "time::sleep", "spin_loop", "yield_now", "sleep(Duration"] {
             file.refuse(waits, "wait for the event itself, with a deadline");
@@ -325,7 +325,7 @@ const NAMED_BY_THE_CHECK: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn the_check_takes_engines_from_their_manifests() {
+fn scripts_check_takes_engines_from_their_manifests() {
     let (check, readme) = (text("scripts/check").unwrap(), text("engines/README.md").unwrap());
     let is_named =
         |name: &str| check.lines().any(|line| !line.trim().starts_with('#') && has_word(line, name));
@@ -342,7 +342,7 @@ fn the_check_takes_engines_from_their_manifests() {
 }
 
 #[test]
-fn the_script_that_lists_engines_says_what_the_manifests_say() {
+fn the_script_that_lists_engines_agrees_with_the_manifests() {
     let workspace: toml::Table = text("Cargo.toml").unwrap().parse().unwrap();
     let has = |key: &str, folder: &str| {
         let path = format!("engines/{folder}");
@@ -369,7 +369,7 @@ fn the_script_that_lists_engines_says_what_the_manifests_say() {
 }
 
 #[test]
-fn the_code_map_knows_every_room() {
+fn the_overview_of_src_lists_every_room() {
     let map = text("src/README.md").unwrap();
     for path in tracked().iter().filter_map(|path| path.strip_prefix("src/")) {
         let room = path.split('/').next().unwrap();
@@ -409,7 +409,7 @@ fn every_engine_folder_has_a_manifest_of_its_name_and_a_readme_that_ends_with_it
 }
 
 #[test]
-fn what_a_manifest_builds_with_is_in_the_tree() {
+fn files_used_by_a_manifests_build_exist() {
     let workspace = Workspace::read();
     for (folder, manifest) in manifests() {
         let own = manifest.get("build").map(|build| ("build".to_string(), build.clone()));
@@ -430,7 +430,7 @@ fn what_a_manifest_builds_with_is_in_the_tree() {
 }
 
 #[test]
-fn no_file_is_too_long_to_be_read() {
+fn no_source_file_is_too_long() {
     let code = |path: &&String| [".rs", ".py"].iter().any(|end| path.ends_with(end)) && !is_test(path);
     for path in tracked().iter().filter(code) {
         let lines = text(path).unwrap().lines().count();
@@ -449,7 +449,7 @@ fn no_test_is_switched_off() {
 }
 
 #[test]
-fn no_file_knows_the_machine_that_it_was_written_on() {
+fn no_file_names_the_machine_of_its_author() {
     let folders = ["work", "root"].map(|name| format!("/{name}/"));
     for path in tracked() {
         // A file that is no text has no paths.
@@ -466,7 +466,7 @@ fn no_file_knows_the_machine_that_it_was_written_on() {
 }
 
 #[test]
-fn words_and_paths_are_found_where_they_are_and_nowhere_else() {
+fn the_search_finds_names_and_paths_exactly() {
     assert!(has_word("the `toy` engine", "toy") && has_word("toy-core", "toy") && !has_word("toys", "toy"));
     assert!(has_path("cd /srv/x", "/srv/") && has_path("`/srv/x`", "/srv/") && !has_path("a/srv/x", "/srv/"));
     let source = "use a;\n#[cfg(test)]\nmod specimen;\nfn b() {}\n#[cfg(test)]\nmod tests {\n    fn c() {}\n}\nfn d() {}\n";
@@ -475,7 +475,7 @@ fn words_and_paths_are_found_where_they_are_and_nowhere_else() {
 
 #[test]
 #[should_panic(expected = "no sources under `src/a-room-that-is-gone/`")]
-fn a_rule_about_a_room_that_is_gone_fails() {
+fn a_rule_about_a_missing_room_fails() {
     sources("src/a-room-that-is-gone/");
 }
 

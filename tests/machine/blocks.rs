@@ -48,7 +48,7 @@ fn told(record: &Record) -> Vec<(u64, &str, u64)> {
 }
 
 #[test]
-fn engines_take_turns_round_by_round_and_each_turn_begins_with_a_request_that_does_not_count() {
+fn rounds_are_interleaved_and_each_begins_with_a_discarded_request() {
     let scratch = Scratch::new();
     // Three requests, so that even on a busy machine most of them are too short to hide a pause.
     let options = ["--blocks", "2", "--iterations", "2", "--warmup", "3"];
@@ -76,7 +76,7 @@ fn engines_take_turns_round_by_round_and_each_turn_begins_with_a_request_that_do
 }
 
 #[test]
-fn an_engine_that_is_measured_alone_is_never_stopped_and_nothing_is_thrown_away() {
+fn an_engine_measured_alone_is_never_paused_and_discards_no_request() {
     let scratch = Scratch::new();
     let alone = [engine(&scratch, "one", "")];
     let (outcome, record) = run(&scratch, &alone, &["--blocks", "1", "--iterations", "3"]);
@@ -85,7 +85,7 @@ fn an_engine_that_is_measured_alone_is_never_stopped_and_nothing_is_thrown_away(
 }
 
 #[test]
-fn without_warm_up_a_request_is_thrown_away_only_where_one_before_it_was_short() {
+fn without_warm_up_a_request_is_discarded_only_after_a_shorter_one() {
     let scratch = Scratch::new();
     let options = ["--blocks", "1", "--iterations", "2", "--warmup", "0"];
     let (outcome, record) = run(&scratch, &two(&scratch), &options);
@@ -113,7 +113,7 @@ fn state(record: &Record, label: &str) -> char {
 }
 
 #[test]
-fn while_one_engine_is_measured_the_processes_of_the_other_are_stopped() {
+fn the_other_engine_is_paused_during_a_measurement() {
     let scratch = Scratch::new();
     let (running, record) = while_one_rests(&scratch);
     // The signal was sent long ago, but on a busy machine the process needs a core to obey it.
@@ -129,7 +129,7 @@ fn while_one_engine_is_measured_the_processes_of_the_other_are_stopped() {
 }
 
 #[test]
-fn processes_that_are_stopped_end_with_an_orchestrator_that_is_killed() {
+fn paused_processes_end_if_the_orchestrator_is_killed() {
     let scratch = Scratch::new();
     let (running, _) = while_one_rests(&scratch);
     running.signal(Signal::KILL);
@@ -138,7 +138,7 @@ fn processes_that_are_stopped_end_with_an_orchestrator_that_is_killed() {
 }
 
 #[test]
-fn a_warm_up_goes_on_until_three_windows_agree_and_later_launches_need_no_more_than_the_first_did() {
+fn warm_up_ends_when_three_windows_agree_and_is_never_longer_in_later_launches() {
     let scratch = Scratch::new();
     // Requests are long, so that a busy machine adds a small share to them.
     let steady = [engine(&scratch, "steady", "--per-token-ns 1000000")];
@@ -152,7 +152,7 @@ fn a_warm_up_goes_on_until_three_windows_agree_and_later_launches_need_no_more_t
 }
 
 #[test]
-fn as_many_warm_up_requests_as_the_user_asks_for_are_made() {
+fn a_run_makes_the_requested_number_of_warm_up_requests() {
     let scratch = Scratch::new();
     let (_, record) = run(&scratch, &two(&scratch), &["--blocks", "1", "--warmup", "4", "--iterations", "1"]);
     let warm_ups = record.entries("warm_up");
@@ -161,7 +161,7 @@ fn as_many_warm_up_requests_as_the_user_asks_for_are_made() {
 }
 
 #[test]
-fn every_measured_prompt_is_another_one_and_all_engines_get_the_same() {
+fn every_round_has_a_new_prompt_that_is_equal_for_all_engines() {
     let scratch = Scratch::new();
     let (_, record) = run(&scratch, &two(&scratch), &["--blocks", "2", "--iterations", "3", "--warmup", "2"]);
     let hashes = |label: &str| -> Vec<String> {
@@ -178,7 +178,7 @@ fn every_measured_prompt_is_another_one_and_all_engines_get_the_same() {
 }
 
 #[test]
-fn a_case_of_which_a_request_takes_too_long_is_a_row_and_the_others_are_measured() {
+fn a_case_with_a_too_slow_request_is_a_row_and_others_are_measured() {
     let scratch = Scratch::new();
     // The other engine reaches this cap only on a machine that stands still.
     let engines = [engine(&scratch, "one", ""), engine(&scratch, "slow", "--per-token-ns 500000000")];
@@ -192,7 +192,7 @@ fn a_case_of_which_a_request_takes_too_long_is_a_row_and_the_others_are_measured
 }
 
 #[test]
-fn a_cap_is_kept_however_high_it_is_and_however_an_engine_loads() {
+fn the_case_cap_holds_for_every_value_and_every_kind_of_load() {
     let scratch = Scratch::new();
     let slow = |name: &str, more: &str| engine(&scratch, name, &format!("--per-token-ns 500000000 {more}"));
     let engines = [slow("minimal", "--fault says_bad_request_to_hello"), slow("whole", "")];
@@ -209,7 +209,7 @@ fn a_cap_is_kept_however_high_it_is_and_however_an_engine_loads() {
 }
 
 #[test]
-fn a_budget_ends_the_run_with_fewer_rounds_and_says_that_the_time_did() {
+fn a_budget_ends_the_run_with_fewer_rounds_and_a_note() {
     let scratch = Scratch::new();
     let engines = [
         engine(&scratch, "one", "--per-token-ns 1000000 --noise-percent 9"),
@@ -227,7 +227,7 @@ fn a_budget_ends_the_run_with_fewer_rounds_and_says_that_the_time_did() {
 }
 
 #[test]
-fn a_block_has_no_more_rounds_than_a_budget_has_room_for_in_five() {
+fn a_block_has_as_many_rounds_as_five_blocks_can_have_within_the_budget() {
     let scratch = Scratch::new();
     // Two engines and a twin: ten rounds of 70 ms requests take more than a fifth of the budget, and on a busy machine
     // even more.
@@ -244,7 +244,7 @@ fn a_block_has_no_more_rounds_than_a_budget_has_room_for_in_five() {
 }
 
 #[test]
-fn one_engine_by_itself_is_measured_until_its_own_figure_is_known() {
+fn a_single_engine_is_measured_until_its_interval_is_narrow() {
     let blocks = |name: &str, settings: &str| {
         let scratch = Scratch::new();
         let one = [engine(&scratch, name, settings)];
@@ -258,7 +258,7 @@ fn one_engine_by_itself_is_measured_until_its_own_figure_is_known() {
 }
 
 #[test]
-fn a_case_that_the_budget_left_nothing_for_is_a_row_that_says_so() {
+fn a_case_without_time_left_in_the_budget_is_a_row_with_that_reason() {
     let scratch = Scratch::new();
     let engines = [engine(&scratch, "one", "--load-ns 1500000000"), engine(&scratch, "other", "")];
     let (outcome, record) = run(&scratch, &engines, &["--budget", "1s"]);
@@ -280,7 +280,7 @@ fn a_quick_run_is_one_block_without_a_twin() {
 }
 
 #[test]
-fn five_blocks_and_a_twin_of_the_reference_are_what_a_comparison_gets_unless_told_otherwise() {
+fn a_comparison_has_five_blocks_and_a_twin_of_the_reference_by_default() {
     let scratch = Scratch::new();
     let (outcome, record) = run(&scratch, &two(&scratch), &["--iterations", "1", "--target", "99%"]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
@@ -293,7 +293,7 @@ fn five_blocks_and_a_twin_of_the_reference_are_what_a_comparison_gets_unless_tol
 }
 
 #[test]
-fn sequential_order_measures_one_engine_to_its_end_before_the_next_begins() {
+fn sequential_order_finishes_one_engine_before_the_next() {
     let scratch = Scratch::new();
     let options = ["--order", "sequential", "--blocks", "3", "--iterations", "1", "--warmup", "1"];
     let (outcome, record) = run(&scratch, &two(&scratch), &options);
@@ -305,7 +305,7 @@ fn sequential_order_measures_one_engine_to_its_end_before_the_next_begins() {
 }
 
 #[test]
-fn a_dry_run_says_what_it_would_measure_and_starts_nothing() {
+fn a_dry_run_prints_the_plan_and_starts_nothing() {
     let scratch = Scratch::new();
     let loud = scratch.script("loud", "echo started >&2; exit 1");
     let outcome = finish(

@@ -80,7 +80,7 @@ fn units(gpu: &GpuLimits) -> Vec<&str> {
 }
 
 #[test]
-fn what_a_planted_time_gives_is_bytes_read_and_written_and_two_operations_for_each_product() {
+fn rates_count_bytes_read_and_written_and_two_operations_per_product() {
     let pretence = Pretence::whole();
     let limits = pretence.asked(&[], &[("STAND_IN_MS", "5,0.5,2")]);
     assert_eq!(limits.absent, [""; 0]);
@@ -99,7 +99,7 @@ fn what_a_planted_time_gives_is_bytes_read_and_written_and_two_operations_for_ea
 }
 
 #[test]
-fn every_pass_lies_between_two_events_of_which_the_later_is_waited_for() {
+fn every_pass_is_timed_between_two_events() {
     let pretence = Pretence::whole();
     pretence.asked(&[], &[]);
     let log = pretence.log();
@@ -133,7 +133,7 @@ fn every_pass_lies_between_two_events_of_which_the_later_is_waited_for() {
 }
 
 #[test]
-fn only_what_is_asked_for_is_touched_and_one_that_is_not_there_is_named() {
+fn only_requested_gpus_are_probed_and_missing_ones_are_named() {
     let pretence = Pretence::whole();
     let limits = pretence.asked(&["1", "7"], &[("STAND_IN_GPUS", "3")]);
     assert_eq!(
@@ -165,7 +165,7 @@ fn a_gpu_with_little_free_memory_has_smaller_buffers_and_one_with_none_is_absent
 }
 
 #[test]
-fn what_a_driver_refuses_is_absent_with_its_word_and_what_was_taken_is_given_back() {
+fn a_refused_call_is_reported_with_its_error_and_resources_are_released() {
     let pretence = Pretence::whole();
     for (refused, gpus, reason) in [
         ("cuInit=100", 0, "`cuInit` refused: CUDA_ERROR_NO_DEVICE (100)"),
@@ -226,7 +226,7 @@ fn what_a_driver_refuses_is_absent_with_its_word_and_what_was_taken_is_given_bac
 }
 
 #[test]
-fn no_driver_no_gpu_and_times_that_are_none_are_absent_with_a_reason() {
+fn missing_drivers_missing_gpus_and_invalid_times_have_a_reason() {
     let bare = Scratch::new();
     let outcome = finish(bare.orchestrate().arg("probe-gpu").env("LD_LIBRARY_PATH", &bare.path));
     let limits: Limits = serde_json::from_str(&outcome.stdout).unwrap();
@@ -247,7 +247,7 @@ fn no_driver_no_gpu_and_times_that_are_none_are_absent_with_a_reason() {
 }
 
 #[test]
-fn without_cublas_a_gpu_has_copies_alone_and_an_old_one_is_none() {
+fn without_cublas_only_copies_are_probed_and_an_old_version_counts_as_absent() {
     let pretence = Pretence::new(None);
     let limits = pretence.asked(&[], &[]);
     // A real cuBLAS of the machine meets a driver without kernels.
@@ -258,7 +258,7 @@ fn without_cublas_a_gpu_has_copies_alone_and_an_old_one_is_none() {
 }
 
 #[test]
-fn cublas_is_found_where_an_engines_environment_has_it() {
+fn cublas_is_found_in_the_environment_of_an_engine() {
     let wheel = "home/environments/toy-0123456789abcdef/lib/python3.11/site-packages/nvidia/cublas/lib";
     let pretence = Pretence::new(Some(wheel));
     let limits = pretence.asked(&[], &[]);
@@ -266,7 +266,7 @@ fn cublas_is_found_where_an_engines_environment_has_it() {
 }
 
 #[test]
-fn cublas_is_found_beside_a_python_of_the_users_own_and_one_that_this_driver_refuses_is_passed_over() {
+fn cublas_is_found_in_the_users_python_and_an_unusable_one_is_skipped() {
     let pretence = Pretence::new(Some("venv/lib/python3.12/site-packages/nvidia/cu13/lib"));
     let python = pretence.scratch.join("venv/bin/python3");
     let own = [("ORCHESTRATE_PYTHON_TOY", python.to_str().unwrap())];
@@ -280,7 +280,7 @@ fn cublas_is_found_beside_a_python_of_the_users_own_and_one_that_this_driver_ref
 }
 
 #[test]
-fn a_run_asks_once_before_the_first_block_and_only_where_an_engine_computes_on_a_gpu() {
+fn a_run_probes_gpus_once_and_only_if_an_engine_uses_one() {
     let pretence = Pretence::whole();
     let measure = |device: &str, crashes: &str| {
         let results = pretence.scratch.join(&format!("results-{device}-{crashes}"));
@@ -312,7 +312,7 @@ fn a_run_asks_once_before_the_first_block_and_only_where_an_engine_computes_on_a
 }
 
 #[test]
-fn an_interrupt_is_heard_while_a_driver_does_not_answer_and_nothing_of_the_question_is_left() {
+fn an_interrupt_ends_a_gpu_probe_that_does_not_answer() {
     let pretence = Pretence::whole();
     let results = pretence.scratch.join("results");
     let mut command = pretence.scratch.orchestrate();

@@ -99,7 +99,7 @@ const DECODE: &[&str] = &["--scenario", "decode", "--iterations", "3", "--warmup
 const SLOWLY: &str = "3000000";
 
 #[test]
-fn an_engine_that_echoes_a_dtype_whose_weights_it_does_not_hold_is_named() {
+fn an_engine_that_reports_a_dtype_larger_than_its_memory_is_named() {
     const SETTINGS: &[&str] = &["--loaded", r#"{"weights_dtype":"f32","weights_bytes":800000000}"#];
     let trial = Trial::of(&[("thin", "", SETTINGS), HONEST], DECODE);
     trial
@@ -109,7 +109,7 @@ fn an_engine_that_echoes_a_dtype_whose_weights_it_does_not_hold_is_named() {
 }
 
 #[test]
-fn an_engine_that_holds_the_weights_that_it_states_is_believed() {
+fn an_engine_that_holds_its_reported_weights_gets_no_warning() {
     const STATED: &str = r#"{"weights_dtype":"f32","weights_bytes":100000000}"#;
     const SETTINGS: &[&str] = &["--loaded", STATED, "--resident-bytes", "100000000"];
     let trial = Trial::of(&[("solid", "", SETTINGS)], DECODE);
@@ -118,7 +118,7 @@ fn an_engine_that_holds_the_weights_that_it_states_is_believed() {
 
 /// This needs a measurement of `held`.
 #[test]
-fn an_engine_that_echoes_a_narrow_dtype_and_holds_f32_is_named() {
+fn an_engine_that_reports_a_narrow_dtype_and_holds_f32_is_named() {
     const STATED: &str = r#"{"weights_dtype":"q4_0","weights_bytes":90000000}"#;
     const SETTINGS: &[&str] = &["--loaded", STATED, "--resident-bytes", "700000000"];
     let trial = Trial::of(&[("fat", "", SETTINGS), HONEST], DECODE);
@@ -129,7 +129,7 @@ fn an_engine_that_echoes_a_narrow_dtype_and_holds_f32_is_named() {
 /// On a busy machine the report does not mention idle threads. So this test repeats the report with the times of a quiet
 /// machine: there the false claim must be found, in that engine alone.
 #[test]
-fn an_engine_that_claims_two_threads_and_uses_one_is_named_with_both() {
+fn an_engine_that_reports_two_threads_and_uses_one_is_named() {
     let one: &[&str] = &["--busy-threads", "1", "--per-token-ns", SLOWLY];
     let both: &[&str] = &["--busy-threads", "2", "--per-token-ns", SLOWLY];
     let trial = Trial::of(&[("idle", "", one), ("busy", "", both)], DECODE);
@@ -178,7 +178,7 @@ fn cores(trial: &Trial, name: &str) -> Option<f64> {
 }
 
 #[test]
-fn an_engine_that_states_one_thread_and_uses_two_is_never_first() {
+fn an_engine_that_reports_one_thread_and_uses_two_is_never_first() {
     let settings: &[&str] =
         &["--loaded", r#"{"threads":1}"#, "--busy-threads", "4", "--per-token-ns", SLOWLY];
     let trial = Trial::of(&[("greedy", "", settings)], DECODE);
@@ -211,7 +211,7 @@ fn an_engine_that_serves_from_a_prefix_cache_is_named() {
 }
 
 #[test]
-fn an_engine_whose_times_are_half_of_the_truth_is_named_wherever_its_end_is() {
+fn an_engine_that_halves_its_times_is_named_with_any_end_time() {
     let slow: &[&str] = &["--per-token-ns", SLOWLY];
     let engines = [("hasty", "early_times", slow), ("hurried", "early_tokens", slow), ("true", "", slow)];
     // One request of each block is streamed, and a single one is no evidence.
@@ -226,7 +226,7 @@ fn an_engine_whose_times_are_half_of_the_truth_is_named_wherever_its_end_is() {
 
 /// The clock of the request cannot show it: its total time is true.
 #[test]
-fn an_engine_that_makes_its_tokens_first_and_stamps_them_together_is_named() {
+fn an_engine_that_stamps_all_tokens_at_the_end_is_named() {
     let slow: &[&str] = &["--per-token-ns", SLOWLY];
     let trial = Trial::of(&[("stuffer", "bunched_times", slow), ("true", "", slow)], DECODE);
     trial.says(
@@ -237,7 +237,7 @@ fn an_engine_that_makes_its_tokens_first_and_stamps_them_together_is_named() {
 }
 
 #[test]
-fn an_engine_that_states_f32_and_rounds_is_named() {
+fn an_engine_that_reports_f32_and_rounds_is_named() {
     let engines = [("rounder", "", &["--score-noise", "0.004"] as &[&str]), ("true", "", &[])];
     let verifier = fake_engine().display().to_string();
     // The embedded model is in bf16 on disk, and f32 represents these numbers exactly.
@@ -264,7 +264,7 @@ fn a_rate_without_facts_is_refused_by_name() {
 
 /// Its output is right in the output checks and in the first half of the measurement.
 #[test]
-fn an_engine_whose_tokens_are_wrong_from_the_thirtieth_on_is_called_wrong() {
+fn an_engine_with_wrong_tokens_from_the_thirtieth_on_is_wrong() {
     let scratch = Scratch::new();
     let fake = fake_engine().display();
     let engine = |name: &str, settings: &str| {

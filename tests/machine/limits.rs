@@ -17,7 +17,7 @@ fn run(scratch: &Scratch, words: &[&str]) -> (Outcome, Record) {
 }
 
 #[test]
-fn limits_are_probed_before_each_block_and_after_the_last_while_no_engine_lives() {
+fn limits_are_probed_around_each_block_while_no_engine_runs() {
     let scratch = Scratch::new();
     let config = json!({
         "model_type": "llama", "hidden_size": 1024, "num_hidden_layers": 2, "num_attention_heads": 16,
@@ -57,7 +57,7 @@ fn limits_are_probed_before_each_block_and_after_the_last_while_no_engine_lives(
 }
 
 #[test]
-fn a_model_that_caches_hold_is_measured_without_probing_anything_and_one_line_says_so() {
+fn a_model_that_fits_the_caches_is_measured_without_probes_and_with_a_note() {
     let scratch = Scratch::new();
     let (outcome, record) = run(&scratch, &[]);
     assert!(record.entries("limits").is_empty());

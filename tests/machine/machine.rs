@@ -32,7 +32,7 @@ fn record_in(scratch: &Scratch) -> PathBuf {
 }
 
 #[test]
-fn the_machine_fits_eighty_columns_and_names_what_a_person_would_look_for() {
+fn the_page_of_the_machine_fits_eighty_columns_and_has_all_facts() {
     let outcome = finish(Scratch::new().orchestrate().args(["machine", "--no-probe"]));
     assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""), "{outcome:?}");
     assert!(outcome.stdout.lines().all(|line| line.chars().count() <= 80), "{}", outcome.stdout);
@@ -54,7 +54,7 @@ fn the_machine_fits_eighty_columns_and_names_what_a_person_would_look_for() {
 }
 
 #[test]
-fn a_record_says_of_the_machine_what_the_machine_says_of_itself() {
+fn a_record_has_the_facts_of_the_machine_command() {
     let scratch = Scratch::new();
     let page = json(scratch.orchestrate().args(["machine", "--no-probe", "--format", "json"]));
     finish(&mut measure(&scratch, &fake_engine().to_path_buf(), &["--blocks", "1"]));
@@ -76,7 +76,7 @@ fn a_record_says_of_the_machine_what_the_machine_says_of_itself() {
 }
 
 #[test]
-fn samplers_look_on_once_for_each_case_and_nothing_that_they_see_is_a_sample() {
+fn samplers_run_once_for_each_case_and_add_no_sample() {
     let scratch = Scratch::new();
     let outcome = finish(&mut measure(&scratch, &fake_engine().to_path_buf(), &["--blocks", "2"]));
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
@@ -109,7 +109,7 @@ fn samplers_look_on_once_for_each_case_and_nothing_that_they_see_is_a_sample() {
 }
 
 #[test]
-fn an_engine_that_dies_while_samplers_look_on_is_a_row_and_keeps_its_samples() {
+fn an_engine_that_exits_in_the_sampled_pass_keeps_its_samples() {
     let scratch = Scratch::new();
     let engine = scratch
         .script("exits", &format!("exec '{}' --fault exits_at_sample --at 4", fake_engine().display()));
@@ -124,7 +124,7 @@ fn an_engine_that_dies_while_samplers_look_on_is_a_row_and_keeps_its_samples() {
 }
 
 #[test]
-fn a_gpu_stands_on_the_page_with_what_speaks_against_measuring_on_it() {
+fn the_page_of_the_machine_has_each_gpu_with_its_warnings() {
     let scratch = Scratch::new();
     let driver = crate::support::driver::present(&scratch);
     let mut asked = scratch.orchestrate();
@@ -157,7 +157,7 @@ fn a_gpu_stands_on_the_page_with_what_speaks_against_measuring_on_it() {
 }
 
 #[test]
-fn where_something_counts_energy_idle_is_looked_at_and_a_pass_has_joules() {
+fn with_energy_counters_idle_power_is_measured_and_a_pass_has_joules() {
     let scratch = Scratch::new();
     let driver = crate::support::driver::present(&scratch);
     let engine = fake_engine().to_path_buf();
@@ -212,7 +212,7 @@ fn on_the_second(scratch: &Scratch, more: &[(&str, &str)]) -> Value {
 }
 
 #[test]
-fn cuda_0_is_the_gpu_that_engines_see_first_and_memory_is_what_the_driver_counts_of_their_processes() {
+fn cuda_0_is_the_first_visible_gpu_and_has_the_memory_of_its_processes() {
     let scratch = Scratch::new();
     let report = on_the_second(&scratch, &[("STAND_IN_PROCESSES", "own")]);
     let resources = &report["cases"][0]["resources"];
@@ -233,7 +233,7 @@ fn cuda_0_is_the_gpu_that_engines_see_first_and_memory_is_what_the_driver_counts
 }
 
 #[test]
-fn a_driver_that_counts_by_a_hosts_numbers_leaves_what_the_whole_device_grew_by() {
+fn with_host_process_numbers_gpu_memory_is_the_growth_of_the_device() {
     let scratch = Scratch::new();
     let report = on_the_second(&scratch, &[("STAND_IN_ENERGY", "none")]);
     let resources = &report["cases"][0]["resources"];
@@ -256,7 +256,7 @@ fn a_driver_that_counts_by_a_hosts_numbers_leaves_what_the_whole_device_grew_by(
 }
 
 #[test]
-fn a_machine_with_a_gpu_cut_into_parts_fits_the_page_and_says_what_engines_call_each() {
+fn mig_parts_fit_the_page_with_their_names_for_engines() {
     let scratch = Scratch::new();
     let driver = crate::support::driver::present(&scratch);
     let mut asked = scratch.orchestrate();
@@ -292,7 +292,7 @@ fn a_machine_with_a_gpu_cut_into_parts_fits_the_page_and_says_what_engines_call_
 }
 
 #[test]
-fn an_engine_on_the_cpu_has_nothing_of_the_gpu_beside_it() {
+fn an_engine_on_the_cpu_has_no_gpu_values() {
     let scratch = Scratch::new();
     let driver = crate::support::driver::present(&scratch);
     let engine = fake_engine().to_path_buf();
@@ -308,7 +308,7 @@ fn an_engine_on_the_cpu_has_nothing_of_the_gpu_beside_it() {
 }
 
 #[test]
-fn the_cpu_by_an_index_is_the_cpu_all_the_same() {
+fn cpu_with_an_index_means_the_cpu() {
     let scratch = Scratch::new();
     let driver = crate::support::driver::present(&scratch);
     let engine = fake_engine().to_path_buf();
@@ -324,7 +324,7 @@ fn the_cpu_by_an_index_is_the_cpu_all_the_same() {
 }
 
 #[test]
-fn of_a_gpu_that_counts_energy_nothing_is_asked_for_an_engine_on_the_cpu() {
+fn a_gpus_energy_counter_is_not_read_for_an_engine_on_the_cpu() {
     for device in ["cpu", "cpu:0"] {
         let scratch = Scratch::new();
         let driver = crate::support::driver::present(&scratch);
@@ -357,7 +357,7 @@ fn of_a_gpu_that_counts_energy_nothing_is_asked_for_an_engine_on_the_cpu() {
 }
 
 #[test]
-fn an_engine_on_a_gpu_that_is_slowed_down_or_used_by_others_is_warned_of_with_the_remedy() {
+fn a_slowed_or_shared_gpu_is_reported_with_a_remedy() {
     let scratch = Scratch::new();
     let driver = crate::support::driver::present(&scratch);
     let mut asked = measure(&scratch, &fake_engine().to_path_buf(), &["--blocks", "1", "--device", "cuda"]);
@@ -373,7 +373,7 @@ fn an_engine_on_a_gpu_that_is_slowed_down_or_used_by_others_is_warned_of_with_th
 }
 
 #[test]
-fn gpus_that_no_engine_of_the_plan_can_use_are_not_warned_of() {
+fn gpus_outside_the_plan_get_no_warning() {
     let scratch = Scratch::new();
     let driver = crate::support::driver::present(&scratch);
     for (device, visible, expected) in
@@ -401,7 +401,7 @@ fn gpus_that_no_engine_of_the_plan_can_use_are_not_warned_of() {
 }
 
 #[test]
-fn without_a_counter_of_energy_nobody_waits_and_nothing_is_zero() {
+fn without_energy_counters_no_idle_power_is_measured_and_no_value_is_zero() {
     let scratch = Scratch::new();
     let page = json(scratch.orchestrate().args(["machine", "--no-probe", "--format", "json"]));
     let readable = page["energy"].as_array().unwrap().iter().filter(|it| it["trouble"].is_null()).count();

@@ -150,7 +150,7 @@ const FOLDER: &[Corruption] = &[
 ];
 
 #[test]
-fn every_broken_folder_is_refused_by_info_and_convert_with_what_is_wrong() {
+fn info_and_convert_refuse_every_broken_folder_with_its_fault() {
     let scratch = Scratch::new();
     let whole = scratch.synth("tiny-llama", "bf16", "whole");
     for (what, deed, named) in FOLDER {
@@ -209,7 +209,7 @@ const FILE: &[Corruption] = &[
 ];
 
 #[test]
-fn every_broken_file_is_refused_by_info_and_convert_with_what_is_wrong() {
+fn info_and_convert_refuse_every_broken_file_with_its_fault() {
     let scratch = Scratch::new();
     let whole = scratch.synth("tiny-llama", "q8_0", "whole.gguf");
     for (what, deed, named) in FILE {
@@ -230,7 +230,7 @@ fn every_broken_file_is_refused_by_info_and_convert_with_what_is_wrong() {
 }
 
 #[test]
-fn a_file_that_ends_anywhere_too_early_is_refused() {
+fn a_truncated_file_is_refused() {
     let scratch = Scratch::new();
     let folder = scratch.synth("tiny-gpt2", "bf16", "model").join("model.safetensors");
     let file = scratch.synth("tiny-gpt2", "q4_0", "model.gguf");

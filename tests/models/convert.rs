@@ -29,12 +29,12 @@ fn identity(scratch: &Scratch, model: &Path) -> String {
 // Both directions.
 
 #[test]
-fn every_architecture_goes_to_gguf_and_comes_back_the_same_in_f32() {
+fn every_architecture_survives_conversion_to_gguf_and_back_in_f32() {
     ARCHITECTURES.iter().for_each(|architecture| there_and_back(architecture, "f32"));
 }
 
 #[test]
-fn every_architecture_goes_to_gguf_and_comes_back_the_same_in_bf16() {
+fn every_architecture_survives_conversion_to_gguf_and_back_in_bf16() {
     ARCHITECTURES.iter().for_each(|architecture| there_and_back(architecture, "bf16"));
 }
 
@@ -77,7 +77,7 @@ fn there_and_back(architecture: &str, dtype: &str) {
 }
 
 #[test]
-fn the_embedded_model_goes_to_gguf_and_comes_back_the_same() {
+fn the_embedded_model_survives_conversion_to_gguf_and_back() {
     let scratch = Scratch::new();
     let here = model_files::resolve(None).unwrap();
     let there = scratch.made(&["convert", "embedded", "--to", "gguf", "--out", "there.gguf"]);
@@ -92,7 +92,7 @@ fn the_embedded_model_goes_to_gguf_and_comes_back_the_same() {
 // The hash of the weights.
 
 #[test]
-fn the_identity_names_the_weights_and_nothing_else() {
+fn the_identity_depends_only_on_the_weights() {
     let scratch = Scratch::new();
     let one = scratch.synth("tiny-qwen2", "bf16", "one");
     let name = identity(&scratch, &one);
@@ -111,7 +111,7 @@ fn the_identity_names_the_weights_and_nothing_else() {
 }
 
 #[test]
-fn the_identity_is_known_once_it_was_computed() {
+fn the_identity_is_stored_after_its_first_computation() {
     let scratch = Scratch::new();
     let model = scratch.synth("tiny-qwen2", "bf16", "model");
     let told = |words: &[&str]| scratch.model(&[&["info", model.to_str().unwrap()], words].concat()).stdout;
@@ -123,7 +123,7 @@ fn the_identity_is_known_once_it_was_computed() {
 // Other dtypes.
 
 #[test]
-fn blocks_keep_the_numbers_as_near_as_their_bits_allow() {
+fn quantized_weights_differ_only_by_their_rounding() {
     let scratch = Scratch::new();
     let exact = scratch.synth("tiny-llama", "f32", "exact");
     let exact_numbers = numbers(&exact);
@@ -160,7 +160,7 @@ fn the_same_format_in_another_dtype_is_a_conversion_too() {
 }
 
 #[test]
-fn without_a_place_the_conversion_lies_beside_the_model() {
+fn without_out_the_conversion_is_written_next_to_the_model() {
     let scratch = Scratch::new();
     scratch.synth("tiny-gpt2", "bf16", "models/mine");
     let made = scratch.made(&["convert", "models/mine", "--to", "gguf", "--dtype", "q8_0"]);
@@ -170,7 +170,7 @@ fn without_a_place_the_conversion_lies_beside_the_model() {
 }
 
 #[test]
-fn a_model_that_was_named_and_not_pointed_at_is_converted_into_this_folder() {
+fn a_model_given_by_name_is_converted_into_the_working_directory() {
     let scratch = Scratch::new();
     pulled(&scratch, "someone/tiny");
     for (named, file) in [("embedded", "embedded-q8_0.gguf"), ("someone/tiny", "tiny-q8_0.gguf")] {
@@ -218,7 +218,7 @@ fn sharded(whole: &Path, to: &Path) {
 }
 
 #[test]
-fn a_model_in_shards_converts_as_the_whole_one_does() {
+fn a_sharded_model_converts_like_a_single_file() {
     let scratch = Scratch::new();
     let whole = scratch.synth("tiny-gemma", "bf16", "one/model");
     std::fs::create_dir(scratch.join("other")).unwrap();
@@ -234,7 +234,7 @@ fn a_model_in_shards_converts_as_the_whole_one_does() {
 }
 
 #[test]
-fn a_checkpoint_of_gpt2_with_longer_names_is_the_same_model() {
+fn a_gpt2_checkpoint_with_prefixed_names_is_the_same_model() {
     let scratch = Scratch::new();
     let plain = scratch.synth("tiny-gpt2", "f32", "one/model");
     let long = scratch.synth("tiny-gpt2", "f32", "other/model");
@@ -256,7 +256,7 @@ fn a_checkpoint_of_gpt2_with_longer_names_is_the_same_model() {
 }
 
 #[test]
-fn what_the_network_has_no_place_for_is_named_and_not_silently_lost() {
+fn unused_tensors_are_named_in_a_note() {
     let scratch = Scratch::new();
     let model = scratch.synth("tiny-llama", "bf16", "model");
     let path = model.join("model.safetensors");
@@ -285,7 +285,7 @@ fn what_the_network_has_no_place_for_is_named_and_not_silently_lost() {
 // Refusals.
 
 #[test]
-fn a_piece_of_a_gguf_is_refused_with_how_pieces_become_one() {
+fn a_part_of_a_split_gguf_is_refused_with_the_command_that_merges_it() {
     let scratch = Scratch::new();
     let path = scratch.synth("tiny-gpt2", "q8_0", "model-00001-of-00003.gguf");
     let mut bytes = std::fs::read(&path).unwrap();
@@ -304,7 +304,7 @@ fn a_piece_of_a_gguf_is_refused_with_how_pieces_become_one() {
 }
 
 #[test]
-fn conversions_that_make_no_sense_are_refused_with_what_does() {
+fn invalid_conversions_are_refused_with_a_valid_command() {
     let scratch = Scratch::new();
     scratch.synth("tiny-llama", "bf16", "model");
     let before = scratch.everything();
@@ -325,7 +325,7 @@ fn conversions_that_make_no_sense_are_refused_with_what_does() {
 }
 
 #[test]
-fn blocks_go_to_safetensors_only_when_a_dtype_for_them_is_named() {
+fn quantized_weights_become_safetensors_only_with_an_explicit_dtype() {
     let scratch = Scratch::new();
     scratch.synth("tiny-llama", "q4_0", "model.gguf");
     let outcome = scratch.model(&["convert", "model.gguf", "--to", "safetensors"]);
@@ -333,7 +333,7 @@ fn blocks_go_to_safetensors_only_when_a_dtype_for_them_is_named() {
 }
 
 #[test]
-fn a_gguf_of_an_architecture_that_nobody_knows_here_is_refused_by_its_name_and_told_of_by_info() {
+fn a_gguf_of_an_unknown_architecture_is_refused_by_name() {
     let scratch = Scratch::new();
     let known = scratch.synth("tiny-llama", "bf16", "model.gguf");
     let bytes = std::fs::read(&known).unwrap();
@@ -349,7 +349,7 @@ fn a_gguf_of_an_architecture_that_nobody_knows_here_is_refused_by_its_name_and_t
 }
 
 #[test]
-fn an_interrupt_of_a_conversion_leaves_nothing_behind() {
+fn an_interrupted_conversion_leaves_no_files() {
     let scratch = Scratch::new();
     // Sparse: half a gigabyte of zeros that take no room on the disk, and a while to convert.
     let config = json!({

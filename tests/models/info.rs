@@ -21,7 +21,7 @@ fn facts(scratch: &Scratch, model: &str) -> Value {
 // Facts.
 
 #[test]
-fn the_page_of_a_model() {
+fn info_prints_the_facts_of_a_model() {
     let scratch = Scratch::new();
     scratch.synth("tiny-llama", "bf16", "tiny-llama");
     let mut command = scratch.orchestrate();
@@ -34,7 +34,7 @@ fn the_page_of_a_model() {
 }
 
 #[test]
-fn every_page_is_read_at_eighty_columns() {
+fn every_page_of_info_fits_eighty_columns() {
     let scratch = Scratch::new();
     for architecture in ARCHITECTURES {
         for (dtype, end) in [("bf16", ""), ("q4_k", ".gguf")] {
@@ -49,7 +49,7 @@ fn every_page_is_read_at_eighty_columns() {
 }
 
 #[test]
-fn both_formats_say_the_same_of_the_same_model() {
+fn both_formats_give_equal_facts_of_one_model() {
     let scratch = Scratch::new();
     for architecture in ARCHITECTURES {
         let shape = format!("tiny-{architecture}");
@@ -80,7 +80,7 @@ fn both_formats_say_the_same_of_the_same_model() {
 }
 
 #[test]
-fn parts_add_up_to_the_whole_and_a_token_reads_all_but_the_rows_that_are_looked_up() {
+fn components_add_up_and_a_token_reads_all_weights_except_embedding_rows() {
     let scratch = Scratch::new();
     scratch.synth("tiny-llama", "bf16", "untied");
     scratch.synth("tiny-gemma", "bf16", "tied");
@@ -103,7 +103,7 @@ fn parts_add_up_to_the_whole_and_a_token_reads_all_but_the_rows_that_are_looked_
 }
 
 #[test]
-fn a_model_that_is_not_named_is_the_embedded_one() {
+fn the_default_model_is_the_embedded_one() {
     let scratch = Scratch::new();
     let outcome = info(&scratch, &["--json"]);
     let facts: Value = serde_json::from_str(&outcome.stdout).unwrap();
@@ -112,7 +112,7 @@ fn a_model_that_is_not_named_is_the_embedded_one() {
 }
 
 #[test]
-fn names_that_a_terminal_would_act_on_are_shown_and_not_obeyed() {
+fn escape_sequences_in_names_are_removed() {
     let scratch = Scratch::new();
     let model = scratch.synth("tiny-llama", "bf16", "a\u{1b}[31mred\nname");
     let outcome = info(&scratch, &[model.file_name().unwrap().to_str().unwrap()]);
@@ -122,7 +122,7 @@ fn names_that_a_terminal_would_act_on_are_shown_and_not_obeyed() {
 }
 
 #[test]
-fn shapes_that_can_be_made_are_listed() {
+fn model_list_has_the_shapes_of_synth() {
     let outcome = Scratch::new().model(&["list"]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     for (name, _) in model_files::SHAPES {
@@ -137,7 +137,7 @@ fn shapes_that_can_be_made_are_listed() {
 // The expected and the actual architecture.
 
 #[test]
-fn a_model_of_another_architecture_than_expected_is_refused_at_once() {
+fn a_model_of_an_unexpected_architecture_is_refused() {
     let scratch = Scratch::new();
     scratch.synth("tiny-llama", "bf16", "folder");
     scratch.synth("tiny-mistral", "bf16", "file.gguf");
@@ -159,7 +159,7 @@ fn with_config(architecture: &str, edit: impl FnOnce(&mut serde_json::Map<String
 }
 
 #[test]
-fn a_config_that_says_another_architecture_than_the_tensors_is_a_mismatch() {
+fn a_config_that_contradicts_the_tensors_is_refused() {
     let scratch = with_config("llama", |config| drop(config.insert("model_type".into(), "gpt2".into())));
     let said =
         ["model type mismatch: `model/config.json` names `gpt2`, and its tensors are those of `llama`"];
@@ -171,7 +171,7 @@ fn a_config_that_says_another_architecture_than_the_tensors_is_a_mismatch() {
 }
 
 #[test]
-fn a_config_that_does_not_say_what_it_is_is_told_by_its_class_or_its_tensors() {
+fn an_architecture_missing_in_the_config_is_found_by_class_or_tensors() {
     for architecture in ARCHITECTURES {
         let scratch = with_config(architecture, |config| drop(config.remove("model_type")));
         let by_class = facts(&scratch, "model");
@@ -191,7 +191,7 @@ fn a_config_that_does_not_say_what_it_is_is_told_by_its_class_or_its_tensors() {
 // Broken models.
 
 #[test]
-fn a_config_that_lacks_a_key_or_has_nonsense_in_it_is_refused_with_the_file_and_the_key() {
+fn a_missing_or_invalid_config_key_is_reported_with_file_and_key() {
     let keys = ["hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size"];
     let nonsense =
         [json!(null), json!(0), json!(-1), json!(1.5), json!("x"), json!([1]), json!({}), json!(1e300)];
@@ -221,7 +221,7 @@ fn a_config_that_lacks_a_key_or_has_nonsense_in_it_is_refused_with_the_file_and_
 }
 
 #[test]
-fn a_tokenizer_of_another_vocabulary_is_refused_with_its_file() {
+fn a_tokenizer_of_another_vocabulary_is_refused_by_file() {
     let scratch = Scratch::new();
     scratch.synth("tiny-gpt2", "bf16", "model");
     edit_json(&scratch.join("model/tokenizer.json"), |tokenizer| {
@@ -236,7 +236,7 @@ fn a_tokenizer_of_another_vocabulary_is_refused_with_its_file() {
 }
 
 #[test]
-fn a_model_without_a_tokenizer_is_a_model() {
+fn a_model_without_a_tokenizer_is_accepted() {
     let scratch = Scratch::new();
     scratch.synth("tiny-gpt2", "bf16", "model");
     for name in ["tokenizer.json", "tokenizer_config.json"] {
@@ -249,7 +249,7 @@ fn a_model_without_a_tokenizer_is_a_model() {
 }
 
 #[test]
-fn what_is_no_model_is_refused_with_what_would_be_one() {
+fn a_path_without_a_model_is_refused_with_a_hint() {
     let scratch = Scratch::new();
     std::fs::create_dir(scratch.join("empty")).unwrap();
     std::fs::write(scratch.join("notes.txt"), "x").unwrap();
@@ -282,7 +282,7 @@ fn what_is_no_model_is_refused_with_what_would_be_one() {
 // The empty cache.
 
 #[test]
-fn an_empty_cache_says_so_and_what_is_no_size_is_refused() {
+fn an_empty_cache_is_reported_and_an_invalid_size_is_refused() {
     let scratch = Scratch::new();
     let cache = |words: &[&str]| scratch.model(&[&["cache"], words].concat());
     assert_eq!(cache(&[]).stdout, "0 B in 0 conversions, of 20.0 GB that may be kept\n");

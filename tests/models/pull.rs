@@ -82,7 +82,7 @@ fn everything_in(folder: &Path) -> Vec<String> {
 // Downloads.
 
 #[test]
-fn a_model_is_pulled_whole_and_opens_and_is_found_by_its_name() {
+fn a_pulled_model_is_complete_and_opens_by_its_name() {
     let (scratch, hub) = (Scratch::new(), hub());
     let outcome = pull(&scratch, &hub, &[TINY]);
     assert_pulled(&outcome, &scratch);
@@ -105,7 +105,7 @@ fn a_model_is_pulled_whole_and_opens_and_is_found_by_its_name() {
 }
 
 #[test]
-fn other_programs_find_what_was_pulled() {
+fn other_programs_find_pulled_models() {
     let (scratch, hub) = (Scratch::new(), hub());
     assert_pulled(&pull(&scratch, &hub, &[&format!("{TINY}@v1.0")]), &scratch);
     let cache = hf_hub::Cache::new(home(&scratch).join("hub"));
@@ -131,7 +131,7 @@ fn a_second_pull_fetches_nothing() {
 }
 
 #[test]
-fn patterns_say_which_files() {
+fn patterns_select_the_pulled_files() {
     let files = ["a-q4.gguf", "a-q8.gguf", "config.json", "pytorch_model.bin", "deep/b.gguf"];
     let hub = FakeHub::start(TINY, files.map(|name| File::new(name, name)).into());
     let scratch = Scratch::new();
@@ -167,7 +167,7 @@ fn a_repository_that_was_renamed_is_found_under_its_old_name() {
 // Interruptions.
 
 #[test]
-fn a_connection_that_is_cut_goes_on_where_it_stopped() {
+fn a_lost_connection_resumes_where_it_stopped() {
     let (scratch, hub) = (Scratch::new(), hub());
     let mut cuts = [1000, 5000].into_iter();
     let weights = hub.file(WEIGHTS).bytes.clone();
@@ -182,7 +182,7 @@ fn a_connection_that_is_cut_goes_on_where_it_stopped() {
 }
 
 #[test]
-fn a_pull_that_was_interrupted_goes_on_where_it_stopped() {
+fn an_interrupted_pull_resumes_where_it_stopped() {
     let (scratch, hub) = (Scratch::new(), hub());
     let weights = hub.file(WEIGHTS).bytes.clone();
     hub.answer(move |request| {
@@ -214,7 +214,7 @@ fn a_pull_that_was_interrupted_goes_on_where_it_stopped() {
 }
 
 #[test]
-fn a_store_that_falls_silent_is_asked_again() {
+fn a_store_that_stops_answering_is_retried() {
     let (scratch, hub) = (Scratch::new(), hub());
     let weights = hub.file(WEIGHTS).bytes.clone();
     hub.answer(move |request| {
@@ -230,7 +230,7 @@ fn a_store_that_falls_silent_is_asked_again() {
 }
 
 #[test]
-fn two_pulls_do_not_write_one_file() {
+fn two_concurrent_pulls_do_not_write_one_file() {
     let (scratch, hub) = (Scratch::new(), hub());
     let locks = home(&scratch).join("hub/.locks/models--someone--tiny-model");
     std::fs::create_dir_all(&locks).unwrap();
@@ -246,7 +246,7 @@ fn two_pulls_do_not_write_one_file() {
 }
 
 #[test]
-fn a_store_that_cannot_resume_is_asked_for_the_whole_again() {
+fn a_store_without_resume_sends_the_file_again() {
     let (scratch, hub) = (Scratch::new(), hub());
     let weights = hub.file(WEIGHTS).bytes.clone();
     hub.answer(move |request| {
@@ -257,7 +257,7 @@ fn a_store_that_cannot_resume_is_asked_for_the_whole_again() {
 }
 
 #[test]
-fn a_hub_that_has_too_much_to_do_is_asked_again_and_not_for_ever() {
+fn an_overloaded_hub_is_retried_a_limited_number_of_times() {
     let (scratch, hub) = (Scratch::new(), hub());
     let mut busy = 3;
     hub.answer(move |_| {
@@ -277,7 +277,7 @@ fn a_hub_that_has_too_much_to_do_is_asked_again_and_not_for_ever() {
 // Wrong data from the hub.
 
 #[test]
-fn a_file_with_another_hash_is_refused_and_not_kept() {
+fn a_file_with_a_wrong_hash_is_refused_and_removed() {
     for (name, kind) in [(WEIGHTS, "SHA-256"), ("config.json", "git hash")] {
         let (scratch, hub) = (Scratch::new(), hub());
         let mut wrong = hub.file(name).bytes.clone();
@@ -301,7 +301,7 @@ fn a_file_with_another_hash_is_refused_and_not_kept() {
 }
 
 #[test]
-fn a_file_that_does_not_end_is_refused() {
+fn a_file_longer_than_announced_is_refused() {
     let mut weights = File::new(WEIGHTS, vec![7; 3000]);
     weights.listed_bytes = 2000;
     let hub = FakeHub::start(TINY, vec![weights, File::new("config.json", "{}")]);
@@ -312,7 +312,7 @@ fn a_file_that_does_not_end_is_refused() {
 }
 
 #[test]
-fn a_repository_that_lists_a_file_outside_of_its_folder_writes_nothing() {
+fn a_repository_with_a_file_outside_its_folder_writes_nothing() {
     let files = vec![File::new("config.json", "{}"), File::new(WEIGHTS, "x"), File::new("../evil", "x")];
     let (scratch, hub) = (Scratch::new(), FakeHub::start(TINY, files));
     assert_refused(&pull(&scratch, &hub, &[TINY]), 5, &["`../evil`, which leads out of its folder"]);
@@ -320,7 +320,7 @@ fn a_repository_that_lists_a_file_outside_of_its_folder_writes_nothing() {
 }
 
 #[test]
-fn a_repository_whose_name_climbs_is_refused_before_anything_is_asked() {
+fn a_repository_name_with_parent_folders_is_refused_without_a_request() {
     let (scratch, hub) = (Scratch::new(), hub());
     for name in ["../evil", "/etc/passwd", "a/../b", "a/b@../c", "a/b/c", "a--b/c"] {
         assert_refused(&pull(&scratch, &hub, &[name]), 2, &["is no name of a re", "hint: "]);
@@ -329,7 +329,7 @@ fn a_repository_whose_name_climbs_is_refused_before_anything_is_asked() {
 }
 
 #[test]
-fn a_model_that_is_larger_than_the_disk_is_not_begun() {
+fn a_model_larger_than_the_disk_is_refused_before_the_download() {
     let mut weights = File::new(WEIGHTS, "x");
     weights.listed_bytes = 5_000_000_000_000_000;
     let (scratch, hub) =
@@ -345,7 +345,7 @@ fn a_model_that_is_larger_than_the_disk_is_not_begun() {
 // Access tokens.
 
 #[test]
-fn a_gated_model_asks_for_a_token_and_comes_with_it() {
+fn a_gated_model_needs_a_token() {
     let (scratch, hub) = (Scratch::new(), hub());
     hub.answer(|request| {
         let known = request.authorization.as_deref() == Some(&format!("Bearer {TOKEN}"));
@@ -373,7 +373,7 @@ fn a_gated_model_asks_for_a_token_and_comes_with_it() {
 }
 
 #[test]
-fn the_token_of_a_log_in_is_used() {
+fn the_stored_login_token_is_used() {
     let (scratch, hub) = (Scratch::new(), hub());
     let sent = |command: &mut Command| {
         finish(command);
@@ -394,7 +394,7 @@ fn the_token_of_a_log_in_is_used() {
 // Missing repositories.
 
 #[test]
-fn a_repository_or_a_revision_that_is_not_there_is_named() {
+fn a_missing_repository_or_revision_is_named() {
     let (scratch, hub) = (Scratch::new(), hub());
     assert_refused(
         &pull(&scratch, &hub, &["someone/else"]),
@@ -407,7 +407,7 @@ fn a_repository_or_a_revision_that_is_not_there_is_named() {
 }
 
 #[test]
-fn without_a_network_there_is_a_hint_that_needs_none() {
+fn without_a_network_the_hint_works_offline() {
     let scratch = Scratch::new();
     // A port that was free a moment ago is not safe: another test's hub may have it. The kernel gives this one to no process.
     let nobody = "127.0.0.1:1";
@@ -422,7 +422,7 @@ fn without_a_network_there_is_a_hint_that_needs_none() {
 }
 
 #[test]
-fn offline_mode_asks_nobody() {
+fn offline_mode_sends_no_request() {
     let (scratch, hub) = (Scratch::new(), hub());
     let mut command = orchestrate(&scratch, &hub, &["model", "pull", TINY]);
     let offline = ["`HF_HUB_OFFLINE` is set", "hint: without a network, `orchestrate model synth"];
@@ -437,7 +437,7 @@ fn offline_mode_asks_nobody() {
 }
 
 #[test]
-fn a_name_that_was_not_pulled_is_answered_with_how_to_pull_it() {
+fn an_unknown_repository_name_is_refused_with_the_pull_command() {
     let (scratch, hub) = (Scratch::new(), hub());
     let of = |name| finish(&mut orchestrate(&scratch, &hub, &["request", "sh", "ttft", "-m", name]));
     assert_refused(
@@ -450,7 +450,7 @@ fn a_name_that_was_not_pulled_is_answered_with_how_to_pull_it() {
 }
 
 #[test]
-fn a_path_wins_over_a_name() {
+fn a_path_takes_precedence_over_a_repository_name() {
     let (scratch, hub) = (Scratch::new(), hub());
     assert_pulled(&pull(&scratch, &hub, &[TINY]), &scratch);
     std::fs::create_dir_all(scratch.join(TINY)).unwrap();
@@ -474,7 +474,7 @@ fn a_model_that_cannot_be_opened_is_listed_with_the_reason() {
 // Engines without a network.
 
 #[test]
-fn engines_get_no_network() {
+fn engines_are_started_in_offline_mode() {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut tree = command(cargo);
     tree.args(["tree", "-p", "engine-kit", "-e", "normal,build", "--prefix", "none", "--offline"]);

@@ -63,7 +63,7 @@ fn started(scratch: &Scratch) -> Vec<PathBuf> {
 // The record.
 
 #[test]
-fn every_record_says_what_the_weights_are() {
+fn every_record_identifies_the_weights() {
     let scratch = Scratch::new();
     let engine = reader_of(&scratch, "safetensors");
     let outcome = run(&scratch, &[&engine], &[]);
@@ -88,7 +88,7 @@ fn every_record_says_what_the_weights_are() {
 }
 
 #[test]
-fn a_model_of_another_architecture_than_expected_is_refused_before_anything_starts() {
+fn a_model_of_an_unexpected_architecture_is_refused_before_the_run() {
     let scratch = Scratch::new();
     let engine = reader_of(&scratch, "safetensors");
     let outcome = run(&scratch, &[&engine], &["--model-type", "gpt2"]);
@@ -118,7 +118,7 @@ fn a_broken_model_is_a_row_and_the_other_model_is_measured() {
 // Models in a format that the engine reads.
 
 #[test]
-fn an_engine_that_reads_gguf_gets_a_folder_as_gguf_and_the_second_run_converts_nothing() {
+fn a_folder_is_converted_once_for_an_engine_that_reads_gguf() {
     let scratch = Scratch::new();
     let engine = reader_of(&scratch, "gguf");
     let model = scratch.synth("tiny-llama", "bf16", "mine");
@@ -151,7 +151,7 @@ fn an_engine_that_reads_gguf_gets_a_folder_as_gguf_and_the_second_run_converts_n
 }
 
 #[test]
-fn an_engine_that_reads_safetensors_gets_a_gguf_as_a_folder() {
+fn a_gguf_is_converted_for_an_engine_that_reads_safetensors() {
     let scratch = Scratch::new();
     let engine = reader_of(&scratch, "safetensors");
     for (dtype, becomes) in [("bf16", "bf16"), ("q8_0", "f32")] {
@@ -168,7 +168,7 @@ fn an_engine_that_reads_safetensors_gets_a_gguf_as_a_folder() {
 }
 
 #[test]
-fn an_engine_that_reads_both_formats_gets_the_model_as_it_is() {
+fn an_engine_that_reads_both_formats_gets_the_model_unconverted() {
     let scratch = Scratch::new();
     let engine = reader_of(&scratch, "safetensors\",\"gguf");
     let model = scratch.synth("tiny-gpt2", "q4_0", "mine.gguf");
@@ -179,7 +179,7 @@ fn an_engine_that_reads_both_formats_gets_the_model_as_it_is() {
 }
 
 #[test]
-fn the_dtype_that_is_asked_for_is_the_one_that_is_converted_to() {
+fn a_model_is_converted_to_the_requested_dtype() {
     let scratch = Scratch::new();
     let engine = reader_of(&scratch, "gguf");
     scratch.synth("tiny-llama", "f32", "mine");
@@ -189,7 +189,7 @@ fn the_dtype_that_is_asked_for_is_the_one_that_is_converted_to() {
 }
 
 #[test]
-fn one_shots_get_the_converted_model_too() {
+fn one_shot_requests_use_the_converted_model() {
     let scratch = Scratch::new();
     let engine = reader_of(&scratch, "gguf");
     scratch.synth("tiny-llama", "bf16", "mine");
@@ -207,7 +207,7 @@ fn one_shots_get_the_converted_model_too() {
 }
 
 #[test]
-fn a_conversion_that_cannot_be_made_is_a_row_with_its_reason_and_the_others_are_measured() {
+fn an_impossible_conversion_is_a_row_with_its_reason() {
     let scratch = Scratch::new();
     let model = scratch.synth("tiny-llama", "bf16", "mine");
     edit_json(&model.join("config.json"), |config| drop(config.insert("model_type".into(), "falcon".into())));
@@ -230,7 +230,7 @@ fn a_conversion_that_cannot_be_made_is_a_row_with_its_reason_and_the_others_are_
 }
 
 #[test]
-fn the_cache_says_what_it_holds_and_keeps_to_its_limit_and_can_be_cleared() {
+fn the_conversion_cache_is_listed_limited_and_cleared() {
     let scratch = Scratch::new();
     let engine = reader_of(&scratch, "gguf");
     let cache = |words: &[&str]| {
@@ -268,7 +268,7 @@ fn the_cache_says_what_it_holds_and_keeps_to_its_limit_and_can_be_cleared() {
 }
 
 #[test]
-fn a_conversion_that_was_cut_off_is_made_anew() {
+fn an_incomplete_conversion_is_repeated() {
     let scratch = Scratch::new();
     let engine = reader_of(&scratch, "gguf");
     scratch.synth("tiny-llama", "bf16", "mine");
@@ -282,7 +282,7 @@ fn a_conversion_that_was_cut_off_is_made_anew() {
 }
 
 #[test]
-fn a_model_of_the_hub_is_converted_under_its_own_name_and_found_again() {
+fn a_hub_model_is_converted_under_its_own_name_and_reused() {
     let scratch = Scratch::new();
     let engine = reader_of(&scratch, "gguf");
     pulled(&scratch, "someone/tiny");
@@ -298,7 +298,7 @@ fn a_model_of_the_hub_is_converted_under_its_own_name_and_found_again() {
 }
 
 #[test]
-fn what_a_killed_run_was_converting_is_removed_by_the_next() {
+fn a_run_removes_incomplete_conversions_of_a_killed_run() {
     let scratch = Scratch::new();
     let engine = reader_of(&scratch, "gguf");
     scratch.synth("tiny-llama", "bf16", "mine");
@@ -311,7 +311,7 @@ fn what_a_killed_run_was_converting_is_removed_by_the_next() {
 }
 
 #[test]
-fn an_interrupt_during_a_conversion_leaves_no_half_made_entry() {
+fn an_interrupted_conversion_leaves_no_cache_entry() {
     let scratch = Scratch::new();
     let engine = reader_of(&scratch, "gguf");
     let config = json!({
@@ -337,7 +337,7 @@ fn an_interrupt_during_a_conversion_leaves_no_half_made_entry() {
 }
 
 #[test]
-fn an_interrupt_is_heard_while_a_conversion_waits_for_a_disk_that_does_not_answer() {
+fn an_interrupt_ends_a_conversion_that_waits_for_the_disk() {
     let scratch = Scratch::new();
     let beside = scratch.synth("tiny-llama", "bf16", "mine").join("chat_template.jinja");
     // From the request for a conversion on, reading this file of the model blocks.

@@ -26,7 +26,7 @@ fn parameters(parts: &[Part]) -> u64 {
 // Shapes.
 
 #[test]
-fn every_shape_consists_of_parts_that_have_names_of_their_own_in_both_formats() {
+fn every_shape_has_unique_tensor_names_in_both_formats() {
     for (name, _) in SHAPES {
         let shape = Shape::named(name).unwrap();
         let (config, parts) = config_of(&shape);
@@ -42,7 +42,7 @@ fn every_shape_consists_of_parts_that_have_names_of_their_own_in_both_formats() 
 }
 
 #[test]
-fn named_shapes_have_the_parameters_of_the_models_that_they_are_named_after() {
+fn named_shapes_have_the_parameter_counts_of_their_models() {
     let published: [(&str, u64); 9] = [
         ("llama-3.2-1b", 1_235_814_400),
         ("llama-3-8b", 8_030_261_248),
@@ -116,7 +116,7 @@ macro_rules! opens_in_every_form {
         $(#[test] fn $test() { opens_in_every_form($architecture); })*
 
         #[test]
-        fn every_architecture_is_made_in_every_form() {
+        fn every_architecture_is_synthesised_in_every_format() {
             assert_eq!([$($architecture),*], ARCHITECTURES);
         }
     };
@@ -151,7 +151,7 @@ const PINNED: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
-fn the_same_seed_makes_the_same_bytes_on_every_machine() {
+fn the_same_seed_gives_the_same_bytes_on_every_machine() {
     let scratch = Scratch::new();
     let mut found = BTreeMap::new();
     for out in ["tiny-llama", "tiny-gpt2.gguf"] {
@@ -169,7 +169,7 @@ fn the_same_seed_makes_the_same_bytes_on_every_machine() {
 }
 
 #[test]
-fn another_seed_makes_other_weights_of_the_same_model() {
+fn another_seed_gives_other_weights_of_the_same_model() {
     let scratch = Scratch::new();
     let one = contents(&scratch.synth("tiny-qwen2", "bf16", "one"));
     let other = contents(&scratch.made(&["synth", "tiny-qwen2", "--seed", "1", "--out", "other"]));
@@ -179,7 +179,7 @@ fn another_seed_makes_other_weights_of_the_same_model() {
 }
 
 #[test]
-fn the_three_kinds_of_floats_hold_the_very_same_numbers() {
+fn f32_bf16_and_f16_hold_equal_numbers() {
     let scratch = Scratch::new();
     for shape in ["tiny-llama", "tiny-gpt2", "tiny-gemma"] {
         let made = ["f32", "bf16", "f16"].map(|dtype| {
@@ -193,7 +193,7 @@ fn the_three_kinds_of_floats_hold_the_very_same_numbers() {
 }
 
 #[test]
-fn random_weights_are_as_large_as_their_inputs_are_many() {
+fn random_weights_are_scaled_by_the_number_of_inputs() {
     let scratch = Scratch::new();
     let made = numbers(&scratch.synth("tiny-llama", "f32", "tiny-llama"));
     for (name, values) in made {
@@ -209,7 +209,7 @@ fn random_weights_are_as_large_as_their_inputs_are_many() {
 }
 
 #[test]
-fn a_gguf_is_the_same_whether_synthesised_or_converted() {
+fn a_synthesised_gguf_equals_a_converted_one() {
     for architecture in ARCHITECTURES {
         let (scratch, shape) = (Scratch::new(), format!("tiny-{architecture}"));
         let folder = scratch.synth(&shape, "f32", &shape);
@@ -227,7 +227,7 @@ fn a_gguf_is_the_same_whether_synthesised_or_converted() {
 }
 
 #[test]
-fn a_config_of_ones_own_is_a_shape_too() {
+fn a_shape_can_be_given_as_a_config_file() {
     let scratch = Scratch::new();
     std::fs::create_dir(scratch.join("my-model")).unwrap();
     let config = json!({
@@ -263,7 +263,7 @@ fn a_config_of_ones_own_is_a_shape_too() {
 // Refusals, without remaining files.
 
 #[test]
-fn a_place_that_is_taken_is_refused_and_stays_as_it_is() {
+fn an_existing_output_path_is_refused_and_unchanged() {
     let scratch = Scratch::new();
     std::fs::create_dir(scratch.join("taken")).unwrap();
     std::fs::write(scratch.join("taken/mine.txt"), "mine").unwrap();
@@ -277,7 +277,7 @@ fn a_place_that_is_taken_is_refused_and_stays_as_it_is() {
 }
 
 #[test]
-fn an_empty_folder_is_a_place_for_a_model() {
+fn a_model_can_be_written_into_an_empty_folder() {
     let scratch = Scratch::new();
     std::fs::create_dir(scratch.join("empty")).unwrap();
     ModelFolder::open(scratch.synth("tiny-gpt2", "bf16", "empty")).unwrap();
@@ -294,7 +294,7 @@ fn half_a_gigabyte(scratch: &Scratch) {
 }
 
 #[test]
-fn an_interrupt_leaves_nothing_behind() {
+fn an_interrupted_synthesis_leaves_no_files() {
     for (format, signal) in [("safetensors", Signal::INT), ("gguf", Signal::TERM)] {
         let scratch = Scratch::new();
         half_a_gigabyte(&scratch);
@@ -329,7 +329,7 @@ fn an_interrupt_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_disk_that_is_too_small_is_found_out_before_anything_is_written() {
+fn a_too_small_disk_is_reported_before_writing() {
     let scratch = Scratch::new();
     let config = json!({
         "model_type": "llama", "hidden_size": 65536, "num_hidden_layers": 1000, "num_attention_heads": 64,
@@ -344,7 +344,7 @@ fn a_disk_that_is_too_small_is_found_out_before_anything_is_written() {
 }
 
 #[test]
-fn a_disk_that_takes_no_more_leaves_nothing() {
+fn a_full_disk_leaves_no_files() {
     let scratch = Scratch::new();
     // The kernel's limit on a file's size fails as a full disk does: in the middle of a write.
     let script = "trap '' XFSZ; ulimit -f 100; exec \"$0\" model synth tiny-llama --out model";
@@ -356,7 +356,7 @@ fn a_disk_that_takes_no_more_leaves_nothing() {
 }
 
 #[test]
-fn sizes_that_no_computer_could_add_up_are_refused() {
+fn overflowing_sizes_are_refused() {
     let scratch = Scratch::new();
     let config = json!({
         "model_type": "llama", "hidden_size": 16_777_216, "num_hidden_layers": 4096, "num_attention_heads": 65536,
@@ -369,7 +369,7 @@ fn sizes_that_no_computer_could_add_up_are_refused() {
 }
 
 #[test]
-fn words_that_mean_nothing_are_refused_with_those_that_do() {
+fn unknown_names_are_refused_with_the_known_ones() {
     let scratch = Scratch::new();
     let synth = |name: &str, words: &[&str]| {
         let mut command = scratch.orchestrate();
@@ -392,7 +392,7 @@ fn words_that_mean_nothing_are_refused_with_those_that_do() {
 }
 
 #[test]
-fn a_config_that_lacks_a_key_is_refused_with_the_file_and_the_key() {
+fn a_config_without_a_required_key_is_refused_with_file_and_key() {
     let scratch = Scratch::new();
     let whole: serde_json::Value = Shape::named("tiny-qwen3").unwrap().config;
     let needed = [

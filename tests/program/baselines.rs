@@ -15,7 +15,7 @@ use crate::support::{Scratch, copy_program, fake_engine, finish};
 // Saving.
 
 #[test]
-fn a_baseline_is_the_record_the_programs_and_a_page_that_says_what_they_are() {
+fn a_baseline_has_the_record_the_programs_and_a_description() {
     let scratch = Scratch::new();
     let engine = scratch.join("engine");
     copy_program(fake_engine(), &engine);
@@ -40,7 +40,7 @@ fn a_baseline_is_the_record_the_programs_and_a_page_that_says_what_they_are() {
 }
 
 #[test]
-fn a_script_is_kept_with_a_warning_that_names_what_is_not() {
+fn a_script_is_stored_with_a_warning_about_its_dependencies() {
     let scratch = Scratch::new();
     let outcome = run(&scratch, &engine(&scratch, "door", 2000), &["--save-baseline", "main"]);
     let warned = format!(
@@ -52,7 +52,7 @@ fn a_script_is_kept_with_a_warning_that_names_what_is_not() {
 }
 
 #[test]
-fn saving_over_a_baseline_replaces_it_and_says_how_old_that_was() {
+fn saving_replaces_a_baseline_and_reports_its_age() {
     let scratch = Scratch::new();
     let engine = engine(&scratch, "engine", 2000);
     let folder = saved(&scratch, "main", &engine);
@@ -64,7 +64,7 @@ fn saving_over_a_baseline_replaces_it_and_says_how_old_that_was() {
 }
 
 #[test]
-fn a_run_of_which_no_two_blocks_agree_is_recorded_and_is_no_baseline() {
+fn a_run_without_agreeing_blocks_is_recorded_and_not_saved_as_baseline() {
     let scratch = Scratch::new();
     let engine = unsteady(&scratch, "engine", &[1000, 2000, 1000, 2000, 1000]);
     let outcome = run(&scratch, &engine, &["--save-baseline", "main"]);
@@ -83,7 +83,7 @@ fn a_run_of_which_no_two_blocks_agree_is_recorded_and_is_no_baseline() {
 }
 
 #[test]
-fn a_refused_baseline_leaves_the_one_that_was_there() {
+fn a_refused_baseline_leaves_the_old_one_unchanged() {
     let scratch = Scratch::new();
     let folder = saved(&scratch, "main", &engine(&scratch, "engine", 2000));
     let before = page(&folder);
@@ -96,7 +96,7 @@ fn a_refused_baseline_leaves_the_one_that_was_there() {
 }
 
 #[test]
-fn a_case_that_failed_is_left_out_of_the_baseline_and_said() {
+fn a_failed_case_is_left_out_of_the_baseline_with_a_warning() {
     let scratch = Scratch::new();
     let broken = scratch.faulty("exits_in_load", &[]);
     let engine = engine(&scratch, "engine", 2000);
@@ -110,7 +110,7 @@ fn a_case_that_failed_is_left_out_of_the_baseline_and_said() {
 }
 
 #[test]
-fn what_cannot_become_a_baseline_is_refused_before_anything_is_measured() {
+fn a_run_that_cannot_be_a_baseline_is_refused_before_measuring() {
     let scratch = Scratch::new();
     let engine = engine(&scratch, "engine", 2000);
     let outcome = run(&scratch, &engine, &["--save-baseline", "../main"]);
@@ -126,7 +126,7 @@ fn what_cannot_become_a_baseline_is_refused_before_anything_is_measured() {
 }
 
 #[test]
-fn the_program_is_not_kept_when_it_was_changed_while_it_was_measured() {
+fn a_program_changed_during_the_run_is_not_stored() {
     let scratch = Scratch::new();
     // The engine touches itself, as a build during the run does.
     let path = scratch.join("engine");
@@ -151,7 +151,7 @@ fn the_program_is_not_kept_when_it_was_changed_while_it_was_measured() {
 // Listing and removing.
 
 #[test]
-fn baselines_are_listed_shown_and_removed() {
+fn baseline_list_show_and_remove_work() {
     let scratch = Scratch::new();
     assert!(orchestrate(&scratch, &["baseline", "list"]).stdout.starts_with("no baselines"));
     let folder = saved(&scratch, "main", &engine(&scratch, "engine", 2000));
@@ -172,7 +172,7 @@ fn baselines_are_listed_shown_and_removed() {
 }
 
 #[test]
-fn a_damaged_baseline_is_said_and_can_be_removed() {
+fn a_damaged_baseline_is_reported_and_can_be_removed() {
     let scratch = Scratch::new();
     let engine = engine(&scratch, "engine", 2000);
     let folder = saved(&scratch, "main", &engine);
@@ -187,7 +187,7 @@ fn a_damaged_baseline_is_said_and_can_be_removed() {
 }
 
 #[test]
-fn a_baseline_that_has_lost_its_page_is_listed_refused_and_can_be_removed() {
+fn a_baseline_without_description_is_listed_refused_and_removable() {
     let scratch = Scratch::new();
     let engine = engine(&scratch, "engine", 2000);
     let folder = saved(&scratch, "main", &engine);
@@ -204,7 +204,7 @@ fn a_baseline_that_has_lost_its_page_is_listed_refused_and_can_be_removed() {
 }
 
 #[test]
-fn a_baseline_whose_record_is_damaged_or_cut_off_is_refused_before_measuring() {
+fn a_baseline_with_a_damaged_record_is_refused_before_measuring() {
     let scratch = Scratch::new();
     let engine = engine(&scratch, "engine", 2000);
     let record = saved(&scratch, "main", &engine).join("record.jsonl");

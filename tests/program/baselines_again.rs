@@ -15,7 +15,7 @@ use crate::support::{Running, Scratch, copy_program, fake_engine, root};
 // Measuring the programs again.
 
 #[test]
-fn a_program_that_was_replaced_is_measured_again_from_its_copy() {
+fn a_replaced_program_is_measured_again_from_its_copy() {
     let scratch = Scratch::new();
     let folder = saved(&scratch, "main", &engine(&scratch, "engine", 2000));
     fs::remove_dir_all(scratch.results()).unwrap();
@@ -34,7 +34,7 @@ fn a_program_that_was_replaced_is_measured_again_from_its_copy() {
 }
 
 #[test]
-fn a_program_that_is_still_there_is_measured_again_where_it_lies() {
+fn an_unchanged_program_is_measured_again_at_its_path() {
     let scratch = Scratch::new();
     let engine = engine(&scratch, "engine", 2000);
     saved(&scratch, "main", &engine);
@@ -48,7 +48,7 @@ fn a_program_that_is_still_there_is_measured_again_where_it_lies() {
 }
 
 #[test]
-fn a_machine_that_became_slower_is_no_regression_where_the_program_is_measured_again() {
+fn a_slower_machine_is_no_regression_with_rerun_baseline() {
     let scratch = Scratch::new();
     let engine = scratch.join("engine");
     copy_program(fake_engine(), &engine);
@@ -63,7 +63,7 @@ fn a_machine_that_became_slower_is_no_regression_where_the_program_is_measured_a
 }
 
 #[test]
-fn half_of_an_old_engine_is_measured_only_by_force() {
+fn an_incomplete_old_engine_is_measured_only_with_force() {
     let scratch = Scratch::new();
     let inner = engine(&scratch, "inner", 2000);
     let door = scratch.script("door", &format!("exec '{}'", inner.display()));
@@ -81,7 +81,7 @@ fn half_of_an_old_engine_is_measured_only_by_force() {
 }
 
 #[test]
-fn the_program_of_an_earlier_build_is_a_baseline_by_its_path() {
+fn a_program_of_an_earlier_build_is_a_baseline_by_its_path() {
     let scratch = Scratch::new();
     let (before, now) = (engine(&scratch, "before", 2000), engine(&scratch, "now", 3000));
     let outcome = run(&scratch, &now, &["--baseline", "./before"]);
@@ -107,7 +107,7 @@ fn the_program_of_an_earlier_build_is_a_baseline_by_its_path() {
 }
 
 #[test]
-fn a_dry_run_shows_the_programs_that_are_measured_again() {
+fn a_dry_run_lists_the_programs_of_the_baseline() {
     let scratch = Scratch::new();
     let engine = engine(&scratch, "engine", 2000);
     saved(&scratch, "main", &engine);
@@ -120,7 +120,7 @@ fn a_dry_run_shows_the_programs_that_are_measured_again() {
 // Comparing and saving in one run, and output for pipes.
 
 #[test]
-fn a_baseline_is_not_replaced_by_a_run_that_did_not_pass_against_it() {
+fn a_run_that_fails_against_a_baseline_does_not_replace_it() {
     let scratch = Scratch::new();
     let folder = saved(&scratch, "main", &engine(&scratch, "engine", 2000));
     let before = page(&folder);
@@ -133,7 +133,7 @@ fn a_baseline_is_not_replaced_by_a_run_that_did_not_pass_against_it() {
 }
 
 #[test]
-fn what_a_program_reads_on_stdout_stays_one_document() {
+fn stdout_stays_one_document_for_programs() {
     let scratch = Scratch::new();
     let engine = engine(&scratch, "engine", 2000);
     saved(&scratch, "main", &engine);
@@ -145,7 +145,7 @@ fn what_a_program_reads_on_stdout_stays_one_document() {
 }
 
 #[test]
-fn a_judgement_that_the_format_has_no_room_for_is_introduced_on_stderr() {
+fn a_judgement_outside_the_format_is_printed_on_stderr() {
     let scratch = Scratch::new();
     let engine = engine(&scratch, "engine", 2000);
     saved(&scratch, "main", &engine);
@@ -159,7 +159,7 @@ fn a_judgement_that_the_format_has_no_room_for_is_introduced_on_stderr() {
 }
 
 #[test]
-fn the_judgement_is_part_of_the_json_as_compare_gives_it() {
+fn the_json_of_a_run_has_the_judgement_of_compare() {
     let scratch = Scratch::new();
     let base = saved(&scratch, "main", &engine(&scratch, "engine", 2000)).join("record.jsonl");
     let slower = engine(&scratch, "engine", 3000);
@@ -196,7 +196,7 @@ fn the_judgement_is_part_of_the_json_as_compare_gives_it() {
 }
 
 #[test]
-fn the_script_for_ci_prints_markdown_fills_the_summary_and_exits_with_the_judgement() {
+fn the_ci_script_prints_markdown_and_exits_with_the_judgement() {
     let scratch = Scratch::new();
     let (before, now) = (engine(&scratch, "before", 2000), engine(&scratch, "now", 3000));
     let summary = scratch.join("summary.md");
@@ -219,7 +219,7 @@ fn the_script_for_ci_prints_markdown_fills_the_summary_and_exits_with_the_judgem
 }
 
 #[test]
-fn an_interrupted_run_is_neither_judged_nor_kept_and_says_how_it_can_be_compared() {
+fn an_interrupted_run_is_not_judged_and_prints_the_compare_command() {
     let scratch = Scratch::new();
     saved(&scratch, "main", &engine(&scratch, "engine", 2000));
     let hangs = scratch.script("engine", &format!("{} --fault hangs_in_generate --at 2", exec_fake()));

@@ -12,7 +12,7 @@ use crate::support::baselines::{
 // Comparison with a baseline.
 
 #[test]
-fn a_baseline_that_had_stepped_aside_for_one_that_never_came_is_there_all_the_same() {
+fn a_baseline_is_restored_after_a_killed_replacement() {
     let scratch = Scratch::new();
     let engine = engine(&scratch, "engine", 2000);
     let place = saved(&scratch, "main", &engine);
@@ -24,7 +24,7 @@ fn a_baseline_that_had_stepped_aside_for_one_that_never_came_is_there_all_the_sa
 }
 
 #[test]
-fn a_baseline_that_nobody_knows_is_refused_with_the_names_that_there_are() {
+fn an_unknown_baseline_is_refused_with_the_known_names() {
     let scratch = Scratch::new();
     let engine = engine(&scratch, "engine", 2000);
     saved(&scratch, "main", &engine);
@@ -34,7 +34,7 @@ fn a_baseline_that_nobody_knows_is_refused_with_the_names_that_there_are() {
 }
 
 #[test]
-fn the_same_engine_passes_against_its_baseline_whose_age_and_maker_are_shown() {
+fn an_unchanged_engine_passes_and_the_baselines_age_and_version_are_shown() {
     let scratch = Scratch::new();
     let engine = engine(&scratch, "engine", 2000);
     let folder = saved(&scratch, "main", &engine);
@@ -52,7 +52,7 @@ fn the_same_engine_passes_against_its_baseline_whose_age_and_maker_are_shown() {
 }
 
 #[test]
-fn a_slower_engine_fails_against_its_baseline_and_the_metric_is_named() {
+fn a_slower_engine_fails_against_its_baseline_with_the_metric_named() {
     let scratch = Scratch::new();
     saved(&scratch, "main", &engine(&scratch, "engine", 2000));
     let outcome = run(&scratch, &engine(&scratch, "engine", 3000), &["--baseline", "main"]);
@@ -64,7 +64,7 @@ fn a_slower_engine_fails_against_its_baseline_and_the_metric_is_named() {
 }
 
 #[test]
-fn a_change_between_the_thresholds_fails_only_where_the_user_says_so() {
+fn a_change_between_the_thresholds_fails_only_with_fail_on() {
     let scratch = Scratch::new();
     saved(&scratch, "main", &engine(&scratch, "engine", 2000));
     let slower = engine(&scratch, "engine", 2300);
@@ -75,7 +75,7 @@ fn a_change_between_the_thresholds_fails_only_where_the_user_says_so() {
 }
 
 #[test]
-fn an_engine_that_is_faster_and_slower_from_launch_to_launch_is_not_measurable() {
+fn an_engine_that_varies_between_launches_is_inconclusive() {
     let scratch = Scratch::new();
     saved(&scratch, "main", &engine(&scratch, "engine", 2000));
     let outcome = run(
@@ -88,7 +88,7 @@ fn an_engine_that_is_faster_and_slower_from_launch_to_launch_is_not_measurable()
 }
 
 #[test]
-fn a_case_that_the_baseline_had_and_that_fails_now_is_a_regression() {
+fn a_case_that_fails_now_is_a_regression() {
     let scratch = Scratch::new();
     saved(&scratch, "main", &engine(&scratch, "engine", 2000));
     let broken = scratch.script("engine", &format!("{} --fault exits_in_load", exec_fake()));
@@ -99,7 +99,7 @@ fn a_case_that_the_baseline_had_and_that_fails_now_is_a_regression() {
 }
 
 #[test]
-fn an_old_baseline_and_one_of_another_version_are_doubted_and_used() {
+fn old_baselines_and_other_versions_are_used_with_a_warning() {
     let scratch = Scratch::new();
     let engine = engine(&scratch, "engine", 2000);
     let folder = saved(&scratch, "main", &engine);
@@ -117,7 +117,7 @@ fn an_old_baseline_and_one_of_another_version_are_doubted_and_used() {
 }
 
 #[test]
-fn a_baseline_of_another_machine_is_refused_before_measuring_and_the_difference_named() {
+fn a_baseline_of_another_machine_is_refused_with_the_difference() {
     let scratch = Scratch::new();
     let engine = engine(&scratch, "engine", 2000);
     let folder = saved(&scratch, "main", &engine);
@@ -135,7 +135,7 @@ fn a_baseline_of_another_machine_is_refused_before_measuring_and_the_difference_
 }
 
 #[test]
-fn a_baseline_of_another_model_or_of_other_work_is_refused_before_measuring() {
+fn a_baseline_of_another_model_or_workload_is_refused_before_measuring() {
     let scratch = Scratch::new();
     let engine = engine(&scratch, "engine", 2000);
     let folder = saved(&scratch, "main", &engine);
@@ -152,7 +152,7 @@ fn a_baseline_of_another_model_or_of_other_work_is_refused_before_measuring() {
 }
 
 #[test]
-fn a_run_of_another_seed_is_refused_before_measuring_for_its_prompts_are_others() {
+fn a_run_with_another_seed_is_refused_before_measuring() {
     let scratch = Scratch::new();
     let engine = engine(&scratch, "engine", 2000);
     saved(&scratch, "main", &engine);

@@ -52,7 +52,7 @@ fn kept(scratch: &Scratch) -> PathBuf {
 }
 
 #[test]
-fn what_calibration_found_stands_in_the_header_of_every_later_run_of_that_engine() {
+fn calibrated_noise_floors_are_in_the_header_of_every_later_run() {
     let scratch = Scratch::new();
     let noisy = noisy(&scratch);
     let outcome = calibrate(&scratch, &["--blocks", "6", "--iterations", "1"], &[&noisy]);
@@ -81,7 +81,7 @@ fn what_calibration_found_stands_in_the_header_of_every_later_run_of_that_engine
 }
 
 #[test]
-fn a_newer_calibration_replaces_the_older_one_and_leaves_other_engines_as_they_are() {
+fn a_new_calibration_replaces_only_its_own_engines() {
     let scratch = Scratch::new();
     let (noisy, quiet) = (noisy(&scratch), fake_engine());
     let both: [&Path; 2] = [&noisy, quiet];
@@ -104,7 +104,7 @@ fn a_newer_calibration_replaces_the_older_one_and_leaves_other_engines_as_they_a
 }
 
 #[test]
-fn a_calibration_that_cannot_be_read_is_a_warning_and_the_run_goes_on() {
+fn an_unreadable_calibration_gives_a_warning_and_the_run_continues() {
     let scratch = Scratch::new();
     let noisy = noisy(&scratch);
     assert_eq!(calibrate(&scratch, &["--blocks", "5", "--iterations", "1"], &[&noisy]).code, Some(0));
@@ -121,7 +121,7 @@ fn a_calibration_that_cannot_be_read_is_a_warning_and_the_run_goes_on() {
 }
 
 #[test]
-fn one_quick_block_is_shown_and_kept_for_nobody() {
+fn a_calibration_of_one_block_is_shown_and_not_stored() {
     let scratch = Scratch::new();
     let outcome = calibrate(&scratch, &["--quick", "--iterations", "1"], &[&noisy(&scratch)]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
@@ -130,7 +130,7 @@ fn one_quick_block_is_shown_and_kept_for_nobody() {
 }
 
 #[test]
-fn floors_come_as_json_for_programs() {
+fn noise_floors_are_available_as_json() {
     let scratch = Scratch::new();
     let outcome = calibrate(&scratch, &["--quick", "--iterations", "1", "--json", "-"], &[&noisy(&scratch)]);
     let floors: Value = serde_json::from_str(&outcome.stdout).unwrap();
@@ -139,7 +139,7 @@ fn floors_come_as_json_for_programs() {
 }
 
 #[test]
-fn what_would_do_nothing_here_is_refused_and_a_dry_run_shows_the_twins() {
+fn calibrate_refuses_options_without_effect_and_dry_run_lists_twins() {
     let scratch = Scratch::new();
     let noisy = noisy(&scratch);
     let others = ["--pairs", "--wall-time", "--resources"];
@@ -154,7 +154,7 @@ fn what_would_do_nothing_here_is_refused_and_a_dry_run_shows_the_twins() {
 }
 
 #[test]
-fn without_a_name_it_calibrates_what_is_ready_and_builds_nothing() {
+fn calibrate_without_engines_uses_ready_ones_and_builds_nothing() {
     let scratch = Scratch::outside();
     scratch.plant(&[("absent", "about = \"a\"\nbinary = \"no-such-binary\"\n")]);
     let mut command = scratch.orchestrate_alone();

@@ -37,7 +37,7 @@ const FOUND: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn the_smallest_engine_breaks_nothing_and_is_told_what_it_leaves_out() {
+fn the_smallest_engine_passes_with_absent_features_listed() {
     let outcome = check(&Scratch::new(), &root().join("tests/smallest-engine.py"), &[]);
     assert_eq!(outcome.code, Some(0), "{}", outcome.stdout);
     assert!(wrong(&outcome).is_empty(), "{}", outcome.stdout);
@@ -49,7 +49,7 @@ fn the_smallest_engine_breaks_nothing_and_is_told_what_it_leaves_out() {
 }
 
 #[test]
-fn every_fault_is_found_by_the_check_that_it_concerns() {
+fn every_fault_is_found_by_its_check() {
     // The fake engine has no model, so it breaks the checks of text even without a fault.
     let always = wrong(&check(&Scratch::new(), fake_engine(), &[]));
     for (fault, name) in FOUND {
@@ -63,17 +63,17 @@ fn every_fault_is_found_by_the_check_that_it_concerns() {
 // answers on a busy machine.
 
 #[test]
-fn an_engine_that_answers_no_load_is_found_out_by_its_silence() {
+fn check_reports_an_engine_that_does_not_answer_load() {
     assert_found("hangs_in_load", "load", &["--timeout", "10"]);
 }
 
 #[test]
-fn an_engine_that_answers_no_generate_is_found_out_by_its_silence() {
+fn check_reports_an_engine_that_does_not_answer_generate() {
     assert_found("hangs_in_generate", "plain-line", &["--timeout", "10"]);
 }
 
 #[test]
-fn an_engine_that_does_not_end_is_found_out_by_its_staying() {
+fn check_reports_an_engine_that_does_not_exit() {
     assert_found("ignores_shutdown", "shutdown", &[]);
     assert_found("ignores_sigterm", "end-of-stdin", &[]);
 }
@@ -89,7 +89,7 @@ fn assert_found(fault: &str, name: &str, options: &[&str]) {
 }
 
 #[test]
-fn what_is_wrong_is_shown_with_the_line_sent_and_the_line_received() {
+fn a_fault_is_printed_with_the_line_sent_and_the_line_received() {
     let scratch = Scratch::new();
     let engine = scratch.faulty("wrong_scores", &[]);
     let outcome = check(&scratch, &engine, &[]);
@@ -99,7 +99,7 @@ fn what_is_wrong_is_shown_with_the_line_sent_and_the_line_received() {
 }
 
 #[test]
-fn a_program_that_answers_no_request_is_called_no_engine_and_that_once() {
+fn a_program_that_answers_no_request_is_reported_once_as_no_engine() {
     let scratch = Scratch::new();
     let chatters = scratch.script("chatters", "while :; do echo y; done");
     for program in [Path::new("/bin/cat"), Path::new("/bin/true"), Path::new("/bin/sh"), &chatters] {
@@ -117,7 +117,7 @@ fn a_program_that_answers_no_request_is_called_no_engine_and_that_once() {
 }
 
 #[test]
-fn an_engine_that_says_nothing_to_hello_is_taken_for_a_smallest_one_if_it_answers_generate() {
+fn an_engine_without_hello_counts_as_minimal_if_it_answers_generate() {
     let scratch = Scratch::new();
     let engine = scratch.faulty("hangs_in_hello", &[]);
     let outcome = check(&scratch, &engine, &[]);
@@ -126,7 +126,7 @@ fn an_engine_that_says_nothing_to_hello_is_taken_for_a_smallest_one_if_it_answer
 }
 
 #[test]
-fn a_program_that_cannot_be_started_is_said_in_a_few_lines() {
+fn a_program_that_cannot_start_is_reported_in_a_few_lines() {
     let scratch = Scratch::new();
     let program = scratch.join("no-program");
     write_program(&program, "nothing says what runs this");
@@ -138,7 +138,7 @@ fn a_program_that_cannot_be_started_is_said_in_a_few_lines() {
 }
 
 #[test]
-fn more_than_a_thousand_stray_lines_are_a_breach_and_the_engine_is_asked_again() {
+fn more_than_a_thousand_stray_lines_are_wrong_and_checks_continue() {
     let scratch = Scratch::new();
     let outcome =
         check(&scratch, &scratch.faulty("chatter_flood", &["--amount", "1001"]), &["--timeout", "30"]);
@@ -149,7 +149,7 @@ fn more_than_a_thousand_stray_lines_are_a_breach_and_the_engine_is_asked_again()
 }
 
 #[test]
-fn an_engine_that_is_not_there_is_refused() {
+fn an_unknown_engine_is_refused() {
     let outcome = check(&Scratch::new(), Path::new("./no/such/engine"), &[]);
     assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(2), ""), "{outcome:?}");
     assert!(outcome.stderr.contains("no engine at `./no/such/engine`"), "{outcome:?}");

@@ -28,7 +28,7 @@ const NEWCOMER: &str = r#"
 "#;
 
 #[test]
-fn a_rehearsal_goes_from_the_packed_programs_to_a_table_and_its_records() {
+fn a_rehearsal_turns_packed_programs_into_a_table_and_records() {
     let tree = Tree::packed(&[]);
     let outcome = tree.check(&[&["--rehearse"], BY_ITSELF].concat(), None);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
@@ -56,7 +56,7 @@ fn a_rehearsal_goes_from_the_packed_programs_to_a_table_and_its_records() {
 }
 
 #[test]
-fn on_a_gpu_every_engine_is_measured_with_its_libraries_and_held_against_the_processor() {
+fn on_a_gpu_every_engine_is_measured_and_compared_with_the_cpu() {
     let tree = Tree::planted(&[]);
     needs_a_library(&tree.scratch, "built/newcomer-cuda");
     assert_eq!(tree.pack("gpu-check").code, Some(0));
@@ -81,7 +81,7 @@ fn on_a_gpu_every_engine_is_measured_with_its_libraries_and_held_against_the_pro
 }
 
 #[test]
-fn without_a_gpu_every_row_says_so_and_nothing_large_is_made() {
+fn without_a_gpu_every_row_has_that_reason_and_no_large_model_is_made() {
     let tree = Tree::packed(&[]);
     let outcome = tree.check(&[], None);
     assert_eq!(outcome.code, Some(4), "{outcome:?}");
@@ -99,7 +99,7 @@ fn without_a_gpu_every_row_says_so_and_nothing_large_is_made() {
 }
 
 #[test]
-fn a_run_that_is_still_under_way_when_the_time_is_over_is_ended_and_what_it_measured_is_shown() {
+fn a_run_is_ended_at_the_time_limit_and_its_results_are_shown() {
     let tree = Tree::packed(&["--fault", "hangs_in_generate", "--at", "12"]);
     // Half of this time is the run's, enough for a busy machine to measure something.
     let outcome = tree.check(&["--rehearse", "--within", "60"], None);
@@ -113,7 +113,7 @@ fn a_run_that_is_still_under_way_when_the_time_is_over_is_ended_and_what_it_meas
 }
 
 #[test]
-fn what_is_not_known_is_refused_before_anything_is_measured() {
+fn unknown_arguments_are_refused_before_measuring() {
     let tree = Tree::packed(&[]);
     for (option, value) in [("--scenarios", "nosuch"), ("--shape", "nosuch"), ("--", "--nosuch")] {
         let outcome = tree.check(&["--rehearse", option, value], None);
@@ -133,7 +133,7 @@ fn what_is_not_known_is_refused_before_anything_is_measured() {
 }
 
 #[test]
-fn a_program_that_was_damaged_on_its_way_is_not_started() {
+fn a_damaged_program_is_not_started() {
     let tree = Tree::packed(&[]);
     std::fs::copy(tree.scratch.join("gpu-check/manifest"), tree.scratch.join("gpu-check/steady-engine.xz"))
         .unwrap();
@@ -144,7 +144,7 @@ fn a_program_that_was_damaged_on_its_way_is_not_started() {
 }
 
 #[test]
-fn a_folder_in_which_nothing_is_packed_is_refused_with_the_command_that_packs_it() {
+fn a_folder_without_packed_programs_is_refused_with_the_pack_command() {
     let tree = Tree::planted(&[]);
     let outcome = tree.check(&["--rehearse", "elsewhere"], None);
     assert_eq!(outcome.code, Some(2), "{outcome:?}");

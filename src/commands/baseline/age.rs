@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn an_age_is_said_in_the_largest_unit_that_it_fills() {
+    fn an_age_is_shown_in_its_largest_full_unit() {
         let said =
             [0, 59, 60, 3599, 3600, 86_399, 86_400, 3 * 86_400, 400 * 86_400].map(|it| after(it).to_string());
         let expected = [
@@ -79,12 +79,12 @@ mod tests {
     }
 
     #[test]
-    fn a_month_is_old_and_a_day_less_is_not() {
+    fn a_baseline_is_old_from_thirty_days_on() {
         assert!(after(30 * 86_400).is_old() && !after(30 * 86_400 - 1).is_old());
     }
 
     #[test]
-    fn a_clock_that_is_wrong_is_said_and_a_small_difference_between_clocks_is_not() {
+    fn a_baseline_from_the_future_is_reported_unless_clocks_differ_only_slightly() {
         let now = humantime::parse_rfc3339("2026-01-01T00:00:00Z").unwrap();
         assert_eq!(Age::since("2026-01-01T00:00:30Z", now), Age::Seconds(0));
         assert_eq!(Age::since("2026-01-02T00:00:00Z", now), Age::NotYetBorn);

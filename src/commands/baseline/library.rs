@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_says_which_libraries_it_needs_and_where_it_looks() {
+    fn needed_libraries_and_search_paths_are_read_from_an_elf_file() {
         let bytes = elf(&[(NEEDED, "libx.so.1"), (NEEDED, "libc.so.6"), (RUNPATH, "$ORIGIN:/opt/x/lib")]);
         let found = Linked::read(&bytes).unwrap();
         assert_eq!(found.needed, ["libx.so.1", "libc.so.6"]);
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn libraries_beside_a_program_are_its_own_with_those_that_they_need_and_the_systems_are_not() {
+    fn own_libraries_are_followed_recursively_without_system_libraries() {
         let folder = std::env::temp_dir().join(format!("orchestrate-libraries-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let write = |name: &str, needed: &str| {
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_file_says_nothing_and_does_no_harm() {
+    fn broken_elf_files_are_ignored_without_a_panic() {
         let whole = elf(&[(NEEDED, "libx.so.1"), (RUNPATH, "/opt/x/lib")]);
         for cut in 0..whole.len() {
             let _ = Linked::read(&whole[..cut]);
@@ -190,7 +190,7 @@ mod tests {
 
     #[cfg(all(target_os = "linux", target_pointer_width = "64", target_endian = "little"))]
     #[test]
-    fn this_very_program_needs_the_systems_c_library_which_is_not_its_own() {
+    fn the_c_library_is_not_an_own_library_of_this_program() {
         let program = std::env::current_exe().unwrap();
         let linked = Linked::read(&std::fs::read(&program).unwrap()).unwrap();
         assert!(linked.needed.iter().any(|name| name.starts_with("libc.")), "{linked:?}");

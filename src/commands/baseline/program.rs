@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_script_leans_on_its_interpreter_and_on_the_files_that_it_names_in_full() {
+    fn a_script_depends_on_its_interpreter_and_on_files_with_absolute_paths() {
         let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
         let script =
             format!("#!/bin/sh\n# starts it\nexec '{}' --relative/path /no/such/file\n", here.display());
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_kept_whole_gives_no_warning_and_each_other_one_says_what_is_missing() {
+    fn each_incomplete_copy_of_a_program_gets_a_warning() {
         let whole = Program { kept: Some("programs/x/y".into()), ..Program::default() };
         assert_eq!(whole.warnings("a"), Vec::<String>::new());
         let lean = |what, path: &str| Leaning { what, path: path.into(), digest: None };

@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_lead_elsewhere_hide_or_look_like_options_are_refused() {
+    fn baseline_names_with_paths_leading_dots_or_leading_dashes_are_refused() {
         for name in ["main", "release-1.2", "_x", "7"] {
             assert!(check_name(name).is_ok(), "{name}");
         }
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn the_digest_is_the_one_that_sha256sum_prints() {
+    fn the_digest_equals_that_of_sha256sum() {
         let path = std::env::temp_dir().join(format!("orchestrate-digest-{}", std::process::id()));
         fs::write(&path, "hello").unwrap();
         // `printf hello | sha256sum`

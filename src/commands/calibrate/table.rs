@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_fits_eighty_columns_whatever_engines_are_called() {
+    fn the_table_fits_eighty_columns_with_long_and_unsafe_engine_names() {
         let shown = shown(
             &["calm", "an-engine-with-a-long-name:and-a-long-preset\u{1b}[2J"],
             20,
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn few_blocks_are_said_to_be_few() {
+    fn a_note_warns_about_too_few_blocks() {
         let shown = shown(&["a"], 1, Some(""));
         assert!(
             shown.contains("of 1 block a 95th percentile") && shown.contains("needs 5 blocks"),
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_measured_is_said() {
+    fn a_calibration_without_samples_has_a_note_in_place_of_the_table() {
         assert!(shown(&["a"], 0, None).contains("nothing was measured"));
     }
 }

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn noise_is_one_line_of_bytes_that_are_no_text() {
+    fn random_bytes_form_one_line_that_is_not_utf8() {
         let noise = noise();
         assert!(noise.len() > 1900 && !noise.contains(&b'\n'));
         assert!(noise.contains(&0) && noise.contains(&0xff) && std::str::from_utf8(&noise).is_err());

@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_check_has_a_name_of_its_own_that_fits_the_page() {
+    fn every_check_has_a_unique_name_that_fits_its_column() {
         let checks: Vec<&Check> = GROUPS.iter().flat_map(|(_, checks)| *checks).collect();
         assert!(checks.len() > 40, "{}", checks.len());
         for check in &checks {
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_that_shows_in_many_checks_is_told_once() {
+    fn a_repeated_fault_is_printed_in_full_only_once() {
         let sent = b"{}\n".to_vec();
         let (mut told, evidence) = (Told::default(), Evidence { sent, ..Evidence::default() });
         let [first, second] = [&hello::CHECKS[0], &hello::CHECKS[1]];
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn outcomes_are_counted_each_under_its_name() {
+    fn each_outcome_has_its_own_counter() {
         let mut counts = Counts::default();
         let why = || String::new();
         for result in

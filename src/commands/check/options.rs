@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_claimed_is_not_asked_as_if_it_were_not() {
+    fn only_unclaimed_features_are_requested_to_be_refused() {
         assert_eq!(unclaimed(&Capabilities::default()).len(), 3);
         let can = Capabilities { stream: true, ignore_eos: IgnoreEos::Masked, ..Capabilities::default() };
         assert_eq!(

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_wrong_before_as_well_is_named_again_with_the_start_of_its_lines() {
+    fn a_repeated_fault_is_printed_in_short_with_the_start_of_each_line() {
         let received = b"{\"type\":\"bye\"}".to_vec();
         let evidence = Evidence { sent: [b'{'].repeat(500), received, ..Evidence::default() };
         let page = wrong_again(&CHECK, "reply", "it died", &evidence);
@@ -179,13 +179,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_before_anything_was_said_shows_no_lines() {
+    fn a_fault_before_the_first_message_has_no_lines_as_evidence() {
         let page = wrong(&CHECK, "cannot be started", &Evidence::default());
         assert_eq!(page, "  WRONG   echo             cannot be started\n");
     }
 
     #[test]
-    fn checks_that_cannot_be_asked_are_one_line_and_the_reason_is_not_said_twice() {
+    fn skipped_checks_are_one_line_and_the_reason_is_printed_once() {
         let first = skipped(60, "cannot run here: no driver", None);
         assert_eq!(first, "\n  skipped 60 checks        cannot run here: no driver\n");
         let told = skipped(1, "it died", Some("hello"));
@@ -193,12 +193,12 @@ mod tests {
     }
 
     #[test]
-    fn a_passed_check_says_what_that_proves_and_nothing_of_the_wire() {
+    fn a_passed_check_prints_its_property_without_messages() {
         assert_eq!(passed(&CHECK), "  passed  echo             it answers what was asked\n");
     }
 
     #[test]
-    fn checks_that_were_not_made_for_one_reason_are_one_entry() {
+    fn checks_with_the_same_reason_share_one_entry() {
         let why = Not::Absent("not claimed".into());
         assert_eq!(unmade(&["echo"], &why), "  absent  echo             not claimed\n");
         assert_eq!(
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn no_line_is_wider_than_the_page_and_no_word_is_lost() {
+    fn long_lines_are_wrapped_at_eighty_columns_without_losing_words() {
         let long = format!("{} and {}", "word ".repeat(40), "x".repeat(200));
         let sent = [b'{'].repeat(5000);
         let evidence = Evidence { sent, ..Evidence::default() };
@@ -220,13 +220,13 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_printed_is_shown_as_what_it_is() {
+    fn unprintable_characters_are_escaped() {
         assert_eq!(shown(b"a\x07\xffb\n"), "a\\u{7}\u{fffd}b");
         assert_eq!(shown(b"\n"), "an empty line");
     }
 
     #[test]
-    fn the_verdict_counts_and_is_a_breach_when_anything_is_wrong_or_could_not_be_asked() {
+    fn the_verdict_has_counts_and_names_a_wrong_or_skipped_check() {
         let counts = Counts { passed: 3, absent: 2, ..Counts::default() };
         assert_eq!(verdict("toy", &counts), "\n`toy` keeps protocol 1: 3 passed, 2 absent, 0 wrong\n");
         let skipped = Counts { unreached: 1, ..counts.clone() };

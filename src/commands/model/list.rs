@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_list_is_read_at_eighty_columns_and_a_broken_model_says_why() {
+    fn the_list_fits_eighty_columns_and_a_broken_model_has_its_reason() {
         let model = |name: &str, parameters| Here {
             name: name.into(),
             bytes: 16_060_000_000,
@@ -186,7 +186,7 @@ someones-organisation/a-model-with-a-long-name-7B-instruct@v1.0
     }
 
     #[test]
-    fn shapes_stand_under_each_other_and_none_need_no_heading() {
+    fn shapes_are_aligned_and_an_empty_list_has_no_heading() {
         assert_eq!(can_be_made(&[]), "");
         let shapes = can_be_made(&[("gpt2", "124 M parameters"), ("llama-3-8b", "8 B parameters")]);
         assert!(

@@ -24,7 +24,7 @@ fn allowed(cgroup: &str, mounts: &str, files: &[(&str, &str)]) -> (Allowed, Allo
 }
 
 #[test]
-fn a_container_of_version_two_has_the_smallest_limit_on_the_way_up() {
+fn cgroup_v2_limits_are_the_smallest_of_all_parents() {
     let files = [
         ("/sys/fs/cgroup/pod/box/cpu.max", "max 100000\n"),
         ("/sys/fs/cgroup/pod/cpu.max", "150000 100000\n"),
@@ -37,7 +37,7 @@ fn a_container_of_version_two_has_the_smallest_limit_on_the_way_up() {
 }
 
 #[test]
-fn controllers_of_version_one_are_read_where_they_are_mounted() {
+fn cgroup_v1_controllers_are_read_at_their_mounts() {
     let files = [
         ("/sys/fs/cgroup/cpu,cpuacct/box/cpu.cfs_quota_us", "250000\n"),
         ("/sys/fs/cgroup/cpu,cpuacct/box/cpu.cfs_period_us", "100000\n"),
@@ -53,7 +53,7 @@ fn controllers_of_version_one_are_read_where_they_are_mounted() {
 }
 
 #[test]
-fn no_limit_is_told_from_one_that_could_not_be_read() {
+fn an_absent_limit_differs_from_an_unreadable_one() {
     let unlimited = [
         ("/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "-1\n"),
         ("/sys/fs/cgroup/memory/memory.limit_in_bytes", HUGE),
@@ -73,7 +73,7 @@ fn no_limit_is_told_from_one_that_could_not_be_read() {
 }
 
 #[test]
-fn a_container_that_sees_its_own_part_alone_finds_its_files_at_the_mount() {
+fn a_container_with_a_private_cgroup_finds_its_files_at_the_mount() {
     let part = "35 31 0:32 /docker/4f /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n";
     let files = [("/sys/fs/cgroup/memory/memory.limit_in_bytes", "2147483648\n")];
     for path in ["/docker/4f", "/elsewhere", "/docker/4f/../../x"] {
@@ -83,7 +83,7 @@ fn a_container_that_sees_its_own_part_alone_finds_its_files_at_the_mount() {
 }
 
 #[test]
-fn nonsense_is_no_limit_that_is_known() {
+fn invalid_limits_are_unknown() {
     assert_eq!((parse_cpu_max("100 0"), parse_cpu_max("")), (None, None));
     assert_eq!(parse_cpu_max("max 100000\n"), Some(Allowed::Unlimited));
     assert_eq!((parse_memory(""), parse_memory("-5\n"), share(u64::MAX, 1)), (None, None, None));

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn cuda_counts_as_the_slots_lie_when_it_is_told_to_and_else_nobody_knows() {
+    fn cuda_indices_are_known_only_in_pci_bus_order() {
         assert_eq!(visible(BY_SLOT, None, &gpus()), Some(vec![1, 2, 0]));
         assert_eq!(visible("FASTEST_FIRST", None, &gpus()), None);
         assert_eq!(visible("FASTEST_FIRST", Some("1"), &gpus()), None);
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_numbers_renumbers_and_ends_where_one_is_invalid() {
+    fn visible_devices_renumber_gpus_up_to_the_first_invalid_number() {
         for (list, expected) in [
             ("2,0", vec![0, 1]),
             (" 1 , 2", vec![2, 0]),
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn an_identity_names_one_whatever_the_order_and_as_much_of_it_as_tells_it_apart() {
+    fn a_unique_prefix_of_an_identity_names_a_gpu_in_any_order() {
         for (list, expected) in [
             ("GPU-bb33,GPU-aa31", vec![2, 0]),
             ("GPU-b,GPU-ab", vec![2, 1]),
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_stands_for_its_gpu_and_of_several_the_first_alone_is_shown() {
+    fn a_mig_part_stands_for_its_gpu_and_only_the_first_is_visible() {
         let mut cut = gpus();
         cut[1].mig = Some(true);
         cut[1].mig_uuids = vec!["MIG-0a".into(), "MIG-1b".into()];
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_chosen_an_order_keeps_it() {
+    fn a_device_order_of_the_user_is_not_replaced() {
         let chosen = std::env::var_os(ORDER);
         assert_eq!(order_for_processes().is_none(), chosen.is_some());
         let here = Cuda::here();

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_kind_of_gpu_cut_up_alike_is_the_same_whatever_its_driver() {
+    fn gpus_of_one_kind_and_partition_are_equal_under_any_driver() {
         let gpu = Gpu { name: Some("GPU-9".into()), memory_bytes: Some(80 << 30), ..Gpu::default() };
         let other =
             Gpu { uuid: Some("x".into()), driver: Some("570".into()), clock_mhz: Some(3), ..gpu.clone() };

@@ -190,14 +190,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_version_of_cuda_is_cut_out_of_its_number() {
+    fn the_cuda_version_is_decoded_from_its_number() {
         assert_eq!(cuda_version(12_080).as_deref(), Some("12.8"));
         assert_eq!(cuda_version(13_000).as_deref(), Some("13.0"));
         assert_eq!(cuda_version(0), None);
     }
 
     #[test]
-    fn what_slows_a_gpu_down_has_its_name_and_what_a_later_driver_says_is_not_lost() {
+    fn throttle_reasons_have_names_and_unknown_bits_are_reported() {
         // An idle GPU, and a clock set by the user.
         assert_eq!(slowing(0x3), Vec::<String>::new());
         assert_eq!(slowing(0x4 | 0x1), ["sw_power_cap"]);
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_library_there_are_no_gpus_and_nothing_to_count() {
+    fn without_nvml_there_are_no_gpus_and_no_counters() {
         if session().is_none() {
             assert_eq!(
                 (probe(), sample(&[1], Duration::ZERO), energy()),

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_come_to_a_mean_of_what_was_busy_and_to_the_ends_of_the_rest() {
+    fn gpu_samples_give_mean_utilisation_and_extremes_of_other_values() {
         let mut samples = vec![
             sample(1, Some(100), 1500, &["sw_power_cap"]),
             sample(0, Some(4), 300, &[]),
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_driver_averages_over_a_second_is_not_taken_from_before_the_pass() {
+    fn samples_of_the_first_second_are_ignored_for_averaged_values() {
         let early = GpuSample { at: SETTLED / 2, ..sample(0, Some(0), 1, &[]) };
         let found = over(&[early.clone(), sample(0, Some(90), 2, &[])]);
         assert_eq!((found[0].utilisation_percent, found[0].power_milliwatts), (Some(90), Some(90_000)));
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_gpu_that_states_no_utilisation_was_not_idle() {
+    fn a_mig_part_without_utilisation_is_unknown_and_not_idle() {
         assert_eq!(over(&[sample(0, None, 1, &[])])[0].utilisation_percent, None);
         let silent = GpuSample { throttled_by: None, ..sample(0, None, 1, &[]) };
         let found = over(&[silent]);

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn what_slowed_a_gpu_down_is_told_with_the_remedy() {
+    fn a_slowed_gpu_is_reported_with_a_remedy() {
         let by = |reasons: &[&str]| {
             let throttled_by = reasons.iter().map(|it| it.to_string()).collect();
             slowed(&GpuPass { throttled_by, ..GpuPass::default() }, Some(&limited(350_000)))
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_that_keeps_within_its_usual_power_is_as_it_should_be() {
+    fn a_gpu_at_its_default_power_limit_gets_no_warning() {
         let by = |reasons: &[&str], gpu: Option<&Gpu>| {
             let throttled_by = reasons.iter().map(|it| it.to_string()).collect();
             slowed(&GpuPass { throttled_by, ..GpuPass::default() }, gpu)
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn other_programs_and_a_lowered_power_limit_are_told_with_the_remedy() {
+    fn other_programs_and_a_lowered_power_limit_are_reported_with_a_remedy() {
         let quiet = limited(700_000);
         assert_eq!(before(std::slice::from_ref(&quiet)), Vec::<String>::new());
         let processes = vec![GpuProcess { pid: 7, bytes: None }, GpuProcess { pid: 9, bytes: Some(1) }];

@@ -128,14 +128,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processor_time_is_busy_idle_or_stolen_and_guests_are_not_counted_twice() {
+    fn processor_time_is_busy_idle_or_stolen_and_guest_time_counts_once() {
         let stat = "cpu  100 20 30 1000 50 4 6 7 80 0\ncpu0 50 10 15 500 25 2 3 3 40 0\ncpu1 50 10 15 500 25 2 3 4 40 0\nintr 1\ncpux 1\n";
         let expected = Processor { busy: 160, idle: 1050, stolen: 7, cores: 2 };
         assert_eq!(processor(stat), Some(expected));
     }
 
     #[test]
-    fn what_is_hidden_or_cut_short_is_absent() {
+    fn hidden_or_truncated_counters_are_absent() {
         assert_eq!(processor("cpu  0 0 0 0 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0\n"), None);
         assert_eq!(processor("cpu  1 2 3 4\ncpu0 1 2 3 4\n"), None);
         assert_eq!(processor(""), None);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_has_its_own_ticks_and_those_of_the_children_it_waited_for() {
+    fn ticks_of_a_process_include_reaped_children() {
         let stat = "7 (a b) c) R 1 7 7 0 -1 4194304 102 0 0 0 11 22 33 44 20 0 1 0 2419254 3133440";
         assert_eq!(process_ticks(stat), Some(110));
     }
@@ -166,7 +166,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn what_this_process_does_is_its_own_and_part_of_what_the_machine_does() {
+    fn work_of_this_process_is_part_of_the_machines_work() {
         let before = Counters::read();
         let mut sum = 0u64;
         while own_ticks() < before.own_ticks + 3 {

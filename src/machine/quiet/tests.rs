@@ -40,13 +40,13 @@ fn message(earlier: &Counters, later: &Counters) -> String {
 }
 
 #[test]
-fn a_run_that_had_the_machine_for_itself_has_nothing_to_say() {
+fn a_run_on_a_quiet_machine_gets_no_warning() {
     let (earlier, later) = minute(11_000, 300, 50);
     assert_eq!(since(&earlier, &later, Some(2)), Vec::<String>::new());
 }
 
 #[test]
-fn what_other_programs_used_is_told_in_cores_and_the_runs_own_work_is_not_theirs() {
+fn other_programs_are_reported_in_cores_without_the_runs_own_work() {
     let (earlier, later) = minute(6_000, 3_000, 0);
     let found = message(&earlier, &later);
     assert!(found.starts_with("machine: busy during the run: other programs used 0.5 of 2 cores"), "{found}");
@@ -54,14 +54,14 @@ fn what_other_programs_used_is_told_in_cores_and_the_runs_own_work_is_not_theirs
 }
 
 #[test]
-fn what_others_used_is_not_known_where_engines_were_ended_in_the_middle_and_all_else_is_told() {
+fn an_interrupted_run_reports_everything_except_other_programs() {
     let (earlier, later) = minute(6_000, 3_000, 500);
     let found = since(&earlier, &later, None);
     assert!(found.len() == 1 && found[0].contains("steal"), "{found:?}");
 }
 
 #[test]
-fn cores_that_no_engine_uses_take_other_programs_up_to_half_of_them() {
+fn other_programs_may_use_half_of_the_spare_cores() {
     let (earlier, later) = minute(5_000, 3_000, 0);
     assert_eq!(since(&earlier, &later, Some(1)), Vec::<String>::new());
     let (earlier, later) = minute(5_000, 5_000, 0);
@@ -71,13 +71,13 @@ fn cores_that_no_engine_uses_take_other_programs_up_to_half_of_them() {
 }
 
 #[test]
-fn steal_is_a_share_of_what_was_wanted_and_not_of_the_idle_time() {
+fn steal_is_a_share_of_the_demanded_time() {
     let (earlier, later) = minute(1_000, 0, 30);
     assert!(message(&earlier, &later).contains("withheld 2.9 %"), "{:?}", message(&earlier, &later));
 }
 
 #[test]
-fn swapping_heat_memory_and_limits_are_told_with_their_numbers() {
+fn swapping_heat_memory_and_limits_are_reported_with_numbers() {
     let (earlier, quiet) = minute(9_000, 0, 0);
     let later = Counters { swapped_pages: Some(1300), ..quiet.clone() };
     assert!(message(&earlier, &later).contains("300 pages"));
@@ -90,14 +90,14 @@ fn swapping_heat_memory_and_limits_are_told_with_their_numbers() {
 }
 
 #[test]
-fn a_run_of_less_than_a_second_is_too_short_for_shares_and_counts_still_count() {
+fn a_run_under_a_second_reports_counts_and_no_shares() {
     let (earlier, later) = minute(6_000, 3_000, 500);
     let later = Counters { at: earlier.at + Duration::from_millis(900), throttled: Some(4), ..later };
     assert!(message(&earlier, &later).contains("too hot"));
 }
 
 #[test]
-fn counters_that_are_absent_or_went_backwards_are_no_warning() {
+fn absent_or_decreasing_counters_give_no_warning() {
     let (earlier, later) = minute(6_000, 3_000, 500);
     let nothing = Counters {
         processor: None,
@@ -115,14 +115,14 @@ fn counters_that_are_absent_or_went_backwards_are_no_warning() {
 }
 
 #[test]
-fn a_machine_is_busy_before_the_run_from_a_load_of_half_its_cores_on() {
+fn a_load_above_half_the_cores_is_reported_before_the_run() {
     assert_eq!(busy_before(4, 2.0), None);
     let found = busy_before(4, 2.5).unwrap();
     assert!(found.starts_with("machine: ") && found.contains("2.50") && found.contains("4 cores"), "{found}");
 }
 
 #[test]
-fn pressure_and_governors_are_told_before_the_run() {
+fn memory_pressure_and_governors_are_reported_before_the_run() {
     assert_eq!(pressed_before(0.99), None);
     assert!(pressed_before(12.0).unwrap().contains("12.0 % of the last ten seconds"));
     let governors = |names: &[&str]| governed(&names.iter().map(|name| name.to_string()).collect::<Vec<_>>());
@@ -133,7 +133,7 @@ fn pressure_and_governors_are_told_before_the_run() {
 }
 
 #[test]
-fn an_engine_that_cargo_did_not_optimise_is_named_once_and_its_twin_is_not() {
+fn a_debug_build_of_an_engine_is_reported_once() {
     let of = |label: Option<&str>, program: &str| Planned {
         label: label.map(String::from),
         program: Some(program.into()),
@@ -152,7 +152,7 @@ fn an_engine_that_cargo_did_not_optimise_is_named_once_and_its_twin_is_not() {
 }
 
 #[test]
-fn the_gpus_of_a_plan_are_those_that_its_devices_name_and_engines_see() {
+fn the_gpus_of_a_plan_are_those_visible_to_its_engines() {
     let gpus = || (0..4).map(|index| Gpu { index, ..Gpu::default() }).collect::<Vec<_>>();
     let of = |devices: &[&str], order: &str, visible: Option<&str>| {
         let on = |device: &&str| Planned { device: (*device).into(), ..Planned::default() };
@@ -173,7 +173,7 @@ fn the_gpus_of_a_plan_are_those_that_its_devices_name_and_engines_see() {
 }
 
 #[test]
-fn a_look_at_this_machine_says_nothing_without_a_remark_to_tell_it_by() {
+fn every_warning_about_this_machine_has_a_known_prefix() {
     let quiet = Quiet::probe(&[]);
     let found = [quiet.before(&[]), quiet.after(false)].concat();
     assert!(found.iter().all(|it| it.starts_with("machine: ") || it.starts_with("build: ")), "{found:?}");

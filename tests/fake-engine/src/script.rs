@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_or_of_the_wrong_type_is_refused_by_name() {
+    fn unknown_settings_and_wrong_types_are_refused_by_name() {
         assert_eq!(laid_over(json!({"mood": 1})).unwrap_err(), "unknown option `mood`");
         assert_eq!(laid_over(json!({"fault": "hangs_in_bed"})).unwrap_err(), "unknown fault `hangs_in_bed`");
         assert!(laid_over(json!({"at": "2"})).unwrap_err().starts_with("`at`: expected"));

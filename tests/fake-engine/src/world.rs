@@ -63,12 +63,12 @@ mod tests {
     }
 
     #[test]
-    fn nothing_planted_is_no_factor_at_all() {
+    fn without_planted_effects_the_time_factor_is_one() {
         assert_eq!(World::begin().factor(&Script::default(), 3, 1), 1.0);
     }
 
     #[test]
-    fn noise_has_the_spread_that_was_asked_for_and_no_bias() {
+    fn noise_has_the_requested_spread_and_no_bias() {
         let (script, count) = (script(json!({ "noise_percent": 10 })), 20_000);
         let logs = (0..count)
             .map(|seed| World { seed: mix(seed), launch: 0, began_ns: 0 }.factor(&script, 0, 0).ln());
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_of_a_seed_differs_by_launch_and_not_by_process() {
+    fn seeded_noise_differs_by_launch_and_not_by_process() {
         let script = script(json!({ "noise_percent": 10, "noise_seed": 3 }));
         let of = |seed, launch| World { seed, launch, began_ns: 0 }.factor(&script, 0, 0);
         assert_eq!(of(1, 5), of(2, 5));
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_of_a_launch_stays_and_noise_of_requests_comes_anew() {
+    fn launch_noise_is_constant_and_request_noise_varies() {
         let world = World { seed: 7, launch: 0, began_ns: 0 };
         let factors = |script: &Script| [(0, 0), (0, 1), (1, 0)].map(|(it, at)| world.factor(script, it, at));
         let [one, two, three] = factors(&script(json!({ "noise_percent": 10 })));

@@ -27,7 +27,7 @@ fn streamed_ids_are_the_final_ids_unless_the_fault_says_otherwise() {
 }
 
 #[test]
-fn engine_that_exits_before_hello_leaves_words_on_stderr() {
+fn an_engine_that_exits_before_hello_writes_to_stderr() {
     let mut fake = Fake::with("exits_before_hello");
     let mut said = String::new();
     fake.stderr.read_to_string(&mut said).unwrap();
@@ -53,7 +53,7 @@ fn hello_can_be_wrong_in_every_way() {
 }
 
 #[test]
-fn engine_that_hangs_says_where_and_is_alive_until_it_is_killed() {
+fn a_hanging_engine_reports_where_and_lives_until_killed() {
     let hanging = [
         ("never_answers", "before hello"),
         ("hangs_in_hello", "in hello"),
@@ -78,7 +78,7 @@ fn engine_that_hangs_says_where_and_is_alive_until_it_is_killed() {
 }
 
 #[test]
-fn engine_that_ignores_sigterm_has_it_ignored() {
+fn an_engine_told_to_ignore_sigterm_survives_it() {
     let mut fake = Fake::with("ignores_sigterm");
     assert_eq!(fake.ask(HELLO)["type"], "hello");
     let status = std::fs::read_to_string(format!("/proc/{}/status", fake.child.id())).unwrap();
@@ -89,7 +89,7 @@ fn engine_that_ignores_sigterm_has_it_ignored() {
 }
 
 #[test]
-fn load_can_fail_exit_and_take_its_time() {
+fn a_load_can_fail_exit_or_be_slow() {
     assert_eq!(Fake::with("fails_in_load").ask(LOAD)["kind"], "model");
     let mut exits = Fake::with("exits_in_load");
     exits.send(LOAD);
@@ -104,7 +104,7 @@ fn load_can_fail_exit_and_take_its_time() {
 }
 
 #[test]
-fn death_comes_at_the_sample_that_was_asked_for() {
+fn the_engine_exits_at_the_requested_sample() {
     let deaths = [
         (json!({ "fault": "exits_at_sample", "at": 2 }), Some(3), None),
         (json!({ "fault": "killed_at_sample", "at": 2 }), None, Some(11)),
@@ -124,7 +124,7 @@ fn death_comes_at_the_sample_that_was_asked_for() {
 }
 
 #[test]
-fn half_a_line_is_half_a_line() {
+fn a_truncated_line_is_written_without_its_end() {
     let mut exits = Fake::with("half_line_then_exits");
     exits.send(GENERATE);
     let line = exits.line();
@@ -141,7 +141,7 @@ fn half_a_line_is_half_a_line() {
 }
 
 #[test]
-fn engine_that_closes_stdout_lives_on() {
+fn an_engine_that_closes_stdout_keeps_running() {
     let mut fake = Fake::with("closes_stdout");
     fake.send(GENERATE);
     assert_eq!(fake.line(), b"");
@@ -149,7 +149,7 @@ fn engine_that_closes_stdout_lives_on() {
 }
 
 #[test]
-fn noise_comes_before_the_answer_and_does_not_replace_it() {
+fn stray_output_precedes_the_answer_and_does_not_replace_it() {
     let mut chatter = Fake::with("chatter");
     chatter.send(HELLO);
     let stray: Vec<Vec<u8>> = (0..3).map(|_| chatter.line()).collect();
@@ -172,7 +172,7 @@ fn noise_comes_before_the_answer_and_does_not_replace_it() {
 }
 
 #[test]
-fn answers_can_be_for_nobody_or_come_twice_or_say_no() {
+fn answers_can_have_unknown_ids_be_repeated_or_fail() {
     let mut twice = Fake::with("duplicate_answer");
     assert_eq!(twice.ask(GENERATE), twice.message());
     assert_eq!(Fake::with("wrong_id").ask(r#"{"id":"a","prompt":"x"}"#)["id"], "somebody-else");
@@ -206,7 +206,7 @@ fn facts_can_be_wrong_one_at_a_time() {
 }
 
 #[test]
-fn lies_about_time_are_half_of_the_truth_and_a_repeated_prompt_takes_a_twentieth() {
+fn false_times_are_halved_and_repeated_prompts_take_a_twentieth() {
     let early = Fake::with("early_times").ask(GENERATE);
     // The implicit load takes the first microsecond, and the start is true.
     assert_eq!(times(&early), [12_000, 13_000, 14_000, 15_000, 16_000, 17_000]);
@@ -220,7 +220,7 @@ fn lies_about_time_are_half_of_the_truth_and_a_repeated_prompt_takes_a_twentieth
 }
 
 #[test]
-fn a_rate_without_facts_has_no_iteration_and_memory_that_is_asked_for_is_held() {
+fn a_rate_without_facts_has_no_iterations_and_requested_memory_is_held() {
     let boast = Fake::with("rate_without_facts").ask(GENERATE);
     assert_eq!((&boast["iterations"], boast["summary"].is_object()), (&json!([]), true));
     let mut fat = Fake::start(&json!({ "resident_bytes": 50_000_000 }));
@@ -232,7 +232,7 @@ fn a_rate_without_facts_has_no_iteration_and_memory_that_is_asked_for_is_held() 
 }
 
 #[test]
-fn the_nondeterministic_engine_gives_other_ids_to_the_same_request() {
+fn a_nondeterministic_engine_changes_its_ids_for_the_same_request() {
     let mut fake = Fake::with("nondeterministic");
     assert_ne!(ids(&fake.ask(GENERATE)), ids(&fake.ask(GENERATE)));
 }
@@ -247,7 +247,7 @@ fn the_grandchild_outlives_the_engine() {
 }
 
 #[test]
-fn the_grandchild_that_holds_stdout_keeps_the_pipe_open() {
+fn a_grandchild_with_stdout_keeps_the_pipe_open() {
     let mut fake = Fake::with("grandchild_holds_stdout");
     let orphan = fake.grandchild();
     assert!(fake.end().success());

@@ -9,7 +9,7 @@ use serde_json::json;
 use support::{Fake, GENERATE, HELLO, LOAD, SHUTDOWN, ids, iteration, run, times};
 
 #[test]
-fn a_conversation_without_a_fault_has_nothing_wrong_in_it() {
+fn a_conversation_without_faults_is_valid() {
     let mut fake = Fake::start(&json!({}));
     for line in
         [HELLO, LOAD, GENERATE, r#"{"type":"score","sequences":[[1,2]]}"#, r#"{"type":"facts"}"#, "{}"]
@@ -40,7 +40,7 @@ fn a_conversation_without_a_fault_has_nothing_wrong_in_it() {
 }
 
 #[test]
-fn a_broken_line_is_answered_and_outlived() {
+fn an_invalid_line_is_answered_and_the_engine_continues() {
     let mut fake = Fake::start(&json!({}));
     for line in
         ["<", "", "[1]", r#"{"type":"dance"}"#, r#"{"type":5}"#, "{}", r#"{"prompt":"a","iterations":-1}"#]
@@ -58,7 +58,7 @@ fn a_broken_line_is_answered_and_outlived() {
 }
 
 #[test]
-fn a_cancelled_request_is_answered_with_what_it_had() {
+fn a_cancelled_request_is_answered_with_its_tokens_so_far() {
     let mut fake = Fake::start(&json!({ "per_token_ns": 10_000_000_000_u64 }));
     fake.send(r#"{"id":"long","prompt":"a","stream":true}"#);
     assert_eq!(fake.message()["type"], "token");
@@ -103,7 +103,7 @@ fn a_text_engine_gives_chunks_and_no_ids() {
 }
 
 #[test]
-fn what_goes_on_from_a_part_of_an_output_goes_on_as_the_output_did() {
+fn continuing_a_partial_output_gives_the_same_tokens() {
     let whole = ids(&Fake::with("").ask(GENERATE));
     for place in 0..6 {
         let prompt = [&[1, 5, 7], &whole[..place]].concat();
@@ -114,7 +114,7 @@ fn what_goes_on_from_a_part_of_an_output_goes_on_as_the_output_did() {
 }
 
 #[test]
-fn the_greedy_token_is_the_likeliest_by_far() {
+fn the_greedy_token_has_the_highest_log_probability() {
     let mut fake = Fake::with("");
     let all = [&[1, 5, 7], &ids(&fake.ask(GENERATE))[..]].concat();
     let score = |fake: &mut Fake, sequences: &[Vec<u64>]| -> Vec<Vec<f64>> {
@@ -133,7 +133,7 @@ fn the_greedy_token_is_the_likeliest_by_far() {
 }
 
 #[test]
-fn wrong_tokens_begin_where_and_when_they_are_asked_to() {
+fn wrong_tokens_begin_at_the_requested_token_and_request() {
     let right = ids(&Fake::with("").ask(GENERATE));
     let mut wrong = Fake::start(&json!({ "wrong_from": 4, "at": 1 }));
     assert_eq!(ids(&wrong.ask(GENERATE)), right);

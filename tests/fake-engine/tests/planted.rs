@@ -52,14 +52,14 @@ fn script(planted: Value) -> Value {
 }
 
 #[test]
-fn a_slowdown_makes_every_token_time_longer_by_its_per_cent() {
+fn a_planted_slowdown_scales_every_token_time() {
     let times = launch(script(json!({ "slower_percent": 5 })), 2);
     assert_eq!(times, [[21_000_000, 23_100_000, 25_200_000, 27_300_000, 29_400_000, 31_500_000]; 2]);
     assert_eq!(factor(&launch(script(json!({ "slower_percent": -50 })), 1)[0]), 0.5);
 }
 
 #[test]
-fn a_drift_counts_from_the_time_that_it_is_given_whenever_the_process_was_started() {
+fn a_drift_starts_at_the_given_time_in_every_process() {
     let unix_ns = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
     let from_ns = unix_ns() - 100_000_000_000;
     let began = unix_ns();
@@ -70,7 +70,7 @@ fn a_drift_counts_from_the_time_that_it_is_given_whenever_the_process_was_starte
 }
 
 #[test]
-fn noise_differs_by_launch_and_stays_within_one_unless_it_is_the_noise_of_requests() {
+fn noise_differs_by_launch_and_request_noise_by_request() {
     let factors = |planted: Value| -> Vec<f64> {
         launch(script(planted), 3).iter().map(|times| factor(times)).collect()
     };
@@ -84,7 +84,7 @@ fn noise_differs_by_launch_and_stays_within_one_unless_it_is_the_noise_of_reques
 }
 
 #[test]
-fn what_is_planted_is_also_lived_through() {
+fn planted_delays_take_real_time() {
     let begun = Instant::now();
     let planted = script(json!({ "slower_percent": 100 }));
     let stated = generated(&planted, 2);

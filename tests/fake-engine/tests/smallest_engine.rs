@@ -20,7 +20,7 @@ fn answers(lines: &str) -> Vec<Message> {
 }
 
 #[test]
-fn the_smallest_engine_says_that_it_knows_generate_alone() {
+fn the_smallest_engine_supports_only_generate() {
     let answers = answers("{\"type\":\"hello\",\"protocol\":1}\n{\"type\":\"load\",\"model\":\"m\"}\n");
     let kinds: Vec<_> = answers
         .iter()
@@ -30,7 +30,7 @@ fn the_smallest_engine_says_that_it_knows_generate_alone() {
 }
 
 #[test]
-fn the_smallest_engine_states_facts_that_can_be_true() {
+fn the_smallest_engine_reports_plausible_facts() {
     let answers = answers(
         "{\"prompt\":\"Hello\",\"iterations\":3}\n{\"id\":7,\"prompt_ids\":[1,2],\"max_new_tokens\":5}\n",
     );
@@ -50,7 +50,7 @@ fn the_smallest_engine_states_facts_that_can_be_true() {
 }
 
 #[test]
-fn the_smallest_engine_outlives_broken_lines() {
+fn the_smallest_engine_survives_invalid_lines() {
     let answers = answers("<\n\n[]\n{\"prompt\":5}\n{\"prompt\":\"a\",\"max_new_tokens\":1}\n");
     assert!(answers[..4].iter().all(|answer| matches!(answer, Message::Failed(_))), "{answers:?}");
     assert!(matches!(&answers[4..], [Message::Generated(_)]), "{answers:?}");

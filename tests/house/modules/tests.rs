@@ -42,7 +42,7 @@ fn the_reader_follows_paths_in_macros_and_attributes() {
 }
 
 #[test]
-fn the_reader_counts_a_re_export_as_a_need_and_follows_it_to_the_source() {
+fn the_reader_follows_a_re_export_to_its_source() {
     let re_export = ("b.rs", "pub use crate::c::h as seen; fn g() { seen() }");
     assert_eq!(needs(&[ROOT, ("a.rs", ""), re_export, C]), ["b -> c"]);
     let named = ("a.rs", "fn f() { crate::b::seen() }");
@@ -63,7 +63,7 @@ fn the_reader_counts_super_from_the_inline_module() {
 }
 
 #[test]
-fn the_reader_follows_names_that_use_and_globs_bring() {
+fn the_reader_follows_names_from_use_and_globs() {
     let through_parent = ("a.rs", "use crate::b; fn f() { b::f() } mod d; mod e;");
     let pace = ("a/d.rs", "use crate::a; fn up() { a::e::down() }");
     let seats = ("a/e.rs", "use super::*; pub fn down() { d::up(); b::g() }");
@@ -84,7 +84,7 @@ fn the_reader_follows_names_that_use_and_globs_bring() {
 }
 
 #[test]
-fn the_reader_leaves_tests_out_of_the_program_and_follows_them_where_it_should() {
+fn the_reader_follows_tests_only_if_requested() {
     let source = "#[cfg(test)] mod tests; #[cfg(all(test, unix))] mod more { use crate::c::U; }";
     let files = [ROOT, ("a.rs", source), ("a/tests.rs", "use crate::b::T;"), B, C];
     assert!(needs(&files).is_empty());
@@ -92,7 +92,7 @@ fn the_reader_leaves_tests_out_of_the_program_and_follows_them_where_it_should()
 }
 
 #[test]
-fn the_reader_finds_paths_of_other_crates_however_they_are_brought_in() {
+fn the_reader_finds_all_imports_of_other_crates() {
     let files = |source: &'static str| {
         [
             ROOT,
@@ -133,7 +133,7 @@ fn the_reader_finds_paths_of_other_crates_however_they_are_brought_in() {
 }
 
 #[test]
-fn modules_that_reach_each_other_are_a_circle() {
+fn modules_that_need_each_other_form_a_circle() {
     let module = |name: &str| vec![name.to_string()];
     let needs = |names: &[&str]| names.iter().map(|name| module(name)).collect::<BTreeSet<_>>();
     let edges = [("a", needs(&["b"])), ("b", needs(&["a", "c"])), ("c", needs(&[]))];
@@ -142,7 +142,7 @@ fn modules_that_reach_each_other_are_a_circle() {
 }
 
 #[test]
-fn an_impl_beside_its_type_is_needed_by_those_around_it_who_call_its_methods() {
+fn callers_of_a_method_need_the_module_of_its_impl() {
     let root = ("main.rs", "mod a;");
     let types = ("a/b.rs", "pub struct T;");
     let apart =
@@ -158,7 +158,7 @@ fn an_impl_beside_its_type_is_needed_by_those_around_it_who_call_its_methods() {
 }
 
 #[test]
-fn an_impl_is_apart_unless_its_type_is_beside_it_in_the_parent_or_in_a_child() {
+fn an_impl_is_apart_from_its_type_outside_parent_and_child_modules() {
     let root = ("main.rs", "mod a;");
     let child = ("a/b.rs", "use super::T; pub struct U; impl T {} impl U {} impl Clone for super::c::V {}");
     let beside = ("a/c.rs", "pub struct V; impl super::b::U {}");
@@ -171,7 +171,7 @@ fn an_impl_is_apart_unless_its_type_is_beside_it_in_the_parent_or_in_a_child() {
 }
 
 #[test]
-fn a_parent_is_in_a_circle_with_a_child_that_needs_a_function_or_a_type_or_a_re_export_of_it() {
+fn a_child_that_imports_from_its_parent_forms_a_circle() {
     let root = ("main.rs", "mod a;");
     let of = |parent, child| {
         let files = [root, ("a.rs", parent), ("a/b.rs", child), ("a/c.rs", "pub struct T;")];
@@ -201,7 +201,7 @@ fn the_reader_refuses_source_text_that_is_included() {
 }
 
 #[test]
-fn data_that_the_build_writes_may_be_included() {
+fn data_written_by_the_build_may_be_included() {
     let source = "const A: &[u8] = include!(concat!(env!(\"OUT_DIR\"), \"/a.rs\")); const B: &str = include_str!(\"b.rs\");";
     assert!(needs(&[("main.rs", "mod a;"), ("a.rs", source)]).is_empty());
 }

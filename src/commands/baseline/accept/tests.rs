@@ -58,13 +58,13 @@ fn refusal(record: &RunRecord) -> String {
 }
 
 #[test]
-fn a_run_of_which_two_successive_blocks_agree_in_every_case_is_accepted() {
+fn a_run_is_accepted_if_two_successive_blocks_agree_in_every_case() {
     let accepted = accept(&record(&[("a", &[1000, 1090]), ("b", &[900, 2000, 2100])])).unwrap();
     assert_eq!(accepted, Accepted { rows: vec![0, 1], left_out: vec![] });
 }
 
 #[test]
-fn blocks_that_agree_only_with_another_between_them_are_refused_with_both_figures_and_the_remedy() {
+fn a_run_without_two_successive_agreeing_blocks_is_refused_with_values_and_hint() {
     let refused = refusal(&record(&[("a", &[1000, 1000]), ("b", &[1000, 2000, 1000])]));
     assert!(
         refused.starts_with("`b` `decode`: no two of 3 blocks in succession agree in decode"),
@@ -75,7 +75,7 @@ fn blocks_that_agree_only_with_another_between_them_are_refused_with_both_figure
 }
 
 #[test]
-fn eleven_per_cent_apart_is_too_far_and_nine_is_not_whichever_is_the_slower() {
+fn blocks_agree_at_nine_per_cent_and_disagree_at_eleven() {
     for (one, other) in [(1000, 1090), (1090, 1000)] {
         assert!(accept(&record(&[("a", &[one, other])])).is_ok());
     }
@@ -84,12 +84,12 @@ fn eleven_per_cent_apart_is_too_far_and_nine_is_not_whichever_is_the_slower() {
 }
 
 #[test]
-fn one_block_is_no_baseline() {
+fn a_run_of_one_block_is_refused_as_a_baseline() {
     assert!(refusal(&record(&[("a", &[1000])])).contains("has one block"));
 }
 
 #[test]
-fn an_interrupted_run_and_one_that_was_killed_are_refused() {
+fn interrupted_and_killed_runs_are_refused_as_baselines() {
     let mut record = record(&[("a", &[1000, 1000])]);
     record.end = Some(End::Interrupted);
     assert!(refusal(&record).contains("was interrupted"));
@@ -98,7 +98,7 @@ fn an_interrupted_run_and_one_that_was_killed_are_refused() {
 }
 
 #[test]
-fn a_case_that_failed_is_left_out_and_said_and_a_run_of_nothing_else_is_refused() {
+fn failed_cases_are_left_out_and_a_run_without_others_is_refused() {
     let mut record = record(&[("a", &[1000, 1000]), ("b", &[1000, 9000])]);
     let failure = |configuration, case| Failure {
         configuration,
@@ -115,7 +115,7 @@ fn a_case_that_failed_is_left_out_and_said_and_a_run_of_nothing_else_is_refused(
 }
 
 #[test]
-fn a_twin_and_warm_up_requests_decide_nothing() {
+fn twins_and_warm_up_requests_do_not_affect_acceptance() {
     let mut record = record(&[("a", &[1000, 1000]), ("a (twin)", &[1000, 9000])]);
     record.header.plan.configurations[1].role = Some(Role::Twin { of: 0 });
     for at in 0..20 {
@@ -126,7 +126,7 @@ fn a_twin_and_warm_up_requests_decide_nothing() {
 }
 
 #[test]
-fn an_engine_whose_output_is_wrong_is_no_baseline() {
+fn a_case_with_wrong_output_is_left_out_of_the_baseline() {
     let mut record = specimen::checked();
     assert_eq!(accept(&record).unwrap().rows, [specimen::VERIFIER, specimen::ENGINE]);
     specimen::score(&mut record, specimen::ENGINE, |_| Some(2.3));
