@@ -7,7 +7,7 @@ import time
 
 def answer(request, zero):
     if request.get("type", "generate") != "generate":
-        return {"type": "failed", "kind": "unsupported", "message": "this engine answers `generate` alone"}
+        return {"type": "failed", "kind": "unsupported", "message": "this engine supports only `generate`"}
     prompt = request["prompt_ids"] if "prompt_ids" in request else list(request["prompt"].encode())
     iterations = []
     for _ in range(request.get("iterations", 1)):

@@ -16,9 +16,9 @@ use crate::shell::Usage;
 
 #[derive(Debug, Args)]
 pub struct CompareArgs {
-    /// What was: a run record, or a baseline by name
+    /// Earlier side: a run record, or a baseline by name
     pub base: String,
-    /// What is: a run record, or a baseline by name
+    /// Later side: a run record, or a baseline by name
     pub new: String,
     #[command(flatten)]
     pub judge: JudgeArgs,

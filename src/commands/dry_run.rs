@@ -41,19 +41,17 @@ fn describe(plan: &Plan, history: &[RunRecord]) -> String {
     let mut lines = vec![format!("would measure, in {}:", order(plan))];
     if plan.extent.blocks.is_none() && plan.order == Order::Interleaved {
         let target = plan.extent.target * 100.0;
-        lines.push(format!("(until ratios are known to {target} %, or the time is over)"));
+        lines.push(format!("(until ratios are known to {target} %, or the time budget is spent)"));
     }
     lines.push(String::new());
     for configuration in &plan.configurations {
         let note = match (&configuration.unavailable, configuration.role) {
             (Some(unavailable), _) => format!("  ({})", unavailable.reason),
             (None, Some(Role::Twin { .. })) => {
-                "  (the same once more: what the two differ by is noise)".into()
+                "  (a twin: the same configuration again, to measure noise)".into()
             }
             (None, Some(Role::Baseline { .. })) => "  (the baseline's program)".into(),
-            (None, Some(Role::Verifier)) => {
-                "  (asked for proof alone: what the others' output is held against)".into()
-            }
+            (None, Some(Role::Verifier)) => "  (the verifier: only for output checks)".into(),
             (None, None) => String::new(),
         };
         lines.push(format!("  {} on {}{note}", configuration.label, configuration.model.name));
@@ -83,7 +81,7 @@ fn proof(plan: &Plan, known: &Known) -> Option<String> {
         false => String::new(),
     };
     (plan.verification != Verification::Off).then(|| {
-        format!("before the first block each engine scores held-out text and goes on with a prompt, to prove what it computes{time}")
+        format!("output checks before the first block: each engine scores held-out text and continues a prompt{time}")
     })
 }
 
@@ -107,8 +105,8 @@ fn requests(workload: &Workload) -> String {
     let rounds = workload.rounds;
     let warm_up = match workload.warmup {
         Some(0) => String::new(),
-        Some(requests) => format!(" after {requests} to warm up"),
-        None => " once it is warm".into(),
+        Some(requests) => format!(" after {requests} warm-up requests"),
+        None => " after warm-up".into(),
     };
     let plural = if rounds == 1 { "" } else { "s" };
     format!("{}: {rounds} request{plural} in each block{warm_up}", workload.label)
@@ -136,18 +134,19 @@ fn time(plan: &Plan, known: &Known) -> Vec<String> {
     };
     if block_ns > 0.0 {
         let whole = |blocks: usize| rough(block_ns * blocks as f64);
-        let and_more = if unknown.is_empty() { "" } else { ", and what is not known yet" };
-        lines.push(format!("about {} a block{and_more}, as earlier runs here took", rough(block_ns)));
+        let exception = if unknown.is_empty() { "" } else { ", without the unknown ones" };
+        lines
+            .push(format!("about {} a block{exception}, from earlier runs on this machine", rough(block_ns)));
         let most = if most > least { format!(", {} for {most}", whole(most)) } else { String::new() };
         lines.push(format!("{} for {least} blocks{most}", whole(least)));
     }
     if !unknown.is_empty() {
-        lines.push(format!("not measured here before, so no estimate: {}", unknown.join(", ")));
+        lines.push(format!("no estimate, because not measured here before: {}", unknown.join(", ")));
     }
     match plan.extent.budget_ns {
         Some(ns) => lines.push(budget(ns as f64, least, block_ns, least_block_ns)),
         None if plan.extent.blocks.is_none() => lines
-            .push("without --budget, blocks beyond the first five are begun within two minutes only".into()),
+            .push("without --budget, blocks after the fifth start only within the first two minutes".into()),
         None => {}
     }
     lines
@@ -156,22 +155,22 @@ fn time(plan: &Plan, known: &Known) -> Vec<String> {
 /// The line about the budget, from the time of a block, and that of a block with one round. Unknown parts count as no
 /// time, so a plan is only called too long when that is certain.
 fn budget(budget_ns: f64, blocks: usize, block_ns: f64, least_block_ns: f64) -> String {
-    let (ends, count) = (format!("the budget of {} ends it", rough(budget_ns)), blocks as f64);
+    let (ends, count) = (format!("the time budget is {}", rough(budget_ns)), blocks as f64);
     let s = |count: usize| if count == 1 { "" } else { "s" };
     if block_ns * count <= budget_ns {
-        return format!("{ends}, with fewer rounds or blocks where they do not fit");
+        return format!("{ends}; rounds or blocks that do not fit are left out");
     }
     // A block cannot be shorter than its launches and one round.
     if least_block_ns * count <= budget_ns {
         return format!(
-            "{ends} and is less than {blocks} block{} would take: fewer rounds are made in each, and where even those do \
-             not fit, fewer blocks; there is no verdict on fewer than {FIRM}",
+            "{ends}, less than {blocks} block{} take: blocks get fewer rounds, and if those do not fit, there are fewer \
+             blocks; a verdict needs {FIRM}",
             s(blocks)
         );
     }
     let fitting = (budget_ns / least_block_ns) as usize;
     let said = match fitting {
-        0 => "not even a block of one round fits".to_string(),
+        0 => "no block fits, not even one round".to_string(),
         _ => format!(
             "about {fitting} block{} of one round fit{}",
             s(fitting),
@@ -179,7 +178,7 @@ fn budget(budget_ns: f64, blocks: usize, block_ns: f64, least_block_ns: f64) -> 
         ),
     };
     let verdicts = match fitting < FIRM {
-        true => format!(", and there may be no verdicts, for they need {FIRM}"),
+        true => format!("; a verdict needs {FIRM}"),
         false => String::new(),
     };
     // Rounded up to a round number.
@@ -273,15 +272,15 @@ mod tests {
         let history = [measured(&both, &[BASELINE, BEACON])];
         let plan = planned(&both).header.plan;
         let said = describe(&plan, &history);
-        assert!(said.contains("a block, as earlier runs here took"), "{said}");
+        assert!(said.contains("a block, from earlier runs on this machine"), "{said}");
         assert!(!said.contains("not measured here before"), "{said}");
-        assert!(said.contains("decode: 3 requests in each block once it is warm"), "{said}");
+        assert!(said.contains("decode: 3 requests in each block after warm-up"), "{said}");
 
         let plan = planned(&selection(&["patient-original", "reed"])).header.plan;
         let said = describe(&plan, &history);
-        assert!(said.contains("not measured here before, so no estimate: reed"), "{said}");
-        assert!(said.contains("and what is not known yet"), "{said}");
-        assert!(describe(&plan, &[]).contains("so no estimate: patient-original, reed"));
+        assert!(said.contains("no estimate, because not measured here before: reed"), "{said}");
+        assert!(said.contains("without the unknown ones"), "{said}");
+        assert!(describe(&plan, &[]).contains("not measured here before: patient-original, reed"));
     }
 
     #[test]
@@ -290,11 +289,11 @@ mod tests {
             Selection { verification: Verification::Usual, ..selection(&["patient-original", "beacon"]) };
         let history = [measured(&both, &[BASELINE, BEACON])];
         let said = unbroken(&describe(&planned(&both).header.plan, &history));
-        assert!(said.contains("to prove what it computes; their launches take about "), "{said}");
+        assert!(said.contains("continues a prompt; their launches take about "), "{said}");
         let said = unbroken(&describe(&planned(&both).header.plan, &[]));
-        assert!(said.contains("to prove what it computes") && !said.contains("launches take"), "{said}");
+        assert!(said.contains("continues a prompt") && !said.contains("launches take"), "{said}");
         both.verification = Verification::Off;
-        assert!(!describe(&planned(&both).header.plan, &history).contains("prove"));
+        assert!(!describe(&planned(&both).header.plan, &history).contains("output checks"));
     }
 
     #[test]
@@ -330,20 +329,20 @@ mod tests {
     #[test]
     fn a_short_budget_is_reported_with_the_blocks_that_fit() {
         let said = |seconds: f64| budget(seconds * 1e9, 5, 8.6e9, 3e9);
-        assert_eq!(said(60.0), "the budget of 1m ends it, with fewer rounds or blocks where they do not fit");
+        assert_eq!(said(60.0), "the time budget is 1m; rounds or blocks that do not fit are left out");
         assert_eq!(
             said(20.0),
-            "the budget of 20s ends it and is less than 5 blocks would take: fewer rounds are made in each, and where \
-             even those do not fit, fewer blocks; there is no verdict on fewer than 5"
+            "the time budget is 20s, less than 5 blocks take: blocks get fewer rounds, and if those do not fit, there are \
+             fewer blocks; a verdict needs 5"
         );
         assert_eq!(
             said(10.0),
-            "the budget of 10s ends it: about 3 blocks of one round fit, and there may be no verdicts, for they need 5\n\
+            "the time budget is 10s: about 3 blocks of one round fit; a verdict needs 5\n\
              hint: --budget 50s"
         );
-        assert!(said(2.0).contains("not even a block of one round fits, and there may be no verdicts"));
+        assert!(said(2.0).contains("no block fits, not even one round; a verdict needs 5"));
         // Nothing is known of them.
-        assert!(budget(1e9, 5, 0.0, 0.0).contains("where they do not fit"));
+        assert!(budget(1e9, 5, 0.0, 0.0).contains("that do not fit are left out"));
     }
 
     #[test]

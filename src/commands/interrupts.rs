@@ -69,7 +69,7 @@ async fn listen(
     }
 }
 
-#[expect(clippy::print_stderr, reason = "the last word of a program that is told to stop")]
+#[expect(clippy::print_stderr, reason = "the last message before the exit")]
 #[expect(
     clippy::disallowed_methods,
     reason = "the work under way blocks in a read, and its caller made sure that nothing is left running"

@@ -14,5 +14,5 @@ pub fn folded(said: &str) -> String {
 
 /// The text about a user's own Python. Only the engine can check it, when it starts.
 pub fn unseen(own: &OwnPython) -> String {
-    format!("`{}` ({}; not looked into)", own.interpreter.display(), own.variable)
+    format!("`{}` ({}; not checked)", own.interpreter.display(), own.variable)
 }

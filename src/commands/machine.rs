@@ -21,10 +21,10 @@ const PROBE: Duration = Duration::from_secs(4);
 
 #[derive(Debug, Args)]
 pub struct MachineArgs {
-    /// How it is printed
+    /// Output format
     #[arg(long, value_name = "FORMAT", default_value = FORMATS[0].name, value_parser = formats_where(|it| !it.has_lines()))]
     pub format: &'static Format,
-    /// Only what the machine says of itself: do not probe what it can do at most
+    /// Skip the probes of the machine's limits
     #[arg(long)]
     pub no_probe: bool,
 }
@@ -68,7 +68,7 @@ fn probe(machine: &Machine) -> Option<Limits> {
 /// The reason why there is no table of memory rates.
 fn without_memory(buffer_bytes: u64) -> String {
     match buffer_bytes {
-        0 => "memory: too little of it is available for a buffer that the caches do not hold".into(),
+        0 => "memory: too little is available for a buffer larger than the caches".into(),
         bytes => format!("memory: no room for the buffer of {} MiB or for its threads", bytes >> 20),
     }
 }
@@ -80,6 +80,6 @@ mod tests {
     #[test]
     fn a_missing_table_of_memory_rates_has_a_reason() {
         assert!(without_memory(256 << 20).contains("no room for the buffer of 256 MiB"));
-        assert!(without_memory(0).contains("too little of it is available"));
+        assert!(without_memory(0).contains("too little is available"));
     }
 }

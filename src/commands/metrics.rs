@@ -16,16 +16,13 @@ pub fn metrics() -> Result<u8> {
     for metric in METRICS {
         writeln!(text, "{} ({})\n    {}", metric.name(), metric.unit.symbol(), metric.about)?;
     }
+    writeln!(text, "\nfor two presets of one engine, below the table and in formats for programs:")?;
     writeln!(
         text,
-        "\nof a preset against another of its engine, below the table and in formats for programs:"
-    )?;
-    writeln!(
-        text,
-        "derived.difference_ns (ns)\n    what a ratio of times comes to, of a rate for each token: the other preset's figure times \
+        "derived.difference_ns (ns)\n    the difference in time, for a rate the difference per token: the other preset's value times \
          (1 / ratio - 1)"
     )?;
-    writeln!(text, "\nbeside them, in --resources and in formats for programs:")?;
+    writeln!(text, "\nfurther values, in --resources and in formats for programs:")?;
     for (unit, itself) in FACTS.iter().filter_map(|fact| Some((fact.counts.unit(), fact.itself.as_ref()?))) {
         writeln!(text, "resources.{} ({unit})\n    {}", itself.name, itself.about)?;
     }

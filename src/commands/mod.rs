@@ -56,11 +56,11 @@ macro_rules! commands {
 commands! {
     /// Measure engines (the same as giving its options without `run`)
     Run(arguments: Box<RunArgs>) => run::run(&arguments),
-    /// List the engines that are known here, and whether they can run
+    /// List the known engines, and whether they can run
     Engines => engines::engines(),
     /// List scenarios and suites
     Scenarios => scenarios::scenarios(),
-    /// Say what each figure means
+    /// Explain each metric
     Metrics => metrics::metrics(),
     /// Build an engine and create its environment
     Setup(arguments: setup::SetupArgs) => setup::setup(&arguments),
@@ -69,30 +69,30 @@ commands! {
     Model(command: model::ModelCommand) => model::model(&command),
     /// Print the exact JSON lines of a scenario, to pipe into any engine by hand
     Request(arguments: request::RequestArgs) => request::request(&arguments),
-    /// Say what of the protocol an engine keeps, what is absent and what is wrong
+    /// Check an engine against the protocol
     Check(arguments: check::CheckArgs) => check::check(&arguments),
-    /// Make a report of a run record again
+    /// Make a report of a run record
     Report(arguments: report::ReportArgs) => report::report(&arguments),
-    /// Say what changed from one run record or baseline to another, and how sure that is
+    /// Compare two run records or baselines
     Compare(arguments: compare::CompareArgs) => compare::compare(&arguments),
-    /// Look after the runs that --save-baseline keeps
+    /// List, show and remove baselines (saved by --save-baseline)
     #[command(subcommand)]
     Baseline(command: baseline::BaselineCommand) => baseline::baseline(&command),
-    /// Find out how small a change can be seen on this machine, by measuring engines against themselves
+    /// Measure the noise floor of this machine, with engines against themselves
     Calibrate(arguments: Box<RunArgs>) => calibrate::calibrate(*arguments),
-    /// Measure what this program itself costs: a request, a streamed token, waiting
+    /// Measure the overhead of this program: of a request, a streamed token, a wait
     Overhead(arguments: overhead::OverheadArgs) => overhead::overhead(&arguments),
-    /// Say what this machine is, what it can do at most, and what speaks against measuring on it now
+    /// Show the machine, its limits, and warnings about measuring on it now
     Machine(arguments: machine::MachineArgs) => machine::machine(&arguments),
     /// Print the JSON Schema of the protocol
     Schema => schema::schema(),
     /// An engine that computes nothing; `overhead` measures with it
     #[command(hide = true)]
     NullEngine => null_engine::null_engine(),
-    /// What GPUs can do at most, as JSON; a run asks it, so that no context of its own stays on a GPU
+    /// Probe the limits of GPUs, as JSON; a separate process, so that a run keeps no context on a GPU
     #[command(hide = true)]
     ProbeGpu(arguments: probe_gpu::ProbeGpuArgs) => probe_gpu::probe_gpu(arguments),
-    /// Ends what a run leaves behind; started by the run itself
+    /// End remaining processes of a run; started by the run itself
     #[command(hide = true)]
     Keeper(arguments: keeper::KeeperArgs) => keeper::keeper(&arguments),
 }

@@ -45,7 +45,7 @@ pub fn read(file: &Path) -> Stored {
 
 fn unreadable(what: &str, file: &Path) -> String {
     format!(
-        "what `calibrate` knew of this machine is not used, for it cannot be read: {what} (`{}`); calibrate again",
+        "the calibration of this machine is not used: cannot read {what} of `{}`; run `orchestrate calibrate` again",
         file.display()
     )
 }
@@ -74,7 +74,7 @@ pub fn keep(file: &Path, machine: &Machine, newest: &[Known]) -> Result<()> {
         })?;
         Ok(())
     };
-    write().with_context(|| format!("cannot keep the floors in `{}`", file.display()))
+    write().with_context(|| format!("cannot store the noise floors in `{}`", file.display()))
 }
 
 /// The stored file. A missing file is empty; any other error is reported.
@@ -176,7 +176,7 @@ mod tests {
             assert!(
                 stored.known.is_empty()
                     && warning.contains("abc.json")
-                    && warning.contains("calibrate again")
+                    && warning.contains("orchestrate calibrate")
             );
             keep(&folder.file(), &Machine::default(), &[floor("a", 0.1)]).unwrap();
             assert_eq!(read(&folder.file()).known.len(), 1, "{name}");

@@ -20,7 +20,7 @@ pub fn print(bytes: &[u8]) -> Result<()> {
 }
 
 /// Prints the error chain, and its hints on lines of their own.
-#[expect(clippy::print_stderr, reason = "the last word of a program that failed")]
+#[expect(clippy::print_stderr, reason = "the message of a program that failed")]
 pub fn complain(error: &anyhow::Error) {
     let text = format!("{error:#}");
     // A hint deep in the chain still comes last.

@@ -15,7 +15,7 @@ use crate::run::overhead::{Overhead, Timing};
 
 #[derive(Debug, Args)]
 pub struct OverheadArgs {
-    /// How the table is printed
+    /// Output format
     #[arg(long, value_name = "FORMAT", default_value = report::FORMATS[0].name, value_parser = formats())]
     pub format: &'static Format,
 }
@@ -30,7 +30,7 @@ pub fn overhead(arguments: &OverheadArgs) -> Result<u8> {
 
 impl Content for Overhead {
     fn document(&self, _: &Layouts) -> Document {
-        let heading = "what `orchestrate` itself costs, measured now with an engine that does nothing:";
+        let heading = "overhead of `orchestrate`, measured now with an engine that computes nothing:";
         let show = |ns: f64| Unit::Nanoseconds.show(ns);
         let line = |it: &Timing| {
             Line::of(vec![it.name.into(), it.n.to_string(), show(it.median_ns), show(it.p95_ns)])

@@ -153,7 +153,7 @@ impl Story {
         match event {
             Event::SetUp(event) => lines.extend(self.take_set_up(event)),
             Event::RunStarted { configurations, blocks, record } => {
-                let blocks = blocks.map_or("as many as are needed".into(), |blocks| blocks.to_string());
+                let blocks = blocks.map_or("as needed".into(), |blocks| blocks.to_string());
                 lines.push(step(format!("measuring: configurations: {configurations}; blocks: {blocks}")));
                 lines.push(step(format!("record: {record}")));
             }
@@ -177,12 +177,12 @@ impl Story {
                 lines.push(step(format!("  loaded in {time}")));
             }
             Event::Proving { label } => {
-                self.status = format!("proving {label}");
+                self.status = format!("checking the output of {label}");
                 lines.push(step(self.status.clone()));
             }
             Event::Judging { label, samples } => {
                 let plural = if *samples == 1 { "" } else { "s" };
-                self.status = format!("asking {label} about the tokens of {samples} sample{plural}");
+                self.status = format!("checking the tokens of {samples} sample{plural} with {label}");
                 lines.push(step(self.status.clone()));
             }
             Event::CaseStarted { label, workload } => {
@@ -197,7 +197,7 @@ impl Story {
             Event::Interrupted => {
                 self.status = "interrupted".into();
                 lines.push(lasting(
-                    "interrupted: ending the engines and keeping what was measured; once more to stop at once".into(),
+                    "interrupted: ending the engines and saving the results; press Ctrl-C again to stop at once".into(),
                 ));
             }
             Event::RunFinished { record } => lines.push(lasting(format!("recorded in {record}"))),

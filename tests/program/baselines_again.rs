@@ -30,7 +30,11 @@ fn a_replaced_program_is_measured_again_from_its_copy() {
     for label in ["engine", "engine (main)", "engine (main) (twin)"] {
         assert_eq!(record.launches_of(label).len(), 5, "`{label}` in every block");
     }
-    assert!(record.warnings_of("engine")[0].contains("the copy of "), "{:?}", record.warnings_of("engine"));
+    assert!(
+        record.warnings_of("engine")[0].contains("the stored copy of "),
+        "{:?}",
+        record.warnings_of("engine")
+    );
 }
 
 #[test]
@@ -44,7 +48,7 @@ fn an_unchanged_program_is_measured_again_at_its_path() {
     let record = Record::only_one_in(&scratch.results());
     let stand_in = &record.0[0]["plan"]["configurations"][record.configuration("engine (main)")];
     assert_eq!(stand_in["command"][0], json!(engine));
-    assert!(record.warnings_of("engine")[0].contains("is still the program of then"));
+    assert!(record.warnings_of("engine")[0].contains("is unchanged"));
 }
 
 #[test]
@@ -71,12 +75,12 @@ fn an_incomplete_old_engine_is_measured_only_with_force() {
     fs::remove_dir_all(scratch.results()).unwrap();
     engine(&scratch, "inner", 3000);
     let outcome = run(&scratch, &door, &["--baseline", "main", "--rerun-baseline"]);
-    let named = format!("`{}` is another now", inner.display());
+    let named = format!("`{}` has changed", inner.display());
     assert_refused_before_measuring(&scratch, &outcome, &[&named, "hint: --force"]);
     let forced = run(&scratch, &door, &["--baseline", "main", "--rerun-baseline", "--force"]);
     assert_eq!(forced.code, Some(0), "{forced:?}");
     let record = Record::only_one_in(&scratch.results());
-    let warned = format!("--force: the file that it starts or reads, {named}");
+    let warned = format!("--force: the file {named}");
     assert!(record.warnings_of("door").contains(&&*warned), "{:?}", record.warnings_of("door"));
 }
 
@@ -101,7 +105,7 @@ fn a_program_of_an_earlier_build_is_a_baseline_by_its_path() {
     );
     assert_eq!(outcome.code, Some(2), "{outcome:?}");
     assert!(
-        outcome.stderr.contains("is the baseline of one row, and there are `now`, `before`"),
+        outcome.stderr.contains("can be the baseline of only one row, but the run has `now`, `before`"),
         "{outcome:?}"
     );
 }
@@ -127,7 +131,7 @@ fn a_run_that_fails_against_a_baseline_does_not_replace_it() {
     let slower = engine(&scratch, "engine", 3000);
     let outcome = run(&scratch, &slower, &["--baseline", "main", "--save-baseline", "main"]);
     assert_eq!((outcome.code, page(&folder)), (Some(1), before), "{outcome:?}");
-    assert!(outcome.stderr.contains("baseline `main` stays as it was"), "{outcome:?}");
+    assert!(outcome.stderr.contains("baseline `main` is unchanged"), "{outcome:?}");
     let outcome = run(&scratch, &slower, &["--baseline", "main", "--save-baseline", "other"]);
     assert!(outcome.code == Some(1) && self::folder(&scratch, "other").exists(), "{outcome:?}");
 }
@@ -151,7 +155,7 @@ fn a_judgement_outside_the_format_is_printed_on_stderr() {
     saved(&scratch, "main", &engine);
     let csv = run(&scratch, &engine, &["--baseline", "main", "--format", "csv"]);
     let introduced =
-        "the judgement, as a table (--format csv has room for the run alone):\n\nnote: baseline `main`, ";
+        "the judgement, as a table (--format csv contains only the run):\n\nnote: baseline `main`, ";
     assert!(csv.stderr.contains(introduced) && !csv.stdout.contains("baseline"), "{csv:?}");
     let json = run(&scratch, &engine, &["--baseline", "main", "--format", "csv", "--json", "-"]);
     let introduced = "the judgement, as a table (the JSON on stdout has it too):\n\nnote: baseline `main`, ";

@@ -30,7 +30,11 @@ fn an_unknown_baseline_is_refused_with_the_known_names() {
     saved(&scratch, "main", &engine);
     fs::remove_dir_all(scratch.results()).unwrap();
     let outcome = run(&scratch, &engine, &["--baseline", "mian"]);
-    assert_refused_before_measuring(&scratch, &outcome, &["no baseline `mian`", "hint: there are `main`"]);
+    assert_refused_before_measuring(
+        &scratch,
+        &outcome,
+        &["no baseline `mian`", "hint: the baselines are `main`"],
+    );
 }
 
 #[test]
@@ -109,9 +113,7 @@ fn old_baselines_and_other_versions_are_used_with_a_warning() {
     });
     let outcome = run(&scratch, &engine, &["--baseline", "main"]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    for said in
-        ["days old: what the machine did since passes for a change", "was measured by orchestrate 0.0.1"]
-    {
+    for said in ["days old: changes of the machine since then", "was measured by orchestrate 0.0.1"] {
         assert!(outcome.stdout.contains(said), "expected `{said}` in {}", outcome.stdout);
     }
 }
@@ -148,7 +150,7 @@ fn a_baseline_of_another_model_or_workload_is_refused_before_measuring() {
     let outcome = run(&scratch, &engine, &["--baseline", "main"]);
     assert_refused_before_measuring(&scratch, &outcome, &["weights", "another", "--force"]);
     let outcome = run(&scratch, &engine, &["--baseline", "main", "--rerun-baseline"]);
-    assert_refused_before_measuring(&scratch, &outcome, &["the model `embedded` is another now", "--force"]);
+    assert_refused_before_measuring(&scratch, &outcome, &["the model `embedded` has changed", "--force"]);
 }
 
 #[test]

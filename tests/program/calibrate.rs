@@ -125,7 +125,7 @@ fn a_calibration_of_one_block_is_shown_and_not_stored() {
     let scratch = Scratch::new();
     let outcome = calibrate(&scratch, &["--quick", "--iterations", "1"], &[&noisy(&scratch)]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    assert!(outcome.stdout.contains("not kept for other runs: that needs 5 blocks"), "{outcome:?}");
+    assert!(outcome.stdout.contains("not stored for later runs: that needs 5 blocks"), "{outcome:?}");
     assert!(!scratch.join("home/calibration").exists());
 }
 
@@ -160,6 +160,6 @@ fn calibrate_without_engines_uses_ready_ones_and_builds_nothing() {
     let mut command = scratch.orchestrate_alone();
     let outcome = finish(command.args(["calibrate", "-s", "decode"]));
     assert_eq!(outcome.code, Some(2), "{outcome:?}");
-    assert!(outcome.stderr.contains("no engine is ready to be calibrated"), "{outcome:?}");
+    assert!(outcome.stderr.contains("no engine is ready for calibration"), "{outcome:?}");
     assert!(outcome.stderr.contains("hint: "), "{outcome:?}");
 }

@@ -95,7 +95,7 @@ fn a_fault_is_printed_with_the_line_sent_and_the_line_received() {
     let outcome = check(&scratch, &engine, &[]);
     let entry = outcome.stdout.split("\n  WRONG   ").find(|entry| entry.starts_with("score ")).unwrap();
     assert!(entry.contains("sent      {") && entry.contains("received  {"), "{entry}");
-    assert!(outcome.stdout.contains("`wrong_scores` breaks protocol 1: "), "{}", outcome.stdout);
+    assert!(outcome.stdout.contains("`wrong_scores` violates protocol 1: "), "{}", outcome.stdout);
 }
 
 #[test]

@@ -102,7 +102,7 @@ fn an_own_python_needs_no_environment_and_set_up_creates_none() {
     }
     for arguments in [&["engines"][..], &["setup", "--list"]] {
         let listed = finish(&mut with_python(&scratch, "ORCHESTRATE_PYTHON", "/bin/sh", arguments));
-        assert!(listed.stdout.contains("`/bin/sh` (ORCHESTRATE_PYTHON; not looked into)"), "{listed:?}");
+        assert!(listed.stdout.contains("`/bin/sh` (ORCHESTRATE_PYTHON; not checked)"), "{listed:?}");
     }
     assert!(!scratch.join("home/environments").exists());
     let mut command =

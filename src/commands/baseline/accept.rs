@@ -49,7 +49,7 @@ impl std::error::Error for Refused {}
 pub fn accept(record: &RunRecord) -> Result<Accepted, Refused> {
     if record.end != Some(End::Finished) {
         let what = if record.end.is_some() { "was interrupted" } else { "did not end" };
-        return Err(Refused(format!("the run {what}: what it has not measured would be missing for ever")));
+        return Err(Refused(format!("the run {what}, so its baseline would be incomplete")));
     }
     let plan = &record.header.plan;
     let measured = Measured::of(record);
@@ -67,13 +67,13 @@ pub fn accept(record: &RunRecord) -> Result<Accepted, Refused> {
         let (label, workload) = (&configuration.label, &case.workload);
         let name = format!("`{label}` `{}`", workload.label);
         if record.has_failed(index) {
-            left_out.push(format!("{name}: not in the baseline, for it failed"));
+            left_out.push(format!("{name}: not in the baseline, because it failed"));
             continue;
         }
         let agreement = &agreements[case.configuration];
         if agreement.is_wrong() {
             let why = agreement.reasons.first().map_or("", String::as_str);
-            left_out.push(format!("{name}: not in the baseline, for its output is wrong"));
+            left_out.push(format!("{name}: not in the baseline, because its output is wrong"));
             let said = format!("`{label}` is wrong: {why}");
             wrong.extend((!wrong.contains(&said)).then_some(said));
             continue;
@@ -87,7 +87,7 @@ pub fn accept(record: &RunRecord) -> Result<Accepted, Refused> {
     }
     match rows.is_empty() {
         true if !wrong.is_empty() => Err(Refused(format!("{}; nothing else was measured", wrong.join("; ")))),
-        true => Err(Refused("nothing was measured that a baseline could hold".into())),
+        true => Err(Refused("the run has no measured case".into())),
         false => Ok(Accepted { rows: rows.into_iter().collect(), left_out }),
     }
 }
@@ -97,9 +97,7 @@ fn steady(name: &str, metric: &Metric, levels: &[f64]) -> Result<(), String> {
     let apart = |pair: &[f64]| (pair[0] - pair[1]).abs().exp_m1();
     let nearest = levels.windows(2).min_by(|one, other| apart(one).total_cmp(&apart(other)));
     let Some(nearest) = nearest else {
-        return Err(format!(
-            "{name} has one block: that the machine held its speed can only be seen by two that agree"
-        ));
+        return Err(format!("{name} has one block; a baseline needs two successive blocks that agree"));
     };
     if apart(nearest) <= AGREEMENT {
         return Ok(());
@@ -108,16 +106,16 @@ fn steady(name: &str, metric: &Metric, levels: &[f64]) -> Result<(), String> {
     let (percent, most) = (100.0 * apart(nearest), 100.0 * AGREEMENT);
     let (count, headline) = (levels.len(), metric.title);
     Err(format!(
-        "{name}: no two of {count} blocks in succession agree in {headline}; the nearest are {one} and {other}, \
-         {percent:.0} % apart, and {most:.0} % is the most"
+        "{name}: no two successive blocks of {count} agree in {headline}; the closest are {one} and {other}, \
+         {percent:.0} % apart (limit {most:.0} %)"
     ))
 }
 
 /// The refusal with a remedy: more blocks than the run had.
 fn more_blocks(why: String, extent: &Extent, were: usize) -> Refused {
     let more = INTERIM_ANALYSES.into_iter().find(|look| *look > were).unwrap_or(2 * were);
-    let budget = if extent.budget_ns.is_some() { ", a larger --budget" } else { "" };
-    Refused(format!("{why}\nhint: --blocks {more}{budget}, with nothing else running on the machine"))
+    let budget = if extent.budget_ns.is_some() { " and a larger --budget" } else { "" };
+    Refused(format!("{why}\nhint: --blocks {more}{budget}"))
 }
 
 #[cfg(test)]

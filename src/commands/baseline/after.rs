@@ -33,10 +33,8 @@ pub fn conclude(
     let kept = match &arguments.baseline.save_baseline {
         Some(name) if judged != DONE && arguments.baseline.baseline.as_ref() == Some(name) => {
             // The baseline to be replaced is the evidence.
-            let hint = format!("--save-baseline {name} without --baseline replaces it all the same");
-            say(&format!(
-                "baseline `{name}` stays as it was, for this run did not pass against it\nhint: {hint}"
-            ));
+            let hint = format!("--save-baseline {name} without --baseline");
+            say(&format!("baseline `{name}` is unchanged: this run did not pass against it\nhint: {hint}"));
             DONE
         }
         Some(name) => keep(name, recorder),
@@ -69,7 +67,7 @@ fn left_out(arguments: &RunArgs) -> Option<String> {
     let to_stdout = arguments.json.as_deref() == Some(Path::new("-"));
     match (to_stdout, format.has_lines()) {
         (false, _) if format.is_for_people() => None,
-        (false, true) => Some(format!("--format {} has room for the run alone", format.name)),
+        (false, true) => Some(format!("--format {} contains only the run", format.name)),
         _ => Some("the JSON on stdout has it too".into()),
     }
 }
@@ -101,7 +99,7 @@ fn interrupted(arguments: &RunArgs, record: &Path) {
     }
 }
 
-#[expect(clippy::print_stderr, reason = "a word to the person at the shell; what was asked for is on stdout")]
+#[expect(clippy::print_stderr, reason = "a note for the user; results are on stdout")]
 pub fn say(line: &str) {
     eprintln!("{line}");
 }

@@ -39,14 +39,11 @@ impl Against {
         }
         let path = std::path::absolute(name)?;
         if !path.is_file() {
-            return Err(Usage(format!("no program at `{name}` to be the baseline")).into());
+            return Err(Usage(format!("no program at `{name}`")).into());
         }
         if !again {
             let hint = "--rerun-baseline";
-            return Err(Usage(format!(
-                "`{name}` is a program: it has no figures, and is measured anew\nhint: {hint}"
-            ))
-            .into());
+            return Err(Usage(format!("`{name}` is a program and has no stored values\nhint: {hint}")).into());
         }
         Ok(Some(Self::Program(path)))
     }
@@ -77,10 +74,9 @@ impl Against {
         let Some(Role::Baseline { of }) = stand_in.configuration.role else { return Ok(Vec::new()) };
         let label = &plan.configurations[of].label;
         if !stand_in.doubts.is_empty() && !judge.force {
-            let doubts = stand_in.doubts.join("; ");
-            let refused = format!(
-                "the baseline of `{label}` is not what it was: {doubts}\nhint: --force measures it as it is"
-            );
+            let changes = stand_in.doubts.join("; ");
+            let refused =
+                format!("the baseline's program of `{label}` has changed: {changes}\nhint: --force");
             return Err(Usage(refused).into());
         }
         let introduced = match self {
@@ -155,8 +151,7 @@ fn compared_with_figures(
     if !differences.is_empty() && !judge.force {
         let name = &baseline.name;
         let differences: String = differences.iter().map(|difference| format!("\n  {difference}")).collect();
-        let hint =
-            "--force compares all the same, and says so; --rerun-baseline measures its programs here and now";
+        let hint = "--rerun-baseline measures its programs again; --force compares regardless";
         return Err(Usage(format!(
             "baseline `{name}` is not comparable with this run:{differences}\nhint: {hint}"
         ))

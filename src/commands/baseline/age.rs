@@ -38,7 +38,7 @@ impl fmt::Display for Age {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self::Seconds(seconds) = *self else {
             return f.write_str(match self {
-                Self::NotYetBorn => "from the future (a clock is wrong)",
+                Self::NotYetBorn => "dated in the future (a clock is wrong)",
                 _ => "of unknown age",
             });
         };

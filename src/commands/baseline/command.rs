@@ -15,11 +15,11 @@ use crate::text::line;
 
 #[derive(Debug, Subcommand)]
 pub enum BaselineCommand {
-    /// All of them, with their age and size
+    /// List all baselines with their age and size
     List,
-    /// What one was measured with
+    /// Show the machine, command and programs of a baseline
     Show { name: String },
-    /// Remove one, with its record and its programs
+    /// Remove a baseline with its record and programs
     Remove { name: String },
 }
 
@@ -58,7 +58,7 @@ fn list() -> Result<String> {
         }
     }
     if names.is_empty() {
-        text.push_str("no baselines; --save-baseline NAME keeps a run as one\n");
+        text.push_str("no baselines\nhint: orchestrate run --save-baseline NAME\n");
     }
     Ok(text)
 }

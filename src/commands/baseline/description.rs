@@ -65,15 +65,15 @@ impl Baseline {
     /// Reads a baseline. An unknown name is the user's error, and the message lists the known ones.
     pub fn read(name: &str) -> Result<Self> {
         check_name(name)?;
-        let damaged = |why: String| damaged(name, &format!("its page cannot be read: {why}"));
+        let damaged = |why: String| damaged(name, &format!("its description cannot be read: {why}"));
         let Some(page) = store::read_page(name)? else {
             if store::exists(name)? {
-                return Err(damaged("it is lost".into()));
+                return Err(damaged("the file is missing".into()));
             }
             let known: Vec<_> = store::names()?.iter().map(|name| format!("`{name}`")).collect();
             let hint = match known.is_empty() {
-                true => format!("there is none yet; measure one with --save-baseline {name}"),
-                false => format!("there are {}", known.join(", ")),
+                true => format!("--save-baseline {name}"),
+                false => format!("the baselines are {}", known.join(", ")),
             };
             return Err(Usage(format!("no baseline `{name}`\nhint: {hint}")).into());
         };
@@ -115,16 +115,16 @@ impl Baseline {
         let age = self.age(now);
         if age.is_old() {
             doubts.push(format!(
-                "baseline `{name}` is {age}: what the machine did since passes for a change of the engine; measure it anew \
+                "baseline `{name}` is {age}: changes of the machine since then look like changes of the engine; measure it again \
                  (--save-baseline {name}), or measure its programs again (--rerun-baseline)"
             ));
         }
-        let ours = env!("CARGO_PKG_VERSION");
-        if self.orchestrate_version != ours {
-            let its = line(&self.orchestrate_version);
+        let current_version = env!("CARGO_PKG_VERSION");
+        if self.orchestrate_version != current_version {
+            let baseline_version = line(&self.orchestrate_version);
             doubts.push(format!(
-                "baseline `{name}` was measured by orchestrate {its}, this is {ours}: they may not measure alike; measure it \
-                 anew (--save-baseline {name}), or measure its programs again (--rerun-baseline)"
+                "baseline `{name}` was measured by orchestrate {baseline_version}, this is {current_version}: they may measure differently; \
+                 measure it again (--save-baseline {name}), or measure its programs again (--rerun-baseline)"
             ));
         }
         doubts

@@ -37,7 +37,7 @@ pub fn check_arguments(arguments: &RunArgs) -> Result<()> {
     let Some(name) = &arguments.baseline.save_baseline else { return Ok(()) };
     check_name(name)?;
     if arguments.extent.extent().blocks.is_some_and(|blocks| blocks < 2) {
-        let why = "a baseline is a run of which two blocks agree, and this run would have one";
+        let why = "a baseline needs two blocks that agree, and this run has one block";
         return Err(Usage(format!("--save-baseline: {why}\nhint: --blocks 5")).into());
     }
     Ok(())

@@ -65,7 +65,7 @@ impl LeansOn {
     fn words(self) -> &'static str {
         match self {
             Self::Interpreter => "the interpreter",
-            Self::Named => "the file that it starts or reads,",
+            Self::Named => "the file",
             Self::Environment => "the Python environment",
             Self::Python => "the user's own Python",
             Self::Library => "the library",
@@ -82,11 +82,11 @@ impl Leaning {
     pub fn doubt(&self) -> Option<String> {
         let (what, path) = (self.what.words(), Path::new(&self.path));
         if !path.exists() {
-            return Some(format!("{what} `{}` is gone", self.path));
+            return Some(format!("{what} `{}` is missing", self.path));
         }
         let digest = self.digest.as_ref()?;
         (store::digest(path).ok().as_ref() != Some(digest))
-            .then(|| format!("{what} `{}` is another now", self.path))
+            .then(|| format!("{what} `{}` has changed", self.path))
     }
 }
 
@@ -99,7 +99,7 @@ impl Program {
         let words = |path: &Option<String>| {
             path.as_ref().map_or("its pinned environment".into(), |path| format!("`{path}`"))
         };
-        (then != now).then(|| format!("it ran in {}, and would run in {} now", words(&then), words(&now)))
+        (then != now).then(|| format!("it ran in {} and would now run in {}", words(&then), words(&now)))
     }
 
     /// Warnings for the user about this program.
@@ -107,7 +107,7 @@ impl Program {
         let mut warnings = Vec::new();
         if let Some(why) = &self.not_kept {
             warnings.push(format!(
-                "`{label}`: its program is not kept, so that --rerun-baseline cannot measure it: {why}"
+                "`{label}`: its program is not stored, so --rerun-baseline cannot measure it: {why}"
             ));
         }
         let said = |leaning: &&Leaning| leaning.what != LeansOn::Interpreter;
@@ -117,11 +117,11 @@ impl Program {
                 leans_on.iter().map(|it| format!("{} `{}`", it.what.words(), it.path)).collect();
             let script = self.leans_on.iter().any(|it| it.what == LeansOn::Interpreter);
             let what = match (script, named.is_empty()) {
-                (true, true) => "it is a script, and what it starts is not kept with it".to_string(),
-                (true, false) => format!("it is a script; not kept with it: {}", named.join(", ")),
-                (false, _) => format!("not kept with it: {}", named.join(", ")),
+                (true, true) => "it is a script; the programs that it starts are not stored".to_string(),
+                (true, false) => format!("it is a script; not stored: {}", named.join(", ")),
+                (false, _) => format!("not stored: {}", named.join(", ")),
             };
-            warnings.push(format!("`{label}`: the copy of its program is not whole: {what}"));
+            warnings.push(format!("`{label}`: the copy of its program is incomplete: {what}"));
         }
         warnings
     }
@@ -130,24 +130,24 @@ impl Program {
 /// Keeps the program of a configuration, as it was when the run began.
 pub fn keep(staged: &mut store::Staged, configuration: &Configuration, began: &str) -> Program {
     let Some(path) = configuration.command.first().map(PathBuf::from) else {
-        return Program { not_kept: Some("nothing was started".into()), ..Program::default() };
+        return Program { not_kept: Some("no program was started".into()), ..Program::default() };
     };
     let mut program = Program { path: path.to_string_lossy().into_owned(), ..Program::default() };
     let about = match std::fs::metadata(&path) {
         Ok(about) if about.is_file() => about,
-        Ok(_) => return Program { not_kept: Some(format!("`{}` is no file", path.display())), ..program },
+        Ok(_) => return Program { not_kept: Some(format!("`{}` is not a file", path.display())), ..program },
         Err(error) => return Program { not_kept: Some(format!("`{}`: {error}", path.display())), ..program },
     };
     if changed_since(&about, began) {
         // The copy would be of a program that was not measured.
-        let why = format!("`{}` was changed after the run had begun", path.display());
+        let why = format!("`{}` changed after the start of the run", path.display());
         return Program { not_kept: Some(why), ..program };
     }
     program.bytes = Some(about.len());
     program.leans_on = leans_on(&path, &about, &configuration.engine);
     if about.len() > LARGEST {
         let (size, most) = (model_files::size(about.len()), model_files::size(LARGEST));
-        program.not_kept = Some(format!("it has {size}, and at most {most} are copied"));
+        program.not_kept = Some(format!("it has {size}, and the limit of a copy is {most}"));
         program.digest = store::digest(&path).ok();
         return program;
     }
@@ -223,9 +223,9 @@ mod tests {
         assert_eq!(whats, [(LeansOn::Interpreter, "/bin/sh"), (LeansOn::Named, here.to_str().unwrap())]);
         assert!(found[1].digest.is_some() && found[1].doubt().is_none());
         let changed = Leaning { digest: Some("another".into()), ..found[1].clone() };
-        assert!(changed.doubt().unwrap().ends_with("is another now"));
+        assert!(changed.doubt().unwrap().ends_with("has changed"));
         let gone = Leaning { path: "/no/such/file".into(), ..changed };
-        assert!(gone.doubt().unwrap().ends_with("is gone"));
+        assert!(gone.doubt().unwrap().ends_with("is missing"));
     }
 
     #[test]
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(whole.warnings("a"), Vec::<String>::new());
         let lean = |what, path: &str| Leaning { what, path: path.into(), digest: None };
         let script = Program { leans_on: vec![lean(LeansOn::Interpreter, "/bin/sh")], ..whole.clone() };
-        assert!(script.warnings("a")[0].contains("what it starts is not kept"));
+        assert!(script.warnings("a")[0].contains("the programs that it starts are not stored"));
         let python = Program { leans_on: vec![lean(LeansOn::Environment, "/data/environments/x")], ..whole };
         assert!(python.warnings("a")[0].contains("the Python environment `/data/environments/x`"));
         let large = Program { not_kept: Some("it has 2 GB".into()), ..Program::default() };

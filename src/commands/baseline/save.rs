@@ -29,8 +29,7 @@ impl Saved {
     pub fn lines(&self) -> Vec<String> {
         let name = &self.baseline.name;
         let rows = self.baseline.configurations.len();
-        let replaced =
-            self.replaced.map(|age| format!(", in place of one that was {age}")).unwrap_or_default();
+        let replaced = self.replaced.map(|age| format!(", replacing one that was {age}")).unwrap_or_default();
         let (count, folder) = (if rows == 1 { "row" } else { "rows" }, self.folder.display());
         let saved = format!("baseline `{name}` is saved{replaced}: {rows} {count}, in `{folder}`");
         let warnings = self.warnings.iter().map(|warning| format!("warning: {warning}"));

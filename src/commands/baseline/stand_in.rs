@@ -55,7 +55,7 @@ pub fn stand_ins(baseline: &Baseline, then: &Plan, plan: &Plan) -> Result<Vec<St
         doubts.extend(kept.program.runs_elsewhere(&kept.engine));
         let identities = old.model.identity.as_ref().zip(row.model.identity.as_ref());
         if identities.is_some_and(|(then, now)| then != now) {
-            doubts.push(format!("the model `{}` is another now", old.model.name));
+            doubts.push(format!("the model `{}` has changed", old.model.name));
         }
         found.push(StandIn { configuration, note, doubts });
     }
@@ -73,9 +73,9 @@ pub fn of_program(program: &Path, plan: &Plan) -> Result<StandIn> {
         let labels: Vec<_> =
             rows.iter().map(|&row| format!("`{}`", plan.configurations[row].label)).collect();
         let (program, labels) = (program.display(), labels.join(", "));
-        let hint = "one engine, one model and one device; a saved baseline can have many rows";
+        let hint = "select one engine, one model and one device";
         return Err(Usage(format!(
-            "`{program}` is the baseline of one row, and there are {labels}\nhint: {hint}"
+            "`{program}` can be the baseline of only one row, but the run has {labels}\nhint: {hint}"
         ))
         .into());
     };
@@ -107,19 +107,19 @@ impl StandIn {
 /// The path of the program now, with a note about it.
 fn which_program(name: &str, program: &Program) -> std::result::Result<(String, String), String> {
     let Some(digest) = &program.digest else {
-        return Err(program.not_kept.clone().unwrap_or_else(|| "it was not kept".into()));
+        return Err(program.not_kept.clone().unwrap_or_else(|| "it was not stored".into()));
     };
     if store::digest(Path::new(&program.path)).ok().as_ref() == Some(digest) {
-        return Ok((program.path.clone(), format!("`{}` is still the program of then", program.path)));
+        return Ok((program.path.clone(), format!("`{}` is unchanged", program.path)));
     }
     let Some(kept) = &program.kept else {
-        let why = program.not_kept.as_deref().unwrap_or("it was not kept");
-        return Err(format!("`{}` is another now, and there is no copy: {why}", program.path));
+        let why = program.not_kept.as_deref().unwrap_or("it was not stored");
+        return Err(format!("`{}` has changed, and there is no copy: {why}", program.path));
     };
     let kept = store::kept_path(name, kept).map_err(|error| format!("{error:#}"))?;
     match store::digest(&kept) {
         Ok(found) if found == *digest => {
-            let note = format!("the copy of `{}` that was kept with the baseline", program.path);
+            let note = format!("the stored copy of `{}` is measured", program.path);
             Ok((kept.to_string_lossy().into_owned(), note))
         }
         Ok(_) => Err(format!("its copy `{}` was changed", kept.display())),
@@ -130,9 +130,9 @@ fn which_program(name: &str, program: &Program) -> std::result::Result<(String, 
 /// The error for a baseline and a plan without a common row.
 fn no_row(baseline: &Baseline, plan: &Plan) -> String {
     let listed = |labels: Vec<&str>| labels.iter().map(|it| format!("`{it}`")).collect::<Vec<_>>().join(", ");
-    let (name, its) =
+    let (name, baseline_rows) =
         (&baseline.name, listed(baseline.configurations.iter().map(|it| it.label.as_str()).collect()));
     let rows = plan.configurations.iter().filter(|it| it.role.is_none());
-    let ours = listed(rows.map(|it| it.label.as_str()).collect());
-    format!("baseline `{name}` has nothing to hold this run against: it has {its}, and here is {ours}")
+    let run_rows = listed(rows.map(|it| it.label.as_str()).collect());
+    format!("baseline `{name}` has no row of this run: it has {baseline_rows}, the run has {run_rows}")
 }

@@ -28,7 +28,7 @@ pub fn check_name(name: &str) -> Result<()> {
         return Ok(());
     }
     let rule = "letters, digits, `-`, `_` and `.`, beginning with a letter, a digit or `_`";
-    Err(Usage(format!("`{name}` cannot name a baseline\nhint: {rule}, at most {LONGEST_NAME}")).into())
+    Err(Usage(format!("invalid baseline name `{name}`\nhint: {rule}, at most {LONGEST_NAME}")).into())
 }
 
 pub fn names() -> Result<Vec<String>> {

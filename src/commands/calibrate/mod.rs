@@ -77,8 +77,8 @@ fn plan_of_what_is_ready(selection: &Selection) -> Result<Plan> {
     let devices = &selection.devices;
     ready.candidates.retain(|it| devices.iter().any(|device| it.on(device).unavailable.is_none()));
     if ready.candidates.is_empty() {
-        let hint = "`-e NAME` builds and sets up one; `orchestrate engines` lists them";
-        return Err(Usage(format!("no engine is ready to be calibrated\nhint: {hint}")).into());
+        let hint = "orchestrate engines";
+        return Err(Usage(format!("no engine is ready for calibration\nhint: {hint}")).into());
     }
     Ok(plan_of(&ready))
 }

@@ -27,13 +27,13 @@ impl Content for Floors<'_> {
     fn document(&self, _: &Layouts) -> Document {
         let lines: Vec<Line> = self.floors.iter().filter_map(|known| self.line(known)).collect();
         if lines.is_empty() {
-            let nothing = "nothing was measured beside itself, so nothing is known of the noise here";
+            let nothing = "no engine was measured with a twin, so the noise floor is unknown";
             return Document { parts: vec![Section::NoTable(nothing)], summary: None };
         }
         let figures = ["paired", "between", "blocks"].map(|title| Column::figure(title, ""));
         let columns = ["engine", "case", "metric"].map(Column::named).into_iter().chain(figures).collect();
         let parts = vec![
-            Section::Heading("the smallest change that can be seen here:".into()),
+            Section::Heading("the noise floor of this machine:".into()),
             Section::Table(Table { columns, lines, gap: 2, ..Table::default() }),
             Section::List(List::plain(notes(self.floors, self.kept))),
         ];
@@ -95,23 +95,23 @@ fn percent(floor: NoiseFloor) -> String {
 
 fn notes(floors: &[Known], kept: Option<&str>) -> Vec<String> {
     let mut notes = vec![
-        "paired: what an engine and its twin differed by in one block (95th percentile); a difference between engines \
+        "paired: the difference between an engine and its twin in one block (95th percentile); a difference between engines \
          of one run must exceed it, and 2 %"
             .to_string(),
-        "between: what two blocks of one engine, minutes apart, differ by in all but 5 of 100 cases; at least so much lies \
-         between two runs"
+        "between: the difference between two blocks of one engine, minutes apart (95th percentile); a difference between \
+         two runs must exceed it"
             .to_string(),
     ];
     let fewest = floors.iter().map(|it| it.paired).min_by_key(|floor| floor.blocks());
     if let Some(blocks) = fewest.filter(|floor| !floor.is_well_known()).map(|floor| floor.blocks()) {
         notes.push(format!(
-            "of {blocks} block{} a 95th percentile is little more than the largest value; 20 make it firm",
+            "a 95th percentile of {blocks} block{} is close to the maximum; 20 blocks make it reliable",
             if blocks == 1 { "" } else { "s" }
         ));
     }
     match kept {
-        Some("") => notes.push(format!("not kept for other runs: that needs {KEPT_FROM} blocks")),
-        Some(place) => notes.push(format!("kept in `{place}`, and used by every later run on this machine")),
+        Some("") => notes.push(format!("not stored for later runs: that needs {KEPT_FROM} blocks")),
+        Some(path) => notes.push(format!("stored in `{path}`; every later run on this machine uses it")),
         None => {}
     }
     notes
@@ -156,7 +156,10 @@ mod tests {
         assert!(shown.lines().nth(2).unwrap().starts_with("engine"), "{shown}");
         let decode = shown.lines().find(|line| line.contains("decode") && line.contains("20")).unwrap();
         assert!(decode.contains(" %"), "{decode}");
-        assert!(shown.contains("kept in `/data/x.json`") && !shown.contains("20 make it firm"), "{shown}");
+        assert!(
+            shown.contains("stored in `/data/x.json`") && !shown.contains("20 blocks make it reliable"),
+            "{shown}"
+        );
         assert_eq!(shown.matches("calm").count(), 1, "{shown}");
     }
 
@@ -164,7 +167,7 @@ mod tests {
     fn a_note_warns_about_too_few_blocks() {
         let shown = shown(&["a"], 1, Some(""));
         assert!(
-            shown.contains("of 1 block a 95th percentile") && shown.contains("needs 5 blocks"),
+            shown.contains("a 95th percentile of 1 block") && shown.contains("needs 5 blocks"),
             "{shown}"
         );
         assert!(shown.contains("n/a"), "{shown}");
@@ -172,6 +175,6 @@ mod tests {
 
     #[test]
     fn a_calibration_without_samples_has_a_note_in_place_of_the_table() {
-        assert!(shown(&["a"], 0, None).contains("nothing was measured"));
+        assert!(shown(&["a"], 0, None).contains("no measured case"));
     }
 }

@@ -82,7 +82,7 @@ impl Subject {
                     return Ok(Answer { generated, tokens, sent_ns: 0, answered_ns: since(sent, at) });
                 }
                 (Message::Failed(failed), _) => return wrong(said(&failed)),
-                _ => return wrong("answered something else than `generated`"),
+                _ => return wrong("expected `generated`, got another message"),
             }
         }
     }
@@ -97,12 +97,12 @@ impl Subject {
     pub fn verify(&self, line: &Value, answer: &Answer) -> Result<(), Not> {
         let generated = &answer.generated;
         let count = |field: &str, default: u64| line[field].as_u64().unwrap_or(default);
-        for (what, found, asked) in [
+        for (what, found, requested) in [
             ("iterations", generated.iterations.len(), count("iterations", 1)),
             ("warmup_iterations", generated.warmup_iterations.len(), count("warmup", 0)),
         ] {
-            if found as u64 != asked {
-                return wrong(format!("{found} `{what}` where {asked} were asked"));
+            if found as u64 != requested {
+                return wrong(format!("expected {requested} `{what}`, got {found}"));
             }
         }
         let expected = self.expected(line, answer);
@@ -166,10 +166,10 @@ impl Subject {
                 wrong(format!("`failed` of kind `{kind}`, expected {}", wanted.join(" or ")))
             }
             Message::Failed(failed) if failed.message.trim().is_empty() => {
-                wrong("`failed` says nothing in `message`")
+                wrong("`failed` has an empty `message`")
             }
             Message::Failed(failed) => Ok(failed),
-            _ => wrong("was answered, where `failed` was expected"),
+            _ => wrong("expected `failed`, got another message"),
         }
     }
 
@@ -179,7 +179,7 @@ impl Subject {
         let answer = self.generate(&line);
         match answer {
             Ok(_) => Ok(()),
-            Err(Not::Wrong(what)) => wrong(format!("the request after it: {what}")),
+            Err(Not::Wrong(what)) => wrong(format!("the next request: {what}")),
             Err(other) => Err(other),
         }
     }
@@ -191,5 +191,5 @@ fn same_id(found: &Option<protocol::Id>, line: &Value, what: &str) -> Result<(),
     if found == line["id"] {
         return Ok(());
     }
-    wrong(format!("`{what}` with id `{found}` where `{}` was asked", line["id"]))
+    wrong(format!("expected `{what}` with id `{}`, got `{found}`", line["id"]))
 }

@@ -6,37 +6,37 @@ use super::entry::Check;
 use super::result::Not;
 use super::subject::Subject;
 
-const ABOUT: &str = "is refused, and the next request is answered";
+const ABOUT: &str = "the engine refuses the line and answers the next one";
 
 pub const CHECKS: &[Check] = &[
-    Check { name: "no-json", proves: ABOUT, run: |it| bad(it, br#"<"prompt":"Hello","iterations":50}"#) },
-    Check { name: "half-json", proves: ABOUT, run: |it| bad(it, br#"{"prompt":"Hello","iterations""#) },
-    Check { name: "empty-line", proves: ABOUT, run: |it| bad(it, b"") },
-    Check { name: "no-object", proves: ABOUT, run: |it| bad(it, br#"["prompt","Hello"]"#) },
-    Check { name: "noise", proves: ABOUT, run: |it| bad(it, &noise()) },
-    Check { name: "endless-line", proves: ABOUT, run: |it| bad(it, &[b'a'; 1024].repeat(20 * 1024)) },
-    Check { name: "no-prompt", proves: ABOUT, run: |it| bad(it, br#"{"max_new_tokens":4}"#) },
-    Check { name: "prompt-is-number", proves: ABOUT, run: |it| bad(it, br#"{"prompt":5}"#) },
-    Check { name: "two-prompts", proves: ABOUT, run: |it| bad(it, br#"{"prompt":"a","prompt_ids":[3]}"#) },
-    Check { name: "empty-batch", proves: ABOUT, run: |it| bad(it, br#"{"prompts":[]}"#) },
+    Check { name: "no-json", property: ABOUT, run: |it| bad(it, br#"<"prompt":"Hello","iterations":50}"#) },
+    Check { name: "half-json", property: ABOUT, run: |it| bad(it, br#"{"prompt":"Hello","iterations""#) },
+    Check { name: "empty-line", property: ABOUT, run: |it| bad(it, b"") },
+    Check { name: "no-object", property: ABOUT, run: |it| bad(it, br#"["prompt","Hello"]"#) },
+    Check { name: "noise", property: ABOUT, run: |it| bad(it, &noise()) },
+    Check { name: "endless-line", property: ABOUT, run: |it| bad(it, &[b'a'; 1024].repeat(20 * 1024)) },
+    Check { name: "no-prompt", property: ABOUT, run: |it| bad(it, br#"{"max_new_tokens":4}"#) },
+    Check { name: "prompt-is-number", property: ABOUT, run: |it| bad(it, br#"{"prompt":5}"#) },
+    Check { name: "two-prompts", property: ABOUT, run: |it| bad(it, br#"{"prompt":"a","prompt_ids":[3]}"#) },
+    Check { name: "empty-batch", property: ABOUT, run: |it| bad(it, br#"{"prompts":[]}"#) },
     Check {
         name: "negative-count",
-        proves: ABOUT,
+        property: ABOUT,
         run: |it| bad(it, br#"{"prompt":"Hello","iterations":-1}"#),
     },
-    Check { name: "negative-id", proves: ABOUT, run: |it| bad(it, br#"{"prompt_ids":[3,-5]}"#) },
+    Check { name: "negative-id", property: ABOUT, run: |it| bad(it, br#"{"prompt_ids":[3,-5]}"#) },
     Check {
         name: "zero-tokens",
-        proves: ABOUT,
+        property: ABOUT,
         run: |it| bad(it, br#"{"prompt":"Hello","max_new_tokens":0}"#),
     },
     Check {
         name: "huge-count",
-        proves: ABOUT,
+        property: ABOUT,
         run: |it| bad(it, br#"{"prompt":"Hello","iterations":1e400}"#),
     },
-    Check { name: "huge-length", proves: ABOUT, run: refuses_a_huge_length },
-    Check { name: "unknown-type", proves: ABOUT, run: refuses_an_unknown_type },
+    Check { name: "huge-length", property: ABOUT, run: refuses_a_huge_length },
+    Check { name: "unknown-type", property: ABOUT, run: refuses_an_unknown_type },
 ];
 
 fn bad(subject: &mut Subject, line: &[u8]) -> Result<(), Not> {

@@ -6,7 +6,7 @@ use super::subject::Subject;
 /// A check of one property that the protocol requires.
 pub struct Check {
     pub name: &'static str,
-    /// The property that a passed check proves.
-    pub proves: &'static str,
+    /// The property that a passed check property.
+    pub property: &'static str,
     pub run: fn(&mut Subject) -> Result<(), Not>,
 }

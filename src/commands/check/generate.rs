@@ -8,35 +8,35 @@ use super::result::Not;
 use super::subject::{Subject, absent, wrong};
 
 pub const CHECKS: &[Check] = &[
-    Check { name: "plain-line", proves: "a line without `type` is a `generate`", run: answers_a_plain_line },
+    Check {
+        name: "plain-line",
+        property: "a line without `type` is a `generate` request",
+        run: answers_a_plain_line,
+    },
     Check {
         name: "default-length",
-        proves: "by default one iteration of up to 32 tokens",
+        property: "the default is one iteration of at most 32 tokens",
         run: knows_the_defaults,
     },
     Check {
         name: "length",
-        proves: "1, 3 and 12 tokens where 1, 3 and 12 were asked",
+        property: "the engine generates exactly 1, 3 and 12 tokens",
         run: keeps_to_the_length,
     },
-    Check { name: "clock", proves: "start < first <= ... <= last <= end <= answered", run: keeps_time },
-    Check { name: "iterations", proves: "3 iterations after 2 of warm-up, in this order", run: iterates },
-    Check { name: "id", proves: "an answer carries its request's id", run: echoes_ids },
+    Check { name: "clock", property: "start < first <= ... <= last <= end <= answered", run: keeps_time },
+    Check { name: "iterations", property: "2 warm-up iterations precede 3 measured ones", run: iterates },
+    Check { name: "id", property: "an answer has the id of its request", run: echoes_ids },
     Check {
         name: "unknown-field",
-        proves: "a field that it does not know is ignored",
+        property: "the engine ignores an unknown field",
         run: ignores_unknown_fields,
     },
     Check {
         name: "in-order",
-        proves: "requests sent ahead are answered in their order",
+        property: "the engine answers queued requests in order",
         run: answers_in_order,
     },
-    Check {
-        name: "deterministic",
-        proves: "the same greedy request gives the same ids",
-        run: is_deterministic,
-    },
+    Check { name: "deterministic", property: "equal greedy requests give equal ids", run: is_deterministic },
 ];
 
 fn answers_a_plain_line(subject: &mut Subject) -> Result<(), Not> {
@@ -48,7 +48,7 @@ fn knows_the_defaults(subject: &mut Subject) -> Result<(), Not> {
     let answer = subject.verified(&line)?;
     match answer.tokens.is_empty() {
         true => Ok(()),
-        false => wrong("streams unasked"),
+        false => wrong("streams tokens without a request to stream"),
     }
 }
 
@@ -84,7 +84,7 @@ fn iterates(subject: &mut Subject) -> Result<(), Not> {
     for iteration in generated.warmup_iterations.iter().chain(&generated.iterations) {
         if iteration.start_ns < end_ns {
             return wrong(format!(
-                "an iteration starts at {} ns, before the one before ends",
+                "an iteration starts at {} ns, before the previous one ends",
                 iteration.start_ns
             ));
         }
@@ -129,9 +129,5 @@ fn is_deterministic(subject: &mut Subject) -> Result<(), Not> {
     let line = subject.line(json!({ "max_new_tokens": 12 }));
     let first = outputs(&subject.generate(&line)?);
     let second = outputs(&subject.generate(&line)?);
-    if first == second {
-        Ok(())
-    } else {
-        wrong("the same greedy request gave another output the second time")
-    }
+    if first == second { Ok(()) } else { wrong("a repeated greedy request gave another output") }
 }

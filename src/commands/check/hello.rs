@@ -7,19 +7,23 @@ use super::result::Not;
 use super::subject::{Subject, absent, wrong};
 
 pub const CHECKS: &[Check] = &[
-    Check { name: "hello", proves: "starts, and says that it speaks this protocol", run: says_hello },
+    Check { name: "hello", property: "the engine starts and speaks this protocol", run: says_hello },
     Check {
         name: "who-it-is",
-        proves: "hello's name, version and capabilities make sense",
+        property: "`hello` has a valid name, version and capabilities",
         run: says_who_it_is,
     },
-    Check { name: "hello-again", proves: "asked twice, it says the same", run: says_the_same_again },
+    Check {
+        name: "hello-again",
+        property: "a second `hello` gets the same answer",
+        run: says_the_same_again,
+    },
 ];
 
 fn says_hello(subject: &mut Subject) -> Result<(), Not> {
     subject.meet()?;
     match subject.is_minimal() {
-        true => absent("answers `generate` alone, as the smallest engines do"),
+        true => absent("this engine supports only `generate`"),
         false => Ok(()),
     }
 }
@@ -49,7 +53,7 @@ fn says_the_same_again(subject: &mut Subject) -> Result<(), Not> {
     subject.send(&protocol::encode(&hello))?;
     match subject.receive()? {
         Message::Hello(second) if second == first => Ok(()),
-        Message::Hello(_) => wrong("says something else the second time"),
-        _ => wrong("answered the second hello with something else than `hello`"),
+        Message::Hello(_) => wrong("the second `hello` got another answer"),
+        _ => wrong("expected `hello`, got another message"),
     }
 }

@@ -8,18 +8,18 @@ use super::result::Not;
 use super::subject::{Subject, wrong};
 
 pub const CHECKS: &[Check] = &[
-    Check { name: "shutdown", proves: "says `bye`, ends well and leaves nothing behind", run: shuts_down },
+    Check { name: "shutdown", property: "the engine answers `bye` and leaves no process", run: shuts_down },
     Check {
         name: "end-of-stdin",
-        proves: "ends with its stdin and leaves nothing behind",
+        property: "at the end of stdin the engine ends completely",
         run: ends_with_stdin,
     },
     Check {
         name: "one-shot",
-        proves: "`echo REQUEST | engine` prints the answer and ends",
+        property: "`echo REQUEST | engine` prints the answer and ends",
         run: answers_one_shot,
     },
-    Check { name: "stdout-clean", proves: "its stdout held nothing but messages", run: kept_stdout_clean },
+    Check { name: "stdout-clean", property: "stdout has only protocol messages", run: kept_stdout_clean },
 ];
 
 fn shuts_down(subject: &mut Subject) -> Result<(), Not> {
@@ -27,7 +27,7 @@ fn shuts_down(subject: &mut Subject) -> Result<(), Not> {
     subject.send(&protocol::encode(&Request::Shutdown {}))?;
     match subject.receive_within(subject.deadlines.shutdown)? {
         Message::Bye {} => subject.leaves(),
-        _ => wrong("answered something else than `bye`"),
+        _ => wrong("expected `bye`, got another message"),
     }
 }
 
@@ -52,7 +52,9 @@ fn answers_one_shot(subject: &mut Subject) -> Result<(), Not> {
 
 fn kept_stdout_clean(subject: &mut Subject) -> Result<(), Not> {
     match subject.stray() {
-        Some(stray) => wrong(format!("a stray line: `{}`", String::from_utf8_lossy(&stray))),
+        Some(stray) => {
+            wrong(format!("stdout has a line that is no message: `{}`", String::from_utf8_lossy(&stray)))
+        }
         // An engine that never ran kept nothing.
         None => subject.meet(),
     }

@@ -10,40 +10,40 @@ use super::result::Not;
 use super::subject::{Subject, absent, wrong};
 
 pub const CHECKS: &[Check] = &[
-    Check { name: "load", proves: "loads, in a time that fits this program's clock", run: loads },
+    Check { name: "load", property: "the engine loads, and `load_ns` fits the clock here", run: loads },
     Check {
         name: "in-effect",
-        proves: "`loaded` says the device and the threads asked for",
+        property: "`loaded` reports the requested device and threads",
         run: says_what_is_in_effect,
     },
     Check {
         name: "all-facts",
-        proves: "`loaded` leaves out no fact that a table shows",
+        property: "`loaded` reports every fact that tables show",
         run: says_every_fact,
     },
     Check {
         name: "unknown-option",
-        proves: "an option that it does not know is refused",
+        property: "the engine refuses an unknown option",
         run: |subject| {
             refuses(subject, "options", json!({ "no-such-option": 1 }), &[BadRequest, Unsupported])
         },
     },
     Check {
         name: "no-such-model",
-        proves: "a model that is not there is refused",
+        property: "the engine refuses a missing model",
         run: |subject| refuses(subject, "model", json!("/no/such/model"), &[Model]),
     },
     Check {
         name: "no-such-device",
-        proves: "a device that is not there is refused",
+        property: "the engine refuses an unknown device",
         run: |subject| {
             refuses(subject, "device", json!("abacus"), &[BadRequest, Unsupported, Unavailable, Device])
         },
     },
-    Check { name: "load-again", proves: "loaded again, it gives the same output", run: loads_again },
+    Check { name: "load-again", property: "a second load gives the same output", run: loads_again },
     Check {
         name: "load-in-passing",
-        proves: "a generate before any load loads, and says what",
+        property: "`generate` before any load loads and reports it",
         run: loads_in_passing,
     },
 ];
@@ -54,7 +54,7 @@ fn loads(subject: &mut Subject) -> Result<(), Not> {
     let line = subject.load_line();
     let (loaded, elapsed_ns) = subject.load(&line)?;
     if loaded.load_ns == 0 || loaded.load_ns > elapsed_ns {
-        return wrong(format!("`load_ns` {} where the load took {elapsed_ns} ns", loaded.load_ns));
+        return wrong(format!("`load_ns` is {}, but the load took {elapsed_ns} ns", loaded.load_ns));
     }
     match loaded.phases.iter().find(|phase| phase.name.is_empty() || phase.ns > loaded.load_ns) {
         Some(phase) => wrong(format!("phase `{}` took {} ns of {}", phase.name, phase.ns, loaded.load_ns)),
@@ -74,18 +74,18 @@ fn says_what_is_in_effect(subject: &mut Subject) -> Result<(), Not> {
     subject.start_afresh()?;
     let device = asked["device"].as_str().unwrap_or_default();
     match (&facts.device, facts.threads) {
-        (None, None) => absent("says neither `device` nor `threads`"),
+        (None, None) => absent("`loaded` has neither `device` nor `threads`"),
         (Some(found), _) if found.split(':').next() != device.split(':').next() => {
-            wrong(format!("`device` is `{found}`, `{device}` was asked"))
+            wrong(format!("expected `device` `{device}`, got `{found}`"))
         }
-        (_, Some(threads)) if threads != 1 => wrong(format!("`threads` is {threads}, 1 was asked")),
+        (_, Some(threads)) if threads != 1 => wrong(format!("expected 1 in `threads`, got {threads}")),
         _ => Ok(()),
     }
 }
 
 fn says_every_fact(subject: &mut Subject) -> Result<(), Not> {
     let missing = missing_facts(&subject.loaded()?.facts);
-    if missing.is_empty() { Ok(()) } else { absent(format!("says no {}", missing.join(", "))) }
+    if missing.is_empty() { Ok(()) } else { absent(format!("`loaded` has no {}", missing.join(", "))) }
 }
 
 fn missing_facts(facts: &Facts) -> Vec<&'static str> {
@@ -120,7 +120,7 @@ fn refuses(subject: &mut Subject, field: &str, value: Value, kinds: &[FailureKin
     let deadline = subject.deadlines.load;
     subject.failure(kinds, deadline)?;
     match subject.load(&good) {
-        Err(Not::Wrong(what)) => wrong(format!("the load after it: {what}")),
+        Err(Not::Wrong(what)) => wrong(format!("the next load: {what}")),
         loaded => loaded.map(|_| ()),
     }
 }
@@ -132,7 +132,7 @@ fn loads_again(subject: &mut Subject) -> Result<(), Not> {
     subject.load(&load)?;
     let after = outputs(&subject.generate(&line)?);
     let promised = subject.hello()?.deterministic;
-    if promised && before != after { wrong("gives another output after the same load") } else { Ok(()) }
+    if promised && before != after { wrong("the output differs after a second load") } else { Ok(()) }
 }
 
 fn loads_in_passing(subject: &mut Subject) -> Result<(), Not> {
@@ -143,7 +143,7 @@ fn loads_in_passing(subject: &mut Subject) -> Result<(), Not> {
     subject.verify(&line, &answer)?;
     match answer.generated.loaded {
         Some(_) => Ok(()),
-        None if subject.is_minimal() => absent("answers, and does not say what it loaded"),
-        None => wrong("answers without the facts of the load that it needed: `loaded` is missing"),
+        None if subject.is_minimal() => absent("the answer does not report its load"),
+        None => wrong("the answer has no `loaded` with the facts of its load"),
     }
 }

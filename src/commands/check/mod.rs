@@ -1,6 +1,6 @@
 //! The conformance checks: which parts of the protocol an engine keeps, lacks or breaks.
 //!
-//! A check is one entry in the table of its file: a name, the property that it proves, and a function that talks to the
+//! A check is one entry in the table of its file: a name, the property that it property, and a function that talks to the
 //! `Subject`. To add one, add an entry. Checks know no scenario and measure nothing.
 
 mod asking;
@@ -45,16 +45,16 @@ pub struct CheckArgs {
     /// An engine by name, or the path of any program
     #[arg(value_name = "NAME|PATH")]
     pub engine: String,
-    /// A model folder or file; the default is the embedded one
+    /// A model folder or file; default: the embedded model
     #[arg(short, long, value_name = "PATH")]
     pub model: Option<String>,
-    /// The device to check it on; the CPU, or the first of those that it says it has
+    /// Device; default: the CPU, or the engine's first device if it has no CPU
     #[arg(long, value_parser = Device::from_str)]
     pub device: Option<Device>,
-    /// Seconds that one answer or one load may take
+    /// Time limit of an answer or a load, in seconds
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub timeout: Option<u64>,
-    /// Show every line in both directions and the engine's stderr
+    /// Print every message in both directions and the engine's stderr
     #[arg(long)]
     pub debug: bool,
 }
@@ -202,7 +202,7 @@ mod tests {
             assert_eq!(named, 1, "{}", check.name);
             assert!(check.name.len() <= page::NAME_WIDTH, "{}", check.name);
             let shown = page::passed(check);
-            assert!(!check.proves.is_empty() && shown.lines().count() == 1, "{shown}");
+            assert!(!check.property.is_empty() && shown.lines().count() == 1, "{shown}");
         }
     }
 

@@ -12,20 +12,24 @@ use super::subject::{Subject, absent, wrong};
 pub const CHECKS: &[Check] = &[
     Check {
         name: "ignore-eos",
-        proves: "past the end of sequence, the length is as asked",
+        property: "with `ignore_eos` the output has the full length",
         run: ignores_eos,
     },
     Check {
         name: "use-cache",
-        proves: "answers without its cache, with as many tokens",
+        property: "without its cache the engine gives as many tokens",
         run: does_without_cache,
     },
-    Check { name: "stream", proves: "streamed ids are the final ones, none before its time", run: streams },
-    Check { name: "sampling", proves: "a seed gives its tokens again, another seed others", run: samples },
-    Check { name: "temperature-0", proves: "a temperature of 0 is greedy", run: is_greedy_at_temperature_0 },
+    Check { name: "stream", property: "streamed ids and times agree with the answer", run: streams },
+    Check { name: "sampling", property: "equal seeds give equal tokens, other seeds differ", run: samples },
+    Check {
+        name: "temperature-0",
+        property: "a temperature of 0 gives the greedy tokens",
+        run: is_greedy_at_temperature_0,
+    },
     Check {
         name: "not-claimed",
-        proves: "what it does not claim is refused, not ignored",
+        property: "the engine refuses features that it does not claim",
         run: refuses_what_it_cannot_do,
     },
 ];
@@ -46,7 +50,7 @@ fn does_without_cache(subject: &mut Subject) -> Result<(), Not> {
     // Later tokens may differ by rounding. The first token comes from the same pass over the prompt.
     match first(&with) == first(&without) || !subject.hello()?.deterministic {
         true => Ok(()),
-        false => wrong(format!("{} where its cache gave {}", json!(without), json!(with))),
+        false => wrong(format!("got {} without the cache, {} with it", json!(without), json!(with))),
     }
 }
 
@@ -74,10 +78,10 @@ fn samples(subject: &mut Subject) -> Result<(), Not> {
     let again = line(subject, 1);
     let again = outputs(&subject.verified(&again)?);
     if subject.hello()?.deterministic && again != seen[0] {
-        return wrong("the same seed gave another output the second time");
+        return wrong("a repeated seed gave another output");
     }
     let differ = seen.iter().any(|output| *output != seen[0]);
-    if differ { Ok(()) } else { wrong("four seeds at a temperature of 1.5 gave one output") }
+    if differ { Ok(()) } else { wrong("four seeds gave the same output at a temperature of 1.5") }
 }
 
 fn is_greedy_at_temperature_0(subject: &mut Subject) -> Result<(), Not> {
@@ -92,7 +96,7 @@ fn is_greedy_at_temperature_0(subject: &mut Subject) -> Result<(), Not> {
     if cold == greedy {
         Ok(())
     } else {
-        wrong(format!("{} where greedy gives {}", json!(cold), json!(greedy)))
+        wrong(format!("got {}, greedy gives {}", json!(cold), json!(greedy)))
     }
 }
 
@@ -100,7 +104,7 @@ fn refuses_what_it_cannot_do(subject: &mut Subject) -> Result<(), Not> {
     let can = subject.hello()?.capabilities;
     let unclaimed = unclaimed(&can);
     if unclaimed.is_empty() {
-        return absent("it claims everything");
+        return absent("the engine claims all features");
     }
     for fields in unclaimed {
         let line = subject.line(fields);

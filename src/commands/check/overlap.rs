@@ -11,11 +11,11 @@ use super::subject::{Subject, absent, said, wrong};
 use crate::run::process::Answer;
 
 pub const CHECKS: &[Check] = &[
-    Check { name: "overlap", proves: "requests at once get an answer each, their own", run: overlaps },
-    Check { name: "cancel", proves: "a cancelled request ends at once, and says so", run: cancels },
+    Check { name: "overlap", property: "each concurrent request gets its own answer", run: overlaps },
+    Check { name: "cancel", property: "a cancelled request ends early as `cancelled`", run: cancels },
     Check {
         name: "cancel-unknown",
-        proves: "a cancel that is late or for nobody does nothing",
+        property: "a late cancel and one of an unknown id do nothing",
         run: takes_late_cancels,
     },
 ];
@@ -35,11 +35,11 @@ fn overlaps(subject: &mut Subject) -> Result<(), Not> {
         let generated = match message {
             Message::Generated(generated) => generated,
             Message::Failed(failed) => return wrong(said(&failed)),
-            _ => return wrong("answered something else than `generated`"),
+            _ => return wrong("expected `generated`, got another message"),
         };
         let id = serde_json::to_value(&generated.id).unwrap_or_default();
         let Some(place) = open.iter().position(|(line, _)| line["id"] == id) else {
-            return wrong(format!("answered the id `{id}`, which is not open"));
+            return wrong(format!("answered id `{id}`, which has no open request"));
         };
         let (line, sent) = open.swap_remove(place);
         let answered_ns = at.saturating_duration_since(sent).as_nanos() as u64;
@@ -61,11 +61,11 @@ fn cancels(subject: &mut Subject) -> Result<(), Not> {
     }
     subject.send_json(&line)?;
     if can.stream {
-        // The first token proves that it runs.
+        // The first token property that it runs.
         match subject.receive()? {
             Message::Token(_) => {}
             Message::Failed(failed) => return wrong(said(&failed)),
-            _ => return wrong("answered something else than `token`"),
+            _ => return wrong("expected `token`, got another message"),
         }
     }
     let sent = subject.send_json(&json!({ "type": "cancel", "id": "long" }))?;
@@ -74,17 +74,17 @@ fn cancels(subject: &mut Subject) -> Result<(), Not> {
             (Message::Token(_), _) => {}
             (Message::Generated(generated), at) => break (generated, at),
             (Message::Failed(failed), _) => return wrong(said(&failed)),
-            _ => return wrong("answered something else than `generated`"),
+            _ => return wrong("expected `generated`, got another message"),
         }
     };
     let mut sequences = generated.iterations.iter().flat_map(|iteration| &iteration.sequences);
     let cancelled = sequences.clone().any(|sequence| sequence.finish == Finish::Cancelled);
     let whole = sequences.any(|it| it.output_ids.as_ref().is_some_and(|ids| ids.len() >= tokens as usize));
     match at.saturating_duration_since(sent) {
-        _ if cancelled && whole => wrong("`cancelled`, and all its tokens are there"),
+        _ if cancelled && whole => wrong("`finish` is `cancelled`, but the output is complete"),
         _ if cancelled => subject.lives_on(),
-        took if took < HEARD_BY => absent("too fast to tell: it was done before the cancel could be heard"),
-        _ => wrong("went on to its end, and does not say `cancelled`"),
+        took if took < HEARD_BY => absent("the request ended before the cancel could arrive"),
+        _ => wrong("the request ran to its end without `cancelled`"),
     }
 }
 
@@ -92,7 +92,7 @@ fn takes_late_cancels(subject: &mut Subject) -> Result<(), Not> {
     subject.hello()?;
     let line = subject.line(json!({ "id": 41, "max_new_tokens": 1 }));
     subject.generate(&line)?;
-    for id in [json!(41), json!("nobody")] {
+    for id in [json!(41), json!("unknown")] {
         subject.send_json(&json!({ "type": "cancel", "id": id }))?;
     }
     subject.lives_on()

@@ -19,7 +19,7 @@ pub fn head(label: &str, command: &[String], model: &str) -> String {
 }
 
 pub fn passed(check: &Check) -> String {
-    line("passed", check.name, check.proves)
+    line("passed", check.name, check.property)
 }
 
 /// The text of a fault, with the line sent and the line received.
@@ -52,7 +52,7 @@ pub fn wrong_again(check: &Check, first: &str, what: &str, evidence: &Evidence) 
 
 /// The text of checks that cannot be made. The reason is printed once.
 pub fn skipped(count: u32, why: &str, told_with: Option<&str>) -> String {
-    let why = told_with.map_or(why.into(), |check| format!("nothing can be asked after `{check}`"));
+    let why = told_with.map_or(why.into(), |check| format!("no check can run after `{check}`"));
     let checks = if count == 1 { "1 check".into() } else { format!("{count} checks") };
     format!("\n{}", line("skipped", &checks, &why))
 }
@@ -82,34 +82,18 @@ pub fn verdict(label: &str, counts: &Counts) -> String {
     let Counts { passed, absent, wrong, unreached } = counts;
     let version = protocol::version::CURRENT;
     let verdict = match (wrong, unreached) {
-        (0, 0) => format!("`{label}` keeps protocol {version}"),
+        (0, 0) => format!("`{label}` conforms to protocol {version}"),
         (0, _) => format!("`{label}` could not be checked against protocol {version}"),
-        _ => format!("`{label}` breaks protocol {version}"),
+        _ => format!("`{label}` violates protocol {version}"),
     };
     let skipped = if *unreached > 0 { format!(", {unreached} skipped") } else { String::new() };
     format!("\n{verdict}: {passed} passed, {absent} absent, {wrong} wrong{skipped}\n")
 }
 
-/// A line on the wire with all its blanks, wrapped before the right edge. All lines after the first are indented.
+/// A line on the wire with all its blanks, broken at the right edge. All lines after the first are indented.
 fn wrapped(text: &str, indent: usize) -> String {
-    let room = WIDTH - indent;
-    let (mut lines, mut line) = (Vec::new(), Vec::new());
-    for word in text.split(' ') {
-        let word: Vec<char> = word.chars().collect();
-        if !line.is_empty() && line.len() + 1 + word.len() > room {
-            lines.push(std::mem::take(&mut line));
-        } else if !line.is_empty() {
-            line.push(' ');
-        }
-        line.extend(word);
-        // A word longer than a line, such as JSON, is cut.
-        while line.len() > room {
-            let rest = line.split_off(room);
-            lines.push(std::mem::replace(&mut line, rest));
-        }
-    }
-    lines.push(line);
-    let lines: Vec<String> = lines.iter().map(|line| line.iter().collect()).collect();
+    let chars: Vec<char> = text.chars().collect();
+    let lines: Vec<String> = chars.chunks(WIDTH - indent).map(|line| line.iter().collect()).collect();
     lines.join(&format!("\n{}", " ".repeat(indent)))
 }
 
@@ -146,7 +130,7 @@ fn shown(line: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    const CHECK: Check = Check { name: "echo", proves: "it answers what was asked", run: |_| Ok(()) };
+    const CHECK: Check = Check { name: "echo", property: "it answers the request", run: |_| Ok(()) };
 
     #[test]
     fn a_wrong_check_shows_the_line_sent_and_the_line_received() {
@@ -189,12 +173,12 @@ mod tests {
         let first = skipped(60, "cannot run here: no driver", None);
         assert_eq!(first, "\n  skipped 60 checks        cannot run here: no driver\n");
         let told = skipped(1, "it died", Some("hello"));
-        assert_eq!(told, "\n  skipped 1 check          nothing can be asked after `hello`\n");
+        assert_eq!(told, "\n  skipped 1 check          no check can run after `hello`\n");
     }
 
     #[test]
     fn a_passed_check_prints_its_property_without_messages() {
-        assert_eq!(passed(&CHECK), "  passed  echo             it answers what was asked\n");
+        assert_eq!(passed(&CHECK), "  passed  echo             it answers the request\n");
     }
 
     #[test]
@@ -228,10 +212,10 @@ mod tests {
     #[test]
     fn the_verdict_has_counts_and_names_a_wrong_or_skipped_check() {
         let counts = Counts { passed: 3, absent: 2, ..Counts::default() };
-        assert_eq!(verdict("toy", &counts), "\n`toy` keeps protocol 1: 3 passed, 2 absent, 0 wrong\n");
+        assert_eq!(verdict("toy", &counts), "\n`toy` conforms to protocol 1: 3 passed, 2 absent, 0 wrong\n");
         let skipped = Counts { unreached: 1, ..counts.clone() };
         assert!(verdict("toy", &skipped).starts_with("\n`toy` could not be checked"));
         let broken = Counts { wrong: 1, ..counts };
-        assert_eq!(verdict("toy", &broken), "\n`toy` breaks protocol 1: 3 passed, 2 absent, 1 wrong\n");
+        assert_eq!(verdict("toy", &broken), "\n`toy` violates protocol 1: 3 passed, 2 absent, 1 wrong\n");
     }
 }

@@ -9,28 +9,36 @@ use super::result::Not;
 use super::subject::{Subject, absent, wrong};
 
 pub const CHECKS: &[Check] = &[
-    Check { name: "prompt-ids", proves: "ids are taken as they are, and counted", run: takes_ids },
+    Check { name: "prompt-ids", property: "the engine uses the given ids, and counts them", run: takes_ids },
     Check {
         name: "text-tokens",
-        proves: "a text has the tokens of the model's tokenizer",
+        property: "a text has the tokens of the model's tokenizer",
         run: counts_text_tokens,
     },
-    Check { name: "text-as-ids", proves: "a text and its ids give the same output", run: reads_text_as_ids },
+    Check {
+        name: "text-as-ids",
+        property: "a text and its ids give the same output",
+        run: reads_text_as_ids,
+    },
     Check {
         name: "empty-prompt",
-        proves: "an empty prompt is BOS alone, or refused",
+        property: "an empty prompt is BOS alone, or is refused",
         run: knows_the_empty_prompt,
     },
     Check {
         name: "no-such-token",
-        proves: "an id outside the vocabulary is refused",
+        property: "the engine refuses an id outside the vocabulary",
         run: refuses_unknown_ids,
     },
-    Check { name: "context", proves: "what does not fit the context is refused", run: refuses_to_overflow },
-    Check { name: "batch", proves: "a batch gives a sequence for each prompt", run: takes_batches },
+    Check {
+        name: "context",
+        property: "the engine refuses a request beyond its context",
+        run: refuses_to_overflow,
+    },
+    Check { name: "batch", property: "a batch gives one sequence for each prompt", run: takes_batches },
     Check {
         name: "batch-too-large",
-        proves: "a batch larger than it claims is refused",
+        property: "the engine refuses a batch above its stated limit",
         run: refuses_large_batches,
     },
 ];
@@ -53,8 +61,8 @@ fn counts_text_tokens(subject: &mut Subject) -> Result<(), Not> {
         let sequence = answer.generated.iterations.first().and_then(|iteration| iteration.sequences.first());
         let found = sequence.map_or(0, |sequence| sequence.prompt_tokens as usize);
         if found != tokens.len() {
-            let asked = tokens.len();
-            let counted = wrong(format!("`prompt_tokens` {found} where the text has {asked}, BOS included"));
+            let expected = tokens.len();
+            let counted = wrong(format!("expected {expected} `prompt_tokens` with BOS, got {found}"));
             return subject.unless_minimal(counted);
         }
     }
@@ -71,7 +79,7 @@ fn reads_text_as_ids(subject: &mut Subject) -> Result<(), Not> {
         let from_text = outputs(&subject.generate(&json!({ "prompt": text, "max_new_tokens": 6 }))?);
         let from_ids = outputs(&subject.generate(&json!({ "prompt_ids": ids, "max_new_tokens": 6 }))?);
         if from_text != from_ids {
-            return wrong(format!("{} where the text gave {}", json!(from_ids), json!(from_text)));
+            return wrong(format!("got {} from ids, {} from the text", json!(from_ids), json!(from_text)));
         }
     }
     Ok(())
@@ -91,14 +99,14 @@ fn knows_the_empty_prompt(subject: &mut Subject) -> Result<(), Not> {
     let sequence = answer.generated.iterations.first().and_then(|iteration| iteration.sequences.first());
     match sequence.map_or(0, |sequence| sequence.prompt_tokens) {
         1 => Ok(()),
-        found => wrong(format!("`prompt_tokens` {found} where BOS alone is 1")),
+        found => wrong(format!("expected 1 `prompt_tokens` for BOS alone, got {found}")),
     }
 }
 
 fn refuses_unknown_ids(subject: &mut Subject) -> Result<(), Not> {
     subject.claims("prompt_ids", |can| can.prompt_ids)?;
     let Some(size) = subject.loaded()?.facts.vocabulary_size else {
-        return absent("says no `vocabulary_size`");
+        return absent("`loaded` has no `vocabulary_size`");
     };
     let line = json!({ "prompt_ids": [size], "max_new_tokens": 1 });
     subject.refused(&protocol::encode(&line), &[BadRequest])
@@ -106,7 +114,7 @@ fn refuses_unknown_ids(subject: &mut Subject) -> Result<(), Not> {
 
 fn refuses_to_overflow(subject: &mut Subject) -> Result<(), Not> {
     let Some(context) = subject.loaded()?.facts.context_tokens else {
-        return absent("says no `context_tokens`");
+        return absent("`loaded` has no `context_tokens`");
     };
     let line = subject.line(json!({ "max_new_tokens": context }));
     subject.refused(&protocol::encode(&line), &[Context])
@@ -128,7 +136,7 @@ fn refuses_large_batches(subject: &mut Subject) -> Result<(), Not> {
     let can = subject.hello()?.capabilities;
     let prompts = vec!["Hello"; can.batch as usize + 1];
     if prompts.len() > 4096 {
-        return absent(format!("claims batches of {}: more are not tried", can.batch));
+        return absent(format!("claims batches of {}; larger ones are not tested", can.batch));
     }
     let line = json!({ "prompts": prompts, "max_new_tokens": 1 });
     subject.refused(&protocol::encode(&line), &[Unsupported, BadRequest])

@@ -9,18 +9,14 @@ use super::result::Not;
 use super::subject::{Subject, absent, said, wrong};
 
 pub const CHECKS: &[Check] = &[
-    Check { name: "score", proves: "n ids give n - 1 logarithms, none above 0", run: scores },
+    Check { name: "score", property: "n ids give n - 1 log-probabilities, none above 0", run: scores },
     Check {
         name: "score-greedy",
-        proves: "no token scores higher than the greedy one",
+        property: "no token scores above the greedy token",
         run: scores_greedy_highest,
     },
-    Check {
-        name: "score-one-id",
-        proves: "a single id has nothing to score, and is refused",
-        run: refuses_one_id,
-    },
-    Check { name: "facts", proves: "tells what it knows about itself", run: tells_facts },
+    Check { name: "score-one-id", property: "the engine refuses to score a single id", run: refuses_one_id },
+    Check { name: "facts", property: "`facts` agrees with `loaded`", run: tells_facts },
 ];
 
 fn scores(subject: &mut Subject) -> Result<(), Not> {
@@ -43,26 +39,23 @@ fn scores(subject: &mut Subject) -> Result<(), Not> {
 fn scores_greedy_highest(subject: &mut Subject) -> Result<(), Not> {
     subject.claims("score", |can| can.score && can.prompt_ids)?;
     if subject.hello()?.output == Output::Text {
-        return absent("gives text");
+        return absent("the output is text, not ids");
     }
     let ids = subject.prompt_ids();
     let answer = subject.generate(&json!({ "prompt_ids": ids, "max_new_tokens": 1 }))?;
     let sequence = answer.generated.iterations.first().and_then(|iteration| iteration.sequences.first());
     let Some(&greedy) = sequence.and_then(|sequence| sequence.output_ids.as_ref()?.first()) else {
-        return wrong("no token");
+        return wrong("the answer has no token");
     };
     let others = (0..20).map(|step| (greedy + 1 + 7 * step) % 256).filter(|&id| id != greedy);
     let endings: Vec<u32> = std::iter::once(greedy).chain(others).collect();
     let with = |&ending: &u32| ids.iter().copied().chain([ending]).collect::<Vec<u32>>();
     let scored = ask(subject, &endings.iter().map(with).collect::<Vec<_>>())?;
     let last: Vec<f64> = scored.iter().filter_map(|values| values.last().copied()).collect();
-    let Some(&best) = last.first() else { return wrong("no values") };
+    let Some(&best) = last.first() else { return wrong("`scored` has no values") };
     // A batch of one and a batch of many may round differently.
     if let Some((place, higher)) = last.iter().enumerate().find(|&(_, &value)| value > best + 1e-3) {
-        return wrong(format!(
-            "token {greedy} is what greedy takes ({best}), token {} has {higher}",
-            endings[place]
-        ));
+        return wrong(format!("the greedy token {greedy} has {best}, token {} has {higher}", endings[place]));
     }
     let sum: f64 = last.iter().map(|value| value.exp()).sum();
     match sum > 1.001 {
@@ -89,7 +82,7 @@ fn tells_facts(subject: &mut Subject) -> Result<(), Not> {
         }
         Message::Facts(_) => Ok(()),
         Message::Failed(failed) => wrong(said(&failed)),
-        _ => wrong("answered something else than `facts`"),
+        _ => wrong("expected `facts`, got another message"),
     }
 }
 
@@ -99,10 +92,10 @@ fn ask(subject: &mut Subject, sequences: &[Vec<u32>]) -> Result<Vec<Vec<f64>>, N
     subject.send_json(&json!({ "type": "score", "id": 3, "sequences": sequences }))?;
     match subject.receive()? {
         Message::Scored(scored) if scored.id != Some(protocol::Id::Number(3)) => {
-            wrong("`scored` without the id asked")
+            wrong("`scored` has another id than its request")
         }
         Message::Scored(scored) if scored.logprobs.len() != sequences.len() => {
-            wrong(format!("{} sequences scored where {} were asked", scored.logprobs.len(), sequences.len()))
+            wrong(format!("expected {} sequences, got {}", sequences.len(), scored.logprobs.len()))
         }
         Message::Scored(scored) => {
             let values = |values: &Vec<Option<f64>>| {
@@ -111,6 +104,6 @@ fn ask(subject: &mut Subject, sequences: &[Vec<u32>]) -> Result<Vec<Vec<f64>>, N
             Ok(scored.logprobs.iter().map(values).collect())
         }
         Message::Failed(failed) => wrong(said(&failed)),
-        _ => wrong("answered something else than `scored`"),
+        _ => wrong("expected `scored`, got another message"),
     }
 }

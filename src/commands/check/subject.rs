@@ -135,7 +135,7 @@ impl Subject {
             Ok(Message::Failed(failed)) => {
                 self.unreachable(format!("cannot run here: {}", with_hint(&failed)))
             }
-            Ok(_) => self.block("answered something else than `hello`".into()),
+            Ok(_) => self.block("expected `hello`, got another message".into()),
             Err(Not::Wrong(what)) => self.meet_without_a_word(what),
             Err(other) => Err(other),
         }
@@ -180,7 +180,7 @@ impl Subject {
     /// The engine's hello; absent for an engine that knows `generate` alone.
     pub fn hello(&mut self) -> Result<HelloFacts, Not> {
         self.meet()?;
-        self.known_hello().cloned().ok_or_else(|| Not::Absent("this engine answers `generate` alone".into()))
+        self.known_hello().cloned().ok_or_else(|| Not::Absent("this engine supports only `generate`".into()))
     }
 
     /// The engine's hello, if it was sent.
@@ -259,7 +259,7 @@ impl Subject {
                     return Ok(Ok((loaded, since(sent, at))));
                 }
                 (Message::Failed(failed), _) => return Ok(Err(failed)),
-                _ => return wrong("answered something else than `loaded`"),
+                _ => return wrong("expected `loaded`, got another message"),
             }
         }
     }

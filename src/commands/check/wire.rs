@@ -57,7 +57,7 @@ impl Wire {
                 Err(_) => {
                     self.silent = true;
                     let seconds = deadline.as_secs_f64();
-                    return self.lose(format!("no answer within {seconds} s (`--timeout` gives it more)"));
+                    return self.lose(format!("no answer within {seconds} s (`--timeout` sets the limit)"));
                 }
             };
             if let Some(understood) = self.understand(line)? {
@@ -70,7 +70,7 @@ impl Wire {
     pub fn no_checks(&mut self) -> Result<(), Not> {
         while let Some(line) = self.process.waiting_line() {
             if self.understand(line)?.is_some() {
-                return self.lose("wrote a message that nobody asked for".into());
+                return self.lose("wrote a message without a request".into());
             }
         }
         Ok(())
@@ -80,7 +80,7 @@ impl Wire {
     pub async fn leaves(&mut self, deadline: Duration) -> Result<(), Not> {
         self.lost = true;
         let Some(status) = self.process.wait(deadline).await else {
-            return self.lose(format!("still there after {} s", deadline.as_secs_f64()));
+            return self.lose(format!("did not exit within {} s", deadline.as_secs_f64()));
         };
         let left = self.process.end(Duration::ZERO).await;
         match (status.success(), left) {
@@ -112,7 +112,8 @@ impl Wire {
             self.stray.get_or_insert_with(|| bytes.clone());
             if self.strays > STRAY_LINES {
                 self.received = bytes;
-                return self.lose(format!("more than {STRAY_LINES} lines on stdout that are no JSON object"));
+                return self
+                    .lose(format!("wrote more than {STRAY_LINES} lines on stdout that are no JSON object"));
             }
             return Ok(None);
         }
@@ -123,7 +124,7 @@ impl Wire {
         }
         match message {
             Ok(message) => Ok(Some((message, line.at))),
-            Err(refused) => self.lose(format!("wrote what is no message: {}", refused.message)),
+            Err(refused) => self.lose(format!("wrote an invalid message: {}", refused.message)),
         }
     }
 
@@ -141,7 +142,7 @@ impl Wire {
             }
             None => {
                 self.silent = true;
-                Not::Wrong("closed its stdout and went on running".into())
+                Not::Wrong("closed stdout and kept running".into())
             }
         }
     }

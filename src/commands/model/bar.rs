@@ -30,7 +30,7 @@ impl Bar {
     pub fn watch(&self) -> impl Fn(u64, u64) -> Result<()> + Sync + '_ {
         |done, total| {
             if *self.interrupts.heard.borrow() > 0 {
-                bail!("interrupted: what was written of it was removed");
+                bail!("interrupted: the incomplete files were removed");
             }
             self.bar.set_length(total);
             self.bar.set_position(done);

@@ -15,13 +15,13 @@ use crate::shell::parse_bytes;
 #[derive(Debug, Args)]
 #[group(multiple = false)]
 pub struct CacheArgs {
-    /// Say what is in the cache (the default)
+    /// List the stored conversions (default)
     #[arg(long)]
     pub list: bool,
-    /// Keep it below this size (`20GB`), now and from now on; what was not used for longest goes first
+    /// Set the limit of the cache (`20GB`); the least recently used conversions are removed first
     #[arg(long, value_name = "SIZE")]
     pub limit: Option<String>,
-    /// Remove everything in it
+    /// Remove all stored conversions
     #[arg(long)]
     pub clear: bool,
 }
@@ -31,10 +31,10 @@ pub fn cache(arguments: &CacheArgs) -> Result<u8> {
     if arguments.clear {
         writeln!(text, "removed {}", size(conversions::clear()?))?;
     } else if let Some(limit) = &arguments.limit {
-        let unknown = || Usage(format!("no size: `{limit}`\nhint: a number and B, KB, MB, GB or TB: `20GB`"));
+        let unknown = || Usage(format!("invalid size `{limit}`\nhint: --limit 20GB"));
         let limit = parse_bytes(limit).ok_or_else(unknown)?;
         let removed = conversions::set_limit(limit)?;
-        writeln!(text, "conversions are kept up to {}; removed {}", size(limit), size(removed))?;
+        writeln!(text, "the limit of conversions is {}; removed {}", size(limit), size(removed))?;
     } else {
         list(&mut text)?;
     }
@@ -64,6 +64,6 @@ fn list(text: &mut String) -> Result<()> {
     }
     let held = kept.iter().map(|conversion| conversion.bytes).sum();
     let (count, plural) = (kept.len(), if kept.len() == 1 { "" } else { "s" });
-    writeln!(text, "{} in {count} conversion{plural}, of {} that may be kept", size(held), size(limit))?;
+    writeln!(text, "{} in {count} conversion{plural}, limit {}", size(held), size(limit))?;
     Ok(())
 }

@@ -18,10 +18,10 @@ pub struct ConvertArgs {
     /// `safetensors` or `gguf`
     #[arg(long, value_name = "FORMAT")]
     pub to: String,
-    /// The matrices' dtype; unless given, the one they have
+    /// Dtype of the matrices; default: the model's own
     #[arg(long)]
     pub dtype: Option<String>,
-    /// Where it goes; unless given beside the model, or here when the model was not named by its path
+    /// Output path; default: next to a model given by its path, else in the working directory
     #[arg(long, value_name = "PATH")]
     pub out: Option<PathBuf>,
 }

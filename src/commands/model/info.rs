@@ -16,13 +16,13 @@ pub struct InfoArgs {
     /// A model folder, a `.gguf` file, a repository that was pulled, or `embedded`
     #[arg(value_name = "PATH", default_value = model_files::embedded::NAME)]
     pub model: String,
-    /// What it is expected to be: `llama`, `gpt2`; anything else is an error
+    /// Expected architecture, such as `llama` or `gpt2`; another one is an error
     #[arg(long, value_name = "ARCHITECTURE")]
     pub model_type: Option<String>,
     /// Also read all weights and print the hash that names them
     #[arg(long)]
     pub identity: bool,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -58,11 +58,11 @@ fn page(facts: &ModelFacts) -> Result<String> {
     line("architecture", format!("{} (by {})", facts.architecture, facts.architecture_from))?;
     let (layers, hidden) = (facts.layers, facts.hidden_size);
     line("shape", format!("{layers} layers, hidden size {hidden}, {}", heads(facts)))?;
-    line("parameters", count(facts.parameters))?;
+    line("parameters", text::counted(facts.parameters))?;
     let dtypes =
         facts.dtypes.iter().map(|(name, held)| format!("{} {}", name.to_ascii_lowercase(), size(*held)));
     line("weights", format!("{} ({})", size(facts.weights_bytes), dtypes.collect::<Vec<_>>().join(", ")))?;
-    let context = facts.context_tokens.map_or("not said".into(), |tokens| format!("{tokens} tokens"));
+    let context = facts.context_tokens.map_or("unknown".into(), |tokens| format!("{tokens} tokens"));
     line("context", context)?;
     let tied = if facts.tied_output { ", output tied to the embedding" } else { "" };
     line("vocabulary", format!("{}{tied}", facts.vocabulary_size))?;
@@ -81,7 +81,7 @@ fn page(facts: &ModelFacts) -> Result<String> {
             text,
             "{:<15}{:>16}{held:>12}{share:>6.1} %",
             component.component,
-            count(component.parameters)
+            text::counted(component.parameters)
         )?;
     }
     writeln!(
@@ -113,21 +113,4 @@ fn tokenizer(facts: &ModelFacts) -> String {
     let Some(tokenizer) = &facts.tokenizer else { return "none".into() };
     let template = if tokenizer.chat_template { "with" } else { "no" };
     format!("{}, {} entries, {template} chat template", tokenizer.kind, tokenizer.entries)
-}
-
-/// The number with commas.
-fn count(number: u64) -> String {
-    let digits = number.to_string();
-    let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect();
-    groups.join(",")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn large_counts_have_commas() {
-        assert_eq!([0, 999, 1000, 1_235_814_400].map(count), ["0", "999", "1,000", "1,235,814,400"]);
-    }
 }

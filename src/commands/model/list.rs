@@ -34,10 +34,7 @@ pub fn can_be_made(shapes: &[(&str, &str)]) -> String {
         text::wrap(&format!("{shape:name$}  {summary}"), WIDTH - GAP, &" ".repeat(name + GAP))
     });
     let lines: Vec<_> = lines.map(|line| format!("  {line}")).collect();
-    format!(
-        "can be made, with random weights (`orchestrate model synth NAME --out DIR`):\n{}\n",
-        lines.join("\n")
-    )
+    format!("with random weights (`orchestrate model synth NAME --out DIR`):\n{}\n", lines.join("\n"))
 }
 
 /// A model on this machine.

@@ -21,14 +21,14 @@ pub enum ModelCommand {
     Convert(convert::ConvertArgs),
     /// Fetch a model from the Hugging Face hub
     Pull(pull::PullArgs),
-    /// List the models that are here, and those that can be synthesised
+    /// List the models on this machine, and the shapes that `synth` can make
     List,
-    /// Say what a model is: architecture, sizes, bytes moved for each token, memory for each context length
+    /// Show a model's architecture, sizes, bytes read per token, and memory by context length
     Info(info::InfoArgs),
     /// Store the reference engine's answers beside the model, so that runs need not compute them
     #[command(alias = "witness")]
     ReferenceAnswers(reference_answers::ReferenceAnswersArgs),
-    /// The conversions that runs made for engines that need another format
+    /// List, limit or remove the format conversions made by runs
     Cache(cache::CacheArgs),
 }
 

@@ -31,8 +31,7 @@ pub fn pull(arguments: &PullArgs) -> Result<u8> {
     let repository = Repository::parse(&arguments.repo).map_err(|error| Usage(error.to_string()))?;
     let settings = Settings::from_environment()?;
     // Ctrl-C must work here even when the parent process ignores it.
-    let _interrupts =
-        Interrupts::listen("interrupted: what has come stays, and another pull goes on from there")?;
+    let _interrupts = Interrupts::listen("interrupted: the next pull continues from here")?;
     let mut story = Story { repository: repository.to_string(), bar: None };
     let folder = hub::pull(&settings, &repository, &arguments.files, &mut |event| story.take(event))?;
     // The bar is removed before the path is printed: both may share a terminal.
@@ -59,11 +58,11 @@ impl Story {
                 let of = format!("{} at {}", self.repository, commit.get(..SHORT).unwrap_or(commit));
                 let all = counted(files);
                 if files_here == files {
-                    return self.say(&format!("{of}: {all} ({}), all here already", size(bytes)));
+                    return self.say(&format!("{of}: {all} ({}), already complete", size(bytes)));
                 }
                 let here = match bytes_here {
                     0 => String::new(),
-                    some => format!(", {} of them here already", size(some)),
+                    some => format!(", {} already present", size(some)),
                 };
                 self.say(&format!("{of}: {all} ({}{here})", size(bytes)));
                 self.bar = std::io::stderr().is_terminal().then(|| bar(bytes, bytes_here));

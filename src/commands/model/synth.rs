@@ -15,10 +15,10 @@ pub struct SynthArgs {
     /// A shape by name (see `orchestrate model list`)
     #[arg(required_unless_present = "config")]
     pub name: Option<String>,
-    /// A shape of your own: a `config.json` as Hugging Face writes it
+    /// A shape from a Hugging Face `config.json`
     #[arg(long, value_name = "FILE", conflicts_with = "name")]
     pub config: Option<PathBuf>,
-    /// The folder to make; for GGUF a file that ends in `.gguf`, or the folder to put it in
+    /// Output folder; for GGUF a file that ends in `.gguf`, or its folder
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
     /// safetensors: f32, bf16, f16; gguf: those, and q8_0, q4_0, q4_k
@@ -27,7 +27,7 @@ pub struct SynthArgs {
     /// `safetensors` or `gguf`
     #[arg(long, default_value = "safetensors")]
     pub format: String,
-    /// Other seeds make other weights
+    /// Seed of the random weights
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
 }
@@ -36,7 +36,7 @@ pub fn synth(arguments: &SynthArgs) -> Result<u8> {
     let usage = |error: anyhow::Error| anyhow::Error::new(Usage(format!("{error:#}")));
     let shape = match (&arguments.config, &arguments.name) {
         (Some(path), _) => {
-            ensure!(path.exists(), Usage(format!("there is no `{}`", path.display())));
+            ensure!(path.exists(), Usage(format!("no file `{}`", path.display())));
             Shape::of_config(path)?
         }
         (None, name) => Shape::named(name.as_deref().unwrap_or_default()).map_err(usage)?,

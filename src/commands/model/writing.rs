@@ -9,29 +9,28 @@ use crate::commands::output;
 use crate::shell::Usage;
 
 pub fn format(name: &str) -> Result<Format> {
-    let unknown = || Usage(format!("no format `{name}`\nhint: there are `safetensors` and `gguf`"));
+    let unknown = || Usage(format!("no format `{name}`\nhint: use `safetensors` or `gguf`"));
     Ok(Format::named(name).ok_or_else(unknown)?)
 }
 
 pub fn dtype(name: &str) -> Result<Dtype> {
-    let unknown = || Usage(format!("no dtype `{name}`\nhint: there are {WRITTEN}"));
+    let unknown = || Usage(format!("no dtype `{name}`\nhint: use {WRITTEN}"));
     Ok(Dtype::named(name).ok_or_else(unknown)?)
 }
 
-const WRITTEN: &str = "`f32`, `bf16` and `f16`; in gguf also `q8_0`, `q4_0`, `q4_k` and `q6_k`";
+const WRITTEN: &str = "`f32`, `bf16` or `f16`; in gguf also `q8_0`, `q4_0`, `q4_k` or `q6_k`";
 
 /// Refuses a dtype that this format cannot have. `option` is the format's option on the command line.
 pub fn check_writable(format: Format, dtype: Dtype, option: &str) -> Result<()> {
     let name = dtype.as_str().to_ascii_lowercase();
     let elsewhere = model_files::check_writable(Format::Gguf, dtype).is_ok();
-    let hint =
-        if elsewhere { format!("{option} gguf --dtype {name}") } else { format!("there are {WRITTEN}") };
+    let hint = if elsewhere { format!("{option} gguf --dtype {name}") } else { format!("use {WRITTEN}") };
     let refused = |error: anyhow::Error| Usage(format!("{error:#}\nhint: {hint}"));
     Ok(model_files::check_writable(format, dtype).map_err(refused)?)
 }
 
 /// The path on stdout, for a pipe; the progress on stderr.
-#[expect(clippy::print_stderr, reason = "what was made, for a person; the path alone goes to stdout")]
+#[expect(clippy::print_stderr, reason = "a summary for the user; only the path goes to stdout")]
 pub fn written(bar: Bar, made: Result<Written>) -> Result<u8> {
     let interrupted = bar.was_interrupted();
     let took = bar.end();

@@ -35,7 +35,7 @@ pub fn list(registry: &Registry) -> Result<u8> {
     }
     let unused = setup::unused(&registry.engines)?;
     if !unused.is_empty() {
-        writeln!(text, "of older pins, another checkout or a script:")?;
+        writeln!(text, "unused (older pins, other checkouts or scripts):")?;
     }
     for folder in unused {
         writeln!(text, "    {}", on_disk(&folder))?;
@@ -66,7 +66,7 @@ fn environment(engine: &Engine) -> Result<Option<String>> {
         return Ok(None);
     };
     if let Some(own) = own_python::of(engine) {
-        return Ok(Some(format!("none of ours: {}", unseen(&own))));
+        return Ok(Some(format!("your own: {}", unseen(&own))));
     }
     let folder = folder?;
     if paths::interpreter(&folder).is_some() {
@@ -74,8 +74,8 @@ fn environment(engine: &Engine) -> Result<Option<String>> {
     }
     let (download, installed) = (megabytes(environment.download_mb), megabytes(environment.installed_mb));
     let when = match engine.manifest.setup {
-        SetUp::Auto => "a run makes it",
+        SetUp::Auto => "made by the first run",
         SetUp::Request => "on request",
     };
-    Ok(Some(format!("not there: {download} to download, {installed} installed; {when}")))
+    Ok(Some(format!("missing: {download} to download, {installed} installed; {when}")))
 }

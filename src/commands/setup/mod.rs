@@ -26,13 +26,13 @@ use crate::text;
 pub struct SetupArgs {
     #[arg(required_unless_present = "list")]
     pub engine: Option<String>,
-    /// Say what is set up, where, and how large it is
+    /// List what is set up, with path and size
     #[arg(long)]
     pub list: bool,
     /// Remove an engine's environment
     #[arg(long, conflicts_with = "list")]
     pub remove: bool,
-    /// Devices to make it ready for, as a comma list: an engine may be another program on each
+    /// Devices to set up, comma-separated; an engine may have a program for each
     #[arg(long, value_delimiter = ',', default_value = CPU, value_parser = Device::from_str, conflicts_with_all = ["list", "remove"])]
     pub device: Vec<Device>,
 }
