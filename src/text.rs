@@ -217,7 +217,7 @@ pub fn three_digits(value: f64) -> String {
 }
 
 /// A count with commas: `1,151`.
-pub fn counted(count: usize) -> String {
+pub fn counted(count: impl std::fmt::Display) -> String {
     let digits = count.to_string();
     let mut out = String::new();
     for (place, digit) in digits.chars().enumerate() {

@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use super::output;
+use super::output::{self, WIDTH};
 use crate::analysis::values::Values;
 use crate::cli::exit_code::DONE;
-use crate::commands::listing::WIDTH;
 use crate::plan::{Configuration, Mode, Order, Plan, Role, Verification, Workload};
 use crate::record::{self, RunRecord};
 use crate::text;

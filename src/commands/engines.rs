@@ -4,8 +4,7 @@ use std::fmt::Write as _;
 
 use anyhow::Result;
 
-use super::listing::{WIDTH, folded, unseen};
-use super::output;
+use super::output::{self, WIDTH, folded, unchecked};
 use crate::cli::exit_code::DONE;
 use crate::engines::manifest::Program;
 use crate::engines::own_python;
@@ -24,7 +23,7 @@ pub fn engines() -> Result<u8> {
         text::wrap(&head, WIDTH, "      ").iter().try_for_each(|line| writeln!(text, "{line}"))?;
         writeln!(text, "    {}", manifest.about)?;
         if let Some(own) = own_python::of(engine) {
-            writeln!(text, "    in {}", unseen(&own))?;
+            writeln!(text, "    in {}", unchecked(&own))?;
         }
         for (name, preset) in &manifest.presets {
             let suite = preset.suite.as_ref().map_or_else(String::new, |suite| format!(" (suite {suite})"));

@@ -4,8 +4,7 @@ use std::fmt::Write as _;
 
 use anyhow::Result;
 
-use super::listing::WIDTH;
-use super::output;
+use super::output::{self, WIDTH};
 use crate::analysis::metric::METRICS;
 use crate::cli::exit_code::DONE;
 use crate::report::FACTS;

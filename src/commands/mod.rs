@@ -24,7 +24,6 @@ mod setup;
 mod dry_run;
 mod experiment;
 mod interrupts;
-mod listing;
 mod noise_floors;
 pub mod output;
 mod progress;

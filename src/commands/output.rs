@@ -5,10 +5,12 @@ use std::os::fd::AsFd;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use paths::OwnPython;
 use rustix::termios::tcgetwinsize;
 
 use crate::cli::ViewArgs;
 use crate::report::{Content, Format, Report, View, Viewed};
+use crate::text;
 
 /// Writes to stdout. A closed pipe, as after `head`, is no error.
 pub fn print(bytes: &[u8]) -> Result<()> {
@@ -22,12 +24,12 @@ pub fn print(bytes: &[u8]) -> Result<()> {
 /// Prints the error chain, and its hints on lines of their own.
 #[expect(clippy::print_stderr, reason = "the message of a program that failed")]
 pub fn complain(error: &anyhow::Error) {
-    let text = format!("{error:#}");
+    let chain = format!("{error:#}");
     // A hint deep in the chain still comes last.
-    let (hints, said): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| line.starts_with("hint: "));
-    let said = said.join("\n");
+    let (hints, message): (Vec<&str>, Vec<&str>) = chain.lines().partition(|line| line.starts_with("hint: "));
+    let message = message.join("\n");
     // A tool's own error message may begin with this word.
-    eprintln!("error: {}", said.strip_prefix("error: ").unwrap_or(&said));
+    eprintln!("error: {}", message.strip_prefix("error: ").unwrap_or(&message));
     hints.iter().for_each(|hint| eprintln!("{hint}"));
 }
 
@@ -74,6 +76,19 @@ pub fn width() -> Option<usize> {
 fn width_of(terminal: impl AsFd) -> Option<usize> {
     let size = tcgetwinsize(terminal).ok()?;
     (size.ws_col > 0).then_some(usize::from(size.ws_col))
+}
+
+/// The width of listings of engines and of set-up messages.
+pub const WIDTH: usize = 80;
+
+/// A paragraph below a name: a hint or a description.
+pub fn folded(text: &str) -> String {
+    text::wrap(text, WIDTH - 4, "  ").iter().map(|line| format!("    {line}\n")).collect()
+}
+
+/// The text about a user's own Python. Only the engine can check it, when it starts.
+pub fn unchecked(own: &OwnPython) -> String {
+    format!("`{}` ({}; not checked)", own.interpreter.display(), own.variable)
 }
 
 #[cfg(test)]

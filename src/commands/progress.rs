@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
 
 use crate::analysis::metric::Unit;
 use crate::analysis::values::headline_so_far;
-use crate::commands::listing::WIDTH;
+use crate::commands::output::WIDTH;
 use crate::engines::setup::SetUpEvent;
 use crate::record::{Failure, FailureKind, RunRecord};
 use crate::run::event::Event;

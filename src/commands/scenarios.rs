@@ -4,8 +4,7 @@ use std::fmt::Write as _;
 
 use anyhow::Result;
 
-use super::listing::folded;
-use super::output;
+use super::output::{self, folded};
 use crate::cli::exit_code::DONE;
 use crate::engines::registry::Registry;
 use crate::plan::scenario::{SCENARIOS, SUITES};

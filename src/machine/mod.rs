@@ -1,7 +1,7 @@
 //! The machine's description, read from /proc and /sys within milliseconds. Outside Linux most facts are absent. An absent fact
 //! is unknown, never zero.
 //!
-//! Nothing here changes anything. Only `source`, `versions` and `gpu_limits` run other programs.
+//! Nothing here changes anything. Only `versions` and `gpu_limits` run other programs.
 
 pub mod busy;
 pub mod container;
@@ -19,7 +19,6 @@ pub mod observed;
 mod processes;
 mod quiet;
 pub mod sampler;
-mod source;
 mod used_gpus;
 pub mod versions;
 
@@ -30,5 +29,5 @@ pub use family::Family;
 pub use gpu::Gpu;
 pub use processes::{is_marked, processes_marked};
 pub use quiet::{Planned, Quiet};
-pub use source::commit;
 pub use used_gpus::gpus_of;
+pub use versions::commit;

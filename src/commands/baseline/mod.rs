@@ -11,12 +11,10 @@
 mod accept;
 mod after;
 mod against;
-mod age;
 mod command;
 mod description;
 mod library;
 mod program;
-mod save;
 mod stand_in;
 mod store;
 

@@ -175,6 +175,6 @@ mod tests {
 
     #[test]
     fn a_calibration_without_samples_has_a_note_in_place_of_the_table() {
-        assert!(shown(&["a"], 0, None).contains("no measured case"));
+        assert!(shown(&["a"], 0, None).contains("the noise floor is unknown"));
     }
 }

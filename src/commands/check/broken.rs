@@ -2,9 +2,8 @@
 
 use protocol::FailureKind::{BadRequest, Unsupported};
 
-use super::entry::Check;
 use super::result::Not;
-use super::subject::Subject;
+use super::subject::{Check, Subject};
 
 const ABOUT: &str = "the engine refuses the line and answers the next one";
 

@@ -5,9 +5,8 @@ use protocol::{Facts, FailureKind};
 use serde_json::{Value, json};
 
 use super::asking::outputs;
-use super::entry::Check;
 use super::result::Not;
-use super::subject::{Subject, absent, wrong};
+use super::subject::{Check, Subject, absent, wrong};
 
 pub const CHECKS: &[Check] = &[
     Check { name: "load", property: "the engine loads, and `load_ns` fits the clock here", run: loads },

@@ -5,10 +5,8 @@
 
 mod asking;
 mod broken;
-mod entry;
 mod generate;
-mod hello;
-mod leave;
+mod lifetime;
 mod load;
 mod options;
 mod overlap;
@@ -36,9 +34,8 @@ use crate::run::new_id;
 use crate::run::process::Deadlines;
 use crate::run::process::Keeper;
 use crate::shell::Usage;
-use entry::Check;
 use result::{Counts, Evidence, Not};
-use subject::Subject;
+use subject::{Check, Subject};
 
 #[derive(Debug, Args)]
 pub struct CheckArgs {
@@ -61,7 +58,7 @@ pub struct CheckArgs {
 
 /// In this order: later checks need the properties that earlier ones prove.
 const GROUPS: &[(&str, &[Check])] = &[
-    ("hello", hello::CHECKS),
+    ("hello", lifetime::START),
     ("load", load::CHECKS),
     ("generate", generate::CHECKS),
     ("prompts", prompts::CHECKS),
@@ -69,7 +66,7 @@ const GROUPS: &[(&str, &[Check])] = &[
     ("score and facts", score::CHECKS),
     ("broken lines", broken::CHECKS),
     ("overlap and cancel", overlap::CHECKS),
-    ("leaving", leave::CHECKS),
+    ("leaving", lifetime::END),
 ];
 
 pub fn check(arguments: &CheckArgs) -> Result<u8> {
@@ -210,7 +207,7 @@ mod tests {
     fn a_repeated_fault_is_printed_in_full_only_once() {
         let sent = b"{}\n".to_vec();
         let (mut told, evidence) = (Told::default(), Evidence { sent, ..Evidence::default() });
-        let [first, second] = [&hello::CHECKS[0], &hello::CHECKS[1]];
+        let [first, second] = [&lifetime::START[0], &lifetime::START[1]];
         assert!(told.wrong(first, "it died".into(), &evidence).contains("received"));
         assert!(told.wrong(second, "it died".into(), &evidence).contains("the same as `hello`: it died\n"));
         assert!(told.wrong(second, "it lied".into(), &evidence).contains("it lied"));

@@ -5,9 +5,8 @@ use std::time::{Duration, Instant};
 use protocol::{Finish, IgnoreEos, Message};
 use serde_json::{Value, json};
 
-use super::entry::Check;
 use super::result::Not;
-use super::subject::{Subject, absent, said, wrong};
+use super::subject::{Check, Subject, absent, said, wrong};
 use crate::run::process::Answer;
 
 pub const CHECKS: &[Check] = &[

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::entry::Check;
 use super::result::{Counts, Evidence, Not};
+use super::subject::Check;
 use crate::text::wrap;
 
 pub const NAME_WIDTH: usize = 16;

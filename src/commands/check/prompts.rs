@@ -4,9 +4,8 @@ use protocol::FailureKind::{BadRequest, Context, Unsupported};
 use serde_json::json;
 
 use super::asking::outputs;
-use super::entry::Check;
 use super::result::Not;
-use super::subject::{Subject, absent, wrong};
+use super::subject::{Check, Subject, absent, wrong};
 
 pub const CHECKS: &[Check] = &[
     Check { name: "prompt-ids", property: "the engine uses the given ids, and counts them", run: takes_ids },

@@ -4,9 +4,8 @@ use protocol::FailureKind::{BadRequest, Unsupported};
 use protocol::{Message, Output};
 use serde_json::json;
 
-use super::entry::Check;
 use super::result::Not;
-use super::subject::{Subject, absent, said, wrong};
+use super::subject::{Check, Subject, absent, said, wrong};
 
 pub const CHECKS: &[Check] = &[
     Check { name: "score", property: "n ids give n - 1 log-probabilities, none above 0", run: scores },

@@ -20,6 +20,14 @@ const SILENCES: u32 = 3;
 
 const NO_ENGINE: &str = "no engine: answered no request";
 
+/// A check of one property that the protocol requires.
+pub struct Check {
+    pub name: &'static str,
+    /// The property that a passed check property.
+    pub property: &'static str,
+    pub run: fn(&mut Subject) -> Result<(), Not>,
+}
+
 pub struct Subject {
     // Declared before the runtime: a process needs the runtime when it is dropped.
     wire: Option<Wire>,

@@ -1,6 +1,5 @@
 //! `orchestrate model`: models without an engine. The crate `model-files` does the work.
 
-mod bar;
 mod cache;
 mod convert;
 mod info;

@@ -6,8 +6,7 @@ use anyhow::{Result, ensure};
 use clap::Args;
 use model_files::{Goal, Shape, synthesise};
 
-use super::bar::Bar;
-use super::writing::{check_writable, dtype, format, written};
+use super::writing::{Bar, check_writable, dtype, format, written};
 use crate::shell::Usage;
 
 #[derive(Debug, Args)]
