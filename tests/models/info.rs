@@ -285,13 +285,13 @@ fn a_path_without_a_model_is_refused_with_a_hint() {
 fn an_empty_cache_is_reported_and_an_invalid_size_is_refused() {
     let scratch = Scratch::new();
     let cache = |words: &[&str]| scratch.model(&[&["cache"], words].concat());
-    assert_eq!(cache(&[]).stdout, "0 B in 0 conversions, of 20.0 GB that may be kept\n");
+    assert_eq!(cache(&[]).stdout, "0 B in 0 conversions, limit 20.0 GB\n");
     assert_eq!(cache(&["--clear"]).stdout, "removed 0 B\n");
     for size in ["", "much", "-1GB", "20 apples"] {
-        assert_refused(&cache(&[&format!("--limit={size}")]), 2, &["`20GB`"]);
+        assert_refused(&cache(&[&format!("--limit={size}")]), 2, &["--limit 20GB"]);
     }
-    assert_eq!(cache(&["--limit", "1.5GB"]).stdout, "conversions are kept up to 1.50 GB; removed 0 B\n");
-    assert_eq!(cache(&["--list"]).stdout, "0 B in 0 conversions, of 1.50 GB that may be kept\n");
+    assert_eq!(cache(&["--limit", "1.5GB"]).stdout, "the limit of conversions is 1.50 GB; removed 0 B\n");
+    assert_eq!(cache(&["--list"]).stdout, "0 B in 0 conversions, limit 1.50 GB\n");
     assert_eq!(cache(&["--list", "--clear"]).code, Some(2));
     assert!(Path::new(&scratch.join("home/conversions/limit")).is_file());
 }

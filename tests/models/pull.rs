@@ -125,7 +125,7 @@ fn a_second_pull_fetches_nothing() {
     hub.requests();
     let again = pull(&scratch, &hub, &[TINY]);
     assert_pulled(&again, &scratch);
-    assert!(again.stderr.contains("all here already"), "{again:?}");
+    assert!(again.stderr.contains("already complete"), "{again:?}");
     let paths: Vec<_> = hub.requests().into_iter().map(|it| it.path).collect();
     assert_eq!(paths, [format!("/api/models/{TINY}/revision/main?blobs=true")]);
 }

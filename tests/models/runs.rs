@@ -246,7 +246,7 @@ fn the_conversion_cache_is_listed_limited_and_cleared() {
     let rows: Vec<_> = list.lines().filter(|line| line.contains(" as gguf bf16: ")).collect();
     // The most recent one comes first.
     assert!(rows[0].starts_with("tiny-gpt2 ") && rows[1].starts_with("tiny-llama "), "{list}");
-    assert!(list.ends_with(" in 2 conversions, of 20.0 GB that may be kept\n"), "{list}");
+    assert!(list.ends_with(" in 2 conversions, limit 20.0 GB\n"), "{list}");
     // Room for one: the other one is removed.
     cache(&["--limit", "6MB"]);
     let list = cache(&[]);
@@ -260,7 +260,7 @@ fn the_conversion_cache_is_listed_limited_and_cleared() {
     let list = cache(&[]);
     assert!(list.contains("tiny-llama ") && !list.contains("tiny-gpt2 "), "{list}");
     let evicted = cache(&["--limit", "1MB"]);
-    assert!(evicted.starts_with("conversions are kept up to 1.00 MB; removed "), "{evicted}");
+    assert!(evicted.starts_with("the limit of conversions is 1.00 MB; removed "), "{evicted}");
     assert!(cache(&[]).starts_with("0 B in 0 conversions"), "{}", cache(&[]));
     assert_eq!(run(&scratch, &[&engine], &["-m", "tiny-llama"]).code, Some(0));
     assert!(cache(&["--clear"]).starts_with("removed 4."), "{}", cache(&[]));

@@ -125,5 +125,5 @@ fn a_baseline_is_not_measured_again_in_another_python() {
     let mut command = with_python(&scratch, "ORCHESTRATE_PYTHON", "/bin/cat", &again);
     let outcome = finish(command.arg("--results").arg(scratch.results()));
     assert_eq!(outcome.code, Some(2), "{outcome:?}");
-    assert!(outcome.stderr.contains("it ran in `/bin/sh`, and would run in `/bin/cat` now"), "{outcome:?}");
+    assert!(outcome.stderr.contains("it ran in `/bin/sh` and would now run in `/bin/cat`"), "{outcome:?}");
 }

@@ -23,7 +23,7 @@ pub const START: &[Check] = &[
 fn says_hello(subject: &mut Subject) -> Result<(), Not> {
     subject.meet()?;
     match subject.is_minimal() {
-        true => absent("this engine supports only `generate`"),
+        true => absent("a minimal engine without `hello`"),
         false => Ok(()),
     }
 }
