@@ -52,7 +52,7 @@ impl NullEngine {
         };
         let request = match protocol::parse_request(&line) {
             Ok(request) => request,
-            Err(refused) => return Ok(Some(Message::Failed(refused.into()))),
+            Err(refused) => return Ok(Some(Message::Failed(refused))),
         };
         Ok(Some(match request {
             Request::Hello(_) => Message::Hello(hello()),

@@ -176,11 +176,11 @@ impl Story {
                 self.status = format!("{}  {label}: loaded in {time}", self.block);
                 lines.push(step(format!("  loaded in {time}")));
             }
-            Event::Proving { label } => {
+            Event::CheckingOutput { label } => {
                 self.status = format!("proving {label}");
                 lines.push(step(self.status.clone()));
             }
-            Event::Judging { label, samples } => {
+            Event::CheckingTokens { label, samples } => {
                 let plural = if *samples == 1 { "" } else { "s" };
                 self.status = format!("asking {label} about the tokens of {samples} sample{plural}");
                 lines.push(step(self.status.clone()));
