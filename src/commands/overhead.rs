@@ -35,11 +35,11 @@ impl Content for Overhead {
         let line = |it: &Timing| {
             Line::of(vec![it.name.into(), it.n.to_string(), show(it.median_ns), show(it.p95_ns)])
         };
-        let figures = ["n", "median", "p95"].map(|title| Column::figure(title, ""));
-        let columns = std::iter::once(Column::named("cost")).chain(figures).collect();
-        let lines = self.figures.iter().map(line).collect();
+        let values = ["n", "median", "p95"].map(|title| Column::figure(title, ""));
+        let columns = std::iter::once(Column::named("cost")).chain(values).collect();
+        let lines = self.timings.iter().map(line).collect();
         let about = |it: &Timing| Item::Listed(format!("{}: {}", it.name, it.about));
-        let items = self.figures.iter().map(about).collect();
+        let items = self.timings.iter().map(about).collect();
         let parts = vec![
             Section::Heading(heading.into()),
             Section::Table(Table { columns, lines, gap: 2, ..Table::default() }),
@@ -59,11 +59,11 @@ impl Content for Overhead {
                 (column!("about"), it.about.into()),
             ]
         };
-        Some(Lines { columns: &COLUMNS, lines: self.figures.iter().map(line).collect() })
+        Some(Lines { columns: &COLUMNS, lines: self.timings.iter().map(line).collect() })
     }
 
     fn json(&self) -> Vec<u8> {
-        json_bytes(&self.figures)
+        json_bytes(&self.timings)
     }
 }
 
@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn values_are_aligned_under_their_headings() {
         let request = Timing { name: "request", about: "a request", n: 2, median_ns: 3e3, p95_ns: 4e3 };
-        let overhead = Overhead { figures: vec![request] };
+        let overhead = Overhead { timings: vec![request] };
         let text = shown(&overhead, "table", None);
         let (head, about) = ("cost     n   median      p95\n", "- request: a request");
         assert!(text.contains(head) && text.contains(about), "{text}");

@@ -176,11 +176,11 @@ impl Story {
                 self.status = format!("{}  {label}: loaded in {time}", self.block);
                 lines.push(step(format!("  loaded in {time}")));
             }
-            Event::Proving { label } => {
+            Event::CheckingOutput { label } => {
                 self.status = format!("checking the output of {label}");
                 lines.push(step(self.status.clone()));
             }
-            Event::Judging { label, samples } => {
+            Event::CheckingTokens { label, samples } => {
                 let plural = if *samples == 1 { "" } else { "s" };
                 self.status = format!("checking the tokens of {samples} sample{plural} with {label}");
                 lines.push(step(self.status.clone()));

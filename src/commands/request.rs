@@ -10,7 +10,7 @@ use super::output;
 use crate::cli::exit_code::DONE;
 use crate::engines::registry::Registry;
 use crate::machine::{CPU, Device};
-use crate::plan::prompts::{Prompts, Which};
+use crate::plan::prompts::{PromptKey, Prompts};
 use crate::plan::selection::{Names, resolve};
 use crate::plan::{Plan, Selection};
 use crate::record::RequestKind;
@@ -61,7 +61,7 @@ fn lines(selection: &Selection, text: bool) -> Result<Vec<u8>> {
         vec![Request::Hello(hello), Request::Load(load_request(configuration, &configuration.model.path))];
     for (number, case) in plan.cases_of(0).into_iter().enumerate() {
         let workload = &plan.cases[case].workload;
-        let which = Which { seed: plan.seed, block: 0, kind: RequestKind::Measured, index: 0 };
+        let which = PromptKey { seed: plan.seed, block: 0, kind: RequestKind::Measured, index: 0 };
         let ids = prompts.ids(workload, which)?;
         let capabilities = (!text).then_some(&everything);
         requests.push(Request::Generate(prompts.request(workload, &ids, capabilities, number as u64)));

@@ -161,16 +161,16 @@ impl Engine {
 
     /// The folder of its Python environment, if it has one.
     pub fn environment(&self) -> Option<Result<PathBuf>> {
-        Some(paths::environment(self.environment_name(), &self.made_from()?))
+        Some(paths::environment(self.environment_name(), &self.definition()?))
     }
 
     /// The Python of its worker, if it has one.
     pub fn python(&self) -> Option<Result<paths::Python>> {
-        Some(paths::python(&self.manifest.name, self.environment_name(), &self.made_from()?))
+        Some(paths::python(&self.manifest.name, self.environment_name(), &self.definition()?))
     }
 
     /// All texts that define its environment, joined. Another text makes another environment.
-    fn made_from(&self) -> Option<String> {
+    fn definition(&self) -> Option<String> {
         let requirements = self.requirements.as_deref()?;
         Some(
             std::iter::once(requirements)

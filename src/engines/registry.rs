@@ -97,7 +97,7 @@ impl Registry {
             return State::Never(foreign);
         }
         match without_driver(program) {
-            Some(no_driver) => State::Never(and_its_python(no_driver, program)),
+            Some(no_driver) => State::Never(with_missing_python(no_driver, program)),
             None => self.made(program),
         }
     }
@@ -209,7 +209,7 @@ fn otherwise(program: Program) -> Option<String> {
 
 /// Adds the missing Python of an engine's worker to another obstacle, so that the user sees both at once. The driver's hint comes
 /// first. An environment that a run makes by itself is not mentioned.
-fn and_its_python(first: Unavailable, program: Program) -> Unavailable {
+fn with_missing_python(first: Unavailable, program: Program) -> Unavailable {
     let (reason, other_way) = match program.engine.python() {
         Some(Ok(Python::NotSetUp)) if program.engine.manifest.setup == SetUp::Request => {
             (no_environment(program).reason, otherwise(program))

@@ -104,7 +104,7 @@ impl<'a> SettingUp<'a> {
             _ => {}
         }
         Ok(match no_driver {
-            Some(unavailable) => self.built_alone(program, device, &unavailable.reason),
+            Some(unavailable) => self.built_without_driver(program, device, &unavailable.reason),
             None => {
                 let ready = match device.family().as_str() {
                     _ if device.is_cpu() => "is ready".into(),
@@ -116,13 +116,13 @@ impl<'a> SettingUp<'a> {
                         )
                     }
                 };
-                format!("`{name}` {ready}\n{}", in_own_python(engine))
+                format!("`{name}` {ready}\n{}", own_python_note(engine))
             }
         })
     }
 
     /// The message about a program that this machine has no driver for.
-    fn built_alone(&self, program: Program, device: &Device, why: &str) -> String {
+    fn built_without_driver(&self, program: Program, device: &Device, why: &str) -> String {
         let name = &program.engine.manifest.name;
         let built_for = program.only_for.map_or_else(String::new, |family| format!(" for {family}"));
         // The engine's own program runs here, only not on that device.
@@ -191,7 +191,7 @@ fn own_programs(engine: &Engine) -> String {
 }
 
 /// The note about an engine that runs in the user's own Python.
-fn in_own_python(engine: &Engine) -> String {
+fn own_python_note(engine: &Engine) -> String {
     let said = own_python::of(engine).map(|own| {
         let interpreter = own.interpreter.display();
         format!(

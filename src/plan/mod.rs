@@ -316,7 +316,7 @@ impl Plan {
 impl Configuration {
     /// Its name for `-e`, quoted for a shell. It is the program's path where the user gave a path, else the names of engine and
     /// preset; never the label.
-    pub fn asked_as(&self) -> String {
+    pub fn engine_argument(&self) -> String {
         let program = self.command.first().map(Path::new);
         // Only an engine with a manifest has presets.
         let by_path = program.filter(|path| {

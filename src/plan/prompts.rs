@@ -26,7 +26,7 @@ pub struct Prompts {
 
 /// The sample that a prompt is for. It names no engine, so every engine gets the same prompt.
 #[derive(Debug, Clone, Copy)]
-pub struct Which {
+pub struct PromptKey {
     pub seed: u64,
     pub block: u32,
     pub kind: RequestKind,
@@ -46,7 +46,7 @@ impl Prompts {
     }
 
     /// The ids for a sample of a workload.
-    pub fn ids(&self, workload: &Workload, which: Which) -> Result<Vec<u32>> {
+    pub fn ids(&self, workload: &Workload, key: PromptKey) -> Result<Vec<u32>> {
         let tokens = match &workload.prompt {
             Prompt::Text(text) => return self.tokenizer.encode(text),
             Prompt::Tokens(tokens) => *tokens as usize,
@@ -54,8 +54,8 @@ impl Prompts {
         let body = tokens.checked_sub(self.bos.len()).filter(|&body| body > 0);
         let body = body.with_context(|| format!("a prompt of {tokens} tokens has no room for text"))?;
         // The label is part of the draw: a short prompt is not the beginning of a longer one.
-        let drawn = |place| draw(&workload.label, which, place) as usize % self.text_ids.len();
-        let salt = if which.is_of_the_pair() { 0 } else { SALT.min(body / 2) };
+        let drawn = |place| draw(&workload.label, key, place) as usize % self.text_ids.len();
+        let salt = if key.is_of_the_pair() { 0 } else { SALT.min(body / 2) };
         let salt: Vec<u32> = (1..=salt as u64).map(|place| self.text_ids[drawn(place)]).collect();
         let start = drawn(0);
         let text = self.text_ids.iter().cycle().skip(start).take(body - salt.len());
@@ -94,22 +94,22 @@ pub fn hash(ids: &[u32]) -> String {
     paths::digest(&bytes)
 }
 
-impl Which {
+impl PromptKey {
     fn is_of_the_pair(self) -> bool {
         self.kind == RequestKind::Warmup && self.index < PAIR
     }
 }
 
 /// A pseudo-random number for each position of each request, by splitmix64's finaliser. The pair's requests get the same ones.
-fn draw(workload: &str, which: Which, place: u64) -> u64 {
-    let index = match which.kind {
-        RequestKind::Warmup if which.is_of_the_pair() => 0,
-        RequestKind::Warmup => u64::from(which.index) << 2,
-        RequestKind::Discarded => u64::from(which.index) << 2 | 1,
-        RequestKind::Measured => u64::from(which.index) << 2 | 2,
+fn draw(workload: &str, key: PromptKey, place: u64) -> u64 {
+    let index = match key.kind {
+        RequestKind::Warmup if key.is_of_the_pair() => 0,
+        RequestKind::Warmup => u64::from(key.index) << 2,
+        RequestKind::Discarded => u64::from(key.index) << 2 | 1,
+        RequestKind::Measured => u64::from(key.index) << 2 | 2,
     };
     let label = workload.bytes().map(u64::from);
-    label.chain([u64::from(which.block), index, place]).fold(which.seed, |state, part| {
+    label.chain([u64::from(key.block), index, place]).fold(key.seed, |state, part| {
         let mut state = (state ^ part).wrapping_add(0x9e37_79b9_7f4a_7c15);
         state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         state = (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -121,8 +121,8 @@ fn draw(workload: &str, which: Which, place: u64) -> u64 {
 mod tests {
     use super::*;
 
-    fn which(block: u32, kind: RequestKind, index: u32) -> Which {
-        Which { seed: 0, block, kind, index }
+    fn key(block: u32, kind: RequestKind, index: u32) -> PromptKey {
+        PromptKey { seed: 0, block, kind, index }
     }
 
     #[test]
@@ -130,14 +130,14 @@ mod tests {
         let roles = [RequestKind::Warmup, RequestKind::Discarded, RequestKind::Measured];
         let each = roles.into_iter().flat_map(|kind| {
             (0..3).flat_map(move |block| {
-                (PAIR..20).map(move |index| draw("decode", which(block, kind, index), 0))
+                (PAIR..20).map(move |index| draw("decode", key(block, kind, index), 0))
             })
         });
         let windows: std::collections::BTreeSet<u64> = each.collect();
         assert_eq!(windows.len(), 3 * 3 * 18);
         assert_eq!(
-            draw("decode", which(1, RequestKind::Warmup, 0), 0),
-            draw("decode", which(1, RequestKind::Warmup, 1), 0)
+            draw("decode", key(1, RequestKind::Warmup, 0), 0),
+            draw("decode", key(1, RequestKind::Warmup, 1), 0)
         );
     }
 
@@ -149,12 +149,12 @@ mod tests {
             for tokens in scenario.prompt_tokens {
                 let mut workload = crate::plan::specimen::workload(Prompt::Tokens(*tokens));
                 workload.label = format!("{} {tokens}", scenario.name);
-                let whichs = [
-                    which(0, RequestKind::Warmup, 0),
-                    which(0, RequestKind::Warmup, 2),
-                    which(0, RequestKind::Measured, 0),
+                let keys = [
+                    key(0, RequestKind::Warmup, 0),
+                    key(0, RequestKind::Warmup, 2),
+                    key(0, RequestKind::Measured, 0),
                 ];
-                seen.extend(whichs.map(|which| prompts.ids(&workload, which).unwrap()));
+                seen.extend(keys.map(|key| prompts.ids(&workload, key).unwrap()));
             }
         }
         let from = prompts.bos.len();
@@ -171,7 +171,7 @@ mod tests {
     fn each_prompt_has_its_own_salt_and_the_pair_has_equal_prompts() {
         let prompts = Prompts::of_model(&model_files::resolve(None).unwrap().to_string_lossy()).unwrap();
         let workload = crate::plan::specimen::workload(Prompt::Tokens(64));
-        let ids = |block, kind, index| prompts.ids(&workload, which(block, kind, index)).unwrap();
+        let ids = |block, kind, index| prompts.ids(&workload, key(block, kind, index)).unwrap();
         let from = prompts.bos.len();
         let begins: std::collections::BTreeSet<Vec<u32>> = (0..5)
             .flat_map(|block| (0..10).map(move |index| (block, index)))
@@ -188,10 +188,10 @@ mod tests {
         let path = model_files::resolve(None).unwrap();
         let prompts = Prompts::of_model(&path.to_string_lossy()).unwrap();
         let workload = crate::plan::specimen::workload(Prompt::Tokens(128));
-        let ids = prompts.ids(&workload, which(0, RequestKind::Measured, 3)).unwrap();
+        let ids = prompts.ids(&workload, key(0, RequestKind::Measured, 3)).unwrap();
         assert_eq!(ids.len(), 128);
         assert_eq!(ids[..prompts.bos.len()], prompts.bos[..]);
-        assert_ne!(ids, prompts.ids(&workload, which(0, RequestKind::Measured, 4)).unwrap());
-        assert_eq!(ids, prompts.ids(&workload, which(0, RequestKind::Measured, 3)).unwrap());
+        assert_ne!(ids, prompts.ids(&workload, key(0, RequestKind::Measured, 4)).unwrap());
+        assert_eq!(ids, prompts.ids(&workload, key(0, RequestKind::Measured, 3)).unwrap());
     }
 }

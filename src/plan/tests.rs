@@ -147,21 +147,22 @@ fn settings_of_the_command_line_reach_every_warm_workload() {
 
 #[test]
 fn the_name_of_a_configuration_is_its_path_or_engine_and_preset() {
-    let asked_as = |engine: &str, preset: Option<&str>, program: &str| {
+    let engine_argument = |engine: &str, preset: Option<&str>, program: &str| {
         let (engine, preset, command) = (engine.into(), preset.map(String::from), vec![program.into()]);
-        Configuration { label: "a label #2".into(), engine, preset, command, ..Default::default() }.asked_as()
+        Configuration { label: "a label #2".into(), engine, preset, command, ..Default::default() }
+            .engine_argument()
     };
-    assert_eq!(asked_as("mine", None, "/my/engines/mine"), "/my/engines/mine");
-    assert_eq!(asked_as("mine", None, "/my own/mine"), "'/my own/mine'");
-    assert_eq!(asked_as("known", None, "/built/known-engine"), "known");
-    assert_eq!(asked_as("known", Some("fast"), "/built/known"), "known:fast");
+    assert_eq!(engine_argument("mine", None, "/my/engines/mine"), "/my/engines/mine");
+    assert_eq!(engine_argument("mine", None, "/my own/mine"), "'/my own/mine'");
+    assert_eq!(engine_argument("known", None, "/built/known-engine"), "known");
+    assert_eq!(engine_argument("known", Some("fast"), "/built/known"), "known:fast");
     // An engine with a manifest has a name, even where its program has the same name.
     for engine in manifest::embedded().unwrap() {
         let name = &engine.manifest.name;
-        assert_eq!(&asked_as(name, None, &format!("/built/{name}")), name);
+        assert_eq!(&engine_argument(name, None, &format!("/built/{name}")), name);
     }
     let unavailable = Configuration { engine: "known".into(), ..Default::default() };
-    assert_eq!(unavailable.asked_as(), "known");
+    assert_eq!(unavailable.engine_argument(), "known");
 }
 
 #[test]

@@ -213,37 +213,37 @@ impl Entry {
     pub fn read(line: &[u8]) -> serde_json::Result<Self> {
         let Tag { entry } = serde_json::from_slice(line)?;
         Ok(match entry {
-            Which::Header => Self::Header(serde_json::from_slice(line)?),
-            Which::Launch => Self::Launch(serde_json::from_slice(line)?),
-            Which::Sample => Self::Sample(serde_json::from_slice(line)?),
-            Which::WarmUp => Self::WarmUp(serde_json::from_slice(line)?),
-            Which::Closed => Self::Closed(serde_json::from_slice(line)?),
-            Which::Failure => Self::Failure(serde_json::from_slice(line)?),
-            Which::Warning => Self::Warning(serde_json::from_slice(line)?),
-            Which::HeldOut => Self::HeldOut(serde_json::from_slice(line)?),
-            Which::Scored => Self::Scored(serde_json::from_slice(line)?),
-            Which::Continued => Self::Continued(serde_json::from_slice(line)?),
-            Which::StoredAnswers => Self::StoredAnswers(serde_json::from_slice(line)?),
-            Which::ReferenceToken => Self::ReferenceToken(serde_json::from_slice(line)?),
-            Which::NotChecked => Self::NotChecked(serde_json::from_slice(line)?),
-            Which::Limits => Self::Limits(serde_json::from_slice(line)?),
-            Which::Pass => Self::Pass(serde_json::from_slice(line)?),
-            Which::Idle => Self::Idle(serde_json::from_slice(line)?),
-            Which::Overhead => Self::Overhead(serde_json::from_slice(line)?),
-            Which::End => Self::End(serde_json::from_slice(line)?),
+            EntryKind::Header => Self::Header(serde_json::from_slice(line)?),
+            EntryKind::Launch => Self::Launch(serde_json::from_slice(line)?),
+            EntryKind::Sample => Self::Sample(serde_json::from_slice(line)?),
+            EntryKind::WarmUp => Self::WarmUp(serde_json::from_slice(line)?),
+            EntryKind::Closed => Self::Closed(serde_json::from_slice(line)?),
+            EntryKind::Failure => Self::Failure(serde_json::from_slice(line)?),
+            EntryKind::Warning => Self::Warning(serde_json::from_slice(line)?),
+            EntryKind::HeldOut => Self::HeldOut(serde_json::from_slice(line)?),
+            EntryKind::Scored => Self::Scored(serde_json::from_slice(line)?),
+            EntryKind::Continued => Self::Continued(serde_json::from_slice(line)?),
+            EntryKind::StoredAnswers => Self::StoredAnswers(serde_json::from_slice(line)?),
+            EntryKind::ReferenceToken => Self::ReferenceToken(serde_json::from_slice(line)?),
+            EntryKind::NotChecked => Self::NotChecked(serde_json::from_slice(line)?),
+            EntryKind::Limits => Self::Limits(serde_json::from_slice(line)?),
+            EntryKind::Pass => Self::Pass(serde_json::from_slice(line)?),
+            EntryKind::Idle => Self::Idle(serde_json::from_slice(line)?),
+            EntryKind::Overhead => Self::Overhead(serde_json::from_slice(line)?),
+            EntryKind::End => Self::End(serde_json::from_slice(line)?),
         })
     }
 }
 
 #[derive(Deserialize)]
 struct Tag {
-    entry: Which,
+    entry: EntryKind,
 }
 
 /// The variants of `Entry`.
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Which {
+enum EntryKind {
     Header,
     Launch,
     Sample,

@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::case::Cases;
 use super::footprint::member;
 use super::journal::Journal;
-use super::launch::{LAST_WORDS, Purpose};
+use super::launch::{EXIT_GRACE, Purpose};
 use super::launches::{Launches, end};
 use super::limits::probe_limits;
 use super::memory_groups::{Member, MemoryGroup, memory_groups};
@@ -22,7 +22,7 @@ use crate::plan::{Mode, Order, Plan};
 /// A request shorter than this follows a discarded one after a pause, because a pause costs cold caches and woken threads. On two
 /// cores in f32 a pause made the first request 0.2 to 0.8 ms longer, and no difference was visible above 50 ms. For longer
 /// requests a discarded one would double the time for nothing.
-const REST_SHOWS: Duration = Duration::from_millis(250);
+const PAUSE_SLOWS_BELOW: Duration = Duration::from_millis(250);
 
 /// A slot in the rounds of a workload.
 struct Turn {
@@ -31,7 +31,7 @@ struct Turn {
     /// The time of a request. Unknown before the first one if the user wants no warm-up.
     request: Option<Duration>,
     /// Other engines take turns with it, so it is paused between its requests.
-    rests: bool,
+    pauses: bool,
 }
 
 impl Turn {
@@ -40,8 +40,8 @@ impl Turn {
     }
 
     /// Whether the first request after a pause is discarded.
-    fn shows_rests(&self) -> bool {
-        self.rests && self.request.is_some_and(|request| request < REST_SHOWS)
+    fn discards_first(&self) -> bool {
+        self.pauses && self.request.is_some_and(|request| request < PAUSE_SLOWS_BELOW)
     }
 }
 
@@ -52,7 +52,7 @@ pub(super) struct Blocks<'r, 'a> {
     pub launches: &'r mut Launches<'a>,
     pub requests: &'r Requests<'a>,
     pub schedule: &'r mut Schedule<'a>,
-    pub told_of_memory_groups: bool,
+    pub warned_of_memory_groups: bool,
 }
 
 impl<'a> Blocks<'_, 'a> {
@@ -63,12 +63,12 @@ impl<'a> Blocks<'_, 'a> {
             Order::Interleaved => self.blocks_of(&all).await?,
             Order::Sequential => {
                 for configuration in all {
-                    self.schedule.begin_anew();
+                    self.schedule.start_over();
                     self.blocks_of(&[configuration]).await?;
                 }
             }
         }
-        self.schedule.name_what_had_no_time(self.journal)
+        self.schedule.record_unmeasured_cases(self.journal)
     }
 
     /// Measures blocks of these configurations, until every workload has enough of them.
@@ -82,7 +82,7 @@ impl<'a> Blocks<'_, 'a> {
             probe_limits(self.plan, self.journal, block).await?;
             self.block(block, configurations).await?;
             self.schedule.time_budget.block_ends();
-            self.schedule.close_what_has_enough(self.journal, block as usize + 1).await?;
+            self.schedule.close_finished_workloads(self.journal, block as usize + 1).await?;
         }
         Ok(())
     }
@@ -97,7 +97,7 @@ impl<'a> Blocks<'_, 'a> {
             members.push(member(self.plan, self.journal.record(), configuration).await?);
         }
         let groups = memory_groups(&members, memory::available_bytes().unwrap_or(u64::MAX));
-        self.tell_of_memory_groups(block, &groups)?;
+        self.warn_of_memory_groups(block, &groups)?;
         for group in groups {
             self.measure_group(block, &group).await?;
         }
@@ -110,8 +110,8 @@ impl<'a> Blocks<'_, 'a> {
             self.fill(&mut group, at, block, true).await?;
         }
         let workloads = self.schedule.open_workloads(Kind::Warm);
-        for (place, workload) in workloads.iter().enumerate() {
-            self.measure(&mut group, block, workload, workloads.len() - place).await?;
+        for (position, workload) in workloads.iter().enumerate() {
+            self.measure(&mut group, block, workload, workloads.len() - position).await?;
         }
         for launched in group.slots.into_iter().filter_map(|slot| slot.launched) {
             end(self.journal, launched, true).await?;
@@ -131,8 +131,8 @@ impl<'a> Blocks<'_, 'a> {
         let about_launches = self.schedule.open_cases(index, Kind::Launch);
         for case in about_launches.into_iter().filter(|_| first) {
             let Some(launched) = group.slots[at].launched.as_mut() else { break };
-            let asked = self.cases().ask_case_of_launch(launched, case).await;
-            self.settle(group, at, case, asked).await?;
+            let outcome = self.cases().measure_launch_case(launched, case).await;
+            self.settle(group, at, case, outcome).await?;
         }
         Ok(())
     }
@@ -148,7 +148,7 @@ impl<'a> Blocks<'_, 'a> {
         let mut turns = self.warm_up_each(group, block, workload, left).await?;
         let Some(first) = turns.first() else { return Ok(()) };
         let round_time =
-            turns.iter().map(|turn| turn.request() * if turn.shows_rests() { 2 } else { 1 }).sum();
+            turns.iter().map(|turn| turn.request() * if turn.discards_first() { 2 } else { 1 }).sum();
         let planned = self.plan.cases[first.case].workload.rounds;
         let (began, filled) = (Instant::now(), turns.len());
         for round in 0..self.schedule.time_budget.rounds(planned, round_time, left) {
@@ -157,10 +157,10 @@ impl<'a> Blocks<'_, 'a> {
                 if self.schedule.has_failed(turn.case) || self.schedule.time_budget.is_spent() {
                     continue;
                 }
-                let rested = group.resume_only(turn.at).await && turn.shows_rests();
+                let rested = group.resume_only(turn.at).await && turn.discards_first();
                 let Some(launched) = group.slots[turn.at].launched.as_mut() else { continue };
-                let asked = self.cases().ask_round(launched, turn.case, round, rested).await;
-                let took = self.settle(group, turn.at, turn.case, asked).await?;
+                let outcome = self.cases().request_round(launched, turn.case, round, rested).await;
+                let took = self.settle(group, turn.at, turn.case, outcome).await?;
                 turn.request = turn.request.or(took);
             }
         }
@@ -198,11 +198,11 @@ impl<'a> Blocks<'_, 'a> {
             let warmed = cases.warm_up(launched, case, self.schedule, limit).await;
             if let Some(request_ns) = self.settle(group, at, case, warmed).await? {
                 let request = request_ns.map(|ns| Duration::from_nanos(ns as u64));
-                turns.push(Turn { at, case, request, rests: true });
+                turns.push(Turn { at, case, request, pauses: true });
             }
         }
         let alone = turns.len() == 1;
-        turns.iter_mut().for_each(|turn| turn.rests = !alone);
+        turns.iter_mut().for_each(|turn| turn.pauses = !alone);
         Ok(turns)
     }
 
@@ -212,22 +212,22 @@ impl<'a> Blocks<'_, 'a> {
         group: &mut MemoryGroup,
         at: usize,
         case: usize,
-        asked: Result<T, Stop>,
+        outcome: Result<T, Stop>,
     ) -> Result<Option<T>> {
         let slot = &mut group.slots[at];
-        if let Err(Stop::Fault(failed)) = &asked
+        if let Err(Stop::Fault(failed)) = &outcome
             && let Some(mut launched) = slot.launched.take()
         {
             // An engine that cannot go on sends `failed` and ends. That must not cost the next case.
-            let lives = failed.fault.cause.engine_lives();
-            if lives && launched.talk.process.wait(LAST_WORDS).await.is_none() {
+            let lives = failed.fault.cause.engine_survives();
+            if lives && launched.conversation.process.wait(EXIT_GRACE).await.is_none() {
                 slot.launched = Some(launched);
             } else {
                 end(self.journal, launched, false).await?;
             }
         }
         let configuration = slot.configuration;
-        self.schedule.survive(self.journal, configuration, Some(case), asked)
+        self.schedule.survive(self.journal, configuration, Some(case), outcome)
     }
 
     /// The sampled passes of a workload, only in the first block: memory and power differ little between launches.
@@ -267,9 +267,9 @@ impl<'a> Blocks<'_, 'a> {
                     if self.schedule.has_failed(case) || self.schedule.time_budget.is_spent() {
                         continue;
                     }
-                    let asked = self.one_shot(block, case, round).await;
+                    let outcome = self.one_shot(block, case, round).await;
                     let configuration = self.plan.cases[case].configuration;
-                    self.schedule.survive(self.journal, configuration, Some(case), asked)?;
+                    self.schedule.survive(self.journal, configuration, Some(case), outcome)?;
                 }
             }
         }
@@ -282,9 +282,9 @@ impl<'a> Blocks<'_, 'a> {
         let mut launched = self.launches.start(self.journal, index, Purpose::Once(block)).await?;
         let model = self.launches.model_path(index);
         let mut cases = Cases { plan: self.plan, journal: &mut *self.journal, requests: self.requests };
-        let asked = cases.ask_cold(&mut launched, model, case, round).await;
+        let outcome = cases.request_cold(&mut launched, model, case, round).await;
         end(self.journal, launched, false).await?;
-        asked
+        outcome
     }
 
     fn cases(&mut self) -> Cases<'_, 'a> {
@@ -292,8 +292,8 @@ impl<'a> Blocks<'_, 'a> {
     }
 
     /// Warns once: different memory groups are not measured at the same time.
-    fn tell_of_memory_groups(&mut self, block: u32, groups: &[Vec<usize>]) -> Result<()> {
-        if groups.len() < 2 || std::mem::replace(&mut self.told_of_memory_groups, true) {
+    fn warn_of_memory_groups(&mut self, block: u32, groups: &[Vec<usize>]) -> Result<()> {
+        if groups.len() < 2 || std::mem::replace(&mut self.warned_of_memory_groups, true) {
             return Ok(());
         }
         let label = |index: &usize| format!("`{}`", self.plan.configurations[*index].label);

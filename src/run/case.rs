@@ -25,7 +25,7 @@ pub(super) struct Cases<'r, 'a> {
 
 impl Cases<'_, '_> {
     /// Measures the launch itself by its first requests.
-    pub async fn ask_case_of_launch(&mut self, launched: &mut Launched, case: usize) -> Result<(), Stop> {
+    pub async fn measure_launch_case(&mut self, launched: &mut Launched, case: usize) -> Result<(), Stop> {
         self.begin(launched, case)?;
         for round in 0..self.plan.cases[case].workload.rounds {
             self.requests.ask(self.journal, launched, case, RequestKind::Measured, round).await?;
@@ -74,7 +74,7 @@ impl Cases<'_, '_> {
     }
 
     /// One round: the measured request, after a discarded one if the engine was paused. Gives the measured time.
-    pub async fn ask_round(
+    pub async fn request_round(
         &mut self,
         launched: &mut Launched,
         case: usize,
@@ -96,7 +96,7 @@ impl Cases<'_, '_> {
     }
 
     /// The only request of a process: the line that a shell would pipe into it, then the end of stdin.
-    pub async fn ask_cold(
+    pub async fn request_cold(
         &mut self,
         launched: &mut Launched,
         model: &str,
@@ -110,7 +110,7 @@ impl Cases<'_, '_> {
         // Options reach an engine only through `load`. Without options the environment has all settings.
         if !configuration.options.is_empty() {
             let request = load_request(configuration, model);
-            let loaded = launched.talk.load(request, |_| {}).await;
+            let loaded = launched.conversation.load(request, |_| {}).await;
             let (loaded, loaded_ns) = loaded.map_err(|cause| launched.fault(Stage::Load, cause))?;
             (launched.launch.loaded, launched.launch.loaded_ns) = (Some(loaded), Some(loaded_ns));
         }

@@ -23,15 +23,15 @@ impl Launched {
         let id = Some(self.next_id());
         let sequences = vec![ids.to_vec()];
         let was = self.allow(within);
-        let scored = self.talk.score(Score { id, sequences: sequences.clone() }).await;
-        self.talk.deadlines.answer = was;
+        let scored = self.conversation.score(Score { id, sequences: sequences.clone() }).await;
+        self.conversation.deadlines.answer = was;
         let (mut scored, took) = scored?;
         verify_scores(&scored, &sequences)?;
         Ok((scored.logprobs.swap_remove(0), took))
     }
 
     /// The greedy continuation of a prompt, past EOS if the engine can ignore it.
-    pub async fn go_on(
+    pub async fn continue_prompt(
         &mut self,
         prompt: &[u32],
         max_new_tokens: u32,
@@ -42,11 +42,11 @@ impl Launched {
         let prompt_ids = Some(prompt.to_vec());
         let request = Generate { id, prompt_ids, max_new_tokens, ignore_eos, ..Generate::default() };
         let was = self.allow(within);
-        let answer = self.talk.generate(request).await;
-        self.talk.deadlines.answer = was;
+        let answer = self.conversation.generate(request).await;
+        self.conversation.deadlines.answer = was;
         let mut answer = answer?;
         self.verify(&answer, Some(prompt.len() as u32), max_new_tokens, ignore_eos)?;
-        self.talk.no_checks()?;
+        self.conversation.refuse_unrequested()?;
         let mut sequences = answer.generated.iterations.drain(..).flat_map(|it| it.sequences);
         let ids = sequences.next().and_then(|sequence| sequence.output_ids);
         ids.ok_or_else(|| Cause::Unsupported("gives text, not ids".into()))
@@ -59,8 +59,8 @@ impl Launched {
 
     /// Limits the deadline. Gives the previous one.
     fn allow(&mut self, within: Duration) -> Duration {
-        let answer = self.talk.deadlines.answer;
-        self.talk.deadlines.answer = answer.min(within);
+        let answer = self.conversation.deadlines.answer;
+        self.conversation.deadlines.answer = answer.min(within);
         answer
     }
 }
@@ -80,7 +80,12 @@ impl Scoring {
     }
 
     /// The reason why a window of so many tokens is not requested.
-    pub fn has_no_room(&self, tokens: usize, launched: &Launched, check_time: CheckTime) -> Option<String> {
+    pub fn reason_to_skip(
+        &self,
+        tokens: usize,
+        launched: &Launched,
+        check_time: CheckTime,
+    ) -> Option<String> {
         let context = launched.launch.loaded.as_ref().and_then(|loaded| loaded.facts.context_tokens);
         if let Some(context) = context.filter(|&context| (context as usize) < tokens) {
             let so_far = self.so_far();

@@ -30,7 +30,7 @@ impl CheckTime {
     }
 
     /// The time limit of a request within the remaining time.
-    pub fn for_what_is_left(&self) -> Duration {
+    pub fn for_remaining_time(&self) -> Duration {
         let left = self.left().max(MIN_FOR_A_REQUEST);
         whole_ms(self.left_of_budget().map_or(left, |of_budget| left.min(of_budget)))
     }
@@ -73,7 +73,7 @@ mod tests {
         assert!(over.is_over() && over.budget_is_over());
         let none = Duration::ZERO;
         assert_eq!(
-            [over.left(), over.for_what_is_left(), over.for_a_request(), over.for_an_end(HOUR)],
+            [over.left(), over.for_remaining_time(), over.for_a_request(), over.for_an_end(HOUR)],
             [none; 4]
         );
         let short = CheckTime::begins(HOUR, Some(Instant::now() + Duration::from_secs(30)));
@@ -87,6 +87,6 @@ mod tests {
         let over = CheckTime::begins(Duration::ZERO, None);
         assert!(over.is_over() && !over.budget_is_over());
         assert_eq!((over.for_a_request(), over.for_an_end(HOUR)), (MOST_FOR_A_REQUEST, HOUR));
-        assert_eq!((over.for_what_is_left(), over.left_of_budget()), (MIN_FOR_A_REQUEST, None));
+        assert_eq!((over.for_remaining_time(), over.left_of_budget()), (MIN_FOR_A_REQUEST, None));
     }
 }

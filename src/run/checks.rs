@@ -1,4 +1,4 @@
-//! The parts that both output checks share: the one before the first block (`prove`) and the one after the last (`measured_tokens`). The
+//! The parts that both output checks share: the one before the first block (`check_held_out`) and the one after the last (`measured_tokens`). The
 //! record has the reason for each missing check, and no result is lost.
 
 use std::time::Instant;

@@ -1,5 +1,5 @@
 //! Format conversions of a model. An engine that reads another format than the model's gets a conversion, made before the
-//! engine's clock starts and kept for later runs. The record says so.
+//! engine's clock starts and stored for later runs. The record says so.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -73,20 +73,20 @@ async fn convert(
     label: &str,
     path: String,
     to: Format,
-    asked: Option<String>,
+    requested: Option<String>,
 ) -> Result<Converted> {
     let stop = Stopping(Arc::new(AtomicBool::new(false)));
-    let (tell, mut told) = mpsc::unbounded_channel();
+    let (progress, mut reports) = mpsc::unbounded_channel();
     let stopping = Arc::clone(&stop.0);
     let work = tokio::task::spawn_blocking(move || {
         let model = ModelFolder::open(&path)?;
-        let dtype = dtype(&model, to, asked.as_deref())?;
+        let dtype = dtype(&model, to, requested.as_deref())?;
         let path = conversions::converted(&model, to, dtype, &|done, total| {
             if stopping.load(Ordering::Relaxed) {
                 bail!("interrupted");
             }
             // After an interrupt the receiver is gone.
-            let _ = tell.send(done as f64 / total as f64);
+            let _ = progress.send(done as f64 / total as f64);
             Ok(())
         })?;
         anyhow::Ok(Converted {
@@ -95,7 +95,7 @@ async fn convert(
             path: path.to_string_lossy().into_owned(),
         })
     });
-    while let Some(fraction) = told.recv().await {
+    while let Some(fraction) = reports.recv().await {
         let phase = format!("converting the model to {}", to.as_str());
         journal.tell(Event::Loading { label: label.into(), phase, fraction: Some(fraction) });
     }
@@ -104,12 +104,12 @@ async fn convert(
 
 /// The dtype of the conversion. The first choice is the requested one, then the model's own, if the format can hold it. The last
 /// choice is f32, in which no value changes.
-fn dtype(model: &ModelFolder, to: Format, asked: Option<&str>) -> Result<Dtype> {
-    let asked = asked.and_then(Dtype::named);
+fn dtype(model: &ModelFolder, to: Format, requested: Option<&str>) -> Result<Dtype> {
+    let requested = requested.and_then(Dtype::named);
     let own = own_dtype(model)?;
-    let kept = [asked, Some(own)].into_iter().flatten();
-    let mut kept = kept.filter(|dtype| model_files::check_writable(to, *dtype).is_ok());
-    Ok(kept.next().unwrap_or(Dtype::F32))
+    let candidates = [requested, Some(own)].into_iter().flatten();
+    let mut candidates = candidates.filter(|dtype| model_files::check_writable(to, *dtype).is_ok());
+    Ok(candidates.next().unwrap_or(Dtype::F32))
 }
 
 /// Ends a conversion together with its run.

@@ -32,11 +32,11 @@ pub enum Event {
         load_ns: u64,
     },
     /// An engine's output check before the measurements.
-    Proving {
+    CheckingOutput {
         label: String,
     },
     /// After the last block: the reference engine checks the tokens of other engines.
-    Judging {
+    CheckingTokens {
         label: String,
         samples: usize,
     },

@@ -10,7 +10,7 @@ use crate::record::{Failure, FailureKind};
 use crate::run::process::Stage;
 
 /// Records a row for each configuration that cannot start or has no prompts.
-pub(super) async fn refuse_what_cannot_run(
+pub(super) async fn record_unavailable(
     plan: &Plan,
     journal: &mut Journal<'_>,
     requests: &mut Requests<'_>,
@@ -29,14 +29,14 @@ pub(super) async fn refuse_what_cannot_run(
         if let Some((kind, message, hint)) = refusal {
             let when = Stage::Start.to_string();
             let failure = Failure { configuration: index, kind, when, message, hint, ..Failure::default() };
-            schedule.give_up(journal, failure)?;
+            schedule.record_failure(journal, failure)?;
         }
     }
     Ok(())
 }
 
 /// Warns about a prompt of the user's own, which cannot be salted.
-pub(super) fn warn_of_one_prompt(plan: &Plan, journal: &mut Journal) -> Result<()> {
+pub(super) fn warn_about_fixed_prompt(plan: &Plan, journal: &mut Journal) -> Result<()> {
     let own = plan.cases.iter().any(|case| matches!(case.workload.prompt, Prompt::Text(_)));
     let message = "every request has the same prompt, so an engine with a prefix cache computes it once; without `--prompt` \
                    each request has a prompt of its own";

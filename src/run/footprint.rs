@@ -42,7 +42,7 @@ async fn guess(planned: &Configuration) -> Result<u64> {
 }
 
 /// The reason why an unmeasured verifier is not started: in f32 it may need many times the memory of the measured engines.
-pub(super) fn has_no_room_for(configuration: &Configuration) -> Option<String> {
+pub(super) fn exceeds_memory(configuration: &Configuration) -> Option<String> {
     let is_verifier = configuration.role == Some(Role::Verifier);
     let parameters = configuration.model.sizes.filter(|_| is_verifier)?.parameters;
     let needs = parameters.saturating_mul(F32_BYTES).saturating_add(PROGRAM_BYTES);

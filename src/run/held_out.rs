@@ -9,8 +9,8 @@ use protocol::Output;
 use super::check_requests::Scoring;
 use super::check_time::CheckTime;
 use super::checks::{OutputChecks, is_breach, longer_budget};
-use super::footprint::has_no_room_for;
-use super::launch::{LAST_WORDS, Launched};
+use super::footprint::exceeds_memory;
+use super::launch::{EXIT_GRACE, Launched};
 use super::launches::end;
 use super::schedule::Schedule;
 use super::stop::{Failed, Stop};
@@ -21,21 +21,21 @@ use crate::run::process::{Cause, Stage};
 use crate::run::stored_answers;
 
 impl OutputChecks<'_, '_> {
-    pub async fn prove(&mut self, schedule: &mut Schedule<'_>) -> Result<()> {
+    pub async fn check_held_out(&mut self, schedule: &mut Schedule<'_>) -> Result<()> {
         if self.plan.verification == Verification::Off {
             return Ok(());
         }
-        for model in self.models_to_prove(schedule) {
-            self.prove_on(schedule, &model).await?;
+        for model in self.models_to_check(schedule) {
+            self.check_held_out_of(schedule, &model).await?;
         }
         schedule.time_budget.measuring_begins(self.plan);
         Ok(())
     }
 
     /// The models to check, each once.
-    fn models_to_prove(&self, schedule: &Schedule) -> Vec<Model> {
+    fn models_to_check(&self, schedule: &Schedule) -> Vec<Model> {
         let mut models: Vec<Model> = Vec::new();
-        for index in (0..self.plan.configurations.len()).filter(|&index| self.is_to_prove(schedule, index)) {
+        for index in (0..self.plan.configurations.len()).filter(|&index| self.is_checked(schedule, index)) {
             let model = &self.plan.configurations[index].model;
             if !models.iter().any(|it| it.path == model.path) {
                 models.push(model.clone());
@@ -45,7 +45,7 @@ impl OutputChecks<'_, '_> {
     }
 
     /// Whether a configuration is checked: rows and the programs of baselines are. A twin is the same engine as its row.
-    fn is_to_prove(&self, schedule: &Schedule, index: usize) -> bool {
+    fn is_checked(&self, schedule: &Schedule, index: usize) -> bool {
         let configuration = &self.plan.configurations[index];
         let beside = matches!(configuration.role, None | Some(Role::Baseline { .. }));
         let has_failed = || !self.plan.cases_of(index).is_empty() && !schedule.has_open_cases(index);
@@ -55,21 +55,21 @@ impl OutputChecks<'_, '_> {
             && !has_failed()
     }
 
-    async fn prove_on(&mut self, schedule: &mut Schedule<'_>, model: &Model) -> Result<()> {
+    async fn check_held_out_of(&mut self, schedule: &mut Schedule<'_>, model: &Model) -> Result<()> {
         let Some(prompts) = self.requests.prompts(&model.path) else { return Ok(()) };
         let held_out = prompts.held_out(&model.path);
         self.journal.take(Entry::HeldOut(held_out.clone()))?;
         let on_it = |&index: &usize| self.plan.configurations[index].model.path == model.path;
         let configurations = 0..self.plan.configurations.len();
         let mut asked: Vec<usize> =
-            configurations.filter(on_it).filter(|&index| self.is_to_prove(schedule, index)).collect();
-        let kept = match self.plan.verification {
-            Verification::Usual => stored_answers::kept(model, &held_out),
-            // A user who names a verifier wants its answers, not kept ones.
+            configurations.filter(on_it).filter(|&index| self.is_checked(schedule, index)).collect();
+        let stored = match self.plan.verification {
+            Verification::Usual => stored_answers::find(model, &held_out),
+            // A user who names a verifier wants its answers, not stored ones.
             Verification::Named | Verification::Off => None,
         };
-        match (kept, self.plan.verifier_of(model)) {
-            (Some(kept), _) => self.journal.take(Entry::StoredAnswers(kept))?,
+        match (stored, self.plan.verifier_of(model)) {
+            (Some(stored), _) => self.journal.take(Entry::StoredAnswers(stored))?,
             (None, Some(verifier)) if !asked.contains(&verifier) => asked.push(verifier),
             (None, Some(_)) => {}
             (None, None) => {
@@ -79,11 +79,11 @@ impl OutputChecks<'_, '_> {
         }
         let check_time = schedule.time_budget.output_check(asked.len());
         for index in asked {
-            if let Some(reason) = has_no_room_for(&self.plan.configurations[index]) {
+            if let Some(reason) = exceeds_memory(&self.plan.configurations[index]) {
                 self.model_not_checked(model, reason, None)?;
                 continue;
             }
-            if schedule.time_budget.has_blocks_enough() {
+            if schedule.time_budget.is_check_time_over() {
                 let reason = "the budget leaves no time for an output check".into();
                 self.not_checked(index, reason, longer_budget())?;
                 continue;
@@ -91,34 +91,34 @@ impl OutputChecks<'_, '_> {
             // The verifier has twice the time, because without its answers nothing can be compared.
             let check_time =
                 if self.plan.verifier_of(model) == Some(index) { check_time * 2 } else { check_time };
-            let for_checks = self.prove_one(index, &held_out, check_time).await;
+            let for_checks = self.check_configuration(index, &held_out, check_time).await;
             if let Err(failed) = Stop::survive(for_checks)? {
-                self.fails_to_prove(schedule, index, failed)?;
+                self.record_failed_check(schedule, index, failed)?;
             }
         }
         Ok(())
     }
 
-    async fn prove_one(
+    async fn check_configuration(
         &mut self,
         index: usize,
         held_out: &HeldOut,
         check_time: Duration,
     ) -> Result<(), Stop> {
         let label = self.plan.configurations[index].label.clone();
-        self.journal.tell(Event::Proving { label });
+        self.journal.tell(Event::CheckingOutput { label });
         let left = CheckTime::begins(check_time, self.budget_ends).left_of_budget();
         let Some(mut launched) = self.launches.launch_within(self.journal, index, left).await? else {
             let reason = "the budget ended while the engine was loaded for an output check".into();
             return Ok(self.not_checked(index, reason, longer_budget())?);
         };
         if launched.hello().is_none() {
-            launched.talk.process.end(Duration::ZERO).await;
+            launched.conversation.process.end(Duration::ZERO).await;
             return Ok(self.not_checked(index, "supports only `generate`, not `score`".into(), None)?);
         }
         let check_time = CheckTime::begins(check_time, self.budget_ends);
-        let asked = self.ask_for_proof(&mut launched, held_out, check_time).await;
-        let usual = launched.talk.deadlines.shutdown;
+        let asked = self.request_answers(&mut launched, held_out, check_time).await;
+        let usual = launched.conversation.deadlines.shutdown;
         // If the budget is too short for a shutdown, the engine is ended at once.
         let alive = asked.is_ok() && check_time.for_an_end(usual) == usual;
         let ended = end(self.journal, launched, alive).await;
@@ -126,7 +126,7 @@ impl OutputChecks<'_, '_> {
     }
 
     /// Scores windows in growing order: the first ones predict the time of the others. The continuation of a prompt comes last.
-    async fn ask_for_proof(
+    async fn request_answers(
         &mut self,
         launched: &mut Launched,
         held_out: &HeldOut,
@@ -138,7 +138,7 @@ impl OutputChecks<'_, '_> {
                 self.not_checked(launched.launch.configuration, "does not support `score`".into(), None)?
             }
         }
-        self.go_on_with_the_prompt(launched, held_out, check_time).await
+        self.continue_prompt_of(launched, held_out, check_time).await
     }
 
     async fn score_windows(
@@ -150,10 +150,10 @@ impl OutputChecks<'_, '_> {
         let (configuration, launch) = (launched.launch.configuration, launched.launch.launch);
         let mut scoring = Scoring::default();
         for (sequence, ids) in held_out.sequences.iter().enumerate() {
-            if let Some(reason) = scoring.has_no_room(ids.len(), launched, check_time) {
+            if let Some(reason) = scoring.reason_to_skip(ids.len(), launched, check_time) {
                 return Ok(self.not_checked(configuration, reason, None)?);
             }
-            match launched.score(ids, check_time.for_what_is_left()).await {
+            match launched.score(ids, check_time.for_remaining_time()).await {
                 Ok((logprobs, took)) => {
                     scoring.took(ids.len(), took);
                     let elapsed_ns = took.as_nanos() as u64;
@@ -166,11 +166,11 @@ impl OutputChecks<'_, '_> {
                     let reason = format!("the budget ended during `score`: {cause}{so_far}");
                     return Ok(self.not_checked(configuration, reason, longer_budget())?);
                 }
-                Err(cause) if cause.engine_lives() && !is_breach(&cause) => {
+                Err(cause) if cause.engine_survives() && !is_breach(&cause) => {
                     let tokens = ids.len();
                     let reason = format!("`score` of {tokens} tokens: {cause}{}", scoring.so_far());
                     self.not_checked(configuration, reason, cause.hint())?;
-                    return self.let_it_end(launched).await;
+                    return self.wait_for_exit(launched).await;
                 }
                 Err(cause) => return Err(launched.fault(Stage::OutputCheck, cause)),
             }
@@ -178,7 +178,7 @@ impl OutputChecks<'_, '_> {
         Ok(())
     }
 
-    async fn go_on_with_the_prompt(
+    async fn continue_prompt_of(
         &mut self,
         launched: &mut Launched,
         held_out: &HeldOut,
@@ -197,23 +197,26 @@ impl OutputChecks<'_, '_> {
         if let Some(reason) = cannot {
             return Ok(self.not_checked(configuration, reason.into(), None)?);
         }
-        match launched.go_on(&held_out.prompt, held_out.max_new_tokens, check_time.for_what_is_left()).await {
+        match launched
+            .continue_prompt(&held_out.prompt, held_out.max_new_tokens, check_time.for_remaining_time())
+            .await
+        {
             Ok(ids) => Ok(self.journal.take(Entry::Continued(Continued { configuration, launch, ids }))?),
             Err(cause @ Cause::Timeout(_)) if check_time.budget_is_over() => {
                 let reason = format!("the budget ended while it continued a prompt: {cause}");
                 Ok(self.not_checked(configuration, reason, longer_budget())?)
             }
-            Err(cause) if cause.engine_lives() && !is_breach(&cause) => {
+            Err(cause) if cause.engine_survives() && !is_breach(&cause) => {
                 self.not_checked(configuration, format!("`generate`: {cause}"), cause.hint())?;
-                self.let_it_end(launched).await
+                self.wait_for_exit(launched).await
             }
             Err(cause) => Err(launched.fault(Stage::OutputCheck, cause)),
         }
     }
 
     /// Waits briefly for the end of an engine that sent `failed` because it cannot go on.
-    async fn let_it_end(&mut self, launched: &mut Launched) -> Result<(), Stop> {
-        match launched.talk.process.wait(LAST_WORDS).await {
+    async fn wait_for_exit(&mut self, launched: &mut Launched) -> Result<(), Stop> {
+        match launched.conversation.process.wait(EXIT_GRACE).await {
             Some(status) => {
                 let cause = Cause::Exited(format!("{status} after `failed`"));
                 Err(launched.fault(Stage::OutputCheck, cause))
@@ -224,7 +227,7 @@ impl OutputChecks<'_, '_> {
 
     /// Records a failed check. A breach of the protocol or a failed load is the row's failure, as in a block. After other
     /// failures the engine can still be measured.
-    fn fails_to_prove(&mut self, schedule: &mut Schedule, index: usize, failed: Failed) -> Result<()> {
+    fn record_failed_check(&mut self, schedule: &mut Schedule, index: usize, failed: Failed) -> Result<()> {
         let configuration = &self.plan.configurations[index];
         let is_verifier = configuration.role == Some(Role::Verifier);
         // One-shot processes speak only `generate`, so this failure does not concern them.

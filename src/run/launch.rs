@@ -17,7 +17,7 @@ use crate::run::process::{Answer, Cause, Conversation, Launching, Stage};
 use crate::run::verify::Expected;
 
 /// The time to end for an engine that cannot go on after `failed`.
-pub(super) const LAST_WORDS: Duration = Duration::from_millis(100);
+pub(super) const EXIT_GRACE: Duration = Duration::from_millis(100);
 
 /// The purpose of a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub(super) enum Purpose {
 
 /// An engine that is started and, if it speaks the whole protocol, loaded.
 pub(super) struct Launched {
-    pub talk: Conversation,
+    pub conversation: Conversation,
     /// The launch as known so far.
     pub launch: Launch,
     /// Its number, once it is in the record.
@@ -42,7 +42,7 @@ pub(super) struct Launched {
     /// Requests so far. Each has its own id, so that a repeated answer is not taken for a later one.
     pub asked: u64,
     /// Its processes are paused.
-    pub at_rest: bool,
+    pub is_paused: bool,
     /// Its processes, as found after its last answer.
     pub tree: Vec<u32>,
     /// The processor time of its last request.
@@ -51,10 +51,10 @@ pub(super) struct Launched {
 }
 
 impl Launched {
-    pub fn of(talk: Conversation, launch: Launch) -> Self {
+    pub fn of(conversation: Conversation, launch: Launch) -> Self {
         let (tree, worked, holding) = (Vec::new(), Worked::default(), Holding::default());
-        let (recorded, unrecorded, asked, at_rest) = (None, Vec::new(), 0, false);
-        Self { talk, launch, recorded, unrecorded, asked, at_rest, tree, worked, holding }
+        let (recorded, unrecorded, asked, is_paused) = (None, Vec::new(), 0, false);
+        Self { conversation, launch, recorded, unrecorded, asked, is_paused, tree, worked, holding }
     }
 
     /// Its number in the record. The first call records the launch as it is known now.
@@ -106,7 +106,7 @@ impl Launched {
 
     /// The fault that ends it, with its number if it has one.
     pub fn fault(&self, when: Stage, cause: Cause) -> Stop {
-        Stop::Fault(Failed { fault: self.talk.fault(when, cause), launch: self.recorded })
+        Stop::Fault(Failed { fault: self.conversation.fault(when, cause), launch: self.recorded })
     }
 
     pub fn hello(&self) -> Option<&HelloFacts> {
@@ -123,7 +123,7 @@ impl Launched {
     /// peak memory and their current memory. This walks page tables, and waits for a process that is stuck in the kernel.
     pub async fn read_memory(&mut self, needed: bool) -> Result<(Option<u64>, Option<Held>)> {
         let elsewhere = self.launch.loaded.iter().flat_map(|loaded| loaded.pids.clone());
-        let roots: Vec<u32> = std::iter::once(self.talk.process.pid).chain(elsewhere).collect();
+        let roots: Vec<u32> = std::iter::once(self.conversation.process.pid).chain(elsewhere).collect();
         let mut holding = std::mem::take(&mut self.holding);
         let read = move || {
             let mut tree: Vec<u32> = roots.into_iter().flat_map(memory::tree).collect();

@@ -10,7 +10,7 @@ use protocol::HelloFacts;
 use super::blocking::off_thread;
 use super::conversion::Conversions;
 use super::journal::Journal;
-use super::launch::{LAST_WORDS, Launched, Purpose, launching, load_request};
+use super::launch::{EXIT_GRACE, Launched, Purpose, launching, load_request};
 use super::stop::Stop;
 use crate::machine::gpu;
 use crate::plan::Plan;
@@ -34,15 +34,15 @@ pub(super) struct Launches<'a> {
     /// Configurations whose engine answers no `hello`.
     minimal: BTreeSet<usize>,
     /// Configurations that have answered `hello` in this run.
-    greeted: BTreeSet<usize>,
+    answered_hello: BTreeSet<usize>,
     /// Configurations whose last launch did not answer `hello`. A cold disk may explain that once.
-    silent_once: BTreeSet<usize>,
+    missed_hello: BTreeSet<usize>,
     /// The number of processes so far. Each has its own mark, so that its leftovers can be found even if no record refers to it.
     marks: u32,
 }
 
 /// The result of `hello`.
-enum Greeted {
+enum HelloOutcome {
     Known(Box<HelloFacts>),
     /// The process has ended. Another one starts with the new information.
     Again,
@@ -56,8 +56,8 @@ impl<'a> Launches<'a> {
             run: run.into(),
             conversions: Conversions::of(plan),
             minimal: BTreeSet::new(),
-            greeted: BTreeSet::new(),
-            silent_once: BTreeSet::new(),
+            answered_hello: BTreeSet::new(),
+            missed_hello: BTreeSet::new(),
             marks: 0,
         }
     }
@@ -75,12 +75,12 @@ impl<'a> Launches<'a> {
                 // Its launch is recorded with its first answer, which has the facts of the load.
                 return Ok(launched);
             }
-            match self.greet(journal, &mut launched).await? {
-                Greeted::Known(facts) => break (launched, facts),
-                Greeted::Again => launched.talk.process.end(Duration::ZERO).await,
+            match self.say_hello(journal, &mut launched).await? {
+                HelloOutcome::Known(facts) => break (launched, facts),
+                HelloOutcome::Again => launched.conversation.process.end(Duration::ZERO).await,
             };
         };
-        launched.launch.hello_ns = Some(launched.talk.since_start(Instant::now()));
+        launched.launch.hello_ns = Some(launched.conversation.since_start(Instant::now()));
         launched.launch.hello = Some(*facts);
         let loaded = self.load(journal, &mut launched).await;
         // The launch is recorded either way: a failure refers to it.
@@ -89,30 +89,35 @@ impl<'a> Launches<'a> {
         Ok(launched)
     }
 
-    async fn greet(&mut self, journal: &mut Journal<'_>, launched: &mut Launched) -> Result<Greeted, Stop> {
+    async fn say_hello(
+        &mut self,
+        journal: &mut Journal<'_>,
+        launched: &mut Launched,
+    ) -> Result<HelloOutcome, Stop> {
         let index = launched.launch.configuration;
-        let hello = launched.talk.hello().await.map_err(|cause| launched.fault(Stage::Hello, cause))?;
-        let is_silent = match hello {
+        let hello =
+            launched.conversation.hello().await.map_err(|cause| launched.fault(Stage::Hello, cause))?;
+        let no_answer = match hello {
             Hello::Known(facts) => {
-                self.silent_once.remove(&index);
-                self.greeted.insert(index);
+                self.missed_hello.remove(&index);
+                self.answered_hello.insert(index);
                 // It is started again after a conversion, so that no clock counts the conversion.
                 let converted = self.conversions.convert_for(journal, index, &facts).await?;
-                return Ok(if converted { Greeted::Again } else { Greeted::Known(facts) });
+                return Ok(if converted { HelloOutcome::Again } else { HelloOutcome::Known(facts) });
             }
             Hello::Minimal => false,
-            Hello::Silent => true,
+            Hello::NoAnswer => true,
         };
         let seconds = self.settings.deadlines.hello.as_secs_f64();
-        if is_silent && self.silent_once.insert(index) {
+        if no_answer && self.missed_hello.insert(index) {
             let message = format!("no answer to `hello` within {seconds} s: the engine is started once more");
             journal.warn(Some(index), message)?;
-            return Ok(Greeted::Again);
+            return Ok(HelloOutcome::Again);
         }
         // An engine that answered before knows `hello`. Driven with `generate` alone, its launches could not be compared.
-        let knows_hello = self.greeted.contains(&index);
+        let knows_hello = self.answered_hello.contains(&index);
         if knows_hello || !self.plan.configurations[index].options.is_empty() {
-            let cause = match is_silent {
+            let cause = match no_answer {
                 true => Cause::Timeout(self.settings.deadlines.hello),
                 false if knows_hello => {
                     Cause::Unsupported("answered `hello` in an earlier launch, and refuses it now".into())
@@ -121,13 +126,13 @@ impl<'a> Launches<'a> {
             };
             return Err(launched.fault(Stage::Hello, cause));
         }
-        if is_silent {
+        if no_answer {
             let message =
                 format!("no answer to `hello` within {seconds} s in two launches: only `generate` is used");
             journal.warn(Some(index), message)?;
         }
         self.minimal.insert(index);
-        Ok(Greeted::Again)
+        Ok(HelloOutcome::Again)
     }
 
     /// A launch for an output check, within the rest of the budget. `None` if the launch used it up.
@@ -148,7 +153,7 @@ impl<'a> Launches<'a> {
         let configuration = &self.plan.configurations[launched.launch.configuration];
         let label = &configuration.label;
         let request = load_request(configuration, self.model_path(launched.launch.configuration));
-        let loaded = launched.talk.load(request, |said| {
+        let loaded = launched.conversation.load(request, |said| {
             let (phase, fraction) = (said.phase, said.fraction);
             journal.tell(Event::Loading { label: label.clone(), phase, fraction });
         });
@@ -176,7 +181,7 @@ impl<'a> Launches<'a> {
         // Read before the start, so that no clock of the launch counts it.
         let gpus_before =
             if configuration.device.is_cpu() { Vec::new() } else { off_thread(gpu::held).await? };
-        let talk = Conversation::start(&launching, self.settings.deadlines)?;
+        let conversation = Conversation::start(&launching, self.settings.deadlines)?;
         let launch = Launch {
             configuration: index,
             block: match purpose {
@@ -184,12 +189,12 @@ impl<'a> Launches<'a> {
                 Purpose::OutputCheck => 0,
             },
             for_output_checks: purpose == Purpose::OutputCheck,
-            pid: talk.process.pid,
+            pid: conversation.process.pid,
             converted: self.conversions.of_configuration(index).cloned(),
             gpus_before,
             ..Launch::default()
         };
-        Ok(Launched::of(talk, launch))
+        Ok(Launched::of(conversation, launch))
     }
 
     /// Asks a separate process for its formats, because a one-shot process gets only its request.
@@ -203,8 +208,8 @@ impl<'a> Launches<'a> {
             return Ok(());
         }
         let mut launched = self.start(journal, index, Purpose::Once(block)).await?;
-        let hello = launched.talk.hello().await;
-        launched.talk.process.end(Duration::ZERO).await;
+        let hello = launched.conversation.hello().await;
+        launched.conversation.process.end(Duration::ZERO).await;
         match hello {
             Ok(Hello::Known(facts)) => self.conversions.convert_for(journal, index, &facts).await.map(|_| ()),
             // Its requests will show the fault.
@@ -220,17 +225,17 @@ impl<'a> Launches<'a> {
 /// Ends a launch. A live engine is asked to end first, and a wrong reaction is a warning.
 pub(super) async fn end(journal: &mut Journal<'_>, mut launched: Launched, alive: bool) -> Result<()> {
     let index = launched.launch.configuration;
-    launched.talk.process.wake();
+    launched.conversation.process.resume();
     if alive
         && launched.hello().is_some()
-        && let Err(cause) = launched.talk.shutdown().await
+        && let Err(cause) = launched.conversation.shutdown().await
     {
         let message =
             format!("did not shut down as the protocol requires: {cause}; its processes were ended");
         journal.warn(Some(index), message)?;
     }
-    let grace = if alive { launched.talk.deadlines.shutdown } else { LAST_WORDS };
-    let left = launched.talk.process.end(grace).await;
+    let grace = if alive { launched.conversation.deadlines.shutdown } else { EXIT_GRACE };
+    let left = launched.conversation.process.end(grace).await;
     if left > 0 && alive {
         journal.warn(Some(index), format!("left processes behind ({left}); they were ended"))?;
     }

@@ -21,13 +21,13 @@ const TIME: Duration = Duration::from_millis(300);
 
 pub(super) async fn probe_limits(plan: &Plan, journal: &mut Journal<'_>, block: u32) -> Result<()> {
     let record = journal.record();
-    let asked = asked(plan, &record.header.machine.cpu, memory::available_bytes());
-    let mut probed = match asked {
-        Some(asked) => Some(off_thread(move || probe(&asked)).await?),
+    let settings = settings(plan, &record.header.machine.cpu, memory::available_bytes());
+    let mut probed = match settings {
+        Some(settings) => Some(off_thread(move || probe(&settings)).await?),
         None => None,
     };
     let is_answer = |it: &machine_limits::Limits| !it.gpus.is_empty() || !it.absent.is_empty();
-    let gpus = gpus_asked(plan);
+    let gpus = gpus_to_probe(plan);
     if !gpus.is_empty() && !record.limits.iter().any(|limits| is_answer(&limits.probed)) {
         let run = record.header.id.clone();
         let found = off_thread(move || gpu_limits::ask(&gpus, Some(&run))).await?;
@@ -42,7 +42,7 @@ pub(super) async fn probe_limits(plan: &Plan, journal: &mut Journal<'_>, block: 
 
 /// The GPUs of configurations whose share of a limit can be shown. Small models count too, because the size of a GPU's caches is
 /// known only after the probe.
-fn gpus_asked(plan: &Plan) -> Vec<u32> {
+fn gpus_to_probe(plan: &Plan) -> Vec<u32> {
     let measured = plan.cases.iter().map(|case| &plan.configurations[case.configuration]);
     let able = measured.filter(|it| it.unavailable.is_none() && it.model.sizes.is_some());
     able.filter_map(|it| it.device.cuda_index()).collect::<BTreeSet<_>>().into_iter().collect()
@@ -50,7 +50,7 @@ fn gpus_asked(plan: &Plan) -> Vec<u32> {
 
 /// The CPU's limits to probe. `None` if no engine runs on the CPU, or all models fit into the caches, so that no limit applies to
 /// them.
-fn asked(plan: &Plan, cpu: &Cpu, available: Option<u64>) -> Option<ProbeSettings> {
+fn settings(plan: &Plan, cpu: &Cpu, available: Option<u64>) -> Option<ProbeSettings> {
     let measured = plan.cases.iter().map(|case| &plan.configurations[case.configuration]);
     let threads: BTreeSet<u32> =
         measured.filter(|it| may_have_a_share(it, cpu)).map(|it| it.threads).collect();
@@ -101,19 +101,22 @@ mod tests {
     fn limits_are_probed_for_each_thread_count_of_a_large_model() {
         let plan =
             plan(vec![configuration(4, 1 << 30), configuration(1, 1 << 30), configuration(4, 1 << 30)]);
-        let asked = asked(&plan, &cpu(), Some(16 * GIB)).unwrap();
-        assert_eq!((asked.threads, asked.buffer_bytes, asked.budget), (vec![1, 4], 256 << 20, 2 * TIME));
+        let settings = settings(&plan, &cpu(), Some(16 * GIB)).unwrap();
+        assert_eq!(
+            (settings.threads, settings.buffer_bytes, settings.budget),
+            (vec![1, 4], 256 << 20, 2 * TIME)
+        );
     }
 
     #[test]
     fn with_little_memory_only_the_arithmetic_units_are_probed() {
         let plan = plan(vec![configuration(2, 1 << 30)]);
-        assert_eq!(asked(&plan, &cpu(), Some(GIB / 2)).map(|asked| asked.buffer_bytes), Some(0));
+        assert_eq!(settings(&plan, &cpu(), Some(GIB / 2)).map(|settings| settings.buffer_bytes), Some(0));
     }
 
     #[test]
     fn nothing_is_probed_when_no_row_can_reach_a_limit() {
-        let probed = |it: &Configuration| asked(&plan(vec![it.clone()]), &cpu(), Some(16 * GIB)).is_some();
+        let probed = |it: &Configuration| settings(&plan(vec![it.clone()]), &cpu(), Some(16 * GIB)).is_some();
         // 32 Mi weights are 128 MiB of f32, four times the cache.
         let large = configuration(2, 32 << 20);
         assert!(probed(&large));
@@ -126,19 +129,19 @@ mod tests {
         // A verifier has no cases.
         let mut verifier = plan(vec![large]);
         verifier.cases.clear();
-        assert_eq!(asked(&verifier, &cpu(), Some(16 * GIB)), None);
+        assert_eq!(settings(&verifier, &cpu(), Some(16 * GIB)), None);
     }
 
     #[test]
     fn each_gpu_of_a_measured_row_is_probed_once() {
         let on = |device: &str| Configuration { device: device.into(), ..configuration(1, 1) };
         let all = plan(["cuda:1", "cpu", "cuda", "metal", "cuda:1", "cuda:0"].map(on).into());
-        assert_eq!(gpus_asked(&all), [0, 1]);
+        assert_eq!(gpus_to_probe(&all), [0, 1]);
         let unavailable = Configuration { unavailable: Some(Unavailable::default()), ..on("cuda") };
         let unknown = Configuration { model: Model::default(), ..on("cuda") };
-        assert_eq!(gpus_asked(&plan(vec![unavailable, unknown, on("cpu")])), [0_u32; 0]);
+        assert_eq!(gpus_to_probe(&plan(vec![unavailable, unknown, on("cpu")])), [0_u32; 0]);
         let mut verifier = plan(vec![on("cuda")]);
         verifier.cases.clear();
-        assert_eq!(gpus_asked(&verifier), [0_u32; 0]);
+        assert_eq!(gpus_to_probe(&verifier), [0_u32; 0]);
     }
 }

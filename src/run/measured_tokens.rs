@@ -9,12 +9,12 @@ use protocol::IgnoreEos;
 
 use super::check_time::CheckTime;
 use super::checks::{OutputChecks, is_breach, longer_budget};
-use super::footprint::has_no_room_for;
+use super::footprint::exceeds_memory;
 use super::launch::Launched;
 use super::schedule::Schedule;
 use super::stop::Stop;
-use super::unchecked::{UncheckedSample, greedy_ids, places, unchecked_samples};
-use crate::plan::prompts::{self, Which};
+use super::unchecked::{UncheckedSample, greedy_ids, positions, unchecked_samples};
+use crate::plan::prompts::{self, PromptKey};
 use crate::plan::{Model, Verification};
 use crate::record::{Entry, ReferenceToken};
 use crate::run::event::Event;
@@ -43,33 +43,33 @@ impl OutputChecks<'_, '_> {
         if self.plan.verification == Verification::Off {
             return Ok(());
         }
-        for model in self.models_asked_about() {
+        for model in self.checked_models() {
             // The record already says why there is no verifier, or none that answers.
-            let said = |it: &crate::record::NotChecked| it.model.as_ref() == Some(&model.path);
-            if !self.journal.record().not_checked.iter().any(said) {
-                self.judge(schedule, &model).await?;
+            let pairs = |it: &crate::record::NotChecked| it.model.as_ref() == Some(&model.path);
+            if !self.journal.record().not_checked.iter().any(pairs) {
+                self.check_tokens_of(schedule, &model).await?;
             }
         }
         Ok(())
     }
 
-    fn models_asked_about(&self) -> Vec<Model> {
+    fn checked_models(&self) -> Vec<Model> {
         let asked = self.journal.record().held_out.iter();
         let models = || self.plan.configurations.iter().map(|it| &it.model);
         asked.filter_map(|it| models().find(|model| model.path == it.model).cloned()).collect()
     }
 
-    async fn judge(&mut self, schedule: &Schedule<'_>, model: &Model) -> Result<()> {
+    async fn check_tokens_of(&mut self, schedule: &Schedule<'_>, model: &Model) -> Result<()> {
         let verifier = self.plan.verifier_of(model);
         let mut unchecked_samples = unchecked_samples(self.journal.record(), model, verifier);
-        self.leave_out_what_was_asked_in_text(&mut unchecked_samples)?;
+        self.omit_text_prompts(&mut unchecked_samples)?;
         if unchecked_samples.is_empty() {
             return Ok(());
         }
         let Some(verifier) = verifier else {
             return self.no_verifier(model, "its measured tokens were not checked: no verifier can run here");
         };
-        if let Some(reason) = has_no_room_for(&self.plan.configurations[verifier]) {
+        if let Some(reason) = exceeds_memory(&self.plan.configurations[verifier]) {
             return self.model_not_checked(model, reason, None);
         }
         let check_time = self.check_time(schedule);
@@ -78,36 +78,38 @@ impl OutputChecks<'_, '_> {
             return self.model_not_checked(model, no_time(unchecked_samples.len()), longer_budget());
         }
         let label = self.plan.configurations[verifier].label.clone();
-        self.journal.tell(Event::Judging { label: label.clone(), samples: unchecked_samples.len() });
-        let cause =
-            match self.launches.launch_within(self.journal, verifier, check_time.left_of_budget()).await {
-                Ok(None) => {
-                    return self.model_not_checked(model, no_time(unchecked_samples.len()), longer_budget());
-                }
-                Ok(Some(mut launched)) if launched.hello().is_some() => {
-                    let asked =
-                        self.ask_the_verifier(&mut launched, model, &unchecked_samples, check_time).await?;
-                    // Its exit does not matter any more.
-                    let grace = check_time.for_an_end(launched.talk.deadlines.shutdown);
-                    let _ = tokio::time::timeout(grace, launched.talk.shutdown()).await;
-                    let grace = check_time.for_an_end(grace);
-                    launched.talk.process.end(if asked.is_ok() { grace } else { Duration::ZERO }).await;
-                    asked.err()
-                }
-                Ok(Some(mut launched)) => {
-                    launched.talk.process.end(Duration::ZERO).await;
-                    Some(Cause::Unsupported("supports only `generate`".into()))
-                }
-                Err(Stop::Fault(failed)) => Some(failed.fault.cause),
-                Err(Stop::Broken(error)) => return Err(error),
-            };
+        self.journal.tell(Event::CheckingTokens { label: label.clone(), samples: unchecked_samples.len() });
+        let cause = match self
+            .launches
+            .launch_within(self.journal, verifier, check_time.left_of_budget())
+            .await
+        {
+            Ok(None) => {
+                return self.model_not_checked(model, no_time(unchecked_samples.len()), longer_budget());
+            }
+            Ok(Some(mut launched)) if launched.hello().is_some() => {
+                let asked = self.query_verifier(&mut launched, model, &unchecked_samples, check_time).await?;
+                // Its exit does not matter any more.
+                let grace = check_time.for_an_end(launched.conversation.deadlines.shutdown);
+                let _ = tokio::time::timeout(grace, launched.conversation.shutdown()).await;
+                let grace = check_time.for_an_end(grace);
+                launched.conversation.process.end(if asked.is_ok() { grace } else { Duration::ZERO }).await;
+                asked.err()
+            }
+            Ok(Some(mut launched)) => {
+                launched.conversation.process.end(Duration::ZERO).await;
+                Some(Cause::Unsupported("supports only `generate`".into()))
+            }
+            Err(Stop::Fault(failed)) => Some(failed.fault.cause),
+            Err(Stop::Broken(error)) => return Err(error),
+        };
         let Some(cause) = cause else { return Ok(()) };
         let reason = format!("the tokens of measured samples: {label}: {}: {cause}", cause.kind());
         self.model_not_checked(model, reason, cause.hint())
     }
 
     /// `Err` in it is the reason why the verifier stopped answering.
-    async fn ask_the_verifier(
+    async fn query_verifier(
         &mut self,
         launched: &mut Launched,
         model: &Model,
@@ -127,11 +129,11 @@ impl OutputChecks<'_, '_> {
                     left_out += 1;
                     continue;
                 };
-                match ask_about(launched, &prompt, &question.1, unchecked.differs_at, check_time).await {
-                    Ok(said) => {
-                        known.insert(question.clone(), said);
+                match query_tokens(launched, &prompt, &question.1, unchecked.differs_at, check_time).await {
+                    Ok(pairs) => {
+                        known.insert(question.clone(), pairs);
                     }
-                    Err(cause) if cause.engine_lives() && !is_breach(&cause) => {
+                    Err(cause) if cause.engine_survives() && !is_breach(&cause) => {
                         left_out += 1;
                         refused = Some(cause.to_string());
                     }
@@ -143,7 +145,11 @@ impl OutputChecks<'_, '_> {
                     Err(cause) => return Ok(Err(cause)),
                 }
             }
-            self.record_opinions(launched, unchecked, known.get(&question).map_or(&[], Vec::as_slice))?;
+            self.record_reference_tokens(
+                launched,
+                unchecked,
+                known.get(&question).map_or(&[], Vec::as_slice),
+            )?;
         }
         if left_out > 0 {
             let seconds = check_time.whole.as_secs();
@@ -156,11 +162,11 @@ impl OutputChecks<'_, '_> {
         Ok(Ok(()))
     }
 
-    fn record_opinions(
+    fn record_reference_tokens(
         &mut self,
         launched: &Launched,
         unchecked: &UncheckedSample,
-        said: &[TokenPair],
+        pairs: &[TokenPair],
     ) -> Result<()> {
         let sample = &self.journal.record().samples[unchecked.sample];
         let (launch, case, index) = (sample.launch, sample.case, sample.index);
@@ -169,9 +175,10 @@ impl OutputChecks<'_, '_> {
         });
         let facts = launched.launch.loaded.as_ref().map(|loaded| &loaded.facts);
         let eos_ids = facts.and_then(|facts| facts.eos_ids.clone()).unwrap_or_default();
-        for said in said {
+        for pairs in pairs {
             // If EOS comes next, an engine that masks it must give another id.
-            if masks && said.verifier_token != said.engine_token && eos_ids.contains(&said.verifier_token) {
+            if masks && pairs.verifier_token != pairs.engine_token && eos_ids.contains(&pairs.verifier_token)
+            {
                 continue;
             }
             self.journal.take(Entry::ReferenceToken(ReferenceToken {
@@ -179,21 +186,18 @@ impl OutputChecks<'_, '_> {
                 launch,
                 case,
                 index,
-                position: said.position as u32,
-                engine_token: said.engine_token,
-                verifier_token: said.verifier_token,
-                engine_logprob: said.engine_logprob,
-                verifier_logprob: said.verifier_logprob,
+                position: pairs.position as u32,
+                engine_token: pairs.engine_token,
+                verifier_token: pairs.verifier_token,
+                engine_logprob: pairs.engine_logprob,
+                verifier_logprob: pairs.verifier_logprob,
             }))?;
         }
         Ok(())
     }
 
     /// Leaves out engines that received text, because they made their own ids from it.
-    fn leave_out_what_was_asked_in_text(
-        &mut self,
-        unchecked_samples: &mut Vec<UncheckedSample>,
-    ) -> Result<()> {
+    fn omit_text_prompts(&mut self, unchecked_samples: &mut Vec<UncheckedSample>) -> Result<()> {
         let record = self.journal.record();
         let takes_ids = |configuration: usize| {
             let mut launches = record.launches_of(configuration);
@@ -217,9 +221,9 @@ impl OutputChecks<'_, '_> {
         let record = self.journal.record();
         let sample = &record.samples[unchecked.sample];
         let block = record.launches.iter().find(|it| it.launch == sample.launch)?.block;
-        let which = Which { seed: self.plan.seed, block, kind: sample.kind, index: sample.index };
+        let key = PromptKey { seed: self.plan.seed, block, kind: sample.kind, index: sample.index };
         let path = &self.plan.configurations[unchecked.configuration].model.path;
-        let ids = self.requests.prompts(path)?.ids(&self.plan.cases[sample.case].workload, which).ok()?;
+        let ids = self.requests.prompts(path)?.ids(&self.plan.cases[sample.case].workload, key).ok()?;
         (prompts::hash(&ids) == sample.prompt_hash).then_some(ids)
     }
 
@@ -238,7 +242,7 @@ fn time(budget: Option<Duration>, ran: Duration) -> Duration {
 }
 
 /// The verifier's answers about some tokens of an output. Tokens without time for a check are left out.
-async fn ask_about(
+async fn query_tokens(
     verifier: &mut Launched,
     prompt: &[u32],
     output: &[u32],
@@ -249,30 +253,30 @@ async fn ask_about(
     let room = context.map_or(usize::MAX, |context| (context as usize).saturating_sub(prompt.len()));
     let output = &output[..output.len().min(room)];
     let scores = verifier.hello().is_some_and(|hello| hello.capabilities.score);
-    let likely = match scores && !output.is_empty() {
+    let logprobs = match scores && !output.is_empty() {
         true => {
             let all = verifier.score(&[prompt, output].concat(), check_time.for_a_request()).await?.0;
             all.into_iter().skip(prompt.len().saturating_sub(1)).collect()
         }
         false => Vec::new(),
     };
-    let mut said = Vec::new();
-    for position in places(output.len(), differs_at, &likely) {
-        if check_time.budget_is_over() || (check_time.is_over() && !said.is_empty()) {
+    let mut pairs = Vec::new();
+    for position in positions(output.len(), differs_at, &logprobs) {
+        if check_time.budget_is_over() || (check_time.is_over() && !pairs.is_empty()) {
             break;
         }
-        let engine_logprob = likely.get(position).copied().flatten();
-        match ask_about_one(verifier, prompt, output, position, engine_logprob, check_time).await {
-            Ok(of_it) => said.push(of_it),
+        let engine_logprob = logprobs.get(position).copied().flatten();
+        match query_token(verifier, prompt, output, position, engine_logprob, check_time).await {
+            Ok(pair) => pairs.push(pair),
             // The answers about the other tokens still count.
-            Err(Cause::Timeout(_)) if check_time.budget_is_over() && !said.is_empty() => break,
+            Err(Cause::Timeout(_)) if check_time.budget_is_over() && !pairs.is_empty() => break,
             Err(cause) => return Err(cause),
         }
     }
-    Ok(said)
+    Ok(pairs)
 }
 
-async fn ask_about_one(
+async fn query_token(
     verifier: &mut Launched,
     prompt: &[u32],
     output: &[u32],
@@ -285,9 +289,11 @@ async fn ask_about_one(
     let is_own = engine_logprob.is_some_and(|logprob| logprob > LIKELIER_THAN_ALL);
     let verifier_token = match is_own {
         true => engine_token,
-        false => {
-            *verifier.go_on(&before, 1, check_time.for_a_request()).await?.first().unwrap_or(&engine_token)
-        }
+        false => *verifier
+            .continue_prompt(&before, 1, check_time.for_a_request())
+            .await?
+            .first()
+            .unwrap_or(&engine_token),
     };
     let verifier_logprob = match verifier_token == engine_token {
         true => engine_logprob,

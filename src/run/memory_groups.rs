@@ -59,15 +59,15 @@ impl MemoryGroup {
     /// Pauses every engine but this one, and resumes this one. True if it was paused.
     pub async fn resume_only(&mut self, at: usize) -> bool {
         for (other, slot) in self.slots.iter_mut().enumerate() {
-            if let Some(launched) = slot.launched.as_mut().filter(|it| other != at && !it.at_rest) {
-                launched.talk.process.rest().await;
-                launched.at_rest = true;
+            if let Some(launched) = slot.launched.as_mut().filter(|it| other != at && !it.is_paused) {
+                launched.conversation.process.pause().await;
+                launched.is_paused = true;
             }
         }
         let launched = self.slots.get_mut(at).and_then(|slot| slot.launched.as_mut());
         launched.is_some_and(|launched| {
-            launched.talk.process.wake();
-            std::mem::take(&mut launched.at_rest)
+            launched.conversation.process.resume();
+            std::mem::take(&mut launched.is_paused)
         })
     }
 }

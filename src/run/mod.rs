@@ -52,7 +52,7 @@ use crate::run::event::{Event, Listener};
 use block::Blocks;
 use blocking::off_thread;
 use checks::OutputChecks;
-use failing::{refuse_what_cannot_run, warn_of_one_prompt};
+use failing::{record_unavailable, warn_about_fixed_prompt};
 use journal::Journal;
 use launches::Launches;
 use request::Requests;
@@ -108,22 +108,22 @@ async fn measure<'a>(
     quiet: &mut Option<Quiet>,
     settings: Settings,
 ) -> Result<()> {
-    *quiet = Some(look_at_the_machine(plan, journal).await?);
-    warn_of_one_prompt(plan, journal)?;
+    *quiet = Some(probe_quiet(plan, journal).await?);
+    warn_about_fixed_prompt(plan, journal)?;
     let mut requests = Requests::of(plan, settings.deadlines);
-    refuse_what_cannot_run(plan, journal, &mut requests, schedule).await?;
-    measure_itself(plan, journal, schedule).await?;
-    pass::look_at_idle(plan, journal).await?;
+    record_unavailable(plan, journal, &mut requests, schedule).await?;
+    record_overhead(plan, journal, schedule).await?;
+    pass::sample_idle_energy(plan, journal).await?;
     let (requests, run) = (&requests, journal.record().header.id.clone());
     let mut launches = Launches::of(plan, &run, settings);
     let (launches, budget_ends) = (&mut launches, schedule.budget_ends());
-    OutputChecks { plan, journal, launches, requests, budget_ends }.prove(schedule).await?;
-    Blocks { plan, journal, launches, requests, schedule, told_of_memory_groups: false }.run().await?;
+    OutputChecks { plan, journal, launches, requests, budget_ends }.check_held_out(schedule).await?;
+    Blocks { plan, journal, launches, requests, schedule, warned_of_memory_groups: false }.run().await?;
     OutputChecks { plan, journal, launches, requests, budget_ends }.verify_measured_tokens(schedule).await
 }
 
 /// Examines how quiet the machine is before anything is measured. This asks the GPUs' driver, which may be slow or hang.
-async fn look_at_the_machine(plan: &Plan, journal: &mut Journal<'_>) -> Result<Quiet> {
+async fn probe_quiet(plan: &Plan, journal: &mut Journal<'_>) -> Result<Quiet> {
     let engines = planned(plan);
     let look = move || {
         let quiet = Quiet::probe(&engines);
@@ -136,11 +136,11 @@ async fn look_at_the_machine(plan: &Plan, journal: &mut Journal<'_>) -> Result<Q
 }
 
 /// Records the current cost of a request to the null engine. A failure is only a warning.
-async fn measure_itself(plan: &Plan, journal: &mut Journal<'_>, schedule: &Schedule<'_>) -> Result<()> {
+async fn record_overhead(plan: &Plan, journal: &mut Journal<'_>, schedule: &Schedule<'_>) -> Result<()> {
     if !(0..plan.configurations.len()).any(|configuration| schedule.has_open_cases(configuration)) {
         return Ok(());
     }
-    let entry = match overhead::glance(&journal.record().header.id).await {
+    let entry = match overhead::measure_briefly(&journal.record().header.id).await {
         Ok(overhead) => Entry::Overhead(overhead),
         Err(error) => {
             let message = format!(

@@ -18,7 +18,7 @@ use stats::{median, quantile};
 /// The costs of the orchestrator's steps.
 #[derive(Debug, Clone)]
 pub struct Overhead {
-    pub figures: Vec<Timing>,
+    pub timings: Vec<Timing>,
 }
 
 /// One cost, over several measurements.
@@ -44,10 +44,10 @@ const PROMPT_TOKENS: u32 = 128;
 const OUTPUT_TOKENS: u32 = 64;
 
 /// The quick measurement before a run, which takes a tenth of a second.
-const GLANCE_REQUESTS: usize = 50;
-const GLANCE_STREAMS: usize = 3;
-const GLANCE_TOKENS: u32 = 100;
-const GLANCE_DEADLINE: Duration = Duration::from_secs(5);
+const BRIEF_REQUESTS: usize = 50;
+const BRIEF_STREAMS: usize = 3;
+const BRIEF_TOKENS: u32 = 100;
+const BRIEF_DEADLINE: Duration = Duration::from_secs(5);
 
 impl Overhead {
     /// Takes about six seconds; half of them are deliberate waits.
@@ -56,32 +56,32 @@ impl Overhead {
         // No process that is started from here on outlives this.
         let _keeper = Keeper::start(&run)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let figures = runtime.block_on(async {
-            let mut figures = vec![start_up(&run).await?, launch(&run).await?];
-            let mut talk = start(&run, LAUNCHES, 0.0).await?.0;
-            figures.push(request(&mut talk).await?);
-            figures.extend(stream(&mut talk).await?);
-            end(talk).await?;
-            figures.push(arrival(&run).await?);
-            figures.push(wait(&run).await?);
-            anyhow::Ok(figures)
+        let timings = runtime.block_on(async {
+            let mut timings = vec![start_up(&run).await?, launch(&run).await?];
+            let mut conversation = start(&run, LAUNCHES, 0.0).await?.0;
+            timings.push(request(&mut conversation).await?);
+            timings.extend(stream(&mut conversation).await?);
+            end(conversation).await?;
+            timings.push(arrival(&run).await?);
+            timings.push(wait(&run).await?);
+            anyhow::Ok(timings)
         })?;
-        Ok(Self { figures })
+        Ok(Self { timings })
     }
 }
 
 /// The part of small times that this program causes, for a run's record. Every process that this starts carries the run's mark.
-pub async fn glance(run: &str) -> Result<record::Overhead> {
-    let measured = tokio::time::timeout(GLANCE_DEADLINE, async {
-        let mut talk = start(run, "null-engine", 0.0).await?.0;
-        let requests = ask_often(&mut talk, GLANCE_REQUESTS).await?;
-        let streams = stream_often(&mut talk, GLANCE_STREAMS, GLANCE_TOKENS).await?;
-        end(talk).await?;
+pub async fn measure_briefly(run: &str) -> Result<record::Overhead> {
+    let measured = tokio::time::timeout(BRIEF_DEADLINE, async {
+        let mut conversation = start(run, "null-engine", 0.0).await?.0;
+        let requests = repeat_requests(&mut conversation, BRIEF_REQUESTS).await?;
+        let streams = repeat_streams(&mut conversation, BRIEF_STREAMS, BRIEF_TOKENS).await?;
+        end(conversation).await?;
         anyhow::Ok((requests, streams))
     });
     let (requests, streams) = measured.await.context("the null engine takes too long")??;
     let request_ns = median(&requests).context("nothing was measured")?;
-    let tokens = f64::from(GLANCE_TOKENS);
+    let tokens = f64::from(BRIEF_TOKENS);
     let adds: Vec<f64> =
         streams.iter().map(|it| (it.elapsed_ns as f64 - request_ns).max(0.0) / tokens).collect();
     let streamed_token_ns = median(&adds).context("nothing was streamed")?;
@@ -121,27 +121,27 @@ async fn start_up(run: &str) -> Result<Timing> {
 async fn launch(run: &str) -> Result<Timing> {
     let mut values = Vec::new();
     for launch in 0..LAUNCHES {
-        let (talk, loaded_ns) = start(run, launch, 0.0).await?;
+        let (conversation, loaded_ns) = start(run, launch, 0.0).await?;
         values.push(loaded_ns as f64);
-        end(talk).await?;
+        end(conversation).await?;
     }
     Timing::of("launch", "from spawning the process to its `loaded`, hello included", values)
 }
 
-async fn request(talk: &mut Conversation) -> Result<Timing> {
+async fn request(conversation: &mut Conversation) -> Result<Timing> {
     Timing::of(
         "request",
         "from the request to its answer, minus the engine's own time (128 ids in, 64 out)",
-        ask_often(talk, REQUESTS).await?,
+        repeat_requests(conversation, REQUESTS).await?,
     )
 }
 
 /// The time of each request, less the engine's own work.
-async fn ask_often(talk: &mut Conversation, requests: usize) -> Result<Vec<f64>> {
+async fn repeat_requests(conversation: &mut Conversation, requests: usize) -> Result<Vec<f64>> {
     let asked = ask(OUTPUT_TOKENS, false);
     let mut values = Vec::new();
     for _ in 0..requests {
-        let answer = generate(talk, asked.clone()).await?;
+        let answer = generate(conversation, asked.clone()).await?;
         let elapsed_ns = answer.answered_ns.saturating_sub(answer.sent_ns);
         let worked_ns: u64 =
             answer.generated.iterations.iter().map(|it| it.end_ns.saturating_sub(it.start_ns)).sum();
@@ -150,8 +150,8 @@ async fn ask_often(talk: &mut Conversation, requests: usize) -> Result<Vec<f64>>
     Ok(values)
 }
 
-async fn stream(talk: &mut Conversation) -> Result<[Timing; 2]> {
-    let streams = stream_often(talk, STREAMS, STREAMED_TOKENS).await?;
+async fn stream(conversation: &mut Conversation) -> Result<[Timing; 2]> {
+    let streams = repeat_streams(conversation, STREAMS, STREAMED_TOKENS).await?;
     let tokens = f64::from(STREAMED_TOKENS);
     Ok([
         Timing::of(
@@ -174,12 +174,16 @@ struct Streamed {
 }
 
 /// Streams tokens as fast as the engine writes.
-async fn stream_often(talk: &mut Conversation, streams: usize, tokens: u32) -> Result<Vec<Streamed>> {
+async fn repeat_streams(
+    conversation: &mut Conversation,
+    streams: usize,
+    tokens: u32,
+) -> Result<Vec<Streamed>> {
     let asked = ask(tokens, true);
     let mut all = Vec::new();
     for _ in 0..streams {
         let before_ns = cpu_ns();
-        let answer = generate(talk, asked.clone()).await?;
+        let answer = generate(conversation, asked.clone()).await?;
         let streamed = answer.tokens.len();
         if streamed != tokens as usize {
             bail!("expected {tokens} streamed tokens, got {streamed}");
@@ -192,9 +196,9 @@ async fn stream_often(talk: &mut Conversation, streams: usize, tokens: u32) -> R
 
 /// Streams one token each millisecond, so that nothing queues.
 async fn arrival(run: &str) -> Result<Timing> {
-    let mut talk = start(run, LAUNCHES + 1, 1.0).await?.0;
-    let answer = generate(&mut talk, ask(PACED_TOKENS, true)).await?;
-    end(talk).await?;
+    let mut conversation = start(run, LAUNCHES + 1, 1.0).await?.0;
+    let answer = generate(&mut conversation, ask(PACED_TOKENS, true)).await?;
+    end(conversation).await?;
     let late = answer
         .tokens
         .iter()
@@ -209,16 +213,16 @@ async fn arrival(run: &str) -> Result<Timing> {
 /// The engine works for a second at a time and writes nothing.
 async fn wait(run: &str) -> Result<Timing> {
     let tokens = 40;
-    let mut talk = start(run, LAUNCHES + 2, SECOND.as_secs_f64() * 1e3 / f64::from(tokens)).await?.0;
+    let mut conversation = start(run, LAUNCHES + 2, SECOND.as_secs_f64() * 1e3 / f64::from(tokens)).await?.0;
     let mut values = Vec::new();
     for _ in 0..WAITS {
         let before_ns = cpu_ns();
-        let answer = generate(&mut talk, ask(tokens, false)).await?;
+        let answer = generate(&mut conversation, ask(tokens, false)).await?;
         let cpu_ns = (cpu_ns() - before_ns) as f64;
         let elapsed_ns = answer.answered_ns.saturating_sub(answer.sent_ns) as f64;
         values.push(cpu_ns / elapsed_ns * SECOND.as_nanos() as f64);
     }
-    end(talk).await?;
+    end(conversation).await?;
     Timing::of(
         "CPU while waiting",
         "this program's processor time per second while an engine works without output",
@@ -236,26 +240,28 @@ async fn start(run: &str, launch: impl Display, ms_per_token: f64) -> Result<(Co
         launch: format!("{run}/{launch}"),
         ..Launching::default()
     };
-    let talk = Conversation::start(&launching, Deadlines::default());
-    let mut talk = talk.map_err(|fault| anyhow::anyhow!("{}", fault.cause))?;
-    let Hello::Known(_) = of_null_engine(talk.hello()).await? else {
+    let conversation = Conversation::start(&launching, Deadlines::default());
+    let mut conversation = conversation.map_err(|fault| anyhow::anyhow!("{}", fault.cause))?;
+    let Hello::Known(_) = from_null_engine(conversation.hello()).await? else {
         bail!("the null engine answered no hello")
     };
     let options = [("ms_per_token".to_string(), ms_per_token.into())].into_iter().collect();
     let load = Load { model: "none".into(), options, ..Load::default() };
-    let (_, loaded_ns) = of_null_engine(talk.load(load, |_| {})).await?;
-    Ok((talk, loaded_ns))
+    let (_, loaded_ns) = from_null_engine(conversation.load(load, |_| {})).await?;
+    Ok((conversation, loaded_ns))
 }
 
-async fn generate(talk: &mut Conversation, asked: Generate) -> Result<Answer> {
-    of_null_engine(talk.generate(asked)).await
+async fn generate(conversation: &mut Conversation, asked: Generate) -> Result<Answer> {
+    from_null_engine(conversation.generate(asked)).await
 }
 
-async fn end(mut talk: Conversation) -> Result<()> {
-    of_null_engine(talk.shutdown()).await
+async fn end(mut conversation: Conversation) -> Result<()> {
+    from_null_engine(conversation.shutdown()).await
 }
 
-async fn of_null_engine<T>(answer: impl Future<Output = Result<T, crate::run::process::Cause>>) -> Result<T> {
+async fn from_null_engine<T>(
+    answer: impl Future<Output = Result<T, crate::run::process::Cause>>,
+) -> Result<T> {
     answer.await.map_err(|cause| anyhow::anyhow!("the null engine: {cause}"))
 }
 

@@ -15,7 +15,7 @@ use crate::machine::gpu;
 use crate::machine::sampler::{Sampler, What};
 use crate::machine::{Device, gpus_of};
 use crate::plan::Plan;
-use crate::plan::prompts::Which;
+use crate::plan::prompts::PromptKey;
 use crate::record::{Entry, Idle, Pass, RequestKind, output_tokens};
 use crate::run::process::Stage;
 
@@ -33,7 +33,7 @@ const SHORT: usize = 3;
 const FIRST_INDEX: u32 = 1 << 24;
 
 /// Counts the machine's energy while nothing of this run runs. Without counters there is no wait.
-pub(super) async fn look_at_idle(plan: &Plan, journal: &mut Journal<'_>) -> Result<()> {
+pub(super) async fn sample_idle_energy(plan: &Plan, journal: &mut Journal<'_>) -> Result<()> {
     let started = plan.configurations.iter().filter(|it| it.unavailable.is_none());
     let with_gpus = started.into_iter().any(|it| !it.device.is_cpu());
     let before = reading(with_gpus).await?;
@@ -64,7 +64,7 @@ impl SampledPass<'_, '_> {
     /// nothing walks page tables.
     pub async fn take(&mut self, launched: &mut Launched) -> Result<(), Stop> {
         let elsewhere = launched.launch.loaded.iter().flat_map(|loaded| loaded.pids.clone());
-        let roots: Vec<u32> = std::iter::once(launched.talk.process.pid).chain(elsewhere).collect();
+        let roots: Vec<u32> = std::iter::once(launched.conversation.process.pid).chain(elsewhere).collect();
         let of = Pass { launch: launched.number(self.journal)?, case: self.case, ..Pass::default() };
         let sampler = Sampler::start(What::Memory, roots.clone());
         let mut pass = of.clone();
@@ -77,7 +77,8 @@ impl SampledPass<'_, '_> {
             let sampler = match on_gpus {
                 true => {
                     // A worker that another process restarted has left the tree, but still uses the device.
-                    let anywhere = roots.into_iter().chain(launched.talk.process.all().await).collect();
+                    let anywhere =
+                        roots.into_iter().chain(launched.conversation.process.all().await).collect();
                     Some(Sampler::start(What::Gpus, anywhere))
                 }
                 false => None,
@@ -152,9 +153,13 @@ impl SampledPass<'_, '_> {
         workload.max_new_tokens = workload.max_new_tokens.min(most);
         // Each index is used once in a launch.
         let index = FIRST_INDEX + launched.asked as u32;
-        let which =
-            Which { seed: self.plan.seed, block: launched.launch.block, kind: RequestKind::Measured, index };
-        let (prompts, ids) = self.requests.prompt(launched, &workload, which, Stage::Pass)?;
+        let key = PromptKey {
+            seed: self.plan.seed,
+            block: launched.launch.block,
+            kind: RequestKind::Measured,
+            index,
+        };
+        let (prompts, ids) = self.requests.prompt(launched, &workload, key, Stage::Pass)?;
         let capabilities = launched.hello().map(|hello| &hello.capabilities);
         let request = prompts.request(&workload, &ids, capabilities, launched.asked);
         launched.asked += 1;

@@ -10,7 +10,7 @@ use super::blocking::off_thread;
 use super::journal::Journal;
 use super::launch::{Launched, stage};
 use super::stop::Stop;
-use crate::plan::prompts::{self, Prompts, Which};
+use crate::plan::prompts::{self, PromptKey, Prompts};
 use crate::plan::{Mode, Plan, Workload};
 use crate::record::{Entry, RequestKind, Sample};
 use crate::run::event::Event;
@@ -63,8 +63,8 @@ impl<'a> Requests<'a> {
         if kind == RequestKind::Discarded {
             workload.max_new_tokens = workload.max_new_tokens.min(DISCARDED_TOKENS);
         }
-        let which = Which { seed: self.plan.seed, block: launched.launch.block, kind, index };
-        let (prompts, ids) = self.prompt(launched, &workload, which, stage(kind, index))?;
+        let key = PromptKey { seed: self.plan.seed, block: launched.launch.block, kind, index };
+        let (prompts, ids) = self.prompt(launched, &workload, key, stage(kind, index))?;
         let id = launched.asked;
         launched.asked += 1;
         let capabilities = launched.hello().map(|hello| &hello.capabilities);
@@ -107,12 +107,12 @@ impl<'a> Requests<'a> {
         &self,
         launched: &Launched,
         workload: &Workload,
-        which: Which,
+        key: PromptKey,
         when: Stage,
     ) -> Result<(&Prompts, Vec<u32>), Stop> {
         let path = &self.plan.configurations[launched.launch.configuration].model.path;
         let prompts = self.prompts(path).with_context(|| format!("no prompts for `{path}`"))?;
-        let ids = prompts.ids(workload, which);
+        let ids = prompts.ids(workload, key);
         let ids = ids.map_err(|error| launched.fault(when, Cause::Unsupported(format!("{error:#}"))))?;
         Ok((prompts, ids))
     }
@@ -128,7 +128,7 @@ impl<'a> Requests<'a> {
         let prompt_tokens = request.prompt_ids.as_ref().map(|ids| ids.len() as u32);
         let processes = launched.processor_time();
         let before = processes.so_far();
-        let answer = self.within_the_cap(launched, request).await?;
+        let answer = self.generate_within_cap(launched, request).await?;
         launched.worked = processes.so_far().since(before);
         if launched.launch.loaded.is_none() {
             // The answer to a generate before any load has the facts of the load.
@@ -136,18 +136,18 @@ impl<'a> Requests<'a> {
         }
         launched.verify(&answer, prompt_tokens, workload.max_new_tokens, workload.ignore_eos)?;
         verify::verify_streamed(&answer, streamed)?;
-        launched.talk.no_checks()?;
+        launched.conversation.refuse_unrequested()?;
         Ok(answer)
     }
 
     /// Limits a request to the time that a case allows. A load within the request has its own deadline.
-    async fn within_the_cap(&self, launched: &mut Launched, request: Generate) -> Result<Answer, Cause> {
+    async fn generate_within_cap(&self, launched: &mut Launched, request: Generate) -> Result<Answer, Cause> {
         let longest = self.longest;
         let cap = Duration::from_nanos(self.plan.extent.case_cap_ns);
-        let loads_in_passing = launched.asked < 2 && self.plan.mode == Mode::Warm;
-        let capped = cap <= longest && (launched.launch.loaded.is_some() || !loads_in_passing);
-        launched.talk.deadlines.answer = if capped { cap } else { longest };
-        launched.talk.generate(request).await.map_err(|cause| match cause {
+        let loads_with_request = launched.asked < 2 && self.plan.mode == Mode::Warm;
+        let capped = cap <= longest && (launched.launch.loaded.is_some() || !loads_with_request);
+        launched.conversation.deadlines.answer = if capped { cap } else { longest };
+        launched.conversation.generate(request).await.map_err(|cause| match cause {
             Cause::Timeout(_) if capped => Cause::TooSlow(cap),
             cause => cause,
         })

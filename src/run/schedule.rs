@@ -43,7 +43,7 @@ impl<'a> Schedule<'a> {
     }
 
     /// Starts over with other configurations, if configurations are measured one after the other.
-    pub fn begin_anew(&mut self) {
+    pub fn start_over(&mut self) {
         self.closed.clear();
         self.time_budget = self.time_budget.anew(self.plan);
     }
@@ -65,15 +65,15 @@ impl<'a> Schedule<'a> {
     }
 
     /// Ends the measuring of workloads with enough blocks.
-    pub async fn close_what_has_enough(&mut self, journal: &mut Journal<'_>, blocks: usize) -> Result<()> {
+    pub async fn close_finished_workloads(&mut self, journal: &mut Journal<'_>, blocks: usize) -> Result<()> {
         let workloads = [self.open_workloads(Kind::Launch), self.open_workloads(Kind::Warm)].concat();
-        let looks = self.looks(journal.record(), &workloads, blocks).await?;
-        for (workload, look) in workloads.into_iter().zip(looks) {
+        let analyses = self.analyses(journal.record(), &workloads, blocks).await?;
+        for (workload, analysis) in workloads.into_iter().zip(analyses) {
             let in_time = (!self.time_budget.is_over()).then_some(());
             let enough = match (self.plan.extent.blocks, self.plan.order) {
                 (Some(asked), _) => (blocks >= asked as usize).then_some(StoppedBy::Fixed),
                 (None, Order::Sequential) => (blocks >= FIRM).then_some(StoppedBy::Fixed),
-                (None, Order::Interleaved) => look,
+                (None, Order::Interleaved) => analysis,
             };
             // A block that the budget cut short allows no interim analysis.
             let enough = enough.filter(|by| *by == StoppedBy::Fixed || !self.time_budget.is_spent());
@@ -87,30 +87,31 @@ impl<'a> Schedule<'a> {
 
     /// The interim analyses of all workloads, only after the block counts in `INTERIM_ANALYSES` and only if the user did not set the number
     /// of blocks. They are slow on a large record, so a separate thread works on a copy.
-    async fn looks(
+    async fn analyses(
         &self,
         record: &RunRecord,
         workloads: &[String],
         blocks: usize,
     ) -> Result<Vec<Option<StoppedBy>>> {
-        let is_left_to_us = self.plan.extent.blocks.is_none() && self.plan.order == Order::Interleaved;
-        if !is_left_to_us || !INTERIM_ANALYSES.contains(&blocks) {
+        let is_adaptive = self.plan.extent.blocks.is_none() && self.plan.order == Order::Interleaved;
+        if !is_adaptive || !INTERIM_ANALYSES.contains(&blocks) {
             return Ok(vec![None; workloads.len()]);
         }
         let rule = Rule::to_within(self.plan.extent.target).unwrap_or_default();
         let (record, workloads) = (record.clone(), workloads.to_vec());
-        let look = move |workload: &String| match compare::look(&record, workload, blocks, rule) {
+        let analysis = move |workload: &String| match compare::look(&record, workload, blocks, rule) {
             Analysis::Stop(by) => Some(by),
             Analysis::GoOn { .. } => None,
         };
-        off_thread(move || workloads.iter().map(look).collect()).await
+        off_thread(move || workloads.iter().map(analysis).collect()).await
     }
 
     /// Tells the displays the progress of the run. Requests are counted up to the next interim analysis.
     pub fn announce(&self, journal: &mut Journal, block: u32, configurations: &[usize]) {
-        let next =
-            INTERIM_ANALYSES.into_iter().find(|&look| look > block as usize).unwrap_or(block as usize + 1)
-                as u32;
+        let next = INTERIM_ANALYSES
+            .into_iter()
+            .find(|&analysis| analysis > block as usize)
+            .unwrap_or(block as usize + 1) as u32;
         let until = self.plan.extent.blocks.unwrap_or(next);
         let cases =
             configurations.iter().flat_map(|&it| self.plan.cases_of(it)).filter(|&it| self.is_open(it));
@@ -158,11 +159,11 @@ impl<'a> Schedule<'a> {
         case: Option<usize>,
         failed: Failed,
     ) -> Result<()> {
-        self.give_up(journal, failed.row(configuration, case))
+        self.record_failure(journal, failed.row(configuration, case))
     }
 
     /// Records a failure. Its cases get no more requests.
-    pub fn give_up(&mut self, journal: &mut Journal, failure: Failure) -> Result<()> {
+    pub fn record_failure(&mut self, journal: &mut Journal, failure: Failure) -> Result<()> {
         match failure.case {
             Some(case) => {
                 self.failed.insert(case);
@@ -178,7 +179,7 @@ impl<'a> Schedule<'a> {
     }
 
     /// Records a row for each case that the budget left no time for.
-    pub fn name_what_had_no_time(&mut self, journal: &mut Journal) -> Result<()> {
+    pub fn record_unmeasured_cases(&mut self, journal: &mut Journal) -> Result<()> {
         let Some(budget_ns) = self.plan.extent.budget_ns else { return Ok(()) };
         let budget = Duration::from_nanos(budget_ns);
         let measured: BTreeSet<usize> = journal.record().measured().map(|it| it.case).collect();
@@ -195,7 +196,7 @@ impl<'a> Schedule<'a> {
                 hint: Some(format!("--budget {}", humantime::format_duration(budget * 4))),
                 ..Failure::default()
             };
-            self.give_up(journal, failure)?;
+            self.record_failure(journal, failure)?;
         }
         Ok(())
     }

@@ -30,7 +30,7 @@ pub struct AnswersFile {
 }
 
 /// The kept answers beside the model, if they belong to these questions and weights.
-pub fn kept(model: &Model, held_out: &HeldOut) -> Option<StoredAnswers> {
+pub fn find(model: &Model, held_out: &HeldOut) -> Option<StoredAnswers> {
     let folder = Path::new(&model.path);
     let answers = [FILE, OLD_FILE].iter().find_map(|name| read(&folder.join(name)).ok())?;
     let identities = answers.identity.as_ref().zip(model.identity.as_ref());

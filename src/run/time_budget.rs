@@ -77,7 +77,7 @@ impl TimeBudget {
     }
 
     /// Whether the first output check has used its part of the budget. Starting engines counts too.
-    pub fn has_blocks_enough(&self) -> bool {
+    pub fn is_check_time_over(&self) -> bool {
         self.whole.is_some_and(|whole| self.started.elapsed() > whole / CHECKS_PART)
     }
 
@@ -254,10 +254,10 @@ mod tests {
         assert_eq!(budget(None, None).output_check(3), ONE_CHECK);
         assert_eq!(budget(Some(400), None).output_check(2), Duration::from_secs(50));
         assert!(
-            !budget(None, None).has_blocks_enough() && !unused(budget(Some(400), None)).has_blocks_enough()
+            !budget(None, None).is_check_time_over() && !unused(budget(Some(400), None)).is_check_time_over()
         );
         let mut for_checks = earlier(budget(Some(400), None));
-        assert!(for_checks.has_blocks_enough());
+        assert!(for_checks.is_check_time_over());
         for_checks.measuring_begins(&plan(Some(400)));
         let left = for_checks.budget.unwrap();
         assert!(left <= Duration::from_secs(250) && left > Duration::from_secs(150), "{left:?}");

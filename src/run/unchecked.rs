@@ -9,7 +9,7 @@ use stats::Random;
 /// The maximum number of samples of each configuration, unless it has more workloads.
 const SAMPLES: usize = 4;
 /// The maximum number of positions of each sample.
-const PLACES: usize = 8;
+const POSITIONS: usize = 8;
 /// The number of positions that are the least likely ones to the verifier.
 const LEAST_LIKELY: usize = 3;
 
@@ -34,7 +34,7 @@ pub fn unchecked_samples(record: &RunRecord, model: &Model, verifier: Option<usi
             by_prompt.entry(&sample.prompt_hash).or_insert(ids);
         }
     }
-    let mut of_each: BTreeMap<usize, Vec<UncheckedSample>> = BTreeMap::new();
+    let mut by_configuration: BTreeMap<usize, Vec<UncheckedSample>> = BTreeMap::new();
     for (at, sample) in record.measured_with_index() {
         let case = &plan.cases[sample.case];
         let configuration = &plan.configurations[case.configuration];
@@ -50,12 +50,12 @@ pub fn unchecked_samples(record: &RunRecord, model: &Model, verifier: Option<usi
         }
         let differs_at =
             verified.map(|verified| verified.iter().zip(ids).take_while(|(one, other)| one == other).count());
-        let differs_at = differs_at.filter(|&place| place < ids.len());
+        let differs_at = differs_at.filter(|&position| position < ids.len());
         let unchecked = UncheckedSample { sample: at, configuration: case.configuration, differs_at };
-        of_each.entry(case.configuration).or_default().push(unchecked);
+        by_configuration.entry(case.configuration).or_default().push(unchecked);
     }
     let chosen: Vec<Vec<Vec<UncheckedSample>>> =
-        of_each.into_values().map(|unchecked_samples| choose(record, unchecked_samples)).collect();
+        by_configuration.into_values().map(|unchecked_samples| choose(record, unchecked_samples)).collect();
     let in_rounds =
         (0..SAMPLES).map(|round| chosen.iter().map(move |of| of.get(round).map_or(&[][..], |it| it)));
     in_rounds.flat_map(|of_round| in_turn(&of_round.collect::<Vec<_>>())).collect()
@@ -111,21 +111,21 @@ fn choose(record: &RunRecord, unchecked_samples: Vec<UncheckedSample>) -> Vec<Ve
 
 /// The positions to check in an output, the most important first because time may run out. They are the first difference from the
 /// verifier's output, the end, the least likely ids, and then others from the beginning to the end.
-pub fn places(length: usize, differs_at: Option<usize>, likely: &[Option<f64>]) -> Vec<usize> {
+pub fn positions(length: usize, differs_at: Option<usize>, likely: &[Option<f64>]) -> Vec<usize> {
     let last = length.saturating_sub(1);
     let mut by_likelihood: Vec<usize> = (0..length.min(likely.len())).collect();
-    let of = |place: &usize| likely[*place].unwrap_or(f64::NEG_INFINITY);
+    let of = |position: &usize| likely[*position].unwrap_or(f64::NEG_INFINITY);
     by_likelihood.sort_by(|one, other| of(one).total_cmp(&of(other)));
-    let spread = (0..PLACES).map(|part| last * part / (PLACES - 1));
+    let spread = (0..POSITIONS).map(|part| last * part / (POSITIONS - 1));
     // Repeated positions are replaced by any others.
     let wanted = differs_at.into_iter().chain([last]).chain(by_likelihood.into_iter().take(LEAST_LIKELY));
-    let mut places: Vec<usize> = Vec::new();
-    for place in wanted.chain(spread).chain(0..length).filter(|&place| place < length) {
-        if places.len() < PLACES && !places.contains(&place) {
-            places.push(place);
+    let mut positions: Vec<usize> = Vec::new();
+    for position in wanted.chain(spread).chain(0..length).filter(|&position| position < length) {
+        if positions.len() < POSITIONS && !positions.contains(&position) {
+            positions.push(position);
         }
     }
-    places
+    positions
 }
 
 #[cfg(test)]

@@ -57,8 +57,8 @@ impl Expected {
         }
         self.verify_clock(iteration)?;
         if iteration.sequences.len() != self.prompt_tokens.len() {
-            let (found, asked) = (iteration.sequences.len(), self.prompt_tokens.len());
-            return wrong(format!("expected {asked} sequences, got {found}"));
+            let (found, requested) = (iteration.sequences.len(), self.prompt_tokens.len());
+            return wrong(format!("expected {requested} sequences, got {found}"));
         }
         for (sequence, prompt_tokens) in iteration.sequences.iter().zip(&self.prompt_tokens) {
             self.verify_sequence(iteration, sequence, *prompt_tokens)?;
@@ -86,9 +86,9 @@ impl Expected {
         sequence: &Sequence,
         prompt: Option<u32>,
     ) -> Result<(), Cause> {
-        if let Some(asked) = prompt.filter(|&asked| asked != sequence.prompt_tokens) {
+        if let Some(requested) = prompt.filter(|&requested| requested != sequence.prompt_tokens) {
             return wrong(format!(
-                "`prompt_tokens` {} is not the number of ids sent, {asked}",
+                "`prompt_tokens` {} is not the number of ids sent, {requested}",
                 sequence.prompt_tokens
             ));
         }
@@ -135,8 +135,8 @@ impl Expected {
         }
         let eos = ids.iter().position(|id| self.eos_ids.contains(id));
         match (eos, finish) {
-            (Some(place), _) if place + 1 < ids.len() => {
-                wrong(format!("continues after the EOS at token {place}"))
+            (Some(position), _) if position + 1 < ids.len() => {
+                wrong(format!("continues after the EOS at token {position}"))
             }
             (None, Finish::Eos) if !self.eos_ids.is_empty() => {
                 wrong("finished `eos` without an EOS token".into())
@@ -146,10 +146,10 @@ impl Expected {
     }
 
     fn verify_length(&self, count: usize, finish: Finish) -> Result<(), Cause> {
-        let asked = self.max_new_tokens as usize;
-        let short = count < asked && (self.ignore_eos || finish == Finish::Length);
-        if count > asked || short || count == 0 {
-            return wrong(format!("expected {asked} tokens, got {count}"));
+        let requested = self.max_new_tokens as usize;
+        let short = count < requested && (self.ignore_eos || finish == Finish::Length);
+        if count > requested || short || count == 0 {
+            return wrong(format!("expected {requested} tokens, got {count}"));
         }
         Ok(())
     }
@@ -157,11 +157,11 @@ impl Expected {
 
 /// Verifies streamed tokens: they come only on request, have the final ids and times, and never arrive before the engine's
 /// stamps.
-pub fn verify_streamed(answer: &Answer, asked: bool) -> Result<(), Cause> {
-    if !asked && !answer.tokens.is_empty() {
+pub fn verify_streamed(answer: &Answer, requested: bool) -> Result<(), Cause> {
+    if !requested && !answer.tokens.is_empty() {
         return breach(format!("expected no `token` messages, got {}", answer.tokens.len()));
     }
-    if !asked {
+    if !requested {
         return Ok(());
     }
     if let Some((token, _)) = answer.tokens.iter().find(|(token, _)| sequence_of(answer, token).is_none()) {
@@ -171,8 +171,9 @@ pub fn verify_streamed(answer: &Answer, asked: bool) -> Result<(), Cause> {
         ));
     }
     for (number, iteration) in answer.generated.iterations.iter().enumerate() {
-        for (place, sequence) in iteration.sequences.iter().enumerate() {
-            let of = |token: &&Token| (token.iteration as usize, token.sequence as usize) == (number, place);
+        for (position, sequence) in iteration.sequences.iter().enumerate() {
+            let of =
+                |token: &&Token| (token.iteration as usize, token.sequence as usize) == (number, position);
             let mut streamed = Vec::new();
             for token in answer.tokens.iter().map(|(token, _)| token).filter(of) {
                 if token.index as usize != streamed.len() {
@@ -382,18 +383,18 @@ mod tests {
 
     #[test]
     fn streamed_times_and_sequences_must_be_those_of_the_answer() {
-        let said = |change: fn(&mut Token)| {
+        let message = |change: fn(&mut Token)| {
             let mut answer = streamed(&[(0, &[5, 6, 7], 9_000_000)]);
             change(&mut answer.tokens[0].0);
             verify_streamed(&answer, true).unwrap_err().to_string()
         };
-        assert_eq!(said(|token| token.ns = 2_000_000), "`token_ns[2]` 30 was streamed with `ns` 2000000");
+        assert_eq!(message(|token| token.ns = 2_000_000), "`token_ns[2]` 30 was streamed with `ns` 2000000");
         assert_eq!(
-            said(|token| token.sequence = 3),
+            message(|token| token.sequence = 3),
             "a streamed token of iteration 0, sequence 3: the answer has no such sequence"
         );
-        let no_checks = verify_streamed(&streamed(&[(0, &[5], 5_000_100)]), false).unwrap_err();
-        assert_eq!(no_checks.to_string(), "expected no `token` messages, got 1");
+        let unrequested = verify_streamed(&streamed(&[(0, &[5], 5_000_100)]), false).unwrap_err();
+        assert_eq!(unrequested.to_string(), "expected no `token` messages, got 1");
     }
 
     #[test]

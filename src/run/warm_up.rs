@@ -23,10 +23,10 @@ impl WarmUp {
         self.durations.len() as u32
     }
 
-    /// The reason to end now, if any. `asked`: the user's number of requests. `before`: the number that an earlier launch needed.
-    pub fn end(&self, asked: Option<u32>, before: Option<u32>, in_time: bool) -> Option<WarmUpEnd> {
-        if let Some(asked) = asked {
-            return (self.requests() >= asked).then_some(WarmUpEnd::SetByUser);
+    /// The reason to end now, if any. `requested`: the user's number of requests. `before`: the number that an earlier launch needed.
+    pub fn end(&self, requested: Option<u32>, before: Option<u32>, in_time: bool) -> Option<WarmUpEnd> {
+        if let Some(requested) = requested {
+            return (self.requests() >= requested).then_some(WarmUpEnd::SetByUser);
         }
         if before.is_some_and(|before| self.requests() >= before) {
             return Some(WarmUpEnd::AsBefore);

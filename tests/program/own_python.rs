@@ -50,8 +50,8 @@ fn an_own_python_replaces_an_environment_and_is_in_record_and_report() {
     let (outcome, record) = measure(&mut command, &scratch);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert_eq!(record.samples_of("snake-charmer").len(), 1);
-    let said = "`snake-charmer` runs in `/bin/sh` (ORCHESTRATE_PYTHON), not in its pinned environment: its versions are \
-                those that it states";
+    let said = "`snake-charmer` runs in `/bin/sh` (ORCHESTRATE_PYTHON), not in its pinned environment, so its \
+                versions are not the pinned ones";
     let own = |it: &&&Value| it["message"].to_string().contains("ORCHESTRATE_PYTHON");
     let warnings = record.entries("warning");
     let messages: Vec<_> = warnings.iter().filter(own).map(|it| &it["message"]).collect();

@@ -217,7 +217,7 @@ fn uncalibrated(base: &RunRecord, new: &RunRecord, matching: &Matching) -> Optio
             if calibrated || configuration.unavailable.is_some() {
                 continue;
             }
-            let (engine, scenario) = (configuration.asked_as(), workload.scenario.clone());
+            let (engine, scenario) = (configuration.engine_argument(), workload.scenario.clone());
             engines.extend((!engines.contains(&engine)).then_some(engine));
             scenarios.extend((!scenarios.contains(&scenario)).then_some(scenario));
         }

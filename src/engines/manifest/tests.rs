@@ -70,8 +70,8 @@ fn build_files_are_part_of_an_environment_and_of_its_digest() {
     let built = format!("{own}build = [\"build-settings.txt\", \"x.cmake\"]\n");
     let place = |rest: &str, setting| environment(rest, setting).unwrap().environment().unwrap().unwrap();
     assert_eq!(place(own, ""), paths::environment("toy", "requirements.txt ").unwrap());
-    let made_from = "requirements.txt build-settings.txt x.cmake ";
-    assert_eq!(place(&built, ""), paths::environment("toy", made_from).unwrap());
+    let definition = "requirements.txt build-settings.txt x.cmake ";
+    assert_eq!(place(&built, ""), paths::environment("toy", definition).unwrap());
     assert_ne!(place(&built, ""), place(&built, "-O3"));
     let refused = |rest: &str| environment(rest, "").unwrap_err().to_string();
     assert_eq!(refused(&format!("{own}build = [\"gone.txt\"]\n")), "`environment.build`: no file `gone.txt`");

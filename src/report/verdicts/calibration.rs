@@ -84,7 +84,9 @@ fn command(plan: &Plan, rows: &[&Configuration], scenarios: &[&str]) -> String {
         found
     };
     let mut words: Vec<String> = vec!["orchestrate calibrate".into()];
-    words.extend(distinct(&|row| Some(row.asked_as())).into_iter().map(|engine| format!("-e {engine}")));
+    words.extend(
+        distinct(&|row| Some(row.engine_argument())).into_iter().map(|engine| format!("-e {engine}")),
+    );
     // Role another model, the default model is named too.
     if plan.configurations.iter().any(|it| it.model.name != OWN_MODEL) {
         let models = distinct(&|row| Some(row.model.path.clone()));

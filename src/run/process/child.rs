@@ -16,7 +16,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::ChildStdin;
 use tokio::sync::mpsc;
 
-use super::found::Found;
+use super::found::ProcessHandle;
 use super::keeper::end_marked;
 use super::leader::Leader;
 use super::stream::read_some;
@@ -30,7 +30,7 @@ const STDERR_LINE_BYTES: usize = 400;
 const AT_ONCE: Duration = Duration::from_millis(200);
 const AT_LAST: Duration = Duration::from_secs(10);
 /// The maximum number of searches for processes to pause, because an engine may start processes without end.
-const LOOKS_BEFORE_REST: usize = 10;
+const PAUSE_SEARCHES: usize = 10;
 /// The maximum number of unread lines. After that the engine's next write blocks, so this program's memory does not grow.
 const LINES_WAITING: usize = 64;
 
@@ -69,7 +69,7 @@ pub struct Process {
     launch: String,
     family: Arc<Mutex<Family>>,
     /// The paused processes of this launch, in any process group.
-    resting: Vec<Found>,
+    paused: Vec<ProcessHandle>,
     label: String,
     debug: bool,
     /// No process of this launch runs any more.
@@ -102,7 +102,7 @@ impl Process {
         std::thread::spawn(move || read_lines(stdout, &sender));
         let (open, stderr_open) = mpsc::channel(1);
         std::thread::spawn(move || {
-            keep_last_lines(stderr, &kept, debug.then_some(label.as_str()));
+            store_last_lines(stderr, &kept, debug.then_some(label.as_str()));
             drop(open);
         });
         Ok(Self {
@@ -115,7 +115,7 @@ impl Process {
             pipes,
             launch: launching.launch.clone(),
             family: Arc::new(Mutex::new(Family::marked(environment::LAUNCH, launching.launch.clone()))),
-            resting: Vec::new(),
+            paused: Vec::new(),
             label: launching.label.clone(),
             debug,
             is_ended: false,
@@ -158,25 +158,25 @@ impl Process {
 
     /// Pauses every process of this launch, so that none of its threads spins while another engine is measured. The kernel stops
     /// them before the sender of the signal runs on.
-    pub async fn rest(&mut self) {
+    pub async fn pause(&mut self) {
         if !self.leader.keeps_its_number() {
             return;
         }
         self.leader.signal_group(Signal::STOP);
         // Processes that left the group are descendants or carry the mark. A running one may start another during the search, so
         // the loop ends when a search finds no new process.
-        for _ in 0..LOOKS_BEFORE_REST {
+        for _ in 0..PAUSE_SEARCHES {
             let Some(family) = self.family().await else { break };
             // A number that is found again, after its handle was opened, belongs to the held process.
-            self.resting.retain(|held| family.contains(&held.pid));
-            signal_each(&self.resting, Signal::STOP);
-            let known = self.resting.len();
+            self.paused.retain(|held| family.contains(&held.pid));
+            signal_each(&self.paused, Signal::STOP);
+            let known = self.paused.len();
             for pid in family {
-                if !self.resting.iter().any(|held| held.pid == pid) {
-                    self.resting.extend(Found::hold(pid));
+                if !self.paused.iter().any(|held| held.pid == pid) {
+                    self.paused.extend(ProcessHandle::open(pid));
                 }
             }
-            if self.resting.len() == known {
+            if self.paused.len() == known {
                 break;
             }
         }
@@ -198,8 +198,8 @@ impl Process {
     }
 
     /// Resumes the processes. True if they were paused.
-    pub fn wake(&mut self) -> bool {
-        let rested = std::mem::take(&mut self.resting);
+    pub fn resume(&mut self) -> bool {
+        let rested = std::mem::take(&mut self.paused);
         signal_each(&rested, Signal::CONT);
         self.leader.signal_group(Signal::CONT);
         !rested.is_empty()
@@ -224,7 +224,7 @@ impl Process {
 
     /// Ends the process: closes its stdin, sends SIGTERM, then SIGKILL, and ends all leftovers. Gives the number of leftovers.
     pub async fn end(&mut self, grace: Duration) -> usize {
-        self.wake();
+        self.resume();
         self.close_stdin();
         if !self.has_ended(grace).await {
             self.leader.signal_group(Signal::TERM);
@@ -263,7 +263,7 @@ fn holds_unread(pipe: &PipeReader) -> bool {
     rustix::io::ioctl_fionread(pipe).is_ok_and(|bytes| bytes > 0)
 }
 
-fn signal_each(processes: &[Found], signal: Signal) {
+fn signal_each(processes: &[ProcessHandle], signal: Signal) {
     processes.iter().for_each(|held| held.signal(signal));
 }
 
@@ -283,12 +283,12 @@ impl Drop for Process {
 fn read_lines(mut stdout: impl Read, lines: &mpsc::Sender<Line>) {
     let mut framer = Framer::default();
     let mut bytes = vec![0; 64 * 1024];
-    let mut gone = false;
-    while !gone {
+    let mut is_closed = false;
+    while !is_closed {
         let Some(read) = read_some(&mut stdout, &mut bytes) else { break };
         let at = Instant::now();
         framer.push(&bytes[..read], |frame| {
-            gone |= lines.blocking_send(Line { at, frame, whole: true }).is_err()
+            is_closed |= lines.blocking_send(Line { at, frame, whole: true }).is_err()
         });
     }
     if let Some(frame) = framer.finish() {
@@ -297,7 +297,7 @@ fn read_lines(mut stdout: impl Read, lines: &mpsc::Sender<Line>) {
     }
 }
 
-fn keep_last_lines(mut stderr: impl Read, kept: &Mutex<VecDeque<String>>, label: Option<&str>) {
+fn store_last_lines(mut stderr: impl Read, kept: &Mutex<VecDeque<String>>, label: Option<&str>) {
     // Longer lines are skipped: the bound is far above the kept length of a line.
     let mut framer = Framer::with_bound(64 * 1024);
     let mut bytes = vec![0; 16 * 1024];

@@ -54,7 +54,7 @@ pub enum Hello {
     /// It does not know `hello`: it is started again and driven with `generate` alone.
     Minimal,
     /// It did not answer, perhaps because it does not know `hello`.
-    Silent,
+    NoAnswer,
 }
 
 /// A `generated`, with times on the orchestrator's clock since the process started.
@@ -104,7 +104,7 @@ impl Conversation {
         };
         match tokio::time::timeout(deadline, answer).await {
             // The smallest engine takes every line for a `generate`, or ignores unknown lines.
-            Err(_) => Ok(Hello::Silent),
+            Err(_) => Ok(Hello::NoAnswer),
             Ok(Ok((Message::Generated(_), _))) => Ok(Hello::Minimal),
             Ok(Ok((
                 Message::Failed(Failed { kind: FailureKind::BadRequest | FailureKind::Unsupported, .. }),
@@ -114,7 +114,7 @@ impl Conversation {
                 Err(Cause::Version(facts.protocol))
             }
             Ok(Ok((Message::Hello(facts), _))) => Ok(Hello::Known(Box::new(facts))),
-            Ok(Ok((Message::Failed(failed), _))) => Err(Cause::Said(failed)),
+            Ok(Ok((Message::Failed(failed), _))) => Err(Cause::Reported(failed)),
             Ok(Ok((other, _))) => Err(unexpected(&other, "hello")),
             Ok(Err(cause)) => Err(cause),
         }
@@ -135,7 +135,7 @@ impl Conversation {
                     self.loaded = true;
                     return Ok((loaded, self.since_start(at)));
                 }
-                (Message::Failed(failed), _) => return Err(Cause::Said(failed)),
+                (Message::Failed(failed), _) => return Err(Cause::Reported(failed)),
                 (other, _) => return Err(unexpected(&other, "loaded")),
             }
         }
@@ -166,7 +166,7 @@ impl Conversation {
                     let (sent_ns, answered_ns) = (self.since_start(sent), self.since_start(at));
                     return Ok(Answer { generated, tokens, sent_ns, answered_ns });
                 }
-                (Message::Failed(failed), _) => return Err(Cause::Said(failed)),
+                (Message::Failed(failed), _) => return Err(Cause::Reported(failed)),
                 (other, _) => return Err(unexpected(&other, "generated")),
             }
         }
@@ -185,10 +185,10 @@ impl Conversation {
                 (Message::Progress(_), _) => {}
                 (Message::Scored(scored), at) => {
                     same_id(&scored.id, &id, "scored")?;
-                    self.no_checks()?;
+                    self.refuse_unrequested()?;
                     return Ok((scored, at.saturating_duration_since(sent)));
                 }
-                (Message::Failed(failed), _) => return Err(Cause::Said(failed)),
+                (Message::Failed(failed), _) => return Err(Cause::Reported(failed)),
                 (other, _) => return Err(unexpected(&other, "scored")),
             }
         }
@@ -210,7 +210,7 @@ impl Conversation {
     }
 
     /// Checks that the engine wrote nothing unrequested since its last answer.
-    pub fn no_checks(&mut self) -> Result<(), Cause> {
+    pub fn refuse_unrequested(&mut self) -> Result<(), Cause> {
         while let Some(line) = self.process.waiting_line() {
             if let Some((message, _)) = self.understand(line)? {
                 return Err(Cause::Protocol(format!("unrequested `{}` after its answer", message.name())));
@@ -229,7 +229,7 @@ impl Conversation {
 
     /// Writes a request to the engine.
     pub async fn send(&mut self, request: &Request) -> Result<(), Cause> {
-        self.no_checks()?;
+        self.refuse_unrequested()?;
         if self.process.write(&protocol::encode(request)).await.is_err() {
             // A closed pipe means that the engine is ending. Its exit status says more than the pipe.
             return Err(self.ended().await);

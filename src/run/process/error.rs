@@ -36,7 +36,7 @@ pub enum Cause {
     /// It does not support something that the scenario needs.
     Unsupported(String),
     /// It answered `failed`.
-    Said(Failed),
+    Reported(Failed),
 }
 
 impl Cause {
@@ -51,18 +51,18 @@ impl Cause {
             Self::Protocol(_) => FailureKind::Protocol,
             Self::WrongOutput(_) => FailureKind::WrongOutput,
             Self::Unsupported(_) => FailureKind::Unsupported,
-            Self::Said(failed) => failed.kind.into(),
+            Self::Reported(failed) => failed.kind.into(),
         }
     }
 
     /// Whether the engine can still take requests.
-    pub fn engine_lives(&self) -> bool {
-        matches!(self, Self::Said(_) | Self::Unsupported(_) | Self::WrongOutput(_))
+    pub fn engine_survives(&self) -> bool {
+        matches!(self, Self::Reported(_) | Self::Unsupported(_) | Self::WrongOutput(_))
     }
 
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Said(failed) => failed.hint.clone(),
+            Self::Reported(failed) => failed.hint.clone(),
             Self::Start { hint, .. } => hint.clone(),
             Self::TooSlow(cap) => Some(format!("--case-cap {}s", cap.as_secs().max(1) * 5)),
             Self::Timeout(after) => Some(format!("--timeout {}", after.as_secs().max(1) * 5)),
@@ -84,7 +84,7 @@ impl fmt::Display for Cause {
             Self::Version(spoken) => {
                 write!(f, "speaks protocol {spoken}, this orchestrator speaks {}", protocol::version::CURRENT)
             }
-            Self::Said(failed) => f.write_str(&failed.message),
+            Self::Reported(failed) => f.write_str(&failed.message),
         }
     }
 }

@@ -7,17 +7,17 @@ use std::os::fd::OwnedFd;
 use rustix::process::{Pid, Signal, kill_process};
 
 #[derive(Debug)]
-pub struct Found {
+pub struct ProcessHandle {
     pub pid: u32,
     /// `None` where the kernel gives no handles (Linux before 5.3). Then only the number is known.
     #[cfg(target_os = "linux")]
     handle: Option<OwnedFd>,
 }
 
-impl Found {
+impl ProcessHandle {
     /// Opens the process that has the number now. The caller must search again to know that it is the process found before.
     /// `None` if no process has the number.
-    pub fn hold(pid: u32) -> Option<Self> {
+    pub fn open(pid: u32) -> Option<Self> {
         #[cfg(target_os = "linux")]
         {
             use rustix::io::Errno;
@@ -57,12 +57,12 @@ mod tests {
     fn a_signal_reaches_only_the_process_that_was_opened() {
         use std::os::unix::process::ExitStatusExt;
         let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
-        let held = Found::hold(child.id()).unwrap();
+        let held = ProcessHandle::open(child.id()).unwrap();
         held.signal(Signal::KILL);
         assert_eq!(child.wait().unwrap().signal(), Some(9));
         // The process is reaped: its number is free, and the handle refers to none.
         held.signal(Signal::KILL);
-        assert!(Found::hold(child.id()).is_none());
-        assert!(Found::hold(0).is_none());
+        assert!(ProcessHandle::open(child.id()).is_none());
+        assert!(ProcessHandle::open(0).is_none());
     }
 }

@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use protocol::environment;
 use rustix::process::Signal;
 
-use super::found::Found;
+use super::found::ProcessHandle;
 use super::stream::read_some;
 use crate::machine;
 
@@ -61,12 +61,12 @@ pub fn keep(run: &str) {
     while read_some(&mut std::io::stdin(), &mut word).is_some() {
         is_calm = true;
     }
-    end_all_marked(environment::RUN, run, if is_calm { 1 } else { LOOKS_AFTER_A_SUDDEN_END });
+    end_all_marked(environment::RUN, run, if is_calm { 1 } else { SEARCHES_AFTER_SUDDEN_END });
 }
 
 /// The searches after a sudden end. A process that was being started gets its mark only when its program begins, which takes a
 /// while on a busy machine.
-const LOOKS_AFTER_A_SUDDEN_END: u32 = 100;
+const SEARCHES_AFTER_SUDDEN_END: u32 = 100;
 
 /// Ends every process with the mark, and the processes that they start meanwhile. Gives the number of processes found.
 pub fn end_marked(name: &str, value: &str) -> usize {
@@ -86,7 +86,7 @@ fn end_all_marked(name: &str, value: &str, enough: u32) -> usize {
         for pid in living {
             found.insert(pid);
             // It may have ended by now. A process that reuses its number has no mark.
-            if let Some(held) = Found::hold(pid).filter(|_| machine::is_marked(pid, name, value)) {
+            if let Some(held) = ProcessHandle::open(pid).filter(|_| machine::is_marked(pid, name, value)) {
                 held.signal(Signal::KILL);
             }
         }

@@ -73,7 +73,7 @@ impl Drop for Leader {
 }
 
 fn wait_for(mut child: Child, tell: &watch::Sender<State>, released: &mpsc::Receiver<()>) {
-    let state = how_it_ended(&child).map_or(State::Lost, State::Ended);
+    let state = exit_status_of(&child).map_or(State::Lost, State::Ended);
     // The receiver may be gone.
     let _ = tell.send(state);
     // Nothing is sent: this waits until the other end is dropped.
@@ -81,7 +81,7 @@ fn wait_for(mut child: Child, tell: &watch::Sender<State>, released: &mpsc::Rece
     let _ = child.wait();
 }
 
-fn how_it_ended(child: &Child) -> Option<ExitStatus> {
+fn exit_status_of(child: &Child) -> Option<ExitStatus> {
     let pid = Pid::from_raw(i32::try_from(child.id()).ok()?)?;
     loop {
         match waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {

@@ -14,18 +14,18 @@ const OF_NVIDIAS_DRIVER: [&str; 3] = ["libcuda.so", "libnvidia-", "libnvcuvid.so
 pub fn not_loaded(status: ExitStatus, stderr: &[String]) -> Option<Cause> {
     use std::os::unix::process::ExitStatusExt;
     let aborted = status.signal() == Some(rustix::process::Signal::ABORT.as_raw());
-    let said = stderr.iter().enumerate().rev().find_map(|(at, line)| match status.code() {
+    let error = stderr.iter().enumerate().rev().find_map(|(at, line)| match status.code() {
         Some(NOT_LOADED) => of_linux(line),
         None if aborted => of_macos(line, &stderr[at..]),
         _ => None,
     });
-    let Said { library, trouble, variable } = said?;
+    let LoaderError { library, problem, variable } = error?;
     let name = library.rsplit('/').next().unwrap_or(library);
-    let message = match trouble {
+    let message = match problem {
         None => format!("cannot start: `{name}` is missing"),
-        Some(trouble) => format!("cannot start: `{library}`: {trouble}"),
+        Some(problem) => format!("cannot start: `{library}`: {problem}"),
     };
-    let hint = match (trouble, OF_NVIDIAS_DRIVER.iter().any(|start| name.starts_with(start))) {
+    let hint = match (problem, OF_NVIDIAS_DRIVER.iter().any(|start| name.starts_with(start))) {
         (Some(_), _) => None,
         (None, true) => {
             Some(format!("find / -name {name} # part of NVIDIA's driver; add its folder to {variable}"))
@@ -35,33 +35,33 @@ pub fn not_loaded(status: ExitStatus, stderr: &[String]) -> Option<Cause> {
     Some(Cause::Start { message, hint })
 }
 
-struct Said<'a> {
+struct LoaderError<'a> {
     library: &'a str,
     /// The reason why an existing library is unusable.
-    trouble: Option<&'a str>,
+    problem: Option<&'a str>,
     /// The variable with the folders of libraries.
     variable: &'static str,
 }
 
 /// glibc: `PROGRAM: error while loading shared libraries: libx.so.1: cannot open shared object file: No such file or directory`.
 /// musl: `Error loading shared library libx.so.1: No such file or directory (needed by PROGRAM)`.
-fn of_linux(line: &str) -> Option<Said<'_>> {
+fn of_linux(line: &str) -> Option<LoaderError<'_>> {
     let signs = ["error while loading shared libraries: ", "Error loading shared library "];
-    let said = signs.iter().find_map(|sign| line.split_once(sign))?.1;
-    let (library, trouble) = said.split_once(": ").unwrap_or((said, ""));
-    let missing = trouble.is_empty() || trouble.contains("No such file");
+    let error = signs.iter().find_map(|sign| line.split_once(sign))?.1;
+    let (library, problem) = error.split_once(": ").unwrap_or((error, ""));
+    let missing = problem.is_empty() || problem.contains("No such file");
     let library = Some(library.trim()).filter(|library| !library.is_empty())?;
-    Some(Said { library, trouble: (!missing).then_some(trouble.trim()), variable: "LD_LIBRARY_PATH" })
+    Some(LoaderError { library, problem: (!missing).then_some(problem.trim()), variable: "LD_LIBRARY_PATH" })
 }
 
 /// `dyld[1]: Library not loaded: @rpath/libx.dylib`, and below it `Reason: tried: '/a/libx.dylib' (no such file)`.
-fn of_macos<'a>(line: &'a str, from_here: &'a [String]) -> Option<Said<'a>> {
+fn of_macos<'a>(line: &'a str, from_here: &'a [String]) -> Option<LoaderError<'a>> {
     let (start, library) = line.split_once("Library not loaded: ")?;
     let library = Some(library.trim()).filter(|name| start.starts_with("dyld") && !name.is_empty())?;
     let reason = from_here.iter().find_map(|line| line.trim().strip_prefix("Reason: "));
     let missing = reason.is_none_or(|reason| reason.contains("no such file") || reason.contains("not found"));
-    let trouble = (!missing).then_some(reason).flatten();
-    Some(Said { library, trouble, variable: "DYLD_LIBRARY_PATH" })
+    let problem = (!missing).then_some(reason).flatten();
+    Some(LoaderError { library, problem, variable: "DYLD_LIBRARY_PATH" })
 }
 
 #[cfg(test)]
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     /// A message, and the hint to it.
-    fn said(raw_status: i32, stderr: &[&str]) -> Option<(String, Option<String>)> {
+    fn error(raw_status: i32, stderr: &[&str]) -> Option<(String, Option<String>)> {
         let stderr: Vec<String> = stderr.iter().map(|line| line.to_string()).collect();
         let cause = not_loaded(ExitStatus::from_raw(raw_status), &stderr)?;
         assert_eq!(cause.kind(), crate::record::FailureKind::Start);
@@ -85,12 +85,12 @@ mod tests {
 
     #[test]
     fn a_missing_library_is_named_with_the_variable_for_its_folder() {
-        let (message, hint) = said(EXITED_127, &["before", GLIBC]).unwrap();
+        let (message, hint) = error(EXITED_127, &["before", GLIBC]).unwrap();
         assert_eq!(message, "cannot start: `libcublas.so.13` is missing");
         assert_eq!(hint.unwrap(), "find / -name libcublas.so.13 # add its folder to LD_LIBRARY_PATH");
         let musl = "Error loading shared library libx.so: No such file or directory (needed by ./a)";
-        assert_eq!(said(EXITED_127, &[musl]).unwrap().0, "cannot start: `libx.so` is missing");
-        let hint = said(EXITED_127, &[&GLIBC.replace("libcublas.so.13", "libcuda.so.1")]).unwrap().1;
+        assert_eq!(error(EXITED_127, &[musl]).unwrap().0, "cannot start: `libx.so` is missing");
+        let hint = error(EXITED_127, &[&GLIBC.replace("libcublas.so.13", "libcuda.so.1")]).unwrap().1;
         assert!(hint.unwrap().contains("part of NVIDIA's driver"));
     }
 
@@ -98,7 +98,7 @@ mod tests {
     fn an_unreadable_library_is_not_called_missing() {
         let short = "a: error while loading shared libraries: /b/libx.so.1: file too short";
         assert_eq!(
-            said(EXITED_127, &[short]).unwrap(),
+            error(EXITED_127, &[short]).unwrap(),
             ("cannot start: `/b/libx.so.1`: file too short".into(), None)
         );
     }
@@ -106,19 +106,19 @@ mod tests {
     #[test]
     fn messages_of_the_macos_loader_are_recognized() {
         let lines = ["dyld[7]: Library not loaded: @rpath/libx.dylib", "  Referenced from: <0> /a"];
-        let (message, hint) = said(ABORTED, &lines).unwrap();
+        let (message, hint) = error(ABORTED, &lines).unwrap();
         assert_eq!(message, "cannot start: `libx.dylib` is missing");
         assert!(hint.unwrap().ends_with("DYLD_LIBRARY_PATH"));
         let other = [lines[0], "  Reason: tried: '/l/libx.dylib' (mach-o file, incompatible architecture)"];
-        assert!(said(ABORTED, &other).unwrap().0.contains("incompatible architecture"));
+        assert!(error(ABORTED, &other).unwrap().0.contains("incompatible architecture"));
     }
 
     #[test]
     fn other_exits_are_not_called_missing_libraries() {
-        assert_eq!(said(1 << 8, &[GLIBC]), None);
-        assert_eq!(said(EXITED_127, &["sh: 1: no-such-program: not found"]), None);
-        assert_eq!(said(EXITED_127, &["error while loading shared libraries: "]), None);
-        assert_eq!(said(ABORTED, &["my own words: Library not loaded: x"]), None);
-        assert_eq!(said(ABORTED, &[]), None);
+        assert_eq!(error(1 << 8, &[GLIBC]), None);
+        assert_eq!(error(EXITED_127, &["sh: 1: no-such-program: not found"]), None);
+        assert_eq!(error(EXITED_127, &["error while loading shared libraries: "]), None);
+        assert_eq!(error(ABORTED, &["my own words: Library not loaded: x"]), None);
+        assert_eq!(error(ABORTED, &[]), None);
     }
 }

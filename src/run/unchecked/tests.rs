@@ -121,13 +121,13 @@ fn one_token_outputs_are_checked_and_sampled_outputs_are_not() {
 
 #[test]
 fn checked_positions_include_the_end_and_the_least_likely_tokens() {
-    assert_eq!(places(64, None, &[]), [63, 0, 9, 18, 27, 36, 45, 54]);
-    assert_eq!(places(3, None, &[]), [2, 0, 1]);
-    assert_eq!(places(1, Some(0), &[Some(-1.0)]), [0]);
-    assert_eq!(places(0, None, &[]), Vec::<usize>::new());
+    assert_eq!(positions(64, None, &[]), [63, 0, 9, 18, 27, 36, 45, 54]);
+    assert_eq!(positions(3, None, &[]), [2, 0, 1]);
+    assert_eq!(positions(1, Some(0), &[Some(-1.0)]), [0]);
+    assert_eq!(positions(0, None, &[]), Vec::<usize>::new());
     let mut likely = vec![Some(-0.1); 64];
     (likely[31], likely[33], likely[40]) = (Some(-9.0), None, Some(-5.0));
-    let found = places(64, Some(30), &likely);
+    let found = positions(64, Some(30), &likely);
     assert_eq!(found.len(), 8);
     assert_eq!(found[..5], [30, 63, 33, 31, 40]);
 }

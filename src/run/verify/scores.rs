@@ -11,13 +11,13 @@ const ABOVE_ZERO: f64 = 1e-3;
 pub fn verify_scores(scored: &Scored, sequences: &[Vec<u32>]) -> Result<(), Cause> {
     let breach = |message: String| Err(Cause::Protocol(message));
     if scored.logprobs.len() != sequences.len() {
-        let (found, asked) = (scored.logprobs.len(), sequences.len());
-        return breach(format!("expected {asked} scored sequences, got {found}"));
+        let (found, requested) = (scored.logprobs.len(), sequences.len());
+        return breach(format!("expected {requested} scored sequences, got {found}"));
     }
     for (logprobs, ids) in scored.logprobs.iter().zip(sequences) {
-        let asked = ids.len().saturating_sub(1);
-        if logprobs.len() != asked {
-            return breach(format!("expected {asked} `logprobs` for a sequence, got {}", logprobs.len()));
+        let requested = ids.len().saturating_sub(1);
+        if logprobs.len() != requested {
+            return breach(format!("expected {requested} `logprobs` for a sequence, got {}", logprobs.len()));
         }
         // This refuses NaN too.
         let possible = |logprob: &f64| *logprob <= ABOVE_ZERO;

@@ -20,7 +20,7 @@ fn reading_continues_after_an_interrupted_read() {
     .collect();
     assert_eq!(read, [b"one".to_vec(), b"two".to_vec()]);
     let kept = Mutex::new(VecDeque::new());
-    keep_last_lines(stream(), &kept, None);
+    store_last_lines(stream(), &kept, None);
     assert_eq!(kept.into_inner().unwrap(), ["one", "two"]);
 }
 
