@@ -41,9 +41,9 @@ pub const METRICS: &[Metric] = &[
         does: Does::Speed("loads"),
         per: Per::Launch,
         shown: Shown::Estimate,
-        about: "from the start of the process until it said `loaded`, on the orchestrator's clock, so that imports count. \
+        about: "time from the start of the process to its `loaded` answer, imports included, on the orchestrator's clock. \
                 One number for each launch.",
-        of: |seen| seen.launch.loaded_ns.map(|ns| ns as f64).into_iter().collect(),
+        of: |observed| observed.launch.loaded_ns.map(|ns| ns as f64).into_iter().collect(),
     },
     Metric {
         id: MetricId::COLD_START,
@@ -53,9 +53,8 @@ pub const METRICS: &[Metric] = &[
         does: Does::Speed("starts cold"),
         per: Per::Sample,
         shown: Shown::Estimate,
-        about: "from the start of the process to the first token of its first request: when the answer arrived, on the \
-                orchestrator's clock, less what the engine's own clock counts after that token. Files may be in the page \
-                cache.",
+        about: "time from the start of the process to the first token of its first request: arrival of the answer on the \
+                orchestrator's clock, less the time after that token on the engine's clock. Files may be in the page cache.",
         of: cold_start,
     },
     Metric {
@@ -66,9 +65,9 @@ pub const METRICS: &[Metric] = &[
         does: Does::Speed("answers"),
         per: Per::Sample,
         shown: Shown::AsHeadline,
-        about: "from the sent request to the whole answer, on the orchestrator's clock; with one process for each request, \
-                from the start of the process.",
-        of: |seen| total_of(seen.sample, seen.mode),
+        about: "time from the request to the whole answer, on the orchestrator's clock. In one-shot mode it starts with the \
+                process.",
+        of: |observed| total_of(observed.sample, observed.mode),
     },
     Metric {
         id: MetricId::new("first_run"),
@@ -78,10 +77,9 @@ pub const METRICS: &[Metric] = &[
         does: Does::Speed("answers first"),
         per: Per::Launch,
         shown: Shown::AsHeadline,
-        about: "from the first request of a case that a launch was sent, warm-up or measured, to its whole answer, on the \
-                orchestrator's clock: what caches, kernels and memory cost that were not there yet. One number for each \
-                launch.",
-        of: |seen| seen.first.map_or_else(Vec::new, |first| total_of(first, seen.mode)),
+        about: "time from a launch's first request of a case, warm-up or measured, to its whole answer, on the \
+                orchestrator's clock. It includes the cost of cold caches, of compiling kernels and of allocating memory. One number for each launch.",
+        of: |observed| observed.first.map_or_else(Vec::new, |first| total_of(first, observed.mode)),
     },
     Metric {
         id: MetricId::FIRST_TOKEN,
@@ -91,8 +89,8 @@ pub const METRICS: &[Metric] = &[
         does: Does::Speed("reaches its first token"),
         per: Per::Sample,
         shown: Shown::Estimate,
-        about: "from just before tokenising until the host can use the first new token: token_ns[0] - start_ns. One number \
-                for each sequence of a batch; for an engine that gives text, until its first chunk.",
+        about: "time to first token (TTFT), from just before tokenisation until the host can use the token: token_ns[0] - \
+                start_ns. One number for each sequence of a batch. For an engine that returns text: until its first chunk.",
         of: first_token,
     },
     Metric {
@@ -103,8 +101,8 @@ pub const METRICS: &[Metric] = &[
         does: Does::Speed("gives each next token"),
         per: Per::Sample,
         shown: Shown::Percentiles,
-        about: "the gaps between successive tokens of a sequence: token_ns[k] - token_ns[k - 1]. Only where the engine's \
-                times are true for each token: a chunk is not a token.",
+        about: "inter-token latency (ITL), the time between successive tokens of a sequence: token_ns[k] - token_ns[k - 1]. \
+                Only for engines that stamp each token: a chunk is not a token.",
         of: inter_token,
     },
     Metric {
@@ -115,9 +113,8 @@ pub const METRICS: &[Metric] = &[
         does: Does::Speed("prefills"),
         per: Per::Sample,
         shown: Shown::Estimate,
-        about: "prompt tokens per second until the first token: prompt_tokens / (token_ns[0] - start_ns), without tokens that \
-                the engine says came from a cache. In a batch: all prompts, until the last sequence has its first token. \
-                Not for the first request of a launch, which is cold.",
+        about: "prompt tokens per second until the first token: prompt_tokens / (token_ns[0] - start_ns), without tokens \
+                that the engine reports as cached. In a batch: all prompts, until the last sequence has its first token. Not for the first request of a launch, which is cold.",
         of: prefill_rate,
     },
     Metric {
@@ -128,9 +125,8 @@ pub const METRICS: &[Metric] = &[
         does: Does::Speed("decodes"),
         per: Per::Sample,
         shown: Shown::Estimate,
-        about: "tokens after the first per second: (n - 1) / (t_last - t_first), so that no prefill sits inside; tokens that \
-                came together with the first are not counted. In a batch: the tokens of all sequences, from the earliest \
-                first to the latest last.",
+        about: "tokens after the first per second, without the prefill: (n - 1) / (t_last - t_first). Tokens that arrive \
+                with the first are not counted. In a batch: the tokens of all sequences, from the earliest first token to the latest last token.",
         of: decode_rate,
     },
     Metric {
@@ -141,12 +137,8 @@ pub const METRICS: &[Metric] = &[
         does: Does::Speed("reads what a decode needs"),
         per: Per::Sample,
         shown: Shown::OfLimit(MetricId::DECODE_RATE),
-        about: "bytes that a decode must move, over those that memory gave in the same time in the best of the run's probes (one \
-                before each block, one after the last), with as many threads: ((steps after the first) * weights + cached keys and values of every step) / \
-                (t_last - t_first) / best read rate. Weights in the dtype that the engine states; once for a whole batch. \
-                Not where weights are less than four times the last-level cache. On an NVIDIA GPU the limit is copies within its \
-                memory, probed once. Above 100 % the \
-                probes met a slower machine, or a stated fact is wrong.",
+        about: "memory bandwidth that a decode needs, as a share of the best read rate of this run's probes with as many \
+                threads: ((steps after the first) * weights + cached keys and values of every step) / (t_last - t_first) / best read rate. Probes run before each block and after the last one. Weights count in the dtype that the engine states, once for a whole batch. Absent for weights under four times the last-level cache. On an NVIDIA GPU the limit is the rate of copies within its memory, probed once. Above 100 %, the machine was slower during the probes, or a stated fact is wrong.",
         of: share::bandwidth,
     },
     Metric {
@@ -157,12 +149,8 @@ pub const METRICS: &[Metric] = &[
         does: Does::Speed("computes what a prefill needs"),
         per: Per::Sample,
         shown: Shown::OfLimit(MetricId::PREFILL_RATE),
-        about: "operations that a prefill must do, over those that the fastest unit for its dtypes did in the same time in the \
-                best of the run's probes, with as many threads: 2 * ((weights without the output's) * prompt_tokens + \
-                the output's + attended keys and values) / (token_ns[0] - start_ns) / best rate. f32 has f32 units; bf16 \
-                and f16 those for bf16 too; quantised weights also those for eight bits. Matrix tiles count with loads. On an \
-                NVIDIA GPU the limit is cuBLAS with the dtype that is computed with, probed once. Not for the first \
-                request of a launch.",
+        about: "operations per second that a prefill needs, as a share of the best rate of this run's probes with as many \
+                threads: 2 * ((weights without the output's) * prompt_tokens + the output's + attended keys and values) / (token_ns[0] - start_ns) / best rate. The limit is the fastest unit for the dtypes: f32 units for f32, bf16 units too for bf16 and f16, eight-bit units too for quantised weights. Matrix tiles count with loads. On an NVIDIA GPU the limit is cuBLAS in the compute dtype, probed once. Not for the first request of a launch.",
         of: share::compute,
     },
     Metric {
@@ -173,8 +161,8 @@ pub const METRICS: &[Metric] = &[
         does: Does::Speed("generates"),
         per: Per::Sample,
         shown: Shown::AsHeadline,
-        about: "new tokens per second over the whole request, prefill included: tokens / (end_ns - start_ns), all sequences \
-                of a batch together.",
+        about: "new tokens per second over the whole request, prefill included: tokens / (end_ns - start_ns). All sequences \
+                of a batch count together.",
         of: throughput,
     },
     Metric {
@@ -185,9 +173,8 @@ pub const METRICS: &[Metric] = &[
         does: Does::Amount("memory"),
         per: Per::Launch,
         shown: Shown::Estimate,
-        about: "the largest resident memory of the engine's process tree since its start, as the kernel counted it up to the \
-                end of this case: what earlier cases of the same launch needed is in it. The sum of VmHWM, less what its \
-                processes share and a sum counts once too often.",
+        about: "peak resident memory of the engine's process tree, from its start to the end of this case. It includes the \
+                peak of earlier cases of the same launch. The sum of VmHWM; pages that its processes share count once.",
         of: resources::peak_memory,
     },
     Metric {
@@ -198,10 +185,8 @@ pub const METRICS: &[Metric] = &[
         does: Does::Amount("anonymous memory"),
         per: Per::Launch,
         shown: Shown::AsHeadline,
-        about: "what no file backs, shared memory among it, of the most that the process tree was seen to hold: it cannot be \
-                dropped and read again. Seen in the sampled pass, whose launch then speaks for the case, or after an answer \
-                where that was more; the peak may lie at load, where nobody samples. Each page once (Pss_Anon and Pss_Shmem of \
-                smaps_rollup).",
+        about: "memory of the process tree that no file backs, shared memory included: the kernel cannot drop it. The \
+                largest value of the sampled pass or after an answer. The peak during load is not sampled. Each page counts once (Pss_Anon and Pss_Shmem of smaps_rollup).",
         of: resources::memory_anonymous,
     },
     Metric {
@@ -212,9 +197,8 @@ pub const METRICS: &[Metric] = &[
         does: Does::Amount("file-backed memory"),
         per: Per::Launch,
         shown: Shown::AsHeadline,
-        about: "what a file backs, of the same look as anonymous memory: libraries, and weights that are mapped. The peak may \
-                lie at load, where nobody samples. Each page once, in full also where an engine beside it maps the same file \
-                (Pss_File of smaps_rollup, and no less than RssFile of one process).",
+        about: "memory of the process tree that a file backs, from the same sample as anonymous memory: libraries and mapped \
+                weights. The peak during load is not sampled. Each page counts once, and in full if another engine maps the same file (Pss_File of smaps_rollup, at least RssFile of one process).",
         of: resources::memory_file,
     },
     Metric {
@@ -225,8 +209,8 @@ pub const METRICS: &[Metric] = &[
         does: Does::Amount("memory over the weights"),
         per: Per::Launch,
         shown: Shown::AsHeadline,
-        about: "peak memory less the weights' bytes as the engine states them: its program, its cache, its copies. Of the \
-                device's memory where it computes on one.",
+        about: "peak memory less the bytes of weights that the engine states: its program, its cache and its copies. For an \
+                engine on a GPU: peak memory of the device.",
         of: resources::memory_overhead,
     },
     Metric {
@@ -237,11 +221,8 @@ pub const METRICS: &[Metric] = &[
         does: Does::Amount("device memory"),
         per: Per::Launch,
         shown: Shown::AsHeadline,
-        about: "the peak that the engine states of the device's memory, or what is counted of it while samplers look on, \
-                whichever is more: what the driver counts of its processes; where it names none of them (in a container, \
-                say), what the whole device holds more than just before the launch, whoever took it. Where somebody counted, \
-                the launch of that pass speaks for the case. --resources says which of them it is. Not for an engine that \
-                computes on the CPU.",
+        about: "peak device memory: the larger of the engine's stated peak and the value of the sampled pass. The driver \
+                counts the memory of the engine's processes. If it names none of them (as in most containers), the growth of the whole device since the launch counts, other programs included. `--resources` names the source. Not for an engine on the CPU.",
         of: resources::device_memory,
     },
     Metric {
@@ -252,11 +233,8 @@ pub const METRICS: &[Metric] = &[
         does: Does::Amount("energy for each token"),
         per: Per::Launch,
         shown: Shown::AsHeadline,
-        about: "what the counters of energy counted over the sampled pass, less what they count in the same time when nothing \
-                runs, over its new tokens: the prompt's share is in it. Processors' packages and their memory (RAPL), and for \
-                an engine on GPUs those that it uses as well (NVML). Only where every counter among them could be read: not of a \
-                part of a GPU (MIG), nor of a GPU in a pass of under a second, whose counter moves ten times in one. \
-                What the machine does not list is not in it: most guests list no processor.",
+        about: "energy of the sampled pass above idle, for each new token; the prompt's energy is included. The counters are \
+                those of processor packages and their memory (RAPL), and of the GPUs that the engine uses (NVML). Absent unless all of these can be read, for a part of a GPU (MIG), and for a GPU in a pass under one second. Most virtual machines have no processor counters.",
         of: resources::joules_per_token,
     },
 ];
@@ -310,7 +288,7 @@ pub enum Shown {
 
 impl Metric {
     /// Its index in METRICS, by which values are kept; `None` for a metric that is no entry.
-    pub fn place(&self) -> Option<usize> {
+    pub fn index(&self) -> Option<usize> {
         METRICS.iter().position(|other| other.id == self.id)
     }
 
@@ -372,17 +350,18 @@ pub fn unknown(record: &RunRecord) -> Option<String> {
     names.extend((more > 0).then(|| format!("and {more} more")));
     let names = (!names.is_empty()).then(|| names.join(", "))?;
     Some(format!(
-        "the record names metrics that this version of orchestrate does not know ({names}), as headlines or with noise \
-         floors: nothing is shown or compared by them; report it with a later version"
+        "the record has metrics that this version of orchestrate does not know ({names}); they are not shown or compared; \
+         use a later version"
     ))
 }
 
-fn cold_start(seen: &Observation) -> Vec<f64> {
-    let first_request = seen.mode == Mode::OneShot || (seen.kind == Kind::Launch && seen.sample.index == 0);
-    let first_ns = seen.timed_sequences().map(|timed| timed.first_ns).min().filter(|_| first_request);
+fn cold_start(observed: &Observation) -> Vec<f64> {
+    let first_request =
+        observed.mode == Mode::OneShot || (observed.kind == Kind::Launch && observed.sample.index == 0);
+    let first_ns = observed.timed_sequences().map(|timed| timed.first_ns).min().filter(|_| first_request);
     // Counted back from the answer: `sent_ns` is too early for a request that waited in the pipe while the engine started.
-    let since_first_ns = first_ns.map(|ns| seen.sample.iteration.end_ns.saturating_sub(ns));
-    since_first_ns.and_then(|ns| positive(seen.sample.answered_ns, ns)).into_iter().collect()
+    let since_first_ns = first_ns.map(|ns| observed.sample.iteration.end_ns.saturating_sub(ns));
+    since_first_ns.and_then(|ns| positive(observed.sample.answered_ns, ns)).into_iter().collect()
 }
 
 fn total_of(sample: &Sample, mode: Mode) -> Vec<f64> {
@@ -390,19 +369,19 @@ fn total_of(sample: &Sample, mode: Mode) -> Vec<f64> {
     positive(sample.answered_ns, from_ns).into_iter().collect()
 }
 
-fn first_token(seen: &Observation) -> Vec<f64> {
-    let start_ns = seen.sample.iteration.start_ns;
-    seen.timed_sequences().filter_map(|timed| positive(timed.first_ns, start_ns)).collect()
+fn first_token(observed: &Observation) -> Vec<f64> {
+    let start_ns = observed.sample.iteration.start_ns;
+    observed.timed_sequences().filter_map(|timed| positive(timed.first_ns, start_ns)).collect()
 }
 
-fn inter_token(seen: &Observation) -> Vec<f64> {
-    if seen.stamp() != Stamp::Token {
+fn inter_token(observed: &Observation) -> Vec<f64> {
+    if observed.stamp() != Stamp::Token {
         return Vec::new();
     }
     let gaps = |times: &[u64]| -> Vec<f64> {
         times.windows(2).map(|pair| pair[1].saturating_sub(pair[0]) as f64).collect()
     };
-    let sequences = seen.sample.iteration.sequences.iter();
+    let sequences = observed.sample.iteration.sequences.iter();
     let of_sequence = |sequence: &Sequence| match (&sequence.token_ns, &sequence.chunks) {
         (Some(times), _) => gaps(times),
         (None, Some(chunks)) if chunks.iter().all(|chunk| chunk.tokens == Some(1)) => {
@@ -413,26 +392,26 @@ fn inter_token(seen: &Observation) -> Vec<f64> {
     sequences.flat_map(of_sequence).collect()
 }
 
-fn prefill_rate(seen: &Observation) -> Vec<f64> {
-    let iteration = &seen.sample.iteration;
+fn prefill_rate(observed: &Observation) -> Vec<f64> {
+    let iteration = &observed.sample.iteration;
     let computed = |sequence: &Sequence| {
         u64::from(sequence.prompt_tokens.saturating_sub(sequence.cached_prompt_tokens.unwrap_or(0)))
     };
     let tokens: u64 = iteration.sequences.iter().map(computed).sum();
-    let last_first_ns = seen.timed_sequences().map(|timed| timed.first_ns).max();
-    let warm = seen.kind == Kind::Warm;
+    let last_first_ns = observed.timed_sequences().map(|timed| timed.first_ns).max();
+    let warm = observed.kind == Kind::Warm;
     let rate = last_first_ns.filter(|_| warm).and_then(|ns| per_second(tokens, ns, iteration.start_ns));
     rate.into_iter().collect()
 }
 
-fn decode_rate(seen: &Observation) -> Vec<f64> {
-    let tokens = seen.timed_sequences().map(|timed| timed.after_first).sum();
-    let rate = seen.first_and_last_ns().and_then(|(first, last)| per_second(tokens, last, first));
+fn decode_rate(observed: &Observation) -> Vec<f64> {
+    let tokens = observed.timed_sequences().map(|timed| timed.after_first).sum();
+    let rate = observed.first_and_last_ns().and_then(|(first, last)| per_second(tokens, last, first));
     rate.into_iter().collect()
 }
 
-fn throughput(seen: &Observation) -> Vec<f64> {
-    let Iteration { start_ns, end_ns, sequences } = &seen.sample.iteration;
+fn throughput(observed: &Observation) -> Vec<f64> {
+    let Iteration { start_ns, end_ns, sequences } = &observed.sample.iteration;
     let tokens = sequences.iter().map(output_tokens).sum();
     per_second(tokens, *end_ns, *start_ns).into_iter().collect()
 }

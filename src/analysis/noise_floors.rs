@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn every_engine_is_planned_beside_itself_for_twenty_blocks_unless_somebody_says_how_many() {
+    fn calibration_plans_each_engine_with_its_twin_for_twenty_blocks_by_default() {
         let plan = plan_of(&selection(&["a", "b"], &["decode", "load"]));
         let besides: Vec<_> = plan.configurations.iter().map(|it| it.role).collect();
         assert_eq!(besides, [None, None, Some(Role::Twin { of: 0 }), Some(Role::Twin { of: 1 })]);

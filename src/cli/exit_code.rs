@@ -22,17 +22,16 @@ pub const INTERRUPTED: u8 = 130;
 
 pub const EXIT_CODES: &str = "\
 Exit codes:
-  0    everything asked for was measured (with --all: engines that cannot run here are rows)
-  1    compared with what was, a headline metric is worse: critically, or by what --fail-on says;
-       or it fails now
-  2    the command line makes no sense
-  3    compared with what was, nothing is that much worse, and one headline metric or more is not
-       measurable; or the machine was too unsteady for --save-baseline
-  4    a case failed, an engine's output is wrong, one that was asked for by name could not run, or
-       nothing could; the rest is measured and saved
-  5    orchestrate itself could not do its work
-  130  interrupted; what was measured is saved
-Where several hold, the first of 130, 5, 1, 2, 4, 3 is given.";
+  0    the selection was measured (with --all: engines that cannot run here are only listed)
+  1    in a comparison, a headline metric fails, or is worse by the severity of --fail-on
+  2    the command line is invalid
+  3    in a comparison, a headline metric is not measurable, and none is worse; or the machine was
+       not steady enough for --save-baseline
+  4    a case failed, an output is wrong, a named engine cannot run, or no engine can; all other
+       results are saved
+  5    orchestrate itself failed
+  130  interrupted; the results so far are saved
+If several apply, the first of 130, 5, 1, 2, 4, 3 is returned.";
 
 /// The exit status of an error: the user's, or this program's.
 pub fn of_error(error: &anyhow::Error) -> u8 {
@@ -60,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_regression_is_said_before_a_failed_case_and_that_before_a_doubt() {
+    fn a_regression_ranks_before_a_failed_case_and_that_before_an_inconclusive_one() {
         assert_eq!(most_severe([FAILED_CASES, WORSE, DONE]), WORSE);
         assert_eq!(most_severe([FAILED_CASES, NOT_MEASURABLE, DONE]), FAILED_CASES);
         assert_eq!(most_severe([DONE, NOT_MEASURABLE, DONE]), NOT_MEASURABLE);

@@ -10,29 +10,27 @@ use crate::shell::Usage;
 use stats::{Class, Rule, Thresholds};
 
 #[derive(Debug, Args)]
-#[command(next_help_heading = "How long, and in which order")]
+#[command(next_help_heading = "Length and order")]
 pub struct ExtentArgs {
-    /// So many blocks, whatever they show: a block launches every engine once. Unless given, 5 to 20: until ratios are known to
-    /// the target, or the time is over
+    /// Number of blocks, each with one launch of every engine; default: 5 to 20, until `--target` or `--budget` is reached
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub blocks: Option<u32>,
-    /// One block: figures at once, and no verdict
+    /// Run one block: values without verdicts
     #[arg(long, conflicts_with_all = ["blocks", "target"])]
     pub quick: bool,
-    /// How well ratios are to be known
+    /// Half-width of the ratios' intervals at which a run ends
     #[arg(long, value_name = "PERCENT", default_value = "2%", value_parser = target, conflicts_with = "blocks")]
     pub target: Share,
-    /// Time for the whole run, `90s` or `5m`; unless given, five blocks however long they take, and more within two minutes
+    /// Time budget of the run, as in `90s` or `5m`; default: five blocks of any length, and more within two minutes
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub budget: Option<Duration>,
-    /// A case of which one request takes longer is too slow, and is a row that says so
+    /// Longest time of one request; a slower case is reported as `too slow`
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
     pub case_cap: Duration,
-    /// `interleaved`: blocks and rounds, what the machine does to one engine it does to all; `sequential`: one engine after the
-    /// other, without verdicts
+    /// Order of requests: `interleaved` among engines, or `sequential` by engine and without verdicts
     #[arg(long, value_enum, default_value_t = Order::Interleaved)]
     pub order: Order,
-    /// Say what would be measured and about how long that takes; measure nothing
+    /// Print the plan and its estimated time, and measure nothing
     #[arg(long)]
     pub dry_run: bool,
 }
@@ -40,31 +38,31 @@ pub struct ExtentArgs {
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Baselines")]
 pub struct BaselineArgs {
-    /// Keep this run, and the programs that it measured, under a name
+    /// Store this run, and the programs that it measured, under a name
     #[arg(long, value_name = "NAME")]
     pub save_baseline: Option<String>,
-    /// Compare with the baseline of that name, and exit as `compare` does; with --rerun-baseline also the path of a program
+    /// Compare with this baseline, with the exit codes of `compare`; with --rerun-baseline also the path of a program
     #[arg(long, value_name = "NAME|PATH")]
     pub baseline: Option<String>,
-    /// Measure the baseline's programs again, in turn with today's, in place of trusting its old figures
+    /// Measure the baseline's programs again, interleaved with the new ones, in place of using its stored values
     #[arg(long, requires = "baseline")]
     pub rerun_baseline: bool,
 }
 
-/// What may pass.
+/// The thresholds of a comparison, and the changes that fail it.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Judging changes")]
 pub struct JudgeArgs {
-    /// The least class of change, in a metric that gates, that makes the exit status 1
+    /// Lowest severity of a change in a headline metric that gives exit code 1
     #[arg(long, value_name = "CLASS", default_value = "critical", value_parser = failing_class())]
     pub fail_on: Class,
-    /// Worse by at least so much is a warning
+    /// Smallest worsening that is a warning
     #[arg(long, value_name = "PERCENT", default_value = "10%", value_parser = share)]
     pub warning: Share,
-    /// Worse by more is critical
+    /// Worsening above which a change is critical
     #[arg(long, value_name = "PERCENT", default_value = "20%", value_parser = share)]
     pub critical: Share,
-    /// Compare what is not comparable, and say so
+    /// Compare records that are not comparable, with a warning
     #[arg(long)]
     pub force: bool,
 }
@@ -85,7 +83,7 @@ impl JudgeArgs {
         };
         thresholds.ok_or_else(|| {
             let (warning, critical) = (percent(warning.0), percent(critical.0));
-            Usage(format!("--warning {warning}% is above --critical {critical}%: less cannot be worse"))
+            Usage(format!("--warning {warning}% is above --critical {critical}%"))
         })
     }
 }
@@ -152,7 +150,7 @@ fn share(text: &str) -> Result<Share, String> {
         Ok(bare) if number == text && bare > 0.0 && bare < DOUBTFUL => {
             // `0.07` is 7 %, not 7.000000000000001 %.
             let percent = (bare * 1e8).round() / 1e6;
-            Err(format!("either `{percent}%` or `{number}%` may be meant: write which"))
+            Err(format!("ambiguous: write `{percent}%` or `{number}%`"))
         }
         Ok(percent) if percent.is_finite() && percent > 0.0 => Ok(Share(percent / 100.0)),
         _ => Err("expected a percentage above zero, as in `2%`".into()),
@@ -183,8 +181,8 @@ mod tests {
         }
         assert_eq!(share("0.02%"), Ok(Share(0.0002)));
         assert_eq!(share("0.5"), Ok(Share(0.005)));
-        assert_eq!(share("0.02").unwrap_err(), "either `2%` or `0.02%` may be meant: write which");
-        assert_eq!(share("0.07").unwrap_err(), "either `7%` or `0.07%` may be meant: write which");
+        assert_eq!(share("0.02").unwrap_err(), "ambiguous: write `2%` or `0.02%`");
+        assert_eq!(share("0.07").unwrap_err(), "ambiguous: write `7%` or `0.07%`");
         for text in ["", "%", "0", "-1", "nan", "inf%", "x"] {
             assert!(share(text).unwrap_err().starts_with("expected a percentage above zero"), "{text}");
         }

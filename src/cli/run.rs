@@ -18,7 +18,7 @@ pub struct RunArgs {
     /// Measure every engine that this machine can run; build and set up what is missing
     #[arg(long)]
     pub all: bool,
-    /// Every preset of the engines that are named (or of `--all`), not the default one alone
+    /// Measure every preset of the selected engines; default: the default preset
     #[arg(long)]
     pub presets: bool,
     /// An engine by name (`NAME`, or `NAME:PRESET`), or the path of any program that speaks the protocol
@@ -27,67 +27,66 @@ pub struct RunArgs {
     /// A model folder or file; the default is the embedded one
     #[arg(short, long = "model", value_name = "PATH", value_delimiter = ',')]
     pub models: Vec<String>,
-    /// What the models are expected to be: `llama`, `gpt2`; another architecture is an error
+    /// Required architecture of the models, as in `llama` or `gpt2`; default: any
     #[arg(long, value_name = "ARCHITECTURE")]
     pub model_type: Option<String>,
     /// A scenario or a suite (see `orchestrate scenarios`)
     #[arg(short, long = "scenario", value_name = "NAME", value_delimiter = ',', default_value = scenario::SUITES[0].name)]
     pub scenarios: Vec<String>,
-    /// Devices to run on; a comma list makes the cross product
+    /// Devices to run on, separated by commas
     #[arg(long, value_delimiter = ',', default_value = CPU, value_parser = Device::from_str)]
     pub device: Vec<Device>,
-    /// Dtypes to load in; each engine's own default unless given
+    /// Dtypes to load in, separated by commas; default: the engine's own
     #[arg(long, value_delimiter = ',')]
     pub dtype: Vec<String>,
-    /// Threads for every engine; as many as there are cores unless given
+    /// Threads of every engine; default: the number of cores
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub threads: Vec<u32>,
-    /// An option of the engines' own; the value is JSON or a word
+    /// Option of the engines themselves; the value is JSON or text
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
     pub options: Vec<(String, serde_json::Value)>,
-    /// A prompt in place of the scenario's
+    /// Prompt text; default: the scenario's prompts
     #[arg(long)]
     pub prompt: Option<String>,
-    /// Tokens to generate for each request, in place of the scenario's number
+    /// Tokens to generate for each request; default: the scenario's number
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_new_tokens: Option<u32>,
-    /// Measured requests for each case in each block: its rounds
+    /// Measured requests (rounds) of each case in each block; default: the scenario's number
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub iterations: Option<u32>,
-    /// Unmeasured requests before them; unless given, until they take equally long
+    /// Warm-up requests before them; default: until their times are steady
     #[arg(long, value_name = "N")]
     pub warmup: Option<u32>,
-    /// Chooses the windows of text that prompts are cut from, and seeds sampling
+    /// Seed of prompts and of sampling
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// 0 is greedy
+    /// Sampling temperature, 0 for greedy decoding; default: the scenario's
     #[arg(long, value_name = "T", value_parser = temperature, allow_negative_numbers = true)]
     pub temperature: Option<f64>,
-    /// `warm`: one process answers all requests of a launch; `one-shot`: one process for each request, the cold way
+    /// Use one process for all requests of a launch (`warm`), or one for each request (`one-shot`)
     #[arg(long, value_enum, default_value_t = Mode::Warm)]
     pub mode: Mode,
-    /// What ratios are taken against; unless given, the engine whose manifest says that it is the reference
+    /// Engine that the others are compared with; default: the reference engine of the tree
     #[arg(long, value_name = "ENGINE")]
     pub reference: Option<String>,
-    /// Reference engine for output checks, in f32; default: the reference engine of the tree, where it is set up. `none`
-    /// turns the checks off. ORCHESTRATE_VERIFIER sets the default
+    /// Reference engine for output checks, or `none`; default: ORCHESTRATE_VERIFIER, else the tree's reference engine
     #[arg(long, value_name = "ENGINE", alias = "witness")]
     pub verifier: Option<String>,
-    /// Build nothing and set up nothing: measure what is ready
+    /// Measure only engines that are ready: build and set up nothing
     #[arg(long)]
     pub no_setup: bool,
-    /// Seconds that one answer or one load may take
+    /// Longest time of one answer or one load, in seconds
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub timeout: Option<u64>,
     #[command(flatten)]
     pub view: ViewArgs,
-    /// Write the report as JSON to a file; `-` prints it in place of the table
+    /// Write the report as JSON to a file; `-` prints it instead of the table
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Where the run record goes
+    /// Folder for the run record; default: `results` of the tree, else of the user's data folder
     #[arg(long, value_name = "DIR")]
     pub results: Option<PathBuf>,
-    /// Show every line in both directions and the engines' stderr
+    /// Print all protocol lines and the engines' stderr
     #[arg(long)]
     pub debug: bool,
     #[command(flatten)]

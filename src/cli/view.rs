@@ -6,19 +6,19 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use crate::report::{self, Format};
 use crate::shell::Usage;
 
-/// How a report is printed, and what of it.
+/// The format of a report, and its optional parts.
 #[derive(Debug, Default, Args)]
 pub struct ViewArgs {
-    /// How the table is printed
+    /// Format of the report
     #[arg(long, value_name = "FORMAT", default_value = report::FORMATS[0].name, value_parser = formats())]
     pub format: &'static Format,
-    /// Verdicts on every pair of engines, not on each against the reference alone
+    /// Compare every pair of engines; default: each with the reference
     #[arg(long)]
     pub pairs: bool,
-    /// Where the wall time went: start, imports, weights, compiling, first token, steady state, and what nobody accounts for
+    /// Add a table of the wall time: start, imports, weights, compiling, first token, steady state, unattributed time
     #[arg(long)]
     pub wall_time: bool,
-    /// What each case needed beside time: memory in its parts, cores, energy, a GPU
+    /// Add a table of the resources of each case: memory, cores, energy, GPU
     #[arg(long)]
     pub resources: bool,
 }
@@ -27,8 +27,7 @@ impl ViewArgs {
     /// Refuses parts that the format cannot show, before anything is measured.
     pub fn check(&self) -> Result<(), Usage> {
         if self.pairs && self.format.has_lines() {
-            let why =
-                format!("a line of {} has no place for a comparison with several engines", self.format.name);
+            let why = format!("a line of {} cannot hold a comparison with several engines", self.format.name);
             let others = report::FORMATS.iter().filter(|it| !it.has_lines()).map(|it| it.name);
             let others = any_of(&others.collect::<Vec<_>>());
             return Err(Usage(format!("--pairs: {why}\nhint: --format {others} has it")));

@@ -3,7 +3,7 @@
 //! A failure may name a launch without an entry: its process never loaded. A metric may be known only to a later version:
 //! `analysis::metric::unknown` reports it, and the record is still read.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use super::entry::{Entry, Header};
 use crate::plan::Role;
@@ -11,8 +11,10 @@ use crate::plan::Role;
 /// The indices that are valid after the entries read so far.
 pub struct Known {
     configurations: usize,
-    cases: usize,
-    launches: HashSet<u32>,
+    /// The configuration of each case.
+    cases: Vec<usize>,
+    /// The configuration of each launch.
+    launches: HashMap<u32, usize>,
     /// The model of each configuration.
     models: Vec<String>,
     /// The number of held-out texts of each model.
@@ -25,8 +27,8 @@ impl Known {
         let plan = &header.plan;
         let known = Self {
             configurations: plan.configurations.len(),
-            cases: plan.cases.len(),
-            launches: HashSet::new(),
+            cases: plan.cases.iter().map(|it| it.configuration).collect(),
+            launches: HashMap::new(),
             models: plan.configurations.iter().map(|it| it.model.path.clone()).collect(),
             texts: HashMap::new(),
         };
@@ -49,13 +51,13 @@ impl Known {
         match entry {
             Entry::Launch(it) => {
                 self.configuration("configuration", it.configuration)?;
-                if !self.launches.insert(it.launch) {
+                if self.launches.insert(it.launch, it.configuration).is_some() {
                     return Err(format!("`launch` is {}, and an earlier launch has that number", it.launch));
                 }
             }
-            Entry::Sample(it) => self.case(it.case).and_then(|()| self.launch(it.launch))?,
-            Entry::WarmUp(it) => self.case(it.case).and_then(|()| self.launch(it.launch))?,
-            Entry::Pass(it) => self.case(it.case).and_then(|()| self.launch(it.launch))?,
+            Entry::Sample(it) => self.case_in_launch(it.case, it.launch)?,
+            Entry::WarmUp(it) => self.case_in_launch(it.case, it.launch)?,
+            Entry::Pass(it) => self.case_in_launch(it.case, it.launch)?,
             Entry::Failure(it) => {
                 self.configuration("configuration", it.configuration)?;
                 it.case.map_or(Ok(()), |case| self.case(case))?;
@@ -77,8 +79,7 @@ impl Known {
             }
             Entry::ReferenceToken(it) => {
                 self.configuration("verifier", it.verifier)?;
-                self.case(it.case)?;
-                self.launch(it.launch)?;
+                self.case_in_launch(it.case, it.launch)?;
             }
             Entry::Header(_)
             | Entry::Closed(_)
@@ -100,12 +101,25 @@ impl Known {
     }
 
     fn case(&self, it: usize) -> Result<(), String> {
-        index("case", it, self.cases, "cases in the plan")
+        index("case", it, self.cases.len(), "cases in the plan")
     }
 
     fn launch(&self, it: u32) -> Result<(), String> {
-        let known = self.launches.contains(&it);
+        let known = self.launches.contains_key(&it);
         if known { Ok(()) } else { Err(format!("`launch` is {it}, and no launch before it has that number")) }
+    }
+
+    /// A case is measured in launches of its own configuration alone.
+    fn case_in_launch(&self, case: usize, launch: u32) -> Result<(), String> {
+        self.case(case)?;
+        self.launch(launch)?;
+        let (planned, launched) = (self.cases[case], self.launches[&launch]);
+        match planned == launched {
+            true => Ok(()),
+            false => Err(format!(
+                "`case` {case} is of configuration {planned}, and `launch` {launch} of configuration {launched}"
+            )),
+        }
     }
 }
 

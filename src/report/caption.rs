@@ -67,7 +67,7 @@ pub fn caption(report: &Report, layout: Layout) -> Vec<String> {
 fn own_cost(overhead: &Overhead) -> String {
     let time = |ns: u64| Unit::Nanoseconds.show(ns as f64);
     let (request, token) = (time(overhead.request_ns), time(overhead.streamed_token_ns));
-    format!("orchestrate itself: {request} a request, {token} a streamed token, measured just before")
+    format!("overhead of orchestrate: {request} per request, {token} per streamed token")
 }
 
 fn how_often(report: &Report) -> String {
@@ -95,8 +95,8 @@ fn blocks(report: &Report) -> String {
     said.extend(Some(each.collect::<Vec<_>>().join(", ")).filter(|text| !text.is_empty()));
     let stops = [
         (StoppedBy::Width, "narrow intervals"),
-        (StoppedBy::LastAnalysis, "the last look"),
-        (StoppedBy::Time, "the time"),
+        (StoppedBy::LastAnalysis, "the last interim analysis"),
+        (StoppedBy::Time, "the time budget"),
     ];
     let with = |stop: StoppedBy| report.extents.iter().filter(move |it| it.stopped_by == Some(stop)).count();
     let each = stops.into_iter().filter(|(stop, _)| with(*stop) > 0).map(|(stop, by)| {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::rows::{Asked, Dtype, Engine};
+use super::rows::{Dtype, Engine, Requested};
 use crate::machine::Device;
 use crate::plan::{Configuration, Plan, Role};
 use crate::record::{Launch, RunRecord};
@@ -38,7 +38,7 @@ pub fn mismatches(record: &RunRecord, engines: &[Engine]) -> Vec<String> {
             let mut compare = |what: &str, asked: Option<&str>, runs: Option<String>, same: bool| {
                 if let (Some(asked), Some(runs), false) = (asked, runs, same) {
                     let (asked, runs) = (shorten(asked, SHOWN_WORD), shorten(&line(&runs), SHOWN_WORD));
-                    mismatches.push(line(&format!("{label}: asked for {what} `{asked}`, runs `{runs}`")));
+                    mismatches.push(line(&format!("{label}: requested {what} `{asked}`, runs `{runs}`")));
                 }
             };
             let (asked, runs) = (configuration.device.as_str(), facts.device.clone());
@@ -63,7 +63,7 @@ pub fn mismatches(record: &RunRecord, engines: &[Engine]) -> Vec<String> {
             && stated.any(|other| other != first)
         {
             mismatches.push(format!(
-                "{label}: its launches ran with different configurations or versions; the first one's stand here"
+                "{label}: its launches differ in configuration or version; the first launch is shown"
             ));
         }
     }
@@ -101,7 +101,7 @@ fn in_effect<'a>(
     // An engine without an answer to `hello` may still have stated its libraries.
     let libraries = || facts().map(|facts| libraries(&facts.libraries)).find(|text| !text.is_empty());
     let of_word = |name: &str| Device::from(word(name).as_str());
-    let asked = Asked {
+    let asked = Requested {
         device: configuration.device.is_known().then(|| of_word(configuration.device.as_str())),
         dtype: configuration.dtype.as_deref().map(word),
         threads: Some(configuration.threads).filter(|&threads| threads > 0),

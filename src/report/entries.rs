@@ -31,12 +31,12 @@ pub fn json(report: &Report) -> Vec<u8> {
 /// The report and the judgement against its baseline in one document.
 pub fn with_judgement(report: &Report, judgement: &impl Serialize) -> Vec<u8> {
     #[derive(Serialize)]
-    struct Judged<'a, J> {
+    struct PairVerdict<'a, J> {
         #[serde(flatten)]
         report: Document<'a>,
         judgement: &'a J,
     }
-    json_bytes(&Judged { report: document(report), judgement })
+    json_bytes(&PairVerdict { report: document(report), judgement })
 }
 
 #[derive(Serialize)]

@@ -91,7 +91,7 @@ impl Factor {
         let short = |value: String| shorten(&value, longest);
         match ((self.stated)(engine), (self.asked)(engine)) {
             (Some(stated), Some(asked)) if !(self.same)(&asked, engine) => {
-                format!("{} (asked {})", short(stated), short(asked))
+                format!("{} (requested {})", short(stated), short(asked))
             }
             (Some(stated), _) => short(stated),
             (None, Some(asked)) => format!("{}?", short(asked)),

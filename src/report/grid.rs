@@ -12,7 +12,7 @@ use super::outputs;
 use super::rows::{Engine, Failed, Fault, MetricSummary, Row};
 use super::run_report::{Report, View};
 use super::verdict_lines;
-use super::verdicts::Judged;
+use super::verdicts::PairVerdict;
 use crate::analysis::metric::{METRICS, Metric, Scale, Shown, Unit};
 use crate::shell::pasteable;
 use crate::text::shorten;
@@ -21,7 +21,7 @@ use crate::text::shorten;
 const ENOUGH_FOR_P99: usize = 100;
 const RATIOS: &str = "x ref";
 const OF_LIMIT: &str = "of limit";
-const EXPLANATIONS: &str = "what each figure means: orchestrate metrics";
+const EXPLANATIONS: &str = "explanations: orchestrate metrics";
 
 /// The table of a report, and the marks that its cells have.
 pub struct Grid {
@@ -263,7 +263,7 @@ impl Grid {
         if has_ratios(report) {
             let reference = &report.reference;
             let by = headlines(report);
-            legend.push(format!("{RATIOS}: how many times as good as `{reference}`, by {by}"));
+            legend.push(format!("{RATIOS}: speed-up over `{reference}`, by {by}; above 1 is better"));
             legend.extend(verdict_lines::legend(report, view.pairs));
             legend.extend(failed_reference(report));
             legend.extend(wrong_reference(report));
@@ -274,8 +274,7 @@ impl Grid {
         legend.extend(limits::reasons(&report.rows));
         legend.extend(outputs::legend(&report.rows, &report.outputs, report.no_checks));
         if self.marks.contains(&Mark::Unstated) {
-            legend
-                .push("a setting with ?: asked for, but the engine does not state what it runs with".into());
+            legend.push("a setting with ?: requested; the engine does not state its own".into());
         }
         let mut dtypes = report.rows.iter().filter_map(|row| row.engine.dtype.as_ref());
         if dtypes.any(|dtype| dtype.compute.is_some()) {
@@ -292,7 +291,7 @@ impl Grid {
 /// Whether a row has a ratio. A report that measured only the reference has none.
 fn has_ratios(report: &Report) -> bool {
     let judged = report.rows.iter().filter_map(|row| report.verdicts.of_row(row, false));
-    judged.filter_map(Judged::times).count() > 0
+    judged.filter_map(PairVerdict::times).count() > 0
 }
 
 fn why_no_ratios(report: &Report) -> String {
@@ -305,7 +304,7 @@ fn why_no_ratios(report: &Report) -> String {
     } else if rows().any(|row| is_wrong(report, row)) {
         format!("no ratios: the output of the reference `{reference}` is wrong{other}")
     } else if rows().any(|row| row.fault.is_none()) {
-        format!("no ratios: nothing was measured beside the reference `{reference}`")
+        format!("no ratios: only the reference `{reference}` was measured")
     } else if rows().count() > 0 || report.failed.iter().any(|failed| named(&failed.engine)) {
         format!("no ratios: the reference `{reference}` failed{other}")
     } else {

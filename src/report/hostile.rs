@@ -24,7 +24,7 @@ fn stretched() -> RunRecord {
     record.take(Entry::Failure(crate::record::Failure { case: None, configuration: 3, ..died }));
     record.take(Entry::Warning(crate::record::Warning {
         configuration: Some(1),
-        message: format!("it said {}", "x".repeat(951)),
+        message: format!("its message: {}", "x".repeat(951)),
     }));
     record
 }

@@ -88,8 +88,8 @@ pub fn notes<'a>(limits: &[Limit], rows: impl Iterator<Item = &'a Row>) -> Vec<S
         };
         let of = if it.key.of == Of::Memory { " from memory" } else { "" };
         format!(
-            "what the machine gives moved during the run, {}{of} on {on} over {}: a share `of limit` is of the best of it, and \
-             cannot be held against another run's",
+            "the machine's limits changed during the run, {}{of} on {on} over {}: `of limit` refers to the best probe and is \
+             not comparable with other runs",
             range(it),
             counted(it.probes.len(), "probe")
         )
@@ -116,10 +116,10 @@ fn reason(absent: &Absent) -> String {
     match absent {
         Absent::InCaches { cache_bytes: Some(bytes) } => {
             let mebibytes = (*bytes as f64 / f64::from(1 << 20)).round();
-            format!("of limit: n/a, weights under 4 times the {mebibytes} MiB last-level cache come from it")
+            format!("of limit: n/a, weights under 4 times the {mebibytes} MiB last-level cache may be cached")
         }
         Absent::InCaches { cache_bytes: None } => {
-            "of limit: n/a, weights under 1 GiB may come from caches of unknown size".into()
+            "of limit: n/a, weights under 1 GiB may be read from caches of unknown size".into()
         }
     }
 }

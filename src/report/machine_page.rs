@@ -89,7 +89,7 @@ impl Page {
             .machine
             .gpus
             .is_empty()
-            .then(|| ("GPUs".to_string(), "none that a driver shows".to_string()));
+            .then(|| ("GPUs".to_string(), "none that a driver reports".to_string()));
         let facts = facts.into_iter().flatten().chain(gpus).chain(no_gpu).chain(self.unnamed());
         facts.chain([("versions".to_string(), self.versions())]).collect()
     }
@@ -103,8 +103,8 @@ impl Page {
                 String::new()
             }
             Some(place) => format!("`--device cuda:{place}`"),
-            None if visible.is_empty() => "no engine sees it: CUDA_VISIBLE_DEVICES names none".into(),
-            None => "no engine sees it: CUDA_VISIBLE_DEVICES names others".into(),
+            None if visible.is_empty() => "hidden from engines: CUDA_VISIBLE_DEVICES is empty".into(),
+            None => "hidden from engines: CUDA_VISIBLE_DEVICES names other GPUs".into(),
         }
     }
 
@@ -115,26 +115,25 @@ impl Page {
             Unordered::CutUp => {
                 let part = gpus.iter().flat_map(|gpu| &gpu.mig_uuids).next().map_or("MIG-…", |it| it);
                 format!(
-                    "CUDA alone knows which GPU is `cuda:0`, since one is cut up; name one: CUDA_VISIBLE_DEVICES={part}"
+                    "the order of GPUs is unknown, because one is partitioned (MIG); hint: CUDA_VISIBLE_DEVICES={part}"
                 )
             }
-            Unordered::BySpeed => {
-                "CUDA alone knows which GPU is which `cuda:N`; set CUDA_DEVICE_ORDER=PCI_BUS_ID".into()
-            }
+            Unordered::BySpeed => "the order of GPUs is unknown; hint: CUDA_DEVICE_ORDER=PCI_BUS_ID".into(),
         };
         Some(("order".into(), said))
     }
 
     fn host(&self) -> String {
         let guest = match self.machine.cpu.hypervisor {
-            Some(true) => Some("a guest of a hypervisor".to_string()),
+            Some(true) => Some("virtual machine".to_string()),
             Some(false) => Some("no hypervisor".to_string()),
             None => None,
         };
         let hardware = self.machine.hardware.clone();
-        let steal = self.machine.steal_share.map(|share| {
-            format!("steal since it started {:.2} % of the processor time that was wanted", share * 100.0)
-        });
+        let steal = self
+            .machine
+            .steal_share
+            .map(|share| format!("steal since boot {:.2} % of the requested processor time", share * 100.0));
         joined([guest, hardware, steal])
     }
 
@@ -153,17 +152,17 @@ impl Page {
         let Machine { cpu_limit_unknown, memory_limit_unknown, .. } = self.machine;
         let cpu = match self.machine.cpu_limit_millicpus {
             Some(it) => format!("at most {} CPUs", it as f64 / 1000.0),
-            None if cpu_limit_unknown => "whether CPUs are limited is not known".into(),
-            None => "no limit on CPUs".into(),
+            None if cpu_limit_unknown => "CPU limit unknown".into(),
+            None => "no CPU limit".into(),
         };
         let memory = match self.machine.memory_limit_bytes {
             Some(it) => format!("at most {} of memory", gib(it)),
-            None if memory_limit_unknown => "whether memory is limited is not known".into(),
-            None => "none on memory".into(),
+            None if memory_limit_unknown => "memory limit unknown".into(),
+            None => "no memory limit".into(),
         };
         // One word where neither limit could be read.
         if cpu_limit_unknown && memory_limit_unknown {
-            return "limits not known".into();
+            return "limits unknown".into();
         }
         joined([Some(cpu), Some(memory)])
     }
@@ -177,7 +176,7 @@ impl Page {
 
     fn energy(&self) -> String {
         if self.energy.is_empty() {
-            return "no counters here, so energy is n/a".into();
+            return "no energy counters: energy is n/a".into();
         }
         let each = self.energy.iter().map(|counter| match &counter.trouble {
             None => counter.name.clone(),
@@ -224,7 +223,7 @@ fn cache(cache: &Cache) -> String {
 
 fn clock(cpu: &Cpu) -> String {
     // A virtual machine shows the rate of its time stamp counter, not that of its cores.
-    let says = if cpu.hypervisor == Some(true) { "as the hypervisor says" } else { "now" };
+    let says = if cpu.hypervisor == Some(true) { "as the hypervisor reports" } else { "now" };
     let now = cpu.mhz.map(|mhz| format!("{mhz} MHz {says}"));
     let most = cpu.max_mhz.map(|mhz| format!("{mhz} MHz at most"));
     joined([now, most, cpu.governor.as_ref().map(|governor| format!("governor {governor}"))])

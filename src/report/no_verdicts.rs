@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::rows::Row;
 use super::run_report::Report;
-use super::verdicts::{Judged, Sureness};
+use super::verdicts::{PairVerdict, Sureness};
 use crate::plan::Order;
 use stats::{FIRM, StoppedBy};
 
@@ -16,17 +16,14 @@ pub fn why_no_verdicts(report: &Report) -> Option<String> {
         return None;
     }
     if report.order == Order::Sequential {
-        let why =
-            "engines were measured one after the other, and what drifts meanwhile passes for a difference";
-        return Some(format!("no verdicts: {why}; leave out `--order sequential`"));
+        let why = "engines were measured sequentially, so drift looks like a difference";
+        return Some(format!("no verdicts: {why}; hint: leave out `--order sequential`"));
     }
     // More blocks do not help an engine that fails.
     let lasting = || found().filter(|judged| !judged.has_failed(&report.rows));
     let Some(blocks) = lasting().filter_map(|judged| Some(judged.result.as_ref().ok()?.blocks)).max() else {
         let failed = failed_among(&report.rows, found());
-        return Some(format!(
-            "no verdicts: {failed} failed, and verdicts need {FIRM} blocks without a failure"
-        ));
+        return Some(format!("no verdicts: {failed} failed; verdicts need {FIRM} blocks without a failure"));
     };
     let stopped = |by: Option<StoppedBy>| report.extents.iter().any(|extent| extent.stopped_by == by);
     let cut_off =
@@ -34,22 +31,20 @@ pub fn why_no_verdicts(report: &Report) -> Option<String> {
     let count = if blocks == 1 { "1 block".into() } else { format!("{blocks} blocks") };
     Some(match (report.budget_ns, blocks) {
         _ if cut_off => {
-            format!("no verdicts: the run ended after {blocks} of the {FIRM} blocks that they need")
+            format!("no verdicts: the run ended after {blocks} of the {FIRM} blocks that verdicts need")
         }
         (Some(budget_ns), _) if stopped(Some(StoppedBy::Time)) => {
             let larger = larger_budget(budget_ns, blocks);
             format!(
-                "no verdicts: the budget was spent after {count}, and they need {FIRM}: `--budget {larger}`"
+                "no verdicts: the time budget ended after {count}, verdicts need {FIRM}; hint: `--budget {larger}`"
             )
         }
-        (_, 1) => format!(
-            "no verdicts: 1 block, and one launch says little about the next; `--blocks {FIRM}` gives them"
-        ),
-        _ => format!("no verdicts: {count}, and they need {FIRM}: `--blocks {FIRM}`"),
+        (_, 1) => format!("no verdicts: 1 block, verdicts need {FIRM}; hint: `--blocks {FIRM}`"),
+        _ => format!("no verdicts: {count}, verdicts need {FIRM}; hint: `--blocks {FIRM}`"),
     })
 }
 
-fn failed_among<'a>(rows: &'a [Row], judged: impl Iterator<Item = &'a Judged>) -> String {
+fn failed_among<'a>(rows: &'a [Row], judged: impl Iterator<Item = &'a PairVerdict>) -> String {
     let failed = judged.flat_map(|judged| judged.sides(rows)).filter(|row| row.fault.is_some());
     let names: BTreeSet<&str> = failed.map(|row| row.engine.label.as_str()).collect();
     names.into_iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")

@@ -9,7 +9,7 @@ use super::extent::more_blocks;
 use super::limits;
 use super::outputs::{self, Output};
 use super::rows::Row;
-use super::seen::Seen;
+use super::run_data::RunData;
 use super::verdicts::Verdicts;
 use crate::analysis::metric::{self};
 use crate::plan::{Prompt, Role};
@@ -21,26 +21,26 @@ use crate::text::{line, shorten};
 const MOST: usize = 5;
 
 /// All notes. `rows` has each row with its case.
-pub fn of(seen: &Seen, rows: &[(usize, Row)], verdicts: &Verdicts, outputs: &[Output]) -> Vec<String> {
-    let record = seen.record;
-    let drifting = circumstances::drifting(seen, rows);
+pub fn of(data: &RunData, rows: &[(usize, Row)], verdicts: &Verdicts, outputs: &[Output]) -> Vec<String> {
+    let record = data.record;
+    let drifting = circumstances::drifting(data, rows);
     let kinds = [
-        (twins(seen), "twins that failed"),
+        (twins(data), "twins that failed"),
         (outputs::notes(outputs), "engines that drift or are unverified"),
-        (refused(verdicts), "comparisons that cannot be made"),
-        (circumstances::drifts(seen, rows, &drifting), "rows that drift"),
-        (spreads(seen, rows, &drifting), "rows whose launches are as far apart"),
-        (circumstances::slow_firsts(seen, rows), "rows whose first request is slow"),
+        (refused(verdicts), "comparisons without a ratio"),
+        (circumstances::drifts(data, rows, &drifting), "rows that drift"),
+        (spreads(data, rows, &drifting), "rows whose launches differ"),
+        (circumstances::slow_firsts(data, rows), "rows whose first request is slow"),
         (circumstances::unsteady(rows), "rows that were not steady after their warm-up"),
-        (circumstances::outliers(seen, rows), "rows with values far from the others"),
+        (circumstances::outliers(data, rows), "rows with values far from the others"),
         (
             limits::notes(&metric::limits::limits(record), rows.iter().map(|(_, row)| row)),
-            "limits that moved",
+            "limits that changed",
         ),
-        (prompts(seen), "cases whose prompts have another length"),
+        (prompts(data), "cases with another prompt length"),
         (metric::unknown(record).into_iter().collect(), "metrics"),
-        (unstated(seen), "engines that do not state what they were asked for"),
-        (converted(record), "engines that were given a conversion of the model"),
+        (unstated(data), "engines that do not state a requested setting"),
+        (converted(record), "engines that ran a converted model"),
     ];
     kinds.into_iter().flat_map(|(notes, others)| bounded(notes, others)).collect()
 }
@@ -53,25 +53,25 @@ fn bounded(mut notes: Vec<String>, others: &str) -> Vec<String> {
 }
 
 /// Notes about launches that differ widely. A drifting row is left out: its reason is known.
-fn spreads(seen: &Seen, rows: &[(usize, Row)], drifting: &[(usize, f64)]) -> Vec<String> {
+fn spreads(data: &RunData, rows: &[(usize, Row)], drifting: &[(usize, f64)]) -> Vec<String> {
     let others = rows.iter().filter(|(case, _)| drifting.iter().all(|(other, _)| other != case));
-    let more = more_blocks(seen.record);
+    let more = more_blocks(data.record);
     let wide = others.filter_map(|(_, row)| {
         let (label, case, spread) = (&row.engine.label, &row.case.label, three_digits(row.wide_spread()?));
-        let remedy = format!("measure on a quieter machine or over more blocks (`--blocks {more}`)");
+        let remedy = format!("use a quieter machine, or more blocks: `--blocks {more}`");
         Some(format!("`{label}` `{case}`: its launches differ by {spread}x; {remedy}"))
     });
     wide.collect()
 }
 
 /// Notes about twins that failed: a twin has no row.
-fn twins(seen: &Seen) -> Vec<String> {
+fn twins(data: &RunData) -> Vec<String> {
     let mut notes = Vec::new();
-    for (index, configuration) in seen.plan.configurations.iter().enumerate() {
-        let failed = seen.record.failures.iter().find(|failure| failure.configuration == index);
+    for (index, configuration) in data.plan.configurations.iter().enumerate() {
+        let failed = data.record.failures.iter().find(|failure| failure.configuration == index);
         if let (Some(Role::Twin { .. }), Some(failure)) = (configuration.role, failed) {
             let (label, why) = (line(&configuration.label), shorten(&line(&failure.message), 80));
-            notes.push(format!("`{label}` failed ({why}): what the noise is in this run is not known"));
+            notes.push(format!("`{label}` failed ({why}): the noise of this run is unknown"));
         }
     }
     notes
@@ -87,8 +87,8 @@ fn refused(verdicts: &Verdicts) -> Vec<String> {
 }
 
 /// Notes about engines that count other tokens than planned, or than the first engine of the same case.
-fn prompts(seen: &Seen) -> Vec<String> {
-    let Seen { record, plan, .. } = seen;
+fn prompts(data: &RunData) -> Vec<String> {
+    let RunData { record, plan, .. } = data;
     let mut first_of: BTreeMap<&str, (String, Range)> = BTreeMap::new();
     let mut notes = Vec::new();
     for (index, case) in plan.cases.iter().enumerate() {
@@ -96,7 +96,7 @@ fn prompts(seen: &Seen) -> Vec<String> {
         if configuration.role.is_some() {
             continue;
         }
-        let Some(range) = Range::of(seen.values.samples(index)) else { continue };
+        let Some(range) = Range::of(data.values.samples(index)) else { continue };
         let planned = match &case.workload.prompt {
             Prompt::Tokens(planned) if range == Range::exactly(*planned) => continue,
             Prompt::Tokens(planned) => format!("{planned} were planned"),
@@ -111,10 +111,10 @@ fn prompts(seen: &Seen) -> Vec<String> {
         };
         let takes_ids = |launch: &Launch| launch.hello.as_ref().is_some_and(|it| it.capabilities.prompt_ids);
         let mut launches = record.launches_of(case.configuration);
-        let why = if launches.any(takes_ids) { "" } else { " (it takes text, not ids)" };
+        let why = if launches.any(takes_ids) { "" } else { " (the engine takes text, not ids)" };
         let (label, case) = (line(&configuration.label), line(&case.workload.label));
         notes.push(format!(
-            "`{label}` `{case}`: its prompts have {} tokens, {planned}{why}: its rates are its own count",
+            "`{label}` `{case}`: its prompts have {} tokens, {planned}{why}: its rates use its own token counts",
             range.write()
         ));
     }
@@ -142,11 +142,11 @@ impl Range {
 }
 
 /// Notes about requested options that a measured engine does not confirm.
-fn unstated(seen: &Seen) -> Vec<String> {
-    let Seen { record, plan, .. } = seen;
+fn unstated(data: &RunData) -> Vec<String> {
+    let RunData { record, plan, .. } = data;
     let mut notes = Vec::new();
     for (index, configuration) in plan.configurations.iter().enumerate() {
-        let is_measured = plan.cases_of(index).into_iter().any(|case| seen.values.is_measured(case));
+        let is_measured = plan.cases_of(index).into_iter().any(|case| data.values.is_measured(case));
         if configuration.role.is_some() || !is_measured {
             continue;
         }
@@ -155,15 +155,15 @@ fn unstated(seen: &Seen) -> Vec<String> {
         let label = line(&configuration.label);
         let mut note = |asked: &str, what: &str| {
             let asked = shorten(&line(asked), 24);
-            notes.push(format!("`{label}`: asked for {asked}, it does not say {what}"));
+            notes.push(format!("`{label}`: requested {asked}, but it does not state {what}"));
         };
         let device = &configuration.device;
         if device.is_known() && !device.is_cpu() && !facts().any(|facts| facts.device.is_some()) {
-            note(device.as_str(), "what it runs on");
+            note(device.as_str(), "its device");
         }
         let stated = |facts: &protocol::Facts| facts.weights_dtype.is_some() || facts.compute_dtype.is_some();
         if let Some(dtype) = configuration.dtype.as_deref().filter(|_| !facts().any(stated)) {
-            note(dtype, "what it computes in");
+            note(dtype, "its dtype");
         }
     }
     notes
@@ -178,7 +178,7 @@ fn converted(record: &RunRecord) -> Vec<String> {
         let (label, format, dtype) = (line(&configuration.label), line(&given.format), line(&given.dtype));
         let own = configuration.model.format.as_deref().map_or("the model's format", |own| own);
         notes.push(format!(
-            "`{label}` does not read {}: it was given the same weights as {format} in {dtype}",
+            "`{label}` does not read {}: it ran the same weights converted to {format} in {dtype}",
             line(own)
         ));
     }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::rows::Row;
-use super::seen::Seen;
+use super::run_data::RunData;
 use crate::analysis::agreement::bounds::{AGREES, EXACT};
 use crate::analysis::agreement::{Against, Agreement, NoChecks, Status, no_checks};
 use crate::text::line;
@@ -22,15 +22,15 @@ pub struct Output {
 }
 
 /// The output status of each configuration that has a row.
-pub fn outputs(seen: &Seen) -> Vec<Output> {
-    if no_checks(seen.record).is_some() {
+pub fn outputs(data: &RunData) -> Vec<Output> {
+    if no_checks(data.record).is_some() {
         return Vec::new();
     }
-    let all = seen.plan.configurations.iter().zip(&seen.engines).zip(&seen.agreements).enumerate();
+    let all = data.plan.configurations.iter().zip(&data.engines).zip(&data.agreements).enumerate();
     let rows = all.filter(|(index, ((configuration, _), _))| {
         let mut cases =
-            (0..seen.plan.cases.len()).filter(|&case| seen.plan.cases[case].configuration == *index);
-        configuration.role.is_none() && cases.any(|case| seen.values.is_measured(case))
+            (0..data.plan.cases.len()).filter(|&case| data.plan.cases[case].configuration == *index);
+        configuration.role.is_none() && cases.any(|case| data.values.is_measured(case))
     });
     rows.map(|(_, ((_, engine), agreement))| Output {
         engine: engine.label.clone(),
@@ -77,17 +77,19 @@ pub fn legend(rows: &[Row], outputs: &[Output], no_checks: Option<NoChecks>) -> 
     match no_checks {
         Some(NoChecks::ByRequest) => {
             return Some(format!(
-                "{TITLE}: nobody was asked for proof of it: `--verifier ENGINE` names who is believed"
+                "{TITLE}: not checked, because of `--verifier none`; hint: `--verifier ENGINE`"
             ));
         }
-        Some(NoChecks::ByAge) => return Some(format!("{TITLE}: not compared when this was recorded")),
+        Some(NoChecks::ByAge) => {
+            return Some(format!("{TITLE}: not checked, because the record is older than output checks"));
+        }
         None => {}
     }
     let mut whom: Vec<String> = Vec::new();
     for against in outputs.iter().map(|it| &it.agreement.against) {
         let said = match against {
             Against::Engine { label } => format!("`{}`", line(label)),
-            Against::StoredAnswers { by } => format!("{} (kept)", line(by)),
+            Against::StoredAnswers { by } => format!("{} (stored answers)", line(by)),
             Against::Itself | Against::Nothing => continue,
         };
         whom.extend((!whom.contains(&said)).then_some(said));
@@ -96,8 +98,8 @@ pub fn legend(rows: &[Row], outputs: &[Output], no_checks: Option<NoChecks>) -> 
         return None;
     }
     Some(format!(
-        "{TITLE}: by how many nats its log-probabilities of held-out text lie from those of {} (root mean square); exact: up \
-         to {EXACT} and the same tokens; agrees: up to {AGREES}; wrong: more than what it computes in explains",
+        "{TITLE}: difference from the log-probabilities of {} on held-out text, in nats (root mean square); exact: up to \
+         {EXACT} and the same tokens; agrees: up to {AGREES}; wrong: above the bound for its precision",
         whom.join(", ")
     ))
 }

@@ -12,7 +12,7 @@ use crate::analysis::metric::{Known, Scale, Unit};
 use crate::text::three_digits;
 
 /// The measured cases of a report, with the resources of each.
-pub struct Needs<'a> {
+pub struct ResourceTable<'a> {
     report: &'a Report,
     rows: Vec<(&'a Row, &'a Resources)>,
     bytes: Scale,
@@ -25,7 +25,7 @@ pub struct Needs<'a> {
 
 type Titled = (&'static str, &'static Fact);
 
-impl<'a> Needs<'a> {
+impl<'a> ResourceTable<'a> {
     /// `None` where nothing was measured.
     pub fn of(report: &'a Report) -> Option<Self> {
         let measured = report.rows.iter().filter(|row| row.fault.is_none());
@@ -58,7 +58,7 @@ impl<'a> Needs<'a> {
         let mut notes = legend(&self.unknown);
         notes.extend(of_gpus(&self.rows));
         let table = Table { notes, ..self.table(layout) };
-        [Section::Heading("what each case needed:".into()), Section::Table(table)]
+        [Section::Heading("resources of each case:".into()), Section::Table(table)]
     }
 
     fn scale(&self, fact: &Fact) -> Scale {
@@ -78,8 +78,8 @@ fn written(value: f64, counts: Counts, scale: Scale) -> String {
 }
 
 fn legend(unknown: &[Titled]) -> Vec<String> {
-    let counted = "memory counts the process tree, each page once; its peak may lie at load, and its parts were seen in \
-                   requests; energy is over idle";
+    let counted = "memory: the process tree, each page once, the peak also during load, its parts during requests only; \
+        energy: above idle";
     let mut legend = vec![counted.to_string()];
     // Without a GPU one entry stands for all its values.
     let of_gpus = || unknown.iter().filter(|(_, fact)| fact.counts.is_of_gpus());
@@ -88,14 +88,14 @@ fn legend(unknown: &[Titled]) -> Vec<String> {
     let titles = unknown.iter().filter(|(_, fact)| !(no_gpu && fact.counts.is_of_gpus()));
     let mut titles: Vec<&str> = titles.map(|(title, _)| *title).collect();
     if no_gpu {
-        titles.push("all of GPUs");
+        titles.push("all GPU values");
     }
     if !titles.is_empty() {
         legend.push(format!("n/a in every row: {}", titles.join(", ")));
     }
     if unknown.iter().any(|(_, fact)| fact.counts == Counts::Joules) {
-        let why = "energy: no counter could be read, or not all of an engine's own, or none beyond idle (`orchestrate machine` \
-                   says which there are)";
+        let why =
+            "energy: a counter cannot be read, or shows no energy above idle; hint: orchestrate machine";
         legend.push(why.into());
     }
     legend
@@ -106,13 +106,12 @@ fn of_gpus(rows: &[(&Row, &Resources)]) -> Vec<String> {
     let mut said: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
     for (row, resources) in rows {
         let whose = resources.device_bytes_from.map(|known| match known {
-            Known::Processes => "device memory as the driver counts it of their processes".to_string(),
+            Known::Processes => "device memory, as the driver counts it for these processes".to_string(),
             Known::Growth => {
-                "device memory as the whole device grew since before the launch, since the driver names none \
-                              of their processes"
+                "device memory, as growth of the whole device since the launch, because the driver names no process"
                     .into()
             }
-            Known::Stated => "device memory by their own word: nobody counted, or less".into(),
+            Known::Stated => "device memory, as the engine states it: the driver has no larger value".into(),
         });
         let by = resources.gpu_slowed_by.join(", ");
         let slowed = (!by.is_empty()).then(|| format!("GPU slowed down ({by})"));

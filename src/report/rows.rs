@@ -63,7 +63,7 @@ pub struct Engine {
     pub device: Option<Device>,
     pub dtype: Option<Dtype>,
     pub threads: Option<u32>,
-    pub asked: Asked,
+    pub asked: Requested,
 }
 
 /// A dtype as text: that of the weights, or `bf16/f32` where the engine computes in another one.
@@ -83,7 +83,7 @@ impl fmt::Display for Dtype {
 
 /// The options that the plan requested. An option that was left to the engine is absent.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Asked {
+pub struct Requested {
     pub device: Option<Device>,
     pub dtype: Option<String>,
     pub threads: Option<u32>,

@@ -8,7 +8,7 @@ use super::extent::{Extent, extents};
 use super::notes;
 use super::outputs::{Output, outputs};
 use super::rows::{Failed, Row};
-use super::seen::{Seen, sentence};
+use super::run_data::{RunData, sentence};
 use super::verdicts::Verdicts;
 use crate::analysis::agreement::{self, NoChecks};
 use crate::analysis::claims::{self, Contradiction};
@@ -71,16 +71,17 @@ pub struct View {
 impl Report {
     pub fn of(record: &RunRecord) -> Self {
         let plan = &record.header.plan;
-        let seen = Seen::of(record);
-        let contradictions = claims::contradictions(&seen.values, &seen.agreements);
-        let contradicted = |case: usize| claims::is_doubted(&contradictions, plan.cases[case].configuration);
+        let data = RunData::of(record);
+        let contradictions = claims::contradictions(&data.values, &data.agreements);
+        let contradicted =
+            |case: usize| claims::is_contradicted(&contradictions, plan.cases[case].configuration);
         let rows: Vec<(usize, Row)> = cases_in_order(plan)
-            .filter(|&case| seen.values.is_measured(case) || seen.fault(case).is_some())
-            .map(|case| (case, Row { contradicted: contradicted(case), ..seen.row(case) }))
+            .filter(|&case| data.values.is_measured(case) || data.fault(case).is_some())
+            .map(|case| (case, Row { contradicted: contradicted(case), ..data.row(case) }))
             .collect();
-        let outputs = outputs(&seen);
-        let verdicts = Verdicts::of(&seen, &rows, &outputs);
-        let notes = notes::of(&seen, &rows, &verdicts, &outputs);
+        let outputs = outputs(&data);
+        let verdicts = Verdicts::of(&data, &rows, &outputs);
+        let notes = notes::of(&data, &rows, &verdicts, &outputs);
         let mut machine = record.header.machine.clone();
         machine.cpu.model = machine.cpu.model.as_deref().map(line);
         for gpu in &mut machine.gpus {
@@ -102,13 +103,13 @@ impl Report {
             budget_ns: plan.extent.budget_ns,
             seed: plan.seed,
             reference: line(&plan.reference),
-            notices: seen.notices(),
+            notices: data.notices(),
             rows: rows.into_iter().map(|(_, row)| row).collect(),
-            failed: seen.failed(),
+            failed: data.failed(),
             verdicts,
             outputs,
             no_checks: agreement::no_checks(record),
-            warnings: seen.warnings(mismatches(record, &seen.engines), &contradictions),
+            warnings: data.warnings(mismatches(record, &data.engines), &contradictions),
             contradictions: contradictions.into_iter().map(safe).collect(),
             notes,
         }

@@ -99,7 +99,7 @@ fn unwrapped(text: &str) -> String {
     text.replace("\n  ", " ")
 }
 
-const IN_CACHES: &str = "of limit: n/a, weights under 4 times the 32 MiB last-level cache come from it";
+const IN_CACHES: &str = "of limit: n/a, weights under 4 times the 32 MiB last-level cache may be cached";
 
 #[test]
 fn where_there_are_shares_the_limit_stands_under_the_table_with_the_range_of_its_probes() {
@@ -116,8 +116,8 @@ fn where_there_are_shares_the_limit_stands_under_the_table_with_the_range_of_its
 #[test]
 fn limits_that_moved_during_the_run_are_noted_with_what_their_shares_are_worth() {
     let table = unwrapped(&rendered(&probed(&[36.0, 64.0, 36.0]), "table", 80));
-    let said = "note: what the machine gives moved during the run, 36.0 to 64.0 GB/s from memory on 2 threads over 3 probes";
-    assert!(table.contains(said) && table.contains("cannot be held against another run's"), "{table}");
+    let said = "note: the machine's limits changed during the run, 36.0 to 64.0 GB/s from memory on 2 threads over 3 probes";
+    assert!(table.contains(said) && table.contains("is not comparable with other runs"), "{table}");
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn beside_a_large_model_the_small_ones_rows_say_n_a_for_the_same_reason() {
 }
 
 #[test]
-fn where_shares_are_absent_for_other_reasons_nothing_is_said_of_caches() {
+fn shares_absent_for_other_reasons_do_not_mention_caches() {
     let unprobed = RunRecord { limits: Vec::new(), ..large() };
     let mut unknown = small();
     unknown.header.plan.configurations.iter_mut().for_each(|it| it.model.sizes = None);
@@ -170,7 +170,7 @@ fn where_shares_are_absent_for_other_reasons_nothing_is_said_of_caches() {
 }
 
 #[test]
-fn rows_on_a_gpu_are_held_against_what_was_asked_of_it_once() {
+fn rows_on_a_gpu_use_the_limits_of_its_single_probe() {
     let mut record = large();
     for launch in &mut record.launches {
         let facts = &mut launch.loaded.as_mut().unwrap().facts;

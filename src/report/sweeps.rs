@@ -96,8 +96,8 @@ fn what_an_engine_does_not_state_or_does_otherwise_is_marked_in_the_column_of_th
         launch.loaded.as_mut().unwrap().facts.threads = None;
     }
     let markdown = rendered(&record, "markdown", 100);
-    assert_eq!(column(&markdown, "threads"), ["1?", "2 (asked 1)", "2?", "2"]);
-    assert!(markdown.contains("a setting with ?: asked for"), "{markdown}");
+    assert_eq!(column(&markdown, "threads"), ["1?", "2 (requested 1)", "2?", "2"]);
+    assert!(markdown.contains("a setting with ?: requested"), "{markdown}");
 }
 
 #[test]

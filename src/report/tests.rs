@@ -152,19 +152,18 @@ verdicts, 95 % intervals over 5 blocks:
 - `beacon` reaches its first token (ttft 512) 5.22 times as fast as `patient-original` [5.21, 5.23]
 - `beacon` prefills 5.09 times as fast as `patient-original` [5.07, 5.10]
 - `beacon` decodes 11.0 times as fast as `patient-original` [11.0, 11.0]
-geometric mean over 6 workloads (each weighs the same, however long it takes, and none need run at
-  it): `beacon` 10.0x
-noise, blocks of `patient-original` against those of its twin: load 0.5 %, ttft 16 0.2 %,
-  ttft 128 0.2 %, ttft 512 0.3 %, prefill 0.3 %, decode 0.2 %; calibrated for none of these:
+geometric mean over 6 workloads (all weigh the same; no workload runs at this ratio): `beacon` 10.0x
+noise floor, `patient-original` against its twin: load 0.5 %, ttft 16 0.2 %, ttft 128 0.2 %,
+  ttft 512 0.3 %, prefill 0.3 %, decode 0.2 %; not calibrated; hint:
   `orchestrate calibrate -e patient-original -e beacon`
 
 coal
   hint: orchestrate setup coal
-x ref: how many times as good as `patient-original`, by cold start (load), first token (ttft),
-  prefill, decode
-ratios are taken round by round, figures are medians: they need not agree
-output: nobody was asked for proof of it: `--verifier ENGINE` names who is believed
-what each figure means: orchestrate metrics
+x ref: speed-up over `patient-original`, by cold start (load), first token (ttft), prefill, decode;
+  above 1 is better
+ratios are medians over paired rounds; they may differ from ratios of the values shown
+output: not checked, because of `--verifier none`; hint: `--verifier ENGINE`
+explanations: orchestrate metrics
 ";
     assert_eq!(laid_out(&default_suite(), 100), expected);
     // With every metric: one table, because its header is there once.
@@ -216,13 +215,13 @@ decode  patient-original   2320   3680   34.3  21.5  22.3  24.2      932    46.5
 
 verdicts, 95 % intervals over 5 blocks:
 - `beacon` answers 23.1 times as fast as `patient-original` [23.0, 23.2]
-noise, blocks of `patient-original` against those of its twin: decode 0.4 %; calibrated for none of
-  these: `orchestrate calibrate -e patient-original -e beacon -s decode --mode one-shot`
+noise floor, `patient-original` against its twin: decode 0.4 %; not calibrated; hint:
+  `orchestrate calibrate -e patient-original -e beacon -s decode --mode one-shot`
 
-x ref: how many times as good as `patient-original`, by total
-ratios are taken round by round, figures are medians: they need not agree
-output: nobody was asked for proof of it: `--verifier ENGINE` names who is believed
-what each figure means: orchestrate metrics
+x ref: speed-up over `patient-original`, by total; above 1 is better
+ratios are medians over paired rounds; they may differ from ratios of the values shown
+output: not checked, because of `--verifier none`; hint: `--verifier ENGINE`
+explanations: orchestrate metrics
 ";
     assert_eq!(laid_out(&measured(&selection, &[BASELINE, BEACON]), 100), expected);
 }
@@ -234,7 +233,7 @@ fn a_single_engine_stands_in_the_caption_and_what_is_missing_is_counted() {
     record.warm_ups.truncate(5);
     (record.closed, record.end) = (Vec::new(), None);
     let expected = "\
-note: the run was cut off before its end: what it had recorded stands here
+note: the run was cut off before its end: only its recorded samples are shown
 beacon 0.9.1, model embedded, cpu, f32, 2 threads
 planned: 5 blocks, interleaved; rounds: 1 (load), 5 (ttft), 3 (prefill, decode); warm after 3
   requests
@@ -251,8 +250,8 @@ ttft 512  5                42.9                      11900            69.0
 prefill   3                83.8                      12200            77.0
 decode    3                4.41  1.86  1.89  4.86     7250     524    61.0
 
-output: nobody was asked for proof of it: `--verifier ENGINE` names who is believed
-what each figure means: orchestrate metrics
+output: not checked, because of `--verifier none`; hint: `--verifier ENGINE`
+explanations: orchestrate metrics
 ";
     assert_eq!(laid_out(&record, 100), expected);
 }
@@ -260,13 +259,13 @@ what each figure means: orchestrate metrics
 #[test]
 fn a_record_without_samples_says_so_in_every_format() {
     let expected = "\
-note: the run was cut off before its end: what it had recorded stands here
+note: the run was cut off before its end: only its recorded samples are shown
 note: none of 12 cases has samples
 AMD EPYC, 2 cores; orchestrate 0.1.0, record 2026-01-02T03-04-05Z-123
 
 nothing was measured
 
-what each figure means: orchestrate metrics
+explanations: orchestrate metrics
 ";
     assert_eq!(rendered(&empty(), "table", 100), expected);
     assert!(rendered(&empty(), "markdown", 100).contains("Nothing was measured."));
@@ -296,7 +295,7 @@ beacon
   hint: orchestrate setup beacon
 coal
   hint: orchestrate setup coal
-what each figure means: orchestrate metrics
+explanations: orchestrate metrics
 ";
     assert_eq!(rendered(&record, "table", 100), expected);
 }
@@ -347,7 +346,7 @@ fn the_worst_record_keeps_within_its_width_and_loses_nothing() {
         assert!(text.lines().any(|line| line.ends_with("--model embedded --device cpu")), "{text}");
         assert!(text.contains("hint: orchestrate setup coal"), "{text}");
         assert!(text.starts_with("note: the run was interrupted"), "{text}");
-        assert!(text.ends_with("what each figure means: orchestrate metrics\n"), "{text}");
+        assert!(text.ends_with("explanations: orchestrate metrics\n"), "{text}");
     }
 }
 
@@ -415,7 +414,7 @@ fn the_wall_time_is_a_table_of_its_own_that_adds_up_as_it_is_printed() {
 }
 
 #[test]
-fn a_case_that_is_too_slow_says_no_more_than_that() {
+fn a_case_that_is_too_slow_shows_only_its_message() {
     let mut record = default_suite();
     let slow = failure(1, Some(11), "too_slow", "warm-up 1", "too slow (> 60 s)");
     record.take(Entry::Failure(slow));
@@ -432,8 +431,8 @@ fn a_configuration_in_effect_that_was_not_asked_for_is_a_warning() {
     assert_eq!(
         report.warnings,
         [
-            "beacon: asked for dtype `bf16`, runs `f32` (5 times)",
-            "beacon: asked for threads `1`, runs `2` (5 times)",
+            "beacon: requested dtype `bf16`, runs `f32` (5 times)",
+            "beacon: requested threads `1`, runs `2` (5 times)",
         ]
     );
     assert_eq!(

@@ -7,7 +7,7 @@ use super::no_verdicts::why_no_verdicts;
 use super::outputs::Output;
 use super::rows::Row;
 use super::run_report::Report;
-use super::verdicts::{Calibration, Derived, Judged, Lacking, Sureness};
+use super::verdicts::{Calibration, Derived, Lacking, PairVerdict, Sureness};
 use crate::analysis::metric::Unit;
 use crate::text::three_digits;
 
@@ -17,7 +17,7 @@ const SENTENCES: usize = 8;
 /// Follows a ratio of an engine with unverified output.
 const UNVERIFIED: &str = "*";
 /// Follows a ratio of an engine with a claim that does not hold and could flatter it.
-const DOUBTED: &str = "!";
+const CONTRADICTED: &str = "!";
 
 /// Holds a phrase together where lines are wrapped, and then becomes a space.
 const JOINT: char = '\u{a0}';
@@ -40,10 +40,10 @@ pub fn loosened(text: &str) -> String {
 
 /// The verdicts on each workload's headline, engine by engine.
 fn headlines(report: &Report, labels: &Labels, pairs: bool) -> (Option<String>, Vec<String>) {
-    let shown = |judged: &&Judged| judged.is_headline && !judged.has_failed(&report.rows);
-    let asked = report.verdicts.asked(pairs).iter().chain(&report.verdicts.against_baseline);
-    let judged: Vec<&Judged> = asked.filter(shown).collect();
-    let mut groups: Vec<((&str, &str), Vec<&Judged>)> = Vec::new();
+    let shown = |judged: &&PairVerdict| judged.is_headline && !judged.has_failed(&report.rows);
+    let asked = report.verdicts.for_view(pairs).iter().chain(&report.verdicts.against_baseline);
+    let judged: Vec<&PairVerdict> = asked.filter(shown).collect();
+    let mut groups: Vec<((&str, &str), Vec<&PairVerdict>)> = Vec::new();
     for it in &judged {
         let pair = (it.engine.as_str(), it.against.as_str());
         match groups.iter_mut().find(|(other, _)| *other == pair) {
@@ -61,7 +61,7 @@ fn headlines(report: &Report, labels: &Labels, pairs: bool) -> (Option<String>, 
     // A reference that all rows share is named once.
     let one = groups.iter().all(|((_, against), _)| against == first);
     let against = |label: &str| format!(" against `{}`", labels.label(label));
-    let of_group = |((engine, other), of_it): &((&str, &str), Vec<&Judged>)| {
+    let of_group = |((engine, other), of_it): &((&str, &str), Vec<&PairVerdict>)| {
         let against = if one { String::new() } else { against(other) };
         let each: Vec<String> = of_it.iter().map(|it| compact(it)).collect();
         format!("`{}`{against}: {}{}", labels.label(engine), each.join(", "), caution(report, engine))
@@ -74,7 +74,7 @@ fn headlines(report: &Report, labels: &Labels, pairs: bool) -> (Option<String>, 
 }
 
 /// `5`, `5 to 8`: the number of blocks of these comparisons.
-fn blocks(judged: &[&Judged]) -> String {
+fn blocks(judged: &[&PairVerdict]) -> String {
     let blocks = || judged.iter().filter_map(|judged| Some(judged.result.as_ref().ok()?.blocks));
     match (blocks().min(), blocks().max()) {
         (Some(fewest), Some(most)) if fewest < most => format!("{fewest} to {most}"),
@@ -95,7 +95,7 @@ fn remarks(report: &Report, labels: &Labels) -> Vec<String> {
             format!("`{engine}`{JOINT}{}x{mark}{unverified}{against}", three_digits(mean.times))
         });
         let each = each.collect::<Vec<_>>().join(", ");
-        let caution = "each weighs the same, however long it takes, and none need run at it";
+        let caution = "all weigh the same; no workload runs at this ratio";
         remarks.push(format!("geometric mean over {} workloads ({caution}): {each}", first.workloads));
     }
     remarks.extend(report.verdicts.derived.iter().filter_map(|it| derived(report, labels, it)));
@@ -105,9 +105,10 @@ fn remarks(report: &Report, labels: &Labels) -> Vec<String> {
 
 /// `precision impact, \`toy:half\` against \`toy\`: decode 1.61x [1.60, 1.63] (3.10 ms a token less)`.
 fn derived(report: &Report, labels: &Labels, derived: &Derived) -> Option<String> {
-    let shown =
-        |judged: &&Judged| judged.is_headline && judged.result.is_ok() && !judged.has_failed(&report.rows);
-    let judged: Vec<&Judged> = derived.judged.iter().filter(shown).collect();
+    let shown = |judged: &&PairVerdict| {
+        judged.is_headline && judged.result.is_ok() && !judged.has_failed(&report.rows)
+    };
+    let judged: Vec<&PairVerdict> = derived.judged.iter().filter(shown).collect();
     let first = judged.first()?;
     let (engine, against) = (labels.label(&first.engine), labels.label(&first.against));
     let each = judged.iter().map(|it| format!("{}{}", compact(it), in_time(report, it)));
@@ -116,7 +117,7 @@ fn derived(report: &Report, labels: &Labels, derived: &Derived) -> Option<String
 }
 
 /// The difference in time, where it is certain.
-fn in_time(report: &Report, judged: &Judged) -> String {
+fn in_time(report: &Report, judged: &PairVerdict) -> String {
     let sure = judged.sureness() == Some(Sureness::Differs);
     let Some(difference) = judged.difference_ns(&report.rows).filter(|_| sure) else { return String::new() };
     let each = if judged.metric.unit == Unit::TokensPerSecond { " a token" } else { "" };
@@ -140,11 +141,11 @@ fn noise(report: &Report, labels: &Labels) -> Option<String> {
     let floors = of_case.collect::<Vec<_>>().join(", ");
     let whose = match noise.as_slice() {
         [] => return None,
-        [one] => format!("blocks of `{}` against those of its twin", labels.label(&one.engine)),
-        _ => "blocks of each reference against those of its twin, at most".into(),
+        [one] => format!("`{}` against its twin", labels.label(&one.engine)),
+        _ => "each reference against its twin, at most".into(),
     };
     let calibration = calibration(&report.verdicts.calibration, labels);
-    Some(format!("noise, {whose}: {floors}{calibration}"))
+    Some(format!("noise floor, {whose}: {floors}{calibration}"))
 }
 
 /// The engines with a calibration on this machine, and the command for the others.
@@ -160,8 +161,8 @@ fn calibration(calibration: &Calibration, labels: &Labels) -> String {
         (None, true) => String::new(),
         (Some(since), true) => format!("; calibrated at {since}"),
         // The command names them all.
-        (None, false) => format!("; calibrated for none of these: `{remedy}`"),
-        (Some(since), false) => format!("; calibrated at {since}, but not for {names}: `{remedy}`"),
+        (None, false) => format!("; not calibrated; hint: `{remedy}`"),
+        (Some(since), false) => format!("; calibrated at {since}, but not for {names}; hint: `{remedy}`"),
     }
 }
 
@@ -195,7 +196,7 @@ fn caution(report: &Report, engine: &str) -> &'static str {
     let contradicted = report.rows.iter().any(|row| row.engine.label == engine && row.contradicted);
     match mark(unverified && report.some_are_verified(), contradicted) {
         UNVERIFIED => "; its output is unverified",
-        DOUBTED => "; contradicted, see the warnings",
+        CONTRADICTED => "; a claim is contradicted, see the warnings",
         _ => "",
     }
 }
@@ -204,7 +205,7 @@ fn caution(report: &Report, engine: &str) -> &'static str {
 fn mark(is_unverified: bool, is_doubted: bool) -> &'static str {
     match (is_unverified, is_doubted) {
         (true, _) => UNVERIFIED,
-        (false, true) => DOUBTED,
+        (false, true) => CONTRADICTED,
         (false, false) => "",
     }
 }
@@ -214,27 +215,25 @@ pub fn legend(report: &Report, pairs: bool) -> Vec<String> {
     let rows = report.rows.iter().filter(|row| row.fault.is_none() && !row.is_reference());
     let judged = rows.filter_map(|row| report.verdicts.of_row(row, pairs));
     let found: Vec<Sureness> =
-        judged.filter(|judged| !judged.has_failed(&report.rows)).filter_map(Judged::sureness).collect();
+        judged.filter(|judged| !judged.has_failed(&report.rows)).filter_map(PairVerdict::sureness).collect();
     let open_mean = report.verdicts.means.iter().any(|mean| !mean.is_sure);
-    let open = "x?: not measurable: the noise leaves open whether it is a difference";
-    let of_mean = if open_mean { "; of a mean: one of its ratios is" } else { "" };
+    let open = "x?: not measurable, because of noise";
+    let of_mean = if open_mean { "; in a mean: one of its ratios is not measurable" } else { "" };
     let marks = [
         (
             found.iter().any(|it| *it != Sureness::Same),
-            "ratios are taken round by round, figures are medians: they need not agree".into(),
+            "ratios are medians over paired rounds; they may differ from ratios of the values shown".into(),
         ),
         (found.contains(&Sureness::Same), "same: the 95 % interval lies within 2 %".into()),
         (open_mean || found.contains(&Sureness::NotMeasurable), format!("{open}{of_mean}")),
-        (found.contains(&Sureness::NoVerdict), "x?: without a verdict, see above".into()),
+        (found.contains(&Sureness::NoVerdict), "x?: no verdict, see above".into()),
         (
             report.some_are_verified() && report.outputs.iter().any(Output::is_unverified),
-            format!("{UNVERIFIED}: its output is unverified, and it ranks behind what is verified"),
+            format!("{UNVERIFIED}: its output is unverified; it ranks behind verified engines"),
         ),
         (
             report.rows.iter().any(|row| row.contradicted && row.fault.is_none()),
-            format!(
-                "{DOUBTED}: what it states of itself was not seen (see the warnings), and it ranks behind the others"
-            ),
+            format!("{CONTRADICTED}: a claim is contradicted (see the warnings); it ranks behind the others"),
         ),
     ];
     marks.into_iter().filter(|(occurs, _)| *occurs).map(|(_, means)| means).collect()
@@ -242,7 +241,7 @@ pub fn legend(report: &Report, pairs: bool) -> Vec<String> {
 
 /// `decode 11.0x [10.9, 11.1]`, `prefill same`, `ttft 16 ? [0.91, 1.08]`, without a verdict `decode 1.61x?`; each stays
 /// on one line.
-fn compact(judged: &Judged) -> String {
+fn compact(judged: &PairVerdict) -> String {
     let case = &judged.case;
     let bounds = judged
         .bounds()

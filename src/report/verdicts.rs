@@ -8,7 +8,7 @@ pub use calibration::{Calibration, Lacking};
 
 use super::outputs::Output;
 use super::rows::Row;
-use super::seen::Seen;
+use super::run_data::RunData;
 use crate::analysis::compare::{self, Compared};
 use crate::analysis::metric::{self, Metric, Unit};
 use crate::analysis::values::Measured;
@@ -19,11 +19,11 @@ use stats::{Comparison, Evidence, NoiseFloor, Ratios, Verdict, geometric_mean};
 #[derive(Debug, Clone, Default)]
 pub struct Verdicts {
     /// Each row against its reference, by every metric that both have.
-    pub against_reference: Vec<Judged>,
+    pub against_reference: Vec<PairVerdict>,
     /// Every two rows. The correction for many comparisons is stronger here, so a small difference above may be absent.
-    pub all_pairs: Vec<Judged>,
+    pub all_pairs: Vec<PairVerdict>,
     /// Each row against the program of its baseline, where both were measured in turn.
-    pub against_baseline: Vec<Judged>,
+    pub against_baseline: Vec<PairVerdict>,
     /// The effects of presets, in the words of their manifests.
     pub derived: Vec<Derived>,
     pub means: Vec<Mean>,
@@ -35,11 +35,11 @@ pub struct Verdicts {
 #[derive(Debug, Clone)]
 pub struct Derived {
     pub says: String,
-    pub judged: Vec<Judged>,
+    pub judged: Vec<PairVerdict>,
 }
 
 #[derive(Debug, Clone)]
-pub struct Judged {
+pub struct PairVerdict {
     /// The workload's label.
     pub case: String,
     pub metric: &'static Metric,
@@ -85,16 +85,16 @@ pub enum Sureness {
 
 impl Verdicts {
     /// All verdicts. A configuration with wrong output is in no comparison.
-    pub fn of(seen: &Seen, rows: &[(usize, Row)], outputs: &[Output]) -> Self {
-        let (record, plan) = (seen.record, seen.plan);
-        let measured = Measured::from(&seen.values);
-        let sound = |configuration: usize| !seen.agreements[configuration].is_wrong();
+    pub fn of(data: &RunData, rows: &[(usize, Row)], outputs: &[Output]) -> Self {
+        let (record, plan) = (data.record, data.plan);
+        let measured = Measured::from(&data.values);
+        let sound = |configuration: usize| !data.agreements[configuration].is_wrong();
         let only_sound = |pairs: Vec<(usize, usize)>| -> Vec<(usize, usize)> {
             pairs.into_iter().filter(|&(one, other)| sound(one) && sound(other)).collect()
         };
-        let judged = |pairs: &[(usize, usize)]| -> Vec<Judged> {
+        let judged = |pairs: &[(usize, usize)]| -> Vec<PairVerdict> {
             let found = compare::within(&measured, pairs).into_iter();
-            found.map(|compared| Judged::of(plan, compared)).collect()
+            found.map(|compared| PairVerdict::of(plan, compared)).collect()
         };
         let (references, all) = (only_sound(plan.pairs()), only_sound(compare::all_pairs(plan)));
         let against_reference = judged(&references);
@@ -112,27 +112,27 @@ impl Verdicts {
     }
 
     /// The comparisons for the view: all pairs, or each row against its reference.
-    pub fn asked(&self, pairs: bool) -> &[Judged] {
+    pub fn for_view(&self, pairs: bool) -> &[PairVerdict] {
         if pairs { &self.all_pairs } else { &self.against_reference }
     }
 
     /// A row against its reference, by the headline.
-    pub fn of_row(&self, row: &Row, pairs: bool) -> Option<&Judged> {
+    pub fn of_row(&self, row: &Row, pairs: bool) -> Option<&PairVerdict> {
         self.of_metric(row, row.case.headline?, pairs)
     }
 
-    pub fn of_metric(&self, row: &Row, metric: &Metric, pairs: bool) -> Option<&Judged> {
+    pub fn of_metric(&self, row: &Row, metric: &Metric, pairs: bool) -> Option<&PairVerdict> {
         let reference = row.reference.as_ref()?;
-        let of_it = |judged: &&Judged| {
+        let of_it = |judged: &&PairVerdict| {
             judged.case == row.case.label
                 && judged.metric.id == metric.id
                 && (&judged.engine, &judged.against) == (&row.engine.label, reference)
         };
-        self.asked(pairs).iter().find(of_it)
+        self.for_view(pairs).iter().find(of_it)
     }
 }
 
-impl Judged {
+impl PairVerdict {
     fn of(plan: &Plan, compared: Compared) -> Self {
         let label = |configuration: usize| line(&plan.configurations[configuration].label);
         Self {
@@ -209,7 +209,7 @@ fn derived(
     plan: &Plan,
     rows: &[(usize, Row)],
     sound: impl Fn(usize) -> bool,
-    judged: impl Fn(&[(usize, usize)]) -> Vec<Judged>,
+    judged: impl Fn(&[(usize, usize)]) -> Vec<PairVerdict>,
 ) -> Vec<Derived> {
     let dtype = |of: usize| {
         rows.iter().find(|(case, _)| plan.cases[*case].configuration == of).map(|(_, row)| &row.engine.dtype)
@@ -226,7 +226,7 @@ fn derived(
 
 /// The means of all engines but the references. Verified engines come first, then those with a claim that does not hold,
 /// then unverified ones; within each, the best first. An engine that failed in a workload or is wrong has no mean.
-fn means(rows: &[(usize, Row)], judged: &[Judged], outputs: &[Output]) -> Vec<Mean> {
+fn means(rows: &[(usize, Row)], judged: &[PairVerdict], outputs: &[Output]) -> Vec<Mean> {
     let mut cases: Vec<&str> = Vec::new();
     let mut engines: Vec<(&str, &str)> = Vec::new();
     for (_, row) in rows {
@@ -250,8 +250,9 @@ fn means(rows: &[(usize, Row)], judged: &[Judged], outputs: &[Output]) -> Vec<Me
         found.filter(|_| !failed(engine, case))
     };
     let mean = |(engine, against): (&str, &str)| {
-        let found: Vec<Option<&Judged>> = cases.iter().map(|case| of_case(engine, against, case)).collect();
-        let ratios: Vec<Option<f64>> = found.iter().map(|it| it.and_then(Judged::times)).collect();
+        let found: Vec<Option<&PairVerdict>> =
+            cases.iter().map(|case| of_case(engine, against, case)).collect();
+        let ratios: Vec<Option<f64>> = found.iter().map(|it| it.and_then(PairVerdict::times)).collect();
         let times = geometric_mean(&ratios).filter(|_| cases.len() > 1)?;
         let is_sure = found.iter().flatten().all(|it| it.sureness() != Some(Sureness::NotMeasurable));
         let is_verified = !outputs.iter().any(|it| it.engine == engine && it.is_unverified());
@@ -271,7 +272,7 @@ fn noise(measured: &Measured) -> Vec<Noise> {
     let plan = &measured.record.header.plan;
     let floor = |place: usize, workload: &Workload, twin: usize, of: usize| {
         let headline = metric::headline(plan, workload)?;
-        let blocks = |configuration| measured.blocks(place, headline.place()?, configuration);
+        let blocks = |configuration| measured.blocks(place, headline.index()?, configuration);
         NoiseFloor::of_twin(&Ratios::paired(blocks(twin)?, blocks(of)?).ok()?)
     };
     let twins = plan.configurations.iter().enumerate().filter_map(|(twin, it)| match it.role {

@@ -6,7 +6,7 @@ use super::caption::caption;
 use super::document::{Content, Document, Item, Layout, Layouts, Lines, List, Section, Table, TableId};
 use super::grid::{self, Grid};
 use super::labels::Labels;
-use super::resources_table::Needs;
+use super::resources_table::ResourceTable;
 use super::run_report::{Report, View};
 use super::verdict_lines::verdicts;
 use super::wall_time_table::Account;
@@ -41,7 +41,7 @@ impl Content for Viewed<'_> {
             parts.extend(Account::of(report).iter().flat_map(|it| it.parts(layouts.wall_time)));
         }
         if view.resources {
-            parts.extend(Needs::of(report).iter().flat_map(|it| it.parts(layouts.resources)));
+            parts.extend(ResourceTable::of(report).iter().flat_map(|it| it.parts(layouts.resources)));
         }
         parts.push(Section::List(List { heading: None, items: below }));
         let judgement = judged.and_then(|it| it.as_ref().ok()).map(|it| it.document(layouts));
@@ -55,7 +55,9 @@ impl Content for Viewed<'_> {
         let table = match table {
             TableId::Results => Some(Grid::of(report, view, layout).table),
             TableId::WallTime => Account::of(report).filter(|_| view.wall_time).map(|it| it.table(layout)),
-            TableId::Resources => Needs::of(report).filter(|_| view.resources).map(|it| it.table(layout)),
+            TableId::Resources => {
+                ResourceTable::of(report).filter(|_| view.resources).map(|it| it.table(layout))
+            }
         };
         table.unwrap_or_default()
     }

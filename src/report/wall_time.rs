@@ -163,8 +163,8 @@ impl Sums {
         self.requests += 1;
         self.request_ns += u128::from(request_ns);
         let kind = plan.cases[sample.case].workload.kind;
-        let seen = Observation::alone(sample, lived.launch, kind, plan.mode);
-        let Some((first_ns, last_ns)) = seen.first_and_last_ns() else { return };
+        let observed = Observation::alone(sample, lived.launch, kind, plan.mode);
+        let Some((first_ns, last_ns)) = observed.first_and_last_ns() else { return };
         let mut claims =
             [first_ns.saturating_sub(sample.iteration.start_ns), last_ns.saturating_sub(first_ns)];
         self.shortened += usize::from(shorten(&mut claims, request_ns));

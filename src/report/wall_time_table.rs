@@ -42,20 +42,21 @@ impl<'a> Account<'a> {
 
     pub fn parts(&self, layout: Layout) -> [Section; 2] {
         let labels = Labels::of(self.report, Layout { factors: false, ..layout });
-        let said = format!("{REST}: what neither the orchestrator's clock nor the engine's gives to a part");
-        let mut notes = vec![said, "a launch's first request takes longer: the metric `first_run`".into()];
+        let said = format!("{REST}: time that neither clock assigns to a part");
+        let mut notes =
+            vec![said, "the first request of a launch takes longer: see the metric `first_run`".into()];
         let shortened = self.rows.iter().filter(|(_, wall_time)| wall_time.shortened > 0);
         notes.extend(shortened.map(|(row, wall_time)| {
             let WallTime { shortened, launches, requests, .. } = wall_time;
             format!(
-                "`{}` `{}`: its own times add up to more than passed in {shortened} of {launches} launches and {requests} \
-                 requests (they overlap, or its clock runs otherwise): each was shortened alike",
+                "`{}` `{}`: its stated times exceed the elapsed time in {shortened} of {launches} launches and {requests} \
+                 requests: they were scaled down to it",
                 labels.label(&row.engine.label),
                 row.case.label
             )
         }));
-        let heading = "wall time from the start of the engine to the whole answer of one request, in means over launches \
-                       and measured requests:";
+        let heading = "wall time from the start of the engine to the end of one request, means over launches and measured \
+            requests:";
         [Section::Heading(heading.into()), Section::Table(Table { notes, ..self.table(layout) })]
     }
 }
@@ -110,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_printed_adds_up() {
+    fn printed_parts_add_up_to_the_total() {
         assert_eq!(apportioned(&[14, 14, 14], 10), [2, 1, 1]);
         assert_eq!(apportioned(&[15, 15], 10), [2, 1]);
         assert_eq!(apportioned(&[0, 7, 0], 10), [0, 1, 0]);

@@ -16,6 +16,7 @@ use super::schedule::Schedule;
 use super::stop::{Failed, Stop};
 use crate::plan::{Mode, Model, Role, Verification};
 use crate::record::{Continued, Entry, HeldOut, Scored};
+use crate::run::blocking::off_thread;
 use crate::run::event::Event;
 use crate::run::process::{Cause, Stage};
 use crate::run::stored_answers;
@@ -64,7 +65,10 @@ impl OutputChecks<'_, '_> {
         let mut asked: Vec<usize> =
             configurations.filter(on_it).filter(|&index| self.is_checked(schedule, index)).collect();
         let stored = match self.plan.verification {
-            Verification::Usual => stored_answers::find(model, &held_out),
+            Verification::Usual => {
+                let (model, held_out) = (model.clone(), held_out.clone());
+                off_thread(move || stored_answers::find(&model, &held_out)).await?
+            }
             // A user who names a verifier wants its answers, not stored ones.
             Verification::Named | Verification::Off => None,
         };

@@ -108,12 +108,10 @@ impl<'a> Launches<'a> {
             Hello::Minimal => false,
             Hello::NoAnswer => true,
         };
-        let seconds = self.settings.deadlines.hello.as_secs_f64();
-        if no_answer && self.missed_hello.insert(index) {
-            let message = format!("no answer to `hello` within {seconds} s: the engine is started once more");
-            journal.warn(Some(index), message)?;
+        if no_answer && self.is_first_missed_hello(journal, index)? {
             return Ok(HelloOutcome::Again);
         }
+        let seconds = self.settings.deadlines.hello.as_secs_f64();
         // An engine that answered before knows `hello`. Driven with `generate` alone, its launches could not be compared.
         let knows_hello = self.answered_hello.contains(&index);
         if knows_hello || !self.plan.configurations[index].options.is_empty() {
@@ -197,6 +195,17 @@ impl<'a> Launches<'a> {
         Ok(Launched::of(conversation, launch))
     }
 
+    /// Whether a configuration missed its first `hello`, with a warning then: the engine is started once more.
+    fn is_first_missed_hello(&mut self, journal: &mut Journal<'_>, index: usize) -> Result<bool> {
+        let is_first = self.missed_hello.insert(index);
+        if is_first {
+            let seconds = self.settings.deadlines.hello.as_secs_f64();
+            let message = format!("no answer to `hello` within {seconds} s: the engine is started once more");
+            journal.warn(Some(index), message)?;
+        }
+        Ok(is_first)
+    }
+
     /// Asks a separate process for its formats, because a one-shot process gets only its request.
     pub async fn convert_for_one_shots(
         &mut self,
@@ -207,13 +216,18 @@ impl<'a> Launches<'a> {
         if block > 0 || self.plan.configurations[index].model.format.is_none() {
             return Ok(());
         }
-        let mut launched = self.start(journal, index, Purpose::Once(block)).await?;
-        let hello = launched.conversation.hello().await;
-        launched.conversation.process.end(Duration::ZERO).await;
-        match hello {
-            Ok(Hello::Known(facts)) => self.conversions.convert_for(journal, index, &facts).await.map(|_| ()),
-            // Its requests will show the fault.
-            _ => Ok(()),
+        loop {
+            let mut launched = self.start(journal, index, Purpose::Once(block)).await?;
+            let hello = launched.conversation.hello().await;
+            launched.conversation.process.end(Duration::ZERO).await;
+            return match hello {
+                Ok(Hello::Known(facts)) => {
+                    self.conversions.convert_for(journal, index, &facts).await.map(|_| ())
+                }
+                Ok(Hello::NoAnswer) if self.is_first_missed_hello(journal, index)? => continue,
+                // Its requests will show the fault.
+                _ => Ok(()),
+            };
         }
     }
 

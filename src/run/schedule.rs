@@ -99,10 +99,11 @@ impl<'a> Schedule<'a> {
         }
         let rule = Rule::to_within(self.plan.extent.target).unwrap_or_default();
         let (record, workloads) = (record.clone(), workloads.to_vec());
-        let analysis = move |workload: &String| match compare::look(&record, workload, blocks, rule) {
-            Analysis::Stop(by) => Some(by),
-            Analysis::GoOn { .. } => None,
-        };
+        let analysis =
+            move |workload: &String| match compare::interim_analysis(&record, workload, blocks, rule) {
+                Analysis::Stop(by) => Some(by),
+                Analysis::GoOn { .. } => None,
+            };
         off_thread(move || workloads.iter().map(analysis).collect()).await
     }
 

@@ -54,14 +54,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_certainly_worse_has_a_class_by_how_much() {
+    fn a_certain_worsening_is_classified_by_its_size() {
         let classes = [0.95, 0.905, 0.895, 0.805, 0.795, 0.1].map(|share| class(Verdict::Slower, share));
         use Class::{Critical, Informative, Warning};
         assert_eq!(classes, [Informative, Informative, Warning, Warning, Critical, Critical]);
     }
 
     #[test]
-    fn no_improvement_and_nothing_unmeasured_alarms_anyone() {
+    fn improvements_and_inconclusive_results_are_informative() {
         assert_eq!(class(Verdict::Faster, 4.0), Class::Informative);
         assert_eq!([Verdict::Same, Verdict::NotMeasurable].map(|it| class(it, 0.5)), [Class::Informative; 2]);
     }

@@ -120,23 +120,23 @@ impl Experiment {
     }
 
     /// The interim analysis: whether the gating series of these pairs need more blocks.
-    pub fn look(&self, rule: Rule, blocks: usize, pairs: &[(usize, usize)]) -> Analysis {
+    pub fn analyse(&self, rule: Rule, blocks: usize, pairs: &[(usize, usize)]) -> Analysis {
         let gating = self.series.iter().filter(|series| series.gating);
         let ratios = gating.flat_map(|series| pairs.iter().filter_map(|&pair| series.ratios(pair)?.ok()));
         let widths =
-            ratios.filter_map(|ratios| Some(Evidence::of(&ratios, Design::Looked).firm()?.half_width()));
-        rule.look(blocks, &widths.collect::<Vec<_>>())
+            ratios.filter_map(|ratios| Some(Evidence::of(&ratios, Design::Interim).firm()?.half_width()));
+        rule.analyse(blocks, &widths.collect::<Vec<_>>())
     }
 
     /// The interim analysis for the levels of these configurations, without a comparison.
-    pub fn look_at_levels(&self, rule: Rule, blocks: usize, configurations: &[usize]) -> Analysis {
+    pub fn analyse_levels(&self, rule: Rule, blocks: usize, configurations: &[usize]) -> Analysis {
         let gating = self.series.iter().filter(|series| series.gating);
         let given =
             gating.flat_map(|series| configurations.iter().filter_map(|&it| series.configurations.get(it)));
         let levels = given.map(levels).filter(|levels| levels.len() >= FIRM);
         let widths =
-            levels.filter_map(|levels| Some(Interval::of_mean(&levels, Design::Looked)?.half_width()));
-        rule.look(blocks, &widths.collect::<Vec<_>>())
+            levels.filter_map(|levels| Some(Interval::of_mean(&levels, Design::Interim)?.half_width()));
+        rule.analyse(blocks, &widths.collect::<Vec<_>>())
     }
 
     fn pair(&self, index: usize, pair: (usize, usize)) -> Option<Result<Paired, NotCompared>> {
@@ -187,7 +187,7 @@ impl Experiment {
 
 impl Series {
     fn design(&self) -> Design {
-        if self.stopped_by == StoppedBy::Fixed { Design::Fixed } else { Design::Looked }
+        if self.stopped_by == StoppedBy::Fixed { Design::Fixed } else { Design::Interim }
     }
 
     /// The log ratios of a pair, turned so that above zero is better; `None` where one side is empty.

@@ -38,7 +38,7 @@ mod tests {
     }
 
     #[test]
-    fn products_that_no_number_holds_have_a_mean_all_the_same() {
+    fn the_geometric_mean_does_not_overflow() {
         let mean = geometric_mean(&[Some(1e300), Some(1e300), Some(1e-300), Some(1e300)]).unwrap();
         assert!((mean / 1e150 - 1.0).abs() < 1e-12);
     }

@@ -19,7 +19,7 @@ pub enum Design {
     /// The number was fixed beforehand.
     Fixed,
     /// Interim analyses ended the experiment when its intervals were narrow (`stopping`).
-    Looked,
+    Interim,
 }
 
 impl Design {
@@ -37,8 +37,8 @@ impl Design {
     pub fn computed_at(self, blocks: usize) -> f64 {
         match (self, blocks) {
             (Self::Fixed, _) => CONFIDENCE,
-            (Self::Looked, 6..=19) => 0.98,
-            (Self::Looked, _) => 0.965,
+            (Self::Interim, 6..=19) => 0.98,
+            (Self::Interim, _) => 0.965,
         }
     }
 
@@ -221,18 +221,18 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_that_was_looked_for_on_either_side_is_as_uncertain_as_the_more_doubtful_look() {
+    fn a_difference_uses_the_stricter_correction_of_its_two_sides() {
         let values = |count: u32| -> Vec<f64> { (0..count).map(|it| f64::from(it % 4)).collect() };
         let width = |design, ours, theirs| {
             Interval::of_difference(&values(ours), &values(theirs), design).unwrap().half_width()
         };
-        assert!(width(Design::Looked, 5, 8) > 1.1 * width(Design::Fixed, 5, 8));
-        assert_eq!(width(Design::Looked, 5, 8), width(Design::Looked, 8, 5));
+        assert!(width(Design::Interim, 5, 8) > 1.1 * width(Design::Fixed, 5, 8));
+        assert_eq!(width(Design::Interim, 5, 8), width(Design::Interim, 8, 5));
     }
 
     #[test]
     fn sides_without_spread_differ_certainly_or_not_at_all() {
-        let found = |theirs| Interval::of_difference(&[0.5; 5], &[theirs; 7], Design::Looked).unwrap();
+        let found = |theirs| Interval::of_difference(&[0.5; 5], &[theirs; 7], Design::Interim).unwrap();
         assert_eq!((found(0.25).low(), found(0.25).high(), found(0.25).p()), (0.25, 0.25, 0.0));
         assert!(!found(0.5).excludes_zero() && found(0.5).p() == 1.0);
         assert_eq!(Interval::of_difference(&[1.0], &[1.0, 2.0], Design::Fixed), None);
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn the_p_value_and_the_interval_never_contradict_each_other() {
-        for design in [Design::Fixed, Design::Looked] {
+        for design in [Design::Fixed, Design::Interim] {
             for blocks in INTERIM_ANALYSES {
                 let values = |shift: f64| -> Vec<f64> { (0..blocks).map(|it| shift + it as f64).collect() };
                 let reach = Interval::of_mean(&values(0.0), design).unwrap().half_width();
@@ -269,23 +269,23 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_that_was_looked_for_is_wider_than_one_that_was_not() {
+    fn interim_analyses_widen_the_interval() {
         let values = [1.0, 1.5, 0.7, 1.1, 0.9];
         let width = |design| Interval::of_mean(&values, design).unwrap().half_width();
-        assert!(width(Design::Looked) > 1.1 * width(Design::Fixed));
+        assert!(width(Design::Interim) > 1.1 * width(Design::Fixed));
     }
 
     #[test]
     fn equal_blocks_have_an_interval_without_width() {
-        let interval = Interval::of_mean(&[0.5; 5], Design::Looked).unwrap();
+        let interval = Interval::of_mean(&[0.5; 5], Design::Interim).unwrap();
         assert_eq!((interval.low(), interval.high(), interval.p()), (0.5, 0.5, 0.0));
-        let interval = Interval::of_mean(&[0.0; 5], Design::Looked).unwrap();
+        let interval = Interval::of_mean(&[0.0; 5], Design::Interim).unwrap();
         assert_eq!((interval.low(), interval.high(), interval.p()), (0.0, 0.0, 1.0));
         assert!(!interval.excludes_zero() && interval.lies_within(0.0));
     }
 
     #[test]
-    fn what_is_not_finite_or_alone_has_no_interval() {
+    fn single_or_infinite_values_have_no_interval() {
         for values in
             [&[][..], &[1.0], &[1.0, f64::NAN], &[1.0, f64::INFINITY], &[f64::MAX, f64::MAX, -f64::MAX]]
         {
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn fewer_blocks_say_less() {
+    fn fewer_blocks_give_weaker_evidence() {
         let evidence = |blocks: usize| {
             let ratios = [0.1, 0.3, 0.2, 0.1, 0.2];
             Evidence::of(&Ratios::of_blocks(&ratios[..blocks]), Design::Fixed)

@@ -47,4 +47,4 @@ pub use significance::mann_whitney;
 pub use stopping::{Analysis, INTERIM_ANALYSES, Rule, StoppedBy};
 pub use summary::Summary;
 pub use verdict::Verdict;
-pub use words::{NOTHING_SEEN, Quality, Words};
+pub use words::{NO_DIFFERENCE, Phrase, Quality};

@@ -118,7 +118,7 @@ impl TryFrom<Stored> for NoiseFloor {
     fn try_from(stored: Stored) -> Result<Self, String> {
         let Stored { log_ratio, blocks } = stored;
         if !log_ratio.is_finite() || log_ratio < 0.0 || blocks == 0 {
-            return Err(format!("a floor of `{log_ratio}` over `{blocks}` blocks is none"));
+            return Err(format!("invalid noise floor: `{log_ratio}` over `{blocks}` blocks"));
         }
         Ok(Self { log_ratio, blocks })
     }
@@ -165,14 +165,14 @@ mod tests {
     }
 
     #[test]
-    fn a_twin_of_few_blocks_does_not_speak_for_the_run() {
+    fn a_twin_with_few_blocks_gives_no_noise_floor() {
         assert_eq!(NoiseFloor::of_twin(&Ratios::of_blocks(&[0.1; 4])), None);
         let floor = NoiseFloor::of_twin(&Ratios::of_blocks(&[0.1; 5])).unwrap();
         assert!(!floor.is_well_known() && NoiseFloor::of(&[0.1; 20]).unwrap().is_well_known());
     }
 
     #[test]
-    fn nothing_and_nonsense_are_no_floor() {
+    fn no_values_and_invalid_values_give_no_noise_floor() {
         assert_eq!([&[][..], &[0.1, f64::NAN], &[f64::INFINITY]].map(NoiseFloor::of), [None; 3]);
         for stored in [r#"{"log_ratio":-0.1,"blocks":5}"#, r#"{"log_ratio":0.1,"blocks":0}"#] {
             assert!(

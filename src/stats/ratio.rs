@@ -75,9 +75,9 @@ pub enum Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
-            Self::NothingShared => write!(f, "no round has values of both"),
+            Self::NothingShared => write!(f, "no round has values of both sides"),
             Self::Value { block, round, value } => {
-                write!(f, "block {block}, round {round}: `{value}` has no ratio to anything")
+                write!(f, "block {block}, round {round}: `{value}` is not positive, so there is no ratio")
             }
         }
     }

@@ -59,7 +59,7 @@ impl Rule {
 
     /// The interim analysis after `blocks` blocks, with the half width of every pair's interval. The caller leaves out a pair
     /// without an interval (failed, or too few blocks): it would delay the end to the last interim analysis.
-    pub fn look(self, blocks: usize, half_widths: &[f64]) -> Analysis {
+    pub fn analyse(self, blocks: usize, half_widths: &[f64]) -> Analysis {
         let narrow = half_widths.iter().all(|&half| half <= self.half_width);
         match INTERIM_ANALYSES.into_iter().find(|&look| look >= blocks) {
             Some(look) if look == blocks && narrow => Analysis::Stop(StoppedBy::Width),
@@ -76,20 +76,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn narrow_intervals_stop_it_at_a_look_and_only_at_a_look() {
+    fn narrow_intervals_stop_a_run_only_at_an_interim_analysis() {
         let rule = Rule::default();
-        let found = [1, 4, 5, 6, 8, 11, 12, 13, 20].map(|blocks| rule.look(blocks, &[0.001, 0.019]));
+        let found = [1, 4, 5, 6, 8, 11, 12, 13, 20].map(|blocks| rule.analyse(blocks, &[0.001, 0.019]));
         let (stop, until) = (Analysis::Stop(StoppedBy::Width), |until| Analysis::GoOn { until });
         assert_eq!(found, [until(5), until(5), stop, until(8), stop, until(12), stop, until(20), stop]);
     }
 
     #[test]
-    fn one_wide_interval_keeps_it_going_until_the_last_look() {
+    fn one_wide_interval_continues_a_run_until_the_last_interim_analysis() {
         let rule = Rule::default();
-        let found = [5, 8, 12, 20, 25].map(|blocks| rule.look(blocks, &[0.001, 0.0199]));
+        let found = [5, 8, 12, 20, 25].map(|blocks| rule.analyse(blocks, &[0.001, 0.0199]));
         let (last, until) = (Analysis::Stop(StoppedBy::LastAnalysis), |until| Analysis::GoOn { until });
         assert_eq!(found, [until(8), until(12), until(20), last, last]);
-        assert_eq!(rule.look(5, &[f64::NAN]), until(8));
+        assert_eq!(rule.analyse(5, &[f64::NAN]), until(8));
     }
 
     #[test]

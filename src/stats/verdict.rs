@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_is_said_only_where_the_whole_interval_is_within_two_percent() {
+    fn same_needs_the_whole_interval_within_two_percent() {
         assert_eq!(verdict(0.5, 1.0, 0.0), Verdict::Same);
         assert_eq!(verdict(0.5, 1.9, 0.0), Verdict::NotMeasurable);
         // A higher noise floor does not widen the zone of equality.

@@ -17,7 +17,7 @@ const FAR: f64 = 2.0;
 const EXTREMES: [f64; 2] = [0.001, 1e6];
 
 /// The text in place of a change and its bounds where both sides have the same values.
-pub const NOTHING_SEEN: &str = "no difference seen";
+pub const NO_DIFFERENCE: &str = "no difference seen";
 
 /// The kind of quantity that a metric measures. A log ratio above zero is better: faster, or less.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,14 +29,14 @@ pub enum Quality {
 
 /// A change and its bounds. The other side's name goes between them: `4.1 times as fast`, then `as b`, then `[3.9, 4.3]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Words {
+pub struct Phrase {
     pub change: String,
     pub bounds: String,
     /// The reason why it is no verdict: `tentative`, `within launch`; else empty.
     pub caution: &'static str,
 }
 
-impl fmt::Display for Words {
+impl fmt::Display for Phrase {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         f.write_str(&self.change)?;
         let parts = [self.bounds.as_str(), self.caution];
@@ -44,7 +44,7 @@ impl fmt::Display for Words {
     }
 }
 
-impl Words {
+impl Phrase {
     /// A verdict in words, with its interval.
     pub fn of(verdict: Verdict, interval: &Interval, epsilon: Epsilon, quality: Quality) -> Self {
         let (low, high) = (interval.low(), interval.high());
@@ -87,7 +87,7 @@ impl Words {
         let percent = |factor: f64| sign * (factor - 1.0) * 100.0;
         let [change, bounds] = numbers(percent(factor), ends.map(percent), written);
         if [&change, &bounds].into_iter().all(|it| is_zero(it)) {
-            return Self { change: NOTHING_SEEN.into(), bounds: String::new(), caution: "" };
+            return Self { change: NO_DIFFERENCE.into(), bounds: String::new(), caution: "" };
         }
         Self { change: format!("{change} % {}", quality.comparative(factor)), bounds, caution: "" }
     }
@@ -122,7 +122,7 @@ impl Quality {
 fn between(low: f64, high: f64, quality: Quality) -> String {
     let [low, high] = [low, high].map(seen);
     if low == 0.0 && high == 0.0 {
-        return NOTHING_SEEN.into();
+        return NO_DIFFERENCE.into();
     }
     let side = quality.side();
     let mut factors = [(side * low).exp(), (side * high).exp()];

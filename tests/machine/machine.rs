@@ -252,7 +252,7 @@ fn with_host_process_numbers_gpu_memory_is_the_growth_of_the_device() {
     assert_eq!(launch["gpus_before"][1], serde_json::json!({"index": 1, "memory_used_bytes": 2u64 << 30}));
     let table = finish(scratch.orchestrate().arg("report").arg(record_in(&scratch)).arg("--resources"));
     let words = table.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(words.contains("as the whole device grew since before the launch"), "{table:?}");
+    assert!(words.contains("as growth of the whole device since the launch"), "{table:?}");
 }
 
 #[test]

@@ -336,6 +336,24 @@ fn an_interrupted_conversion_leaves_no_cache_entry() {
     scratch.assert_nothing_lives();
 }
 
+/// Waits until a process reads this pipe, and returns its other end.
+fn other_end_of(pipe: &Path) -> std::fs::File {
+    let begun = std::time::Instant::now();
+    // A pipe can be opened for writing at once only where a process reads it.
+    let writer = || {
+        let is_pipe = std::os::unix::fs::FileTypeExt::is_fifo(&pipe.metadata().ok()?.file_type());
+        let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+        is_pipe.then(|| std::fs::File::options().write(true).custom_flags(nonblocking).open(pipe).ok())?
+    };
+    loop {
+        if let Some(writer) = writer() {
+            return writer;
+        }
+        assert!(begun.elapsed() < BOUND, "no process reads `{}`", pipe.display());
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn an_interrupt_ends_a_conversion_that_waits_for_the_disk() {
     let scratch = Scratch::new();
@@ -347,20 +365,22 @@ fn an_interrupt_ends_a_conversion_that_waits_for_the_disk() {
     );
     let engine = scratch.script("reads-gguf", &text);
     let running = Running::start(&mut command(&scratch, &[&engine], &["-m", "mine"]));
-    let begun = std::time::Instant::now();
-    // A pipe can be opened for writing at once only where a process reads it.
-    let writer = || {
-        let is_pipe = std::os::unix::fs::FileTypeExt::is_fifo(&beside.metadata().ok()?.file_type());
-        let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
-        is_pipe.then(|| std::fs::File::options().write(true).custom_flags(nonblocking).open(&beside).ok())?
-    };
-    let _open = loop {
-        if let Some(writer) = writer() {
-            break writer;
-        }
-        assert!(begun.elapsed() < BOUND, "it never began to convert: {:?}", running.finish());
-        std::thread::yield_now();
-    };
+    let _open = other_end_of(&beside);
+    running.signal(Signal::INT);
+    assert_eq!(running.finish().code, Some(130));
+    assert_eq!(record(&scratch).end(), Some("interrupted"));
+    scratch.assert_nothing_lives();
+}
+
+#[test]
+fn an_interrupt_ends_a_run_that_reads_stored_answers_from_a_disk_that_does_not_answer() {
+    let scratch = Scratch::new();
+    let pipe = scratch.synth("tiny-llama", "bf16", "mine").join("reference-answers.json");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    let mut command = command(&scratch, &[&fake_engine()], &["-m", "mine"]);
+    let running = Running::start(command.env_remove("ORCHESTRATE_VERIFIER"));
+    let _open = other_end_of(&pipe);
     running.signal(Signal::INT);
     assert_eq!(running.finish().code, Some(130));
     assert_eq!(record(&scratch).end(), Some("interrupted"));

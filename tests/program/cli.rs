@@ -29,7 +29,7 @@ fn options_that_would_do_nothing_are_refused() {
 // Listings.
 
 #[test]
-fn without_arguments_it_says_what_it_can_do_and_that_this_was_no_command() {
+fn no_arguments_print_the_help_with_a_usage_exit_code() {
     snapshot("no-arguments", &[]);
 }
 
@@ -44,7 +44,7 @@ fn the_version_is_one_line() {
 }
 
 #[test]
-fn scenarios_and_metrics_say_what_they_measure() {
+fn scenarios_and_metrics_describe_their_measurement() {
     snapshot("scenarios", &["scenarios"]);
     snapshot("metrics", &["metrics"]);
 }
@@ -76,7 +76,7 @@ fn an_engine_is_called_by_the_name_that_it_was_given_also_through_a_link() {
 }
 
 #[test]
-fn the_smallest_engine_is_not_taken_to_sample_when_nothing_would_show_it() {
+fn sampling_is_refused_for_an_engine_that_cannot_confirm_it() {
     let scratch = Scratch::new();
     let mut command = scratch.orchestrate();
     command.args(["--blocks", "1", "--temperature", "0.8", "-s", "decode", "-e", "tests/smallest-engine.py"]);
@@ -106,7 +106,7 @@ fn the_schema_is_the_committed_one() {
 // Invalid arguments.
 
 #[test]
-fn an_engine_or_a_scenario_that_nobody_knows_is_refused_with_what_to_do() {
+fn an_unknown_engine_or_scenario_is_refused_with_a_hint() {
     snapshot("unknown-scenario", &["-s", "no-such-scenario", "-e", "sh"]);
     snapshot("no-engine-at-path", &["-e", "./no/such/engine"]);
     snapshot("no-engine", &["-s", "decode"]);
@@ -118,7 +118,7 @@ fn a_program_in_this_folder_is_hinted_at_by_its_path() {
 }
 
 #[test]
-fn a_model_that_is_not_there_is_refused() {
+fn a_missing_model_is_refused() {
     snapshot("missing-model", &["-e", "sh", "-m", "/no/such/model"]);
 }
 
@@ -145,7 +145,7 @@ fn a_format_that_has_no_place_for_a_view_is_refused_with_those_that_have() {
         let words = ["report", "no-such-record.jsonl", "--pairs", "--format", format];
         let outcome = finish(Scratch::new().orchestrate().args(words));
         let said = format!(
-            "error: --pairs: a line of {format} has no place for a comparison with several engines\n\
+            "error: --pairs: a line of {format} cannot hold a comparison with several engines\n\
              hint: --format {} or {last} has it\n",
             others.join(", ")
         );
@@ -154,7 +154,7 @@ fn a_format_that_has_no_place_for_a_view_is_refused_with_those_that_have() {
 }
 
 #[test]
-fn set_up_of_an_engine_that_nobody_knows_is_refused() {
+fn setup_of_an_unknown_engine_is_refused() {
     snapshot("setup-unknown", &["setup", "no-such-engine"]);
     snapshot("setup-nothing", &["setup"]);
 }
@@ -184,7 +184,7 @@ fn a_request_is_the_exact_lines_of_a_whole_conversation() {
 }
 
 #[test]
-fn a_request_for_a_scenario_that_nobody_knows_is_refused() {
+fn a_request_for_an_unknown_scenario_is_refused() {
     snapshot("request-unknown-scenario", &["request", "sh", "no-such-scenario"]);
 }
 
@@ -226,7 +226,7 @@ fn snapshot_of_changed_record(name: &str, change: impl FnOnce(String) -> String)
 }
 
 #[test]
-fn a_record_that_was_cut_off_is_reported_as_far_as_it_goes_and_says_so() {
+fn a_record_that_was_cut_off_is_reported_with_a_note() {
     snapshot_of_changed_record("report-truncated", |whole| whole[..whole.len() / 2].to_string());
 }
 
@@ -238,7 +238,7 @@ fn a_record_of_another_version_is_refused() {
 }
 
 #[test]
-fn what_is_no_record_is_refused() {
+fn a_file_that_is_no_record_is_refused() {
     snapshot_of_changed_record("report-empty", |_| String::new());
     snapshot_of_changed_record("report-of-something-else", |_| "{\"name\": \"not a record\"}\n[1]\n".into());
     snapshot("report-missing", &["report", "no/such/record.jsonl"]);
@@ -277,11 +277,11 @@ fn json_to_a_file_leaves_the_table_on_stdout() {
     let outcome = decode(&scratch, &["--json", file.to_str().unwrap()]);
     let report: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
     assert_eq!(report["cases"][0]["case"], "decode");
-    assert!(outcome.stdout.contains("what each figure means"), "{outcome:?}");
+    assert!(outcome.stdout.contains("explanations: orchestrate metrics"), "{outcome:?}");
 }
 
 #[test]
-fn a_run_prints_the_format_that_was_asked_for_and_nothing_else() {
+fn a_run_prints_only_the_requested_format() {
     let outcome = decode(&Scratch::new(), &["--format", "csv"]);
     let columns: Vec<_> = outcome.stdout.lines().map(|line| line.split(',').count()).collect();
     assert!(outcome.stdout.starts_with("record,case,scenario,engine,"), "{outcome:?}");
@@ -289,7 +289,7 @@ fn a_run_prints_the_format_that_was_asked_for_and_nothing_else() {
 }
 
 #[test]
-fn a_record_says_the_same_when_it_is_reported_again() {
+fn a_record_gives_the_same_report_again() {
     let scratch = Scratch::new();
     let first = decode(&scratch, &["--format", "csv"]);
     let [record] = &crate::support::record::files(&scratch.results())[..] else {

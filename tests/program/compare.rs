@@ -84,7 +84,7 @@ fn a_change_that_is_critical_is_named_and_ends_with_1() {
 }
 
 #[test]
-fn what_may_pass_is_set_by_the_user() {
+fn the_user_sets_which_changes_fail() {
     let slower = Written::slower(1.15);
     let code = |arguments: &[&str]| compare(&STEADY, &slower, arguments).code;
     assert_eq!((code(&[]), code(&["--fail-on", "warning"])), (Some(0), Some(1)));
@@ -110,19 +110,19 @@ fn the_same_and_the_better_end_with_0_and_the_not_measurable_with_3() {
 }
 
 #[test]
-fn a_record_of_another_machine_is_refused_and_by_force_compared_with_a_word_about_it() {
+fn a_record_of_another_machine_is_refused_or_compared_by_force_with_a_warning() {
     let other = Written { cpu: "another CPU", ..STEADY };
     let refused = compare(&STEADY, &other, &[]);
     assert_eq!((refused.code, refused.stdout.as_str()), (Some(2), ""));
-    assert!(
-        refused.stderr.contains("CPU: `a CPU` in the base, `another CPU` in the new one"),
-        "{}",
-        refused.stderr
-    );
+    assert!(refused.stderr.contains("CPU: base `a CPU`, new `another CPU`"), "{}", refused.stderr);
     assert!(refused.stderr.contains("hint: `--force`"), "{}", refused.stderr);
     let forced = compare(&STEADY, &other, &["--force"]);
     assert_eq!(forced.code, Some(0));
-    assert!(forced.stdout.starts_with("not comparable, and compared by force: CPU:"), "{}", forced.stdout);
+    assert!(
+        forced.stdout.starts_with("not comparable, compared because of --force: CPU:"),
+        "{}",
+        forced.stdout
+    );
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn every_format_of_a_report_is_one_of_a_comparison() {
 }
 
 #[test]
-fn what_is_neither_a_file_nor_a_baseline_is_the_users_error() {
+fn a_name_that_is_no_file_and_no_baseline_is_a_usage_error() {
     let scratch = Scratch::new();
     let base = STEADY.to(&scratch, "base");
     let found = finish(scratch.orchestrate().arg("compare").arg("no-such-baseline").arg(&base));

@@ -112,6 +112,26 @@ fn engine_that_misses_hello_occasionally_always_uses_the_whole_protocol() {
 }
 
 #[test]
+fn engine_that_misses_one_hello_gets_a_converted_model_in_one_shot_mode() {
+    let scratch = Scratch::new();
+    let (fake, counted, paths) = (fake_engine().display(), scratch.join("counted"), scratch.join("paths"));
+    let (counted, shown) = (counted.display(), paths.display());
+    let text = format!(
+        "echo >> '{counted}'; n=$(wc -l < '{counted}')\nif [ $n = 1 ]; then exec '{fake}' --fault hangs_in_hello; fi\n\
+         tee -a '{shown}' | '{fake}' --capabilities '{{\"formats\":[\"gguf\"]}}'"
+    );
+    let mut command = scratch.orchestrate();
+    command.arg("-e").arg(scratch.script("reads-gguf", &text));
+    command.args(["-s", "decode", "--iterations", "2", "--blocks", "1", "--mode", "one-shot"]);
+    command.args(["--timeout", "5", "--verifier", "none"]).arg("--results").arg(scratch.results());
+    let outcome = finish(&mut command);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let requests = std::fs::read_to_string(&paths).unwrap();
+    let models: Vec<_> = requests.lines().filter(|line| line.contains("max_new_tokens")).collect();
+    assert!(!models.is_empty() && models.iter().all(|line| line.contains(".gguf")), "{requests}");
+}
+
+#[test]
 fn engine_that_stops_answering_hello_in_the_middle_of_a_run_times_out() {
     let (outcome, record) = silent_when("[ $n -gt 2 ]", "4");
     assert_eq!(outcome.code, Some(4), "{outcome:?}");

@@ -48,7 +48,7 @@ fn every_difference_of_two_documents_is_found_with_its_place() {
 }
 
 #[test]
-fn a_later_metric_is_no_difference_wherever_it_stands() {
+fn a_new_metric_is_no_difference_at_any_position() {
     let before = r#"{"metrics": [{"metric": "a", "n": 1}, {"metric": "b", "n": 2}]}"#;
     let joined =
         r#"{"metrics": [{"metric": "a", "n": 1}, {"metric": "new", "n": 9}, {"metric": "b", "n": 2}]}"#;
@@ -77,7 +77,7 @@ fn a_comparison_is_held_against_the_one_of_the_same_case_metric_and_engines() {
 }
 
 #[test]
-fn a_row_without_a_metric_of_its_own_has_no_company_and_the_order_of_rows_stays() {
+fn rows_without_a_metric_keep_their_order() {
     let before = r#"{"cases": [{"case": "decode", "engine": "x"}, {"case": "load", "engine": "x"}]}"#;
     let joined = r#"{"cases": [{"case": "decode", "engine": "x"}, {"case": "load", "engine": "x"},
         {"case": "prefill", "engine": "x"}]}"#;

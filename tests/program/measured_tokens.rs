@@ -236,7 +236,7 @@ fn outputs_are_unverified_when_the_verifier_cannot_check_the_tokens() {
     let run = run(&[("turns", WRONG_LATER)], &[("verifier", hangs)], &["--timeout", "10"]);
     assert_eq!(run.status("turns"), "unverified", "{}", run.report["outputs"]);
     let why = run.why("turns");
-    assert_eq!(why[0], "its tokens in `decode` were shown to nobody");
+    assert_eq!(why[0], "its tokens in `decode` were not checked");
     assert!(why[1].contains("verifier (verifier): timeout"), "{why:?}");
     run.measured("turns");
 }

@@ -71,7 +71,7 @@ pub enum Precision {
 
 /// The requested settings that allow an engine a larger difference.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Asked<'a> {
+pub struct Requested<'a> {
     pub dtype: Option<&'a str>,
     /// The dtype of the model's own numbers.
     pub model: Option<&'a str>,
@@ -79,7 +79,7 @@ pub struct Asked<'a> {
     pub narrow_cache: bool,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> Requested<'a> {
     pub fn of(configuration: &'a Configuration) -> Self {
         let is_about_cache = |key: &String| {
             let key = key.to_ascii_lowercase();
@@ -133,19 +133,24 @@ impl Precision {
 
     /// The precision of a configuration: as its launches state, else as requested, else that of the model. The finest of several
     /// launches counts: an engine that used it once could always use it.
-    pub fn of<'a>(launches: impl Iterator<Item = &'a Launch>, asked: &Asked) -> Self {
+    pub fn of<'a>(launches: impl Iterator<Item = &'a Launch>, requested: &Requested) -> Self {
         let each = launches.filter_map(|launch| launch.loaded.as_ref()).map(|loaded| {
             let facts = &loaded.facts;
             let [weights, compute, kv] = [&facts.weights_dtype, &facts.compute_dtype, &facts.kv_dtype];
-            Self::of_dtypes(weights.as_deref(), compute.as_deref(), kv.as_deref(), asked)
+            Self::of_dtypes(weights.as_deref(), compute.as_deref(), kv.as_deref(), requested)
         });
-        each.min().unwrap_or_else(|| Self::of_dtypes(None, None, None, asked))
+        each.min().unwrap_or_else(|| Self::of_dtypes(None, None, None, requested))
     }
 
-    fn of_dtypes(weights: Option<&str>, compute: Option<&str>, kv: Option<&str>, asked: &Asked) -> Self {
-        let model = asked.model;
+    fn of_dtypes(
+        weights: Option<&str>,
+        compute: Option<&str>,
+        kv: Option<&str>,
+        requested: &Requested,
+    ) -> Self {
+        let model = requested.model;
         // An unknown name excuses nothing.
-        let known = [weights, asked.dtype, model].into_iter().flatten();
+        let known = [weights, requested.dtype, model].into_iter().flatten();
         let bits = |name| Some((name, nominal_bits(name)?));
         let Some((weights, held)) = known.filter_map(bits).next() else { return Self::Bits6 };
         let own = model.is_some_and(|model| weights.eq_ignore_ascii_case(model));
@@ -159,7 +164,7 @@ impl Precision {
         // Without a stated compute dtype, that of the weights counts; but no engine computes in 4 bits.
         let computes = compute.and_then(nominal_bits).unwrap_or(held).max(8);
         // The cache's dtype cannot be checked: fewer than 16 bits are an excuse only where the user requested them.
-        let least = if asked.narrow_cache { 0 } else { 16 };
+        let least = if requested.narrow_cache { 0 } else { 16 };
         let keeps = kv.and_then(nominal_bits).unwrap_or(32).max(least);
         narrowed.max(Self::of_bits(computes)).max(Self::of_bits(keeps))
     }
@@ -181,12 +186,12 @@ mod tests {
     use super::*;
 
     fn of(weights: &str, compute: &str, model: &str) -> Precision {
-        let asked = Asked { model: Some(model), ..Asked::default() };
-        Precision::of_dtypes(Some(weights), Some(compute), None, &asked)
+        let requested = Requested { model: Some(model), ..Requested::default() };
+        Precision::of_dtypes(Some(weights), Some(compute), None, &requested)
     }
 
     #[test]
-    fn what_is_excused_is_what_was_rounded_on_the_way_from_the_models_own_numbers() {
+    fn bounds_depend_on_the_rounding_of_the_models_own_numbers() {
         assert_eq!(of("f32", "f32", "bf16"), Precision::Full);
         assert_eq!(of("bf16", "f32", "bf16"), Precision::Full);
         assert_eq!(of("bf16", "f32", "f32"), Precision::Bits16);
@@ -199,34 +204,34 @@ mod tests {
     }
 
     #[test]
-    fn a_file_in_4_bits_is_no_excuse_for_another_result_than_its_own_numbers_give() {
+    fn a_file_in_4_bits_does_not_widen_the_bounds() {
         assert_eq!(of("q4_0", "f32", "Q4_0"), Precision::Bits8);
         assert_eq!(of("bf16", "bf16", "q4_0"), Precision::Bits16);
         assert_eq!(of("f32", "f32", "q4_0"), Precision::Full);
     }
 
     #[test]
-    fn a_cache_in_fewer_bits_is_an_excuse_for_whoever_was_asked_for_it() {
+    fn a_narrow_cache_widens_the_bounds_only_if_requested() {
         let kept = |kv, narrow_cache| {
-            let asked = Asked { model: Some("f32"), narrow_cache, ..Asked::default() };
-            Precision::of_dtypes(Some("f32"), Some("f32"), Some(kv), &asked)
+            let requested = Requested { model: Some("f32"), narrow_cache, ..Requested::default() };
+            Precision::of_dtypes(Some("f32"), Some("f32"), Some(kv), &requested)
         };
         use Precision::*;
         let all = ["f32", "f16", "q8_0", "q4_0", "q2_k", "anything"];
         assert_eq!(all.map(|kv| kept(kv, false)), [Full, Bits16, Bits16, Bits16, Bits16, Full]);
         assert_eq!(all.map(|kv| kept(kv, true)), [Full, Bits16, Bits8, Bits4, Bits3, Full]);
         let mut configuration = Configuration::default();
-        assert!(!Asked::of(&configuration).narrow_cache);
+        assert!(!Requested::of(&configuration).narrow_cache);
         configuration.options.insert("cache_type_k".into(), "q4_0".into());
-        assert!(Asked::of(&configuration).narrow_cache);
+        assert!(Requested::of(&configuration).narrow_cache);
     }
 
     #[test]
-    fn silence_and_a_name_that_nobody_knows_excuse_what_was_asked_for_and_no_more() {
+    fn an_unknown_or_missing_dtype_gives_the_bounds_of_the_requested_one() {
         let of = |weights, dtype, model| {
-            Precision::of_dtypes(weights, None, None, &Asked { dtype, model, narrow_cache: false })
+            Precision::of_dtypes(weights, None, None, &Requested { dtype, model, narrow_cache: false })
         };
-        assert_eq!(Precision::of(std::iter::empty(), &Asked::default()), Precision::Bits6);
+        assert_eq!(Precision::of(std::iter::empty(), &Requested::default()), Precision::Bits6);
         for weights in [None, Some("exotic"), Some("trust-1")] {
             assert_eq!(of(weights, Some("q4_0"), Some("bf16")), Precision::Bits4);
             assert_eq!(of(weights, None, Some("bf16")), Precision::Bits16);
@@ -235,14 +240,14 @@ mod tests {
     }
 
     #[test]
-    fn of_several_launches_the_one_with_least_excuse_counts() {
+    fn the_finest_precision_of_several_launches_counts() {
         let launch = |weights: &str| {
             let mut launch = Launch::default();
             launch.loaded.get_or_insert_default().facts.weights_dtype = Some(weights.into());
             launch
         };
-        let asked = Asked { model: Some("f32"), ..Asked::default() };
+        let requested = Requested { model: Some("f32"), ..Requested::default() };
         let launches = [launch("q4_0"), launch("f32")];
-        assert_eq!(Precision::of(launches.iter(), &asked), Precision::Full);
+        assert_eq!(Precision::of(launches.iter(), &requested), Precision::Full);
     }
 }

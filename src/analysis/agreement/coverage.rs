@@ -31,8 +31,8 @@ pub fn missing(
 
 /// The reasons why it, or every configuration on its model, has no output check.
 pub fn not_checked(record: &RunRecord, configuration: usize) -> Vec<String> {
-    let of_all = said(record, |it| concerns_all(record, configuration, it));
-    [said(record, |it| it.configuration == Some(configuration)), of_all].concat()
+    let of_all = reasons(record, |it| concerns_all(record, configuration, it));
+    [reasons(record, |it| it.configuration == Some(configuration)), of_all].concat()
 }
 
 fn concerns_all(record: &RunRecord, configuration: usize, it: &NotChecked) -> bool {
@@ -40,7 +40,7 @@ fn concerns_all(record: &RunRecord, configuration: usize, it: &NotChecked) -> bo
     it.configuration.is_none() && it.model.as_ref().is_none_or(|of| of == model)
 }
 
-fn said(record: &RunRecord, of: impl Fn(&NotChecked) -> bool) -> Vec<String> {
+fn reasons(record: &RunRecord, of: impl Fn(&NotChecked) -> bool) -> Vec<String> {
     let words = |it: &NotChecked| match &it.hint {
         Some(hint) => format!("{} (hint: {})", line(&it.reason), line(hint)),
         None => line(&it.reason),
@@ -62,7 +62,7 @@ fn tokens(record: &RunRecord, configuration: usize, verifier: &Verifier, found: 
         .launches_of(configuration)
         .any(|launch| launch.hello.as_ref().is_some_and(|hello| hello.capabilities.prompt_ids));
     let mut missing: Vec<String> = Vec::new();
-    let mut unseen: Vec<String> = Vec::new();
+    let mut unchecked: Vec<String> = Vec::new();
     let mut any = false;
     for (index, case) in plan.cases.iter().enumerate() {
         if case.configuration != configuration || !measured(index) {
@@ -73,9 +73,9 @@ fn tokens(record: &RunRecord, configuration: usize, verifier: &Verifier, found: 
             Case { workload, .. } if !workload.is_greedy() => "sampled tokens are not compared",
             _ if !gives_ids(index) => "gives text, not ids",
             _ if compared(index) || judged(index) => continue,
-            _ if !takes_ids => "takes text, so its ids may follow others than the verifier was given",
+            _ if !takes_ids => "takes text, so its prompt ids may differ from the verifier's",
             Case { workload, .. } => {
-                unseen.push(format!("`{}`", line(&workload.label)));
+                unchecked.push(format!("`{}`", line(&workload.label)));
                 continue;
             }
         };
@@ -84,16 +84,16 @@ fn tokens(record: &RunRecord, configuration: usize, verifier: &Verifier, found: 
         }
     }
     if !any {
-        return vec!["nothing of it was measured".into()];
+        return vec!["it has no measured sample".into()];
     }
-    if unseen.is_empty() {
+    if unchecked.is_empty() {
         return missing;
     }
-    let of_all = said(record, |it| concerns_all(record, configuration, it));
+    let of_all = reasons(record, |it| concerns_all(record, configuration, it));
     if verifier.configuration.is_some() {
-        missing.push(format!("its tokens in {} were shown to nobody", unseen.join(", ")));
+        missing.push(format!("its tokens in {} were not checked", unchecked.join(", ")));
     } else if of_all.is_empty() {
-        missing.push("its measured tokens were shown to nobody: no verifier ran here".into());
+        missing.push("its measured tokens were not checked: no verifier ran".into());
     }
     [missing, of_all].concat()
 }
@@ -106,10 +106,10 @@ fn window(record: &RunRecord, configuration: usize, verifier: &Verifier, found: 
     let Some((sequence, length)) = windows.max_by_key(|(_, length)| *length) else { return Vec::new() };
     let scored = record.scored.iter().any(|it| (it.configuration, it.sequence) == (configuration, sequence));
     if !scored {
-        let own = said(record, |it| it.configuration == Some(configuration));
+        let own = reasons(record, |it| it.configuration == Some(configuration));
         let in_general = || match &found.scores {
             Some(scores) => format!(
-                "its log-probabilities were compared on {} tokens, and not on the {} of the longest window",
+                "its log-probabilities were compared on {} tokens, but not on the {} of the longest window",
                 counted(scores.tokens),
                 counted(length)
             ),

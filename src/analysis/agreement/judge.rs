@@ -1,6 +1,6 @@
 //! Turns the results of output checks into a verification status with reasons.
 
-use super::bounds::{AGREES, Asked, Bounds, EXACT, NEAR_TIE, Precision};
+use super::bounds::{AGREES, Bounds, EXACT, NEAR_TIE, Precision, Requested};
 use super::coverage::{missing, not_checked};
 use super::gaps::Gaps;
 use super::greedy::{Greedy, Parting};
@@ -9,7 +9,7 @@ use super::scores::Scores;
 use super::status::{Agreement, Status};
 use super::tokens::counted_otherwise;
 use super::verifier::{Against, Verifier};
-use super::words::figures;
+use super::words::two_digits;
 use crate::record::RunRecord;
 use crate::text::counted;
 
@@ -20,7 +20,7 @@ const TOO_NEAR_FOR_A_TIE: f64 = 1e-4;
 pub fn judge(record: &RunRecord, configuration: usize) -> Agreement {
     let it = &record.header.plan.configurations[configuration];
     let launches = record.launches.iter().filter(|launch| launch.configuration == configuration);
-    let precision = Precision::of(launches, &Asked::of(it));
+    let precision = Precision::of(launches, &Requested::of(it));
     let mut found = Agreement {
         status: Status::Unverified,
         against: Against::Nothing,
@@ -80,7 +80,7 @@ pub fn judge(record: &RunRecord, configuration: usize) -> Agreement {
 fn whom(against: &Against) -> String {
     match against {
         Against::Engine { label } => format!("`{label}`"),
-        Against::StoredAnswers { by } => format!("{by} (kept)"),
+        Against::StoredAnswers { by } => format!("{by} (stored answers)"),
         Against::Itself | Against::Nothing => "the verifier".into(),
     }
 }
@@ -109,10 +109,10 @@ impl Facts<'_> {
         if let Some((text, place)) = scores.first_missing {
             let others = match scores.missing {
                 1 => String::new(),
-                missing => format!(", the first of {}", counted(missing)),
+                missing => format!(", the first of {} such ids", counted(missing)),
             };
             return Some(format!(
-                "it finds id {} of held-out text {text} impossible, or leaves it out, where {whom} does not{others}",
+                "it gives no finite log-probability for id {} of held-out text {text}, unlike {whom}{others}",
                 counted(place)
             ));
         }
@@ -123,23 +123,23 @@ impl Facts<'_> {
         // All values are finite, so the result may be infinite but is never NaN.
         if scores.rms > whole {
             return Some(format!(
-                "its log-probabilities of {} held-out tokens differ from those of {whom} by {} (root mean square, nats), \
-                 and {allowed} explain {}",
+                "its log-probabilities of {} held-out tokens differ from those of {whom} by {} (root mean square, nats); the \
+                 bound for {allowed} is {}",
                 counted(scores.tokens),
-                figures(scores.rms),
-                figures(whole)
+                two_digits(scores.rms),
+                two_digits(whole)
             ));
         }
         let worst = scores.worst.filter(|worst| worst.rms > stretch)?;
         Some(format!(
             "over ids {} to {} of held-out text {} its log-probabilities differ from those of {whom} by {} (root mean \
-             square, nats; {} over all), and {allowed} explain {}",
+             square, nats; {} over all); the bound for {allowed} is {}",
             counted(worst.from),
             counted(worst.to),
             worst.sequence,
-            figures(worst.rms),
-            figures(scores.rms),
-            figures(stretch)
+            two_digits(worst.rms),
+            two_digits(scores.rms),
+            two_digits(stretch)
         ))
     }
 
@@ -148,32 +148,32 @@ impl Facts<'_> {
         if gaps.mean <= self.bounds.gap && gaps.worst <= self.bounds.worst_gap {
             return None;
         }
-        let whom = &self.whom_asked();
+        let whom = &self.verifier_name();
         Some(match &gaps.worst_run {
             Some(run) if run.positions > 1 => format!(
-                "from token {} on of {} it gives tokens that {whom} finds {} nats less likely than its own, on average over \
-                 {}",
+                "from token {} on of {}, {whom} finds its tokens {} nats less likely than those that {whom} prefers, on \
+                 average over {}",
                 run.from,
                 run.text.name(),
-                figures(run.mean),
+                two_digits(run.mean),
                 counted(run.positions)
             ),
             Some(run) => format!(
-                "token {} of {} is one that {whom} finds {} nats less likely than its own",
+                "{whom} finds token {} of {} {} nats less likely than the token that it prefers",
                 run.from,
                 run.text.name(),
-                figures(run.mean)
+                two_digits(run.mean)
             ),
             None => format!(
-                "{whom} finds its tokens {} nats less likely than its own, on average over {}",
-                figures(gaps.mean),
+                "{whom} finds its tokens {} nats less likely than those that it prefers, on average over {}",
+                two_digits(gaps.mean),
                 counted(gaps.positions)
             ),
         })
     }
 
     /// The verifier's name, for its answers on measured tokens: these always come from an engine in this run.
-    fn whom_asked(&self) -> String {
+    fn verifier_name(&self) -> String {
         match &self.found.against {
             Against::Engine { label } => format!("`{label}`"),
             _ => "the verifier".into(),
@@ -192,30 +192,29 @@ impl Facts<'_> {
             let (text, place) = (parting.text.name(), parting.place);
             match gap(parting) {
                 Some(gap) if gap <= NEAR_TIE => {
-                    let gap = if gap == 0.0 { "nothing".into() } else { format!("{} nats", figures(gap)) };
+                    let gap = if gap == 0.0 { "nothing".into() } else { format!("{} nats", two_digits(gap)) };
                     said.tie.get_or_insert_with(|| {
-                        format!("it parts at token {place} of {text}, at a near tie ({gap} between the two)")
+                        format!("it differs from token {place} of {text} on, after a near tie ({gap} between the two tokens)")
                     });
                 }
                 Some(gap) if self.found.precision == Precision::Full => {
                     let why = format!(
-                        "it parts from {} at token {place} of {text}, which that finds {} nats less likely than its own, though \
-                         its log-probabilities are exact",
-                        self.whom_asked(),
-                        figures(gap)
+                        "it differs from {} at token {place} of {text}, by {} nats, although its log-probabilities are exact",
+                        self.verifier_name(),
+                        two_digits(gap)
                     );
                     return Partings { parted: Some(why), ..Partings::default() };
                 }
                 None if self.found.precision == Precision::Full && scores.rms <= TOO_NEAR_FOR_A_TIE => {
                     said.no_checks.get_or_insert_with(|| {
                         format!(
-                            "it parts from {} at token {place} of {text}, and nobody was asked about that",
+                            "it differs from {} at token {place} of {text}; the verifier did not check that token",
                             self.whom
                         )
                     });
                 }
                 _ => {
-                    said.tie.get_or_insert_with(|| format!("it parts at token {place} of {text}"));
+                    said.tie.get_or_insert_with(|| format!("it differs from token {place} of {text} on"));
                 }
             }
         }
@@ -227,7 +226,7 @@ impl Facts<'_> {
         let parted = greedy.as_ref().is_some_and(|it| it.parted > 0);
         let differing = gaps.as_ref().filter(|it| it.differing > 0);
         if scores.rms > AGREES {
-            let distance = format!("{} (root mean square, nats)", figures(scores.rms));
+            let distance = format!("{} (root mean square, nats)", two_digits(scores.rms));
             let why = format!("its log-probabilities differ from those of {} by {distance}", self.whom);
             return (Status::Drifts, vec![why]);
         }
@@ -237,7 +236,7 @@ impl Facts<'_> {
         let others = || {
             let it = differing?;
             Some(format!(
-                "{} of {} tokens are not the verifier's",
+                "{} of {} tokens differ from the verifier's",
                 counted(it.differing),
                 counted(it.positions)
             ))

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_wrong_late_shows_in_the_worst_stretch() {
+    fn a_late_error_shows_in_the_worst_stretch() {
         let verifier = vec![Some(-1.0); 1151];
         let late = |place| if place < 1023 { Some(-1.0) } else { Some(-2.0) };
         let found = of(&verifier, &(0..1151).map(late).collect::<Vec<_>>()).unwrap();
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_counted_and_what_the_verifier_finds_impossible_is_not() {
+    fn missing_scores_are_counted_unless_the_verifier_has_none() {
         let found = of(&[Some(-1.0), None, Some(-1.0)], &[None, Some(-9.0)]).unwrap();
         assert_eq!((found.tokens, found.missing, found.first_missing), (0, 2, Some((0, 1))));
         assert_eq!(of(&[None], &[Some(-1.0)]), None);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_are_none_or_too_large_are_far_and_no_panic() {
+    fn nan_and_huge_scores_are_large_differences_without_a_panic() {
         let found = of(&[Some(-1.0), Some(-1.0)], &[Some(f64::NAN), Some(-f64::MAX)]).unwrap();
         assert_eq!((found.missing, found.rms), (1, f64::INFINITY));
     }

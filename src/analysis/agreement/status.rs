@@ -7,7 +7,7 @@ use super::gaps::Gaps;
 use super::greedy::Greedy;
 use super::scores::Scores;
 use super::verifier::Against;
-use super::words::figures;
+use super::words::two_digits;
 
 /// The verification status of an engine's output, from the best one to unverified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -71,7 +71,7 @@ impl Agreement {
     /// The text in a table: `exact`, `agrees 0.012`, `wrong 2.3`.
     pub fn cell(&self) -> String {
         let name = self.status.name();
-        self.shown_rms().map_or_else(|| name.into(), |rms| format!("{name} {}", figures(rms)))
+        self.shown_rms().map_or_else(|| name.into(), |rms| format!("{name} {}", two_digits(rms)))
     }
 
     /// The difference beside the status, where one is shown.

@@ -25,7 +25,7 @@ fn status(rms: f64, weights: &str, compute: &str) -> Status {
 // Distances.
 
 #[test]
-fn an_engine_that_says_what_the_verifier_says_is_exact_and_so_is_the_verifier() {
+fn equal_output_is_exact_and_so_is_the_verifier() {
     let found = Agreement::of(&checked());
     assert_eq!(found[ENGINE].status, Status::Exact, "{:?}", found[ENGINE]);
     assert_eq!(found[ENGINE].against, Against::Engine { label: "patient-original".into() });
@@ -42,7 +42,7 @@ fn an_engine_that_says_what_the_verifier_says_is_exact_and_so_is_the_verifier() 
 }
 
 #[test]
-fn near_is_what_the_dtype_explains() {
+fn the_dtype_sets_the_bound_of_agreement() {
     let f32 = |rms| status(rms, "f32", "f32");
     assert_eq!(
         [1.2e-6, 9e-4, 2e-3, 0.019].map(f32),
@@ -58,7 +58,7 @@ fn near_is_what_the_dtype_explains() {
 
 /// The results of `scripts/agreement/calibrate`, as in `bounds`.
 #[test]
-fn no_correct_engine_that_was_measured_is_wrong() {
+fn all_correct_engines_of_the_calibration_are_within_their_bounds() {
     let whole_and_stretch = [
         ("f32", "f32", 1.3e-6, 1.5e-6),
         ("f16", "f16", 0.0019, 0.0023),
@@ -101,20 +101,20 @@ fn rope_scaling_ignored_at_a_thousand_tokens_is_called_wrong_by_the_worst_stretc
         engine(&record).reasons,
         [
             "over ids 1,025 to 1,151 of held-out text 0 its log-probabilities differ from those of `patient-original` by \
-          0.18 (root mean square, nats; 0.061 over all), and 16 bits explain 0.15"
+          0.18 (root mean square, nats; 0.061 over all); the bound for 16 bits is 0.15"
         ]
     );
 }
 
 #[test]
-fn a_file_in_4_bits_is_held_to_its_own_numbers() {
+fn a_file_in_4_bits_is_compared_with_its_own_numbers() {
     let mut record = apart(0.11, "q4_0", "f32");
     assert_eq!(engine(&record).status, Status::Drifts);
     record.header.plan.configurations.iter_mut().for_each(|it| it.model.dtype = Some("q4_0".into()));
     let found = engine(&record);
     assert_eq!(found.status, Status::Wrong);
     assert!(
-        found.reasons[0].ends_with("by 0.11 (root mean square, nats), and 8 bits explain 0.10"),
+        found.reasons[0].ends_with("by 0.11 (root mean square, nats); the bound for 8 bits is 0.10"),
         "{found:?}"
     );
 }
@@ -125,16 +125,15 @@ fn a_token_that_is_impossible_or_left_out_is_wrong() {
     score(&mut record, ENGINE, |place| (place != 30).then_some(0.0));
     let found = engine(&record);
     assert_eq!(found.status, Status::Wrong);
-    let why =
-        "it finds id 31 of held-out text 0 impossible, or leaves it out, where `patient-original` does not";
+    let why = "it gives no finite log-probability for id 31 of held-out text 0, unlike `patient-original`";
     assert_eq!(found.reasons, [why]);
     let mut short = checked();
     short.scored[1].logprobs.truncate(3);
-    assert!(engine(&short).reasons[0].ends_with("the first of 1,148"), "{:?}", engine(&short));
+    assert!(engine(&short).reasons[0].ends_with("the first of 1,148 such ids"), "{:?}", engine(&short));
 }
 
 #[test]
-fn no_number_is_too_strange_to_be_judged() {
+fn every_float_gives_a_status() {
     for strange in [f64::NAN, f64::INFINITY, -f64::MAX, f64::MAX, 1e300] {
         let mut record = checked();
         score(&mut record, ENGINE, |_| Some(strange));
@@ -163,8 +162,7 @@ fn wrong_tokens_from_position_30_on_are_found_though_the_scores_are_exact() {
     assert_eq!((found.status, found.cell().as_str()), (Status::Wrong, "wrong"));
     assert_eq!(
         found.reasons[0],
-        "from token 30 on of `decode` sample 0 (block 0) it gives tokens that `patient-original` finds 6.2 nats less likely \
-         than its own, on average over 34"
+        "from token 30 on of `decode` sample 0 (block 0), `patient-original` finds its tokens 6.2 nats less likely than those that `patient-original` prefers, on average over 34"
     );
     assert_eq!(found.first_difference(), Some(30));
     // At 4 bits a correct engine may score as badly, but that is no excuse for its tokens.
@@ -175,19 +173,18 @@ fn wrong_tokens_from_position_30_on_are_found_though_the_scores_are_exact() {
 }
 
 #[test]
-fn a_near_tie_is_no_fault() {
+fn a_difference_at_a_near_tie_is_not_wrong() {
     let mut record = checked();
     generate(&mut record, ENGINE, |place| (place >= 30).then_some(9));
     opine(&mut record, ENGINE, |place| if place == 30 { 0.004 } else { 0.0 });
     let found = engine(&record);
     assert_eq!(found.status, Status::Agrees, "{found:?}");
-    let why =
-        "it parts at token 30 of `decode` sample 0 (block 0), at a near tie (0.0040 nats between the two)";
+    let why = "it differs from token 30 of `decode` sample 0 (block 0) on, after a near tie (0.0040 nats between the two tokens)";
     assert_eq!(found.reasons, [why]);
 }
 
 #[test]
-fn an_f32_engine_that_parts_where_there_is_no_tie_is_wrong_and_one_in_bf16_is_not() {
+fn a_difference_without_a_near_tie_is_wrong_in_f32_but_not_in_bf16() {
     let mut record = checked();
     generate(&mut record, ENGINE, |place| (place == 63).then_some(9));
     opine(&mut record, ENGINE, |place| if place == 63 { 0.05 } else { 0.0 });
@@ -200,13 +197,12 @@ fn an_f32_engine_that_parts_where_there_is_no_tie_is_wrong_and_one_in_bf16_is_no
 }
 
 #[test]
-fn an_f32_engine_that_parts_where_nobody_was_asked_is_unverified() {
+fn an_f32_engine_is_unverified_if_its_first_difference_was_not_checked() {
     let mut record = checked();
     go_on(&mut record, ENGINE, [vec![OWN; 20], vec![9; 12]].concat());
     let found = engine(&record);
     assert_eq!(found.status, Status::Unverified);
-    let why = "it parts from `patient-original` at token 20 of the held-out prompt's continuation, and nobody was asked about \
-               that";
+    let why = "it differs from `patient-original` at token 20 of the held-out prompt's continuation; the verifier did not check that token";
     assert_eq!(found.reasons, [why]);
     // At this difference of scores, a tie is likely enough.
     score(&mut record, ENGINE, |_| Some(5e-4));
@@ -214,7 +210,7 @@ fn an_f32_engine_that_parts_where_nobody_was_asked_is_unverified() {
 }
 
 #[test]
-fn an_engine_that_masks_eos_is_held_to_the_verifier_up_to_its_first_eos() {
+fn an_engine_that_masks_eos_is_compared_up_to_the_first_eos() {
     let mut record = checked();
     generate(&mut record, VERIFIER, |place| (place >= 40).then_some(2));
     for launch in record.launches.iter_mut() {
@@ -230,13 +226,13 @@ fn an_engine_that_masks_eos_is_held_to_the_verifier_up_to_its_first_eos() {
 }
 
 #[test]
-fn who_counts_other_prompt_tokens_than_were_sent_is_wrong() {
+fn an_engine_with_another_prompt_token_count_is_wrong() {
     let mut record = checked();
     let cases = record.header.plan.cases.clone();
     for sample in record.samples.iter_mut().filter(|it| cases[it.case].configuration == ENGINE) {
         sample.iteration.sequences[0].prompt_tokens += 1;
     }
-    let why = "it counts 33 prompt tokens in `decode` sample 0 (block 0) where 32 ids were sent";
+    let why = "expected 32 prompt tokens in `decode` sample 0 (block 0), got 33";
     assert_eq!((engine(&record).status, engine(&record).reasons), (Status::Wrong, vec![why.to_string()]));
     // For an engine that takes text, the number depends on its tokenizer.
     for launch in record.launches.iter_mut().filter(|it| it.configuration == ENGINE) {
@@ -287,13 +283,13 @@ fn an_engine_without_ids_and_score_is_unverified_with_the_reason() {
 }
 
 #[test]
-fn only_an_engine_in_f32_is_believed() {
+fn only_an_f32_engine_can_be_the_verifier() {
     let mut record = checked();
     state(&mut record, VERIFIER, "f32", "bf16");
     let found = Agreement::of(&record);
     for agreement in &found {
         assert_eq!(agreement.status, Status::Unverified, "{agreement:?}");
-        let why = "the verifier `patient-original` runs in bf16, and only f32 is believed";
+        let why = "the verifier `patient-original` runs in bf16, but must run in f32";
         assert_eq!(agreement.reasons, [why]);
     }
     // StoredAnswers answers count all the same, and the engine is compared with them.
@@ -310,14 +306,14 @@ fn only_an_engine_in_f32_is_believed() {
     // StoredAnswers answers do not check measured tokens.
     for agreement in &found {
         assert_eq!(agreement.status, Status::Unverified);
-        assert_eq!(agreement.reasons, ["its measured tokens were shown to nobody: no verifier ran here"]);
+        assert_eq!(agreement.reasons, ["its measured tokens were not checked: no verifier ran"]);
     }
 }
 
 // Measured tokens must have been checked.
 
 #[test]
-fn who_is_held_against_what_was_kept_is_unverified_until_its_measured_tokens_are_judged() {
+fn stored_answers_alone_leave_measured_tokens_unverified() {
     let mut record = checked();
     record.take(Entry::StoredAnswers(StoredAnswers {
         model: "/m".into(),
@@ -330,13 +326,13 @@ fn who_is_held_against_what_was_kept_is_unverified_until_its_measured_tokens_are
     let found = Agreement::of(&record);
     assert_eq!(found[VERIFIER].status, Status::Exact, "{:?}", found[VERIFIER]);
     assert_eq!(found[ENGINE].status, Status::Unverified);
-    assert_eq!(found[ENGINE].reasons, ["its tokens in `decode` were shown to nobody"]);
+    assert_eq!(found[ENGINE].reasons, ["its tokens in `decode` were not checked"]);
     opine(&mut record, ENGINE, |_| 0.0);
     assert_eq!(engine(&record).status, Status::Exact);
 }
 
 #[test]
-fn one_workload_that_nobody_saw_is_enough_to_be_unverified() {
+fn one_unchecked_workload_makes_an_engine_unverified() {
     let mut record = checked();
     let mut other = record.header.plan.cases.iter().find(|it| it.configuration == ENGINE).unwrap().clone();
     other.workload.label = "ttft".into();
@@ -349,7 +345,7 @@ fn one_workload_that_nobody_saw_is_enough_to_be_unverified() {
     record.take(Entry::Sample(Box::new(sample)));
     let found = engine(&record);
     assert_eq!(found.status, Status::Unverified);
-    assert_eq!(found.reasons, ["its tokens in `ttft` were shown to nobody"]);
+    assert_eq!(found.reasons, ["its tokens in `ttft` were not checked"]);
     record.take(Entry::NotChecked(NotChecked {
         model: Some("/m".into()),
         reason: "there were 10 s for it".into(),
@@ -361,7 +357,7 @@ fn one_workload_that_nobody_saw_is_enough_to_be_unverified() {
 }
 
 #[test]
-fn sampled_tokens_vouch_for_nobody() {
+fn sampled_tokens_verify_nothing() {
     let mut record = checked();
     for case in &mut record.header.plan.cases {
         case.workload.sampling = Some(protocol::Sampling { temperature: 0.8, ..Default::default() });
@@ -375,7 +371,7 @@ fn sampled_tokens_vouch_for_nobody() {
 }
 
 #[test]
-fn who_takes_text_and_gives_other_ids_is_unverified() {
+fn an_engine_that_takes_text_and_gives_other_ids_is_unverified() {
     let mut record = checked();
     generate(&mut record, ENGINE, |_| Some(9));
     score(&mut record, ENGINE, |_| Some(5e-4));
@@ -384,7 +380,7 @@ fn who_takes_text_and_gives_other_ids_is_unverified() {
     }
     let found = engine(&record);
     assert_eq!(found.status, Status::Unverified);
-    assert_eq!(found.reasons, ["takes text, so its ids may follow others than the verifier was given"]);
+    assert_eq!(found.reasons, ["takes text, so its prompt ids may differ from the verifier's"]);
 }
 
 #[test]
@@ -402,7 +398,7 @@ fn short_windows_alone_are_not_enough() {
     record.take(Entry::Scored(short));
     let found = engine(&record);
     assert_eq!((found.status, found.cell().as_str()), (Status::Unverified, "unverified"));
-    let why = "its log-probabilities were compared on 127 tokens, and not on the 1,152 of the longest window";
+    let why = "its log-probabilities were compared on 127 tokens, but not on the 1,152 of the longest window";
     assert_eq!(found.reasons, [why]);
     let why =
         "its log-probabilities were compared on 128 tokens: 1,152 would take about 30 s, and proof has 10 s";
@@ -422,7 +418,7 @@ fn part_prompts(record: &mut RunRecord) {
 }
 
 #[test]
-fn the_verifier_itself_is_held_against_what_was_kept() {
+fn the_verifier_is_compared_with_stored_answers() {
     let mut record = checked();
     record.take(Entry::StoredAnswers(StoredAnswers {
         model: "/m".into(),
@@ -435,7 +431,7 @@ fn the_verifier_itself_is_held_against_what_was_kept() {
 }
 
 #[test]
-fn nobody_stands_where_nobody_was_asked() {
+fn without_output_checks_every_engine_is_unverified() {
     let record = not_checked();
     let found = engine(&record);
     assert_eq!(found.status, Status::Unverified);
@@ -451,7 +447,7 @@ fn nobody_stands_where_nobody_was_asked() {
 }
 
 #[test]
-fn the_program_of_a_baseline_stands_by_itself_or_by_its_row() {
+fn the_program_of_a_baseline_uses_its_own_checks_or_those_of_its_row() {
     let mut record = apart(0.5, "f32", "f32");
     let baseline = Configuration {
         label: "beacon (baseline)".into(),

@@ -54,16 +54,14 @@ pub fn counted_otherwise(record: &RunRecord, configuration: usize) -> Vec<String
             };
             if let Some(expected) = expected.filter(|&it| it != own && with_ids(&sample)) {
                 prompts.get_or_insert_with(|| {
-                    format!("it counts {own} prompt tokens in {} where {expected} ids were sent", text())
+                    format!("expected {expected} prompt tokens in {}, got {own}", text())
                 });
             }
             let given = sequence.output_ids.as_ref().map(Vec::len);
             let asked = workload.max_new_tokens as usize;
             let short = workload.ignore_eos && cut_short.get(&sample.launch) != Some(&true);
             if let Some(given) = given.filter(|&given| short && given != asked) {
-                outputs.get_or_insert_with(|| {
-                    format!("it gives {given} tokens in {} where {asked} were asked for", text())
-                });
+                outputs.get_or_insert_with(|| format!("expected {asked} tokens in {}, got {given}", text()));
             }
         }
     }

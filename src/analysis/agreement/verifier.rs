@@ -26,7 +26,7 @@ pub enum Against {
 
 /// The verifier of one model, with its answers.
 pub struct Verifier<'a> {
-    pub said: Answers<'a>,
+    pub answers: Answers<'a>,
     /// The verifier's configuration in this run, where it runs in f32.
     pub configuration: Option<usize>,
     pub against: Against,
@@ -34,7 +34,7 @@ pub struct Verifier<'a> {
 
 pub enum Answers<'a> {
     StoredAnswers(&'a StoredAnswers),
-    Asked { scored: Vec<&'a Scored>, continued: Option<&'a Continued> },
+    FromEngine { scored: Vec<&'a Scored>, continued: Option<&'a Continued> },
 }
 
 impl<'a> Verifier<'a> {
@@ -42,35 +42,35 @@ impl<'a> Verifier<'a> {
     pub fn of(record: &'a RunRecord, configuration: usize) -> Result<Self, String> {
         let plan = &record.header.plan;
         let model = &plan.configurations[configuration].model;
-        let nobody = || "no reference engine checked this model in f32".to_string();
-        record.held_out.iter().find(|it| it.model == model.path).ok_or_else(nobody)?;
+        let no_reference = || "no reference engine checked this model in f32".to_string();
+        record.held_out.iter().find(|it| it.model == model.path).ok_or_else(no_reference)?;
         let verifying = plan.verifier_of(model);
         let label = |index: usize| line(&plan.configurations[index].label);
         let narrow = verifying.and_then(|index| Some((index, narrower(record, index)?)));
         let configuration = verifying.filter(|_| narrow.is_none());
-        if let Some(kept) = record.stored_answers.iter().find(|it| it.model == model.path) {
-            let against = Against::StoredAnswers { by: line(&kept.by) };
-            return Ok(Self { said: Answers::StoredAnswers(kept), configuration, against });
+        if let Some(stored) = record.stored_answers.iter().find(|it| it.model == model.path) {
+            let against = Against::StoredAnswers { by: line(&stored.by) };
+            return Ok(Self { answers: Answers::StoredAnswers(stored), configuration, against });
         }
         if let Some((index, dtype)) = narrow {
             let label = label(index);
-            return Err(format!("the verifier `{label}` runs in {dtype}, and only f32 is believed"));
+            return Err(format!("the verifier `{label}` runs in {dtype}, but must run in f32"));
         }
-        let index = verifying.ok_or_else(nobody)?;
+        let index = verifying.ok_or_else(no_reference)?;
         let scored: Vec<&Scored> = record.scored.iter().filter(|it| it.configuration == index).collect();
         let continued = record.continued.iter().find(|it| it.configuration == index);
         if scored.is_empty() && continued.is_none() {
-            return Err(format!("the verifier `{}` gave nothing to compare with", label(index)));
+            return Err(format!("the verifier `{}` gave no answers", label(index)));
         }
         let against = Against::Engine { label: label(index) };
-        Ok(Self { said: Answers::Asked { scored, continued }, configuration, against })
+        Ok(Self { answers: Answers::FromEngine { scored, continued }, configuration, against })
     }
 
     /// Its log-probabilities for the ids of a held-out text.
     pub fn logprobs(&self, sequence: usize) -> Option<&'a [Option<f64>]> {
-        match &self.said {
-            Answers::StoredAnswers(kept) => kept.logprobs.get(sequence).map(Vec::as_slice),
-            Answers::Asked { scored, .. } => {
+        match &self.answers {
+            Answers::StoredAnswers(stored) => stored.logprobs.get(sequence).map(Vec::as_slice),
+            Answers::FromEngine { scored, .. } => {
                 scored.iter().find(|it| it.sequence == sequence).map(|it| it.logprobs.as_slice())
             }
         }
@@ -78,21 +78,21 @@ impl<'a> Verifier<'a> {
 
     /// Its continuation of the held-out prompt.
     pub fn continued(&self) -> Option<&'a [u32]> {
-        let ids = match &self.said {
-            Answers::StoredAnswers(kept) => Some(kept.continued.as_slice()),
-            Answers::Asked { continued, .. } => continued.map(|it| it.ids.as_slice()),
+        let ids = match &self.answers {
+            Answers::StoredAnswers(stored) => Some(stored.continued.as_slice()),
+            Answers::FromEngine { continued, .. } => continued.map(|it| it.ids.as_slice()),
         };
         ids.filter(|ids| !ids.is_empty())
     }
 
     pub fn is_itself(&self, configuration: usize) -> bool {
-        matches!(self.said, Answers::Asked { .. }) && self.configuration == Some(configuration)
+        matches!(self.answers, Answers::FromEngine { .. }) && self.configuration == Some(configuration)
     }
 }
 
 /// The dtype that a configuration states instead of f32; `None` where it states f32 for weights and arithmetic in every launch.
 fn narrower(record: &RunRecord, configuration: usize) -> Option<String> {
-    let unstated = || "something it does not state".to_string();
+    let unstated = || "an unstated dtype".to_string();
     let launches = record.launches.iter().filter(|it| it.configuration == configuration);
     let loaded: Vec<&Facts> = launches.filter_map(|it| Some(&it.loaded.as_ref()?.facts)).collect();
     if loaded.is_empty() {

@@ -1,7 +1,7 @@
 //! Differences as text.
 
 /// A value with two significant digits.
-pub fn figures(value: f64) -> String {
+pub fn two_digits(value: f64) -> String {
     if !value.is_finite() {
         return "infinite".into();
     }
@@ -21,7 +21,7 @@ mod tests {
 
     #[test]
     fn distances_have_two_digits() {
-        let written = [0.012345, 0.14, 2.34, 0.0, 1.2e-6, 12.6, f64::INFINITY, 1.5e300].map(figures);
+        let written = [0.012345, 0.14, 2.34, 0.0, 1.2e-6, 12.6, f64::INFINITY, 1.5e300].map(two_digits);
         assert_eq!(written, ["0.012", "0.14", "2.3", "0", "1.2e-6", "13", "infinite", "1.5e300"]);
     }
 }

@@ -32,8 +32,8 @@ fn rounds(subject: &Subject) -> Option<Contradiction> {
     let rms = rms(subject).filter(|rms| plain && own && kv && *rms > ROUNDED)?;
     let observed = format!("{rms:.1e}");
     let says = format!(
-        "states that it computes in `{compute}`, and its log-probabilities lie {observed} from those of f32 (root mean square): \
-         something narrower is at work, or another model"
+        "states that it computes in `{compute}`, but its log-probabilities differ from those of f32 by {observed} (root mean \
+         square): it computes in a narrower dtype, or another model"
     );
     Some(subject.contradiction(About::Dtype, true, compute.into(), observed, &says))
 }
@@ -63,8 +63,8 @@ fn rounds_nothing(subject: &Subject) -> Option<Contradiction> {
     let rms = rms(subject).filter(|rms| *rms < AS_F32)?;
     let observed = format!("{rms:.1e}");
     let says = format!(
-        "states that it {what} `{reported}`, and its log-probabilities are those of f32 (they differ by {observed}, root mean \
-         square): it rounds nothing"
+        "states that it {what} `{reported}`, but its log-probabilities are those of f32 (they differ by {observed}, root \
+         mean square): it does not round"
     );
     Some(subject.contradiction(About::Dtype, true, reported.into(), observed, &says))
 }

@@ -68,8 +68,8 @@ fn contradiction(subject: &Subject, case: usize, share: f64) -> Option<Contradic
     let reported = subject.fact(|facts| facts.weights_dtype.clone()).unwrap_or_else(|| "unstated".into());
     let observed = format!("{}x", three_digits(share));
     let says = format!(
-        "states `{reported}` weights, and to give its tokens in {} as fast as if it read {observed} as many bytes as the best of \
-         this run's probes, which agree: its times are too early, or its weights are fewer bytes",
+        "states `{reported}` weights, but its decode rate in {} would need {observed} the bandwidth of this run's best \
+         probe: its times are too early, or its weights have fewer bytes",
         subject.name_of(case)
     );
     Some(subject.contradiction(About::Dtype, true, reported, observed, &says))
@@ -109,14 +109,14 @@ mod tests {
     /// The result of this check; other checks may report more.
     fn said(probes: &[f64], change: impl FnOnce(&mut RunRecord)) -> Option<Contradiction> {
         let all = contradictions(&reading(probes, change));
-        all.into_iter().find(|it| it.message.contains("this run's probes"))
+        all.into_iter().find(|it| it.message.contains("this run's best probe"))
     }
 
     /// Steady probes, at a third of the rate that beacon claims.
     const LIAR: &[f64] = &[0.33, 0.34, 0.32, 0.33];
 
     #[test]
-    fn a_rate_of_three_times_what_steady_probes_found_is_told() {
+    fn a_rate_three_times_that_of_steady_probes_is_reported() {
         let contradiction = said(LIAR, |_| {}).unwrap();
         assert_eq!(
             (contradiction.configuration, contradiction.about, contradiction.excludes_from_ranking),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_share_that_is_told_is_the_one_that_the_table_shows() {
+    fn the_reported_share_is_that_of_the_table() {
         // Its first launch has most of its requests, and is twice as fast as the others.
         let record = reading(LIAR, |record| {
             let own = |it: &crate::record::Launch| it.configuration == BEACONS;
@@ -151,19 +151,21 @@ mod tests {
         let (values, case) = (Values::of(&record), record.header.plan.cases_of(BEACONS)[0]);
         let shares = values.of_metric(case, metric::of(MetricId::BANDWIDTH_SHARE)).launches();
         let shown = Summary::of(&shares).unwrap().estimate;
-        let told =
-            contradictions(&record).into_iter().find(|it| it.message.contains("this run's probes")).unwrap();
+        let told = contradictions(&record)
+            .into_iter()
+            .find(|it| it.message.contains("this run's best probe"))
+            .unwrap();
         assert_eq!(told.observed, format!("{}x", three_digits(shown)));
     }
 
     #[test]
-    fn an_honest_engine_on_the_machines_upper_plateau_is_not_accused_by_probes_of_the_lower() {
+    fn a_correct_engine_is_not_reported_if_only_the_probes_were_slow() {
         assert_eq!(said(&[36.0 / 64.0; 4], |_| {}), None);
         assert_eq!(said(&[0.95; 4], |_| {}), None);
     }
 
     #[test]
-    fn probes_that_disagree_or_are_few_or_were_taken_beside_others_accuse_nobody() {
+    fn few_or_disturbed_probes_report_nothing() {
         assert_eq!(said(&[0.33, 0.33, 0.29, 0.33], |_| {}), None);
         assert_eq!(said(&LIAR[..2], |_| {}), None);
         let loaded = |record: &mut RunRecord| record.header.machine.load_average = Some([1.3, 0.5, 0.2]);

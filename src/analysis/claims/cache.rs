@@ -34,7 +34,8 @@ fn from_cache(subject: &Subject) -> Option<Contradiction> {
     let (cached, prompt) = cached.filter(|(cached, _)| *cached > SHARED).max()?;
     let (reported, observed) = (says_of_cache(subject), format!("{cached} of {prompt} tokens"));
     let says = format!(
-        "states {reported}, and that {observed} of a measured prompt came from a cache: its first tokens are not of whole prompts"
+        "states {reported}, and reports {observed} of a measured prompt as cached: its first tokens do not cover whole \
+         prompts"
     );
     Some(subject.contradiction(About::PrefixCache, true, reported.into(), observed, &says))
 }
@@ -43,7 +44,7 @@ fn says_of_cache(subject: &Subject) -> &'static str {
     match subject.fact(|facts| facts.prefix_cache) {
         Some(true) => "a prefix cache",
         Some(false) => "no prefix cache",
-        None => "nothing of a prefix cache",
+        None => "nothing about a prefix cache",
     }
 }
 
@@ -60,8 +61,8 @@ fn repeated(subject: &Subject) -> Option<Contradiction> {
     let (case, pair) = worst.max_by(|one, other| one.1.times.total_cmp(&other.1.times))?;
     let times = three_digits(pair.times);
     let says = format!(
-        "states {}, and answers a repeated prompt {times} times as fast: its first token in {} comes after {} instead of {} \
-         (the fastest other of each launch; {})",
+        "states {}, but answers a repeated prompt {times} times as fast: its first token in {} comes after {} instead of {} \
+         (the fastest other prompt of each launch; {})",
         says_of_cache(subject),
         subject.name_of(case),
         time(pair.again_ns),

@@ -25,7 +25,7 @@ const MIN_NS: f64 = 1e6;
 struct Span {
     of: fn(&Subject, &Sample) -> Option<u64>,
     /// Its description for an engine with these numbers.
-    says: fn(&Seen) -> String,
+    says: fn(&CaseSpan) -> String,
 }
 
 /// These words must not change: older records have them.
@@ -36,11 +36,11 @@ const SPANS: [Span; 3] = [
     Span {
         of: left_out,
         says: |observed| {
-            let Seen { case, span_ns, elapsed_ns, bound_ns } = observed;
+            let CaseSpan { case, span_ns, elapsed_ns, bound_ns } = observed;
             let (reported, passed) = (time(elapsed_ns - span_ns), time(*elapsed_ns));
             format!(
-                "{LEAVES_OUT} {} of a request in {case}: it states {reported} from `start_ns` to `end_ns`, and its answer comes \
-                 after {passed} (three of four requests, or more; bound {})",
+                "{LEAVES_OUT} {} of a request in {case}: it states {reported} from `start_ns` to `end_ns`, but its answer \
+                 comes after {passed} (in at least three of four requests; bound {})",
                 time(*span_ns),
                 time(*bound_ns)
             )
@@ -50,8 +50,8 @@ const SPANS: [Span; 3] = [
         of: after_last,
         says: |observed| {
             format!(
-                "its last token has its time {} before `end_ns` in {}, in requests of {} (three of four, or more; bound {}): \
-                 its tokens are stamped before they are there",
+                "its last token is stamped {} before `end_ns` in {}, in requests of {} (at least three of four; bound {}): \
+                 its stamps are too early",
                 time(observed.span_ns),
                 observed.case,
                 time(observed.elapsed_ns),
@@ -73,7 +73,7 @@ const SPANS: [Span; 3] = [
 ];
 
 /// The values over the requests of a case.
-struct Seen {
+struct CaseSpan {
     case: String,
     span_ns: f64,
     elapsed_ns: f64,
@@ -89,14 +89,14 @@ pub fn contradictions(subject: &Subject, all: &[Subject]) -> Vec<Contradiction> 
 }
 
 /// Whether both texts say that the clock leaves time out, or that tokens come late.
-pub fn is_said(contradiction: &str, warning: &str) -> bool {
+pub fn is_repeated(contradiction: &str, warning: &str) -> bool {
     [LEAVES_OUT, LATE].iter().any(|words| contradiction.contains(words) && warning.contains(words))
 }
 
 /// The false claim for the case in which the span is the largest share of a request.
 fn contradiction(subject: &Subject, all: &[Subject], span: &Span) -> Option<Contradiction> {
     let beyond = subject.cases().filter_map(|case| Some((case, beyond(subject, all, span, case)?)));
-    let share = |observed: &Seen| observed.span_ns / observed.elapsed_ns;
+    let share = |observed: &CaseSpan| observed.span_ns / observed.elapsed_ns;
     let (_, observed) = beyond.max_by(|(_, one), (_, other)| share(one).total_cmp(&share(other)))?;
     let reported = time(observed.elapsed_ns - observed.span_ns);
     Some(subject.contradiction(
@@ -108,13 +108,13 @@ fn contradiction(subject: &Subject, all: &[Subject], span: &Span) -> Option<Cont
     ))
 }
 
-fn beyond(subject: &Subject, all: &[Subject], span: &Span, case: usize) -> Option<Seen> {
+fn beyond(subject: &Subject, all: &[Subject], span: &Span, case: usize) -> Option<CaseSpan> {
     let own = Spans::of(subject, span, case).filter(|own| own.requests >= FEWEST)?;
     let whim = WHIM_NS.max(WHIM_SHARE * own.elapsed_ns);
     let always = own.always(subject, all, span, case);
     let bound_ns = if own.span_ns > whim { whim } else { always? };
     let Spans { span_ns, elapsed_ns, .. } = own;
-    Some(Seen { case: subject.name_of(case), span_ns, elapsed_ns, bound_ns })
+    Some(CaseSpan { case: subject.name_of(case), span_ns, elapsed_ns, bound_ns })
 }
 
 /// The spans of the requests of a case, in all launches.

@@ -32,33 +32,33 @@ fn contradiction(subject: &Subject, all: &[Subject]) -> Option<Contradiction> {
         return None;
     }
     let mut theirs = verifier.map(outputs).unwrap_or_default();
-    theirs.extend(kept(subject.record, &subject.configuration.model.path));
-    let masked = |asked: &&Asked| {
+    theirs.extend(stored(subject.record, &subject.configuration.model.path));
+    let masked = |asked: &&RequestKey| {
         let (own, theirs) = (&own[*asked], &theirs[*asked]);
         let place = theirs.iter().position(|id| eos.contains(id));
         place.is_some_and(|place| own.len() > place && own[..place] == theirs[..place])
     };
-    let asked: BTreeSet<&Asked> = own.keys().filter(|asked| theirs.contains_key(*asked)).collect();
+    let asked: BTreeSet<&RequestKey> = own.keys().filter(|asked| theirs.contains_key(*asked)).collect();
     let places = asked.into_iter().filter(masked).count();
     if places < MIN_PLACES {
         return None;
     }
     let observed = format!("{places} of {places} EOS missing");
     let says = format!(
-        "states that it ignores EOS exactly, and gives another token at all {places} places where the verifier, after the \
-         same tokens, gives EOS: it masks EOS (`\"ignore_eos\":\"masked\"` would say so)"
+        "states that it ignores EOS exactly, but gives another token at all {places} positions where the verifier gives EOS: \
+         it masks EOS; hint: state `\"ignore_eos\":\"masked\"`"
     );
     Some(subject.contradiction(About::Eos, false, "exact".into(), observed, &says))
 }
 
 /// A request: its prompt and its number of tokens.
-type Asked = (String, u32);
+type RequestKey = (String, u32);
 
 /// The name of the prompt of the held-out continuation.
 const HELD_OUT: &str = "the held-out prompt";
 
 /// The greedy outputs with EOS ignored, by request.
-fn outputs(subject: &Subject) -> BTreeMap<Asked, Vec<u32>> {
+fn outputs(subject: &Subject) -> BTreeMap<RequestKey, Vec<u32>> {
     let ignoring = subject.samples.iter().filter_map(|sample| {
         let workload = &subject.case(sample.case).workload;
         let greedy = workload.ignore_eos && workload.is_greedy() && sample.kind != RequestKind::Discarded;
@@ -70,7 +70,7 @@ fn outputs(subject: &Subject) -> BTreeMap<Asked, Vec<u32>> {
     ignoring.chain(continued).collect()
 }
 
-fn kept(record: &RunRecord, model: &str) -> Option<(Asked, Vec<u32>)> {
-    let kept = record.stored_answers.iter().find(|kept| kept.model == model)?;
-    Some(((HELD_OUT.to_string(), 0), kept.continued.clone()))
+fn stored(record: &RunRecord, model: &str) -> Option<(RequestKey, Vec<u32>)> {
+    let stored = record.stored_answers.iter().find(|stored| stored.model == model)?;
+    Some(((HELD_OUT.to_string(), 0), stored.continued.clone()))
 }

@@ -74,8 +74,7 @@ fn too_small(subject: &Subject, weights: &Weights) -> Option<Contradiction> {
     }
     let observed = bytes(most);
     let says = format!(
-        "states {}, and its processes never held more than {observed} (resident, over {} answers): it does not hold what it \
-         states",
+        "states {}, but its processes never held more than {observed} (resident, over {} answers)",
         weights.say(),
         subject.samples.len()
     );
@@ -102,7 +101,7 @@ fn too_large(subject: &Subject, weights: &Weights) -> Option<Contradiction> {
     };
     let observed = bytes(least);
     let says = format!(
-        "states {}, and its processes always held {observed} that no file backs{besides}: as much as f32 needs ({})",
+        "states {}, but its processes always held {observed} that no file backs{besides}: as much as f32 needs ({})",
         weights.say(),
         bytes(wide)
     );

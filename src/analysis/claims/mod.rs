@@ -26,7 +26,7 @@ use subject::{Subject, subjects};
 /// All claims of a record that do not hold, in the order of its configurations. There is one agreement for each.
 pub fn contradictions(values: &Values, agreements: &[Agreement]) -> Vec<Contradiction> {
     let subjects = subjects(values, agreements);
-    let rooms = [
+    let checks = [
         memory::contradictions,
         arithmetic::contradictions,
         bandwidth::contradictions,
@@ -37,7 +37,7 @@ pub fn contradictions(values: &Values, agreements: &[Agreement]) -> Vec<Contradi
         stamps::contradictions,
     ];
     let of = |subject: &Subject| -> Vec<Contradiction> {
-        rooms.iter().flat_map(|room| room(subject, &subjects)).collect()
+        checks.iter().flat_map(|check| check(subject, &subjects)).collect()
     };
     // A twin repeats the claims of its original, and a verifier has no row.
     let rows = subjects
@@ -47,18 +47,18 @@ pub fn contradictions(values: &Values, agreements: &[Agreement]) -> Vec<Contradi
 }
 
 /// Whether a false claim could have improved a configuration's results.
-pub fn is_doubted(contradictions: &[Contradiction], configuration: usize) -> bool {
+pub fn is_contradicted(contradictions: &[Contradiction], configuration: usize) -> bool {
     contradictions.iter().any(|contradiction| {
         contradiction.configuration == configuration && contradiction.excludes_from_ranking
     })
 }
 
 /// Whether a warning in a record of an earlier program repeats one of these claims.
-pub fn is_said(contradictions: &[Contradiction], warning: &Warning) -> bool {
+pub fn is_repeated(contradictions: &[Contradiction], warning: &Warning) -> bool {
     let mut about = contradictions
         .iter()
         .filter(|contradiction| Some(contradiction.configuration) == warning.configuration);
-    about.any(|contradiction| clock::is_said(&contradiction.message, &warning.message))
+    about.any(|contradiction| clock::is_repeated(&contradiction.message, &warning.message))
 }
 
 #[cfg(test)]

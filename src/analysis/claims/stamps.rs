@@ -8,8 +8,8 @@ use super::contradiction::{About, Contradiction, time};
 use super::subject::Subject;
 use crate::record::Sample;
 
-/// The least share of this time between an honest engine's stamps. The missing half is more than a machine's noise explains.
-const HONEST: f64 = 0.5;
+/// The least share of this time between a correct engine's stamps. The missing half is more than a machine's noise explains.
+const MIN_STAMPED_SHARE: f64 = 0.5;
 /// The least time of the other tokens: a busy machine may delay every request by less, as in `clock`.
 const MIN_NS: f64 = 20e6;
 /// The least ratio of this time to that of one token: the noise of a long prompt hides the time of few tokens.
@@ -35,13 +35,13 @@ fn contradiction(subject: &Subject, case: usize) -> Option<Contradiction> {
     let made_ns = quietest.elapsed_ns() as f64 - one_ns;
     let stamped_ns = stamped_ns(quietest)? as f64;
     let tells = samples.len() >= MIN_SAMPLES && made_ns > MIN_NS && made_ns > MIN_SHARE * one_ns;
-    if !tells || stamped_ns >= HONEST * made_ns {
+    if !tells || stamped_ns >= MIN_STAMPED_SHARE * made_ns {
         return None;
     }
     let (reported, observed) = (time(stamped_ns), time(made_ns));
     let says = format!(
-        "stamps its tokens in {} within {reported}, and a request for them takes {observed} longer than one for the first of them \
-         alone: they were not made when it says",
+        "stamps its tokens in {} within {reported}, but a request for them takes {observed} longer than a request for one \
+         token: the stamps are wrong",
         subject.name_of(case)
     );
     Some(subject.contradiction(About::Clock, true, reported, observed, &says))
@@ -72,11 +72,11 @@ mod tests {
                 times.fill(last);
             }
         });
-        contradictions(&record).iter().any(|it| it.message.contains("they were not made when it says"))
+        contradictions(&record).iter().any(|it| it.message.contains("the stamps are wrong"))
     }
 
     #[test]
-    fn tokens_that_are_stamped_together_are_told_of_beyond_what_a_busy_machine_takes() {
+    fn tokens_stamped_together_are_reported_beyond_the_noise_of_a_machine() {
         assert!(is_told(100_000_000));
         assert!(!is_told(15_000_000));
     }

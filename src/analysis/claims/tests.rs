@@ -43,12 +43,12 @@ fn says(record: &RunRecord, about: About, excludes_from_ranking: bool, words: &s
         "{}",
         contradiction.message
     );
-    assert_eq!(is_doubted(&contradictions(record), BEACONS), excludes_from_ranking);
-    assert!(!is_doubted(&contradictions(record), 0));
+    assert_eq!(is_contradicted(&contradictions(record), BEACONS), excludes_from_ranking);
+    assert!(!is_contradicted(&contradictions(record), 0));
 }
 
 #[test]
-fn honest_engines_are_not_doubted_in_any_scenario() {
+fn correct_engines_have_no_contradictions_in_any_scenario() {
     for scenario in crate::plan::scenario::named("default").unwrap() {
         assert_eq!(contradictions_of(&running(scenario.name, |_| {})), []);
     }
@@ -61,19 +61,19 @@ fn sizes(parameters: u64, read_per_token: u64) -> Option<Sizes> {
 }
 
 #[test]
-fn an_engine_that_holds_less_than_the_weights_it_states_is_told_with_both() {
+fn too_little_memory_for_the_stated_weights_is_reported() {
     let record = decoding(|record| states(record, |facts| facts.weights_bytes = Some(2 * GB)));
     says(
         &record,
         About::Dtype,
         true,
-        "states `f32` weights of 2.00 GB (as it states them), and its processes never",
+        "states `f32` weights of 2.00 GB (as it states them), but its processes never",
     );
     assert!(only(&record).message.contains("61.0 MB"), "{}", only(&record).message);
 }
 
 #[test]
-fn an_engine_that_states_the_dtype_alone_is_held_to_the_models_size() {
+fn a_stated_dtype_alone_implies_the_size_of_the_weights() {
     let narrow = |resident| {
         decoding(|record| {
             record.header.plan.configurations[BEACONS].model.sizes = sizes(GB, GB);
@@ -94,7 +94,7 @@ fn weights_that_no_token_reads_need_not_be_resident() {
 }
 
 #[test]
-fn a_model_that_is_small_or_larger_than_the_memory_proves_nothing() {
+fn small_models_and_models_beyond_memory_report_nothing() {
     let small = decoding(|record| {
         states(record, |facts| facts.weights_bytes = Some(60_000_000));
         samples(record).for_each(|sample| sample.peak_resident_bytes = Some(20_000_000));
@@ -108,7 +108,7 @@ fn a_model_that_is_small_or_larger_than_the_memory_proves_nothing() {
 }
 
 #[test]
-fn what_works_elsewhere_is_not_judged_by_what_is_held_here() {
+fn memory_of_engines_on_other_processors_is_not_compared() {
     for change in [
         |launch: &mut Launch| launch.loaded.as_mut().unwrap().pids = vec![7],
         |launch: &mut Launch| launch.loaded.as_mut().unwrap().facts.device = Some("cuda:0".into()),
@@ -134,7 +134,7 @@ fn widened(dtype: &str, weights: u64, anonymous_bytes: u64) -> RunRecord {
 }
 
 #[test]
-fn an_engine_that_holds_as_much_as_f32_would_is_told_with_both() {
+fn memory_of_f32_size_for_narrow_weights_is_reported() {
     let record = widened("bf16", 2 * GB, 4_100_000_000);
     says(
         &record,
@@ -150,7 +150,7 @@ fn an_engine_that_holds_as_much_as_f32_would_is_told_with_both() {
 }
 
 #[test]
-fn a_pool_of_keys_and_values_is_no_weight() {
+fn a_key_value_cache_does_not_count_as_weights() {
     let mut record = widened("bf16", 2 * GB, 4_100_000_000);
     record.header.plan.configurations[BEACONS].model.sizes = sizes(GB, GB);
     states(&mut record, |facts| facts.context_tokens = Some(8192));
@@ -181,7 +181,7 @@ fn scored(apart: f64, change: impl Fn(&mut Facts)) -> RunRecord {
 }
 
 #[test]
-fn an_engine_that_states_a_narrow_dtype_and_rounds_nothing_is_told() {
+fn a_narrow_dtype_without_rounding_is_reported() {
     let narrow = |facts: &mut Facts| facts.compute_dtype = Some("bf16".into());
     says(&scored(1e-6, narrow), About::Dtype, true, "states that it computes in `bf16`");
     assert_eq!(contradictions_of(&scored(5e-3, narrow)), []);
@@ -191,7 +191,7 @@ fn an_engine_that_states_a_narrow_dtype_and_rounds_nothing_is_told() {
 }
 
 #[test]
-fn a_model_that_is_narrow_on_disk_is_computed_in_f32_as_it_is() {
+fn narrow_weights_on_disk_may_be_exact_in_f32() {
     let mut record = scored(0.0, |facts| facts.weights_dtype = Some("bf16".into()));
     for configuration in &mut record.header.plan.configurations {
         configuration.model.dtype = Some("BF16".into());
@@ -200,7 +200,7 @@ fn a_model_that_is_narrow_on_disk_is_computed_in_f32_as_it_is() {
 }
 
 #[test]
-fn what_is_kept_beside_the_model_stands_in_for_a_verifier_and_few_tokens_prove_nothing() {
+fn stored_answers_replace_a_verifier_and_few_tokens_report_nothing() {
     let mut record = scored(0.0, |facts| facts.compute_dtype = Some("f16".into()));
     record.header.plan.configurations[0].verifies = false;
     let own = record.scored.pop().unwrap();
@@ -214,7 +214,7 @@ fn what_is_kept_beside_the_model_stands_in_for_a_verifier_and_few_tokens_prove_n
     record.stored_answers = vec![kept(20)];
     assert_eq!(contradictions_of(&record), []);
     record.stored_answers = vec![kept(100)];
-    says(&record, About::Dtype, true, "it rounds nothing");
+    says(&record, About::Dtype, true, "it does not round");
 }
 
 // Threads.
@@ -229,16 +229,16 @@ fn busy(cores: f64, change: impl FnOnce(&mut RunRecord)) -> RunRecord {
 }
 
 #[test]
-fn an_engine_that_keeps_fewer_cores_busy_than_its_threads_is_told_with_the_case() {
+fn fewer_busy_cores_than_threads_are_reported_with_the_case() {
     let record = busy(1.02, |_| {});
-    says(&record, About::Threads, false, "states 2 threads, and kept fewer cores busy: 1.02 in `decode`");
+    says(&record, About::Threads, false, "states 2 threads, but kept fewer cores busy: 1.02 in `decode`");
     assert_eq!(contradictions_of(&busy(1.3, |_| {})), []);
     // One thread that waits is no false claim about threads.
     assert_eq!(contradictions_of(&busy(0.5, |record| states(record, |facts| facts.threads = Some(1)))), []);
 }
 
 #[test]
-fn an_engine_that_is_serial_in_one_case_alone_is_told_where_it_is_not() {
+fn a_report_of_idle_threads_names_the_other_cases_too() {
     let mut selection = crate::record::specimen::selection(&["patient-original", "beacon"]);
     selection.scenarios.retain(|it| ["decode", "prefill"].contains(&it.name));
     let engines = [crate::record::specimen::BASELINE, crate::record::specimen::BEACON];
@@ -258,14 +258,14 @@ fn an_engine_that_is_serial_in_one_case_alone_is_told_where_it_is_not() {
 }
 
 #[test]
-fn an_engine_that_keeps_more_cores_busy_than_it_states_is_never_first() {
+fn more_busy_cores_than_threads_exclude_from_first_rank() {
     let reported = |record: &mut RunRecord| states(record, |facts| facts.threads = Some(1));
-    says(&busy(1.9, reported), About::Threads, true, "states 1 thread, and kept 1.90 cores busy in `decode`");
+    says(&busy(1.9, reported), About::Threads, true, "states 1 thread, but kept 1.90 cores busy in `decode`");
     assert_eq!(contradictions_of(&busy(1.2, reported)), []);
 }
 
 #[test]
-fn a_claim_about_threads_rests_on_the_cores_that_the_table_shows() {
+fn the_reported_cores_are_those_of_the_table() {
     let record = busy(1.0, |record| {
         let short = measured_samples(record).next().unwrap();
         short.answered_ns = short.sent_ns + 1_000_000;
@@ -281,7 +281,7 @@ fn a_claim_about_threads_rests_on_the_cores_that_the_table_shows() {
 }
 
 #[test]
-fn requests_that_are_short_say_nothing_of_threads_however_many_there_are() {
+fn short_requests_report_nothing_about_threads() {
     let many = |elapsed_ns: u64| {
         let mut record = busy(1.0, |_| {});
         let mut template = measured_samples(&mut record).next().unwrap().clone();
@@ -297,7 +297,7 @@ fn requests_that_are_short_say_nothing_of_threads_however_many_there_are() {
 }
 
 #[test]
-fn a_crowded_machine_says_nothing_of_how_many_threads_wanted_to_work() {
+fn a_crowded_machine_reports_nothing_about_idle_threads() {
     let crowded = |share: f64| {
         busy(1.0, |record| {
             measured_samples(record).for_each(|sample| {
@@ -310,7 +310,7 @@ fn a_crowded_machine_says_nothing_of_how_many_threads_wanted_to_work() {
 }
 
 #[test]
-fn too_little_time_or_more_threads_than_cores_prove_nothing() {
+fn too_little_time_or_more_threads_than_cores_report_nothing() {
     let short = busy(1.0, |record| {
         measured_samples(record).for_each(|sample| {
             sample.answered_ns = sample.sent_ns + 50_000_000;
@@ -342,18 +342,18 @@ fn repeats(share: f64, claims: Option<bool>) -> RunRecord {
 }
 
 #[test]
-fn an_engine_that_answers_a_repeated_prompt_at_once_is_told_how_many_times_as_fast() {
+fn a_fast_answer_to_a_repeated_prompt_is_reported_with_its_ratio() {
     let record = repeats(0.1, Some(false));
-    says(&record, About::PrefixCache, true, "states no prefix cache, and answers a repeated prompt 9.9");
+    says(&record, About::PrefixCache, true, "states no prefix cache, but answers a repeated prompt 9.9");
     let message = only(&record).message;
     assert!(message.contains("times as fast") && message.contains("in `prefill`"), "{message}");
-    says(&repeats(0.1, None), About::PrefixCache, false, "states nothing of a prefix cache");
+    says(&repeats(0.1, None), About::PrefixCache, false, "states nothing about a prefix cache");
     assert_eq!(contradictions_of(&repeats(0.1, Some(true))), []);
     assert_eq!(contradictions_of(&repeats(0.7, Some(false))), []);
 }
 
 #[test]
-fn one_fast_launch_of_three_is_an_accident() {
+fn one_fast_launch_of_three_is_not_reported() {
     let mut record = repeats(1.0, Some(false));
     let fast = repeats(0.1, Some(false));
     let first = record.launches.iter().find(|it| it.configuration == BEACONS).unwrap().launch;
@@ -366,7 +366,7 @@ fn one_fast_launch_of_three_is_an_accident() {
 }
 
 #[test]
-fn in_few_launches_a_pace_that_changed_explains_what_a_cache_would() {
+fn few_launches_need_a_larger_ratio() {
     let once = |share| {
         let mut record = repeats(share, Some(false));
         record.launches.retain(|launch| launch.block == 0);
@@ -379,14 +379,14 @@ fn in_few_launches_a_pace_that_changed_explains_what_a_cache_would() {
 }
 
 #[test]
-fn prompt_tokens_from_a_cache_are_told_and_those_that_all_prompts_begin_with_are_not() {
+fn cached_prompt_tokens_are_reported_except_a_shared_beginning() {
     let cached = |tokens| {
         running("prefill", |record| {
             measured_samples(record)
                 .for_each(|it| it.iteration.sequences[0].cached_prompt_tokens = Some(tokens));
         })
     };
-    says(&cached(768), About::PrefixCache, true, "768 of 1024 tokens of a measured prompt came from a cache");
+    says(&cached(768), About::PrefixCache, true, "768 of 1024 tokens of a measured prompt as cached");
     assert_eq!(contradictions_of(&cached(1)), []);
 }
 
@@ -420,13 +420,8 @@ fn ends(prompts: u32, own: impl Fn(usize) -> u32) -> RunRecord {
 }
 
 #[test]
-fn an_engine_that_never_gives_eos_where_the_verifier_does_masks_it() {
-    says(
-        &ends(3, |_| 5),
-        About::Eos,
-        false,
-        "all 3 places where the verifier, after the same tokens, gives EOS",
-    );
+fn an_engine_without_the_verifiers_eos_masks_it() {
+    says(&ends(3, |_| 5), About::Eos, false, "all 3 positions where the verifier gives EOS");
     // One position may be rounding; one EOS shows that the engine can give it; another text before it shows nothing.
     assert_eq!(contradictions_of(&ends(1, |_| 5)), []);
     assert_eq!(contradictions_of(&ends(3, |place| if place == 30 { 2 } else { 5 })), []);
@@ -439,7 +434,7 @@ fn an_engine_that_never_gives_eos_where_the_verifier_does_masks_it() {
 }
 
 #[test]
-fn the_held_out_continuation_counts_as_a_place() {
+fn the_held_out_continuation_counts_as_a_position() {
     let mut record = ends(1, |_| 5);
     let ids = |last: u32| [vec![7; 20], vec![last]].concat();
     record.continued = vec![Continued { configuration: BEACONS, launch: 1, ids: ids(9) }];
@@ -450,7 +445,7 @@ fn the_held_out_continuation_counts_as_a_place() {
 }
 
 #[test]
-fn no_number_that_an_engine_states_breaks_the_arithmetic() {
+fn extreme_stated_numbers_cause_no_panic() {
     for huge in [0, u64::MAX] {
         let record = decoding(|record| {
             states(record, |facts| {

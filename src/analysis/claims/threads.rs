@@ -36,8 +36,7 @@ pub fn contradictions(subject: &Subject, _: &[Subject]) -> Vec<Contradiction> {
     let beyond = more.map(|most| {
         let cores = three_digits(most.busy.cores);
         let says = format!(
-            "states {}, and kept {cores} cores busy in {} (processor time over {} of measured requests): it computes with \
-             more than it states",
+            "states {}, but kept {cores} cores busy in {} (processor time over {} of measured requests)",
             threads(reported),
             subject.name_of(most.case),
             time(most.busy.elapsed_ns),
@@ -67,7 +66,7 @@ fn too_few(subject: &Subject, reported: u32, cases: &[Busy]) -> Option<Contradic
     let elsewhere = if others.is_empty() { String::new() } else { format!("; elsewhere {}", list(&others)) };
     let over = time(below.iter().map(|it| it.busy.elapsed_ns).sum());
     let says = format!(
-        "states {}, and kept fewer cores busy: {} (processor time over {over} of measured requests){elsewhere}",
+        "states {}, but kept fewer cores busy: {} (processor time over {over} of measured requests){elsewhere}",
         threads(reported),
         list(&below),
     );

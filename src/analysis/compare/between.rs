@@ -122,9 +122,9 @@ fn one(base: &Opened, new: &Opened, key: &Key, gating: bool) -> Option<Result<Op
         Better::Lower => [&theirs, &ours],
     };
     let asked = |opened: &Opened| stopped_by(opened.record, workload) == StoppedBy::Fixed;
-    let design = if asked(base) && asked(new) { Design::Fixed } else { Design::Looked };
+    let design = if asked(base) && asked(new) { Design::Fixed } else { Design::Interim };
     let Some(evidence) = Evidence::of_difference(sides[0], sides[1], design) else {
-        return Some(Err("a value of one of them has no ratio to anything".into()));
+        return Some(Err("a value is not positive, so there is no ratio".into()));
     };
     let (floor, counts_because) = floor(base, new, key);
     let interleaved = [base, new].iter().all(|it| it.record.header.plan.order == Order::Interleaved);
@@ -159,13 +159,12 @@ fn floor(base: &Opened, new: &Opened, key: &Key) -> (Option<NoiseFloor>, &'stati
         let levels = opened.levels(workload, *index, configuration);
         floors.extend(levels.and_then(|it| NoiseFloor::between_blocks(&it)).map(|floor| (floor, of_run)));
     }
-    floors
-        .extend(shift_of_reference(base, new, key).map(|floor| (floor, "the reference, which moved as far")));
+    floors.extend(shift_of_reference(base, new, key).map(|floor| (floor, "change of the reference")));
     let highest =
         floors.into_iter().max_by(|(one, _), (other, _)| one.log_ratio().total_cmp(&other.log_ratio()));
     match highest {
         Some((floor, because)) if Epsilon::over(Some(floor)) != Epsilon::over(None) => (Some(floor), because),
-        floor => (floor.map(|(floor, _)| floor), "nothing smaller matters"),
+        floor => (floor.map(|(floor, _)| floor), "minimum threshold"),
     }
 }
 

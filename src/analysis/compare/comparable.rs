@@ -32,7 +32,7 @@ impl Difference {
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "{}: `{}` in the base, `{}` in the new one", self.what, self.base, self.new)
+        write!(f, "{}: base `{}`, new `{}`", self.what, self.base, self.new)
     }
 }
 
@@ -46,7 +46,7 @@ impl fmt::Display for Incomparable {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         f.write_str("the two records are not comparable:")?;
         self.differences.iter().try_for_each(|difference| write!(f, "\n  {difference}"))?;
-        f.write_str("\nhint: `--force` compares them all the same, and says so")
+        f.write_str("\nhint: `--force` compares them anyway, with a warning")
     }
 }
 
@@ -117,7 +117,7 @@ fn weights(base: &Configuration, new: &Configuration) -> Option<Difference> {
     };
     let named = |it: &Configuration| match &it.model.identity {
         Some(identity) => format!("{} ({})", it.model.name, shorten(identity, 12)),
-        None => format!("{} (no name for its weights)", it.model.name),
+        None => format!("{} (weights without an identity)", it.model.name),
     };
     differs.then(|| Difference::new("weights", named(base), named(new)))
 }

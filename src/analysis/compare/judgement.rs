@@ -164,7 +164,7 @@ fn unfinished((what, record): (&str, &RunRecord)) -> Option<String> {
         Some(End::Interrupted) => "was interrupted",
         None => "was cut off before its end",
     };
-    Some(format!("{what} {how}: what it had measured is compared"))
+    Some(format!("{what} {how}: only its recorded samples are compared"))
 }
 
 /// Notes on the factors that differ on purpose, for each configuration.
@@ -191,10 +191,10 @@ fn unmatched(base: &RunRecord, new: &RunRecord, matching: &Matching) -> Vec<Stri
         alone.map(|it| format!("`{}`", text::line(&it.label))).collect::<Vec<_>>().join(", ")
     };
     let all = [
-        ("configurations of the base alone", labels(base, &matching.only_base)),
-        ("configurations of the new one alone", labels(new, &matching.only_new)),
-        ("scenarios of the base alone", workloads(base, new)),
-        ("scenarios of the new one alone", workloads(new, base)),
+        ("configurations only in the base", labels(base, &matching.only_base)),
+        ("configurations only in the new run", labels(new, &matching.only_new)),
+        ("scenarios only in the base", workloads(base, new)),
+        ("scenarios only in the new run", workloads(new, base)),
     ];
     let named = all.into_iter().filter(|(_, names)| !names.is_empty());
     named.map(|(what, names)| format!("{what}: {names}")).collect()
@@ -228,7 +228,9 @@ fn uncalibrated(base: &RunRecord, new: &RunRecord, matching: &Matching) -> Optio
     let words: Vec<String> = flags("-e", engines).chain(flags("-s", scenarios)).collect();
     let remedy = format!("`orchestrate calibrate {}`", text::line(&words.join(" ")));
     (!words.is_empty()).then(|| {
-        format!("how far two runs of one program lie apart here is guessed from these two alone; {remedy} measures it")
+        format!(
+            "no calibration: the noise floor between two runs is estimated from these two; hint: {remedy}"
+        )
     })
 }
 

@@ -104,19 +104,19 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_matched_by_their_labels_and_what_is_left_is_named() {
+    fn rows_are_matched_by_label_and_the_others_are_listed() {
         let found = matching(&of(&["a", "b", "c"]), &of(&["d", "c", "a"]));
         assert_eq!(found, Matching { pairs: vec![(2, 1), (0, 2)], only_base: vec![1], only_new: vec![0] });
     }
 
     #[test]
-    fn a_single_row_of_each_is_meant_to_be_compared_whatever_it_is_called() {
+    fn single_rows_are_compared_whatever_their_labels() {
         assert_eq!(matching(&of(&["a"]), &of(&["b"])).pairs, [(0, 0)]);
         assert!(matching(&of(&["a"]), &of(&["b", "c"])).pairs.is_empty());
     }
 
     #[test]
-    fn a_label_that_says_more_in_one_record_does_not_keep_the_same_settings_apart() {
+    fn a_longer_label_in_one_record_still_matches_equal_settings() {
         let several = Selection { threads: vec![1, 2], ..selection(&["a", "b"], &["decode"]) };
         let several = planned(&several).header.plan;
         assert_eq!(several.configurations[2].label, "a 2 threads");
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_on_purpose_is_named_with_both_values() {
+    fn different_factors_are_listed_with_both_values() {
         let base = planned(&selection(&["a"], &["decode"]));
         let mut new = base.clone();
         new.header.plan.configurations[0].threads = 8;

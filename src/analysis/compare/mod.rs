@@ -17,4 +17,4 @@ pub use comparable::differences;
 pub use judgement::{Judgement, judge, judge_within};
 pub use matching::matching;
 pub use sentence::sentence;
-pub use within::{Compared, all_pairs, look, within};
+pub use within::{Compared, all_pairs, interim_analysis, within};

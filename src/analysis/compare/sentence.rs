@@ -5,32 +5,34 @@ use crate::analysis::metric::{self, Does, Metric};
 use crate::analysis::values::workloads;
 use crate::plan::{Order, Plan};
 use crate::text;
-use stats::{Comparison, NOTHING_SEEN, Verdict, Words};
+use stats::{Comparison, NO_DIFFERENCE, Phrase, Verdict};
 
 /// The sentence for a comparison within one record.
 pub fn sentence(plan: &Plan, compared: &Compared) -> String {
     let label = |configuration: usize| format!("`{}`", text::line(&plan.configurations[configuration].label));
-    let said = Said {
+    let parts = Sentence {
         subject: label(compared.configuration),
         metric: compared.metric,
         case: case(plan, &compared.workload, compared.metric),
         other: Other::Named(label(compared.against)),
     };
     match &compared.result {
-        Ok(comparison) => said.of(comparison.decision.verdict, &words(compared.metric, comparison), || {
+        Ok(comparison) => parts.of(comparison.decision.verdict, &words(compared.metric, comparison), || {
             why_no_verdict(plan, compared.metric, comparison)
         }),
-        Err(refusal) => said.told(&format!("no comparison with {}: {refusal}", label(compared.against))),
+        Err(refusal) => {
+            parts.with_message(&format!("no comparison with {}: {refusal}", label(compared.against)))
+        }
     }
 }
 
 /// The words for a comparison.
-pub fn words(metric: &Metric, comparison: &Comparison) -> Words {
+pub fn words(metric: &Metric, comparison: &Comparison) -> Phrase {
     match (comparison.decision.verdict, comparison.evidence.firm()) {
         (Some(verdict), Some(interval)) => {
-            Words::of(verdict, &interval, comparison.decision.epsilon, metric.quality())
+            Phrase::of(verdict, &interval, comparison.decision.epsilon, metric.quality())
         }
-        _ => Words::without_verdict(&comparison.evidence, metric.quality()),
+        _ => Phrase::without_verdict(&comparison.evidence, metric.quality()),
     }
 }
 
@@ -48,7 +50,7 @@ pub fn case(plan: &Plan, workload: &str, metric: &Metric) -> Option<String> {
 
 fn why_no_verdict(plan: &Plan, metric: &Metric, comparison: &Comparison) -> String {
     if plan.order == Order::Sequential {
-        return "measured one after the other: no verdict".into();
+        return "measured sequentially: no verdict".into();
     }
     too_few(words(metric, comparison).caution, comparison.blocks)
 }
@@ -60,7 +62,7 @@ pub fn too_few(caution: &str, blocks: usize) -> String {
 }
 
 /// The parts of a sentence, in their order.
-pub struct Said {
+pub struct Sentence {
     pub subject: String,
     pub metric: &'static Metric,
     pub case: Option<String>,
@@ -75,10 +77,10 @@ pub enum Other {
     Before,
 }
 
-impl Said {
+impl Sentence {
     /// The sentence for a verdict, or with the reason `why` there is none.
-    pub fn of(&self, verdict: Option<Verdict>, words: &Words, why: impl Fn() -> String) -> String {
-        let (start, Words { change, bounds, .. }) = (self.start(), words);
+    pub fn of(&self, verdict: Option<Verdict>, words: &Phrase, why: impl Fn() -> String) -> String {
+        let (start, Phrase { change, bounds, .. }) = (self.start(), words);
         let other = match &self.other {
             Other::Named(other) => other,
             Other::Before => "before",
@@ -101,16 +103,16 @@ impl Said {
                 }
             }
             Some(Verdict::Faster | Verdict::Slower) => format!("{} {other} {bounds}", self.changed(change)),
-            None if change == NOTHING_SEEN && self.other == Other::Before => {
+            None if change == NO_DIFFERENCE && self.other == Other::Before => {
                 format!("{start}: {change} ({})", why())
             }
-            None if change == NOTHING_SEEN => format!("{start}: {change} against {other} ({})", why()),
+            None if change == NO_DIFFERENCE => format!("{start}: {change} against {other} ({})", why()),
             None => format!("{} {other} {bounds} ({})", self.changed(change), why()),
         }
     }
 
     /// A sentence with another message about it.
-    pub fn told(&self, what: &str) -> String {
+    pub fn with_message(&self, what: &str) -> String {
         format!("{}: {what}", self.start())
     }
 

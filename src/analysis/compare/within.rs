@@ -66,7 +66,7 @@ pub fn rerun_pairs(plan: &Plan) -> Vec<(usize, usize)> {
 /// The interim analysis of a workload: whether it needs more blocks. It uses the headline of each row against its reference and
 /// its baseline. Pairs that failed, are wrong, or have too few blocks do not count. A run of one engine has no pairs; then its
 /// own level must be known as precisely as a ratio, because stored baselines are compared with it.
-pub fn look(record: &RunRecord, workload: &str, blocks: usize, rule: Rule) -> Analysis {
+pub fn interim_analysis(record: &RunRecord, workload: &str, blocks: usize, rule: Rule) -> Analysis {
     let plan = &record.header.plan;
     let measured = Measured::only(&Values::of(record), |it, metric| {
         it.label == workload && metric::headline(plan, it).is_some_and(|headline| headline.id == metric.id)
@@ -82,9 +82,9 @@ pub fn look(record: &RunRecord, workload: &str, blocks: usize, rule: Rule) -> An
     let pairs: Vec<(usize, usize)> = pairs.filter(|&(one, other)| !fails(one) && !fails(other)).collect();
     if planned.is_empty() {
         let rows = (0..plan.configurations.len()).filter(|&it| plan.configurations[it].role.is_none());
-        return experiment.look_at_levels(rule, blocks, &rows.filter(|&it| !fails(it)).collect::<Vec<_>>());
+        return experiment.analyse_levels(rule, blocks, &rows.filter(|&it| !fails(it)).collect::<Vec<_>>());
     }
-    experiment.look(rule, blocks, &pairs)
+    experiment.analyse(rule, blocks, &pairs)
 }
 
 /// Every series with values, with its workload and metric.

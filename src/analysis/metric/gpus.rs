@@ -33,15 +33,15 @@ pub struct OnGpus {
 
 impl OnGpus {
     /// `None` without samples, for an engine on the CPU, or where its GPUs are not known.
-    pub fn of(seen: &Observation) -> Option<Self> {
-        let pass = seen.pass.filter(|pass| !pass.gpus.is_empty() && seen.on_device())?;
-        let indices = indices(seen)?;
+    pub fn of(observed: &Observation) -> Option<Self> {
+        let pass = observed.pass.filter(|pass| !pass.gpus.is_empty() && observed.on_device())?;
+        let indices = indices(observed)?;
         let own: Vec<&GpuPass> = pass.gpus.iter().filter(|gpu| indices.contains(&gpu.index)).collect();
         if own.is_empty() {
             return None;
         }
         let growth = |gpu: &&GpuPass| {
-            let before = seen.launch.gpus_before.iter().find(|before| before.index == gpu.index)?;
+            let before = observed.launch.gpus_before.iter().find(|before| before.index == gpu.index)?;
             gpu.memory_used_bytes?.checked_sub(before.memory_used_bytes).filter(|&bytes| bytes > 0)
         };
         let most = |of: fn(&GpuPass) -> Option<u32>| own.iter().filter_map(|gpu| of(gpu)).max();
@@ -79,14 +79,14 @@ impl OnGpus {
 }
 
 /// The indices in NVML of the engine's GPUs, among those that were sampled in the pass.
-pub fn indices(seen: &Observation) -> Option<Vec<u32>> {
-    gpus_of(&seen.pass?.gpus, index(seen), seen.machine, seen.limits)
+pub fn indices(observed: &Observation) -> Option<Vec<u32>> {
+    gpus_of(&observed.pass?.gpus, index(observed), observed.machine, observed.limits)
 }
 
 /// The index in CUDA of the device in effect; `cuda` alone may mean any GPU.
-fn index(seen: &Observation) -> Option<u32> {
-    let stated = seen.launch.loaded.as_ref().and_then(|loaded| loaded.facts.device.as_deref());
-    let asked = seen.configuration.map(|configuration| &configuration.device);
+fn index(observed: &Observation) -> Option<u32> {
+    let stated = observed.launch.loaded.as_ref().and_then(|loaded| loaded.facts.device.as_deref());
+    let asked = observed.configuration.map(|configuration| &configuration.device);
     match (stated.map(Device::from), asked) {
         (Some(stated), Some(asked)) => stated.cuda_index_stated(asked),
         (Some(stated), None) => stated.cuda_index(),
@@ -130,12 +130,12 @@ mod tests {
     fn on(device: &str, visible: Option<&str>, gpus: [GpuPass; 2]) -> Option<OnGpus> {
         let (launch, sample, machine) = (launch(device), Sample::default(), machine(visible));
         let pass = Pass { gpus: gpus.to_vec(), ..Pass::default() };
-        let seen = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
-        OnGpus::of(&Observation { pass: Some(&pass), machine: Some(&machine), ..seen })
+        let observed = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+        OnGpus::of(&Observation { pass: Some(&pass), machine: Some(&machine), ..observed })
     }
 
     #[test]
-    fn what_the_whole_device_grew_by_stands_in_where_the_driver_names_no_process() {
+    fn growth_of_the_device_counts_if_the_driver_names_no_process() {
         let unnamed = || [gpu(0, 170, None), gpu(1, 90, None)];
         let found = on("cuda:1", None, unnamed()).unwrap();
         assert_eq!(
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_say_which_gpu_a_name_means() {
+    fn cuda_variables_decide_which_gpu_a_name_means() {
         let unnamed = || [gpu(0, 170, None), gpu(1, 90, None)];
         let indices = |device: &str, visible| on(device, visible, unnamed()).map(|found| found.indices);
         assert_eq!(indices("CUDA", Some("1,0")), Some(vec![1]));
@@ -172,22 +172,22 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_that_says_cuda_is_on_the_one_that_was_asked_for() {
+    fn an_engine_that_states_cuda_is_on_the_requested_gpu() {
         let (launch, sample, machine) = (launch("cuda"), Sample::default(), machine(None));
         let pass = Pass { gpus: vec![gpu(0, 170, None), gpu(1, 90, None)], ..Pass::default() };
         let configuration = Configuration { device: "cuda:1".into(), ..Configuration::default() };
-        let seen = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
-        let seen = Observation {
+        let observed = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+        let observed = Observation {
             pass: Some(&pass),
             machine: Some(&machine),
             configuration: Some(&configuration),
-            ..seen
+            ..observed
         };
-        assert_eq!(OnGpus::of(&seen).map(|found| found.indices), Some(vec![1]));
+        assert_eq!(OnGpus::of(&observed).map(|found| found.indices), Some(vec![1]));
     }
 
     #[test]
-    fn several_gpus_come_to_sums_ends_and_what_slowed_any_of_them() {
+    fn several_gpus_are_summed_with_the_reasons_of_each() {
         let one = GpuPass {
             utilisation_percent: Some(40),
             power_milliwatts: Some(300_000),

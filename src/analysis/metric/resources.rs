@@ -12,76 +12,76 @@ use crate::record::{Energy, Held, Idle, Pass};
 const SHORTEST_ON_A_GPU_NS: u64 = 1_000_000_000;
 
 /// The peak of resident memory, less the pages that were counted more than once.
-pub fn peak_memory(seen: &Observation) -> Vec<f64> {
-    above_zero(peak_bytes(seen))
+pub fn peak_memory(observed: &Observation) -> Vec<f64> {
+    above_zero(peak_bytes(observed))
 }
 
 /// The largest memory in one sample: in the sampled pass, or after an answer where that was more. Absent where another launch
 /// of the case has the pass, because memory after an answer is below the peak of the request.
-fn held(seen: &Observation) -> Option<Held> {
-    if seen.pass_elsewhere.is_some_and(|pass| pass.held.is_some()) {
+fn held(observed: &Observation) -> Option<Held> {
+    if observed.pass_elsewhere.is_some_and(|pass| pass.held.is_some()) {
         return None;
     }
-    let samples = [seen.pass.and_then(|pass| pass.held), seen.sample.held];
+    let samples = [observed.pass.and_then(|pass| pass.held), observed.sample.held];
     samples.into_iter().flatten().max_by_key(|held| held.anonymous_bytes.saturating_add(held.file_bytes))
 }
 
-pub fn memory_anonymous(seen: &Observation) -> Vec<f64> {
-    above_zero(held(seen).map(|held| held.anonymous_bytes as f64))
+pub fn memory_anonymous(observed: &Observation) -> Vec<f64> {
+    above_zero(held(observed).map(|held| held.anonymous_bytes as f64))
 }
 
-pub fn memory_file(seen: &Observation) -> Vec<f64> {
-    above_zero(held(seen).map(|held| held.file_bytes as f64))
+pub fn memory_file(observed: &Observation) -> Vec<f64> {
+    above_zero(held(observed).map(|held| held.file_bytes as f64))
 }
 
 /// The memory beyond the weights: of the device, where the weights are on one.
-pub fn memory_overhead(seen: &Observation) -> Vec<f64> {
-    let peak = if seen.on_device() { device_bytes(seen) } else { peak_bytes(seen) };
-    above_zero(peak.zip(weights_bytes(seen)).map(|(peak, weights)| peak - weights))
+pub fn memory_overhead(observed: &Observation) -> Vec<f64> {
+    let peak = if observed.on_device() { device_bytes(observed) } else { peak_bytes(observed) };
+    above_zero(peak.zip(weights_bytes(observed)).map(|(peak, weights)| peak - weights))
 }
 
-pub fn device_memory(seen: &Observation) -> Vec<f64> {
-    above_zero(device_bytes(seen))
+pub fn device_memory(observed: &Observation) -> Vec<f64> {
+    above_zero(device_bytes(observed))
 }
 
-pub fn joules_per_token(seen: &Observation) -> Vec<f64> {
-    let joules = seen.pass.and_then(|pass| {
-        let drawn = joules_over_idle(seen, pass)?;
+pub fn joules_per_token(observed: &Observation) -> Vec<f64> {
+    let joules = observed.pass.and_then(|pass| {
+        let drawn = joules_over_idle(observed, pass)?;
         (pass.new_tokens > 0).then(|| drawn / pass.new_tokens as f64)
     });
     above_zero(joules)
 }
 
 /// The energy of its GPUs alone for each token, for machines whose processor counters cannot be read (usual without root).
-pub fn gpu_joules_per_token(seen: &Observation) -> Option<f64> {
-    let pass = seen.pass.filter(|pass| pass.new_tokens > 0 && seen.on_device())?;
-    let own = counters_of_gpus(seen)?;
+pub fn gpu_joules_per_token(observed: &Observation) -> Option<f64> {
+    let pass = observed.pass.filter(|pass| pass.new_tokens > 0 && observed.on_device())?;
+    let own = counters_of_gpus(observed)?;
     let drawn = own.iter().map(|name| pass.energy.iter().find(|drawn| drawn.counter == *name));
     let drawn: Vec<&Energy> = drawn.collect::<Option<_>>()?;
-    let joules = over_idle(seen, &drawn)? / pass.new_tokens as f64;
+    let joules = over_idle(observed, &drawn)? / pass.new_tokens as f64;
     (joules > 0.0).then_some(joules)
 }
 
 /// The energy of a pass beyond that of the idle machine. `None` where a counter was not sampled, in the pass or idle, or could
 /// not be read: the sum would lack it.
-fn joules_over_idle(seen: &Observation, pass: &Pass) -> Option<f64> {
-    let own: Vec<String> = if seen.on_device() { counters_of_gpus(seen)? } else { Vec::new() };
+fn joules_over_idle(observed: &Observation, pass: &Pass) -> Option<f64> {
+    let own: Vec<String> = if observed.on_device() { counters_of_gpus(observed)? } else { Vec::new() };
     let counts = |counter: &str| counter.starts_with(PACKAGE) || own.iter().any(|gpu| gpu == counter);
     let drawn: Vec<&Energy> = pass.energy.iter().filter(|drawn| counts(&drawn.counter)).collect();
-    let listed = seen.machine.into_iter().flat_map(|machine| &machine.energy_counters);
+    let listed = observed.machine.into_iter().flat_map(|machine| &machine.energy_counters);
     let mut wanted = listed.map(|it| &it.name).filter(|name| counts(name)).chain(&own);
     if !wanted.all(|name| drawn.iter().any(|drawn| drawn.counter == *name)) {
         return None;
     }
-    over_idle(seen, &drawn)
+    over_idle(observed, &drawn)
 }
 
-fn over_idle(seen: &Observation, drawn: &[&Energy]) -> Option<f64> {
+fn over_idle(observed: &Observation, drawn: &[&Energy]) -> Option<f64> {
     let over = |drawn: &&Energy| {
         if !drawn.counter.starts_with(PACKAGE) && drawn.elapsed_ns < SHORTEST_ON_A_GPU_NS {
             return None;
         }
-        let idle = watts(idle_of(seen.idle, &drawn.counter)?)?;
+        let idle = watts(idle_of(observed.idle, &drawn.counter)?)?;
         Some(drawn.microjoules as f64 / 1e6 - idle * drawn.elapsed_ns as f64 / 1e9)
     };
     let each: Option<Vec<f64>> = drawn.iter().map(over).collect();
@@ -89,10 +89,10 @@ fn over_idle(seen: &Observation, drawn: &[&Energy]) -> Option<f64> {
 }
 
 /// The energy counters of the GPUs that it computes on. A part of a GPU (MIG) has none of its own.
-fn counters_of_gpus(seen: &Observation) -> Option<Vec<String>> {
-    let indices = gpus::indices(seen)?;
+fn counters_of_gpus(observed: &Observation) -> Option<Vec<String>> {
+    let indices = gpus::indices(observed)?;
     let cut_up = |index: &u32| {
-        let gpus = seen.machine.into_iter().flat_map(|machine| &machine.gpus);
+        let gpus = observed.machine.into_iter().flat_map(|machine| &machine.gpus);
         gpus.filter(|gpu| gpu.index == *index).any(|gpu| gpu.is_cut_up())
     };
     if indices.iter().any(cut_up) {
@@ -115,13 +115,13 @@ fn watts(energy: &Energy) -> Option<f64> {
     (energy.elapsed_ns > 0).then(|| energy.microjoules as f64 * 1e3 / energy.elapsed_ns as f64)
 }
 
-fn peak_bytes(seen: &Observation) -> Option<f64> {
-    let peak = seen.sample.peak_resident_bytes?;
-    Some(peak.saturating_sub(seen.counted_twice_bytes) as f64)
+fn peak_bytes(observed: &Observation) -> Option<f64> {
+    let peak = observed.sample.peak_resident_bytes?;
+    Some(peak.saturating_sub(observed.counted_twice_bytes) as f64)
 }
 
-pub fn weights_bytes(seen: &Observation) -> Option<f64> {
-    let stated = seen.launch.loaded.as_ref()?.facts.weights_bytes;
+pub fn weights_bytes(observed: &Observation) -> Option<f64> {
+    let stated = observed.launch.loaded.as_ref()?.facts.weights_bytes;
     stated.filter(|&bytes| bytes > 0).map(|bytes| bytes as f64)
 }
 
@@ -139,33 +139,34 @@ pub enum Known {
 
 /// The larger of reported and counted memory: the engine knows its own allocator, the driver also the memory of libraries. Absent
 /// where another launch of the case counted it, because only that launch has both.
-pub fn device_memory_known(seen: &Observation) -> Option<(f64, Known)> {
+pub fn device_memory_known(observed: &Observation) -> Option<(f64, Known)> {
     let looked = |pass: &Pass| {
         pass.gpus.iter().any(|gpu| gpu.process_bytes.is_some() || gpu.memory_used_bytes.is_some())
     };
-    if !seen.on_device() || seen.pass_elsewhere.is_some_and(looked) {
+    if !observed.on_device() || observed.pass_elsewhere.is_some_and(looked) {
         return None;
     }
-    let on_gpus = OnGpus::of(seen);
+    let on_gpus = OnGpus::of(observed);
     let kind = if on_gpus.as_ref().is_some_and(|gpus| gpus.process_bytes.is_some()) {
         Known::Processes
     } else {
         Known::Growth
     };
     let counted = on_gpus.and_then(|gpus| gpus.counted_bytes()).map(|bytes| (bytes as f64, kind));
-    let stated = stated_device_bytes(seen).map(|bytes| (bytes, Known::Stated));
+    let stated = stated_device_bytes(observed).map(|bytes| (bytes, Known::Stated));
     let known = [counted, stated].into_iter().flatten().filter(|(bytes, _)| *bytes > 0.0);
     known.reduce(|one, other| if other.0 > one.0 { other } else { one })
 }
 
-fn device_bytes(seen: &Observation) -> Option<f64> {
-    device_memory_known(seen).map(|(bytes, _)| bytes)
+fn device_bytes(observed: &Observation) -> Option<f64> {
+    device_memory_known(observed).map(|(bytes, _)| bytes)
 }
 
 /// The largest device memory that the engine reports.
-pub fn stated_device_bytes(seen: &Observation) -> Option<f64> {
-    let at_load = seen.launch.loaded.as_ref().and_then(|loaded| loaded.facts.device_memory.as_ref());
-    let stated = [at_load, seen.sample.device_memory.as_ref()].into_iter().flatten().map(|it| it.peak_bytes);
+pub fn stated_device_bytes(observed: &Observation) -> Option<f64> {
+    let at_load = observed.launch.loaded.as_ref().and_then(|loaded| loaded.facts.device_memory.as_ref());
+    let stated =
+        [at_load, observed.sample.device_memory.as_ref()].into_iter().flatten().map(|it| it.peak_bytes);
     stated.max().map(|bytes| bytes as f64)
 }
 
@@ -202,59 +203,59 @@ mod tests {
     }
 
     #[test]
-    fn what_processes_share_counts_once_and_the_rest_is_over_the_weights() {
+    fn shared_pages_count_once_and_the_remainder_is_over_the_weights() {
         let (sample, launch) = (sample(), launch("cpu", Some(90)));
         let alone = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
-        let seen = Observation { counted_twice_bytes: 120, ..alone };
-        assert_eq!((peak_memory(&alone), peak_memory(&seen)), (vec![300.0], vec![180.0]));
-        assert_eq!((memory_anonymous(&seen), memory_file(&seen)), (vec![110.0], vec![30.0]));
-        assert_eq!((memory_overhead(&seen), device_memory(&seen)), (vec![90.0], vec![]));
+        let observed = Observation { counted_twice_bytes: 120, ..alone };
+        assert_eq!((peak_memory(&alone), peak_memory(&observed)), (vec![300.0], vec![180.0]));
+        assert_eq!((memory_anonymous(&observed), memory_file(&observed)), (vec![110.0], vec![30.0]));
+        assert_eq!((memory_overhead(&observed), device_memory(&observed)), (vec![90.0], vec![]));
     }
 
     #[test]
-    fn what_a_request_takes_and_gives_back_counts_and_launches_in_which_nobody_looked_do_not_thin_it() {
+    fn memory_of_a_request_counts_and_unsampled_launches_are_left_out() {
         let (sample, launch) = (sample(), launch("cpu", Some(90)));
         let looked = |anonymous_bytes, file_bytes| Pass {
             held: Some(Held { anonymous_bytes, file_bytes, ..Held::default() }),
             ..Pass::default()
         };
-        let parts = |seen: &Observation| (memory_anonymous(seen), memory_file(seen));
+        let parts = |observed: &Observation| (memory_anonymous(observed), memory_file(observed));
         let alone = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
         let (more, less, blind) = (looked(200, 20), looked(100, 20), Pass::default());
         for (pass, expected) in [(&more, (200.0, 20.0)), (&less, (110.0, 30.0)), (&blind, (110.0, 30.0))] {
-            let seen = Observation { pass: Some(pass), ..alone };
-            assert_eq!(parts(&seen), (vec![expected.0], vec![expected.1]), "{pass:?}");
+            let observed = Observation { pass: Some(pass), ..alone };
+            assert_eq!(parts(&observed), (vec![expected.0], vec![expected.1]), "{pass:?}");
         }
         assert_eq!(parts(&Observation { pass_elsewhere: Some(&more), ..alone }), (vec![], vec![]));
         assert_eq!(parts(&Observation { pass_elsewhere: Some(&blind), ..alone }), (vec![110.0], vec![30.0]));
     }
 
     #[test]
-    fn weights_that_were_not_stated_or_are_more_than_is_held_leave_nothing_to_say() {
+    fn unstated_or_too_large_weights_give_no_memory_over_weights() {
         let sample = sample();
         for weights in [None, Some(0), Some(300), Some(u64::MAX)] {
             let launch = launch("cpu", weights);
-            let seen = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
-            assert_eq!(memory_overhead(&seen), Vec::<f64>::new(), "{weights:?}");
+            let observed = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+            assert_eq!(memory_overhead(&observed), Vec::<f64>::new(), "{weights:?}");
         }
     }
 
     #[test]
-    fn on_a_device_the_larger_of_what_is_stated_and_what_is_counted_is_its_memory() {
+    fn device_memory_is_the_larger_of_stated_and_counted() {
         let (mut sample, launch) = (sample(), launch("cuda:0", Some(90)));
         sample.device_memory = Some(DeviceMemory { peak_bytes: 400, ..DeviceMemory::default() });
         let gpu = |index| GpuPass { index, process_bytes: Some(300), ..GpuPass::default() };
         let pass = Pass { gpus: vec![gpu(0), gpu(1)], ..Pass::default() };
         let alone = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
         assert_eq!((device_memory(&alone), memory_overhead(&alone)), (vec![400.0], vec![310.0]));
-        let seen = Observation { pass: Some(&pass), ..alone };
-        assert_eq!((device_memory(&seen), memory_overhead(&seen)), (vec![600.0], vec![510.0]));
+        let observed = Observation { pass: Some(&pass), ..alone };
+        assert_eq!((device_memory(&observed), memory_overhead(&observed)), (vec![600.0], vec![510.0]));
         let elsewhere = Observation { pass_elsewhere: Some(&pass), ..alone };
         assert_eq!((device_memory(&elsewhere), memory_overhead(&elsewhere)), (vec![], vec![]));
     }
 
     #[test]
-    fn it_is_said_whose_word_the_memory_of_a_device_is() {
+    fn device_memory_has_its_source() {
         let (mut sample, mut launch) = (sample(), launch("cuda:0", Some(90)));
         launch.gpus_before = vec![GpuHeld { index: 0, memory_used_bytes: 1000 }];
         let known = |sample: &Sample, process_bytes| {
@@ -293,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn energy_is_what_was_drawn_beyond_idle_over_the_new_tokens() {
+    fn energy_above_idle_is_divided_by_the_new_tokens() {
         // 30 J and 12 J in 3 s, with 4 W and 1 W when idle: 27 J over 9 tokens.
         let drawn = vec![energy("package-0", 30_000_000, 3 * S), energy("gpu-0", 12_000_000, 3 * S)];
         let pass = Pass { energy: drawn, new_tokens: 9, prompt_tokens: 100, ..Pass::default() };
@@ -310,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn the_noise_of_a_gpu_that_an_engine_does_not_use_is_none_of_its_energy() {
+    fn energy_of_unused_gpus_is_not_counted() {
         let drawn =
             ["package-0", "package-0 dram", "gpu-0", "gpu-1"].map(|name| energy(name, 9_000_000, S)).to_vec();
         let still = drawn.iter().map(|drawn| energy(&drawn.counter, 0, S)).collect();
@@ -329,13 +330,13 @@ mod tests {
             let launch = launch(device, None);
             let pass = Pass { energy: drawn.clone(), gpus, new_tokens: 9, ..Pass::default() };
             let alone = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
-            let seen = Observation { pass: Some(&pass), idle: &idle, ..alone };
-            assert_eq!(joules_per_token(&seen), expected, "{device} {:?}", pass.gpus);
+            let observed = Observation { pass: Some(&pass), idle: &idle, ..alone };
+            assert_eq!(joules_per_token(&observed), expected, "{device} {:?}", pass.gpus);
         }
     }
 
     #[test]
-    fn energy_of_which_a_part_cannot_be_read_is_not_known_and_never_half() {
+    fn energy_is_absent_if_any_counter_cannot_be_read() {
         let listed = |name: &str, trouble: Option<&str>| Listed {
             name: name.into(),
             trouble: trouble.map(String::from),
@@ -347,13 +348,13 @@ mod tests {
         let pass = Pass { energy: vec![energy("package-0", 9_000_000, S)], new_tokens: 9, ..Pass::default() };
         let idle = [Idle { energy: vec![energy("package-0", 0, S)] }];
         let alone = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
-        let seen = Observation { pass: Some(&pass), idle: &idle, ..alone };
-        assert_eq!(joules_per_token(&Observation { machine: Some(&half), ..seen }), Vec::<f64>::new());
-        assert_eq!(joules_per_token(&Observation { machine: Some(&other), ..seen }), [1.0]);
+        let observed = Observation { pass: Some(&pass), idle: &idle, ..alone };
+        assert_eq!(joules_per_token(&Observation { machine: Some(&half), ..observed }), Vec::<f64>::new());
+        assert_eq!(joules_per_token(&Observation { machine: Some(&other), ..observed }), [1.0]);
     }
 
     #[test]
-    fn where_only_root_reads_the_processors_counters_the_energy_of_its_gpus_is_known_all_the_same() {
+    fn gpu_energy_is_known_without_the_processors_counters() {
         let listed = |name: &str, trouble: Option<&str>| Listed {
             name: name.into(),
             trouble: trouble.map(String::from),
@@ -368,8 +369,8 @@ mod tests {
             let (launch, pass) =
                 (launch(device, None), Pass { energy: drawn, new_tokens, ..Pass::default() });
             let alone = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
-            let seen = Observation { pass: Some(&pass), idle: &idle, machine: Some(machine), ..alone };
-            (joules_per_token(&seen), gpu_joules_per_token(&seen))
+            let observed = Observation { pass: Some(&pass), idle: &idle, machine: Some(machine), ..alone };
+            (joules_per_token(&observed), gpu_joules_per_token(&observed))
         };
         let drawn = |elapsed_ns| {
             vec![energy("gpu-0", 90_000_000, elapsed_ns), energy("gpu-1", 20_000_000, elapsed_ns)]
@@ -388,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn energy_that_nobody_counted_or_that_is_no_more_than_idle_is_not_zero_but_unknown() {
+    fn uncounted_energy_and_energy_at_idle_level_are_absent() {
         let (sample, launch) = (sample(), launch("cpu", None));
         let alone = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
         let drawn = |microjoules| Pass {
@@ -409,8 +410,8 @@ mod tests {
             (&none, &idle),
             (&no_tokens, &idle),
         ] {
-            let seen = Observation { pass: Some(pass), idle, ..alone };
-            assert_eq!(joules_per_token(&seen), Vec::<f64>::new(), "{pass:?} {idle:?}");
+            let observed = Observation { pass: Some(pass), idle, ..alone };
+            assert_eq!(joules_per_token(&observed), Vec::<f64>::new(), "{pass:?} {idle:?}");
         }
         assert_eq!((idle_watts(&[]), idle_watts(&torn)), (None, None));
     }

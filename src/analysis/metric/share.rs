@@ -16,13 +16,13 @@ use crate::plan::scenario::Kind;
 use crate::plan::{Configuration, Sizes};
 
 /// The share of the memory's bandwidth, while tokens after the first were made.
-pub fn bandwidth(seen: &Observation) -> Vec<f64> {
-    bandwidth_of(seen).filter(|share| share.is_finite()).into_iter().collect()
+pub fn bandwidth(observed: &Observation) -> Vec<f64> {
+    bandwidth_of(observed).filter(|share| share.is_finite()).into_iter().collect()
 }
 
 /// The share of the units' rate, from the start to the first token.
-pub fn compute(seen: &Observation) -> Vec<f64> {
-    compute_of(seen).filter(|share| share.is_finite()).into_iter().collect()
+pub fn compute(observed: &Observation) -> Vec<f64> {
+    compute_of(observed).filter(|share| share.is_finite()).into_iter().collect()
 }
 
 /// The reason why a request has no share, where it is known.
@@ -33,15 +33,15 @@ pub enum Absent {
 }
 
 /// The reason why a request has no share, also where nothing was probed for that reason.
-pub fn why_absent(seen: &Observation) -> Option<Absent> {
-    let configuration = seen.configuration?;
-    let facts = &seen.launch.loaded.as_ref()?.facts;
+pub fn why_absent(observed: &Observation) -> Option<Absent> {
+    let configuration = observed.configuration?;
+    let facts = &observed.launch.loaded.as_ref()?.facts;
     let weights = configuration.model.sizes.as_ref()?.weight_bytes(facts.weights_dtype.as_deref()?)?;
     let device = Device::in_effect(facts.device.as_deref(), &configuration.device);
     let cache_bytes = if device.is_cpu() {
-        last_level_cache_bytes(&seen.machine?.cpu, configuration.threads)
+        last_level_cache_bytes(&observed.machine?.cpu, configuration.threads)
     } else {
-        match Processor::of(facts, configuration, seen.limits?)? {
+        match Processor::of(facts, configuration, observed.limits?)? {
             Processor::Gpu(gpu) => gpu.l2_bytes,
             Processor::Cpu { .. } => None,
         }
@@ -50,9 +50,9 @@ pub fn why_absent(seen: &Observation) -> Option<Absent> {
 }
 
 /// The limit of the bandwidth share, where there is one.
-pub fn bandwidth_limit(seen: &Observation) -> Option<Key> {
-    bandwidth_of(seen)?;
-    let (device, threads) = match Around::of(seen)?.place {
+pub fn bandwidth_limit(observed: &Observation) -> Option<Key> {
+    bandwidth_of(observed)?;
+    let (device, threads) = match Around::of(observed)?.place {
         Processor::Cpu { limits, threads } => {
             (Device::cpu(), Some(probed_for(&limits.reads, |it| it.threads, threads)?))
         }
@@ -62,9 +62,9 @@ pub fn bandwidth_limit(seen: &Observation) -> Option<Key> {
 }
 
 /// The limit of the compute share, where there is one.
-pub fn compute_limit(seen: &Observation) -> Option<Key> {
-    compute_of(seen)?;
-    let around = Around::of(seen)?;
+pub fn compute_limit(observed: &Observation) -> Option<Key> {
+    compute_of(observed)?;
+    let around = Around::of(observed)?;
     let unit = around.place.unit(around.facts)?;
     let (device, threads) = match around.place {
         Processor::Cpu { .. } => (Device::cpu(), Some(unit.threads)),
@@ -73,10 +73,10 @@ pub fn compute_limit(seen: &Observation) -> Option<Key> {
     Some(Key { device, threads, of: Of::Unit(unit.unit.clone(), unit.loads) })
 }
 
-fn bandwidth_of(seen: &Observation) -> Option<f64> {
-    let around = Around::of(seen)?;
+fn bandwidth_of(observed: &Observation) -> Option<f64> {
+    let around = Around::of(observed)?;
     let weights = around.sizes.weight_bytes(around.facts.weights_dtype.as_deref()?)?;
-    if weights < around.place.cached_below(&seen.machine?.cpu) {
+    if weights < around.place.cached_below(&observed.machine?.cpu) {
         return None;
     }
     // If the dtype of the cache is not stated, it is the compute dtype.
@@ -84,21 +84,21 @@ fn bandwidth_of(seen: &Observation) -> Option<f64> {
     let kv_bits = kv_dtype.and_then(|dtype| bits(dtype)).unwrap_or(0.0);
     let position = around.sizes.kv_numbers_per_position as f64 * kv_bits / 8.0;
     // All sequences of a batch share one read of the weights for each step.
-    let steps = seen.timed_sequences().map(|timed| timed.after_first).max()? as f64;
+    let steps = observed.timed_sequences().map(|timed| timed.after_first).max()? as f64;
     let positions: f64 =
-        seen.timed_sequences().map(|timed| positions_read(timed.positions, timed.after_first)).sum();
-    let (first_ns, last_ns) = seen.first_and_last_ns()?;
+        observed.timed_sequences().map(|timed| positions_read(timed.positions, timed.after_first)).sum();
+    let (first_ns, last_ns) = observed.first_and_last_ns()?;
     let seconds = positive(last_ns, first_ns)? / 1e9;
     let bytes = steps * weights + positions * position;
     (steps > 0.0).then_some(bytes / seconds / around.place.read_rate()?)
 }
 
-fn compute_of(seen: &Observation) -> Option<f64> {
-    let around = Around::of(seen).filter(|_| seen.kind == Kind::Warm)?;
-    let sequences = &seen.sample.iteration.sequences;
+fn compute_of(observed: &Observation) -> Option<f64> {
+    let around = Around::of(observed).filter(|_| observed.kind == Kind::Warm)?;
+    let sequences = &observed.sample.iteration.sequences;
     let operations: f64 = sequences.iter().map(|sequence| prefill_operations(around.sizes, sequence)).sum();
-    let first_ns = seen.timed_sequences().map(|timed| timed.first_ns).max()?;
-    let seconds = positive(first_ns, seen.sample.iteration.start_ns)? / 1e9;
+    let first_ns = observed.timed_sequences().map(|timed| timed.first_ns).max()?;
+    let seconds = positive(first_ns, observed.sample.iteration.start_ns)? / 1e9;
     (operations > 0.0).then_some(operations / seconds / around.place.unit(around.facts)?.per_second()?)
 }
 
@@ -120,10 +120,10 @@ enum Processor<'a> {
 }
 
 impl<'a> Around<'a> {
-    fn of(seen: &Observation<'a>) -> Option<Self> {
-        let configuration = seen.configuration?;
-        let facts = &seen.launch.loaded.as_ref()?.facts;
-        let place = Processor::of(facts, configuration, seen.limits?)?;
+    fn of(observed: &Observation<'a>) -> Option<Self> {
+        let configuration = observed.configuration?;
+        let facts = &observed.launch.loaded.as_ref()?.facts;
+        let place = Processor::of(facts, configuration, observed.limits?)?;
         Some(Self { sizes: configuration.model.sizes.as_ref()?, facts, place })
     }
 }

@@ -60,7 +60,7 @@ fn every_metric_that_code_names_is_in_the_table_and_no_name_is_there_twice() {
         assert_eq!(of(id).id, id);
     }
     for (place, metric) in METRICS.iter().enumerate() {
-        assert_eq!(metric.place(), Some(place), "`{}` is in METRICS twice", metric.name());
+        assert_eq!(metric.index(), Some(place), "`{}` is in METRICS twice", metric.name());
     }
 }
 
@@ -69,8 +69,8 @@ fn the_first_run_is_the_first_requests_whatever_was_measured_after_it() {
     let (later, launch) = (sample(vec![sequence(100, &[11])]), launch(Stamp::Token));
     let first = Sample { sent_ns: 1600 * MS, answered_ns: 1900 * MS, ..later.clone() };
     let first_run = |first, mode| {
-        let seen = Observation::alone(&later, &launch, Kind::Warm, mode).with_first(first);
-        (named("first_run").unwrap().of)(&seen)
+        let observed = Observation::alone(&later, &launch, Kind::Warm, mode).with_first(first);
+        (named("first_run").unwrap().of)(&observed)
     };
     assert_eq!(first_run(Some(&first), Mode::Warm), [300e6]);
     assert_eq!(first_run(Some(&first), Mode::OneShot), [1900e6]);
@@ -80,26 +80,26 @@ fn the_first_run_is_the_first_requests_whatever_was_measured_after_it() {
 #[test]
 fn one_sequence_gives_the_figures_computed_by_hand() {
     // 100 prompt tokens until 11 ms after a start at 1 ms; then gaps of 10, 10 and 20 ms.
-    let seen = || vec![sequence(100, &[11, 21, 31, 51])];
-    assert_eq!(warm("first_token", seen()), [10e6]);
-    assert_eq!(warm("inter_token", seen()), [10e6, 10e6, 20e6]);
-    assert_eq!(warm("prefill_rate", seen()), [10_000.0]);
-    assert_eq!(warm("decode_rate", seen()), [75.0]);
-    assert_eq!(warm("throughput", seen()), [80.0]);
-    assert_eq!(warm("total", seen()), [60e6]);
-    assert_eq!(warm("load", seen()), [1500e6]);
-    assert_eq!(warm("peak_memory", seen()), [123.0]);
+    let observed = || vec![sequence(100, &[11, 21, 31, 51])];
+    assert_eq!(warm("first_token", observed()), [10e6]);
+    assert_eq!(warm("inter_token", observed()), [10e6, 10e6, 20e6]);
+    assert_eq!(warm("prefill_rate", observed()), [10_000.0]);
+    assert_eq!(warm("decode_rate", observed()), [75.0]);
+    assert_eq!(warm("throughput", observed()), [80.0]);
+    assert_eq!(warm("total", observed()), [60e6]);
+    assert_eq!(warm("load", observed()), [1500e6]);
+    assert_eq!(warm("peak_memory", observed()), [123.0]);
 }
 
 #[test]
 fn a_batch_has_a_first_token_for_each_sequence_and_rates_over_all_of_them() {
-    let seen = || vec![sequence(30, &[11, 21, 31]), sequence(50, &[21, 31, 41])];
-    assert_eq!(warm("first_token", seen()), [10e6, 20e6]);
-    assert_eq!(warm("inter_token", seen()), [10e6; 4]);
+    let observed = || vec![sequence(30, &[11, 21, 31]), sequence(50, &[21, 31, 41])];
+    assert_eq!(warm("first_token", observed()), [10e6, 20e6]);
+    assert_eq!(warm("inter_token", observed()), [10e6; 4]);
     // 80 prompt tokens in the 20 ms until both had a token; 4 later tokens between 11 and 41 ms.
-    assert_eq!(warm("prefill_rate", seen()), [4000.0]);
-    assert_eq!(warm("decode_rate", seen()), [4.0 * 1e9 / 30e6]);
-    assert_eq!(warm("throughput", seen()), [120.0]);
+    assert_eq!(warm("prefill_rate", observed()), [4000.0]);
+    assert_eq!(warm("decode_rate", observed()), [4.0 * 1e9 / 30e6]);
+    assert_eq!(warm("throughput", observed()), [120.0]);
 }
 
 #[test]

@@ -87,7 +87,7 @@ fn with_one_process_for_each_request_the_requests_of_a_block_are_its_rounds() {
 }
 
 #[test]
-fn the_time_to_load_is_told_once_where_a_workload_is_about_it() {
+fn the_load_time_appears_only_in_the_load_workload() {
     let record = measured(&selection(&["a"], &["load", "decode"]), 1, |_| Some(2.0));
     let found = Measured::of(&record);
     let labels: Vec<&str> = found.workloads.iter().map(|it| it.label.as_str()).collect();

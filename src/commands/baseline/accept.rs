@@ -55,7 +55,7 @@ pub fn accept(record: &RunRecord) -> Result<Accepted, Refused> {
     let measured = Measured::of(record);
     let medians = |case: &Case, metric: &Metric| -> Option<Vec<f64>> {
         let workload = measured.workloads.iter().position(|it| it.label == case.workload.label)?;
-        Some(levels(measured.blocks(workload, metric.place()?, case.configuration)?))
+        Some(levels(measured.blocks(workload, metric.index()?, case.configuration)?))
     };
     let agreements = Agreement::of(record);
     let (mut rows, mut left_out, mut wrong) = (BTreeSet::new(), Vec::new(), Vec::new());

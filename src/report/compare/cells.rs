@@ -10,11 +10,12 @@ use stats::{Class, Verdict};
 /// Precedes the title of a headline metric.
 const HEADLINE: &str = "* ";
 const DECIDES: &str = "* decides the exit status: the scenario's headline metric";
-pub const CAUTION: &str = "a geometric mean weighs every scenario alike, and no workload need run at it";
+pub const CAUTION: &str = "the geometric mean weighs all scenarios alike; no workload runs at this ratio";
 
 /// The lines before the table: forced comparison, notices of an unfinished run, both sides.
 pub fn opening(judgement: &Judgement) -> Vec<String> {
-    let forced = judgement.forced.iter().map(|it| format!("not comparable, and compared by force: {it}"));
+    let forced =
+        judgement.forced.iter().map(|it| format!("not comparable, compared because of --force: {it}"));
     let notices = judgement.notices.iter().map(|notice| format!("note: {}", line(notice)));
     forced.chain(notices).chain(sides(judgement)).collect()
 }
@@ -99,12 +100,12 @@ fn cells(change: &Change) -> Vec<String> {
         change.workload.clone(),
         format!("{headline}{}", change.metric.title),
         format!("{} → {} {}", figure(change.base), figure(change.new), scale.symbol),
-        said(change),
+        outcome_text(change),
     ]
 }
 
 /// The change alone, without the names of configuration and metric.
-fn said(change: &Change) -> String {
+fn outcome_text(change: &Change) -> String {
     let what = match &change.outcome {
         Outcome::Compared(_, words) => words.to_string(),
         Outcome::FailsNow(_) => "fails now".into(),
@@ -143,12 +144,12 @@ fn mean(mean: &Mean) -> String {
             "`{configuration}`: {} times as good as before, the geometric mean of {workloads} headline ratios",
             three_digits(*times)
         ),
-        None => format!("`{configuration}`: no mean over {workloads} scenarios, for one has no ratio"),
+        None => format!("`{configuration}`: no mean over {workloads} scenarios, because one has no ratio"),
     }
 }
 
 /// The summary: `6 headline metrics: 1 worse (1 critical), 3 the same, 2 not measurable`.
-pub fn last_word(judgement: &Judgement) -> String {
+pub fn summary(judgement: &Judgement) -> String {
     let gating: Vec<&Change> = judgement.lines.iter().filter(|it| it.gating).collect();
     let verdict = |wanted: Verdict| {
         gating
@@ -187,7 +188,7 @@ mod tests {
     use super::age;
 
     #[test]
-    fn the_age_of_a_base_is_told_in_its_largest_unit() {
+    fn the_age_of_a_base_has_its_largest_unit() {
         let of = |base| age(base, "2026-01-04T03:04:05Z").unwrap_or_default();
         assert_eq!(of("2026-01-01T03:04:05Z"), "measured 3 days before the new one");
         assert_eq!(of("2026-01-04T02:00:05Z"), "measured 1 hour before the new one");

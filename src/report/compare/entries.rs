@@ -82,7 +82,7 @@ pub fn entry(judgement: &Judgement) -> Entry<'_> {
         side_by_side: judgement.side_by_side,
         compared_by_force_although: &judgement.forced,
         notices: &judgement.notices,
-        summary: cells::last_word(judgement),
+        summary: cells::summary(judgement),
         changes: judgement.lines.iter().map(change).collect(),
         means: means.collect(),
         notes: &judgement.notes,

@@ -15,7 +15,7 @@ impl Content for Judgement {
         let mut parts = vec![list(cells::opening(self)), list(cells::sentences(self))];
         parts.extend(cells::tables(self).into_iter().map(Section::Table));
         parts.push(list(cells::closing(self)));
-        Document { parts, summary: Some(cells::last_word(self)) }
+        Document { parts, summary: Some(cells::summary(self)) }
     }
 
     fn lines(&self) -> Option<Lines> {

@@ -40,7 +40,7 @@ fn text(format: &str, width: Option<usize>) -> String {
 }
 
 #[test]
-fn a_table_is_no_wider_than_its_reader_and_eighty_columns_where_nobody_says() {
+fn a_table_fits_the_given_width_or_eighty_columns() {
     for limit in [None, Some(80), Some(100), Some(200), Some(60)] {
         let table = text("table", limit);
         // A command to be pasted cannot be broken and may be wider.
@@ -51,9 +51,9 @@ fn a_table_is_no_wider_than_its_reader_and_eighty_columns_where_nobody_says() {
 }
 
 #[test]
-fn that_it_is_by_force_comes_first_and_what_decides_before_every_figure() {
+fn the_force_warning_comes_first_and_verdicts_before_values() {
     let table = text("table", None);
-    assert!(table.starts_with("not comparable, and compared by force: CPU:"), "{table}");
+    assert!(table.starts_with("not comparable, compared because of --force: CPU:"), "{table}");
     let place = |what: &str| table.find(what).unwrap_or_else(|| panic!("no {what}\n{table}"));
     assert!(place("note: the new one was interrupted") < place("base: record 2026"), "{table}");
     assert!(place("critical: `reference` decodes") < place("base → new"), "{table}");
@@ -63,7 +63,7 @@ fn that_it_is_by_force_comes_first_and_what_decides_before_every_figure() {
 }
 
 #[test]
-fn every_format_says_the_same_verdicts_and_lets_no_escape_sequence_pass() {
+fn every_format_has_the_same_verdicts_without_escape_sequences() {
     for format in FORMATS {
         let text = text(format.name, None);
         assert!(!text.contains('\u{1b}'), "{}", format.name);
@@ -83,11 +83,11 @@ fn every_format_says_the_same_verdicts_and_lets_no_escape_sequence_pass() {
 }
 
 #[test]
-fn the_last_word_counts_headlines() {
+fn the_summary_counts_headlines() {
     let all = selection(&["a"], &["decode"]);
     let judged =
         |times| judge(&run(&all, 1.0, 0.001, 1), &run(&all, times, 0.001, 2), Thresholds::default(), false);
-    let said = |times| cells::last_word(&judged(times).unwrap());
+    let said = |times| cells::summary(&judged(times).unwrap());
     assert_eq!(said(1.5), "1 headline metric: 1 worse (1 critical)");
     assert_eq!(said(1.15), "1 headline metric: 1 worse (1 a warning)");
     assert_eq!(said(1.0), "1 headline metric: 1 the same");

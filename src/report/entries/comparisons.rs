@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::report::run_report::Report;
-use crate::report::verdicts::{Derived, Judged, Noise, evidence};
+use crate::report::verdicts::{Derived, Noise, PairVerdict, evidence};
 use stats::{Probabilities, StoppedBy, Verdict};
 
 /// A comparison. A ratio above 1 is better, for every metric.
@@ -50,7 +50,7 @@ struct DerivedComparison<'a> {
 }
 
 pub fn derived<'a>(report: &Report, derived: &'a Derived) -> DerivedEntry<'a> {
-    let entry = |judged: &'a Judged| DerivedComparison {
+    let entry = |judged: &'a PairVerdict| DerivedComparison {
         comparison: comparison(judged),
         difference_ns: judged.difference_ns(&report.rows),
     };
@@ -66,7 +66,7 @@ pub struct NoiseEntry<'a> {
     blocks: usize,
 }
 
-pub fn comparison(judged: &Judged) -> ComparisonEntry<'_> {
+pub fn comparison(judged: &PairVerdict) -> ComparisonEntry<'_> {
     let found = judged.result.as_ref().ok();
     let (low, high) = judged.bounds().unzip();
     ComparisonEntry {

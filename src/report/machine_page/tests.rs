@@ -65,12 +65,13 @@ fn page() -> Page {
         versions: [("glibc", "2.36".to_string())].into(),
         energy: vec![denied, Listed { name: "gpu-0".into(), trouble: None }],
         limits: None,
-        warnings: vec!["machine: the frequency governor of 64 cores is `powersave`, so clocks follow the load with a delay; sudo cpupower frequency-set --governor performance".into()],
+        warnings: vec!["machine: the frequency governor of 64 cores is `powersave`, so clocks follow the load with a delay; \
+            sudo cpupower frequency-set --governor performance".into()],
     }
 }
 
 #[test]
-fn everything_that_is_known_stands_on_the_page_and_fits_it() {
+fn the_page_shows_all_known_facts_within_its_width() {
     let text = shown(&page(), "table", Some(80));
     assert!(text.lines().all(|line| width(line) <= 80), "{text}");
     assert!(!text.contains('\u{1b}'), "{text}");
@@ -80,10 +81,10 @@ fn everything_that_is_known_stands_on_the_page_and_fits_it() {
         "64 allowed, 256 logical, 128 physical, two threads on each (SMT), 2 NUMA nodes",
         "L1d 32 KiB for 2 cores, L3 32 MiB for 16 cores",
         "3751 MHz now; 3751 MHz at most; governor powersave",
-        "no hypervisor; steal since it started 0.31 %",
+        "no hypervisor; steal since boot 0.31 %",
         "768.0 GiB; transparent huge pages madvise",
         "6.1.0-18-amd64; mitigations=off",
-        "at most 1.5 CPUs; none on memory",
+        "at most 1.5 CPUs; no memory limit",
         "package-0 cannot be read (permission denied), gpu-0; hint: sudo chmod a+r",
         "GPU 0 NVIDIA H900 80GB HBM3; 80.0 GiB; MIG 1g.10gb + 2g.20gb; compute capability 9.0; driver 570.86; CUDA 12.8; ECC",
         "clock 345 of 1980 MHz; 41 °C; 0 % busy; 5.0 GiB in use; power limit 700 W",
@@ -110,9 +111,9 @@ fn a_gpu_says_what_engines_call_it_where_that_is_not_plain() {
     page.machine.cuda = cuda("PCI_BUS_ID", Some("1"));
     let text = said(&page);
     assert!(text.contains("GPU 0 NVIDIA H900 80GB HBM3;"), "{text}");
-    assert!(text.contains("no engine sees it") && text.contains("`--device cuda:0`"), "{text}");
+    assert!(text.contains("hidden from engines") && text.contains("`--device cuda:0`"), "{text}");
     page.machine.cuda = cuda("FASTEST_FIRST", None);
-    assert_eq!(said(&page).matches("set CUDA_DEVICE_ORDER=PCI_BUS_ID").count(), 1, "{}", said(&page));
+    assert_eq!(said(&page).matches("hint: CUDA_DEVICE_ORDER=PCI_BUS_ID").count(), 1, "{}", said(&page));
     assert!(
         shown(&page, "table", Some(80)).lines().all(|line| width(line) <= 80),
         "{}",
@@ -121,7 +122,7 @@ fn a_gpu_says_what_engines_call_it_where_that_is_not_plain() {
 }
 
 #[test]
-fn of_several_gpus_of_which_one_is_cut_up_the_remedy_is_to_name_one_and_it_is_told_once() {
+fn a_partitioned_gpu_gives_one_hint_to_name_a_part() {
     let mut page = page();
     page.machine.gpus[0].mig_uuids = vec!["MIG-22345678-aaaa-bbbb-cccc-0123456789ab".into()];
     page.machine.gpus.push(Gpu {
@@ -135,37 +136,37 @@ fn of_several_gpus_of_which_one_is_cut_up_the_remedy_is_to_name_one_and_it_is_to
         page.machine.cuda = Some(Cuda { device_order: order.into(), visible_devices: None });
         let text = shown(&page, "table", Some(80));
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        let remedy = "name one: CUDA_VISIBLE_DEVICES=MIG-22345678-aaaa-bbbb-cccc-0123456789ab";
+        let remedy = "hint: CUDA_VISIBLE_DEVICES=MIG-22345678-aaaa-bbbb-cccc-0123456789ab";
         assert_eq!(words.matches(remedy).count(), 1, "{text}");
         assert!(!words.contains("CUDA_DEVICE_ORDER"), "{text}");
         assert!(text.lines().all(|line| width(line) <= 80), "{text}");
     }
     page.machine.gpus[0].mig_uuids.clear();
     assert!(
-        shown(&page, "table", Some(200)).contains("name one: CUDA_VISIBLE_DEVICES=MIG-…"),
+        shown(&page, "table", Some(200)).contains("hint: CUDA_VISIBLE_DEVICES=MIG-…"),
         "{}",
         shown(&page, "table", Some(200))
     );
 }
 
 #[test]
-fn a_list_that_names_no_gpu_is_not_said_to_name_others() {
+fn an_empty_gpu_list_has_its_own_message() {
     let mut page = page();
     page.machine.gpus[0].mig = None;
     for list in ["-1", "", "NoDevFiles"] {
         page.machine.cuda =
             Some(Cuda { device_order: "PCI_BUS_ID".into(), visible_devices: Some(list.into()) });
         let text = shown(&page, "table", Some(200));
-        assert!(text.contains("no engine sees it: CUDA_VISIBLE_DEVICES names none"), "{text}");
+        assert!(text.contains("hidden from engines: CUDA_VISIBLE_DEVICES is empty"), "{text}");
     }
 }
 
 #[test]
-fn a_guests_clock_is_what_the_hypervisor_says() {
+fn a_virtual_machine_shows_the_hypervisors_clock() {
     let mut page = page();
     page.machine.cpu.hypervisor = Some(true);
     let text = shown(&page, "table", Some(200));
-    assert!(text.contains("3751 MHz as the hypervisor says") && !text.contains("MHz now"), "{text}");
+    assert!(text.contains("3751 MHz as the hypervisor reports") && !text.contains("MHz now"), "{text}");
 }
 
 #[test]
@@ -176,18 +177,18 @@ fn a_limit_that_could_not_be_read_is_not_called_none() {
         let text = shown(page, "table", Some(200));
         text.lines().find_map(|line| line.strip_prefix("container")).unwrap().trim().to_string()
     };
-    assert_eq!(container(&page), "no limit on CPUs; none on memory");
+    assert_eq!(container(&page), "no CPU limit; no memory limit");
     page.machine.memory_limit_unknown = true;
-    assert_eq!(container(&page), "no limit on CPUs; whether memory is limited is not known");
+    assert_eq!(container(&page), "no CPU limit; memory limit unknown");
     page.machine.cpu_limit_unknown = true;
-    assert_eq!(container(&page), "limits not known");
+    assert_eq!(container(&page), "limits unknown");
 }
 
 #[test]
-fn a_machine_of_which_nothing_is_known_has_a_page_that_says_so() {
+fn an_unknown_machine_has_a_page_of_unknowns() {
     let text = shown(&Page::default(), "table", Some(40));
-    assert!(text.contains("CPU           unknown") && text.contains("no counters here"), "{text}");
-    assert!(text.contains("GPUs          none that a driver shows"), "{text}");
+    assert!(text.contains("CPU           unknown") && text.contains("no energy counters"), "{text}");
+    assert!(text.contains("GPUs          none that a driver reports"), "{text}");
     assert!(!text.contains("clock") && !text.contains("warning"), "{text}");
 }
 

@@ -6,7 +6,7 @@ use crate::plan::{Mode, Order};
 use crate::record::WarmUpEnd;
 use crate::report::extent::more_blocks;
 use crate::report::rows::Row;
-use crate::report::seen::Seen;
+use crate::report::run_data::RunData;
 use crate::text::three_digits;
 use stats::{self, FIRM, median};
 
@@ -22,22 +22,22 @@ const OUTLIERS: f64 = 0.05;
 const FEW_OUTLIERS: usize = 3;
 
 /// The cases whose level rises or falls from block to block, with the ratio of the last level to the first.
-pub fn drifting(seen: &Seen, rows: &[(usize, Row)]) -> Vec<(usize, f64)> {
+pub fn drifting(data: &RunData, rows: &[(usize, Row)]) -> Vec<(usize, f64)> {
     let measured = rows.iter().filter(|(_, row)| row.fault.is_none());
     let drifting = measured.filter_map(|(case, row)| {
-        let levels = of_blocks(seen, *case, row.case.headline?)?;
+        let levels = of_blocks(data, *case, row.case.headline?)?;
         Some((*case, drift(&levels)?))
     });
     drifting.collect()
 }
 
-pub fn drifts(seen: &Seen, rows: &[(usize, Row)], drifting: &[(usize, f64)]) -> Vec<String> {
-    let hold = match seen.plan.order {
-        Order::Interleaved => "ratios hold, for all are measured in turn, the figures themselves do not",
-        Order::Sequential => "neither the figures nor the ratios hold: leave out `--order sequential`",
+pub fn drifts(data: &RunData, rows: &[(usize, Row)], drifting: &[(usize, f64)]) -> Vec<String> {
+    let hold = match data.plan.order {
+        Order::Interleaved => "ratios remain valid, because rounds are interleaved; absolute values do not",
+        Order::Sequential => "neither values nor ratios are reliable; hint: leave out `--order sequential`",
     };
     // Each block launches and warms up anew. So the machine is the cause, and a longer warm-up does not help.
-    let remedy = format!("{hold}; close what else runs, or measure again when the machine has settled");
+    let remedy = format!("{hold}; close other programs, or measure again later");
     let way = |times: f64| if times > 1.0 { "slower" } else { "faster" };
     let percent = |times: f64| three_digits(100.0 * (times.max(1.0 / times) - 1.0));
     let count = rows.iter().filter(|(_, row)| row.fault.is_none()).count();
@@ -63,9 +63,9 @@ pub fn drifts(seen: &Seen, rows: &[(usize, Row)], drifting: &[(usize, f64)]) -> 
 }
 
 /// Notes about a first measured request that differs from the others.
-pub fn slow_firsts(seen: &Seen, rows: &[(usize, Row)]) -> Vec<String> {
+pub fn slow_firsts(data: &RunData, rows: &[(usize, Row)]) -> Vec<String> {
     let slow = rows.iter().filter_map(|(case, row)| {
-        let times = three_digits(excess_of_first(seen, *case, row)?);
+        let times = three_digits(excess_of_first(data, *case, row)?);
         let more = longer(row);
         let said = format!("its first measured request takes {times} times as long as the others");
         Some(format!("{}: {said}: `--warmup {more}`", named(row)))
@@ -74,10 +74,10 @@ pub fn slow_firsts(seen: &Seen, rows: &[(usize, Row)]) -> Vec<String> {
 }
 
 /// The ratio of the first request to the others, as the median over launches, where it is too large.
-fn excess_of_first(seen: &Seen, case: usize, row: &Row) -> Option<f64> {
+fn excess_of_first(data: &RunData, case: usize, row: &Row) -> Option<f64> {
     let metric = row.case.headline.filter(|metric| metric.per == Per::Sample && row.fault.is_none())?;
-    let is_warm = seen.plan.mode == Mode::Warm && seen.plan.cases[case].workload.kind == Kind::Warm;
-    let excess = costs(seen, case, metric).filter(|_| is_warm).filter_map(|(_, costs)| {
+    let is_warm = data.plan.mode == Mode::Warm && data.plan.cases[case].workload.kind == Kind::Warm;
+    let excess = costs(data, case, metric).filter(|_| is_warm).filter_map(|(_, costs)| {
         let (first, others) = costs.split_first()?;
         Some(first / median(others).filter(|_| others.len() > 1)?)
     });
@@ -93,7 +93,7 @@ pub fn unsteady(rows: &[(usize, Row)]) -> Vec<String> {
             let of = row.warm_ups.len();
             let launches = if of == 1 { "launch" } else { "launches" };
             format!(
-                "{}: not steady when the time for its warm-up was over, in {ended} of {of} {launches}: `--warmup {more}`",
+                "{}: not steady at the end of its warm-up time, in {ended} of {of} {launches}: `--warmup {more}`",
                 named(row)
             )
         })
@@ -102,20 +102,20 @@ pub fn unsteady(rows: &[(usize, Row)]) -> Vec<String> {
 }
 
 /// Notes about values far from the others of their launch, which stay in every figure. A slow first request has its own note.
-pub fn outliers(seen: &Seen, rows: &[(usize, Row)]) -> Vec<String> {
+pub fn outliers(data: &RunData, rows: &[(usize, Row)]) -> Vec<String> {
     let measured = rows.iter().filter(|(_, row)| row.fault.is_none());
-    let more = more_blocks(seen.record);
-    let many = measured.filter(|(case, row)| excess_of_first(seen, *case, row).is_none()).filter_map(|(case, row)| {
+    let more = more_blocks(data.record);
+    let many = measured.filter(|(case, row)| excess_of_first(data, *case, row).is_none()).filter_map(|(case, row)| {
         let metric = row.case.headline.filter(|metric| metric.per == Per::Sample)?;
-        let launches: Vec<Vec<f64>> = costs(seen, *case, metric).map(|(_, costs)| costs).collect();
+        let launches: Vec<Vec<f64>> = costs(data, *case, metric).map(|(_, costs)| costs).collect();
         let n: usize = launches.iter().map(Vec::len).sum();
         let found = far_from_their_launch(&launches);
         let share = found as f64 / n as f64;
         (found >= FEW_OUTLIERS && share >= OUTLIERS).then(|| {
             let percent = three_digits(100.0 * share);
             format!(
-                "{}: {found} of {n} values ({percent} %) lie far from the others of their launch, and none is left out: close \
-                 what else runs, or measure over more blocks (`--blocks {more}`)",
+                "{}: {found} of {n} values ({percent} %) are outliers within their launch, and all are included; close other \
+                 programs, or use more blocks: `--blocks {more}`",
                 named(row)
             )
         })
@@ -140,22 +140,22 @@ fn named(row: &Row) -> String {
 /// Twice the largest number of warm-up requests of this row.
 fn longer(row: &Row) -> u32 {
     let had = row.warm_ups.iter().map(|warm_up| warm_up.requests).chain(row.case.warmup);
-    2 * had.max().unwrap_or(0).max(2)
+    had.max().unwrap_or(0).max(2).saturating_mul(2)
 }
 
 /// The block of each launch and the costs of its requests, in order. A higher cost is worse, for every metric.
-fn costs(seen: &Seen, case: usize, metric: &Metric) -> impl Iterator<Item = (u32, Vec<f64>)> + use<> {
+fn costs(data: &RunData, case: usize, metric: &Metric) -> impl Iterator<Item = (u32, Vec<f64>)> + use<> {
     let better = metric.better;
     let cost = move |value: f64| if better == Better::Lower { value } else { 1.0 / value };
-    seen.values.of_metric(case, metric).courses().map(move |(block, values)| {
+    data.values.of_metric(case, metric).courses().map(move |(block, values)| {
         (block, values.into_iter().map(cost).filter(|cost| cost.is_finite() && *cost > 0.0).collect())
     })
 }
 
 /// The cost of a request in each block, in order; `None` with too few blocks.
-fn of_blocks(seen: &Seen, case: usize, metric: &Metric) -> Option<Vec<f64>> {
+fn of_blocks(data: &RunData, case: usize, metric: &Metric) -> Option<Vec<f64>> {
     let mut levels: Vec<(u32, f64)> = Vec::new();
-    for (block, costs) in costs(seen, case, metric) {
+    for (block, costs) in costs(data, case, metric) {
         // The first launch of a block counts.
         if let Some(level) = median(&costs)
             && levels.iter().all(|(other, _)| *other != block)

@@ -44,7 +44,7 @@ fn only_note(record: &RunRecord) -> String {
 fn launches_that_are_far_apart_are_a_note() {
     let note = only_note(&stretched(three(), 1, |block, _| [1.0, 3.0, 1.0, 2.9, 1.1][block as usize]));
     assert!(note.starts_with("`beacon` `decode`: its launches differ by 3."), "{note}");
-    assert!(note.ends_with("(`--blocks 8`)"), "{note}");
+    assert!(note.ends_with("`--blocks 8`"), "{note}");
     assert!(Report::of(&three()).notes.is_empty());
 }
 
@@ -63,17 +63,17 @@ fn a_remedy_that_names_more_blocks_names_more_than_there_were() {
 }
 
 #[test]
-fn a_row_that_drifts_is_a_note_that_says_what_holds_and_what_to_do() {
+fn a_drifting_row_gives_a_note_with_a_remedy() {
     let drifting = stretched(three(), 1, |block, _| 1.0 + f64::from(block) / 5.0);
     let note = only_note(&drifting);
     assert!(note.starts_with("`beacon` `decode`: becomes slower from block to block, by "), "{note}");
-    assert!(note.contains("ratios hold") && note.ends_with("when the machine has settled"), "{note}");
+    assert!(note.contains("ratios remain valid") && note.ends_with("or measure again later"), "{note}");
     let faster = only_note(&stretched(three(), 1, |block, _| 2.0 / (1.0 + f64::from(block) / 5.0)));
     assert!(faster.starts_with("`beacon` `decode`: becomes faster from block to block"), "{faster}");
 }
 
 #[test]
-fn a_machine_that_drifts_is_one_note_for_all_its_rows_and_ratios_hold_all_the_same() {
+fn drift_of_all_rows_gives_one_note() {
     let mut record = three();
     for configuration in 0..record.header.plan.configurations.len() {
         record = stretched(record, configuration, |block, _| 1.0 + f64::from(block) / 5.0);
@@ -85,7 +85,7 @@ fn a_machine_that_drifts_is_one_note_for_all_its_rows_and_ratios_hold_all_the_sa
     record.header.plan.order = Order::Sequential;
     assert!(
         only_note(&record)
-            .contains("neither the figures nor the ratios hold: leave out `--order sequential`")
+            .contains("neither values nor ratios are reliable; hint: leave out `--order sequential`")
     );
 }
 
@@ -117,7 +117,8 @@ fn a_warm_up_that_ran_out_of_time_is_a_note() {
     for warm_up in record.warm_ups.iter_mut().filter(|warm_up| warm_up.case == 1 && warm_up.launch < 8) {
         warm_up.ended_by = WarmUpEnd::Time;
     }
-    let said = "`beacon` `decode`: not steady when the time for its warm-up was over, in 2 of 5 launches: `--warmup 12`";
+    let said =
+        "`beacon` `decode`: not steady at the end of its warm-up time, in 2 of 5 launches: `--warmup 12`";
     assert_eq!(only_note(&record), said);
 }
 
@@ -126,12 +127,10 @@ fn values_far_from_the_others_are_a_note_with_their_share() {
     let note =
         only_note(&stretched(three(), 1, |block, index| if index == 1 && block < 3 { 1.6 } else { 1.0 }));
     assert!(
-        note.starts_with(
-            "`beacon` `decode`: 3 of 15 values (20.0 %) lie far from the others of their launch"
-        ),
+        note.starts_with("`beacon` `decode`: 3 of 15 values (20.0 %) are outliers within their launch"),
         "{note}"
     );
-    assert!(note.contains("none is left out") && note.ends_with("(`--blocks 8`)"), "{note}");
+    assert!(note.contains("all are included") && note.ends_with("`--blocks 8`"), "{note}");
 }
 
 #[test]
@@ -139,8 +138,7 @@ fn a_twin_that_failed_is_a_note_and_no_row() {
     let mut record = three();
     record.samples.retain(|sample| sample.case != 3);
     record.take(Entry::Failure(failure(3, Some(3), "exited", "sample 1", "killed by signal 9")));
-    let said =
-        "`patient-original (twin)` failed (killed by signal 9): what the noise is in this run is not known";
+    let said = "`patient-original (twin)` failed (killed by signal 9): the noise of this run is unknown";
     assert_eq!(only_note(&record), said);
     let text = rendered(&record, "table", 80);
     assert!(!text.contains("noise,") && text.matches("(twin)").count() == 1, "{text}");
@@ -154,7 +152,7 @@ fn an_engine_that_was_given_a_conversion_is_a_note() {
         launch.converted = Some(crate::record::Converted { format, dtype, path: "/c".into() });
     }
     let report = Report::of(&record);
-    let said = "`beacon` does not read the model's format: it was given the same weights as gguf in bf16";
+    let said = "`beacon` does not read the model's format: it ran the same weights converted to gguf in bf16";
     assert_eq!(report.notes.iter().filter(|note| note.as_str() == said).count(), 1, "{:?}", report.notes);
 }
 
@@ -166,7 +164,7 @@ fn of_many_notes_the_first_stand_and_the_others_are_counted() {
     }
     let notes = Report::of(&record).notes;
     assert_eq!(notes.len(), MOST + 1, "{notes:?}");
-    assert_eq!(notes[MOST], "and 1 more: cases whose prompts have another length");
+    assert_eq!(notes[MOST], "and 1 more: cases with another prompt length");
 }
 
 #[test]
@@ -179,9 +177,9 @@ fn prompts_of_another_length_than_planned_are_a_note() {
     }
     let note = |why: &str| {
         let said = "its prompts have 90..96 tokens, 32 were planned";
-        format!("`beacon` `decode`: {said}{why}: its rates are its own count")
+        format!("`beacon` `decode`: {said}{why}: its rates use its own token counts")
     };
-    assert_eq!(Report::of(&record).notes, [note(" (it takes text, not ids)")]);
+    assert_eq!(Report::of(&record).notes, [note(" (the engine takes text, not ids)")]);
     for launch in &mut record.launches {
         launch.hello.as_mut().unwrap().capabilities.prompt_ids = true;
     }
@@ -204,7 +202,7 @@ fn a_prompt_of_text_is_counted_alike_by_all_or_the_difference_is_a_note() {
 }
 
 #[test]
-fn an_engine_that_does_not_say_whether_it_ran_as_asked_is_a_note() {
+fn an_unstated_requested_setting_gives_a_note() {
     let mut selection = decoding(&["patient-original", "beacon"]);
     (selection.devices, selection.dtypes) = (vec!["cuda".into()], vec![Some("bf16".into())]);
     let mut record = measured(&selection, &[BASELINE, BEACON]);
@@ -213,8 +211,8 @@ fn an_engine_that_does_not_say_whether_it_ran_as_asked_is_a_note() {
         launch.loaded = None;
     }
     let notes = [
-        "`beacon`: asked for cuda, it does not say what it runs on",
-        "`beacon`: asked for bf16, it does not say what it computes in",
+        "`beacon`: requested cuda, but it does not state its device",
+        "`beacon`: requested bf16, but it does not state its dtype",
     ];
     assert_eq!(Report::of(&record).notes, notes);
     record.header.plan.configurations[1].device = "cpu".into();

@@ -31,7 +31,7 @@ fn json(record: &RunRecord) -> Value {
 }
 
 #[test]
-fn the_table_says_of_every_engine_what_its_output_is() {
+fn the_table_shows_the_output_status_of_every_engine() {
     let mut record = three(0.012);
     state(&mut record, ENGINE, "bf16", "bf16");
     let text = rendered(&record, "table", 120);
@@ -39,7 +39,7 @@ fn the_table_says_of_every_engine_what_its_output_is() {
     for shown in [" output ", " exact ", " agrees 0.012 ", " unverified "] {
         assert!(text.contains(shown), "no `{shown}` in\n{text}");
     }
-    assert!(text.contains("output: by how many nats its log-probabilities"), "{text}");
+    assert!(text.contains("output: difference from the log-probabilities of"), "{text}");
     let markdown = rendered(&record, "markdown", 120);
     assert!(markdown.contains("| agrees 0.012 |"), "{markdown}");
     let json = json(&record);
@@ -57,7 +57,7 @@ fn the_table_says_of_every_engine_what_its_output_is() {
 }
 
 #[test]
-fn one_word_for_all_is_said_once() {
+fn a_shared_output_status_is_shown_once() {
     let text = rendered(&checked(), "table", 100);
     assert!(text.contains(", output exact\n"), "{text}");
     assert!(!text.contains("unverified"), "{text}");
@@ -78,7 +78,8 @@ fn an_engine_that_is_wrong_is_shown_and_never_ranked() {
     let row = text.lines().find(|line| line.contains("beacon") && line.contains("wrong 2.3")).unwrap();
     assert!(row.trim_end().ends_with(" wrong"), "{text}");
     assert!(!row.contains("x "), "{text}");
-    let why = "`beacon` is wrong: its log-probabilities of 1,151 held-out tokens differ from those of `patient-original` by 2.3";
+    let why = "`beacon` is wrong: its log-probabilities of 1,151 held-out tokens differ from those of `patient-original` by \
+        2.3";
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(text.contains(why) && text.contains("it is not compared"), "{text}");
     assert!(!text.contains("`beacon` decodes"), "{text}");
@@ -103,7 +104,7 @@ fn an_unverified_engine_keeps_its_ratio_with_a_mark_and_ranks_behind_the_verifie
     let text = rendered(&record, "table", 120);
     assert!(text.contains("x*") && text.contains("*: its output is unverified"), "{text}");
     assert!(text.contains("; its output is unverified\n"), "{text}");
-    let why = "note: `reed` is unverified: its tokens in `decode` were shown to nobody; it gave neither";
+    let why = "note: `reed` is unverified: its tokens in `decode` were not checked; it gave neither";
     assert!(text.contains(why), "{text}");
     // Two workloads, so that there is a mean.
     let more: Vec<_> = record.header.plan.cases.clone();
@@ -123,16 +124,19 @@ fn an_unverified_engine_keeps_its_ratio_with_a_mark_and_ranks_behind_the_verifie
 }
 
 #[test]
-fn where_nobody_was_asked_a_line_says_so_and_there_is_no_column() {
+fn without_output_checks_a_line_replaces_the_column() {
     let mut record = three(2.3);
     record.header.plan.verification = Verification::Off;
     let text = rendered(&record, "table", 120);
-    assert!(text.contains("output: nobody was asked for proof of it: `--verifier ENGINE`"), "{text}");
+    assert!(
+        text.contains("output: not checked, because of `--verifier none`; hint: `--verifier ENGINE`"),
+        "{text}"
+    );
     assert!(!text.contains("wrong"), "{text}");
     record.header.plan.verification = Verification::Usual;
     record.header.record_version = 2;
     let text = rendered(&record, "table", 120);
-    assert!(text.contains("output: not compared when this was recorded"), "{text}");
+    assert!(text.contains("output: not checked, because the record is older than output checks"), "{text}");
     assert!(!text.contains("wrong"), "{text}");
 }
 

@@ -45,27 +45,27 @@ resources! {
     device_bytes_from: Option<Known> = |it| it.device_bytes_from(), [];
     device_stated_bytes: Option<f64> = |it| it.device_stated_bytes(), [
         fact("device stated", Counts::GpuBytes, |it| it.device_stated_bytes, "device_stated",
-            "the most that the engine says that it held of the device's memory, at load or after a request: its allocator's \
-             word."),
+            "peak device memory that the engine's allocator reports, at load or after a request."),
     ];
     device_process_bytes: Option<f64> = |it| bytes(it.gpus.process_bytes), [
         for_programs(Counts::GpuBytes, |it| it.device_process_bytes, "device_processes",
-            "the most that the driver counted of the engine's processes on its GPUs in the sampled pass. Absent where the \
-             driver names none of them."),
+            "peak device memory of the engine's processes in the sampled pass, as the driver counts it. Absent if the driver \
+             names none of its processes."),
     ];
     device_growth_bytes: Option<f64> = |it| bytes(it.gpus.growth_bytes), [
         for_programs(Counts::GpuBytes, |it| it.device_growth_bytes, "device_growth",
-            "the most that its whole GPUs held in the sampled pass, less what they held just before the engine was started: \
-             whoever else came or went meanwhile is in it."),
+            "peak memory of the engine's whole GPUs in the sampled pass, less their memory just before its start. Changes by \
+             other programs are included."),
     ];
     device_whole_bytes: Option<f64> = |it| bytes(it.gpus.whole_bytes), [
         fact("device whole", Counts::GpuBytes, |it| it.device_whole_bytes, "device_whole",
-            "the most that its whole GPUs held in the sampled pass, for whomever, without what the driver keeps for itself."),
+            "peak memory of the engine's whole GPUs in the sampled pass, other programs included, without the driver's own \
+             reserve."),
     ];
     /// The size that the engine states.
     weights_bytes: Option<f64> = |it| it.weights_bytes(), [
         fact("stated weights", Counts::Bytes, |it| it.weights_bytes, "weights",
-            "the weights' bytes as the engine states them."),
+            "bytes of the weights, as the engine states them."),
     ];
     over_weights_bytes: Option<f64> = |it| it.estimate(MetricId::MEMORY_OVERHEAD), [
         metric("over weights", Counts::Bytes, |it| it.over_weights_bytes),
@@ -81,53 +81,51 @@ resources! {
     /// By the counters of its GPUs alone.
     gpu_joules_per_token: Option<f64> = |it| it.observed.iter().find_map(gpu_joules_per_token), [
         fact("GPU energy per token", Counts::GpuJoules, |it| it.gpu_joules_per_token, "gpu_joules_per_token",
-            "what the counters of the GPUs that it computes on counted over the sampled pass, less what they count in the same \
-             time when nothing runs, over its new tokens: energy per token without the processors' share, which often only \
-             root may read."),
+            "energy of the engine's GPUs in the sampled pass above idle, for each new token. The processors' energy, which \
+             often only root can read, is not included."),
     ];
     /// Power of the whole idle machine.
     idle_watts: Option<f64> = |it| idle_watts(it.idle), [
         fact("idle power", Counts::Plain("W"), |it| it.idle_watts, "idle_power",
-            "what all counters of energy of the machine counted when nothing of the run ran, over the time of that."),
+            "mean power of the machine while no engine of the run was active, by all energy counters."),
     ];
     /// NVML's indices of the GPUs that the engine computed on. The entries below are about them, and absent for a CPU.
     gpus: Vec<u32> = |it| it.gpus.indices.clone(), [];
     /// Utilisation of the busiest GPU.
     gpu_percent: Option<f64> = |it| it.gpus.busy_percent, [
         fact("GPU busy", Counts::Gpu("%"), |it| it.gpu_percent, "gpu_utilisation",
-            "of the time, that in which a kernel ran on the GPU, however little of it that kernel kept busy: the mean of the \
-             driver's figure over the sampled pass from its second second on, since each figure is a mean over up to one. Of \
-             several GPUs the busiest. A full one is no sign of speed."),
+            "share of the time in which some kernel ran on the GPU, even a small one: 100 % does not mean fast. The mean of \
+             the driver's values in the sampled pass, without its first second. Of several GPUs, the busiest one."),
     ];
     gpu_memory_percent: Option<f64> = |it| it.gpus.memory_busy_percent, [
         fact("GPU memory busy", Counts::Gpu("%"), |it| it.gpu_memory_percent, "gpu_memory_utilisation",
-            "of the time, that in which the GPU's memory was read or written, likewise: no share of its bandwidth."),
+            "share of the time in which the GPU's memory was read or written, sampled in the same way. It is not a share of \
+             its bandwidth."),
     ];
     gpu_watts: Option<f64> = |it| it.gpus.watts, [
         fact("GPU power", Counts::Gpu("W"), |it| it.gpu_watts, "gpu_power",
-            "what its GPUs draw together, idle power included: the mean of the driver's figure over the same samples."),
+            "mean power of the engine's GPUs together, idle power included, over the same samples."),
     ];
     /// The lowest and the highest clock.
     gpu_clock_mhz: Option<(u32, u32)> = |it| it.gpus.clock_mhz, [
         fact("SM clock lowest", Counts::Gpu("MHz"), |it| lowest(it.gpu_clock_mhz), "gpu_clock_lowest",
-            "the lowest clock of the streaming processors at any look of the sampled pass."),
+            "the lowest clock of the streaming multiprocessors in the sampled pass."),
         fact("SM clock highest", Counts::Gpu("MHz"), |it| highest(it.gpu_clock_mhz), "gpu_clock_highest",
-            "the highest, likewise."),
+            "the highest clock of the streaming multiprocessors in the sampled pass."),
     ];
     gpu_memory_clock_mhz: Option<(u32, u32)> = |it| it.gpus.memory_clock_mhz, [
         fact("memory clock", Counts::Gpu("MHz"), |it| lowest(it.gpu_memory_clock_mhz), "gpu_memory_clock_lowest",
-            "the lowest clock of the GPU's memory, likewise."),
+            "the lowest clock of the GPU's memory in the sampled pass."),
     ];
     gpu_celsius: Option<u32> = |it| it.gpus.celsius, [
         fact("GPU heat", Counts::Gpu("°C"), |it| it.gpu_celsius.map(f64::from), "gpu_temperature",
-            "the highest temperature of its GPUs at any look."),
+            "the highest temperature of the engine's GPUs in the sampled pass."),
     ];
     /// The share of samples in which the GPU was slowed down.
     gpu_slowed_share: Option<f64> = |it| it.gpus.slowed_share, [
         fact("GPU slowed", Counts::Gpu("%"), |it| it.gpu_slowed_share.map(|share| share * 100.0), "gpu_slowed",
-            "of the samples, those at which the driver named a reason for a lower clock; which ones, the legend and JSON say. \
-             That of its power limit (sw_power_cap) is usual on a large GPU under load. Of several GPUs the one that was \
-             slowed most often."),
+            "share of the samples with a driver's reason for a lower clock; the legend and JSON name the reasons. The power \
+             limit (sw_power_cap) is usual on a large GPU under load. Of several GPUs, the one that was slowed most often."),
     ];
     /// The driver's reasons.
     gpu_slowed_by: Vec<String> = |it| it.gpus.slowed_by.iter().map(|word| line(word)).collect(), [];

@@ -112,7 +112,7 @@ fn on_a_gpu(process_bytes: Option<u64>) -> RunRecord {
 }
 
 #[test]
-fn what_a_driver_says_of_a_gpu_stands_in_every_format() {
+fn gpu_values_are_in_every_format() {
     let record = on_a_gpu(Some(3_000_000_000));
     let view = View { resources: true, ..View::default() };
     let table = rendered(&record, "table", Some(80), view);
@@ -120,7 +120,7 @@ fn what_a_driver_says_of_a_gpu_stands_in_every_format() {
     let words = table.split_whitespace().collect::<Vec<_>>().join(" ");
     for said in [
         "GPU slowed down (sw_power_cap): beacon",
-        "device memory as the driver counts it of their processes: beacon",
+        "device memory, as the driver counts it for these processes: beacon",
     ] {
         assert!(words.contains(said), "{said}: {table}");
     }
@@ -165,17 +165,17 @@ fn what_a_driver_says_of_a_gpu_stands_in_every_format() {
 }
 
 #[test]
-fn a_driver_that_names_no_process_leaves_the_growth_of_the_device_and_the_legend_says_so() {
+fn the_legend_names_device_growth_as_the_source_of_memory() {
     let text = rendered(&on_a_gpu(None), "table", Some(80), View { resources: true, ..View::default() });
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(words.contains("as the whole device grew since before the launch"), "{text}");
+    assert!(words.contains("as growth of the whole device since the launch"), "{text}");
     let report = Report::of(&on_a_gpu(None));
     let row = report.rows.iter().find(|row| row.case.label == "decode" && row.engine.label == "beacon");
     assert_eq!(row.unwrap().resources.clone().unwrap().device_bytes, Some(3.5e9));
 }
 
 #[test]
-fn the_look_of_the_pass_speaks_for_the_case_in_all_its_launches() {
+fn the_sampled_pass_represents_all_launches_of_the_case() {
     let mut record = looked_at();
     let held = Held { anonymous_bytes: 44_000_000, file_bytes: 12_000_000, ..Held::default() };
     for pass in &mut record.passes {
@@ -190,11 +190,11 @@ fn the_look_of_the_pass_speaks_for_the_case_in_all_its_launches() {
 }
 
 #[test]
-fn people_see_a_table_of_it_when_they_ask_and_what_nobody_knows_is_said_to_be_unknown() {
+fn the_resources_option_adds_a_table_with_unknown_values_listed() {
     let view = |resources| View { resources, ..View::default() };
     let text = rendered(&looked_at(), "table", Some(80), view(true));
     assert!(text.lines().all(|line| text::width(line) <= 80), "{text}");
-    let (_, sheet) = text.split_once("what each case needed:").unwrap();
+    let (_, sheet) = text.split_once("resources of each case:").unwrap();
     let rows: Vec<Vec<&str>> = sheet.lines().map(|line| line.split_whitespace().collect()).collect();
     let of = |name: &str, after: usize| {
         rows.iter().filter(|row| row.contains(&name)).nth(after).map(|row| row[row.len() - 1])
@@ -202,7 +202,7 @@ fn people_see_a_table_of_it_when_they_ask_and_what_nobody_knows_is_said_to_be_un
     assert!(of("patient-original", 0) == Some("n/a") && sheet.contains("n/a"), "{text}");
     assert!(sheet.contains("170") && sheet.contains("1.50"), "{text}");
     assert!(
-        !sheet.contains("no counter could be read") && sheet.contains("in every row: all of GPUs"),
+        !sheet.contains("no counter could be read") && sheet.contains("in every row: all GPU values"),
         "{text}"
     );
     assert!(!rendered(&looked_at(), "table", Some(80), view(false)).contains("what each case needed"));
@@ -214,16 +214,16 @@ fn people_see_a_table_of_it_when_they_ask_and_what_nobody_knows_is_said_to_be_un
 fn without_counters_the_table_has_no_column_of_them_and_says_so() {
     let record = measured(&selection(&["patient-original", "beacon"]), &[BASELINE, BEACON]);
     let text = rendered(&record, "table", Some(100), View { resources: true, ..View::default() });
-    let (_, sheet) = text.split_once("what each case needed:").unwrap();
-    let (table, _) = sheet.split_once("memory counts").unwrap();
+    let (_, sheet) = text.split_once("resources of each case:").unwrap();
+    let (table, _) = sheet.split_once("memory: the process tree").unwrap();
     assert!(table.contains("peak") && !table.contains("idle"), "{text}");
     let said = sheet.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(said.contains("over weights, CPU busy, energy per token, idle power, all of GPUs"), "{text}");
-    assert!(said.contains("energy: no counter could be read"), "{text}");
+    assert!(said.contains("over weights, CPU busy, energy per token, idle power, all GPU values"), "{text}");
+    assert!(said.contains("energy: a counter cannot be read"), "{text}");
 }
 
 #[test]
-fn programs_get_it_always_and_what_is_unknown_is_null_or_empty() {
+fn json_and_csv_always_have_resources_with_null_for_unknown() {
     let json: serde_json::Value =
         serde_json::from_str(&rendered(&looked_at(), "json", None, View::default())).unwrap();
     let of = |engine: &str| {

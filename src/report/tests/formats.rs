@@ -4,7 +4,7 @@ use super::*;
 use crate::analysis::compare::judge;
 
 #[test]
-fn what_an_engine_writes_cannot_paint_on_the_terminal_or_leave_its_cell() {
+fn engine_text_cannot_control_the_terminal_or_leave_its_cell() {
     let separates = |format: &Format, char| char == '\n' || (format.has_lines() && char == '\t');
     for format in FORMATS {
         let text = rendered(&worst(), format.name, 100);
@@ -125,16 +125,16 @@ fn formats_for_people_have_a_report_and_its_judgement_in_one_document() {
 }
 
 #[test]
-fn every_format_tells_what_asking_costs_by_itself() {
+fn every_format_shows_the_own_overhead() {
     let mut record = measured(&selection(&["patient-original", "beacon"]), &[BASELINE, BEACON]);
     for format in FORMATS {
         let page = rendered(&record, format.name, 100);
-        assert!(!page.contains("orchestrate itself") && !page.contains("overhead."), "{page}");
+        assert!(!page.contains("overhead of orchestrate") && !page.contains("overhead."), "{page}");
     }
     record.overhead = Some(Overhead { request_ns: 18_100, streamed_token_ns: 5_230, requests: 50 });
     for (format, told) in [
-        ("table", "orchestrate itself: 18.1 µs a request, 5.23 µs a streamed token, measured just before"),
-        ("markdown", "orchestrate itself: 18.1 µs a request, 5.23 µs a streamed token, measured just before"),
+        ("table", "overhead of orchestrate: 18.1 µs per request, 5.23 µs per streamed token"),
+        ("markdown", "overhead of orchestrate: 18.1 µs per request, 5.23 µs per streamed token"),
         ("csv", ",orchestrate,0.1.0,,,,,warm,overhead.request,ns,50,1,18100,"),
         ("json", "\"request_ns\": 18100"),
     ] {

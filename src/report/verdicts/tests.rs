@@ -39,7 +39,7 @@ fn the_column_of_ratios_shows_what_is_sure_and_its_marks_are_explained() {
     assert_eq!((found[0], found[1], found[2]), ("ref", "11.0x", "same"), "{text}");
     assert!(found[3].ends_with("x?"), "{text}");
     assert!(text.contains("\nsame: the 95 % interval lies within 2 %\n"), "{text}");
-    assert!(text.contains("\nx?: not measurable: "), "{text}");
+    assert!(text.contains("\nx?: not measurable, because of noise"), "{text}");
     let text = rendered(&record, "table", 80);
     assert!(text.lines().all(|line| text::width(line) <= 80), "{text}");
 }
@@ -100,12 +100,12 @@ fn every_pair_is_named_by_both_its_sides() {
 }
 
 #[test]
-fn a_run_without_verdicts_says_why_and_what_would_give_them() {
+fn a_run_without_verdicts_has_the_reason_and_a_hint() {
     let why = |change: &dyn Fn(&mut Selection)| {
         let mut selection = decoding(&["patient-original", "beacon"]);
         change(&mut selection);
         let text = rendered(&of_all_kinds(&selection), "table", 200);
-        assert!(!text.contains("noise,") && text.contains("11.0x?"), "{text}");
+        assert!(!text.contains("noise floor,") && text.contains("11.0x?"), "{text}");
         let line = text.lines().find(|line| line.starts_with("no verdicts: ")).unwrap_or(&text);
         line.to_string()
     };
@@ -114,28 +114,29 @@ fn a_run_without_verdicts_says_why_and_what_would_give_them() {
             selection.extent = Planned { blocks: Some(blocks), ..selection.extent }
         }
     };
-    let quick = "no verdicts: 1 block, and one launch says little about the next; `--blocks 5` gives them";
+    let quick = "no verdicts: 1 block, verdicts need 5; hint: `--blocks 5`";
     assert_eq!(why(&blocks(1)), quick);
-    assert_eq!(why(&blocks(4)), "no verdicts: 4 blocks, and they need 5: `--blocks 5`");
+    assert_eq!(why(&blocks(4)), "no verdicts: 4 blocks, verdicts need 5; hint: `--blocks 5`");
     assert!(
-        why(&|selection| selection.order = Order::Sequential).ends_with("; leave out `--order sequential`")
+        why(&|selection| selection.order = Order::Sequential)
+            .ends_with("; hint: leave out `--order sequential`")
     );
 }
 
 #[test]
-fn an_engine_that_failed_is_why_there_are_no_verdicts_and_not_the_number_of_blocks() {
+fn a_failed_engine_is_the_reason_for_no_verdicts() {
     let mut record = of_all_kinds(&decoding(&["patient-original", "beacon"]));
     let of_two = |launch: &crate::record::Launch| launch.configuration != 1 || launch.block < 2;
     record.launches.retain(of_two);
     record.samples.retain(|sample| record.launches.iter().any(|launch| launch.launch == sample.launch));
     record.take(Entry::Failure(failure(1, Some(1), "exited", "sample 1", "killed by signal 9")));
     let why = why_no_verdicts(&Report::of(&record));
-    let said = "no verdicts: `beacon` failed, and verdicts need 5 blocks without a failure";
+    let said = "no verdicts: `beacon` failed; verdicts need 5 blocks without a failure";
     assert_eq!(why.as_deref(), Some(said));
 }
 
 #[test]
-fn a_budget_that_ended_the_run_is_why_there_are_no_verdicts_and_a_larger_one_is_named() {
+fn a_used_up_budget_is_the_reason_for_no_verdicts_with_a_larger_one_as_hint() {
     let why = |budget_s: u64, blocks: u32| {
         let mut selection = decoding(&["patient-original", "beacon"]);
         selection.extent.blocks = Some(blocks);
@@ -145,13 +146,13 @@ fn a_budget_that_ended_the_run_is_why_there_are_no_verdicts_and_a_larger_one_is_
         record.closed.iter_mut().for_each(|closed| closed.by = StoppedBy::Time);
         why_no_verdicts(&Report::of(&record)).unwrap()
     };
-    let said = "no verdicts: the budget was spent after 2 blocks, and they need 5: `--budget 70s`";
+    let said = "no verdicts: the time budget ended after 2 blocks, verdicts need 5; hint: `--budget 70s`";
     assert_eq!(why(20, 2), said);
-    assert!(why(60, 1).ends_with("after 1 block, and they need 5: `--budget 7m`"), "{}", why(60, 1));
+    assert!(why(60, 1).ends_with("after 1 block, verdicts need 5; hint: `--budget 7m`"), "{}", why(60, 1));
 }
 
 #[test]
-fn what_the_program_of_a_baseline_differs_by_is_among_the_verdicts() {
+fn differences_from_a_baselines_program_are_among_the_verdicts() {
     let selection = decoding(&["patient-original", "beacon"]);
     let mut record = of_all_kinds(&selection);
     // The twin becomes the baseline's program, and there is no other row.
@@ -187,8 +188,7 @@ fn a_workload_without_a_calibration_is_named_beside_its_engine() {
         }
     }
     let text = rendered(&record, "table", 300);
-    let said =
-        "but not for `beacon` (ttft 16, ttft 128, ttft 512): `orchestrate calibrate -e beacon -s ttft`\n";
+    let said = "but not for `beacon` (ttft 16, ttft 128, ttft 512); hint: `orchestrate calibrate -e beacon -s ttft`\n";
     assert!(text.contains(said), "{text}");
 }
 
@@ -201,7 +201,7 @@ fn a_mean_with_a_ratio_that_is_not_measurable_is_marked() {
     let text = rendered(&record, "table", 200);
     let means = text.lines().find(|line| line.starts_with("geometric mean")).unwrap();
     assert!(means.contains("`beacon` 10.0x,") && means.ends_with("x?"), "{means}");
-    assert!(text.contains("; of a mean: one of its ratios is\n"), "{text}");
+    assert!(text.contains("; in a mean: one of its ratios is not measurable\n"), "{text}");
 }
 
 #[test]
@@ -230,7 +230,10 @@ fn a_run_that_was_cut_off_says_how_many_blocks_its_verdicts_lack() {
     record.samples.retain(|sample| record.launches.iter().any(|launch| launch.launch == sample.launch));
     (record.closed, record.end) = (Vec::new(), None);
     let text = rendered(&record, "table", 100);
-    assert!(text.contains("\nno verdicts: the run ended after 2 of the 5 blocks that they need\n"), "{text}");
+    assert!(
+        text.contains("\nno verdicts: the run ended after 2 of the 5 blocks that verdicts need\n"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -238,13 +241,13 @@ fn the_noise_of_the_twin_and_the_calibration_are_a_line() {
     let mut record = of_all_kinds(&decoding(&ALL));
     let said = |record: &RunRecord| {
         let text = rendered(record, "table", 300);
-        text.lines().find(|line| line.starts_with("noise, ")).unwrap_or(&text).to_string()
+        text.lines().find(|line| line.starts_with("noise floor, ")).unwrap_or(&text).to_string()
     };
     let floor = Report::of(&record).verdicts.noise[0].floors[0].1.log_ratio();
     let noise = format!("decode {:.1} %", 100.0 * floor.exp_m1());
-    let own = format!("noise, blocks of `patient-original` against those of its twin: {noise}; calibrated ");
+    let own = format!("noise floor, `patient-original` against its twin: {noise}; ");
     let command = "`orchestrate calibrate -e patient-original -e beacon -e equal -e restless -s decode`";
-    assert_eq!(said(&record), own.clone() + "for none of these: " + command);
+    assert_eq!(said(&record), own.clone() + "not calibrated; hint: " + command);
     record.header.noise_floors.push(CalibratedFloor {
         configuration: 1,
         workload: "decode".into(),
@@ -256,12 +259,12 @@ fn the_noise_of_the_twin_and_the_calibration_are_a_line() {
     let others = "`patient-original`, `equal`, `restless`";
     let command = "`orchestrate calibrate -e patient-original -e equal -e restless -s decode`";
     let since = "at 2026-01-01T00:00:00Z";
-    assert_eq!(said(&record), format!("{own}{since}, but not for {others}: {command}"));
+    assert_eq!(said(&record), format!("{own}calibrated {since}, but not for {others}; hint: {command}"));
     let known = record.header.noise_floors[0].clone();
     let others = [0, 2, 3].map(|configuration| CalibratedFloor { configuration, ..known.clone() });
     let partly = record.header.noise_floors.clone();
     record.header.noise_floors.extend(others);
-    assert_eq!(said(&record), own + since);
+    assert_eq!(said(&record), own + "calibrated " + since);
     record.header.noise_floors = partly;
     // A quiet run does not lower the noise of the calibration: eleven times is less than twenty.
     let verdicts = Report::of(&record).verdicts.against_reference;
@@ -281,7 +284,7 @@ fn the_mean_over_workloads_comes_with_its_caution_and_not_for_one_that_failed() 
     assert!((mean(&record, "beacon").unwrap() / expected - 1.0).abs() < 0.02);
     assert!((mean(&record, "equal").unwrap() - 1.0).abs() < 0.01);
     let text = rendered(&record, "table", 200);
-    assert!(text.contains("\ngeometric mean over 6 workloads (each weighs the same"), "{text}");
+    assert!(text.contains("\ngeometric mean over 6 workloads (all weigh the same"), "{text}");
     record.take(Entry::Failure(failure(1, Some(8), "exited", "sample 1", "gone")));
     assert_eq!(mean(&record, "beacon"), None);
     assert!(Report::of(&of_all_kinds(&decoding(&ALL))).verdicts.means.is_empty());
@@ -304,7 +307,7 @@ fn the_caption_says_what_ended_each_workload() {
     with(&mut record, "decode", 8, StoppedBy::Time);
     with(&mut record, "ttft 128", 8, StoppedBy::Time);
     let said = "planned: 8 blocks (5 for load, ttft 16, ttft 512, prefill; stopped by narrow intervals (load, ttft 16, \
-                ttft 512, prefill), by the time (ttft 128, decode)), interleaved";
+                ttft 512, prefill), by the time budget (ttft 128, decode)), interleaved";
     assert!(caption(&record).starts_with(said), "{}", caption(&record));
 }
 
@@ -357,7 +360,7 @@ fn csv_and_json_have_the_whole_comparison() {
 }
 
 #[test]
-fn what_a_preset_changes_is_said_in_its_manifests_words_beside_the_verdicts() {
+fn the_effect_of_a_preset_is_listed_under_its_manifests_title() {
     let mut selection = decoding(&["patient-original", "beacon", "beacon"]);
     selection.candidates[2].preset = Some("half".into());
     selection.candidates[2].options.insert("half".into(), true.into());
@@ -385,7 +388,7 @@ fn what_a_preset_changes_is_said_in_its_manifests_words_beside_the_verdicts() {
 }
 
 #[test]
-fn what_a_preset_changes_is_told_in_time_too_where_it_is_sure() {
+fn a_certain_effect_of_a_preset_is_also_given_in_time() {
     let mut selection = decoding(&["patient-original", "patient-original"]);
     selection.candidates[1].preset = Some("fast".into());
     selection.candidates[1].options.insert("check_time".into(), false.into());

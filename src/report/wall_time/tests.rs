@@ -77,7 +77,7 @@ fn the_parts_are_those_that_the_clocks_saw_and_the_rest_is_unattributed() {
 }
 
 #[test]
-fn means_that_no_whole_nanosecond_holds_add_up_all_the_same() {
+fn fractional_means_add_up() {
     for odd in 0..7 {
         let mut samples = [sample(10, &[3, 4, 8]), sample(12, &[5, 6, 10]), sample(11, &[4, 6, 9])];
         samples[1].answered_ns += odd;
@@ -103,7 +103,7 @@ fn claims_beyond_what_passed_are_shortened_and_counted_and_nothing_is_negative()
 }
 
 #[test]
-fn what_nobody_said_is_not_known_and_its_time_is_unattributed() {
+fn unstated_parts_are_unknown_and_their_time_is_unattributed() {
     let mut silent = launch(&[]);
     let only_the_end = HelloFacts { stamp: Stamp::End, ..HelloFacts::default() };
     (silent.hello, silent.hello_ns) = (Some(only_the_end), None);

@@ -102,7 +102,7 @@ fn a_bootstrap_stands_beside_twenty_blocks_and_agrees_with_t_where_noise_is_norm
 }
 
 #[test]
-fn a_fixed_number_of_blocks_gives_a_narrower_interval_than_one_that_was_looked_for() {
+fn a_fixed_number_of_blocks_gives_a_narrower_interval_than_interim_analyses() {
     let mut experiment = of_speeds(1.1, 0.01);
     let looked = only(&experiment).evidence.firm().unwrap().half_width();
     experiment.series[0].stopped_by = StoppedBy::Fixed;
@@ -162,7 +162,7 @@ fn blocks_that_one_side_failed_in_are_counted() {
 }
 
 #[test]
-fn what_was_measured_one_after_the_other_has_evidence_and_no_verdict() {
+fn sequential_measurements_have_evidence_but_no_verdict() {
     let found = only(&Experiment { interleaved: false, ..of_speeds(1.1, 0.005) });
     assert_eq!((found.decision.verdict, found.p().paired, found.p().adjusted), (None, None, None));
     assert!(found.evidence.firm().is_some());
@@ -179,7 +179,7 @@ fn each_scenario_is_computed_by_what_ended_it() {
 }
 
 #[test]
-fn every_pair_can_be_asked_for_and_turns_around() {
+fn every_pair_can_be_compared_in_both_directions() {
     let experiment = of_speeds(1.1, 0.005);
     let found = experiment.compare(&[(1, 0), (0, 1), (0, 7)]);
     let verdicts: Vec<_> = found.iter().map(|it| it.as_ref().unwrap().decision.verdict.unwrap()).collect();
@@ -192,7 +192,7 @@ fn only_what_gates_keeps_an_experiment_going() {
     let noisy = of_speeds(1.1, 0.2).series.remove(0);
     let look = |gating| {
         let series = vec![quiet.clone(), Series { gating, ..noisy.clone() }];
-        experiment(series).look(Rule::default(), 8, &[(1, 0)])
+        experiment(series).analyse(Rule::default(), 8, &[(1, 0)])
     };
     assert_eq!((look(false), look(true)), (Analysis::Stop(StoppedBy::Width), Analysis::GoOn { until: 12 }));
 }

@@ -43,14 +43,14 @@ fn on_normal_noise(scale: f64, design: Design, experiments: u32) -> f64 {
 #[test]
 fn on_normal_noise_of_any_size_95_percent_are_95_to_96_and_a_half() {
     for scale in [0.1, 0.3, 0.6, 0.8, 1.0, 1.2, 1.4, 1.55, 1.7, 2.0, 2.5, 3.5, 5.0, 20.0] {
-        let found = on_normal_noise(scale, Design::Looked, 6_000);
+        let found = on_normal_noise(scale, Design::Interim, 6_000);
         // The random error is about 0.0007.
         assert!((0.948..0.967).contains(&found), "{scale}: {found}");
     }
 }
 
 #[test]
-fn a_plain_t_interval_claims_too_much_when_it_is_looked_at() {
+fn a_plain_t_interval_is_too_narrow_under_interim_analyses() {
     let found = on_normal_noise(1.7, Design::Fixed, 6_000);
     assert!((0.918..0.927).contains(&found), "{found}");
 }
@@ -66,7 +66,7 @@ fn under_the_very_rule_95_percent_hold_on_noise_that_strikes_both_sides_alike() 
     ];
     for (noise, most) in noises {
         for scale in [0.3, 1.5, 5.0] {
-            let found = coverage(noise, scale, Design::Looked, 1_500);
+            let found = coverage(noise, scale, Design::Interim, 1_500);
             assert!((0.93..most).contains(&found), "{noise:?} {scale}: {found}");
         }
     }
@@ -77,7 +77,7 @@ fn under_the_very_rule_95_percent_hold_on_noise_that_strikes_both_sides_alike() 
 fn skew_costs_points_and_how_many_is_known() {
     for (sigma, least) in [(0.5, 0.90), (1.0, 0.80)] {
         for scale in [0.3, 1.5, 5.0] {
-            let found = coverage(Noise::Skewed(sigma), scale, Design::Looked, 2_000);
+            let found = coverage(Noise::Skewed(sigma), scale, Design::Interim, 2_000);
             assert!((least..0.97).contains(&found), "{sigma} {scale}: {found}");
         }
     }

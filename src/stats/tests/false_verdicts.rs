@@ -32,7 +32,7 @@ pub fn verdicts_under(
 ) -> [f64; 4] {
     let mut counts = [0u32; 4];
     for _ in 0..experiments {
-        let (interval, blocks) = machine.experiment(rule, Design::Looked, shift);
+        let (interval, blocks) = machine.experiment(rule, Design::Interim, shift);
         let mut again = |blocks: usize| -> Vec<f64> { (0..blocks).map(|_| machine.block()).collect() };
         let twin =
             NoiseFloor::of_twin(&Ratios::of_blocks(&again(blocks))).filter(|_| known != Known::Nothing);
@@ -44,7 +44,7 @@ pub fn verdicts_under(
 }
 
 #[test]
-fn of_a_thousand_equal_pairs_no_more_than_the_stated_rate_are_told_apart() {
+fn equal_pairs_differ_no_more_often_than_the_stated_rate() {
     for noise in ALL {
         for scale in [0.8, 1.7] {
             for known in [Known::Nothing, Known::Twin, Known::Calibration] {

@@ -35,7 +35,7 @@ pub fn false_between_runs(apart: f64, experiments: u32) -> [f64; 2] {
             (0..INTERIM_ANALYSES[0]).map(|_| level + machine.block()).collect()
         };
         let (base, new) = (run(), run());
-        let evidence = Evidence::of_difference(&new, &base, Design::Looked);
+        let evidence = Evidence::of_difference(&new, &base, Design::Interim);
         let Some(interval) = evidence.and_then(|it| it.firm()) else { continue };
         let own = NoiseFloor::highest([&base, &new].map(|levels| NoiseFloor::between_blocks(levels)));
         for (count, floor) in told_apart.iter_mut().zip([None, own]) {
@@ -58,7 +58,7 @@ fn scenario(machine: &mut Machine, rule: Rule) -> Series {
         blocks = configurations[REFERENCE].len();
         let (better, stopped_by) = (Better::Higher, StoppedBy::Width);
         let series = Series { better, gating: true, stopped_by, floors: Vec::new(), configurations };
-        match experiment(vec![series.clone()]).look(rule, blocks, &pairs()) {
+        match experiment(vec![series.clone()]).analyse(rule, blocks, &pairs()) {
             Analysis::Stop(stopped_by) => return Series { stopped_by, ..series },
             Analysis::GoOn { .. } => configurations = series.configurations,
         }
@@ -83,7 +83,7 @@ fn a_whole_experiment_among_equals_has_any_false_verdict_no_more_often_than_is_s
 }
 
 #[test]
-fn two_runs_that_a_machine_keeps_apart_are_told_apart_without_the_floor_of_their_blocks_and_seldom_with_it() {
+fn the_floor_between_blocks_prevents_false_differences_of_two_runs() {
     let [alone, with_floor] = false_between_runs(0.0, 2_000);
     assert!(alone < 0.05 && with_floor < 0.01, "{alone} {with_floor}");
     // The deviation between runs equals that between the blocks of one.

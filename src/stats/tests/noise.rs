@@ -107,7 +107,7 @@ impl Machine {
         loop {
             blocks.extend((blocks.len()..until).map(|_| self.block() + shift));
             let interval = Evidence::of(&Ratios::of_blocks(&blocks), design).firm().unwrap();
-            match rule.look(blocks.len(), &[interval.half_width()]) {
+            match rule.analyse(blocks.len(), &[interval.half_width()]) {
                 Analysis::GoOn { until: more } => until = more,
                 Analysis::Stop(_) => return (interval, blocks.len()),
             }

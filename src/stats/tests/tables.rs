@@ -20,11 +20,11 @@ fn table_of_coverage() {
     );
     println!("{:<24} {:>8}  {}", "noise", "interval", SCALES.map(|scale| format!("{scale:>6}")).join(" "));
     for noise in ALL {
-        for (name, design) in [("used", Design::Looked), ("plain t", Design::Fixed)] {
+        for (name, design) in [("used", Design::Interim), ("plain t", Design::Fixed)] {
             let found = SCALES.map(|scale| coverage(noise, scale, design, 20_000));
             let cells = found.map(|share| format!("{:>6.1}", 100.0 * share)).join(" ");
             println!("{:<24} {name:>8}  {cells}", format!("{noise:?}"));
-            if noise == Noise::Normal && design == Design::Looked {
+            if noise == Noise::Normal && design == Design::Interim {
                 assert!(found.iter().all(|share| (0.948..0.968).contains(share)), "{found:?}");
             }
         }
@@ -73,7 +73,7 @@ fn table_of_verdicts() {
             let [_, _, same, _] = verdicts_under(rule, machine(), Known::Twin, 0.0, 1_000);
             let mut other = machine();
             let blocks =
-                (0..1_000).map(|_| other.experiment(rule, Design::Looked, 0.0).1).sum::<usize>() as f64;
+                (0..1_000).map(|_| other.experiment(rule, Design::Interim, 0.0).1).sum::<usize>() as f64;
             format!("{:>12}", format!("{:.0}, {:.1}", 1000.0 * same, blocks / 1000.0))
         });
         println!("{:<24} {}", format!("{} %", 100.0 * target), cells.join(" "));

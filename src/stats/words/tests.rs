@@ -14,7 +14,7 @@ fn interval(low: f64, high: f64) -> Interval {
 /// The verdict in words on an interval between two ratios.
 fn said(low: f64, high: f64, quality: Quality) -> String {
     let (interval, epsilon) = (interval(low.ln(), high.ln()), Epsilon::over(None));
-    Words::of(Verdict::of(&interval, epsilon), &interval, epsilon, quality).to_string()
+    Phrase::of(Verdict::of(&interval, epsilon), &interval, epsilon, quality).to_string()
 }
 
 #[test]
@@ -26,7 +26,7 @@ fn a_large_difference_is_a_multiple_and_a_small_one_per_cent() {
 }
 
 #[test]
-fn a_ratio_of_amounts_is_said_as_the_amount_moves() {
+fn a_ratio_of_amounts_is_worded_as_more_or_less() {
     // Better by a ratio of two means half the amount.
     assert_eq!(said(1.9, 2.1, Quality::Amount), "0.50 times as much [0.48, 0.53]");
     assert_eq!(said(1.0 / 1.17, 1.0 / 1.11, Quality::Amount), "14 % more [11, 17]");
@@ -34,7 +34,7 @@ fn a_ratio_of_amounts_is_said_as_the_amount_moves() {
 }
 
 #[test]
-fn what_cannot_be_told_names_no_direction_and_no_estimate() {
+fn not_measurable_names_no_direction_and_no_estimate() {
     assert_eq!(
         said(0.979, 1.047, Quality::Speed),
         "not measurable (between 2 % slower and 5 % faster; 2 % would count)"
@@ -54,7 +54,7 @@ fn what_cannot_be_told_names_no_direction_and_no_estimate() {
 }
 
 #[test]
-fn the_same_says_within_what() {
+fn same_names_its_limit() {
     assert_eq!(
         said(0.9962, 1.0109, Quality::Speed),
         "the same within 2 % (between 0.4 % slower and 1.1 % faster)"
@@ -80,26 +80,26 @@ fn no_more_digits_are_written_than_the_interval_supports_and_never_more_than_thr
 }
 
 #[test]
-fn what_would_count_is_rounded_up() {
+fn the_threshold_is_rounded_up() {
     assert_eq!(
         [0.02, 0.0201, 0.03456, 0.1, 0.123, 2.5].map(percent_up),
         ["2", "2.1", "3.5", "10", "12.3", "250"]
     );
     let floor = NoiseFloor::of(&[0.05; 5]);
     let (interval, epsilon) = (interval(-0.01, 0.01), Epsilon::over(floor));
-    let words = Words::of(Verdict::NotMeasurable, &interval, epsilon, Quality::Speed);
+    let words = Phrase::of(Verdict::NotMeasurable, &interval, epsilon, Quality::Speed);
     assert!(words.bounds.ends_with("; 5.2 % would count)"), "{words}");
 }
 
 #[test]
-fn a_change_with_a_bound_that_is_a_multiple_is_said_in_multiples_throughout() {
+fn a_bound_that_is_a_multiple_turns_the_change_into_multiples() {
     let say = |blocks: &[f64], quality| {
         let evidence = Evidence::of(&Ratios::of_blocks(blocks), Design::Fixed);
-        Words::without_verdict(&evidence, quality).to_string()
+        Phrase::without_verdict(&evidence, quality).to_string()
     };
     // Per cent would give `0 % slower [-310, 80]` and `0 % faster [-100, 900]`.
     let near =
-        |low: f64, high: f64| Words::of_change(-0.001, low.ln(), high.ln(), Quality::Speed).to_string();
+        |low: f64, high: f64| Phrase::of_change(-0.001, low.ln(), high.ln(), Quality::Speed).to_string();
     assert_eq!(near(0.2, 4.1), "1.0 times as fast [0.2, 4.1]");
     assert_eq!(near(0.04, 10.0), "1 times as fast [0.04, 10]");
     assert_eq!(near(0.00004, 4e9), "1 times as fast [under 0.001, over 1000000]");
@@ -114,7 +114,7 @@ fn a_wide_interval_does_not_begin_with_nothing_and_what_counts_is_a_factor() {
     let within = |floor: f64| {
         let epsilon = Epsilon::over(NoiseFloor::of(&[floor.ln(); 5]));
         let interval = interval(0.02f64.ln(), 4f64.ln());
-        Words::of(Verdict::NotMeasurable, &interval, epsilon, Quality::Speed).to_string()
+        Phrase::of(Verdict::NotMeasurable, &interval, epsilon, Quality::Speed).to_string()
     };
     // Per cent would give `between 0 and 4 times as fast; 266000 % would count`.
     assert_eq!(
@@ -129,11 +129,11 @@ fn a_wide_interval_does_not_begin_with_nothing_and_what_counts_is_a_factor() {
 }
 
 #[test]
-fn no_difference_is_not_said_as_one_of_nothing_per_cent() {
+fn no_difference_is_not_printed_as_zero_per_cent() {
     for blocks in [&[0.0, 0.0][..], &[0.0; 3], &[1e-14, -1e-14, 0.0], &[1e-7, -1e-7, 0.0]] {
         let evidence = Evidence::of(&Ratios::of_blocks(blocks), Design::Fixed);
-        let words = Words::without_verdict(&evidence, Quality::Speed);
-        assert_eq!((words.change.as_str(), words.bounds.as_str()), (NOTHING_SEEN, ""), "{blocks:?}");
+        let words = Phrase::without_verdict(&evidence, Quality::Speed);
+        assert_eq!((words.change.as_str(), words.bounds.as_str()), (NO_DIFFERENCE, ""), "{blocks:?}");
     }
 }
 
@@ -141,7 +141,7 @@ fn no_difference_is_not_said_as_one_of_nothing_per_cent() {
 fn few_blocks_are_labelled() {
     let say = |blocks: &[f64]| {
         let evidence = Evidence::of(&Ratios::of_blocks(blocks), Design::Fixed);
-        Words::without_verdict(&evidence, Quality::Speed).to_string()
+        Phrase::without_verdict(&evidence, Quality::Speed).to_string()
     };
     assert_eq!(say(&[1.4, 1.42]), "4.10 times as fast [4.06, 4.14] within launch");
     assert_eq!(say(&[1.4, 1.42, 1.44]), "4.1 times as fast [3.9, 4.3] tentative");
@@ -160,7 +160,7 @@ fn differences_beyond_all_measure_are_written_without_a_panic() {
     for (low, high) in [(-700.0, 700.0), (700.0, 705.0), (-705.0, -700.0), (-1e6, 1e6), (1e6, 1e6)] {
         for quality in [Quality::Speed, Quality::Amount] {
             let (interval, epsilon) = (interval(low, high), Epsilon::over(None));
-            let words = Words::of(Verdict::of(&interval, epsilon), &interval, epsilon, quality);
+            let words = Phrase::of(Verdict::of(&interval, epsilon), &interval, epsilon, quality);
             assert!(words.to_string().contains("times as"), "{words}");
         }
     }

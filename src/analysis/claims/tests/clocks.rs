@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_clock_that_leaves_time_out_is_told_with_what_it_states_and_what_passed() {
+fn a_clock_that_leaves_time_out_is_reported_with_both_times() {
     let record = decoding(|record| samples(record).for_each(|sample| sample.answered_ns += 100_000_000));
     let record = with_busy_cores(record);
     says(&record, About::Clock, true, "its clock leaves out 100 ms of a request in `decode`: it states 1");
@@ -11,7 +11,7 @@ fn a_clock_that_leaves_time_out_is_told_with_what_it_states_and_what_passed() {
 }
 
 #[test]
-fn a_machine_that_holds_up_half_of_the_requests_is_not_the_engine() {
+fn delays_of_half_of_the_requests_are_not_reported() {
     let record = decoding(|record| {
         for sample in samples(record).filter(|sample| sample.index % 2 == 0) {
             sample.answered_ns += 100_000_000;
@@ -38,14 +38,14 @@ fn early(share: f64, ends_too: bool, change: impl FnOnce(&mut RunRecord)) -> Run
 }
 
 #[test]
-fn times_that_are_half_of_the_truth_are_told_wherever_they_end() {
-    says(&early(0.5, false, |_| {}), About::Clock, true, "stamped before they are there");
+fn times_of_half_the_duration_are_reported_wherever_they_end() {
+    says(&early(0.5, false, |_| {}), About::Clock, true, "its stamps are too early");
     says(&early(0.5, true, |_| {}), About::Clock, true, "its clock leaves out");
     assert_eq!(contradictions_of(&early(0.99, true, |_| {})), []);
 }
 
 #[test]
-fn a_quarter_of_a_short_request_is_told_where_another_engine_leaves_out_next_to_nothing() {
+fn a_quarter_missing_from_short_requests_is_reported_beside_a_correct_engine() {
     // Requests of about 6 ms: half of one is below any bound in milliseconds.
     let shorter = |record: &mut RunRecord| {
         for sample in &mut record.samples {
@@ -73,7 +73,7 @@ fn a_quarter_of_a_short_request_is_told_where_another_engine_leaves_out_next_to_
 }
 
 #[test]
-fn streamed_tokens_that_come_late_are_told_by_the_first_of_them_too() {
+fn late_streamed_tokens_are_reported_even_if_only_the_first_is_late() {
     let late = |first_ns, median_ns| {
         decoding(|record| {
             for sample in samples(record).filter(|it| it.kind == RequestKind::Warmup && it.index == 1) {

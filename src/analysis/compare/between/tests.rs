@@ -51,7 +51,7 @@ fn where_less_is_better_a_longer_time_is_worse() {
 }
 
 #[test]
-fn a_machine_whose_blocks_lie_far_apart_does_not_tell_ten_percent() {
+fn widely_spread_blocks_hide_a_change_of_ten_percent() {
     let drifting = |times: f64| {
         let mut own = steady(0.001, 5);
         measured(&alone(), 8, move |at| Some(times * own() * if at.block % 4 == 0 { 1.0 } else { 1.1 }))
@@ -68,12 +68,12 @@ fn a_machine_whose_blocks_lie_far_apart_does_not_tell_ten_percent() {
 }
 
 #[test]
-fn what_the_reference_moved_by_is_the_machines_doing_and_no_difference() {
+fn the_change_of_the_reference_is_a_noise_floor() {
     let both = selection(&["reference", "a"], &["decode"]);
     // Everything is a tenth slower.
     let (base, new) = (run(&both, 1.0, 0.002, 1), run(&both, 1.1, 0.002, 2));
     let found = decode(&base, &new, 1);
-    assert_eq!(found.counts_because, "the reference, which moved as far");
+    assert_eq!(found.counts_because, "change of the reference");
     assert!((found.decision.epsilon.difference() - 1.1f64.ln()).abs() < 0.005);
     // Another version of the reference may itself have changed.
     let mut other = new.clone();
@@ -84,7 +84,7 @@ fn what_the_reference_moved_by_is_the_machines_doing_and_no_difference() {
 }
 
 #[test]
-fn the_twin_of_either_run_and_calibration_raise_what_counts() {
+fn twins_of_either_run_and_calibration_raise_the_threshold() {
     let both = selection(&["reference", "a"], &["decode"]);
     let quiet = |times: f64, seed| run(&both, times, 0.002, seed);
     let (mut wild, mut own) = (noisy(|_| 10.0, 0.2, 4), steady(0.002, 6));
@@ -112,14 +112,11 @@ fn the_twin_of_either_run_and_calibration_raise_what_counts() {
 #[test]
 fn a_quiet_machine_needs_two_percent() {
     let found = decode(&run(&alone(), 1.0, 0.001, 1), &run(&alone(), 1.03, 0.001, 2), 0);
-    assert_eq!(
-        (found.counts_because, found.decision.verdict),
-        ("nothing smaller matters", Some(Verdict::Slower))
-    );
+    assert_eq!((found.counts_because, found.decision.verdict), ("minimum threshold", Some(Verdict::Slower)));
 }
 
 #[test]
-fn five_blocks_of_both_and_turns_are_needed_for_a_verdict() {
+fn a_verdict_needs_five_interleaved_blocks_on_both_sides() {
     let short = |record: RunRecord, blocks: u32| {
         let launches = record.launches.iter().filter(|it| it.block >= blocks).map(|it| it.launch);
         let gone: Vec<u32> = launches.collect();
@@ -136,7 +133,7 @@ fn five_blocks_of_both_and_turns_are_needed_for_a_verdict() {
 }
 
 #[test]
-fn a_difference_that_gates_is_decided_among_all_that_do_and_one_that_does_not_by_itself() {
+fn only_gating_comparisons_share_the_correction() {
     let selection = selection(&["a", "b"], &["decode", "ttft"]);
     let (base, new) = (run(&selection, 1.0, 0.005, 1), run(&selection, 1.2, 0.005, 2));
     let matching = matching(&base.header.plan, &new.header.plan);
@@ -168,7 +165,7 @@ fn under_the_very_rule_95_percent_of_the_intervals_between_two_runs_hold() {
             let mut levels: Vec<f64> = Vec::new();
             for look in INTERIM_ANALYSES {
                 levels.extend((levels.len()..look).map(|_| scale * target * random.normal()));
-                let own = Evidence::of(&Ratios::of_blocks(&levels), Design::Looked);
+                let own = Evidence::of(&Ratios::of_blocks(&levels), Design::Interim);
                 if own.firm().unwrap().half_width() <= target {
                     break;
                 }
@@ -178,7 +175,7 @@ fn under_the_very_rule_95_percent_of_the_intervals_between_two_runs_hold() {
         let experiments = 2_000;
         let held = (0..experiments)
             .filter(|_| {
-                let found = Evidence::of_difference(&run(), &run(), Design::Looked).unwrap();
+                let found = Evidence::of_difference(&run(), &run(), Design::Interim).unwrap();
                 !found.firm().unwrap().excludes_zero()
             })
             .count();

@@ -44,15 +44,15 @@ fn a_record_is_comparable_with_itself_and_with_one_that_differs_on_purpose() {
 #[test]
 fn a_record_of_another_machine_is_refused_and_the_difference_named() {
     let found = changed(|new| new.header.machine.cpu.model = Some("Xeon\u{1b}[2J".into()));
-    assert_eq!(found, ["CPU: `AMD EPYC` in the base, `Xeon` in the new one"]);
+    assert_eq!(found, ["CPU: base `AMD EPYC`, new `Xeon`"]);
     let found = changed(|new| new.header.machine.memory_bytes = Some(32 << 30));
-    assert_eq!(found, ["memory: `64 GiB` in the base, `32 GiB` in the new one"]);
+    assert_eq!(found, ["memory: base `64 GiB`, new `32 GiB`"]);
 }
 
 #[test]
 fn other_weights_are_refused_also_under_the_same_name() {
     let found = changed(|new| new.header.plan.configurations[0].model.identity = Some("def".into()));
-    assert_eq!(found, ["weights: `embedded (abc)` in the base, `embedded (def)` in the new one"]);
+    assert_eq!(found, ["weights: base `embedded (abc)`, new `embedded (def)`"]);
     let found = changed(|new| new.header.plan.configurations[0].model.identity = None);
     assert_eq!(found.len(), 1, "{found:?}");
 }
@@ -60,52 +60,48 @@ fn other_weights_are_refused_also_under_the_same_name() {
 #[test]
 fn other_prompts_and_other_counts_of_tokens_are_refused_by_their_place() {
     let found = changed(|new| new.samples[4].prompt_hash = "other".into());
-    let named = "prompts of decode (block 1, round 1): `decode 1 1` in the base, `other` in the new one";
+    let named = "prompts of decode (block 1, round 1): base `decode 1 1`, new `other`";
     assert_eq!(found, [named]);
     let found = changed(|new| new.samples[0].iteration.sequences[0].prompt_tokens = 45);
-    let named = "tokens of decode (block 0, round 0): `32 + 64` in the base, `45 + 64` in the new one";
+    let named = "tokens of decode (block 0, round 0): base `32 + 64`, new `45 + 64`";
     assert_eq!(found, [named]);
     let found = changed(|new| {
         new.header.plan.seed = 7;
         new.samples.iter_mut().for_each(|it| it.prompt_hash.push('7'));
     });
-    assert_eq!(found, ["prompts of decode: `seed 0` in the base, `seed 7` in the new one"]);
+    assert_eq!(found, ["prompts of decode: base `seed 0`, new `seed 7`"]);
 }
 
 #[test]
 fn another_scenario_under_the_same_name_is_refused() {
     let base = record();
     let longer = of(&Selection { max_new_tokens: Some(128), ..selection(&["a"], &["decode"]) });
-    assert_eq!(
-        said(&base, &longer),
-        ["tokens to generate of decode: `64` in the base, `128` in the new one"]
-    );
+    assert_eq!(said(&base, &longer), ["tokens to generate of decode: base `64`, new `128`"]);
     let sampled = of(&Selection { temperature: Some(0.5), ..selection(&["a"], &["decode"]) });
-    assert!(said(&base, &sampled)[0].starts_with("sampling of decode: `greedy`"));
+    assert!(said(&base, &sampled)[0].starts_with("sampling of decode: base `greedy`"));
     let one_shot = of(&Selection { mode: Mode::OneShot, ..selection(&["a"], &["decode"]) });
-    assert_eq!(said(&base, &one_shot), ["mode: `warm` in the base, `one-shot` in the new one"]);
+    assert_eq!(said(&base, &one_shot), ["mode: base `warm`, new `one-shot`"]);
 }
 
 #[test]
 fn records_that_share_no_scenario_or_no_configuration_are_refused() {
     let base = record();
     let found = said(&base, &of(&selection(&["a"], &["prefill"])));
-    assert_eq!(found, ["scenarios: `decode` in the base, `prefill` in the new one"]);
+    assert_eq!(found, ["scenarios: base `decode`, new `prefill`"]);
     let found = said(&base, &of(&selection(&["b", "c"], &["decode"])));
-    assert_eq!(found, ["configurations: `a` in the base, `b, c` in the new one"]);
+    assert_eq!(found, ["configurations: base `a`, new `b, c`"]);
 }
 
 #[test]
 fn a_refusal_lists_everything_and_ends_with_what_to_do() {
     let differences = vec![Difference::new("CPU", "x", "y"), Difference::new("memory", "1 GiB", "2 GiB")];
     let said = Incomparable { differences }.to_string();
-    let expected = "the two records are not comparable:\n  CPU: `x` in the base, `y` in the new one\n  \
-                    memory: `1 GiB` in the base, `2 GiB` in the new one\nhint: `--force` compares them all the same, and says so";
+    let expected = "the two records are not comparable:\n  CPU: base `x`, new `y`\n  memory: base `1 GiB`, new `2 GiB`\nhint: `--force` compares them anyway, with a warning";
     assert_eq!(said, expected);
 }
 
 #[test]
-fn requests_of_a_launch_that_only_proved_something_are_held_against_nothing() {
+fn requests_of_output_checks_are_not_compared() {
     let other_prompt = |new: &mut RunRecord| {
         let launch = new.launches[0].launch;
         new.samples.iter_mut().filter(|it| it.launch == launch).for_each(|it| it.prompt_hash.push('x'));

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use crate::analysis::compare::between::{Found, Key, Opened};
 use crate::analysis::compare::comparable::shared;
-use crate::analysis::compare::sentence::{Other, Said, case, too_few};
+use crate::analysis::compare::sentence::{Other, Sentence, case, too_few};
 use crate::analysis::compare::within::Compared;
 use crate::analysis::metric::{self, METRICS, Metric};
 use crate::plan::{Order, Workload};
 use crate::record::{Failure, FailureKind, RunRecord};
 use crate::text;
-use stats::{Class, Thresholds, Verdict, Words, geometric_mean, median};
+use stats::{Class, Phrase, Thresholds, Verdict, geometric_mean, median};
 
 /// One metric of one configuration in one workload, before and now.
 #[derive(Debug, Clone)]
@@ -34,7 +34,7 @@ pub struct Change {
 
 #[derive(Debug, Clone)]
 pub enum Outcome {
-    Compared(Found, Words),
+    Compared(Found, Phrase),
     /// It was measured before and fails now: the most severe change.
     FailsNow(String),
     /// It failed before and is measured now.
@@ -83,7 +83,7 @@ pub fn of_within(compared: Compared) -> (Key, Result<Found, String>) {
     let found = compared.result.map(|it| Found {
         evidence: it.evidence,
         decision: it.decision,
-        counts_because: "side by side: calibration, or a twin",
+        counts_because: "calibration or a twin, side by side",
         blocks: (it.blocks, it.blocks),
         p_mann_whitney: it.p_mann_whitney,
     });
@@ -188,7 +188,7 @@ impl About<'_> {
                     return Some(Outcome::FailedInBoth(is));
                 }
                 (Some((_, was)), Some((_, is))) => {
-                    return Some(Outcome::Nothing(format!("it failed before ({was}), and fails now ({is})")));
+                    return Some(Outcome::Nothing(format!("it failed before ({was}) and fails now ({is})")));
                 }
                 // A used-up time budget is no failure.
                 (None, Some((FailureKind::NoTime, is))) => return Some(Outcome::Nothing(is)),
@@ -200,15 +200,17 @@ impl About<'_> {
         match found {
             Some(Ok(found)) => Some(Outcome::Compared(found.clone(), self.words(found))),
             Some(Err(why)) => Some(Outcome::Nothing(why.clone())),
-            None => self.gating.then(|| Outcome::Nothing("one of the two has no sample of it".into())),
+            None => self.gating.then(|| Outcome::Nothing("one of the two runs has no sample".into())),
         }
     }
 
-    fn words(&self, found: &Found) -> Words {
+    fn words(&self, found: &Found) -> Phrase {
         let quality = self.metric.quality();
         match (found.decision.verdict, found.evidence.firm()) {
-            (Some(verdict), Some(interval)) => Words::of(verdict, &interval, found.decision.epsilon, quality),
-            _ => Words::without_verdict(&found.evidence, quality),
+            (Some(verdict), Some(interval)) => {
+                Phrase::of(verdict, &interval, found.decision.epsilon, quality)
+            }
+            _ => Phrase::without_verdict(&found.evidence, quality),
         }
     }
 
@@ -220,7 +222,7 @@ impl About<'_> {
     fn sentence(&self, outcome: &Outcome, before: &str, configuration: &str) -> String {
         // Within one record the label already says that it is the baseline.
         let same = before == configuration || std::ptr::eq(self.base.record, self.new.record);
-        let said = Said {
+        let parts = Sentence {
             subject: format!("`{configuration}`"),
             metric: self.metric,
             case: case(&self.new.record.header.plan, &self.workload.label, self.metric),
@@ -228,19 +230,23 @@ impl About<'_> {
         };
         match outcome {
             Outcome::Compared(found, words) => {
-                said.of(found.decision.verdict, words, || self.why_no_verdict(found, words.caution))
+                parts.of(found.decision.verdict, words, || self.why_no_verdict(found, words.caution))
             }
-            Outcome::FailsNow(how) => said.told(&format!("fails now, and did not before ({how})")),
-            Outcome::FailedBefore(how) => said.told(&format!("measured now, and failed before ({how})")),
-            Outcome::FailedInBoth(how) => said.told(&format!("fails as before ({how})")),
-            Outcome::Nothing(why) => said.told(&format!("not compared: {why}")),
+            Outcome::FailsNow(how) => {
+                parts.with_message(&format!("fails now, but was measured before ({how})"))
+            }
+            Outcome::FailedBefore(how) => {
+                parts.with_message(&format!("measured now, but failed before ({how})"))
+            }
+            Outcome::FailedInBoth(how) => parts.with_message(&format!("fails as before ({how})")),
+            Outcome::Nothing(why) => parts.with_message(&format!("not compared: {why}")),
         }
     }
 
     fn why_no_verdict(&self, found: &Found, caution: &str) -> String {
         let sequential = |it: &Opened| it.record.header.plan.order == Order::Sequential;
         if sequential(self.base) || sequential(self.new) {
-            return "measured one after the other: no verdict".into();
+            return "measured sequentially: no verdict".into();
         }
         too_few(caution, found.blocks.0.min(found.blocks.1))
     }

@@ -36,7 +36,7 @@ fn a_critical_change_of_a_headline_fails_and_a_warning_only_where_it_is_asked_to
 }
 
 #[test]
-fn what_cannot_be_told_of_a_headline_has_an_exit_status_of_its_own_and_a_certain_loss_outweighs_it() {
+fn a_headline_that_is_not_measurable_gives_exit_code_3_unless_another_is_worse() {
     let (base, mut new) = (run(&alone(), 1.0, 1), run(&alone(), 1.0, 2));
     let slow = |block: u32| if block.is_multiple_of(2) { 1 } else { 2 };
     for sample in &mut new.samples {
@@ -55,7 +55,7 @@ fn what_cannot_be_told_of_a_headline_has_an_exit_status_of_its_own_and_a_certain
 }
 
 #[test]
-fn thresholds_decide_what_is_bad() {
+fn thresholds_decide_the_class() {
     let strict = Thresholds::new(0.01, 0.03).unwrap();
     let judgement = judge(&run(&alone(), 1.0, 1), &run(&alone(), 1.06, 2), strict, false).unwrap();
     assert_eq!(
@@ -79,7 +79,7 @@ fn only_headlines_decide() {
 }
 
 #[test]
-fn a_headline_that_fails_now_is_critical_and_one_that_failed_before_is_told() {
+fn a_headline_that_fails_now_is_critical_and_one_that_failed_before_is_listed() {
     let mut fails = run(&alone(), 1.0, 2);
     fails.samples.retain(|sample| sample.launch < 2);
     fails.failures.push(Failure {
@@ -94,17 +94,17 @@ fn a_headline_that_fails_now_is_critical_and_one_that_failed_before_is_told() {
     assert_eq!((gating(&now).class, now.conclusion(Class::Critical)), (Class::Critical, Conclusion::Worse));
     assert_eq!(
         gating(&now).sentence,
-        "`a` decodes: fails now, and did not before (exited at sample 3: killed by signal 9)"
+        "`a` decodes: fails now, but was measured before (exited at sample 3: killed by signal 9)"
     );
     let before = judged(&fails, &good);
     assert_eq!(before.conclusion(Class::Warning), Conclusion::Passed);
-    assert!(gating(&before).sentence.contains("measured now, and failed before"));
+    assert!(gating(&before).sentence.contains("measured now, but failed before"));
     // If everything fails as before, nothing is known to be good.
     assert_eq!(judged(&fails, &fails).conclusion(Class::Warning), Conclusion::Open);
 }
 
 #[test]
-fn a_case_that_the_budget_left_nothing_for_is_no_regression_and_another_failure_than_before_passes_nothing() {
+fn a_used_up_budget_is_no_regression_and_a_new_kind_of_failure_does_not_pass() {
     let failing = |kind: &str| {
         let mut record = run(&alone(), 1.0, 2);
         record.samples.clear();
@@ -125,7 +125,7 @@ fn a_case_that_the_budget_left_nothing_for_is_no_regression_and_another_failure_
 }
 
 #[test]
-fn a_headline_that_the_new_run_never_came_to_does_not_pass() {
+fn a_headline_missing_from_the_new_run_does_not_pass() {
     let both = selection(&["a"], &["prefill", "decode"]);
     let base = run(&both, 1.0, 1);
     let mut new = run(&both, 1.0, 2);
@@ -133,17 +133,17 @@ fn a_headline_that_the_new_run_never_came_to_does_not_pass() {
     new.end = Some(End::Interrupted);
     let judgement = judged(&base, &new);
     assert_eq!(judgement.conclusion(Class::Critical), Conclusion::Open);
-    assert_eq!(judgement.notices, ["the new one was interrupted: what it had measured is compared"]);
+    assert_eq!(judgement.notices, ["the new one was interrupted: only its recorded samples are compared"]);
     assert!(judgement.lines.iter().any(|it| matches!(it.outcome, Outcome::Nothing(_))));
     assert_eq!(judgement.means[0].times, None);
 }
 
 #[test]
-fn incomparable_records_are_refused_and_by_force_it_is_said() {
+fn incomparable_records_are_refused_or_compared_by_force_with_a_warning() {
     let (base, mut new) = (run(&alone(), 1.0, 1), run(&alone(), 1.0, 2));
     new.header.machine.cpu.model = Some("another".into());
     let refused = judge(&base, &new, Thresholds::default(), false).unwrap_err();
-    assert!(refused.to_string().contains("CPU: `AMD EPYC` in the base, `another` in the new one"));
+    assert!(refused.to_string().contains("CPU: base `AMD EPYC`, new `another`"));
     let forced = judge(&base, &new, Thresholds::default(), true).unwrap();
     assert_eq!((forced.forced.len(), forced.lines.is_empty()), (1, false));
     // Records that share nothing cause no panic.
@@ -167,15 +167,15 @@ fn another_engine_is_named_beside_what_differs() {
 }
 
 #[test]
-fn what_stands_in_one_record_alone_is_listed() {
+fn entries_of_only_one_record_are_listed() {
     let base = run(&selection(&["a", "b"], &["decode", "prefill"]), 1.0, 1);
     let new = run(&selection(&["a", "c"], &["decode", "load"]), 1.0, 2);
     let notes = judged(&base, &new).notes;
     for said in [
-        "configurations of the base alone: `b`",
-        "configurations of the new one alone: `c`",
-        "scenarios of the base alone: `prefill`",
-        "scenarios of the new one alone: `load`",
+        "configurations only in the base: `b`",
+        "configurations only in the new run: `c`",
+        "scenarios only in the base: `prefill`",
+        "scenarios only in the new run: `load`",
     ] {
         assert!(notes.contains(&said.to_string()), "{said}: {notes:?}");
     }
@@ -184,7 +184,7 @@ fn what_stands_in_one_record_alone_is_listed() {
 }
 
 #[test]
-fn what_lacks_calibration_is_named_as_the_command_line_takes_it_and_nothing_else() {
+fn missing_calibrations_are_listed_as_a_command() {
     let both = selection(&["a", "b"], &["ttft", "decode"]);
     let mut base = run(&both, 1.0, 1);
     let mut new = run(&both, 1.0, 2);
@@ -223,7 +223,7 @@ fn the_mean_over_scenarios_is_of_headlines_alone() {
 }
 
 #[test]
-fn a_baseline_that_was_measured_again_is_paired_with_what_it_stands_beside() {
+fn a_baseline_measured_again_is_paired_with_its_row() {
     let selection = selection(&["reference", "a"], &["decode"]);
     let mut machine = Random::seeded(3);
     let mut shared = 1.0;
@@ -262,8 +262,7 @@ fn output_that_has_become_wrong_is_a_failure_however_fast_it_is() {
     let judgement = judged(&checked(0.0), &checked(2.3));
     let line = of_engine(&judgement);
     assert_eq!((line.class, judgement.conclusion(Class::Critical)), (Class::Critical, Conclusion::Worse));
-    let why =
-        "`beacon` decodes: fails now, and did not before (wrong output in the new one: its log-probabilities";
+    let why = "`beacon` decodes: fails now, but was measured before (wrong output in the new one: its log-probabilities";
     assert!(line.sentence.starts_with(why), "{}", line.sentence);
     // No other metric of it is compared either.
     assert!(judgement.lines.iter().all(|it| it.configuration != "beacon" || it.found().is_none()));
@@ -271,7 +270,7 @@ fn output_that_has_become_wrong_is_a_failure_however_fast_it_is() {
 }
 
 #[test]
-fn output_that_was_wrong_is_no_measure_for_what_is_right() {
+fn wrong_output_in_the_base_is_not_compared() {
     let judgement = judged(&checked(2.3), &checked(0.0));
     let line = of_engine(&judgement);
     assert!(line.sentence.contains("failed before (wrong output in the base: "), "{}", line.sentence);
@@ -280,7 +279,7 @@ fn output_that_was_wrong_is_no_measure_for_what_is_right() {
 }
 
 #[test]
-fn a_headline_of_a_later_version_is_said_of_the_record_that_names_it() {
+fn an_unknown_headline_metric_is_reported_with_its_record() {
     let (base, mut new) = (run(&alone(), 1.0, 1), run(&alone(), 1.0, 2));
     assert!(judged(&base, &new).notes.iter().all(|it| !it.contains("does not know")));
     new.header.plan.cases[0].workload.headline = crate::plan::MetricId::named("later_rate");

@@ -37,7 +37,7 @@ fn said(metric: &'static str, workload: &str, ratio: f64, apart: f64) -> String 
 }
 
 #[test]
-fn a_difference_is_said_of_whom_and_against_whom() {
+fn a_sentence_names_both_sides_of_a_difference() {
     assert_eq!(said("decode_rate", "decode", 4.1, 0.05), "`a` decodes 4.1 times as fast as `b` [3.9, 4.3]");
     assert_eq!(said("decode_rate", "decode", 1.14, 0.02), "`a` decodes 14 % faster than `b` [12, 16]");
     assert_eq!(said("prefill_rate", "prefill", 0.9, 0.01), "`a` prefills 10.0 % slower than `b` [9.1, 10.9]");
@@ -48,7 +48,7 @@ fn a_difference_is_said_of_whom_and_against_whom() {
 }
 
 #[test]
-fn the_same_and_the_not_measurable_say_between_what() {
+fn same_and_not_measurable_include_the_interval() {
     assert_eq!(
         said("decode_rate", "decode", 1.003, 0.008),
         "`a` decodes as fast as `b`, within 2 % (between 0.5 % slower and 1.1 % faster)"
@@ -60,7 +60,7 @@ fn the_same_and_the_not_measurable_say_between_what() {
 }
 
 #[test]
-fn what_the_verb_does_not_tell_stands_in_parentheses() {
+fn the_case_is_in_parentheses_unless_the_verb_implies_it() {
     assert_eq!(
         said("first_token", "ttft 16", 0.5, 0.02),
         "`a` reaches its first token (ttft 16) 2.00 times as fast as `b` [1.96, 2.04]"
@@ -78,7 +78,7 @@ fn what_the_verb_does_not_tell_stands_in_parentheses() {
 }
 
 #[test]
-fn memory_is_needed_and_not_fast() {
+fn memory_has_a_sentence_with_needs() {
     assert_eq!(
         said("peak_memory", "decode", 1.8, 0.02),
         "`a` needs 1.80 times as much memory (decode) as `b` [1.77, 1.84]"
@@ -98,7 +98,7 @@ fn memory_is_needed_and_not_fast() {
 }
 
 #[test]
-fn evidence_that_is_no_verdict_says_why() {
+fn evidence_without_a_verdict_includes_the_reason() {
     let plan = plan();
     let few = |blocks| sentence(&plan, &compared("decode_rate", 2.0, 0.02, blocks));
     assert_eq!(
@@ -111,11 +111,11 @@ fn evidence_that_is_no_verdict_says_why() {
     let found = within(&Measured::of(&record), &[(1, 0)]);
     let found = found.iter().find(|it| it.gating).unwrap();
     let said = sentence(&record.header.plan, found);
-    assert!(said.ends_with("] (measured one after the other: no verdict)"), "{said}");
+    assert!(said.ends_with("] (measured sequentially: no verdict)"), "{said}");
 }
 
 #[test]
-fn where_nothing_was_seen_nothing_is_said_to_be_faster() {
+fn equal_values_are_not_called_faster() {
     assert_eq!(
         sentence(&plan(), &compared("decode_rate", 1.0, 0.0, 3)),
         "`a` decodes: no difference seen against `b` (tentative: 3 blocks, no verdict)"
@@ -123,12 +123,12 @@ fn where_nothing_was_seen_nothing_is_said_to_be_faster() {
 }
 
 #[test]
-fn what_could_not_be_compared_says_why() {
+fn a_failed_comparison_includes_the_reason() {
     let refusal = Refusal::Value { block: 2, round: 1, value: 0.0 };
     let compared = Compared { result: Err(refusal), ..compared("decode_rate", 1.0, 0.0, 5) };
     assert_eq!(
         sentence(&plan(), &compared),
-        "`a` decodes: no comparison with `b`: block 2, round 1: `0` has no ratio to anything"
+        "`a` decodes: no comparison with `b`: block 2, round 1: `0` is not positive, so there is no ratio"
     );
 }
 
@@ -143,10 +143,10 @@ fn every_metric_makes_a_sentence_of_every_verdict() {
 }
 
 #[test]
-fn a_floor_is_what_would_count() {
+fn the_sentence_names_the_noise_floor_as_the_threshold() {
     let ratios = Ratios::of_blocks(&[0.01, 0.02, 0.03, 0.02, 0.01]);
     let evidence = Evidence::of(&ratios, stats::Design::Fixed);
     let epsilon = Epsilon::over(NoiseFloor::of(&[0.05; 20]));
-    let said = Words::of(Verdict::NotMeasurable, &evidence.firm().unwrap(), epsilon, stats::Quality::Speed);
+    let said = Phrase::of(Verdict::NotMeasurable, &evidence.firm().unwrap(), epsilon, stats::Quality::Speed);
     assert!(said.bounds.ends_with("5.2 % would count)"), "{said}");
 }

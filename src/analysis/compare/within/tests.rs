@@ -44,7 +44,7 @@ fn each_configuration_is_compared_by_every_metric_that_both_have_and_the_headlin
 }
 
 #[test]
-fn one_after_the_other_there_is_evidence_and_no_verdict() {
+fn sequential_runs_have_evidence_but_no_verdict() {
     let mut record = record(5.0, 0.01, 5);
     record.header.plan.order = Order::Sequential;
     let found = within(&Measured::of(&record), &[(1, 0)]);
@@ -74,7 +74,7 @@ fn a_difference_below_what_calibration_found_of_either_side_is_not_measurable() 
 }
 
 #[test]
-fn the_twin_of_the_reference_says_how_far_one_engine_lies_from_itself() {
+fn the_twin_of_the_reference_gives_a_noise_floor() {
     let quiet = |configuration| if configuration == 1 { 9.0 } else { 10.0 };
     let mut noise = noisy(quiet, 0.005, 3);
     let mut wild = noisy(|_| 10.0, 0.3, 4);
@@ -98,7 +98,7 @@ fn a_case_that_failed_midway_is_compared_by_the_rounds_that_both_have() {
 }
 
 #[test]
-fn a_configuration_that_gave_nothing_is_compared_with_nobody() {
+fn a_configuration_without_values_is_not_compared() {
     let record = measured(&selection(&["reference", "other"], &["decode"]), 5, |at| {
         (at.configuration != 1).then_some(10.0)
     });
@@ -110,7 +110,7 @@ fn a_configuration_that_gave_nothing_is_compared_with_nobody() {
 }
 
 #[test]
-fn each_of_a_cross_product_has_the_reference_of_its_own_kind_and_a_twin_for_each() {
+fn each_model_and_device_has_its_own_reference_and_twin() {
     let selection = Selection { threads: vec![1, 2], ..selection(&["reference", "other"], &["decode"]) };
     // `other` is faster with one thread, and a tenth slower with two.
     let of = |configuration| [10.0, 6.0, 5.0, 5.5, 10.0, 5.0][configuration];
@@ -137,7 +137,7 @@ fn all_pairs_are_on_one_model_and_turned_towards_the_reference() {
 }
 
 #[test]
-fn the_program_of_a_baseline_is_compared_with_the_one_that_it_stands_beside() {
+fn the_program_of_a_baseline_is_compared_with_its_row() {
     let mut record = record(5.0, 0.01, 5);
     let plan = &mut record.header.plan;
     plan.configurations[2].role = Some(Role::Baseline { of: 1 });
@@ -147,7 +147,7 @@ fn the_program_of_a_baseline_is_compared_with_the_one_that_it_stands_beside() {
 }
 
 #[test]
-fn each_workload_says_for_itself_what_ended_it() {
+fn each_workload_has_its_own_reason_to_stop() {
     let mut record = record(5.0, 0.01, 5);
     assert_eq!(stopped_by(&record, "decode"), StoppedBy::Time);
     record.header.plan.extent.blocks = Some(5);
@@ -161,7 +161,7 @@ fn each_workload_says_for_itself_what_ended_it() {
 
 #[test]
 fn a_run_goes_on_while_the_headline_of_any_pair_is_uncertain_and_no_longer() {
-    let look_at = |record: &RunRecord| look(record, "decode", 5, Rule::default());
+    let look_at = |record: &RunRecord| interim_analysis(record, "decode", 5, Rule::default());
     assert_eq!(look_at(&record(5.0, 0.002, 5)), Analysis::Stop(StoppedBy::Width));
     assert_eq!(look_at(&record(5.0, 0.2, 5)), Analysis::GoOn { until: 8 });
     // Metrics that do not gate have no effect.
@@ -172,18 +172,18 @@ fn a_run_goes_on_while_the_headline_of_any_pair_is_uncertain_and_no_longer() {
 }
 
 #[test]
-fn an_engine_by_itself_is_waited_for_until_its_own_level_is_known_and_nothing_is_where_no_pair_can_be_told() {
+fn a_single_engine_runs_until_its_level_is_precise() {
     let alone = |noise| measured(&selection(&["reference"], &["decode"]), 5, noisy(|_| 10.0, noise, 1));
-    assert_eq!(look(&alone(0.3), "decode", 5, Rule::default()), Analysis::GoOn { until: 8 });
+    assert_eq!(interim_analysis(&alone(0.3), "decode", 5, Rule::default()), Analysis::GoOn { until: 8 });
     let mut noise = noisy(|_| 10.0, 0.3, 1);
     let failed = measured(&selection(&["reference", "other"], &["decode"]), 5, |at| {
         noise(at).filter(|_| at.configuration != 1)
     });
-    assert_eq!(look(&failed, "decode", 5, Rule::default()), Analysis::Stop(StoppedBy::Width));
+    assert_eq!(interim_analysis(&failed, "decode", 5, Rule::default()), Analysis::Stop(StoppedBy::Width));
 }
 
 #[test]
-fn a_plan_that_points_nowhere_is_no_panic() {
+fn a_plan_with_invalid_indices_causes_no_panic() {
     let mut record = record(5.0, 0.01, 5);
     record
         .header

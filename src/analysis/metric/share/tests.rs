@@ -20,7 +20,7 @@ const LLAMA: Sizes = Sizes {
 };
 
 /// A request as in a record, on two threads of a machine with a cache of 32 MiB.
-struct Seen {
+struct Setup {
     configuration: Configuration,
     machine: Machine,
     limits: record::Limits,
@@ -29,7 +29,7 @@ struct Seen {
     kind: Kind,
 }
 
-impl Seen {
+impl Setup {
     fn of(sequences: Vec<Sequence>) -> Self {
         let model = Model { sizes: Some(LLAMA), ..Model::default() };
         let cache = Cache { level: 3, kind: "Unified".into(), size_bytes: 32 << 20, shared_by: 2 };
@@ -130,13 +130,13 @@ fn a_decode_has_the_share_of_bandwidth_that_its_bytes_and_its_time_give() {
     // Three tokens in 300 ms after the first, with a prompt of 10: weights three times, and 11 + 12 + 13 positions of 32,768
     // bytes. At two threads the best read is 40 GB/s, with four streams.
     let bytes = 3.0 * 2.0 * 1_235_816_448.0 + 36.0 * 32_768.0;
-    let seen = || Seen::of(vec![sequence(10, &[50, 150, 250, 350])]);
-    assert_near(&seen().share("bandwidth_share"), bytes / 0.3 / 40e9);
+    let observed = || Setup::of(vec![sequence(10, &[50, 150, 250, 350])]);
+    assert_near(&observed().share("bandwidth_share"), bytes / 0.3 / 40e9);
     // On one thread the limit is what one thread reads; for more threads than were probed, it is that of all.
     let threads = |threads| {
-        let mut seen = seen();
-        seen.configuration.threads = threads;
-        seen.share("bandwidth_share")
+        let mut observed = observed();
+        observed.configuration.threads = threads;
+        observed.share("bandwidth_share")
     };
     assert_near(&threads(1), bytes / 0.3 / 20e9);
     assert_near(&threads(9), bytes / 0.3 / 40e9);
@@ -145,20 +145,20 @@ fn a_decode_has_the_share_of_bandwidth_that_its_bytes_and_its_time_give() {
 
 #[test]
 fn a_cache_of_another_dtype_than_the_weights_counts_as_such() {
-    let mut seen = Seen::of(vec![sequence(10, &[50, 350])]).dtypes("q8_0", Some("f32"));
+    let mut observed = Setup::of(vec![sequence(10, &[50, 350])]).dtypes("q8_0", Some("f32"));
     let weights = 1_235_816_448.0 * 8.5 / 8.0;
-    assert_near(&seen.share("bandwidth_share"), (weights + 11.0 * 32_768.0) / 0.3 / 40e9);
+    assert_near(&observed.share("bandwidth_share"), (weights + 11.0 * 32_768.0) / 0.3 / 40e9);
     // If the cache's dtype is not stated, the compute dtype counts.
-    seen.launch.loaded.as_mut().unwrap().facts.kv_dtype = None;
-    assert_near(&seen.share("bandwidth_share"), (weights + 11.0 * 65_536.0) / 0.3 / 40e9);
+    observed.launch.loaded.as_mut().unwrap().facts.kv_dtype = None;
+    assert_near(&observed.share("bandwidth_share"), (weights + 11.0 * 65_536.0) / 0.3 / 40e9);
 }
 
 #[test]
 fn a_batch_reads_the_weights_once_for_all_its_sequences() {
-    let seen = Seen::of(vec![sequence(10, &[50, 150, 250]), sequence(20, &[50, 150, 250])]);
+    let observed = Setup::of(vec![sequence(10, &[50, 150, 250]), sequence(20, &[50, 150, 250])]);
     let positions = f64::from(11 + 12 + 21 + 22);
     assert_near(
-        &seen.share("bandwidth_share"),
+        &observed.share("bandwidth_share"),
         (2.0 * 2.0 * 1_235_816_448.0 + positions * 32_768.0) / 0.2 / 40e9,
     );
 }
@@ -169,7 +169,7 @@ fn a_prefill_has_the_share_of_operations_that_its_dtype_could_use() {
     // attends to.
     let operations = 2.0 * ((1_235_816_448.0 - 262_668_288.0) * 100.0 + 262_668_288.0 + 5050.0 * 65_536.0);
     let of = |weights, compute| {
-        Seen::of(vec![sequence(100, &[2000])]).dtypes(weights, Some(compute)).share("compute_share")
+        Setup::of(vec![sequence(100, &[2000])]).dtypes(weights, Some(compute)).share("compute_share")
     };
     assert_near(&of("f32", "f32"), operations / 2.0 / 0.2e12);
     assert_near(&of("bf16", "f32"), operations / 2.0 / 0.2e12);
@@ -181,14 +181,14 @@ fn a_prefill_has_the_share_of_operations_that_its_dtype_could_use() {
 
 #[test]
 fn without_tiles_the_widest_unit_that_is_there_is_the_limit() {
-    let mut seen = Seen::of(vec![sequence(100, &[2000])]);
-    let with = seen.share("compute_share")[0];
-    seen.limits.probed.units.retain(|unit| !unit.unit.starts_with("amx"));
-    assert_near(&seen.share("compute_share"), with * 10.0);
-    seen.limits.probed.units.retain(|unit| unit.unit == "f32_fma");
-    assert_near(&seen.share("compute_share"), with * 20.0);
-    seen.limits.probed.units.clear();
-    assert_eq!(seen.share("compute_share"), NOTHING);
+    let mut observed = Setup::of(vec![sequence(100, &[2000])]);
+    let with = observed.share("compute_share")[0];
+    observed.limits.probed.units.retain(|unit| !unit.unit.starts_with("amx"));
+    assert_near(&observed.share("compute_share"), with * 10.0);
+    observed.limits.probed.units.retain(|unit| unit.unit == "f32_fma");
+    assert_near(&observed.share("compute_share"), with * 20.0);
+    observed.limits.probed.units.clear();
+    assert_eq!(observed.share("compute_share"), NOTHING);
 }
 
 #[test]
@@ -206,13 +206,13 @@ fn prompt_tokens_from_a_cache_are_not_computed_but_are_attended_to() {
 
 #[test]
 fn weights_that_caches_may_hold_have_no_share_of_bandwidth() {
-    let mut seen = Seen::of(vec![sequence(10, &[50, 350])]);
+    let mut observed = Setup::of(vec![sequence(10, &[50, 350])]);
     // 128 MiB of bf16, and one weight less.
-    seen.configuration.model.sizes.as_mut().unwrap().read_per_token = 64 << 20;
-    assert_eq!(seen.share("bandwidth_share").len(), 1);
-    assert_eq!(seen.share("compute_share").len(), 1);
-    seen.configuration.model.sizes.as_mut().unwrap().read_per_token -= 1;
-    assert_eq!(seen.share("bandwidth_share"), NOTHING);
+    observed.configuration.model.sizes.as_mut().unwrap().read_per_token = 64 << 20;
+    assert_eq!(observed.share("bandwidth_share").len(), 1);
+    assert_eq!(observed.share("compute_share").len(), 1);
+    observed.configuration.model.sizes.as_mut().unwrap().read_per_token -= 1;
+    assert_eq!(observed.share("bandwidth_share"), NOTHING);
 }
 
 #[test]
@@ -227,43 +227,44 @@ fn threads_beside_several_last_level_caches_have_all_of_them() {
 }
 
 #[test]
-fn what_is_not_known_leaves_the_share_out() {
-    let both = |seen: &Seen| ["bandwidth_share", "compute_share"].map(|metric| seen.share(metric).len());
-    let seen = || Seen::of(vec![sequence(10, &[50, 350])]);
-    assert_eq!(both(&seen()), [1, 1]);
-    assert_eq!(both(&seen().dtypes("of_later", Some("of_later"))), [0, 0]);
-    assert_eq!(both(&seen().dtypes("bf16", None)), [1, 0]);
-    let unsized_model = |mut seen: Seen| {
-        seen.configuration.model.sizes = None;
-        both(&seen)
+fn an_unknown_fact_leaves_the_share_out() {
+    let both =
+        |observed: &Setup| ["bandwidth_share", "compute_share"].map(|metric| observed.share(metric).len());
+    let observed = || Setup::of(vec![sequence(10, &[50, 350])]);
+    assert_eq!(both(&observed()), [1, 1]);
+    assert_eq!(both(&observed().dtypes("of_later", Some("of_later"))), [0, 0]);
+    assert_eq!(both(&observed().dtypes("bf16", None)), [1, 0]);
+    let unsized_model = |mut observed: Setup| {
+        observed.configuration.model.sizes = None;
+        both(&observed)
     };
-    assert_eq!(unsized_model(seen()), [0, 0]);
-    let elsewhere = |mut seen: Seen| {
-        seen.launch.loaded.as_mut().unwrap().facts.device = Some("cuda".into());
-        both(&seen)
+    assert_eq!(unsized_model(observed()), [0, 0]);
+    let elsewhere = |mut observed: Setup| {
+        observed.launch.loaded.as_mut().unwrap().facts.device = Some("cuda".into());
+        both(&observed)
     };
-    assert_eq!(elsewhere(seen()), [0, 0]);
-    let unloaded = |mut seen: Seen| {
-        seen.launch.loaded = None;
-        both(&seen)
+    assert_eq!(elsewhere(observed()), [0, 0]);
+    let unloaded = |mut observed: Setup| {
+        observed.launch.loaded = None;
+        both(&observed)
     };
-    assert_eq!(unloaded(seen()), [0, 0]);
-    let unprobed = |mut seen: Seen| {
-        seen.limits.probed = Limits::default();
-        both(&seen)
+    assert_eq!(unloaded(observed()), [0, 0]);
+    let unprobed = |mut observed: Setup| {
+        observed.limits.probed = Limits::default();
+        both(&observed)
     };
-    assert_eq!(unprobed(seen()), [0, 0]);
-    let cold = |mut seen: Seen| {
-        seen.kind = Kind::Launch;
-        both(&seen)
+    assert_eq!(unprobed(observed()), [0, 0]);
+    let cold = |mut observed: Setup| {
+        observed.kind = Kind::Launch;
+        both(&observed)
     };
-    assert_eq!(cold(seen()), [1, 0]);
+    assert_eq!(cold(observed()), [1, 0]);
 }
 
 #[test]
 fn absurd_facts_give_no_share_that_is_no_number() {
-    let mut seen = Seen::of(vec![sequence(u32::MAX, &[1, 1, 2]), sequence(0, &[]), Sequence::default()]);
-    seen.configuration.model.sizes = Some(Sizes {
+    let mut observed = Setup::of(vec![sequence(u32::MAX, &[1, 1, 2]), sequence(0, &[]), Sequence::default()]);
+    observed.configuration.model.sizes = Some(Sizes {
         parameters: u64::MAX,
         read_per_token: u64::MAX,
         output: u64::MAX,
@@ -271,10 +272,10 @@ fn absurd_facts_give_no_share_that_is_no_number() {
         attended_per_position: u64::MAX,
     });
     for ns in [0, 1, u64::MAX] {
-        seen.limits.probed.reads.iter_mut().for_each(|it| it.ns = ns);
-        seen.limits.probed.units.iter_mut().for_each(|it| it.ns = ns);
+        observed.limits.probed.reads.iter_mut().for_each(|it| it.ns = ns);
+        observed.limits.probed.units.iter_mut().for_each(|it| it.ns = ns);
         for metric in ["bandwidth_share", "compute_share"] {
-            assert!(seen.share(metric).iter().all(|share| share.is_finite()), "{metric} at {ns}");
+            assert!(observed.share(metric).iter().all(|share| share.is_finite()), "{metric} at {ns}");
         }
     }
 }
@@ -288,12 +289,12 @@ fn bits_are_those_of_the_blocks_that_files_hold() {
 }
 
 /// A request on the second GPU of a machine, with the device as its engine states it.
-fn on_a_gpu(device: &str, gpu: GpuLimits) -> Seen {
-    let mut seen = Seen::of(vec![sequence(10, &[50, 150, 250, 350])]);
-    seen.configuration.device = "cuda:1".into();
-    seen.launch.loaded.as_mut().unwrap().facts.device = Some(device.into());
-    seen.limits.probed.gpus = vec![GpuLimits::default(), GpuLimits { index: 1, ..gpu }];
-    seen
+fn on_a_gpu(device: &str, gpu: GpuLimits) -> Setup {
+    let mut observed = Setup::of(vec![sequence(10, &[50, 150, 250, 350])]);
+    observed.configuration.device = "cuda:1".into();
+    observed.launch.loaded.as_mut().unwrap().facts.device = Some(device.into());
+    observed.limits.probed.gpus = vec![GpuLimits::default(), GpuLimits { index: 1, ..gpu }];
+    observed
 }
 
 fn gpu() -> GpuLimits {
@@ -314,10 +315,10 @@ fn gpu() -> GpuLimits {
 #[test]
 fn on_a_gpu_a_decode_has_its_share_of_copies_and_a_prefill_of_products_of_its_dtype() {
     let on_cpu = |dtype: &str, metric: &str| {
-        let mut seen = Seen::of(vec![sequence(10, &[50, 150, 250, 350])]).dtypes("bf16", Some(dtype));
+        let mut observed = Setup::of(vec![sequence(10, &[50, 150, 250, 350])]).dtypes("bf16", Some(dtype));
         // The limits of the shares below: 40 GB/s and 0.2 Tops/s of f32.
-        seen.limits.probed.units.retain(|unit| unit.unit == "f32_fma");
-        seen.share(metric)[0]
+        observed.limits.probed.units.retain(|unit| unit.unit == "f32_fma");
+        observed.share(metric)[0]
     };
     for device in ["cuda:1", "cuda", "CUDA:1", "Cuda"] {
         let on_gpu = || on_a_gpu(device, gpu());
@@ -339,8 +340,9 @@ fn on_a_gpu_a_decode_has_its_share_of_copies_and_a_prefill_of_products_of_its_dt
 }
 
 #[test]
-fn a_gpu_of_which_nothing_is_known_or_that_was_not_asked_has_no_shares() {
-    let shares = |seen: &Seen| [seen.share("bandwidth_share"), seen.share("compute_share")].concat();
+fn an_unknown_or_unprobed_gpu_has_no_shares() {
+    let shares =
+        |observed: &Setup| [observed.share("bandwidth_share"), observed.share("compute_share")].concat();
     assert_eq!(shares(&on_a_gpu("cuda:1", GpuLimits::default())), NOTHING);
     for device in ["cuda:0", "cuda:2", "cuda:x", "cudax", "metal", "cuda:"] {
         assert_eq!(shares(&on_a_gpu(device, gpu())), NOTHING, "{device}");

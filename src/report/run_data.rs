@@ -19,7 +19,7 @@ const LONGEST_SENTENCE: usize = 2000;
 /// The most hints of one failure.
 const MOST_WAYS: usize = 3;
 
-pub struct Seen<'a> {
+pub struct RunData<'a> {
     pub record: &'a RunRecord,
     pub plan: &'a Plan,
     pub values: Values<'a>,
@@ -29,7 +29,7 @@ pub struct Seen<'a> {
     pub agreements: Vec<Agreement>,
 }
 
-impl<'a> Seen<'a> {
+impl<'a> RunData<'a> {
     pub fn of(record: &'a RunRecord) -> Self {
         let (engines, agreements) = (engines(record), Agreement::of(record));
         Self { record, plan: &record.header.plan, values: Values::of(record), engines, agreements }
@@ -128,10 +128,10 @@ impl<'a> Seen<'a> {
         match self.record.end {
             Some(End::Finished) => {}
             Some(End::Interrupted) => {
-                notices.push("the run was interrupted: what it had measured stands here".into())
+                notices.push("the run was interrupted: only its recorded samples are shown".into())
             }
             None => {
-                notices.push("the run was cut off before its end: what it had recorded stands here".into())
+                notices.push("the run was cut off before its end: only its recorded samples are shown".into())
             }
         }
         let missing: Vec<&plan::Case> = self.missing().collect();
@@ -184,7 +184,7 @@ impl<'a> Seen<'a> {
     /// All warnings: `before`, then the claims, then those of the record, each once with its count.
     pub fn warnings(&self, before: Vec<String>, contradictions: &[Contradiction]) -> Vec<String> {
         let recorded =
-            self.record.warnings.iter().filter(|warning| !claims::is_said(contradictions, warning));
+            self.record.warnings.iter().filter(|warning| !claims::is_repeated(contradictions, warning));
         let recorded = recorded.map(|warning: &Warning| {
             let message = sentence(&warning.message);
             match warning.configuration {

@@ -11,7 +11,7 @@ const DEFAULT_SUITE: &[u8] =
 #[test]
 fn a_table_summarises_the_values_that_a_comparison_pairs() {
     let record = RunRecord::parse(DEFAULT_SUITE).unwrap();
-    let seen = Seen::of(&record);
+    let seen = RunData::of(&record);
     let measured = Measured::from(&seen.values);
     let mut compared = 0;
     for (index, case) in record.header.plan.cases.iter().enumerate() {
@@ -36,7 +36,7 @@ fn a_table_summarises_the_values_that_a_comparison_pairs() {
 }
 
 #[test]
-fn what_a_record_of_an_earlier_program_warned_of_itself_is_said_once() {
+fn a_warning_of_an_older_record_that_repeats_a_claim_is_shown_once() {
     let mut record = decoding(|record| samples(record).for_each(|it| it.answered_ns += 100_000_000));
     let recorded = |message: &str| Warning { configuration: Some(BEACONS), message: message.into() };
     record.warnings =
