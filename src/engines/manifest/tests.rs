@@ -38,7 +38,7 @@ fn a_device_entry_without_effect_is_refused() {
     let said = refused("[devices.cuda.build]\npackage = \"toy\"\n");
     assert!(said.starts_with("`devices.cuda.build` without `devices.cuda.binary`"), "{said}");
     let said = refused("[devices.cuda]\nbinary = \"toy-engine\"\n");
-    assert!(said.contains("`toy-engine` is another device's program"), "{said}");
+    assert!(said.contains("`toy-engine` is the program of another device"), "{said}");
     assert!(refused("[devices.cuda.needs]\ndriver = \"other\"\n").contains("unknown variant `other`"));
 }
 
