@@ -199,7 +199,7 @@ fn an_interrupted_pull_resumes_where_it_stopped() {
     begun.signal(Signal::INT);
     let interrupted = begun.finish();
     assert_eq!((interrupted.code, interrupted.stdout.as_str()), (Some(130), ""), "{interrupted:?}");
-    assert!(interrupted.stderr.contains("another pull goes on from there"), "{interrupted:?}");
+    assert!(interrupted.stderr.contains("the next pull continues from here"), "{interrupted:?}");
     // Half a model is no model.
     assert!(!cached(&scratch).join("snapshots").exists());
 

@@ -251,7 +251,7 @@ fn the_conversion_cache_is_listed_limited_and_cleared() {
     cache(&["--limit", "6MB"]);
     let list = cache(&[]);
     assert!(
-        list.contains("tiny-gpt2 ") && !list.contains("tiny-llama ") && list.contains("of 6.00 MB"),
+        list.contains("tiny-gpt2 ") && !list.contains("tiny-llama ") && list.contains("limit 6.00 MB"),
         "{list}"
     );
     assert_eq!(conversions(&scratch).iter().filter(|path| path.is_dir()).count(), 1);
