@@ -376,9 +376,8 @@ fn an_interrupt_ends_a_conversion_that_waits_for_the_disk() {
 fn an_interrupt_ends_a_run_that_reads_stored_answers_from_a_disk_that_does_not_answer() {
     let scratch = Scratch::new();
     let pipe = scratch.synth("tiny-llama", "bf16", "mine").join("reference-answers.json");
-    let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
-    assert!(made.success());
-    let mut command = command(&scratch, &[&fake_engine()], &["-m", "mine"]);
+    assert_eq!(finish(scratch.marked("mkfifo").arg(&pipe)).code, Some(0));
+    let mut command = command(&scratch, &[fake_engine()], &["-m", "mine"]);
     let running = Running::start(command.env_remove("ORCHESTRATE_VERIFIER"));
     let _open = other_end_of(&pipe);
     running.signal(Signal::INT);
