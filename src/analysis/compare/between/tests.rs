@@ -112,7 +112,10 @@ fn twins_of_either_run_and_calibration_raise_the_threshold() {
 #[test]
 fn a_quiet_machine_needs_two_percent() {
     let found = decode(&run(&alone(), 1.0, 0.001, 1), &run(&alone(), 1.03, 0.001, 2), 0);
-    assert_eq!((found.counts_because, found.decision.verdict), ("nothing smaller matters", Some(Verdict::Slower)));
+    assert_eq!(
+        (found.counts_because, found.decision.verdict),
+        ("nothing smaller matters", Some(Verdict::Slower))
+    );
 }
 
 #[test]
