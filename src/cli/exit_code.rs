@@ -25,7 +25,7 @@ Exit codes:
   0    the selection was measured (with --all: engines that cannot run here are only listed)
   1    in a comparison, a headline metric fails, or is worse by the severity of --fail-on
   2    the command line is invalid
-  3    in a comparison, a headline metric is not measurable, and none is worse; or the machine was
+  3    in a comparison, no headline metric gives 1, and one is not measurable; or the machine was
        not steady enough for --save-baseline
   4    a case failed, an output is wrong, a named engine cannot run, or no engine can; all other
        results are saved

@@ -204,7 +204,7 @@ fn text_and_sampled_output_is_unverified_and_correct_ids_are_exact() {
     let greedy = run(engines, &[("verifier", &[])], &[]);
     assert_eq!((greedy.status("talks"), greedy.status("reads")), ("unverified", "unverified"));
     assert_eq!(greedy.why("talks"), ["gives text, not ids"]);
-    assert!(greedy.why("reads")[0].starts_with("takes text, so its ids"), "{:?}", greedy.why("reads"));
+    assert!(greedy.why("reads")[0].starts_with("takes text, so its prompt ids"), "{:?}", greedy.why("reads"));
     assert_eq!(greedy.status("honest"), "exact", "{}", greedy.report["outputs"]);
     let sampled = run(&[("honest", &[])], &[("verifier", &[])], &["--temperature", "0.8"]);
     assert_eq!(sampled.status("honest"), "unverified");
@@ -227,7 +227,7 @@ fn an_unrequested_2_bit_cache_excuses_no_scores() {
     let claims = &["--loaded", r#"{"kv_dtype":"q2_k"}"#, "--score-noise", "0.5"];
     let run = run(&[("claims", claims), ("honest", &[])], &[("verifier", &[])], &[]);
     assert_eq!((run.status("claims"), run.status("honest")), ("wrong", "exact"));
-    assert!(run.why("claims")[0].ends_with("16 bits explain 0.10"), "{:?}", run.why("claims"));
+    assert!(run.why("claims")[0].ends_with("the bound for 16 bits is 0.10"), "{:?}", run.why("claims"));
 }
 
 #[test]

@@ -441,7 +441,7 @@ fn the_held_out_continuation_counts_as_a_position() {
     assert_eq!(contradictions_of(&record), []);
     record.stored_answers =
         vec![StoredAnswers { model: "/m".into(), continued: ids(2), ..StoredAnswers::default() }];
-    says(&record, About::Eos, false, "all 2 places");
+    says(&record, About::Eos, false, "all 2 positions");
 }
 
 #[test]

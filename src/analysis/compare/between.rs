@@ -159,12 +159,13 @@ fn floor(base: &Opened, new: &Opened, key: &Key) -> (Option<NoiseFloor>, &'stati
         let levels = opened.levels(workload, *index, configuration);
         floors.extend(levels.and_then(|it| NoiseFloor::between_blocks(&it)).map(|floor| (floor, of_run)));
     }
-    floors.extend(shift_of_reference(base, new, key).map(|floor| (floor, "change of the reference")));
+    floors
+        .extend(shift_of_reference(base, new, key).map(|floor| (floor, "the reference, which moved as far")));
     let highest =
         floors.into_iter().max_by(|(one, _), (other, _)| one.log_ratio().total_cmp(&other.log_ratio()));
     match highest {
         Some((floor, because)) if Epsilon::over(Some(floor)) != Epsilon::over(None) => (Some(floor), because),
-        floor => (floor.map(|(floor, _)| floor), "minimum threshold"),
+        floor => (floor.map(|(floor, _)| floor), "nothing smaller matters"),
     }
 }
 

@@ -73,7 +73,7 @@ fn the_change_of_the_reference_is_a_noise_floor() {
     // Everything is a tenth slower.
     let (base, new) = (run(&both, 1.0, 0.002, 1), run(&both, 1.1, 0.002, 2));
     let found = decode(&base, &new, 1);
-    assert_eq!(found.counts_because, "change of the reference");
+    assert_eq!(found.counts_because, "the reference, which moved as far");
     assert!((found.decision.epsilon.difference() - 1.1f64.ln()).abs() < 0.005);
     // Another version of the reference may itself have changed.
     let mut other = new.clone();
@@ -112,7 +112,10 @@ fn twins_of_either_run_and_calibration_raise_the_threshold() {
 #[test]
 fn a_quiet_machine_needs_two_percent() {
     let found = decode(&run(&alone(), 1.0, 0.001, 1), &run(&alone(), 1.03, 0.001, 2), 0);
-    assert_eq!((found.counts_because, found.decision.verdict), ("minimum threshold", Some(Verdict::Slower)));
+    assert_eq!(
+        (found.counts_because, found.decision.verdict),
+        ("nothing smaller matters", Some(Verdict::Slower))
+    );
 }
 
 #[test]
