@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 
 use super::judge::{BaselineArgs, ExtentArgs, JudgeArgs};
 use super::view::ViewArgs;
-use crate::machine::{CPU, Device};
+use crate::machine::{CPU, Device, cpu};
 use crate::plan::scenario;
 use crate::plan::selection::Names;
 use crate::plan::{Mode, Selection};
@@ -121,7 +121,7 @@ impl RunArgs {
         Selection {
             devices: self.device.clone(),
             dtypes: self.dtype.iter().cloned().map(Some).collect(),
-            threads: self.threads.clone(),
+            threads: if self.threads.is_empty() { vec![cpu::all_threads()] } else { self.threads.clone() },
             options: self.options.iter().cloned().collect(),
             mode: self.mode,
             order: self.extent.order,

@@ -9,7 +9,7 @@ use protocol::{Capabilities, Request};
 use super::output;
 use crate::cli::exit_code::DONE;
 use crate::engines::registry::Registry;
-use crate::machine::{CPU, Device};
+use crate::machine::{CPU, Device, cpu};
 use crate::plan::prompts::{PromptKey, Prompts};
 use crate::plan::selection::{Names, resolve};
 use crate::plan::{Plan, Selection};
@@ -42,7 +42,8 @@ pub fn request(arguments: &RequestArgs) -> Result<u8> {
         ..Names::default()
     };
     let devices = vec![arguments.device.clone()];
-    let settings = Selection { devices, seed: arguments.seed, ..Selection::default() };
+    let threads = vec![cpu::all_threads()];
+    let settings = Selection { devices, threads, seed: arguments.seed, ..Selection::default() };
     let selection = resolve(&registry, &names, settings)?.as_it_stands()?;
     output::print(&lines(&selection, arguments.text)?)?;
     Ok(DONE)

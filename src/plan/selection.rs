@@ -7,7 +7,6 @@ use crate::engines::Candidate;
 use crate::engines::registry::{Found, Registry};
 use crate::engines::setup::SetUpEvent;
 use crate::machine::Device;
-use crate::machine::cpu;
 use crate::plan::scenario::{self, SCENARIOS, SUITES, Scenario};
 use crate::plan::{Selection, Verification, models};
 use crate::shell::Usage;
@@ -76,10 +75,7 @@ pub fn resolve<'a>(registry: &'a Registry, names: &Names, settings: Selection) -
             [] => vec![None],
             dtypes => distinct(dtypes),
         },
-        threads: match settings.threads.as_slice() {
-            [] => vec![cpu::all_threads()],
-            threads => distinct(threads),
-        },
+        threads: distinct(&settings.threads),
         ..settings
     };
     if let Some(name) = &names.reference {

@@ -18,7 +18,7 @@ pub trait Content {
     /// `None` where the content is no list of values: its command refuses formats that need lines.
     fn lines(&self) -> Option<Lines>;
 
-    /// The JSON, from `json_bytes`. The names in it are stable: add, never rename.
+    /// The JSON, from `json_bytes`. New names may be added; a changed name raises `REPORT_VERSION`.
     fn json(&self) -> Vec<u8>;
 
     /// The width in columns on a terminal with `reader` columns. Longer lines are hard to read.
@@ -265,6 +265,9 @@ impl<T: Into<Field>> From<Option<T>> for Field {
         value.map_or_else(Self::default, Into::into)
     }
 }
+
+/// The version of the JSON of reports and comparisons, raised when a name in it changes. New names do not raise it.
+pub const REPORT_VERSION: u32 = 2;
 
 /// JSON for programs. It cannot fail: keys are strings and numbers are finite.
 pub fn json_bytes(document: &impl Serialize) -> Vec<u8> {

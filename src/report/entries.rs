@@ -1,4 +1,4 @@
-//! A report for programs: every summary in full, in the metric's own unit. The names here are stable: add, never rename.
+//! A report for programs: every summary in full, in the metric's own unit. A changed name raises `REPORT_VERSION`.
 
 mod comparisons;
 
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::document::json_bytes;
+use super::document::{REPORT_VERSION, json_bytes};
 use super::extent::Extent;
 use super::outputs::Output;
 use super::resources::Resources;
@@ -41,6 +41,7 @@ pub fn with_judgement(report: &Report, judgement: &impl Serialize) -> Vec<u8> {
 
 #[derive(Serialize)]
 struct Document<'a> {
+    report_version: u32,
     record: &'a str,
     started: &'a str,
     orchestrate_version: &'a str,
@@ -211,6 +212,7 @@ fn document(report: &Report) -> Document<'_> {
     });
     let failed = report.failed.iter();
     Document {
+        report_version: REPORT_VERSION,
         record: &report.record,
         started: &report.started,
         orchestrate_version: &report.orchestrate_version,

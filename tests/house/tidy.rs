@@ -167,6 +167,65 @@ fn analysis_and_reports_use_no_clock_process_or_file() {
     assert_pure("src/stats", |_| true);
 }
 
+/// Functions that only compute, in files of `machine` that also read.
+const PURE_OF_MACHINE: &[&str] = &["cpu::beyond_a_cache", "cpu::cached_below", "cpu::last_level_cache_bytes"];
+
+#[test]
+fn analysis_and_reports_call_no_function_that_asks_the_machine() {
+    let asking = functions_that_ask_the_machine();
+    assert!(asking.iter().any(|(of, name)| of == "Machine" && name == "probe"), "{asking:?}");
+    let mut found = Vec::new();
+    for source in sources("src/") {
+        let file = source.path.trim_start_matches("src/");
+        // Those of `machine` itself are pure by their own files.
+        if file.starts_with("machine/") || !PURE.iter().any(|room| is_in(file, room)) {
+            continue;
+        }
+        let calls = |(of, name): &&(String, String)| {
+            let called = format!("{of}::{name}");
+            if PURE_OF_MACHINE.contains(&&*called) {
+                return false;
+            }
+            let imported = format!("::{name}");
+            let is_import = |line: &str| {
+                line.trim_start().starts_with("use crate::machine::") && has_word(line, name)
+                    || line.contains("crate::machine::") && line.contains(&imported)
+            };
+            source.code.contains(&format!("{called}(")) || source.code.lines().any(is_import)
+        };
+        found.extend(asking.iter().filter(calls).map(|(of, name)| format!("`{file}` calls `{of}::{name}`")));
+    }
+    assert!(found.is_empty(), "these files are pure; pass the value in:\n{}", found.join("\n"));
+}
+
+/// The functions without `self` in the files of `machine` that read files, clocks or libraries, each with its module or type.
+fn functions_that_ask_the_machine() -> BTreeSet<(String, String)> {
+    let graph = Graph::new(Scope::Program, &in_src);
+    let foreign = graph.foreign();
+    let mut found = BTreeSet::new();
+    for (module, file) in graph.files().filter(|(_, file)| file.starts_with("machine/")) {
+        let path = format!("src/{file}");
+        if impure(&foreign[module]).is_none() && asks_the_disk(&path).is_none() {
+            continue;
+        }
+        let code =
+            sources(&path).into_iter().find(|it| it.path == path).map(|it| it.code).unwrap_or_default();
+        let mut of = module.last().cloned().unwrap_or_default();
+        for line in code.lines() {
+            if let Some(name) = line.strip_prefix("impl ") {
+                of = name.trim_end_matches(" {").to_string();
+            }
+            let function = line.trim_start().strip_prefix("pub fn ").filter(|rest| !rest.contains("self"));
+            if let Some((name, _)) = function.and_then(|rest| rest.split_once(['(', '<'])) {
+                let free = !line.starts_with(' ');
+                let of = if free { module.last().cloned().unwrap_or_default() } else { of.clone() };
+                found.insert((of, name.to_string()));
+            }
+        }
+    }
+    found
+}
+
 #[test]
 fn exceptions_from_purity_exist_and_are_needed() {
     let graph = Graph::new(Scope::Program, &in_src);

@@ -1,4 +1,4 @@
-//! A judgement for programs, complete, in the metric's own unit. The names here are stable: add, never rename.
+//! A judgement for programs, complete, in the metric's own unit. A changed name raises `REPORT_VERSION`.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -7,10 +7,12 @@ use super::cells;
 use crate::analysis::compare::between::Found;
 use crate::analysis::compare::comparable::Difference;
 use crate::analysis::compare::judgement::{Change, Judgement, Outcome, Side, verdict_name};
+use crate::report::document::REPORT_VERSION;
 use stats::Class;
 
 #[derive(Serialize)]
 pub struct Entry<'a> {
+    report_version: u32,
     base: &'a Side,
     new: &'a Side,
     side_by_side: bool,
@@ -77,6 +79,7 @@ pub fn entry(judgement: &Judgement) -> Entry<'_> {
         caution: cells::CAUTION,
     });
     Entry {
+        report_version: REPORT_VERSION,
         base: &judgement.base,
         new: &judgement.new,
         side_by_side: judgement.side_by_side,
