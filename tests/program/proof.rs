@@ -39,7 +39,7 @@ fn each_engine_scores_text_and_continues_a_prompt_before_the_first_block() {
     let first = |kind: &str| run.record.0.iter().position(|it| it["entry"] == kind).unwrap();
     let last_proof = run.record.0.iter().rposition(|it| it["entry"] == "scored").unwrap();
     assert!(first("held_out") < first("scored") && last_proof < first("sample"));
-    assert!(run.outcome.stderr.contains("proving one\n"), "{}", run.outcome.stderr);
+    assert!(run.outcome.stderr.contains("checking the output of one\n"), "{}", run.outcome.stderr);
 }
 
 #[test]
