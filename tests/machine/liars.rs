@@ -217,7 +217,7 @@ fn an_engine_that_halves_its_times_is_named_with_any_end_time() {
     // One request of each block is streamed, and a single one is no evidence.
     let trial = Trial::of(&engines, &[DECODE, &["--blocks", "3"]].concat());
     trial.says("hasty", &["its clock leaves out", "from `start_ns` to `end_ns`"]).doubted("hasty", true);
-    trial.says("hurried", &["its last token has its time", "before `end_ns`"]).doubted("hurried", true);
+    trial.says("hurried", &["its last token is stamped", "before `end_ns`"]).doubted("hurried", true);
     // The streamed pass shows it too, token by token.
     trial.says("hasty", &["tokens arrive", "after their stamps"]);
     trial.says("hurried", &["tokens arrive", "after their stamps"]);
@@ -252,7 +252,7 @@ fn a_rate_without_facts_is_refused_by_name() {
     let cases = trial.report["cases"].as_array().unwrap();
     let failure = &cases.iter().find(|case| case["engine"]["label"] == "boaster").unwrap()["failure"];
     assert_eq!(failure["kind"], "protocol", "{failure}");
-    assert_eq!(failure["message"], "a `summary` without the facts that it is made of: `iterations` is empty");
+    assert_eq!(failure["message"], "a `summary` without its facts: `iterations` is empty");
     // The record has no rate.
     let record = std::fs::read_to_string(&files(&trial.scratch.results())[0]).unwrap();
     assert!(!record.contains("123456.7") && !trial.report.to_string().contains("123456.7"));

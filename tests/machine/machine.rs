@@ -268,7 +268,7 @@ fn mig_parts_fit_the_page_with_their_names_for_engines() {
     for said in [
         "MIG 1g.10gb + 1g.10gb",
         "`--device cuda:0`",
-        "no engine sees it",
+        "hidden from engines",
         "412 of 350 W",
         "memory clock 2600 of 2619 MHz",
     ] {
@@ -280,14 +280,14 @@ fn mig_parts_fit_the_page_with_their_names_for_engines() {
     asked.envs([("STAND_IN_GPUS", "2"), ("CUDA_DEVICE_ORDER", "FASTEST_FIRST")]);
     let outcome = finish(&mut asked);
     let words = outcome.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(words.contains("set CUDA_DEVICE_ORDER=PCI_BUS_ID"), "{}", outcome.stdout);
+    assert!(words.contains("hint: CUDA_DEVICE_ORDER=PCI_BUS_ID"), "{}", outcome.stdout);
     // In the order of slots, a part of a GPU is still the first or the only one.
     let mut asked = scratch.orchestrate();
     asked.args(["machine", "--no-probe"]).env("LD_LIBRARY_PATH", &driver).env_remove("CUDA_VISIBLE_DEVICES");
     asked.envs([("STAND_IN_GPUS", "2"), ("STAND_IN_MIG", "1"), ("CUDA_DEVICE_ORDER", "PCI_BUS_ID")]);
     let outcome = finish(&mut asked);
     let words = outcome.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(words.contains("name one: CUDA_VISIBLE_DEVICES=MIG-"), "{}", outcome.stdout);
+    assert!(words.contains("hint: CUDA_VISIBLE_DEVICES=MIG-"), "{}", outcome.stdout);
     assert!(!words.contains("CUDA_DEVICE_ORDER"), "{}", outcome.stdout);
 }
 
