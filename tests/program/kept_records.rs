@@ -21,7 +21,10 @@ const RENAMED_FIELDS: &[(&str, &str)] = &[
     ("gravest", "worst_run"),
     ("opinions", "gaps"),
     ("places", "positions"),
+    ("seen", "observed"),
     ("standing", "status"),
+    ("stated", "reported"),
+    ("unseats", "excludes_from_ranking"),
     ("whom", "kind"),
 ];
 
