@@ -35,10 +35,10 @@ impl Family {
 
     fn processes_with(&mut self, first: u32, search: impl FnOnce() -> Vec<u32>) -> Vec<u32> {
         let begun = Instant::now();
-        let dear = |(ended, cost): (Instant, Duration)| {
+        let is_expensive = |(ended, cost): (Instant, Duration)| {
             begun.saturating_duration_since(ended) < LONGEST_PAUSE.min(cost * SHARE_OF_TIME)
         };
-        if self.searched.is_some_and(dear) {
+        if self.searched.is_some_and(is_expensive) {
             // The number of an ended process may belong to another one.
             self.marked.retain(|&pid| is_marked(pid, self.name, &self.value));
         } else {
@@ -55,6 +55,14 @@ impl Family {
         all.sort_unstable();
         all.dedup();
         all
+    }
+
+    /// The end of the last search, which counts as an expensive one from now on.
+    #[cfg(test)]
+    pub fn make_search_expensive(&mut self) -> Option<Instant> {
+        let (ended, cost) = self.searched.as_mut()?;
+        *cost = Duration::from_secs(3600);
+        Some(*ended)
     }
 }
 
@@ -95,10 +103,6 @@ mod tests {
         }
     }
 
-    fn a_search_was_dear(family: &mut Family) {
-        family.searched = Some((Instant::now(), Duration::from_secs(3600)));
-    }
-
     #[test]
     fn the_machine_is_not_searched_again_soon_after_an_expensive_search() {
         let value = format!("dear-{}", std::process::id());
@@ -106,7 +110,7 @@ mod tests {
         let mut family = Family::marked(NAME, value);
         let both = family.processes(first.0.id());
         assert!(both.contains(&first.0.id()) && both.contains(&other.0.id()), "{both:?}");
-        a_search_was_dear(&mut family);
+        family.make_search_expensive().unwrap();
         // A process that was found outside the tree stays known while it carries the mark.
         let never = || -> Vec<u32> { panic!("the whole machine was searched") };
         assert_eq!(family.processes_with(first.0.id(), never), both);
@@ -120,7 +124,8 @@ mod tests {
     #[test]
     fn a_child_started_after_the_search_is_found_by_descent() {
         let mut family = Family::marked(NAME, "nobody".into());
-        a_search_was_dear(&mut family);
+        family.processes_with(std::process::id(), Vec::new);
+        family.make_search_expensive().unwrap();
         let child = Marked::start("somebody");
         assert!(family.processes(std::process::id()).contains(&child.0.id()));
     }

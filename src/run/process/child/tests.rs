@@ -51,3 +51,19 @@ async fn a_killed_process_reports_its_signal() {
     let status = process.wait(Duration::from_secs(60)).await;
     assert_eq!(status.and_then(|status| status.signal()), Some(9));
 }
+
+/// After an expensive search, turns between requests read the processes of the launch alone.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn pauses_search_the_whole_machine_once_while_a_search_is_expensive() {
+    let mut process = Process::start(&launching("read forever")).unwrap();
+    process.pause().await;
+    assert_eq!(state(process.pid), Some('T'));
+    let searched = process.family.lock().unwrap().make_search_expensive();
+    assert!(searched.is_some(), "a pause searches through the family, which limits the cost");
+    process.resume();
+    process.pause().await;
+    assert_eq!(process.family.lock().unwrap().make_search_expensive(), searched);
+    process.resume();
+    process.end(Duration::ZERO).await;
+}
