@@ -176,7 +176,10 @@ mod tests {
         assert_eq!([&[][..], &[0.1, f64::NAN], &[f64::INFINITY]].map(NoiseFloor::of), [None; 3]);
         for stored in [r#"{"log_ratio":-0.1,"blocks":5}"#, r#"{"log_ratio":0.1,"blocks":0}"#] {
             assert!(
-                serde_json::from_str::<NoiseFloor>(stored).unwrap_err().to_string().contains("is none"),
+                serde_json::from_str::<NoiseFloor>(stored)
+                    .unwrap_err()
+                    .to_string()
+                    .contains("invalid noise floor"),
                 "{stored}"
             );
         }

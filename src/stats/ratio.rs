@@ -150,7 +150,7 @@ mod tests {
             }
         }
         let refused = Ratios::paired(&blocks(&[&[0.0]]), &blocks(&[&[1.0]])).unwrap_err();
-        assert_eq!(refused.to_string(), "block 0, round 0: `0` has no ratio to anything");
+        assert_eq!(refused.to_string(), "block 0, round 0: `0` is not positive, so there is no ratio");
     }
 
     #[test]
