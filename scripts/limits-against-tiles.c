@@ -1,6 +1,6 @@
-// A loop over products of tiles in registers, by the compiler's intrinsics, for scripts/limits-against-tiles. It shares only
-// the counting of operations with the probe's assembly. It prints a line for each unit: its name and Gop/s, the best of many
-// short passes. Exit status 3: no AMX here.
+// Multiplies AMX tiles in registers in a loop of the compiler's intrinsics, for scripts/limits-against-tiles. It shares no code
+// with the probe's assembly, and counts operations in the same way. It prints a line for each unit: its name, and the Gop/s of
+// the best of many short passes. Exit status 3: no AMX here.
 #include <cpuid.h>
 #include <immintrin.h>
 #include <stdint.h>
@@ -75,7 +75,7 @@ static void measure(const char *name, void (*loop)(void), double depth) {
 int main(void) {
     unsigned eax, ebx, ecx, edx = 0;
     int leaf = __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx);
-    // CPUID states tiles, and the kernel must permit them.
+    // CPUID must report tiles, and the kernel must permit them: ARCH_REQ_XCOMP_PERM for XTILEDATA.
     if (!leaf || !(edx >> 24 & 1) || syscall(SYS_arch_prctl, 0x1023, 18) != 0) {
         puts("no AMX here");
         return 3;

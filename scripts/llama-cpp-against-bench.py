@@ -1,4 +1,4 @@
-"""Compares the engine `llama-cpp` with llama-bench; the script of this name has the options."""
+"""Compares the engine `llama-cpp` with llama-bench; scripts/llama-cpp-against-bench lists the options."""
 
 import argparse
 import json
@@ -17,7 +17,7 @@ from processors import cores_first
 
 # The engine's program, which converts models to GGUF.
 PROGRAM = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target") / "release" / "llama-cpp-engine"
-# An existing one must use the same library.
+# A llama-bench that LLAMA_BENCH names must use the engine's library.
 BENCH = os.environ.get("LLAMA_BENCH") or ROOT / "scripts/llama-cpp/llama-bench"
 
 DTYPES = "bf16,q8_0,q4_0,q4_k"
@@ -33,7 +33,7 @@ def main() -> int:
     for name, default in (("threads", 2), ("prompt", 512), ("tokens", 128), ("rounds", 5)):
         parser.add_argument(f"--{name}", type=positive, default=default)
     options = parser.parse_args()
-    # The first call compiles it, or reports a failure, before any measurement.
+    # The first call compiles llama-bench, so that a failure ends the script before any measurement.
     done = subprocess.run([str(BENCH), "--help"], stdout=subprocess.DEVNULL)
     if done.returncode != 0:
         raise SystemExit(f"error: `{BENCH}` does not run")
@@ -55,7 +55,7 @@ def positive(text):
 
 
 def dtypes_of(options):
-    """The dtypes to compare; None keeps the file's own."""
+    """The dtypes to compare; None means the file's own."""
     if options.dtypes is None and options.model.suffix.lower() == ".gguf":
         return [None]
     return options.dtypes or DTYPES.split(",")
@@ -79,7 +79,7 @@ def compare(dtype, file, options) -> list[str]:
     rates = {name: ([], []) for name in (f"pp{options.prompt}", f"tg{options.tokens}")}
     sides = [lambda: bench(file, options), engine.measure]
     for round in range(options.rounds):
-        # The order alternates, so that a drift of the machine favours neither.
+        # The order alternates, so that a machine that slows down favours neither side.
         for side in (0, 1) if round % 2 == 0 else (1, 0):
             measured = sides[side]()
             for name, rate in measured.items():
@@ -139,7 +139,7 @@ class Engine:
     def measure(self, tokens=None):
         tokens = tokens or self.options.tokens
         prefill = self.generate(self.ids, 1)
-        # The first token belongs to the prompt of one id; llama-bench decodes the same number after it.
+        # The first token is the result of the one-id prompt, and is not counted. llama-bench decodes `tokens` too.
         decode = self.generate(self.ids[:1], tokens + 1)["token_ns"]
         return {
             f"pp{self.options.prompt}": self.options.prompt * 1e9 / (prefill["token_ns"][0] - prefill["start_ns"]),

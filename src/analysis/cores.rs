@@ -2,19 +2,19 @@
 
 use crate::record::Sample;
 
-/// The busy cores over all requests with a known processor time.
+/// The mean number of busy cores, over all requests with a known processor time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CoresBusy {
     pub requests: usize,
     /// Processor time of the process tree, divided by the time of the requests.
     pub cores: f64,
-    /// Cores that its threads waited for; zero where the kernel does not count them.
+    /// The mean number of threads that were ready but waited for a core; zero where the kernel does not count this.
     pub waited: f64,
     pub elapsed_ns: f64,
 }
 
 impl CoresBusy {
-    /// `None` where these requests took no time.
+    /// `None` if these requests took no time, or there are none.
     pub fn of<'a>(samples: impl Iterator<Item = &'a Sample>) -> Option<Self> {
         let (mut requests, mut cpu, mut waited, mut elapsed) = (0, 0u128, 0u128, 0u128);
         for sample in samples {

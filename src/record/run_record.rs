@@ -15,7 +15,8 @@ use crate::plan::prompts::held_out::HeldOut;
 
 /// Raised when the meaning of a field changes or a kind of entry is added, but not for a new field.
 pub const RECORD_VERSION: u32 = 4;
-/// Version 3 adds kinds of entries to those of version 2. Version 4 renames fields and entries, and reads the old names as aliases.
+/// The oldest version that this program reads. Version 3 added kinds of entries. Version 4 renamed fields and entries, and the
+/// old names are read as aliases.
 const OLDEST_VERSION: u32 = 2;
 
 /// A record as it is read back, or as it grows during a run.
@@ -53,7 +54,7 @@ impl RunRecord {
         self.measured_with_index().map(|(_, sample)| sample)
     }
 
-    /// The same, each with its index in `samples`.
+    /// The measured requests as in `measured`, each with its index in `samples`.
     pub fn measured_with_index(&self) -> impl Iterator<Item = (usize, &Sample)> + Clone {
         let for_checks: HashSet<u32> =
             self.launches.iter().filter(|it| it.for_output_checks).map(|it| it.launch).collect();
@@ -61,13 +62,13 @@ impl RunRecord {
         all.filter(move |(_, it)| counts(it, || for_checks.contains(&it.launch)))
     }
 
-    /// The measured requests of one launch that are among the latest requests, last one first.
+    /// The measured requests of one launch among the `latest` newest samples of the record, newest first.
     pub fn measured_lately(&self, launch: &Launch, latest: usize) -> impl Iterator<Item = &Sample> {
         let here = self.samples.iter().rev().take(latest).filter(|it| it.launch == launch.launch);
         here.filter(|it| counts(it, || launch.for_output_checks))
     }
 
-    /// Whether a case failed at some time, by itself or with its whole configuration.
+    /// Whether a case failed at any time, alone or with its whole configuration.
     pub fn has_failed(&self, case: usize) -> bool {
         let configuration = self.header.plan.cases[case].configuration;
         self.failures.iter().any(|it| match it.case {
@@ -76,7 +77,7 @@ impl RunRecord {
         })
     }
 
-    /// Reads a record. A torn last line is left out: the run was cut off while writing it. Every index in the result is valid.
+    /// Reads a record, without an incomplete last line: the run was cut off while writing it. Every index in the result is valid.
     pub fn parse(mut lines: impl BufRead) -> Result<Self> {
         let mut read: Option<(Self, Known)> = None;
         let mut torn: Option<(usize, serde_json::Error)> = None;

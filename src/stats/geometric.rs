@@ -4,8 +4,8 @@
 /// Lie with Statistics: The Correct Way to Summarize Benchmark Results", Communications of the ACM 29 (1986)). `None`
 /// where a scenario has no value above zero: leaving it out would favour an engine that failed in it.
 ///
-/// Caution: it says nothing about time. A scenario of a millisecond counts as much as one of an hour, and no workload need run
-/// at this ratio (Smith, "Characterizing Computer Performance with a Single Number", Communications of the ACM 31 (1988)).
+/// Caution: it does not predict time. A scenario of a millisecond counts as much as one of an hour, and a real workload may have
+/// another ratio (Smith, "Characterizing Computer Performance with a Single Number", Communications of the ACM 31 (1988)).
 /// Print it beside the scenarios, never in their place.
 pub fn geometric_mean(scenarios: &[Option<f64>]) -> Option<f64> {
     let logarithm = |value: &Option<f64>| value.filter(|it| it.is_finite() && *it > 0.0).map(f64::ln);

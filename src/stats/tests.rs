@@ -1,4 +1,4 @@
-//! Simulations with noise of known truth, which check the claims of intervals and verdicts.
+//! Simulations with noise around a known true value. They check that intervals and verdicts are right as often as stated.
 
 mod coverage;
 mod false_verdicts;

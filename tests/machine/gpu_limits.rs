@@ -1,5 +1,5 @@
-//! The limits of a GPU, probed as in a run: with a stand-in for the driver and one for cuBLAS. These tests have never run
-//! on a GPU.
+//! The probe of GPU limits, called as in a run, but on stand-ins for the driver and cuBLAS. These tests have never run on a
+//! GPU.
 
 #![cfg(target_os = "linux")]
 
@@ -20,7 +20,7 @@ struct Pretence {
 }
 
 impl Pretence {
-    /// A driver in the loader's path, and a cuBLAS in a folder that may be outside it.
+    /// Compiles a driver in the loader's path, and a cuBLAS in a folder that may be outside it.
     fn new(cublas: Option<&str>) -> Self {
         let it = Self { scratch: Scratch::new() };
         compile("stand-in-cuda.c", &it.driver().join("libcuda.so.1"));
@@ -47,7 +47,7 @@ impl Pretence {
         serde_json::from_str(&outcome.stdout).unwrap()
     }
 
-    /// The calls of the driver, for all runs in order.
+    /// The driver's log: the calls of all runs, in order.
     fn log(&self) -> Vec<String> {
         let text = std::fs::read_to_string(self.scratch.join("log")).unwrap();
         text.lines().map(String::from).collect()
@@ -151,7 +151,7 @@ fn a_gpu_with_little_free_memory_has_smaller_buffers_and_one_with_none_is_absent
     let pretence = Pretence::whole();
     let some = pretence.asked(&[], &[("STAND_IN_FREE_MIB", "1100")]);
     assert_eq!(some.gpus[0].copies.unwrap().bytes, 2 * (275 << 20));
-    // Three square matrices of side 8192 take 384 MiB of bf16 and 768 MiB of f32, and half of the free memory is used.
+    // The probe uses half of the free memory. Three matrices of side 8192 take 384 MiB in bf16, and 768 MiB in f32.
     let sides = some.gpus[0].matrix.iter().map(|it| it.operations).collect::<Vec<_>>();
     let of = |side: u64| 2 * side.pow(3);
     assert_eq!(sides, [of(8192), of(8192), of(4096), of(4096)]);
@@ -230,7 +230,7 @@ fn missing_drivers_missing_gpus_and_invalid_times_have_a_reason() {
     let bare = Scratch::new();
     let outcome = finish(bare.orchestrate().arg("probe-gpu").env("LD_LIBRARY_PATH", &bare.path));
     let limits: Limits = serde_json::from_str(&outcome.stdout).unwrap();
-    // A real driver of the machine answers instead.
+    // If the machine has a real driver, that driver answers.
     if limits.gpus.is_empty() {
         assert_eq!(limits.absent.len(), 1, "{outcome:?}");
     }
@@ -250,7 +250,7 @@ fn missing_drivers_missing_gpus_and_invalid_times_have_a_reason() {
 fn without_cublas_only_copies_are_probed_and_an_old_version_counts_as_absent() {
     let pretence = Pretence::new(None);
     let limits = pretence.asked(&[], &[]);
-    // A real cuBLAS of the machine meets a driver without kernels.
+    // If the machine has a real cuBLAS, it fails on the stand-in driver, which runs no kernels.
     assert!(limits.gpus[0].copies.is_some() && limits.gpus[0].matrix.is_empty(), "{limits:?}");
     assert!(limits.absent[0].starts_with("GPU 0: products: "), "{limits:?}");
     let limits = Pretence::whole().asked(&[], &[("STAND_IN_CUBLAS", "10020")]);
@@ -271,7 +271,7 @@ fn cublas_is_found_in_the_users_python_and_an_unusable_one_is_skipped() {
     let python = pretence.scratch.join("venv/bin/python3");
     let own = [("ORCHESTRATE_PYTHON_TOY", python.to_str().unwrap())];
     assert_eq!(units(&pretence.asked(&[], &own).gpus[0]), UNITS);
-    // The loader's cuBLAS comes first, and it needs a newer driver.
+    // The cuBLAS in the loader's path is tried first. It gives no handle, like one that needs a newer driver.
     let loaders = pretence.driver().join("libcublas.so.13");
     compile("stand-in-cublas.c", &loaders);
     let refusing = [own[0], ("STAND_IN_REFUSES_FROM", loaders.to_str().unwrap())];
@@ -329,7 +329,7 @@ fn an_interrupt_ends_a_gpu_probe_that_does_not_answer() {
     running.signal(Signal::INT);
     assert_eq!(running.finish().code, Some(130));
     let record = Record::only_one_in(&results);
-    // An entry would mean that the run waited for the answer or for its deadline.
+    // An entry would mean that the run waited for the probe's answer or for its deadline.
     assert_eq!((record.end(), record.entries("limits")), (Some("interrupted"), Vec::<&Value>::new()));
     pretence.scratch.assert_nothing_lives();
 }

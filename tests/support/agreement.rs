@@ -9,8 +9,8 @@ pub struct Bounds {
     pub most: f64,
 }
 
-/// The bounds for engines with the same weights in floats of this kind. Engines in f32 differ by the order of additions;
-/// engines in narrower floats also by rounding.
+/// The bounds for engines that compute with the same weights in this float dtype. Engines in f32 differ by the order of
+/// additions; engines in narrower floats also by rounding.
 pub fn of_floats(dtype: &str) -> Bounds {
     match dtype {
         "f32" => Bounds { median: 1e-4, most: 1e-3 },
@@ -20,11 +20,11 @@ pub fn of_floats(dtype: &str) -> Bounds {
     }
 }
 
-/// The bounds for quantised weights against the same numbers in f32. Kernels for them also round activations to 8 bits,
-/// block by block. candle's reach 0.02 and 0.09; the error of a 4-bit quantisation would be 0.2 and 0.9.
+/// The bounds for quantised weights against the same numbers in f32. Kernels for quantised weights also round activations to
+/// 8 bits, block by block. candle's kernels reach 0.02 and 0.09; the error of a 4-bit quantisation would be 0.2 and 0.9.
 pub const QUANTISED: Bounds = Bounds { median: 0.04, most: 0.18 };
 
-/// The narrowest float of a load, by the engine's facts.
+/// The least precise of the dtypes that an engine reports for computing and for the KV cache.
 pub fn least_precise(facts: &Facts) -> &str {
     let said = [&facts.compute_dtype, &facts.kv_dtype].into_iter().flatten().map(String::as_str);
     said.max_by(|one, other| of_floats(one).most.total_cmp(&of_floats(other).most)).unwrap_or("f32")
@@ -40,7 +40,7 @@ pub struct Difference {
 impl Difference {
     pub fn of(one: &[Option<f64>], other: &[Option<f64>]) -> Self {
         assert_eq!(one.len(), other.len());
-        // Minus infinity is `None`; no model here is as certain as that.
+        // `None` means minus infinity, a probability of zero, which no model here gives.
         let apart = one.iter().zip(other).map(|(one, other)| (one.unwrap() - other.unwrap()).abs());
         let mut apart: Vec<f64> = apart.collect();
         apart.sort_by(f64::total_cmp);

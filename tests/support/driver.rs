@@ -1,10 +1,10 @@
-//! NVIDIA's driver, present or absent on any machine: a library of its name that is found first.
+//! Stand-ins for NVIDIA's management library (NVML), found before a real one: a driver is present or absent as a test needs.
 
 use std::path::PathBuf;
 
 use super::{Scratch, command, root};
 
-/// A driver with one GPU; the folder is for `LD_LIBRARY_PATH`.
+/// A folder for `LD_LIBRARY_PATH`, with the library of a driver with one GPU.
 pub fn present(scratch: &Scratch) -> PathBuf {
     compiled(scratch, "stand-in-nvml.c")
 }

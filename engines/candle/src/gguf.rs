@@ -20,7 +20,7 @@ use crate::model::{Built, Decoder};
 /// The way to load a model whose metadata was checked.
 pub struct Recipe {
     pub longest_context: LongestContext,
-    /// A tensor that candle ignores. The model is loaded anyway, and the facts state it.
+    /// A tensor that candle ignores. The model is loaded anyway, and a progress message states it.
     pub ignored_tensor: Option<&'static str>,
     pub build: fn(Source) -> Built,
 }
@@ -34,8 +34,8 @@ pub struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// Lowers `{architecture}.context_length` to the context in effect, because candle makes position tables and caches for
-    /// all of it.
+    /// Lowers `{architecture}.context_length` to the context in effect, because candle allocates position tables and caches
+    /// for the whole length.
     pub fn with_tables_for_its_context(mut self, architecture: &str) -> Self {
         let context_tokens = MetadataValue::U32(self.context_tokens);
         self.content.metadata.insert(format!("{architecture}.context_length"), context_tokens);
@@ -95,13 +95,13 @@ pub fn load(
     Ok(decoder)
 }
 
-/// The metadata of a file, by the name of its architecture.
+/// The metadata of a GGUF file. Its field names are given without the architecture's prefix.
 pub struct Metadata<'a> {
     pub folder: &'a ModelFolder,
 }
 
 impl Metadata<'_> {
-    /// Refuses a model with a feature that candle's quantised models would ignore, unless it is among `computed`.
+    /// Refuses a model with a feature that candle's quantised models would ignore. Features in `computed` are allowed.
     pub fn expect_only(&self, computed: &[Feature]) -> Result<(), Failed> {
         intermediate_size(self.folder)?;
         let lacks = |feature| !computed.contains(&feature);
@@ -130,7 +130,7 @@ impl Metadata<'_> {
         Ok(())
     }
 
-    /// Refuses another number than `computed`, if the field exists.
+    /// Refuses the model if the field exists and differs from `computed`, the number that candle uses.
     pub fn expect(&self, name: &str, computed: f64) -> Result<(), Failed> {
         match self.get(name).and_then(Value::as_f64) {
             Some(found) if found != computed => Err(self.ignored(name, found)),
@@ -160,7 +160,7 @@ fn ignored(folder: &ModelFolder, tensor: &Tensor) -> Failed {
     unsupported(format!("`{folder}` has a tensor `{tensor}`, which candle would ignore"))
 }
 
-/// The dtype of most bytes of the file, in lower case: `q4_k`.
+/// The dtype with the most bytes in the file, in lower case: `q4_k`.
 fn weights_dtype(folder: &ModelFolder) -> String {
     let dtypes: BTreeMap<&str, u64> = folder.dtypes();
     dtypes

@@ -15,14 +15,14 @@ or stdout.
 
     engine_kit.serve(MyEngine())
 
-The semantics are those of the Rust kit. The kit uses the standard library only; an engine brings its own tokenizer. The
-kit knows no tensor library and no model format.
+The semantics are those of the Rust kit. The kit uses the standard library only. Tensor libraries, model formats and
+tokenizers belong to the engine.
 """
 
 import os
 import sys
 
-# Libraries print: from here on their output goes to stderr, and only the kit writes to the real stdout.
+# Libraries may print. From here on their output goes to stderr, and only the kit writes to the real stdout.
 PROTOCOL_OUT = os.dup(1)
 os.dup2(2, 1)
 
@@ -61,14 +61,14 @@ class Engine:
     options = ()
 
     def hello(self):
-        """The hello facts: `engine`, `version`, `output`, `stamp`, `deterministic`, `capabilities`. From constants,
-        with no heavy import. Raise `Failed("unavailable", ..., hint)` when the machine lacks something that the
-        engine needs."""
+        """The hello facts: `engine`, `version`, `output`, `stamp`, `deterministic`, `capabilities`. They must be
+        constants that need no heavy import. Raise `Failed("unavailable", ..., hint)` when the machine lacks something
+        that the engine needs."""
         raise NotImplementedError
 
     def default_dtype(self, request):
-        """The dtype of a load that names none, if it depends on the rest of the request (`request.device` is known).
-        None means the first in hello."""
+        """The dtype of a load without a dtype, if it depends on the rest of the request (`request.device` is known).
+        None means the first dtype in hello."""
         return None
 
     def load(self, request, phases):
@@ -78,14 +78,14 @@ class Engine:
         raise NotImplementedError
 
     def close(self):
-        """Ends the processes that the engine started. Called last, with a few seconds to run. If the reader of the
-        answers has gone, the call comes from another thread, even during a request."""
+        """Ends the processes that the engine started. The kit calls it last, and it has a few seconds to run. If the
+        reader of the answers has gone, another thread calls it, even during a request."""
 
 
 class Model:
     """A loaded model. The kit makes one call at a time, from the main thread.
 
-    An engine that advances several requests at once (hello's `concurrency` is their number) implements three more
+    An engine that advances several requests at once (hello's `concurrency` states how many) implements three more
     methods. `admit(slot, job)` takes a request. `step(tokens)` advances every admitted request by a token with
     `tokens[slot].push(sequence, id)`; free slots hold None. `leave(slot)` forgets a request.
     """
@@ -96,9 +96,9 @@ class Model:
         raise NotImplementedError
 
     def encode(self, text):
-        """Token ids with the tokenizer's default special tokens. A load opens no tokenizer, because ids need none:
-        the first call opens it. The kit makes that call with an empty text, before any clock runs. A broken tokenizer
-        fails requests with text, and the model still answers ids."""
+        """Token ids with the tokenizer's default special tokens. The first call opens the tokenizer, not the load,
+        because prompts of ids need none. The kit makes that call with an empty text, before any clock runs. With a
+        broken tokenizer only requests with text fail."""
         raise Failed("model", "the model has no tokenizer", "send `prompt_ids`")
 
     def decode(self, ids):
@@ -140,15 +140,15 @@ def _end(engine, code, error=None):
         sys.stderr.write(f"error: cannot write answers: {error}\n")
     engine.close()
     sys.stderr.flush()
-    # Exit hooks are skipped: the reader may still block on stdin, and a library's hook may hang.
+    # Exit hooks are skipped: the thread that reads stdin may still block, and a library's hook may hang.
     os._exit(code)
 
 
 def _end_with_reader(engine, working):
-    """Ends this process once the reader of stdout is gone, even during a request: its answer would reach no reader.
-    Between requests it does not: a reader that has all its answers may leave."""
+    """Ends this process once stdout has no reader, even during a request, because nothing reads its answer. Between
+    requests the process stays: a reader that has all its answers may leave."""
     stdout = select.poll()
-    # No event is requested: errors and hang-ups are always reported; a file has neither.
+    # `poll` always reports errors and hang-ups, so no event is requested. A file has neither.
     stdout.register(PROTOCOL_OUT, 0)
     stdout.poll()
     working.wait()
@@ -167,7 +167,7 @@ def end_with_parent():
 
 
 def _take_stdin():
-    """Moves stdin aside, so that no library or child process takes a line."""
+    """Moves stdin to another descriptor, so that no library or child process takes a line."""
     stdin = os.dup(0)
     empty = os.open(os.devnull, os.O_RDONLY)
     os.dup2(empty, 0)

@@ -2,7 +2,7 @@
 //! and the engines' benchmarks compare engines with these limits.
 //!
 //! Every result is the best of many short passes, interleaved over the settings: other processes can only make a pass slower,
-//! and the speed of memory and units varies in plateaus. README.md describes the measurements and their bounds.
+//! and the speed of memory and units changes from one level to another. README.md describes the measurements and their bounds.
 
 mod gpu;
 mod memory;
@@ -40,12 +40,12 @@ pub struct Limits {
     pub units: Vec<Operations>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<GpuLimits>,
-    /// Reasons for missing GPU results, for a person; from `probe_gpus`.
+    /// Reasons for missing GPU results, in words; only `probe_gpus` sets them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub absent: Vec<String>,
 }
 
-/// Bytes read from memory by `threads` threads, each with `streams` streams at once.
+/// Bytes read from memory by `threads` threads, each of which reads `streams` separate ranges at once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reads {
     pub threads: u32,
@@ -57,7 +57,7 @@ pub struct Reads {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GpuLimits {
-    /// CUDA's index among the GPUs visible to this process: the `1` of `cuda:1` in an engine. NVML's index may differ.
+    /// CUDA's index among the GPUs visible to this process. An engine calls index 1 `cuda:1`. NVML's index may differ.
     pub index: u32,
     pub name: String,
     /// The UUID, such as `8932f937-d72c-4106-c12f-20bd9faed9f6`, which identifies the GPU in NVML. NVML puts `GPU-` before it,
@@ -86,14 +86,14 @@ pub struct Copies {
 pub struct Operations {
     /// `f32_fma`, `avx512_bf16`, `avx512_vnni`, `avx_vnni`, `amx_bf16`, `amx_int8`; GPU units are in `GpuLimits`.
     pub unit: String,
-    /// Whether operands are read from the nearest cache, not kept in registers.
+    /// Whether operands are read from the nearest cache; otherwise they stay in registers.
     pub loads: bool,
     pub threads: u32,
     pub operations: u64,
     pub ns: u64,
 }
 
-/// The settings of a probe, and its time.
+/// The settings of a probe, and its time budget.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProbeSettings {
     /// Thread counts, probed separately. Counts above the available cores are reduced to them.
@@ -104,11 +104,11 @@ pub struct ProbeSettings {
     pub budget: Duration,
 }
 
-/// Memory's share of the budget, in thirds: its passes are longer, and its buffer must be touched first.
+/// Memory's share of the budget, in thirds. Its passes are longer, and its buffer must be written once before them.
 const THIRDS_FOR_MEMORY: u32 = 2;
 
-/// Measures the limits. It takes about its budget, keeps as many cores busy as it has threads, and holds `buffer_bytes`
-/// meanwhile. Impossible probes are absent from the result.
+/// Measures the limits. It takes about its budget. Meanwhile it keeps one core busy for each thread, and holds `buffer_bytes`
+/// of memory. The result leaves out probes that are impossible here.
 pub fn probe(settings: &ProbeSettings) -> Limits {
     let allowed = team::allowed_cores();
     let most = u32::try_from(allowed.len()).unwrap_or(u32::MAX).max(1);
@@ -126,7 +126,7 @@ pub fn probe(settings: &ProbeSettings) -> Limits {
     limits
 }
 
-/// Bytes per second of memory with all cores during `time`, with `streams` (one of `STREAMS`) per thread. `None` if impossible.
+/// Bytes read per second by all cores during `time`, with `streams` (one of `STREAMS`) per thread. `None` if impossible.
 pub fn sustained(buffer_bytes: u64, streams: u32, time: Duration) -> Option<f64> {
     STREAMS.contains(&streams).then_some(())?;
     memory::sustained(&team::allowed_cores(), buffer_bytes, streams, time)
@@ -138,7 +138,7 @@ impl Limits {
         let mut probes = probes.into_iter();
         let mut best = probes.next()?.clone();
         for probe in probes {
-            // GPUs are probed once.
+            // GPUs are probed once per run, so the first result counts.
             if best.gpus.is_empty() {
                 best.gpus.clone_from(&probe.gpus);
             }

@@ -1,5 +1,5 @@
-//! Operations per second of each unit of a core: with operands in registers and, for tiles, also with operands read from the
-//! nearest cache, because no matrix product can keep them in tiles.
+//! Operations per second of each unit of a core, with operands in registers. Tiles are also measured with operands from the
+//! nearest cache, because no matrix product can keep all operands in tiles.
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::team::{self, Core};
 use crate::{Operations, names};
 
-/// A loop over one instruction, with enough independent results that none waits for the one before.
+/// A loop over one instruction, with enough independent results that no instruction waits for an earlier one.
 #[derive(Clone, Copy)]
 struct Unit {
     name: &'static str,
@@ -23,9 +23,9 @@ struct Unit {
     run: unsafe fn(u64),
 }
 
-/// Approximate operations of a pass: shorter passes would measure the barrier, longer ones find fewer quiet moments.
+/// The least operations of a pass. Shorter passes would measure the barrier; other programs disturb longer ones more often.
 const PASS_OPERATIONS: u64 = 1 << 26;
-/// Rounds of a pass for tiles and bytes, which do many times more operations in the same time.
+/// The least rounds of a pass: it applies to units with many operations per round, such as tiles.
 const PASS_ROUNDS: u64 = 1 << 14;
 
 /// The best pass of each unit of this machine.
@@ -73,7 +73,7 @@ fn all() -> Vec<Unit> {
 
 const PORTABLE_LANES: usize = 64;
 
-/// A multiplication and an addition. They are fused only if every machine of this kind supports it.
+/// A multiplication and an addition in plain Rust, which the compiler does not fuse.
 const PORTABLE_F32: Unit =
     Unit { name: names::F32_FMA, loads: false, each: 2 * PORTABLE_LANES as u64, run: multiply_and_add };
 
@@ -95,7 +95,7 @@ mod arm {
 
     use super::*;
 
-    /// Independent sums: enough for four pipes with a latency of four; 32 registers hold them and two operands.
+    /// Independent sums: enough for four pipes with a latency of four cycles. 32 registers hold them and two operands.
     const SUMS: usize = 24;
     const LANES: usize = 4;
 

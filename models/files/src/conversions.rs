@@ -33,7 +33,7 @@ struct Label {
     dtype: String,
 }
 
-/// The label file of a conversion: written last, and again at every use.
+/// The label file of a conversion. It is written last, and again at every use, which sets its time of last use.
 const LABEL: &str = "conversion.json";
 const LIMIT: &str = "limit";
 
@@ -55,7 +55,7 @@ pub fn converted(model: &ModelFolder, format: Format, dtype: Dtype, watch: Watch
 fn digest_beside(model: &ModelFolder) -> String {
     let mut content = model.config.raw.to_string().into_bytes();
     for name in ["generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"] {
-        // A missing or unreadable file is not copied either.
+        // A missing or unreadable file counts as empty: a conversion does not copy it either.
         content.extend(std::fs::read(model.folder().join(name)).unwrap_or_default());
     }
     if model.format == Format::Gguf {
@@ -92,14 +92,14 @@ fn make(
     let made = convert(model, &Goal { format, dtype, out }, watch).and_then(|_| {
         label.write(&part)?;
         if model_in(folder).is_none() {
-            // A folder without a label is an interrupted conversion, or a user removed files from it.
+            // A folder without a complete model is an interrupted conversion, or a user removed files from it.
             let _ = std::fs::remove_dir_all(folder);
             let named = std::fs::rename(&part, folder);
             named.with_context(|| cannot_write(folder))?;
         }
         Ok(())
     });
-    // The folder is still there after a failure, or if another run finished first.
+    // The temporary folder remains after a failure, or if another run finished first.
     let _ = std::fs::remove_dir_all(&part);
     made
 }
@@ -161,7 +161,7 @@ pub fn clear() -> Result<u64> {
     Ok(removed)
 }
 
-/// Removes the conversions that were unused for longest, except `stays`.
+/// Removes the least recently used conversions until the rest fits the limit, but never `stays`.
 fn shrink(limit: u64, stays: Option<&Path>) -> Result<u64> {
     remove_abandoned(&cache()?, None);
     let (mut held, mut removed) = (0, 0);
@@ -180,7 +180,7 @@ fn cache() -> Result<PathBuf> {
     Ok(paths::data_dir()?.join("conversions"))
 }
 
-/// The model of a complete conversion. Its name may differ from the folder that was converted.
+/// The model of a complete conversion. Its name may differ from that of the converted folder.
 fn model_in(folder: &Path) -> Option<PathBuf> {
     let entries = read_folder(folder).ok().filter(|_| folder.join(LABEL).is_file())?;
     entries.iter().map(std::fs::DirEntry::path).find(|path| path.file_name() != Some(LABEL.as_ref()))

@@ -1,4 +1,4 @@
-//! The verifier of a model: the reference engine of output checks, or its kept answers.
+//! The verifier of a model: the reference engine of output checks, or its stored answers.
 
 use protocol::Facts;
 use serde::Serialize;
@@ -12,13 +12,13 @@ use crate::text::line;
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Against {
     Nothing,
-    /// It is the verifier itself, and nothing checks it.
+    /// The configuration is the verifier itself, so nothing checks it.
     Itself,
     /// An engine of this run.
     Engine {
         label: String,
     },
-    /// The kept answers of an engine.
+    /// The stored answers of an engine.
     StoredAnswers {
         by: String,
     },
@@ -27,7 +27,7 @@ pub enum Against {
 /// The verifier of one model, with its answers.
 pub struct Verifier<'a> {
     pub answers: Answers<'a>,
-    /// The verifier's configuration in this run, where it runs in f32.
+    /// The verifier's configuration in this run, if it runs in f32.
     pub configuration: Option<usize>,
     pub against: Against,
 }
@@ -38,7 +38,7 @@ pub enum Answers<'a> {
 }
 
 impl<'a> Verifier<'a> {
-    /// The verifier for the model of a configuration; else the reason why there is none.
+    /// The verifier of a configuration's model, or the reason why there is none.
     pub fn of(record: &'a RunRecord, configuration: usize) -> Result<Self, String> {
         let plan = &record.header.plan;
         let model = &plan.configurations[configuration].model;
@@ -90,7 +90,7 @@ impl<'a> Verifier<'a> {
     }
 }
 
-/// The dtype that a configuration states instead of f32; `None` where it states f32 for weights and arithmetic in every launch.
+/// A dtype other than f32 that a configuration reports. `None` if every launch reports f32 for weights and arithmetic.
 fn narrower(record: &RunRecord, configuration: usize) -> Option<String> {
     let unstated = || "an unstated dtype".to_string();
     let launches = record.launches.iter().filter(|it| it.configuration == configuration);

@@ -2,7 +2,7 @@
 //! identity, the library versions, and the memory of this process.
 //!
 //! candle allocates every tensor in stream order (`cuMemAllocAsync`) from the device's default pool. So the pool knows the
-//! memory in use and the peak, for this process alone. It does not contain CUDA's context, kernel code and cuBLAS's
+//! memory in use and the peak, for this process alone. It does not count CUDA's context, kernel code and cuBLAS's
 //! workspace; only the driver knows the memory of the whole process.
 
 use std::collections::BTreeMap;
@@ -53,18 +53,18 @@ pub fn open(number: usize) -> Result<Device, Failed> {
         let gpu = gpu.name().unwrap_or_else(|_| "GPU".into());
         return Err(failure::other_gpu(&name, &gpu, capability, ARCH));
     }
-    // The peak must be that of this load. A pool that cannot reset it gives a worse fact, but no failure.
+    // The peak must be that of this load. If the pool cannot reset it, the reported peak may be too high, but nothing fails.
     let _ = pool(cuda).and_then(|pool| reset_peaks(pool).ok());
     Ok(device)
 }
 
-/// Refuses weights that cannot fit before copying any: candle's llama panics when memory runs out.
+/// Refuses weights that do not fit, before any is copied: candle's llama panics when memory runs out.
 pub fn expect_free_memory(device: &Device, weights_bytes: u64) -> Result<(), Failed> {
     let memory = device.as_cuda_device().ok().and_then(device_memory);
     memory.map_or(Ok(()), |memory| memory.expect_free(&super::name(device), weights_bytes))
 }
 
-/// The pool's memory for this process. It reads the driver's counters and waits for nothing.
+/// The pool's memory for this process. The call reads the driver's counters, without waiting for the GPU.
 pub fn memory(device: &Device) -> Option<DeviceMemory> {
     let pool = pool(device.as_cuda_device().ok()?)?;
     let read = |attribute| read(pool, attribute).ok();
@@ -78,7 +78,7 @@ pub fn memory(device: &Device) -> Option<DeviceMemory> {
 /// The versions of the driver and of the libraries that this process has loaded.
 pub fn libraries(device: &Device) -> BTreeMap<String, String> {
     let Ok(cuda) = device.as_cuda_device() else { return BTreeMap::new() };
-    // Each has its own encoding: 13000 is 13.0 for the driver and the runtime, 130100 is 13.1.0 for cuBLAS.
+    // The encodings differ: 13000 is 13.0 for the driver and the runtime, 130100 is 13.1.0 for cuBLAS.
     let dotted = |version: c_int| format!("{}.{}", version / 1000, version % 1000 / 10);
     let of_cublas =
         |version: c_int| format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100);
@@ -136,7 +136,7 @@ fn reset_peaks(pool: CUmemoryPool) -> Result<(), DriverError> {
 #[expect(unsafe_code, reason = "the driver's version comes through a pointer")]
 fn driver_version() -> Option<c_int> {
     let mut version = 0;
-    // SAFETY: writes one int, and needs no context.
+    // SAFETY: the call writes one int, and needs no context.
     unsafe { sys::cuDriverGetVersion(&raw mut version) }.result().ok().map(|()| version)
 }
 
@@ -146,7 +146,7 @@ fn runtime_version() -> Option<c_int> {
         fn cudaRuntimeGetVersion(version: *mut c_int) -> c_int;
     }
     let mut version = 0;
-    // SAFETY: as CUDA's runtime declares it; writes one int, and needs no device.
+    // SAFETY: the declaration is that of CUDA's runtime. The call writes one int, and needs no device.
     let status = unsafe { cudaRuntimeGetVersion(&raw mut version) };
     (status == 0).then_some(version)
 }
@@ -154,7 +154,7 @@ fn runtime_version() -> Option<c_int> {
 #[expect(unsafe_code, reason = "cuBLAS's version comes through a pointer")]
 fn cublas_version(device: &CudaDevice) -> Option<c_int> {
     let mut version = 0;
-    // SAFETY: the handle is candle's own, which the device keeps; writes one int.
+    // SAFETY: the handle is candle's own, which the device keeps. The call writes one int.
     unsafe { cublas::cublasGetVersion_v2(*device.cublas_handle().handle(), &raw mut version) }
         .result()
         .ok()?;

@@ -1,4 +1,4 @@
-//! The few cuBLAS functions that a probe needs: a handle and one product.
+//! The few cuBLAS functions that a probe needs: for a handle, the version, and one matrix product.
 #![expect(unsafe_code, reason = "functions of a library that is loaded at run time")]
 
 use std::ffi::{c_int, c_void};
@@ -13,12 +13,12 @@ use super::driver::{Context, Memory, function, open};
 
 /// Library names by CUDA's major version, the newest first.
 const NAMES: [&str; 4] = ["libcublas.so.13", "libcublas.so.12", "libcublas.so.11", "libcublas.so"];
-/// The libraries that cuBLAS depends on. A loader does not search the folder of a file that is opened by path.
+/// The library that cuBLAS needs, to open first: a loader does not search the folder of a file that is opened by path.
 const LIGHT: [&str; 3] = ["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11"];
 /// The oldest supported version. Earlier versions had no `cublasComputeType_t`.
 const OLDEST: c_int = 11_000;
 
-/// `CUBLAS_OP_T`. Frameworks multiply by row-major weights in this way, and it is the fast way for tensor cores.
+/// `CUBLAS_OP_T`. Frameworks multiply by row-major weights in this way, and tensor cores are fast with it.
 const TRANSPOSED: c_int = 1;
 /// `CUBLAS_OP_N`.
 const NOT_TRANSPOSED: c_int = 0;
@@ -40,7 +40,7 @@ pub const SUMS_F32: c_int = 68;
 /// `CUBLAS_COMPUTE_32F_FAST_TF32`.
 pub const SUMS_TF32: c_int = 77;
 
-/// The functions as `cublas_v2.h` declares them; `tests/headers.rs` checks this against the header if there is one.
+/// The functions as `cublas_v2.h` declares them; `tests/headers.rs` checks this against the header if one is installed.
 #[derive(Clone, Copy)]
 struct Functions {
     create: unsafe extern "C" fn(*mut Handle) -> Status,
@@ -91,15 +91,15 @@ pub struct Cublas<'a> {
 }
 
 impl<'a> Cublas<'a> {
-    /// Loads cuBLAS from the loader's paths, then from these folders: the first library that this driver supports. If none
-    /// works, the error is that of the first.
+    /// Loads the first cuBLAS that this driver supports, from the loader's paths, then from these folders. If none works, the
+    /// error is that of the first one that was opened.
     pub fn load(context: &'a Context<'a>, folders: &[PathBuf]) -> Result<Self, String> {
         let mut refused = None;
         let beside = folders.iter().flat_map(|folder| NAMES.map(|name| (Some(folder), folder.join(name))));
         let all = NAMES.map(|name| (None, PathBuf::from(name))).into_iter().chain(beside);
         for (folder, name) in all {
             if let Some(folder) = folder.filter(|_| name.is_file()) {
-                // On failure the next library may still find its own.
+                // A failure is ignored: the cuBLAS below may still find its own.
                 open(LIGHT.iter().map(|name| folder.join(name)));
             }
             let Some(library) = open([&name]) else { continue };
@@ -114,12 +114,12 @@ impl<'a> Cublas<'a> {
     fn of(_: &'a Context<'a>, library: &'static Library) -> Result<Self, String> {
         let functions = Functions::of(library)?;
         let mut handle = null_mut();
-        // SAFETY: writes one pointer; a context is current, because the caller passed one.
+        // SAFETY: the call writes one pointer. A context is current, because the caller passed one.
         check("cublasCreate", unsafe { (functions.create)(&mut handle) })?;
         // From here on, drop destroys the handle in all cases.
         let cublas = Self { handle, functions, context: PhantomData };
         let mut found = 0;
-        // SAFETY: writes one int.
+        // SAFETY: the call writes one int.
         check("cublasGetVersion", unsafe { (functions.version)(handle, &mut found) })?;
         if found < OLDEST {
             return Err(format!("cuBLAS is too old ({found}): 11 and later are known"));
@@ -136,8 +136,8 @@ impl<'a> Cublas<'a> {
         }
         let pointer = |memory: &Memory| memory.address() as usize as *mut c_void;
         let (one, zero) = (1.0_f32, 0.0_f32);
-        // SAFETY: three matrices of n by n numbers of this kind; the check above confirmed their sizes. The factors are f32
-        // like the sums, in host memory, and are read before the call returns. Dropping a matrix waits for its uses.
+        // SAFETY: each matrix has room for n by n numbers, as checked above. The factors `one` and `zero` are f32 like the
+        // sums, in host memory, and are read before the call returns. Dropping a matrix waits for the GPU to finish with it.
         let status = unsafe {
             (self.functions.gemm)(
                 self.handle,

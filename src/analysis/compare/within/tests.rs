@@ -39,7 +39,7 @@ fn each_configuration_is_compared_by_every_metric_that_both_have_and_the_headlin
         (decode.decision.verdict, decode.blocks, decode.stopped_by),
         (Some(Verdict::Faster), 5, StoppedBy::Time)
     );
-    // The blocks of this machine differ by up to a half, on both sides alike.
+    // The simulated machine slows some blocks by up to a half, but both configurations alike.
     assert!((decode.evidence.estimate() - 2f64.ln()).abs() < 0.02);
 }
 
