@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The smallest engine: no kit, no model. It answers `generate`, and says of everything else that it does not do it."""
+"""The smallest engine: no kit, no model. It answers `generate`, and refuses every other request as unsupported."""
 import json
 import sys
 import time
@@ -21,7 +21,7 @@ def answer(request, zero):
 
 
 for line in sys.stdin.buffer:
-    zero = time.perf_counter_ns()  # The whole line has been read: every time counts from here.
+    zero = time.perf_counter_ns()  # The whole line has been read: all times count from here.
     try:
         message = answer(json.loads(line), zero)
     except (ValueError, KeyError, TypeError, AttributeError) as error:

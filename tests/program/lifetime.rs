@@ -1,4 +1,4 @@
-//! Runs with an external end: Ctrl-C, SIGKILL, a closed pipe. The results are kept and no process is left.
+//! Runs that end from outside, by Ctrl-C, SIGKILL or a closed pipe, keep their results and leave no process behind.
 
 use std::process::Command;
 
@@ -16,7 +16,7 @@ fn hanging(scratch: &Scratch) -> Command {
     command
 }
 
-/// The orchestrator when its engine hangs: the engine prints that on stderr, which `--debug` shows.
+/// Starts a run and waits until its engine hangs. The engine reports that on stderr, which `--debug` shows.
 fn until_it_hangs(scratch: &Scratch) -> Running {
     let mut running = Running::start(&mut hanging(scratch));
     running.wait_for("fake: hangs in generate");
@@ -62,8 +62,8 @@ fn a_second_interrupt_leaves_no_processes_behind() {
     assert_eq!(again.code, Some(0), "{again:?}");
 }
 
-/// The driver is called for the machine's description, then before the first block (other load and idle power), then for
-/// the energy of each case. During the first calls there is no record to keep.
+/// The driver is called for the machine's description, then before the first block (for other load and idle power), then for
+/// the energy of each case. No record exists during the first calls, so none of those hangs here.
 #[test]
 fn an_interrupt_while_a_gpus_driver_hangs_ends_the_run_and_keeps_the_record() {
     for (hangs_in, question, interrupts) in
@@ -81,7 +81,7 @@ fn an_interrupt_while_a_gpus_driver_hangs_ends_the_run_and_keeps_the_record() {
         assert_eq!(outcome.code, Some(130), "{hangs_in} {question}: {outcome:?}");
         scratch.assert_nothing_lives();
         let record = Record::only_one_in(&scratch.results());
-        // After the second interrupt there may be no time to record it.
+        // After a second interrupt there may be no time to record the end.
         assert!(interrupts > 1 || record.end() == Some("interrupted"), "{hangs_in} {question}: {record:?}");
     }
 }
@@ -141,7 +141,7 @@ fn a_run_with_a_closed_stdout_is_recorded() {
 #[test]
 fn an_unwritable_results_folder_is_reported_before_any_measurement() {
     let scratch = Scratch::new();
-    // A superuser passes every permission, but a file is a folder for no user.
+    // Permissions do not stop root, but not even root can use a file as a folder.
     std::fs::write(scratch.results(), "").unwrap();
     let outcome = finish(&mut one_decode(&scratch));
     assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(5), ""), "{outcome:?}");
@@ -179,7 +179,7 @@ fn one_decode(scratch: &Scratch) -> Command {
     command
 }
 
-/// Fails at long prompts and ends, as the protocol allows for an engine that cannot continue.
+/// An engine that fails at a long prompt and then exits. The protocol allows that if an engine cannot continue.
 const BRITTLE: &str = r#"
 while read -r line; do
     case "$line" in

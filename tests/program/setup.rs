@@ -1,11 +1,11 @@
-//! Setting up the engines of a tree: manifests to candidates, builds and environments. The tree is invented, so no real
+//! Sets up the engines of a source tree: candidates from manifests, builds and environments. The tree is invented, so no real
 //! engine is named here.
 
 use crate::support::record::Record;
 use crate::support::snapshot::assert_snapshot;
 use crate::support::{Outcome, Running, Scratch, driver, fake_engine, finish, root, write_program};
 
-/// Engines in every state: to be built, of another system, with an environment, and one whose build fails.
+/// A tree of four engines: one can be built, one has a build that fails, one is for another system, one has an environment.
 fn tree() -> Scratch {
     let scratch = Scratch::outside();
     let fake = fake_engine().display();
@@ -236,7 +236,7 @@ fn all_measures_the_engines_that_build_and_lists_the_others_without_failure() {
     assert_eq!((kind, message), ("unavailable", "it does not build: no compiler here"));
     assert!(hint.unwrap().ends_with("setup broken"), "{hint:?}");
     assert!(failure(&record, "foreign").1.contains("needs plan9"), "{record:?}");
-    // Set up on request only, so that a run does not download by itself.
+    // An environment is set up only on request, so that a run does not download by itself.
     let (_, message, hint) = failure(&record, "heavy");
     assert!(message.contains("2.9 GB to download") && hint.unwrap().ends_with("setup heavy"), "{message}");
     scratch.assert_nothing_lives();
@@ -330,7 +330,7 @@ fn outside_a_checkout_the_engines_are_those_of_build_time() {
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     for folder in std::fs::read_dir(root().join("engines")).unwrap().flatten() {
         let name = folder.file_name().to_string_lossy().into_owned();
-        // Without a GPU, an engine that needs one names that first.
+        // Without a GPU, an engine that needs one reports the missing driver first.
         let missing = [" beside this program", ": no NVIDIA driver found"];
         let of = |line: &str| {
             line.split([':', ' ']).next() == Some(&name) && missing.iter().any(|it| line.contains(it))
@@ -340,7 +340,7 @@ fn outside_a_checkout_the_engines_are_those_of_build_time() {
     }
 }
 
-/// Tools that only write a log of their calls, first on PATH.
+/// A PATH that begins with fake tools: a `uv` that logs its calls, and compilers that do nothing.
 fn tools(scratch: &Scratch) -> String {
     let folder = scratch.join("tools");
     std::fs::create_dir_all(&folder).unwrap();
@@ -391,7 +391,7 @@ fn source_packages_are_built_with_the_manifests_settings_and_need_a_compiler() {
     assert_eq!(std::fs::read_to_string(after("--build-constraints")).unwrap(), "cmake==4.4.4\n");
     let cure = after("--config-settings-package").strip_prefix("no-such-package:cmake.define.CURE=").unwrap();
     assert_eq!(std::fs::read_to_string(cure).unwrap(), "set(CURED ON)\n");
-    // Another setting is another environment.
+    // A changed setting needs another environment.
     std::fs::write(folder.join("build-settings.txt"), "no-such-package:cmake.define.CURE=OFF\n").unwrap();
     assert_eq!(setup(None).code, Some(0));
     let asked = std::fs::read_to_string(scratch.join("tools/uv.said")).unwrap();

@@ -1,8 +1,8 @@
 //! Checks that candle computes every feature of a config.json, and limits the context to the part that it computes.
 //!
 //! candle ignores unknown fields, so a model with an unsupported feature would run and give wrong answers. This file
-//! refuses every feature by name unless the architecture supports it. So a feature missing from a list refuses a model, and
-//! never measures a wrong one.
+//! refuses every feature by name unless the architecture supports it. So if a list lacks a feature, a model is refused,
+//! and no wrong answer is measured.
 
 use std::path::PathBuf;
 
@@ -28,7 +28,7 @@ pub enum Feature {
     OwnActivation,
 }
 
-/// The numbers for candle's own configs. `model_files` refuses impossible ones.
+/// The numbers that candle's own configs need. `model_files` refuses impossible numbers.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
     pub vocabulary: usize,
@@ -122,7 +122,7 @@ impl Fields<'_> {
         value.as_f64().ok_or_else(|| self.fault(format!("`{name}`: expected a number, found `{value}`")))
     }
 
-    /// The number of tokens that a layer sees, including the current one, or the default of a config without the field.
+    /// The number of tokens that a layer sees, including the current one; `default` if the config lacks the field.
     pub fn sliding_window(&self, default: Option<u32>) -> Result<Option<u32>, Failed> {
         let Some(value) = self.get_or_null("sliding_window") else { return Ok(default) };
         if value.is_null() {
@@ -210,7 +210,7 @@ impl Fields<'_> {
     }
 }
 
-/// A value for messages: a text without its quotes.
+/// A value as messages show it: a string has no quotes.
 fn bare(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_string)
 }
@@ -257,8 +257,8 @@ impl LongestContext {
         if tokens < self.tokens { Self { tokens, reason: Some(reason) } } else { self }
     }
 
-    /// Limits the context to the sliding window. Within its length the window hides nothing. Beyond it candle is wrong: its
-    /// masks are missing or one token too wide, and with the cache nothing is hidden.
+    /// Limits the context to the sliding window. Up to its length the window hides no token. Beyond it candle is wrong: its
+    /// masks are missing or one token too wide, and with the KV cache no token is hidden.
     pub fn within_window(self, window: Option<u32>) -> Self {
         window
             .map_or(self, |tokens| self.at_most(tokens, "its sliding window, which candle does not compute"))
@@ -287,10 +287,10 @@ impl LongestContext {
     }
 }
 
-/// The longest context without a request: candle makes position tables for all of it.
+/// The longest context that a load without `context_tokens` gets: candle makes position tables for all of it.
 const MAX_CONTEXT_TOKENS: u32 = 1 << 24;
 
-/// The source of the numbers, for messages.
+/// The file that the numbers come from, for messages.
 pub fn config_path(folder: &ModelFolder) -> PathBuf {
     match folder.format {
         Format::Safetensors => folder.folder().join("config.json"),

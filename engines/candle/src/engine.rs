@@ -1,4 +1,4 @@
-//! The facts of the engine, and loading: from a model folder and a request to a network and its facts.
+//! The engine's facts, and its `load`, which turns a model folder and a request into a network with its facts.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -13,12 +13,12 @@ use crate::failure::{computing, unsupported};
 use crate::model::{LoadedModel, Network};
 use crate::{device, gguf, safetensors};
 
-/// The release of candle-core, candle-nn and candle-transformers in Cargo.lock; a test compares.
+/// The release of candle-core, candle-nn and candle-transformers in Cargo.lock; a test compares the two.
 pub const CANDLE: &str = "0.11.1";
-/// The release of gemm, candle's multiplication of f32 and f16 matrices on the CPU; a test compares.
+/// The release of gemm, candle's multiplication of f32 and f16 matrices on the CPU; a test compares it with Cargo.lock.
 pub const GEMM: &str = "0.19.0";
 
-/// candle in its users' configuration.
+/// The engine: candle in the configuration that its users run.
 pub struct CandleEngine;
 
 impl Engine for CandleEngine {
@@ -55,14 +55,14 @@ impl Engine for CandleEngine {
             Format::Gguf => gguf::load,
         };
         let decoder = weights(architecture, folder, load, &device, phases, &mut facts)?;
-        // A GPU copies and widens asynchronously. That time belongs to this load, not to the first request.
+        // A GPU copies and widens weights asynchronously. That time belongs to this load, not to the first request.
         device.synchronize().map_err(|error| computing("loading", &error, &device))?;
         Ok(LoadedModel { network: Network { device, decoder, own_pool }, facts })
     }
 }
 
-/// Refuses forward passes in candle's pool on other devices than the CPU. A GPU orders work by the calling thread, so a pass in the pool's
-/// threads would not wait for its input from another thread.
+/// Refuses forward passes in candle's thread pool on every device but the CPU. A GPU orders work by the calling thread, so a
+/// pass in a thread of the pool would not wait for input from another thread.
 fn expect_cpu_for_own_pool(own_pool: bool, location: DeviceLocation) -> Result<(), Failed> {
     match location {
         DeviceLocation::Cpu => Ok(()),
@@ -91,7 +91,7 @@ pub fn hello() -> HelloFacts {
     hello
 }
 
-/// Library versions for `loaded`. Those of the device's libraries are read from the loaded libraries.
+/// Library versions for the answer `loaded`. The libraries of the device report their own versions at run time.
 fn libraries(device: &Device) -> BTreeMap<String, String> {
     let candle = ["candle-core", "candle-nn", "candle-transformers"].map(|name| (name, CANDLE));
     let all = candle.into_iter().chain([("gemm", GEMM)]);
@@ -109,7 +109,7 @@ static THREADS: OnceLock<u32> = OnceLock::new();
 /// number, else one thread for each physical core.
 ///
 /// A pool takes its size from the environment at first use and keeps it, so a later load with another number is refused. The
-/// variable is set even for candle's own number: candle would otherwise read `/proc/cpuinfo` at every matrix product.
+/// variable is set even if candle decides: it would otherwise read `/proc/cpuinfo` at every matrix product.
 pub fn set_threads(requested: Option<u32>) -> Result<u32, Failed> {
     let in_effect = *THREADS.get_or_init(|| {
         match requested {

@@ -1,7 +1,8 @@
-"""The conversation: the meaning and order of requests, and the failures.
+"""Answers requests: their meaning, their order, and their failures.
 
-One thread does everything. Lines come with timestamps through a queue. While an engine works, the thread checks the queue
-after every token, so that a `cancel` is seen. It uses no file descriptor and no process: tests give it a queue and a list.
+One thread does everything. Lines and their timestamps come through a queue. While an engine works, the thread checks the
+queue after every token, so that a `cancel` is seen. This module uses no file descriptor and no process: tests give it a
+queue and a list.
 """
 
 import os
@@ -17,10 +18,10 @@ from engine_kit_summary import lines
 from engine_kit_tokens import Phases
 from engine_kit_wire import MAX_LINE_BYTES, PROTOCOL, Failed, TooLong, encode, parse_request
 
-# The last item of the queue.
+# The last item of the queue: the end of the input.
 END = object()
 
-# The most unanswered lines: the pipe then holds a flood back, not this process' memory.
+# The most lines that a queue holds. More lines wait in the pipe, not in this process's memory.
 MAX_WAITING = 1024
 
 
@@ -36,7 +37,7 @@ class Conversation:
         self._model, self.facts, self.planted_ns = None, {}, 0
         # Whether this model has its tokenizer open: the first text opens it.
         self._tokenizer_open = False
-        # The reason why a `load` left no model: the environment's model must not replace the requested one.
+        # Why a `load` left no model. The environment's model must then not replace the requested one.
         self._load_failure = None
         # Whether an answer is in progress, for the thread that watches the reader.
         self.working = threading.Event()
@@ -165,8 +166,8 @@ class Conversation:
         return not self._tokenizer_open and texts_of(request) is not None
 
     def _open_tokenizer(self):
-        """Makes the model open its tokenizer, before any clock runs. The text is empty: tokenising the request's text
-        twice would be faster the second time."""
+        """Makes the model open its tokenizer, before any clock runs. The text is empty: the request's own text would be
+        tokenised faster the second time, which is the measured one."""
         self._model.encode("")
         self._tokenizer_open = True
 
@@ -180,7 +181,7 @@ class Conversation:
         return [self.facts["bos_id"]]
 
     def _finish(self, run):
-        """The answer of a finished request, and a summary if a person seems to have typed it."""
+        """Writes the answer of a finished request, and a summary to stderr if a person seems to have typed the request."""
         memory = self._model.facts().get("device_memory") if self._model else None
         # Without a model nothing has run, so there is nothing to decode.
         answer = run.answer(self._model.decode if self._model else None, memory)
@@ -192,15 +193,16 @@ class Conversation:
     # Overlapping requests: admitted when a slot is free, advanced together, each answered when it is done.
 
     def _may_start(self, request):
-        """Whether a request may start now. While requests run, later ones that may overlap join them. The first that
-        may not delays the others. A request that opens the tokenizer may not: that time would count for the others."""
+        """Whether a request may start now. A request that may overlap joins the running ones. One that may not overlap
+        waits, and so do all requests after it. A request that opens the tokenizer may not overlap, because that time
+        would count for the others."""
         if not self._slots or isinstance(request, Failed):
             return True
         joins = request is not END and request.type == "generate" and request.id is not None
         return joins and len(self._slots) < self.can()["concurrency"] and not self._needs_tokenizer(request)
 
     def _admit(self, run):
-        """Puts a request's next iteration into a free slot, or answers the request after its last."""
+        """Puts a request's next iteration into a free slot. After the last iteration it answers the request."""
         if run.is_over():
             return self._finish(run)
         slot = next(slot for slot in range(len(self._slots) + 1) if slot not in self._slots)
@@ -212,7 +214,7 @@ class Conversation:
         self._end_finished()
         if not self._slots:
             return
-        # Another request's answer may have cleared this.
+        # The answer to another request may have cleared this flag.
         self.working.set()
         tokens = [self._slots[slot].tokens if slot in self._slots else None for slot in range(max(self._slots) + 1)]
         try:
@@ -253,7 +255,7 @@ class Conversation:
         try:
             self._model.leave(slot)
         except Exception as error:
-            # The request has its answer or gets it soon; a broken slot shows in the next request.
+            # The request has its answer or gets it soon. A broken slot shows as an error of a later request.
             checks.failure(error)
 
     # Lines, ids, failures.
@@ -281,7 +283,7 @@ class Conversation:
             return
         if request.type in ("generate", "score") and request.id is not None:
             if request.id in self._ids:
-                # The answer with this id belongs to the first of the two requests.
+                # This refusal carries no id: the answer with that id belongs to the first request.
                 raise Failed("bad_request", f"`id`: {request.id!r} belongs to a request that is not answered yet")
             self._ids.add(request.id)
         self._waiting.append(request)
@@ -323,8 +325,8 @@ class Conversation:
             message = f"the answer of {len(line) - 1} bytes is longer than a line may be ({MAX_LINE_BYTES})"
             raise Failed("bad_request", message, "request fewer iterations or sequences")
         if message["type"] not in ("progress", "token") and not self._slots:
-            # Cleared before the answer is sent: a reader with its answer may leave, and the process must not end early for
-            # that.
+            # Cleared before the answer is sent. A reader that has its answer may close the pipe, and the process must not
+            # end early because of that.
             self.working.clear()
         try:
             self._write_line(line)
@@ -333,4 +335,4 @@ class Conversation:
 
 
 class OutputClosed(Exception):
-    """The answers have no reader any more."""
+    """The reader of the answers has closed the pipe."""

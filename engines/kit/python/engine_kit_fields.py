@@ -1,7 +1,7 @@
 """Converts a line's text to fields and values, and reports errors with their position.
 
-The outermost object is parsed by hand, because Python's own decoder does not give positions of fields. Standard library
-only; it knows JSON and no request.
+The outermost object is parsed by hand, because Python's own decoder does not give positions of fields. This
+module uses only the standard library; it knows JSON, but no requests.
 """
 
 import json
@@ -20,7 +20,7 @@ class Invalid(Exception):
     def __init__(self, what, at=None):
         super().__init__(what)
         self.what, self.at = what, at
-        # Names and indices, the outermost first, and the position of the outermost value.
+        # `steps`: names and indices, the outermost first. `start`: the position of the outermost value.
         self.steps, self.start = [], None
 
     def describe(self, text):
@@ -155,12 +155,12 @@ def _mismatch(value, expected):
 
 
 def visible(character):
-    """Escapes control characters only; all others stay."""
+    """Escapes a control character, and returns every other character unchanged."""
     return f"\\u{{{ord(character):x}}}" if unicodedata.category(character) == "Cc" else character
 
 
 def shorten(text):
-    """Limits foreign text in an error message to 120 characters."""
+    """Limits text from a request to 120 characters in an error message."""
     return text if len(text) <= 120 else f"{text[:120]}..."
 
 
@@ -195,7 +195,7 @@ def split_fields(text):
 
 
 def _nested_position(text, at, steps):
-    """The end of a nested value, found from the outer value at `at`. For a value that contains others, its start."""
+    """The position of a value inside the outer value at `at`: its end, or its start if it is a list or an object."""
     for step in steps:
         at, index, found = _skip(text, at + 1), 0, None
         while text[at] not in "]}":
@@ -204,7 +204,7 @@ def _nested_position(text, at, steps):
                 here, at = json.decoder.scanstring(text, at + 1, True)
                 at = _skip(text, _skip(text, at) + 1)
             if here == step:
-                # For a duplicate name the decoder keeps the last.
+                # If a name occurs twice, the decoder keeps the last value.
                 found = at
             _, at = _DECODER.raw_decode(text, at)
             at = _skip(text, at)
@@ -225,7 +225,7 @@ def _decode(text, decode):
             raise Invalid("EOF while parsing a value", len(text)) from None
         what = _SYNTAX.get(error.msg, error.msg[:1].lower() + error.msg[1:])
         raise Invalid(what, error.pos + 1) from None
-    except ValueError:  # An integer of more digits than Python converts.
+    except ValueError:  # An integer with more digits than Python converts.
         raise Invalid("number out of range") from None
     except RecursionError:
         raise Invalid("recursion limit exceeded: nested too deep") from None

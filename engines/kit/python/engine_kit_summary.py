@@ -1,6 +1,6 @@
 """The `summary` at the end of an answer: the values that a person at a shell needs first.
 
-The formulas are the orchestrator's, but the orchestrator ignores this block: no result computed by an engine reaches a table.
+The formulas are the orchestrator's, but the orchestrator ignores this summary: no result computed by an engine reaches a table.
 """
 
 import json
@@ -8,7 +8,7 @@ import math
 
 
 def summarise(iterations):
-    """The same object as the Rust kit's. Medians go over sequences and iterations; null means unknown."""
+    """Builds the same object as the Rust kit. Medians are over all sequences of all iterations; null means unknown."""
     sequences = [(iteration["start_ns"], sequence) for iteration in iterations for sequence in iteration["sequences"]]
     first_ms, prefill, decode = [], [], []
     for start_ns, sequence in sequences:
@@ -17,7 +17,7 @@ def summarise(iterations):
             first_ms.append((stamps[0] - start_ns) / 1e6)
             prefill.append(sequence["prompt_tokens"] * 1e9 / (stamps[0] - start_ns))
         if stamps and stamps[-1] > stamps[0]:
-            # Tokens after the first, over the time between the first and the last.
+            # The number of tokens after the first, divided by the time from the first to the last.
             decode.append((len(stamps) - 1) * 1e9 / (stamps[-1] - stamps[0]))
     summary = {
         "text": None,

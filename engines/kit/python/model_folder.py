@@ -1,8 +1,8 @@
-"""A model folder for Python engines: its weight files and their completeness, the BOS and EOS ids, the tokenizer. The
+"""Reads a model folder for Python engines: its complete weight files, its BOS and EOS ids, and its tokenizer. The
 kit itself knows no model; this module serves engines that read safetensors.
 
-It imports no tensor library, so that a broken folder is reported before any heavy import. Only the first text imports
-`tokenizers`: ids need no library.
+It imports no tensor library, so that a broken folder is reported before any heavy import. `tokenizers` is
+imported at the first text, because ids need no library.
 """
 
 import json
@@ -18,7 +18,7 @@ FORMATS = ["safetensors"]
 INDEX = "model.safetensors.index.json"
 WHOLE = "model.safetensors"
 
-# The format's own bound on its header.
+# The format's own limit on the size of a header.
 MOST_HEADER_BYTES = 100_000_000
 
 # Bytes of a number, by the dtype's name in files. Tensors of other dtypes are valid, but not counted.
@@ -31,8 +31,8 @@ NUMBER_BYTES = {
 
 
 def open_folder(path):
-    """`path`, `name`, `config` (as in the file), `architecture` (None if the config has none), `weights` (paths:
-    those of the index, else every safetensors file), `is_indexed`, `tokenizer` (a path or None), `bos_id` (or None),
+    """Returns `path`, `name`, `config` (as in the file), `architecture` (None if the config has none), `weights`
+    (the files in the index, else every safetensors file), `is_indexed`, `tokenizer` (a path or None), `bos_id` (or None),
     `eos_ids`."""
     path = Path(path)
     weights, is_indexed = _weights(path)
@@ -75,7 +75,7 @@ def read_tokenizer(folder, rows=None):
         if largest >= rows:
             found = f"its ids reach {largest}, and the embedding of model `{folder.name}` has {rows} rows"
             raise Failed("model", f"`{folder.tokenizer}` is another model's tokenizer: {found}")
-    # A prompt keeps its length.
+    # A prompt must keep its length, even if the file requests truncation or padding.
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
@@ -164,7 +164,7 @@ def _shard(path, name):
 
 
 def read_json(path):
-    """Reads a JSON object; a failure names what the file contains instead."""
+    """Reads a JSON object; a failure names the file and the fault."""
     try:
         value = json.loads(path.read_text("utf-8"))
     except OSError as error:
@@ -177,7 +177,7 @@ def read_json(path):
 
 
 def first_whole(config, names):
-    """The first of these fields that a config has; None if it has none."""
+    """The value of the first of these fields that a config has; None if it has none of them."""
     for name in names:
         value = config.get(name)
         if value is None:
@@ -189,7 +189,7 @@ def first_whole(config, names):
 
 
 def _ids(value):
-    """One id, a list of them, or none."""
+    """The ids as a list. A config has one id, a list of ids, or none."""
     ids = value if isinstance(value, list) else [] if value is None else [value]
     if any(type(id) is not int or not 0 <= id < 2**32 for id in ids):
         raise Failed("model", f"`config.json`: expected token ids, found `{str(value)[:80]}`")

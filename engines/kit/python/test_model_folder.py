@@ -1,4 +1,4 @@
-"""Tests which folders are read, and the messages for others."""
+"""Tests which model folders can be read, and the messages for all others."""
 
 import json
 import struct
@@ -17,7 +17,7 @@ CONFIG = {"model_type": "llama", "bos_token_id": 1, "eos_token_id": 2}
 
 class Folders(unittest.TestCase):
     def folder(self, config=CONFIG, files=(WHOLE,), **others):
-        """`others`: more JSON files by their names without `.json`."""
+        """Makes a model folder. `others` are more JSON files, by their names without `.json`."""
         kept = tempfile.TemporaryDirectory()
         self.addCleanup(kept.cleanup)
         path = Path(kept.name)
@@ -218,7 +218,7 @@ class Tokenizers(unittest.TestCase):
 
 
 def safetensors(tensors):
-    """A complete file of zeros: `tensors` has dtype, shape and bytes by name."""
+    """A complete safetensors file of zeros. `tensors` has the dtype, shape and size in bytes of each name."""
     header, end = {"__metadata__": {"format": "pt"}}, 0
     for name, (dtype, shape, size) in tensors.items():
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [end, end + size]}

@@ -1,5 +1,5 @@
-//! The queue of requests from stdin. Each has the time when its line had been read, and can be cancelled while it waits or
-//! runs.
+//! The queue of requests from stdin. Each request has the time at which its line was read, and can be cancelled while it waits
+//! or runs.
 //!
 //! One thread reads and another works. They share this queue and one cancel flag per request with an id.
 
@@ -13,7 +13,7 @@ use protocol::{Failed, FailureKind, Frame, Framer, Id, MAX_LINE_BYTES, Request, 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-/// The clock of one request: zero is the moment when the whole request line had been read.
+/// The clock of one request: zero is the moment at which the whole request line was read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock(Instant);
 
@@ -47,7 +47,7 @@ struct State {
     closed: bool,
 }
 
-/// A line, and the time when it had been read.
+/// A line, and the clock that started when it was read.
 pub(crate) struct Arrived {
     pub clock: Clock,
     pub line: Line,
@@ -63,7 +63,7 @@ pub(crate) enum Line {
     Refused(Failed),
 }
 
-/// The reader stops at this many unanswered lines: the pipe then holds a flood back, not this process' memory.
+/// The most lines in the queue. The reader then stops, and more lines wait in the pipe, not in this process's memory.
 const MAX_WAITING: usize = 1024;
 
 impl Inbox {
@@ -158,7 +158,7 @@ impl Inbox {
 }
 
 impl State {
-    /// Makes a request with an id cancellable. A refusal of an id in use does not carry that `id`: the answer with that id
+    /// Makes a request with an id cancellable, and refuses an id in use. The refusal carries no id: the answer with that id
     /// belongs to the first request.
     fn register(&mut self, line: Line) -> Line {
         let Line::Request { request, cancelled, .. } = &line else { return line };

@@ -1,6 +1,6 @@
-//! The declarations of CUDA's driver and of cuBLAS against NVIDIA's own headers. Types, names and numbers are cut from the
-//! sources, so there is no second list, and a C++ compiler compares them. The test does nothing without headers (`CUDA_HOME`,
-//! `CUDA_PATH`, `/usr/local/cuda`) or without a compiler.
+//! Compares the declarations of CUDA's driver and of cuBLAS with NVIDIA's own headers. The test extracts types, names and
+//! numbers from the sources, so there is no second list, and a C++ compiler compares them. The test does nothing without
+//! headers (`CUDA_HOME`, `CUDA_PATH`, `/usr/local/cuda`) or without a compiler.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 const DRIVER: &str = include_str!("../src/gpu/driver.rs");
 const CUBLAS: &str = include_str!("../src/gpu/cublas.rs");
 
-/// C++ code that compares two types in a call: pointers by targets, if both declare one; numbers by size and kind.
+/// C++ code that compares the types of two functions: pointers by their targets, unless one is `void`; numbers by size and kind.
 const ALIKE: &str = r"
 #include <cuda.h>
 #include <cublas_v2.h>
@@ -48,7 +48,7 @@ fn functions_and_numbers_are_as_nvidias_headers_declare_them() {
     let checks =
         [functions(DRIVER), functions(CUBLAS), constants(DRIVER), constants(CUBLAS), statuses(CUBLAS)];
     let counts = checks.each_ref().map(|checks| checks.lines().count());
-    // Completeness: two lines for each function, and one function has a second name for older drivers.
+    // The list is complete: two lines for each function. One function occurs twice, because older drivers have another name.
     let of_driver = 2 * (DRIVER.matches("function(library, ").count() - 1);
     let of_cublas = CUBLAS.matches("\"CUBLAS_STATUS_").count();
     assert_eq!(counts, [of_driver, 8, 2, 8, of_cublas], "{checks:?}");
@@ -72,13 +72,13 @@ fn functions_and_numbers_are_as_nvidias_headers_declare_them() {
     }
 }
 
-/// The type and the name of each function, because a macro in a header renames the newest form of a function.
+/// Assertions on each function's type and name. A macro in the header may rename a function to its newest form.
 fn functions(source: &str) -> String {
     let mut out = String::new();
     for (start, found) in source.match_indices("function(library, \"") {
         let (symbol, _) = source[start + found.len()..].split_once('"').unwrap();
         let before = source[..start].trim_end();
-        // The second choice, for older drivers, has the same type.
+        // The fallback for older drivers has the same type.
         if before.ends_with("|_|") {
             continue;
         }
@@ -100,8 +100,8 @@ fn functions(source: &str) -> String {
     out
 }
 
-/// The address of a header's function. `cublasGemmEx` has an overload in C++ that no library exports; the cast selects the
-/// first form and checks its types.
+/// A C++ expression for the address of a function. `cublasGemmEx` has an overload in C++ that no library exports; the cast
+/// selects the exported form and checks its types.
 fn theirs(symbol: &str) -> String {
     if symbol != "cublasGemmEx" {
         return format!("&{symbol}");
@@ -129,14 +129,14 @@ fn in_c(kind: &str) -> String {
         "Address" => "unsigned long long",
         "Opaque" | "Handle" => "void *",
         "c_char" => "char",
-        // A struct of 16 bytes is passed by address.
+        // A UUID is passed by pointer, and the target of that pointer is not compared.
         "c_void" | "Uuid" => "void",
         other => panic!("what is `{other}` in C?"),
     };
     known.into()
 }
 
-/// The constants whose comment begins with the header's name.
+/// Assertions on the constants whose comment begins with their name in the header.
 fn constants(source: &str) -> String {
     let mut out = String::new();
     for documented in source.split("/// `CU").skip(1) {
@@ -148,7 +148,7 @@ fn constants(source: &str) -> String {
     out
 }
 
-/// The names of cuBLAS errors.
+/// Assertions on the names and numbers of cuBLAS errors.
 fn statuses(source: &str) -> String {
     let mut out = String::new();
     for line in source.lines().map(str::trim).filter(|line| line.contains("=> \"CUBLAS_STATUS_")) {

@@ -1,5 +1,5 @@
 //! Checks whether two records may be compared: the same weights, prompts, token counts, scenario and machine. Everything else may
-//! differ on purpose (`matching` names it).
+//! differ on purpose, and `matching` names those differences.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -12,10 +12,10 @@ use crate::plan::{Configuration, Mode, Plan, Prompt, Workload};
 use crate::record::{RunRecord, Sample, output_tokens};
 use crate::text::{self, shorten};
 
-/// The longest value in a sentence. Longer ones, mostly prompts, are shortened.
+/// The longest value in a message, in columns. Longer values, mostly prompts, are shortened.
 const LONGEST: usize = 60;
 
-/// A difference that prevents a comparison. JSON has these fields: add, never rename.
+/// A difference that prevents a comparison. Its fields are fields of the JSON report: add new ones, but never rename one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Difference {
     pub what: String,
@@ -73,7 +73,7 @@ pub fn differences(base: &Values, new: &Values, matching: &Matching) -> Vec<Diff
     }
     let [of_base, of_new] = [base, new].map(Requests::of);
     for &pair in &matching.pairs {
-        // In another scenario the requests differ too, which adds nothing.
+        // If a scenario differs, its requests differ too, and reporting them would add nothing.
         for (workload, _) in shared.iter().filter(|(base, new)| scenarios(base, new).is_empty()) {
             found.extend(of_base.differs(&of_new, pair, workload));
         }
@@ -84,7 +84,7 @@ pub fn differences(base: &Values, new: &Values, matching: &Matching) -> Vec<Diff
         let all = |plan| workloads(plan).iter().map(|it| it.label.as_str()).collect::<Vec<_>>().join(", ");
         found.push(Difference::new("scenarios", all(plans[0]), all(plans[1])));
     }
-    // Configurations with the same model or prompt have the same differences.
+    // Configurations with the same model or prompt repeat the same differences.
     let mut once: Vec<Difference> = Vec::new();
     for difference in found {
         if !once.contains(&difference) {
@@ -94,7 +94,7 @@ pub fn differences(base: &Values, new: &Values, matching: &Matching) -> Vec<Diff
     once
 }
 
-/// The workloads that both have.
+/// The workloads that both plans have, as pairs of base and new.
 pub fn shared<'a>(base: &'a Plan, new: &'a Plan) -> impl Iterator<Item = (&'a Workload, &'a Workload)> {
     let of_base = workloads(base);
     workloads(new)
@@ -122,7 +122,7 @@ fn weights(base: &Configuration, new: &Configuration) -> Option<Difference> {
     differs.then(|| Difference::new("weights", named(base), named(new)))
 }
 
-/// The differences of a workload. Rounds, length of the warm-up and headline may differ: they change its precision, not its work.
+/// The differences between two workloads. Rounds, warm-up length and headline metric may differ: they do not change the work.
 fn scenarios(base: &Workload, new: &Workload) -> Vec<Difference> {
     let prompt = |it: &Workload| match &it.prompt {
         Prompt::Tokens(tokens) => format!("{tokens} tokens"),
@@ -146,7 +146,7 @@ fn scenarios(base: &Workload, new: &Workload) -> Vec<Difference> {
     pairs.map(|((part, of_base), (_, of_new))| Difference::new(of(part, base), of_base, of_new)).collect()
 }
 
-/// The difference of seeds: prompts drawn from the text then differ, which is known before any is made.
+/// The difference between the seeds, if prompts are drawn from the text. Different seeds then draw different prompts.
 fn seeds(plans: [&Plan; 2], workload: &Workload) -> Option<Difference> {
     let [base, new] = plans.map(|plan| plan.seed);
     let drawn = matches!(workload.prompt, Prompt::Tokens(_));
@@ -154,7 +154,7 @@ fn seeds(plans: [&Plan; 2], workload: &Workload) -> Option<Difference> {
     (drawn && base != new).then(|| Difference::new(of("prompts", workload), said(base), said(new)))
 }
 
-/// `prompt of decode`.
+/// Names a part of a workload: `prompt of decode`.
 fn of(part: &str, workload: &Workload) -> String {
     format!("{part} of {}", workload.label)
 }
@@ -192,7 +192,7 @@ impl<'a> Requests<'a> {
         Self { seed: values.plan.seed, by_case: by_case.collect() }
     }
 
-    /// The first request of the same block and round with other prompts, or else with other token counts.
+    /// The first block and round whose requests have different prompts, or else different token counts.
     fn differs(&self, new: &Self, pair: (usize, usize), workload: &Workload) -> Option<Difference> {
         if self.seed != new.seed && matches!(workload.prompt, Prompt::Tokens(_)) {
             // `seeds` has reported this.

@@ -49,7 +49,7 @@ const CONTEXTS: [u32; 5] = [512, 2048, 8192, 32_768, 131_072];
 
 fn page(facts: &ModelFacts) -> Result<String> {
     let mut text = String::new();
-    // A file's text may contain anything, also escape sequences of a terminal.
+    // Text from a model file may contain anything, even terminal escape sequences.
     let mut line = |name: &str, value: String| writeln!(text, "{name:<15}{}", text::line(&value));
     line("model", facts.name.clone())?;
     line("path", facts.path.display().to_string())?;

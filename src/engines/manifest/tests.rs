@@ -140,7 +140,7 @@ fn every_manifest_in_the_tree_is_valid_and_named_like_its_folder() {
         let name = &engine.manifest.name;
         assert!(folder.join(name).join("engine.toml").is_file(), "{name}");
     }
-    // `-s` takes one name for one suite.
+    // `-s` selects a suite by its name, so no two engines may share one.
     let engines = read(&folder).unwrap();
     let mut suites: Vec<_> = engines.iter().flat_map(|engine| engine.manifest.suites.keys()).collect();
     let all = suites.len();

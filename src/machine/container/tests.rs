@@ -3,7 +3,7 @@ use super::*;
 const GIB: u64 = 1 << 30;
 const HUGE: &str = "9223372036854771712\n";
 
-/// A mixed system: controllers of version 1, and version 2 without any.
+/// A mixed system: cgroup version 1 has all controllers, and version 2 has none.
 const MIXED: &str = "\
 31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
 32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw,relatime shared:9 - cgroup cgroup rw,cpu,cpuacct
@@ -45,7 +45,7 @@ fn cgroup_v1_controllers_are_read_at_their_mounts() {
         ("/sys/fs/cgroup/memory/box/a/memory.limit_in_bytes", HUGE),
         ("/sys/fs/cgroup/memory/box/memory.limit_in_bytes", "2147483648\n"),
         ("/sys/fs/cgroup/memory/box/memory.usage_in_bytes", "1073741824\n"),
-        // A limit of version 2, which does not have the controller here.
+        // Ignored: version 2 does not have the memory controller here.
         ("/sys/fs/cgroup/unified/memory.max", "1\n"),
     ];
     let found = allowed(IN_MIXED, MIXED, &files);
@@ -67,7 +67,7 @@ fn an_absent_limit_differs_from_an_unreadable_one() {
         allowed("0::/\n", MIXED, &[("/sys/fs/cgroup/unified/cgroup.controllers", "hugetlb\n")]),
         unknown
     );
-    // The root of version 2 has no files of limits, only the names of its controllers.
+    // The root of version 2 has no limit files. It only lists its controllers.
     let root = [("/sys/fs/cgroup/cgroup.controllers", "cpuset cpu io pids\n")];
     assert_eq!(allowed("0::/user.slice\n", TWO, &root), (Allowed::Unlimited, Allowed::Unknown, None));
 }

@@ -1,5 +1,5 @@
 //! The requests of the output check on one model: windows of text to score, and a prompt to continue. They are the same in
-//! every run, so that an engine's answers can be kept.
+//! every run, so that answers can be stored and used again.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use super::Prompts;
 
 const WINDOWS: usize = 4;
 const WINDOW: usize = 128;
-/// Errors in the scaling of positions show at 1,000 tokens and not before.
+/// Errors in the scaling of positions show only from about 1,000 tokens on.
 const LONG_WINDOW: usize = 1152;
 const PROMPT: usize = 48;
 const NEW_TOKENS: usize = 48;
@@ -15,17 +15,17 @@ const NEW_TOKENS: usize = 48;
 /// The requests of the output check on one model, sent before any measurement.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldOut {
-    /// The model's path, as in configurations.
+    /// The model's path, written as in configurations.
     pub model: String,
     /// Windows of text that the embedded model was not trained on, as ids.
     pub sequences: Vec<Vec<u32>>,
-    /// Ids of the prompt to continue greedily, EOS ignored.
+    /// Ids of the prompt to continue. Decoding is greedy and ignores EOS.
     pub prompt: Vec<u32>,
     pub max_new_tokens: u32,
 }
 
 impl Prompts {
-    /// Windows in growing order, each with the ids that the tokenizer puts before a text. All fit the model's context.
+    /// Makes the requests. Windows are in order of length, begin with the tokenizer's BOS ids, and fit the model's context.
     pub fn held_out(&self, model: &str) -> HeldOut {
         let context = self.context_tokens.map_or(usize::MAX, |tokens| tokens as usize);
         let window = WINDOW.min(context);
@@ -33,7 +33,7 @@ impl Prompts {
         let mut lengths = vec![window; WINDOWS];
         lengths.extend((long > window).then_some(long));
         let prompt = PROMPT.min(context / 2);
-        // Spread over the text, so that their subjects differ.
+        // The windows are spread over the text, so that their subjects differ.
         let parts = lengths.len() + 1;
         let cut = |part: usize, tokens: usize| self.window(self.text_ids.len() * part / parts, tokens);
         HeldOut {
@@ -71,7 +71,7 @@ mod tests {
         let held_out = prompts.held_out("m");
         let all = || held_out.sequences.iter().chain([&held_out.prompt]);
         assert!(all().all(|ids| ids.starts_with(&prompts.bos)));
-        // Their subjects differ.
+        // No two of them begin with the same text.
         let begins: std::collections::BTreeSet<&[u32]> =
             all().map(|ids| &ids[prompts.bos.len()..][..8]).collect();
         assert_eq!(begins.len(), 6);

@@ -131,7 +131,7 @@ fn a_partitioned_gpu_gives_one_hint_to_name_a_part() {
         mig_uuids: vec![],
         ..page.machine.gpus[0].clone()
     });
-    // With and without CUDA's order by slot: the part of a GPU comes first.
+    // The hint about a part takes precedence over the hint about CUDA's order of devices.
     for order in ["PCI_BUS_ID", "FASTEST_FIRST"] {
         page.machine.cuda = Some(Cuda { device_order: order.into(), visible_devices: None });
         let text = shown(&page, "table", Some(80));

@@ -1,4 +1,5 @@
-//! Optional libraries, loaded at run time, and the few CUDA driver functions that a probe needs. Drops release everything in reverse order, before the context.
+//! Optional libraries, loaded at run time, and the few CUDA driver functions that a probe needs. Each value releases what it
+//! holds when it is dropped, and the context is dropped last.
 #![expect(unsafe_code, reason = "functions of a library that is loaded at run time")]
 
 use std::ffi::{CStr, OsStr, c_char, c_int, c_uint, c_void};
@@ -24,15 +25,15 @@ type Opaque = *mut c_void;
 const L2_CACHE_SIZE: c_int = 38;
 /// `CU_EVENT_DEFAULT`: events with timing.
 const WITH_TIME: c_uint = 0;
-/// The default stream, which synchronizes with all others of a context, including cuBLAS's.
+/// The default stream, which synchronizes with all others of a context, including those of cuBLAS.
 const STREAM: Opaque = null_mut();
 
-/// The most passes: short passes gain no accuracy from more.
+/// The most passes. More would not make the time of a short pass more accurate.
 const MOST_PASSES: u32 = 200;
 /// The fewest passes, however long they take.
 const FEWEST_PASSES: u32 = 2;
 
-/// A function that older drivers lack.
+/// The type of a function that older drivers lack.
 type GetUuid = unsafe extern "C" fn(*mut Uuid, Ordinal) -> Code;
 
 /// The functions as `cuda.h` declares them; `tests/headers.rs` checks this against the header if there is one.
@@ -64,8 +65,8 @@ impl Driver {
     pub fn load() -> Result<Self, String> {
         let library =
             open_driver(LIBRARY).ok_or_else(|| format!("no `{LIBRARY}` here: no driver of NVIDIA"))?;
-        // SAFETY: every type matches the declaration of cuda.h under that name (`_v2` if the header's macros say so); every
-        // driver since CUDA 11 has them.
+        // SAFETY: every type matches the declaration of that name in cuda.h, whose macros add `_v2` to some names. Every
+        // driver since CUDA 11 has the functions without a fallback.
         let driver = unsafe {
             Self {
                 error_name: function(library, "cuGetErrorName")?,
@@ -94,7 +95,7 @@ impl Driver {
                     .or_else(|_| function(library, "cuEventElapsedTime"))?,
             }
         };
-        // SAFETY: the first call of all, with the only defined argument.
+        // SAFETY: the first call of the driver, with 0, the only argument that it accepts.
         driver.check("cuInit", unsafe { (driver.init)(0) })?;
         Ok(driver)
     }
@@ -114,7 +115,7 @@ impl Driver {
         Ok(Device { driver: self, ordinal })
     }
 
-    /// Formats an error: `cuMemAlloc refused: CUDA_ERROR_OUT_OF_MEMORY (2)`.
+    /// Turns a code into a result. An error reads `cuMemAlloc refused: CUDA_ERROR_OUT_OF_MEMORY (2)`.
     fn check(&self, name: &str, code: Code) -> Result<(), String> {
         if code == 0 {
             return Ok(());
@@ -143,7 +144,7 @@ impl<'a> Device<'a> {
         if code == 0 { name.into_owned() } else { String::new() }
     }
 
-    /// The UUID, such as `8932f937-d72c-4106-c12f-20bd9faed9f6`; for a part of a GPU (MIG) the part's.
+    /// The UUID, such as `8932f937-d72c-4106-c12f-20bd9faed9f6`. A part of a GPU (MIG) has its own.
     pub fn uuid(&self) -> Option<String> {
         let mut uuid: Uuid = [0; 16];
         let get = self.driver.device_get_uuid?;
@@ -173,7 +174,7 @@ impl<'a> Device<'a> {
     }
 }
 
-/// A context that is current on its creating thread, and bound to that thread by its pointer.
+/// A context that is current on the thread that created it. Its raw pointer makes it `!Send`, so it stays on that thread.
 pub struct Context<'a> {
     driver: &'a Driver,
     ordinal: Ordinal,
@@ -183,7 +184,7 @@ pub struct Context<'a> {
 impl Drop for Context<'_> {
     fn drop(&mut self) {
         debug_assert!(!self.handle.is_null());
-        // SAFETY: it was retained once, and everything created in it is gone. An error here has no remedy.
+        // SAFETY: it was retained once, and everything created in it is gone. An error here cannot be handled.
         unsafe {
             (self.driver.context_set_current)(null_mut());
             (self.driver.context_release)(self.ordinal);
@@ -208,7 +209,7 @@ impl Context<'_> {
         Ok(Memory { driver: self.driver, address, bytes })
     }
 
-    /// The nanoseconds of the fastest of many passes, on the device's clock, after one warm-up pass.
+    /// The time of the fastest of many passes in nanoseconds, by the device's clock, after one warm-up pass.
     pub fn fastest(
         &self,
         budget: Duration,
@@ -287,7 +288,7 @@ impl Memory<'_> {
         let mut at = 0;
         while at < self.bytes && !with.is_empty() {
             let bytes = with.len().min(self.bytes - at);
-            // SAFETY: reads only within `with`, and writes only within the allocation; it returns after it has read `with`.
+            // SAFETY: reads only within `with`, and writes only within the allocation. The call returns after it has read `with`.
             let code = unsafe {
                 (self.driver.copy_from_host)(self.address + at as u64, with.as_ptr().cast(), bytes)
             };
@@ -349,7 +350,7 @@ pub fn open<N: AsRef<OsStr>>(names: impl IntoIterator<Item = N>) -> Option<&'sta
     })
 }
 
-/// Folders where containers mount a driver that their loader may not know.
+/// Folders at which a driver is mounted into a container. The container's loader may not search them.
 const MOUNTED: [&str; 2] = ["/usr/local/nvidia/lib64", "/usr/lib/wsl/lib"];
 
 /// Opens the driver's library: from the loader's paths, then from the mount folders.
