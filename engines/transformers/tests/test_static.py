@@ -201,7 +201,7 @@ class Made(unittest.TestCase):
         with config.patch(absent), self.assertRaises(Failed) as caught:
             load(write_folder(self), {"path": "compile"})
         self.assertEqual(caught.exception.kind, "internal")
-        self.assertIn("the decode step could not be made", caught.exception.message)
+        self.assertIn("cannot make the decode step", caught.exception.message)
 
 
 if __name__ == "__main__":
