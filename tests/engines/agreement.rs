@@ -23,7 +23,7 @@ struct Said {
 }
 
 impl Said {
-    fn standing(&self) -> &str {
+    fn status(&self) -> &str {
         self.output["status"].as_str().unwrap()
     }
 
