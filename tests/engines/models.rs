@@ -109,7 +109,7 @@ fn a_gguf_gives_the_reference_output_for_the_same_weights() {
                 };
                 let bounds = if is_float { of_floats(least_precise(&loaded.facts)) } else { QUANTISED };
                 let found = engine.score(&ids);
-                if loaded.says_that_it_drifts() {
+                if loaded.says_that_outputs_differ() {
                     // If the results agreed, the engine's note would be wrong.
                     let difference = Difference::of(&expected, &found);
                     assert!(!is_float || !difference.is_within(bounds), "{who}: {difference:?}");
@@ -257,7 +257,8 @@ fn most_loved<'a>(shapes: &'a [Shape], scratch: &Scratch) -> (Forms<'a>, Vec<Eng
     let loads = |engine: &mut Engine, shape: &Shape, model: &Forms| {
         let (architecture, gguf) = (architecture_of(shape), engine.reads(Format::Gguf));
         engine.claims(architecture.name)
-            && (!gguf || engine.load(&model.gguf("bf16"), None).is_ok_and(|it| !it.says_that_it_drifts()))
+            && (!gguf
+                || engine.load(&model.gguf("bf16"), None).is_ok_and(|it| !it.says_that_outputs_differ()))
     };
     let mut most = (0, &shapes[0]);
     for shape in shapes {

@@ -55,8 +55,8 @@ pub struct LoadOutcome {
 
 impl LoadOutcome {
     /// Whether the engine loaded a model that it does not compute in full, and reported that.
-    pub fn says_that_it_drifts(&self) -> bool {
-        self.notes.iter().any(|note| note.contains("drift"))
+    pub fn says_that_outputs_differ(&self) -> bool {
+        self.notes.iter().any(|note| note.contains("outputs differ"))
     }
 }
 
