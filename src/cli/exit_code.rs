@@ -11,7 +11,7 @@ pub const WORSE: u8 = 1;
 pub const USAGE: u8 = 2;
 /// A comparison: no gating metric is that much worse, and one is inconclusive. Or the machine was not steady enough for a
 /// baseline.
-pub const NOT_MEASURABLE: u8 = 3;
+pub const INCONCLUSIVE: u8 = 3;
 /// Something could not be measured, or its output is wrong. The record has the reason and all other results. In `check`:
 /// a breach of the protocol.
 pub const FAILED_CASES: u8 = 4;
@@ -25,7 +25,7 @@ Exit codes:
   0    the selection was measured (with --all: engines that cannot run here are only listed)
   1    in a comparison, a headline metric fails, or is worse by the severity of --fail-on
   2    the command line is invalid
-  3    in a comparison, no headline metric gives 1, and one is not measurable; or the machine was
+  3    in a comparison, no headline metric gives 1, and one is inconclusive; or the machine was
        not steady enough for --save-baseline
   4    a case failed, an output is wrong, a named engine cannot run, or no engine can; all other
        results are saved
@@ -42,7 +42,7 @@ pub fn of_error(error: &anyhow::Error) -> u8 {
 pub fn of_conclusion(standing: Conclusion) -> u8 {
     match standing {
         Conclusion::Worse => WORSE,
-        Conclusion::Open => NOT_MEASURABLE,
+        Conclusion::Open => INCONCLUSIVE,
         Conclusion::Passed => DONE,
     }
 }
@@ -50,7 +50,7 @@ pub fn of_conclusion(standing: Conclusion) -> u8 {
 /// The most severe exit status of a run. A certain worsening comes first, because a check for status 1 alone must not
 /// miss it. A failed case comes before an inconclusive one, because more measurement does not repair it.
 pub fn most_severe<const N: usize>(codes: [u8; N]) -> u8 {
-    const RANKS: [u8; 6] = [INTERRUPTED, ERROR, WORSE, USAGE, FAILED_CASES, NOT_MEASURABLE];
+    const RANKS: [u8; 6] = [INTERRUPTED, ERROR, WORSE, USAGE, FAILED_CASES, INCONCLUSIVE];
     RANKS.into_iter().find(|rank| codes.contains(rank)).unwrap_or(DONE)
 }
 
@@ -61,8 +61,8 @@ mod tests {
     #[test]
     fn a_regression_ranks_before_a_failed_case_and_that_before_an_inconclusive_one() {
         assert_eq!(most_severe([FAILED_CASES, WORSE, DONE]), WORSE);
-        assert_eq!(most_severe([FAILED_CASES, NOT_MEASURABLE, DONE]), FAILED_CASES);
-        assert_eq!(most_severe([DONE, NOT_MEASURABLE, DONE]), NOT_MEASURABLE);
+        assert_eq!(most_severe([FAILED_CASES, INCONCLUSIVE, DONE]), FAILED_CASES);
+        assert_eq!(most_severe([DONE, INCONCLUSIVE, DONE]), INCONCLUSIVE);
         assert_eq!(most_severe([WORSE, INTERRUPTED]), INTERRUPTED);
         assert_eq!(most_severe([DONE, DONE]), DONE);
     }

@@ -67,8 +67,8 @@ fn headlines(report: &Report, labels: &Labels, pairs: bool) -> (Option<String>, 
         format!("`{}`{against}: {}{}", labels.label(engine), each.join(", "), caution(report, engine))
     };
     let whom = if one { against(first) } else { String::new() };
-    let open = judged.iter().any(|it| it.sureness() == Some(Sureness::NotMeasurable));
-    let open = if open { "; ? is not measurable" } else { "" };
+    let open = judged.iter().any(|it| it.sureness() == Some(Sureness::Inconclusive));
+    let open = if open { "; ? is inconclusive" } else { "" };
     let heading = format!("verdicts{whom}, times as good with {over}{open}:");
     (Some(heading), groups.iter().map(of_group).collect())
 }
@@ -217,15 +217,15 @@ pub fn legend(report: &Report, pairs: bool) -> Vec<String> {
     let found: Vec<Sureness> =
         judged.filter(|judged| !judged.has_failed(&report.rows)).filter_map(PairVerdict::sureness).collect();
     let open_mean = report.verdicts.means.iter().any(|mean| !mean.is_sure);
-    let open = "x?: not measurable, because of noise";
-    let of_mean = if open_mean { "; in a mean: one of its ratios is not measurable" } else { "" };
+    let open = "x?: inconclusive, because of noise";
+    let of_mean = if open_mean { "; in a mean: one of its ratios is inconclusive" } else { "" };
     let marks = [
         (
             found.iter().any(|it| *it != Sureness::Same),
             "ratios are medians over paired rounds; they may differ from ratios of the values shown".into(),
         ),
         (found.contains(&Sureness::Same), "same: the 95 % interval lies within 2 %".into()),
-        (open_mean || found.contains(&Sureness::NotMeasurable), format!("{open}{of_mean}")),
+        (open_mean || found.contains(&Sureness::Inconclusive), format!("{open}{of_mean}")),
         (found.contains(&Sureness::NoVerdict), "x?: no verdict, see above".into()),
         (
             report.some_are_verified() && report.outputs.iter().any(Output::is_unverified),
@@ -249,7 +249,7 @@ fn compact(judged: &PairVerdict) -> String {
     let text = match (judged.sureness(), judged.times().map(three_digits)) {
         (Some(Sureness::Differs), Some(times)) => format!("{case} {times}x{bounds}"),
         (Some(Sureness::Same), _) => format!("{case} same"),
-        (Some(Sureness::NotMeasurable), _) => format!("{case} ?{bounds}"),
+        (Some(Sureness::Inconclusive), _) => format!("{case} ?{bounds}"),
         (Some(Sureness::NoVerdict), Some(times)) => format!("{case} {times}x?"),
         _ => format!("{case} n/a"),
     };

@@ -78,7 +78,7 @@ pub struct Noise {
 pub enum Sureness {
     Differs,
     Same,
-    NotMeasurable,
+    Inconclusive,
     /// Too few blocks, or engines that were measured one after the other.
     NoVerdict,
 }
@@ -164,7 +164,7 @@ impl PairVerdict {
         Some(match self.result.as_ref().ok()?.decision.verdict {
             Some(Verdict::Faster | Verdict::Slower) => Sureness::Differs,
             Some(Verdict::Same) => Sureness::Same,
-            Some(Verdict::NotMeasurable) => Sureness::NotMeasurable,
+            Some(Verdict::Inconclusive) => Sureness::Inconclusive,
             None => Sureness::NoVerdict,
         })
     }
@@ -254,7 +254,7 @@ fn means(rows: &[(usize, Row)], judged: &[PairVerdict], outputs: &[Output]) -> V
             cases.iter().map(|case| of_case(engine, against, case)).collect();
         let ratios: Vec<Option<f64>> = found.iter().map(|it| it.and_then(PairVerdict::times)).collect();
         let times = geometric_mean(&ratios).filter(|_| cases.len() > 1)?;
-        let is_sure = found.iter().flatten().all(|it| it.sureness() != Some(Sureness::NotMeasurable));
+        let is_sure = found.iter().flatten().all(|it| it.sureness() != Some(Sureness::Inconclusive));
         let is_verified = !outputs.iter().any(|it| it.engine == engine && it.is_unverified());
         let (engine, against, workloads) = (engine.to_string(), against.to_string(), cases.len());
         let is_doubted = rows.iter().any(|(_, row)| row.engine.label == engine && row.contradicted);

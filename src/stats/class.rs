@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn improvements_and_inconclusive_results_are_informative() {
         assert_eq!(class(Verdict::Faster, 4.0), Class::Informative);
-        assert_eq!([Verdict::Same, Verdict::NotMeasurable].map(|it| class(it, 0.5)), [Class::Informative; 2]);
+        assert_eq!([Verdict::Same, Verdict::Inconclusive].map(|it| class(it, 0.5)), [Class::Informative; 2]);
     }
 
     #[test]

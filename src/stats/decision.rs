@@ -97,7 +97,7 @@ mod tests {
         assert_eq!(alone(faster).verdict, Some(Verdict::Faster));
         let floor = NoiseFloor::of(&[0.4; 20]);
         let below = alone(Undecided { floor, ..faster });
-        assert_eq!((below.verdict, below.epsilon), (Some(Verdict::NotMeasurable), Epsilon::over(floor)));
+        assert_eq!((below.verdict, below.epsilon), (Some(Verdict::Inconclusive), Epsilon::over(floor)));
         let sequential = alone(Undecided { interleaved: false, ..faster });
         assert_eq!((sequential.verdict, sequential.p, sequential.p_adjusted), (None, None, None));
         let few = alone(undecided(0.3, 0.01, 4));
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!((alone.p, alone.p_adjusted), (Some(p), Some(p)));
         // Three others are certain; of the other four it is the best.
         let among_many = among(6, true);
-        assert_eq!((among_many.verdict, among_many.lost_among_many), (Some(Verdict::NotMeasurable), true));
+        assert_eq!((among_many.verdict, among_many.lost_among_many), (Some(Verdict::Inconclusive), true));
         assert_eq!((among_many.p, among_many.p_adjusted), (Some(p), Some(4.0 * p)));
         let informative = among(6, false);
         assert_eq!((informative.verdict, informative.lost_among_many), (Some(Verdict::Faster), false));

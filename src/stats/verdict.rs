@@ -15,7 +15,7 @@ pub enum Verdict {
     /// Equal, or different by too little to count.
     Same,
     /// Inconclusive: the noise is too large for a decision.
-    NotMeasurable,
+    Inconclusive,
 }
 
 impl Verdict {
@@ -29,14 +29,14 @@ impl Verdict {
             return Self::Same;
         }
         if !interval.excludes_zero() || estimate.abs() <= epsilon.difference() {
-            return Self::NotMeasurable;
+            return Self::Inconclusive;
         }
         if estimate > 0.0 { Self::Faster } else { Self::Slower }
     }
 
     /// A difference becomes inconclusive where its p value, adjusted for the other comparisons, is not significant.
     pub(crate) fn among_many(self, adjusted: f64) -> Self {
-        if self.is_a_difference() && adjusted > 1.0 - CONFIDENCE { Self::NotMeasurable } else { self }
+        if self.is_a_difference() && adjusted > 1.0 - CONFIDENCE { Self::Inconclusive } else { self }
     }
 
     pub fn is_a_difference(self) -> bool {
@@ -67,17 +67,17 @@ mod tests {
         assert_eq!(verdict(310.0, 5.0, 0.0), Verdict::Faster);
         assert_eq!(verdict(-3.0, 1.0, 0.0), Verdict::Slower);
         // Large and uncertain; certain and small; certain and below the noise floor.
-        assert_eq!(verdict(5.0, 6.0, 0.0), Verdict::NotMeasurable);
-        assert_eq!(verdict(1.5, 1.0, 0.0), Verdict::NotMeasurable);
-        assert_eq!(verdict(5.0, 1.0, 5.5), Verdict::NotMeasurable);
+        assert_eq!(verdict(5.0, 6.0, 0.0), Verdict::Inconclusive);
+        assert_eq!(verdict(1.5, 1.0, 0.0), Verdict::Inconclusive);
+        assert_eq!(verdict(5.0, 1.0, 5.5), Verdict::Inconclusive);
     }
 
     #[test]
     fn same_needs_the_whole_interval_within_two_percent() {
         assert_eq!(verdict(0.5, 1.0, 0.0), Verdict::Same);
-        assert_eq!(verdict(0.5, 1.9, 0.0), Verdict::NotMeasurable);
+        assert_eq!(verdict(0.5, 1.9, 0.0), Verdict::Inconclusive);
         // A higher noise floor does not widen the zone of equality.
-        assert_eq!(verdict(0.5, 1.9, 40.0), Verdict::NotMeasurable);
+        assert_eq!(verdict(0.5, 1.9, 40.0), Verdict::Inconclusive);
         // Certainly different, but by too little to count.
         assert_eq!(verdict(1.0, 0.5, 0.0), Verdict::Same);
     }

@@ -55,10 +55,10 @@ impl Phrase {
                 let bounds = format!("({})", between(low, high, quality));
                 Self { change: format!("the same within {within} %"), bounds, caution: "" }
             }
-            Verdict::NotMeasurable => {
+            Verdict::Inconclusive => {
                 let counts = counts_from(epsilon);
                 let bounds = format!("({}; {counts} would count)", between(low, high, quality));
-                Self { change: "not measurable".into(), bounds, caution: "" }
+                Self { change: "inconclusive".into(), bounds, caution: "" }
             }
         }
     }

@@ -35,6 +35,7 @@ const RENAMED_VALUES: &[(&str, &str, &str)] = &[
     ("kind", "nobody", "nothing"),
     ("stopped_by", "asked", "fixed"),
     ("stopped_by", "last_look", "last_analysis"),
+    ("verdict", "not_measurable", "inconclusive"),
 ];
 
 #[test]

@@ -133,7 +133,7 @@ pub fn verdict_name(outcome: &Outcome) -> &'static str {
             Some(Verdict::Faster) => "better",
             Some(Verdict::Slower) => "worse",
             Some(Verdict::Same) => "same",
-            Some(Verdict::NotMeasurable) => "not_measurable",
+            Some(Verdict::Inconclusive) => "inconclusive",
             None => "no_verdict",
         },
         Outcome::FailsNow(_) => "fails_now",

@@ -86,10 +86,10 @@ impl Sentence {
             Other::Before => "before",
         };
         match verdict {
-            Some(Verdict::NotMeasurable) if self.other == Other::Before => {
-                format!("{start}: whether it changed is {change} {bounds}")
+            Some(Verdict::Inconclusive) if self.other == Other::Before => {
+                format!("{start}: the change is {change} {bounds}")
             }
-            Some(Verdict::NotMeasurable) => format!("{start}: {change} against {other} {bounds}"),
+            Some(Verdict::Inconclusive) => format!("{start}: {change} against {other} {bounds}"),
             Some(Verdict::Same) => {
                 let within = change.trim_start_matches("the same ");
                 let case = self.in_parentheses();

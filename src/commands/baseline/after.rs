@@ -12,7 +12,7 @@ use super::program::{self, Program};
 use super::store::{self, check_name};
 use crate::analysis::compare::Judgement;
 use crate::cli::RunArgs;
-use crate::cli::exit_code::{DONE, ERROR, INTERRUPTED, NOT_MEASURABLE, USAGE, most_severe, of_conclusion};
+use crate::cli::exit_code::{DONE, ERROR, INCONCLUSIVE, INTERRUPTED, USAGE, most_severe, of_conclusion};
 use crate::commands::output;
 use crate::record::{Recorder, RunRecord};
 use crate::report;
@@ -88,7 +88,7 @@ fn keep(name: &str, recorder: &Recorder) -> u8 {
             output::complain(
                 &error.context(format!("baseline `{name}` is not saved, and the run is in `{record}`")),
             );
-            if refused { NOT_MEASURABLE } else { ERROR }
+            if refused { INCONCLUSIVE } else { ERROR }
         }
     }
 }

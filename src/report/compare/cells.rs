@@ -148,7 +148,7 @@ fn mean(mean: &Mean) -> String {
     }
 }
 
-/// The summary: `6 headline metrics: 1 worse (1 critical), 3 the same, 2 not measurable`.
+/// The summary: `6 headline metrics: 1 worse (1 critical), 3 the same, 2 inconclusive`.
 pub fn summary(judgement: &Judgement) -> String {
     let gating: Vec<&Change> = judgement.lines.iter().filter(|it| it.gating).collect();
     let verdict = |wanted: Verdict| {
@@ -165,7 +165,7 @@ pub fn summary(judgement: &Judgement) -> String {
         (verdict(Verdict::Faster), "better"),
         (outcome(|it| matches!(it, Outcome::FailedBefore(_))), "measured that failed before"),
         (verdict(Verdict::Same), "the same"),
-        (gating.iter().filter(|it| it.is_open()).count(), "not measurable"),
+        (gating.iter().filter(|it| it.is_open()).count(), "inconclusive"),
     ];
     let parts: Vec<String> = counts
         .iter()

@@ -43,7 +43,7 @@ struct ChangeEntry<'a> {
     gating: bool,
     base: Option<f64>,
     new: Option<f64>,
-    /// `better`, `worse`, `same`, `not_measurable`, `no_verdict`; or the reason for no comparison.
+    /// `better`, `worse`, `same`, `inconclusive`, `no_verdict`; or the reason for no comparison.
     verdict: &'static str,
     class: Class,
     /// How many times as good, with the ends of its interval: above 1 is better for every metric.

@@ -12,7 +12,7 @@ fn run(selection: &Selection, times: f64, deviation: f64, seed: u64) -> RunRecor
     measured(selection, 8, move |_| Some(10.0 * times * (deviation * random.normal()).exp()))
 }
 
-/// A judgement with every kind of line: worse, not measurable, failing, the same; forced, after an interrupted run.
+/// A judgement with every kind of line: worse, inconclusive, failing, the same; forced, after an interrupted run.
 fn judgement() -> Judgement {
     let all = selection(&["reference", "an-engine-of-a-longer-name"], &["load", "ttft", "decode"]);
     let base = run(&all, 1.0, 0.001, 1);
@@ -77,7 +77,7 @@ fn every_format_has_the_same_verdicts_without_escape_sequences() {
         assert!(line.contains(change["verdict"].as_str().unwrap()), "{line}\n{change}");
     }
     let verdicts: Vec<&str> = changes.iter().map(|it| it["verdict"].as_str().unwrap()).collect();
-    for expected in ["worse", "same", "not_measurable", "fails_now"] {
+    for expected in ["worse", "same", "inconclusive", "fails_now"] {
         assert!(verdicts.contains(&expected), "{expected}: {verdicts:?}");
     }
 }

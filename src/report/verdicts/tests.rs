@@ -39,7 +39,7 @@ fn the_column_of_ratios_shows_what_is_sure_and_its_marks_are_explained() {
     assert_eq!((found[0], found[1], found[2]), ("ref", "11.0x", "same"), "{text}");
     assert!(found[3].ends_with("x?"), "{text}");
     assert!(text.contains("\nsame: the 95 % interval lies within 2 %\n"), "{text}");
-    assert!(text.contains("\nx?: not measurable, because of noise"), "{text}");
+    assert!(text.contains("\nx?: inconclusive, because of noise"), "{text}");
     let text = rendered(&record, "table", 80);
     assert!(text.lines().all(|line| text::width(line) <= 80), "{text}");
 }
@@ -52,7 +52,7 @@ fn few_verdicts_are_sentences() {
         "{text}"
     );
     assert!(text.contains("- `equal` decodes as fast as `patient-original`, within 2 % ("), "{text}");
-    assert!(text.contains("- `restless` decodes: not measurable against `patient-original` ("), "{text}");
+    assert!(text.contains("- `restless` decodes: inconclusive against `patient-original` ("), "{text}");
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn many_verdicts_stand_engine_by_engine_and_no_interval_is_torn_apart() {
     let text = rendered(&record, "table", 80);
     let verdicts: Vec<&str> = text.lines().skip_while(|line| !line.starts_with("verdicts against")).collect();
     let heading = "verdicts against `patient-original`, times as good with 95 % intervals over 5";
-    assert_eq!(verdicts[..2], [heading, "  blocks; ? is not measurable:"], "{text}");
+    assert_eq!(verdicts[..2], [heading, "  blocks; ? is inconclusive:"], "{text}");
     assert_eq!(verdicts.iter().filter(|line| line.starts_with("- `")).count(), 3, "{text}");
     for line in verdicts.iter().skip(2).take_while(|line| !line.starts_with("geometric")) {
         assert_eq!(line.matches('[').count(), line.matches(']').count(), "{line}");
@@ -193,7 +193,7 @@ fn a_workload_without_a_calibration_is_named_beside_its_engine() {
 }
 
 #[test]
-fn a_mean_with_a_ratio_that_is_not_measurable_is_marked() {
+fn a_mean_with_a_ratio_that_is_inconclusive_is_marked() {
     let record = of_all_kinds(&selection(&ALL));
     let means = Report::of(&record).verdicts.means;
     let sure: Vec<_> = means.iter().map(|mean| (mean.engine.as_str(), mean.is_sure)).collect();
@@ -201,7 +201,7 @@ fn a_mean_with_a_ratio_that_is_not_measurable_is_marked() {
     let text = rendered(&record, "table", 200);
     let means = text.lines().find(|line| line.starts_with("geometric mean")).unwrap();
     assert!(means.contains("`beacon` 10.0x,") && means.ends_with("x?"), "{means}");
-    assert!(text.contains("; in a mean: one of its ratios is not measurable\n"), "{text}");
+    assert!(text.contains("; in a mean: one of its ratios is inconclusive\n"), "{text}");
 }
 
 #[test]
@@ -269,7 +269,7 @@ fn the_noise_of_the_twin_and_the_calibration_are_a_line() {
     // A quiet run does not lower the noise of the calibration: eleven times is less than twenty.
     let verdicts = Report::of(&record).verdicts.against_reference;
     let headline = verdicts.iter().find(|judged| judged.is_headline).unwrap();
-    assert_eq!(headline.sureness(), Some(Sureness::NotMeasurable));
+    assert_eq!(headline.sureness(), Some(Sureness::Inconclusive));
 }
 
 #[test]
@@ -337,7 +337,7 @@ fn csv_and_json_have_the_whole_comparison() {
     let rows: Vec<Vec<&str>> = lines.filter(|line| line[at("metric")] == "decode_rate").collect();
     let column = |name: &str| rows.iter().map(|row| row[at(name)]).collect::<Vec<_>>();
     assert_eq!(column("reference"), ["patient-original"; 4]);
-    assert_eq!(column("verdict"), ["", "faster", "same", "not_measurable"]);
+    assert_eq!(column("verdict"), ["", "faster", "same", "inconclusive"]);
     assert_eq!(column("evidence"), ["", "firm", "firm", "firm"]);
     assert_eq!(column("blocks"), ["", "5", "5", "5"]);
     assert_eq!(column("stopped_by"), ["", "fixed", "fixed", "fixed"]);

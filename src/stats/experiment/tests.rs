@@ -48,7 +48,7 @@ fn a_difference_is_found_through_noise_that_both_sides_share() {
     );
     assert_eq!(only(&of_speeds(0.9, 0.005)).decision.verdict, Some(Verdict::Slower));
     assert_eq!(only(&of_speeds(1.0, 0.005)).decision.verdict, Some(Verdict::Same));
-    assert_eq!(only(&of_speeds(1.0, 0.1)).decision.verdict, Some(Verdict::NotMeasurable));
+    assert_eq!(only(&of_speeds(1.0, 0.1)).decision.verdict, Some(Verdict::Inconclusive));
 }
 
 #[test]
@@ -61,11 +61,11 @@ fn where_lower_is_better_a_smaller_number_is_faster() {
 }
 
 #[test]
-fn a_difference_below_the_floor_is_not_measurable_whichever_floor_says_so() {
+fn a_difference_below_the_floor_is_inconclusive_whichever_floor_says_so() {
     for floors in [vec![NoiseFloor::of(&[0.12; 20])], vec![None, NoiseFloor::of(&[0.12; 20])]] {
         let mut experiment = of_speeds(1.1, 0.005);
         experiment.series[0].floors = floors;
-        assert_eq!(only(&experiment).decision.verdict, Some(Verdict::NotMeasurable));
+        assert_eq!(only(&experiment).decision.verdict, Some(Verdict::Inconclusive));
     }
 
     let mut experiment = of_speeds(1.1, 0.005);
@@ -75,7 +75,7 @@ fn a_difference_below_the_floor_is_not_measurable_whichever_floor_says_so() {
         experiment.twins = vec![Twin { twin: 2, of }];
         let found = only(&experiment);
         assert!(found.decision.epsilon.difference() > 0.1, "{:?}", found.decision.epsilon);
-        assert_eq!(found.decision.verdict, Some(Verdict::NotMeasurable));
+        assert_eq!(found.decision.verdict, Some(Verdict::Inconclusive));
     }
     experiment.twins = vec![Twin { twin: 2, of: 7 }];
     assert_eq!(only(&experiment).decision.verdict, Some(Verdict::Faster));
@@ -131,7 +131,7 @@ fn a_difference_that_gates_must_hold_among_all_that_gate() {
     let among_many = family(20, true);
     assert_eq!(
         (among_many.decision.verdict, among_many.decision.lost_among_many),
-        (Some(Verdict::NotMeasurable), true)
+        (Some(Verdict::Inconclusive), true)
     );
     assert!(among_many.p().adjusted.unwrap() > 0.05 && among_many.p().paired == Some(p));
     let informative = family(20, false);

@@ -47,7 +47,7 @@ fn table_of_verdicts() {
         println!("{:<24} {:>9.0} {:>9.0} {:>12.0}", format!("{noise:?}"), worst[0], worst[1], worst[2]);
     }
     println!(
-        "\nof 1000 compares with an engine that is 5 % slower: slower, same, not measurable (floor of the twin)\n"
+        "\nof 1000 compares with an engine that is 5 % slower: slower, same, inconclusive (floor of the twin)\n"
     );
     println!("{:<24} {}", "noise", SCALES.map(|scale| format!("{scale:>15}")).join(" "));
     for noise in ALL {

@@ -34,22 +34,22 @@ fn a_ratio_of_amounts_is_worded_as_more_or_less() {
 }
 
 #[test]
-fn not_measurable_names_no_direction_and_no_estimate() {
+fn inconclusive_names_no_direction_and_no_estimate() {
     assert_eq!(
         said(0.979, 1.047, Quality::Speed),
-        "not measurable (between 2 % slower and 5 % faster; 2 % would count)"
+        "inconclusive (between 2 % slower and 5 % faster; 2 % would count)"
     );
     assert_eq!(
         said(0.6, 2.3, Quality::Speed),
-        "not measurable (between 0.6 and 2.3 times as fast; 2 % would count)"
+        "inconclusive (between 0.6 and 2.3 times as fast; 2 % would count)"
     );
     assert_eq!(
         said(1.005, 1.031, Quality::Speed),
-        "not measurable (between 0.5 and 3.1 % faster; 2 % would count)"
+        "inconclusive (between 0.5 and 3.1 % faster; 2 % would count)"
     );
     assert_eq!(
         said(1.0 / 1.031, 1.0 / 1.005, Quality::Speed),
-        "not measurable (between 0.5 and 3.0 % slower; 2 % would count)"
+        "inconclusive (between 0.5 and 3.0 % slower; 2 % would count)"
     );
 }
 
@@ -87,7 +87,7 @@ fn the_threshold_is_rounded_up() {
     );
     let floor = NoiseFloor::of(&[0.05; 5]);
     let (interval, epsilon) = (interval(-0.01, 0.01), Epsilon::over(floor));
-    let words = Phrase::of(Verdict::NotMeasurable, &interval, epsilon, Quality::Speed);
+    let words = Phrase::of(Verdict::Inconclusive, &interval, epsilon, Quality::Speed);
     assert!(words.bounds.ends_with("; 5.2 % would count)"), "{words}");
 }
 
@@ -114,18 +114,15 @@ fn a_wide_interval_does_not_begin_with_nothing_and_what_counts_is_a_factor() {
     let within = |floor: f64| {
         let epsilon = Epsilon::over(NoiseFloor::of(&[floor.ln(); 5]));
         let interval = interval(0.02f64.ln(), 4f64.ln());
-        Phrase::of(Verdict::NotMeasurable, &interval, epsilon, Quality::Speed).to_string()
+        Phrase::of(Verdict::Inconclusive, &interval, epsilon, Quality::Speed).to_string()
     };
     // Per cent would give `between 0 and 4 times as fast; 266000 % would count`.
     assert_eq!(
         within(2661.0),
-        "not measurable (between 0.02 and 4.0 times as fast; a factor of 2670 would count)"
+        "inconclusive (between 0.02 and 4.0 times as fast; a factor of 2670 would count)"
     );
-    assert_eq!(
-        within(2.3),
-        "not measurable (between 0.02 and 4.0 times as fast; a factor of 2.3 would count)"
-    );
-    assert_eq!(within(2.0), "not measurable (between 0.02 and 4.0 times as fast; 100 % would count)");
+    assert_eq!(within(2.3), "inconclusive (between 0.02 and 4.0 times as fast; a factor of 2.3 would count)");
+    assert_eq!(within(2.0), "inconclusive (between 0.02 and 4.0 times as fast; 100 % would count)");
 }
 
 #[test]

@@ -60,7 +60,7 @@ fn widely_spread_blocks_hide_a_change_of_ten_percent() {
     let found = decode(&quiet, &drifting(1.0), 0);
     assert_eq!(
         (found.counts_because, found.decision.verdict),
-        ("the blocks of the new run", Some(Verdict::NotMeasurable))
+        ("the blocks of the new run", Some(Verdict::Inconclusive))
     );
     // The interval alone would have shown a difference.
     assert!(found.decision.p.unwrap() < 0.05);
@@ -105,7 +105,7 @@ fn twins_of_either_run_and_calibration_raise_the_threshold() {
             since: String::new(),
         });
         let found = decode(&quiet(1.0, 1), &calibrated, 1);
-        assert_eq!((found.counts_because, found.decision.verdict), (because, Some(Verdict::NotMeasurable)));
+        assert_eq!((found.counts_because, found.decision.verdict), (because, Some(Verdict::Inconclusive)));
     }
 }
 

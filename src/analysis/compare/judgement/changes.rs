@@ -63,7 +63,7 @@ impl Change {
     pub fn is_open(&self) -> bool {
         match &self.outcome {
             Outcome::Compared(found, _) => {
-                matches!(found.decision.verdict, None | Some(Verdict::NotMeasurable))
+                matches!(found.decision.verdict, None | Some(Verdict::Inconclusive))
             }
             Outcome::Nothing(_) => true,
             // A failure is no open question.

@@ -36,7 +36,7 @@ fn a_critical_change_of_a_headline_fails_and_a_warning_only_where_it_is_asked_to
 }
 
 #[test]
-fn a_headline_that_is_not_measurable_gives_exit_code_3_unless_another_is_worse() {
+fn a_headline_that_is_inconclusive_gives_exit_code_3_unless_another_is_worse() {
     let (base, mut new) = (run(&alone(), 1.0, 1), run(&alone(), 1.0, 2));
     let slow = |block: u32| if block.is_multiple_of(2) { 1 } else { 2 };
     for sample in &mut new.samples {
@@ -44,7 +44,7 @@ fn a_headline_that_is_not_measurable_gives_exit_code_3_unless_another_is_worse()
         times.iter_mut().for_each(|ns| *ns *= slow(new.launches[sample.launch as usize].block));
     }
     let open = judged(&base, &new);
-    assert_eq!(gating(&open).found().unwrap().decision.verdict, Some(Verdict::NotMeasurable));
+    assert_eq!(gating(&open).found().unwrap().decision.verdict, Some(Verdict::Inconclusive));
     assert_eq!(open.conclusion(Class::Critical), Conclusion::Open);
     // Too few blocks are no reason to pass either.
     let quick = measured(&alone(), 1, |_| Some(10.0));

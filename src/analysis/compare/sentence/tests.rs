@@ -48,14 +48,14 @@ fn a_sentence_names_both_sides_of_a_difference() {
 }
 
 #[test]
-fn same_and_not_measurable_include_the_interval() {
+fn same_and_inconclusive_include_the_interval() {
     assert_eq!(
         said("decode_rate", "decode", 1.003, 0.008),
         "`a` decodes as fast as `b`, within 2 % (between 0.5 % slower and 1.1 % faster)"
     );
     assert_eq!(
         said("decode_rate", "decode", 1.01, 0.05),
-        "`a` decodes: not measurable against `b` (between 4 % slower and 6 % faster; 2 % would count)"
+        "`a` decodes: inconclusive against `b` (between 4 % slower and 6 % faster; 2 % would count)"
     );
 }
 
@@ -93,7 +93,7 @@ fn memory_has_a_sentence_with_needs() {
     );
     assert_eq!(
         said("peak_memory", "decode", 1.01, 0.05),
-        "`a`, memory needed (decode): not measurable against `b` (between 4 % less and 6 % more; 2 % would count)"
+        "`a`, memory needed (decode): inconclusive against `b` (between 4 % less and 6 % more; 2 % would count)"
     );
 }
 
@@ -147,6 +147,6 @@ fn the_sentence_names_the_noise_floor_as_the_threshold() {
     let ratios = Ratios::of_blocks(&[0.01, 0.02, 0.03, 0.02, 0.01]);
     let evidence = Evidence::of(&ratios, stats::Design::Fixed);
     let epsilon = Epsilon::over(NoiseFloor::of(&[0.05; 20]));
-    let said = Phrase::of(Verdict::NotMeasurable, &evidence.firm().unwrap(), epsilon, stats::Quality::Speed);
+    let said = Phrase::of(Verdict::Inconclusive, &evidence.firm().unwrap(), epsilon, stats::Quality::Speed);
     assert!(said.bounds.ends_with("5.2 % would count)"), "{said}");
 }

@@ -57,7 +57,7 @@ fn fewer_than_five_blocks_have_no_verdict() {
 }
 
 #[test]
-fn a_difference_below_what_calibration_found_of_either_side_is_not_measurable() {
+fn a_difference_below_what_calibration_found_of_either_side_is_inconclusive() {
     for configuration in [0, 1] {
         let mut record = record(9.0, 0.005, 8);
         assert_eq!(verdict(&record), Some(Verdict::Faster));
@@ -69,7 +69,7 @@ fn a_difference_below_what_calibration_found_of_either_side_is_not_measurable() 
             between: None,
             since: String::new(),
         });
-        assert_eq!(verdict(&record), Some(Verdict::NotMeasurable));
+        assert_eq!(verdict(&record), Some(Verdict::Inconclusive));
     }
 }
 
@@ -82,7 +82,7 @@ fn the_twin_of_the_reference_gives_a_noise_floor() {
         if at.configuration == 2 { wild(at) } else { noise(at) }
     });
     assert_eq!(record.header.plan.twin_of(0), Some(2));
-    assert_eq!(verdict(&record), Some(Verdict::NotMeasurable));
+    assert_eq!(verdict(&record), Some(Verdict::Inconclusive));
 }
 
 #[test]
