@@ -223,9 +223,9 @@ fn largest_magnitude(values: &[f32]) -> Option<f32> {
     magnitude.is_finite().then_some(magnitude)
 }
 
-/// The f16 at this byte of a block.
+/// The f16 at this byte of a block. The conversion in software is faster here: the other one tests the processor each time.
 fn f16_at(block: &[u8], byte: usize) -> f32 {
-    f16::from_le_bytes([block[byte], block[byte + 1]]).to_f32()
+    f16::from_le_bytes([block[byte], block[byte + 1]]).to_f32_const()
 }
 
 #[cfg(test)]
