@@ -327,7 +327,7 @@ fn rotation_factors_are_counted_before_they_are_read() {
     };
     let folder = ModelFolder::open(&model.path).unwrap();
     let failed = model_files::convert(&folder, &goal, &|_, _| Ok(())).map(|_| ()).unwrap_err();
-    let expected = format!("tensor `rope_freqs.weight`: {count} numbers, and there are to be 8");
+    let expected = format!("tensor `rope_freqs.weight`: expected 8 numbers, found {count}");
     assert!(format!("{failed:#}").contains(&expected), "{failed:#}");
     assert!(LARGEST.load(Ordering::Relaxed) < MOST);
 }
