@@ -55,6 +55,6 @@ fn shapes() -> Result<(), String> {
         let _ = writeln!(table, "    ({:?}, include_str!({:?})),", name(path), path.to_string_lossy());
     }
     table.push_str("]\n");
-    let to = PathBuf::from(std::env::var_os("OUT_DIR").ok_or("cargo sets no OUT_DIR")?).join("shapes.rs");
-    std::fs::write(&to, format!("&{table}")).map_err(|error| format!("{}: {error}", to.display()))
+    let output = PathBuf::from(std::env::var_os("OUT_DIR").ok_or("cargo sets no OUT_DIR")?).join("shapes.rs");
+    std::fs::write(&output, format!("&{table}")).map_err(|error| format!("{}: {error}", output.display()))
 }

@@ -118,7 +118,7 @@ const FOLDER: &[Corruption] = &[
     (
         "index that climbs out",
         |it| index(it, "{\"weight_map\":{\"x\":\"../model.safetensors\"}}"),
-        "`../model.safetensors` is no file name",
+        "`../model.safetensors` is not a file name",
     ),
     (
         "index that starts at the root",

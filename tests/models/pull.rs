@@ -285,11 +285,7 @@ fn a_file_with_a_wrong_hash_is_refused_and_removed() {
         let is_last_step = move |it: &Request| it.is_for(name) && (name != WEIGHTS || it.is_at_store());
         hub.answer(move |request| is_last_step(request).then(|| Reply::bytes(&wrong)));
         let outcome = pull(&scratch, &hub, &[TINY]);
-        assert_refused(
-            &outcome,
-            5,
-            &[&format!("`{name}` is not what the hub lists"), kind, "the file was removed"],
-        );
+        assert_refused(&outcome, 5, &[&format!("`{name}` is damaged"), kind, "the file was removed"]);
         let hash = hub.file(name).hash();
         let kept: Vec<_> =
             everything_in(&cached(&scratch)).into_iter().filter(|it| it.contains(&hash)).collect();

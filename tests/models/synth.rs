@@ -364,7 +364,7 @@ fn overflowing_sizes_are_refused() {
     });
     std::fs::write(scratch.join("config.json"), config.to_string()).unwrap();
     let outcome = scratch.model(&["synth", "--config", "config.json", "--out", "model"]);
-    assert_refused(&outcome, 5, &["`config.json`", "more weights than any computer holds"]);
+    assert_refused(&outcome, 5, &["`config.json`", "more weights than any computer can store"]);
     assert_eq!(scratch.everything(), ["config.json"]);
 }
 

@@ -1,5 +1,5 @@
-//! Products of many tokens with panels: integers against bf16 after widening, whichever the engine uses. The time is the
-//! processor time of the slowest thread. `lmrs-bench` has all other measurements.
+//! Products of many tokens with panels: integers against bf16 after widening. The time is the processor time of the slowest
+//! thread. `lmrs-bench` has all other measurements.
 //!
 //! `cargo run --release -p lmrs --example panel-rates -- [tokens] [threads] [level]`
 #![expect(clippy::print_stdout, reason = "an example that prints")]
@@ -22,11 +22,11 @@ const ROUNDS: usize = 9;
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let number = |at: usize, usual: usize| {
-        arguments.get(at).map_or(Ok(usual), |text| text.parse()).context("a number")
+    let number = |at: usize, default: usize| {
+        arguments.get(at).map_or(Ok(default), |text| text.parse()).context("a number")
     };
     let (tokens, threads) = (number(0, 512)?, number(1, 2)?);
-    let level = arguments.get(2).map_or(Ok(Level::best()), |word| word.parse())?;
+    let level = arguments.get(2).map_or(Ok(Level::best()), |name| name.parse())?;
     measure(level, tokens, threads)
 }
 
@@ -57,16 +57,17 @@ fn measure(level: Level, tokens: usize, threads: usize) -> Result<()> {
                 }
             }
         }
-        for (way, rates) in ["integers", "bf16"].into_iter().zip(rates) {
-            let what = format!("{tokens} tokens, {outputs} x {inputs}, {threads} threads, GFLOP/s, {way}");
-            print(&what, &matrices, rates);
+        for (kernel, rates) in ["integers", "bf16"].into_iter().zip(rates) {
+            let title =
+                format!("{tokens} tokens, {outputs} x {inputs}, {threads} threads, GFLOP/s, {kernel}");
+            print(&title, &matrices, rates);
         }
     }
     Ok(())
 }
 
-fn print(what: &str, matrices: &[Matrix], rates: Vec<Vec<f64>>) {
-    print!("{what}, median (best):");
+fn print(title: &str, matrices: &[Matrix], rates: Vec<Vec<f64>>) {
+    print!("{title}, median (best):");
     for (matrix, mut rates) in matrices.iter().zip(rates) {
         let name = matrix.format.name;
         rates.sort_by(f64::total_cmp);
@@ -121,11 +122,11 @@ fn share_by(
     let panels = matrix.outputs.div_ceil(PANEL);
     let slowest = AtomicU64::new(0);
     std::thread::scope(|scope| {
-        let mut rest = Outputs::new(out);
+        let mut remaining = Outputs::new(out);
         for thread in 0..threads {
             let share = panels * thread / threads..panels * (thread + 1) / threads;
-            let (mut part, after) = rest.split_at(matrix.outputs.min(share.end * PANEL));
-            rest = after;
+            let (mut part, after) = remaining.split_at(matrix.outputs.min(share.end * PANEL));
+            remaining = after;
             let (slowest, work) = (&slowest, &work);
             scope.spawn(move || timed(slowest, || work(share, &mut part)));
         }

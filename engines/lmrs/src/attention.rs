@@ -60,7 +60,7 @@ pub struct Attention<'a> {
 }
 
 impl Attention<'_> {
-    fn first_seen(&self, position: usize) -> usize {
+    fn first_visible(&self, position: usize) -> usize {
         self.window.map_or(0, |window| (position + 1).saturating_sub(window))
     }
 }
@@ -72,17 +72,17 @@ pub fn attend(attention: &Attention, scratch: &mut Scratch, segments: &[Segment]
     out.reshape(queries.tokens(), queries.width);
     scratch.0.resize_with(ops.pool.threads(), Mutex::default);
     let jobs = jobs(attention, segments, out);
-    let whole = jobs.len() >= JOBS_PER_THREAD * ops.pool.threads()
+    let by_job = jobs.len() >= JOBS_PER_THREAD * ops.pool.threads()
         || jobs.iter().all(|job| job.stretches().len() == 1);
-    if whole || ops.pool.threads() == 1 {
+    if by_job || ops.pool.threads() == 1 {
         return ops.pool.share_pieces(jobs.into_iter(), |thread, job| {
-            let [whole, stretch] = &mut *lock(&scratch.0[thread]);
-            whole.clear(job.rows(heads), heads.head_dim);
+            let [total, stretch] = &mut *lock(&scratch.0[thread]);
+            total.clear(job.rows(heads), heads.head_dim);
             for blocks in job.stretches() {
                 stretch.attend(attention, &job, blocks);
-                whole.join(stretch);
+                total.join(stretch);
             }
-            whole.finish(job.outputs, heads.head_dim);
+            total.finish(job.outputs, heads.head_dim);
         });
     }
     let stretches = jobs.iter().flat_map(|job| job.stretches().map(move |blocks| (job, blocks)));
@@ -93,10 +93,10 @@ pub fn attend(attention: &Attention, scratch: &mut Scratch, segments: &[Segment]
     let mut partials =
         partials.into_iter().map(|(_, partial)| into_inner(partial)).collect::<Vec<_>>().into_iter();
     for job in jobs {
-        let mut whole = Partial::default();
-        whole.clear(job.rows(heads), heads.head_dim);
-        partials.by_ref().take(job.stretches().len()).for_each(|stretch| whole.join(&stretch));
-        whole.finish(job.outputs, heads.head_dim);
+        let mut total = Partial::default();
+        total.clear(job.rows(heads), heads.head_dim);
+        partials.by_ref().take(job.stretches().len()).for_each(|stretch| total.join(&stretch));
+        total.finish(job.outputs, heads.head_dim);
     }
 }
 
@@ -136,7 +136,7 @@ fn jobs<'a>(attention: &Attention, segments: &'a [Segment], out: &'a mut Rows) -
         let count = segment.rows.len();
         for first in (0..count).step_by(at_once).rev() {
             let tokens = first..count.min(first + at_once);
-            let blocks = attention.first_seen(segment.start + first) / TILE
+            let blocks = attention.first_visible(segment.start + first) / TILE
                 ..(segment.start + tokens.end).div_ceil(TILE);
             for kv_head in 0..kv_heads {
                 let indices = tokens.clone().map(|token| (segment.rows.start + token) * kv_heads + kv_head);
@@ -159,11 +159,11 @@ struct Partial {
 }
 
 impl Partial {
-    /// Resets the state: no position seen.
+    /// Resets the state: no positions yet.
     fn clear(&mut self, rows: usize, head_dim: usize) {
         zero(&mut self.outputs, rows * value_dims(head_dim));
         self.softmax.clear();
-        self.softmax.resize(rows, Softmax::BEGIN);
+        self.softmax.resize(rows, Softmax::EMPTY);
     }
 
     fn attend(&mut self, attention: &Attention, job: &Job, blocks: Range<usize>) {
@@ -184,8 +184,8 @@ impl Partial {
         self.queries.clear();
         for token in job.tokens.clone() {
             let row = attention.queries.row(job.segment.rows.start + token);
-            let of_head = &row[job.kv_head * width..][..width];
-            self.queries.extend(of_head.iter().map(|number| number * scale));
+            let head = &row[job.kv_head * width..][..width];
+            self.queries.extend(head.iter().map(|number| number * scale));
         }
     }
 
@@ -208,9 +208,9 @@ impl Partial {
         let outputs = self.outputs.chunks_exact_mut(value_dims(attention.heads.head_dim));
         for (row, ((scores, softmax), output)) in scores.zip(&mut self.softmax).zip(outputs).enumerate() {
             let position = job.segment.start + job.tokens.start + row / attention.heads.group();
-            let seen =
-                attention.first_seen(position).saturating_sub(base)..(position + 1).saturating_sub(base);
-            let correction = softmax.step(attention.ops.level, scores, seen);
+            let visible =
+                attention.first_visible(position).saturating_sub(base)..(position + 1).saturating_sub(base);
+            let correction = softmax.step(attention.ops.level, scores, visible);
             if correction != 1.0 {
                 output.iter_mut().for_each(|sum| *sum *= correction);
             }
@@ -238,10 +238,10 @@ impl Partial {
         let dims = self.outputs.len() / self.softmax.len();
         let rows = self.outputs.chunks_exact_mut(dims).zip(next.outputs.chunks_exact(dims));
         let states = self.softmax.iter_mut().zip(&next.softmax);
-        for ((own, others), (state, other)) in rows.zip(states) {
-            let (own_scale, other_scale) = state.join(*other);
-            for (own, other) in own.iter_mut().zip(others) {
-                *own = *own * own_scale + other * other_scale;
+        for ((own, next), (state, next_state)) in rows.zip(states) {
+            let (own_scale, next_scale) = state.join(*next_state);
+            for (own, next) in own.iter_mut().zip(next) {
+                *own = *own * own_scale + next * next_scale;
             }
         }
     }

@@ -14,17 +14,17 @@ use anyhow::{Context, Result};
 use memmap2::{MmapMut, MmapOptions};
 
 use crate::kernels::attention::{KvDtype, TILE};
-use crate::region::{LARGE_PAGE, ask_for_large_pages};
+use crate::region::{LARGE_PAGE, request_large_pages};
 use crate::shape::Shape;
 
 /// Dimensions side by side in a strip of values.
 pub const STRIP: usize = 64;
 /// Head dimensions are padded to this number, which is a multiple of every level's vector.
-const FILL: usize = 16;
+const DIM_PADDING: usize = 16;
 
 /// Numbers of a head's values at one position, padded to whole vectors.
 pub fn value_dims(head_dim: usize) -> usize {
-    head_dim.next_multiple_of(FILL)
+    head_dim.next_multiple_of(DIM_PADDING)
 }
 
 #[derive(Debug)]
@@ -89,7 +89,7 @@ impl Cache {
         })?;
         // With blocks smaller than a large page, a large page would bring in many blocks that stay unused for long.
         if sizes.block_bytes() >= LARGE_PAGE {
-            ask_for_large_pages(&memory);
+            request_large_pages(&memory);
         }
         Ok(Self { sizes, memory, tokens: 0 })
     }
@@ -123,7 +123,7 @@ impl Cache {
 
     /// Marks tokens as stored, after they were written in every layer.
     pub fn grow(&mut self, tokens: usize) {
-        assert!(self.tokens + tokens <= self.sizes.context, "a cache is not written beyond its end");
+        assert!(self.tokens + tokens <= self.sizes.context, "a write beyond the end of the cache");
         self.tokens += tokens;
     }
 
@@ -185,7 +185,7 @@ mod tests {
     use crate::shape::tests::tiny;
 
     #[test]
-    fn a_written_position_is_found_in_its_cell_and_nowhere_else() {
+    fn a_write_changes_the_cell_of_its_position_and_no_other() {
         let shape = Shape { layers: 2, kv_heads: 3, head_dim: 72, ..tiny() };
         let mut cache = Cache::new(&shape, 200, KvDtype::F32).unwrap();
         let key: Vec<f32> = (0..72).map(|dim| dim as f32 + 1.0).collect();
@@ -204,15 +204,15 @@ mod tests {
             let at = if dim < 64 { 5 * 64 + dim } else { 64 * TILE + 5 * 16 + dim - 64 };
             assert_eq!(number(tile.values, at), value[dim]);
         }
-        let others = [(0, 2, 1), (1, 1, 1), (1, 2, 0), (1, 2, 2)];
-        for (layer, head, block) in others {
+        let other_cells = [(0, 2, 1), (1, 1, 1), (1, 2, 0), (1, 2, 2)];
+        for (layer, head, block) in other_cells {
             let tile = cache.tile(layer, head, block);
             assert!(tile.keys.iter().chain(tile.values).all(|byte| *byte == 0));
         }
-        assert_eq!(tile_numbers(tile), 144);
+        assert_eq!(nonzero_numbers(tile), 144);
     }
 
-    fn tile_numbers(tile: Tile) -> usize {
+    fn nonzero_numbers(tile: Tile) -> usize {
         tile.keys.chunks_exact(4).chain(tile.values.chunks_exact(4)).filter(|bytes| *bytes != [0; 4]).count()
     }
 

@@ -62,18 +62,18 @@ impl Engine for Lmrs {
         let settings = Settings::read(load)?;
         let level = level(settings.kernels.as_deref())?;
         let shape = Shape::of(folder)?;
-        let own = model_files::own_dtype(folder).or_fail(FailureKind::Model)?;
-        let own = own.as_str().to_ascii_lowercase();
-        let requested = RequestedFormat::named(load.dtype.as_deref(), &own)?;
+        let file_dtype = model_files::own_dtype(folder).or_fail(FailureKind::Model)?;
+        let file_dtype = file_dtype.as_str().to_ascii_lowercase();
+        let requested = RequestedFormat::named(load.dtype.as_deref(), &file_dtype)?;
         requested.refuse_if_no_row_fits(&shape)?;
         // A request for f32 means exact: nothing is rounded, neither in computation nor in the cache.
-        let exact = load.dtype.as_deref().unwrap_or(&own) == "f32";
+        let exact = load.dtype.as_deref().unwrap_or(&file_dtype) == "f32";
         let kv_dtype = if exact { KvDtype::F32 } else { KvDtype::F16 };
         let mut plan = Plan::of(folder, &shape, requested)?;
         let available = memory::available_bytes();
-        let (context, why) = context(&shape, kv_dtype, &plan, load.context_tokens, available)?;
-        if why.is_some() {
-            phases.progress(1.0, why);
+        let (context, note) = context(&shape, kv_dtype, &plan, load.context_tokens, available)?;
+        if note.is_some() {
+            phases.progress(1.0, note);
         }
         phases.begin("threads");
         let threads = load.threads.unwrap_or_else(engine_kit::facts::default_threads) as usize;
@@ -86,12 +86,12 @@ impl Engine for Lmrs {
                 report_unfit(&unfit, phases);
                 plan = Plan::without(folder, &shape, requested, &unfit)?;
             }
-            let packed = packed(&plan, sidecar.as_ref(), &unfit, &pool, phases)?;
-            let found = plan.unfit();
-            if found.is_empty() {
+            let packed = read_or_pack(&plan, sidecar.as_ref(), &unfit, &pool, phases)?;
+            let newly_unfit = plan.unfit();
+            if newly_unfit.is_empty() {
                 break packed;
             }
-            unfit.extend(found);
+            unfit.extend(newly_unfit);
         };
         phases.begin("network");
         let weights = plan.weights(&shape, &packed)?;
@@ -102,16 +102,16 @@ impl Engine for Lmrs {
             weights_dtype: Some(weights.format().name.into()),
             compute_dtype: Some(compute_dtype(level, &weights).into()),
             kv_dtype: Some(if kv_dtype == KvDtype::F32 { "f32" } else { "f16" }.into()),
-            threads: Some(narrow(pool.threads())),
-            context_tokens: Some(narrow(context)),
+            threads: Some(to_u32(pool.threads())),
+            context_tokens: Some(to_u32(context)),
             use_cache: Some(true),
             prefix_cache: Some(false),
             libraries: libraries(level, settings.lookup),
             ..Facts::default()
         };
         let (network, ops) = (Network::new(shape, weights), Ops::new(pool, level));
-        let running = NetworkDecoder { network, ops, context, kv_dtype };
-        Ok(LoadedModel::new(running, facts, settings.lookup))
+        let decoder = NetworkDecoder { network, ops, context, kv_dtype };
+        Ok(LoadedModel::new(decoder, facts, settings.lookup))
     }
 }
 
@@ -128,7 +128,7 @@ fn report_unfit(unfit: &BTreeSet<String>, phases: &Phases) {
 
 /// The packed memory of a plan that excludes the `unfit` matrices. It comes from the sidecar if possible; otherwise it is
 /// filled now, and written to the sidecar if that is enabled.
-fn packed(
+fn read_or_pack(
     plan: &Plan,
     sidecar: Option<&Sidecar>,
     unfit: &BTreeSet<String>,
@@ -163,7 +163,7 @@ fn packed(
 fn compute_dtype(level: Level, weights: &Weights) -> &'static str {
     if weights.matrices().any(|matrix| matrix.format.is_panels()) {
         "q8_0"
-    } else if weights.matrices().any(|matrix| rows::takes_bf16(level, matrix.format)) {
+    } else if weights.matrices().any(|matrix| rows::uses_bf16(level, matrix.format)) {
         "bf16"
     } else {
         "f32"
@@ -179,7 +179,7 @@ fn libraries(level: Level, lookup: usize) -> BTreeMap<String, String> {
     libraries
 }
 
-fn narrow(number: usize) -> u32 {
+fn to_u32(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 

@@ -22,7 +22,7 @@ pub struct Matrix {
 impl Matrix {
     /// Panics if the region does not have exactly the size of the format.
     pub fn new(format: &'static Format, outputs: usize, inputs: usize, region: Region) -> Self {
-        assert_eq!(region.bytes().len(), format.bytes(outputs, inputs), "a matrix and its memory");
+        assert_eq!(region.bytes().len(), format.bytes(outputs, inputs), "the bytes of a matrix");
         Self { outputs, inputs, format, region }
     }
 
@@ -39,10 +39,10 @@ impl Matrix {
         self.floats().rows(outputs)
     }
 
-    /// The block with this output, for packed rows, if `together` rows of `row_bytes` bytes form a block.
-    pub fn block(&self, together: usize, row_bytes: usize, output: usize) -> Block<'_> {
-        let first = output / together * together;
-        let rows = together.min(self.outputs - first);
+    /// The block with this output, for packed rows, if `block_rows` rows of `row_bytes` bytes form a block.
+    pub fn block(&self, block_rows: usize, row_bytes: usize, output: usize) -> Block<'_> {
+        let first = output / block_rows * block_rows;
+        let rows = block_rows.min(self.outputs - first);
         let bytes = self.packed_rows(row_bytes, first..first + rows);
         Block { bytes, rows, inputs: self.inputs }
     }
@@ -55,7 +55,7 @@ impl Matrix {
 
     /// All panels, one after the other, for formats in panels.
     pub fn panels(&self) -> &[u8] {
-        assert!(self.format.is_panels(), "floats lie in rows");
+        assert!(self.format.is_panels(), "a format in panels");
         self.region.bytes()
     }
 
@@ -90,8 +90,8 @@ pub struct Floats<'a> {
 
 impl<'a> Floats<'a> {
     pub fn new(format: &Format, inputs: usize, outputs: Range<usize>, bytes: &'a [u8]) -> Self {
-        assert!(matches!(format.storage, Storage::Rows(_)), "floats as files have them");
-        assert_eq!(bytes.len(), format.bytes(outputs.len(), inputs), "rows and their memory");
+        assert!(matches!(format.storage, Storage::Rows(_)), "unpacked floats");
+        assert_eq!(bytes.len(), format.bytes(outputs.len(), inputs), "the bytes of the rows");
         Self { inputs, outputs, row_bytes: format.bytes(1, inputs), bytes }
     }
 

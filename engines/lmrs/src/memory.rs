@@ -17,37 +17,37 @@ pub fn context(
     requested: Option<u32>,
     available_bytes: Option<u64>,
 ) -> Result<(usize, Option<String>), Failed> {
-    let whole = shape.context;
+    let model_context = shape.context;
     let bytes = |tokens| Cache::bytes_for(shape, tokens, kv_dtype) as u64;
     // A cache is touched as it fills, so without an explicit request its full memory is not required.
     let Some(requested) = requested else {
         plan.refuse_if_too_large(0, available_bytes)?;
         let left = available_bytes.map_or(u64::MAX, |available| available.saturating_sub(plan.bytes()));
-        let tokens = longest(whole, |tokens| bytes(tokens) <= left);
-        let why = || {
+        let tokens = longest(model_context, |tokens| bytes(tokens) <= left);
+        let note = || {
             format!(
-                "a context of {tokens} tokens, of the model's {whole}: their keys and values would take {} bytes, and {left} \
-                 are available; `context_tokens` sets another",
-                bytes(whole)
+                "a context of {tokens} tokens, of the model's {model_context}: their keys and values would take {} \
+                 bytes, and {left} are available; `context_tokens` sets another",
+                bytes(model_context)
             )
         };
-        return Ok((tokens, (tokens < whole).then(why)));
+        return Ok((tokens, (tokens < model_context).then(note)));
     };
-    let tokens = whole.min(requested as usize);
+    let tokens = model_context.min(requested as usize);
     plan.refuse_if_too_large(bytes(tokens), available_bytes)?;
     Ok((tokens, None))
 }
 
 /// All tokens, or the largest power of two that fits: free memory changes from load to load, and the context should not.
-fn longest(whole: usize, fits: impl Fn(usize) -> bool) -> usize {
-    if fits(whole) {
-        return whole;
+fn longest(context: usize, fits: impl Fn(usize) -> bool) -> usize {
+    if fits(context) {
+        return context;
     }
-    let mut tokens = whole.next_power_of_two();
-    while tokens > TILE && (tokens >= whole || !fits(tokens)) {
+    let mut tokens = context.next_power_of_two();
+    while tokens > TILE && (tokens >= context || !fits(tokens)) {
         tokens /= 2;
     }
-    tokens.min(whole)
+    tokens.min(context)
 }
 
 /// The memory that a program can take without swapping: the kernel's estimate for the machine, limited by the container. Pages
@@ -64,12 +64,12 @@ fn available(read: Read) -> Option<u64> {
         line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
     });
     let groups = read(Path::new("/proc/self/cgroup")).unwrap_or_default();
-    let left = groups.lines().filter_map(Group::of).filter_map(|group| group.left(read));
+    let left = groups.lines().filter_map(Cgroup::of).filter_map(|group| group.left(read));
     machine.into_iter().chain(left).min()
 }
 
 /// A process group with a memory limit, described by the files of Linux cgroups, version 1 or 2.
-struct Group<'a> {
+struct Cgroup<'a> {
     root: &'static str,
     path: &'a str,
     limit: &'static str,
@@ -78,7 +78,7 @@ struct Group<'a> {
     files: [&'static str; 2],
 }
 
-impl<'a> Group<'a> {
+impl<'a> Cgroup<'a> {
     /// Parses a line `NUMBER:CONTROLLERS:PATH`; version 2 has `0::PATH`.
     fn of(line: &'a str) -> Option<Self> {
         let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
@@ -111,9 +111,9 @@ impl<'a> Group<'a> {
             let (limit, used) = (number(self.limit)?, number(self.used)?);
             let statistics = read(&folder.join("memory.stat")).unwrap_or_default();
             let fields = statistics.lines().filter_map(|line| line.split_once(' '));
-            let of_files = fields.filter(|(name, _)| self.files.contains(name));
-            let of_files: u64 = of_files.filter_map(|(_, bytes)| bytes.trim().parse::<u64>().ok()).sum();
-            Some(limit.saturating_sub(used.saturating_sub(of_files)))
+            let file_bytes = fields.filter(|(name, _)| self.files.contains(name));
+            let file_bytes: u64 = file_bytes.filter_map(|(_, bytes)| bytes.trim().parse::<u64>().ok()).sum();
+            Some(limit.saturating_sub(used.saturating_sub(file_bytes)))
         });
         left.min()
     }
@@ -127,8 +127,8 @@ mod tests {
     use crate::weights::RequestedFormat;
 
     #[test]
-    fn the_whole_context_is_offered_if_it_fits_or_else_a_power_of_two() {
-        let longest = |whole, room| longest(whole, |tokens| tokens <= room);
+    fn the_context_is_the_models_or_else_the_largest_power_of_two_that_fits() {
+        let longest = |context, room| longest(context, |tokens| tokens <= room);
         assert_eq!((longest(131_072, 131_072), longest(7_900_000, usize::MAX)), (131_072, 7_900_000));
         assert_eq!((longest(131_072, 131_071), longest(131_072, 40_000)), (65_536, 32_768));
         assert_eq!((longest(7_900_000, 7_899_999), longest(5000, 4500)), (4_194_304, 4096));
@@ -146,7 +146,7 @@ mod tests {
         model_files::synthesise(&numbers, 7, &goal, &|_, _| Ok(())).unwrap();
         let folder = ModelFolder::open(&out).unwrap();
         let shape = Shape { context: 1 << 20, ..Shape::of(&folder).unwrap() };
-        let plan = Plan::of(&folder, &shape, RequestedFormat::OfFile).unwrap();
+        let plan = Plan::of(&folder, &shape, RequestedFormat::File).unwrap();
         let fitting = |requested, available| {
             context(&shape, KvDtype::F16, &plan, requested, Some(available)).map(|(tokens, _)| tokens).ok()
         };
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!((fitting(None, plan.bytes()), fitting(None, plan.bytes() - 1)), (Some(TILE), None));
     }
 
-    fn of(files: &[(&str, &str)]) -> Option<u64> {
+    fn available_with(files: &[(&str, &str)]) -> Option<u64> {
         available(&|path| {
             let found = files.iter().find(|(name, _)| Path::new(name) == path);
             found.map(|(_, text)| (*text).to_string())
@@ -167,13 +167,16 @@ mod tests {
         ("/proc/meminfo", "MemTotal:       24000000 kB\nMemAvailable:   12000000 kB\nBuffers: 1 kB\n");
 
     #[test]
-    fn the_kernels_estimate_is_found_among_its_other_lines() {
-        assert_eq!(of(&[MACHINE]), Some(12_000_000 * 1024));
-        assert_eq!((of(&[]), of(&[("/proc/meminfo", "MemAvailable: much kB\n")])), (None, None));
+    fn the_kernels_estimate_is_read_from_meminfo() {
+        assert_eq!(available_with(&[MACHINE]), Some(12_000_000 * 1024));
+        assert_eq!(
+            (available_with(&[]), available_with(&[("/proc/meminfo", "MemAvailable: much kB\n")])),
+            (None, None)
+        );
     }
 
     #[test]
-    fn the_smallest_limit_on_the_way_up_counts_and_pages_of_files_do_not() {
+    fn the_smallest_limit_of_a_group_and_its_ancestors_counts_and_pages_of_files_do_not() {
         let mut files = vec![
             MACHINE,
             ("/proc/self/cgroup", "0::/pod/box\n"),
@@ -182,19 +185,19 @@ mod tests {
             ("/sys/fs/cgroup/pod/memory.current", "4500\n"),
             ("/sys/fs/cgroup/pod/memory.stat", "anon 900\ninactive_file 2000\nactive_file 1500\n"),
         ];
-        assert_eq!(of(&files), Some(4000));
+        assert_eq!(available_with(&files), Some(4000));
         files.pop();
-        assert_eq!(of(&files), Some(500));
+        assert_eq!(available_with(&files), Some(500));
     }
 
     #[test]
-    fn version_1_and_a_path_that_a_container_does_not_see_are_read_from_what_is_mounted() {
+    fn a_version_1_path_that_a_container_does_not_see_is_read_from_the_mounted_root() {
         let files = [
             ("/proc/self/cgroup", "9:cpu,cpuacct:/docker/1\n4:memory:/docker/1\n"),
             ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "8000\n"),
             ("/sys/fs/cgroup/memory/memory.usage_in_bytes", "9000\n"),
             ("/sys/fs/cgroup/memory/memory.stat", "inactive_file 1\ntotal_inactive_file 2500\n"),
         ];
-        assert_eq!(of(&files), Some(1500));
+        assert_eq!(available_with(&files), Some(1500));
     }
 }

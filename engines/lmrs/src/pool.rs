@@ -95,7 +95,7 @@ const SPINS_BEFORE_YIELD: u32 = 4096;
 impl Pool {
     /// Threads without pinning.
     pub fn new(threads: usize) -> Self {
-        Self::of(threads.min(processors::allowed().len()), None)
+        Self::start(threads.min(processors::allowed().len()), None)
     }
 
     /// Threads pinned to one processor each, with the calling thread pinned until the pool is dropped. The first threads of all
@@ -103,10 +103,10 @@ impl Pool {
     pub fn pinned(threads: usize) -> Self {
         let mut order = processors::cores_first();
         order.truncate(threads.max(1));
-        Self::of(order.len(), Some(&order))
+        Self::start(order.len(), Some(&order))
     }
 
-    fn of(threads: usize, processors: Option<&[usize]>) -> Self {
+    fn start(threads: usize, processors: Option<&[usize]>) -> Self {
         let threads = threads.max(1);
         let shared = Arc::new(Shared::new(threads));
         let worker = |share: usize| {
@@ -178,14 +178,14 @@ impl Pool {
         });
     }
 
-    /// Like `share_pieces`, but the caller works alone unless the work is `worth` waking the threads.
+    /// Like `share_pieces`, but the caller works alone unless `parallel` is true.
     pub fn share_if<T: Send>(
         &self,
-        worth: bool,
+        parallel: bool,
         pieces: impl Iterator<Item = T> + Send,
         work: impl Fn(usize, T) + Sync,
     ) {
-        if worth && self.threads() > 1 {
+        if parallel && self.threads() > 1 {
             self.share_pieces(pieces, work);
         } else {
             pieces.for_each(|piece| work(0, piece));
@@ -226,7 +226,7 @@ impl Shared {
         // SAFETY: no share of an earlier generation is running, and none of this one can be taken yet: see `take`.
         unsafe { *self.call.0.work.get() = Some(work) };
         let generation = self.raise();
-        self.work_from(0, generation);
+        self.run_shares(0, generation);
         let mut spins = 0_u32;
         for share in &self.shares {
             while share.0.done.load(Ordering::Acquire) != generation {
@@ -256,23 +256,23 @@ impl Shared {
 
     /// The main loop of a worker.
     fn serve(&self, share: usize) {
-        let mut seen = 0;
+        let mut last = 0;
         loop {
-            seen = self.next_after(seen);
+            last = self.next_after(last);
             if self.ending.load(Ordering::SeqCst) {
                 return;
             }
-            self.work_from(share, seen);
+            self.run_shares(share, last);
         }
     }
 
-    /// Waits for the generation after `seen`: spins first, then parks.
-    fn next_after(&self, seen: u64) -> u64 {
+    /// Waits for the generation after `last`: spins first, then parks.
+    fn next_after(&self, last: u64) -> u64 {
         let began = Instant::now();
         loop {
             for _ in 0..SPINS_PER_CLOCK_READ {
                 let generation = self.call.0.generation.load(Ordering::Acquire);
-                if generation != seen {
+                if generation != last {
                     return generation;
                 }
                 std::hint::spin_loop();
@@ -283,15 +283,15 @@ impl Shared {
         }
         let mut park_lock = lock(&self.park_lock);
         self.parked.fetch_add(1, Ordering::SeqCst);
-        while self.call.0.generation.load(Ordering::SeqCst) == seen {
+        while self.call.0.generation.load(Ordering::SeqCst) == last {
             park_lock = self.wake.wait(park_lock).unwrap_or_else(PoisonError::into_inner);
         }
         self.parked.fetch_sub(1, Ordering::SeqCst);
         self.call.0.generation.load(Ordering::Acquire)
     }
 
-    /// Does this share, and then every other free share.
-    fn work_from(&self, share: usize, generation: u64) {
+    /// Runs this share, and then every other free share.
+    fn run_shares(&self, share: usize, generation: u64) {
         let shares = self.shares.len();
         for share in (share..shares).chain(0..share) {
             if !self.take(share, generation) {
@@ -325,7 +325,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Distribution of the numbers below a limit, each one once. Every thread has a share of neighbours, so that it reads memory
-/// sequentially as long as possible. Then it takes the rest of other shares.
+/// sequentially as long as possible. Then it takes the remaining numbers of other shares.
 struct Shares(Vec<Remaining>);
 
 /// A thread's share, on cache lines of its own, so that threads contend only if one helps another.
@@ -336,7 +336,7 @@ struct Remaining {
 }
 
 /// The divisor of the remaining share for each take: large ranges first, and small ones at the end, while others wait.
-const PART: usize = 2;
+const DIVISOR: usize = 2;
 
 impl Shares {
     fn new(limit: usize, threads: usize) -> Self {
@@ -353,10 +353,10 @@ impl Shares {
 
 impl Remaining {
     fn take(&self, most: usize) -> Option<Range<usize>> {
-        let count = |next: usize| ((self.end - next) / PART).clamp(1, most.max(1));
-        let further = |next| (next < self.end).then(|| next + count(next));
+        let count = |next: usize| ((self.end - next) / DIVISOR).clamp(1, most.max(1));
+        let next_end = |next| (next < self.end).then(|| next + count(next));
         // The pool's barrier orders all other memory; here only the counter matters.
-        let taken = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, further);
+        let taken = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next_end);
         taken.ok().map(|first| first..first + count(first))
     }
 }

@@ -16,7 +16,7 @@ pub struct Region {
 #[derive(Debug)]
 enum Pages {
     File(Mmap),
-    Own(MmapMut),
+    Anonymous(MmapMut),
 }
 
 /// Anonymous memory during initialization. It starts as zeros.
@@ -29,7 +29,7 @@ impl NewRegion {
         let pages = MmapOptions::new().len(bytes.max(1)).map_anon();
         let pages = pages.with_context(|| format!("cannot allocate {bytes} bytes"))?;
         if bytes >= LARGE_PAGE {
-            ask_for_large_pages(&pages);
+            request_large_pages(&pages);
         }
         Ok(Self(pages))
     }
@@ -40,26 +40,29 @@ impl NewRegion {
 
     pub fn finish(self) -> Region {
         let range = 0..self.0.len();
-        Region { pages: Arc::new(Pages::Own(self.0)), range }
+        Region { pages: Arc::new(Pages::Anonymous(self.0)), range }
     }
 }
 
 impl Region {
-    pub fn of_file(file: Mmap) -> Self {
+    pub fn from_file(file: Mmap) -> Self {
         let range = 0..file.len();
         Self { pages: Arc::new(Pages::File(file)), range }
     }
 
     pub fn part(&self, range: Range<usize>) -> Self {
-        let moved = self.range.start + range.start..self.range.start + range.end;
-        assert!(moved.start <= moved.end && moved.end <= self.range.end, "a part lies within the whole");
-        Self { pages: Arc::clone(&self.pages), range: moved }
+        let absolute = self.range.start + range.start..self.range.start + range.end;
+        assert!(
+            absolute.start <= absolute.end && absolute.end <= self.range.end,
+            "a part lies within its region"
+        );
+        Self { pages: Arc::clone(&self.pages), range: absolute }
     }
 
     pub fn bytes(&self) -> &[u8] {
         let all: &[u8] = match &*self.pages {
             Pages::File(pages) => pages,
-            Pages::Own(pages) => pages,
+            Pages::Anonymous(pages) => pages,
         };
         &all[self.range.clone()]
     }
@@ -69,9 +72,9 @@ impl Region {
 pub const LARGE_PAGE: usize = 2 << 20;
 
 #[cfg(target_os = "linux")]
-pub fn ask_for_large_pages(pages: &MmapMut) {
+pub fn request_large_pages(pages: &MmapMut) {
     let _ = pages.advise(memmap2::Advice::HugePage);
 }
 
 #[cfg(not(target_os = "linux"))]
-pub fn ask_for_large_pages(_: &MmapMut) {}
+pub fn request_large_pages(_: &MmapMut) {}

@@ -67,7 +67,7 @@ impl Sidecar {
         let mut head = Vec::new();
         File::open(&self.path)?.take(BEGIN as u64).read_to_end(&mut head)?;
         let Header { source, unfit, .. } = Header::read(&head)?;
-        ensure!(source.has_files_of(&self.source), "packed from other files");
+        ensure!(source.has_same_files(&self.source), "packed from other files");
         Ok(unfit)
     }
 
@@ -85,12 +85,12 @@ impl Sidecar {
         let file = File::open(&self.path)?;
         // SAFETY: a file has this name only when it is complete, and it is never written again, only replaced or removed; both
         // keep the mapping valid. If another process truncates it in place, this process ends, as with any mapped weights.
-        let whole = Region::of_file(unsafe { Mmap::map(&file) }?);
-        let header = Header::read(whole.bytes())?;
-        ensure!(header.source == self.source.by(plan), "packed from other files, or by another plan");
-        let end = BEGIN.checked_add(header.bytes).filter(|end| *end <= whole.bytes().len());
-        let packed = whole.part(BEGIN..end.context("cut off")?);
-        ensure!(checksum(pool, packed.bytes()) == header.sum, "damaged");
+        let mapped = Region::from_file(unsafe { Mmap::map(&file) }?);
+        let header = Header::read(mapped.bytes())?;
+        ensure!(header.source == self.source.with_plan(plan), "packed from other files, or by another plan");
+        let end = BEGIN.checked_add(header.bytes).filter(|end| *end <= mapped.bytes().len());
+        let packed = mapped.part(BEGIN..end.context("truncated")?);
+        ensure!(checksum(pool, packed.bytes()) == header.sum, "the checksum differs");
         Ok(packed)
     }
 
@@ -102,8 +102,8 @@ impl Sidecar {
             std::fs::create_dir_all(directory)?;
             let (bytes, sum) = (packed.bytes().len(), checksum(pool, packed.bytes()));
             make_room(directory, (BEGIN + bytes) as u64, &self.path, free_bytes)?;
-            let part = part_of(&self.path);
-            let header = Header { source: self.source.by(plan), unfit: unfit.clone(), bytes, sum };
+            let part = temporary_path(&self.path);
+            let header = Header { source: self.source.with_plan(plan), unfit: unfit.clone(), bytes, sum };
             let written =
                 write_to(&part, &header, packed).and_then(|()| Ok(std::fs::rename(&part, &self.path)?));
             if written.is_err() {
@@ -149,9 +149,9 @@ struct Header {
 impl Source {
     fn of(weights: &[PathBuf], plan: &str) -> Result<Self> {
         let file = |path: &PathBuf| {
-            let about = || format!("`{}`", path.display());
-            let path = path.canonicalize().with_context(about)?;
-            let metadata = path.metadata().with_context(about)?;
+            let location = || format!("`{}`", path.display());
+            let path = path.canonicalize().with_context(location)?;
+            let metadata = path.metadata().with_context(location)?;
             let changed = metadata.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
             Ok((path, metadata.len(), u64::try_from(changed.as_nanos())?))
         };
@@ -160,12 +160,12 @@ impl Source {
     }
 
     /// The same files with another plan.
-    fn by(&self, plan: &str) -> Self {
+    fn with_plan(&self, plan: &str) -> Self {
         Self { plan: paths::digest(plan.as_bytes()), ..self.clone() }
     }
 
     /// Whether the files are the same, under any plan.
-    fn has_files_of(&self, other: &Self) -> bool {
+    fn has_same_files(&self, other: &Self) -> bool {
         (self.layout, &self.files) == (other.layout, &other.files)
     }
 
@@ -185,11 +185,11 @@ impl Header {
     }
 
     fn read(file: &[u8]) -> Result<Self> {
-        let (magic, rest) = file.split_first_chunk::<8>().context("cut off")?;
-        let (length, rest) = rest.split_first_chunk::<8>().context("cut off")?;
-        let (digest, rest) = rest.split_first_chunk::<16>().context("cut off")?;
+        let (magic, rest) = file.split_first_chunk::<8>().context("truncated")?;
+        let (length, rest) = rest.split_first_chunk::<8>().context("truncated")?;
+        let (digest, rest) = rest.split_first_chunk::<16>().context("truncated")?;
         ensure!(magic == MAGIC, "not a file of packed weights");
-        let json = rest.get(..usize::try_from(u64::from_le_bytes(*length))?).context("cut off")?;
+        let json = rest.get(..usize::try_from(u64::from_le_bytes(*length))?).context("truncated")?;
         ensure!(paths::digest(json).as_bytes() == digest, "a damaged header");
         Ok(serde_json::from_slice(json)?)
     }
@@ -197,38 +197,38 @@ impl Header {
 
 /// The most bytes of all files together.
 const LIMIT_BYTES: u64 = 20_000_000_000;
-const LEFT_FREE_BYTES: u64 = 1_000_000_000;
+const MIN_FREE_BYTES: u64 = 1_000_000_000;
 /// The age from which an incomplete file counts as abandoned.
 const ABANDONED_AGE: Duration = Duration::from_secs(3600);
 
 /// A temporary name for a file that is being written, different each time: two loads in a process may write the same file.
-fn part_of(path: &Path) -> PathBuf {
+fn temporary_path(path: &Path) -> PathBuf {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     path.with_extension(format!("part-{}-{count}", std::process::id()))
 }
 
-/// Removes abandoned files, and then the least recently used ones until `bytes` more fit. The new file replaces `instead`;
+/// Removes abandoned files, and then the least recently used ones until `bytes` more fit. The new file replaces `replaced`;
 /// `free_bytes` returns the free space of the disk. If even an empty cache would not make enough room, everything stays.
 fn make_room(
     directory: &Path,
     bytes: u64,
-    instead: &Path,
+    replaced: &Path,
     free_bytes: impl Fn(&Path) -> Result<u64>,
 ) -> Result<()> {
     ensure!(bytes <= LIMIT_BYTES, "{bytes} bytes are more than the limit of {LIMIT_BYTES}");
-    let remaining = shrink(directory, LIMIT_BYTES - bytes, instead);
-    let missing = || Ok::<_, Error>((bytes + LEFT_FREE_BYTES).saturating_sub(free_bytes(directory)?));
+    let remaining = shrink(directory, LIMIT_BYTES - bytes, replaced);
+    let missing = || Ok::<_, Error>((bytes + MIN_FREE_BYTES).saturating_sub(free_bytes(directory)?));
     let first = missing()?;
     if 0 < first && first <= remaining {
-        shrink(directory, remaining - first, instead);
+        shrink(directory, remaining - first, replaced);
     }
     ensure!(missing()? == 0, "the disk has less than {bytes} bytes free");
     Ok(())
 }
 
 /// Removes files beyond the limit. Returns the bytes that remain.
-fn shrink(directory: &Path, limit: u64, instead: &Path) -> u64 {
+fn shrink(directory: &Path, limit: u64, replaced: &Path) -> u64 {
     let Ok(entries) = std::fs::read_dir(directory) else { return 0 };
     let mut remaining = Vec::new();
     for entry in entries.flatten() {
@@ -236,7 +236,7 @@ fn shrink(directory: &Path, limit: u64, instead: &Path) -> u64 {
         let Ok(metadata) = entry.metadata() else { continue };
         let used = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
         match path.extension().and_then(OsStr::to_str) {
-            Some("packed") if path != instead => remaining.push((used, metadata.len(), path)),
+            Some("packed") if path != replaced => remaining.push((used, metadata.len(), path)),
             Some(part)
                 if part.starts_with("part-") && used.elapsed().is_ok_and(|age| age > ABANDONED_AGE) =>
             {
@@ -280,7 +280,7 @@ fn checksum(pool: &Pool, bytes: &[u8]) -> u64 {
     pool.share(stretches.len(), &|index, _| {
         sums[index].store(stretch_sum(stretches[index]), Ordering::Relaxed)
     });
-    mixed(sums.into_iter().map(AtomicU64::into_inner).chain([bytes.len() as u64]))
+    mix(sums.into_iter().map(AtomicU64::into_inner).chain([bytes.len() as u64]))
 }
 
 /// In each of eight lanes, the sum of its words, and the running sum of these sums, which depends on their order (after
@@ -298,10 +298,10 @@ fn stretch_sum(bytes: &[u8]) -> u64 {
     let mut last = [0; 8 * LANES];
     last[..rest.len()].copy_from_slice(rest);
     add(&last);
-    mixed(sums.into_iter().chain(sums_of_sums))
+    mix(sums.into_iter().chain(sums_of_sums))
 }
 
-fn mixed(words: impl Iterator<Item = u64>) -> u64 {
+fn mix(words: impl Iterator<Item = u64>) -> u64 {
     words.fold(0xcbf2_9ce4_8422_2325, |hash, word| {
         let hash = (hash ^ word).wrapping_mul(0x0000_0100_0000_01b3);
         hash ^ (hash >> 32)

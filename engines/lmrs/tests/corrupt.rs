@@ -41,9 +41,9 @@ unsafe impl GlobalAlloc for Watched {
         unsafe { System.alloc_zeroed(layout) }
     }
 
-    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         // SAFETY: as above.
-        unsafe { System.dealloc(place, layout) }
+        unsafe { System.dealloc(pointer, layout) }
     }
 }
 
@@ -53,15 +53,15 @@ static ALLOCATOR: Watched = Watched;
 /// The largest allowed allocation: the models here have a few hundred thousand bytes.
 const MOST: usize = 32 << 20;
 /// Lets one test at a time record allocations.
-static ALONE: Mutex<()> = Mutex::new(());
+static ALLOCATION_LOCK: Mutex<()> = Mutex::new(());
 
 fn load(path: &Path) -> Result<(), Failed> {
     let model = |error: anyhow::Error| Failed::new(FailureKind::Model, format!("{error:#}"));
     let folder = ModelFolder::open(path).map_err(model)?;
     let shape = Shape::of(&folder)?;
-    let plan = Plan::of(&folder, &shape, RequestedFormat::OfFile)?;
-    let own = plan.read(&Pool::new(1), &|_| ())?;
-    let weights = plan.weights(&shape, &own)?;
+    let plan = Plan::of(&folder, &shape, RequestedFormat::File)?;
+    let owned = plan.read(&Pool::new(1), &|_| ())?;
+    let weights = plan.weights(&shape, &owned)?;
     let mut cache = Cache::new(&shape, 16, KvDtype::F16).map_err(model)?;
     let mut network = Network::new(shape, weights);
     let mut ops = Ops::new(Pool::new(1), Level::best());
@@ -70,14 +70,14 @@ fn load(path: &Path) -> Result<(), Failed> {
 }
 
 /// Checks the rule for every file: it loads and computes, or fails with a message.
-fn loaded(path: &Path, what: &str) -> Option<Failed> {
+fn load_checked(path: &Path, case: &str) -> Option<Failed> {
     LARGEST.store(0, Ordering::Relaxed);
     let outcome = catch_unwind(AssertUnwindSafe(|| load(path)));
     let largest = LARGEST.load(Ordering::Relaxed);
-    assert!(largest < MOST, "{what}: {largest} bytes at once");
-    let failed = outcome.unwrap_or_else(|_| panic!("{what}: a panic")).err()?;
+    assert!(largest < MOST, "{case}: {largest} bytes at once");
+    let failed = outcome.unwrap_or_else(|_| panic!("{case}: a panic")).err()?;
     let kinds = [FailureKind::Model, FailureKind::Unsupported, FailureKind::OutOfMemory];
-    assert!(kinds.contains(&failed.kind) && !failed.message.is_empty(), "{what}: {failed:?}");
+    assert!(kinds.contains(&failed.kind) && !failed.message.is_empty(), "{case}: {failed:?}");
     Some(failed)
 }
 
@@ -86,7 +86,7 @@ struct Model {
     path: PathBuf,
     weights: PathBuf,
     /// The bytes as written.
-    whole: Vec<u8>,
+    bytes: Vec<u8>,
 }
 
 fn synthesised(name: &str) -> Model {
@@ -97,8 +97,8 @@ fn synthesised(name: &str) -> Model {
     let goal = model_files::Goal { format: Format::Safetensors, dtype: Dtype::BF16, out: path.clone() };
     model_files::synthesise(&shape, 7, &goal, &|_, _| Ok(())).unwrap();
     let weights = path.join("model.safetensors");
-    let whole = std::fs::read(&weights).unwrap();
-    Model { _folder: folder, path, weights, whole }
+    let bytes = std::fs::read(&weights).unwrap();
+    Model { _folder: folder, path, weights, bytes }
 }
 
 fn gguf(name: &str, dtype: Dtype) -> Model {
@@ -106,8 +106,8 @@ fn gguf(name: &str, dtype: Dtype) -> Model {
     let path = model.path.with_extension("gguf");
     let goal = model_files::Goal { format: Format::Gguf, dtype, out: path.clone() };
     model_files::convert(&ModelFolder::open(&model.path).unwrap(), &goal, &|_, _| Ok(())).unwrap();
-    let whole = std::fs::read(&path).unwrap();
-    Model { _folder: model._folder, weights: path.clone(), path, whole }
+    let bytes = std::fs::read(&path).unwrap();
+    Model { _folder: model._folder, weights: path.clone(), path, bytes }
 }
 
 /// The approximate start of the weights' numbers; the bytes before it describe them.
@@ -115,20 +115,20 @@ fn head(model: &Model) -> usize {
     match model.path.extension() {
         Some(_) => {
             let name = b"token_embd.weight";
-            let at = model.whole.windows(name.len()).position(|bytes| bytes == name);
-            (at.unwrap() + 4000).min(model.whole.len())
+            let at = model.bytes.windows(name.len()).position(|bytes| bytes == name);
+            (at.unwrap() + 4000).min(model.bytes.len())
         }
-        None => 8 + u64::from_le_bytes(model.whole[..8].try_into().unwrap()) as usize,
+        None => 8 + u64::from_le_bytes(model.bytes[..8].try_into().unwrap()) as usize,
     }
 }
 
 /// Applies one random kind of damage.
 fn damage(model: &Model, rng: &mut Rng) -> (String, Vec<u8>) {
     let mut below = |most: usize| ((rng.next_f64() * most as f64) as usize).min(most.saturating_sub(1));
-    let mut bytes = model.whole.clone();
+    let mut bytes = model.bytes.clone();
     let head = head(model);
     let at = below(head);
-    let what = match below(5) {
+    let description = match below(5) {
         0 => {
             bytes.truncate(below(bytes.len()));
             format!("cut to {}", bytes.len())
@@ -152,36 +152,36 @@ fn damage(model: &Model, rng: &mut Rng) -> (String, Vec<u8>) {
         }
         _ => {
             let (from, count) = (below(head), below(40));
-            let gone = bytes.drain(from..(from + count).min(head)).count();
-            format!("without {gone} bytes at {from}")
+            let removed = bytes.drain(from..(from + count).min(head)).count();
+            format!("without {removed} bytes at {from}")
         }
     };
-    (what, bytes)
+    (description, bytes)
 }
 
-fn damaged(model: &Model, seed: u64, cases: usize) {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    assert_eq!(loaded(&model.path, "whole"), None);
+fn check_damaged(model: &Model, seed: u64, cases: usize) {
+    let _lock = ALLOCATION_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+    assert_eq!(load_checked(&model.path, "undamaged"), None);
     let mut rng = Rng::new(seed);
     for case in 0..cases {
-        let (what, bytes) = damage(model, &mut rng);
+        let (description, bytes) = damage(model, &mut rng);
         std::fs::write(&model.weights, bytes).unwrap();
-        loaded(&model.path, &format!("case {case} of seed {seed}, {what}"));
+        load_checked(&model.path, &format!("case {case} of seed {seed}, {description}"));
     }
 }
 
 #[test]
 fn a_damaged_safetensors_file_is_loaded_or_refused() {
-    damaged(&synthesised("llama"), 1, 300);
-    damaged(&synthesised("gpt2"), 2, 100);
+    check_damaged(&synthesised("llama"), 1, 300);
+    check_damaged(&synthesised("gpt2"), 2, 100);
 }
 
 #[test]
 fn a_damaged_gguf_file_is_loaded_or_refused() {
     for (seed, dtype) in [Dtype::Q8_0, Dtype::Q4_0, Dtype::F16, Dtype::BF16].into_iter().enumerate() {
-        damaged(&gguf("llama", dtype), seed as u64, 120);
+        check_damaged(&gguf("llama", dtype), seed as u64, 120);
     }
-    damaged(&gguf("phi3", Dtype::Q8_0), 9, 120);
+    check_damaged(&gguf("phi3", Dtype::Q8_0), 9, 120);
 }
 
 /// The fields that contain sizes. Other fields may have any value.
@@ -198,13 +198,13 @@ const SIZES: [&str; 8] = [
 
 #[test]
 fn any_config_is_loaded_or_refused_by_the_name_of_the_wrong_field() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _lock = ALLOCATION_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     for name in ["llama", "qwen2-window", "gpt2", "gemma", "phi3", "llama3"] {
         let model = synthesised(name);
         let path = model.path.join("config.json");
         let config: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
         let numbers = config.as_object().unwrap().iter().filter(|(_, value)| value.is_number());
-        let lies = [
+        let wrong_values = [
             json!(0),
             json!(1),
             json!(3),
@@ -218,14 +218,14 @@ fn any_config_is_loaded_or_refused_by_the_name_of_the_wrong_field() {
             json!(1e300),
         ];
         for (field, _) in numbers {
-            for lie in &lies {
-                let mut lying = config.clone();
-                lying[field] = lie.clone();
-                std::fs::write(&path, lying.to_string()).unwrap();
-                let what = format!("{name} with `{field}` {lie}");
-                let failed = loaded(&model.path, &what);
+            for wrong in &wrong_values {
+                let mut changed = config.clone();
+                changed[field] = wrong.clone();
+                std::fs::write(&path, changed.to_string()).unwrap();
+                let case = format!("{name} with `{field}` {wrong}");
+                let failed = load_checked(&model.path, &case);
                 let is_size = SIZES.contains(&field.as_str());
-                assert!(failed.is_some() || !is_size || *lie != json!(0), "{what} was loaded");
+                assert!(failed.is_some() || !is_size || *wrong != json!(0), "{case} was loaded");
             }
         }
     }
@@ -234,20 +234,20 @@ fn any_config_is_loaded_or_refused_by_the_name_of_the_wrong_field() {
 /// Each integer of GGUF metadata follows its key and its type number.
 #[test]
 fn any_metadata_of_a_gguf_is_loaded_or_refused() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _lock = ALLOCATION_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     for name in ["llama", "gpt2", "phi3", "qwen2"] {
         let model = gguf(name, Dtype::Q8_0);
         let folder = ModelFolder::open(&model.path).unwrap();
         let numbers = folder.config.raw.as_object().unwrap().iter().filter(|(_, value)| value.is_u64());
         for (key, _) in numbers.filter(|(key, _)| key.starts_with(name)) {
-            let begins = [&(key.len() as u64).to_le_bytes()[..], key.as_bytes()].concat();
-            let at = model.whole.windows(begins.len()).position(|bytes| bytes == begins).unwrap();
-            let at = at + begins.len() + 4;
-            for lie in [0, 1, 3, 5, 7, 13, 32, 1 << 31, u32::MAX] {
-                let mut bytes = model.whole.clone();
-                bytes[at..at + 4].copy_from_slice(&lie.to_le_bytes());
+            let prefix = [&(key.len() as u64).to_le_bytes()[..], key.as_bytes()].concat();
+            let at = model.bytes.windows(prefix.len()).position(|bytes| bytes == prefix).unwrap();
+            let at = at + prefix.len() + 4;
+            for wrong in [0, 1, 3, 5, 7, 13, 32, 1 << 31, u32::MAX] {
+                let mut bytes = model.bytes.clone();
+                bytes[at..at + 4].copy_from_slice(&wrong.to_le_bytes());
                 std::fs::write(&model.weights, bytes).unwrap();
-                loaded(&model.path, &format!("{name} with `{key}` {lie}"));
+                load_checked(&model.path, &format!("{name} with `{key}` {wrong}"));
             }
         }
     }
@@ -255,67 +255,67 @@ fn any_metadata_of_a_gguf_is_loaded_or_refused() {
 
 #[test]
 fn a_wrong_number_of_heads_is_reported_by_the_name_of_its_field() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _lock = ALLOCATION_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     let model = synthesised("gpt2");
     let path = model.path.join("config.json");
     let config: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     // The model is 64 wide.
     for heads in [5, 7, 13] {
-        let mut lying = config.clone();
-        lying["n_head"] = json!(heads);
-        std::fs::write(&path, lying.to_string()).unwrap();
-        let failed = loaded(&model.path, "heads").unwrap();
+        let mut changed = config.clone();
+        changed["n_head"] = json!(heads);
+        std::fs::write(&path, changed.to_string()).unwrap();
+        let failed = load_checked(&model.path, "heads").unwrap();
         assert!(failed.message.contains("`n_head`"), "{failed:?}");
     }
-    let mut lying = config;
-    lying["num_key_value_heads"] = json!(2);
-    std::fs::write(&path, lying.to_string()).unwrap();
-    let failed = loaded(&model.path, "heads of keys").unwrap();
+    let mut changed = config;
+    changed["num_key_value_heads"] = json!(2);
+    std::fs::write(&path, changed.to_string()).unwrap();
+    let failed = load_checked(&model.path, "heads of keys").unwrap();
     assert!(failed.message.contains("2 heads of keys and values"), "{failed:?}");
 }
 
 #[test]
-fn a_false_size_is_reported_by_name() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+fn a_wrong_size_is_reported_by_the_name_of_its_tensor() {
+    let _lock = ALLOCATION_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     let model = synthesised("llama");
-    let header = String::from_utf8(model.whole[8..head(&model)].to_vec()).unwrap();
-    let mut lies: Value = serde_json::from_str(header.trim()).unwrap();
+    let header = String::from_utf8(model.bytes[8..head(&model)].to_vec()).unwrap();
+    let mut tensors: Value = serde_json::from_str(header.trim()).unwrap();
     let name = "model.layers.0.mlp.up_proj.weight";
-    lies[name]["shape"][0] = json!(1_u64 << 60);
-    let lying = lies.to_string();
-    let mut bytes = (lying.len() as u64).to_le_bytes().to_vec();
-    bytes.extend(lying.as_bytes());
-    bytes.extend(&model.whole[head(&model)..]);
+    tensors[name]["shape"][0] = json!(1_u64 << 60);
+    let header = tensors.to_string();
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(header.as_bytes());
+    bytes.extend(&model.bytes[head(&model)..]);
     std::fs::write(&model.weights, bytes).unwrap();
-    let failed = loaded(&model.path, "a shape of 2^60 rows").unwrap();
+    let failed = load_checked(&model.path, "a shape of 2^60 rows").unwrap();
     assert!(failed.message.contains(name), "{failed:?}");
     // A header longer than the file.
-    let mut bytes = model.whole.clone();
+    let mut bytes = model.bytes.clone();
     bytes[..8].copy_from_slice(&(1_u64 << 50).to_le_bytes());
     std::fs::write(&model.weights, bytes).unwrap();
-    let failed = loaded(&model.path, "a header of 2^50 bytes").unwrap();
+    let failed = load_checked(&model.path, "a header of 2^50 bytes").unwrap();
     assert!(failed.message.contains("model.safetensors") && failed.message.contains("header"), "{failed:?}");
 }
 
 /// The file has 2^40 bytes, almost none of them stored on the disk.
 #[test]
-fn factors_of_rotation_are_counted_before_they_are_read() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+fn rotation_factors_are_counted_before_they_are_read() {
+    let _lock = ALLOCATION_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     let model = gguf("llama3", Dtype::BF16);
     let folder = ModelFolder::open(&model.path).unwrap();
     let offset = |tensor: &model_files::Tensor| tensor.offset;
     let begin = folder.tensors.iter().map(offset).min().unwrap();
-    let end = (model.whole.len() as u64 - begin).next_multiple_of(32);
+    let end = (model.bytes.len() as u64 - begin).next_multiple_of(32);
     let name = b"rope_freqs.weight";
-    let at = model.whole.windows(name.len()).position(|bytes| bytes == name).unwrap() + name.len();
-    let (mut bytes, count) = (model.whole.clone(), 1_u64 << 38);
+    let at = model.bytes.windows(name.len()).position(|bytes| bytes == name).unwrap() + name.len();
+    let (mut bytes, count) = (model.bytes.clone(), 1_u64 << 38);
     // After the name: the number of dimensions, the single dimension, the type, the offset.
     bytes[at + 4..at + 12].copy_from_slice(&count.to_le_bytes());
     bytes[at + 16..at + 24].copy_from_slice(&end.to_le_bytes());
     std::fs::write(&model.weights, bytes).unwrap();
     let file = std::fs::File::options().write(true).open(&model.weights).unwrap();
     file.set_len(begin + end + 4 * count).unwrap();
-    let failed = loaded(&model.path, "2^38 factors").unwrap();
+    let failed = load_checked(&model.path, "2^38 factors").unwrap();
     let expected = format!("model.gguf`: tensor `rope_freqs.weight`: {count} factors, for 8 pairs");
     assert!(failed.message.ends_with(&expected), "{failed:?}");
     // A conversion fails in the same way, and also reads nothing.
@@ -327,7 +327,7 @@ fn factors_of_rotation_are_counted_before_they_are_read() {
     };
     let folder = ModelFolder::open(&model.path).unwrap();
     let failed = model_files::convert(&folder, &goal, &|_, _| Ok(())).map(|_| ()).unwrap_err();
-    let expected = format!("tensor `rope_freqs.weight`: {count} numbers, and there are to be 8");
+    let expected = format!("tensor `rope_freqs.weight`: expected 8 numbers, found {count}");
     assert!(format!("{failed:#}").contains(&expected), "{failed:#}");
     assert!(LARGEST.load(Ordering::Relaxed) < MOST);
 }

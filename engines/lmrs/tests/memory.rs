@@ -35,7 +35,7 @@ fn loaded(message: &Message) -> &Loaded {
 fn failed(message: &Message) -> &Failed {
     match message {
         Message::Failed(failed) => failed,
-        other => panic!("not refused: {other:?}"),
+        other => panic!("not failed: {other:?}"),
     }
 }
 
@@ -56,16 +56,16 @@ fn zeros(folder: &Path, numbers: &Value) -> u64 {
     tensor("embed_tokens".into(), &[number("vocab_size"), hidden]);
     tensor("norm".into(), &[hidden]);
     for layer in 0..number("num_hidden_layers") {
-        let mut of_layer = |name: &str, shape: &[u64]| tensor(format!("layers.{layer}.{name}"), shape);
-        of_layer("input_layernorm", &[hidden]);
-        of_layer("post_attention_layernorm", &[hidden]);
-        of_layer("self_attn.q_proj", &[queries, hidden]);
-        of_layer("self_attn.k_proj", &[keys, hidden]);
-        of_layer("self_attn.v_proj", &[keys, hidden]);
-        of_layer("self_attn.o_proj", &[hidden, queries]);
-        of_layer("mlp.gate_proj", &[inner, hidden]);
-        of_layer("mlp.up_proj", &[inner, hidden]);
-        of_layer("mlp.down_proj", &[hidden, inner]);
+        let mut layer_tensor = |name: &str, shape: &[u64]| tensor(format!("layers.{layer}.{name}"), shape);
+        layer_tensor("input_layernorm", &[hidden]);
+        layer_tensor("post_attention_layernorm", &[hidden]);
+        layer_tensor("self_attn.q_proj", &[queries, hidden]);
+        layer_tensor("self_attn.k_proj", &[keys, hidden]);
+        layer_tensor("self_attn.v_proj", &[keys, hidden]);
+        layer_tensor("self_attn.o_proj", &[hidden, queries]);
+        layer_tensor("mlp.gate_proj", &[inner, hidden]);
+        layer_tensor("mlp.up_proj", &[inner, hidden]);
+        layer_tensor("mlp.down_proj", &[hidden, inner]);
     }
     write(folder, &config, &tensors)
 }
@@ -91,7 +91,7 @@ const SHORT: &str = r#"{"prompt_ids":[1,2,3],"max_new_tokens":4,"ignore_eos":tru
 
 /// The weights have four layers of 825 GB.
 #[test]
-fn a_model_larger_than_this_machine_says_so_at_once_though_its_files_are_only_mapped() {
+fn a_model_larger_than_this_machine_is_refused_before_it_is_read() {
     let folder = tempfile::tempdir().unwrap();
     let (layers, hidden) = (4, 8192);
     let weights = zeros(
@@ -101,15 +101,15 @@ fn a_model_larger_than_this_machine_says_so_at_once_though_its_files_are_only_ma
         }),
     );
     let answers = answers_to("", folder.path(), json!({}), &[]);
-    let refusal = failed(&answers[0]);
-    assert_eq!(refusal.kind, FailureKind::OutOfMemory, "{refusal:?}");
+    let failure = failed(&answers[0]);
+    assert_eq!(failure.kind, FailureKind::OutOfMemory, "{failure:?}");
     let norms = 2 * hidden * (1 + 2 * layers);
-    assert!(refusal.message.contains(&format!("({} weights", weights - norms)), "{refusal:?}");
+    assert!(failure.message.contains(&format!("({} weights", weights - norms)), "{failure:?}");
 }
 
 /// The positions would take 2.2 TB in f32, the type in memory.
 #[test]
-fn learned_positions_that_memory_does_not_hold_are_refused_before_they_are_read() {
+fn learned_positions_larger_than_memory_are_refused_before_they_are_read() {
     let folder = tempfile::tempdir().unwrap();
     let (hidden, inner, vocabulary, context) = (1_u64 << 15, 64, 320, 1_u64 << 24);
     let config = json!({
@@ -133,45 +133,49 @@ fn learned_positions_that_memory_does_not_hold_are_refused_before_they_are_read(
     write(folder.path(), &config, &tensors);
     // If the program read them after all, this limit would end it before it fills the machine's memory.
     let answers = answers_to("ulimit -d 4000000;", folder.path(), json!({}), &[]);
-    let refusal = failed(&answers[0]);
-    assert_eq!(refusal.kind, FailureKind::OutOfMemory, "{refusal:?}");
+    let failure = failed(&answers[0]);
+    assert_eq!(failure.kind, FailureKind::OutOfMemory, "{failure:?}");
     let weights = 2 * matrices + 4 * context * hidden;
-    assert!(refusal.message.contains(&format!("({weights} weights, 0 keys and values)")), "{refusal:?}");
+    assert!(failure.message.contains(&format!("({weights} weights, 0 keys and values)")), "{failure:?}");
 }
 
 /// The keys and values would take 8.8 TB.
 #[test]
 fn a_context_beyond_memory_is_shortened_by_default_and_refused_if_requested() {
     let folder = tempfile::tempdir().unwrap();
-    let whole = 1_u64 << 24;
+    let model_context = 1_u64 << 24;
     let numbers = json!({
-        "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 16, "max_position_embeddings": whole
+        "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 16, "max_position_embeddings": model_context
     });
     zeros(folder.path(), &numbers);
-    let long = json!({"prompt_ids": [1], "max_new_tokens": whole - 1, "ignore_eos": true}).to_string();
+    let long =
+        json!({"prompt_ids": [1], "max_new_tokens": model_context - 1, "ignore_eos": true}).to_string();
     let answers = answers_to("", folder.path(), json!({}), &[SHORT, &long]);
     let [Message::Progress(progress), answer, short, long] = answers.as_slice() else {
         panic!("{answers:?}");
     };
     let context = loaded(answer).facts.context_tokens.unwrap();
-    assert!(context.is_power_of_two() && u64::from(context) < whole, "{context}");
+    assert!(context.is_power_of_two() && u64::from(context) < model_context, "{context}");
     let note = progress.note.as_deref().unwrap();
-    assert!(note.starts_with(&format!("a context of {context} tokens, of the model's {whole}: ")), "{note}");
+    assert!(
+        note.starts_with(&format!("a context of {context} tokens, of the model's {model_context}: ")),
+        "{note}"
+    );
     assert!(matches!(short, Message::Generated(_)), "{short:?}");
     assert_eq!(failed(long).kind, FailureKind::Context);
     assert!(failed(long).message.ends_with(&format!("exceed the context of {context}")), "{long:?}");
-    let answers = answers_to("", folder.path(), json!({"context_tokens": whole}), &[]);
-    let refusal = failed(&answers[0]);
-    assert_eq!(refusal.kind, FailureKind::OutOfMemory, "{refusal:?}");
+    let answers = answers_to("", folder.path(), json!({"context_tokens": model_context}), &[]);
+    let failure = failed(&answers[0]);
+    assert_eq!(failure.kind, FailureKind::OutOfMemory, "{failure:?}");
     assert!(
-        refusal.message.contains(&format!(" {} keys and values)", 16 * 64 * 128 * 2 * 2 * whole)),
-        "{refusal:?}"
+        failure.message.contains(&format!(" {} keys and values)", 16 * 64 * 128 * 2 * 2 * model_context)),
+        "{failure:?}"
     );
 }
 
 /// 512 bytes for each of 7.9 million tokens exceed any reservation limit, whatever the machine's memory.
 #[test]
-fn a_request_takes_memory_for_itself_and_not_for_all_of_the_context() {
+fn a_request_takes_memory_for_its_own_tokens_and_not_for_the_full_context() {
     let folder = tempfile::tempdir().unwrap();
     let numbers = json!({
         "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 1,

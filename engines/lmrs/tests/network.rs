@@ -1,4 +1,4 @@
-//! The network against PyTorch, and against itself: with and without the cache, whole and in pieces, alone and together.
+//! The network against PyTorch, and against itself: with and without the cache, at once and in pieces, alone and in batches.
 //!
 //! The expected numbers are in `tests/golden/*.json`, which `tests/golden/make.py` writes.
 #![expect(clippy::unwrap_used, reason = "tests panic")]
@@ -68,8 +68,8 @@ fn load(path: &Path, requested: RequestedFormat, ops: &Ops) -> Network {
     let folder = ModelFolder::open(path).unwrap();
     let shape = Shape::of(&folder).unwrap();
     let plan = Plan::of(&folder, &shape, requested).unwrap();
-    let own = plan.read(&ops.pool, &|_| ()).unwrap();
-    let weights = plan.weights(&shape, &own).unwrap();
+    let owned = plan.read(&ops.pool, &|_| ()).unwrap();
+    let weights = plan.weights(&shape, &owned).unwrap();
     Network::new(shape, weights)
 }
 
@@ -77,7 +77,7 @@ fn ops(threads: usize) -> Ops {
     Ops::new(Pool::new(threads), Level::best())
 }
 
-fn find(network: &mut Network, ops: &mut Ops, spans: &mut [Span]) -> Predictions {
+fn forward(network: &mut Network, ops: &mut Ops, spans: &mut [Span]) -> Predictions {
     let mut found = Predictions::default();
     network.forward(ops, spans, &mut found).unwrap();
     found
@@ -85,7 +85,7 @@ fn find(network: &mut Network, ops: &mut Ops, spans: &mut [Span]) -> Predictions
 
 /// The logits after the last of the ids.
 fn logits(network: &mut Network, ops: &mut Ops, cache: &mut Cache, ids: &[u32]) -> Rows {
-    find(network, ops, &mut [Span { cache, ids, wanted: Wanted::Logits }]).logits
+    forward(network, ops, &mut [Span { cache, ids, wanted: Wanted::Logits }]).logits
 }
 
 /// The logits after each of the ids.
@@ -96,8 +96,8 @@ fn every_logits(network: &mut Network, ops: &mut Ops, cache: &mut Cache, ids: &[
 }
 
 fn read(network: &mut Network, ops: &mut Ops, cache: &mut Cache, ids: &[u32]) {
-    let found = find(network, ops, &mut [Span { cache, ids, wanted: Wanted::Nothing }]);
-    assert!(found.ids.is_empty() && found.logits.tokens() == 0, "nothing was wanted");
+    let found = forward(network, ops, &mut [Span { cache, ids, wanted: Wanted::Nothing }]);
+    assert!(found.ids.is_empty() && found.logits.tokens() == 0, "no result was requested");
 }
 
 fn logprob(logits: &[f32], id: u32) -> f64 {
@@ -111,26 +111,26 @@ fn worst(logits: &Rows, golden: &Golden) -> f64 {
 }
 
 fn differences(logits: &Rows, golden: &Golden) -> Vec<f64> {
-    let each = golden.logprobs.iter().enumerate();
-    each.map(|(at, expected)| logprob(logits.row(at), golden.ids[at + 1]) - expected).collect()
+    let expected = golden.logprobs.iter().enumerate();
+    expected.map(|(at, expected)| logprob(logits.row(at), golden.ids[at + 1]) - expected).collect()
 }
 
 /// Greedy decoding: the prompt at once, then one token at a time.
 fn greedy(network: &mut Network, ops: &mut Ops, stored: KvDtype, ids: &[u32], count: usize) -> Vec<u32> {
     let mut cache = Cache::new(&network.shape, 256, stored).unwrap();
-    let (mut made, mut next): (Vec<u32>, Vec<u32>) = (Vec::new(), ids.to_vec());
+    let (mut generated, mut next): (Vec<u32>, Vec<u32>) = (Vec::new(), ids.to_vec());
     for _ in 0..count {
         let span = Span { cache: &mut cache, ids: &next, wanted: Wanted::Largest };
-        next = find(network, ops, &mut [span]).ids;
-        made.push(next[0]);
+        next = forward(network, ops, &mut [span]).ids;
+        generated.push(next[0]);
     }
-    made
+    generated
 }
 
 #[test]
-fn f32_is_what_pytorch_computes_for_every_architecture_in_both_formats() {
+fn f32_agrees_with_pytorch_for_every_architecture_in_both_formats() {
     for golden in goldens() {
-        let (_keep, path) = synthesised(&golden.name, Dtype::BF16);
+        let (_folder, path) = synthesised(&golden.name, Dtype::BF16);
         let windowed = golden.name.contains("window") && !golden.name.contains("phi3");
         let gguf = (!windowed).then(|| gguf_of(&path, Dtype::BF16));
         for path in std::iter::once(path).chain(gguf) {
@@ -141,8 +141,9 @@ fn f32_is_what_pytorch_computes_for_every_architecture_in_both_formats() {
                 let logits = every_logits(&mut network, &mut ops, &mut cache, &golden.ids);
                 let (worst, at) = (worst(&logits, &golden), path.display());
                 assert!(worst < 2e-5, "{}: {worst} at {level:?}, {at}", golden.name);
-                let made = greedy(&mut network, &mut ops, KvDtype::F32, &golden.ids, golden.greedy.len());
-                assert_eq!(made, golden.greedy, "{} at {level:?}, {at}", golden.name);
+                let generated =
+                    greedy(&mut network, &mut ops, KvDtype::F32, &golden.ids, golden.greedy.len());
+                assert_eq!(generated, golden.greedy, "{} at {level:?}, {at}", golden.name);
             }
         }
     }
@@ -150,47 +151,47 @@ fn f32_is_what_pytorch_computes_for_every_architecture_in_both_formats() {
 
 /// llama.cpp's converter writes GPT-2's output matrix although it is the embedding.
 #[test]
-fn a_gpt2_in_gguf_is_computed_with_the_output_that_it_has_be_it_a_copy_of_the_embedding_or_not() {
-    let (keep, path) = synthesised("gpt2", Dtype::BF16);
-    let say_tied = |config: &Path, tied: bool| {
+fn a_gpt2_in_gguf_uses_its_own_output_matrix_if_it_has_one() {
+    let (folder, path) = synthesised("gpt2", Dtype::BF16);
+    let set_tied = |config: &Path, tied: bool| {
         let mut fields: Value = serde_json::from_slice(&std::fs::read(config).unwrap()).unwrap();
         fields["tie_word_embeddings"] = tied.into();
         std::fs::write(config, fields.to_string()).unwrap();
     };
-    let config = keep.path().join("config.json");
+    let config = folder.path().join("config.json");
     std::fs::copy(path.join("config.json"), &config).unwrap();
-    say_tied(&config, false);
-    let path = keep.path().join("untied");
+    set_tied(&config, false);
+    let path = folder.path().join("untied");
     let goal = model_files::Goal { format: Format::Safetensors, dtype: Dtype::BF16, out: path.clone() };
     let shape = model_files::Shape::of_config(&config).unwrap();
     model_files::synthesise(&shape, 7, &goal, &|_, _| Ok(())).unwrap();
     let with = gguf_of(&path, Dtype::BF16);
     let compute = |path: &Path| {
         let mut ops = ops(2);
-        let mut network = load(path, RequestedFormat::OfFile, &ops);
+        let mut network = load(path, RequestedFormat::File, &ops);
         let mut cache = Cache::new(&network.shape, 64, KvDtype::F32).unwrap();
         every_logits(&mut network, &mut ops, &mut cache, &[3, 1, 4, 1, 5])
     };
-    let own = compute(&with);
-    assert_eq!(compute(&path), own);
+    let untied = compute(&with);
+    assert_eq!(compute(&path), untied);
 
-    say_tied(&path.join("config.json"), true);
-    let without = keep.path().join("without.gguf");
-    std::fs::rename(&with, keep.path().join("with.gguf")).unwrap();
+    set_tied(&path.join("config.json"), true);
+    let without = folder.path().join("without.gguf");
+    std::fs::rename(&with, folder.path().join("with.gguf")).unwrap();
     std::fs::rename(gguf_of(&path, Dtype::BF16), &without).unwrap();
-    let with = keep.path().join("with.gguf");
-    let place = |path: &Path, name: &str| {
+    let with = folder.path().join("with.gguf");
+    let byte_range = |path: &Path, name: &str| {
         let folder = ModelFolder::open(path).unwrap();
-        let found = folder.tensors.iter().find(|tensor| tensor.name == name);
+        let found = folder.tensors.iter().forward(|tensor| tensor.name == name);
         found.map(|tensor| tensor.offset as usize..(tensor.offset + tensor.bytes) as usize)
     };
-    assert_eq!(place(&without, "output.weight"), None);
+    assert_eq!(byte_range(&without, "output.weight"), None);
     let tied = compute(&without);
-    assert_ne!(tied, own);
+    assert_ne!(tied, untied);
 
     let mut bytes = std::fs::read(&with).unwrap();
-    let output = place(&with, "output.weight").unwrap();
-    bytes.copy_within(place(&with, "token_embd.weight").unwrap(), output.start);
+    let output = byte_range(&with, "output.weight").unwrap();
+    bytes.copy_within(byte_range(&with, "token_embd.weight").unwrap(), output.start);
     std::fs::write(&with, bytes).unwrap();
     assert_eq!(compute(&with), tied);
 }
@@ -198,8 +199,8 @@ fn a_gpt2_in_gguf_is_computed_with_the_output_that_it_has_be_it_a_copy_of_the_em
 #[test]
 fn narrower_floats_stay_close_to_f32_mapped_or_read() {
     for golden in goldens() {
-        let (_keep, path) = synthesised(&golden.name, Dtype::BF16);
-        for requested in [RequestedFormat::OfFile, RequestedFormat::Format(&F16)] {
+        let (_folder, path) = synthesised(&golden.name, Dtype::BF16);
+        for requested in [RequestedFormat::File, RequestedFormat::Format(&F16)] {
             let mut ops = ops(2);
             let mut network = load(&path, requested, &ops);
             let mut cache = Cache::new(&network.shape, 256, KvDtype::F16).unwrap();
@@ -211,7 +212,7 @@ fn narrower_floats_stay_close_to_f32_mapped_or_read() {
 }
 
 /// Sets a last bit in each number that only its own dtype can hold, because synthesised numbers are bf16 values in every dtype.
-fn odd(path: &Path, dtype: Dtype) {
+fn set_last_bits(path: &Path, dtype: Dtype) {
     let file = path.join("model.safetensors");
     let mut bytes = std::fs::read(&file).unwrap();
     let begin = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
@@ -222,8 +223,8 @@ fn odd(path: &Path, dtype: Dtype) {
 #[test]
 fn embedding_rows_are_rounded_to_the_requested_format() {
     for (stored, dtype) in [(Dtype::F32, Dtype::BF16), (Dtype::F32, Dtype::F16), (Dtype::F16, Dtype::BF16)] {
-        let (_keep, path) = synthesised("llama", stored);
-        odd(&path, stored);
+        let (_folder, path) = synthesised("llama", stored);
+        set_last_bits(&path, stored);
         let folder = ModelFolder::open(&path).unwrap();
         let shape = Shape::of(&folder).unwrap();
         let row = |requested| {
@@ -233,7 +234,7 @@ fn embedding_rows_are_rounded_to_the_requested_format() {
             weights.embedding.row(17, &mut row);
             row
         };
-        let own = row(RequestedFormat::OfFile);
+        let own = row(RequestedFormat::File);
         let (mut bytes, mut rounded) = (vec![0; 2 * own.len()], vec![0.0; own.len()]);
         blocks::narrow(dtype, &own, &mut bytes).unwrap();
         blocks::widen(dtype, &bytes, &mut rounded).unwrap();
@@ -254,55 +255,58 @@ fn embedding_rows_are_rounded_to_the_requested_format() {
 #[test]
 fn bf16_is_no_farther_from_f32_than_pytorch_in_bf16_at_any_level() {
     for golden in goldens() {
-        let (_keep, path) = synthesised(&golden.name, Dtype::BF16);
+        let (_folder, path) = synthesised(&golden.name, Dtype::BF16);
         for level in Level::available() {
             let mut ops = Ops::new(Pool::new(2), level);
-            let mut network = load(&path, RequestedFormat::OfFile, &ops);
+            let mut network = load(&path, RequestedFormat::File, &ops);
             let mut cache = Cache::new(&network.shape, 256, KvDtype::F16).unwrap();
             let logits = every_logits(&mut network, &mut ops, &mut cache, &golden.ids);
-            let off = differences(&logits, &golden);
-            let rms = (off.iter().map(|off| off * off).sum::<f64>() / off.len() as f64).sqrt();
-            let theirs = golden.bf16_rms;
-            assert!(rms <= theirs, "{}, {level}: {rms} beside PyTorch's {theirs}", golden.name);
+            let differences = differences(&logits, &golden);
+            let rms = (differences.iter().map(|difference| difference * difference).sum::<f64>()
+                / differences.len() as f64)
+                .sqrt();
+            let pytorch_rms = golden.bf16_rms;
+            assert!(rms <= pytorch_rms, "{}, {level}: {rms}, and PyTorch has {pytorch_rms}", golden.name);
         }
     }
 }
 
 #[test]
 fn floats_of_a_file_are_used_in_place() {
-    for (name, own) in [("llama", false), ("qwen2", false), ("phi3", false), ("gemma", false), ("gpt2", true)]
+    for (name, has_owned) in
+        [("llama", false), ("qwen2", false), ("phi3", false), ("gemma", false), ("gpt2", true)]
     {
-        let (_keep, path) = synthesised(name, Dtype::BF16);
+        let (_folder, path) = synthesised(name, Dtype::BF16);
         let folder = ModelFolder::open(&path).unwrap();
         let shape = Shape::of(&folder).unwrap();
-        let plan = Plan::of(&folder, &shape, RequestedFormat::OfFile).unwrap();
-        assert_eq!(plan.owned_bytes() > 0, own, "{name}: {}", plan.layout());
+        let plan = Plan::of(&folder, &shape, RequestedFormat::File).unwrap();
+        assert_eq!(plan.owned_bytes() > 0, has_owned, "{name}: {}", plan.layout());
     }
 }
 
 /// Checks that bits are equal: without extra rounding, a token's bits do not depend on the other tokens.
-fn assert_same(one: &[f32], other: &[f32], what: &str) {
+fn assert_same(one: &[f32], other: &[f32], case: &str) {
     let bits = |numbers: &[f32]| numbers.iter().map(|number| number.to_bits()).collect::<Vec<_>>();
-    assert!(bits(one) == bits(other), "{what}: {:?} and {:?}", &one[..4], &other[..4]);
+    assert!(bits(one) == bits(other), "{case}: {:?} and {:?}", &one[..4], &other[..4]);
 }
 
 #[test]
-fn one_token_at_a_time_gives_the_bits_that_all_at_once_give() {
+fn one_token_at_a_time_gives_the_same_bits_as_all_at_once() {
     for (golden, dtype) in goldens().iter().flat_map(|golden| [(golden, Dtype::F32), (golden, Dtype::BF16)]) {
-        let (_keep, path) = synthesised(&golden.name, dtype);
+        let (_folder, path) = synthesised(&golden.name, dtype);
         // AMX tiles sum bf16 in an order of their own.
         for level in
             Level::available().into_iter().filter(|level| dtype == Dtype::F32 || level.to_string() != "amx")
         {
             let mut ops = Ops::new(Pool::new(2), level);
-            let mut network = load(&path, RequestedFormat::OfFile, &ops);
+            let mut network = load(&path, RequestedFormat::File, &ops);
             let mut cache = Cache::new(&network.shape, 128, KvDtype::F32).unwrap();
-            let whole = every_logits(&mut network, &mut ops, &mut cache, &golden.ids);
+            let expected = every_logits(&mut network, &mut ops, &mut cache, &golden.ids);
             cache.truncate(0);
             for (at, id) in golden.ids.iter().enumerate() {
                 let one = logits(&mut network, &mut ops, &mut cache, &[*id]);
-                let what = format!("{} in {dtype:?} at {at}, {level}", golden.name);
-                assert_same(one.row(0), whole.row(at), &what);
+                let case = format!("{} in {dtype:?} at {at}, {level}", golden.name);
+                assert_same(one.row(0), expected.row(at), &case);
             }
         }
     }
@@ -317,20 +321,20 @@ fn long_ids() -> Vec<u32> {
 
 /// A network with a context of `LONG` or more.
 fn long_network(path: &Path, ops: &Ops) -> Network {
-    let mut network = load(path, RequestedFormat::OfFile, ops);
+    let mut network = load(path, RequestedFormat::File, ops);
     network.shape.context = LONG + 100;
     network
 }
 
 #[test]
-fn a_prompt_in_pieces_gives_the_bits_that_it_gives_whole_and_so_does_one_that_went_back() {
-    let (_keep, path) = synthesised("llama", Dtype::F32);
+fn a_prompt_in_pieces_or_after_a_truncation_gives_the_same_bits() {
+    let (_folder, path) = synthesised("llama", Dtype::F32);
     let ids = long_ids();
     for level in Level::available() {
         let mut ops = Ops::new(Pool::new(3), level);
         let mut network = long_network(&path, &ops);
-        let mut whole = Cache::new(&network.shape, LONG, KvDtype::F32).unwrap();
-        let expected = logits(&mut network, &mut ops, &mut whole, &ids);
+        let mut at_once = Cache::new(&network.shape, LONG, KvDtype::F32).unwrap();
+        let expected = logits(&mut network, &mut ops, &mut at_once, &ids);
         let mut pieces = Cache::new(&network.shape, LONG, KvDtype::F32).unwrap();
         read(&mut network, &mut ops, &mut pieces, &ids[..130]);
         read(&mut network, &mut ops, &mut pieces, &[5, 6, 7, 8]);
@@ -342,38 +346,38 @@ fn a_prompt_in_pieces_gives_the_bits_that_it_gives_whole_and_so_does_one_that_we
         assert_same(found.row(0), expected.row(0), &format!("pieces, {level}"));
         // The same token by token, without all logits in memory.
         let mut scored = Cache::new(&network.shape, LONG, KvDtype::F32).unwrap();
-        let mut seen = 0;
+        let mut rows_seen = 0;
         let mut each = |_: &Pool, rows: &Rows| {
-            seen += rows.tokens();
-            if seen == ids.len() {
+            rows_seen += rows.tokens();
+            if rows_seen == ids.len() {
                 assert_same(rows.row(rows.tokens() - 1), expected.row(0), &format!("scored, {level}"));
             }
         };
         network.forward_each(&mut ops, &mut scored, &ids, &mut each).unwrap();
-        assert_eq!(seen, ids.len());
+        assert_eq!(rows_seen, ids.len());
     }
 }
 
 #[test]
-fn sequences_together_give_the_bits_that_each_gives_alone() {
-    let (_keep, path) = synthesised("qwen2-window", Dtype::F32);
-    together_as_alone(&path, KvDtype::F32, &[3, 150, 1, 190, 64]);
+fn sequences_of_a_batch_give_the_same_bits_as_alone() {
+    let (_folder, path) = synthesised("qwen2-window", Dtype::F32);
+    assert_batch_equals_single(&path, KvDtype::F32, &[3, 150, 1, 190, 64]);
 }
 
 /// Eight rows: with more, AMX tiles sum in another order.
 #[test]
-fn in_bf16_sequences_that_are_decoded_together_give_the_bits_that_each_gives_alone() {
-    let (_keep, path) = synthesised("llama", Dtype::BF16);
-    together_as_alone(&path, KvDtype::F16, &[1, 3, 2]);
-    together_as_alone(&path, KvDtype::F16, &[3, 1, 4]);
+fn sequences_decoded_together_in_bf16_give_the_same_bits_as_alone() {
+    let (_folder, path) = synthesised("llama", Dtype::BF16);
+    assert_batch_equals_single(&path, KvDtype::F16, &[1, 3, 2]);
+    assert_batch_equals_single(&path, KvDtype::F16, &[3, 1, 4]);
 }
 
-fn together_as_alone(path: &Path, stored: KvDtype, counts: &[u32]) {
+fn assert_batch_equals_single(path: &Path, stored: KvDtype, counts: &[u32]) {
     let texts: Vec<Vec<u32>> =
         counts.iter().map(|count| (0..*count).map(|at| (at * 7 + count) % 320).collect()).collect();
     for level in Level::available() {
         let mut ops = Ops::new(Pool::new(2), level);
-        let mut network = load(path, RequestedFormat::OfFile, &ops);
+        let mut network = load(path, RequestedFormat::File, &ops);
         let alone: Vec<Rows> = texts
             .iter()
             .map(|ids| {
@@ -385,7 +389,7 @@ fn together_as_alone(path: &Path, stored: KvDtype, counts: &[u32]) {
             texts.iter().map(|_| Cache::new(&network.shape, 256, stored).unwrap()).collect();
         let wanted = Wanted::Logits;
         let spans = caches.iter_mut().zip(&texts).map(|(cache, ids)| Span { cache, ids, wanted });
-        let rows = find(&mut network, &mut ops, &mut spans.collect::<Vec<_>>()).logits;
+        let rows = forward(&mut network, &mut ops, &mut spans.collect::<Vec<_>>()).logits;
         for (number, alone) in alone.iter().enumerate() {
             assert_same(rows.row(number), alone.row(0), &format!("sequence {number}, {level}"));
         }
@@ -393,9 +397,9 @@ fn together_as_alone(path: &Path, stored: KvDtype, counts: &[u32]) {
 }
 
 #[test]
-fn each_of_several_spans_gets_the_wanted_results_and_no_more() {
+fn each_span_gets_the_requested_results_and_no_more() {
     use Wanted::{EveryLargest, Largest, Logits, Nothing};
-    let (_keep, path) = synthesised("llama", Dtype::F32);
+    let (_folder, path) = synthesised("llama", Dtype::F32);
     let (mut ops, ids) = (ops(2), long_ids());
     let mut network = long_network(&path, &ops);
     // The second span continues in the next pass, and so does the fourth.
@@ -412,7 +416,7 @@ fn each_of_several_spans_gets_the_wanted_results_and_no_more() {
     let spans = caches.iter_mut().zip(requested);
     let mut spans: Vec<_> =
         spans.map(|(cache, (count, wanted))| Span { cache, ids: &ids[..count], wanted }).collect();
-    let found = find(&mut network, &mut ops, &mut spans);
+    let found = forward(&mut network, &mut ops, &mut spans);
     let (mut largest, mut rows) = (found.ids.into_iter(), 0);
     for (count, wanted) in requested {
         let mut alone = start(&network);
@@ -433,7 +437,7 @@ fn each_of_several_spans_gets_the_wanted_results_and_no_more() {
 
 #[test]
 fn any_number_of_threads_gives_the_same_bits() {
-    let (_keep, path) = synthesised("qwen2", Dtype::F32);
+    let (_folder, path) = synthesised("qwen2", Dtype::F32);
     let ids = long_ids();
     for level in Level::available() {
         let mut expected: Option<Rows> = None;
@@ -450,10 +454,10 @@ fn any_number_of_threads_gives_the_same_bits() {
 }
 
 #[test]
-fn ids_that_do_not_fit_or_do_not_exist_are_refused_and_nothing_is_lost() {
-    let (_keep, path) = synthesised("llama", Dtype::BF16);
+fn ids_beyond_the_context_or_the_vocabulary_are_refused_without_a_change() {
+    let (_folder, path) = synthesised("llama", Dtype::BF16);
     let mut ops = ops(1);
-    let mut network = load(&path, RequestedFormat::OfFile, &ops);
+    let mut network = load(&path, RequestedFormat::File, &ops);
     let mut cache = Cache::new(&network.shape, 10, KvDtype::F16).unwrap();
     let mut refused = |cache: &mut Cache, ids: &[u32]| {
         let span = Span { cache, ids, wanted: Wanted::Logits };
@@ -466,23 +470,23 @@ fn ids_that_do_not_fit_or_do_not_exist_are_refused_and_nothing_is_lost() {
 
 /// In every kind of request for ids or logits, with one token and several.
 #[test]
-fn weights_with_a_nan_are_reported_and_lead_to_no_id() {
-    for (dtype, none) in [
+fn weights_with_a_nan_are_an_error_and_give_no_id() {
+    for (dtype, nan) in [
         (Dtype::F32, &f32::NAN.to_le_bytes()[..]),
         (Dtype::F32, &0x7f80_0001_u32.to_le_bytes()),
         (Dtype::BF16, &0x7fc0_u16.to_le_bytes()),
         (Dtype::BF16, &0x7f81_u16.to_le_bytes()),
     ] {
-        let (_keep, path) = synthesised("llama", dtype);
+        let (_folder, path) = synthesised("llama", dtype);
         let file = path.join("model.safetensors");
         let mut bytes = std::fs::read(&file).unwrap();
         // The last weight of the file, in any tensor.
         let end = bytes.len();
-        bytes[end - none.len()..].copy_from_slice(none);
+        bytes[end - nan.len()..].copy_from_slice(nan);
         std::fs::write(&file, &bytes).unwrap();
         for level in Level::available() {
             let mut ops = Ops::new(Pool::new(2), level);
-            let mut network = load(&path, RequestedFormat::OfFile, &ops);
+            let mut network = load(&path, RequestedFormat::File, &ops);
             for ids in [&[3][..], &[3, 4, 5]] {
                 let mut cache = Cache::new(&network.shape, 64, KvDtype::F32).unwrap();
                 for wanted in [Wanted::Largest, Wanted::Logits, Wanted::EveryLargest] {

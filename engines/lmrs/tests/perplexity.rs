@@ -21,19 +21,19 @@ struct Windows {
     count: usize,
     ids: usize,
     /// Ids that go through the network together.
-    together: usize,
+    pass_ids: usize,
 }
 
 /// A few hundred ids, so that debug builds finish soon. On so short a text, the cost of a format is mostly chance.
-const SHORT: Windows = Windows { count: 2, ids: 192, together: 192 };
+const SHORT: Windows = Windows { count: 2, ids: 192, pass_ids: 192 };
 /// The same ids in passes of eight, as in decoding, which uses other kernels.
-const DECODED: Windows = Windows { together: 8, ..SHORT };
+const DECODED: Windows = Windows { pass_ids: 8, ..SHORT };
 /// A few thousand ids, only at the best level.
-const LONG: Windows = Windows { count: 8, ids: 512, together: 512 };
+const LONG: Windows = Windows { count: 8, ids: 512, pass_ids: 512 };
 
 /// The highest allowed increase over f32's perplexity.
 const BOUNDS: [(RequestedFormat, f64); 3] = [
-    (RequestedFormat::OfFile, 5e-4),
+    (RequestedFormat::File, 5e-4),
     (RequestedFormat::Format(&Q8_0), 5e-3),
     (RequestedFormat::Format(&Q4_0), 4e-3),
 ];
@@ -42,7 +42,7 @@ const BOUNDS: [(RequestedFormat, f64); 3] = [
 fn narrow_weights_cost_no_more_perplexity_than_their_bounds_at_any_level() {
     let (folder, text) = model_and_text();
     let exact = perplexity(&folder, RequestedFormat::Format(&F32), Level::PORTABLE, &text, &SHORT);
-    assert!((2.0..5.0).contains(&exact), "the model of the tree has learnt its language: {exact}");
+    assert!((2.0..5.0).contains(&exact), "the embedded model predicts its own kind of text: {exact}");
     // Only the order of sums differs; nothing else rounds.
     let bounds = [(RequestedFormat::Format(&F32), 1e-5)].into_iter().chain(BOUNDS);
     for level in Level::available() {
@@ -70,7 +70,7 @@ fn narrow_weights_cost_no_more_perplexity_than_their_bounds_on_a_long_text() {
     }
 }
 
-#[expect(clippy::print_stdout, reason = "figures, for who asks with `--nocapture`")]
+#[expect(clippy::print_stdout, reason = "values for a reader of `--nocapture`")]
 fn assert_cost(ratio: f64, requested: RequestedFormat, level: Level, bound: f64) {
     let percent = (ratio - 1.0) * 100.0;
     println!("{level} {requested:?}: {percent:+.4} %");
@@ -94,8 +94,8 @@ fn perplexity(
     let mut ops = Ops::new(Pool::new(1), level);
     let shape = Shape::of(folder).unwrap();
     let plan = Plan::of(folder, &shape, requested).unwrap();
-    let own = plan.read(&ops.pool, &|_| ()).unwrap();
-    let weights = plan.weights(&shape, &own).unwrap();
+    let owned = plan.read(&ops.pool, &|_| ()).unwrap();
+    let weights = plan.weights(&shape, &owned).unwrap();
     let mut network = Network::new(shape, weights);
     let stored = if requested == RequestedFormat::Format(&F32) { KvDtype::F32 } else { KvDtype::F16 };
     let mut cache = Cache::new(&network.shape, windows.ids, stored).unwrap();
@@ -103,12 +103,12 @@ fn perplexity(
     for window in 0..windows.count {
         let ids = &text[text.len() / windows.count * window..][..windows.ids];
         cache.truncate(0);
-        let mut nexts = ids[1..].iter();
+        let mut next_ids = ids[1..].iter();
         let each = &mut |_: &Pool, rows: &Rows| {
             let rows = (0..rows.tokens()).map(|row| rows.row(row));
-            sum += rows.zip(&mut nexts).map(|(logits, next)| surprise(logits, *next)).sum::<f64>();
+            sum += rows.zip(&mut next_ids).map(|(logits, next)| negative_logprob(logits, *next)).sum::<f64>();
         };
-        for ids in ids.chunks(windows.together) {
+        for ids in ids.chunks(windows.pass_ids) {
             network.forward_each(&mut ops, &mut cache, ids, each).unwrap();
         }
     }
@@ -116,7 +116,7 @@ fn perplexity(
 }
 
 /// The negative log-probability of the id.
-fn surprise(logits: &[f32], id: u32) -> f64 {
+fn negative_logprob(logits: &[f32], id: u32) -> f64 {
     let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum: f64 = logits.iter().map(|logit| f64::from(logit - largest).exp()).sum();
     sum.ln() - f64::from(logits[id as usize] - largest)

@@ -10,7 +10,7 @@ use model_files::{Dtype, Format, Goal, ModelFolder};
 use serde_json::{Value, json};
 
 /// The answers to these lines, without progress and hello.
-fn answers_in(home: Option<&Path>, lines: &[&str]) -> Vec<Message> {
+fn answers_with_home(home: Option<&Path>, lines: &[&str]) -> Vec<Message> {
     let mut command = duct::cmd!(env!("CARGO_BIN_EXE_lmrs")).stdin_bytes(lines.join("\n"));
     // Stderr is for a person at a shell, and is ignored here.
     command = command.stdout_capture().stderr_null();
@@ -25,7 +25,7 @@ fn answers_in(home: Option<&Path>, lines: &[&str]) -> Vec<Message> {
 }
 
 fn answers_to(lines: &[&str]) -> Vec<Message> {
-    answers_in(None, lines)
+    answers_with_home(None, lines)
 }
 
 fn load(fields: &str) -> String {
@@ -58,10 +58,10 @@ fn scored(message: &Message) -> &Scored {
     }
 }
 
-fn refused(lines: &[&str]) -> Failed {
+fn failure(lines: &[&str]) -> Failed {
     match answers_to(lines).remove(0) {
         Message::Failed(failed) => failed,
-        other => panic!("not refused: {other:?}"),
+        other => panic!("not failed: {other:?}"),
     }
 }
 
@@ -70,8 +70,8 @@ const PROMPT: &str = r#"{"prompt_ids":[0,88,13,396,1670,800,347],"max_new_tokens
 
 #[test]
 fn a_load_reports_its_effective_settings() {
-    let rounds = has_pairs(Level::best());
-    let bf16 = if rounds { "bf16" } else { "f32" };
+    let has_bf16_products = has_pairs(Level::best());
+    let bf16 = if has_bf16_products { "bf16" } else { "f32" };
     let cases = [
         ("bf16", 16, bf16, "f16"),
         ("f32", 32, "f32", "f32"),
@@ -80,7 +80,7 @@ fn a_load_reports_its_effective_settings() {
         ("q8_0", 9, "q8_0", "f16"),
         ("q4_0", 5, "q8_0", "f16"),
     ];
-    for (dtype, held, compute, kv) in cases {
+    for (dtype, expected_bits, compute, kv) in cases {
         let answers = answers_to(&[&load(&format!(r#","dtype":"{dtype}","context_tokens":100"#))]);
         let facts = &loaded(&answers[0]).facts;
         assert_eq!(facts.weights_dtype.as_deref(), Some(dtype));
@@ -88,7 +88,7 @@ fn a_load_reports_its_effective_settings() {
         assert_eq!((facts.context_tokens, facts.vocabulary_size), (Some(100), Some(2048)));
         let bits = facts.weights_bytes.unwrap() as f64 * 8.0 / facts.parameters.unwrap() as f64;
         assert!(
-            bits > 0.8 * f64::from(held) && bits < 1.2 * f64::from(held),
+            bits > 0.8 * f64::from(expected_bits) && bits < 1.2 * f64::from(expected_bits),
             "{dtype}: {bits} bits a weight"
         );
         assert!(facts.libraries.contains_key("kernels") && !facts.libraries.contains_key("prompt-lookup"));
@@ -147,15 +147,15 @@ fn a_load_reports_the_format_of_most_of_its_weights() {
     let answers = answers_to(&[&load_of(&model, Some("q8_0"))]);
     let facts = &loaded(&answers[0]).facts;
     assert_eq!(facts.weights_dtype.as_deref(), Some("bf16"));
-    assert_eq!(facts.compute_dtype.as_deref(), Some("q8_0"), "some are");
+    assert_eq!(facts.compute_dtype.as_deref(), Some("q8_0"), "some matrices are in q8_0");
 }
 
 #[test]
-fn blocks_that_no_matrix_can_take_are_refused() {
+fn block_formats_that_fit_no_matrix_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let model = tiny_llama(folder.path(), 48, 80);
     for dtype in ["q8_0", "q4_0"] {
-        let failed = refused(&[&load_of(&model, Some(dtype))]);
+        let failed = failure(&[&load_of(&model, Some(dtype))]);
         assert_eq!(failed.kind, FailureKind::Unsupported, "{failed:?}");
         assert!(failed.message.contains("48, 48 and 80 numbers"), "{failed:?}");
         assert!(failed.hint.unwrap().contains("`dtype`"));
@@ -167,7 +167,7 @@ fn blocks_that_no_matrix_can_take_are_refused() {
 }
 
 #[test]
-fn packed_weights_give_the_ids_and_the_scores_of_bf16_and_take_less_memory() {
+fn packed_weights_give_the_same_ids_and_scores_as_bf16_in_less_memory() {
     let score = r#"{"type":"score","sequences":[[0,88,13,396,1670,800,347,5,6,7,8,9,10]]}"#;
     let results = ["bf16", "bf16z"].map(|dtype| {
         let answers = answers_to(&[&load(&format!(r#","dtype":"{dtype}""#)), RECIPE, PROMPT, score]);
@@ -200,7 +200,7 @@ fn llama_with_an_unfit_matrix(folder: &Path) -> PathBuf {
 }
 
 #[test]
-fn a_matrix_that_cannot_be_packed_stays_in_bf16_and_the_load_names_it() {
+fn a_matrix_that_cannot_be_packed_stays_in_bf16_and_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let model = llama_with_an_unfit_matrix(folder.path());
     let load = |dtype| load_of(&model, Some(dtype));
@@ -211,13 +211,14 @@ fn a_matrix_that_cannot_be_packed_stays_in_bf16_and_the_load_names_it() {
     let text = String::from_utf8(output).unwrap();
     assert!(text.contains("blk.0.ffn_up.weight stays in bf16"), "{text}");
     let answers: Vec<Message> = text.lines().map(|line| parse_message(line.as_bytes()).unwrap()).collect();
-    let found: Vec<_> = answers.iter().filter(|it| matches!(it, Message::Generated(_))).map(ids).collect();
+    let found: Vec<_> =
+        answers.iter().filter(|answer| matches!(answer, Message::Generated(_))).map(ids).collect();
     assert_eq!(found[0], found[1]);
 }
 
 /// Packing reports progress up to 1.0; mapping a sidecar reports none.
 #[test]
-fn the_sidecar_of_a_model_with_an_unfit_matrix_is_found_without_packing_anything_again() {
+fn the_sidecar_of_a_model_with_an_unfit_matrix_is_used_without_packing() {
     let (folder, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let model = llama_with_an_unfit_matrix(folder.path());
     let mut load: Value = serde_json::from_str(&load_of(&model, Some("bf16z"))).unwrap();
@@ -232,18 +233,24 @@ fn the_sidecar_of_a_model_with_an_unfit_matrix_is_found_without_packing_anything
     };
     // The number of full packings, whether the load names the matrix, whether it writes a sidecar, and the ids.
     let summary = |messages: &[Message]| {
-        let progress =
-            || messages.iter().filter_map(|it| if let Message::Progress(it) = it { Some(it) } else { None });
-        let packings = progress().filter(|it| it.phase == "weights" && it.fraction == Some(1.0)).count();
+        let progress = || {
+            messages.iter().filter_map(|message| {
+                if let Message::Progress(progress) = message { Some(progress) } else { None }
+            })
+        };
+        let packings = progress()
+            .filter(|progress| progress.phase == "weights" && progress.fraction == Some(1.0))
+            .count();
         let note = |note: &String| note.contains("blk.0.ffn_up.weight stays in bf16");
-        let named = progress().any(|it| it.note.as_ref().is_some_and(note));
-        let written = messages.iter().filter(|it| matches!(it, Message::Loaded(_))).map(loaded);
-        let written = written.flat_map(|it| &it.phases).filter(|phase| phase.name == "sidecar").count();
-        let found = messages.iter().find(|it| matches!(it, Message::Generated(_))).map(ids);
+        let named = progress().any(|progress| progress.note.as_ref().is_some_and(note));
+        let written = messages.iter().filter(|message| matches!(message, Message::Loaded(_))).map(loaded);
+        let written =
+            written.flat_map(|loaded| &loaded.phases).filter(|phase| phase.name == "sidecar").count();
+        let found = messages.iter().find(|message| matches!(message, Message::Generated(_))).map(ids);
         ((packings, named, written), found.unwrap())
     };
     let (first, second) = (summary(&run()), summary(&run()));
-    assert_eq!(first.0, (2, true, 1), "what does not fit is found out by packing, once");
+    assert_eq!(first.0, (2, true, 1), "the first load finds unfit matrices by packing, once");
     assert_eq!(second.0, (0, true, 0));
     assert_eq!(first.1, second.1);
     assert_eq!(std::fs::read_dir(home.path().join("packed")).unwrap().count(), 1);
@@ -283,7 +290,7 @@ fn widened_blocks_are_reported_in_their_new_format() {
 }
 
 #[test]
-fn every_level_of_this_machine_writes_the_same_text_in_f32() {
+fn every_level_of_this_machine_generates_the_same_ids_in_f32() {
     let expected =
         ids(&answers_to(&[&load(r#","dtype":"f32","options":{"kernels":"portable"}"#), PROMPT])[1]);
     for level in Level::available() {
@@ -295,7 +302,7 @@ fn every_level_of_this_machine_writes_the_same_text_in_f32() {
 }
 
 #[test]
-fn prompt_lookup_writes_the_same_text_and_is_reported() {
+fn prompt_lookup_generates_the_same_ids_and_is_reported() {
     for dtype in ["f32", "bf16", "q8_0"] {
         let plain = answers_to(&[&load(&format!(r#","dtype":"{dtype}""#)), RECIPE, PROMPT]);
         for lookup in [1, 4, 7] {
@@ -313,7 +320,7 @@ fn prompt_lookup_writes_the_same_text_and_is_reported() {
 }
 
 #[test]
-fn a_batch_writes_the_text_of_each_prompt_alone_with_any_padding() {
+fn a_batch_generates_the_ids_of_each_prompt_alone_with_any_padding() {
     let prompts = ["[0,88,13,396]", "[0,5,9,17,200,265,34,1000,7]", "[0]"];
     let alone = |prompt: &&str| format!(r#"{{"prompt_ids":{prompt},"max_new_tokens":16,"ignore_eos":true}}"#);
     let batch = |padding: &str| {
@@ -330,14 +337,15 @@ fn a_batch_writes_the_text_of_each_prompt_alone_with_any_padding() {
 }
 
 /// Random ids unlike any text, so that no token is certain and any rounding shows.
-fn noise(length: usize, seed: usize) -> Vec<usize> {
+fn random_ids(length: usize, seed: usize) -> Vec<usize> {
     (0..length).map(|at| (at * at * 31 + at * (7 + seed) + seed * 977) % 2000).collect()
 }
 
 #[test]
 fn the_ids_of_a_request_do_not_depend_on_other_requests() {
     let lengths = [3, 9, 40, 300, 1, 8, 17, 262, 5, 70, 30, 12];
-    let prompts: Vec<_> = lengths.iter().enumerate().map(|(seed, length)| noise(*length, seed)).collect();
+    let prompts: Vec<_> =
+        lengths.iter().enumerate().map(|(seed, length)| random_ids(*length, seed)).collect();
     for dtype in ["bf16", "bf16z", "q8_0", "q4_0", "f32"] {
         let request_fields = json!({"max_new_tokens": 24, "ignore_eos": true});
         let one = |index: usize, id: bool| {
@@ -362,7 +370,11 @@ fn the_ids_of_a_request_do_not_depend_on_other_requests() {
         let together = ids(&answers[1 + prompts.len()]);
         for answer in &answers[2 + prompts.len()..] {
             let Some(Id::Number(index)) = generated(answer).id else { panic!("{answer:?}") };
-            assert_eq!(ids(answer), [alone[index as usize].clone()], "{dtype}: {index} beside others");
+            assert_eq!(
+                ids(answer),
+                [alone[index as usize].clone()],
+                "{dtype}: {index} with overlapping requests"
+            );
         }
         for index in (0..prompts.len()).filter(|index| index % 4 != 3) {
             assert_eq!(together[index], alone[index], "{dtype}: {index} in a batch");
@@ -370,8 +382,8 @@ fn the_ids_of_a_request_do_not_depend_on_other_requests() {
     }
 }
 
-/// A model with all ids but one: the embedding row of that id is NaN.
-fn model_that_lacks(id: usize, folder: &Path) -> PathBuf {
+/// A model whose embedding row of this id is NaN.
+fn model_with_nan_embedding(id: usize, folder: &Path) -> PathBuf {
     let model = tiny_llama(folder, 64, 96);
     let opened = ModelFolder::open(&model).unwrap();
     let embedding = opened.tensors.iter().find(|tensor| tensor.name.contains("embed_tokens")).unwrap();
@@ -386,23 +398,23 @@ fn model_that_lacks(id: usize, folder: &Path) -> PathBuf {
 #[test]
 fn a_request_with_nan_logits_fails_alone() {
     let folder = tempfile::tempdir().unwrap();
-    let lacking = 319;
-    let model = load_of(&model_that_lacks(lacking, folder.path()), None);
-    let warm = r#","sampling":{"temperature":1.0,"top_k":9,"seed":4}"#;
+    let nan_id = 319;
+    let model = load_of(&model_with_nan_embedding(nan_id, folder.path()), None);
+    let sampling = r#","sampling":{"temperature":1.0,"top_k":9,"seed":4}"#;
     let request = |id: usize, (length, last, sampling): (usize, usize, &str)| {
         let ids: Vec<usize> = (0..length).map(|at| (at * 7 + last) % 300).chain([last]).collect();
         format!(r#"{{"id":{id},"prompt_ids":{ids:?},"max_new_tokens":12,"ignore_eos":true{sampling}}}"#)
     };
-    let good = [(2, 8, ""), (30, 9, warm), (300, 10, ""), (0, 11, "")];
-    let bad = [(3, lacking, ""), (20, lacking, warm)];
+    let good = [(2, 8, ""), (30, 9, sampling), (300, 10, ""), (0, 11, "")];
+    let bad = [(3, nan_id, ""), (20, nan_id, sampling)];
     let alone = |id: usize| ids(&answers_to(&[&model, &request(id, good[id])])[1]);
     let alone: Vec<_> = (0..good.len()).map(alone).collect();
-    let of = |first: usize| (0..good.len()).map(move |id| request(first + id, good[id]));
-    let mut lines: Vec<String> = [model.clone()].into_iter().chain(of(0)).collect();
+    let requests = |first: usize| (0..good.len()).map(move |id| request(first + id, good[id]));
+    let mut lines: Vec<String> = [model.clone()].into_iter().chain(requests(0)).collect();
     lines.insert(2, request(91, bad[0]));
     lines.insert(4, request(92, bad[1]));
     // Later requests reuse the memory of the failed ones.
-    lines.extend(of(10).chain(of(20)));
+    lines.extend(requests(10).chain(requests(20)));
     let answers = answers_to(&lines.iter().map(String::as_str).collect::<Vec<_>>());
     let mut failed = Vec::new();
     for answer in &answers[1..] {
@@ -413,7 +425,7 @@ fn a_request_with_nan_logits_fails_alone() {
             }
             answer => {
                 let Some(Id::Number(id)) = generated(answer).id else { panic!("{answer:?}") };
-                assert_eq!(ids(answer), alone[id as usize % 10], "{id} beside those that fail");
+                assert_eq!(ids(answer), alone[id as usize % 10], "{id} with failing requests");
             }
         }
     }
@@ -439,31 +451,30 @@ fn packed_weights_are_cached_reused_and_replaced_when_damaged() {
     let home = tempfile::tempdir().unwrap();
     let lines = [load(r#","dtype":"q8_0","options":{"sidecar":true}"#), PROMPT.to_string()];
     let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
-    let phases = |message: &Message| {
-        let kept = loaded(message).phases.iter().filter(|phase| phase.name == "sidecar").count();
-        kept == 1
+    let writes_sidecar = |message: &Message| {
+        loaded(message).phases.iter().filter(|phase| phase.name == "sidecar").count() == 1
     };
-    let first = answers_in(Some(home.path()), &lines);
-    let second = answers_in(Some(home.path()), &lines);
-    assert_eq!((phases(&first[0]), phases(&second[0])), (true, false), "written once");
+    let first = answers_with_home(Some(home.path()), &lines);
+    let second = answers_with_home(Some(home.path()), &lines);
+    assert_eq!((writes_sidecar(&first[0]), writes_sidecar(&second[0])), (true, false), "written once");
     assert_eq!(ids(&second[1]), ids(&first[1]));
     let packed = std::fs::read_dir(home.path().join("packed")).unwrap().next().unwrap().unwrap().path();
     let mut bytes = std::fs::read(&packed).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 4;
     std::fs::write(&packed, bytes).unwrap();
-    let third = answers_in(Some(home.path()), &lines);
-    assert!(phases(&third[0]), "written again");
+    let third = answers_with_home(Some(home.path()), &lines);
+    assert!(writes_sidecar(&third[0]), "written again");
     assert_eq!(ids(&third[1]), ids(&first[1]));
 }
 
 #[test]
 fn impossible_requests_are_refused_by_name() {
-    let unknown = refused(&[&load(r#","options":{"kernels":"mmx"}"#)]);
+    let unknown = failure(&[&load(r#","options":{"kernels":"mmx"}"#)]);
     assert!(unknown.message.contains("`mmx`") && unknown.hint.unwrap().contains("`portable`"));
-    let refusal = refused(&[&load(r#","options":{"speed":9}"#)]);
-    assert_eq!((refusal.kind, refusal.message.as_str()), (FailureKind::BadRequest, "unknown option `speed`"));
-    assert_eq!(refused(&[&load(r#","dtype":"q2_k""#)]).kind, FailureKind::Unsupported);
-    assert_eq!(refused(&[&load(r#","device":"cuda""#)]).kind, FailureKind::Unsupported);
-    assert_eq!(refused(&[r#"{"type":"load","model":"/nowhere"}"#]).kind, FailureKind::Model);
+    let failed = failure(&[&load(r#","options":{"speed":9}"#)]);
+    assert_eq!((failed.kind, failed.message.as_str()), (FailureKind::BadRequest, "unknown option `speed`"));
+    assert_eq!(failure(&[&load(r#","dtype":"q2_k""#)]).kind, FailureKind::Unsupported);
+    assert_eq!(failure(&[&load(r#","device":"cuda""#)]).kind, FailureKind::Unsupported);
+    assert_eq!(failure(&[r#"{"type":"load","model":"/nowhere"}"#]).kind, FailureKind::Model);
 }

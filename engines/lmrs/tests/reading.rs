@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 /// All sources below a folder, with their text.
 fn sources(folder: &Path) -> Vec<(PathBuf, String)> {
     let paths = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let of_path = |path: PathBuf| match path.is_dir() {
+    let files_of = |path: PathBuf| match path.is_dir() {
         true => sources(&path),
         false => vec![(path.clone(), std::fs::read_to_string(path).unwrap())],
     };
-    paths.flat_map(of_path).collect()
+    paths.flat_map(files_of).collect()
 }
 
 fn declares(source: &str, name: &str) -> bool {
@@ -29,7 +29,8 @@ fn every_file_and_every_name_in_the_guide_exists() {
     let (mut file, mut checked) = (None, 0);
     for line in prose.lines() {
         // The first column of the table has names of llama2.c.
-        let line = line.strip_prefix("| ").and_then(|row| row.split_once(" | ")).map_or(line, |(_, own)| own);
+        let line =
+            line.strip_prefix("| ").and_then(|row| row.split_once(" | ")).map_or(line, |(_, lmrs)| lmrs);
         let words: Vec<&str> = line.split('`').collect();
         for (before, word) in words.iter().zip(&words[1..]).step_by(2) {
             if word.ends_with(".rs") || word.ends_with(".md") {
@@ -38,9 +39,10 @@ fn every_file_and_every_name_in_the_guide_exists() {
                 file = Some(path.unwrap_or_else(|| panic!("`{word}` is not a file")));
             } else if !word.contains([' ', '/', '(']) && *word != "vdpbf16ps" {
                 // `file`: `name` means that the file declares the name.
-                let of_file = |path: &Path| *before != ": " || file.as_deref() == Some(path);
-                let found = sources.iter().any(|(path, source)| of_file(path) && declares(source, word));
-                assert!(found, "`{word}` is not declared: {line}");
+                let may_declare = |path: &Path| *before != ": " || file.as_deref() == Some(path);
+                let is_declared =
+                    sources.iter().any(|(path, source)| may_declare(path) && declares(source, word));
+                assert!(is_declared, "`{word}` is not declared: {line}");
                 checked += 1;
             }
         }

@@ -28,15 +28,15 @@ fn load(path: &Path, requested: RequestedFormat) -> Result<(), Failed> {
     let folder = ModelFolder::open(path).map_err(model)?;
     let shape = Shape::of(&folder)?;
     let plan = Plan::of(&folder, &shape, requested)?;
-    let own = plan.read(&Pool::new(2), &|_| ())?;
-    plan.weights(&shape, &own).map(|_| ())
+    let owned = plan.read(&Pool::new(2), &|_| ())?;
+    plan.weights(&shape, &owned).map(|_| ())
 }
 
 /// The refusal of a model after a change of one config field.
-fn refusal(name: &str, field: &str, value: Value) -> Failed {
-    let (_keep, path) = synthesised(name);
+fn failure_with_field(name: &str, field: &str, value: Value) -> Failed {
+    let (_folder, path) = synthesised(name);
     set_field(&path, field, value);
-    load(&path, RequestedFormat::OfFile).unwrap_err()
+    load(&path, RequestedFormat::File).unwrap_err()
 }
 
 fn set_field(path: &Path, field: &str, value: Value) {
@@ -61,7 +61,7 @@ fn an_unknown_field_that_changes_the_computation_is_refused_by_name() {
         ("gemma", "final_logit_softcapping", json!(30.0)),
     ];
     for (name, field, value) in cases {
-        let failed = refusal(name, field, value);
+        let failed = failure_with_field(name, field, value);
         assert_eq!(failed.kind, FailureKind::Unsupported, "{failed:?}");
         assert!(failed.message.contains(field) && failed.message.contains("does not compute"), "{failed:?}");
     }
@@ -93,7 +93,7 @@ fn an_invalid_number_is_reported_with_its_file() {
         ("gpt2", "n_positions", json!(u32::MAX)),
     ];
     for (name, field, value) in cases {
-        let failed = refusal(name, field, value);
+        let failed = failure_with_field(name, field, value);
         assert_eq!(failed.kind, FailureKind::Model, "{field}: {failed:?}");
         assert!(failed.message.contains("config.json") && failed.message.contains(field), "{failed:?}");
     }
@@ -101,8 +101,8 @@ fn an_invalid_number_is_reported_with_its_file() {
 
 /// The defaults of qwen2 for missing fields: a window of 4096 tokens, from layer 28 on.
 #[test]
-fn windows_without_a_field_are_those_of_transformers() {
-    let (_keep, path) = synthesised("qwen2-window");
+fn windows_of_missing_fields_have_the_defaults_of_transformers() {
+    let (_folder, path) = synthesised("qwen2-window");
     let windows = |field, value| {
         set_field(&path, field, value);
         Shape::of(&ModelFolder::open(&path).unwrap()).unwrap().windows
@@ -121,31 +121,31 @@ fn windows_without_a_field_are_those_of_transformers() {
 /// Since transformers version 5, `rope_parameters` takes precedence.
 #[test]
 fn the_base_of_rotation_is_read_from_rope_parameters_first() {
-    let (_keep, path) = synthesised("llama");
+    let (_folder, path) = synthesised("llama");
     let rotation = |field, value| {
         set_field(&path, field, value);
         Shape::of(&ModelFolder::open(&path).unwrap()).unwrap().rotation.unwrap()
     };
-    let as_it_was = rotation("rope_parameters", Value::Null);
+    let original = rotation("rope_parameters", Value::Null);
     let other = rotation("rope_parameters", json!({"rope_type": "default", "rope_theta": 5e5}));
-    assert_ne!(other, as_it_was);
+    assert_ne!(other, original);
     assert_eq!(rotation("rope_scaling", json!({})), other);
     assert_eq!(rotation("rope_theta", Value::Null), other);
-    assert_eq!(rotation("rope_parameters", json!({"rope_theta": 1e4})), as_it_was);
+    assert_eq!(rotation("rope_parameters", json!({"rope_theta": 1e4})), original);
 }
 
 #[test]
-fn biases_that_a_file_has_and_its_config_denies_are_refused() {
-    let (_keep, path) = synthesised("llama-linear-biased");
+fn biases_in_a_file_whose_config_denies_them_are_refused() {
+    let (_folder, path) = synthesised("llama-linear-biased");
     set_field(&path, "attention_bias", json!(false));
-    let failed = load(&path, RequestedFormat::OfFile).unwrap_err();
+    let failed = load(&path, RequestedFormat::File).unwrap_err();
     assert_eq!(failed.kind, FailureKind::Unsupported, "{failed:?}");
     assert!(failed.message.contains("_proj.bias"), "{failed:?}");
 }
 
 #[test]
 fn tensors_of_another_network_in_the_folder_are_ignored() {
-    let (_keep, path) = synthesised("llama");
+    let (_folder, path) = synthesised("llama");
     let weights = path.join("model.safetensors");
     let whole = std::fs::read(&weights).unwrap();
     let header = 8 + u64::from_le_bytes(whole[..8].try_into().unwrap()) as usize;
@@ -157,14 +157,16 @@ fn tensors_of_another_network_in_the_folder_are_ignored() {
         let length = (tensors.len() as u64).to_le_bytes();
         let bytes = [&length, tensors.as_bytes(), &whole[header..], &[0; 4]].concat();
         std::fs::write(&weights, bytes).unwrap();
-        load(&path, RequestedFormat::OfFile)
+        load(&path, RequestedFormat::File)
     };
     let frequencies = "model.layers.0.self_attn.rotary_emb.inv_freq";
     for name in ["vision.layers.0.weight", "model.layers.7.mlp.weight", frequencies] {
         assert_eq!(with(name), Ok(()), "{name}");
     }
-    let others = ["model.layers.0.something.weight", "model.layers.0.attn.bias", "lm_head.bias"];
-    for name in ["model.layers.0.self_attn.q_norm.weight", "model.norm.bias"].into_iter().chain(others) {
+    let unknown_tensors = ["model.layers.0.something.weight", "model.layers.0.attn.bias", "lm_head.bias"];
+    for name in
+        ["model.layers.0.self_attn.q_norm.weight", "model.norm.bias"].into_iter().chain(unknown_tensors)
+    {
         let failed = with(name).unwrap_err();
         assert!(failed.message.contains(name), "{failed:?}");
     }
@@ -172,26 +174,26 @@ fn tensors_of_another_network_in_the_folder_are_ignored() {
 
 /// A GGUF of this model, with its bytes.
 fn gguf(name: &str) -> (tempfile::TempDir, PathBuf, Vec<u8>) {
-    let (keep, path) = synthesised(name);
+    let (folder, path) = synthesised(name);
     let out = path.with_extension("gguf");
     let goal = model_files::Goal { format: Format::Gguf, dtype: Dtype::BF16, out: out.clone() };
     model_files::convert(&ModelFolder::open(&path).unwrap(), &goal, &|_, _| Ok(())).unwrap();
-    let whole = std::fs::read(&out).unwrap();
-    (keep, out, whole)
+    let bytes = std::fs::read(&out).unwrap();
+    (folder, out, bytes)
 }
 
-fn place_of(bytes: &[u8], part: &[u8]) -> usize {
+fn offset_of(bytes: &[u8], part: &[u8]) -> usize {
     bytes.windows(part.len()).position(|window| window == part).unwrap()
 }
 
 /// llama.cpp does the same: such files are older than the field.
 #[test]
 fn a_rotation_factor_without_a_type_in_a_gguf_is_linear() {
-    let (_keep, path, whole) = gguf("llama-linear-biased");
+    let (_folder, path, original) = gguf("llama-linear-biased");
     let rotation = || Shape::of(&ModelFolder::open(&path).unwrap()).unwrap().rotation;
     let linear = rotation();
-    let mut bytes = whole;
-    let kind = place_of(&bytes, b"llama.rope.scaling.type");
+    let mut bytes = original;
+    let kind = offset_of(&bytes, b"llama.rope.scaling.type");
     bytes[kind..][..23].copy_from_slice(b"llama.rope.scaling.typo");
     std::fs::write(&path, &bytes).unwrap();
     assert_eq!(rotation(), linear);
@@ -199,7 +201,7 @@ fn a_rotation_factor_without_a_type_in_a_gguf_is_linear() {
     let goal = model_files::Goal { format: Format::Safetensors, dtype: Dtype::BF16, out: converted.clone() };
     model_files::convert(&ModelFolder::open(&path).unwrap(), &goal, &|_, _| Ok(())).unwrap();
     assert_eq!(Shape::of(&ModelFolder::open(&converted).unwrap()).unwrap().rotation, linear);
-    let factor = place_of(&bytes, b"llama.rope.scaling.factor");
+    let factor = offset_of(&bytes, b"llama.rope.scaling.factor");
     bytes[factor..][..25].copy_from_slice(b"llama.rope.scaling.fbctor");
     std::fs::write(&path, &bytes).unwrap();
     assert_ne!(rotation(), linear);
@@ -207,7 +209,7 @@ fn a_rotation_factor_without_a_type_in_a_gguf_is_linear() {
 
 #[test]
 fn an_invalid_number_in_a_gguf_is_reported_with_its_value() {
-    let (_keep, path, whole) = gguf("llama-linear-biased");
+    let (_folder, path, original) = gguf("llama-linear-biased");
     for (key, number, expected) in [
         ("attention.layer_norm_rms_epsilon", -1.0, "expected a number not below 0 within f32, found `-1.0`"),
         ("attention.layer_norm_rms_epsilon", f32::INFINITY, "expected a number, found `inf`"),
@@ -215,24 +217,24 @@ fn an_invalid_number_in_a_gguf_is_reported_with_its_value() {
         ("rope.scaling.factor", -2.0, "expected a number above 0 within f32, found `-2.0`"),
         ("rope.freq_base", 0.0, "expected a number above 0 within f32, found `0.0`"),
     ] {
-        let mut bytes = whole.clone();
+        let mut bytes = original.clone();
         // The type of a value follows its name.
-        let at = place_of(&bytes, key.as_bytes()) + key.len() + 4;
+        let at = offset_of(&bytes, key.as_bytes()) + key.len() + 4;
         bytes[at..at + 4].copy_from_slice(&number.to_le_bytes());
         std::fs::write(&path, bytes).unwrap();
-        let failed = load(&path, RequestedFormat::OfFile).unwrap_err();
+        let failed = load(&path, RequestedFormat::File).unwrap_err();
         assert!(failed.message.ends_with(&format!("{key}`: {expected}")), "{failed:?}");
     }
 }
 
 #[test]
 fn invalid_rotation_factors_are_reported_with_their_tensor() {
-    let (_keep, path, mut bytes) = gguf("llama3");
+    let (_folder, path, mut bytes) = gguf("llama3");
     let folder = ModelFolder::open(&path).unwrap();
     let factors = folder.tensors.iter().find(|tensor| tensor.name == "rope_freqs.weight").unwrap();
     bytes[factors.offset as usize..][..4].copy_from_slice(&(-1.0_f32).to_le_bytes());
     std::fs::write(&path, bytes).unwrap();
-    let failed = load(&path, RequestedFormat::OfFile).unwrap_err();
+    let failed = load(&path, RequestedFormat::File).unwrap_err();
     assert!(
         failed.message.ends_with("`rope_freqs.weight`: expected numbers above 0, found `-1.0`"),
         "{failed:?}"
@@ -241,7 +243,7 @@ fn invalid_rotation_factors_are_reported_with_their_tensor() {
 
 #[test]
 fn unknown_blocks_are_reported_with_their_tensor_and_a_hint() {
-    let (_keep, path) = synthesised("llama");
+    let (_folder, path) = synthesised("llama");
     let out = path.with_extension("gguf");
     let goal = model_files::Goal { format: Format::Gguf, dtype: Dtype::Q4_0, out: out.clone() };
     model_files::convert(&ModelFolder::open(&path).unwrap(), &goal, &|_, _| Ok(())).unwrap();
@@ -252,7 +254,7 @@ fn unknown_blocks_are_reported_with_their_tensor_and_a_hint() {
     assert_eq!(bytes[at], 2);
     bytes[at] = 20;
     std::fs::write(&out, bytes).unwrap();
-    let failed = load(&out, RequestedFormat::OfFile).unwrap_err();
+    let failed = load(&out, RequestedFormat::File).unwrap_err();
     assert_eq!(failed.kind, FailureKind::Unsupported, "{failed:?}");
     assert!(failed.message.contains("model.gguf`: tensor `blk.0.attn_q.weight` is IQ4_NL"), "{failed:?}");
     assert!(failed.hint.unwrap().starts_with("llama-quantize "));
@@ -270,25 +272,25 @@ fn a_size_of_zero_is_reported_by_name() {
         "vocab_size",
     ];
     for field in sizes {
-        let failed = refusal("llama", field, json!(0));
+        let failed = failure_with_field("llama", field, json!(0));
         assert_eq!(failed.kind, FailureKind::Model, "{field}: {failed:?}");
         assert!(failed.message.contains(&format!("`{field}` is 0")), "{failed:?}");
     }
-    let failed = refusal("gpt2", "n_inner", json!(0));
+    let failed = failure_with_field("gpt2", "n_inner", json!(0));
     assert!(failed.message.contains("`n_inner` is 0"), "{failed:?}");
     for (name, field) in [("llama", "max_position_embeddings"), ("gpt2", "n_positions")] {
-        let failed = refusal(name, field, json!(0));
+        let failed = failure_with_field(name, field, json!(0));
         assert!(failed.message.contains(&format!("`{field}` is 0")), "{failed:?}");
     }
 }
 
 #[test]
 fn a_truncated_file_or_a_missing_tensor_is_an_error() {
-    let (_keep, path) = synthesised("llama");
+    let (_folder, path) = synthesised("llama");
     let weights = path.join("model.safetensors");
     let whole = std::fs::read(&weights).unwrap();
     std::fs::write(&weights, &whole[..whole.len() - 100]).unwrap();
-    let failed = load(&path, RequestedFormat::OfFile).unwrap_err();
+    let failed = load(&path, RequestedFormat::File).unwrap_err();
     assert!(failed.message.contains("model.safetensors"), "{failed:?}");
     // One layer more than the file has.
     std::fs::write(&weights, &whole).unwrap();
@@ -296,18 +298,18 @@ fn a_truncated_file_or_a_missing_tensor_is_an_error() {
     let mut fields: Value = serde_json::from_slice(&std::fs::read(&config).unwrap()).unwrap();
     fields["num_hidden_layers"] = json!(3);
     std::fs::write(&config, fields.to_string()).unwrap();
-    let failed = load(&path, RequestedFormat::OfFile).unwrap_err();
+    let failed = load(&path, RequestedFormat::File).unwrap_err();
     assert!(failed.message.contains("model.layers.2."), "{failed:?}");
 }
 
 #[test]
-fn a_file_that_shrinks_after_its_header_was_read_is_an_error_and_no_wild_read() {
-    let (_keep, path) = synthesised("llama");
+fn a_file_that_shrinks_after_its_header_was_read_is_an_error() {
+    let (_folder, path) = synthesised("llama");
     let folder = ModelFolder::open(&path).unwrap();
     let shape = Shape::of(&folder).unwrap();
     let weights = std::fs::OpenOptions::new().write(true).open(path.join("model.safetensors")).unwrap();
     weights.set_len(5000).unwrap();
-    let failed = Plan::of(&folder, &shape, RequestedFormat::OfFile).err().unwrap();
+    let failed = Plan::of(&folder, &shape, RequestedFormat::File).err().unwrap();
     assert!(failed.message.contains("of 5000 bytes"), "{failed:?}");
 }
 
@@ -322,12 +324,12 @@ fn least_room(is_enough: impl Fn(u64) -> bool) -> u64 {
 }
 
 #[test]
-fn a_model_larger_than_memory_says_so_before_anything_is_read_mapped_or_not() {
-    let (_keep, path) = synthesised("llama");
+fn a_model_larger_than_memory_is_refused_before_it_is_read_or_mapped() {
+    let (_folder, path) = synthesised("llama");
     let folder = ModelFolder::open(&path).unwrap();
     let shape = Shape::of(&folder).unwrap();
-    let mut of_dtype =
-        [RequestedFormat::OfFile, RequestedFormat::Format(&F32), RequestedFormat::Format(&Q8_0)]
+    let mut least_bytes =
+        [RequestedFormat::File, RequestedFormat::Format(&F32), RequestedFormat::Format(&Q8_0)]
             .into_iter()
             .map(|requested| {
                 let plan = Plan::of(&folder, &shape, requested).unwrap();
@@ -341,18 +343,18 @@ fn a_model_larger_than_memory_says_so_before_anything_is_read_mapped_or_not() {
                 assert!(failed.hint.unwrap().contains("`dtype`"));
                 least(0)
             });
-    let [mapped, wide, narrow] = [(); 3].map(|()| of_dtype.next().unwrap());
+    let [mapped, wide, narrow] = [(); 3].map(|()| least_bytes.next().unwrap());
     assert_eq!(wide, 2 * mapped, "bf16 is mapped");
     assert!(narrow > mapped / 2 && narrow < mapped, "{narrow} of {mapped}");
 }
 
 #[test]
-fn dtypes_are_known_by_their_names_and_blocks_are_not_rounded_twice() {
-    assert_eq!(RequestedFormat::named(None, "bf16").unwrap(), RequestedFormat::OfFile);
-    assert_eq!(RequestedFormat::named(Some("bf16"), "bf16").unwrap(), RequestedFormat::OfFile);
+fn dtypes_are_found_by_name_and_blocks_are_not_rounded_twice() {
+    assert_eq!(RequestedFormat::named(None, "bf16").unwrap(), RequestedFormat::File);
+    assert_eq!(RequestedFormat::named(Some("bf16"), "bf16").unwrap(), RequestedFormat::File);
     assert_eq!(RequestedFormat::named(Some("q4_0"), "bf16").unwrap(), RequestedFormat::Format(&Q4_0));
     assert_eq!(RequestedFormat::named(Some("int3"), "bf16").unwrap_err().kind, FailureKind::Unsupported);
-    let (_keep, path) = synthesised("llama");
+    let (_folder, path) = synthesised("llama");
     let out = path.with_extension("gguf");
     let goal = model_files::Goal { format: Format::Gguf, dtype: Dtype::Q8_0, out: out.clone() };
     model_files::convert(&ModelFolder::open(&path).unwrap(), &goal, &|_, _| Ok(())).unwrap();

@@ -14,7 +14,7 @@ use model_files::blocks::{can_narrow, narrow, widen};
 const NUMBERS: usize = 1 << 16;
 
 fn main() -> Result<()> {
-    let values = bells();
+    let values = normal_numbers();
     println!("{:6} {:>16} {:>16}", "", "widen, M/s", "narrow, M/s");
     for &dtype in Dtype::ALL {
         let mut bytes = vec![0; dtype.bytes(NUMBERS as u64) as usize];
@@ -31,19 +31,19 @@ fn main() -> Result<()> {
 }
 
 /// The best of several tries: other work on the machine only slows a try down.
-fn rate(mut once: impl FnMut() -> Result<()>) -> Result<f64> {
-    once()?;
+fn rate(mut convert: impl FnMut() -> Result<()>) -> Result<f64> {
+    convert()?;
     let mut best = Duration::MAX;
     for _ in 0..25 {
         let start = Instant::now();
-        once()?;
+        convert()?;
         best = best.min(start.elapsed());
     }
     Ok(NUMBERS as f64 / best.as_secs_f64() / 1e6)
 }
 
 /// Sums of random bytes: close to a normal distribution, like weights.
-fn bells() -> Vec<f32> {
+fn normal_numbers() -> Vec<f32> {
     let mut state = 1_u64;
     let mut next = || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

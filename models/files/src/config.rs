@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Map, Value};
 
 use crate::architecture::{Architecture, rope};
-use crate::text::{shown, shown_value};
+use crate::text::{printable, printable_value};
 use crate::{Format, architecture, gguf};
 
 /// The fields of a config that several readers need; `raw` has the others.
@@ -46,7 +46,7 @@ impl Config {
         let raw = read_json(&path)?;
         let (architecture, source) = detect(&raw).with_context(|| {
             format!(
-                "`{}`: `model_type` is missing, and no tensor has a name from which it follows",
+                "`{}`: `model_type` is missing, and tensor names do not identify the architecture",
                 path.display()
             )
         })?;
@@ -64,21 +64,21 @@ impl Config {
 
     /// The same from the files' contents.
     pub fn parse(config: &[u8], generation: Option<&[u8]>) -> Result<Self> {
-        let raw = parsed(config).context("`config.json`")?;
-        let generation = generation.map(parsed).transpose();
+        let raw = parse_json(config).context("`config.json`")?;
+        let generation = generation.map(parse_json).transpose();
         let generation = generation.context("`generation_config.json`")?.unwrap_or(Value::Null);
         Self::from_json(raw, &generation).context("`config.json`")
     }
 
     fn read(architecture: String, raw: Value, generation: &Value) -> Result<Self> {
         let Value::Object(top) = &raw else { bail!("expected an object") };
-        let fields = of_language_model(top);
+        let fields = language_model_fields(top);
         let number = |names: &[&str]| find_u32(fields, names);
-        let need = |names: &[&str]| {
+        let required = |names: &[&str]| {
             positive(names[0], number(names)?.with_context(|| format!("`{}` is missing", names[0]))?)
         };
         let (hidden_size, heads) =
-            (need(&["hidden_size", "n_embd"])?, need(&["num_attention_heads", "n_head"])?);
+            (required(&["hidden_size", "n_embd"])?, required(&["num_attention_heads", "n_head"])?);
         let (bos_id, eos_ids) = ids_of_json(fields, generation)?;
         let flag = |name: &str| find_flag(fields, name);
         let defaults = Architecture::named(&architecture);
@@ -87,12 +87,12 @@ impl Config {
         Ok(Self {
             architecture,
             hidden_size,
-            layers: need(&["num_hidden_layers", "n_layer"])?,
+            layers: required(&["num_hidden_layers", "n_layer"])?,
             heads,
             kv_heads: kv_heads("num_key_value_heads", number(&["num_key_value_heads"])?, heads)?,
             head_dim: head_dim("head_dim", head_size, hidden_size, heads)?,
             intermediate_size: number(&["intermediate_size", "n_inner"])?,
-            vocabulary_size: need(&["vocab_size"])?,
+            vocabulary_size: required(&["vocab_size"])?,
             context_tokens: number(&["max_position_embeddings", "n_positions", "n_ctx"])?,
             rope_theta: theta("rope_theta", find_theta(fields)?)?,
             bos_id,
@@ -106,7 +106,7 @@ impl Config {
 
     /// The fields of config.json that describe the language model.
     pub(crate) fn fields(&self) -> Option<&Map<String, Value>> {
-        self.raw.as_object().map(of_language_model)
+        self.raw.as_object().map(language_model_fields)
     }
 
     pub(crate) fn from_gguf(header: &gguf::Header) -> Result<Self> {
@@ -116,13 +116,13 @@ impl Config {
             Some(other) => bail!("metadata `general.architecture`: expected a text, found {other}"),
             None => bail!("metadata `general.architecture` is missing"),
         };
-        let named = shown(architecture);
+        let named = printable(architecture);
         expect_finite(metadata, architecture)?;
         let number = |key: &str| find_metadata(metadata, &format!("{architecture}.{key}"));
-        let need = |key: &str| {
+        let required = |key: &str| {
             positive(key, number(key)?.with_context(|| format!("metadata `{named}.{key}` is missing"))?)
         };
-        let (hidden_size, heads) = (need("embedding_length")?, need("attention.head_count")?);
+        let (hidden_size, heads) = (required("embedding_length")?, required("attention.head_count")?);
         let (bos_id, eos_ids) = ids_of_gguf(metadata)?;
         let has = |name: &str| header.tensors.iter().any(|tensor| tensor.name == name);
         let tokens = match metadata.get("tokenizer.ggml.tokens") {
@@ -142,14 +142,16 @@ impl Config {
         Ok(Self {
             architecture: architecture.clone(),
             hidden_size,
-            layers: need("block_count")?,
+            layers: required("block_count")?,
             heads,
             kv_heads: kv_heads("attention.head_count_kv", number("attention.head_count_kv")?, heads)?,
             head_dim: head_dim("attention.key_length", number("attention.key_length")?, hidden_size, heads)?,
             intermediate_size: number("feed_forward_length")?,
             vocabulary_size: positive(
                 "vocab_size",
-                number("vocab_size")?.or(tokens).context("it has neither a vocabulary nor its size")?,
+                number("vocab_size")?
+                    .or(tokens)
+                    .context("the metadata has neither a vocabulary nor its size")?,
             )?,
             context_tokens: number("context_length")?,
             rope_theta: theta("rope.freq_base", rope_theta)?,
@@ -163,22 +165,22 @@ impl Config {
     }
 }
 
-/// Multimodal models keep their language model's numbers one level down.
-fn of_language_model(top: &Map<String, Value>) -> &Map<String, Value> {
+/// Multimodal models have the numbers of their language model one level down.
+fn language_model_fields(top: &Map<String, Value>) -> &Map<String, Value> {
     top.get("text_config").and_then(Value::as_object).unwrap_or(top)
 }
 
 pub(crate) fn read_json(path: &Path) -> Result<Value> {
     // Reading a pipe would never end.
-    ensure!(!path.exists() || path.is_file(), "`{}` is no file", path.display());
+    ensure!(!path.exists() || path.is_file(), "`{}` is not a file", path.display());
     let bytes = std::fs::read(path).with_context(|| format!("`{}`", path.display()))?;
-    parsed(&bytes).with_context(|| format!("`{}`", path.display()))
+    parse_json(&bytes).with_context(|| format!("`{}`", path.display()))
 }
 
 /// Parses JSON. An error names the field: numbers beyond all bounds and `NaN` are invalid.
-fn parsed(bytes: &[u8]) -> Result<Value> {
+fn parse_json(bytes: &[u8]) -> Result<Value> {
     serde_json::from_slice(bytes).map_err(|error| match field_before(bytes, &error) {
-        Some(name) => anyhow::Error::new(error).context(format!("`{}`", shown(&name))),
+        Some(name) => anyhow::Error::new(error).context(format!("`{}`", printable(&name))),
         None => error.into(),
     })
 }
@@ -189,12 +191,12 @@ fn field_before(bytes: &[u8], error: &serde_json::Error) -> Option<String> {
     let before: usize = lines.by_ref().take(error.line().checked_sub(1)?).map(<[u8]>::len).sum();
     let end = (before + error.column()).min(bytes.len());
     // Enough bytes for a name and a number.
-    let text = String::from_utf8_lossy(&bytes[end.saturating_sub(LONGEST_FIELD)..end]);
+    let text = String::from_utf8_lossy(&bytes[end.saturating_sub(FIELD_BYTES)..end]);
     let (names, _) = text.rsplit_once(':')?;
     names.trim_end().strip_suffix('"')?.rsplit_once('"').map(|(_, name)| name.to_string())
 }
 
-const LONGEST_FIELD: usize = 512;
+const FIELD_BYTES: usize = 512;
 
 /// Engines divide by most of these numbers, so none may be 0.
 fn positive(name: &str, number: u32) -> Result<u32> {
@@ -207,7 +209,7 @@ fn kv_heads(name: &str, given: Option<u32>, heads: u32) -> Result<u32> {
     let kv_heads = given.unwrap_or(heads);
     ensure!(
         kv_heads > 0 && heads.is_multiple_of(kv_heads),
-        "`{name}` is {kv_heads}, of {heads} attention heads"
+        "`{name}` is {kv_heads}, which does not divide {heads} attention heads"
     );
     Ok(kv_heads)
 }
@@ -223,7 +225,8 @@ fn head_dim(name: &str, given: Option<u32>, hidden_size: u32, heads: u32) -> Res
 fn find_flag(fields: &Map<String, Value>, name: &str) -> Result<Option<bool>> {
     let Some(value) = fields.get(name).filter(|value| !value.is_null()) else { return Ok(None) };
     let flag = value.as_bool();
-    flag.map(Some).with_context(|| format!("`{name}`: expected true or false, found {}", shown_value(value)))
+    flag.map(Some)
+        .with_context(|| format!("`{name}`: expected true or false, found {}", printable_value(value)))
 }
 
 /// Newer configs keep the theta with the other RoPE settings; that one takes precedence.
@@ -234,14 +237,16 @@ fn find_theta(fields: &Map<String, Value>) -> Result<Option<f64>> {
     });
     let Some(value) = found else { return Ok(None) };
     let number = value.as_f64();
-    number.map(Some).with_context(|| format!("`rope_theta`: expected a number, found {}", shown_value(value)))
+    number
+        .map(Some)
+        .with_context(|| format!("`rope_theta`: expected a number, found {}", printable_value(value)))
 }
 
 fn theta(name: &str, given: Option<f64>) -> Result<Option<f64>> {
     // Engines compute with theta in f32.
-    let usable = given.is_none_or(|theta| (theta as f32).is_finite() && theta as f32 > 0.0);
+    let is_usable = given.is_none_or(|theta| (theta as f32).is_finite() && theta as f32 > 0.0);
     ensure!(
-        usable,
+        is_usable,
         "`{name}`: expected a number above 0 within f32, found `{:?}`",
         given.unwrap_or_default()
     );
@@ -258,7 +263,7 @@ fn find_u32(fields: &Map<String, Value>, names: &[&str]) -> Result<Option<u32>> 
 fn as_u32(name: &str, value: &Value) -> Result<u32> {
     let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
     number.with_context(|| {
-        format!("`{name}`: expected a whole number of 32 bits, found {}", shown_value(value))
+        format!("`{name}`: expected a whole number of 32 bits, found {}", printable_value(value))
     })
 }
 
@@ -270,16 +275,17 @@ fn find_metadata(metadata: &BTreeMap<String, gguf::Value>, key: &str) -> Result<
     }
     let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
     number.map(Some).with_context(|| {
-        format!("metadata `{}`: expected a whole number of 32 bits, found {value}", shown(key))
+        format!("metadata `{}`: expected a whole number of 32 bits, found {value}", printable(key))
     })
 }
 
 /// Infinity is valid for no number of the model.
 fn expect_finite(metadata: &BTreeMap<String, gguf::Value>, architecture: &str) -> Result<()> {
-    let own = |key: &str| key.strip_prefix(architecture).is_some_and(|rest| rest.starts_with('.'));
-    for (key, value) in metadata.iter().filter(|(key, _)| own(key)) {
+    let is_of_architecture =
+        |key: &str| key.strip_prefix(architecture).is_some_and(|rest| rest.starts_with('.'));
+    for (key, value) in metadata.iter().filter(|(key, _)| is_of_architecture(key)) {
         let infinite = matches!(value, gguf::Value::Float(number) if !number.is_finite());
-        ensure!(!infinite, "metadata `{}`: expected a number, found {value}", shown(key));
+        ensure!(!infinite, "metadata `{}`: expected a number, found {value}", printable(key));
     }
     Ok(())
 }
@@ -301,44 +307,47 @@ const BEGIN_IN_GGUF: &str = "tokenizer.ggml.bos_token_id";
 const END_IN_GGUF: &str = "tokenizer.ggml.eos_token_id";
 
 /// The source of an id for an error; this file takes precedence over config.json.
-const IN_GENERATION_CONFIG: &str = "`generation_config.json` beside it";
+const IN_GENERATION_CONFIG: &str = "`generation_config.json` in the same folder";
 
 /// The id that begins a text, and all ids that end one.
 type Ids = (Option<u32>, Vec<u32>);
 
 fn ids_of_json(fields: &Map<String, Value>, generation: &Value) -> Result<Ids> {
-    let of = |name| match generation.get(name).filter(|value| !value.is_null()) {
+    let ids = |name| match generation.get(name).filter(|value| !value.is_null()) {
         Some(value) => as_ids(name, value).context(IN_GENERATION_CONFIG),
         None => fields.get(name).map_or(Ok(Vec::new()), |value| as_ids(name, value)),
     };
-    Ok((of(BEGIN)?.first().copied(), of(END)?))
+    Ok((ids(BEGIN)?.first().copied(), ids(END)?))
 }
 
 fn ids_of_gguf(metadata: &BTreeMap<String, gguf::Value>) -> Result<Ids> {
-    let of = |key: &str| {
+    let id = |key: &str| {
         let Some(value) = metadata.get(key) else { return Ok(None) };
-        let id = value.as_u64().and_then(|id| u32::try_from(id).ok());
-        id.map(Some).with_context(|| format!("metadata `{key}`: expected the id of a token, found {value}"))
+        let number = value.as_u64().and_then(|id| u32::try_from(id).ok());
+        number
+            .map(Some)
+            .with_context(|| format!("metadata `{key}`: expected the id of a token, found {value}"))
     };
-    let mut ends: Vec<u32> = of(END_IN_GGUF)?.into_iter().collect();
+    let mut ends: Vec<u32> = id(END_IN_GGUF)?.into_iter().collect();
     for key in gguf::OTHER_ENDS {
-        ends.extend(of(key)?.filter(|id| !ends.contains(id)));
+        ends.extend(id(key)?.filter(|id| !ends.contains(id)));
     }
-    Ok((of(BEGIN_IN_GGUF)?, ends))
+    Ok((id(BEGIN_IN_GGUF)?, ends))
 }
 
 /// The message for an id outside the vocabulary.
-pub(crate) fn id_beyond(config: &Config) -> Option<String> {
+pub(crate) fn invalid_id(config: &Config) -> Option<String> {
     let size = config.vocabulary_size;
-    let is_beyond = |id: &&u32| **id >= size;
-    let begins = config.bos_id.iter().find(is_beyond).map(|id| (BEGIN, BEGIN_IN_GGUF, *id));
-    let ends = || config.eos_ids.iter().find(is_beyond).map(|id| (END, END_IN_GGUF, *id));
+    let is_invalid = |id: &&u32| **id >= size;
+    let begins = config.bos_id.iter().find(is_invalid).map(|id| (BEGIN, BEGIN_IN_GGUF, *id));
+    let ends = || config.eos_ids.iter().find(is_invalid).map(|id| (END, END_IN_GGUF, *id));
     let (name, key, id) = begins.or_else(ends)?;
     let field = match config.format() {
         Format::Safetensors => {
-            let own = config.fields().and_then(|fields| fields.get(name));
-            let is_own = own.is_some_and(|value| as_ids(name, value).is_ok_and(|ids| ids.contains(&id)));
-            if is_own { format!("`{name}`") } else { format!("{IN_GENERATION_CONFIG}: `{name}`") }
+            let value = config.fields().and_then(|fields| fields.get(name));
+            let is_in_config =
+                value.is_some_and(|value| as_ids(name, value).is_ok_and(|ids| ids.contains(&id)));
+            if is_in_config { format!("`{name}`") } else { format!("{IN_GENERATION_CONFIG}: `{name}`") }
         }
         Format::Gguf => {
             let has_id = |key: &&str| config.raw.get(*key).and_then(Value::as_u64) == Some(id.into());

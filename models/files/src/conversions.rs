@@ -1,5 +1,5 @@
 //! The cache of conversions for engines that need another format, keyed by content. The same weights in the same format are
-//! written once, whatever folder they came from.
+//! written once, from any folder.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::convert::{Goal, convert};
-use crate::write::{Watch, cannot_write, part_name, remove_abandoned};
+use crate::write::{Watch, cannot_write, remove_abandoned, temporary_name};
 use crate::{Dtype, Format, ModelFolder};
 
 /// The default limit of the cache.
@@ -40,19 +40,19 @@ const LIMIT: &str = "limit";
 /// The path of the model in this format, from the cache or converted now.
 pub fn converted(model: &ModelFolder, format: Format, dtype: Dtype, watch: Watch) -> Result<PathBuf> {
     let (cache, name) = (cache()?, dtype.as_str().to_ascii_lowercase());
-    let entry = format!("{}-{}-{}-{name}", model.identity()?, digest_beside(model), format.as_str());
+    let entry = format!("{}-{}-{}-{name}", model.identity()?, digest_of_other_files(model), format.as_str());
     let folder = cache.join(&entry);
     let label = Label { model: model.name.clone(), format: format.as_str().into(), dtype: name };
     match model_in(&folder) {
         Some(_) => label.write(&folder)?,
-        None => make(model, format, dtype, &label, &folder, watch)?,
+        None => create(model, format, dtype, &label, &folder, watch)?,
     }
     shrink(limit()?, Some(&folder))?;
-    model_in(&folder).with_context(|| format!("`{}` has gone while it was used", folder.display()))
+    model_in(&folder).with_context(|| format!("`{}` was removed while it was in use", folder.display()))
 }
 
 /// A digest of the files beside the weights: the same weights with another config are another model.
-fn digest_beside(model: &ModelFolder) -> String {
+fn digest_of_other_files(model: &ModelFolder) -> String {
     let mut content = model.config.raw.to_string().into_bytes();
     for name in ["generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"] {
         // A missing or unreadable file counts as empty: a conversion does not copy it either.
@@ -66,16 +66,16 @@ fn digest_beside(model: &ModelFolder) -> String {
 
 /// All bytes before the first tensor. They include the vocabulary, of which the config keeps only the length.
 fn header_bytes(model: &ModelFolder) -> Option<Vec<u8>> {
-    let ends = model.tensors.iter().map(|tensor| tensor.offset).min()?;
+    let data_start = model.tensors.iter().map(|tensor| tensor.offset).min()?;
     let mut bytes = Vec::new();
     let file = std::fs::File::open(model.weights.first()?).ok()?;
-    std::io::Read::read_to_end(&mut std::io::Read::take(file, ends), &mut bytes).ok()?;
+    std::io::Read::read_to_end(&mut std::io::Read::take(file, data_start), &mut bytes).ok()?;
     Some(bytes)
 }
 
 /// Converts into a temporary folder and renames it when complete, so that another run finds a complete folder or makes its
 /// own.
-fn make(
+fn create(
     model: &ModelFolder,
     format: Format,
     dtype: Dtype,
@@ -84,24 +84,24 @@ fn make(
     watch: Watch,
 ) -> Result<()> {
     let name = folder.file_name().unwrap_or_default().to_string_lossy();
-    let part = folder.with_file_name(part_name(&name));
+    let part = folder.with_file_name(temporary_name(&name));
     let out = match format {
         Format::Safetensors => part.join(model.short_name()),
         Format::Gguf => part.join(format!("{}-{}.gguf", model.short_name(), label.dtype)),
     };
-    let made = convert(model, &Goal { format, dtype, out }, watch).and_then(|_| {
+    let created = convert(model, &Goal { format, dtype, out }, watch).and_then(|_| {
         label.write(&part)?;
         if model_in(folder).is_none() {
             // A folder without a complete model is an interrupted conversion, or a user removed files from it.
             let _ = std::fs::remove_dir_all(folder);
-            let named = std::fs::rename(&part, folder);
-            named.with_context(|| cannot_write(folder))?;
+            let renamed = std::fs::rename(&part, folder);
+            renamed.with_context(|| cannot_write(folder))?;
         }
         Ok(())
     });
     // The temporary folder remains after a failure, or if another run finished first.
     let _ = std::fs::remove_dir_all(&part);
-    made
+    created
 }
 
 impl Label {
@@ -161,15 +161,15 @@ pub fn clear() -> Result<u64> {
     Ok(removed)
 }
 
-/// Removes the least recently used conversions until the rest fits the limit, but never `stays`.
-fn shrink(limit: u64, stays: Option<&Path>) -> Result<u64> {
+/// Removes the least recently used conversions until the remaining ones fit the limit, but never `in_use`.
+fn shrink(limit: u64, in_use: Option<&Path>) -> Result<u64> {
     remove_abandoned(&cache()?, None);
-    let (mut held, mut removed) = (0, 0);
+    let (mut total, mut removed) = (0, 0);
     for conversion in list()? {
-        held += conversion.bytes;
-        if held > limit && stays != Some(conversion.folder.as_path()) {
+        total += conversion.bytes;
+        if total > limit && in_use != Some(conversion.folder.as_path()) {
             remove(&conversion.folder)?;
-            held -= conversion.bytes;
+            total -= conversion.bytes;
             removed += conversion.bytes;
         }
     }
@@ -213,12 +213,12 @@ mod tests {
     use crate::{Goal, Shape, synthesise};
 
     #[test]
-    fn another_vocabulary_within_a_gguf_file_is_another_model() {
+    fn gguf_files_with_different_vocabularies_have_different_digests() {
         let folder = std::env::temp_dir().join(format!("model-files-conversions-{}", std::process::id()));
         let out = folder.join("x.gguf");
         let goal = Goal { format: Format::Gguf, dtype: Dtype::F32, out: out.clone() };
         synthesise(&Shape::named("tiny-gpt2").unwrap(), 0, &goal, &|_, _| Ok(())).unwrap();
-        let digest = || digest_beside(&ModelFolder::open(&out).unwrap());
+        let digest = || digest_of_other_files(&ModelFolder::open(&out).unwrap());
         let before = digest();
         assert_eq!(digest(), before);
         let mut bytes = std::fs::read(&out).unwrap();

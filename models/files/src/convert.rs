@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::architecture::{Architecture, Part, rope};
 use crate::gguf::MetadataValue;
-use crate::text::shown;
+use crate::text::printable;
 use crate::tokenizer::TokenizerTables;
 use crate::weights::{FileWeights, Weights};
 use crate::write::{FilePlan, Staged, Watch, dtype_of, fill};
@@ -23,19 +23,19 @@ pub fn convert(model: &ModelFolder, goal: &Goal, watch: Watch) -> Result<Written
     let dtypes = parts.iter().map(|part| dtype_in(part, &weights, goal)).collect::<Result<Vec<_>>>()?;
     let content = content(model, &weights, goal.format)?;
     let mut written = write(&content, &parts, &dtypes, &weights, goal, watch)?;
-    written.notes.extend(left_out(model, &parts));
+    written.notes.extend(unused_tensors(model, &parts));
     Ok(written)
 }
 
 /// Lists the tensors that are not part of the network: the formats cannot hold them.
-fn left_out(model: &ModelFolder, parts: &[Part]) -> Option<String> {
+fn unused_tensors(model: &ModelFolder, parts: &[Part]) -> Option<String> {
     let unused = model.unused(parts);
     let first = unused.first()?;
     let count = match unused.len() {
         1 => "1 tensor".to_string(),
         several => format!("{several} tensors"),
     };
-    Some(format!("left out: {count} that the config does not use, such as `{}`", shown(&first.name)))
+    Some(format!("left out: {count} that the config does not use, such as `{}`", printable(&first.name)))
 }
 
 /// The dtype of most bytes of the model.
@@ -53,27 +53,29 @@ fn dtype_in(part: &Part, weights: &FileWeights, goal: &Goal) -> Result<Dtype> {
     // GGUF stores these parts in f32 only, so the original may have been f32 too: narrow them only without loss.
     if goal.format == Format::Safetensors && part.is_f32_in_gguf() && weights.dtype(part)? == Dtype::F32 {
         let values = weights.values(part)?;
-        let (mut bytes, mut back) = (vec![0; values.len() * requested.block().1], vec![0.0; values.len()]);
-        let kept = blocks::narrow(requested, &values, &mut bytes)
-            .and_then(|()| blocks::widen(requested, &bytes, &mut back))
-            .is_ok_and(|()| back == values);
-        return Ok(if kept { requested } else { Dtype::F32 });
+        let (mut bytes, mut restored) =
+            (vec![0; values.len() * requested.block().1], vec![0.0; values.len()]);
+        let is_exact = blocks::narrow(requested, &values, &mut bytes)
+            .and_then(|()| blocks::widen(requested, &bytes, &mut restored))
+            .is_ok_and(|()| restored == values);
+        return Ok(if is_exact { requested } else { Dtype::F32 });
     }
     Ok(requested)
 }
 
 fn content(model: &ModelFolder, weights: &FileWeights, to: Format) -> Result<Content> {
     let architecture = model.architecture()?;
-    let named = |name: &str| Some(model.folder().join(name)).filter(|path| path.is_file());
+    let existing = |name: &str| Some(model.folder().join(name)).filter(|path| path.is_file());
     let (config, generation) = match model.format {
         Format::Safetensors => {
-            let generation = named("generation_config.json").map(|path| crate::config::read_json(&path));
+            let generation = existing("generation_config.json").map(|path| crate::config::read_json(&path));
             (model.config.clone(), generation.transpose()?)
         }
         Format::Gguf => {
             let config = config_of_gguf(model, architecture, weights)?;
-            let ends = json!({ "bos_token_id": model.config.bos_id, "eos_token_id": model.config.eos_ids });
-            (config, Some(ends))
+            let generation =
+                json!({ "bos_token_id": model.config.bos_id, "eos_token_id": model.config.eos_ids });
+            (config, Some(generation))
         }
     };
     // Between folders the tokenizer is copied; everything else is read and written again.
@@ -81,7 +83,7 @@ fn content(model: &ModelFolder, weights: &FileWeights, to: Format) -> Result<Con
     let copied = match is_copied {
         true => ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"]
             .iter()
-            .filter_map(|name| named(name))
+            .filter_map(|name| existing(name))
             .collect(),
         false => Vec::new(),
     };
@@ -93,7 +95,7 @@ fn content(model: &ModelFolder, weights: &FileWeights, to: Format) -> Result<Con
 
 /// The config.json equivalent to this file, parsed again so that both agree.
 fn config_of_gguf(model: &ModelFolder, architecture: &Architecture, weights: &FileWeights) -> Result<Config> {
-    let path = model.weights.first().context("a GGUF file without a file")?;
+    let path = model.weights.first().context("a GGUF model without a file")?;
     let header = gguf::read_header(path, 0)?;
     // One factor for each pair of a head's dimensions.
     let factors = weights.values_of(rope::FACTORS, u64::from(model.config.head_dim / 2));
@@ -166,7 +168,7 @@ fn write_folder(
         staged.write("generation_config.json", pretty(generation))?;
     }
     for path in &content.copied {
-        let name = path.file_name().with_context(|| format!("`{}` is no file", path.display()))?;
+        let name = path.file_name().with_context(|| format!("`{}` is not a file", path.display()))?;
         std::fs::copy(path, staged.folder().join(name)).with_context(|| format!("`{}`", path.display()))?;
     }
     if let Some(tokenizer) = &content.tokenizer {
@@ -197,15 +199,15 @@ fn write_gguf(
         literals.push((rope::FACTORS, rule.factors(theta, content.config.head_dim)));
     }
     let metadata = metadata(content, goal.dtype)?;
-    let file = gguf::plan(FILE.into(), &metadata, parts, dtypes, &literals);
+    let file = gguf::plan(TEMPORARY_NAME.into(), &metadata, parts, dtypes, &literals);
     let files = [file];
     fill(staged.folder(), &files, parts, Format::Gguf, weights, watch)?;
-    staged.finish_file(FILE)?;
+    staged.finish_file(TEMPORARY_NAME)?;
     Ok(Written { path, bytes: size(&files), notes: notes(parts, dtypes, goal.dtype) })
 }
 
 /// The temporary name of the file.
-const FILE: &str = "model.gguf";
+const TEMPORARY_NAME: &str = "model.gguf";
 
 fn gguf_path(content: &Content, goal: &Goal) -> PathBuf {
     let is_file = goal.out.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
@@ -229,21 +231,21 @@ fn metadata(content: &Content, dtype: Dtype) -> Result<Vec<(String, MetadataValu
     if let Some(tokenizer) = &content.tokenizer {
         metadata.extend(tokenizer.to_gguf(content.config.vocabulary_size)?);
         // A text may end in several ways; the tokenizer's tables have only the first id.
-        let others = content.config.eos_ids.iter().skip(1).zip(gguf::OTHER_ENDS);
-        metadata.extend(others.map(|(id, key)| (key.to_string(), MetadataValue::U32(*id))));
+        let other_ends = content.config.eos_ids.iter().skip(1).zip(gguf::OTHER_ENDS);
+        metadata.extend(other_ends.map(|(id, key)| (key.to_string(), MetadataValue::U32(*id))));
     }
     Ok(metadata)
 }
 
 /// Notes on the matrices that are not in the requested dtype.
 fn notes(parts: &[Part], dtypes: &[Dtype], requested: Dtype) -> Vec<String> {
-    let other =
+    let differing =
         parts.iter().zip(dtypes).filter(|(part, dtype)| **dtype != requested && !part.is_f32_in_gguf());
-    let other: Vec<_> = other.map(|(part, dtype)| (part.rows_in(Format::Gguf).1, *dtype)).collect();
-    let Some((columns, dtype)) = other.first() else { return Vec::new() };
+    let differing: Vec<_> = differing.map(|(part, dtype)| (part.rows_in(Format::Gguf).1, *dtype)).collect();
+    let Some((columns, dtype)) = differing.first() else { return Vec::new() };
     vec![format!(
         "{} of {} matrices are {} and not {}: rows of {columns} do not divide into blocks of {}",
-        other.len(),
+        differing.len(),
         parts.iter().filter(|part| !part.is_f32_in_gguf()).count(),
         dtype.as_str(),
         requested.as_str(),
@@ -257,7 +259,7 @@ pub(crate) fn dtypes(parts: &[Part], goal: &Goal) -> Result<Vec<Dtype>> {
     let numbers = parts.iter().try_fold(0_u64, |sum, part| sum.checked_add(part.elements()));
     ensure!(
         numbers.is_some_and(|numbers| numbers <= MAX_NUMBERS),
-        "its sizes make more weights than any computer holds"
+        "its sizes give more weights than any computer can store"
     );
     Ok(parts.iter().map(|part| dtype_of(part, goal.dtype, goal.format)).collect())
 }
@@ -271,10 +273,10 @@ pub fn check(format: Format, dtype: Dtype) -> Result<()> {
     if format == Format::Safetensors && !dtype.is_float() {
         bail!(
             "`{name}` in safetensors: the format has no name for blocks with shared scales, and each library packs them \
-             in a way of its own"
+             differently"
         );
     }
-    ensure!(crate::blocks::can_narrow(dtype), "`{name}` can be read and not written");
+    ensure!(crate::blocks::can_narrow(dtype), "`{name}` can be read but not written");
     Ok(())
 }
 

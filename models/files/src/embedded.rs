@@ -46,14 +46,14 @@ fn unpacked() -> Result<PathBuf> {
     unpack(&models, concat!("embedded-", env!("EMBEDDED_MODEL_DIGEST")), &FILES)
 }
 
-/// The folder appears whole, so that no reader sees half a model.
+/// The folder gets its name when it is complete, so that no reader sees a part of the model.
 #[cfg(any(feature = "embedded", test))]
 fn unpack(models: &std::path::Path, name: &str, files: &[(&str, &[u8])]) -> Result<PathBuf> {
     let folder = models.join(name);
     if folder.is_dir() {
         return Ok(folder);
     }
-    let written = crate::write::write_whole(&folder, |temporary| {
+    let written = crate::write::write_atomically(&folder, |temporary| {
         std::fs::create_dir_all(temporary)?;
         files.iter().try_for_each(|(name, bytes)| std::fs::write(temporary.join(name), bytes))
     });
@@ -66,22 +66,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unpacking_gives_whole_folders_and_leaves_nothing_half_made() {
+    fn unpacking_creates_a_complete_folder_and_leaves_no_temporary_one() {
         let models = std::env::temp_dir().join(format!("model-files-unpack-{}", std::process::id()));
         let files: [(&str, &[u8]); 2] = [("a", b"one"), ("b", b"two")];
         let folder = unpack(&models, "m", &files).unwrap();
         assert_eq!(std::fs::read(folder.join("b")).unwrap(), b"two");
         // A second program finds the folder and changes nothing.
         assert_eq!(unpack(&models, "m", &[]).unwrap(), folder);
-        let left: Vec<_> =
+        let entries: Vec<_> =
             std::fs::read_dir(&models).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        assert_eq!(left, ["m"]);
+        assert_eq!(entries, ["m"]);
         std::fs::remove_dir_all(&models).unwrap();
     }
 
     #[test]
     fn a_folder_that_cannot_be_written_is_an_error_that_names_it() {
-        let refused = unpack(std::path::Path::new("/dev/null"), "m", &[]).unwrap_err();
-        assert!(format!("{refused:#}").contains("/dev/null/m"), "{refused:#}");
+        let error = unpack(std::path::Path::new("/dev/null"), "m", &[]).unwrap_err();
+        assert!(format!("{error:#}").contains("/dev/null/m"), "{error:#}");
     }
 }

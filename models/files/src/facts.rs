@@ -128,13 +128,13 @@ impl ModelFacts {
 pub(crate) fn tokenizer_facts(model: &ModelFolder) -> Result<Option<TokenizerFacts>> {
     let Some(facts) = model.tokenizer_facts()? else { return Ok(None) };
     let vocabulary = model.config.vocabulary_size;
-    let beyond = facts.highest_id.filter(|highest| *highest >= vocabulary);
+    let too_high = facts.highest_id.filter(|highest| *highest >= vocabulary);
     ensure!(
-        beyond.is_none(),
+        too_high.is_none(),
         "`{}`: the tokenizer is of another vocabulary: its {} entries go up to id {}, and the model's vocabulary has {vocabulary}",
         facts.source.display(),
         facts.entries,
-        beyond.unwrap_or_default()
+        too_high.unwrap_or_default()
     );
     Ok(Some(facts))
 }

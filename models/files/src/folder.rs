@@ -7,9 +7,9 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::Value;
 
 use crate::architecture::{Architecture, Part, longer_name, rope};
-use crate::config::id_beyond;
+use crate::config::invalid_id;
 use crate::safetensors::shards;
-use crate::text::shown;
+use crate::text::printable;
 use crate::tokenizer::{TokenizerFacts, TokenizerTables, facts_of_gguf, facts_of_json, from_gguf, from_json};
 use crate::weights::find;
 use crate::{Config, Dtype, Tensor, Tokenizer, architecture, embedded, gguf, hub, safetensors};
@@ -90,8 +90,9 @@ impl ModelFolder {
             return Self::open_gguf(path, path);
         }
         let names = file_names(path)?;
-        let ending = |end: &str| names.iter().filter(|name| name.ends_with(end)).cloned().collect::<Vec<_>>();
-        let (tensors, ggufs) = (ending(".safetensors"), ending(".gguf"));
+        let with_ending =
+            |end: &str| names.iter().filter(|name| name.ends_with(end)).cloned().collect::<Vec<_>>();
+        let (tensors, ggufs) = (with_ending(".safetensors"), with_ending(".gguf"));
         match ggufs.as_slice() {
             _ if !tensors.is_empty() => {
                 let weights = shards(path, &tensors)?;
@@ -165,8 +166,8 @@ impl ModelFolder {
             return Ok(TokenizerSource::Json(path));
         }
         let tables = self.config.raw.get("tokenizer.ggml.model").and_then(|_| self.weights.first());
-        let within = tables.filter(|_| self.format == Format::Gguf).map(|file| TokenizerSource::Gguf(file));
-        within.with_context(|| format!("model `{}` has no `tokenizer.json` beside its weights", self.name))
+        let in_gguf = tables.filter(|_| self.format == Format::Gguf).map(|file| TokenizerSource::Gguf(file));
+        in_gguf.with_context(|| format!("model `{}` has no `tokenizer.json` beside its weights", self.name))
     }
 
     /// Text for prompts: the model's own `heldout.txt`, else the embedded model's.
@@ -198,15 +199,15 @@ impl ModelFolder {
     }
 
     fn open_safetensors(path: &Path, weights: Vec<PathBuf>) -> Result<Self> {
-        let (mut tensors, mut seen) = (Vec::new(), BTreeSet::new());
+        let (mut tensors, mut names) = (Vec::new(), BTreeSet::new());
         for (file, weights_path) in weights.iter().enumerate() {
             for tensor in safetensors::read_header(weights_path, file)? {
-                let new = seen.insert(tensor.name.clone());
+                let is_new = names.insert(tensor.name.clone());
                 ensure!(
-                    new,
+                    is_new,
                     "`{}`: tensor `{}` is in another file too",
                     weights_path.display(),
-                    shown(&tensor.name)
+                    printable(&tensor.name)
                 );
                 tensors.push(tensor);
             }
@@ -254,8 +255,8 @@ impl ModelFolder {
         ensure!(
             expected.eq_ignore_ascii_case(found) || shared,
             "model type mismatch: expected `{}`, found `{}`",
-            shown(expected),
-            shown(found)
+            printable(expected),
+            printable(found)
         );
         Ok(())
     }
@@ -264,24 +265,24 @@ impl ModelFolder {
     pub fn parts(&self) -> Result<Vec<Part>> {
         let (format, source) = (self.format, self.config_source());
         let architecture = self.architecture()?;
-        let pieces = self.config.raw.get("split.count").and_then(Value::as_u64).unwrap_or(1);
+        let split_count = self.config.raw.get("split.count").and_then(Value::as_u64).unwrap_or(1);
         ensure!(
-            self.format != Format::Gguf || pieces <= 1,
-            "`{}`: one of the {pieces} pieces of a model, and pieces of GGUF are not read here\n\
+            self.format != Format::Gguf || split_count <= 1,
+            "`{}`: one of {split_count} parts of a split model, which cannot be loaded one by one\n\
              hint: llama-gguf-split --merge joins them",
             self.weights.first().unwrap_or(&self.path).display()
         );
-        let (layers, held) = (self.config.layers as usize, self.tensors.len());
+        let (layers, count) = (self.config.layers as usize, self.tensors.len());
         // Checked before anything is allocated for each layer.
-        ensure!(layers <= held, "{source}: {layers} layers cannot consist of {held} tensors");
+        ensure!(layers <= count, "{source}: {layers} layers cannot consist of {count} tensors");
         // If the config names the wrong architecture, an error about one field would mislead.
         let parts =
             architecture.parts(&self.config).map_err(|error| match self.mismatch(architecture, &source) {
                 Some(mismatch) => anyhow!(mismatch),
                 None => error.context(source.clone()),
             })?;
-        if let Some(beyond) = id_beyond(&self.config) {
-            bail!("{source}: {beyond}");
+        if let Some(message) = invalid_id(&self.config) {
+            bail!("{source}: {message}");
         }
         rope::llama3(&self.config).with_context(|| source.clone())?;
         let tensors: HashMap<String, &Tensor> =
@@ -308,24 +309,25 @@ impl ModelFolder {
         let architecture = Architecture::of(&self.config, format).ok();
         let tied = self.config.tie_word_embeddings && format == Format::Safetensors;
         let is_unused = |tensor: &&Tensor| {
-            let follows = follows(format, architecture, &tensor.name);
+            let is_derived = is_derived(format, architecture, &tensor.name);
             // A copy of the embedding as output.
             let is_copy = tied && tensor.name == "lm_head.weight";
-            !(follows || is_copy || known.contains(&tensor.name))
+            !(is_derived || is_copy || known.contains(&tensor.name))
         };
         self.tensors.iter().filter(is_unused).collect()
     }
 
     /// The message for a part in a dtype that this crate cannot read.
     pub fn unreadable_part(&self, parts: &[Part]) -> Option<String> {
-        let mut others = self.tensors.iter().filter(|tensor| Dtype::named(tensor.dtype).is_none()).peekable();
-        others.peek()?;
+        let mut unreadable =
+            self.tensors.iter().filter(|tensor| Dtype::named(tensor.dtype).is_none()).peekable();
+        unreadable.peek()?;
         let known = self.names_of(parts);
-        others.find(|tensor| known.contains(&tensor.name)).map(|tensor| self.unreadable(tensor))
+        unreadable.find(|tensor| known.contains(&tensor.name)).map(|tensor| self.unreadable(tensor))
     }
 
     pub(crate) fn unreadable(&self, tensor: &Tensor) -> String {
-        let (path, name) = (self.weights[tensor.file].display(), shown(&tensor.name));
+        let (path, name) = (self.weights[tensor.file].display(), printable(&tensor.name));
         format!("`{path}`: tensor `{name}` is {}, which cannot be read here", tensor.dtype)
     }
 
@@ -356,18 +358,19 @@ impl ModelFolder {
         let names = self.tensors.iter().map(|tensor| tensor.name.as_str());
         let found = architecture::family(names);
         let is_own = found.iter().any(|found| found.name == architecture.name);
-        let of = found.first().filter(|_| self.format == Format::Safetensors && !is_own)?.name;
+        let actual = found.first().filter(|_| self.format == Format::Safetensors && !is_own)?.name;
         let named = architecture.name;
-        Some(format!("model type mismatch: {source} names `{named}`, and its tensors are those of `{of}`"))
+        Some(format!(
+            "model type mismatch: {source} names `{named}`, and its tensors are those of `{actual}`"
+        ))
     }
 }
 
 /// Whether a tensor of this name follows from the config, or holds RoPE factors.
-fn follows(format: Format, architecture: Option<&Architecture>, name: &str) -> bool {
+fn is_derived(format: Format, architecture: Option<&Architecture>, name: &str) -> bool {
     match format {
-        Format::Safetensors => {
-            architecture.is_some_and(|it| it.buffers.iter().any(|end| name.ends_with(end)))
-        }
+        Format::Safetensors => architecture
+            .is_some_and(|architecture| architecture.buffers.iter().any(|end| name.ends_with(end))),
         Format::Gguf => name == rope::FACTORS,
     }
 }

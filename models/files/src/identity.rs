@@ -16,27 +16,27 @@ use sha2::{Digest, Sha256};
 use crate::architecture::{Order, Part};
 use crate::text::hex;
 use crate::weights::{FileWeights, Weights};
-use crate::write::write_whole;
+use crate::write::write_atomically;
 use crate::{Dtype, Format, ModelFolder};
 
 /// The numbers to hash at once.
 const STEP: u64 = 1 << 20;
 
 impl ModelFolder {
-    /// The identity, from reading all weights, or remembered from the last reading of the same files.
+    /// The identity, from all weights, or stored by the last reading of the same files.
     pub fn identity(&self) -> Result<String> {
-        let remembered = Remembered::of(self)?;
-        if let Some(identity) = remembered.find() {
+        let stored = StoredIdentity::of(self)?;
+        if let Some(identity) = stored.find() {
             return Ok(identity);
         }
         let identity = self.compute_identity()?;
-        remembered.keep(&identity);
+        stored.store(&identity);
         Ok(identity)
     }
 
     /// The identity, if it is known without reading the weights.
     pub fn known_identity(&self) -> Option<String> {
-        Remembered::of(self).ok()?.find()
+        StoredIdentity::of(self).ok()?.find()
     }
 
     fn compute_identity(&self) -> Result<String> {
@@ -48,7 +48,7 @@ impl ModelFolder {
         order.sort_by_key(|&part| std::cmp::Reverse(parts[part].elements()));
         let work = || {
             while let Some(&part) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let hash = hash_of(&parts[part], &weights);
+                let hash = hash_part(&parts[part], &weights);
                 let mut hashes = hashes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                 hashes[part] = Some(hash);
             }
@@ -59,26 +59,26 @@ impl ModelFolder {
                 scope.spawn(work);
             }
         });
-        let mut whole = Sha256::new();
+        let mut identity = Sha256::new();
         let hashes = hashes.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         for hash in hashes {
-            whole.update(hash.context("a part was not hashed")??);
+            identity.update(hash.context("a part was not hashed")??);
         }
         // Half of the hash is enough to distinguish models, and short enough to read aloud.
-        Ok(hex(&whole.finalize()[..16]))
+        Ok(hex(&identity.finalize()[..16]))
     }
 }
 
-fn hash_of(part: &Part, weights: &FileWeights) -> Result<[u8; 32]> {
+fn hash_part(part: &Part, weights: &FileWeights) -> Result<[u8; 32]> {
     let dtype = if part.is_f32_in_gguf() { Dtype::F32 } else { weights.dtype(part)? };
     let shape: Vec<_> = part.shape_in(Format::Gguf).iter().map(u64::to_string).collect();
     let mut hash = Sha256::new();
     hash.update(format!("{}\n{}\n{}\n", part.gguf, dtype.as_str(), shape.join("x")));
     let (rows, columns) = part.rows_in(Format::Gguf);
-    let at_once = if part.order == Order::Transposed { rows } else { (STEP / columns).clamp(1, rows) };
+    let step_rows = if part.order == Order::Transposed { rows } else { (STEP / columns).clamp(1, rows) };
     let (mut first, mut bytes) = (0, Vec::new());
     while first < rows {
-        let end = (first + at_once).min(rows);
+        let end = (first + step_rows).min(rows);
         bytes.resize(usize::try_from(dtype.bytes((end - first) * columns))?, 0);
         weights.encode(part, Format::Gguf, first..end, dtype, &mut bytes)?;
         hash.update(&bytes);
@@ -87,19 +87,19 @@ fn hash_of(part: &Part, weights: &FileWeights) -> Result<[u8; 32]> {
     Ok(hash.finalize().into())
 }
 
-/// The remembered identity of these files, in the program's cache.
-struct Remembered {
-    note: PathBuf,
+/// The stored identity of these files, in the program's cache.
+struct StoredIdentity {
+    path: PathBuf,
     files: Vec<(PathBuf, u64, u128)>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Note {
+struct Entry {
     files: Vec<(PathBuf, u64, u128)>,
     identity: String,
 }
 
-impl Remembered {
+impl StoredIdentity {
     fn of(model: &ModelFolder) -> Result<Self> {
         let mut files = Vec::new();
         for path in &model.weights {
@@ -110,19 +110,19 @@ impl Remembered {
         }
         let first = files.first().map(|(path, ..)| path.to_string_lossy().into_owned()).unwrap_or_default();
         let name = format!("{}.json", paths::digest(first.as_bytes()));
-        Ok(Self { note: paths::data_dir()?.join("identities").join(name), files })
+        Ok(Self { path: paths::data_dir()?.join("identities").join(name), files })
     }
 
     fn find(&self) -> Option<String> {
-        let note: Note = serde_json::from_slice(&std::fs::read(&self.note).ok()?).ok()?;
-        (note.files == self.files).then_some(note.identity)
+        let entry: Entry = serde_json::from_slice(&std::fs::read(&self.path).ok()?).ok()?;
+        (entry.files == self.files).then_some(entry.identity)
     }
 
-    /// Best effort: without the note the weights are read again.
-    fn keep(&self, identity: &str) {
-        let note = Note { files: self.files.clone(), identity: identity.into() };
-        if let Ok(json) = serde_json::to_vec(&note) {
-            let _ = write_whole(&self.note, |path| std::fs::write(path, json));
+    /// Best effort: without the file the weights are read again.
+    fn store(&self, identity: &str) {
+        let entry = Entry { files: self.files.clone(), identity: identity.into() };
+        if let Ok(json) = serde_json::to_vec(&entry) {
+            let _ = write_atomically(&self.path, |path| std::fs::write(path, json));
         }
     }
 }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 
 use crate::architecture::Part;
-use crate::text::shown;
+use crate::text::printable;
 use crate::weights::checked_elements;
 use crate::write::{FilePlan, TensorPlan};
 use crate::{Dtype, Tensor};
@@ -47,13 +47,13 @@ pub fn parse_header(mut reader: impl Read, file_bytes: u64, file: usize) -> Resu
     );
     ensure!(
         header_bytes <= MAX_HEADER_BYTES,
-        "the header claims {header_bytes} bytes, over the format's bound"
+        "the header claims {header_bytes} bytes, more than the format allows"
     );
     let mut header = Vec::new();
     let read = reader.take(header_bytes).read_to_end(&mut header)?;
     ensure!(read as u64 == header_bytes, "the file ends within its header");
     let Entries(entries) = serde_json::from_slice(&header).context("header")?;
-    located(entries, file, 8 + header_bytes, file_bytes)
+    locate_tensors(entries, file, 8 + header_bytes, file_bytes)
 }
 
 /// Dtypes and their size in bits.
@@ -83,7 +83,7 @@ pub(crate) const DTYPES: [(&str, u64); 22] = [
 ];
 
 /// Checks that every byte after the header belongs to one tensor.
-fn located(
+fn locate_tensors(
     entries: Vec<(String, Entry)>,
     file: usize,
     data_start: u64,
@@ -92,21 +92,21 @@ fn located(
     let mut tensors = Vec::with_capacity(entries.len());
     for (name, entry) in entries {
         let tensor = entry.locate(&name, file, data_start, file_bytes);
-        tensors.push(tensor.with_context(|| format!("tensor `{}`", shown(&name)))?);
+        tensors.push(tensor.with_context(|| format!("tensor `{}`", printable(&name)))?);
     }
     tensors.sort_by(|a, b| (a.offset, a.bytes, &a.name).cmp(&(b.offset, b.bytes, &b.name)));
     let mut end = data_start;
     for tensor in &tensors {
-        let name = shown(&tensor.name);
+        let name = printable(&tensor.name);
         ensure!(tensor.offset >= end, "tensor `{name}`: its bytes overlap those of another tensor");
         ensure!(
             tensor.offset == end,
-            "tensor `{name}`: {} bytes before it belong to none",
+            "tensor `{name}`: {} bytes before it belong to no tensor",
             tensor.offset - end
         );
         end += tensor.bytes;
     }
-    ensure!(end == file_bytes, "{} bytes after the last tensor belong to none", file_bytes - end);
+    ensure!(end == file_bytes, "{} bytes after the last tensor belong to no tensor", file_bytes - end);
     Ok(tensors)
 }
 
@@ -120,13 +120,13 @@ struct Entry {
 impl Entry {
     fn locate(self, name: &str, file: usize, data_start: u64, file_bytes: u64) -> Result<Tensor> {
         let known = DTYPES.iter().find(|(dtype, _)| *dtype == self.dtype);
-        let Some(&(dtype, bits)) = known else { bail!("unknown dtype `{}`", shown(&self.dtype)) };
+        let Some(&(dtype, bits)) = known else { bail!("unknown dtype `{}`", printable(&self.dtype)) };
         let (begin, end) = self.data_offsets;
-        ensure!(begin <= end, "offsets {begin} to {end} run backwards");
+        ensure!(begin <= end, "offset {begin} is after offset {end}");
         let data_bytes = file_bytes - data_start;
         ensure!(
             end <= data_bytes,
-            "the file is truncated: this ends at byte {end} of the data, and {data_bytes} are there"
+            "the file is truncated: the tensor ends at byte {end} of the data, which has {data_bytes}"
         );
         let total_bits = checked_elements(&self.shape).and_then(|elements| elements.checked_mul(bits));
         let expected = total_bits.filter(|bits| bits % 8 == 0).map(|bits| bits / 8);
@@ -162,7 +162,7 @@ impl<'de> Deserialize<'de> for Entries {
                         continue;
                     }
                     if !seen.insert(name.clone()) {
-                        let name = shown(&name);
+                        let name = printable(&name);
                         return Err(serde::de::Error::custom(format!("tensor `{name}` occurs twice")));
                     }
                     entries.push((name, map.next_value()?));
@@ -202,14 +202,15 @@ fn shards_of_index(folder: &Path, index: &Path) -> Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for name in names {
         // A shard must be in the folder; an index that points elsewhere is broken or malicious.
-        let named = shown(name);
-        ensure!(Path::new(name).file_name() == Some(name.as_ref()), "`{named}` is no file name");
+        let named = printable(name);
+        ensure!(Path::new(name).file_name() == Some(name.as_ref()), "`{named}` is not a file name");
         let path = folder.join(name);
         ensure!(path.is_file(), "shard `{named}` is missing");
-        let held: BTreeSet<String> = read_header(&path, 0)?.into_iter().map(|tensor| tensor.name).collect();
-        let absent = weight_map.iter().find(|(tensor, shard)| *shard == name && !held.contains(*tensor));
-        let absent = absent.map(|(tensor, _)| shown(tensor));
-        ensure!(absent.is_none(), "tensor `{}` is not in `{named}`", absent.unwrap_or_default());
+        let present: BTreeSet<String> =
+            read_header(&path, 0)?.into_iter().map(|tensor| tensor.name).collect();
+        let missing = weight_map.iter().find(|(tensor, shard)| *shard == name && !present.contains(*tensor));
+        let missing = missing.map(|(tensor, _)| printable(tensor));
+        ensure!(missing.is_none(), "tensor `{}` is not in `{named}`", missing.unwrap_or_default());
         paths.push(path);
     }
     Ok(paths)
@@ -222,13 +223,13 @@ const SHARD_BYTES: u64 = 5_000_000_000;
 pub(crate) fn plan(parts: &[Part], dtypes: &[Dtype]) -> Result<(Vec<FilePlan>, Option<String>)> {
     let bytes = |part: usize| dtypes[part].bytes(parts[part].elements());
     let mut shards: Vec<Vec<usize>> = vec![Vec::new()];
-    let mut held = 0;
+    let mut shard_bytes = 0;
     for part in 0..parts.len() {
-        if held > 0 && held + bytes(part) > SHARD_BYTES {
+        if shard_bytes > 0 && shard_bytes + bytes(part) > SHARD_BYTES {
             shards.push(Vec::new());
-            held = 0;
+            shard_bytes = 0;
         }
-        held += bytes(part);
+        shard_bytes += bytes(part);
         if let Some(shard) = shards.last_mut() {
             shard.push(part);
         }
@@ -238,11 +239,12 @@ pub(crate) fn plan(parts: &[Part], dtypes: &[Dtype]) -> Result<(Vec<FilePlan>, O
         1 => "model.safetensors".to_string(),
         count => format!("model-{:05}-of-{count:05}.safetensors", shard + 1),
     };
-    let files = shards.iter().enumerate().map(|(shard, held)| file(name(shard), held, parts, dtypes));
+    let files =
+        shards.iter().enumerate().map(|(shard, shard_parts)| file(name(shard), shard_parts, parts, dtypes));
     let files = files.collect::<Result<Vec<_>>>()?;
     let index = (count > 1).then(|| {
-        let names = shards.iter().enumerate().flat_map(|(shard, held)| {
-            held.iter().map(move |&part| (parts[part].name.clone(), Value::from(name(shard))))
+        let names = shards.iter().enumerate().flat_map(|(shard, shard_parts)| {
+            shard_parts.iter().map(move |&part| (parts[part].name.clone(), Value::from(name(shard))))
         });
         let total: u64 = (0..parts.len()).map(bytes).sum();
         let index =
@@ -252,11 +254,11 @@ pub(crate) fn plan(parts: &[Part], dtypes: &[Dtype]) -> Result<(Vec<FilePlan>, O
     Ok((files, index))
 }
 
-fn file(name: String, held: &[usize], parts: &[Part], dtypes: &[Dtype]) -> Result<FilePlan> {
+fn file(name: String, shard_parts: &[usize], parts: &[Part], dtypes: &[Dtype]) -> Result<FilePlan> {
     let (mut header, mut end) = (Map::new(), 0);
     header.insert("__metadata__".into(), json!({ "format": "pt" }));
     let mut tensors = Vec::new();
-    for &part in held {
+    for &part in shard_parts {
         let (begin, dtype) = (end, dtypes[part]);
         end += dtype.bytes(parts[part].elements());
         let entry =

@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::architecture::{Architecture, Kind, Order, Part};
 use crate::config::read_json;
 use crate::convert::{self, Content, Goal, Written};
-use crate::text::shown;
+use crate::text::printable;
 use crate::tokenizer::{self, Pre, Special};
 use crate::weights::{Weights, transposed};
 use crate::write::Watch;
@@ -25,7 +25,7 @@ use crate::{Config, Dtype, Format, blocks};
 /// Writes the model of this shape and seed.
 pub fn synthesise(shape: &Shape, seed: u64, goal: &Goal, watch: Watch) -> Result<Written> {
     convert::check(goal.format, goal.dtype)?;
-    // Errors before this line come from the command; errors after it come from the config.
+    // From here on, errors come from the config and name it.
     let source = || format!("`{}`", shape.source.display());
     let config = Config::from_json(shape.config.clone(), &shape.generation).with_context(source)?;
     let architecture = Architecture::of(&config, Format::Safetensors).with_context(source)?;
@@ -79,7 +79,7 @@ impl Shape {
         let found = SHAPES.iter().find(|(known, _)| *known == name);
         let (name, text) = found.with_context(|| {
             let known: Vec<_> = SHAPES.iter().map(|(name, _)| format!("`{name}`")).collect();
-            format!("no shape `{}`\nhint: there are {}", shown(name), known.join(", "))
+            format!("no shape `{}`\nhint: there are {}", printable(name), known.join(", "))
         })?;
         Self::read(name, text).with_context(|| format!("shape `{name}`"))
     }
@@ -121,12 +121,12 @@ impl Shape {
             specials.insert(*id, if number == 0 { "</s>".into() } else { format!("</s{number}>") });
         }
         specials.extend(config.bos_id.map(|id| (id, "<s>".to_string())));
-        let outside = specials.keys().find(|id| **id >= config.vocabulary_size);
+        let invalid = specials.keys().find(|id| **id >= config.vocabulary_size);
         ensure!(
-            outside.is_none(),
+            invalid.is_none(),
             "`{}`: id {} is outside of the vocabulary of {}",
             path.display(),
-            outside.copied().unwrap_or_default(),
+            invalid.copied().unwrap_or_default(),
             config.vocabulary_size
         );
         let folder =
@@ -148,7 +148,7 @@ impl Shape {
 }
 
 fn pre(name: &str) -> Result<&'static Pre> {
-    Pre::named(name).with_context(|| format!("no pre-tokenizer is called `{name}`"))
+    Pre::named(name).with_context(|| format!("unknown pre-tokenizer `{name}`"))
 }
 
 #[derive(Deserialize)]
@@ -231,8 +231,8 @@ struct Normal {
 }
 
 /// Standard deviation of the sum of four uniform numbers of 16 bits: sqrt(4 * (65536^2 - 1) / 12).
-const DEVIATION_OF_SUM: f64 = 37_837.226_7;
-const MEAN_OF_SUM: i32 = 2 * 65535;
+const SUM_DEVIATION: f64 = 37_837.226_7;
+const SUM_MEAN: i32 = 2 * 65535;
 
 /// The smallest magnitude. Below it f16 has fewer bits than bf16, so the two would hold different numbers.
 const SMALLEST: f32 = 1.0 / 131_072.0;
@@ -242,8 +242,8 @@ impl Normal {
         let name = part.name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
         });
-        let scale = (1.0 / ((part.fan_in as f64).sqrt() * DEVIATION_OF_SUM)) as f32;
-        Self { key: mixed(mixed(seed) ^ name), scale }
+        let scale = (1.0 / ((part.fan_in as f64).sqrt() * SUM_DEVIATION)) as f32;
+        Self { key: mix(mix(seed) ^ name), scale }
     }
 
     fn fill(&self, first: u64, values: &mut [f32]) {
@@ -255,9 +255,9 @@ impl Normal {
     /// Rounded to bf16, and to zero below f16's precision, so that f32, bf16 and f16 hold the same weights.
     #[inline]
     fn at(&self, index: u64) -> f32 {
-        let bits = mixed(self.key.wrapping_add(index.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+        let bits = mix(self.key.wrapping_add(index.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
         let sum = (bits & 0xffff) + (bits >> 16 & 0xffff) + (bits >> 32 & 0xffff) + (bits >> 48);
-        let value = (sum as i32 - MEAN_OF_SUM) as f32 * self.scale;
+        let value = (sum as i32 - SUM_MEAN) as f32 * self.scale;
         let rounded = value.to_bits() + 0x7fff + (value.to_bits() >> 16 & 1);
         let value = f32::from_bits(rounded & 0xffff_0000);
         if value.abs() < SMALLEST { 0.0 } else { value }
@@ -266,7 +266,7 @@ impl Normal {
 
 /// Every bit of the input changes about half of the output's (the finaliser of SplitMix64).
 #[inline]
-fn mixed(bits: u64) -> u64 {
+fn mix(bits: u64) -> u64 {
     let bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     bits ^ bits >> 31
@@ -277,8 +277,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_numbers_have_the_requested_deviation_and_no_mean() {
-        let normal = Normal { key: 1, scale: (1.0 / (64.0_f64.sqrt() * DEVIATION_OF_SUM)) as f32 };
+    fn the_numbers_have_the_requested_deviation_and_a_mean_of_zero() {
+        let normal = Normal { key: 1, scale: (1.0 / (64.0_f64.sqrt() * SUM_DEVIATION)) as f32 };
         let mut values = vec![0.0; 1 << 20];
         normal.fill(0, &mut values);
         let mean = values.iter().map(|&value| f64::from(value)).sum::<f64>() / values.len() as f64;
@@ -289,14 +289,14 @@ mod tests {
 
     #[test]
     fn every_number_is_the_same_in_bf16_and_f16() {
-        let normal = Normal { key: 3, scale: (1.0 / (4096.0_f64.sqrt() * DEVIATION_OF_SUM)) as f32 };
+        let normal = Normal { key: 3, scale: (1.0 / (4096.0_f64.sqrt() * SUM_DEVIATION)) as f32 };
         let mut values = vec![0.0; 1 << 16];
         normal.fill(7, &mut values);
         for dtype in [Dtype::BF16, Dtype::F16] {
-            let (mut bytes, mut again) = (vec![0; values.len() * 2], vec![1.0; values.len()]);
+            let (mut bytes, mut restored) = (vec![0; values.len() * 2], vec![1.0; values.len()]);
             blocks::narrow(dtype, &values, &mut bytes).unwrap();
-            blocks::widen(dtype, &bytes, &mut again).unwrap();
-            assert_eq!(values, again, "{dtype:?}");
+            blocks::widen(dtype, &bytes, &mut restored).unwrap();
+            assert_eq!(values, restored, "{dtype:?}");
         }
     }
 }

@@ -3,22 +3,22 @@
 use serde_json::Value;
 
 /// Removes control characters and limits the length to a line: a false length can make half a file a name.
-pub(crate) fn shown(name: &str) -> String {
+pub(crate) fn printable(name: &str) -> String {
     let mut characters = name.chars();
-    let begins: String = characters.by_ref().take(LONGEST).flat_map(char::escape_debug).collect();
-    if characters.next().is_some() { format!("{begins}…") } else { begins }
+    let start: String = characters.by_ref().take(MAX_CHARACTERS).flat_map(char::escape_debug).collect();
+    if characters.next().is_some() { format!("{start}…") } else { start }
 }
 
-const LONGEST: usize = 80;
+const MAX_CHARACTERS: usize = 80;
 
 /// A config value of either format. A list is not printed.
-pub fn shown_value(value: &Value) -> String {
+pub fn printable_value(value: &Value) -> String {
     match value {
         Value::Array(_) => "a list".into(),
         // The placeholder of a GGUF's list.
         Value::Object(fields) if fields.len() == 1 && fields.contains_key("array") => "a list".into(),
         Value::Object(_) => "an object".into(),
-        Value::String(text) => format!("`\"{}\"`", shown(text)),
+        Value::String(text) => format!("`\"{}\"`", printable(text)),
         plain => format!("`{plain}`"),
     }
 }
@@ -52,13 +52,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_escaped_and_cut() {
-        assert_eq!(shown("a\u{1b}[2Jé"), "a\\u{1b}[2Jé");
-        assert_eq!(shown(&"x".repeat(500)).chars().count(), 81);
+    fn names_are_escaped_and_shortened() {
+        assert_eq!(printable("a\u{1b}[2Jé"), "a\\u{1b}[2Jé");
+        assert_eq!(printable(&"x".repeat(500)).chars().count(), 81);
     }
 
     #[test]
-    fn sizes_have_three_digits_and_say_their_unit() {
+    fn sizes_have_three_digits_and_a_unit() {
         let sizes = [0, 999, 1000, 2_471_645_608, 26_500_000, 513_400, 999_600, 16_060_000_000_000];
         let expected = ["0 B", "999 B", "1.00 kB", "2.47 GB", "26.5 MB", "513 kB", "1.00 MB", "16.1 TB"];
         assert_eq!(sizes.map(size), expected);

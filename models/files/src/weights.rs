@@ -36,9 +36,9 @@ impl Tensor {
 /// The number of elements, unless the product overflows in some order of the dimensions. A zero dimension does not hide the
 /// overflow of the others.
 pub(crate) fn checked_elements(shape: &[u64]) -> Option<u64> {
-    let others = shape.iter().filter(|&&dimension| dimension != 0);
-    let product = others.clone().try_fold(1_u64, |product, &dimension| product.checked_mul(dimension))?;
-    Some(if others.count() == shape.len() { product } else { 0 })
+    let nonzero = shape.iter().filter(|&&dimension| dimension != 0);
+    let product = nonzero.clone().try_fold(1_u64, |product, &dimension| product.checked_mul(dimension))?;
+    Some(if nonzero.count() == shape.len() { product } else { 0 })
 }
 
 /// Gives every number of every part, in either format and in any dtype.
@@ -99,7 +99,7 @@ impl FileWeights {
     pub fn values_of(&self, name: &str, count: u64) -> Result<Option<Vec<f32>>> {
         let Some(tensor) = self.tensors.get(name) else { return Ok(None) };
         let found = tensor.elements();
-        ensure!(found == count, "tensor `{name}`: {found} numbers, and there are to be {count}");
+        ensure!(found == count, "tensor `{name}`: expected {count} numbers, found {found}");
         let dtype =
             Dtype::named(tensor.dtype).with_context(|| format!("tensor `{name}`: `{}`", tensor.dtype))?;
         let mut bytes = vec![0; usize::try_from(tensor.bytes)?];
@@ -119,8 +119,8 @@ impl FileWeights {
         let tensor = self.tensor(part)?;
         let (_, columns) = part.rows_in(format);
         let row_bytes = dtype.bytes(columns);
-        let whole = matches!(part.order, Order::Same | Order::PlusOne | Order::Transposed);
-        if whole || format == self.format {
+        let is_contiguous = matches!(part.order, Order::Same | Order::PlusOne | Order::Transposed);
+        if is_contiguous || format == self.format {
             return self.read(tensor, rows.start * row_bytes, bytes);
         }
         // A vector has its rows in its columns, one number each.
@@ -153,8 +153,8 @@ impl Weights for FileWeights {
         bytes: &mut [u8],
     ) -> Result<()> {
         let stored = self.dtype(part)?;
-        let changed = format != self.format && matches!(part.order, Order::Transposed | Order::PlusOne);
-        if stored == dtype && !changed {
+        let is_converted = format != self.format && matches!(part.order, Order::Transposed | Order::PlusOne);
+        if stored == dtype && !is_converted {
             return self.read_rows(part, format, rows, dtype, bytes);
         }
         let (_, columns) = part.rows_in(format);
@@ -162,7 +162,7 @@ impl Weights for FileWeights {
         let mut raw = vec![0; usize::try_from(stored.bytes(count))?];
         self.read_rows(part, format, rows, stored, &mut raw)?;
         let mut values = widened(stored, &raw)?;
-        if changed {
+        if is_converted {
             match part.order {
                 Order::Transposed => values = transposed(&values, part.rows_in(self.format))?,
                 Order::PlusOne => {
@@ -192,11 +192,11 @@ fn widened(dtype: Dtype, bytes: &[u8]) -> Result<Vec<f32>> {
 /// Transposes a matrix.
 pub(crate) fn transposed(values: &[f32], (rows, columns): (u64, u64)) -> Result<Vec<f32>> {
     let (rows, columns) = (usize::try_from(rows)?, usize::try_from(columns)?);
-    let mut turned = vec![0.0; values.len()];
+    let mut result = vec![0.0; values.len()];
     for (row, line) in values.chunks_exact(columns).enumerate() {
         for (column, value) in line.iter().enumerate() {
-            turned[column * rows + row] = *value;
+            result[column * rows + row] = *value;
         }
     }
-    Ok(turned)
+    Ok(result)
 }

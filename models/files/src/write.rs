@@ -152,11 +152,11 @@ fn steps(files: &[FilePlan], parts: &[Part], format: Format) -> Vec<Step> {
             let part = &parts[tensor.part];
             let (rows, columns) = part.rows_in(format);
             let row_bytes = tensor.dtype.bytes(columns);
-            let whole = part.order == Order::Transposed;
-            let at_once = if whole { rows } else { (STEP / columns).clamp(1, rows) };
+            let is_transposed = part.order == Order::Transposed;
+            let step_rows = if is_transposed { rows } else { (STEP / columns).clamp(1, rows) };
             let mut first = 0;
             while first < rows {
-                let end = (first + at_once).min(rows);
+                let end = (first + step_rows).min(rows);
                 steps.push(Step {
                     file,
                     part: tensor.part,
@@ -189,40 +189,40 @@ pub(crate) fn dtype_of(part: &Part, requested: Dtype, format: Format) -> Dtype {
 /// The bytes that an unprivileged user can still write to the disk of this folder, which need not exist yet.
 pub(crate) fn free_bytes(folder: &Path) -> Result<u64> {
     let folder = std::path::absolute(folder)?;
-    let existing = folder.ancestors().find(|it| it.exists()).unwrap_or(Path::new("/"));
+    let existing = folder.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("/"));
     let disk = rustix::fs::statvfs(existing)
         .with_context(|| format!("cannot read the free space of `{}`", existing.display()))?;
     Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
-/// A temporary folder beside the goal.
+/// A temporary folder in the parent folder of the goal.
 pub(crate) struct Staged {
     folder: PathBuf,
     goal: PathBuf,
     /// The parent folders that it created, innermost first.
-    around: Vec<PathBuf>,
+    created_parents: Vec<PathBuf>,
 }
 
 impl Staged {
     /// Refuses a goal that exists.
     pub fn new(goal: &Path) -> Result<Self> {
-        let taken = goal.symlink_metadata().is_ok() && !is_empty_folder(goal);
+        let exists = goal.symlink_metadata().is_ok() && !is_empty_folder(goal);
         ensure!(
-            !taken,
+            !exists,
             "`{}` exists already\nhint: name another path with `--out`, or remove it first",
             goal.display()
         );
         let name =
-            goal.file_name().with_context(|| format!("`{}` is no path for a model", goal.display()))?;
+            goal.file_name().with_context(|| format!("`{}` is not a path for a model", goal.display()))?;
         let parent = parent_of(goal);
         let new = parent.ancestors().filter(|folder| !folder.as_os_str().is_empty());
-        let around = new.take_while(|folder| !folder.exists()).map(Path::to_path_buf).collect();
+        let created_parents = new.take_while(|folder| !folder.exists()).map(Path::to_path_buf).collect();
         let name = name.to_string_lossy();
         remove_abandoned(parent, Some(&name));
-        let folder = parent.join(part_name(&name));
-        let staged = Self { folder, goal: goal.to_path_buf(), around };
-        let made = std::fs::create_dir_all(&staged.folder);
-        made.with_context(|| cannot_write(parent))?;
+        let folder = parent.join(temporary_name(&name));
+        let staged = Self { folder, goal: goal.to_path_buf(), created_parents };
+        let created = std::fs::create_dir_all(&staged.folder);
+        created.with_context(|| cannot_write(parent))?;
         Ok(staged)
     }
 
@@ -252,16 +252,17 @@ impl Staged {
 
 impl Drop for Staged {
     fn drop(&mut self) {
-        // The folder is already gone if it became the goal; otherwise removal is best effort.
+        // The folder no longer exists if it became the goal; otherwise removal is best effort.
         let _ = std::fs::remove_dir_all(&self.folder);
         // Folders with content stay, such as those of a finished goal.
-        let _ = self.around.iter().try_for_each(std::fs::remove_dir);
+        let _ = self.created_parents.iter().try_for_each(std::fs::remove_dir);
     }
 }
 
 /// Writes a file or a folder under a temporary name beside its path, then renames it.
-pub(crate) fn write_whole(path: &Path, write: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<()> {
-    let temporary = path.with_file_name(part_name(&path.file_name().unwrap_or_default().to_string_lossy()));
+pub(crate) fn write_atomically(path: &Path, write: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<()> {
+    let temporary =
+        path.with_file_name(temporary_name(&path.file_name().unwrap_or_default().to_string_lossy()));
     let written = std::fs::create_dir_all(parent_of(path))
         .and_then(|()| write(&temporary))
         .and_then(|()| std::fs::rename(&temporary, path));
@@ -280,17 +281,19 @@ pub(crate) fn cannot_write(path: &Path) -> String {
 const PART: &str = ".part-";
 
 /// The temporary name of an output while this process writes it.
-pub(crate) fn part_name(name: &str) -> String {
+pub(crate) fn temporary_name(name: &str) -> String {
     format!(".{name}{PART}{}", std::process::id())
 }
 
 /// Removes the temporary output of killed processes, for one name or the whole folder. Best effort.
-pub(crate) fn remove_abandoned(folder: &Path, of: Option<&str>) {
+pub(crate) fn remove_abandoned(folder: &Path, output: Option<&str>) {
     let (Ok(entries), true) = (std::fs::read_dir(folder), Path::new("/proc/self").exists()) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        let made = name.strip_prefix('.').and_then(|name| name.rsplit_once(PART));
-        let Some((_, process)) = made.filter(|(made, _)| of.is_none_or(|of| of == *made)) else { continue };
+        let parts = name.strip_prefix('.').and_then(|name| name.rsplit_once(PART));
+        let Some((_, process)) = parts.filter(|(name, _)| output.is_none_or(|output| output == *name)) else {
+            continue;
+        };
         let is_number = !process.is_empty() && process.bytes().all(|digit| digit.is_ascii_digit());
         if is_number && !Path::new("/proc").join(process).exists() {
             let _ = std::fs::remove_dir_all(entry.path());
@@ -311,17 +314,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn remains_of_a_killed_process_are_removed_at_the_next_write_and_those_of_a_living_one_stay() {
+    fn a_write_removes_the_output_of_killed_processes_and_not_of_running_ones() {
         let folder = std::env::temp_dir().join(format!("model-files-staged-{}", std::process::id()));
         // No process has such an id.
-        let (abandoned, others) = (".goal.part-4294967295", ".other.part-4294967295");
-        let living = format!(".goal{PART}1");
-        for name in [abandoned, others, &living] {
+        let (abandoned, unrelated) = (".goal.part-4294967295", ".other.part-4294967295");
+        let running = format!(".goal{PART}1");
+        for name in [abandoned, unrelated, &running] {
             std::fs::create_dir_all(folder.join(name)).unwrap();
         }
         drop(Staged::new(&folder.join("goal")).unwrap());
-        let left = [abandoned, others, &living].map(|name| folder.join(name).exists());
-        assert_eq!(left, [false, true, true]);
+        let exist = [abandoned, unrelated, &running].map(|name| folder.join(name).exists());
+        assert_eq!(exist, [false, true, true]);
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }

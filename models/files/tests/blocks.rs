@@ -30,7 +30,7 @@ fn widened(dtype: Dtype, bytes: &[u8]) -> Vec<f32> {
     values
 }
 
-fn back_from(dtype: Dtype, values: &[f32]) -> Vec<f32> {
+fn round_trip(dtype: Dtype, values: &[f32]) -> Vec<f32> {
     widened(dtype, &narrowed(dtype, values).unwrap())
 }
 
@@ -50,15 +50,15 @@ fn rows() -> Vec<(&'static str, Vec<f32>)> {
         (0..1024).map(|_| number(&mut next)).collect()
     };
     let even = row(&mut |next| next());
-    let bells = row(&mut |next| 0.02 * (next() + next() + next() + next()));
-    let mut outlier = bells.clone();
+    let normal = row(&mut |next| 0.02 * (next() + next() + next() + next()));
+    let mut outlier = normal.clone();
     outlier[300] = 5e4;
-    let mut below = bells.clone();
+    let mut below = normal.clone();
     below[300] = -5e4;
-    let mut mixed = bells.clone();
+    let mut mixed = normal.clone();
     mixed.iter_mut().skip(512).step_by(2).for_each(|value| *value = 0.0);
     vec![
-        ("bells", bells),
+        ("normal", normal),
         ("heavy tails", row(&mut |next| 0.02 / (next() + 0.001 * next()))),
         ("one huge outlier", outlier),
         ("one huge negative outlier", below),
@@ -77,7 +77,7 @@ fn rows() -> Vec<(&'static str, Vec<f32>)> {
 }
 
 #[test]
-fn every_dtype_widens_to_the_very_bits_that_the_package_of_llama_cpp_says() {
+fn every_dtype_widens_to_the_bits_of_llama_cpps_package() {
     for dtype in Dtype::ALL.iter().copied().filter(|dtype| *dtype != Dtype::F32) {
         let file = golden(&format!("widen/{}.bin", dtype.as_str()));
         let (blocks, expected) = file.split_at(dtype.bytes(1024) as usize);
@@ -90,7 +90,7 @@ fn every_dtype_widens_to_the_very_bits_that_the_package_of_llama_cpp_says() {
 }
 
 #[test]
-fn numbers_narrow_to_the_very_bytes_of_that_package_where_it_defines_them() {
+fn numbers_narrow_to_the_bytes_of_llama_cpps_package() {
     let numbers = floats(&golden("narrow/numbers.bin"));
     for dtype in [Dtype::F16, Dtype::BF16, Dtype::Q8_0, Dtype::Q4_0] {
         let expected = golden(&format!("narrow/{}.bin", dtype.as_str()));
@@ -104,21 +104,21 @@ fn numbers_narrow_to_the_very_bytes_of_that_package_where_it_defines_them() {
 }
 
 #[test]
-fn f32_goes_through_untouched_nan_and_all() {
+fn f32_is_unchanged_nan_included() {
     let bits = [0x7fc0_1234, 0xff80_0001, 0x8000_0000, 1, 0x7f7f_ffff_u32];
     let values: Vec<f32> = bits.into_iter().map(f32::from_bits).collect();
-    let back: Vec<u32> = back_from(Dtype::F32, &values).into_iter().map(f32::to_bits).collect();
-    assert_eq!(back, bits);
+    let restored: Vec<u32> = round_trip(Dtype::F32, &values).into_iter().map(f32::to_bits).collect();
+    assert_eq!(restored, bits);
 }
 
 /// The distance between neighbouring numbers of a block with unrounded scales, set by its widest run.
 fn step(dtype: Dtype, block: &[f32]) -> f32 {
     let largest = block.iter().fold(0.0_f32, |most, value| most.max(value.abs()));
     match dtype {
-        it if it == Dtype::Q8_0 => largest / 127.0,
-        it if it == Dtype::Q4_0 => largest / 8.0,
-        it if it == Dtype::Q6K => largest / 32.0,
-        it if it == Dtype::Q4K => {
+        dtype if dtype == Dtype::Q8_0 => largest / 127.0,
+        dtype if dtype == Dtype::Q4_0 => largest / 8.0,
+        dtype if dtype == Dtype::Q6K => largest / 32.0,
+        dtype if dtype == Dtype::Q4K => {
             let range = |run: &[f32]| {
                 let (low, high) = run
                     .iter()
@@ -132,19 +132,21 @@ fn step(dtype: Dtype, block: &[f32]) -> f32 {
 }
 
 #[test]
-fn numbers_come_back_within_a_step_and_on_the_average_within_half_of_one() {
+fn numbers_are_restored_within_a_step_and_on_average_within_half_a_step() {
     for (name, row) in rows() {
         for dtype in BLOCKS {
             let (numbers, _) = dtype.block();
-            let back = back_from(dtype, &row);
-            for (block, (values, back)) in row.chunks(numbers).zip(back.chunks(numbers)).enumerate() {
+            let restored = round_trip(dtype, &row);
+            for (block, (values, restored)) in row.chunks(numbers).zip(restored.chunks(numbers)).enumerate() {
                 // The smallest f16 is 2^-24: scales are multiples of it, with an error of at most half of it.
                 let coarse = 127.0 * 2_f32.powi(-25);
                 let step = step(dtype, values);
-                let off = values.iter().zip(back).map(|(value, back)| (value - back).abs());
-                let worst = off.clone().fold(0.0, f32::max);
+                let differences =
+                    values.iter().zip(restored).map(|(value, restored)| (value - restored).abs());
+                let worst = differences.clone().fold(0.0, f32::max);
                 assert!(worst <= 1.01 * step + coarse, "{dtype:?} {name} {block}: {worst:e} of {step:e}");
-                let mean_square = off.map(|off| off * off).sum::<f32>() / numbers as f32;
+                let mean_square =
+                    differences.map(|difference| difference * difference).sum::<f32>() / numbers as f32;
                 // Q4_0 also clips numbers far on the side opposite to its largest number.
                 let bound = if dtype == Dtype::Q4_0 { 0.5 } else { 0.36 } * step + coarse;
                 assert!(
@@ -158,39 +160,41 @@ fn numbers_come_back_within_a_step_and_on_the_average_within_half_of_one() {
 }
 
 #[test]
-fn numbers_as_small_as_the_scales_are_coarse_stay_distinct_in_the_formats_that_search() {
+fn numbers_near_the_smallest_scale_stay_distinct_in_q4_k_and_q6_k() {
     let mut next = random(2);
     let row: Vec<f32> = (0..1024).map(|_| next() * 3e-6).collect();
     for dtype in [Dtype::Q4K, Dtype::Q6K] {
-        let back = back_from(dtype, &row);
-        let off: f32 = row.iter().zip(&back).map(|(value, back)| (value - back).powi(2)).sum();
+        let restored = round_trip(dtype, &row);
+        let difference: f32 =
+            row.iter().zip(&restored).map(|(value, restored)| (value - restored).powi(2)).sum();
         let all: f32 = row.iter().map(|value| value.powi(2)).sum();
-        assert!(off < 0.01 * all, "{dtype:?}: {off:e} of {all:e}");
+        assert!(difference < 0.01 * all, "{dtype:?}: {difference:e} of {all:e}");
     }
 }
 
 #[test]
-fn the_searches_leave_less_error_than_the_quantisers_of_llama_cpp_on_the_same_numbers() {
+fn the_searches_have_less_error_than_the_quantisers_of_llama_cpp() {
     // Squared error relative to an even division of each run with an unrounded scale. llama.cpp's quantisers (gguf 0.19.0)
     // reach 0.765 in Q4_K and 0.797 in Q6_K on these numbers.
-    let (_, bells) = rows().swap_remove(0);
-    for (dtype, run, theirs) in [(Dtype::Q4K, 32, 0.765), (Dtype::Q6K, 16, 0.797)] {
-        let back = back_from(dtype, &bells);
-        let off: f32 = bells.iter().zip(&back).map(|(value, back)| (value - back).powi(2)).sum();
+    let (_, normal) = rows().swap_remove(0);
+    for (dtype, run, llama_cpp) in [(Dtype::Q4K, 32, 0.765), (Dtype::Q6K, 16, 0.797)] {
+        let restored = round_trip(dtype, &normal);
+        let difference: f32 =
+            normal.iter().zip(&restored).map(|(value, restored)| (value - restored).powi(2)).sum();
         let even = |run: &[f32]| {
             let low = run.iter().copied().fold(f32::MAX, f32::min);
             let high = run.iter().copied().fold(f32::MIN, f32::max);
             let width = if dtype == Dtype::Q4K { (high - low) / 15.0 } else { 2.0 * high.max(-low) / 63.0 };
             width.powi(2) / 12.0 * run.len() as f32
         };
-        let ours = off / bells.chunks(run).map(even).sum::<f32>();
-        assert!(ours < 0.98 * theirs, "{dtype:?}: {ours}");
+        let relative_error = difference / normal.chunks(run).map(even).sum::<f32>();
+        assert!(relative_error < 0.98 * llama_cpp, "{dtype:?}: {relative_error}");
     }
 }
 
 #[test]
-fn the_searches_give_the_same_bytes_on_every_machine_and_at_every_optimisation() {
-    // Changing a search changes these digests, and with them the identity of every file made since: do it only on purpose.
+fn the_searches_give_the_same_bytes_on_every_machine() {
+    // A change of a search changes these digests, and the identity of every new file.
     let numbers = floats(&golden("narrow/numbers.bin"));
     for (dtype, expected) in [(Dtype::Q4K, 0x89e6_7aa4_847e_731c_u64), (Dtype::Q6K, 0x4636_409b_6263_2f32)] {
         // FNV-1a.
@@ -203,10 +207,10 @@ fn the_searches_give_the_same_bytes_on_every_machine_and_at_every_optimisation()
 }
 
 #[test]
-fn zeros_of_either_sign_come_back_as_zeros() {
+fn zeros_of_either_sign_are_restored_as_zeros() {
     for zero in [0.0, -0.0] {
         for dtype in Dtype::ALL.iter().copied().filter(|dtype| can_narrow(*dtype)) {
-            assert!(back_from(dtype, &[zero; 512]).iter().all(|value| *value == 0.0), "{dtype:?}");
+            assert!(round_trip(dtype, &[zero; 512]).iter().all(|value| *value == 0.0), "{dtype:?}");
         }
         let mut zeros = vec![0, 0x80];
         zeros.extend([0x88; 16]);
@@ -214,51 +218,51 @@ fn zeros_of_either_sign_come_back_as_zeros() {
         assert_eq!(narrowed(Dtype::Q8_0, &[zero; 32]).unwrap(), [0; 34]);
         assert_eq!(narrowed(Dtype::Q4K, &[zero; 256]).unwrap(), [0; 144]);
     }
-    assert_eq!(back_from(Dtype::F16, &[-0.0])[0].to_bits(), 0x8000_0000);
-    assert_eq!(back_from(Dtype::BF16, &[-0.0])[0].to_bits(), 0x8000_0000);
+    assert_eq!(round_trip(Dtype::F16, &[-0.0])[0].to_bits(), 0x8000_0000);
+    assert_eq!(round_trip(Dtype::BF16, &[-0.0])[0].to_bits(), 0x8000_0000);
 }
 
 #[test]
-fn a_constant_row_comes_back_within_a_thousandth() {
+fn a_constant_row_is_restored_within_a_thousandth() {
     for constant in [1.0, -1.0, 0.3, -0.7, 12345.0, -54321.0, 0.1] {
         for dtype in BLOCKS {
-            for value in back_from(dtype, &[constant; 256]) {
-                let off = (value / constant - 1.0).abs();
-                assert!(off < 1e-3, "{dtype:?}: {value} for {constant}");
+            for value in round_trip(dtype, &[constant; 256]) {
+                let difference = (value / constant - 1.0).abs();
+                assert!(difference < 1e-3, "{dtype:?}: {value} for {constant}");
             }
         }
     }
 }
 
 #[test]
-fn numbers_narrowed_once_narrow_to_the_same_bytes_again() {
+fn numbers_first_narrow_to_the_same_bytes_again() {
     for (name, row) in rows() {
         // If a scale rounds to zero in f16, the integers have no meaning; the next test covers that.
         if matches!(name, "scales below any f16" | "subnormal" | "runs of very different sizes") {
             continue;
         }
         for dtype in [Dtype::F16, Dtype::BF16, Dtype::Q8_0, Dtype::Q4_0] {
-            let once = narrowed(dtype, &row).unwrap();
-            assert_eq!(narrowed(dtype, &widened(dtype, &once)).unwrap(), once, "{dtype:?} {name}");
+            let first = narrowed(dtype, &row).unwrap();
+            assert_eq!(narrowed(dtype, &widened(dtype, &first)).unwrap(), first, "{dtype:?} {name}");
         }
     }
 }
 
 #[test]
-fn a_block_whose_scale_is_below_every_f16_is_zero_and_stays_zero() {
+fn a_block_whose_scale_is_below_every_f16_becomes_zero() {
     let row: Vec<f32> = (0..32).map(|at| at as f32 * 1e-10).collect();
     for dtype in [Dtype::Q8_0, Dtype::Q4_0] {
-        let back = back_from(dtype, &row);
-        assert!(back.iter().all(|value| *value == 0.0), "{dtype:?}");
+        let restored = round_trip(dtype, &row);
+        assert!(restored.iter().all(|value| *value == 0.0), "{dtype:?}");
         // The reference writes integers beside the zero scale; the second conversion drops them.
-        let (first, second) = (narrowed(dtype, &row).unwrap(), narrowed(dtype, &back).unwrap());
+        let (first, second) = (narrowed(dtype, &row).unwrap(), narrowed(dtype, &restored).unwrap());
         assert_ne!(first, second, "{dtype:?}");
         assert_eq!(narrowed(dtype, &widened(dtype, &second)).unwrap(), second, "{dtype:?}");
     }
 }
 
 #[test]
-fn an_outlier_spoils_no_block_but_its_own() {
+fn an_outlier_changes_only_its_own_block() {
     let (_, plain) = rows().swap_remove(0);
     for dtype in BLOCKS {
         let (numbers, size) = dtype.block();
@@ -272,7 +276,7 @@ fn an_outlier_spoils_no_block_but_its_own() {
 }
 
 #[test]
-fn the_block_formats_refuse_nan_and_infinity_and_say_where_the_first_is() {
+fn the_block_formats_refuse_nan_and_infinity_with_the_first_index() {
     for dtype in BLOCKS {
         for bad in [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             let mut row = vec![0.5; 1024];
@@ -286,19 +290,19 @@ fn the_block_formats_refuse_nan_and_infinity_and_say_where_the_first_is() {
 }
 
 #[test]
-fn a_number_that_would_become_infinite_is_refused_and_the_largest_that_does_not_is_held() {
+fn a_number_that_would_become_infinite_is_refused_and_a_smaller_one_is_not() {
     let next_to = |value: f32| f32::from_bits(value.to_bits() + 1);
     let halfway = f32::from_bits(0x7f7f_7fff);
-    for (dtype, held, block) in [
+    for (dtype, largest_held, block) in [
         (Dtype::F16, f32::from_bits(65520_f32.to_bits() - 1), 1),
         (Dtype::BF16, halfway, 1),
         (Dtype::Q8_0, 65519.0 * 127.0, 32),
         (Dtype::Q4_0, 65519.0 * 8.0, 32),
     ] {
         let mut row = vec![1.0; 64];
-        row[40] = -held;
+        row[40] = -largest_held;
         assert!(widened(dtype, &narrowed(dtype, &row).unwrap())[40].is_finite(), "{dtype:?}");
-        row[40] = if block == 1 { -next_to(held) } else { -held * 1.001 };
+        row[40] = if block == 1 { -next_to(largest_held) } else { -largest_held * 1.001 };
         let error = narrowed(dtype, &row).unwrap_err().to_string();
         assert!(error.starts_with("number 40, `-"), "{error}");
     }
@@ -309,12 +313,12 @@ fn a_number_that_would_become_infinite_is_refused_and_the_largest_that_does_not_
             let error = narrowed(dtype, &row).unwrap_err().to_string();
             assert!(error.contains("number 400, `"), "{error}");
         }
-        assert!(back_from(dtype, &[5e5; 256]).iter().all(|value| value.is_finite()), "{dtype:?}");
+        assert!(round_trip(dtype, &[5e5; 256]).iter().all(|value| value.is_finite()), "{dtype:?}");
     }
 }
 
 #[test]
-fn the_floats_keep_infinities_and_quiet_nan_with_its_payload_and_make_signalling_nan_quiet() {
+fn the_floats_keep_infinities_and_payloads_and_make_signalling_nan_quiet() {
     let quiet = [(Dtype::F16, 0x200_u16), (Dtype::BF16, 0x40)];
     for bits in [0x7c00_u16, 0xfc00, 0x7c01, 0xfe34, 0x7fff, 0x7f80, 0xff80, 0x7f81, 0xffc1] {
         for (dtype, quiet) in quiet {
@@ -326,12 +330,12 @@ fn the_floats_keep_infinities_and_quiet_nan_with_its_payload_and_make_signalling
     // A payload without any kept bit must not become an infinity.
     let nan = [f32::from_bits(0x7f80_0001), f32::from_bits(0xff80_0001)];
     for dtype in [Dtype::F16, Dtype::BF16] {
-        assert!(back_from(dtype, &nan).iter().all(|value| value.is_nan()));
+        assert!(round_trip(dtype, &nan).iter().all(|value| value.is_nan()));
     }
 }
 
 #[test]
-fn a_wrong_length_is_an_error_either_way() {
+fn a_wrong_length_is_an_error_in_both_directions() {
     for &dtype in Dtype::ALL {
         let (numbers, size) = dtype.block();
         let lengths =
@@ -351,11 +355,11 @@ fn a_wrong_length_is_an_error_either_way() {
 }
 
 #[test]
-fn a_dtype_that_is_only_read_says_so() {
-    let only_read: Vec<_> = Dtype::ALL.iter().copied().filter(|dtype| !can_narrow(*dtype)).collect();
-    assert_eq!(only_read, [Dtype::Q4_1, Dtype::Q5_0, Dtype::Q5_1, Dtype::Q2K, Dtype::Q3K, Dtype::Q5K]);
-    for dtype in only_read {
+fn narrowing_to_a_read_only_dtype_is_an_error() {
+    let read_only: Vec<_> = Dtype::ALL.iter().copied().filter(|dtype| !can_narrow(*dtype)).collect();
+    assert_eq!(read_only, [Dtype::Q4_1, Dtype::Q5_0, Dtype::Q5_1, Dtype::Q2K, Dtype::Q3K, Dtype::Q5K]);
+    for dtype in read_only {
         let error = narrowed(dtype, &[0.0; 256]).unwrap_err().to_string();
-        assert_eq!(error, format!("`{}` can be read and not written", dtype.as_str()));
+        assert_eq!(error, format!("`{}` can be read but not written", dtype.as_str()));
     }
 }

@@ -7,16 +7,16 @@ use model_files::{Format, ModelFolder, resolve};
 use serde_json::json;
 use tiny::{folder, model, safetensors, write_json};
 
-fn refusal(path: &std::path::Path) -> String {
+fn error_of(path: &std::path::Path) -> String {
     format!("{:#}", ModelFolder::open(path).unwrap_err())
 }
 
 #[test]
-fn a_folder_with_config_safetensors_and_tokenizer_tells_its_facts_from_headers_alone() {
-    let path = model("whole");
+fn facts_of_a_complete_folder_come_from_its_headers_alone() {
+    let path = model("complete");
     let opened = ModelFolder::open(&path).unwrap();
     assert_eq!(opened.format, Format::Safetensors);
-    assert!(opened.name.starts_with("whole-"), "{}", opened.name);
+    assert!(opened.name.starts_with("complete-"), "{}", opened.name);
     assert_eq!((opened.parameters(), opened.weights_bytes()), (64 * 4 + 3, 512 + 12));
     assert_eq!(opened.dtypes().into_iter().collect::<Vec<_>>(), [("BF16", 512), ("F32", 12)]);
     let config = &opened.config;
@@ -29,7 +29,7 @@ fn a_folder_with_config_safetensors_and_tokenizer_tells_its_facts_from_headers_a
 }
 
 #[test]
-fn the_tokenizer_neither_truncates_nor_adds_tokens_that_the_file_does_not_add() {
+fn the_tokenizer_does_not_truncate_and_adds_only_the_files_tokens() {
     let tokenizer = ModelFolder::open(model("tokenizer")).unwrap().tokenizer().unwrap();
     assert_eq!(tokenizer.encode("w3 w4 w5 nonsense").unwrap(), [3, 4, 5, 2]);
     assert_eq!(tokenizer.encode("").unwrap(), [0; 0]);
@@ -38,20 +38,20 @@ fn the_tokenizer_neither_truncates_nor_adds_tokens_that_the_file_does_not_add() 
 }
 
 #[test]
-fn the_generation_config_names_more_ends_of_sequence_than_the_config() {
+fn ends_of_sequence_in_the_generation_config_take_precedence() {
     let path = model("generation");
     write_json(&path.join("generation_config.json"), &json!({"eos_token_id": [1, 9]}));
     assert_eq!(ModelFolder::open(&path).unwrap().config.eos_ids, [1, 9]);
 }
 
 #[test]
-fn shards_come_from_the_index_and_other_files_are_left_alone() {
+fn shards_come_from_the_index_and_other_files_are_ignored() {
     let path = model("sharded");
     std::fs::remove_file(path.join("model.safetensors")).unwrap();
     std::fs::write(path.join("one.safetensors"), safetensors(&[("a", "F32", vec![2], 8)])).unwrap();
     std::fs::write(path.join("two.safetensors"), safetensors(&[("b", "F32", vec![3], 12)])).unwrap();
     std::fs::write(path.join("other.safetensors"), b"not even a header").unwrap();
-    assert!(refusal(&path).contains("3 safetensors files and no `model.safetensors.index.json`"));
+    assert!(error_of(&path).contains("3 safetensors files and no `model.safetensors.index.json`"));
     let index = path.join("model.safetensors.index.json");
     write_json(&index, &json!({"weight_map": {"a": "one.safetensors", "b": "two.safetensors"}}));
     let opened = ModelFolder::open(&path).unwrap();
@@ -59,11 +59,11 @@ fn shards_come_from_the_index_and_other_files_are_left_alone() {
     assert_eq!(opened.tensors[1].file, 1);
 
     write_json(&index, &json!({"weight_map": {"a": "one.safetensors", "c": "two.safetensors"}}));
-    assert!(refusal(&path).contains("tensor `c` is not in `two.safetensors`"));
+    assert!(error_of(&path).contains("tensor `c` is not in `two.safetensors`"));
     write_json(&index, &json!({"weight_map": {"a": "three.safetensors"}}));
-    assert!(refusal(&path).contains("shard `three.safetensors` is missing"));
+    assert!(error_of(&path).contains("shard `three.safetensors` is missing"));
     write_json(&index, &json!({"weight_map": {"a": "../one.safetensors"}}));
-    assert!(refusal(&path).contains("`../one.safetensors` is no file name"));
+    assert!(error_of(&path).contains("`../one.safetensors` is not a file name"));
 }
 
 #[test]
@@ -76,13 +76,13 @@ fn the_same_tensor_in_two_shards_is_refused() {
     .unwrap();
     let index = json!({"weight_map": {"a": "model.safetensors", "c": "two.safetensors"}});
     write_json(&path.join("model.safetensors.index.json"), &index);
-    assert!(refusal(&path).contains("tensor `a` is in another file too"));
+    assert!(error_of(&path).contains("tensor `a` is in another file too"));
 }
 
 #[test]
-fn a_config_that_lacks_or_breaks_a_number_is_named_with_its_file() {
+fn a_missing_or_invalid_number_of_a_config_is_reported_with_its_file() {
     let path = model("config");
-    for (value, says) in [
+    for (value, expected) in [
         (json!(null), "`hidden_size` is missing"),
         (json!("four"), "`hidden_size`: expected a whole number of 32 bits, found `\"four\"`"),
         (json!(-4), "`hidden_size`: expected a whole number of 32 bits, found `-4`"),
@@ -91,23 +91,31 @@ fn a_config_that_lacks_or_breaks_a_number_is_named_with_its_file() {
         let mut config = tiny::config();
         config["hidden_size"] = value;
         write_json(&path.join("config.json"), &config);
-        let refused = refusal(&path);
-        assert!(refused.contains(says) && refused.contains("config.json"), "{refused}");
+        let error = error_of(&path);
+        assert!(error.contains(expected) && error.contains("config.json"), "{error}");
     }
     std::fs::remove_file(path.join("config.json")).unwrap();
-    assert!(refusal(&path).contains("config.json"));
+    assert!(error_of(&path).contains("config.json"));
 }
 
 #[test]
-fn numbers_that_no_model_can_have_are_refused_before_an_engine_divides_by_them() {
+fn invalid_numbers_of_a_config_are_refused_by_their_names() {
     let path = model("zeros");
-    for (name, value, says) in [
+    for (name, value, expected) in [
         ("num_attention_heads", json!(0), "`num_attention_heads` is 0"),
         ("hidden_size", json!(0), "`hidden_size` is 0"),
         ("vocab_size", json!(0), "`vocab_size` is 0"),
         ("head_dim", json!(0), "`head_dim` is 0"),
-        ("num_key_value_heads", json!(0), "`num_key_value_heads` is 0, of 2 attention heads"),
-        ("num_key_value_heads", json!(3), "`num_key_value_heads` is 3, of 2 attention heads"),
+        (
+            "num_key_value_heads",
+            json!(0),
+            "`num_key_value_heads` is 0, which does not divide 2 attention heads",
+        ),
+        (
+            "num_key_value_heads",
+            json!(3),
+            "`num_key_value_heads` is 3, which does not divide 2 attention heads",
+        ),
         ("num_attention_heads", json!(5), "5 attention heads cannot share a hidden size of 4"),
         ("rope_theta", json!(-1.5), "`rope_theta`: expected a number above 0 within f32, found `-1.5`"),
         ("rope_theta", json!(1e300), "`rope_theta`: expected a number above 0 within f32, found `1e300`"),
@@ -123,8 +131,8 @@ fn numbers_that_no_model_can_have_are_refused_before_an_engine_divides_by_them()
         config["num_key_value_heads"] = json!(null);
         config[name] = value;
         write_json(&path.join("config.json"), &config);
-        let refused = refusal(&path);
-        assert!(refused.contains(says) && refused.contains("config.json"), "{refused}");
+        let error = error_of(&path);
+        assert!(error.contains(expected) && error.contains("config.json"), "{error}");
     }
 }
 
@@ -132,7 +140,7 @@ fn numbers_that_no_model_can_have_are_refused_before_an_engine_divides_by_them()
 fn an_error_about_invalid_json_names_the_field() {
     let path = model("no-json");
     let config = tiny::config().to_string();
-    for (text, says) in [
+    for (text, expected) in [
         (config.replace("10000.0", "1e999"), "`rope_theta`: number out of range"),
         (config.replace("10000.0", "Infinity"), "`rope_theta`: expected value"),
         (config.replace("10000.0", "\n -NaN"), "`rope_theta`: invalid number"),
@@ -142,14 +150,14 @@ fn an_error_about_invalid_json_names_the_field() {
         (String::new(), "config.json`: EOF"),
     ] {
         std::fs::write(path.join("config.json"), text).unwrap();
-        let refused = refusal(&path);
-        assert!(refused.contains(says) && refused.contains("config.json"), "{refused}");
+        let error = error_of(&path);
+        assert!(error.contains(expected) && error.contains("config.json"), "{error}");
     }
 }
 
 /// transformers has this order since version 5.
 #[test]
-fn the_base_of_rotation_in_the_object_for_it_goes_before_the_one_beside_it() {
+fn rope_theta_of_the_rope_object_takes_precedence_over_the_top_level() {
     let path = model("theta");
     for (name, rule, theta) in [
         ("rope_parameters", json!({"rope_theta": 5e5}), 5e5),
@@ -165,30 +173,30 @@ fn the_base_of_rotation_in_the_object_for_it_goes_before_the_one_beside_it() {
 }
 
 #[test]
-fn the_name_of_a_shard_reaches_no_terminal_as_it_is() {
+fn the_name_of_a_shard_is_escaped_for_a_terminal() {
     let path = model("escape");
     let index = json!({"weight_map": {"a": "\u{1b}[2J.safetensors"}});
     write_json(&path.join("model.safetensors.index.json"), &index);
-    assert!(refusal(&path).contains("shard `\\u{1b}[2J.safetensors` is missing"));
+    assert!(error_of(&path).contains("shard `\\u{1b}[2J.safetensors` is missing"));
 }
 
 #[test]
-fn an_error_about_a_path_without_a_model_says_what_was_expected() {
+fn an_error_about_a_path_without_a_model_names_the_expected_files() {
     let empty = folder("empty");
-    assert!(refusal(&empty).contains("neither `*.safetensors` nor a `.gguf` file"));
+    assert!(error_of(&empty).contains("neither `*.safetensors` nor a `.gguf` file"));
     std::fs::write(empty.join("a.gguf"), b"").unwrap();
     std::fs::write(empty.join("b.gguf"), b"").unwrap();
-    assert!(refusal(&empty).contains("2 `.gguf` files in it\nhint: name one of them"));
+    assert!(error_of(&empty).contains("2 `.gguf` files in it\nhint: name one of them"));
     std::fs::write(empty.join("notes.txt"), b"").unwrap();
-    assert!(refusal(&empty.join("notes.txt")).contains("expected a folder or a `.gguf` file"));
+    assert!(error_of(&empty.join("notes.txt")).contains("expected a folder or a `.gguf` file"));
 }
 
 #[test]
-fn a_name_resolves_to_a_path_that_exists_or_to_a_hint() {
+fn a_name_resolves_to_an_existing_path_or_fails_with_a_hint() {
     let path = model("resolve");
     assert_eq!(resolve(path.to_str()).unwrap(), path);
-    let refused = format!("{:#}", resolve(Some("/no/such/model")).unwrap_err());
-    assert!(refused.contains("no model at `/no/such/model`\nhint: "), "{refused}");
+    let error = format!("{:#}", resolve(Some("/no/such/model")).unwrap_err());
+    assert!(error.contains("no model at `/no/such/model`\nhint: "), "{error}");
 }
 
 #[test]

@@ -32,10 +32,10 @@ fn write(name: &str, config: &Value, tensors: &Tensors) -> PathBuf {
 }
 
 /// The message without paths and names that change from run to run.
-fn refusal(path: &Path) -> String {
+fn error_of(path: &Path) -> String {
     let model = ModelFolder::open(path).unwrap();
-    let refused = format!("{:#}", model.parts().unwrap_err());
-    refused.replace(&model.folder().display().to_string(), "FOLDER").replace(&model.name, "NAME")
+    let error = format!("{:#}", model.parts().unwrap_err());
+    error.replace(&model.folder().display().to_string(), "FOLDER").replace(&model.name, "NAME")
 }
 
 fn gpt2() -> Value {
@@ -50,43 +50,43 @@ fn the_parts_of_a_complete_model_are_in_the_order_of_the_network() {
         let tensors = tensors_of(&config);
         let reversed = tensors.iter().rev().cloned().collect();
         let parts = ModelFolder::open(write(name, &config, &reversed)).unwrap().parts().unwrap();
-        let told: Tensors = parts.into_iter().map(|part| (part.name, part.shape)).collect();
-        assert_eq!(told, tensors);
+        let found: Tensors = parts.into_iter().map(|part| (part.name, part.shape)).collect();
+        assert_eq!(found, tensors);
     }
 }
 
 #[test]
-fn heads_of_gpt2_that_do_not_make_up_its_hidden_size_are_refused_by_their_name() {
-    let whole = tensors_of(&gpt2());
-    for (field, value, says) in [
-        ("n_head", 3, "`n_head` is 3: so many heads of 1 do not make up `n_embd`, 4"),
-        ("head_dim", 4, "`n_head` is 2: so many heads of 4 do not make up `n_embd`, 4"),
+fn gpt2_heads_that_do_not_add_up_to_the_hidden_size_are_refused() {
+    let tensors = tensors_of(&gpt2());
+    for (field, value, expected) in [
+        ("n_head", 3, "`n_head` is 3: 3 heads of 1 do not add up to `n_embd`, 4"),
+        ("head_dim", 4, "`n_head` is 2: 2 heads of 4 do not add up to `n_embd`, 4"),
         ("num_key_value_heads", 1, "1 heads of keys and values: GPT-2 has as many as `n_head`, 2"),
     ] {
         let mut config = gpt2();
         config[field] = json!(value);
-        let refused = refusal(&write("gpt2-heads", &config, &whole));
-        assert!(refused.contains(says) && refused.contains("config.json"), "{refused}");
+        let error = error_of(&write("gpt2-heads", &config, &tensors));
+        assert!(error.contains(expected) && error.contains("config.json"), "{error}");
     }
 }
 
 #[test]
-fn a_tensor_that_is_lost_is_named_with_the_config_that_asks_for_it() {
+fn a_missing_tensor_is_reported_with_the_config_that_requires_it() {
     let mut tensors = tensors_of(&tiny::config());
     tensors.retain(|(name, _)| name != "model.layers.1.mlp.up_proj.weight");
     assert_eq!(
-        refusal(&write("lost", &tiny::config(), &tensors)),
+        error_of(&write("lost", &tiny::config(), &tensors)),
         "model `NAME`: tensor `model.layers.1.mlp.up_proj.weight` is missing, which `FOLDER/config.json` requires"
     );
 }
 
 #[test]
-fn an_error_about_a_tensor_of_another_shape_names_its_file_and_the_source_of_the_expected_shape() {
+fn an_error_about_a_wrong_shape_names_the_file_and_the_config() {
     let mut config = tiny::config();
     let tensors = tensors_of(&config);
     config["vocab_size"] = json!(65);
     assert_eq!(
-        refusal(&write("shape", &config, &tensors)),
+        error_of(&write("shape", &config, &tensors)),
         "model `NAME`: tensor `model.embed_tokens.weight` has the shape [64, 4] in `FOLDER/model.safetensors`, \
          and `FOLDER/config.json` requires [65, 4]"
     );
@@ -94,19 +94,19 @@ fn an_error_about_a_tensor_of_another_shape_names_its_file_and_the_source_of_the
     let values = [("llama.vocab_size", 65), ("llama.attention.key_length", 2)];
     let values = values.map(|(key, value)| (key.to_string(), MetadataValue::U32(value)));
     assert_eq!(
-        refusal(&with_tokenizer(&values, 64).write("shape")),
+        error_of(&with_tokenizer(&values, 64).write("shape")),
         "model `NAME`: tensor `token_embd.weight` has the shape [64, 1] in `FOLDER/NAME.gguf`, \
          and the metadata of `FOLDER/NAME.gguf` requires [65, 1]"
     );
 }
 
 #[test]
-fn more_layers_than_tensors_are_refused_before_a_list_is_made_of_them() {
+fn more_layers_than_tensors_are_refused_before_an_allocation() {
     let mut config = tiny::config();
     let tensors = tensors_of(&config);
     config["num_hidden_layers"] = json!(u32::MAX);
     assert_eq!(
-        refusal(&write("layers", &config, &tensors)),
+        error_of(&write("layers", &config, &tensors)),
         format!("`FOLDER/config.json`: {} layers cannot consist of {} tensors", u32::MAX, tensors.len())
     );
 }
@@ -114,13 +114,13 @@ fn more_layers_than_tensors_are_refused_before_a_list_is_made_of_them() {
 #[test]
 fn an_error_about_tensors_of_another_architecture_names_that_architecture() {
     assert_eq!(
-        refusal(&write("another", &tiny::config(), &tensors_of(&gpt2()))),
+        error_of(&write("another", &tiny::config(), &tensors_of(&gpt2()))),
         "model type mismatch: `FOLDER/config.json` names `llama`, and its tensors are those of `gpt2`"
     );
 }
 
 #[test]
-fn only_gpt2_is_found_by_its_longer_names() {
+fn only_gpt2_has_prefixed_tensor_names() {
     for (name, config) in [("longer-gpt2", gpt2()), ("longer-llama", tiny::config())] {
         let longer =
             tensors_of(&config).into_iter().map(|(name, shape)| (format!("transformer.{name}"), shape));
@@ -130,13 +130,13 @@ fn only_gpt2_is_found_by_its_longer_names() {
 }
 
 #[test]
-fn an_error_about_an_invalid_number_of_llama_3s_rotation_has_the_value_found() {
+fn an_error_about_an_invalid_rotation_number_has_the_value_found() {
     let tensors = tensors_of(&tiny::config());
     let rule = json!({
         "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
         "original_max_position_embeddings": 64
     });
-    for (field, value, says) in [
+    for (field, value, expected) in [
         ("factor", json!(0), "`factor`: expected a number above 0 within f32, found `0`"),
         ("factor", json!(1e300), "`factor`: expected a number above 0 within f32, found `1e+300`"),
         (
@@ -151,8 +151,8 @@ fn an_error_about_an_invalid_number_of_llama_3s_rotation_has_the_value_found() {
         let mut config = tiny::config();
         config["rope_scaling"] = rule.clone();
         config["rope_scaling"][field] = value;
-        let refused = refusal(&write("llama3", &config, &tensors));
-        assert!(refused.contains(says) && refused.contains("config.json"), "{refused}");
+        let error = error_of(&write("llama3", &config, &tensors));
+        assert!(error.contains(expected) && error.contains("config.json"), "{error}");
     }
 }
 
@@ -168,25 +168,25 @@ fn unused(config: &Value, more: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn masks_and_frequencies_that_checkpoints_carry_along_are_accounted_for_and_nothing_else_is() {
+fn masks_and_frequencies_of_checkpoints_are_expected_and_nothing_else() {
     let frequencies = "model.layers.0.self_attn.rotary_emb.inv_freq";
-    let others = ["model.layers.0.attn.bias", "model.layers.0.something.weight"];
-    let all = [frequencies, "model.rotary_emb.inv_freq", "lm_head.weight", others[0], others[1]];
-    assert_eq!(unused(&tiny::config(), &all), others);
+    let unexpected = ["model.layers.0.attn.bias", "model.layers.0.something.weight"];
+    let all = [frequencies, "model.rotary_emb.inv_freq", "lm_head.weight", unexpected[0], unexpected[1]];
+    assert_eq!(unused(&tiny::config(), &all), unexpected);
     let masks = ["h.0.attn.bias", "transformer.h.0.attn.masked_bias", "h.0.attn.c_attn.scale"];
     assert_eq!(unused(&gpt2(), &masks), ["h.0.attn.c_attn.scale"]);
 }
 
 /// The RoPE factors have one name; other names with the same ending are unexpected.
 #[test]
-fn a_gguf_has_no_tensor_but_its_network_and_the_factors_of_its_rotation() {
+fn a_gguf_has_only_its_network_and_rotation_factors() {
     let names = ["blk.0.attn.bias", "blk.0.rope_freqs.weight", "lm_head.weight", "rope_freqs.weight"];
     let numbers =
         [("embedding_length", 4), ("block_count", 1), ("attention.head_count", 2), ("vocab_size", 9)];
     let file = Gguf::begin(3, names.len() as u64, 5).text("general.architecture").u32(8).text("llama");
     let file = numbers.iter().fold(file, |file, (key, value)| file.number(&format!("llama.{key}"), *value));
-    let places = (0..).step_by(32);
-    let file = names.iter().zip(places).fold(file, |file, (name, at)| file.tensor(name, &[8], 0, at));
+    let offsets = (0..).step_by(32);
+    let file = names.iter().zip(offsets).fold(file, |file, (name, at)| file.tensor(name, &[8], 0, at));
     let model = ModelFolder::open(file.data(32 * names.len()).write("unused")).unwrap();
     let unused: Vec<_> = model.unused(&[]).into_iter().map(|tensor| tensor.name.as_str()).collect();
     assert_eq!(unused, names[..3]);
@@ -194,7 +194,7 @@ fn a_gguf_has_no_tensor_but_its_network_and_the_factors_of_its_rotation() {
 
 /// Both llama.cpp's converter and transformers can write a separate output.
 #[test]
-fn an_output_of_its_own_is_a_part_of_gpt2_where_it_is_there() {
+fn a_separate_output_matrix_is_a_part_of_gpt2() {
     let mut config = gpt2();
     let names = |config: &Value| tensors_of(config).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
     assert!(!names(&config).contains(&"lm_head.weight".to_string()));

@@ -6,16 +6,16 @@ mod tiny;
 use model_files::safetensors::{parse_header, read_header};
 use tiny::{folder, safetensors, safetensors_with};
 
-fn refusal(name: &str, bytes: &[u8]) -> String {
+fn error_of(name: &str, bytes: &[u8]) -> String {
     let path = folder(&format!("header-{name}")).join("x.safetensors");
     std::fs::write(&path, bytes).unwrap();
-    let refused = format!("{:#}", read_header(&path, 0).unwrap_err());
-    assert!(refused.contains("x.safetensors"), "no file in: {refused}");
-    refused
+    let error = format!("{:#}", read_header(&path, 0).unwrap_err());
+    assert!(error.contains("x.safetensors"), "no file in: {error}");
+    error
 }
 
-fn refused_tensor(name: &str, entry: &str, data_bytes: u64) -> String {
-    refusal(name, &safetensors_with(&format!(r#"{{"t":{entry}}}"#), data_bytes))
+fn tensor_error(name: &str, entry: &str, data_bytes: u64) -> String {
+    error_of(name, &safetensors_with(&format!(r#"{{"t":{entry}}}"#), data_bytes))
 }
 
 #[test]
@@ -28,47 +28,47 @@ fn tensors_have_their_position_in_the_file() {
     .unwrap();
     let tensors = read_header(&path, 7).unwrap();
     let data = std::fs::metadata(&path).unwrap().len() - 16;
-    let told: Vec<_> =
+    let found: Vec<_> =
         tensors.iter().map(|t| (t.name.as_str(), t.elements(), t.file, t.offset, t.bytes)).collect();
-    assert_eq!(told, [("a", 6, 7, data, 12), ("b", 1, 7, data + 12, 4), ("c", 0, 7, data + 16, 0)]);
+    assert_eq!(found, [("a", 6, 7, data, 12), ("b", 1, 7, data + 12, 4), ("c", 0, 7, data + 16, 0)]);
 }
 
 #[test]
-fn a_header_longer_than_the_file_is_not_believed() {
-    assert!(refusal("short", b"1234567").contains("7 bytes are too few"));
+fn a_header_longer_than_the_file_is_refused() {
+    assert!(error_of("short", b"1234567").contains("7 bytes are too few"));
     assert!(
-        refusal("long", &u64::MAX.to_le_bytes())
+        error_of("long", &u64::MAX.to_le_bytes())
             .contains("claims 18446744073709551615 bytes, and the file holds 0")
     );
     let cut = &safetensors(&[("t", "F32", vec![1], 4)])[..20];
-    assert!(refusal("cut", cut).contains("the file holds 12 after its length"));
+    assert!(error_of("cut", cut).contains("the file holds 12 after its length"));
 }
 
 #[test]
-fn a_header_that_is_no_object_of_tensors_says_where() {
-    assert!(refusal("list", &safetensors_with("[1]", 0)).contains("expected an object of tensors"));
-    assert!(refusal("utf8", &safetensors_with("{\"\u{fffd}", 0)).contains("header"));
-    assert!(refused_tensor("nothing", "{}", 0).contains("missing field"));
+fn a_header_that_is_not_an_object_of_tensors_is_refused() {
+    assert!(error_of("list", &safetensors_with("[1]", 0)).contains("expected an object of tensors"));
+    assert!(error_of("utf8", &safetensors_with("{\"\u{fffd}", 0)).contains("header"));
+    assert!(tensor_error("nothing", "{}", 0).contains("missing field"));
     assert!(
-        refused_tensor("negative", r#"{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}"#, 4)
+        tensor_error("negative", r#"{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}"#, 4)
             .contains("invalid value")
     );
     let deep = format!(r#"{{"t":{}1{}}}"#, "[".repeat(9000), "]".repeat(9000));
-    assert!(refusal("deep", &safetensors_with(&deep, 0)).contains("header"));
+    assert!(error_of("deep", &safetensors_with(&deep, 0)).contains("header"));
 }
 
 #[test]
 fn shapes_and_offsets_that_do_not_fit_name_the_tensor() {
-    for (name, entry, says) in [
+    for (name, entry, expected) in [
         (
             "outside",
             r#"{"dtype":"F32","shape":[2],"data_offsets":[0,8]}"#,
-            "tensor `t`: the file is truncated: this ends at byte 8 of the data, and 4 are there",
+            "tensor `t`: the file is truncated: the tensor ends at byte 8 of the data, which has 4",
         ),
         (
             "backwards",
             r#"{"dtype":"F32","shape":[1],"data_offsets":[4,0]}"#,
-            "tensor `t`: offsets 4 to 0 run backwards",
+            "tensor `t`: offset 4 is after offset 0",
         ),
         (
             "size",
@@ -87,37 +87,37 @@ fn shapes_and_offsets_that_do_not_fit_name_the_tensor() {
         ),
         ("dtype", r#"{"dtype":"Q9","shape":[1],"data_offsets":[0,4]}"#, "tensor `t`: unknown dtype `Q9`"),
     ] {
-        let refused = refused_tensor(name, entry, 4);
-        assert!(refused.contains(says), "{name}: {refused}");
+        let error = tensor_error(name, entry, 4);
+        assert!(error.contains(expected), "{name}: {error}");
     }
 }
 
 #[test]
-fn a_name_from_a_header_reaches_no_terminal_as_it_is() {
+fn a_name_from_a_header_is_escaped_for_a_terminal() {
     let header = r#"{"\u001b[2J":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}"#;
-    let refused = refusal("escape", &safetensors_with(header, 4));
-    assert!(refused.contains("tensor `\\u{1b}[2J`: shape"), "{refused}");
+    let error = error_of("escape", &safetensors_with(header, 4));
+    assert!(error.contains("tensor `\\u{1b}[2J`: shape"), "{error}");
 }
 
 #[test]
-fn a_file_that_ends_within_its_header_is_refused_for_every_stated_size() {
-    let ends_early = [99_000_000_u64.to_le_bytes().as_slice(), b"{}"].concat();
-    let refused = parse_header(ends_early.as_slice(), 1 << 40, 0).unwrap_err();
-    assert!(refused.to_string().contains("the file ends within its header"), "{refused}");
+fn a_file_that_ends_within_its_header_is_refused() {
+    let truncated = [99_000_000_u64.to_le_bytes().as_slice(), b"{}"].concat();
+    let error = parse_header(truncated.as_slice(), 1 << 40, 0).unwrap_err();
+    assert!(error.to_string().contains("the file ends within its header"), "{error}");
 }
 
 #[test]
-fn bytes_that_belong_to_two_tensors_or_to_none_are_refused() {
+fn bytes_of_two_tensors_or_of_none_are_refused() {
     let entry = |from: u64, to: u64| {
         format!(r#"{{"dtype":"U8","shape":[{}],"data_offsets":[{from},{to}]}}"#, to - from)
     };
     let two = |a: String, b: String| format!(r#"{{"a":{a},"b":{b}}}"#);
     let overlap = safetensors_with(&two(entry(0, 4), entry(2, 6)), 6);
-    assert!(refusal("overlap", &overlap).contains("tensor `b`: its bytes overlap"));
+    assert!(error_of("overlap", &overlap).contains("tensor `b`: its bytes overlap"));
     let hole = safetensors_with(&two(entry(0, 2), entry(4, 6)), 6);
-    assert!(refusal("hole", &hole).contains("tensor `b`: 2 bytes before it belong to none"));
+    assert!(error_of("hole", &hole).contains("tensor `b`: 2 bytes before it belong to no tensor"));
     let rest = safetensors_with(&two(entry(0, 2), entry(2, 4)), 6);
-    assert!(refusal("rest", &rest).contains("2 bytes after the last tensor"));
+    assert!(error_of("rest", &rest).contains("2 bytes after the last tensor"));
     let twice = safetensors_with(&format!(r#"{{"a":{0},"a":{0}}}"#, entry(0, 2)), 2);
-    assert!(refusal("twice", &twice).contains("tensor `a` occurs twice"));
+    assert!(error_of("twice", &twice).contains("tensor `a` occurs twice"));
 }

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tiny::{folder, model, write_json};
 
 /// Texts that tokenizers treat differently.
-const ODD: [&str; 24] = [
+const TEXTS: [&str; 24] = [
     "",
     " ",
     "   leading and trailing   ",
@@ -48,7 +48,7 @@ fn gpt2() -> &'static Pre {
 }
 
 /// Tables with `<unk>`, `<s>` and `</s>` first, and BOS before every text.
-fn made(vocabulary: u32) -> TokenizerTables {
+fn tables_of_size(vocabulary: u32) -> TokenizerTables {
     let specials = ["<unk>", "<s>", "</s>"].into_iter().zip(0..);
     let specials: Vec<Special> =
         specials.map(|(content, id)| Special { id, content: content.into() }).collect();
@@ -82,7 +82,7 @@ fn pieces(space_prefix: bool) -> TokenizerTables {
     }
 }
 
-fn written(tables: &TokenizerTables, name: &str) -> PathBuf {
+fn write_gguf(tables: &TokenizerTables, name: &str) -> PathBuf {
     let vocabulary = tables.tokens.len() as u32;
     with_tokenizer(&tables.to_gguf(vocabulary).unwrap(), vocabulary).write(&format!("tokenizer-{name}"))
 }
@@ -92,27 +92,27 @@ fn read_back(path: &Path) -> anyhow::Result<TokenizerTables> {
 }
 
 fn same_ids(one: &Tokenizer, other: &Tokenizer, text: &str) {
-    for text in ODD.iter().copied().chain(text.lines()).chain([text]) {
+    for text in TEXTS.iter().copied().chain(text.lines()).chain([text]) {
         assert_eq!(one.encode(text).unwrap(), other.encode(text).unwrap(), "{text:?}");
     }
 }
 
 #[test]
-fn the_same_text_makes_the_same_tokens_on_every_machine() {
+fn a_synthesised_tokenizer_is_the_same_on_every_machine() {
     let digest = |tables: &TokenizerTables| {
         let merges = tables.merges.iter().map(|(left, right)| format!("{left} {right}"));
         paths::digest(tables.tokens.iter().cloned().chain(merges).collect::<Vec<_>>().join("\n").as_bytes())
     };
     // A change here changes every synthesised model, and its ids are part of the measurements.
-    assert_eq!(digest(&made(2048)), "3b033538af0a73d2");
-    assert_eq!(digest(&made(32_000)), "ffc05a353265b30f");
+    assert_eq!(digest(&tables_of_size(2048)), "3b033538af0a73d2");
+    assert_eq!(digest(&tables_of_size(32_000)), "ffc05a353265b30f");
 }
 
 #[test]
-fn any_text_comes_back_from_its_ids() {
-    let tokenizer = Tokenizer::from_tables(&made(2048)).unwrap();
+fn any_text_is_restored_from_its_ids() {
+    let tokenizer = Tokenizer::from_tables(&tables_of_size(2048)).unwrap();
     let every_byte: String = ('\0'..='\u{7ff}').chain("\u{1f680}\u{10ffff}".chars()).collect();
-    for text in ODD.into_iter().chain([every_byte.as_str()]) {
+    for text in TEXTS.into_iter().chain([every_byte.as_str()]) {
         let ids = tokenizer.encode(text).unwrap();
         assert_eq!(ids[0], 1);
         assert_eq!(tokenizer.decode(&ids), text);
@@ -120,36 +120,36 @@ fn any_text_comes_back_from_its_ids() {
 }
 
 #[test]
-fn each_token_has_a_text_of_its_own_that_leads_to_its_id_alone() {
-    let tables = made(32_000);
+fn the_text_of_each_token_encodes_to_its_id_alone() {
+    let tables = tables_of_size(32_000);
     let tokenizer = Tokenizer::from_tables(&tables).unwrap();
     assert_eq!((tables.tokens.len(), tokenizer.vocabulary_size()), (32_000, 32_000));
-    let mut parts_of_characters = 0;
+    let mut partial_characters = 0;
     for id in 3..32_000 {
         let text = tokenizer.decode(&[id]);
         if text.contains(char::REPLACEMENT_CHARACTER) {
-            parts_of_characters += 1;
+            partial_characters += 1;
             continue;
         }
         assert_eq!(tokenizer.encode(&text).unwrap(), [1, id], "{text:?}");
     }
-    assert_eq!(parts_of_characters, 128, "the bytes beyond ASCII mean nothing alone");
+    assert_eq!(partial_characters, 128, "the bytes beyond ASCII are parts of characters");
 }
 
 #[test]
-fn special_tokens_keep_their_ids_and_the_others_take_the_remaining_ones() {
+fn special_tokens_keep_their_ids_and_others_get_the_remaining_ids() {
     let end = [Special { id: 1_024, content: "<|endoftext|>".into() }];
     let tables = synthesise(1_025, gpt2(), &end).unwrap();
     assert_eq!((tables.tokens[0].as_str(), tables.tokens[1_024].as_str()), ("!", "<|endoftext|>"));
     let added: Vec<_> = (0..1_025).filter(|id| tables.types[*id].is_added()).collect();
     assert_eq!(added, [1_024]);
     let tokenizer = Tokenizer::from_tables(&tables).unwrap();
-    assert_eq!(tokenizer.encode("!<|endoftext|>").unwrap(), [0, 1_024], "nothing before it unless asked");
+    assert_eq!(tokenizer.encode("!<|endoftext|>").unwrap(), [0, 1_024], "no token before it by default");
     assert_eq!(synthesise(257, gpt2(), &end[..0]).unwrap().tokens.len(), 257);
 }
 
 #[test]
-fn vocabularies_that_cannot_be_made_are_refused() {
+fn invalid_vocabularies_are_refused() {
     let special = |id, content: &str| Special { id, content: content.into() };
     let refused =
         |vocabulary, specials: &[Special]| synthesise(vocabulary, gpt2(), specials).unwrap_err().to_string();
@@ -157,15 +157,15 @@ fn vocabularies_that_cannot_be_made_are_refused() {
     assert!(refused(300, &[special(300, "<a>")]).contains("`<a>` has id 300 in a vocabulary of 300"));
     assert!(refused(300, &[special(0, "<a>"), special(0, "<b>")]).contains("two special tokens have id 0"));
     assert!(refused(300, &[special(0, "<a>"), special(1, "<a>")]).contains("two special tokens are `<a>`"));
-    assert!(refused(300, &[special(0, "e")]).contains("which ordinary text needs"));
+    assert!(refused(300, &[special(0, "e")]).contains("which ordinary text contains"));
     assert!(refused(u32::MAX, &[]).contains("is more than"));
 }
 
 #[test]
 fn byte_level_ids_are_the_same_through_json_and_through_gguf() {
-    let tables = made(2048);
+    let tables = tables_of_size(2048);
     let tokenizer = Tokenizer::from_tables(&tables).unwrap();
-    let path = written(&tables, "byte-level");
+    let path = write_gguf(&tables, "byte-level");
     assert_eq!(read_back(&path).unwrap(), tables);
     let alone = ModelFolder::open(&path).unwrap();
     same_ids(&alone.tokenizer().unwrap(), &tokenizer, &embedded::heldout_text().unwrap());
@@ -177,8 +177,8 @@ fn byte_level_ids_are_the_same_through_json_and_through_gguf() {
 }
 
 #[test]
-fn every_family_of_pre_tokenizers_goes_to_gguf_and_back_by_its_name() {
-    let mut tables = made(600);
+fn every_family_of_pre_tokenizers_is_restored_from_gguf_by_name() {
+    let mut tables = tables_of_size(600);
     let names = ["llama-bpe", "smaug-bpe", "qwen2", "qwen35", "starcoder", "tekken", "gpt-4o", "deepseek-v3"];
     for name in names.into_iter().chain(["deepseek-coder", "falcon", "default", "gpt-2"]) {
         let pre = Pre::named(name).unwrap();
@@ -186,18 +186,18 @@ fn every_family_of_pre_tokenizers_goes_to_gguf_and_back_by_its_name() {
         let json = folder(&format!("pre-{name}")).join("tokenizer.json");
         std::fs::write(&json, tables.to_json().unwrap()).unwrap();
         assert_eq!(from_json(&json).unwrap().kind, tables.kind, "{name}");
-        let back = read_back(&written(&tables, name)).unwrap();
-        assert_eq!(back, tables, "{name}");
+        let restored = read_back(&write_gguf(&tables, name)).unwrap();
+        assert_eq!(restored, tables, "{name}");
         // The encoder accepts the expressions.
-        assert_eq!(Tokenizer::from_tables(&back).unwrap().encode("AB 12\n").unwrap()[0], 1, "{name}");
+        assert_eq!(Tokenizer::from_tables(&restored).unwrap().encode("AB 12\n").unwrap()[0], 1, "{name}");
     }
 }
 
 #[test]
-fn pieces_with_scores_become_merges_and_merges_become_scores() {
+fn scores_become_merges_and_merges_become_scores() {
     for space_prefix in [true, false] {
         let name = format!("pieces-{space_prefix}");
-        let read = read_back(&written(&pieces(space_prefix), &name)).unwrap();
+        let read = read_back(&write_gguf(&pieces(space_prefix), &name)).unwrap();
         let tokenizer = Tokenizer::from_tables(&read).unwrap();
         let ids = |text: &str| {
             let ids = tokenizer.encode(text).unwrap();
@@ -208,7 +208,7 @@ fn pieces_with_scores_become_merges_and_merges_become_scores() {
         // `▁t` has a better score than `hat`, and `at` a better one than `th`.
         assert_eq!(ids(" that").rsplit('|').next(), Some("▁that"));
         assert_eq!(ids(" é😀").split_once('é').unwrap().1, "|<0xF0>|<0x9F>|<0x98>|<0x80>");
-        for text in ODD {
+        for text in TEXTS {
             assert_eq!(tokenizer.decode(&tokenizer.encode(text).unwrap()), text);
         }
         let json = folder(&name).join("tokenizer.json");
@@ -218,26 +218,26 @@ fn pieces_with_scores_become_merges_and_merges_become_scores() {
             (&ranked.tokens, &ranked.types, &ranked.merges),
             (&read.tokens, &read.types, &read.merges)
         );
-        let again = read_back(&written(&ranked, &format!("{name}-again"))).unwrap();
-        assert_eq!(again.merges, read.merges, "the ranks of merges keep the order that the scores gave");
-        same_ids(&Tokenizer::from_tables(&again).unwrap(), &tokenizer, &embedded::heldout_text().unwrap());
+        let restored = read_back(&write_gguf(&ranked, &format!("{name}-again"))).unwrap();
+        assert_eq!(restored.merges, read.merges, "the ranks of merges keep the order that the scores gave");
+        same_ids(&Tokenizer::from_tables(&restored).unwrap(), &tokenizer, &embedded::heldout_text().unwrap());
     }
 }
 
 #[test]
-fn the_embedded_tokenizer_gives_the_same_ids_after_a_journey_through_tables() {
+fn the_embedded_tokenizer_gives_the_same_ids_through_tables() {
     let opened = ModelFolder::open(embedded::folder().unwrap()).unwrap();
     let tables = opened.tokenizer_tables().unwrap();
     assert_eq!((tables.bos, tables.add_bos, tables.eos), (Some(0), Some(0), Some(1)));
     let text = embedded::heldout_text().unwrap();
     same_ids(&Tokenizer::from_tables(&tables).unwrap(), &opened.tokenizer().unwrap(), &text);
-    let through_gguf = read_back(&written(&tables, "embedded")).unwrap();
+    let through_gguf = read_back(&write_gguf(&tables, "embedded")).unwrap();
     assert_eq!(through_gguf, tables);
 }
 
 #[test]
-fn a_model_with_more_ids_than_tokens_gets_names_for_them_in_gguf_and_loses_them_again() {
-    let tables = made(600);
+fn ids_without_tokens_get_names_in_gguf_and_none_after_reading() {
+    let tables = tables_of_size(600);
     let path = with_tokenizer(&tables.to_gguf(640).unwrap(), 640).write("tokenizer-padded");
     let padded = read_back(&path).unwrap();
     assert_eq!((padded.tokens[639].as_str(), padded.types[639]), ("[PAD639]", TokenType::Unused));
@@ -248,8 +248,8 @@ fn a_model_with_more_ids_than_tokens_gets_names_for_them_in_gguf_and_loses_them_
 }
 
 #[test]
-fn a_tokenizer_json_beside_a_gguf_file_wins() {
-    let path = written(&made(600), "beside");
+fn a_tokenizer_json_takes_precedence_over_the_tables_of_a_gguf() {
+    let path = write_gguf(&tables_of_size(600), "beside");
     write_json(&path.with_file_name("tokenizer.json"), &tiny::tokenizer());
     let opened = ModelFolder::open(&path).unwrap();
     assert_eq!(opened.tokenizer().unwrap().encode("w3 w4").unwrap(), [3, 4]);
@@ -257,22 +257,22 @@ fn a_tokenizer_json_beside_a_gguf_file_wins() {
 }
 
 #[test]
-fn the_tokenizer_of_another_vocabulary_is_refused() {
+fn a_tokenizer_with_ids_beyond_the_vocabulary_is_refused() {
     let path = model("other-vocabulary");
     let mut config = tiny::config();
     config["vocab_size"] = json!(tiny::VOCABULARY - 2);
     write_json(&path.join("config.json"), &config);
     let refused = format!("{:#}", ModelFolder::open(&path).unwrap().tokenizer().unwrap_err());
-    let says = "tokenizer.json`: the tokenizer is of another vocabulary: id 63 is `w63` among its 64 tokens, and the \
+    let expected = "tokenizer.json`: the tokenizer is of another vocabulary: id 63 is `w63` among its 64 tokens, and the \
                 model's vocabulary has 62";
-    assert!(refused.contains(says), "{refused}");
+    assert!(refused.contains(expected), "{refused}");
     config["vocab_size"] = json!(tiny::VOCABULARY + 64);
     write_json(&path.join("config.json"), &config);
     ModelFolder::open(&path).unwrap().tokenizer().unwrap();
 }
 
 #[test]
-fn facts_of_a_tokenizer_need_no_tokenizer() {
+fn facts_of_a_tokenizer_come_from_its_files() {
     let embedded = ModelFolder::open(embedded::folder().unwrap()).unwrap();
     let facts = embedded.tokenizer_facts().unwrap().unwrap();
     let entries = u64::from(embedded.config.vocabulary_size);
@@ -280,7 +280,7 @@ fn facts_of_a_tokenizer_need_no_tokenizer() {
 
     let mut tables = pieces(true);
     tables.chat_template = Some("{{ messages }}".into());
-    let path = written(&tables, "facts");
+    let path = write_gguf(&tables, "facts");
     let in_gguf = ModelFolder::open(&path).unwrap().tokenizer_facts().unwrap().unwrap();
     assert_eq!((in_gguf.kind.as_str(), in_gguf.entries), ("SentencePiece-like BPE", 278));
     assert!(in_gguf.chat_template && in_gguf.source.ends_with("x.gguf"));
@@ -308,8 +308,8 @@ fn facts_of_a_tokenizer_need_no_tokenizer() {
 }
 
 #[test]
-fn a_step_that_llama_cpp_could_not_use_is_refused_by_name() {
-    let good: Value = serde_json::from_str(&made(300).to_json().unwrap()).unwrap();
+fn a_step_that_llama_cpp_does_not_support_is_refused_by_name() {
+    let good: Value = serde_json::from_str(&tables_of_size(300).to_json().unwrap()).unwrap();
     let pieces: Value = serde_json::from_str(&pieces(true).to_json().unwrap()).unwrap();
     let path = folder("refused").join("tokenizer.json");
     let refused = |file: &Value, pointer: &str, value: Value| {
@@ -321,15 +321,15 @@ fn a_step_that_llama_cpp_could_not_use_is_refused_by_name() {
         refused
     };
     let unigram = json!({"type": "Unigram", "vocab": [["a", 0.0]]});
-    let says = "the tokenizer is Unigram; the GGUF would have no tokenizer that llama.cpp could use";
-    assert!(refused(&good, "/model", unigram).contains(says));
-    let of_words = json!({"type": "WordPiece", "vocab": {"a": 0}});
-    assert!(refused(&good, "/model", of_words).contains("the tokenizer is WordPiece"));
+    let expected = "the tokenizer is Unigram; the GGUF would have no tokenizer that llama.cpp could use";
+    assert!(refused(&good, "/model", unigram).contains(expected));
+    let word_piece = json!({"type": "WordPiece", "vocab": {"a": 0}});
+    assert!(refused(&good, "/model", word_piece).contains("the tokenizer is WordPiece"));
     let split = json!({"type": "Sequence", "pretokenizers": [
         {"type": "Split", "pattern": {"Regex": "x+"}, "behavior": "Isolated", "invert": false},
         {"type": "ByteLevel", "add_prefix_space": false, "use_regex": false}]});
     let cut = refused(&good, "/pre_tokenizer", split);
-    assert!(cut.contains("unknown pre-tokenizer: words are cut by [\"x+\"]"), "{cut}");
+    assert!(cut.contains("unknown pre-tokenizer: words are split by [\"x+\"]"), "{cut}");
     let prefixed = json!({"type": "ByteLevel", "add_prefix_space": true, "use_regex": true});
     assert!(refused(&good, "/pre_tokenizer", prefixed).contains("`pre_tokenizer` is {\"add_prefix_space\""));
     assert!(refused(&good, "/model/ignore_merges", json!(true)).contains("`ignore_merges` set"));
@@ -340,7 +340,7 @@ fn a_step_that_llama_cpp_could_not_use_is_refused_by_name() {
     assert!(refused(&good, "/post_processor", bert).contains("`post_processor` is {"));
     assert!(refused(&good, "/model/end_of_word_suffix", json!("</w>")).contains("marked with `</w>`"));
     assert!(refused(&good, "/model/merges/0", json!(["h", "nothing"])).contains("merge 0 names `hnothing`"));
-    assert!(refused(&good, "/model/merges/0", json!("he")).contains("merge 0: one text"));
+    assert!(refused(&good, "/model/merges/0", json!("he")).contains("merge 0: expected a pair of texts"));
     assert!(refused(&good, "/model/vocab/<s>", json!(7)).contains("id 7 is both"));
     assert!(refused(&good, "/model/vocab/he", json!(u32::MAX)).contains("id 4294967295 among"));
     assert!(refused(&pieces, "/normalizer", Value::Null).contains("spaces are not replaced by"));
@@ -350,7 +350,7 @@ fn a_step_that_llama_cpp_could_not_use_is_refused_by_name() {
 }
 
 #[test]
-fn newer_and_older_spellings_of_the_same_tokenizer_are_the_same_tables() {
+fn newer_and_older_spellings_give_the_same_tables() {
     let tables = pieces(true);
     let mut file: Value = serde_json::from_str(&tables.to_json().unwrap()).unwrap();
     let path = folder("spellings").join("tokenizer.json");
@@ -362,14 +362,14 @@ fn newer_and_older_spellings_of_the_same_tokenizer_are_the_same_tables() {
     write_json(&path, &file);
     assert_eq!(from_json(&path).unwrap(), expected);
 
-    let mut file: Value = serde_json::from_str(&made(300).to_json().unwrap()).unwrap();
+    let mut file: Value = serde_json::from_str(&tables_of_size(300).to_json().unwrap()).unwrap();
     write_json(&path, &file);
     let expected = from_json(&path).unwrap();
     for merge in file["model"]["merges"].as_array_mut().unwrap() {
         *merge = json!(format!("{} {}", merge[0].as_str().unwrap(), merge[1].as_str().unwrap()));
     }
-    let moved = json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": false});
-    file["post_processor"] = json!({"type": "Sequence", "processors": [moved, file["post_processor"]]});
+    let byte_level = json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": false});
+    file["post_processor"] = json!({"type": "Sequence", "processors": [byte_level, file["post_processor"]]});
     write_json(&path, &file);
     assert_eq!(from_json(&path).unwrap(), expected);
 }
@@ -386,17 +386,17 @@ fn broken_tables_in_a_gguf_file_are_named_by_file_and_key() {
         assert!(refused.contains("x.gguf`") && refused.contains(key), "{key}: {refused}");
         refused
     };
-    let (bytes, pieces) = (made(300), pieces(true));
+    let (bytes, pieces) = (tables_of_size(300), pieces(true));
     let text = |text: &str| Some(MetadataValue::Text(text.into()));
     let merges = |merge: &str| Some(MetadataValue::Texts(vec![merge.into()]));
     let key = |name: &str| format!("tokenizer.ggml.{name}");
-    let pre = refused(&bytes, &key("pre"), text("nobody's"));
-    assert!(pre.contains("unknown pre-tokenizer `nobody\\'s`"), "{pre}");
+    let pre = refused(&bytes, &key("pre"), text("unknown's"));
+    assert!(pre.contains("unknown pre-tokenizer `unknown\\'s`"), "{pre}");
     assert!(refused(&bytes, &key("model"), text("bert")).contains("is `bert`"));
     assert!(refused(&bytes, &key("model"), None).contains("is missing"));
     assert!(refused(&bytes, &key("merges"), None).contains("is missing"));
     assert!(refused(&bytes, &key("merges"), merges("h nothing")).contains("merge 0 names `hnothing`"));
-    assert!(refused(&bytes, &key("merges"), merges("he")).contains("merge 0: one text"));
+    assert!(refused(&bytes, &key("merges"), merges("he")).contains("merge 0: expected a pair of texts"));
     assert!(refused(&bytes, &key("bos_token_id"), Some(MetadataValue::U32(300))).contains("300 tokens"));
     assert!(refused(&bytes, &key("eos_token_id"), Some(MetadataValue::I32(-1))).contains("300 tokens"));
     assert!(refused(&bytes, &key("bos_token_id"), None).contains("is missing"));
@@ -416,21 +416,21 @@ fn broken_tables_in_a_gguf_file_are_named_by_file_and_key() {
 }
 
 #[test]
-fn no_changed_byte_of_a_gguf_file_makes_its_tokenizer_panic() {
-    for (tables, name) in [(made(300), "changed-bytes"), (pieces(true), "changed-pieces")] {
-        let path = written(&tables, name);
+fn a_changed_byte_of_a_gguf_file_does_not_panic() {
+    for (tables, name) in [(tables_of_size(300), "changed-bytes"), (pieces(true), "changed-pieces")] {
+        let path = write_gguf(&tables, name);
         let good = std::fs::read(&path).unwrap();
-        let (mut taken, mut refused) = (0, 0);
-        for place in (0..good.len()).step_by(23) {
+        let (mut accepted, mut refused) = (0, 0);
+        for offset in (0..good.len()).step_by(23) {
             let mut changed = good.clone();
-            changed[place] ^= 0x81;
+            changed[offset] ^= 0x81;
             std::fs::write(&path, &changed).unwrap();
             let opened = ModelFolder::open(&path).and_then(|folder| folder.tokenizer());
             match opened.and_then(|tokenizer| tokenizer.encode("the an\n é😀")) {
-                Ok(_) => taken += 1,
+                Ok(_) => accepted += 1,
                 Err(_) => refused += 1,
             }
         }
-        assert!(taken > 0 && refused > 0, "{name}: {taken} taken, {refused} refused");
+        assert!(accepted > 0 && refused > 0, "{name}: {accepted} accepted, {refused} refused");
     }
 }

@@ -64,7 +64,7 @@ fn a_field_that_candle_would_ignore_or_panic_on_is_refused_by_its_name() {
             "model: architecture `gpt2` of `NAME` is not one of `llama`, `qwen2`, `qwen3`, `mistral`, `phi3`, `gemma`"
                 .into(),
         ),
-        ("intermediate_size", json!(0), fault("intermediate size: 0 is not a size")),
+        ("intermediate_size", json!(0), fault("intermediate size: expected 1 to 16777216, found 0")),
         (
             "head_dim",
             json!(32),
@@ -100,7 +100,7 @@ fn a_field_that_candle_would_ignore_or_panic_on_is_refused_by_its_name() {
         assert_eq!(refusal_with(LLAMA, field, value), expected);
     }
     let odd = refusal_with(QWEN3, "head_dim", json!(15));
-    assert_eq!(odd, fault("heads of 15: rotation needs pairs"));
+    assert_eq!(odd, fault("rotation requires an even head size, found 15"));
     let head = refusal_with(QWEN2, "tie_word_embeddings", json!(false));
     assert_eq!(head, missing("lm_head.weight"));
 }

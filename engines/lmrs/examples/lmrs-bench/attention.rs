@@ -58,9 +58,9 @@ fn case(
     level: Level,
     threads: usize,
 ) -> Case {
-    let Heads { heads: all, kv_heads, head_dim } = heads;
+    let Heads { heads: query_heads, kv_heads, head_dim } = heads;
     let bytes = bytes(heads, depth);
-    let mut queries = Rows::new(tokens, all * head_dim);
+    let mut queries = Rows::new(tokens, query_heads * head_dim);
     for (at, number) in queries.all_mut().iter_mut().enumerate() {
         *number = (at % 11) as f32 / 11.0;
     }
@@ -75,12 +75,12 @@ fn case(
     // Each token sees itself and earlier tokens; there is one product with keys and one with values.
     let pairs = tokens * (2 * depth - tokens + 1) / 2;
     Case {
-        what: [format!("attention at {depth}"), format!("{all}/{kv_heads}x{head_dim}")],
+        labels: [format!("attention at {depth}"), format!("{query_heads}/{kv_heads}x{head_dim}")],
         tokens,
         level,
         units: &["f32_fma"],
         bytes: bytes as f64,
-        operations: 4.0 * (pairs * all * head_dim) as f64,
+        operations: 4.0 * (pairs * query_heads * head_dim) as f64,
         pieces: if tokens > 1 { 1 } else { TURN_BYTES.div_ceil(bytes) },
         work: Box::new(work),
         turns: Vec::new(),

@@ -1,7 +1,7 @@
 //! Each kernel against the limits of this machine, measured in the same run: bytes of weights, or of keys and values, per
 //! second, and operations per second. `lmrs-bench --help` lists the options.
 //!
-//! All cases take turns, and so do the probes of the machine's limits.
+//! The cases are measured in turns, and so are the limits of the machine.
 #![expect(clippy::print_stdout, reason = "a program that prints a table")]
 
 mod arguments;
@@ -46,7 +46,7 @@ fn main() -> Result<()> {
 /// One kernel at one shape.
 struct Case {
     /// The format and the shape.
-    what: [String; 2],
+    labels: [String; 2],
     tokens: usize,
     level: Level,
     /// The units for comparison: the first one with a probe result counts.
@@ -102,8 +102,8 @@ fn print(cases: &[Case], limits: &Limits, arguments: &Arguments) {
         let (bytes, operations) = (case.bytes / seconds, case.operations / seconds);
         println!(
             "| {} | {} | {} | {} | {:.0} | {:.1} | {:.0} % | {:.0} | {:.0} % |",
-            case.what[0],
-            case.what[1],
+            case.labels[0],
+            case.labels[1],
             case.tokens,
             case.level,
             seconds * 1e6,

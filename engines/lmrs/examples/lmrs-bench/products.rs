@@ -6,7 +6,7 @@ use std::io::Write;
 use anyhow::{Context, Result, anyhow, ensure};
 use lmrs::formats::{Format, Unfit};
 use lmrs::kernels::Level;
-use lmrs::kernels::rows::takes_bf16;
+use lmrs::kernels::rows::uses_bf16;
 use lmrs::matrix::Matrix;
 use lmrs::matrix::Rows;
 use lmrs::ops::Ops;
@@ -29,8 +29,8 @@ pub fn cases(arguments: &Arguments) -> Result<Vec<Case>> {
             let matrices = weights.matrices(format, outputs, inputs)?;
             for &tokens in &arguments.tokens {
                 for &level in &arguments.levels {
-                    let what = [format.name.to_string(), format!("{outputs}x{inputs}")];
-                    cases.push(case(what, matrices.clone(), tokens, level, arguments.threads));
+                    let labels = [format.name.to_string(), format!("{outputs}x{inputs}")];
+                    cases.push(case(labels, matrices.clone(), tokens, level, arguments.threads));
                 }
             }
         }
@@ -38,7 +38,7 @@ pub fn cases(arguments: &Arguments) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-fn case(what: [String; 2], matrices: Vec<Matrix>, tokens: usize, level: Level, threads: usize) -> Case {
+fn case(labels: [String; 2], matrices: Vec<Matrix>, tokens: usize, level: Level, threads: usize) -> Case {
     let Matrix { outputs, inputs, format, .. } = matrices[0];
     let bytes = matrices[0].bytes();
     let mut x = Rows::new(tokens, inputs);
@@ -51,7 +51,7 @@ fn case(what: [String; 2], matrices: Vec<Matrix>, tokens: usize, level: Level, t
         next = (next + 1) % matrices.len();
     };
     Case {
-        what,
+        labels,
         tokens,
         level,
         units: units(level, format),
@@ -67,7 +67,7 @@ fn case(what: [String; 2], matrices: Vec<Matrix>, tokens: usize, level: Level, t
 fn units(level: Level, format: &'static Format) -> &'static [&'static str] {
     match (level.name(), format) {
         ("amx", format) if format.tile.is_some() => &["amx_bf16"],
-        ("avx512", format) if takes_bf16(level, format) => &["avx512_bf16", "f32_fma"],
+        ("avx512", format) if uses_bf16(level, format) => &["avx512_bf16", "f32_fma"],
         ("avx512", format) if format.is_panels() => &["avx512_vnni", "f32_fma"],
         _ => &["f32_fma"],
     }
@@ -96,9 +96,9 @@ impl Weights {
         let path = std::env::temp_dir().join(format!("lmrs-bench-{}", std::process::id()));
         let mut file = std::fs::File::options().read(true).write(true).create_new(true).open(&path)?;
         std::fs::remove_file(&path)?;
-        file.write_all(region.bytes()).with_context(|| format!("writing `{}`", path.display()))?;
+        file.write_all(region.bytes()).with_context(|| format!("cannot write `{}`", path.display()))?;
         // SAFETY: the file was unlinked, so no other process can change it.
-        Ok(Self(Region::of_file(unsafe { memmap2::Mmap::map(&file)? })))
+        Ok(Self(Region::from_file(unsafe { memmap2::Mmap::map(&file)? })))
     }
 
     /// Consecutive copies of the matrix, as many as fit.
@@ -119,16 +119,16 @@ impl Weights {
 /// memory of their own, even with `--file`, as in a load.
 fn packed(format: &'static Format, outputs: usize, inputs: usize, copies: usize) -> Result<Region> {
     let name = format.name;
-    ensure!(format.takes(inputs), "{name} does not take rows of {inputs} inputs");
-    let together = format.together();
-    let numbers = (0..together * inputs).flat_map(|at| (0x3f00 + (at * 31 % 256) as u16).to_le_bytes());
+    ensure!(format.can_hold(inputs), "{name} cannot pack rows of {inputs} inputs");
+    let block_rows = format.block_rows();
+    let numbers = (0..block_rows * inputs).flat_map(|at| (0x3f00 + (at * 31 % 256) as u16).to_le_bytes());
     let (numbers, mut region) =
         (numbers.collect::<Vec<u8>>(), NewRegion::new(copies * format.bytes(outputs, inputs))?);
     for matrix in region.bytes_mut().chunks_exact_mut(format.bytes(outputs, inputs)) {
-        for rows in matrix.chunks_mut(format.bytes(together, inputs)) {
+        for rows in matrix.chunks_mut(format.bytes(block_rows, inputs)) {
             let count = rows.len() / format.bytes(1, inputs);
             let packed = format.pack(inputs, &numbers[..count * inputs * 2], rows);
-            packed.map_err(|Unfit| anyhow!("{name} does not hold these rows of {inputs}"))?;
+            packed.map_err(|Unfit| anyhow!("{name} cannot hold these rows of {inputs}"))?;
         }
     }
     Ok(region.finish())

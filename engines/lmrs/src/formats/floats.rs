@@ -31,7 +31,7 @@ pub static BF16: Format = Format {
     dtype: Dtype::BF16,
     by_name: true,
     storage: Storage::Rows(RowKernels::of::<InBf16>().with_pairs()),
-    tile: Some(TileKernel::OF_ROWS),
+    tile: Some(TileKernel::FROM_ROWS),
     packed: None,
 };
 

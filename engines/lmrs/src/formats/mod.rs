@@ -63,9 +63,9 @@ pub enum Storage {
 /// The packing of rows, singly or several together.
 pub struct PackedRows {
     /// Rows that are packed together.
-    pub together: usize,
+    pub block_rows: usize,
     /// Whether rows with this number of inputs can be packed.
-    pub takes: fn(usize) -> bool,
+    pub can_pack: fn(usize) -> bool,
     /// Bytes of a packed row for this number of inputs.
     pub row_bytes: fn(usize) -> usize,
     /// Packs rows that belong together from the layout of files. The arguments: inputs of a row, rows, destination.
@@ -80,7 +80,12 @@ pub struct Unfit;
 
 impl Storage {
     pub(crate) const fn packed_rows<P: PackedBf16>() -> Self {
-        let rows = PackedRows { together: P::BLOCK, takes: P::takes, row_bytes: P::row_bytes, pack: P::pack };
+        let rows = PackedRows {
+            block_rows: P::BLOCK,
+            can_pack: P::can_pack,
+            row_bytes: P::row_bytes,
+            pack: P::pack,
+        };
         Self::PackedRows(rows, RowKernels::of_packed::<P>())
     }
 }
@@ -99,8 +104,8 @@ impl Format {
 
     /// The format that holds this dtype unchanged. `None` for blocks without kernels, which are widened during the load.
     pub fn of(dtype: Dtype) -> Option<&'static Self> {
-        let is_own = |format: &&&Self| format.dtype == dtype && format.packed_rows().is_none();
-        FORMATS.iter().find(is_own).copied()
+        let is_unpacked = |format: &&&Self| format.dtype == dtype && format.packed_rows().is_none();
+        FORMATS.iter().find(is_unpacked).copied()
     }
 
     pub fn named(name: &str) -> Option<&'static Self> {
@@ -132,18 +137,18 @@ impl Format {
     }
 
     /// Whether the format can hold rows with this number of inputs.
-    pub fn takes(&self, inputs: usize) -> bool {
+    pub fn can_hold(&self, inputs: usize) -> bool {
         match &self.storage {
-            Storage::PackedRows(rows, _) => (rows.takes)(inputs),
+            Storage::PackedRows(rows, _) => (rows.can_pack)(inputs),
             Storage::Rows(_) | Storage::Panels(_) => inputs.is_multiple_of(self.dtype.block().0),
         }
     }
 
     /// The fewest rows that are packed together; ranges of this size are independent in memory.
-    pub fn together(&self) -> usize {
+    pub fn block_rows(&self) -> usize {
         match &self.storage {
             Storage::Rows(_) => 1,
-            Storage::PackedRows(rows, _) => rows.together,
+            Storage::PackedRows(rows, _) => rows.block_rows,
             Storage::Panels(_) => PANEL,
         }
     }
@@ -160,15 +165,15 @@ impl Format {
     /// Packs whole rows, in the file layout of the dtype. Panics if a size is wrong: the caller has checked the file's sizes.
     pub fn pack(&self, inputs: usize, rows: &[u8], into: &mut [u8]) -> Result<(), Unfit> {
         let row_bytes = self.dtype.bytes(inputs as u64) as usize;
-        let (own, packed) = (self.together() * row_bytes, self.bytes(self.together(), inputs));
+        let (block, packed) = (self.block_rows() * row_bytes, self.bytes(self.block_rows(), inputs));
         match &self.storage {
             Storage::Rows(_) => into.copy_from_slice(rows),
             Storage::PackedRows(packing, _) => {
-                let mut each = rows.chunks(own).zip(into.chunks_mut(packed));
-                each.try_for_each(|(rows, into)| (packing.pack)(inputs, rows, into))?;
+                let mut blocks = rows.chunks(block).zip(into.chunks_mut(packed));
+                blocks.try_for_each(|(rows, into)| (packing.pack)(inputs, rows, into))?;
             }
             Storage::Panels(panels) => {
-                for (rows, panel) in rows.chunks(own).zip(into.chunks_exact_mut(packed)) {
+                for (rows, panel) in rows.chunks(block).zip(into.chunks_exact_mut(packed)) {
                     panels.pack(inputs, &rows.chunks_exact(row_bytes).collect::<Vec<_>>(), panel);
                 }
             }

@@ -10,7 +10,7 @@ use model_files::Dtype;
 
 use super::Format;
 use crate::kernels::panels::numbers::{
-    Bytes, Scales, f16_at, file_blocks, half_bytes, halves, nibbles, twice,
+    Bytes, Scales, by_run, f16_at, f16_lanes, file_blocks, half_bytes, nibbles,
 };
 use crate::kernels::panels::{ActivationBlock, PanelFormat, PanelLanes};
 use crate::matrix::GROUP;
@@ -60,18 +60,18 @@ impl PanelFormat for InQ4_0 {
     #[inline(always)]
     unsafe fn scale<L: PanelLanes, const RUN: usize>(group: *const u8, _: *const u8) -> L::Floats {
         // SAFETY: a half of the scale line.
-        unsafe { L::halves(group.add(RUN * 32)) }
+        unsafe { L::load_f16(group.add(RUN * 32)) }
     }
 
     #[inline(always)]
-    fn less<const RUN: usize>(x: &ActivationBlock) -> i32 {
-        x.less_8
+    fn correction<const RUN: usize>(x: &ActivationBlock) -> i32 {
+        x.correction_8
     }
 
     #[inline(always)]
     fn widen(stretch: &[u8], _: usize) -> (Bytes, Scales) {
         let (head, numbers) = stretch.split_at(64);
-        let times = [0, 32].map(|at| halves(&head[at..]));
-        (nibbles(numbers), Scales::less(8.0, twice(times)))
+        let times = [0, 32].map(|at| f16_lanes(&head[at..]));
+        (nibbles(numbers), Scales::with_offset(8.0, by_run(times)))
     }
 }

@@ -11,7 +11,7 @@ use model_files::Dtype;
 
 use super::Format;
 use crate::kernels::panels::numbers::{
-    Bytes, Scales, f16_at, file_blocks, half_bytes, halves, lanes, nibbles, product, twice,
+    Bytes, Scales, by_run, f16_at, f16_lanes, file_blocks, half_bytes, lanes, nibbles, product,
 };
 use crate::kernels::panels::{ActivationBlock, PanelFormat, PanelLanes};
 use crate::matrix::GROUP;
@@ -70,7 +70,7 @@ impl PanelFormat for InQ4K {
     #[inline(always)]
     unsafe fn scale<L: PanelLanes, const RUN: usize>(group: *const u8, head: *const u8) -> L::Floats {
         // SAFETY: a quarter of the scale line, and a half of the head.
-        unsafe { L::times(L::unsigned(group.add(RUN * 16)), L::halves(head)) }
+        unsafe { L::times(L::load_u8(group.add(RUN * 16)), L::load_f16(head)) }
     }
 
     #[inline(always)]
@@ -79,11 +79,11 @@ impl PanelFormat for InQ4K {
         head: *const u8,
     ) -> Option<L::Floats> {
         // SAFETY: as in `scale`.
-        unsafe { Some(L::times(L::unsigned(group.add(32 + RUN * 16)), L::halves(head.add(32)))) }
+        unsafe { Some(L::times(L::load_u8(group.add(32 + RUN * 16)), L::load_f16(head.add(32)))) }
     }
 
     #[inline(always)]
-    fn less<const RUN: usize>(_: &ActivationBlock) -> i32 {
+    fn correction<const RUN: usize>(_: &ActivationBlock) -> i32 {
         0
     }
 
@@ -91,10 +91,10 @@ impl PanelFormat for InQ4K {
     fn widen(stretch: &[u8], group: usize) -> (Bytes, Scales) {
         let (head, groups) = stretch.split_at(64);
         let (scales, numbers) = groups[group * Self::GROUP_BYTES..].split_at(64);
-        let (d, minimum) = (halves(head), halves(&head[32..]));
+        let (d, minimum) = (f16_lanes(head), f16_lanes(&head[32..]));
         let times = [0, 16].map(|at| product(d, lanes(&scales[at..], f32::from)));
         let plus = [32, 48].map(|at| product(minimum, lanes(&scales[at..], |byte| -f32::from(byte))));
-        (nibbles(numbers), Scales { times: twice(times), plus: twice(plus) })
+        (nibbles(numbers), Scales { times: by_run(times), plus: by_run(plus) })
     }
 }
 

@@ -12,7 +12,7 @@ use model_files::Dtype;
 
 use super::Format;
 use crate::kernels::panels::numbers::{
-    Bytes, Scales, f16_at, file_blocks, halves, lanes, line, nibbles, product,
+    Bytes, Scales, f16_at, f16_lanes, file_blocks, lanes, line, nibbles, product,
 };
 use crate::kernels::panels::{ActivationBlock, PanelFormat, PanelLanes};
 use crate::matrix::GROUP;
@@ -68,10 +68,10 @@ impl PanelFormat for InQ6K {
     unsafe fn line<L: PanelLanes, const RUN: usize>(group: *const u8, line: usize) -> L::Bytes {
         // SAFETY: one of 8 lines, and one of the 4 after them.
         unsafe {
-            let pairs = L::bytes(group.add((1 + RUN % 2 * 4 + line) * 64));
+            let pairs = L::load_bytes(group.add((1 + RUN % 2 * 4 + line) * 64));
             let lower = L::and(if RUN < 2 { pairs } else { L::right::<4>(pairs) }, 15);
             // Two bits of each of the four runs; they move to bits 4 and 5.
-            let fours = L::bytes(group.add((9 + line) * 64));
+            let fours = L::load_bytes(group.add((9 + line) * 64));
             let upper = match RUN {
                 0 => L::left::<4>(fours),
                 1 => L::left::<2>(fours),
@@ -85,12 +85,12 @@ impl PanelFormat for InQ6K {
     #[inline(always)]
     unsafe fn scale<L: PanelLanes, const RUN: usize>(group: *const u8, head: *const u8) -> L::Floats {
         // SAFETY: a quarter of the scale line, and a half of the head.
-        unsafe { L::times(L::signed(group.add(RUN * 16)), L::halves(head)) }
+        unsafe { L::times(L::load_i8(group.add(RUN * 16)), L::load_f16(head)) }
     }
 
     #[inline(always)]
-    fn less<const RUN: usize>(x: &ActivationBlock) -> i32 {
-        x.less_32[RUN % 2]
+    fn correction<const RUN: usize>(x: &ActivationBlock) -> i32 {
+        x.correction_32[RUN % 2]
     }
 
     #[inline(always)]
@@ -98,7 +98,7 @@ impl PanelFormat for InQ6K {
         let (head, groups) = stretch.split_at(64);
         let (scales, numbers) = groups[group * Self::GROUP_BYTES..].split_at(64);
         let scale = |run: usize| lanes(&scales[run * 16..], |byte| f32::from(byte.cast_signed()));
-        let d = halves(head);
+        let d = f16_lanes(head);
         let mut bytes = nibbles(numbers);
         for at in 0..4 {
             // Two bits of each of the four runs, which move to bits 4 and 5 of each byte.
@@ -110,6 +110,6 @@ impl PanelFormat for InQ6K {
                 bytes[at + 12].0[output] |= fours >> 2 & 0x3030_3030;
             }
         }
-        (bytes, Scales::less(32.0, std::array::from_fn(|run| product(d, scale(run)))))
+        (bytes, Scales::with_offset(32.0, std::array::from_fn(|run| product(d, scale(run)))))
     }
 }

@@ -9,7 +9,7 @@
 use model_files::Dtype;
 
 use super::Format;
-use crate::kernels::panels::numbers::{Bytes, Scales, f16_at, file_blocks, halves, line, twice};
+use crate::kernels::panels::numbers::{Bytes, Scales, by_run, f16_at, f16_lanes, file_blocks, line};
 use crate::kernels::panels::{ActivationBlock, PanelFormat, PanelLanes};
 use crate::matrix::GROUP;
 
@@ -49,24 +49,24 @@ impl PanelFormat for InQ8_0 {
     #[inline(always)]
     unsafe fn line<L: PanelLanes, const RUN: usize>(group: *const u8, line: usize) -> L::Bytes {
         // SAFETY: one of 16 lines.
-        unsafe { L::bytes(group.add((1 + RUN * 8 + line) * 64)) }
+        unsafe { L::load_bytes(group.add((1 + RUN * 8 + line) * 64)) }
     }
 
     #[inline(always)]
     unsafe fn scale<L: PanelLanes, const RUN: usize>(group: *const u8, _: *const u8) -> L::Floats {
         // SAFETY: a half of the scale line.
-        unsafe { L::halves(group.add(RUN * 32)) }
+        unsafe { L::load_f16(group.add(RUN * 32)) }
     }
 
     #[inline(always)]
-    fn less<const RUN: usize>(x: &ActivationBlock) -> i32 {
-        x.less_128
+    fn correction<const RUN: usize>(x: &ActivationBlock) -> i32 {
+        x.correction_128
     }
 
     #[inline(always)]
     fn widen(stretch: &[u8], _: usize) -> (Bytes, Scales) {
         let (head, numbers) = stretch.split_at(64);
-        let times = [0, 32].map(|at| halves(&head[at..]));
-        (std::array::from_fn(|at| line(numbers, at)), Scales::less(128.0, twice(times)))
+        let times = [0, 32].map(|at| f16_lanes(&head[at..]));
+        (std::array::from_fn(|at| line(numbers, at)), Scales::with_offset(128.0, by_run(times)))
     }
 }

@@ -40,15 +40,15 @@ pub fn exp(x: f32) -> f32 {
     let x = if x > 88.37 { 88.37 } else { x };
     let x = if x < -87.33 { -87.33 } else { x };
     // The addition of such a large number leaves the integer part of `x / ln 2` in the last bits.
-    let whole_bits = x * std::f32::consts::LOG2_E + 12_582_912.0;
-    let whole = whole_bits - 12_582_912.0;
-    let rest = x - whole * 0.693_359_375 - whole * -2.121_944_4e-4;
+    let integer_bits = x * std::f32::consts::LOG2_E + 12_582_912.0;
+    let integer = integer_bits - 12_582_912.0;
+    let fraction = x - integer * 0.693_359_375 - integer * -2.121_944_4e-4;
     let mut power = 1.987_569_1e-4;
     for coefficient in [1.398_199_95e-3, 8.333_451_9e-3, 4.166_579_6e-2, 1.666_666_5e-1, 5.000_000_1e-1] {
-        power = power * rest + coefficient;
+        power = power * fraction + coefficient;
     }
-    power = power * rest * rest + rest + 1.0;
-    let exponential = f32::from_bits(power.to_bits().wrapping_add(whole_bits.to_bits() << 23));
+    power = power * fraction * fraction + fraction + 1.0;
+    let exponential = f32::from_bits(power.to_bits().wrapping_add(integer_bits.to_bits() << 23));
     // For a NaN the bits computed above are arbitrary and could form a number.
     if is_nan { f32::NAN } else { exponential }
 }
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exp_is_right_to_a_millionth_wherever_f32_has_it() {
+    fn exp_is_within_a_millionth_in_the_range_of_f32() {
         for step in -87_300..88_300 {
             let x = step as f32 / 1000.0;
             let exact = f64::from(x).exp();
@@ -80,10 +80,10 @@ mod tests {
     #[test]
     fn bits_are_the_same_in_every_build() {
         let x: Vec<f32> = (0..10_000).map(|step| (step as f32).sqrt() - 50.0).collect();
-        let mixed = |y: &dyn Fn(f32) -> f32| {
+        let digest = |y: &dyn Fn(f32) -> f32| {
             x.iter().fold(0_u32, |bits, x| bits.rotate_left(5).wrapping_mul(0x9e37_79b1) ^ y(*x).to_bits())
         };
-        assert_eq!((mixed(&exp), mixed(&logistic)), (3_221_572_075, 1_817_889_143));
+        assert_eq!((digest(&exp), digest(&logistic)), (3_221_572_075, 1_817_889_143));
         assert_eq!((sum(&x).to_bits(), sum_of_squares(&x).to_bits()), (1_210_234_398, 1_258_180_693));
     }
 
@@ -92,16 +92,16 @@ mod tests {
         let mut x = vec![f32::MAX; 50];
         assert!(all_finite(&x) && all_finite(&[]));
         for at in 0..x.len() {
-            for none in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-                x[at] = none;
-                assert!(!all_finite(&x), "{none} at {at}");
+            for special in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                x[at] = special;
+                assert!(!all_finite(&x), "{special} at {at}");
             }
             x[at] = -0.0;
         }
     }
 
     #[test]
-    fn sums_are_those_of_one_after_the_other() {
+    fn sums_in_lanes_equal_sequential_sums() {
         let x: Vec<f32> = (0..77).map(|i| i as f32).collect();
         assert_eq!((sum(&x), sum_of_squares(&x[..5])), (77.0 * 38.0, 30.0));
     }

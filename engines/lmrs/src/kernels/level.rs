@@ -50,7 +50,7 @@ impl Level {
     }
 
     pub fn name(self) -> &'static str {
-        machine::LEVELS.iter().find(|(level, ..)| *level == self.0).map_or(NAMES[0], |(_, word, _)| *word)
+        machine::LEVELS.iter().find(|(level, ..)| *level == self.0).map_or(NAMES[0], |(_, name, _)| *name)
     }
 }
 
@@ -64,16 +64,16 @@ impl fmt::Display for Level {
 impl FromStr for Level {
     type Err = anyhow::Error;
 
-    fn from_str(word: &str) -> Result<Self> {
-        let here = Self::available();
-        if let Some(level) = here.iter().find(|level| level.name() == word) {
+    fn from_str(name: &str) -> Result<Self> {
+        let available = Self::available();
+        if let Some(level) = available.iter().find(|level| level.name() == name) {
             return Ok(*level);
         }
-        let have: Vec<String> = here.iter().map(|level| format!("`{level}`")).collect();
-        let have = have.join(", ");
-        match NAMES.contains(&word) {
-            true => bail!("this machine has no level `{word}`\nhint: it has {have}"),
-            false => bail!("unknown level `{word}`\nhint: this machine has {have}"),
+        let names: Vec<String> = available.iter().map(|level| format!("`{level}`")).collect();
+        let names = names.join(", ");
+        match NAMES.contains(&name) {
+            true => bail!("this machine has no level `{name}`\nhint: it has {names}"),
+            false => bail!("unknown level `{name}`\nhint: this machine has {names}"),
         }
     }
 }
@@ -86,7 +86,7 @@ mod machine {
     use std::sync::LazyLock;
 
     use super::{Entry, Instructions};
-    use crate::kernels::rows::tiles_are_right;
+    use crate::kernels::rows::tiles_work;
 
     pub const LEVELS: &[Entry] = &[
         (Instructions::Portable, "portable", || true),
@@ -115,15 +115,16 @@ mod machine {
         static AMX: LazyLock<bool> = LazyLock::new(|| {
             let level = avx512() && is_x86_feature_detected!("avx512bf16");
             // Leaf 7 exists if the highest leaf is at least 7.
-            let has = level && __cpuid(0).eax >= 7 && tiles_by(__cpuid_count(7, 0).edx) && may_use_tiles();
+            let has =
+                level && __cpuid(0).eax >= 7 && has_tile_bits(__cpuid_count(7, 0).edx) && may_use_tiles();
             // SAFETY: the processor has tiles and the process may use them. A test product confirms that they work.
-            has && unsafe { tiles_are_right() }
+            has && unsafe { tiles_work() }
         });
         *AMX
     }
 
     /// Decodes CPUID leaf 7: bit 24 is tiles, 22 products of bf16, 25 of eight bits.
-    fn tiles_by(edx: u32) -> bool {
+    fn has_tile_bits(edx: u32) -> bool {
         [22, 24, 25].iter().all(|bit| edx >> bit & 1 == 1)
     }
 
@@ -138,7 +139,7 @@ mod machine {
         unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0 }
     }
 
-    /// Only Linux has a known way to ask.
+    /// Only Linux has a known request for them.
     #[cfg(not(target_os = "linux"))]
     fn may_use_tiles() -> bool {
         false
@@ -150,8 +151,10 @@ mod machine {
 
         #[test]
         fn tiles_need_all_three_bits_of_cpuid() {
-            assert!(tiles_by(1 << 22 | 1 << 24 | 1 << 25));
-            assert!(!tiles_by(1 << 24 | 1 << 25) && !tiles_by(1 << 22 | 1 << 24) && !tiles_by(0));
+            assert!(has_tile_bits(1 << 22 | 1 << 24 | 1 << 25));
+            assert!(
+                !has_tile_bits(1 << 24 | 1 << 25) && !has_tile_bits(1 << 22 | 1 << 24) && !has_tile_bits(0)
+            );
         }
     }
 }
@@ -195,7 +198,7 @@ mod tests {
         let unknown = "sse9".parse::<Level>().unwrap_err().to_string();
         assert!(unknown.contains("`sse9`") && unknown.contains("`portable`"), "{unknown}");
         let missing =
-            NAMES.iter().find(|word| !Level::available().iter().any(|level| level.name() == **word));
+            NAMES.iter().find(|name| !Level::available().iter().any(|level| level.name() == **name));
         let error = missing.unwrap().parse::<Level>().unwrap_err().to_string();
         assert!(error.contains("hint: it has `portable`"), "{error}");
     }

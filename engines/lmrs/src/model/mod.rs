@@ -73,7 +73,7 @@ impl<D: Decoder> LoadedModel<D> {
         self.decoder.new_cache(ids)
     }
 
-    fn keep(&mut self, mut cache: D::Cache) {
+    fn recycle(&mut self, mut cache: D::Cache) {
         self.decoder.truncate(&mut cache, 0);
         self.spare.push(cache);
     }
@@ -89,13 +89,13 @@ impl<D: Decoder> Model for LoadedModel<D> {
         let mut sequences = self.sequences(job)?;
         while !tokens.all_done() && !tokens.is_cancelled() {
             let mut running: Vec<_> =
-                sequences.iter_mut().enumerate().filter(|(_, it)| !it.is_done()).collect();
+                sequences.iter_mut().enumerate().filter(|(_, sequence)| !sequence.is_done()).collect();
             let indices: Vec<usize> = running.iter().map(|(index, _)| *index).collect();
             let mut sequences_of_step: Vec<_> =
                 running.iter_mut().map(|(_, sequence)| &mut **sequence).collect();
             let mut failed = None;
-            let emit = &mut |which: usize, id: Result<u32, Failed>| match id {
-                Ok(id) => tokens.push(indices[which], id) == Flow::More,
+            let emit = &mut |index: usize, id: Result<u32, Failed>| match id {
+                Ok(id) => tokens.push(indices[index], id) == Flow::More,
                 Err(error) => {
                     failed = Some(error);
                     false
@@ -110,7 +110,7 @@ impl<D: Decoder> Model for LoadedModel<D> {
             );
             failed.map_or(Ok(()), Err)?;
         }
-        sequences.into_iter().for_each(|sequence| self.keep(sequence.into_cache()));
+        sequences.into_iter().for_each(|sequence| self.recycle(sequence.into_cache()));
         Ok(())
     }
 
@@ -118,7 +118,7 @@ impl<D: Decoder> Model for LoadedModel<D> {
         self.spare.truncate(1);
         let mut cache = self.cache(ids.len())?;
         let scores = score(&mut self.decoder, &mut cache, ids);
-        self.keep(cache);
+        self.recycle(cache);
         scores
     }
 
@@ -144,8 +144,8 @@ impl<D: Decoder> Slots for LoadedModel<D> {
             indices.push((*slot, *index));
             running.push(sequence);
         }
-        let emit = &mut |which: usize, id: Result<u32, Failed>| {
-            let (slot, index) = indices[which];
+        let emit = &mut |index: usize, id: Result<u32, Failed>| {
+            let (slot, index) = indices[index];
             let Some(tokens) = &mut tokens[slot] else { return false };
             match id {
                 Ok(id) => tokens.push(index, id) == Flow::More,
@@ -160,32 +160,32 @@ impl<D: Decoder> Slots for LoadedModel<D> {
     }
 
     fn leave(&mut self, slot: usize) {
-        let (gone, stay) =
+        let (leaving, remaining) =
             std::mem::take(&mut self.admitted).into_iter().partition(|(taken, ..)| *taken == slot);
-        self.admitted = stay;
-        let gone: Vec<(usize, usize, Sequence<D::Cache>)> = gone;
-        gone.into_iter().for_each(|(.., sequence)| self.keep(sequence.into_cache()));
+        self.admitted = remaining;
+        let leaving: Vec<(usize, usize, Sequence<D::Cache>)> = leaving;
+        leaving.into_iter().for_each(|(.., sequence)| self.recycle(sequence.into_cache()));
     }
 }
 
 /// Natural logarithms of the probabilities of `ids[1..]`, with sums in f64.
 fn score<D: Decoder>(decoder: &mut D, cache: &mut D::Cache, ids: &[u32]) -> Result<Vec<f64>, Failed> {
-    let (Some((_, mut given)), Some((_, mut next))) = (ids.split_last(), ids.split_first()) else {
+    let (Some((_, mut inputs)), Some((_, mut next))) = (ids.split_last(), ids.split_first()) else {
         return Ok(Vec::new());
     };
     let mut scores = Vec::with_capacity(next.len());
-    while !given.is_empty() {
-        let (now, later) = given.split_at(chunk_rows(given.len(), PASS_ROWS));
-        decoder.forward_each(cache, now, &mut |pool, logits| {
-            let (these, rest) = next.split_at(logits.tokens());
-            let bits: Vec<_> = these.iter().map(|_| AtomicU64::new(0)).collect();
-            pool.share(these.len(), &|row, _| {
-                bits[row].store(log_softmax_at(logits.row(row), these[row]).to_bits(), Ordering::Relaxed);
+    while !inputs.is_empty() {
+        let (chunk, later) = inputs.split_at(chunk_rows(inputs.len(), PASS_ROWS));
+        decoder.forward_each(cache, chunk, &mut |pool, logits| {
+            let (targets, rest) = next.split_at(logits.tokens());
+            let bits: Vec<_> = targets.iter().map(|_| AtomicU64::new(0)).collect();
+            pool.share(targets.len(), &|row, _| {
+                bits[row].store(log_softmax_at(logits.row(row), targets[row]).to_bits(), Ordering::Relaxed);
             });
             scores.extend(bits.into_iter().map(|bits| f64::from_bits(bits.into_inner())));
             next = rest;
         })?;
-        given = later;
+        inputs = later;
     }
     Ok(scores)
 }

@@ -91,8 +91,8 @@ pub fn advance<D: Decoder>(
     let chunks = step::plan(sequences, schedule);
     let mut left = chunks.as_slice();
     while !left.is_empty() {
-        let (now, later) = left.split_at(step::chunks_of_pass(left));
-        attempt(decoder, sequences, now, predictions, emit);
+        let (chunks, later) = left.split_at(step::chunks_of_pass(left));
+        attempt(decoder, sequences, chunks, predictions, emit);
         left = later;
     }
 }
@@ -107,12 +107,12 @@ fn attempt<D: Decoder>(
 ) {
     let Err(failed) = pass(decoder, sequences, chunks, predictions, emit) else { return };
     if let [chunk] = chunks {
-        sequences[chunk.which].done = true;
-        emit(chunk.which, Err(failed));
+        sequences[chunk.index].done = true;
+        emit(chunk.index, Err(failed));
         return;
     }
     for chunk in chunks {
-        let sequence = &mut *sequences[chunk.which];
+        let sequence = &mut *sequences[chunk.index];
         decoder.truncate(&mut sequence.cache, sequence.cached);
         attempt(decoder, sequences, slice::from_ref(chunk), predictions, emit);
     }
@@ -128,25 +128,25 @@ fn pass<D: Decoder>(
 ) -> Result<(), Failed> {
     let mut planned = chunks.iter().peekable();
     let mut spans = Vec::with_capacity(chunks.len());
-    for (which, sequence) in sequences.iter_mut().enumerate() {
-        let Some(chunk) = planned.next_if(|chunk| chunk.which == which) else { continue };
+    for (index, sequence) in sequences.iter_mut().enumerate() {
+        let Some(chunk) = planned.next_if(|chunk| chunk.index == index) else { continue };
         let ids = &sequence.ids[sequence.cached..][..chunk.rows];
         spans.push(Span { cache: &mut sequence.cache, ids, wanted: chunk.wanted });
     }
     decoder.forward(&mut spans, predictions)?;
     let (mut ids, mut row) = (predictions.ids.iter().copied(), 0);
     for chunk in chunks {
-        let sequence = &mut *sequences[chunk.which];
+        let sequence = &mut *sequences[chunk.index];
         sequence.cached += chunk.rows;
         match chunk.wanted {
             Wanted::Nothing => continue,
             Wanted::Logits => {
                 let id = sample(predictions.logits.row(row), &sequence.sampling, &mut sequence.rng);
                 row += 1;
-                sequence.push(id, chunk.which, emit);
+                sequence.push(id, chunk.index, emit);
             }
             Wanted::Largest => {
-                ids.by_ref().take(1).for_each(|id| sequence.push(id, chunk.which, emit));
+                ids.by_ref().take(1).for_each(|id| sequence.push(id, chunk.index, emit));
             }
             Wanted::EveryLargest => {
                 let likeliest: Vec<u32> = ids.by_ref().take(chunk.rows).collect();
@@ -163,16 +163,16 @@ fn pass<D: Decoder>(
 }
 
 impl<S> Sequence<S> {
-    fn push(&mut self, id: u32, which: usize, emit: &mut Emit) {
+    fn push(&mut self, id: u32, index: usize, emit: &mut Emit) {
         self.ids.push(id);
-        self.done = !emit(which, Ok(id));
+        self.done = !emit(index, Ok(id));
     }
 
     /// Accepts the likeliest ids as long as they equal the drafts, and one more.
     fn verify(&mut self, likeliest: &[u32], chunk: &Chunk, emit: &mut Emit) {
         let drafts = self.ids.split_off(self.ids.len() - chunk.drafted);
         for (index, &id) in likeliest.iter().enumerate() {
-            self.push(id, chunk.which, emit);
+            self.push(id, chunk.index, emit);
             if self.done || drafts.get(index) != Some(&id) {
                 return;
             }

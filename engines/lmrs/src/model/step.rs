@@ -25,7 +25,7 @@ pub enum Schedule {
 #[derive(Debug)]
 pub struct Chunk {
     /// The index of the sequence.
-    pub which: usize,
+    pub index: usize,
     pub rows: usize,
     /// Rows that check drafted ids.
     pub drafted: usize,
@@ -51,17 +51,17 @@ pub fn plan<S>(sequences: &mut [&mut Sequence<S>], schedule: Schedule) -> Vec<Ch
     let prompts_first = schedule == Schedule::Together && unread;
     let mut order: Vec<usize> = (0..sequences.len()).collect();
     // Without the cache, each token reads all rows of its sequence: the sequence with the fewest tokens is next.
-    order.sort_by_key(|which| sequences[*which].generated());
+    order.sort_by_key(|index| sequences[*index].generated());
     let mut reading = sequences.iter().filter(|sequence| sequence.uncached() > FEW).count();
     let mut left = if schedule == Schedule::Shared && decoding { SHARED_ROWS } else { PASS_ROWS };
     let mut chunks = Vec::with_capacity(sequences.len());
-    for which in order {
-        let sequence = &mut *sequences[which];
+    for index in order {
+        let sequence = &mut *sequences[index];
         if prompts_first && sequence.generated() > 0 {
             continue;
         }
         if sequence.uncached() <= FEW {
-            chunks.push(short_chunk(sequence, which));
+            chunks.push(short_chunk(sequence, index));
             continue;
         }
         let fair_share =
@@ -74,21 +74,21 @@ pub fn plan<S>(sequences: &mut [&mut Sequence<S>], schedule: Schedule) -> Vec<Ch
         let rows = chunk_rows(sequence.uncached(), room);
         left -= rows;
         let wanted = if rows == sequence.uncached() { sequence.wanted() } else { Wanted::Nothing };
-        chunks.push(Chunk { which, rows, drafted: 0, wanted, kind: Kind::Long });
+        chunks.push(Chunk { index, rows, drafted: 0, wanted, kind: Kind::Long });
     }
-    chunks.sort_by_key(|chunk| (chunk.kind, chunk.which));
+    chunks.sort_by_key(|chunk| (chunk.kind, chunk.index));
     chunks
 }
 
-fn short_chunk<S>(sequence: &mut Sequence<S>, which: usize) -> Chunk {
+fn short_chunk<S>(sequence: &mut Sequence<S>, index: usize) -> Chunk {
     let rows = sequence.uncached();
     if rows > 1 {
-        return Chunk { which, rows, drafted: 0, wanted: sequence.wanted(), kind: Kind::Short };
+        return Chunk { index, rows, drafted: 0, wanted: sequence.wanted(), kind: Kind::Short };
     }
     let most = sequence.may_draft();
     let drafted = draft(sequence.ids_mut(), most);
     let wanted = if drafted > 0 { Wanted::EveryLargest } else { sequence.wanted() };
-    Chunk { which, rows: 1 + drafted, drafted, wanted, kind: Kind::Tokens }
+    Chunk { index, rows: 1 + drafted, drafted, wanted, kind: Kind::Tokens }
 }
 
 /// The number of chunks, from the first, in the next pass: of one kind, with at most `FEW` rows whose logits are computed.
@@ -108,8 +108,8 @@ pub fn chunks_of_pass(chunks: &[Chunk]) -> usize {
 /// The fewest rows of a long prompt in one pass.
 const LEAST_CHUNK: usize = 4 * FEW;
 
-/// Rows of the waiting prompt that go now, if `most` rows have room; never fewer than `LEAST_CHUNK`. The rest is empty or
-/// longer than `FEW`, so all rows of a long prompt are computed in the same way, wherever it is cut.
+/// Rows of the waiting prompt that go now, if `most` rows have room; never fewer than `LEAST_CHUNK`. The remaining part is
+/// empty or longer than `FEW`, so all rows of a long prompt are computed in the same way, wherever it is cut.
 pub fn chunk_rows(uncached: usize, most: usize) -> usize {
     match uncached.saturating_sub(most) {
         0 => uncached,

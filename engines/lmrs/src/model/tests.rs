@@ -39,7 +39,7 @@ fn run(model: &mut LoadedModel<Toy>, job: &Job, eos: &[u32]) -> Vec<Vec<u32>> {
     (0..job.prompts.len()).map(|index| tokens.ids(index).to_vec()).collect()
 }
 
-fn warm(seed: u64) -> Option<Sampling> {
+fn sampling_of(seed: u64) -> Option<Sampling> {
     Some(Sampling { temperature: 1.5, top_k: 0, top_p: None, seed })
 }
 
@@ -68,11 +68,14 @@ fn a_batch_gives_the_ids_of_each_prompt_alone_and_finished_sequences_leave_it() 
         assert_eq!(run(&mut model, &Job { padding, ..job(&prompts, 20) }, &[]), expected);
     }
     let eos = expected[3][4];
-    let cut = |ids: &Vec<u32>| match ids.iter().position(|&id| id == eos) {
+    let until_eos = |ids: &Vec<u32>| match ids.iter().position(|&id| id == eos) {
         Some(end) => ids[..=end].to_vec(),
         None => ids.clone(),
     };
-    assert_eq!(run(&mut model, &job(&prompts, 20), &[eos]), expected.iter().map(cut).collect::<Vec<_>>());
+    assert_eq!(
+        run(&mut model, &job(&prompts, 20), &[eos]),
+        expected.iter().map(until_eos).collect::<Vec<_>>()
+    );
     assert!(model.decoder.passes.iter().all(|rows| rows.iter().sum::<usize>() <= PASS_ROWS));
 }
 
@@ -80,7 +83,7 @@ fn a_batch_gives_the_ids_of_each_prompt_alone_and_finished_sequences_leave_it() 
 fn sampling_draws_from_the_logits_with_a_generator_for_each_sequence() {
     let prompts = [prompt(4, 1), prompt(9, 2)];
     let mut model = model(Toy::new(ALL), 4);
-    let sampling = warm(11);
+    let sampling = sampling_of(11);
     let expected = |index: usize| {
         let (mut ids, mut rng) = (prompts[index].clone(), Rng::for_sequence(&sampling, index));
         (0..12).for_each(|_| ids.push(sample(&model.decoder.logits(&ids), &sampling, &mut rng)));
@@ -90,7 +93,7 @@ fn sampling_draws_from_the_logits_with_a_generator_for_each_sequence() {
     let job = Job { sampling, ..job(&prompts, 12) };
     assert_eq!(run(&mut model, &job, &[]), expected);
     assert_eq!(run(&mut model, &Job { use_cache: false, ..job.clone() }, &[]), expected);
-    assert_ne!(run(&mut model, &Job { sampling: warm(12), ..job }, &[]), expected);
+    assert_ne!(run(&mut model, &Job { sampling: sampling_of(12), ..job }, &[]), expected);
 }
 
 #[test]
@@ -126,24 +129,24 @@ fn overlapping_requests_give_the_ids_that_each_gives_alone() {
     let prompts: Vec<_> = [300, 2, 900, 17, 64].iter().map(|&length| prompt(length, length as u64)).collect();
     for lookup in [0, 3] {
         let mut model = model(Toy::new(2), lookup);
-        let sampled = |slot: usize| if slot == 3 { warm(5) } else { None };
-        let of =
+        let sampled = |slot: usize| if slot == 3 { sampling_of(5) } else { None };
+        let request =
             |slot: usize| Job { sampling: sampled(slot), ..job(&prompts[slot..=slot], 10 + slot as u32) };
         let alone: Vec<_> =
-            (0..prompts.len()).map(|slot| run(&mut model, &of(slot), &[]).remove(0)).collect();
+            (0..prompts.len()).map(|slot| run(&mut model, &request(slot), &[]).remove(0)).collect();
         let mut tokens: Vec<Option<Tokens>> = prompts.iter().map(|_| None).collect();
         let mut done = vec![Vec::new(); prompts.len()];
         for step in 0.. {
             // A new request every third step.
             if step % 3 == 0 && step / 3 < prompts.len() {
-                let job = of(step / 3);
+                let job = request(step / 3);
                 tokens[step / 3] = Some(Tokens::collecting(&job.prompts, job.max_new_tokens, &[]));
                 model.admit(step / 3, &job).unwrap();
             }
             model.step(&mut tokens).unwrap();
             for slot in 0..prompts.len() {
-                if let Some(over) = tokens[slot].take_if(|tokens| tokens.all_done()) {
-                    done[slot] = over.ids(0).to_vec();
+                if let Some(finished) = tokens[slot].take_if(|tokens| tokens.all_done()) {
+                    done[slot] = finished.ids(0).to_vec();
                     model.leave(slot);
                 }
             }
@@ -164,13 +167,14 @@ fn the_memory_of_a_cache_is_reused_and_its_contents_are_not() {
         let expected = model.decoder.expected(&prompt, 4);
         assert_eq!(run(&mut model, &job(&[prompt], 4), &[]), [expected]);
     }
-    assert_eq!(model.decoder.started, 1);
+    assert_eq!(model.decoder.new_caches, 1);
 }
 
 #[test]
 fn a_request_longer_than_the_earlier_ones_replaces_their_memory() {
     let mut model = model(Toy::new(ALL), 0);
-    for (length, new_tokens, started) in [(6, 4, 1), (3, 7, 1), (6, 5, 2), (10, 1, 2), (1, 1, 2), (12, 0, 3)]
+    for (length, new_tokens, new_caches) in
+        [(6, 4, 1), (3, 7, 1), (6, 5, 2), (10, 1, 2), (1, 1, 2), (12, 0, 3)]
     {
         let prompt = prompt(length, 1);
         let expected = model.decoder.expected(&prompt, new_tokens as usize);
@@ -178,16 +182,20 @@ fn a_request_longer_than_the_earlier_ones_replaces_their_memory() {
             0 => assert_eq!(model.score(&prompt).unwrap().len(), length - 1),
             _ => assert_eq!(run(&mut model, &job(&[prompt], new_tokens), &[]), [expected]),
         }
-        assert_eq!((model.decoder.started, model.spare.len()), (started, 1), "{length} and {new_tokens}");
+        assert_eq!(
+            (model.decoder.new_caches, model.spare.len()),
+            (new_caches, 1),
+            "{length} and {new_tokens}"
+        );
     }
     // The longest sequence of a batch sets the size for all.
     let batch = [prompt(1, 1), prompt(20, 2), prompt(2, 3)];
     (0..3).for_each(|_| drop(run(&mut model, &job(&batch, 3), &[])));
-    assert_eq!((model.decoder.started, model.spare.len()), (6, 3));
+    assert_eq!((model.decoder.new_caches, model.spare.len()), (6, 3));
 }
 
 #[test]
-fn a_large_batch_makes_its_tokens_eight_at_a_time() {
+fn a_large_batch_generates_eight_tokens_at_a_time() {
     for use_cache in [true, false] {
         let prompts: Vec<_> = (0..20).map(|index| prompt(1 + 37 * index % 90, index as u64)).collect();
         let mut model = model(Toy::new(ALL), 0);
@@ -250,11 +258,11 @@ fn a_smaller_request_frees_the_memory_of_a_large_batch() {
     let mut model = model(Toy::new(ALL), 0);
     run(&mut model, &job(&prompts, 2), &[]);
     run(&mut model, &job(&prompts, 2), &[]);
-    assert_eq!((model.decoder.started, model.spare.len()), (9, 9));
+    assert_eq!((model.decoder.new_caches, model.spare.len()), (9, 9));
     run(&mut model, &job(&prompts[..2], 2), &[]);
-    assert_eq!((model.decoder.started, model.spare.len()), (9, 2));
+    assert_eq!((model.decoder.new_caches, model.spare.len()), (9, 2));
     model.score(&prompts[0]).unwrap();
-    assert_eq!((model.decoder.started, model.spare.len()), (9, 1));
+    assert_eq!((model.decoder.new_caches, model.spare.len()), (9, 1));
 }
 
 const VOCABULARY: usize = 29;
@@ -267,12 +275,12 @@ struct Toy {
     context: usize,
     /// Rows of every span of every pass.
     passes: Vec<Vec<usize>>,
-    started: usize,
+    new_caches: usize,
 }
 
 impl Toy {
     fn new(memory: usize) -> Self {
-        Self { pool: Pool::new(2), memory, context: usize::MAX, passes: Vec::new(), started: 0 }
+        Self { pool: Pool::new(2), memory, context: usize::MAX, passes: Vec::new(), new_caches: 0 }
     }
 
     /// The logits of every id after these.
@@ -300,7 +308,7 @@ impl Decoder for Toy {
     type Cache = Vec<u32>;
 
     fn new_cache(&mut self, ids: usize) -> Result<Vec<u32>, Failed> {
-        self.started += 1;
+        self.new_caches += 1;
         Ok(Vec::with_capacity(ids))
     }
 
@@ -313,13 +321,16 @@ impl Decoder for Toy {
         spans: &mut [Span<'_, Vec<u32>>],
         predictions: &mut Predictions,
     ) -> Result<(), Failed> {
-        assert!(!spans.is_empty() && spans.iter().all(|span| !span.ids.is_empty()), "a pass of nothing");
-        assert_alike(spans);
+        assert!(!spans.is_empty() && spans.iter().all(|span| !span.ids.is_empty()), "a pass without rows");
+        assert_grouping(spans);
         self.passes.push(spans.iter().map(|span| span.ids.len()).collect());
         predictions.ids.clear();
         let mut rows = Vec::new();
         for span in spans {
-            assert!(span.cache.len() + span.ids.len() <= span.cache.capacity(), "more than was asked for");
+            assert!(
+                span.cache.len() + span.ids.len() <= span.cache.capacity(),
+                "more ids than the cache has room for"
+            );
             for (row, &id) in span.ids.iter().enumerate() {
                 span.cache.push(id);
                 let logits = self.logits(span.cache);
@@ -362,14 +373,14 @@ impl Decoder for Toy {
     }
 
     fn truncate(&mut self, cache: &mut Vec<u32>, ids: usize) {
-        assert!(ids <= cache.len(), "fewer ids than are kept");
+        assert!(ids <= cache.len(), "a truncation beyond the ids of the cache");
         cache.truncate(ids);
     }
 }
 
 /// Checks the grouping rule: a network can guarantee equal bits for few rows only in passes without long chunks. The same rule
 /// holds for rows whose logits are computed.
-fn assert_alike(spans: &[Span<'_, Vec<u32>>]) {
+fn assert_grouping(spans: &[Span<'_, Vec<u32>>]) {
     let rows = |span: &Span<'_, _>| span.ids.len();
     if spans.iter().any(|span| rows(span) > FEW) {
         assert!(spans.iter().all(|span| rows(span) > FEW && span.wanted != Wanted::EveryLargest));

@@ -161,13 +161,13 @@ impl Network {
                     (&layer.values.matrix, values),
                 ],
             );
-            place_heads(ops, shape, layer, angles, Projected { queries, keys, values });
-            pass.remember(ops, spans, number, keys, values);
+            prepare_heads(ops, shape, layer, angles, Projected { queries, keys, values });
+            pass.store(ops, spans, number, keys, values);
             let heads = Heads { heads, kv_heads, head_dim };
             let segments = pass.segments(spans);
             let window = shape.windows[number];
-            let of_layer = Attention { ops, heads, layer: number, window, queries };
-            attention::attend(&of_layer, attention, &segments, attended);
+            let layer_attention = Attention { ops, heads, layer: number, window, queries };
+            attention::attend(&layer_attention, attention, &segments, attended);
             ops.multiply(attended, &mut [(&layer.attention_output.matrix, added)]);
             add(ops, hidden, added, &layer.attention_output);
 
@@ -185,7 +185,7 @@ impl Network {
             ops.multiply(gate, &mut [(&layer.down.matrix, added)]);
             add(ops, hidden, added, &layer.down);
         }
-        pass.keep(spans);
+        pass.commit(spans);
     }
 
     /// Computes the logits after these rows of the pass, `[rows, vocabulary]`.
@@ -214,11 +214,11 @@ impl Network {
                 "{} tokens after {held} exceed the context of {room}",
                 span.ids.len()
             );
-            let beyond = span.ids.iter().find(|id| **id as usize >= self.shape.vocabulary);
+            let invalid = span.ids.iter().find(|id| **id as usize >= self.shape.vocabulary);
             ensure!(
-                beyond.is_none(),
+                invalid.is_none(),
                 "id {} is outside of the vocabulary of {}",
-                beyond.copied().unwrap_or_default(),
+                invalid.copied().unwrap_or_default(),
                 self.shape.vocabulary
             );
         }
@@ -237,7 +237,7 @@ struct Projected<'a> {
 }
 
 /// Applies biases, head norms and rotary positions.
-fn place_heads(ops: &Ops, shape: &Shape, layer: &Layer, angles: &Angles, projected: Projected) {
+fn prepare_heads(ops: &Ops, shape: &Shape, layer: &Layer, angles: &Angles, projected: Projected) {
     let Projected { queries, keys, values } = projected;
     let count = queries.tokens();
     let (query_width, key_width) = (queries.width, keys.width);
@@ -246,8 +246,9 @@ fn place_heads(ops: &Ops, shape: &Shape, layer: &Layer, angles: &Angles, project
     let rows = rows.zip(values.all_mut().chunks_exact_mut(key_width)).enumerate();
     ops.pool.share_if(count >= SHARED, rows, |_, (token, ((query, key), value))| {
         layer.values.add_bias(value);
-        let both = [(query, &layer.queries, &layer.query_norm), (key, &layer.keys, &layer.key_norm)];
-        for (heads, linear, norm) in both {
+        let heads_of_token =
+            [(query, &layer.queries, &layer.query_norm), (key, &layer.keys, &layer.key_norm)];
+        for (heads, linear, norm) in heads_of_token {
             linear.add_bias(heads);
             if let Some(norm) = norm {
                 heads.chunks_exact_mut(shape.head_dim).for_each(|head| norm.apply_in_place(head));
@@ -269,10 +270,10 @@ fn add(ops: &Ops, hidden: &mut Rows, added: &Rows, linear: &Linear) {
     });
 }
 
-const _: () = assert!(FEW == DECODE_TOKENS, "what few rows are is what kernels decode at once");
+const _: () = assert!(FEW == DECODE_TOKENS, "`FEW` is the number of rows that kernels decode at once");
 const _: () = assert!(
     PASS_ROWS <= PASS_TOKENS,
-    "a stretch of a prompt is one pass: cut again, it could leave a few rows over"
+    "a chunk of a prompt is one pass: another cut could leave a few rows over"
 );
 
 /// The least room of a cache. Untouched memory costs almost nothing, so most requests can reuse the same memory.

@@ -29,22 +29,22 @@ struct Piece {
 impl Pass {
     /// Cuts spans into passes of at most `chunk` tokens.
     pub fn cut(spans: &[Span], chunk: usize) -> Vec<Self> {
-        let (mut passes, mut pass, mut held) = (Vec::new(), Self::default(), 0);
+        let (mut passes, mut pass, mut filled) = (Vec::new(), Self::default(), 0);
         for (number, span) in spans.iter().enumerate() {
             let mut at = 0;
             while at < span.ids.len() {
-                let count = (span.ids.len() - at).min(chunk - held);
-                let (ids, rows) = (at..at + count, held..held + count);
+                let count = (span.ids.len() - at).min(chunk - filled);
+                let (ids, rows) = (at..at + count, filled..filled + count);
                 let start = span.cache.tokens() + at;
                 pass.pieces.push(Piece { span: number, ids, rows, start });
-                (at, held) = (at + count, held + count);
-                if held == chunk {
+                (at, filled) = (at + count, filled + count);
+                if filled == chunk {
                     passes.push(std::mem::take(&mut pass));
-                    held = 0;
+                    filled = 0;
                 }
             }
         }
-        if held > 0 {
+        if filled > 0 {
             passes.push(pass);
         }
         passes
@@ -60,12 +60,12 @@ impl Pass {
 
     /// The rows whose logits are computed, in order, with the result that is wanted for each.
     pub fn wanted(&self, spans: &[Span]) -> Vec<(usize, Wanted)> {
-        let of_piece = |piece: &Piece| {
+        let piece_rows = |piece: &Piece| {
             let (wanted_rows, wanted) = (spans[piece.span].wanted_rows(), spans[piece.span].wanted);
             let rows = piece.rows.clone().zip(piece.ids.clone());
             rows.filter(move |(_, id)| wanted_rows.contains(id)).map(move |(row, _)| (row, wanted))
         };
-        self.pieces.iter().flat_map(of_piece).collect()
+        self.pieces.iter().flat_map(piece_rows).collect()
     }
 
     pub fn embed(&self, spans: &[Span], weights: &Weights, scale: f32, hidden: &mut Rows) {
@@ -87,7 +87,7 @@ impl Pass {
     }
 
     /// Writes keys and values into the caches of their sequences.
-    pub fn remember(&self, ops: &Ops, spans: &mut [Span], layer: usize, keys: &Rows, values: &Rows) {
+    pub fn store(&self, ops: &Ops, spans: &mut [Span], layer: usize, keys: &Rows, values: &Rows) {
         for piece in &self.pieces {
             let cache = &mut spans[piece.span].cache;
             let positions = piece.start..piece.start + piece.ids.len();
@@ -96,8 +96,8 @@ impl Pass {
                 let (base, width) = (block * TILE, tile.head_dim());
                 for position in positions.start.max(base)..positions.end.min(base + TILE) {
                     let row = piece.rows.start + position - positions.start;
-                    let of_head = head * width..(head + 1) * width;
-                    let (key, value) = (&keys.row(row)[of_head.clone()], &values.row(row)[of_head]);
+                    let dims = head * width..(head + 1) * width;
+                    let (key, value) = (&keys.row(row)[dims.clone()], &values.row(row)[dims]);
                     tile.write(position - base, key, value);
                 }
             });
@@ -114,7 +114,7 @@ impl Pass {
     }
 
     /// Marks the tokens as stored, after all layers have written their keys and values.
-    pub fn keep(&self, spans: &mut [Span]) {
+    pub fn commit(&self, spans: &mut [Span]) {
         for piece in &self.pieces {
             spans[piece.span].cache.grow(piece.ids.len());
         }
@@ -129,9 +129,10 @@ mod tests {
     use crate::shape::tests::tiny;
 
     /// The rows of each pass whose logits are computed, for spans of these lengths.
-    fn wanted_rows(of: &[(usize, Wanted)], chunk: usize) -> Vec<Vec<usize>> {
-        let mut caches: Vec<_> = of.iter().map(|_| Cache::new(&tiny(), 100, KvDtype::F32).unwrap()).collect();
-        let spans = caches.iter_mut().zip(of);
+    fn wanted_rows(requests: &[(usize, Wanted)], chunk: usize) -> Vec<Vec<usize>> {
+        let mut caches: Vec<_> =
+            requests.iter().map(|_| Cache::new(&tiny(), 100, KvDtype::F32).unwrap()).collect();
+        let spans = caches.iter_mut().zip(requests);
         let spans: Vec<_> =
             spans.map(|(cache, &(ids, wanted))| Span { cache, ids: &[0; 100][..ids], wanted }).collect();
         let rows = |pass: &Pass| pass.wanted(&spans).iter().map(|(row, _)| *row).collect();

@@ -84,8 +84,8 @@ impl Rotation {
         for frequency in &mut self.frequencies {
             let exact = f64::from(*frequency);
             let waves = original_context * exact / std::f64::consts::TAU;
-            let kept = ((waves - low) / (high - low)).clamp(0.0, 1.0);
-            *frequency = ((1.0 - kept) * exact / factor + kept * exact) as f32;
+            let unscaled = ((waves - low) / (high - low)).clamp(0.0, 1.0);
+            *frequency = ((1.0 - unscaled) * exact / factor + unscaled * exact) as f32;
         }
     }
 
@@ -93,8 +93,8 @@ impl Rotation {
         angles.cosines.reshape(positions.len(), self.frequencies.len());
         angles.sines.reshape(positions.len(), self.frequencies.len());
         for (token, position) in positions.enumerate() {
-            let of_token = angles.cosines.row_mut(token).iter_mut().zip(angles.sines.row_mut(token));
-            for ((cosine, sine), frequency) in of_token.zip(&self.frequencies) {
+            let token_angles = angles.cosines.row_mut(token).iter_mut().zip(angles.sines.row_mut(token));
+            for ((cosine, sine), frequency) in token_angles.zip(&self.frequencies) {
                 let (exact_sine, exact_cosine) = f64::from(position as f32 * frequency).sin_cos();
                 (*cosine, *sine) = (exact_cosine as f32, exact_sine as f32);
             }
@@ -170,8 +170,8 @@ fn silu(x: f32) -> f32 {
 /// `x / 2 * (1 + tanh(u))` is `x * logistic(2 u)`.
 #[inline(always)]
 fn gelu_tanh(x: f32) -> f32 {
-    let twice_root = 2.0 * 0.797_884_6;
-    x * logistic(twice_root * (x + 0.044_715 * x * x * x))
+    let double_root = 2.0 * 0.797_884_6;
+    x * logistic(double_root * (x + 0.044_715 * x * x * x))
 }
 
 #[cfg(test)]
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_leaves_a_norm_with_the_length_that_its_weights_give_it() {
+    fn a_normed_row_has_the_length_of_its_weights() {
         let norm = Norm { weight: vec![2.0; 40], bias: None, epsilon: 0.0 };
         let x: Vec<f32> = (0..40).map(|i| i as f32 - 7.0).collect();
         let mut out = vec![0.0; 40];
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn layer_norm_takes_the_mean_away_and_adds_its_bias() {
+    fn layer_norm_subtracts_the_mean_and_adds_its_bias() {
         let norm = Norm { weight: vec![1.0; 5], bias: Some(vec![3.0; 5]), epsilon: 1e-5 };
         let mut x = [1.0, 2.0, 3.0, 4.0, 5.0];
         norm.apply_in_place(&mut x);

@@ -23,10 +23,10 @@ impl Default for Largest {
 impl Largest {
     pub fn scan(&mut self, numbers: &[f32], outputs: Range<usize>) {
         // A larger number is rare, so this check runs first, on many numbers at a time.
-        let counts = |number: &f32| *number > self.number || number.is_nan();
+        let is_larger = |number: &f32| *number > self.number || number.is_nan();
         if !numbers
             .chunks(SCANNED_AT_ONCE)
-            .any(|numbers| numbers.iter().fold(false, |any, number| any | counts(number)))
+            .any(|numbers| numbers.iter().fold(false, |any, number| any | is_larger(number)))
         {
             return;
         }
@@ -47,7 +47,7 @@ impl Largest {
         self.has_nan = has_nan;
     }
 
-    pub fn among_numbers(self) -> Option<u32> {
+    pub fn output(self) -> Option<u32> {
         (!self.has_nan && self.number.is_finite()).then_some(self.output)
     }
 }
@@ -56,7 +56,7 @@ impl Largest {
 pub fn largest(numbers: &[f32]) -> Option<u32> {
     let mut largest = Largest::default();
     largest.scan(numbers, 0..numbers.len());
-    largest.among_numbers()
+    largest.output()
 }
 
 #[cfg(test)]
@@ -64,27 +64,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_largest_is_the_lowest_of_equals() {
+    fn the_lowest_output_wins_among_equal_numbers() {
         let mut largest = Largest::default();
         largest.scan(&[0.5, 1.0, 1.0], 10..13);
-        assert_eq!(largest.among_numbers(), Some(11));
+        assert_eq!(largest.output(), Some(11));
         let lower = Largest { number: 1.0, output: 4, has_nan: false };
         largest.merge(lower);
         largest.merge(Largest { number: 1.0, output: 5, has_nan: false });
         largest.merge(Largest::default());
-        assert_eq!(largest.among_numbers(), Some(4));
+        assert_eq!(largest.output(), Some(4));
     }
 
     #[test]
-    fn there_is_no_largest_among_numbers_with_a_nan_or_an_infinity() {
+    fn numbers_with_a_nan_or_an_infinity_have_no_largest() {
         for numbers in
             [[f32::NAN; 3], [1.0, f32::NAN, 0.0], [f32::INFINITY, 1.0, 0.0], [f32::NEG_INFINITY; 3]]
         {
             assert_eq!(largest(&numbers), None, "{numbers:?}");
-            let mut met = Largest::default();
-            met.scan(&numbers, 0..3);
-            met.merge(Largest { number: 0.5, output: 7, has_nan: false });
-            assert!(met.among_numbers().is_none() || numbers == [f32::NEG_INFINITY; 3]);
+            let mut merged = Largest::default();
+            merged.scan(&numbers, 0..3);
+            merged.merge(Largest { number: 0.5, output: 7, has_nan: false });
+            assert!(merged.output().is_none() || numbers == [f32::NEG_INFINITY; 3]);
         }
         assert_eq!(largest(&[f32::NEG_INFINITY, -1.0]), Some(1));
     }

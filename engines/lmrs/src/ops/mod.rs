@@ -1,5 +1,5 @@
 //! Products of activations with weights, distributed over the threads in small pieces: if a thread loses its core, the others
-//! take the rest of its share. `plan` chooses the kernel of each product, and the pieces.
+//! take the remaining pieces of its share. `plan` chooses the kernel of each product, and the pieces.
 #![expect(unsafe_code, reason = "threads write disjoint columns of the same rows")]
 
 mod largest;
@@ -59,15 +59,15 @@ impl Ops {
         }
         let bytes: usize = products.iter().map(|(matrix, _)| matrix.bytes()).sum();
         let team = Team { pool, level, alone: bytes * tokens < WORTH_SHARING };
-        let works = plan(level, tokens, products);
-        scratch.prepare(&team, x, &works);
-        let units = works.last().map_or(0, Work::end);
-        let most = works.iter().map(|work| work.most).max().unwrap_or(1);
+        let tasks = plan(level, tokens, products);
+        scratch.prepare(&team, x, &tasks);
+        let units = tasks.last().map_or(0, Task::end);
+        let most = tasks.iter().map(|task| task.most).max().unwrap_or(1);
         team.share(units, most, &|units| {
-            for work in &works {
-                for positions in work.positions(&units) {
+            for task in &tasks {
+                for positions in task.positions(&units) {
                     // SAFETY: each unit is given to one thread, once.
-                    unsafe { scratch.work(level, x, work, positions) };
+                    unsafe { scratch.run(level, x, task, positions) };
                 }
             }
         });
@@ -84,7 +84,7 @@ impl Ops {
             scratch.token.row_mut(0).copy_from_slice(x);
             panels::prepare(level, &scratch.token, &mut scratch.panels);
         }
-        if rows::takes_bf16(level, matrix.format) {
+        if rows::uses_bf16(level, matrix.format) {
             rows::narrow(level, x, &mut scratch.aligned);
         }
         let ((unit, taken), all) = (kernel.units(matrix, 1), kernel.positions(matrix));
@@ -92,7 +92,7 @@ impl Ops {
         let team = Team { pool, level, alone: matrix.bytes() < WORTH_SHARING };
         team.share(all.div_ceil(unit), taken.div_ceil(unit), &|units| {
             let positions = units.start * unit..(units.end * unit).min(all);
-            let mut found = Largest::default();
+            let mut largest = Largest::default();
             match kernel {
                 Kernel::Dots(stretches) => {
                     let mut numbers = vec![0.0; stretches * positions.len()];
@@ -103,7 +103,7 @@ impl Ops {
                         .collect();
                     rows::dot(level, matrix, scratch.activations(level, x, matrix), &mut outs);
                     for (numbers, range) in numbers.chunks(positions.len()).zip(ranges) {
-                        found.scan(&numbers[..range.len()], range);
+                        largest.scan(&numbers[..range.len()], range);
                     }
                 }
                 Kernel::Blocked | Kernel::Tiles => unreachable!("one token fills no tile"),
@@ -112,32 +112,32 @@ impl Ops {
                     let mut numbers = vec![0.0; outputs.len()];
                     let mut out = Outputs::of(&mut numbers, outputs.clone());
                     panels::multiply(level, matrix, positions, &scratch.panels, &mut out);
-                    found.scan(&numbers, outputs);
+                    largest.scan(&numbers, outputs);
                 }
             }
-            best.lock().unwrap_or_else(PoisonError::into_inner).merge(found);
+            best.lock().unwrap_or_else(PoisonError::into_inner).merge(largest);
         });
-        best.into_inner().unwrap_or_else(PoisonError::into_inner).among_numbers()
+        best.into_inner().unwrap_or_else(PoisonError::into_inner).output()
     }
 }
 
 impl Scratch {
     /// Converts the activations to each format that one of these products needs.
-    fn prepare(&mut self, team: &Team, x: &Rows, works: &[Work]) {
-        if works.iter().any(|work| work.kernel == Kernel::Panels) {
+    fn prepare(&mut self, team: &Team, x: &Rows, tasks: &[Task]) {
+        if tasks.iter().any(|task| task.kernel == Kernel::Panels) {
             self.panels.reshape(x.tokens(), x.width);
             let parts = self.panels.parts(PIECES * team.pool.threads());
             team.pool.share_if(!team.alone && x.tokens() > 1, parts, |_, part| {
                 panels::prepare_part(team.level, x, part);
             });
         }
-        let narrow = |work: &Work| {
-            matches!(work.kernel, Kernel::Dots(_)) && rows::takes_bf16(team.level, work.matrix.format)
+        let narrow = |task: &Task| {
+            matches!(task.kernel, Kernel::Dots(_)) && rows::uses_bf16(team.level, task.matrix.format)
         };
-        if works.iter().any(narrow) {
+        if tasks.iter().any(narrow) {
             rows::narrow(team.level, x.all(), &mut self.aligned);
         }
-        if works.iter().any(|work| work.kernel == Kernel::Blocked) {
+        if tasks.iter().any(|task| task.kernel == Kernel::Blocked) {
             self.padded.reshape(x.tokens(), x.width);
             let tokens = self.padded.tokens_mut();
             team.share(tokens.len(), PIECE_TOKENS, &|range| {
@@ -147,7 +147,7 @@ impl Scratch {
                 }
             });
         }
-        if works.iter().any(|work| work.kernel == Kernel::Tiles) {
+        if tasks.iter().any(|task| task.kernel == Kernel::Tiles) {
             self.tiled.reshape(x.tokens(), x.width);
             let groups = self.tiled.groups_mut();
             team.share(groups.len(), 1, &|range| {
@@ -161,7 +161,7 @@ impl Scratch {
 
     /// The activations in the format of `rows::dot` for this matrix.
     fn activations<'a>(&'a self, level: Level, x: &'a [f32], matrix: &Matrix) -> Activations<'a> {
-        match rows::takes_bf16(level, matrix.format) {
+        match rows::uses_bf16(level, matrix.format) {
             true => Activations::Bf16(self.aligned.all()),
             false => Activations::F32(x),
         }
@@ -170,28 +170,28 @@ impl Scratch {
     /// # Safety
     ///
     /// No other thread works on these positions.
-    unsafe fn work(&self, level: Level, x: &Rows, work: &Work, positions: Range<usize>) {
-        let matrix = work.matrix;
-        match work.kernel {
+    unsafe fn run(&self, level: Level, x: &Rows, task: &Task, positions: Range<usize>) {
+        let matrix = task.matrix;
+        match task.kernel {
             Kernel::Panels => {
                 // SAFETY: pieces share no positions, and positions share no outputs. The same below.
-                let mut out = unsafe { work.out.take(panel_outputs(matrix, &positions)) };
+                let mut out = unsafe { task.out.take(panel_outputs(matrix, &positions)) };
                 panels::multiply(level, matrix, positions, &self.panels, &mut out);
             }
             Kernel::Dots(stretches) => {
                 let ranges = (0..stretches).map(|at| stretch(matrix, stretches, at, &positions));
                 // SAFETY: as above.
-                let mut outs: Vec<_> = ranges.map(|range| unsafe { work.out.take(range) }).collect();
+                let mut outs: Vec<_> = ranges.map(|range| unsafe { task.out.take(range) }).collect();
                 rows::dot(level, matrix, self.activations(level, x.all(), matrix), &mut outs);
             }
             Kernel::Blocked => {
                 // SAFETY: as above.
-                let mut out = unsafe { work.out.take(positions) };
+                let mut out = unsafe { task.out.take(positions) };
                 rows::multiply_blocked(level, matrix, &self.padded, &mut out);
             }
             Kernel::Tiles => {
                 // SAFETY: as above.
-                let mut out = unsafe { work.out.take(positions) };
+                let mut out = unsafe { task.out.take(positions) };
                 rows::tile(level, matrix, &self.tiled, &mut out);
             }
         }
@@ -230,8 +230,8 @@ const TILE_OUTPUTS: usize = 32;
 /// Outputs that a thread takes at a time.
 const TAKEN_OUTPUTS: usize = 96;
 
-/// One product.
-struct Work<'a> {
+/// One product of a call, as planned.
+struct Task<'a> {
     matrix: &'a Matrix,
     kernel: Kernel,
     /// The number of its first unit among those of all products.
@@ -258,8 +258,8 @@ enum Kernel {
 impl Kernel {
     fn of(level: Level, matrix: &Matrix, tokens: usize) -> Self {
         match matrix.format {
-            format if rows::takes_tiles(level, format, tokens) => Self::Tiles,
-            format if rows::takes_blocks(level, format, tokens) => Self::Blocked,
+            format if rows::uses_tiles(level, format, tokens) => Self::Tiles,
+            format if rows::uses_blocks(level, format, tokens) => Self::Blocked,
             format if format.is_panels() => Self::Panels,
             _ => Self::Dots(rows::stretches(level, matrix, tokens)),
         }
@@ -277,39 +277,39 @@ impl Kernel {
     fn units(self, matrix: &Matrix, tokens: usize) -> (usize, usize) {
         let positions_in = |bytes: usize| (bytes * self.positions(matrix) / matrix.bytes().max(1)).max(1);
         // Packed rows are taken in whole groups.
-        let whole = |rows: usize| matrix.format.packed_rows().map_or(rows, |packed| packed.together);
+        let group = |rows: usize| matrix.format.packed_rows().map_or(rows, |packed| packed.block_rows);
         match self {
             Self::Tiles => (TILE_OUTPUTS, TAKEN_OUTPUTS),
             Self::Blocked => {
                 let unit =
-                    positions_in(UNIT_BYTES).min(TILE_OUTPUTS).next_multiple_of(whole(rows::BLOCKED_ROWS));
+                    positions_in(UNIT_BYTES).min(TILE_OUTPUTS).next_multiple_of(group(rows::BLOCKED_ROWS));
                 (unit, positions_in(TAKEN_BYTES).max(unit))
             }
             Self::Panels if tokens > DECODE_TOKENS => (1, TAKEN_PANELS),
             Self::Dots(_) if tokens > DECODE_TOKENS => {
-                (positions_in(UNIT_BYTES).next_multiple_of(whole(1)), positions_in(GROUP_BYTES))
+                (positions_in(UNIT_BYTES).next_multiple_of(group(1)), positions_in(GROUP_BYTES))
             }
             Self::Panels | Self::Dots(_) => {
-                (positions_in(UNIT_BYTES).next_multiple_of(whole(1)), positions_in(TAKEN_BYTES))
+                (positions_in(UNIT_BYTES).next_multiple_of(group(1)), positions_in(TAKEN_BYTES))
             }
         }
     }
 }
 
 /// The plan of all products of one piece of work, one after the other.
-fn plan<'a>(level: Level, tokens: usize, products: &'a mut [(&Matrix, &mut Rows)]) -> Vec<Work<'a>> {
+fn plan<'a>(level: Level, tokens: usize, products: &'a mut [(&Matrix, &mut Rows)]) -> Vec<Task<'a>> {
     let mut first = 0;
-    let work = |(matrix, out): &'a mut (&Matrix, &mut Rows)| {
+    let task = |(matrix, out): &'a mut (&Matrix, &mut Rows)| {
         let kernel = Kernel::of(level, matrix, tokens);
         let (unit, taken) = kernel.units(matrix, tokens);
-        let work = Work { matrix, kernel, first, unit, most: taken.div_ceil(unit), out: Outputs::split(out) };
-        first = work.end();
-        work
+        let task = Task { matrix, kernel, first, unit, most: taken.div_ceil(unit), out: Outputs::split(out) };
+        first = task.end();
+        task
     };
-    products.iter_mut().map(work).collect()
+    products.iter_mut().map(task).collect()
 }
 
-impl Work<'_> {
+impl Task<'_> {
     /// The end of its units among those of all products.
     fn end(&self) -> usize {
         self.first + self.kernel.positions(self.matrix).div_ceil(self.unit)

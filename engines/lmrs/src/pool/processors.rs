@@ -40,15 +40,13 @@ pub fn allowed() -> &'static [usize] {
 /// All processors, the first thread of each core before the second threads.
 pub fn cores_first() -> Vec<usize> {
     let mut order: Vec<_> =
-        allowed().iter().map(|&processor| (system::place_in_core(processor), processor)).collect();
+        allowed().iter().map(|&processor| (system::index_in_core(processor), processor)).collect();
     order.sort_unstable();
     order.into_iter().map(|(_, processor)| processor).collect()
 }
 
 #[cfg(test)]
-pub fn now() -> Vec<usize> {
-    system::allowed_now()
-}
+pub use system::allowed_now;
 
 /// Linux: affinity masks, and the topology under `/sys`.
 #[cfg(target_os = "linux")]
@@ -70,7 +68,7 @@ mod system {
     }
 
     /// 0 for the first thread of a core, 1 for its second; 0 if unknown.
-    pub fn place_in_core(processor: usize) -> usize {
+    pub fn index_in_core(processor: usize) -> usize {
         let path = format!("/sys/devices/system/cpu/cpu{processor}/topology/thread_siblings_list");
         let siblings = std::fs::read_to_string(path).unwrap_or_default();
         siblings_before(siblings.trim(), processor)
@@ -78,11 +76,11 @@ mod system {
 
     /// Siblings before a processor in a list such as `0,64` or `0-1`.
     fn siblings_before(list: &str, processor: usize) -> usize {
-        let stretch = |item: &str| {
+        let range = |item: &str| {
             let (first, last) = item.split_once('-').unwrap_or((item, item));
             Some(first.parse::<usize>().ok()?..=last.parse::<usize>().ok()?)
         };
-        list.split(',').filter_map(stretch).flatten().filter(|&sibling| sibling < processor).count()
+        list.split(',').filter_map(range).flatten().filter(|&sibling| sibling < processor).count()
     }
 
     #[cfg(test)]
@@ -107,7 +105,7 @@ mod system {
 
     pub fn allow(_: &[usize]) {}
 
-    pub fn place_in_core(_: usize) -> usize {
+    pub fn index_in_core(_: usize) -> usize {
         0
     }
 }

@@ -5,11 +5,11 @@ use std::sync::atomic::AtomicU32;
 
 /// Pools of several sizes, some with more threads than processors: the system may run them in any order.
 fn pools() -> impl Iterator<Item = Pool> {
-    [1, 2, 3, 4, 8].into_iter().map(|threads| Pool::of(threads, None))
+    [1, 2, 3, 4, 8].into_iter().map(|threads| Pool::start(threads, None))
 }
 
 #[test]
-fn every_share_is_done_once_in_every_run_and_seen_by_the_caller() {
+fn every_share_runs_once_in_every_run_and_the_caller_sees_its_writes() {
     for pool in pools() {
         let mut counts = vec![0_u32; pool.threads()];
         for round in 1..=2000 {
@@ -26,7 +26,7 @@ fn every_share_is_done_once_in_every_run_and_seen_by_the_caller() {
 }
 
 #[test]
-fn every_index_is_shared_out_once() {
+fn every_index_is_processed_once() {
     for pool in pools() {
         for count in (0..70).chain([1000, 4097]) {
             let done: Vec<_> = (0..count).map(|_| AtomicU32::new(0)).collect();
@@ -40,18 +40,18 @@ fn every_index_is_shared_out_once() {
 }
 
 #[test]
-fn a_panic_reaches_the_caller_when_all_are_done_and_the_pool_goes_on() {
+fn a_panic_reaches_the_caller_after_all_shares_and_the_pool_still_works() {
     for pool in pools() {
-        for who in 0..pool.threads() {
+        for panicking in 0..pool.threads() {
             let done = AtomicUsize::new(0);
             let panicked = catch_unwind(AssertUnwindSafe(|| {
                 pool.run(&|thread| {
-                    assert!(thread != who, "share {thread} has had enough");
+                    assert!(thread != panicking, "share {thread} panics");
                     done.fetch_add(1, Ordering::Relaxed);
                 });
             }));
             let message = panicked.unwrap_err().downcast::<String>().unwrap();
-            assert_eq!(*message, format!("share {who} has had enough"));
+            assert_eq!(*message, format!("share {panicking} panics"));
             assert_eq!(done.into_inner(), pool.threads() - 1);
         }
         let sum = AtomicUsize::new(0);
@@ -63,7 +63,7 @@ fn a_panic_reaches_the_caller_when_all_are_done_and_the_pool_goes_on() {
 }
 
 #[test]
-fn nested_work_is_done_by_the_calling_thread() {
+fn nested_work_runs_on_the_calling_thread() {
     for pool in pools() {
         let sum = AtomicUsize::new(0);
         pool.run(&|_| {
@@ -95,11 +95,11 @@ fn callers_on_several_threads_each_get_all_of_their_work_done() {
 }
 
 #[test]
-fn threads_that_went_to_sleep_wake_up_for_the_next_run() {
+fn parked_threads_wake_up_for_the_next_run() {
     for pool in pools() {
         for _ in 0..3 {
-            let sleepers = || pool.shared.parked.load(Ordering::SeqCst);
-            while sleepers() < pool.workers.len() {
+            let parked = || pool.shared.parked.load(Ordering::SeqCst);
+            while parked() < pool.workers.len() {
                 std::thread::yield_now();
             }
             let done = AtomicUsize::new(0);
@@ -117,44 +117,44 @@ fn threads_that_went_to_sleep_wake_up_for_the_next_run() {
 }
 
 #[test]
-fn pools_come_and_go() {
+fn many_pools_start_and_end() {
     for _ in 0..200 {
         pools().for_each(drop);
     }
 }
 
 #[test]
-fn there_are_never_more_threads_than_processors_and_never_none() {
+fn a_pool_has_at_least_one_thread_and_at_most_one_for_each_processor() {
     let most = processors::allowed().len();
-    for asked in [0, 1, 2, 64, 4096] {
-        assert_eq!(Pool::new(asked).threads(), asked.clamp(1, most));
-        assert_eq!(Pool::pinned(asked).threads(), asked.clamp(1, most));
+    for requested in [0, 1, 2, 64, 4096] {
+        assert_eq!(Pool::new(requested).threads(), requested.clamp(1, most));
+        assert_eq!(Pool::pinned(requested).threads(), requested.clamp(1, most));
     }
 }
 
 #[test]
-fn a_pinned_pool_leaves_its_caller_as_it_was() {
-    let of_caller = processors::now;
-    let before = of_caller();
+fn a_dropped_pool_restores_the_pinning_of_its_caller() {
+    let caller = processors::allowed_now;
+    let before = caller();
     let pool = Pool::pinned(2);
     let pinned: Vec<_> = (0..pool.threads()).map(|_| Mutex::new(Vec::new())).collect();
-    pool.run(&|thread| *lock(&pinned[thread]) = processors::now());
+    pool.run(&|thread| *lock(&pinned[thread]) = processors::allowed_now());
     // Systems without this call report no processors.
     let expected = before.len().min(1);
     assert!(pinned.iter().all(|pinned| lock(pinned).len() == expected), "{pinned:?}");
     drop(pool);
-    assert_eq!(of_caller(), before);
+    assert_eq!(caller(), before);
 }
 
 #[test]
-fn every_number_is_taken_once_by_any_threads() {
+fn every_number_is_taken_once_with_any_number_of_threads() {
     for (limit, threads, most) in [(0, 3, 1), (1, 2, 9), (7, 3, 2), (100, 8, 3), (5, 8, 1), (1000, 2, 1000)] {
         let shares = Shares::new(limit, threads);
         let taken = (0..).map_while(|thread| shares.take(thread * 5 % 3 % threads, most));
-        let mut seen: Vec<usize> =
+        let mut numbers: Vec<usize> =
             taken.inspect(|range| assert!((1..=most).contains(&range.len()))).flatten().collect();
-        seen.sort_unstable();
-        assert_eq!(seen, (0..limit).collect::<Vec<_>>());
+        numbers.sort_unstable();
+        assert_eq!(numbers, (0..limit).collect::<Vec<_>>());
     }
 }
 

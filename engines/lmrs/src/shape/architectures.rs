@@ -92,8 +92,8 @@ impl Architecture {
         ARCHITECTURES.iter().find(|architecture| architecture.name == name).ok_or_else(|| {
             let known: Vec<_> = ARCHITECTURES.iter().map(|architecture| architecture.name).collect();
             let (model, named) = (&folder.name, named.escape_debug());
-            let what = format!("`{model}`: architecture `{named}` is not one of `{}`", known.join("`, `"));
-            Failed::new(FailureKind::Unsupported, what)
+            let message = format!("`{model}`: architecture `{named}` is not one of `{}`", known.join("`, `"));
+            Failed::new(FailureKind::Unsupported, message)
         })
     }
 }

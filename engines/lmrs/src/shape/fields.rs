@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use model_files::{Format, ModelFolder, shown_value};
+use model_files::{Format, ModelFolder, printable_value};
 use protocol::{Failed, FailureKind};
 use serde_json::Value;
 
@@ -42,18 +42,18 @@ impl Fields<'_> {
                 let other = OFF.iter().find_map(|(name, off)| {
                     self.get(name).filter(|found| *found != off).map(|found| (*name, found))
                 });
-                other.map_or(Ok(()), |(name, found)| Err(self.unknown(name, found)))
+                other.map_or(Ok(()), |(name, found)| Err(self.unsupported(name, found)))
             }
             Format::Gguf => {
                 for (name, off) in OFF_IN_GGUF {
                     if let Some(found) = self.metadata(name).filter(|found| found.as_f64() != Some(off)) {
-                        return Err(self.unknown(name, found));
+                        return Err(self.unsupported(name, found));
                     }
                 }
                 let head = u64::from(self.folder.config.head_dim);
                 match self.metadata("attention.value_length") {
                     Some(found) if found.as_u64() != Some(head) => {
-                        Err(self.unknown("attention.value_length", found))
+                        Err(self.unsupported("attention.value_length", found))
                     }
                     _ => Ok(()),
                 }
@@ -89,8 +89,8 @@ impl Fields<'_> {
             return match found.as_str() {
                 Some("silu" | "swish") => Ok(Activation::Silu),
                 Some("gelu_new" | "gelu_pytorch_tanh") => Ok(Activation::GeluTanh),
-                Some("gelu") => architecture.gelu.ok_or_else(|| self.unknown(name, found)),
-                _ => Err(self.unknown(name, found)),
+                Some("gelu") => architecture.gelu.ok_or_else(|| self.unsupported(name, found)),
+                _ => Err(self.unsupported(name, found)),
             };
         }
         Ok(architecture.activation)
@@ -130,14 +130,14 @@ impl Fields<'_> {
         let slides = |kind: &Value| match kind.as_str() {
             Some("full_attention") => Ok(false),
             Some("sliding_attention") => Ok(true),
-            _ => Err(self.unknown("layer_types", kind)),
+            _ => Err(self.unsupported("layer_types", kind)),
         };
         kinds.iter().map(slides).collect::<Result<_, _>>().map(Some)
     }
 
     pub fn flag(&self, name: &str) -> Result<bool, Failed> {
-        let fault = |found| self.expected("true or false", name, found);
-        self.get(name).map_or(Ok(false), |found| found.as_bool().ok_or_else(|| fault(found)))
+        let failure = |found| self.expected("true or false", name, found);
+        self.get(name).map_or(Ok(false), |found| found.as_bool().ok_or_else(|| failure(found)))
     }
 
     /// The index of a layer; an index beyond the last layer means none.
@@ -148,8 +148,8 @@ impl Fields<'_> {
     }
 
     pub fn number(&self, name: &str) -> Result<Option<f64>, Failed> {
-        let fault = |found| self.expected("a number", name, found);
-        self.get(name).map(|found| found.as_f64().ok_or_else(|| fault(found))).transpose()
+        let failure = |found| self.expected("a number", name, found);
+        self.get(name).map(|found| found.as_f64().ok_or_else(|| failure(found))).transpose()
     }
 
     /// A field of config.json that is present and not null.
@@ -163,23 +163,23 @@ impl Fields<'_> {
     }
 
     /// The refusal of a value that lmrs cannot compute.
-    pub fn unknown(&self, name: &str, found: &Value) -> Failed {
+    pub fn unsupported(&self, name: &str, found: &Value) -> Failed {
         let found = match found {
             Value::String(text) => text.escape_debug().to_string(),
             Value::Object(_) => "an object".into(),
             Value::Array(_) => "a list".into(),
             off => off.to_string(),
         };
-        let what = format!("`{}` has `{name}` `{found}`, which lmrs does not compute", self.folder.name);
-        Failed::new(FailureKind::Unsupported, what)
+        let message = format!("`{}` has `{name}` `{found}`, which lmrs does not compute", self.folder.name);
+        Failed::new(FailureKind::Unsupported, message)
     }
 
-    pub fn expected(&self, what: &str, name: &str, found: &Value) -> Failed {
-        self.invalid(format!("`{name}`: expected {what}, found {}", shown_value(found)))
+    pub fn expected(&self, kind: &str, name: &str, found: &Value) -> Failed {
+        self.invalid(format!("`{name}`: expected {kind}, found {}", printable_value(found)))
     }
 
-    pub fn invalid(&self, what: impl std::fmt::Display) -> Failed {
-        Failed::new(FailureKind::Model, format!("`{}`: {what}", config_path(self.folder).display()))
+    pub fn invalid(&self, problem: impl std::fmt::Display) -> Failed {
+        Failed::new(FailureKind::Model, format!("`{}`: {problem}", config_path(self.folder).display()))
     }
 
     pub fn missing(&self, name: &str, gguf: &str) -> Failed {

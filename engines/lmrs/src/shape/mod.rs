@@ -67,8 +67,8 @@ impl Shape {
         }
         // From here on memory depends on layers and dimensions, so the file must have matching tensors.
         let parts = folder.parts().or_fail(FailureKind::Model)?;
-        if let Some(what) = folder.unreadable_part(&parts) {
-            return Err(unread(folder, what));
+        if let Some(message) = folder.unreadable_part(&parts) {
+            return Err(unreadable(folder, message));
         }
         Ok(Self {
             vocabulary: vocabulary_size as usize,
@@ -91,8 +91,8 @@ impl Shape {
 }
 
 /// The failure for a number type that lmrs cannot read.
-fn unread(folder: &ModelFolder, what: String) -> Failed {
-    let failed = Failed::new(FailureKind::Unsupported, what);
+fn unreadable(folder: &ModelFolder, message: String) -> Failed {
+    let failed = Failed::new(FailureKind::Unsupported, message);
     match (folder.format, folder.weights.first()) {
         (Format::Gguf, Some(path)) => {
             let path = path.display();
@@ -103,8 +103,8 @@ fn unread(folder: &ModelFolder, what: String) -> Failed {
 }
 
 fn context(fields: &Fields, architecture: &Architecture) -> Result<u32, Failed> {
-    let usual = if architecture.learned_positions { "n_positions" } else { "max_position_embeddings" };
-    let (name, gguf) = (fields.first_of(&[usual, "n_positions", "n_ctx"]), "context_length");
+    let usual_name = if architecture.learned_positions { "n_positions" } else { "max_position_embeddings" };
+    let (name, gguf) = (fields.first_of(&[usual_name, "n_positions", "n_ctx"]), "context_length");
     match fields.folder.config.context_tokens {
         None => Err(fields.missing(name, gguf)),
         Some(0) => Err(fields.zero(name, gguf)),
@@ -129,16 +129,16 @@ fn windows(fields: &Fields, architecture: &Architecture) -> Result<Vec<Option<us
         }
     };
     let by_rule = (0..layers).map(|layer| window.filter(|_| layer >= first)).collect();
-    let Some(slide) = fields.layer_types()? else { return Ok(by_rule) };
-    if slide.len() != layers {
-        return Err(fields.invalid(format!("`layer_types` has {} entries for {layers} layers", slide.len())));
+    let Some(listed) = fields.layer_types()? else { return Ok(by_rule) };
+    if listed.len() != layers {
+        return Err(fields.invalid(format!("`layer_types` has {} entries for {layers} layers", listed.len())));
     }
-    let some = matches!(architecture.windows, Windows::SomeLayers { .. }) && window.is_some();
+    let is_list_used = matches!(architecture.windows, Windows::SomeLayers { .. }) && window.is_some();
     // In other architectures the list has no effect, so it must agree with the actual computation.
-    match slide.iter().find(|slides| !some && **slides != window.is_some()) {
-        Some(true) => Err(fields.unknown("layer_types", &"sliding_attention".into())),
-        Some(false) => Err(fields.unknown("layer_types", &"full_attention".into())),
-        None => Ok(slide.into_iter().map(|slides| window.filter(|_| slides)).collect()),
+    match listed.iter().find(|slides| !is_list_used && **slides != window.is_some()) {
+        Some(true) => Err(fields.unsupported("layer_types", &"sliding_attention".into())),
+        Some(false) => Err(fields.unsupported("layer_types", &"full_attention".into())),
+        None => Ok(listed.into_iter().map(|slides| window.filter(|_| slides)).collect()),
     }
 }
 

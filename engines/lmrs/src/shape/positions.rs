@@ -64,7 +64,7 @@ fn scale_by_rule(fields: &Fields, rotation: &mut Rotation) -> Result<(), Failed>
             }
             // Separate rules for kinds of layers.
             Some((found, Some(rule))) if rule.values().any(Value::is_object) => {
-                return Err(fields.unknown(name, found));
+                return Err(fields.unsupported(name, found));
             }
             Some(_) => {}
         }
@@ -84,7 +84,7 @@ fn scale_by_rule(fields: &Fields, rotation: &mut Rotation) -> Result<(), Failed>
             number("high_freq_factor")?,
             number("original_max_position_embeddings")?,
         ),
-        _ => return Err(fields.unknown("rope_scaling.rope_type", kind)),
+        _ => return Err(fields.unsupported("rope_scaling.rope_type", kind)),
     }
     Ok(())
 }
@@ -108,12 +108,12 @@ fn rope<'a>(fields: &'a Fields, name: &str) -> Option<&'a Value> {
 fn scale_by_metadata(fields: &Fields, rotation: &mut Rotation) -> Result<(), Failed> {
     if let Some(tensor) = fields.folder.tensors.iter().find(|tensor| tensor.name.starts_with("rope_factors_"))
     {
-        return Err(fields.unknown("longrope", &Value::String(tensor.name.clone())));
+        return Err(fields.unsupported("longrope", &Value::String(tensor.name.clone())));
     }
     if let Some(found) =
         fields.metadata("rope.scaling.attn_factor").filter(|found| found.as_f64() != Some(1.0))
     {
-        return Err(fields.unknown("rope.scaling.attn_factor", found));
+        return Err(fields.unsupported("rope.scaling.attn_factor", found));
     }
     let factor = ["rope.scaling.factor", "rope.scale_linear"];
     let factor = factor.iter().find_map(|name| Some((*name, fields.metadata(name)?)));
@@ -127,18 +127,19 @@ fn scale_by_metadata(fields: &Fields, rotation: &mut Rotation) -> Result<(), Fai
         (Some((_, Some("linear"))), None) => {
             return Err(fields.missing("rope_scaling.factor", "rope.scaling.factor"));
         }
-        (Some((kind, _)), _) => return Err(fields.unknown("rope.scaling.type", kind)),
+        (Some((kind, _)), _) => return Err(fields.unsupported("rope.scaling.type", kind)),
     }
     let pairs = rotation.frequencies.len() as u64;
-    let counted = fields.folder.tensors.iter().find(|tensor| tensor.name == FACTORS).map(Tensor::elements);
-    if let Some(found) = counted.filter(|found| *found != pairs) {
+    let factor_count =
+        fields.folder.tensors.iter().find(|tensor| tensor.name == FACTORS).map(Tensor::elements);
+    if let Some(found) = factor_count.filter(|found| *found != pairs) {
         return Err(fields.invalid(format!("tensor `{FACTORS}`: {found} factors, for {pairs} pairs")));
     }
     let factors = FileWeights::open(fields.folder).and_then(|weights| weights.values_of(FACTORS, pairs));
     let Some(factors) = factors.or_fail(FailureKind::Model)? else { return Ok(()) };
     if let Some(factor) = factors.iter().find(|factor| !factor.is_finite() || **factor <= 0.0) {
-        let what = format!("tensor `{FACTORS}`: expected numbers above 0, found `{factor:?}`");
-        return Err(fields.invalid(what));
+        let message = format!("tensor `{FACTORS}`: expected numbers above 0, found `{factor:?}`");
+        return Err(fields.invalid(message));
     }
     rotation.divide(&factors);
     Ok(())

@@ -32,30 +32,30 @@ fn files() -> (tempfile::TempDir, PathBuf, PathBuf) {
 #[test]
 fn packed_weights_are_mapped_by_the_next_load_of_the_same_files_and_plan() {
     let ((_folder, weights, directory), pool) = (files(), Pool::new(2));
-    let of = |form| Sidecar::within(&directory, std::slice::from_ref(&weights), form).unwrap();
-    assert!(of("q8_0").read("q8_0", &pool).is_none());
-    let made = packed(1);
-    of("q8_0").write("q8_0", &NONE, &made, &pool).unwrap();
-    assert_same(of("q8_0").read("q8_0", &pool), &made);
-    assert!(of("q4_0").read("q4_0", &pool).is_none());
-    let others = packed(2);
-    of("q8_0").write("q8_0", &NONE, &others, &pool).unwrap();
-    assert_same(of("q8_0").read("q8_0", &pool), &others);
-    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 1, "nothing is left of the writing");
+    let sidecar = |plan| Sidecar::within(&directory, std::slice::from_ref(&weights), plan).unwrap();
+    assert!(sidecar("q8_0").read("q8_0", &pool).is_none());
+    let first = packed(1);
+    sidecar("q8_0").write("q8_0", &NONE, &first, &pool).unwrap();
+    assert_same(sidecar("q8_0").read("q8_0", &pool), &first);
+    assert!(sidecar("q4_0").read("q4_0", &pool).is_none());
+    let second = packed(2);
+    sidecar("q8_0").write("q8_0", &NONE, &second, &pool).unwrap();
+    assert_same(sidecar("q8_0").read("q8_0", &pool), &second);
+    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 1, "no temporary file remains");
 }
 
 #[test]
 fn changed_weights_have_no_cached_packing() {
     let ((_folder, weights, directory), pool) = (files(), Pool::new(2));
-    let of = || Sidecar::within(&directory, std::slice::from_ref(&weights), "q8_0").unwrap();
-    of().write("q8_0", &NONE, &packed(1), &pool).unwrap();
+    let sidecar = || Sidecar::within(&directory, std::slice::from_ref(&weights), "q8_0").unwrap();
+    sidecar().write("q8_0", &NONE, &packed(1), &pool).unwrap();
     let file = File::options().write(true).open(&weights).unwrap();
     file.set_modified(SystemTime::now() - Duration::from_secs(9)).unwrap();
-    assert!(of().read("q8_0", &pool).is_none());
-    of().write("q8_0", &NONE, &packed(1), &pool).unwrap();
-    assert!(of().read("q8_0", &pool).is_some());
+    assert!(sidecar().read("q8_0", &pool).is_none());
+    sidecar().write("q8_0", &NONE, &packed(1), &pool).unwrap();
+    assert!(sidecar().read("q8_0", &pool).is_some());
     std::fs::write(&weights, "longer weights").unwrap();
-    assert!(of().read("q8_0", &pool).is_none());
+    assert!(sidecar().read("q8_0", &pool).is_none());
 }
 
 #[test]
@@ -71,11 +71,11 @@ fn a_truncated_or_damaged_file_is_not_read() {
     }
     let header = usize::from_le_bytes(whole[8..16].try_into().unwrap());
     let mut rng = Rng::new(3);
-    for turn in 0..300 {
+    for round in 0..300 {
         let mut damaged = whole.clone();
-        let (at, to) = if turn % 2 == 0 { (0, 32 + header) } else { (BEGIN, whole.len()) };
+        let (at, to) = if round % 2 == 0 { (0, 32 + header) } else { (BEGIN, whole.len()) };
         let at = at + (rng.next_f64() * (to - at) as f64) as usize;
-        damaged[at] ^= 1 << (turn % 8);
+        damaged[at] ^= 1 << (round % 8);
         std::fs::write(&sidecar.path, &damaged).unwrap();
         assert!(sidecar.read("q8_0", &pool).is_none(), "byte {at}");
     }
@@ -84,17 +84,17 @@ fn a_truncated_or_damaged_file_is_not_read() {
 }
 
 #[test]
-fn matrices_that_did_not_fit_are_known_before_the_plan_without_them_is_made() {
+fn the_list_of_unfit_matrices_is_found_by_the_plan_that_all_fit() {
     let ((_folder, weights, directory), pool) = (files(), Pool::new(2));
-    let of = || Sidecar::within(&directory, std::slice::from_ref(&weights), "all fit").unwrap();
-    assert_eq!(of().unfit(), NONE);
+    let sidecar = || Sidecar::within(&directory, std::slice::from_ref(&weights), "all fit").unwrap();
+    assert_eq!(sidecar().unfit(), NONE);
     let (made, unfit) = (packed(1), BTreeSet::from(["blk.0.ffn_up.weight".to_string()]));
-    of().write("one does not", &unfit, &made, &pool).unwrap();
-    assert_eq!(of().unfit(), unfit);
-    assert_same(of().read("one does not", &pool), &made);
-    assert!(of().read("all fit", &pool).is_none());
+    sidecar().write("one does not", &unfit, &made, &pool).unwrap();
+    assert_eq!(sidecar().unfit(), unfit);
+    assert_same(sidecar().read("one does not", &pool), &made);
+    assert!(sidecar().read("all fit", &pool).is_none());
     std::fs::write(&weights, "longer weights").unwrap();
-    assert_eq!(of().unfit(), NONE, "other weights may fit");
+    assert_eq!(sidecar().unfit(), NONE, "other weights may fit");
 }
 
 /// A file of a hundred bytes with this age in seconds.
@@ -107,24 +107,25 @@ fn aged(folder: &Path, name: &str, age: u64) -> PathBuf {
 }
 
 #[test]
-fn the_least_recently_used_file_goes_first_and_a_replaced_file_does_not_count() {
+fn the_least_recently_used_file_is_removed_first_and_a_replaced_file_does_not_count() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, age: u64| aged(folder.path(), name, age);
     let old = file("old.packed", 300);
     let [middle, new, mine] = [file("middle.packed", 200), file("new.packed", 100), file("mine.packed", 900)];
-    let [left, busy, else_] = [file("a.part-1", 9000), file("b.part-2", 10), file("notes.txt", 90000)];
+    let [abandoned, busy, unrelated] =
+        [file("a.part-1", 9000), file("b.part-2", 10), file("notes.txt", 90000)];
     shrink(folder.path(), 200, &mine);
-    let there = |paths: &[&PathBuf]| paths.iter().map(|path| path.exists()).collect::<Vec<_>>();
+    let exist = |paths: &[&PathBuf]| paths.iter().map(|path| path.exists()).collect::<Vec<_>>();
     assert_eq!(
-        there(&[&old, &middle, &new, &mine, &left, &busy, &else_]),
+        exist(&[&old, &middle, &new, &mine, &abandoned, &busy, &unrelated]),
         [false, true, true, true, false, true, true]
     );
     shrink(folder.path(), 0, &mine);
-    assert_eq!(there(&[&middle, &new, &mine]), [false, false, true]);
+    assert_eq!(exist(&[&middle, &new, &mine]), [false, false, true]);
 }
 
 /// Makes room for a file of 1000 bytes that replaces `mine`, on a disk with this free space. Returns the remaining files too.
-fn room_made(beside: u64) -> (Result<(), String>, Vec<String>) {
+fn make_room_on_disk(free_without_cache: u64) -> (Result<(), String>, Vec<String>) {
     let folder = tempfile::tempdir().unwrap();
     for (name, age) in [("old.packed", 300), ("new.packed", 100), ("mine.packed", 900), ("a.part-1", 9000)] {
         aged(folder.path(), name, age);
@@ -136,7 +137,7 @@ fn room_made(beside: u64) -> (Result<(), String>, Vec<String>) {
         names.sort();
         names
     };
-    let free = |_: &Path| Ok(beside + 300 - 100 * names().len() as u64);
+    let free = |_: &Path| Ok(free_without_cache + 300 - 100 * names().len() as u64);
     let made = make_room(folder.path(), 1000, &folder.path().join("mine.packed"), free);
     (made.map_err(|error| error.to_string()), names())
 }
@@ -147,7 +148,7 @@ fn cached_files_make_room_on_a_full_disk_before_a_write_is_refused() {
     let needed = 1_000_001_000;
     let all = ["mine.packed", "new.packed", "old.packed"];
     let refused = "the disk has less than 1000 bytes free";
-    for (free, stays, outcome) in [
+    for (free, expected_files, outcome) in [
         (needed, &all[..], Ok(())),
         (needed - 100, &all[..2], Ok(())),
         (needed - 101, &all[..1], Ok(())),
@@ -155,19 +156,19 @@ fn cached_files_make_room_on_a_full_disk_before_a_write_is_refused() {
         // Nothing is removed if that would not help.
         (needed - 201, &all[..], Err(refused.to_string())),
     ] {
-        let (made, stayed) = room_made(free);
+        let (made, remaining) = make_room_on_disk(free);
         assert_eq!(made, outcome, "{free} free");
-        assert_eq!(stayed, stays, "{free} free");
+        assert_eq!(remaining, expected_files, "{free} free");
     }
 }
 
 #[test]
 fn a_disk_that_stays_full_without_the_cache_refuses_the_write() {
     let folder = tempfile::tempdir().unwrap();
-    let kept = aged(folder.path(), "old.packed", 300);
+    let cached = aged(folder.path(), "old.packed", 300);
     let refused = make_room(folder.path(), 1000, folder.path(), |_| Ok(1_000_000_990));
     assert_eq!(refused.unwrap_err().to_string(), "the disk has less than 1000 bytes free");
-    assert!(!kept.exists());
+    assert!(!cached.exists());
 }
 
 #[test]
@@ -205,10 +206,10 @@ fn every_packed_layout_has_the_digest_of_its_version() {
     let mut newest = 0;
     for format in FORMATS.iter().filter(is_packed) {
         let (layout, digest) = format.packed.expect("a digest of the packed bytes");
-        assert_eq!(packed(format), digest, "{format:?}: another layout has another number");
+        assert_eq!(packed(format), digest, "{format:?}: raise `LAYOUT`");
         newest = newest.max(layout);
     }
-    assert_eq!(newest, LAYOUT, "the layout since which a format is packed so");
+    assert_eq!(newest, LAYOUT, "`LAYOUT` is the newest layout of all formats");
 }
 
 #[test]
@@ -220,19 +221,19 @@ fn the_checksum_finds_a_flipped_bit_and_swapped_words_on_any_number_of_threads()
         [1, 7, 64, 65, 4096, SUMMED_BYTES - 1, SUMMED_BYTES, SUMMED_BYTES + 1, 3 * SUMMED_BYTES + 100]
     {
         let mut bytes: Vec<u8> = (0..length).map(|_| below(256) as u8).collect();
-        let whole = checksum(&one, &bytes);
-        assert_eq!(checksum(&two, &bytes), whole);
+        let expected = checksum(&one, &bytes);
+        assert_eq!(checksum(&two, &bytes), expected);
         for _ in 0..3 {
             let (at, bit) = (below(length), below(8));
             bytes[at] ^= 1 << bit;
-            assert_ne!(checksum(&two, &bytes), whole);
+            assert_ne!(checksum(&two, &bytes), expected);
             bytes[at] ^= 1 << bit;
         }
         if length > 1000 {
             bytes.swap(3, 900);
-            assert!(bytes[3] == bytes[900] || checksum(&two, &bytes) != whole);
+            assert!(bytes[3] == bytes[900] || checksum(&two, &bytes) != expected);
             bytes.swap(3, 900);
         }
-        assert_ne!(checksum(&two, &bytes[..length - 1]), whole);
+        assert_ne!(checksum(&two, &bytes[..length - 1]), expected);
     }
 }

@@ -28,22 +28,22 @@ impl Files {
     pub fn open(folder: &ModelFolder) -> Result<Self, Failed> {
         let source = FileWeights::open(folder).or_fail(FailureKind::Model)?;
         let map = |path: &std::path::PathBuf| {
-            let fault = |error: std::io::Error| model(format!("`{}`: {error}", path.display()));
-            let file = File::open(path).map_err(fault)?;
+            let failure = |error: std::io::Error| invalid(format!("`{}`: {error}", path.display()));
+            let file = File::open(path).map_err(failure)?;
             // SAFETY: a mapped file must not change while it is in use. A model whose files change during a run is broken for
             // every engine; a truncated file ends the process by a signal, and never reads other memory.
-            let map = unsafe { Mmap::map(&file) }.map_err(fault)?;
-            Ok(Region::of_file(map))
+            let map = unsafe { Mmap::map(&file) }.map_err(failure)?;
+            Ok(Region::from_file(map))
         };
         let maps: Vec<Region> = folder.weights.iter().map(map).collect::<Result<_, Failed>>()?;
         // Headers were read before. If a file was replaced since, this is an error and no invalid read.
         for tensor in &folder.tensors {
             let end = tensor.offset + tensor.bytes;
-            let held = maps[tensor.file].bytes().len() as u64;
-            if end > held {
+            let file_bytes = maps[tensor.file].bytes().len() as u64;
+            if end > file_bytes {
                 let path = folder.weights[tensor.file].display();
-                return Err(model(format!(
-                    "`{path}`: tensor `{}` ends at {end} of {held} bytes",
+                return Err(invalid(format!(
+                    "`{path}`: tensor `{}` ends at {end} of {file_bytes} bytes",
                     tensor.name
                 )));
             }
@@ -57,26 +57,26 @@ impl Files {
 
     /// The bytes of these rows, if the file stores them in the network's order.
     pub fn mapped(&self, part: &Part, rows: std::ops::Range<u64>) -> Result<Option<Region>, Failed> {
-        if part.order != Order::Same && self.layout != own_layout(part) {
+        if part.order != Order::Same && self.layout != network_layout(part) {
             return Ok(None);
         }
         let tensor = self.source.tensor(part).or_fail(FailureKind::Model)?;
-        let row = self.dtype(part)?.bytes(part.rows_in(own_layout(part)).1);
+        let row = self.dtype(part)?.bytes(part.rows_in(network_layout(part)).1);
         let (start, end) = (tensor.offset + rows.start * row, tensor.offset + rows.end * row);
         if end > tensor.offset + tensor.bytes {
-            return Err(model(format!("tensor `{}` has another size than its part", tensor.name)));
+            return Err(invalid(format!("tensor `{}` has another size than its part", tensor.name)));
         }
         Ok(Some(self.maps[tensor.file].part(start as usize..end as usize)))
     }
 
     /// All numbers of a small part, in the network's order.
     pub fn numbers(&self, part: &Part) -> Result<Vec<f32>, Failed> {
-        self.rows(part, 0..part.rows_in(own_layout(part)).0)
+        self.rows(part, 0..part.rows_in(network_layout(part)).0)
     }
 
     /// Some rows, in the network's order. A transposed part can only be read as a whole.
     pub fn rows(&self, part: &Part, rows: std::ops::Range<u64>) -> Result<Vec<f32>, Failed> {
-        let layout = own_layout(part);
+        let layout = network_layout(part);
         let numbers = (rows.end - rows.start) * part.rows_in(layout).1;
         let mut bytes = vec![0; Dtype::F32.bytes(numbers) as usize];
         let read = self.source.encode(part, layout, rows, Dtype::F32, &mut bytes);
@@ -86,15 +86,15 @@ impl Files {
 }
 
 /// The layout that the network uses: rotated halves as in Hugging Face; outputs by inputs and whole norms as in GGUF.
-pub fn own_layout(part: &Part) -> Format {
+pub fn network_layout(part: &Part) -> Format {
     match part.order {
         Order::Pairs { .. } => Format::Safetensors,
         Order::Same | Order::Transposed | Order::PlusOne => Format::Gguf,
     }
 }
 
-pub fn model(what: String) -> Failed {
-    Failed::new(FailureKind::Model, what)
+pub fn invalid(message: String) -> Failed {
+    Failed::new(FailureKind::Model, message)
 }
 
 /// Numbers that are read at a time. Enough for long reads, but few enough to stay in a core's cache during packing and to
@@ -109,8 +109,8 @@ struct Piece<'a> {
 }
 
 impl Plan {
-    /// Fills owned memory. `watch` receives the number of finished bytes, from any thread.
-    pub fn read(&self, pool: &Pool, watch: &(dyn Fn(u64) + Sync)) -> Result<Region, Failed> {
+    /// Fills owned memory. `report` receives the number of finished bytes, from any thread.
+    pub fn read(&self, pool: &Pool, report: &(dyn Fn(u64) + Sync)) -> Result<Region, Failed> {
         let mut region = NewRegion::new(self.owned_bytes()).or_fail(FailureKind::OutOfMemory)?;
         let pieces = self.pieces(region.bytes_mut());
         let (failed, done) = (Mutex::new(None), AtomicU64::new(0));
@@ -121,7 +121,7 @@ impl Plan {
                 return;
             }
             match self.fill(piece) {
-                Ok(()) => watch(done.fetch_add(bytes, Ordering::Relaxed) + bytes),
+                Ok(()) => report(done.fetch_add(bytes, Ordering::Relaxed) + bytes),
                 Err(error) => *failed_lock() = Some(error),
             }
         });
@@ -132,11 +132,11 @@ impl Plan {
     }
 
     fn pieces<'a>(&'a self, bytes: &'a mut [u8]) -> Vec<Piece<'a>> {
-        let (mut pieces, mut rest, mut passed) = (Vec::new(), bytes, 0);
+        let (mut pieces, mut rest, mut offset) = (Vec::new(), bytes, 0);
         for owned in &self.owned {
-            let (_, at) = rest.split_at_mut(owned.at - passed);
+            let (_, at) = rest.split_at_mut(owned.at - offset);
             let (matrix, after) = at.split_at_mut(owned.bytes);
-            (rest, passed) = (after, owned.at + owned.bytes);
+            (rest, offset) = (after, owned.at + owned.bytes);
             let rows = (owned.rows.end - owned.rows.start) as usize;
             let step = match is_transposed(&self.parts[owned.part]) {
                 true => rows.next_multiple_of(PANEL),
@@ -171,14 +171,14 @@ impl Plan {
             let from = owned.rows.start + first;
             let rows = from..from + rows as u64;
             return source
-                .encode(part, own_layout(part), rows, owned.dtype, bytes)
+                .encode(part, network_layout(part), rows, owned.dtype, bytes)
                 .or_fail(FailureKind::Model);
         }
         let all = part.rows_in(Format::Gguf).0;
-        let mut whole = vec![0; owned.dtype.bytes(part.elements()) as usize];
-        source.encode(part, Format::Gguf, 0..all, owned.dtype, &mut whole).or_fail(FailureKind::Model)?;
-        let row = whole.len() / all as usize;
-        bytes.copy_from_slice(&whole[owned.rows.start as usize * row..][..bytes.len()]);
+        let mut encoded = vec![0; owned.dtype.bytes(part.elements()) as usize];
+        source.encode(part, Format::Gguf, 0..all, owned.dtype, &mut encoded).or_fail(FailureKind::Model)?;
+        let row = encoded.len() / all as usize;
+        bytes.copy_from_slice(&encoded[owned.rows.start as usize * row..][..bytes.len()]);
         Ok(())
     }
 }

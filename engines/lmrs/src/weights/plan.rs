@@ -7,7 +7,7 @@ use engine_kit::OrFail;
 use model_files::{Dtype, ModelFolder, Part};
 use protocol::{Failed, FailureKind};
 
-use super::files::{Files, model};
+use super::files::{Files, invalid};
 use super::roles::{MatrixRows, RequestedFormat, Role, Roles};
 use super::{FileTable, Layer, Linear, Table, Weights};
 use crate::formats::Format;
@@ -142,7 +142,7 @@ impl Plan {
         let weights = self.bytes();
         let needed = weights.saturating_add(cache_bytes);
         let Some(available) = available_bytes.filter(|available| needed > *available) else { return Ok(()) };
-        let what = format!(
+        let message = format!(
             "the model takes {needed} bytes of memory ({weights} weights, {cache_bytes} keys and values), and {available} are \
              available"
         );
@@ -151,7 +151,7 @@ impl Plan {
         } else {
             "lower `context_tokens`"
         };
-        Err(Failed::new(FailureKind::OutOfMemory, what).hint(hint))
+        Err(Failed::new(FailureKind::OutOfMemory, message).hint(hint))
     }
 
     /// The matrices over the files and over `owned`, which `read` filled in this load or an earlier one.
@@ -166,19 +166,20 @@ impl Plan {
         };
         let layer = |layer: usize| {
             let linear = |role| self.linear(roles.rows_of(layer, role)?, owned);
-            let need = |role| linear(role)?.ok_or_else(|| model(format!("layer {layer} has no such matrix")));
-            let norm_of_heads = |name: &str| {
+            let need =
+                |role| linear(role)?.ok_or_else(|| invalid(format!("layer {layer} has no matrix {role:?}")));
+            let head_norm = |name: &str| {
                 let name = format!("blk.{layer}.{name}");
-                let found = roles.find(&format!("{name}.weight"), 1, head_dim)?;
-                found.map(|_| norm(&name, head_dim)).transpose()
+                let weight = roles.find(&format!("{name}.weight"), 1, head_dim)?;
+                weight.map(|_| norm(&name, head_dim)).transpose()
             };
             Ok(Layer {
                 attention_norm: norm(&format!("blk.{layer}.attn_norm"), hidden)?,
                 queries: need(Role::Queries)?,
                 keys: need(Role::Keys)?,
                 values: need(Role::Values)?,
-                query_norm: norm_of_heads("attn_q_norm")?,
-                key_norm: norm_of_heads("attn_k_norm")?,
+                query_norm: head_norm("attn_q_norm")?,
+                key_norm: head_norm("attn_k_norm")?,
                 attention_output: need(Role::AttentionOutput)?,
                 feed_forward_norm: norm(&format!("blk.{layer}.ffn_norm"), hidden)?,
                 gate: linear(Role::Gate)?,
@@ -189,10 +190,10 @@ impl Plan {
         let positions = roles.find(POSITIONS, context, hidden)?.map(|part| {
             let mut rows = Rows::new(context, hidden);
             // A few at a time, because memory was checked for only one copy.
-            for (number, some) in rows.all_mut().chunks_mut(ROWS * hidden).enumerate() {
+            for (number, chunk) in rows.all_mut().chunks_mut(ROWS * hidden).enumerate() {
                 let first = (number * ROWS) as u64;
-                let read = self.files.rows(part, first..first + (some.len() / hidden) as u64)?;
-                some.copy_from_slice(&read);
+                let read = self.files.rows(part, first..first + (chunk.len() / hidden) as u64)?;
+                chunk.copy_from_slice(&read);
             }
             Ok::<_, Failed>(rows)
         });
@@ -215,9 +216,9 @@ impl Plan {
         let inputs = part.rows_in(model_files::Format::Gguf).1;
         let outputs = source.rows.end - source.rows.start;
         let stored = self.files.dtype(part)?;
-        let (dtype, format) = match self.requested.of(part, stored, inputs)? {
+        let (dtype, format) = match self.requested.matrix_format(part, stored, inputs)? {
             (dtype, format) if unfit.contains(&part.gguf) => (dtype, Format::of(dtype).unwrap_or(format)),
-            both => both,
+            requested => requested,
         };
         let (outputs, inputs) = (outputs as usize, inputs as usize);
         let mapped = match Format::of(stored) == Some(format) && !format.is_panels() {
@@ -264,14 +265,15 @@ impl Plan {
 
     fn matrix(&self, source: &MatrixRows, owned: &Region) -> Result<Matrix, Failed> {
         let key = (source.matrix.gguf.clone(), source.rows.start);
-        let planned = self.matrices.get(&key).ok_or_else(|| model(format!("`{}` was not planned", key.0)))?;
+        let planned =
+            self.matrices.get(&key).ok_or_else(|| invalid(format!("`{}` was not planned", key.0)))?;
         let Planned { format, outputs, inputs, ref memory } = *planned;
         let region = match memory {
             Memory::Mapped(region) => region.clone(),
             Memory::Owned(at) => {
                 let bytes = format.bytes(outputs, inputs);
                 if at + bytes > owned.bytes().len() {
-                    return Err(model(format!("`{}` lies beyond the weights that were read", key.0)));
+                    return Err(invalid(format!("`{}` lies beyond the weights that were read", key.0)));
                 }
                 owned.part(*at..at + bytes)
             }
@@ -282,8 +284,8 @@ impl Plan {
     /// The embedding is always used in place: every architecture stores it in the same order in both formats.
     fn embedding(&self, part: &Part) -> Result<Table, Failed> {
         let region = self.files.mapped(part, 0..part.shape[0])?;
-        let region = region.ok_or_else(|| model(format!("`{}` cannot be looked up by row", part.name)))?;
-        let rounded = self.requested.of_embedding();
+        let region = region.ok_or_else(|| invalid(format!("`{}` cannot be looked up by row", part.name)))?;
+        let rounded = self.requested.embedding_dtype();
         Ok(Table::FileTable(FileTable::new(region, self.files.dtype(part)?, rounded, part.shape[1] as usize)))
     }
 }
@@ -291,16 +293,16 @@ impl Plan {
 /// Refuses tensors in known parts of the network that lmrs would ignore, such as a bias that the config denies. A GGUF has only
 /// the network; a folder may hold other networks too, which are ignored.
 fn refuse_unknown_tensors(folder: &ModelFolder, parts: &[Part]) -> Result<(), Failed> {
-    let whole = folder.format == model_files::Format::Gguf;
+    let only_network = folder.format == model_files::Format::Gguf;
     let architecture = folder.architecture().or_fail(FailureKind::Model)?;
     // A tied output has no tensor of its own but counts as a part: a bias there would matter.
     let modules: HashSet<&str> = parts.iter().map(|part| module(&part.name)).chain(["lm_head"]).collect();
     let mut names = folder.unused(parts).into_iter().map(|tensor| tensor.name.as_str());
-    match names.find(|name| whole || modules.contains(module(architecture.shorter_name(name)))) {
+    match names.find(|name| only_network || modules.contains(module(architecture.shorter_name(name)))) {
         Some(name) => {
             let (folder, name) = (&folder.name, name.escape_debug());
-            let what = format!("`{folder}` has a tensor `{name}`, which lmrs does not compute");
-            Err(Failed::new(FailureKind::Unsupported, what))
+            let message = format!("`{folder}` has a tensor `{name}`, which lmrs does not compute");
+            Err(Failed::new(FailureKind::Unsupported, message))
         }
         None => Ok(()),
     }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use model_files::{Dtype, Part};
 use protocol::{Failed, FailureKind};
 
-use super::files::model;
+use super::files::invalid;
 use crate::formats::{F16, Format};
 use crate::shape::Shape;
 
@@ -54,42 +54,42 @@ impl<'a> Roles<'a> {
         if found == size {
             return Ok(Some(part));
         }
-        let what = format!(
+        let message = format!(
             "tensor `{name}` has {} rows of {}, but its config requires {rows} of {columns}",
             found.0, found.1
         );
-        Err(model(what))
+        Err(invalid(message))
     }
 
     pub fn need(&self, name: &str, rows: usize, columns: usize) -> Result<&'a Part, Failed> {
-        self.find(name, rows, columns)?.ok_or_else(|| model(format!("tensor `{name}` is missing")))
+        self.find(name, rows, columns)?.ok_or_else(|| invalid(format!("tensor `{name}` is missing")))
     }
 
     /// The matrix of a role; `None` if the network does without.
     pub fn rows_of(&self, layer: usize, role: Role) -> Result<Option<MatrixRows<'a>>, Failed> {
         let Shape { hidden, inner, heads, kv_heads, head_dim, .. } = *self.shape;
         let (queries, keys) = (heads * head_dim, kv_heads * head_dim);
-        let whole = |name, outputs, inputs| self.whole(layer, name, outputs, inputs);
-        let of_three = |rows| self.some_of(layer, "attn_qkv", queries + 2 * keys, rows);
-        let of_two = |rows| self.some_of(layer, "ffn_up", 2 * inner, rows);
+        let matrix = |name, outputs, inputs| self.matrix(layer, name, outputs, inputs);
+        let fused_attention = |rows| self.matrix_part(layer, "attn_qkv", queries + 2 * keys, rows);
+        let fused_feed_forward = |rows| self.matrix_part(layer, "ffn_up", 2 * inner, rows);
         let part = |name: &str| self.parts.get(format!("blk.{layer}.{name}.weight").as_str());
         let gated = part("ffn_gate").is_some();
-        let both =
+        let fused =
             part("ffn_up").is_some_and(|up| up.rows_in(model_files::Format::Gguf).0 == 2 * inner as u64);
         let found = match role {
-            Role::Queries if part("attn_q").is_some() => whole("attn_q", queries, hidden),
-            Role::Queries => of_three(0..queries),
-            Role::Keys if part("attn_k").is_some() => whole("attn_k", keys, hidden),
-            Role::Keys => of_three(queries..queries + keys),
-            Role::Values if part("attn_v").is_some() => whole("attn_v", keys, hidden),
-            Role::Values => of_three(queries + keys..queries + 2 * keys),
-            Role::AttentionOutput => whole("attn_output", hidden, queries),
-            Role::Gate if gated => whole("ffn_gate", inner, hidden),
-            Role::Gate if both => of_two(0..inner),
+            Role::Queries if part("attn_q").is_some() => matrix("attn_q", queries, hidden),
+            Role::Queries => fused_attention(0..queries),
+            Role::Keys if part("attn_k").is_some() => matrix("attn_k", keys, hidden),
+            Role::Keys => fused_attention(queries..queries + keys),
+            Role::Values if part("attn_v").is_some() => matrix("attn_v", keys, hidden),
+            Role::Values => fused_attention(queries + keys..queries + 2 * keys),
+            Role::AttentionOutput => matrix("attn_output", hidden, queries),
+            Role::Gate if gated => matrix("ffn_gate", inner, hidden),
+            Role::Gate if fused => fused_feed_forward(0..inner),
             Role::Gate => return Ok(None),
-            Role::Up if both && !gated => of_two(inner..2 * inner),
-            Role::Up => whole("ffn_up", inner, hidden),
-            Role::Down => whole("ffn_down", hidden, inner),
+            Role::Up if fused && !gated => fused_feed_forward(inner..2 * inner),
+            Role::Up => matrix("ffn_up", inner, hidden),
+            Role::Down => matrix("ffn_down", hidden, inner),
         };
         found.map(Some)
     }
@@ -103,7 +103,7 @@ impl<'a> Roles<'a> {
         Ok(MatrixRows { matrix, rows: 0..vocabulary as u64, bias: None })
     }
 
-    fn whole(
+    fn matrix(
         &self,
         layer: usize,
         name: &str,
@@ -116,15 +116,15 @@ impl<'a> Roles<'a> {
     }
 
     /// Some rows of a matrix whose input is the hidden state.
-    fn some_of(
+    fn matrix_part(
         &self,
         layer: usize,
         name: &str,
         all: usize,
         rows: Range<usize>,
     ) -> Result<MatrixRows<'a>, Failed> {
-        let whole = self.whole(layer, name, all, self.shape.hidden)?;
-        Ok(MatrixRows { rows: rows.start as u64..rows.end as u64, ..whole })
+        let matrix = self.matrix(layer, name, all, self.shape.hidden)?;
+        Ok(MatrixRows { rows: rows.start as u64..rows.end as u64, ..matrix })
     }
 }
 
@@ -132,7 +132,7 @@ impl<'a> Roles<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestedFormat {
     /// The file's own formats.
-    OfFile,
+    File,
     /// This format, for matrices with suitable rows.
     Format(&'static Format),
 }
@@ -141,14 +141,14 @@ impl RequestedFormat {
     /// Resolves a name of the protocol; `file_dtype` is the format with most of the file's bytes.
     pub fn named(name: Option<&str>, file_dtype: &str) -> Result<Self, Failed> {
         let Some(name) = name.filter(|name| !name.eq_ignore_ascii_case(file_dtype)) else {
-            return Ok(Self::OfFile);
+            return Ok(Self::File);
         };
         match Format::named(name).filter(|format| format.by_name) {
             Some(format) => Ok(Self::Format(format)),
             None => {
                 let known: Vec<_> = Format::names().collect();
-                let what = format!("dtype `{}`: not one of `{}`", name.escape_debug(), known.join("`, `"));
-                Err(Failed::new(FailureKind::Unsupported, what))
+                let message = format!("dtype `{}`: not one of `{}`", name.escape_debug(), known.join("`, `"));
+                Err(Failed::new(FailureKind::Unsupported, message))
             }
         }
     }
@@ -162,25 +162,30 @@ impl RequestedFormat {
             return Ok(());
         }
         let [hidden, heads, inner] = rows;
-        let what = format!(
+        let message = format!(
             "no matrix can be rounded to blocks of {block}: rows have {hidden}, {heads} and {inner} numbers"
         );
-        let failed = Failed::new(FailureKind::Unsupported, what);
+        let failed = Failed::new(FailureKind::Unsupported, message);
         Err(failed.hint("omit `dtype`, or request `f32`, `bf16` or `f16`"))
     }
 
     /// The encoding of a matrix's rows, and the format in memory.
-    pub fn of(self, part: &Part, stored: Dtype, inputs: u64) -> Result<(Dtype, &'static Format), Failed> {
+    pub fn matrix_format(
+        self,
+        part: &Part,
+        stored: Dtype,
+        inputs: u64,
+    ) -> Result<(Dtype, &'static Format), Failed> {
         let dtype = self.dtype().unwrap_or(stored);
         if !stored.is_float() && !dtype.is_float() && dtype != stored {
             let (stored, dtype) = (stored.as_str(), dtype.as_str());
-            let what =
+            let message =
                 format!("tensor `{}` is {stored}, and would be rounded a second time as {dtype}", part.gguf);
-            let failed = Failed::new(FailureKind::Unsupported, what);
+            let failed = Failed::new(FailureKind::Unsupported, message);
             return Err(failed.hint("omit `dtype`, to load the dtype of the file"));
         }
         if let Self::Format(format) = self
-            && format.takes(inputs as usize)
+            && format.can_hold(inputs as usize)
         {
             return Ok((dtype, format));
         }
@@ -192,13 +197,13 @@ impl RequestedFormat {
     }
 
     /// The rounding of embedding rows. For block formats it is `None`, because rows are looked up in the output matrix.
-    pub fn of_embedding(self) -> Option<Dtype> {
+    pub fn embedding_dtype(self) -> Option<Dtype> {
         self.dtype().filter(|dtype| dtype.is_float())
     }
 
     fn dtype(self) -> Option<Dtype> {
         match self {
-            Self::OfFile => None,
+            Self::File => None,
             Self::Format(format) => Some(format.dtype),
         }
     }

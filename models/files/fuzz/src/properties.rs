@@ -94,7 +94,7 @@ fn bytes_of(dtype: &str, elements: u64) -> u128 {
     if let Some(dtype) = Dtype::named(dtype).filter(|dtype| !dtype.is_float()) {
         return dtype.bytes(elements).into();
     }
-    let of_block = match dtype {
+    let block = match dtype {
         "BOOL" => return elements.into(),
         "Q8_1" => (32, 36),
         "Q8_K" => (256, 292),
@@ -117,5 +117,5 @@ fn bytes_of(dtype: &str, elements: u64) -> u128 {
             return u128::from(elements) * bits.expect("a dtype's name has its bits") / 8;
         }
     };
-    u128::from(elements) / of_block.0 * of_block.1
+    u128::from(elements) / block.0 * block.1
 }

@@ -4,22 +4,22 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use crate::targets::BETWEEN_FILES;
+use crate::targets::SEPARATOR;
 
-/// The seed inputs of a target. Each must be accepted whole.
+/// The seed inputs of a target. Each must be accepted as it is.
 pub fn seeds(target: &str) -> Result<Vec<Vec<u8>>> {
     let embedded = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../embedded"));
     let read =
         |name: &str| std::fs::read(embedded.join(name)).with_context(|| format!("models/embedded/{name}"));
     Ok(match target {
         "safetensors" => {
-            let whole = read("model.safetensors")?;
-            let length = whole.first_chunk().context("models/embedded/model.safetensors is empty")?;
-            let begins = &whole[..8 + usize::try_from(u64::from_le_bytes(*length))?];
+            let weights_file = read("model.safetensors")?;
+            let length = weights_file.first_chunk().context("models/embedded/model.safetensors is empty")?;
+            let start = &weights_file[..8 + usize::try_from(u64::from_le_bytes(*length))?];
             vec![
-                safetensors(u32::try_from(whole.len() - begins.len())?, &begins[8..]),
+                safetensors(u32::try_from(weights_file.len() - start.len())?, &start[8..]),
                 safetensors(SMALL_BYTES.into(), SMALL.as_bytes()),
-                safetensors(16, ODD.as_bytes()),
+                safetensors(16, UNUSUAL.as_bytes()),
                 safetensors(0, b"{}"),
             ]
         }
@@ -49,14 +49,14 @@ const SMALL: &str = r#"{"__metadata__":{"format":"pt"},"a":{"dtype":"BF16","shap
 const SMALL_BYTES: u16 = 16;
 const OTHER: &str = r#"{"c":{"dtype":"F16","shape":[4],"data_offsets":[0,8]}}"#;
 const OTHER_BYTES: u16 = 8;
-const ODD: &str = r#"{"x":{"dtype":"F4","shape":[2,2],"data_offsets":[0,2]},"y":{"dtype":"F6_E2M3","shape":[4],"data_offsets":[2,5]},"z":{"dtype":"BOOL","shape":[3],"data_offsets":[5,8]},"e":{"dtype":"I64","shape":[0,7],"data_offsets":[8,8]},"w":{"dtype":"C64","shape":[1,1,1],"data_offsets":[8,16]}}"#;
+const UNUSUAL: &str = r#"{"x":{"dtype":"F4","shape":[2,2],"data_offsets":[0,2]},"y":{"dtype":"F6_E2M3","shape":[4],"data_offsets":[2,5]},"z":{"dtype":"BOOL","shape":[3],"data_offsets":[5,8]},"e":{"dtype":"I64","shape":[0,7],"data_offsets":[8,8]},"w":{"dtype":"C64","shape":[1,1,1],"data_offsets":[8,16]}}"#;
 const INDEX: &str =
     r#"{"metadata":{"total_size":24},"weight_map":{"a":"model.safetensors","c":"b.safetensors"}}"#;
 const GPT2: &str = r#"{"model_type":"gpt2","n_embd":8,"n_layer":2,"n_head":2,"n_inner":null,"n_positions":16,"vocab_size":9,"bos_token_id":8,"eos_token_id":[7,8]}"#;
 const GEMMA: &str = r#"{"model_type":"g","text_config":{"model_type":"gemma","hidden_size":8,"num_hidden_layers":1,"num_attention_heads":2,"num_key_value_heads":1,"head_dim":16,"intermediate_size":32,"vocab_size":9,"max_position_embeddings":64,"rope_parameters":{"rope_theta":1e6},"tie_word_embeddings":true,"dtype":"bfloat16"}}"#;
 
 fn joined(files: &[&[u8]]) -> Vec<u8> {
-    files.join(&BETWEEN_FILES)
+    files.join(&SEPARATOR)
 }
 
 fn safetensors(data_bytes: u32, header: &[u8]) -> Vec<u8> {
@@ -116,16 +116,16 @@ fn gguf() -> Vec<Vec<u8>> {
     ];
     let file = |values: &[Vec<u8>], tensors: &[Vec<u8>], zeros: u16| {
         let counts = [tensors.len() as u64, values.len() as u64].map(u64::to_le_bytes).concat();
-        let begins = [&zeros.to_le_bytes(), b"GGUF\x03\0\0\0".as_slice(), &counts].concat();
-        [begins, values.concat(), tensors.concat()].concat()
+        let start = [&zeros.to_le_bytes(), b"GGUF\x03\0\0\0".as_slice(), &counts].concat();
+        [start, values.concat(), tensors.concat()].concat()
     };
     // The data begins at the next multiple of 32 bytes and takes 648 bytes.
-    let whole = file(&values, &tensors, 648 + 32);
-    let least = ["general.architecture", "embedding_length", "block_count", "head_count", "tokens"];
-    let in_least = |value: &Vec<u8>| {
+    let full = file(&values, &tensors, 648 + 32);
+    let required = ["general.architecture", "embedding_length", "block_count", "head_count", "tokens"];
+    let is_required = |value: &Vec<u8>| {
         let length = usize::from(value[0]);
-        least.iter().any(|name| value[8..8 + length].ends_with(name.as_bytes()))
+        required.iter().any(|name| value[8..8 + length].ends_with(name.as_bytes()))
     };
-    let few: Vec<_> = values.iter().filter(|value| in_least(value)).cloned().collect();
-    vec![whole, file(&few, &tensors[1..2], 224 + 256 + 32)]
+    let minimal: Vec<_> = values.iter().filter(|value| is_required(value)).cloned().collect();
+    vec![full, file(&minimal, &tensors[1..2], 224 + 256 + 32)]
 }

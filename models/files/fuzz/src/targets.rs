@@ -18,30 +18,30 @@ pub const TARGETS: [(&str, Target); 4] =
     [("safetensors", safetensors), ("gguf", gguf), ("config", config), ("folder", folder)];
 
 /// For headers: an entry of some twenty bytes becomes a tensor of about a hundred, held twice while lists grow.
-const OF_HEADERS: usize = 32;
+const HEADER_MULTIPLE: usize = 32;
 
 /// For JSON as a tree: an object of one entry takes eight bytes and becomes a map's node of 632.
-const OF_TREES: usize = 128;
+const JSON_MULTIPLE: usize = 128;
 
 /// For the parts of a network: a layer that takes one entry in a header needs a dozen tensors.
-const OF_PARTS: usize = 512;
+const PARTS_MULTIPLE: usize = 512;
 
 /// The separator of files. It occurs in no UTF-8, so it cuts no JSON in two.
-pub const BETWEEN_FILES: u8 = 0xff;
+pub const SEPARATOR: u8 = 0xff;
 
 /// A safetensors file. Four bytes give the length of the data; the header follows. If the highest bit is set, the target
 /// corrects the header's length field, so that a changed header is not always refused for its length.
 pub fn safetensors(bytes: &[u8]) -> bool {
     let Some((word, rest)) = bytes.split_first_chunk() else { return false };
     let word = u32::from_le_bytes(*word);
-    let mut begins = rest.to_vec();
-    if word >> 31 == 1 && begins.len() >= 8 {
-        let header_bytes = begins.len() as u64 - 8;
-        begins[..8].copy_from_slice(&header_bytes.to_le_bytes());
+    let mut file = rest.to_vec();
+    if word >> 31 == 1 && file.len() >= 8 {
+        let header_bytes = file.len() as u64 - 8;
+        file[..8].copy_from_slice(&header_bytes.to_le_bytes());
     }
-    let file_bytes = begins.len() as u64 + u64::from(word & !(1 << 31));
-    let read = || safetensors_file::parse_header(begins.as_slice(), file_bytes, 0);
-    let Some(tensors) = bounded(OF_HEADERS, begins.len(), read) else { return false };
+    let file_bytes = file.len() as u64 + u64::from(word & !(1 << 31));
+    let read = || safetensors_file::parse_header(file.as_slice(), file_bytes, 0);
+    let Some(tensors) = bounded(HEADER_MULTIPLE, file.len(), read) else { return false };
     check_tensors(&tensors, file_bytes);
     check_no_overlap(&tensors);
     true
@@ -54,31 +54,31 @@ pub fn gguf(bytes: &[u8]) -> bool {
         let file = File::create(&path).expect("a file can be made in the folder for temporary files");
         (path, file)
     });
-    let Some((word, begins)) = bytes.split_first_chunk() else { return false };
-    let file_bytes = begins.len() as u64 + u64::from(u16::from_le_bytes(*word));
+    let Some((word, start)) = bytes.split_first_chunk() else { return false };
+    let file_bytes = start.len() as u64 + u64::from(u16::from_le_bytes(*word));
     let (path, file) = &*FILE;
     // The file is first cut to the shorter length, so that zeros follow and not bytes of an earlier input.
     let write = || {
-        file.write_all_at(begins, 0)?;
-        file.set_len(begins.len() as u64)?;
+        file.write_all_at(start, 0)?;
+        file.set_len(start.len() as u64)?;
         file.set_len(file_bytes)
     };
     write().expect("the file can be written");
     let file_size = usize::try_from(file_bytes).expect("files are small");
-    let Some(header) = bounded(OF_HEADERS, file_size, || gguf_file::read_header(path, 0)) else {
+    let Some(header) = bounded(HEADER_MULTIPLE, file_size, || gguf_file::read_header(path, 0)) else {
         return false;
     };
     check_tensors(&header.tensors, file_bytes);
-    let Some(opened) = bounded(OF_HEADERS, file_size, || ModelFolder::open(path)) else { return false };
+    let Some(opened) = bounded(HEADER_MULTIPLE, file_size, || ModelFolder::open(path)) else { return false };
     check_folder(&opened, file_size);
     true
 }
 
 /// config.json, and generation_config.json if the input has a second part.
 pub fn config(bytes: &[u8]) -> bool {
-    let mut parts = bytes.splitn(2, |&byte| byte == BETWEEN_FILES);
+    let mut parts = bytes.splitn(2, |&byte| byte == SEPARATOR);
     let config = parts.next().unwrap_or_default();
-    let Some(config) = bounded(OF_TREES, bytes.len(), || Config::parse(config, parts.next())) else {
+    let Some(config) = bounded(JSON_MULTIPLE, bytes.len(), || Config::parse(config, parts.next())) else {
         return false;
     };
     check_config(&config);
@@ -96,7 +96,7 @@ pub fn folder(bytes: &[u8]) -> bool {
         "b.safetensors",
     ];
     static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| scratch("folder"));
-    let mut parts = bytes.splitn(FILES.len(), |&byte| byte == BETWEEN_FILES);
+    let mut parts = bytes.splitn(FILES.len(), |&byte| byte == SEPARATOR);
     let mut file_bytes = 0;
     for name in FILES {
         let content = parts.next().unwrap_or_default();
@@ -112,10 +112,12 @@ pub fn folder(bytes: &[u8]) -> bool {
         };
         written.expect("a file can be made or removed in the folder for temporary files");
     }
-    let Some(opened) = bounded(OF_TREES, file_bytes, || ModelFolder::open(&*FOLDER)) else { return false };
+    let Some(opened) = bounded(JSON_MULTIPLE, file_bytes, || ModelFolder::open(&*FOLDER)) else {
+        return false;
+    };
     check_folder(&opened, file_bytes);
     for (file, path) in opened.weights.iter().enumerate() {
-        let tensors: Vec<_> = opened.tensors.iter().filter(|it| it.file == file).cloned().collect();
+        let tensors: Vec<_> = opened.tensors.iter().filter(|tensor| tensor.file == file).cloned().collect();
         check_tensors(&tensors, fs::metadata(path).map_or(0, |found| found.len()));
     }
     true
@@ -135,11 +137,11 @@ fn check_folder(opened: &ModelFolder, file_bytes: usize) {
     let _ = opened.parameters();
     assert!(opened.tensors.iter().all(|tensor| tensor.file < opened.weights.len()));
     // The facts of `model info`: known or refused, within the memory bound of the files.
-    if let Some(facts) = bounded(OF_PARTS, file_bytes, || ModelFacts::of(opened)) {
-        let held: u64 = facts.components.iter().map(|component| component.bytes).sum();
+    if let Some(facts) = bounded(PARTS_MULTIPLE, file_bytes, || ModelFacts::of(opened)) {
+        let component_bytes: u64 = facts.components.iter().map(|component| component.bytes).sum();
         assert!(
-            held <= facts.weights_bytes,
-            "parts of {held} bytes in {} bytes of weights",
+            component_bytes <= facts.weights_bytes,
+            "parts of {component_bytes} bytes in {} bytes of weights",
             facts.weights_bytes
         );
         let _ = facts.memory_bytes(u64::MAX);

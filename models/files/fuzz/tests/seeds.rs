@@ -1,10 +1,10 @@
-//! Reads the seeds whole, cut, and with one byte changed: each is accepted or refused within the properties.
+//! Reads the seeds complete, truncated, and with one byte changed: each is accepted or refused within the properties.
 
 use model_files_fuzz::{TARGETS, seeds, sweep};
 
 /// Deterministic and quick; scripts/fuzz continues from here with libFuzzer.
 #[test]
-fn seeds_keep_the_properties_whole_cut_and_with_a_byte_changed() {
+fn complete_truncated_and_changed_seeds_keep_the_properties() {
     for (name, target) in TARGETS {
         for (number, seed) in seeds(name).unwrap().into_iter().enumerate() {
             assert!(target(&seed), "`{name}` refuses its seed {number}");

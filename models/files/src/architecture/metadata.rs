@@ -17,7 +17,7 @@ pub struct Key {
     real: bool,
 }
 
-pub const fn whole(config: &'static str, gguf: &'static str) -> Key {
+pub const fn integer(config: &'static str, gguf: &'static str) -> Key {
     Key { config, gguf, real: false }
 }
 
@@ -92,44 +92,44 @@ impl Architecture {
 
     fn check_expressible(&self, config: &Config, raw: &Map<String, Value>) -> Result<()> {
         let constants: Map<String, Value> = serde_json::from_str(self.constants)?;
-        for (name, only) in &constants {
+        for (name, constant) in &constants {
             // Biases are tensors, so their presence in the file is enough.
             if name.ends_with("_bias") || self.overriding.contains(&name.as_str()) {
                 continue;
             }
             let given = raw.get(name).filter(|given| !given.is_null());
             ensure!(
-                given.is_none_or(|given| given == only),
-                "`{name}` is `{}`, which GGUF's `{}` does not have",
-                given.unwrap_or(only),
+                given.is_none_or(|given| given == constant),
+                "`{name}` is `{}`, which GGUF's `{}` cannot express",
+                given.unwrap_or(constant),
                 self.gguf
             );
         }
         ensure!(
             !config.attention_bias || self.gguf_has_attention_bias,
-            "`attention_bias` is `true`, which GGUF's `{}` does not have",
+            "`attention_bias` is `true`, which GGUF's `{}` cannot express",
             self.gguf
         );
-        let partial = [rope::rule(raw), Some(raw)].into_iter().flatten();
-        let partial =
-            partial.filter_map(|fields| fields.get("partial_rotary_factor")).find(|part| !part.is_null());
-        if let Some(partial) = partial.filter(|part| part.as_f64() != Some(1.0)) {
-            bail!("`partial_rotary_factor` {partial}: only whole heads are written");
+        let factor = [rope::rule(raw), Some(raw)].into_iter().flatten();
+        let factor =
+            factor.filter_map(|fields| fields.get("partial_rotary_factor")).find(|part| !part.is_null());
+        if let Some(factor) = factor.filter(|part| part.as_f64() != Some(1.0)) {
+            bail!("`partial_rotary_factor` {factor}: GGUF requires the rotation of all dimensions");
         }
         let (heads, head_dim, hidden) = (config.heads, config.head_dim, config.hidden_size);
         ensure!(
             self.keys.iter().any(|key| key.gguf == "attention.key_length")
                 || u64::from(heads) * u64::from(head_dim) == u64::from(hidden),
-            "`head_dim` is {head_dim}, and GGUF's `{}` has no other than the hidden size over the heads, {hidden} / {heads}",
+            "`head_dim` is {head_dim}, and GGUF's `{}` requires the hidden size divided by the heads, {hidden} / {heads}",
             self.gguf
         );
         let window = raw.get("sliding_window").and_then(Value::as_u64);
         let windowed = raw.get("use_sliding_window").and_then(Value::as_bool).unwrap_or(true);
         let context = config.context_tokens.map_or(0, u64::from);
-        let carried = self.keys.iter().any(|key| key.config == "sliding_window");
+        let has_window_key = self.keys.iter().any(|key| key.config == "sliding_window");
         ensure!(
-            carried || !windowed || window.is_none_or(|window| window >= context),
-            "`sliding_window` {} is narrower than the context of {context}, which GGUF's `{}` does not have",
+            has_window_key || !windowed || window.is_none_or(|window| window >= context),
+            "`sliding_window` {} is narrower than the context of {context}, which GGUF's `{}` cannot express",
             window.unwrap_or_default(),
             self.gguf
         );
@@ -176,7 +176,7 @@ impl Config {
 mod tests {
     use super::*;
 
-    fn refused(field: &str, value: Value) -> Option<String> {
+    fn error_for(field: &str, value: Value) -> Option<String> {
         let mut config = json!({
             "model_type": "phi3", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 1,
             "num_attention_heads": 4, "vocab_size": 64, "max_position_embeddings": 16
@@ -189,14 +189,14 @@ mod tests {
 
     #[test]
     fn a_field_that_gguf_cannot_express_is_refused_by_its_name() {
-        assert_eq!(refused("head_dim", json!(16)), None);
-        assert!(refused("head_dim", json!(32)).unwrap().starts_with("`head_dim` is 32, and GGUF's `phi3`"));
+        assert_eq!(error_for("head_dim", json!(16)), None);
+        assert!(error_for("head_dim", json!(32)).unwrap().starts_with("`head_dim` is 32, and GGUF's `phi3`"));
         for (field, value) in [
             ("partial_rotary_factor", json!(0.5)),
             ("partial_rotary_factor", json!("all")),
             ("rope_parameters", json!({"rope_type": "default", "partial_rotary_factor": 0.5})),
         ] {
-            assert!(refused(field, value).unwrap().starts_with("`partial_rotary_factor` "));
+            assert!(error_for(field, value).unwrap().starts_with("`partial_rotary_factor` "));
         }
     }
 }

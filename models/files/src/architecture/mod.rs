@@ -9,7 +9,7 @@ mod table;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use crate::text::shown;
+use crate::text::printable;
 use crate::{Config, Format};
 pub use metadata::Key;
 pub use table::ARCHITECTURES;
@@ -28,7 +28,7 @@ pub struct Architecture {
     /// The default epsilon of norms for a config.json without one. A GGUF always has one.
     pub norm_epsilon: f64,
     /// The default inner size in multiples of the hidden size, if config.json may omit it.
-    inner_times: Option<u32>,
+    inner_multiple: Option<u32>,
     /// The `Pre` of its tokenizers by name, for models that consist of a config.json only.
     pub(crate) pre: &'static str,
     /// Ends of tensor names that identify it: every model of it has each of them.
@@ -68,13 +68,17 @@ impl Architecture {
         };
         found.with_context(|| {
             let known: Vec<_> = ARCHITECTURES.iter().map(|architecture| architecture.name).collect();
-            format!("architecture `{}` is not one of `{}`", shown(&config.architecture), known.join("`, `"))
+            format!(
+                "architecture `{}` is not one of `{}`",
+                printable(&config.architecture),
+                known.join("`, `")
+            )
         })
     }
 
     /// The inner size of the feed-forward network, from the config or by default.
     pub fn inner_size(&self, config: &Config) -> Option<u32> {
-        let default = || self.inner_times.map(|times| config.hidden_size.saturating_mul(times));
+        let default = || self.inner_multiple.map(|times| config.hidden_size.saturating_mul(times));
         config.intermediate_size.or_else(default)
     }
 
@@ -95,16 +99,20 @@ impl Architecture {
             ("intermediate size", config.intermediate_size.unwrap_or(1)),
         ];
         for (name, size) in sizes {
-            ensure!((1..=MAX_SIZE).contains(&size), "{name}: {size} is not a size");
+            ensure!((1..=MAX_SIZE).contains(&size), "{name}: expected 1 to {MAX_SIZE}, found {size}");
         }
-        ensure!(config.layers <= MAX_LAYERS, "{} layers are more than any model has", config.layers);
+        ensure!(config.layers <= MAX_LAYERS, "{} layers exceed the limit of {MAX_LAYERS}", config.layers);
         let (heads, kv_heads) = (config.heads, config.kv_heads);
         ensure!(
             heads.is_multiple_of(kv_heads),
             "{heads} heads do not divide into {kv_heads} key-value heads"
         );
         let parts = (self.parts)(config)?;
-        ensure!(config.head_dim.is_multiple_of(2), "heads of {}: rotation needs pairs", config.head_dim);
+        ensure!(
+            config.head_dim.is_multiple_of(2),
+            "rotation requires an even head size, found {}",
+            config.head_dim
+        );
         let empty = parts.iter().find(|part| part.shape.contains(&0));
         ensure!(empty.is_none(), "`{}` would have no numbers", empty.map_or("", |part| &part.name));
         Ok(parts)
@@ -154,9 +162,9 @@ pub(crate) fn family<'a>(tensors: impl Iterator<Item = &'a str> + Clone) -> Vec<
         all.copied().filter(|mark| tensors.clone().any(|name| name.ends_with(mark))).collect();
     found.sort_unstable();
     found.dedup();
-    let fits = |it: &&&Architecture| {
-        let allowed = |mark: &&str| it.marks.contains(mark) || it.may_have.contains(mark);
-        it.marks.iter().all(|mark| found.contains(mark)) && found.iter().all(allowed)
+    let fits = |architecture: &&&Architecture| {
+        let allowed = |mark: &&str| architecture.marks.contains(mark) || architecture.may_have.contains(mark);
+        architecture.marks.iter().all(|mark| found.contains(mark)) && found.iter().all(allowed)
     };
     let mut fitting: Vec<_> = ARCHITECTURES.iter().filter(fits).copied().collect();
     fitting.sort_by_key(|architecture| std::cmp::Reverse(architecture.marks.len()));
@@ -266,11 +274,11 @@ impl Part {
         let Order::Pairs { heads } = self.order else { return row };
         let head_rows = self.shape[0] / heads;
         let (head, within, half) = (row / head_rows, row % head_rows, head_rows / 2);
-        let moved = match from {
+        let other_row = match from {
             Format::Safetensors => within % half * 2 + within / half,
             Format::Gguf => within % 2 * half + within / 2,
         };
-        head * head_rows + moved
+        head * head_rows + other_row
     }
 }
 
@@ -320,7 +328,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn rows_of_a_head_go_from_halves_to_pairs_and_back() {
+    fn rows_of_a_head_convert_from_halves_to_pairs_and_back() {
         let part = Part {
             name: String::new(),
             gguf: String::new(),
@@ -333,8 +341,8 @@ mod tests {
         let in_gguf: Vec<_> = (0..6).map(|row| part.row_in_other_format(row, Format::Safetensors)).collect();
         assert_eq!(in_gguf, [0, 2, 4, 1, 3, 5]);
         for row in 0..12 {
-            let there = part.row_in_other_format(row, Format::Safetensors);
-            assert_eq!(part.row_in_other_format(there, Format::Gguf), row);
+            let other = part.row_in_other_format(row, Format::Safetensors);
+            assert_eq!(part.row_in_other_format(other, Format::Gguf), row);
         }
     }
 
@@ -343,10 +351,10 @@ mod tests {
     }
 
     #[test]
-    fn the_config_decides_first_then_its_class_then_tensor_names_then_the_name_of_the_folder() {
+    fn the_config_takes_precedence_over_its_class_then_tensor_names_then_the_folder() {
         let plain = "model.layers.0.self_attn.q_proj.weight";
-        let says = json!({ "model_type": "falcon", "architectures": ["LlamaForCausalLM"] });
-        assert_eq!(detected(&says, plain, "x").as_deref(), Some("falcon"));
+        let stated = json!({ "model_type": "falcon", "architectures": ["LlamaForCausalLM"] });
+        assert_eq!(detected(&stated, plain, "x").as_deref(), Some("falcon"));
         let class = json!({ "architectures": ["Phi3ForCausalLM"] });
         assert_eq!(detected(&class, plain, "x").as_deref(), Some("phi3"));
         assert_eq!(detected(&json!({}), plain, "x").as_deref(), Some("llama"));

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::metadata::shortest;
 use crate::Config;
 use crate::gguf::{self, MetadataValue};
-use crate::text::{shown, shown_value};
+use crate::text::{printable, printable_value};
 
 /// GGUF's tensor with a divisor for each frequency.
 pub const FACTORS: &str = "rope_freqs.weight";
@@ -28,11 +28,11 @@ impl Llama3 {
         let pairs = 0..head_dim / 2;
         let factors = pairs.map(|pair| {
             // libm's power gives the same last bit on every machine.
-            let turn = libm::pow(theta, f64::from(pair) * 2.0 / f64::from(head_dim));
-            let waves = self.original_context / (turn * std::f64::consts::TAU);
-            let kept = (waves - self.low) / (self.high - self.low);
-            let kept = kept.clamp(0.0, 1.0);
-            (1.0 / ((1.0 - kept) / self.factor + kept)) as f32
+            let inverse_frequency = libm::pow(theta, f64::from(pair) * 2.0 / f64::from(head_dim));
+            let waves = self.original_context / (inverse_frequency * std::f64::consts::TAU);
+            let unscaled = (waves - self.low) / (self.high - self.low);
+            let unscaled = unscaled.clamp(0.0, 1.0);
+            (1.0 / ((1.0 - unscaled) / self.factor + unscaled)) as f32
         });
         factors.collect()
     }
@@ -41,7 +41,7 @@ impl Llama3 {
 /// GGUF's metadata for the scaling. A rule that GGUF cannot express is refused.
 pub(super) fn to_gguf(prefix: &str, config: &Config) -> Result<Vec<(String, MetadataValue)>> {
     let Some((kind, rule)) = scaling(config) else { return Ok(Vec::new()) };
-    let own = |name: &str, value| (format!("{prefix}.rope.scaling.{name}"), value);
+    let key = |name: &str, value| (format!("{prefix}.rope.scaling.{name}"), value);
     let number = |name: &str| {
         let value = rule.get(name).and_then(Value::as_f64);
         value.with_context(|| format!("rope scaling `{kind}`: `{name}` is missing"))
@@ -50,18 +50,18 @@ pub(super) fn to_gguf(prefix: &str, config: &Config) -> Result<Vec<(String, Meta
         // The tensor holds this rule.
         "llama3" => llama3(config).map(|_| Vec::new()),
         "linear" => Ok(vec![
-            own("type", MetadataValue::Text("linear".into())),
-            own("factor", MetadataValue::F32(number("factor")? as f32)),
+            key("type", MetadataValue::Text("linear".into())),
+            key("factor", MetadataValue::F32(number("factor")? as f32)),
         ]),
         "yarn" => Ok(vec![
-            own("type", MetadataValue::Text("yarn".into())),
-            own("factor", MetadataValue::F32(number("factor")? as f32)),
-            own(
+            key("type", MetadataValue::Text("yarn".into())),
+            key("factor", MetadataValue::F32(number("factor")? as f32)),
+            key(
                 "original_context_length",
                 MetadataValue::U32(number("original_max_position_embeddings")? as u32),
             ),
         ]),
-        other => bail!("rope scaling `{}` cannot be written to GGUF here", shown(other)),
+        other => bail!("rope scaling `{}` cannot be written to GGUF", printable(other)),
     }
 }
 
@@ -75,7 +75,7 @@ pub fn llama3(config: &Config) -> Result<Option<Llama3>> {
         number.with_context(|| {
             format!(
                 "rope scaling `llama3`: `{name}`: expected a number above 0 within f32, found {}",
-                shown_value(value)
+                printable_value(value)
             )
         })
     };
@@ -102,15 +102,15 @@ pub(crate) fn to_config_json(
     if let Some(factors) = factors {
         return find_llama3(config, factors).map(Some);
     }
-    let own = |name: &str| header.metadata.get(&format!("{}.rope.{name}", config.architecture));
-    let factor = match own("scaling.factor").or_else(|| own("scale_linear")) {
+    let key = |name: &str| header.metadata.get(&format!("{}.rope.{name}", config.architecture));
+    let factor = match key("scaling.factor").or_else(|| key("scale_linear")) {
         Some(gguf::Value::Float(factor)) if is_above_zero(*factor) => Some(shortest(*factor as f32)),
         Some(found) => {
             bail!("metadata `rope.scaling.factor`: expected a number above 0 within f32, found {found}")
         }
         None => None,
     };
-    let kind = match own("scaling.type") {
+    let kind = match key("scaling.type") {
         Some(gguf::Value::Text(kind)) => kind.as_str(),
         Some(found) => bail!("metadata `rope.scaling.type`: expected a text, found {found}"),
         // llama.cpp makes the same assumption.
@@ -122,13 +122,13 @@ pub(crate) fn to_config_json(
         "none" => Ok(None),
         "linear" => Ok(Some(json!({ "rope_type": "linear", "factor": factor()? }))),
         "yarn" => {
-            let original = own("scaling.original_context_length").and_then(gguf::Value::as_u64);
+            let original = key("scaling.original_context_length").and_then(gguf::Value::as_u64);
             let original = original.context("metadata `rope.scaling.original_context_length` is missing")?;
             Ok(Some(json!({
                 "rope_type": "yarn", "factor": factor()?, "original_max_position_embeddings": original
             })))
         }
-        other => bail!("rope scaling `{}` is not known here", shown(other)),
+        other => bail!("unknown rope scaling `{}`", printable(other)),
     }
 }
 
@@ -137,12 +137,9 @@ fn find_llama3(config: &Config, factors: &[f32]) -> Result<Value> {
     let factor = factors.iter().copied().fold(1.0_f32, f32::max);
     let rule = Llama3 { factor: shortest(factor), low: 1.0, high: 4.0, original_context: 8192.0 };
     let expected = rule.factors(config.rope_theta.unwrap_or(10_000.0), config.head_dim);
-    let near = |(one, other): (&f32, &f32)| (one - other).abs() <= 1e-4 * other.abs();
-    if expected.len() != factors.len() || !factors.iter().zip(&expected).all(near) {
-        bail!(
-            "tensor `{FACTORS}`: its {} factors follow no rule that config.json has a name for",
-            factors.len()
-        );
+    let is_close = |(one, other): (&f32, &f32)| (one - other).abs() <= 1e-4 * other.abs();
+    if expected.len() != factors.len() || !factors.iter().zip(&expected).all(is_close) {
+        bail!("tensor `{FACTORS}`: config.json has no rule for its {} factors", factors.len());
     }
     Ok(json!({
         "rope_type": "llama3", "factor": rule.factor, "low_freq_factor": rule.low,

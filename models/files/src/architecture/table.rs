@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 
-use super::metadata::{Key, real, whole};
+use super::metadata::{Key, integer, real};
 use super::{Architecture, Component, Order, Part, Parts};
 use crate::{Config, Format};
 
@@ -66,7 +66,7 @@ pub static ARCHITECTURES: &[&Architecture] = &[
         class: "GPT2LMHeadModel",
         tied: true,
         norm_epsilon: 1e-5,
-        inner_times: Some(GPT2_INNER_TIMES),
+        inner_multiple: Some(GPT2_INNER_MULTIPLE),
         marks: &["attn.c_attn.weight"],
         may_have: &[],
         buffers: &[".attn.bias", ".attn.masked_bias"],
@@ -86,14 +86,14 @@ pub static ARCHITECTURES: &[&Architecture] = &[
         head_dim: Some(256),
         gguf_has_attention_bias: false,
         constants: r#"{"hidden_act":"gelu_pytorch_tanh","hidden_activation":"gelu_pytorch_tanh","attention_bias":false}"#,
-        // The first configs say `gelu` but mean the approximation.
+        // The first configs write `gelu` for the approximation.
         overriding: &["hidden_act", "hidden_activation"],
         parts: gemma,
         ..LLAMA
     },
 ];
 
-/// The others state their differences from it.
+/// The base of the other architectures.
 const LLAMA: Architecture = Architecture {
     name: "llama",
     gguf: "llama",
@@ -101,7 +101,7 @@ const LLAMA: Architecture = Architecture {
     tied: false,
     head_dim: None,
     norm_epsilon: 1e-6,
-    inner_times: None,
+    inner_multiple: None,
     pre: "gpt-2",
     marks: &[Q_PROJ],
     may_have: &[Q_BIAS],
@@ -121,47 +121,47 @@ const Q_PROJ: &str = "self_attn.q_proj.weight";
 const Q_BIAS: &str = "self_attn.q_proj.bias";
 
 const DECODER_KEYS: &[Key] = &[
-    whole("hidden_size", "embedding_length"),
-    whole("intermediate_size", "feed_forward_length"),
-    whole("num_hidden_layers", "block_count"),
-    whole("num_attention_heads", "attention.head_count"),
-    whole("num_key_value_heads", "attention.head_count_kv"),
-    whole("head_dim", "attention.key_length"),
-    whole("head_dim", "attention.value_length"),
-    whole("head_dim", "rope.dimension_count"),
-    whole("vocab_size", "vocab_size"),
-    whole("max_position_embeddings", "context_length"),
+    integer("hidden_size", "embedding_length"),
+    integer("intermediate_size", "feed_forward_length"),
+    integer("num_hidden_layers", "block_count"),
+    integer("num_attention_heads", "attention.head_count"),
+    integer("num_key_value_heads", "attention.head_count_kv"),
+    integer("head_dim", "attention.key_length"),
+    integer("head_dim", "attention.value_length"),
+    integer("head_dim", "rope.dimension_count"),
+    integer("vocab_size", "vocab_size"),
+    integer("max_position_embeddings", "context_length"),
     real("rms_norm_eps", "attention.layer_norm_rms_epsilon"),
     real("rope_theta", "rope.freq_base"),
 ];
 
 const PHI3_KEYS: &[Key] = &[
-    whole("hidden_size", "embedding_length"),
-    whole("intermediate_size", "feed_forward_length"),
-    whole("num_hidden_layers", "block_count"),
-    whole("num_attention_heads", "attention.head_count"),
-    whole("num_key_value_heads", "attention.head_count_kv"),
-    whole("head_dim", "rope.dimension_count"),
-    whole("vocab_size", "vocab_size"),
-    whole("max_position_embeddings", "context_length"),
-    whole("original_max_position_embeddings", "rope.scaling.original_context_length"),
-    whole("sliding_window", "attention.sliding_window"),
+    integer("hidden_size", "embedding_length"),
+    integer("intermediate_size", "feed_forward_length"),
+    integer("num_hidden_layers", "block_count"),
+    integer("num_attention_heads", "attention.head_count"),
+    integer("num_key_value_heads", "attention.head_count_kv"),
+    integer("head_dim", "rope.dimension_count"),
+    integer("vocab_size", "vocab_size"),
+    integer("max_position_embeddings", "context_length"),
+    integer("original_max_position_embeddings", "rope.scaling.original_context_length"),
+    integer("sliding_window", "attention.sliding_window"),
     real("rms_norm_eps", "attention.layer_norm_rms_epsilon"),
     real("rope_theta", "rope.freq_base"),
 ];
 
 const GPT2_KEYS: &[Key] = &[
-    whole("n_embd", "embedding_length"),
-    whole("n_inner", "feed_forward_length"),
-    whole("n_layer", "block_count"),
-    whole("n_head", "attention.head_count"),
-    whole("vocab_size", "vocab_size"),
-    whole("n_positions", "context_length"),
+    integer("n_embd", "embedding_length"),
+    integer("n_inner", "feed_forward_length"),
+    integer("n_layer", "block_count"),
+    integer("n_head", "attention.head_count"),
+    integer("vocab_size", "vocab_size"),
+    integer("n_positions", "context_length"),
     real("layer_norm_epsilon", "attention.layer_norm_epsilon"),
 ];
 
 /// The inner size in multiples of the hidden size, for a config.json without it.
-const GPT2_INNER_TIMES: u32 = 4;
+const GPT2_INNER_MULTIPLE: u32 = 4;
 
 /// The differences between the successors of Llama.
 #[derive(Default)]
@@ -234,8 +234,8 @@ fn decoder(config: &Config, flavour: &Flavour) -> Result<Vec<Part>> {
         let output = ("self_attn.o_proj", "attn_output");
         linear(&mut parts, Component::Attention, output, (hidden, queries), flavour.output_bias, Order::Same);
         parts.norm(("post_attention_layernorm.weight", "ffn_norm.weight"), hidden);
-        for &(word, gguf, outputs, inputs) in &feed_forward {
-            let names = (&*format!("mlp.{word}_proj"), &*format!("ffn_{gguf}"));
+        for &(name_part, gguf, outputs, inputs) in &feed_forward {
+            let names = (&*format!("mlp.{name_part}_proj"), &*format!("ffn_{gguf}"));
             linear(
                 &mut parts,
                 Component::FeedForward,
@@ -295,7 +295,7 @@ fn gpt2(config: &Config) -> Result<Vec<Part>> {
     let Config { hidden_size: hidden, vocabulary_size: vocabulary, .. } = *config;
     expect_heads_to_fill(config)?;
     let context = config.context_tokens.context("`n_positions` is missing")?;
-    let inner = config.intermediate_size.unwrap_or(GPT2_INNER_TIMES * hidden);
+    let inner = config.intermediate_size.unwrap_or(GPT2_INNER_MULTIPLE * hidden);
     let mut parts = Parts::default();
     parts.matrix(Component::Embedding, ("wte.weight", "token_embd.weight"), vocabulary, hidden);
     parts.matrix(Component::Positions, ("wpe.weight", "position_embd.weight"), context, hidden);
@@ -335,7 +335,7 @@ fn expect_heads_to_fill(config: &Config) -> Result<()> {
     };
     ensure!(
         u64::from(heads) * u64::from(head_dim) == u64::from(hidden_size),
-        "`{count}` is {heads}: so many heads of {head_dim} do not make up `{size}`, {hidden_size}"
+        "`{count}` is {heads}: {heads} heads of {head_dim} do not add up to `{size}`, {hidden_size}"
     );
     ensure!(
         kv_heads == heads,

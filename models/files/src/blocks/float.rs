@@ -122,17 +122,17 @@ mod tests {
     use super::*;
 
     /// Numbers spread over all f32, and both sides of each f16.
-    fn many() -> impl Iterator<Item = f32> {
-        let near = (0..0x7c00).flat_map(|bits| {
+    fn sample_numbers() -> impl Iterator<Item = f32> {
+        let neighbours = (0..0x7c00).flat_map(|bits| {
             let bits = f16::from_bits(bits).to_f32().to_bits();
             [bits.saturating_sub(1), bits, bits + 1]
         });
-        (0..=u32::MAX).step_by(4099).chain(near).map(f32::from_bits)
+        (0..=u32::MAX).step_by(4099).chain(neighbours).map(f32::from_bits)
     }
 
     #[test]
-    fn a_scale_rounded_up_is_the_next_f16_and_none_beyond_the_last() {
-        for value in many().filter(|value| *value >= 0.0) {
+    fn a_scale_is_rounded_up_to_the_next_f16_within_its_range() {
+        for value in sample_numbers().filter(|value| *value >= 0.0) {
             match f16_at_least(value) {
                 None => assert!(value > 65504.0),
                 Some(found) => {
@@ -145,8 +145,8 @@ mod tests {
     }
 
     #[test]
-    fn slices_of_every_length_convert_as_their_numbers_do_one_by_one() {
-        let values: Vec<f32> = many().filter(|value| value.abs() < 65504.0).step_by(997).collect();
+    fn slices_of_every_length_convert_like_single_numbers() {
+        let values: Vec<f32> = sample_numbers().filter(|value| value.abs() < 65504.0).step_by(997).collect();
         for length in [0, 1, 7, CHUNK - 1, CHUNK, CHUNK + 1, values.len()] {
             let values = &values[..length];
             for (dtype, bits) in [
@@ -154,13 +154,13 @@ mod tests {
                 (Dtype::BF16, values.iter().map(|value| bf16::from_f32(*value).to_bits()).collect()),
             ] {
                 let expected: Vec<u8> = bits.iter().flat_map(|bits| bits.to_le_bytes()).collect();
-                let (mut bytes, mut back) = (vec![0xa5; 2 * length], vec![f32::NAN; length]);
+                let (mut bytes, mut restored) = (vec![0xa5; 2 * length], vec![f32::NAN; length]);
                 super::super::narrow(dtype, values, &mut bytes).unwrap();
                 assert_eq!(bytes, expected, "{dtype:?}");
-                super::super::widen(dtype, &bytes, &mut back).unwrap();
-                let mut again = vec![0; 2 * length];
-                super::super::narrow(dtype, &back, &mut again).unwrap();
-                assert_eq!(again, bytes, "{dtype:?}");
+                super::super::widen(dtype, &bytes, &mut restored).unwrap();
+                let mut narrowed = vec![0; 2 * length];
+                super::super::narrow(dtype, &restored, &mut narrowed).unwrap();
+                assert_eq!(narrowed, bytes, "{dtype:?}");
             }
         }
     }

@@ -56,7 +56,7 @@ fn widen_q2_k(block: &[u8; 84], values: &mut [f32; 256]) {
     for (run, values) in values.as_chunks_mut::<16>().0.iter_mut().enumerate() {
         let scale = d * f32::from(block[run] & 15);
         let minimum = dmin * f32::from(block[run] >> 4);
-        let (first, shift) = two_bits_of(run);
+        let (first, shift) = two_bits(run);
         for (value, quant) in values.iter_mut().zip(&block[16 + first..]) {
             *value = scale * f32::from(quant >> shift & 3) - minimum;
         }
@@ -69,7 +69,7 @@ fn widen_q3_k(block: &[u8; 110], values: &mut [f32; 256]) {
         let lower = scales[run % 8] >> (run / 8 * 4) & 15;
         let upper = scales[8 + run % 4] >> (run / 4 * 2) & 3;
         let scale = d * (f32::from(lower | upper << 4) - 32.0);
-        let (first, shift) = two_bits_of(run);
+        let (first, shift) = two_bits(run);
         let lower = &block[32 + first..];
         let highest = &block[run % 2 * 16..];
         for ((value, lower), highest) in values.iter_mut().zip(lower).zip(highest) {
@@ -93,7 +93,7 @@ fn widen_q5_k(block: &[u8; 176], values: &mut [f32; 256]) {
 }
 
 /// The position of the two bits of a run's 16 numbers in Q2_K and Q3_K: the first of 16 bytes, and the bit in each.
-fn two_bits_of(run: usize) -> (usize, usize) {
+fn two_bits(run: usize) -> (usize, usize) {
     (run / 8 * 32 + run % 2 * 16, run % 8 / 2 * 2)
 }
 
@@ -147,12 +147,12 @@ pub fn lanes<const RUNS: usize>(value: impl FnMut(usize) -> f32) -> [f32; RUNS] 
 /// The nearest integer, ties to even, of a number below 2^22 in magnitude: adding 1.5 * 2^23 leaves a mantissa in units of
 /// 1.
 pub fn nearest(value: f32) -> f32 {
-    const ONES: f32 = 12_582_912.0;
-    (value + ONES) - ONES
+    const INTEGER_OFFSET: f32 = 12_582_912.0;
+    (value + INTEGER_OFFSET) - INTEGER_OFFSET
 }
 
 /// 1/x, or 0 for an x too small to serve as a unit.
-pub fn inverse_of(x: f32) -> f32 {
+pub fn safe_inverse(x: f32) -> f32 {
     if x.abs() > 1e-30 { 1.0 / x } else { 0.0 }
 }
 

@@ -94,9 +94,15 @@ impl Dtype {
     pub fn bits_of(name: &str) -> Option<f64> {
         let is_named = |other: &str| other.eq_ignore_ascii_case(name);
         let own = || Self::named(name).map(|dtype| (dtype.block().0 as u64, dtype.block().1 as u64));
-        let in_gguf = || gguf::OTHER_TYPES.iter().find(|it| is_named(it.1)).map(|it| (it.2, it.3));
+        let in_gguf = || {
+            gguf::OTHER_TYPES
+                .iter()
+                .find(|(_, name, ..)| is_named(name))
+                .map(|(_, _, numbers, bytes)| (*numbers, *bytes))
+        };
         let block = own().or_else(in_gguf).map(|(numbers, bytes)| bytes as f64 * 8.0 / numbers as f64);
-        let in_safetensors = || safetensors::DTYPES.iter().find(|it| is_named(it.0)).map(|it| it.1 as f64);
+        let in_safetensors =
+            || safetensors::DTYPES.iter().find(|(name, _)| is_named(name)).map(|(_, bits)| *bits as f64);
         block.or_else(in_safetensors)
     }
 
@@ -164,10 +170,10 @@ pub fn widen(dtype: Dtype, bytes: &[u8], values: &mut [f32]) -> Result<()> {
 pub fn narrow(dtype: Dtype, values: &[f32], bytes: &mut [u8]) -> Result<()> {
     check_lengths(dtype, bytes.len(), values.len())?;
     let name = dtype.as_str();
-    let Some(narrow) = dtype.0.narrow else { bail!("`{name}` can be read and not written") };
+    let Some(narrow) = dtype.0.narrow else { bail!("`{name}` can be read but not written") };
     narrow(values, bytes).map_err(|index| {
         let value = values.get(index).copied().unwrap_or(f32::NAN);
-        anyhow::anyhow!("number {index}, `{value:e}`, cannot be held in `{name}`\nhint: `F32` holds it")
+        anyhow::anyhow!("number {index}, `{value:e}`, does not fit into `{name}`\nhint: `F32` can store it")
     })
 }
 
@@ -203,22 +209,22 @@ fn narrow_blocks<const NUMBERS: usize, const BYTES: usize>(
     narrow: impl Fn(&[f32; NUMBERS], &mut [u8; BYTES]) -> Option<()>,
 ) -> Result<(), usize> {
     for (index, (values, block)) in values.as_chunks().0.iter().zip(bytes.as_chunks_mut().0).enumerate() {
-        narrow(values, block).ok_or_else(|| index * NUMBERS + worst_of(values))?;
+        narrow(values, block).ok_or_else(|| index * NUMBERS + invalid_number(values))?;
     }
     Ok(())
 }
 
 /// The index of the number to report for a refused block: the first that is not finite, or else the largest.
-fn worst_of(values: &[f32]) -> usize {
+fn invalid_number(values: &[f32]) -> usize {
     let not_finite = values.iter().position(|value| !value.is_finite());
-    let magnitude = values.iter().fold(0.0_f32, |most, value| most.max(value.abs()));
+    let magnitude = values.iter().fold(0.0_f32, |largest, value| largest.max(value.abs()));
     not_finite.or(values.iter().position(|value| value.abs() == magnitude)).unwrap_or(0)
 }
 
 /// The greatest magnitude, or `None` if a number is not finite. Magnitudes of floats sort like the integers of their bits,
 /// with infinity above every number and NaN above infinity. So one integer maximum finds all of them.
 fn largest_magnitude(values: &[f32]) -> Option<f32> {
-    let bits = values.iter().fold(0, |most, value| most.max(value.to_bits() & 0x7fff_ffff));
+    let bits = values.iter().fold(0, |largest, value| largest.max(value.to_bits() & 0x7fff_ffff));
     let magnitude = f32::from_bits(bits);
     magnitude.is_finite().then_some(magnitude)
 }
@@ -233,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_dtype_is_found_by_its_name_and_by_its_number_and_no_two_share_one() {
+    fn every_dtype_has_a_unique_name_and_number() {
         for &dtype in Dtype::ALL {
             assert_eq!(Dtype::named(&dtype.as_str().to_ascii_lowercase()), Some(dtype));
             assert_eq!(Dtype::of_gguf(dtype.gguf_number()), Some(dtype));
@@ -243,14 +249,14 @@ mod tests {
     }
 
     #[test]
-    fn the_bits_of_a_number_are_known_for_every_dtype_of_a_file_readable_or_not() {
+    fn the_bits_of_a_number_are_known_for_readable_and_unreadable_dtypes() {
         for &dtype in Dtype::ALL {
             let (numbers, bytes) = dtype.block();
             let bits = bytes as f64 * 8.0 / numbers as f64;
             assert_eq!(Dtype::bits_of(&dtype.as_str().to_ascii_lowercase()), Some(bits), "{dtype:?}");
         }
-        let of = ["Q8_0", "q6_k", "iq4_nl", "MXFP4", "i64", "F8_E4M3", "bool", "half"].map(Dtype::bits_of);
+        let bits = ["Q8_0", "q6_k", "iq4_nl", "MXFP4", "i64", "F8_E4M3", "bool", "half"].map(Dtype::bits_of);
         let expected = [8.5, 6.5625, 4.5, 4.25, 64.0, 8.0, 8.0].map(Some);
-        assert_eq!((&of[..7], of[7]), (&expected[..], None));
+        assert_eq!((&bits[..7], bits[7]), (&expected[..], None));
     }
 }

@@ -24,7 +24,7 @@
 use half::f16;
 
 use super::float::f16_at_least;
-use super::k_quants::{Rows, inverse_of, lanes, nearest, pack_scales, rows, unpack_scale};
+use super::k_quants::{Rows, lanes, nearest, pack_scales, rows, safe_inverse, unpack_scale};
 use super::{Dtype, Encoding, f16_at, largest_magnitude, narrow_blocks, widen_blocks};
 
 impl Dtype {
@@ -60,9 +60,9 @@ fn narrow(values: &[f32; 256], block: &mut [u8; 144]) -> Option<()> {
     largest_magnitude(values).filter(|magnitude| *magnitude < 1e15)?;
     let rows: Rows<RUNS, LENGTH> = rows(values);
     let (steps, floors) = fit_runs(&rows);
-    let d = f16_at_least(most(steps) / 63.0)?;
-    let dmin = f16_at_least(most(lanes(|run| -floors[run])) / 63.0)?;
-    let mut best = Chosen::near(&rows, d, dmin, steps, floors);
+    let d = f16_at_least(largest(steps) / 63.0)?;
+    let dmin = f16_at_least(largest(lanes(|run| -floors[run])) / 63.0)?;
+    let mut best = Quantised::near_ideal(&rows, d, dmin, steps, floors);
     if let Some(refined) = best.refined(&rows)
         && refined.error < best.error
     {
@@ -73,8 +73,8 @@ fn narrow(values: &[f32; 256], block: &mut [u8; 144]) -> Option<()> {
 }
 
 /// The greatest lane, or 0 if none is positive.
-fn most(values: Lanes) -> f32 {
-    values.into_iter().fold(0.0, |most, value| if value > most { value } else { most })
+fn largest(values: Lanes) -> f32 {
+    values.into_iter().fold(0.0, |largest, value| if value > largest { value } else { largest })
 }
 
 /// Sums over the integers that each run's numbers round to.
@@ -128,7 +128,7 @@ fn fit_runs(rows: &Rows<RUNS, LENGTH>) -> (Lanes, Lanes) {
         }
     }
     let unit: Lanes = lanes(|run| (high[run] - low[run]) / 15.0);
-    let inverse = unit.map(inverse_of);
+    let inverse = unit.map(safe_inverse);
     let zero = lanes(|run| -low[run] * inverse[run]);
     let mut scaled = Scaled { rows: *rows, sum: [0.0; RUNS], squares: [0.0; RUNS], zero };
     for row in &mut scaled.rows {
@@ -139,20 +139,20 @@ fn fit_runs(rows: &Rows<RUNS, LENGTH>) -> (Lanes, Lanes) {
         }
     }
     let mut best = Lines { step: [1.0; RUNS], floor: [0.0; RUNS], error: [f32::MAX; RUNS] };
-    for more in FINER {
-        best.consider(&scaled, [1.0 + more / 15.0; RUNS], [0.0; RUNS]);
+    for offset in STEP_OFFSETS {
+        best.consider(&scaled, [1.0 + offset / 15.0; RUNS], [0.0; RUNS]);
     }
-    for _ in 0..AGAIN {
-        let inverse = best.step.map(inverse_of);
+    for _ in 0..REFINEMENTS {
+        let inverse = best.step.map(safe_inverse);
         best.consider(&scaled, inverse, lanes(|run| -best.floor[run] * inverse[run]));
     }
     (lanes(|run| best.step[run] * unit[run]), lanes(|run| best.floor[run] * unit[run] + low[run]))
 }
 
 /// Offsets from 15, the number of steps into which the range of a run is first divided.
-const FINER: [f32; 11] = [-1.5, -1.2, -0.9, -0.6, -0.3, 0.0, 0.3, 0.6, 0.9, 1.2, 1.5];
+const STEP_OFFSETS: [f32; 11] = [-1.5, -1.2, -0.9, -0.6, -0.3, 0.0, 0.3, 0.6, 0.9, 1.2, 1.5];
 /// The number of improvements of the best line; a third one changes the error by less than 0.1 %.
-const AGAIN: usize = 2;
+const REFINEMENTS: usize = 2;
 
 impl Lines {
     /// Fits the least-squares line to the integers of `inverse` and `shift`, and keeps it in the runs where it is better.
@@ -167,9 +167,9 @@ impl Lines {
             let step = if determinant > 0.0 { (n * xq - q * x) / determinant } else { 0.0 };
             let floor = (x - step * q) / n;
             // A floor above zero cannot be represented: then the line goes through zero.
-            let through = if qq > 0.0 { (xq - zero * q) / qq } else { 0.0 };
-            let through = if through > 0.0 { through } else { 0.0 };
-            let (step, floor) = if floor > zero { (through, zero) } else { (step, floor) };
+            let step_through_zero = if qq > 0.0 { (xq - zero * q) / qq } else { 0.0 };
+            let step_through_zero = if step_through_zero > 0.0 { step_through_zero } else { 0.0 };
+            let (step, floor) = if floor > zero { (step_through_zero, zero) } else { (step, floor) };
             let error =
                 xx - 2.0 * (step * xq + floor * x) + step * (step * qq + 2.0 * floor * q) + n * floor * floor;
             let better = error < self.error[run];
@@ -184,7 +184,7 @@ impl Lines {
 const OFFSETS: [f32; 3] = [0.0, -1.0, 1.0];
 
 /// A block without its numbers.
-struct Chosen {
+struct Quantised {
     d: f32,
     dmin: f32,
     scales: Lanes,
@@ -192,30 +192,31 @@ struct Chosen {
     error: f32,
 }
 
-impl Chosen {
+impl Quantised {
     /// The best integers for this `d` and `dmin`, among those near the ideal ones.
-    fn near(rows: &Rows<RUNS, LENGTH>, d: f32, dmin: f32, steps: Lanes, floors: Lanes) -> Self {
-        let (per_d, per_dmin) = (inverse_of(d), inverse_of(dmin));
+    fn near_ideal(rows: &Rows<RUNS, LENGTH>, d: f32, dmin: f32, steps: Lanes, floors: Lanes) -> Self {
+        let (per_d, per_dmin) = (safe_inverse(d), safe_inverse(dmin));
         let ideal: Lanes = lanes(|run| nearest((steps[run] * per_d).clamp(0.0, 63.0)));
         let first: Lanes = lanes(|run| nearest((-floors[run] * per_dmin).clamp(0.0, 63.0)));
         let (mut scales, mut minima) = (ideal, first);
         let mut error = errors(rows, d, dmin, scales, minima);
-        for by in OFFSETS {
-            let scale: Lanes = lanes(|run| (ideal[run] + by).clamp(0.0, 63.0));
+        for offset in OFFSETS {
+            let scale: Lanes = lanes(|run| (ideal[run] + offset).clamp(0.0, 63.0));
             // The best minimum for the integers that this scale gives.
             let step: Lanes = lanes(|run| d * scale[run]);
-            let inverse = step.map(inverse_of);
+            let inverse = step.map(safe_inverse);
             let floor: Lanes = lanes(|run| dmin * first[run]);
-            let mut gap = [0.0; RUNS];
+            let mut excess = [0.0; RUNS];
             for row in rows {
                 for run in 0..RUNS {
                     let q = nearest(((row[run] + floor[run]) * inverse[run]).clamp(0.0, 15.0));
-                    gap[run] += step[run] * q - row[run];
+                    excess[run] += step[run] * q - row[run];
                 }
             }
-            let centre: Lanes = lanes(|run| nearest((gap[run] / LENGTH as f32 * per_dmin).clamp(0.0, 63.0)));
-            for by in OFFSETS {
-                let minimum: Lanes = lanes(|run| (centre[run] + by).clamp(0.0, 63.0));
+            let centre: Lanes =
+                lanes(|run| nearest((excess[run] / LENGTH as f32 * per_dmin).clamp(0.0, 63.0)));
+            for offset in OFFSETS {
+                let minimum: Lanes = lanes(|run| (centre[run] + offset).clamp(0.0, 63.0));
                 let found = errors(rows, d, dmin, scale, minimum);
                 for run in 0..RUNS {
                     let better = found[run] < error[run];
@@ -232,7 +233,7 @@ impl Chosen {
     fn refined(&self, rows: &Rows<RUNS, LENGTH>) -> Option<Self> {
         let step: Lanes = lanes(|run| self.d * self.scales[run]);
         let floor: Lanes = lanes(|run| self.dmin * self.minima[run]);
-        let inverse = step.map(inverse_of);
+        let inverse = step.map(safe_inverse);
         let shift = lanes(|run| floor[run] * inverse[run]);
         let sums = Sums::of(rows, inverse, shift);
         let mut x = [0.0; RUNS];
@@ -269,7 +270,7 @@ impl Chosen {
     fn write(&self, rows: &Rows<RUNS, LENGTH>, block: &mut [u8; 144]) {
         let step: Lanes = lanes(|run| self.d * self.scales[run]);
         let floor: Lanes = lanes(|run| self.dmin * self.minima[run]);
-        let inverse = step.map(inverse_of);
+        let inverse = step.map(safe_inverse);
         let mut quants = [[0_u8; RUNS]; LENGTH];
         for (quants, row) in quants.iter_mut().zip(rows) {
             for run in 0..RUNS {
@@ -293,13 +294,13 @@ impl Chosen {
 fn errors(rows: &Rows<RUNS, LENGTH>, d: f32, dmin: f32, scales: Lanes, minima: Lanes) -> Lanes {
     let step: Lanes = lanes(|run| d * scales[run]);
     let floor: Lanes = lanes(|run| dmin * minima[run]);
-    let inverse = step.map(inverse_of);
+    let inverse = step.map(safe_inverse);
     let mut error = [0.0; RUNS];
     for row in rows {
         for run in 0..RUNS {
             let above = row[run] + floor[run];
-            let off = step[run] * nearest((above * inverse[run]).clamp(0.0, 15.0)) - above;
-            error[run] += off * off;
+            let difference = step[run] * nearest((above * inverse[run]).clamp(0.0, 15.0)) - above;
+            error[run] += difference * difference;
         }
     }
     error

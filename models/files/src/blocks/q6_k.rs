@@ -21,7 +21,7 @@
 use half::f16;
 
 use super::float::f16_at_least;
-use super::k_quants::{Rows, inverse_of, lanes, nearest, rows};
+use super::k_quants::{Rows, lanes, nearest, rows, safe_inverse};
 use super::{Dtype, Encoding, f16_at, largest_magnitude, narrow_blocks, widen_blocks};
 
 impl Dtype {
@@ -61,7 +61,7 @@ fn narrow(values: &[f32; 256], block: &mut [u8; 210]) -> Option<()> {
     let peak = peak(steps.into_iter());
     let d = f16_at_least(peak.abs() / 128.0)?;
     let d = if peak > 0.0 { -d } else { d };
-    let mut best = Chosen::near(&rows, d, steps);
+    let mut best = Quantised::near_ideal(&rows, d, steps);
     let refined = best.refined(&rows);
     if refined.error < best.error {
         best = refined;
@@ -105,7 +105,7 @@ fn fit_runs(rows: &Rows<RUNS, LENGTH>) -> Lanes {
     }
     // The run is scaled so that this number is -32: size and sign do not matter below.
     let unit = peak.map(|peak| peak / -32.0);
-    let inverse = unit.map(inverse_of);
+    let inverse = unit.map(safe_inverse);
     let mut scaled = *rows;
     for row in &mut scaled {
         for run in 0..RUNS {
@@ -113,15 +113,15 @@ fn fit_runs(rows: &Rows<RUNS, LENGTH>) -> Lanes {
         }
     }
     let mut best = Steps { step: [0.0; RUNS], gain: [0.0; RUNS] };
-    for more in FINER {
-        best.consider(&scaled, [1.0 + more / 32.0; RUNS]);
+    for offset in STEP_OFFSETS {
+        best.consider(&scaled, [1.0 + offset / 32.0; RUNS]);
     }
-    best.consider(&scaled, best.step.map(inverse_of));
+    best.consider(&scaled, best.step.map(safe_inverse));
     lanes(|run| best.step[run] * unit[run])
 }
 
 /// Offsets from 32, the number of steps into which the largest number is first divided.
-const FINER: [f32; 9] = [-0.8, -0.6, -0.4, -0.2, 0.0, 0.2, 0.4, 0.6, 0.8];
+const STEP_OFFSETS: [f32; 9] = [-0.8, -0.6, -0.4, -0.2, 0.0, 0.2, 0.4, 0.6, 0.8];
 
 /// The best step so far for each run, and its reduction of the sum of squares.
 struct Steps {
@@ -155,21 +155,21 @@ impl Steps {
 const OFFSETS: [f32; 2] = [-1.0, 1.0];
 
 /// A block without its numbers.
-struct Chosen {
+struct Quantised {
     d: f32,
     scales: Lanes,
     error: f32,
 }
 
-impl Chosen {
+impl Quantised {
     /// The best integers for this `d`, among those near the ideal ones.
-    fn near(rows: &Rows<RUNS, LENGTH>, d: f32, steps: Lanes) -> Self {
-        let per_d = inverse_of(d);
+    fn near_ideal(rows: &Rows<RUNS, LENGTH>, d: f32, steps: Lanes) -> Self {
+        let per_d = safe_inverse(d);
         let ideal: Lanes = lanes(|run| nearest((steps[run] * per_d).clamp(-128.0, 127.0)));
         let mut scales = ideal;
         let mut error = errors(rows, d, ideal);
-        for by in OFFSETS {
-            let scale: Lanes = lanes(|run| (ideal[run] + by).clamp(-128.0, 127.0));
+        for offset in OFFSETS {
+            let scale: Lanes = lanes(|run| (ideal[run] + offset).clamp(-128.0, 127.0));
             let found = errors(rows, d, scale);
             for run in 0..RUNS {
                 let better = found[run] < error[run];
@@ -182,7 +182,7 @@ impl Chosen {
 
     /// The same integers with the best-fitting `d`.
     fn refined(&self, rows: &Rows<RUNS, LENGTH>) -> Self {
-        let inverse: Lanes = lanes(|run| inverse_of(self.d * self.scales[run]));
+        let inverse: Lanes = lanes(|run| safe_inverse(self.d * self.scales[run]));
         let (mut aa, mut ax) = ([0.0; RUNS], [0.0; RUNS]);
         for row in rows {
             for run in 0..RUNS {
@@ -199,7 +199,7 @@ impl Chosen {
     }
 
     fn write(&self, rows: &Rows<RUNS, LENGTH>, block: &mut [u8; 210]) {
-        let inverse: Lanes = lanes(|run| inverse_of(self.d * self.scales[run]));
+        let inverse: Lanes = lanes(|run| safe_inverse(self.d * self.scales[run]));
         block.fill(0);
         for run in 0..RUNS {
             let position = Position::of(run);
@@ -218,12 +218,12 @@ impl Chosen {
 #[inline(always)]
 fn errors(rows: &Rows<RUNS, LENGTH>, d: f32, scales: Lanes) -> Lanes {
     let step: Lanes = lanes(|run| d * scales[run]);
-    let inverse = step.map(inverse_of);
+    let inverse = step.map(safe_inverse);
     let mut error = [0.0; RUNS];
     for row in rows {
         for run in 0..RUNS {
-            let off = step[run] * nearest((row[run] * inverse[run]).clamp(-32.0, 31.0)) - row[run];
-            error[run] += off * off;
+            let difference = step[run] * nearest((row[run] * inverse[run]).clamp(-32.0, 31.0)) - row[run];
+            error[run] += difference * difference;
         }
     }
     error

@@ -9,7 +9,7 @@ pub(crate) use read::OTHER_TYPES;
 pub use read::{read_f32s, read_header, read_i32s, read_texts};
 
 use crate::architecture::Part;
-use crate::text::shown;
+use crate::text::printable;
 use crate::write::{FilePlan, TensorPlan};
 use crate::{Dtype, Format, Tensor};
 
@@ -76,7 +76,7 @@ impl fmt::Display for Value {
             // The debug form avoids the hundreds of digits of a large number.
             Self::Float(value) => write!(formatter, "`{value:?}`"),
             Self::Bool(value) => write!(formatter, "`{value}`"),
-            Self::Text(value) => write!(formatter, "`\"{}\"`", shown(value)),
+            Self::Text(value) => write!(formatter, "`\"{}\"`", printable(value)),
             Self::Array { .. } => formatter.write_str("a list"),
         }
     }
@@ -101,30 +101,30 @@ pub(crate) fn plan(
     header.extend(((parts.len() + literals.len()) as u64).to_le_bytes());
     header.extend((metadata.len() as u64).to_le_bytes());
     for (key, value) in metadata {
-        text(&mut header, key);
-        put(&mut header, value);
+        write_text(&mut header, key);
+        write_value(&mut header, value);
     }
-    let (mut end, mut tensors, mut written) = (0_u64, Vec::new(), Vec::new());
+    let (mut end, mut tensors, mut literal_bytes) = (0_u64, Vec::new(), Vec::new());
     for (name, values) in literals {
-        entry(&mut header, name, &[values.len() as u64], Dtype::F32, end);
-        written.push((end, values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>()));
+        write_entry(&mut header, name, &[values.len() as u64], Dtype::F32, end);
+        literal_bytes.push((end, values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>()));
         end = (end + 4 * values.len() as u64).next_multiple_of(ALIGNMENT);
     }
     for (part, &dtype) in dtypes.iter().enumerate() {
         let shape = parts[part].shape_in(Format::Gguf);
-        entry(&mut header, &parts[part].gguf, &shape, dtype, end);
+        write_entry(&mut header, &parts[part].gguf, &shape, dtype, end);
         tensors.push(TensorPlan { part, dtype, offset: end });
         end = (end + dtype.bytes(parts[part].elements())).next_multiple_of(ALIGNMENT);
     }
     header.resize(header.len().next_multiple_of(ALIGNMENT as usize), 0);
     let start = header.len() as u64;
     tensors.iter_mut().for_each(|tensor| tensor.offset += start);
-    written.iter_mut().for_each(|(offset, _)| *offset += start);
-    FilePlan { name, header, tensors, literals: written, bytes: start + end }
+    literal_bytes.iter_mut().for_each(|(offset, _)| *offset += start);
+    FilePlan { name, header, tensors, literals: literal_bytes, bytes: start + end }
 }
 
-fn entry(header: &mut Vec<u8>, name: &str, shape: &[u64], dtype: Dtype, offset: u64) {
-    text(header, name);
+fn write_entry(header: &mut Vec<u8>, name: &str, shape: &[u64], dtype: Dtype, offset: u64) {
+    write_text(header, name);
     header.extend((shape.len() as u32).to_le_bytes());
     // GGUF writes the innermost dimension first.
     shape.iter().rev().for_each(|size| header.extend(size.to_le_bytes()));
@@ -132,25 +132,25 @@ fn entry(header: &mut Vec<u8>, name: &str, shape: &[u64], dtype: Dtype, offset: 
     header.extend(offset.to_le_bytes());
 }
 
-fn text(header: &mut Vec<u8>, text: &str) {
+fn write_text(header: &mut Vec<u8>, text: &str) {
     header.extend((text.len() as u64).to_le_bytes());
     header.extend(text.as_bytes());
 }
 
-fn put(header: &mut Vec<u8>, value: &MetadataValue) {
+fn write_value(header: &mut Vec<u8>, value: &MetadataValue) {
     match value {
-        MetadataValue::U32(value) => number(header, 4, value.to_le_bytes()),
-        MetadataValue::I32(value) => number(header, 5, value.to_le_bytes()),
-        MetadataValue::F32(value) => number(header, 6, value.to_le_bytes()),
-        MetadataValue::Bool(value) => number(header, 7, [u8::from(*value)]),
+        MetadataValue::U32(value) => write_number(header, 4, value.to_le_bytes()),
+        MetadataValue::I32(value) => write_number(header, 5, value.to_le_bytes()),
+        MetadataValue::F32(value) => write_number(header, 6, value.to_le_bytes()),
+        MetadataValue::Bool(value) => write_number(header, 7, [u8::from(*value)]),
         MetadataValue::Text(value) => {
             header.extend(8_u32.to_le_bytes());
-            text(header, value);
+            write_text(header, value);
         }
-        MetadataValue::U64(value) => number(header, 10, value.to_le_bytes()),
+        MetadataValue::U64(value) => write_number(header, 10, value.to_le_bytes()),
         MetadataValue::Texts(values) => {
             begin_array(header, 8, values.len());
-            values.iter().for_each(|value| text(header, value));
+            values.iter().for_each(|value| write_text(header, value));
         }
         MetadataValue::I32s(values) => {
             begin_array(header, 5, values.len());
@@ -163,7 +163,7 @@ fn put(header: &mut Vec<u8>, value: &MetadataValue) {
     }
 }
 
-fn number<const N: usize>(header: &mut Vec<u8>, kind: u32, bytes: [u8; N]) {
+fn write_number<const N: usize>(header: &mut Vec<u8>, kind: u32, bytes: [u8; N]) {
     header.extend(kind.to_le_bytes());
     header.extend(bytes);
 }

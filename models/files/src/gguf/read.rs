@@ -9,7 +9,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail, ensure};
 
 use super::{Header, Value};
-use crate::text::shown;
+use crate::text::printable;
 use crate::weights::checked_elements;
 use crate::{Dtype, Tensor};
 
@@ -48,14 +48,14 @@ fn read(path: &Path, file: usize) -> Result<Header> {
     let mut metadata = BTreeMap::new();
     for index in 0..value_count {
         let key = source.name().with_context(|| format!("key of metadata value {index}"))?;
-        let value = source.value().with_context(|| format!("metadata `{}`", shown(&key)))?;
-        ensure!(metadata.insert(key.clone(), value).is_none(), "metadata `{}` occurs twice", shown(&key));
+        let value = source.value().with_context(|| format!("metadata `{}`", printable(&key)))?;
+        ensure!(metadata.insert(key.clone(), value).is_none(), "metadata `{}` occurs twice", printable(&key));
     }
     let (mut entries, mut names) = (Vec::new(), BTreeSet::new());
     for index in 0..tensor_count {
         let name = source.name().with_context(|| format!("name of tensor {index}"))?;
-        ensure!(names.insert(name.clone()), "tensor `{}` occurs twice", shown(&name));
-        let entry = source.tensor().with_context(|| format!("tensor `{}`", shown(&name)))?;
+        ensure!(names.insert(name.clone()), "tensor `{}` occurs twice", printable(&name));
+        let entry = source.tensor().with_context(|| format!("tensor `{}`", printable(&name)))?;
         entries.push((name, entry));
     }
 
@@ -77,11 +77,11 @@ fn read(path: &Path, file: usize) -> Result<Header> {
         ensure!(
             end.is_some(),
             "tensor `{}`: {bytes} bytes at {offset} of the data, and the file holds {data_bytes}",
-            shown(&name)
+            printable(&name)
         );
         tensors.push(Tensor { name, dtype, shape, file, offset: data_start + offset, bytes });
     }
-    check_apart(&tensors)?;
+    check_overlap(&tensors)?;
     Ok(Header { version, metadata, tensors })
 }
 
@@ -98,7 +98,7 @@ fn tensor_type(number: u32) -> Result<(&'static str, u64, u64)> {
 }
 
 /// Checks that tensors do not overlap: shared weights are stored and named once.
-fn check_apart(tensors: &[Tensor]) -> Result<()> {
+fn check_overlap(tensors: &[Tensor]) -> Result<()> {
     let mut sorted: Vec<&Tensor> = tensors.iter().filter(|tensor| tensor.bytes > 0).collect();
     sorted.sort_by_key(|tensor| tensor.offset);
     for pair in sorted.windows(2) {
@@ -106,8 +106,8 @@ fn check_apart(tensors: &[Tensor]) -> Result<()> {
         ensure!(
             first.offset + first.bytes <= second.offset,
             "tensors `{}` and `{}` overlap",
-            shown(&first.name),
-            shown(&second.name)
+            printable(&first.name),
+            printable(&second.name)
         );
     }
     Ok(())
@@ -119,7 +119,7 @@ struct Source {
     file_bytes: u64,
     left: u64,
     /// The bytes of text that may still be read.
-    texts_left: u64,
+    text_bytes_left: u64,
 }
 
 impl Source {
@@ -129,7 +129,7 @@ impl Source {
         // A small file takes a small buffer.
         let buffer_bytes = usize::try_from(file_bytes)?.clamp(1, BUFFER_BYTES);
         let reader = BufReader::with_capacity(buffer_bytes, file);
-        Ok(Self { reader, file_bytes, left: file_bytes, texts_left: MAX_TEXT_BYTES })
+        Ok(Self { reader, file_bytes, left: file_bytes, text_bytes_left: MAX_TEXT_BYTES })
     }
 
     fn position(&self) -> u64 {
@@ -160,12 +160,10 @@ impl Source {
     fn text(&mut self, most: u64) -> Result<Vec<u8>> {
         let length = self.u64()?;
         self.claim(length)?;
-        ensure!(length <= most, "claims a text of {length} bytes, and {most} are the most");
-        let left = self.texts_left.checked_sub(length);
-        self.texts_left = left.with_context(|| {
-            format!(
-                "texts of more than {MAX_TEXT_BYTES} bytes in all are refused, and this one has {length} more"
-            )
+        ensure!(length <= most, "claims a text of {length} bytes, and the limit is {most}");
+        let left = self.text_bytes_left.checked_sub(length);
+        self.text_bytes_left = left.with_context(|| {
+            format!("all texts together exceed {MAX_TEXT_BYTES} bytes, this one with {length}")
         })?;
         let mut bytes = vec![0; usize::try_from(length)?];
         self.reader.read_exact(&mut bytes)?;
@@ -196,7 +194,7 @@ impl Source {
         })
     }
 
-    /// Skips the elements and keeps their position.
+    /// Skips the elements and stores their position.
     fn array(&mut self) -> Result<Value> {
         let (kind, length) = (self.u32().context("type of its elements")?, self.u64().context("length")?);
         let offset = self.position();
@@ -207,14 +205,14 @@ impl Source {
             10..=12 => 8,
             // A text takes at least the bytes of its length.
             8 => 8,
-            9 => bail!("an array of arrays: no model needs it"),
+            9 => bail!("an array of arrays is not supported"),
             other => bail!("array of unknown value type {other}"),
         };
         self.check_count("array elements", length, fixed)?;
         if kind == 8 {
             for index in 0..length {
-                let passed = self.u64().and_then(|bytes| self.skip(bytes));
-                passed.with_context(|| format!("text {index}"))?;
+                let skipped = self.u64().and_then(|bytes| self.skip(bytes));
+                skipped.with_context(|| format!("text {index}"))?;
             }
         } else {
             self.skip(length * fixed)?;
@@ -237,10 +235,10 @@ impl Source {
         Ok((dtype, shape, offset, bytes))
     }
 
-    /// Refuses a count that the rest of the file cannot hold, before a loop uses it.
-    fn check_count(&self, what: &str, count: u64, least_bytes_each: u64) -> Result<()> {
-        let fits = count.checked_mul(least_bytes_each).is_some_and(|bytes| bytes <= self.left);
-        ensure!(fits, "claims {count} {what}, and {} bytes are left", self.left);
+    /// Refuses a count that the remaining bytes cannot hold, before a loop uses it.
+    fn check_count(&self, items: &str, count: u64, min_bytes_each: u64) -> Result<()> {
+        let fits = count.checked_mul(min_bytes_each).is_some_and(|bytes| bytes <= self.left);
+        ensure!(fits, "claims {count} {items}, and {} bytes are left", self.left);
         Ok(())
     }
 
@@ -283,20 +281,20 @@ fn read_array<T>(
     header: &Header,
     key: &str,
     (expected, name): (u32, &str),
-    least_bytes_each: u64,
+    min_bytes_each: u64,
     element: impl Fn(&mut Source, u64) -> Result<T>,
 ) -> Result<Vec<T>> {
     let read = || {
         let (kind, length, offset) = match header.metadata.get(key) {
             Some(&Value::Array { kind, length, offset }) => (kind, length, offset),
             Some(other) => bail!("expected an array, found {other}"),
-            None => bail!("it is missing"),
+            None => bail!("this key is missing"),
         };
         ensure!(kind == expected, "expected an array of {name} (type {expected}), found type {kind}");
-        ensure!(length <= MAX_ELEMENTS, "claims {length} array elements, and {MAX_ELEMENTS} are the most");
+        ensure!(length <= MAX_ELEMENTS, "claims {length} array elements, and the limit is {MAX_ELEMENTS}");
         let mut source = Source::open(path)?;
         source.skip(offset)?;
-        source.check_count("array elements", length, least_bytes_each)?;
+        source.check_count("array elements", length, min_bytes_each)?;
         (0..length).map(|index| element(&mut source, index)).collect()
     };
     read().with_context(|| format!("metadata `{key}`"))

@@ -39,8 +39,8 @@ impl Cache {
         let commit = match read_commit(&own.join("refs").join(revision)) {
             Some(commit) => commit,
             None if (SHORT_COMMIT..=COMMIT).contains(&revision.len()) => {
-                let begins = |name: &String| is_commit(name) && name.starts_with(revision);
-                let commits: Vec<_> = names_in(&snapshots).into_iter().filter(begins).collect();
+                let matches = |name: &String| is_commit(name) && name.starts_with(revision);
+                let commits: Vec<_> = names_in(&snapshots).into_iter().filter(matches).collect();
                 <[String; 1]>::try_from(commits).ok()?.into_iter().next()?
             }
             None => return None,
@@ -50,7 +50,7 @@ impl Cache {
 
     /// `OWNER/NAME`, `OWNER/NAME@REVISION`, or one of several GGUF files: `OWNER/NAME/FILE.gguf`.
     pub fn find_named(&self, name: &str) -> Option<PathBuf> {
-        if let Some(folder) = Repository::parse(name).ok().and_then(|it| self.find(&it)) {
+        if let Some(folder) = Repository::parse(name).ok().and_then(|repository| self.find(&repository)) {
             return Some(folder);
         }
         let (slash, _) = name.match_indices('/').nth(1)?;
@@ -68,7 +68,7 @@ impl Cache {
             let Some(repository) = Repository::of_folder_name(&name) else { continue };
             let own = self.folder.join(&name);
             let mut named = BTreeSet::new();
-            for revision in revisions_in(&own.join("refs"), "", DEEPEST_REVISION) {
+            for revision in revisions_in(&own.join("refs"), "", MAX_REVISION_DEPTH) {
                 let Ok(repository) = Repository::parse(&format!("{}@{revision}", repository.id)) else {
                     continue;
                 };
@@ -97,17 +97,18 @@ impl Cache {
 impl Snapshot {
     /// The models in it, each with its name, path and bytes. A folder with several GGUF files holds several models.
     pub fn models(&self) -> Vec<(String, PathBuf, u64)> {
-        let files = files_under(&self.folder, "", DEEPEST_FOLDER);
-        let ends = |end: &str| files.iter().filter(|(name, _)| name.ends_with(end)).collect::<Vec<_>>();
-        let ggufs = ends(".gguf");
-        if ggufs.len() < 2 || ends(".safetensors").iter().any(|(name, _)| !name.contains('/')) {
+        let files = files_under(&self.folder, "", MAX_FOLDER_DEPTH);
+        let with_ending =
+            |end: &str| files.iter().filter(|(name, _)| name.ends_with(end)).collect::<Vec<_>>();
+        let ggufs = with_ending(".gguf");
+        if ggufs.len() < 2 || with_ending(".safetensors").iter().any(|(name, _)| !name.contains('/')) {
             let bytes = files.iter().map(|(_, bytes)| bytes).sum();
             return vec![(self.repository.to_string(), self.folder.clone(), bytes)];
         }
-        let each = |(name, bytes): &(String, u64)| {
+        let model = |(name, bytes): &(String, u64)| {
             (format!("{}/{name}", self.repository), self.folder.join(name), *bytes)
         };
-        ggufs.into_iter().map(each).collect()
+        ggufs.into_iter().map(model).collect()
     }
 }
 
@@ -119,7 +120,7 @@ pub fn name_of(path: &Path) -> Option<String> {
         _ => (path.as_path(), None),
     };
     let commit = folder.file_name()?.to_str().filter(|name| is_commit(name))?;
-    let snapshots = folder.parent().filter(|it| it.ends_with("snapshots"))?;
+    let snapshots = folder.parent().filter(|folder| folder.ends_with("snapshots"))?;
     let own = snapshots.parent()?;
     let repository = Repository::of_folder_name(own.file_name()?.to_str()?)?;
     if let Some(file) = file {
@@ -135,7 +136,7 @@ pub(super) fn home() -> Result<PathBuf> {
         .map(PathBuf::from)
         .or_else(|| variable("XDG_CACHE_HOME").map(|dir| PathBuf::from(dir).join("huggingface")))
         .or_else(|| variable("HOME").map(|home| PathBuf::from(home).join(".cache/huggingface")))
-        .context("no home directory: set `HF_HOME` to a folder to keep models in")
+        .context("no home directory: set `HF_HOME` to a folder for models")
 }
 
 pub(super) fn variable(name: &str) -> Option<std::ffi::OsString> {
@@ -146,14 +147,14 @@ pub(super) fn variable(name: &str) -> Option<std::ffi::OsString> {
 const SHORT_COMMIT: usize = 8;
 const COMMIT: usize = 40;
 /// Revisions such as `refs/pr/1` are in nested folders.
-const DEEPEST_REVISION: usize = 4;
-const DEEPEST_FOLDER: usize = 16;
+const MAX_REVISION_DEPTH: usize = 4;
+const MAX_FOLDER_DEPTH: usize = 16;
 /// The longest valid ref file: it holds one commit.
-const LONGEST_REF: u64 = 100;
+const MAX_REF_BYTES: u64 = 100;
 
 fn read_commit(path: &Path) -> Option<String> {
     let metadata = std::fs::metadata(path).ok()?;
-    if !metadata.is_file() || metadata.len() > LONGEST_REF {
+    if !metadata.is_file() || metadata.len() > MAX_REF_BYTES {
         return None;
     }
     let text = std::fs::read_to_string(path).ok()?;
@@ -166,12 +167,14 @@ fn names_in(folder: &Path) -> Vec<String> {
     entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
-fn revisions_in(folder: &Path, prefix: &str, deeper: usize) -> Vec<String> {
+fn revisions_in(folder: &Path, prefix: &str, max_depth: usize) -> Vec<String> {
     let mut found = Vec::new();
     for name in names_in(folder) {
         let (path, revision) = (folder.join(&name), format!("{prefix}{name}"));
         match path.is_dir() {
-            true if deeper > 0 => found.extend(revisions_in(&path, &format!("{revision}/"), deeper - 1)),
+            true if max_depth > 0 => {
+                found.extend(revisions_in(&path, &format!("{revision}/"), max_depth - 1))
+            }
             true => {}
             false => found.push(revision),
         }
@@ -180,13 +183,13 @@ fn revisions_in(folder: &Path, prefix: &str, deeper: usize) -> Vec<String> {
 }
 
 /// Files with their sizes. Links are followed; broken links are left out.
-fn files_under(folder: &Path, prefix: &str, deeper: usize) -> Vec<(String, u64)> {
+fn files_under(folder: &Path, prefix: &str, max_depth: usize) -> Vec<(String, u64)> {
     let mut found = Vec::new();
     for name in names_in(folder) {
         let (path, full) = (folder.join(&name), format!("{prefix}{name}"));
         match std::fs::metadata(&path) {
-            Ok(metadata) if metadata.is_dir() && deeper > 0 => {
-                found.extend(files_under(&path, &format!("{full}/"), deeper - 1));
+            Ok(metadata) if metadata.is_dir() && max_depth > 0 => {
+                found.extend(files_under(&path, &format!("{full}/"), max_depth - 1));
             }
             Ok(metadata) if metadata.is_file() => found.push((full, metadata.len())),
             _ => {}
@@ -200,34 +203,34 @@ fn files_under(folder: &Path, prefix: &str, deeper: usize) -> Vec<(String, u64)>
 mod tests {
     use super::*;
 
-    const ONE: &str = "0123456789abcdef0123456789abcdef01234567";
-    const OTHER: &str = "89abcdef0123456789abcdef0123456789abcdef";
+    const FIRST: &str = "0123456789abcdef0123456789abcdef01234567";
+    const SECOND: &str = "89abcdef0123456789abcdef0123456789abcdef";
 
     /// A cache with `o/n`: one commit with two names, another with none.
     fn cache(name: &str) -> Cache {
         let folder = std::env::temp_dir().join(format!("model-files-{name}-{}", std::process::id()));
         let own = folder.join("models--o--n");
-        for path in ["refs/refs/pr", "blobs", &format!("snapshots/{ONE}"), &format!("snapshots/{OTHER}")] {
+        for path in ["refs/refs/pr", "blobs", &format!("snapshots/{FIRST}"), &format!("snapshots/{SECOND}")] {
             std::fs::create_dir_all(own.join(path)).unwrap();
         }
         for revision in ["main", "refs/pr/1"] {
-            std::fs::write(own.join("refs").join(revision), format!("{ONE}\n")).unwrap();
+            std::fs::write(own.join("refs").join(revision), format!("{FIRST}\n")).unwrap();
         }
         std::fs::write(own.join("blobs/b"), b"12345").unwrap();
-        std::os::unix::fs::symlink("../../blobs/b", own.join(format!("snapshots/{ONE}/config.json")))
+        std::os::unix::fs::symlink("../../blobs/b", own.join(format!("snapshots/{FIRST}/config.json")))
             .unwrap();
         Cache { folder }
     }
 
     #[test]
-    fn a_snapshot_is_found_by_branch_and_by_commit_and_by_nothing_else() {
+    fn a_snapshot_is_found_by_branch_and_commit_alone() {
         let cache = cache("find");
         let find = |name: &str| cache.find(&Repository::parse(name).unwrap());
         let snapshots = cache.folder.join("models--o--n/snapshots");
-        assert_eq!(find("o/n"), Some(snapshots.join(ONE)));
-        assert_eq!(find("o/n@refs/pr/1"), Some(snapshots.join(ONE)));
-        assert_eq!(find(&format!("o/n@{OTHER}")), Some(snapshots.join(OTHER)));
-        assert_eq!(find("o/n@89abcdef"), Some(snapshots.join(OTHER)));
+        assert_eq!(find("o/n"), Some(snapshots.join(FIRST)));
+        assert_eq!(find("o/n@refs/pr/1"), Some(snapshots.join(FIRST)));
+        assert_eq!(find(&format!("o/n@{SECOND}")), Some(snapshots.join(SECOND)));
+        assert_eq!(find("o/n@89abcdef"), Some(snapshots.join(SECOND)));
         assert_eq!(find("o/n@ffffffff"), None);
         assert_eq!((find("o/n@v2"), find("o/m"), find("n")), (None, None, None));
         // A ref with a path instead of a commit finds nothing.
@@ -239,9 +242,9 @@ mod tests {
     #[test]
     fn every_snapshot_is_listed_under_its_names() {
         let cache = cache("list");
-        std::fs::create_dir_all(cache.folder.join("datasets--o--d/snapshots").join(ONE)).unwrap();
+        std::fs::create_dir_all(cache.folder.join("datasets--o--d/snapshots").join(FIRST)).unwrap();
         let listed = cache.snapshots();
-        let names: Vec<_> = listed.iter().map(|it| it.repository.to_string()).collect();
+        let names: Vec<_> = listed.iter().map(|snapshot| snapshot.repository.to_string()).collect();
         assert_eq!(names, ["o/n@89abcdef", "o/n", "o/n@refs/pr/1"]);
         assert_eq!(listed[1].models(), [("o/n".into(), listed[1].folder.clone(), 5)]);
         assert_eq!(Cache { folder: cache.folder.join("none") }.snapshots(), []);
@@ -269,12 +272,12 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_is_called_by_its_repository() {
+    fn a_snapshot_has_the_name_of_its_repository() {
         let cache = cache("name");
         let snapshots = cache.folder.join("models--o--n/snapshots");
-        assert_eq!(name_of(&snapshots.join(ONE)).as_deref(), Some("o/n"));
-        assert_eq!(name_of(&snapshots.join(OTHER)).as_deref(), Some("o/n@89abcdef"));
-        assert_eq!(name_of(&snapshots.join(OTHER).join("n-Q4_K.gguf")).as_deref(), Some("o/n/n-Q4_K"));
+        assert_eq!(name_of(&snapshots.join(FIRST)).as_deref(), Some("o/n"));
+        assert_eq!(name_of(&snapshots.join(SECOND)).as_deref(), Some("o/n@89abcdef"));
+        assert_eq!(name_of(&snapshots.join(SECOND).join("n-Q4_K.gguf")).as_deref(), Some("o/n/n-Q4_K"));
         assert_eq!(name_of(&cache.folder), None);
         std::fs::remove_dir_all(&cache.folder).unwrap();
     }

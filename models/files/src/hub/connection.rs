@@ -12,14 +12,14 @@ use ureq::{Agent, Body};
 use super::cache::{home, variable};
 use super::listing::Listing;
 use super::{Cache, Repository};
-use crate::text::shown;
+use crate::text::printable;
 
 pub struct Hub<'a> {
     agent: Agent,
     endpoint: &'a str,
     token: Option<&'a Token>,
     /// Whether the hub has answered before. Without any answer it may not exist, so retries make no sense.
-    answered: Cell<bool>,
+    has_answered: Cell<bool>,
 }
 
 /// The reason for a failed request.
@@ -39,13 +39,13 @@ impl From<anyhow::Error> for RequestError {
 }
 
 /// The most consecutive failures of a request.
-const TRIES: u32 = 8;
+const MAX_FAILURES: u32 = 8;
 const FIRST_WAIT: Duration = Duration::from_millis(250);
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
+const MAX_WAIT: Duration = Duration::from_secs(30);
 /// The timeout for name resolution, and for a connection.
-const CONNECT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest accepted list of files.
-const LONGEST_LISTING: u64 = 64 << 20;
+const MAX_LISTING_BYTES: u64 = 64 << 20;
 
 /// Counts consecutive failures.
 #[derive(Default)]
@@ -61,12 +61,12 @@ impl Retries {
             RequestError::Transient { why, wait } => (why, wait),
         };
         self.failures += 1;
-        if self.failures >= TRIES {
+        if self.failures >= MAX_FAILURES {
             return Err(anyhow!(
-                "{why}, {TRIES} times in a row\nhint: the same command continues the download"
+                "{why}, {MAX_FAILURES} times in a row\nhint: the same command continues the download"
             ));
         }
-        let wait = wait.unwrap_or(FIRST_WAIT * 2_u32.pow(self.failures - 1)).min(LONGEST_WAIT);
+        let wait = wait.unwrap_or(FIRST_WAIT * 2_u32.pow(self.failures - 1)).min(MAX_WAIT);
         waiting(&why, wait);
         // The other side sends no signal when it recovers.
         std::thread::sleep(wait);
@@ -83,11 +83,11 @@ impl<'a> Hub<'a> {
     pub fn new(settings: &'a Settings) -> Self {
         let config = Agent::config_builder()
             .http_status_as_error(false)
-            .timeout_resolve(Some(CONNECT))
-            .timeout_connect(Some(CONNECT))
-            .timeout_recv_response(Some(settings.silence))
-            .timeout_per_read(Some(settings.silence))
-            .timeout_per_write(Some(settings.silence))
+            .timeout_resolve(Some(CONNECT_TIMEOUT))
+            .timeout_connect(Some(CONNECT_TIMEOUT))
+            .timeout_recv_response(Some(settings.read_timeout))
+            .timeout_per_read(Some(settings.read_timeout))
+            .timeout_per_write(Some(settings.read_timeout))
             // A renamed repository redirects on the same host. Large files are on other hosts, which must not get the
             // token.
             .redirect_auth_headers(ureq::config::RedirectAuthHeaders::SameHost)
@@ -97,7 +97,7 @@ impl<'a> Hub<'a> {
             agent: config.into(),
             endpoint: &settings.endpoint,
             token: settings.token.as_ref(),
-            answered: Cell::new(false),
+            has_answered: Cell::new(false),
         }
     }
 
@@ -112,8 +112,8 @@ impl<'a> Hub<'a> {
         let mut retries = Retries::default();
         loop {
             let json = self.get(&url, None, repository).and_then(|mut response| {
-                let body = response.body_mut().with_config().limit(LONGEST_LISTING);
-                body.read_to_vec().map_err(|error| self.broken(&error))
+                let body = response.body_mut().with_config().limit(MAX_LISTING_BYTES);
+                body.read_to_vec().map_err(|error| self.connection_error(&error))
             });
             match json {
                 Ok(json) => {
@@ -133,7 +133,7 @@ impl<'a> Hub<'a> {
         name: &str,
         from: u64,
     ) -> Result<Response<Body>, RequestError> {
-        let name = escaped(name);
+        let name = percent_encoded(name);
         let url = format!("{}/{}/resolve/{commit}/{name}", self.endpoint, repository.id);
         self.get(&url, (from > 0).then_some(from), repository)
     }
@@ -152,29 +152,29 @@ impl<'a> Hub<'a> {
         if let Some(from) = from {
             request = request.header("Range", format!("bytes={from}-"));
         }
-        let response = request.call().map_err(|error| self.broken(&error))?;
-        self.answered.set(true);
+        let response = request.call().map_err(|error| self.connection_error(&error))?;
+        self.has_answered.set(true);
         match response.status() {
             StatusCode::OK | StatusCode::PARTIAL_CONTENT => Ok(response),
             StatusCode::RANGE_NOT_SATISFIABLE if from.is_some() => Ok(response),
             status if is_transient(status) => Err(RequestError::Transient {
                 why: format!("{} answered `{status}`", self.endpoint),
                 wait: header(&response, "retry-after")
-                    .and_then(|it| it.parse().ok())
+                    .and_then(|seconds| seconds.parse().ok())
                     .map(Duration::from_secs),
             }),
-            _ => Err(RequestError::Permanent(self.refusal(&response, repository))),
+            _ => Err(RequestError::Permanent(self.status_error(&response, repository))),
         }
     }
 
     /// A connection that failed or ended too soon.
-    pub fn broken(&self, error: &ureq::Error) -> RequestError {
+    pub fn connection_error(&self, error: &ureq::Error) -> RequestError {
         let why = match error {
             ureq::Error::Io(error) => error.to_string(),
             ureq::Error::Timeout(_) => "it took too long to answer".into(),
             error => error.to_string(),
         };
-        if self.answered.get() {
+        if self.has_answered.get() {
             return RequestError::Transient {
                 why: format!("the connection to {} failed: {why}", self.endpoint),
                 wait: None,
@@ -183,7 +183,7 @@ impl<'a> Hub<'a> {
         RequestError::Permanent(anyhow!("cannot reach {}: {why}\n{SYNTH_HINT}", self.endpoint))
     }
 
-    fn refusal(&self, response: &Response<Body>, repository: &Repository) -> anyhow::Error {
+    fn status_error(&self, response: &Response<Body>, repository: &Repository) -> anyhow::Error {
         let (status, hub, id) = (response.status(), self.endpoint, &repository.id);
         // For users without a token, the hub answers 401 for a missing repository, as for a private one.
         let code = header(response, "x-error-code").unwrap_or_default();
@@ -193,9 +193,9 @@ impl<'a> Hub<'a> {
                 repository.revision
             ),
             ("RepoNotFound", _) | ("", StatusCode::NOT_FOUND) => {
-                let perhaps = if self.token.is_none() { "; a private one needs `HF_TOKEN`" } else { "" };
+                let token_hint = if self.token.is_none() { "; a private one needs `HF_TOKEN`" } else { "" };
                 anyhow!(
-                    "no model `{repository}` at {hub}{perhaps}\nhint: names are case-sensitive: `OWNER/NAME`"
+                    "no model `{repository}` at {hub}{token_hint}\nhint: names are case-sensitive: `OWNER/NAME`"
                 )
             }
             ("EntryNotFound", _) => anyhow!("{hub} lists a file of `{repository}` that it does not have"),
@@ -225,7 +225,7 @@ fn is_transient(status: StatusCode) -> bool {
 }
 
 /// Percent-encodes a path for a URL.
-fn escaped(name: &str) -> String {
+fn percent_encoded(name: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
     name.bytes()
         .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
@@ -239,8 +239,8 @@ pub struct Settings {
     pub token: Option<Token>,
     /// `HF_HUB_OFFLINE` is set: downloads are forbidden.
     pub offline: bool,
-    /// The longest silence of the hub within an answer.
-    pub silence: Duration,
+    /// The longest time without data within an answer of the hub.
+    pub read_timeout: Duration,
 }
 
 /// The user's token for the hub. It cannot be printed.
@@ -256,32 +256,36 @@ impl Settings {
         ensure!(
             endpoint.starts_with("http://") || endpoint.starts_with("https://"),
             "`HF_ENDPOINT`: expected `http://...` or `https://...`, found `{}`",
-            shown(&endpoint)
+            printable(&endpoint)
         );
         let offline = text("HF_HUB_OFFLINE")?;
-        let silence = match text("HF_HUB_DOWNLOAD_TIMEOUT")? {
-            None => SILENCE,
-            Some(seconds) => {
-                seconds.parse().ok().filter(|&it| it > 0).map(Duration::from_secs).with_context(|| {
-                    format!("`HF_HUB_DOWNLOAD_TIMEOUT`: expected seconds, found `{}`", shown(&seconds))
-                })?
-            }
+        let read_timeout = match text("HF_HUB_DOWNLOAD_TIMEOUT")? {
+            None => READ_TIMEOUT,
+            Some(seconds) => seconds
+                .parse()
+                .ok()
+                .filter(|&seconds| seconds > 0)
+                .map(Duration::from_secs)
+                .with_context(|| {
+                    format!("`HF_HUB_DOWNLOAD_TIMEOUT`: expected seconds, found `{}`", printable(&seconds))
+                })?,
         };
         Ok(Self {
             endpoint: endpoint.trim_end_matches('/').into(),
             cache: Cache::from_environment()?,
             token: token()?,
-            offline: offline.is_some_and(|it| ["1", "ON", "YES", "TRUE"].contains(&&*it.to_uppercase())),
-            silence,
+            offline: offline
+                .is_some_and(|value| ["1", "ON", "YES", "TRUE"].contains(&&*value.to_uppercase())),
+            read_timeout,
         })
     }
 }
 
-const SILENCE: Duration = Duration::from_secs(30);
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// `$HF_TOKEN`, else the file that a log-in writes.
 fn token() -> Result<Option<Token>> {
-    if let Some(secret) = text("HF_TOKEN")?.filter(|it| !it.trim().is_empty()) {
+    if let Some(secret) = text("HF_TOKEN")?.filter(|secret| !secret.trim().is_empty()) {
         return checked_token(&secret, "`HF_TOKEN`".into()).map(Some);
     }
     let path = match variable("HF_TOKEN_PATH") {
@@ -303,7 +307,7 @@ fn checked_token(secret: &str, source: String) -> Result<Token> {
     let secret = secret.trim();
     ensure!(
         secret.bytes().all(|byte| byte.is_ascii_graphic()),
-        "the token in {source} has characters that no token has"
+        "the token in {source} has invalid characters"
     );
     Ok(Token { secret: secret.into(), source })
 }
@@ -320,26 +324,26 @@ mod tests {
 
     #[test]
     fn a_name_in_a_url_cannot_become_a_query_or_a_fragment() {
-        assert_eq!(escaped("a b/ü?x#y%.json"), "a%20b/%C3%BC%3Fx%23y%25.json");
+        assert_eq!(percent_encoded("a b/ü?x#y%.json"), "a%20b/%C3%BC%3Fx%23y%25.json");
     }
 
     #[test]
-    fn a_failure_that_does_not_pass_ends_the_retries_with_its_cause() {
+    fn retries_end_after_eight_failures_with_the_cause() {
         let (mut retries, mut waits) = (Retries::default(), Vec::new());
-        let mut tried = || {
-            let busy = RequestError::Transient { why: "too much to do".into(), wait: Some(Duration::ZERO) };
-            retries.wait(busy, &mut |why, wait| waits.push((why.to_string(), wait)))
+        let mut fail = || {
+            let transient = RequestError::Transient { why: "overloaded".into(), wait: Some(Duration::ZERO) };
+            retries.wait(transient, &mut |why, wait| waits.push((why.to_string(), wait)))
         };
-        let last = (0..100).find_map(|_| tried().err()).unwrap();
-        assert!(last.to_string().starts_with("too much to do, 8 times in a row"), "{last}");
+        let last = (0..100).find_map(|_| fail().err()).unwrap();
+        assert!(last.to_string().starts_with("overloaded, 8 times in a row"), "{last}");
         assert_eq!(waits.len(), 7);
     }
 
     #[test]
-    fn a_token_that_would_break_a_request_is_refused_without_being_shown() {
-        let refused =
+    fn an_invalid_token_is_refused_and_not_printed() {
+        let error =
             checked_token("secret\r\nHost: elsewhere", "`HF_TOKEN`".into()).err().unwrap().to_string();
-        assert!(refused.contains("`HF_TOKEN`") && !refused.contains("secret"), "{refused}");
+        assert!(error.contains("`HF_TOKEN`") && !error.contains("secret"), "{error}");
         assert_eq!(checked_token(" hf_x\n", "`HF_TOKEN`".into()).unwrap().secret, "hf_x");
     }
 }

@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 use super::{is_commit, is_hexadecimal};
 use crate::safetensors::INDEX;
 use crate::size;
-use crate::text::{hex, shown};
+use crate::text::{hex, printable};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listing {
@@ -28,8 +28,8 @@ pub struct RemoteFile {
 impl Listing {
     /// Parses the hub's answer to `/api/models/ID/revision/REVISION?blobs=true`.
     pub fn parse(json: &[u8]) -> Result<Self> {
-        let answer: Answer = serde_json::from_slice(json).context("not the description of a repository")?;
-        ensure!(is_commit(&answer.sha), "`sha`: `{}` is no commit", shown(&answer.sha));
+        let answer: Answer = serde_json::from_slice(json).context("invalid description of a repository")?;
+        ensure!(is_commit(&answer.sha), "`sha`: `{}` is no commit", printable(&answer.sha));
         let files = answer.siblings.into_iter().map(RemoteFile::of).collect::<Result<_>>()?;
         Ok(Self { commit: answer.sha, files })
     }
@@ -38,11 +38,15 @@ impl Listing {
 impl RemoteFile {
     fn of(sibling: Sibling) -> Result<Self> {
         let name = sibling.rfilename;
-        ensure!(stays_inside(&name), "it lists the file `{}`, which leads out of its folder", shown(&name));
+        ensure!(
+            is_safe_path(&name),
+            "it lists the file `{}`, which leads out of its folder",
+            printable(&name)
+        );
         let (bytes, digest) = match (sibling.lfs, sibling.size, sibling.blob_id) {
             (Some(Lfs { sha256, size }), ..) if is_hexadecimal(&sha256, 64) => (size, Digest::Sha256(sha256)),
             (None, Some(size), Some(blob)) if is_hexadecimal(&blob, 40) => (size, Digest::GitBlob(blob)),
-            _ => bail!("it does not say the size and the hash of `{name}`"),
+            _ => bail!("the size or the hash of `{name}` is missing"),
         };
         Ok(Self { name, bytes, digest })
     }
@@ -71,12 +75,12 @@ struct Lfs {
 }
 
 /// Whether the name is a relative path of plain parts. A backslash separates parts on other systems, so it is refused.
-fn stays_inside(name: &str) -> bool {
+fn is_safe_path(name: &str) -> bool {
     let is_plain = |part: &str| {
         !part.is_empty()
             && part != "."
             && part != ".."
-            && !part.contains(|it: char| it == '\\' || it.is_control())
+            && !part.contains(|character: char| character == '\\' || character.is_control())
     };
     name.len() <= 1024 && name.split('/').all(is_plain)
 }
@@ -105,31 +109,31 @@ impl Digest {
     }
 
     /// Begins a hash of the same kind over a file of this size; git's hash includes the size.
-    pub fn begin(&self, bytes: u64) -> Running {
+    pub fn begin(&self, bytes: u64) -> RunningHash {
         match self {
-            Self::Sha256(_) => Running::Sha256(Sha256::new()),
-            Self::GitBlob(_) => Running::GitBlob(Sha1::new().chain_update(format!("blob {bytes}\0"))),
+            Self::Sha256(_) => RunningHash::Sha256(Sha256::new()),
+            Self::GitBlob(_) => RunningHash::GitBlob(Sha1::new().chain_update(format!("blob {bytes}\0"))),
         }
     }
 }
 
-pub enum Running {
+pub enum RunningHash {
     Sha256(Sha256),
     GitBlob(Sha1),
 }
 
-impl Running {
+impl RunningHash {
     pub fn update(&mut self, bytes: &[u8]) {
         match self {
-            Self::Sha256(sum) => sum.update(bytes),
-            Self::GitBlob(sum) => sum.update(bytes),
+            Self::Sha256(hash) => hash.update(bytes),
+            Self::GitBlob(hash) => hash.update(bytes),
         }
     }
 
     pub fn finish(self) -> Digest {
         match self {
-            Self::Sha256(sum) => Digest::Sha256(hex(&sum.finalize())),
-            Self::GitBlob(sum) => Digest::GitBlob(hex(&sum.finalize())),
+            Self::Sha256(hash) => Digest::Sha256(hex(&hash.finalize())),
+            Self::GitBlob(hash) => Digest::GitBlob(hex(&hash.finalize())),
         }
     }
 }
@@ -151,7 +155,7 @@ const PICKLES: &[&str] = &["*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5"];
 /// The files that match the patterns; without patterns, those that an engine needs.
 pub fn choose<'a>(files: &'a [RemoteFile], patterns: &[String]) -> Result<Vec<&'a RemoteFile>> {
     if patterns.is_empty() {
-        return needed(files);
+        return default_files(files);
     }
     let mut chosen = vec![false; files.len()];
     for pattern in patterns {
@@ -164,7 +168,7 @@ pub fn choose<'a>(files: &'a [RemoteFile], patterns: &[String]) -> Result<Vec<&'
                     "`{}` may run code when it is loaded, so files of its kind are not fetched\nhint: safetensors and GGUF hold the same weights and nothing else",
                     file.name
                 ),
-                None => bail!("no file matches `{}`; there are:\n{}", shown(pattern), table(files)),
+                None => bail!("no file matches `{}`; there are:\n{}", printable(pattern), table(files)),
             }
         }
         allowed.into_iter().for_each(|at| chosen[at] = true);
@@ -172,22 +176,23 @@ pub fn choose<'a>(files: &'a [RemoteFile], patterns: &[String]) -> Result<Vec<&'
     Ok(files.iter().zip(chosen).filter(|&(_, chosen)| chosen).map(|(file, _)| file).collect())
 }
 
-fn needed(files: &[RemoteFile]) -> Result<Vec<&RemoteFile>> {
+fn default_files(files: &[RemoteFile]) -> Result<Vec<&RemoteFile>> {
     let weights = weights(files)?;
-    let beside = |file: &&RemoteFile| OTHER_FILES.iter().any(|pattern| matches_here(pattern, &file.name));
-    Ok(files.iter().filter(beside).chain(weights).collect())
+    let is_other_file =
+        |file: &&RemoteFile| OTHER_FILES.iter().any(|pattern| matches_here(pattern, &file.name));
+    Ok(files.iter().filter(is_other_file).chain(weights).collect())
 }
 
 /// The weight files that a reader of the folder would use. Some repositories hold the same weights again in the original
 /// format.
 fn weights(files: &[RemoteFile]) -> Result<Vec<&RemoteFile>> {
-    let of =
+    let matching =
         |pattern: &str| files.iter().filter(|file| matches_here(pattern, &file.name)).collect::<Vec<_>>();
-    let (index, shards, whole) = (of(INDEX), of("model-*-of-*.safetensors"), of("model.safetensors"));
+    let (index, shards) = (matching(INDEX), matching("model-*-of-*.safetensors"));
     if !index.is_empty() && !shards.is_empty() {
         return Ok(index.into_iter().chain(shards).collect());
     }
-    for weights in [whole, of("*.safetensors")] {
+    for weights in [matching("model.safetensors"), matching("*.safetensors")] {
         if !weights.is_empty() {
             return Ok(index.into_iter().chain(weights).collect());
         }
@@ -213,17 +218,17 @@ fn is_pickle(file: &RemoteFile) -> bool {
 }
 
 /// The most files to list for a person.
-const SHOWN: usize = 40;
+const MAX_LISTED: usize = 40;
 
-/// A table of names and sizes, one file a line.
+/// A table of names and sizes, one line for each file.
 fn table<'a>(files: impl IntoIterator<Item = &'a RemoteFile>) -> String {
     let files: Vec<_> = files.into_iter().collect();
-    let width = files.iter().take(SHOWN).map(|file| file.name.chars().count()).max().unwrap_or(0);
+    let width = files.iter().take(MAX_LISTED).map(|file| file.name.chars().count()).max().unwrap_or(0);
     let line = |file: &&RemoteFile| format!("  {:width$}  {:>8}", file.name, size(file.bytes));
-    let mut lines: Vec<_> = files.iter().take(SHOWN).map(line).collect();
+    let mut lines: Vec<_> = files.iter().take(MAX_LISTED).map(line).collect();
     match files.len() {
         0 => lines.push("  nothing".into()),
-        more if more > SHOWN => lines.push(format!("  and {} more", more - SHOWN)),
+        count if count > MAX_LISTED => lines.push(format!("  and {} more", count - MAX_LISTED)),
         _ => {}
     }
     lines.join("\n")
@@ -237,23 +242,23 @@ fn matches_here(pattern: &str, name: &str) -> bool {
 /// `*` matches anything, `?` one character, and all else itself.
 fn matches(pattern: &str, name: &str) -> bool {
     let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
-    let (mut at, mut in_name) = (0, 0);
+    let (mut at, mut name_at) = (0, 0);
     // The position of the last star, and the length that it matches so far. Earlier stars never need to match more.
     let mut star = None;
-    while in_name < name.len() {
+    while name_at < name.len() {
         match pattern.get(at) {
             Some('*') => {
-                star = Some((at, in_name));
+                star = Some((at, name_at));
                 at += 1;
             }
-            Some(&char) if char == '?' || char == name[in_name] => {
+            Some(&char) if char == '?' || char == name[name_at] => {
                 at += 1;
-                in_name += 1;
+                name_at += 1;
             }
             _ => {
                 let Some((star_at, taken)) = star else { return false };
                 star = Some((star_at, taken + 1));
-                (at, in_name) = (star_at + 1, taken + 1);
+                (at, name_at) = (star_at + 1, taken + 1);
             }
         }
     }
@@ -276,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn large_files_are_known_by_their_sha_256_and_small_ones_by_their_git_hash() {
+    fn large_files_have_their_sha_256_and_small_files_their_git_hash() {
         let sha256 = "ab".repeat(32);
         let large = serde_json::json!({ "rfilename": "a/b.gguf", "size": 9, "blobId": COMMIT,
             "lfs": { "sha256": sha256, "size": 9, "pointerSize": 134 } });
@@ -295,9 +300,9 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_describes_no_repository_is_refused() {
+    fn an_invalid_description_of_a_repository_is_refused() {
         let no_size = serde_json::json!([{ "rfilename": "x", "blobId": COMMIT }]);
-        assert!(parse(&no_size).unwrap_err().to_string().contains("size and the hash of `x`"));
+        assert!(parse(&no_size).unwrap_err().to_string().contains("size or the hash of `x`"));
         let no_hash = serde_json::json!([{ "rfilename": "x", "size": 1, "blobId": "../../x" }]);
         assert!(parse(&no_hash).is_err());
         for answer in [&b"<html>"[..], b"{}", br#"{"sha":"../..","siblings":[]}"#] {
@@ -306,17 +311,17 @@ mod tests {
     }
 
     #[test]
-    fn both_sums_are_the_published_ones() {
-        let of = |kind: Digest, text: &[u8]| {
-            let mut sum = kind.begin(text.len() as u64);
-            text.chunks(2).for_each(|part| sum.update(part));
-            sum.finish()
+    fn both_hashes_match_published_values() {
+        let hash_of = |kind: Digest, text: &[u8]| {
+            let mut hash = kind.begin(text.len() as u64);
+            text.chunks(2).for_each(|part| hash.update(part));
+            hash.finish()
         };
         // `printf hello | sha256sum`, `printf hello | git hash-object --stdin`
         let sha256 = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
-        assert_eq!(of(Digest::Sha256(String::new()), b"hello"), Digest::Sha256(sha256.into()));
+        assert_eq!(hash_of(Digest::Sha256(String::new()), b"hello"), Digest::Sha256(sha256.into()));
         let git = "b6fc4c620b67d95f953a5c1c1230aaab5db5a1b0";
-        assert_eq!(of(Digest::GitBlob(String::new()), b"hello"), Digest::GitBlob(git.into()));
+        assert_eq!(hash_of(Digest::GitBlob(String::new()), b"hello"), Digest::GitBlob(git.into()));
     }
 
     fn files(names: &[&str]) -> Vec<RemoteFile> {
@@ -329,16 +334,16 @@ mod tests {
     }
 
     fn chosen(names: &[&str], patterns: &[&str]) -> Result<Vec<String>> {
-        let patterns: Vec<_> = patterns.iter().map(|it| it.to_string()).collect();
+        let patterns: Vec<_> = patterns.iter().map(|pattern| pattern.to_string()).collect();
         choose(&files(names), &patterns).map(|files| files.iter().map(|file| file.name.clone()).collect())
     }
 
-    fn refusal(names: &[&str], patterns: &[&str]) -> String {
+    fn error_of(names: &[&str], patterns: &[&str]) -> String {
         chosen(names, patterns).unwrap_err().to_string()
     }
 
     #[test]
-    fn stars_and_question_marks_match_as_a_shell_would_and_stars_cross_folders() {
+    fn stars_and_question_marks_match_as_in_a_shell_and_stars_cross_folders() {
         for (pattern, name) in [
             ("*", "a/b"),
             ("*q4_k*.gguf", "x-q4_k_m.gguf"),
@@ -358,12 +363,12 @@ mod tests {
     }
 
     #[test]
-    fn without_a_pattern_the_files_that_an_engine_needs_are_chosen_and_weights_only_once() {
+    fn without_a_pattern_the_default_files_are_selected_and_weights_only_once() {
         let names =
             ["README.md", "config.json", "chat_template.jinja", "original/params.json", "onnx/config.json"];
         let weights = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"];
-        let others = ["consolidated.safetensors", "pytorch_model.bin", "model-q4.gguf"];
-        let all = [&names[..], &weights[..], &others[..], &[INDEX]].concat();
+        let unneeded = ["consolidated.safetensors", "pytorch_model.bin", "model-q4.gguf"];
+        let all = [&names[..], &weights[..], &unneeded[..], &[INDEX]].concat();
         let expected = ["config.json", "chat_template.jinja", INDEX, weights[0], weights[1]];
         assert_eq!(chosen(&all, &[]).unwrap(), expected);
         assert_eq!(chosen(&["model.safetensors", "other.safetensors"], &[]).unwrap(), ["model.safetensors"]);
@@ -372,8 +377,8 @@ mod tests {
     }
 
     #[test]
-    fn of_several_gguf_files_one_must_be_named() {
-        let refused = refusal(&["a-q4.gguf", "a-q8.gguf", "config.json"], &[]);
+    fn one_of_several_gguf_files_must_be_named() {
+        let refused = error_of(&["a-q4.gguf", "a-q8.gguf", "config.json"], &[]);
         assert!(refused.contains("  a-q4.gguf   1.50 MB\n  a-q8.gguf   1.50 MB\n"), "{refused}");
         assert!(refused.contains("hint: name one: `--file 'a-q4.gguf'`"), "{refused}");
         assert_eq!(chosen(&["a-q4.gguf", "a-q8.gguf"], &["*q8*"]).unwrap(), ["a-q8.gguf"]);
@@ -381,15 +386,15 @@ mod tests {
 
     #[test]
     fn a_pattern_that_matches_nothing_is_refused_with_a_list_of_the_files() {
-        let refused = refusal(&["config.json", "m.gguf"], &["*.gguf", "*.safetensors"]);
+        let refused = error_of(&["config.json", "m.gguf"], &["*.gguf", "*.safetensors"]);
         assert!(refused.contains("`*.safetensors`") && refused.contains("  config.json"), "{refused}");
     }
 
     #[test]
-    fn a_file_that_may_run_code_is_pickle_chosen() {
+    fn a_file_that_may_run_code_is_never_selected() {
         assert_eq!(chosen(&["a.bin", "B.PT", "c.json", "d.h5"], &["*"]).unwrap(), ["c.json"]);
-        assert!(refusal(&["a.bin", "c.json"], &["*.bin"]).contains("`a.bin` may run code"));
-        assert!(refusal(&["pytorch_model.bin", "config.json"], &[]).contains("may run code"));
-        assert!(refusal(&["README.md"], &[]).contains("neither `*.safetensors` nor"));
+        assert!(error_of(&["a.bin", "c.json"], &["*.bin"]).contains("`a.bin` may run code"));
+        assert!(error_of(&["pytorch_model.bin", "config.json"], &[]).contains("may run code"));
+        assert!(error_of(&["README.md"], &[]).contains("neither `*.safetensors` nor"));
     }
 }

@@ -13,7 +13,7 @@ mod pull;
 
 use anyhow::{Result, ensure};
 
-use crate::text::shown;
+use crate::text::printable;
 pub use cache::{Cache, Snapshot, name_of};
 
 #[cfg(feature = "hub")]
@@ -45,19 +45,19 @@ impl Repository {
         ensure!(
             parts.len() <= 2 && parts.iter().all(|part| is_name(part)),
             "`{}` is no name of a repository\nhint: it is `OWNER/NAME`, or `OWNER/NAME@REVISION`",
-            shown(text)
+            printable(text)
         );
         ensure!(
             revision.split('/').all(is_part) && !revision.ends_with(".lock"),
             "`{}` is no name of a revision\nhint: it is a branch, a tag or a commit, as in `{id}@{MAIN}`",
-            shown(revision)
+            printable(revision)
         );
         Ok(Self { id: id.into(), revision: revision.into() })
     }
 
     /// Whether a text is more likely a repository than a path: it has an owner and a name.
     pub fn is_likely(text: &str) -> bool {
-        Self::parse(text).is_ok_and(|it| it.id.contains('/'))
+        Self::parse(text).is_ok_and(|repository| repository.id.contains('/'))
     }
 
     /// The folder of this repository in a cache.
@@ -92,12 +92,12 @@ fn is_hexadecimal(text: &str, digits: usize) -> bool {
 
 const MODELS: &str = "models--";
 /// The hub's own bound.
-const LONGEST_NAME: usize = 96;
+const MAX_NAME_LENGTH: usize = 96;
 
 /// Whether a part is a valid name. Two hyphens stand for the slash in a cache's folders, so no name has them.
 fn is_name(part: &str) -> bool {
     is_part(part)
-        && part.len() <= LONGEST_NAME
+        && part.len() <= MAX_NAME_LENGTH
         && !part.contains("--")
         && !part.contains("..")
         && !part.starts_with('-')
@@ -121,7 +121,10 @@ mod tests {
         for text in ["o/n", "gpt2", "Qwen/Qwen2.5-0.5B@v1.0"] {
             assert_eq!(parsed(text).to_string(), text);
             let folder = parsed(text).folder_name();
-            assert_eq!(Repository::of_folder_name(&folder).map(|it| it.id), Some(parsed(text).id));
+            assert_eq!(
+                Repository::of_folder_name(&folder).map(|repository| repository.id),
+                Some(parsed(text).id)
+            );
         }
         assert_eq!(parsed("o/n@main").to_string(), "o/n");
         assert!(Repository::is_likely("o/n") && !Repository::is_likely("gpt2"));

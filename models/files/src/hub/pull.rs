@@ -12,14 +12,14 @@ use ureq::http::StatusCode;
 
 use super::Repository;
 use super::connection::{Hub, RequestError, Retries, SYNTH_HINT, Settings, header};
-use super::listing::{Listing, RemoteFile, Running, choose};
+use super::listing::{Listing, RemoteFile, RunningHash, choose};
 use crate::size;
-use crate::write::{cannot_write, free_bytes, write_whole};
+use crate::write::{cannot_write, free_bytes, write_atomically};
 
 /// The events of a pull, for a display.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// The plan is known: the number of files and bytes, and how many are already here.
+    /// The plan is known: the number of files and bytes, and how many are in the cache.
     Planned {
         commit: &'a str,
         files: usize,
@@ -31,7 +31,7 @@ pub enum Event<'a> {
         name: &'a str,
         bytes: u64,
     },
-    /// The bytes of all files that are here.
+    /// The bytes of all files in the cache.
     At {
         bytes: u64,
     },
@@ -53,14 +53,14 @@ pub fn pull(
     patterns: &[String],
     report: &mut dyn FnMut(Event),
 ) -> Result<PathBuf> {
-    let here_hint = || match settings.cache.find(repository) {
+    let cache_hint = || match settings.cache.find(repository) {
         Some(_) => format!(
             "\nhint: `{repository}` is in the cache from an earlier pull, and can be used by that name"
         ),
         None => format!("\n{SYNTH_HINT}"),
     };
     if settings.offline {
-        bail!("`HF_HUB_OFFLINE` is set, so nothing is fetched{}", here_hint());
+        bail!("`HF_HUB_OFFLINE` is set, so nothing is fetched{}", cache_hint());
     }
     let hub = Hub::new(settings);
     let Listing { commit, files } =
@@ -86,7 +86,7 @@ pub fn pull(
     }
     if repository.revision != commit {
         let reference = own.join("refs").join(&repository.revision);
-        write_whole(&reference, |path| std::fs::write(path, &commit))?;
+        write_atomically(&reference, |path| std::fs::write(path, &commit))?;
     }
     Ok(snapshot)
 }
@@ -101,7 +101,7 @@ fn plan<'a>(
     let total = chosen.iter().try_fold(0_u64, |sum, file| sum.checked_add(file.bytes));
     let bytes = total.with_context(|| format!("`{}`: the sizes of its files overflow", blobs.repository))?;
     let bytes_here = chosen.iter().map(|file| blobs.bytes_here(file)).sum();
-    let missing: Vec<_> = chosen.iter().filter(|file| !blobs.is_whole(file)).copied().collect();
+    let missing: Vec<_> = chosen.iter().filter(|file| !blobs.is_complete(file)).copied().collect();
     let (files, files_here) = (chosen.len(), chosen.len() - missing.len());
     report(Event::Planned { commit: blobs.commit, files, files_here, bytes, bytes_here });
     if !missing.is_empty() {
@@ -123,10 +123,10 @@ fn link(snapshot: &Path, file: &RemoteFile) -> Result<()> {
     let up = "../".repeat(2 + file.name.matches('/').count());
     let target = format!("{up}blobs/{}", file.digest.as_str());
     let link = snapshot.join(&file.name);
-    if std::fs::read_link(&link).is_ok_and(|it| it.as_os_str() == target.as_str()) {
+    if std::fs::read_link(&link).is_ok_and(|current| current.as_os_str() == target.as_str()) {
         return Ok(());
     }
-    write_whole(&link, |path| std::os::unix::fs::symlink(&target, path))
+    write_atomically(&link, |path| std::os::unix::fs::symlink(&target, path))
 }
 
 /// The blob folder of a repository.
@@ -150,7 +150,7 @@ enum Step<'a> {
 }
 
 /// The bytes to read and write at once.
-const PIECE: usize = 256 << 10;
+const BUFFER_BYTES: usize = 256 << 10;
 
 impl Blobs<'_> {
     fn path(&self, file: &RemoteFile) -> PathBuf {
@@ -159,16 +159,18 @@ impl Blobs<'_> {
 
     /// The number of bytes that are already downloaded.
     fn bytes_here(&self, file: &RemoteFile) -> u64 {
-        let length = |path: &Path| path.metadata().ok().map(|it| it.len()).filter(|&it| it <= file.bytes);
-        match self.is_whole(file) {
+        let length = |path: &Path| {
+            path.metadata().ok().map(|metadata| metadata.len()).filter(|&length| length <= file.bytes)
+        };
+        match self.is_complete(file) {
             true => file.bytes,
-            false => length(&self.unfinished(file)).unwrap_or(0),
+            false => length(&self.partial(file)).unwrap_or(0),
         }
     }
 
     /// Whether the file is complete. A file under its own name was verified; another length means later damage.
-    fn is_whole(&self, file: &RemoteFile) -> bool {
-        self.path(file).metadata().is_ok_and(|it| it.is_file() && it.len() == file.bytes)
+    fn is_complete(&self, file: &RemoteFile) -> bool {
+        self.path(file).metadata().is_ok_and(|metadata| metadata.is_file() && metadata.len() == file.bytes)
     }
 
     fn fetch(&self, file: &RemoteFile, report: &mut dyn FnMut(Step)) -> Result<()> {
@@ -177,16 +179,16 @@ impl Blobs<'_> {
         }
         let _lock = self.lock(file)?;
         // Another program may have finished first.
-        if self.is_whole(file) {
+        if self.is_complete(file) {
             return Ok(());
         }
-        let mut unfinished = Unfinished::open(self.unfinished(file), file, report)?;
-        let (mut retries, mut furthest) = (Retries::default(), unfinished.bytes);
-        while unfinished.bytes < file.bytes {
-            let received = self.receive(&mut unfinished, file, report);
-            // A server that starts again each time makes no progress, however much it sends.
-            if unfinished.bytes > furthest {
-                furthest = unfinished.bytes;
+        let mut partial = Partial::open(self.partial(file), file, report)?;
+        let (mut retries, mut most_bytes) = (Retries::default(), partial.bytes);
+        while partial.bytes < file.bytes {
+            let received = self.receive(&mut partial, file, report);
+            // A server that always starts at the first byte makes no progress.
+            if partial.bytes > most_bytes {
+                most_bytes = partial.bytes;
                 retries.reset();
             }
             if let Err(error) = received {
@@ -195,11 +197,11 @@ impl Blobs<'_> {
                     .with_context(|| format!("`{}`", file.name))?;
             }
         }
-        unfinished.finish(file, &self.path(file))
+        partial.finish(file, &self.path(file))
     }
 
     /// The name that the hub's other programs use, so that each resumes another's download.
-    fn unfinished(&self, file: &RemoteFile) -> PathBuf {
+    fn partial(&self, file: &RemoteFile) -> PathBuf {
         self.folder.join(format!("{}.incomplete", file.digest.as_str()))
     }
 
@@ -222,101 +224,102 @@ impl Blobs<'_> {
     /// Makes one request and takes as many bytes as it gives.
     fn receive(
         &self,
-        unfinished: &mut Unfinished,
+        partial: &mut Partial,
         file: &RemoteFile,
         report: &mut dyn FnMut(Step),
     ) -> Result<(), RequestError> {
-        let from = unfinished.bytes;
+        let from = partial.bytes;
         let response = self.hub.file(self.repository, self.commit, &file.name, from)?;
         let resumes = response.status() == StatusCode::PARTIAL_CONTENT
-            && header(&response, "content-range").is_some_and(|it| it.starts_with(&format!("bytes {from}-")));
+            && header(&response, "content-range")
+                .is_some_and(|range| range.starts_with(&format!("bytes {from}-")));
         if !resumes {
-            unfinished.start_over(file)?;
+            partial.restart(file)?;
             report(Step::At(0));
             if response.status() != StatusCode::OK {
                 return Err(RequestError::Transient {
-                    why: "the hub sent another part than requested".into(),
+                    why: "the hub sent another range than requested".into(),
                     wait: None,
                 });
             }
         }
         let mut body = response.into_body().into_reader();
-        let mut piece = vec![0; PIECE];
+        let mut piece = vec![0; BUFFER_BYTES];
         loop {
-            let read = body.read(&mut piece).map_err(|error| self.hub.broken(&error.into()))?;
-            if read == 0 && unfinished.bytes < file.bytes {
+            let read = body.read(&mut piece).map_err(|error| self.hub.connection_error(&error.into()))?;
+            if read == 0 && partial.bytes < file.bytes {
                 return Err(RequestError::Transient {
-                    why: format!("the connection ended after {} of {} bytes", unfinished.bytes, file.bytes),
+                    why: format!("the connection ended after {} of {} bytes", partial.bytes, file.bytes),
                     wait: None,
                 });
             }
             if read == 0 {
                 return Ok(());
             }
-            if read as u64 > file.bytes - unfinished.bytes {
-                unfinished.remove();
+            if read as u64 > file.bytes - partial.bytes {
+                partial.remove();
                 return Err(anyhow!("the hub sends more than the {} bytes that it lists", file.bytes).into());
             }
-            unfinished.append(&piece[..read])?;
-            report(Step::At(unfinished.bytes));
+            partial.append(&piece[..read])?;
+            report(Step::At(partial.bytes));
         }
     }
 }
 
 /// A partial file, and the hash of that part.
-struct Unfinished {
+struct Partial {
     path: PathBuf,
     file: File,
     bytes: u64,
-    sum: Running,
+    hash: RunningHash,
 }
 
-impl Unfinished {
-    fn open(path: PathBuf, wanted: &RemoteFile, report: &mut dyn FnMut(Step)) -> Result<Self> {
+impl Partial {
+    fn open(path: PathBuf, listed: &RemoteFile, report: &mut dyn FnMut(Step)) -> Result<Self> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
         let file = file.with_context(|| cannot_write(&path))?;
-        let mut unfinished = Self { file, bytes: 0, sum: wanted.digest.begin(wanted.bytes), path };
-        let length = unfinished.file.metadata().with_context(|| cannot_write(&unfinished.path))?.len();
-        if length > wanted.bytes {
-            unfinished.start_over(wanted)?;
+        let mut partial = Self { file, bytes: 0, hash: listed.digest.begin(listed.bytes), path };
+        let length = partial.file.metadata().with_context(|| cannot_write(&partial.path))?.len();
+        if length > listed.bytes {
+            partial.restart(listed)?;
         }
-        let mut piece = vec![0; PIECE];
+        let mut piece = vec![0; BUFFER_BYTES];
         loop {
-            let read = unfinished.file.read(&mut piece);
-            let read = read.with_context(|| format!("cannot read `{}`", unfinished.path.display()))?;
+            let read = partial.file.read(&mut piece);
+            let read = read.with_context(|| format!("cannot read `{}`", partial.path.display()))?;
             if read == 0 {
-                return Ok(unfinished);
+                return Ok(partial);
             }
-            unfinished.sum.update(&piece[..read]);
-            unfinished.bytes += read as u64;
-            report(Step::At(unfinished.bytes));
+            partial.hash.update(&piece[..read]);
+            partial.bytes += read as u64;
+            report(Step::At(partial.bytes));
         }
     }
 
     fn append(&mut self, piece: &[u8]) -> Result<()> {
         self.file.write_all(piece).with_context(|| cannot_write(&self.path))?;
-        self.sum.update(piece);
+        self.hash.update(piece);
         self.bytes += piece.len() as u64;
         Ok(())
     }
 
-    fn start_over(&mut self, wanted: &RemoteFile) -> Result<()> {
+    fn restart(&mut self, listed: &RemoteFile) -> Result<()> {
         let emptied = self.file.set_len(0).and_then(|()| self.file.seek(SeekFrom::Start(0)));
         emptied.with_context(|| cannot_write(&self.path))?;
-        (self.bytes, self.sum) = (0, wanted.digest.begin(wanted.bytes));
+        (self.bytes, self.hash) = (0, listed.digest.begin(listed.bytes));
         Ok(())
     }
 
-    fn finish(self, wanted: &RemoteFile, path: &Path) -> Result<()> {
+    fn finish(self, listed: &RemoteFile, path: &Path) -> Result<()> {
         self.file.sync_all().with_context(|| cannot_write(&self.path))?;
-        let found = self.sum.finish();
-        if found != wanted.digest {
+        let actual = self.hash.finish();
+        if actual != listed.digest {
             let error = anyhow!(
-                "`{}` is not what the hub lists: its {} is `{}`, expected `{}`; the file was removed\nhint: the same command fetches it again",
-                wanted.name,
-                found.kind(),
-                found.as_str(),
-                wanted.digest.as_str()
+                "`{}` is damaged: its {} is `{}`, and the hub lists `{}`; the file was removed\nhint: the same command fetches it again",
+                listed.name,
+                actual.kind(),
+                actual.as_str(),
+                listed.digest.as_str()
             );
             return match std::fs::remove_file(&self.path) {
                 Ok(()) => Err(error),

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::tables::{ids_by_token, merge_ids, padding_name};
 use super::{Pre, TokenType, TokenizerKind, TokenizerTables};
 use crate::gguf::{Header, MetadataValue, Value, read_f32s, read_i32s, read_texts};
-use crate::text::shown;
+use crate::text::printable;
 
 const MODEL: &str = "tokenizer.ggml.model";
 const PRE: &str = "tokenizer.ggml.pre";
@@ -41,35 +41,35 @@ impl TokenizerTables {
         let mut types: Vec<i32> = self.types.iter().map(|&kind| kind as i32).collect();
         types.resize(length, TokenType::Unused as i32);
         let mut entries = Vec::new();
-        let mut put = |key: &str, value| entries.push((key.to_string(), value));
+        let mut add = |key: &str, value| entries.push((key.to_string(), value));
         match &self.kind {
             TokenizerKind::ByteLevel { pre, .. } => {
-                put(MODEL, MetadataValue::Text("gpt2".into()));
-                put(PRE, MetadataValue::Text(pre.name().into()));
-                put(MERGES, MetadataValue::Texts(self.merge_texts()?));
+                add(MODEL, MetadataValue::Text("gpt2".into()));
+                add(PRE, MetadataValue::Text(pre.name().into()));
+                add(MERGES, MetadataValue::Texts(self.merge_texts()?));
             }
             TokenizerKind::SentencePiece { space_prefix, scores } => {
                 let lowest = scores.iter().copied().fold(0.0, f32::min);
                 let mut scores = scores.clone();
                 scores.resize(length, lowest);
-                put(MODEL, MetadataValue::Text("llama".into()));
-                put(PRE, MetadataValue::Text("default".into()));
-                put(SCORES, MetadataValue::F32s(scores));
-                put(ADD_SPACE, MetadataValue::Bool(*space_prefix));
+                add(MODEL, MetadataValue::Text("llama".into()));
+                add(PRE, MetadataValue::Text("default".into()));
+                add(SCORES, MetadataValue::F32s(scores));
+                add(ADD_SPACE, MetadataValue::Bool(*space_prefix));
             }
         }
-        put(TOKENS, MetadataValue::Texts(tokens));
-        put(TYPES, MetadataValue::I32s(types));
+        add(TOKENS, MetadataValue::Texts(tokens));
+        add(TYPES, MetadataValue::I32s(types));
         for (key, id) in [(BOS, bos), (EOS, eos), (UNKNOWN, self.unknown), (PADDING, self.padding)] {
             if let Some(id) = id {
-                put(key, MetadataValue::U32(id));
+                add(key, MetadataValue::U32(id));
             }
         }
         // Always written, even if it is the default: defaults differ between values of `pre`.
-        put(ADD_BOS, MetadataValue::Bool(self.add_bos.is_some()));
-        put(ADD_EOS, MetadataValue::Bool(self.add_eos.is_some()));
+        add(ADD_BOS, MetadataValue::Bool(self.add_bos.is_some()));
+        add(ADD_EOS, MetadataValue::Bool(self.add_eos.is_some()));
         if let Some(template) = &self.chat_template {
-            put(TEMPLATE, MetadataValue::Text(template.clone()));
+            add(TEMPLATE, MetadataValue::Text(template.clone()));
         }
         Ok(entries)
     }
@@ -77,7 +77,7 @@ impl TokenizerTables {
     fn merge_texts(&self) -> Result<Vec<String>> {
         let text = |(index, &(left, right)): (usize, &(u32, u32))| {
             let (left, right) = (self.token("merge", left)?, self.token("merge", right)?);
-            ensure!(!left.contains(' ') && !right.contains(' '), "merge {index} holds a space");
+            ensure!(!left.contains(' ') && !right.contains(' '), "merge {index} contains a space");
             Ok(format!("{left} {right}"))
         };
         self.merges.iter().enumerate().map(text).collect()
@@ -107,7 +107,7 @@ impl Tables<'_> {
     fn read(&self) -> Result<TokenizerTables> {
         let mut tokens = read_texts(self.path, self.header, TOKENS)?;
         for (id, token) in tokens.iter_mut().enumerate().filter(|(_, token)| token.is_empty()) {
-            *token = format!("[EMPTY_{id}]"); // As llama.cpp calls it. No text leads there.
+            *token = format!("[EMPTY_{id}]"); // The name in llama.cpp. No text has this token.
         }
         self.check_vocabulary(tokens.len())?;
         ids_by_token(&tokens).with_context(|| format!("metadata `{TOKENS}`"))?;
@@ -116,7 +116,7 @@ impl Tables<'_> {
             "gpt2" => self.byte_level(tokens, types)?,
             "llama" => self.sentence_piece(tokens, types)?,
             other => {
-                bail!("metadata `{MODEL}` is `{}`; this program reads `gpt2` and `llama`", shown(other))
+                bail!("metadata `{MODEL}` is `{}`; this program reads `gpt2` and `llama`", printable(other))
             }
         };
         tables.check()?;
@@ -127,7 +127,7 @@ impl Tables<'_> {
         let name = self.text(PRE)?.unwrap_or("default");
         let pre = Pre::named(name);
         let pre =
-            pre.with_context(|| format!("metadata `{PRE}`: unknown pre-tokenizer `{}`", shown(name)))?;
+            pre.with_context(|| format!("metadata `{PRE}`: unknown pre-tokenizer `{}`", printable(name)))?;
         // A merge is `left right`. A token may begin with a space, though none of this kind should.
         let merges = read_texts(self.path, self.header, MERGES)?;
         let merges = merge_ids(merges.iter().map(|merge| merge.split_once(' ')), &ids_by_token(&tokens)?)
@@ -165,7 +165,7 @@ impl Tables<'_> {
             if !self.bool(switch)?.unwrap_or(default) {
                 return Ok(None);
             }
-            id.with_context(|| format!("`{switch}` holds and metadata `{key}` is missing")).map(Some)
+            id.with_context(|| format!("`{switch}` is true, and metadata `{key}` is missing")).map(Some)
         };
         Ok(TokenizerTables {
             kind,
@@ -236,7 +236,7 @@ impl Tables<'_> {
 }
 
 /// llama.cpp has no list of merges for this kind: it merges any two neighbours that form a token, the best score first. So
-/// each way of cutting a token in two is a merge. With equal scores llama.cpp takes the leftmost pair and this list the
+/// each split of a token into two tokens is a merge. With equal scores llama.cpp takes the leftmost pair and this list the
 /// lowest id; SentencePiece vocabularies give each token a different score.
 fn merges_by_score(tokens: &[String], types: &[TokenType], scores: &[f32]) -> Result<Vec<(u32, u32)>> {
     let ids = ids_by_token(tokens)?;
@@ -249,8 +249,8 @@ fn merges_by_score(tokens: &[String], types: &[TokenType], scores: &[f32]) -> Re
         let token = tokens[id as usize].as_str();
         // The cuts of a token take the square of its length.
         ensure!(
-            token.len() <= LONGEST_PIECE,
-            "token {id} is {} bytes long; {LONGEST_PIECE} are read",
+            token.len() <= MAX_TOKEN_BYTES,
+            "token {id} is {} bytes long; {MAX_TOKEN_BYTES} is the limit",
             token.len()
         );
         for (cut, _) in token.char_indices().skip(1) {
@@ -262,4 +262,4 @@ fn merges_by_score(tokens: &[String], types: &[TokenType], scores: &[f32]) -> Re
 }
 
 /// The longest token in bytes. The longest of llama 2 has 48, of gemma 93.
-const LONGEST_PIECE: usize = 1024;
+const MAX_TOKEN_BYTES: usize = 1024;

@@ -9,7 +9,7 @@ mod synthesise;
 mod tables;
 mod write_json;
 
-use crate::text::shown;
+use crate::text::printable;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, ensure};
@@ -46,7 +46,7 @@ impl Tokenizer {
         let tokenizer = Self { inner };
         // The first text builds the internal tables; that cost belongs to opening, not to the first prompt.
         tokenizer.encode("It's one text, with 2 numbers (42) and a line's end:\n")?;
-        give_back();
+        return_free_memory();
         Ok(tokenizer)
     }
 
@@ -69,14 +69,14 @@ impl Tokenizer {
 
     /// Refuses the tokenizer of another model, with an id beyond the model's embedding.
     pub fn check_fits(&self, vocabulary: u32) -> Result<()> {
-        let beyond = self.inner.get_vocab(true).into_iter().filter(|&(_, id)| id >= vocabulary);
-        let highest = beyond.max_by_key(|&(_, id)| id);
+        let invalid = self.inner.get_vocab(true).into_iter().filter(|&(_, id)| id >= vocabulary);
+        let highest = invalid.max_by_key(|&(_, id)| id);
         ensure!(
             highest.is_none(),
             "the tokenizer is of another vocabulary: {}, and the model's vocabulary has {vocabulary}",
             highest.map_or_else(String::new, |(token, id)| format!(
                 "id {id} is `{}` among its {} tokens",
-                shown(&token),
+                printable(&token),
                 self.vocabulary_size()
             ))
         );
@@ -93,10 +93,10 @@ impl std::fmt::Debug for Tokenizer {
 /// Returns the memory that reading freed from the allocator to the system: 46 MB after 128,000 tokens.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[expect(unsafe_code, reason = "a function of the C library")]
-fn give_back() {
+fn return_free_memory() {
     // SAFETY: it touches no memory in use and takes its own locks, so any thread may call it at any time.
     unsafe { libc::malloc_trim(0) };
 }
 
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-fn give_back() {}
+fn return_free_memory() {}

@@ -10,10 +10,10 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::tables::{EACH_NUMBER, GPT2_SPLIT, id_of, ids_by_token, merge_ids, padding_name};
+use super::tables::{GPT2_SPLIT, SINGLE_DIGITS, id_of, ids_by_token, merge_ids, padding_name};
 use super::write_json::SPACE;
 use super::{Pre, TokenType, TokenizerKind, TokenizerTables, facts_of_json};
-use crate::text::shown;
+use crate::text::printable;
 
 /// Reads `tokenizer.json`, and the files beside it for the names of special tokens and the chat template.
 pub fn from_json(path: &Path) -> Result<TokenizerTables> {
@@ -33,7 +33,7 @@ pub fn from_json(path: &Path) -> Result<TokenizerTables> {
 }
 
 /// The most unused ids between tokens; no real vocabulary has more.
-const MAX_HOLES: usize = 1 << 16;
+const MAX_UNUSED_IDS: usize = 1 << 16;
 
 #[derive(Deserialize)]
 struct File {
@@ -93,7 +93,7 @@ fn read(path: &Path, kind: &str) -> Result<TokenizerTables> {
     let ids = ids_by_token(&tokens)?;
     let merges = merge_ids(file.model.merges.iter().map(Merge::pair), &ids)?;
     let unknown = file.model.unk_token.as_deref().map(|token| id_of(&ids, "unk_token", token)).transpose()?;
-    let (add_bos, add_eos) = around(file.post_processor.as_ref(), &ids)?;
+    let (add_bos, add_eos) = added_ids(file.post_processor.as_ref(), &ids)?;
     let (normalizer, pre_tokenizer) = (file.normalizer.as_ref(), file.pre_tokenizer.as_ref());
     let kind = if file.model.byte_fallback {
         for (token, kind) in tokens.iter().zip(&mut types) {
@@ -134,17 +134,17 @@ fn tokens(file: &File) -> Result<(Vec<String>, Vec<TokenType>)> {
     });
     let entries: Vec<_> = vocabulary.chain(added).collect();
     let length = entries.iter().map(|&(id, ..)| id as usize + 1).max().context("`vocab` is empty")?;
-    ensure!(length <= entries.len() + MAX_HOLES, "id {} among {} tokens", length - 1, entries.len());
+    ensure!(length <= entries.len() + MAX_UNUSED_IDS, "id {} among {} tokens", length - 1, entries.len());
     let mut tokens: Vec<Option<&String>> = vec![None; length];
     let mut types = vec![TokenType::Unused; length];
     for (id, token, kind) in entries {
         let other = tokens[id as usize].replace(token).filter(|other| *other != token);
-        let shown = |text: &String| shown(text);
+        let printable = |text: &String| printable(text);
         ensure!(
             other.is_none(),
             "id {id} is both `{}` and `{}`",
-            other.map_or_else(String::new, shown),
-            shown(token)
+            other.map_or_else(String::new, printable),
+            printable(token)
         );
         types[id as usize] = kind;
     }
@@ -158,8 +158,8 @@ fn tokens(file: &File) -> Result<(Vec<String>, Vec<TokenType>)> {
 fn scores(length: usize, merges: &[(u32, u32)], tokens: &[String], ids: &HashMap<&str, u32>) -> Vec<f32> {
     let mut scores: Vec<Option<f32>> = vec![None; length];
     for (rank, &(left, right)) in merges.iter().enumerate() {
-        let whole = format!("{}{}", tokens[left as usize], tokens[right as usize]);
-        if let Some(&id) = ids.get(whole.as_str()) {
+        let joined = format!("{}{}", tokens[left as usize], tokens[right as usize]);
+        if let Some(&id) = ids.get(joined.as_str()) {
             scores[id as usize].get_or_insert(-(rank as f32));
         }
     }
@@ -194,35 +194,36 @@ fn add_config(tables: &mut TokenizerTables, path: &Path) -> Result<()> {
 
 /// The only template, or the default one of several.
 fn template(value: &Value) -> Option<String> {
-    let several = value.as_array().and_then(|all| all.iter().find(|each| each["name"] == "default"));
-    let text = several.map_or(value, |default| &default["template"]);
+    let default_template = value.as_array().and_then(|all| all.iter().find(|each| each["name"] == "default"));
+    let text = default_template.map_or(value, |default| &default["template"]);
     text.as_str().map(str::to_string)
 }
 
 const UNUSABLE: &str = "the GGUF would have no tokenizer that llama.cpp could use";
 
-/// Finds the family with these cuts.
+/// Finds the family with these splits.
 fn pre(step: Option<&Value>, ignore_merges: bool) -> Result<&'static Pre> {
     let Some(step) = step.filter(|step| !step.is_null()) else {
         bail!("there is neither `pre_tokenizer` nor byte fallback; {UNUSABLE}");
     };
     let mut splits = Vec::new();
-    cuts(step, &mut splits)?;
-    Pre::splitting(&splits, ignore_merges).with_context(|| {
+    collect_splits(step, &mut splits)?;
+    Pre::with_splits(&splits, ignore_merges).with_context(|| {
         let merged = if ignore_merges { ", `ignore_merges` set" } else { "" };
-        format!("unknown pre-tokenizer: words are cut by {splits:?}{merged}; {UNUSABLE}")
+        format!("unknown pre-tokenizer: words are split by {splits:?}{merged}; {UNUSABLE}")
     })
 }
 
-fn cuts(step: &Value, splits: &mut Vec<String>) -> Result<()> {
+fn collect_splits(step: &Value, splits: &mut Vec<String>) -> Result<()> {
     let kind = step["type"].as_str().unwrap_or_default();
     match kind {
         "Sequence" => {
-            let steps = step["pretokenizers"].as_array().context("`pre_tokenizer`: a sequence of nothing")?;
+            let steps =
+                step["pretokenizers"].as_array().context("`pre_tokenizer`: a sequence without steps")?;
             // No real file nests sequences; refusing them bounds the recursion.
             let nested = steps.iter().find(|step| step["type"] == "Sequence");
             ensure!(nested.is_none(), "`pre_tokenizer`: a sequence in a sequence; {UNUSABLE}");
-            steps.iter().try_for_each(|step| cuts(step, splits))
+            steps.iter().try_for_each(|step| collect_splits(step, splits))
         }
         "ByteLevel" if step["add_prefix_space"] != true => {
             if step["use_regex"] != false {
@@ -231,7 +232,7 @@ fn cuts(step: &Value, splits: &mut Vec<String>) -> Result<()> {
             Ok(())
         }
         "Digits" if step["individual_digits"] == true => {
-            splits.push(EACH_NUMBER.into());
+            splits.push(SINGLE_DIGITS.into());
             Ok(())
         }
         "Split" => {
@@ -292,7 +293,7 @@ fn space_prefix(normalizer: Option<&Value>, pre_tokenizer: Option<&Value>) -> Re
 }
 
 /// The ids that the post-processor adds before and after a text.
-fn around(step: Option<&Value>, ids: &HashMap<&str, u32>) -> Result<(Option<u32>, Option<u32>)> {
+fn added_ids(step: Option<&Value>, ids: &HashMap<&str, u32>) -> Result<(Option<u32>, Option<u32>)> {
     let steps = match step {
         None | Some(Value::Null) => Vec::new(),
         Some(step) if step["type"] == "Sequence" => {
@@ -313,8 +314,9 @@ fn around(step: Option<&Value>, ids: &HashMap<&str, u32>) -> Result<(Option<u32>
                 side = &mut after;
                 continue;
             }
-            let token =
-                piece["SpecialToken"]["id"].as_str().context("`post_processor`: a piece of neither")?;
+            let token = piece["SpecialToken"]["id"]
+                .as_str()
+                .context("`post_processor`: expected a sequence or a special token")?;
             let other = side.replace(id_of(ids, "`post_processor`", token)?);
             ensure!(
                 other.is_none(),

@@ -1,9 +1,9 @@
 //! A working tokenizer of any size, for a model with random weights.
 //!
 //! Real vocabularies have 32,000 to 256,000 ids. Each id gets a text that encodes to this id alone. So the output of a text
-//! engine can be checked, and encoding costs as much as with a real tokenizer. The first tokens are learnt from a text of
+//! engine can be checked, and encoding costs as much as with a real tokenizer. The first tokens are learned from a text of
 //! this project; the others are composed from them. The same text gives the same tokens on every machine: no code here iterates over a
-//! hash table, and among equally common pairs the lowest ids win.
+//! hash table, and among equally frequent pairs the lowest ids win.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -11,7 +11,7 @@ use anyhow::{Result, anyhow, bail, ensure};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::{OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer, PreTokenizerWrapper};
 
-use super::write_json::cutting;
+use super::write_json::pre_tokenizer_json;
 use super::{Pre, Special, TokenType, TokenizerKind, TokenizerTables};
 use crate::embedded;
 
@@ -19,15 +19,15 @@ use crate::embedded;
 const MAX_VOCABULARY: u32 = 1 << 20;
 
 /// The longest composed word, with a space in front.
-const LONGEST_WORD: usize = 16;
+const MAX_WORD_CHARACTERS: usize = 16;
 
 /// Byte-level tables with this many ids, including the given specials, for this pre-tokenizer. The caller sets `bos` and
 /// `add_bos`.
 pub fn synthesise(vocabulary: u32, pre: &'static Pre, specials: &[Special]) -> Result<TokenizerTables> {
     let ordinary = check(vocabulary, specials)?;
-    let taken: HashSet<&str> = specials.iter().map(|special| special.content.as_str()).collect();
-    let mut learnt = learn(&embedded::heldout_text()?, pre, ordinary, &taken)?;
-    compose(&mut learnt, ordinary, &taken)?;
+    let excluded: HashSet<&str> = specials.iter().map(|special| special.content.as_str()).collect();
+    let mut learned = learn(&embedded::heldout_text()?, pre, ordinary, &excluded)?;
+    compose(&mut learned, ordinary, &excluded)?;
 
     let mut tokens: Vec<Option<String>> = vec![None; vocabulary as usize];
     let mut types = vec![TokenType::Normal; vocabulary as usize];
@@ -37,14 +37,14 @@ pub fn synthesise(vocabulary: u32, pre: &'static Pre, specials: &[Special]) -> R
     }
     // Ordinary tokens take the remaining ids in order.
     let mut ids = Vec::with_capacity(ordinary);
-    let mut texts = learnt.texts.into_iter();
+    let mut texts = learned.texts.into_iter();
     for (id, slot) in (0_u32..).zip(&mut tokens) {
         if slot.is_none() {
             *slot = texts.next();
             ids.push(id);
         }
     }
-    let merges = learnt.merges.iter().map(|&(left, right)| (ids[left as usize], ids[right as usize]));
+    let merges = learned.merges.iter().map(|&(left, right)| (ids[left as usize], ids[right as usize]));
     Ok(TokenizerTables {
         kind: TokenizerKind::ByteLevel { pre, nfc: pre.nfc },
         merges: merges.collect(),
@@ -68,7 +68,10 @@ fn check(vocabulary: u32, specials: &[Special]) -> Result<usize> {
         ensure!(*id < vocabulary, "special token `{content}` has id {id} in a vocabulary of {vocabulary}");
         ensure!(ids.insert(id), "two special tokens have id {id}");
         ensure!(contents.insert(content), "two special tokens are `{content}`");
-        ensure!(content.chars().count() > 1, "special token {id} is `{content}`, which ordinary text needs");
+        ensure!(
+            content.chars().count() > 1,
+            "special token {id} is `{content}`, which ordinary text contains"
+        );
     }
     let least = specials.len() + 256;
     ensure!(
@@ -84,43 +87,44 @@ fn check(vocabulary: u32, specials: &[Special]) -> Result<usize> {
 ///
 /// A new merge ranks last, so it changes no earlier token. A word is added only if merging its bytes gives stem and ending,
 /// so that the new merge completes it. Hence each token's text encodes to its id.
-fn compose(learnt: &mut Learnt, limit: usize, taken: &HashSet<&str>) -> Result<()> {
-    if learnt.texts.len() >= limit {
+fn compose(learned: &mut Learned, limit: usize, excluded: &HashSet<&str>) -> Result<()> {
+    if learned.texts.len() >= limit {
         return Ok(());
     }
-    let mut known: HashSet<String> = learnt.texts.iter().cloned().collect();
-    known.extend(taken.iter().map(|text| text.to_string()));
-    let mut encoder = Encoder::new(learnt);
-    let all = 0..learnt.texts.len();
-    let is_word = |index: &usize| is_stem(&learnt.texts[*index]);
+    let mut known: HashSet<String> = learned.texts.iter().cloned().collect();
+    known.extend(excluded.iter().map(|text| text.to_string()));
+    let mut encoder = Encoder::new(learned);
+    let all = 0..learned.texts.len();
+    let is_word = |index: &usize| is_stem(&learned.texts[*index]);
     let mut stems: Vec<usize> = all.clone().filter(is_word).collect();
-    let mut endings: Vec<usize> = all.filter(|&index| is_ending(&learnt.texts[index])).collect();
+    let mut endings: Vec<usize> = all.filter(|&index| is_ending(&learned.texts[index])).collect();
     // Syllables come before single letters.
-    endings.sort_by_key(|&index| learnt.texts[index].len() == 1);
+    endings.sort_by_key(|&index| learned.texts[index].len() == 1);
     while !stems.is_empty() {
-        let first_new = learnt.texts.len();
+        let first_new = learned.texts.len();
         for &ending in &endings {
             for &stem in &stems {
-                let (left, right) = (&learnt.texts[stem], &learnt.texts[ending]);
-                if left.chars().count() + right.len() > LONGEST_WORD || !is_pronounceable(left, right) {
+                let (left, right) = (&learned.texts[stem], &learned.texts[ending]);
+                if left.chars().count() + right.len() > MAX_WORD_CHARACTERS || !is_pronounceable(left, right)
+                {
                     continue;
                 }
                 let (word, pair) = (format!("{left}{right}"), (stem as u32, ending as u32));
                 if known.contains(&word) || encoder.encode(&word) != [pair.0, pair.1] {
                     continue;
                 }
-                encoder.add(pair, learnt.texts.len() as u32);
+                encoder.add(pair, learned.texts.len() as u32);
                 known.insert(word.clone());
-                learnt.merges.push(pair);
-                learnt.texts.push(word);
-                if learnt.texts.len() == limit {
+                learned.merges.push(pair);
+                learned.texts.push(word);
+                if learned.texts.len() == limit {
                     return Ok(());
                 }
             }
         }
-        stems = (first_new..learnt.texts.len()).collect();
+        stems = (first_new..learned.texts.len()).collect();
     }
-    bail!("only {} distinct tokens can be made, and {limit} are required", learnt.texts.len())
+    bail!("only {} distinct tokens can be made, and {limit} are required", learned.texts.len())
 }
 
 /// At least two letters, optionally with a space in front (`Ġ`) or a capital.
@@ -146,18 +150,18 @@ fn is_pronounceable(stem: &str, ending: &str) -> bool {
 struct Encoder {
     numbers: HashMap<char, u32>,
     /// The result of merging a pair. Tokens have the order of their merges, so a lower number is a lower rank.
-    made: HashMap<(u32, u32), u32>,
+    merged: HashMap<(u32, u32), u32>,
     symbols: Vec<u32>,
 }
 
 impl Encoder {
-    fn new(learnt: &Learnt) -> Self {
-        let made = learnt.merges.iter().copied().zip(256..).collect();
-        Self { numbers: alphabet().into_iter().zip(0..).collect(), made, symbols: Vec::new() }
+    fn new(learned: &Learned) -> Self {
+        let merged = learned.merges.iter().copied().zip(256..).collect();
+        Self { numbers: alphabet().into_iter().zip(0..).collect(), merged, symbols: Vec::new() }
     }
 
-    fn add(&mut self, pair: (u32, u32), made: u32) {
-        self.made.insert(pair, made);
+    fn add(&mut self, pair: (u32, u32), merged: u32) {
+        self.merged.insert(pair, merged);
     }
 
     fn encode(&mut self, word: &str) -> &[u32] {
@@ -166,9 +170,9 @@ impl Encoder {
         loop {
             let pairs = self.symbols.windows(2).enumerate();
             let merges =
-                pairs.filter_map(|(index, pair)| Some((*self.made.get(&(pair[0], pair[1]))?, index)));
-            let Some((made, index)) = merges.min() else { return &self.symbols };
-            self.symbols[index] = made;
+                pairs.filter_map(|(index, pair)| Some((*self.merged.get(&(pair[0], pair[1]))?, index)));
+            let Some((merged, index)) = merges.min() else { return &self.symbols };
+            self.symbols[index] = merged;
             self.symbols.remove(index + 1);
         }
     }
@@ -177,7 +181,7 @@ impl Encoder {
 /// Tokens in the order of their creation, and the merges that make them from the 256 bytes that come first. Numbers are
 /// indexes into `texts`.
 #[derive(Debug)]
-struct Learnt {
+struct Learned {
     texts: Vec<String>,
     merges: Vec<(u32, u32)>,
 }
@@ -189,8 +193,8 @@ fn alphabet() -> Vec<char> {
     characters
 }
 
-/// Merges the commonest pair until there are `limit` tokens or no pair occurs twice. Never makes a text in `taken`.
-fn learn(text: &str, pre: &Pre, limit: usize, taken: &HashSet<&str>) -> Result<Learnt> {
+/// Merges the most frequent pair until there are `limit` tokens or no pair occurs twice. Never makes a text in `excluded`.
+fn learn(text: &str, pre: &Pre, limit: usize, excluded: &HashSet<&str>) -> Result<Learned> {
     let alphabet = alphabet();
     let mut texts: Vec<String> = alphabet.iter().map(char::to_string).collect();
     let mut merges = Vec::new();
@@ -203,22 +207,22 @@ fn learn(text: &str, pre: &Pre, limit: usize, taken: &HashSet<&str>) -> Result<L
     while texts.len() < limit {
         let joined =
             |&(left, right): &(u32, u32)| format!("{}{}", texts[left as usize], texts[right as usize]);
-        let Some(pair) = words.commonest(|pair| taken.contains(joined(pair).as_str())) else { break };
-        let (text, made) = (joined(&pair), texts.len() as u32);
+        let Some(pair) = words.most_frequent(|pair| excluded.contains(joined(pair).as_str())) else { break };
+        let (text, merged) = (joined(&pair), texts.len() as u32);
         texts.push(text);
         merges.push(pair);
-        words.merge(pair, made);
+        words.merge(pair, merged);
     }
-    Ok(Learnt { texts, merges })
+    Ok(Learned { texts, merges })
 }
 
 /// The words of a text as `tokenizers` cuts them, with a character for each byte.
 fn count_words(text: &str, pre: &Pre) -> Result<BTreeMap<String, u64>> {
-    let mut cut = PreTokenizedString::from(text);
-    let cutter: PreTokenizerWrapper = serde_json::from_value(cutting(pre))?;
-    cutter.pre_tokenize(&mut cut).map_err(|error| anyhow!("{error}"))?;
+    let mut pre_tokenized = PreTokenizedString::from(text);
+    let pre_tokenizer: PreTokenizerWrapper = serde_json::from_value(pre_tokenizer_json(pre))?;
+    pre_tokenizer.pre_tokenize(&mut pre_tokenized).map_err(|error| anyhow!("{error}"))?;
     let mut counts = BTreeMap::new();
-    for (word, ..) in cut.get_splits(OffsetReferential::Original, OffsetType::Byte) {
+    for (word, ..) in pre_tokenized.get_splits(OffsetReferential::Original, OffsetType::Byte) {
         *counts.entry(word.to_string()).or_default() += 1;
     }
     ensure!(!counts.is_empty(), "there is no text to learn from");
@@ -245,22 +249,22 @@ impl Words {
         self.count(index);
     }
 
-    /// The commonest pair that occurs at least twice; the lowest ids among equals.
-    fn commonest(&self, refused: impl Fn(&(u32, u32)) -> bool) -> Option<(u32, u32)> {
+    /// The most frequent pair that occurs at least twice; the lowest ids among equals.
+    fn most_frequent(&self, is_excluded: impl Fn(&(u32, u32)) -> bool) -> Option<(u32, u32)> {
         let mut best: Option<(u64, (u32, u32))> = None;
         for (pair, Pair { count, .. }) in &self.pairs {
-            if *count >= 2 && best.is_none_or(|(most, _)| *count > most) && !refused(pair) {
+            if *count >= 2 && best.is_none_or(|(most, _)| *count > most) && !is_excluded(pair) {
                 best = Some((*count, *pair));
             }
         }
         best.map(|(_, pair)| pair)
     }
 
-    fn merge(&mut self, pair: (u32, u32), made: u32) {
+    fn merge(&mut self, pair: (u32, u32), merged: u32) {
         let words = self.pairs.get(&pair).map(|found| found.words.clone()).unwrap_or_default();
         for index in words {
-            self.forget(index);
-            merge_all(&mut self.words[index].0, pair, made);
+            self.remove(index);
+            merge_all(&mut self.words[index].0, pair, merged);
             self.count(index);
         }
     }
@@ -274,7 +278,7 @@ impl Words {
         }
     }
 
-    fn forget(&mut self, index: usize) {
+    fn remove(&mut self, index: usize) {
         let (symbols, count) = &self.words[index];
         for neighbours in symbols.windows(2) {
             let key = (neighbours[0], neighbours[1]);
@@ -290,11 +294,11 @@ impl Words {
 }
 
 /// Merges from left to right like the encoder: of three equal symbols it merges the first two.
-fn merge_all(symbols: &mut Vec<u32>, pair: (u32, u32), made: u32) {
+fn merge_all(symbols: &mut Vec<u32>, pair: (u32, u32), merged: u32) {
     let (mut from, mut to) = (0, 0);
     while from < symbols.len() {
         let is_pair = symbols.get(from..from + 2).is_some_and(|next| (next[0], next[1]) == pair);
-        symbols[to] = if is_pair { made } else { symbols[from] };
+        symbols[to] = if is_pair { merged } else { symbols[from] };
         from += if is_pair { 2 } else { 1 };
         to += 1;
     }
@@ -310,16 +314,16 @@ mod tests {
     }
 
     #[test]
-    fn the_commonest_pair_is_merged_first_and_of_equals_the_lowest() {
-        let learnt = learn("ab ab ab cd cd cd ef", gpt2(), 1000, &HashSet::new()).unwrap();
+    fn the_most_frequent_pair_is_merged_first_then_the_lowest_ids() {
+        let learned = learn("ab ab ab cd cd cd ef", gpt2(), 1000, &HashSet::new()).unwrap();
         // ` a` and `ab` occur 2 and 3 times; `ab` and `cd` equally often.
-        assert_eq!(learnt.texts[256..], ["ab", "cd", "Ġcd", "Ġab"]);
-        let learnt = learn("ab ab ab", gpt2(), 1000, &HashSet::from(["ab"])).unwrap();
-        assert_eq!(learnt.texts[256..], ["Ġa", "Ġab"], "what is taken is gone around");
+        assert_eq!(learned.texts[256..], ["ab", "cd", "Ġcd", "Ġab"]);
+        let learned = learn("ab ab ab", gpt2(), 1000, &HashSet::from(["ab"])).unwrap();
+        assert_eq!(learned.texts[256..], ["Ġa", "Ġab"], "excluded texts are not created");
     }
 
     #[test]
-    fn merging_goes_from_left_to_right() {
+    fn pairs_are_merged_from_left_to_right() {
         let mut symbols = vec![1, 1, 1, 2, 1, 1];
         merge_all(&mut symbols, (1, 1), 9);
         assert_eq!(symbols, [9, 1, 2, 9]);

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::text::shown;
+use crate::text::printable;
 
-/// A token that was added to a model, not learnt from text.
+/// A token that was added to a model, not learned from text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Special {
     pub id: u32,
@@ -78,10 +78,11 @@ pub struct TokenizerTables {
 }
 
 impl TokenizerTables {
-    /// The token of a required id; `what` names the field for an error.
-    pub(super) fn token(&self, what: &str, id: u32) -> Result<&str> {
+    /// The token of a required id; `field` is its name for an error.
+    pub(super) fn token(&self, field: &str, id: u32) -> Result<&str> {
         let found = self.tokens.get(id as usize);
-        let found = found.with_context(|| format!("{what} is id {id}, and there are {}", self.tokens.len()));
+        let found =
+            found.with_context(|| format!("{field} is id {id}, and there are {} tokens", self.tokens.len()));
         found.map(String::as_str)
     }
 
@@ -100,8 +101,8 @@ impl TokenizerTables {
             ("add_bos", self.add_bos),
             ("add_eos", self.add_eos),
         ];
-        for (what, id) in named {
-            id.map_or(Ok(""), |id| self.token(what, id))?;
+        for (field, id) in named {
+            id.map_or(Ok(""), |id| self.token(field, id))?;
         }
         for (index, &(left, right)) in self.merges.iter().enumerate() {
             self.token(&format!("merge {index}"), left.max(right))?;
@@ -118,7 +119,7 @@ pub(super) fn ids_by_token(tokens: &[String]) -> Result<HashMap<&str, u32>> {
         ensure!(
             other.is_none(),
             "token `{}` has the ids {} and {id}",
-            shown(token),
+            printable(token),
             other.unwrap_or_default()
         );
     }
@@ -136,7 +137,7 @@ pub(super) fn merge_ids<'a>(
     ids: &HashMap<&str, u32>,
 ) -> Result<Vec<(u32, u32)>> {
     let pair = |(index, merge): (usize, Option<(&str, &str)>)| {
-        let (left, right) = merge.with_context(|| format!("merge {index}: one text"))?;
+        let (left, right) = merge.with_context(|| format!("merge {index}: expected a pair of texts"))?;
         let merge = format!("merge {index}");
         id_of(ids, &merge, &format!("{left}{right}"))?;
         Ok((id_of(ids, &merge, left)?, id_of(ids, &merge, right)?))
@@ -147,7 +148,7 @@ pub(super) fn merge_ids<'a>(
 /// `field` names the token in an error.
 pub(super) fn id_of(ids: &HashMap<&str, u32>, field: &str, token: &str) -> Result<u32> {
     let id = ids.get(token).copied();
-    id.with_context(|| format!("{field} names `{}`, which is no token", shown(token)))
+    id.with_context(|| format!("{field} names `{}`, which is not a token", printable(token)))
 }
 
 /// One pre-tokenizer: regular expressions that cut a text into words before bytes are merged. They are those of each model's
@@ -170,7 +171,7 @@ impl Pre {
         ALL.iter().find(|pre| pre.names.contains(&name))
     }
 
-    pub(super) fn splitting(splits: &[String], ignore_merges: bool) -> Option<&'static Self> {
+    pub(super) fn with_splits(splits: &[String], ignore_merges: bool) -> Option<&'static Self> {
         ALL.iter().find(|pre| pre.splits == splits && pre.ignore_merges == ignore_merges)
     }
 
@@ -184,7 +185,7 @@ pub(super) const GPT2_SPLIT: &str =
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 
 /// The expression of `Digits` with `individual_digits`.
-pub(super) const EACH_NUMBER: &str = r"\p{N}";
+pub(super) const SINGLE_DIGITS: &str = r"\p{N}";
 
 const LLAMA3_SPLIT: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const QWEN2_SPLIT: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
@@ -271,6 +272,6 @@ mod tests {
         assert_eq!(names.len(), count);
         assert_eq!(Pre::named("llama3").map(Pre::name), Some("llama-bpe"));
         assert_eq!(Pre::splitting(&[GPT2_SPLIT.to_string()], false).map(Pre::name), Some("gpt-2"));
-        assert_eq!(Pre::splitting(&[GPT2_SPLIT.to_string()], true), None);
+        assert_eq!(Pre::with_splits(&[GPT2_SPLIT.to_string()], true), None);
     }
 }

@@ -15,14 +15,16 @@ impl TokenizerTables {
     pub fn to_json(&self) -> Result<String> {
         self.check()?;
         let (normalizer, pre_tokenizer, decoder) = match &self.kind {
-            TokenizerKind::ByteLevel { pre, nfc } => {
-                (if *nfc { json!({"type": "NFC"}) } else { Value::Null }, cutting(pre), byte_level(true))
-            }
+            TokenizerKind::ByteLevel { pre, nfc } => (
+                if *nfc { json!({"type": "NFC"}) } else { Value::Null },
+                pre_tokenizer_json(pre),
+                byte_level(true),
+            ),
             TokenizerKind::SentencePiece { space_prefix, .. } => {
-                (spaces_out(*space_prefix), Value::Null, spaces_back(*space_prefix))
+                (space_normalizer(*space_prefix), Value::Null, space_decoder(*space_prefix))
             }
         };
-        let pieces = matches!(self.kind, TokenizerKind::SentencePiece { .. });
+        let is_sentence_piece = matches!(self.kind, TokenizerKind::SentencePiece { .. });
         let file = File {
             version: "1.0",
             truncation: (),
@@ -38,8 +40,8 @@ impl TokenizerTables {
                 unk_token: self.unknown.map(|id| self.token("unknown", id)).transpose()?,
                 continuing_subword_prefix: (),
                 end_of_word_suffix: (),
-                fuse_unk: pieces,
-                byte_fallback: pieces,
+                fuse_unk: is_sentence_piece,
+                byte_fallback: is_sentence_piece,
                 ignore_merges: matches!(self.kind, TokenizerKind::ByteLevel { pre, .. } if pre.ignore_merges),
                 vocab: Vocabulary(self),
                 merges: Merges(self),
@@ -50,7 +52,7 @@ impl TokenizerTables {
 
     /// The text of `tokenizer_config.json`. `context_tokens` becomes `model_max_length`.
     pub fn to_config_json(&self, context_tokens: Option<u32>) -> Result<String> {
-        let name = |what: &str, id: Option<u32>| id.map(|id| self.token(what, id)).transpose();
+        let name = |field: &str, id: Option<u32>| id.map(|id| self.token(field, id)).transpose();
         let mut config = json!({
             "tokenizer_class": "PreTrainedTokenizerFast",
             "bos_token": name("bos", self.bos)?,
@@ -85,19 +87,19 @@ impl TokenizerTables {
     /// The tokens to add around every text.
     fn post_processor(&self) -> Result<Value> {
         let mut special_tokens = serde_json::Map::new();
-        let mut special = |what: &str, id: Option<u32>, kind: u32| -> Result<Option<Value>> {
+        let mut special = |field: &str, id: Option<u32>, kind: u32| -> Result<Option<Value>> {
             let Some(id) = id else { return Ok(None) };
-            let token = self.token(what, id)?;
+            let token = self.token(field, id)?;
             special_tokens.insert(token.into(), json!({"id": token, "ids": [id], "tokens": [token]}));
             Ok(Some(json!({"SpecialToken": {"id": token, "type_id": kind}})))
         };
-        let mut around = |name: &str, kind: u32| -> Result<Vec<Value>> {
+        let mut with_added_tokens = |name: &str, kind: u32| -> Result<Vec<Value>> {
             let text = json!({"Sequence": {"id": name, "type_id": kind}});
             let before = special("add_bos", self.add_bos, kind)?;
             let after = special("add_eos", self.add_eos, kind)?;
             Ok([before, Some(text), after].into_iter().flatten().collect())
         };
-        let (single, second) = (around("A", 0)?, around("B", 1)?);
+        let (single, second) = (with_added_tokens("A", 0)?, with_added_tokens("B", 1)?);
         if single.len() == 1 {
             return Ok(Value::Null);
         }
@@ -119,7 +121,7 @@ fn byte_level(use_regex: bool) -> Value {
     json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": use_regex})
 }
 
-pub(super) fn cutting(pre: &Pre) -> Value {
+pub(super) fn pre_tokenizer_json(pre: &Pre) -> Value {
     if pre.splits == [GPT2_SPLIT] {
         return byte_level(true);
     }
@@ -129,7 +131,7 @@ pub(super) fn cutting(pre: &Pre) -> Value {
     json!({"type": "Sequence", "pretokenizers": steps})
 }
 
-fn spaces_out(space_prefix: bool) -> Value {
+fn space_normalizer(space_prefix: bool) -> Value {
     let replace = json!({"type": "Replace", "pattern": {"String": " "}, "content": SPACE});
     if !space_prefix {
         return replace;
@@ -137,7 +139,7 @@ fn spaces_out(space_prefix: bool) -> Value {
     json!({"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": SPACE}, replace]})
 }
 
-fn spaces_back(space_prefix: bool) -> Value {
+fn space_decoder(space_prefix: bool) -> Value {
     let mut steps = vec![
         json!({"type": "Replace", "pattern": {"String": SPACE}, "content": " "}),
         json!({"type": "ByteFallback"}),

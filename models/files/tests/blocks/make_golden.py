@@ -2,7 +2,7 @@
 # requires-python = ">=3.10"
 # dependencies = ["gguf==0.19.0", "numpy==2.2.6"]
 # ///
-"""Makes the files beside it with the package that llama.cpp publishes: `uv run make_golden.py`.
+"""Makes the files in its folder with the package that llama.cpp publishes: `uv run make_golden.py`.
 
 widen/DTYPE.bin     blocks of 1024 numbers, made of random bits with finite scales of all sizes and signs, and then the
                     numbers as f32 that `gguf.quants.dequantize` reads from them
@@ -43,23 +43,23 @@ def finite_halves(generator: np.random.Generator, count: int) -> np.ndarray:
 
 
 def blocks(generator: np.random.Generator, dtype: Type, numbers: int) -> np.ndarray:
-    numbers_of_block, bytes_of_block = GGML_QUANT_SIZES[dtype]
-    count = numbers // numbers_of_block
-    found = generator.integers(0, 256, (count, bytes_of_block)).astype(np.uint8)
+    block_numbers, block_bytes = GGML_QUANT_SIZES[dtype]
+    count = numbers // block_numbers
+    packed = generator.integers(0, 256, (count, block_bytes)).astype(np.uint8)
     for at in SCALES[dtype]:
-        found[:, at : at + 2] = finite_halves(generator, count)
-    return found.reshape(1, -1)
+        packed[:, at : at + 2] = finite_halves(generator, count)
+    return packed.reshape(1, -1)
 
 
 def rows(generator: np.random.Generator) -> np.ndarray:
     shape = (8, 256)
-    bells = generator.normal(0, 0.02, shape)
+    normal = generator.normal(0, 0.02, shape)
     tails = generator.standard_t(2, shape)
     sizes = generator.normal(0, 1, shape) * np.exp(generator.normal(0, 4, (8, 8))).repeat(32, axis=1)
     # Halves and quarters of a step, where rounding shows; the largest of each block is both 127 and -127.
     ties = generator.integers(-508, 509, shape) / 4
     ties[:, ::32], ties[:, 1::32] = 127, -127
-    everything = np.concatenate([bells, tails, sizes, ties]).astype("<f4")
+    everything = np.concatenate([normal, tails, sizes, ties]).astype("<f4")
     everything[3, 32:64] = 0
     everything[4, 7] = 1000
     everything[5, 64:96] = 0.125

@@ -59,8 +59,8 @@ impl PackedBf16 for InBf16z {
     const FEW_TOKENS: usize = FUSED;
 
     /// Rows of whole stretches.
-    fn takes(inputs: usize) -> bool {
-        takes(inputs)
+    fn can_pack(inputs: usize) -> bool {
+        can_pack(inputs)
     }
 
     fn row_bytes(inputs: usize) -> usize {
@@ -68,8 +68,8 @@ impl PackedBf16 for InBf16z {
     }
 
     /// A whole block if rows have several parts.
-    fn unpacked_together(inputs: usize) -> usize {
-        if parts(inputs).count() > 1 { BLOCK } else { TOGETHER }
+    fn unpacked_rows(inputs: usize) -> usize {
+        if parts(inputs).count() > 1 { BLOCK } else { GROUP_ROWS }
     }
 
     fn pack(inputs: usize, rows: &[u8], block: &mut [u8]) -> Result<(), Unfit> {
@@ -92,7 +92,7 @@ impl PackedBf16 for InBf16z {
 const FUSED: usize = 2;
 
 /// Rows that are packed together, as a group.
-const TOGETHER: usize = 4;
+const GROUP_ROWS: usize = 4;
 /// Rows of a block: groups whose parts are interleaved.
 const BLOCK: usize = 16;
 
@@ -110,7 +110,7 @@ const COUNT_AT: usize = EXPONENTS;
 const EXCEPTIONS_AT: usize = 20;
 
 /// Whether rows with this number of inputs can be packed: they must be whole stretches.
-fn takes(inputs: usize) -> bool {
+fn can_pack(inputs: usize) -> bool {
     inputs.is_multiple_of(STRETCH)
 }
 
@@ -160,7 +160,7 @@ pub struct Block<'a> {
 impl<'a> Block<'a> {
     /// Panics if the bytes do not match the number of rows.
     pub fn new(bytes: &'a [u8], rows: usize, inputs: usize) -> Self {
-        assert!(takes(inputs) && bytes.len() == rows * row_bytes(inputs), "packed rows and their bytes");
+        assert!(can_pack(inputs) && bytes.len() == rows * row_bytes(inputs), "the bytes of packed rows");
         Self { bytes, rows, inputs }
     }
 
@@ -174,11 +174,13 @@ impl<'a> Block<'a> {
 
     /// The group that contains this row, for one part of the inputs.
     pub fn group(&self, part: &Range<usize>, row: usize) -> Group<'a> {
-        let first = row / TOGETHER * TOGETHER;
-        let rows = TOGETHER.min(self.rows - first);
+        let first = row / GROUP_ROWS * GROUP_ROWS;
+        let rows = GROUP_ROWS.min(self.rows - first);
         // Earlier parts come first, with all rows and the length of the first part; then the earlier groups of this part.
-        let before: usize =
-            parts(self.inputs).take_while(|it| it.start < part.start).map(|it| part_bytes(it.len())).sum();
+        let before: usize = parts(self.inputs)
+            .take_while(|other| other.start < part.start)
+            .map(|other| part_bytes(other.len()))
+            .sum();
         let bytes = part_bytes(part.len());
         Group {
             bytes: &self.bytes[self.rows * before + first * bytes..][..rows * bytes],
@@ -190,19 +192,19 @@ impl<'a> Block<'a> {
     pub fn unpack(&self, level: Level, rows: Range<usize>, into: &mut [u16]) {
         assert!(
             rows.end <= self.rows && into.len() == rows.len() * self.inputs,
-            "packed rows and their numbers"
+            "the numbers of packed rows"
         );
         for part in parts(self.inputs) {
             let mut row = rows.start;
             while row < rows.end {
-                let (group, first) = (self.group(&part, row), row % TOGETHER);
+                let (group, first) = (self.group(&part, row), row % GROUP_ROWS);
                 let into = Destination {
                     numbers: &mut into[(row - rows.start) * self.inputs + part.start..],
                     stride: self.inputs,
                 };
-                if first == 0 && group.rows() == TOGETHER && rows.end - row >= TOGETHER {
-                    group.unpack::<TOGETHER>(level, first, into);
-                    row += TOGETHER;
+                if first == 0 && group.rows() == GROUP_ROWS && rows.end - row >= GROUP_ROWS {
+                    group.unpack::<GROUP_ROWS>(level, first, into);
+                    row += GROUP_ROWS;
                 } else {
                     group.unpack::<1>(level, first, into);
                     row += 1;
@@ -328,17 +330,17 @@ fn unpack_plainly<const ROWS: usize>(
 pub fn pack(inputs: usize, numbers: &[u8], mut block: &mut [u8]) -> Result<(), Unfit> {
     let rows = block.len() / row_bytes(inputs).max(1);
     let fits = numbers.len() == rows * inputs * 2 && block.len() == rows * row_bytes(inputs);
-    assert!(takes(inputs) && fits, "numbers and their packed rows");
+    assert!(can_pack(inputs) && fits, "the sizes of numbers and packed rows");
     for part in parts(inputs) {
-        let (own, rest) = block.split_at_mut(rows * part_bytes(part.len()));
+        let (part_block, rest) = block.split_at_mut(rows * part_bytes(part.len()));
         block = rest;
-        for (number, group) in own.chunks_mut(TOGETHER * part_bytes(part.len())).enumerate() {
-            let together = group.len() / part_bytes(part.len());
-            let (heads, stretches) = group.split_at_mut(together * LINE);
+        for (number, group) in part_block.chunks_mut(GROUP_ROWS * part_bytes(part.len())).enumerate() {
+            let group_rows = group.len() / part_bytes(part.len());
+            let (heads, stretches) = group.split_at_mut(group_rows * LINE);
             for (row, head) in heads.chunks_exact_mut(LINE).enumerate() {
-                let first = (number * TOGETHER + row) * inputs + part.start;
+                let first = (number * GROUP_ROWS + row) * inputs + part.start;
                 let numbers = numbers[first * 2..][..part.len() * 2].as_chunks::<2>().0;
-                let stretches = stretches.chunks_exact_mut(STRETCH_BYTES).skip(row).step_by(together);
+                let stretches = stretches.chunks_exact_mut(STRETCH_BYTES).skip(row).step_by(group_rows);
                 pack_row(numbers, head, stretches)?;
             }
         }
@@ -354,9 +356,9 @@ fn pack_row<'a>(
     head.fill(0);
     let exponents = most_frequent(numbers);
     head[..EXPONENTS].copy_from_slice(&exponents);
-    let mut names = [None; 256];
-    for (name, exponent) in (0..EXPONENTS as u8).zip(exponents).rev() {
-        names[usize::from(exponent)] = Some(name);
+    let mut indices = [None; 256];
+    for (index, exponent) in (0..EXPONENTS as u8).zip(exponents).rev() {
+        indices[usize::from(exponent)] = Some(index);
     }
     let (start, exception) = head.split_at_mut(EXCEPTIONS_AT);
     let (mut exception, mut count) = (exception.as_chunks_mut::<4>().0.iter_mut(), 0_u16);
@@ -366,8 +368,8 @@ fn pack_row<'a>(
             let (set, word) = (at / 32, at % 32);
             let bits = u16::from_le_bytes(*bytes);
             stretch[set / 2 * LINE + 2 * word + set % 2] = (bits >> 8 & 0x80 | bits & 0x7f) as u8;
-            let name: u8 = match names[exponent(bits)] {
-                Some(name) => name,
+            let index: u8 = match indices[exponent(bits)] {
+                Some(index) => index,
                 None => {
                     let position = ((number * STRETCH + at) as u16).to_le_bytes();
                     *exception.next().ok_or(Unfit)? = [position[0], position[1], bytes[0], bytes[1]];
@@ -375,7 +377,7 @@ fn pack_row<'a>(
                     0
                 }
             };
-            stretch[2 * LINE + 2 * word + set / 2] |= name << (set % 2 * 4);
+            stretch[2 * LINE + 2 * word + set / 2] |= index << (set % 2 * 4);
         }
     }
     start[COUNT_AT..COUNT_AT + 2].copy_from_slice(&count.to_le_bytes());

@@ -5,7 +5,7 @@ use crate::formats::Unfit;
 use crate::kernels::Level;
 use crate::kernels::test_rng::TestRng;
 
-/// Numbers like those of a layer: sums of numbers from -1 to 1, so that a few are far from the rest.
+/// Numbers like those of a layer: sums of numbers from -1 to 1, so that a few are much larger.
 fn numbers(rng: &mut TestRng, inputs: usize) -> Vec<u16> {
     let number = |rng: &mut TestRng| (0..4).map(|_| rng.number()).sum::<f32>() / 50.0;
     (0..inputs).map(|_| (number(rng).to_bits() >> 16) as u16).collect()
@@ -17,12 +17,12 @@ fn packed(numbers: &[u16]) -> Result<Vec<u8>, Unfit> {
     pack(numbers.len(), &bytes, &mut row).map(|()| row)
 }
 
-fn assert_comes_back(numbers: &[u16]) {
-    assert_come_back(&[numbers]);
+fn assert_round_trip(numbers: &[u16]) {
+    assert_rows_round_trip(&[numbers]);
 }
 
 /// Packs rows together and checks every bit.
-fn assert_come_back(rows: &[&[u16]]) {
+fn assert_rows_round_trip(rows: &[&[u16]]) {
     let inputs = rows[0].len();
     let bytes: Vec<u8> = rows.concat().iter().flat_map(|number| number.to_le_bytes()).collect();
     let mut packed = vec![7; rows.len() * row_bytes(inputs)];
@@ -41,15 +41,15 @@ fn assert_come_back(rows: &[&[u16]]) {
 }
 
 #[test]
-fn rows_of_any_length_come_back_to_the_bit() {
+fn rows_of_any_length_are_restored_bit_by_bit() {
     let mut rng = TestRng::new(77);
     for inputs in [0, 128, 256, 896, 2048, 4864, 1 << 16] {
-        assert_comes_back(&numbers(&mut rng, inputs));
+        assert_round_trip(&numbers(&mut rng, inputs));
     }
 }
 
 #[test]
-fn rows_that_are_packed_together_come_back_one_by_one() {
+fn rows_that_are_packed_together_are_restored_one_by_one() {
     let mut rng = TestRng::new(80);
     for (count, inputs) in
         [(1, 128), (2, 256), (3, 2048), (4, 4864), (4, 128), (4, 0), (7, 2176), (16, 256), (13, 8192)]
@@ -59,7 +59,7 @@ fn rows_that_are_packed_together_come_back_one_by_one() {
         for (at, row) in rows.iter_mut().enumerate() {
             row.iter_mut().skip(at * 17).step_by(300).for_each(|number| *number = 0x7f80 + at as u16);
         }
-        assert_come_back(&rows.iter().map(Vec::as_slice).collect::<Vec<_>>());
+        assert_rows_round_trip(&rows.iter().map(Vec::as_slice).collect::<Vec<_>>());
     }
 }
 
@@ -67,12 +67,12 @@ fn rows_that_are_packed_together_come_back_one_by_one() {
 fn sixteen_exponents_of_any_sign_and_mantissa_need_no_exception() {
     let all: Vec<u16> = (0..=u16::MAX).filter(|bits| (100..116).contains(&(bits >> 7 & 0xff))).collect();
     assert_eq!(all.len(), 2 * 16 * 128);
-    assert_comes_back(&all);
+    assert_round_trip(&all);
     assert_eq!(packed(&all).unwrap()[COUNT_AT], 0);
 }
 
 #[test]
-fn zeros_nans_and_rare_exponents_come_back_too() {
+fn zeros_nans_and_rare_exponents_are_restored() {
     let mut rng = TestRng::new(78);
     let mut row = numbers(&mut rng, 2048);
     row[..1200].fill(0);
@@ -82,27 +82,27 @@ fn zeros_nans_and_rare_exponents_come_back_too() {
     for (position, bits) in positions.into_iter().zip(odd) {
         row[position] = bits;
     }
-    assert_comes_back(&row);
-    assert_comes_back(&[0x8000; 128]);
+    assert_round_trip(&row);
+    assert_round_trip(&[0x8000; 128]);
 }
 
 #[test]
-fn a_row_with_too_many_exceptions_is_refused_and_no_other() {
+fn a_row_is_refused_only_for_too_many_exceptions() {
     // Sixteen exponents, a hundred times each, and others once.
-    let row = |others: u16| {
+    let row = |exceptions: u16| {
         let mut row: Vec<u16> = (0..1664).map(|at| (at % 16 + 100) << 7).collect();
-        for other in 0..others {
-            row[usize::from(other) * 90] = (other + 150) << 7;
+        for exception in 0..exceptions {
+            row[usize::from(exception) * 90] = (exception + 150) << 7;
         }
         row
     };
-    assert_comes_back(&row(11));
+    assert_round_trip(&row(11));
     assert_eq!(packed(&row(12)), Err(Unfit));
 }
 
 /// A cached file may be damaged.
 #[test]
-fn any_bytes_are_some_numbers() {
+fn any_bytes_unpack_to_the_same_numbers_at_every_level() {
     let mut rng = TestRng::new(79);
     for _ in 0..50 {
         let rows: Vec<u8> = (0..2 * row_bytes(256)).map(|_| rng.bits() as u8).collect();

@@ -2,7 +2,7 @@
 //!
 //! A product with one or two tokens unpacks and multiplies each number in registers, so only packed bytes are read. Rows that
 //! are packed together are multiplied together, so the activations are read once for all of them. Sums have the order of
-//! `dots`: between two parts of a row, all lanes are kept.
+//! `dots`: between two parts of a row, all lanes stay separate.
 #![expect(unsafe_code, reason = "instructions of a level")]
 #![expect(
     unsafe_op_in_unsafe_fn,
@@ -13,7 +13,7 @@ use std::arch::x86_64::*;
 use std::iter::Peekable;
 
 use super::{
-    BLOCK, Block, Destination, EXPONENTS, Exception, FUSED, Group, LINE, STRETCH, STRETCH_BYTES, TOGETHER,
+    BLOCK, Block, Destination, EXPONENTS, Exception, FUSED, GROUP_ROWS, Group, LINE, STRETCH, STRETCH_BYTES,
     parts, row_bytes,
 };
 use crate::kernels::Outputs;
@@ -34,14 +34,15 @@ pub(super) fn unpack_avx2<const ROWS: usize>(
         unsafe { _mm256_broadcastsi128_si256(_mm_loadu_si128(head.as_ptr().cast())) }
     });
     let (sign, mantissa) = (_mm256_set1_epi16(i16::MIN), _mm256_set1_epi16(0x7f));
-    let (four_bits, none) = (_mm256_set1_epi16(15), _mm256_set1_epi16(i16::MIN));
+    let (four_bits, out_of_range) = (_mm256_set1_epi16(15), _mm256_set1_epi16(i16::MIN));
     group.each_stretch::<ROWS>(first, into, |row, stretch, into| {
-        let number = |bytes: __m256i, signs: __m256i, names: __m256i| {
+        let number = |bytes: __m256i, signs: __m256i, indices: __m256i| {
             // The upper byte of each word gets an index out of range, which the shuffle turns into 0.
-            let names = _mm256_or_si256(_mm256_and_si256(names, four_bits), none);
-            let exponent = _mm256_slli_epi16::<7>(_mm256_shuffle_epi8(exponents[row], names));
-            let rest = _mm256_or_si256(_mm256_and_si256(signs, sign), _mm256_and_si256(bytes, mantissa));
-            _mm256_or_si256(exponent, rest)
+            let indices = _mm256_or_si256(_mm256_and_si256(indices, four_bits), out_of_range);
+            let exponent = _mm256_slli_epi16::<7>(_mm256_shuffle_epi8(exponents[row], indices));
+            let sign_and_mantissa =
+                _mm256_or_si256(_mm256_and_si256(signs, sign), _mm256_and_si256(bytes, mantissa));
+            _mm256_or_si256(exponent, sign_and_mantissa)
         };
         for half in 0..2 {
             // SAFETY: a stretch has three lines, with both halves; `into` has 128 numbers.
@@ -49,14 +50,14 @@ pub(super) fn unpack_avx2<const ROWS: usize>(
                 let line = |at: usize| {
                     _mm256_loadu_si256(stretch.as_ptr().add(at * LINE + half * (LINE / 2)).cast())
                 };
-                let (low, high, names) = (line(0), line(1), line(2));
+                let (low, high, indices) = (line(0), line(1), line(2));
                 let mut store = |at: usize, numbers| {
                     _mm256_storeu_si256(into.as_mut_ptr().add(at * 32 + half * 16).cast(), numbers);
                 };
-                store(0, number(low, _mm256_slli_epi16::<8>(low), names));
-                store(1, number(_mm256_srli_epi16::<8>(low), low, _mm256_srli_epi16::<4>(names)));
-                store(2, number(high, _mm256_slli_epi16::<8>(high), _mm256_srli_epi16::<8>(names)));
-                store(3, number(_mm256_srli_epi16::<8>(high), high, _mm256_srli_epi16::<12>(names)));
+                store(0, number(low, _mm256_slli_epi16::<8>(low), indices));
+                store(1, number(_mm256_srli_epi16::<8>(low), low, _mm256_srli_epi16::<4>(indices)));
+                store(2, number(high, _mm256_slli_epi16::<8>(high), _mm256_srli_epi16::<8>(indices)));
+                store(3, number(_mm256_srli_epi16::<8>(high), high, _mm256_srli_epi16::<12>(indices)));
             }
         }
     });
@@ -75,7 +76,7 @@ struct Row {
     /// Exponents at their position in a word, listed twice: the lookup uses five bits, and an index is the lower four.
     exponents: __m512i,
     sign: __m512i,
-    kept: __m512i,
+    sign_and_mantissa: __m512i,
 }
 
 impl Row {
@@ -85,11 +86,11 @@ impl Row {
     #[inline(always)]
     unsafe fn of(head: &[u8]) -> Self {
         let head = &head[..EXPONENTS];
-        let twice = _mm256_broadcastsi128_si256(_mm_loadu_si128(head.as_ptr().cast()));
+        let doubled = _mm256_broadcastsi128_si256(_mm_loadu_si128(head.as_ptr().cast()));
         Self {
-            exponents: _mm512_slli_epi16::<7>(_mm512_cvtepu8_epi16(twice)),
+            exponents: _mm512_slli_epi16::<7>(_mm512_cvtepu8_epi16(doubled)),
             sign: _mm512_set1_epi16(SIGN),
-            kept: _mm512_set1_epi16(SIGN_AND_MANTISSA),
+            sign_and_mantissa: _mm512_set1_epi16(SIGN_AND_MANTISSA),
         }
     }
 
@@ -101,12 +102,12 @@ impl Row {
     #[inline(always)]
     unsafe fn numbers(self, stretch: *const u8) -> [__m512i; STRETCH / 32] {
         let line = |at: usize| _mm512_loadu_si512(stretch.add(at * LINE).cast());
-        let (low, high, names) = (line(0), line(1), line(2));
+        let (low, high, indices) = (line(0), line(1), line(2));
         [
-            self.number(low, _mm512_slli_epi16::<8>(low), names),
-            self.number(_mm512_srli_epi16::<8>(low), low, _mm512_srli_epi16::<4>(names)),
-            self.number(high, _mm512_slli_epi16::<8>(high), _mm512_srli_epi16::<8>(names)),
-            self.number(_mm512_srli_epi16::<8>(high), high, _mm512_srli_epi16::<12>(names)),
+            self.number(low, _mm512_slli_epi16::<8>(low), indices),
+            self.number(_mm512_srli_epi16::<8>(low), low, _mm512_srli_epi16::<4>(indices)),
+            self.number(high, _mm512_slli_epi16::<8>(high), _mm512_srli_epi16::<8>(indices)),
+            self.number(_mm512_srli_epi16::<8>(high), high, _mm512_srli_epi16::<12>(indices)),
         ]
     }
 
@@ -116,10 +117,10 @@ impl Row {
     ///
     /// The machine has AVX-512.
     #[inline(always)]
-    unsafe fn number(self, mantissas: __m512i, signs: __m512i, names: __m512i) -> __m512i {
+    unsafe fn number(self, mantissas: __m512i, signs: __m512i, indices: __m512i) -> __m512i {
         let word = _mm512_ternarylogic_epi64::<CHOOSE>(mantissas, signs, self.sign);
-        let exponent = _mm512_permutexvar_epi16(names, self.exponents);
-        _mm512_ternarylogic_epi64::<AND_OR>(word, self.kept, exponent)
+        let exponent = _mm512_permutexvar_epi16(indices, self.exponents);
+        _mm512_ternarylogic_epi64::<AND_OR>(word, self.sign_and_mantissa, exponent)
     }
 }
 
@@ -168,30 +169,32 @@ unsafe fn blocks<const TOKENS: usize>(matrix: &Matrix, x: &[u16], out: &mut Outp
     while output < outputs.end {
         let block = Block::of(matrix.block(BLOCK, row_bytes(matrix.inputs), output));
         let first = output % BLOCK;
-        let own = first..block.rows().min(first + outputs.end - output);
+        let rows_of_block = first..block.rows().min(first + outputs.end - output);
         let mut sums = [[Paired::zero(); TOKENS]; BLOCK];
         for part in parts(matrix.inputs) {
             let x: [_; TOKENS] = std::array::from_fn(|token| &x[token * matrix.inputs..][part.clone()]);
-            let mut row = own.start;
-            while row < own.end {
+            let mut row = rows_of_block.start;
+            while row < rows_of_block.end {
                 let group = block.group(&part, row);
-                let whole = row % TOGETHER == 0 && group.rows() == TOGETHER && own.end - row >= TOGETHER;
-                if whole {
-                    rows::<TOGETHER, TOKENS>(&group, 0, x, &mut sums[row..]);
-                    row += TOGETHER;
+                let is_full = row % GROUP_ROWS == 0
+                    && group.rows() == GROUP_ROWS
+                    && rows_of_block.end - row >= GROUP_ROWS;
+                if is_full {
+                    rows::<GROUP_ROWS, TOKENS>(&group, 0, x, &mut sums[row..]);
+                    row += GROUP_ROWS;
                 } else {
-                    rows::<1, TOKENS>(&group, row % TOGETHER, x, &mut sums[row..]);
+                    rows::<1, TOKENS>(&group, row % GROUP_ROWS, x, &mut sums[row..]);
                     row += 1;
                 }
             }
         }
         for token in 0..TOKENS {
-            let outputs_of_token = &mut out.row_mut(token)[output - outputs.start..][..own.len()];
-            for (output, sums) in outputs_of_token.iter_mut().zip(&sums[own.clone()]) {
+            let token_outputs = &mut out.row_mut(token)[output - outputs.start..][..rows_of_block.len()];
+            for (output, sums) in token_outputs.iter_mut().zip(&sums[rows_of_block.clone()]) {
                 *output = sums[token].sum();
             }
         }
-        output += own.len();
+        output += rows_of_block.len();
     }
 }
 
@@ -205,7 +208,7 @@ unsafe fn rows<const ROWS: usize, const TOKENS: usize>(
     group: &Group,
     first_row: usize,
     x: [&[u16]; TOKENS],
-    kept_sums: &mut [[Paired; TOKENS]],
+    totals: &mut [[Paired; TOKENS]],
 ) {
     let inputs = group.inputs();
     assert!(
@@ -213,9 +216,10 @@ unsafe fn rows<const ROWS: usize, const TOKENS: usize>(
         "rows of a group, a part of a token"
     );
     let heads = std::array::from_fn::<_, ROWS, _>(|row| Row::of(group.head(first_row + row)));
-    let mut kept = std::array::from_fn::<_, ROWS, _>(|row| group.exceptions(first_row + row).peekable());
-    let mut due = next_position(&mut kept);
-    let mut sums: [_; ROWS] = std::array::from_fn(|row| kept_sums[row]);
+    let mut exceptions =
+        std::array::from_fn::<_, ROWS, _>(|row| group.exceptions(first_row + row).peekable());
+    let mut next = next_position(&mut exceptions);
+    let mut sums: [_; ROWS] = std::array::from_fn(|row| totals[row]);
     let x = x.map(<[u16]>::as_ptr);
     let stretches = group.stretches(first_row).chunks(group.step()).take(inputs / STRETCH);
     for (number, stretches) in stretches.enumerate() {
@@ -224,14 +228,14 @@ unsafe fn rows<const ROWS: usize, const TOKENS: usize>(
         let load = |token: usize, step: usize| Paired::load(x[token].add(first + step * Paired::LANES));
         let x: [[Paired; STEPS]; TOKENS] =
             std::array::from_fn(|token| std::array::from_fn(|step| load(token, step)));
-        let is_due = due < first + STRETCH;
+        let has_exception = next < first + STRETCH;
         for row in 0..ROWS {
             let mut numbers = heads[row].numbers(stretches[row * STRETCH_BYTES..].as_ptr());
-            if is_due {
+            if has_exception {
                 while let Some(exception) =
-                    kept[row].next_if(|exception| exception.position() < first + STRETCH)
+                    exceptions[row].next_if(|exception| exception.position() < first + STRETCH)
                 {
-                    numbers = put(numbers, exception, first);
+                    numbers = write_exception(numbers, exception, first);
                 }
             }
             for (step, numbers) in numbers.into_iter().enumerate() {
@@ -240,19 +244,20 @@ unsafe fn rows<const ROWS: usize, const TOKENS: usize>(
                 }
             }
         }
-        if is_due {
-            due = next_position(&mut kept);
+        if has_exception {
+            next = next_position(&mut exceptions);
         }
     }
     // Without `black_box` the compiler orders this differently, and slower. (Measured.)
-    kept_sums[..ROWS].copy_from_slice(&std::hint::black_box(sums));
+    totals[..ROWS].copy_from_slice(&std::hint::black_box(sums));
 }
 
 /// The position of the next exception of any row.
 #[inline(always)]
-fn next_position(kept: &mut [Peekable<impl Iterator<Item = Exception>>]) -> usize {
-    kept.iter_mut()
-        .filter_map(|kept| kept.peek().map(|exception| exception.position()))
+fn next_position(exceptions: &mut [Peekable<impl Iterator<Item = Exception>>]) -> usize {
+    exceptions
+        .iter_mut()
+        .filter_map(|exceptions| exceptions.peek().map(|exception| exception.position()))
         .min()
         .unwrap_or(usize::MAX)
 }
@@ -265,7 +270,7 @@ fn next_position(kept: &mut [Peekable<impl Iterator<Item = Exception>>]) -> usiz
 #[cold]
 #[inline(never)]
 #[target_feature(enable = "avx512f")]
-unsafe fn put(mut numbers: Numbers, exception: Exception, first: usize) -> Numbers {
+unsafe fn write_exception(mut numbers: Numbers, exception: Exception, first: usize) -> Numbers {
     // SAFETY: registers hold any bits, as many numbers as a stretch.
     let all = unsafe { &mut *std::ptr::from_mut(&mut numbers).cast::<[u16; STRETCH]>() };
     // A position before `first` comes only from damaged data.

@@ -93,28 +93,28 @@ pub struct Softmax {
 }
 
 impl Softmax {
-    pub const BEGIN: Self = Self { largest: f32::NEG_INFINITY, sum: 0.0 };
+    pub const EMPTY: Self = Self { largest: f32::NEG_INFINITY, sum: 0.0 };
 
-    /// Turns scores into weights; positions outside of `seen` get 0. Returns the factor for the outputs so far.
-    pub fn step(&mut self, level: Level, scores: &mut [f32; TILE], seen: Range<usize>) -> f32 {
+    /// Turns scores into weights; positions outside of `visible` get 0. Returns the factor for the outputs so far.
+    pub fn step(&mut self, level: Level, scores: &mut [f32; TILE], visible: Range<usize>) -> f32 {
         match level.instructions() {
             // SAFETY: a `Level` value exists only on a machine that has the level.
             #[cfg(target_arch = "x86_64")]
-            Instructions::Avx2 => unsafe { avx2::step(self, scores, seen) },
+            Instructions::Avx2 => unsafe { avx2::step(self, scores, visible) },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
-            Instructions::Avx512 | Instructions::Amx => unsafe { avx512::step(self, scores, seen) },
-            _ => step(self, scores, seen),
+            Instructions::Avx512 | Instructions::Amx => unsafe { avx512::step(self, scores, visible) },
+            _ => step(self, scores, visible),
         }
     }
 
     /// The factors for these outputs and for those of another stretch of positions, before the two are added.
     pub fn join(&mut self, other: Self) -> (f32, f32) {
         let largest = if self.largest > other.largest { self.largest } else { other.largest };
-        let scale = |of: f32| if of == f32::NEG_INFINITY { 0.0 } else { exp(of - largest) };
-        let (own, others) = (scale(self.largest), scale(other.largest));
-        *self = Self { largest, sum: self.sum * own + other.sum * others };
-        (own, others)
+        let scale = |score: f32| if score == f32::NEG_INFINITY { 0.0 } else { exp(score - largest) };
+        let (own_scale, other_scale) = (scale(self.largest), scale(other.largest));
+        *self = Self { largest, sum: self.sum * own_scale + other.sum * other_scale };
+        (own_scale, other_scale)
     }
 }
 
@@ -132,12 +132,12 @@ impl KvDtype {
         // Neither conversion can fail: the lengths agree, and every number is within bounds or NaN.
         match self {
             Self::F16 => {
-                let mut held = [0.0; TILE];
-                let held = &mut held[..numbers.len()];
-                for (held, number) in held.iter_mut().zip(numbers) {
-                    *held = number.clamp(-65504.0, 65504.0);
+                let mut clamped = [0.0; TILE];
+                let clamped = &mut clamped[..numbers.len()];
+                for (clamped, number) in clamped.iter_mut().zip(numbers) {
+                    *clamped = number.clamp(-65504.0, 65504.0);
                 }
-                blocks::narrow(Dtype::F16, held, bytes).unwrap_or_default();
+                blocks::narrow(Dtype::F16, clamped, bytes).unwrap_or_default();
             }
             Self::F32 => blocks::narrow(Dtype::F32, numbers, bytes).unwrap_or_default(),
         }
@@ -174,16 +174,16 @@ const LANES: usize = 16;
 
 /// Updates the softmax state. It is inlined into the levels, so that each compiles it for its own vectors.
 #[inline(always)]
-fn step(state: &mut Softmax, scores: &mut [f32; TILE], seen: Range<usize>) -> f32 {
-    if seen.start == 0 && seen.end >= TILE {
+fn step(state: &mut Softmax, scores: &mut [f32; TILE], visible: Range<usize>) -> f32 {
+    if visible.start == 0 && visible.end >= TILE {
         return weigh::<false>(state, scores);
     }
-    if seen.is_empty() {
+    if visible.is_empty() {
         scores.fill(0.0);
         return 1.0;
     }
     for (position, score) in scores.iter_mut().enumerate() {
-        let hidden = position < seen.start || position >= seen.end;
+        let hidden = position < visible.start || position >= visible.end;
         *score = if hidden { f32::NEG_INFINITY } else { *score };
     }
     weigh::<true>(state, scores)
@@ -191,13 +191,13 @@ fn step(state: &mut Softmax, scores: &mut [f32; TILE], seen: Range<usize>) -> f3
 
 #[inline(always)]
 fn weigh<const HIDDEN: bool>(state: &mut Softmax, scores: &mut [f32; TILE]) -> f32 {
-    let mut most = [f32::NEG_INFINITY; LANES];
+    let mut maxima = [f32::NEG_INFINITY; LANES];
     for chunk in scores.as_chunks::<LANES>().0 {
-        for (most, score) in most.iter_mut().zip(chunk) {
-            *most = larger(*score, *most);
+        for (maximum, score) in maxima.iter_mut().zip(chunk) {
+            *maximum = larger(*score, *maximum);
         }
     }
-    let largest = larger(across(most, larger), state.largest);
+    let largest = larger(reduce(maxima, larger), state.largest);
     // Later tiles seldom have a larger score.
     let correction = if largest == state.largest { 1.0 } else { exp(state.largest - largest) };
     let mut sums = [0.0; LANES];
@@ -209,7 +209,7 @@ fn weigh<const HIDDEN: bool>(state: &mut Softmax, scores: &mut [f32; TILE]) -> f
         }
     }
     state.largest = largest;
-    state.sum = state.sum * correction + across(sums, |one, other| one + other);
+    state.sum = state.sum * correction + reduce(sums, |one, other| one + other);
     correction
 }
 
@@ -220,10 +220,10 @@ fn larger(one: f32, other: f32) -> f32 {
 
 /// Reduces the lanes by adding halves, as vectors do.
 #[inline(always)]
-fn across(mut lanes: [f32; LANES], with: impl Fn(f32, f32) -> f32) -> f32 {
+fn reduce(mut lanes: [f32; LANES], combine: impl Fn(f32, f32) -> f32) -> f32 {
     for half in [8, 4, 2, 1] {
         for lane in 0..half {
-            lanes[lane] = with(lanes[lane], lanes[lane + half]);
+            lanes[lane] = combine(lanes[lane], lanes[lane + half]);
         }
     }
     lanes[0]

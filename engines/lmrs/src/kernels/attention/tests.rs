@@ -4,21 +4,21 @@ use super::*;
 use crate::kernels::test_rng::TestRng;
 
 #[test]
-fn every_level_multiplies_rows_with_a_tile_as_its_definition_says() {
+fn every_level_multiplies_rows_with_a_tile_by_the_definition() {
     let mut rng = TestRng::new(5);
     for round in 0..300 {
         let kv_dtype = [KvDtype::F16, KvDtype::F32][round % 2];
         let (rows, width, depth) = (1 + rng.below(20), 16 * (1 + rng.below(4)), 1 + rng.below(80));
         let (stride, c_stride) = (depth + rng.below(5), width + rng.below(7));
         let a = rng.numbers(rows * stride);
-        let (mut bytes, mut held) = (Vec::new(), Vec::new());
+        let (mut bytes, mut widened) = (Vec::new(), Vec::new());
         for row in rng.numbers(depth * width).chunks(TILE) {
             let mut narrowed = [0; 4 * TILE];
             let narrowed = kv_dtype.narrow(row, &mut narrowed);
             let mut wide = vec![0.0; row.len()];
             widen(kv_dtype, narrowed, &mut wide);
             bytes.extend_from_slice(narrowed);
-            held.extend(wide);
+            widened.extend(wide);
         }
         let before = rng.numbers((rows - 1) * c_stride + width);
         for level in Level::available() {
@@ -29,7 +29,8 @@ fn every_level_multiplies_rows_with_a_tile_as_its_definition_says() {
             accumulate(level, Product { left, right, depth, sums });
             for (at, (sum, before)) in c.iter().zip(&before).enumerate() {
                 let (row, column) = (at / c_stride, at % c_stride);
-                let product = |k: usize| f64::from(a[row * stride + k]) * f64::from(held[k * width + column]);
+                let product =
+                    |k: usize| f64::from(a[row * stride + k]) * f64::from(widened[k * width + column]);
                 let added: f64 = if column < width { (0..depth).map(product).sum() } else { 0.0 };
                 let expected = f64::from(*before) + added;
                 assert!(
@@ -42,28 +43,28 @@ fn every_level_multiplies_rows_with_a_tile_as_its_definition_says() {
 }
 
 #[test]
-fn softmax_tile_by_tile_gives_the_weights_of_softmax_at_once() {
+fn softmax_by_tiles_equals_softmax_of_all_scores() {
     let mut rng = TestRng::new(6);
     for level in Level::available() {
         for _ in 0..100 {
             let tiles = 1 + rng.below(5);
-            let seen = rng.below(TILE * tiles / 2)..TILE * tiles / 2 + 1 + rng.below(TILE * tiles / 2);
+            let visible = rng.below(TILE * tiles / 2)..TILE * tiles / 2 + 1 + rng.below(TILE * tiles / 2);
             let scores: Vec<f32> = rng.numbers(TILE * tiles).iter().map(|x| x * 20.0).collect();
-            let mut state = Softmax::BEGIN;
+            let mut state = Softmax::EMPTY;
             let mut weights: Vec<f64> = Vec::new();
             for tile in 0..tiles {
-                let mut own: [f32; TILE] = scores[tile * TILE..][..TILE].try_into().unwrap();
+                let mut tile_scores: [f32; TILE] = scores[tile * TILE..][..TILE].try_into().unwrap();
                 let base = tile * TILE;
                 let correction = state.step(
                     level,
-                    &mut own,
-                    seen.start.saturating_sub(base)..seen.end.saturating_sub(base),
+                    &mut tile_scores,
+                    visible.start.saturating_sub(base)..visible.end.saturating_sub(base),
                 );
                 weights.iter_mut().for_each(|weight| *weight *= f64::from(correction));
-                weights.extend(own.map(f64::from));
+                weights.extend(tile_scores.map(f64::from));
             }
-            let largest = scores[seen.clone()].iter().copied().fold(f32::NEG_INFINITY, f32::max);
-            let exact = |at: usize| match seen.contains(&at) {
+            let largest = scores[visible.clone()].iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            let exact = |at: usize| match visible.contains(&at) {
                 true => f64::from(scores[at] - largest).exp(),
                 false => 0.0,
             };
@@ -72,7 +73,7 @@ fn softmax_tile_by_tile_gives_the_weights_of_softmax_at_once() {
                 let (found, expected) = (weight / f64::from(state.sum), exact(at) / sum);
                 assert!(
                     (found - expected).abs() < 1e-6,
-                    "{level:?} {at} of {seen:?}: {found} and {expected}"
+                    "{level:?} {at} of {visible:?}: {found} and {expected}"
                 );
             }
         }
@@ -80,13 +81,13 @@ fn softmax_tile_by_tile_gives_the_weights_of_softmax_at_once() {
 }
 
 #[test]
-fn an_empty_stretch_changes_nothing_when_it_is_joined() {
+fn joining_an_empty_stretch_changes_nothing() {
     let mut state = Softmax { largest: 2.0, sum: 3.0 };
-    assert_eq!(state.join(Softmax::BEGIN), (1.0, 0.0));
+    assert_eq!(state.join(Softmax::EMPTY), (1.0, 0.0));
     assert_eq!((state.largest, state.sum), (2.0, 3.0));
-    let mut nothing = Softmax::BEGIN;
-    assert_eq!(nothing.join(state), (0.0, 1.0));
-    assert_eq!((nothing.largest, nothing.sum), (2.0, 3.0));
+    let mut empty = Softmax::EMPTY;
+    assert_eq!(empty.join(state), (0.0, 1.0));
+    assert_eq!((empty.largest, empty.sum), (2.0, 3.0));
 }
 
 #[test]

@@ -22,7 +22,12 @@ struct Block<'a> {
 
 /// Cuts a product into blocks of 1 to `ROWS` rows and 1 to `vectors` vectors of `lanes` numbers.
 #[inline(always)]
-fn each_block(product: Product, lanes: usize, vectors: usize, mut work: impl FnMut(Block, usize, usize)) {
+fn each_block(
+    product: Product,
+    lanes: usize,
+    vectors: usize,
+    mut multiply_block: impl FnMut(Block, usize, usize),
+) {
     let Product { left: a, right: b, depth, sums: c } = product;
     // Equal shares of rows: 7 are 4 and 3, not 6 and 1.
     let share = a.rows.div_ceil(a.rows.div_ceil(ROWS));
@@ -42,7 +47,7 @@ fn each_block(product: Product, lanes: usize, vectors: usize, mut work: impl FnM
                 c: &mut c.numbers[row * c.stride + column..],
                 c_stride: c.stride,
             };
-            work(block, rows, vectors);
+            multiply_block(block, rows, vectors);
             column += vectors * lanes;
         }
     }
@@ -164,8 +169,8 @@ macro_rules! level {
         }
 
         #[target_feature(enable = $features)]
-        pub fn step(state: &mut Softmax, scores: &mut [f32; TILE], seen: Range<usize>) -> f32 {
-            super::super::step(state, scores, seen)
+        pub fn step(state: &mut Softmax, scores: &mut [f32; TILE], visible: Range<usize>) -> f32 {
+            super::super::step(state, scores, visible)
         }
     };
 }

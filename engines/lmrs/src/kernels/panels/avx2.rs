@@ -40,13 +40,13 @@ struct Avx2;
 type Two<T> = [T; 2];
 
 #[inline(always)]
-fn both<A: Copy, B>(a: Two<A>, each: impl Fn(A) -> B) -> Two<B> {
-    [each(a[0]), each(a[1])]
+fn map_two<A: Copy, B>(a: Two<A>, map_lane: impl Fn(A) -> B) -> Two<B> {
+    [map_lane(a[0]), map_lane(a[1])]
 }
 
 #[inline(always)]
-fn pairs<A: Copy, B: Copy, C>(a: Two<A>, b: Two<B>, each: impl Fn(A, B) -> C) -> Two<C> {
-    [each(a[0], b[0]), each(a[1], b[1])]
+fn zip_two<A: Copy, B: Copy, C>(a: Two<A>, b: Two<B>, map_lane: impl Fn(A, B) -> C) -> Two<C> {
+    [map_lane(a[0], b[0]), map_lane(a[1], b[1])]
 }
 
 /// Four numbers, repeated in each lane.
@@ -65,55 +65,55 @@ impl PanelLanes for Avx2 {
     const SUMS: usize = 2;
 
     #[inline(always)]
-    unsafe fn bytes(at: *const u8) -> Self::Bytes {
+    unsafe fn load_bytes(at: *const u8) -> Self::Bytes {
         [_mm256_loadu_si256(at.cast()), _mm256_loadu_si256(at.add(32).cast())]
     }
 
     #[inline(always)]
     unsafe fn and(bytes: Self::Bytes, mask: u8) -> Self::Bytes {
-        both(bytes, |bytes| _mm256_and_si256(bytes, _mm256_set1_epi8(mask.cast_signed())))
+        map_two(bytes, |bytes| _mm256_and_si256(bytes, _mm256_set1_epi8(mask.cast_signed())))
     }
 
     #[inline(always)]
     unsafe fn or(a: Self::Bytes, b: Self::Bytes) -> Self::Bytes {
-        pairs(a, b, |a, b| _mm256_or_si256(a, b))
+        zip_two(a, b, |a, b| _mm256_or_si256(a, b))
     }
 
     #[inline(always)]
     unsafe fn right<const BITS: u32>(bytes: Self::Bytes) -> Self::Bytes {
         // The immediate is an i32 here, and a const u32 parameter cannot become one.
-        both(bytes, |bytes| _mm256_srl_epi16(bytes, _mm_cvtsi32_si128(BITS.cast_signed())))
+        map_two(bytes, |bytes| _mm256_srl_epi16(bytes, _mm_cvtsi32_si128(BITS.cast_signed())))
     }
 
     #[inline(always)]
     unsafe fn left<const BITS: u32>(bytes: Self::Bytes) -> Self::Bytes {
-        both(bytes, |bytes| _mm256_sll_epi16(bytes, _mm_cvtsi32_si128(BITS.cast_signed())))
+        map_two(bytes, |bytes| _mm256_sll_epi16(bytes, _mm_cvtsi32_si128(BITS.cast_signed())))
     }
 
     #[inline(always)]
-    unsafe fn spread(number: i32) -> Self::Ints {
+    unsafe fn splat(number: i32) -> Self::Ints {
         [_mm256_set1_epi32(number); 2]
     }
 
     #[inline(always)]
     unsafe fn dot(sums: Self::Ints, numbers: Self::Bytes, at: *const i8) -> Self::Ints {
         // Two products of at most 63 * 127 fit into an i16.
-        pairs(sums, numbers, |sums, numbers| {
+        zip_two(sums, numbers, |sums, numbers| {
             let twos = _mm256_maddubs_epi16(numbers, quad(at));
             _mm256_add_epi32(sums, _mm256_madd_epi16(twos, _mm256_set1_epi16(1)))
         })
     }
 
     #[inline(always)]
-    unsafe fn spread_128(_: i32) -> Self::Ints {
-        Self::spread(0)
+    unsafe fn splat_128(_: i32) -> Self::Ints {
+        Self::splat(0)
     }
 
     #[inline(always)]
     unsafe fn dot_128(sums: Self::Ints, numbers: Self::Bytes, at: *const i8) -> Self::Ints {
         // Two products of 255 would not fit into an i16. After the subtraction of 128, and with the sign moved to the other
         // factor, a product is at most 128 * 127, and two fit. No activation is -128, whose sign could not be changed.
-        pairs(sums, numbers, |sums, numbers| {
+        zip_two(sums, numbers, |sums, numbers| {
             let signed = _mm256_xor_si256(numbers, _mm256_set1_epi8(-128));
             let twos = _mm256_maddubs_epi16(_mm256_abs_epi8(signed), _mm256_sign_epi8(quad(at), signed));
             _mm256_add_epi32(sums, _mm256_madd_epi16(twos, _mm256_set1_epi16(1)))
@@ -121,27 +121,27 @@ impl PanelLanes for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn halves(at: *const u8) -> Self::Floats {
-        both([at, at.wrapping_add(16)], |at| _mm256_cvtph_ps(_mm_loadu_si128(at.cast())))
+    unsafe fn load_f16(at: *const u8) -> Self::Floats {
+        map_two([at, at.wrapping_add(16)], |at| _mm256_cvtph_ps(_mm_loadu_si128(at.cast())))
     }
 
     #[inline(always)]
-    unsafe fn unsigned(at: *const u8) -> Self::Floats {
-        both([at, at.wrapping_add(8)], |at| {
+    unsafe fn load_u8(at: *const u8) -> Self::Floats {
+        map_two([at, at.wrapping_add(8)], |at| {
             _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(at.cast())))
         })
     }
 
     #[inline(always)]
-    unsafe fn signed(at: *const u8) -> Self::Floats {
-        both([at, at.wrapping_add(8)], |at| {
+    unsafe fn load_i8(at: *const u8) -> Self::Floats {
+        map_two([at, at.wrapping_add(8)], |at| {
             _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(at.cast())))
         })
     }
 
     #[inline(always)]
-    unsafe fn floats(at: *const f32) -> Self::Floats {
-        both([at, at.wrapping_add(8)], |at| _mm256_loadu_ps(at))
+    unsafe fn load_f32(at: *const f32) -> Self::Floats {
+        map_two([at, at.wrapping_add(8)], |at| _mm256_loadu_ps(at))
     }
 
     #[inline(always)]
@@ -152,17 +152,17 @@ impl PanelLanes for Avx2 {
 
     #[inline(always)]
     unsafe fn times(a: Self::Floats, b: Self::Floats) -> Self::Floats {
-        pairs(a, b, |a, b| _mm256_mul_ps(a, b))
+        zip_two(a, b, |a, b| _mm256_mul_ps(a, b))
     }
 
     #[inline(always)]
     unsafe fn add_times(sums: Self::Floats, a: Self::Floats, b: f32) -> Self::Floats {
-        pairs(sums, a, |sums, a| _mm256_fmadd_ps(a, _mm256_set1_ps(b), sums))
+        zip_two(sums, a, |sums, a| _mm256_fmadd_ps(a, _mm256_set1_ps(b), sums))
     }
 
     #[inline(always)]
     unsafe fn add_dot(sums: Self::Floats, ints: Self::Ints, scale: Self::Floats, x: f32) -> Self::Floats {
-        let scale = both(scale, |scale| _mm256_mul_ps(scale, _mm256_set1_ps(x)));
+        let scale = map_two(scale, |scale| _mm256_mul_ps(scale, _mm256_set1_ps(x)));
         [0, 1].map(|half| _mm256_fmadd_ps(_mm256_cvtepi32_ps(ints[half]), scale[half], sums[half]))
     }
 }

@@ -68,7 +68,7 @@ impl PanelLanes for Vnni {
     const SUMS: usize = 12;
 
     #[inline(always)]
-    unsafe fn bytes(at: *const u8) -> __m512i {
+    unsafe fn load_bytes(at: *const u8) -> __m512i {
         _mm512_loadu_si512(at.cast())
     }
 
@@ -93,7 +93,7 @@ impl PanelLanes for Vnni {
     }
 
     #[inline(always)]
-    unsafe fn spread(number: i32) -> __m512i {
+    unsafe fn splat(number: i32) -> __m512i {
         _mm512_set1_epi32(number)
     }
 
@@ -104,8 +104,8 @@ impl PanelLanes for Vnni {
     }
 
     #[inline(always)]
-    unsafe fn spread_128(less_128: i32) -> __m512i {
-        Self::spread(less_128)
+    unsafe fn splat_128(correction_128: i32) -> __m512i {
+        Self::splat(correction_128)
     }
 
     #[inline(always)]
@@ -114,27 +114,27 @@ impl PanelLanes for Vnni {
     }
 
     #[inline(always)]
-    unsafe fn halves(at: *const u8) -> __m512 {
+    unsafe fn load_f16(at: *const u8) -> __m512 {
         _mm512_cvtph_ps(_mm256_loadu_si256(at.cast()))
     }
 
     #[inline(always)]
-    unsafe fn now(floats: __m512) -> __m512 {
+    unsafe fn load_first(floats: __m512) -> __m512 {
         _mm512_castsi512_ps(in_order(_mm512_castps_si512(floats)))
     }
 
     #[inline(always)]
-    unsafe fn unsigned(at: *const u8) -> __m512 {
+    unsafe fn load_u8(at: *const u8) -> __m512 {
         _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(at.cast())))
     }
 
     #[inline(always)]
-    unsafe fn signed(at: *const u8) -> __m512 {
+    unsafe fn load_i8(at: *const u8) -> __m512 {
         _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(at.cast())))
     }
 
     #[inline(always)]
-    unsafe fn floats(at: *const f32) -> __m512 {
+    unsafe fn load_f32(at: *const f32) -> __m512 {
         _mm512_loadu_ps(at)
     }
 

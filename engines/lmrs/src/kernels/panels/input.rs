@@ -19,21 +19,27 @@ pub struct ActivationBlock {
     pub numbers: [i8; BLOCK],
     pub scale: f32,
     /// -128 times the sum of the numbers: the correction for weights that are stored plus 128.
-    pub less_128: i32,
-    pub less_8: i32,
+    pub correction_128: i32,
+    pub correction_8: i32,
     /// -32 times the sum of the first 16, and of the last 16.
-    pub less_32: [i32; 2],
+    pub correction_32: [i32; 2],
     /// Minus the sum of the rounded activations: the factor of a minimum.
     pub minus_sum: f32,
 }
 
 impl ActivationBlock {
-    const ZERO: Self =
-        Self { numbers: [0; BLOCK], scale: 0.0, less_128: 0, less_8: 0, less_32: [0; 2], minus_sum: 0.0 };
+    const ZERO: Self = Self {
+        numbers: [0; BLOCK],
+        scale: 0.0,
+        correction_128: 0,
+        correction_8: 0,
+        correction_32: [0; 2],
+        minus_sum: 0.0,
+    };
 
     /// Rounds to the nearest of 255 steps, ties to even.
     pub fn of(x: &[f32; BLOCK]) -> Self {
-        let magnitudes = x.iter().fold(0, |most, x| most.max(x.to_bits() & 0x7fff_ffff));
+        let magnitudes = x.iter().fold(0, |largest, x| largest.max(x.to_bits() & 0x7fff_ffff));
         let (scale, inverse) = Self::steps(f32::from_bits(magnitudes));
         // Adding 1.5 * 2^23 leaves the nearest integer in the lowest bits.
         let numbers = x.map(|x| (x * inverse + 12_582_912.0).to_bits() as i8);
@@ -54,9 +60,9 @@ impl ActivationBlock {
     pub fn new(numbers: [i8; BLOCK], scale: f32, sums: [i32; 2]) -> Self {
         let sum = sums[0] + sums[1];
         let mut block = Self { numbers, scale, ..Self::ZERO };
-        block.less_128 = -128 * sum;
-        block.less_8 = -8 * sum;
-        block.less_32 = [-32 * sums[0], -32 * sums[1]];
+        block.correction_128 = -128 * sum;
+        block.correction_8 = -8 * sum;
+        block.correction_32 = [-32 * sums[0], -32 * sums[1]];
         block.minus_sum = -(sum as f32) * block.scale;
         block
     }
@@ -104,11 +110,11 @@ impl Input {
     /// Divides the tokens into this number of parts, or fewer if there are few tokens. Each part can be filled on its own.
     pub fn parts(&mut self, parts: usize) -> impl Iterator<Item = InputPart<'_>> {
         let tiles = self.tokens.div_ceil(TILE).div_ceil(parts.max(1)).max(1);
-        let (tokens, of_token) = (self.tokens, self.blocks_of_token());
-        let blocks = self.blocks.chunks_mut((tiles * TILE * of_token).max(1)).enumerate();
+        let (tokens, token_blocks) = (self.tokens, self.blocks_of_token());
+        let blocks = self.blocks.chunks_mut((tiles * TILE * token_blocks).max(1)).enumerate();
         blocks.map(move |(part, blocks)| {
             let start = part * tiles * TILE;
-            InputPart { tokens: start..tokens.min(start + tiles * TILE), of_token, blocks }
+            InputPart { tokens: start..tokens.min(start + tiles * TILE), token_blocks, blocks }
         })
     }
 }
@@ -117,7 +123,7 @@ impl Input {
 #[derive(Debug)]
 pub struct InputPart<'a> {
     tokens: Range<usize>,
-    of_token: usize,
+    token_blocks: usize,
     blocks: &'a mut [ActivationBlock],
 }
 
@@ -126,26 +132,26 @@ impl InputPart<'_> {
         self.tokens.clone()
     }
 
-    /// Fills the blocks; `of` is the level's function that makes a block.
+    /// Fills the blocks; `quantise` is the level's function for a block.
     #[inline(always)]
-    pub fn fill(self, x: &Rows, of: impl Fn(&[f32; BLOCK]) -> ActivationBlock) {
-        for (tile, blocks) in self.blocks.chunks_mut(TILE * self.of_token).enumerate() {
+    pub fn fill(self, x: &Rows, quantise: impl Fn(&[f32; BLOCK]) -> ActivationBlock) {
+        for (tile, blocks) in self.blocks.chunks_mut(TILE * self.token_blocks).enumerate() {
             let start = self.tokens.start + tile * TILE;
-            let width = blocks.len() / self.of_token;
+            let width = blocks.len() / self.token_blocks;
             for token in 0..width {
-                let (whole, rest) = x.row(start + token).as_chunks::<BLOCK>();
-                let mut blocks_of_token_mut = blocks[token..].iter_mut().step_by(width);
-                for (x, block) in whole.iter().zip(&mut blocks_of_token_mut) {
-                    *block = of(x);
+                let (full, rest) = x.row(start + token).as_chunks::<BLOCK>();
+                let mut blocks_of_token = blocks[token..].iter_mut().step_by(width);
+                for (x, block) in full.iter().zip(&mut blocks_of_token) {
+                    *block = quantise(x);
                 }
                 if !rest.is_empty()
-                    && let Some(block) = blocks_of_token_mut.next()
+                    && let Some(block) = blocks_of_token.next()
                 {
                     let mut x = [0.0; BLOCK];
                     x[..rest.len()].copy_from_slice(rest);
-                    *block = of(&x);
+                    *block = quantise(&x);
                 }
-                blocks_of_token_mut.for_each(|block| *block = ActivationBlock::ZERO);
+                blocks_of_token.for_each(|block| *block = ActivationBlock::ZERO);
             }
         }
     }

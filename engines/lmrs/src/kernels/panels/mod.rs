@@ -51,7 +51,7 @@ pub struct PanelKernels {
     multiply: fn(Level, &Matrix, Range<usize>, &Input, &mut Outputs<'_>),
     row: fn(&Matrix, usize, &mut [f32]),
     #[cfg(all(test, target_arch = "x86_64"))]
-    pub modelled_tile: fn(&Matrix, &Rows) -> Rows,
+    pub model_product: fn(&Matrix, &Rows) -> Rows,
 }
 
 impl PanelKernels {
@@ -64,7 +64,7 @@ impl PanelKernels {
             multiply: multiply_at::<N>,
             row: numbers::row::<N>,
             #[cfg(all(test, target_arch = "x86_64"))]
-            modelled_tile: super::rows::modelled_panels::<N>,
+            model_product: super::rows::model_panel_product::<N>,
         }
     }
 

@@ -35,7 +35,7 @@ struct Neon;
 type Four<T> = [T; 4];
 
 #[inline(always)]
-fn pairs<A: Copy, B: Copy, C>(a: Four<A>, b: Four<B>, each: impl Fn(A, B) -> C) -> Four<C> {
+fn zip_four<A: Copy, B: Copy, C>(a: Four<A>, b: Four<B>, each: impl Fn(A, B) -> C) -> Four<C> {
     [each(a[0], b[0]), each(a[1], b[1]), each(a[2], b[2]), each(a[3], b[3])]
 }
 
@@ -46,7 +46,7 @@ unsafe fn dot_signed(sums: Four<int32x4_t>, numbers: Four<int8x16_t>, quad: *con
     // SAFETY: the caller guarantees four numbers at `quad`.
     let x = unsafe { vreinterpretq_s8_s32(vdupq_n_s32(quad.cast::<i32>().read_unaligned())) };
     // SAFETY: every processor has these instructions.
-    pairs(sums, numbers, |sums, numbers| unsafe {
+    zip_four(sums, numbers, |sums, numbers| unsafe {
         let lower = vmull_s8(vget_low_s8(numbers), vget_low_s8(x));
         vpadalq_s16(sums, vpaddq_s16(lower, vmull_high_s8(numbers, x)))
     })
@@ -61,7 +61,7 @@ impl PanelLanes for Neon {
     const SUMS: usize = 2;
 
     #[inline(always)]
-    unsafe fn bytes(at: *const u8) -> Self::Bytes {
+    unsafe fn load_bytes(at: *const u8) -> Self::Bytes {
         [0, 16, 32, 48].map(|part| vld1q_u8(at.add(part)))
     }
 
@@ -72,7 +72,7 @@ impl PanelLanes for Neon {
 
     #[inline(always)]
     unsafe fn or(a: Self::Bytes, b: Self::Bytes) -> Self::Bytes {
-        pairs(a, b, |a, b| vorrq_u8(a, b))
+        zip_four(a, b, |a, b| vorrq_u8(a, b))
     }
 
     #[inline(always)]
@@ -86,7 +86,7 @@ impl PanelLanes for Neon {
     }
 
     #[inline(always)]
-    unsafe fn spread(number: i32) -> Self::Ints {
+    unsafe fn splat(number: i32) -> Self::Ints {
         [vdupq_n_s32(number); 4]
     }
 
@@ -96,8 +96,8 @@ impl PanelLanes for Neon {
     }
 
     #[inline(always)]
-    unsafe fn spread_128(_: i32) -> Self::Ints {
-        Self::spread(0)
+    unsafe fn splat_128(_: i32) -> Self::Ints {
+        Self::splat(0)
     }
 
     #[inline(always)]
@@ -107,24 +107,24 @@ impl PanelLanes for Neon {
     }
 
     #[inline(always)]
-    unsafe fn halves(at: *const u8) -> Self::Floats {
+    unsafe fn load_f16(at: *const u8) -> Self::Floats {
         // Intrinsics for f16 are not stable yet.
         let bits: [u16; 16] = at.cast::<[u16; 16]>().read_unaligned();
-        Self::floats(bits.map(|bits| f16::from_bits(bits).to_f32()).as_ptr())
+        Self::load_f32(bits.map(|bits| f16::from_bits(bits).to_f32()).as_ptr())
     }
 
     #[inline(always)]
-    unsafe fn unsigned(at: *const u8) -> Self::Floats {
-        Self::floats(at.cast::<[u8; 16]>().read().map(f32::from).as_ptr())
+    unsafe fn load_u8(at: *const u8) -> Self::Floats {
+        Self::load_f32(at.cast::<[u8; 16]>().read().map(f32::from).as_ptr())
     }
 
     #[inline(always)]
-    unsafe fn signed(at: *const u8) -> Self::Floats {
-        Self::floats(at.cast::<[i8; 16]>().read().map(f32::from).as_ptr())
+    unsafe fn load_i8(at: *const u8) -> Self::Floats {
+        Self::load_f32(at.cast::<[i8; 16]>().read().map(f32::from).as_ptr())
     }
 
     #[inline(always)]
-    unsafe fn floats(at: *const f32) -> Self::Floats {
+    unsafe fn load_f32(at: *const f32) -> Self::Floats {
         [0, 4, 8, 12].map(|part| vld1q_f32(at.add(part)))
     }
 
@@ -138,12 +138,12 @@ impl PanelLanes for Neon {
 
     #[inline(always)]
     unsafe fn times(a: Self::Floats, b: Self::Floats) -> Self::Floats {
-        pairs(a, b, |a, b| vmulq_f32(a, b))
+        zip_four(a, b, |a, b| vmulq_f32(a, b))
     }
 
     #[inline(always)]
     unsafe fn add_times(sums: Self::Floats, a: Self::Floats, b: f32) -> Self::Floats {
-        pairs(sums, a, |sums, a| vfmaq_n_f32(sums, a, b))
+        zip_four(sums, a, |sums, a| vfmaq_n_f32(sums, a, b))
     }
 
     #[inline(always)]

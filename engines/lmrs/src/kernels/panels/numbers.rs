@@ -16,7 +16,7 @@ use crate::matrix::{GROUP, Matrix, PANEL};
 /// (64 inputs) has a line of scales and some runs of lines.
 ///
 /// There are three ways to read it. `number` and `scale_and_minimum` give single numbers, for the portable level and for row
-/// lookups. `line`, `scale`, `minimum` and `less` give one line at a time in the types of `PanelLanes`, for every level's
+/// lookups. `line`, `scale`, `minimum` and `correction` give one line at a time in the types of `PanelLanes`, for every level's
 /// products. `widen` gives a group as bytes with factors, for tiles of bf16. In the second way `group` points to the group and
 /// `head` to its stretch; both are valid memory, and the processor has the features of `L`.
 pub trait PanelFormat {
@@ -49,7 +49,7 @@ pub trait PanelFormat {
         None
     }
     /// The correction for numbers that are stored with an offset.
-    fn less<const RUN: usize>(x: &ActivationBlock) -> i32;
+    fn correction<const RUN: usize>(x: &ActivationBlock) -> i32;
 
     /// A group of a stretch as stored numbers, with the factors that turn them into weights.
     #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "levels of x86 alone have tiles"))]
@@ -78,7 +78,7 @@ pub fn file_blocks<const BYTES: usize>(inputs: usize, numbers: usize, row: &[u8]
 pub unsafe fn half_bytes<L: PanelLanes, const BLOCK: usize>(at: *const u8) -> L::Bytes {
     // SAFETY: the caller guarantees this.
     unsafe {
-        let pairs = L::bytes(at);
+        let pairs = L::load_bytes(at);
         L::and(if BLOCK == 0 { pairs } else { L::right::<4>(pairs) }, 15)
     }
 }
@@ -160,16 +160,16 @@ pub struct Scales {
 }
 
 impl Scales {
-    /// Factors for numbers that are stored plus `more`, a power of two, so that `plus` is exact.
+    /// Factors for numbers that are stored plus `offset`, a power of two, so that `plus` is exact.
     #[inline(always)]
-    pub fn less(more: f32, times: [[f32; PANEL]; RUNS]) -> Self {
-        Self { times, plus: times.map(|times| times.map(|times| -more * times)) }
+    pub fn with_offset(offset: f32, times: [[f32; PANEL]; RUNS]) -> Self {
+        Self { times, plus: times.map(|times| times.map(|times| -offset * times)) }
     }
 }
 
 /// The values of two blocks of 32 inputs, repeated for each run of 16 inputs.
 #[inline(always)]
-pub fn twice([first, second]: [[f32; PANEL]; 2]) -> [[f32; PANEL]; RUNS] {
+pub fn by_run([first, second]: [[f32; PANEL]; 2]) -> [[f32; PANEL]; RUNS] {
     [first, first, second, second]
 }
 
@@ -186,7 +186,7 @@ pub fn line(bytes: &[u8], at: usize) -> PairLine {
 }
 
 #[inline(always)]
-pub fn halves(bytes: &[u8]) -> [f32; PANEL] {
+pub fn f16_lanes(bytes: &[u8]) -> [f32; PANEL] {
     let bytes = &bytes[..2 * PANEL];
     std::array::from_fn(|output| f16_at(bytes, output))
 }

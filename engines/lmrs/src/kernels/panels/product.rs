@@ -31,7 +31,7 @@ pub trait PanelLanes {
     /// Panels times tokens whose sums stay in registers.
     const SUMS: usize;
 
-    unsafe fn bytes(at: *const u8) -> Self::Bytes;
+    unsafe fn load_bytes(at: *const u8) -> Self::Bytes;
     unsafe fn and(bytes: Self::Bytes, mask: u8) -> Self::Bytes;
     unsafe fn or(a: Self::Bytes, b: Self::Bytes) -> Self::Bytes;
     /// Shifts each byte right by this number of bits; the bits from the neighbouring byte are unspecified.
@@ -39,25 +39,25 @@ pub trait PanelLanes {
     unsafe fn left<const BITS: u32>(bytes: Self::Bytes) -> Self::Bytes;
 
     /// The same number in each lane.
-    unsafe fn spread(number: i32) -> Self::Ints;
+    unsafe fn splat(number: i32) -> Self::Ints;
     /// Adds to each lane the product of its four numbers, which are below 64, with the four at `quad`.
     unsafe fn dot(sums: Self::Ints, numbers: Self::Bytes, quad: *const i8) -> Self::Ints;
-    /// The initial value of sums over numbers that are stored plus 128. `less_128` is -128 times the sum of the other factors;
-    /// a level that subtracts 128 from each number ignores it.
-    unsafe fn spread_128(less_128: i32) -> Self::Ints;
+    /// The initial value of sums over numbers that are stored plus 128. `correction_128` is -128 times the sum of the other
+    /// factors; a level that subtracts 128 from each number ignores it.
+    unsafe fn splat_128(correction_128: i32) -> Self::Ints;
     /// Like `dot`, for numbers up to 255 that are stored plus 128.
     unsafe fn dot_128(sums: Self::Ints, numbers: Self::Bytes, quad: *const i8) -> Self::Ints;
 
     /// 16 floats from f16.
-    unsafe fn halves(at: *const u8) -> Self::Floats;
-    unsafe fn unsigned(at: *const u8) -> Self::Floats;
-    unsafe fn signed(at: *const u8) -> Self::Floats;
+    unsafe fn load_f16(at: *const u8) -> Self::Floats;
+    unsafe fn load_u8(at: *const u8) -> Self::Floats;
+    unsafe fn load_i8(at: *const u8) -> Self::Floats;
     /// No instruction: it forces these loads before the code that follows in the source.
     #[inline(always)]
-    unsafe fn now(floats: Self::Floats) -> Self::Floats {
+    unsafe fn load_first(floats: Self::Floats) -> Self::Floats {
         floats
     }
-    unsafe fn floats(at: *const f32) -> Self::Floats;
+    unsafe fn load_f32(at: *const f32) -> Self::Floats;
     unsafe fn store(floats: Self::Floats, at: *mut f32);
     unsafe fn times(a: Self::Floats, b: Self::Floats) -> Self::Floats;
     /// `sums + a * b`, the same number for all lanes.
@@ -98,14 +98,14 @@ pub unsafe fn multiply<L: PanelLanes, N: PanelFormat>(
     unsafe {
         if input.tokens() <= TILE {
             for tile in input.tiles() {
-                product.few::<L>(streams.min(L::SUMS / tile.0.len()), panels.clone(), &tile, out);
+                product.multiply_range::<L>(streams.min(L::SUMS / tile.0.len()), panels.clone(), &tile, out);
             }
         } else {
-            let together = (BLOCK_BYTES / (product.stretches * N::STRETCH_BYTES).max(1)).max(1);
-            for start in panels.clone().step_by(together) {
+            let block_panels = (BLOCK_BYTES / (product.stretches * N::STRETCH_BYTES).max(1)).max(1);
+            for start in panels.clone().step_by(block_panels) {
                 for tile in input.tiles() {
-                    for panel in start..panels.end.min(start + together) {
-                        product.multiply_some::<L, 1>([panel], &tile, out);
+                    for panel in start..panels.end.min(start + block_panels) {
+                        product.multiply_panels::<L, 1>([panel], &tile, out);
                     }
                 }
             }
@@ -124,12 +124,12 @@ struct Product<'a, N> {
 }
 
 impl<N: PanelFormat> Product<'_, N> {
-    /// Multiplies all panels of the range: eight at once if `streams` is 8, the rest one by one.
+    /// Multiplies all panels of the range: eight at once if `streams` is 8, the remaining ones one by one.
     ///
     /// # Safety
-    /// As of `multiply_some`.
+    /// As of `multiply_panels`.
     #[inline(always)]
-    unsafe fn few<L: PanelLanes>(
+    unsafe fn multiply_range<L: PanelLanes>(
         &self,
         streams: usize,
         mut panels: Range<usize>,
@@ -148,7 +148,7 @@ impl<N: PanelFormat> Product<'_, N> {
     /// Takes as many multiples of `PANELS` panels from the range as possible, and multiplies one panel of each part at a time.
     ///
     /// # Safety
-    /// As of `multiply_some`.
+    /// As of `multiply_panels`.
     #[inline(always)]
     unsafe fn in_streams<L: PanelLanes, const PANELS: usize>(
         &self,
@@ -156,13 +156,13 @@ impl<N: PanelFormat> Product<'_, N> {
         tile: &Tile<'_>,
         out: &mut Outputs<'_>,
     ) {
-        let apart = panels.len() / PANELS;
-        for step in 0..apart {
-            let some = std::array::from_fn(|part| panels.start + part * apart + step);
+        let part_panels = panels.len() / PANELS;
+        for step in 0..part_panels {
+            let selected = std::array::from_fn(|part| panels.start + part * part_panels + step);
             // SAFETY: the caller guarantees this.
-            unsafe { self.multiply_some::<L, PANELS>(some, tile, out) };
+            unsafe { self.multiply_panels::<L, PANELS>(selected, tile, out) };
         }
-        panels.start += apart * PANELS;
+        panels.start += part_panels * PANELS;
     }
 
     /// Multiplies some panels with all tokens of a tile, as many tokens at once as registers allow.
@@ -170,7 +170,7 @@ impl<N: PanelFormat> Product<'_, N> {
     /// # Safety
     /// The processor has the features of `L`. The function checks everything else.
     #[inline(always)]
-    unsafe fn multiply_some<L: PanelLanes, const PANELS: usize>(
+    unsafe fn multiply_panels<L: PanelLanes, const PANELS: usize>(
         &self,
         panels: [usize; PANELS],
         (tokens, blocks): &Tile<'_>,
@@ -236,7 +236,7 @@ unsafe fn multiply_tile<L: PanelLanes, N: PanelFormat, const PANELS: usize, cons
 ) -> [Sums<TOKENS>; PANELS] {
     // SAFETY: a stretch has `N::GROUPS` groups, and a group has `GROUP` inputs; the caller guarantees the rest.
     unsafe {
-        let mut totals = [[L::floats([0.0; PANEL].as_ptr()); TOKENS]; PANELS];
+        let mut totals = [[L::load_f32([0.0; PANEL].as_ptr()); TOKENS]; PANELS];
         for stretch in 0..stretches {
             let stretch = panels.map(|panel| panel.add(stretch * N::STRETCH_BYTES));
             for group in 0..N::GROUPS {
@@ -287,11 +287,12 @@ unsafe fn run<L: PanelLanes, N: PanelFormat, const PANELS: usize, const TOKENS: 
     unsafe {
         let x = |token: usize| &*blocks.add(token);
         // The scales precede the lines in memory, and are read first.
-        let scales: [L::Floats; PANELS] =
-            std::array::from_fn(|panel| L::now(N::scale::<L, RUN>(group.starts[panel], group.heads[panel])));
+        let scales: [L::Floats; PANELS] = std::array::from_fn(|panel| {
+            L::load_first(N::scale::<L, RUN>(group.starts[panel], group.heads[panel]))
+        });
         let mut dots: [[L::Ints; TOKENS]; PANELS] = [std::array::from_fn(|token| {
-            let less = N::less::<RUN>(x(token));
-            if N::WIDE { L::spread_128(less) } else { L::spread(less) }
+            let correction = N::correction::<RUN>(x(token));
+            if N::WIDE { L::splat_128(correction) } else { L::splat(correction) }
         }); PANELS];
         let lines = 16 / N::RUNS;
         let first = if N::RUNS == 2 { 0 } else { RUN % 2 * lines };

@@ -19,10 +19,10 @@ pub fn formats() -> impl Iterator<Item = &'static Format> {
 /// Random bytes as blocks: any numbers and any scales that a file may have, but f16 scales of a usual size.
 pub fn row(format: &Format, inputs: usize, rng: &mut TestRng) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..format.dtype.bytes(inputs as u64)).map(|_| rng.bits() as u8).collect();
-    let halves = format.panels().unwrap().file_scales;
+    let scale_offsets = format.panels().unwrap().file_scales;
     let (_, size) = format.dtype.block();
     for block in bytes.chunks_exact_mut(size) {
-        for at in halves.iter().copied() {
+        for at in scale_offsets.iter().copied() {
             // An f16 between 2^-7 and 2^-3, of either sign.
             block[at + 1] = (0x20 + rng.below(16) as u8) | (rng.bits() & 0x80) as u8;
         }
@@ -79,12 +79,12 @@ fn shapes(mut check: impl FnMut(&'static Format, usize, usize, usize, &mut TestR
 }
 
 #[test]
-fn a_row_that_is_looked_up_in_its_panel_is_the_row_that_was_packed() {
+fn a_row_is_the_same_before_packing_and_after_lookup() {
     let mut rng = TestRng::new(17);
     for format in formats() {
         let (block, _) = format.dtype.block();
-        for (outputs, blocks_of_a_row) in [(1, 1), (16, 2), (37, 3), (33, 8)] {
-            let inputs = block * blocks_of_a_row;
+        for (outputs, row_blocks) in [(1, 1), (16, 2), (37, 3), (33, 8)] {
+            let inputs = block * row_blocks;
             let rows: Vec<_> = (0..outputs).map(|_| row(format, inputs, &mut rng)).collect();
             let matrix = matrix(format, inputs, &rows);
             for (output, row) in rows.iter().enumerate() {
@@ -98,7 +98,7 @@ fn a_row_that_is_looked_up_in_its_panel_is_the_row_that_was_packed() {
 }
 
 #[test]
-fn the_portable_product_is_that_of_the_widened_weights() {
+fn the_portable_product_equals_the_product_of_the_widened_weights() {
     shapes(|format, outputs, inputs, tokens, rng| {
         let rows: Vec<_> = (0..outputs).map(|_| row(format, inputs, rng)).collect();
         let matrix = matrix(format, inputs, &rows);
@@ -116,7 +116,7 @@ fn the_portable_product_is_that_of_the_widened_weights() {
 }
 
 #[test]
-fn every_level_gives_the_results_of_the_portable_level() {
+fn every_level_agrees_with_the_portable_level() {
     for level in Level::available() {
         shapes(|format, outputs, inputs, tokens, rng| {
             let rows: Vec<_> = (0..outputs).map(|_| row(format, inputs, rng)).collect();
@@ -162,7 +162,7 @@ fn every_level_quantises_to_the_same_blocks() {
 }
 
 #[test]
-fn a_block_is_within_half_a_step_of_its_activations_and_knows_its_sums() {
+fn a_block_is_within_half_a_step_of_its_activations_and_has_their_sums() {
     let mut rng = TestRng::new(3);
     let x = activations(3, 96, &mut rng);
     let mut input = Input::default();
@@ -174,15 +174,18 @@ fn a_block_is_within_half_a_step_of_its_activations_and_knows_its_sums() {
                 assert!((x - f32::from(number) * block.scale).abs() <= block.scale * 0.5001);
             }
             let sum = |numbers: &[i8]| numbers.iter().copied().map(i32::from).sum::<i32>();
-            assert_eq!(block.less_128, -128 * sum(&block.numbers));
-            assert_eq!(block.less_8, -8 * sum(&block.numbers));
-            assert_eq!(block.less_32, [-32 * sum(&block.numbers[..16]), -32 * sum(&block.numbers[16..])]);
+            assert_eq!(block.correction_128, -128 * sum(&block.numbers));
+            assert_eq!(block.correction_8, -8 * sum(&block.numbers));
+            assert_eq!(
+                block.correction_32,
+                [-32 * sum(&block.numbers[..16]), -32 * sum(&block.numbers[16..])]
+            );
         }
     }
 }
 
 #[test]
-fn some_panels_give_the_columns_that_all_of_them_give() {
+fn a_range_of_panels_gives_its_columns_of_the_full_product() {
     let mut rng = TestRng::new(4);
     for level in Level::available() {
         for tokens in [1, 4, 20] {
@@ -190,50 +193,50 @@ fn some_panels_give_the_columns_that_all_of_them_give() {
             let matrix = matrix(&Q8_0, 128, &rows);
             let mut input = Input::default();
             prepare(level, &activations(tokens, 128, &mut rng), &mut input);
-            let whole = product(level, &matrix, &input);
+            let all = product(level, &matrix, &input);
             let mut out = Rows::new(tokens, 90);
             let (mut first, mut last) = Outputs::new(&mut out).split_at(32);
             multiply(level, &matrix, 0..2, &input, &mut first);
             multiply(level, &matrix, 2..6, &input, &mut last);
-            assert_eq!(out, whole);
+            assert_eq!(out, all);
         }
     }
 }
 
 #[test]
-fn parts_of_an_input_are_filled_as_the_whole_is() {
+fn an_input_filled_by_parts_equals_one_filled_at_once() {
     let x = activations(50, 70, &mut TestRng::new(5));
-    let (mut whole, mut parted) = (Input::default(), Input::default());
-    prepare(Level::PORTABLE, &x, &mut whole);
-    parted.reshape(50, 70);
+    let (mut expected, mut by_parts) = (Input::default(), Input::default());
+    prepare(Level::PORTABLE, &x, &mut expected);
+    by_parts.reshape(50, 70);
     let mut tokens = 0;
-    for part in parted.parts(3) {
+    for part in by_parts.parts(3) {
         tokens += part.tokens().len();
         super::prepare_part(Level::PORTABLE, &x, part);
     }
     assert_eq!(tokens, 50);
     for (token, block) in (0..50).flat_map(|token| (0..3).map(move |block| (token, block))) {
-        assert_eq!(parted.block(token, block), whole.block(token, block));
+        assert_eq!(by_parts.block(token, block), expected.block(token, block));
     }
 }
 
 #[test]
-fn a_token_has_the_same_outputs_beside_any_tokens() {
+fn a_tokens_outputs_do_not_depend_on_the_other_tokens() {
     let mut rng = TestRng::new(6);
     for format in formats() {
         let rows: Vec<_> = (0..37).map(|_| row(format, 512, &mut rng)).collect();
         let (matrix, x) = (matrix(format, 512, &rows), activations(30, 512, &mut rng));
         for level in Level::available() {
-            let some = |tokens: std::ops::Range<usize>| {
-                let mut some = Rows::new(tokens.len(), 512);
-                some.all_mut().copy_from_slice(&x.all()[tokens.start * 512..tokens.end * 512]);
+            let product_of = |tokens: std::ops::Range<usize>| {
+                let mut selected = Rows::new(tokens.len(), 512);
+                selected.all_mut().copy_from_slice(&x.all()[tokens.start * 512..tokens.end * 512]);
                 let mut input = Input::default();
-                prepare(level, &some, &mut input);
+                prepare(level, &selected, &mut input);
                 product(level, &matrix, &input)
             };
-            let all = some(0..30);
+            let all = product_of(0..30);
             for tokens in [0..1, 3..5, 7..15, 2..30] {
-                let (part, first) = (some(tokens.clone()), tokens.start);
+                let (part, first) = (product_of(tokens.clone()), tokens.start);
                 assert_eq!(part.all(), &all.all()[first * 37..tokens.end * 37], "{level} {format:?} {first}");
             }
         }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Meanwhile the next rows are prefetched, line by line and evenly, so that memory and arithmetic work at the same time. Sums
-//! are taken in the order of `dots`: between two chunks of inputs, all lanes are kept.
+//! are taken in the order of `dots`: between two chunks of inputs, all lanes stay separate.
 #![expect(unsafe_code, reason = "weights at any address, and instructions of a level")]
 #![expect(clippy::needless_range_loop, reason = "indices of several arrays at once, as in the formula")]
 
@@ -26,7 +26,7 @@ const TOTALS: usize = 4;
 /// Inputs of a chunk: six tokens and four rows of this length fill about a first-level cache. (Measured: `MEASURED.md`.)
 const INPUTS: usize = 2048;
 const BYTES: usize = 2;
-/// Bytes of the rows that all tokens pass over; as many are prefetched meanwhile. Half of a second-level cache.
+/// Bytes of the rows that all tokens use; as many are prefetched meanwhile. Half of a second-level cache.
 const BLOCK_BYTES: usize = 256 << 10;
 /// Bytes of the first block of a product, which was not prefetched. Each next block is twice as large, up to `BLOCK_BYTES`.
 const FIRST_BYTES: usize = 32 << 10;
@@ -36,10 +36,10 @@ const LINE: usize = 64;
 /// Buffers of a thread, kept for the next product.
 #[derive(Default)]
 struct Scratch {
-    /// Sums of each four rows. If nothing must be kept between chunks, one entry serves all rows.
+    /// Sums of each four rows. With a single chunk, one entry serves all rows.
     sums: Vec<Sums>,
     /// Address of the last prefetched rows, or 0.
-    fetched: usize,
+    prefetched: usize,
 }
 
 thread_local! {
@@ -53,20 +53,20 @@ thread_local! {
 pub unsafe fn multiply(floats: &Floats, x: &PaddedRows, out: &mut Outputs) {
     let mut scratch = SCRATCH.take();
     let outputs = out.outputs();
-    let rows_of = |bytes: usize| (bytes / (floats.inputs * BYTES).max(1)).max(ROWS) / ROWS * ROWS;
+    let rows_in_bytes = |bytes: usize| (bytes / (floats.inputs * BYTES).max(1)).max(ROWS) / ROWS * ROWS;
     let weights = |outputs: &Range<usize>| floats.rows(outputs.start..outputs.end.min(floats.outputs.end));
-    let mut block = rows_of(BLOCK_BYTES);
-    if scratch.fetched != weights(&outputs).as_ptr().addr() {
-        block = rows_of(FIRST_BYTES);
+    let mut block = rows_in_bytes(BLOCK_BYTES);
+    if scratch.prefetched != weights(&outputs).as_ptr().addr() {
+        block = rows_in_bytes(FIRST_BYTES);
         let first = outputs.start..outputs.start + block;
-        weights(&first).chunks(LINE).for_each(|line| Paired::fetch(line.as_ptr()));
+        weights(&first).chunks(LINE).for_each(|line| Paired::prefetch_line(line.as_ptr()));
     }
     let mut first = outputs.start;
     while first < outputs.end {
         let rows = first..outputs.end.min(first + block);
-        block = (2 * block).min(rows_of(BLOCK_BYTES));
+        block = (2 * block).min(rows_in_bytes(BLOCK_BYTES));
         let next = weights(&(rows.end..rows.end + block));
-        (scratch.fetched, first) = (next.as_ptr().addr(), rows.end);
+        (scratch.prefetched, first) = (next.as_ptr().addr(), rows.end);
         // SAFETY: the caller guarantees this.
         unsafe { Pass { floats, x, outputs: rows, next }.run(&mut scratch.sums, out) };
     }
@@ -105,10 +105,10 @@ impl Pass<'_> {
         let quads = outputs.len().div_ceil(ROWS);
         let groups = x.tokens().div_ceil(TOKENS);
         let chunks = inputs.div_ceil(INPUTS).max(1);
-        // With a single chunk nothing is kept. One shared entry then leaves more of the first-level cache to the tokens.
-        let sums_of_quad = usize::from(chunks > 1);
+        // With a single chunk, one shared entry leaves more of the first-level cache to the tokens.
+        let quad_stride = usize::from(chunks > 1);
         // SAFETY: the caller guarantees this.
-        sums.resize((quads * sums_of_quad).max(1), [[unsafe { Paired::zero() }; ROWS]; TOKENS]);
+        sums.resize((quads * quad_stride).max(1), [[unsafe { Paired::zero() }; ROWS]; TOKENS]);
         let chunk_inputs = inputs.div_ceil(chunks).next_multiple_of(NUMBERS);
         let mut prefetch = Prefetch::of(next, groups * chunks * quads);
         for group in 0..groups {
@@ -118,13 +118,13 @@ impl Pass<'_> {
                 let inputs = begin..inputs.min(begin + chunk_inputs);
                 let chunk = InputChunk { floats, x, tokens: tokens.clone(), inputs };
                 for quad in 0..quads {
-                    let four = outputs.start + quad * ROWS..outputs.end;
-                    let sums = &mut sums[quad * sums_of_quad];
+                    let quad_outputs = outputs.start + quad * ROWS..outputs.end;
+                    let sums = &mut sums[quad * quad_stride];
                     // SAFETY: the caller guarantees this; the outputs, inputs and tokens exist, at most `TOKENS` of them.
                     unsafe {
-                        chunk.add(four.clone(), &mut prefetch, sums);
+                        chunk.add(quad_outputs.clone(), &mut prefetch, sums);
                         if chunk.inputs.end == floats.inputs {
-                            chunk.store(four, sums, out);
+                            chunk.store(quad_outputs, sums, out);
                         }
                     }
                 }
@@ -156,7 +156,7 @@ impl InputChunk<'_> {
                 4 => self.add_tokens::<4>(outputs, prefetch, sums),
                 5 => self.add_tokens::<5>(outputs, prefetch, sums),
                 6 => self.add_tokens::<6>(outputs, prefetch, sums),
-                other => unreachable!("{other} is no share of several tokens"),
+                other => unreachable!("{other} tokens are no share of several"),
             }
         }
     }
@@ -205,33 +205,33 @@ impl InputChunk<'_> {
         let rows = ROWS.min(outputs.len());
         let column = outputs.start - out.outputs().start;
         for first in (0..self.tokens.len()).step_by(TOTALS) {
-            let mut some = [&sums[0]; TOTALS];
-            for (index, token) in some.iter_mut().enumerate() {
+            let mut token_sums = [&sums[0]; TOTALS];
+            for (index, token) in token_sums.iter_mut().enumerate() {
                 *token = &sums[(first + index).min(TOKENS - 1)];
             }
             // SAFETY: the caller guarantees this.
-            let mut found = unsafe { totals(some) };
-            for (token, totals) in (self.tokens.start + first..self.tokens.end).zip(&mut found) {
+            let mut tile_totals = unsafe { totals(token_sums) };
+            for (token, totals) in (self.tokens.start + first..self.tokens.end).zip(&mut tile_totals) {
                 if !self.floats.inputs.is_multiple_of(NUMBERS) {
-                    self.add_rest(token, outputs.start, &mut totals[..rows]);
+                    self.add_last_inputs(token, outputs.start, &mut totals[..rows]);
                 }
-                let outputs_of_token = &mut out.row_mut(token)[column..column + rows];
-                match <&mut [f32; ROWS]>::try_from(&mut *outputs_of_token) {
-                    Ok(outputs_of_token) => *outputs_of_token = *totals,
-                    Err(_) => outputs_of_token.copy_from_slice(&totals[..rows]),
+                let token_outputs = &mut out.row_mut(token)[column..column + rows];
+                match <&mut [f32; ROWS]>::try_from(&mut *token_outputs) {
+                    Ok(token_outputs) => *token_outputs = *totals,
+                    Err(_) => token_outputs.copy_from_slice(&totals[..rows]),
                 }
             }
         }
     }
 
     /// Adds the products of the last inputs, which are less than a whole line.
-    fn add_rest(&self, token: usize, first: usize, totals: &mut [f32]) {
+    fn add_last_inputs(&self, token: usize, first: usize, totals: &mut [f32]) {
         let inputs = self.floats.inputs;
-        let rest = inputs / NUMBERS * NUMBERS..inputs;
+        let last_inputs = inputs / NUMBERS * NUMBERS..inputs;
         let x = &self.x.token(token)[inputs / NUMBERS].0;
         let rows = self.floats.rows(first..first + totals.len()).chunks(inputs * BYTES);
         for (row, total) in rows.zip(totals) {
-            let (weights, _) = row[rest.start * BYTES..].as_chunks::<BYTES>();
+            let (weights, _) = row[last_inputs.start * BYTES..].as_chunks::<BYTES>();
             for (weight, x) in weights.iter().zip(x) {
                 *total += u16::from_le_bytes(*weight).widen() * x.widen();
             }
@@ -257,24 +257,24 @@ struct RegisterTile<const COUNT: usize> {
 }
 
 impl<const COUNT: usize> RegisterTile<COUNT> {
-    /// Adds all steps. Each step prefetches `FETCHED` lines, from `from` on.
+    /// Adds all steps. Each step prefetches `PREFETCHED` lines, from `from` on.
     ///
     /// # Safety
     ///
     /// The machine has AVX-512 with bf16 products; each pointer has the numbers of all steps.
     #[inline(always)]
-    unsafe fn add<const FETCHED: usize>(&self, from: *const u8, kept: &mut Sums) {
+    unsafe fn add<const PREFETCHED: usize>(&self, from: *const u8, stored: &mut Sums) {
         // SAFETY: the caller guarantees this.
         unsafe {
             let mut sums = [[Paired::zero(); ROWS]; COUNT];
             if self.continues {
-                for (sums, kept) in sums.iter_mut().zip(kept.iter()) {
-                    *sums = *kept;
+                for (sums, stored) in sums.iter_mut().zip(stored.iter()) {
+                    *sums = *stored;
                 }
             }
             for step in 0..self.steps {
-                for line in 0..FETCHED {
-                    Paired::fetch(from.wrapping_add((step * FETCHED + line) * LINE));
+                for line in 0..PREFETCHED {
+                    Paired::prefetch_line(from.wrapping_add((step * PREFETCHED + line) * LINE));
                 }
                 let mut weights = [Paired::zero(); ROWS];
                 for row in 0..ROWS {
@@ -287,8 +287,8 @@ impl<const COUNT: usize> RegisterTile<COUNT> {
                     }
                 }
             }
-            for (kept, sums) in kept.iter_mut().zip(sums) {
-                *kept = sums;
+            for (stored, sums) in stored.iter_mut().zip(sums) {
+                *stored = sums;
             }
         }
     }
@@ -303,22 +303,22 @@ struct Prefetch {
     /// Lines that were prefetched.
     lines: usize,
     /// Lines per tile, and lines due for all tiles that have begun; both in units of 1/`PARTS`.
-    each: usize,
+    lines_per_tile: usize,
     due: usize,
 }
 
 impl Prefetch {
     fn of(next: &[u8], tiles: usize) -> Self {
         let lines = next.len() / LINE;
-        Self { next: next.as_ptr(), lines: 0, each: (lines * PARTS).div_ceil(tiles.max(1)), due: 0 }
+        Self { next: next.as_ptr(), lines: 0, lines_per_tile: (lines * PARTS).div_ceil(tiles.max(1)), due: 0 }
     }
 
     /// The address and the lines per step (0, 1, 2 or 4) that a tile with this number of steps prefetches.
     #[inline(always)]
     fn next(&mut self, steps: usize) -> (*const u8, usize) {
-        self.due += self.each;
-        let wanted = (self.due / PARTS).saturating_sub(self.lines);
-        let lines = [4, 2, 1].into_iter().find(|lines| wanted >= lines * steps).unwrap_or(0);
+        self.due += self.lines_per_tile;
+        let due_lines = (self.due / PARTS).saturating_sub(self.lines);
+        let lines = [4, 2, 1].into_iter().find(|lines| due_lines >= lines * steps).unwrap_or(0);
         let from = self.next.wrapping_add(self.lines * LINE);
         self.lines += lines * steps;
         (from, lines)

@@ -12,7 +12,7 @@ use super::{DECODE_TOKENS, FROM_MEMORY};
 use crate::kernels::Outputs;
 use crate::matrix::Floats;
 
-/// Tokens that pass over the same rows together in large batches.
+/// Tokens of a large batch that use the same rows together.
 const GROUP: usize = 6;
 /// Bytes of a cache line.
 const LINE: usize = 64;
@@ -23,12 +23,12 @@ const LINE: usize = 64;
 #[inline(always)]
 pub unsafe fn by_groups<L: Lanes, W: Weight<L>>(floats: &Floats, x: &[L::Number], outs: &mut [Outputs]) {
     let tokens = outs[0].tokens();
-    let at_once = if tokens <= DECODE_TOKENS { tokens } else { GROUP };
-    for first in (0..tokens).step_by(at_once) {
-        let group = first..tokens.min(first + at_once);
+    let group_tokens = if tokens <= DECODE_TOKENS { tokens } else { GROUP };
+    for first in (0..tokens).step_by(group_tokens) {
+        let group = first..tokens.min(first + group_tokens);
         // SAFETY: the caller guarantees this.
         unsafe {
-            match (outs.len(), together::<L>(group.len())) {
+            match (outs.len(), share_tokens::<L>(group.len())) {
                 (1, 1) => side_by_side::<L, W, 1, 1>(floats, x, group, outs),
                 (2, 1) => side_by_side::<L, W, 2, 1>(floats, x, group, outs),
                 (2, 2) => side_by_side::<L, W, 2, 2>(floats, x, group, outs),
@@ -43,8 +43,8 @@ pub unsafe fn by_groups<L: Lanes, W: Weight<L>>(floats: &Floats, x: &[L::Number]
 }
 
 /// The size of equal shares: four tokens become two and two, not three and one.
-fn together<L: Lanes>(tokens: usize) -> usize {
-    tokens.div_ceil(tokens.div_ceil(L::TOGETHER))
+fn share_tokens<L: Lanes>(tokens: usize) -> usize {
+    tokens.div_ceil(tokens.div_ceil(L::TOKENS_PER_READ))
 }
 
 /// # Safety
@@ -73,8 +73,8 @@ unsafe fn side_by_side<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS: 
             let numbers =
                 std::array::from_fn(|token| x[(first + token).min(group.end - 1) * inputs..].as_ptr());
             // A single token with one row has too little arithmetic to hide the prefetch.
-            let hides = TOKENS > 1 || ROWS > 1 && weights.len() >= FROM_MEMORY;
-            let ahead = if hides && first == group.start { row_bytes } else { 0 };
+            let is_hidden = TOKENS > 1 || ROWS > 1 && weights.len() >= FROM_MEMORY;
+            let ahead = if is_hidden && first == group.start { row_bytes } else { 0 };
             // SAFETY: each row has `inputs` numbers of `W` within `weights`, and each token `inputs` numbers within `x`.
             let sums = unsafe { dots::<L, W, ROWS, TOKENS>(rows, numbers, inputs, ahead) };
             for (row, out) in outs.iter_mut().enumerate() {
@@ -118,7 +118,7 @@ unsafe fn dots<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS: usize>(
         }
         while input + 2 * L::LANES <= inputs {
             if ahead != 0 {
-                fetch::<L, W, ROWS>(&rows, ahead, input);
+                prefetch_rows::<L, W, ROWS>(&rows, ahead, input);
             }
             step::<L, W, ROWS, TOKENS>(&mut sums[0], &rows, &x, input);
             step::<L, W, ROWS, TOKENS>(&mut sums[L::CHAINS - 1], &rows, &x, input + L::LANES);
@@ -175,14 +175,18 @@ unsafe fn step<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS: usize>(
 
 /// Prefetches for two steps, each line once, whether the steps are longer or shorter than a line.
 #[inline(always)]
-fn fetch<L: Lanes, W: Weight<L>, const ROWS: usize>(rows: &[*const u8; ROWS], ahead: usize, input: usize) {
+fn prefetch_rows<L: Lanes, W: Weight<L>, const ROWS: usize>(
+    rows: &[*const u8; ROWS],
+    ahead: usize,
+    input: usize,
+) {
     let (at, bytes) = (input * W::BYTES, 2 * L::LANES * W::BYTES);
     if bytes < LINE && !at.is_multiple_of(LINE) {
         return;
     }
     for row in rows {
         for line in 0..bytes.div_ceil(LINE) {
-            L::fetch(row.wrapping_add(ahead + at + line * LINE));
+            L::prefetch_line(row.wrapping_add(ahead + at + line * LINE));
         }
     }
 }

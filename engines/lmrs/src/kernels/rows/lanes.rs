@@ -26,7 +26,7 @@ pub trait Lanes: Copy {
     /// Alternating sums for a row and a token, 1 or 2. Two help if the latency of an addition is longer than the memory access.
     const CHAINS: usize = 2;
     /// Tokens that share each read of a row, at most 4: their sums with four rows stay in registers.
-    const TOGETHER: usize = 3;
+    const TOKENS_PER_READ: usize = 3;
     type Number: Number;
 
     unsafe fn zero() -> Self;
@@ -40,7 +40,7 @@ pub trait Lanes: Copy {
 
     /// Prefetches an address. It need not be valid memory.
     #[inline(always)]
-    fn fetch(_: *const u8) {}
+    fn prefetch_line(_: *const u8) {}
 }
 
 /// Lanes of f32. Weights of any format can be widened to them.
@@ -174,7 +174,7 @@ macro_rules! lanes {
     (
         $(#[$documentation:meta])* $name:ident($register:ty), $lanes:literal, zero $zero:expr, load $load:ident,
         add_product |$sum:ident, $a:ident, $b:ident| $add_product:expr, add $add:ident, sum |$all:ident| $total:expr,
-        from_bf16 |$bf16:ident| $from_bf16:expr, from_f16 |$f16:ident| $from_f16:expr, fetch |$at:ident| $fetch:expr
+        from_bf16 |$bf16:ident| $from_bf16:expr, from_f16 |$f16:ident| $from_f16:expr, prefetch |$at:ident| $prefetch:expr
     ) => {
         $(#[$documentation])*
         #[derive(Clone, Copy)]
@@ -218,8 +218,8 @@ macro_rules! lanes {
             }
 
             #[inline(always)]
-            fn fetch($at: *const u8) {
-                $fetch
+            fn prefetch_line($at: *const u8) {
+                $prefetch
             }
         }
 
@@ -250,7 +250,7 @@ lanes!(
         _mm256_castsi256_ps(_mm256_slli_epi32::<16>(bits))
     },
     from_f16 |bits| _mm256_cvtph_ps(_mm_loadu_si128(bits.cast())),
-    fetch |at| prefetch(at)
+    prefetch |at| prefetch(at)
 );
 
 #[cfg(target_arch = "x86_64")]
@@ -267,7 +267,7 @@ lanes!(
         _mm512_castsi512_ps(_mm512_slli_epi32::<16>(bits))
     },
     from_f16 |bits| _mm512_cvtph_ps(_mm256_loadu_si256(bits.cast())),
-    fetch |at| prefetch(at)
+    prefetch |at| prefetch(at)
 );
 
 #[cfg(target_arch = "aarch64")]
@@ -283,7 +283,7 @@ lanes!(
     from_bf16 |bits| vreinterpretq_f32_u32(vshlq_n_u32::<16>(vmovl_u16(vreinterpret_u16_u8(vld1_u8(bits))))),
     // Rust has no stable intrinsics for f16 on ARM.
     from_f16 |bits| vld1q_f32(bits.cast::<[u16; 4]>().read_unaligned().map(|bits| f16::from_bits(bits).to_f32()).as_ptr()),
-    fetch |_at| ()
+    prefetch |_at| ()
 );
 
 /// Prefetches into the second-level cache.

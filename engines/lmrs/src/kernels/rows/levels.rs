@@ -88,22 +88,22 @@ unsafe fn dot_avx512<F: Float>(floats: &Floats, x: &[f32], outs: &mut [Outputs])
     unsafe { dots::by_groups::<Sixteen, F>(floats, x, outs) }
 }
 
-/// Functions of levels with products of pairs. Callers check `has_pairs` first; other processors never get here.
+/// Functions of levels with products of pairs. Callers check `has_pairs` first.
 macro_rules! with_pairs {
-    ($($(#[$documentation:meta])* fn $name:ident $(<$type:ident: $bound:path>)? ($($of:ident: $kind:ty),*) $work:block)*) => {$(
+    ($($(#[$documentation:meta])* fn $name:ident $(<$type:ident: $bound:path>)? ($($input:ident: $kind:ty),*) $work:block)*) => {$(
         $(#[$documentation])*
         #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "only x86 has products of pairs"))]
-        pub fn $name $(<$type: $bound>)? (level: Level, $($of: $kind),*) {
+        pub fn $name $(<$type: $bound>)? (level: Level, $($input: $kind),*) {
             #[cfg(target_arch = "x86_64")]
             {
                 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
-                unsafe fn compiled $(<$type: $bound>)? ($($of: $kind),*) {
+                unsafe fn compiled $(<$type: $bound>)? ($($input: $kind),*) {
                     // SAFETY: the caller guarantees this.
                     unsafe { $work }
                 }
                 debug_assert!(has_pairs(level), "{level} has no products of pairs");
                 // SAFETY: the caller has checked `has_pairs`, and has asserted the rest.
-                unsafe { compiled $(::<$type>)? ($($of),*) }
+                unsafe { compiled $(::<$type>)? ($($input),*) }
             }
             #[cfg(not(target_arch = "x86_64"))]
             unreachable!("{level} has no products of pairs")
@@ -178,7 +178,7 @@ pub fn tile_panels<N: PanelFormat>(level: Level, matrix: &Matrix, packed: &TileI
 ///
 /// The machine has tiles, and this process is allowed to use them.
 #[cfg(target_arch = "x86_64")]
-pub unsafe fn tiles_are_right() -> bool {
+pub unsafe fn tiles_work() -> bool {
     // SAFETY: the caller guarantees this.
     unsafe { tiles::amx::works::<Squares>() }
 }

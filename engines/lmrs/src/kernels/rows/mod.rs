@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! dots     a few rows of weights, far apart in the matrix, times the activations of a few tokens
-//! blocked  for levels that multiply pairs of bf16: all of several tokens pass over rows that stay in the second-level cache
+//! blocked  for levels that multiply pairs of bf16: several tokens use rows that stay in the second-level cache
 //! tiles    for many tokens: activations are packed with tokens side by side, then AMX tiles of outputs x tokens are summed;
 //!          panels become rows of bf16, one block at a time
 //! ```
@@ -37,18 +37,18 @@ use crate::matrix::{Matrix, PANEL};
 
 pub use activations::{AlignedBf16, PaddedRows, PairLine, TOKENS, TileInput};
 #[cfg(target_arch = "x86_64")]
-pub use levels::tiles_are_right;
+pub use levels::tiles_work;
 #[cfg(all(test, target_arch = "x86_64"))]
-pub use tiles::amx::tests::modelled_panels;
+pub use tiles::amx::tests::model_panel_product;
 pub(crate) use unpacked::PackedBf16;
 
 /// Batches up to this size are decode: they never use tiles, and each row of weights is read once for all tokens.
 pub const DECODE_TOKENS: usize = 8;
 
-/// From this number of tokens, the tokens pass over bf16 rows in the second-level cache. (Measured: `MEASURED.md`.)
+/// From this number of tokens, the tokens use bf16 rows in the second-level cache. (Measured: `MEASURED.md`.)
 const SEVERAL: usize = 5;
 
-/// Rows that the tokens pass over together.
+/// Rows of a block that all tokens use.
 pub const BLOCKED_ROWS: usize = 4;
 
 /// Matrices from this size are read one row after the other for a single token. Smaller matrices may fit into a cache.
@@ -71,7 +71,7 @@ pub struct RowKernels {
 #[derive(Clone, Copy)]
 struct Pairs {
     /// The most tokens for `dot`. Larger batches use `multiply_blocked`.
-    few: usize,
+    max_tokens: usize,
     dot: fn(Level, &Matrix, &[u16], &mut [Outputs]),
     blocked: fn(Level, &Matrix, &PaddedRows, &mut Outputs),
 }
@@ -80,7 +80,7 @@ impl RowKernels {
     /// The kernels of a format that packs bf16 into fewer bits.
     pub(crate) const fn of_packed<P: PackedBf16>() -> Self {
         let pairs = Pairs {
-            few: P::FEW_TOKENS,
+            max_tokens: P::FEW_TOKENS,
             dot: |level, matrix, x, outs| levels::dot_packed::<P>(level, matrix, x, &mut outs[0]),
             blocked: unpacked::multiply_blocked::<P>,
         };
@@ -99,7 +99,7 @@ impl RowKernels {
     /// The same kernels, with products of bf16 pairs added.
     pub(crate) const fn with_pairs(self) -> Self {
         let pairs = Pairs {
-            few: SEVERAL - 1,
+            max_tokens: SEVERAL - 1,
             dot: |level, matrix, x, outs| levels::dot_pairs(level, &matrix.floats(), x, outs),
             blocked: |level, matrix, x, out| levels::multiply_blocked(level, &matrix.floats(), x, out),
         };
@@ -113,7 +113,7 @@ pub struct TileKernel(fn(Level, &Matrix, &TileInput, &mut Outputs));
 
 impl TileKernel {
     /// Tiles from rows of bf16 as files store them.
-    pub const OF_ROWS: Self =
+    pub const FROM_ROWS: Self =
         Self(|level, matrix, packed, out| levels::tile(level, &matrix.floats(), packed, out));
 
     /// Tiles from packed rows, unpacked a few at a time.
@@ -133,7 +133,7 @@ pub fn stretches(level: Level, matrix: &Matrix, tokens: usize) -> usize {
     if matrix.format.packed_rows().is_some() {
         return 1;
     }
-    let number_bytes = if takes_bf16(level, matrix.format) { 2 } else { 4 };
+    let number_bytes = if uses_bf16(level, matrix.format) { 2 } else { 4 };
     let fits_first_cache = matrix.inputs * number_bytes <= FIRST_CACHE_BYTES;
     let sequential =
         tokens == 1 && fits_first_cache && matrix.bytes() >= FROM_MEMORY && !levels::reads_streams(level);
@@ -157,7 +157,7 @@ impl Activations<'_> {
 }
 
 /// Whether activations for this format are bf16: true for levels that multiply pairs of bf16.
-pub fn takes_bf16(level: Level, format: &Format) -> bool {
+pub fn uses_bf16(level: Level, format: &Format) -> bool {
     pairs(format).is_some() && has_pairs(level)
 }
 
@@ -176,7 +176,7 @@ pub fn narrow(level: Level, x: &[f32], narrowed: &mut AlignedBf16) {
 /// `DECODE_TOKENS` tokens the weights are read more than once, so they should fit into the second-level cache.
 pub fn dot(level: Level, matrix: &Matrix, x: Activations, outs: &mut [Outputs]) {
     let narrowed = matches!(x, Activations::Bf16(_));
-    assert_eq!(narrowed, takes_bf16(level, matrix.format), "the number type of this level");
+    assert_eq!(narrowed, uses_bf16(level, matrix.format), "the number type of this level");
     let tokens = outs[0].tokens();
     assert_eq!(x.len(), tokens * matrix.inputs, "activations and the inputs of a matrix");
     assert!(
@@ -196,14 +196,14 @@ pub fn dot(level: Level, matrix: &Matrix, x: Activations, outs: &mut [Outputs]) 
 
 /// Whether this number of tokens uses tiles, because they are faster for such weights. Both operands are then rounded to bf16:
 /// each product is off by at most 2^-8 of itself (2^-7 with panels). The sums are f32.
-pub fn takes_tiles(level: Level, format: &Format, tokens: usize) -> bool {
+pub fn uses_tiles(level: Level, format: &Format, tokens: usize) -> bool {
     format.tile.is_some() && tokens > DECODE_TOKENS && levels::has_tiles(level)
 }
 
 /// Whether this number of tokens uses `multiply_blocked`, which gives the same bits as `dot` in less time.
-pub fn takes_blocks(level: Level, format: &Format, tokens: usize) -> bool {
-    let several = pairs(format).is_some_and(|pairs| tokens > pairs.few);
-    several && has_pairs(level) && !takes_tiles(level, format, tokens)
+pub fn uses_blocks(level: Level, format: &Format, tokens: usize) -> bool {
+    let several = pairs(format).is_some_and(|pairs| tokens > pairs.max_tokens);
+    several && has_pairs(level) && !uses_tiles(level, format, tokens)
 }
 
 /// Prepares one token for `multiply_blocked`: rounds to the nearest bf16, ties to even.
@@ -218,7 +218,9 @@ pub fn multiply_blocked(level: Level, matrix: &Matrix, x: &PaddedRows, out: &mut
     assert!(has_pairs(level), "{level} has no products of pairs");
     let pairs = pairs(matrix.format).expect("weights with products of pairs");
     assert_eq!(x.inputs(), matrix.inputs, "activations and the inputs of a matrix");
-    assert!(x.tokens() == out.tokens() && x.tokens() > pairs.few && out.outputs().end <= matrix.outputs);
+    assert!(
+        x.tokens() == out.tokens() && x.tokens() > pairs.max_tokens && out.outputs().end <= matrix.outputs
+    );
     (pairs.blocked)(level, matrix, x, out);
 }
 
@@ -237,7 +239,7 @@ pub fn pack(level: Level, x: &Rows, first: usize, lines: &mut [PairLine]) {
 /// Multiplies all tokens of `out` through tiles; `packed` holds these tokens.
 pub fn tile(level: Level, matrix: &Matrix, packed: &TileInput, out: &mut Outputs) {
     assert!(has_pairs(level), "{level} has no products of pairs");
-    let TileKernel(tile) = matrix.format.tile.expect("weights that bf16 holds");
+    let TileKernel(tile) = matrix.format.tile.expect("weights with a tile function");
     assert_eq!(packed.inputs(), matrix.inputs, "activations and the inputs of a matrix");
     assert!(packed.tokens() == out.tokens() && out.outputs().end <= matrix.outputs);
     if matrix.format.is_panels() {

@@ -30,7 +30,7 @@ impl Paired {
 impl Lanes for Paired {
     const LANES: usize = 32;
     const CHAINS: usize = 1;
-    const TOGETHER: usize = 4;
+    const TOKENS_PER_READ: usize = 4;
     type Number = u16;
 
     #[inline(always)]
@@ -50,7 +50,7 @@ impl Lanes for Paired {
 
     #[inline(always)]
     unsafe fn add_product(self, a: Self, b: Self) -> Self {
-        let numbers = |of: Self| std::mem::transmute::<__m512, __m512bh>(of.0);
+        let numbers = |register: Self| std::mem::transmute::<__m512, __m512bh>(register.0);
         Self(_mm512_dpbf16_ps(self.0, numbers(a), numbers(b)))
     }
 
@@ -65,7 +65,7 @@ impl Lanes for Paired {
     }
 
     #[inline(always)]
-    fn fetch(at: *const u8) {
+    fn prefetch_line(at: *const u8) {
         prefetch(at);
     }
 }
@@ -152,7 +152,7 @@ mod tests {
     use crate::kernels::test_rng::TestRng;
 
     #[test]
-    fn numbers_are_rounded_to_bf16_as_the_format_says_in_any_count_and_subnormal_ones_are_zero() {
+    fn numbers_are_rounded_to_the_nearest_bf16_and_subnormal_ones_to_zero() {
         let mut rng = TestRng::new(41);
         for level in Level::available().into_iter().filter(|level| has_pairs(*level)) {
             let mut narrowed = AlignedBf16::default();
@@ -169,9 +169,9 @@ mod tests {
                 assert_eq!(narrowed.all(), vec![0; count], "{level}");
             }
             narrow(level, &[f32::INFINITY, f32::NAN, -0.0], &mut narrowed);
-            let [infinite, none, zero] = *narrowed.all() else { panic!("three numbers") };
+            let [infinite, nan, zero] = *narrowed.all() else { panic!("three numbers") };
             assert_eq!((infinite, zero), (0x7f80, 0x8000));
-            assert!(none & 0x7f80 == 0x7f80 && none & 0x7f != 0);
+            assert!(nan & 0x7f80 == 0x7f80 && nan & 0x7f != 0);
         }
     }
 }

@@ -39,16 +39,16 @@ fn widened(matrix: &Matrix, output: usize) -> Vec<f32> {
 }
 
 /// Allows half a unit of bf16 (8 bits) for each activation that a level may round.
-fn assert_products(level: Level, x: &Rows, matrix: &Matrix, out: &Rows, what: &str) {
-    let pairs = super::takes_bf16(level, matrix.format);
-    let rounded = pairs || super::takes_tiles(level, matrix.format, x.tokens());
-    assert_sums(x, matrix, out, if rounded { 1.0 / 256.0 } else { 0.0 }, &format!("{level} {what}"));
+fn assert_products(level: Level, x: &Rows, matrix: &Matrix, out: &Rows, case: &str) {
+    let pairs = super::uses_bf16(level, matrix.format);
+    let rounded = pairs || super::uses_tiles(level, matrix.format, x.tokens());
+    assert_sums(x, matrix, out, if rounded { 1.0 / 256.0 } else { 0.0 }, &format!("{level} {case}"));
 }
 
-/// Each output is within the rounding of `n` sums in any order, `n * eps * sum |a b|`, plus `each` of every product.
-pub fn assert_sums(x: &Rows, matrix: &Matrix, out: &Rows, each: f64, what: &str) {
-    assert_eq!((out.tokens(), out.width), (x.tokens(), matrix.outputs), "{what}");
-    let each = each + (matrix.inputs + 1) as f64 * f64::from(f32::EPSILON);
+/// Each output is within the rounding of `n` sums in any order, `n * eps * sum |a b|`, plus `relative_error` of every product.
+pub fn assert_sums(x: &Rows, matrix: &Matrix, out: &Rows, relative_error: f64, case: &str) {
+    assert_eq!((out.tokens(), out.width), (x.tokens(), matrix.outputs), "{case}");
+    let relative_error = relative_error + (matrix.inputs + 1) as f64 * f64::from(f32::EPSILON);
     for output in 0..matrix.outputs {
         let weights = widened(matrix, output);
         for token in 0..x.tokens() {
@@ -56,10 +56,10 @@ pub fn assert_sums(x: &Rows, matrix: &Matrix, out: &Rows, each: f64, what: &str)
             let (sum, size): (f64, f64) = (products().sum(), products().map(f64::abs).sum());
             let found = f64::from(out.row(token)[output]);
             assert!(
-                (found - sum).abs() <= each * size,
-                "{:?} {what}: token {token}, output {output}: {found} is not {sum} ± {}",
+                (found - sum).abs() <= relative_error * size,
+                "{:?} {case}: token {token}, output {output}: {found} is not {sum} ± {}",
                 matrix.format,
-                each * size
+                relative_error * size
             );
         }
     }
@@ -72,7 +72,7 @@ fn multiply(level: Level, threads: usize, x: &Rows, matrix: &Matrix) -> Rows {
 }
 
 #[test]
-fn every_level_gives_the_products_of_random_shapes_within_their_rounding() {
+fn every_level_multiplies_random_shapes_within_their_rounding() {
     let mut rng = TestRng::new(1);
     for round in 0..60 {
         let (outputs, inputs) = (1 + rng.below(70), 1 + rng.below(200));
@@ -81,15 +81,15 @@ fn every_level_gives_the_products_of_random_shapes_within_their_rounding() {
         for format in FORMATS {
             let matrix = rng.matrix(format, outputs, inputs);
             for level in Level::available() {
-                let what = format!("{outputs} x {inputs}, {tokens} tokens");
-                assert_products(level, &x, &matrix, &multiply(level, 2, &x, &matrix), &what);
+                let case = format!("{outputs} x {inputs}, {tokens} tokens");
+                assert_products(level, &x, &matrix, &multiply(level, 2, &x, &matrix), &case);
             }
         }
     }
 }
 
 #[test]
-fn every_level_gives_the_products_of_a_shape_that_is_cut_into_several_blocks_and_chunks() {
+fn every_level_multiplies_shapes_of_several_blocks_and_chunks() {
     let mut rng = TestRng::new(2);
     for (outputs, inputs, tokens) in
         [(333, 1025, 50), (37, 4100, 17), (1031, 300, 1), (1031, 300, 5), (1, 1, 97)]
@@ -98,8 +98,8 @@ fn every_level_gives_the_products_of_a_shape_that_is_cut_into_several_blocks_and
         for format in FORMATS {
             let matrix = rng.matrix(format, outputs, inputs);
             for level in Level::available() {
-                let what = format!("{outputs} x {inputs}, {tokens} tokens");
-                assert_products(level, &x, &matrix, &multiply(level, 3, &x, &matrix), &what);
+                let case = format!("{outputs} x {inputs}, {tokens} tokens");
+                assert_products(level, &x, &matrix, &multiply(level, 3, &x, &matrix), &case);
             }
         }
     }
@@ -107,7 +107,7 @@ fn every_level_gives_the_products_of_a_shape_that_is_cut_into_several_blocks_and
 
 /// Any number of tokens; for bf16 with AMX, only as many as decode takes.
 #[test]
-fn a_token_has_the_same_outputs_beside_any_tokens() {
+fn a_tokens_outputs_do_not_depend_on_the_other_tokens() {
     let mut rng = TestRng::new(3);
     for format in FORMATS {
         let (matrix, x) = (rng.matrix(format, 45, 187), rng.rows(50, 187));
@@ -118,7 +118,7 @@ fn a_token_has_the_same_outputs_beside_any_tokens() {
                 multiply(level, 1, &row, &matrix).all().to_vec()
             });
             let one_by_one: Vec<f32> = one_by_one.collect();
-            for tokens in (1..=50).filter(|tokens| !super::takes_tiles(level, format, *tokens)) {
+            for tokens in (1..=50).filter(|tokens| !super::uses_tiles(level, format, *tokens)) {
                 let mut first = Rows::new(tokens, 187);
                 first.all_mut().copy_from_slice(&x.all()[..tokens * 187]);
                 let together = multiply(level, 2, &first, &matrix);
@@ -130,7 +130,7 @@ fn a_token_has_the_same_outputs_beside_any_tokens() {
 
 /// A matrix so large that one token reads it sequentially and several tokens do not.
 #[test]
-fn a_token_alone_has_the_same_outputs_of_a_matrix_that_no_cache_holds() {
+fn a_token_alone_has_the_same_outputs_with_a_matrix_larger_than_caches() {
     let mut rng = TestRng::new(8);
     let (outputs, inputs) = (2051, 1059);
     let x = rng.rows(8, inputs);
@@ -149,18 +149,18 @@ fn a_token_alone_has_the_same_outputs_of_a_matrix_that_no_cache_holds() {
 
 /// Rows longer than a chunk, in several blocks, with inputs that do not fill a register.
 #[test]
-fn a_token_alone_has_the_outputs_of_long_rows_that_it_has_beside_many() {
+fn a_token_alone_has_the_same_outputs_with_long_rows() {
     let mut rng = TestRng::new(10);
     for (outputs, inputs) in [(70, 4099), (203, 2080), (9, 6200), (64, 64)] {
         let (x, matrix) = (rng.rows(31, inputs), rng.matrix(&BF16, outputs, inputs));
         for level in Level::available() {
             for tokens in
-                [5, 6, 7, 13, 31].into_iter().filter(|tokens| !super::takes_tiles(level, &BF16, *tokens))
+                [5, 6, 7, 13, 31].into_iter().filter(|tokens| !super::uses_tiles(level, &BF16, *tokens))
             {
-                let mut some = Rows::new(tokens, inputs);
-                some.all_mut().copy_from_slice(&x.all()[..tokens * inputs]);
-                let together = multiply(level, 2, &some, &matrix);
-                assert_products(level, &some, &matrix, &together, &format!("{tokens} tokens"));
+                let mut first = Rows::new(tokens, inputs);
+                first.all_mut().copy_from_slice(&x.all()[..tokens * inputs]);
+                let together = multiply(level, 2, &first, &matrix);
+                assert_products(level, &first, &matrix, &together, &format!("{tokens} tokens"));
                 for token in [0, tokens / 2, tokens - 1] {
                     let mut row = Rows::new(1, inputs);
                     row.row_mut(0).copy_from_slice(x.row(token));
@@ -178,7 +178,7 @@ fn a_token_alone_has_the_outputs_of_long_rows_that_it_has_beside_many() {
 
 /// Only sums round if the activations are bf16 numbers.
 #[test]
-fn activations_that_bf16_holds_are_not_rounded_by_any_level() {
+fn no_level_rounds_activations_that_are_bf16_numbers() {
     let mut rng = TestRng::new(9);
     for tokens in [1, 4, 8, 40] {
         let (mut x, matrix) = (rng.rows(tokens, 187), rng.matrix(&BF16, 45, 187));
@@ -191,7 +191,7 @@ fn activations_that_bf16_holds_are_not_rounded_by_any_level() {
 }
 
 #[test]
-fn threads_change_nothing() {
+fn any_number_of_threads_gives_the_same_outputs() {
     let mut rng = TestRng::new(4);
     for tokens in [1, 3, 40] {
         let (matrix, x) = (rng.matrix(&BF16, 700, 96), rng.rows(tokens, 96));
@@ -205,7 +205,7 @@ fn threads_change_nothing() {
 }
 
 #[test]
-fn several_products_of_one_input_are_those_of_each() {
+fn several_products_of_one_input_equal_the_single_products() {
     let mut rng = TestRng::new(5);
     for tokens in [1, 20] {
         let x = rng.rows(tokens, 64);
@@ -223,7 +223,7 @@ fn several_products_of_one_input_are_those_of_each() {
 }
 
 #[test]
-fn the_largest_output_is_the_one_that_a_search_finds_the_lowest_of_equals() {
+fn the_largest_output_is_the_lowest_among_equals() {
     let mut rng = TestRng::new(6);
     for round in 0..40 {
         let (outputs, inputs) = (1 + rng.below(2000), 1 + rng.below(90));

@@ -20,11 +20,11 @@ pub(crate) trait PackedBf16: 'static {
     const FEW_TOKENS: usize;
 
     /// Whether rows with this number of inputs can be packed.
-    fn takes(inputs: usize) -> bool;
+    fn can_pack(inputs: usize) -> bool;
 
     fn row_bytes(inputs: usize) -> usize;
 
-    fn unpacked_together(inputs: usize) -> usize;
+    fn unpacked_rows(inputs: usize) -> usize;
 
     /// Packs rows, in the layout of files, into the memory of one block. `inputs` is the length of a row.
     fn pack(inputs: usize, rows: &[u8], block: &mut [u8]) -> Result<(), Unfit>;
@@ -41,10 +41,10 @@ pub(crate) trait PackedBf16: 'static {
 }
 
 /// Bytes of unpacked rows that a single token uses once: half of a first-level cache, if one block is not more.
-const ONCE_BYTES: usize = 16 << 10;
+const FIRST_CACHE_BYTES: usize = 16 << 10;
 /// Bytes of unpacked rows that several tokens use repeatedly: half of a second-level cache.
-const AGAIN_BYTES: usize = 256 << 10;
-/// Bytes for few tokens, whose activations fit into the second-level cache beside the rest.
+const SECOND_CACHE_BYTES: usize = 256 << 10;
+/// Bytes for few tokens, whose activations fit into the second-level cache beside the weights.
 const FEW_BYTES: usize = 32 << 10;
 const SEVERAL: usize = 48;
 const BYTES: usize = 2;
@@ -55,13 +55,14 @@ thread_local! {
 
 pub fn dot<P: PackedBf16>(level: Level, matrix: &Matrix, x: &[f32], outs: &mut [Outputs]) {
     let out = &mut outs[0];
-    let once = out.tokens() == 1;
-    by_blocks::<P>(level, matrix, out, if once { ONCE_BYTES } else { AGAIN_BYTES }, |floats, out| {
+    let is_single = out.tokens() == 1;
+    let most_bytes = if is_single { FIRST_CACHE_BYTES } else { SECOND_CACHE_BYTES };
+    by_blocks::<P>(level, matrix, out, most_bytes, |floats, out| {
         // Several rows share each read of a token.
-        let (rows, at_once) = (out.outputs().len(), levels::rows(level));
-        let stretch = rows.div_ceil(at_once);
-        match at_once {
-            _ if once && rows < at_once => levels::dot::<InBf16>(level, &floats, x, &mut [out]),
+        let (rows, streams) = (out.outputs().len(), levels::rows(level));
+        let stretch = rows.div_ceil(streams);
+        match streams {
+            _ if is_single && rows < streams => levels::dot::<InBf16>(level, &floats, x, &mut [out]),
             2 => {
                 let (first, second) = cut(out, stretch);
                 levels::dot::<InBf16>(level, &floats, x, &mut [first, second]);
@@ -83,7 +84,7 @@ fn cut(out: Outputs, first: usize) -> (Outputs, Outputs) {
 }
 
 pub fn multiply_blocked<P: PackedBf16>(level: Level, matrix: &Matrix, x: &PaddedRows, out: &mut Outputs) {
-    let most = if out.tokens() > SEVERAL { AGAIN_BYTES } else { FEW_BYTES };
+    let most = if out.tokens() > SEVERAL { SECOND_CACHE_BYTES } else { FEW_BYTES };
     by_blocks::<P>(level, matrix, out, most, |floats, mut out| {
         let Range { start, end } = out.outputs();
         let row_bytes = P::row_bytes(matrix.inputs);
@@ -94,7 +95,7 @@ pub fn multiply_blocked<P: PackedBf16>(level: Level, matrix: &Matrix, x: &Padded
 }
 
 pub fn tile<P: PackedBf16>(level: Level, matrix: &Matrix, packed: &TileInput, out: &mut Outputs) {
-    by_blocks::<P>(level, matrix, out, AGAIN_BYTES, |floats, mut out| {
+    by_blocks::<P>(level, matrix, out, SECOND_CACHE_BYTES, |floats, mut out| {
         levels::tile(level, &floats, packed, &mut out);
     });
 }
@@ -108,23 +109,23 @@ fn by_blocks<P: PackedBf16>(
     mut multiply: impl FnMut(Floats, Outputs),
 ) {
     let (inputs, outputs) = (matrix.inputs, out.outputs());
-    let (together, row_bytes) = (P::unpacked_together(inputs), P::row_bytes(inputs));
-    let most = most_bytes / (inputs * BYTES).max(1) / together * together;
-    let most = most.max(together).min(outputs.len().max(1));
+    let (unit, row_bytes) = (P::unpacked_rows(inputs), P::row_bytes(inputs));
+    let most = most_bytes / (inputs * BYTES).max(1) / unit * unit;
+    let most = most.max(unit).min(outputs.len().max(1));
     let mut unpacked = UNPACKED.take();
     for first in outputs.clone().step_by(most) {
-        let some = first..outputs.end.min(first + most);
-        unpacked.resize(some.len() * inputs);
+        let range = first..outputs.end.min(first + most);
+        unpacked.resize(range.len() * inputs);
         let mut rest = unpacked.all_mut();
-        let mut output = some.start;
-        while output < some.end {
+        let mut output = range.start;
+        while output < range.end {
             let (block, row) = (matrix.block(P::BLOCK, row_bytes, output), output % P::BLOCK);
-            let rows = row..block.rows.min(row + some.end - output);
+            let rows = row..block.rows.min(row + range.end - output);
             output += rows.len();
-            let own = rest.split_off_mut(..rows.len() * inputs).expect("numbers of each row");
-            P::unpack(level, block, rows, own);
+            let numbers = rest.split_off_mut(..rows.len() * inputs).expect("numbers of each row");
+            P::unpack(level, block, rows, numbers);
         }
-        multiply(Floats::new(&BF16, inputs, some.clone(), bytes(unpacked.all())), out.part(some));
+        multiply(Floats::new(&BF16, inputs, range.clone(), bytes(unpacked.all())), out.part(range));
     }
     UNPACKED.set(unpacked);
 }

@@ -15,7 +15,7 @@ use crate::ops::Ops;
 use crate::pool::Pool;
 
 /// The error allowed when both factors round to bf16: at most 2^-8 of a product for each factor, and less for several products.
-const EACH: f64 = 1.0 / 256.0 + 1.0 / 262_144.0;
+const RELATIVE_ERROR: f64 = 1.0 / 256.0 + 1.0 / 262_144.0;
 
 pub struct Case {
     pub matrix: Matrix,
@@ -42,9 +42,9 @@ impl Case {
     }
 
     /// Each sum is within the error of rounding in any order and of rounding each factor.
-    pub fn assert(&self, out: &Rows, what: &str) {
-        assert_eq!((out.tokens(), out.width), (self.x.tokens(), self.matrix.outputs), "{what}");
-        let each = EACH + (self.matrix.inputs + 2) as f64 * f64::from(f32::EPSILON);
+    pub fn assert(&self, out: &Rows, case: &str) {
+        assert_eq!((out.tokens(), out.width), (self.x.tokens(), self.matrix.outputs), "{case}");
+        let relative_error = RELATIVE_ERROR + (self.matrix.inputs + 2) as f64 * f64::from(f32::EPSILON);
         for (output, weights) in self.weights.iter().enumerate() {
             for token in 0..self.x.tokens() {
                 let products =
@@ -52,18 +52,18 @@ impl Case {
                 let (sum, size): (f64, f64) = (products().sum(), products().map(f64::abs).sum());
                 let found = f64::from(out.row(token)[output]);
                 assert!(
-                    (found - sum).abs() <= each * size,
-                    "{:?} {what}, {} x {}: token {token}, output {output}: {found} is not {sum} ± {}",
+                    (found - sum).abs() <= relative_error * size,
+                    "{:?} {case}, {} x {}: token {token}, output {output}: {found} is not {sum} ± {}",
                     self.matrix.format,
                     self.matrix.outputs,
                     self.matrix.inputs,
-                    each * size
+                    relative_error * size
                 );
             }
         }
     }
 
-    /// The product of a level on one thread, even if another way would be faster.
+    /// The product of a level on one thread, even if another kernel would be faster.
     fn product(&self, level: Level) -> Rows {
         self.product_by(level, self.matrix.outputs)
     }
@@ -107,7 +107,7 @@ fn levels() -> Vec<Level> {
 }
 
 #[test]
-fn widened_panels_give_the_products_of_their_weights_within_the_rounding_of_bf16() {
+fn products_of_widened_panels_are_within_the_rounding_of_bf16() {
     cases(|case| {
         for level in levels() {
             case.assert(&case.product(level), level.name());
@@ -116,14 +116,14 @@ fn widened_panels_give_the_products_of_their_weights_within_the_rounding_of_bf16
 }
 
 #[test]
-fn chunks_of_whole_panels_give_the_outputs_of_all_of_them() {
+fn products_by_chunks_of_panels_equal_the_full_product() {
     let mut rng = TestRng::new(24);
     for format in formats() {
         let case = Case::new(format, (301, 2304), 40, &mut rng);
         for level in levels() {
-            let whole = case.product(level);
+            let expected = case.product(level);
             for chunk in [32, 96, 112] {
-                assert_eq!(case.product_by(level, chunk), whole, "{level} {chunk}");
+                assert_eq!(case.product_by(level, chunk), expected, "{level} {chunk}");
             }
         }
     }
@@ -131,12 +131,12 @@ fn chunks_of_whole_panels_give_the_outputs_of_all_of_them() {
 
 /// Runs only on a machine with tiles, because only there tiles are faster.
 #[test]
-fn many_tokens_are_multiplied_alike_by_any_number_of_threads() {
+fn any_number_of_threads_gives_the_same_outputs_for_many_tokens() {
     let mut rng = TestRng::new(22);
     for format in formats() {
         for tokens in [9, 40] {
             let case = Case::new(format, (300, 512), tokens, &mut rng);
-            for level in levels().into_iter().filter(|level| rows::takes_tiles(*level, format, tokens)) {
+            for level in levels().into_iter().filter(|level| rows::uses_tiles(*level, format, tokens)) {
                 let alone = case.product(level);
                 for threads in [1, 3, 8] {
                     let mut out = Rows::default();
@@ -150,7 +150,7 @@ fn many_tokens_are_multiplied_alike_by_any_number_of_threads() {
 
 /// One activation is 1 and all others are 0, so that a sum is a weight.
 #[test]
-fn a_widened_weight_is_the_formats_to_the_nearest_bf16() {
+fn a_widened_weight_is_rounded_to_the_nearest_bf16() {
     let mut rng = TestRng::new(23);
     for format in formats() {
         let mut case = Case::new(format, (19, 256), 256, &mut rng);
@@ -165,8 +165,8 @@ fn a_widened_weight_is_the_formats_to_the_nearest_bf16() {
                     let found = out.row(token)[output];
                     let nearest = f32::from_bits(u32::from(half::bf16::from_f32(*weight).to_bits()) << 16);
                     // Q4_K's subtraction may be rounded once or twice.
-                    let near = *format == Q4_K && (found - weight).abs() <= weight.abs() / 511.0 + 1e-4;
-                    assert!(found == nearest || near, "{:?} {level}: {found} for {weight}", format);
+                    let is_near = *format == Q4_K && (found - weight).abs() <= weight.abs() / 511.0 + 1e-4;
+                    assert!(found == nearest || is_near, "{:?} {level}: {found} for {weight}", format);
                 }
             }
         }

@@ -12,7 +12,7 @@ use crate::pool::Pool;
 use crate::region::NewRegion;
 
 /// The matrix plain and packed. Some numbers are so small that they become exceptions.
-fn both(rng: &mut TestRng, outputs: usize, inputs: usize) -> [Matrix; 2] {
+fn plain_and_packed(rng: &mut TestRng, outputs: usize, inputs: usize) -> [Matrix; 2] {
     let mut numbers = rng.numbers(outputs * inputs);
     numbers.iter_mut().step_by(499).for_each(|number| *number *= 1e-9);
     let mut plain = NewRegion::new(outputs * inputs * 2).unwrap();
@@ -31,10 +31,10 @@ fn both(rng: &mut TestRng, outputs: usize, inputs: usize) -> [Matrix; 2] {
 }
 
 #[test]
-fn products_have_the_bits_that_rows_of_bf16_give_at_every_level() {
+fn products_equal_those_of_bf16_rows_at_every_level() {
     let mut rng = TestRng::new(31);
     for (outputs, inputs) in [(1, 128), (3, 256), (70, 896), (333, 2048), (9, 8192), (37, 4864)] {
-        let [plain, packed] = both(&mut rng, outputs, inputs);
+        let [plain, packed] = plain_and_packed(&mut rng, outputs, inputs);
         for tokens in [1, 2, 3, 4, 5, 8, 9, 31] {
             let x = rng.rows(tokens, inputs);
             for level in Level::available() {
@@ -51,24 +51,24 @@ fn products_have_the_bits_that_rows_of_bf16_give_at_every_level() {
 }
 
 #[test]
-fn any_outputs_of_a_product_are_those_of_the_whole_wherever_they_begin_and_end() {
+fn any_range_of_outputs_equals_that_range_of_the_full_product() {
     let mut rng = TestRng::new(34);
     for (outputs, inputs) in [(70, 256), (45, 4864)] {
-        let [_, packed] = both(&mut rng, outputs, inputs);
+        let [_, packed] = plain_and_packed(&mut rng, outputs, inputs);
         let levels = Level::available().into_iter().filter(|level| has_pairs(*level));
         for (level, tokens) in levels.flat_map(|level| [(level, 1), (level, 2)]) {
             let x = rng.rows(tokens, inputs);
-            let whole = multiply(level, 1, &x, &packed);
+            let expected = multiply(level, 1, &x, &packed);
             let mut narrowed = rows::AlignedBf16::default();
             rows::narrow(level, x.all(), &mut narrowed);
             for range in [0..1, 1..3, 3..29, 15..17, 16..32, 33..outputs, outputs - 1..outputs] {
                 let mut out = Rows::new(tokens, outputs);
-                let some = Outputs::new(&mut out).split_at(range.end).0.split_at(range.start).1;
-                rows::dot(level, &packed, rows::Activations::Bf16(narrowed.all()), &mut [some]);
+                let selected = Outputs::new(&mut out).split_at(range.end).0.split_at(range.start).1;
+                rows::dot(level, &packed, rows::Activations::Bf16(narrowed.all()), &mut [selected]);
                 for token in 0..tokens {
                     assert_eq!(
                         out.row(token)[range.clone()],
-                        whole.row(token)[range.clone()],
+                        expected.row(token)[range.clone()],
                         "{level} {range:?}"
                     );
                     assert!(out.row(token)[range.end..].iter().all(|number| *number == 0.0));
@@ -79,24 +79,24 @@ fn any_outputs_of_a_product_are_those_of_the_whole_wherever_they_begin_and_end()
 }
 
 #[test]
-fn the_largest_output_is_the_same() {
+fn the_largest_output_equals_that_of_bf16_rows() {
     let mut rng = TestRng::new(32);
     for (outputs, inputs) in [(1, 128), (2051, 256), (700, 2048)] {
-        let [plain, packed] = both(&mut rng, outputs, inputs);
+        let [plain, packed] = plain_and_packed(&mut rng, outputs, inputs);
         let x = rng.rows(1, inputs);
         for level in Level::available() {
-            let of = |matrix| Ops::new(Pool::new(2), level).largest(x.all(), matrix);
-            assert_eq!(of(&packed), of(&plain), "{level}");
+            let largest = |matrix| Ops::new(Pool::new(2), level).largest(x.all(), matrix);
+            assert_eq!(largest(&packed), largest(&plain), "{level}");
         }
     }
 }
 
 /// Products use tiles only with AMX, but any level with pairs can compute them.
 #[test]
-fn tiles_have_the_same_bits_too() {
+fn tiles_equal_those_of_bf16_rows() {
     let mut rng = TestRng::new(33);
     for (outputs, inputs, tokens) in [(5, 128, 9), (70, 2048, 50), (131, 4096, 17)] {
-        let matrices = both(&mut rng, outputs, inputs);
+        let matrices = plain_and_packed(&mut rng, outputs, inputs);
         let x = rng.rows(tokens, inputs);
         for level in Level::available().into_iter().filter(|level| has_pairs(*level)) {
             let [plain, packed] = matrices.each_ref().map(|matrix| {
@@ -116,19 +116,19 @@ fn tiles_have_the_same_bits_too() {
 
 /// A cached file may be damaged, and its checksum too.
 #[test]
-fn products_with_any_bytes_are_some_numbers() {
+fn products_with_damaged_bytes_do_not_panic() {
     let mut rng = TestRng::new(35);
     for outputs in [1, 3, 9, 18] {
         let mut region = NewRegion::new(BF16Z.bytes(outputs, 256)).unwrap();
         region.bytes_mut().iter_mut().for_each(|byte| *byte = rng.bits() as u8);
         // Positions before those already read, and after the last one.
         for head in region.bytes_mut().chunks_mut(64).step_by(7) {
-            head[16..].chunks_exact_mut(4).for_each(|place| place[1] = 0);
+            head[16..].chunks_exact_mut(4).for_each(|exception| exception[1] = 0);
         }
         let matrix = Matrix::new(&BF16Z, outputs, 256, region.finish());
         for (tokens, level) in [1, 2, 3, 9]
             .into_iter()
-            .flat_map(|tokens| Level::available().into_iter().map(move |it| (tokens, it)))
+            .flat_map(|tokens| Level::available().into_iter().map(move |level| (tokens, level)))
         {
             assert_eq!(multiply(level, 2, &rng.rows(tokens, 256), &matrix).tokens(), tokens);
         }

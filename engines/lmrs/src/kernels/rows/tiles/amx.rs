@@ -57,8 +57,8 @@ impl TileUnit for Squares {
 
     #[inline(always)]
     unsafe fn begin() {
-        // SAFETY: it reads `WHOLE`.
-        unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const WHOLE, options(nostack, readonly)) }
+        // SAFETY: it reads `FULL_TILES`.
+        unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const FULL_TILES, options(nostack, readonly)) }
     }
 
     #[inline(always)]
@@ -109,7 +109,7 @@ struct Shape {
 }
 
 /// All eight tiles at full size.
-static WHOLE: Shape = {
+static FULL_TILES: Shape = {
     let (mut row_bytes, mut rows) = ([0; 16], [0; 16]);
     let mut tile = 0;
     while tile < 8 {
@@ -219,7 +219,7 @@ unsafe fn add_two(operands: &Operands) {
 const CHECKED_STEPS: usize = 2 * TOKENS;
 
 /// Checks that tiles compute correctly: the processor and the system report them, but a hypervisor or an emulator in between
-/// can be wrong. Returns whether a product of small integers, exact in bf16 and f32, is right with one group of tokens and with
+/// can be wrong. Returns whether a product of small integers, exact in bf16 and f32, is correct with one group of tokens and with
 /// all groups of `T`.
 ///
 /// # Safety

@@ -55,11 +55,11 @@ thread_local! {
 pub unsafe fn multiply<T: TileUnit, S: WeightSource>(source: &S, packed: &TileInput, out: &mut Outputs) {
     let Scratch { mut weights, mut sums } = SCRATCH.take();
     let steps = packed.steps();
-    let deep = steps.clamp(1, MOST_STEPS);
+    let block_steps = steps.clamp(1, MOST_STEPS);
     // An odd number of lines, so that rows do not map to the same cache sets.
-    let row_lines = (deep / TOKENS) | 1;
+    let row_lines = (block_steps / TOKENS) | 1;
     // Both are powers of two, so blocks hold whole tiles and whole panels.
-    let unit = T::OUTPUTS.max(S::TOGETHER);
+    let unit = T::OUTPUTS.max(S::FILLED_ROWS);
     let most = (WEIGHTS_BYTES / (row_lines * size_of::<PairLine>())).min(MOST_OUTPUTS) / unit;
     let most = most.max(1) * unit;
     weights.resize(most * row_lines, PairLine([0; TOKENS]));
@@ -70,8 +70,8 @@ pub unsafe fn multiply<T: TileUnit, S: WeightSource>(source: &S, packed: &TileIn
     for first in range.clone().step_by(most) {
         let outputs = first..range.end.min(first + most);
         let columns = outputs.start - range.start..outputs.end - range.start;
-        for begin in (0..steps.max(1)).step_by(deep) {
-            let steps = begin..steps.min(begin + deep);
+        for begin in (0..steps.max(1)).step_by(block_steps) {
+            let steps = begin..steps.min(begin + block_steps);
             let mut block = Weights { lines: &mut weights, row_lines, outputs: outputs.clone(), steps };
             // SAFETY: as above.
             unsafe { source.fill::<T>(&mut block) };
@@ -95,7 +95,7 @@ pub unsafe fn multiply<T: TileUnit, S: WeightSource>(source: &S, packed: &TileIn
 /// A source of weights for tiles.
 pub trait WeightSource {
     /// Rows that are read together.
-    const TOGETHER: usize;
+    const FILLED_ROWS: usize;
 
     /// # Safety
     ///
@@ -114,7 +114,7 @@ pub struct Weights<'a> {
 
 /// Rows of bf16.
 impl WeightSource for Floats<'_> {
-    const TOGETHER: usize = 1;
+    const FILLED_ROWS: usize = 1;
 
     #[inline(always)]
     unsafe fn fill<T: TileUnit>(&self, weights: &mut Weights) {
@@ -242,8 +242,8 @@ pub trait TileUnit {
     /// `number * times + plus` as pairs. The first factors apply to the first 16 numbers, the second to the other 16.
     #[inline(always)]
     unsafe fn widen(numbers: &[u8; 32], times: [f32; 2], plus: [f32; 2]) -> PairLine {
-        let of = |at: usize| f32::from(numbers[at]) * times[at / 16] + plus[at / 16];
-        pack_line(&std::array::from_fn::<_, 32, _>(of))
+        let weight = |at: usize| f32::from(numbers[at]) * times[at / 16] + plus[at / 16];
+        pack_line(&std::array::from_fn::<_, 32, _>(weight))
     }
 
     /// A thread calls these before and after it adds parts.
@@ -281,13 +281,13 @@ pub type PairBlock = [PairLine; TOKENS];
 /// The machine has the level of `T`.
 #[inline(always)]
 pub unsafe fn pack<T: TileUnit>(x: &Rows, first: usize, lines: &mut [PairLine]) {
-    let each = TOKENS * PAIR;
+    let block_inputs = TOKENS * PAIR;
     let tokens = TOKENS.min(x.tokens() - first);
     let (blocks, _) = lines.as_chunks_mut::<TOKENS>();
     for (at, block) in blocks.iter_mut().enumerate() {
-        let inputs = (at * each).min(x.width)..((at + 1) * each).min(x.width);
+        let inputs = (at * block_inputs).min(x.width)..((at + 1) * block_inputs).min(x.width);
         for (index, into) in block.iter_mut().enumerate() {
-            *into = match (index < tokens, inputs.len() == each) {
+            *into = match (index < tokens, inputs.len() == block_inputs) {
                 // SAFETY: the caller guarantees this.
                 (true, true) => unsafe { T::line(&x.row(first + index)[inputs.clone()]) },
                 (true, false) => pack_line(&x.row(first + index)[inputs.clone()]),
@@ -347,7 +347,7 @@ impl<'a, N: PanelFormat> Widened<'a, N> {
 }
 
 impl<N: PanelFormat> WeightSource for Widened<'_, N> {
-    const TOGETHER: usize = PANEL;
+    const FILLED_ROWS: usize = PANEL;
 
     /// Fills whole panels.
     #[inline(always)]
@@ -356,7 +356,7 @@ impl<N: PanelFormat> WeightSource for Widened<'_, N> {
         let (first, lines) = (outputs.start, steps.start / TOKENS..steps.end / TOKENS);
         assert!(
             first.is_multiple_of(PANEL) && lines.start.is_multiple_of(GROUP / LINE_INPUTS),
-            "whole groups of whole panels"
+            "full groups of full panels"
         );
         let weights = &mut weights[..outputs.len().next_multiple_of(PANEL) * *row_lines];
         for (panel, rows) in (first / PANEL..).zip(weights.chunks_exact_mut(PANEL * *row_lines)) {
@@ -368,15 +368,17 @@ impl<N: PanelFormat> WeightSource for Widened<'_, N> {
                 let (mut block, scales) = N::widen(stretch, group);
                 // SAFETY: the caller guarantees this; the same below.
                 unsafe { T::transpose(&mut block) };
-                let own_lines = line - lines.start..(line + GROUP / LINE_INPUTS).min(lines.end) - lines.start;
+                let group_lines =
+                    line - lines.start..(line + GROUP / LINE_INPUTS).min(lines.end) - lines.start;
                 for ((output, row), numbers) in rows.chunks_exact_mut(*row_lines).enumerate().zip(&block) {
                     let numbers = numbers.0.map(u32::to_le_bytes);
                     let halves = numbers.as_flattened().as_chunks::<LINE_INPUTS>().0;
-                    for (half, (pairs, numbers)) in row[own_lines.clone()].iter_mut().zip(halves).enumerate()
+                    for (half, (pairs, numbers)) in
+                        row[group_lines.clone()].iter_mut().zip(halves).enumerate()
                     {
-                        let both = [2 * half, 2 * half + 1];
-                        let times = both.map(|run| scales.times[run][output]);
-                        let plus = both.map(|run| scales.plus[run][output]);
+                        let runs = [2 * half, 2 * half + 1];
+                        let times = runs.map(|run| scales.times[run][output]);
+                        let plus = runs.map(|run| scales.plus[run][output]);
                         // SAFETY: as above.
                         *pairs = unsafe { T::widen(numbers, times, plus) };
                     }

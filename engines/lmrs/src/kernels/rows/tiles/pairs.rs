@@ -133,12 +133,16 @@ pub unsafe fn transpose(block: &mut PairBlock) {
             }
         }
         for column in 0..4 {
-            let of = |at: usize| fours[4 * at + column];
+            let four = |at: usize| fours[4 * at + column];
             // Columns `column` and `column + 8`, then `column + 4` and `column + 12`, of the upper and of the lower rows.
-            let even =
-                (_mm512_shuffle_f32x4::<0x88>(of(0), of(1)), _mm512_shuffle_f32x4::<0x88>(of(2), of(3)));
-            let odd =
-                (_mm512_shuffle_f32x4::<0xdd>(of(0), of(1)), _mm512_shuffle_f32x4::<0xdd>(of(2), of(3)));
+            let even = (
+                _mm512_shuffle_f32x4::<0x88>(four(0), four(1)),
+                _mm512_shuffle_f32x4::<0x88>(four(2), four(3)),
+            );
+            let odd = (
+                _mm512_shuffle_f32x4::<0xdd>(four(0), four(1)),
+                _mm512_shuffle_f32x4::<0xdd>(four(2), four(3)),
+            );
             let store = |at: usize, row| _mm512_store_ps(lines.add(16 * (column + at)), row);
             store(0, _mm512_shuffle_f32x4::<0x88>(even.0, even.1));
             store(8, _mm512_shuffle_f32x4::<0xdd>(even.0, even.1));
@@ -156,7 +160,7 @@ mod tests {
 
     /// The shapes: odd numbers of tokens and inputs, one of each, and whole groups.
     #[test]
-    fn every_pair_stands_where_tiles_look_for_it_and_all_else_is_zero() {
+    fn every_pair_is_at_the_position_that_tiles_read_and_padding_is_zero() {
         let mut rng = TestRng::new(31);
         for level in Level::available().into_iter().filter(|level| has_pairs(*level)) {
             for (tokens, inputs) in [(1, 1), (16, 32), (17, 33), (40, 131), (3, 512)] {

@@ -12,9 +12,9 @@ use crate::matrix::Matrix;
 use crate::matrix::Rows;
 
 /// A model of `tdpbf16ps` and of the loads and stores around it, after Intel's manual.
-pub struct Modelled;
+pub struct ModelUnit;
 
-impl TileUnit for Modelled {
+impl TileUnit for ModelUnit {
     const OUTPUTS: usize = Squares::OUTPUTS;
     const GROUPS: usize = Squares::GROUPS;
     const STEPS: usize = Squares::STEPS;
@@ -34,7 +34,7 @@ impl TileUnit for Modelled {
 
 /// # Safety
 ///
-/// As of `Modelled::add`.
+/// As of `ModelUnit::add`.
 unsafe fn product(operands: &Operands, half: usize, group: usize, tile: usize) {
     let number = |address: *const u8| {
         // SAFETY: the caller guarantees this.
@@ -63,7 +63,7 @@ fn operands_are_laid_out_as_the_instruction_reads_them() {
     let mut rng = TestRng::new(8);
     for (outputs, inputs, tokens) in [(1, 1, 1), (33, 70, 17), (100, 1100, 40), (32, 512, 33)] {
         let (matrix, x) = (rng.matrix(&BF16, outputs, inputs), rng.rows(tokens, inputs));
-        let out = modelled(&matrix.floats(), outputs, &x);
+        let out = model_product(&matrix.floats(), outputs, &x);
         tests::assert_sums(&x, &matrix, &out, 1.0 / 256.0, "a model of tiles");
     }
 }
@@ -72,33 +72,33 @@ fn operands_are_laid_out_as_the_instruction_reads_them() {
 fn widened_panels_are_laid_out_as_the_instruction_reads_them() {
     tests::panels::cases(|case| {
         let kernels = case.matrix.format.panels().unwrap();
-        case.assert(&(kernels.modelled_tile)(&case.matrix, &case.x), "a model of tiles");
+        case.assert(&(kernels.model_product)(&case.matrix, &case.x), "a model of tiles");
     });
 }
 
 /// The product of a matrix in panels of `N` through tiles, with a model in place of the instruction.
-pub fn modelled_panels<N: PanelFormat>(matrix: &Matrix, x: &Rows) -> Rows {
-    modelled(&Widened::<N>::new(matrix), matrix.outputs, x)
+pub fn model_panel_product<N: PanelFormat>(matrix: &Matrix, x: &Rows) -> Rows {
+    model_product(&Widened::<N>::new(matrix), matrix.outputs, x)
 }
 
-fn modelled(source: &impl WeightSource, outputs: usize, x: &Rows) -> Rows {
+fn model_product(source: &impl WeightSource, outputs: usize, x: &Rows) -> Rows {
     let (tokens, mut packed) = (x.tokens(), TileInput::default());
     packed.reshape(tokens, x.width);
     for (group, lines) in packed.groups_mut().into_iter().enumerate() {
         // SAFETY: the model needs no special instructions.
-        unsafe { pack::<Modelled>(x, group * TOKENS, lines.into_inner().unwrap()) };
+        unsafe { pack::<ModelUnit>(x, group * TOKENS, lines.into_inner().unwrap()) };
     }
     let mut out = Rows::new(tokens, outputs);
     let split = Outputs::split(&mut out);
     // SAFETY: the model needs no special instructions, and no other code writes to `out`.
-    unsafe { multiply::<Modelled, _>(source, &packed, &mut split.take(0..outputs)) };
+    unsafe { multiply::<ModelUnit, _>(source, &packed, &mut split.take(0..outputs)) };
     out
 }
 
 /// `Pairs` with one wrong sum.
-struct Wrong;
+struct WrongUnit;
 
-impl TileUnit for Wrong {
+impl TileUnit for WrongUnit {
     const OUTPUTS: usize = Pairs::OUTPUTS;
     const GROUPS: usize = Pairs::GROUPS;
     const STEPS: usize = Pairs::STEPS;
@@ -113,10 +113,10 @@ impl TileUnit for Wrong {
 }
 
 #[test]
-fn the_check_accepts_correct_tiles_and_refuses_wrong_ones() {
+fn the_check_accepts_correct_tiles_and_finds_wrong_ones() {
     if !is_x86_feature_detected!("avx512bf16") || !is_x86_feature_detected!("avx512vl") {
         return;
     }
     // SAFETY: the machine has the features of `Pairs`.
-    unsafe { assert!(works::<Pairs>() && !works::<Wrong>()) };
+    unsafe { assert!(works::<Pairs>() && !works::<WrongUnit>()) };
 }
