@@ -159,9 +159,9 @@ fn check_passes_on_every_engine_in_the_tree_and_on_the_smallest() {
     for engine in on_processors().iter().map(String::as_str).chain(["tests/smallest-engine.py"]) {
         assert_is_ready(engine);
         let scratch = Scratch::new();
-        let outcome = finish(at_home(scratch.orchestrate()).args(["check", engine]).current_dir(root()));
-        assert_eq!(outcome.code, Some(0), "orchestrate check {engine}\n{}{}", outcome.stdout, outcome.stderr);
-        assert!(outcome.stdout.contains("passed"), "{outcome:?}");
+        let outcome =
+            finish(at_home(scratch.orchestrate()).args(["check", engine]).current_dir(root())).exits_with(0);
+        outcome.assert_stdout(&["passed"]);
         scratch.assert_nothing_lives();
     }
 }
@@ -172,11 +172,9 @@ fn a_gpu_only_engine_reports_the_missing_gpu() {
         let scratch = Scratch::new();
         let mut check = scratch.orchestrate();
         check.args(["check", engine]).current_dir(root());
-        let outcome = finish(check.env("LD_LIBRARY_PATH", crate::support::driver::absent(&scratch)));
-        assert_eq!(outcome.code, Some(4), "{outcome:?}");
-        for said in ["no NVIDIA driver found", "\nhint: "] {
-            assert!(outcome.stderr.contains(said), "{outcome:?}");
-        }
+        let outcome =
+            finish(check.env("LD_LIBRARY_PATH", crate::support::driver::absent(&scratch))).exits_with(4);
+        outcome.assert_stderr(&["no NVIDIA driver found", "\nhint: "]);
     }
 }
 
@@ -324,9 +322,7 @@ fn assert_explained(outcome: &Outcome, record: &Record) {
     assert_eq!(failure["kind"], "unavailable", "{failure}");
     assert!(failure["message"].as_str().unwrap().contains("environment"), "{failure}");
     assert!(failure["hint"].as_str().unwrap().contains(&format!("setup {reference}")), "{failure}");
-    for shown in ["unavailable: ", &format!("setup {reference}"), &other] {
-        assert!(outcome.stdout.contains(shown), "no `{shown}` in\n{}", outcome.stdout);
-    }
+    outcome.assert_stdout(&["unavailable: ", &format!("setup {reference}"), &other]);
     assert_narrow(&outcome.stdout);
 }
 

@@ -224,8 +224,7 @@ fn a_model_is_converted_for_an_engine_and_the_record_has_the_conversion() {
         command.arg("-m").arg(&path).arg("--results").arg(&results);
         command.args(["-s", "ttft", "--no-setup", "--blocks", "1", "--iterations", "2", "--threads", "1"]);
         command.args(engines.iter().flat_map(|engine| ["-e", &engine.name]));
-        let outcome = finish(&mut command);
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        let outcome = finish(&mut command).exits_with(0);
         let record = Record::only_one_in(&results);
         for Engine { name, hello, .. } in &engines {
             let who = format!("{name} on {}", path.display());

@@ -311,11 +311,15 @@ fn a_dry_run_prints_the_plan_and_starts_nothing() {
     let outcome = finish(
         decode(&scratch, &[loud, engine(&scratch, "one", "")], &["--dry-run"])
             .stdin(std::process::Stdio::null()),
-    );
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    )
+    .exits_with(0);
     assert!(!outcome.stderr.contains("started"), "{outcome:?}");
-    for words in ["loud", "(twin)", "decode: 3 requests in each block", "5 to 20 blocks", "no estimate"] {
-        assert!(outcome.stdout.contains(words), "no `{words}` in {}", outcome.stdout);
-    }
+    outcome.assert_stdout(&[
+        "loud",
+        "(twin)",
+        "decode: 3 requests in each block",
+        "5 to 20 blocks",
+        "no estimate",
+    ]);
     assert_eq!(crate::support::record::files(&scratch.results()), Vec::<PathBuf>::new());
 }

@@ -11,8 +11,7 @@ use crate::support::{Scratch, fake_engine, finish};
 const QUICK: [&str; 7] = ["-s", "decode", "--iterations", "2", "--warmup", "2", "--json"];
 
 fn json(command: &mut Command) -> Value {
-    let outcome = finish(command);
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = finish(command).exits_with(0);
     serde_json::from_str(&outcome.stdout).unwrap()
 }
 
@@ -78,8 +77,8 @@ fn a_record_has_the_facts_of_the_machine_command() {
 #[test]
 fn samplers_run_once_for_each_case_and_add_no_sample() {
     let scratch = Scratch::new();
-    let outcome = finish(&mut measure(&scratch, &fake_engine().to_path_buf(), &["--blocks", "2"]));
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome =
+        finish(&mut measure(&scratch, &fake_engine().to_path_buf(), &["--blocks", "2"])).exits_with(0);
     let record = Record::only_one_in(&scratch.results());
     let passes = record.entries("pass");
     assert_eq!(passes.len(), 1, "{passes:?}");
@@ -113,8 +112,7 @@ fn an_engine_that_exits_in_the_sampled_pass_keeps_its_samples() {
     let scratch = Scratch::new();
     let engine = scratch
         .script("exits", &format!("exec '{}' --fault exits_at_sample --at 4", fake_engine().display()));
-    let outcome = finish(&mut measure(&scratch, &engine, &["--blocks", "1"]));
-    assert_eq!(outcome.code, Some(4), "{outcome:?}");
+    finish(&mut measure(&scratch, &engine, &["--blocks", "1"])).exits_with(4);
     let record = Record::only_one_in(&scratch.results());
     let failures = record.entries("failure");
     assert_eq!(failures.len(), 1, "{failures:?}");

@@ -288,7 +288,7 @@ fn bounded(scratch: &Scratch, words: &[&str]) -> Outcome {
 fn refused(what: &str, outcome: &Outcome, named: &str) {
     assert!(matches!(outcome.code, Some(2 | 5)), "{what}: {outcome:?}");
     assert_refused(outcome, outcome.code.unwrap(), &[]);
-    assert!(outcome.stderr.contains(named), "{what}: expected `{named}` in {}", outcome.stderr);
+    outcome.assert_stderr(&[named]);
     let longest = outcome.stderr.lines().map(str::len).max().unwrap_or(0);
     assert!(longest < 1000 && !outcome.stderr.contains('\u{1b}'), "{what}: {outcome:?}");
 }

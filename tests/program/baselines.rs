@@ -20,9 +20,8 @@ fn a_baseline_has_the_record_the_programs_and_a_description() {
     let engine = scratch.join("engine");
     copy_program(fake_engine(), &engine);
     let mut command = command(&scratch, &engine, &["--save-baseline", "main"]);
-    let outcome = finished(command.env("FAKE_ENGINE", r#"{"real_sleep": false}"#));
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    assert!(outcome.stderr.contains("baseline `main` is saved: 1 row, in `"), "{outcome:?}");
+    let outcome = finished(command.env("FAKE_ENGINE", r#"{"real_sleep": false}"#)).exits_with(0);
+    outcome.assert_stderr(&["baseline `main` is saved: 1 row, in `"]);
 
     let (folder, records) = (folder(&scratch, "main"), files(&scratch.results()));
     assert_eq!(fs::read(folder.join("record.jsonl")).unwrap(), fs::read(&records[0]).unwrap());
@@ -44,7 +43,7 @@ fn a_script_is_stored_with_a_warning_about_its_dependencies() {
     let scratch = Scratch::new();
     let outcome = run(&scratch, &engine(&scratch, "door", 2000), &["--save-baseline", "main"]);
     let warned = format!("it is a script; not stored: the file `{}`", fake_engine().display());
-    assert!(outcome.stderr.contains(&warned), "{outcome:?}");
+    outcome.assert_stderr(&[&warned]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }
 
@@ -55,7 +54,7 @@ fn saving_replaces_a_baseline_and_reports_its_age() {
     let folder = saved(&scratch, "main", &engine);
     edit_page(&folder, |page| page["measured"] = "2020-01-01T00:00:00Z".into());
     let outcome = run(&scratch, &engine, &["--save-baseline", "main"]);
-    assert!(outcome.stderr.contains("baseline `main` is saved, replacing one that was "), "{outcome:?}");
+    outcome.assert_stderr(&["baseline `main` is saved, replacing one that was "]);
     assert_ne!(page(&folder)["measured"], "2020-01-01T00:00:00Z");
     assert_eq!(files(&scratch.join("home/baselines")), [folder], "nothing else is left there");
 }
@@ -64,8 +63,7 @@ fn saving_replaces_a_baseline_and_reports_its_age() {
 fn a_run_without_agreeing_blocks_is_recorded_and_not_saved_as_baseline() {
     let scratch = Scratch::new();
     let engine = unsteady(&scratch, "engine", &[1000, 2000, 1000, 2000, 1000]);
-    let outcome = run(&scratch, &engine, &["--save-baseline", "main"]);
-    assert_eq!(outcome.code, Some(3), "{outcome:?}");
+    let outcome = run(&scratch, &engine, &["--save-baseline", "main"]).exits_with(3);
     for said in [
         "baseline `main` is not saved, and the run is in `",
         "`engine` `decode`",
@@ -73,7 +71,7 @@ fn a_run_without_agreeing_blocks_is_recorded_and_not_saved_as_baseline() {
         // More blocks than the run had.
         "hint: --blocks 8",
     ] {
-        assert!(outcome.stderr.contains(said), "expected `{said}` in {}", outcome.stderr);
+        outcome.assert_stderr(&[said]);
     }
     assert_eq!(files(&scratch.results()).len(), 1);
     assert!(!folder(&scratch, "main").exists());
@@ -97,12 +95,9 @@ fn a_failed_case_is_left_out_of_the_baseline_with_a_warning() {
     let scratch = Scratch::new();
     let broken = scratch.faulty("exits_in_load", &[]);
     let engine = engine(&scratch, "engine", 2000);
-    let outcome = finished(command(&scratch, &engine, &["--save-baseline", "main"]).arg("-e").arg(broken));
-    assert_eq!(outcome.code, Some(4), "{outcome:?}");
-    assert!(
-        outcome.stderr.contains("`exits_in_load` `decode`: not in the baseline, because it failed"),
-        "{outcome:?}"
-    );
+    let outcome = finished(command(&scratch, &engine, &["--save-baseline", "main"]).arg("-e").arg(broken))
+        .exits_with(4);
+    outcome.assert_stderr(&["`exits_in_load` `decode`: not in the baseline, because it failed"]);
     assert_eq!(page(&folder(&scratch, "main"))["configurations"].as_array().unwrap().len(), 1);
 }
 
@@ -138,10 +133,10 @@ fn a_program_changed_during_the_run_is_not_stored() {
             .arg("--results")
             .arg(scratch.results()),
     );
-    assert!(outcome.stderr.contains("changed after the start of the run"), "{outcome:?}");
+    outcome.assert_stderr(&["changed after the start of the run"]);
     assert_eq!(page(&folder(&scratch, "main"))["configurations"][0]["program"].get("kept"), None);
     let outcome = run(&scratch, &engine, &["--baseline", "main", "--rerun-baseline"]);
-    assert!(outcome.stderr.contains("cannot be measured again"), "{outcome:?}");
+    outcome.assert_stderr(&["cannot be measured again"]);
     assert_eq!(outcome.code, Some(2), "{outcome:?}");
 }
 
@@ -160,12 +155,11 @@ fn baseline_list_show_and_remove_work() {
             && listed.contains(&format!(" old, orchestrate {version} at commit abc"))
     );
     let shown = orchestrate(&scratch, &["baseline", "show", "main"]);
-    assert!(shown.stdout.contains("sha256") && shown.stdout.contains("it is a script"), "{shown:?}");
+    shown.assert_stdout(&["sha256", "it is a script"]);
     let removed = orchestrate(&scratch, &["baseline", "remove", "main"]);
     assert_eq!((removed.code, folder.exists()), (Some(0), false));
-    let again = orchestrate(&scratch, &["baseline", "remove", "main"]);
-    assert_eq!(again.code, Some(2));
-    assert!(again.stderr.contains("no baseline `main`\nhint: --save-baseline main"), "{again:?}");
+    let again = orchestrate(&scratch, &["baseline", "remove", "main"]).exits_with(2);
+    again.assert_stderr(&["no baseline `main`\nhint: --save-baseline main"]);
 }
 
 #[test]

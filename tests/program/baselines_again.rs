@@ -20,9 +20,9 @@ fn a_replaced_program_is_measured_again_from_its_copy() {
     let folder = saved(&scratch, "main", &engine(&scratch, "engine", 2000));
     fs::remove_dir_all(scratch.results()).unwrap();
     let outcome =
-        run(&scratch, &engine(&scratch, "engine", 3000), &["--baseline", "main", "--rerun-baseline"]);
-    assert_eq!(outcome.code, Some(1), "{outcome:?}");
-    assert!(outcome.stdout.contains("slower") && outcome.stdout.contains("critical"), "{outcome:?}");
+        run(&scratch, &engine(&scratch, "engine", 3000), &["--baseline", "main", "--rerun-baseline"])
+            .exits_with(1);
+    outcome.assert_stdout(&["slower", "critical"]);
     let record = Record::only_one_in(&scratch.results());
     let stand_in = &record.0[0]["plan"]["configurations"][record.configuration("engine (main)")];
     let kept = page(&folder)["configurations"][0]["program"]["kept"].clone();
@@ -43,8 +43,7 @@ fn an_unchanged_program_is_measured_again_at_its_path() {
     let engine = engine(&scratch, "engine", 2000);
     saved(&scratch, "main", &engine);
     fs::remove_dir_all(scratch.results()).unwrap();
-    let outcome = run(&scratch, &engine, &["--baseline", "main", "--rerun-baseline"]);
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    run(&scratch, &engine, &["--baseline", "main", "--rerun-baseline"]).exits_with(0);
     let record = Record::only_one_in(&scratch.results());
     let stand_in = &record.0[0]["plan"]["configurations"][record.configuration("engine (main)")];
     assert_eq!(stand_in["command"][0], json!(engine));
@@ -62,8 +61,7 @@ fn a_slower_machine_is_no_regression_with_rerun_baseline() {
     };
     assert_eq!(on_a_machine(2000, &["--save-baseline", "main"]).code, Some(0));
     assert_eq!(on_a_machine(3000, &["--baseline", "main"]).code, Some(1));
-    let outcome = on_a_machine(3000, &["--baseline", "main", "--rerun-baseline"]);
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    on_a_machine(3000, &["--baseline", "main", "--rerun-baseline"]).exits_with(0);
 }
 
 #[test]
@@ -77,8 +75,7 @@ fn an_incomplete_old_engine_is_measured_only_with_force() {
     let outcome = run(&scratch, &door, &["--baseline", "main", "--rerun-baseline"]);
     let named = format!("`{}` has changed", inner.display());
     assert_refused_before_measuring(&scratch, &outcome, &[&named, "hint: --force"]);
-    let forced = run(&scratch, &door, &["--baseline", "main", "--rerun-baseline", "--force"]);
-    assert_eq!(forced.code, Some(0), "{forced:?}");
+    run(&scratch, &door, &["--baseline", "main", "--rerun-baseline", "--force"]).exits_with(0);
     let record = Record::only_one_in(&scratch.results());
     let warned = format!("--force: the file {named}");
     assert!(record.warnings_of("door").contains(&&*warned), "{:?}", record.warnings_of("door"));
@@ -96,18 +93,13 @@ fn a_program_of_an_earlier_build_is_a_baseline_by_its_path() {
     );
     let outcome = run(&scratch, &now, &["--baseline", "./nowhere", "--rerun-baseline"]);
     assert_refused_before_measuring(&scratch, &outcome, &["no program at `./nowhere`"]);
-    let outcome = run(&scratch, &now, &["--baseline", "./before", "--rerun-baseline"]);
-    assert_eq!(outcome.code, Some(1), "{outcome:?}");
-    let outcome = run(&scratch, &before, &["--baseline", "./before", "--rerun-baseline"]);
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    run(&scratch, &now, &["--baseline", "./before", "--rerun-baseline"]).exits_with(1);
+    run(&scratch, &before, &["--baseline", "./before", "--rerun-baseline"]).exits_with(0);
     let outcome = finished(
         command(&scratch, &now, &["--baseline", "./before", "--rerun-baseline"]).arg("-e").arg(&before),
-    );
-    assert_eq!(outcome.code, Some(2), "{outcome:?}");
-    assert!(
-        outcome.stderr.contains("can be the baseline of only one row, but the run has `now`, `before`"),
-        "{outcome:?}"
-    );
+    )
+    .exits_with(2);
+    outcome.assert_stderr(&["can be the baseline of only one row, but the run has `now`, `before`"]);
 }
 
 #[test]
@@ -115,9 +107,9 @@ fn a_dry_run_lists_the_programs_of_the_baseline() {
     let scratch = Scratch::new();
     let engine = engine(&scratch, "engine", 2000);
     saved(&scratch, "main", &engine);
-    let outcome = run(&scratch, &engine, &["--baseline", "main", "--rerun-baseline", "--dry-run"]);
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    assert!(outcome.stdout.contains("engine (main) on embedded  (the baseline's program)"), "{outcome:?}");
+    let outcome =
+        run(&scratch, &engine, &["--baseline", "main", "--rerun-baseline", "--dry-run"]).exits_with(0);
+    outcome.assert_stdout(&["engine (main) on embedded  (the baseline's program)"]);
     assert_eq!(run(&scratch, &engine, &["--baseline", "main", "--dry-run"]).code, Some(0));
 }
 
@@ -131,7 +123,7 @@ fn a_run_that_fails_against_a_baseline_does_not_replace_it() {
     let slower = engine(&scratch, "engine", 3000);
     let outcome = run(&scratch, &slower, &["--baseline", "main", "--save-baseline", "main"]);
     assert_eq!((outcome.code, page(&folder)), (Some(1), before), "{outcome:?}");
-    assert!(outcome.stderr.contains("baseline `main` is unchanged"), "{outcome:?}");
+    outcome.assert_stderr(&["baseline `main` is unchanged"]);
     let outcome = run(&scratch, &slower, &["--baseline", "main", "--save-baseline", "other"]);
     assert!(outcome.code == Some(1) && self::folder(&scratch, "other").exists(), "{outcome:?}");
 }
@@ -144,7 +136,7 @@ fn stdout_stays_one_document_for_programs() {
     for words in [&["--json", "-"][..], &["--format", "json"]] {
         let outcome = run(&scratch, &engine, &[&["--baseline", "main"], words].concat());
         assert!(serde_json::from_str::<Value>(&outcome.stdout).is_ok(), "{outcome:?}");
-        assert!(outcome.stderr.contains("baseline `main`, "), "{outcome:?}");
+        outcome.assert_stderr(&["baseline `main`, "]);
     }
 }
 
@@ -159,7 +151,7 @@ fn a_judgement_outside_the_format_is_printed_on_stderr() {
     assert!(csv.stderr.contains(introduced) && !csv.stdout.contains("baseline"), "{csv:?}");
     let json = run(&scratch, &engine, &["--baseline", "main", "--format", "csv", "--json", "-"]);
     let introduced = "the judgement, as a table (the JSON on stdout has it too):\n\nnote: baseline `main`, ";
-    assert!(json.stderr.contains(introduced), "{json:?}");
+    json.assert_stderr(&[introduced]);
 }
 
 #[test]
@@ -169,10 +161,10 @@ fn the_json_of_a_run_has_the_judgement_of_compare() {
     let slower = engine(&scratch, "engine", 3000);
     fs::remove_dir_all(scratch.results()).unwrap();
     let file = scratch.join("judged.json");
-    let outcome = run(&scratch, &slower, &["--baseline", "main", "--json", file.to_str().unwrap()]);
-    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let outcome =
+        run(&scratch, &slower, &["--baseline", "main", "--json", file.to_str().unwrap()]).exits_with(1);
     // The table on stdout is for people, and the judgement follows it.
-    assert!(outcome.stdout.contains("critical"), "{outcome:?}");
+    outcome.assert_stdout(&["critical"]);
     let written: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
     let record = &files(&scratch.results())[0];
     let words = ["compare", base.to_str().unwrap(), record.to_str().unwrap(), "--format", "json"];
@@ -186,8 +178,7 @@ fn the_json_of_a_run_has_the_judgement_of_compare() {
         &["--baseline", "main", "--rerun-baseline", "--json", "-"],
         &["--baseline", "main", "--rerun-baseline", "--format", "json"],
     ] {
-        let outcome = run(&scratch, &slower, words);
-        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        let outcome = run(&scratch, &slower, words).exits_with(1);
         let printed: Value = serde_json::from_str(&outcome.stdout).unwrap();
         let judgement = &printed["judgement"];
         assert_eq!(judgement["base"]["name"], "main");
@@ -210,10 +201,9 @@ fn the_ci_script_prints_markdown_and_exits_with_the_judgement() {
         command.args(words).args(RUN).arg("--results").arg(scratch.results()).current_dir(&scratch.path);
         finished(&mut command)
     };
-    let outcome = script(&["./now", "./before"]);
-    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let outcome = script(&["./now", "./before"]).exits_with(1);
     assert!(outcome.stdout.starts_with("### `./now` against `./before`: worse"), "{outcome:?}");
-    assert!(outcome.stdout.contains("| ") && outcome.stdout.contains("slower"), "{outcome:?}");
+    outcome.assert_stdout(&["| ", "slower"]);
     assert_eq!(fs::read_to_string(&summary).unwrap(), outcome.stdout);
 
     assert_eq!(script(&["--save", "main", before.to_str().unwrap()]).code, Some(0));
@@ -231,11 +221,12 @@ fn an_interrupted_run_is_not_judged_and_prints_the_compare_command() {
     let mut running = Running::start(&mut command(&scratch, &hangs, words));
     running.wait_for("fake: hangs in generate");
     running.signal(Signal::INT);
-    let outcome = running.finish();
-    assert_eq!(outcome.code, Some(130), "{outcome:?}");
-    for said in ["not compared with baseline `main`", " compare main ", "baseline `other` is not saved"] {
-        assert!(outcome.stderr.contains(said), "expected `{said}` in {}", outcome.stderr);
-    }
+    let outcome = running.finish().exits_with(130);
+    outcome.assert_stderr(&[
+        "not compared with baseline `main`",
+        " compare main ",
+        "baseline `other` is not saved",
+    ]);
     assert!(!folder(&scratch, "other").exists());
     scratch.assert_nothing_lives();
 }

@@ -18,8 +18,7 @@ fn a_baseline_is_restored_after_a_killed_replacement() {
     let place = saved(&scratch, "main", &engine);
     // The state after a process was killed between the two renames; no process has this number.
     fs::rename(&place, place.with_file_name(".main.old.4194999")).unwrap();
-    let outcome = run(&scratch, &engine, &["--baseline", "main"]);
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    run(&scratch, &engine, &["--baseline", "main"]).exits_with(0);
     assert!(place.exists());
 }
 
@@ -48,21 +47,17 @@ fn an_unchanged_engine_passes_and_the_baselines_age_and_version_are_shown() {
         page["commit"] = "abc".into();
         page["measured"] = humantime::format_rfc3339_seconds(then).to_string().into();
     });
-    let outcome = run(&scratch, &engine, &["--baseline", "main"]);
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = run(&scratch, &engine, &["--baseline", "main"]).exits_with(0);
     let version = env!("CARGO_PKG_VERSION");
-    assert!(outcome.stdout.contains("baseline `main`, 3 hours old"), "{outcome:?}");
-    assert!(outcome.stdout.contains(&format!("orchestrate {version} at commit abc")), "{outcome:?}");
+    outcome.assert_stdout(&["baseline `main`, 3 hours old", &format!("orchestrate {version} at commit abc")]);
 }
 
 #[test]
 fn a_slower_engine_fails_against_its_baseline_with_the_metric_named() {
     let scratch = Scratch::new();
     saved(&scratch, "main", &engine(&scratch, "engine", 2000));
-    let outcome = run(&scratch, &engine(&scratch, "engine", 3000), &["--baseline", "main"]);
-    assert_eq!(outcome.code, Some(1), "{outcome:?}");
-    assert!(outcome.stdout.contains("decode") && outcome.stdout.contains("33"), "{outcome:?}");
-    assert!(outcome.stdout.contains("slower") && outcome.stdout.contains("critical"), "{outcome:?}");
+    let outcome = run(&scratch, &engine(&scratch, "engine", 3000), &["--baseline", "main"]).exits_with(1);
+    outcome.assert_stdout(&["decode", "33", "slower", "critical"]);
     // A faster program passes.
     assert_eq!(run(&scratch, &engine(&scratch, "engine", 1000), &["--baseline", "main"]).code, Some(0));
 }
@@ -86,9 +81,9 @@ fn an_engine_that_varies_between_launches_is_inconclusive() {
         &scratch,
         &unsteady(&scratch, "engine", &[1000, 3000, 1500, 4000, 2000]),
         &["--baseline", "main"],
-    );
-    assert_eq!(outcome.code, Some(3), "{outcome:?}");
-    assert!(outcome.stdout.contains("inconclusive"), "{outcome:?}");
+    )
+    .exits_with(3);
+    outcome.assert_stdout(&["inconclusive"]);
 }
 
 #[test]
@@ -97,8 +92,7 @@ fn a_case_that_fails_now_is_a_regression() {
     saved(&scratch, "main", &engine(&scratch, "engine", 2000));
     let broken = scratch.script("engine", &format!("{} --fault exits_in_load", exec_fake()));
     for words in [&["--baseline", "main"][..], &["--baseline", "main", "--rerun-baseline"]] {
-        let outcome = run(&scratch, &broken, words);
-        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        run(&scratch, &broken, words).exits_with(1);
     }
 }
 
@@ -111,11 +105,9 @@ fn old_baselines_and_other_versions_are_used_with_a_warning() {
         page["measured"] = "2020-01-01T00:00:00Z".into();
         page["orchestrate_version"] = "0.0.1".into();
     });
-    let outcome = run(&scratch, &engine, &["--baseline", "main"]);
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    for said in ["days old: changes of the machine since then", "was measured by orchestrate 0.0.1"] {
-        assert!(outcome.stdout.contains(said), "expected `{said}` in {}", outcome.stdout);
-    }
+    let outcome = run(&scratch, &engine, &["--baseline", "main"]).exits_with(0);
+    outcome
+        .assert_stdout(&["days old: changes of the machine since then", "was measured by orchestrate 0.0.1"]);
 }
 
 #[test]
@@ -129,11 +121,10 @@ fn a_baseline_of_another_machine_is_refused_with_the_difference() {
     assert_refused_before_measuring(&scratch, &outcome, &["Babbage 2", "--force", "--rerun-baseline"]);
 
     let forced = run(&scratch, &engine, &["--baseline", "main", "--force"]);
-    assert!(forced.stdout.contains("Babbage 2"), "{forced:?}");
+    forced.assert_stdout(&["Babbage 2"]);
     assert_eq!(forced.code, Some(0), "{forced:?}");
     // Old values do not matter when the baseline's program is measured here.
-    let again = run(&scratch, &engine, &["--baseline", "main", "--rerun-baseline"]);
-    assert_eq!(again.code, Some(0), "{again:?}");
+    run(&scratch, &engine, &["--baseline", "main", "--rerun-baseline"]).exits_with(0);
 }
 
 #[test]
@@ -164,9 +155,8 @@ fn a_run_with_another_seed_is_refused_before_measuring() {
     // With a given prompt, the seed does not change the prompt.
     let given = ["--prompt", "Once upon a time", "--save-baseline", "given"];
     assert_eq!(run(&scratch, &engine, &given).code, Some(0));
-    let outcome =
-        run(&scratch, &engine, &["--prompt", "Once upon a time", "--baseline", "given", "--seed", "3"]);
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    run(&scratch, &engine, &["--prompt", "Once upon a time", "--baseline", "given", "--seed", "3"])
+        .exits_with(0);
 }
 
 #[test]

@@ -54,9 +54,8 @@ fn an_installed_orchestrator_measures_a_program_on_the_embedded_model() {
     let scratch = Scratch::outside();
     let mut command = scratch.orchestrate_alone();
     command.args(["--blocks", "1", "--iterations", "1", "-s", "decode", "--format", "csv", "-e"]);
-    let outcome = finish(command.arg(fake_engine()));
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    assert!(outcome.stdout.contains("decode_rate"), "{outcome:?}");
+    let outcome = finish(command.arg(fake_engine())).exits_with(0);
+    outcome.assert_stdout(&["decode_rate"]);
     // Without a checkout, the data directory has the results.
     assert_eq!(crate::support::record::files(&scratch.join("home/results")).len(), 1, "{outcome:?}");
 }
@@ -70,9 +69,9 @@ fn an_engine_is_called_by_the_name_that_it_was_given_also_through_a_link() {
     command.args(["--blocks", "1", "--iterations", "1", "-s", "decode", "--format", "csv"]);
     let outcome = finish(
         command.arg("--results").arg(scratch.results()).arg("-e").arg(&link).arg("--reference").arg(&link),
-    );
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    assert!(outcome.stdout.contains("my-link"), "{outcome:?}");
+    )
+    .exits_with(0);
+    outcome.assert_stdout(&["my-link"]);
 }
 
 #[test]
@@ -80,9 +79,8 @@ fn sampling_is_refused_for_an_engine_that_cannot_confirm_it() {
     let scratch = Scratch::new();
     let mut command = scratch.orchestrate();
     command.args(["--blocks", "1", "--temperature", "0.8", "-s", "decode", "-e", "tests/smallest-engine.py"]);
-    let outcome = finish(command.arg("--results").arg(scratch.results()).current_dir(root()));
-    assert_eq!(outcome.code, Some(4), "{outcome:?}");
-    assert!(outcome.stdout.contains("needs `sampling`"), "{outcome:?}");
+    let outcome = finish(command.arg("--results").arg(scratch.results()).current_dir(root())).exits_with(4);
+    outcome.assert_stdout(&["needs `sampling`"]);
 }
 
 #[test]
@@ -164,8 +162,7 @@ fn setup_of_an_unknown_engine_is_refused() {
 #[test]
 fn a_request_is_the_exact_lines_of_a_whole_conversation() {
     let scratch = Scratch::new();
-    let outcome = finish(scratch.orchestrate().args(["request", "sh", "decode"]));
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = finish(scratch.orchestrate().args(["request", "sh", "decode"])).exits_with(0);
     let lines: Vec<Value> = outcome.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let types: Vec<_> = lines.iter().map(|line| line["type"].as_str().unwrap()).collect();
     assert_eq!(types, ["hello", "load", "generate", "shutdown"]);
@@ -263,11 +260,10 @@ fn decode(scratch: &Scratch, arguments: &[&str]) -> crate::support::Outcome {
 #[test]
 fn json_to_a_dash_is_all_of_stdout() {
     let scratch = Scratch::new();
-    let outcome = decode(&scratch, &["--json", "-"]);
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = decode(&scratch, &["--json", "-"]).exits_with(0);
     let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
     assert_eq!(report["cases"][0]["engine"]["label"], "chatter");
-    assert!(outcome.stderr.contains("recorded in "), "{outcome:?}");
+    outcome.assert_stderr(&["recorded in "]);
 }
 
 #[test]
@@ -277,7 +273,7 @@ fn json_to_a_file_leaves_the_table_on_stdout() {
     let outcome = decode(&scratch, &["--json", file.to_str().unwrap()]);
     let report: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
     assert_eq!(report["cases"][0]["case"], "decode");
-    assert!(outcome.stdout.contains("explanations: orchestrate metrics"), "{outcome:?}");
+    outcome.assert_stdout(&["explanations: orchestrate metrics"]);
 }
 
 #[test]
@@ -303,7 +299,9 @@ fn a_record_gives_the_same_report_again() {
 fn debug_shows_both_directions_on_stderr_and_leaves_stdout_alone() {
     let outcome = decode(&Scratch::new(), &["--json", "-", "--debug"]);
     assert!(serde_json::from_str::<Value>(&outcome.stdout).is_ok(), "{outcome:?}");
-    for shown in ["[chatter] < {\"type\":\"hello\"", "[chatter] > {", "[chatter] < {\"type\":\"shutdown\""] {
-        assert!(outcome.stderr.contains(shown), "no `{shown}` in {}", outcome.stderr);
-    }
+    outcome.assert_stderr(&[
+        "[chatter] < {\"type\":\"hello\"",
+        "[chatter] > {",
+        "[chatter] < {\"type\":\"shutdown\"",
+    ]);
 }

@@ -79,8 +79,7 @@ fn engine_that_misses_one_hello_is_started_again_and_uses_the_whole_protocol() {
     let silent =
         format!("[ -e '{started}' ] || {{ touch '{started}'; exec '{fake}' --fault hangs_in_hello; }}");
     let engine = scratch.script("silent-once", &format!("{silent}\nexec '{fake}'"));
-    let outcome = start(&scratch, &engine, &[]);
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = start(&scratch, &engine, &[]).exits_with(0);
     let run = Run::of(scratch, "silent-once", outcome);
     run.kept(2).with_warning("the engine is started once more");
     let launches = run.record.launches_of("silent-once");
@@ -125,8 +124,7 @@ fn engine_that_misses_one_hello_gets_a_converted_model_in_one_shot_mode() {
     command.arg("-e").arg(scratch.script("reads-gguf", &text));
     command.args(["-s", "decode", "--iterations", "2", "--blocks", "1", "--mode", "one-shot"]);
     command.args(["--timeout", "5", "--verifier", "none"]).arg("--results").arg(scratch.results());
-    let outcome = finish(&mut command);
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    finish(&mut command).exits_with(0);
     let started = std::fs::read_to_string(&paths).unwrap();
     // The first launch does not answer, and the second one names its formats.
     let models: Vec<_> = started.lines().skip_while(|line| !line.starts_with("3 ")).collect();
@@ -309,12 +307,8 @@ fn a_grandchild_that_holds_stdout_open_does_not_block_the_run() {
 #[test]
 fn a_path_without_a_file_is_a_usage_error() {
     let scratch = Scratch::new();
-    let outcome = start(&scratch, &scratch.join("no-such-engine"), &[]);
-    assert_eq!(outcome.code, Some(2), "{outcome:?}");
-    assert!(
-        outcome.stderr.contains("no engine at `") && outcome.stderr.contains("no-such-engine"),
-        "{outcome:?}"
-    );
+    let outcome = start(&scratch, &scratch.join("no-such-engine"), &[]).exits_with(2);
+    outcome.assert_stderr(&["no engine at `", "no-such-engine"]);
     assert_eq!(crate::support::record::files(&scratch.results()), Vec::<std::path::PathBuf>::new());
 }
 
@@ -332,9 +326,8 @@ fn a_folder_as_engine_is_a_usage_error_and_nothing_runs() {
     let scratch = Scratch::new();
     let path = scratch.join("folder");
     std::fs::create_dir(&path).unwrap();
-    let outcome = start(&scratch, &path, &[]);
-    assert_eq!(outcome.code, Some(2));
-    assert!(outcome.stderr.contains("is a folder, an engine is a program"), "{}", outcome.stderr);
+    let outcome = start(&scratch, &path, &[]).exits_with(2);
+    outcome.assert_stderr(&["is a folder, an engine is a program"]);
 }
 
 #[test]

@@ -35,7 +35,7 @@ fn wrong_measured_tokens_are_found_and_correct_ones_pass() {
         honest.iter().all(|it| it["engine_token"] == it["verifier_token"] && gap(it) == 0.0),
         "{honest:?}"
     );
-    assert!(run.outcome.stderr.contains("checking the tokens of 4 samples"), "{}", run.outcome.stderr);
+    run.outcome.assert_stderr(&["checking the tokens of 4 samples"]);
     run.measured("turns").measured("honest");
 }
 

@@ -39,7 +39,7 @@ fn each_engine_scores_text_and_continues_a_prompt_before_the_first_block() {
     let first = |kind: &str| run.record.0.iter().position(|it| it["entry"] == kind).unwrap();
     let last_proof = run.record.0.iter().rposition(|it| it["entry"] == "scored").unwrap();
     assert!(first("held_out") < first("scored") && last_proof < first("sample"));
-    assert!(run.outcome.stderr.contains("checking the output of one\n"), "{}", run.outcome.stderr);
+    run.outcome.assert_stderr(&["checking the output of one\n"]);
 }
 
 #[test]
@@ -182,11 +182,9 @@ fn stored_reference_answers_are_used_for_exactly_their_weights() {
         finish(command.env("ORCHESTRATE_VERIFIER", "none"))
     };
     // The answers of another engine to the same requests.
-    let refused = make(&[]);
-    assert_eq!(refused.code, Some(2), "{refused:?}");
-    assert!(refused.stderr.contains("exists\nhint: --force"), "{refused:?}");
-    let made = make(&["--force"]);
-    assert_eq!(made.code, Some(0), "{made:?}");
+    let refused = make(&[]).exits_with(2);
+    refused.assert_stderr(&["exists\nhint: --force"]);
+    let made = make(&["--force"]).exits_with(0);
     let path = model.join("reference-answers.json");
     assert_eq!(made.stdout, format!("{}\n", path.display()));
     let kept: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
@@ -198,8 +196,7 @@ fn stored_reference_answers_are_used_for_exactly_their_weights() {
         let results = scratch.join(name);
         let mut command = scratch.orchestrate();
         command.env_remove("ORCHESTRATE_VERIFIER").arg("-e").arg(&verifier).arg("-m").arg(&model).args(RUN);
-        let outcome = finish(command.arg("--results").arg(&results));
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        finish(command.arg("--results").arg(&results)).exits_with(0);
         Record::only_one_in(&results)
     };
     let with = run("with");

@@ -94,7 +94,7 @@ fn the_overhead_is_measured_before_the_blocks_and_reported() {
     let outcome = finish(command.args(["--warmup", "1", "--results"]).arg(scratch.results()));
     scratch.assert_nothing_lives();
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
-    assert!(outcome.stdout.contains("\noverhead of orchestrate: "), "{}", outcome.stdout);
+    outcome.assert_stdout(&["\noverhead of orchestrate: "]);
     let record = Record::only_one_in(&scratch.results());
     let [overhead] = record.entries("overhead")[..] else { panic!("{record:?}") };
     assert!(overhead["request_ns"].as_u64().unwrap() > 0 && overhead["requests"] == 50, "{overhead}");

@@ -54,8 +54,7 @@ pub fn orchestrate(scratch: &Scratch, words: &[&str]) -> Outcome {
 }
 
 pub fn saved(scratch: &Scratch, name: &str, engine: &Path) -> PathBuf {
-    let outcome = run(scratch, engine, &["--save-baseline", name]);
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    run(scratch, engine, &["--save-baseline", name]).exits_with(0);
     folder(scratch, name)
 }
 
