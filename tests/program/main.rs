@@ -6,9 +6,9 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod baseline_comparison;
+mod baseline_rerun;
 mod baselines;
-mod baselines_again;
-mod baselines_held;
 mod calibrate;
 mod check;
 mod cli;
