@@ -323,3 +323,17 @@ fn a_dry_run_prints_the_plan_and_starts_nothing() {
     ]);
     assert_eq!(crate::support::record::files(&scratch.results()), Vec::<PathBuf>::new());
 }
+
+#[test]
+fn the_overhead_is_measured_before_the_blocks_and_reported() {
+    let scratch = Scratch::new();
+    let mut command = scratch.orchestrate();
+    command.arg("-e").arg(fake_engine()).args(["--scenario", "ttft", "--blocks", "1", "--iterations", "1"]);
+    let outcome = finish(command.args(["--warmup", "1", "--results"]).arg(scratch.results())).exits_with(0);
+    outcome.assert_stdout(&["\noverhead of orchestrate: "]);
+    let record = Record::only_one_in(&scratch.results());
+    let overhead = record.only("overhead");
+    assert!(overhead["request_ns"].as_u64().unwrap() > 0 && overhead["requests"] == 50, "{overhead}");
+    let first = |kind: &str| record.0.iter().position(|entry| entry["entry"] == kind).unwrap();
+    assert!(first("overhead") < first("launch"));
+}

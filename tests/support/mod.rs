@@ -6,13 +6,12 @@ pub mod agreement;
 pub mod baselines;
 pub mod driver;
 pub mod engine;
-pub mod failures;
 pub mod forms;
 pub mod hub;
 pub mod mistaken;
 pub mod models;
-pub mod proof;
 pub mod record;
+pub mod run;
 pub mod snapshot;
 pub mod tree;
 pub mod workspace;
@@ -56,6 +55,14 @@ pub fn write_program(path: &Path, text: &str) {
 pub fn copy_program(from: &Path, to: &Path) {
     let status = command("cp").arg(from).arg(to).status().unwrap();
     assert!(status.success(), "no copy of `{}`", from.display());
+}
+
+/// Copies the files of a folder.
+pub fn copy_folder(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for file in std::fs::read_dir(from).unwrap().flatten() {
+        std::fs::copy(file.path(), to.join(file.file_name())).unwrap();
+    }
 }
 
 /// The fake engine. Built once for each test process, because it is a package of its own.
