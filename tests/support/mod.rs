@@ -2,13 +2,9 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
-pub mod agreement;
 pub mod baselines;
 pub mod driver;
-pub mod engine;
-pub mod forms;
 pub mod hub;
-pub mod mistaken;
 pub mod models;
 pub mod record;
 pub mod run;
