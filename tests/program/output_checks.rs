@@ -78,7 +78,7 @@ fn an_engine_that_cannot_be_checked_in_full_is_measured_and_unverified() {
     ];
     let run = checked(&engines.map(|(name, settings, ..)| (name, settings)));
     for (name, _, checks, reason) in engines {
-        assert_eq!(counts(&run.assert_measured(name), name), checks, "{name}");
+        assert_eq!(counts(run.assert_measured(name), name), checks, "{name}");
         assert_eq!(run.reasons(name).first().copied().unwrap_or_default(), reason, "{name}");
         assert!(run.reasons(name).len() < 2 || name == "minimal", "{:?}", run.reasons(name));
     }
