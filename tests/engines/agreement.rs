@@ -6,11 +6,10 @@
 use std::path::{Path, PathBuf};
 
 use model_files::{Dtype, Format, Goal, ModelFolder, convert, embedded};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::support::engine::{assert_is_ready, at_home, binary, room};
-use crate::support::mistaken::{Copy, loads_another};
-use crate::support::{Outcome, Scratch, finish, root};
+use crate::engine::{assert_is_ready, at_home, binary, slot};
+use crate::support::{Outcome, Scratch, copy_folder, finish, root, write_program};
 
 const ENGINE: &str = "candle";
 const VERIFIER: &str = "pytorch-baseline";
@@ -80,7 +79,7 @@ fn wrong_engine(scratch: &Scratch, model: &Path) -> String {
 
 #[test]
 fn a_correct_f32_is_exact_and_a_correct_bf16_agrees() {
-    let _room = room();
+    let _slot = slot();
     let scratch = Scratch::new();
     let model = embedded::folder().unwrap();
     let f32 = measured(&scratch, ENGINE, &model, Some("f32"));
@@ -93,7 +92,7 @@ fn a_correct_f32_is_exact_and_a_correct_bf16_agrees() {
 
 #[test]
 fn a_correct_q8_0_and_a_correct_q4_0_are_never_called_wrong() {
-    let _room = room();
+    let _slot = slot();
     let scratch = Scratch::new();
     for dtype in ["q8_0", "q4_0", "q4_k"] {
         let model = quantised(&scratch, &embedded::folder().unwrap(), "embedded", dtype);
@@ -103,7 +102,7 @@ fn a_correct_q8_0_and_a_correct_q4_0_are_never_called_wrong() {
 
 #[test]
 fn f32_presets_are_exact_and_quantized_presets_are_never_wrong() {
-    let _room = room();
+    let _slot = slot();
     ["lmrs", "llama-cpp"].into_iter().for_each(assert_is_ready);
     let exact = ["lmrs:exact", "llama-cpp:f32"];
     let lmrs = ["lmrs", "lmrs:q8_0", "lmrs:q4_0"];
@@ -123,7 +122,7 @@ fn f32_presets_are_exact_and_quantized_presets_are_never_wrong() {
 
 #[test]
 fn a_model_with_one_layer_permuted_is_called_wrong() {
-    let _room = room();
+    let _slot = slot();
     let scratch = Scratch::new();
     let model = embedded::folder().unwrap();
     for layer in 0..4 {
@@ -141,7 +140,7 @@ fn a_model_with_one_layer_permuted_is_called_wrong() {
 
 #[test]
 fn an_engine_that_ignores_rope_scaling_is_called_wrong_at_a_thousand_tokens() {
-    let _room = room();
+    let _slot = slot();
     let scratch = Scratch::new();
     let ignorant = embedded::folder().unwrap();
     for original in [256, 1024] {
@@ -154,4 +153,72 @@ fn an_engine_that_ignores_rope_scaling_is_called_wrong_at_a_thousand_tokens() {
             measured(&scratch, ENGINE, &scaled, Some(dtype)).assert_right(&what);
         }
     }
+}
+
+// Models with one mistake, and an engine that always loads such a model: a stand-in for an engine that reads a model wrongly.
+
+/// A model folder to be changed and written elsewhere.
+struct Copy {
+    from: PathBuf,
+    config: Value,
+    header: Value,
+    numbers: Vec<u8>,
+}
+
+impl Copy {
+    fn of(folder: &Path) -> Self {
+        let config = serde_json::from_slice(&std::fs::read(folder.join("config.json")).unwrap()).unwrap();
+        let weights = std::fs::read(folder.join("model.safetensors")).unwrap();
+        let (size, rest) = weights.split_at(8);
+        let (header, numbers) = rest.split_at(u64::from_le_bytes(size.try_into().unwrap()) as usize);
+        let header = serde_json::from_slice(header).unwrap();
+        Self { from: folder.into(), config, header, numbers: numbers.into() }
+    }
+
+    /// Reverses the rows of every matrix of one layer.
+    fn with_layer_permuted(mut self, layer: u32) -> Self {
+        let begins = format!("model.layers.{layer}.");
+        let tensors = self.header.as_object().unwrap().clone();
+        let matrices = tensors.iter().filter(|(name, _)| name.starts_with(&begins));
+        let mut permuted = 0;
+        for (_, tensor) in matrices.filter(|(_, it)| it["shape"].as_array().unwrap().len() == 2) {
+            let whole = |value: &Value| value.as_u64().unwrap() as usize;
+            let (start, end) = (whole(&tensor["data_offsets"][0]), whole(&tensor["data_offsets"][1]));
+            let row = (end - start) / whole(&tensor["shape"][0]);
+            let rows: Vec<Vec<u8>> = self.numbers[start..end].chunks(row).map(<[u8]>::to_vec).collect();
+            self.numbers[start..end].copy_from_slice(&rows.into_iter().rev().collect::<Vec<_>>().concat());
+            permuted += 1;
+        }
+        assert_eq!(permuted, 7);
+        self
+    }
+
+    /// Adds Llama 3's scaling of rotations, for texts longer than `original`.
+    fn with_rope_scaling(mut self, original: u32) -> Self {
+        self.config["rope_scaling"] = json!({
+            "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": original,
+        });
+        self
+    }
+
+    fn write(&self, to: &Path) -> PathBuf {
+        copy_folder(&self.from, to);
+        std::fs::write(to.join("config.json"), self.config.to_string()).unwrap();
+        let mut header = self.header.to_string().into_bytes();
+        header.resize(header.len().next_multiple_of(8), b' ');
+        let weights = [&(header.len() as u64).to_le_bytes()[..], &header, &self.numbers].concat();
+        std::fs::write(to.join("model.safetensors"), weights).unwrap();
+        to.into()
+    }
+}
+
+/// A program called `name`: it is `engine`, but always loads `model`.
+fn loads_another(scratch: &Scratch, name: &str, engine: &Path, model: &Path) -> PathBuf {
+    let script = include_str!("loads-another.py")
+        .replace("@ENGINE@", &engine.to_string_lossy())
+        .replace("@MODEL@", &model.to_string_lossy());
+    let path = scratch.join(name);
+    write_program(&path, &script);
+    path
 }

@@ -8,9 +8,9 @@ use model_files::{ModelFolder, embedded};
 use protocol::{FailureKind, Generate};
 use serde_json::Value;
 
-use crate::support::agreement::{assert_agree, least_precise, of_floats};
-use crate::support::engine::{
-    Engine, assert_is_ready, at_home, binary, in_tree, needs_driver, reference, room, without_environment,
+use crate::engine::{
+    Engine, assert_agree, assert_is_ready, at_home, binary, float_bounds, in_tree, least_precise,
+    needs_driver, reference, slot, without_environment,
 };
 use crate::support::record::Record;
 use crate::support::{Outcome, Scratch, finish, root};
@@ -22,7 +22,7 @@ const TOLERANCE: f64 = 1e-3;
 
 #[test]
 fn every_engine_in_f32_equals_the_reference_in_tokens_and_log_probabilities() {
-    let _room = room();
+    let _slot = slot();
     let prompts = [heldout(0, 5), heldout(3000, 100), heldout(9000, 400)];
     let texts = ["Hello", "The old  keeper; naïve, 47 times.\n"];
     let passage = heldout(20_000, 300);
@@ -37,7 +37,7 @@ fn every_engine_in_f32_equals_the_reference_in_tokens_and_log_probabilities() {
             engine.tokens(Generate { prompt: Some(text.into()), max_new_tokens: 8, ..Generate::default() })
         });
         // Some engines store keys and values in fewer bits than they compute in.
-        let bounds = of_floats(least_precise(&facts));
+        let bounds = float_bounds(least_precise(&facts));
         (name, chosen, read, engine.score(&passage), bounds)
     });
     let (_, expected, expected_read, expected_scores, _) = engines.next().unwrap();
@@ -56,7 +56,7 @@ fn every_engine_in_f32_equals_the_reference_in_tokens_and_log_probabilities() {
 
 #[test]
 fn engines_in_f32_reproduce_the_stored_reference_answers() {
-    let _room = room();
+    let _slot = slot();
     let engines = [without_environment(), reference()];
     engines.iter().for_each(|name| assert_is_ready(name));
     let arguments =
@@ -97,7 +97,7 @@ fn engines_in_f32_reproduce_the_stored_reference_answers() {
 
 #[test]
 fn one_request_line_gives_one_answer_line_with_all_iterations() {
-    let _room = room();
+    let _slot = slot();
     for name in on_processors() {
         let scratch = Scratch::new();
         let lines = scratch.join("lines");
@@ -118,7 +118,7 @@ fn one_request_line_gives_one_answer_line_with_all_iterations() {
 
 #[test]
 fn every_invalid_line_is_answered_with_failed_and_the_engine_continues() {
-    let _room = room();
+    let _slot = slot();
     let a = vec![b'a'; 20_000_000];
     let noise: Vec<u8> = (0..4096_u32)
         .map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8)
@@ -155,13 +155,13 @@ fn every_invalid_line_is_answered_with_failed_and_the_engine_continues() {
 
 #[test]
 fn check_passes_on_every_engine_in_the_tree_and_on_the_smallest() {
-    let _room = room();
+    let _slot = slot();
     for engine in on_processors().iter().map(String::as_str).chain(["tests/smallest-engine.py"]) {
         assert_is_ready(engine);
         let scratch = Scratch::new();
-        let outcome = finish(at_home(scratch.orchestrate()).args(["check", engine]).current_dir(root()));
-        assert_eq!(outcome.code, Some(0), "orchestrate check {engine}\n{}{}", outcome.stdout, outcome.stderr);
-        assert!(outcome.stdout.contains("passed"), "{outcome:?}");
+        let outcome =
+            finish(at_home(scratch.orchestrate()).args(["check", engine]).current_dir(root())).exits_with(0);
+        outcome.assert_stdout(&["passed"]);
         scratch.assert_nothing_lives();
     }
 }
@@ -172,11 +172,9 @@ fn a_gpu_only_engine_reports_the_missing_gpu() {
         let scratch = Scratch::new();
         let mut check = scratch.orchestrate();
         check.args(["check", engine]).current_dir(root());
-        let outcome = finish(check.env("LD_LIBRARY_PATH", crate::support::driver::absent(&scratch)));
-        assert_eq!(outcome.code, Some(4), "{outcome:?}");
-        for said in ["no NVIDIA driver found", "\nhint: "] {
-            assert!(outcome.stderr.contains(said), "{outcome:?}");
-        }
+        let outcome =
+            finish(check.env("LD_LIBRARY_PATH", crate::support::driver::absent(&scratch))).exits_with(4);
+        outcome.assert_stderr(&["no NVIDIA driver found", "\nhint: "]);
     }
 }
 
@@ -184,7 +182,7 @@ fn a_gpu_only_engine_reports_the_missing_gpu() {
 
 #[test]
 fn the_table_of_all_engines_fits_a_hundred_columns() {
-    let _room = room();
+    let _slot = slot();
     let names = on_processors();
     names.iter().for_each(|name| assert_is_ready(name));
     let (outcome, record) = measure(&["--all", "--no-setup", "--blocks", "1", "--iterations", "2"], |_| {});
@@ -200,7 +198,7 @@ fn the_table_of_all_engines_fits_a_hundred_columns() {
 
 #[test]
 fn other_engines_are_compared_with_the_reference() {
-    let _room = room();
+    let _slot = slot();
     let (other, reference) = (without_environment(), reference());
     let (outcome, _) = measure(
         &[
@@ -225,7 +223,7 @@ fn other_engines_are_compared_with_the_reference() {
 
 #[test]
 fn a_reference_without_environment_is_a_row_with_a_hint() {
-    let (_room, empty) = (room(), Scratch::new());
+    let (_slot, empty) = (slot(), Scratch::new());
     let (outcome, record) =
         measure(&["--all", "--no-setup", "-s", "decode", "--blocks", "1", "--iterations", "1"], |command| {
             nowhere(command, &empty);
@@ -235,7 +233,7 @@ fn a_reference_without_environment_is_a_row_with_a_hint() {
 
 #[test]
 fn the_table_is_printed_without_environment_and_without_network() {
-    let (_room, empty) = (room(), Scratch::new());
+    let (_slot, empty) = (slot(), Scratch::new());
     let (outcome, record) =
         measure(&["--all", "-s", "decode", "--blocks", "1", "--iterations", "1"], |command| {
             nowhere(command, &empty);
@@ -264,7 +262,7 @@ fn the_table_is_printed_without_environment_and_without_network() {
 
 #[test]
 fn the_reference_can_be_measured_with_one_process_per_request() {
-    let _room = room();
+    let _slot = slot();
     let reference = reference();
     let (outcome, record) = measure(
         &["-e", &reference, "--mode", "one-shot", "-s", "decode", "--blocks", "1", "--iterations", "2"],
@@ -278,7 +276,7 @@ fn the_reference_can_be_measured_with_one_process_per_request() {
 
 #[test]
 fn the_smallest_engine_is_measured_by_its_path() {
-    let _room = room();
+    let _slot = slot();
     let other = without_environment();
     let (outcome, record) = measure(
         &["-e", "tests/smallest-engine.py", "-e", &other, "--blocks", "1", "--iterations", "2"],
@@ -324,9 +322,7 @@ fn assert_explained(outcome: &Outcome, record: &Record) {
     assert_eq!(failure["kind"], "unavailable", "{failure}");
     assert!(failure["message"].as_str().unwrap().contains("environment"), "{failure}");
     assert!(failure["hint"].as_str().unwrap().contains(&format!("setup {reference}")), "{failure}");
-    for shown in ["unavailable: ", &format!("setup {reference}"), &other] {
-        assert!(outcome.stdout.contains(shown), "no `{shown}` in\n{}", outcome.stdout);
-    }
+    outcome.assert_stdout(&["unavailable: ", &format!("setup {reference}"), &other]);
     assert_narrow(&outcome.stdout);
 }
 

@@ -7,4 +7,5 @@ mod support;
 
 mod agreement;
 mod conformance;
+mod engine;
 mod models;

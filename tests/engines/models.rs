@@ -9,12 +9,15 @@
 
 use std::path::{Path, PathBuf};
 
-use model_files::{ARCHITECTURES, Dtype, Format, Shape};
+use model_files::{
+    ARCHITECTURES, Architecture, Dtype, Format, Goal, ModelFolder, SHAPES, Shape, Tokenizer, convert,
+    embedded, synthesise,
+};
 use protocol::{Failed, FailureKind, Generate};
 
-use crate::support::agreement::{Difference, QUANTISED, assert_agree, least_precise, of_floats};
-use crate::support::engine::{Engine, at_home, room};
-use crate::support::forms::{Forms, architecture_of, tiny};
+use crate::engine::{
+    Difference, Engine, QUANTISED, assert_agree, at_home, float_bounds, least_precise, slot,
+};
 use crate::support::record::Record;
 use crate::support::{Scratch, finish, root};
 
@@ -22,7 +25,7 @@ use crate::support::{Scratch, finish, root};
 
 #[test]
 fn every_architecture_has_a_tiny_shape_and_an_engine_that_claims_it() {
-    let _room = room();
+    let _slot = slot();
     let engines = Engine::all();
     for name in ARCHITECTURES.iter().map(|architecture| architecture.name) {
         assert!(tiny().iter().any(|shape| architecture_of(shape).name == name), "no `tiny-*` is a `{name}`");
@@ -32,11 +35,11 @@ fn every_architecture_has_a_tiny_shape_and_an_engine_that_claims_it() {
 
 #[test]
 fn engines_that_claim_an_architecture_agree_on_it_in_log_probability_and_greedy_ids() {
-    let _room = room();
+    let _slot = slot();
     let (mut engines, scratch) = (Engine::all(), Scratch::new());
     engines.retain(|engine| engine.reads(Format::Safetensors));
     for shape in tiny() {
-        let model = Forms::of(&shape, &scratch);
+        let model = Formats::of(&shape, &scratch);
         let (ids, safetensors) = (model.ids(200), model.safetensors("f32"));
         let architecture = architecture_of(&shape).name;
         let mut claiming: Vec<_> = engines.iter_mut().filter(|engine| engine.claims(architecture)).collect();
@@ -57,7 +60,7 @@ fn engines_that_claim_an_architecture_agree_on_it_in_log_probability_and_greedy_
         for engine in others {
             let who = format!("{} and {} on {}", first.name, engine.name, shape.name);
             if engine.scores() {
-                assert_agree(&expected, &engine.score(&ids), of_floats("f32"), &who);
+                assert_agree(&expected, &engine.score(&ids), float_bounds("f32"), &who);
             }
             if engine.speaks_ids() {
                 let found = engine.generate(&ids[..100]);
@@ -77,7 +80,7 @@ fn engines_that_claim_an_architecture_agree_on_it_in_log_probability_and_greedy_
 
 #[test]
 fn a_gguf_gives_the_reference_output_for_the_same_weights() {
-    let _room = room();
+    let _slot = slot();
     let (mut engines, scratch) = (Engine::all(), Scratch::new());
     let (mut reference, mut engines) = (engines.remove(0), engines);
     // An engine without a list of architectures is tested against its own library.
@@ -88,7 +91,7 @@ fn a_gguf_gives_the_reference_output_for_the_same_weights() {
         if !reference.claims(architecture_of(shape).name) {
             continue;
         }
-        let (model, architecture) = (Forms::of(shape, &scratch), architecture_of(shape).gguf);
+        let (model, architecture) = (Formats::of(shape, &scratch), architecture_of(shape).gguf);
         let ids = model.ids(200);
         for dtype in ["f32", "bf16", "q8_0", "q4_0", "q4_k"] {
             let is_float = Dtype::named(dtype).unwrap().is_float();
@@ -107,7 +110,7 @@ fn a_gguf_gives_the_reference_output_for_the_same_weights() {
                         continue;
                     }
                 };
-                let bounds = if is_float { of_floats(least_precise(&loaded.facts)) } else { QUANTISED };
+                let bounds = if is_float { float_bounds(least_precise(&loaded.facts)) } else { QUANTISED };
                 let found = engine.score(&ids);
                 if loaded.says_that_outputs_differ() {
                     // If the results agreed, the engine's note would be wrong.
@@ -134,11 +137,11 @@ fn a_gguf_gives_the_reference_output_for_the_same_weights() {
 
 #[test]
 fn an_engine_in_bf16_or_f16_scores_close_to_f32() {
-    let _room = room();
+    let _slot = slot();
     let (mut engines, scratch) = (Engine::all(), Scratch::new());
     engines.retain(|engine| engine.reads(Format::Safetensors) && engine.scores());
     for shape in tiny() {
-        let (model, architecture) = (Forms::of(&shape, &scratch), architecture_of(&shape).name);
+        let (model, architecture) = (Formats::of(&shape, &scratch), architecture_of(&shape).name);
         let ids = model.ids(200);
         for engine in engines.iter_mut().filter(|engine| engine.claims(architecture)) {
             let dtypes = engine.hello.capabilities.dtypes.clone();
@@ -154,7 +157,7 @@ fn an_engine_in_bf16_or_f16_scores_close_to_f32() {
                     }
                 };
                 assert_eq!(loaded.facts.weights_dtype.as_deref(), Some(dtype), "{who}");
-                assert_agree(&expected, &engine.score(&ids), of_floats(dtype), &who);
+                assert_agree(&expected, &engine.score(&ids), float_bounds(dtype), &who);
             }
         }
     }
@@ -164,12 +167,12 @@ fn an_engine_in_bf16_or_f16_scores_close_to_f32() {
 
 #[test]
 fn every_engine_tokenizes_a_text_alike_from_both_formats() {
-    let _room = room();
+    let _slot = slot();
     let (mut engines, scratch) = (Engine::all(), Scratch::new());
     engines.retain(Engine::speaks_ids);
     let short = || Generate { max_new_tokens: 4, ignore_eos: true, ..Generate::default() };
     for shape in tiny() {
-        let (model, architecture) = (Forms::of(&shape, &scratch), architecture_of(&shape));
+        let (model, architecture) = (Formats::of(&shape, &scratch), architecture_of(&shape));
         let tokenizer = model.tokenizer();
         let special = shape.tokenizer.specials.last().map_or("", |special| &special.content);
         let special = format!("before {special} after");
@@ -209,7 +212,7 @@ const TEXTS: [&str; 7] = [
 
 #[test]
 fn a_model_is_converted_for_an_engine_and_the_record_has_the_conversion() {
-    let _room = room();
+    let _slot = slot();
     let scratch = Scratch::new();
     let shapes = tiny();
     let (model, engines) = most_loved(&shapes, &scratch);
@@ -224,8 +227,7 @@ fn a_model_is_converted_for_an_engine_and_the_record_has_the_conversion() {
         command.arg("-m").arg(&path).arg("--results").arg(&results);
         command.args(["-s", "ttft", "--no-setup", "--blocks", "1", "--iterations", "2", "--threads", "1"]);
         command.args(engines.iter().flat_map(|engine| ["-e", &engine.name]));
-        let outcome = finish(&mut command);
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        let outcome = finish(&mut command).exits_with(0);
         let record = Record::only_one_in(&results);
         for Engine { name, hello, .. } in &engines {
             let who = format!("{name} on {}", path.display());
@@ -252,9 +254,9 @@ fn a_model_is_converted_for_an_engine_and_the_record_has_the_conversion() {
 }
 
 /// The model that most engines load, from GGUF or safetensors, and those engines.
-fn most_loved<'a>(shapes: &'a [Shape], scratch: &Scratch) -> (Forms<'a>, Vec<Engine>) {
+fn most_loved<'a>(shapes: &'a [Shape], scratch: &Scratch) -> (Formats<'a>, Vec<Engine>) {
     let mut engines = Engine::all();
-    let loads = |engine: &mut Engine, shape: &Shape, model: &Forms| {
+    let loads = |engine: &mut Engine, shape: &Shape, model: &Formats| {
         let (architecture, gguf) = (architecture_of(shape), engine.reads(Format::Gguf));
         engine.claims(architecture.name)
             && (!gguf
@@ -262,11 +264,11 @@ fn most_loved<'a>(shapes: &'a [Shape], scratch: &Scratch) -> (Forms<'a>, Vec<Eng
     };
     let mut most = (0, &shapes[0]);
     for shape in shapes {
-        let model = Forms::of(shape, scratch);
+        let model = Formats::of(shape, scratch);
         let loading = engines.iter_mut().filter_map(|engine| loads(engine, shape, &model).then_some(()));
         most = std::cmp::max_by_key(most, (loading.count(), shape), |(count, _)| *count);
     }
-    let model = Forms::of(most.1, scratch);
+    let model = Formats::of(most.1, scratch);
     engines.retain_mut(|engine| loads(engine, most.1, &model));
     (model, engines)
 }
@@ -299,3 +301,77 @@ fn assert_varied(ids: &[u32], shape: &Shape) {
     distinct.dedup();
     assert!(distinct.len() >= 10, "{}: {} distinct ids: {ids:?}", shape.name, distinct.len());
 }
+
+// The small shapes of `model-files`, each in the formats that engines read.
+
+/// All shapes that are small enough for a test.
+fn tiny() -> Vec<Shape> {
+    let names = SHAPES.iter().map(|(name, _)| *name).filter(|name| name.starts_with("tiny-"));
+    names.map(|name| Shape::named(name).unwrap()).collect()
+}
+
+fn architecture_of(shape: &Shape) -> &'static Architecture {
+    let name = shape.config["model_type"].as_str().unwrap();
+    Architecture::named(name).unwrap_or_else(|| panic!("{}: no architecture `{name}`", shape.name))
+}
+
+/// A shape's model on disk. Each format is made at its first use.
+struct Formats<'a> {
+    shape: &'a Shape,
+    folder: PathBuf,
+}
+
+impl<'a> Formats<'a> {
+    fn of(shape: &'a Shape, scratch: &Scratch) -> Self {
+        Self { shape, folder: scratch.join("models").join(&shape.name) }
+    }
+
+    /// A folder of safetensors, synthesised.
+    fn safetensors(&self, dtype: &str) -> PathBuf {
+        let goal = self.goal(Format::Safetensors, dtype, &format!("safetensors-{dtype}"));
+        if !goal.out.exists() {
+            synthesise(self.shape, SEED, &goal, &|_, _| Ok(())).unwrap();
+        }
+        goal.out
+    }
+
+    /// A GGUF file, converted, without a `tokenizer.json` beside it.
+    fn gguf(&self, dtype: &str) -> PathBuf {
+        let from = if dtype == "bf16" { dtype } else { "f32" };
+        let goal = self.goal(Format::Gguf, dtype, &format!("{dtype}.gguf"));
+        converted(&self.safetensors(from), goal)
+    }
+
+    /// The numbers of a GGUF file as safetensors in f32.
+    fn widened(&self, dtype: &str) -> PathBuf {
+        let goal = self.goal(Format::Safetensors, "f32", &format!("widened-{dtype}"));
+        converted(&self.gguf(dtype), goal)
+    }
+
+    fn tokenizer(&self) -> Tokenizer {
+        ModelFolder::open(self.safetensors("f32")).unwrap().tokenizer().unwrap()
+    }
+
+    /// Ids of a text that people wrote.
+    fn ids(&self, count: usize) -> Vec<u32> {
+        let text = embedded::heldout_text().unwrap();
+        let start: String = text.chars().take(40 * count).collect();
+        let mut ids = self.tokenizer().encode(&start).unwrap();
+        assert!(ids.len() >= count);
+        ids.truncate(count);
+        ids
+    }
+
+    fn goal(&self, format: Format, dtype: &str, name: &str) -> Goal {
+        Goal { format, dtype: Dtype::named(dtype).unwrap(), out: self.folder.join(name) }
+    }
+}
+
+fn converted(from: &Path, goal: Goal) -> PathBuf {
+    if !goal.out.exists() {
+        convert(&ModelFolder::open(from).unwrap(), &goal, &|_, _| Ok(())).unwrap();
+    }
+    goal.out
+}
+
+const SEED: u64 = 0;

@@ -5,6 +5,6 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod layers;
 mod modules;
-mod rooms;
 mod tidy;

@@ -2,7 +2,6 @@
 //! compiler does, through `use`, renames, globs and re-exports. A call of a method names no module. So a method of an
 //! `impl` outside its type's module counts for the modules around it that call that name.
 
-mod foreign;
 mod reader;
 #[cfg(test)]
 mod tests;
@@ -11,7 +10,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use syn::visit::Visit;
 
-pub use foreign::goes_through;
 use reader::Reader;
 
 /// The names from the crate's root to the module.
@@ -188,6 +186,26 @@ impl<'a> Graph<'a> {
         }
         levels
     }
+
+    /// For each module: the full paths of other crates that it names. That of a glob ends with `*`.
+    pub fn foreign(&self) -> BTreeMap<Module, BTreeSet<String>> {
+        self.modules
+            .iter()
+            .map(|(module, contents)| (module.clone(), self.foreign_of(module, contents)))
+            .collect()
+    }
+
+    fn foreign_of(&self, module: &Module, contents: &Contents) -> BTreeSet<String> {
+        let imports = contents.imports.iter().map(|(_, path)| path.clone());
+        let globs = contents.globs.iter().map(|path| [&path[..], &["*".to_string()]].concat());
+        // A single name outside of `use` is a local variable, or an import that is listed itself.
+        let paths = contents.paths.iter().filter(|path| path.len() > 1).cloned();
+        let mut walk = Walk::of(self);
+        let found = imports.chain(globs).chain(paths).flat_map(|path| walk.find(module, &path));
+        let foreign =
+            found.filter_map(|found| if let Found::Foreign(path) = found { Some(path) } else { None });
+        foreign.map(|path| path.join("::")).collect()
+    }
 }
 
 impl Found {
@@ -307,4 +325,12 @@ pub fn circles(edges: &Edges) -> BTreeSet<BTreeSet<Module>> {
         all[module].iter().filter(back).cloned().collect::<BTreeSet<_>>()
     };
     all.keys().map(|module| with(module)).filter(|circle| circle.len() > 1).collect()
+}
+
+/// Whether a path of another crate is this one or goes through it. A glob may import any name below it.
+pub fn goes_through(path: &str, wanted: &str) -> bool {
+    let below = |path: &str, above: &str| {
+        path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+    };
+    below(path, wanted) || path.strip_suffix("::*").is_some_and(|above| below(wanted, above))
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::modules::{Graph, Scope, goes_through};
 use crate::support::tree::{
-    engine_folders, has_path, has_word, is_test, manifests, sources, text, tracked, without_tests,
+    engine_folders, has_path, has_word, manifests, sources, text, tracked, without_tests,
 };
 use crate::support::workspace::Workspace;
 use crate::support::{Scratch, finish, root};
@@ -24,7 +24,6 @@ const TENSOR_FRAMEWORKS: &[&str] = &[
     "mistralrs",
     "llama-cpp",
 ];
-const LINES: usize = 500;
 
 // Dependencies.
 
@@ -136,7 +135,7 @@ const IMPURE: &[&str] = &[
     "machine_limits",
 ];
 /// Pure types of these crates.
-const PURE_ALL_THE_SAME: &[&str] = &[
+const PURE_TYPES: &[&str] = &[
     "machine_limits::Copies",
     "machine_limits::GpuLimits",
     "machine_limits::Limits",
@@ -146,7 +145,7 @@ const PURE_ALL_THE_SAME: &[&str] = &[
     "model_files::Dtype",
 ];
 /// Methods of a path that access the disk.
-const ASKING_THE_DISK: &[&str] = &[
+const DISK_METHODS: &[&str] = &[
     "is_file",
     "is_dir",
     "is_symlink",
@@ -161,8 +160,8 @@ const ASKING_THE_DISK: &[&str] = &[
 
 #[test]
 fn analysis_and_reports_use_no_clock_process_or_file() {
-    for room in PURE {
-        assert_pure("src", |file| is_in(file, room) && !READERS.contains(&file));
+    for module in PURE {
+        assert_pure("src", |file| is_in(file, module) && !READERS.contains(&file));
     }
     assert_pure("src/stats", |_| true);
 }
@@ -171,14 +170,14 @@ fn analysis_and_reports_use_no_clock_process_or_file() {
 const PURE_OF_MACHINE: &[&str] = &["cpu::beyond_a_cache", "cpu::cached_below", "cpu::last_level_cache_bytes"];
 
 #[test]
-fn analysis_and_reports_call_no_function_that_asks_the_machine() {
-    let asking = functions_that_ask_the_machine();
-    assert!(asking.iter().any(|(of, name)| of == "Machine" && name == "probe"), "{asking:?}");
+fn analysis_and_reports_call_no_function_that_reads_the_machine() {
+    let reading = functions_that_read_the_machine();
+    assert!(reading.iter().any(|(of, name)| of == "Machine" && name == "probe"), "{reading:?}");
     let mut found = Vec::new();
     for source in sources("src/") {
         let file = source.path.trim_start_matches("src/");
         // Those of `machine` itself are pure by their own files.
-        if file.starts_with("machine/") || !PURE.iter().any(|room| is_in(file, room)) {
+        if file.starts_with("machine/") || !PURE.iter().any(|module| is_in(file, module)) {
             continue;
         }
         let calls = |(of, name): &&(String, String)| {
@@ -193,19 +192,19 @@ fn analysis_and_reports_call_no_function_that_asks_the_machine() {
             };
             source.code.contains(&format!("{called}(")) || source.code.lines().any(is_import)
         };
-        found.extend(asking.iter().filter(calls).map(|(of, name)| format!("`{file}` calls `{of}::{name}`")));
+        found.extend(reading.iter().filter(calls).map(|(of, name)| format!("`{file}` calls `{of}::{name}`")));
     }
     assert!(found.is_empty(), "these files are pure; pass the value in:\n{}", found.join("\n"));
 }
 
 /// The functions without `self` in the files of `machine` that read files, clocks or libraries, each with its module or type.
-fn functions_that_ask_the_machine() -> BTreeSet<(String, String)> {
+fn functions_that_read_the_machine() -> BTreeSet<(String, String)> {
     let graph = Graph::new(Scope::Program, &in_src);
     let foreign = graph.foreign();
     let mut found = BTreeSet::new();
     for (module, file) in graph.files().filter(|(_, file)| file.starts_with("machine/")) {
         let path = format!("src/{file}");
-        if impure(&foreign[module]).is_none() && asks_the_disk(&path).is_none() {
+        if impure(&foreign[module]).is_none() && reads_disk(&path).is_none() {
             continue;
         }
         let code =
@@ -234,7 +233,7 @@ fn exceptions_from_purity_exist_and_are_needed() {
         let module = graph.files().find(|(_, file)| file == reader);
         let (module, _) = module.unwrap_or_else(|| panic!("`{reader}` has moved: tell this test where to"));
         assert!(
-            impure(&foreign[module]).is_some() || asks_the_disk(&format!("src/{reader}")).is_some(),
+            impure(&foreign[module]).is_some() || reads_disk(&format!("src/{reader}")).is_some(),
             "`{reader}` reads nothing any more: take it off READERS"
         );
     }
@@ -248,10 +247,10 @@ fn assert_pure(folder: &str, is_pure: impl Fn(&str) -> bool) {
     let graph = Graph::new(Scope::Program, &read);
     let foreign = graph.foreign();
     let files: Vec<_> = graph.files().filter(|(_, file)| is_pure(file)).collect();
-    assert!(!files.is_empty(), "a pure room in `{folder}` has moved: tell this test where to");
+    assert!(!files.is_empty(), "a pure module in `{folder}` has moved: tell this test where to");
     let found = files.into_iter().filter_map(|(module, file)| {
         let path = path(file);
-        let what = impure(&foreign[module]).or_else(|| asks_the_disk(&path))?;
+        let what = impure(&foreign[module]).or_else(|| reads_disk(&path))?;
         Some(format!("`{path}` uses `{what}`"))
     });
     let found: Vec<_> = found.collect();
@@ -264,23 +263,23 @@ fn assert_pure(folder: &str, is_pure: impl Fn(&str) -> bool) {
 
 fn impure(paths: &BTreeSet<String>) -> Option<String> {
     let is_excused =
-        |path: &str| PURE_ALL_THE_SAME.iter().any(|pure| goes_through(path, pure) && !path.ends_with('*'));
+        |path: &str| PURE_TYPES.iter().any(|pure| goes_through(path, pure) && !path.ends_with('*'));
     let asks = |path: &str| {
         let method = path.strip_prefix("std::path::Path::").or(path.strip_prefix("std::path::PathBuf::"));
-        method.is_some_and(|method| ASKING_THE_DISK.contains(&method))
+        method.is_some_and(|method| DISK_METHODS.contains(&method))
     };
     let is_impure =
         |path: &str| asks(path) || IMPURE.iter().any(|it| goes_through(path, it) && !is_excused(path));
     paths.iter().find(|path| is_impure(path)).cloned()
 }
 
-fn asks_the_disk(path: &str) -> Option<String> {
+fn reads_disk(path: &str) -> Option<String> {
     let code = sources(path).into_iter().find(|it| it.path == path)?.code;
-    ASKING_THE_DISK.iter().map(|method| format!(".{method}(")).find(|call| code.contains(call))
+    DISK_METHODS.iter().map(|method| format!(".{method}(")).find(|call| code.contains(call))
 }
 
-fn is_in(file: &str, room: &str) -> bool {
-    file == format!("{room}.rs") || file.starts_with(&format!("{room}/"))
+fn is_in(file: &str, module: &str) -> bool {
+    file == format!("{module}.rs") || file.starts_with(&format!("{module}/"))
 }
 
 fn in_src(path: &str) -> Option<String> {
@@ -310,14 +309,14 @@ fn only_listed_files_start_processes() {
 
 #[test]
 fn only_listed_files_write_to_disk() {
-    let rooms = [
+    let writers = [
         "src/record/file.rs",
         "src/commands/output.rs",
         "src/engines/setup/environment.rs",
         "src/commands/baseline/store.rs",
         "src/commands/noise_floors.rs",
     ];
-    for file in sources("src/").iter().filter(|file| !rooms.contains(&&*file.path)) {
+    for file in sources("src/").iter().filter(|file| !writers.contains(&&*file.path)) {
         for writes in [
             "fs::write",
             "File::create",
@@ -339,7 +338,7 @@ fn only_listed_files_write_to_disk() {
 fn stdout_has_one_writer() {
     for file in sources("src/").iter().filter(|file| file.path != "src/commands/output.rs") {
         for writes in ["io::stdout", "println!", "print!"] {
-            file.refuse_word(writes, "stdout is for what was asked for: hand the bytes to output::print");
+            file.refuse_word(writes, "stdout is for results alone: pass the bytes to output::print");
         }
     }
 }
@@ -428,14 +427,14 @@ fn the_script_that_lists_engines_agrees_with_the_manifests() {
 }
 
 #[test]
-fn the_overview_of_src_lists_every_room() {
+fn the_overview_of_src_lists_every_module() {
     let map = text("src/README.md").unwrap();
     for path in tracked().iter().filter_map(|path| path.strip_prefix("src/")) {
-        let room = path.split('/').next().unwrap();
-        let written = if path.contains('/') { format!("{room}/") } else { room.to_string() };
-        let known = map.contains(&format!("`{written}`")) || map.contains(&format!("`{}.rs`", room));
+        let module = path.split('/').next().unwrap();
+        let written = if path.contains('/') { format!("{module}/") } else { module.to_string() };
+        let known = map.contains(&format!("`{written}`")) || map.contains(&format!("`{}.rs`", module));
         assert!(
-            known || room == "README.md",
+            known || module == "README.md",
             "src/README.md does not say what `{written}` is for: add it to the table"
         );
     }
@@ -489,15 +488,6 @@ fn files_used_by_a_manifests_build_exist() {
 }
 
 #[test]
-fn no_source_file_is_too_long() {
-    let code = |path: &&String| [".rs", ".py"].iter().any(|end| path.ends_with(end)) && !is_test(path);
-    for path in tracked().iter().filter(code) {
-        let lines = text(path).unwrap().lines().count();
-        assert!(lines <= LINES, "`{path}` has {lines} lines: split it by what its parts are for");
-    }
-}
-
-#[test]
 fn no_test_is_switched_off() {
     for path in tracked().iter().filter(|path| path.ends_with(".rs")) {
         // In two parts, so that this line does not match.
@@ -533,9 +523,9 @@ fn the_search_finds_names_and_paths_exactly() {
 }
 
 #[test]
-#[should_panic(expected = "no sources under `src/a-room-that-is-gone/`")]
-fn a_rule_about_a_missing_room_fails() {
-    sources("src/a-room-that-is-gone/");
+#[should_panic(expected = "no sources under `src/no-such-folder/`")]
+fn a_rule_about_a_missing_folder_fails() {
+    sources("src/no-such-folder/");
 }
 
 fn devices(manifest: &toml::Table) -> impl Iterator<Item = (String, toml::Value)> {

@@ -4,18 +4,12 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Instant;
 
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::record::Record;
-use crate::support::{BOUND, Outcome, Running, Scratch, fake_engine, finish};
-
-/// The fake engine under another name, with settings.
-fn engine(scratch: &Scratch, name: &str, settings: &str) -> PathBuf {
-    scratch.script(name, &format!("exec '{}' {settings}", fake_engine().display()))
-}
+use crate::support::record::{Record, files};
+use crate::support::{Outcome, Running, Scratch, fake_engine, finish, wait_until};
 
 fn decode(scratch: &Scratch, engines: &[PathBuf], options: &[&str]) -> Command {
     let mut command = scratch.orchestrate();
@@ -32,17 +26,24 @@ fn run(scratch: &Scratch, engines: &[PathBuf], options: &[&str]) -> (Outcome, Re
     (outcome, Record::only_one_in(&scratch.results()))
 }
 
-fn two(scratch: &Scratch) -> Vec<PathBuf> {
-    vec![engine(scratch, "one", ""), engine(scratch, "other", "")]
+/// The record of a run that measures everything.
+fn measured(scratch: &Scratch, engines: &[PathBuf], options: &[&str]) -> Record {
+    let (outcome, record) = run(scratch, engines, options);
+    outcome.exits_with(0);
+    record
+}
+
+fn two(scratch: &Scratch) -> [PathBuf; 2] {
+    ["one", "other"].map(|name| scratch.engine(name, ""))
 }
 
 /// The configuration, kind and round of each sample, in the record's order.
-fn told(record: &Record) -> Vec<(u64, &str, u64)> {
+fn samples(record: &Record) -> Vec<(u64, &str, u64)> {
     let cases = record.0[0]["plan"]["cases"].as_array().unwrap();
     let configuration =
         |sample: &Value| cases[sample["case"].as_u64().unwrap() as usize]["configuration"].as_u64().unwrap();
-    let samples = record.entries("sample").into_iter();
-    samples
+    let entries = record.entries("sample").into_iter();
+    entries
         .map(|it| (configuration(it), it["kind"].as_str().unwrap(), it["index"].as_u64().unwrap()))
         .collect()
 }
@@ -52,53 +53,48 @@ fn rounds_are_interleaved_and_each_begins_with_a_discarded_request() {
     let scratch = Scratch::new();
     // Three requests, so that even on a busy machine most of them are too short to hide a pause.
     let options = ["--blocks", "2", "--iterations", "2", "--warmup", "3"];
-    let (outcome, record) = run(&scratch, &two(&scratch), &options);
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    let told = told(&record);
-    let roles = |from: usize| -> Vec<&str> { told[from..from + 10].iter().map(|it| it.1).collect() };
-    // In the first round, the engine that warmed up last runs already if it is the first.
-    let block = roles(0);
-    assert_eq!(block[..2], ["warmup", "warmup"], "{told:?}");
-    let measured: Vec<_> = told.iter().filter(|it| it.1 == "measured").collect();
-    assert_eq!(measured.len(), 8, "{told:?}");
+    let record = measured(&scratch, &two(&scratch), &options);
+    let samples = samples(&record);
+    assert!(samples[..2].iter().all(|it| it.1 == "warmup"), "{samples:?}");
+    let measured: Vec<_> = samples.iter().filter(|it| it.1 == "measured").collect();
+    assert_eq!(measured.len(), 8, "{samples:?}");
     for pair in measured.chunks(2) {
-        assert!(pair[0].0 != pair[1].0 && pair[0].2 == pair[1].2, "no turns in {told:?}");
+        assert!(pair[0].0 != pair[1].0 && pair[0].2 == pair[1].2, "no turns in {samples:?}");
     }
-    for (at, sample) in told.iter().enumerate().filter(|(_, sample)| sample.1 == "measured") {
-        let (before, changed) = (told[at - 1], told[at - 1].0 != sample.0);
-        assert!(!changed, "configuration {} was woken for a sample that counts: {told:?}", sample.0);
-        let also_awake = before.1 == "warmup" || before.1 == "measured";
-        assert!(before.1 == "discarded" || also_awake, "{told:?}");
+    for (at, sample) in samples.iter().enumerate().filter(|(_, sample)| sample.1 == "measured") {
+        let (before, changed) = (samples[at - 1], samples[at - 1].0 != sample.0);
+        assert!(!changed, "configuration {} was resumed for a sample that counts: {samples:?}", sample.0);
+        // In the first round, the engine that warmed up last runs already if it is the first.
+        assert!(["discarded", "warmup", "measured"].contains(&before.1), "{samples:?}");
     }
     let firsts: Vec<u64> = measured.chunks(2).map(|pair| pair[0].0).collect();
     // The first engine changes from round to round and from block to block.
-    assert!(firsts[0] != firsts[1] && firsts[0] != firsts[2], "{firsts:?}: {told:?}");
+    assert!(firsts[0] != firsts[1] && firsts[0] != firsts[2], "{firsts:?}: {samples:?}");
 }
 
 #[test]
 fn an_engine_measured_alone_is_never_paused_and_discards_no_request() {
     let scratch = Scratch::new();
-    let alone = [engine(&scratch, "one", "")];
-    let (outcome, record) = run(&scratch, &alone, &["--blocks", "1", "--iterations", "3"]);
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    assert!(told(&record).iter().all(|it| it.1 != "discarded"), "{record:?}");
+    let alone = [scratch.engine("one", "")];
+    let record = measured(&scratch, &alone, &["--blocks", "1", "--iterations", "3"]);
+    assert!(samples(&record).iter().all(|it| it.1 != "discarded"), "{record:?}");
 }
 
 #[test]
 fn without_warm_up_a_request_is_discarded_only_after_a_shorter_one() {
     let scratch = Scratch::new();
     let options = ["--blocks", "1", "--iterations", "2", "--warmup", "0"];
-    let (outcome, record) = run(&scratch, &two(&scratch), &options);
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let record = measured(&scratch, &two(&scratch), &options);
     // The duration of the first requests was unknown, and could have been minutes.
-    let roles: Vec<_> = told(&record).iter().map(|it| (it.1, it.2)).filter(|it| it.0 != "warmup").collect();
+    let roles: Vec<_> =
+        samples(&record).iter().map(|it| (it.1, it.2)).filter(|it| it.0 != "warmup").collect();
     assert_eq!(roles[..2], [("measured", 0), ("measured", 0)], "{roles:?}");
     assert!(roles[2..].contains(&("discarded", 1)), "{roles:?}");
 }
 
 /// The processes of a run when `other` hangs in a request and `one` is paused.
-fn while_one_rests(scratch: &Scratch) -> (Running, Record) {
-    let engines = [engine(scratch, "one", ""), scratch.faulty("hangs_in_generate", &["--at", "1"])];
+fn while_one_is_paused(scratch: &Scratch) -> (Running, Record) {
+    let engines = [scratch.engine("one", ""), scratch.faulty("hangs_in_generate", &["--at", "1"])];
     let options = ["--blocks", "1", "--warmup", "1", "--debug"];
     let mut running = Running::start(&mut decode(scratch, &engines, &options));
     running.wait_for("fake: hangs in generate");
@@ -115,13 +111,9 @@ fn state(record: &Record, label: &str) -> char {
 #[test]
 fn the_other_engine_is_paused_during_a_measurement() {
     let scratch = Scratch::new();
-    let (running, record) = while_one_rests(&scratch);
+    let (running, record) = while_one_is_paused(&scratch);
     // The signal was sent long ago, but on a busy machine the process needs a core to obey it.
-    let begun = Instant::now();
-    while state(&record, "one") != 'T' {
-        assert!(begun.elapsed() < BOUND, "it goes on beside the other one");
-        std::thread::yield_now();
-    }
+    wait_until("the other engine is paused", || state(&record, "one") == 'T');
     assert_ne!(state(&record, "hangs_in_generate"), 'T');
     running.signal(Signal::INT);
     assert_eq!(running.finish().code, Some(130));
@@ -131,7 +123,7 @@ fn the_other_engine_is_paused_during_a_measurement() {
 #[test]
 fn paused_processes_end_if_the_orchestrator_is_killed() {
     let scratch = Scratch::new();
-    let (running, _) = while_one_rests(&scratch);
+    let (running, _) = while_one_is_paused(&scratch);
     running.signal(Signal::KILL);
     running.finish();
     scratch.wait_until_nothing_lives();
@@ -141,9 +133,8 @@ fn paused_processes_end_if_the_orchestrator_is_killed() {
 fn warm_up_ends_when_three_windows_agree_and_is_never_longer_in_later_launches() {
     let scratch = Scratch::new();
     // Requests are long, so that a busy machine adds a small share to them.
-    let steady = [engine(&scratch, "steady", "--per-token-ns 1000000")];
-    let (outcome, record) = run(&scratch, &steady, &["--blocks", "2", "--iterations", "1"]);
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let steady = [scratch.engine("steady", "--per-token-ns 1000000")];
+    let record = measured(&scratch, &steady, &["--blocks", "2", "--iterations", "1"]);
     let warm_ups = record.entries("warm_up");
     let ended: Vec<&str> = warm_ups.iter().map(|it| it["ended_by"].as_str().unwrap()).collect();
     let requests: Vec<u64> = warm_ups.iter().map(|it| it["requests"].as_u64().unwrap()).collect();
@@ -157,7 +148,7 @@ fn a_run_makes_the_requested_number_of_warm_up_requests() {
     let (_, record) = run(&scratch, &two(&scratch), &["--blocks", "1", "--warmup", "4", "--iterations", "1"]);
     let warm_ups = record.entries("warm_up");
     assert!(warm_ups.len() == 2 && warm_ups.iter().all(|it| it["requests"] == 4), "{warm_ups:?}");
-    assert_eq!(told(&record).iter().filter(|it| it.1 == "warmup").count(), 8);
+    assert_eq!(samples(&record).iter().filter(|it| it.1 == "warmup").count(), 8);
 }
 
 #[test]
@@ -173,28 +164,27 @@ fn every_round_has_a_new_prompt_that_is_equal_for_all_engines() {
     assert_eq!(one, hashes("other").into_iter().collect());
     let warm_ups =
         record.entries("sample").into_iter().filter(|it| it["kind"] == "warmup" && it["launch"] == 0);
-    let pair: BTreeSet<&str> = warm_ups.filter_map(|it| it["prompt_hash"].as_str()).collect();
-    assert_eq!(pair.len(), 1, "what is to be answered twice alike is asked twice alike: {pair:?}");
+    let prompts: BTreeSet<&str> = warm_ups.filter_map(|it| it["prompt_hash"].as_str()).collect();
+    assert_eq!(prompts.len(), 1, "a prompt that is to be answered equally is sent twice: {prompts:?}");
 }
 
 #[test]
 fn a_case_with_a_too_slow_request_is_a_row_and_others_are_measured() {
     let scratch = Scratch::new();
     // The other engine reaches this cap only on a machine that stands still.
-    let engines = [engine(&scratch, "one", ""), engine(&scratch, "slow", "--per-token-ns 500000000")];
+    let engines = [scratch.engine("one", ""), scratch.engine("slow", "--per-token-ns 500000000")];
     let (outcome, record) = run(&scratch, &engines, &["--quick", "--case-cap", "10s"]);
-    assert_eq!(outcome.code, Some(4), "{outcome:?}");
-    let [failure] = record.failures_of("slow")[..] else { panic!("{record:?}") };
-    let said = (&failure["kind"], &failure["message"], &failure["hint"]);
-    let expected = ("too_slow".into(), "too slow (> 10 s)".into(), "--case-cap 50s".into());
-    assert_eq!(said, (&expected.0, &expected.1, &expected.2));
+    outcome.exits_with(4);
+    let failure = record.failure_of("slow");
+    let [kind, message, hint] = ["kind", "message", "hint"].map(|field| failure[field].as_str().unwrap());
+    assert_eq!((kind, message, hint), ("too_slow", "too slow (> 10 s)", "--case-cap 50s"));
     assert_eq!(record.samples_of("one").len(), 3);
 }
 
 #[test]
 fn the_case_cap_holds_for_every_value_and_every_kind_of_load() {
     let scratch = Scratch::new();
-    let slow = |name: &str, more: &str| engine(&scratch, name, &format!("--per-token-ns 500000000 {more}"));
+    let slow = |name: &str, more: &str| scratch.engine(name, &format!("--per-token-ns 500000000 {more}"));
     let engines = [slow("minimal", "--fault says_bad_request_to_hello"), slow("whole", "")];
     // With a shorter deadline, a busy machine may not answer `hello` in time.
     let (_, record) = run(&scratch, &engines, &["--quick", "--case-cap", "10s", "--timeout", "10"]);
@@ -203,7 +193,7 @@ fn the_case_cap_holds_for_every_value_and_every_kind_of_load() {
         assert_eq!(record.failures_of(label)[0]["kind"], kind, "{record:?}");
     }
     let scratch = Scratch::new();
-    let whole = [engine(&scratch, "whole", "--per-token-ns 50000000")];
+    let whole = [scratch.engine("whole", "--per-token-ns 50000000")];
     let (_, record) = run(&scratch, &whole, &["--mode", "one-shot", "--blocks", "1", "--case-cap", "1s"]);
     assert_eq!(record.failures_of("whole")[0]["kind"], "too_slow", "{record:?}");
 }
@@ -211,18 +201,15 @@ fn the_case_cap_holds_for_every_value_and_every_kind_of_load() {
 #[test]
 fn a_budget_ends_the_run_with_fewer_rounds_and_a_note() {
     let scratch = Scratch::new();
-    let engines = [
-        engine(&scratch, "one", "--per-token-ns 1000000 --noise-percent 9"),
-        engine(&scratch, "other", "--per-token-ns 1000000 --noise-percent 9"),
-    ];
+    let settings = "--per-token-ns 1000000 --noise-percent 9";
+    let engines = ["one", "other"].map(|name| scratch.engine(name, settings));
     let options = ["--budget", "3s", "--iterations", "1000", "--target", "0.001%"];
     let (outcome, record) = run(&scratch, &engines, &options);
     // A busy machine may spend the budget before anything is measured. Then a row says so.
     let failures = record.entries("failure");
     assert!(failures.iter().all(|it| it["kind"] == "no_time"), "{failures:?}");
     assert_eq!(outcome.code, Some(if failures.is_empty() { 0 } else { 4 }), "{outcome:?}");
-    let closed = record.entries("closed");
-    assert!(closed.len() == 1 && closed[0]["by"] == "time", "{closed:?}");
+    assert_eq!(record.only("closed")["by"], "time");
     assert!(record.samples_of("one").len() < 200, "{} samples", record.samples_of("one").len());
 }
 
@@ -231,10 +218,7 @@ fn a_block_has_as_many_rounds_as_five_blocks_can_have_within_the_budget() {
     let scratch = Scratch::new();
     // Two engines and a twin: ten rounds of 70 ms requests take more than a fifth of the budget, and on a busy machine
     // even more.
-    let engines = [
-        engine(&scratch, "one", "--per-token-ns 1000000"),
-        engine(&scratch, "other", "--per-token-ns 1000000"),
-    ];
+    let engines = ["one", "other"].map(|name| scratch.engine(name, "--per-token-ns 1000000"));
     let (_, record) =
         run(&scratch, &engines, &["--budget", "8s", "--iterations", "10", "--target", "0.001%"]);
     let launches = record.launches_of("other");
@@ -247,9 +231,9 @@ fn a_block_has_as_many_rounds_as_five_blocks_can_have_within_the_budget() {
 fn a_single_engine_is_measured_until_its_interval_is_narrow() {
     let blocks = |name: &str, settings: &str| {
         let scratch = Scratch::new();
-        let one = [engine(&scratch, name, settings)];
+        let one = [scratch.engine(name, settings)];
         let (_, record) = run(&scratch, &one, &["--iterations", "1", "--warmup", "1"]);
-        let closed = record.entries("closed")[0].clone();
+        let closed = record.only("closed");
         (closed["blocks"].as_u64().unwrap(), closed["by"].as_str().unwrap().to_string())
     };
     assert_eq!(blocks("steady", "--real-sleep false"), (5, "width".into()));
@@ -260,62 +244,67 @@ fn a_single_engine_is_measured_until_its_interval_is_narrow() {
 #[test]
 fn a_case_without_time_left_in_the_budget_is_a_row_with_that_reason() {
     let scratch = Scratch::new();
-    let engines = [engine(&scratch, "one", "--load-ns 1500000000"), engine(&scratch, "other", "")];
+    let engines = [scratch.engine("one", "--load-ns 1500000000"), scratch.engine("other", "")];
     let (outcome, record) = run(&scratch, &engines, &["--budget", "1s"]);
-    assert_eq!(outcome.code, Some(4), "{outcome:?}");
-    let failures = record.failures_of("one");
-    assert_eq!(failures[0]["kind"], "no_time", "{failures:?}");
-    assert_eq!(failures[0]["hint"], "--budget 4s");
+    outcome.exits_with(4);
+    let failure = record.failures_of("one")[0];
+    assert_eq!((&failure["kind"], &failure["hint"]), (&"no_time".into(), &"--budget 4s".into()));
 }
 
 #[test]
 fn a_quick_run_is_one_block_without_a_twin() {
     let scratch = Scratch::new();
-    let (outcome, record) = run(&scratch, &two(&scratch), &["--quick"]);
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let record = measured(&scratch, &two(&scratch), &["--quick"]);
     assert_eq!(record.0[0]["plan"]["configurations"].as_array().unwrap().len(), 2);
     assert_eq!(record.entries("launch").len(), 2);
-    let closed = record.entries("closed");
-    assert_eq!((&closed[0]["blocks"], &closed[0]["by"]), (&1.into(), &"fixed".into()));
+    let closed = record.only("closed");
+    assert_eq!((&closed["blocks"], &closed["by"]), (&1.into(), &"fixed".into()));
 }
 
 #[test]
 fn a_comparison_has_five_blocks_and_a_twin_of_the_reference_by_default() {
     let scratch = Scratch::new();
-    let (outcome, record) = run(&scratch, &two(&scratch), &["--iterations", "1", "--target", "99%"]);
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let record = measured(&scratch, &two(&scratch), &["--iterations", "1", "--target", "99%"]);
     for label in ["one", "other", "one (twin)"] {
         let blocks: Vec<u64> =
             record.launches_of(label).iter().map(|it| it["block"].as_u64().unwrap()).collect();
         assert_eq!(blocks, [0, 1, 2, 3, 4], "{label}");
     }
-    assert!(outcome.stdout.contains("\"one\"") && outcome.code == Some(0));
 }
 
 #[test]
 fn sequential_order_finishes_one_engine_before_the_next() {
     let scratch = Scratch::new();
     let options = ["--order", "sequential", "--blocks", "3", "--iterations", "1", "--warmup", "1"];
-    let (outcome, record) = run(&scratch, &two(&scratch), &options);
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let record = measured(&scratch, &two(&scratch), &options);
     let configurations: Vec<u64> =
         record.entries("launch").iter().map(|it| it["configuration"].as_u64().unwrap()).collect();
     assert_eq!(configurations, [0, 0, 0, 1, 1, 1]);
-    assert!(told(&record).iter().all(|it| it.1 != "discarded"));
+    assert!(samples(&record).iter().all(|it| it.1 != "discarded"));
 }
 
 #[test]
 fn a_dry_run_prints_the_plan_and_starts_nothing() {
     let scratch = Scratch::new();
     let loud = scratch.script("loud", "echo started >&2; exit 1");
-    let outcome = finish(
-        decode(&scratch, &[loud, engine(&scratch, "one", "")], &["--dry-run"])
-            .stdin(std::process::Stdio::null()),
-    );
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let engines = [loud, scratch.engine("one", "")];
+    let outcome = finish(&mut decode(&scratch, &engines, &["--dry-run"])).exits_with(0);
     assert!(!outcome.stderr.contains("started"), "{outcome:?}");
-    for words in ["loud", "(twin)", "decode: 3 requests in each block", "5 to 20 blocks", "no estimate"] {
-        assert!(outcome.stdout.contains(words), "no `{words}` in {}", outcome.stdout);
-    }
-    assert_eq!(crate::support::record::files(&scratch.results()), Vec::<PathBuf>::new());
+    let plan = ["loud", "(twin)", "decode: 3 requests in each block", "5 to 20 blocks", "no estimate"];
+    outcome.assert_stdout(&plan);
+    assert_eq!(files(&scratch.results()), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn the_overhead_is_measured_before_the_blocks_and_reported() {
+    let scratch = Scratch::new();
+    let mut command = scratch.orchestrate();
+    command.arg("-e").arg(fake_engine()).args(["--scenario", "ttft", "--blocks", "1", "--iterations", "1"]);
+    let outcome = finish(command.args(["--warmup", "1", "--results"]).arg(scratch.results())).exits_with(0);
+    outcome.assert_stdout(&["\noverhead of orchestrate: "]);
+    let record = Record::only_one_in(&scratch.results());
+    let overhead = record.only("overhead");
+    assert!(overhead["request_ns"].as_u64().unwrap() > 0 && overhead["requests"] == 50, "{overhead}");
+    let first = |kind: &str| record.0.iter().position(|entry| entry["entry"] == kind).unwrap();
+    assert!(first("overhead") < first("launch"));
 }

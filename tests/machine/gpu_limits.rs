@@ -4,22 +4,24 @@
 #![cfg(target_os = "linux")]
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use machine_limits::{GpuLimits, Limits};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::support::driver::compile;
 use crate::support::record::Record;
-use crate::support::{BOUND, Running, Scratch, command, fake_engine, finish, root};
+use crate::support::{Running, Scratch, fake_engine, finish, wait_until};
 
 const GIB: u64 = 1 << 30;
 const UNITS: [&str; 4] = ["cublas_bf16", "cublas_f16", "cublas_tf32", "cublas_f32"];
 
-struct Pretence {
+struct StandIns {
     scratch: Scratch,
 }
 
-impl Pretence {
+impl StandIns {
     /// Compiles a driver in the loader's path, and a cuBLAS in a folder that may be outside it.
     fn new(cublas: Option<&str>) -> Self {
         let it = Self { scratch: Scratch::new() };
@@ -30,7 +32,7 @@ impl Pretence {
         it
     }
 
-    fn whole() -> Self {
+    fn all() -> Self {
         Self::new(Some("driver"))
     }
 
@@ -38,13 +40,23 @@ impl Pretence {
         self.scratch.join("driver")
     }
 
-    fn asked(&self, devices: &[&str], variables: &[(&str, &str)]) -> Limits {
+    fn probed(&self, devices: &[&str], variables: &[(&str, &str)]) -> Limits {
         let mut command = self.scratch.orchestrate();
         command.arg("probe-gpu").args(devices).env("LD_LIBRARY_PATH", self.driver());
         command.env("STAND_IN_LOG", self.scratch.join("log")).envs(variables.iter().copied());
         let outcome = finish(&mut command);
         assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""), "{outcome:?}");
-        serde_json::from_str(&outcome.stdout).unwrap()
+        serde_json::from_value(outcome.json()).unwrap()
+    }
+
+    /// A run on this device.
+    fn run(&self, device: &str, results: &Path, variables: &[(&str, &str)]) -> Command {
+        let mut command = self.scratch.orchestrate();
+        command.arg("-e").arg(fake_engine()).args(["-s", "decode", "--iterations", "1", "--blocks", "2"]);
+        command.args(["--device", device]).arg("--results").arg(results).current_dir(&self.scratch.path);
+        command.env("LD_LIBRARY_PATH", self.driver()).env("STAND_IN_LOG", self.scratch.join("log"));
+        command.envs(variables.iter().copied());
+        command
     }
 
     /// The driver's log: the calls of all runs, in order.
@@ -53,7 +65,7 @@ impl Pretence {
         text.lines().map(String::from).collect()
     }
 
-    fn assert_all_given_back(&self) {
+    fn assert_all_released(&self) {
         let log = self.log();
         let is_end = |line: &&String| line.starts_with("left:") || line.starts_with("release");
         let ends: Vec<_> = log.iter().filter(is_end).collect();
@@ -65,24 +77,14 @@ impl Pretence {
     }
 }
 
-fn compile(source: &str, library: &Path) {
-    std::fs::create_dir_all(library.parent().unwrap()).unwrap();
-    let mut cc = command("cc");
-    cc.args(["-shared", "-fPIC", "-o"])
-        .arg(library)
-        .arg(root().join("tests/support").join(source))
-        .arg("-ldl");
-    assert!(cc.status().unwrap().success(), "a C compiler is needed: whatever links Rust has one");
-}
-
 fn units(gpu: &GpuLimits) -> Vec<&str> {
     gpu.matrix.iter().map(|it| it.unit.as_str()).collect()
 }
 
 #[test]
 fn rates_count_bytes_read_and_written_and_two_operations_per_product() {
-    let pretence = Pretence::whole();
-    let limits = pretence.asked(&[], &[("STAND_IN_MS", "5,0.5,2")]);
+    let machine = StandIns::all();
+    let limits = machine.probed(&[], &[("STAND_IN_MS", "5,0.5,2")]);
     assert_eq!(limits.absent, [""; 0]);
     let [gpu] = limits.gpus.as_slice() else { panic!("{limits:?}") };
     assert_eq!((gpu.index, gpu.name.as_str(), gpu.l2_bytes), (0, "Pretence 9000", Some(50 << 20)));
@@ -95,14 +97,14 @@ fn rates_count_bytes_read_and_written_and_two_operations_per_product() {
     for unit in &gpu.matrix {
         assert_eq!((unit.operations, unit.ns), (2 * 8192_u64.pow(3), 500_000), "{unit:?}");
     }
-    pretence.assert_all_given_back();
+    machine.assert_all_released();
 }
 
 #[test]
 fn every_pass_is_timed_between_two_events() {
-    let pretence = Pretence::whole();
-    pretence.asked(&[], &[]);
-    let log = pretence.log();
+    let machine = StandIns::all();
+    machine.probed(&[], &[]);
+    let log = machine.log();
     assert_eq!(log[1], "retain 0");
     let is_pass = |line: &str| line.starts_with("copy") || line.starts_with("product");
     let mut timed = std::collections::BTreeMap::<&str, usize>::new();
@@ -134,95 +136,69 @@ fn every_pass_is_timed_between_two_events() {
 
 #[test]
 fn only_requested_gpus_are_probed_and_missing_ones_are_named() {
-    let pretence = Pretence::whole();
-    let limits = pretence.asked(&["1", "7"], &[("STAND_IN_GPUS", "3")]);
+    let machine = StandIns::all();
+    let limits = machine.probed(&["1", "7"], &[("STAND_IN_GPUS", "3")]);
     assert_eq!(
         limits.gpus.iter().map(|gpu| (gpu.index, gpu.name.as_str())).collect::<Vec<_>>(),
         [(1, "Pretence 9001")]
     );
     assert_eq!(limits.absent, ["GPU 7: the driver knows 3 that this process may see"]);
-    let log = pretence.log();
+    let log = machine.log();
     assert!(log.contains(&"retain 1".into()) && !log.iter().any(|line| line == "retain 0"), "{log:?}");
-    pretence.assert_all_given_back();
+    machine.assert_all_released();
 }
 
 #[test]
 fn a_gpu_with_little_free_memory_has_smaller_buffers_and_one_with_none_is_absent() {
-    let pretence = Pretence::whole();
-    let some = pretence.asked(&[], &[("STAND_IN_FREE_MIB", "1100")]);
+    let machine = StandIns::all();
+    let some = machine.probed(&[], &[("STAND_IN_FREE_MIB", "1100")]);
     assert_eq!(some.gpus[0].copies.unwrap().bytes, 2 * (275 << 20));
     // The probe uses half of the free memory. Three matrices of side 8192 take 384 MiB in bf16, and 768 MiB in f32.
     let sides = some.gpus[0].matrix.iter().map(|it| it.operations).collect::<Vec<_>>();
     let of = |side: u64| 2 * side.pow(3);
     assert_eq!(sides, [of(8192), of(8192), of(4096), of(4096)]);
-    let none = pretence.asked(&[], &[("STAND_IN_FREE_MIB", "40")]);
+    let none = machine.probed(&[], &[("STAND_IN_FREE_MIB", "40")]);
     assert_eq!((none.gpus[0].copies, none.gpus[0].matrix.len()), (None, 0));
     assert_eq!(none.absent.len(), 1 + UNITS.len());
     for reason in &none.absent {
         assert!(reason.ends_with("only 40 MiB of its memory are free"), "{reason}");
     }
-    pretence.assert_all_given_back();
+    machine.assert_all_released();
 }
 
 #[test]
 fn a_refused_call_is_reported_with_its_error_and_resources_are_released() {
-    let pretence = Pretence::whole();
-    for (refused, gpus, reason) in [
-        ("cuInit=100", 0, "`cuInit` refused: CUDA_ERROR_NO_DEVICE (100)"),
-        ("cuDeviceGetCount=999", 0, "`cuDeviceGetCount` refused: an unknown error (999)"),
-        ("cuDeviceGet=46", 0, "GPU 0: `cuDeviceGet` refused: CUDA_ERROR_DEVICE_UNAVAILABLE (46)"),
-        (
-            "cuDevicePrimaryCtxRetain=2",
-            1,
-            "GPU 0: `cuDevicePrimaryCtxRetain` refused: CUDA_ERROR_OUT_OF_MEMORY (2)",
-        ),
-        ("cuCtxSetCurrent=46", 1, "GPU 0: `cuCtxSetCurrent` refused: CUDA_ERROR_DEVICE_UNAVAILABLE (46)"),
-        ("cuMemGetInfo_v2=700", 1, "GPU 0: copies: `cuMemGetInfo` refused: CUDA_ERROR_ILLEGAL_ADDRESS (700)"),
-        ("cuMemAlloc_v2=2", 1, "GPU 0: copies: `cuMemAlloc` refused: CUDA_ERROR_OUT_OF_MEMORY (2)"),
-        ("cuMemsetD8_v2=700", 1, "GPU 0: copies: `cuMemsetD8` refused: CUDA_ERROR_ILLEGAL_ADDRESS (700)"),
-        (
-            "cuMemcpyDtoDAsync_v2=700",
-            1,
-            "GPU 0: copies: `cuMemcpyDtoDAsync` refused: CUDA_ERROR_ILLEGAL_ADDRESS (700)",
-        ),
-        ("cuEventCreate=2", 1, "GPU 0: copies: `cuEventCreate` refused: CUDA_ERROR_OUT_OF_MEMORY (2)"),
-        ("cuEventRecord=700", 1, "GPU 0: copies: `cuEventRecord` refused: CUDA_ERROR_ILLEGAL_ADDRESS (700)"),
-        (
-            "cuEventSynchronize=700",
-            1,
-            "GPU 0: copies: `cuEventSynchronize` refused: CUDA_ERROR_ILLEGAL_ADDRESS (700)",
-        ),
-        (
-            "cuEventElapsedTime=700",
-            1,
-            "GPU 0: copies: `cuEventElapsedTime` refused: CUDA_ERROR_ILLEGAL_ADDRESS (700)",
-        ),
-        (
-            "cuMemcpyHtoD_v2=700",
-            1,
-            "GPU 0: cublas_bf16: `cuMemcpyHtoD` refused: CUDA_ERROR_ILLEGAL_ADDRESS (700)",
-        ),
-        (
-            "cublasCreate_v2=1",
-            1,
-            "GPU 0: products: `cublasCreate` refused: CUBLAS_STATUS_NOT_INITIALIZED (1)",
-        ),
-        (
-            "cublasGemmEx:14:68=15",
-            1,
-            "GPU 0: cublas_bf16: `cublasGemmEx` refused: CUBLAS_STATUS_NOT_SUPPORTED (15)",
-        ),
+    let machine = StandIns::all();
+    for (refused, error, gpus, part) in [
+        ("cuInit=100", "CUDA_ERROR_NO_DEVICE", 0, ""),
+        ("cuDeviceGetCount=999", "an unknown error", 0, ""),
+        ("cuDeviceGet=46", "CUDA_ERROR_DEVICE_UNAVAILABLE", 0, "GPU 0: "),
+        ("cuDevicePrimaryCtxRetain=2", "CUDA_ERROR_OUT_OF_MEMORY", 1, "GPU 0: "),
+        ("cuCtxSetCurrent=46", "CUDA_ERROR_DEVICE_UNAVAILABLE", 1, "GPU 0: "),
+        ("cuMemGetInfo_v2=700", "CUDA_ERROR_ILLEGAL_ADDRESS", 1, "GPU 0: copies: "),
+        ("cuMemAlloc_v2=2", "CUDA_ERROR_OUT_OF_MEMORY", 1, "GPU 0: copies: "),
+        ("cuMemsetD8_v2=700", "CUDA_ERROR_ILLEGAL_ADDRESS", 1, "GPU 0: copies: "),
+        ("cuMemcpyDtoDAsync_v2=700", "CUDA_ERROR_ILLEGAL_ADDRESS", 1, "GPU 0: copies: "),
+        ("cuEventCreate=2", "CUDA_ERROR_OUT_OF_MEMORY", 1, "GPU 0: copies: "),
+        ("cuEventRecord=700", "CUDA_ERROR_ILLEGAL_ADDRESS", 1, "GPU 0: copies: "),
+        ("cuEventSynchronize=700", "CUDA_ERROR_ILLEGAL_ADDRESS", 1, "GPU 0: copies: "),
+        ("cuEventElapsedTime=700", "CUDA_ERROR_ILLEGAL_ADDRESS", 1, "GPU 0: copies: "),
+        ("cuMemcpyHtoD_v2=700", "CUDA_ERROR_ILLEGAL_ADDRESS", 1, "GPU 0: cublas_bf16: "),
+        ("cublasCreate_v2=1", "CUBLAS_STATUS_NOT_INITIALIZED", 1, "GPU 0: products: "),
+        ("cublasGemmEx:14:68=15", "CUBLAS_STATUS_NOT_SUPPORTED", 1, "GPU 0: cublas_bf16: "),
     ] {
-        let limits = pretence.asked(&[], &[("STAND_IN_REFUSES", refused)]);
-        assert_eq!(limits.gpus.len(), gpus, "{refused}: {limits:?}");
-        assert_eq!(limits.absent.first().map(String::as_str), Some(reason), "{refused}: {limits:?}");
+        let (call, code) = refused.split_once('=').unwrap();
+        let name = call.trim_end_matches("_v2").trim_end_matches(":14:68");
+        let reason = format!("{part}`{name}` refused: {error} ({code})");
+        let limits = machine.probed(&[], &[("STAND_IN_REFUSES", refused)]);
+        assert_eq!((limits.gpus.len(), limits.absent.first()), (gpus, Some(&reason)), "{limits:?}");
         let copies = limits.gpus.first().is_some_and(|gpu| gpu.copies.is_some());
-        assert_eq!(copies, ["cublas", "cuMemcpyHtoD"].iter().any(|it| refused.starts_with(it)), "{refused}");
+        assert_eq!(copies, part.contains("cublas_") || part.contains("products"), "{call}: {limits:?}");
     }
     // A number format that the GPU lacks does not affect the others.
-    let limits = pretence.asked(&[], &[("STAND_IN_REFUSES", "cublasGemmEx:14:68=15")]);
+    let limits = machine.probed(&[], &[("STAND_IN_REFUSES", "cublasGemmEx:14:68=15")]);
     assert_eq!(units(&limits.gpus[0]), UNITS[1..]);
-    pretence.assert_all_given_back();
+    machine.assert_all_released();
 }
 
 #[test]
@@ -238,98 +214,82 @@ fn missing_drivers_missing_gpus_and_invalid_times_have_a_reason() {
     let outcome = finish(bare.orchestrate().arg("probe-gpu").env("LD_LIBRARY_PATH", &bare.path));
     assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""), "{outcome:?}");
 
-    let pretence = Pretence::whole();
-    let limits = pretence.asked(&[], &[("STAND_IN_GPUS", "0")]);
+    let machine = StandIns::all();
+    let limits = machine.probed(&[], &[("STAND_IN_GPUS", "0")]);
     assert_eq!(limits.absent, ["the driver knows no GPU that this process may see"]);
-    let limits = pretence.asked(&[], &[("STAND_IN_MS", "nan,0,-1,inf")]);
+    let limits = machine.probed(&[], &[("STAND_IN_MS", "nan,0,-1,inf")]);
     assert_eq!((limits.gpus[0].copies, limits.gpus[0].matrix.len()), (None, 0));
     assert_eq!(limits.absent[0], "GPU 0: copies: the device's clock gave no pass any time");
 }
 
 #[test]
 fn without_cublas_only_copies_are_probed_and_an_old_version_counts_as_absent() {
-    let pretence = Pretence::new(None);
-    let limits = pretence.asked(&[], &[]);
+    let machine = StandIns::new(None);
+    let limits = machine.probed(&[], &[]);
     // If the machine has a real cuBLAS, it fails on the stand-in driver, which runs no kernels.
     assert!(limits.gpus[0].copies.is_some() && limits.gpus[0].matrix.is_empty(), "{limits:?}");
     assert!(limits.absent[0].starts_with("GPU 0: products: "), "{limits:?}");
-    let limits = Pretence::whole().asked(&[], &[("STAND_IN_CUBLAS", "10020")]);
+    let limits = StandIns::all().probed(&[], &[("STAND_IN_CUBLAS", "10020")]);
     assert_eq!(limits.absent, ["GPU 0: products: cuBLAS is too old (10020): 11 and later are known"]);
 }
 
 #[test]
 fn cublas_is_found_in_the_environment_of_an_engine() {
     let wheel = "home/environments/toy-0123456789abcdef/lib/python3.11/site-packages/nvidia/cublas/lib";
-    let pretence = Pretence::new(Some(wheel));
-    let limits = pretence.asked(&[], &[]);
+    let machine = StandIns::new(Some(wheel));
+    let limits = machine.probed(&[], &[]);
     assert_eq!((units(&limits.gpus[0]), limits.absent.len()), (UNITS.to_vec(), 0), "{limits:?}");
 }
 
 #[test]
 fn cublas_is_found_in_the_users_python_and_an_unusable_one_is_skipped() {
-    let pretence = Pretence::new(Some("venv/lib/python3.12/site-packages/nvidia/cu13/lib"));
-    let python = pretence.scratch.join("venv/bin/python3");
+    let machine = StandIns::new(Some("venv/lib/python3.12/site-packages/nvidia/cu13/lib"));
+    let python = machine.scratch.join("venv/bin/python3");
     let own = [("ORCHESTRATE_PYTHON_TOY", python.to_str().unwrap())];
-    assert_eq!(units(&pretence.asked(&[], &own).gpus[0]), UNITS);
+    assert_eq!(units(&machine.probed(&[], &own).gpus[0]), UNITS);
     // The cuBLAS in the loader's path is tried first. It gives no handle, like one that needs a newer driver.
-    let loaders = pretence.driver().join("libcublas.so.13");
+    let loaders = machine.driver().join("libcublas.so.13");
     compile("stand-in-cublas.c", &loaders);
     let refusing = [own[0], ("STAND_IN_REFUSES_FROM", loaders.to_str().unwrap())];
-    let limits = pretence.asked(&[], &refusing);
+    let limits = machine.probed(&[], &refusing);
     assert_eq!((units(&limits.gpus[0]), limits.absent.len()), (UNITS.to_vec(), 0), "{limits:?}");
 }
 
 #[test]
 fn a_run_probes_gpus_once_and_only_if_an_engine_uses_one() {
-    let pretence = Pretence::whole();
+    let machine = StandIns::all();
     let measure = |device: &str, crashes: &str| {
-        let results = pretence.scratch.join(&format!("results-{device}-{crashes}"));
-        let mut command = pretence.scratch.orchestrate();
-        command.arg("-e").arg(fake_engine()).args(["-s", "decode", "--iterations", "1", "--blocks", "2"]);
-        command
-            .args(["--device", device])
-            .env("LD_LIBRARY_PATH", pretence.driver())
-            .arg("--results")
-            .arg(&results);
-        command.env("STAND_IN_LOG", pretence.scratch.join("log")).env("STAND_IN_CRASHES", crashes);
-        let outcome = finish(command.current_dir(&pretence.scratch.path));
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        let results = machine.scratch.join(&format!("results-{device}-{crashes}"));
+        finish(&mut machine.run(device, &results, &[("STAND_IN_CRASHES", crashes)])).exits_with(0);
         Record::only_one_in(&results).entries("limits").into_iter().cloned().collect::<Vec<Value>>()
     };
     let limits = measure("cuda", "");
     assert_eq!(limits.len(), 1, "{limits:?}");
     assert_eq!((&limits[0]["block"], &limits[0]["gpus"][0]["name"]), (&json!(0), &json!("Pretence 9000")));
-    let retained = pretence.log().iter().filter(|line| line.starts_with("retain")).count();
+    let retained = machine.log().iter().filter(|line| line.starts_with("retain")).count();
     assert_eq!(retained, 1);
-    assert_eq!(pretence.log()[0], "order PCI_BUS_ID", "it is to count as engines do");
+    assert_eq!(machine.log()[0], "order PCI_BUS_ID", "it is to count as engines do");
     // A driver that ends its process does not end the run.
     let limits = measure("cuda", "cuMemAlloc_v2");
     assert_eq!(limits.len(), 1, "{limits:?}");
     let reason = limits[0]["absent"][0].as_str().unwrap();
     assert!(reason.starts_with("GPUs: what asks about them ended without an answer: signal"), "{reason}");
     assert_eq!(measure("cpu", ""), [Value::Null; 0]);
-    assert_eq!(pretence.log().iter().filter(|line| line.starts_with("retain")).count(), 2);
+    assert_eq!(machine.log().iter().filter(|line| line.starts_with("retain")).count(), 2);
 }
 
 #[test]
 fn an_interrupt_ends_a_gpu_probe_that_does_not_answer() {
-    let pretence = Pretence::whole();
-    let results = pretence.scratch.join("results");
-    let mut command = pretence.scratch.orchestrate();
-    command.arg("-e").arg(fake_engine()).args(["-s", "decode", "--blocks", "1", "--device", "cuda"]);
-    command.env("LD_LIBRARY_PATH", pretence.driver()).arg("--results").arg(&results);
-    command.env("STAND_IN_LOG", pretence.scratch.join("log")).env("STAND_IN_HANGS", "cuMemAlloc_v2");
-    let running = Running::start(command.current_dir(&pretence.scratch.path));
-    let begun = std::time::Instant::now();
-    let log = || std::fs::read_to_string(pretence.scratch.join("log")).unwrap_or_default();
-    while !log().contains("hangs in cuMemAlloc_v2") {
-        assert!(begun.elapsed() < BOUND, "the driver was never asked: {:?}", running.finish());
-        std::thread::yield_now();
-    }
+    let machine = StandIns::all();
+    let results = machine.scratch.join("results");
+    let hangs = [("STAND_IN_HANGS", "cuMemAlloc_v2")];
+    let running = Running::start(&mut machine.run("cuda", &results, &hangs));
+    let log = || std::fs::read_to_string(machine.scratch.join("log")).unwrap_or_default();
+    wait_until("the driver is called", || log().contains("hangs in cuMemAlloc_v2"));
     running.signal(Signal::INT);
     assert_eq!(running.finish().code, Some(130));
     let record = Record::only_one_in(&results);
     // An entry would mean that the run waited for the probe's answer or for its deadline.
     assert_eq!((record.end(), record.entries("limits")), (Some("interrupted"), Vec::<&Value>::new()));
-    pretence.scratch.assert_nothing_lives();
+    machine.scratch.assert_nothing_lives();
 }

@@ -10,8 +10,7 @@ fn run(scratch: &Scratch, words: &[&str]) -> (Outcome, Record) {
     let mut command = scratch.orchestrate();
     command.arg("-e").arg(fake_engine()).args(["-s", "decode", "--iterations", "1", "--blocks", "2"]);
     command.args(["--threads", "1"]).args(words).arg("--results").arg(scratch.results());
-    let outcome = finish(command.current_dir(&scratch.path));
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = finish(command.current_dir(&scratch.path)).exits_with(0);
     let record = Record::only_one_in(&scratch.results());
     (outcome, record)
 }

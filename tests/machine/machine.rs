@@ -1,24 +1,28 @@
 //! The machine's facts, and the samplers beside a run: on this machine, and on one with a stand-in for a GPU's driver.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::Command;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::support::record::Record;
-use crate::support::{Scratch, fake_engine, finish};
-
-const QUICK: [&str; 7] = ["-s", "decode", "--iterations", "2", "--warmup", "2", "--json"];
+use crate::support::record::{Record, files};
+use crate::support::{Scratch, driver, fake_engine, finish};
 
 fn json(command: &mut Command) -> Value {
-    let outcome = finish(command);
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    serde_json::from_str(&outcome.stdout).unwrap()
+    finish(command).exits_with(0).json()
 }
 
-fn measure(scratch: &Scratch, engine: &PathBuf, options: &[&str]) -> Command {
+fn measure(scratch: &Scratch, engine: &Path, options: &[&str]) -> Command {
     let mut command = scratch.orchestrate();
-    command.args(QUICK).arg("-").args(options).arg("-e").arg(engine).arg("--results").arg(scratch.results());
+    command.args(["-s", "decode", "--iterations", "2", "--warmup", "2", "--json", "-"]).args(options);
+    command.arg("-e").arg(engine).arg("--results").arg(scratch.results());
+    command
+}
+
+/// The page of the machine, without probes.
+fn page(scratch: &Scratch, options: &[&str]) -> Command {
+    let mut command = scratch.orchestrate();
+    command.args(["machine", "--no-probe"]).args(options);
     command
 }
 
@@ -26,29 +30,16 @@ fn gibibytes(count: u64) -> Value {
     ((count << 30) as f64).into()
 }
 
-fn record_in(scratch: &Scratch) -> PathBuf {
-    let mut records = std::fs::read_dir(scratch.results()).unwrap().map(|entry| entry.unwrap().path());
-    records.find(|path| path.extension().is_some_and(|it| it == "jsonl")).unwrap()
+fn words_of(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[test]
 fn the_page_of_the_machine_fits_eighty_columns_and_has_all_facts() {
-    let outcome = finish(Scratch::new().orchestrate().args(["machine", "--no-probe"]));
+    let outcome = finish(&mut page(&Scratch::new(), &[]));
     assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""), "{outcome:?}");
     assert!(outcome.stdout.lines().all(|line| line.chars().count() <= 80), "{}", outcome.stdout);
-    for label in [
-        "machine ",
-        "CPU ",
-        "cores ",
-        "SIMD ",
-        "memory ",
-        "kernel ",
-        "container ",
-        "load ",
-        "energy ",
-        "GPU",
-        "versions ",
-    ] {
+    for label in "machine CPU cores SIMD memory kernel container load energy GPU versions".split(' ') {
         assert!(outcome.stdout.lines().any(|line| line.starts_with(label)), "{label}: {}", outcome.stdout);
     }
 }
@@ -56,8 +47,8 @@ fn the_page_of_the_machine_fits_eighty_columns_and_has_all_facts() {
 #[test]
 fn a_record_has_the_facts_of_the_machine_command() {
     let scratch = Scratch::new();
-    let page = json(scratch.orchestrate().args(["machine", "--no-probe", "--format", "json"]));
-    finish(&mut measure(&scratch, &fake_engine().to_path_buf(), &["--blocks", "1"]));
+    let page = json(&mut page(&scratch, &["--format", "json"]));
+    finish(&mut measure(&scratch, fake_engine(), &["--blocks", "1"]));
     let record = Record::only_one_in(&scratch.results());
     let (mut here, mut recorded) = (page["machine"].clone(), record.0[0]["machine"].clone());
     for of_the_moment in ["load_average", "steal_share"] {
@@ -78,8 +69,7 @@ fn a_record_has_the_facts_of_the_machine_command() {
 #[test]
 fn samplers_run_once_for_each_case_and_add_no_sample() {
     let scratch = Scratch::new();
-    let outcome = finish(&mut measure(&scratch, &fake_engine().to_path_buf(), &["--blocks", "2"]));
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = finish(&mut measure(&scratch, fake_engine(), &["--blocks", "2"])).exits_with(0);
     let record = Record::only_one_in(&scratch.results());
     let passes = record.entries("pass");
     assert_eq!(passes.len(), 1, "{passes:?}");
@@ -111,14 +101,10 @@ fn samplers_run_once_for_each_case_and_add_no_sample() {
 #[test]
 fn an_engine_that_exits_in_the_sampled_pass_keeps_its_samples() {
     let scratch = Scratch::new();
-    let engine = scratch
-        .script("exits", &format!("exec '{}' --fault exits_at_sample --at 4", fake_engine().display()));
-    let outcome = finish(&mut measure(&scratch, &engine, &["--blocks", "1"]));
-    assert_eq!(outcome.code, Some(4), "{outcome:?}");
+    let engine = scratch.engine("exits", "--fault exits_at_sample --at 4");
+    finish(&mut measure(&scratch, &engine, &["--blocks", "1"])).exits_with(4);
     let record = Record::only_one_in(&scratch.results());
-    let failures = record.entries("failure");
-    assert_eq!(failures.len(), 1, "{failures:?}");
-    assert_eq!((&failures[0]["when"], &failures[0]["kind"]), (&"the sampled pass".into(), &"exited".into()));
+    record.assert_failed("exits", "exited", "the sampled pass");
     assert_eq!((record.entries("sample").len(), record.entries("pass").len()), (4, 0));
     scratch.assert_nothing_lives();
 }
@@ -126,10 +112,9 @@ fn an_engine_that_exits_in_the_sampled_pass_keeps_its_samples() {
 #[test]
 fn the_page_of_the_machine_has_each_gpu_with_its_warnings() {
     let scratch = Scratch::new();
-    let driver = crate::support::driver::present(&scratch);
-    let mut asked = scratch.orchestrate();
-    let page =
-        json(asked.args(["machine", "--no-probe", "--format", "json"]).env("LD_LIBRARY_PATH", &driver));
+    let without = json(&mut page(&scratch, &["--format", "json"]));
+    let driver = driver::present(&scratch);
+    let page = json(page(&scratch, &["--format", "json"]).env("LD_LIBRARY_PATH", driver));
     let gpu = &page["machine"]["gpus"][0];
     assert_eq!(
         (&gpu["name"], &gpu["driver"], &gpu["cuda"]),
@@ -146,34 +131,28 @@ fn the_page_of_the_machine_has_each_gpu_with_its_warnings() {
     );
     assert_eq!(gpu["processes"][0]["bytes"].as_u64(), Some(1 << 30));
     assert!(page["energy"].as_array().unwrap().iter().any(|it| it["name"] == "gpu-0"), "{page}");
-    let warned = page["warnings"].to_string();
-    assert!(warned.contains("other programs use GPU 0 (process 4194303)"), "{warned}");
-    assert!(
-        warned.contains("GPU 0 may draw 350 W where 700 W are usual; sudo nvidia-smi -i 0 -pl 700"),
-        "{warned}"
-    );
-    let without = json(scratch.orchestrate().args(["machine", "--no-probe", "--format", "json"]));
+    let warnings = page["warnings"].to_string();
+    assert!(warnings.contains("other programs use GPU 0 (process 4194303)"), "{warnings}");
+    let limited = "GPU 0 may draw 350 W where 700 W are usual; sudo nvidia-smi -i 0 -pl 700";
+    assert!(warnings.contains(limited), "{warnings}");
     assert_ne!(without["fingerprint"], page["fingerprint"]);
 }
 
 #[test]
 fn with_energy_counters_idle_power_is_measured_and_a_pass_has_joules() {
     let scratch = Scratch::new();
-    let driver = crate::support::driver::present(&scratch);
-    let engine = fake_engine().to_path_buf();
-    let mut asked = measure(&scratch, &engine, &["--blocks", "1", "--device", "cuda"]);
-    let report = json(asked.env("LD_LIBRARY_PATH", &driver));
+    // The pass gets a share of the budget, and even a busy machine does not use all of it.
+    let options = ["--blocks", "1", "--device", "cuda", "--budget", "300s"];
+    let mut command = measure(&scratch, fake_engine(), &options);
+    let report = json(command.env("LD_LIBRARY_PATH", driver::present(&scratch)));
     let record = Record::only_one_in(&scratch.results());
     let header = &record.0[0];
     assert_eq!(header["machine"]["energy_counters"][0]["name"], "gpu-0");
     assert_eq!(header["fingerprint"], report["fingerprint"]);
     let idle = record.entries("idle");
     let counted = |entry: &Value| {
-        let energy = entry["energy"].as_array().unwrap().iter();
-        energy
-            .filter(|it| it["counter"] == "gpu-0")
-            .map(|it| it["microjoules"].as_u64().unwrap())
-            .sum::<u64>()
+        let of_gpu = entry["energy"].as_array().unwrap().iter().filter(|it| it["counter"] == "gpu-0");
+        of_gpu.map(|it| it["microjoules"].as_u64().unwrap()).sum::<u64>()
     };
     assert_eq!((idle.len(), counted(idle[0])), (1, 1_500_000));
     let passes = record.entries("pass");
@@ -181,33 +160,34 @@ fn with_energy_counters_idle_power_is_measured_and_a_pass_has_joules() {
     assert!(counted(passes[0]) >= 1_000_000_000, "{passes:?}");
     assert!(passes[0]["requests"].as_u64() > Some(1), "it is to last: {passes:?}");
     let gpu = &passes[0]["gpus"][0];
-    assert_eq!(
-        (&gpu["utilisation_percent"], &gpu["throttled_by"]),
-        (&83.into(), &serde_json::json!(["sw_power_cap"]))
-    );
+    assert_eq!((&gpu["utilisation_percent"], &gpu["throttled_by"]), (&83.into(), &json!(["sw_power_cap"])));
     let resources = &report["cases"][0]["resources"];
     assert_eq!(resources["gpu_percent"], 83.0);
     assert!(resources["joules_per_token"].as_f64().is_some_and(|joules| joules > 0.0), "{resources}");
     assert!(resources["idle_watts"].as_f64().is_some_and(|watts| watts > 0.0), "{resources}");
     // The driver names processes, and none of them is the engine's.
     assert_eq!(resources["device_bytes"], Value::Null);
+    let warnings = report["warnings"].to_string();
+    let slowed =
+        "GPU 0 was slowed down while it computed (sw_power_cap); its power limit is below the usual one";
+    assert!(warnings.contains(slowed) && warnings.contains("other programs use GPU 0"), "{warnings}");
 }
 
 /// Two GPUs: engines see and use only the second.
 fn on_the_second(scratch: &Scratch, more: &[(&str, &str)]) -> Value {
-    let driver = crate::support::driver::present(scratch);
-    let told = scratch.join("told");
+    let variables = scratch.join("variables");
     let script = format!(
         "echo \"$CUDA_DEVICE_ORDER $CUDA_VISIBLE_DEVICES\" > '{}'; exec '{}' --memory-bytes 500000000",
-        told.display(),
+        variables.display(),
         fake_engine().display()
     );
     let engine = scratch.script("on-a-gpu", &script);
-    let mut asked = measure(scratch, &engine, &["--blocks", "1", "--device", "cuda"]);
-    asked.env("LD_LIBRARY_PATH", &driver).env("CUDA_VISIBLE_DEVICES", "1").env_remove("CUDA_DEVICE_ORDER");
-    asked.envs([("STAND_IN_GPUS", "2"), ("STAND_IN_USED", "1")]).envs(more.iter().copied());
-    let report = json(&mut asked);
-    assert_eq!(std::fs::read_to_string(told).unwrap(), "PCI_BUS_ID 1\n");
+    let mut command = measure(scratch, &engine, &["--blocks", "1", "--device", "cuda"]);
+    command.env("LD_LIBRARY_PATH", driver::present(scratch)).env("CUDA_VISIBLE_DEVICES", "1");
+    command.env_remove("CUDA_DEVICE_ORDER");
+    command.envs([("STAND_IN_GPUS", "2"), ("STAND_IN_USED", "1")]).envs(more.iter().copied());
+    let report = json(&mut command);
+    assert_eq!(std::fs::read_to_string(variables).unwrap(), "PCI_BUS_ID 1\n");
     report
 }
 
@@ -216,7 +196,7 @@ fn cuda_0_is_the_first_visible_gpu_and_has_the_memory_of_its_processes() {
     let scratch = Scratch::new();
     let report = on_the_second(&scratch, &[("STAND_IN_PROCESSES", "own")]);
     let resources = &report["cases"][0]["resources"];
-    assert_eq!(resources["gpus"], serde_json::json!([1]));
+    assert_eq!(resources["gpus"], json!([1]));
     assert_eq!(
         (&resources["device_bytes"], &resources["device_bytes_from"]),
         (&gibibytes(2), &"processes".into())
@@ -228,7 +208,7 @@ fn cuda_0_is_the_first_visible_gpu_and_has_the_memory_of_its_processes() {
     assert!(resources["joules_per_token"].as_f64().is_some_and(|joules| joules > 0.0), "{resources}");
     let record = Record::only_one_in(&scratch.results());
     let machine = &record.0[0]["machine"];
-    assert_eq!(machine["cuda"], serde_json::json!({"device_order": "PCI_BUS_ID", "visible_devices": "1"}));
+    assert_eq!(machine["cuda"], json!({"device_order": "PCI_BUS_ID", "visible_devices": "1"}));
     assert_eq!(machine["gpus"][1]["pci"], "00000000:1C:00.0");
 }
 
@@ -241,103 +221,68 @@ fn with_host_process_numbers_gpu_memory_is_the_growth_of_the_device() {
         (&resources["device_bytes"], &resources["device_bytes_from"]),
         (&gibibytes(3), &"growth".into())
     );
-    assert_eq!(
-        (&resources["gpus"], &resources["device_process_bytes"]),
-        (&serde_json::json!([1]), &Value::Null)
-    );
+    assert_eq!((&resources["gpus"], &resources["device_process_bytes"]), (&json!([1]), &Value::Null));
     // Without an energy counter there is no energy, but power remains.
     assert_eq!((&resources["joules_per_token"], &resources["gpu_watts"]), (&Value::Null, &70.0.into()));
     let record = Record::only_one_in(&scratch.results());
     let launch = record.entries("launch").last().copied().unwrap().clone();
-    assert_eq!(launch["gpus_before"][1], serde_json::json!({"index": 1, "memory_used_bytes": 2u64 << 30}));
-    let table = finish(scratch.orchestrate().arg("report").arg(record_in(&scratch)).arg("--resources"));
-    let words = table.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(words.contains("as growth of the whole device since the launch"), "{table:?}");
+    assert_eq!(launch["gpus_before"][1], json!({"index": 1, "memory_used_bytes": 2u64 << 30}));
+    let mut report = scratch.orchestrate();
+    let table = finish(report.arg("report").args(files(&scratch.results())).arg("--resources")).stdout;
+    assert!(words_of(&table).contains("as growth of the whole device since the launch"), "{table}");
 }
 
 #[test]
 fn mig_parts_fit_the_page_with_their_names_for_engines() {
     let scratch = Scratch::new();
-    let driver = crate::support::driver::present(&scratch);
-    let mut asked = scratch.orchestrate();
-    asked.args(["machine", "--no-probe"]).env("LD_LIBRARY_PATH", &driver).env_remove("CUDA_DEVICE_ORDER");
-    asked.envs([("STAND_IN_GPUS", "2"), ("STAND_IN_MIG", "1"), ("CUDA_VISIBLE_DEVICES", "MIG-2234")]);
-    let outcome = finish(&mut asked);
-    assert!(outcome.stdout.lines().all(|line| line.chars().count() <= 80), "{}", outcome.stdout);
-    let words = outcome.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
-    for said in [
+    let driver = driver::present(&scratch);
+    let page = |variables: &[(&str, &str)]| {
+        let mut command = page(&scratch, &[]);
+        command.env_remove("CUDA_DEVICE_ORDER").env_remove("CUDA_VISIBLE_DEVICES");
+        command.env("LD_LIBRARY_PATH", &driver).env("STAND_IN_GPUS", "2").envs(variables.iter().copied());
+        finish(&mut command).stdout
+    };
+    let text = page(&[("STAND_IN_MIG", "1"), ("CUDA_VISIBLE_DEVICES", "MIG-2234")]);
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    for expected in [
         "MIG 1g.10gb + 1g.10gb",
         "`--device cuda:0`",
         "hidden from engines",
         "412 of 350 W",
         "memory clock 2600 of 2619 MHz",
     ] {
-        assert!(words.contains(said), "{said}: {}", outcome.stdout);
+        assert!(words_of(&text).contains(expected), "{expected}: {text}");
     }
     // An order of the user's stays, and then no GPU can be identified.
-    let mut asked = scratch.orchestrate();
-    asked.args(["machine", "--no-probe"]).env("LD_LIBRARY_PATH", &driver).env_remove("CUDA_VISIBLE_DEVICES");
-    asked.envs([("STAND_IN_GPUS", "2"), ("CUDA_DEVICE_ORDER", "FASTEST_FIRST")]);
-    let outcome = finish(&mut asked);
-    let words = outcome.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(words.contains("hint: CUDA_DEVICE_ORDER=PCI_BUS_ID"), "{}", outcome.stdout);
+    let text = page(&[("CUDA_DEVICE_ORDER", "FASTEST_FIRST")]);
+    assert!(words_of(&text).contains("hint: CUDA_DEVICE_ORDER=PCI_BUS_ID"), "{text}");
     // In the order of slots, a part of a GPU is still the first or the only one.
-    let mut asked = scratch.orchestrate();
-    asked.args(["machine", "--no-probe"]).env("LD_LIBRARY_PATH", &driver).env_remove("CUDA_VISIBLE_DEVICES");
-    asked.envs([("STAND_IN_GPUS", "2"), ("STAND_IN_MIG", "1"), ("CUDA_DEVICE_ORDER", "PCI_BUS_ID")]);
-    let outcome = finish(&mut asked);
-    let words = outcome.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(words.contains("hint: CUDA_VISIBLE_DEVICES=MIG-"), "{}", outcome.stdout);
-    assert!(!words.contains("CUDA_DEVICE_ORDER"), "{}", outcome.stdout);
+    let text = page(&[("STAND_IN_MIG", "1"), ("CUDA_DEVICE_ORDER", "PCI_BUS_ID")]);
+    assert!(words_of(&text).contains("hint: CUDA_VISIBLE_DEVICES=MIG-"), "{text}");
+    assert!(!text.contains("CUDA_DEVICE_ORDER"), "{text}");
 }
 
 #[test]
-fn an_engine_on_the_cpu_has_no_gpu_values() {
-    let scratch = Scratch::new();
-    let driver = crate::support::driver::present(&scratch);
-    let engine = fake_engine().to_path_buf();
-    let report = json(measure(&scratch, &engine, &["--blocks", "1"]).env("LD_LIBRARY_PATH", &driver));
-    let resources = &report["cases"][0]["resources"];
-    for name in ["gpu_percent", "device_bytes"] {
-        assert_eq!(resources[name], Value::Null, "{resources}");
-    }
-    // This machine may have energy counters of its processors.
-    let package =
-        report["machine"]["energy_counters"].as_array().unwrap().iter().any(|it| it["name"] != "gpu-0");
-    assert!(package || resources["joules_per_token"].is_null(), "{resources}");
-}
-
-#[test]
-fn cpu_with_an_index_means_the_cpu() {
-    let scratch = Scratch::new();
-    let driver = crate::support::driver::present(&scratch);
-    let engine = fake_engine().to_path_buf();
-    let mut asked = measure(&scratch, &engine, &["--blocks", "1", "--device", "cpu:0"]);
-    json(asked.env("LD_LIBRARY_PATH", &driver));
-    let record = Record::read(&record_in(&scratch));
-    assert_eq!(record.0[0]["plan"]["configurations"][0]["device"], "cpu:0");
-    for launch in record.entries("launch") {
-        assert_eq!(launch["gpus_before"], Value::Null, "{launch}");
-    }
-    let passes = record.entries("pass");
-    assert!(!passes.is_empty() && passes.iter().all(|pass| pass["gpus"].is_null()), "{passes:?}");
-}
-
-#[test]
-fn a_gpus_energy_counter_is_not_read_for_an_engine_on_the_cpu() {
+fn an_engine_on_the_cpu_has_no_gpu_values_and_reads_no_gpu_counter() {
     for device in ["cpu", "cpu:0"] {
         let scratch = Scratch::new();
-        let driver = crate::support::driver::present(&scratch);
-        let log = scratch.join("asked");
+        let log = scratch.join("calls");
         let script = format!("echo engine >> '{}'; exec '{}'", log.display(), fake_engine().display());
         let engine = scratch.script("on-the-cpu", &script);
-        let mut asked = measure(&scratch, &engine, &["--blocks", "2", "--device", device]);
-        json(asked.env("LD_LIBRARY_PATH", &driver).env("STAND_IN_LOG", &log));
+        let mut command = measure(&scratch, &engine, &["--blocks", "2", "--device", device]);
+        command.env("LD_LIBRARY_PATH", driver::present(&scratch)).env("STAND_IN_LOG", &log);
+        let resources = json(&mut command)["cases"][0]["resources"].take();
+        for name in ["gpu_percent", "device_bytes"] {
+            assert_eq!(resources[name], Value::Null, "{resources}");
+        }
         let record = Record::only_one_in(&scratch.results());
+        assert_eq!(record.0[0]["plan"]["configurations"][0]["device"], device);
+        assert!(record.entries("launch").iter().all(|launch| launch["gpus_before"].is_null()), "{record:?}");
         let listed = record.0[0]["machine"]["energy_counters"].as_array().unwrap();
         assert!(listed.iter().any(|it| it["name"] == "gpu-0"), "{listed:?}");
-        let looked = [record.entries("idle"), record.entries("pass")].concat();
-        for entry in &looked {
+        let (idle, passes) = (record.entries("idle"), record.entries("pass"));
+        assert!(!passes.is_empty());
+        for entry in idle.iter().chain(&passes) {
             let counters = entry["energy"].as_array().into_iter().flatten();
             let names: Vec<_> = counters.map(|it| it["counter"].as_str().unwrap()).collect();
             assert!(names.iter().all(|name| name.starts_with("package")), "{device}: {names:?}");
@@ -345,67 +290,44 @@ fn a_gpus_energy_counter_is_not_read_for_an_engine_on_the_cpu() {
         }
         // Without an energy counter of the processor, the pass is one request long.
         if listed.iter().all(|it| it["name"] == "gpu-0" || !it["trouble"].is_null()) {
-            assert_eq!(record.entries("idle").len(), 0, "{device}: {looked:?}");
-            assert_eq!(record.entries("pass")[0]["requests"], 1, "{device}: {looked:?}");
+            assert_eq!((idle.len(), &passes[0]["requests"]), (0, &1.into()), "{device}: {passes:?}");
+            assert_eq!(resources["joules_per_token"], Value::Null, "{resources}");
         }
         // The machine is described once, before the first launch. After that the driver gets no calls.
-        let questions = std::fs::read_to_string(&log).unwrap();
-        let (before, since) = questions.split_once("engine\n").unwrap();
-        assert_eq!(before.matches("energy").count(), 1, "{device}: {questions}");
-        assert_eq!(since.replace("engine\n", ""), "", "{device}: {questions}");
+        let calls = std::fs::read_to_string(&log).unwrap();
+        let (before, since) = calls.split_once("engine\n").unwrap();
+        assert_eq!(before.matches("energy").count(), 1, "{device}: {calls}");
+        assert_eq!(since.replace("engine\n", ""), "", "{device}: {calls}");
     }
-}
-
-#[test]
-fn a_slowed_or_shared_gpu_is_reported_with_a_remedy() {
-    let scratch = Scratch::new();
-    let driver = crate::support::driver::present(&scratch);
-    let mut asked = measure(&scratch, &fake_engine().to_path_buf(), &["--blocks", "1", "--device", "cuda"]);
-    // The pass gets a share of the budget, and even a busy machine does not use all of it.
-    let report = json(asked.args(["--budget", "300s"]).env("LD_LIBRARY_PATH", &driver));
-    let warnings = report["warnings"].to_string();
-    let slowed =
-        "GPU 0 was slowed down while it computed (sw_power_cap); its power limit is below the usual one";
-    assert!(warnings.contains(slowed), "{warnings}");
-    assert!(warnings.contains("other programs use GPU 0"), "{warnings}");
-    // The driver names processes, and none of them is the engine's.
-    assert_eq!(report["cases"][0]["resources"]["device_bytes"], Value::Null);
 }
 
 #[test]
 fn gpus_outside_the_plan_get_no_warning() {
     let scratch = Scratch::new();
-    let driver = crate::support::driver::present(&scratch);
+    let driver = driver::present(&scratch);
     for (device, visible, expected) in
         [("cuda", "-1", &[][..]), ("cuda:1", "3,2", &["GPU 2"]), ("cpu,cuda", "3", &["GPU 3"])]
     {
-        let results = scratch.join(&format!("of {visible}"));
-        let mut asked = scratch.orchestrate();
-        asked.args(QUICK).args(["-", "--blocks", "1", "--device", device, "-e"]).arg(fake_engine());
-        asked.arg("--results").arg(&results).env("LD_LIBRARY_PATH", &driver);
-        asked
-            .envs([("STAND_IN_GPUS", "4"), ("CUDA_VISIBLE_DEVICES", visible)])
-            .env_remove("CUDA_DEVICE_ORDER");
-        finish(&mut asked);
-        let record = Record::only_one_in(&results);
-        let warned: Vec<String> = record
-            .entries("warning")
-            .iter()
-            .map(|it| it["message"].as_str().unwrap().to_string())
-            .filter(|it| it.starts_with("machine: ") && it.contains("GPU"))
-            .collect();
+        let _ = std::fs::remove_dir_all(scratch.results());
+        let mut command = measure(&scratch, fake_engine(), &["--blocks", "1", "--device", device]);
+        command.env_remove("CUDA_DEVICE_ORDER").env("LD_LIBRARY_PATH", &driver);
+        finish(command.envs([("STAND_IN_GPUS", "4"), ("CUDA_VISIBLE_DEVICES", visible)]));
+        let record = Record::only_one_in(&scratch.results());
+        let warnings = record.entries("warning").into_iter().map(|it| it["message"].as_str().unwrap());
+        let of_gpus = warnings.filter(|it| it.starts_with("machine: ") && it.contains("GPU"));
+        let of_gpus: Vec<&str> = of_gpus.collect();
         // Two warnings for each GPU: other processes on it, and its power limit.
-        assert_eq!(warned.len(), 2 * expected.len(), "{device} {visible}: {warned:?}");
-        assert!(expected.iter().all(|gpu| warned.iter().all(|it| it.contains(gpu))), "{warned:?}");
+        assert_eq!(of_gpus.len(), 2 * expected.len(), "{device} {visible}: {of_gpus:?}");
+        assert!(expected.iter().all(|gpu| of_gpus.iter().all(|it| it.contains(gpu))), "{of_gpus:?}");
     }
 }
 
 #[test]
 fn without_energy_counters_no_idle_power_is_measured_and_no_value_is_zero() {
     let scratch = Scratch::new();
-    let page = json(scratch.orchestrate().args(["machine", "--no-probe", "--format", "json"]));
+    let page = json(&mut page(&scratch, &["--format", "json"]));
     let readable = page["energy"].as_array().unwrap().iter().filter(|it| it["trouble"].is_null()).count();
-    let report = json(&mut measure(&scratch, &fake_engine().to_path_buf(), &["--blocks", "1"]));
+    let report = json(&mut measure(&scratch, fake_engine(), &["--blocks", "1"]));
     let record = Record::only_one_in(&scratch.results());
     // On a machine with a counter, this shows that idle power is read once.
     assert_eq!(record.entries("idle").len(), usize::from(readable > 0));

@@ -7,7 +7,7 @@
 mod support;
 
 mod blocks;
+mod false_claims;
 mod gpu_limits;
-mod liars;
 mod limits;
 mod machine;

@@ -6,161 +6,114 @@ use serde_json::{Map, Value, json};
 
 use crate::support::models::{assert_refused, edit_json};
 use crate::support::record::Record;
-use crate::support::{Outcome, Scratch, command, fake_engine, finish};
+use crate::support::{Outcome, Scratch, command, copy_folder, fake_engine, finish};
 
-/// A change to a model, and the words of the error.
+/// A change to a file, and the words of the error. Without words, the error names the file.
 type Corruption = (&'static str, fn(&Path), &'static str);
 
-const FOLDER: &[Corruption] = &[
-    ("weights gone", |it| std::fs::remove_file(it.join("model.safetensors")).unwrap(), "`model`"),
-    ("weights empty", |it| std::fs::write(it.join("model.safetensors"), "").unwrap(), "model.safetensors`"),
-    ("weights of seven bytes", |it| cut(&it.join("model.safetensors"), 7), "model.safetensors`"),
-    ("weights cut after the length", |it| cut(&it.join("model.safetensors"), 8), "model.safetensors`"),
-    ("weights cut in the header", |it| cut(&it.join("model.safetensors"), 1000), "model.safetensors`"),
-    ("weights cut in a tensor", |it| cut(&it.join("model.safetensors"), 100_000), "model.safetensors`"),
-    ("weights too long", |it| append(&it.join("model.safetensors"), b"more"), "model.safetensors`"),
-    ("weights are a folder", |it| become_folder(&it.join("model.safetensors")), "`model`"),
-    ("weights are a pipe", |it| become_pipe(&it.join("model.safetensors")), "`model`"),
-    ("weights are a link to nowhere", |it| become_link(&it.join("model.safetensors"), "nowhere"), "`model`"),
-    (
-        "weights are a link to themselves",
-        |it| become_link(&it.join("model.safetensors"), "model.safetensors"),
-        "`model`",
-    ),
-    ("weights that never end", |it| become_link(&it.join("model.safetensors"), "/dev/zero"), "`model`"),
-    (
-        "weights are text",
-        |it| {
-            std::fs::write(
-                it.join("model.safetensors"),
-                "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 4\n",
-            )
-            .unwrap()
-        },
-        "model.safetensors`",
-    ),
-    (
-        "header of 2^64 - 1 bytes",
-        |it| overwrite(&it.join("model.safetensors"), 0, &[255; 8]),
-        "model.safetensors`",
-    ),
-    ("header of 0 bytes", |it| overwrite(&it.join("model.safetensors"), 0, &[0; 8]), "model.safetensors`"),
-    (
-        "header is no UTF-8",
-        |it| overwrite(&it.join("model.safetensors"), 40, &[0xff, 0xfe]),
-        "model.safetensors`",
-    ),
-    (
-        "header nested without end",
-        |it| overwrite(&it.join("model.safetensors"), 8, &[b'['; 1500]),
-        "model.safetensors`",
-    ),
-    ("header is a list", |it| header(it, |_| json!([1, 2])), "model.safetensors`"),
-    ("header without tensors", |it| header(it, |_| json!({})), "model.safetensors`"),
-    (
-        "a tensor is missing",
-        |it| tensors(it, |all| drop(all.remove("model.norm.weight"))),
-        "model.safetensors`",
-    ),
-    (
-        "a tensor has another name",
-        |it| rename(it, "model.norm.weight", "model.abnorm.weight"),
-        "`model.norm.weight` is missing",
-    ),
-    ("a tensor has another shape", |it| entry(it, "shape", json!([1, 256])), "`model.norm.weight`"),
-    ("a shape with a negative size", |it| entry(it, "shape", json!([-256])), "model.safetensors`"),
-    ("a shape that overflows", |it| entry(it, "shape", json!([u64::MAX, u64::MAX])), "`model.norm.weight`"),
-    ("offsets that run backwards", |it| entry(it, "data_offsets", json!([512, 0])), "`model.norm.weight`"),
-    (
-        "offsets beyond the file",
-        |it| entry(it, "data_offsets", json!([u64::MAX - 512, u64::MAX])),
-        "`model.norm.weight`",
-    ),
-    ("offsets of another tensor", |it| entry(it, "data_offsets", json!([0, 512])), "model.safetensors`"),
-    ("a dtype of nobody", |it| entry(it, "dtype", json!("F12\u{1b}[31m")), "`F12\\u{1b}[31m`"),
-    ("a dtype without numbers", |it| entry(it, "dtype", json!("BOOL")), "`model.norm.weight`"),
-    ("config gone", |it| std::fs::remove_file(it.join("config.json")).unwrap(), "config.json`"),
-    ("config empty", |it| std::fs::write(it.join("config.json"), "").unwrap(), "config.json`"),
-    ("config is a list", |it| std::fs::write(it.join("config.json"), "[]").unwrap(), "config.json`"),
-    ("config is no JSON", |it| cut(&it.join("config.json"), 100), "config.json`"),
-    (
-        "config nested without end",
-        |it| std::fs::write(it.join("config.json"), "[".repeat(100_000)).unwrap(),
-        "config.json`",
-    ),
-    ("config is a folder", |it| become_folder(&it.join("config.json")), "config.json`"),
-    ("config is a pipe", |it| become_pipe(&it.join("config.json")), "config.json`"),
-    ("config of too many layers", |it| config(it, "num_hidden_layers", json!(u32::MAX)), "config.json`"),
-    ("config of too large a model", |it| config(it, "hidden_size", json!(u32::MAX)), "config.json`"),
-    ("config of an odd head", |it| config(it, "head_dim", json!(63)), "config.json`"),
-    ("config of heads that do not divide", |it| config(it, "num_key_value_heads", json!(3)), "config.json`"),
-    ("config with rope that is no number", |it| config(it, "rope_theta", json!(-1.0)), "config.json`"),
-    (
-        "generation config is no JSON",
-        |it| std::fs::write(it.join("generation_config.json"), "{").unwrap(),
-        "generation_config.json`",
-    ),
-    (
-        "generation config with a text for an id",
-        |it| std::fs::write(it.join("generation_config.json"), "{\"eos_token_id\":\"</s>\"}").unwrap(),
-        "`eos_token_id`",
-    ),
-    ("tokenizer empty", |it| std::fs::write(it.join("tokenizer.json"), "").unwrap(), "tokenizer.json`"),
-    ("tokenizer is a list", |it| std::fs::write(it.join("tokenizer.json"), "[]").unwrap(), "tokenizer.json`"),
-    (
-        "tokenizer without a model",
-        |it| std::fs::write(it.join("tokenizer.json"), "{}").unwrap(),
-        "tokenizer.json`",
-    ),
-    ("tokenizer cut", |it| cut(&it.join("tokenizer.json"), 2000), "tokenizer.json`"),
-    ("index is no JSON", |it| index(it, "{"), "index.json`"),
-    ("index of nothing", |it| index(it, "{\"weight_map\":{}}"), "index.json`"),
-    (
-        "index that climbs out",
-        |it| index(it, "{\"weight_map\":{\"x\":\"../model.safetensors\"}}"),
-        "`../model.safetensors` is not a file name",
-    ),
-    (
-        "index that starts at the root",
-        |it| index(it, "{\"weight_map\":{\"x\":\"/etc/passwd\"}}"),
-        "index.json`",
-    ),
-    (
-        "index of a shard that is missing",
-        |it| index(it, "{\"weight_map\":{\"x\":\"model-2.safetensors\"}}"),
-        "`model-2.safetensors` is missing",
-    ),
-    (
-        "index of a tensor that is missing",
-        |it| index(it, "{\"weight_map\":{\"x\":\"model.safetensors\"}}"),
-        "tensor `x` is not in `model.safetensors`",
-    ),
-    (
-        "two files and no index",
-        |it| {
-            drop(
-                std::fs::copy(it.join("model.safetensors"), it.join("more.safetensors")).and_then(|_| {
-                    std::fs::rename(it.join("model.safetensors"), it.join("other.safetensors"))
-                }),
-            )
-        },
-        "2 safetensors files",
-    ),
-    ("a tensor in two shards", twice, "is in another file too"),
+/// The files of a model folder.
+const FOLDER: &[(&str, &[Corruption])] = &[
+    ("model.safetensors", WEIGHTS),
+    ("model.safetensors", HEADER),
+    ("config.json", CONFIG),
+    ("generation_config.json", GENERATION_CONFIG),
+    ("tokenizer.json", TOKENIZER),
+    ("model.safetensors.index.json", INDEX),
 ];
+
+const WEIGHTS: &[Corruption] = &[
+    ("absent", |it| std::fs::remove_file(it).unwrap(), "`model`"),
+    ("empty", |it| write(it, ""), ""),
+    ("of seven bytes", |it| cut(it, 7), ""),
+    ("cut after the length", |it| cut(it, 8), ""),
+    ("cut in the header", |it| cut(it, 1000), ""),
+    ("cut in a tensor", |it| cut(it, 100_000), ""),
+    ("too long", |it| append(it, b"more"), ""),
+    ("a folder", become_folder, "`model`"),
+    ("a pipe", become_pipe, "`model`"),
+    ("a link to nowhere", |it| become_link(it, "nowhere"), "`model`"),
+    ("a link to itself", |it| become_link(it, "model.safetensors"), "`model`"),
+    ("without end", |it| become_link(it, "/dev/zero"), "`model`"),
+    ("text", |it| write(it, "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 4\n"), ""),
+];
+
+const HEADER: &[Corruption] = &[
+    ("header of 2^64 - 1 bytes", |it| overwrite(it, 0, &[255; 8]), ""),
+    ("header of 0 bytes", |it| overwrite(it, 0, &[0; 8]), ""),
+    ("header is no UTF-8", |it| overwrite(it, 40, &[0xff, 0xfe]), ""),
+    ("header nested without end", |it| overwrite(it, 8, &[b'['; 1500]), ""),
+    ("header is a list", |it| header(it, |_| json!([1, 2])), ""),
+    ("header without tensors", |it| header(it, |_| json!({})), ""),
+    ("a tensor is missing", |it| tensors(it, |all| drop(all.remove(NORM))), ""),
+    ("a tensor has another name", |it| tensors(it, rename), "`model.norm.weight` is missing"),
+    ("a tensor has another shape", |it| entry(it, "shape", json!([1, 256])), "`model.norm.weight`"),
+    ("a shape with a negative size", |it| entry(it, "shape", json!([-256])), ""),
+    ("a shape that overflows", |it| entry(it, "shape", json!([MAX, MAX])), "`model.norm.weight`"),
+    ("offsets that decrease", |it| entry(it, "data_offsets", json!([512, 0])), "`model.norm.weight`"),
+    ("offsets too large", |it| entry(it, "data_offsets", json!([MAX - 512, MAX])), "`model.norm.weight`"),
+    ("offsets of another tensor", |it| entry(it, "data_offsets", json!([0, 512])), ""),
+    ("an unknown dtype", |it| entry(it, "dtype", json!("F12\u{1b}[31m")), "`F12\\u{1b}[31m`"),
+    ("a dtype without numbers", |it| entry(it, "dtype", json!("BOOL")), "`model.norm.weight`"),
+];
+
+const NORM: &str = "model.norm.weight";
+const MAX: u64 = u64::MAX;
+
+const CONFIG: &[Corruption] = &[
+    ("absent", |it| std::fs::remove_file(it).unwrap(), ""),
+    ("empty", |it| write(it, ""), ""),
+    ("a list", |it| write(it, "[]"), ""),
+    ("no JSON", |it| cut(it, 100), ""),
+    ("nested without end", |it| write(it, &"[".repeat(100_000)), ""),
+    ("a folder", become_folder, ""),
+    ("a pipe", become_pipe, ""),
+    ("too many layers", |it| set(it, "num_hidden_layers", json!(u32::MAX)), ""),
+    ("too large a model", |it| set(it, "hidden_size", json!(u32::MAX)), ""),
+    ("an odd head", |it| set(it, "head_dim", json!(63)), ""),
+    ("heads that do not divide", |it| set(it, "num_key_value_heads", json!(3)), ""),
+    ("rope that is no number", |it| set(it, "rope_theta", json!(-1.0)), ""),
+];
+
+const GENERATION_CONFIG: &[Corruption] = &[
+    ("no JSON", |it| write(it, "{"), ""),
+    ("a text for an id", |it| write(it, r#"{"eos_token_id":"</s>"}"#), "`eos_token_id`"),
+];
+
+const TOKENIZER: &[Corruption] = &[
+    ("empty", |it| write(it, ""), ""),
+    ("a list", |it| write(it, "[]"), ""),
+    ("without a model", |it| write(it, "{}"), ""),
+    ("cut", |it| cut(it, 2000), ""),
+];
+
+const INDEX: &[Corruption] = &[
+    ("no JSON", |it| write(it, "{"), ""),
+    ("of nothing", |it| write(it, r#"{"weight_map":{}}"#), ""),
+    ("outside the folder", |it| index(it, "../model.safetensors"), "`../model.safetensors` is not a file name"),
+    ("at the root", |it| index(it, "/etc/passwd"), ""),
+    ("of a missing shard", |it| index(it, "model-2.safetensors"), "`model-2.safetensors` is missing"),
+    ("of a missing tensor", |it| index(it, "model.safetensors"), "tensor `x` is not in `model.safetensors`"),
+    ("absent with two files", two_files, "2 safetensors files"),
+    ("of a tensor in two shards", twice, "is in another file too"),
+];
+
+/// Changes a file of a copy of the model, and returns the words of the error.
+fn corrupted(whole: &Path, model: &Path, file: &str, (_, change, words): &Corruption) -> String {
+    clear(model);
+    copy_folder(whole, model);
+    change(&model.join(file));
+    if words.is_empty() { format!("{file}`") } else { words.to_string() }
+}
 
 #[test]
 fn info_and_convert_refuse_every_broken_folder_with_its_fault() {
     let scratch = Scratch::new();
     let whole = scratch.synth("tiny-llama", "bf16", "whole");
-    for (what, deed, named) in FOLDER {
-        let model = copy_of(&whole, &scratch.join("model"));
-        deed(&model);
-        let before = scratch.everything();
-        for words in [&["info", "model"][..], &["convert", "model", "--to", "gguf", "--out", "out.gguf"]] {
-            let outcome = bounded(&scratch, &[&["model"], words].concat());
-            refused(what, &outcome, named);
-            assert_eq!(scratch.everything(), before, "{what}: {outcome:?}");
+    for (file, corruption) in FOLDER.iter().flat_map(|(file, all)| all.iter().map(move |one| (file, one))) {
+        let words = corrupted(&whole, &scratch.join("model"), file, corruption);
+        let convert = &["convert", "model", "--to", "gguf", "--out", "out.gguf"];
+        for command in [&["info", "model"][..], convert] {
+            assert_refused_unchanged(&scratch, command, &format!("{file}: {}", corruption.0), &words);
         }
     }
 }
@@ -170,11 +123,11 @@ fn a_broken_folder_is_a_row_of_a_run() {
     let scratch = Scratch::new();
     let whole = scratch.synth("tiny-llama", "bf16", "whole");
     // Changes that would stop an engine too; without a prompt no request is sent.
-    let some =
-        FOLDER.iter().filter(|(what, ..)| what.starts_with("weights") || what.starts_with("tokenizer"));
-    for (what, deed, _) in some.step_by(4) {
-        let model = copy_of(&whole, &scratch.join("model"));
-        deed(&model);
+    let weights = WEIGHTS.iter().map(|corruption| ("model.safetensors", corruption));
+    let tokenizers = TOKENIZER.iter().map(|corruption| ("tokenizer.json", corruption));
+    for (file, corruption) in weights.chain(tokenizers).step_by(4) {
+        let what = corruption.0;
+        corrupted(&whole, &scratch.join("model"), file, corruption);
         let mut command = scratch.orchestrate();
         command
             .args(["-s", "decode", "--iterations", "1", "--blocks", "1", "-m", "model", "-e"])
@@ -182,11 +135,9 @@ fn a_broken_folder_is_a_row_of_a_run() {
         let outcome = finish(command.arg("--results").arg(scratch.results()).current_dir(&scratch.path));
         assert!(outcome.code == Some(4) && !outcome.stderr.contains("panicked"), "{what}: {outcome:?}");
         let record = Record::only_one_in(&scratch.results());
-        let [failure] = &record.failures_of("fake-engine")[..] else { panic!("{what}: {record:?}") };
-        assert!(
-            failure["kind"] == "model" && failure["message"].as_str().unwrap().contains("model"),
-            "{failure}"
-        );
+        let failure = record.failure_of("fake-engine");
+        assert_eq!(failure["kind"], "model", "{what}: {failure}");
+        assert!(failure["message"].as_str().unwrap().contains("model"), "{what}: {failure}");
         assert_eq!(record.end(), Some("finished"), "{what}");
         std::fs::remove_dir_all(scratch.results()).unwrap();
     }
@@ -212,19 +163,14 @@ const FILE: &[Corruption] = &[
 fn info_and_convert_refuse_every_broken_file_with_its_fault() {
     let scratch = Scratch::new();
     let whole = scratch.synth("tiny-llama", "q8_0", "whole.gguf");
-    for (what, deed, named) in FILE {
+    for (what, change, words) in FILE {
         let model = scratch.join("model.gguf");
         clear(&model);
         std::fs::copy(&whole, &model).unwrap();
-        deed(&model);
-        let before = scratch.everything();
-        for words in [
-            &["info", "model.gguf"][..],
-            &["convert", "model.gguf", "--to", "safetensors", "--dtype", "f32", "--out", "out"],
-        ] {
-            let outcome = bounded(&scratch, &[&["model"], words].concat());
-            refused(what, &outcome, named);
-            assert_eq!(scratch.everything(), before, "{what}: {outcome:?}");
+        change(&model);
+        let convert = &["convert", "model.gguf", "--to", "safetensors", "--dtype", "f32", "--out", "out"];
+        for command in [&["info", "model.gguf"][..], convert] {
+            assert_refused_unchanged(&scratch, command, what, words);
         }
     }
 }
@@ -273,6 +219,14 @@ fn a_flipped_bit_in_a_header_is_refused_or_harmless_and_never_a_panic() {
     }
 }
 
+/// Checks that the command is refused with these words, and changes no file.
+fn assert_refused_unchanged(scratch: &Scratch, words: &[&str], what: &str, expected: &str) {
+    let before = scratch.everything();
+    let outcome = bounded(scratch, &[&["model"], words].concat());
+    refused(what, &outcome, expected);
+    assert_eq!(scratch.everything(), before, "{what}: {outcome:?}");
+}
+
 /// Runs with little memory and little time: a claimed size must not be allocated.
 fn bounded(scratch: &Scratch, words: &[&str]) -> Outcome {
     let mut shell = scratch.marked("sh");
@@ -288,25 +242,20 @@ fn bounded(scratch: &Scratch, words: &[&str]) -> Outcome {
 fn refused(what: &str, outcome: &Outcome, named: &str) {
     assert!(matches!(outcome.code, Some(2 | 5)), "{what}: {outcome:?}");
     assert_refused(outcome, outcome.code.unwrap(), &[]);
-    assert!(outcome.stderr.contains(named), "{what}: expected `{named}` in {}", outcome.stderr);
+    outcome.assert_stderr(&[named]);
     let longest = outcome.stderr.lines().map(str::len).max().unwrap_or(0);
     assert!(longest < 1000 && !outcome.stderr.contains('\u{1b}'), "{what}: {outcome:?}");
 }
 
 // Changes to models.
 
-fn copy_of(whole: &Path, to: &Path) -> std::path::PathBuf {
-    clear(to);
-    std::fs::create_dir(to).unwrap();
-    for entry in std::fs::read_dir(whole).unwrap().flatten() {
-        std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
-    }
-    to.into()
-}
-
 fn clear(path: &Path) {
     let _ = std::fs::remove_file(path);
     let _ = std::fs::remove_dir_all(path);
+}
+
+fn write(path: &Path, text: &str) {
+    std::fs::write(path, text).unwrap();
 }
 
 fn cut(path: &Path, bytes: u64) {
@@ -338,47 +287,54 @@ fn become_link(path: &Path, to: &str) {
     std::os::unix::fs::symlink(to, path).unwrap();
 }
 
-fn index(model: &Path, text: &str) {
-    std::fs::write(model.join("model.safetensors.index.json"), text).unwrap();
+/// An index that has the tensor `x` in this file.
+fn index(path: &Path, shard: &str) {
+    write(path, &json!({ "weight_map": { "x": shard } }).to_string());
 }
 
-fn config(model: &Path, key: &str, value: Value) {
-    edit_json(&model.join("config.json"), |config| drop(config.insert(key.into(), value)));
+fn set(config: &Path, key: &str, value: Value) {
+    edit_json(config, |config| drop(config.insert(key.into(), value)));
 }
 
 /// Another header before the same tensors.
-fn header(model: &Path, change: impl FnOnce(Map<String, Value>) -> Value) {
-    let path = model.join("model.safetensors");
-    let bytes = std::fs::read(&path).unwrap();
+fn header(path: &Path, change: impl FnOnce(Map<String, Value>) -> Value) {
+    let bytes = std::fs::read(path).unwrap();
     let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
     let header = change(serde_json::from_slice(&bytes[8..8 + length]).unwrap()).to_string();
     let head = (header.len() as u64).to_le_bytes();
     std::fs::write(path, [&head[..], header.as_bytes(), &bytes[8 + length..]].concat()).unwrap();
 }
 
-fn tensors(model: &Path, change: impl FnOnce(&mut Map<String, Value>)) {
-    header(model, |mut all| {
+fn tensors(path: &Path, change: impl FnOnce(&mut Map<String, Value>)) {
+    header(path, |mut all| {
         change(&mut all);
         Value::Object(all)
     });
 }
 
-fn entry(model: &Path, field: &str, value: Value) {
-    tensors(model, |all| all["model.norm.weight"][field] = value);
+fn entry(path: &Path, field: &str, value: Value) {
+    tensors(path, |all| all[NORM][field] = value);
 }
 
-fn rename(model: &Path, old: &str, new: &str) {
-    tensors(model, |all| {
-        let entry = all.remove(old).unwrap();
-        all.insert(new.into(), entry);
-    });
+fn rename(tensors: &mut Map<String, Value>) {
+    let entry = tensors.remove(NORM).unwrap();
+    tensors.insert("model.abnorm.weight".into(), entry);
+}
+
+/// A second complete file of weights.
+fn copy_weights(index: &Path, name: &str) {
+    std::fs::copy(index.with_file_name("model.safetensors"), index.with_file_name(name)).unwrap();
+}
+
+fn two_files(index: &Path) {
+    copy_weights(index, "more.safetensors");
+    let weights = index.with_file_name("model.safetensors");
+    std::fs::rename(&weights, weights.with_file_name("other.safetensors")).unwrap();
 }
 
 /// Two complete files, and an index that takes one tensor from the second.
-fn twice(model: &Path) {
-    std::fs::copy(model.join("model.safetensors"), model.join("more.safetensors")).unwrap();
-    index(
-        model,
-        "{\"weight_map\":{\"lm_head.weight\":\"model.safetensors\",\"model.norm.weight\":\"more.safetensors\"}}",
-    );
+fn twice(index: &Path) {
+    copy_weights(index, "more.safetensors");
+    let map = json!({ "lm_head.weight": "model.safetensors", NORM: "more.safetensors" });
+    write(index, &json!({ "weight_map": map }).to_string());
 }

@@ -115,16 +115,14 @@ fn the_default_model_is_the_embedded_one() {
 fn escape_sequences_in_names_are_removed() {
     let scratch = Scratch::new();
     let model = scratch.synth("tiny-llama", "bf16", "a\u{1b}[31mred\nname");
-    let outcome = info(&scratch, &[model.file_name().unwrap().to_str().unwrap()]);
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = info(&scratch, &[model.file_name().unwrap().to_str().unwrap()]).exits_with(0);
     assert!(!outcome.stdout.contains('\u{1b}'), "{outcome:?}");
     assert_eq!(outcome.stdout.lines().next().unwrap().split_whitespace().next(), Some("model"));
 }
 
 #[test]
 fn model_list_has_the_shapes_of_synth() {
-    let outcome = Scratch::new().model(&["list"]);
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = Scratch::new().model(&["list"]).exits_with(0);
     for (name, _) in model_files::SHAPES {
         assert!(
             outcome.stdout.lines().any(|line| line.starts_with(&format!("  {name} "))),

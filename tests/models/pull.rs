@@ -61,7 +61,7 @@ fn assert_pulled(outcome: &Outcome, scratch: &Scratch) {
 fn assert_refused(outcome: &Outcome, code: i32, words: &[&str]) {
     assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(code), ""), "{outcome:?}");
     for word in words {
-        assert!(outcome.stderr.contains(word), "expected `{word}`:\n{}", outcome.stderr);
+        outcome.assert_stderr(&[word]);
     }
 }
 
@@ -91,10 +91,7 @@ fn a_pulled_model_is_complete_and_opens_by_its_name() {
     assert!(model.tokenizer().is_ok() && !model.config.eos_ids.is_empty());
     // Files that no engine reads are not downloaded.
     assert!(!everything_in(&model.path).contains(&"heldout.txt".to_string()));
-    assert!(
-        outcome.stderr.contains("5 files (") && outcome.stderr.contains("  model.safetensors ("),
-        "{outcome:?}"
-    );
+    outcome.assert_stderr(&["5 files (", "  model.safetensors ("]);
 
     let list = finish(&mut orchestrate(&scratch, &hub, &["model", "list"]));
     let row = list.stdout.lines().find(|line| line.starts_with(TINY)).unwrap_or_default();
@@ -115,7 +112,7 @@ fn other_programs_find_pulled_models() {
     // A tag is not the default revision, and is not stored as it.
     assert_eq!(cache.model(TINY.into()).get("config.json"), None);
     let list = finish(&mut orchestrate(&scratch, &hub, &["model", "list"]));
-    assert!(list.stdout.contains(&format!("{TINY}@v1.0 ")), "{list:?}");
+    list.assert_stdout(&[&format!("{TINY}@v1.0 ")]);
 }
 
 #[test]
@@ -125,7 +122,7 @@ fn a_second_pull_fetches_nothing() {
     hub.requests();
     let again = pull(&scratch, &hub, &[TINY]);
     assert_pulled(&again, &scratch);
-    assert!(again.stderr.contains("already complete"), "{again:?}");
+    again.assert_stderr(&["already complete"]);
     let paths: Vec<_> = hub.requests().into_iter().map(|it| it.path).collect();
     assert_eq!(paths, [format!("/api/models/{TINY}/revision/main?blobs=true")]);
 }
@@ -135,8 +132,8 @@ fn patterns_select_the_pulled_files() {
     let files = ["a-q4.gguf", "a-q8.gguf", "config.json", "pytorch_model.bin", "deep/b.gguf"];
     let hub = FakeHub::start(TINY, files.map(|name| File::new(name, name)).into());
     let scratch = Scratch::new();
-    let pulled = pull(&scratch, &hub, &[TINY, "--file", "*q8*", "--file", "c?nfig.json", "--file", "deep/*"]);
-    assert_eq!(pulled.code, Some(0), "{pulled:?}");
+    let pulled = pull(&scratch, &hub, &[TINY, "--file", "*q8*", "--file", "c?nfig.json", "--file", "deep/*"])
+        .exits_with(0);
     let folder = PathBuf::from(pulled.stdout.trim());
     assert_eq!(everything_in(&folder), ["a-q8.gguf", "config.json", "deep/b.gguf"]);
     assert_eq!(std::fs::read(folder.join("deep/b.gguf")).unwrap(), b"deep/b.gguf");
@@ -158,10 +155,9 @@ fn a_repository_that_was_renamed_is_found_under_its_old_name() {
         let path = request.path.contains("someone/old").then(|| request.path.replace("someone/old", TINY))?;
         Some(Reply::of(307).with("Location", path))
     });
-    let outcome = pull(&scratch, &hub, &["someone/old"]);
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    pull(&scratch, &hub, &["someone/old"]).exits_with(0);
     let list = finish(&mut orchestrate(&scratch, &hub, &["model", "list"]));
-    assert!(list.stdout.contains("someone/old "), "{list:?}");
+    list.assert_stdout(&["someone/old "]);
 }
 
 // Interruptions.
@@ -199,7 +195,7 @@ fn an_interrupted_pull_resumes_where_it_stopped() {
     begun.signal(Signal::INT);
     let interrupted = begun.finish();
     assert_eq!((interrupted.code, interrupted.stdout.as_str()), (Some(130), ""), "{interrupted:?}");
-    assert!(interrupted.stderr.contains("the next pull continues from here"), "{interrupted:?}");
+    interrupted.assert_stderr(&["the next pull continues from here"]);
     // Half a model is no model.
     assert!(!cached(&scratch).join("snapshots").exists());
 
@@ -266,7 +262,7 @@ fn an_overloaded_hub_is_retried_a_limited_number_of_times() {
     });
     let outcome = pull(&scratch, &hub, &[TINY]);
     assert_pulled(&outcome, &scratch);
-    assert!(outcome.stderr.contains("503") && outcome.stderr.contains("429"), "{outcome:?}");
+    outcome.assert_stderr(&["503", "429"]);
 
     let scratch = Scratch::new();
     hub.answer(|request| request.is_at_store().then(|| Reply::of(500).with("Retry-After", "0")));
@@ -460,10 +456,8 @@ fn a_model_that_cannot_be_opened_is_listed_with_the_reason() {
     let files = vec![File::new("config.json", "{}"), File::new(WEIGHTS, "short")];
     let (scratch, hub) = (Scratch::new(), FakeHub::start(TINY, files));
     assert_eq!(pull(&scratch, &hub, &[TINY]).code, Some(0));
-    let list = finish(&mut orchestrate(&scratch, &hub, &["model", "list"]));
-    assert_eq!(list.code, Some(0), "{list:?}");
-    assert!(list.stdout.contains("embedded ") && list.stdout.contains("broken"), "{list:?}");
-    assert!(list.stdout.contains("    `model.safetensors`: "), "{list:?}");
+    let list = finish(&mut orchestrate(&scratch, &hub, &["model", "list"])).exits_with(0);
+    list.assert_stdout(&["embedded ", "broken", "    `model.safetensors`: "]);
     assert!(list.stdout.lines().all(|line| line.chars().count() <= 80), "{list:?}");
 }
 

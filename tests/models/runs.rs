@@ -66,15 +66,13 @@ fn started(scratch: &Scratch) -> Vec<PathBuf> {
 fn every_record_identifies_the_weights() {
     let scratch = Scratch::new();
     let engine = reader_of(&scratch, "safetensors");
-    let outcome = run(&scratch, &[&engine], &[]);
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    run(&scratch, &[&engine], &[]).exits_with(0);
     let embedded = record(&scratch);
     assert_eq!(model_in(&embedded)["name"], "embedded");
 
     scratch.synth("tiny-qwen2", "q8_0", "mine.gguf");
     let reader = reader_of(&scratch, "gguf");
-    let outcome = run(&scratch, &[&reader], &["-m", "mine.gguf"]);
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    run(&scratch, &[&reader], &["-m", "mine.gguf"]).exits_with(0);
     let mine = record(&scratch);
     let expected = [("format", "gguf"), ("architecture", "qwen2"), ("dtype", "q8_0"), ("name", "mine")];
     for (field, value) in expected {
@@ -105,8 +103,7 @@ fn a_broken_model_is_a_row_and_the_other_model_is_measured() {
     let weights = scratch.synth("tiny-llama", "bf16", "broken").join("model.safetensors");
     let half = weights.metadata().unwrap().len() / 2;
     std::fs::File::options().write(true).open(&weights).unwrap().set_len(half).unwrap();
-    let outcome = run(&scratch, &[&engine], &["-m", "broken,whole"]);
-    assert_eq!(outcome.code, Some(4), "{outcome:?}");
+    let outcome = run(&scratch, &[&engine], &["-m", "broken,whole"]).exits_with(4);
     let record = record(&scratch);
     let [failure] = &record.failures_of("reads-safetensors broken")[..] else { panic!("{outcome:?}") };
     assert_eq!(failure["kind"], "model");
@@ -124,8 +121,7 @@ fn a_folder_is_converted_once_for_an_engine_that_reads_gguf() {
     let model = scratch.synth("tiny-llama", "bf16", "mine");
     let mut made = None;
     for _ in 0..2 {
-        let outcome = run(&scratch, &[&engine], &["-m", "mine", "--debug"]);
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        let outcome = run(&scratch, &[&engine], &["-m", "mine", "--debug"]).exits_with(0);
         let record = record(&scratch);
         let [launch] = &record.entries("launch")[..] else { panic!("one launch is measured: {record:?}") };
         let converted = &launch["converted"];
@@ -156,8 +152,7 @@ fn a_gguf_is_converted_for_an_engine_that_reads_safetensors() {
     let engine = reader_of(&scratch, "safetensors");
     for (dtype, becomes) in [("bf16", "bf16"), ("q8_0", "f32")] {
         scratch.synth("tiny-gpt2", dtype, &format!("{dtype}.gguf"));
-        let outcome = run(&scratch, &[&engine], &["-m", &format!("{dtype}.gguf")]);
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        run(&scratch, &[&engine], &["-m", &format!("{dtype}.gguf")]).exits_with(0);
         let record = record(&scratch);
         let converted = &record.entries("launch")[0]["converted"];
         assert_eq!((&converted["format"], &converted["dtype"]), (&json!("safetensors"), &json!(becomes)));
@@ -193,8 +188,7 @@ fn one_shot_requests_use_the_converted_model() {
     let scratch = Scratch::new();
     let engine = reader_of(&scratch, "gguf");
     scratch.synth("tiny-llama", "bf16", "mine");
-    let outcome = run(&scratch, &[&engine], &["-m", "mine", "--mode", "one-shot"]);
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    run(&scratch, &[&engine], &["-m", "mine", "--mode", "one-shot"]).exits_with(0);
     let record = record(&scratch);
     assert!(!record.entries("launch").is_empty());
     assert!(record.entries("launch").iter().all(|launch| launch["converted"]["format"] == "gguf"));
@@ -212,8 +206,7 @@ fn an_impossible_conversion_is_a_row_with_its_reason() {
     let model = scratch.synth("tiny-llama", "bf16", "mine");
     edit_json(&model.join("config.json"), |config| drop(config.insert("model_type".into(), "falcon".into())));
     let [gguf, onnx, own] = ["gguf", "onnx", "safetensors"].map(|format| reader_of(&scratch, format));
-    let outcome = run(&scratch, &[&gguf, &onnx, &own], &["-m", "mine"]);
-    assert_eq!(outcome.code, Some(4), "{outcome:?}");
+    run(&scratch, &[&gguf, &onnx, &own], &["-m", "mine"]).exits_with(4);
     let record = record(&scratch);
     for (label, words) in [
         ("reads-gguf", &["reads `gguf`", "cannot be converted", "architecture `falcon` is not one of"][..]),
@@ -288,8 +281,7 @@ fn a_hub_model_is_converted_under_its_own_name_and_reused() {
     pulled(&scratch, "someone/tiny");
     for _ in 0..2 {
         let mut command = command(&scratch, &[&engine], &["-m", "someone/tiny"]);
-        let outcome = finish(command.env("HF_HOME", scratch.join("home/hf")).env_remove("HF_HUB_CACHE"));
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        finish(command.env("HF_HOME", scratch.join("home/hf")).env_remove("HF_HUB_CACHE")).exits_with(0);
         let record = record(&scratch);
         let path = PathBuf::from(record.entries("launch")[0]["converted"]["path"].as_str().unwrap());
         assert!(path.is_file() && path.ends_with("tiny-bf16.gguf"), "{path:?}");
@@ -329,8 +321,7 @@ fn an_interrupted_conversion_leaves_no_cache_entry() {
         std::thread::yield_now();
     }
     running.signal(Signal::INT);
-    let outcome = running.finish();
-    assert_eq!(outcome.code, Some(130), "{outcome:?}");
+    running.finish().exits_with(130);
     assert_eq!(record(&scratch).end(), Some("interrupted"));
     assert!(conversions(&scratch).is_empty(), "{:?}", conversions(&scratch));
     scratch.assert_nothing_lives();

@@ -2,12 +2,13 @@
 //! are planted.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
 use crate::support::baselines::{
-    assert_refused_before_measuring, command, edit_page, engine, exec_fake, finished, folder, orchestrate,
-    page, run, saved, unsteady,
+    COMPARE, RERUN, SAVE, assert_refused, command, edit_page, engine, finished, folder, orchestrate, page,
+    run, saved, unsteady,
 };
 use crate::support::record::files;
 use crate::support::{Scratch, copy_program, fake_engine, finish};
@@ -19,22 +20,21 @@ fn a_baseline_has_the_record_the_programs_and_a_description() {
     let scratch = Scratch::new();
     let engine = scratch.join("engine");
     copy_program(fake_engine(), &engine);
-    let mut command = command(&scratch, &engine, &["--save-baseline", "main"]);
-    let outcome = finished(command.env("FAKE_ENGINE", r#"{"real_sleep": false}"#));
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    assert!(outcome.stderr.contains("baseline `main` is saved: 1 row, in `"), "{outcome:?}");
+    let mut command = command(&scratch, &engine, SAVE);
+    let outcome = finished(command.env("FAKE_ENGINE", r#"{"real_sleep": false}"#)).exits_with(0);
+    outcome.assert_stderr(&["baseline `main` is saved: 1 row, in `"]);
 
     let (folder, records) = (folder(&scratch, "main"), files(&scratch.results()));
     assert_eq!(fs::read(folder.join("record.jsonl")).unwrap(), fs::read(&records[0]).unwrap());
     let page = page(&folder);
-    let kept = &page["configurations"][0];
-    assert_eq!((&kept["label"], &kept["program"]["path"]), (&json!("engine"), &json!(engine)));
-    let copy = folder.join(kept["program"]["kept"].as_str().unwrap());
+    let (label, program) = (&page["configurations"][0]["label"], &page["configurations"][0]["program"]);
+    assert_eq!((label, &program["path"]), (&json!("engine"), &json!(engine)));
+    let copy = folder.join(program["kept"].as_str().unwrap());
     // Under its own name, because a program may read it.
     assert_eq!(copy.file_name().unwrap(), "engine");
     assert_eq!(fs::read(&copy).unwrap(), fs::read(&engine).unwrap());
     let sum = finish(scratch.marked("sha256sum").arg(&engine)).stdout;
-    assert!(sum.starts_with(kept["program"]["digest"].as_str().unwrap()), "{sum} {kept}");
+    assert!(sum.starts_with(program["digest"].as_str().unwrap()), "{sum} {program}");
     assert!(!outcome.stderr.contains("is incomplete"), "{outcome:?}");
     assert_eq!(files(&scratch.join("home/baselines")), [folder], "nothing else is left there");
 }
@@ -42,20 +42,17 @@ fn a_baseline_has_the_record_the_programs_and_a_description() {
 #[test]
 fn a_script_is_stored_with_a_warning_about_its_dependencies() {
     let scratch = Scratch::new();
-    let outcome = run(&scratch, &engine(&scratch, "door", 2000), &["--save-baseline", "main"]);
-    let warned = format!("it is a script; not stored: the file `{}`", fake_engine().display());
-    assert!(outcome.stderr.contains(&warned), "{outcome:?}");
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = run(&scratch, &engine(&scratch, "script", 2000), SAVE).exits_with(0);
+    let warning = format!("it is a script; not stored: the file `{}`", fake_engine().display());
+    outcome.assert_stderr(&[&warning]);
 }
 
 #[test]
 fn saving_replaces_a_baseline_and_reports_its_age() {
-    let scratch = Scratch::new();
-    let engine = engine(&scratch, "engine", 2000);
-    let folder = saved(&scratch, "main", &engine);
+    let (scratch, engine, folder) = saved();
     edit_page(&folder, |page| page["measured"] = "2020-01-01T00:00:00Z".into());
-    let outcome = run(&scratch, &engine, &["--save-baseline", "main"]);
-    assert!(outcome.stderr.contains("baseline `main` is saved, replacing one that was "), "{outcome:?}");
+    let outcome = run(&scratch, &engine, SAVE);
+    outcome.assert_stderr(&["baseline `main` is saved, replacing one that was "]);
     assert_ne!(page(&folder)["measured"], "2020-01-01T00:00:00Z");
     assert_eq!(files(&scratch.join("home/baselines")), [folder], "nothing else is left there");
 }
@@ -64,32 +61,21 @@ fn saving_replaces_a_baseline_and_reports_its_age() {
 fn a_run_without_agreeing_blocks_is_recorded_and_not_saved_as_baseline() {
     let scratch = Scratch::new();
     let engine = unsteady(&scratch, "engine", &[1000, 2000, 1000, 2000, 1000]);
-    let outcome = run(&scratch, &engine, &["--save-baseline", "main"]);
-    assert_eq!(outcome.code, Some(3), "{outcome:?}");
-    for said in [
-        "baseline `main` is not saved, and the run is in `",
-        "`engine` `decode`",
-        "100 % apart",
-        // More blocks than the run had.
-        "hint: --blocks 8",
-    ] {
-        assert!(outcome.stderr.contains(said), "expected `{said}` in {}", outcome.stderr);
-    }
+    let outcome = run(&scratch, &engine, SAVE).exits_with(3);
+    // The hint has more blocks than the run had.
+    outcome.assert_stderr(&["baseline `main` is not saved, and the run is in `", "`engine` `decode`"]);
+    outcome.assert_stderr(&["100 % apart", "hint: --blocks 8"]);
     assert_eq!(files(&scratch.results()).len(), 1);
     assert!(!folder(&scratch, "main").exists());
 }
 
 #[test]
 fn a_refused_baseline_leaves_the_old_one_unchanged() {
-    let scratch = Scratch::new();
-    let folder = saved(&scratch, "main", &engine(&scratch, "engine", 2000));
+    let (scratch, _, folder) = saved();
     let before = page(&folder);
-    let outcome = run(
-        &scratch,
-        &unsteady(&scratch, "engine", &[1000, 2000, 1000, 2000, 1000]),
-        &["--save-baseline", "main"],
-    );
-    assert_eq!((outcome.code, page(&folder)), (Some(3), before), "{outcome:?}");
+    let engine = unsteady(&scratch, "engine", &[1000, 2000, 1000, 2000, 1000]);
+    run(&scratch, &engine, SAVE).exits_with(3);
+    assert_eq!(page(&folder), before);
 }
 
 #[test]
@@ -97,12 +83,8 @@ fn a_failed_case_is_left_out_of_the_baseline_with_a_warning() {
     let scratch = Scratch::new();
     let broken = scratch.faulty("exits_in_load", &[]);
     let engine = engine(&scratch, "engine", 2000);
-    let outcome = finished(command(&scratch, &engine, &["--save-baseline", "main"]).arg("-e").arg(broken));
-    assert_eq!(outcome.code, Some(4), "{outcome:?}");
-    assert!(
-        outcome.stderr.contains("`exits_in_load` `decode`: not in the baseline, because it failed"),
-        "{outcome:?}"
-    );
+    let outcome = finished(command(&scratch, &engine, SAVE).arg("-e").arg(broken)).exits_with(4);
+    outcome.assert_stderr(&["`exits_in_load` `decode`: not in the baseline, because it failed"]);
     assert_eq!(page(&folder(&scratch, "main"))["configurations"].as_array().unwrap().len(), 1);
 }
 
@@ -110,110 +92,74 @@ fn a_failed_case_is_left_out_of_the_baseline_with_a_warning() {
 fn a_run_that_cannot_be_a_baseline_is_refused_before_measuring() {
     let scratch = Scratch::new();
     let engine = engine(&scratch, "engine", 2000);
-    let outcome = run(&scratch, &engine, &["--save-baseline", "../main"]);
-    assert_refused_before_measuring(
-        &scratch,
-        &outcome,
-        &["invalid baseline name `../main`", "hint: letters"],
-    );
+    let refusal = ["invalid baseline name `../main`", "hint: letters"];
+    assert_refused(&scratch, &mut command(&scratch, &engine, &["--save-baseline", "../main"]), &refusal);
     let mut quick = scratch.orchestrate();
-    quick.args(["-s", "decode", "--quick", "--save-baseline", "main", "-e"]).arg(&engine);
-    let outcome = finished(quick.arg("--results").arg(scratch.results()));
-    assert_refused_before_measuring(&scratch, &outcome, &["two blocks that agree", "hint: --blocks 5"]);
+    quick.args(["-s", "decode", "--quick"]).args(SAVE).arg("--results").arg(scratch.results());
+    assert_refused(&scratch, quick.arg("-e").arg(&engine), &["two blocks that agree", "hint: --blocks 5"]);
 }
 
 #[test]
 fn a_program_changed_during_the_run_is_not_stored() {
     let scratch = Scratch::new();
     // The engine touches itself, as a build during the run does.
-    let path = scratch.join("engine");
-    let text = format!("touch -d 2099-01-01 '{}'\n{}", path.display(), exec_fake());
+    let (path, fake) = (scratch.join("engine"), fake_engine().display());
+    let text = format!("touch -d 2099-01-01 '{}'\nexec '{fake}' --real-sleep false", path.display());
     let engine = scratch.script("engine", &text);
-    let outcome = finished(
-        scratch
-            .orchestrate()
-            .args(["-s", "decode", "--iterations", "1", "--warmup", "0", "--blocks", "2"])
-            .args(["--save-baseline", "main", "-e"])
-            .arg(&engine)
-            .arg("--results")
-            .arg(scratch.results()),
-    );
-    assert!(outcome.stderr.contains("changed after the start of the run"), "{outcome:?}");
+    run(&scratch, &engine, SAVE).assert_stderr(&["changed after the start of the run"]);
     assert_eq!(page(&folder(&scratch, "main"))["configurations"][0]["program"].get("kept"), None);
-    let outcome = run(&scratch, &engine, &["--baseline", "main", "--rerun-baseline"]);
-    assert!(outcome.stderr.contains("cannot be measured again"), "{outcome:?}");
-    assert_eq!(outcome.code, Some(2), "{outcome:?}");
+    run(&scratch, &engine, RERUN).exits_with(2).assert_stderr(&["cannot be measured again"]);
 }
 
 // Listing and removing.
 
 #[test]
 fn baseline_list_show_and_remove_work() {
-    let scratch = Scratch::new();
-    assert!(orchestrate(&scratch, &["baseline", "list"]).stdout.starts_with("no baselines"));
-    let folder = saved(&scratch, "main", &engine(&scratch, "engine", 2000));
+    let empty = Scratch::new();
+    assert!(orchestrate(&empty, &["baseline", "list"]).stdout.starts_with("no baselines"));
+    let (scratch, _, folder) = saved();
     edit_page(&folder, |page| page["commit"] = "abc".into());
-    let listed = orchestrate(&scratch, &["baseline", "list"]).stdout;
-    let version = env!("CARGO_PKG_VERSION");
-    assert!(
-        listed.contains("baseline `main`, ")
-            && listed.contains(&format!(" old, orchestrate {version} at commit abc"))
-    );
-    let shown = orchestrate(&scratch, &["baseline", "show", "main"]);
-    assert!(shown.stdout.contains("sha256") && shown.stdout.contains("it is a script"), "{shown:?}");
-    let removed = orchestrate(&scratch, &["baseline", "remove", "main"]);
-    assert_eq!((removed.code, folder.exists()), (Some(0), false));
-    let again = orchestrate(&scratch, &["baseline", "remove", "main"]);
-    assert_eq!(again.code, Some(2));
-    assert!(again.stderr.contains("no baseline `main`\nhint: --save-baseline main"), "{again:?}");
+    let version = format!(" old, orchestrate {} at commit abc", env!("CARGO_PKG_VERSION"));
+    orchestrate(&scratch, &["baseline", "list"]).assert_stdout(&["baseline `main`, ", &version]);
+    orchestrate(&scratch, &["baseline", "show", "main"]).assert_stdout(&["sha256", "it is a script"]);
+    orchestrate(&scratch, &["baseline", "remove", "main"]).exits_with(0);
+    assert!(!folder.exists());
+    let again = orchestrate(&scratch, &["baseline", "remove", "main"]).exits_with(2);
+    again.assert_stderr(&["no baseline `main`\nhint: --save-baseline main"]);
+}
+
+/// Checks that a run against a damaged baseline is refused before measuring, with the command that removes it.
+fn assert_damaged(scratch: &Scratch, engine: &Path) {
+    let outcome = run(scratch, engine, COMPARE).exits_with(5);
+    assert!(outcome.stderr.ends_with("\nhint: orchestrate baseline remove main\n"), "{outcome:?}");
+    assert_eq!(files(&scratch.results()), Vec::<PathBuf>::new(), "{outcome:?}");
 }
 
 #[test]
-fn a_damaged_baseline_is_reported_and_can_be_removed() {
-    let scratch = Scratch::new();
-    let engine = engine(&scratch, "engine", 2000);
-    let folder = saved(&scratch, "main", &engine);
-    fs::write(folder.join("baseline.json"), "{").unwrap();
-    fs::remove_dir_all(scratch.results()).unwrap();
-    let outcome = run(&scratch, &engine, &["--baseline", "main"]);
-    assert!(outcome.stderr.ends_with("\nhint: orchestrate baseline remove main\n"), "{outcome:?}");
-    assert_eq!((outcome.code, files(&scratch.results()).len()), (Some(5), 0), "{outcome:?}");
-    assert!(orchestrate(&scratch, &["baseline", "list"]).stdout.contains("its description cannot be read"));
-    assert_eq!(orchestrate(&scratch, &["baseline", "remove", "main"]).code, Some(0));
-    assert!(!folder.exists());
-}
-
-#[test]
-fn a_baseline_without_description_is_listed_refused_and_removable() {
-    let scratch = Scratch::new();
-    let engine = engine(&scratch, "engine", 2000);
-    let folder = saved(&scratch, "main", &engine);
-    fs::remove_file(folder.join("baseline.json")).unwrap();
-    fs::remove_dir_all(scratch.results()).unwrap();
-    assert!(
-        orchestrate(&scratch, &["baseline", "list"])
-            .stdout
-            .contains("its description cannot be read: the file is missing")
-    );
-    let outcome = run(&scratch, &engine, &["--baseline", "main"]);
-    assert!(outcome.stderr.ends_with("\nhint: orchestrate baseline remove main\n"), "{outcome:?}");
-    assert_eq!((outcome.code, files(&scratch.results()).len()), (Some(5), 0), "{outcome:?}");
-    assert_eq!(orchestrate(&scratch, &["baseline", "remove", "main"]).code, Some(0));
-    assert!(!folder.exists());
+fn a_baseline_without_a_readable_description_is_listed_refused_and_removable() {
+    for (text, reason) in [(Some("{"), ""), (None, ": the file is missing")] {
+        let (scratch, engine, folder) = saved();
+        let description = folder.join("baseline.json");
+        match text {
+            Some(text) => fs::write(description, text).unwrap(),
+            None => fs::remove_file(description).unwrap(),
+        }
+        assert_damaged(&scratch, &engine);
+        let listed = orchestrate(&scratch, &["baseline", "list"]);
+        listed.assert_stdout(&[&format!("its description cannot be read{reason}")]);
+        orchestrate(&scratch, &["baseline", "remove", "main"]).exits_with(0);
+        assert!(!folder.exists());
+    }
 }
 
 #[test]
 fn a_baseline_with_a_damaged_record_is_refused_before_measuring() {
-    let scratch = Scratch::new();
-    let engine = engine(&scratch, "engine", 2000);
-    let record = saved(&scratch, "main", &engine).join("record.jsonl");
-    fs::remove_dir_all(scratch.results()).unwrap();
-    let whole = fs::read_to_string(&record).unwrap();
-    let (first, _) = whole.split_once('\n').unwrap();
-    for damaged in ["", "{", &whole[..whole.len() / 2], &format!("{first}\n{{\n{{\n")] {
+    let (scratch, engine, folder) = saved();
+    let record = folder.join("record.jsonl");
+    let text = fs::read_to_string(&record).unwrap();
+    let (first, _) = text.split_once('\n').unwrap();
+    for damaged in ["", "{", &text[..text.len() / 2], &format!("{first}\n{{\n{{\n")] {
         fs::write(&record, damaged).unwrap();
-        let outcome = run(&scratch, &engine, &["--baseline", "main"]);
-        assert_eq!((outcome.code, files(&scratch.results()).len()), (Some(5), 0), "{outcome:?}");
-        assert!(outcome.stderr.ends_with("\nhint: orchestrate baseline remove main\n"), "{outcome:?}");
+        assert_damaged(&scratch, &engine);
     }
 }

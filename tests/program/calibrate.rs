@@ -35,8 +35,7 @@ fn calibrate(scratch: &Scratch, options: &[&str], engines: &[&Path]) -> Outcome 
 fn run(scratch: &Scratch, options: &[&str], engines: &[&Path]) -> Record {
     let _ = std::fs::remove_dir_all(scratch.results());
     let options = [&["--blocks", "1", "--iterations", "1"], options].concat();
-    let outcome = orchestrate(scratch, "run", &scratch.results(), &options, engines);
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    orchestrate(scratch, "run", &scratch.results(), &options, engines).exits_with(0);
     Record::only_one_in(&scratch.results())
 }
 
@@ -55,12 +54,11 @@ fn kept(scratch: &Scratch) -> PathBuf {
 fn calibrated_noise_floors_are_in_the_header_of_every_later_run() {
     let scratch = Scratch::new();
     let noisy = noisy(&scratch);
-    let outcome = calibrate(&scratch, &["--blocks", "6", "--iterations", "1"], &[&noisy]);
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = calibrate(&scratch, &["--blocks", "6", "--iterations", "1"], &[&noisy]).exits_with(0);
     scratch.assert_nothing_lives();
     let shown = |word: &str| outcome.stdout.lines().find(|line| line.contains(word)).unwrap_or_default();
     assert!(shown("decode  ").starts_with("noisy") && shown("decode  ").ends_with('6'), "{outcome:?}");
-    assert!(outcome.stdout.contains(&format!("`{}`", kept(&scratch).display())), "{outcome:?}");
+    outcome.assert_stdout(&[&format!("`{}`", kept(&scratch).display())]);
     // In its own run each engine had a twin, and no noise floor was known.
     let calibration = Record::only_one_in(&scratch.join("calibrations"));
     assert_eq!(calibration.launches_of("noisy (twin)").len(), 6);
@@ -123,9 +121,8 @@ fn an_unreadable_calibration_gives_a_warning_and_the_run_continues() {
 #[test]
 fn a_calibration_of_one_block_is_shown_and_not_stored() {
     let scratch = Scratch::new();
-    let outcome = calibrate(&scratch, &["--quick", "--iterations", "1"], &[&noisy(&scratch)]);
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    assert!(outcome.stdout.contains("not stored for later runs: that needs 5 blocks"), "{outcome:?}");
+    let outcome = calibrate(&scratch, &["--quick", "--iterations", "1"], &[&noisy(&scratch)]).exits_with(0);
+    outcome.assert_stdout(&["not stored for later runs: that needs 5 blocks"]);
     assert!(!scratch.join("home/calibration").exists());
 }
 
@@ -145,12 +142,11 @@ fn calibrate_refuses_options_without_effect_and_dry_run_lists_twins() {
     let others = ["--pairs", "--wall-time", "--resources"];
     let others = others.iter().map(std::slice::from_ref);
     for flags in [&["--order", "sequential"][..], &["--save-baseline", "x"]].into_iter().chain(others) {
-        let outcome = calibrate(&scratch, flags, &[&noisy]);
-        assert_eq!(outcome.code, Some(2), "{outcome:?}");
-        assert!(outcome.stderr.contains(&format!("takes no `{}", flags[0])), "{outcome:?}");
+        let outcome = calibrate(&scratch, flags, &[&noisy]).exits_with(2);
+        outcome.assert_stderr(&[&format!("takes no `{}", flags[0])]);
     }
     let outcome = calibrate(&scratch, &["--dry-run"], &[&noisy]);
-    assert!(outcome.stdout.contains("noisy (twin)") && outcome.stdout.contains("20 blocks"), "{outcome:?}");
+    outcome.assert_stdout(&["noisy (twin)", "20 blocks"]);
 }
 
 #[test]
@@ -158,8 +154,6 @@ fn calibrate_without_engines_uses_ready_ones_and_builds_nothing() {
     let scratch = Scratch::outside();
     scratch.plant(&[("absent", "about = \"a\"\nbinary = \"no-such-binary\"\n")]);
     let mut command = scratch.orchestrate_alone();
-    let outcome = finish(command.args(["calibrate", "-s", "decode"]));
-    assert_eq!(outcome.code, Some(2), "{outcome:?}");
-    assert!(outcome.stderr.contains("no engine is ready for calibration"), "{outcome:?}");
-    assert!(outcome.stderr.contains("hint: "), "{outcome:?}");
+    let outcome = finish(command.args(["calibrate", "-s", "decode"])).exits_with(2);
+    outcome.assert_stderr(&["no engine is ready for calibration", "hint: "]);
 }

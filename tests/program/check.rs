@@ -38,14 +38,9 @@ const FOUND: &[(&str, &str)] = &[
 
 #[test]
 fn the_smallest_engine_passes_with_absent_features_listed() {
-    let outcome = check(&Scratch::new(), &root().join("tests/smallest-engine.py"), &[]);
-    assert_eq!(outcome.code, Some(0), "{}", outcome.stdout);
+    let outcome = check(&Scratch::new(), &root().join("tests/smallest-engine.py"), &[]).exits_with(0);
     assert!(wrong(&outcome).is_empty(), "{}", outcome.stdout);
-    assert!(
-        outcome.stdout.contains("\n  passed  plain-line") && outcome.stdout.contains("\n  absent  "),
-        "{}",
-        outcome.stdout
-    );
+    outcome.assert_stdout(&["\n  passed  plain-line", "\n  absent  "]);
 }
 
 #[test]
@@ -81,8 +76,7 @@ fn check_reports_an_engine_that_does_not_exit() {
 fn assert_found(fault: &str, name: &str, options: &[&str]) {
     let scratch = Scratch::new();
     let engine = scratch.faulty(fault, &[]);
-    let outcome = check(&scratch, &engine, options);
-    assert_eq!(outcome.code, Some(4), "{fault}: {}", outcome.stdout);
+    let outcome = check(&scratch, &engine, options).exits_with(4);
     assert!(wrong(&outcome).contains(name), "`{name}` did not find `{fault}`\n{}", outcome.stdout);
     assert!(!outcome.stderr.contains("panicked"), "{fault}: {}", outcome.stderr);
     scratch.assert_nothing_lives();
@@ -95,7 +89,7 @@ fn a_fault_is_printed_with_the_line_sent_and_the_line_received() {
     let outcome = check(&scratch, &engine, &[]);
     let entry = outcome.stdout.split("\n  WRONG   ").find(|entry| entry.starts_with("score ")).unwrap();
     assert!(entry.contains("sent      {") && entry.contains("received  {"), "{entry}");
-    assert!(outcome.stdout.contains("`wrong_scores` violates protocol 1: "), "{}", outcome.stdout);
+    outcome.assert_stdout(&["`wrong_scores` violates protocol 1: "]);
 }
 
 #[test]
@@ -113,7 +107,7 @@ fn a_program_that_answers_no_request_is_reported_once_as_no_engine() {
         scratch.assert_nothing_lives();
     }
     let outcome = check(&scratch, &chatters, &[]);
-    assert!(outcome.stdout.contains("more than 1000 lines on stdout"), "{}", outcome.stdout);
+    outcome.assert_stdout(&["more than 1000 lines on stdout"]);
 }
 
 #[test]
@@ -121,8 +115,7 @@ fn an_engine_without_hello_counts_as_minimal_if_it_answers_generate() {
     let scratch = Scratch::new();
     let engine = scratch.faulty("hangs_in_hello", &[]);
     let outcome = check(&scratch, &engine, &[]);
-    assert!(outcome.stdout.contains("\n  passed  plain-line"), "{}", outcome.stdout);
-    assert!(outcome.stdout.contains("\n  absent  hello "), "{}", outcome.stdout);
+    outcome.assert_stdout(&["\n  passed  plain-line", "\n  absent  hello "]);
 }
 
 #[test]
@@ -130,9 +123,8 @@ fn a_program_that_cannot_start_is_reported_in_a_few_lines() {
     let scratch = Scratch::new();
     let program = scratch.join("no-program");
     write_program(&program, "nothing says what runs this");
-    let outcome = check(&scratch, &program, &[]);
-    assert_eq!(outcome.code, Some(4), "{}", outcome.stdout);
-    assert!(outcome.stdout.contains("cannot be started: "), "{}", outcome.stdout);
+    let outcome = check(&scratch, &program, &[]).exits_with(4);
+    outcome.assert_stdout(&["cannot be started: "]);
     assert_eq!(outcome.stdout.matches("skipped").count(), 2, "{}", outcome.stdout);
     assert!(outcome.stdout.lines().count() < 14, "{}", outcome.stdout);
 }
@@ -141,18 +133,17 @@ fn a_program_that_cannot_start_is_reported_in_a_few_lines() {
 fn more_than_a_thousand_stray_lines_are_wrong_and_checks_continue() {
     let scratch = Scratch::new();
     let outcome =
-        check(&scratch, &scratch.faulty("chatter_flood", &["--amount", "1001"]), &["--timeout", "30"]);
-    assert_eq!(outcome.code, Some(4), "{}", outcome.stdout);
+        check(&scratch, &scratch.faulty("chatter_flood", &["--amount", "1001"]), &["--timeout", "30"])
+            .exits_with(4);
     assert!(wrong(&outcome).contains("plain-line"), "{}", outcome.stdout);
-    assert!(outcome.stdout.contains("\n  passed  hello "), "{}", outcome.stdout);
-    assert!(outcome.stdout.contains("more than 1000 lines on stdout"), "{}", outcome.stdout);
+    outcome.assert_stdout(&["\n  passed  hello ", "more than 1000 lines on stdout"]);
 }
 
 #[test]
 fn an_unknown_engine_is_refused() {
     let outcome = check(&Scratch::new(), Path::new("./no/such/engine"), &[]);
     assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(2), ""), "{outcome:?}");
-    assert!(outcome.stderr.contains("no engine at `./no/such/engine`"), "{outcome:?}");
+    outcome.assert_stderr(&["no engine at `./no/such/engine`"]);
 }
 
 fn check(scratch: &Scratch, engine: &Path, options: &[&str]) -> Outcome {

@@ -1,11 +1,10 @@
 //! The command line for a person: exit code, stdout and stderr together, one snapshot each.
 
-use std::path::PathBuf;
-
 use serde_json::Value;
 
+use crate::support::record::files;
 use crate::support::snapshot::{assert_snapshot, formats};
-use crate::support::{Scratch, fake_engine, finish, root};
+use crate::support::{Outcome, Scratch, fake_engine, finish, root};
 
 /// Runs the orchestrator in the root of the tree.
 fn snapshot(name: &str, arguments: &[&str]) {
@@ -13,40 +12,45 @@ fn snapshot(name: &str, arguments: &[&str]) {
     assert_snapshot(name, &scratch, scratch.orchestrate().args(arguments).current_dir(root()));
 }
 
-// Refusals before anything is built or started.
+/// Commands that start nothing, each with the name of its snapshot.
+const SNAPSHOTS: &[(&str, &[&str])] = &[
+    // Listings.
+    ("help", &["--help"]),
+    ("version", &["--version"]),
+    ("scenarios", &["scenarios"]),
+    ("metrics", &["metrics"]),
+    // Refusals before anything is built or started.
+    ("no-arguments", &[]),
+    ("json-nowhere", &["-e", "sh", "--json", "no/such/folder/x.json"]),
+    ("presets-without-all", &["-e", "sh", "--presets"]),
+    ("remove-and-list", &["setup", "--list", "--remove", "x"]),
+    ("unknown-scenario", &["-s", "no-such-scenario", "-e", "sh"]),
+    ("request-unknown-scenario", &["request", "sh", "no-such-scenario"]),
+    ("no-engine-at-path", &["-e", "./no/such/engine"]),
+    ("no-engine", &["-s", "decode"]),
+    ("engine-without-slash", &["-e", "README.md"]),
+    ("missing-model", &["-e", "sh", "-m", "/no/such/model"]),
+    ("bad-set", &["-e", "sh", "--set", "novalue"]),
+    ("bad-threads", &["-e", "sh", "--threads", "0"]),
+    ("bad-temperature", &["-e", "sh", "--temperature", "-1"]),
+    ("bad-format", &["-e", "sh", "--format", "no-such-format"]),
+    ("bad-compare-format", &["compare", "no-base", "no-new", "--format", "no-such-format"]),
+    ("no-machine-in-csv", &["machine", "--format", "csv"]),
+    ("setup-unknown", &["setup", "no-such-engine"]),
+    ("setup-nothing", &["setup"]),
+    // Reports of a record.
+    ("report-table", &["report", RECORD]),
+    ("report-csv", &["report", RECORD, "--format", "csv"]),
+    ("report-markdown", &["report", RECORD, "--format", "markdown"]),
+    ("report-everything", &["report", RECORD, "--pairs", "--wall-time"]),
+    ("report-missing", &["report", "no/such/record.jsonl"]),
+];
 
 #[test]
-fn a_report_that_could_not_be_written_is_refused() {
-    snapshot("json-nowhere", &["-e", "sh", "--json", "no/such/folder/x.json"]);
-}
-
-#[test]
-fn options_that_would_do_nothing_are_refused() {
-    snapshot("presets-without-all", &["-e", "sh", "--presets"]);
-    snapshot("remove-and-list", &["setup", "--list", "--remove", "x"]);
-}
-
-// Listings.
-
-#[test]
-fn no_arguments_print_the_help_with_a_usage_exit_code() {
-    snapshot("no-arguments", &[]);
-}
-
-#[test]
-fn help_names_every_option_and_every_exit_code() {
-    snapshot("help", &["--help"]);
-}
-
-#[test]
-fn the_version_is_one_line() {
-    snapshot("version", &["--version"]);
-}
-
-#[test]
-fn scenarios_and_metrics_describe_their_measurement() {
-    snapshot("scenarios", &["scenarios"]);
-    snapshot("metrics", &["metrics"]);
+fn commands_that_start_nothing_print_their_snapshot() {
+    for (name, arguments) in SNAPSHOTS {
+        snapshot(name, arguments);
+    }
 }
 
 #[test]
@@ -54,11 +58,10 @@ fn an_installed_orchestrator_measures_a_program_on_the_embedded_model() {
     let scratch = Scratch::outside();
     let mut command = scratch.orchestrate_alone();
     command.args(["--blocks", "1", "--iterations", "1", "-s", "decode", "--format", "csv", "-e"]);
-    let outcome = finish(command.arg(fake_engine()));
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    assert!(outcome.stdout.contains("decode_rate"), "{outcome:?}");
+    let outcome = finish(command.arg(fake_engine())).exits_with(0);
+    outcome.assert_stdout(&["decode_rate"]);
     // Without a checkout, the data directory has the results.
-    assert_eq!(crate::support::record::files(&scratch.join("home/results")).len(), 1, "{outcome:?}");
+    assert_eq!(files(&scratch.join("home/results")).len(), 1, "{outcome:?}");
 }
 
 #[test]
@@ -70,9 +73,9 @@ fn an_engine_is_called_by_the_name_that_it_was_given_also_through_a_link() {
     command.args(["--blocks", "1", "--iterations", "1", "-s", "decode", "--format", "csv"]);
     let outcome = finish(
         command.arg("--results").arg(scratch.results()).arg("-e").arg(&link).arg("--reference").arg(&link),
-    );
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    assert!(outcome.stdout.contains("my-link"), "{outcome:?}");
+    )
+    .exits_with(0);
+    outcome.assert_stdout(&["my-link"]);
 }
 
 #[test]
@@ -80,9 +83,8 @@ fn sampling_is_refused_for_an_engine_that_cannot_confirm_it() {
     let scratch = Scratch::new();
     let mut command = scratch.orchestrate();
     command.args(["--blocks", "1", "--temperature", "0.8", "-s", "decode", "-e", "tests/smallest-engine.py"]);
-    let outcome = finish(command.arg("--results").arg(scratch.results()).current_dir(root()));
-    assert_eq!(outcome.code, Some(4), "{outcome:?}");
-    assert!(outcome.stdout.contains("needs `sampling`"), "{outcome:?}");
+    let outcome = finish(command.arg("--results").arg(scratch.results()).current_dir(root())).exits_with(4);
+    outcome.assert_stdout(&["needs `sampling`"]);
 }
 
 #[test]
@@ -103,37 +105,8 @@ fn the_schema_is_the_committed_one() {
     assert!(outcome.stdout == committed, "orchestrate schema > protocol/schema/protocol.schema.json");
 }
 
-// Invalid arguments.
-
-#[test]
-fn an_unknown_engine_or_scenario_is_refused_with_a_hint() {
-    snapshot("unknown-scenario", &["-s", "no-such-scenario", "-e", "sh"]);
-    snapshot("no-engine-at-path", &["-e", "./no/such/engine"]);
-    snapshot("no-engine", &["-s", "decode"]);
-}
-
-#[test]
-fn a_program_in_this_folder_is_hinted_at_by_its_path() {
-    snapshot("engine-without-slash", &["-e", "README.md"]);
-}
-
-#[test]
-fn a_missing_model_is_refused() {
-    snapshot("missing-model", &["-e", "sh", "-m", "/no/such/model"]);
-}
-
-#[test]
-fn values_that_make_no_sense_are_refused_before_anything_starts() {
-    snapshot("bad-set", &["-e", "sh", "--set", "novalue"]);
-    snapshot("bad-threads", &["-e", "sh", "--threads", "0"]);
-    snapshot("bad-temperature", &["-e", "sh", "--temperature", "-1"]);
-    snapshot("bad-format", &["-e", "sh", "--format", "no-such-format"]);
-    snapshot("bad-compare-format", &["compare", "no-base", "no-new", "--format", "no-such-format"]);
-}
-
 #[test]
 fn a_format_that_has_no_place_for_a_view_is_refused_with_those_that_have() {
-    snapshot("no-machine-in-csv", &["machine", "--format", "csv"]);
     let (all, of_machine) = (formats(&["report", "record"]), formats(&["machine"]));
     assert_eq!(formats(&["-e", "sh"]), all);
     assert!(of_machine.iter().all(|format| all.contains(format)), "{of_machine:?} of {all:?}");
@@ -153,19 +126,12 @@ fn a_format_that_has_no_place_for_a_view_is_refused_with_those_that_have() {
     }
 }
 
-#[test]
-fn setup_of_an_unknown_engine_is_refused() {
-    snapshot("setup-unknown", &["setup", "no-such-engine"]);
-    snapshot("setup-nothing", &["setup"]);
-}
-
 // Requests.
 
 #[test]
 fn a_request_is_the_exact_lines_of_a_whole_conversation() {
     let scratch = Scratch::new();
-    let outcome = finish(scratch.orchestrate().args(["request", "sh", "decode"]));
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = finish(scratch.orchestrate().args(["request", "sh", "decode"])).exits_with(0);
     let lines: Vec<Value> = outcome.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let types: Vec<_> = lines.iter().map(|line| line["type"].as_str().unwrap()).collect();
     assert_eq!(types, ["hello", "load", "generate", "shutdown"]);
@@ -183,77 +149,44 @@ fn a_request_is_the_exact_lines_of_a_whole_conversation() {
     assert_eq!(types, ["hello", "loaded", "generated", "bye"]);
 }
 
-#[test]
-fn a_request_for_an_unknown_scenario_is_refused() {
-    snapshot("request-unknown-scenario", &["request", "sh", "no-such-scenario"]);
-}
-
 // Reports of existing records.
 
 const RECORD: &str = "tests/snapshots/record.jsonl";
 
 #[test]
 fn a_report_can_be_made_again_in_every_format() {
-    snapshot("report-table", &["report", RECORD]);
-    snapshot("report-csv", &["report", RECORD, "--format", "csv"]);
-    snapshot("report-markdown", &["report", RECORD, "--format", "markdown"]);
-    snapshot("report-everything", &["report", RECORD, "--pairs", "--wall-time"]);
     for format in formats(&["report", RECORD]) {
         let mut command = Scratch::new().orchestrate();
         let outcome = finish(command.args(["report", RECORD, "--format", &format]).current_dir(root()));
         assert!(outcome.code == Some(0) && !outcome.stdout.is_empty(), "{format}: {outcome:?}");
     }
-    let outcome =
-        finish(Scratch::new().orchestrate().args(["report", RECORD, "--format", "json"]).current_dir(root()));
-    let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
-    assert_eq!(
-        (report["record"].as_str(), report["cases"].as_array().unwrap().len()),
-        (Some("2026-01-02T03-04-05Z-67"), 3)
-    );
-}
-
-/// The committed record, with a change.
-fn record(scratch: &Scratch, change: impl FnOnce(String) -> String) -> PathBuf {
-    let path = scratch.join("record.jsonl");
-    std::fs::write(&path, change(std::fs::read_to_string(root().join(RECORD)).unwrap())).unwrap();
-    path
-}
-
-fn snapshot_of_changed_record(name: &str, change: impl FnOnce(String) -> String) {
-    let scratch = Scratch::new();
-    let path = record(&scratch, change);
-    assert_snapshot(name, &scratch, scratch.orchestrate().arg("report").arg(path));
+    let mut command = Scratch::new().orchestrate();
+    let report = finish(command.args(["report", RECORD, "--format", "json"]).current_dir(root())).json();
+    let cases = report["cases"].as_array().unwrap().len();
+    assert_eq!((report["record"].as_str(), cases), (Some("2026-01-02T03-04-05Z-67"), 3));
 }
 
 #[test]
-fn a_record_that_was_cut_off_is_reported_with_a_note() {
-    snapshot_of_changed_record("report-truncated", |whole| whole[..whole.len() / 2].to_string());
-}
-
-#[test]
-fn a_record_of_another_version_is_refused() {
-    snapshot_of_changed_record("report-other-version", |whole| {
-        whole.replacen("\"record_version\":2", "\"record_version\":99", 1)
-    });
-}
-
-#[test]
-fn a_file_that_is_no_record_is_refused() {
-    snapshot_of_changed_record("report-empty", |_| String::new());
-    snapshot_of_changed_record("report-of-something-else", |_| "{\"name\": \"not a record\"}\n[1]\n".into());
-    snapshot("report-missing", &["report", "no/such/record.jsonl"]);
-}
-
-#[test]
-fn a_record_with_a_broken_line_in_the_middle_is_refused_with_its_number() {
-    snapshot_of_changed_record("report-broken-line", |whole| {
-        whole.replacen("{\"entry\":\"sample\"", "{\"entry\":", 1)
-    });
+fn a_report_of_a_damaged_record_prints_its_snapshot() {
+    let text = std::fs::read_to_string(root().join(RECORD)).unwrap();
+    let damaged = [
+        ("report-truncated", text[..text.len() / 2].to_string()),
+        ("report-other-version", text.replacen("\"record_version\":2", "\"record_version\":99", 1)),
+        ("report-empty", String::new()),
+        ("report-of-something-else", "{\"name\": \"not a record\"}\n[1]\n".into()),
+        ("report-broken-line", text.replacen("{\"entry\":\"sample\"", "{\"entry\":", 1)),
+    ];
+    for (name, text) in damaged {
+        let scratch = Scratch::new();
+        let path = scratch.join("record.jsonl");
+        std::fs::write(&path, text).unwrap();
+        assert_snapshot(name, &scratch, scratch.orchestrate().arg("report").arg(path));
+    }
 }
 
 // Output to pipes and files.
 
-fn decode(scratch: &Scratch, arguments: &[&str]) -> crate::support::Outcome {
+fn decode(scratch: &Scratch, arguments: &[&str]) -> Outcome {
     let chatters = scratch.faulty("chatter", &[]);
     let mut command = scratch.orchestrate();
     command.args(["-s", "decode", "--blocks", "1", "--iterations", "2"]).arg("-e").arg(chatters);
@@ -263,11 +196,10 @@ fn decode(scratch: &Scratch, arguments: &[&str]) -> crate::support::Outcome {
 #[test]
 fn json_to_a_dash_is_all_of_stdout() {
     let scratch = Scratch::new();
-    let outcome = decode(&scratch, &["--json", "-"]);
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    let outcome = decode(&scratch, &["--json", "-"]).exits_with(0);
+    let report = outcome.json();
     assert_eq!(report["cases"][0]["engine"]["label"], "chatter");
-    assert!(outcome.stderr.contains("recorded in "), "{outcome:?}");
+    outcome.assert_stderr(&["recorded in "]);
 }
 
 #[test]
@@ -277,7 +209,7 @@ fn json_to_a_file_leaves_the_table_on_stdout() {
     let outcome = decode(&scratch, &["--json", file.to_str().unwrap()]);
     let report: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
     assert_eq!(report["cases"][0]["case"], "decode");
-    assert!(outcome.stdout.contains("explanations: orchestrate metrics"), "{outcome:?}");
+    outcome.assert_stdout(&["explanations: orchestrate metrics"]);
 }
 
 #[test]
@@ -292,18 +224,18 @@ fn a_run_prints_only_the_requested_format() {
 fn a_record_gives_the_same_report_again() {
     let scratch = Scratch::new();
     let first = decode(&scratch, &["--format", "csv"]);
-    let [record] = &crate::support::record::files(&scratch.results())[..] else {
-        panic!("no record: {first:?}")
-    };
-    let again = finish(scratch.orchestrate().arg("report").arg(record).args(["--format", "csv"]));
+    let mut report = scratch.orchestrate();
+    let again = finish(report.arg("report").args(files(&scratch.results())).args(["--format", "csv"]));
     assert_eq!((again.stdout, again.code), (first.stdout, Some(0)));
 }
 
 #[test]
 fn debug_shows_both_directions_on_stderr_and_leaves_stdout_alone() {
     let outcome = decode(&Scratch::new(), &["--json", "-", "--debug"]);
-    assert!(serde_json::from_str::<Value>(&outcome.stdout).is_ok(), "{outcome:?}");
-    for shown in ["[chatter] < {\"type\":\"hello\"", "[chatter] > {", "[chatter] < {\"type\":\"shutdown\""] {
-        assert!(outcome.stderr.contains(shown), "no `{shown}` in {}", outcome.stderr);
-    }
+    outcome.json();
+    outcome.assert_stderr(&[
+        "[chatter] < {\"type\":\"hello\"",
+        "[chatter] > {",
+        "[chatter] < {\"type\":\"shutdown\"",
+    ]);
 }

@@ -76,10 +76,9 @@ fn compare(base: &Written, new: &Written, arguments: &[&str]) -> Outcome {
 
 #[test]
 fn a_change_that_is_critical_is_named_and_ends_with_1() {
-    let found = compare(&STEADY, &Written::slower(1.4), &[]);
-    assert_eq!(found.code, Some(1), "{}", found.stderr);
+    let found = compare(&STEADY, &Written::slower(1.4), &[]).exits_with(1);
     let said = "critical: `pebble` decodes 28.";
-    assert!(found.stdout.contains(said) && found.stdout.contains("slower than before ["), "{}", found.stdout);
+    found.assert_stdout(&[said, "slower than before ["]);
     assert!(found.stdout.ends_with("1 headline metric: 1 worse (1 critical)\n"), "{}", found.stdout);
 }
 
@@ -89,9 +88,8 @@ fn the_user_sets_which_changes_fail() {
     let code = |arguments: &[&str]| compare(&STEADY, &slower, arguments).code;
     assert_eq!((code(&[]), code(&["--fail-on", "warning"])), (Some(0), Some(1)));
     assert_eq!(code(&["--warning", "5%", "--critical", "8%"]), Some(1));
-    let refused = compare(&STEADY, &slower, &["--warning", "30%"]);
-    assert_eq!(refused.code, Some(2));
-    assert!(refused.stderr.contains("--warning 30% is above --critical 20%"), "{}", refused.stderr);
+    let refused = compare(&STEADY, &slower, &["--warning", "30%"]).exits_with(2);
+    refused.assert_stderr(&["--warning 30% is above --critical 20%"]);
 }
 
 #[test]
@@ -100,9 +98,8 @@ fn same_and_better_exit_with_0_and_inconclusive_exits_with_3() {
     assert_eq!((same.code, same.stdout.contains("`pebble` decodes as fast as before")), (Some(0), true));
     assert_eq!(compare(&STEADY, &Written::slower(0.5), &[]).code, Some(0));
     let noisy = Written { ms: [10.0, 14.0, 9.0, 15.0, 11.0], ..STEADY };
-    let open = compare(&STEADY, &noisy, &[]);
-    assert_eq!(open.code, Some(3), "{}", open.stdout);
-    assert!(open.stdout.contains("`pebble` decodes: the change is inconclusive"), "{}", open.stdout);
+    let open = compare(&STEADY, &noisy, &[]).exits_with(3);
+    open.assert_stdout(&["`pebble` decodes: the change is inconclusive"]);
 }
 
 #[test]
@@ -110,10 +107,8 @@ fn a_record_of_another_machine_is_refused_or_compared_by_force_with_a_warning() 
     let other = Written { cpu: "another CPU", ..STEADY };
     let refused = compare(&STEADY, &other, &[]);
     assert_eq!((refused.code, refused.stdout.as_str()), (Some(2), ""));
-    assert!(refused.stderr.contains("CPU: base `a CPU`, new `another CPU`"), "{}", refused.stderr);
-    assert!(refused.stderr.contains("hint: `--force`"), "{}", refused.stderr);
-    let forced = compare(&STEADY, &other, &["--force"]);
-    assert_eq!(forced.code, Some(0));
+    refused.assert_stderr(&["CPU: base `a CPU`, new `another CPU`", "hint: `--force`"]);
+    let forced = compare(&STEADY, &other, &["--force"]).exits_with(0);
     assert!(
         forced.stdout.starts_with("not comparable, compared because of --force: CPU:"),
         "{}",
@@ -149,14 +144,12 @@ fn every_format_of_a_report_is_one_of_a_comparison() {
 fn a_name_that_is_no_file_and_no_baseline_is_a_usage_error() {
     let scratch = Scratch::new();
     let base = STEADY.to(&scratch, "base");
-    let found = finish(scratch.orchestrate().arg("compare").arg("no-such-baseline").arg(&base));
-    assert_eq!(found.code, Some(2));
-    assert!(found.stderr.contains("`no-such-baseline`"), "{}", found.stderr);
+    let found = finish(scratch.orchestrate().arg("compare").arg("no-such-baseline").arg(&base)).exits_with(2);
+    found.assert_stderr(&["`no-such-baseline`"]);
     let torn = scratch.join("torn.jsonl");
     std::fs::write(&torn, "{\"entry\":\"header\"").unwrap();
-    let found = finish(scratch.orchestrate().arg("compare").arg(&base).arg(&torn));
-    assert_eq!(found.code, Some(5));
-    assert!(found.stderr.contains("torn.jsonl"), "{}", found.stderr);
+    let found = finish(scratch.orchestrate().arg("compare").arg(&base).arg(&torn)).exits_with(5);
+    found.assert_stderr(&["torn.jsonl"]);
 }
 
 #[test]
@@ -165,7 +158,6 @@ fn a_record_that_was_cut_off_is_compared_with_a_notice() {
     let (base, new) = (STEADY.to(&scratch, "base"), STEADY.to(&scratch, "new"));
     let whole = std::fs::read_to_string(&new).unwrap();
     std::fs::write(&new, &whole[..whole.len() - 300]).unwrap();
-    let found = finish(scratch.orchestrate().arg("compare").arg(base).arg(new));
-    assert_eq!(found.code, Some(0), "{}", found.stdout);
+    let found = finish(scratch.orchestrate().arg("compare").arg(base).arg(new)).exits_with(0);
     assert!(found.stdout.starts_with("note: the new one was cut off before its end"), "{}", found.stdout);
 }

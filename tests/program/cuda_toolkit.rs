@@ -70,9 +70,8 @@ fn content(folder: &Path) -> Vec<String> {
 #[test]
 fn the_first_call_prints_the_sizes_and_makes_a_toolkit_from_wheels() {
     let scratch = machine(UNPACKS);
-    let outcome = call(&scratch, &[]);
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    assert!(outcome.stderr.contains("677 MB to download, 1250 MB installed in "), "{outcome:?}");
+    let outcome = call(&scratch, &[]).exits_with(0);
+    outcome.assert_stderr(&["677 MB to download, 1250 MB installed in "]);
     let folder = PathBuf::from(outcome.stdout.trim());
     assert!(folder.starts_with(scratch.join("home/toolkits")), "{}", folder.display());
     for program in ["bin/nvcc", "nvvm/bin/cicc"] {
@@ -89,9 +88,7 @@ fn the_first_call_prints_the_sizes_and_makes_a_toolkit_from_wheels() {
             .arg(folder.join("lib/stubs/libcuda.so"))
             .stdout(std::process::Stdio::piped()),
     );
-    for expected in ["[libcuda.so.1]", "cuInit", "cuMemAlloc_v2", "cuProfilerStart"] {
-        assert!(stub.stdout.contains(expected), "{expected}: {stub:?}");
-    }
+    stub.assert_stdout(&["[libcuda.so.1]", "cuInit", "cuMemAlloc_v2", "cuProfilerStart"]);
     assert!(!folder.join("lib/libcuda.so").exists() && !folder.join("lib/libcuda.so.1").exists());
     // The downloads are those of the pins, to the byte.
     let asked = std::fs::read_to_string(scratch.join("asked")).unwrap();
@@ -154,7 +151,7 @@ fn without_a_network_the_script_fails_and_the_next_call_starts_over() {
     let outcome = call(&scratch, &["--env"]);
     assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(3), ""), "{outcome:?}");
     let said = "error: CUDA's toolkit cannot be downloaded: is there a network?\nhint: export CUDA_HOME=";
-    assert!(outcome.stderr.contains("dns error") && outcome.stderr.contains(said), "{outcome:?}");
+    outcome.assert_stderr(&["dns error", said]);
     scratch.script("path/uv", UNPACKS);
     assert_eq!(call(&scratch, &[]).code, Some(0));
 }
@@ -162,22 +159,16 @@ fn without_a_network_the_script_fails_and_the_next_call_starts_over() {
 #[test]
 fn an_error_of_another_kind_is_not_called_a_network_error() {
     let scratch = machine("echo 'error: Hash mismatch for `nvidia-cublas==13.1.0.3`' >&2; exit 1");
-    let outcome = call(&scratch, &[]);
-    assert_eq!(outcome.code, Some(1), "{outcome:?}");
-    assert!(
-        outcome.stderr.contains("Hash mismatch")
-            && outcome.stderr.contains("cannot be unpacked\nhint: less ")
-    );
+    let outcome = call(&scratch, &[]).exits_with(1);
+    outcome.assert_stderr(&["Hash mismatch", "cannot be unpacked\nhint: less "]);
 }
 
 #[test]
 fn a_full_disk_or_a_missing_compiler_is_reported_before_any_download() {
     let scratch = machine(UNPACKS);
     scratch.script("path/df", "printf 'Filesystem 1MB-blocks Used Available\\n/dev/x 9MB 8MB 1MB\\n'");
-    let outcome = call(&scratch, &[]);
-    assert_eq!(outcome.code, Some(3), "{outcome:?}");
-    assert!(outcome.stderr.contains("has 1 MB free, 1927 MB are needed"), "{outcome:?}");
-    assert!(outcome.stderr.contains("\nhint: export ORCHESTRATE_HOME="), "{outcome:?}");
+    let outcome = call(&scratch, &[]).exits_with(3);
+    outcome.assert_stderr(&["has 1 MB free, 1927 MB are needed", "\nhint: export ORCHESTRATE_HOME="]);
 
     // All tools that the script needs, without a compiler.
     for tool in ["bash", "cut", "dirname", "env", "grep", "sha256sum", "uname"] {
@@ -185,12 +176,8 @@ fn a_full_disk_or_a_missing_compiler_is_reported_before_any_download() {
         let found = found.iter().find(|path| path.exists()).unwrap();
         std::os::unix::fs::symlink(found, scratch.join("path").join(tool)).unwrap();
     }
-    let outcome = finish(toolkit(&scratch, &[]).env("PATH", scratch.join("path")));
-    assert_eq!(outcome.code, Some(3), "{outcome:?}");
-    assert!(
-        outcome.stderr.contains("no `gcc`") && outcome.stderr.contains("apt-get install g++"),
-        "{outcome:?}"
-    );
+    let outcome = finish(toolkit(&scratch, &[]).env("PATH", scratch.join("path"))).exits_with(3);
+    outcome.assert_stderr(&["no `gcc`", "apt-get install g++"]);
     assert_eq!(times_asked(&scratch), 0);
 }
 
@@ -199,15 +186,13 @@ fn a_users_own_toolkit_is_used_unchanged_and_needs_a_compiler() {
     let scratch = machine(UNPACKS);
     let own = scratch.join("own");
     std::fs::create_dir_all(own.join("bin")).unwrap();
-    let outcome = finish(toolkit(&scratch, &["--env"]).env("CUDA_HOME", &own));
-    assert_eq!(outcome.code, Some(1), "{outcome:?}");
-    assert!(outcome.stderr.contains("which has no `bin/nvcc`\nhint: unset CUDA_HOME"), "{outcome:?}");
+    let outcome = finish(toolkit(&scratch, &["--env"]).env("CUDA_HOME", &own)).exits_with(1);
+    outcome.assert_stderr(&["which has no `bin/nvcc`\nhint: unset CUDA_HOME"]);
     scratch.script("own/bin/nvcc", "");
     // The toolkit that fails is the user's: removing ours would change nothing.
     scratch.script("own/bin/nvcc", "exit 1");
-    let outcome = finish(toolkit(&scratch, &["--check"]).env("CUDA_HOME", &own));
-    assert_eq!(outcome.code, Some(1), "{outcome:?}");
-    assert!(outcome.stderr.contains("\nhint: unset CUDA_HOME"), "{outcome:?}");
+    let outcome = finish(toolkit(&scratch, &["--check"]).env("CUDA_HOME", &own)).exits_with(1);
+    outcome.assert_stderr(&["\nhint: unset CUDA_HOME"]);
     scratch.script("own/bin/nvcc", "");
     let outcome = finish(toolkit(&scratch, &["--env"]).env("CUDA_HOME", &own));
     assert!(outcome.stdout.starts_with(&format!("export CUDA_HOME={}", own.display())), "{outcome:?}");
@@ -231,9 +216,8 @@ fn remove_deletes_every_toolkit_and_nothing_else() {
 
 #[test]
 fn an_unknown_option_is_refused_with_the_known_ones() {
-    let outcome = call(&machine(UNPACKS), &["--help-me"]);
-    assert_eq!(outcome.code, Some(2), "{outcome:?}");
-    assert!(outcome.stderr.contains("scripts/cuda-toolkit --where"), "{outcome:?}");
+    let outcome = call(&machine(UNPACKS), &["--help-me"]).exits_with(2);
+    outcome.assert_stderr(&["scripts/cuda-toolkit --where"]);
 }
 
 /// scripts/check-cuda with an `nvcc` that accepts everything and this `cargo`.
@@ -258,13 +242,11 @@ fn checking(scratch: &Scratch, cargo: &str, minutes: &str) -> Command {
 #[test]
 fn unchanged_sources_are_compiled_once_per_machine() {
     let scratch = Scratch::outside();
-    let first = check(&scratch, "exit 0", "8");
-    assert_eq!(first.code, Some(0), "{first:?}");
-    assert!(first.stdout.contains("compiled: the CUDA build of candle, in "), "{first:?}");
+    let first = check(&scratch, "exit 0", "8").exits_with(0);
+    first.assert_stdout(&["compiled: the CUDA build of candle, in "]);
     let asked = times_asked(&scratch);
-    let second = check(&scratch, "exit 1", "8");
-    assert_eq!(second.code, Some(0), "{second:?}");
-    assert!(second.stdout.contains("unchanged: the CUDA build of candle compiled here on 2"), "{second:?}");
+    let second = check(&scratch, "exit 1", "8").exits_with(0);
+    second.assert_stdout(&["unchanged: the CUDA build of candle compiled here on 2"]);
     assert_eq!(times_asked(&scratch), asked);
     // A removed result is compiled again.
     let kept = finish(scratch.marked(root().join("scripts/check-cuda")).arg("--where"));
@@ -284,15 +266,11 @@ fn a_failed_compilation_fails_every_time() {
 #[test]
 fn a_build_beyond_its_minutes_is_skipped_and_its_processes_end() {
     let scratch = Scratch::outside();
-    let outcome = check(&scratch, "exec sleep 600", "0.01");
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = check(&scratch, "exec sleep 600", "0.01").exits_with(0);
     assert!(outcome.stdout.starts_with("skipped: the CUDA build of candle takes longer than 0.01 minutes"));
     scratch.wait_until_nothing_lives();
     let outcome = check(&scratch, "exit 0", "8");
-    assert!(
-        outcome.stdout.contains("compiled: "),
-        "a skipped build is not taken for a compiled one: {outcome:?}"
-    );
+    outcome.assert_stdout(&["compiled: "]);
 }
 
 #[test]
@@ -315,9 +293,8 @@ fn a_stopped_check_ends_its_processes_and_releases_the_lock() {
 fn minutes_that_are_no_positive_number_are_refused() {
     let scratch = Scratch::outside();
     for minutes in ["0", "0.0", "00", ".", "1.2.3", "-1", "ten"] {
-        let outcome = check(&scratch, "exit 0", minutes);
-        assert_eq!(outcome.code, Some(2), "{minutes}: {outcome:?}");
-        assert!(outcome.stderr.contains(&format!("`{minutes}`")), "{outcome:?}");
+        let outcome = check(&scratch, "exit 0", minutes).exits_with(2);
+        outcome.assert_stderr(&[&format!("`{minutes}`")]);
     }
     assert_eq!(times_asked(&scratch), 0);
 }
@@ -337,8 +314,7 @@ fn capability(scratch: &Scratch, nvidia_smi: &str, asked: Option<&str>) -> Strin
     command.env("PATH", format!("{}:/usr/bin:/bin", scratch.join("path").display()));
     command.env("CUDA_HOME", scratch.join("own")).env("CARGO_TARGET_DIR", scratch.join("target"));
     command.env_remove("CUDA_COMPUTE_CAP").envs(asked.map(|asked| ("CUDA_COMPUTE_CAP", asked)));
-    let outcome = finish(&mut command);
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = finish(&mut command).exits_with(0);
     outcome.stdout.trim().to_string()
 }
 
@@ -365,8 +341,7 @@ fn a_machine_without_a_toolkit_skips_the_check_with_the_reason() {
     let scratch = machine(OFFLINE);
     let mut command = scratch.marked(root().join("scripts/check-cuda"));
     let path = format!("{}:/usr/bin:/bin", scratch.join("path").display());
-    let outcome = finish(command.env("PATH", path).env_remove("CUDA_HOME"));
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = finish(command.env("PATH", path).env_remove("CUDA_HOME")).exits_with(0);
     assert!(outcome.stdout.starts_with("skipped: CUDA's toolkit cannot be had here"), "{outcome:?}");
-    assert!(outcome.stderr.contains("is there a network?"), "{outcome:?}");
+    outcome.assert_stderr(&["is there a network?"]);
 }

@@ -120,7 +120,7 @@ fn a_missing_driver_is_a_row_and_nothing_is_built_for_it() {
     let [failure] = record.failures_of("able")[..] else { panic!("{record:?}") };
     assert_eq!((&failure["kind"], &failure["message"]), (&"unavailable".into(), &NO_DRIVER.into()));
     assert!(failure["hint"].as_str().unwrap().contains("nvidia-smi"), "{failure}");
-    assert!(outcome.stdout.contains(NO_DRIVER), "{}", outcome.stdout);
+    outcome.assert_stdout(&[NO_DRIVER]);
     assert!(!scratch.join("target").exists());
 }
 
@@ -172,10 +172,10 @@ fn a_row_names_all_missing_requirements_and_puts_the_first_remedy_first() {
     assert_eq!(failure["message"], NO_ENVIRONMENT);
     let (first, second) = failure["hint"].as_str().unwrap().split_once('\n').unwrap();
     assert!(first.ends_with("setup heavy") && second == ELSEWHERE, "{failure}");
-    assert!(outcome.stdout.contains("\n  hint: ORCHESTRATE_PYTHON_HEAVY="), "{}", outcome.stdout);
+    outcome.assert_stdout(&["\n  hint: ORCHESTRATE_PYTHON_HEAVY="]);
     let checked = finish(&mut orchestrate(&scratch, &driver::absent(&scratch), &["check", "heavy"]));
     let said = format!("cannot run here: {NO_DRIVER}; {NO_ENVIRONMENT}");
-    assert!(checked.stderr.contains(&said), "{checked:?}");
+    checked.assert_stderr(&[&said]);
     assert!(checked.stderr.ends_with(&format!("\nhint: {ELSEWHERE}\n")), "{checked:?}");
 }
 
@@ -255,9 +255,8 @@ fn a_verifier_without_a_cpu_program_is_refused_with_the_reason() {
     let library = driver::present(&scratch);
     finish(&mut orchestrate(&scratch, &library, &["setup", "able", "--device", "cuda"]));
     let arguments = ["-e", "able", "--device", "cuda", "--verifier", "able", "-s", "decode"];
-    let outcome = finish(&mut orchestrate(&scratch, &library, &arguments));
-    assert_eq!(outcome.code, Some(2), "{outcome:?}");
-    assert!(outcome.stderr.contains("--verifier: `able` cannot run here: not built"), "{outcome:?}");
+    let outcome = finish(&mut orchestrate(&scratch, &library, &arguments)).exits_with(2);
+    outcome.assert_stderr(&["--verifier: `able` cannot run here: not built"]);
     assert!(outcome.stderr.ends_with("setup able\n"), "{outcome:?}");
 }
 
@@ -311,8 +310,7 @@ fn set_up_promises_nothing_about_a_device_that_the_manifest_omits() {
     // A wrong name may have requested an engine with another program.
     let outcome = finish(&mut orchestrate(&scratch, &library, &["setup", "able", "--device", "gpu"]));
     assert!(outcome.stdout.ends_with("hint: ./bin/orchestrate setup able --device cuda\n"), "{outcome:?}");
-    let nothing = finish(scratch.orchestrate_alone().args(["setup", "plain", "--device", "cpu,"]));
-    assert_eq!(nothing.code, Some(2), "{nothing:?}");
+    finish(scratch.orchestrate_alone().args(["setup", "plain", "--device", "cpu,"])).exits_with(2);
 }
 
 #[test]
@@ -386,8 +384,7 @@ fn the_lists_of_our_own_engines_fit_into_80_columns() {
             command.args(arguments).env("LD_LIBRARY_PATH", &library).current_dir(root());
             // Nothing is built there, so that every message is printed.
             command.env("CARGO_TARGET_DIR", scratch.join("target")).env("PATH", "/usr/bin:/bin");
-            let outcome = finish(&mut command);
-            assert_eq!(outcome.code, Some(0), "{outcome:?}");
+            let outcome = finish(&mut command).exits_with(0);
             assert!(outcome.stdout.lines().count() > 5, "{outcome:?}");
             assert_narrow(&outcome);
         }
@@ -398,8 +395,7 @@ fn the_lists_of_our_own_engines_fit_into_80_columns() {
 fn device_is_an_option_of_set_up_and_not_of_list_or_remove() {
     let scratch = tree();
     for other in ["--list", "--remove"] {
-        let outcome = finish(scratch.orchestrate_alone().args(["setup", "able", "--device", "cuda", other]));
-        assert_eq!(outcome.code, Some(2), "{outcome:?}");
+        finish(scratch.orchestrate_alone().args(["setup", "able", "--device", "cuda", other])).exits_with(2);
     }
 }
 
@@ -407,9 +403,8 @@ fn device_is_an_option_of_set_up_and_not_of_list_or_remove() {
 fn an_engine_is_checked_on_the_requested_device() {
     let scratch = tree();
     let arguments = ["check", "able", "--device", "cuda"];
-    let without = finish(&mut orchestrate(&scratch, &driver::absent(&scratch), &arguments));
-    assert_eq!(without.code, Some(4), "{without:?}");
-    assert!(without.stderr.contains(&format!("`able` cannot run here: {NO_DRIVER}")), "{without:?}");
+    let without = finish(&mut orchestrate(&scratch, &driver::absent(&scratch), &arguments)).exits_with(4);
+    without.assert_stderr(&[&format!("`able` cannot run here: {NO_DRIVER}")]);
     let present = driver::present(&scratch);
     finish(&mut orchestrate(&scratch, &present, &["setup", "able", "--device", "cuda"]));
     let mut command = orchestrate(&scratch, &present, &arguments);
@@ -419,18 +414,15 @@ fn an_engine_is_checked_on_the_requested_device() {
         "{checked:?}"
     );
     // It accepts a missing model; the request is shown with that.
-    assert!(
-        checked.stdout.contains("sent      {\"device\":\"cuda\",\"model\":\"/no/such/model\""),
-        "{checked:?}"
-    );
+    checked.assert_stdout(&["sent      {\"device\":\"cuda\",\"model\":\"/no/such/model\""]);
 }
 
 #[test]
 fn a_request_contains_the_requested_device() {
     let scratch = tree();
     let mut command = orchestrate(&scratch, &driver::absent(&scratch), &["request", "able", "decode"]);
-    let outcome = finish(command.args(["--device", "cuda:1", "-m"]).arg(root().join("models/embedded")));
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome =
+        finish(command.args(["--device", "cuda:1", "-m"]).arg(root().join("models/embedded"))).exits_with(0);
     let load = outcome.stdout.lines().find(|line| line.contains("\"load\"")).unwrap();
     assert_eq!(serde_json::from_str::<Value>(load).unwrap()["device"], "cuda:1");
 }

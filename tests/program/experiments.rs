@@ -24,8 +24,7 @@ fn compared(scratch: &Scratch, engines: [&PathBuf; 2], options: &[&str]) -> Valu
     for engine in engines {
         command.arg("-e").arg(engine);
     }
-    let outcome = finish(&mut command);
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = finish(&mut command).exits_with(0);
     let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
     let comparisons = report["comparisons"].as_array().unwrap();
     let of_headline: Vec<&Value> = comparisons.iter().filter(|it| it["is_headline"] == true).collect();

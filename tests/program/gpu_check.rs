@@ -30,21 +30,18 @@ const NEWCOMER: &str = r#"
 #[test]
 fn a_rehearsal_turns_packed_programs_into_a_table_and_records() {
     let tree = Tree::packed(&[]);
-    let outcome = tree.check(&[&["--rehearse"], BY_ITSELF].concat(), None);
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = tree.check(&[&["--rehearse"], BY_ITSELF].concat(), None).exits_with(0);
     // Programs for the processor alone are not packed.
     let manifest = std::fs::read_to_string(tree.scratch.join("gpu-check/manifest")).unwrap();
     let programs: Vec<&str> = manifest.lines().filter_map(|line| line.strip_prefix("program ")).collect();
     let names: Vec<&str> = programs.iter().filter_map(|line| line.split(' ').next()).collect();
     assert_eq!(names, ["orchestrate", "newcomer-cuda", "steady-engine"], "{manifest}");
-    for said in [
+    outcome.assert_stdout(&[
         "on embedded:\n  newcomer: left out: not built\n  steady: exact (the verifier itself)\n",
         "on tiny-llama:\n  newcomer: left out: not built\n  steady: exact (the verifier itself)\n",
         "model tiny-llama, ",
         "hint: where there is Rust: cargo run --release -- setup newcomer\n",
-    ] {
-        assert!(outcome.stdout.contains(said), "no `{said}`:\n{}", outcome.stdout);
-    }
+    ]);
     // One record for each model, and one of the reference engine's answers for the second; none is in the checkout.
     let records = tree.records();
     let models: Vec<&str> = records.iter().map(model_of).collect();
@@ -63,7 +60,7 @@ fn on_a_gpu_every_engine_is_measured_and_compared_with_the_cpu() {
     let short = ["--shape", "tiny-llama", "--scenarios", "decode", "--blocks", "1"];
     let outcome =
         tree.check(&[&short, BY_ITSELF].concat(), Some(&crate::support::driver::present(&tree.scratch)));
-    assert!(outcome.stdout.contains("GPU: Pretence 9000, compute capability 9.0"), "{}", outcome.stdout);
+    outcome.assert_stdout(&["GPU: Pretence 9000, compute capability 9.0"]);
     for said in ["  newcomer: exact (", "  steady: exact ("] {
         assert_eq!(outcome.stdout.matches(said).count(), 2, "{}", outcome.stdout);
     }
@@ -83,18 +80,15 @@ fn on_a_gpu_every_engine_is_measured_and_compared_with_the_cpu() {
 #[test]
 fn without_a_gpu_every_row_has_that_reason_and_no_large_model_is_made() {
     let tree = Tree::packed(&[]);
-    let outcome = tree.check(&[], None);
-    assert_eq!(outcome.code, Some(4), "{outcome:?}");
+    let outcome = tree.check(&[], None).exits_with(4);
     for engine in ["newcomer", "steady"] {
         let said = format!("  {engine}: not measured: no NVIDIA driver found");
-        assert!(outcome.stdout.contains(&said), "no `{said}`:\n{}", outcome.stdout);
+        outcome.assert_stdout(&[&said]);
     }
-    assert!(
-        outcome.stdout.contains("nothing was measured: no engine could run on `cuda` here"),
-        "{}",
-        outcome.stdout
-    );
-    assert!(outcome.stdout.contains("the larger model is not made"), "{}", outcome.stdout);
+    outcome.assert_stdout(&[
+        "nothing was measured: no engine could run on `cuda` here",
+        "the larger model is not made",
+    ]);
     assert_eq!(tree.records().len(), 1);
 }
 
@@ -102,10 +96,8 @@ fn without_a_gpu_every_row_has_that_reason_and_no_large_model_is_made() {
 fn a_run_is_ended_at_the_time_limit_and_its_results_are_shown() {
     let tree = Tree::packed(&["--fault", "hangs_in_generate", "--at", "12"]);
     // Half of this time is the run's, enough for a busy machine to measure something.
-    let outcome = tree.check(&["--rehearse", "--within", "60"], None);
-    assert_eq!(outcome.code, Some(4), "{outcome:?}");
-    assert!(outcome.stdout.contains("the run on embedded was ended"), "{}", outcome.stdout);
-    assert!(outcome.stdout.contains("model embedded, "), "{}", outcome.stdout);
+    let outcome = tree.check(&["--rehearse", "--within", "60"], None).exits_with(4);
+    outcome.assert_stdout(&["the run on embedded was ended", "model embedded, "]);
     let [record] = &tree.records()[..] else { panic!("{outcome:?}") };
     assert!(!record.entries("sample").is_empty(), "{record:?}");
     assert_eq!(record.end(), Some("interrupted"));
@@ -116,13 +108,11 @@ fn a_run_is_ended_at_the_time_limit_and_its_results_are_shown() {
 fn unknown_arguments_are_refused_before_measuring() {
     let tree = Tree::packed(&[]);
     for (option, value) in [("--scenarios", "nosuch"), ("--shape", "nosuch"), ("--", "--nosuch")] {
-        let outcome = tree.check(&["--rehearse", option, value], None);
-        assert_eq!(outcome.code, Some(2), "{outcome:?}");
-        assert!(outcome.stdout.contains("error: ") && outcome.stdout.contains("nosuch"), "{outcome:?}");
+        let outcome = tree.check(&["--rehearse", option, value], None).exits_with(2);
+        outcome.assert_stdout(&["error: ", "nosuch"]);
         assert!(!outcome.stdout.contains("output checks"), "{outcome:?}");
     }
-    let outcome = tree.check(&["--nosuch"], None);
-    assert_eq!(outcome.code, Some(2), "{outcome:?}");
+    let outcome = tree.check(&["--nosuch"], None).exits_with(2);
     let said = "error: no option `--nosuch`\nhint: scripts/gpu-check --help\n";
     assert!(outcome.stderr.ends_with(said), "{outcome:?}");
     let outcome = tree.check(&["--help"], None);
@@ -137,25 +127,23 @@ fn a_damaged_program_is_not_started() {
     let tree = Tree::packed(&[]);
     std::fs::copy(tree.scratch.join("gpu-check/manifest"), tree.scratch.join("gpu-check/steady-engine.xz"))
         .unwrap();
-    let outcome = tree.check(&["--rehearse"], None);
-    assert_eq!(outcome.code, Some(5), "{outcome:?}");
-    assert!(outcome.stdout.contains("steady-engine.xz` is damaged\nhint: carry"), "{}", outcome.stdout);
+    let outcome = tree.check(&["--rehearse"], None).exits_with(5);
+    outcome.assert_stdout(&["steady-engine.xz` is damaged\nhint: carry"]);
     assert_eq!(tree.records().len(), 0);
 }
 
 #[test]
 fn a_folder_without_packed_programs_is_refused_with_the_pack_command() {
     let tree = Tree::planted(&[]);
-    let outcome = tree.check(&["--rehearse", "elsewhere"], None);
-    assert_eq!(outcome.code, Some(2), "{outcome:?}");
+    let outcome = tree.check(&["--rehearse", "elsewhere"], None).exits_with(2);
     let hint = format!("hint: scripts/gpu-check --pack {}", tree.scratch.join("elsewhere").display());
-    assert!(outcome.stderr.contains(&hint), "{}", outcome.stderr);
+    outcome.assert_stderr(&[&hint]);
     // Another user's folder is not replaced.
     std::fs::create_dir(tree.scratch.join("full")).unwrap();
     std::fs::write(tree.scratch.join("full/letter"), "dear all").unwrap();
     let outcome = tree.pack("full");
     assert_ne!(outcome.code, Some(0), "{outcome:?}");
-    assert!(outcome.stderr.contains("is not empty"), "{}", outcome.stderr);
+    outcome.assert_stderr(&["is not empty"]);
     assert!(tree.scratch.join("full/letter").is_file());
 }
 
@@ -185,8 +173,7 @@ impl Tree {
 
     fn packed(settings: &[&str]) -> Self {
         let tree = Self::planted(settings);
-        let outcome = tree.pack("gpu-check");
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        tree.pack("gpu-check").exits_with(0);
         tree
     }
 

@@ -29,14 +29,13 @@ fn an_interrupt_keeps_and_prints_the_results_so_far() {
     let scratch = Scratch::new();
     let running = until_it_hangs(&scratch);
     running.signal(Signal::INT);
-    let outcome = running.finish();
-    assert_eq!(outcome.code, Some(130), "{outcome:?}");
+    let outcome = running.finish().exits_with(130);
     scratch.assert_nothing_lives();
     let record = Record::only_one_in(&scratch.results());
     assert_eq!(record.end(), Some("interrupted"));
     assert_eq!(record.samples_of("hangs_in_generate,leaves_grandchild").len(), 2);
-    assert!(outcome.stdout.contains("interrupted") && outcome.stdout.contains("decode"), "{outcome:?}");
-    assert!(outcome.stderr.contains("interrupted"), "{outcome:?}");
+    outcome.assert_stdout(&["interrupted", "decode"]);
+    outcome.assert_stderr(&["interrupted"]);
 }
 
 #[test]
@@ -55,11 +54,9 @@ fn a_second_interrupt_leaves_no_processes_behind() {
     let running = until_it_hangs(&scratch);
     running.signal(Signal::INT);
     running.signal(Signal::INT);
-    let outcome = running.finish();
-    assert_eq!(outcome.code, Some(130), "{outcome:?}");
+    running.finish().exits_with(130);
     scratch.assert_nothing_lives();
-    let again = finish(scratch.orchestrate().arg("report").args(files(&scratch.results())));
-    assert_eq!(again.code, Some(0), "{again:?}");
+    finish(scratch.orchestrate().arg("report").args(files(&scratch.results()))).exits_with(0);
 }
 
 /// The driver is called for the machine's description, then before the first block (for other load and idle power), then for
@@ -77,8 +74,7 @@ fn an_interrupt_while_a_gpus_driver_hangs_ends_the_run_and_keeps_the_record() {
         let mut running = Running::start(&mut command);
         running.wait_for("stand-in: hangs");
         (0..interrupts).for_each(|_| running.signal(Signal::INT));
-        let outcome = running.finish();
-        assert_eq!(outcome.code, Some(130), "{hangs_in} {question}: {outcome:?}");
+        running.finish().exits_with(130);
         scratch.assert_nothing_lives();
         let record = Record::only_one_in(&scratch.results());
         // After a second interrupt there may be no time to record the end.
@@ -109,9 +105,8 @@ fn a_killed_orchestrator_leaves_no_processes_and_a_readable_record() {
     scratch.wait_until_nothing_lives();
     let record = Record::only_one_in(&scratch.results());
     assert_eq!((record.end(), record.samples_of("hangs_in_generate,leaves_grandchild").len()), (None, 2));
-    let again = finish(scratch.orchestrate().arg("report").args(files(&scratch.results())));
-    assert_eq!(again.code, Some(0), "{again:?}");
-    assert!(again.stdout.contains("decode"), "{again:?}");
+    let again = finish(scratch.orchestrate().arg("report").args(files(&scratch.results()))).exits_with(0);
+    again.assert_stdout(&["decode"]);
 }
 
 #[test]
@@ -132,8 +127,7 @@ fn a_run_with_a_closed_stdout_is_recorded() {
     let scratch = Scratch::new();
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
-    let outcome = finish(one_decode(&scratch).stdout(writer));
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = finish(one_decode(&scratch).stdout(writer)).exits_with(0);
     assert!(!outcome.stderr.contains("panicked"), "{outcome:?}");
     assert_eq!(Record::only_one_in(&scratch.results()).end(), Some("finished"));
 }
@@ -152,9 +146,8 @@ fn an_unwritable_results_folder_is_reported_before_any_measurement() {
 #[test]
 fn a_report_that_cannot_be_written_is_an_error_and_the_record_stays() {
     let scratch = Scratch::new();
-    let outcome = finish(one_decode(&scratch).args(["--json", "/proc/self/report.json"]));
-    assert_eq!(outcome.code, Some(5), "{outcome:?}");
-    assert!(outcome.stderr.contains("cannot write `/proc/self/report.json`"), "{outcome:?}");
+    let outcome = finish(one_decode(&scratch).args(["--json", "/proc/self/report.json"])).exits_with(5);
+    outcome.assert_stderr(&["cannot write `/proc/self/report.json`"]);
     assert_eq!(Record::only_one_in(&scratch.results()).end(), Some("finished"));
 }
 
@@ -214,8 +207,7 @@ fn an_engine_that_exits_in_one_case_is_started_again_for_the_next() {
         "1",
         "-e",
     ]);
-    let outcome = finish(command.arg(engine).arg("--results").arg(scratch.results()));
-    assert_eq!(outcome.code, Some(4), "{outcome:?}");
+    finish(command.arg(engine).arg("--results").arg(scratch.results())).exits_with(4);
     let record = Record::only_one_in(&scratch.results());
     let kinds: Vec<_> = record.failures_of("brittle").iter().map(|it| it["kind"].clone()).collect();
     assert_eq!(kinds, ["out_of_memory"], "{record:?}");

@@ -6,9 +6,10 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod answers;
+mod baseline_comparison;
+mod baseline_rerun;
 mod baselines;
-mod baselines_again;
-mod baselines_held;
 mod calibrate;
 mod check;
 mod cli;
@@ -17,12 +18,10 @@ mod cuda_toolkit;
 mod devices;
 mod experiments;
 mod failures;
-mod failures_answers;
 mod gpu_check;
 mod kept_records;
 mod lifetime;
 mod measured_tokens;
+mod output_checks;
 mod own_python;
-mod proof;
 mod setup;
-mod verify;

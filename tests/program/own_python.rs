@@ -59,7 +59,7 @@ fn an_own_python_replaces_an_environment_and_is_in_record_and_report() {
     // The page without its line breaks.
     let page = outcome.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(page.contains(said), "{}", outcome.stdout);
-    assert!(outcome.stderr.contains(said), "said before anything is measured: {}", outcome.stderr);
+    outcome.assert_stderr(&[said]);
     assert!(!scratch.join("home/environments").exists());
 }
 
@@ -102,7 +102,7 @@ fn an_own_python_needs_no_environment_and_set_up_creates_none() {
     }
     for arguments in [&["engines"][..], &["setup", "--list"]] {
         let listed = finish(&mut with_python(&scratch, "ORCHESTRATE_PYTHON", "/bin/sh", arguments));
-        assert!(listed.stdout.contains("`/bin/sh` (ORCHESTRATE_PYTHON; not checked)"), "{listed:?}");
+        listed.assert_stdout(&["`/bin/sh` (ORCHESTRATE_PYTHON; not checked)"]);
     }
     assert!(!scratch.join("home/environments").exists());
     let mut command =
@@ -123,7 +123,6 @@ fn a_baseline_is_not_measured_again_in_another_python() {
     let again =
         ["-e", "snake-charmer", "--blocks", "2", "--baseline", "mine", "--rerun-baseline", "-s", "decode"];
     let mut command = with_python(&scratch, "ORCHESTRATE_PYTHON", "/bin/cat", &again);
-    let outcome = finish(command.arg("--results").arg(scratch.results()));
-    assert_eq!(outcome.code, Some(2), "{outcome:?}");
-    assert!(outcome.stderr.contains("it ran in `/bin/sh` and would now run in `/bin/cat`"), "{outcome:?}");
+    let outcome = finish(command.arg("--results").arg(scratch.results())).exits_with(2);
+    outcome.assert_stderr(&["it ran in `/bin/sh` and would now run in `/bin/cat`"]);
 }

@@ -104,8 +104,7 @@ fn removing_a_shared_environment_names_its_other_engines() {
 fn rows(scratch: &Scratch, arguments: &[&str]) -> Vec<String> {
     let mut command = scratch.orchestrate_alone();
     command.args(arguments).args(["--no-setup", "--verifier", "none", "--dry-run", "-s", "decode", "-m"]);
-    let outcome = finish(command.arg(root().join("models/embedded")));
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = finish(command.arg(root().join("models/embedded"))).exits_with(0);
     let rows = outcome.stdout.lines().filter_map(|line| line.split_once(" on embedded"));
     rows.map(|(label, _)| label.trim().to_string()).filter(|label| !label.contains("twin")).collect()
 }
@@ -152,9 +151,8 @@ fn an_engines_own_suite_adds_its_rows_to_the_named_engines() {
     let listed = finish(scratch.orchestrate_alone().arg("scenarios")).stdout;
     let said = "toy-parts\n    one choice at a time (prefill)\n    rows: toy:late, toy:later\n";
     assert!(listed.ends_with(said), "{listed}");
-    let outcome = finish(scratch.orchestrate_alone().args(["-e", "bare", "-s", "toy-part"]));
-    assert_eq!(outcome.code, Some(2));
-    assert!(outcome.stderr.contains("`default`, `toy-parts`"), "{}", outcome.stderr);
+    let outcome = finish(scratch.orchestrate_alone().args(["-e", "bare", "-s", "toy-part"])).exits_with(2);
+    outcome.assert_stderr(&["`default`, `toy-parts`"]);
 }
 
 #[test]
@@ -182,8 +180,8 @@ fn an_unknown_engine_or_preset_is_refused_with_the_known_ones() {
 fn an_unknown_name_is_refused_before_any_build() {
     let scratch = tree();
     for option in ["--reference", "--verifier"] {
-        let outcome = finish(scratch.orchestrate_alone().args(["-e", "able", option, "nobody"]));
-        assert_eq!(outcome.code, Some(2), "{outcome:?}");
+        let outcome =
+            finish(scratch.orchestrate_alone().args(["-e", "able", option, "nobody"])).exits_with(2);
         assert!(outcome.stderr.starts_with(&format!("error: {option}: no engine `nobody`")), "{outcome:?}");
         assert!(!scratch.join("target/release/able-engine").exists(), "{outcome:?}");
     }
@@ -220,9 +218,9 @@ fn a_failed_environment_ends_with_another_way_to_get_its_library() {
     std::fs::write(&manifest, text.replace("download_mb = 2900", "download_mb = 1")).unwrap();
     let uv = scratch.script("uv", "echo 'error: a placeholder that downloads the real one' >&2\nexit 1\n");
     let path = format!("{}:{}", uv.parent().unwrap().display(), std::env::var("PATH").unwrap());
-    let outcome = finish(scratch.orchestrate_alone().args(["setup", "heavy"]).env("PATH", path));
-    assert_eq!(outcome.code, Some(5), "{outcome:?}");
-    assert!(outcome.stderr.contains("error: a placeholder that downloads the real one"), "{outcome:?}");
+    let outcome =
+        finish(scratch.orchestrate_alone().args(["setup", "heavy"]).env("PATH", path)).exits_with(5);
+    outcome.assert_stderr(&["error: a placeholder that downloads the real one"]);
     assert!(outcome.stderr.ends_with("hint: heavy's own guide says where it comes from\n"), "{outcome:?}");
 }
 
@@ -258,7 +256,7 @@ fn an_earlier_build_is_measured_with_a_warning_when_the_build_fails_now() {
     assert_eq!((outcome.code, record.samples_of("broken").len()), (Some(0), 1), "{outcome:?}");
     let said = "is measured: it does not build: no compiler here";
     assert!(record.entries("warning")[0]["message"].to_string().contains(said), "{record:?}");
-    assert!(outcome.stdout.contains(said), "{outcome:?}");
+    outcome.assert_stdout(&[said]);
 }
 
 #[test]
@@ -272,7 +270,7 @@ fn an_interrupt_during_set_up_ends_the_builder_and_the_run() {
     running.signal(rustix::process::Signal::INT);
     let outcome = running.finish();
     assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(130), ""), "{outcome:?}");
-    assert!(outcome.stderr.contains("interrupted during set-up: nothing was measured"), "{outcome:?}");
+    outcome.assert_stderr(&["interrupted during set-up: nothing was measured"]);
     scratch.wait_until_nothing_lives();
 }
 
@@ -326,8 +324,8 @@ fn a_manifest_with_a_mistake_is_refused_with_its_file() {
 fn outside_a_checkout_the_engines_are_those_of_build_time() {
     let scratch = Scratch::outside();
     let mut engines = scratch.orchestrate_alone();
-    let outcome = finish(engines.arg("engines").env("LD_LIBRARY_PATH", driver::absent(&scratch)));
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome =
+        finish(engines.arg("engines").env("LD_LIBRARY_PATH", driver::absent(&scratch))).exits_with(0);
     for folder in std::fs::read_dir(root().join("engines")).unwrap().flatten() {
         let name = folder.file_name().to_string_lossy().into_owned();
         // Without a GPU, an engine that needs one reports the missing driver first.
@@ -380,10 +378,9 @@ fn source_packages_are_built_with_the_manifests_settings_and_need_a_compiler() {
     let refused = setup(Some("no-such-compiler -O3"));
     assert_ne!(refused.code, Some(0));
     let said = "no compiler `no-such-compiler`: the packages of `built` are built with it\nhint: apt-get install g++";
-    assert!(refused.stderr.contains(said), "{}", refused.stderr);
-    let ready = setup(None);
-    assert_eq!(ready.code, Some(0), "{}", ready.stderr);
-    assert!(ready.stderr.contains("slowly"), "{}", ready.stderr);
+    refused.assert_stderr(&[said]);
+    let ready = setup(None).exits_with(0);
+    ready.assert_stderr(&["slowly"]);
     let asked = std::fs::read_to_string(scratch.join("tools/uv.said")).unwrap();
     let install = asked.lines().find(|line| line.starts_with("pip install")).unwrap();
     let words: Vec<&str> = install.split(' ').collect();

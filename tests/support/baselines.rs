@@ -11,25 +11,25 @@ use super::{Outcome, Scratch, fake_engine, finish};
 
 /// Five blocks are enough for a verdict.
 pub const RUN: &[&str] = &["-s", "decode", "--iterations", "2", "--warmup", "1", "--blocks", "5"];
+pub const SAVE: &[&str] = &["--save-baseline", "main"];
+pub const COMPARE: &[&str] = &["--baseline", "main"];
+pub const RERUN: &[&str] = &["--baseline", "main", "--rerun-baseline"];
 
 /// An engine of that name that states this time between tokens, in ns.
 pub fn engine(scratch: &Scratch, name: &str, per_token_ns: u32) -> PathBuf {
-    scratch.script(name, &format!("{} --per-token-ns {per_token_ns}", exec_fake()))
-}
-
-pub fn exec_fake() -> String {
-    format!("exec '{}' --real-sleep false", fake_engine().display())
+    scratch.engine(name, &format!("--real-sleep false --per-token-ns {per_token_ns}"))
 }
 
 /// An engine whose launches state these times between tokens in turn, in ns.
 pub fn unsteady(scratch: &Scratch, name: &str, per_launch_ns: &[u32]) -> PathBuf {
-    let (count, fake) = (scratch.join("launches"), exec_fake());
+    let (count, fake) = (scratch.join("launches"), fake_engine().display());
     let (count, times) =
         (count.display(), per_launch_ns.iter().map(u32::to_string).collect::<Vec<_>>().join(" "));
-    scratch.script(
-        name,
-        &format!("echo >> '{count}'\nset -- {times}\nshift $(( $(wc -l < '{count}') - 1 ))\n{fake} --per-token-ns \"$1\""),
-    )
+    let text = format!(
+        "echo >> '{count}'\nset -- {times}\nshift $(( $(wc -l < '{count}') - 1 ))\n\
+         exec '{fake}' --real-sleep false --per-token-ns \"$1\""
+    );
+    scratch.script(name, &text)
 }
 
 pub fn command(scratch: &Scratch, engine: &Path, words: &[&str]) -> Command {
@@ -53,10 +53,19 @@ pub fn orchestrate(scratch: &Scratch, words: &[&str]) -> Outcome {
     finished(scratch.orchestrate().args(words).current_dir(&scratch.path))
 }
 
-pub fn saved(scratch: &Scratch, name: &str, engine: &Path) -> PathBuf {
-    let outcome = run(scratch, engine, &["--save-baseline", name]);
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    folder(scratch, name)
+/// The folder of a test, an engine in it, and the folder of the engine's baseline `main`. There are no results yet.
+pub fn saved() -> (Scratch, PathBuf, PathBuf) {
+    let scratch = Scratch::new();
+    let engine = engine(&scratch, "engine", 2000);
+    let folder = save(&scratch, &engine);
+    (scratch, engine, folder)
+}
+
+/// Saves the baseline `main` of an engine, removes the results, and returns the baseline's folder.
+pub fn save(scratch: &Scratch, engine: &Path) -> PathBuf {
+    run(scratch, engine, SAVE).exits_with(0);
+    fs::remove_dir_all(scratch.results()).unwrap();
+    folder(scratch, "main")
 }
 
 pub fn folder(scratch: &Scratch, name: &str) -> PathBuf {
@@ -82,11 +91,10 @@ pub fn edit_page(folder: &Path, edit: impl FnOnce(&mut Value)) {
     fs::write(folder.join("baseline.json"), changed.to_string()).unwrap();
 }
 
-/// Checks the output of a run that measured nothing.
-pub fn assert_refused_before_measuring(scratch: &Scratch, outcome: &Outcome, words: &[&str]) {
-    assert_eq!(outcome.code, Some(2), "{outcome:?}");
-    for word in words {
-        assert!(outcome.stderr.contains(word), "expected `{word}` in {}", outcome.stderr);
-    }
+/// Checks that a run is refused with these texts before anything is measured.
+#[track_caller]
+pub fn assert_refused(scratch: &Scratch, command: &mut Command, texts: &[&str]) {
+    let outcome = finished(command).exits_with(2);
+    outcome.assert_stderr(texts);
     assert_eq!(files(&scratch.results()), Vec::<PathBuf>::new(), "{outcome:?}");
 }

@@ -1,6 +1,6 @@
 //! Stand-ins for NVIDIA's management library (NVML), found before a real one: a driver is present or absent as a test needs.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::{Scratch, command, root};
 
@@ -15,10 +15,17 @@ pub fn absent(scratch: &Scratch) -> PathBuf {
 
 fn compiled(scratch: &Scratch, source: &str) -> PathBuf {
     let folder = scratch.join("driver").join(source);
-    std::fs::create_dir_all(&folder).unwrap();
-    let mut cc = command("cc");
-    cc.args(["-shared", "-fPIC", "-o"]).arg(folder.join("libnvidia-ml.so.1"));
-    let status = cc.arg(root().join("tests/support").join(source)).status().unwrap();
-    assert!(status.success(), "a C compiler is needed: whatever links Rust has one");
+    compile(source, &folder.join("libnvidia-ml.so.1"));
     folder
+}
+
+/// Compiles a stand-in of this folder.
+pub fn compile(source: &str, library: &Path) {
+    std::fs::create_dir_all(library.parent().unwrap()).unwrap();
+    let mut cc = command("cc");
+    cc.args(["-shared", "-fPIC", "-o"]).arg(library).arg(root().join("tests/support").join(source));
+    assert!(
+        cc.arg("-ldl").status().unwrap().success(),
+        "a C compiler is needed: whatever links Rust has one"
+    );
 }

@@ -2,17 +2,12 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
-pub mod agreement;
 pub mod baselines;
 pub mod driver;
-pub mod engine;
-pub mod failures;
-pub mod forms;
 pub mod hub;
-pub mod mistaken;
 pub mod models;
-pub mod proof;
 pub mod record;
+pub mod run;
 pub mod snapshot;
 pub mod tree;
 pub mod workspace;
@@ -23,6 +18,8 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{OnceLock, mpsc};
 use std::time::{Duration, Instant};
+
+use serde_json::Value;
 
 /// Far longer than any wait on a slow machine. A longer one is a hang.
 pub const BOUND: Duration = Duration::from_secs(300);
@@ -54,6 +51,14 @@ pub fn write_program(path: &Path, text: &str) {
 pub fn copy_program(from: &Path, to: &Path) {
     let status = command("cp").arg(from).arg(to).status().unwrap();
     assert!(status.success(), "no copy of `{}`", from.display());
+}
+
+/// Copies the files of a folder.
+pub fn copy_folder(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for file in std::fs::read_dir(from).unwrap().flatten() {
+        std::fs::copy(file.path(), to.join(file.file_name())).unwrap();
+    }
 }
 
 /// The fake engine. Built once for each test process, because it is a package of its own.
@@ -156,11 +161,14 @@ impl Scratch {
         self.join("results")
     }
 
+    /// The fake engine under another name, with settings as a shell reads them.
+    pub fn engine(&self, name: &str, settings: &str) -> PathBuf {
+        self.script(name, &format!("exec '{}' {settings}", fake_engine().display()))
+    }
+
     /// The fake engine with a fault, as a program with the fault's name.
     pub fn faulty(&self, fault: &str, settings: &[&str]) -> PathBuf {
-        let settings: Vec<_> = settings.iter().map(|setting| format!("'{setting}'")).collect();
-        let fake = fake_engine().display();
-        self.script(fault, &format!("exec '{fake}' --fault {fault} {}", settings.join(" ")))
+        self.engine(fault, &format!("--fault {fault} {}", quoted(settings)))
     }
 
     /// An executable shell script.
@@ -192,11 +200,7 @@ impl Scratch {
 
     /// Waits for processes that end a moment later than the orchestrator.
     pub fn wait_until_nothing_lives(&self) {
-        let begun = Instant::now();
-        while !self.living().is_empty() {
-            assert!(begun.elapsed() < BOUND, "left running: {:?}", self.living());
-            std::thread::yield_now();
-        }
+        wait_until("no process is left running", || self.living().is_empty());
     }
 }
 
@@ -209,12 +213,58 @@ impl Drop for Scratch {
     }
 }
 
+/// Words of a command line for a shell.
+pub fn quoted(words: &[&str]) -> String {
+    words.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ")
+}
+
+/// Waits for a condition that holds a moment later.
+#[track_caller]
+pub fn wait_until(condition: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < BOUND, "it never happened that {condition}");
+        std::thread::yield_now();
+    }
+}
+
 /// The full result of a program.
 #[derive(Debug)]
 pub struct Outcome {
     pub code: Option<i32>,
     pub stdout: String,
     pub stderr: String,
+}
+
+impl Outcome {
+    #[track_caller]
+    pub fn exits_with(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        self
+    }
+
+    /// Checks that stdout contains each of these texts.
+    #[track_caller]
+    pub fn assert_stdout(&self, texts: &[&str]) -> &Self {
+        let missing: Vec<_> = texts.iter().filter(|text| !self.stdout.contains(**text)).collect();
+        assert!(missing.is_empty(), "no {missing:?} in stdout: {self:?}");
+        self
+    }
+
+    /// Checks that stderr contains each of these texts.
+    #[track_caller]
+    pub fn assert_stderr(&self, texts: &[&str]) -> &Self {
+        let missing: Vec<_> = texts.iter().filter(|text| !self.stderr.contains(**text)).collect();
+        assert!(missing.is_empty(), "no {missing:?} in stderr: {self:?}");
+        self
+    }
+
+    /// The JSON document on stdout.
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        let parsed = serde_json::from_str(&self.stdout);
+        parsed.unwrap_or_else(|error| panic!("{error}: stdout is no JSON document: {self:?}"))
+    }
 }
 
 /// Runs a program to its end. A program that hangs is killed, and the test fails with its output.

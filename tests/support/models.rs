@@ -21,8 +21,7 @@ impl Scratch {
     /// Runs the same, and returns the path that it prints.
     #[track_caller]
     pub fn made(&self, words: &[&str]) -> PathBuf {
-        let outcome = self.model(words);
-        assert_eq!(outcome.code, Some(0), "{words:?}: {outcome:?}");
+        let outcome = self.model(words).exits_with(0);
         let path = self.join(outcome.stdout.trim_end());
         assert!(path.exists(), "{words:?}: {outcome:?}");
         path

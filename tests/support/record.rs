@@ -4,6 +4,14 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+/// The row of a report.
+#[track_caller]
+pub fn case_of<'a>(report: &'a Value, label: &str) -> &'a Value {
+    let cases = report["cases"].as_array().unwrap();
+    let case = cases.iter().find(|case| case["engine"]["label"] == label);
+    case.unwrap_or_else(|| panic!("no row of `{label}` in {report}"))
+}
+
 #[derive(Debug)]
 pub struct Record(pub Vec<Value>);
 
@@ -47,6 +55,13 @@ impl Record {
         self.0.iter().filter(|entry| entry["entry"] == kind).collect()
     }
 
+    /// The only entry of a kind.
+    #[track_caller]
+    pub fn only(&self, kind: &str) -> &Value {
+        let [entry] = self.entries(kind)[..] else { panic!("expected one `{kind}` in {self:?}") };
+        entry
+    }
+
     pub fn end(&self) -> Option<&str> {
         self.entries("end").first().and_then(|end| end["how"].as_str())
     }
@@ -62,20 +77,40 @@ impl Record {
         found.unwrap_or_else(|| panic!("no configuration `{label}` in {configurations:?}"))
     }
 
-    pub fn launches_of(&self, label: &str) -> Vec<&Value> {
+    /// The entries of a kind about the configuration with this label.
+    pub fn entries_of(&self, kind: &str, label: &str) -> Vec<&Value> {
         let configuration = self.configuration(label);
-        self.entries("launch").into_iter().filter(|it| it["configuration"] == configuration).collect()
+        self.entries(kind).into_iter().filter(|it| it["configuration"] == configuration).collect()
+    }
+
+    pub fn launches_of(&self, label: &str) -> Vec<&Value> {
+        self.entries_of("launch", label)
     }
 
     pub fn failures_of(&self, label: &str) -> Vec<&Value> {
-        let configuration = self.configuration(label);
-        self.entries("failure").into_iter().filter(|it| it["configuration"] == configuration).collect()
+        self.entries_of("failure", label)
+    }
+
+    /// The only failure of a configuration.
+    #[track_caller]
+    pub fn failure_of(&self, label: &str) -> &Value {
+        let [failure] = self.failures_of(label)[..] else {
+            panic!("expected one failure of `{label}` in {self:?}")
+        };
+        failure
+    }
+
+    /// Checks the kind and the time of the only failure of a configuration.
+    #[track_caller]
+    pub fn assert_failed(&self, label: &str, kind: &str, when: &str) -> &Value {
+        let failure = self.failure_of(label);
+        assert_eq!((&failure["kind"], &failure["when"]), (&kind.into(), &when.into()), "{label}: {failure}");
+        failure
     }
 
     pub fn warnings_of(&self, label: &str) -> Vec<&str> {
-        let configuration = self.configuration(label);
-        let warnings = self.entries("warning").into_iter().filter(|it| it["configuration"] == configuration);
-        warnings.filter_map(|warning| warning["message"].as_str()).collect()
+        let warnings = self.entries_of("warning", label);
+        warnings.into_iter().filter_map(|warning| warning["message"].as_str()).collect()
     }
 
     /// Measured samples, without warm-up requests.

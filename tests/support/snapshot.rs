@@ -40,8 +40,8 @@ pub fn formats(words: &[&str]) -> Vec<String> {
 
 fn finished_with_unknown_format(words: &[&str]) -> String {
     let scratch = Scratch::new();
-    let outcome = finish(scratch.orchestrate().args(words).args(["--format", "no-such-format"]));
-    assert_eq!(outcome.code, Some(2), "{outcome:?}");
+    let outcome =
+        finish(scratch.orchestrate().args(words).args(["--format", "no-such-format"])).exits_with(2);
     outcome.stderr
 }
 

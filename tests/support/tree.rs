@@ -79,8 +79,8 @@ pub fn tracked() -> Vec<String> {
     let scratch = Scratch::new();
     let mut git = scratch.marked("git");
     let listed =
-        finish(git.args(["ls-files", "--cached", "--others", "--exclude-standard"]).current_dir(root()));
-    assert_eq!(listed.code, Some(0), "these tests read a git checkout: {}", listed.stderr);
+        finish(git.args(["ls-files", "--cached", "--others", "--exclude-standard"]).current_dir(root()))
+            .exits_with(0);
     let mut files: Vec<_> =
         listed.stdout.lines().map(String::from).filter(|path| root().join(path).is_file()).collect();
     files.sort();

@@ -6,9 +6,14 @@ const ROOT: (&str, &str) = ("main.rs", "mod a; mod b; mod c;");
 const B: (&str, &str) = ("b.rs", "pub struct T; pub fn f() {} pub fn g() {}");
 const C: (&str, &str) = ("c.rs", "pub struct U; pub fn h() {}");
 
+/// Reads the files of a crate.
+fn reader(files: &[(&str, &str)]) -> impl Fn(&str) -> Option<String> {
+    move |path| files.iter().find(|(file, _)| *file == path).map(|(_, text)| text.to_string())
+}
+
 /// The edges of a crate of these files, as `one -> other`.
 fn needs_of(scope: Scope, files: &[(&str, &str)]) -> Vec<String> {
-    let read = |path: &str| files.iter().find(|(file, _)| *file == path).map(|(_, text)| text.to_string());
+    let read = reader(files);
     let edges = Graph::new(scope, &read).edges();
     let shown = |module: &Module| if module.is_empty() { "crate".into() } else { module.join("::") };
     let all = edges.iter().flat_map(|(one, others)| others.iter().map(move |other| (one, other)));
@@ -43,9 +48,9 @@ fn the_reader_follows_paths_in_macros_and_attributes() {
 
 #[test]
 fn the_reader_follows_a_re_export_to_its_source() {
-    let re_export = ("b.rs", "pub use crate::c::h as seen; fn g() { seen() }");
+    let re_export = ("b.rs", "pub use crate::c::h as known; fn g() { known() }");
     assert_eq!(needs(&[ROOT, ("a.rs", ""), re_export, C]), ["b -> c"]);
-    let named = ("a.rs", "fn f() { crate::b::seen() }");
+    let named = ("a.rs", "fn f() { crate::b::known() }");
     assert_eq!(needs(&[ROOT, named, re_export, C]), ["a -> b", "a -> c", "b -> c"]);
     let own_child = ("b.rs", "mod d; pub use d::D;");
     assert!(needs(&[ROOT, ("a.rs", ""), own_child, ("b/d.rs", "pub struct D;"), C]).is_empty());
@@ -65,9 +70,9 @@ fn the_reader_counts_super_from_the_inline_module() {
 #[test]
 fn the_reader_follows_names_from_use_and_globs() {
     let through_parent = ("a.rs", "use crate::b; fn f() { b::f() } mod d; mod e;");
-    let pace = ("a/d.rs", "use crate::a; fn up() { a::e::down() }");
-    let seats = ("a/e.rs", "use super::*; pub fn down() { d::up(); b::g() }");
-    let all = needs(&[ROOT, through_parent, pace, seats, B, C]);
+    let one = ("a/d.rs", "use crate::a; fn up() { a::e::down() }");
+    let other = ("a/e.rs", "use super::*; pub fn down() { d::up(); b::g() }");
+    let all = needs(&[ROOT, through_parent, one, other, B, C]);
     assert_eq!(all, ["a -> b", "a::d -> a::e", "a::e -> a::d", "a::e -> b"]);
     let item = ("a.rs", "use crate::b::*; struct U; fn g() {} fn h() { f(); }");
     assert_eq!(
@@ -93,19 +98,10 @@ fn the_reader_follows_tests_only_if_requested() {
 
 #[test]
 fn the_reader_finds_all_imports_of_other_crates() {
-    let files = |source: &'static str| {
-        [
-            ROOT,
-            ("a.rs", source),
-            ("b.rs", "pub use std::time::Instant as Stamp;"),
-            ("c.rs", "use std::{fs, env};"),
-        ]
-    };
+    let (b, c) = (("b.rs", "pub use std::time::Instant as Stamp;"), ("c.rs", "use std::{fs, env};"));
     let names = |source| {
-        let files = files(source);
-        let read =
-            |path: &str| files.iter().find(|(file, _)| *file == path).map(|(_, text)| text.to_string());
-        let foreign = Graph::new(Scope::Program, &read).foreign();
+        let files = [ROOT, ("a.rs", source), b, c];
+        let foreign = Graph::new(Scope::Program, &reader(&files)).foreign();
         foreign[&vec!["a".to_string()]].iter().cloned().collect::<Vec<_>>()
     };
     let through = |source, wanted| names(source).iter().any(|path| goes_through(path, wanted));
@@ -123,12 +119,9 @@ fn the_reader_finds_all_imports_of_other_crates() {
     // A function and its module have one name.
     assert_eq!(names("mod d { pub fn d() {} } pub use d::d; fn f() { d::d() }"), [""; 0]);
     // A child gets a name from its parent by a glob.
-    let [root, parent, ..] = files("use std::env; mod d;");
-    let read = |path: &str| {
-        let all = [root, parent, ("a/d.rs", "use super::*; fn f() { env::args() }"), B, C];
-        all.iter().find(|(file, _)| *file == path).map(|(_, text)| text.to_string())
-    };
-    let foreign = Graph::new(Scope::Program, &read).foreign();
+    let parent = ("a.rs", "use std::env; mod d;");
+    let files = [ROOT, parent, ("a/d.rs", "use super::*; fn f() { env::args() }"), B, C];
+    let foreign = Graph::new(Scope::Program, &reader(&files)).foreign();
     assert!(foreign[&vec!["a".to_string(), "d".to_string()]].contains("std::env::args"));
 }
 
@@ -163,8 +156,7 @@ fn an_impl_is_apart_from_its_type_outside_parent_and_child_modules() {
     let child = ("a/b.rs", "use super::T; pub struct U; impl T {} impl U {} impl Clone for super::c::V {}");
     let beside = ("a/c.rs", "pub struct V; impl super::b::U {}");
     let files = [root, ("a.rs", "mod b; mod c; pub struct T; impl b::U {}"), child, beside];
-    let read = |path: &str| files.iter().find(|(file, _)| *file == path).map(|(_, text)| text.to_string());
-    let apart = Graph::new(Scope::Program, &read).apart();
+    let apart = Graph::new(Scope::Program, &reader(&files)).apart();
     let found: Vec<_> =
         apart.iter().map(|it| (it.at.join("::"), it.of.as_str(), it.is_parent_or_child())).collect();
     assert_eq!(found, [("a".into(), "U", true), ("a::b".into(), "T", true), ("a::c".into(), "U", false)]);
@@ -175,9 +167,7 @@ fn a_child_that_imports_from_its_parent_forms_a_circle() {
     let root = ("main.rs", "mod a;");
     let of = |parent, child| {
         let files = [root, ("a.rs", parent), ("a/b.rs", child), ("a/c.rs", "pub struct T;")];
-        let read =
-            |path: &str| files.iter().find(|(file, _)| *file == path).map(|(_, text)| text.to_string());
-        let circles = circles(&Graph::new(Scope::Program, &read).edges());
+        let circles = circles(&Graph::new(Scope::Program, &reader(&files)).edges());
         circles.into_iter().flatten().map(|it| it.join("::")).collect::<Vec<_>>()
     };
     let (both, none) = (["a", "a::b"].map(String::from).to_vec(), Vec::<String>::new());

@@ -1,4 +1,4 @@
-//! The engines in the tree, used through the protocol and without the orchestrator.
+//! The engines in the tree, used through the protocol and without the orchestrator; and the difference of their outputs.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -10,25 +10,25 @@ use protocol::{
     Facts, Failed, Generate, Generated, Hello, HelloFacts, IgnoreEos, Load, Message, Output, Request, Score,
 };
 
-use super::{Running, Scratch, finish, root};
+use crate::support::{Running, Scratch, finish, root};
 
-/// Engines that share a core slow each other down. Each computes with one thread, so two tests have room on two cores.
+/// Engines that share a core slow each other down. Each computes with one thread, so two tests fit on two cores.
 /// More at once would need the memory of all their engines.
 static AT_ONCE: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
 const MOST_AT_ONCE: usize = 2;
 
 /// A slot for the engines of one test, released when it is dropped.
-pub struct Room;
+pub struct Slot;
 
-pub fn room() -> Room {
+pub fn slot() -> Slot {
     let (taken, freed) = &AT_ONCE;
     let most = std::thread::available_parallelism().map_or(1, |cores| cores.get().min(MOST_AT_ONCE));
     let taken = taken.lock().unwrap();
     *freed.wait_while(taken, |taken| *taken >= most).unwrap() += 1;
-    Room
+    Slot
 }
 
-impl Drop for Room {
+impl Drop for Slot {
     fn drop(&mut self) {
         let (taken, freed) = &AT_ONCE;
         // A failed test does not affect the next one.
@@ -252,4 +252,62 @@ fn is_reference(name: &str) -> bool {
 fn manifest(name: &str) -> toml::Table {
     let manifest = std::fs::read_to_string(root().join("engines").join(name).join("engine.toml")).unwrap();
     manifest.parse().unwrap()
+}
+
+// The difference of outputs.
+
+/// The bounds on differences of log-probabilities (natural logarithms): the median, and the largest.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    pub median: f64,
+    pub most: f64,
+}
+
+/// The bounds for engines that compute with the same weights in this float dtype. Engines in f32 differ by the order of
+/// additions; engines in narrower floats also by rounding.
+pub fn float_bounds(dtype: &str) -> Bounds {
+    match dtype {
+        "f32" => Bounds { median: 1e-4, most: 1e-3 },
+        "f16" => Bounds { median: 4e-3, most: 0.02 },
+        "bf16" => Bounds { median: 0.025, most: 0.1 },
+        other => panic!("the bounds for `{other}` are not known"),
+    }
+}
+
+/// The bounds for quantised weights against the same numbers in f32. Kernels for quantised weights also round activations to
+/// 8 bits, block by block. candle's kernels reach 0.02 and 0.09; the error of a 4-bit quantisation would be 0.2 and 0.9.
+pub const QUANTISED: Bounds = Bounds { median: 0.04, most: 0.18 };
+
+/// The least precise of the dtypes that an engine reports for computing and for the KV cache.
+pub fn least_precise(facts: &Facts) -> &str {
+    let dtypes = [&facts.compute_dtype, &facts.kv_dtype].into_iter().flatten().map(String::as_str);
+    dtypes.max_by(|one, other| float_bounds(one).most.total_cmp(&float_bounds(other).most)).unwrap_or("f32")
+}
+
+/// The difference between two lists of log-probabilities.
+#[derive(Debug, Clone, Copy)]
+pub struct Difference {
+    pub median: f64,
+    pub most: f64,
+}
+
+impl Difference {
+    pub fn of(one: &[Option<f64>], other: &[Option<f64>]) -> Self {
+        assert_eq!(one.len(), other.len());
+        // `None` means minus infinity, a probability of zero, which no model here gives.
+        let differences = one.iter().zip(other).map(|(one, other)| (one.unwrap() - other.unwrap()).abs());
+        let mut differences: Vec<f64> = differences.collect();
+        differences.sort_by(f64::total_cmp);
+        Self { median: differences[differences.len() / 2], most: differences[differences.len() - 1] }
+    }
+
+    pub fn is_within(self, bounds: Bounds) -> bool {
+        self.median <= bounds.median && self.most <= bounds.most
+    }
+}
+
+#[track_caller]
+pub fn assert_agree(one: &[Option<f64>], other: &[Option<f64>], bounds: Bounds, who: &str) {
+    let difference = Difference::of(one, other);
+    assert!(difference.is_within(bounds), "{who}: {difference:?}, and allowed is {bounds:?}");
 }

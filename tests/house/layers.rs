@@ -1,4 +1,4 @@
-//! The modules directly under `src`, by the graph of `modules.rs`. Such a module may use those below it in ROOMS, and
+//! The modules directly under `src`, by the graph of `modules.rs`. Such a module may use those below it in LAYERS, and
 //! none above. No modules need each other in a circle, a parent and its children included: a parent that declares a type
 //! or a function for the children that it uses has it in a child of its own. Nor do folders need each other in a circle.
 //! The same holds in the crate `stats`.
@@ -9,7 +9,7 @@ use crate::modules::{Graph, Module, Scope, circles};
 use crate::support::tree::{text, tracked};
 
 /// From the top to the bottom. `src/README.md` describes each.
-const ROOMS: &[&str] = &[
+const LAYERS: &[&str] = &[
     "commands", "cli", "report", "run", "analysis", "record", "plan", "engines", "machine", "shell", "text",
 ];
 
@@ -25,7 +25,7 @@ const APART: &[(&str, &str, &str)] = &[
     (
         "commands::check::asking",
         "Subject",
-        "checks ask by these; its own module keeps the process, and asks nothing by itself",
+        "checks send requests by these; its own module keeps the process, and sends nothing by itself",
     ),
     (
         "run::measured_tokens",
@@ -59,12 +59,12 @@ fn circles_of(crate_name: &str, read: &dyn Fn(&str) -> Option<String>) -> BTreeS
 }
 
 #[test]
-fn every_room_exists_and_every_module_is_in_a_room() {
+fn every_layer_exists_and_every_module_is_in_a_layer() {
     let graph = Graph::new(Scope::Program, &in_src);
     let found: BTreeSet<&str> =
         graph.files().filter_map(|(module, _)| module.first()).map(String::as_str).collect();
-    let listed: BTreeSet<&str> = ROOMS.iter().copied().collect();
-    assert_eq!(found, listed, "the rooms have changed: bring ROOMS and src/README.md up to date");
+    let listed: BTreeSet<&str> = LAYERS.iter().copied().collect();
+    assert_eq!(found, listed, "the layers have changed: bring LAYERS and src/README.md up to date");
 }
 
 #[test]
@@ -81,9 +81,9 @@ fn every_source_file_is_a_module() {
 }
 
 #[test]
-fn each_room_uses_only_rooms_below_it() {
+fn each_layer_uses_only_layers_below_it() {
     let graph = Graph::new(Scope::ProgramAndTests, &in_src);
-    let rank = |module: &Module| ROOMS.iter().position(|room| module.first().is_some_and(|it| it == room));
+    let rank = |module: &Module| LAYERS.iter().position(|layer| module.first().is_some_and(|it| it == layer));
     let edges = graph.edges();
     let mut upward = Vec::new();
     for (module, file) in graph.files() {
@@ -95,13 +95,17 @@ fn each_room_uses_only_rooms_below_it() {
             }
         }
     }
-    assert!(upward.is_empty(), "rooms point upwards; move what both need down:\n{}", upward.join("\n"));
+    assert!(
+        upward.is_empty(),
+        "modules use a layer above them; move what both need down:\n{}",
+        upward.join("\n")
+    );
 }
 
 #[test]
 fn only_the_schedule_of_a_run_uses_the_analysis() {
     let graph = Graph::new(Scope::Program, &in_src);
-    let is_in = |module: &Module, room: &str| module.first().is_some_and(|it| it == room);
+    let is_in = |module: &Module, layer: &str| module.first().is_some_and(|it| it == layer);
     let edges = graph.edges();
     let uses = |module: &Module| edges[module].iter().any(|other| is_in(other, "analysis"));
     let run = graph.files().filter(|(module, _)| is_in(module, "run"));
@@ -109,7 +113,7 @@ fn only_the_schedule_of_a_run_uses_the_analysis() {
     let listed: BTreeSet<&str> = RUN_USES_ANALYSIS.iter().map(|(file, _)| *file).collect();
     assert_eq!(
         found, listed,
-        "move what both rooms need down, to `record`, `plan` or `machine`, or give a reason here"
+        "move what both layers need down, to `record`, `plan` or `machine`, or give a reason here"
     );
     assert!(RUN_USES_ANALYSIS.iter().all(|(_, reason)| !reason.is_empty()));
 }
@@ -124,8 +128,8 @@ fn modules_form_no_circles_without_a_stated_reason() {
         new.is_empty(),
         "modules need each other; move what both need into a third, or say why here: {new:#?}"
     );
-    let gone: Vec<_> = known.difference(&found).collect();
-    assert!(gone.is_empty(), "these circles are gone: take them off the list: {gone:#?}");
+    let stale: Vec<_> = known.difference(&found).collect();
+    assert!(stale.is_empty(), "these circles are no more: take them off the list: {stale:#?}");
     assert!(CIRCLES.iter().all(|(_, reason)| !reason.is_empty()));
 }
 
@@ -138,7 +142,7 @@ fn methods_are_near_their_type_or_have_a_stated_reason() {
         APART.iter().map(|(at, of, _)| (at.to_string(), of.to_string())).collect();
     let new: Vec<_> = found.difference(&known).collect();
     assert!(new.is_empty(), "write functions, move these methods to their type, or say why here: {new:#?}");
-    let gone: Vec<_> = known.difference(&found).collect();
-    assert!(gone.is_empty(), "these are gone: take them off the list: {gone:#?}");
+    let stale: Vec<_> = known.difference(&found).collect();
+    assert!(stale.is_empty(), "these are no more: take them off the list: {stale:#?}");
     assert!(APART.iter().all(|(.., reason)| !reason.is_empty()));
 }

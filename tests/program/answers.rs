@@ -1,0 +1,85 @@
+//! The part of the failure matrix (`failures.rs`) with wrong answers: answers that break a rule for every answer, answers
+//! to another request, other work, impossible facts. False claims are in `false_claims.rs` of the machine's tests.
+
+use crate::support::run::{Fault, assert_faults, beside_healthy};
+
+/// One or more cases for each rule, in the order of the rules. An answer without other faults has 64 tokens.
+const RULES: &[Fault] = &[
+    // One answer per id.
+    ("no_id", "", "protocol", "warm-up 1", "`generated` has id none, expected `0`"),
+    ("two_iterations", "", "wrong_output", "warm-up 1", "expected 1 iteration, got 2"),
+    ("unasked_warmup", "", "wrong_output", "warm-up 1", "expected no warm-up iterations, got 1"),
+    ("no_sequence", "", "wrong_output", "warm-up 1", "expected 1 sequences, got 0"),
+    ("says_cancelled", "", "protocol", "warm-up 1", "finished `cancelled`, and nothing was cancelled"),
+    // As many times as ids.
+    ("extra_time", "", "protocol", "warm-up 1", "64 `output_ids` and 65 `token_ns`"),
+    ("no_output", "", "protocol", "warm-up 1", "neither `output_ids` with `token_ns` nor `chunks`"),
+    ("miscounted_chunks", "--output text", "protocol", "warm-up 1", "128 tokens and 64 `output_tokens`"),
+    // start < first <= ... <= last <= end.
+    ("first_token_at_start", "", "protocol", "warm-up 1", "`token_ns[0]` 1000 lies outside 1000 to "),
+    ("times_out_of_order", "", "protocol", "warm-up 1", "`token_ns[2]` 21000 lies outside "),
+    ("ends_before_start", "", "protocol", "warm-up 1", "`end_ns` 999 lies before `start_ns` 1000"),
+    ("ends_before_last_token", "", "protocol", "warm-up 1", "`token_ns[63]` 147000 lies outside "),
+    // Streamed ids are the final ids, with the final times, where a stream was requested.
+    ("streams_half", "", "protocol", "warm-up 2", "expected streamed token 1, got 2"),
+    ("streams_to_nobody", "", "protocol", "warm-up 2", "a streamed token of iteration 0, sequence 7"),
+    ("streams_other_times", "", "protocol", "warm-up 2", "was streamed with `ns`"),
+    ("streams_unasked", "", "protocol", "warm-up 1", "expected no `token` messages, got 64"),
+    ("wrong_streamed_ids", "", "protocol", "warm-up 2", "the streamed ids are not the final ids"),
+    // The output has the requested length.
+    ("too_many_tokens", "", "wrong_output", "warm-up 1", "expected 64 tokens, got 65"),
+    // Impossible numbers.
+    ("more_cached_than_sent", "", "protocol", "warm-up 1", "`cached_prompt_tokens` 33 of 32 "),
+    // Equal requests to a deterministic engine have equal answers.
+    ("nondeterministic", "", "wrong_output", "warm-up 2", "other ids the second time"),
+];
+
+/// The same in the seventh request of a launch, its second sample. The first one is kept.
+const LATER: &[Fault] = &[
+    ("wrong_id", "--at 6", "protocol", "sample 2", "`generated` has id `999999`"),
+    ("wrong_token_count", "--at 6", "wrong_output", "sample 2", "expected 64 tokens, got 63"),
+    ("eos_early", "--at 6", "wrong_output", "sample 2", "expected 64 tokens, got 33"),
+    ("wrong_prompt_tokens", "--at 6", "wrong_output", "sample 2", "33 is not the number of ids sent, 32"),
+    ("id_beyond_vocabulary", "--at 6", "wrong_output", "sample 2", "token id 1000 lies outside"),
+    ("missing_time", "--at 6", "protocol", "sample 2", "token_ns"),
+    ("times_backwards", "--at 6", "protocol", "sample 2", "`token_ns[63]` 999 lies outside "),
+    ("times_in_the_future", "--at 6", "protocol", "sample 2", "lies after the answer arrived"),
+    ("nan_fact", "--at 6", "protocol", "sample 2", "end_ns"),
+    ("negative_fact", "--at 6", "protocol", "sample 2", "end_ns"),
+    ("missing_fact", "--at 6", "protocol", "sample 2", "end_ns"),
+    // No request is made of this engine, because the scenario needs the feature.
+    (
+        "eos_in_the_middle",
+        r#"--capabilities '{"ignore_eos":false}'"#,
+        "unsupported",
+        "load",
+        "needs `ignore_eos`",
+    ),
+];
+
+#[test]
+fn an_answer_that_breaks_a_rule_is_a_row_that_names_the_rule() {
+    assert_faults(RULES, &[]);
+}
+
+#[test]
+fn a_wrong_answer_to_a_later_request_keeps_the_samples_before_it() {
+    assert_faults(LATER, &[]);
+}
+
+/// With one token, a request does not ask to ignore EOS.
+#[test]
+fn an_output_that_finished_with_eos_must_end_with_an_eos_token() {
+    let message = "finished `eos` without an EOS token";
+    let rule = ("says_eos", "", "wrong_output", "warm-up 1", message);
+    assert_faults(&[rule], &["--max-new-tokens", "1"]);
+}
+
+#[test]
+fn a_repeated_answer_is_refused_whenever_it_arrives() {
+    let run = beside_healthy(&[("twice", "--fault duplicate_answer")], &[]);
+    // With its original, or as the answer to the next request.
+    let when = run.record.failure_of("twice")["when"].as_str().unwrap();
+    assert!(["warm-up 1", "warm-up 2"].contains(&when), "{when}");
+    run.assert_samples("twice", 0).assert_failed("twice", "protocol", when);
+}

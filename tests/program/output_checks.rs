@@ -1,0 +1,206 @@
+//! Output checks in a record: the engines' log-probabilities of held-out text before the first block. The reference
+//! engine's check of measured tokens is in `measured_tokens.rs`.
+
+use std::path::Path;
+
+use model_files::embedded;
+use serde_json::Value;
+
+use crate::support::record::Record;
+use crate::support::run::{RUN, Run, Verifier, checked, run, store_answers};
+use crate::support::{Scratch, finish};
+
+/// Windows of the held-out text of the embedded model.
+const WINDOWS: usize = 5;
+
+/// The numbers of windows that an engine scored, and of prompts that it continued.
+fn counts(run: &Run, label: &str) -> (usize, usize) {
+    (run.record.entries_of("scored", label).len(), run.record.entries_of("continued", label).len())
+}
+
+#[test]
+fn each_engine_scores_text_and_continues_a_prompt_before_the_first_block() {
+    let run = checked(&[("one", ""), ("other", "--score-noise 0.01")]);
+    let held_out = run.record.only("held_out")["sequences"].as_array().unwrap();
+    let lengths: Vec<_> = held_out.iter().map(|it| it.as_array().unwrap().len()).collect();
+    assert_eq!(lengths, [128, 128, 128, 128, 1152]);
+    for label in ["one", "other", "verifier (verifier)"] {
+        assert_eq!(counts(&run, label), (WINDOWS, 1));
+        for (index, scored) in run.record.entries_of("scored", label).into_iter().enumerate() {
+            assert_eq!(scored["sequence"], index);
+            assert_eq!(scored["logprobs"].as_array().unwrap().len(), lengths[index] - 1);
+            assert!(scored["elapsed_ns"].as_u64().unwrap() > 0);
+        }
+        let continued = run.record.entries_of("continued", label)[0];
+        assert_eq!(continued["ids"].as_array().unwrap().len(), 48);
+    }
+    let answers = |label| (run.logprobs(label), &run.record.entries_of("continued", label)[0]["ids"]);
+    assert_eq!(answers("one"), answers("verifier (verifier)"));
+    let (noisy, exact) = (run.logprobs("other"), run.logprobs("one"));
+    let squares = noisy.iter().zip(&exact).map(|(one, other)| (one - other) * (one - other));
+    let rms = (squares.sum::<f64>() / noisy.len() as f64).sqrt();
+    assert!((rms - 0.01).abs() < 0.001, "{rms}");
+    assert_eq!(run.record.entries("not_checked"), Vec::<&Value>::new());
+    let first = |kind: &str| run.record.0.iter().position(|it| it["entry"] == kind).unwrap();
+    let last_scored = run.record.0.iter().rposition(|it| it["entry"] == "scored").unwrap();
+    assert!(first("held_out") < first("scored") && last_scored < first("sample"));
+    run.outcome.assert_stderr(&["checking the output of one\n"]);
+}
+
+#[test]
+fn launches_for_output_checks_are_in_no_result() {
+    let engines = &[("one", ""), ("other", "")];
+    let (with, without) = (checked(engines), run(engines, Verifier::None, &[]));
+    assert_eq!(without.record.entries("held_out").len() + without.record.entries("not_checked").len(), 0);
+    for label in ["one", "other"] {
+        let mut launches = with.record.launches_of(label);
+        launches.retain(|it| it["for_output_checks"] == true);
+        let [launch] = launches[..] else { panic!("{launches:?}") };
+        let samples = with.record.entries("sample").into_iter();
+        assert_eq!(samples.filter(|it| it["launch"] == launch["launch"]).count(), 0);
+        for run in [&with, &without] {
+            assert_eq!(run.assert_measured(label).case_of(label)["launches"], 1);
+        }
+    }
+    // The reference engine for output checks has no rows.
+    assert_eq!(with.report["cases"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn an_engine_that_cannot_be_checked_in_full_is_measured_and_unverified() {
+    let window = "a window of 1152 tokens exceeds its context of 1000; 512 tokens were scored";
+    let engines = [
+        ("mute", r#"--capabilities '{"score":false}'"#, (0, 1), "does not support `score`"),
+        ("talker", r#"--output text --capabilities '{"stream":false}'"#, (WINDOWS, 0), "gives text, not ids"),
+        ("minimal", "--fault says_bad_request_to_hello", (0, 0), "supports only `generate`, not `score`"),
+        ("narrow", "--context-tokens 1000", (WINDOWS - 1, 1), window),
+        ("right", "", (WINDOWS, 1), ""),
+    ];
+    let run = checked(&engines.map(|(name, settings, ..)| (name, settings)));
+    for (name, _, checks, reason) in engines {
+        assert_eq!(counts(run.assert_measured(name), name), checks, "{name}");
+        assert_eq!(run.reasons(name).first().copied().unwrap_or_default(), reason, "{name}");
+        assert!(run.reasons(name).len() < 2 || name == "minimal", "{:?}", run.reasons(name));
+    }
+    for name in ["talker", "narrow"] {
+        assert_eq!((run.status(name), run.status_reasons(name)), ("unverified", run.reasons(name)));
+    }
+    assert_eq!(run.status("right"), "exact", "{}", run.report["outputs"]);
+    let ids = |label| &run.record.entries_of("continued", label)[0]["ids"];
+    assert_eq!(ids("mute"), ids("verifier (verifier)"));
+    assert!(run.record.launches_of("minimal").iter().all(|it| it["for_output_checks"] != true));
+}
+
+#[test]
+fn an_engine_that_fails_in_its_output_check_is_a_row_and_the_others_are_measured() {
+    let run = checked(&[
+        ("short", "--fault wrong_scores"),
+        ("eager", "--score-offset 9.5"),
+        ("broken", "--fault fails_in_load"),
+        ("brittle", "--fault exits_at_sample"),
+        ("sound", ""),
+    ]);
+    let short = run.assert_failed("short", "protocol", "output check");
+    assert_eq!(short["message"], "expected 127 `logprobs` for a sequence, got 126");
+    let eager = run.assert_failed("eager", "protocol", "output check");
+    assert!(eager["message"].as_str().unwrap().ends_with("a probability above 1"), "{eager}");
+    run.assert_samples("short", 0).assert_failed("broken", "model", "load");
+    assert_eq!(run.record.launches_of("broken").len(), 1);
+    // An engine that exits in the check gets a second chance in the measurement.
+    assert_eq!(run.reasons("brittle"), ["exited at output check: ended with exit code 3 before it answered"]);
+    run.assert_failed("brittle", "exited", "warm-up 1");
+    run.assert_measured("sound");
+}
+
+#[test]
+fn one_shot_engines_are_checked_in_a_separate_process() {
+    let run = run(&[("cold", "")], Verifier::Engine(""), &["--mode", "one-shot"]);
+    assert_eq!(counts(run.assert_measured("cold"), "cold"), (WINDOWS, 1));
+    assert!(run.reasons("cold")[0].starts_with("its prompts were sent as text"), "{:?}", run.record);
+}
+
+#[test]
+fn stored_reference_answers_replace_a_verifier_that_cannot_run() {
+    let run = run(&[("one", "")], Verifier::Default, &[]);
+    let (stored, held_out) = (run.record.only("stored_answers"), run.record.entries("held_out")[0]);
+    assert_eq!(stored["model"], held_out["model"]);
+    assert_eq!(stored["logprobs"].as_array().unwrap().len(), WINDOWS);
+    assert_eq!(stored["continued"].as_array().unwrap().len(), 48);
+    assert_eq!(counts(run.assert_measured("one"), "one").0, WINDOWS);
+    // They cannot check anything else.
+    let unchecked = run.record.only("not_checked");
+    assert_eq!(unchecked["model"], held_out["model"]);
+    assert!(unchecked["reason"].as_str().unwrap().starts_with("its measured tokens were not checked"));
+    assert!(unchecked["hint"].as_str().unwrap().contains(" setup "), "{unchecked}");
+}
+
+#[test]
+fn stored_reference_answers_are_used_for_exactly_their_weights() {
+    let scratch = Scratch::new();
+    // The embedded model has the answers of another engine to the same requests.
+    store_answers(&scratch, &[]).exits_with(2).assert_stderr(&["exists\nhint: --force"]);
+    let outcome = store_answers(&scratch, &["--force"]).exits_with(0);
+    let model = scratch.join("model");
+    let path = model.join("reference-answers.json");
+    assert_eq!(outcome.stdout, format!("{}\n", path.display()));
+    let stored: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    assert_eq!((&stored["by"], stored["continued"].as_array().unwrap().len()), (&"sage 1.2.3".into(), 48));
+    let files = |folder: &Path| std::fs::read_dir(folder).unwrap().count();
+    assert_eq!(files(&model), files(&embedded::folder().unwrap()));
+
+    let run = |name: &str| {
+        let results = scratch.join(name);
+        let mut command = scratch.orchestrate();
+        command.env_remove("ORCHESTRATE_VERIFIER").arg("-e").arg(scratch.join("sage")).args(RUN);
+        finish(command.arg("-m").arg(&model).arg("--results").arg(&results)).exits_with(0);
+        Record::only_one_in(&results)
+    };
+    let with = run("with");
+    assert_eq!(with.only("stored_answers")["by"], "sage 1.2.3");
+    assert_eq!(with.entries("continued")[0]["ids"], with.only("stored_answers")["continued"]);
+    // The file's name in earlier versions.
+    let old = model.join("witness.json");
+    std::fs::rename(&path, &old).unwrap();
+    assert_eq!(run("old-name").only("stored_answers")["by"], "sage 1.2.3");
+    std::fs::rename(&old, &path).unwrap();
+    // One bit of the last weight.
+    let weights = model.join("model.safetensors");
+    let mut bytes = std::fs::read(&weights).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    std::fs::write(&weights, bytes).unwrap();
+    let other = run("other");
+    assert_eq!((other.entries("stored_answers").len(), other.entries("held_out").len()), (0, 1));
+}
+
+/// The deadline of a request in seconds, from the message.
+fn deadline(reason: &str) -> Option<f64> {
+    let (_, rest) = reason.split_once("no answer within ")?;
+    rest.split(' ').next().unwrap().parse().ok()
+}
+
+/// Without a budget a request of the check may take minutes.
+#[test]
+fn a_budget_limits_each_request_of_an_output_check() {
+    for fault in ["hangs_in_score", "hangs_in_generate"] {
+        // Requests of a block have a cap of their own.
+        let options = &["--budget", "12s", "--case-cap", "1s"];
+        let run = run(&[("silent", &format!("--fault {fault}"))], Verifier::Default, options);
+        let reasons = run.reasons("silent");
+        // The checks get a quarter of the budget. A busy machine may spend all of it before the request.
+        let too_late = |reason: &str| reason.starts_with("the budget") && deadline(reason).is_none();
+        let bounded = |reason: &str| deadline(reason).is_some_and(|seconds| seconds <= 3.0);
+        assert!(reasons.iter().any(|reason| bounded(reason) || too_late(reason)), "{reasons:?}");
+        assert!(reasons.iter().all(|reason| bounded(reason) || deadline(reason).is_none()), "{reasons:?}");
+        assert_eq!(run.report["cases"].as_array().unwrap().len(), 1, "{}", run.report);
+    }
+}
+
+#[test]
+fn a_launch_for_an_output_check_ends_with_the_budget() {
+    // Without a budget it would have the deadline of a block's load.
+    let options = &["--budget", "8s", "--timeout", "60"];
+    let run = run(&[("stuck", "--fault hangs_in_load")], Verifier::Default, options);
+    assert_eq!(run.reasons("stuck"), ["the budget ended while the engine was loaded for an output check"]);
+    let failure = run.assert_samples("stuck", 0).record.failure_of("stuck");
+    assert_eq!((&failure["kind"], &failure["hint"]), (&"no_time".into(), &"--budget 32s".into()));
+}

@@ -1,0 +1,206 @@
+//! A finished run of fake engines: its output, its report and its record.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::record::{Record, case_of};
+use super::{Outcome, Scratch, copy_folder, finish};
+
+/// One block of the decode scenario: three warm-up requests, then two rounds. In each round an unmeasured request
+/// precedes the sample, because engines take turns and their warm-ups were short. A busy machine does not make most of
+/// three warm-ups long.
+pub const RUN: &[&str] =
+    &["--scenario", "decode", "--iterations", "2", "--blocks", "1", "--warmup", "3", "--json", "-"];
+
+/// The engine beside those with faults.
+const HEALTHY: &str = "healthy";
+
+/// The reference engine for output checks.
+#[derive(Clone, Copy)]
+pub enum Verifier<'a> {
+    None,
+    Default,
+    /// One of the measured engines, by its name.
+    Row(&'a str),
+    /// An engine called `verifier` with these settings.
+    Engine(&'a str),
+}
+
+pub struct Run {
+    pub outcome: Outcome,
+    pub report: Value,
+    pub record: Record,
+}
+
+/// A run of engines, each with its name and settings, that are checked by a verifier without faults.
+pub fn checked(engines: &[(&str, &str)]) -> Run {
+    run(engines, Verifier::Engine(""), &[])
+}
+
+pub fn run(engines: &[(&str, &str)], verifier: Verifier, options: &[&str]) -> Run {
+    let scratch = Scratch::new();
+    let mut command = scratch.orchestrate();
+    for (name, settings) in engines {
+        command.arg("-e").arg(scratch.engine(name, settings));
+    }
+    if !matches!(verifier, Verifier::None) {
+        command.env_remove("ORCHESTRATE_VERIFIER");
+    }
+    match verifier {
+        Verifier::Row(name) => command.arg("--verifier").arg(scratch.join(name)),
+        Verifier::Engine(settings) => command.arg("--verifier").arg(scratch.engine("verifier", settings)),
+        Verifier::None | Verifier::Default => &mut command,
+    };
+    let outcome = finish(command.args(RUN).args(options).arg("--results").arg(scratch.results()));
+    Run::of(&scratch, outcome)
+}
+
+/// A run of engines with faults, by name and settings, beside a healthy one. The healthy engine is measured in full.
+pub fn beside_healthy(engines: &[(&str, &str)], options: &[&str]) -> Run {
+    let run = run(&[engines, &[(HEALTHY, "")]].concat(), Verifier::None, options);
+    run.assert_measured(HEALTHY);
+    run
+}
+
+/// The outcome of the same with any program in place of the faulty engines.
+pub fn start(scratch: &Scratch, engine: &Path) -> Outcome {
+    let mut command = scratch.orchestrate();
+    command.arg("-e").arg(engine).arg("-e").arg(scratch.engine(HEALTHY, "")).args(RUN);
+    finish(command.arg("--results").arg(scratch.results()))
+}
+
+/// Copies the embedded model to the folder `model`, and stores the reference answers of an engine called `sage` there.
+pub fn store_answers(scratch: &Scratch, options: &[&str]) -> Outcome {
+    let (model, sage) = (scratch.join("model"), scratch.engine("sage", "--engine sage"));
+    copy_folder(&model_files::embedded::folder().unwrap(), &model);
+    let mut command = scratch.orchestrate();
+    command.args(["model", "reference-answers"]).arg(model).arg("--verifier").arg(sage);
+    finish(command.args(options))
+}
+
+/// A fault, its settings, and the failure: kind, time, words of the message.
+pub type Fault = (&'static str, &'static str, &'static str, &'static str, &'static str);
+
+/// Checks a run with an engine for each fault: its failure is in the row, and its samples before that are kept.
+#[track_caller]
+pub fn assert_faults(faults: &[Fault], options: &[&str]) -> Run {
+    let settings = faults.iter().map(|(fault, settings, ..)| format!("--fault {fault} {settings}"));
+    let settings: Vec<String> = settings.collect();
+    let engines = faults.iter().zip(&settings).map(|((fault, ..), settings)| (*fault, settings.as_str()));
+    let run = beside_healthy(&engines.collect::<Vec<_>>(), options);
+    for (fault, _, kind, when, message) in faults {
+        let reported = run.assert_failed(fault, kind, when)["message"].as_str().unwrap();
+        assert!(reported.contains(message), "{fault}: `{reported}` without `{message}`");
+        run.assert_samples(fault, usize::from(*when == "sample 2"));
+    }
+    run
+}
+
+impl Run {
+    pub fn of(scratch: &Scratch, outcome: Outcome) -> Self {
+        scratch.assert_nothing_lives();
+        assert!(!outcome.stderr.contains("panicked"), "{}", outcome.stderr);
+        let (report, record) = (outcome.json(), Record::only_one_in(&scratch.results()));
+        assert_eq!(record.end(), Some("finished"), "{outcome:?}");
+        record.assert_launches_hold();
+        Self { outcome, report, record }
+    }
+
+    #[track_caller]
+    pub fn case_of(&self, label: &str) -> &Value {
+        case_of(&self.report, label)
+    }
+
+    /// Checks that an engine was measured in full, with any verification status.
+    #[track_caller]
+    pub fn assert_measured(&self, label: &str) -> &Self {
+        let case = self.case_of(label);
+        assert_eq!((&case["samples"], &case["failure"]), (&2.into(), &Value::Null), "{}", self.report);
+        assert_eq!(self.record.failures_of(label), Vec::<&Value>::new());
+        self.assert_samples(label, 2)
+    }
+
+    /// Checks the number of an engine's samples in the record.
+    #[track_caller]
+    pub fn assert_samples(&self, label: &str, samples: usize) -> &Self {
+        assert_eq!(self.record.samples_of(label).len(), samples, "{label}");
+        self
+    }
+
+    /// Checks that record and report have a warning about an engine with these words, or none if there are no words.
+    #[track_caller]
+    pub fn assert_warnings(&self, label: &str, words: &str) -> &Self {
+        let warnings = self.record.warnings_of(label);
+        let found = warnings.iter().any(|warning| warning.contains(words));
+        assert_eq!(found, !words.is_empty(), "{label}: `{words}` in {warnings:?}");
+        assert!(self.report["warnings"].to_string().contains(words), "{}", self.report);
+        self
+    }
+
+    /// Checks that exit code, report and record have the same failure, and returns it as the report has it.
+    #[track_caller]
+    pub fn assert_failed(&self, label: &str, kind: &str, when: &str) -> &Value {
+        assert_eq!(self.outcome.code, Some(4), "{}", self.outcome.stderr);
+        let (recorded, reported) = (self.record.assert_failed(label, kind, when), self.failure_of(label));
+        assert_eq!((&reported["kind"], &reported["when"]), (&kind.into(), &when.into()), "{reported}");
+        // A report shows no control characters; the record keeps them.
+        let mut parts = recorded["message"].as_str().unwrap().split(char::is_control);
+        let message = reported["message"].as_str().unwrap();
+        assert!(parts.all(|part| message.contains(part.trim())), "{recorded} is not {reported}");
+        reported
+    }
+
+    /// The failure in the report: of one case, or of the engine as a whole.
+    fn failure_of(&self, label: &str) -> &Value {
+        let mut rows = ["failed", "cases"].into_iter().flat_map(|list| self.report[list].as_array().unwrap());
+        let row = rows.find(|row| row["engine"]["label"] == label && !row["failure"].is_null());
+        &row.unwrap_or_else(|| panic!("no failure of `{label}` in {}", self.report))["failure"]
+    }
+
+    /// Checks that the end of the engine's stderr is in the report and in the record.
+    #[track_caller]
+    pub fn assert_stderr(&self, label: &str, words: &str) -> &Self {
+        for failure in [self.record.failure_of(label), self.failure_of(label)] {
+            let stderr = failure["stderr"].as_array().unwrap();
+            assert!(stderr.iter().any(|line| line.as_str().unwrap().contains(words)), "{failure}");
+        }
+        self
+    }
+
+    // Output checks.
+
+    pub fn logprobs(&self, label: &str) -> Vec<f64> {
+        let scored = self.record.entries_of("scored", label);
+        let values = scored.iter().flat_map(|it| it["logprobs"].as_array().unwrap());
+        values.map(|value| value.as_f64().unwrap()).collect()
+    }
+
+    /// The reasons why outputs of this configuration were not checked.
+    pub fn reasons(&self, label: &str) -> Vec<&str> {
+        let unchecked = self.record.entries_of("not_checked", label);
+        unchecked.iter().map(|it| it["reason"].as_str().unwrap()).collect()
+    }
+
+    /// The reference engine's tokens in place of this configuration's.
+    pub fn reference_tokens(&self, label: &str) -> Vec<&Value> {
+        let launches: Vec<_> = self.record.launches_of(label).iter().map(|it| &it["launch"]).collect();
+        let tokens = self.record.entries("reference_token").into_iter();
+        tokens.filter(|it| launches.contains(&&it["launch"])).collect()
+    }
+
+    /// The verification status in the report.
+    pub fn status(&self, label: &str) -> &str {
+        self.output_of(label)["status"].as_str().unwrap()
+    }
+
+    /// The reasons for the verification status.
+    pub fn status_reasons(&self, label: &str) -> Vec<&str> {
+        self.output_of(label)["reasons"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect()
+    }
+
+    fn output_of(&self, label: &str) -> &Value {
+        let outputs = self.report["outputs"].as_array().unwrap();
+        outputs.iter().find(|it| it["engine"] == label).unwrap()
+    }
+}
