@@ -27,10 +27,7 @@ pub struct Compared {
 pub fn within(measured: &Measured, pairs: &[(usize, usize)]) -> Vec<Compared> {
     let (experiment, named) = experiment(measured.record, measured);
     let found = experiment.compare(pairs).into_iter().map(|found| {
-        let (series, configuration, against, result) = match found {
-            Ok(it) => (it.series, it.configuration, it.against, Ok(it)),
-            Err(it) => (it.series, it.configuration, it.against, Err(it.refusal)),
-        };
+        let stats::PairResult { series, configuration, against, result } = found;
         let (workload, metric) = named[series];
         let gating = experiment.series[series].gating;
         Compared { workload: workload.label.clone(), metric, configuration, against, gating, result }

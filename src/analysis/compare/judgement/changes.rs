@@ -85,7 +85,7 @@ pub fn of_within(compared: Compared) -> (Key, Result<Found, String>) {
         decision: it.decision,
         counts_because: "side by side: calibration, or a twin",
         blocks: (it.blocks, it.blocks),
-        p_mann_whitney: it.p_mann_whitney,
+        p_mann_whitney: it.p.mann_whitney,
     });
     (key, found.map_err(|refusal| refusal.to_string()))
 }

@@ -23,7 +23,7 @@ fn compared(metric: &'static str, ratio: f64, apart: f64, blocks: usize) -> Comp
         configurations: vec![of(&|_| 1.0), ours],
     };
     let experiment = Experiment { interleaved: true, seed: Some(1), twins: Vec::new(), series: vec![series] };
-    let comparison = experiment.compare(&[(1, 0)]).remove(0).unwrap();
+    let comparison = experiment.compare(&[(1, 0)]).remove(0).result.unwrap();
     let workload = "decode".into();
     Compared { workload, metric, configuration: 1, against: 0, gating: true, result: Ok(comparison) }
 }
