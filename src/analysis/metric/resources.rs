@@ -1,12 +1,12 @@
-//! The resources that an engine needs beside time: memory of the host and of the device, and energy. Engines and samplers give
-//! the values. A value is absent where it was not counted or is not above zero.
+//! The resources that an engine needs beside time: memory of the host and of the device, energy, and cores. Engines and samplers
+//! give the values. A value is absent where it was not counted or is not above zero.
 
 use serde::Serialize;
 
 use super::gpus::{self, OnGpus};
 use super::observation::Observation;
 use crate::machine::observed::{PACKAGE, gpu_counter};
-use crate::record::{Energy, Held, Idle, Pass};
+use crate::record::{Energy, Held, Idle, Pass, Sample};
 
 /// The shortest pass for a GPU's energy: its counter moves about ten times in a second, so over less it may be a tenth off.
 const SHORTEST_ON_A_GPU_NS: u64 = 1_000_000_000;
@@ -174,6 +174,38 @@ fn above_zero(number: Option<f64>) -> Vec<f64> {
     number.filter(|number| *number > 0.0).into_iter().collect()
 }
 
+/// The mean number of busy cores, over all requests with a known processor time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CoresBusy {
+    pub requests: usize,
+    /// Processor time of the process tree, divided by the time of the requests.
+    pub cores: f64,
+    /// The mean number of threads that were ready but waited for a core; zero where the kernel does not count this.
+    pub waited: f64,
+    pub elapsed_ns: f64,
+}
+
+impl CoresBusy {
+    /// `None` if these requests took no time, or there are none.
+    pub fn of<'a>(samples: impl Iterator<Item = &'a Sample>) -> Option<Self> {
+        let (mut requests, mut cpu, mut waited, mut elapsed) = (0, 0u128, 0u128, 0u128);
+        for sample in samples {
+            let Some(cpu_ns) = sample.cpu_ns else { continue };
+            requests += 1;
+            cpu += u128::from(cpu_ns);
+            waited += u128::from(sample.waited_ns.unwrap_or(0));
+            elapsed += u128::from(sample.elapsed_ns());
+        }
+        let (cpu, waited, elapsed_ns) = (cpu as f64, waited as f64, elapsed as f64);
+        (elapsed > 0).then(|| Self {
+            requests,
+            cores: cpu / elapsed_ns,
+            waited: waited / elapsed_ns,
+            elapsed_ns,
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use protocol::{DeviceMemory, Facts, Loaded};
@@ -184,7 +216,7 @@ mod tests {
     use crate::machine::{Gpu, Machine};
     use crate::plan::Mode;
     use crate::plan::scenario::Kind;
-    use crate::record::{GpuPass, Launch, Sample};
+    use crate::record::{GpuPass, Launch};
 
     const S: u64 = 1_000_000_000;
 

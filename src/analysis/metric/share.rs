@@ -7,8 +7,7 @@ use machine_limits::{Copies, GpuLimits, Limits, Operations, Reads, names};
 use protocol::{Facts, Sequence};
 
 use super::limits::{Key, Of};
-use super::observation::Observation;
-use super::span::positive;
+use super::observation::{Observation, positive};
 use crate::machine::cpu::{beyond_a_cache, cached_below, last_level_cache_bytes};
 use crate::machine::{Cpu, Device};
 use crate::plan::dtype::{Float, bits};
