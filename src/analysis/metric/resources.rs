@@ -230,6 +230,14 @@ mod tests {
         Sample { peak_resident_bytes: Some(300), held: Some(held), ..Sample::default() }
     }
 
+    fn listed(name: &str, trouble: Option<&str>) -> Listed {
+        Listed { name: name.into(), trouble: trouble.map(String::from) }
+    }
+
+    fn alone<'a>(sample: &'a Sample, launch: &'a Launch) -> Observation<'a> {
+        Observation::alone(sample, launch, Kind::Warm, Mode::Warm)
+    }
+
     fn energy(counter: &str, microjoules: u64, elapsed_ns: u64) -> Energy {
         Energy { counter: counter.into(), microjoules, elapsed_ns }
     }
@@ -237,7 +245,7 @@ mod tests {
     #[test]
     fn shared_pages_count_once_and_the_remainder_is_over_the_weights() {
         let (sample, launch) = (sample(), launch("cpu", Some(90)));
-        let alone = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+        let alone = alone(&sample, &launch);
         let observed = Observation { counted_twice_bytes: 120, ..alone };
         assert_eq!((peak_memory(&alone), peak_memory(&observed)), (vec![300.0], vec![180.0]));
         assert_eq!((memory_anonymous(&observed), memory_file(&observed)), (vec![110.0], vec![30.0]));
@@ -252,7 +260,7 @@ mod tests {
             ..Pass::default()
         };
         let parts = |observed: &Observation| (memory_anonymous(observed), memory_file(observed));
-        let alone = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+        let alone = alone(&sample, &launch);
         let (more, less, blind) = (looked(200, 20), looked(100, 20), Pass::default());
         for (pass, expected) in [(&more, (200.0, 20.0)), (&less, (110.0, 30.0)), (&blind, (110.0, 30.0))] {
             let observed = Observation { pass: Some(pass), ..alone };
@@ -267,7 +275,7 @@ mod tests {
         let sample = sample();
         for weights in [None, Some(0), Some(300), Some(u64::MAX)] {
             let launch = launch("cpu", weights);
-            let observed = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+            let observed = alone(&sample, &launch);
             assert_eq!(memory_overhead(&observed), Vec::<f64>::new(), "{weights:?}");
         }
     }
@@ -278,7 +286,7 @@ mod tests {
         sample.device_memory = Some(DeviceMemory { peak_bytes: 400, ..DeviceMemory::default() });
         let gpu = |index| GpuPass { index, process_bytes: Some(300), ..GpuPass::default() };
         let pass = Pass { gpus: vec![gpu(0), gpu(1)], ..Pass::default() };
-        let alone = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+        let alone = alone(&sample, &launch);
         assert_eq!((device_memory(&alone), memory_overhead(&alone)), (vec![400.0], vec![310.0]));
         let observed = Observation { pass: Some(&pass), ..alone };
         assert_eq!((device_memory(&observed), memory_overhead(&observed)), (vec![600.0], vec![510.0]));
@@ -294,7 +302,7 @@ mod tests {
             let gpu =
                 GpuPass { process_bytes, memory_used_bytes: Some(1500), samples: 1, ..GpuPass::default() };
             let pass = Pass { gpus: vec![gpu], ..Pass::default() };
-            let alone = Observation::alone(sample, &launch, Kind::Warm, Mode::Warm);
+            let alone = alone(sample, &launch);
             device_memory_known(&Observation { pass: Some(&pass), ..alone })
         };
         assert_eq!(known(&sample, Some(450)), Some((450.0, Known::Processes)));
@@ -302,7 +310,7 @@ mod tests {
         sample.device_memory = Some(DeviceMemory { peak_bytes: 480, ..DeviceMemory::default() });
         assert_eq!(known(&sample, Some(450)), Some((480.0, Known::Stated)));
         assert_eq!(known(&sample, None), Some((500.0, Known::Growth)));
-        let unseen = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+        let unseen = alone(&sample, &launch);
         assert_eq!(device_memory_known(&unseen), Some((480.0, Known::Stated)));
     }
 
@@ -317,7 +325,7 @@ mod tests {
         let joules = |machine: &Machine, elapsed_ns| {
             let drawn = vec![energy("gpu-0", 9_000_000, elapsed_ns)];
             let pass = Pass { energy: drawn, new_tokens: 9, ..Pass::default() };
-            let alone = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+            let alone = alone(&sample, &launch);
             joules_per_token(&Observation { pass: Some(&pass), idle: &idle, machine: Some(machine), ..alone })
         };
         assert_eq!(joules(&cut(false), S), [1.0]);
@@ -334,7 +342,7 @@ mod tests {
             energy: vec![energy("gpu-0", 1_500_000, 3 * S / 2), energy("package-0", 6_000_000, 3 * S / 2)],
         }];
         let (sample, launch) = (sample(), launch("cuda", None));
-        let alone = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+        let alone = alone(&sample, &launch);
         let joules =
             |pass: &Pass, idle: &[Idle]| joules_per_token(&Observation { pass: Some(pass), idle, ..alone });
         assert_eq!(joules(&pass, &idle), [3.0]);
@@ -361,7 +369,7 @@ mod tests {
         ] {
             let launch = launch(device, None);
             let pass = Pass { energy: drawn.clone(), gpus, new_tokens: 9, ..Pass::default() };
-            let alone = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+            let alone = alone(&sample, &launch);
             let observed = Observation { pass: Some(&pass), idle: &idle, ..alone };
             assert_eq!(joules_per_token(&observed), expected, "{device} {:?}", pass.gpus);
         }
@@ -369,17 +377,13 @@ mod tests {
 
     #[test]
     fn energy_is_absent_if_any_counter_cannot_be_read() {
-        let listed = |name: &str, trouble: Option<&str>| Listed {
-            name: name.into(),
-            trouble: trouble.map(String::from),
-        };
         let energy_counters = vec![listed("package-0", None), listed("package-1", Some("permission denied"))];
         let half = Machine { energy_counters, ..Machine::default() };
         let other = Machine { energy_counters: vec![listed("gpu-0", None)], ..Machine::default() };
         let (sample, launch) = (sample(), launch("cpu", None));
         let pass = Pass { energy: vec![energy("package-0", 9_000_000, S)], new_tokens: 9, ..Pass::default() };
         let idle = [Idle { energy: vec![energy("package-0", 0, S)] }];
-        let alone = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+        let alone = alone(&sample, &launch);
         let observed = Observation { pass: Some(&pass), idle: &idle, ..alone };
         assert_eq!(joules_per_token(&Observation { machine: Some(&half), ..observed }), Vec::<f64>::new());
         assert_eq!(joules_per_token(&Observation { machine: Some(&other), ..observed }), [1.0]);
@@ -387,10 +391,6 @@ mod tests {
 
     #[test]
     fn gpu_energy_is_known_without_the_processors_counters() {
-        let listed = |name: &str, trouble: Option<&str>| Listed {
-            name: name.into(),
-            trouble: trouble.map(String::from),
-        };
         let energy_counters = ["package-0", "gpu-0", "gpu-1"]
             .map(|it| listed(it, (it == "package-0").then_some("permission denied")));
         let gpus = vec![Gpu::default(), Gpu { index: 1, ..Gpu::default() }];
@@ -400,7 +400,7 @@ mod tests {
         let joules = |device: &str, machine: &Machine, drawn: Vec<Energy>, new_tokens| {
             let (launch, pass) =
                 (launch(device, None), Pass { energy: drawn, new_tokens, ..Pass::default() });
-            let alone = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+            let alone = alone(&sample, &launch);
             let observed = Observation { pass: Some(&pass), idle: &idle, machine: Some(machine), ..alone };
             (joules_per_token(&observed), gpu_joules_per_token(&observed))
         };
@@ -423,7 +423,7 @@ mod tests {
     #[test]
     fn uncounted_energy_and_energy_at_idle_level_are_absent() {
         let (sample, launch) = (sample(), launch("cpu", None));
-        let alone = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+        let alone = alone(&sample, &launch);
         let drawn = |microjoules| Pass {
             energy: vec![energy("package-0", microjoules, S)],
             new_tokens: 9,
