@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use super::decision::Decision;
 use super::interval::{Evidence, Interval};
 use super::noise_floor::Epsilon;
 use super::verdict::{Quality, Verdict};
@@ -37,8 +38,16 @@ impl fmt::Display for Phrase {
 }
 
 impl Phrase {
+    /// A decision in words; its verdict where it has one.
+    pub fn of_decision(decision: &Decision, evidence: &Evidence, quality: Quality) -> Self {
+        match (decision.verdict, evidence.firm()) {
+            (Some(verdict), Some(interval)) => Self::of(verdict, &interval, decision.epsilon, quality),
+            _ => Self::without_verdict(evidence, quality),
+        }
+    }
+
     /// A verdict in words, with its interval.
-    pub fn of(verdict: Verdict, interval: &Interval, epsilon: Epsilon, quality: Quality) -> Self {
+    fn of(verdict: Verdict, interval: &Interval, epsilon: Epsilon, quality: Quality) -> Self {
         let (low, high) = (interval.low(), interval.high());
         match verdict {
             Verdict::Faster | Verdict::Slower => Self::of_change(interval.estimate(), low, high, quality),
@@ -56,7 +65,7 @@ impl Phrase {
     }
 
     /// A change in words where there are too few blocks for a verdict, or the two were not measured in turn.
-    pub fn without_verdict(evidence: &Evidence, quality: Quality) -> Self {
+    fn without_verdict(evidence: &Evidence, quality: Quality) -> Self {
         let caution = match evidence {
             Evidence::WithinLaunch { .. } => "within launch",
             Evidence::Tentative(_) | Evidence::Firm(_) => "tentative",
