@@ -9,7 +9,6 @@ pub mod limits;
 mod observation;
 mod resources;
 pub mod share;
-mod span;
 mod unit;
 
 use std::collections::BTreeSet;
@@ -26,10 +25,11 @@ use stats::Quality;
 
 pub use gpus::OnGpus;
 pub use observation::{Observation, Surroundings};
+use observation::{per_second, positive};
 pub use resources::{
-    Known, device_memory_known, gpu_joules_per_token, idle_watts, stated_device_bytes, weights_bytes,
+    CoresBusy, Known, device_memory_known, gpu_joules_per_token, idle_watts, stated_device_bytes,
+    weights_bytes,
 };
-use span::{per_second, positive};
 pub use unit::{Scale, Unit};
 
 pub const METRICS: &[Metric] = &[

@@ -4,7 +4,6 @@
 pub mod agreement;
 pub mod claims;
 pub mod compare;
-pub mod cores;
 pub mod metric;
 pub mod noise_floors;
 pub mod values;

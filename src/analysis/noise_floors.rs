@@ -72,12 +72,11 @@ pub fn floors_of(record: &RunRecord) -> Vec<Known> {
     let plan = &record.header.plan;
     let measured = Measured::of(record);
     let twins = (0..plan.configurations.len()).filter_map(|it| Some((it, plan.twin_of(it)?)));
-    let twins: Vec<(usize, usize)> = twins.collect();
     let mut found = Vec::new();
-    for &(configuration, twin) in &twins {
-        for (place, workload) in measured.workloads.iter().enumerate() {
+    for (configuration, twin) in twins {
+        for (number, workload) in measured.workloads.iter().enumerate() {
             for (index, metric) in METRICS.iter().enumerate() {
-                let blocks = |configuration| measured.blocks(place, index, configuration);
+                let blocks = |configuration| measured.blocks(number, index, configuration);
                 let (Some(own), Some(other)) = (blocks(configuration), blocks(twin)) else { continue };
                 // A value without a logarithm is an error that the report of the record shows.
                 let Ok(ratios) = Ratios::paired(own, other) else { continue };
@@ -186,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_floor_is_what_an_engine_and_its_twin_differ_by_whatever_the_machine_does_to_both() {
+    fn a_floor_is_the_difference_of_an_engine_and_its_twin_without_common_noise() {
         let known = floors_of(&calibrated(20));
         let (calm, wild) = (floor(&known, "calm", "decode_rate"), floor(&known, "wild", "decode_rate"));
         assert!(calm.paired.log_ratio() < 0.002, "{calm:?}");
@@ -199,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_calibrated_holds_for_the_same_work_and_for_no_other() {
+    fn a_calibration_holds_only_for_the_same_work() {
         let known = floors_of(&calibrated(5));
         let run = selection(&["wild", "calm", "new"], &["decode", "prefill"]);
         let plan = Plan::new(&run);

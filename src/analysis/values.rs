@@ -108,13 +108,10 @@ impl<'a> Values<'a> {
 
     /// A metric's values of a case; empty where another case shows them.
     pub fn of_metric(&self, case: usize, metric: &Metric) -> CaseValues {
-        let told = !is_told_elsewhere(self.plan, &self.plan.cases[case].workload, metric);
-        let launches = self.cases[case].iter().filter(|_| told).map(|requests| LaunchValues {
+        let is_shown = !is_shown_elsewhere(self.plan, &self.plan.cases[case].workload, metric);
+        let launches = self.cases[case].iter().filter(|_| is_shown).map(|requests| LaunchValues {
             block: requests.launch.block,
-            rounds: self
-                .observed_in(requests)
-                .map(|(round, observed)| (round, (metric.of)(&observed)))
-                .collect(),
+            rounds: self.observed_in(requests).map(|(round, it)| (round, (metric.of)(&it))).collect(),
         });
         CaseValues { per: metric.per, launches: launches.collect() }
     }
@@ -239,10 +236,11 @@ impl<'a> Measured<'a> {
         let mut blocks = vec![Blocks::new(); workloads.len() * METRICS.len() * configurations];
         for (index, case) in plan.cases.iter().enumerate() {
             let label = &case.workload.label;
-            let Some(place) = workloads.iter().position(|it| it.label == *label) else { continue };
-            for (metric_place, metric) in METRICS.iter().enumerate() {
+            let Some(workload) = workloads.iter().position(|it| it.label == *label) else { continue };
+            for (metric_index, metric) in METRICS.iter().enumerate() {
                 if !metric.is_share() && wanted(&case.workload, metric) {
-                    let series = (place * METRICS.len() + metric_place) * configurations + case.configuration;
+                    let of_metric = workload * METRICS.len() + metric_index;
+                    let series = of_metric * configurations + case.configuration;
                     blocks[series] = values.of_metric(index, metric).blocks();
                 }
             }
@@ -289,7 +287,7 @@ pub fn headline_so_far(record: &RunRecord, launch: u32, case: usize) -> Option<(
 }
 
 /// Whether another case shows this metric: the load time belongs to the workloads about launches, where there are any.
-fn is_told_elsewhere(plan: &Plan, workload: &Workload, metric: &Metric) -> bool {
+fn is_shown_elsewhere(plan: &Plan, workload: &Workload, metric: &Metric) -> bool {
     let repeats = metric.id == MetricId::LOAD && workload.kind == Kind::Warm;
     repeats && plan.cases.iter().any(|case| case.workload.kind == Kind::Launch)
 }

@@ -155,10 +155,10 @@ fn comparison(report: &Report, row: &Row, metric: &Metric) -> Vec<Named> {
             (column!("blocks"), found.blocks.into()),
             (column!("epsilon"), found.decision.epsilon.difference().exp_m1().into()),
             (column!("stopped_by"), word(found.stopped_by).as_str().into()),
-            (column!("p"), found.p().paired.into()),
-            (column!("p_adjusted"), found.p().adjusted.into()),
-            (column!("p_welch"), found.p().welch.into()),
-            (column!("p_mann_whitney"), found.p().mann_whitney.into()),
+            (column!("p"), found.p.paired.into()),
+            (column!("p_adjusted"), found.p.adjusted.into()),
+            (column!("p_welch"), found.p.welch.into()),
+            (column!("p_mann_whitney"), found.p.mann_whitney.into()),
         ];
     }
     let own = row.is_reference() && row.fault.is_none() && !wrong;

@@ -46,9 +46,9 @@ pub fn decide(all: &[Undecided]) -> Vec<Decision> {
         gating.filter_map(|(_, decision)| decision.p.map(|p| (decision, p))).collect();
     let adjusted = holm(&family.iter().map(|(_, p)| *p).collect::<Vec<_>>());
     for ((decision, _), adjusted) in family.iter_mut().zip(adjusted) {
-        let held = decision.verdict.map(|verdict| verdict.among_many(adjusted));
-        decision.lost_among_many = held != decision.verdict;
-        (decision.verdict, decision.p_adjusted) = (held, Some(adjusted));
+        let verdict = decision.verdict.map(|verdict| verdict.among_many(adjusted));
+        decision.lost_among_many = verdict != decision.verdict;
+        (decision.verdict, decision.p_adjusted) = (verdict, Some(adjusted));
     }
     decisions
 }
@@ -75,9 +75,9 @@ impl Decision {
 
 #[cfg(test)]
 mod tests {
-    use super::super::interval::Design;
-    use super::super::ratio::Ratios;
     use super::*;
+    use crate::interval::Design;
+    use crate::ratio::Ratios;
 
     /// Blocks around that log ratio, with that spread.
     fn undecided(log_ratio: f64, apart: f64, blocks: usize) -> Undecided {

@@ -4,14 +4,13 @@
 
 use serde::Serialize;
 
-use super::bootstrap;
 use super::decision::{Decision, Undecided, decide};
-use super::interval::{Design, Evidence, FIRM, Interval};
+use super::interval::{Design, Evidence, FIRM, Interval, bootstrap};
 use super::noise_floor::NoiseFloor;
-use super::quantile::median;
 use super::ratio::{Blocks, Ratios, Refusal, Rounds};
 use super::significance::{mann_whitney, welch};
 use super::stopping::{Analysis, Rule, StoppedBy};
+use super::summary::median;
 
 /// The direction in which a metric is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,8 +21,7 @@ pub enum Better {
 
 #[derive(Debug, Clone)]
 pub struct Experiment {
-    /// Whether the configurations were measured in turn. If they were measured one after the other, drift looks like a
-    /// difference: there is evidence, but no verdict.
+    /// Whether the configurations were measured in turn, as in `Undecided`.
     pub interleaved: bool,
     /// The seed of the bootstrap. `None` skips it: it takes longer than everything else together.
     pub seed: Option<u64>,
@@ -42,7 +40,7 @@ pub struct Twin {
 #[derive(Debug, Clone)]
 pub struct Series {
     pub better: Better,
-    /// Whether a build fails on it. Only gating series share in the risk of a false alarm.
+    /// Whether a build fails on it.
     pub gating: bool,
     /// Scenarios end one by one.
     pub stopped_by: StoppedBy,
@@ -52,12 +50,17 @@ pub struct Series {
     pub configurations: Vec<Blocks>,
 }
 
-/// One configuration against another, for one series.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Comparison {
+/// One configuration against another, for one series. A pair that cannot be compared has the reason.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PairResult {
     pub series: usize,
     pub configuration: usize,
     pub against: usize,
+    pub result: Result<Comparison, Refusal>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Comparison {
     /// On the log ratio; above zero is better, for every metric.
     pub evidence: Evidence,
     /// From 20 blocks on, a bootstrap interval beside that of t.
@@ -68,9 +71,7 @@ pub struct Comparison {
     /// The number of blocks in which one failed.
     pub unpaired: usize,
     pub stopped_by: StoppedBy,
-    /// Without pairing: noise common to both sides then hides their difference.
-    pub p_welch: Option<f64>,
-    pub p_mann_whitney: Option<f64>,
+    pub p: Probabilities,
 }
 
 /// Two-sided p values for no difference, corrected for interim analyses. `None` where there are too few blocks.
@@ -80,43 +81,32 @@ pub struct Probabilities {
     pub paired: Option<f64>,
     /// `paired` adjusted by Holm's method among the gating comparisons.
     pub adjusted: Option<f64>,
+    /// Without pairing: noise common to both sides then hides their difference.
     pub welch: Option<f64>,
     pub mann_whitney: Option<f64>,
 }
 
-impl Comparison {
-    pub fn p(&self) -> Probabilities {
-        Probabilities {
-            paired: self.decision.p,
-            adjusted: self.decision.p_adjusted,
-            welch: self.p_welch,
-            mann_whitney: self.p_mann_whitney,
-        }
-    }
-}
-
-/// A comparison before the decision whether its difference counts.
-struct Paired {
-    series: usize,
-    pair: (usize, usize),
-    ratios: Ratios,
-    undecided: Undecided,
-}
-
 impl Experiment {
-    /// Compares the first of each pair with the second, series by series. A pair that cannot be compared has its reason. A pair
-    /// with an empty side is left out: the report shows its failures elsewhere.
-    pub fn compare(&self, pairs: &[(usize, usize)]) -> Vec<Result<Comparison, NotCompared>> {
-        let each = (0..self.series.len()).flat_map(|series| pairs.iter().map(move |&pair| (series, pair)));
-        let found: Vec<_> = each.filter_map(|(series, pair)| self.pair(series, pair)).collect();
-        let undecided: Vec<Undecided> = found.iter().flatten().map(|paired| paired.undecided).collect();
-        let mut decisions = decide(&undecided).into_iter();
-        let decided = found.into_iter().map(|found| {
-            let paired = found?;
-            // Each paired comparison has a decision.
-            Ok(decisions.next().map(|decision| self.comparison(paired, decision)))
+    /// Compares the first of each pair with the second, series by series. A pair with an empty side is left out: the report
+    /// shows its failures elsewhere.
+    pub fn compare(&self, pairs: &[(usize, usize)]) -> Vec<PairResult> {
+        let each = self.series.iter().enumerate().flat_map(|it| pairs.iter().map(move |&pair| (it, pair)));
+        let paired: Vec<_> = each.filter_map(|(it, pair)| Some((it, pair, it.1.ratios(pair)?))).collect();
+        let undecided = paired.iter().filter_map(|((_, series), pair, ratios)| {
+            Some(self.undecided(series, *pair, ratios.as_ref().ok()?))
         });
-        decided.filter_map(Result::transpose).collect()
+        let undecided: Vec<Undecided> = undecided.collect();
+        let mut decided = undecided.iter().zip(decide(&undecided));
+        let compared = paired.into_iter().filter_map(|((index, series), pair, ratios)| {
+            let result = match ratios {
+                // Each pair with ratios has a decision.
+                Ok(ratios) => Ok(self.comparison(series, pair, &ratios, decided.next()?)),
+                Err(refusal) => Err(refusal),
+            };
+            let (configuration, against) = pair;
+            Some(PairResult { series: index, configuration, against, result })
+        });
+        compared.collect()
     }
 
     /// The interim analysis: whether the gating series of these pairs need more blocks.
@@ -139,42 +129,41 @@ impl Experiment {
         rule.analyse(blocks, &widths.collect::<Vec<_>>())
     }
 
-    fn pair(&self, index: usize, pair: (usize, usize)) -> Option<Result<Paired, NotCompared>> {
-        let series = &self.series[index];
-        let (configuration, against) = pair;
-        let ratios = match series.ratios(pair)? {
-            Ok(ratios) => ratios,
-            Err(refusal) => return Some(Err(NotCompared { series: index, configuration, against, refusal })),
-        };
-        let stored = [configuration, against].map(|side| series.floors.get(side).copied().flatten());
-        let undecided = Undecided {
-            evidence: Evidence::of(&ratios, series.design()),
+    fn undecided(&self, series: &Series, pair: (usize, usize), ratios: &Ratios) -> Undecided {
+        let stored = [pair.0, pair.1].map(|side| series.floors.get(side).copied().flatten());
+        Undecided {
+            evidence: Evidence::of(ratios, series.design()),
             floor: NoiseFloor::highest(stored.into_iter().chain(self.twins_of(series, pair))),
             interleaved: self.interleaved,
             gating: series.gating,
-        };
-        Some(Ok(Paired { series: index, pair, ratios, undecided }))
+        }
     }
 
-    fn comparison(&self, paired: Paired, decision: Decision) -> Comparison {
-        let Paired { series: index, pair, ratios, undecided } = paired;
-        let (series, blocks) = (&self.series[index], ratios.blocks().len());
+    fn comparison(
+        &self,
+        series: &Series,
+        pair: (usize, usize),
+        ratios: &Ratios,
+        (undecided, decision): (&Undecided, Decision),
+    ) -> Comparison {
+        let (blocks, design) = (ratios.blocks().len(), series.design());
         let sides = [pair.0, pair.1].map(|side| levels(&series.configurations[side]));
-        let corrected = |p: f64| series.design().corrected(p, sides[0].len().min(sides[1].len()));
+        let corrected = |p: f64| design.corrected(p, sides[0].len().min(sides[1].len()));
         let judged = |p: Option<f64>| p.filter(|_| undecided.judged().is_some()).map(corrected);
-        let bootstrap = |seed| bootstrap::of_mean(ratios.blocks(), series.design().computed_at(blocks), seed);
+        let resampled = |seed| bootstrap(ratios.blocks(), design.computed_at(blocks), seed);
         Comparison {
-            series: index,
-            configuration: pair.0,
-            against: pair.1,
             evidence: undecided.evidence,
-            bootstrap: self.seed.and_then(bootstrap),
+            bootstrap: self.seed.and_then(resampled),
             decision,
             blocks,
             unpaired: ratios.unpaired(),
             stopped_by: series.stopped_by,
-            p_welch: judged(welch(&sides[0], &sides[1])),
-            p_mann_whitney: judged(mann_whitney(&sides[0], &sides[1])),
+            p: Probabilities {
+                paired: decision.p,
+                adjusted: decision.p_adjusted,
+                welch: judged(welch(&sides[0], &sides[1])),
+                mann_whitney: judged(mann_whitney(&sides[0], &sides[1])),
+            },
         }
     }
 
@@ -205,15 +194,6 @@ impl Series {
 pub fn levels(blocks: &Blocks) -> Vec<f64> {
     let median_of = |rounds: &Rounds| median(&rounds.values().copied().collect::<Vec<f64>>());
     blocks.values().filter_map(|rounds| Some(median_of(rounds)?.ln())).collect()
-}
-
-/// A pair with values that cannot be compared.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct NotCompared {
-    pub series: usize,
-    pub configuration: usize,
-    pub against: usize,
-    pub refusal: Refusal,
 }
 
 #[cfg(test)]

@@ -3,19 +3,19 @@
 use serde::Deserialize;
 
 #[derive(Deserialize)]
-struct Golden {
-    special_functions: Special,
-    student: Student,
-    intervals: Vec<IntervalCase>,
-    bootstraps: Vec<BootstrapCase>,
-    floors: Vec<FloorCase>,
-    welch: Vec<TestCase>,
-    mann_whitney: Vec<TestCase>,
-    holm: Vec<HolmCase>,
-    geometric_means: Vec<MeanCase>,
-    summaries: Vec<SummaryCase>,
-    outliers: Vec<OutlierCase>,
-    paired_ratios: Vec<PairedCase>,
+pub struct Golden {
+    pub special_functions: Special,
+    pub student: Student,
+    pub intervals: Vec<IntervalCase>,
+    pub bootstraps: Vec<IntervalCase>,
+    pub floors: Vec<FloorCase>,
+    pub welch: Vec<TestCase>,
+    pub mann_whitney: Vec<TestCase>,
+    pub holm: Vec<HolmCase>,
+    pub geometric_means: Vec<MeanCase>,
+    pub summaries: Vec<SummaryCase>,
+    pub outliers: Vec<OutlierCase>,
+    pub paired_ratios: Vec<PairedCase>,
 }
 
 #[derive(Deserialize)]
@@ -38,14 +38,8 @@ pub struct IntervalCase {
     pub values: Vec<f64>,
     pub low: f64,
     pub high: f64,
-    pub p: f64,
-}
-
-#[derive(Deserialize)]
-pub struct BootstrapCase {
-    pub values: Vec<f64>,
-    pub low: f64,
-    pub high: f64,
+    /// Absent for a bootstrap.
+    pub p: Option<f64>,
 }
 
 #[derive(Deserialize)]
@@ -107,56 +101,8 @@ pub struct PairedCase {
     pub high: f64,
 }
 
-fn golden() -> Golden {
+pub fn golden() -> Golden {
     serde_json::from_str(include_str!("golden/golden.json")).unwrap()
-}
-
-pub fn special() -> Special {
-    golden().special_functions
-}
-
-pub fn student() -> Student {
-    golden().student
-}
-
-pub fn intervals() -> Vec<IntervalCase> {
-    golden().intervals
-}
-
-pub fn bootstraps() -> Vec<BootstrapCase> {
-    golden().bootstraps
-}
-
-pub fn floors() -> Vec<FloorCase> {
-    golden().floors
-}
-
-pub fn welch() -> Vec<TestCase> {
-    golden().welch
-}
-
-pub fn mann_whitney() -> Vec<TestCase> {
-    golden().mann_whitney
-}
-
-pub fn holm() -> Vec<HolmCase> {
-    golden().holm
-}
-
-pub fn geometric_means() -> Vec<MeanCase> {
-    golden().geometric_means
-}
-
-pub fn summaries() -> Vec<SummaryCase> {
-    golden().summaries
-}
-
-pub fn outliers() -> Vec<OutlierCase> {
-    golden().outliers
-}
-
-pub fn paired_ratios() -> Vec<PairedCase> {
-    golden().paired_ratios
 }
 
 /// Asserts equality within a relative tolerance; near zero an absolute error of 1e-16 is allowed too.

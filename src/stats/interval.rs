@@ -2,9 +2,11 @@
 
 use serde::Serialize;
 
+use super::distribution::{normal_above, t_critical};
+use super::random::Random;
 use super::ratio::Ratios;
-use super::significance::Difference;
-use super::student::{t_critical, two_sided};
+use super::significance::Estimate;
+use super::summary::{ascending, mean, quantile, range};
 
 /// The confidence of an interval: the share of experiments in which it contains the truth.
 pub const CONFIDENCE: f64 = 0.95;
@@ -67,27 +69,22 @@ impl Interval {
     /// "Rigorous Benchmarking in Reasonable Time", ISMM 2013; Student, "The Probable Error of a Mean", Biometrika 6 (1908)).
     /// `None` for fewer than two values, or where one is not finite.
     pub fn of_mean(values: &[f64], design: Design) -> Option<Self> {
-        let (n, df) = (values.len() as f64, values.len().checked_sub(1).filter(|&df| df > 0)? as f64);
-        let estimate = values.iter().sum::<f64>() / n;
-        let error = (values.iter().map(|value| (value - estimate).powi(2)).sum::<f64>() / df / n).sqrt();
-        let reach = t_critical(design.computed_at(values.len()), df) * error;
-        let t = if estimate == 0.0 { 0.0 } else { estimate / error };
-        let p = design.corrected(two_sided(t, df), values.len());
-        let finite = estimate.is_finite() && reach.is_finite();
-        finite.then_some(Self { estimate, low: estimate - reach, high: estimate + reach, p })
+        Self::around(Estimate::of_mean(values)?, design.computed_at(values.len()))
     }
 
-    /// Welch's interval of the mean of `ours` less that of `theirs`, which were measured at different times. It is Student's t
-    /// with the degrees of freedom of Welch and Satterthwaite (`significance`). After interim analyses it uses the higher
-    /// confidence of the two sides, because either spread may be small by chance. `None` where a side has fewer than two
-    /// values, or one that is not finite.
+    /// Welch's interval of the mean of `ours` less that of `theirs`, which were measured at different times. After interim
+    /// analyses it uses the higher confidence of the two sides, because either spread may be small by chance. `None` where a side
+    /// has fewer than two values, or one that is not finite.
     pub fn of_difference(ours: &[f64], theirs: &[f64], design: Design) -> Option<Self> {
-        let difference = Difference::of(ours, theirs)?;
         let confidence = design.computed_at(ours.len()).max(design.computed_at(theirs.len()));
-        let (estimate, reach) = (difference.mean, t_critical(confidence, difference.df) * difference.error);
-        let p = corrected(difference.p(), confidence);
-        let finite = estimate.is_finite() && reach.is_finite();
-        finite.then_some(Self { estimate, low: estimate - reach, high: estimate + reach, p })
+        Self::around(Estimate::of_difference(ours, theirs)?, confidence)
+    }
+
+    fn around(estimate: Estimate, confidence: f64) -> Option<Self> {
+        let (value, reach) = (estimate.value, t_critical(confidence, estimate.df) * estimate.error);
+        let p = corrected(estimate.p(), confidence);
+        let finite = value.is_finite() && reach.is_finite();
+        finite.then_some(Self { estimate: value, low: value - reach, high: value + reach, p })
     }
 
     pub fn estimate(&self) -> f64 {
@@ -136,37 +133,27 @@ pub enum Evidence {
 impl Evidence {
     pub fn of(ratios: &Ratios, design: Design) -> Self {
         let blocks = ratios.blocks();
-        let interval = Interval::of_mean(blocks, design).filter(|_| blocks.len() >= TENTATIVE);
-        match interval {
-            Some(interval) if blocks.len() >= FIRM => Self::Firm(interval),
-            Some(interval) => Self::Tentative(interval),
-            None => {
-                let (low, high) = ratios.extremes();
-                Self::WithinLaunch { estimate: blocks.iter().sum::<f64>() / blocks.len() as f64, low, high }
-            }
-        }
+        Self::of_interval(Interval::of_mean(blocks, design), blocks.len()).unwrap_or_else(|| {
+            let (low, high) = ratios.extremes();
+            Self::WithinLaunch { estimate: mean(blocks), low, high }
+        })
     }
 
     /// The evidence of levels (logarithms) that were measured at different times. Both sides need as many blocks as an interval
     /// does. `None` where a side has none, or a level is not finite.
     pub fn of_difference(ours: &[f64], theirs: &[f64], design: Design) -> Option<Self> {
-        let blocks = ours.len().min(theirs.len());
-        let interval = Interval::of_difference(ours, theirs, design).filter(|_| blocks >= TENTATIVE);
-        if let Some(interval) = interval {
-            return Some(if blocks >= FIRM { Self::Firm(interval) } else { Self::Tentative(interval) });
-        }
-        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
-        let ends = |values: &[f64]| {
-            let ends = (f64::INFINITY, f64::NEG_INFINITY);
-            values.iter().fold(ends, |(low, high), &value| (low.min(value), high.max(value)))
-        };
-        let ((low, high), (their_low, their_high)) = (ends(ours), ends(theirs));
-        let (estimate, low, high) = (mean(ours) - mean(theirs), low - their_high, high - their_low);
-        [estimate, low, high].iter().all(|it| it.is_finite()).then_some(Self::WithinLaunch {
-            estimate,
-            low,
-            high,
+        let interval = Interval::of_difference(ours, theirs, design);
+        Self::of_interval(interval, ours.len().min(theirs.len())).or_else(|| {
+            let ((low, high), (their_low, their_high)) = (range(ours), range(theirs));
+            let (estimate, low, high) = (mean(ours) - mean(theirs), low - their_high, high - their_low);
+            let finite = [estimate, low, high].iter().all(|it| it.is_finite());
+            finite.then_some(Self::WithinLaunch { estimate, low, high })
         })
+    }
+
+    fn of_interval(interval: Option<Interval>, blocks: usize) -> Option<Self> {
+        let interval = interval.filter(|_| blocks >= TENTATIVE)?;
+        Some(if blocks >= FIRM { Self::Firm(interval) } else { Self::Tentative(interval) })
     }
 
     pub fn estimate(&self) -> f64 {
@@ -190,33 +177,65 @@ impl Evidence {
     }
 }
 
+/// With fewer values the resampled means lie too close together, and no bootstrap repairs that. Over 3, 5 and 10 launches, a
+/// percentile interval that claims 95 % covers 75, 83 and 90 %.
+const MIN_RESAMPLED: usize = 20;
+/// With more values the mean is nearly normal, so the bootstrap agrees with t but takes long.
+const MAX_RESAMPLED: usize = 200;
+/// The ends of an interval then vary by about 0.007 of its width between seeds.
+const RESAMPLES: usize = 10_000;
+
+/// A bootstrap interval of the mean, without an assumption on the shape of the noise: the expanded percentile interval of
+/// Hesterberg, "What Teachers Should Know About the Bootstrap: Resampling in the Undergraduate Statistics Curriculum", The
+/// American Statistician 69 (2015). Its percentiles of the resampled means lie further out, so that normal noise gives Student's
+/// t. `None` for fewer than 20 values or more than 200.
+///
+/// BCa (Efron, "Better Bootstrap Confidence Intervals", JASA 82 (1987)) covers less than t on the mean of 20 blocks, except
+/// under strong skew (`uv run src/stats/golden/why_not_bca.py`). This interval covers more than t only where noise is skewed, so
+/// it carries no verdict. If the two differ, the blocks are skewed and the last digit of neither is reliable.
+pub fn bootstrap(values: &[f64], confidence: f64, seed: u64) -> Option<(f64, f64)> {
+    if !(MIN_RESAMPLED..=MAX_RESAMPLED).contains(&values.len())
+        || values.iter().any(|value| !value.is_finite())
+    {
+        return None;
+    }
+    let n = values.len() as f64;
+    let outward = normal_above(t_critical(confidence, n - 1.0) * (n / (n - 1.0)).sqrt());
+    let mut random = Random::seeded(seed);
+    let mut mean = || (0..values.len()).map(|_| values[random.below(values.len())]).sum::<f64>() / n;
+    let means = ascending(&(0..RESAMPLES).map(|_| mean()).collect::<Vec<f64>>());
+    Some((quantile(&means, outward)?, quantile(&means, 1.0 - outward)?))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::golden;
-    use super::super::stopping::INTERIM_ANALYSES;
     use super::*;
+    use crate::golden::{close, golden};
+    use crate::significance::welch;
+    use crate::stopping::INTERIM_ANALYSES;
 
     #[test]
     fn the_interval_of_a_mean_is_that_of_scipy() {
-        let golden = golden::intervals();
-        assert!(golden.len() > 3);
-        for case in golden {
+        let cases = golden().intervals;
+        assert!(cases.len() > 3);
+        for case in cases {
             let found = Interval::of_mean(&case.values, Design::Fixed).unwrap();
-            golden::close(found.low(), case.low, 1e-12, "low");
-            golden::close(found.high(), case.high, 1e-12, "high");
-            golden::close(found.p(), case.p, 1e-10, "p");
+            close(found.low(), case.low, 1e-12, "low");
+            close(found.high(), case.high, 1e-12, "high");
+            close(found.p(), case.p.unwrap(), 1e-10, "p");
         }
     }
 
     #[test]
     fn the_interval_of_a_difference_is_that_of_scipy() {
-        let golden = golden::welch();
-        assert!(golden.len() > 3);
-        for case in golden {
+        let cases = golden().welch;
+        assert!(cases.len() > 3);
+        for case in cases {
             let found = Interval::of_difference(&case.ours, &case.theirs, Design::Fixed).unwrap();
-            golden::close(found.low(), case.low.unwrap(), 1e-11, "low");
-            golden::close(found.high(), case.high.unwrap(), 1e-11, "high");
-            golden::close(found.p(), case.p, 1e-10, "p");
+            close(found.low(), case.low.unwrap(), 1e-11, "low");
+            close(found.high(), case.high.unwrap(), 1e-11, "high");
+            close(found.p(), case.p, 1e-10, "p");
+            close(welch(&case.ours, &case.theirs).unwrap(), case.p, 1e-10, "welch");
         }
     }
 
@@ -305,5 +324,28 @@ mod tests {
         );
         assert!(evidence(4).firm().is_none() && evidence(5).firm().is_some());
         assert!((evidence(5).estimate() - 0.18).abs() < 1e-12);
+    }
+
+    #[test]
+    fn the_bootstrap_is_that_of_scipy_as_far_as_resampling_allows() {
+        let cases = golden().bootstraps;
+        assert!(cases.len() > 1);
+        for case in cases {
+            let (low, high) = bootstrap(&case.values, 0.95, 7).unwrap();
+            // scipy uses a million resamples; our error at these percentiles is about 0.007 of the width.
+            let width = case.high - case.low;
+            assert!((low - case.low).abs() < 0.03 * width, "low {low}, scipy {}", case.low);
+            assert!((high - case.high).abs() < 0.03 * width, "high {high}, scipy {}", case.high);
+        }
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_interval_and_few_values_give_none() {
+        let values: Vec<f64> = (0..20).map(|it| f64::from(it * it)).collect();
+        assert_eq!(bootstrap(&values, 0.95, 3), bootstrap(&values, 0.95, 3));
+        assert_ne!(bootstrap(&values, 0.95, 3), bootstrap(&values, 0.95, 4));
+        assert_eq!(bootstrap(&values[1..], 0.95, 3), None);
+        assert_eq!(bootstrap(&[f64::NAN; 20], 0.95, 3), None);
+        assert_eq!(bootstrap(&[2.0; 20], 0.95, 3), Some((2.0, 2.0)));
     }
 }

@@ -2,18 +2,16 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::interval::CONFIDENCE;
-use super::quantile::{ascending, quantile};
+use super::distribution::t_critical;
+use super::interval::{CONFIDENCE, FIRM};
 use super::ratio::Ratios;
-use super::student::t_critical;
+use super::summary::{Moments, ascending, quantile};
 
 /// The smallest difference that counts. Smaller ones interest no user, and a change of a few bytes in a program's layout can
 /// cause them (Mytkowicz and others, "Producing Wrong Data Without Doing Anything Obviously Wrong!", ASPLOS 2009).
-pub const MIN: f64 = 0.02;
+const MIN: f64 = 0.02;
 /// The number of values that a 95th percentile needs: with fewer, it lies between the two largest.
-pub const WELL_KNOWN: usize = 20;
-/// The least number of blocks for a noise floor from a run's twin: as many as a verdict needs.
-pub const TWIN_BLOCKS: usize = super::interval::FIRM;
+const WELL_KNOWN: usize = 20;
 
 /// The noise floor of one engine: the 95th percentile of |log ratio| over blocks of A against A (linear interpolation as
 /// numpy's: definition 7 of Hyndman and Fan, 1996). It is finite and not negative.
@@ -37,9 +35,9 @@ impl NoiseFloor {
         Some(Self { log_ratio, blocks: sizes.len() })
     }
 
-    /// The noise floor of a configuration and its twin in one run; `None` for too few blocks.
+    /// The noise floor of a configuration and its twin in one run; `None` for fewer blocks than a verdict needs.
     pub fn of_twin(ratios: &Ratios) -> Option<Self> {
-        Self::of(ratios.blocks()).filter(|floor| floor.blocks >= TWIN_BLOCKS)
+        Self::of(ratios.blocks()).filter(|floor| floor.blocks >= FIRM)
     }
 
     /// The noise floor between runs, from the levels (logarithms) of one configuration's blocks in one run. Two further blocks
@@ -49,13 +47,11 @@ impl NoiseFloor {
     /// with Effect Size Confidence Intervals", University of Kent, technical report 4-12 (2012)).
     ///
     /// The 95th percentile over the ten pairs of five blocks is too small. For two runs that differ as the blocks of one do, it
-    /// gave 12 % false verdicts; this floor gives less than 3 %, no floor 31 % (`tests/families.rs`). `None` for fewer than two
+    /// gave 12 % false verdicts; this floor gives less than 3 %, no floor 31 % (`tests/false_verdicts.rs`). `None` for fewer than two
     /// blocks, or where a level is not finite.
     pub fn between_blocks(levels: &[f64]) -> Option<Self> {
-        let (n, df) = (levels.len() as f64, levels.len().checked_sub(1).filter(|&df| df > 0)? as f64);
-        let mean = levels.iter().sum::<f64>() / n;
-        let variance = levels.iter().map(|level| (level - mean).powi(2)).sum::<f64>() / df;
-        let log_ratio = t_critical(CONFIDENCE, df) * (2.0 * variance).sqrt();
+        let Moments { n, variance, .. } = Moments::of(levels)?;
+        let log_ratio = t_critical(CONFIDENCE, n - 1.0) * (2.0 * variance).sqrt();
         log_ratio.is_finite().then_some(Self { log_ratio, blocks: levels.len() })
     }
 
@@ -126,22 +122,22 @@ impl TryFrom<Stored> for NoiseFloor {
 
 #[cfg(test)]
 mod tests {
-    use super::super::golden;
     use super::*;
+    use crate::golden::{close, golden};
 
     #[test]
     fn the_floor_is_the_95th_percentile_of_numpy_whatever_the_signs() {
-        let golden = golden::floors();
-        assert!(golden.len() > 2);
-        for case in golden {
+        let cases = golden().floors;
+        assert!(cases.len() > 2);
+        for case in cases {
             let floor = NoiseFloor::of(&case.log_ratios).unwrap();
-            golden::close(floor.log_ratio(), case.floor, 1e-14, "floor");
+            close(floor.log_ratio(), case.floor, 1e-14, "floor");
             assert_eq!(floor.blocks(), case.log_ratios.len());
         }
     }
 
     #[test]
-    fn two_more_blocks_of_a_run_would_lie_so_far_apart() {
+    fn the_floor_between_blocks_is_the_distance_of_two_further_blocks() {
         // python3 -c 'from scipy import stats; print(stats.t.ppf(0.975, 4) * 2**0.5)'   (scipy 1.17.1; their deviation is 1)
         let levels = [
             -1.264_911_064_067_351_8,
@@ -175,19 +171,12 @@ mod tests {
     fn no_values_and_invalid_values_give_no_noise_floor() {
         assert_eq!([&[][..], &[0.1, f64::NAN], &[f64::INFINITY]].map(NoiseFloor::of), [None; 3]);
         for stored in [r#"{"log_ratio":-0.1,"blocks":5}"#, r#"{"log_ratio":0.1,"blocks":0}"#] {
-            assert!(
-                serde_json::from_str::<NoiseFloor>(stored)
-                    .unwrap_err()
-                    .to_string()
-                    .contains("invalid noise floor"),
-                "{stored}"
-            );
+            let error = serde_json::from_str::<NoiseFloor>(stored).unwrap_err().to_string();
+            assert!(error.contains("invalid noise floor"), "{error}");
         }
         let floor = NoiseFloor::of(&[0.1, 0.2, 0.3]).unwrap();
-        assert_eq!(
-            serde_json::from_str::<NoiseFloor>(&serde_json::to_string(&floor).unwrap()).unwrap(),
-            floor
-        );
+        let stored = serde_json::to_string(&floor).unwrap();
+        assert_eq!(serde_json::from_str::<NoiseFloor>(&stored).unwrap(), floor);
     }
 
     #[test]

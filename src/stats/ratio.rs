@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::quantile::median;
+use super::summary::{median, range};
 
 /// One configuration's values of one metric: by the number of the block, then of the round.
 pub type Blocks = BTreeMap<u32, Rounds>;
@@ -48,6 +48,12 @@ impl Ratios {
         if ratios.blocks.is_empty() { Err(Refusal::NothingShared) } else { Ok(ratios) }
     }
 
+    /// Blocks of one round each.
+    pub fn of_blocks(blocks: &[f64]) -> Self {
+        assert!(!blocks.is_empty() && blocks.iter().all(|ratio| ratio.is_finite()));
+        Self { blocks: blocks.to_vec(), rounds: blocks.to_vec(), unpaired: 0 }
+    }
+
     /// One log ratio for each block.
     pub fn blocks(&self) -> &[f64] {
         &self.blocks
@@ -55,8 +61,7 @@ impl Ratios {
 
     /// The smallest and the largest log ratio of any round.
     pub fn extremes(&self) -> (f64, f64) {
-        let ends = (f64::INFINITY, f64::NEG_INFINITY);
-        self.rounds.iter().fold(ends, |(low, high), &ratio| (low.min(ratio), high.max(ratio)))
+        range(&self.rounds)
     }
 
     /// The number of blocks in which the two share no round.
@@ -85,19 +90,11 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-impl Ratios {
-    /// Blocks of one round each.
-    pub fn of_blocks(blocks: &[f64]) -> Self {
-        assert!(!blocks.is_empty() && blocks.iter().all(|ratio| ratio.is_finite()));
-        Self { blocks: blocks.to_vec(), rounds: blocks.to_vec(), unpaired: 0 }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::golden;
-    use super::super::interval::{Design, Interval};
     use super::*;
+    use crate::golden::{close, golden};
+    use crate::interval::{Design, Interval};
 
     fn blocks(values: &[&[f64]]) -> Blocks {
         (0..)
@@ -107,24 +104,24 @@ mod tests {
     }
 
     #[test]
-    fn the_data_of_blocks_and_their_interval_are_those_of_numpy_and_scipy() {
-        let golden = golden::paired_ratios();
-        assert!(golden.len() > 2);
-        for case in golden {
+    fn ratios_of_blocks_and_their_interval_are_those_of_numpy_and_scipy() {
+        let cases = golden().paired_ratios;
+        assert!(cases.len() > 2);
+        for case in cases {
             let sides = [case.above, case.below]
                 .map(|rounds| blocks(&rounds.iter().map(Vec::as_slice).collect::<Vec<_>>()));
             let ratios = Ratios::paired(&sides[0], &sides[1]).unwrap();
             for (found, expected) in ratios.blocks().iter().zip(&case.blocks) {
-                golden::close(*found, *expected, 1e-12, "datum");
+                close(*found, *expected, 1e-12, "ratio");
             }
             let interval = Interval::of_mean(ratios.blocks(), Design::Fixed).unwrap();
-            golden::close(interval.low(), case.low, 1e-11, "low");
-            golden::close(interval.high(), case.high, 1e-11, "high");
+            close(interval.low(), case.low, 1e-11, "low");
+            close(interval.high(), case.high, 1e-11, "high");
         }
     }
 
     #[test]
-    fn a_slow_moment_that_hits_both_sides_of_a_round_leaves_no_trace() {
+    fn a_round_that_is_slow_on_both_sides_does_not_change_the_ratios() {
         let ours = blocks(&[&[200.0, 88.0, 200.0], &[50.0, 200.0, 200.0]]);
         let theirs = blocks(&[&[100.0, 44.0, 100.0], &[25.0, 100.0, 100.0]]);
         let ratios = Ratios::paired(&ours, &theirs).unwrap();
@@ -132,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn the_datum_of_a_block_is_the_median_of_its_rounds_ratios_not_the_ratio_of_medians() {
+    fn the_ratio_of_a_block_is_the_median_of_ratios_not_the_ratio_of_medians() {
         // The ratio of the medians 30 and 20 would be 1.5.
         let ratios = Ratios::paired(&blocks(&[&[10.0, 30.0, 50.0]]), &blocks(&[&[5.0, 60.0, 20.0]])).unwrap();
         assert!((ratios.blocks()[0] - 2f64.ln()).abs() < 1e-12);
@@ -141,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn values_without_a_logarithm_are_refused_by_their_place_and_not_dropped() {
+    fn values_without_a_logarithm_are_refused_with_their_block_and_round() {
         for bad in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             for (ours, theirs) in [([1.0, bad], [1.0, 1.0]), ([1.0, 1.0], [1.0, bad])] {
                 let refused =
@@ -154,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_that_one_side_failed_in_is_left_out_and_the_others_pair_by_their_numbers() {
+    fn rounds_are_paired_by_number_and_a_round_of_one_side_is_left_out() {
         let ours = Blocks::from([(0, Rounds::from([(0, 2.0), (1, 60.0), (2, 8.0)]))]);
         let theirs = Blocks::from([(0, Rounds::from([(0, 1.0), (2, 4.0), (3, 9.0)]))]);
         let ratios = Ratios::paired(&ours, &theirs).unwrap();
@@ -165,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_common_is_refused() {
+    fn sides_without_a_shared_round_are_refused() {
         let refused =
             |ours: &[&[f64]], theirs: &[&[f64]]| Ratios::paired(&blocks(ours), &blocks(theirs)).unwrap_err();
         assert_eq!(refused(&[&[]], &[&[]]), Refusal::NothingShared);

@@ -61,13 +61,11 @@ impl Rule {
     /// without an interval (failed, or too few blocks): it would delay the end to the last interim analysis.
     pub fn analyse(self, blocks: usize, half_widths: &[f64]) -> Analysis {
         let narrow = half_widths.iter().all(|&half| half <= self.half_width);
-        match INTERIM_ANALYSES.into_iter().find(|&look| look >= blocks) {
-            Some(look) if look == blocks && narrow => Analysis::Stop(StoppedBy::Width),
-            _ => match INTERIM_ANALYSES.into_iter().find(|&look| look > blocks) {
-                Some(until) => Analysis::GoOn { until },
-                None => Analysis::Stop(StoppedBy::LastAnalysis),
-            },
+        if narrow && INTERIM_ANALYSES.contains(&blocks) {
+            return Analysis::Stop(StoppedBy::Width);
         }
+        let next = INTERIM_ANALYSES.into_iter().find(|&until| until > blocks);
+        next.map_or(Analysis::Stop(StoppedBy::LastAnalysis), |until| Analysis::GoOn { until })
     }
 }
 

@@ -1,9 +1,83 @@
-//! The distribution of a metric over its values, nested in launches.
+//! Numbers that describe values: quantiles, means, outliers, and the distribution of a metric.
 
 use serde::Serialize;
 
-use super::outliers::outliers;
-use super::quantile::{ascending, median, quantile};
+/// The quantile `q` (0 to 1) of ascending values, `None` of no values. It interpolates between order statistics: definition 7 of
+/// Hyndman and Fan, "Sample Quantiles in Statistical Packages", The American Statistician 50 (1996), which is numpy's default.
+pub fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
+    let position = q.clamp(0.0, 1.0) * sorted.len().checked_sub(1)? as f64;
+    let (below, fraction) = (position.floor() as usize, position.fract());
+    let low = *sorted.get(below)?;
+    // The last value has no next one.
+    let high = sorted.get(below + 1).copied().unwrap_or(low);
+    Some(low + (high - low) * fraction)
+}
+
+/// The median of values in any order.
+pub fn median(values: &[f64]) -> Option<f64> {
+    quantile(&ascending(values), 0.5)
+}
+
+pub(crate) fn ascending(values: &[f64]) -> Vec<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    sorted
+}
+
+pub(crate) fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+/// The smallest and the largest value.
+pub(crate) fn range(values: &[f64]) -> (f64, f64) {
+    let ends = (f64::INFINITY, f64::NEG_INFINITY);
+    values.iter().fold(ends, |(low, high), &value| (low.min(value), high.max(value)))
+}
+
+/// The mean of a sample, and its variance (over n - 1). It is computed in two passes, so that a small spread around a large mean
+/// keeps its digits.
+pub(crate) struct Moments {
+    pub n: f64,
+    pub mean: f64,
+    pub variance: f64,
+}
+
+impl Moments {
+    /// `None` for fewer than two values, or where one is not finite.
+    pub fn of(values: &[f64]) -> Option<Self> {
+        let (n, mean) = (values.len() as f64, mean(values));
+        let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+        (values.len() > 1 && squares.is_finite()).then(|| Self { n, mean, variance: squares / (n - 1.0) })
+    }
+}
+
+/// The geometric mean of ratios: the only mean that does not depend on the choice of reference (Fleming and Wallace, "How Not to
+/// Lie with Statistics: The Correct Way to Summarize Benchmark Results", Communications of the ACM 29 (1986)). `None`
+/// where a scenario has no value above zero: leaving it out would favour an engine that failed in it.
+///
+/// Caution: it does not predict time. A scenario of a millisecond counts as much as one of an hour, and a real workload may have
+/// another ratio (Smith, "Characterizing Computer Performance with a Single Number", Communications of the ACM 31 (1988)).
+/// Print it beside the scenarios, never in their place.
+pub fn geometric_mean(scenarios: &[Option<f64>]) -> Option<f64> {
+    let logarithm = |value: &Option<f64>| value.filter(|it| it.is_finite() && *it > 0.0).map(f64::ln);
+    let logarithms = scenarios.iter().map(logarithm).collect::<Option<Vec<f64>>>()?;
+    (!logarithms.is_empty()).then(|| mean(&logarithms).exp())
+}
+
+/// The limit of `outliers`.
+const LIMIT: f64 = 3.5;
+/// The 0.75 quantile of the standard normal distribution: it makes the MAD comparable to a standard deviation.
+const NORMAL: f64 = 0.6745;
+
+/// A flag for each value, in their order, by the median absolute deviation (MAD): Iglewicz and Hoaglin, "How to Detect and Handle
+/// Outliers" (1993) flag |0.6745 (x - median) / MAD| > 3.5. If more than half of the values are equal, the MAD is zero and
+/// nothing is flagged. A flag is information; no value is ever left out because of it.
+pub fn outliers(values: &[f64]) -> Vec<bool> {
+    let centre = median(values).unwrap_or_default();
+    let deviations: Vec<f64> = values.iter().map(|value| (value - centre).abs()).collect();
+    let mad = median(&deviations).unwrap_or_default();
+    deviations.iter().map(|deviation| mad > 0.0 && NORMAL * deviation / mad > LIMIT).collect()
+}
 
 /// Percentiles, mean and deviation of all values together. The estimate is the median of the launches' medians, because values
 /// within a launch are not independent: the launch is the unit of replication (Kalibera and Jones, "Rigorous Benchmarking in
@@ -36,15 +110,14 @@ impl Summary {
         let mut sorted = launches.concat();
         sorted.sort_unstable_by(f64::total_cmp);
         let at = |q| quantile(&sorted, q);
-        let mean = sorted.iter().sum::<f64>() / sorted.len() as f64;
         Some(Self {
             n: sorted.len(),
             launches: launch_medians.len(),
             estimate: median(&launch_medians)?,
             min: at(0.0)?,
             max: at(1.0)?,
-            mean,
-            std: standard_deviation(&sorted, mean),
+            mean: mean(&sorted),
+            std: Moments::of(&sorted).map(|it| it.variance.sqrt()),
             p50: at(0.5)?,
             p90: at(0.9)?,
             p95: at(0.95)?,
@@ -64,30 +137,31 @@ impl Summary {
     }
 }
 
-/// The standard deviation in two passes, so that a small spread around a large mean keeps its digits.
-fn standard_deviation(values: &[f64], mean: f64) -> Option<f64> {
-    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-    (values.len() > 1).then(|| (squares / (values.len() - 1) as f64).sqrt())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::golden::{close, golden};
 
-    // python3 -c 'import numpy as np; a = np.array([3.1, 1.2, 9.7, 4.4, 4.4, 2.05, 7.3, 100.5, 0.3, 5.9, 6.1]);
-    //   print(repr(a.mean()), repr(a.std(ddof=1)), np.percentile(a, [50, 90, 95, 99]))'       (numpy 2.4.6)
     #[test]
-    fn one_launch_is_summarised_as_numpy_does() {
-        let summary = Summary::of(&[vec![3.1, 1.2, 9.7, 4.4, 4.4, 2.05, 7.3, 100.5, 0.3, 5.9, 6.1]]).unwrap();
-        let close = |found: f64, numpy: f64| assert!((found - numpy).abs() < 1e-12, "{found}, numpy {numpy}");
-        close(summary.mean, 13.177_272_727_272_73);
-        close(summary.std.unwrap(), 29.092_381_851_924_426);
-        close(summary.p50, 4.4);
-        close(summary.p90, 9.7);
-        close(summary.p95, 55.1);
-        close(summary.p99, 91.42);
-        assert_eq!((summary.n, summary.launches, summary.outliers), (11, 1, 1));
-        assert_eq!((summary.min, summary.max, summary.estimate), (0.3, 100.5, 4.4));
+    fn a_summary_is_that_of_numpy() {
+        let cases = golden().summaries;
+        assert!(cases.len() > 4);
+        for case in cases {
+            let found = Summary::of(std::slice::from_ref(&case.values)).unwrap();
+            close(found.mean, case.mean, 1e-13, "mean");
+            assert_eq!(found.std.is_some(), case.std.is_some());
+            close(found.std.unwrap_or(1.0), case.std.unwrap_or(1.0), 1e-12, "deviation");
+            assert_eq!(
+                (found.n, found.launches, found.min, found.max),
+                (case.values.len(), 1, case.min, case.max)
+            );
+            close(found.estimate, case.median, 1e-14, "median");
+            for (found, expected) in
+                [(found.p50, case.p50), (found.p90, case.p90), (found.p95, case.p95), (found.p99, case.p99)]
+            {
+                close(found, expected, 1e-13, "percentile");
+            }
+        }
     }
 
     #[test]
@@ -121,5 +195,56 @@ mod tests {
     fn a_small_spread_around_a_large_mean_keeps_its_digits() {
         let summary = Summary::of(&[vec![1e9 + 1.0, 1e9 + 2.0, 1e9 + 3.0]]).unwrap();
         assert_eq!(summary.std, Some(1.0));
+    }
+
+    #[test]
+    fn one_value_is_every_quantile_and_no_value_has_none() {
+        assert_eq!(quantile(&[5.0], 0.99), Some(5.0));
+        assert_eq!(quantile(&[], 0.5), None);
+        assert_eq!((median(&[]), median(&[4.0, 1.0])), (None, Some(2.5)));
+    }
+
+    #[test]
+    fn flags_are_those_of_scipys_median_absolute_deviation() {
+        let cases = golden().outliers;
+        assert!(cases.iter().any(|case| case.flagged.len() > 3));
+        assert!(cases.iter().any(|case| case.flagged.is_empty()));
+        for case in cases {
+            let flags = outliers(&case.values);
+            let flagged: Vec<usize> = (0..flags.len()).filter(|&index| flags[index]).collect();
+            assert_eq!(flagged, case.flagged);
+            assert_eq!(Summary::of(&[case.values]).unwrap().outliers, case.flagged.len());
+        }
+    }
+
+    #[test]
+    fn equal_values_and_no_values_flag_nothing() {
+        assert_eq!(outliers(&[2.0, 2.0, 2.0, 9.0]), [false; 4]);
+        assert_eq!(outliers(&[1.0]), [false]);
+        assert!(outliers(&[]).is_empty());
+    }
+
+    #[test]
+    fn the_geometric_mean_is_that_of_scipy() {
+        let cases = golden().geometric_means;
+        assert!(cases.len() > 2);
+        for case in cases {
+            let values: Vec<Option<f64>> = case.values.into_iter().map(Some).collect();
+            close(geometric_mean(&values).unwrap(), case.mean, 1e-14, "geometric mean");
+        }
+    }
+
+    #[test]
+    fn a_scenario_without_a_value_leaves_no_mean() {
+        for missing in [None, Some(0.0), Some(-1.0), Some(f64::NAN), Some(f64::INFINITY)] {
+            assert_eq!(geometric_mean(&[Some(2.0), missing]), None, "{missing:?}");
+        }
+        assert_eq!(geometric_mean(&[]), None);
+    }
+
+    #[test]
+    fn the_geometric_mean_does_not_overflow() {
+        let mean = geometric_mean(&[Some(1e300), Some(1e300), Some(1e-300), Some(1e300)]).unwrap();
+        assert!((mean / 1e150 - 1.0).abs() < 1e-12);
     }
 }

@@ -2,8 +2,6 @@
 
 mod coverage;
 mod false_verdicts;
-mod families;
 mod noise;
-mod summaries;
 #[cfg(feature = "simulations")]
 mod tables;

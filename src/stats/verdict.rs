@@ -1,4 +1,5 @@
-//! The verdict on an interval of a log ratio, by the limits of a difference and of equality. Above zero is better.
+//! The verdict on an interval of a log ratio, by the limits of a difference and of equality, and the severity of a change. Above
+//! zero is better.
 
 use serde::Serialize;
 
@@ -44,11 +45,85 @@ impl Verdict {
     }
 }
 
+/// The kind of quantity that a metric measures. A log ratio above zero is better: faster, or less.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Quality {
+    Speed,
+    /// Memory or energy.
+    Amount,
+}
+
+impl Quality {
+    pub(crate) fn side(self) -> f64 {
+        if self == Self::Speed { 1.0 } else { -1.0 }
+    }
+
+    /// The share by which the metric became worse, as printed: speed lost, or memory needed in addition. Negative where it
+    /// became better.
+    pub fn worsening(self, log_ratio: f64) -> f64 {
+        -self.side() * (self.side() * log_ratio).exp_m1()
+    }
+
+    pub(crate) fn times(self) -> &'static str {
+        if self == Self::Speed { "times as fast" } else { "times as much" }
+    }
+
+    pub(crate) fn comparative(self, factor: f64) -> &'static str {
+        match (self, factor < 1.0) {
+            (Self::Speed, true) => "slower",
+            (Self::Speed, false) => "faster",
+            (Self::Amount, true) => "less",
+            (Self::Amount, false) => "more",
+        }
+    }
+}
+
+/// The severity of a change, for the decision whether it may pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Class {
+    Informative,
+    Warning,
+    Critical,
+}
+
+/// Shares by which a metric may become worse: 0 < warning <= critical.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Thresholds {
+    warning: f64,
+    critical: f64,
+}
+
+impl Default for Thresholds {
+    fn default() -> Self {
+        Self { warning: 0.1, critical: 0.2 }
+    }
+}
+
+impl Thresholds {
+    pub fn new(warning: f64, critical: f64) -> Option<Self> {
+        (warning > 0.0 && warning <= critical && critical.is_finite()).then_some(Self { warning, critical })
+    }
+}
+
+impl Class {
+    /// Only a certain change for the worse is more than informative: an improvement does no harm, and an inconclusive result
+    /// proves nothing (it has its own exit status). The share is the printed one.
+    pub fn of(verdict: Verdict, log_ratio: f64, quality: Quality, thresholds: Thresholds) -> Self {
+        let worse = quality.worsening(log_ratio);
+        match verdict {
+            Verdict::Slower if worse > thresholds.critical => Self::Critical,
+            Verdict::Slower if worse >= thresholds.warning => Self::Warning,
+            _ => Self::Informative,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::interval::Design;
-    use super::super::noise_floor::NoiseFloor;
     use super::*;
+    use crate::interval::Design;
+    use crate::noise_floor::NoiseFloor;
 
     /// Five blocks with that mean and, in a fixed design, that half width.
     fn interval(estimate: f64, half_width: f64) -> Interval {
@@ -80,5 +155,37 @@ mod tests {
         assert_eq!(verdict(0.5, 1.9, 40.0), Verdict::Inconclusive);
         // Certainly different, but by too little to count.
         assert_eq!(verdict(1.0, 0.5, 0.0), Verdict::Same);
+    }
+
+    fn class(verdict: Verdict, share_of_speed: f64) -> Class {
+        Class::of(verdict, share_of_speed.ln(), Quality::Speed, Thresholds::default())
+    }
+
+    #[test]
+    fn a_certain_worsening_is_classified_by_its_size() {
+        let classes = [0.95, 0.905, 0.895, 0.805, 0.795, 0.1].map(|share| class(Verdict::Slower, share));
+        use Class::{Critical, Informative, Warning};
+        assert_eq!(classes, [Informative, Informative, Warning, Warning, Critical, Critical]);
+    }
+
+    #[test]
+    fn improvements_and_inconclusive_results_are_informative() {
+        assert_eq!(class(Verdict::Faster, 4.0), Class::Informative);
+        assert_eq!([Verdict::Same, Verdict::Inconclusive].map(|it| class(it, 0.5)), [Class::Informative; 2]);
+    }
+
+    #[test]
+    fn more_memory_is_judged_by_the_share_that_is_printed() {
+        let more =
+            |factor: f64| Class::of(Verdict::Slower, -factor.ln(), Quality::Amount, Thresholds::default());
+        assert_eq!([1.09, 1.19, 1.21].map(more), [Class::Informative, Class::Warning, Class::Critical]);
+    }
+
+    #[test]
+    fn thresholds_are_settable_and_in_order() {
+        let strict = Thresholds::new(0.01, 0.05).unwrap();
+        assert_eq!(Class::of(Verdict::Slower, 0.94f64.ln(), Quality::Speed, strict), Class::Critical);
+        let wrong = [(0.2, 0.1), (0.0, 0.1), (f64::NAN, 0.2), (0.1, f64::INFINITY)];
+        assert_eq!(wrong.map(|(warning, critical)| Thresholds::new(warning, critical)), [None; 4]);
     }
 }

@@ -20,6 +20,8 @@ const RENAMED_FIELDS: &[(&str, &str)] = &[
     ("doubts", "contradictions"),
     ("gravest", "worst_run"),
     ("opinions", "gaps"),
+    ("parted", "differing"),
+    ("place", "position"),
     ("places", "positions"),
     ("seen", "observed"),
     ("standing", "status"),

@@ -1,43 +1,6 @@
-//! The largest difference between a correct engine and the verifier. One bound cannot serve: rounding weights to 4 bits changes a
-//! correct engine more than a permuted matrix changes one in f32. So the bound depends on the precision that the engine states,
-//! and other checks verify that statement.
-//!
-//! The numbers are root mean squares of the difference in natural log-probability, over all tokens and over the worst stretch of
-//! 128. `scripts/agreement/calibrate` found them over 1,408 tokens, on the trained embedded model and on synthesised models of 2
-//! and 24 layers. Random weights make every choice between tokens nearly even, so rounding has the largest effect there.
-//!
-//! | correct                     | embedded      | 2 layers      | 24 layers     | bound      |
-//! |-----------------------------|---------------|---------------|---------------|------------|
-//! | f32                         | 7e-7   1e-6   | 1e-6   1e-6   | 1e-6   1e-6   | 0.02  0.04 |
-//! | f16                         | 0.001  0.002  | 0.001  0.002  | 0.002  0.002  | 0.1   0.15 |
-//! | bf16                        | 0.009  0.013  | 0.011  0.012  | 0.016  0.019  | 0.1   0.15 |
-//! | q8_0                        | 0.013  0.022  | 0.031  0.034  | 0.037  0.045  | 0.1   0.15 |
-//! | q6_k                        | 0.019  0.033  | 0.076  0.083  | 0.10   0.12   | 0.3   0.4  |
-//! | q4_k                        | 0.057  0.092  | 0.28   0.31   | 0.39   0.43   | 0.7   0.9  |
-//! | q4_0                        | 0.075  0.093  | 0.31   0.37   | 0.46   0.54   | 0.7   0.9  |
-//! | q4_0, against these numbers | 0.007  0.011  | 0.018  0.021  | 0.021  0.026  | 0.1   0.15 |
-//!
-//! | wrong, in f32               | embedded      | 2 layers      | 24 layers     |
-//! |-----------------------------|---------------|---------------|---------------|
-//! | all matrices of one layer   | 0.95   1.6    | 1.1    1.2    | 0.50   0.57   |
-//! | queries of one layer        | 0.73   0.97   | 0.24   0.34   | 0.046  0.060  |
-//! | gates of one layer          | 0.43   0.71   | 0.73   0.80   | 0.24   0.27   |
-//! | rotated in the wrong pairs  | 3.1    4.2    | 0.76   0.86   | 0.55   0.62   |
-//! | scaled from 1024, by 8      | 0.16   0.42   | 0.37   0.51   | 0.32   0.43   |
-//! | scaled from 8192, by 32     | 0.056  0.18   | 0.12   0.20   | 0.096  0.17   |
-//!
-//! (The two scaled ones of the last column: 16 layers. Permuted: rows in reverse order. Scaled: the engine ignores Llama 3's
-//! scaling of rotations for texts longer than that.)
-//!
-//! So in f32 every one of these errors is found, and in 16 or 8 bits every one but the queries of one layer among 24. A model
-//! that itself has 4 bits is no excuse: the verifier has the same numbers, and only kernels that round activations to 8 bits
-//! lose precision. An engine that rounds a model to 4 bits itself can hide one wrong matrix, or one wrong layer among many with
-//! random weights (about 0.68 and 0.79 together). To find these, the verifier would need the same rounded numbers. The stretch
-//! finds wrong rotations: their error grows with the position and is small over the whole text. Weights in 3 bits and fewer
-//! were not measured; beyond their bound a model counts as another one.
-//!
-//! The same engines' own tokens had these gaps, on average and at the worst of 64: f32 nothing, bf16 3e-4 and 0.017, q8_0 0.001
-//! and 0.03, q6_k 0.012 and 0.27, q4_0 0.59 and 1.8.
+//! The largest difference between a correct engine and the verifier. It depends on the precision that the engine states: rounding
+//! to 4 bits changes a correct engine more than a permuted matrix changes one in f32. `MEASURED.md` has the measurements.
+
 use serde::Serialize;
 
 use crate::plan::Configuration;
@@ -120,7 +83,7 @@ impl Precision {
     }
 
     /// Its name in a sentence on the allowed difference: `16 bits`.
-    pub fn words(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Full => "f32",
             Self::Bits16 => "16 bits",
@@ -151,22 +114,22 @@ impl Precision {
         let model = requested.model;
         // An unknown name excuses nothing.
         let known = [weights, requested.dtype, model].into_iter().flatten();
-        let bits = |name| Some((name, nominal_bits(name)?));
-        let Some((weights, held)) = known.filter_map(bits).next() else { return Self::Bits6 };
+        let with_bits = |name| Some((name, nominal_bits(name)?));
+        let Some((weights, weight_bits)) = known.filter_map(with_bits).next() else { return Self::Bits6 };
         let own = model.is_some_and(|model| weights.eq_ignore_ascii_case(model));
-        let narrowed = match held {
+        let narrowed = match weight_bits {
             // The weights are the model's own, and the verifier has the same. Kernels for narrow weights round activations to 8
             // bits.
             ..=8 if own => Self::Bits8,
             _ if own => Self::Full,
-            held => Self::of_bits(held),
+            bits => Self::of_bits(bits),
         };
         // Without a stated compute dtype, that of the weights counts; but no engine computes in 4 bits.
-        let computes = compute.and_then(nominal_bits).unwrap_or(held).max(8);
+        let compute_bits = compute.and_then(nominal_bits).unwrap_or(weight_bits).max(8);
         // The cache's dtype cannot be checked: fewer than 16 bits are an excuse only where the user requested them.
         let least = if requested.narrow_cache { 0 } else { 16 };
-        let keeps = kv.and_then(nominal_bits).unwrap_or(32).max(least);
-        narrowed.max(Self::of_bits(computes)).max(Self::of_bits(keeps))
+        let cache_bits = kv.and_then(nominal_bits).unwrap_or(32).max(least);
+        narrowed.max(Self::of_bits(compute_bits)).max(Self::of_bits(cache_bits))
     }
 
     fn of_bits(bits: u32) -> Self {
@@ -212,14 +175,14 @@ mod tests {
 
     #[test]
     fn a_narrow_cache_widens_the_bounds_only_if_requested() {
-        let kept = |kv, narrow_cache| {
+        let precision = |kv, narrow_cache| {
             let requested = Requested { model: Some("f32"), narrow_cache, ..Requested::default() };
             Precision::of_dtypes(Some("f32"), Some("f32"), Some(kv), &requested)
         };
         use Precision::*;
         let all = ["f32", "f16", "q8_0", "q4_0", "q2_k", "anything"];
-        assert_eq!(all.map(|kv| kept(kv, false)), [Full, Bits16, Bits16, Bits16, Bits16, Full]);
-        assert_eq!(all.map(|kv| kept(kv, true)), [Full, Bits16, Bits8, Bits4, Bits3, Full]);
+        assert_eq!(all.map(|kv| precision(kv, false)), [Full, Bits16, Bits16, Bits16, Bits16, Full]);
+        assert_eq!(all.map(|kv| precision(kv, true)), [Full, Bits16, Bits8, Bits4, Bits3, Full]);
         let mut configuration = Configuration::default();
         assert!(!Requested::of(&configuration).narrow_cache);
         configuration.options.insert("cache_type_k".into(), "q4_0".into());

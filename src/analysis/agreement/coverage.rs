@@ -2,8 +2,8 @@
 //! others. So the verifier must have checked some tokens of every workload, and the longest window of held-out text, where
 //! errors that grow with the position show.
 
-use super::positions::greedy_samples;
 use super::status::Agreement;
+use super::tokens::greedy_samples;
 use super::verifier::Verifier;
 use crate::plan::Case;
 use crate::record::{NotChecked, RunRecord};
@@ -52,7 +52,7 @@ fn reasons(record: &RunRecord, of: impl Fn(&NotChecked) -> bool) -> Vec<String> 
 fn tokens(record: &RunRecord, configuration: usize, verifier: &Verifier, found: &Agreement) -> Vec<String> {
     let plan = &record.header.plan;
     let compared = |case: usize| found.greedy.as_ref().is_some_and(|greedy| greedy.cases.contains(&case));
-    let judged = |case: usize| found.gaps.as_ref().is_some_and(|gaps| gaps.is_about(case));
+    let checked = |case: usize| found.gaps.as_ref().is_some_and(|gaps| gaps.is_about(case));
     let measured = |case: usize| record.measured().any(|it| it.case == case);
     let gives_ids = |case: usize| {
         let mut samples = greedy_samples(record, configuration).filter(|it| it.case == case);
@@ -72,7 +72,7 @@ fn tokens(record: &RunRecord, configuration: usize, verifier: &Verifier, found: 
         let why = match case {
             Case { workload, .. } if !workload.is_greedy() => "sampled tokens are not compared",
             _ if !gives_ids(index) => "gives text, not ids",
-            _ if compared(index) || judged(index) => continue,
+            _ if compared(index) || checked(index) => continue,
             _ if !takes_ids => "takes text, so its prompt ids may differ from the verifier's",
             Case { workload, .. } => {
                 unchecked.push(format!("`{}`", line(&workload.label)));
@@ -118,9 +118,8 @@ fn window(record: &RunRecord, configuration: usize, verifier: &Verifier, found: 
         };
         return if own.is_empty() { vec![in_general()] } else { own };
     }
-    let by_verifier = verifier.logprobs(sequence).is_some();
-    (!by_verifier)
-        .then(|| format!("the verifier did not score the window of {} tokens", counted(length)))
-        .into_iter()
-        .collect()
+    match verifier.logprobs(sequence) {
+        Some(_) => Vec::new(),
+        None => vec![format!("the verifier did not score the window of {} tokens", counted(length))],
+    }
 }

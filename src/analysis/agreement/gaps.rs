@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::positions::{Text, blocks};
+use super::tokens::{Text, blocks};
 use super::verifier::Verifier;
 use crate::record::{ReferenceToken, RunRecord};
 
@@ -41,19 +41,14 @@ impl Gaps {
     /// Only answers of this verifier count; `notable` is the smallest gap that is worth reporting.
     pub fn of(record: &RunRecord, configuration: usize, verifier: &Verifier, notable: f64) -> Option<Self> {
         let plan = &record.header.plan;
-        let asked = verifier.configuration?;
+        let own = verifier.configuration?;
         let is_about =
-            |it: &&ReferenceToken| it.verifier == asked && plan.cases[it.case].configuration == configuration;
-        let mut gaps = BTreeMap::new();
-        let mut first: Option<usize> = None;
-        let mut differing = 0;
+            |it: &&ReferenceToken| it.verifier == own && plan.cases[it.case].configuration == configuration;
+        let (mut gaps, mut differing) = (BTreeMap::new(), Vec::new());
         for reference in record.reference_tokens.iter().filter(is_about) {
             let Some(gap) = gap(reference) else { continue };
             if reference.verifier_token != reference.engine_token {
-                differing += 1;
-                first = Some(
-                    first.map_or(reference.position as usize, |first| first.min(reference.position as usize)),
-                );
+                differing.push(reference.position as usize);
             }
             gaps.insert((reference.launch, reference.case, reference.index, reference.position), gap);
         }
@@ -63,18 +58,13 @@ impl Gaps {
         let positions = gaps.len();
         Some(Self {
             positions,
-            differing,
+            differing: differing.len(),
             mean: gaps.values().sum::<f64>() / positions as f64,
             worst: gaps.values().copied().fold(0.0, f64::max),
-            first,
+            first: differing.into_iter().min(),
             worst_run: worst_run(record, &gaps, notable),
             gaps,
         })
-    }
-
-    /// Drops the single gaps, which are not needed after the summary.
-    pub fn without_gaps(self) -> Self {
-        Self { gaps: BTreeMap::new(), ..self }
     }
 
     /// Whether the verifier checked some tokens of this case.
@@ -83,8 +73,8 @@ impl Gaps {
     }
 
     /// The gap of a token, where the verifier checked it.
-    pub fn gap(&self, (launch, case, index): (u32, usize, u32), place: usize) -> Option<f64> {
-        self.gaps.get(&(launch, case, index, u32::try_from(place).ok()?)).copied()
+    pub fn gap(&self, (launch, case, index): (u32, usize, u32), position: usize) -> Option<f64> {
+        self.gaps.get(&(launch, case, index, u32::try_from(position).ok()?)).copied()
     }
 }
 
@@ -101,8 +91,8 @@ fn gap(reference: &ReferenceToken) -> Option<f64> {
 
 fn worst_run(record: &RunRecord, gaps: &BTreeMap<(u32, usize, u32, u32), f64>, notable: f64) -> Option<Run> {
     let mut samples: BTreeMap<(u32, usize, u32), Vec<(u32, f64)>> = BTreeMap::new();
-    for (&(launch, case, index, place), &gap) in gaps {
-        samples.entry((launch, case, index)).or_default().push((place, gap));
+    for (&(launch, case, index, position), &gap) in gaps {
+        samples.entry((launch, case, index)).or_default().push((position, gap));
     }
     let blocks = blocks(record);
     let runs = samples.into_iter().filter_map(|((launch, case, index), positions)| {

@@ -6,23 +6,25 @@ use std::collections::{BTreeSet, HashMap};
 use protocol::IgnoreEos;
 use serde::Serialize;
 
-use super::positions::{Text, blocks, greedy_samples};
+use super::tokens::{Text, blocks, greedy_samples};
 use super::verifier::Verifier;
-use crate::record::{Launch, RunRecord};
+use crate::record::{Launch, RunRecord, Sample};
 
 /// The agreement of an engine's greedy tokens with the verifier's.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Greedy {
     /// The number of texts that both continued.
     pub texts: usize,
-    pub parted: usize,
+    /// The number of texts with a difference.
+    pub differing: usize,
     /// The verifier's tokens in these texts, and the number of them before the first difference of each text.
     pub compared: usize,
     pub equal: usize,
     /// The earliest difference.
-    pub first: Option<Parting>,
+    pub first: Option<FirstDifference>,
+    /// One for each text with a difference.
     #[serde(skip)]
-    pub partings: Vec<Parting>,
+    pub differences: Vec<FirstDifference>,
     /// The cases with a request that was answered as by the verifier, to the end.
     #[serde(skip)]
     pub cases: BTreeSet<usize>,
@@ -30,10 +32,10 @@ pub struct Greedy {
 
 /// The first token of a text that differs from the verifier's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Parting {
+pub struct FirstDifference {
     pub text: Text,
     /// Counted from 0.
-    pub place: usize,
+    pub position: usize,
     /// `None` where one output ended before the other.
     pub theirs: Option<u32>,
     pub own: Option<u32>,
@@ -43,39 +45,29 @@ pub struct Parting {
 }
 
 impl Greedy {
-    pub fn of(record: &RunRecord, configuration: usize, verifier: &Verifier) -> Option<Self> {
+    pub fn of<'r>(record: &'r RunRecord, configuration: usize, verifier: &Verifier) -> Option<Self> {
         let plan = &record.header.plan;
         let eos = Eos::of(record, configuration, verifier.configuration);
-        let mut found = Self {
-            texts: 0,
-            parted: 0,
-            compared: 0,
-            equal: 0,
-            first: None,
-            partings: Vec::new(),
-            cases: BTreeSet::new(),
-        };
-        if let Some(own) = verifier.continued() {
+        let mut found = Self::default();
+        if let Some(own) = verifier.continued {
             for continued in record.continued.iter().filter(|it| it.configuration == configuration) {
-                found.take(&continued.ids, eos.before(own), Text::HeldOut, None);
+                found.compare(&continued.ids, eos.before(own), Text::HeldOut, None);
             }
         }
         if let Some(other) = verifier.configuration.filter(|other| *other != configuration) {
-            let owns: HashMap<(&str, u32), &[protocol::Sequence]> = greedy_samples(record, other)
-                .map(|it| {
-                    let asked = plan.cases[it.case].workload.max_new_tokens;
-                    ((it.prompt_hash.as_str(), asked), it.iteration.sequences.as_slice())
-                })
-                .collect();
+            let request = |sample: &'r Sample| {
+                (sample.prompt_hash.as_str(), plan.cases[sample.case].workload.max_new_tokens)
+            };
+            let owns: HashMap<_, _> =
+                greedy_samples(record, other).map(|it| (request(it), &it.iteration.sequences)).collect();
             let blocks = blocks(record);
             for sample in greedy_samples(record, configuration).filter(|it| !it.prompt_hash.is_empty()) {
-                let asked = plan.cases[sample.case].workload.max_new_tokens;
-                let Some(own) = owns.get(&(sample.prompt_hash.as_str(), asked)) else { continue };
-                for (theirs, own) in sample.iteration.sequences.iter().zip(*own) {
+                let own = owns.get(&request(sample)).into_iter().flat_map(|own| own.iter());
+                for (theirs, own) in sample.iteration.sequences.iter().zip(own) {
                     if let (Some(theirs), Some(own)) = (&theirs.output_ids, &own.output_ids) {
                         let name = (sample.launch, sample.case, sample.index);
                         let text = Text::of(plan, &blocks, name.0, name.1, name.2);
-                        found.take(theirs, eos.before(own), text, Some(name));
+                        found.compare(theirs, eos.before(own), text, Some(name));
                     }
                 }
             }
@@ -83,7 +75,7 @@ impl Greedy {
         (found.compared > 0).then_some(found)
     }
 
-    fn take(&mut self, theirs: &[u32], own: &[u32], text: Text, sample: Option<(u32, usize, u32)>) {
+    fn compare(&mut self, theirs: &[u32], own: &[u32], text: Text, sample: Option<(u32, usize, u32)>) {
         let equal = theirs.iter().zip(own).take_while(|(theirs, own)| theirs == own).count();
         self.texts += 1;
         self.compared += own.len();
@@ -92,13 +84,13 @@ impl Greedy {
             self.cases.extend(sample.filter(|_| equal > 0).map(|(_, case, _)| case));
             return;
         }
-        self.parted += 1;
+        self.differing += 1;
         let (theirs, own) = (theirs.get(equal).copied(), own.get(equal).copied());
-        let parting = Parting { text, place: equal, theirs, own, sample };
-        if self.first.as_ref().is_none_or(|first| parting.place < first.place) {
-            self.first = Some(parting.clone());
+        let difference = FirstDifference { text, position: equal, theirs, own, sample };
+        if self.first.as_ref().is_none_or(|first| difference.position < first.position) {
+            self.first = Some(difference.clone());
         }
-        self.partings.push(parting);
+        self.differences.push(difference);
     }
 }
 

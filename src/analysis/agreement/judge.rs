@@ -3,13 +3,11 @@
 use super::bounds::{AGREES, Bounds, EXACT, NEAR_TIE, Precision, Requested};
 use super::coverage::{missing, not_checked};
 use super::gaps::Gaps;
-use super::greedy::{Greedy, Parting};
-use super::no_checks::no_checks;
+use super::greedy::{FirstDifference, Greedy};
 use super::scores::Scores;
-use super::status::{Agreement, Status};
-use super::tokens::counted_otherwise;
+use super::status::{Agreement, Status, no_checks, two_digits};
+use super::tokens::wrong_counts;
 use super::verifier::{Against, Verifier};
-use super::words::two_digits;
 use crate::record::RunRecord;
 use crate::text::counted;
 
@@ -33,7 +31,7 @@ pub fn judge(record: &RunRecord, configuration: usize) -> Agreement {
     if no_checks(record).is_some() {
         return found;
     }
-    let counts = counted_otherwise(record, configuration);
+    let counts = wrong_counts(record, configuration);
     let verifier = match Verifier::of(record, configuration) {
         Ok(verifier) => verifier,
         // Counts need no verifier.
@@ -41,11 +39,9 @@ pub fn judge(record: &RunRecord, configuration: usize) -> Agreement {
             return Agreement { status: Status::Wrong, reasons: counts, ..found };
         }
         Err(why) => {
-            found.reasons = not_checked(record, configuration);
-            if found.reasons.is_empty() {
-                found.reasons.push(why);
-            }
-            return found;
+            let recorded = not_checked(record, configuration);
+            let reasons = if recorded.is_empty() { vec![why] } else { recorded };
+            return Agreement { reasons, ..found };
         }
     };
     if verifier.is_itself(configuration) && counts.is_empty() {
@@ -60,24 +56,21 @@ pub fn judge(record: &RunRecord, configuration: usize) -> Agreement {
     found.greedy = Greedy::of(record, configuration, &verifier);
     found.gaps = Gaps::of(record, configuration, &verifier, bounds.gap);
     found.against = verifier.against.clone();
-    let facts = Facts { found: &found, bounds, whom: whom(&verifier.against) };
-    let mut wrong: Vec<String> = facts.wrong_scores().into_iter().collect();
-    wrong.extend(facts.wrong_tokens());
-    let Partings { parted, no_checks, tie } = facts.partings();
-    wrong.extend(parted);
-    wrong.extend(counts);
-    let missing: Vec<String> =
-        no_checks.into_iter().chain(missing(record, configuration, &verifier, &found)).collect();
+    let results = Results { found: &found, bounds, verifier: verifier_name(&verifier.against) };
+    let Differences { wrong, unchecked, tie } = results.differences();
+    let wrong = results.wrong_scores().into_iter().chain(results.wrong_tokens()).chain(wrong);
+    let wrong: Vec<String> = wrong.chain(counts).collect();
+    let missing = missing(record, configuration, &verifier, &found);
+    let missing: Vec<String> = unchecked.into_iter().chain(missing).collect();
     let (status, reasons) = match &found.scores {
         _ if !wrong.is_empty() => (Status::Wrong, wrong),
-        Some(scores) if missing.is_empty() => facts.status(scores, tie),
+        Some(scores) if missing.is_empty() => results.status(scores, tie),
         _ => (Status::Unverified, missing),
     };
-    let gaps = found.gaps.map(Gaps::without_gaps);
-    Agreement { status, reasons, gaps, ..found }
+    Agreement { status, reasons, ..found }
 }
 
-fn whom(against: &Against) -> String {
+fn verifier_name(against: &Against) -> String {
     match against {
         Against::Engine { label } => format!("`{label}`"),
         Against::StoredAnswers { by } => format!("{by} (stored answers)"),
@@ -87,33 +80,33 @@ fn whom(against: &Against) -> String {
 
 /// The differences between an engine's greedy tokens and the verifier's: the first of each kind.
 #[derive(Default)]
-struct Partings {
+struct Differences {
     /// A difference without a near tie.
-    parted: Option<String>,
-    /// A difference where a near tie is unlikely, and the verifier was not asked about it.
-    no_checks: Option<String>,
+    wrong: Option<String>,
+    /// A difference where a near tie is unlikely, and the verifier did not check it.
+    unchecked: Option<String>,
     /// A difference at a near tie, with the gap.
     tie: Option<String>,
 }
 
-struct Facts<'a> {
+struct Results<'a> {
     found: &'a Agreement,
     bounds: Bounds,
-    whom: String,
+    verifier: String,
 }
 
-impl Facts<'_> {
+impl Results<'_> {
     fn wrong_scores(&self) -> Option<String> {
-        let Some(scores) = &self.found.scores else { return None };
-        let (whom, allowed) = (&self.whom, self.found.precision.words());
-        if let Some((text, place)) = scores.first_missing {
+        let scores = self.found.scores.as_ref()?;
+        let (verifier, allowed) = (&self.verifier, self.found.precision.name());
+        if let Some((text, position)) = scores.first_missing {
             let others = match scores.missing {
                 1 => String::new(),
                 missing => format!(", the first of {} such ids", counted(missing)),
             };
             return Some(format!(
-                "it gives no finite log-probability for id {} of held-out text {text}, unlike {whom}{others}",
-                counted(place)
+                "it gives no finite log-probability for id {} of held-out text {text}, unlike {verifier}{others}",
+                counted(position)
             ));
         }
         if scores.missing > 0 {
@@ -123,7 +116,7 @@ impl Facts<'_> {
         // All values are finite, so the result may be infinite but is never NaN.
         if scores.rms > whole {
             return Some(format!(
-                "its log-probabilities of {} held-out tokens differ from those of {whom} by {} (root mean square, nats); the \
+                "its log-probabilities of {} held-out tokens differ from those of {verifier} by {} (root mean square, nats); the \
                  bound for {allowed} is {}",
                 counted(scores.tokens),
                 two_digits(scores.rms),
@@ -132,7 +125,7 @@ impl Facts<'_> {
         }
         let worst = scores.worst.filter(|worst| worst.rms > stretch)?;
         Some(format!(
-            "over ids {} to {} of held-out text {} its log-probabilities differ from those of {whom} by {} (root mean \
+            "over ids {} to {} of held-out text {} its log-probabilities differ from those of {verifier} by {} (root mean \
              square, nats; {} over all); the bound for {allowed} is {}",
             counted(worst.from),
             counted(worst.to),
@@ -148,24 +141,24 @@ impl Facts<'_> {
         if gaps.mean <= self.bounds.gap && gaps.worst <= self.bounds.worst_gap {
             return None;
         }
-        let whom = &self.verifier_name();
+        let verifier = &self.engine_name();
         Some(match &gaps.worst_run {
             Some(run) if run.positions > 1 => format!(
-                "from token {} on of {}, {whom} finds its tokens {} nats less likely than those that {whom} prefers, on \
-                 average over {}",
+                "from token {} on of {}, {verifier} finds its tokens {} nats less likely than those that {verifier} prefers, \
+                 on average over {}",
                 run.from,
                 run.text.name(),
                 two_digits(run.mean),
                 counted(run.positions)
             ),
             Some(run) => format!(
-                "{whom} finds token {} of {} {} nats less likely than the token that it prefers",
+                "{verifier} finds token {} of {} {} nats less likely than the token that it prefers",
                 run.from,
                 run.text.name(),
                 two_digits(run.mean)
             ),
             None => format!(
-                "{whom} finds its tokens {} nats less likely than those that it prefers, on average over {}",
+                "{verifier} finds its tokens {} nats less likely than those that it prefers, on average over {}",
                 two_digits(gaps.mean),
                 counted(gaps.positions)
             ),
@@ -173,7 +166,7 @@ impl Facts<'_> {
     }
 
     /// The verifier's name, for its answers on measured tokens: these always come from an engine in this run.
-    fn verifier_name(&self) -> String {
+    fn engine_name(&self) -> String {
         match &self.found.against {
             Against::Engine { label } => format!("`{label}`"),
             _ => "the verifier".into(),
@@ -181,56 +174,54 @@ impl Facts<'_> {
     }
 
     /// Differences of tokens where the scores are exact. In f32 only a near tie explains one.
-    fn partings(&self) -> Partings {
-        let mut said = Partings::default();
-        let Some(Greedy { partings, .. }) = &self.found.greedy else { return said };
-        let gap = |it: &Parting| self.found.gaps.as_ref()?.gap(it.sample?, it.place);
-        let Some(scores) = self.found.scores.as_ref().filter(|it| it.rms <= EXACT) else {
-            return said;
-        };
-        for parting in partings {
-            let (text, place) = (parting.text.name(), parting.place);
-            match gap(parting) {
+    fn differences(&self) -> Differences {
+        let mut found = Differences::default();
+        let gap = |it: &FirstDifference| self.found.gaps.as_ref()?.gap(it.sample?, it.position);
+        let scores = self.found.scores.as_ref().filter(|it| it.rms <= EXACT);
+        let (Some(scores), Some(greedy)) = (scores, &self.found.greedy) else { return found };
+        for difference in &greedy.differences {
+            let (text, position) = (difference.text.name(), difference.position);
+            match gap(difference) {
                 Some(gap) if gap <= NEAR_TIE => {
                     let gap = if gap == 0.0 { "nothing".into() } else { format!("{} nats", two_digits(gap)) };
-                    said.tie.get_or_insert_with(|| {
-                        format!("it differs from token {place} of {text} on, after a near tie ({gap} between the two tokens)")
+                    found.tie.get_or_insert_with(|| {
+                        format!("it differs from token {position} of {text} on, after a near tie ({gap} between the two tokens)")
                     });
                 }
                 Some(gap) if self.found.precision == Precision::Full => {
                     let why = format!(
-                        "it differs from {} at token {place} of {text}, by {} nats, although its log-probabilities are exact",
-                        self.verifier_name(),
+                        "it differs from {} at token {position} of {text}, by {} nats, although its log-probabilities are exact",
+                        self.engine_name(),
                         two_digits(gap)
                     );
-                    return Partings { parted: Some(why), ..Partings::default() };
+                    return Differences { wrong: Some(why), ..Differences::default() };
                 }
                 None if self.found.precision == Precision::Full && scores.rms <= TOO_NEAR_FOR_A_TIE => {
-                    said.no_checks.get_or_insert_with(|| {
+                    found.unchecked.get_or_insert_with(|| {
                         format!(
-                            "it differs from {} at token {place} of {text}; the verifier did not check that token",
-                            self.whom
+                            "it differs from {} at token {position} of {text}; the verifier did not check that token",
+                            self.verifier
                         )
                     });
                 }
                 _ => {
-                    said.tie.get_or_insert_with(|| format!("it differs from token {place} of {text} on"));
+                    found.tie.get_or_insert_with(|| format!("it differs from token {position} of {text} on"));
                 }
             }
         }
-        said
+        found
     }
 
     fn status(&self, scores: &Scores, tie: Option<String>) -> (Status, Vec<String>) {
         let Agreement { greedy, gaps, .. } = self.found;
-        let parted = greedy.as_ref().is_some_and(|it| it.parted > 0);
+        let is_equal = greedy.as_ref().is_none_or(|it| it.differing == 0);
         let differing = gaps.as_ref().filter(|it| it.differing > 0);
         if scores.rms > AGREES {
             let distance = format!("{} (root mean square, nats)", two_digits(scores.rms));
-            let why = format!("its log-probabilities differ from those of {} by {distance}", self.whom);
+            let why = format!("its log-probabilities differ from those of {} by {distance}", self.verifier);
             return (Status::Drifts, vec![why]);
         }
-        if scores.rms <= EXACT && !parted && differing.is_none() {
+        if scores.rms <= EXACT && is_equal && differing.is_none() {
             return (Status::Exact, Vec::new());
         }
         let others = || {

@@ -5,26 +5,22 @@
 //! given text, token by token and far from near ties: is its arithmetic that of the model? An engine may score well and still
 //! generate other tokens. So `greedy` and `gaps` compare the ids that it generated in the measured requests. The accepted
 //! differences depend on its precision and were measured (`bounds`). If a check is missing, for a workload or for the longest
-//! text, the engine is `unverified`, with the reason (`vouched`).
+//! text, the engine is `unverified`, with the reason (`coverage`).
 
 pub mod bounds;
 mod coverage;
 mod gaps;
 mod greedy;
 mod judge;
-mod no_checks;
-mod positions;
 mod scores;
 mod status;
 mod tokens;
 mod verifier;
-pub mod words;
 
 use crate::plan::Role;
 use crate::record::RunRecord;
 
-pub use no_checks::{NoChecks, no_checks};
-pub use status::{Agreement, Status};
+pub use status::{Agreement, NoChecks, Status, no_checks};
 pub use verifier::Against;
 
 impl Agreement {
@@ -35,12 +31,9 @@ impl Agreement {
             (0..plan.configurations.len()).map(|configuration| judge::judge(record, configuration)).collect();
         // A twin or baseline without checks of its own has the status of its row.
         for (index, configuration) in plan.configurations.iter().enumerate() {
-            let of = match configuration.role {
-                Some(Role::Twin { of } | Role::Baseline { of }) => of,
-                Some(Role::Verifier) | None => continue,
-            };
-            let stands = found[index].scores.is_some() || found[index].is_wrong();
-            if let Some(original) = found.get(of).filter(|_| !stands) {
+            let Some(Role::Twin { of } | Role::Baseline { of }) = configuration.role else { continue };
+            let was_checked = found[index].scores.is_some() || found[index].is_wrong();
+            if let Some(original) = found.get(of).filter(|_| !was_checked) {
                 found[index] = original.clone();
             }
         }

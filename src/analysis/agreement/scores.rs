@@ -7,7 +7,7 @@ use serde::Serialize;
 pub const STRETCH: usize = 128;
 
 /// The differences of log-probabilities, in nats.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Scores {
     /// The root mean square over all tokens.
     pub rms: f64,
@@ -37,21 +37,19 @@ impl Scores {
     pub fn of<'a>(
         texts: impl Iterator<Item = (usize, &'a [Option<f64>], &'a [Option<f64>])>,
     ) -> Option<Self> {
-        let mut all = Squares::default();
-        let mut found =
-            Self { rms: 0.0, tokens: 0, largest: 0.0, worst: None, missing: 0, first_missing: None };
+        let (mut found, mut all) = (Self::default(), Squares::default());
         for (sequence, verifier, engine) in texts {
             for (from, to) in stretches(verifier.len()) {
                 let mut of_it = Squares::default();
-                for place in from..to {
+                for position in from..to {
                     // An id that the verifier finds impossible has no difference.
-                    let Some(own) = finite(verifier.get(place)) else { continue };
-                    match finite(engine.get(place)) {
+                    let Some(own) = finite(verifier.get(position)) else { continue };
+                    match finite(engine.get(position)) {
                         Some(theirs) => of_it.take(theirs - own),
                         None => {
                             found.missing += 1;
                             // There is a value for every id but the first.
-                            found.first_missing.get_or_insert((sequence, place + 1));
+                            found.first_missing.get_or_insert((sequence, position + 1));
                         }
                     }
                 }
@@ -98,9 +96,9 @@ fn finite(value: Option<&Option<f64>>) -> Option<f64> {
 
 /// The stretches of a text. A rest of half a stretch or less at the end belongs to the last stretch.
 fn stretches(count: usize) -> impl Iterator<Item = (usize, usize)> {
-    let whole = ((count + STRETCH / 2 - 1) / STRETCH).max(1);
-    (0..whole).map(move |number| {
-        let end = if number + 1 == whole { count } else { (number + 1) * STRETCH };
+    let stretches = ((count + STRETCH / 2 - 1) / STRETCH).max(1);
+    (0..stretches).map(move |number| {
+        let end = if number + 1 == stretches { count } else { (number + 1) * STRETCH };
         (number * STRETCH, end)
     })
 }
@@ -124,7 +122,7 @@ mod tests {
     #[test]
     fn a_late_error_shows_in_the_worst_stretch() {
         let verifier = vec![Some(-1.0); 1151];
-        let late = |place| if place < 1023 { Some(-1.0) } else { Some(-2.0) };
+        let late = |position| if position < 1023 { Some(-1.0) } else { Some(-2.0) };
         let found = of(&verifier, &(0..1151).map(late).collect::<Vec<_>>()).unwrap();
         assert!((found.rms - (128.0_f64 / 1151.0).sqrt()).abs() < 1e-12);
         let worst = found.worst.unwrap();

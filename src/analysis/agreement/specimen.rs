@@ -1,8 +1,12 @@
 //! Records with output checks made by hand: a verifier in f32, and one engine that each test changes.
 
+use protocol::IgnoreEos;
+
 use crate::plan::{Extent, Selection, Verification};
 use crate::record::specimen::{self, BASELINE, BEACON, Invented};
-use crate::record::{Continued, Entry, HeldOut, ReferenceToken, RequestKind, RunRecord, Sample, Scored};
+use crate::record::{
+    Continued, Entry, HeldOut, Launch, ReferenceToken, RequestKind, RunRecord, Sample, Scored, StoredAnswers,
+};
 
 /// The configurations of these records.
 pub const VERIFIER: usize = 0;
@@ -28,18 +32,13 @@ pub fn measured(names: &[&str], engines: &[Invented]) -> RunRecord {
         ..selection
     };
     let mut record = specimen::measured(&selection, engines);
-    let blocks = super::positions::blocks(&record);
+    let blocks = super::tokens::blocks(&record);
     for launch in &mut record.launches {
-        let mut hello = launch.hello.take().unwrap_or_default();
-        hello.capabilities.prompt_ids = true;
-        hello.capabilities.score = true;
-        hello.capabilities.ignore_eos = protocol::IgnoreEos::Exact;
-        launch.hello = Some(hello);
+        let capabilities = &mut launch.hello.get_or_insert_default().capabilities;
+        (capabilities.prompt_ids, capabilities.score) = (true, true);
+        capabilities.ignore_eos = IgnoreEos::Exact;
     }
-    for sample in record.samples.iter_mut() {
-        let configuration = record.header.plan.cases[sample.case].configuration;
-        let names = &record.header.plan.configurations[configuration];
-        assert!(!names.label.is_empty());
+    for sample in &mut record.samples {
         sample.prompt_hash = format!("{:?} {} {}", sample.kind, blocks[&sample.launch], sample.index);
         for sequence in &mut sample.iteration.sequences {
             sequence.output_ids = sequence.output_ids.take().map(|ids| vec![OWN; ids.len()]);
@@ -51,16 +50,16 @@ pub fn measured(names: &[&str], engines: &[Invented]) -> RunRecord {
 /// A record in which every engine gave the verifier's answers.
 pub fn checked() -> RunRecord {
     let mut record = not_checked();
-    state(&mut record, VERIFIER, "f32", "f32");
-    ask(&mut record);
+    set_dtypes(&mut record, VERIFIER, "f32", "f32");
+    add_held_out(&mut record);
     score(&mut record, VERIFIER, |_| Some(0.0));
-    go_on(&mut record, VERIFIER, vec![OWN; 32]);
+    set_continued(&mut record, VERIFIER, vec![OWN; 32]);
     score(&mut record, ENGINE, |_| Some(0.0));
-    go_on(&mut record, ENGINE, vec![OWN; 32]);
+    set_continued(&mut record, ENGINE, vec![OWN; 32]);
     record
 }
 
-pub fn ask(record: &mut RunRecord) {
+pub fn add_held_out(record: &mut RunRecord) {
     record.take(Entry::HeldOut(HeldOut {
         model: "/m".into(),
         sequences: vec![vec![1; TOKENS + 1]],
@@ -69,59 +68,69 @@ pub fn ask(record: &mut RunRecord) {
     }));
 }
 
+pub fn launches(record: &mut RunRecord, configuration: usize) -> impl Iterator<Item = &mut Launch> {
+    record.launches.iter_mut().filter(move |it| it.configuration == configuration)
+}
+
+pub fn samples(record: &mut RunRecord, configuration: usize) -> impl Iterator<Item = &mut Sample> {
+    let cases = record.header.plan.cases_of(configuration);
+    record.samples.iter_mut().filter(move |it| cases.contains(&it.case))
+}
+
+/// Adds stored answers with this log-probability for every id.
+pub fn add_stored_answers(record: &mut RunRecord, logprob: f64) {
+    record.take(Entry::StoredAnswers(StoredAnswers {
+        model: "/m".into(),
+        by: "patient-original 0.1.0".into(),
+        logprobs: vec![vec![Some(logprob); TOKENS]],
+        continued: vec![OWN; 32],
+    }));
+}
+
 /// Sets the dtypes that the engine states, in every launch.
-pub fn state(record: &mut RunRecord, configuration: usize, weights: &str, compute: &str) {
-    for launch in record.launches.iter_mut().filter(|launch| launch.configuration == configuration) {
-        let loaded = launch.loaded.get_or_insert_default();
-        loaded.facts.weights_dtype = Some(weights.into());
-        loaded.facts.compute_dtype = Some(compute.into());
+pub fn set_dtypes(record: &mut RunRecord, configuration: usize, weights: &str, compute: &str) {
+    for launch in launches(record, configuration) {
+        let facts = &mut launch.loaded.get_or_insert_default().facts;
+        (facts.weights_dtype, facts.compute_dtype) = (Some(weights.into()), Some(compute.into()));
     }
 }
 
 /// Sets the difference from the verifier's log-probabilities, by position; `None` is minus infinity.
 pub fn score(record: &mut RunRecord, configuration: usize, off: impl Fn(usize) -> Option<f64>) {
     record.scored.retain(|it| it.configuration != configuration);
-    let logprobs = (0..TOKENS).map(|place| Some(LOGPROB + off(place)?)).collect();
+    let logprobs = (0..TOKENS).map(|position| Some(LOGPROB + off(position)?)).collect();
     record.take(Entry::Scored(Scored { configuration, logprobs, ..Scored::default() }));
 }
 
-pub fn go_on(record: &mut RunRecord, configuration: usize, ids: Vec<u32>) {
+pub fn set_continued(record: &mut RunRecord, configuration: usize, ids: Vec<u32>) {
     record.continued.retain(|it| it.configuration != configuration);
     record.take(Entry::Continued(Continued { configuration, launch: 0, ids }));
 }
 
 /// Sets another id at these positions of every measured request.
 pub fn generate(record: &mut RunRecord, configuration: usize, other: impl Fn(usize) -> Option<u32>) {
-    let cases = record.header.plan.cases.clone();
-    let own = |sample: &&mut Sample| {
-        sample.kind == RequestKind::Measured && cases[sample.case].configuration == configuration
-    };
-    for sample in record.samples.iter_mut().filter(own) {
+    for sample in samples(record, configuration).filter(|it| it.kind == RequestKind::Measured) {
         for ids in sample.iteration.sequences.iter_mut().filter_map(|it| it.output_ids.as_mut()) {
-            for (place, id) in ids.iter_mut().enumerate() {
-                *id = other(place).unwrap_or(*id);
+            for (position, id) in ids.iter_mut().enumerate() {
+                *id = other(position).unwrap_or(*id);
             }
         }
     }
 }
 
 /// Adds the verifier's answer on every token of every measured request, with this gap at each position.
-pub fn opine(record: &mut RunRecord, configuration: usize, gap: impl Fn(usize) -> f64) {
-    let plan = &record.header.plan;
-    let own = |sample: &&Sample| {
-        sample.kind == RequestKind::Measured && plan.cases[sample.case].configuration == configuration
-    };
-    let mut gaps = Vec::new();
-    for sample in record.samples.iter().filter(own) {
+pub fn add_reference_tokens(record: &mut RunRecord, configuration: usize, gap: impl Fn(usize) -> f64) {
+    let mut tokens = Vec::new();
+    for sample in samples(record, configuration).filter(|it| it.kind == RequestKind::Measured) {
         let ids = sample.iteration.sequences[0].output_ids.clone().unwrap_or_default();
-        for (place, engine_token) in ids.into_iter().enumerate() {
-            let gap = gap(place);
-            gaps.push(ReferenceToken {
+        for (position, engine_token) in ids.into_iter().enumerate() {
+            let gap = gap(position);
+            tokens.push(ReferenceToken {
                 verifier: VERIFIER,
                 launch: sample.launch,
                 case: sample.case,
                 index: sample.index,
-                position: place as u32,
+                position: position as u32,
                 engine_token,
                 verifier_token: if gap == 0.0 { engine_token } else { OWN },
                 engine_logprob: Some(-0.5 - gap),
@@ -129,5 +138,5 @@ pub fn opine(record: &mut RunRecord, configuration: usize, gap: impl Fn(usize) -
             });
         }
     }
-    gaps.into_iter().for_each(|reference| record.take(Entry::ReferenceToken(reference)));
+    tokens.into_iter().for_each(|token| record.take(Entry::ReferenceToken(token)));
 }

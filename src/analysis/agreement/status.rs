@@ -7,7 +7,8 @@ use super::gaps::Gaps;
 use super::greedy::Greedy;
 use super::scores::Scores;
 use super::verifier::Against;
-use super::words::two_digits;
+use crate::plan::Verification;
+use crate::record::RunRecord;
 
 /// The verification status of an engine's output, from the best one to unverified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -63,7 +64,7 @@ impl Agreement {
 
     /// The earliest position, in any text, where the verifier gives another token.
     pub fn first_difference(&self) -> Option<usize> {
-        let greedy = self.greedy.as_ref().and_then(|greedy| greedy.first.as_ref()).map(|it| it.place);
+        let greedy = self.greedy.as_ref().and_then(|greedy| greedy.first.as_ref()).map(|it| it.position);
         let gaps = self.gaps.as_ref().and_then(|gaps| gaps.first);
         greedy.into_iter().chain(gaps).min()
     }
@@ -79,5 +80,51 @@ impl Agreement {
         let shows = matches!(self.status, Status::Agrees | Status::Drifts | Status::Wrong);
         // If only its tokens are wrong, the small difference of its scores is not shown.
         self.rms().filter(|rms| shows && *rms > EXACT)
+    }
+}
+
+/// The reason why a record has no output checks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoChecks {
+    /// The user turned them off.
+    ByRequest,
+    /// The record is older than output checks.
+    ByAge,
+}
+
+/// The first version of records with output checks.
+const FIRST_VERSION: u32 = 3;
+
+/// The reason why a record has no output checks; `None` where it has them.
+pub fn no_checks(record: &RunRecord) -> Option<NoChecks> {
+    if record.header.plan.verification == Verification::Off {
+        return Some(NoChecks::ByRequest);
+    }
+    (record.header.record_version < FIRST_VERSION).then_some(NoChecks::ByAge)
+}
+
+/// A value with two significant digits.
+pub fn two_digits(value: f64) -> String {
+    if !value.is_finite() {
+        return "infinite".into();
+    }
+    let written = format!("{value:.1e}");
+    let exponent: i32 = written.rsplit_once('e').and_then(|(_, digits)| digits.parse().ok()).unwrap_or(0);
+    match exponent {
+        _ if value == 0.0 => "0".into(),
+        -3..=0 => format!("{value:.*}", (1 - exponent) as usize),
+        1..=3 => format!("{value:.0}"),
+        _ => written,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances_have_two_digits() {
+        let written = [0.012345, 0.14, 2.34, 0.0, 1.2e-6, 12.6, f64::INFINITY, 1.5e300].map(two_digits);
+        assert_eq!(written, ["0.012", "0.14", "2.3", "0", "1.2e-6", "13", "infinite", "1.5e300"]);
     }
 }

@@ -1,7 +1,7 @@
 use super::specimen::*;
 use super::*;
 use crate::plan::{Configuration, Verification};
-use crate::record::{Entry, NotChecked, RequestKind, StoredAnswers};
+use crate::record::{Entry, NotChecked, RequestKind};
 
 /// The agreement of the engine beside the verifier.
 fn engine(record: &RunRecord) -> Agreement {
@@ -13,9 +13,20 @@ fn apart(rms: f64, weights: &str, compute: &str) -> RunRecord {
     let mut record = checked();
     record.header.plan.configurations[ENGINE].model.dtype = Some("bf16".into());
     record.header.plan.configurations[VERIFIER].model.dtype = Some("bf16".into());
-    state(&mut record, ENGINE, weights, compute);
-    score(&mut record, ENGINE, |place| Some(if place % 2 == 0 { rms } else { -rms }));
+    set_dtypes(&mut record, ENGINE, weights, compute);
+    score(&mut record, ENGINE, |position| Some(if position % 2 == 0 { rms } else { -rms }));
     record
+}
+
+fn add_not_checked(record: &mut RunRecord, reason: &str) {
+    let (configuration, reason) = (Some(ENGINE), reason.into());
+    record.take(Entry::NotChecked(NotChecked { configuration, reason, ..NotChecked::default() }));
+}
+
+/// Tokens from position 30 on that the verifier finds unlikely.
+fn add_wrong_tokens(record: &mut RunRecord) {
+    generate(record, ENGINE, |position| (position >= 30).then_some(9));
+    add_reference_tokens(record, ENGINE, |position| if position >= 30 { 6.2 } else { 0.0 });
 }
 
 fn status(rms: f64, weights: &str, compute: &str) -> Status {
@@ -33,7 +44,7 @@ fn equal_output_is_exact_and_so_is_the_verifier() {
     assert!(found[ENGINE].reasons.is_empty());
     let greedy = found[ENGINE].greedy.as_ref().unwrap();
     // The held-out prompt, and 3 rounds in each of 5 blocks.
-    assert_eq!((greedy.texts, greedy.parted), (16, 0));
+    assert_eq!((greedy.texts, greedy.differing), (16, 0));
     assert_eq!((greedy.compared, greedy.equal), (32 + 15 * 64, 32 + 15 * 64));
     assert_eq!((found[VERIFIER].status, &found[VERIFIER].against), (Status::Exact, &Against::Itself));
     // The twin of the reference was not checked: it is the same engine.
@@ -71,7 +82,7 @@ fn all_correct_engines_of_the_calibration_are_within_their_bounds() {
     for (weights, compute, whole, stretch) in whole_and_stretch {
         let mut record = apart(whole, weights, compute);
         assert_ne!(engine(&record).status, Status::Wrong, "{weights}");
-        score(&mut record, ENGINE, |place| Some(if place < 128 { stretch } else { whole }));
+        score(&mut record, ENGINE, |position| Some(if position < 128 { stretch } else { whole }));
         assert_ne!(engine(&record).status, Status::Wrong, "{weights}: {:?}", engine(&record));
     }
 }
@@ -91,12 +102,12 @@ fn rope_scaling_ignored_at_a_thousand_tokens_is_called_wrong_by_the_worst_stretc
     for (weights, compute) in [("f32", "f32"), ("bf16", "bf16"), ("q8_0", "f32")] {
         let mut record = apart(0.0, weights, compute);
         // 0.056 over all, 0.18 over the last stretch: the smallest difference that was measured.
-        score(&mut record, ENGINE, |place| Some(if place < 1023 { 0.01 } else { 0.18 }));
+        score(&mut record, ENGINE, |position| Some(if position < 1023 { 0.01 } else { 0.18 }));
         let found = engine(&record);
         assert_eq!(found.status, Status::Wrong, "{weights}: {found:?}");
     }
     let mut record = apart(0.0, "bf16", "bf16");
-    score(&mut record, ENGINE, |place| Some(if place < 1023 { 0.01 } else { 0.18 }));
+    score(&mut record, ENGINE, |position| Some(if position < 1023 { 0.01 } else { 0.18 }));
     assert_eq!(
         engine(&record).reasons,
         [
@@ -122,7 +133,7 @@ fn a_file_in_4_bits_is_compared_with_its_own_numbers() {
 #[test]
 fn a_token_that_is_impossible_or_left_out_is_wrong() {
     let mut record = checked();
-    score(&mut record, ENGINE, |place| (place != 30).then_some(0.0));
+    score(&mut record, ENGINE, |position| (position != 30).then_some(0.0));
     let found = engine(&record);
     assert_eq!(found.status, Status::Wrong);
     let why = "it gives no finite log-probability for id 31 of held-out text 0, unlike `patient-original`";
@@ -146,7 +157,7 @@ fn every_float_gives_a_status() {
     let mut record = checked();
     record.scored[1].sequence = usize::MAX;
     record.scored[0].logprobs.clear();
-    opine(&mut record, ENGINE, |_| f64::NAN);
+    add_reference_tokens(&mut record, ENGINE, |_| f64::NAN);
     record.reference_tokens[1].position = u32::MAX;
     Agreement::of(&record);
 }
@@ -156,8 +167,7 @@ fn every_float_gives_a_status() {
 #[test]
 fn wrong_tokens_from_position_30_on_are_found_though_the_scores_are_exact() {
     let mut record = checked();
-    generate(&mut record, ENGINE, |place| (place >= 30).then_some(9));
-    opine(&mut record, ENGINE, |place| if place >= 30 { 6.2 } else { 0.0 });
+    add_wrong_tokens(&mut record);
     let found = engine(&record);
     assert_eq!((found.status, found.cell().as_str()), (Status::Wrong, "wrong"));
     assert_eq!(
@@ -167,16 +177,15 @@ fn wrong_tokens_from_position_30_on_are_found_though_the_scores_are_exact() {
     assert_eq!(found.first_difference(), Some(30));
     // At 4 bits a correct engine may score as badly, but that is no excuse for its tokens.
     let mut record = apart(0.3, "q4_0", "f32");
-    generate(&mut record, ENGINE, |place| (place >= 30).then_some(9));
-    opine(&mut record, ENGINE, |place| if place >= 30 { 6.2 } else { 0.0 });
+    add_wrong_tokens(&mut record);
     assert_eq!(engine(&record).status, Status::Wrong);
 }
 
 #[test]
 fn a_difference_at_a_near_tie_is_not_wrong() {
     let mut record = checked();
-    generate(&mut record, ENGINE, |place| (place >= 30).then_some(9));
-    opine(&mut record, ENGINE, |place| if place == 30 { 0.004 } else { 0.0 });
+    generate(&mut record, ENGINE, |position| (position >= 30).then_some(9));
+    add_reference_tokens(&mut record, ENGINE, |position| if position == 30 { 0.004 } else { 0.0 });
     let found = engine(&record);
     assert_eq!(found.status, Status::Agrees, "{found:?}");
     let why = "it differs from token 30 of `decode` sample 0 (block 0) on, after a near tie (0.0040 nats between the two tokens)";
@@ -186,12 +195,12 @@ fn a_difference_at_a_near_tie_is_not_wrong() {
 #[test]
 fn a_difference_without_a_near_tie_is_wrong_in_f32_but_not_in_bf16() {
     let mut record = checked();
-    generate(&mut record, ENGINE, |place| (place == 63).then_some(9));
-    opine(&mut record, ENGINE, |place| if place == 63 { 0.05 } else { 0.0 });
+    generate(&mut record, ENGINE, |position| (position == 63).then_some(9));
+    add_reference_tokens(&mut record, ENGINE, |position| if position == 63 { 0.05 } else { 0.0 });
     let found = engine(&record);
     assert_eq!(found.status, Status::Wrong);
     assert!(found.reasons[0].contains("at token 63") && found.reasons[0].contains("0.050 nats"), "{found:?}");
-    state(&mut record, ENGINE, "bf16", "bf16");
+    set_dtypes(&mut record, ENGINE, "bf16", "bf16");
     score(&mut record, ENGINE, |_| Some(0.01));
     assert_eq!(engine(&record).status, Status::Agrees);
 }
@@ -199,7 +208,7 @@ fn a_difference_without_a_near_tie_is_wrong_in_f32_but_not_in_bf16() {
 #[test]
 fn an_f32_engine_is_unverified_if_its_first_difference_was_not_checked() {
     let mut record = checked();
-    go_on(&mut record, ENGINE, [vec![OWN; 20], vec![9; 12]].concat());
+    set_continued(&mut record, ENGINE, [vec![OWN; 20], vec![9; 12]].concat());
     let found = engine(&record);
     assert_eq!(found.status, Status::Unverified);
     let why = "it differs from `patient-original` at token 20 of the held-out prompt's continuation; the verifier did not check that token";
@@ -212,12 +221,12 @@ fn an_f32_engine_is_unverified_if_its_first_difference_was_not_checked() {
 #[test]
 fn an_engine_that_masks_eos_is_compared_up_to_the_first_eos() {
     let mut record = checked();
-    generate(&mut record, VERIFIER, |place| (place >= 40).then_some(2));
-    for launch in record.launches.iter_mut() {
-        launch.loaded.get_or_insert_default().facts.eos_ids = Some(vec![2]);
-    }
+    generate(&mut record, VERIFIER, |position| (position >= 40).then_some(2));
+    record.launches.iter_mut().for_each(|it| {
+        it.loaded.get_or_insert_default().facts.eos_ids = Some(vec![2]);
+    });
     assert_eq!(engine(&record).status, Status::Unverified);
-    for launch in record.launches.iter_mut().filter(|it| it.configuration == ENGINE) {
+    for launch in launches(&mut record, ENGINE) {
         launch.hello.get_or_insert_default().capabilities.ignore_eos = protocol::IgnoreEos::Masked;
     }
     let found = engine(&record);
@@ -228,14 +237,11 @@ fn an_engine_that_masks_eos_is_compared_up_to_the_first_eos() {
 #[test]
 fn an_engine_with_another_prompt_token_count_is_wrong() {
     let mut record = checked();
-    let cases = record.header.plan.cases.clone();
-    for sample in record.samples.iter_mut().filter(|it| cases[it.case].configuration == ENGINE) {
-        sample.iteration.sequences[0].prompt_tokens += 1;
-    }
+    samples(&mut record, ENGINE).for_each(|it| it.iteration.sequences[0].prompt_tokens += 1);
     let why = "expected 32 prompt tokens in `decode` sample 0 (block 0), got 33";
     assert_eq!((engine(&record).status, engine(&record).reasons), (Status::Wrong, vec![why.to_string()]));
     // For an engine that takes text, the number depends on its tokenizer.
-    for launch in record.launches.iter_mut().filter(|it| it.configuration == ENGINE) {
+    for launch in launches(&mut record, ENGINE) {
         launch.hello.get_or_insert_default().capabilities.prompt_ids = false;
     }
     assert_eq!(engine(&record).status, Status::Exact);
@@ -247,16 +253,11 @@ fn an_engine_with_another_prompt_token_count_is_wrong() {
 fn an_engine_without_score_is_unverified_or_wrong() {
     let mut record = checked();
     record.scored.retain(|it| it.configuration != ENGINE);
-    record.take(Entry::NotChecked(NotChecked {
-        configuration: Some(ENGINE),
-        reason: "offers no `score`".into(),
-        ..NotChecked::default()
-    }));
+    add_not_checked(&mut record, "offers no `score`");
     let found = engine(&record);
     assert_eq!(found.status, Status::Unverified);
     assert_eq!(found.reasons, ["offers no `score`"]);
-    generate(&mut record, ENGINE, |place| (place >= 30).then_some(9));
-    opine(&mut record, ENGINE, |place| if place >= 30 { 6.2 } else { 0.0 });
+    add_wrong_tokens(&mut record);
     assert_eq!(engine(&record).status, Status::Wrong);
 }
 
@@ -265,10 +266,7 @@ fn an_engine_without_ids_and_score_is_unverified_with_the_reason() {
     let mut record = checked();
     record.scored.retain(|it| it.configuration != ENGINE);
     record.continued.retain(|it| it.configuration != ENGINE);
-    let cases = record.header.plan.cases.clone();
-    for sample in record.samples.iter_mut().filter(|it| cases[it.case].configuration == ENGINE) {
-        sample.iteration.sequences[0].output_ids = None;
-    }
+    samples(&mut record, ENGINE).for_each(|it| it.iteration.sequences[0].output_ids = None);
     let neither = "it gave neither log-probabilities nor ids to compare";
     assert_eq!(engine(&record).reasons, ["gives text, not ids", neither]);
     record.take(Entry::NotChecked(NotChecked {
@@ -285,25 +283,20 @@ fn an_engine_without_ids_and_score_is_unverified_with_the_reason() {
 #[test]
 fn only_an_f32_engine_can_be_the_verifier() {
     let mut record = checked();
-    state(&mut record, VERIFIER, "f32", "bf16");
+    set_dtypes(&mut record, VERIFIER, "f32", "bf16");
     let found = Agreement::of(&record);
     for agreement in &found {
         assert_eq!(agreement.status, Status::Unverified, "{agreement:?}");
         let why = "the verifier `patient-original` runs in bf16, but must run in f32";
         assert_eq!(agreement.reasons, [why]);
     }
-    // StoredAnswers answers count all the same, and the engine is compared with them.
-    record.take(Entry::StoredAnswers(StoredAnswers {
-        model: "/m".into(),
-        by: "patient-original 0.1.0".into(),
-        logprobs: vec![vec![Some(-2.0); TOKENS]],
-        continued: vec![OWN; 32],
-    }));
+    // Stored answers count all the same, and the engine is compared with them.
+    add_stored_answers(&mut record, -2.0);
     let found = Agreement::of(&record);
-    let kept = Against::StoredAnswers { by: "patient-original 0.1.0".into() };
-    assert_eq!((found[ENGINE].rms(), &found[ENGINE].against), (Some(0.0), &kept));
-    assert_eq!((found[VERIFIER].rms(), &found[VERIFIER].against), (Some(0.0), &kept));
-    // StoredAnswers answers do not check measured tokens.
+    let stored = Against::StoredAnswers { by: "patient-original 0.1.0".into() };
+    assert_eq!((found[ENGINE].rms(), &found[ENGINE].against), (Some(0.0), &stored));
+    assert_eq!((found[VERIFIER].rms(), &found[VERIFIER].against), (Some(0.0), &stored));
+    // Stored answers do not check measured tokens.
     for agreement in &found {
         assert_eq!(agreement.status, Status::Unverified);
         assert_eq!(agreement.reasons, ["its measured tokens were not checked: no verifier ran"]);
@@ -315,19 +308,14 @@ fn only_an_f32_engine_can_be_the_verifier() {
 #[test]
 fn stored_answers_alone_leave_measured_tokens_unverified() {
     let mut record = checked();
-    record.take(Entry::StoredAnswers(StoredAnswers {
-        model: "/m".into(),
-        by: "patient-original 0.1.0".into(),
-        logprobs: vec![vec![Some(-2.0); TOKENS]],
-        continued: vec![OWN; 32],
-    }));
+    add_stored_answers(&mut record, -2.0);
     // No measured request has the verifier's prompt.
-    part_prompts(&mut record);
+    samples(&mut record, ENGINE).for_each(|it| it.prompt_hash.push_str(" of its own"));
     let found = Agreement::of(&record);
     assert_eq!(found[VERIFIER].status, Status::Exact, "{:?}", found[VERIFIER]);
     assert_eq!(found[ENGINE].status, Status::Unverified);
     assert_eq!(found[ENGINE].reasons, ["its tokens in `decode` were not checked"]);
-    opine(&mut record, ENGINE, |_| 0.0);
+    add_reference_tokens(&mut record, ENGINE, |_| 0.0);
     assert_eq!(engine(&record).status, Status::Exact);
 }
 
@@ -352,7 +340,7 @@ fn one_unchecked_workload_makes_an_engine_unverified() {
         ..NotChecked::default()
     }));
     assert_eq!(engine(&record).reasons[1..], ["there were 10 s for it"]);
-    opine(&mut record, ENGINE, |_| 6.2);
+    add_reference_tokens(&mut record, ENGINE, |_| 6.2);
     assert_eq!(engine(&record).status, Status::Wrong);
 }
 
@@ -375,7 +363,7 @@ fn an_engine_that_takes_text_and_gives_other_ids_is_unverified() {
     let mut record = checked();
     generate(&mut record, ENGINE, |_| Some(9));
     score(&mut record, ENGINE, |_| Some(5e-4));
-    for launch in record.launches.iter_mut().filter(|it| it.configuration == ENGINE) {
+    for launch in launches(&mut record, ENGINE) {
         launch.hello.get_or_insert_default().capabilities.prompt_ids = false;
     }
     let found = engine(&record);
@@ -402,30 +390,14 @@ fn short_windows_alone_are_not_enough() {
     assert_eq!(found.reasons, [why]);
     let why =
         "its log-probabilities were compared on 128 tokens: 1,152 would take about 30 s, and proof has 10 s";
-    record.take(Entry::NotChecked(NotChecked {
-        configuration: Some(ENGINE),
-        reason: why.into(),
-        ..NotChecked::default()
-    }));
+    add_not_checked(&mut record, why);
     assert_eq!(engine(&record).reasons, [why]);
-}
-
-fn part_prompts(record: &mut RunRecord) {
-    let cases = record.header.plan.cases.clone();
-    for sample in record.samples.iter_mut().filter(|it| cases[it.case].configuration == ENGINE) {
-        sample.prompt_hash.push_str(" of its own");
-    }
 }
 
 #[test]
 fn the_verifier_is_compared_with_stored_answers() {
     let mut record = checked();
-    record.take(Entry::StoredAnswers(StoredAnswers {
-        model: "/m".into(),
-        by: "patient-original 0.1.0".into(),
-        logprobs: vec![vec![Some(-2.5); TOKENS]],
-        continued: vec![OWN; 32],
-    }));
+    add_stored_answers(&mut record, -2.5);
     let found = Agreement::of(&record);
     assert_eq!((found[VERIFIER].status, found[VERIFIER].rms()), (Status::Wrong, Some(0.5)));
 }
@@ -457,6 +429,6 @@ fn the_program_of_a_baseline_uses_its_own_checks_or_those_of_its_row() {
     record.header.plan.configurations.push(baseline);
     assert_eq!(wrong(&record), [false, true, false, true]);
     score(&mut record, 3, |_| Some(0.0));
-    go_on(&mut record, 3, vec![OWN; 32]);
+    set_continued(&mut record, 3, vec![OWN; 32]);
     assert_eq!(wrong(&record), [false, true, false, false]);
 }

@@ -1,37 +1,70 @@
-//! Checks token counts of engines that got the same ids: an engine with another count did other work.
+//! The tokens of measured requests: their texts by name, and checks of their counts.
 
 use std::collections::{BTreeMap, HashMap};
 
-use protocol::IgnoreEos;
+use protocol::{Capabilities, IgnoreEos};
+use serde::Serialize;
 
-use super::positions::{Text, blocks};
-use crate::plan::Prompt;
+use crate::plan::{Plan, Prompt};
 use crate::record::{RunRecord, Sample};
+use crate::text::line;
+
+/// A text that an engine generated.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "what", rename_all = "snake_case")]
+pub enum Text {
+    /// The continuation of the held-out prompt.
+    HeldOut,
+    /// A measured request.
+    Sample { workload: String, index: u32, block: u32 },
+}
+
+impl Text {
+    /// `` `decode` sample 3 (block 0) ``.
+    pub fn name(&self) -> String {
+        match self {
+            Self::HeldOut => "the held-out prompt's continuation".into(),
+            Self::Sample { workload, index, block } => format!("`{workload}` sample {index} (block {block})"),
+        }
+    }
+
+    pub fn of(plan: &Plan, blocks: &HashMap<u32, u32>, launch: u32, case: usize, index: u32) -> Self {
+        let workload = line(&plan.cases[case].workload.label);
+        Self::Sample { workload, index, block: blocks.get(&launch).copied().unwrap_or(0) }
+    }
+}
+
+/// The block of each launch.
+pub fn blocks(record: &RunRecord) -> HashMap<u32, u32> {
+    record.launches.iter().map(|it| (it.launch, it.block)).collect()
+}
+
+/// The measured greedy requests of a configuration, in their order.
+pub fn greedy_samples(record: &RunRecord, configuration: usize) -> impl Iterator<Item = &Sample> {
+    let cases = &record.header.plan.cases;
+    record.measured().filter(move |sample| {
+        let case = &cases[sample.case];
+        case.configuration == configuration && case.workload.is_greedy()
+    })
+}
 
 /// The wrong token counts of a configuration, in one sentence for the first of each kind. A prompt counts if the engine got ids
 /// and its number differs from those sent, or from most engines. An output counts if its length is not the requested one, EOS
 /// ignored.
-pub fn counted_otherwise(record: &RunRecord, configuration: usize) -> Vec<String> {
+pub fn wrong_counts(record: &RunRecord, configuration: usize) -> Vec<String> {
     let plan = &record.header.plan;
-    let took_ids: HashMap<u32, bool> = record
-        .launches
-        .iter()
-        .map(|it| (it.launch, it.hello.as_ref().is_some_and(|hello| hello.capabilities.prompt_ids)))
-        .collect();
-    let cut_short: HashMap<u32, bool> = record
-        .launches
-        .iter()
-        .map(|it| {
-            let policy = it.hello.as_ref().map(|hello| hello.capabilities.ignore_eos);
-            (it.launch, policy == Some(IgnoreEos::No))
-        })
-        .collect();
+    let hellos = record.launches.iter().filter_map(|it| Some((it.launch, it.hello.as_ref()?)));
+    let capabilities: HashMap<u32, &Capabilities> =
+        hellos.map(|(it, hello)| (it, &hello.capabilities)).collect();
     let of = |sample: &Sample| plan.cases[sample.case].configuration;
-    let measured = || record.measured();
-    let with_ids = |it: &&Sample| took_ids.get(&it.launch) == Some(&true) && !it.prompt_hash.is_empty();
+    let with_ids = |it: &&Sample| {
+        !it.prompt_hash.is_empty() && capabilities.get(&it.launch).is_some_and(|it| it.prompt_ids)
+    };
+    let is_cut_short =
+        |launch: u32| capabilities.get(&launch).is_some_and(|it| it.ignore_eos == IgnoreEos::No);
     // The engines with each count, by prompt.
     let mut counts: HashMap<(&str, usize), BTreeMap<u32, Vec<usize>>> = HashMap::new();
-    for sample in measured().filter(with_ids) {
+    for sample in record.measured().filter(with_ids) {
         let engine = of(sample);
         for (number, sequence) in sample.iteration.sequences.iter().enumerate() {
             let of_count = counts.entry((&sample.prompt_hash, number)).or_default();
@@ -43,7 +76,7 @@ pub fn counted_otherwise(record: &RunRecord, configuration: usize) -> Vec<String
     }
     let blocks = blocks(record);
     let (mut prompts, mut outputs) = (None, None);
-    for sample in measured().filter(|it| of(it) == configuration) {
+    for sample in record.measured().filter(|it| of(it) == configuration) {
         let workload = &plan.cases[sample.case].workload;
         let text = || Text::of(plan, &blocks, sample.launch, sample.case, sample.index).name();
         for (number, sequence) in sample.iteration.sequences.iter().enumerate() {
@@ -58,10 +91,11 @@ pub fn counted_otherwise(record: &RunRecord, configuration: usize) -> Vec<String
                 });
             }
             let given = sequence.output_ids.as_ref().map(Vec::len);
-            let asked = workload.max_new_tokens as usize;
-            let short = workload.ignore_eos && cut_short.get(&sample.launch) != Some(&true);
-            if let Some(given) = given.filter(|&given| short && given != asked) {
-                outputs.get_or_insert_with(|| format!("expected {asked} tokens in {}, got {given}", text()));
+            let requested = workload.max_new_tokens as usize;
+            let is_fixed = workload.ignore_eos && !is_cut_short(sample.launch);
+            if let Some(given) = given.filter(|&given| is_fixed && given != requested) {
+                let reason = || format!("expected {requested} tokens in {}, got {given}", text());
+                outputs.get_or_insert_with(reason);
             }
         }
     }

@@ -4,7 +4,7 @@ use protocol::Facts;
 use serde::Serialize;
 
 use crate::plan::VERIFIER_DTYPE;
-use crate::record::{Continued, RunRecord, Scored, StoredAnswers};
+use crate::record::RunRecord;
 use crate::text::line;
 
 /// The reference that a configuration is compared with.
@@ -26,15 +26,13 @@ pub enum Against {
 
 /// The verifier of one model, with its answers.
 pub struct Verifier<'a> {
-    pub answers: Answers<'a>,
+    /// The number of each held-out text, with the log-probabilities of its ids.
+    logprobs: Vec<(usize, &'a [Option<f64>])>,
+    /// Its continuation of the held-out prompt.
+    pub continued: Option<&'a [u32]>,
     /// The verifier's configuration in this run, if it runs in f32.
     pub configuration: Option<usize>,
     pub against: Against,
-}
-
-pub enum Answers<'a> {
-    StoredAnswers(&'a StoredAnswers),
-    FromEngine { scored: Vec<&'a Scored>, continued: Option<&'a Continued> },
 }
 
 impl<'a> Verifier<'a> {
@@ -49,44 +47,35 @@ impl<'a> Verifier<'a> {
         let narrow = verifying.and_then(|index| Some((index, narrower(record, index)?)));
         let configuration = verifying.filter(|_| narrow.is_none());
         if let Some(stored) = record.stored_answers.iter().find(|it| it.model == model.path) {
-            let against = Against::StoredAnswers { by: line(&stored.by) };
-            return Ok(Self { answers: Answers::StoredAnswers(stored), configuration, against });
+            return Ok(Self {
+                logprobs: stored.logprobs.iter().map(Vec::as_slice).enumerate().collect(),
+                continued: Some(stored.continued.as_slice()).filter(|ids| !ids.is_empty()),
+                configuration,
+                against: Against::StoredAnswers { by: line(&stored.by) },
+            });
         }
         if let Some((index, dtype)) = narrow {
             let label = label(index);
             return Err(format!("the verifier `{label}` runs in {dtype}, but must run in f32"));
         }
         let index = verifying.ok_or_else(no_reference)?;
-        let scored: Vec<&Scored> = record.scored.iter().filter(|it| it.configuration == index).collect();
+        let scored = record.scored.iter().filter(|it| it.configuration == index);
+        let logprobs: Vec<_> = scored.map(|it| (it.sequence, it.logprobs.as_slice())).collect();
         let continued = record.continued.iter().find(|it| it.configuration == index);
-        if scored.is_empty() && continued.is_none() {
+        if logprobs.is_empty() && continued.is_none() {
             return Err(format!("the verifier `{}` gave no answers", label(index)));
         }
-        let against = Against::Engine { label: label(index) };
-        Ok(Self { answers: Answers::FromEngine { scored, continued }, configuration, against })
+        let continued = continued.map(|it| it.ids.as_slice()).filter(|ids| !ids.is_empty());
+        Ok(Self { logprobs, continued, configuration, against: Against::Engine { label: label(index) } })
     }
 
     /// Its log-probabilities for the ids of a held-out text.
     pub fn logprobs(&self, sequence: usize) -> Option<&'a [Option<f64>]> {
-        match &self.answers {
-            Answers::StoredAnswers(stored) => stored.logprobs.get(sequence).map(Vec::as_slice),
-            Answers::FromEngine { scored, .. } => {
-                scored.iter().find(|it| it.sequence == sequence).map(|it| it.logprobs.as_slice())
-            }
-        }
-    }
-
-    /// Its continuation of the held-out prompt.
-    pub fn continued(&self) -> Option<&'a [u32]> {
-        let ids = match &self.answers {
-            Answers::StoredAnswers(stored) => Some(stored.continued.as_slice()),
-            Answers::FromEngine { continued, .. } => continued.map(|it| it.ids.as_slice()),
-        };
-        ids.filter(|ids| !ids.is_empty())
+        self.logprobs.iter().find(|(it, _)| *it == sequence).map(|(_, logprobs)| *logprobs)
     }
 
     pub fn is_itself(&self, configuration: usize) -> bool {
-        matches!(self.answers, Answers::FromEngine { .. }) && self.configuration == Some(configuration)
+        matches!(self.against, Against::Engine { .. }) && self.configuration == Some(configuration)
     }
 }
 

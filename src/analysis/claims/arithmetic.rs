@@ -1,8 +1,7 @@
 //! Compares an engine's scores with the dtype that it states. Rounding to a narrow dtype shows in the scores: only f32 scores as
 //! f32 does.
 
-use super::contradiction::{About, Contradiction};
-use super::subject::Subject;
+use super::subject::{About, Contradiction, Subject};
 use crate::analysis::agreement::Against;
 use crate::plan::dtype;
 
@@ -31,11 +30,11 @@ fn rounds(subject: &Subject) -> Option<Contradiction> {
     let kv = subject.fact(|facts| facts.kv_dtype.as_deref()).is_none_or(is_wide);
     let rms = rms(subject).filter(|rms| plain && own && kv && *rms > ROUNDED)?;
     let observed = format!("{rms:.1e}");
-    let says = format!(
+    let message = format!(
         "states that it computes in `{compute}`, but its log-probabilities differ from those of f32 by {observed} (root mean \
          square): it computes in a narrower dtype, or another model"
     );
-    Some(subject.contradiction(About::Dtype, true, compute.into(), observed, &says))
+    Some(subject.contradiction(About::Dtype, true, compute.into(), observed, &message))
 }
 
 /// The difference from another engine: the verifier's own is zero by definition.
@@ -62,9 +61,9 @@ fn rounds_nothing(subject: &Subject) -> Option<Contradiction> {
     };
     let rms = rms(subject).filter(|rms| *rms < AS_F32)?;
     let observed = format!("{rms:.1e}");
-    let says = format!(
+    let message = format!(
         "states that it {what} `{reported}`, but its log-probabilities are those of f32 (they differ by {observed}, root \
          mean square): it does not round"
     );
-    Some(subject.contradiction(About::Dtype, true, reported.into(), observed, &says))
+    Some(subject.contradiction(About::Dtype, true, reported.into(), observed, &message))
 }

@@ -1,8 +1,7 @@
 //! Checks the claim about prefix caches by a repeated prompt. Every prompt but that of the pair begins with ids of its own. So a
 //! prefix cache can answer only the second request of the pair.
 
-use super::contradiction::{About, Contradiction, time};
-use super::subject::Subject;
+use super::subject::{About, Contradiction, Subject, time};
 use crate::analysis::metric;
 use crate::plan::Prompt;
 use crate::plan::prompts::PAIR;
@@ -15,10 +14,10 @@ const SHARED: u32 = 5;
 /// The shortest prompt for this check: in a shorter one a cache saves nothing.
 const MIN_TOKENS: u32 = 64;
 /// The ratio that shows a cache: the time of the fastest other prompt to that of the repeated one.
-const FASTER: f64 = 2.0;
+const MIN_RATIO: f64 = 2.0;
 /// With fewer launches, a change of the machine's speed could explain such a ratio.
 const FEW_LAUNCHES: usize = 3;
-const FASTER_IN_FEW: f64 = 4.0;
+const MIN_RATIO_OF_FEW: f64 = 4.0;
 /// Several times the cost of a pause or a cold core for one request.
 const MIN_GAIN_NS: f64 = 2e6;
 
@@ -32,15 +31,15 @@ fn from_cache(subject: &Subject) -> Option<Contradiction> {
     let cached =
         sequences.filter_map(|sequence| Some((sequence.cached_prompt_tokens?, sequence.prompt_tokens)));
     let (cached, prompt) = cached.filter(|(cached, _)| *cached > SHARED).max()?;
-    let (reported, observed) = (says_of_cache(subject), format!("{cached} of {prompt} tokens"));
-    let says = format!(
+    let (reported, observed) = (reported_cache(subject), format!("{cached} of {prompt} tokens"));
+    let message = format!(
         "states {reported}, and reports {observed} of a measured prompt as cached: its first tokens do not cover whole \
          prompts"
     );
-    Some(subject.contradiction(About::PrefixCache, true, reported.into(), observed, &says))
+    Some(subject.contradiction(About::PrefixCache, true, reported.into(), observed, &message))
 }
 
-fn says_of_cache(subject: &Subject) -> &'static str {
+fn reported_cache(subject: &Subject) -> &'static str {
     match subject.fact(|facts| facts.prefix_cache) {
         Some(true) => "a prefix cache",
         Some(false) => "no prefix cache",
@@ -53,32 +52,25 @@ fn repeated(subject: &Subject) -> Option<Contradiction> {
     if claims == Some(true) {
         return None;
     }
-    let cases = subject.record.header.plan.cases.iter().enumerate();
-    let own = cases.filter(|(_, case)| case.configuration == subject.index);
     // A prompt that is given as text is the same for every request.
-    let salted = own.filter(|(_, case)| matches!(case.workload.prompt, Prompt::Tokens(_)));
-    let worst = salted.filter_map(|(case, _)| Some((case, Pair::of(subject, case)?)));
+    let salted =
+        subject.cases().filter(|&case| matches!(subject.case(case).workload.prompt, Prompt::Tokens(_)));
+    let worst = salted.filter_map(|case| Some((case, Pair::of(subject, case)?)));
     let (case, pair) = worst.max_by(|one, other| one.1.times.total_cmp(&other.1.times))?;
     let times = three_digits(pair.times);
-    let says = format!(
+    let message = format!(
         "states {}, but answers a repeated prompt {times} times as fast: its first token in {} comes after {} instead of {} \
          (the fastest other prompt of each launch; {})",
-        says_of_cache(subject),
-        subject.name_of(case),
+        reported_cache(subject),
+        subject.case_name(case),
         time(pair.again_ns),
         time(pair.other_ns),
         if pair.launches == 1 { "1 launch".to_string() } else { format!("{} launches", pair.launches) },
     );
     // The measured prompts do not repeat, so the results hold; an explicit denial of a cache does not.
     let observed = format!("{times} times as fast");
-    let excludes_from_ranking = claims == Some(false);
-    Some(subject.contradiction(
-        About::PrefixCache,
-        excludes_from_ranking,
-        says_of_cache(subject).into(),
-        observed,
-        &says,
-    ))
+    let (is_denied, reported) = (claims == Some(false), reported_cache(subject).into());
+    Some(subject.contradiction(About::PrefixCache, is_denied, reported, observed, &message))
 }
 
 /// The time to the first token of a repeated prompt, and of the fastest other prompt of the same length.
@@ -100,8 +92,8 @@ impl Pair {
             .filter_map(|launch| {
                 let here =
                     || subject.samples.iter().copied().filter(|it| (it.launch, it.case) == (*launch, case));
-                let warming = |index| here().find(|it| it.kind == RequestKind::Warmup && it.index == index);
-                let (first, again) = (warming(0)?, warming(1)?);
+                let warm_up = |index| here().find(|it| it.kind == RequestKind::Warmup && it.index == index);
+                let (first, again) = (warm_up(0)?, warm_up(1)?);
                 let long = again.iteration.sequences.iter().all(|it| it.prompt_tokens >= MIN_TOKENS);
                 // A discarded request is shorter, and comes after a pause.
                 let others = here().filter(|it| match it.kind {
@@ -115,7 +107,7 @@ impl Pair {
                 Some((first_ns(again)?, fastest?)).filter(|_| same)
             })
             .collect();
-        let times = if pairs.len() < FEW_LAUNCHES { FASTER_IN_FEW } else { FASTER };
+        let times = if pairs.len() < FEW_LAUNCHES { MIN_RATIO_OF_FEW } else { MIN_RATIO };
         let faster = |(again, other): &&(f64, f64)| other / again > times && other - again > MIN_GAIN_NS;
         let often = pairs.iter().filter(faster).count() * 2 > pairs.len();
         let (again, other): (Vec<f64>, Vec<f64>) = pairs.iter().copied().unzip();

@@ -1,31 +1,40 @@
 //! Compares the engine's times with the orchestrator's clock. Times that are too early leave a gap: before `start_ns`, after the
-//! last token, after `end_ns`, or in the streamed pass.
+//! last token, after `end_ns`, or in the streamed pass. No gap shows where an engine makes all tokens first and stamps them
+//! together at the end. But a request for many tokens takes longer than one for one token: that difference is the time of the
+//! other tokens.
 
-use super::contradiction::{About, Contradiction, time};
-use super::subject::Subject;
+use protocol::Stamp;
+
+use super::subject::{About, Contradiction, Subject, time};
 use crate::plan::Mode;
 use crate::record::{RequestKind, Sample};
 use stats::{median, quantile};
 
 /// The time of a request that may be missing on any machine: reading it, writing the answer, the scheduler.
-const WHIM_NS: f64 = 20e6;
-const WHIM_SHARE: f64 = 0.05;
+const ALLOWED_NS: f64 = 20e6;
+const ALLOWED_SHARE: f64 = 0.05;
 /// The quantile that counts: a false clock affects every request, a busy machine delays only some.
-const MOST_OF_THEM: f64 = 0.25;
+const QUANTILE: f64 = 0.25;
 /// A busy machine may have delayed all of fewer requests: a run of one block streams no more than one of each case.
-const FEWEST: usize = 3;
+const MIN_REQUESTS: usize = 3;
 /// If each of many requests leaves out more than this share, the clock is false, however short the time. The time must also be
 /// far above that of another engine, measured in turn with this one.
-const ALWAYS: f64 = 0.25;
-const MANY: usize = 20;
+const SHARE_OF_EACH: f64 = 0.25;
+const MANY_REQUESTS: usize = 20;
 const TIMES_ANOTHER: f64 = 3.0;
 const MIN_NS: f64 = 1e6;
+
+/// The least share of the other tokens' time between a correct engine's stamps. The missing half is more than a machine's noise
+/// explains.
+const MIN_STAMPED_SHARE: f64 = 0.5;
+/// The least ratio of that time to the time of one token: the noise of a long prompt hides the time of few tokens.
+const MIN_RATIO_TO_FIRST: f64 = 0.25;
 
 /// A span of a request that should be close to zero.
 struct Span {
     of: fn(&Subject, &Sample) -> Option<u64>,
     /// Its description for an engine with these numbers.
-    says: fn(&CaseSpan) -> String,
+    message: fn(&CaseSpan) -> String,
 }
 
 /// These words must not change: older records have them.
@@ -35,7 +44,7 @@ const LATE: &str = "after their stamps";
 const SPANS: [Span; 3] = [
     Span {
         of: left_out,
-        says: |observed| {
+        message: |observed| {
             let CaseSpan { case, span_ns, elapsed_ns, bound_ns } = observed;
             let (reported, passed) = (time(elapsed_ns - span_ns), time(*elapsed_ns));
             format!(
@@ -48,7 +57,7 @@ const SPANS: [Span; 3] = [
     },
     Span {
         of: after_last,
-        says: |observed| {
+        message: |observed| {
             format!(
                 "its last token is stamped {} before `end_ns` in {}, in requests of {} (at least three of four; bound {}): \
                  its stamps are too early",
@@ -61,7 +70,7 @@ const SPANS: [Span; 3] = [
     },
     Span {
         of: late,
-        says: |observed| {
+        message: |observed| {
             format!(
                 "tokens arrive {} {LATE} in {} (streamed; bound {}): see `stamp` in its hello",
                 time(observed.span_ns),
@@ -82,10 +91,11 @@ struct CaseSpan {
 
 pub fn contradictions(subject: &Subject, all: &[Subject]) -> Vec<Contradiction> {
     // A request that waits in the pipe while its process starts is older than the engine's clock.
-    if subject.record.header.plan.mode == Mode::OneShot {
-        return Vec::new();
-    }
-    SPANS.iter().filter_map(|span| contradiction(subject, all, span)).collect()
+    let is_one_shot = subject.record.header.plan.mode == Mode::OneShot;
+    let spans = if is_one_shot { &[] } else { SPANS.as_slice() };
+    let gaps = spans.iter().filter_map(|span| contradiction(subject, all, span));
+    let stamped_together = subject.cases().find_map(|case| stamped_together(subject, case));
+    gaps.chain(stamped_together).collect()
 }
 
 /// Whether both texts say that the clock leaves time out, or that tokens come late.
@@ -99,22 +109,17 @@ fn contradiction(subject: &Subject, all: &[Subject], span: &Span) -> Option<Cont
     let share = |observed: &CaseSpan| observed.span_ns / observed.elapsed_ns;
     let (_, observed) = beyond.max_by(|(_, one), (_, other)| share(one).total_cmp(&share(other)))?;
     let reported = time(observed.elapsed_ns - observed.span_ns);
-    Some(subject.contradiction(
-        About::Clock,
-        true,
-        reported,
-        time(observed.elapsed_ns),
-        &(span.says)(&observed),
-    ))
+    let (elapsed, message) = (time(observed.elapsed_ns), (span.message)(&observed));
+    Some(subject.contradiction(About::Clock, true, reported, elapsed, &message))
 }
 
 fn beyond(subject: &Subject, all: &[Subject], span: &Span, case: usize) -> Option<CaseSpan> {
-    let own = Spans::of(subject, span, case).filter(|own| own.requests >= FEWEST)?;
-    let whim = WHIM_NS.max(WHIM_SHARE * own.elapsed_ns);
-    let always = own.always(subject, all, span, case);
-    let bound_ns = if own.span_ns > whim { whim } else { always? };
+    let own = Spans::of(subject, span, case).filter(|own| own.requests >= MIN_REQUESTS)?;
+    let allowed = ALLOWED_NS.max(ALLOWED_SHARE * own.elapsed_ns);
+    let bound = own.bound_of_each(subject, all, span, case);
+    let bound_ns = if own.span_ns > allowed { allowed } else { bound? };
     let Spans { span_ns, elapsed_ns, .. } = own;
-    Some(CaseSpan { case: subject.name_of(case), span_ns, elapsed_ns, bound_ns })
+    Some(CaseSpan { case: subject.case_name(case), span_ns, elapsed_ns, bound_ns })
 }
 
 /// The spans of the requests of a case, in all launches.
@@ -141,7 +146,7 @@ impl Spans {
         spans.sort_unstable_by(f64::total_cmp);
         Some(Self {
             requests: spans.len(),
-            span_ns: quantile(&spans, MOST_OF_THEM)?,
+            span_ns: quantile(&spans, QUANTILE)?,
             least_ns: *spans.first()?,
             least_share,
             elapsed_ns: median(&elapsed)?,
@@ -149,8 +154,8 @@ impl Spans {
     }
 
     /// The bound that each of many requests exceeds.
-    fn always(&self, subject: &Subject, all: &[Subject], span: &Span, case: usize) -> Option<f64> {
-        if self.requests < MANY || self.least_share <= ALWAYS {
+    fn bound_of_each(&self, subject: &Subject, all: &[Subject], span: &Span, case: usize) -> Option<f64> {
+        if self.requests < MANY_REQUESTS || self.least_share <= SHARE_OF_EACH {
             return None;
         }
         let label = &subject.case(case).workload.label;
@@ -158,10 +163,10 @@ impl Spans {
         let theirs = others.filter_map(|other| {
             let mut alike = other.cases();
             let case = alike.find(|&it| other.case(it).workload.label == *label)?;
-            Spans::of(other, span, case).filter(|theirs| theirs.requests >= MANY)
+            Spans::of(other, span, case).filter(|theirs| theirs.requests >= MANY_REQUESTS)
         });
         let least = theirs.map(|theirs| theirs.least_ns).reduce(f64::min)?;
-        let bound = (ALWAYS * self.elapsed_ns).max(MIN_NS + TIMES_ANOTHER * least);
+        let bound = (SHARE_OF_EACH * self.elapsed_ns).max(MIN_NS + TIMES_ANOTHER * least);
         (self.least_ns > bound).then_some(bound)
     }
 }
@@ -186,4 +191,36 @@ fn after_last(_: &Subject, sample: &Sample) -> Option<u64> {
 fn late(_: &Subject, sample: &Sample) -> Option<u64> {
     let late = sample.late?;
     Some(u64::try_from(late.first_ns.max(late.median_ns)).unwrap_or(0))
+}
+
+/// The false claim of an engine whose stamps of a case lie too close together.
+fn stamped_together(subject: &Subject, case: usize) -> Option<Contradiction> {
+    let stamp = subject.launches.values().find_map(|launch| launch.hello.as_ref()).map(|hello| hello.stamp);
+    let samples: Vec<&Sample> = subject.values.samples(case).collect();
+    let passes = subject.record.passes.iter();
+    let passes = passes.filter(|pass| pass.case == case && subject.launches.contains_key(&pass.launch));
+    let one_ns = passes.filter_map(|pass| pass.one_token_ns).min()? as f64;
+    // The shortest of many requests, as for one token.
+    let quietest = samples.iter().min_by_key(|sample| sample.elapsed_ns())?;
+    let made_ns = quietest.elapsed_ns() as f64 - one_ns;
+    let stamped_ns = stamped_ns(quietest)? as f64;
+    // A busy machine may delay every request by a little, and even the shortest of few.
+    let is_known = samples.len() >= MIN_REQUESTS && made_ns > ALLOWED_NS.max(MIN_RATIO_TO_FIRST * one_ns);
+    if stamp == Some(Stamp::End) || !is_known || stamped_ns >= MIN_STAMPED_SHARE * made_ns {
+        return None;
+    }
+    let (reported, observed) = (time(stamped_ns), time(made_ns));
+    let message = format!(
+        "stamps its tokens in {} within {reported}, but a request for them takes {observed} longer than a request for one \
+         token: the stamps are wrong",
+        subject.case_name(case)
+    );
+    Some(subject.contradiction(About::Clock, true, reported, observed, &message))
+}
+
+/// The time from its first token to its last, by its own stamps.
+fn stamped_ns(sample: &Sample) -> Option<u64> {
+    let [sequence] = sample.iteration.sequences.as_slice() else { return None };
+    let times = sequence.token_ns.as_deref()?;
+    times.last()?.checked_sub(*times.first()?)
 }

@@ -1,16 +1,15 @@
 //! Checks the claim about `ignore_eos`: does the engine give EOS where the verifier does? An engine that masks EOS gives the
 //! likeliest other token, and all later tokens follow another text.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use protocol::IgnoreEos;
 
-use super::contradiction::{About, Contradiction};
-use super::subject::Subject;
+use super::subject::{About, Contradiction, Subject};
 use crate::record::{RequestKind, RunRecord};
 
 /// At one position the cause may be rounding; at several positions and without any EOS it is not.
-const MIN_PLACES: usize = 2;
+const MIN_POSITIONS: usize = 2;
 
 pub fn contradictions(subject: &Subject, all: &[Subject]) -> Vec<Contradiction> {
     contradiction(subject, all).into_iter().collect()
@@ -18,8 +17,8 @@ pub fn contradictions(subject: &Subject, all: &[Subject]) -> Vec<Contradiction> 
 
 fn contradiction(subject: &Subject, all: &[Subject]) -> Option<Contradiction> {
     let exact = |policy: IgnoreEos| policy == IgnoreEos::Exact;
-    let says = subject.launches.values().filter_map(|launch| launch.hello.as_ref());
-    if !says.map(|hello| hello.capabilities.ignore_eos).any(exact) {
+    let hellos = subject.launches.values().filter_map(|launch| launch.hello.as_ref());
+    if !hellos.map(|hello| hello.capabilities.ignore_eos).any(exact) {
         return None;
     }
     let plan = &subject.record.header.plan;
@@ -33,22 +32,21 @@ fn contradiction(subject: &Subject, all: &[Subject]) -> Option<Contradiction> {
     }
     let mut theirs = verifier.map(outputs).unwrap_or_default();
     theirs.extend(stored(subject.record, &subject.configuration.model.path));
-    let masked = |asked: &&RequestKey| {
-        let (own, theirs) = (&own[*asked], &theirs[*asked]);
-        let place = theirs.iter().position(|id| eos.contains(id));
-        place.is_some_and(|place| own.len() > place && own[..place] == theirs[..place])
+    let is_masked = |(request, own): &(&RequestKey, &Vec<u32>)| {
+        let Some(theirs) = theirs.get(*request) else { return false };
+        let eos = theirs.iter().position(|id| eos.contains(id));
+        eos.is_some_and(|eos| own.len() > eos && own[..eos] == theirs[..eos])
     };
-    let asked: BTreeSet<&RequestKey> = own.keys().filter(|asked| theirs.contains_key(*asked)).collect();
-    let places = asked.into_iter().filter(masked).count();
-    if places < MIN_PLACES {
+    let positions = own.iter().filter(is_masked).count();
+    if positions < MIN_POSITIONS {
         return None;
     }
-    let observed = format!("{places} of {places} EOS missing");
-    let says = format!(
-        "states that it ignores EOS exactly, but gives another token at all {places} positions where the verifier gives EOS: \
+    let observed = format!("{positions} of {positions} EOS missing");
+    let message = format!(
+        "states that it ignores EOS exactly, but gives another token at all {positions} positions where the verifier gives EOS: \
          it masks EOS; hint: state `\"ignore_eos\":\"masked\"`"
     );
-    Some(subject.contradiction(About::Eos, false, "exact".into(), observed, &says))
+    Some(subject.contradiction(About::Eos, false, "exact".into(), observed, &message))
 }
 
 /// A request: its prompt and its number of tokens.

@@ -1,8 +1,7 @@
 //! Compares the memory of an engine's processes with the weights that it states. Weights that are read for every token are
 //! resident, as a copy of its own or as pages of a file.
 
-use super::contradiction::{About, Contradiction, bytes};
-use super::subject::Subject;
+use super::subject::{About, Contradiction, Subject, bytes};
 use crate::plan::dtype;
 use crate::record::Sample;
 
@@ -12,7 +11,7 @@ const MIN_WEIGHTS: f64 = (64 << 20) as f64;
 /// for different ways to count.
 const RESIDENT: f64 = 0.8;
 /// A program's memory beside its weights: interpreters and frameworks need 200 to 400 MB, and packed copies of single matrices
-/// come and go. A smaller difference for_output_checks nothing.
+/// come and go. A smaller difference proves nothing.
 const BESIDES: f64 = (512 << 20) as f64;
 /// The bits of the widest dtype.
 const WIDE: f64 = 32.0;
@@ -52,7 +51,7 @@ impl Weights {
         Some(Self { dtype: dtype.unwrap_or_else(|| "unstated".into()), bits, bytes, because })
     }
 
-    fn say(&self) -> String {
+    fn describe(&self) -> String {
         format!("`{}` weights of {} ({})", self.dtype, bytes(self.bytes), self.because)
     }
 }
@@ -63,7 +62,7 @@ fn too_small(subject: &Subject, weights: &Weights) -> Option<Contradiction> {
     let touched = sizes.map_or(1.0, |sizes| sizes.read_per_token as f64 / sizes.parameters as f64).min(1.0);
     let machine = &subject.record.header.machine;
     let room = [machine.memory_bytes, machine.memory_limit_bytes].into_iter().flatten().min();
-    // Weights that do not fit are read again and again, by an honest engine too.
+    // Weights that do not fit are read again and again, by a correct engine too.
     let fits = room.is_none_or(|room| weights.bytes <= RESIDENT * room as f64);
     let passes = subject.record.passes.iter().filter(|pass| subject.launches.contains_key(&pass.launch));
     let held = subject.samples.iter().flat_map(|sample| most(sample));
@@ -73,12 +72,12 @@ fn too_small(subject: &Subject, weights: &Weights) -> Option<Contradiction> {
         return None;
     }
     let observed = bytes(most);
-    let says = format!(
+    let message = format!(
         "states {}, but its processes never held more than {observed} (resident, over {} answers)",
-        weights.say(),
+        weights.describe(),
         subject.samples.len()
     );
-    Some(subject.contradiction(About::Dtype, true, weights.say(), observed, &says))
+    Some(subject.contradiction(About::Dtype, true, weights.describe(), observed, &message))
 }
 
 fn most(sample: &Sample) -> impl Iterator<Item = u64> {
@@ -94,18 +93,15 @@ fn too_large(subject: &Subject, weights: &Weights) -> Option<Contradiction> {
     if wide - weights.bytes < BESIDES || least - cache < wide {
         return None;
     }
-    let besides = if cache > 0.0 {
-        format!(", of which {} may be keys and values", bytes(cache))
-    } else {
-        String::new()
-    };
+    let in_cache = (cache > 0.0).then(|| format!(", of which {} may be keys and values", bytes(cache)));
+    let in_cache = in_cache.unwrap_or_default();
     let observed = bytes(least);
-    let says = format!(
-        "states {}, but its processes always held {observed} that no file backs{besides}: as much as f32 needs ({})",
-        weights.say(),
+    let message = format!(
+        "states {}, but its processes always held {observed} that no file backs{in_cache}: as much as f32 needs ({})",
+        weights.describe(),
         bytes(wide)
     );
-    Some(subject.contradiction(About::Dtype, true, weights.say(), observed, &says))
+    Some(subject.contradiction(About::Dtype, true, weights.describe(), observed, &message))
 }
 
 /// The bytes of a cache of keys and values for the whole reported context.

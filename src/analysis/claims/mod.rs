@@ -8,10 +8,8 @@ mod arithmetic;
 mod bandwidth;
 mod cache;
 mod clock;
-mod contradiction;
 mod eos;
 mod memory;
-mod stamps;
 mod subject;
 mod threads;
 
@@ -20,7 +18,7 @@ use crate::analysis::values::Values;
 use crate::plan::Role;
 use crate::record::Warning;
 
-pub use contradiction::{About, Contradiction};
+pub use subject::{About, Contradiction};
 use subject::{Subject, subjects};
 
 /// All claims of a record that do not hold, in the order of its configurations. There is one agreement for each.
@@ -34,31 +32,24 @@ pub fn contradictions(values: &Values, agreements: &[Agreement]) -> Vec<Contradi
         cache::contradictions,
         eos::contradictions,
         clock::contradictions,
-        stamps::contradictions,
     ];
     let of = |subject: &Subject| -> Vec<Contradiction> {
         checks.iter().flat_map(|check| check(subject, &subjects)).collect()
     };
     // A twin repeats the claims of its original, and a verifier has no row.
-    let rows = subjects
-        .iter()
-        .filter(|subject| !matches!(subject.configuration.role, Some(Role::Twin { .. } | Role::Verifier)));
-    rows.flat_map(of).collect()
+    let is_row = |it: &&Subject| !matches!(it.configuration.role, Some(Role::Twin { .. } | Role::Verifier));
+    subjects.iter().filter(is_row).flat_map(of).collect()
 }
 
 /// Whether a false claim could have improved a configuration's results.
 pub fn is_contradicted(contradictions: &[Contradiction], configuration: usize) -> bool {
-    contradictions.iter().any(|contradiction| {
-        contradiction.configuration == configuration && contradiction.excludes_from_ranking
-    })
+    contradictions.iter().any(|it| it.configuration == configuration && it.excludes_from_ranking)
 }
 
 /// Whether a warning in a record of an earlier program repeats one of these claims.
 pub fn is_repeated(contradictions: &[Contradiction], warning: &Warning) -> bool {
-    let mut about = contradictions
-        .iter()
-        .filter(|contradiction| Some(contradiction.configuration) == warning.configuration);
-    about.any(|contradiction| clock::is_repeated(&contradiction.message, &warning.message))
+    let mut own = contradictions.iter().filter(|it| Some(it.configuration) == warning.configuration);
+    own.any(|contradiction| clock::is_repeated(&contradiction.message, &warning.message))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Records of two honest engines, `patient-original` and `beacon`. Tests change what one of them states or does.
+//! Records of two correct engines, `patient-original` and `beacon`. Tests change what one of them states or does.
 
 use protocol::Facts;
 
@@ -18,12 +18,12 @@ pub fn contradictions(record: &RunRecord) -> Vec<Contradiction> {
 
 /// Three blocks of the decode scenario.
 pub fn decoding(change: impl FnOnce(&mut RunRecord)) -> RunRecord {
-    running("decode", change)
+    running(&["decode"], change)
 }
 
-pub fn running(scenario: &str, change: impl FnOnce(&mut RunRecord)) -> RunRecord {
+pub fn running(scenarios: &[&str], change: impl FnOnce(&mut RunRecord)) -> RunRecord {
     let mut selection = selection(&["patient-original", "beacon"]);
-    selection.scenarios.retain(|it| it.name == scenario);
+    selection.scenarios.retain(|it| scenarios.contains(&it.name));
     selection.extent.blocks = Some(3);
     let mut record = measured(&selection, &[BASELINE, BEACON]);
     // Long enough for a kernel that counts ticks, and busy with both threads.

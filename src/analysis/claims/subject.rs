@@ -1,15 +1,51 @@
-//! One configuration as the checks of its claims see it.
+//! One configuration as the checks of its claims see it, and a claim that does not hold.
 
 use std::collections::BTreeMap;
 
 use protocol::Facts;
+use serde::Serialize;
 
-use super::contradiction::{About, Contradiction};
 use crate::analysis::agreement::Agreement;
+use crate::analysis::metric::Unit;
 use crate::analysis::values::Values;
 use crate::machine::Device;
 use crate::plan::{Case, Configuration};
 use crate::record::{Launch, RunRecord, Sample};
+
+/// A claim that does not hold: the value that an engine states, and the observed value.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Contradiction {
+    pub configuration: usize,
+    /// The label of the configuration.
+    pub label: String,
+    pub about: About,
+    pub reported: String,
+    pub observed: String,
+    /// Names the engine, both values and the source of the second.
+    pub message: String,
+    /// Whether the false claim could have improved its results: then no row of it is ranked first.
+    pub excludes_from_ranking: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum About {
+    /// The dtype of its weights or of its arithmetic.
+    Dtype,
+    Threads,
+    PrefixCache,
+    Eos,
+    /// The times that it states.
+    Clock,
+}
+
+pub fn bytes(bytes: f64) -> String {
+    Unit::Bytes.show(bytes)
+}
+
+pub fn time(ns: f64) -> String {
+    Unit::Nanoseconds.show(ns)
+}
 
 /// One configuration with all its data in the record, without launches for output checks.
 pub struct Subject<'a> {
@@ -25,12 +61,9 @@ pub struct Subject<'a> {
 
 pub fn subjects<'a>(values: &'a Values<'a>, agreements: &'a [Agreement]) -> Vec<Subject<'a>> {
     let (record, plan) = (values.record, values.plan);
-    let mut subjects: Vec<Subject> = plan
-        .configurations
-        .iter()
-        .enumerate()
-        .zip(agreements)
-        .map(|((index, configuration), agreement)| Subject {
+    let each = plan.configurations.iter().enumerate().zip(agreements);
+    let subject =
+        |((index, configuration), agreement): ((usize, &'a Configuration), &'a Agreement)| Subject {
             record,
             values,
             index,
@@ -38,8 +71,8 @@ pub fn subjects<'a>(values: &'a Values<'a>, agreements: &'a [Agreement]) -> Vec<
             agreement,
             launches: record.launches_of(index).map(|launch| (launch.launch, launch)).collect(),
             samples: Vec::new(),
-        })
-        .collect();
+        };
+    let mut subjects: Vec<Subject> = each.map(subject).collect();
     for sample in &record.samples {
         let subject = &mut subjects[plan.cases[sample.case].configuration];
         if subject.launches.contains_key(&sample.launch) {
@@ -56,19 +89,11 @@ impl<'a> Subject<'a> {
         excludes_from_ranking: bool,
         reported: String,
         observed: String,
-        says: &str,
+        message: &str,
     ) -> Contradiction {
-        let label = self.configuration.label.clone();
-        let message = format!("{label}: {says}");
-        Contradiction {
-            configuration: self.index,
-            label,
-            about,
-            reported,
-            observed,
-            message,
-            excludes_from_ranking,
-        }
+        let (configuration, label) = (self.index, self.configuration.label.clone());
+        let message = format!("{label}: {message}");
+        Contradiction { configuration, label, about, reported, observed, message, excludes_from_ranking }
     }
 
     /// The facts that it reported after each load.
@@ -106,7 +131,7 @@ impl<'a> Subject<'a> {
     }
 
     /// The name of its case, for a sentence.
-    pub fn name_of(&self, case: usize) -> String {
+    pub fn case_name(&self, case: usize) -> String {
         format!("`{}`", self.case(case).workload.label)
     }
 }

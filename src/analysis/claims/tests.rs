@@ -1,14 +1,14 @@
-//! All claims of two honest engines hold; then one of them states or does something else. `clocks` tests clocks.
+//! All claims of two correct engines hold; then one of them states or does something else. `clocks` tests clocks.
 
 mod clocks;
 
-use protocol::{Capabilities, Facts, HelloFacts, IgnoreEos};
+use protocol::{Capabilities, Facts, IgnoreEos};
 
 use super::specimen::{
     BEACONS, contradictions, decoding, launches, measured_samples, running, samples, states, with_busy_cores,
 };
 use super::*;
-use crate::analysis::cores::CoresBusy;
+use crate::analysis::metric::CoresBusy;
 use crate::plan::{Sizes, Verification};
 use crate::record::{
     Continued, Held, HeldOut, Late, Launch, RECORD_VERSION, RequestKind, RunRecord, Sample, Scored,
@@ -31,18 +31,10 @@ fn only(record: &RunRecord) -> Contradiction {
     all.remove(0)
 }
 
-fn says(record: &RunRecord, about: About, excludes_from_ranking: bool, words: &str) {
-    let contradiction = only(record);
-    assert_eq!(
-        (contradiction.about, contradiction.excludes_from_ranking),
-        (about, excludes_from_ranking),
-        "{contradiction:?}"
-    );
-    assert!(
-        contradiction.message.starts_with("beacon: ") && contradiction.message.contains(words),
-        "{}",
-        contradiction.message
-    );
+fn reports(record: &RunRecord, about: About, excludes_from_ranking: bool, words: &str) {
+    let found = only(record);
+    assert_eq!((found.about, found.excludes_from_ranking), (about, excludes_from_ranking), "{found:?}");
+    assert!(found.message.starts_with("beacon: ") && found.message.contains(words), "{}", found.message);
     assert_eq!(is_contradicted(&contradictions(record), BEACONS), excludes_from_ranking);
     assert!(!is_contradicted(&contradictions(record), 0));
 }
@@ -50,7 +42,7 @@ fn says(record: &RunRecord, about: About, excludes_from_ranking: bool, words: &s
 #[test]
 fn correct_engines_have_no_contradictions_in_any_scenario() {
     for scenario in crate::plan::scenario::named("default").unwrap() {
-        assert_eq!(contradictions_of(&running(scenario.name, |_| {})), []);
+        assert_eq!(contradictions_of(&running(&[scenario.name], |_| {})), []);
     }
 }
 
@@ -63,7 +55,7 @@ fn sizes(parameters: u64, read_per_token: u64) -> Option<Sizes> {
 #[test]
 fn too_little_memory_for_the_stated_weights_is_reported() {
     let record = decoding(|record| states(record, |facts| facts.weights_bytes = Some(2 * GB)));
-    says(
+    reports(
         &record,
         About::Dtype,
         true,
@@ -80,7 +72,7 @@ fn a_stated_dtype_alone_implies_the_size_of_the_weights() {
             samples(record).for_each(|sample| sample.peak_resident_bytes = Some(resident));
         })
     };
-    says(&narrow(GB), About::Dtype, true, "`f32` weights of 4.00 GB (for 1.00 billion parameters)");
+    reports(&narrow(GB), About::Dtype, true, "`f32` weights of 4.00 GB (for 1.00 billion parameters)");
     assert_eq!(contradictions_of(&narrow(4 * GB)), []);
 }
 
@@ -136,13 +128,13 @@ fn widened(dtype: &str, weights: u64, anonymous_bytes: u64) -> RunRecord {
 #[test]
 fn memory_of_f32_size_for_narrow_weights_is_reported() {
     let record = widened("bf16", 2 * GB, 4_100_000_000);
-    says(
+    reports(
         &record,
         About::Dtype,
         true,
         "always held 4.10 GB that no file backs: as much as f32 needs (4.00 GB)",
     );
-    says(&widened("q4_0", 2 * GB, 15 * GB), About::Dtype, true, "`q4_0` weights of 2.00 GB");
+    reports(&widened("q4_0", 2 * GB, 15 * GB), About::Dtype, true, "`q4_0` weights of 2.00 GB");
     assert_eq!(contradictions_of(&widened("bf16", 2 * GB, 3_900_000_000)), []);
     assert_eq!(contradictions_of(&widened("f32", 2 * GB, 9 * GB)), []);
     // A program's other memory is more than the difference.
@@ -156,7 +148,7 @@ fn a_key_value_cache_does_not_count_as_weights() {
     states(&mut record, |facts| facts.context_tokens = Some(8192));
     assert_eq!(contradictions_of(&record), []);
     states(&mut record, |facts| facts.context_tokens = Some(128));
-    says(&record, About::Dtype, true, "of which 8.39 MB may be keys and values: as much as f32 needs");
+    reports(&record, About::Dtype, true, "of which 8.39 MB may be keys and values: as much as f32 needs");
 }
 
 /// A record in which both scored the same 100 tokens, with this difference.
@@ -174,7 +166,7 @@ fn scored(apart: f64, change: impl Fn(&mut Facts)) -> RunRecord {
             (facts.weights_dtype, facts.compute_dtype) = (Some("f32".into()), Some("f32".into()));
         }
         for (configuration, offset) in [(0, 0.0), (BEACONS, apart)] {
-            let logprobs = (0..100).map(|place| Some(-f64::from(place) / 20.0 + offset)).collect();
+            let logprobs = (0..100).map(|position| Some(-f64::from(position) / 20.0 + offset)).collect();
             record.scored.push(Scored { configuration, logprobs, ..Scored::default() });
         }
     })
@@ -183,10 +175,10 @@ fn scored(apart: f64, change: impl Fn(&mut Facts)) -> RunRecord {
 #[test]
 fn a_narrow_dtype_without_rounding_is_reported() {
     let narrow = |facts: &mut Facts| facts.compute_dtype = Some("bf16".into());
-    says(&scored(1e-6, narrow), About::Dtype, true, "states that it computes in `bf16`");
+    reports(&scored(1e-6, narrow), About::Dtype, true, "states that it computes in `bf16`");
     assert_eq!(contradictions_of(&scored(5e-3, narrow)), []);
     let weights = |facts: &mut Facts| facts.weights_dtype = Some("q8_0".into());
-    says(&scored(1e-6, weights), About::Dtype, true, "holds its weights in `q8_0`");
+    reports(&scored(1e-6, weights), About::Dtype, true, "holds its weights in `q8_0`");
     assert_eq!(contradictions_of(&scored(1e-6, |_| {})), []);
 }
 
@@ -204,17 +196,17 @@ fn stored_answers_replace_a_verifier_and_few_tokens_report_nothing() {
     let mut record = scored(0.0, |facts| facts.compute_dtype = Some("f16".into()));
     record.header.plan.configurations[0].verifies = false;
     let own = record.scored.pop().unwrap();
-    let kept = |tokens: usize| StoredAnswers {
+    let stored = |tokens: usize| StoredAnswers {
         model: "/m".into(),
         logprobs: vec![own.logprobs[..tokens].to_vec()],
         ..StoredAnswers::default()
     };
     record.scored = vec![own.clone()];
     assert_eq!(contradictions_of(&record), []);
-    record.stored_answers = vec![kept(20)];
+    record.stored_answers = vec![stored(20)];
     assert_eq!(contradictions_of(&record), []);
-    record.stored_answers = vec![kept(100)];
-    says(&record, About::Dtype, true, "it does not round");
+    record.stored_answers = vec![stored(100)];
+    reports(&record, About::Dtype, true, "it does not round");
 }
 
 // Threads.
@@ -231,7 +223,7 @@ fn busy(cores: f64, change: impl FnOnce(&mut RunRecord)) -> RunRecord {
 #[test]
 fn fewer_busy_cores_than_threads_are_reported_with_the_case() {
     let record = busy(1.02, |_| {});
-    says(&record, About::Threads, false, "states 2 threads, but kept fewer cores busy: 1.02 in `decode`");
+    reports(&record, About::Threads, false, "states 2 threads, but kept fewer cores busy: 1.02 in `decode`");
     assert_eq!(contradictions_of(&busy(1.3, |_| {})), []);
     // One thread that waits is no false claim about threads.
     assert_eq!(contradictions_of(&busy(0.5, |record| states(record, |facts| facts.threads = Some(1)))), []);
@@ -239,28 +231,26 @@ fn fewer_busy_cores_than_threads_are_reported_with_the_case() {
 
 #[test]
 fn a_report_of_idle_threads_names_the_other_cases_too() {
-    let mut selection = crate::record::specimen::selection(&["patient-original", "beacon"]);
-    selection.scenarios.retain(|it| ["decode", "prefill"].contains(&it.name));
-    let engines = [crate::record::specimen::BASELINE, crate::record::specimen::BEACON];
-    let mut record = crate::record::specimen::measured(&selection, &engines);
-    let serial = record
-        .header
-        .plan
-        .cases
-        .iter()
-        .position(|case| (case.configuration, case.workload.scenario.as_str()) == (BEACONS, "decode"));
-    for sample in &mut record.samples {
-        let cores = if Some(sample.case) == serial { 1 } else { 2 };
-        sample.cpu_ns = Some(cores * (sample.answered_ns - sample.sent_ns));
-    }
-    says(&record, About::Threads, false, "busy: 1.00 in `decode` (processor time over");
+    let record = running(&["decode", "prefill"], |record| {
+        let plan = record.header.plan.clone();
+        for sample in samples(record) {
+            let cores = if plan.cases[sample.case].workload.scenario == "decode" { 1 } else { 2 };
+            sample.cpu_ns = Some(cores * (sample.answered_ns - sample.sent_ns));
+        }
+    });
+    reports(&record, About::Threads, false, "busy: 1.00 in `decode` (processor time over");
     assert!(only(&record).message.ends_with("elsewhere 2.00 in `prefill`"), "{}", only(&record).message);
 }
 
 #[test]
 fn more_busy_cores_than_threads_exclude_from_first_rank() {
     let reported = |record: &mut RunRecord| states(record, |facts| facts.threads = Some(1));
-    says(&busy(1.9, reported), About::Threads, true, "states 1 thread, but kept 1.90 cores busy in `decode`");
+    reports(
+        &busy(1.9, reported),
+        About::Threads,
+        true,
+        "states 1 thread, but kept 1.90 cores busy in `decode`",
+    );
     assert_eq!(contradictions_of(&busy(1.2, reported)), []);
 }
 
@@ -274,10 +264,9 @@ fn the_reported_cores_are_those_of_the_table() {
         short.cpu_ns = Some(100_000_000);
     });
     let case = record.header.plan.cases_of(BEACONS)[0];
-    let cores = CoresBusy::of(Values::of(&record).samples(case)).unwrap().cores;
-    let cores = three_digits(cores);
+    let cores = three_digits(CoresBusy::of(Values::of(&record).samples(case)).unwrap().cores);
     assert_ne!(cores, "1.00");
-    says(&record, About::Threads, false, &format!("kept fewer cores busy: {cores} in `decode`"));
+    reports(&record, About::Threads, false, &format!("kept fewer cores busy: {cores} in `decode`"));
 }
 
 #[test]
@@ -306,7 +295,7 @@ fn a_crowded_machine_reports_nothing_about_idle_threads() {
         })
     };
     assert_eq!(contradictions_of(&crowded(0.3)), []);
-    says(&crowded(0.01), About::Threads, false, "1.00 in `decode`");
+    reports(&crowded(0.01), About::Threads, false, "1.00 in `decode`");
 }
 
 #[test]
@@ -328,7 +317,7 @@ fn too_little_time_or_more_threads_than_cores_report_nothing() {
 
 /// The second request of each launch reaches its first token in this share of the time.
 fn repeats(share: f64, claims: Option<bool>) -> RunRecord {
-    running("prefill", |record| {
+    running(&["prefill"], |record| {
         states(record, |facts| facts.prefix_cache = claims);
         for sample in samples(record).filter(|it| it.kind == RequestKind::Warmup && it.index == 1) {
             let iteration = &mut sample.iteration;
@@ -344,10 +333,10 @@ fn repeats(share: f64, claims: Option<bool>) -> RunRecord {
 #[test]
 fn a_fast_answer_to_a_repeated_prompt_is_reported_with_its_ratio() {
     let record = repeats(0.1, Some(false));
-    says(&record, About::PrefixCache, true, "states no prefix cache, but answers a repeated prompt 9.9");
+    reports(&record, About::PrefixCache, true, "states no prefix cache, but answers a repeated prompt 9.9");
     let message = only(&record).message;
     assert!(message.contains("times as fast") && message.contains("in `prefill`"), "{message}");
-    says(&repeats(0.1, None), About::PrefixCache, false, "states nothing about a prefix cache");
+    reports(&repeats(0.1, None), About::PrefixCache, false, "states nothing about a prefix cache");
     assert_eq!(contradictions_of(&repeats(0.1, Some(true))), []);
     assert_eq!(contradictions_of(&repeats(0.7, Some(false))), []);
 }
@@ -367,26 +356,26 @@ fn one_fast_launch_of_three_is_not_reported() {
 
 #[test]
 fn few_launches_need_a_larger_ratio() {
-    let once = |share| {
+    let in_one_block = |share| {
         let mut record = repeats(share, Some(false));
         record.launches.retain(|launch| launch.block == 0);
-        let kept: Vec<u32> = record.launches.iter().map(|launch| launch.launch).collect();
-        record.samples.retain(|sample| kept.contains(&sample.launch));
+        let launches: Vec<u32> = record.launches.iter().map(|launch| launch.launch).collect();
+        record.samples.retain(|sample| launches.contains(&sample.launch));
         record
     };
-    assert_eq!(contradictions_of(&once(0.4)), []);
-    says(&once(0.1), About::PrefixCache, true, "instead of");
+    assert_eq!(contradictions_of(&in_one_block(0.4)), []);
+    reports(&in_one_block(0.1), About::PrefixCache, true, "instead of");
 }
 
 #[test]
 fn cached_prompt_tokens_are_reported_except_a_shared_beginning() {
     let cached = |tokens| {
-        running("prefill", |record| {
+        running(&["prefill"], |record| {
             measured_samples(record)
                 .for_each(|it| it.iteration.sequences[0].cached_prompt_tokens = Some(tokens));
         })
     };
-    says(&cached(768), About::PrefixCache, true, "768 of 1024 tokens of a measured prompt as cached");
+    reports(&cached(768), About::PrefixCache, true, "768 of 1024 tokens of a measured prompt as cached");
     assert_eq!(contradictions_of(&cached(1)), []);
 }
 
@@ -398,8 +387,7 @@ fn ends(prompts: u32, own: impl Fn(usize) -> u32) -> RunRecord {
         record.header.plan.configurations[0].verifies = true;
         let exact = Capabilities { ignore_eos: IgnoreEos::Exact, ..Capabilities::default() };
         for launch in &mut record.launches {
-            let hello = launch.hello.take().unwrap_or_default();
-            launch.hello = Some(HelloFacts { capabilities: exact.clone(), ..hello });
+            launch.hello.get_or_insert_default().capabilities = exact.clone();
             launch.loaded.as_mut().unwrap().facts.eos_ids = Some(vec![2]);
         }
         let plan = record.header.plan.clone();
@@ -408,10 +396,10 @@ fn ends(prompts: u32, own: impl Fn(usize) -> u32) -> RunRecord {
             sample.prompt_hash = format!("prompt {prompt}");
             let ids = sample.iteration.sequences[0].output_ids.as_mut().unwrap();
             let configuration = plan.cases[sample.case].configuration;
-            for (place, id) in ids.iter_mut().enumerate() {
+            for (position, id) in ids.iter_mut().enumerate() {
                 *id = match configuration {
-                    BEACONS => own(place),
-                    _ if place == 9 && prompt < prompts => 2,
+                    BEACONS => own(position),
+                    _ if position == 9 && prompt < prompts => 2,
                     _ => 5,
                 };
             }
@@ -421,11 +409,11 @@ fn ends(prompts: u32, own: impl Fn(usize) -> u32) -> RunRecord {
 
 #[test]
 fn an_engine_without_the_verifiers_eos_masks_it() {
-    says(&ends(3, |_| 5), About::Eos, false, "all 3 positions where the verifier gives EOS");
+    reports(&ends(3, |_| 5), About::Eos, false, "all 3 positions where the verifier gives EOS");
     // One position may be rounding; one EOS shows that the engine can give it; another text before it shows nothing.
     assert_eq!(contradictions_of(&ends(1, |_| 5)), []);
-    assert_eq!(contradictions_of(&ends(3, |place| if place == 30 { 2 } else { 5 })), []);
-    assert_eq!(contradictions_of(&ends(3, |place| if place == 4 { 6 } else { 5 })), []);
+    assert_eq!(contradictions_of(&ends(3, |position| if position == 30 { 2 } else { 5 })), []);
+    assert_eq!(contradictions_of(&ends(3, |position| if position == 4 { 6 } else { 5 })), []);
     let mut masked = ends(3, |_| 5);
     launches(&mut masked).for_each(|launch| {
         launch.hello.as_mut().unwrap().capabilities.ignore_eos = IgnoreEos::Masked;
@@ -441,7 +429,7 @@ fn the_held_out_continuation_counts_as_a_position() {
     assert_eq!(contradictions_of(&record), []);
     record.stored_answers =
         vec![StoredAnswers { model: "/m".into(), continued: ids(2), ..StoredAnswers::default() }];
-    says(&record, About::Eos, false, "all 2 positions");
+    reports(&record, About::Eos, false, "all 2 positions");
 }
 
 #[test]
@@ -463,8 +451,6 @@ fn extreme_stated_numbers_cause_no_panic() {
                 sample.late = Some(Late { first_ns: i64::MAX, median_ns: i64::MIN });
             }
         });
-        assert!(
-            contradictions(&record).iter().all(|contradiction| contradiction.message.starts_with("beacon: "))
-        );
+        assert!(contradictions(&record).iter().all(|it| it.message.starts_with("beacon: ")));
     }
 }

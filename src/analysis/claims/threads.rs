@@ -1,48 +1,43 @@
 //! Compares the processor time of an engine's processes while they answered with the threads that it states.
 
-use super::contradiction::{About, Contradiction, time};
-use super::subject::Subject;
-use crate::analysis::cores::CoresBusy;
+use super::subject::{About, Contradiction, Subject, time};
+use crate::analysis::metric::CoresBusy;
 use crate::text::three_digits;
 
 /// The least time of all requests: over less, a kernel that counts in ticks is not precise.
 const MIN_NS: f64 = 5e8;
 /// The least mean time of a request: processor time is read a little before it and a little after its answer.
-const SHORTEST_NS: f64 = 2e6;
+const MIN_MEAN_NS: f64 = 2e6;
 /// The least share of busy threads. Threads wait for one another and for memory; the best engines keep nine tenths of theirs
 /// busy. Below this share, some of the reported threads did nothing.
 const BUSY: f64 = 0.6;
 /// Cores for other threads: one that reads requests, one that writes answers, a garbage collector.
-const BESIDES: f64 = 0.3;
-
+const OTHER_THREADS: f64 = 0.3;
 /// If its threads waited for more cores than this, other programs had the cores. The cores that it would have used are then
 /// unknown.
 const CROWDED: f64 = 0.1;
 
-/// The busy cores of one case.
-struct Busy {
-    case: usize,
-    busy: CoresBusy,
-}
+/// A case with its busy cores.
+type Busy = (usize, CoresBusy);
 
 pub fn contradictions(subject: &Subject, _: &[Subject]) -> Vec<Contradiction> {
     if !subject.works_here() {
         return Vec::new();
     }
     let Some(reported) = subject.fact(|facts| facts.threads) else { return Vec::new() };
-    let cases: Vec<Busy> = subject.cases().filter_map(|case| busy(subject, case)).collect();
-    let more = cases.iter().filter(|it| it.busy.cores > f64::from(reported) + BESIDES);
-    let more = more.max_by(|one, other| one.busy.cores.total_cmp(&other.busy.cores));
-    let beyond = more.map(|most| {
-        let cores = three_digits(most.busy.cores);
-        let says = format!(
+    let cases: Vec<Busy> = subject.cases().filter_map(|case| Some((case, busy(subject, case)?))).collect();
+    let more = cases.iter().filter(|(_, busy)| busy.cores > f64::from(reported) + OTHER_THREADS);
+    let more = more.max_by(|(_, one), (_, other)| one.cores.total_cmp(&other.cores));
+    let beyond = more.map(|(case, busy)| {
+        let cores = three_digits(busy.cores);
+        let message = format!(
             "states {}, but kept {cores} cores busy in {} (processor time over {} of measured requests)",
             threads(reported),
-            subject.name_of(most.case),
-            time(most.busy.elapsed_ns),
+            subject.case_name(*case),
+            time(busy.elapsed_ns),
         );
         // A comparison must not reward more threads than the others have.
-        subject.contradiction(About::Threads, true, threads(reported), format!("{cores} cores"), &says)
+        subject.contradiction(About::Threads, true, threads(reported), format!("{cores} cores"), &message)
     });
     beyond.or_else(|| too_few(subject, reported, &cases)).into_iter().collect()
 }
@@ -55,23 +50,23 @@ fn too_few(subject: &Subject, reported: u32, cases: &[Busy]) -> Option<Contradic
     if reported < 2 || allowed.is_some_and(|allowed| reported > allowed) {
         return None;
     }
-    let told = cases.iter().filter(|it| it.busy.waited <= CROWDED);
-    let (below, others): (Vec<&Busy>, Vec<&Busy>) = told.partition(|it| it.busy.cores < bound);
-    let least = below.iter().map(|it| it.busy.cores).reduce(f64::min)?;
-    let list = |of: &[&Busy]| -> String {
-        let each =
-            of.iter().map(|it| format!("{} in {}", three_digits(it.busy.cores), subject.name_of(it.case)));
-        each.collect::<Vec<_>>().join(", ")
+    let known = cases.iter().filter(|(_, busy)| busy.waited <= CROWDED);
+    let (below, others): (Vec<Busy>, Vec<Busy>) = known.partition(|(_, busy)| busy.cores < bound);
+    let least = below.iter().map(|(_, busy)| busy.cores).reduce(f64::min)?;
+    let list = |of: &[Busy]| -> String {
+        let cell =
+            |(case, busy): &Busy| format!("{} in {}", three_digits(busy.cores), subject.case_name(*case));
+        of.iter().map(cell).collect::<Vec<_>>().join(", ")
     };
     let elsewhere = if others.is_empty() { String::new() } else { format!("; elsewhere {}", list(&others)) };
-    let over = time(below.iter().map(|it| it.busy.elapsed_ns).sum());
-    let says = format!(
+    let over = time(below.iter().map(|(_, busy)| busy.elapsed_ns).sum());
+    let message = format!(
         "states {}, but kept fewer cores busy: {} (processor time over {over} of measured requests){elsewhere}",
         threads(reported),
         list(&below),
     );
     let observed = format!("{} cores", three_digits(least));
-    Some(subject.contradiction(About::Threads, false, threads(reported), observed, &says))
+    Some(subject.contradiction(About::Threads, false, threads(reported), observed, &message))
 }
 
 fn threads(reported: u32) -> String {
@@ -79,8 +74,8 @@ fn threads(reported: u32) -> String {
 }
 
 /// The busy cores over all launches together; `None` where their time is too short.
-fn busy(subject: &Subject, case: usize) -> Option<Busy> {
+fn busy(subject: &Subject, case: usize) -> Option<CoresBusy> {
     let busy = CoresBusy::of(subject.values.samples(case))?;
-    let says = busy.elapsed_ns >= MIN_NS && busy.elapsed_ns >= SHORTEST_NS * busy.requests as f64;
-    says.then_some(Busy { case, busy })
+    let is_precise = busy.elapsed_ns >= MIN_NS && busy.elapsed_ns >= MIN_MEAN_NS * busy.requests as f64;
+    is_precise.then_some(busy)
 }

@@ -96,20 +96,16 @@ pub fn between(base: &Opened, new: &Opened, matching: &Matching) -> BTreeMap<Key
     let mut decisions = decide(&undecided.collect::<Vec<_>>()).into_iter();
     let decided = open.into_iter().filter_map(|(key, open)| {
         let found = match open {
-            // Each open comparison has a decision.
-            Ok(open) => Ok(open.decided(decisions.next()?)),
+            Ok(Open { undecided, counts_because, blocks, p_mann_whitney }) => {
+                // Each open comparison has a decision.
+                let (evidence, decision) = (undecided.evidence, decisions.next()?);
+                Ok(Found { evidence, decision, counts_because, blocks, p_mann_whitney })
+            }
             Err(why) => Err(why),
         };
         Some((key, found))
     });
     decided.collect()
-}
-
-impl Open {
-    fn decided(self, decision: Decision) -> Found {
-        let Self { undecided, counts_because, blocks, p_mann_whitney } = self;
-        Found { evidence: undecided.evidence, decision, counts_because, blocks, p_mann_whitney }
-    }
 }
 
 fn one(base: &Opened, new: &Opened, key: &Key, gating: bool) -> Option<Result<Open, String>> {
@@ -121,8 +117,8 @@ fn one(base: &Opened, new: &Opened, key: &Key, gating: bool) -> Option<Result<Op
         // Less is better, so the ratio is inverted.
         Better::Lower => [&theirs, &ours],
     };
-    let asked = |opened: &Opened| stopped_by(opened.record, workload) == StoppedBy::Fixed;
-    let design = if asked(base) && asked(new) { Design::Fixed } else { Design::Interim };
+    let is_fixed = |opened: &&Opened| stopped_by(opened.record, workload) == StoppedBy::Fixed;
+    let design = if [base, new].iter().all(is_fixed) { Design::Fixed } else { Design::Interim };
     let Some(evidence) = Evidence::of_difference(sides[0], sides[1], design) else {
         return Some(Err("a value is not positive, so there is no ratio".into()));
     };
@@ -183,9 +179,9 @@ fn twins(
         Some(Role::Twin { of }) if about(of) => Some((twin, of)),
         _ => None,
     });
-    let place = opened.workload(workload);
+    let workload = opened.workload(workload);
     twins.filter_map(move |(twin, of)| {
-        let blocks = |configuration| opened.measured.blocks(place?, metric, configuration);
+        let blocks = |configuration| opened.measured.blocks(workload?, metric, configuration);
         NoiseFloor::of_twin(&Ratios::paired(blocks(twin)?, blocks(of)?).ok()?)
     })
 }

@@ -64,19 +64,21 @@ pub fn differences(base: &Values, new: &Values, matching: &Matching) -> Vec<Diff
         found.extend(weights(configurations.0, configurations.1));
     }
     let shared: Vec<(&Workload, &Workload)> = shared(plans[0], plans[1]).collect();
+    let mut equal = Vec::new();
     for (of_base, of_new) in &shared {
-        found.extend(scenarios(of_base, of_new));
+        let differing = scenarios(of_base, of_new);
+        if differing.is_empty() {
+            equal.push(*of_new);
+        }
+        found.extend(differing);
     }
     if !matching.pairs.is_empty() {
-        let alike = shared.iter().filter(|(base, new)| scenarios(base, new).is_empty());
-        found.extend(alike.filter_map(|(_, workload)| seeds(plans, workload)));
+        found.extend(equal.iter().filter_map(|workload| seeds(plans, workload)));
     }
     let [of_base, of_new] = [base, new].map(Requests::of);
     for &pair in &matching.pairs {
         // If a scenario differs, its requests differ too, and reporting them would add nothing.
-        for (workload, _) in shared.iter().filter(|(base, new)| scenarios(base, new).is_empty()) {
-            found.extend(of_base.differs(&of_new, pair, workload));
-        }
+        found.extend(equal.iter().filter_map(|workload| of_base.difference(&of_new, pair, workload)));
     }
     if matching.pairs.is_empty() {
         found.push(Difference::new("configurations", labels(plans[0]), labels(plans[1])));
@@ -85,13 +87,13 @@ pub fn differences(base: &Values, new: &Values, matching: &Matching) -> Vec<Diff
         found.push(Difference::new("scenarios", all(plans[0]), all(plans[1])));
     }
     // Configurations with the same model or prompt repeat the same differences.
-    let mut once: Vec<Difference> = Vec::new();
+    let mut unique: Vec<Difference> = Vec::new();
     for difference in found {
-        if !once.contains(&difference) {
-            once.push(difference);
+        if !unique.contains(&difference) {
+            unique.push(difference);
         }
     }
-    once
+    unique
 }
 
 /// The workloads that both plans have, as pairs of base and new.
@@ -110,8 +112,7 @@ fn machines(base: &RunRecord, new: &RunRecord) -> Vec<Difference> {
 
 fn weights(base: &Configuration, new: &Configuration) -> Option<Difference> {
     // Weights without an identity are compared by the model's name.
-    let identity = |it: &Configuration| it.model.identity.clone();
-    let differs = match (identity(base), identity(new)) {
+    let differs = match (&base.model.identity, &new.model.identity) {
         (None, None) => base.model.name != new.model.name,
         (base, new) => base != new,
     };
@@ -150,8 +151,8 @@ fn scenarios(base: &Workload, new: &Workload) -> Vec<Difference> {
 fn seeds(plans: [&Plan; 2], workload: &Workload) -> Option<Difference> {
     let [base, new] = plans.map(|plan| plan.seed);
     let drawn = matches!(workload.prompt, Prompt::Tokens(_));
-    let said = |seed: u64| format!("seed {seed}");
-    (drawn && base != new).then(|| Difference::new(of("prompts", workload), said(base), said(new)))
+    let [of_base, of_new] = [base, new].map(|seed| format!("seed {seed}"));
+    (drawn && base != new).then(|| Difference::new(of("prompts", workload), of_base, of_new))
 }
 
 /// Names a part of a workload: `prompt of decode`.
@@ -174,10 +175,10 @@ fn labels(plan: &Plan) -> String {
 /// The measured requests of a record, by configuration and workload, then by block and round.
 struct Requests<'a> {
     seed: u64,
-    by_case: HashMap<(usize, &'a str), ByPlace<'a>>,
+    by_case: HashMap<(usize, &'a str), ByRound<'a>>,
 }
 
-type ByPlace<'a> = BTreeMap<(u32, u32), &'a Sample>;
+type ByRound<'a> = BTreeMap<(u32, u32), &'a Sample>;
 
 impl<'a> Requests<'a> {
     fn of(values: &Values<'a>) -> Self {
@@ -193,18 +194,18 @@ impl<'a> Requests<'a> {
     }
 
     /// The first block and round whose requests have different prompts, or else different token counts.
-    fn differs(&self, new: &Self, pair: (usize, usize), workload: &Workload) -> Option<Difference> {
+    fn difference(&self, new: &Self, pair: (usize, usize), workload: &Workload) -> Option<Difference> {
         if self.seed != new.seed && matches!(workload.prompt, Prompt::Tokens(_)) {
             // `seeds` has reported this.
             return None;
         }
         let label = workload.label.as_str();
         let (ours, theirs) = (self.by_case.get(&(pair.0, label))?, new.by_case.get(&(pair.1, label))?);
-        let both = || ours.iter().filter_map(|(place, one)| Some((place, one, theirs.get(place)?)));
+        let both = || ours.iter().filter_map(|(round, one)| Some((round, one, theirs.get(round)?)));
         let prompts = both().find(|(_, one, other)| one.prompt_hash != other.prompt_hash);
         if let Some((&(block, round), one, other)) = prompts {
-            let place = format!("{} (block {block}, round {round})", of("prompts", workload));
-            return Some(Difference::new(place, &one.prompt_hash, &other.prompt_hash));
+            let what = format!("{} (block {block}, round {round})", of("prompts", workload));
+            return Some(Difference::new(what, &one.prompt_hash, &other.prompt_hash));
         }
         let (&(block, round), one, other) = both().find(|(_, one, other)| tokens(one) != tokens(other))?;
         let what = format!("{} (block {block}, round {round})", of("tokens", workload));

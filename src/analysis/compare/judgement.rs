@@ -73,15 +73,15 @@ pub fn judge(
     let mut notes = on_purpose(base, new, &matching);
     notes.extend(unmatched(base, new, &matching));
     notes.extend(uncalibrated(base, new, &matching));
-    let unknown = [("the base", base), ("the new one", new)].into_iter();
-    notes
-        .extend(unknown.filter_map(|(which, record)| Some(format!("{which}: {}", metric::unknown(record)?))));
+    let sides = [("the base", base), ("the new one", new)];
+    let unknown = |(name, record)| Some(format!("{name}: {}", metric::unknown(record)?));
+    notes.extend(sides.into_iter().filter_map(unknown));
     Ok(Judgement {
         base: Side::of(base),
         new: Side::of(new),
         side_by_side: false,
         forced: differences,
-        notices: [("the base", base), ("the new one", new)].into_iter().filter_map(unfinished).collect(),
+        notices: sides.into_iter().filter_map(unfinished).collect(),
         means: changes::means(&lines),
         lines,
         notes,
@@ -91,13 +91,13 @@ pub fn judge(
 /// Judges the changes from the programs of a baseline to the new ones. Both were measured in turn, block by block, so noise of
 /// the machine affected both alike.
 pub fn judge_within(record: &RunRecord, thresholds: Thresholds) -> Judgement {
-    let stands_in = rerun_pairs(&record.header.plan);
+    let reruns = rerun_pairs(&record.header.plan);
     let opened = Opened::of(&Values::of(record));
     let sound = |it: &usize| opened.wrong(*it).is_none();
     let compared: Vec<(usize, usize)> =
-        stands_in.iter().copied().filter(|(of, base)| sound(of) && sound(base)).collect();
+        reruns.iter().copied().filter(|(of, base)| sound(of) && sound(base)).collect();
     let found = within(&opened.measured, &compared).into_iter().map(changes::of_within).collect();
-    let pairs: Vec<(usize, usize)> = stands_in.into_iter().map(|(of, base)| (base, of)).collect();
+    let pairs: Vec<(usize, usize)> = reruns.into_iter().map(|(of, base)| (base, of)).collect();
     let lines = changes::lines(&opened, &opened, &pairs, &found, thresholds);
     let matching = Matching { pairs, ..Matching::default() };
     Judgement {
@@ -118,7 +118,7 @@ impl Judgement {
         let gating = || self.lines.iter().filter(|line| line.gating);
         if gating().any(|line| line.class >= fail_on) {
             Conclusion::Worse
-        } else if gating().any(Change::is_open) || !gating().any(Change::says_something) {
+        } else if gating().any(Change::is_open) || !gating().any(Change::is_known) {
             Conclusion::Open
         } else {
             Conclusion::Passed
@@ -170,9 +170,7 @@ fn unfinished((what, record): (&str, &RunRecord)) -> Option<String> {
 /// Notes on the factors that differ on purpose, for each configuration.
 fn on_purpose(base: &RunRecord, new: &RunRecord, matching: &Matching) -> Vec<String> {
     let note = |&(of_base, of_new): &(usize, usize)| {
-        let differing = differing((base, of_base), (new, of_new));
-        let factors = differing.iter().map(|it| format!("{} `{}`, was `{}`", it.factor, it.new, it.base));
-        let factors = factors.collect::<Vec<_>>().join("; ");
+        let factors = differing((base, of_base), (new, of_new)).join("; ");
         let label = text::line(&new.header.plan.configurations[of_new].label);
         (!factors.is_empty()).then(|| format!("`{label}`: {factors}"))
     };

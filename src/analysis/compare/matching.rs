@@ -15,11 +15,11 @@ pub struct Matching {
 /// Matches by label, then the rest by engine, preset, settings and model. If nothing matches and each record has a single
 /// configuration, these two are a pair, because the user compares them.
 pub fn matching(base: &Plan, new: &Plan) -> Matching {
-    let (rows, mut left) = (rows(base), rows(new));
+    let (rows, mut left): (Vec<usize>, Vec<usize>) = (base.rows().collect(), new.rows().collect());
     let mut pairs: Vec<(usize, usize)> = Vec::new();
-    let ways: [fn(&Configuration, &Configuration) -> bool; 2] =
-        [|one, other| one.label == other.label, alike];
-    for fits in ways {
+    let criteria: [fn(&Configuration, &Configuration) -> bool; 2] =
+        [|one, other| one.label == other.label, same_selection];
+    for fits in criteria {
         for &row in &rows {
             let taken = pairs.iter().any(|(base, _)| *base == row);
             let found = left.iter().position(|&it| fits(&base.configurations[row], &new.configurations[it]));
@@ -41,27 +41,14 @@ pub fn same_program(base: (&RunRecord, usize), new: (&RunRecord, usize)) -> bool
     factors(base.0, base.1) == factors(new.0, new.1)
 }
 
-/// A factor that may differ on purpose, with its values in the base and in the new record.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Differing {
-    pub factor: &'static str,
-    pub base: String,
-    pub new: String,
-}
-
-pub fn differing(base: (&RunRecord, usize), new: (&RunRecord, usize)) -> Vec<Differing> {
+/// The factors that differ on purpose, with both values: `` threads `8`, was `2` ``.
+pub fn differing(base: (&RunRecord, usize), new: (&RunRecord, usize)) -> Vec<String> {
     let pairs = factors(base.0, base.1).into_iter().zip(factors(new.0, new.1));
-    pairs
-        .filter(|((_, base), (_, new))| base != new)
-        .map(|((factor, base), (_, new))| Differing { factor, base, new })
-        .collect()
+    let differing = pairs.filter(|(base, new)| base != new);
+    differing.map(|((factor, base), (_, new))| format!("{factor} `{new}`, was `{base}`")).collect()
 }
 
-fn rows(plan: &Plan) -> Vec<usize> {
-    (0..plan.configurations.len()).filter(|&it| plan.configurations[it].role.is_none()).collect()
-}
-
-fn alike(one: &Configuration, other: &Configuration) -> bool {
+fn same_selection(one: &Configuration, other: &Configuration) -> bool {
     let model = |it: &Configuration| it.model.identity.clone().unwrap_or_else(|| it.model.name.clone());
     selection(one) == selection(other) && model(one) == model(other)
 }
@@ -130,9 +117,7 @@ mod tests {
         new.header.plan.configurations[0].threads = 8;
         new.header.plan.configurations[0].dtype = Some("bf16\u{1b}[31m".into());
         let found = differing((&base, 0), (&new, 0));
-        let said: Vec<String> =
-            found.iter().map(|it| format!("{} {} {}", it.factor, it.base, it.new)).collect();
-        assert_eq!(said, ["dtype default bf16", "threads 2 8"]);
+        assert_eq!(found, ["dtype `bf16`, was `default`", "threads `8`, was `2`"]);
         assert!(same_program((&base, 0), (&base, 0)) && !same_program((&base, 0), (&new, 0)));
     }
 }

@@ -17,22 +17,13 @@ pub fn sentence(plan: &Plan, compared: &Compared) -> String {
         other: Other::Named(label(compared.against)),
     };
     match &compared.result {
-        Ok(comparison) => parts.of(comparison.decision.verdict, &words(compared.metric, comparison), || {
-            why_no_verdict(plan, compared.metric, comparison)
-        }),
+        Ok(Comparison { decision, evidence, blocks, .. }) => {
+            let phrase = Phrase::of_decision(decision, evidence, compared.metric.quality());
+            parts.of(decision.verdict, &phrase, || why_no_verdict(&[plan], phrase.caution, *blocks))
+        }
         Err(refusal) => {
             parts.with_message(&format!("no comparison with {}: {refusal}", label(compared.against)))
         }
-    }
-}
-
-/// The words for a comparison.
-pub fn words(metric: &Metric, comparison: &Comparison) -> Phrase {
-    match (comparison.decision.verdict, comparison.evidence.firm()) {
-        (Some(verdict), Some(interval)) => {
-            Phrase::of(verdict, &interval, comparison.decision.epsilon, metric.quality())
-        }
-        _ => Phrase::without_verdict(&comparison.evidence, metric.quality()),
     }
 }
 
@@ -48,15 +39,11 @@ pub fn case(plan: &Plan, workload: &str, metric: &Metric) -> Option<String> {
     (!clear).then(|| text::line(workload))
 }
 
-fn why_no_verdict(plan: &Plan, metric: &Metric, comparison: &Comparison) -> String {
-    if plan.order == Order::Sequential {
+/// The reason why a comparison of these plans has no verdict: `tentative: 3 blocks, no verdict`.
+pub fn why_no_verdict(plans: &[&Plan], caution: &str, blocks: usize) -> String {
+    if plans.iter().any(|plan| plan.order == Order::Sequential) {
         return "measured sequentially: no verdict".into();
     }
-    too_few(words(metric, comparison).caution, comparison.blocks)
-}
-
-/// `tentative: 3 blocks, no verdict`.
-pub fn too_few(caution: &str, blocks: usize) -> String {
     let s = if blocks == 1 { "" } else { "s" };
     format!("{caution}: {blocks} block{s}, no verdict")
 }
@@ -79,8 +66,8 @@ pub enum Other {
 
 impl Sentence {
     /// The sentence for a verdict, or with the reason `why` there is none.
-    pub fn of(&self, verdict: Option<Verdict>, words: &Phrase, why: impl Fn() -> String) -> String {
-        let (start, Phrase { change, bounds, .. }) = (self.start(), words);
+    pub fn of(&self, verdict: Option<Verdict>, phrase: &Phrase, why: impl Fn() -> String) -> String {
+        let (start, Phrase { change, bounds, .. }) = (self.start(), phrase);
         let other = match &self.other {
             Other::Named(other) => other,
             Other::Before => "before",
@@ -91,16 +78,13 @@ impl Sentence {
             }
             Some(Verdict::Inconclusive) => format!("{start}: {change} against {other} {bounds}"),
             Some(Verdict::Same) => {
-                let within = change.trim_start_matches("the same ");
-                let case = self.in_parentheses();
-                match self.metric.does {
-                    Does::Speed(verb) => {
-                        format!("{} {verb}{case} as fast as {other}, {within} {bounds}", self.subject)
-                    }
+                let equal = match self.metric.does {
+                    Does::Speed(_) => format!("{start} as fast"),
                     Does::Amount(what) => {
-                        format!("{} needs as much {what}{case} as {other}, {within} {bounds}", self.subject)
+                        format!("{} needs as much {what}{}", self.subject, self.in_parentheses())
                     }
-                }
+                };
+                format!("{equal} as {other}, {} {bounds}", change.trim_start_matches("the same "))
             }
             Some(Verdict::Faster | Verdict::Slower) => format!("{} {other} {bounds}", self.changed(change)),
             None if change == NO_DIFFERENCE && self.other == Other::Before => {

@@ -27,10 +27,7 @@ pub struct Compared {
 pub fn within(measured: &Measured, pairs: &[(usize, usize)]) -> Vec<Compared> {
     let (experiment, named) = experiment(measured.record, measured);
     let found = experiment.compare(pairs).into_iter().map(|found| {
-        let (series, configuration, against, result) = match found {
-            Ok(it) => (it.series, it.configuration, it.against, Ok(it)),
-            Err(it) => (it.series, it.configuration, it.against, Err(it.refusal)),
-        };
+        let stats::PairResult { series, configuration, against, result } = found;
         let (workload, metric) = named[series];
         let gating = experiment.series[series].gating;
         Compared { workload: workload.label.clone(), metric, configuration, against, gating, result }
@@ -40,11 +37,9 @@ pub fn within(measured: &Measured, pairs: &[(usize, usize)]) -> Vec<Compared> {
 
 /// Every two rows on the same model: each with its reference where that is one of the two, else the earlier with the later.
 pub fn all_pairs(plan: &Plan) -> Vec<(usize, usize)> {
-    let rows: Vec<usize> =
-        (0..plan.configurations.len()).filter(|&it| plan.configurations[it].role.is_none()).collect();
     let mut pairs = Vec::new();
-    for (place, &one) in rows.iter().enumerate() {
-        for &other in &rows[place + 1..] {
+    for one in plan.rows() {
+        for other in plan.rows().filter(|&other| other > one) {
             if plan.configurations[one].model == plan.configurations[other].model {
                 let turned = plan.reference_of(other) == Some(one);
                 pairs.push(if turned { (other, one) } else { (one, other) });
@@ -56,11 +51,11 @@ pub fn all_pairs(plan: &Plan) -> Vec<(usize, usize)> {
 
 /// Each configuration whose baseline was measured beside it, with that baseline.
 pub fn rerun_pairs(plan: &Plan) -> Vec<(usize, usize)> {
-    let stands_in = |(index, it): (usize, &crate::plan::Configuration)| match it.role {
+    let baselines = plan.configurations.iter().enumerate().filter_map(|(index, it)| match it.role {
         Some(Role::Baseline { of }) => Some((of, index)),
         _ => None,
-    };
-    plan.configurations.iter().enumerate().filter_map(stands_in).collect()
+    });
+    baselines.collect()
 }
 
 /// The interim analysis of a workload: whether it needs more blocks. It uses the headline of each row against its reference and
@@ -78,13 +73,12 @@ pub fn interim_analysis(record: &RunRecord, workload: &str, blocks: usize, rule:
     };
     let fails = |index: usize| wrong[index] || case(index).is_some_and(|case| record.has_failed(case));
     let planned: Vec<(usize, usize)> = plan.pairs().into_iter().chain(rerun_pairs(plan)).collect();
-    let pairs = planned.iter().copied();
-    let pairs: Vec<(usize, usize)> = pairs.filter(|&(one, other)| !fails(one) && !fails(other)).collect();
     if planned.is_empty() {
-        let rows = (0..plan.configurations.len()).filter(|&it| plan.configurations[it].role.is_none());
-        return experiment.analyse_levels(rule, blocks, &rows.filter(|&it| !fails(it)).collect::<Vec<_>>());
+        let rows: Vec<usize> = plan.rows().filter(|&it| !fails(it)).collect();
+        return experiment.analyse_levels(rule, blocks, &rows);
     }
-    experiment.analyse(rule, blocks, &pairs)
+    let pairs = planned.into_iter().filter(|&(one, other)| !fails(one) && !fails(other));
+    experiment.analyse(rule, blocks, &pairs.collect::<Vec<_>>())
 }
 
 /// Every series with values, with its workload and metric.
@@ -94,11 +88,12 @@ fn experiment<'a>(
 ) -> (Experiment, Vec<(&'a Workload, &'static Metric)>) {
     let plan = &record.header.plan;
     let floors = stored_floors(record);
+    let all_configurations = || 0..plan.configurations.len();
     let (mut all, mut named) = (Vec::new(), Vec::new());
-    for (place, workload) in measured.workloads.iter().enumerate() {
+    for (number, workload) in measured.workloads.iter().enumerate() {
         let headline = metric::headline(plan, workload);
         for (index, metric) in METRICS.iter().enumerate() {
-            let configurations = measured.configurations(place, index);
+            let configurations = measured.configurations(number, index);
             if configurations.iter().all(|blocks| blocks.is_empty()) {
                 continue;
             }
@@ -108,8 +103,8 @@ fn experiment<'a>(
                 better: metric.better,
                 gating: headline.is_some_and(|it| it.id == metric.id),
                 stopped_by: stopped_by(record, &workload.label),
-                floors: (0..plan.configurations.len())
-                    .map(|it| floor(it).or_else(|| floor(itself(plan, it))))
+                floors: all_configurations()
+                    .map(|it| floor(it).or_else(|| floor(row_of(plan, it))))
                     .collect(),
                 configurations,
             });
@@ -125,7 +120,7 @@ fn experiment<'a>(
 }
 
 /// The row of a twin or baseline, which is as noisy as that row; else the configuration itself.
-fn itself(plan: &Plan, configuration: usize) -> usize {
+fn row_of(plan: &Plan, configuration: usize) -> usize {
     match plan.configurations[configuration].role {
         Some(Role::Twin { of } | Role::Baseline { of }) => of,
         Some(Role::Verifier) | None => configuration,
@@ -143,8 +138,8 @@ fn stored_floors(record: &RunRecord) -> HashMap<(usize, &str, MetricId), NoiseFl
 pub fn stopped_by(record: &RunRecord, workload: &str) -> StoppedBy {
     let closed = record.closed.iter().rev().find(|it| it.workload == workload).map(|it| it.by);
     // A user who interrupts a run may have seen its results.
-    let asked = record.header.plan.extent.blocks.is_some() && record.end == Some(End::Finished);
-    closed.unwrap_or(if asked { StoppedBy::Fixed } else { StoppedBy::Time })
+    let is_fixed = record.header.plan.extent.blocks.is_some() && record.end == Some(End::Finished);
+    closed.unwrap_or(if is_fixed { StoppedBy::Fixed } else { StoppedBy::Time })
 }
 
 #[cfg(test)]

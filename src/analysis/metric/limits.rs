@@ -1,7 +1,9 @@
 //! The machine's limits as the probes of a run found them. Each probe is kept apart, so that a reader sees changes between
 //! them.
 
-use machine_limits::{Copies, Operations, Reads};
+use std::collections::BTreeMap;
+
+use machine_limits::{Copies, Limits, Operations};
 
 use crate::machine::Device;
 use crate::record::RunRecord;
@@ -34,42 +36,44 @@ pub struct Limit {
 
 /// Every limit that a run probed, those of memory first.
 pub fn limits(record: &RunRecord) -> Vec<Limit> {
-    let mut found: Vec<Limit> = Vec::new();
-    for probed in record.limits.iter().map(|limits| &limits.probed) {
-        let mut best: Vec<(Key, f64)> = Vec::new();
-        let mut take = |device: &Device, threads: Option<u32>, of: Of, rate: Option<f64>| {
-            let key = Key { device: device.clone(), threads, of };
-            match (best.iter_mut().find(|(other, _)| *other == key), rate) {
-                (Some((_, known)), Some(rate)) => *known = rate.max(*known),
-                (None, Some(rate)) => best.push((key, rate)),
-                (_, None) => {}
-            }
-        };
-        let cpu = Device::cpu();
-        for reads in &probed.reads {
-            take(&cpu, Some(reads.threads), Of::Memory, Reads::bytes_per_second(reads));
-        }
-        for unit in &probed.units {
-            let of = Of::Unit(unit.unit.clone(), unit.loads);
-            take(&cpu, Some(unit.threads), of, Operations::per_second(unit));
-        }
-        for gpu in &probed.gpus {
-            let device = Device::cuda(gpu.index);
-            take(&device, None, Of::Memory, gpu.copies.as_ref().and_then(Copies::bytes_per_second));
-            for unit in &gpu.matrix {
-                let of = Of::Unit(unit.unit.clone(), unit.loads);
-                take(&device, None, of, Operations::per_second(unit));
-            }
-        }
-        for (key, rate) in best {
-            match found.iter_mut().find(|limit| limit.key == key) {
-                Some(limit) => limit.probes.push(rate),
-                None => found.push(Limit { key, probes: vec![rate] }),
-            }
+    let mut found: BTreeMap<Key, Vec<f64>> = BTreeMap::new();
+    for limits in &record.limits {
+        for (key, rate) in best_rates(&limits.probed) {
+            found.entry(key).or_default().push(rate);
         }
     }
-    found.sort_by(|one, other| one.key.cmp(&other.key));
-    found
+    found.into_iter().map(|(key, probes)| Limit { key, probes }).collect()
+}
+
+/// The best rate of each limit in one probe.
+fn best_rates(probed: &Limits) -> BTreeMap<Key, f64> {
+    let mut best: BTreeMap<Key, f64> = BTreeMap::new();
+    let mut take = |device: Device, threads: Option<u32>, of: Of, rate: Option<f64>| {
+        let Some(rate) = rate else { return };
+        let known = best.entry(Key { device, threads, of }).or_insert(rate);
+        *known = rate.max(*known);
+    };
+    for reads in &probed.reads {
+        take(Device::cpu(), Some(reads.threads), Of::Memory, reads.bytes_per_second());
+    }
+    for unit in &probed.units {
+        take(Device::cpu(), Some(unit.threads), Of::unit(unit), unit.per_second());
+    }
+    for gpu in &probed.gpus {
+        let device = Device::cuda(gpu.index);
+        let copies = gpu.copies.as_ref().and_then(Copies::bytes_per_second);
+        take(device.clone(), None, Of::Memory, copies);
+        for unit in &gpu.matrix {
+            take(device.clone(), None, Of::unit(unit), unit.per_second());
+        }
+    }
+    best
+}
+
+impl Of {
+    pub fn unit(probed: &Operations) -> Self {
+        Self::Unit(probed.unit.clone(), probed.loads)
+    }
 }
 
 impl Limit {

@@ -1,12 +1,12 @@
-//! The resources that an engine needs beside time: memory of the host and of the device, and energy. Engines and samplers give
-//! the values. A value is absent where it was not counted or is not above zero.
+//! The resources that an engine needs beside time: memory of the host and of the device, energy, and cores. Engines and samplers
+//! give the values. A value is absent where it was not counted or is not above zero.
 
 use serde::Serialize;
 
 use super::gpus::{self, OnGpus};
 use super::observation::Observation;
 use crate::machine::observed::{PACKAGE, gpu_counter};
-use crate::record::{Energy, Held, Idle, Pass};
+use crate::record::{Energy, Held, Idle, Pass, Sample};
 
 /// The shortest pass for a GPU's energy: its counter moves about ten times in a second, so over less it may be a tenth off.
 const SHORTEST_ON_A_GPU_NS: u64 = 1_000_000_000;
@@ -174,6 +174,38 @@ fn above_zero(number: Option<f64>) -> Vec<f64> {
     number.filter(|number| *number > 0.0).into_iter().collect()
 }
 
+/// The mean number of busy cores, over all requests with a known processor time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CoresBusy {
+    pub requests: usize,
+    /// Processor time of the process tree, divided by the time of the requests.
+    pub cores: f64,
+    /// The mean number of threads that were ready but waited for a core; zero where the kernel does not count this.
+    pub waited: f64,
+    pub elapsed_ns: f64,
+}
+
+impl CoresBusy {
+    /// `None` if these requests took no time, or there are none.
+    pub fn of<'a>(samples: impl Iterator<Item = &'a Sample>) -> Option<Self> {
+        let (mut requests, mut cpu, mut waited, mut elapsed) = (0, 0u128, 0u128, 0u128);
+        for sample in samples {
+            let Some(cpu_ns) = sample.cpu_ns else { continue };
+            requests += 1;
+            cpu += u128::from(cpu_ns);
+            waited += u128::from(sample.waited_ns.unwrap_or(0));
+            elapsed += u128::from(sample.elapsed_ns());
+        }
+        let (cpu, waited, elapsed_ns) = (cpu as f64, waited as f64, elapsed as f64);
+        (elapsed > 0).then(|| Self {
+            requests,
+            cores: cpu / elapsed_ns,
+            waited: waited / elapsed_ns,
+            elapsed_ns,
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use protocol::{DeviceMemory, Facts, Loaded};
@@ -184,7 +216,7 @@ mod tests {
     use crate::machine::{Gpu, Machine};
     use crate::plan::Mode;
     use crate::plan::scenario::Kind;
-    use crate::record::{GpuPass, Launch, Sample};
+    use crate::record::{GpuPass, Launch};
 
     const S: u64 = 1_000_000_000;
 
@@ -198,6 +230,14 @@ mod tests {
         Sample { peak_resident_bytes: Some(300), held: Some(held), ..Sample::default() }
     }
 
+    fn listed(name: &str, trouble: Option<&str>) -> Listed {
+        Listed { name: name.into(), trouble: trouble.map(String::from) }
+    }
+
+    fn alone<'a>(sample: &'a Sample, launch: &'a Launch) -> Observation<'a> {
+        Observation::alone(sample, launch, Kind::Warm, Mode::Warm)
+    }
+
     fn energy(counter: &str, microjoules: u64, elapsed_ns: u64) -> Energy {
         Energy { counter: counter.into(), microjoules, elapsed_ns }
     }
@@ -205,7 +245,7 @@ mod tests {
     #[test]
     fn shared_pages_count_once_and_the_remainder_is_over_the_weights() {
         let (sample, launch) = (sample(), launch("cpu", Some(90)));
-        let alone = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+        let alone = alone(&sample, &launch);
         let observed = Observation { counted_twice_bytes: 120, ..alone };
         assert_eq!((peak_memory(&alone), peak_memory(&observed)), (vec![300.0], vec![180.0]));
         assert_eq!((memory_anonymous(&observed), memory_file(&observed)), (vec![110.0], vec![30.0]));
@@ -220,7 +260,7 @@ mod tests {
             ..Pass::default()
         };
         let parts = |observed: &Observation| (memory_anonymous(observed), memory_file(observed));
-        let alone = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+        let alone = alone(&sample, &launch);
         let (more, less, blind) = (looked(200, 20), looked(100, 20), Pass::default());
         for (pass, expected) in [(&more, (200.0, 20.0)), (&less, (110.0, 30.0)), (&blind, (110.0, 30.0))] {
             let observed = Observation { pass: Some(pass), ..alone };
@@ -235,7 +275,7 @@ mod tests {
         let sample = sample();
         for weights in [None, Some(0), Some(300), Some(u64::MAX)] {
             let launch = launch("cpu", weights);
-            let observed = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+            let observed = alone(&sample, &launch);
             assert_eq!(memory_overhead(&observed), Vec::<f64>::new(), "{weights:?}");
         }
     }
@@ -246,7 +286,7 @@ mod tests {
         sample.device_memory = Some(DeviceMemory { peak_bytes: 400, ..DeviceMemory::default() });
         let gpu = |index| GpuPass { index, process_bytes: Some(300), ..GpuPass::default() };
         let pass = Pass { gpus: vec![gpu(0), gpu(1)], ..Pass::default() };
-        let alone = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+        let alone = alone(&sample, &launch);
         assert_eq!((device_memory(&alone), memory_overhead(&alone)), (vec![400.0], vec![310.0]));
         let observed = Observation { pass: Some(&pass), ..alone };
         assert_eq!((device_memory(&observed), memory_overhead(&observed)), (vec![600.0], vec![510.0]));
@@ -262,7 +302,7 @@ mod tests {
             let gpu =
                 GpuPass { process_bytes, memory_used_bytes: Some(1500), samples: 1, ..GpuPass::default() };
             let pass = Pass { gpus: vec![gpu], ..Pass::default() };
-            let alone = Observation::alone(sample, &launch, Kind::Warm, Mode::Warm);
+            let alone = alone(sample, &launch);
             device_memory_known(&Observation { pass: Some(&pass), ..alone })
         };
         assert_eq!(known(&sample, Some(450)), Some((450.0, Known::Processes)));
@@ -270,7 +310,7 @@ mod tests {
         sample.device_memory = Some(DeviceMemory { peak_bytes: 480, ..DeviceMemory::default() });
         assert_eq!(known(&sample, Some(450)), Some((480.0, Known::Stated)));
         assert_eq!(known(&sample, None), Some((500.0, Known::Growth)));
-        let unseen = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+        let unseen = alone(&sample, &launch);
         assert_eq!(device_memory_known(&unseen), Some((480.0, Known::Stated)));
     }
 
@@ -285,7 +325,7 @@ mod tests {
         let joules = |machine: &Machine, elapsed_ns| {
             let drawn = vec![energy("gpu-0", 9_000_000, elapsed_ns)];
             let pass = Pass { energy: drawn, new_tokens: 9, ..Pass::default() };
-            let alone = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+            let alone = alone(&sample, &launch);
             joules_per_token(&Observation { pass: Some(&pass), idle: &idle, machine: Some(machine), ..alone })
         };
         assert_eq!(joules(&cut(false), S), [1.0]);
@@ -302,7 +342,7 @@ mod tests {
             energy: vec![energy("gpu-0", 1_500_000, 3 * S / 2), energy("package-0", 6_000_000, 3 * S / 2)],
         }];
         let (sample, launch) = (sample(), launch("cuda", None));
-        let alone = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+        let alone = alone(&sample, &launch);
         let joules =
             |pass: &Pass, idle: &[Idle]| joules_per_token(&Observation { pass: Some(pass), idle, ..alone });
         assert_eq!(joules(&pass, &idle), [3.0]);
@@ -329,7 +369,7 @@ mod tests {
         ] {
             let launch = launch(device, None);
             let pass = Pass { energy: drawn.clone(), gpus, new_tokens: 9, ..Pass::default() };
-            let alone = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+            let alone = alone(&sample, &launch);
             let observed = Observation { pass: Some(&pass), idle: &idle, ..alone };
             assert_eq!(joules_per_token(&observed), expected, "{device} {:?}", pass.gpus);
         }
@@ -337,17 +377,13 @@ mod tests {
 
     #[test]
     fn energy_is_absent_if_any_counter_cannot_be_read() {
-        let listed = |name: &str, trouble: Option<&str>| Listed {
-            name: name.into(),
-            trouble: trouble.map(String::from),
-        };
         let energy_counters = vec![listed("package-0", None), listed("package-1", Some("permission denied"))];
         let half = Machine { energy_counters, ..Machine::default() };
         let other = Machine { energy_counters: vec![listed("gpu-0", None)], ..Machine::default() };
         let (sample, launch) = (sample(), launch("cpu", None));
         let pass = Pass { energy: vec![energy("package-0", 9_000_000, S)], new_tokens: 9, ..Pass::default() };
         let idle = [Idle { energy: vec![energy("package-0", 0, S)] }];
-        let alone = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+        let alone = alone(&sample, &launch);
         let observed = Observation { pass: Some(&pass), idle: &idle, ..alone };
         assert_eq!(joules_per_token(&Observation { machine: Some(&half), ..observed }), Vec::<f64>::new());
         assert_eq!(joules_per_token(&Observation { machine: Some(&other), ..observed }), [1.0]);
@@ -355,10 +391,6 @@ mod tests {
 
     #[test]
     fn gpu_energy_is_known_without_the_processors_counters() {
-        let listed = |name: &str, trouble: Option<&str>| Listed {
-            name: name.into(),
-            trouble: trouble.map(String::from),
-        };
         let energy_counters = ["package-0", "gpu-0", "gpu-1"]
             .map(|it| listed(it, (it == "package-0").then_some("permission denied")));
         let gpus = vec![Gpu::default(), Gpu { index: 1, ..Gpu::default() }];
@@ -368,7 +400,7 @@ mod tests {
         let joules = |device: &str, machine: &Machine, drawn: Vec<Energy>, new_tokens| {
             let (launch, pass) =
                 (launch(device, None), Pass { energy: drawn, new_tokens, ..Pass::default() });
-            let alone = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+            let alone = alone(&sample, &launch);
             let observed = Observation { pass: Some(&pass), idle: &idle, machine: Some(machine), ..alone };
             (joules_per_token(&observed), gpu_joules_per_token(&observed))
         };
@@ -391,7 +423,7 @@ mod tests {
     #[test]
     fn uncounted_energy_and_energy_at_idle_level_are_absent() {
         let (sample, launch) = (sample(), launch("cpu", None));
-        let alone = Observation::alone(&sample, &launch, Kind::Warm, Mode::Warm);
+        let alone = alone(&sample, &launch);
         let drawn = |microjoules| Pass {
             energy: vec![energy("package-0", microjoules, S)],
             new_tokens: 9,

@@ -7,8 +7,7 @@ use machine_limits::{Copies, GpuLimits, Limits, Operations, Reads, names};
 use protocol::{Facts, Sequence};
 
 use super::limits::{Key, Of};
-use super::observation::Observation;
-use super::span::positive;
+use super::observation::{Observation, positive};
 use crate::machine::cpu::{beyond_a_cache, cached_below, last_level_cache_bytes};
 use crate::machine::{Cpu, Device};
 use crate::plan::dtype::{Float, bits};
@@ -52,7 +51,7 @@ pub fn why_absent(observed: &Observation) -> Option<Absent> {
 /// The limit of the bandwidth share, where there is one.
 pub fn bandwidth_limit(observed: &Observation) -> Option<Key> {
     bandwidth_of(observed)?;
-    let (device, threads) = match Around::of(observed)?.place {
+    let (device, threads) = match Inputs::of(observed)?.processor {
         Processor::Cpu { limits, threads } => {
             (Device::cpu(), Some(probed_for(&limits.reads, |it| it.threads, threads)?))
         }
@@ -64,25 +63,25 @@ pub fn bandwidth_limit(observed: &Observation) -> Option<Key> {
 /// The limit of the compute share, where there is one.
 pub fn compute_limit(observed: &Observation) -> Option<Key> {
     compute_of(observed)?;
-    let around = Around::of(observed)?;
-    let unit = around.place.unit(around.facts)?;
-    let (device, threads) = match around.place {
+    let inputs = Inputs::of(observed)?;
+    let unit = inputs.processor.unit(inputs.facts)?;
+    let (device, threads) = match inputs.processor {
         Processor::Cpu { .. } => (Device::cpu(), Some(unit.threads)),
         Processor::Gpu(gpu) => (Device::cuda(gpu.index), None),
     };
-    Some(Key { device, threads, of: Of::Unit(unit.unit.clone(), unit.loads) })
+    Some(Key { device, threads, of: Of::unit(unit) })
 }
 
 fn bandwidth_of(observed: &Observation) -> Option<f64> {
-    let around = Around::of(observed)?;
-    let weights = around.sizes.weight_bytes(around.facts.weights_dtype.as_deref()?)?;
-    if weights < around.place.cached_below(&observed.machine?.cpu) {
+    let inputs = Inputs::of(observed)?;
+    let weights = inputs.sizes.weight_bytes(inputs.facts.weights_dtype.as_deref()?)?;
+    if weights < inputs.processor.cached_below(&observed.machine?.cpu) {
         return None;
     }
     // If the dtype of the cache is not stated, it is the compute dtype.
-    let kv_dtype = around.facts.kv_dtype.as_ref().or(around.facts.compute_dtype.as_ref());
+    let kv_dtype = inputs.facts.kv_dtype.as_ref().or(inputs.facts.compute_dtype.as_ref());
     let kv_bits = kv_dtype.and_then(|dtype| bits(dtype)).unwrap_or(0.0);
-    let position = around.sizes.kv_numbers_per_position as f64 * kv_bits / 8.0;
+    let position = inputs.sizes.kv_numbers_per_position as f64 * kv_bits / 8.0;
     // All sequences of a batch share one read of the weights for each step.
     let steps = observed.timed_sequences().map(|timed| timed.after_first).max()? as f64;
     let positions: f64 =
@@ -90,23 +89,23 @@ fn bandwidth_of(observed: &Observation) -> Option<f64> {
     let (first_ns, last_ns) = observed.first_and_last_ns()?;
     let seconds = positive(last_ns, first_ns)? / 1e9;
     let bytes = steps * weights + positions * position;
-    (steps > 0.0).then_some(bytes / seconds / around.place.read_rate()?)
+    (steps > 0.0).then_some(bytes / seconds / inputs.processor.read_rate()?)
 }
 
 fn compute_of(observed: &Observation) -> Option<f64> {
-    let around = Around::of(observed).filter(|_| observed.kind == Kind::Warm)?;
+    let inputs = Inputs::of(observed).filter(|_| observed.kind == Kind::Warm)?;
     let sequences = &observed.sample.iteration.sequences;
-    let operations: f64 = sequences.iter().map(|sequence| prefill_operations(around.sizes, sequence)).sum();
+    let operations: f64 = sequences.iter().map(|sequence| prefill_operations(inputs.sizes, sequence)).sum();
     let first_ns = observed.timed_sequences().map(|timed| timed.first_ns).max()?;
     let seconds = positive(first_ns, observed.sample.iteration.start_ns)? / 1e9;
-    (operations > 0.0).then_some(operations / seconds / around.place.unit(around.facts)?.per_second()?)
+    (operations > 0.0).then_some(operations / seconds / inputs.processor.unit(inputs.facts)?.per_second()?)
 }
 
 /// The inputs of both shares, where they are known: the model's sizes, the engine's facts and the probed limits.
-struct Around<'a> {
+struct Inputs<'a> {
     sizes: &'a Sizes,
     facts: &'a Facts,
-    place: Processor<'a>,
+    processor: Processor<'a>,
 }
 
 /// The processor that an engine computed on: as it states, else as requested.
@@ -119,12 +118,12 @@ enum Processor<'a> {
     Gpu(&'a GpuLimits),
 }
 
-impl<'a> Around<'a> {
+impl<'a> Inputs<'a> {
     fn of(observed: &Observation<'a>) -> Option<Self> {
         let configuration = observed.configuration?;
         let facts = &observed.launch.loaded.as_ref()?.facts;
-        let place = Processor::of(facts, configuration, observed.limits?)?;
-        Some(Self { sizes: configuration.model.sizes.as_ref()?, facts, place })
+        let processor = Processor::of(facts, configuration, observed.limits?)?;
+        Some(Self { sizes: configuration.model.sizes.as_ref()?, facts, processor })
     }
 }
 

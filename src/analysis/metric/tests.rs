@@ -3,11 +3,11 @@ use protocol::{Chunk, HelloFacts};
 use super::*;
 use crate::record::Launch;
 
-const MS: u64 = 1_000_000;
-const NOTHING: &[f64] = &[];
+pub const MS: u64 = 1_000_000;
+pub const NOTHING: &[f64] = &[];
 
-/// A sequence of an engine that gives ids, with tokens at these milliseconds.
-fn sequence(prompt_tokens: u32, token_ms: &[u64]) -> Sequence {
+/// A sequence of an engine that gives ids, with tokens at these milliseconds after a prompt.
+pub fn sequence(prompt_tokens: u32, token_ms: &[u64]) -> Sequence {
     Sequence {
         prompt_tokens,
         output_ids: Some(vec![7; token_ms.len()]),
@@ -55,17 +55,17 @@ fn every_scenario_is_compared_by_a_metric_of_the_table() {
 }
 
 #[test]
-fn every_metric_that_code_names_is_in_the_table_and_no_name_is_there_twice() {
+fn every_metric_constant_is_in_the_table_and_no_name_is_there_twice() {
     for &id in MetricId::NAMED {
         assert_eq!(of(id).id, id);
     }
-    for (place, metric) in METRICS.iter().enumerate() {
-        assert_eq!(metric.index(), Some(place), "`{}` is in METRICS twice", metric.name());
+    for (index, metric) in METRICS.iter().enumerate() {
+        assert_eq!(metric.index(), Some(index), "`{}` is in METRICS twice", metric.name());
     }
 }
 
 #[test]
-fn the_first_run_is_the_first_requests_whatever_was_measured_after_it() {
+fn the_first_run_is_the_time_of_the_first_request() {
     let (later, launch) = (sample(vec![sequence(100, &[11])]), launch(Stamp::Token));
     let first = Sample { sent_ns: 1600 * MS, answered_ns: 1900 * MS, ..later.clone() };
     let first_run = |first, mode| {
@@ -78,7 +78,7 @@ fn the_first_run_is_the_first_requests_whatever_was_measured_after_it() {
 }
 
 #[test]
-fn one_sequence_gives_the_figures_computed_by_hand() {
+fn one_sequence_gives_the_values_computed_by_hand() {
     // 100 prompt tokens until 11 ms after a start at 1 ms; then gaps of 10, 10 and 20 ms.
     let observed = || vec![sequence(100, &[11, 21, 31, 51])];
     assert_eq!(warm("first_token", observed()), [10e6]);
@@ -127,7 +127,7 @@ fn one_process_for_each_request_counts_from_the_start_of_the_process() {
 }
 
 #[test]
-fn times_that_are_true_per_chunk_give_rates_but_no_gaps_between_tokens() {
+fn stamps_that_are_true_per_chunk_give_rates_but_no_inter_token_latency() {
     let sample = sample(vec![sequence(16, &[11, 11, 31, 31, 31])]);
     let of = |name| values(name, &sample, &launch(Stamp::Chunk), Kind::Warm, Mode::Warm);
     assert_eq!(of("inter_token"), NOTHING);
@@ -137,7 +137,7 @@ fn times_that_are_true_per_chunk_give_rates_but_no_gaps_between_tokens() {
 }
 
 #[test]
-fn times_that_are_true_only_at_the_end_give_the_whole_request_and_nothing_inside_it() {
+fn stamps_that_are_true_only_at_the_end_give_values_of_the_whole_request_alone() {
     let sample = sample(vec![sequence(16, &[51, 51, 51])]);
     let of = |name| values(name, &sample, &launch(Stamp::End), Kind::Launch, Mode::OneShot);
     for name in ["first_token", "inter_token", "prefill_rate", "decode_rate", "cold_start"] {
@@ -176,7 +176,7 @@ fn prompt_tokens_from_a_cache_are_not_counted_as_computed() {
 }
 
 #[test]
-fn what_the_facts_do_not_carry_is_absent_and_never_infinite() {
+fn values_that_the_facts_do_not_give_are_absent_and_never_infinite() {
     let absurd = [
         Vec::new(),
         vec![Sequence::default()],
@@ -207,15 +207,9 @@ fn what_the_facts_do_not_carry_is_absent_and_never_infinite() {
 }
 
 #[test]
-fn every_metric_has_a_name_of_its_own_and_says_what_it_means() {
-    for (index, metric) in METRICS.iter().enumerate() {
-        assert!(METRICS[..index].iter().all(|other| other.name() != metric.name()), "{}", metric.name());
+fn every_metric_has_a_description_of_whole_sentences() {
+    for metric in METRICS {
         assert!(metric.about.ends_with('.') && metric.about.len() > 60, "{}", metric.name());
         assert!(!metric.about.contains("  "), "{}", metric.name());
     }
-}
-
-#[test]
-fn every_metric_has_the_name_of_its_id() {
-    assert!(METRICS.iter().all(|it| it.name() == it.id.as_str() && of(it.id).name() == it.name()));
 }

@@ -5,17 +5,17 @@ use crate::record::RequestKind;
 use crate::record::specimen::planned;
 use crate::record::specimen::timed::{MS, answer, launch, measured, selection};
 
-fn place(name: &str) -> usize {
+fn index_of(name: &str) -> usize {
     METRICS.iter().position(|metric| metric.name() == name).unwrap()
 }
 
 #[test]
-fn every_round_of_every_block_stands_under_its_number() {
+fn values_are_found_by_the_numbers_of_block_and_round() {
     let record = measured(&selection(&["a", "b"], &["decode"]), 2, |at| {
         Some(1.0 + f64::from(10 * at.block + at.round) + 100.0 * at.configuration as f64)
     });
     let found = Measured::of(&record);
-    let gaps = found.blocks(0, place("inter_token"), 1).unwrap();
+    let gaps = found.blocks(0, index_of("inter_token"), 1).unwrap();
     let ms = |ns: &f64| (ns / MS).round() as u32;
     let rounds = |block: u32| gaps[&block].iter().map(|(round, ns)| (*round, ms(ns))).collect::<Vec<_>>();
     assert_eq!(
@@ -25,13 +25,13 @@ fn every_round_of_every_block_stands_under_its_number() {
 }
 
 #[test]
-fn a_round_is_the_median_of_what_its_request_gave() {
+fn the_value_of_a_round_is_the_median_of_its_request() {
     let mut record = measured(&selection(&["a"], &["decode"]), 1, |_| Some(2.0));
     let times = record.samples[0].iteration.sequences[0].token_ns.as_mut().unwrap();
     // One of 63 gaps is a second longer.
     times[40..].iter_mut().for_each(|ns| *ns += 1_000_000_000);
     let found = Measured::of(&record);
-    assert_eq!(found.blocks(0, place("inter_token"), 0).unwrap()[&0][&0], 2.0 * MS);
+    assert_eq!(found.blocks(0, index_of("inter_token"), 0).unwrap()[&0][&0], 2.0 * MS);
 }
 
 #[test]
@@ -46,12 +46,12 @@ fn only_measured_requests_count() {
         record.samples.last_mut().unwrap().kind = kind;
     }
     let found = Measured::of(&record);
-    let gaps = found.blocks(0, place("inter_token"), 0).unwrap();
+    let gaps = found.blocks(0, index_of("inter_token"), 0).unwrap();
     assert_eq!(gaps[&0], Rounds::from([(0, 2.0 * MS)]));
 }
 
 #[test]
-fn a_launch_that_was_replaced_counts_as_the_same_block_and_keeps_the_rounds_that_were_measured_in_turn() {
+fn a_replaced_launch_belongs_to_its_block_and_the_first_request_of_a_round_counts() {
     let mut record = planned(&selection(&["a"], &["decode"]));
     let first = launch(&mut record, 0, 4, "a");
     answer(&mut record, first, 0, 0, 2.0);
@@ -61,7 +61,7 @@ fn a_launch_that_was_replaced_counts_as_the_same_block_and_keeps_the_rounds_that
     record.samples[0].peak_resident_bytes = Some(100);
     (1..3).for_each(|sample| record.samples[sample].peak_resident_bytes = Some(200 + sample as u64));
     let found = Measured::of(&record);
-    let gaps = found.blocks(0, place("inter_token"), 0).unwrap();
+    let gaps = found.blocks(0, index_of("inter_token"), 0).unwrap();
     assert_eq!(*gaps, Blocks::from([(4, Rounds::from([(0, 2.0 * MS), (1, 3.0 * MS)]))]));
     // The table uses the same requests: the 63 gaps of each.
     let values = Values::of(&record);
@@ -69,12 +69,12 @@ fn a_launch_that_was_replaced_counts_as_the_same_block_and_keeps_the_rounds_that
     assert_eq!(shown, [vec![2.0 * MS; 63], vec![3.0 * MS; 63]]);
     assert_eq!(values.samples(0).count(), 2);
     // The largest of each launch, and the median of both for the block.
-    let memory = found.blocks(0, place("peak_memory"), 0).unwrap();
+    let memory = found.blocks(0, index_of("peak_memory"), 0).unwrap();
     assert_eq!(*memory, Blocks::from([(4, Rounds::from([(0, 151.0)]))]));
 }
 
 #[test]
-fn with_one_process_for_each_request_the_requests_of_a_block_are_its_rounds() {
+fn in_one_shot_mode_the_requests_of_a_block_are_its_rounds() {
     let mut selection = selection(&["a"], &["decode"]);
     selection.mode = Mode::OneShot;
     let mut record = planned(&selection);
@@ -83,7 +83,7 @@ fn with_one_process_for_each_request_the_requests_of_a_block_are_its_rounds() {
         answer(&mut record, launch, 0, round, 2.0);
     }
     let found = Measured::of(&record);
-    assert_eq!(found.blocks(0, place("total"), 0).unwrap()[&0].len(), 3);
+    assert_eq!(found.blocks(0, index_of("total"), 0).unwrap()[&0].len(), 3);
 }
 
 #[test]
@@ -92,14 +92,14 @@ fn the_load_time_appears_only_in_the_load_workload() {
     let found = Measured::of(&record);
     let labels: Vec<&str> = found.workloads.iter().map(|it| it.label.as_str()).collect();
     assert_eq!(labels, ["load", "decode"]);
-    let has = |workload| found.blocks(workload, place("load"), 0).is_some();
+    let has = |workload| found.blocks(workload, index_of("load"), 0).is_some();
     assert_eq!((has(0), has(1)), (true, false));
     let record = measured(&selection(&["a"], &["decode"]), 1, |_| Some(2.0));
-    assert!(Measured::of(&record).blocks(0, place("load"), 0).is_some());
+    assert!(Measured::of(&record).blocks(0, index_of("load"), 0).is_some());
 }
 
 #[test]
-fn a_launch_that_proves_something_gives_no_values() {
+fn a_launch_for_output_checks_gives_no_values() {
     let mut record = measured(&selection(&["a"], &["decode"]), 2, |_| Some(2.0));
     record.launches[1].for_output_checks = true;
     let values = Values::of(&record);
@@ -112,7 +112,7 @@ fn a_launch_that_proves_something_gives_no_values() {
 }
 
 #[test]
-fn a_single_request_has_all_that_a_metric_looks_at_whatever_its_role() {
+fn a_request_of_any_kind_has_the_values_of_a_metric() {
     let mut record = measured(&selection(&["a"], &["decode"]), 1, |at| Some(2.0 + f64::from(at.round)));
     record.samples[0].kind = RequestKind::Warmup;
     let values = Values::of(&record);
@@ -122,7 +122,7 @@ fn a_single_request_has_all_that_a_metric_looks_at_whatever_its_role() {
 }
 
 #[test]
-fn a_display_shows_the_headline_of_the_launch_that_goes_on() {
+fn the_headline_so_far_is_that_of_the_running_launch() {
     let mut record = measured(&selection(&["a"], &["decode"]), 2, |at| Some(2.0 + f64::from(at.block)));
     let (metric, value) = headline_so_far(&record, 1, 0).unwrap();
     assert_eq!((metric.name(), value.round()), ("decode_rate", 333.0));

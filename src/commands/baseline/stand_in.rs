@@ -67,8 +67,7 @@ pub fn stand_ins(baseline: &Baseline, then: &Plan, plan: &Plan) -> Result<Vec<St
 
 /// A program given by its path, in place of the only engine of a plan.
 pub fn of_program(program: &Path, plan: &Plan) -> Result<StandIn> {
-    let rows: Vec<usize> =
-        (0..plan.configurations.len()).filter(|&index| plan.configurations[index].role.is_none()).collect();
+    let rows: Vec<usize> = plan.rows().collect();
     let &[of] = &rows[..] else {
         let labels: Vec<_> =
             rows.iter().map(|&row| format!("`{}`", plan.configurations[row].label)).collect();

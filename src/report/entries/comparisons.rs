@@ -89,7 +89,7 @@ pub fn comparison(judged: &PairVerdict) -> ComparisonEntry<'_> {
         blocks: found.map(|found| found.blocks),
         unpaired: found.map(|found| found.unpaired),
         stopped_by: found.map(|found| found.stopped_by),
-        p: found.map(|found| found.p()),
+        p: found.map(|found| found.p),
     }
 }
 

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::analysis::cores::CoresBusy;
-use crate::analysis::metric::{self, Known, MetricId, Observation, OnGpus};
+use crate::analysis::metric::{self, CoresBusy, Known, MetricId, Observation, OnGpus};
 use crate::analysis::values::Values;
 use crate::record::Idle;
 use stats::median;

@@ -24,7 +24,7 @@ fn experiment(series: Vec<Series>) -> Experiment {
 fn only(experiment: &Experiment) -> Comparison {
     let mut found = experiment.compare(&[(1, REFERENCE)]);
     assert_eq!(found.len(), 1, "{found:?}");
-    found.remove(0).unwrap()
+    found.remove(0).result.unwrap()
 }
 
 fn of_speeds(speed: f64, noise: f64) -> Experiment {
@@ -41,11 +41,8 @@ fn a_difference_is_found_through_noise_that_both_sides_share() {
     let interval = found.evidence.firm().unwrap();
     assert!(interval.low() < 1.1f64.ln() && 1.1f64.ln() < interval.high(), "{interval:?}");
     // Without pairing, the difference does not show.
-    assert!(
-        found.p().paired.unwrap() < 1e-4
-            && found.p().welch.unwrap() > 0.2
-            && found.p().mann_whitney.unwrap() > 0.2
-    );
+    let Probabilities { paired, welch, mann_whitney, .. } = found.p;
+    assert!(paired.unwrap() < 1e-4 && welch.unwrap() > 0.2 && mann_whitney.unwrap() > 0.2);
     assert_eq!(only(&of_speeds(0.9, 0.005)).decision.verdict, Some(Verdict::Slower));
     assert_eq!(only(&of_speeds(1.0, 0.005)).decision.verdict, Some(Verdict::Same));
     assert_eq!(only(&of_speeds(1.0, 0.1)).decision.verdict, Some(Verdict::Inconclusive));
@@ -61,7 +58,7 @@ fn where_lower_is_better_a_smaller_number_is_faster() {
 }
 
 #[test]
-fn a_difference_below_the_floor_is_inconclusive_whichever_floor_says_so() {
+fn a_difference_below_any_noise_floor_is_inconclusive() {
     for floors in [vec![NoiseFloor::of(&[0.12; 20])], vec![None, NoiseFloor::of(&[0.12; 20])]] {
         let mut experiment = of_speeds(1.1, 0.005);
         experiment.series[0].floors = floors;
@@ -86,13 +83,13 @@ fn few_blocks_have_evidence_and_no_verdict() {
     for (blocks, tentative) in [(1, false), (2, false), (3, true), (4, true)] {
         let sides = vec![measured(100.0, blocks, 0.01, 2), measured(400.0, blocks, 0.01, 3)];
         let found = only(&experiment(vec![series(sides)]));
-        assert_eq!((found.decision.verdict, found.p().paired, found.p().welch), (None, None, None));
+        assert_eq!((found.decision.verdict, found.p.paired, found.p.welch), (None, None, None));
         assert_eq!(matches!(found.evidence, Evidence::Tentative(_)), tentative);
     }
 }
 
 #[test]
-fn a_bootstrap_stands_beside_twenty_blocks_and_agrees_with_t_where_noise_is_normal() {
+fn twenty_blocks_have_a_bootstrap_that_agrees_with_t_on_normal_noise() {
     let sides = |blocks| vec![measured(100.0, blocks, 0.02, 2), measured(110.0, blocks, 0.02, 3)];
     assert_eq!(only(&experiment(vec![series(sides(19))])).bootstrap, None);
     let found = only(&experiment(vec![series(sides(20))]));
@@ -104,9 +101,9 @@ fn a_bootstrap_stands_beside_twenty_blocks_and_agrees_with_t_where_noise_is_norm
 #[test]
 fn a_fixed_number_of_blocks_gives_a_narrower_interval_than_interim_analyses() {
     let mut experiment = of_speeds(1.1, 0.01);
-    let looked = only(&experiment).evidence.firm().unwrap().half_width();
+    let interim = only(&experiment).evidence.firm().unwrap().half_width();
     experiment.series[0].stopped_by = StoppedBy::Fixed;
-    assert!(only(&experiment).evidence.firm().unwrap().half_width() < 0.9 * looked);
+    assert!(only(&experiment).evidence.firm().unwrap().half_width() < 0.9 * interim);
 }
 
 /// One series with a small difference, and `others` series without one.
@@ -116,16 +113,16 @@ fn family(others: usize, gating: bool) -> Comparison {
     let equal = (0..others)
         .map(|seed| series(vec![measured(100.0, 8, 0.03, 2), measured(100.0, 8, 0.03, 90 + seed as u64)]));
     let series = std::iter::once(one).chain(equal).collect();
-    experiment(series).compare(&[(1, REFERENCE)]).remove(0).unwrap()
+    experiment(series).compare(&[(1, REFERENCE)]).remove(0).result.unwrap()
 }
 
 #[test]
 fn a_difference_that_gates_must_hold_among_all_that_gate() {
     let alone = family(0, true);
-    let p = alone.p().paired.unwrap();
+    let p = alone.p.paired.unwrap();
     assert!((0.005..0.05).contains(&p), "the seeds no longer plant a difference that is barely certain: {p}");
     assert_eq!(
-        (alone.decision.verdict, alone.decision.lost_among_many, alone.p().adjusted),
+        (alone.decision.verdict, alone.decision.lost_among_many, alone.p.adjusted),
         (Some(Verdict::Faster), false, Some(p))
     );
     let among_many = family(20, true);
@@ -133,13 +130,13 @@ fn a_difference_that_gates_must_hold_among_all_that_gate() {
         (among_many.decision.verdict, among_many.decision.lost_among_many),
         (Some(Verdict::Inconclusive), true)
     );
-    assert!(among_many.p().adjusted.unwrap() > 0.05 && among_many.p().paired == Some(p));
+    assert!(among_many.p.adjusted.unwrap() > 0.05 && among_many.p.paired == Some(p));
     let informative = family(20, false);
-    assert_eq!((informative.decision.verdict, informative.p().adjusted), (Some(Verdict::Faster), None));
+    assert_eq!((informative.decision.verdict, informative.p.adjusted), (Some(Verdict::Faster), None));
 }
 
 #[test]
-fn a_broken_value_is_a_reason_and_not_a_comparison_and_others_go_on() {
+fn a_value_without_a_logarithm_gives_a_reason_and_other_pairs_are_compared() {
     let mut broken = measured(100.0, 5, 0.01, 3);
     broken.insert(2, Rounds::from([(0, 1.0), (1, 0.0), (2, 1.0)]));
     let configurations =
@@ -149,12 +146,15 @@ fn a_broken_value_is_a_reason_and_not_a_comparison_and_others_go_on() {
     // The fourth has no values.
     assert_eq!(found.len(), 2);
     let refusal = Refusal::Value { block: 2, round: 1, value: 0.0 };
-    assert_eq!(found[0], Err(NotCompared { series: 0, configuration: 1, against: REFERENCE, refusal }));
-    assert_eq!(found[1].as_ref().unwrap().decision.verdict, Some(Verdict::Faster));
+    assert_eq!(
+        found[0],
+        PairResult { series: 0, configuration: 1, against: REFERENCE, result: Err(refusal) }
+    );
+    assert_eq!(found[1].result.as_ref().unwrap().decision.verdict, Some(Verdict::Faster));
 }
 
 #[test]
-fn blocks_that_one_side_failed_in_are_counted() {
+fn blocks_without_values_of_one_side_are_counted() {
     let mut configuration = measured(200.0, 8, 0.01, 3);
     configuration.remove(&6);
     let found = only(&experiment(vec![series(vec![measured(100.0, 8, 0.01, 2), configuration])]));
@@ -164,35 +164,39 @@ fn blocks_that_one_side_failed_in_are_counted() {
 #[test]
 fn sequential_measurements_have_evidence_but_no_verdict() {
     let found = only(&Experiment { interleaved: false, ..of_speeds(1.1, 0.005) });
-    assert_eq!((found.decision.verdict, found.p().paired, found.p().adjusted), (None, None, None));
+    assert_eq!((found.decision.verdict, found.p.paired, found.p.adjusted), (None, None, None));
     assert!(found.evidence.firm().is_some());
 }
 
 #[test]
-fn each_scenario_is_computed_by_what_ended_it() {
+fn each_scenario_is_computed_by_its_own_reason_to_stop() {
     let mut experiment = of_speeds(1.1, 0.01);
     experiment.series.push(Series { stopped_by: StoppedBy::Fixed, ..experiment.series[0].clone() });
     let found = experiment.compare(&[(1, REFERENCE)]);
-    let [looked, asked] = [0, 1].map(|index| found[index].as_ref().unwrap());
-    assert_eq!((looked.stopped_by, asked.stopped_by), (StoppedBy::Width, StoppedBy::Fixed));
-    assert!(asked.evidence.firm().unwrap().half_width() < looked.evidence.firm().unwrap().half_width());
+    let [interim, fixed] = [0, 1].map(|index| found[index].result.as_ref().unwrap());
+    assert_eq!((interim.stopped_by, fixed.stopped_by), (StoppedBy::Width, StoppedBy::Fixed));
+    assert!(fixed.evidence.firm().unwrap().half_width() < interim.evidence.firm().unwrap().half_width());
 }
 
 #[test]
 fn every_pair_can_be_compared_in_both_directions() {
     let experiment = of_speeds(1.1, 0.005);
     let found = experiment.compare(&[(1, 0), (0, 1), (0, 7)]);
-    let verdicts: Vec<_> = found.iter().map(|it| it.as_ref().unwrap().decision.verdict.unwrap()).collect();
+    let verdicts: Vec<_> =
+        found.iter().map(|it| it.result.as_ref().unwrap().decision.verdict.unwrap()).collect();
     assert_eq!(verdicts, [Verdict::Faster, Verdict::Slower]);
 }
 
 #[test]
-fn only_what_gates_keeps_an_experiment_going() {
+fn only_gating_series_keep_an_experiment_going() {
     let quiet = of_speeds(1.1, 0.001).series.remove(0);
     let noisy = of_speeds(1.1, 0.2).series.remove(0);
-    let look = |gating| {
+    let analysis = |gating| {
         let series = vec![quiet.clone(), Series { gating, ..noisy.clone() }];
         experiment(series).analyse(Rule::default(), 8, &[(1, 0)])
     };
-    assert_eq!((look(false), look(true)), (Analysis::Stop(StoppedBy::Width), Analysis::GoOn { until: 12 }));
+    assert_eq!(
+        (analysis(false), analysis(true)),
+        (Analysis::Stop(StoppedBy::Width), Analysis::GoOn { until: 12 })
+    );
 }

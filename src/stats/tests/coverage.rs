@@ -1,37 +1,36 @@
 //! Coverage: the share of experiments whose last interval contains the truth.
 
 use super::noise::{Machine, Noise};
+use crate::distribution::{normal_above, t_critical};
 use crate::interval::Design;
 use crate::random::Random;
-use crate::special::normal_above;
 use crate::stopping::{INTERIM_ANALYSES, Rule};
-use crate::student::t_critical;
 
 /// The share of experiments whose interval contains zero.
 pub fn coverage(noise: Noise, scale: f64, design: Design, experiments: u32) -> f64 {
     let rule = Rule::default();
     let mut machine = Machine::new(noise, scale * rule.half_width(), 2026);
-    let held = (0..experiments).filter(|_| {
+    let right = (0..experiments).filter(|_| {
         let (interval, _) = machine.experiment(rule, design, 0.0);
         !interval.excludes_zero()
     });
-    held.count() as f64 / f64::from(experiments)
+    right.count() as f64 / f64::from(experiments)
 }
 
 /// The coverage on normal noise. There the mean does not depend on the deviations that end an experiment, so coverage is a mean
 /// over those deviations alone (Starr, 1966). That needs far fewer experiments than counting.
 fn on_normal_noise(scale: f64, design: Design, experiments: u32) -> f64 {
     let mut random = Random::seeded(1);
-    let critical = INTERIM_ANALYSES.map(|look| t_critical(design.computed_at(look), (look - 1) as f64));
+    let critical = INTERIM_ANALYSES.map(|blocks| t_critical(design.computed_at(blocks), (blocks - 1) as f64));
     let mut sum = 0.0;
     for _ in 0..experiments {
         let (mut squares, mut df) = (0.0, 0);
-        for (look, critical) in INTERIM_ANALYSES.into_iter().zip(critical) {
-            squares += random.chi_square(look - 1 - df);
-            df = look - 1;
+        for (blocks, critical) in INTERIM_ANALYSES.into_iter().zip(critical) {
+            squares += random.chi_square(blocks - 1 - df);
+            df = blocks - 1;
             // In units of the mean's deviation.
             let half_width = critical * (squares / df as f64).sqrt();
-            if half_width * scale <= (look as f64).sqrt() || look == INTERIM_ANALYSES[3] {
+            if half_width * scale <= (blocks as f64).sqrt() || blocks == INTERIM_ANALYSES[3] {
                 sum += 1.0 - 2.0 * normal_above(half_width);
                 break;
             }
@@ -41,7 +40,7 @@ fn on_normal_noise(scale: f64, design: Design, experiments: u32) -> f64 {
 }
 
 #[test]
-fn on_normal_noise_of_any_size_95_percent_are_95_to_96_and_a_half() {
+fn coverage_on_normal_noise_of_any_size_is_95_to_96_and_a_half_percent() {
     for scale in [0.1, 0.3, 0.6, 0.8, 1.0, 1.2, 1.4, 1.55, 1.7, 2.0, 2.5, 3.5, 5.0, 20.0] {
         let found = on_normal_noise(scale, Design::Interim, 6_000);
         // The random error is about 0.0007.
@@ -56,7 +55,7 @@ fn a_plain_t_interval_is_too_narrow_under_interim_analyses() {
 }
 
 #[test]
-fn under_the_very_rule_95_percent_hold_on_noise_that_strikes_both_sides_alike() {
+fn coverage_under_the_stopping_rule_is_95_percent_on_noise_of_both_sides() {
     let noises = [
         (Noise::Normal, 0.97),
         (Noise::HeavyTailed, 0.985),
@@ -74,7 +73,7 @@ fn under_the_very_rule_95_percent_hold_on_noise_that_strikes_both_sides_alike() 
 
 /// No interval of so few blocks survives strong skew. Ratios have little skew, because the noise hits either side in turn.
 #[test]
-fn skew_costs_points_and_how_many_is_known() {
+fn strong_skew_lowers_the_coverage_by_a_known_amount() {
     for (sigma, least) in [(0.5, 0.90), (1.0, 0.80)] {
         for scale in [0.3, 1.5, 5.0] {
             let found = coverage(Noise::Skewed(sigma), scale, Design::Interim, 2_000);

@@ -1,11 +1,13 @@
-//! The share of false differences between equal engines, and of real differences that are found.
+//! The share of false differences between equal engines, alone and in whole experiments, and of real differences that are found.
 
 use super::noise::{ALL, Machine, Noise};
-use crate::interval::{CONFIDENCE, Design};
-use crate::noise_floor::{Epsilon, NoiseFloor};
-use crate::ratio::Ratios;
-use crate::stopping::Rule;
-use crate::verdict::Verdict;
+use crate::interval::CONFIDENCE;
+use crate::{Analysis, Better, Blocks, Design, Epsilon, Evidence, Experiment, INTERIM_ANALYSES, NoiseFloor};
+use crate::{Ratios, Rounds, Rule, Series, StoppedBy, Twin, Verdict};
+
+const ENGINES: usize = 3;
+const SCENARIOS: usize = 6;
+const REFERENCE: usize = 0;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Known {
@@ -43,6 +45,70 @@ pub fn verdicts_under(
     counts.map(|count| f64::from(count) / f64::from(experiments))
 }
 
+/// The share of experiments with a false verdict. All engines equal the reference, in several scenarios. Each scenario is
+/// measured until its intervals are narrow, with a twin of the reference.
+pub fn any_false_verdict(noise: Noise, scale: f64, experiments: u32) -> f64 {
+    let rule = Rule::default();
+    let mut machine = Machine::new(noise, scale * rule.half_width(), 7);
+    let false_verdicts = (0..experiments).filter(|_| {
+        let series = (0..SCENARIOS).map(|_| scenario(&mut machine, rule)).collect();
+        let found = experiment(series).compare(&pairs());
+        let verdicts = found.into_iter().filter_map(|it| it.result.ok()?.decision.verdict);
+        verdicts.into_iter().any(Verdict::is_a_difference)
+    });
+    false_verdicts.count() as f64 / f64::from(experiments)
+}
+
+/// The share of comparisons between two runs of one program with a false verdict, without and with the noise floor of the
+/// runs' own blocks. `apart` is the deviation between runs, divided by that between the blocks of one.
+pub fn false_between_runs(apart: f64, experiments: u32) -> [f64; 2] {
+    let mut machine = Machine::new(Noise::Normal, 0.02, 11);
+    let mut false_verdicts = [0u32; 2];
+    for _ in 0..experiments {
+        let mut run = || -> Vec<f64> {
+            let level = apart * machine.block();
+            (0..INTERIM_ANALYSES[0]).map(|_| level + machine.block()).collect()
+        };
+        let (base, new) = (run(), run());
+        let evidence = Evidence::of_difference(&new, &base, Design::Interim);
+        let Some(interval) = evidence.and_then(|it| it.firm()) else { continue };
+        let own = NoiseFloor::highest([&base, &new].map(|levels| NoiseFloor::between_blocks(levels)));
+        for (count, floor) in false_verdicts.iter_mut().zip([None, own]) {
+            *count += u32::from(Verdict::of(&interval, Epsilon::over(floor)).is_a_difference());
+        }
+    }
+    false_verdicts.map(|count| f64::from(count) / f64::from(experiments))
+}
+
+fn scenario(machine: &mut Machine, rule: Rule) -> Series {
+    let mut configurations = vec![Blocks::new(); ENGINES + 1];
+    let mut blocks = 0;
+    loop {
+        for block in blocks..INTERIM_ANALYSES.into_iter().find(|next| *next > blocks).unwrap_or(blocks) {
+            for (index, configuration) in configurations.iter_mut().enumerate() {
+                let value = if index == REFERENCE { 1.0 } else { machine.block().exp() };
+                configuration.insert(block as u32, Rounds::from([(0, value)]));
+            }
+        }
+        blocks = configurations[REFERENCE].len();
+        let (better, stopped_by) = (Better::Higher, StoppedBy::Width);
+        let series = Series { better, gating: true, stopped_by, floors: Vec::new(), configurations };
+        match experiment(vec![series.clone()]).analyse(rule, blocks, &pairs()) {
+            Analysis::Stop(stopped_by) => return Series { stopped_by, ..series },
+            Analysis::GoOn { .. } => configurations = series.configurations,
+        }
+    }
+}
+
+fn experiment(series: Vec<Series>) -> Experiment {
+    let twins = vec![Twin { twin: ENGINES, of: REFERENCE }];
+    Experiment { interleaved: true, seed: None, twins, series }
+}
+
+fn pairs() -> Vec<(usize, usize)> {
+    (1..ENGINES).map(|engine| (engine, REFERENCE)).collect()
+}
+
 #[test]
 fn equal_pairs_differ_no_more_often_than_the_stated_rate() {
     for noise in ALL {
@@ -63,10 +129,27 @@ fn equal_pairs_differ_no_more_often_than_the_stated_rate() {
 }
 
 #[test]
-fn a_planted_five_percent_is_found_where_the_noise_allows_and_inconclusive_where_it_does_not() {
+fn a_real_difference_of_five_percent_is_found_unless_noise_hides_it() {
     let slower = 0.95f64.ln();
     let [faster, found, same, _] = verdicts(Noise::Normal, 0.5, Known::Twin, slower, 500);
     assert!(found > 0.97 && faster == 0.0 && same == 0.0, "{found}");
     let [faster, found, same, inconclusive] = verdicts(Noise::Normal, 5.0, Known::Twin, slower, 500);
     assert!(inconclusive > 0.9 && faster == 0.0, "{faster} {found} {same} {inconclusive}");
+}
+
+#[test]
+fn equal_engines_rarely_have_any_false_verdict_in_a_whole_experiment() {
+    for (noise, scale) in [(Noise::Normal, 1.7), (Noise::Plateaus, 1.0), (Noise::HitOnEitherSide, 1.0)] {
+        let found = any_false_verdict(noise, scale, 300);
+        assert!(found <= 1.0 - CONFIDENCE, "{noise:?} {scale}: {found}");
+    }
+}
+
+#[test]
+fn the_floor_between_blocks_prevents_false_differences_of_two_runs() {
+    let [alone, with_floor] = false_between_runs(0.0, 2_000);
+    assert!(alone < 0.05 && with_floor < 0.01, "{alone} {with_floor}");
+    // The deviation between runs equals that between the blocks of one.
+    let [alone, with_floor] = false_between_runs(1.0, 2_000);
+    assert!(alone > 0.25 && with_floor < 0.04, "{alone} {with_floor}");
 }

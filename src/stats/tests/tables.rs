@@ -1,8 +1,7 @@
 //! The tables of `scripts/simulate`: all kinds and sizes of noise, many experiments.
 
 use super::coverage::coverage;
-use super::false_verdicts::{Known, verdicts, verdicts_under};
-use super::families::{any_false_verdict, false_between_runs};
+use super::false_verdicts::{Known, any_false_verdict, false_between_runs, verdicts, verdicts_under};
 use super::noise::{ALL, Machine, Noise};
 use crate::interval::{CONFIDENCE, Design};
 use crate::stopping::Rule;

@@ -1,12 +1,13 @@
 //! An engine's clock against the orchestrator's: time that it leaves out, and tokens with stamps that are too early.
 
 use super::*;
+use crate::record::Pass;
 
 #[test]
 fn a_clock_that_leaves_time_out_is_reported_with_both_times() {
     let record = decoding(|record| samples(record).for_each(|sample| sample.answered_ns += 100_000_000));
     let record = with_busy_cores(record);
-    says(&record, About::Clock, true, "its clock leaves out 100 ms of a request in `decode`: it states 1");
+    reports(&record, About::Clock, true, "its clock leaves out 100 ms of a request in `decode`: it states 1");
     assert!(only(&record).message.contains("bound 20.0 ms"), "{}", only(&record).message);
 }
 
@@ -39,8 +40,8 @@ fn early(share: f64, ends_too: bool, change: impl FnOnce(&mut RunRecord)) -> Run
 
 #[test]
 fn times_of_half_the_duration_are_reported_wherever_they_end() {
-    says(&early(0.5, false, |_| {}), About::Clock, true, "its stamps are too early");
-    says(&early(0.5, true, |_| {}), About::Clock, true, "its clock leaves out");
+    reports(&early(0.5, false, |_| {}), About::Clock, true, "its stamps are too early");
+    reports(&early(0.5, true, |_| {}), About::Clock, true, "its clock leaves out");
     assert_eq!(contradictions_of(&early(0.99, true, |_| {})), []);
 }
 
@@ -56,14 +57,14 @@ fn a_quarter_missing_from_short_requests_is_reported_beside_a_correct_engine() {
             sample.answered_ns = sample.sent_ns + iteration.end_ns + 50_000;
         }
     };
-    says(&early(0.5, true, shorter), About::Clock, true, "its clock leaves out 3");
+    reports(&early(0.5, true, shorter), About::Clock, true, "its clock leaves out 3");
     assert_eq!(contradictions_of(&early(1.0, true, shorter)), []);
     // One request that leaves out nothing shows that the engine can do so.
-    let once = early(0.5, true, |record| {
+    let one_correct = early(0.5, true, |record| {
         shorter(record);
         samples(record).take(1).for_each(|it| it.answered_ns = it.sent_ns + it.iteration.end_ns / 2 + 50_000);
     });
-    assert_eq!(contradictions_of(&once), []);
+    assert_eq!(contradictions_of(&one_correct), []);
     // If the machine delays every engine, no claim is false.
     let slow = early(0.5, true, |record| {
         shorter(record);
@@ -81,12 +82,34 @@ fn late_streamed_tokens_are_reported_even_if_only_the_first_is_late() {
             }
         })
     };
-    says(&late(0, 60_000_000), About::Clock, true, "tokens arrive 60.0 ms after their stamps in `decode`");
-    says(&late(60_000_000, 0), About::Clock, true, "tokens arrive 60.0 ms");
+    reports(&late(0, 60_000_000), About::Clock, true, "tokens arrive 60.0 ms after their stamps in `decode`");
+    reports(&late(60_000_000, 0), About::Clock, true, "tokens arrive 60.0 ms");
     assert_eq!(contradictions_of(&late(900_000, 500_000)), []);
     assert_eq!(contradictions_of(&late(-5, i64::MIN)), []);
     // One or two delayed streamed requests prove nothing about the engine.
     let mut few = late(60_000_000, 60_000_000);
     samples(&mut few).filter(|it| it.late.is_some()).skip(2).for_each(|it| it.late = None);
     assert_eq!(contradictions_of(&few), []);
+}
+
+/// Whether the check reports requests that take this much longer than one for one token, with no time between their tokens.
+fn are_reported(longer_ns: u64) -> bool {
+    let record = decoding(|record| {
+        let case = record.header.plan.cases_of(BEACONS)[0];
+        let launch = record.launches.iter().find(|it| it.configuration == BEACONS).unwrap().launch;
+        record.passes.push(Pass { launch, case, one_token_ns: Some(10_000_000), ..Pass::default() });
+        for sample in measured_samples(record) {
+            sample.answered_ns = sample.sent_ns + 10_000_000 + longer_ns;
+            let times = sample.iteration.sequences[0].token_ns.as_mut().unwrap();
+            let last = times[times.len() - 1];
+            times.fill(last);
+        }
+    });
+    contradictions(&record).iter().any(|it| it.message.contains("the stamps are wrong"))
+}
+
+#[test]
+fn tokens_stamped_together_are_reported_beyond_the_noise_of_a_machine() {
+    assert!(are_reported(100_000_000));
+    assert!(!are_reported(15_000_000));
 }

@@ -18,11 +18,18 @@ fn steady(deviation: f64, seed: u64) -> impl FnMut() -> f64 {
     move || 10.0 * (deviation * random.normal()).exp()
 }
 
-fn decode(base: &RunRecord, new: &RunRecord, configuration: usize) -> Found {
+fn compared(base: &RunRecord, new: &RunRecord) -> BTreeMap<Key, Result<Found, String>> {
     let matching = matching(&base.header.plan, &new.header.plan);
-    let found = between(&Opened::of(&Values::of(base)), &Opened::of(&Values::of(new)), &matching);
-    let place = METRICS.iter().position(|metric| metric.name() == "decode_rate").unwrap();
-    found[&("decode".to_string(), place, (configuration, configuration))].clone().unwrap()
+    between(&Opened::of(&Values::of(base)), &Opened::of(&Values::of(new)), &matching)
+}
+
+fn by_metric(base: &RunRecord, new: &RunRecord, metric: &str, configuration: usize) -> Found {
+    let index = METRICS.iter().position(|it| it.name() == metric).unwrap();
+    compared(base, new)[&("decode".to_string(), index, (configuration, configuration))].clone().unwrap()
+}
+
+fn decode(base: &RunRecord, new: &RunRecord, configuration: usize) -> Found {
+    by_metric(base, new, "decode_rate", configuration)
 }
 
 fn alone() -> Selection {
@@ -43,11 +50,7 @@ fn a_slower_run_is_found_by_welchs_interval_with_mann_and_whitney_beside_it() {
 #[test]
 fn where_less_is_better_a_longer_time_is_worse() {
     let (base, new) = (run(&alone(), 1.0, 0.005, 1), run(&alone(), 1.2, 0.005, 2));
-    let matching = matching(&base.header.plan, &new.header.plan);
-    let found = between(&Opened::of(&Values::of(&base)), &Opened::of(&Values::of(&new)), &matching);
-    let place = METRICS.iter().position(|metric| metric.name() == "inter_token").unwrap();
-    let gaps = found[&("decode".to_string(), place, (0, 0))].as_ref().unwrap();
-    assert_eq!(gaps.decision.verdict, Some(Verdict::Slower));
+    assert_eq!(by_metric(&base, &new, "inter_token", 0).decision.verdict, Some(Verdict::Slower));
 }
 
 #[test]
@@ -121,9 +124,9 @@ fn a_quiet_machine_needs_two_percent() {
 #[test]
 fn a_verdict_needs_five_interleaved_blocks_on_both_sides() {
     let short = |record: RunRecord, blocks: u32| {
-        let launches = record.launches.iter().filter(|it| it.block >= blocks).map(|it| it.launch);
-        let gone: Vec<u32> = launches.collect();
-        let samples = record.samples.iter().filter(|it| !gone.contains(&it.launch)).cloned().collect();
+        let launches = record.launches.iter().filter(|it| it.block < blocks).map(|it| it.launch);
+        let launches: Vec<u32> = launches.collect();
+        let samples = record.samples.iter().filter(|it| launches.contains(&it.launch)).cloned().collect();
         RunRecord { samples, ..record }
     };
     let (base, new) = (run(&alone(), 1.0, 0.005, 1), run(&alone(), 1.2, 0.005, 2));
@@ -139,12 +142,11 @@ fn a_verdict_needs_five_interleaved_blocks_on_both_sides() {
 fn only_gating_comparisons_share_the_correction() {
     let selection = selection(&["a", "b"], &["decode", "ttft"]);
     let (base, new) = (run(&selection, 1.0, 0.005, 1), run(&selection, 1.2, 0.005, 2));
-    let matching = matching(&base.header.plan, &new.header.plan);
-    let found = between(&Opened::of(&Values::of(&base)), &Opened::of(&Values::of(&new)), &matching);
+    let found = compared(&base, &new);
     let of_gating = |gating: bool| -> Vec<Decision> {
         let headline = |workload: &str| if workload == "decode" { "decode_rate" } else { "first_token" };
-        let all = found.iter().filter(|((workload, place, _), _)| {
-            (METRICS[*place].name() == headline(workload.split(' ').next().unwrap())) == gating
+        let all = found.iter().filter(|((workload, index, _), _)| {
+            (METRICS[*index].name() == headline(workload.split(' ').next().unwrap())) == gating
         });
         all.map(|(_, found)| found.as_ref().unwrap().decision).collect()
     };
@@ -160,14 +162,14 @@ fn only_gating_comparisons_share_the_correction() {
 /// The share of intervals of a difference that contain the truth, where interim analyses ended both runs by their own spread.
 /// That is the worst case for interim analyses.
 #[test]
-fn under_the_very_rule_95_percent_of_the_intervals_between_two_runs_hold() {
+fn intervals_between_two_runs_under_the_stopping_rule_cover_95_percent() {
     for scale in [0.5, 1.7, 5.0] {
         let target = 0.02f64.ln_1p();
         let mut random = Random::seeded(31);
         let mut run = || {
             let mut levels: Vec<f64> = Vec::new();
-            for look in INTERIM_ANALYSES {
-                levels.extend((levels.len()..look).map(|_| scale * target * random.normal()));
+            for blocks in INTERIM_ANALYSES {
+                levels.extend((levels.len()..blocks).map(|_| scale * target * random.normal()));
                 let own = Evidence::of(&Ratios::of_blocks(&levels), Design::Interim);
                 if own.firm().unwrap().half_width() <= target {
                     break;
@@ -176,13 +178,11 @@ fn under_the_very_rule_95_percent_of_the_intervals_between_two_runs_hold() {
             levels
         };
         let experiments = 2_000;
-        let held = (0..experiments)
-            .filter(|_| {
-                let found = Evidence::of_difference(&run(), &run(), Design::Interim).unwrap();
-                !found.firm().unwrap().excludes_zero()
-            })
-            .count();
-        let share = held as f64 / f64::from(experiments);
+        let right = (0..experiments).filter(|_| {
+            let found = Evidence::of_difference(&run(), &run(), Design::Interim).unwrap();
+            !found.firm().unwrap().excludes_zero()
+        });
+        let share = right.count() as f64 / f64::from(experiments);
         assert!((0.935..0.98).contains(&share), "{scale}: {share}");
     }
 }

@@ -13,7 +13,7 @@ fn of(selection: &Selection) -> RunRecord {
 }
 
 /// The differences between two records, as text.
-fn said(base: &RunRecord, new: &RunRecord) -> Vec<String> {
+fn texts(base: &RunRecord, new: &RunRecord) -> Vec<String> {
     let found =
         differences(&Values::of(base), &Values::of(new), &matching(&base.header.plan, &new.header.plan));
     found.iter().map(ToString::to_string).collect()
@@ -22,7 +22,7 @@ fn said(base: &RunRecord, new: &RunRecord) -> Vec<String> {
 fn changed(change: impl Fn(&mut RunRecord)) -> Vec<String> {
     let (base, mut new) = (record(), record());
     change(&mut new);
-    said(&base, &new)
+    texts(&base, &new)
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn a_record_of_another_machine_is_refused_and_the_difference_named() {
 }
 
 #[test]
-fn other_weights_are_refused_also_under_the_same_name() {
+fn other_weights_of_the_same_name_are_refused() {
     let found = changed(|new| new.header.plan.configurations[0].model.identity = Some("def".into()));
     assert_eq!(found, ["weights: base `embedded (abc)`, new `embedded (def)`"]);
     let found = changed(|new| new.header.plan.configurations[0].model.identity = None);
@@ -58,7 +58,7 @@ fn other_weights_are_refused_also_under_the_same_name() {
 }
 
 #[test]
-fn other_prompts_and_other_counts_of_tokens_are_refused_by_their_place() {
+fn other_prompts_and_token_counts_are_refused_with_their_block_and_round() {
     let found = changed(|new| new.samples[4].prompt_hash = "other".into());
     let named = "prompts of decode (block 1, round 1): base `decode 1 1`, new `other`";
     assert_eq!(found, [named]);
@@ -76,28 +76,28 @@ fn other_prompts_and_other_counts_of_tokens_are_refused_by_their_place() {
 fn another_scenario_under_the_same_name_is_refused() {
     let base = record();
     let longer = of(&Selection { max_new_tokens: Some(128), ..selection(&["a"], &["decode"]) });
-    assert_eq!(said(&base, &longer), ["tokens to generate of decode: base `64`, new `128`"]);
+    assert_eq!(texts(&base, &longer), ["tokens to generate of decode: base `64`, new `128`"]);
     let sampled = of(&Selection { temperature: Some(0.5), ..selection(&["a"], &["decode"]) });
-    assert!(said(&base, &sampled)[0].starts_with("sampling of decode: base `greedy`"));
+    assert!(texts(&base, &sampled)[0].starts_with("sampling of decode: base `greedy`"));
     let one_shot = of(&Selection { mode: Mode::OneShot, ..selection(&["a"], &["decode"]) });
-    assert_eq!(said(&base, &one_shot), ["mode: base `warm`, new `one-shot`"]);
+    assert_eq!(texts(&base, &one_shot), ["mode: base `warm`, new `one-shot`"]);
 }
 
 #[test]
 fn records_that_share_no_scenario_or_no_configuration_are_refused() {
     let base = record();
-    let found = said(&base, &of(&selection(&["a"], &["prefill"])));
+    let found = texts(&base, &of(&selection(&["a"], &["prefill"])));
     assert_eq!(found, ["scenarios: base `decode`, new `prefill`"]);
-    let found = said(&base, &of(&selection(&["b", "c"], &["decode"])));
+    let found = texts(&base, &of(&selection(&["b", "c"], &["decode"])));
     assert_eq!(found, ["configurations: base `a`, new `b, c`"]);
 }
 
 #[test]
-fn a_refusal_lists_everything_and_ends_with_what_to_do() {
+fn a_refusal_lists_all_differences_and_ends_with_a_hint() {
     let differences = vec![Difference::new("CPU", "x", "y"), Difference::new("memory", "1 GiB", "2 GiB")];
-    let said = Incomparable { differences }.to_string();
+    let text = Incomparable { differences }.to_string();
     let expected = "the two records are not comparable:\n  CPU: base `x`, new `y`\n  memory: base `1 GiB`, new `2 GiB`\nhint: `--force` compares them anyway, with a warning";
-    assert_eq!(said, expected);
+    assert_eq!(text, expected);
 }
 
 #[test]
@@ -107,9 +107,9 @@ fn requests_of_output_checks_are_not_compared() {
         new.samples.iter_mut().filter(|it| it.launch == launch).for_each(|it| it.prompt_hash.push('x'));
     };
     assert!(!changed(other_prompt).is_empty());
-    let proved = changed(|new| {
+    let of_checks = changed(|new| {
         other_prompt(new);
         new.launches[0].for_output_checks = true;
     });
-    assert_eq!(proved, [""; 0]);
+    assert_eq!(of_checks, [""; 0]);
 }

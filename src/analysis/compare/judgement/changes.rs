@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use crate::analysis::compare::between::{Found, Key, Opened};
 use crate::analysis::compare::comparable::shared;
-use crate::analysis::compare::sentence::{Other, Sentence, case, too_few};
+use crate::analysis::compare::sentence::{Other, Sentence, case, why_no_verdict};
 use crate::analysis::compare::within::Compared;
 use crate::analysis::metric::{self, METRICS, Metric};
-use crate::plan::{Order, Workload};
+use crate::plan::Workload;
 use crate::record::{Failure, FailureKind, RunRecord};
 use crate::text;
 use stats::{Class, Phrase, Thresholds, Verdict, geometric_mean, median};
@@ -55,7 +55,7 @@ pub struct Mean {
 
 impl Change {
     /// A failure in both records says nothing about a change.
-    pub fn says_something(&self) -> bool {
+    pub fn is_known(&self) -> bool {
         matches!(self.outcome, Outcome::Compared(..) | Outcome::FailedBefore(_))
     }
 
@@ -78,14 +78,14 @@ impl Change {
 
 /// A comparison within a record, in the form of a judgement.
 pub fn of_within(compared: Compared) -> (Key, Result<Found, String>) {
-    let place = METRICS.iter().position(|metric| metric.id == compared.metric.id).unwrap_or(METRICS.len());
-    let key = (compared.workload, place, (compared.against, compared.configuration));
+    let index = compared.metric.index().unwrap_or(METRICS.len());
+    let key = (compared.workload, index, (compared.against, compared.configuration));
     let found = compared.result.map(|it| Found {
         evidence: it.evidence,
         decision: it.decision,
         counts_because: "side by side: calibration, or a twin",
         blocks: (it.blocks, it.blocks),
-        p_mann_whitney: it.p_mann_whitney,
+        p_mann_whitney: it.p.mann_whitney,
     });
     (key, found.map_err(|refusal| refusal.to_string()))
 }
@@ -100,12 +100,12 @@ pub fn lines(
     let mut lines = Vec::new();
     for (_, workload) in shared(&base.record.header.plan, &new.record.header.plan) {
         let headline = metric::headline(&new.record.header.plan, workload).map(|it| it.name());
-        for (place, metric) in METRICS.iter().enumerate() {
+        for (index, metric) in METRICS.iter().enumerate() {
             for &pair in pairs {
-                let key = (workload.label.clone(), place, pair);
-                let about =
-                    About { base, new, workload, metric, pair, gating: headline == Some(metric.name()) };
-                lines.extend(about.change(place, found.get(&key), thresholds));
+                let key = (workload.label.clone(), index, pair);
+                let gating = headline == Some(metric.name());
+                let of_pair = Pair { base, new, workload, metric, pair, gating };
+                lines.extend(of_pair.change(index, found.get(&key), thresholds));
             }
         }
     }
@@ -134,7 +134,7 @@ pub fn means(lines: &[Change]) -> Vec<Mean> {
 }
 
 /// The subject of a possible change.
-struct About<'a> {
+struct Pair<'a> {
     base: &'a Opened<'a>,
     new: &'a Opened<'a>,
     workload: &'a Workload,
@@ -143,11 +143,11 @@ struct About<'a> {
     gating: bool,
 }
 
-impl About<'_> {
+impl Pair<'_> {
     /// The change; `None` for a metric that does not gate and cannot be compared.
     fn change(
         &self,
-        place: usize,
+        index: usize,
         found: Option<&Result<Found, String>>,
         thresholds: Thresholds,
     ) -> Option<Change> {
@@ -160,7 +160,9 @@ impl About<'_> {
             Outcome::FailsNow(_) => Class::Critical,
             _ => Class::Informative,
         };
-        let (before, configuration) = self.labels();
+        let label = |record: &RunRecord, it: usize| text::line(&record.header.plan.configurations[it].label);
+        let before = label(self.base.record, self.pair.0);
+        let configuration = label(self.new.record, self.pair.1);
         Some(Change {
             workload: text::line(&self.workload.label),
             metric: self.metric,
@@ -168,8 +170,8 @@ impl About<'_> {
             before,
             configuration,
             gating: self.gating,
-            base: figure(self.base, self.workload, place, self.pair.0),
-            new: figure(self.new, self.workload, place, self.pair.1),
+            base: median_of_blocks(self.base, self.workload, index, self.pair.0),
+            new: median_of_blocks(self.new, self.workload, index, self.pair.1),
             outcome,
             class,
         })
@@ -198,25 +200,13 @@ impl About<'_> {
             }
         }
         match found {
-            Some(Ok(found)) => Some(Outcome::Compared(found.clone(), self.words(found))),
+            Some(Ok(found)) => {
+                let phrase = Phrase::of_decision(&found.decision, &found.evidence, self.metric.quality());
+                Some(Outcome::Compared(found.clone(), phrase))
+            }
             Some(Err(why)) => Some(Outcome::Nothing(why.clone())),
             None => self.gating.then(|| Outcome::Nothing("one of the two runs has no sample".into())),
         }
-    }
-
-    fn words(&self, found: &Found) -> Phrase {
-        let quality = self.metric.quality();
-        match (found.decision.verdict, found.evidence.firm()) {
-            (Some(verdict), Some(interval)) => {
-                Phrase::of(verdict, &interval, found.decision.epsilon, quality)
-            }
-            _ => Phrase::without_verdict(&found.evidence, quality),
-        }
-    }
-
-    fn labels(&self) -> (String, String) {
-        let label = |record: &RunRecord, it: usize| text::line(&record.header.plan.configurations[it].label);
-        (label(self.base.record, self.pair.0), label(self.new.record, self.pair.1))
     }
 
     fn sentence(&self, outcome: &Outcome, before: &str, configuration: &str) -> String {
@@ -229,9 +219,10 @@ impl About<'_> {
             other: if same { Other::Before } else { Other::Named(format!("`{before}` before")) },
         };
         match outcome {
-            Outcome::Compared(found, words) => {
-                parts.of(found.decision.verdict, words, || self.why_no_verdict(found, words.caution))
-            }
+            Outcome::Compared(found, phrase) => parts.of(found.decision.verdict, phrase, || {
+                let plans = [self.base, self.new].map(|it| &it.record.header.plan);
+                why_no_verdict(&plans, phrase.caution, found.blocks.0.min(found.blocks.1))
+            }),
             Outcome::FailsNow(how) => {
                 parts.with_message(&format!("fails now, but was measured before ({how})"))
             }
@@ -242,18 +233,15 @@ impl About<'_> {
             Outcome::Nothing(why) => parts.with_message(&format!("not compared: {why}")),
         }
     }
-
-    fn why_no_verdict(&self, found: &Found, caution: &str) -> String {
-        let sequential = |it: &Opened| it.record.header.plan.order == Order::Sequential;
-        if sequential(self.base) || sequential(self.new) {
-            return "measured sequentially: no verdict".into();
-        }
-        too_few(caution, found.blocks.0.min(found.blocks.1))
-    }
 }
 
 /// The median over blocks of their medians.
-fn figure(opened: &Opened, workload: &Workload, metric: usize, configuration: usize) -> Option<f64> {
+fn median_of_blocks(
+    opened: &Opened,
+    workload: &Workload,
+    metric: usize,
+    configuration: usize,
+) -> Option<f64> {
     let blocks = opened.measured.blocks(opened.workload(&workload.label)?, metric, configuration)?;
     let medians =
         blocks.values().filter_map(|rounds| median(&rounds.values().copied().collect::<Vec<f64>>()));
@@ -268,13 +256,10 @@ fn wrong(opened: &Opened, configuration: usize, name: &str) -> Option<(FailureKi
 
 /// The failure of a case, as its kind and one line.
 fn failure(record: &RunRecord, workload: &Workload, configuration: usize) -> Option<(FailureKind, String)> {
-    let cases = record.header.plan.cases.iter().enumerate();
-    let own: Vec<usize> = cases
-        .filter(|(_, case)| case.configuration == configuration && case.workload.label == workload.label)
-        .map(|(index, _)| index)
-        .collect();
+    let mut cases = record.header.plan.cases.iter();
+    let case = cases.position(|it| it.configuration == configuration && it.workload.label == workload.label);
     let about =
-        |it: &&Failure| it.configuration == configuration && it.case.is_none_or(|case| own.contains(&case));
+        |it: &&Failure| it.configuration == configuration && it.case.is_none_or(|it| Some(it) == case);
     let failure = record.failures.iter().find(about)?;
     let when = if failure.when.is_empty() { String::new() } else { format!(" at {}", failure.when) };
     Some((failure.kind.clone(), text::line(&format!("{}{when}: {}", failure.kind, failure.message))))

@@ -2,7 +2,7 @@ use super::*;
 use crate::analysis::agreement::specimen;
 use crate::plan::{Role, Selection};
 use crate::record::specimen::timed::{measured, selection};
-use crate::record::{CalibratedFloor, Failure, Header};
+use crate::record::{CalibratedFloor, Failure, FailureKind, Header};
 use stats::{NoiseFloor, Random};
 
 fn alone() -> Selection {
@@ -28,7 +28,7 @@ fn code(times: f64, fail_on: Class) -> Conclusion {
 }
 
 #[test]
-fn a_critical_change_of_a_headline_fails_and_a_warning_only_where_it_is_asked_to() {
+fn a_critical_change_of_a_headline_fails_and_a_warning_on_request() {
     use Class::{Critical, Warning};
     assert_eq!([code(1.0, Critical), code(1.05, Critical), code(0.5, Warning)], [Conclusion::Passed; 3]);
     assert_eq!([code(1.15, Critical), code(1.15, Warning)], [Conclusion::Passed, Conclusion::Worse]);
@@ -84,7 +84,7 @@ fn a_headline_that_fails_now_is_critical_and_one_that_failed_before_is_listed() 
     fails.samples.retain(|sample| sample.launch < 2);
     fails.failures.push(Failure {
         case: Some(0),
-        kind: crate::record::FailureKind::Exited,
+        kind: FailureKind::Exited,
         when: "sample 3".into(),
         message: "killed by signal 9\u{1b}[2J".into(),
         ..Failure::default()
@@ -108,13 +108,8 @@ fn a_used_up_budget_is_no_regression_and_a_new_kind_of_failure_does_not_pass() {
     let failing = |kind: &str| {
         let mut record = run(&alone(), 1.0, 2);
         record.samples.clear();
-        let failure = Failure {
-            case: Some(0),
-            kind: crate::record::FailureKind::parse(kind),
-            message: "words".into(),
-            ..Failure::default()
-        };
-        record.failures.push(failure);
+        let (case, kind) = (Some(0), FailureKind::parse(kind));
+        record.failures.push(Failure { case, kind, message: "words".into(), ..Failure::default() });
         record
     };
     let good = run(&alone(), 1.0, 1);
@@ -153,16 +148,13 @@ fn incomparable_records_are_refused_or_compared_by_force_with_a_warning() {
 }
 
 #[test]
-fn another_engine_is_named_beside_what_differs() {
+fn another_engine_is_named_with_the_differing_factors() {
     let base = run(&alone(), 1.0, 1);
     let new = run(&selection(&["b"], &["decode"]), 0.5, 2);
     let judgement = judged(&base, &new);
-    assert!(gating(&judgement).sentence.starts_with("`b` decodes 2.0"), "{}", gating(&judgement).sentence);
-    assert!(
-        gating(&judgement).sentence.contains(" as fast as `a` before ["),
-        "{}",
-        gating(&judgement).sentence
-    );
+    let sentence = &gating(&judgement).sentence;
+    assert!(sentence.starts_with("`b` decodes 2.0"), "{sentence}");
+    assert!(sentence.contains(" as fast as `a` before ["), "{sentence}");
     assert_eq!(judgement.notes[0], "`b`: engine `b`, was `a`");
 }
 
@@ -171,13 +163,13 @@ fn entries_of_only_one_record_are_listed() {
     let base = run(&selection(&["a", "b"], &["decode", "prefill"]), 1.0, 1);
     let new = run(&selection(&["a", "c"], &["decode", "load"]), 1.0, 2);
     let notes = judged(&base, &new).notes;
-    for said in [
+    for note in [
         "configurations only in the base: `b`",
         "configurations only in the new run: `c`",
         "scenarios only in the base: `prefill`",
         "scenarios only in the new run: `load`",
     ] {
-        assert!(notes.contains(&said.to_string()), "{said}: {notes:?}");
+        assert!(notes.contains(&note.to_string()), "{note}: {notes:?}");
     }
     // Only configurations that both records have.
     assert!(notes.last().unwrap().contains("`orchestrate calibrate -e a -s decode`"), "{notes:?}");
@@ -192,9 +184,9 @@ fn missing_calibrations_are_listed_as_a_command() {
     new.header.plan.configurations[1].preset = Some("fast".into());
     new.header.plan.configurations[1].command = vec!["/built/engine-b".into()];
     let last = |base: &RunRecord, new: &RunRecord| judged(base, new).notes.pop().unwrap_or_default();
-    let said = last(&base, &new);
+    let note = last(&base, &new);
     let command = "`orchestrate calibrate -e '/some where/a' -e b:fast -s ttft -s decode`";
-    assert!(said.contains(command), "{said}");
+    assert!(note.contains(command), "{note}");
     let floor = |configuration: usize, workload: &str| CalibratedFloor {
         configuration,
         workload: workload.into(),
@@ -234,8 +226,8 @@ fn a_baseline_measured_again_is_paired_with_its_row() {
         }
         Some(10.0 * shared * if at.configuration == 1 { 1.2 } else { 1.0 })
     });
-    let stand_in = &mut record.header.plan.configurations[2];
-    (stand_in.label, stand_in.role) = ("a (baseline)".into(), Some(Role::Baseline { of: 1 }));
+    let rerun = &mut record.header.plan.configurations[2];
+    (rerun.label, rerun.role) = ("a (baseline)".into(), Some(Role::Baseline { of: 1 }));
     let judgement = judge_within(&record, Thresholds::default());
     let decode = gating(&judgement);
     assert!(judgement.side_by_side && decode.found().unwrap().decision.verdict == Some(Verdict::Slower));
@@ -284,7 +276,7 @@ fn an_unknown_headline_metric_is_reported_with_its_record() {
     assert!(judged(&base, &new).notes.iter().all(|it| !it.contains("does not know")));
     new.header.plan.cases[0].workload.headline = crate::plan::MetricId::named("later_rate");
     let judgement = judged(&base, &new);
-    let said: Vec<&String> = judgement.notes.iter().filter(|it| it.contains("does not know")).collect();
-    assert!(said.len() == 1 && said[0].starts_with("the new one: ") && said[0].contains("`later_rate`"));
+    let notes: Vec<&String> = judgement.notes.iter().filter(|it| it.contains("does not know")).collect();
+    assert!(notes.len() == 1 && notes[0].starts_with("the new one: ") && notes[0].contains("`later_rate`"));
     assert!(judgement.lines.iter().all(|it| !it.gating) && !judgement.lines.is_empty());
 }

@@ -5,7 +5,7 @@ use crate::analysis::values::Measured;
 use crate::plan::Selection;
 use crate::record::RunRecord;
 use crate::record::specimen::timed::{measured, noisy, selection};
-use stats::{Blocks, Epsilon, Evidence, Experiment, NoiseFloor, Ratios, Refusal, Rounds, Series, StoppedBy};
+use stats::{Blocks, Experiment, Refusal, Rounds, Series, StoppedBy};
 
 /// A comparison with this ratio, and with blocks that are this far apart.
 fn compared(metric: &'static str, ratio: f64, apart: f64, blocks: usize) -> Compared {
@@ -23,7 +23,7 @@ fn compared(metric: &'static str, ratio: f64, apart: f64, blocks: usize) -> Comp
         configurations: vec![of(&|_| 1.0), ours],
     };
     let experiment = Experiment { interleaved: true, seed: Some(1), twins: Vec::new(), series: vec![series] };
-    let comparison = experiment.compare(&[(1, 0)]).remove(0).unwrap();
+    let comparison = experiment.compare(&[(1, 0)]).remove(0).result.unwrap();
     let workload = "decode".into();
     Compared { workload, metric, configuration: 1, against: 0, gating: true, result: Ok(comparison) }
 }
@@ -32,17 +32,23 @@ fn plan() -> Plan {
     Plan::new(&selection(&["b", "a"], &["load", "ttft", "prefill", "decode"]))
 }
 
-fn said(metric: &'static str, workload: &str, ratio: f64, apart: f64) -> String {
+fn sentence_of(metric: &'static str, workload: &str, ratio: f64, apart: f64) -> String {
     sentence(&plan(), &Compared { workload: workload.into(), ..compared(metric, ratio, apart, 5) })
 }
 
 #[test]
 fn a_sentence_names_both_sides_of_a_difference() {
-    assert_eq!(said("decode_rate", "decode", 4.1, 0.05), "`a` decodes 4.1 times as fast as `b` [3.9, 4.3]");
-    assert_eq!(said("decode_rate", "decode", 1.14, 0.02), "`a` decodes 14 % faster than `b` [12, 16]");
-    assert_eq!(said("prefill_rate", "prefill", 0.9, 0.01), "`a` prefills 10.0 % slower than `b` [9.1, 10.9]");
     assert_eq!(
-        said("cold_start", "load", 0.5, 0.02),
+        sentence_of("decode_rate", "decode", 4.1, 0.05),
+        "`a` decodes 4.1 times as fast as `b` [3.9, 4.3]"
+    );
+    assert_eq!(sentence_of("decode_rate", "decode", 1.14, 0.02), "`a` decodes 14 % faster than `b` [12, 16]");
+    assert_eq!(
+        sentence_of("prefill_rate", "prefill", 0.9, 0.01),
+        "`a` prefills 10.0 % slower than `b` [9.1, 10.9]"
+    );
+    assert_eq!(
+        sentence_of("cold_start", "load", 0.5, 0.02),
         "`a` starts cold 2.00 times as fast as `b` [1.96, 2.04]"
     );
 }
@@ -50,11 +56,11 @@ fn a_sentence_names_both_sides_of_a_difference() {
 #[test]
 fn same_and_inconclusive_include_the_interval() {
     assert_eq!(
-        said("decode_rate", "decode", 1.003, 0.008),
+        sentence_of("decode_rate", "decode", 1.003, 0.008),
         "`a` decodes as fast as `b`, within 2 % (between 0.5 % slower and 1.1 % faster)"
     );
     assert_eq!(
-        said("decode_rate", "decode", 1.01, 0.05),
+        sentence_of("decode_rate", "decode", 1.01, 0.05),
         "`a` decodes: inconclusive against `b` (between 4 % slower and 6 % faster; 2 % would count)"
     );
 }
@@ -62,11 +68,11 @@ fn same_and_inconclusive_include_the_interval() {
 #[test]
 fn the_case_is_in_parentheses_unless_the_verb_implies_it() {
     assert_eq!(
-        said("first_token", "ttft 16", 0.5, 0.02),
+        sentence_of("first_token", "ttft 16", 0.5, 0.02),
         "`a` reaches its first token (ttft 16) 2.00 times as fast as `b` [1.96, 2.04]"
     );
     assert_eq!(
-        said("inter_token", "decode", 0.5, 0.02),
+        sentence_of("inter_token", "decode", 0.5, 0.02),
         "`a` gives each next token (decode) 2.00 times as fast as `b` [1.96, 2.04]"
     );
     // A single workload needs no name.
@@ -80,19 +86,19 @@ fn the_case_is_in_parentheses_unless_the_verb_implies_it() {
 #[test]
 fn memory_has_a_sentence_with_needs() {
     assert_eq!(
-        said("peak_memory", "decode", 1.8, 0.02),
+        sentence_of("peak_memory", "decode", 1.8, 0.02),
         "`a` needs 1.80 times as much memory (decode) as `b` [1.77, 1.84]"
     );
     assert_eq!(
-        said("peak_memory", "decode", 1.14, 0.02),
+        sentence_of("peak_memory", "decode", 1.14, 0.02),
         "`a` needs 14 % more memory (decode) than `b` [12, 16]"
     );
     assert_eq!(
-        said("peak_memory", "decode", 1.0, 0.0),
+        sentence_of("peak_memory", "decode", 1.0, 0.0),
         "`a` needs as much memory (decode) as `b`, within 2 % (no difference seen)"
     );
     assert_eq!(
-        said("peak_memory", "decode", 1.01, 0.05),
+        sentence_of("peak_memory", "decode", 1.01, 0.05),
         "`a`, memory needed (decode): inconclusive against `b` (between 4 % less and 6 % more; 2 % would count)"
     );
 }
@@ -110,8 +116,8 @@ fn evidence_without_a_verdict_includes_the_reason() {
     let record: RunRecord = measured(&selection, 5, noisy(|it| if it == 1 { 5.0 } else { 10.0 }, 0.01, 1));
     let found = within(&Measured::of(&record), &[(1, 0)]);
     let found = found.iter().find(|it| it.gating).unwrap();
-    let said = sentence(&record.header.plan, found);
-    assert!(said.ends_with("] (measured sequentially: no verdict)"), "{said}");
+    let sentence = sentence(&record.header.plan, found);
+    assert!(sentence.ends_with("] (measured sequentially: no verdict)"), "{sentence}");
 }
 
 #[test]
@@ -136,17 +142,11 @@ fn a_failed_comparison_includes_the_reason() {
 fn every_metric_makes_a_sentence_of_every_verdict() {
     for metric in crate::analysis::metric::METRICS {
         for (ratio, apart) in [(4.0, 0.01), (0.9, 0.01), (1.0, 0.0), (1.0, 0.3)] {
-            let said = said(metric.name(), "prefill", ratio, apart);
-            assert!(said.starts_with("`a`") && said.contains("`b`") && !said.contains("  "), "{said}");
+            let sentence = sentence_of(metric.name(), "prefill", ratio, apart);
+            assert!(
+                sentence.starts_with("`a`") && sentence.contains("`b`") && !sentence.contains("  "),
+                "{sentence}"
+            );
         }
     }
-}
-
-#[test]
-fn the_sentence_names_the_noise_floor_as_the_threshold() {
-    let ratios = Ratios::of_blocks(&[0.01, 0.02, 0.03, 0.02, 0.01]);
-    let evidence = Evidence::of(&ratios, stats::Design::Fixed);
-    let epsilon = Epsilon::over(NoiseFloor::of(&[0.05; 20]));
-    let said = Phrase::of(Verdict::Inconclusive, &evidence.firm().unwrap(), epsilon, stats::Quality::Speed);
-    assert!(said.bounds.ends_with("5.2 % would count)"), "{said}");
 }

@@ -21,7 +21,7 @@ fn verdict(record: &RunRecord) -> Option<Verdict> {
 }
 
 #[test]
-fn each_configuration_is_compared_by_every_metric_that_both_have_and_the_headline_gates() {
+fn configurations_are_compared_by_every_shared_metric_and_the_headline_gates() {
     let record = record(5.0, 0.01, 5);
     let found = within(&Measured::of(&record), &record.header.plan.pairs());
     let metrics: Vec<(&str, bool)> = found.iter().map(|it| (it.metric.name(), it.gating)).collect();
@@ -30,8 +30,8 @@ fn each_configuration_is_compared_by_every_metric_that_both_have_and_the_headlin
     let expected = METRICS.iter().enumerate().filter(|(index, _)| by_both(*index));
     let expected: Vec<_> = expected.map(|(_, it)| (it.name(), it.name() == "decode_rate")).collect();
     assert_eq!(metrics, expected);
-    for told in ["load", "first_token", "decode_rate", "peak_memory"] {
-        assert!(metrics.iter().any(|(name, _)| *name == told), "{told}: {metrics:?}");
+    for expected in ["load", "first_token", "decode_rate", "peak_memory"] {
+        assert!(metrics.iter().any(|(name, _)| *name == expected), "{expected}: {metrics:?}");
     }
     assert!(found.iter().all(|it| (it.configuration, it.against) == (1, 0) && it.workload == "decode"));
     let decode = headline(&found);
@@ -57,7 +57,7 @@ fn fewer_than_five_blocks_have_no_verdict() {
 }
 
 #[test]
-fn a_difference_below_what_calibration_found_of_either_side_is_inconclusive() {
+fn a_difference_below_the_calibrated_floor_of_either_side_is_inconclusive() {
     for configuration in [0, 1] {
         let mut record = record(9.0, 0.005, 8);
         assert_eq!(verdict(&record), Some(Verdict::Faster));
@@ -102,11 +102,8 @@ fn a_configuration_without_values_is_not_compared() {
     let record = measured(&selection(&["reference", "other"], &["decode"]), 5, |at| {
         (at.configuration != 1).then_some(10.0)
     });
-    assert!(
-        within(&Measured::of(&record), &[(1, 0)])
-            .iter()
-            .all(|it| !it.gating && it.metric.name() != "decode_rate")
-    );
+    let found = within(&Measured::of(&record), &[(1, 0)]);
+    assert!(found.iter().all(|it| !it.gating && it.metric.name() != "decode_rate"));
 }
 
 #[test]
@@ -160,15 +157,15 @@ fn each_workload_has_its_own_reason_to_stop() {
 }
 
 #[test]
-fn a_run_goes_on_while_the_headline_of_any_pair_is_uncertain_and_no_longer() {
-    let look_at = |record: &RunRecord| interim_analysis(record, "decode", 5, Rule::default());
-    assert_eq!(look_at(&record(5.0, 0.002, 5)), Analysis::Stop(StoppedBy::Width));
-    assert_eq!(look_at(&record(5.0, 0.2, 5)), Analysis::GoOn { until: 8 });
+fn a_run_continues_only_while_the_headline_of_a_pair_is_uncertain() {
+    let analysis = |record: &RunRecord| interim_analysis(record, "decode", 5, Rule::default());
+    assert_eq!(analysis(&record(5.0, 0.002, 5)), Analysis::Stop(StoppedBy::Width));
+    assert_eq!(analysis(&record(5.0, 0.2, 5)), Analysis::GoOn { until: 8 });
     // Metrics that do not gate have no effect.
     let mut memory = record(5.0, 0.002, 5);
     (0..memory.samples.len())
         .for_each(|it| memory.samples[it].peak_resident_bytes = Some(1 + it as u64 * 7919));
-    assert_eq!(look_at(&memory), Analysis::Stop(StoppedBy::Width));
+    assert_eq!(analysis(&memory), Analysis::Stop(StoppedBy::Width));
 }
 
 #[test]
@@ -185,13 +182,8 @@ fn a_single_engine_runs_until_its_level_is_precise() {
 #[test]
 fn a_plan_with_invalid_indices_causes_no_panic() {
     let mut record = record(5.0, 0.01, 5);
-    record
-        .header
-        .plan
-        .configurations
-        .push(Configuration { role: Some(Role::Twin { of: 99 }), ..Configuration::default() });
-    assert_eq!(
-        within(&Measured::of(&record), &[(1, 0), (1, 42), (3, 1)]).iter().filter(|it| it.gating).count(),
-        1
-    );
+    let twin = Configuration { role: Some(Role::Twin { of: 99 }), ..Configuration::default() };
+    record.header.plan.configurations.push(twin);
+    let found = within(&Measured::of(&record), &[(1, 0), (1, 42), (3, 1)]);
+    assert_eq!(found.iter().filter(|it| it.gating).count(), 1);
 }

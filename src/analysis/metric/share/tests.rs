@@ -2,13 +2,11 @@ use protocol::{HelloFacts, Iteration, Loaded, Stamp};
 
 use super::*;
 use crate::analysis::metric::named;
+use crate::analysis::metric::tests::{NOTHING, sequence};
 use crate::machine::Machine;
 use crate::machine::cpu::Cache;
 use crate::plan::{Configuration, Mode, Model};
 use crate::record::{self, Launch, Sample};
-
-const MS: u64 = 1_000_000;
-const NOTHING: &[f64] = &[];
 
 /// Llama-3.2-1B: a tied table of 128,256 x 2,048, and 16 layers of 60,821,504 numbers, and a last norm of 2,048.
 const LLAMA: Sizes = Sizes {
@@ -102,22 +100,12 @@ impl Setup {
     }
 }
 
-/// A sequence with tokens at these milliseconds after a prompt.
-fn sequence(prompt_tokens: u32, token_ms: &[u64]) -> Sequence {
-    Sequence {
-        prompt_tokens,
-        output_ids: Some(vec![7; token_ms.len()]),
-        token_ns: Some(token_ms.iter().map(|ms| ms * MS).collect()),
-        ..Sequence::default()
-    }
-}
-
 fn assert_near(found: &[f64], expected: f64) {
     assert!(found.len() == 1 && (found[0] / expected - 1.0).abs() < 1e-9, "{found:?}, expected {expected}");
 }
 
 #[test]
-fn a_llama_of_a_billion_moves_two_and_a_half_gigabytes_for_a_token_in_bf16() {
+fn a_llama_of_a_billion_parameters_reads_2_5_gb_for_a_token_in_bf16() {
     let gigabytes = |dtype| (LLAMA.weight_bytes(dtype).unwrap() / 1e6).round() / 1e3;
     assert_eq!(gigabytes("BF16"), 2.472);
     assert_eq!(gigabytes("q8_0"), 1.313);
@@ -126,7 +114,7 @@ fn a_llama_of_a_billion_moves_two_and_a_half_gigabytes_for_a_token_in_bf16() {
 }
 
 #[test]
-fn a_decode_has_the_share_of_bandwidth_that_its_bytes_and_its_time_give() {
+fn the_bandwidth_share_of_a_decode_follows_from_its_bytes_and_time() {
     // Three tokens in 300 ms after the first, with a prompt of 10: weights three times, and 11 + 12 + 13 positions of 32,768
     // bytes. At two threads the best read is 40 GB/s, with four streams.
     let bytes = 3.0 * 2.0 * 1_235_816_448.0 + 36.0 * 32_768.0;
@@ -164,7 +152,7 @@ fn a_batch_reads_the_weights_once_for_all_its_sequences() {
 }
 
 #[test]
-fn a_prefill_has_the_share_of_operations_that_its_dtype_could_use() {
+fn the_compute_share_of_a_prefill_depends_on_its_dtypes() {
     // 100 tokens in 2 s: all weights for each token, but the output's for the last alone; 5,050 pairs of a token and one that it
     // attends to.
     let operations = 2.0 * ((1_235_816_448.0 - 262_668_288.0) * 100.0 + 262_668_288.0 + 5050.0 * 65_536.0);
@@ -180,7 +168,7 @@ fn a_prefill_has_the_share_of_operations_that_its_dtype_could_use() {
 }
 
 #[test]
-fn without_tiles_the_widest_unit_that_is_there_is_the_limit() {
+fn without_tiles_the_widest_available_unit_is_the_limit() {
     let mut observed = Setup::of(vec![sequence(100, &[2000])]);
     let with = observed.share("compute_share")[0];
     observed.limits.probed.units.retain(|unit| !unit.unit.starts_with("amx"));
@@ -234,35 +222,21 @@ fn an_unknown_fact_leaves_the_share_out() {
     assert_eq!(both(&observed()), [1, 1]);
     assert_eq!(both(&observed().dtypes("of_later", Some("of_later"))), [0, 0]);
     assert_eq!(both(&observed().dtypes("bf16", None)), [1, 0]);
-    let unsized_model = |mut observed: Setup| {
-        observed.configuration.model.sizes = None;
+    let changed = |change: fn(&mut Setup)| {
+        let mut observed = observed();
+        change(&mut observed);
         both(&observed)
     };
-    assert_eq!(unsized_model(observed()), [0, 0]);
-    let elsewhere = |mut observed: Setup| {
-        observed.launch.loaded.as_mut().unwrap().facts.device = Some("cuda".into());
-        both(&observed)
-    };
-    assert_eq!(elsewhere(observed()), [0, 0]);
-    let unloaded = |mut observed: Setup| {
-        observed.launch.loaded = None;
-        both(&observed)
-    };
-    assert_eq!(unloaded(observed()), [0, 0]);
-    let unprobed = |mut observed: Setup| {
-        observed.limits.probed = Limits::default();
-        both(&observed)
-    };
-    assert_eq!(unprobed(observed()), [0, 0]);
-    let cold = |mut observed: Setup| {
-        observed.kind = Kind::Launch;
-        both(&observed)
-    };
-    assert_eq!(cold(observed()), [1, 0]);
+    assert_eq!(changed(|it| it.configuration.model.sizes = None), [0, 0]);
+    let on_a_gpu = |it: &mut Setup| it.launch.loaded.as_mut().unwrap().facts.device = Some("cuda".into());
+    assert_eq!(changed(on_a_gpu), [0, 0]);
+    assert_eq!(changed(|it| it.launch.loaded = None), [0, 0]);
+    assert_eq!(changed(|it| it.limits.probed = Limits::default()), [0, 0]);
+    assert_eq!(changed(|it| it.kind = Kind::Launch), [1, 0]);
 }
 
 #[test]
-fn absurd_facts_give_no_share_that_is_no_number() {
+fn absurd_facts_give_finite_shares_or_none() {
     let mut observed = Setup::of(vec![sequence(u32::MAX, &[1, 1, 2]), sequence(0, &[]), Sequence::default()]);
     observed.configuration.model.sizes = Some(Sizes {
         parameters: u64::MAX,
@@ -313,7 +287,7 @@ fn gpu() -> GpuLimits {
 }
 
 #[test]
-fn on_a_gpu_a_decode_has_its_share_of_copies_and_a_prefill_of_products_of_its_dtype() {
+fn on_a_gpu_the_limits_are_copies_and_matrix_products_of_the_dtype() {
     let on_cpu = |dtype: &str, metric: &str| {
         let mut observed = Setup::of(vec![sequence(10, &[50, 150, 250, 350])]).dtypes("bf16", Some(dtype));
         // The limits of the shares below: 40 GB/s and 0.2 Tops/s of f32.

@@ -5,9 +5,10 @@
 
 use std::fmt;
 
+use super::decision::Decision;
 use super::interval::{Evidence, Interval};
 use super::noise_floor::Epsilon;
-use super::verdict::Verdict;
+use super::verdict::{Quality, Verdict};
 
 /// Readers think in multiples from here on, and in per cent below.
 const MULTIPLE: f64 = 1.5;
@@ -18,14 +19,6 @@ const EXTREMES: [f64; 2] = [0.001, 1e6];
 
 /// The text in place of a change and its bounds where both sides have the same values.
 pub const NO_DIFFERENCE: &str = "no difference seen";
-
-/// The kind of quantity that a metric measures. A log ratio above zero is better: faster, or less.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Quality {
-    Speed,
-    /// Memory or energy.
-    Amount,
-}
 
 /// A change and its bounds. The other side's name goes between them: `4.1 times as fast`, then `as b`, then `[3.9, 4.3]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,8 +38,16 @@ impl fmt::Display for Phrase {
 }
 
 impl Phrase {
+    /// A decision in words; its verdict where it has one.
+    pub fn of_decision(decision: &Decision, evidence: &Evidence, quality: Quality) -> Self {
+        match (decision.verdict, evidence.firm()) {
+            (Some(verdict), Some(interval)) => Self::of(verdict, &interval, decision.epsilon, quality),
+            _ => Self::without_verdict(evidence, quality),
+        }
+    }
+
     /// A verdict in words, with its interval.
-    pub fn of(verdict: Verdict, interval: &Interval, epsilon: Epsilon, quality: Quality) -> Self {
+    fn of(verdict: Verdict, interval: &Interval, epsilon: Epsilon, quality: Quality) -> Self {
         let (low, high) = (interval.low(), interval.high());
         match verdict {
             Verdict::Faster | Verdict::Slower => Self::of_change(interval.estimate(), low, high, quality),
@@ -64,7 +65,7 @@ impl Phrase {
     }
 
     /// A change in words where there are too few blocks for a verdict, or the two were not measured in turn.
-    pub fn without_verdict(evidence: &Evidence, quality: Quality) -> Self {
+    fn without_verdict(evidence: &Evidence, quality: Quality) -> Self {
         let caution = match evidence {
             Evidence::WithinLaunch { .. } => "within launch",
             Evidence::Tentative(_) | Evidence::Firm(_) => "tentative",
@@ -74,7 +75,7 @@ impl Phrase {
     }
 
     fn of_change(estimate: f64, low: f64, high: f64, quality: Quality) -> Self {
-        let [estimate, low, high] = [estimate, low, high].map(seen);
+        let [estimate, low, high] = [estimate, low, high].map(cleaned);
         // In the direction of the metric: less memory is a ratio below one.
         let side = quality.side();
         let factor = (side * estimate).exp();
@@ -93,34 +94,9 @@ impl Phrase {
     }
 }
 
-impl Quality {
-    fn side(self) -> f64 {
-        if self == Self::Speed { 1.0 } else { -1.0 }
-    }
-
-    /// The share by which the metric became worse, as printed: speed lost, or memory needed in addition. Negative where it
-    /// became better.
-    pub fn worsening(self, log_ratio: f64) -> f64 {
-        -self.side() * (self.side() * log_ratio).exp_m1()
-    }
-
-    fn times(self) -> &'static str {
-        if self == Self::Speed { "times as fast" } else { "times as much" }
-    }
-
-    fn comparative(self, factor: f64) -> &'static str {
-        match (self, factor < 1.0) {
-            (Self::Speed, true) => "slower",
-            (Self::Speed, false) => "faster",
-            (Self::Amount, true) => "less",
-            (Self::Amount, false) => "more",
-        }
-    }
-}
-
 /// The bounds without an estimate: `between 2.1 % slower and 4.7 % faster`, `between 0.6 and 2.3 times as fast`.
 fn between(low: f64, high: f64, quality: Quality) -> String {
-    let [low, high] = [low, high].map(seen);
+    let [low, high] = [low, high].map(cleaned);
     if low == 0.0 && high == 0.0 {
         return NO_DIFFERENCE.into();
     }
@@ -149,7 +125,7 @@ fn is_beyond(multiple: f64, factor: f64) -> bool {
 }
 
 /// The log ratio, with zero for a value that is only rounding error.
-fn seen(log_ratio: f64) -> f64 {
+fn cleaned(log_ratio: f64) -> f64 {
     if log_ratio.abs() < 1e-9 { 0.0 } else { log_ratio }
 }
 

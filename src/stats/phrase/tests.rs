@@ -1,7 +1,7 @@
-use super::super::interval::Design;
-use super::super::noise_floor::NoiseFloor;
-use super::super::ratio::Ratios;
 use super::*;
+use crate::interval::Design;
+use crate::noise_floor::NoiseFloor;
+use crate::ratio::Ratios;
 
 /// The interval with these ends, in log ratios.
 fn interval(low: f64, high: f64) -> Interval {
@@ -11,44 +11,44 @@ fn interval(low: f64, high: f64) -> Interval {
     Interval::of_mean(&shape.map(|it| middle + it * half / unit), Design::Fixed).unwrap()
 }
 
-/// The verdict in words on an interval between two ratios.
-fn said(low: f64, high: f64, quality: Quality) -> String {
+/// The phrase for the verdict on an interval between two ratios.
+fn phrase(low: f64, high: f64, quality: Quality) -> String {
     let (interval, epsilon) = (interval(low.ln(), high.ln()), Epsilon::over(None));
     Phrase::of(Verdict::of(&interval, epsilon), &interval, epsilon, quality).to_string()
 }
 
 #[test]
 fn a_large_difference_is_a_multiple_and_a_small_one_per_cent() {
-    assert_eq!(said(3.9, 4.31, Quality::Speed), "4.1 times as fast [3.9, 4.3]");
-    assert_eq!(said(0.232, 0.256, Quality::Speed), "0.244 times as fast [0.232, 0.256]");
-    assert_eq!(said(1.0 / 1.055, 1.0 / 1.01, Quality::Speed), "3 % slower [1, 5]");
-    assert_eq!(said(1.11, 1.17, Quality::Speed), "14 % faster [11, 17]");
+    assert_eq!(phrase(3.9, 4.31, Quality::Speed), "4.1 times as fast [3.9, 4.3]");
+    assert_eq!(phrase(0.232, 0.256, Quality::Speed), "0.244 times as fast [0.232, 0.256]");
+    assert_eq!(phrase(1.0 / 1.055, 1.0 / 1.01, Quality::Speed), "3 % slower [1, 5]");
+    assert_eq!(phrase(1.11, 1.17, Quality::Speed), "14 % faster [11, 17]");
 }
 
 #[test]
 fn a_ratio_of_amounts_is_worded_as_more_or_less() {
     // Better by a ratio of two means half the amount.
-    assert_eq!(said(1.9, 2.1, Quality::Amount), "0.50 times as much [0.48, 0.53]");
-    assert_eq!(said(1.0 / 1.17, 1.0 / 1.11, Quality::Amount), "14 % more [11, 17]");
-    assert_eq!(said(1.11, 1.17, Quality::Amount), "12 % less [10, 15]");
+    assert_eq!(phrase(1.9, 2.1, Quality::Amount), "0.50 times as much [0.48, 0.53]");
+    assert_eq!(phrase(1.0 / 1.17, 1.0 / 1.11, Quality::Amount), "14 % more [11, 17]");
+    assert_eq!(phrase(1.11, 1.17, Quality::Amount), "12 % less [10, 15]");
 }
 
 #[test]
 fn inconclusive_names_no_direction_and_no_estimate() {
     assert_eq!(
-        said(0.979, 1.047, Quality::Speed),
+        phrase(0.979, 1.047, Quality::Speed),
         "inconclusive (between 2 % slower and 5 % faster; 2 % would count)"
     );
     assert_eq!(
-        said(0.6, 2.3, Quality::Speed),
+        phrase(0.6, 2.3, Quality::Speed),
         "inconclusive (between 0.6 and 2.3 times as fast; 2 % would count)"
     );
     assert_eq!(
-        said(1.005, 1.031, Quality::Speed),
+        phrase(1.005, 1.031, Quality::Speed),
         "inconclusive (between 0.5 and 3.1 % faster; 2 % would count)"
     );
     assert_eq!(
-        said(1.0 / 1.031, 1.0 / 1.005, Quality::Speed),
+        phrase(1.0 / 1.031, 1.0 / 1.005, Quality::Speed),
         "inconclusive (between 0.5 and 3.0 % slower; 2 % would count)"
     );
 }
@@ -56,12 +56,12 @@ fn inconclusive_names_no_direction_and_no_estimate() {
 #[test]
 fn same_names_its_limit() {
     assert_eq!(
-        said(0.9962, 1.0109, Quality::Speed),
+        phrase(0.9962, 1.0109, Quality::Speed),
         "the same within 2 % (between 0.4 % slower and 1.1 % faster)"
     );
-    assert_eq!(said(1.0, 1.0, Quality::Amount), "the same within 2 % (no difference seen)");
+    assert_eq!(phrase(1.0, 1.0, Quality::Amount), "the same within 2 % (no difference seen)");
     // Sums of equal numbers are not always equal.
-    assert_eq!(said(1.0 - 1e-14, 1.0 + 1e-14, Quality::Speed), "the same within 2 % (no difference seen)");
+    assert_eq!(phrase(1.0 - 1e-14, 1.0 + 1e-14, Quality::Speed), "the same within 2 % (no difference seen)");
 }
 
 #[test]
