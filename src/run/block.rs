@@ -14,10 +14,10 @@ use super::memory_groups::{Member, MemoryGroup, memory_groups};
 use super::pass::{self, SampledPass};
 use super::request::Requests;
 use super::schedule::Schedule;
-use super::stop::Stop;
 use crate::machine::memory;
 use crate::plan::scenario::Kind;
 use crate::plan::{Mode, Order, Plan};
+use crate::run::process::Stop;
 
 /// A request shorter than this follows a discarded one after a pause, because a pause costs cold caches and woken threads. On two
 /// cores in f32 a pause made the first request 0.2 to 0.8 ms longer, and no difference was visible above 50 ms. For longer
@@ -215,11 +215,11 @@ impl<'a> Blocks<'_, 'a> {
         outcome: Result<T, Stop>,
     ) -> Result<Option<T>> {
         let slot = &mut group.slots[at];
-        if let Err(Stop::Fault(failed)) = &outcome
+        if let Err(Stop::Fault(fault)) = &outcome
             && let Some(mut launched) = slot.launched.take()
         {
             // An engine that cannot go on sends `failed` and ends. That must not cost the next case.
-            let lives = failed.fault.cause.engine_survives();
+            let lives = fault.cause.engine_survives();
             if lives && launched.conversation.process.wait(EXIT_GRACE).await.is_none() {
                 slot.launched = Some(launched);
             } else {

@@ -8,13 +8,12 @@ use super::journal::Journal;
 use super::launch::{Launched, load_request, stage};
 use super::request::Requests;
 use super::schedule::Schedule;
-use super::stop::Stop;
 use super::warm_up::WarmUp;
 use crate::plan::prompts::PAIR;
 use crate::plan::{Plan, Workload};
 use crate::record::{self, RequestKind, WarmUpEnd};
 use crate::run::event::Event;
-use crate::run::process::{Cause, Stage};
+use crate::run::process::{Cause, Stage, Stop};
 
 /// Makes the requests of a plan's cases, one launch at a time.
 pub(super) struct Cases<'r, 'a> {

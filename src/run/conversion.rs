@@ -11,11 +11,10 @@ use protocol::HelloFacts;
 use tokio::sync::mpsc;
 
 use super::journal::Journal;
-use super::stop::Stop;
 use crate::plan::Plan;
 use crate::record::Converted;
 use crate::run::event::Event;
-use crate::run::process::{Cause, Stage};
+use crate::run::process::{Cause, Fault, Stage, Stop};
 
 /// Configurations whose engine gets a conversion of the model.
 pub(super) struct Conversions<'a> {
@@ -53,7 +52,7 @@ impl<'a> Conversions<'a> {
             return Ok(false);
         }
         let to = [Format::Safetensors, Format::Gguf].into_iter().find(|format| read(format.as_str()));
-        let refused = |why: String| Stop::refused(Stage::Load, Cause::Unsupported(why));
+        let refused = |why: String| Stop::from(Fault::without_process(Stage::Load, Cause::Unsupported(why)));
         let Some(to) = to else {
             let formats = formats.join("`, `");
             return Err(refused(format!("reads `{formats}`, and the model is `{has}`")));

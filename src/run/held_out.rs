@@ -13,12 +13,11 @@ use super::footprint::exceeds_memory;
 use super::launch::{EXIT_GRACE, Launched};
 use super::launches::end;
 use super::schedule::Schedule;
-use super::stop::{Failed, Stop};
 use crate::plan::{Mode, Model, Role, Verification};
 use crate::record::{Continued, Entry, HeldOut, Scored};
 use crate::run::blocking::off_thread;
 use crate::run::event::Event;
-use crate::run::process::{Cause, Stage};
+use crate::run::process::{Cause, Fault, Stage, Stop};
 use crate::run::stored_answers;
 
 impl OutputChecks<'_, '_> {
@@ -96,8 +95,8 @@ impl OutputChecks<'_, '_> {
             let check_time =
                 if self.plan.verifier_of(model) == Some(index) { check_time * 2 } else { check_time };
             let for_checks = self.check_configuration(index, &held_out, check_time).await;
-            if let Err(failed) = Stop::survive(for_checks)? {
-                self.record_failed_check(schedule, index, failed)?;
+            if let Err(fault) = Stop::survive(for_checks)? {
+                self.record_failed_check(schedule, index, fault)?;
             }
         }
         Ok(())
@@ -231,18 +230,17 @@ impl OutputChecks<'_, '_> {
 
     /// Records a failed check. A breach of the protocol or a failed load is the row's failure, as in a block. After other
     /// failures the engine can still be measured.
-    fn record_failed_check(&mut self, schedule: &mut Schedule, index: usize, failed: Failed) -> Result<()> {
+    fn record_failed_check(&mut self, schedule: &mut Schedule, index: usize, fault: Fault) -> Result<()> {
         let configuration = &self.plan.configurations[index];
         let is_verifier = configuration.role == Some(Role::Verifier);
         // One-shot processes speak only `generate`, so this failure does not concern them.
-        let in_a_block_too = self.plan.mode == Mode::Warm && failed.fault.when != Stage::OutputCheck;
-        if !is_verifier && (in_a_block_too || is_breach(&failed.fault.cause)) {
+        let in_a_block_too = self.plan.mode == Mode::Warm && fault.when != Stage::OutputCheck;
+        if !is_verifier && (in_a_block_too || is_breach(&fault.cause)) {
             if let Some(twin) = self.plan.twin_of(index) {
                 schedule.close_cases_of(twin);
             }
-            return schedule.fail(self.journal, index, None, failed);
+            return schedule.record_failure(self.journal, fault.row(index, None));
         }
-        let fault = failed.fault;
         let reason = format!("{} at {}: {}", fault.cause.kind(), fault.when, fault.cause);
         match is_verifier {
             true => {

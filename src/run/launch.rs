@@ -7,13 +7,12 @@ use protocol::{HelloFacts, Load, environment};
 
 use super::blocking::off_thread;
 use super::journal::Journal;
-use super::stop::{Failed, Stop};
 use crate::machine::busy::{ProcessorTime, Worked};
 use crate::machine::gpu;
 use crate::machine::memory::{self, Holding};
 use crate::plan::Configuration;
 use crate::record::{Entry, Held, Launch, RequestKind, WarmUp};
-use crate::run::process::{Answer, Cause, Conversation, Launching, Stage};
+use crate::run::process::{Answer, Cause, Conversation, Fault, Launching, Stage, Stop};
 use crate::run::verify::Expected;
 
 /// The time to end for an engine that cannot go on after `failed`.
@@ -106,7 +105,8 @@ impl Launched {
 
     /// The fault that ends it, with its number if it has one.
     pub fn fault(&self, when: Stage, cause: Cause) -> Stop {
-        Stop::Fault(Failed { fault: self.conversation.fault(when, cause), launch: self.recorded })
+        let stderr = self.conversation.process.stderr();
+        Stop::Fault(Fault { when, cause, stderr, launch: self.recorded })
     }
 
     pub fn hello(&self) -> Option<&HelloFacts> {

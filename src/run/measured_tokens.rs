@@ -12,13 +12,12 @@ use super::checks::{OutputChecks, is_breach, longer_budget};
 use super::footprint::exceeds_memory;
 use super::launch::Launched;
 use super::schedule::Schedule;
-use super::stop::Stop;
 use super::unchecked::{UncheckedSample, greedy_ids, positions, unchecked_samples};
 use crate::plan::prompts::{self, PromptKey};
 use crate::plan::{Model, Verification};
 use crate::record::{Entry, ReferenceToken};
 use crate::run::event::Event;
-use crate::run::process::Cause;
+use crate::run::process::{Cause, Stop};
 
 /// The check takes a twentieth of the run's time within these bounds, or the rest of a budget, and never more than it needs.
 /// Without it no measurement is verified.
@@ -100,7 +99,7 @@ impl OutputChecks<'_, '_> {
                 launched.conversation.process.end(Duration::ZERO).await;
                 Some(Cause::Unsupported("supports only `generate`".into()))
             }
-            Err(Stop::Fault(failed)) => Some(failed.fault.cause),
+            Err(Stop::Fault(fault)) => Some(fault.cause),
             Err(Stop::Broken(error)) => return Err(error),
         };
         let Some(cause) = cause else { return Ok(()) };

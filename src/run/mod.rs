@@ -28,7 +28,6 @@ mod pass;
 pub mod process;
 mod request;
 mod schedule;
-mod stop;
 pub mod stored_answers;
 mod time_budget;
 mod unchecked;

@@ -9,7 +9,6 @@ use super::blocking::off_thread;
 use super::journal::Journal;
 use super::launch::Launched;
 use super::request::Requests;
-use super::stop::Stop;
 use crate::machine::energy::Reading;
 use crate::machine::gpu;
 use crate::machine::sampler::{Sampler, What};
@@ -17,7 +16,7 @@ use crate::machine::{Device, gpus_of};
 use crate::plan::Plan;
 use crate::plan::prompts::PromptKey;
 use crate::record::{Entry, Idle, Pass, RequestKind, output_tokens};
-use crate::run::process::Stage;
+use crate::run::process::{Stage, Stop};
 
 /// The longest request that has a pass. The memory of longer ones is known from the samples.
 pub(super) const LONGEST: Duration = Duration::from_secs(20);

@@ -9,12 +9,11 @@ use protocol::{Generate, Generated, Output};
 use super::blocking::off_thread;
 use super::journal::Journal;
 use super::launch::{Launched, stage};
-use super::stop::Stop;
 use crate::plan::prompts::{self, PromptKey, Prompts};
 use crate::plan::{Mode, Plan, Workload};
 use crate::record::{Entry, RequestKind, Sample};
 use crate::run::event::Event;
-use crate::run::process::{Answer, Cause, Deadlines, Stage};
+use crate::run::process::{Answer, Cause, Deadlines, Stage, Stop};
 use crate::run::verify;
 
 /// New tokens of a discarded request: enough to touch every weight and to wake every thread.

@@ -8,13 +8,13 @@ use anyhow::Result;
 
 use super::blocking::off_thread;
 use super::journal::Journal;
-use super::stop::{Failed, Stop};
 use super::time_budget::TimeBudget;
 use crate::analysis::compare;
 use crate::plan::scenario::Kind;
 use crate::plan::{Mode, Order, Plan};
 use crate::record::{Closed, Entry, Failure, FailureKind, RunRecord};
 use crate::run::event::Event;
+use crate::run::process::Stop;
 use stats::{Analysis, FIRM, INTERIM_ANALYSES, Rule, StoppedBy};
 
 pub(super) struct Schedule<'a> {
@@ -149,18 +149,8 @@ impl<'a> Schedule<'a> {
     ) -> Result<Option<T>> {
         match Stop::survive(result)? {
             Ok(value) => Ok(Some(value)),
-            Err(failed) => self.fail(journal, configuration, case, failed).map(|()| None),
+            Err(fault) => self.record_failure(journal, fault.row(configuration, case)).map(|()| None),
         }
-    }
-
-    pub fn fail(
-        &mut self,
-        journal: &mut Journal,
-        configuration: usize,
-        case: Option<usize>,
-        failed: Failed,
-    ) -> Result<()> {
-        self.record_failure(journal, failed.row(configuration, case))
     }
 
     /// Records a failure. Its cases get no more requests.

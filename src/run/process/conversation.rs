@@ -90,7 +90,7 @@ impl Conversation {
                     _ => None,
                 };
                 let cause = Cause::Start { message: format!("`{program}` cannot be started: {error}"), hint };
-                Err(Fault { when: Stage::Start, cause, stderr: Vec::new() })
+                Err(Fault::without_process(Stage::Start, cause))
             }
         }
     }
@@ -217,10 +217,6 @@ impl Conversation {
             }
         }
         Ok(())
-    }
-
-    pub fn fault(&self, when: Stage, cause: Cause) -> Fault {
-        Fault { when, cause, stderr: self.process.stderr() }
     }
 
     pub fn since_start(&self, at: Instant) -> u64 {

@@ -12,5 +12,5 @@ mod stream;
 pub use crate::record::Stage;
 pub use child::{Launching, Line, Process};
 pub use conversation::{Answer, Conversation, Deadlines, Hello, STRAY_LINES};
-pub use error::{Cause, Fault};
+pub use error::{Cause, Fault, Stop};
 pub use keeper::{Keeper, keep};
