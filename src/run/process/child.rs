@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
-use std::io::{PipeReader, Read};
+use std::io::{ErrorKind, PipeReader, Read};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,6 @@ use tokio::sync::mpsc;
 use super::found::ProcessHandle;
 use super::keeper::end_marked;
 use super::leader::Leader;
-use super::stream::read_some;
 use crate::machine::{Family, processes_marked};
 
 /// The number of stderr lines that are kept, and the length of each.
@@ -312,6 +311,17 @@ fn store_last_lines(mut stderr: impl Read, kept: &Mutex<VecDeque<String>>, label
         framer.push(&bytes[..read], keep);
     }
     framer.finish().into_iter().for_each(keep);
+}
+
+/// Reads the available bytes, and waits if there are none. `None` is the end of the stream or a permanent error. A read that a
+/// signal interrupts is repeated.
+fn read_some(stream: &mut impl Read, buffer: &mut [u8]) -> Option<usize> {
+    loop {
+        match stream.read(buffer) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            read => return read.ok().filter(|&bytes| bytes > 0),
+        }
+    }
 }
 
 fn push(kept: &Mutex<VecDeque<String>>, line: &str) {

@@ -7,7 +7,6 @@ mod found;
 mod keeper;
 mod leader;
 mod library;
-mod stream;
 
 pub use crate::record::Stage;
 pub use child::{Launching, Line, Process};
