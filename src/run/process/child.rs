@@ -16,9 +16,8 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::ChildStdin;
 use tokio::sync::mpsc;
 
-use super::found::ProcessHandle;
+use super::handles::{Leader, ProcessHandle};
 use super::keeper::end_marked;
-use super::leader::Leader;
 use crate::machine::{Family, processes_marked};
 
 /// The number of stderr lines that are kept, and the length of each.

@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use protocol::environment;
 use rustix::process::Signal;
 
-use super::found::ProcessHandle;
+use super::handles::ProcessHandle;
 use crate::machine;
 
 /// The run's handle to the keeper. Dropping it ends all leftovers of the run.

@@ -3,9 +3,8 @@
 mod child;
 mod conversation;
 mod error;
-mod found;
+mod handles;
 mod keeper;
-mod leader;
 mod library;
 
 pub use crate::record::Stage;
