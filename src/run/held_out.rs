@@ -6,9 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use protocol::Output;
 
-use super::check_requests::Scoring;
-use super::check_time::CheckTime;
-use super::checks::{OutputChecks, is_breach, longer_budget};
+use super::checks::{CheckTime, OutputChecks, Scoring, is_breach, longer_budget};
 use super::footprint::exceeds_memory;
 use super::launch::{EXIT_GRACE, Launched};
 use super::launches::end;

@@ -7,8 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use protocol::IgnoreEos;
 
-use super::check_time::CheckTime;
-use super::checks::{OutputChecks, is_breach, longer_budget};
+use super::checks::{CheckTime, OutputChecks, is_breach, longer_budget};
 use super::footprint::exceeds_memory;
 use super::launch::Launched;
 use super::schedule::Schedule;

@@ -8,8 +8,6 @@
 mod block;
 mod blocking;
 mod case;
-mod check_requests;
-mod check_time;
 mod checks;
 mod conversion;
 pub mod event;
