@@ -72,12 +72,10 @@ impl Launched {
         ids: &[u32],
         within: Duration,
     ) -> Result<(Vec<Option<f64>>, Duration), Cause> {
-        let id = Some(self.next_id());
         let sequences = vec![ids.to_vec()];
-        let was = self.allow(within);
-        let scored = self.conversation.score(Score { id, sequences: sequences.clone() }).await;
-        self.conversation.deadlines.answer = was;
-        let (mut scored, took) = scored?;
+        let request = Score { id: Some(self.next_id()), sequences: sequences.clone() };
+        let deadline = self.conversation.deadlines.answer.min(within);
+        let (mut scored, took) = self.conversation.score(request, deadline).await?;
         verify_scores(&scored, &sequences)?;
         Ok((scored.logprobs.swap_remove(0), took))
     }
@@ -90,13 +88,10 @@ impl Launched {
         within: Duration,
     ) -> Result<Vec<u32>, Cause> {
         let ignore_eos = self.hello().is_some_and(|hello| hello.capabilities.ignore_eos != IgnoreEos::No);
-        let id = Some(self.next_id());
-        let prompt_ids = Some(prompt.to_vec());
+        let (id, prompt_ids) = (Some(self.next_id()), Some(prompt.to_vec()));
         let request = Generate { id, prompt_ids, max_new_tokens, ignore_eos, ..Generate::default() };
-        let was = self.allow(within);
-        let answer = self.conversation.generate(request).await;
-        self.conversation.deadlines.answer = was;
-        let mut answer = answer?;
+        let deadline = self.conversation.deadlines.answer.min(within);
+        let mut answer = self.conversation.generate(request, deadline).await?;
         self.verify(&answer, Some(prompt.len() as u32), max_new_tokens, ignore_eos)?;
         self.conversation.refuse_unrequested()?;
         let mut sequences = answer.generated.iterations.drain(..).flat_map(|it| it.sequences);
@@ -107,13 +102,6 @@ impl Launched {
     fn next_id(&mut self) -> Id {
         self.asked += 1;
         Id::Number(self.asked - 1)
-    }
-
-    /// Limits the deadline. Gives the previous one.
-    fn allow(&mut self, within: Duration) -> Duration {
-        let answer = self.conversation.deadlines.answer;
-        self.conversation.deadlines.answer = answer.min(within);
-        answer
     }
 }
 

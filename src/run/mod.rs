@@ -107,7 +107,7 @@ async fn measure<'a>(
 ) -> Result<()> {
     *quiet = Some(probe_quiet(plan, journal).await?);
     warn_about_fixed_prompt(plan, journal)?;
-    let mut requests = Requests::of(plan, settings.deadlines);
+    let mut requests = Requests::of(plan);
     record_unavailable(plan, journal, &mut requests, schedule).await?;
     record_overhead(plan, journal, schedule).await?;
     pass::sample_idle_energy(plan, journal).await?;

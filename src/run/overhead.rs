@@ -252,7 +252,8 @@ async fn start(run: &str, launch: impl Display, ms_per_token: f64) -> Result<(Co
 }
 
 async fn generate(conversation: &mut Conversation, asked: Generate) -> Result<Answer> {
-    from_null_engine(conversation.generate(asked)).await
+    let deadline = conversation.deadlines.answer;
+    from_null_engine(conversation.generate(asked, deadline)).await
 }
 
 async fn end(mut conversation: Conversation) -> Result<()> {

@@ -13,7 +13,7 @@ use crate::plan::prompts::{self, PromptKey, Prompts};
 use crate::plan::{Mode, Plan, Workload};
 use crate::record::{Entry, RequestKind, Sample};
 use crate::run::event::Event;
-use crate::run::process::{Answer, Cause, Deadlines, Stage, Stop};
+use crate::run::process::{Answer, Cause, Stage, Stop};
 use crate::run::verify;
 
 /// New tokens of a discarded request: enough to touch every weight and to wake every thread.
@@ -22,15 +22,13 @@ const DISCARDED_TOKENS: u32 = 4;
 /// The requests of a plan: its cases, with the prompts of its models.
 pub(super) struct Requests<'a> {
     plan: &'a Plan,
-    /// The longest time for an answer.
-    longest: Duration,
     /// By model path. A model without prompts fails its configurations.
     prompts: BTreeMap<String, Prompts>,
 }
 
 impl<'a> Requests<'a> {
-    pub fn of(plan: &'a Plan, deadlines: Deadlines) -> Self {
-        Self { plan, longest: deadlines.answer, prompts: BTreeMap::new() }
+    pub fn of(plan: &'a Plan) -> Self {
+        Self { plan, prompts: BTreeMap::new() }
     }
 
     /// Reads the source of a model's prompts. `Err` in it is the reason why none can be made.
@@ -141,12 +139,12 @@ impl<'a> Requests<'a> {
 
     /// Limits a request to the time that a case allows. A load within the request has its own deadline.
     async fn generate_within_cap(&self, launched: &mut Launched, request: Generate) -> Result<Answer, Cause> {
-        let longest = self.longest;
+        let longest = launched.conversation.deadlines.answer;
         let cap = Duration::from_nanos(self.plan.extent.case_cap_ns);
         let loads_with_request = launched.asked < 2 && self.plan.mode == Mode::Warm;
         let capped = cap <= longest && (launched.launch.loaded.is_some() || !loads_with_request);
-        launched.conversation.deadlines.answer = if capped { cap } else { longest };
-        launched.conversation.generate(request).await.map_err(|cause| match cause {
+        let deadline = if capped { cap } else { longest };
+        launched.conversation.generate(request, deadline).await.map_err(|cause| match cause {
             Cause::Timeout(_) if capped => Cause::TooSlow(cap),
             cause => cause,
         })
