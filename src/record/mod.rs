@@ -22,7 +22,7 @@ pub use entry::{
     output_tokens,
 };
 pub use failure::{Failure, FailureKind, Stage};
-pub use file::{Recorder, check_writable, read, results_dir};
+pub use file::{Recorder, check_writable, new_id, read, results_dir};
 pub use output_checks::{Continued, NotChecked, ReferenceToken, Scored, StoredAnswers};
 pub use run_record::{RECORD_VERSION, RunRecord};
 

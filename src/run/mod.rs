@@ -1,9 +1,6 @@
-//! Turns a plan into a run record. Each block launches every configuration and makes the requests of every case in rounds. A
-//! failed case is recorded and never fatal; only a record that cannot be written ends a run.
+//! Turns a plan into a run record. A failed case is recorded and never fatal; only a record that cannot be written ends a run.
 //!
-//! `journal` records and tells the displays, `schedule` knows the open work, `launches` starts engines, and `ask` makes requests
-//! and verifies the answers. These four do not depend on each other. `block` (measures) and `checks` (verifies outputs) borrow
-//! them, and `Run` puts all together.
+//! `journal`, `schedule`, `launches` and `request` do not depend on each other: `block` and `checks` borrow them.
 
 mod block;
 mod blocking;
@@ -11,10 +8,8 @@ mod case;
 mod checks;
 mod conversion;
 pub mod event;
-mod failing;
 mod footprint;
 mod held_out;
-mod id;
 mod journal;
 mod launch;
 mod launches;
@@ -32,7 +27,6 @@ mod unchecked;
 pub mod verify;
 mod warm_up;
 
-pub use id::new_id;
 pub use launch::{launching, load_request};
 pub use launches::Settings;
 
@@ -42,14 +36,13 @@ use anyhow::Result;
 use tokio::sync::watch;
 
 use crate::machine::{self, Quiet};
-use crate::plan::{Configuration, Plan};
-use crate::record::{End, Entry, Recorder, Warning};
+use crate::plan::{Configuration, Plan, Prompt};
+use crate::record::{End, Entry, Failure, FailureKind, Recorder, Stage, Warning};
 use crate::run::event::{Event, Listener};
 
 use block::Blocks;
 use blocking::off_thread;
 use checks::OutputChecks;
-use failing::{record_unavailable, warn_about_fixed_prompt};
 use journal::Journal;
 use launches::Launches;
 use request::Requests;
@@ -130,6 +123,40 @@ async fn probe_quiet(plan: &Plan, journal: &mut Journal<'_>) -> Result<Quiet> {
     let (quiet, found) = off_thread(look).await?;
     journal.warn_all(found)?;
     Ok(quiet)
+}
+
+/// Records a row for each configuration that cannot start or has no prompts.
+async fn record_unavailable(
+    plan: &Plan,
+    journal: &mut Journal<'_>,
+    requests: &mut Requests<'_>,
+    schedule: &mut Schedule<'_>,
+) -> Result<()> {
+    for (index, configuration) in plan.configurations.iter().enumerate() {
+        let refusal = match &configuration.unavailable {
+            Some(unavailable) => {
+                Some((FailureKind::Unavailable, unavailable.reason.clone(), unavailable.hint.clone()))
+            }
+            None => match requests.read_model(&configuration.model.path).await? {
+                Ok(()) => None,
+                Err(error) => Some((FailureKind::Model, format!("{error:#}"), None)),
+            },
+        };
+        if let Some((kind, message, hint)) = refusal {
+            let when = Stage::Start.to_string();
+            let failure = Failure { configuration: index, kind, when, message, hint, ..Failure::default() };
+            schedule.record_failure(journal, failure)?;
+        }
+    }
+    Ok(())
+}
+
+/// Warns about a prompt of the user's own, which cannot be salted.
+fn warn_about_fixed_prompt(plan: &Plan, journal: &mut Journal) -> Result<()> {
+    let own = plan.cases.iter().any(|case| matches!(case.workload.prompt, Prompt::Text(_)));
+    let message = "every request has the same prompt, so an engine with a prefix cache computes it once; without `--prompt` \
+                   each request has a prompt of its own";
+    if own { journal.warn(None, message.into()) } else { Ok(()) }
 }
 
 /// Records the current cost of a request to the null engine. A failure is only a warning.

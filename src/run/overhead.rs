@@ -10,8 +10,7 @@ use protocol::{Generate, Load};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
-use crate::record;
-use crate::run::id::new_id;
+use crate::record::{self, new_id};
 use crate::run::process::{Answer, Conversation, Deadlines, Hello, Keeper, Launching, Process};
 use stats::{median, quantile};
 
