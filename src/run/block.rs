@@ -5,12 +5,11 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use super::case::Cases;
-use super::footprint::member;
 use super::journal::Journal;
 use super::launch::{EXIT_GRACE, Purpose};
 use super::launches::{Launches, end};
 use super::limits::probe_limits;
-use super::memory_groups::{Member, MemoryGroup, memory_groups};
+use super::memory_groups::{Member, MemoryGroup, member, memory_groups};
 use super::pass::{self, SampledPass};
 use super::request::Requests;
 use super::schedule::Schedule;

@@ -7,9 +7,9 @@ use anyhow::Result;
 use protocol::Output;
 
 use super::checks::{CheckTime, OutputChecks, Scoring, is_breach, longer_budget};
-use super::footprint::exceeds_memory;
 use super::launch::{EXIT_GRACE, Launched};
 use super::launches::end;
+use super::memory_groups::exceeds_memory;
 use super::schedule::Schedule;
 use crate::plan::{Mode, Model, Role, Verification};
 use crate::record::{Continued, Entry, HeldOut, Scored};

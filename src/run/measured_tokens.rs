@@ -8,8 +8,8 @@ use anyhow::Result;
 use protocol::IgnoreEos;
 
 use super::checks::{CheckTime, OutputChecks, is_breach, longer_budget};
-use super::footprint::exceeds_memory;
 use super::launch::Launched;
+use super::memory_groups::exceeds_memory;
 use super::schedule::Schedule;
 use super::unchecked::{UncheckedSample, greedy_ids, positions, unchecked_samples};
 use crate::plan::prompts::{self, PromptKey};

@@ -8,7 +8,6 @@ mod case;
 mod checks;
 mod conversion;
 pub mod event;
-mod footprint;
 mod held_out;
 mod journal;
 mod launch;
