@@ -26,7 +26,7 @@ use crate::plan::{Plan, Selection};
 use crate::record::{
     self, End, Entry, Failure, FailureKind, Header, RECORD_VERSION, Recorder, RunRecord, Warning, results_dir,
 };
-use crate::run::event::Event;
+use crate::run::Event;
 use crate::run::process::{Deadlines, Keeper};
 use crate::run::{Run, Settings};
 use crate::shell::Usage;

@@ -20,7 +20,7 @@ use crate::engines::registry::{Registry, State, without_driver};
 use crate::engines::setup::{self, SettingUp};
 use crate::machine::{CPU, Device};
 use crate::record::new_id;
-use crate::run::event::Event;
+use crate::run::Event;
 use crate::run::process::Keeper;
 use crate::shell::{Usage, megabytes, pasteable};
 use crate::text;

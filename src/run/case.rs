@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use protocol::{Generated, IgnoreEos};
 
-use super::journal::Journal;
+use super::journal::{Event, Journal};
 use super::launch::{Launched, load_request, stage};
 use super::request::Requests;
 use super::schedule::Schedule;
@@ -12,7 +12,6 @@ use super::warm_up::WarmUp;
 use crate::plan::prompts::PAIR;
 use crate::plan::{Plan, Workload};
 use crate::record::{self, RequestKind, WarmUpEnd};
-use crate::run::event::Event;
 use crate::run::process::{Cause, Stage, Stop};
 
 /// Makes the requests of a plan's cases, one launch at a time.

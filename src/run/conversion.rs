@@ -10,10 +10,9 @@ use model_files::{Dtype, Format, ModelFolder, conversions, own_dtype};
 use protocol::HelloFacts;
 use tokio::sync::mpsc;
 
-use super::journal::Journal;
+use super::journal::{Event, Journal};
 use crate::plan::Plan;
 use crate::record::Converted;
-use crate::run::event::Event;
 use crate::run::process::{Cause, Fault, Stage, Stop};
 
 /// Configurations whose engine gets a conversion of the model.

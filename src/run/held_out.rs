@@ -7,6 +7,7 @@ use anyhow::Result;
 use protocol::Output;
 
 use super::checks::{CheckTime, OutputChecks, Scoring, is_breach, longer_budget};
+use super::journal::Event;
 use super::launch::{EXIT_GRACE, Launched};
 use super::launches::end;
 use super::memory_groups::exceeds_memory;
@@ -14,7 +15,6 @@ use super::schedule::Schedule;
 use crate::plan::{Mode, Model, Role, Verification};
 use crate::record::{Continued, Entry, HeldOut, Scored};
 use crate::run::blocking::off_thread;
-use crate::run::event::Event;
 use crate::run::process::{Cause, Fault, Stage, Stop};
 use crate::run::stored_answers;
 

@@ -9,12 +9,11 @@ use protocol::HelloFacts;
 
 use super::blocking::off_thread;
 use super::conversion::Conversions;
-use super::journal::Journal;
+use super::journal::{Event, Journal};
 use super::launch::{EXIT_GRACE, Launched, Purpose, launching, load_request};
 use crate::machine::gpu;
 use crate::plan::Plan;
 use crate::record::Launch;
-use crate::run::event::Event;
 use crate::run::process::{Cause, Conversation, Deadlines, Hello, Stage, Stop};
 
 /// The settings of a run that are not in its plan.

@@ -8,6 +8,7 @@ use anyhow::Result;
 use protocol::IgnoreEos;
 
 use super::checks::{CheckTime, OutputChecks, is_breach, longer_budget};
+use super::journal::Event;
 use super::launch::Launched;
 use super::memory_groups::exceeds_memory;
 use super::schedule::Schedule;
@@ -15,7 +16,6 @@ use super::unchecked::{UncheckedSample, greedy_ids, positions, unchecked_samples
 use crate::plan::prompts::{self, PromptKey};
 use crate::plan::{Model, Verification};
 use crate::record::{Entry, ReferenceToken};
-use crate::run::event::Event;
 use crate::run::process::{Cause, Stop};
 
 /// The check takes a twentieth of the run's time within these bounds, or the rest of a budget, and never more than it needs.

@@ -1,13 +1,12 @@
 //! Turns a plan into a run record. A failed case is recorded and never fatal; only a record that cannot be written ends a run.
 //!
-//! `journal`, `schedule`, `launches` and `request` do not depend on each other: `block` and `checks` borrow them.
+//! `block` and `checks` do the work with `journal`, `schedule`, `launches` and `request`; `Run` puts all together.
 
 mod block;
 mod blocking;
 mod case;
 mod checks;
 mod conversion;
-pub mod event;
 mod held_out;
 mod journal;
 mod launch;
@@ -26,6 +25,7 @@ mod unchecked;
 pub mod verify;
 mod warm_up;
 
+pub use journal::{Event, Listener};
 pub use launch::{launching, load_request};
 pub use launches::Settings;
 
@@ -37,7 +37,6 @@ use tokio::sync::watch;
 use crate::machine::{self, Quiet};
 use crate::plan::{Configuration, Plan, Prompt};
 use crate::record::{End, Entry, Failure, FailureKind, Recorder, Stage, Warning};
-use crate::run::event::{Event, Listener};
 
 use block::Blocks;
 use blocking::off_thread;

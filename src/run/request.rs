@@ -7,12 +7,11 @@ use anyhow::{Context, Result};
 use protocol::{Generate, Generated, Output};
 
 use super::blocking::off_thread;
-use super::journal::Journal;
+use super::journal::{Event, Journal};
 use super::launch::{Launched, stage};
 use crate::plan::prompts::{self, PromptKey, Prompts};
 use crate::plan::{Mode, Plan, Workload};
 use crate::record::{Entry, RequestKind, Sample};
-use crate::run::event::Event;
 use crate::run::process::{Answer, Cause, Stage, Stop};
 use crate::run::verify;
 

@@ -7,13 +7,12 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use super::blocking::off_thread;
-use super::journal::Journal;
+use super::journal::{Event, Journal};
 use super::time_budget::TimeBudget;
 use crate::analysis::compare;
 use crate::plan::scenario::Kind;
 use crate::plan::{Mode, Order, Plan};
 use crate::record::{Closed, Entry, Failure, FailureKind, RunRecord};
-use crate::run::event::Event;
 use crate::run::process::Stop;
 use stats::{Analysis, FIRM, INTERIM_ANALYSES, Rule, StoppedBy};
 
