@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use protocol::{HelloFacts, Load, environment};
+use protocol::{Facts, HelloFacts, Load, environment};
 
 use super::blocking::off_thread;
 use super::journal::Journal;
@@ -90,9 +90,6 @@ impl Launched {
         max_new_tokens: u32,
         ignore_eos: bool,
     ) -> Result<(), Cause> {
-        let facts = self.launch.loaded.as_ref().map(|loaded| &loaded.facts);
-        let eos_ids = facts.and_then(|facts| facts.eos_ids.as_deref()).unwrap_or_default();
-        let vocabulary_size = facts.and_then(|facts| facts.vocabulary_size);
         let expected = Expected {
             prompt_tokens: vec![prompt_tokens],
             max_new_tokens,
@@ -100,13 +97,17 @@ impl Launched {
             elapsed_ns: answer.answered_ns.saturating_sub(answer.sent_ns),
             ..Expected::default()
         };
-        expected.with_engine(self.hello(), eos_ids, vocabulary_size).verify(&answer.generated)
+        expected.with_engine(self.hello(), self.facts()).verify(&answer.generated)
     }
 
     /// The fault that ends it, with its number if it has one.
     pub fn fault(&self, when: Stage, cause: Cause) -> Stop {
         let stderr = self.conversation.process.stderr();
         Stop::Fault(Fault { when, cause, stderr, launch: self.recorded })
+    }
+
+    pub fn facts(&self) -> Option<&Facts> {
+        self.launch.loaded.as_ref().map(|loaded| &loaded.facts)
     }
 
     pub fn hello(&self) -> Option<&HelloFacts> {
