@@ -126,7 +126,7 @@ impl Scoring {
         launched: &Launched,
         check_time: CheckTime,
     ) -> Option<String> {
-        let context = launched.launch.loaded.as_ref().and_then(|loaded| loaded.facts.context_tokens);
+        let context = launched.facts().and_then(|facts| facts.context_tokens);
         if let Some(context) = context.filter(|&context| (context as usize) < tokens) {
             let so_far = self.so_far();
             return Some(format!("a window of {tokens} tokens exceeds its context of {context}{so_far}"));

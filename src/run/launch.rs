@@ -120,11 +120,16 @@ impl Launched {
         ProcessorTime::of(&self.tree)
     }
 
-    /// Finds the processes that compute for it now: its own tree, and the trees of other processes that it names. Reads their
-    /// peak memory and their current memory. This walks page tables, and waits for a process that is stuck in the kernel.
-    pub async fn read_memory(&mut self, needed: bool) -> Result<(Option<u64>, Option<Held>)> {
+    /// Its own process and the other processes that it names. It computes in their trees.
+    pub fn roots(&self) -> Vec<u32> {
         let elsewhere = self.launch.loaded.iter().flat_map(|loaded| loaded.pids.clone());
-        let roots: Vec<u32> = std::iter::once(self.conversation.process.pid).chain(elsewhere).collect();
+        std::iter::once(self.conversation.process.pid).chain(elsewhere).collect()
+    }
+
+    /// Finds the processes that compute for it now. Reads their peak memory and their current memory. This walks page tables, and
+    /// waits for a process that is stuck in the kernel.
+    pub async fn read_memory(&mut self, needed: bool) -> Result<(Option<u64>, Option<Held>)> {
+        let roots = self.roots();
         let mut holding = std::mem::take(&mut self.holding);
         let read = move || {
             let mut tree: Vec<u32> = roots.into_iter().flat_map(memory::tree).collect();

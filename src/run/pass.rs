@@ -62,8 +62,7 @@ impl SampledPass<'_, '_> {
     /// Samples memory during one request. Then, with energy counters or on a GPU, makes requests for the whole span, while
     /// nothing walks page tables.
     pub async fn take(&mut self, launched: &mut Launched) -> Result<(), Stop> {
-        let elsewhere = launched.launch.loaded.iter().flat_map(|loaded| loaded.pids.clone());
-        let roots: Vec<u32> = std::iter::once(launched.conversation.process.pid).chain(elsewhere).collect();
+        let roots = launched.roots();
         let of = Pass { launch: launched.number(self.journal)?, case: self.case, ..Pass::default() };
         let sampler = Sampler::start(What::Memory, roots.clone());
         let mut pass = of.clone();
@@ -99,7 +98,7 @@ impl SampledPass<'_, '_> {
     /// The causes that slowed down the GPUs of this engine. Other GPUs are ignored.
     fn slowed(&self, launched: &Launched, pass: &Pass) -> Vec<String> {
         let configuration = &self.plan.configurations[launched.launch.configuration];
-        let stated = launched.launch.loaded.as_ref().and_then(|loaded| loaded.facts.device.as_deref());
+        let stated = launched.facts().and_then(|facts| facts.device.as_deref());
         let device = Device::in_effect(stated, &configuration.device);
         if device.is_cpu() {
             return Vec::new();
