@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::io::BufRead;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use super::entry::{
     Closed, Continued, End, Entry, Header, Idle, Launch, Limits, NotChecked, Overhead, Pass, ReferenceToken,
@@ -79,32 +79,32 @@ impl RunRecord {
 
     /// Reads a record, without an incomplete last line: the run was cut off while writing it. Every index in the result is valid.
     pub fn parse(mut lines: impl BufRead) -> Result<Self> {
-        let mut read: Option<(Self, Known)> = None;
+        let mut read: Option<(Self, Indices)> = None;
         let mut torn: Option<(usize, serde_json::Error)> = None;
         let mut line = Vec::new();
-        for number in 0.. {
+        for number in 1.. {
             line.clear();
             if lines.read_until(b'\n', &mut line)? == 0 {
                 break;
             }
             if let Some((number, error)) = torn {
-                bail!("line {}: {error}", number + 1);
+                bail!("line {number}: {error}");
             }
+            let at_line = |error: anyhow::Error| anyhow!("line {number}: {error}");
             match (Entry::read(&line), &mut read) {
                 (Ok(Entry::Header(header)), None) => {
-                    if !(OLDEST_VERSION..=RECORD_VERSION).contains(&header.record_version) {
+                    let version = header.record_version;
+                    if !(OLDEST_VERSION..=RECORD_VERSION).contains(&version) {
                         bail!(
-                            "record version {}, this program reads {OLDEST_VERSION} to {RECORD_VERSION}",
-                            header.record_version
+                            "record version {version}, this program reads {OLDEST_VERSION} to {RECORD_VERSION}"
                         );
                     }
-                    let known =
-                        Known::of(&header).map_err(|wrong| anyhow!("line {}: {wrong}", number + 1))?;
-                    read = Some((Self { header: *header, ..Self::default() }, known));
+                    let indices = Indices::of(&header).map_err(at_line)?;
+                    read = Some((Self { header: *header, ..Self::default() }, indices));
                 }
-                (Ok(_), None) => bail!("line {}: the first entry is no header", number + 1),
-                (Ok(entry), Some((record, known))) => {
-                    known.take(&entry).map_err(|wrong| anyhow!("line {}: {wrong}", number + 1))?;
+                (Ok(_), None) => bail!("line {number}: the first entry is no header"),
+                (Ok(entry), Some((record, indices))) => {
+                    indices.check(&entry).map_err(at_line)?;
                     record.take(entry);
                 }
                 (Err(error), _) => torn = Some((number, error)),
@@ -148,8 +148,7 @@ fn counts(sample: &Sample, is_for_output_checks: impl FnOnce() -> bool) -> bool 
 
 /// The indices that are valid after the entries read so far. A failure may name a launch without an entry: its process never loaded.
 /// A metric may be known only to a later version: `analysis::metric::unknown` reports it, and the record is still read.
-struct Known {
-    configurations: usize,
+struct Indices {
     /// The configuration of each case.
     cases: Vec<usize>,
     /// The configuration of each launch.
@@ -160,39 +159,37 @@ struct Known {
     texts: HashMap<String, usize>,
 }
 
-impl Known {
-    /// Checks the header's own indices; `Err` says what is wrong with them.
-    fn of(header: &Header) -> Result<Self, String> {
+impl Indices {
+    /// Checks the header's own indices.
+    fn of(header: &Header) -> Result<Self> {
         let plan = &header.plan;
-        let known = Self {
-            configurations: plan.configurations.len(),
+        let indices = Self {
             cases: plan.cases.iter().map(|it| it.configuration).collect(),
             launches: HashMap::new(),
             models: plan.configurations.iter().map(|it| it.model.path.clone()).collect(),
             texts: HashMap::new(),
         };
         for (index, case) in plan.cases.iter().enumerate() {
-            known.configuration(&format!("plan.cases[{index}].configuration"), case.configuration)?;
+            indices.configuration(&format!("plan.cases[{index}].configuration"), case.configuration)?;
         }
         for (index, it) in plan.configurations.iter().enumerate() {
             if let Some(Role::Twin { of } | Role::Baseline { of }) = it.role {
-                known.configuration(&format!("plan.configurations[{index}].role.of"), of)?;
+                indices.configuration(&format!("plan.configurations[{index}].role.of"), of)?;
             }
         }
         for (index, floor) in header.noise_floors.iter().enumerate() {
-            known.configuration(&format!("floors[{index}].configuration"), floor.configuration)?;
+            indices.configuration(&format!("noise_floors[{index}].configuration"), floor.configuration)?;
         }
-        Ok(known)
+        Ok(indices)
     }
 
     /// Checks the indices of the next entry; later entries may then refer to it.
-    fn take(&mut self, entry: &Entry) -> Result<(), String> {
+    fn check(&mut self, entry: &Entry) -> Result<()> {
         match entry {
             Entry::Launch(it) => {
                 self.configuration("configuration", it.configuration)?;
-                if self.launches.insert(it.launch, it.configuration).is_some() {
-                    return Err(format!("`launch` is {}, and an earlier launch has that number", it.launch));
-                }
+                let (launch, earlier) = (it.launch, self.launches.insert(it.launch, it.configuration));
+                ensure!(earlier.is_none(), "`launch` is {launch}, and an earlier launch has that number");
             }
             Entry::Sample(it) => self.case_in_launch(it.case, it.launch)?,
             Entry::WarmUp(it) => self.case_in_launch(it.case, it.launch)?,
@@ -201,8 +198,10 @@ impl Known {
                 self.configuration("configuration", it.configuration)?;
                 it.case.map_or(Ok(()), |case| self.case(case))?;
             }
-            Entry::Warning(it) => self.configuration_or_none(it.configuration)?,
-            Entry::NotChecked(it) => self.configuration_or_none(it.configuration)?,
+            Entry::Warning(Warning { configuration: Some(it), .. })
+            | Entry::NotChecked(NotChecked { configuration: Some(it), .. }) => {
+                self.configuration("configuration", *it)?;
+            }
             Entry::HeldOut(it) => {
                 self.texts.insert(it.model.clone(), it.sequences.len());
             }
@@ -220,7 +219,9 @@ impl Known {
                 self.configuration("verifier", it.verifier)?;
                 self.case_in_launch(it.case, it.launch)?;
             }
-            Entry::Header(_)
+            Entry::Warning(_)
+            | Entry::NotChecked(_)
+            | Entry::Header(_)
             | Entry::Closed(_)
             | Entry::StoredAnswers(_)
             | Entry::Limits(_)
@@ -231,37 +232,34 @@ impl Known {
         Ok(())
     }
 
-    fn configuration(&self, field: &str, it: usize) -> Result<(), String> {
-        index(field, it, self.configurations, "configurations in the plan")
+    fn configuration(&self, field: &str, it: usize) -> Result<()> {
+        index(field, it, self.models.len(), "configurations in the plan")
     }
 
-    fn configuration_or_none(&self, it: Option<usize>) -> Result<(), String> {
-        it.map_or(Ok(()), |it| self.configuration("configuration", it))
-    }
-
-    fn case(&self, it: usize) -> Result<(), String> {
+    fn case(&self, it: usize) -> Result<()> {
         index("case", it, self.cases.len(), "cases in the plan")
     }
 
-    fn launch(&self, it: u32) -> Result<(), String> {
-        let known = self.launches.contains_key(&it);
-        if known { Ok(()) } else { Err(format!("`launch` is {it}, and no launch before it has that number")) }
+    fn launch(&self, it: u32) -> Result<()> {
+        let is_known = self.launches.contains_key(&it);
+        ensure!(is_known, "`launch` is {it}, and no launch before it has that number");
+        Ok(())
     }
 
     /// A case is measured in launches of its own configuration alone.
-    fn case_in_launch(&self, case: usize, launch: u32) -> Result<(), String> {
+    fn case_in_launch(&self, case: usize, launch: u32) -> Result<()> {
         self.case(case)?;
         self.launch(launch)?;
         let (planned, launched) = (self.cases[case], self.launches[&launch]);
-        match planned == launched {
-            true => Ok(()),
-            false => Err(format!(
-                "`case` {case} is of configuration {planned}, and `launch` {launch} of configuration {launched}"
-            )),
-        }
+        ensure!(
+            planned == launched,
+            "`case` {case} is of configuration {planned}, and `launch` {launch} of configuration {launched}"
+        );
+        Ok(())
     }
 }
 
-fn index(field: &str, it: usize, count: usize, of: &str) -> Result<(), String> {
-    if it < count { Ok(()) } else { Err(format!("`{field}` is {it}, and there are {count} {of}")) }
+fn index(field: &str, it: usize, count: usize, of: &str) -> Result<()> {
+    ensure!(it < count, "`{field}` is {it}, and there are {count} {of}");
+    Ok(())
 }
