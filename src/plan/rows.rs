@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use protocol::Sampling;
 
 use super::scenario::{Kind, Scenario};
-use super::{Configuration, Model, Plan, Prompt, Selection, VERIFIER_DTYPE, Workload, free_label};
+use super::{
+    Configuration, Model, Plan, Prompt, Selection, VERIFIER_DTYPE, Workload, engine_name, free_label,
+};
 use crate::engines::Candidate;
 use crate::machine::Device;
 
@@ -83,8 +85,7 @@ impl Row<'_> {
     /// The label of the row. It has the factors that vary; the caption has the others.
     fn label(&self, selection: &Selection) -> String {
         let Self { candidate, model, device, dtype, threads } = self;
-        let mut label = candidate.engine.clone();
-        label.extend(candidate.preset.iter().map(|preset| format!(":{preset}")));
+        let mut label = engine_name(&candidate.engine, candidate.preset.as_deref());
         let plural = if *threads == 1 { "thread" } else { "threads" };
         let factors = [
             (selection.models.len() > 1, model.name.clone()),
