@@ -55,9 +55,9 @@ impl MetricId {
         if let Some(known) = names.get(name) {
             return Self(known);
         }
-        let kept: &'static str = Box::leak(name.into());
-        names.insert(kept);
-        Self(kept)
+        let leaked: &'static str = Box::leak(name.into());
+        names.insert(leaked);
+        Self(leaked)
     }
 
     pub const fn as_str(self) -> &'static str {

@@ -116,7 +116,7 @@ impl Plan {
     /// other factors in common.
     pub fn reference_of(&self, configuration: usize) -> Option<usize> {
         let own = self.configurations.get(configuration)?;
-        let alike = |other: &Configuration| {
+        let same_factors = |other: &Configuration| {
             usize::from(other.device == own.device)
                 + usize::from(other.dtype == own.dtype)
                 + usize::from(other.threads == own.threads)
@@ -127,7 +127,7 @@ impl Plan {
             it.label == self.reference || engine_name(&it.engine, it.preset.as_deref()) == self.reference
         };
         let best = candidates.filter(|(_, other)| named(other)).max_by_key(|(index, other)| {
-            (usize::from(other.label == self.reference), alike(other), Reverse(*index))
+            (usize::from(other.label == self.reference), same_factors(other), Reverse(*index))
         });
         best.map(|(index, _)| index)
     }

@@ -156,20 +156,20 @@ mod tests {
 
     #[test]
     fn every_failure_kind_of_the_protocol_is_known() {
-        use protocol::FailureKind as Said;
+        use protocol::FailureKind as Reported;
         let all = [
-            Said::BadRequest,
-            Said::Unsupported,
-            Said::Unavailable,
-            Said::Model,
-            Said::Context,
-            Said::OutOfMemory,
-            Said::Device,
-            Said::Internal,
+            Reported::BadRequest,
+            Reported::Unsupported,
+            Reported::Unavailable,
+            Reported::Model,
+            Reported::Context,
+            Reported::OutOfMemory,
+            Reported::Device,
+            Reported::Internal,
         ];
-        for said in all {
-            let kind = FailureKind::from(said);
-            assert_eq!(kind.as_str(), said.as_str());
+        for reported in all {
+            let kind = FailureKind::from(reported);
+            assert_eq!(kind.as_str(), reported.as_str());
             assert!(!matches!(kind, FailureKind::Other(_)), "{kind}");
         }
     }

@@ -130,7 +130,7 @@ impl RunRecord {
             Entry::HeldOut(held_out) => self.held_out.push(held_out),
             Entry::Scored(scored) => self.scored.push(scored),
             Entry::Continued(continued) => self.continued.push(continued),
-            Entry::StoredAnswers(kept) => self.stored_answers.push(kept),
+            Entry::StoredAnswers(answers) => self.stored_answers.push(answers),
             Entry::ReferenceToken(reference) => self.reference_tokens.push(reference),
             Entry::NotChecked(not_checked) => self.not_checked.push(not_checked),
             Entry::Limits(limits) => self.limits.push(limits),

@@ -70,11 +70,11 @@ fn an_unknown_kind_of_entry_is_an_error_with_its_line() {
 
 #[test]
 fn a_record_cut_off_anywhere_loses_at_most_its_last_entry() {
-    let whole = lines(&entries());
-    let header = whole.iter().position(|&byte| byte == b'\n').unwrap();
-    for cut in header..whole.len() {
-        let record = RunRecord::parse(&whole[..cut]).unwrap();
-        let complete = whole[..cut].iter().filter(|&&byte| byte == b'\n').count();
+    let bytes = lines(&entries());
+    let header = bytes.iter().position(|&byte| byte == b'\n').unwrap();
+    for cut in header..bytes.len() {
+        let record = RunRecord::parse(&bytes[..cut]).unwrap();
+        let complete = bytes[..cut].iter().filter(|&&byte| byte == b'\n').count();
         let entries = 1
             + record.launches.len()
             + record.samples.len()

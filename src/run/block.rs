@@ -156,9 +156,9 @@ impl<'a> Blocks<'_, 'a> {
                 if self.schedule.has_failed(turn.case) || self.schedule.time_budget.is_spent() {
                     continue;
                 }
-                let rested = group.resume_only(turn.at).await && turn.discards_first();
+                let after_pause = group.resume_only(turn.at).await && turn.discards_first();
                 let Some(launched) = group.slots[turn.at].launched.as_mut() else { continue };
-                let outcome = self.cases().request_round(launched, turn.case, round, rested).await;
+                let outcome = self.cases().request_round(launched, turn.case, round, after_pause).await;
                 let took = self.settle(group, turn.at, turn.case, outcome).await?;
                 turn.request = turn.request.or(took);
             }
@@ -278,7 +278,7 @@ impl<'a> Blocks<'_, 'a> {
     /// Starts a process for one request, then ends it.
     async fn one_shot(&mut self, block: u32, case: usize, round: u32) -> Result<(), Stop> {
         let index = self.plan.cases[case].configuration;
-        let mut launched = self.launches.start(self.journal, index, Purpose::Once(block)).await?;
+        let mut launched = self.launches.start(self.journal, index, Purpose::OneShot(block)).await?;
         let model = self.launches.model_path(index);
         let mut cases = Cases { plan: self.plan, journal: &mut *self.journal, requests: self.requests };
         let outcome = cases.request_cold(&mut launched, model, case, round).await;

@@ -73,7 +73,7 @@ impl Launched {
         within: Duration,
     ) -> Result<(Vec<Option<f64>>, Duration), Cause> {
         let sequences = vec![ids.to_vec()];
-        let request = Score { id: Some(self.next_id()), sequences: sequences.clone() };
+        let request = Score { id: Some(Id::Number(self.next_id())), sequences: sequences.clone() };
         let deadline = self.conversation.deadlines.answer.min(within);
         let (mut scored, took) = self.conversation.score(request, deadline).await?;
         verify_scores(&scored, &sequences)?;
@@ -88,7 +88,7 @@ impl Launched {
         within: Duration,
     ) -> Result<Vec<u32>, Cause> {
         let ignore_eos = self.hello().is_some_and(|hello| hello.capabilities.ignore_eos != IgnoreEos::No);
-        let (id, prompt_ids) = (Some(self.next_id()), Some(prompt.to_vec()));
+        let (id, prompt_ids) = (Some(Id::Number(self.next_id())), Some(prompt.to_vec()));
         let request = Generate { id, prompt_ids, max_new_tokens, ignore_eos, ..Generate::default() };
         let deadline = self.conversation.deadlines.answer.min(within);
         let mut answer = self.conversation.generate(request, deadline).await?;
@@ -97,11 +97,6 @@ impl Launched {
         let mut sequences = answer.generated.iterations.drain(..).flat_map(|it| it.sequences);
         let ids = sequences.next().and_then(|sequence| sequence.output_ids);
         ids.ok_or_else(|| Cause::Unsupported("gives text, not ids".into()))
-    }
-
-    fn next_id(&mut self) -> Id {
-        self.asked += 1;
-        Id::Number(self.asked - 1)
     }
 }
 
@@ -134,13 +129,13 @@ impl Scoring {
         let estimate = self.per_token.mul_f64(tokens as f64 * GROWTH);
         let is_first = self.tokens == 0;
         (check_time.is_over() || (!is_first && estimate > check_time.left())).then(|| {
-            let (estimate, whole) = (estimate.as_secs_f64(), check_time.whole.as_secs_f64());
+            let (estimate, total) = (estimate.as_secs_f64(), check_time.total.as_secs_f64());
             let time = format!(
-                "{} tokens would take about {estimate:.0} s, and the check has {whole:.0} s",
+                "{} tokens would take about {estimate:.0} s, and the check has {total:.0} s",
                 counted(tokens)
             );
             match self.tokens {
-                0 => format!("no log-probabilities were requested: the {whole:.0} s of the check were over"),
+                0 => format!("no log-probabilities were requested: the {total:.0} s of the check were over"),
                 scored => {
                     format!("its log-probabilities were compared on {} tokens: {time}", counted(scored))
                 }
@@ -160,18 +155,18 @@ impl Scoring {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CheckTime {
     began: Instant,
-    pub whole: Duration,
+    pub total: Duration,
     /// The end of the run's budget. No request and no launch goes beyond it.
     budget_ends: Option<Instant>,
 }
 
 impl CheckTime {
-    pub fn begins(whole: Duration, budget_ends: Option<Instant>) -> Self {
-        Self { began: Instant::now(), whole, budget_ends }
+    pub fn begins(total: Duration, budget_ends: Option<Instant>) -> Self {
+        Self { began: Instant::now(), total, budget_ends }
     }
 
     pub fn left(&self) -> Duration {
-        let left = self.whole.saturating_sub(self.began.elapsed());
+        let left = self.total.saturating_sub(self.began.elapsed());
         self.left_of_budget().map_or(left, |of_budget| left.min(of_budget))
     }
 

@@ -26,14 +26,14 @@ impl<'a> Conversions<'a> {
         Self { plan, converted: BTreeMap::new() }
     }
 
-    pub fn of_configuration(&self, configuration: usize) -> Option<&Converted> {
+    pub fn conversion_for(&self, configuration: usize) -> Option<&Converted> {
         self.converted.get(&configuration)
     }
 
     /// The model's path for a configuration: its own, or that of its conversion.
     pub fn model_path(&self, configuration: usize) -> &str {
         let own = &self.plan.configurations[configuration].model.path;
-        self.of_configuration(configuration).map_or(own, |converted| &converted.path)
+        self.conversion_for(configuration).map_or(own, |converted| &converted.path)
     }
 
     /// Converts the model if the engine does not read its format. True if it was converted now.
@@ -95,7 +95,7 @@ async fn convert(
     });
     while let Some(fraction) = reports.recv().await {
         let phase = format!("converting the model to {}", to.as_str());
-        journal.tell(Event::Loading { label: label.into(), phase, fraction: Some(fraction) });
+        journal.send(Event::Loading { label: label.into(), phase, fraction: Some(fraction) });
     }
     work.await?
 }

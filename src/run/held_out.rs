@@ -107,7 +107,7 @@ impl OutputChecks<'_, '_> {
         check_time: Duration,
     ) -> Result<(), Stop> {
         let label = self.plan.configurations[index].label.clone();
-        self.journal.tell(Event::CheckingOutput { label });
+        self.journal.send(Event::CheckingOutput { label });
         let left = CheckTime::begins(check_time, self.budget_ends).left_of_budget();
         let Some(mut launched) = self.launches.launch_within(self.journal, index, left).await? else {
             let reason = "the budget ended while the engine was loaded for an output check".into();

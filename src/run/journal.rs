@@ -66,14 +66,14 @@ impl<'a> Journal<'a> {
         self.recorder.take(entry)
     }
 
-    pub fn tell(&mut self, event: Event) {
+    pub fn send(&mut self, event: Event) {
         (self.listener)(event, &self.recorder.record);
     }
 
     /// Warns about one configuration. Without one, the warning concerns the machine or the whole run.
     pub fn warn(&mut self, configuration: Option<usize>, message: String) -> Result<()> {
         let warning = Warning { configuration, message };
-        self.tell(Event::Warned(warning.clone()));
+        self.send(Event::Warned(warning.clone()));
         self.take(Entry::Warning(warning))
     }
 
@@ -87,7 +87,7 @@ impl<'a> Journal<'a> {
         let (label, is_row) = (configuration.label.clone(), configuration.role.is_none());
         // An engine that cannot start has its reason in its own row, so its twin gets none.
         if is_row || failure.kind != FailureKind::Unavailable {
-            self.tell(Event::Failed { label, failure: failure.clone() });
+            self.send(Event::Failed { label, failure: failure.clone() });
             self.take(Entry::Failure(failure))?;
         }
         Ok(())

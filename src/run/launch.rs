@@ -24,7 +24,7 @@ pub(super) enum Purpose {
     /// The requests of a block.
     Block(u32),
     /// One request of a block, or a `hello` to learn the formats that the engine reads.
-    Once(u32),
+    OneShot(u32),
     /// An output check: nothing in it is measured.
     OutputCheck,
 }
@@ -39,7 +39,7 @@ pub(super) struct Launched {
     /// Warm-ups that ended before the launch was recorded. A launch without `hello` is recorded with its first answer.
     unrecorded: Vec<WarmUp>,
     /// Requests so far. Each has its own id, so that a repeated answer is not taken for a later one.
-    pub asked: u64,
+    pub requests: u64,
     /// Its processes are paused.
     pub is_paused: bool,
     /// Its processes, as found after its last answer.
@@ -52,8 +52,8 @@ pub(super) struct Launched {
 impl Launched {
     pub fn of(conversation: Conversation, launch: Launch) -> Self {
         let (tree, worked, holding) = (Vec::new(), Worked::default(), Holding::default());
-        let (recorded, unrecorded, asked, is_paused) = (None, Vec::new(), 0, false);
-        Self { conversation, launch, recorded, unrecorded, asked, is_paused, tree, worked, holding }
+        let (recorded, unrecorded, requests, is_paused) = (None, Vec::new(), 0, false);
+        Self { conversation, launch, recorded, unrecorded, requests, is_paused, tree, worked, holding }
     }
 
     /// Its number in the record. The first call records the launch as it is known now.
@@ -104,6 +104,12 @@ impl Launched {
     pub fn fault(&self, when: Stage, cause: Cause) -> Stop {
         let stderr = self.conversation.process.stderr();
         Stop::Fault(Fault { when, cause, stderr, launch: self.recorded })
+    }
+
+    /// The id of the next request.
+    pub fn next_id(&mut self) -> u64 {
+        self.requests += 1;
+        self.requests - 1
     }
 
     pub fn facts(&self) -> Option<&Facts> {

@@ -68,7 +68,7 @@ impl OutputChecks<'_, '_> {
             return self.model_not_checked(model, no_time, longer_budget());
         }
         let label = self.plan.configurations[verifier].label.clone();
-        self.journal.tell(Event::CheckingTokens { label: label.clone(), samples });
+        self.journal.send(Event::CheckingTokens { label: label.clone(), samples });
         let left = check_time.left_of_budget();
         let launched = self.launches.launch_within(self.journal, verifier, left).await;
         let cause = match Stop::survive(launched)? {
@@ -139,7 +139,7 @@ impl OutputChecks<'_, '_> {
             self.record_reference_tokens(launched, unchecked, &known[&question])?;
         }
         if left_out > 0 {
-            let seconds = check_time.whole.as_secs();
+            let seconds = check_time.total.as_secs();
             let why = refused.unwrap_or_else(|| format!("the check had {seconds} s"));
             let all = unchecked_samples.len();
             let reason = format!("the tokens of {left_out} of {all} samples were not checked: {why}");

@@ -64,7 +64,7 @@ impl<'a> Run<'a> {
         let mut journal = Journal::new(self.recorder, self.listener);
         let mut schedule = Schedule::of(plan);
         let record = journal.path();
-        journal.tell(Event::RunStarted {
+        journal.send(Event::RunStarted {
             configurations: plan.measured().len(),
             blocks: plan.extent.blocks,
             record: record.clone(),
@@ -73,16 +73,16 @@ impl<'a> Run<'a> {
         // Cancelling drops the engine of a launch, which ends the engine's processes.
         let end = tokio::select! {
             biased;
-            _ = interrupted.wait_for(|&heard| heard > 0) => End::Interrupted,
+            _ = interrupted.wait_for(|&count| count > 0) => End::Interrupted,
             ran = measure(plan, &mut journal, &mut schedule, &mut quiet, self.settings) => ran.map(|()| End::Finished)?,
         };
         if end == End::Interrupted {
-            journal.tell(Event::Interrupted);
+            journal.send(Event::Interrupted);
         }
         let after = quiet.map(|quiet: Quiet| quiet.after(end == End::Interrupted));
         journal.warn_all(after.unwrap_or_default())?;
         journal.take(Entry::End(end))?;
-        journal.tell(Event::RunFinished { record });
+        journal.send(Event::RunFinished { record });
         Ok(end)
     }
 }
@@ -113,12 +113,12 @@ async fn measure<'a>(
 /// Examines how quiet the machine is before anything is measured. This asks the GPUs' driver, which may be slow or hang.
 async fn probe_quiet(plan: &Plan, journal: &mut Journal<'_>) -> Result<Quiet> {
     let engines = planned(plan);
-    let look = move || {
+    let probe = move || {
         let quiet = Quiet::probe(&engines);
         let found = quiet.before(&engines);
         (quiet, found)
     };
-    let (quiet, found) = off_thread(look).await?;
+    let (quiet, found) = off_thread(probe).await?;
     journal.warn_all(found)?;
     Ok(quiet)
 }

@@ -137,10 +137,10 @@ async fn request(conversation: &mut Conversation) -> Result<Timing> {
 
 /// The time of each request, less the engine's own work.
 async fn repeat_requests(conversation: &mut Conversation, requests: usize) -> Result<Vec<f64>> {
-    let asked = ask(OUTPUT_TOKENS, false);
+    let request = generate_request(OUTPUT_TOKENS, false);
     let mut values = Vec::new();
     for _ in 0..requests {
-        let answer = generate(conversation, asked.clone()).await?;
+        let answer = generate(conversation, request.clone()).await?;
         let elapsed_ns = answer.answered_ns.saturating_sub(answer.sent_ns);
         let worked_ns: u64 =
             answer.generated.iterations.iter().map(|it| it.end_ns.saturating_sub(it.start_ns)).sum();
@@ -178,11 +178,11 @@ async fn repeat_streams(
     streams: usize,
     tokens: u32,
 ) -> Result<Vec<Streamed>> {
-    let asked = ask(tokens, true);
+    let request = generate_request(tokens, true);
     let mut all = Vec::new();
     for _ in 0..streams {
         let before_ns = cpu_ns();
-        let answer = generate(conversation, asked.clone()).await?;
+        let answer = generate(conversation, request.clone()).await?;
         let streamed = answer.tokens.len();
         if streamed != tokens as usize {
             bail!("expected {tokens} streamed tokens, got {streamed}");
@@ -196,7 +196,7 @@ async fn repeat_streams(
 /// Streams one token each millisecond, so that nothing queues.
 async fn arrival(run: &str) -> Result<Timing> {
     let mut conversation = start(run, LAUNCHES + 1, 1.0).await?.0;
-    let answer = generate(&mut conversation, ask(PACED_TOKENS, true)).await?;
+    let answer = generate(&mut conversation, generate_request(PACED_TOKENS, true)).await?;
     end(conversation).await?;
     let late = answer
         .tokens
@@ -216,7 +216,7 @@ async fn wait(run: &str) -> Result<Timing> {
     let mut values = Vec::new();
     for _ in 0..WAITS {
         let before_ns = cpu_ns();
-        let answer = generate(&mut conversation, ask(tokens, false)).await?;
+        let answer = generate(&mut conversation, generate_request(tokens, false)).await?;
         let cpu_ns = (cpu_ns() - before_ns) as f64;
         let elapsed_ns = answer.answered_ns.saturating_sub(answer.sent_ns) as f64;
         values.push(cpu_ns / elapsed_ns * SECOND.as_nanos() as f64);
@@ -250,9 +250,9 @@ async fn start(run: &str, launch: impl Display, ms_per_token: f64) -> Result<(Co
     Ok((conversation, loaded_ns))
 }
 
-async fn generate(conversation: &mut Conversation, asked: Generate) -> Result<Answer> {
+async fn generate(conversation: &mut Conversation, request: Generate) -> Result<Answer> {
     let deadline = conversation.deadlines.answer;
-    from_null_engine(conversation.generate(asked, deadline)).await
+    from_null_engine(conversation.generate(request, deadline)).await
 }
 
 async fn end(mut conversation: Conversation) -> Result<()> {
@@ -265,7 +265,7 @@ async fn from_null_engine<T>(
     answer.await.map_err(|cause| anyhow::anyhow!("the null engine: {cause}"))
 }
 
-fn ask(max_new_tokens: u32, stream: bool) -> Generate {
+fn generate_request(max_new_tokens: u32, stream: bool) -> Generate {
     let prompt_ids = Some((0..PROMPT_TOKENS).collect());
     Generate { prompt_ids, max_new_tokens, stream, ignore_eos: true, ..Generate::default() }
 }
@@ -282,8 +282,8 @@ mod tests {
 
     #[test]
     fn a_timing_has_the_median_and_the_95th_percentile() {
-        let figure = Timing::of("x", "y", (0..=100).rev().map(f64::from).collect()).unwrap();
-        assert_eq!((figure.n, figure.median_ns, figure.p95_ns), (101, 50.0, 95.0));
+        let timing = Timing::of("x", "y", (0..=100).rev().map(f64::from).collect()).unwrap();
+        assert_eq!((timing.n, timing.median_ns, timing.p95_ns), (101, 50.0, 95.0));
         assert!(Timing::of("x", "y", Vec::new()).is_err());
     }
 

@@ -66,7 +66,7 @@ impl SampledPass<'_, '_> {
         let of = Pass { launch: launched.number(self.journal)?, case: self.case, ..Pass::default() };
         let sampler = Sampler::start(What::Memory, roots.clone());
         let mut pass = of.clone();
-        self.ask_for(launched, &mut pass, Duration::ZERO).await?;
+        self.repeat_requests(launched, &mut pass, Duration::ZERO).await?;
         let held = off_thread(|| sampler.stop()).await?.held;
         let one_token_ns = self.one_token(launched, &of).await?;
         let on_gpus = !self.plan.configurations[launched.launch.configuration].device.is_cpu();
@@ -82,7 +82,7 @@ impl SampledPass<'_, '_> {
                 false => None,
             };
             pass = of;
-            self.ask_for(launched, &mut pass, self.span()).await?;
+            self.repeat_requests(launched, &mut pass, self.span()).await?;
             pass.energy = reading(on_gpus).await?.since(&before);
             if let Some(sampler) = sampler {
                 pass.gpus = off_thread(|| sampler.stop()).await?.gpus;
@@ -108,16 +108,21 @@ impl SampledPass<'_, '_> {
         let limits = machine_limits::Limits::best(probed);
         let index = device.cuda_index_stated(&configuration.device);
         let own = gpus_of(&pass.gpus, index, Some(machine), limits.as_ref()).unwrap_or_default();
-        let looked = pass.gpus.iter().filter(|gpu| own.contains(&gpu.index));
+        let own = pass.gpus.iter().filter(|gpu| own.contains(&gpu.index));
         let of = |index: u32| machine.gpus.iter().find(|gpu| gpu.index == index);
-        looked.filter_map(|pass| gpu::slowed(pass, of(pass.index))).collect()
+        own.filter_map(|pass| gpu::slowed(pass, of(pass.index))).collect()
     }
 
     /// Makes requests until the span is over, at least one.
-    async fn ask_for(&self, launched: &mut Launched, pass: &mut Pass, span: Duration) -> Result<(), Stop> {
+    async fn repeat_requests(
+        &self,
+        launched: &mut Launched,
+        pass: &mut Pass,
+        span: Duration,
+    ) -> Result<(), Stop> {
         let begun = Instant::now();
         loop {
-            self.ask_sampled(launched, pass, u32::MAX).await?;
+            self.make_request(launched, pass, u32::MAX).await?;
             if begun.elapsed() >= span {
                 pass.elapsed_ns = begun.elapsed().as_nanos() as u64;
                 return Ok(());
@@ -133,7 +138,7 @@ impl SampledPass<'_, '_> {
         }
         let mut shortest = None;
         for _ in 0..SHORT {
-            let elapsed_ns = self.ask_sampled(launched, &mut of.clone(), 1).await?;
+            let elapsed_ns = self.make_request(launched, &mut of.clone(), 1).await?;
             shortest = Some(shortest.map_or(elapsed_ns, |shortest: u64| shortest.min(elapsed_ns)));
         }
         Ok(shortest)
@@ -146,11 +151,12 @@ impl SampledPass<'_, '_> {
 
     /// Makes and verifies one request of the case's shape, with its own prompt and at most so many tokens. Gives its time on the
     /// orchestrator's clock.
-    async fn ask_sampled(&self, launched: &mut Launched, pass: &mut Pass, most: u32) -> Result<u64, Stop> {
+    async fn make_request(&self, launched: &mut Launched, pass: &mut Pass, most: u32) -> Result<u64, Stop> {
         let mut workload = self.plan.cases[pass.case].workload.clone();
         workload.max_new_tokens = workload.max_new_tokens.min(most);
         // Each index is used once in a launch.
-        let index = FIRST_INDEX + launched.asked as u32;
+        let id = launched.next_id();
+        let index = FIRST_INDEX + id as u32;
         let key = PromptKey {
             seed: self.plan.seed,
             block: launched.launch.block,
@@ -159,8 +165,7 @@ impl SampledPass<'_, '_> {
         };
         let (prompts, ids) = self.requests.prompt(launched, &workload, key, Stage::Pass)?;
         let capabilities = launched.hello().map(|hello| &hello.capabilities);
-        let request = prompts.request(&workload, &ids, capabilities, launched.asked);
-        launched.asked += 1;
+        let request = prompts.request(&workload, &ids, capabilities, id);
         let answer = self.requests.converse(launched, request, &workload).await;
         let answer = answer.map_err(|cause| launched.fault(Stage::Pass, cause))?;
         let sequences = answer.generated.iterations.iter().flat_map(|iteration| &iteration.sequences);

@@ -33,8 +33,8 @@ impl<'a> Requests<'a> {
     /// Reads the source of a model's prompts. `Err` in it is the reason why none can be made.
     pub async fn read_model(&mut self, path: &str) -> Result<Result<()>> {
         if !self.prompts.contains_key(path) {
-            let of_model = path.to_string();
-            match off_thread(move || Prompts::of_model(&of_model)).await? {
+            let model = path.to_string();
+            match off_thread(move || Prompts::open(&model)).await? {
                 Ok(prompts) => self.prompts.insert(path.into(), prompts),
                 Err(error) => return Ok(Err(error)),
             };
@@ -47,7 +47,7 @@ impl<'a> Requests<'a> {
     }
 
     /// Makes one request of a case. Gives the answer and its time on the orchestrator's clock.
-    pub async fn ask(
+    pub async fn make(
         &self,
         journal: &mut Journal<'_>,
         launched: &mut Launched,
@@ -61,8 +61,7 @@ impl<'a> Requests<'a> {
         }
         let key = PromptKey { seed: self.plan.seed, block: launched.launch.block, kind, index };
         let (prompts, ids) = self.prompt(launched, &workload, key, stage(kind, index))?;
-        let id = launched.asked;
-        launched.asked += 1;
+        let id = launched.next_id();
         let capabilities = launched.hello().map(|hello| &hello.capabilities);
         let mut request = prompts.request(&workload, &ids, capabilities, id);
         // The second warm-up request, or the only one, is streamed, to compare the engine's stamps with the arrival of tokens.
@@ -140,7 +139,7 @@ impl<'a> Requests<'a> {
     async fn generate_within_cap(&self, launched: &mut Launched, request: Generate) -> Result<Answer, Cause> {
         let longest = launched.conversation.deadlines.answer;
         let cap = Duration::from_nanos(self.plan.extent.case_cap_ns);
-        let loads_with_request = launched.asked < 2 && self.plan.mode == Mode::Warm;
+        let loads_with_request = launched.requests < 2 && self.plan.mode == Mode::Warm;
         let capped = cap <= longest && (launched.launch.loaded.is_some() || !loads_with_request);
         let deadline = if capped { cap } else { longest };
         launched.conversation.generate(request, deadline).await.map_err(|cause| match cause {
@@ -160,7 +159,7 @@ impl<'a> Requests<'a> {
             launch,
             case,
         };
-        journal.tell(event);
+        journal.send(event);
         Ok(())
     }
 }

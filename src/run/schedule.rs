@@ -70,7 +70,7 @@ impl<'a> Schedule<'a> {
         for (workload, analysis) in workloads.into_iter().zip(analyses) {
             let in_time = (!self.time_budget.is_over()).then_some(());
             let enough = match (self.plan.extent.blocks, self.plan.order) {
-                (Some(asked), _) => (blocks >= asked as usize).then_some(StoppedBy::Fixed),
+                (Some(fixed), _) => (blocks >= fixed as usize).then_some(StoppedBy::Fixed),
                 (None, Order::Sequential) => (blocks >= FIRM).then_some(StoppedBy::Fixed),
                 (None, Order::Interleaved) => analysis,
             };
@@ -118,7 +118,7 @@ impl<'a> Schedule<'a> {
         let in_a_block: u64 = cases.map(|case| self.requests_of(case, configurations.len() > 1)).sum();
         let to_come = in_a_block * u64::from(until.saturating_sub(block));
         let requests = journal.record().samples.len() as u64 + to_come;
-        journal.tell(Event::BlockStarted { block, until, requests });
+        journal.send(Event::BlockStarted { block, until, requests });
     }
 
     fn requests_of(&self, case: usize, interleaved: bool) -> u64 {

@@ -24,10 +24,10 @@ pub struct TimeBudget {
     started: Instant,
     budget: Option<Duration>,
     /// The budget of the whole run, and the part that the first output check has used.
-    whole: Option<Duration>,
+    total: Option<Duration>,
     for_checks: Duration,
     /// The user chose the number of blocks.
-    asked: bool,
+    is_fixed: bool,
     /// The number of blocks that must fit into the budget.
     wanted: u32,
     blocks: u32,
@@ -53,15 +53,15 @@ impl TimeBudget {
             Order::Interleaved => 1,
             Order::Sequential => plan.measured().len().max(1) as u32,
         };
-        let (now, whole) = (Instant::now(), plan.extent.budget_ns.map(Duration::from_nanos));
+        let (now, total) = (Instant::now(), plan.extent.budget_ns.map(Duration::from_nanos));
         let is_checked = plan.configurations.iter().any(|it| plan.verifier_of(&it.model).is_some());
-        let checked = |whole: Duration| if is_checked { whole / CHECK_PART } else { Duration::ZERO };
+        let checked = |total: Duration| if is_checked { total / CHECK_PART } else { Duration::ZERO };
         Self {
             started: now,
-            budget: whole.map(|whole| whole.saturating_sub(for_checks + checked(whole)) / parts),
-            whole,
+            budget: total.map(|total| total.saturating_sub(for_checks + checked(total)) / parts),
+            total,
             for_checks,
-            asked: plan.extent.blocks.is_some(),
+            is_fixed: plan.extent.blocks.is_some(),
             wanted: plan.extent.blocks.unwrap_or(FIRM as u32),
             blocks: 0,
             block_began: now,
@@ -72,13 +72,13 @@ impl TimeBudget {
 
     /// The time limit for the output check of each of so many configurations.
     pub fn output_check(&self, configurations: usize) -> Duration {
-        let share = self.whole.map(|whole| whole / CHECKS_PART / configurations.max(1) as u32);
+        let share = self.total.map(|total| total / CHECKS_PART / configurations.max(1) as u32);
         share.map_or(ONE_CHECK, |share| share.min(ONE_CHECK))
     }
 
     /// Whether the first output check has used its part of the budget. Starting engines counts too.
     pub fn is_check_time_over(&self) -> bool {
-        self.whole.is_some_and(|whole| self.started.elapsed() > whole / CHECKS_PART)
+        self.total.is_some_and(|total| self.started.elapsed() > total / CHECKS_PART)
     }
 
     /// Ends the first output check. Without a budget, its time is not taken from the measurements.
@@ -130,7 +130,7 @@ impl TimeBudget {
     pub fn rounds(&self, planned: u32, round: Duration, workloads: usize) -> u32 {
         let (time, least) = match self.budget {
             Some(budget) => (budget, 1),
-            None if self.asked => return planned,
+            None if self.is_fixed => return planned,
             None => (WITHOUT_BUDGET, MIN_ROUNDS.min(planned)),
         };
         let share = self.left_of_block(time) / workloads.max(1) as u32;

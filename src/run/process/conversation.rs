@@ -128,7 +128,7 @@ impl Conversation {
         self.send_within(&Request::Load(load), deadline).await?;
         loop {
             match self.message_within(deadline).await? {
-                (Message::Progress(said), _) => progress(said),
+                (Message::Progress(report), _) => progress(report),
                 (Message::Loaded(loaded), at) => {
                     self.loaded = true;
                     return Ok((loaded, self.since_start(at)));
@@ -275,7 +275,7 @@ impl Conversation {
         }
         match protocol::parse_message(&bytes) {
             Ok(message) => Ok(Some((message, line.at))),
-            Err(_) if !line.whole => {
+            Err(_) if !line.is_complete => {
                 self.process.note(&format!("(stdout, cut off) {}", String::from_utf8_lossy(&bytes)));
                 Ok(None)
             }
@@ -305,8 +305,8 @@ fn describe(status: std::process::ExitStatus) -> String {
     }
 }
 
-fn same_id(found: &Option<Id>, asked: &Option<Id>, what: &str) -> Result<(), Cause> {
-    if found == asked {
+fn same_id(found: &Option<Id>, requested: &Option<Id>, message: &str) -> Result<(), Cause> {
+    if found == requested {
         return Ok(());
     }
     let show = |id: &Option<Id>| match id {
@@ -314,7 +314,7 @@ fn same_id(found: &Option<Id>, asked: &Option<Id>, what: &str) -> Result<(), Cau
         Some(Id::Text(text)) => format!("`{}`", text.chars().take(40).collect::<String>()),
         None => "none".into(),
     };
-    Err(Cause::Protocol(format!("`{what}` has id {}, expected {}", show(found), show(asked))))
+    Err(Cause::Protocol(format!("`{message}` has id {}, expected {}", show(found), show(requested))))
 }
 
 fn unexpected(message: &Message, wanted: &str) -> Cause {

@@ -35,9 +35,9 @@ impl Leader {
     /// `child` leads a group of its own.
     pub fn new(child: Child) -> Self {
         let pid = child.id();
-        let (tell, state) = watch::channel(State::Runs);
+        let (sender, state) = watch::channel(State::Runs);
         let (unreaped, released) = mpsc::channel();
-        std::thread::spawn(move || wait_for(child, &tell, &released));
+        std::thread::spawn(move || wait_for(child, &sender, &released));
         Self { pid, state, unreaped: Some(unreaped) }
     }
 
@@ -75,10 +75,10 @@ impl Drop for Leader {
     }
 }
 
-fn wait_for(mut child: Child, tell: &watch::Sender<State>, released: &mpsc::Receiver<()>) {
+fn wait_for(mut child: Child, sender: &watch::Sender<State>, released: &mpsc::Receiver<()>) {
     let state = exit_status_of(&child).map_or(State::Lost, State::Ended);
     // The receiver may be gone.
-    let _ = tell.send(state);
+    let _ = sender.send(state);
     // Nothing is sent: this waits until the other end is dropped.
     let _ = released.recv();
     let _ = child.wait();
