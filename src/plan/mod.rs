@@ -1,6 +1,6 @@
-//! The plan of a run, made from arguments: which configurations and cases are measured, in which order. `Names` become `Resolved`,
-//! then a `Selection`, then a `Plan`. No clock and no process: `models` reads model files, `prompts` their tokenizers, and
-//! `selection` calls the engine registry and `models`. All other files are pure.
+//! The plan of a run, made from arguments: the measured configurations and cases in order. `Names` become `Resolved`, then a
+//! `Selection`, then a `Plan`. No clock and no process: `models` reads model files, `prompts` their tokenizers, and `selection`
+//! calls the engine registry and `models`. All other files are pure.
 
 pub mod dtype;
 mod metric_id;

@@ -1,4 +1,4 @@
-//! A whole record: its entries by kind, and how they are read. Every index is checked once then, and later code uses it unchecked.
+//! A whole record: its entries by kind, and how they are read. Reading checks every index, so later code uses them unchecked.
 
 use std::collections::{HashMap, HashSet};
 use std::io::BufRead;
@@ -146,8 +146,8 @@ fn counts(sample: &Sample, is_for_output_checks: impl FnOnce() -> bool) -> bool 
     sample.kind == RequestKind::Measured && !is_for_output_checks()
 }
 
-/// The indices that are valid after the entries read so far. A failure may name a launch without an entry: its process never loaded.
-/// A metric may be known only to a later version: `analysis::metric::unknown` reports it, and the record is still read.
+/// The indices that are valid after the entries read so far. A failure may name a launch without an entry: its process never
+/// loaded. A metric may be known only to a later version: `analysis::metric::unknown` reports it.
 struct Indices {
     /// The configuration of each case.
     cases: Vec<usize>,

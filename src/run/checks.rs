@@ -1,5 +1,5 @@
-//! The parts that both output checks share, the one before the blocks (`held_out`) and the one after them (`measured_tokens`): the
-//! requests to one launch, their time, and the reason for each missing check. No check discards a result.
+//! The parts that both output checks share, before the blocks (`held_out`) and after them (`measured_tokens`): requests to one
+//! launch, their time, and the reason for each missing check. No check discards a result.
 
 use std::time::{Duration, Instant};
 
@@ -126,20 +126,20 @@ impl Scoring {
             let so_far = self.so_far();
             return Some(format!("a window of {tokens} tokens exceeds its context of {context}{so_far}"));
         }
+        let total = check_time.total.as_secs_f64();
+        if self.tokens == 0 {
+            let over =
+                format!("no log-probabilities were requested: the {total:.0} s of the check were over");
+            return check_time.is_over().then_some(over);
+        }
         let estimate = self.per_token.mul_f64(tokens as f64 * GROWTH);
-        let is_first = self.tokens == 0;
-        (check_time.is_over() || (!is_first && estimate > check_time.left())).then(|| {
-            let (estimate, total) = (estimate.as_secs_f64(), check_time.total.as_secs_f64());
-            let time = format!(
-                "{} tokens would take about {estimate:.0} s, and the check has {total:.0} s",
-                counted(tokens)
-            );
-            match self.tokens {
-                0 => format!("no log-probabilities were requested: the {total:.0} s of the check were over"),
-                scored => {
-                    format!("its log-probabilities were compared on {} tokens: {time}", counted(scored))
-                }
-            }
+        let is_too_long = check_time.is_over() || estimate > check_time.left();
+        is_too_long.then(|| {
+            let (scored, tokens, seconds) = (counted(self.tokens), counted(tokens), estimate.as_secs_f64());
+            format!(
+                "its log-probabilities were compared on {scored} tokens: {tokens} tokens would take about {seconds:.0} s, \
+                 and the check has {total:.0} s"
+            )
         })
     }
 

@@ -94,7 +94,7 @@ impl Launched {
             prompt_tokens: vec![prompt_tokens],
             max_new_tokens,
             ignore_eos,
-            elapsed_ns: answer.answered_ns.saturating_sub(answer.sent_ns),
+            elapsed_ns: answer.elapsed_ns(),
             ..Expected::default()
         };
         expected.with_engine(self.hello(), self.facts()).verify(&answer.generated)

@@ -141,10 +141,9 @@ async fn repeat_requests(conversation: &mut Conversation, requests: usize) -> Re
     let mut values = Vec::new();
     for _ in 0..requests {
         let answer = generate(conversation, request.clone()).await?;
-        let elapsed_ns = answer.answered_ns.saturating_sub(answer.sent_ns);
-        let worked_ns: u64 =
-            answer.generated.iterations.iter().map(|it| it.end_ns.saturating_sub(it.start_ns)).sum();
-        values.push(elapsed_ns.saturating_sub(worked_ns) as f64);
+        let iterations = answer.generated.iterations.iter();
+        let worked_ns = iterations.map(|it| it.end_ns.saturating_sub(it.start_ns)).sum();
+        values.push(answer.elapsed_ns().saturating_sub(worked_ns) as f64);
     }
     Ok(values)
 }
@@ -187,8 +186,7 @@ async fn repeat_streams(
         if streamed != tokens as usize {
             bail!("expected {tokens} streamed tokens, got {streamed}");
         }
-        let elapsed_ns = answer.answered_ns.saturating_sub(answer.sent_ns);
-        all.push(Streamed { elapsed_ns, cpu_ns: cpu_ns() - before_ns });
+        all.push(Streamed { elapsed_ns: answer.elapsed_ns(), cpu_ns: cpu_ns() - before_ns });
     }
     Ok(all)
 }
@@ -218,8 +216,7 @@ async fn wait(run: &str) -> Result<Timing> {
         let before_ns = cpu_ns();
         let answer = generate(&mut conversation, generate_request(tokens, false)).await?;
         let cpu_ns = (cpu_ns() - before_ns) as f64;
-        let elapsed_ns = answer.answered_ns.saturating_sub(answer.sent_ns) as f64;
-        values.push(cpu_ns / elapsed_ns * SECOND.as_nanos() as f64);
+        values.push(cpu_ns / answer.elapsed_ns() as f64 * SECOND.as_nanos() as f64);
     }
     end(conversation).await?;
     Timing::of(

@@ -174,6 +174,6 @@ impl SampledPass<'_, '_> {
             pass.new_tokens = pass.new_tokens.saturating_add(output_tokens(sequence));
         }
         pass.requests += 1;
-        Ok(answer.answered_ns.saturating_sub(answer.sent_ns))
+        Ok(answer.elapsed_ns())
     }
 }

@@ -76,6 +76,7 @@ impl<'a> Requests<'a> {
         // The first measured request has a memory reading, whatever that costs.
         let needed = kind == RequestKind::Measured && index == 0;
         let (peak_resident_bytes, held) = launched.read_memory(needed).await?;
+        let elapsed_ns = answer.elapsed_ns();
         let sample = Sample {
             // A launch without hello is recorded with its first answer.
             launch: launched.number(journal)?,
@@ -94,7 +95,7 @@ impl<'a> Requests<'a> {
             late: verify::lateness(&answer),
         };
         self.record_sample(journal, sample)?;
-        Ok((answer.generated, answer.answered_ns.saturating_sub(answer.sent_ns)))
+        Ok((answer.generated, elapsed_ns))
     }
 
     /// The ids of a prompt, and the source that makes requests of ids.

@@ -67,8 +67,8 @@ impl<'a> Schedule<'a> {
     pub async fn close_finished_workloads(&mut self, journal: &mut Journal<'_>, blocks: usize) -> Result<()> {
         let workloads = [self.open_workloads(Kind::Launch), self.open_workloads(Kind::Warm)].concat();
         let analyses = self.analyses(journal.record(), &workloads, blocks).await?;
+        let is_over = self.time_budget.is_over();
         for (workload, analysis) in workloads.into_iter().zip(analyses) {
-            let in_time = (!self.time_budget.is_over()).then_some(());
             let enough = match (self.plan.extent.blocks, self.plan.order) {
                 (Some(fixed), _) => (blocks >= fixed as usize).then_some(StoppedBy::Fixed),
                 (None, Order::Sequential) => (blocks >= FIRM).then_some(StoppedBy::Fixed),
@@ -76,7 +76,7 @@ impl<'a> Schedule<'a> {
             };
             // A block that the budget cut short allows no interim analysis.
             let enough = enough.filter(|by| *by == StoppedBy::Fixed || !self.time_budget.is_spent());
-            if let Some(by) = enough.or_else(|| in_time.is_none().then_some(StoppedBy::Time)) {
+            if let Some(by) = enough.or_else(|| is_over.then_some(StoppedBy::Time)) {
                 self.closed.insert(workload.clone());
                 journal.take(Entry::Closed(Closed { workload, blocks: blocks as u32, by }))?;
             }
@@ -84,8 +84,8 @@ impl<'a> Schedule<'a> {
         Ok(())
     }
 
-    /// The interim analyses of all workloads, only after the block counts in `INTERIM_ANALYSES` and only if the user did not set the number
-    /// of blocks. They are slow on a large record, so a separate thread works on a copy.
+    /// The interim analyses of all workloads, after the block counts in `INTERIM_ANALYSES` and if the user set no count.
+    /// They are slow on a large record, so a separate thread works on a copy.
     async fn analyses(
         &self,
         record: &RunRecord,
@@ -108,11 +108,8 @@ impl<'a> Schedule<'a> {
 
     /// Tells the displays the progress of the run. Requests are counted up to the next interim analysis.
     pub fn announce(&self, journal: &mut Journal, block: u32, configurations: &[usize]) {
-        let next = INTERIM_ANALYSES
-            .into_iter()
-            .find(|&analysis| analysis > block as usize)
-            .unwrap_or(block as usize + 1) as u32;
-        let until = self.plan.extent.blocks.unwrap_or(next);
+        let next = INTERIM_ANALYSES.into_iter().find(|&analysis| analysis > block as usize);
+        let until = self.plan.extent.blocks.unwrap_or(next.map_or(block + 1, |blocks| blocks as u32));
         let cases =
             configurations.iter().flat_map(|&it| self.plan.cases_of(it)).filter(|&it| self.is_open(it));
         let in_a_block: u64 = cases.map(|case| self.requests_of(case, configurations.len() > 1)).sum();

@@ -67,6 +67,12 @@ pub struct Answer {
     pub answered_ns: u64,
 }
 
+impl Answer {
+    pub fn elapsed_ns(&self) -> u64 {
+        self.answered_ns.saturating_sub(self.sent_ns)
+    }
+}
+
 #[derive(Debug)]
 pub struct Conversation {
     pub process: Process,

@@ -12,8 +12,8 @@ use rustix::process::{
 };
 use tokio::sync::watch;
 
-/// The process that a launch starts, which leads its own process group. A process that has ended keeps its number until its parent
-/// reaps it, so the leader stays unreaped until its group has ended. After that no signal is sent to the group.
+/// The process that a launch starts, which leads its own process group. An ended process keeps its number until its parent reaps
+/// it, so the leader stays unreaped until its group has ended. After that no signal is sent to the group.
 #[derive(Debug)]
 pub struct Leader {
     pub pid: u32,
