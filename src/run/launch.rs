@@ -7,7 +7,7 @@ use protocol::{Facts, HelloFacts, Load, environment};
 
 use super::blocking::off_thread;
 use super::journal::Journal;
-use crate::machine::busy::{ProcessorTime, Worked};
+use crate::machine::busy::{CpuTime, Worked};
 use crate::machine::gpu;
 use crate::machine::memory::{self, Holding};
 use crate::plan::Configuration;
@@ -44,7 +44,7 @@ pub(super) struct Launched {
     pub is_paused: bool,
     /// Its processes, as found after its last answer.
     pub tree: Vec<u32>,
-    /// The processor time of its last request.
+    /// The CPU time of its last request.
     pub worked: Worked,
     pub holding: Holding,
 }
@@ -120,10 +120,10 @@ impl Launched {
         self.launch.hello.as_ref()
     }
 
-    /// The processor time of its known processes. None are known before the first answer: a search would delay the first request,
+    /// The CPU time of its known processes. None are known before the first answer: a search would delay the first request,
     /// and a cold start counts that.
-    pub fn processor_time(&self) -> ProcessorTime {
-        ProcessorTime::of(&self.tree)
+    pub fn cpu_time(&self) -> CpuTime {
+        CpuTime::of(&self.tree)
     }
 
     /// Its own process and the other processes that it names. It computes in their trees.

@@ -159,7 +159,7 @@ async fn stream(conversation: &mut Conversation) -> Result<[Timing; 2]> {
         )?,
         Timing::of(
             "streamed token, CPU",
-            "this program's processor time per streamed token",
+            "this program's CPU time per streamed token",
             streams.iter().map(|it| it.cpu_ns as f64 / tokens).collect(),
         )?,
     ])
@@ -221,7 +221,7 @@ async fn wait(run: &str) -> Result<Timing> {
     end(conversation).await?;
     Timing::of(
         "CPU while waiting",
-        "this program's processor time per second while an engine works without output",
+        "this program's CPU time per second while an engine works without output",
         values,
     )
 }
@@ -267,7 +267,7 @@ fn generate_request(max_new_tokens: u32, stream: bool) -> Generate {
     Generate { prompt_ids, max_new_tokens, stream, ignore_eos: true, ..Generate::default() }
 }
 
-/// This process's processor time so far: all threads, without children.
+/// This process's CPU time so far: all threads, without children.
 fn cpu_ns() -> i64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec * 1_000_000_000 + time.tv_nsec
@@ -285,9 +285,9 @@ mod tests {
     }
 
     #[test]
-    fn the_processor_time_of_this_process_includes_its_work() {
+    fn the_cpu_time_of_this_process_includes_its_work() {
         let before_ns = cpu_ns();
-        // Counted work, longer than a step of the coarsest clock of processor time.
+        // Counted work, longer than a step of the coarsest clock of CPU time.
         for number in 0..40_000_000_u64 {
             std::hint::black_box(number);
         }

@@ -122,7 +122,7 @@ impl<'a> Requests<'a> {
     ) -> Result<Answer, Cause> {
         let streamed = request.stream;
         let prompt_tokens = request.prompt_ids.as_ref().map(|ids| ids.len() as u32);
-        let processes = launched.processor_time();
+        let processes = launched.cpu_time();
         let before = processes.so_far();
         let answer = self.generate_within_cap(launched, request).await?;
         launched.worked = processes.so_far().since(before);

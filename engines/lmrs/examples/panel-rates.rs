@@ -1,5 +1,5 @@
 //! Products of many tokens with panels: integers against bf16 after widening, whichever the engine uses. The time is the
-//! processor time of the slowest thread. `lmrs-bench` has all other measurements.
+//! CPU time of the slowest thread. `lmrs-bench` has all other measurements.
 //!
 //! `cargo run --release -p lmrs --example panel-rates -- [tokens] [threads] [level]`
 #![expect(clippy::print_stdout, reason = "an example that prints")]
@@ -133,7 +133,7 @@ fn share_by(
     slowest.into_inner() as f64
 }
 
-/// Runs the work on a fresh thread, whose total processor time is the result.
+/// Runs the work on a fresh thread, whose total CPU time is the result.
 fn timed(slowest: &AtomicU64, work: impl FnOnce()) {
     work();
     let time = clock_gettime(ClockId::ThreadCPUTime);
