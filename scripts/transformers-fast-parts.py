@@ -55,7 +55,7 @@ def main():
 def report(times, options):
     first = next(iter(times))
     print(f"{options.model}, {options.dtype}, {options.threads} threads, prompt of {options.prompt}, {options.tokens} tokens a round")
-    print("| variant | ms a token, median of rounds | least | least processor time | time / first variant | description |")
+    print("| variant | ms a token, median of rounds | least | least CPU time | time / first variant | description |")
     print("|---|---|---|---|---|---|")
     for variant, results in times.items():
         # The first round warms up.
@@ -98,7 +98,7 @@ def serve(options):
 
 def make(options):
     """Makes a function of a prompt and a number of tokens. It returns milliseconds a token after the first: wall time, and
-    processor time of all threads (including busy waiting)."""
+    CPU time of all threads (including busy waiting)."""
     import torch
 
     import compact

@@ -26,9 +26,9 @@ use crate::plan::{Plan, Selection};
 use crate::record::{
     self, End, Entry, Failure, FailureKind, Header, RECORD_VERSION, Recorder, RunRecord, Warning, results_dir,
 };
-use crate::run::event::Event;
+use crate::run::Event;
 use crate::run::process::{Deadlines, Keeper};
-use crate::run::{self, Run, Settings};
+use crate::run::{Run, Settings};
 use crate::shell::Usage;
 
 /// An interrupted build continues next time; a half-made environment is made anew. The keeper ends every process that the
@@ -75,7 +75,7 @@ pub fn resolve<'a>(registry: &'a Registry, arguments: &'a RunArgs) -> Result<Res
     if !arguments.extent.dry_run {
         check_destinations(&results, arguments.json.as_deref())?;
     }
-    Ok(Resolving { registry, arguments, resolved, results, id: run::new_id() })
+    Ok(Resolving { registry, arguments, resolved, results, id: record::new_id() })
 }
 
 impl<'a> Resolving<'a> {

@@ -12,7 +12,7 @@ use crate::analysis::values::headline_so_far;
 use crate::commands::output::WIDTH;
 use crate::engines::setup::SetUpEvent;
 use crate::record::{Failure, FailureKind, RunRecord};
-use crate::run::event::Event;
+use crate::run::Event;
 use crate::text;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

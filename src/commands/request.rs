@@ -54,7 +54,7 @@ pub fn request(arguments: &RequestArgs) -> Result<u8> {
 fn lines(selection: &Selection, text: bool) -> Result<Vec<u8>> {
     let plan = Plan::new(selection);
     let Some(configuration) = plan.configurations.first() else { bail!("nothing to ask") };
-    let prompts = Prompts::of_model(&configuration.model.path)?;
+    let prompts = Prompts::open(&configuration.model.path)?;
     // The engine is not started, so its capabilities are unknown. The lines are for an engine with the whole protocol.
     let everything = Capabilities { prompt_ids: true, ..Capabilities::default() };
     let hello = protocol::Hello { protocol: protocol::version::CURRENT };

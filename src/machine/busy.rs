@@ -1,11 +1,11 @@
-//! Processor time of processes, as the kernel counts it.
+//! CPU time of processes, as the kernel counts it.
 
 use super::kernel::read;
 
-/// The processor time of processes that were known before a request. Reading it takes a few system calls for each process and no
+/// The CPU time of processes that were known before a request. Reading it takes a few system calls for each process and no
 /// search, so it can be done right next to the request.
 #[derive(Debug, Default)]
-pub struct ProcessorTime {
+pub struct CpuTime {
     pids: Vec<u32>,
     #[cfg(target_os = "linux")]
     clocks: Vec<Clock>,
@@ -33,7 +33,7 @@ impl Worked {
     }
 }
 
-impl ProcessorTime {
+impl CpuTime {
     /// The clocks of these processes. A process that has ended has none.
     #[cfg(target_os = "linux")]
     pub fn of(pids: &[u32]) -> Self {
@@ -81,7 +81,7 @@ impl ProcessorTime {
     }
 }
 
-/// The kernel's clock of a process's processor time.
+/// The kernel's clock of a process's CPU time.
 #[cfg(target_os = "linux")]
 #[derive(Debug)]
 struct Clock(libc::clockid_t);
@@ -117,8 +117,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processor_time_of_a_process_includes_all_its_threads() {
-        let own = ProcessorTime::of(&[std::process::id()]);
+    fn cpu_time_of_a_process_includes_all_its_threads() {
+        let own = CpuTime::of(&[std::process::id()]);
         let before_ns = own.so_far_ns().unwrap();
         let work = || {
             for number in 0..20_000_000_u64 {
@@ -162,14 +162,14 @@ mod tests {
     }
 
     #[test]
-    fn processor_time_adds_up_threads_that_are_busy_at_once() {
+    fn cpu_time_adds_up_threads_that_are_busy_at_once() {
         #[expect(clippy::disallowed_methods, reason = "a child with two threads, ended by the test")]
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "machine::busy::tests::two_threads_are_busy_if_the_next_test_requests_it"]);
         command.arg("--nocapture").env(CHILD, "1");
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let time = ProcessorTime::of(&[child.id()]);
+        let time = CpuTime::of(&[child.id()]);
         let mut said = String::new();
         let mut byte = [0];
         while !(said.contains("one ") && said.contains("other ")) {
@@ -183,10 +183,10 @@ mod tests {
     }
 
     #[test]
-    fn missing_processes_have_no_processor_time() {
-        assert_eq!(ProcessorTime::of(&[]).so_far(), Worked::default());
+    fn missing_processes_have_no_cpu_time() {
+        assert_eq!(CpuTime::of(&[]).so_far(), Worked::default());
         // No kernel gives a process so large a number.
-        assert_eq!(ProcessorTime::of(&[u32::MAX, 1 << 23]).so_far(), Worked::default());
+        assert_eq!(CpuTime::of(&[u32::MAX, 1 << 23]).so_far(), Worked::default());
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub struct Machine {
     /// Over one, five and fifteen minutes, at the time of the probe.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub load_average: Option<[f64; 3]>,
-    /// The share of wanted processor time that the host withheld since boot (steal).
+    /// The share of wanted CPU time that the host withheld since boot (steal).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steal_share: Option<f64>,
     /// The setting of transparent huge pages: `always`, `madvise`, `never`.

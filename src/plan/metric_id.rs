@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// The name of a metric: one of METRICS, or one from a record of a later version. Code refers to a metric by a constant, so that
 /// the compiler finds a misspelt name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct MetricId(&'static str);
 
 /// The metrics that code refers to. A headline of a scenario is one of them.
@@ -55,9 +55,9 @@ impl MetricId {
         if let Some(known) = names.get(name) {
             return Self(known);
         }
-        let kept: &'static str = Box::leak(name.into());
-        names.insert(kept);
-        Self(kept)
+        let leaked: &'static str = Box::leak(name.into());
+        names.insert(leaked);
+        Self(leaked)
     }
 
     pub const fn as_str(self) -> &'static str {
@@ -68,12 +68,6 @@ impl MetricId {
 impl fmt::Display for MetricId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.0)
-    }
-}
-
-impl Serialize for MetricId {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.0)
     }
 }
 

@@ -1,11 +1,6 @@
-//! The plan of a run, made from arguments: which configurations and cases are measured, in which order.
-//!
-//! ```text
-//! Names --resolve--> Resolved --made_ready--> Selection --Plan::new--> Plan
-//! ```
-//!
-//! No clock and no process. `models` reads model files, with all weights where they have no identity yet. `prompts` opens a model
-//! for its tokenizer. `selection` calls the engine registry and `models`. All other files are pure.
+//! The plan of a run, made from arguments: the measured configurations and cases in order. `Names` become `Resolved`, then a
+//! `Selection`, then a `Plan`. No clock and no process: `models` reads model files, `prompts` their tokenizers, and `selection`
+//! calls the engine registry and `models`. All other files are pure.
 
 pub mod dtype;
 mod metric_id;
@@ -26,8 +21,7 @@ use crate::engines::Candidate;
 use crate::engines::manifest::{self, Against};
 use crate::machine::Device;
 use crate::plan::scenario::{Kind, Scenario};
-use crate::shell::Unavailable;
-use crate::shell::pasteable;
+use crate::shell::{Unavailable, pasteable};
 use stats::Random;
 
 pub use metric_id::MetricId;
@@ -286,9 +280,8 @@ impl Plan {
         configuration.label = free_label(configuration.label, is_taken);
         let index = self.configurations.len();
         self.configurations.push(configuration);
-        self.cases.extend(
-            workloads.iter().map(|workload| Case { configuration: index, workload: workload.clone() }),
-        );
+        let case = |workload: &Workload| Case { configuration: index, workload: workload.clone() };
+        self.cases.extend(workloads.iter().map(case));
     }
 
     /// The order in which a block launches these configurations. The run's seed shuffles it once and each block rotates it, so
@@ -303,13 +296,10 @@ impl Plan {
 
     /// The cases of a configuration, launch scenarios first: they measure the launch's first request.
     pub fn cases_of(&self, configuration: usize) -> Vec<usize> {
-        let of = |kind| {
-            let cases = self.cases.iter().enumerate();
-            cases
-                .filter(move |(_, case)| case.configuration == configuration && case.workload.kind == kind)
-                .map(|(index, _)| index)
-        };
-        of(Kind::Launch).chain(of(Kind::Warm)).collect()
+        let all = 0..self.cases.len();
+        let mut own: Vec<usize> = all.filter(|&it| self.cases[it].configuration == configuration).collect();
+        own.sort_by_key(|&it| self.cases[it].workload.kind != Kind::Launch);
+        own
     }
 }
 
@@ -322,11 +312,17 @@ impl Configuration {
         let by_path = program.filter(|path| {
             self.preset.is_none() && path.file_name().is_some_and(|name| name == self.engine.as_str())
         });
-        let name = || self.preset.iter().fold(self.engine.clone(), |name, preset| format!("{name}:{preset}"));
+        let name = || engine_name(&self.engine, self.preset.as_deref());
         let ours = manifest::embedded().is_ok_and(|all| all.iter().any(|it| it.manifest.name == self.engine));
-        let asked = by_path.filter(|_| !ours).map_or_else(name, |path| path.to_string_lossy().into_owned());
-        pasteable(&[asked])
+        let argument =
+            by_path.filter(|_| !ours).map_or_else(name, |path| path.to_string_lossy().into_owned());
+        pasteable(&[argument])
     }
+}
+
+/// The name of an engine with its preset, as `-e` takes it.
+fn engine_name(engine: &str, preset: Option<&str>) -> String {
+    preset.map_or_else(|| engine.into(), |preset| format!("{engine}:{preset}"))
 }
 
 /// The wanted label, with a number where it is taken.

@@ -13,12 +13,9 @@ use crate::shell::Usage;
 const SILENT_BYTES: u64 = 1_000_000_000;
 
 pub fn models(names: &[String]) -> Result<Vec<Model>> {
-    let names: Vec<Option<&str>> = match names {
-        [] => vec![None],
-        names => names.iter().map(|name| Some(name.as_str())).collect(),
-    };
     let mut models: Vec<Model> = Vec::new();
-    for name in names {
+    let embedded = names.is_empty().then_some(None);
+    for name in embedded.into_iter().chain(names.iter().map(|name| Some(name.as_str()))) {
         let model = model(name)?;
         if !models.contains(&model) {
             models.push(model);

@@ -34,7 +34,8 @@ pub struct PromptKey {
 }
 
 impl Prompts {
-    pub fn of_model(path: &str) -> Result<Self> {
+    /// Opens a model for its tokenizer.
+    pub fn open(path: &str) -> Result<Self> {
         let folder = ModelFolder::open(path)?;
         let tokenizer = folder.tokenizer()?;
         let bos = tokenizer.encode("")?;
@@ -121,6 +122,10 @@ fn draw(workload: &str, key: PromptKey, place: u64) -> u64 {
 mod tests {
     use super::*;
 
+    fn prompts() -> Prompts {
+        Prompts::open(&model_files::resolve(None).unwrap().to_string_lossy()).unwrap()
+    }
+
     fn key(block: u32, kind: RequestKind, index: u32) -> PromptKey {
         PromptKey { seed: 0, block, kind, index }
     }
@@ -143,8 +148,8 @@ mod tests {
 
     #[test]
     fn no_prompt_of_the_default_suite_is_a_prefix_of_another() {
-        let prompts = Prompts::of_model(&model_files::resolve(None).unwrap().to_string_lossy()).unwrap();
-        let mut seen: Vec<Vec<u32>> = Vec::new();
+        let prompts = prompts();
+        let mut all: Vec<Vec<u32>> = Vec::new();
         for scenario in crate::plan::scenario::named("default").unwrap() {
             for tokens in scenario.prompt_tokens {
                 let mut workload = crate::plan::specimen::workload(Prompt::Tokens(*tokens));
@@ -154,12 +159,12 @@ mod tests {
                     key(0, RequestKind::Warmup, 2),
                     key(0, RequestKind::Measured, 0),
                 ];
-                seen.extend(keys.map(|key| prompts.ids(&workload, key).unwrap()));
+                all.extend(keys.map(|key| prompts.ids(&workload, key).unwrap()));
             }
         }
         let from = prompts.bos.len();
-        for (at, one) in seen.iter().enumerate() {
-            for other in &seen[..at] {
+        for (at, one) in all.iter().enumerate() {
+            for other in &all[..at] {
                 let shared =
                     one[from..].iter().zip(&other[from..]).take_while(|(one, other)| one == other).count();
                 assert!(shared < 4, "{shared} tokens are shared: {one:?} {other:?}");
@@ -169,7 +174,7 @@ mod tests {
 
     #[test]
     fn each_prompt_has_its_own_salt_and_the_pair_has_equal_prompts() {
-        let prompts = Prompts::of_model(&model_files::resolve(None).unwrap().to_string_lossy()).unwrap();
+        let prompts = prompts();
         let workload = crate::plan::specimen::workload(Prompt::Tokens(64));
         let ids = |block, kind, index| prompts.ids(&workload, key(block, kind, index)).unwrap();
         let from = prompts.bos.len();
@@ -185,8 +190,7 @@ mod tests {
 
     #[test]
     fn a_prompt_has_the_requested_length_and_the_tokenizers_bos() {
-        let path = model_files::resolve(None).unwrap();
-        let prompts = Prompts::of_model(&path.to_string_lossy()).unwrap();
+        let prompts = prompts();
         let workload = crate::plan::specimen::workload(Prompt::Tokens(128));
         let ids = prompts.ids(&workload, key(0, RequestKind::Measured, 3)).unwrap();
         assert_eq!(ids.len(), 128);

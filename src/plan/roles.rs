@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use super::{Configuration, Model, Order, Plan, Role, Selection, VERIFIER_DTYPE};
+use super::{Configuration, Model, Order, Plan, Role, Selection, VERIFIER_DTYPE, engine_name};
 use crate::engines::manifest::DEFAULT_PRESET;
 use crate::machine::Device;
 use stats::FIRM;
@@ -120,7 +120,7 @@ impl Plan {
     /// other factors in common.
     pub fn reference_of(&self, configuration: usize) -> Option<usize> {
         let own = self.configurations.get(configuration)?;
-        let alike = |other: &Configuration| {
+        let same_factors = |other: &Configuration| {
             usize::from(other.device == own.device)
                 + usize::from(other.dtype == own.dtype)
                 + usize::from(other.threads == own.threads)
@@ -128,11 +128,10 @@ impl Plan {
         let rows = self.configurations.iter().enumerate().filter(|(_, other)| other.role.is_none());
         let candidates = rows.filter(|(_, other)| other.model == own.model);
         let named = |it: &Configuration| {
-            let with_preset = it.preset.as_ref().map(|preset| format!("{}:{preset}", it.engine));
-            it.label == self.reference || with_preset.unwrap_or_else(|| it.engine.clone()) == self.reference
+            it.label == self.reference || engine_name(&it.engine, it.preset.as_deref()) == self.reference
         };
         let best = candidates.filter(|(_, other)| named(other)).max_by_key(|(index, other)| {
-            (usize::from(other.label == self.reference), alike(other), Reverse(*index))
+            (usize::from(other.label == self.reference), same_factors(other), Reverse(*index))
         });
         best.map(|(index, _)| index)
     }

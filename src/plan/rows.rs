@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use protocol::Sampling;
 
 use super::scenario::{Kind, Scenario};
-use super::{Configuration, Model, Plan, Prompt, Selection, VERIFIER_DTYPE, Workload, free_label};
+use super::{
+    Configuration, Model, Plan, Prompt, Selection, VERIFIER_DTYPE, Workload, engine_name, free_label,
+};
 use crate::engines::Candidate;
 use crate::machine::Device;
 
@@ -83,8 +85,7 @@ impl Row<'_> {
     /// The label of the row. It has the factors that vary; the caption has the others.
     fn label(&self, selection: &Selection) -> String {
         let Self { candidate, model, device, dtype, threads } = self;
-        let mut label = candidate.engine.clone();
-        label.extend(candidate.preset.iter().map(|preset| format!(":{preset}")));
+        let mut label = engine_name(&candidate.engine, candidate.preset.as_deref());
         let plural = if *threads == 1 { "thread" } else { "threads" };
         let factors = [
             (selection.models.len() > 1, model.name.clone()),
@@ -126,40 +127,26 @@ impl Row<'_> {
 
 /// One workload for each prompt length, or one for the prompt that was given.
 fn workloads(selection: &Selection, scenario: &Scenario) -> Vec<Workload> {
-    let workload = |prompt: Prompt, label: String| {
-        let max_new_tokens = selection.max_new_tokens.unwrap_or(scenario.max_new_tokens);
-        Workload {
-            scenario: scenario.name.into(),
-            label,
-            kind: scenario.kind,
-            headline: scenario.headline,
-            prompt,
-            max_new_tokens,
-            ignore_eos: max_new_tokens > 1,
-            sampling: selection
-                .temperature
-                .filter(|&temperature| temperature > 0.0)
-                .map(|temperature| Sampling { temperature, seed: selection.seed, ..Sampling::default() }),
-            warmup: if scenario.kind == Kind::Launch { Some(0) } else { selection.warmup },
-            rounds: if scenario.kind == Kind::Launch {
-                1
-            } else {
-                selection.rounds.unwrap_or(scenario.rounds)
-            },
-        }
+    let is_launch = scenario.kind == Kind::Launch;
+    let max_new_tokens = selection.max_new_tokens.unwrap_or(scenario.max_new_tokens);
+    let temperature = selection.temperature.filter(|&temperature| temperature > 0.0);
+    let sampling = |temperature| Sampling { temperature, seed: selection.seed, ..Sampling::default() };
+    let workload = |prompt: Prompt, label: String| Workload {
+        scenario: scenario.name.into(),
+        label,
+        kind: scenario.kind,
+        headline: scenario.headline,
+        prompt,
+        max_new_tokens,
+        ignore_eos: max_new_tokens > 1,
+        sampling: temperature.map(sampling),
+        warmup: if is_launch { Some(0) } else { selection.warmup },
+        rounds: if is_launch { 1 } else { selection.rounds.unwrap_or(scenario.rounds) },
     };
+    let (name, lengths) = (scenario.name, scenario.prompt_tokens);
     match &selection.prompt {
-        Some(text) => vec![workload(Prompt::Text(text.clone()), scenario.name.into())],
-        None => {
-            let label = |tokens: &u32| match scenario.prompt_tokens {
-                [_] => scenario.name.to_string(),
-                _ => format!("{} {tokens}", scenario.name),
-            };
-            scenario
-                .prompt_tokens
-                .iter()
-                .map(|tokens| workload(Prompt::Tokens(*tokens), label(tokens)))
-                .collect()
-        }
+        Some(text) => vec![workload(Prompt::Text(text.clone()), name.into())],
+        None if lengths.len() == 1 => vec![workload(Prompt::Tokens(lengths[0]), name.into())],
+        None => lengths.iter().map(|&it| workload(Prompt::Tokens(it), format!("{name} {it}"))).collect(),
     }
 }

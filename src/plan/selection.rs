@@ -8,7 +8,7 @@ use crate::engines::registry::{Found, Registry};
 use crate::engines::setup::SetUpEvent;
 use crate::machine::Device;
 use crate::plan::scenario::{self, SCENARIOS, SUITES, Scenario};
-use crate::plan::{Selection, Verification, models};
+use crate::plan::{Selection, Verification, engine_name, models};
 use crate::shell::Usage;
 
 /// The names on the command line, before any of them is resolved.
@@ -175,11 +175,11 @@ fn engines<'a>(registry: &'a Registry, selected: &Names) -> Result<Vec<Found<'a>
     names.iter().map(|name| registry.find(name).map_err(usage)).collect()
 }
 
-/// Adds the names that the list lacks: an engine that is named twice is measured once.
-fn add_missing(names: &mut Vec<String>, more: impl IntoIterator<Item = String>) {
-    for name in more {
-        if !names.contains(&name) {
-            names.push(name);
+/// Adds the items that the list lacks: an engine that is named twice is measured once.
+fn add_missing<T: PartialEq>(list: &mut Vec<T>, more: impl IntoIterator<Item = T>) {
+    for item in more {
+        if !list.contains(&item) {
+            list.push(item);
         }
     }
 }
@@ -215,13 +215,9 @@ fn own_reference(registry: &Registry, candidates: &[Candidate]) -> String {
     let of_manifest = registry.reference().unwrap_or_default();
     let measured = candidates.iter().any(|it| it.engine == of_manifest && it.preset.is_none());
     match candidates.first() {
-        Some(first) if !measured => name_of(first),
+        Some(first) if !measured => engine_name(&first.engine, first.preset.as_deref()),
         _ => of_manifest.into(),
     }
-}
-
-fn name_of(candidate: &Candidate) -> String {
-    candidate.preset.iter().fold(candidate.engine.clone(), |engine, preset| format!("{engine}:{preset}"))
 }
 
 /// The reference that `--reference` names: an engine as `-e` takes it, or the label of a row.
@@ -230,16 +226,13 @@ fn reference(registry: &Registry, selection: &Selection, name: &str) -> Result<S
         return Ok(name.into());
     }
     let found = registry.find(name).map_err(|error| Usage(format!("--reference: {error:#}")))?;
-    Ok(name_of(&registry.candidate(&found)))
+    let candidate = registry.candidate(&found);
+    Ok(engine_name(&candidate.engine, candidate.preset.as_deref()))
 }
 
 /// The list without repetitions: a value that is named twice is one row.
 pub fn distinct<T: Clone + PartialEq>(list: &[T]) -> Vec<T> {
-    let mut distinct: Vec<T> = Vec::new();
-    for item in list {
-        if !distinct.contains(item) {
-            distinct.push(item.clone());
-        }
-    }
+    let mut distinct = Vec::new();
+    add_missing(&mut distinct, list.iter().cloned());
     distinct
 }

@@ -8,24 +8,13 @@ fn selection() -> Selection {
         |name: &str| Candidate { engine: name.into(), own: Start::by(name), ..Default::default() };
     Selection {
         candidates: vec![candidate("a"), candidate("b")],
-        verifier: None,
-        verification: Verification::Usual,
         models: vec![Model { name: "m".into(), path: "/m".into(), ..Model::default() }],
         scenarios: crate::plan::scenario::named("default").unwrap(),
         devices: vec!["cpu".into()],
         dtypes: vec![None],
         threads: vec![1, 2],
-        options: Map::new(),
         reference: "a".into(),
-        mode: Mode::Warm,
-        order: Order::Interleaved,
-        extent: Extent::default(),
-        seed: 0,
-        prompt: None,
-        max_new_tokens: None,
-        rounds: None,
-        warmup: None,
-        temperature: None,
+        ..Selection::default()
     }
 }
 

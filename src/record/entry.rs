@@ -3,11 +3,9 @@
 use protocol::{DeviceMemory, HelloFacts, Iteration, Loaded, Sequence};
 use serde::{Deserialize, Serialize};
 
-use super::conditions::{Idle, Late, Limits, Overhead, Pass};
 use super::failure::Failure;
-use super::output_checks::{Continued, NotChecked, ReferenceToken, Scored, StoredAnswers};
 use crate::machine::Machine;
-use crate::machine::observed::{GpuHeld, Held};
+use crate::machine::observed::{Energy, GpuHeld, GpuPass, Held};
 use crate::plan::prompts::held_out::HeldOut;
 use crate::plan::{MetricId, Plan, RequestKind};
 use stats::{NoiseFloor, StoppedBy};
@@ -190,6 +188,131 @@ pub struct Warning {
 pub enum End {
     Finished,
     Interrupted,
+}
+
+/// The machine's limits just before a block.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Limits {
+    /// The block that follows; after the last one, the number of blocks.
+    pub block: u32,
+    #[serde(flatten)]
+    pub probed: machine_limits::Limits,
+}
+
+/// The delay of streamed tokens after their time stamps, on the orchestrator's clock.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Late {
+    pub first_ns: i64,
+    pub median_ns: i64,
+}
+
+/// A pass of one case in one launch in which samplers run: no table shows its times. It counts the requests in which energy
+/// and GPUs were sampled; without those, the request in which memory was sampled.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Pass {
+    pub launch: u32,
+    pub case: usize,
+    pub requests: u32,
+    pub prompt_tokens: u64,
+    pub new_tokens: u64,
+    /// On the orchestrator's clock, all requests together.
+    pub elapsed_ns: u64,
+    /// The shortest time of several requests for one token, on the orchestrator's clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub one_token_ns: Option<u64>,
+    /// The largest memory of the process tree in one earlier request, by proportional set size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<Held>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub energy: Vec<Energy>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<GpuPass>,
+}
+
+/// The energy that the counters showed while the run was idle.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Idle {
+    pub energy: Vec<Energy>,
+}
+
+/// The orchestrator's overhead, measured with an engine that does nothing, just before the run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Overhead {
+    /// The median time from a request to its answer.
+    pub request_ns: u64,
+    /// The median time that each streamed token adds.
+    pub streamed_token_ns: u64,
+    pub requests: u32,
+}
+
+/// The log-probabilities that one configuration gave to the ids of one held-out sequence.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Scored {
+    pub configuration: usize,
+    pub launch: u32,
+    /// An index into `HeldOut::sequences`.
+    pub sequence: usize,
+    /// One for every id but the first; `None` is minus infinity.
+    pub logprobs: Vec<Option<f64>>,
+    /// From the request to its answer, on the orchestrator's clock.
+    pub elapsed_ns: u64,
+}
+
+/// One configuration's continuation of the held-out prompt.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Continued {
+    pub configuration: usize,
+    pub launch: u32,
+    pub ids: Vec<u32>,
+}
+
+/// Reference answers in f32 that are kept beside a model, in place of those of a verifier.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct StoredAnswers {
+    /// The model's path, as in configurations.
+    pub model: String,
+    /// The name and version of the engine that answered.
+    pub by: String,
+    /// One for each of `HeldOut::sequences`.
+    pub logprobs: Vec<Vec<Option<f64>>>,
+    pub continued: Vec<u32>,
+}
+
+/// The verifier's answer for one token of a sample, given all tokens before it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ReferenceToken {
+    /// The verifier's configuration.
+    #[serde(alias = "witness")]
+    pub verifier: usize,
+    /// The sample that is checked.
+    pub launch: u32,
+    pub case: usize,
+    pub index: u32,
+    /// The token's position in the output.
+    #[serde(alias = "place")]
+    pub position: u32,
+    #[serde(alias = "theirs")]
+    pub engine_token: u32,
+    /// The token that the verifier gives.
+    #[serde(alias = "own")]
+    pub verifier_token: u32,
+    #[serde(default, alias = "theirs_logprob", skip_serializing_if = "Option::is_none")]
+    pub engine_logprob: Option<f64>,
+    #[serde(default, alias = "own_logprob", skip_serializing_if = "Option::is_none")]
+    pub verifier_logprob: Option<f64>,
+}
+
+/// An output check that was not possible, with the reason.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NotChecked {
+    /// Absent when it concerns every configuration on the model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub configuration: Option<usize>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    pub reason: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
 }
 
 impl Sample {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 /// A case, or a whole configuration, that could not be measured.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,7 +67,8 @@ impl fmt::Display for Stage {
 macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident = $word:literal,)+) => {
         /// The reason why something was not measured.
-        #[derive(Debug, Clone, Default, PartialEq, Eq)]
+        #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(from = "String", into = "String")]
         pub enum FailureKind {
             $($(#[$doc])* $kind,)+
             /// A kind that a later program wrote.
@@ -91,7 +92,6 @@ macro_rules! kinds {
                 }
             }
         }
-
     };
 }
 
@@ -127,8 +127,8 @@ kinds! {
 }
 
 impl From<protocol::FailureKind> for FailureKind {
-    fn from(said: protocol::FailureKind) -> Self {
-        Self::parse(said.as_str())
+    fn from(kind: protocol::FailureKind) -> Self {
+        Self::parse(kind.as_str())
     }
 }
 
@@ -138,15 +138,15 @@ impl fmt::Display for FailureKind {
     }
 }
 
-impl Serialize for FailureKind {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_str())
+impl From<String> for FailureKind {
+    fn from(word: String) -> Self {
+        Self::parse(&word)
     }
 }
 
-impl<'de> Deserialize<'de> for FailureKind {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(Self::parse(&String::deserialize(deserializer)?))
+impl From<FailureKind> for String {
+    fn from(kind: FailureKind) -> Self {
+        kind.as_str().into()
     }
 }
 
@@ -156,20 +156,20 @@ mod tests {
 
     #[test]
     fn every_failure_kind_of_the_protocol_is_known() {
-        use protocol::FailureKind as Said;
+        use protocol::FailureKind as Reported;
         let all = [
-            Said::BadRequest,
-            Said::Unsupported,
-            Said::Unavailable,
-            Said::Model,
-            Said::Context,
-            Said::OutOfMemory,
-            Said::Device,
-            Said::Internal,
+            Reported::BadRequest,
+            Reported::Unsupported,
+            Reported::Unavailable,
+            Reported::Model,
+            Reported::Context,
+            Reported::OutOfMemory,
+            Reported::Device,
+            Reported::Internal,
         ];
-        for said in all {
-            let kind = FailureKind::from(said);
-            assert_eq!(kind.as_str(), said.as_str());
+        for reported in all {
+            let kind = FailureKind::from(reported);
+            assert_eq!(kind.as_str(), reported.as_str());
             assert!(!matches!(kind, FailureKind::Other(_)), "{kind}");
         }
     }

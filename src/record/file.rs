@@ -3,6 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{BufReader, Write};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 
@@ -46,6 +47,12 @@ pub fn read(path: &Path) -> Result<RunRecord> {
     let file =
         File::open(path).with_context(|| format!("cannot open the run record `{}`", path.display()))?;
     RunRecord::parse(BufReader::new(file)).with_context(|| format!("in the run record `{}`", path.display()))
+}
+
+/// The name of a run. It sorts by time, and two runs of one second differ.
+pub fn new_id() -> String {
+    let time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string().replace(':', "-");
+    format!("{time}-{}", std::process::id())
 }
 
 /// Checks before a run that a record can be written there.

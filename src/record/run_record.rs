@@ -1,17 +1,17 @@
-//! A whole record: its entries by kind, and how they are read.
+//! A whole record: its entries by kind, and how they are read. Reading checks every index, so later code uses them unchecked.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io::BufRead;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 
-use super::check::Known;
-use super::conditions::{Idle, Limits, Overhead, Pass};
-use super::entry::{Closed, End, Entry, Header, Launch, Sample, WarmUp, Warning};
+use super::entry::{
+    Closed, Continued, End, Entry, Header, Idle, Launch, Limits, NotChecked, Overhead, Pass, ReferenceToken,
+    Sample, Scored, StoredAnswers, WarmUp, Warning,
+};
 use super::failure::Failure;
-use super::output_checks::{Continued, NotChecked, ReferenceToken, Scored, StoredAnswers};
-use crate::plan::RequestKind;
 use crate::plan::prompts::held_out::HeldOut;
+use crate::plan::{RequestKind, Role};
 
 /// Raised when the meaning of a field changes or a kind of entry is added, but not for a new field.
 pub const RECORD_VERSION: u32 = 4;
@@ -79,32 +79,32 @@ impl RunRecord {
 
     /// Reads a record, without an incomplete last line: the run was cut off while writing it. Every index in the result is valid.
     pub fn parse(mut lines: impl BufRead) -> Result<Self> {
-        let mut read: Option<(Self, Known)> = None;
+        let mut read: Option<(Self, Indices)> = None;
         let mut torn: Option<(usize, serde_json::Error)> = None;
         let mut line = Vec::new();
-        for number in 0.. {
+        for number in 1.. {
             line.clear();
             if lines.read_until(b'\n', &mut line)? == 0 {
                 break;
             }
             if let Some((number, error)) = torn {
-                bail!("line {}: {error}", number + 1);
+                bail!("line {number}: {error}");
             }
+            let at_line = |error: anyhow::Error| anyhow!("line {number}: {error}");
             match (Entry::read(&line), &mut read) {
                 (Ok(Entry::Header(header)), None) => {
-                    if !(OLDEST_VERSION..=RECORD_VERSION).contains(&header.record_version) {
+                    let version = header.record_version;
+                    if !(OLDEST_VERSION..=RECORD_VERSION).contains(&version) {
                         bail!(
-                            "record version {}, this program reads {OLDEST_VERSION} to {RECORD_VERSION}",
-                            header.record_version
+                            "record version {version}, this program reads {OLDEST_VERSION} to {RECORD_VERSION}"
                         );
                     }
-                    let known =
-                        Known::of(&header).map_err(|wrong| anyhow!("line {}: {wrong}", number + 1))?;
-                    read = Some((Self { header: *header, ..Self::default() }, known));
+                    let indices = Indices::of(&header).map_err(at_line)?;
+                    read = Some((Self { header: *header, ..Self::default() }, indices));
                 }
-                (Ok(_), None) => bail!("line {}: the first entry is no header", number + 1),
-                (Ok(entry), Some((record, known))) => {
-                    known.take(&entry).map_err(|wrong| anyhow!("line {}: {wrong}", number + 1))?;
+                (Ok(_), None) => bail!("line {number}: the first entry is no header"),
+                (Ok(entry), Some((record, indices))) => {
+                    indices.check(&entry).map_err(at_line)?;
                     record.take(entry);
                 }
                 (Err(error), _) => torn = Some((number, error)),
@@ -130,7 +130,7 @@ impl RunRecord {
             Entry::HeldOut(held_out) => self.held_out.push(held_out),
             Entry::Scored(scored) => self.scored.push(scored),
             Entry::Continued(continued) => self.continued.push(continued),
-            Entry::StoredAnswers(kept) => self.stored_answers.push(kept),
+            Entry::StoredAnswers(answers) => self.stored_answers.push(answers),
             Entry::ReferenceToken(reference) => self.reference_tokens.push(reference),
             Entry::NotChecked(not_checked) => self.not_checked.push(not_checked),
             Entry::Limits(limits) => self.limits.push(limits),
@@ -144,4 +144,122 @@ impl RunRecord {
 
 fn counts(sample: &Sample, is_for_output_checks: impl FnOnce() -> bool) -> bool {
     sample.kind == RequestKind::Measured && !is_for_output_checks()
+}
+
+/// The indices that are valid after the entries read so far. A failure may name a launch without an entry: its process never
+/// loaded. A metric may be known only to a later version: `analysis::metric::unknown` reports it.
+struct Indices {
+    /// The configuration of each case.
+    cases: Vec<usize>,
+    /// The configuration of each launch.
+    launches: HashMap<u32, usize>,
+    /// The model of each configuration.
+    models: Vec<String>,
+    /// The number of held-out texts of each model.
+    texts: HashMap<String, usize>,
+}
+
+impl Indices {
+    /// Checks the header's own indices.
+    fn of(header: &Header) -> Result<Self> {
+        let plan = &header.plan;
+        let indices = Self {
+            cases: plan.cases.iter().map(|it| it.configuration).collect(),
+            launches: HashMap::new(),
+            models: plan.configurations.iter().map(|it| it.model.path.clone()).collect(),
+            texts: HashMap::new(),
+        };
+        for (index, case) in plan.cases.iter().enumerate() {
+            indices.configuration(&format!("plan.cases[{index}].configuration"), case.configuration)?;
+        }
+        for (index, it) in plan.configurations.iter().enumerate() {
+            if let Some(Role::Twin { of } | Role::Baseline { of }) = it.role {
+                indices.configuration(&format!("plan.configurations[{index}].role.of"), of)?;
+            }
+        }
+        for (index, floor) in header.noise_floors.iter().enumerate() {
+            indices.configuration(&format!("noise_floors[{index}].configuration"), floor.configuration)?;
+        }
+        Ok(indices)
+    }
+
+    /// Checks the indices of the next entry; later entries may then refer to it.
+    fn check(&mut self, entry: &Entry) -> Result<()> {
+        match entry {
+            Entry::Launch(it) => {
+                self.configuration("configuration", it.configuration)?;
+                let (launch, earlier) = (it.launch, self.launches.insert(it.launch, it.configuration));
+                ensure!(earlier.is_none(), "`launch` is {launch}, and an earlier launch has that number");
+            }
+            Entry::Sample(it) => self.case_in_launch(it.case, it.launch)?,
+            Entry::WarmUp(it) => self.case_in_launch(it.case, it.launch)?,
+            Entry::Pass(it) => self.case_in_launch(it.case, it.launch)?,
+            Entry::Failure(it) => {
+                self.configuration("configuration", it.configuration)?;
+                it.case.map_or(Ok(()), |case| self.case(case))?;
+            }
+            Entry::Warning(Warning { configuration: Some(it), .. })
+            | Entry::NotChecked(NotChecked { configuration: Some(it), .. }) => {
+                self.configuration("configuration", *it)?;
+            }
+            Entry::HeldOut(it) => {
+                self.texts.insert(it.model.clone(), it.sequences.len());
+            }
+            Entry::Scored(it) => {
+                self.configuration("configuration", it.configuration)?;
+                self.launch(it.launch)?;
+                let texts = self.texts.get(&self.models[it.configuration]).copied().unwrap_or(0);
+                index("sequence", it.sequence, texts, "held-out texts of its model")?;
+            }
+            Entry::Continued(it) => {
+                self.configuration("configuration", it.configuration)?;
+                self.launch(it.launch)?;
+            }
+            Entry::ReferenceToken(it) => {
+                self.configuration("verifier", it.verifier)?;
+                self.case_in_launch(it.case, it.launch)?;
+            }
+            Entry::Warning(_)
+            | Entry::NotChecked(_)
+            | Entry::Header(_)
+            | Entry::Closed(_)
+            | Entry::StoredAnswers(_)
+            | Entry::Limits(_)
+            | Entry::Idle(_)
+            | Entry::Overhead(_)
+            | Entry::End(_) => {}
+        }
+        Ok(())
+    }
+
+    fn configuration(&self, field: &str, it: usize) -> Result<()> {
+        index(field, it, self.models.len(), "configurations in the plan")
+    }
+
+    fn case(&self, it: usize) -> Result<()> {
+        index("case", it, self.cases.len(), "cases in the plan")
+    }
+
+    fn launch(&self, it: u32) -> Result<()> {
+        let is_known = self.launches.contains_key(&it);
+        ensure!(is_known, "`launch` is {it}, and no launch before it has that number");
+        Ok(())
+    }
+
+    /// A case is measured in launches of its own configuration alone.
+    fn case_in_launch(&self, case: usize, launch: u32) -> Result<()> {
+        self.case(case)?;
+        self.launch(launch)?;
+        let (planned, launched) = (self.cases[case], self.launches[&launch]);
+        ensure!(
+            planned == launched,
+            "`case` {case} is of configuration {planned}, and `launch` {launch} of configuration {launched}"
+        );
+        Ok(())
+    }
+}
+
+fn index(field: &str, it: usize, count: usize, of: &str) -> Result<()> {
+    ensure!(it < count, "`{field}` is {it}, and there are {count} {of}");
+    Ok(())
 }

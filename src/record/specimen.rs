@@ -4,17 +4,15 @@
 pub mod timed;
 
 use protocol::{Facts, HelloFacts, Iteration, Loaded, Phase, Sequence};
-use serde_json::Map;
 
 use super::{
-    Closed, End, Entry, Failure, Header, Launch, RECORD_VERSION, RequestKind, RunRecord, Sample, WarmUp,
-    WarmUpEnd,
+    Closed, End, Entry, Failure, FailureKind, Header, Launch, RECORD_VERSION, RequestKind, RunRecord, Sample,
+    WarmUp, WarmUpEnd,
 };
-use crate::engines::Candidate;
-use crate::engines::Start;
+use crate::engines::{Candidate, Start};
 use crate::machine::{Cpu, Machine};
 use crate::plan::scenario::Kind;
-use crate::plan::{Configuration, Extent, Mode, Model, Order, Plan, Prompt, Selection, Verification};
+use crate::plan::{Configuration, Extent, Mode, Model, Plan, Prompt, Selection, Verification};
 use crate::shell::Unavailable;
 use stats::{Random, StoppedBy};
 
@@ -68,31 +66,19 @@ pub const REED: Invented = Invented {
 pub fn selection(names: &[&str]) -> Selection {
     let candidate =
         |name: &&str| Candidate { engine: name.to_string(), own: Start::by(name), ..Candidate::default() };
+    let (name, path, identity) = ("embedded".into(), "/m".into(), Some("abc".into()));
+    let model = Model { name, path, identity, ..Model::default() };
     Selection {
-        verifier: None,
         verification: Verification::Off,
         candidates: names.iter().map(candidate).collect(),
-        models: vec![Model {
-            name: "embedded".into(),
-            path: "/m".into(),
-            identity: Some("abc".into()),
-            ..Model::default()
-        }],
+        models: vec![model],
         scenarios: crate::plan::scenario::named("default").unwrap(),
         devices: vec!["cpu".into()],
         dtypes: vec![None],
         threads: vec![2],
-        options: Map::new(),
         reference: "patient-original".into(),
-        mode: Mode::Warm,
-        order: Order::Interleaved,
         extent: Extent { blocks: Some(5), ..Extent::default() },
-        seed: 0,
-        prompt: None,
-        max_new_tokens: None,
-        rounds: None,
-        warmup: None,
-        temperature: None,
+        ..Selection::default()
     }
 }
 
@@ -255,7 +241,7 @@ pub fn failure(configuration: usize, case: Option<usize>, kind: &str, when: &str
     Failure {
         configuration,
         case,
-        kind: crate::record::FailureKind::parse(kind),
+        kind: FailureKind::parse(kind),
         when: when.into(),
         message: message.into(),
         ..Failure::default()

@@ -1,6 +1,7 @@
 use protocol::Loaded;
 
 use super::*;
+use crate::plan::{Configuration, Role};
 use stats::StoppedBy;
 
 fn lines(entries: &[Entry]) -> Vec<u8> {
@@ -39,14 +40,11 @@ fn a_record_reads_back_as_it_was_written() {
 #[test]
 fn every_kind_of_entry_reads_back_as_it_was_written() {
     let mut all = entries();
-    all.push(Entry::Launch(Box::new(Launch {
-        block: 2,
-        loaded: Some(Loaded::default()),
-        ..Launch::default()
-    })));
+    let loaded = Some(Loaded::default());
+    all.push(Entry::Launch(Box::new(Launch { block: 2, loaded, ..Launch::default() })));
     all.push(Entry::WarmUp(WarmUp { launch: 1, case: 2, requests: 3, ended_by: WarmUpEnd::Time }));
     all.push(Entry::Closed(Closed { workload: "decode".into(), blocks: 8, by: StoppedBy::Width }));
-    all.push(Entry::Failure(Failure { kind: crate::record::FailureKind::Exited, ..Failure::default() }));
+    all.push(Entry::Failure(Failure { kind: FailureKind::Exited, ..Failure::default() }));
     for entry in all {
         assert_eq!(Entry::read(&protocol::encode(&entry)).unwrap(), entry);
     }
@@ -72,17 +70,17 @@ fn an_unknown_kind_of_entry_is_an_error_with_its_line() {
 
 #[test]
 fn a_record_cut_off_anywhere_loses_at_most_its_last_entry() {
-    let whole = lines(&entries());
-    let header = whole.iter().position(|&byte| byte == b'\n').unwrap();
-    for cut in header..whole.len() {
-        let record = RunRecord::parse(&whole[..cut]).unwrap();
-        let complete = whole[..cut].iter().filter(|&&byte| byte == b'\n').count();
-        let held = 1
+    let bytes = lines(&entries());
+    let header = bytes.iter().position(|&byte| byte == b'\n').unwrap();
+    for cut in header..bytes.len() {
+        let record = RunRecord::parse(&bytes[..cut]).unwrap();
+        let complete = bytes[..cut].iter().filter(|&&byte| byte == b'\n').count();
+        let entries = 1
             + record.launches.len()
             + record.samples.len()
             + record.warnings.len()
             + usize::from(record.end.is_some());
-        assert!(held >= complete, "cut at {cut}: {held} of {complete}");
+        assert!(entries >= complete, "cut at {cut}: {entries} of {complete}");
     }
 }
 
@@ -139,8 +137,8 @@ fn names_of_version_3_are_read_as_those_of_version_4() {
     assert_eq!((gpu.samples, gpu.throttled_samples), (9, Some(2)));
     let plan = r#"{"label":"a (twin)","engine":"a","command":[],"model":{"name":"m","path":"m"},"device":"cpu","threads":1,
         "vouches":true,"beside":{"what":"witness"}}"#;
-    let configuration: crate::plan::Configuration = serde_json::from_str(plan).unwrap();
-    assert_eq!((configuration.role, configuration.verifies), (Some(crate::plan::Role::Verifier), true));
+    let configuration: Configuration = serde_json::from_str(plan).unwrap();
+    assert_eq!((configuration.role, configuration.verifies), (Some(Role::Verifier), true));
 }
 
 #[test]
@@ -167,39 +165,41 @@ fn refused(entry: Entry) -> String {
 
 #[test]
 fn an_invalid_index_is_an_error_with_its_line_and_field() {
+    let launch = |launch, configuration| {
+        Entry::Launch(Box::new(Launch { launch, configuration, ..Launch::default() }))
+    };
     let sample = |launch, case| Entry::Sample(Box::new(Sample { launch, case, ..Sample::default() }));
-    assert_eq!(refused(sample(4, 9)), "line 3: `case` is 9, and there are 1 cases in the plan");
-    assert_eq!(refused(sample(5, 0)), "line 3: `launch` is 5, and no launch before it has that number");
-    let again = Entry::Launch(Box::new(Launch { launch: 4, ..Launch::default() }));
-    assert_eq!(refused(again), "line 3: `launch` is 4, and an earlier launch has that number");
-    let launch = Launch { configuration: 1, ..Launch::default() };
-    let of_configuration = "line 3: `configuration` is 1, and there are 1 configurations in the plan";
-    assert_eq!(refused(Entry::Launch(Box::new(launch))), of_configuration);
     let failure = Failure { configuration: 1, ..Failure::default() };
-    assert_eq!(refused(Entry::Failure(failure)), of_configuration);
     let warning = Warning { configuration: Some(1), message: "noisy".into() };
-    assert_eq!(refused(Entry::Warning(warning)), of_configuration);
     let scored = Scored { launch: 4, sequence: 0, ..Scored::default() };
-    let of_texts = "line 3: `sequence` is 0, and there are 0 held-out texts of its model";
-    assert_eq!(refused(Entry::Scored(scored)), of_texts);
     let reference = ReferenceToken { launch: 4, verifier: 7, ..ReferenceToken::default() };
-    assert!(refused(Entry::ReferenceToken(reference)).starts_with("line 3: `verifier` is 7"));
+    let of_configuration = "`configuration` is 1, and there are 1 configurations in the plan";
+    for (entry, expected) in [
+        (sample(4, 9), "`case` is 9, and there are 1 cases in the plan"),
+        (sample(5, 0), "`launch` is 5, and no launch before it has that number"),
+        (launch(4, 0), "`launch` is 4, and an earlier launch has that number"),
+        (launch(0, 1), of_configuration),
+        (Entry::Failure(failure), of_configuration),
+        (Entry::Warning(warning), of_configuration),
+        (Entry::Scored(scored), "`sequence` is 0, and there are 0 held-out texts of its model"),
+        (Entry::ReferenceToken(reference), "`verifier` is 7, and there are 1 configurations in the plan"),
+    ] {
+        assert_eq!(refused(entry), format!("line 3: {expected}"));
+    }
 }
 
 #[test]
 fn an_invalid_index_in_the_plan_is_an_error_with_its_field() {
     let refused = |change: fn(&mut Header)| {
-        let mut all = entries()[..2].to_vec();
-        let Entry::Header(header) = &mut all[0] else { panic!("no header") };
-        change(header);
-        RunRecord::parse(lines(&all).as_slice()).unwrap_err().to_string()
+        let mut header = header();
+        change(&mut header);
+        let header = Entry::Header(Box::new(header));
+        RunRecord::parse(lines(&[header]).as_slice()).unwrap_err().to_string()
     };
     let of_case = refused(|header| header.plan.cases[0].configuration = 3);
     let expected = "line 1: `plan.cases[0].configuration` is 3, and there are 1 configurations in the plan";
     assert_eq!(of_case, expected);
-    let of_twin = refused(|header| {
-        header.plan.configurations[0].role = Some(crate::plan::Role::Twin { of: 1 });
-    });
+    let of_twin = refused(|header| header.plan.configurations[0].role = Some(Role::Twin { of: 1 }));
     assert!(of_twin.starts_with("line 1: `plan.configurations[0].role.of` is 1"), "{of_twin}");
 }
 

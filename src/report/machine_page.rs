@@ -133,7 +133,7 @@ impl Page {
         let steal = self
             .machine
             .steal_share
-            .map(|share| format!("steal since boot {:.2} % of the requested processor time", share * 100.0));
+            .map(|share| format!("steal since boot {:.2} % of the requested CPU time", share * 100.0));
         joined([guest, hardware, steal])
     }
 

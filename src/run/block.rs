@@ -5,19 +5,18 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use super::case::Cases;
-use super::footprint::member;
 use super::journal::Journal;
 use super::launch::{EXIT_GRACE, Purpose};
 use super::launches::{Launches, end};
 use super::limits::probe_limits;
-use super::memory_groups::{Member, MemoryGroup, memory_groups};
+use super::memory_groups::{Member, MemoryGroup, member, memory_groups};
 use super::pass::{self, SampledPass};
 use super::request::Requests;
 use super::schedule::Schedule;
-use super::stop::Stop;
 use crate::machine::memory;
 use crate::plan::scenario::Kind;
 use crate::plan::{Mode, Order, Plan};
+use crate::run::process::Stop;
 
 /// A request shorter than this follows a discarded one after a pause, because a pause costs cold caches and woken threads. On two
 /// cores in f32 a pause made the first request 0.2 to 0.8 ms longer, and no difference was visible above 50 ms. For longer
@@ -157,9 +156,9 @@ impl<'a> Blocks<'_, 'a> {
                 if self.schedule.has_failed(turn.case) || self.schedule.time_budget.is_spent() {
                     continue;
                 }
-                let rested = group.resume_only(turn.at).await && turn.discards_first();
+                let after_pause = group.resume_only(turn.at).await && turn.discards_first();
                 let Some(launched) = group.slots[turn.at].launched.as_mut() else { continue };
-                let outcome = self.cases().request_round(launched, turn.case, round, rested).await;
+                let outcome = self.cases().request_round(launched, turn.case, round, after_pause).await;
                 let took = self.settle(group, turn.at, turn.case, outcome).await?;
                 turn.request = turn.request.or(took);
             }
@@ -215,11 +214,11 @@ impl<'a> Blocks<'_, 'a> {
         outcome: Result<T, Stop>,
     ) -> Result<Option<T>> {
         let slot = &mut group.slots[at];
-        if let Err(Stop::Fault(failed)) = &outcome
+        if let Err(Stop::Fault(fault)) = &outcome
             && let Some(mut launched) = slot.launched.take()
         {
             // An engine that cannot go on sends `failed` and ends. That must not cost the next case.
-            let lives = failed.fault.cause.engine_survives();
+            let lives = fault.cause.engine_survives();
             if lives && launched.conversation.process.wait(EXIT_GRACE).await.is_none() {
                 slot.launched = Some(launched);
             } else {
@@ -279,7 +278,7 @@ impl<'a> Blocks<'_, 'a> {
     /// Starts a process for one request, then ends it.
     async fn one_shot(&mut self, block: u32, case: usize, round: u32) -> Result<(), Stop> {
         let index = self.plan.cases[case].configuration;
-        let mut launched = self.launches.start(self.journal, index, Purpose::Once(block)).await?;
+        let mut launched = self.launches.start(self.journal, index, Purpose::OneShot(block)).await?;
         let model = self.launches.model_path(index);
         let mut cases = Cases { plan: self.plan, journal: &mut *self.journal, requests: self.requests };
         let outcome = cases.request_cold(&mut launched, model, case, round).await;

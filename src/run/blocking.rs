@@ -17,13 +17,13 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         // Ends when this test does: nothing is ever sent.
         let (sender, receiver) = std::sync::mpsc::channel::<()>();
-        let heard = runtime.block_on(async {
+        let other_ran = runtime.block_on(async {
             tokio::select! {
                 _ = off_thread(move || receiver.recv()) => false,
                 () = tokio::task::yield_now() => true,
             }
         });
-        assert!(heard);
+        assert!(other_ran);
         drop(sender);
     }
 }

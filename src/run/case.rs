@@ -4,17 +4,15 @@ use std::time::{Duration, Instant};
 
 use protocol::{Generated, IgnoreEos};
 
-use super::journal::Journal;
+use super::journal::{Event, Journal};
 use super::launch::{Launched, load_request, stage};
 use super::request::Requests;
 use super::schedule::Schedule;
-use super::stop::Stop;
 use super::warm_up::WarmUp;
 use crate::plan::prompts::PAIR;
 use crate::plan::{Plan, Workload};
 use crate::record::{self, RequestKind, WarmUpEnd};
-use crate::run::event::Event;
-use crate::run::process::{Cause, Stage};
+use crate::run::process::{Cause, Stage, Stop};
 
 /// Makes the requests of a plan's cases, one launch at a time.
 pub(super) struct Cases<'r, 'a> {
@@ -28,7 +26,7 @@ impl Cases<'_, '_> {
     pub async fn measure_launch_case(&mut self, launched: &mut Launched, case: usize) -> Result<(), Stop> {
         self.begin(launched, case)?;
         for round in 0..self.plan.cases[case].workload.rounds {
-            self.requests.ask(self.journal, launched, case, RequestKind::Measured, round).await?;
+            self.requests.make(self.journal, launched, case, RequestKind::Measured, round).await?;
         }
         Ok(())
     }
@@ -55,7 +53,7 @@ impl Cases<'_, '_> {
             }
             let index = warm_up.requests();
             let (answer, elapsed_ns) =
-                self.requests.ask(self.journal, launched, case, RequestKind::Warmup, index).await?;
+                self.requests.make(self.journal, launched, case, RequestKind::Warmup, index).await?;
             warm_up.push(elapsed_ns);
             // The prompts of the pair are equal, so their answers must be equal.
             let first = first.get_or_insert_with(|| answer.clone());
@@ -79,19 +77,19 @@ impl Cases<'_, '_> {
         launched: &mut Launched,
         case: usize,
         round: u32,
-        rested: bool,
+        after_pause: bool,
     ) -> Result<Duration, Stop> {
-        if rested {
-            self.requests.ask(self.journal, launched, case, RequestKind::Discarded, round).await?;
+        if after_pause {
+            self.requests.make(self.journal, launched, case, RequestKind::Discarded, round).await?;
         }
-        let (_, ns) = self.requests.ask(self.journal, launched, case, RequestKind::Measured, round).await?;
+        let (_, ns) = self.requests.make(self.journal, launched, case, RequestKind::Measured, round).await?;
         Ok(Duration::from_nanos(ns))
     }
 
     fn begin(&mut self, launched: &mut Launched, case: usize) -> Result<(), Stop> {
         let workload = &self.plan.cases[case].workload;
         let label = self.plan.configurations[launched.launch.configuration].label.clone();
-        self.journal.tell(Event::CaseStarted { label, workload: workload.label.clone() });
+        self.journal.send(Event::CaseStarted { label, workload: workload.label.clone() });
         supports(launched, workload).map_err(|cause| launched.fault(Stage::Load, cause))
     }
 
@@ -114,7 +112,7 @@ impl Cases<'_, '_> {
             let (loaded, loaded_ns) = loaded.map_err(|cause| launched.fault(Stage::Load, cause))?;
             (launched.launch.loaded, launched.launch.loaded_ns) = (Some(loaded), Some(loaded_ns));
         }
-        self.requests.ask(self.journal, launched, case, RequestKind::Measured, index).await.map(|_| ())
+        self.requests.make(self.journal, launched, case, RequestKind::Measured, index).await.map(|_| ())
     }
 }
 

@@ -1,18 +1,29 @@
-//! The parts that both output checks share: the one before the first block (`check_held_out`) and the one after the last (`measured_tokens`). The
-//! record has the reason for each missing check, and no result is lost.
+//! The parts that both output checks share, before the blocks (`held_out`) and after them (`measured_tokens`): requests to one
+//! launch, their time, and the reason for each missing check. No check discards a result.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use protocol::{Generate, Id, IgnoreEos, Score};
 
 use super::journal::Journal;
+use super::launch::Launched;
 use super::launches::Launches;
 use super::request::Requests;
 use crate::engines::manifest;
 use crate::plan::{Model, Plan, Verification};
 use crate::record::{Entry, NotChecked};
 use crate::run::process::Cause;
+use crate::run::verify::verify_scores;
 use crate::shell::this_program;
+use crate::text::counted;
+
+/// The longest request of a check, if no budget is shorter.
+const MOST_FOR_A_REQUEST: Duration = Duration::from_secs(60);
+/// The shortest useful time for an answer.
+const MIN_FOR_A_REQUEST: Duration = Duration::from_secs(1);
+/// The factor on estimates from other windows: attention grows with the square of the tokens.
+const GROWTH: f64 = 1.5;
 
 pub(super) struct OutputChecks<'r, 'a> {
     pub plan: &'a Plan,
@@ -52,4 +63,175 @@ pub(super) fn is_breach(cause: &Cause) -> bool {
 
 pub(super) fn longer_budget() -> Option<String> {
     Some("a longer `--budget`".into())
+}
+
+impl Launched {
+    /// The log-probability of every id but the first, and the time of the answer.
+    pub async fn score(
+        &mut self,
+        ids: &[u32],
+        within: Duration,
+    ) -> Result<(Vec<Option<f64>>, Duration), Cause> {
+        let sequences = vec![ids.to_vec()];
+        let request = Score { id: Some(Id::Number(self.next_id())), sequences: sequences.clone() };
+        let deadline = self.conversation.deadlines.answer.min(within);
+        let (mut scored, took) = self.conversation.score(request, deadline).await?;
+        verify_scores(&scored, &sequences)?;
+        Ok((scored.logprobs.swap_remove(0), took))
+    }
+
+    /// The greedy continuation of a prompt, past EOS if the engine can ignore it.
+    pub async fn continue_prompt(
+        &mut self,
+        prompt: &[u32],
+        max_new_tokens: u32,
+        within: Duration,
+    ) -> Result<Vec<u32>, Cause> {
+        let ignore_eos = self.hello().is_some_and(|hello| hello.capabilities.ignore_eos != IgnoreEos::No);
+        let (id, prompt_ids) = (Some(Id::Number(self.next_id())), Some(prompt.to_vec()));
+        let request = Generate { id, prompt_ids, max_new_tokens, ignore_eos, ..Generate::default() };
+        let deadline = self.conversation.deadlines.answer.min(within);
+        let mut answer = self.conversation.generate(request, deadline).await?;
+        self.verify(&answer, Some(prompt.len() as u32), max_new_tokens, ignore_eos)?;
+        self.conversation.refuse_unrequested()?;
+        let mut sequences = answer.generated.iterations.drain(..).flat_map(|it| it.sequences);
+        let ids = sequences.next().and_then(|sequence| sequence.output_ids);
+        ids.ok_or_else(|| Cause::Unsupported("gives text, not ids".into()))
+    }
+}
+
+/// The time of the windows so far.
+#[derive(Debug, Default)]
+pub(super) struct Scoring {
+    tokens: usize,
+    /// The slowest window, for each token.
+    per_token: Duration,
+}
+
+impl Scoring {
+    pub fn took(&mut self, tokens: usize, took: Duration) {
+        self.tokens += tokens;
+        self.per_token = self.per_token.max(took / tokens.max(1) as u32);
+    }
+
+    /// The reason why a window of so many tokens is not requested.
+    pub fn reason_to_skip(
+        &self,
+        tokens: usize,
+        launched: &Launched,
+        check_time: CheckTime,
+    ) -> Option<String> {
+        let context = launched.facts().and_then(|facts| facts.context_tokens);
+        if let Some(context) = context.filter(|&context| (context as usize) < tokens) {
+            let so_far = self.so_far();
+            return Some(format!("a window of {tokens} tokens exceeds its context of {context}{so_far}"));
+        }
+        let total = check_time.total.as_secs_f64();
+        if self.tokens == 0 {
+            let over =
+                format!("no log-probabilities were requested: the {total:.0} s of the check were over");
+            return check_time.is_over().then_some(over);
+        }
+        let estimate = self.per_token.mul_f64(tokens as f64 * GROWTH);
+        let is_too_long = check_time.is_over() || estimate > check_time.left();
+        is_too_long.then(|| {
+            let (scored, tokens, seconds) = (counted(self.tokens), counted(tokens), estimate.as_secs_f64());
+            format!(
+                "its log-probabilities were compared on {scored} tokens: {tokens} tokens would take about {seconds:.0} s, \
+                 and the check has {total:.0} s"
+            )
+        })
+    }
+
+    pub fn so_far(&self) -> String {
+        match self.tokens {
+            0 => "; no tokens were scored".into(),
+            tokens => format!("; {tokens} tokens were scored"),
+        }
+    }
+}
+
+/// The time budget of one launch for an output check, its start included.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CheckTime {
+    began: Instant,
+    pub total: Duration,
+    /// The end of the run's budget. No request and no launch goes beyond it.
+    budget_ends: Option<Instant>,
+}
+
+impl CheckTime {
+    pub fn begins(total: Duration, budget_ends: Option<Instant>) -> Self {
+        Self { began: Instant::now(), total, budget_ends }
+    }
+
+    pub fn left(&self) -> Duration {
+        let left = self.total.saturating_sub(self.began.elapsed());
+        self.left_of_budget().map_or(left, |of_budget| left.min(of_budget))
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.left().is_zero()
+    }
+
+    /// The time limit of a request within the remaining time.
+    pub fn for_remaining_time(&self) -> Duration {
+        let left = self.left().max(MIN_FOR_A_REQUEST);
+        whole_ms(self.left_of_budget().map_or(left, |of_budget| left.min(of_budget)))
+    }
+
+    /// The time limit of a request that is made even if little time remains. A budget may shorten it.
+    pub fn for_a_request(&self) -> Duration {
+        whole_ms(self.left_of_budget().map_or(MOST_FOR_A_REQUEST, |left| left.min(MOST_FOR_A_REQUEST)))
+    }
+
+    /// The time for an engine to end by itself.
+    pub fn for_an_end(&self, usual: Duration) -> Duration {
+        self.left_of_budget().map_or(usual, |left| left.min(usual))
+    }
+
+    /// The rest of the budget. `None` without one.
+    pub fn left_of_budget(&self) -> Option<Duration> {
+        self.budget_ends.map(|ends| ends.saturating_duration_since(Instant::now()))
+    }
+
+    /// Whether the budget is used up. A missing answer then says nothing about the engine.
+    pub fn budget_is_over(&self) -> bool {
+        self.left_of_budget().is_some_and(|left| left.is_zero())
+    }
+}
+
+/// Records state the time of a request, so it is in whole milliseconds.
+fn whole_ms(time: Duration) -> Duration {
+    Duration::from_millis(time.as_millis() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn a_budget_limits_every_request_and_every_launch() {
+        let over = CheckTime::begins(HOUR, Some(Instant::now()));
+        assert!(over.is_over() && over.budget_is_over());
+        let none = Duration::ZERO;
+        assert_eq!(
+            [over.left(), over.for_remaining_time(), over.for_a_request(), over.for_an_end(HOUR)],
+            [none; 4]
+        );
+        let short = CheckTime::begins(HOUR, Some(Instant::now() + Duration::from_secs(30)));
+        assert!(short.left() <= Duration::from_secs(30) && short.for_a_request() <= Duration::from_secs(30));
+        let long = CheckTime::begins(HOUR, Some(Instant::now() + HOUR));
+        assert_eq!(long.for_a_request(), MOST_FOR_A_REQUEST);
+    }
+
+    #[test]
+    fn without_a_budget_a_request_has_its_usual_time() {
+        let over = CheckTime::begins(Duration::ZERO, None);
+        assert!(over.is_over() && !over.budget_is_over());
+        assert_eq!((over.for_a_request(), over.for_an_end(HOUR)), (MOST_FOR_A_REQUEST, HOUR));
+        assert_eq!((over.for_remaining_time(), over.left_of_budget()), (MIN_FOR_A_REQUEST, None));
+    }
 }

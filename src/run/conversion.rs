@@ -10,12 +10,10 @@ use model_files::{Dtype, Format, ModelFolder, conversions, own_dtype};
 use protocol::HelloFacts;
 use tokio::sync::mpsc;
 
-use super::journal::Journal;
-use super::stop::Stop;
+use super::journal::{Event, Journal};
 use crate::plan::Plan;
 use crate::record::Converted;
-use crate::run::event::Event;
-use crate::run::process::{Cause, Stage};
+use crate::run::process::{Cause, Fault, Stage, Stop};
 
 /// Configurations whose engine gets a conversion of the model.
 pub(super) struct Conversions<'a> {
@@ -28,14 +26,14 @@ impl<'a> Conversions<'a> {
         Self { plan, converted: BTreeMap::new() }
     }
 
-    pub fn of_configuration(&self, configuration: usize) -> Option<&Converted> {
+    pub fn conversion_for(&self, configuration: usize) -> Option<&Converted> {
         self.converted.get(&configuration)
     }
 
     /// The model's path for a configuration: its own, or that of its conversion.
     pub fn model_path(&self, configuration: usize) -> &str {
         let own = &self.plan.configurations[configuration].model.path;
-        self.of_configuration(configuration).map_or(own, |converted| &converted.path)
+        self.conversion_for(configuration).map_or(own, |converted| &converted.path)
     }
 
     /// Converts the model if the engine does not read its format. True if it was converted now.
@@ -53,7 +51,7 @@ impl<'a> Conversions<'a> {
             return Ok(false);
         }
         let to = [Format::Safetensors, Format::Gguf].into_iter().find(|format| read(format.as_str()));
-        let refused = |why: String| Stop::refused(Stage::Load, Cause::Unsupported(why));
+        let refused = |why: String| Stop::from(Fault::without_process(Stage::Load, Cause::Unsupported(why)));
         let Some(to) = to else {
             let formats = formats.join("`, `");
             return Err(refused(format!("reads `{formats}`, and the model is `{has}`")));
@@ -97,7 +95,7 @@ async fn convert(
     });
     while let Some(fraction) = reports.recv().await {
         let phase = format!("converting the model to {}", to.as_str());
-        journal.tell(Event::Loading { label: label.into(), phase, fraction: Some(fraction) });
+        journal.send(Event::Loading { label: label.into(), phase, fraction: Some(fraction) });
     }
     work.await?
 }

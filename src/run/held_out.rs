@@ -6,19 +6,16 @@ use std::time::Duration;
 use anyhow::Result;
 use protocol::Output;
 
-use super::check_requests::Scoring;
-use super::check_time::CheckTime;
-use super::checks::{OutputChecks, is_breach, longer_budget};
-use super::footprint::exceeds_memory;
+use super::checks::{CheckTime, OutputChecks, Scoring, is_breach, longer_budget};
+use super::journal::Event;
 use super::launch::{EXIT_GRACE, Launched};
 use super::launches::end;
+use super::memory_groups::exceeds_memory;
 use super::schedule::Schedule;
-use super::stop::{Failed, Stop};
 use crate::plan::{Mode, Model, Role, Verification};
 use crate::record::{Continued, Entry, HeldOut, Scored};
 use crate::run::blocking::off_thread;
-use crate::run::event::Event;
-use crate::run::process::{Cause, Stage};
+use crate::run::process::{Cause, Fault, Stage, Stop};
 use crate::run::stored_answers;
 
 impl OutputChecks<'_, '_> {
@@ -48,9 +45,9 @@ impl OutputChecks<'_, '_> {
     /// Whether a configuration is checked: rows and the programs of baselines are. A twin is the same engine as its row.
     fn is_checked(&self, schedule: &Schedule, index: usize) -> bool {
         let configuration = &self.plan.configurations[index];
-        let beside = matches!(configuration.role, None | Some(Role::Baseline { .. }));
+        let is_measured = matches!(configuration.role, None | Some(Role::Baseline { .. }));
         let has_failed = || !self.plan.cases_of(index).is_empty() && !schedule.has_open_cases(index);
-        beside
+        is_measured
             && configuration.unavailable.is_none()
             && self.requests.prompts(&configuration.model.path).is_some()
             && !has_failed()
@@ -62,7 +59,7 @@ impl OutputChecks<'_, '_> {
         self.journal.take(Entry::HeldOut(held_out.clone()))?;
         let on_it = |&index: &usize| self.plan.configurations[index].model.path == model.path;
         let configurations = 0..self.plan.configurations.len();
-        let mut asked: Vec<usize> =
+        let mut selected: Vec<usize> =
             configurations.filter(on_it).filter(|&index| self.is_checked(schedule, index)).collect();
         let stored = match self.plan.verification {
             Verification::Usual => {
@@ -74,15 +71,15 @@ impl OutputChecks<'_, '_> {
         };
         match (stored, self.plan.verifier_of(model)) {
             (Some(stored), _) => self.journal.take(Entry::StoredAnswers(stored))?,
-            (None, Some(verifier)) if !asked.contains(&verifier) => asked.push(verifier),
+            (None, Some(verifier)) if !selected.contains(&verifier) => selected.push(verifier),
             (None, Some(_)) => {}
             (None, None) => {
                 let why = "held-out text was not checked: no reference engine for output checks can run here";
                 self.no_verifier(model, why)?;
             }
         }
-        let check_time = schedule.time_budget.output_check(asked.len());
-        for index in asked {
+        let check_time = schedule.time_budget.output_check(selected.len());
+        for index in selected {
             if let Some(reason) = exceeds_memory(&self.plan.configurations[index]) {
                 self.model_not_checked(model, reason, None)?;
                 continue;
@@ -96,8 +93,8 @@ impl OutputChecks<'_, '_> {
             let check_time =
                 if self.plan.verifier_of(model) == Some(index) { check_time * 2 } else { check_time };
             let for_checks = self.check_configuration(index, &held_out, check_time).await;
-            if let Err(failed) = Stop::survive(for_checks)? {
-                self.record_failed_check(schedule, index, failed)?;
+            if let Err(fault) = Stop::survive(for_checks)? {
+                self.record_failed_check(schedule, index, fault)?;
             }
         }
         Ok(())
@@ -110,7 +107,7 @@ impl OutputChecks<'_, '_> {
         check_time: Duration,
     ) -> Result<(), Stop> {
         let label = self.plan.configurations[index].label.clone();
-        self.journal.tell(Event::CheckingOutput { label });
+        self.journal.send(Event::CheckingOutput { label });
         let left = CheckTime::begins(check_time, self.budget_ends).left_of_budget();
         let Some(mut launched) = self.launches.launch_within(self.journal, index, left).await? else {
             let reason = "the budget ended while the engine was loaded for an output check".into();
@@ -121,12 +118,12 @@ impl OutputChecks<'_, '_> {
             return Ok(self.not_checked(index, "supports only `generate`, not `score`".into(), None)?);
         }
         let check_time = CheckTime::begins(check_time, self.budget_ends);
-        let asked = self.request_answers(&mut launched, held_out, check_time).await;
+        let answered = self.request_answers(&mut launched, held_out, check_time).await;
         let usual = launched.conversation.deadlines.shutdown;
         // If the budget is too short for a shutdown, the engine is ended at once.
-        let alive = asked.is_ok() && check_time.for_an_end(usual) == usual;
+        let alive = answered.is_ok() && check_time.for_an_end(usual) == usual;
         let ended = end(self.journal, launched, alive).await;
-        asked.and(ended.map_err(Stop::from))
+        answered.and(ended.map_err(Stop::from))
     }
 
     /// Scores windows in growing order: the first ones predict the time of the others. The continuation of a prompt comes last.
@@ -164,19 +161,10 @@ impl OutputChecks<'_, '_> {
                     let scored = Scored { configuration, launch, sequence, logprobs, elapsed_ns };
                     self.journal.take(Entry::Scored(scored))?;
                 }
-                // The budget cut off the request, not the engine.
-                Err(cause @ Cause::Timeout(_)) if check_time.budget_is_over() => {
-                    let so_far = scoring.so_far();
-                    let reason = format!("the budget ended during `score`: {cause}{so_far}");
-                    return Ok(self.not_checked(configuration, reason, longer_budget())?);
+                Err(cause) => {
+                    let (request, so_far) = (format!("`score` of {} tokens", ids.len()), scoring.so_far());
+                    return self.record_no_answer(launched, check_time, &request, cause, &so_far).await;
                 }
-                Err(cause) if cause.engine_survives() && !is_breach(&cause) => {
-                    let tokens = ids.len();
-                    let reason = format!("`score` of {tokens} tokens: {cause}{}", scoring.so_far());
-                    self.not_checked(configuration, reason, cause.hint())?;
-                    return self.wait_for_exit(launched).await;
-                }
-                Err(cause) => return Err(launched.fault(Stage::OutputCheck, cause)),
             }
         }
         Ok(())
@@ -201,25 +189,33 @@ impl OutputChecks<'_, '_> {
         if let Some(reason) = cannot {
             return Ok(self.not_checked(configuration, reason.into(), None)?);
         }
-        match launched
-            .continue_prompt(&held_out.prompt, held_out.max_new_tokens, check_time.for_remaining_time())
-            .await
-        {
+        let within = check_time.for_remaining_time();
+        match launched.continue_prompt(&held_out.prompt, held_out.max_new_tokens, within).await {
             Ok(ids) => Ok(self.journal.take(Entry::Continued(Continued { configuration, launch, ids }))?),
-            Err(cause @ Cause::Timeout(_)) if check_time.budget_is_over() => {
-                let reason = format!("the budget ended while it continued a prompt: {cause}");
-                Ok(self.not_checked(configuration, reason, longer_budget())?)
-            }
-            Err(cause) if cause.engine_survives() && !is_breach(&cause) => {
-                self.not_checked(configuration, format!("`generate`: {cause}"), cause.hint())?;
-                self.wait_for_exit(launched).await
-            }
-            Err(cause) => Err(launched.fault(Stage::OutputCheck, cause)),
+            Err(cause) => self.record_no_answer(launched, check_time, "`generate`", cause, "").await,
         }
     }
 
-    /// Waits briefly for the end of an engine that sent `failed` because it cannot go on.
-    async fn wait_for_exit(&mut self, launched: &mut Launched) -> Result<(), Stop> {
+    /// Records why a request of the check has no answer. A breach of the protocol and the end of the engine are its faults.
+    async fn record_no_answer(
+        &mut self,
+        launched: &mut Launched,
+        check_time: CheckTime,
+        request: &str,
+        cause: Cause,
+        so_far: &str,
+    ) -> Result<(), Stop> {
+        let configuration = launched.launch.configuration;
+        // The budget cut off the request, not the engine.
+        if matches!(cause, Cause::Timeout(_)) && check_time.budget_is_over() {
+            let reason = format!("the budget ended during {request}: {cause}{so_far}");
+            return Ok(self.not_checked(configuration, reason, longer_budget())?);
+        }
+        if !cause.engine_survives() || is_breach(&cause) {
+            return Err(launched.fault(Stage::OutputCheck, cause));
+        }
+        self.not_checked(configuration, format!("{request}: {cause}{so_far}"), cause.hint())?;
+        // An engine that cannot go on sends `failed` and ends.
         match launched.conversation.process.wait(EXIT_GRACE).await {
             Some(status) => {
                 let cause = Cause::Exited(format!("{status} after `failed`"));
@@ -231,18 +227,17 @@ impl OutputChecks<'_, '_> {
 
     /// Records a failed check. A breach of the protocol or a failed load is the row's failure, as in a block. After other
     /// failures the engine can still be measured.
-    fn record_failed_check(&mut self, schedule: &mut Schedule, index: usize, failed: Failed) -> Result<()> {
+    fn record_failed_check(&mut self, schedule: &mut Schedule, index: usize, fault: Fault) -> Result<()> {
         let configuration = &self.plan.configurations[index];
         let is_verifier = configuration.role == Some(Role::Verifier);
         // One-shot processes speak only `generate`, so this failure does not concern them.
-        let in_a_block_too = self.plan.mode == Mode::Warm && failed.fault.when != Stage::OutputCheck;
-        if !is_verifier && (in_a_block_too || is_breach(&failed.fault.cause)) {
+        let in_a_block_too = self.plan.mode == Mode::Warm && fault.when != Stage::OutputCheck;
+        if !is_verifier && (in_a_block_too || is_breach(&fault.cause)) {
             if let Some(twin) = self.plan.twin_of(index) {
                 schedule.close_cases_of(twin);
             }
-            return schedule.fail(self.journal, index, None, failed);
+            return schedule.record_failure(self.journal, fault.row(index, None));
         }
-        let fault = failed.fault;
         let reason = format!("{} at {}: {}", fault.cause.kind(), fault.when, fault.cause);
         match is_verifier {
             true => {

@@ -3,17 +3,16 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use protocol::{HelloFacts, Load, environment};
+use protocol::{Facts, HelloFacts, Load, environment};
 
 use super::blocking::off_thread;
 use super::journal::Journal;
-use super::stop::{Failed, Stop};
-use crate::machine::busy::{ProcessorTime, Worked};
+use crate::machine::busy::{CpuTime, Worked};
 use crate::machine::gpu;
 use crate::machine::memory::{self, Holding};
 use crate::plan::Configuration;
 use crate::record::{Entry, Held, Launch, RequestKind, WarmUp};
-use crate::run::process::{Answer, Cause, Conversation, Launching, Stage};
+use crate::run::process::{Answer, Cause, Conversation, Fault, Launching, Stage, Stop};
 use crate::run::verify::Expected;
 
 /// The time to end for an engine that cannot go on after `failed`.
@@ -25,7 +24,7 @@ pub(super) enum Purpose {
     /// The requests of a block.
     Block(u32),
     /// One request of a block, or a `hello` to learn the formats that the engine reads.
-    Once(u32),
+    OneShot(u32),
     /// An output check: nothing in it is measured.
     OutputCheck,
 }
@@ -40,12 +39,12 @@ pub(super) struct Launched {
     /// Warm-ups that ended before the launch was recorded. A launch without `hello` is recorded with its first answer.
     unrecorded: Vec<WarmUp>,
     /// Requests so far. Each has its own id, so that a repeated answer is not taken for a later one.
-    pub asked: u64,
+    pub requests: u64,
     /// Its processes are paused.
     pub is_paused: bool,
     /// Its processes, as found after its last answer.
     pub tree: Vec<u32>,
-    /// The processor time of its last request.
+    /// The CPU time of its last request.
     pub worked: Worked,
     pub holding: Holding,
 }
@@ -53,8 +52,8 @@ pub(super) struct Launched {
 impl Launched {
     pub fn of(conversation: Conversation, launch: Launch) -> Self {
         let (tree, worked, holding) = (Vec::new(), Worked::default(), Holding::default());
-        let (recorded, unrecorded, asked, is_paused) = (None, Vec::new(), 0, false);
-        Self { conversation, launch, recorded, unrecorded, asked, is_paused, tree, worked, holding }
+        let (recorded, unrecorded, requests, is_paused) = (None, Vec::new(), 0, false);
+        Self { conversation, launch, recorded, unrecorded, requests, is_paused, tree, worked, holding }
     }
 
     /// Its number in the record. The first call records the launch as it is known now.
@@ -91,39 +90,52 @@ impl Launched {
         max_new_tokens: u32,
         ignore_eos: bool,
     ) -> Result<(), Cause> {
-        let facts = self.launch.loaded.as_ref().map(|loaded| &loaded.facts);
-        let eos_ids = facts.and_then(|facts| facts.eos_ids.as_deref()).unwrap_or_default();
-        let vocabulary_size = facts.and_then(|facts| facts.vocabulary_size);
         let expected = Expected {
             prompt_tokens: vec![prompt_tokens],
             max_new_tokens,
             ignore_eos,
-            elapsed_ns: answer.answered_ns.saturating_sub(answer.sent_ns),
+            elapsed_ns: answer.elapsed_ns(),
             ..Expected::default()
         };
-        expected.with_engine(self.hello(), eos_ids, vocabulary_size).verify(&answer.generated)
+        expected.with_engine(self.hello(), self.facts()).verify(&answer.generated)
     }
 
     /// The fault that ends it, with its number if it has one.
     pub fn fault(&self, when: Stage, cause: Cause) -> Stop {
-        Stop::Fault(Failed { fault: self.conversation.fault(when, cause), launch: self.recorded })
+        let stderr = self.conversation.process.stderr();
+        Stop::Fault(Fault { when, cause, stderr, launch: self.recorded })
+    }
+
+    /// The id of the next request.
+    pub fn next_id(&mut self) -> u64 {
+        self.requests += 1;
+        self.requests - 1
+    }
+
+    pub fn facts(&self) -> Option<&Facts> {
+        self.launch.loaded.as_ref().map(|loaded| &loaded.facts)
     }
 
     pub fn hello(&self) -> Option<&HelloFacts> {
         self.launch.hello.as_ref()
     }
 
-    /// The processor time of its known processes. None are known before the first answer: a search would delay the first request,
+    /// The CPU time of its known processes. None are known before the first answer: a search would delay the first request,
     /// and a cold start counts that.
-    pub fn processor_time(&self) -> ProcessorTime {
-        ProcessorTime::of(&self.tree)
+    pub fn cpu_time(&self) -> CpuTime {
+        CpuTime::of(&self.tree)
     }
 
-    /// Finds the processes that compute for it now: its own tree, and the trees of other processes that it names. Reads their
-    /// peak memory and their current memory. This walks page tables, and waits for a process that is stuck in the kernel.
-    pub async fn read_memory(&mut self, needed: bool) -> Result<(Option<u64>, Option<Held>)> {
+    /// Its own process and the other processes that it names. It computes in their trees.
+    pub fn roots(&self) -> Vec<u32> {
         let elsewhere = self.launch.loaded.iter().flat_map(|loaded| loaded.pids.clone());
-        let roots: Vec<u32> = std::iter::once(self.conversation.process.pid).chain(elsewhere).collect();
+        std::iter::once(self.conversation.process.pid).chain(elsewhere).collect()
+    }
+
+    /// Finds the processes that compute for it now. Reads their peak memory and their current memory. This walks page tables, and
+    /// waits for a process that is stuck in the kernel.
+    pub async fn read_memory(&mut self, needed: bool) -> Result<(Option<u64>, Option<Held>)> {
+        let roots = self.roots();
         let mut holding = std::mem::take(&mut self.holding);
         let read = move || {
             let mut tree: Vec<u32> = roots.into_iter().flat_map(memory::tree).collect();

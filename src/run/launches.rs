@@ -5,18 +5,16 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use protocol::HelloFacts;
+use protocol::{HelloFacts, Progress};
 
 use super::blocking::off_thread;
 use super::conversion::Conversions;
-use super::journal::Journal;
+use super::journal::{Event, Journal};
 use super::launch::{EXIT_GRACE, Launched, Purpose, launching, load_request};
-use super::stop::Stop;
 use crate::machine::gpu;
 use crate::plan::Plan;
 use crate::record::Launch;
-use crate::run::event::Event;
-use crate::run::process::{Cause, Conversation, Deadlines, Hello, Stage};
+use crate::run::process::{Cause, Conversation, Deadlines, Hello, Stage, Stop};
 
 /// The settings of a run that are not in its plan.
 #[derive(Debug, Clone, Default)]
@@ -151,12 +149,11 @@ impl<'a> Launches<'a> {
         let configuration = &self.plan.configurations[launched.launch.configuration];
         let label = &configuration.label;
         let request = load_request(configuration, self.model_path(launched.launch.configuration));
-        let loaded = launched.conversation.load(request, |said| {
-            let (phase, fraction) = (said.phase, said.fraction);
-            journal.tell(Event::Loading { label: label.clone(), phase, fraction });
+        let loaded = launched.conversation.load(request, |Progress { phase, fraction, .. }| {
+            journal.send(Event::Loading { label: label.clone(), phase, fraction });
         });
         let (loaded, loaded_ns) = loaded.await?;
-        journal.tell(Event::Loaded { label: label.clone(), load_ns: loaded_ns });
+        journal.send(Event::Loaded { label: label.clone(), load_ns: loaded_ns });
         launched.launch.loaded = Some(loaded);
         launched.launch.loaded_ns = Some(loaded_ns);
         Ok(())
@@ -171,7 +168,7 @@ impl<'a> Launches<'a> {
     ) -> Result<Launched, Stop> {
         let configuration = &self.plan.configurations[index];
         if let Purpose::Block(_) = purpose {
-            journal.tell(Event::LaunchStarted { label: configuration.label.clone() });
+            journal.send(Event::LaunchStarted { label: configuration.label.clone() });
         }
         let (model, debug) = (self.model_path(index), self.settings.debug);
         let launching = launching(configuration, model, &self.run, self.marks, debug);
@@ -183,12 +180,12 @@ impl<'a> Launches<'a> {
         let launch = Launch {
             configuration: index,
             block: match purpose {
-                Purpose::Block(block) | Purpose::Once(block) => block,
+                Purpose::Block(block) | Purpose::OneShot(block) => block,
                 Purpose::OutputCheck => 0,
             },
             for_output_checks: purpose == Purpose::OutputCheck,
             pid: conversation.process.pid,
-            converted: self.conversions.of_configuration(index).cloned(),
+            converted: self.conversions.conversion_for(index).cloned(),
             gpus_before,
             ..Launch::default()
         };
@@ -217,7 +214,7 @@ impl<'a> Launches<'a> {
             return Ok(());
         }
         loop {
-            let mut launched = self.start(journal, index, Purpose::Once(block)).await?;
+            let mut launched = self.start(journal, index, Purpose::OneShot(block)).await?;
             let hello = launched.conversation.hello().await;
             launched.conversation.process.end(Duration::ZERO).await;
             return match hello {

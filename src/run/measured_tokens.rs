@@ -1,24 +1,22 @@
 //! The output check after the last block. The check before the blocks says nothing about the engine's output while it is
 //! measured. So the verifier checks measured samples whose ids are not those of its own output.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use anyhow::Result;
 use protocol::IgnoreEos;
 
-use super::check_time::CheckTime;
-use super::checks::{OutputChecks, is_breach, longer_budget};
-use super::footprint::exceeds_memory;
+use super::checks::{CheckTime, OutputChecks, is_breach, longer_budget};
+use super::journal::Event;
 use super::launch::Launched;
+use super::memory_groups::exceeds_memory;
 use super::schedule::Schedule;
-use super::stop::Stop;
 use super::unchecked::{UncheckedSample, greedy_ids, positions, unchecked_samples};
 use crate::plan::prompts::{self, PromptKey};
 use crate::plan::{Model, Verification};
 use crate::record::{Entry, ReferenceToken};
-use crate::run::event::Event;
-use crate::run::process::Cause;
+use crate::run::process::{Cause, Stop};
 
 /// The check takes a twentieth of the run's time within these bounds, or the rest of a budget, and never more than it needs.
 /// Without it no measurement is verified.
@@ -28,16 +26,6 @@ const MOST: Duration = Duration::from_secs(60);
 /// An id with a higher log-probability is likelier than all others together. The limit is ln 1/2 and a little for rounding.
 const LIKELIER_THAN_ALL: f64 = -0.69;
 
-/// The verifier's answer about one token.
-#[derive(Debug, Clone, Copy)]
-struct TokenPair {
-    position: usize,
-    engine_token: u32,
-    verifier_token: u32,
-    engine_logprob: Option<f64>,
-    verifier_logprob: Option<f64>,
-}
-
 impl OutputChecks<'_, '_> {
     pub async fn verify_measured_tokens(&mut self, schedule: &Schedule<'_>) -> Result<()> {
         if self.plan.verification == Verification::Off {
@@ -45,8 +33,8 @@ impl OutputChecks<'_, '_> {
         }
         for model in self.checked_models() {
             // The record already says why there is no verifier, or none that answers.
-            let pairs = |it: &crate::record::NotChecked| it.model.as_ref() == Some(&model.path);
-            if !self.journal.record().not_checked.iter().any(pairs) {
+            let mut not_checked = self.journal.record().not_checked.iter();
+            if !not_checked.any(|it| it.model.as_ref() == Some(&model.path)) {
                 self.check_tokens_of(schedule, &model).await?;
             }
         }
@@ -54,9 +42,9 @@ impl OutputChecks<'_, '_> {
     }
 
     fn checked_models(&self) -> Vec<Model> {
-        let asked = self.journal.record().held_out.iter();
+        let checked = self.journal.record().held_out.iter();
         let models = || self.plan.configurations.iter().map(|it| &it.model);
-        asked.filter_map(|it| models().find(|model| model.path == it.model).cloned()).collect()
+        checked.filter_map(|it| models().find(|model| model.path == it.model).cloned()).collect()
     }
 
     async fn check_tokens_of(&mut self, schedule: &Schedule<'_>, model: &Model) -> Result<()> {
@@ -72,36 +60,38 @@ impl OutputChecks<'_, '_> {
         if let Some(reason) = exceeds_memory(&self.plan.configurations[verifier]) {
             return self.model_not_checked(model, reason, None);
         }
-        let check_time = self.check_time(schedule);
-        let no_time = |all: usize| format!("the budget left no time to check the tokens of {all} samples");
+        let budget = self.plan.extent.budget_ns.map(Duration::from_nanos);
+        let check_time = CheckTime::begins(time(budget, schedule.ran()), self.budget_ends);
+        let samples = unchecked_samples.len();
+        let no_time = format!("the budget left no time to check the tokens of {samples} samples");
         if check_time.budget_is_over() {
-            return self.model_not_checked(model, no_time(unchecked_samples.len()), longer_budget());
+            return self.model_not_checked(model, no_time, longer_budget());
         }
         let label = self.plan.configurations[verifier].label.clone();
-        self.journal.tell(Event::CheckingTokens { label: label.clone(), samples: unchecked_samples.len() });
-        let cause = match self
-            .launches
-            .launch_within(self.journal, verifier, check_time.left_of_budget())
-            .await
-        {
-            Ok(None) => {
-                return self.model_not_checked(model, no_time(unchecked_samples.len()), longer_budget());
-            }
+        self.journal.send(Event::CheckingTokens { label: label.clone(), samples });
+        let left = check_time.left_of_budget();
+        let launched = self.launches.launch_within(self.journal, verifier, left).await;
+        let cause = match Stop::survive(launched)? {
+            Ok(None) => return self.model_not_checked(model, no_time, longer_budget()),
             Ok(Some(mut launched)) if launched.hello().is_some() => {
-                let asked = self.query_verifier(&mut launched, model, &unchecked_samples, check_time).await?;
+                let answered =
+                    self.query_verifier(&mut launched, model, &unchecked_samples, check_time).await?;
                 // Its exit does not matter any more.
                 let grace = check_time.for_an_end(launched.conversation.deadlines.shutdown);
                 let _ = tokio::time::timeout(grace, launched.conversation.shutdown()).await;
                 let grace = check_time.for_an_end(grace);
-                launched.conversation.process.end(if asked.is_ok() { grace } else { Duration::ZERO }).await;
-                asked.err()
+                launched
+                    .conversation
+                    .process
+                    .end(if answered.is_ok() { grace } else { Duration::ZERO })
+                    .await;
+                answered.err()
             }
             Ok(Some(mut launched)) => {
                 launched.conversation.process.end(Duration::ZERO).await;
                 Some(Cause::Unsupported("supports only `generate`".into()))
             }
-            Err(Stop::Fault(failed)) => Some(failed.fault.cause),
-            Err(Stop::Broken(error)) => return Err(error),
+            Err(fault) => Some(fault.cause),
         };
         let Some(cause) = cause else { return Ok(()) };
         let reason = format!("the tokens of measured samples: {label}: {}: {cause}", cause.kind());
@@ -116,7 +106,7 @@ impl OutputChecks<'_, '_> {
         unchecked_samples: &[UncheckedSample],
         check_time: CheckTime,
     ) -> Result<Result<(), Cause>> {
-        let mut known: HashMap<(String, Vec<u32>), Vec<TokenPair>> = HashMap::new();
+        let mut known: HashMap<(String, Vec<u32>), Vec<ReferenceToken>> = HashMap::new();
         let (mut left_out, mut refused) = (0, None);
         for unchecked in unchecked_samples {
             let sample = &self.journal.record().samples[unchecked.sample];
@@ -130,12 +120,13 @@ impl OutputChecks<'_, '_> {
                     continue;
                 };
                 match query_tokens(launched, &prompt, &question.1, unchecked.differs_at, check_time).await {
-                    Ok(pairs) => {
-                        known.insert(question.clone(), pairs);
+                    Ok(answers) => {
+                        known.insert(question.clone(), answers);
                     }
                     Err(cause) if cause.engine_survives() && !is_breach(&cause) => {
                         left_out += 1;
                         refused = Some(cause.to_string());
+                        continue;
                     }
                     // The budget cut off the request, not the engine.
                     Err(Cause::Timeout(_)) if check_time.budget_is_over() => {
@@ -145,14 +136,10 @@ impl OutputChecks<'_, '_> {
                     Err(cause) => return Ok(Err(cause)),
                 }
             }
-            self.record_reference_tokens(
-                launched,
-                unchecked,
-                known.get(&question).map_or(&[], Vec::as_slice),
-            )?;
+            self.record_reference_tokens(launched, unchecked, &known[&question])?;
         }
         if left_out > 0 {
-            let seconds = check_time.whole.as_secs();
+            let seconds = check_time.total.as_secs();
             let why = refused.unwrap_or_else(|| format!("the check had {seconds} s"));
             let all = unchecked_samples.len();
             let reason = format!("the tokens of {left_out} of {all} samples were not checked: {why}");
@@ -166,32 +153,22 @@ impl OutputChecks<'_, '_> {
         &mut self,
         launched: &Launched,
         unchecked: &UncheckedSample,
-        pairs: &[TokenPair],
+        answers: &[ReferenceToken],
     ) -> Result<()> {
         let sample = &self.journal.record().samples[unchecked.sample];
         let (launch, case, index) = (sample.launch, sample.case, sample.index);
         let masks = self.journal.record().launches_of(unchecked.configuration).any(|it| {
             it.hello.as_ref().is_some_and(|hello| hello.capabilities.ignore_eos == IgnoreEos::Masked)
         });
-        let facts = launched.launch.loaded.as_ref().map(|loaded| &loaded.facts);
-        let eos_ids = facts.and_then(|facts| facts.eos_ids.clone()).unwrap_or_default();
-        for pairs in pairs {
+        let eos_ids = launched.facts().and_then(|facts| facts.eos_ids.as_deref()).unwrap_or_default();
+        for answer in answers {
             // If EOS comes next, an engine that masks it must give another id.
-            if masks && pairs.verifier_token != pairs.engine_token && eos_ids.contains(&pairs.verifier_token)
-            {
+            let differs = answer.verifier_token != answer.engine_token;
+            if masks && differs && eos_ids.contains(&answer.verifier_token) {
                 continue;
             }
-            self.journal.take(Entry::ReferenceToken(ReferenceToken {
-                verifier: launched.launch.configuration,
-                launch,
-                case,
-                index,
-                position: pairs.position as u32,
-                engine_token: pairs.engine_token,
-                verifier_token: pairs.verifier_token,
-                engine_logprob: pairs.engine_logprob,
-                verifier_logprob: pairs.verifier_logprob,
-            }))?;
+            let answer = ReferenceToken { launch, case, index, ..answer.clone() };
+            self.journal.take(Entry::ReferenceToken(answer))?;
         }
         Ok(())
     }
@@ -204,10 +181,8 @@ impl OutputChecks<'_, '_> {
             launches.any(|it| it.hello.as_ref().is_some_and(|hello| hello.capabilities.prompt_ids))
         };
         let in_text = |unchecked: &&UncheckedSample| !takes_ids(unchecked.configuration);
-        let mut left_out: Vec<usize> =
+        let left_out: BTreeSet<usize> =
             unchecked_samples.iter().filter(in_text).map(|it| it.configuration).collect();
-        left_out.sort_unstable();
-        left_out.dedup();
         unchecked_samples.retain(|unchecked| !left_out.contains(&unchecked.configuration));
         for configuration in left_out {
             let reason = "its prompts were sent as text, so their ids are unknown";
@@ -226,11 +201,6 @@ impl OutputChecks<'_, '_> {
         let ids = self.requests.prompts(path)?.ids(&self.plan.cases[sample.case].workload, key).ok()?;
         (prompts::hash(&ids) == sample.prompt_hash).then_some(ids)
     }
-
-    fn check_time(&self, schedule: &Schedule) -> CheckTime {
-        let budget = self.plan.extent.budget_ns.map(Duration::from_nanos);
-        CheckTime::begins(time(budget, schedule.ran()), self.budget_ends)
-    }
 }
 
 /// The rest of a budget after the blocks, which `TimeBudget` keeps free.
@@ -248,8 +218,8 @@ async fn query_tokens(
     output: &[u32],
     differs_at: Option<usize>,
     check_time: CheckTime,
-) -> Result<Vec<TokenPair>, Cause> {
-    let context = verifier.launch.loaded.as_ref().and_then(|loaded| loaded.facts.context_tokens);
+) -> Result<Vec<ReferenceToken>, Cause> {
+    let context = verifier.facts().and_then(|facts| facts.context_tokens);
     let room = context.map_or(usize::MAX, |context| (context as usize).saturating_sub(prompt.len()));
     let output = &output[..output.len().min(room)];
     let scores = verifier.hello().is_some_and(|hello| hello.capabilities.score);
@@ -260,22 +230,23 @@ async fn query_tokens(
         }
         false => Vec::new(),
     };
-    let mut pairs = Vec::new();
+    let mut answers = Vec::new();
     for position in positions(output.len(), differs_at, &logprobs) {
-        if check_time.budget_is_over() || (check_time.is_over() && !pairs.is_empty()) {
+        if check_time.budget_is_over() || (check_time.is_over() && !answers.is_empty()) {
             break;
         }
         let engine_logprob = logprobs.get(position).copied().flatten();
         match query_token(verifier, prompt, output, position, engine_logprob, check_time).await {
-            Ok(pair) => pairs.push(pair),
+            Ok(answer) => answers.push(answer),
             // The answers about the other tokens still count.
-            Err(Cause::Timeout(_)) if check_time.budget_is_over() && !pairs.is_empty() => break,
+            Err(Cause::Timeout(_)) if check_time.budget_is_over() && !answers.is_empty() => break,
             Err(cause) => return Err(cause),
         }
     }
-    Ok(pairs)
+    Ok(answers)
 }
 
+/// The verifier's answer about one token. It names no sample yet, because several samples may have the same output.
 async fn query_token(
     verifier: &mut Launched,
     prompt: &[u32],
@@ -283,30 +254,25 @@ async fn query_token(
     position: usize,
     engine_logprob: Option<f64>,
     check_time: CheckTime,
-) -> Result<TokenPair, Cause> {
+) -> Result<ReferenceToken, Cause> {
     let scores = verifier.hello().is_some_and(|hello| hello.capabilities.score);
-    let (before, engine_token) = ([prompt, &output[..position]].concat(), output[position]);
-    let is_own = engine_logprob.is_some_and(|logprob| logprob > LIKELIER_THAN_ALL);
-    let verifier_token = match is_own {
-        true => engine_token,
-        false => *verifier
-            .continue_prompt(&before, 1, check_time.for_a_request())
-            .await?
-            .first()
-            .unwrap_or(&engine_token),
-    };
-    let verifier_logprob = match verifier_token == engine_token {
-        true => engine_logprob,
-        false if scores => {
-            let its = verifier
-                .score(&[&before[..], &[verifier_token]].concat(), check_time.for_a_request())
-                .await?
-                .0;
-            its.last().copied().flatten()
-        }
-        false => None,
-    };
-    Ok(TokenPair { position, engine_token, verifier_token, engine_logprob, verifier_logprob })
+    let (mut ids, engine_token) = ([prompt, &output[..position]].concat(), output[position]);
+    let mut verifier_token = engine_token;
+    if engine_logprob.is_none_or(|logprob| logprob <= LIKELIER_THAN_ALL) {
+        let answer = verifier.continue_prompt(&ids, 1, check_time.for_a_request()).await?;
+        verifier_token = answer.first().copied().unwrap_or(engine_token);
+    }
+    let mut verifier_logprob = engine_logprob;
+    if verifier_token != engine_token {
+        ids.push(verifier_token);
+        verifier_logprob = match scores {
+            true => verifier.score(&ids, check_time.for_a_request()).await?.0.last().copied().flatten(),
+            false => None,
+        };
+    }
+    let (verifier, position) = (verifier.launch.configuration, position as u32);
+    let answer = ReferenceToken { verifier, position, engine_token, verifier_token, ..Default::default() };
+    Ok(ReferenceToken { engine_logprob, verifier_logprob, ..answer })
 }
 
 #[cfg(test)]

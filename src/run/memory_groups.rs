@@ -1,9 +1,15 @@
-//! The memory groups of a block: configurations that can be resident together.
-//!
-//! A paused engine keeps its memory, and engines that do not fit would swap or be killed. So a block is divided into memory
-//! groups. The members of a group are interleaved round by round, and the groups follow each other.
+//! The memory groups of a block: configurations that can be resident together. A paused engine keeps its memory, and engines that
+//! do not fit would swap or be killed. The members of a group are interleaved round by round, and the groups follow each other.
 
+use anyhow::Result;
+use model_files::size;
+
+use super::blocking::off_thread;
 use super::launch::Launched;
+use crate::machine::memory;
+use crate::plan::dtype;
+use crate::plan::{Configuration, Plan, Role};
+use crate::record::{Launch, RunRecord};
 
 /// The known facts of a configuration before a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,25 +23,65 @@ pub struct Member {
 
 /// The share of the available memory that is left free.
 const MARGIN: f64 = 0.1;
+/// The estimate without any measurement: the weights' file, the weights in memory, and the program. Without a dtype the weights
+/// in memory are the file times this factor.
+const WIDENED_TIMES: u64 = 2;
+const PROGRAM_BYTES: u64 = 500_000_000;
+const F32_BYTES: u64 = 4;
+
+/// The memory that a configuration needs, as known before a block.
+pub(super) async fn member(plan: &Plan, record: &RunRecord, configuration: usize) -> Result<Member> {
+    let planned = &plan.configurations[configuration];
+    let samples = record.samples.iter().filter(|it| plan.cases[it.case].configuration == configuration);
+    let bytes = match samples.filter_map(|sample| sample.peak_resident_bytes).max() {
+        Some(most) => most,
+        None => estimate(planned).await?,
+    };
+    // Processes elsewhere cannot be paused from here.
+    let elsewhere = |it: &Launch| it.loaded.as_ref().is_some_and(|loaded| !loaded.pids.is_empty());
+    let mut launches = record.launches.iter().filter(|it| it.configuration == configuration);
+    let alone = planned.alone || launches.any(elsewhere);
+    Ok(Member { configuration, bytes, alone })
+}
+
+async fn estimate(planned: &Configuration) -> Result<u64> {
+    let path = planned.model.path.clone();
+    let weights = || model_files::ModelFolder::open(path).map(|it| it.weights_bytes());
+    let file = off_thread(weights).await?.unwrap_or(0);
+    let bits = planned.dtype.as_deref().and_then(dtype::bits);
+    let weights = planned.model.sizes.zip(bits).map(|(it, bits)| it.parameters as f64 * bits / 8.0);
+    let weights = weights.map_or(file.saturating_mul(WIDENED_TIMES), |bytes| bytes as u64);
+    Ok(file.saturating_add(weights).saturating_add(PROGRAM_BYTES))
+}
+
+/// The reason why an unmeasured verifier is not started: in f32 it may need many times the memory of the measured engines.
+pub(super) fn exceeds_memory(configuration: &Configuration) -> Option<String> {
+    let is_verifier = configuration.role == Some(Role::Verifier);
+    let parameters = configuration.model.sizes.filter(|_| is_verifier)?.parameters;
+    let needs = parameters.saturating_mul(F32_BYTES).saturating_add(PROGRAM_BYTES);
+    let available = memory::available_bytes().filter(|&available| needs > available)?;
+    let (label, needs, available) = (&configuration.label, size(needs), size(available));
+    Some(format!("{label}: in f32 it needs about {needs}, and {available} of memory are free"))
+}
 
 /// Memory groups in the members' order, each as full as possible.
 pub fn memory_groups(members: &[Member], available_bytes: u64) -> Vec<Vec<usize>> {
     let room = (available_bytes as f64 * (1.0 - MARGIN)) as u64;
-    let mut groups: Vec<(Vec<usize>, u64, bool)> = Vec::new();
+    let mut groups: Vec<Vec<Member>> = Vec::new();
     for member in members {
-        let fits = |(_, taken, closed): &&mut (Vec<usize>, u64, bool)| {
-            !*closed && !member.alone && taken.saturating_add(member.bytes) <= room
+        let fits = |group: &&mut Vec<Member>| {
+            let mut bytes = group.iter().chain([member]).map(|it| it.bytes);
+            !member.alone
+                && !group[0].alone
+                && bytes.try_fold(0, u64::checked_add).is_some_and(|it| it <= room)
         };
-        match groups.iter_mut().find(|group| fits(group)) {
-            Some((filled, taken, _)) => {
-                filled.push(member.configuration);
-                *taken += member.bytes;
-            }
+        match groups.iter_mut().find(fits) {
+            Some(group) => group.push(*member),
             // A configuration that fits nowhere is tried too: its failure is a row.
-            None => groups.push((vec![member.configuration], member.bytes, member.alone)),
+            None => groups.push(vec![*member]),
         }
     }
-    groups.into_iter().map(|(filled, ..)| filled).collect()
+    groups.into_iter().map(|group| group.iter().map(|it| it.configuration).collect()).collect()
 }
 
 /// A configuration's slot. It is empty if its engine has died or was not started yet.

@@ -1,22 +1,13 @@
-//! Turns a plan into a run record. Each block launches every configuration and makes the requests of every case in rounds. A
-//! failed case is recorded and never fatal; only a record that cannot be written ends a run.
+//! Turns a plan into a run record. A failed case is recorded and never fatal; only a record that cannot be written ends a run.
 //!
-//! `journal` records and tells the displays, `schedule` knows the open work, `launches` starts engines, and `ask` makes requests
-//! and verifies the answers. These four do not depend on each other. `block` (measures) and `checks` (verifies outputs) borrow
-//! them, and `Run` puts all together.
+//! `block` and `checks` do the work with `journal`, `schedule`, `launches` and `request`; `Run` puts all together.
 
 mod block;
 mod blocking;
 mod case;
-mod check_requests;
-mod check_time;
 mod checks;
 mod conversion;
-pub mod event;
-mod failing;
-mod footprint;
 mod held_out;
-mod id;
 mod journal;
 mod launch;
 mod launches;
@@ -28,14 +19,13 @@ mod pass;
 pub mod process;
 mod request;
 mod schedule;
-mod stop;
 pub mod stored_answers;
 mod time_budget;
 mod unchecked;
 pub mod verify;
 mod warm_up;
 
-pub use id::new_id;
+pub use journal::{Event, Listener};
 pub use launch::{launching, load_request};
 pub use launches::Settings;
 
@@ -45,14 +35,12 @@ use anyhow::Result;
 use tokio::sync::watch;
 
 use crate::machine::{self, Quiet};
-use crate::plan::{Configuration, Plan};
-use crate::record::{End, Entry, Recorder, Warning};
-use crate::run::event::{Event, Listener};
+use crate::plan::{Configuration, Plan, Prompt};
+use crate::record::{End, Entry, Failure, FailureKind, Recorder, Stage, Warning};
 
 use block::Blocks;
 use blocking::off_thread;
 use checks::OutputChecks;
-use failing::{record_unavailable, warn_about_fixed_prompt};
 use journal::Journal;
 use launches::Launches;
 use request::Requests;
@@ -76,7 +64,7 @@ impl<'a> Run<'a> {
         let mut journal = Journal::new(self.recorder, self.listener);
         let mut schedule = Schedule::of(plan);
         let record = journal.path();
-        journal.tell(Event::RunStarted {
+        journal.send(Event::RunStarted {
             configurations: plan.measured().len(),
             blocks: plan.extent.blocks,
             record: record.clone(),
@@ -85,16 +73,16 @@ impl<'a> Run<'a> {
         // Cancelling drops the engine of a launch, which ends the engine's processes.
         let end = tokio::select! {
             biased;
-            _ = interrupted.wait_for(|&heard| heard > 0) => End::Interrupted,
+            _ = interrupted.wait_for(|&count| count > 0) => End::Interrupted,
             ran = measure(plan, &mut journal, &mut schedule, &mut quiet, self.settings) => ran.map(|()| End::Finished)?,
         };
         if end == End::Interrupted {
-            journal.tell(Event::Interrupted);
+            journal.send(Event::Interrupted);
         }
         let after = quiet.map(|quiet: Quiet| quiet.after(end == End::Interrupted));
         journal.warn_all(after.unwrap_or_default())?;
         journal.take(Entry::End(end))?;
-        journal.tell(Event::RunFinished { record });
+        journal.send(Event::RunFinished { record });
         Ok(end)
     }
 }
@@ -110,7 +98,7 @@ async fn measure<'a>(
 ) -> Result<()> {
     *quiet = Some(probe_quiet(plan, journal).await?);
     warn_about_fixed_prompt(plan, journal)?;
-    let mut requests = Requests::of(plan, settings.deadlines);
+    let mut requests = Requests::of(plan);
     record_unavailable(plan, journal, &mut requests, schedule).await?;
     record_overhead(plan, journal, schedule).await?;
     pass::sample_idle_energy(plan, journal).await?;
@@ -125,14 +113,48 @@ async fn measure<'a>(
 /// Examines how quiet the machine is before anything is measured. This asks the GPUs' driver, which may be slow or hang.
 async fn probe_quiet(plan: &Plan, journal: &mut Journal<'_>) -> Result<Quiet> {
     let engines = planned(plan);
-    let look = move || {
+    let probe = move || {
         let quiet = Quiet::probe(&engines);
         let found = quiet.before(&engines);
         (quiet, found)
     };
-    let (quiet, found) = off_thread(look).await?;
+    let (quiet, found) = off_thread(probe).await?;
     journal.warn_all(found)?;
     Ok(quiet)
+}
+
+/// Records a row for each configuration that cannot start or has no prompts.
+async fn record_unavailable(
+    plan: &Plan,
+    journal: &mut Journal<'_>,
+    requests: &mut Requests<'_>,
+    schedule: &mut Schedule<'_>,
+) -> Result<()> {
+    for (index, configuration) in plan.configurations.iter().enumerate() {
+        let refusal = match &configuration.unavailable {
+            Some(unavailable) => {
+                Some((FailureKind::Unavailable, unavailable.reason.clone(), unavailable.hint.clone()))
+            }
+            None => match requests.read_model(&configuration.model.path).await? {
+                Ok(()) => None,
+                Err(error) => Some((FailureKind::Model, format!("{error:#}"), None)),
+            },
+        };
+        if let Some((kind, message, hint)) = refusal {
+            let when = Stage::Start.to_string();
+            let failure = Failure { configuration: index, kind, when, message, hint, ..Failure::default() };
+            schedule.record_failure(journal, failure)?;
+        }
+    }
+    Ok(())
+}
+
+/// Warns about a prompt of the user's own, which cannot be salted.
+fn warn_about_fixed_prompt(plan: &Plan, journal: &mut Journal) -> Result<()> {
+    let own = plan.cases.iter().any(|case| matches!(case.workload.prompt, Prompt::Text(_)));
+    let message = "every request has the same prompt, so an engine with a prefix cache computes it once; without `--prompt` \
+                   each request has a prompt of its own";
+    if own { journal.warn(None, message.into()) } else { Ok(()) }
 }
 
 /// Records the current cost of a request to the null engine. A failure is only a warning.

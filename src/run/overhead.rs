@@ -10,8 +10,7 @@ use protocol::{Generate, Load};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
-use crate::record;
-use crate::run::id::new_id;
+use crate::record::{self, new_id};
 use crate::run::process::{Answer, Conversation, Deadlines, Hello, Keeper, Launching, Process};
 use stats::{median, quantile};
 
@@ -138,14 +137,13 @@ async fn request(conversation: &mut Conversation) -> Result<Timing> {
 
 /// The time of each request, less the engine's own work.
 async fn repeat_requests(conversation: &mut Conversation, requests: usize) -> Result<Vec<f64>> {
-    let asked = ask(OUTPUT_TOKENS, false);
+    let request = generate_request(OUTPUT_TOKENS, false);
     let mut values = Vec::new();
     for _ in 0..requests {
-        let answer = generate(conversation, asked.clone()).await?;
-        let elapsed_ns = answer.answered_ns.saturating_sub(answer.sent_ns);
-        let worked_ns: u64 =
-            answer.generated.iterations.iter().map(|it| it.end_ns.saturating_sub(it.start_ns)).sum();
-        values.push(elapsed_ns.saturating_sub(worked_ns) as f64);
+        let answer = generate(conversation, request.clone()).await?;
+        let iterations = answer.generated.iterations.iter();
+        let worked_ns = iterations.map(|it| it.end_ns.saturating_sub(it.start_ns)).sum();
+        values.push(answer.elapsed_ns().saturating_sub(worked_ns) as f64);
     }
     Ok(values)
 }
@@ -161,7 +159,7 @@ async fn stream(conversation: &mut Conversation) -> Result<[Timing; 2]> {
         )?,
         Timing::of(
             "streamed token, CPU",
-            "this program's processor time per streamed token",
+            "this program's CPU time per streamed token",
             streams.iter().map(|it| it.cpu_ns as f64 / tokens).collect(),
         )?,
     ])
@@ -179,17 +177,16 @@ async fn repeat_streams(
     streams: usize,
     tokens: u32,
 ) -> Result<Vec<Streamed>> {
-    let asked = ask(tokens, true);
+    let request = generate_request(tokens, true);
     let mut all = Vec::new();
     for _ in 0..streams {
         let before_ns = cpu_ns();
-        let answer = generate(conversation, asked.clone()).await?;
+        let answer = generate(conversation, request.clone()).await?;
         let streamed = answer.tokens.len();
         if streamed != tokens as usize {
             bail!("expected {tokens} streamed tokens, got {streamed}");
         }
-        let elapsed_ns = answer.answered_ns.saturating_sub(answer.sent_ns);
-        all.push(Streamed { elapsed_ns, cpu_ns: cpu_ns() - before_ns });
+        all.push(Streamed { elapsed_ns: answer.elapsed_ns(), cpu_ns: cpu_ns() - before_ns });
     }
     Ok(all)
 }
@@ -197,7 +194,7 @@ async fn repeat_streams(
 /// Streams one token each millisecond, so that nothing queues.
 async fn arrival(run: &str) -> Result<Timing> {
     let mut conversation = start(run, LAUNCHES + 1, 1.0).await?.0;
-    let answer = generate(&mut conversation, ask(PACED_TOKENS, true)).await?;
+    let answer = generate(&mut conversation, generate_request(PACED_TOKENS, true)).await?;
     end(conversation).await?;
     let late = answer
         .tokens
@@ -217,15 +214,14 @@ async fn wait(run: &str) -> Result<Timing> {
     let mut values = Vec::new();
     for _ in 0..WAITS {
         let before_ns = cpu_ns();
-        let answer = generate(&mut conversation, ask(tokens, false)).await?;
+        let answer = generate(&mut conversation, generate_request(tokens, false)).await?;
         let cpu_ns = (cpu_ns() - before_ns) as f64;
-        let elapsed_ns = answer.answered_ns.saturating_sub(answer.sent_ns) as f64;
-        values.push(cpu_ns / elapsed_ns * SECOND.as_nanos() as f64);
+        values.push(cpu_ns / answer.elapsed_ns() as f64 * SECOND.as_nanos() as f64);
     }
     end(conversation).await?;
     Timing::of(
         "CPU while waiting",
-        "this program's processor time per second while an engine works without output",
+        "this program's CPU time per second while an engine works without output",
         values,
     )
 }
@@ -251,8 +247,9 @@ async fn start(run: &str, launch: impl Display, ms_per_token: f64) -> Result<(Co
     Ok((conversation, loaded_ns))
 }
 
-async fn generate(conversation: &mut Conversation, asked: Generate) -> Result<Answer> {
-    from_null_engine(conversation.generate(asked)).await
+async fn generate(conversation: &mut Conversation, request: Generate) -> Result<Answer> {
+    let deadline = conversation.deadlines.answer;
+    from_null_engine(conversation.generate(request, deadline)).await
 }
 
 async fn end(mut conversation: Conversation) -> Result<()> {
@@ -265,12 +262,12 @@ async fn from_null_engine<T>(
     answer.await.map_err(|cause| anyhow::anyhow!("the null engine: {cause}"))
 }
 
-fn ask(max_new_tokens: u32, stream: bool) -> Generate {
+fn generate_request(max_new_tokens: u32, stream: bool) -> Generate {
     let prompt_ids = Some((0..PROMPT_TOKENS).collect());
     Generate { prompt_ids, max_new_tokens, stream, ignore_eos: true, ..Generate::default() }
 }
 
-/// This process's processor time so far: all threads, without children.
+/// This process's CPU time so far: all threads, without children.
 fn cpu_ns() -> i64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec * 1_000_000_000 + time.tv_nsec
@@ -282,15 +279,15 @@ mod tests {
 
     #[test]
     fn a_timing_has_the_median_and_the_95th_percentile() {
-        let figure = Timing::of("x", "y", (0..=100).rev().map(f64::from).collect()).unwrap();
-        assert_eq!((figure.n, figure.median_ns, figure.p95_ns), (101, 50.0, 95.0));
+        let timing = Timing::of("x", "y", (0..=100).rev().map(f64::from).collect()).unwrap();
+        assert_eq!((timing.n, timing.median_ns, timing.p95_ns), (101, 50.0, 95.0));
         assert!(Timing::of("x", "y", Vec::new()).is_err());
     }
 
     #[test]
-    fn the_processor_time_of_this_process_includes_its_work() {
+    fn the_cpu_time_of_this_process_includes_its_work() {
         let before_ns = cpu_ns();
-        // Counted work, longer than a step of the coarsest clock of processor time.
+        // Counted work, longer than a step of the coarsest clock of CPU time.
         for number in 0..40_000_000_u64 {
             std::hint::black_box(number);
         }

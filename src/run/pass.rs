@@ -9,7 +9,6 @@ use super::blocking::off_thread;
 use super::journal::Journal;
 use super::launch::Launched;
 use super::request::Requests;
-use super::stop::Stop;
 use crate::machine::energy::Reading;
 use crate::machine::gpu;
 use crate::machine::sampler::{Sampler, What};
@@ -17,7 +16,7 @@ use crate::machine::{Device, gpus_of};
 use crate::plan::Plan;
 use crate::plan::prompts::PromptKey;
 use crate::record::{Entry, Idle, Pass, RequestKind, output_tokens};
-use crate::run::process::Stage;
+use crate::run::process::{Stage, Stop};
 
 /// The longest request that has a pass. The memory of longer ones is known from the samples.
 pub(super) const LONGEST: Duration = Duration::from_secs(20);
@@ -63,12 +62,11 @@ impl SampledPass<'_, '_> {
     /// Samples memory during one request. Then, with energy counters or on a GPU, makes requests for the whole span, while
     /// nothing walks page tables.
     pub async fn take(&mut self, launched: &mut Launched) -> Result<(), Stop> {
-        let elsewhere = launched.launch.loaded.iter().flat_map(|loaded| loaded.pids.clone());
-        let roots: Vec<u32> = std::iter::once(launched.conversation.process.pid).chain(elsewhere).collect();
+        let roots = launched.roots();
         let of = Pass { launch: launched.number(self.journal)?, case: self.case, ..Pass::default() };
         let sampler = Sampler::start(What::Memory, roots.clone());
         let mut pass = of.clone();
-        self.ask_for(launched, &mut pass, Duration::ZERO).await?;
+        self.repeat_requests(launched, &mut pass, Duration::ZERO).await?;
         let held = off_thread(|| sampler.stop()).await?.held;
         let one_token_ns = self.one_token(launched, &of).await?;
         let on_gpus = !self.plan.configurations[launched.launch.configuration].device.is_cpu();
@@ -84,7 +82,7 @@ impl SampledPass<'_, '_> {
                 false => None,
             };
             pass = of;
-            self.ask_for(launched, &mut pass, self.span()).await?;
+            self.repeat_requests(launched, &mut pass, self.span()).await?;
             pass.energy = reading(on_gpus).await?.since(&before);
             if let Some(sampler) = sampler {
                 pass.gpus = off_thread(|| sampler.stop()).await?.gpus;
@@ -100,7 +98,7 @@ impl SampledPass<'_, '_> {
     /// The causes that slowed down the GPUs of this engine. Other GPUs are ignored.
     fn slowed(&self, launched: &Launched, pass: &Pass) -> Vec<String> {
         let configuration = &self.plan.configurations[launched.launch.configuration];
-        let stated = launched.launch.loaded.as_ref().and_then(|loaded| loaded.facts.device.as_deref());
+        let stated = launched.facts().and_then(|facts| facts.device.as_deref());
         let device = Device::in_effect(stated, &configuration.device);
         if device.is_cpu() {
             return Vec::new();
@@ -110,16 +108,21 @@ impl SampledPass<'_, '_> {
         let limits = machine_limits::Limits::best(probed);
         let index = device.cuda_index_stated(&configuration.device);
         let own = gpus_of(&pass.gpus, index, Some(machine), limits.as_ref()).unwrap_or_default();
-        let looked = pass.gpus.iter().filter(|gpu| own.contains(&gpu.index));
+        let own = pass.gpus.iter().filter(|gpu| own.contains(&gpu.index));
         let of = |index: u32| machine.gpus.iter().find(|gpu| gpu.index == index);
-        looked.filter_map(|pass| gpu::slowed(pass, of(pass.index))).collect()
+        own.filter_map(|pass| gpu::slowed(pass, of(pass.index))).collect()
     }
 
     /// Makes requests until the span is over, at least one.
-    async fn ask_for(&self, launched: &mut Launched, pass: &mut Pass, span: Duration) -> Result<(), Stop> {
+    async fn repeat_requests(
+        &self,
+        launched: &mut Launched,
+        pass: &mut Pass,
+        span: Duration,
+    ) -> Result<(), Stop> {
         let begun = Instant::now();
         loop {
-            self.ask_sampled(launched, pass, u32::MAX).await?;
+            self.make_request(launched, pass, u32::MAX).await?;
             if begun.elapsed() >= span {
                 pass.elapsed_ns = begun.elapsed().as_nanos() as u64;
                 return Ok(());
@@ -135,7 +138,7 @@ impl SampledPass<'_, '_> {
         }
         let mut shortest = None;
         for _ in 0..SHORT {
-            let elapsed_ns = self.ask_sampled(launched, &mut of.clone(), 1).await?;
+            let elapsed_ns = self.make_request(launched, &mut of.clone(), 1).await?;
             shortest = Some(shortest.map_or(elapsed_ns, |shortest: u64| shortest.min(elapsed_ns)));
         }
         Ok(shortest)
@@ -148,11 +151,12 @@ impl SampledPass<'_, '_> {
 
     /// Makes and verifies one request of the case's shape, with its own prompt and at most so many tokens. Gives its time on the
     /// orchestrator's clock.
-    async fn ask_sampled(&self, launched: &mut Launched, pass: &mut Pass, most: u32) -> Result<u64, Stop> {
+    async fn make_request(&self, launched: &mut Launched, pass: &mut Pass, most: u32) -> Result<u64, Stop> {
         let mut workload = self.plan.cases[pass.case].workload.clone();
         workload.max_new_tokens = workload.max_new_tokens.min(most);
         // Each index is used once in a launch.
-        let index = FIRST_INDEX + launched.asked as u32;
+        let id = launched.next_id();
+        let index = FIRST_INDEX + id as u32;
         let key = PromptKey {
             seed: self.plan.seed,
             block: launched.launch.block,
@@ -161,8 +165,7 @@ impl SampledPass<'_, '_> {
         };
         let (prompts, ids) = self.requests.prompt(launched, &workload, key, Stage::Pass)?;
         let capabilities = launched.hello().map(|hello| &hello.capabilities);
-        let request = prompts.request(&workload, &ids, capabilities, launched.asked);
-        launched.asked += 1;
+        let request = prompts.request(&workload, &ids, capabilities, id);
         let answer = self.requests.converse(launched, request, &workload).await;
         let answer = answer.map_err(|cause| launched.fault(Stage::Pass, cause))?;
         let sequences = answer.generated.iterations.iter().flat_map(|iteration| &iteration.sequences);
@@ -171,6 +174,6 @@ impl SampledPass<'_, '_> {
             pass.new_tokens = pass.new_tokens.saturating_add(output_tokens(sequence));
         }
         pass.requests += 1;
-        Ok(answer.answered_ns.saturating_sub(answer.sent_ns))
+        Ok(answer.elapsed_ns())
     }
 }

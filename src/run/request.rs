@@ -7,14 +7,12 @@ use anyhow::{Context, Result};
 use protocol::{Generate, Generated, Output};
 
 use super::blocking::off_thread;
-use super::journal::Journal;
+use super::journal::{Event, Journal};
 use super::launch::{Launched, stage};
-use super::stop::Stop;
 use crate::plan::prompts::{self, PromptKey, Prompts};
 use crate::plan::{Mode, Plan, Workload};
 use crate::record::{Entry, RequestKind, Sample};
-use crate::run::event::Event;
-use crate::run::process::{Answer, Cause, Deadlines, Stage};
+use crate::run::process::{Answer, Cause, Stage, Stop};
 use crate::run::verify;
 
 /// New tokens of a discarded request: enough to touch every weight and to wake every thread.
@@ -23,22 +21,20 @@ const DISCARDED_TOKENS: u32 = 4;
 /// The requests of a plan: its cases, with the prompts of its models.
 pub(super) struct Requests<'a> {
     plan: &'a Plan,
-    /// The longest time for an answer.
-    longest: Duration,
     /// By model path. A model without prompts fails its configurations.
     prompts: BTreeMap<String, Prompts>,
 }
 
 impl<'a> Requests<'a> {
-    pub fn of(plan: &'a Plan, deadlines: Deadlines) -> Self {
-        Self { plan, longest: deadlines.answer, prompts: BTreeMap::new() }
+    pub fn of(plan: &'a Plan) -> Self {
+        Self { plan, prompts: BTreeMap::new() }
     }
 
     /// Reads the source of a model's prompts. `Err` in it is the reason why none can be made.
     pub async fn read_model(&mut self, path: &str) -> Result<Result<()>> {
         if !self.prompts.contains_key(path) {
-            let of_model = path.to_string();
-            match off_thread(move || Prompts::of_model(&of_model)).await? {
+            let model = path.to_string();
+            match off_thread(move || Prompts::open(&model)).await? {
                 Ok(prompts) => self.prompts.insert(path.into(), prompts),
                 Err(error) => return Ok(Err(error)),
             };
@@ -51,7 +47,7 @@ impl<'a> Requests<'a> {
     }
 
     /// Makes one request of a case. Gives the answer and its time on the orchestrator's clock.
-    pub async fn ask(
+    pub async fn make(
         &self,
         journal: &mut Journal<'_>,
         launched: &mut Launched,
@@ -65,8 +61,7 @@ impl<'a> Requests<'a> {
         }
         let key = PromptKey { seed: self.plan.seed, block: launched.launch.block, kind, index };
         let (prompts, ids) = self.prompt(launched, &workload, key, stage(kind, index))?;
-        let id = launched.asked;
-        launched.asked += 1;
+        let id = launched.next_id();
         let capabilities = launched.hello().map(|hello| &hello.capabilities);
         let mut request = prompts.request(&workload, &ids, capabilities, id);
         // The second warm-up request, or the only one, is streamed, to compare the engine's stamps with the arrival of tokens.
@@ -81,6 +76,7 @@ impl<'a> Requests<'a> {
         // The first measured request has a memory reading, whatever that costs.
         let needed = kind == RequestKind::Measured && index == 0;
         let (peak_resident_bytes, held) = launched.read_memory(needed).await?;
+        let elapsed_ns = answer.elapsed_ns();
         let sample = Sample {
             // A launch without hello is recorded with its first answer.
             launch: launched.number(journal)?,
@@ -99,7 +95,7 @@ impl<'a> Requests<'a> {
             late: verify::lateness(&answer),
         };
         self.record_sample(journal, sample)?;
-        Ok((answer.generated, answer.answered_ns.saturating_sub(answer.sent_ns)))
+        Ok((answer.generated, elapsed_ns))
     }
 
     /// The ids of a prompt, and the source that makes requests of ids.
@@ -126,7 +122,7 @@ impl<'a> Requests<'a> {
     ) -> Result<Answer, Cause> {
         let streamed = request.stream;
         let prompt_tokens = request.prompt_ids.as_ref().map(|ids| ids.len() as u32);
-        let processes = launched.processor_time();
+        let processes = launched.cpu_time();
         let before = processes.so_far();
         let answer = self.generate_within_cap(launched, request).await?;
         launched.worked = processes.so_far().since(before);
@@ -142,12 +138,12 @@ impl<'a> Requests<'a> {
 
     /// Limits a request to the time that a case allows. A load within the request has its own deadline.
     async fn generate_within_cap(&self, launched: &mut Launched, request: Generate) -> Result<Answer, Cause> {
-        let longest = self.longest;
+        let longest = launched.conversation.deadlines.answer;
         let cap = Duration::from_nanos(self.plan.extent.case_cap_ns);
-        let loads_with_request = launched.asked < 2 && self.plan.mode == Mode::Warm;
+        let loads_with_request = launched.requests < 2 && self.plan.mode == Mode::Warm;
         let capped = cap <= longest && (launched.launch.loaded.is_some() || !loads_with_request);
-        launched.conversation.deadlines.answer = if capped { cap } else { longest };
-        launched.conversation.generate(request).await.map_err(|cause| match cause {
+        let deadline = if capped { cap } else { longest };
+        launched.conversation.generate(request, deadline).await.map_err(|cause| match cause {
             Cause::Timeout(_) if capped => Cause::TooSlow(cap),
             cause => cause,
         })
@@ -164,7 +160,7 @@ impl<'a> Requests<'a> {
             launch,
             case,
         };
-        journal.tell(event);
+        journal.send(event);
         Ok(())
     }
 }

@@ -7,14 +7,13 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use super::blocking::off_thread;
-use super::journal::Journal;
-use super::stop::{Failed, Stop};
+use super::journal::{Event, Journal};
 use super::time_budget::TimeBudget;
 use crate::analysis::compare;
 use crate::plan::scenario::Kind;
 use crate::plan::{Mode, Order, Plan};
 use crate::record::{Closed, Entry, Failure, FailureKind, RunRecord};
-use crate::run::event::Event;
+use crate::run::process::Stop;
 use stats::{Analysis, FIRM, INTERIM_ANALYSES, Rule, StoppedBy};
 
 pub(super) struct Schedule<'a> {
@@ -68,16 +67,16 @@ impl<'a> Schedule<'a> {
     pub async fn close_finished_workloads(&mut self, journal: &mut Journal<'_>, blocks: usize) -> Result<()> {
         let workloads = [self.open_workloads(Kind::Launch), self.open_workloads(Kind::Warm)].concat();
         let analyses = self.analyses(journal.record(), &workloads, blocks).await?;
+        let is_over = self.time_budget.is_over();
         for (workload, analysis) in workloads.into_iter().zip(analyses) {
-            let in_time = (!self.time_budget.is_over()).then_some(());
             let enough = match (self.plan.extent.blocks, self.plan.order) {
-                (Some(asked), _) => (blocks >= asked as usize).then_some(StoppedBy::Fixed),
+                (Some(fixed), _) => (blocks >= fixed as usize).then_some(StoppedBy::Fixed),
                 (None, Order::Sequential) => (blocks >= FIRM).then_some(StoppedBy::Fixed),
                 (None, Order::Interleaved) => analysis,
             };
             // A block that the budget cut short allows no interim analysis.
             let enough = enough.filter(|by| *by == StoppedBy::Fixed || !self.time_budget.is_spent());
-            if let Some(by) = enough.or_else(|| in_time.is_none().then_some(StoppedBy::Time)) {
+            if let Some(by) = enough.or_else(|| is_over.then_some(StoppedBy::Time)) {
                 self.closed.insert(workload.clone());
                 journal.take(Entry::Closed(Closed { workload, blocks: blocks as u32, by }))?;
             }
@@ -85,8 +84,8 @@ impl<'a> Schedule<'a> {
         Ok(())
     }
 
-    /// The interim analyses of all workloads, only after the block counts in `INTERIM_ANALYSES` and only if the user did not set the number
-    /// of blocks. They are slow on a large record, so a separate thread works on a copy.
+    /// The interim analyses of all workloads, after the block counts in `INTERIM_ANALYSES` and if the user set no count.
+    /// They are slow on a large record, so a separate thread works on a copy.
     async fn analyses(
         &self,
         record: &RunRecord,
@@ -109,17 +108,14 @@ impl<'a> Schedule<'a> {
 
     /// Tells the displays the progress of the run. Requests are counted up to the next interim analysis.
     pub fn announce(&self, journal: &mut Journal, block: u32, configurations: &[usize]) {
-        let next = INTERIM_ANALYSES
-            .into_iter()
-            .find(|&analysis| analysis > block as usize)
-            .unwrap_or(block as usize + 1) as u32;
-        let until = self.plan.extent.blocks.unwrap_or(next);
+        let next = INTERIM_ANALYSES.into_iter().find(|&analysis| analysis > block as usize);
+        let until = self.plan.extent.blocks.unwrap_or(next.map_or(block + 1, |blocks| blocks as u32));
         let cases =
             configurations.iter().flat_map(|&it| self.plan.cases_of(it)).filter(|&it| self.is_open(it));
         let in_a_block: u64 = cases.map(|case| self.requests_of(case, configurations.len() > 1)).sum();
         let to_come = in_a_block * u64::from(until.saturating_sub(block));
         let requests = journal.record().samples.len() as u64 + to_come;
-        journal.tell(Event::BlockStarted { block, until, requests });
+        journal.send(Event::BlockStarted { block, until, requests });
     }
 
     fn requests_of(&self, case: usize, interleaved: bool) -> u64 {
@@ -149,18 +145,8 @@ impl<'a> Schedule<'a> {
     ) -> Result<Option<T>> {
         match Stop::survive(result)? {
             Ok(value) => Ok(Some(value)),
-            Err(failed) => self.fail(journal, configuration, case, failed).map(|()| None),
+            Err(fault) => self.record_failure(journal, fault.row(configuration, case)).map(|()| None),
         }
-    }
-
-    pub fn fail(
-        &mut self,
-        journal: &mut Journal,
-        configuration: usize,
-        case: Option<usize>,
-        failed: Failed,
-    ) -> Result<()> {
-        self.record_failure(journal, failed.row(configuration, case))
     }
 
     /// Records a failure. Its cases get no more requests.

@@ -29,7 +29,7 @@ pub struct AnswersFile {
     pub continued: Vec<u32>,
 }
 
-/// The kept answers beside the model, if they belong to these questions and weights.
+/// The stored answers beside the model, if they belong to these questions and weights.
 pub fn find(model: &Model, held_out: &HeldOut) -> Option<StoredAnswers> {
     let folder = Path::new(&model.path);
     let answers = [FILE, OLD_FILE].iter().find_map(|name| read(&folder.join(name)).ok())?;
@@ -46,12 +46,12 @@ pub fn find(model: &Model, held_out: &HeldOut) -> Option<StoredAnswers> {
     })
 }
 
-/// Makes the kept answers from the record of a run with one engine. Every question about the model needs an answer.
-pub fn of_record(record: &RunRecord, model: &Model) -> Result<AnswersFile> {
+/// Makes the stored answers from the record of a run with one engine. Every question about the model needs an answer.
+pub fn from_record(record: &RunRecord, model: &Model) -> Result<AnswersFile> {
     let why = || {
-        let said = record.not_checked.iter().map(|it| it.reason.clone());
+        let not_checked = record.not_checked.iter().map(|it| it.reason.clone());
         let failed = record.failures.iter().map(|it| it.message.clone());
-        said.chain(failed).next().map_or_else(String::new, |why| format!(": {why}"))
+        not_checked.chain(failed).next().map_or_else(String::new, |why| format!(": {why}"))
     };
     let held_out = record.held_out.iter().find(|it| it.model == model.path);
     let held_out = held_out.with_context(|| format!("no request was made{}", why()))?;
@@ -75,7 +75,7 @@ pub fn of_record(record: &RunRecord, model: &Model) -> Result<AnswersFile> {
     })
 }
 
-/// The path of the kept answers. A model of one file has no folder for them.
+/// The path of the stored answers. A model of one file has no folder for them.
 pub fn path_of(model: &Model) -> Option<PathBuf> {
     let folder = Path::new(&model.path);
     folder.is_dir().then(|| folder.join(FILE))
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn answers_are_stored_rounded_and_in_the_order_of_the_sequences() {
-        let answers = of_record(&answered(), &model()).unwrap();
+        let answers = from_record(&answered(), &model()).unwrap();
         assert_eq!(answers.logprobs, [vec![Some(-0.123457), Some(-2.0)], vec![None]]);
         assert_eq!(serde_json::from_str::<AnswersFile>(&text(&answers).unwrap()).unwrap(), answers);
     }
@@ -141,9 +141,12 @@ mod tests {
         let mut half = answered();
         half.scored.truncate(1);
         assert!(
-            of_record(&half, &model()).unwrap_err().to_string().contains("not all held-out text was scored")
+            from_record(&half, &model())
+                .unwrap_err()
+                .to_string()
+                .contains("not all held-out text was scored")
         );
-        assert!(of_record(&RunRecord::default(), &model()).is_err());
+        assert!(from_record(&RunRecord::default(), &model()).is_err());
     }
 
     #[test]

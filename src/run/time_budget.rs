@@ -24,10 +24,10 @@ pub struct TimeBudget {
     started: Instant,
     budget: Option<Duration>,
     /// The budget of the whole run, and the part that the first output check has used.
-    whole: Option<Duration>,
+    total: Option<Duration>,
     for_checks: Duration,
     /// The user chose the number of blocks.
-    asked: bool,
+    is_fixed: bool,
     /// The number of blocks that must fit into the budget.
     wanted: u32,
     blocks: u32,
@@ -53,15 +53,15 @@ impl TimeBudget {
             Order::Interleaved => 1,
             Order::Sequential => plan.measured().len().max(1) as u32,
         };
-        let (now, whole) = (Instant::now(), plan.extent.budget_ns.map(Duration::from_nanos));
+        let (now, total) = (Instant::now(), plan.extent.budget_ns.map(Duration::from_nanos));
         let is_checked = plan.configurations.iter().any(|it| plan.verifier_of(&it.model).is_some());
-        let checked = |whole: Duration| if is_checked { whole / CHECK_PART } else { Duration::ZERO };
+        let checked = |total: Duration| if is_checked { total / CHECK_PART } else { Duration::ZERO };
         Self {
             started: now,
-            budget: whole.map(|whole| whole.saturating_sub(for_checks + checked(whole)) / parts),
-            whole,
+            budget: total.map(|total| total.saturating_sub(for_checks + checked(total)) / parts),
+            total,
             for_checks,
-            asked: plan.extent.blocks.is_some(),
+            is_fixed: plan.extent.blocks.is_some(),
             wanted: plan.extent.blocks.unwrap_or(FIRM as u32),
             blocks: 0,
             block_began: now,
@@ -72,13 +72,13 @@ impl TimeBudget {
 
     /// The time limit for the output check of each of so many configurations.
     pub fn output_check(&self, configurations: usize) -> Duration {
-        let share = self.whole.map(|whole| whole / CHECKS_PART / configurations.max(1) as u32);
+        let share = self.total.map(|total| total / CHECKS_PART / configurations.max(1) as u32);
         share.map_or(ONE_CHECK, |share| share.min(ONE_CHECK))
     }
 
     /// Whether the first output check has used its part of the budget. Starting engines counts too.
     pub fn is_check_time_over(&self) -> bool {
-        self.whole.is_some_and(|whole| self.started.elapsed() > whole / CHECKS_PART)
+        self.total.is_some_and(|total| self.started.elapsed() > total / CHECKS_PART)
     }
 
     /// Ends the first output check. Without a budget, its time is not taken from the measurements.
@@ -130,7 +130,7 @@ impl TimeBudget {
     pub fn rounds(&self, planned: u32, round: Duration, workloads: usize) -> u32 {
         let (time, least) = match self.budget {
             Some(budget) => (budget, 1),
-            None if self.asked => return planned,
+            None if self.is_fixed => return planned,
             None => (WITHOUT_BUDGET, MIN_ROUNDS.min(planned)),
         };
         let share = self.left_of_block(time) / workloads.max(1) as u32;
@@ -151,13 +151,13 @@ mod tests {
     use super::*;
     use crate::plan::{Configuration, Extent};
 
+    fn plan(budget_s: Option<u64>, blocks: Option<u32>) -> Plan {
+        let budget_ns = budget_s.map(|seconds| seconds * 1_000_000_000);
+        Plan { extent: Extent { blocks, budget_ns, ..Extent::default() }, ..Plan::default() }
+    }
+
     fn budget(budget_s: Option<u64>, blocks: Option<u32>) -> TimeBudget {
-        let extent = Extent {
-            blocks,
-            budget_ns: budget_s.map(|seconds| seconds * 1_000_000_000),
-            ..Extent::default()
-        };
-        TimeBudget::of(&Plan { extent, ..Plan::default() })
+        TimeBudget::of(&plan(budget_s, blocks))
     }
 
     fn earlier(budget: TimeBudget) -> TimeBudget {
@@ -229,14 +229,10 @@ mod tests {
     #[test]
     fn a_tenth_of_a_budget_is_reserved_for_the_token_check() {
         let verifying = |verifies| {
-            let extent = Extent { budget_ns: Some(100_000_000_000), ..Extent::default() };
             let configurations = vec![Configuration { verifies, ..Configuration::default() }];
-            TimeBudget::of(&Plan { configurations, extent, ..Plan::default() }).budget
+            TimeBudget::of(&Plan { configurations, ..plan(Some(100), None) }).budget.unwrap().as_secs()
         };
-        assert_eq!(
-            [verifying(true), verifying(false)],
-            [90, 100].map(|left| Some(Duration::from_secs(left)))
-        );
+        assert_eq!([verifying(true), verifying(false)], [90, 100]);
     }
 
     #[test]
@@ -247,23 +243,18 @@ mod tests {
 
     #[test]
     fn output_checks_take_at_most_a_quarter_of_a_budget() {
-        let plan = |budget_s: Option<u64>| {
-            let budget_ns = budget_s.map(|seconds| seconds * 1_000_000_000);
-            Plan { extent: Extent { budget_ns, ..Extent::default() }, ..Plan::default() }
-        };
         assert_eq!(budget(None, None).output_check(3), ONE_CHECK);
         assert_eq!(budget(Some(400), None).output_check(2), Duration::from_secs(50));
-        assert!(
-            !budget(None, None).is_check_time_over() && !unused(budget(Some(400), None)).is_check_time_over()
-        );
+        assert!(!budget(None, None).is_check_time_over());
+        assert!(!unused(budget(Some(400), None)).is_check_time_over());
         let mut for_checks = earlier(budget(Some(400), None));
         assert!(for_checks.is_check_time_over());
-        for_checks.measuring_begins(&plan(Some(400)));
+        for_checks.measuring_begins(&plan(Some(400), None));
         let left = for_checks.budget.unwrap();
         assert!(left <= Duration::from_secs(250) && left > Duration::from_secs(150), "{left:?}");
-        assert!(for_checks.anew(&plan(Some(400))).budget.unwrap() == left);
+        assert!(for_checks.anew(&plan(Some(400), None)).budget.unwrap() == left);
         let mut free = earlier(budget(None, None));
-        free.measuring_begins(&plan(None));
+        free.measuring_begins(&plan(None, None));
         assert!(free.started.elapsed() < Duration::from_secs(100) && !free.is_spent());
     }
 

@@ -91,9 +91,9 @@ fn choose(record: &RunRecord, unchecked_samples: Vec<UncheckedSample>) -> Vec<Ve
         // The same order for every configuration: if all gave the same ids, one answer serves them all.
         Random::seeded(plan.seed).shuffle(&mut unchecked_samples);
         let block = |unchecked: &UncheckedSample| blocks.get(&sample(unchecked).launch).copied();
-        let mut seen: BTreeSet<Option<u32>> = last.iter().map(block).collect();
+        let mut blocks_taken: BTreeSet<Option<u32>> = last.iter().map(block).collect();
         let (new, again): (Vec<_>, Vec<_>) =
-            unchecked_samples.into_iter().partition(|unchecked| seen.insert(block(unchecked)));
+            unchecked_samples.into_iter().partition(|unchecked| blocks_taken.insert(block(unchecked)));
         last.into_iter().chain(new).chain(again).collect::<Vec<_>>()
     });
     let orders: Vec<Vec<UncheckedSample>> = orders.collect();

@@ -1,14 +1,10 @@
 //! Verifies that the engine did the requested work. Every answer is checked against the request and the orchestrator's own clock.
 //! A breach is a failure of its own kind, never a fast engine.
 
-mod scores;
-
-use protocol::{Chunk, Finish, Generated, HelloFacts, IgnoreEos, Iteration, Sequence, Token};
+use protocol::{Chunk, Facts, Finish, Generated, HelloFacts, IgnoreEos, Iteration, Scored, Sequence, Token};
 
 use crate::record::Late;
 use crate::run::process::{Answer, Cause};
-
-pub use scores::verify_scores;
 
 /// The values that an answer must agree with.
 #[derive(Debug, Clone, Default)]
@@ -25,19 +21,18 @@ pub struct Expected {
 
 /// The tolerance between the clocks: the engine may start just before the orchestrator's last write returns.
 const CLOCK_SLACK_NS: u64 = 1_000_000;
+/// The tolerance above 0: narrow floats may round the logarithm of almost 1 up.
+const ABOVE_ZERO: f64 = 1e-3;
 
 impl Expected {
     /// Adds the facts of hello and load that matter for an answer.
-    pub fn with_engine(
-        mut self,
-        hello: Option<&HelloFacts>,
-        eos_ids: &[u32],
-        vocabulary_size: Option<u32>,
-    ) -> Self {
+    pub fn with_engine(mut self, hello: Option<&HelloFacts>, facts: Option<&Facts>) -> Self {
         // An engine that masks EOS never gives it. An engine that treats EOS as an ordinary token may give it anywhere.
         let ordinary = hello.is_none_or(|hello| hello.capabilities.ignore_eos != IgnoreEos::No);
-        self.eos_ids = if self.ignore_eos && ordinary { Vec::new() } else { eos_ids.to_vec() };
-        self.vocabulary_size = vocabulary_size;
+        if !(self.ignore_eos && ordinary) {
+            self.eos_ids = facts.and_then(|facts| facts.eos_ids.clone()).unwrap_or_default();
+        }
+        self.vocabulary_size = facts.and_then(|facts| facts.vocabulary_size);
         self
     }
 
@@ -244,6 +239,26 @@ fn verify_chunks(chunks: &[Chunk], count: u32) -> Result<(), Cause> {
     }
 }
 
+/// Verifies a `scored` against the sequences that were sent.
+pub fn verify_scores(scored: &Scored, sequences: &[Vec<u32>]) -> Result<(), Cause> {
+    if scored.logprobs.len() != sequences.len() {
+        let (found, requested) = (scored.logprobs.len(), sequences.len());
+        return breach(format!("expected {requested} scored sequences, got {found}"));
+    }
+    for (logprobs, ids) in scored.logprobs.iter().zip(sequences) {
+        let requested = ids.len().saturating_sub(1);
+        if logprobs.len() != requested {
+            return breach(format!("expected {requested} `logprobs` for a sequence, got {}", logprobs.len()));
+        }
+        // This refuses NaN too.
+        let possible = |logprob: &f64| *logprob <= ABOVE_ZERO;
+        if let Some(logprob) = logprobs.iter().flatten().find(|logprob| !possible(logprob)) {
+            return breach(format!("a log-probability of {logprob}: a probability above 1"));
+        }
+    }
+    Ok(())
+}
+
 fn breach(message: String) -> Result<(), Cause> {
     Err(Cause::Protocol(message))
 }
@@ -280,11 +295,16 @@ mod tests {
         }
     }
 
+    /// The kind and the message of a refusal.
+    fn refused(verified: Result<(), Cause>) -> String {
+        let cause = verified.unwrap_err();
+        format!("{}: {cause}", cause.kind())
+    }
+
     fn refusal(change: impl FnOnce(&mut Iteration)) -> String {
         let mut answer = answer();
         change(&mut answer.iterations[0]);
-        let cause = expected().verify(&answer).unwrap_err();
-        format!("{}: {cause}", cause.kind())
+        refused(expected().verify(&answer))
     }
 
     #[test]
@@ -308,44 +328,35 @@ mod tests {
 
     #[test]
     fn times_must_increase_and_agree_with_the_orchestrators_clock() {
-        assert!(
-            refusal(|it| it.sequences[0].token_ns = Some(vec![20, 19, 30]))
-                .starts_with("protocol: `token_ns[1]`")
-        );
-        assert!(
-            refusal(|it| it.sequences[0].token_ns = Some(vec![10, 20, 30]))
-                .starts_with("protocol: `token_ns[0]`")
-        );
-        assert!(
-            refusal(|it| it.sequences[0].token_ns = Some(vec![20, 30, 41]))
-                .starts_with("protocol: `token_ns[2]`")
-        );
-        assert!(
-            refusal(|it| it.sequences[0].token_ns = Some(vec![20, 30]))
-                .contains("3 `output_ids` and 2 `token_ns`")
-        );
+        for (times, start) in [
+            (vec![20, 19, 30], "protocol: `token_ns[1]`"),
+            (vec![10, 20, 30], "protocol: `token_ns[0]`"),
+            (vec![20, 30, 41], "protocol: `token_ns[2]`"),
+            (vec![20, 30], "protocol: 3 `output_ids` and 2 `token_ns`"),
+        ] {
+            let refusal = refusal(|it| it.sequences[0].token_ns = Some(times));
+            assert!(refusal.starts_with(start), "{refusal}");
+        }
         assert!(refusal(|it| it.end_ns = 5).contains("lies before"));
         assert!(refusal(|it| it.end_ns = 2_000_000_000).contains("after the answer arrived"));
     }
 
     #[test]
     fn ids_are_in_the_vocabulary_and_end_at_eos_unless_ignored() {
-        assert!(
-            refusal(|it| it.sequences[0].output_ids = Some(vec![5, 100, 7]))
-                .contains("outside the vocabulary")
-        );
-        let stops = Expected { ignore_eos: false, eos_ids: vec![6], ..expected() };
-        assert!(stops.verify(&answer()).unwrap_err().to_string().contains("continues after the EOS"));
+        let outside = refusal(|it| it.sequences[0].output_ids = Some(vec![5, 100, 7]));
+        assert!(outside.contains("outside the vocabulary"));
         let finished = |eos: u32, finish| {
             let mut answer = answer();
             answer.iterations[0].sequences[0].finish = finish;
             let stops = Expected { ignore_eos: false, eos_ids: vec![eos], max_new_tokens: 8, ..expected() };
             stops.verify(&answer).map_err(|cause| cause.to_string())
         };
+        assert_eq!(finished(6, Finish::Length), Err("continues after the EOS at token 1".into()));
         assert_eq!(finished(7, Finish::Eos), Ok(()));
         assert_eq!(finished(9, Finish::Eos), Err("finished `eos` without an EOS token".into()));
         assert_eq!(finished(9, Finish::Length), Err("expected 8 tokens, got 3".into()));
-        assert!(expected().with_engine(None, &[6], None).verify(&answer()).is_ok());
+        let facts = Facts { eos_ids: Some(vec![6]), ..Facts::default() };
+        assert!(expected().with_engine(None, Some(&facts)).verify(&answer()).is_ok());
     }
 
     fn streamed(tokens: &[(u32, &[u32], u64)]) -> Answer {
@@ -371,11 +382,8 @@ mod tests {
 
     #[test]
     fn a_token_may_arrive_after_its_time_stamp_and_not_before() {
-        let early = verify_streamed(&streamed(&[(0, &[5, 6, 7], 1_000_000)]), true).unwrap_err();
-        assert_eq!(
-            (early.kind().as_str(), early.to_string().as_str()),
-            ("protocol", "a streamed token arrived 4000030 ns before its stamp")
-        );
+        let early = refused(verify_streamed(&streamed(&[(0, &[5, 6, 7], 1_000_000)]), true));
+        assert_eq!(early, "protocol: a streamed token arrived 4000030 ns before its stamp");
         let late = lateness(&streamed(&[(0, &[5], 5_000_220), (1, &[6], 5_000_130), (2, &[7], 5_000_150)]));
         assert_eq!(late, Some(Late { first_ns: 200, median_ns: 120 }));
         assert_eq!(lateness(&streamed(&[])), None);
@@ -410,19 +418,30 @@ mod tests {
                 sequence.output_tokens = Some(3);
             }
         };
-        assert_eq!(
-            refusal(chunks([Some(1), Some(9)])),
-            "protocol: `chunks` of 10 tokens and 3 `output_tokens`"
-        );
+        let counted = refusal(chunks([Some(1), Some(9)]));
+        assert_eq!(counted, "protocol: `chunks` of 10 tokens and 3 `output_tokens`");
         let mut partly = answer();
         chunks([None, Some(9)])(&mut partly.iterations[0]);
         assert!(expected().verify(&partly).is_ok());
         let mut rate = answer();
         (rate.iterations, rate.summary) = (Vec::new(), Some(serde_json::json!({ "tokens_per_second": 1e9 })));
-        let refused = expected().verify(&rate).unwrap_err();
-        assert_eq!(
-            (refused.kind().as_str(), refused.to_string().as_str()),
-            ("protocol", "a `summary` without its facts: `iterations` is empty")
-        );
+        let empty = refused(expected().verify(&rate));
+        assert_eq!(empty, "protocol: a `summary` without its facts: `iterations` is empty");
+    }
+
+    #[test]
+    fn n_ids_have_n_minus_one_log_probabilities_and_none_above_zero() {
+        let verified = |logprobs| verify_scores(&Scored { logprobs, ..Scored::default() }, &[vec![1, 2, 3]]);
+        assert!(verified(vec![vec![Some(-0.5), None]]).is_ok());
+        // Rounded to just above zero.
+        assert!(verified(vec![vec![Some(5e-4), Some(0.0)]]).is_ok());
+        for (logprobs, refusal) in [
+            (vec![], "expected 1 scored sequences, got 0"),
+            (vec![vec![Some(-0.5)]], "expected 2 `logprobs` for a sequence, got 1"),
+            (vec![vec![Some(-0.5), Some(0.25)]], "a log-probability of 0.25: a probability above 1"),
+            (vec![vec![Some(f64::NAN), None]], "a log-probability of NaN: a probability above 1"),
+        ] {
+            assert_eq!(refused(verified(logprobs)), format!("protocol: {refusal}"));
+        }
     }
 }

@@ -23,7 +23,7 @@ impl WarmUp {
         self.durations.len() as u32
     }
 
-    /// The reason to end now, if any. `requested`: the user's number of requests. `before`: the number that an earlier launch needed.
+    /// The reason to end now, if any. `requested`: the user's number of requests. `before`: that of an earlier launch.
     pub fn end(&self, requested: Option<u32>, before: Option<u32>, in_time: bool) -> Option<WarmUpEnd> {
         if let Some(requested) = requested {
             return (self.requests() >= requested).then_some(WarmUpEnd::SetByUser);
@@ -38,8 +38,10 @@ impl WarmUp {
     }
 
     fn is_steady(&self) -> bool {
-        let windows = self.windows();
-        windows.len() >= WINDOWS && agree(&windows[windows.len() - WINDOWS..])
+        self.windows().last_chunk::<WINDOWS>().is_some_and(|last| {
+            let slowest = last.iter().copied().fold(0.0, f64::max);
+            last.iter().all(|&window| slowest <= window * AGREEMENT)
+        })
     }
 
     /// The requests up to the first window that is as fast as the end. A later slow window is noise, not warm-up.
@@ -60,12 +62,6 @@ impl WarmUp {
     fn windows(&self) -> Vec<f64> {
         self.durations.chunks_exact(WINDOW).filter_map(median).collect()
     }
-}
-
-fn agree(medians: &[f64]) -> bool {
-    let ends = (f64::INFINITY, 0.0f64);
-    let (low, high) = medians.iter().fold(ends, |(low, high), &it| (low.min(it), high.max(it)));
-    high <= low * AGREEMENT
 }
 
 #[cfg(test)]

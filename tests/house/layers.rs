@@ -34,7 +34,7 @@ const APART: &[(&str, &str, &str)] = &[
     ),
     ("run::held_out", "OutputChecks", "the output checks before the first block, likewise"),
     (
-        "run::check_requests",
+        "run::checks",
         "Launched",
         "the requests of output checks alone; measured ones have no part in them",
     ),

@@ -63,7 +63,7 @@ impl Trial {
         self
     }
 
-    /// The report of this record with other processor times of an engine. `instead` takes the CPU time and the request's
+    /// The report of this record with other CPU times of an engine. `instead` takes the CPU time and the request's
     /// time, and returns CPU time and waiting time.
     fn counted(self, name: &str, instead: fn(u64, u64) -> (u64, u64)) -> Self {
         let Self { scratch, .. } = self;

@@ -1,4 +1,4 @@
-//! Tests of the machine's facts and of processor time. They are a separate binary, because cargo runs binaries one after
+//! Tests of the machine's facts and of CPU time. They are a separate binary, because cargo runs binaries one after
 //! the other: the computations of `tests/models` would disturb them.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]

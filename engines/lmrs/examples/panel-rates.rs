@@ -1,4 +1,4 @@
-//! Products of many tokens with panels: integers against bf16 after widening. The time is the processor time of the slowest
+//! Products of many tokens with panels: integers against bf16 after widening. The time is the CPU time of the slowest
 //! thread. `lmrs-bench` has all other measurements.
 //!
 //! `cargo run --release -p lmrs --example panel-rates -- [tokens] [threads] [level]`
@@ -134,7 +134,7 @@ fn share_by(
     slowest.into_inner() as f64
 }
 
-/// Runs the work on a fresh thread, whose total processor time is the result.
+/// Runs the work on a fresh thread, whose total CPU time is the result.
 fn timed(slowest: &AtomicU64, work: impl FnOnce()) {
     work();
     let time = clock_gettime(ClockId::ThreadCPUTime);

@@ -1,5 +1,5 @@
 //! Checks whether the configuration that an engine states is the one that it ran in. Each check compares a claim with observed
-//! data: the memory and processor time of its processes, its scores, the time of a repeated prompt, the orchestrator's clock.
+//! data: the memory and CPU time of its processes, its scores, the time of a repeated prompt, the orchestrator's clock.
 //! Pure, from the record, so an old record is checked as well.
 //!
 //! A check reports nothing where it cannot prove anything: small models, short requests, missing facts.

@@ -106,7 +106,7 @@ impl<'a> Subject<'a> {
         self.reported().find_map(of)
     }
 
-    /// Whether the started processes do all of its work, so that their memory and processor time are all that it needs.
+    /// Whether the started processes do all of its work, so that their memory and CPU time are all that it needs.
     pub fn works_here(&self) -> bool {
         let reported = self.fact(|facts| facts.device.as_deref());
         let device = Device::in_effect(reported, &self.configuration.device);

@@ -238,7 +238,7 @@ fn a_report_of_idle_threads_names_the_other_cases_too() {
             sample.cpu_ns = Some(cores * (sample.answered_ns - sample.sent_ns));
         }
     });
-    reports(&record, About::Threads, false, "busy: 1.00 in `decode` (processor time over");
+    reports(&record, About::Threads, false, "busy: 1.00 in `decode` (CPU time over");
     assert!(only(&record).message.ends_with("elsewhere 2.00 in `prefill`"), "{}", only(&record).message);
 }
 

@@ -1,4 +1,4 @@
-//! Compares the processor time of an engine's processes while they answered with the threads that it states.
+//! Compares the CPU time of an engine's processes while they answered with the threads that it states.
 
 use super::subject::{About, Contradiction, Subject, time};
 use crate::analysis::metric::CoresBusy;
@@ -6,7 +6,7 @@ use crate::text::three_digits;
 
 /// The least time of all requests: over less, a kernel that counts in ticks is not precise.
 const MIN_NS: f64 = 5e8;
-/// The least mean time of a request: processor time is read a little before it and a little after its answer.
+/// The least mean time of a request: CPU time is read a little before it and a little after its answer.
 const MIN_MEAN_NS: f64 = 2e6;
 /// The least share of busy threads. Threads wait for one another and for memory; the best engines keep nine tenths of theirs
 /// busy. Below this share, some of the reported threads did nothing.
@@ -31,7 +31,7 @@ pub fn contradictions(subject: &Subject, _: &[Subject]) -> Vec<Contradiction> {
     let beyond = more.map(|(case, busy)| {
         let cores = three_digits(busy.cores);
         let message = format!(
-            "states {}, but kept {cores} cores busy in {} (processor time over {} of measured requests)",
+            "states {}, but kept {cores} cores busy in {} (CPU time over {} of measured requests)",
             threads(reported),
             subject.case_name(*case),
             time(busy.elapsed_ns),
@@ -61,7 +61,7 @@ fn too_few(subject: &Subject, reported: u32, cases: &[Busy]) -> Option<Contradic
     let elsewhere = if others.is_empty() { String::new() } else { format!("; elsewhere {}", list(&others)) };
     let over = time(below.iter().map(|(_, busy)| busy.elapsed_ns).sum());
     let message = format!(
-        "states {}, but kept fewer cores busy: {} (processor time over {over} of measured requests){elsewhere}",
+        "states {}, but kept fewer cores busy: {} (CPU time over {over} of measured requests){elsewhere}",
         threads(reported),
         list(&below),
     );

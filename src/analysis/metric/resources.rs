@@ -174,11 +174,11 @@ fn above_zero(number: Option<f64>) -> Vec<f64> {
     number.filter(|number| *number > 0.0).into_iter().collect()
 }
 
-/// The mean number of busy cores, over all requests with a known processor time.
+/// The mean number of busy cores, over all requests with a known CPU time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CoresBusy {
     pub requests: usize,
-    /// Processor time of the process tree, divided by the time of the requests.
+    /// CPU time of the process tree, divided by the time of the requests.
     pub cores: f64,
     /// The mean number of threads that were ready but waited for a core; zero where the kernel does not count this.
     pub waited: f64,

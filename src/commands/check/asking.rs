@@ -131,8 +131,7 @@ impl Subject {
             ..Expected::default()
         };
         let facts = self.known_loaded().or(answer.generated.loaded.as_ref()).map(|loaded| &loaded.facts);
-        let eos_ids = facts.and_then(|facts| facts.eos_ids.as_deref()).unwrap_or_default();
-        expected.with_engine(self.known_hello(), eos_ids, facts.and_then(|facts| facts.vocabulary_size))
+        expected.with_engine(self.known_hello(), facts)
     }
 
     /// Sends an invalid or impossible line, and expects one `failed` of one of these kinds. The engine must then answer

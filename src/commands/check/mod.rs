@@ -30,7 +30,7 @@ use crate::machine::Device;
 use crate::machine::cpu;
 use crate::plan::Configuration;
 use crate::plan::models;
-use crate::run::new_id;
+use crate::record::new_id;
 use crate::run::process::Deadlines;
 use crate::run::process::Keeper;
 use crate::shell::Usage;

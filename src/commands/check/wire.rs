@@ -119,7 +119,7 @@ impl Wire {
         }
         let message = protocol::parse_message(&bytes);
         self.received = bytes;
-        if !line.whole {
+        if !line.is_complete {
             return self.lose("ended in the middle of a line".into());
         }
         match message {

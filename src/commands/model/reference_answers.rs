@@ -67,7 +67,7 @@ pub fn reference_answers(arguments: &ReferenceAnswersArgs) -> Result<u8> {
     }
     let record = &recorder.record;
     let of_run = record.header.plan.configurations.first().map_or(&model, |it| &it.model);
-    let kept = stored_answers::of_record(record, of_run)?;
+    let kept = stored_answers::from_record(record, of_run)?;
     output::replace(stored_answers::text(&kept)?.as_bytes(), &path)?;
     output::print(format!("{}\n", path.display()).as_bytes())?;
     Ok(DONE)

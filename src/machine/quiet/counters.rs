@@ -1,4 +1,4 @@
-//! The kernel's counters of processor time, stolen time, swapping, waiting for memory and heat. The difference of two readings
+//! The kernel's counters of CPU time, stolen time, swapping, waiting for memory and heat. The difference of two readings
 //! shows the events in between. A counter that this system lacks is absent.
 
 use std::time::Instant;
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processor_time_is_busy_idle_or_stolen_and_guest_time_counts_once() {
+    fn cpu_time_is_busy_idle_or_stolen_and_guest_time_counts_once() {
         let stat = "cpu  100 20 30 1000 50 4 6 7 80 0\ncpu0 50 10 15 500 25 2 3 3 40 0\ncpu1 50 10 15 500 25 2 3 4 40 0\nintr 1\ncpux 1\n";
         let expected = Processor { busy: 160, idle: 1050, stolen: 7, cores: 2 };
         assert_eq!(processor(stat), Some(expected));

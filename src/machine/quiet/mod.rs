@@ -68,7 +68,7 @@ impl Quiet {
         found
     }
 
-    /// The disturbances since `probe`. After an interrupt the processor time of the ended engines is unknown and would count as
+    /// The disturbances since `probe`. After an interrupt the CPU time of the ended engines is unknown and would count as
     /// other programs' work, so that message is left out.
     pub fn after(&self, interrupted: bool) -> Vec<String> {
         let threads = (!interrupted).then_some(self.threads);
@@ -92,7 +92,7 @@ fn used_by(engines: &[Planned], gpus: Vec<Gpu>, cuda: &Cuda) -> Vec<Gpu> {
     gpus.into_iter().filter(is_used).collect()
 }
 
-/// The share of wanted processor time that the host withheld since boot.
+/// The share of wanted CPU time that the host withheld since boot.
 pub(super) fn steal_share() -> Option<f64> {
     let processor = Counters::processor_now()?;
     let wanted = processor.busy.saturating_add(processor.stolen);
@@ -146,7 +146,7 @@ fn debug_builds(engines: &[Planned]) -> impl Iterator<Item = String> {
     })
 }
 
-/// `threads` is the number that the engines use, or `None` if their processor time is not complete.
+/// `threads` is the number that the engines use, or `None` if their CPU time is not complete.
 fn since(earlier: &Counters, later: &Counters, threads: Option<u32>) -> Vec<String> {
     let seconds = later.at.saturating_duration_since(earlier.at).as_secs_f64();
     let rise = |count: fn(&Counters) -> Option<u64>| count(later)?.checked_sub(count(earlier)?);
@@ -188,7 +188,7 @@ fn stolen(earlier: &Counters, later: &Counters) -> Option<String> {
     let share = stolen as f64 / wanted.max(1) as f64;
     (share > SHARE).then(|| {
         format!(
-            "machine: its host withheld {:.1} % of the processor time that was wanted (steal); measure on a machine of its \
+            "machine: its host withheld {:.1} % of the CPU time that was wanted (steal); measure on a machine of its \
              own or at another time, and trust ratios more than figures",
             share * 100.0
         )

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     fn prompts() -> Prompts {
-        Prompts::of_model(&model_files::resolve(None).unwrap().to_string_lossy()).unwrap()
+        Prompts::open(&model_files::resolve(None).unwrap().to_string_lossy()).unwrap()
     }
 
     fn lengths(prompts: &Prompts) -> (Vec<usize>, usize, u32) {

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
-use std::io::{PipeReader, Read};
+use std::io::{ErrorKind, PipeReader, Read};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
@@ -16,10 +16,8 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::ChildStdin;
 use tokio::sync::mpsc;
 
-use super::found::ProcessHandle;
+use super::handles::{Leader, ProcessHandle};
 use super::keeper::end_marked;
-use super::leader::Leader;
-use super::stream::read_some;
 use crate::machine::{Family, processes_marked};
 
 /// The number of stderr lines that are kept, and the length of each.
@@ -53,7 +51,7 @@ pub struct Line {
     pub at: Instant,
     pub frame: Frame,
     /// The line ended with a newline. The remaining output of an engine that died may not.
-    pub whole: bool,
+    pub is_complete: bool,
 }
 
 #[derive(Debug)]
@@ -98,11 +96,11 @@ impl Process {
         drop(command);
         let (sender, lines) = mpsc::channel(LINES_WAITING);
         let ring = Arc::new(Mutex::new(VecDeque::new()));
-        let (kept, label, debug) = (Arc::clone(&ring), launching.label.clone(), launching.debug);
+        let (last_lines, label, debug) = (Arc::clone(&ring), launching.label.clone(), launching.debug);
         std::thread::spawn(move || read_lines(stdout, &sender));
         let (open, stderr_open) = mpsc::channel(1);
         std::thread::spawn(move || {
-            store_last_lines(stderr, &kept, debug.then_some(label.as_str()));
+            store_last_lines(stderr, &last_lines, debug.then_some(label.as_str()));
             drop(open);
         });
         Ok(Self {
@@ -186,8 +184,8 @@ impl Process {
     /// is stuck in the kernel.
     async fn family(&self) -> Option<Vec<u32>> {
         let (family, first) = (Arc::clone(&self.family), self.pid);
-        let look = move || family.lock().ok().map(|mut family| family.processes(first));
-        tokio::task::spawn_blocking(look).await.ok()?
+        let search = move || family.lock().ok().map(|mut family| family.processes(first));
+        tokio::task::spawn_blocking(search).await.ok()?
     }
 
     /// Every process of this launch, including those that left the group and the tree.
@@ -199,10 +197,10 @@ impl Process {
 
     /// Resumes the processes. True if they were paused.
     pub fn resume(&mut self) -> bool {
-        let rested = std::mem::take(&mut self.paused);
-        signal_each(&rested, Signal::CONT);
+        let paused = std::mem::take(&mut self.paused);
+        signal_each(&paused, Signal::CONT);
         self.leader.signal_group(Signal::CONT);
-        !rested.is_empty()
+        !paused.is_empty()
     }
 
     /// The exit status, if the process ends within `grace`. Its remaining output on stderr has been read by then.
@@ -288,16 +286,16 @@ fn read_lines(mut stdout: impl Read, lines: &mpsc::Sender<Line>) {
         let Some(read) = read_some(&mut stdout, &mut bytes) else { break };
         let at = Instant::now();
         framer.push(&bytes[..read], |frame| {
-            is_closed |= lines.blocking_send(Line { at, frame, whole: true }).is_err()
+            is_closed |= lines.blocking_send(Line { at, frame, is_complete: true }).is_err()
         });
     }
     if let Some(frame) = framer.finish() {
         // The receiver may be gone.
-        let _ = lines.blocking_send(Line { at: Instant::now(), frame, whole: false });
+        let _ = lines.blocking_send(Line { at: Instant::now(), frame, is_complete: false });
     }
 }
 
-fn store_last_lines(mut stderr: impl Read, kept: &Mutex<VecDeque<String>>, label: Option<&str>) {
+fn store_last_lines(mut stderr: impl Read, lines: &Mutex<VecDeque<String>>, label: Option<&str>) {
     // Longer lines are skipped: the bound is far above the kept length of a line.
     let mut framer = Framer::with_bound(64 * 1024);
     let mut bytes = vec![0; 16 * 1024];
@@ -306,7 +304,7 @@ fn store_last_lines(mut stderr: impl Read, kept: &Mutex<VecDeque<String>>, label
         if let Some(label) = label {
             show(label, "!", &line);
         }
-        push(kept, &String::from_utf8_lossy(&line));
+        push(lines, &String::from_utf8_lossy(&line));
     };
     while let Some(read) = read_some(&mut stderr, &mut bytes) {
         framer.push(&bytes[..read], keep);
@@ -314,12 +312,23 @@ fn store_last_lines(mut stderr: impl Read, kept: &Mutex<VecDeque<String>>, label
     framer.finish().into_iter().for_each(keep);
 }
 
-fn push(kept: &Mutex<VecDeque<String>>, line: &str) {
-    let Ok(mut kept) = kept.lock() else { return };
-    if kept.len() == STDERR_LINES {
-        kept.pop_front();
+/// Reads the available bytes, and waits if there are none. `None` is the end of the stream or a permanent error. A read that a
+/// signal interrupts is repeated.
+fn read_some(stream: &mut impl Read, buffer: &mut [u8]) -> Option<usize> {
+    loop {
+        match stream.read(buffer) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            read => return read.ok().filter(|&bytes| bytes > 0),
+        }
     }
-    kept.push_back(line.chars().take(STDERR_LINE_BYTES).collect());
+}
+
+fn push(lines: &Mutex<VecDeque<String>>, line: &str) {
+    let Ok(mut lines) = lines.lock() else { return };
+    if lines.len() == STDERR_LINES {
+        lines.pop_front();
+    }
+    lines.push_back(line.chars().take(STDERR_LINE_BYTES).collect());
 }
 
 #[expect(clippy::print_stderr, reason = "`--debug` shows both directions as they happen")]

@@ -67,6 +67,12 @@ pub struct Answer {
     pub answered_ns: u64,
 }
 
+impl Answer {
+    pub fn elapsed_ns(&self) -> u64 {
+        self.answered_ns.saturating_sub(self.sent_ns)
+    }
+}
+
 #[derive(Debug)]
 pub struct Conversation {
     pub process: Process,
@@ -90,7 +96,7 @@ impl Conversation {
                     _ => None,
                 };
                 let cause = Cause::Start { message: format!("`{program}` cannot be started: {error}"), hint };
-                Err(Fault { when: Stage::Start, cause, stderr: Vec::new() })
+                Err(Fault::without_process(Stage::Start, cause))
             }
         }
     }
@@ -102,21 +108,19 @@ impl Conversation {
             self.send(&hello).await?;
             self.message().await
         };
-        match tokio::time::timeout(deadline, answer).await {
+        let Ok(answer) = tokio::time::timeout(deadline, answer).await else { return Ok(Hello::NoAnswer) };
+        match answer?.0 {
             // The smallest engine takes every line for a `generate`, or ignores unknown lines.
-            Err(_) => Ok(Hello::NoAnswer),
-            Ok(Ok((Message::Generated(_), _))) => Ok(Hello::Minimal),
-            Ok(Ok((
-                Message::Failed(Failed { kind: FailureKind::BadRequest | FailureKind::Unsupported, .. }),
-                _,
-            ))) => Ok(Hello::Minimal),
-            Ok(Ok((Message::Hello(facts), _))) if facts.protocol != protocol::version::CURRENT => {
+            Message::Generated(_) => Ok(Hello::Minimal),
+            Message::Failed(Failed { kind: FailureKind::BadRequest | FailureKind::Unsupported, .. }) => {
+                Ok(Hello::Minimal)
+            }
+            Message::Hello(facts) if facts.protocol != protocol::version::CURRENT => {
                 Err(Cause::Version(facts.protocol))
             }
-            Ok(Ok((Message::Hello(facts), _))) => Ok(Hello::Known(Box::new(facts))),
-            Ok(Ok((Message::Failed(failed), _))) => Err(Cause::Reported(failed)),
-            Ok(Ok((other, _))) => Err(unexpected(&other, "hello")),
-            Ok(Err(cause)) => Err(cause),
+            Message::Hello(facts) => Ok(Hello::Known(Box::new(facts))),
+            Message::Failed(failed) => Err(Cause::Reported(failed)),
+            other => Err(unexpected(&other, "hello")),
         }
     }
 
@@ -130,7 +134,7 @@ impl Conversation {
         self.send_within(&Request::Load(load), deadline).await?;
         loop {
             match self.message_within(deadline).await? {
-                (Message::Progress(said), _) => progress(said),
+                (Message::Progress(report), _) => progress(report),
                 (Message::Loaded(loaded), at) => {
                     self.loaded = true;
                     return Ok((loaded, self.since_start(at)));
@@ -142,15 +146,13 @@ impl Conversation {
     }
 
     /// Requests tokens. A load within this request may report progress, which moves the deadline.
-    pub async fn generate(&mut self, generate: Generate) -> Result<Answer, Cause> {
-        let (id, deadline) = (generate.id.clone(), self.deadlines.answer);
-        let sent = Instant::now();
+    pub async fn generate(&mut self, generate: Generate, deadline: Duration) -> Result<Answer, Cause> {
+        let (id, sent) = (generate.id.clone(), Instant::now());
         self.send_within(&Request::Generate(generate), deadline).await?;
         let mut tokens = Vec::new();
         let mut answer_by = tokio::time::Instant::now() + deadline;
         loop {
-            let next = tokio::time::timeout_at(answer_by, self.message()).await;
-            match next.unwrap_or(Err(Cause::Timeout(deadline)))? {
+            match self.message_by(answer_by, deadline).await? {
                 (Message::Token(token), at) => {
                     same_id(&token.id, &id, "token")?;
                     tokens.push((token, self.since_start(at)));
@@ -173,14 +175,12 @@ impl Conversation {
     }
 
     /// Requests the log-probabilities of ids. Gives also the elapsed time on the orchestrator's clock.
-    pub async fn score(&mut self, score: Score) -> Result<(Scored, Duration), Cause> {
-        let (id, deadline) = (score.id.clone(), self.deadlines.answer);
-        let sent = Instant::now();
+    pub async fn score(&mut self, score: Score, deadline: Duration) -> Result<(Scored, Duration), Cause> {
+        let (id, sent) = (score.id.clone(), Instant::now());
         self.send_within(&Request::Score(score), deadline).await?;
         let answer_by = tokio::time::Instant::now() + deadline;
         loop {
-            let next = tokio::time::timeout_at(answer_by, self.message()).await;
-            match next.unwrap_or(Err(Cause::Timeout(deadline)))? {
+            match self.message_by(answer_by, deadline).await? {
                 // A loaded engine has no progress to report.
                 (Message::Progress(_), _) => {}
                 (Message::Scored(scored), at) => {
@@ -219,16 +219,12 @@ impl Conversation {
         Ok(())
     }
 
-    pub fn fault(&self, when: Stage, cause: Cause) -> Fault {
-        Fault { when, cause, stderr: self.process.stderr() }
-    }
-
     pub fn since_start(&self, at: Instant) -> u64 {
         at.saturating_duration_since(self.process.started).as_nanos() as u64
     }
 
     /// Writes a request to the engine.
-    pub async fn send(&mut self, request: &Request) -> Result<(), Cause> {
+    async fn send(&mut self, request: &Request) -> Result<(), Cause> {
         self.refuse_unrequested()?;
         if self.process.write(&protocol::encode(request)).await.is_err() {
             // A closed pipe means that the engine is ending. Its exit status says more than the pipe.
@@ -242,11 +238,21 @@ impl Conversation {
     }
 
     async fn message_within(&mut self, deadline: Duration) -> Result<(Message, Instant), Cause> {
-        tokio::time::timeout(deadline, self.message()).await.unwrap_or(Err(Cause::Timeout(deadline)))
+        self.message_by(tokio::time::Instant::now() + deadline, deadline).await
+    }
+
+    /// The next message until a point in time. A timeout states the deadline.
+    async fn message_by(
+        &mut self,
+        answer_by: tokio::time::Instant,
+        deadline: Duration,
+    ) -> Result<(Message, Instant), Cause> {
+        let message = tokio::time::timeout_at(answer_by, self.message()).await;
+        message.unwrap_or(Err(Cause::Timeout(deadline)))
     }
 
     /// The next message. Other lines are skipped and kept with stderr.
-    pub async fn message(&mut self) -> Result<(Message, Instant), Cause> {
+    async fn message(&mut self) -> Result<(Message, Instant), Cause> {
         loop {
             let Some(line) = self.process.line().await else { return Err(self.ended().await) };
             if let Some(understood) = self.understand(line)? {
@@ -275,7 +281,7 @@ impl Conversation {
         }
         match protocol::parse_message(&bytes) {
             Ok(message) => Ok(Some((message, line.at))),
-            Err(_) if !line.whole => {
+            Err(_) if !line.is_complete => {
                 self.process.note(&format!("(stdout, cut off) {}", String::from_utf8_lossy(&bytes)));
                 Ok(None)
             }
@@ -305,8 +311,8 @@ fn describe(status: std::process::ExitStatus) -> String {
     }
 }
 
-fn same_id(found: &Option<Id>, asked: &Option<Id>, what: &str) -> Result<(), Cause> {
-    if found == asked {
+fn same_id(found: &Option<Id>, requested: &Option<Id>, message: &str) -> Result<(), Cause> {
+    if found == requested {
         return Ok(());
     }
     let show = |id: &Option<Id>| match id {
@@ -314,7 +320,7 @@ fn same_id(found: &Option<Id>, asked: &Option<Id>, what: &str) -> Result<(), Cau
         Some(Id::Text(text)) => format!("`{}`", text.chars().take(40).collect::<String>()),
         None => "none".into(),
     };
-    Err(Cause::Protocol(format!("`{what}` has id {}, expected {}", show(found), show(asked))))
+    Err(Cause::Protocol(format!("`{message}` has id {}, expected {}", show(found), show(requested))))
 }
 
 fn unexpected(message: &Message, wanted: &str) -> Cause {

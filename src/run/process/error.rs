@@ -4,17 +4,29 @@
 use std::fmt;
 use std::time::Duration;
 
+use anyhow::Result;
 use protocol::Failed;
 
-use crate::record::{FailureKind, Stage};
+use crate::record::{Failure, FailureKind, Stage};
 
-/// A failure with the facts for its row.
+/// The early end of a launch.
+#[derive(Debug)]
+pub enum Stop {
+    /// The engine's fault, which becomes a row.
+    Fault(Fault),
+    /// An error of this program, which ends the run.
+    Broken(anyhow::Error),
+}
+
+/// A failure of an engine with the facts for its row.
 #[derive(Debug)]
 pub struct Fault {
     pub when: Stage,
     pub cause: Cause,
     /// The last lines that the engine wrote on stderr.
     pub stderr: Vec<String>,
+    /// The number of its launch, if that is in the record.
+    pub launch: Option<u32>,
 }
 
 #[derive(Debug)]
@@ -37,6 +49,49 @@ pub enum Cause {
     Unsupported(String),
     /// It answered `failed`.
     Reported(Failed),
+}
+
+impl Stop {
+    /// Separates the engine's faults from errors of this program, which go on as errors.
+    pub fn survive<T>(result: Result<T, Self>) -> Result<Result<T, Fault>> {
+        match result {
+            Ok(value) => Ok(Ok(value)),
+            Err(Self::Fault(fault)) => Ok(Err(fault)),
+            Err(Self::Broken(error)) => Err(error),
+        }
+    }
+}
+
+impl From<Fault> for Stop {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl From<anyhow::Error> for Stop {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Broken(error)
+    }
+}
+
+impl Fault {
+    /// A fault without a process that could have last lines of stderr.
+    pub fn without_process(when: Stage, cause: Cause) -> Self {
+        Self { when, cause, stderr: Vec::new(), launch: None }
+    }
+
+    pub fn row(self, configuration: usize, case: Option<usize>) -> Failure {
+        Failure {
+            configuration,
+            case,
+            launch: self.launch,
+            kind: self.cause.kind(),
+            when: self.when.to_string(),
+            message: self.cause.to_string(),
+            hint: self.cause.hint(),
+            stderr: self.stderr,
+        }
+    }
 }
 
 impl Cause {

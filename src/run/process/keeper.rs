@@ -5,7 +5,7 @@
 //! run's mark in its environment. Children inherit the mark in any process group or session, so forgotten grandchildren are found
 //! too.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
@@ -13,8 +13,7 @@ use anyhow::{Context, Result};
 use protocol::environment;
 use rustix::process::Signal;
 
-use super::found::ProcessHandle;
-use super::stream::read_some;
+use super::handles::ProcessHandle;
 use crate::machine;
 
 /// The run's handle to the keeper. Dropping it ends all leftovers of the run.
@@ -57,11 +56,11 @@ impl Drop for Keeper {
 
 /// The work of the keeper process.
 pub fn keep(run: &str) {
-    let (mut word, mut is_calm) = ([0; 64], false);
-    while read_some(&mut std::io::stdin(), &mut word).is_some() {
-        is_calm = true;
-    }
-    end_all_marked(environment::RUN, run, if is_calm { 1 } else { SEARCHES_AFTER_SUDDEN_END });
+    let mut received = Vec::new();
+    // An error ends the wait too. Bytes that arrived before it still count.
+    let _ = std::io::stdin().read_to_end(&mut received);
+    let searches = if received.is_empty() { SEARCHES_AFTER_SUDDEN_END } else { 1 };
+    end_all_marked(environment::RUN, run, searches);
 }
 
 /// The searches after a sudden end. A process that was being started gets its mark only when its program begins, which takes a

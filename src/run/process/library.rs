@@ -15,8 +15,8 @@ pub fn not_loaded(status: ExitStatus, stderr: &[String]) -> Option<Cause> {
     use std::os::unix::process::ExitStatusExt;
     let aborted = status.signal() == Some(rustix::process::Signal::ABORT.as_raw());
     let error = stderr.iter().enumerate().rev().find_map(|(at, line)| match status.code() {
-        Some(NOT_LOADED) => of_linux(line),
-        None if aborted => of_macos(line, &stderr[at..]),
+        Some(NOT_LOADED) => linux_error(line),
+        None if aborted => macos_error(line, &stderr[at..]),
         _ => None,
     });
     let LoaderError { library, problem, variable } = error?;
@@ -45,7 +45,7 @@ struct LoaderError<'a> {
 
 /// glibc: `PROGRAM: error while loading shared libraries: libx.so.1: cannot open shared object file: No such file or directory`.
 /// musl: `Error loading shared library libx.so.1: No such file or directory (needed by PROGRAM)`.
-fn of_linux(line: &str) -> Option<LoaderError<'_>> {
+fn linux_error(line: &str) -> Option<LoaderError<'_>> {
     let signs = ["error while loading shared libraries: ", "Error loading shared library "];
     let error = signs.iter().find_map(|sign| line.split_once(sign))?.1;
     let (library, problem) = error.split_once(": ").unwrap_or((error, ""));
@@ -55,7 +55,7 @@ fn of_linux(line: &str) -> Option<LoaderError<'_>> {
 }
 
 /// `dyld[1]: Library not loaded: @rpath/libx.dylib`, and below it `Reason: tried: '/a/libx.dylib' (no such file)`.
-fn of_macos<'a>(line: &'a str, from_here: &'a [String]) -> Option<LoaderError<'a>> {
+fn macos_error<'a>(line: &'a str, from_here: &'a [String]) -> Option<LoaderError<'a>> {
     let (start, library) = line.split_once("Library not loaded: ")?;
     let library = Some(library.trim()).filter(|name| start.starts_with("dyld") && !name.is_empty())?;
     let reason = from_here.iter().find_map(|line| line.trim().strip_prefix("Reason: "));

@@ -3,14 +3,12 @@
 mod child;
 mod conversation;
 mod error;
-mod found;
+mod handles;
 mod keeper;
-mod leader;
 mod library;
-mod stream;
 
 pub use crate::record::Stage;
 pub use child::{Launching, Line, Process};
 pub use conversation::{Answer, Conversation, Deadlines, Hello, STRAY_LINES};
-pub use error::{Cause, Fault};
+pub use error::{Cause, Fault, Stop};
 pub use keeper::{Keeper, keep};

@@ -1,7 +1,6 @@
 use super::*;
 use crate::plan::Verification;
-use crate::record::specimen::{planned, selection};
-use crate::record::{Entry, Launch};
+use crate::record::specimen::{planned, selection, timed};
 
 /// Three blocks of two rounds of two workloads for each engine. `ids` gives the ids of an output.
 fn record(names: &[&str], ids: impl Fn(usize, u32) -> Vec<u32>) -> RunRecord {
@@ -12,22 +11,12 @@ fn record(names: &[&str], ids: impl Fn(usize, u32) -> Vec<u32>) -> RunRecord {
     let plan = record.header.plan.clone();
     for block in 0..3 {
         for configuration in plan.measured() {
-            let launch = record.launches.len() as u32;
-            record.take(Entry::Launch(Box::new(Launch {
-                launch,
-                configuration,
-                block,
-                ..Launch::default()
-            })));
+            let launch = timed::launch(&mut record, configuration, block, "any");
             for case in plan.cases_of(configuration) {
                 for index in 0..2 {
-                    let output_ids = Some(ids(configuration, block));
-                    let sequence = protocol::Sequence { output_ids, ..Default::default() };
-                    let iteration = protocol::Iteration { sequences: vec![sequence], ..Default::default() };
-                    let label = &plan.cases[case].workload.label;
-                    let prompt_hash = format!("{label} {block} {index}");
-                    let sample = Sample { launch, case, index, prompt_hash, iteration, ..Sample::default() };
-                    record.take(Entry::Sample(Box::new(sample)));
+                    timed::answer(&mut record, launch, case, index, 1.0);
+                    let sample = record.samples.last_mut().unwrap();
+                    sample.iteration.sequences[0].output_ids = Some(ids(configuration, block));
                 }
             }
         }
@@ -74,8 +63,7 @@ fn the_last_sample_of_each_workload_is_checked_first() {
     let one = of(0);
     let workloads: BTreeSet<usize> = one.iter().map(|(case, ..)| *case).collect();
     assert!(workloads.len() > 1 && one.len() == SAMPLES, "{one:?}");
-    let (case, ..) = one[0];
-    assert_eq!(one[0], (case, 2, 1));
+    assert_eq!((one[0].1, one[0].2), (2, 1));
     // If all gave the same ids, one answer serves them all.
     let plan = &record.header.plan;
     let about = |of: Vec<(usize, u32, u32)>| -> Vec<(String, u32, u32)> {
@@ -95,28 +83,26 @@ fn every_workload_is_checked_once_before_any_is_checked_twice() {
         |it: &Sample| cases[it.case].configuration == 0 && cases[it.case].workload.max_new_tokens == 1;
     record.samples.retain(|it| !is_sure(it));
     let found = unchecked_samples(&record, &model(&record), None);
-    let mut seen = BTreeSet::new();
+    let mut checked = BTreeSet::new();
     let order: Vec<bool> =
-        found.iter().map(|unchecked| seen.insert(record.samples[unchecked.sample].case)).collect();
-    assert_eq!(order.iter().filter(|first| **first).count(), cases_in(&record));
+        found.iter().map(|unchecked| checked.insert(record.samples[unchecked.sample].case)).collect();
+    let cases: BTreeSet<usize> = record.samples.iter().map(|it| it.case).collect();
+    assert_eq!(order.iter().filter(|first| **first).count(), cases.len());
     assert!(order.is_sorted_by(|one, next| one >= next), "{order:?}");
     let turns: Vec<usize> = found.iter().map(|unchecked| unchecked.configuration).collect();
     assert_eq!(turns[..2], [0, 1]);
-}
-
-fn cases_in(record: &RunRecord) -> usize {
-    record.samples.iter().map(|it| it.case).collect::<BTreeSet<_>>().len()
 }
 
 #[test]
 fn one_token_outputs_are_checked_and_sampled_outputs_are_not() {
     let single = record(&["a"], |_, _| vec![5]);
     assert_eq!(unchecked_samples(&single, &model(&single), None).len(), SAMPLES);
-    let mut sampled = record(&["a"], |_, _| vec![5, 6]);
-    for case in &mut sampled.header.plan.cases {
-        case.workload.sampling = Some(protocol::Sampling { temperature: 1.0, ..Default::default() });
+    for (temperature, expected) in [(0.0, SAMPLES), (0.5, 0), (1.0, 0)] {
+        let mut sampled = record(&["a"], |_, _| vec![5, 6]);
+        let sampling = protocol::Sampling { temperature, ..Default::default() };
+        sampled.header.plan.cases.iter_mut().for_each(|case| case.workload.sampling = Some(sampling));
+        assert_eq!(unchecked_samples(&sampled, &model(&sampled), None).len(), expected, "{temperature}");
     }
-    assert_eq!(unchecked_samples(&sampled, &model(&sampled), None), []);
 }
 
 #[test]
@@ -130,16 +116,4 @@ fn checked_positions_include_the_end_and_the_least_likely_tokens() {
     let found = positions(64, Some(30), &likely);
     assert_eq!(found.len(), 8);
     assert_eq!(found[..5], [30, 63, 33, 31, 40]);
-}
-
-#[test]
-fn a_temperature_of_zero_is_greedy_and_any_other_is_not() {
-    let sampled = |temperature: f64| {
-        let mut record = record(&["a", "b"], |_, _| vec![5, 6, 7]);
-        let sampling = protocol::Sampling { temperature, ..Default::default() };
-        record.header.plan.cases.iter_mut().for_each(|case| case.workload.sampling = Some(sampling));
-        unchecked_samples(&record, &model(&record), None).len()
-    };
-    assert!(sampled(0.0) > 0);
-    assert_eq!(sampled(0.5), 0);
 }

@@ -1,4 +1,3 @@
-use super::super::stream::tests::Interrupted;
 use super::*;
 
 fn launching(script: &str) -> Launching {
@@ -7,9 +6,22 @@ fn launching(script: &str) -> Launching {
     Launching { command, run: "test".into(), launch, ..Launching::default() }
 }
 
+/// A stream that gives one part for each read. `None` is a read that a signal interrupts.
+struct Parts(VecDeque<Option<&'static [u8]>>);
+
+impl Read for Parts {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        match self.0.pop_front() {
+            Some(Some(mut part)) => part.read(buffer),
+            Some(None) => Err(ErrorKind::Interrupted.into()),
+            None => Ok(0),
+        }
+    }
+}
+
 #[test]
 fn reading_continues_after_an_interrupted_read() {
-    let stream = || Interrupted { parts: vec![b"one\ntw", b"o\n"], was_interrupted: false };
+    let stream = || Parts(VecDeque::from([None, Some(&b"one\ntw"[..]), None, Some(b"o\n"), None]));
     let (sender, mut lines) = mpsc::channel(LINES_WAITING);
     read_lines(stream(), &sender);
     drop(sender);

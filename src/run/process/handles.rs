@@ -1,0 +1,166 @@
+//! Signals to exactly the processes that are meant, although the kernel reuses the number of a process that has ended.
+
+#[cfg(target_os = "linux")]
+use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ExitStatus};
+use std::sync::mpsc;
+
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_process, kill_process_group, waitid,
+};
+use tokio::sync::watch;
+
+/// The process that a launch starts, which leads its own process group. An ended process keeps its number until its parent reaps
+/// it, so the leader stays unreaped until its group has ended. After that no signal is sent to the group.
+#[derive(Debug)]
+pub struct Leader {
+    pub pid: u32,
+    state: watch::Receiver<State>,
+    /// The waiting thread reaps the leader once this is dropped.
+    unreaped: Option<mpsc::Sender<()>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Runs,
+    /// It has ended, and its number is still reserved.
+    Ended(ExitStatus),
+    /// The exit status is not available: this process may have inherited that SIGCHLD is ignored.
+    Lost,
+}
+
+impl Leader {
+    /// `child` leads a group of its own.
+    pub fn new(child: Child) -> Self {
+        let pid = child.id();
+        let (sender, state) = watch::channel(State::Runs);
+        let (unreaped, released) = mpsc::channel();
+        std::thread::spawn(move || wait_for(child, &sender, &released));
+        Self { pid, state, unreaped: Some(unreaped) }
+    }
+
+    /// The exit status, once it has ended. It is not reaped.
+    pub async fn ended(&mut self) -> Option<ExitStatus> {
+        match *self.state.wait_for(|state| *state != State::Runs).await.ok()? {
+            State::Ended(status) => Some(status),
+            State::Runs | State::Lost => None,
+        }
+    }
+
+    /// Signals its group, unless the number may belong to another process.
+    pub fn signal_group(&self, signal: Signal) {
+        if let Some(pid) = Pid::from_raw(self.pid as i32).filter(|_| self.keeps_its_number()) {
+            // The group may be empty already.
+            let _ = kill_process_group(pid, signal);
+        }
+    }
+
+    pub fn keeps_its_number(&self) -> bool {
+        self.pid > 1 && self.unreaped.is_some() && *self.state.borrow() != State::Lost
+    }
+
+    /// Ends the group. After this the group gets no signal, so the leader can be reaped.
+    pub fn end_group(&mut self) {
+        self.signal_group(Signal::KILL);
+        self.unreaped = None;
+    }
+}
+
+/// The group ends with the launch, even after a failure, Ctrl-C or a panic.
+impl Drop for Leader {
+    fn drop(&mut self) {
+        self.end_group();
+    }
+}
+
+fn wait_for(mut child: Child, sender: &watch::Sender<State>, released: &mpsc::Receiver<()>) {
+    let state = exit_status_of(&child).map_or(State::Lost, State::Ended);
+    // The receiver may be gone.
+    let _ = sender.send(state);
+    // Nothing is sent: this waits until the other end is dropped.
+    let _ = released.recv();
+    let _ = child.wait();
+}
+
+fn exit_status_of(child: &Child) -> Option<ExitStatus> {
+    let pid = Pid::from_raw(i32::try_from(child.id()).ok()?)?;
+    loop {
+        match waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
+            Ok(Some(status)) => return exit_status(&status),
+            Ok(None) | Err(Errno::INTR) => {}
+            Err(_) => return None,
+        }
+    }
+}
+
+/// The status in the form of `wait`: a code in the second byte, or a signal's number in the first.
+fn exit_status(status: &WaitIdStatus) -> Option<ExitStatus> {
+    const CORE_DUMPED: i32 = 0x80;
+    let code = status.exit_status().map(|code| (code & 0xff) << 8);
+    let dumped = if status.dumped() { CORE_DUMPED } else { 0 };
+    let raw = code.or_else(|| status.terminating_signal().map(|signal| signal | dumped))?;
+    Some(ExitStatus::from_raw(raw))
+}
+
+/// A process that a search of the machine found. It is no child of this one, so its number may be reused as soon as it has ended.
+/// A signal through its handle reaches this process or none.
+#[derive(Debug)]
+pub struct ProcessHandle {
+    pub pid: u32,
+    /// `None` where the kernel gives no handles (Linux before 5.3). Then only the number is known.
+    #[cfg(target_os = "linux")]
+    handle: Option<OwnedFd>,
+}
+
+impl ProcessHandle {
+    /// Opens the process that has the number now. The caller must search again to know that it is the process found before.
+    /// `None` if no process has the number.
+    pub fn open(pid: u32) -> Option<Self> {
+        #[cfg(target_os = "linux")]
+        {
+            use rustix::process::{PidfdFlags, pidfd_open};
+            match pidfd_open(Pid::from_raw(i32::try_from(pid).ok()?)?, PidfdFlags::empty()) {
+                Ok(handle) => Some(Self { pid, handle: Some(handle) }),
+                Err(Errno::SRCH) => None,
+                Err(_) => Some(Self { pid, handle: None }),
+            }
+        }
+        #[cfg(not(target_os = "linux"))]
+        Some(Self { pid })
+    }
+
+    /// The process may have ended meanwhile, which is no error.
+    pub fn signal(&self, signal: Signal) {
+        #[cfg(target_os = "linux")]
+        if let Some(handle) = &self.handle {
+            let _ = rustix::process::pidfd_send_signal(handle, signal);
+            return;
+        }
+        if let Some(pid) = Pid::from_raw(self.pid as i32) {
+            let _ = kill_process(pid, signal);
+        }
+    }
+}
+
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[expect(clippy::disallowed_methods, reason = "a child to be signalled, ended by the test")]
+    #[test]
+    fn a_signal_reaches_only_the_process_that_was_opened() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let held = ProcessHandle::open(child.id()).unwrap();
+        held.signal(Signal::KILL);
+        assert_eq!(child.wait().unwrap().signal(), Some(9));
+        // The process is reaped: its number is free, and the handle refers to none.
+        held.signal(Signal::KILL);
+        assert!(ProcessHandle::open(child.id()).is_none());
+        assert!(ProcessHandle::open(0).is_none());
+    }
+}
