@@ -182,7 +182,7 @@ fn a_gpt2_in_gguf_uses_its_own_output_matrix_if_it_has_one() {
     let with = folder.path().join("with.gguf");
     let byte_range = |path: &Path, name: &str| {
         let folder = ModelFolder::open(path).unwrap();
-        let found = folder.tensors.iter().forward(|tensor| tensor.name == name);
+        let found = folder.tensors.iter().find(|tensor| tensor.name == name);
         found.map(|tensor| tensor.offset as usize..(tensor.offset + tensor.bytes) as usize)
     };
     assert_eq!(byte_range(&without, "output.weight"), None);

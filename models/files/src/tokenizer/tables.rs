@@ -245,7 +245,7 @@ static ALL: [Pre; 13] = [
     Pre { nfc: true, ..pre(&["qwen35"], &[QWEN35_SPLIT]) },
     pre(
         &["starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b", "mellum2"],
-        &[EACH_NUMBER, GPT2_SPLIT],
+        &[SINGLE_DIGITS, GPT2_SPLIT],
     ),
     Pre { ignore_merges: true, adds_bos: true, ..pre(&["tekken"], &[TEKKEN_SPLIT]) },
     pre(&["gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"], &[GPT4O_SPLIT]),
@@ -253,7 +253,7 @@ static ALL: [Pre; 13] = [
         &["deepseek-v3", "hunyuan-dense", "joyai-llm"],
         &[r"\p{N}{1,3}", "[一-龥぀-ゟ゠-ヿ]+", DEEPSEEK3_SPLIT],
     ),
-    pre(&["deepseek-coder"], &[r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-퟿]+", EACH_NUMBER]),
+    pre(&["deepseek-coder"], &[r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-퟿]+", SINGLE_DIGITS]),
     pre(&["falcon"], &[r"[\p{P}\$\+<=>\^~\|`]+", GPT2_SPLIT, "[0-9][0-9][0-9]"]),
     // llama.cpp's fallback for a file that names none.
     pre(&["default"], &[r"[\p{P}\$\+<=>\^~\|]+", GPT2_SPLIT, r"\p{N}+", "[0-9][0-9][0-9]"]),
@@ -271,7 +271,7 @@ mod tests {
         names.dedup();
         assert_eq!(names.len(), count);
         assert_eq!(Pre::named("llama3").map(Pre::name), Some("llama-bpe"));
-        assert_eq!(Pre::splitting(&[GPT2_SPLIT.to_string()], false).map(Pre::name), Some("gpt-2"));
+        assert_eq!(Pre::with_splits(&[GPT2_SPLIT.to_string()], false).map(Pre::name), Some("gpt-2"));
         assert_eq!(Pre::with_splits(&[GPT2_SPLIT.to_string()], true), None);
     }
 }
