@@ -27,25 +27,25 @@ class Contexts:
     needs more positions replaces its context by a larger one."""
 
     def __init__(self, weights, options, threads, context_tokens, requested_tokens):
-        self._weights, self._options, self._most = weights, options, context_tokens
+        self._weights, self._options, self._max_tokens = weights, options, context_tokens
         self._pool = Pool(threads, options.pin)
-        self._kept = {}
+        self._contexts = {}
         self.empty(1, requested_tokens or min(FIRST_POSITIONS, context_tokens))
 
     @property
-    def one(self):
-        return self._kept["one"]
+    def single(self):
+        return self._contexts["single"]
 
     def empty(self, sequences, positions):
         """An empty context of at least this size."""
-        kind = "one" if sequences == 1 else "batch"
-        kept = self._kept.get(kind)
-        if kept is None or kept.sequences < sequences or kept.positions < positions:
+        kind = "single" if sequences == 1 else "batch"
+        context = self._contexts.get(kind)
+        if context is None or context.sequences < sequences or context.positions < positions:
             # Dropped first, so that both never exist at once.
-            self._kept[kind] = kept = None
-            self._kept[kind] = kept = self._make(sequences, self._rounded(positions))
-        kept.clear()
-        return kept
+            self._contexts[kind] = context = None
+            self._contexts[kind] = context = self._make(sequences, self._rounded(positions))
+        context.clear()
+        return context
 
     def for_scores(self, positions):
         """A single-use context with logits for every token, which need much memory."""
@@ -53,7 +53,7 @@ class Contexts:
 
     def _rounded(self, positions):
         """Rounds to powers of two, so that growing requests do not each make a new context."""
-        return min(self._most, max(256, 1 << (positions - 1).bit_length()))
+        return min(self._max_tokens, max(256, 1 << (positions - 1).bit_length()))
 
     def _make(self, sequences, positions, every_logit=False):
         return Context(self._weights, self._options, self._pool, sequences, positions, every_logit)

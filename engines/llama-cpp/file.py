@@ -79,14 +79,14 @@ def run(command, progress):
         line = ""
         for line in process.stdout:
             line = line.rstrip("\n")
-            fraction = fraction_of(line)
+            fraction = parse_fraction(line)
             if fraction is not None:
                 progress(fraction)
         errors = process.stderr.read().strip()
     return line, errors, process.returncode
 
 
-def fraction_of(line):
+def parse_fraction(line):
     """The progress in a line; None for other lines."""
     try:
         fraction = float(line)

@@ -55,8 +55,8 @@ def last_error(default):
     lines = [line.strip() for text in _messages for line in text.splitlines() if line.strip()]
     specific = [line for line in lines if not line.endswith(("failed to load model", "failed to load model from file"))]
     for line in reversed(specific or lines):
-        name, _, rest = line.partition(": ")
-        return (rest if rest and name.isidentifier() else line).removeprefix("error loading model: ")
+        name, _, message = line.partition(": ")
+        return (message if message and name.isidentifier() else line).removeprefix("error loading model: ")
     return default
 
 
@@ -73,15 +73,15 @@ def system_info():
 
 
 def versions():
-    found = {"python": platform.python_version(), "llama-cpp-python": importlib.metadata.version("llama-cpp-python")}
+    versions = {"python": platform.python_version(), "llama-cpp-python": importlib.metadata.version("llama-cpp-python")}
     for name, function in (("llama.cpp", "llama_version"), ("ggml", "ggml_version")):
-        version = _text_of(function)
+        version = _decoded_text(function)
         if version:
-            found[name] = version
-    return found | {"llama.cpp-features": " ".join(system_info())}
+            versions[name] = version
+    return versions | {"llama.cpp-features": " ".join(system_info())}
 
 
-def _text_of(function):
+def _decoded_text(function):
     """The text that a function without arguments returns, if the library has it."""
     function = getattr(bindings._lib, function, None)
     if function is None:

@@ -7,7 +7,7 @@ from context import Contexts
 from engine_kit import Failed
 from file import convert, gguf_in
 from model import LlamaModel, Text
-from options import OWN
+from options import OWN_DTYPE
 from processors import physical_cores
 
 # llama.cpp's messages for a complete file that it does not support.
@@ -17,7 +17,7 @@ NO_MEMORY = ("unable to allocate", "failed to allocate", "out of memory")
 
 def load(request, options, phases):
     library.check_folder(options.library)
-    dtype = None if request.dtype == OWN else request.dtype
+    dtype = None if request.dtype == OWN_DTYPE else request.dtype
     file = gguf_in(request.model)
     if file is None:
         file, dtype = converted(request.model, dtype, phases), None
@@ -54,7 +54,7 @@ class Weights:
         library.clear_messages()
         self.handle = bindings.llama_model_load_from_file(str(file).encode(), settings)
         if not self.handle:
-            raise refused(file)
+            raise load_failure(file)
         self.vocabulary = bindings.llama_model_get_vocab(self.handle)
         self.vocabulary_size = bindings.llama_vocab_n_tokens(self.vocabulary)
 
@@ -81,7 +81,7 @@ class Weights:
         self.close()
 
 
-def refused(file):
+def load_failure(file):
     cause = library.last_error("llama.cpp gives no reason")
     lower = cause.lower()
     if any(part in lower for part in NO_MEMORY):
@@ -92,8 +92,8 @@ def refused(file):
 
 
 def longest_context(request, weights):
-    most = bindings.llama_model_n_ctx_train(weights.handle)
+    limit = bindings.llama_model_n_ctx_train(weights.handle)
     requested = request.context_tokens
-    if requested is not None and requested > most:
-        raise Failed("context", f"`context_tokens`: {requested} is more than the {most} of model `{weights.file.name}`")
-    return requested or most
+    if requested is not None and requested > limit:
+        raise Failed("context", f"`context_tokens`: {requested} is more than the {limit} of model `{weights.file.name}`")
+    return requested or limit

@@ -25,17 +25,17 @@ class LlamaModel(Model):
         if not job.use_cache:
             return recompute(context, job, tokens, choose)
         lengths = [len(prompt) for prompt in job.prompts]
-        rows, alive = context.fill(job.prompts), range(len(job.prompts))
+        rows, active = context.fill(job.prompts), range(len(job.prompts))
         while True:
             next_tokens = []
-            for sequence, logits in zip(alive, rows):
+            for sequence, logits in zip(active, rows):
                 id = choose(logits, sequence)
                 if not tokens.push(sequence, id):
                     next_tokens.append((sequence, lengths[sequence], id))
                     lengths[sequence] += 1
             if not next_tokens:
                 return
-            alive = [sequence for sequence, _, _ in next_tokens]
+            active = [sequence for sequence, _, _ in next_tokens]
             rows = context.step(next_tokens)
 
     def _choice(self, job):
@@ -67,7 +67,7 @@ class LlamaModel(Model):
         return dict(self._facts)
 
     def _known_facts(self):
-        weights, context = self._weights, self._contexts.one
+        weights, context = self._weights, self._contexts.single
         handle, dtype = weights.handle, weights.dtype()
         facts = {
             "device": "cpu",
@@ -99,19 +99,19 @@ class LlamaModel(Model):
 
 def recompute(context, job, tokens, choose):
     """Computes every whole sequence again for every token."""
-    whole = [list(prompt) for prompt in job.prompts]
-    alive = list(range(len(whole)))
-    while alive:
+    sequences = [list(prompt) for prompt in job.prompts]
+    active = list(range(len(sequences)))
+    while active:
         context.clear()
         # Unfinished sequences take the slots of finished ones.
-        rows = context.fill([whole[sequence] for sequence in alive])
+        rows = context.fill([sequences[sequence] for sequence in active])
         unfinished = []
-        for sequence, logits in zip(alive, rows):
+        for sequence, logits in zip(active, rows):
             id = choose(logits, sequence)
-            whole[sequence].append(id)
+            sequences[sequence].append(id)
             if not tokens.push(sequence, id):
                 unfinished.append(sequence)
-        alive = unfinished
+        active = unfinished
 
 
 class Text:

@@ -15,7 +15,7 @@ KV = ["f16", "bf16", "f32", "q8_0"]
 DTYPES = ["bf16", "f16", "f32", "q8_0", "q4_0", "q4_k", "q6_k"]
 
 # The default dtype.
-OWN = "own"
+OWN_DTYPE = "own"
 
 
 def read_options(options):

@@ -15,14 +15,14 @@ def physical_cores():
 
 def _by_index_in_core():
     """Each processor with its index within its core."""
-    seen = {}
+    counts = {}
     for processor in sorted(os.sched_getaffinity(0)):
-        core = _core_of(processor)
-        seen[core] = seen.get(core, -1) + 1
-        yield seen[core], processor
+        core = _physical_core(processor)
+        counts[core] = counts.get(core, -1) + 1
+        yield counts[core], processor
 
 
-def _core_of(processor):
+def _physical_core(processor):
     """A core, named by its processors; if the system does not list them, each processor is its own core."""
     try:
         with open(f"/sys/devices/system/cpu/cpu{processor}/topology/thread_siblings_list") as siblings:

@@ -11,7 +11,7 @@ from processors import cores_first
 
 
 # The limit of ggml.h, which has an entry for each processor.
-MOST_THREADS = 512
+MAX_THREADS = 512
 
 
 class Settings(ctypes.Structure):
@@ -19,7 +19,7 @@ class Settings(ctypes.Structure):
     library may have more fields. ggml fills it."""
 
     _fields_ = [
-        ("cpumask", ctypes.c_bool * MOST_THREADS),
+        ("cpumask", ctypes.c_bool * MAX_THREADS),
         ("n_threads", ctypes.c_int),
         ("prio", ctypes.c_int),
         ("poll", ctypes.c_uint32),
@@ -36,8 +36,8 @@ class Pool:
 
     def __init__(self, threads, pin):
         self.threads, self.handle = threads, None
-        if threads > MOST_THREADS:
-            raise Failed("bad_request", f"`threads`: {threads} are more than the {MOST_THREADS} that ggml supports")
+        if threads > MAX_THREADS:
+            raise Failed("bad_request", f"`threads`: {threads} are more than the {MAX_THREADS} that ggml supports")
         self._allowed = os.sched_getaffinity(0) if pin else None
         functions, settings = bindings._lib, Settings()
         functions.ggml_threadpool_params_init(ctypes.byref(settings), ctypes.c_int(threads))
@@ -53,7 +53,7 @@ class Pool:
             message = "option `pin`: this library's thread settings are not those of ggml 0.25"
             raise Failed("unsupported", message, "--set pin=false")
         for processor in cores_first()[: self.threads]:
-            if processor < MOST_THREADS:
+            if processor < MAX_THREADS:
                 settings.cpumask[processor] = True
         settings.strict_cpu = True
 

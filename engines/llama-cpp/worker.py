@@ -6,7 +6,7 @@ import sys
 
 import engine_kit
 from engine_kit import Failed
-from options import DTYPES, OPTIONS, OWN, read_options
+from options import DTYPES, OPTIONS, OWN_DTYPE, read_options
 
 
 class LlamaCpp(engine_kit.Engine):
@@ -37,7 +37,7 @@ class LlamaCpp(engine_kit.Engine):
         }
 
     def default_dtype(self, request):
-        return OWN
+        return OWN_DTYPE
 
     def load(self, request, phases):
         options = read_options(request.options)

@@ -151,7 +151,7 @@ def read_decoder(folder, phases):
 def widen(name, tensor):
     if tensor.dtype not in WIDENED:
         kind = str(tensor.dtype).removeprefix("torch.")
-        raise Failed("unsupported", f"tensor `{name}` in {kind}: offered are `float32`, `float16`, `bfloat16`")
+        raise Failed("unsupported", f"tensor `{name}` in {kind}: expected one of `float32`, `float16`, `bfloat16`")
     return tensor.to(torch.float32, copy=True)
 
 

@@ -4,7 +4,7 @@ and the network's shape.
 
 import model_folder
 from engine_kit import Failed
-from model_folder import FORMATS, INDEX, WHOLE
+from model_folder import FORMATS, INDEX, SINGLE_FILE
 from shape import read_shape
 
 __all__ = ["FORMATS", "open_folder"]
@@ -22,7 +22,7 @@ def open_folder(path):
 
 
 def _only(folder):
-    whole, found = folder.path / WHOLE, folder.weights
-    if len(found) > 1 and whole not in found:
-        raise Failed("model", f"{len(found)} safetensors files and no `{INDEX}` in `{folder.path}`")
-    return whole if whole in found else found[0]
+    single_file, files = folder.path / SINGLE_FILE, folder.weights
+    if len(files) > 1 and single_file not in files:
+        raise Failed("model", f"{len(files)} safetensors files and no `{INDEX}` in `{folder.path}`")
+    return single_file if single_file in files else files[0]

@@ -140,9 +140,9 @@ def rotary_frequencies(shape):
         return frequencies
     wavelengths = 2 * math.pi / frequencies
     # 0 for a wavelength so long that the whole factor applies, 1 for one that stays unchanged.
-    kept = (scaling.original_context / wavelengths - scaling.low) / (scaling.high - scaling.low)
-    kept = kept.clamp(0.0, 1.0)
-    return (1 - kept) * frequencies / scaling.factor + kept * frequencies
+    weight = (scaling.original_context / wavelengths - scaling.low) / (scaling.high - scaling.low)
+    weight = weight.clamp(0.0, 1.0)
+    return (1 - weight) * frequencies / scaling.factor + weight * frequencies
 
 
 def logits(x, head):

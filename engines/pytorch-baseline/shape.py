@@ -26,7 +26,7 @@ GPT2_ACTIVATIONS = ["gelu_new", "gelu_pytorch_tanh"]
 GEMMA_ACTIVATIONS = ["gelu_pytorch_tanh", "gelu"]
 
 # More layers than any model has, but few enough to build before the weights are checked.
-MOST_LAYERS = 4096
+MAX_LAYERS = 4096
 
 
 def read_shape(config):
@@ -46,8 +46,8 @@ def _llama_shape(architecture, config):
     _check_activation(config, "hidden_act", GEMMA_ACTIVATIONS if architecture == "gemma" else LLAMA_ACTIVATIONS)
     _refuse(config, "use_bidirectional_attention", "this engine attends to earlier tokens only")
     bias = _attention_bias(architecture, config)
-    heads, hidden_size = _whole(config, "num_attention_heads"), _whole(config, "hidden_size")
-    head_dim = _whole(config, "head_dim", hidden_size // heads)
+    heads, hidden_size = _integer(config, "num_attention_heads"), _integer(config, "hidden_size")
+    head_dim = _integer(config, "head_dim", hidden_size // heads)
     if head_dim % 2:
         raise Failed("model", f"`config.json`: a head of {head_dim} dimensions cannot be rotated in pairs")
     rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
@@ -58,14 +58,14 @@ def _llama_shape(architecture, config):
             raise Failed("unsupported", f"`partial_rotary_factor` {part}: this engine rotates the whole head")
     return SimpleNamespace(
         architecture=architecture,
-        context_tokens=_whole(config, "max_position_embeddings"),
+        context_tokens=_integer(config, "max_position_embeddings"),
         hidden_size=hidden_size,
-        intermediate_size=_whole(config, "intermediate_size"),
-        layers=_whole(config, "num_hidden_layers", most=MOST_LAYERS),
+        intermediate_size=_integer(config, "intermediate_size"),
+        layers=_integer(config, "num_hidden_layers", largest=MAX_LAYERS),
         heads=heads,
-        kv_heads=_whole(config, "num_key_value_heads", heads),
+        kv_heads=_integer(config, "num_key_value_heads", heads),
         head_dim=head_dim,
-        vocabulary_size=_whole(config, "vocab_size"),
+        vocabulary_size=_integer(config, "vocab_size"),
         norm_epsilon=_number(config, "rms_norm_eps", 1e-6),
         rope_theta=_number(rope if "rope_theta" in rope else config, "rope_theta", 10000.0),
         rope_scaling=_rope_scaling(rope),
@@ -85,19 +85,19 @@ def _gpt2_shape(config):
     _refuse(config, "add_cross_attention", "this engine has no encoder to attend to")
     if not _flag(config, "scale_attn_weights", True):
         raise Failed("unsupported", "`scale_attn_weights` false: this engine scales by the root of the head's dimensions")
-    heads, hidden_size = _whole(config, "n_head"), _whole(config, "n_embd")
+    heads, hidden_size = _integer(config, "n_head"), _integer(config, "n_embd")
     if hidden_size % heads:
         raise Failed("model", f"`config.json`: {heads} heads cannot share a hidden size of {hidden_size}")
     return SimpleNamespace(
         architecture="gpt2",
-        context_tokens=_whole(config, "n_positions"),
+        context_tokens=_integer(config, "n_positions"),
         hidden_size=hidden_size,
-        intermediate_size=_whole(config, "n_inner", 4 * hidden_size),
-        layers=_whole(config, "n_layer", most=MOST_LAYERS),
+        intermediate_size=_integer(config, "n_inner", 4 * hidden_size),
+        layers=_integer(config, "n_layer", largest=MAX_LAYERS),
         heads=heads,
         kv_heads=heads,
         head_dim=hidden_size // heads,
-        vocabulary_size=_whole(config, "vocab_size"),
+        vocabulary_size=_integer(config, "vocab_size"),
         norm_epsilon=_number(config, "layer_norm_epsilon", 1e-5),
         tied_embeddings=_flag(config, "tie_word_embeddings"),
     )
@@ -112,7 +112,7 @@ def _window(architecture, config):
         raise Failed("unsupported", "`layer_types`: this engine computes `full_attention` in every layer")
     if architecture not in ("mistral", "phi3") or config.get("sliding_window") is None:
         return None
-    return _whole(config, "sliding_window")
+    return _integer(config, "sliding_window")
 
 
 def _attention_bias(architecture, config):
@@ -131,7 +131,7 @@ def _rope_scaling(rope):
     if kind == "default":
         return None
     if kind != "llama3":
-        raise Failed("unsupported", f"rope scaling `{str(kind)[:80]}`: offered are `default`, `llama3`")
+        raise Failed("unsupported", f"rope scaling `{str(kind)[:80]}`: expected one of `default`, `llama3`")
     low, high = _number(rope, "low_freq_factor"), _number(rope, "high_freq_factor")
     if high <= low:
         raise Failed("model", f"`config.json`: `high_freq_factor` {high} is not above `low_freq_factor` {low}")
@@ -139,7 +139,7 @@ def _rope_scaling(rope):
         factor=_number(rope, "factor"),
         low=low,
         high=high,
-        original_context=_whole(rope, "original_max_position_embeddings"),
+        original_context=_integer(rope, "original_max_position_embeddings"),
     )
 
 
@@ -161,13 +161,13 @@ def _flag(config, name, default=False):
     return value
 
 
-def _whole(config, name, default=None, most=2**32 - 1):
+def _integer(config, name, default=None, largest=2**32 - 1):
     value = config.get(name)
     value = default if value is None else value
     if type(value) is not int or not 0 < value < 2**32:
         raise Failed("model", f"`config.json`: `{name}`: expected a whole number of at least 1, found `{str(value)[:80]}`")
-    if value > most:
-        raise Failed("model", f"`config.json`: `{name}`: expected at most {most}, found `{value}`")
+    if value > largest:
+        raise Failed("model", f"`config.json`: `{name}`: expected at most {largest}, found `{value}`")
     return value
 
 

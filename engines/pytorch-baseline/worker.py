@@ -43,8 +43,8 @@ class PyTorchBaseline(engine_kit.Engine):
 
 def check_context(request, folder):
     if request.context_tokens is not None and request.context_tokens > folder.context_tokens:
-        most = f"the {folder.context_tokens} of model `{folder.name}`"
-        raise Failed("context", f"`context_tokens`: {request.context_tokens} is more than {most}")
+        limit = f"the {folder.context_tokens} of model `{folder.name}`"
+        raise Failed("context", f"`context_tokens`: {request.context_tokens} is more than {limit}")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ OUT_OF_MEMORY = re.compile(
 )
 ARCHITECTURE = re.compile(r"unknown architecture for \w+: (\S+)|unsupported (?:model )?architecture:? ?(\S*)", re.IGNORECASE)
 TOO_LONG = re.compile(r"should not exceed max_num_tokens|max_seq_len|exceeds? the (?:maximum|max)", re.IGNORECASE)
-NOT_ON_THIS_GPU = re.compile(r"no kernel image|not supported on (?:this|sm)|requires? sm|pre sm ?80", re.IGNORECASE)
+UNSUPPORTED_GPU = re.compile(r"no kernel image|not supported on (?:this|sm)|requires? sm|pre sm ?80", re.IGNORECASE)
 ENDED = re.compile(
     r"worker died|shutting down|MPI_ABORT|BrokenPipe|connection (?:reset|refused)|cuda error|cudaError", re.IGNORECASE
 )
@@ -31,7 +31,7 @@ def failure(error, step):
     if isinstance(error, Failed):
         return error
     chain = list(_chain(error))
-    text = "\n".join(f"{type(it).__name__}: {it}" for it in chain)
+    text = "\n".join(f"{type(cause).__name__}: {cause}" for cause in chain)
     cause = _line(chain[-1])
     sys.stderr.write("".join(traceback.format_exception(error)[-12:]))
     sys.stderr.flush()
@@ -41,7 +41,7 @@ def failure(error, step):
     if named := ARCHITECTURE.search(text):
         name = (named.group(1) or named.group(2) or "").strip("`'\".,") or "of this model"
         return Failed("unsupported", f"architecture `{name}`: TensorRT-LLM has no such model")
-    if NOT_ON_THIS_GPU.search(text):
+    if UNSUPPORTED_GPU.search(text):
         return Failed("unsupported", f"{step}: {cause}")
     if step == GENERATING and TOO_LONG.search(text):
         return Failed("context", f"{step}: {cause}")
@@ -52,9 +52,9 @@ def failure(error, step):
 
 def _chain(error):
     """The exceptions from the raised one to its cause."""
-    seen = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
+    visited = set()
+    while error is not None and id(error) not in visited:
+        visited.add(id(error))
         yield error
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 

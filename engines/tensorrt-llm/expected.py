@@ -61,7 +61,7 @@ FIELDS = {
     ),
     ("tensorrt_llm.llmapi", "CompletionOutput"): ("token_ids", "finish_reason", "stop_reason"),
 }
-FIELDS_OF_BACKEND = {
+BACKEND_FIELDS = {
     "pytorch": {("tensorrt_llm.llmapi", "CudaGraphConfig"): ("batch_sizes", "enable_padding")},
     "tensorrt": {
         ("tensorrt_llm.llmapi", "BuildConfig"): (
@@ -90,63 +90,63 @@ ATTRIBUTES = {
 
 def differences(backend):
     """One line for each missing or changed part; empty if the installed library matches."""
-    found = []
+    lines = []
     module, name, arguments_module, arguments_name = CLASSES[backend]
-    llm = _class(module, name, found)
+    llm = _class(module, name, lines)
     if llm is not None:
-        found += _of_call(f"{name}.__init__", llm.__init__, LLM_PARAMETERS)
+        lines += _call_differences(f"{name}.__init__", llm.__init__, LLM_PARAMETERS)
         for method, parameters in METHODS.items():
-            found += _of_call(f"{name}.{method}", getattr(llm, method, None), parameters)
-    fields = {**FIELDS, **FIELDS_OF_BACKEND[backend], (arguments_module, arguments_name): ARGUMENTS[backend]}
+            lines += _call_differences(f"{name}.{method}", getattr(llm, method, None), parameters)
+    fields = {**FIELDS, **BACKEND_FIELDS[backend], (arguments_module, arguments_name): ARGUMENTS[backend]}
     for (module, name), expected in fields.items():
-        found += _of_fields(name, _class(module, name, found), expected)
+        lines += _field_differences(name, _class(module, name, lines), expected)
     for (module, name), expected in ATTRIBUTES.items():
-        it = _class(module, name, [])
-        if it is not None:
-            found += [f"`{name}.{attribute}` is missing" for attribute in expected if not hasattr(it, attribute)]
-    return found
+        found = _class(module, name, [])
+        if found is not None:
+            lines += [f"`{name}.{attribute}` is missing" for attribute in expected if not hasattr(found, attribute)]
+    return lines
 
 
-def _class(module, name, found):
+def _class(module, name, lines):
     try:
         return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError):
         line = f"`{module}.{name}` is missing"
-        if line not in found:
-            found.append(line)
+        if line not in lines:
+            lines.append(line)
         return None
 
 
-def _of_call(name, function, passed):
+def _call_differences(name, function, passed):
     if function is None:
         return [f"`{name}` is missing"]
     parameters = dict(inspect.signature(function).parameters)
     parameters.pop("self", None)
-    takes_any = any(it.kind is it.VAR_KEYWORD for it in parameters.values())
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     lines = []
-    for parameter in passed:
-        it = parameters.get(parameter)
-        if it is None and not takes_any or it is not None and it.kind is it.POSITIONAL_ONLY:
-            lines.append(f"`{name}` takes no `{parameter}`: it takes {_listed(parameters)}")
-    for it in parameters.values():
-        needed = it.default is it.empty and it.kind not in (it.VAR_POSITIONAL, it.VAR_KEYWORD)
-        if needed and it.name not in passed:
-            lines.append(f"`{name}` needs `{it.name}`, which this engine does not pass")
+    for argument in passed:
+        parameter = parameters.get(argument)
+        if parameter is None and not takes_any or parameter is not None and parameter.kind is parameter.POSITIONAL_ONLY:
+            lines.append(f"`{name}` takes no `{argument}`: it takes {_listed(parameters)}")
+    for parameter in parameters.values():
+        is_optional = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        if parameter.default is parameter.empty and not is_optional and parameter.name not in passed:
+            lines.append(f"`{name}` needs `{parameter.name}`, which this engine does not pass")
     return lines
 
 
-def _of_fields(name, it, expected):
-    if it is None:
+def _field_differences(name, data_class, expected):
+    if data_class is None:
         return []
-    fields = field_names(it)
+    fields = field_names(data_class)
     return [f"`{name}` has no field `{field}`: it has {_listed(fields)}" for field in expected if field not in fields]
 
 
-def field_names(it):
+def field_names(data_class):
     """The field names of a data class or a pydantic model."""
-    if dataclasses.is_dataclass(it):
-        return [field.name for field in dataclasses.fields(it)]
-    return list(getattr(it, "model_fields", {}))
+    if dataclasses.is_dataclass(data_class):
+        return [field.name for field in dataclasses.fields(data_class)]
+    return list(getattr(data_class, "model_fields", {}))
 
 
 def _listed(names):

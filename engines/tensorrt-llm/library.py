@@ -33,7 +33,7 @@ OFFLINE = {
 }
 
 # Prompts of up to this many tokens are computed in one piece, the library's default; longer ones in several.
-TOKENS_AT_ONCE = 8192
+MAX_STEP_TOKENS = 8192
 
 LIBRARIES = ("tensorrt-llm", "tensorrt", "torch", "transformers", "flashinfer-python")
 
@@ -93,7 +93,7 @@ def arguments(settings, folder, context_tokens, dtype, kv_dtype):
     limits = {
         "max_batch_size": settings.max_batch,
         "max_seq_len": context_tokens,
-        "max_num_tokens": TOKENS_AT_ONCE,
+        "max_num_tokens": MAX_STEP_TOKENS,
     }
     passed = {
         "model": str(folder.path),
@@ -102,7 +102,7 @@ def arguments(settings, folder, context_tokens, dtype, kv_dtype):
         "tensor_parallel_size": settings.tp,
         "dtype": dtype,
         "kv_cache_config": llmapi.KvCacheConfig(**pool),
-        "enable_chunked_prefill": context_tokens > TOKENS_AT_ONCE,
+        "enable_chunked_prefill": context_tokens > MAX_STEP_TOKENS,
         **limits,
     }
     if settings.backend == "tensorrt":

@@ -99,7 +99,7 @@ def choose(device, count, found):
 def show_only(chosen):
     """Makes only these GPUs visible. Call it before anything touches CUDA: worker processes inherit it."""
     os.environ[visible.ORDER] = ORDER
-    os.environ[visible.VISIBLE] = ",".join(it.name for it in chosen)
+    os.environ[visible.VISIBLE] = ",".join(gpu.name for gpu in chosen)
 
 
 def _count(gpus):
@@ -107,7 +107,7 @@ def _count(gpus):
 
 
 def used_bytes(pids):
-    """The memory of these processes on all GPUs; None if the driver does not give it by process."""
+    """The memory of these processes on all GPUs; None if the driver does not state the memory of a process."""
     used_by = [used for pid, used in _computing() if pid in pids and used is not None]
     return sum(used_by) if used_by else None
 
@@ -118,8 +118,8 @@ def _computing():
         import pynvml
 
         handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-        found = [it for handle in handles for it in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)]
-        return [(it.pid, it.usedGpuMemory) for it in found]
+        processes = [process for handle in handles for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)]
+        return [(process.pid, process.usedGpuMemory) for process in processes]
     except Exception:
         return []
 
@@ -193,14 +193,14 @@ def marked_non_descendants(parents):
 
 def end(workers):
     """Ends the processes of `workers_since` that still run. Waits a moment until they are gone."""
-    others = workers.all - {os.getpid()}
-    for pid in others:
+    worker_pids = workers.all - {os.getpid()}
+    for pid in worker_pids:
         try:
             os.kill(pid, signal.SIGKILL)
         except OSError:
             continue
     deadline = time.monotonic() + KILL_S
-    while any(is_alive(pid) for pid in others) and time.monotonic() < deadline:
+    while any(is_alive(pid) for pid in worker_pids) and time.monotonic() < deadline:
         time.sleep(0.005)
 
 

@@ -15,7 +15,7 @@ from reader import Reader
 CLOSE_S = 3.0
 
 # The slot of a request that runs alone.
-ALONE = "alone"
+SINGLE_SLOT = "alone"
 
 
 class Serving(Model):
@@ -29,19 +29,19 @@ class Serving(Model):
     # The kit's methods of a model.
 
     def generate(self, job, tokens):
-        self.admit(ALONE, job)
+        self.admit(SINGLE_SLOT, job)
         try:
             while not tokens.all_done():
                 self._take(lambda slot: tokens)
         finally:
-            self.leave(ALONE)
+            self.leave(SINGLE_SLOT)
 
     def admit(self, slot, job):
         if self._worker_failure is not None:
             raise self._worker_failure
         if len(job.prompts) > self._loaded["max_batch"]:
-            most = self._loaded["max_batch"]
-            raise Failed("unsupported", f"a batch of {len(job.prompts)}: `max_batch` of this load is {most}")
+            limit = self._loaded["max_batch"]
+            raise Failed("unsupported", f"a batch of {len(job.prompts)}: `max_batch` of this load is {limit}")
         params = library.sampling_params(job, self._folder.eos_ids)
         flows = [
             SimpleNamespace(slot=slot, sequence=sequence, prompt=prompt, ignore_eos=job.ignore_eos, over=False, task=None)
@@ -74,7 +74,7 @@ class Serving(Model):
         if self._loaded["backend"] == "tensorrt" and not self._loaded["context_logits"]:
             message = "`score`: this TensorRT engine was built without context logits, which slow down every prompt"
             raise Failed("unsupported", message, "load with the option `context_logits = true`")
-        if len(ids) - 1 > library.TOKENS_AT_ONCE:
+        if len(ids) - 1 > library.MAX_STEP_TOKENS:
             raise Failed("unsupported", f"`score`: {len(ids)} ids, at most {library.TOKENS_AT_ONCE + 1} in one piece")
         # The logits at one id give the probabilities of the next, so the last id is not computed.
         logits = self._reader.context_logits(ids[:-1], self._end_id(), self._check_workers)
@@ -116,7 +116,7 @@ class Serving(Model):
 
     # From the reader to the kit.
 
-    def _take(self, tokens_of):
+    def _take(self, slot_tokens):
         """Waits for results and passes all of them to the kit. Also returns after a moment without any, so that a
         cancel is noticed."""
         results = self._reader.take()
@@ -125,7 +125,7 @@ class Serving(Model):
         for flow, result in results:
             # A result of an abandoned sequence may come late.
             if not flow.over:
-                self._push(flow, result, tokens_of(flow.slot))
+                self._push(flow, result, slot_tokens(flow.slot))
 
     def _push(self, flow, response, tokens):
         if response is None or isinstance(response, Exception):

@@ -7,7 +7,7 @@ from engine_kit import Failed
 
 # The most concurrent sequences, in a batch or in overlapping requests. hello states it before a load, so it also bounds the
 # option `max_batch`.
-MOST_AT_ONCE = 64
+MAX_SEQUENCES = 64
 
 BACKENDS = ("pytorch", "tensorrt")
 FP8 = ("auto", "on", "off")
@@ -22,7 +22,7 @@ class Settings:
     overlap: bool = True
     fp8: str = "auto"
     tp: int = 1
-    max_batch: int = MOST_AT_ONCE
+    max_batch: int = MAX_SEQUENCES
     memory_fraction: float = 0.9
     pool_tokens: int | None = None
     context_logits: bool = False
@@ -52,7 +52,7 @@ def read_settings(options):
     return settings
 
 
-def _one_of(values):
+def _choice(values):
     def read(name, value):
         if value not in values:
             raise _invalid(name, "one of " + ", ".join(f"`{known}`" for known in values), value)
@@ -72,17 +72,17 @@ def _switch(name, value):
 def _fp8(name, value):
     spelled = {True: "on", False: "off", "true": "on", "false": "off"}
     known = spelled.get(value, value) if isinstance(value, (bool, str)) else value
-    return _one_of(FP8)(name, known)
+    return _choice(FP8)(name, known)
 
 
-def _whole(most):
+def _integer(largest):
     def read(name, value):
-        whole = value
+        number = value
         if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 12:
-            whole = int(value)
-        if type(whole) is not int or not 1 <= whole <= most:
-            raise _invalid(name, f"a whole number from 1 to {most}", value)
-        return whole
+            number = int(value)
+        if type(number) is not int or not 1 <= number <= largest:
+            raise _invalid(name, f"a whole number from 1 to {largest}", value)
+        return number
 
     return read
 
@@ -102,14 +102,14 @@ def _invalid(name, expected, found):
 
 
 _READERS = {
-    "backend": _one_of(BACKENDS),
+    "backend": _choice(BACKENDS),
     "cuda_graphs": _switch,
     "overlap": _switch,
     "fp8": _fp8,
-    "tp": _whole(1024),
-    "max_batch": _whole(MOST_AT_ONCE),
+    "tp": _integer(1024),
+    "max_batch": _integer(MAX_SEQUENCES),
     "memory_fraction": _fraction,
-    "pool_tokens": _whole(10**9),
+    "pool_tokens": _integer(10**9),
     "context_logits": _switch,
 }
 OPTIONS = tuple(_READERS)

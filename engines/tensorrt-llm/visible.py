@@ -20,7 +20,7 @@ def visible(allowed, order, gpus):
             by_slot = [None] * len(gpus)
         return [SimpleNamespace(name=str(index), gpu=gpu) for index, gpu in enumerate(by_slot)]
     if allowed.startswith("GPU-"):
-        return listed(allowed, lambda name: whole(name, gpus))
+        return listed(allowed, lambda name: by_identity(name, gpus))
     if allowed.startswith("MIG-"):
         # CUDA shows only the first of several parts.
         return listed(allowed.split(",")[0], lambda name: part(name, gpus))
@@ -42,22 +42,22 @@ def listed(names, find):
     """The GPUs of a list, up to the first unknown name. A list with a duplicate is refused as a whole."""
     found = []
     for name in names.split(","):
-        it = find(name.strip())
-        if it is None:
+        gpu = find(name.strip())
+        if gpu is None:
             break
-        if any(it.name == other.name or it.gpu is not None and it.gpu is other.gpu for other in found):
+        if any(gpu.name == other.name or gpu.gpu is not None and gpu.gpu is other.gpu for other in found):
             return []
-        found.append(it)
+        found.append(gpu)
     return found
 
 
 def number(name):
     """The leading digits of a name, as C reads a number."""
-    digits = name[: next((at for at, letter in enumerate(name) if letter not in "0123456789"), len(name))]
+    digits = name[: next((index for index, letter in enumerate(name) if letter not in "0123456789"), len(name))]
     return int(digits) if 0 < len(digits) < 10 else None
 
 
-def whole(name, gpus):
+def by_identity(name, gpus):
     """The GPU with this identity or a unique beginning of it."""
     return only(name, [gpu for gpu in gpus if name.startswith("GPU-") and gpu.uuid.startswith(name)])
 
@@ -66,7 +66,7 @@ def part(name, gpus):
     """The MIG part by `MIG-` and its identity, or in the older form by its GPU and two numbers:
     `MIG-GPU-8932f937/1/0`."""
     if name.startswith("MIG-GPU-"):
-        its = whole(name.removeprefix("MIG-").split("/")[0], gpus)
+        its = by_identity(name.removeprefix("MIG-").split("/")[0], gpus)
         return its and SimpleNamespace(name=name, gpu=its.gpu)
     return only(name, [gpu for gpu in gpus if any(uuid.startswith(name) for uuid in gpu.mig_uuids)])
 

@@ -8,7 +8,7 @@ import machine
 from engine_kit import Failed
 from expected import WRITTEN_FOR
 from folder import FORMATS, open_folder
-from settings import MOST_AT_ONCE, OPTIONS, read_settings
+from settings import MAX_SEQUENCES, OPTIONS, read_settings
 
 NAME = "tensorrt-llm"
 
@@ -43,8 +43,8 @@ class TensorRTLLM(engine_kit.Engine):
                 "devices": ["cuda"],
                 "dtypes": list(DTYPES),
                 "formats": FORMATS,
-                "batch": MOST_AT_ONCE,
-                "concurrency": MOST_AT_ONCE,
+                "batch": MAX_SEQUENCES,
+                "concurrency": MAX_SEQUENCES,
                 "padding_sides": ["packed"],
                 "ignore_eos": "exact",
                 "sampling": True,
@@ -60,7 +60,7 @@ class TensorRTLLM(engine_kit.Engine):
             context_tokens = decide_context(request, folder)
             gpus = machine.gpus()
             chosen = machine.choose(request.device, settings.tp, gpus)
-            kv_dtype = decide_kv_dtype(settings, folder, [it.gpu for it in chosen], gpus)
+            kv_dtype = decide_kv_dtype(settings, folder, [gpu.gpu for gpu in chosen], gpus)
             machine.show_only(chosen)
         with phases.time("import"):
             library.open_library()
@@ -96,13 +96,13 @@ class TensorRTLLM(engine_kit.Engine):
 
 
 def decide_context(request, folder):
-    most, requested = folder.context_tokens, request.context_tokens
-    if requested is None and most is None:
+    limit, requested = folder.context_tokens, request.context_tokens
+    if requested is None and limit is None:
         message = "`config.json`: neither `max_position_embeddings` nor `n_positions`"
         raise Failed("model", message, "load with `context_tokens`")
-    if requested is not None and most is not None and requested > most:
-        raise Failed("context", f"`context_tokens`: {requested} is more than the {most} of model `{folder.name}`")
-    return requested or most
+    if requested is not None and limit is not None and requested > limit:
+        raise Failed("context", f"`context_tokens`: {requested} is more than the {limit} of model `{folder.name}`")
+    return requested or limit
 
 
 def decide_kv_dtype(settings, folder, chosen, gpus):
@@ -112,7 +112,7 @@ def decide_kv_dtype(settings, folder, chosen, gpus):
     slow = [gpu for gpu in (chosen if known else gpus) if gpu.capability < FP8_CAPABILITY]
     if (slow if known else len(slow) == len(gpus)) and (settings.fp8 == "on" or folder.is_fp8):
         cause = "option `fp8`" if settings.fp8 == "on" else f"model `{folder.name}` is in fp8"
-        capability = ".".join(str(it) for it in slow[0].capability)
+        capability = ".".join(str(number) for number in slow[0].capability)
         raise Failed("unsupported", f"{cause}: `{slow[0].name}` has compute capability {capability}, fp8 needs 8.9")
     if settings.backend == "pytorch" and (settings.fp8 == "on" or settings.fp8 == "auto" and folder.is_fp8):
         return "fp8"

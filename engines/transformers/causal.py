@@ -17,7 +17,7 @@ from model_folder import read_tokenizer
 LIBRARIES = ("torch", "transformers", "safetensors", "tokenizers")
 
 # Logits are wide, so only this many positions are converted to f64 probabilities at a time.
-SCORED_TOGETHER = 128
+SCORE_ROWS = 128
 
 
 class Causal(Model):
@@ -42,10 +42,10 @@ class Causal(Model):
         would still give ids. The maximum is NaN if any logit is; -inf is allowed, because some models use it to
         exclude ids."""
         if not bool(torch.isfinite(logits.amax(-1)).all()):
-            fault = f"its weights lead to logits that are not finite, in {NAMES[logits.dtype]}"
+            problem = f"its weights lead to logits that are not finite, in {NAMES[logits.dtype]}"
             # An overflow of f16 may not be the weights' fault.
             widened = logits.dtype != torch.float32 and self.loaded.options.quantize == "none"
-            raise Failed("model", f"model `{self.loaded.folder.name}`: {fault}", "--dtype f32" if widened else None)
+            raise Failed("model", f"model `{self.loaded.folder.name}`: {problem}", "--dtype f32" if widened else None)
 
     def prepare(self, phases):
         """Prepares this path once, at the load."""
@@ -72,7 +72,7 @@ class Causal(Model):
             logits = self.network(input_ids=sequence, use_cache=False).logits[0, :-1]  # [tokens - 1, vocabulary]
             targets = torch.tensor(ids[1:], device=logits.device)[:, None]
             values = []
-            for rows, scored in zip(logits.split(SCORED_TOGETHER), targets.split(SCORED_TOGETHER)):
+            for rows, scored in zip(logits.split(SCORE_ROWS), targets.split(SCORE_ROWS)):
                 values += torch.log_softmax(rows.double(), -1).gather(1, scored)[:, 0].tolist()
         return values
 
@@ -142,7 +142,7 @@ def _row(prompt, missing, padding, pad_id):
     return prompt[:-1] + pads + prompt[-1:], [1] * (len(prompt) - 1) + masked + [1]
 
 
-def positions_of(mask):
+def mask_positions(mask):
     """The position of each token within its own sequence."""
     return (mask.cumsum(-1) - 1).clamp(min=0)
 

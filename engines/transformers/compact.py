@@ -246,9 +246,9 @@ def rotations(shape, context_tokens, device):
     if (scaling := shape.rope_scaling) is not None:
         wavelengths = 2 * math.pi / frequencies
         # 0 for a wavelength so long that the whole factor applies, 1 for one that stays unchanged.
-        kept = (scaling.original_context / wavelengths - scaling.low) / (scaling.high - scaling.low)
-        kept = kept.clamp(0.0, 1.0)
-        frequencies = (1 - kept) * frequencies / scaling.factor + kept * frequencies
+        weight = (scaling.original_context / wavelengths - scaling.low) / (scaling.high - scaling.low)
+        weight = weight.clamp(0.0, 1.0)
+        frequencies = (1 - weight) * frequencies / scaling.factor + weight * frequencies
     angles = torch.outer(torch.arange(context_tokens, dtype=torch.float32), frequencies)[:, None]
     return angles.cos().to(device), angles.sin().to(device)
 

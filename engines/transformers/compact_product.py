@@ -63,7 +63,7 @@ def linear_in_pieces(x, codes, scales, bias):
     size = max(1, PIECE[x.device.type] // codes.shape[1])
     biases = [None] * len(codes) if bias is None else bias.split(size)
     pieces = zip(codes.split(size), scales.split(size), biases)
-    return torch.cat([linear(x, plain(some, scale, x.dtype), part) for some, scale, part in pieces], dim=-1)
+    return torch.cat([linear(x, dequantised(some, scale, x.dtype), part) for some, scale, part in pieces], dim=-1)
 
 
 @torch.library.custom_op("orchestrate_transformers::int8_linear", mutates_args=())
@@ -76,7 +76,7 @@ def _(x, codes, scales, bias):
     return x.new_empty(x.shape[0], codes.shape[0])
 
 
-def plain(codes, scales, dtype):
+def dequantised(codes, scales, dtype):
     """Rows in the dtype of the load."""
     return codes.float().mul_(scales[:, None]).to(dtype)
 
@@ -95,14 +95,14 @@ class Int8Matrix(nn.Module):
         have no code."""
         finite = True
         for rows in tensor.split(max(1, PIECE["cpu"] // self.shape[1])):
-            rows, here = rows.float(), slice(first, first + len(rows))
+            rows, span = rows.float(), slice(first, first + len(rows))
             first += len(rows)
             scales = rows.abs().amax(-1) / LARGEST
             finite = finite and bool(scales.isfinite().all())
             # A row of zeros has the scale 0, which cannot divide.
-            self.codes[here] = (rows / torch.where(scales > 0, scales, 1.0)[:, None]).round_().clamp_(-LARGEST, LARGEST)
-            self.scales[here] = scales
+            self.codes[span] = (rows / torch.where(scales > 0, scales, 1.0)[:, None]).round_().clamp_(-LARGEST, LARGEST)
+            self.scales[span] = scales
         return finite
 
     def lookup(self, ids, dtype):
-        return plain(self.codes[ids], self.scales[ids], dtype)  # [ids, in]
+        return dequantised(self.codes[ids], self.scales[ids], dtype)  # [ids, in]

@@ -33,9 +33,9 @@ def read_shape(config):
             raise Failed("unsupported", f"path `fast`: `{field}`", "--set path=loop")
     if any(kind != "full_attention" for kind in config.get("layer_types") or []):
         raise Failed("unsupported", "path `fast`: `layer_types` other than `full_attention`", "--set path=loop")
-    heads, hidden_size = whole(config, "num_attention_heads"), whole(config, "hidden_size")
-    kv_heads = whole(config, "num_key_value_heads", heads)
-    head_dim = whole(config, "head_dim", hidden_size // heads)
+    heads, hidden_size = integer(config, "num_attention_heads"), integer(config, "hidden_size")
+    kv_heads = integer(config, "num_key_value_heads", heads)
+    head_dim = integer(config, "head_dim", hidden_size // heads)
     if heads % kv_heads:
         raise Failed("model", f"`config.json`: {heads} heads cannot share {kv_heads} key-value heads")
     if head_dim % 2:
@@ -48,17 +48,17 @@ def read_shape(config):
     return SimpleNamespace(
         architecture=architecture,
         hidden_size=hidden_size,
-        intermediate_size=whole(config, "intermediate_size"),
-        layers=whole(config, "num_hidden_layers"),
+        intermediate_size=integer(config, "intermediate_size"),
+        layers=integer(config, "num_hidden_layers"),
         heads=heads,
         kv_heads=kv_heads,
         head_dim=head_dim,
-        vocabulary_size=whole(config, "vocab_size"),
-        context_tokens=whole(config, "max_position_embeddings"),
+        vocabulary_size=integer(config, "vocab_size"),
+        context_tokens=integer(config, "max_position_embeddings"),
         norm_epsilon=number(config, "rms_norm_eps", 1e-6),
         rope_theta=number(rope, "rope_theta", number(config, "rope_theta", 10000.0)),
         rope_scaling=read_rope_scaling(rope),
-        window=whole(config, "sliding_window") if "sliding_window" in config and architecture in ("mistral", "phi3") else None,
+        window=integer(config, "sliding_window") if "sliding_window" in config and architecture in ("mistral", "phi3") else None,
         # Qwen2 has these biases, but no config field for them.
         qkv_bias=architecture == "qwen2" or (not joined and bool(config.get("attention_bias"))),
         output_bias=architecture in ("llama", "qwen3", "gemma") and bool(config.get("attention_bias")),
@@ -101,16 +101,16 @@ def read_rope_scaling(rope):
     if kind == "default":
         return None
     if kind != "llama3":
-        message = f"path `fast`: rope scaling `{str(kind)[:80]}`: offered are `default`, `llama3`"
+        message = f"path `fast`: rope scaling `{str(kind)[:80]}`: expected one of `default`, `llama3`"
         raise Failed("unsupported", message, "--set path=loop")
     low, high = number(rope, "low_freq_factor"), number(rope, "high_freq_factor")
     if high <= low:
         raise Failed("model", f"`config.json`: `high_freq_factor` {high} is not above `low_freq_factor` {low}")
-    original_context = whole(rope, "original_max_position_embeddings")
+    original_context = integer(rope, "original_max_position_embeddings")
     return SimpleNamespace(factor=number(rope, "factor"), low=low, high=high, original_context=original_context)
 
 
-def whole(config, name, default=None):
+def integer(config, name, default=None):
     value = config.get(name, default)
     if type(value) is not int or not 0 < value < 2**32:
         raise Failed("model", f"`config.json`: `{name}`: expected a whole number of at least 1, found `{str(value)[:80]}`")

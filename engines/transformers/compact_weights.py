@@ -12,8 +12,8 @@ DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 def read_network(folder, shape, dtype, int8, progress):
     network = Network(shape, dtype, int8)
-    targets = targets_of(network)
-    own, written = {**dict(network.named_parameters()), **dict(network.named_modules())}, {name: 0 for name in targets}
+    targets = tensor_targets(network)
+    parameters, written = {**dict(network.named_parameters()), **dict(network.named_modules())}, {name: 0 for name in targets}
     for number, path in enumerate(folder.weights):
         progress(number / len(folder.weights), path.name)
         try:
@@ -25,7 +25,7 @@ def read_network(folder, shape, dtype, int8, progress):
                 if known in targets:
                     # Opened again for each tensor: the pages of a file count for the process while it is open.
                     with safe_open(path, framework="pt") as file:
-                        copy(name, file.get_tensor(name), own, targets[known], shape)
+                        copy(name, file.get_tensor(name), parameters, targets[known], shape)
                     written[known] += 1
         except (SafetensorError, OSError) as error:
             raise Failed("model", f"`{path}`: {error}") from None
@@ -35,13 +35,13 @@ def read_network(folder, shape, dtype, int8, progress):
     return network
 
 
-def copy(name, tensor, own, target_rows, shape):
+def copy(name, tensor, parameters, target_rows, shape):
     parameter, first, rows = target_rows
-    target = own[parameter]
+    target = parameters[parameter]
     expected = [rows, *target.shape[1:]]
     if tensor.dtype not in DTYPES:
         kind = str(tensor.dtype).removeprefix("torch.")
-        raise Failed("unsupported", f"path `fast`: tensor `{name}` in {kind}: offered are `float32`, `float16`, `bfloat16`")
+        raise Failed("unsupported", f"path `fast`: tensor `{name}` in {kind}: expected one of `float32`, `float16`, `bfloat16`")
     if list(tensor.shape) != expected:
         raise Failed("model", f"tensor `{name}`: expected the shape {expected}, found {list(tensor.shape)}")
     if isinstance(target, Int8Matrix):
@@ -54,7 +54,7 @@ def copy(name, tensor, own, target_rows, shape):
         target.add_(shape.norm_offset)
 
 
-def targets_of(network):
+def tensor_targets(network):
     """The name of each tensor in a checkpoint -> (the network's own tensor, its first row there, its rows)."""
     shape = network.shape
     targets = {
@@ -64,18 +64,18 @@ def targets_of(network):
     if network.head is not None:
         targets["lm_head.weight"] = ("head", 0, shape.vocabulary_size)
     for index, layer in enumerate(network.layers):
-        prefix, own = f"model.layers.{index}.", f"layers.{index}."
-        for parameter, rows in parts_of(shape).items():
+        prefix, layer = f"model.layers.{index}.", f"layers.{index}."
+        for parameter, rows in layer_parts(shape).items():
             if getattr(layer, parameter) is None:
                 continue
             first = 0
             for name, count in rows:
-                targets[prefix + name] = (own + parameter, first, count)
+                targets[prefix + name] = (layer + parameter, first, count)
                 first += count
     return targets
 
 
-def parts_of(shape):
+def layer_parts(shape):
     """The layer's own tensors, each with the checkpoint's names and row counts of its parts."""
     hidden, inner = shape.hidden_size, shape.intermediate_size
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
@@ -89,7 +89,7 @@ def parts_of(shape):
     }
     products = {"qkv": ("self_attn", qkv), "output": ("self_attn", {"o_proj": hidden})}
     products |= {"gate_up": ("mlp", gate_up), "down": ("mlp", {"down_proj": hidden})}
-    for own, (module, rows) in products.items():
-        parts[own] = [(f"{module}.{name}.weight", count) for name, count in rows.items()]
-        parts[f"{own}_bias"] = [(f"{module}.{name}.bias", count) for name, count in rows.items()]
+    for parameter, (module, rows) in products.items():
+        parts[parameter] = [(f"{module}.{name}.weight", count) for name, count in rows.items()]
+        parts[f"{parameter}_bias"] = [(f"{module}.{name}.bias", count) for name, count in rows.items()]
     return parts

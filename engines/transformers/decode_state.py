@@ -7,26 +7,26 @@ double, so that a few states serve every request: a step is compiled or captured
 import torch
 from transformers.cache_utils import Cache, StaticLayer
 
-from causal import positions_of
+from causal import mask_positions
 from engine_kit import Failed
 
 # Prompt tokens of a trial.
 TRIAL = 2
 
 
-def capacity_for(tokens, smallest, most):
+def capacity_for(tokens, smallest, limit):
     """The capacity for this many tokens: `smallest` doubled until they fit, at most the model's limit."""
     capacity = smallest
     while capacity < tokens:
         capacity *= 2
-    return capacity if most is None else max(min(capacity, most), min(tokens, most))
+    return capacity if limit is None else max(min(capacity, limit), min(tokens, limit))
 
 
 def check_layers(config, capacity, architecture):
     """A static cache holds full attention layers; one with a window is full while the window covers everything."""
     kinds = layer_kinds(config)
-    if others := sorted(set(kinds) - {"full_attention", "sliding_attention"}):
-        message = f"a static cache of architecture `{architecture}`: it has layers of kind `{others[0]}`"
+    if unsupported_kinds := sorted(set(kinds) - {"full_attention", "sliding_attention"}):
+        message = f"a static cache of architecture `{architecture}`: it has layers of kind `{unsupported_kinds[0]}`"
         raise Failed("unsupported", message, "--set path=loop")
     window = config.sliding_window if "sliding_attention" in kinds else None
     if window is not None and capacity > window:
@@ -70,7 +70,7 @@ class DecodeState:
         mask = positions = None
         if batch.mask is not None:
             self.real[:, : batch.columns] = batch.mask.bool()
-            positions = positions_of(batch.mask)
+            positions = mask_positions(batch.mask)
             mask = self._mask(self._columns[: batch.columns, None] >= self._columns)
         arguments = dict(attention_mask=mask, position_ids=positions, past_key_values=self.cache, use_cache=True)
         logits = self._network(input_ids=batch.ids, logits_to_keep=1, **arguments).logits[:, -1]
@@ -98,9 +98,9 @@ class DecodeState:
                 layer.keys.zero_()
                 layer.values.zero_()
 
-    def _mask(self, seen, real=None):
+    def _mask(self, visible, real=None):
         """The columns that each token attends to: [sequences, 1, tokens or 1, columns]."""
-        allowed = seen & (self.real if real is None else real)[:, None, None, :]
+        allowed = visible & (self.real if real is None else real)[:, None, None, :]
         if not self._additive:
             return allowed
         dtype = self._network.dtype

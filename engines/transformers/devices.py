@@ -53,10 +53,10 @@ def free_bytes(device):
     """The memory still available to allocations; None if unknown."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
-    return min((free for free in (free_of_host(), free_of_container()) if free is not None), default=None)
+    return min((free for free in (host_free_bytes(), container_free_bytes()) if free is not None), default=None)
 
 
-def free_of_host():
+def host_free_bytes():
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
             lines = dict(line.split(":", 1) for line in file)
@@ -65,10 +65,10 @@ def free_of_host():
         return None
 
 
-def free_of_container(folder=CGROUP):
+def container_free_bytes(folder=CGROUP):
     """The memory left in a container's limit (cgroup v2); None without a limit. The host may have far more."""
     try:
-        most, used = (int((folder / name).read_text("ascii")) for name in ("memory.max", "memory.current"))
+        limit, used = (int((folder / name).read_text("ascii")) for name in ("memory.max", "memory.current"))
     except (OSError, ValueError):
         return None
     try:
@@ -77,7 +77,7 @@ def free_of_container(folder=CGROUP):
         used -= int(lines["inactive_file"])
     except (OSError, KeyError, ValueError):
         pass
-    return max(0, most - used)
+    return max(0, limit - used)
 
 
 def bytes_as(tensors, dtype):
@@ -89,9 +89,9 @@ def check_free_memory(needs, dtype, free=free_bytes):
     """Refuses weights that cannot fit before reading them: a host without memory kills the process instead of
     refusing. `needs`: bytes by device, because devices do not share memory."""
     for device, need in needs.items():
-        if (left := free(device)) is not None and need > left:
+        if (unused := free(device)) is not None and need > unused:
             subject = "the weights take" if len(needs) == 1 else f"the shard on {device} takes"
-            message = f"{subject} {gigabytes(need)} as {NAMES.get(dtype, 'int8')}, and {gigabytes(left)} are free on {device}"
+            message = f"{subject} {gigabytes(need)} as {NAMES.get(dtype, 'int8')}, and {gigabytes(unused)} are free on {device}"
             raise Failed("out_of_memory", message, None if dtype.itemsize < 4 else "--dtype bf16")
 
 
@@ -107,9 +107,9 @@ def explaining_memory(work, device):
         if device.type == "cuda":
             # Frees the memory of the failed work for the next request.
             torch.cuda.empty_cache()
-        left = free_bytes(device)
+        available = free_bytes(device)
         amount = "more memory" if requested is None else gigabytes(requested)
-        free = "" if left is None else f", and {gigabytes(left)} are free"
+        free = "" if available is None else f", and {gigabytes(available)} are free"
         raise Failed("out_of_memory", f"{work}: requested {amount} on {device}{free}") from None
 
 

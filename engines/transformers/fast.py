@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import torch
 import torch._dynamo
 
-from causal import SCORED_TOGETHER, Causal, Chooser, lay_out, libraries, push
+from causal import SCORE_ROWS, Causal, Chooser, lay_out, libraries, push
 from compact import Decoder
 from compact_shape import read_shape
 from compact_weights import read_network
@@ -120,7 +120,7 @@ class Fast(Causal):
             sequence = torch.tensor(ids, device=self.device)
             x = decoder.prefill(sequence[None, :first])[0]  # [first, hidden]
             values = []
-            for rows, scored in zip(x.split(SCORED_TOGETHER), sequence[1 : first + 1].split(SCORED_TOGETHER)):
+            for rows, scored in zip(x.split(SCORE_ROWS), sequence[1 : first + 1].split(SCORE_ROWS)):
                 values += logprobs(self.network.logits(rows), scored)
             for index in range(first, len(ids) - 1):
                 decoder.ids.copy_(sequence[index : index + 1])
@@ -133,7 +133,7 @@ class Fast(Causal):
         for the whole context; of the others only the last is kept."""
         context = self.loaded.context_tokens if sequences == 1 else self._cache_length(tokens)
         if (sequences, context) not in self._decoders:
-            self._decoders = {key: kept for key, kept in self._decoders.items() if key[0] == 1}
+            self._decoders = {key: decoder for key, decoder in self._decoders.items() if key[0] == 1}
             decoder = Decoder(self.network, sequences, context, exact=not self._captured)
             steps = CapturedSteps(decoder, self._cache_length) if self._captured else Steps(decoder)
             steps.prepare()
@@ -142,9 +142,9 @@ class Fast(Causal):
 
     def _cache_length(self, tokens):
         """The smallest sufficient cache length: `cache_tokens`, twice as many, four times, ..."""
-        least = self.loaded.options.cache_tokens
-        doublings = max(0, math.ceil(math.log2(tokens / least)))
-        return min(least << doublings, self.loaded.context_tokens)
+        smallest = self.loaded.options.cache_tokens
+        doublings = max(0, math.ceil(math.log2(tokens / smallest)))
+        return min(smallest << doublings, self.loaded.context_tokens)
 
     def facts(self):
         return {**super().facts(), "libraries": {**libraries(LIBRARIES), **self.choices()}}
@@ -206,6 +206,6 @@ def context_in_effect(requested, shape, dtype, device, free=free_bytes):
         message = f"path `fast`: a context of {context} tokens, and the model's sliding window is {shape.window}"
         raise Failed("unsupported", message, "--set path=loop")
     token_bytes = 2 * shape.layers * shape.kv_heads * shape.head_dim * dtype.itemsize
-    while requested is None and (left := free(device)) is not None and context * token_bytes > CACHE_SHARE * left and context > 1:
+    while requested is None and (unused := free(device)) is not None and context * token_bytes > CACHE_SHARE * unused and context > 1:
         context //= 2
     return context

@@ -6,7 +6,7 @@ import re
 
 import model_folder
 from engine_kit import Failed
-from model_folder import FORMATS, INDEX, WHOLE, first_whole, read_tensors
+from model_folder import FORMATS, INDEX, SINGLE_FILE, first_integer, read_tensors
 
 __all__ = ["FORMATS", "open_folder"]
 
@@ -29,11 +29,11 @@ def open_folder(path):
     text = text if isinstance(text, dict) else folder.config
     _refuse_quantised(folder.config, text)
     if not folder.is_indexed:
-        folder.weights = [_whole(folder)]
+        folder.weights = [_single_file(folder)]
     folder.tensors = read_tensors(folder.weights)
-    folder.context_tokens = first_whole(text, CONTEXT)
-    folder.vocabulary_size = first_whole(text, ("vocab_size",))
-    folder.hidden_size = first_whole(text, HIDDEN)
+    folder.context_tokens = first_integer(text, CONTEXT)
+    folder.vocabulary_size = first_integer(text, ("vocab_size",))
+    folder.hidden_size = first_integer(text, HIDDEN)
     _check_layers(folder, text)
     _check_ids(folder)
     return folder
@@ -42,8 +42,8 @@ def open_folder(path):
 def _refuse_quantised(*configs):
     """Refuses a quantised checkpoint: `transformers` would pass it to another library, and the row would not say so."""
     for config in configs:
-        if (found := config.get("quantization_config")) is not None:
-            method = found.get("quant_method") if isinstance(found, dict) else found
+        if (quantization := config.get("quantization_config")) is not None:
+            method = quantization.get("quant_method") if isinstance(quantization, dict) else quantization
             message = f"`config.json`: the weights are already quantised (`{str(method)[:80]}`), and this engine loads plain ones"
             raise Failed("unsupported", message, "load the folder that it was made from, with `--set quantize=int4`")
 
@@ -51,16 +51,16 @@ def _refuse_quantised(*configs):
 def _check_layers(folder, text):
     """Refuses a file with more layers than the network: it is another model, and `transformers` ignores the others
     silently."""
-    layers = first_whole(text, LAYERS)
+    layers = first_integer(text, LAYERS)
     # Models with encoder and decoder count their layers separately.
     if layers is None or "decoder_layers" in text:
         return
     field = next(name for name in LAYERS if text.get(name) is not None)
     # Layers for multi-token prediction come last, and plain decoding leaves them out.
     extra = text.get("num_nextn_predict_layers")
-    most = layers + (extra if type(extra) is int else 0)
-    for number in sorted({int(found[1]) for name in folder.tensors if (found := LAYER.match(name))}):
-        if number >= most:
+    layers_stated = layers + (extra if type(extra) is int else 0)
+    for number in sorted({int(match[1]) for name in folder.tensors if (match := LAYER.match(name))}):
+        if number >= layers_stated:
             raise Failed("model", f"model `{folder.name}` has tensors of layer {number}, and `{field}` is {layers}")
 
 
@@ -73,9 +73,9 @@ def _check_ids(folder):
                 raise Failed("model", f"model `{folder.name}`: `{field}` {id} is outside its vocabulary of {size}")
 
 
-def _whole(folder):
+def _single_file(folder):
     """Checks the file names: `transformers` opens only a file of this name, or an index."""
-    if folder.path / WHOLE not in folder.weights:
-        found = folder.weights[0].name
-        raise Failed("model", f"`{folder.path}` has `{found}`, and neither `{WHOLE}` nor `{INDEX}`")
-    return folder.path / WHOLE
+    if folder.path / SINGLE_FILE not in folder.weights:
+        name = folder.weights[0].name
+        raise Failed("model", f"`{folder.path}` has `{name}`, but neither `{SINGLE_FILE}` nor `{INDEX}`")
+    return folder.path / SINGLE_FILE

@@ -6,7 +6,7 @@ import torch
 from transformers import DynamicCache, GenerationConfig, LogitsProcessor, LogitsProcessorList
 from transformers.generation.streamers import BaseStreamer
 
-from causal import Causal, Chooser, lay_out, positions_of, push
+from causal import Causal, Chooser, lay_out, mask_positions, push
 
 
 class Generating(Causal):
@@ -118,7 +118,7 @@ class Growing:
 
     def prefill(self, batch):
         self._mask = batch.mask
-        self._positions = None if batch.mask is None else positions_of(batch.mask)
+        self._positions = None if batch.mask is None else mask_positions(batch.mask)
         return self._forward(batch.ids)
 
     def advance(self, ids):
@@ -153,6 +153,6 @@ class WholeSequence:
         return self._forward()
 
     def _forward(self):
-        positions = None if self._mask is None else positions_of(self._mask)
+        positions = None if self._mask is None else mask_positions(self._mask)
         arguments = dict(attention_mask=self._mask, position_ids=positions, use_cache=False, logits_to_keep=1)
         return self._network(input_ids=self._ids, **arguments).logits[:, -1]

@@ -76,7 +76,7 @@ def weight_facts(network, dtype, parameters, quantised=None):
     """The facts of the weights. `quantised` (from `quantize.py`) has the dtypes of weights and products; None without
     quantisation."""
     # A tensor that two modules share counts once.
-    count = sum(dict(sizes_of(network)).values())
+    count = sum(dict(tensor_sizes(network)).values())
     weights = quantised.weights_dtype if quantised else main_dtype(network)
     compute = quantised.compute_dtype if quantised else NAMES[dtype]
     return SimpleNamespace(parameters=parameters, weights_bytes=count, weights_dtype=weights, compute_dtype=compute)
@@ -87,8 +87,8 @@ def main_dtype(network):
     counts = {}
     for parameter in network.parameters():
         counts[parameter.dtype] = counts.get(parameter.dtype, 0) + parameter.numel()
-    most = max(counts, key=counts.__getitem__)
-    return NAMES.get(most, str(most).removeprefix("torch."))
+    largest = max(counts, key=counts.__getitem__)
+    return NAMES.get(largest, str(largest).removeprefix("torch."))
 
 
 def count_parameters(folder, network):
@@ -99,10 +99,10 @@ def count_parameters(folder, network):
     return sum(parameter.numel() for parameter in network.parameters())
 
 
-def sizes_of(network):
+def tensor_sizes(network):
     """A key for each plain tensor, and its bytes; for wrapped weights those of the tensors inside."""
     for parameter in network.parameters():
-        for tensor in plain(parameter):
+        for tensor in plain_tensors(parameter):
             yield tensor.data_ptr(), tensor.numel() * tensor.element_size()
     for module in network.modules():
         packed = getattr(module, "_packed_params", None)
@@ -112,10 +112,10 @@ def sizes_of(network):
             yield packed, weight.numel() + 8 * weight.shape[0] + (0 if bias is None else 4 * bias.numel())
 
 
-def plain(tensor):
+def plain_tensors(tensor):
     if hasattr(tensor, "__tensor_flatten__"):
         for name in tensor.__tensor_flatten__()[0]:
-            yield from plain(getattr(tensor, name))
+            yield from plain_tensors(getattr(tensor, name))
     elif getattr(tensor, "quant_state", None) is not None:
         # bitsandbytes: blocks of codes, and their scales.
         yield tensor.data

@@ -38,7 +38,7 @@ def read_config(folder):
 def read_network(folder, config, network, dtype, options, **placement):
     """The network in evaluation mode, with every tensor from the folder."""
     try:
-        loaded, found = network.from_pretrained(
+        loaded, report = network.from_pretrained(
             folder.path,
             config=config,
             dtype=dtype,
@@ -62,14 +62,14 @@ def read_network(folder, config, network, dtype, options, **placement):
         except Exception as fault:
             raise broken_config(folder, fault) from None
         raise Failed("model", f"model `{folder.name}`: {with_class(error)}") from None
-    if found["mismatched_keys"]:
-        raise Failed("model", shape_difference(folder, *min(found["mismatched_keys"])))
+    if report["mismatched_keys"]:
+        raise Failed("model", shape_difference(folder, *min(report["mismatched_keys"])))
     # `transformers` would fill missing weights with random numbers.
-    if missing := sorted(found["missing_keys"]):
+    if missing := sorted(report["missing_keys"]):
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise Failed("model", f"model `{folder.name}` has no tensor `{missing[0]}`{more}")
-    if found["error_msgs"]:
-        raise Failed("model", f"model `{folder.name}`: {found['error_msgs'][0][:300]}")
+    if report["error_msgs"]:
+        raise Failed("model", f"model `{folder.name}`: {report['error_msgs'][0][:300]}")
     # The generation settings of the folder are dropped: a request states its own.
     loaded.generation_config = GenerationConfig()
     return loaded.eval().requires_grad_(False)

@@ -43,9 +43,9 @@ def read_options(options, device):
 
 def _hints_lead_back(options, device):
     """Whether following the hints leads back to the same options: two options that belong to different paths."""
-    seen = []
-    while options not in seen:
-        seen.append(options)
+    previous = []
+    while options not in previous:
+        previous.append(options)
         try:
             _read(options, device)
             return False
@@ -65,8 +65,8 @@ def _read(options, device):
         mode=read_choice(options, "mode", MODES, None),
         compiler=read_choice(options, "compiler", COMPILERS, None),
         fusion=read_flag(options, "fusion", True),
-        cache_tokens=_whole(options, "cache_tokens", CACHE_TOKENS, 16),
-        shard=_whole(options, "shard", 1, 1),
+        cache_tokens=_integer(options, "cache_tokens", CACHE_TOKENS, 16),
+        shard=_integer(options, "shard", 1, 1),
     )
     on_cuda = device != "cpu"
     _only_with(options, read, "mode", read.path == "compile", "path=compile")
@@ -109,15 +109,15 @@ def by_inductor(read):
 def default_dtype(options, device):
     """The default dtype: f32 on a CPU and bf16 on CUDA. On both it is bf16 for path `fast`, and for 4-bit weights,
     whose kernels need it."""
-    half = options.get("quantize") == "int4" or options.get("path") == "fast"
-    return "bf16" if half or device != "cpu" else "f32"
+    is_half_precision = options.get("quantize") == "int4" or options.get("path") == "fast"
+    return "bf16" if is_half_precision or device != "cpu" else "f32"
 
 
-def _whole(options, name, default, least):
+def _integer(options, name, default, smallest):
     value = options.get(name, default)
     value = int(value) if isinstance(value, str) and value.isascii() and value.isdecimal() else value
-    if type(value) is not int or not least <= value < 2**32:
-        raise Failed("bad_request", f"option `{name}`: expected a whole number of at least {least}, found `{str(value)[:80]}`")
+    if type(value) is not int or not smallest <= value < 2**32:
+        raise Failed("bad_request", f"option `{name}`: expected a whole number of at least {smallest}, found `{str(value)[:80]}`")
     return value
 
 

@@ -10,34 +10,34 @@ def plan(parts, devices):
     so that a token crosses each border once, and the fullest device holds as little as possible."""
     if devices > len(parts):
         raise Failed("unsupported", f"`shard` {devices}: the network has {len(parts)} parts to distribute")
-    least, most = max(size for _, size in parts), sum(size for _, size in parts)
-    while least < most:
-        middle = (least + most) // 2
-        least, most = (least, middle) if _devices_for(parts, middle) <= devices else (middle + 1, most)
-    return _fill(parts, least, devices)
+    low, high = max(size for _, size in parts), sum(size for _, size in parts)
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _devices_for(parts, middle) <= devices else (middle + 1, high)
+    return _fill(parts, low, devices)
 
 
 def _devices_for(parts, capacity):
-    used, left = 1, capacity
+    used, remaining_bytes = 1, capacity
     for _, size in parts:
-        if size > left:
-            used, left = used + 1, capacity
-        left -= size
+        if size > remaining_bytes:
+            used, remaining_bytes = used + 1, capacity
+        remaining_bytes -= size
     return used
 
 
 def _fill(parts, capacity, devices):
     """Fills device after device, and leaves each later device at least one part."""
-    placed, device, left = {}, 0, capacity
+    placed, device, remaining_bytes = {}, 0, capacity
     for index, (name, size) in enumerate(parts):
         remaining = devices - 1 - device
-        if device < devices - 1 and index and (size > left or len(parts) - index <= remaining):
-            device, left = device + 1, capacity
-        placed[name], left = device, left - size
+        if device < devices - 1 and index and (size > remaining_bytes or len(parts) - index <= remaining):
+            device, remaining_bytes = device + 1, capacity
+        placed[name], remaining_bytes = device, remaining_bytes - size
     return placed
 
 
-def parts_of(network):
+def network_parts(network):
     """Names and bytes of the movable parts: every layer, and the modules before and after the layers."""
     base, parts = network.base_model_prefix, []
     for name, child in network.named_children():
@@ -45,21 +45,21 @@ def parts_of(network):
         for within, module in inner:
             path = f"{name}.{within}" if within else name
             if isinstance(module, torch.nn.ModuleList):
-                parts += [(f"{path}.{index}", bytes_of(layer)) for index, layer in enumerate(module)]
+                parts += [(f"{path}.{index}", module_bytes(layer)) for index, layer in enumerate(module)]
             else:
-                parts.append((path, bytes_of(module)))
+                parts.append((path, module_bytes(module)))
     return parts
 
 
-def bytes_of(module):
+def module_bytes(module):
     return sum(parameter.numel() * parameter.element_size() for parameter in module.parameters())
 
 
 def assign_devices(config, network_class, dtype, first, count):
     """The device map for `from_pretrained`, from device `first` on; and the bytes of weights on each device."""
-    count_here = torch.cuda.device_count()
-    if first.index + count > count_here:
-        raise Failed("unsupported", f"`shard` {count} from `{first}` on: there are {count_here} CUDA devices", f"--set shard={count_here}")
+    device_count = torch.cuda.device_count()
+    if first.index + count > device_count:
+        raise Failed("unsupported", f"`shard` {count} from `{first}` on: there are {device_count} CUDA devices", f"--set shard={device_count}")
     with torch.device("meta"):
         empty = network_class(config).to(dtype)
     placed, sizes = place_parts(empty, count)
@@ -70,7 +70,7 @@ def assign_devices(config, network_class, dtype, first, count):
 def place_parts(network, count):
     """Names of parts to device numbers, and the bytes on each. A tied head shares the embedding's device and memory,
     so it is not in the plan."""
-    parts = dict(parts_of(network))
+    parts = dict(network_parts(network))
     head, embedding = tied_head(network)
     if shared := head in parts and embedding in parts:
         del parts[head]

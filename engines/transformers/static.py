@@ -15,7 +15,7 @@ from options import CAPTURED, COMPILED, GRAPH_MODES
 from decode_state import TRIAL, DecodeState, capacity_for
 from steps import (
     Captured,
-    Plain,
+    EagerStep,
     Pooled,
     compare_logits,
     compile_cache,
@@ -27,7 +27,7 @@ from steps import (
 )
 
 # More decode states than a suite has shapes; each holds a cache, and possibly a graph.
-MOST_STATES = 8
+MAX_STATES = 8
 
 # The length of the second prompt for comparing a step with the plain one. A trace that has a position, id or mask of
 # the first as a constant fails here.
@@ -46,9 +46,9 @@ class Static(Looping):
         self._prepared(1, capacity_for(TRIAL, options.cache_tokens, self.loaded.context_tokens), phases)
 
     def steps(self, batch, new_tokens):
-        options, most = self.loaded.options, self.loaded.context_tokens
+        options, limit = self.loaded.options, self.loaded.context_tokens
         # The last new token is never run, so it needs no column.
-        capacity = capacity_for(batch.columns + new_tokens - 1, options.cache_tokens, most)
+        capacity = capacity_for(batch.columns + new_tokens - 1, options.cache_tokens, limit)
         if new_tokens == 1:
             return StaticSteps(self._state(batch.sequences, capacity), None)
         return StaticSteps(*self._prepared(batch.sequences, capacity, Phases()))
@@ -62,14 +62,14 @@ class Static(Looping):
         captured = options.path in CAPTURED or (options.path == "compile" and not options.fusion and self._has_graphs)
         decode += ", captured CUDA graph" if captured else ""
         choices = {**super().choices(), "decode": f"loop over the model, {decode}"}
-        if (found := compile_cache()) is not None:
-            choices["inductor cache"] = found
+        if (cache := compile_cache()) is not None:
+            choices["inductor cache"] = cache
         return choices
 
     def _state(self, sequences, capacity):
         key = (sequences, capacity)
         if key not in self._states:
-            if len(self._states) == MOST_STATES:
+            if len(self._states) == MAX_STATES:
                 oldest = next(iter(self._states))
                 del self._states[oldest]
                 self._steps.pop(oldest, None)
@@ -97,8 +97,8 @@ class Static(Looping):
         options, step = self.loaded.options, state.step
         trials = self._trials(state)
         trial, first = trials[0]
-        expected = [expected_logits(self._run_trial(state, Plain(state, step), *trial)) for trial in trials]
-        make, captures = Plain, options.path in CAPTURED
+        expected = [expected_logits(self._run_trial(state, EagerStep(state, step), *trial)) for trial in trials]
+        make, captures = EagerStep, options.path in CAPTURED
         if options.path in COMPILED:
             with phases.time("compile"):
                 state.prefill(trial)
@@ -107,7 +107,7 @@ class Static(Looping):
                 else:
                     step = compiled(step, options, options.mode)
                     # Inductor captures its own graphs; without its code they are captured as in path `cuda-graph`.
-                    make = Pooled if self._has_graphs and options.fusion else Plain
+                    make = Pooled if self._has_graphs and options.fusion else EagerStep
                     captures = self._has_graphs and not options.fusion
                 with requiring_graphs() if make is Pooled else nullcontext():
                     # Compilers work in the first calls: they profile, compile, record.
@@ -135,10 +135,10 @@ class Static(Looping):
         """Prompts and the ids after them. The first is for compiling and capturing; the second has another length,
         other ids, and pads if there are several sequences."""
         rows, vocabulary = range(state.sequences), len(self.network.get_input_embeddings().weight)
-        most = max(1, min(SECOND_TRIAL, state.capacity - 1))
+        limit = max(1, min(SECOND_TRIAL, state.capacity - 1))
         # Every other sequence is half as long.
-        others = [[(1 + row + at) % vocabulary for at in range(most - row % 2 * (most // 2))] for row in rows]
-        trials = [([[0] * TRIAL for _ in rows], [0 for _ in rows]), (others, [(most + 3 + row) % vocabulary for row in rows])]
+        varied = [[(1 + row + index) % vocabulary for index in range(limit - row % 2 * (limit // 2))] for row in rows]
+        trials = [([[0] * TRIAL for _ in rows], [0 for _ in rows]), (varied, [(limit + 3 + row) % vocabulary for row in rows])]
         return [(lay_out(prompts, "left", self.device), torch.tensor(ids, device=self.device)) for prompts, ids in trials]
 
     def _run_trial(self, state, step, prompt, ids):

@@ -25,7 +25,7 @@ RUNS_BEFORE_CAPTURE = 4
 torch._dynamo.config.recompile_limit = 256
 
 
-class Plain:
+class EagerStep:
     """Calls a step, and advances the state."""
 
     def __init__(self, state, step):
@@ -39,7 +39,7 @@ class Plain:
         return logits, best
 
 
-class Pooled(Plain):
+class Pooled(EagerStep):
     """The same for a step whose results the next run overwrites (graphs that PyTorch itself captures)."""
 
     def __call__(self, ids):
@@ -58,13 +58,13 @@ class Captured:
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(RUNS_BEFORE_CAPTURE):
-                self._once()
+                self._run_step()
         torch.cuda.current_stream().wait_stream(side)
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):
-            self._logits, self._best = self._once()
+            self._logits, self._best = self._run_step()
 
-    def _once(self):
+    def _run_step(self):
         state = self._state
         logits, best = self._step(*state.inputs)
         state.ids.copy_(best[:, None])

@@ -55,9 +55,9 @@ class Transformers(engine_kit.Engine):
 
 
 def check_context(request, folder):
-    requested, most = request.context_tokens, folder.context_tokens
-    if requested is not None and most is not None and requested > most:
-        raise Failed("context", f"`context_tokens`: {requested} is more than the {most} of model `{folder.name}`")
+    requested, limit = request.context_tokens, folder.context_tokens
+    if requested is not None and limit is not None and requested > limit:
+        raise Failed("context", f"`context_tokens`: {requested} is more than the {limit} of model `{folder.name}`")
 
 
 if __name__ == "__main__":

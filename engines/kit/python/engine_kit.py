@@ -79,7 +79,7 @@ class Engine:
 
     def close(self):
         """Ends the processes that the engine started. The kit calls it last, and it has a few seconds to run. If the
-        reader of the answers has gone, another thread calls it, even during a request."""
+        reader of the answers ends, another thread calls it, even during a request."""
 
 
 class Model:
@@ -87,7 +87,7 @@ class Model:
 
     An engine that advances several requests at once (hello's `concurrency` states how many) implements three more
     methods. `admit(slot, job)` takes a request. `step(tokens)` advances every admitted request by a token with
-    `tokens[slot].push(sequence, id)`; free slots hold None. `leave(slot)` forgets a request.
+    `tokens[slot].push(sequence, id)`; free slots hold None. `leave(slot)` removes a request.
     """
 
     def facts(self):
@@ -122,7 +122,7 @@ def serve(engine):
     if os.isatty(0):
         sys.stderr.write('reads one JSON request per line on stdin, for example: {"prompt":"Hello"}\n')
     inbox = queue.Queue(MAX_WAITING)
-    threading.Thread(target=_read_lines, args=(_take_stdin(), inbox.put), daemon=True).start()
+    threading.Thread(target=_read_lines, args=(_redirect_stdin(), inbox.put), daemon=True).start()
     conversation = Conversation(engine, inbox, _write)
     threading.Thread(target=_end_with_reader, args=(engine, conversation.working), daemon=True).start()
     code, error = 0, None
@@ -166,7 +166,7 @@ def end_with_parent():
         os._exit(1)
 
 
-def _take_stdin():
+def _redirect_stdin():
     """Moves stdin to another descriptor, so that no library or child process takes a line."""
     stdin = os.dup(0)
     empty = os.open(os.devnull, os.O_RDONLY)

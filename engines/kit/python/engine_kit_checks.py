@@ -33,49 +33,49 @@ CAPABILITIES = {
 PLANTED_DELAY = "planted_delay_us"
 
 
-def check_load(request, can, engine):
+def check_load(request, capabilities, engine):
     """Refuses an inconsistent load, and fills in the default device and dtype."""
     options = engine.options
-    check_offered("device", request.device, can["devices"])
-    check_offered("dtype", request.dtype, can["dtypes"])
+    check_offered("device", request.device, capabilities["devices"])
+    check_offered("dtype", request.dtype, capabilities["dtypes"])
     for name in ("threads", "context_tokens"):
         if getattr(request, name) == 0:
             raise Failed("bad_request", f"`{name}`: expected at least 1, found 0")
-    request.options, request.planted_ns = _take_planted(request.options)
+    request.options, request.planted_ns = _split_planted_delay(request.options)
     for name in request.options:
         if name not in options:
             hint = f"the options are {quote(options)}" if options else "this engine has no options"
             raise Failed("bad_request", f"unknown option `{name[:80]}`", hint)
     if "\0" in request.model or not os.path.exists(request.model):
         raise Failed("model", f"no model at `{request.model[:500]}`", "give a model folder")
-    request.device = request.device or next(iter(can["devices"]), "cpu")
+    request.device = request.device or next(iter(capabilities["devices"]), "cpu")
     if request.device == "cpu:0":
         # There is only one CPU; for an engine every device except `cpu` is a GPU.
         request.device = "cpu"
-    request.dtype = request.dtype or engine.default_dtype(request) or next(iter(can["dtypes"]), None)
+    request.dtype = request.dtype or engine.default_dtype(request) or next(iter(capabilities["dtypes"]), None)
 
 
-def _take_planted(options):
+def _split_planted_delay(options):
     """The options without the planted delay, and its nanoseconds."""
     if (us := options.get(PLANTED_DELAY)) is None:
         return options, 0
-    # Text from a command line counts as the value that it spells.
-    whole = us if type(us) is int else int(us) if isinstance(us, str) and us.isascii() and us.isdecimal() else -1
-    if not 0 <= whole < 2**64:
+    # A command line gives the value as a text.
+    number = us if type(us) is int else int(us) if isinstance(us, str) and us.isascii() and us.isdecimal() else -1
+    if not 0 <= number < 2**64:
         message = f"option `{PLANTED_DELAY}`: expected a whole number, found `{json.dumps(us)[:80]}`"
         raise Failed("bad_request", message)
-    return {name: value for name, value in options.items() if name != PLANTED_DELAY}, whole * 1000
+    return {name: value for name, value in options.items() if name != PLANTED_DELAY}, number * 1000
 
 
-def check_offered(what, requested, offered):
+def check_offered(field, requested, offered):
     """Refuses a value that the engine does not list. An engine without a list decides for itself. `cuda` covers
     `cuda:1`; there is only one CPU."""
     if requested is None or not offered or requested in offered:
         return
-    family, _, number = requested.partition(":")
-    if what == "device" and family in offered and (family != "cpu" or number == "0"):
+    family, _, index = requested.partition(":")
+    if field == "device" and family in offered and (family != "cpu" or index == "0"):
         return
-    raise Failed("unsupported", f"{what} `{requested[:80]}`: offered are {quote(offered)}")
+    raise Failed("unsupported", f"{field} `{requested[:80]}`: expected one of {quote(offered)}")
 
 
 def read_choice(options, name, offered, default=...):
@@ -92,32 +92,32 @@ def read_choice(options, name, offered, default=...):
 def read_flag(options, name, default):
     """The value of an option that is true or false."""
     value = options.get(name, default)
-    # Text from a command line counts as the value that it spells.
+    # A command line gives the value as a text.
     value = {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
     if type(value) is not bool:
         raise Failed("bad_request", f"option `{name}`: expected true or false, found `{str(value)[:80]}`")
     return value
 
 
-def check_generate(request, can, facts):
+def check_generate(request, capabilities, facts):
     """Checks that the engine supports every field of the request."""
     count = len(request.prompts or request.prompts_ids or [None])
-    if count > can["batch"]:
-        raise Failed("unsupported", f"a batch of {count}: the largest is {can['batch']}")
-    if (request.prompt_ids is not None or request.prompts_ids is not None) and not can["prompt_ids"]:
+    if count > capabilities["batch"]:
+        raise Failed("unsupported", f"a batch of {count}: the largest is {capabilities['batch']}")
+    if (request.prompt_ids is not None or request.prompts_ids is not None) and not capabilities["prompt_ids"]:
         raise Failed("unsupported", "`prompt_ids`: this engine takes text")
-    if request.stream and not can["stream"]:
+    if request.stream and not capabilities["stream"]:
         raise Failed("unsupported", "`stream`: this engine does not stream")
-    if request.ignore_eos and not can["ignore_eos"]:
+    if request.ignore_eos and not capabilities["ignore_eos"]:
         raise Failed("unsupported", "`ignore_eos`: this engine stops at the end of sequence")
-    if not is_greedy(request.sampling) and not can["sampling"]:
+    if not is_greedy(request.sampling) and not capabilities["sampling"]:
         raise Failed("unsupported", "`sampling`: this engine is greedy")
     # An engine that never has a cache fulfils `use_cache: false`.
-    if not request.use_cache and not can["use_cache_toggle"] and facts.get("use_cache") is not False:
-        raise Failed("unsupported", "`use_cache`: this engine cannot do without its cache")
+    if not request.use_cache and not capabilities["use_cache_toggle"] and facts.get("use_cache") is not False:
+        raise Failed("unsupported", "`use_cache`: this engine always uses its cache")
 
 
-def check_prompts(prompts, request, can, facts):
+def check_prompts(prompts, request, capabilities, facts):
     """Checks that ids are in the vocabulary, fit the context, and have lengths that the engine can batch."""
     context, new_tokens = facts.get("context_tokens"), request.max_new_tokens
     for sequence, ids in enumerate(prompts):
@@ -129,11 +129,11 @@ def check_prompts(prompts, request, can, facts):
             prefix = "" if len(prompts) == 1 else f"sequence {sequence}: "
             message = f"{prefix}prompt of {len(ids)} tokens and {new_tokens} new ones exceed the context of {context}"
             raise Failed("context", message)
-    ragged = any(len(ids) != len(prompts[0]) for ids in prompts)
-    if ragged and request.padding not in can["padding_sides"]:
-        if not can["padding_sides"]:
+    has_different_lengths = any(len(ids) != len(prompts[0]) for ids in prompts)
+    if has_different_lengths and request.padding not in capabilities["padding_sides"]:
+        if not capabilities["padding_sides"]:
             raise Failed("unsupported", "prompts of different lengths in one batch: this engine does not pad")
-        raise Failed("unsupported", f"padding `{request.padding}`: offered are {quote(can['padding_sides'])}")
+        raise Failed("unsupported", f"padding `{request.padding}`: expected one of {quote(capabilities['padding_sides'])}")
 
 
 def check_vocabulary(ids, facts, field):
@@ -143,14 +143,14 @@ def check_vocabulary(ids, facts, field):
         raise Failed("bad_request", f"`{field}[{index}]`: id {id} is outside the vocabulary of {size}")
 
 
-def logprobs(values, ids, sequence):
+def check_logprobs(values, ids, sequence):
     """Checks the number of values and writes minus infinity as null. Refuses every other value that is not a number."""
     if len(values) + 1 != len(ids):
         found = f"{len(values)} log-probabilities for {len(ids)} ids"
-        raise Failed("internal", f"sequence {sequence}: the engine gave {found}")
+        raise Failed("internal", f"sequence {sequence}: the engine returned {found}")
     for value in values:
         if math.isnan(value) or value == math.inf:
-            raise Failed("internal", f"sequence {sequence}: the engine gave a log-probability of {value}")
+            raise Failed("internal", f"sequence {sequence}: the engine returned a log-probability of {value}")
     return [None if value == -math.inf else float(value) for value in values]
 
 

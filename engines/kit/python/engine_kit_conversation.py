@@ -1,7 +1,7 @@
 """Answers requests: their meaning, their order, and their failures.
 
 One thread does everything. Lines and their timestamps come through a queue. While an engine works, the thread checks the
-queue after every token, so that a `cancel` is seen. This module uses no file descriptor and no process: tests give it a
+queue after every token, so that a `cancel` takes effect. This module uses no file descriptor and no process: tests give it a
 queue and a list.
 """
 
@@ -13,7 +13,7 @@ from collections import deque
 from types import SimpleNamespace
 
 import engine_kit_checks as checks
-from engine_kit_run import Run, texts_of
+from engine_kit_run import Run, prompt_texts
 from engine_kit_summary import lines
 from engine_kit_tokens import Phases
 from engine_kit_wire import MAX_LINE_BYTES, PROTOCOL, Failed, TooLong, encode, parse_request
@@ -64,7 +64,7 @@ class Conversation:
                     self.write({"type": "bye"})
                     return
                 else:
-                    self._guard(request, answers[request.type])
+                    self._answer_or_fail(request, answers[request.type])
             if self._slots:
                 self._step()
 
@@ -84,19 +84,19 @@ class Conversation:
         if self.is_cancelled(request):
             return self._finish(run)
         run.loaded = self._ensure_loaded()
-        checks.check_generate(request, self.can(), self.facts)
+        checks.check_generate(request, self.capabilities(), self.facts)
         if self._needs_tokenizer(request):
             self._open_tokenizer()
-        if request.id is not None and self.can()["concurrency"] > 1 and hasattr(self._model, "step"):
+        if request.id is not None and self.capabilities()["concurrency"] > 1 and hasattr(self._model, "step"):
             return self._admit(run)
-        while not run.is_over():
+        while not run.is_finished():
             job, tokens = run.begin(check_cancel=self._check_cancel)
             self._model.generate(job, tokens)
             run.end()
         self._finish(run)
 
     def _answer_score(self, request):
-        if not self.can()["score"]:
+        if not self.capabilities()["score"]:
             raise Failed("unsupported", "`score` is not supported by this engine")
         self._ensure_loaded()
         for index, ids in enumerate(request.sequences):
@@ -108,7 +108,7 @@ class Conversation:
         scored = [list(self._model.score(ids)) for ids in request.sequences]
         ns = self._clock() - began_ns
         pairs = enumerate(zip(scored, request.sequences))
-        logprobs = [checks.logprobs(values, ids, index) for index, (values, ids) in pairs]
+        logprobs = [checks.check_logprobs(values, ids, index) for index, (values, ids) in pairs]
         self.write_for(request, {"type": "scored", "logprobs": logprobs, "ns": ns})
 
     # The engine and its model.
@@ -120,7 +120,7 @@ class Conversation:
             self._hello_facts = {"output": "ids", "stamp": "token", "deterministic": False, **facts}
         return self._hello_facts
 
-    def can(self):
+    def capabilities(self):
         return self._hello()["capabilities"]
 
     def _load(self, request, progress=None):
@@ -128,8 +128,8 @@ class Conversation:
         reason = f"the load of `{request.model}` failed" if progress is not None else None
         if self._model is None:
             self._load_failure = reason
-        checks.check_load(request, self.can(), self._engine)
-        # From here on the old model is gone, even if the new one fails.
+        checks.check_load(request, self.capabilities(), self._engine)
+        # From here on there is no old model, even if the new one fails.
         self._model, self.facts, self._load_failure, self._tokenizer_open = None, {}, reason, False
         self.planted_ns = request.planted_ns
         phases = Phases(progress)
@@ -148,7 +148,7 @@ class Conversation:
             self._environment.get(f"ORCHESTRATE_{name}") or None for name in ("MODEL", "DEVICE", "DTYPE", "THREADS")
         )
         if model is None:
-            raise Failed("model", "no model: no `load` came, and `ORCHESTRATE_MODEL` names none", "send `load` first")
+            raise Failed("model", "no model: neither `load` nor `ORCHESTRATE_MODEL` names one", "send `load` first")
         if threads is not None and not (threads.isascii() and threads.isdecimal() and int(threads) > 0):
             raise Failed("bad_request", f"`ORCHESTRATE_THREADS`: expected a number of threads, found `{threads[:80]}`")
         return self._load(
@@ -163,7 +163,7 @@ class Conversation:
         )
 
     def _needs_tokenizer(self, request):
-        return not self._tokenizer_open and texts_of(request) is not None
+        return not self._tokenizer_open and prompt_texts(request) is not None
 
     def _open_tokenizer(self):
         """Makes the model open its tokenizer, before any clock runs. The text is empty: the request's own text would be
@@ -177,7 +177,7 @@ class Conversation:
         if ids:
             return ids
         if self.facts.get("bos_id") is None:
-            raise Failed("bad_request", "`prompt`: no tokens, and the model has no BOS to stand for them")
+            raise Failed("bad_request", "`prompt`: no tokens, and the model has no BOS token")
         return [self.facts["bos_id"]]
 
     def _finish(self, run):
@@ -198,12 +198,12 @@ class Conversation:
         would count for the others."""
         if not self._slots or isinstance(request, Failed):
             return True
-        joins = request is not END and request.type == "generate" and request.id is not None
-        return joins and len(self._slots) < self.can()["concurrency"] and not self._needs_tokenizer(request)
+        may_join = request is not END and request.type == "generate" and request.id is not None
+        return may_join and len(self._slots) < self.capabilities()["concurrency"] and not self._needs_tokenizer(request)
 
     def _admit(self, run):
         """Puts a request's next iteration into a free slot. After the last iteration it answers the request."""
-        if run.is_over():
+        if run.is_finished():
             return self._finish(run)
         slot = next(slot for slot in range(len(self._slots) + 1) if slot not in self._slots)
         job, _ = run.begin()
@@ -225,7 +225,7 @@ class Conversation:
             for slot, run in list(self._slots.items()):
                 self._leave(slot)
                 self._fail(failed, run.request.id)
-                self._forget(run.request)
+                self._release(run.request)
             return
         self._end_finished()
 
@@ -243,7 +243,7 @@ class Conversation:
                     ended.append((slot, run, failed))
         for slot, run, failed in ended:
             self._leave(slot)
-            self._guard(run.request, lambda _, run=run, failed=failed: self._advance(run, failed))
+            self._answer_or_fail(run.request, lambda _, run=run, failed=failed: self._advance(run, failed))
 
     def _advance(self, run, failed):
         if failed is not None:
@@ -263,18 +263,18 @@ class Conversation:
     def _collect(self, wait=False):
         while wait or (len(self._waiting) < MAX_WAITING and not self._inbox.empty()):
             wait = False
-            taken = self._inbox.get()
-            if taken is END:
+            item = self._inbox.get()
+            if item is END:
                 return self._waiting.append(END)
-            read_ns, frame = taken
+            read_ns, frame = item
             try:
                 if isinstance(frame, TooLong):
                     raise Failed("bad_request", f"line of {frame.size} bytes is longer than {MAX_LINE_BYTES}")
                 request = parse_request(frame)
                 request.read_ns = read_ns
                 self._accept(request)
-            except Failed as refused:
-                self._waiting.append(refused)
+            except Failed as failed:
+                self._waiting.append(failed)
 
     def _accept(self, request):
         if request.type == "cancel":
@@ -296,7 +296,7 @@ class Conversation:
     def is_cancelled(self, request):
         return request.id in self._cancelled
 
-    def _guard(self, request, answer):
+    def _answer_or_fail(self, request, answer):
         """Answers a request. Every exception becomes one `failed`, and the engine continues."""
         try:
             answer(request)
@@ -305,9 +305,9 @@ class Conversation:
         except (Exception, SystemExit) as error:
             self._fail(checks.failure(error), request.id)
         if all(run.request is not request for run in self._slots.values()):
-            self._forget(request)
+            self._release(request)
 
-    def _forget(self, request):
+    def _release(self, request):
         self._ids.discard(request.id)
         self._cancelled.discard(request.id)
 

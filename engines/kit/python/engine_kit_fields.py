@@ -17,19 +17,19 @@ REQUIRED = object()
 class Invalid(Exception):
     """An error in a value, with its path and its position in the line as far as they are known."""
 
-    def __init__(self, what, at=None):
-        super().__init__(what)
-        self.what, self.at = what, at
+    def __init__(self, message, at=None):
+        super().__init__(message)
+        self.message, self.at = message, at
         # `steps`: names and indices, the outermost first. `start`: the position of the outermost value.
         self.steps, self.start = [], None
 
     def describe(self, text):
         steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in self.steps)
         path = "".join(steps).removeprefix(".")
-        what = f"`{path}`: {self.what}" if path else self.what
+        message = f"`{path}`: {self.message}" if path else self.message
         at = self.at if self.start is None else _nested_position(text, self.start, self.steps[1:])
         # Columns count bytes, as in every other engine.
-        return what if at is None else f"column {len(text[:at].encode('utf-8'))}: {what}"
+        return message if at is None else f"column {len(text[:at].encode('utf-8'))}: {message}"
 
 
 def read(name, fields, reader, default):
@@ -62,7 +62,7 @@ def boolean(value):
     return value
 
 
-def _whole(bound, name):
+def _unsigned(bound, name):
     def check(value):
         if type(value) is not int:
             raise _mismatch(value, name)
@@ -73,8 +73,8 @@ def _whole(bound, name):
     return check
 
 
-u32 = _whole(2**32 - 1, "u32")
-u64 = _whole(2**64 - 1, "u64")
+u32 = _unsigned(2**32 - 1, "u32")
+u64 = _unsigned(2**64 - 1, "u64")
 
 
 def number(value):
@@ -199,11 +199,11 @@ def _nested_position(text, at, steps):
     for step in steps:
         at, index, found = _skip(text, at + 1), 0, None
         while text[at] not in "]}":
-            here = index
+            key = index
             if isinstance(step, str):
-                here, at = json.decoder.scanstring(text, at + 1, True)
+                key, at = json.decoder.scanstring(text, at + 1, True)
                 at = _skip(text, _skip(text, at) + 1)
-            if here == step:
+            if key == step:
                 # If a name occurs twice, the decoder keeps the last value.
                 found = at
             _, at = _DECODER.raw_decode(text, at)
@@ -223,8 +223,8 @@ def _decode(text, decode):
             raise Invalid("EOF while parsing a string", len(text)) from None
         if error.pos >= len(text.rstrip()):
             raise Invalid("EOF while parsing a value", len(text)) from None
-        what = _SYNTAX.get(error.msg, error.msg[:1].lower() + error.msg[1:])
-        raise Invalid(what, error.pos + 1) from None
+        message = _SYNTAX.get(error.msg, error.msg[:1].lower() + error.msg[1:])
+        raise Invalid(message, error.pos + 1) from None
     except ValueError:  # An integer with more digits than Python converts.
         raise Invalid("number out of range") from None
     except RecursionError:
@@ -260,11 +260,11 @@ def _skip(text, at):
     return _SPACE.match(text, at).end()
 
 
-def _expect(text, at, wanted, words):
+def _expect(text, at, character, expected):
     if at >= len(text):
         raise Invalid("EOF while parsing an object", len(text))
-    if text[at] != wanted:
-        raise Invalid(f"expected {words}, found `{visible(text[at])}`", at + 1)
+    if text[at] != character:
+        raise Invalid(f"expected {expected}, found `{visible(text[at])}`", at + 1)
 
 
 def _expect_end(text, at, fields):

@@ -19,11 +19,11 @@ class Run:
         """Begins the next iteration: starts the clock, tokenises, then checks the length."""
         request, conversation = self.request, self._conversation
         start_ns = self._clock() - request.read_ns
-        if (texts := texts_of(request)) is not None:
+        if (texts := prompt_texts(request)) is not None:
             prompts = [conversation.encode(text) for text in texts]
         else:
             prompts = self._ids()
-        checks.check_prompts(prompts, request, conversation.can(), conversation.facts)
+        checks.check_prompts(prompts, request, conversation.capabilities(), conversation.facts)
         # Greedy has several spellings on the wire; engines see one.
         sampling = None if is_greedy(request.sampling) else request.sampling
         job = Job(prompts, request.max_new_tokens, sampling, request.ignore_eos, request.use_cache, request.padding)
@@ -44,20 +44,20 @@ class Run:
         iteration = self.tokens.iteration()
         (self._warmup if len(self._warmup) < self.request.warmup else self._iterations).append(iteration)
 
-    def is_over(self):
+    def is_finished(self):
         """Whether all iterations are done, or the request was cancelled."""
         return len(self._iterations) == self.request.iterations or self._conversation.is_cancelled(self.request)
 
     def answer(self, decode, device_memory):
         """The answer, with text only for prompts in text: ids need no tokenizer. A cancelled request has at least one
         iteration with that finish, which may be empty."""
-        if texts_of(self.request) is not None:
+        if prompt_texts(self.request) is not None:
             self._write_texts(decode)
         if len(self._iterations) < self.request.iterations and not _has_cancelled(self._iterations[-1:]):
             self._iterations.append(self._empty_iteration())
         answer = {"type": "generated", "iterations": self._iterations}
-        given = {"warmup_iterations": self._warmup or None, "loaded": self.loaded, "device_memory": device_memory}
-        answer.update({name: value for name, value in given.items() if value is not None})
+        optional = {"warmup_iterations": self._warmup or None, "loaded": self.loaded, "device_memory": device_memory}
+        answer.update({name: value for name, value in optional.items() if value is not None})
         return {**answer, "summary": summarise(self._iterations)}
 
     def _write_texts(self, decode):
@@ -78,14 +78,14 @@ class Run:
     def _empty_iteration(self):
         """The sequences of a request that never ran. Texts were not tokenised, so their length is unknown."""
         now_ns = self._clock() - self.request.read_ns
-        texts = texts_of(self.request)
+        texts = prompt_texts(self.request)
         lengths = [0] * len(texts) if texts is not None else [len(ids) for ids in self._ids()]
         empty = {"output_ids": [], "token_ns": [], "finish": "cancelled"}
         sequences = [{"prompt_tokens": length, **empty} for length in lengths]
         return {"start_ns": now_ns, "end_ns": now_ns, "sequences": sequences}
 
 
-def texts_of(request):
+def prompt_texts(request):
     """The prompts of a `generate`, if they are text."""
     return [request.prompt] if request.prompt is not None else request.prompts
 

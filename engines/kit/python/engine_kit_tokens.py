@@ -1,4 +1,4 @@
-"""The objects that the kit gives an engine: the job, the sink for tokens, the timer of a load, and a plain sampler.
+"""The objects that the kit gives an engine: the job, the receiver of tokens, the timer of a load, and a plain sampler.
 
 This code is in the measured path, so it does little. It knows no JSON.
 """
@@ -26,12 +26,12 @@ class Job:
 
 
 class Tokens:
-    """The sink for new tokens: it timestamps them, and decides on length, EOS and cancelling."""
+    """Receives the new tokens: timestamps them, and decides on length, EOS and cancelling."""
 
     def __init__(self, job, eos_ids, zero_ns, start_ns, stream=None, check_cancel=None, clock=time.perf_counter_ns, planted_ns=0):
         self._eos_ids = frozenset() if job.ignore_eos else frozenset(eos_ids)
         self._max_new_tokens, self._zero_ns, self._clock = job.max_new_tokens, zero_ns, clock
-        self._start_ns, self._stream, self._check_cancel, self._misuse = start_ns, stream, check_cancel, None
+        self._start_ns, self._stream, self._check_cancel, self._contract_error = start_ns, stream, check_cancel, None
         self._sequences = [
             SimpleNamespace(prompt_tokens=len(prompt), ids=[], ns=[], finish=None, cached_prompt_tokens=None)
             for prompt in job.prompts
@@ -52,7 +52,7 @@ class Tokens:
             at_ns = None
         ns = (self._clock() if at_ns is None else at_ns) - self._zero_ns
         if state.finish is not None:
-            self._misuse = self._misuse or f"a token for sequence {sequence} after it was done"
+            self._contract_error = self._contract_error or f"a token for sequence {sequence} after it was done"
             return True
         state.ids.append(id)
         state.ns.append(ns)
@@ -87,12 +87,12 @@ class Tokens:
         """The facts of this run, which ends now: every sequence is done or cancelled, or the engine broke the
         contract."""
         end_ns = self._clock() - self._zero_ns
-        if self._misuse is not None:
-            raise Failed("internal", f"the engine gave {self._misuse}")
+        if self._contract_error is not None:
+            raise Failed("internal", f"the engine returned {self._contract_error}")
         for index, state in enumerate(self._sequences):
             if state.finish is None and not self.cancelled:
-                given = f"{len(state.ids)} of {self._max_new_tokens} tokens of sequence {index}"
-                raise Failed("internal", f"the engine gave {given} and stopped")
+                count = f"{len(state.ids)} of {self._max_new_tokens} tokens of sequence {index}"
+                raise Failed("internal", f"the engine returned {count} and stopped")
         return {"start_ns": self._start_ns, "end_ns": end_ns, "sequences": [_facts(state) for state in self._sequences]}
 
 
@@ -188,17 +188,17 @@ def _draw(logits, sampling, uniform):
     if sampling.top_k:
         del weights[sampling.top_k :]
     if top_p is not None:
-        enough, reached = top_p * _sum(weights), 0.0
-        for kept, (_, weight) in enumerate(weights, 1):
-            reached += weight
-            if reached >= enough:
+        target, total = top_p * _sum(weights), 0.0
+        for count, (_, weight) in enumerate(weights, 1):
+            total += weight
+            if total >= target:
                 # The token that crosses the bound stays.
-                del weights[kept:]
+                del weights[count:]
                 break
-    left = uniform * _sum(weights)
+    remainder = uniform * _sum(weights)
     for id, weight in weights:
-        left -= weight
-        if left < 0:
+        remainder -= weight
+        if remainder < 0:
             return id
     # Rounding can leave a small remainder; the last token with any weight takes it.
     return next(id for id, weight in reversed(weights) if weight > 0)

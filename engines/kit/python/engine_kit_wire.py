@@ -1,4 +1,4 @@
-"""Converts lines to requests: framing, parsing, and the refusals of broken lines.
+"""Converts lines to requests: framing, parsing, and the refusals of invalid lines.
 
 The Python counterpart of the crate `protocol`, with its messages. It knows no clock, engine or stream: bytes come in,
 requests go out, and an invalid line is a `Failed` with the error and its position. Standard library only.
@@ -50,7 +50,7 @@ def parse_request(line):
         fields = split_fields(text)
     except Invalid as error:
         raise Failed("bad_request", error.describe(text)) from None
-    # The id is read first, so that a refusal of the rest can carry it.
+    # The id is read first, so that a refusal for another field has it.
     id = None
     try:
         id = read("id", fields, any_id, None)
@@ -82,12 +82,12 @@ class Framer:
 
     def push(self, piece):
         """The lines (bytes without their newline, or `TooLong`) that this piece ends."""
-        *ended, rest = piece.split(b"\n")
+        *ended, remainder = piece.split(b"\n")
         frames = []
         for part in ended:
             self._extend(part)
             frames.append(self._take())
-        self._extend(rest)
+        self._extend(remainder)
         return frames
 
     def finish(self):
@@ -169,10 +169,10 @@ _REQUESTS = {
 
 def _check_generate(request):
     names = ("prompt", "prompt_ids", "prompts", "prompts_ids")
-    given = [name for name in names if getattr(request, name) is not None]
-    if not given:
+    prompts = [name for name in names if getattr(request, name) is not None]
+    if not prompts:
         raise Invalid("no prompt: one of `prompt`, `prompt_ids`, `prompts`, `prompts_ids` is needed")
-    if len(given) > 1:
+    if len(prompts) > 1:
         raise Invalid("more than one of `prompt`, `prompt_ids`, `prompts`, `prompts_ids`")
     if [] in (request.prompts, request.prompts_ids):
         raise Invalid("`prompts`: empty batch")

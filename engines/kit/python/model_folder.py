@@ -2,7 +2,7 @@
 kit itself knows no model; this module serves engines that read safetensors.
 
 It imports no tensor library, so that a broken folder is reported before any heavy import. `tokenizers` is
-imported at the first text, because ids need no library.
+imported at the first text, because ids expected_bytes no library.
 """
 
 import json
@@ -16,10 +16,10 @@ from engine_kit_wire import Failed
 
 FORMATS = ["safetensors"]
 INDEX = "model.safetensors.index.json"
-WHOLE = "model.safetensors"
+SINGLE_FILE = "model.safetensors"
 
 # The format's own limit on the size of a header.
-MOST_HEADER_BYTES = 100_000_000
+MAX_HEADER_BYTES = 100_000_000
 
 # Bytes of a number, by the dtype's name in files. Tensors of other dtypes are valid, but not counted.
 NUMBER_BYTES = {
@@ -96,44 +96,44 @@ def _header(path):
             size = path.stat().st_size
             first = file.read(8)
             length = struct.unpack("<Q", first)[0] if len(first) == 8 else None
-            if length is None or not 2 <= length <= min(MOST_HEADER_BYTES, size - 8):
-                fault = f"its header would have {length} bytes in a file of {size}" if length else f"{size} bytes"
-                raise _broken(path, fault)
+            if length is None or not 2 <= length <= min(MAX_HEADER_BYTES, size - 8):
+                problem = f"its header would have {length} bytes in a file of {size}" if length else f"{size} bytes"
+                raise _incomplete(path, problem)
             header = file.read(length)
     except OSError as error:
         raise Failed("model", f"`{path}`: {error.strerror or error}") from None
     try:
         tensors = json.loads(header)
         tensors.pop("__metadata__", None)
-        found = {name: _tensor(it) for name, it in tensors.items()}
-        spans = sorted((*it["data_offsets"], name) for name, it in tensors.items())
+        found = {name: _tensor(entry) for name, entry in tensors.items()}
+        spans = sorted((*entry["data_offsets"], name) for name, entry in tensors.items())
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
-        raise _broken(path, f"its header is not a list of tensors ({type(error).__name__})") from None
+        raise _incomplete(path, f"its header is not a list of tensors ({type(error).__name__})") from None
     end = 8 + length + max((end for _, end, _ in spans), default=0)
     if end != size:
-        fault = "truncated" if size < end else "too long"
-        raise _broken(path, f"{fault}: {size} bytes, and its header states {end}")
+        problem = "truncated" if size < end else "too long"
+        raise _incomplete(path, f"{problem}: {size} bytes, and its header states {end}")
     for (_, end, before), (begin, _, name) in zip(spans, spans[1:]):
         if begin < end:
-            raise _broken(path, f"tensor `{name[:120]}` begins at byte {begin}, and `{before[:120]}` before it ends at {end}")
+            raise _incomplete(path, f"tensor `{name[:120]}` begins at byte {begin}, and `{before[:120]}` before it ends at {end}")
     for name, tensor in found.items():
-        need = math.prod(tensor.shape) * NUMBER_BYTES.get(tensor.dtype, 0)
-        if tensor.dtype in NUMBER_BYTES and need != tensor.bytes:
+        expected_bytes = math.prod(tensor.shape) * NUMBER_BYTES.get(tensor.dtype, 0)
+        if tensor.dtype in NUMBER_BYTES and expected_bytes != tensor.bytes:
             shape = str(list(tensor.shape))[:80]
-            sizes = f"{tensor.dtype} of shape {shape} is {need} bytes, and it has {tensor.bytes}"
-            raise _broken(path, f"tensor `{name[:120]}`: {sizes}")
+            sizes = f"{tensor.dtype} of shape {shape} is {expected_bytes} bytes, but it has {tensor.bytes}"
+            raise _incomplete(path, f"tensor `{name[:120]}`: {sizes}")
     return found
 
 
-def _tensor(described):
-    (begin, end), dtype, shape = described["data_offsets"], described["dtype"], tuple(described["shape"])
+def _tensor(entry):
+    (begin, end), dtype, shape = entry["data_offsets"], entry["dtype"], tuple(entry["shape"])
     if any(type(count) is not int or count < 0 for count in (begin, end, *shape)) or end < begin or not isinstance(dtype, str):
         raise ValueError("invalid count")
     return SimpleNamespace(dtype=dtype, shape=shape, bytes=end - begin)
 
 
-def _broken(path, fault):
-    return Failed("model", f"`{path}` is not a complete safetensors file: {fault}", "fetch or copy this file again")
+def _incomplete(path, problem):
+    return Failed("model", f"`{path}` is not a complete safetensors file: {problem}", "fetch or copy this file again")
 
 
 def _weights(path):
@@ -164,7 +164,7 @@ def _shard(path, name):
 
 
 def read_json(path):
-    """Reads a JSON object; a failure names the file and the fault."""
+    """Reads a JSON object; a failure names the file and the problem."""
     try:
         value = json.loads(path.read_text("utf-8"))
     except OSError as error:
@@ -176,7 +176,7 @@ def read_json(path):
     return value
 
 
-def first_whole(config, names):
+def first_integer(config, names):
     """The value of the first of these fields that a config has; None if it has none of them."""
     for name in names:
         value = config.get(name)

@@ -1,4 +1,4 @@
-"""Tests the kit in memory: the answer to every request, and that a bad request affects no other."""
+"""Tests the kit in memory: the answer to every request, and that an invalid request affects no other."""
 
 import contextlib
 import io
@@ -25,37 +25,37 @@ MODEL = {"ORCHESTRATE_MODEL": "."}
 LOAD = {"type": "load", "model": "."}
 
 
-class Talk:
+class TestConversation:
     """A conversation with an engine, without a process."""
 
     def __init__(self, engine=None, environment=MODEL, after_write=None, clock=time.perf_counter_ns):
         self.engine, self.inbox, self.messages = engine or ToyEngine(), queue.SimpleQueue(), []
         self.terminal, self.after_write, self.clock = io.StringIO(), after_write, clock
-        self.conversation = Conversation(self.engine, self.inbox, self._take, environment, self.terminal, clock)
+        self.conversation = Conversation(self.engine, self.inbox, self._receive, environment, self.terminal, clock)
 
-    def say(self, *lines):
+    def send(self, *lines):
         for line in lines:
             line = line if isinstance(line, bytes) else json.dumps(line).encode()
             for frame in Framer().push(line + b"\n"):
                 self.inbox.put((self.clock(), frame))
 
     def run(self, *lines):
-        self.say(*lines)
+        self.send(*lines)
         self.inbox.put(END)
         with contextlib.redirect_stderr(io.StringIO()) as stderr:
             self.conversation.run()
         self.stderr = stderr.getvalue()
         return self.messages
 
-    def _take(self, line):
+    def _receive(self, line):
         assert line.endswith(b"\n") and line.count(b"\n") == 1
         self.messages.append(json.loads(line))
         if self.after_write is not None:
             self.after_write(self)
 
 
-def talk(*lines, engine=None, environment=MODEL):
-    return Talk(engine, environment).run(*lines)
+def converse(*lines, engine=None, environment=MODEL):
+    return TestConversation(engine, environment).run(*lines)
 
 
 def ids(message):
@@ -64,15 +64,16 @@ def ids(message):
 
 class Loading(unittest.TestCase):
     def test_hello_has_the_engines_facts_and_the_protocols_defaults(self):
-        (hello,) = talk({"type": "hello", "protocol": 1})
+        (hello,) = converse({"type": "hello", "protocol": 1})
         self.assertEqual((hello["type"], hello["protocol"], hello["engine"]), ("hello", 1, "toy"))
         self.assertEqual((hello["output"], hello["stamp"], hello["deterministic"]), ("ids", "token", True))
-        can = hello["capabilities"]
-        self.assertEqual((can["batch"], can["concurrency"], can["stream"], can["use_cache_toggle"]), (4, 1, True, False))
+        capabilities = hello["capabilities"]
+        values = [capabilities[name] for name in ("batch", "concurrency", "stream", "use_cache_toggle")]
+        self.assertEqual(values, [4, 1, True, False])
 
     def test_a_load_reports_progress_phases_and_the_configuration_in_effect(self):
         engine = ToyEngine()
-        progress, half, loaded = talk({**LOAD, "threads": 3, "options": {"speed": "some"}}, engine=engine)
+        progress, half, loaded = converse({**LOAD, "threads": 3, "options": {"speed": "some"}}, engine=engine)
         self.assertEqual(progress, {"type": "progress", "phase": "weights"})
         self.assertEqual(half, {"type": "progress", "phase": "weights", "fraction": 0.5, "note": "half of it"})
         self.assertEqual((loaded["type"], loaded["threads"], loaded["device"]), ("loaded", 3, "cpu"))
@@ -83,89 +84,89 @@ class Loading(unittest.TestCase):
     def test_an_unsupported_load_is_refused_before_the_engine_is_called(self):
         for change, kind, words in [
             ({"options": {"colour": "red"}}, "bad_request", "unknown option `colour`"),
-            ({"device": "tpu"}, "unsupported", "device `tpu`: offered are `cpu`, `cuda`"),
-            ({"dtype": "q4_0"}, "unsupported", "dtype `q4_0`: offered are `f32`, `bf16`"),
+            ({"device": "tpu"}, "unsupported", "device `tpu`: expected one of `cpu`, `cuda`"),
+            ({"dtype": "q4_0"}, "unsupported", "dtype `q4_0`: expected one of `f32`, `bf16`"),
             ({"model": "/no/such/model"}, "model", "no model at `/no/such/model`"),
             ({"model": "a\0b"}, "model", "no model at"),
             ({"threads": 0}, "bad_request", "`threads`: expected at least 1, found 0"),
         ]:
             engine = ToyEngine()
-            (failed,) = talk({**LOAD, **change}, engine=engine)
+            (failed,) = converse({**LOAD, **change}, engine=engine)
             self.assertEqual((failed["type"], failed["kind"]), ("failed", kind))
             self.assertIn(words, failed["message"])
             self.assertEqual(engine.loads, [])
 
-    def test_a_planted_delay_comes_before_every_token_but_the_first_and_no_engine_sees_it(self):
+    def test_a_planted_delay_precedes_every_token_but_the_first(self):
         engine, quick = ToyEngine(), {"prompt_ids": [5], "max_new_tokens": 3, "ignore_eos": True}
         planted = {**LOAD, "options": {"planted_delay_us": "3000", "speed": "some"}}
-        talked = talk({**LOAD, "options": {"planted_delay_us": 0}}, planted, quick, engine=engine)
+        answers = converse({**LOAD, "options": {"planted_delay_us": 0}}, planted, quick, engine=engine)
         self.assertEqual([load.options for load in engine.loads], [{}, {"speed": "some"}])
-        (sequence,) = talked[-1]["iterations"][0]["sequences"]
+        (sequence,) = answers[-1]["iterations"][0]["sequences"]
         first, second, third = sequence["token_ns"]
         self.assertTrue(second - first >= 3_000_000 and third - second >= 3_000_000, sequence)
-        for wrong in (-1, 0.5, "soon", True, 2**64):
-            (refused,) = talk({**LOAD, "options": {"planted_delay_us": wrong}})
+        for invalid in (-1, 0.5, "soon", True, 2**64):
+            (refused,) = converse({**LOAD, "options": {"planted_delay_us": invalid}})
             self.assertEqual(refused["kind"], "bad_request")
             self.assertIn("option `planted_delay_us`: expected a whole number, found", refused["message"])
 
     def test_the_default_dtype_may_depend_on_the_device(self):
         engine = ToyEngine()
         engine.default_dtype = lambda request: "bf16" if request.device == "cuda" else None
-        talk(LOAD, {**LOAD, "device": "cuda"}, {**LOAD, "device": "cuda", "dtype": "f32"}, engine=engine)
+        converse(LOAD, {**LOAD, "device": "cuda"}, {**LOAD, "device": "cuda", "dtype": "f32"}, engine=engine)
         self.assertEqual([load.dtype for load in engine.loads], ["f32", "bf16", "f32"])
 
-    def test_a_numbered_device_is_offered_by_its_family(self):
+    def test_a_numbered_device_is_accepted_by_its_kind(self):
         engine = ToyEngine()
-        talk({**LOAD, "device": "cuda:1"}, engine=engine)
+        converse({**LOAD, "device": "cuda:1"}, engine=engine)
         self.assertEqual(engine.loads[0].device, "cuda:1")
 
     def test_cpu_and_cpu_0_are_the_same_device(self):
         engine = ToyEngine()
-        talk({**LOAD, "device": "cpu:0"}, engine=engine)
+        converse({**LOAD, "device": "cpu:0"}, engine=engine)
         self.assertEqual(engine.loads[0].device, "cpu")
-        (failed,) = talk({**LOAD, "device": "cpu:1"}, engine=engine)
-        self.assertEqual((failed["kind"], failed["message"]), ("unsupported", "device `cpu:1`: offered are `cpu`, `cuda`"))
+        (failed,) = converse({**LOAD, "device": "cpu:1"}, engine=engine)
+        self.assertEqual((failed["kind"], failed["message"]), ("unsupported", "device `cpu:1`: expected one of `cpu`, `cuda`"))
 
     def test_a_generate_before_any_load_loads_the_environments_model(self):
         environment = {**MODEL, "ORCHESTRATE_DTYPE": "bf16", "ORCHESTRATE_THREADS": "2", "ORCHESTRATE_DEVICE": ""}
-        first, second = talk({"prompt": "a"}, {"prompt": "a"}, environment=environment)
+        first, second = converse({"prompt": "a"}, {"prompt": "a"}, environment=environment)
         self.assertEqual((first["loaded"]["weights_dtype"], first["loaded"]["threads"]), ("bf16", 2))
         self.assertGreater(first["iterations"][0]["start_ns"], first["loaded"]["load_ns"])
         self.assertNotIn("loaded", second)
 
     def test_a_generate_without_a_model_fails_with_a_hint(self):
-        (failed,) = talk({"prompt": "a"}, environment={})
+        (failed,) = converse({"prompt": "a"}, environment={})
         self.assertEqual(failed["kind"], "model")
         self.assertIn("ORCHESTRATE_MODEL", failed["message"])
-        (failed,) = talk({"prompt": "a"}, environment={**MODEL, "ORCHESTRATE_THREADS": "many"})
+        (failed,) = converse({"prompt": "a"}, environment={**MODEL, "ORCHESTRATE_THREADS": "many"})
         self.assertIn("`ORCHESTRATE_THREADS`", failed["message"])
 
-    def test_no_other_model_replaces_one_whose_load_failed(self):
-        failed, refused = talk({**LOAD, "options": {"speed": "none"}}, {"prompt": "a"})[-2:]
+    def test_after_a_failed_load_no_other_model_is_loaded(self):
+        failed, refused = converse({**LOAD, "options": {"speed": "none"}}, {"prompt": "a"})[-2:]
         self.assertEqual(failed["message"], "the engine raised ValueError: no speed")
         self.assertEqual((refused["kind"], refused["message"]), ("model", "no model: the load of `.` failed"))
-        _, refused = talk({**LOAD, "device": "tpu"}, {"prompt": "a"})
+        _, refused = converse({**LOAD, "device": "tpu"}, {"prompt": "a"})
         self.assertEqual(refused["kind"], "model")
 
-    def test_a_load_that_is_refused_before_the_engine_is_called_keeps_the_previous_model(self):
-        *_, failed, answer = talk(LOAD, {**LOAD, "device": "tpu"}, {"prompt": "a"})
+    def test_an_invalid_load_leaves_the_previous_model(self):
+        *_, failed, answer = converse(LOAD, {**LOAD, "device": "tpu"}, {"prompt": "a"})
         self.assertEqual((failed["type"], answer["type"]), ("failed", "generated"))
         self.assertNotIn("loaded", answer)
 
     def test_the_environments_model_is_loaded_again_after_a_failed_load(self):
         environment = {**MODEL, "ORCHESTRATE_DEVICE": "tpu"}
-        first, second = talk({"prompt": "a"}, {"prompt": "a"}, environment=environment)
+        first, second = converse({"prompt": "a"}, {"prompt": "a"}, environment=environment)
         self.assertEqual((first["kind"], second["kind"]), ("unsupported", "unsupported"))
 
     def test_facts_are_empty_before_a_load_and_the_models_after_it(self):
-        before, *_, after = talk({"type": "facts"}, LOAD, {"type": "facts"})
+        before, *_, after = converse({"type": "facts"}, LOAD, {"type": "facts"})
         self.assertEqual(before, {"type": "facts"})
         self.assertEqual(after["vocabulary_size"], 300)
 
 
 class Generating(unittest.TestCase):
-    def test_every_id_has_a_timestamp_and_they_are_in_order(self):
-        (answer,) = talk({"prompt_ids": [1, 7], "max_new_tokens": 5, "iterations": 3, "warmup": 2})
+    def test_every_id_has_a_timestamp_in_order(self):
+        (answer,) = converse({"prompt_ids": [1, 7], "max_new_tokens": 5, "iterations": 3, "warmup": 2})
         self.assertEqual(ids(answer), [[8, 9, 10, 11, 12]] * 3)
         self.assertEqual(len(answer["warmup_iterations"]), 2)
         last = 0
@@ -176,55 +177,55 @@ class Generating(unittest.TestCase):
             self.assertEqual((len(sequence["token_ns"]), sequence["prompt_tokens"]), (5, 2))
             last = iteration["end_ns"]
 
-    def test_the_summary_comes_last_and_stderr_has_it_only_for_a_line_without_a_type(self):
-        conversation = Talk()
+    def test_a_request_without_a_type_gets_a_summary_on_stderr(self):
+        conversation = TestConversation()
         (answer,) = conversation.run({"prompt": "ab", "iterations": 50, "max_new_tokens": 4})
         self.assertEqual(list(answer)[-1], "summary")
         self.assertEqual((answer["summary"]["iterations"], answer["summary"]["output_tokens"]), (50, 200))
         self.assertTrue(answer["summary"]["text"].startswith("50 iterations, 200 tokens; first token "))
         self.assertIn('wrote: "cdef"', conversation.terminal.getvalue())
-        conversation = Talk()
+        conversation = TestConversation()
         conversation.run({"type": "generate", "prompt": "ab"})
         self.assertEqual(conversation.terminal.getvalue(), "")
 
-    def test_eos_ends_a_sequence_and_is_part_of_it_unless_it_is_ignored(self):
+    def test_eos_ends_a_sequence_unless_it_is_ignored(self):
         # 299 is followed by 0, 1 and then EOS.
-        ended, ignored = talk(
+        with_eos, without_eos = converse(
             {"prompt_ids": [299], "max_new_tokens": 5}, {"prompt_ids": [299], "max_new_tokens": 5, "ignore_eos": True}
         )
-        self.assertEqual((ids(ended), ended["iterations"][0]["sequences"][0]["finish"]), ([[0, 1, 2]], "eos"))
-        self.assertEqual((ids(ignored), ignored["iterations"][0]["sequences"][0]["finish"]), ([[0, 1, 2, 3, 4]], "length"))
+        for answer, expected in ((with_eos, ([[0, 1, 2]], "eos")), (without_eos, ([[0, 1, 2, 3, 4]], "length"))):
+            self.assertEqual((ids(answer), answer["iterations"][0]["sequences"][0]["finish"]), expected)
 
     def test_eos_as_the_last_requested_token_is_an_end_of_sequence(self):
-        (answer,) = talk({"prompt_ids": [1], "max_new_tokens": 1})
+        (answer,) = converse({"prompt_ids": [1], "max_new_tokens": 1})
         self.assertEqual(answer["iterations"][0]["sequences"][0]["finish"], "eos")
 
     def test_a_batch_has_a_sequence_for_each_prompt(self):
-        (answer,) = talk({"prompts_ids": [[1, 7], [1, 2, 9]], "max_new_tokens": 2})
+        (answer,) = converse({"prompts_ids": [[1, 7], [1, 2, 9]], "max_new_tokens": 2})
         self.assertEqual(ids(answer), [[8, 9], [10, 11]])
-        (answer,) = talk({"prompts": ["a", "b"], "max_new_tokens": 1})
+        (answer,) = converse({"prompts": ["a", "b"], "max_new_tokens": 1})
         self.assertEqual([sequence["text"] for sequence in answer["iterations"][0]["sequences"]], ["b", "c"])
 
     def test_an_empty_prompt_is_bos_alone(self):
-        (answer,) = talk({"prompt": "", "max_new_tokens": 1})
+        (answer,) = converse({"prompt": "", "max_new_tokens": 1})
         self.assertEqual(answer["iterations"][0]["sequences"][0]["prompt_tokens"], 1)
 
     def test_streamed_ids_and_timestamps_equal_those_of_the_answer(self):
-        *tokens, answer = talk(
+        *tokens, answer = converse(
             {"id": 4, "prompt_ids": [1, 7], "max_new_tokens": 3, "iterations": 2, "warmup": 1, "stream": True}
         )
         for number, iteration in enumerate(answer["iterations"]):
-            mine = [token for token in tokens if token["iteration"] == number]
-            self.assertEqual([token["ns"] for token in mine], iteration["sequences"][0]["token_ns"])
-            self.assertEqual([token["ids"][0] for token in mine], iteration["sequences"][0]["output_ids"])
-            self.assertEqual([token["index"] for token in mine], [0, 1, 2])
+            streamed = [token for token in tokens if token["iteration"] == number]
+            self.assertEqual([token["ns"] for token in streamed], iteration["sequences"][0]["token_ns"])
+            self.assertEqual([token["ids"][0] for token in streamed], iteration["sequences"][0]["output_ids"])
+            self.assertEqual([token["index"] for token in streamed], [0, 1, 2])
         self.assertEqual((len(tokens), {token["id"] for token in tokens}), (6, {4}))
 
-    def test_the_same_seed_gives_the_same_tokens_and_another_seed_others(self):
+    def test_the_same_seed_gives_the_same_tokens_and_another_does_not(self):
         request = {"prompt_ids": [9], "max_new_tokens": 40, "iterations": 2, "sampling": {"temperature": 1, "seed": 5}}
-        answer, other = talk(request, {**request, "sampling": {"temperature": 1, "seed": 6}})
-        first, again = ids(answer)
-        self.assertEqual(first, again)
+        answer, other = converse(request, {**request, "sampling": {"temperature": 1, "seed": 6}})
+        first, second = ids(answer)
+        self.assertEqual(first, second)
         self.assertNotEqual(first, ids(other)[0])
 
     def test_an_unsupported_request_is_refused_before_any_work(self):
@@ -238,17 +239,17 @@ class Generating(unittest.TestCase):
             {"prompt": "a", "use_cache": False},
             {"type": "score", "sequences": [[1, 2]]},
         ]:
-            (failed,) = talk(request, engine=ToyEngine(**plain))
+            (failed,) = converse(request, engine=ToyEngine(**plain))
             self.assertEqual((failed["type"], failed["kind"]), ("failed", "unsupported"), request)
-        (failed,) = talk({"prompts": ["a", "bb"], "padding": "right"})
-        self.assertEqual(failed["message"], "padding `right`: offered are `left`, `packed`")
-        (answer,) = talk({"prompts": ["a", "b"], "padding": "right", "sampling": {"temperature": 0}})
+        (failed,) = converse({"prompts": ["a", "bb"], "padding": "right"})
+        self.assertEqual(failed["message"], "padding `right`: expected one of `left`, `packed`")
+        (answer,) = converse({"prompts": ["a", "b"], "padding": "right", "sampling": {"temperature": 0}})
         self.assertEqual(answer["type"], "generated")
-        (answer,) = talk({"prompt": "a", "sampling": {"temperature": 1e-300}}, engine=ToyEngine(**plain))
+        (answer,) = converse({"prompt": "a", "sampling": {"temperature": 1e-300}}, engine=ToyEngine(**plain))
         self.assertEqual(answer["type"], "generated")
 
     def test_a_request_beyond_the_context_or_vocabulary_is_refused_before_any_work(self):
-        long, outside, fits = talk(
+        long, outside, fits = converse(
             {"prompt_ids": [3] * 60, "max_new_tokens": 5},
             {"prompt_ids": [1, 300]},
             {"prompt_ids": [3] * 60, "max_new_tokens": 4},
@@ -259,29 +260,29 @@ class Generating(unittest.TestCase):
         self.assertEqual(fits["type"], "generated")
 
     def test_scores_are_in_order_and_minus_infinity_is_null(self):
-        (scored,) = talk({"type": "score", "id": "s", "sequences": [[1, 7, 2], [1, 5]]})
+        (scored,) = converse({"type": "score", "id": "s", "sequences": [[1, 7, 2], [1, 5]]})
         self.assertEqual((scored["id"], scored["logprobs"]), ("s", [[-7.0, None], [-5.0]]))
         self.assertGreaterEqual(scored["ns"], 0)
 
 
 class Failing(unittest.TestCase):
-    def test_every_exception_of_an_engine_is_one_failed_and_the_engine_continues(self):
+    def test_every_exception_of_an_engine_is_one_failure_and_the_engine_continues(self):
         for first, kind, message in [
             (RAISES, "internal", "the engine raised ValueError: something"),
-            (FAILS, "device", "the device is gone"),
+            (FAILS, "device", "the device was removed"),
             (RUNS_OUT_OF_MEMORY, "out_of_memory", "9 GB were requested"),
-            (STOPS_EARLY, "internal", "the engine gave 1 of 32 tokens of sequence 0 and stopped"),
-            (GOES_ON, "internal", "the engine gave a token for sequence 0 after it was done"),
+            (STOPS_EARLY, "internal", "the engine returned 1 of 32 tokens of sequence 0 and stopped"),
+            (GOES_ON, "internal", "the engine returned a token for sequence 0 after it was done"),
             (EXITS, "internal", "the engine raised SystemExit: 3"),
         ]:
-            conversation = Talk()
+            conversation = TestConversation()
             failed, answer = conversation.run({"id": 1, "prompt_ids": [first, 9]}, {"id": 2, "prompt_ids": [9]})
             self.assertEqual((failed["kind"], failed["message"], failed["id"]), (kind, message, 1))
             self.assertEqual((answer["type"], answer["id"]), ("generated", 2))
             self.assertEqual("Traceback" in conversation.stderr or "File" in conversation.stderr, first in (RAISES, EXITS))
 
-    def test_every_broken_line_gets_one_failed_and_the_engine_continues(self):
-        broken = [
+    def test_every_invalid_line_is_answered_once_and_the_engine_continues(self):
+        invalid = [
             b'<"prompt":"Hello","iterations":50}',
             b"",
             b"a" * 20_000_000,
@@ -290,14 +291,14 @@ class Failing(unittest.TestCase):
             b'{"prompt":"a","max_new_tokens":1e400}',
             b'{"prompt":"a","x":' + b"[" * 100_000,
         ]
-        *failures, answer = talk(*broken, {"prompt": "a"})
-        self.assertEqual([failure["kind"] for failure in failures], ["bad_request"] * len(broken))
+        *failures, answer = converse(*invalid, {"prompt": "a"})
+        self.assertEqual([failure["kind"] for failure in failures], ["bad_request"] * len(invalid))
         self.assertEqual(failures[2]["message"], "line of 20000000 bytes is longer than 16777216")
         self.assertEqual(answer["type"], "generated")
 
     def test_an_answer_longer_than_a_line_is_a_failure_with_its_id(self):
         with unittest.mock.patch("engine_kit_conversation.MAX_LINE_BYTES", 2000):
-            failed, answer = talk({"id": 3, "prompt_ids": [9], "iterations": 9}, {"id": 4, "prompt_ids": [9]})
+            failed, answer = converse({"id": 3, "prompt_ids": [9], "iterations": 9}, {"id": 4, "prompt_ids": [9]})
         self.assertEqual((failed["type"], failed["id"], failed["kind"]), ("failed", 3, "bad_request"))
         self.assertIn("is longer than a line may be", failed["message"])
         self.assertEqual(answer["id"], 4)
@@ -311,30 +312,35 @@ class Failing(unittest.TestCase):
 
         engine = Missing()
         engine.failed = Failed("unavailable", "`libtoy.so` was not found", "install toy")
-        first, second = talk({"type": "hello", "protocol": 1}, {"prompt": "a"}, engine=engine)
+        first, second = converse({"type": "hello", "protocol": 1}, {"prompt": "a"}, engine=engine)
         self.assertEqual((first["kind"], first["hint"]), ("unavailable", "install toy"))
         self.assertEqual(second["kind"], "unavailable")
 
     def test_a_closed_output_ends_the_conversation(self):
-        def broken_pipe(_):
+        def close_pipe(_):
             raise BrokenPipeError(32, "broken pipe")
 
         with self.assertRaises(OutputClosed):
-            Talk(after_write=broken_pipe).run({"type": "facts"}, {"type": "facts"})
+            TestConversation(after_write=close_pipe).run({"type": "facts"}, {"type": "facts"})
 
 
 class Ending(unittest.TestCase):
-    def test_shutdown_is_answered_with_bye_and_nothing_after_it(self):
-        answer, bye = talk({"prompt": "a"}, {"type": "shutdown"}, {"prompt": "a"})
+    def test_shutdown_answers_earlier_requests_and_no_later_ones(self):
+        answer, bye = converse({"prompt": "a"}, {"type": "shutdown"}, {"prompt": "a"})
         self.assertEqual((answer["type"], bye), ("generated", {"type": "bye"}))
 
     def test_queued_requests_are_answered_before_the_end_of_the_input(self):
-        self.assertEqual(len(talk(*[{"prompt": "a"}] * 5)), 5)
+        self.assertEqual(len(converse(*[{"prompt": "a"}] * 5)), 5)
+
+
+def cancel_after(count):
+    """Cancels request 1 after this number of messages."""
+    return lambda conversation: len(conversation.messages) == count and conversation.send({"type": "cancel", "id": 1})
 
 
 class Cancelling(unittest.TestCase):
     def test_a_cancel_stops_a_running_request_at_its_next_token(self):
-        conversation = Talk(after_write=lambda talk: len(talk.messages) == 3 and talk.say({"type": "cancel", "id": 1}))
+        conversation = TestConversation(after_write=cancel_after(3))
         *tokens, answer = conversation.run(
             {"id": 1, "prompt_ids": [9], "max_new_tokens": 20, "iterations": 9, "stream": True}
         )
@@ -342,8 +348,8 @@ class Cancelling(unittest.TestCase):
         self.assertEqual((ids(answer), iteration["sequences"][0]["finish"]), ([[10, 11, 12, 13]], "cancelled"))
         self.assertEqual(len(tokens), 4)
 
-    def test_a_waiting_request_is_cancelled_too_and_gets_its_one_answer(self):
-        first, cancelled, third = talk(
+    def test_a_request_cancelled_before_its_start_has_no_tokens(self):
+        first, cancelled, third = converse(
             {"id": 1, "prompt_ids": [9]},
             {"id": 2, "prompts_ids": [[9, 9, 9], [8]]},
             {"type": "cancel", "id": 2},
@@ -356,17 +362,17 @@ class Cancelling(unittest.TestCase):
         self.assertEqual({sequence["finish"] for sequence in sequences}, {"cancelled"})
         self.assertEqual(len(ids(third)[0]), 32)
 
-    def test_an_id_in_use_is_refused_without_taking_the_answer_of_the_first(self):
-        first, refused, bye = talk({"id": 1, "prompt_ids": [9]}, {"id": 1, "prompt_ids": [9]}, {"type": "shutdown"})
+    def test_an_id_is_in_use_until_its_request_is_answered(self):
+        first, refused, bye = converse({"id": 1, "prompt_ids": [9]}, {"id": 1, "prompt_ids": [9]}, {"type": "shutdown"})
         self.assertNotIn("id", refused)
         self.assertIn("`id`: 1 belongs", refused["message"])
         self.assertEqual((first["id"], first["type"], bye["type"]), (1, "generated", "bye"))
 
 
 class Overlapping(unittest.TestCase):
-    def test_requests_with_ids_run_together_and_the_short_one_is_answered_first(self):
+    def test_requests_with_ids_overlap_and_the_shortest_is_answered_first(self):
         engine = SlotsEngine()
-        short, middle, long = talk(
+        short, middle, long = converse(
             {"id": "long", "prompt_ids": [9], "max_new_tokens": 20},
             {"id": "short", "prompt_ids": [50], "max_new_tokens": 2, "iterations": 2},
             {"id": "middle", "prompts_ids": [[80], [90]], "max_new_tokens": 3},
@@ -380,19 +386,19 @@ class Overlapping(unittest.TestCase):
 
     def test_requests_without_an_id_run_alone_and_in_order(self):
         engine = SlotsEngine()
-        answers = talk(*[{"prompt_ids": [first], "max_new_tokens": 2} for first in (5, 6, 7)], engine=engine)
+        answers = converse(*[{"prompt_ids": [first], "max_new_tokens": 2} for first in (5, 6, 7)], engine=engine)
         self.assertEqual([ids(answer)[0][0] for answer in answers], [6, 7, 8])
         self.assertEqual(engine.admitted, [])
 
     def test_a_load_waits_for_the_requests_before_it(self):
-        *_, first, loaded, second = talk(
+        *_, first, loaded, second = converse(
             {"id": 1, "prompt_ids": [9]}, {**LOAD, "threads": 2}, {"id": 2, "prompt_ids": [9]}, engine=SlotsEngine()
         )
         self.assertEqual([first["type"], loaded["type"], second["type"]], ["generated", "loaded", "generated"])
 
-    def test_a_failed_step_fails_all_its_requests_and_a_failed_admission_only_one(self):
+    def test_a_failed_step_answers_every_request_once_and_a_failed_admission_one(self):
         # The last prompt id reaches the one that raises after two tokens.
-        *failures, after = talk(
+        *failures, after = converse(
             {"id": 1, "prompt_ids": [50]},
             {"id": 2, "prompt_ids": [RAISES - 2]},
             {"id": 3, "prompt_ids": [50]},
@@ -400,14 +406,12 @@ class Overlapping(unittest.TestCase):
         )
         self.assertEqual([(failed["id"], failed["kind"]) for failed in failures], [(1, "internal"), (2, "internal")])
         self.assertEqual((after["id"], after["type"]), (3, "generated"))
-        refused, first = talk({"id": 1, "prompt_ids": [50]}, {"id": 2, "prompt_ids": [FAILS]}, engine=SlotsEngine())
+        refused, first = converse({"id": 1, "prompt_ids": [50]}, {"id": 2, "prompt_ids": [FAILS]}, engine=SlotsEngine())
         self.assertEqual((refused["id"], refused["kind"]), (2, "device"))
         self.assertEqual((first["id"], len(ids(first)[0])), (1, 32))
 
     def test_a_cancel_frees_the_slot(self):
-        conversation = Talk(
-            SlotsEngine(), after_write=lambda talk: len(talk.messages) == 2 and talk.say({"type": "cancel", "id": 1})
-        )
+        conversation = TestConversation(SlotsEngine(), after_write=cancel_after(2))
         *_, cancelled, other = conversation.run(
             {"id": 1, "prompt_ids": [9], "stream": True, "iterations": 3}, {"id": 2, "prompt_ids": [50]}
         )

@@ -5,7 +5,7 @@ import unittest
 from pathlib import Path
 
 from engine_kit_wire import Failed, parse_request
-from test_conversation import Talk
+from test_conversation import TestConversation
 from toy_engine import FAILS
 
 GOLDEN = Path(__file__).resolve().parents[3] / "protocol" / "golden"
@@ -21,28 +21,28 @@ LINES = [
 ]
 
 
-def golden(what):
+def golden(kind):
     """Name -> value of every golden file of requests or messages."""
-    found = {path.stem: json.loads(path.read_text("utf-8")) for path in sorted(GOLDEN.glob(f"{what}-*.json"))}
+    found = {path.stem: json.loads(path.read_text("utf-8")) for path in sorted(GOLDEN.glob(f"{kind}-*.json"))}
     assert found, f"no golden files in {GOLDEN}"
     return found
 
 
 class Golden(unittest.TestCase):
     def test_every_golden_request_is_parsed_field_by_field(self):
-        for name, wanted in golden("request").items():
-            request = parse_request(json.dumps(wanted).encode())
-            self.assertEqual(request.type, wanted.get("type", "generate"), name)
-            for field, value in wanted.items():
-                understood = getattr(request, field)
+        for name, expected in golden("request").items():
+            request = parse_request(json.dumps(expected).encode())
+            self.assertEqual(request.type, expected.get("type", "generate"), name)
+            for field, value in expected.items():
+                parsed = getattr(request, field)
                 if field == "sampling":
-                    understood = vars(understood)
-                self.assertEqual(understood, value, f"{name}: {field}")
+                    parsed = vars(parsed)
+                self.assertEqual(parsed, value, f"{name}: {field}")
 
     def test_an_invalid_line_is_refused_with_the_message_of_every_kit(self):
-        refused = json.loads((GOLDEN / "refused.json").read_text("utf-8"))
-        self.assertTrue(refused)
-        for line, message in refused.items():
+        invalid = json.loads((GOLDEN / "refused.json").read_text("utf-8"))
+        self.assertTrue(invalid)
+        for line, message in invalid.items():
             with self.assertRaises(Failed, msg=line) as caught:
                 parse_request(line.encode())
             self.assertEqual((caught.exception.kind, caught.exception.message), ("bad_request", message), line)
@@ -53,13 +53,13 @@ class Golden(unittest.TestCase):
 
     def test_the_kits_messages_have_the_fields_of_the_golden_ones(self):
         sent = {}
-        for message in Talk().run(*LINES) + Talk().run({"prompt": "Once", "warmup": 1}):
+        for message in TestConversation().run(*LINES) + TestConversation().run({"prompt": "Once", "warmup": 1}):
             sent.setdefault(message["type"], {}).update(message)
         full = {name.removeprefix("message-"): value for name, value in golden("message").items()}
         compared = 0
         for kind in sent:
             self.assertIn(kind, full)
-            self.assertEqual(missing(full[kind], sent[kind], kind), [])
+            self.assertEqual(missing(full[kind], sent[kind]), [])
             compared += 1
         self.assertEqual(compared, 9)
 
@@ -69,11 +69,11 @@ class Golden(unittest.TestCase):
             known.setdefault(value["type"], set()).update(paths(value))
         # The facts of a model and the fields of an iteration are the same in every message.
         facts = known["facts"] | known["loaded"]
-        for message in Talk().run(*LINES) + Talk().run({"prompt": "Once", "warmup": 1}):
+        for message in TestConversation().run(*LINES) + TestConversation().run({"prompt": "Once", "warmup": 1}):
             allowed = known[message["type"]] | facts | {f"loaded.{path}" for path in facts}
-            given = {path.replace("warmup_iterations.", "iterations.") for path in paths(message)}
+            present = {path.replace("warmup_iterations.", "iterations.") for path in paths(message)}
             free = ("summary.", "libraries.", "loaded.libraries.")
-            unknown = sorted(path for path in given - allowed if not path.startswith(free))
+            unknown = sorted(path for path in present - allowed if not path.startswith(free))
             self.assertEqual(unknown, [], message["type"])
 
 
@@ -89,10 +89,10 @@ def paths(value, at=""):
             yield from paths(item, at)
 
 
-def missing(wanted, given, kind):
-    own = set(paths(given))
+def missing(expected, message):
+    present = set(paths(message))
     skipped = ("summary.", "libraries.")
-    return sorted(path for path in set(paths(wanted)) - own if not path.startswith(skipped))
+    return sorted(path for path in set(paths(expected)) - present if not path.startswith(skipped))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Tests which model folders can be read, and the messages for all others."""
+"""Tests reading model folders, and the messages for those that cannot be read."""
 
 import json
 import struct
@@ -10,26 +10,26 @@ from types import SimpleNamespace
 from unittest import mock
 
 from engine_kit_wire import Failed
-from model_folder import INDEX, WHOLE, first_whole, open_folder, read_tensors, read_tokenizer
+from model_folder import INDEX, SINGLE_FILE, first_integer, open_folder, read_tensors, read_tokenizer
 
 CONFIG = {"model_type": "llama", "bos_token_id": 1, "eos_token_id": 2}
 
 
 class Folders(unittest.TestCase):
-    def folder(self, config=CONFIG, files=(WHOLE,), **others):
-        """Makes a model folder. `others` are more JSON files, by their names without `.json`."""
-        kept = tempfile.TemporaryDirectory()
-        self.addCleanup(kept.cleanup)
-        path = Path(kept.name)
-        for name, content in {"config": config, **others}.items():
+    def folder(self, config=CONFIG, files=(SINGLE_FILE,), **json_files):
+        """Makes a model folder. `json_files` are more JSON files, by their names without `.json`."""
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        path = Path(temporary.name)
+        for name, content in {"config": config, **json_files}.items():
             (path / f"{name}.json").write_text(json.dumps(content))
         for number, name in enumerate(files):
             (path / name).write_bytes(safetensors({f"tensor.{number}": ("BF16", [2, 3], 12)}))
         if len(files) > 1:
-            (path / INDEX).write_text(json.dumps({"weight_map": {f"tensor.{at}": it for at, it in enumerate(files)}}))
+            (path / INDEX).write_text(json.dumps({"weight_map": {f"tensor.{index}": file for index, file in enumerate(files)}}))
         return path
 
-    def refusal(self, path):
+    def failure(self, path):
         with self.assertRaises(Failed) as caught:
             read_tensors(open_folder(path).weights)
         return caught.exception.kind, caught.exception.message
@@ -38,21 +38,21 @@ class Folders(unittest.TestCase):
         path = self.folder(generation_config={"eos_token_id": [63, 5], "bos_token_id": None, "temperature": 0.6})
         folder = open_folder(str(path))
         self.assertEqual((folder.architecture, folder.bos_id, folder.eos_ids), ("llama", 1, [63, 5]))
-        self.assertEqual((folder.weights, folder.is_indexed, folder.tokenizer), ([path / WHOLE], False, None))
+        self.assertEqual((folder.weights, folder.is_indexed, folder.tokenizer), ([path / SINGLE_FILE], False, None))
         tensor = read_tensors(folder.weights)["tensor.0"]
         self.assertEqual((tensor.dtype, tensor.shape, tensor.bytes), ("BF16", (2, 3), 12))
         (path / "tokenizer.json").write_text("{}")
         self.assertEqual(open_folder(path).tokenizer, path / "tokenizer.json")
 
-    def test_shards_are_read_as_one_and_a_missing_one_is_named(self):
+    def test_shards_are_read_as_one_model_and_a_missing_shard_is_named(self):
         path = self.folder(files=("a.safetensors", "b.safetensors"))
         folder = open_folder(path)
         self.assertTrue(folder.is_indexed)
         self.assertEqual(list(read_tensors(folder.weights)), ["tensor.0", "tensor.1"])
         (path / "b.safetensors").unlink()
-        self.assertEqual(self.refusal(path), ("model", f"`{path / INDEX}`: shard `b.safetensors` is missing"))
+        self.assertEqual(self.failure(path), ("model", f"`{path / INDEX}`: shard `b.safetensors` is missing"))
 
-    def test_an_index_that_points_outside_the_folder_or_nowhere_is_refused(self):
+    def test_an_invalid_index_is_refused(self):
         path = self.folder()
         for weight_map, words in [
             ({"a": "../x.safetensors"}, "is not a file name"),
@@ -60,22 +60,22 @@ class Folders(unittest.TestCase):
             ([1], "`weight_map` is missing"),
         ]:
             (path / INDEX).write_text(json.dumps({"weight_map": weight_map}))
-            self.assertIn(words, self.refusal(path)[1])
+            self.assertIn(words, self.failure(path)[1])
 
     def test_a_truncated_file_is_named_with_its_size(self):
-        file = self.folder() / WHOLE
-        whole = file.read_bytes()
-        for size in range(8, len(whole)):
-            file.write_bytes(whole[:size])
-            kind, message = self.refusal(file.parent)
+        file = self.folder() / SINGLE_FILE
+        content = file.read_bytes()
+        for size in range(8, len(content)):
+            file.write_bytes(content[:size])
+            kind, message = self.failure(file.parent)
             self.assertEqual(kind, "model")
             self.assertIn(f"`{file}` is not a complete safetensors file: ", message)
-        fault = f"truncated: {len(whole) - 1} bytes, and its header states {len(whole)}"
-        self.assertEqual(message, f"`{file}` is not a complete safetensors file: {fault}")
+        problem = f"truncated: {len(content) - 1} bytes, and its header states {len(content)}"
+        self.assertEqual(message, f"`{file}` is not a complete safetensors file: {problem}")
 
     def test_an_invalid_safetensors_file_is_named_with_the_reason(self):
-        described = {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}
-        wrong = [{**described, "data_offsets": [0]}, {**described, "shape": None}, {"dtype": "F32"}, 7]
+        entry = {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}
+        invalid = [{**entry, "data_offsets": [0]}, {**entry, "shape": None}, {"dtype": "F32"}, 7]
         for content, words in [
             (b"", "0 bytes"),
             (b"PK\x03\x04" + bytes(100), "its header would have"),
@@ -83,72 +83,72 @@ class Folders(unittest.TestCase):
             (struct.pack("<Q", 4) + b"{]]}", "its header is not a list of tensors"),
             (struct.pack("<Q", 4) + b"[12]", "its header is not a list of tensors"),
             (struct.pack("<Q", 2) + b"{}" + bytes(8), "too long"),
-            *((with_header({"a": it}) + bytes(4), "its header is not a list of tensors") for it in wrong),
+            *((with_header({"a": entry}) + bytes(4), "its header is not a list of tensors") for entry in invalid),
         ]:
             path = self.folder()
-            (path / WHOLE).write_bytes(content)
-            kind, message = self.refusal(path)
+            (path / SINGLE_FILE).write_bytes(content)
+            kind, message = self.failure(path)
             self.assertEqual(kind, "model")
             self.assertIn("model.safetensors` is not a complete safetensors file: ", message)
             self.assertIn(words, message)
 
     def test_a_tensor_whose_size_differs_from_its_shape_is_named_with_both_sizes(self):
-        sizes = "F32 of shape [1000000000, 1000000000] is 4000000000000000000 bytes, and it has 4"
+        sizes = "F32 of shape [1000000000, 1000000000] is 4000000000000000000 bytes, but it has 4"
         for dtype, shape, size, words in [
             ("F32", [10**9, 10**9], 4, sizes),
-            ("F64", [2], 8, "F64 of shape [2] is 16 bytes, and it has 8"),
-            ("BF16", [], 4, "BF16 of shape [] is 2 bytes, and it has 4"),
-            ("F8_E5M2", [3, 0], 1, "F8_E5M2 of shape [3, 0] is 0 bytes, and it has 1"),
+            ("F64", [2], 8, "F64 of shape [2] is 16 bytes, but it has 8"),
+            ("BF16", [], 4, "BF16 of shape [] is 2 bytes, but it has 4"),
+            ("F8_E5M2", [3, 0], 1, "F8_E5M2 of shape [3, 0] is 0 bytes, but it has 1"),
         ]:
             path = self.folder()
-            (path / WHOLE).write_bytes(safetensors({"a": (dtype, shape, size)}))
-            self.assertEqual(self.refusal(path), ("model", f"`{path / WHOLE}` is not a complete safetensors file: tensor `a`: {words}"))
+            (path / SINGLE_FILE).write_bytes(safetensors({"a": (dtype, shape, size)}))
+            self.assertEqual(self.failure(path), ("model", f"`{path / SINGLE_FILE}` is not a complete safetensors file: tensor `a`: {words}"))
         for dtype, shape, size in [("F4", [3], 2), ("F32", [0, 5], 0), ("BOOL", [3], 3), ("U64", [], 8)]:
-            (path / WHOLE).write_bytes(safetensors({"a": (dtype, shape, size)}))
-            self.assertEqual(read_tensors([path / WHOLE])["a"].bytes, size)
+            (path / SINGLE_FILE).write_bytes(safetensors({"a": (dtype, shape, size)}))
+            self.assertEqual(read_tensors([path / SINGLE_FILE])["a"].bytes, size)
 
     def test_tensors_that_overlap_or_lie_outside_the_file_are_refused(self):
-        path, four = self.folder(), {"dtype": "F32", "shape": [1]}
+        path, entry = self.folder(), {"dtype": "F32", "shape": [1]}
         for spans, words in [
             ({"a": [2, 6], "b": [0, 4]}, "tensor `a` begins at byte 2, and `b` before it ends at 4"),
             ({"a": [-4, 0], "b": [0, 6]}, "its header is not a list of tensors"),
             ({"a": [6, 2], "b": [2, 6]}, "its header is not a list of tensors"),
             ({"a": [0, 4], "b": [4, 80]}, "truncated: "),
         ]:
-            tensors = {name: {**four, "data_offsets": span} for name, span in spans.items()}
-            (path / WHOLE).write_bytes(with_header(tensors) + bytes(6))
-            self.assertIn(words, self.refusal(path)[1])
+            tensors = {name: {**entry, "data_offsets": span} for name, span in spans.items()}
+            (path / SINGLE_FILE).write_bytes(with_header(tensors) + bytes(6))
+            self.assertIn(words, self.failure(path)[1])
 
     def test_other_formats_are_refused_with_the_list_of_formats(self):
         path = self.folder()
-        self.assertIn("expected a model folder", self.refusal(path / WHOLE)[1])
-        (path / WHOLE).rename(path / "model.gguf")
-        self.assertEqual(self.refusal(path), ("unsupported", "format `gguf`: offered are `safetensors`"))
-        self.assertEqual(self.refusal(path / "model.gguf"), ("unsupported", "format `gguf`: offered are `safetensors`"))
+        self.assertIn("expected a model folder", self.failure(path / SINGLE_FILE)[1])
+        (path / SINGLE_FILE).rename(path / "model.gguf")
+        self.assertEqual(self.failure(path), ("unsupported", "format `gguf`: expected one of `safetensors`"))
+        self.assertEqual(self.failure(path / "model.gguf"), ("unsupported", "format `gguf`: expected one of `safetensors`"))
         (path / "model.gguf").unlink()
-        self.assertIn("no `*.safetensors` file in", self.refusal(path)[1])
+        self.assertIn("no `*.safetensors` file in", self.failure(path)[1])
 
-    def test_a_broken_config_is_refused_with_the_fault(self):
-        without, half = self.folder(), self.folder()
-        (without / "config.json").unlink()
-        (half / "config.json").write_text('{"model_type": "llama"')
+    def test_a_broken_config_is_refused_with_the_problem(self):
+        missing, truncated = self.folder(), self.folder()
+        (missing / "config.json").unlink()
+        (truncated / "config.json").write_text('{"model_type": "llama"')
         for path, words in [
-            (without, "config.json`: No such file"),
-            (half, "config.json`: "),
+            (missing, "config.json`: No such file"),
+            (truncated, "config.json`: "),
             (self.folder([1]), "config.json`: expected an object"),
             (self.folder({"eos_token_id": "</s>"}), "expected token ids, found `</s>`"),
             (self.folder({"bos_token_id": -1}), "expected token ids, found `-1`"),
         ]:
-            kind, message = self.refusal(path)
+            kind, message = self.failure(path)
             self.assertEqual(kind, "model", message)
             self.assertIn(words, message)
 
-    def test_the_first_name_of_a_number_that_a_config_has_counts(self):
-        self.assertEqual(first_whole({"n_ctx": 8, "n_positions": 4}, ("n_positions", "n_ctx")), 4)
-        self.assertIsNone(first_whole({"n_ctx": None}, ("n_ctx",)))
-        for wrong in ("many", 0, 2**32, True, 1.5):
+    def test_the_first_name_found_in_a_config_gives_the_integer(self):
+        self.assertEqual(first_integer({"n_ctx": 8, "n_positions": 4}, ("n_positions", "n_ctx")), 4)
+        self.assertIsNone(first_integer({"n_ctx": None}, ("n_ctx",)))
+        for invalid in ("many", 0, 2**32, True, 1.5):
             with self.assertRaises(Failed) as caught:
-                first_whole({"n_ctx": wrong}, ("n_ctx",))
+                first_integer({"n_ctx": invalid}, ("n_ctx",))
             self.assertIn("`n_ctx`: expected a whole number of at least 1, found", caught.exception.message)
 
 
@@ -156,7 +156,7 @@ class Library:
     """A fake `tokenizers`: reads a vocabulary, and truncates and pads until that is switched off."""
 
     def __init__(self, vocabulary):
-        self.vocabulary, self.left = vocabulary, {"truncation", "padding"}
+        self.vocabulary, self.enabled = vocabulary, {"truncation", "padding"}
 
     @classmethod
     def from_file(cls, path):
@@ -169,17 +169,17 @@ class Library:
         return self.vocabulary if with_added_tokens else {}
 
     def no_truncation(self):
-        self.left.remove("truncation")
+        self.enabled.remove("truncation")
 
     def no_padding(self):
-        self.left.remove("padding")
+        self.enabled.remove("padding")
 
 
 class Tokenizers(unittest.TestCase):
     def setUp(self):
-        kept = tempfile.TemporaryDirectory()
-        self.addCleanup(kept.cleanup)
-        self.file = Path(kept.name) / "tokenizer.json"
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        self.file = Path(temporary.name) / "tokenizer.json"
         self.folder = SimpleNamespace(name="small", tokenizer=self.file)
 
     def read(self, vocabulary, rows=None, library=SimpleNamespace(Tokenizer=Library)):
@@ -187,32 +187,32 @@ class Tokenizers(unittest.TestCase):
         with mock.patch.dict(sys.modules, {"tokenizers": library}):
             return read_tokenizer(self.folder, rows)
 
-    def refusal(self, *arguments, **options):
+    def failure(self, *arguments, **options):
         with self.assertRaises(Failed) as caught:
             self.read(*arguments, **options)
         self.assertEqual(caught.exception.kind, "model")
         return caught.exception
 
     def test_a_prompt_is_neither_truncated_nor_padded(self):
-        self.assertEqual(self.read({"a": 0, "b": 63}).left, set())
+        self.assertEqual(self.read({"a": 0, "b": 63}).enabled, set())
 
     def test_a_folder_without_a_tokenizer_needs_no_library(self):
         self.folder.tokenizer = None
         self.assertIsNone(self.read({}, library=None))
 
     def test_a_python_without_the_library_fails_with_a_hint(self):
-        refused = self.refusal({"a": 0}, library=None)
-        self.assertEqual(refused.message, "no tokenizer for model `small`: `tokenizers` is not installed")
-        self.assertEqual(refused.hint, "send `prompt_ids`")
+        failed = self.failure({"a": 0}, library=None)
+        self.assertEqual(failed.message, "no tokenizer for model `small`: `tokenizers` is not installed")
+        self.assertEqual(failed.hint, "send `prompt_ids`")
 
     def test_a_broken_tokenizer_is_named_with_the_start_of_the_librarys_error(self):
-        message = self.refusal({}).message
+        message = self.failure({}).message
         self.assertTrue(message.startswith(f"`{self.file}`: expected a vocabulary and more"), message)
         self.assertEqual(len(message), len(f"`{self.file}`: ") + 300)
 
     def test_another_models_tokenizer_is_refused_if_the_rows_of_the_embedding_are_known(self):
-        what = "its ids reach 64, and the embedding of model `small` has 64 rows"
-        self.assertEqual(self.refusal({"a": 64}, 64).message, f"`{self.file}` is another model's tokenizer: {what}")
+        problem = "its ids reach 64, and the embedding of model `small` has 64 rows"
+        self.assertEqual(self.failure({"a": 64}, 64).message, f"`{self.file}` is another model's tokenizer: {problem}")
         for rows in (65, None):
             self.assertEqual(self.read({"a": 64}, rows).vocabulary, {"a": 64})
 

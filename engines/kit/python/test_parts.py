@@ -11,12 +11,12 @@ from engine_kit_tokens import GREEDY_BELOW, Job, Sampler, Tokens, uniforms
 from engine_kit_wire import Failed
 
 
-def sampling(**given):
-    return SimpleNamespace(**{"temperature": 1.0, "top_k": 0, "top_p": None, "seed": 1, **given})
+def sampling(**settings):
+    return SimpleNamespace(**{"temperature": 1.0, "top_k": 0, "top_p": None, "seed": 1, **settings})
 
 
-def share(logits, count=4000, **given):
-    sampler = Sampler(sampling(**given))
+def shares(logits, count=4000, **settings):
+    sampler = Sampler(sampling(**settings))
     return {id: times / count for id, times in Counter(sampler.pick(logits) for _ in range(count)).items()}
 
 
@@ -30,7 +30,7 @@ class Options(unittest.TestCase):
 
     def test_an_invalid_option_is_refused_with_its_name(self):
         for read, message in (
-            (lambda: read_choice({"mode": "slow"}, "mode", ["plain", "fast"]), "option `mode` `slow`: offered are `plain`, `fast`"),
+            (lambda: read_choice({"mode": "slow"}, "mode", ["plain", "fast"]), "option `mode` `slow`: expected one of `plain`, `fast`"),
             (lambda: read_choice({"mode": 3}, "mode", ["plain", "fast"]), "option `mode`: expected a string, found `3`"),
             (lambda: read_flag({"pin": 1}, "pin", False), "option `pin`: expected true or false, found `1`"),
         ):
@@ -43,13 +43,13 @@ class Sampling(unittest.TestCase):
     def test_greedy_takes_the_lowest_id_among_equals(self):
         self.assertEqual(Sampler(None).pick([0.0, 3.0, 3.0, -1.0]), 1)
 
-    def test_a_temperature_too_small_to_divide_by_is_greedy_and_one_just_above_picks_the_same(self):
+    def test_a_temperature_too_small_to_divide_by_is_greedy(self):
         for temperature in (0.0, 5e-324, 1e-300, 1e-40, GREEDY_BELOW, 1e-20):
             for top_p in (None, 0.9):
-                drawn = share([-3e8, 1.0, 3e8, 0.5], count=50, temperature=temperature, top_p=top_p)
+                drawn = shares([-3e8, 1.0, 3e8, 0.5], count=50, temperature=temperature, top_p=top_p)
                 self.assertEqual(drawn, {2: 1.0}, temperature)
         # Greedy takes the lowest id of equals; a draw would sometimes take the other.
-        self.assertEqual(share([0.0, 1.0, 1.0], temperature=1e-300), {1: 1.0})
+        self.assertEqual(shares([0.0, 1.0, 1.0], temperature=1e-300), {1: 1.0})
 
     def test_the_random_numbers_are_those_of_the_published_splitmix64(self):
         stream = uniforms(1234567, 0)
@@ -58,25 +58,25 @@ class Sampling(unittest.TestCase):
 
     def test_sampled_frequencies_follow_the_softmax_at_the_temperature(self):
         logits = [0.0, math.log(3.0)]
-        self.assertAlmostEqual(share(logits)[1], 0.75, delta=0.03)
-        self.assertAlmostEqual(share(logits, temperature=0.5)[1], 0.9, delta=0.03)
+        self.assertAlmostEqual(shares(logits)[1], 0.75, delta=0.03)
+        self.assertAlmostEqual(shares(logits, temperature=0.5)[1], 0.9, delta=0.03)
 
-    def test_top_k_and_top_p_keep_the_likeliest(self):
+    def test_top_k_and_top_p_keep_the_most_probable_tokens(self):
         logits = [math.log(p) for p in (0.1, 0.5, 0.3, 0.1)]
-        self.assertEqual(set(share(logits, top_k=2)), {1, 2})
-        self.assertEqual(set(share(logits, top_p=0.5)), {1})
+        self.assertEqual(set(shares(logits, top_k=2)), {1, 2})
+        self.assertEqual(set(shares(logits, top_p=0.5)), {1})
         # The token that crosses the bound stays.
-        self.assertEqual(set(share(logits, top_p=0.51)), {1, 2})
+        self.assertEqual(set(shares(logits, top_p=0.51)), {1, 2})
 
-    def test_a_sequence_does_not_depend_on_its_neighbours(self):
+    def test_a_sequence_does_not_depend_on_the_other_sequences(self):
         logits = [0.0] * 50
-        together, alone = Sampler(sampling()), Sampler(sampling())
-        both = [(together.pick(logits, 0), together.pick(logits, 1)) for _ in range(20)]
+        batch, alone = Sampler(sampling()), Sampler(sampling())
+        both = [(batch.pick(logits, 0), batch.pick(logits, 1)) for _ in range(20)]
         self.assertEqual([second for _, second in both], [alone.pick(logits, 1) for _ in range(20)])
         self.assertNotEqual([first for first, _ in both], [second for _, second in both])
 
 
-class Stamping(unittest.TestCase):
+class Timestamps(unittest.TestCase):
     def times(self, planted_ns=0):
         tokens = Tokens(Job([[1]], 3), (), zero_ns=100, start_ns=0, clock=lambda: 900, planted_ns=planted_ns)
         tokens.push(0, 7, 140)

@@ -18,30 +18,30 @@ def start(**options):
     return subprocess.Popen([sys.executable, str(TOY)], env=ENVIRONMENT, **{**pipes, **options})
 
 
-def converse(sent):
+def converse(data):
     engine = start()
-    out, err = engine.communicate(sent, timeout=60)
-    return [json.loads(line) for line in out.splitlines()], err.decode(), engine.returncode
+    stdout, stderr = engine.communicate(data, timeout=60)
+    return [json.loads(line) for line in stdout.splitlines()], stderr.decode(), engine.returncode
 
 
 class Serving(unittest.TestCase):
-    def test_one_line_in_gives_one_line_of_timing_out_and_a_summary_on_stderr(self):
-        (answer,), err, code = converse(b'{"prompt":"Hello","iterations":50}\n')
+    def test_a_request_gets_one_line_and_a_summary_on_stderr(self):
+        (answer,), stderr, code = converse(b'{"prompt":"Hello","iterations":50}\n')
         self.assertEqual((answer["type"], len(answer["iterations"]), code), ("generated", 50, 0))
-        self.assertIn("50 iterations, 1600 tokens; first token ", err)
+        self.assertIn("50 iterations, 1600 tokens; first token ", stderr)
         self.assertIn("load_ns", answer["loaded"])
 
-    def test_a_last_line_without_a_newline_is_a_line(self):
+    def test_a_last_line_without_a_newline_is_answered(self):
         (answer,), _, code = converse(b'{"prompt":"Hello"}')
         self.assertEqual((answer["type"], code), ("generated", 0))
 
     def test_prints_of_the_engine_go_to_stderr(self):
-        messages, err, _ = converse(b'{"prompt_ids":[294]}\n')
+        messages, stderr, _ = converse(b'{"prompt_ids":[294]}\n')
         self.assertEqual([message["type"] for message in messages], ["generated"])
-        self.assertIn("chatter before the first request", err)
-        self.assertIn("chatter\n", err)
+        self.assertIn("output before the first request", stderr)
+        self.assertIn("library output\n", stderr)
 
-    def test_broken_lines_are_answered_once_each_and_the_engine_continues(self):
+    def test_invalid_lines_are_answered_once_each_and_the_engine_continues(self):
         lines = [b'<"prompt":"Hello","iterations":50}', b"", b"a" * 20_000_000, bytes(range(128, 256)), b'{"iterations":-1}']
         messages, _, code = converse(b"\n".join([*lines, b'{"type":"shutdown"}', b'{"prompt":"never"}']) + b"\n")
         self.assertEqual([message["type"] for message in messages], ["failed"] * 5 + ["bye"])
@@ -69,13 +69,13 @@ class Serving(unittest.TestCase):
         engine.stdin.write(b'{"prompt_ids":[297]}\n')
         engine.stdin.flush()
         for line in engine.stderr:
-            if line == b"it hangs\n":
+            if line == b"hanging\n":
                 break
         engine.stdout.close()
         self.assertEqual(engine.wait(timeout=60), 1)
         self.assertEqual(engine.stderr.read(), b"error: cannot write answers: Broken pipe\n")
 
-    def test_an_answer_is_complete_although_its_reader_then_closes_the_pipe(self):
+    def test_a_pipe_closed_after_the_answer_is_no_error(self):
         engine = start()
         self.addCleanup(engine.stderr.close)
         engine.stdin.write(b'{"prompt_ids":[5]}\n')

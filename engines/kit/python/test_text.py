@@ -3,7 +3,7 @@
 import unittest
 
 from engine_kit import Failed
-from test_conversation import LOAD, Talk, ids
+from test_conversation import LOAD, TestConversation, ids
 from toy_engine import SlotsEngine, SlotsModel
 
 # The time to open the tokenizer, by a clock that only this and a reading of the clock advance.
@@ -54,11 +54,11 @@ class LazyModel(SlotsModel):
         self._is_open = True
 
 
-def talk(*lines, broken=False):
-    """The answers, and the engine that gave them."""
+def converse(*lines, broken=False):
+    """The answers and the engine."""
     clock = Clock()
-    talk = Talk(LazyEngine(clock, broken), clock=clock)
-    return talk.run(*lines), talk.engine
+    conversation = TestConversation(LazyEngine(clock, broken), clock=clock)
+    return conversation.run(*lines), conversation.engine
 
 
 def overlapping(requests):
@@ -72,21 +72,22 @@ def texts(answer):
 
 def times(answer):
     """The duration of each iteration."""
-    return [it["end_ns"] - it["start_ns"] for it in answer.get("warmup_iterations", []) + answer["iterations"]]
+    iterations = answer.get("warmup_iterations", []) + answer["iterations"]
+    return [iteration["end_ns"] - iteration["start_ns"] for iteration in iterations]
 
 
 class Opening(unittest.TestCase):
     def test_ids_need_no_tokenizer_even_if_it_is_broken(self):
-        answers, engine = talk(
+        answers, engine = converse(
             LOAD, {"prompt_ids": [9]}, {"id": 1, "prompts_ids": [[9], [8]]}, {"type": "score", "sequences": [[1, 5]]}, broken=True
         )
         self.assertEqual([answer["type"] for answer in answers], ["loaded", "generated", "generated", "scored"])
         self.assertEqual(engine.opened, 0)
 
     def test_a_broken_tokenizer_fails_each_text_request_and_ids_still_work(self):
-        typed_requests = [{"prompt": "a"}, {"prompts": ["a", "b"]}, {"prompt_ids": [9]}]
-        for requests in (typed_requests, overlapping(typed_requests)):
-            answers, engine = talk(*requests, broken=True)
+        requests_without_id = [{"prompt": "a"}, {"prompts": ["a", "b"]}, {"prompt_ids": [9]}]
+        for requests in (requests_without_id, overlapping(requests_without_id)):
+            answers, engine = converse(*requests, broken=True)
             self.assertEqual([answer["type"] for answer in answers], ["failed", "failed", "generated"])
             self.assertEqual([answer.get("id") for answer in answers], [request.get("id") for request in requests])
             for failed in answers[:2]:
@@ -94,18 +95,18 @@ class Opening(unittest.TestCase):
             self.assertEqual((engine.opened, len(ids(answers[2])[0])), (2, 32))
 
     def test_the_first_text_of_each_model_opens_its_tokenizer_and_no_other_does(self):
-        _, engine = talk({"prompt": "a"}, {"id": 1, "prompt": "b"}, {"prompts": ["c", "d"]})
+        _, engine = converse({"prompt": "a"}, {"id": 1, "prompt": "b"}, {"prompts": ["c", "d"]})
         self.assertEqual(engine.opened, 1)
-        _, engine = talk(LOAD, {"prompt": "a"}, LOAD, {"prompt_ids": [9]}, LOAD, {"id": 1, "prompt": "a"})
+        _, engine = converse(LOAD, {"prompt": "a"}, LOAD, {"prompt_ids": [9]}, LOAD, {"id": 1, "prompt": "a"})
         self.assertEqual(engine.opened, 2)
 
     def test_a_refused_request_opens_no_tokenizer(self):
-        (failed,), engine = talk({"prompt": "a", "use_cache": False})
+        (failed,), engine = converse({"prompt": "a", "use_cache": False})
         self.assertEqual((failed["kind"], engine.opened), ("unsupported", 0))
 
     def test_opening_the_tokenizer_counts_in_no_iteration_and_no_warm_up(self):
         for id in ({}, {"id": 1}):
-            (first, second), _ = talk(
+            (first, second), _ = converse(
                 {**id, "prompt": "a", "warmup": 1, "iterations": 2, "max_new_tokens": 4}, {"prompt": "a", "max_new_tokens": 4}
             )
             self.assertLess(max(times(first)), OPENING_NS)
@@ -114,11 +115,11 @@ class Opening(unittest.TestCase):
             self.assertEqual(times(first)[0], times(second)[0])
 
     def test_the_first_text_is_tokenised_only_within_its_iterations(self):
-        _, engine = talk({"prompt": "words", "iterations": 2})
+        _, engine = converse({"prompt": "words", "iterations": 2})
         self.assertEqual(engine.encoded, ["", "words", "words"])
 
     def test_opening_the_tokenizer_does_not_count_in_overlapping_requests(self):
-        (ran, first, second), engine = talk(
+        (ran, first, second), engine = converse(
             {"id": "ids", "prompt_ids": [9], "max_new_tokens": 20},
             {"id": "text", "prompt": "a", "max_new_tokens": 20},
             {"id": "more", "prompt": "b", "max_new_tokens": 20},
@@ -129,7 +130,7 @@ class Opening(unittest.TestCase):
         self.assertEqual((engine.opened, engine.admitted), (1, [1, 1, 2]))
 
     def test_a_failed_text_does_not_affect_running_requests(self):
-        (ran, failed, after), _ = talk(
+        (ran, failed, after), _ = converse(
             {"id": 1, "prompt_ids": [9]}, {"id": 2, "prompt": "a"}, {"id": 3, "prompt_ids": [50]}, broken=True
         )
         self.assertEqual([ran["type"], failed["type"], after["type"]], ["generated", "failed", "generated"])
@@ -138,20 +139,20 @@ class Opening(unittest.TestCase):
 
 class Answering(unittest.TestCase):
     def test_an_answer_has_text_only_if_the_prompt_was_text(self):
-        typed_requests = [{"prompt": "a"}, {"prompt_ids": [9]}, {"prompts": ["b", "c"]}, {"prompts_ids": [[100], [101]]}]
-        typed_requests = [{**request, "max_new_tokens": 1} for request in typed_requests]
-        for requests in (typed_requests, overlapping(typed_requests)):
-            answers, _ = talk(*requests)
+        requests_without_id = [{"prompt": "a"}, {"prompt_ids": [9]}, {"prompts": ["b", "c"]}, {"prompts_ids": [[100], [101]]}]
+        requests_without_id = [{**request, "max_new_tokens": 1} for request in requests_without_id]
+        for requests in (requests_without_id, overlapping(requests_without_id)):
+            answers, _ = converse(*requests)
             self.assertEqual([texts(answer) for answer in answers], [["b"], [None], ["c", "d"], [None, None]])
 
     def test_a_typed_request_with_ids_gets_no_text(self):
         for request, has_text in (({"prompt": "a"}, True), ({"prompt_ids": [100]}, False)):
-            conversation = Talk()
+            conversation = TestConversation()
             conversation.run(request)
             self.assertEqual("wrote: " in conversation.terminal.getvalue(), has_text)
 
     def test_a_text_request_cancelled_before_its_start_needs_no_tokenizer(self):
-        (_, cancelled), engine = talk(
+        (_, cancelled), engine = converse(
             {"prompt_ids": [9]}, {"id": 2, "prompts": ["a", "b"]}, {"type": "cancel", "id": 2}, broken=True
         )
         self.assertEqual((cancelled["type"], texts(cancelled), engine.opened), ("generated", [None, None], 0))

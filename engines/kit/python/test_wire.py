@@ -1,4 +1,4 @@
-"""Tests the properties of the framing, and the refusals of broken lines."""
+"""Tests the properties of the framing, and the refusals of invalid lines."""
 
 import unittest
 
@@ -6,23 +6,23 @@ from engine_kit_wire import Failed, Framer, TooLong, encode, parse_request
 
 
 def frames(framer, *pieces):
-    out = [frame for piece in pieces for frame in framer.push(piece)] + framer.finish()
-    return [("too long", frame.size) if isinstance(frame, TooLong) else frame for frame in out]
+    found = [frame for piece in pieces for frame in framer.push(piece)] + framer.finish()
+    return [("too long", frame.size) if isinstance(frame, TooLong) else frame for frame in found]
 
 
 class Framing(unittest.TestCase):
     def test_lines_do_not_depend_on_how_the_bytes_are_split(self):
         text = '{"a":1}\n\n{"b":"ü"}\r\nlast'.encode()
-        whole = frames(Framer(), text)
-        self.assertEqual(whole, [b'{"a":1}', b"", '{"b":"ü"}'.encode(), b"last"])
+        lines = frames(Framer(), text)
+        self.assertEqual(lines, [b'{"a":1}', b"", '{"b":"ü"}'.encode(), b"last"])
         for cut in range(len(text) + 1):
-            self.assertEqual(frames(Framer(), text[:cut], text[cut:]), whole, f"cut at {cut}")
-        self.assertEqual(frames(Framer(), *(bytes([byte]) for byte in text)), whole)
+            self.assertEqual(frames(Framer(), text[:cut], text[cut:]), lines, f"cut at {cut}")
+        self.assertEqual(frames(Framer(), *(bytes([byte]) for byte in text)), lines)
 
-    def test_a_line_at_the_bound_passes_and_one_byte_more_is_skipped_to_its_newline(self):
+    def test_a_line_of_maximum_length_is_accepted_and_a_longer_one_is_skipped(self):
         self.assertEqual(frames(Framer(4), b"abcd\nabcde\nxy\n"), [b"abcd", ("too long", 5), b"xy"])
 
-    def test_an_endless_line_is_reported_once(self):
+    def test_a_very_long_line_is_reported_once(self):
         framer = Framer(1024)
         for _ in range(1000):
             self.assertEqual(framer.push(b"a" * 1000), [])
@@ -36,7 +36,7 @@ class Framing(unittest.TestCase):
 
 
 class Parsing(unittest.TestCase):
-    def refusal(self, line):
+    def failure(self, line):
         with self.assertRaises(Failed) as caught:
             parse_request(line if isinstance(line, bytes) else line.encode())
         self.assertEqual(caught.exception.kind, "bad_request")
@@ -49,7 +49,7 @@ class Parsing(unittest.TestCase):
         self.assertEqual((request.use_cache, request.ignore_eos, request.stream), (True, False, False))
         self.assertEqual((request.sampling, request.padding), (None, "left"))
 
-    def test_a_broken_line_is_refused_with_the_fault_and_its_column(self):
+    def test_an_invalid_line_is_refused_with_the_error_and_its_column(self):
         for line, message in {
             '<"prompt":"Hello","iterations":50}': "column 1: expected `{`, found `<`",
             "": "empty line: expected one JSON object",
@@ -68,11 +68,11 @@ class Parsing(unittest.TestCase):
             "[1]": "column 1: expected `{`, found `[`",
             "\0\1\2": "column 1: expected `{`, found `\\u{0}`",
         }.items():
-            self.assertEqual(self.refusal(line).message, message)
-        self.assertEqual(self.refusal(b'{"prompt":"\xff"}').message, "byte 12: not UTF-8")
+            self.assertEqual(self.failure(line).message, message)
+        self.assertEqual(self.failure(b'{"prompt":"\xff"}').message, "byte 12: not UTF-8")
 
     def test_columns_count_bytes(self):
-        message = self.refusal('{"prompt":"ü","padding":"up"}').message
+        message = self.failure('{"prompt":"ü","padding":"up"}').message
         self.assertEqual(message[:22], "column 29: `padding`: ")
 
     def test_a_number_out_of_range_is_refused_with_its_field(self):
@@ -85,40 +85,40 @@ class Parsing(unittest.TestCase):
             '{"prompt":"a","iterations":4000000000}': "`iterations`: expected 1 to 1000000, found 4000000000",
             '{"prompt":"a","max_new_tokens":0}': "`max_new_tokens`: expected at least 1, found 0",
         }.items():
-            self.assertEqual(self.refusal(line).message, message)
+            self.assertEqual(self.failure(line).message, message)
         for number in ("1e400", "NaN", "-Infinity", "9" * 5000, "99999999999"):
-            self.assertIn("`iterations`: ", self.refusal(f'{{"prompt":"a","iterations":{number}}}').message)
-            self.assertIn("`sampling", self.refusal(f'{{"prompt":"a","sampling":{{"seed":-{number}}}}}').message)
-        self.assertIn("`prompt_ids[1]`", self.refusal('{"prompt_ids":[1,-5]}').message)
-        self.assertIn("`prompts_ids[1][0]`", self.refusal('{"prompts_ids":[[1],["a"]]}').message)
-        self.assertIn("`sampling.temperature`", self.refusal('{"prompt":"a","sampling":{"temperature":-1}}').message)
-        self.assertIn("`sampling.top_p`", self.refusal('{"prompt":"a","sampling":{"top_p":2}}').message)
+            self.assertIn("`iterations`: ", self.failure(f'{{"prompt":"a","iterations":{number}}}').message)
+            self.assertIn("`sampling", self.failure(f'{{"prompt":"a","sampling":{{"seed":-{number}}}}}').message)
+        self.assertIn("`prompt_ids[1]`", self.failure('{"prompt_ids":[1,-5]}').message)
+        self.assertIn("`prompts_ids[1][0]`", self.failure('{"prompts_ids":[[1],["a"]]}').message)
+        self.assertIn("`sampling.temperature`", self.failure('{"prompt":"a","sampling":{"temperature":-1}}').message)
+        self.assertIn("`sampling.top_p`", self.failure('{"prompt":"a","sampling":{"top_p":2}}').message)
 
     def test_deep_nesting_is_refused(self):
         # The depth limit differs between versions of Python.
         depth = 1_000_000
         for line in ('{"prompt":"a","x":%s}', '{"type":"load","model":"m","options":%s}', "%s"):
-            self.assertTrue(self.refusal(line % ("[" * depth + "]" * depth)).message)
-        deep = self.refusal('{"prompt":"a","x":%s}' % ("[" * depth))
+            self.assertTrue(self.failure(line % ("[" * depth + "]" * depth)).message)
+        deep = self.failure('{"prompt":"a","x":%s}' % ("[" * depth))
         self.assertEqual(deep.message, "column 19: `x`: recursion limit exceeded: nested too deep")
 
     def test_a_refusal_has_the_id_of_its_request(self):
-        self.assertEqual(self.refusal('{"id":7,"prompt":"a","iterations":0}').id, 7)
-        refused = self.refusal('{"type":"dance","id":"x"}')
-        self.assertEqual((refused.id, refused.message), ("x", "unknown request type `dance`"))
-        self.assertIsNone(self.refusal('{"id":1.5,"prompt":"a"}').id)
+        self.assertEqual(self.failure('{"id":7,"prompt":"a","iterations":0}').id, 7)
+        failed = self.failure('{"type":"dance","id":"x"}')
+        self.assertEqual((failed.id, failed.message), ("x", "unknown request type `dance`"))
+        self.assertIsNone(self.failure('{"id":1.5,"prompt":"a"}').id)
 
-    def test_foreign_text_is_shortened_in_the_refusal(self):
-        self.assertLess(len(self.refusal('{"type":"%s"}' % ("x" * 10_000)).message), 200)
-        self.assertLess(len(self.refusal('{"prompt":"a","iterations":"%s"}' % ("x" * 10_000)).message), 250)
+    def test_text_of_a_request_is_shortened_in_the_failure(self):
+        self.assertLess(len(self.failure('{"type":"%s"}' % ("x" * 10_000)).message), 200)
+        self.assertLess(len(self.failure('{"prompt":"a","iterations":"%s"}' % ("x" * 10_000)).message), 250)
 
     def test_unknown_fields_are_ignored(self):
         self.assertEqual(parse_request(b'{"prompt":"a","mood":["good",{}]}').prompt, "a")
 
     def test_a_generate_needs_exactly_one_kind_of_prompt(self):
-        self.assertTrue(self.refusal("{}").message.startswith("no prompt"))
-        self.assertTrue(self.refusal('{"prompt":"a","prompt_ids":[1]}').message.startswith("more than one"))
-        self.assertEqual(self.refusal('{"prompts":[]}').message, "`prompts`: empty batch")
+        self.assertTrue(self.failure("{}").message.startswith("no prompt"))
+        self.assertTrue(self.failure('{"prompt":"a","prompt_ids":[1]}').message.startswith("more than one"))
+        self.assertEqual(self.failure('{"prompts":[]}').message, "`prompts`: empty batch")
 
 
 if __name__ == "__main__":

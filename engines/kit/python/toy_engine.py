@@ -1,4 +1,4 @@
-"""An engine for the kit's tests: every token is the one before it plus one, and special prompts make it misbehave."""
+"""An engine for the kit's tests: every token is the previous one plus one, and special prompts make it fail."""
 
 import sys
 import threading
@@ -7,7 +7,7 @@ import engine_kit
 
 BOS, EOS, VOCABULARY = 1, 2, 300
 
-# First prompt ids that make the toy misbehave.
+# First prompt ids that make the toy fail.
 RAISES, FAILS, RUNS_OUT_OF_MEMORY, STOPS_EARLY, PRINTS, EXITS, GOES_ON, HANGS = 290, 291, 292, 293, 294, 295, 296, 297
 
 
@@ -80,13 +80,13 @@ class ToyModel(engine_kit.Model):
         return bytes(id - 3 for id in ids if 3 <= id < 256).decode("utf-8", "replace")
 
     def generate(self, job, tokens):
-        misbehave(job.prompts[0][0])
+        fail_on_request(job.prompts[0][0])
         sampler = engine_kit.Sampler(job.sampling)
         for sequence, prompt in enumerate(job.prompts):
             tokens.set_cached_prompt_tokens(sequence, 0)
             id, done = prompt[-1], False
             while not done:
-                # A sampled token is drawn from two neighbours.
+                # A sampled token is drawn from two ids.
                 id = (id + 1 + sampler.pick([0.0, 0.0], sequence)) % VOCABULARY
                 done = tokens.push(sequence, id)
                 if prompt[0] == STOPS_EARLY:
@@ -123,7 +123,7 @@ class SlotsModel(ToyModel):
 
     def step(self, tokens):
         for slot, last in self._slots.items():
-            misbehave(last[0])
+            fail_on_request(last[0])
             for sequence in range(len(last)):
                 if not tokens[slot].is_done(sequence):
                     last[sequence] += 1
@@ -133,22 +133,22 @@ class SlotsModel(ToyModel):
         del self._slots[slot]
 
 
-def misbehave(id):
+def fail_on_request(id):
     if id == RAISES:
-        raise ValueError("something\nunforeseen")
+        raise ValueError("something\nunexpected")
     if id == FAILS:
-        raise engine_kit.Failed("device", "the device is gone", "plug it in")
+        raise engine_kit.Failed("device", "the device was removed", "plug it in")
     if id == RUNS_OUT_OF_MEMORY:
         raise MemoryError("9 GB were requested")
     if id == PRINTS:
-        print("chatter")
+        print("library output")
     if id == EXITS:
         sys.exit(3)
     if id == HANGS:
-        print("it hangs", flush=True)
+        print("hanging", flush=True)
         threading.Event().wait()
 
 
 if __name__ == "__main__":
-    print("chatter before the first request")
+    print("output before the first request")
     engine_kit.serve(ToyEngine())

@@ -1,4 +1,4 @@
-//! The traits that the author of an engine implements, and the calls into an engine. The kit does everything else: JSON,
+//! The traits that the author of an engine implements, and the calls to an engine. The kit does everything else: JSON,
 //! clocks, tokenising, iterations, streaming, cancelling, length and end of sequence, errors on the wire.
 
 use std::fmt::Display;
@@ -94,14 +94,14 @@ fn with_hint(kind: FailureKind, message: &str) -> Failed {
 }
 
 /// The unsuccessful end of a call into the engine.
-pub(crate) enum Fault {
+pub(crate) enum CallError {
     /// The engine returned an error; its state is intact.
     Failed(Failed),
     /// The engine panicked; its model is in no known state.
     Panicked(String),
 }
 
-impl From<Failed> for Fault {
+impl From<Failed> for CallError {
     fn from(failed: Failed) -> Self {
         Self::Failed(failed)
     }
@@ -109,13 +109,13 @@ impl From<Failed> for Fault {
 
 /// Calls into the engine. After `Panicked`, the caller drops everything that the call had borrowed, so that nothing uses
 /// the broken state.
-pub(crate) fn guarded<T>(work: impl FnOnce() -> Result<T, Failed>) -> Result<T, Fault> {
+pub(crate) fn catch_panic<T>(work: impl FnOnce() -> Result<T, Failed>) -> Result<T, CallError> {
     match catch_unwind(AssertUnwindSafe(work)) {
-        Ok(result) => result.map_err(Fault::Failed),
+        Ok(result) => result.map_err(CallError::Failed),
         Err(payload) => {
             let text = payload.downcast_ref::<&str>().map(|text| (*text).to_string());
             let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
-            Err(Fault::Panicked(text.unwrap_or_else(|| "no message".into())))
+            Err(CallError::Panicked(text.unwrap_or_else(|| "no message".into())))
         }
     }
 }

@@ -41,14 +41,14 @@ pub struct Inbox {
 
 #[derive(Default)]
 struct State {
-    queue: VecDeque<Arrived>,
+    queue: VecDeque<QueuedLine>,
     /// The cancel flags of requests that wait or run.
-    live: HashMap<Id, Arc<AtomicBool>>,
+    cancel_flags: HashMap<Id, Arc<AtomicBool>>,
     closed: bool,
 }
 
 /// A line, and the clock that started when it was read.
-pub(crate) struct Arrived {
+pub(crate) struct QueuedLine {
     pub clock: Clock,
     pub line: Line,
 }
@@ -60,7 +60,7 @@ pub(crate) enum Line {
         typed: bool,
         cancelled: Arc<AtomicBool>,
     },
-    Refused(Failed),
+    Invalid(Failed),
 }
 
 /// The most lines in the queue. The reader then stops, and more lines wait in the pipe, not in this process's memory.
@@ -91,18 +91,16 @@ impl Inbox {
     /// Adds one line. Waits while the queue is full.
     pub fn accept(&self, frame: Frame, read: Instant) {
         let line = match &frame {
-            Frame::TooLong { bytes } => Line::Refused(Failed::new(
+            Frame::TooLong { bytes } => Line::Invalid(Failed::new(
                 FailureKind::BadRequest,
                 format!("line of {bytes} bytes is longer than {MAX_LINE_BYTES}"),
             )),
             Frame::Line(bytes) => match parse_request(bytes) {
                 Ok(Request::Cancel(cancel)) => return self.cancel(&cancel.id),
-                Ok(request) => Line::Request {
-                    typed: names_its_type(&request, bytes),
-                    request,
-                    cancelled: Arc::default(),
-                },
-                Err(failed) => Line::Refused(failed),
+                Ok(request) => {
+                    Line::Request { typed: has_type(&request, bytes), request, cancelled: Arc::default() }
+                }
+                Err(failed) => Line::Invalid(failed),
             },
         };
         let mut state = self.lock();
@@ -110,7 +108,7 @@ impl Inbox {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         let line = state.register(line);
-        state.queue.push_back(Arrived { clock: Clock::zero_at(read), line });
+        state.queue.push_back(QueuedLine { clock: Clock::zero_at(read), line });
         self.changed.notify_all();
     }
 
@@ -121,7 +119,7 @@ impl Inbox {
     }
 
     /// Waits for the next line; `None` after the last.
-    pub(crate) fn next(&self) -> Option<Arrived> {
+    pub(crate) fn next(&self) -> Option<QueuedLine> {
         let mut state = self.lock();
         while state.queue.is_empty() && !state.closed {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -130,24 +128,24 @@ impl Inbox {
         state.queue.pop_front()
     }
 
-    /// The next line, if one is there now and `wanted` accepts it.
-    pub(crate) fn next_if(&self, wanted: impl FnOnce(&Line) -> bool) -> Option<Arrived> {
+    /// The next line, if one is there now and `accepts` accepts it.
+    pub(crate) fn next_if(&self, accepts: impl FnOnce(&Line) -> bool) -> Option<QueuedLine> {
         let mut state = self.lock();
-        let next = state.queue.pop_front_if(|arrived| wanted(&arrived.line));
+        let next = state.queue.pop_front_if(|queued_line| accepts(&queued_line.line));
         self.changed.notify_all();
         next
     }
 
     /// Frees the id of an answered request.
-    pub(crate) fn forget(&self, id: Option<&Id>) {
+    pub(crate) fn release_id(&self, id: Option<&Id>) {
         if let Some(id) = id {
-            self.lock().live.remove(id);
+            self.lock().cancel_flags.remove(id);
         }
     }
 
     /// Sets the cancel flag of a request. A cancel has no answer, so one that is late or names an unknown id does nothing.
     fn cancel(&self, id: &Id) {
-        if let Some(cancelled) = self.lock().live.get(id) {
+        if let Some(cancelled) = self.lock().cancel_flags.get(id) {
             cancelled.store(true, Ordering::Relaxed);
         }
     }
@@ -163,12 +161,12 @@ impl State {
     fn register(&mut self, line: Line) -> Line {
         let Line::Request { request, cancelled, .. } = &line else { return line };
         let Some(id) = id_of(request) else { return line };
-        if self.live.contains_key(id) {
+        if self.cancel_flags.contains_key(id) {
             let id = serde_json::to_string(id).unwrap_or_default();
             let message = format!("`id`: {id} belongs to a request that is not answered yet");
-            return Line::Refused(Failed::new(FailureKind::BadRequest, message));
+            return Line::Invalid(Failed::new(FailureKind::BadRequest, message));
         }
-        self.live.insert(id.clone(), cancelled.clone());
+        self.cancel_flags.insert(id.clone(), cancelled.clone());
         line
     }
 }
@@ -181,7 +179,7 @@ pub(crate) fn id_of(request: &Request) -> Option<&Id> {
     }
 }
 
-fn names_its_type(request: &Request, line: &[u8]) -> bool {
+fn has_type(request: &Request, line: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct Typed {
         r#type: Option<IgnoredAny>,

@@ -1,7 +1,7 @@
 //! The common parts of every engine: JSON, clocks, tokenising, iterations and warm-up, streaming, batches, overlapping
 //! requests, cancelling, length and end of sequence, failures on the wire.
 //!
-//! An engine is two types and a `main`. This one is whole; it writes the prompt's last token again and again:
+//! An engine is two types and a `main`. This one is complete; it writes the prompt's last token again and again:
 //!
 //! ```no_run
 //! use engine_kit::model_files::ModelFolder;
@@ -17,7 +17,7 @@
 //!         Ok(engine_kit::hello("echo", env!("CARGO_PKG_VERSION")))
 //!     }
 //!     fn load(&mut self, _: &ModelFolder, load: &Load, phases: &mut Phases) -> Result<EchoModel, Failed> {
-//!         Options::new(&load.options).finish()?; // it has none, and refuses any
+//!         Options::new(&load.options).finish()?; // this engine has no options
 //!         Ok(phases.phase("weights", || EchoModel))
 //!     }
 //! }
@@ -45,7 +45,7 @@
 //!
 //! ```text
 //! stdin -> Inbox (reads, stamps the line, parses; acts on cancel) -> Server (answers each request once, in order)
-//!            load -> model::Held      generate -> Run (checks, clock, iterations) -> Model::generate -> Tokens
+//!            load -> model::LoadedModel      generate -> Run (checks, clock, iterations) -> Model::generate -> Tokens
 //!                                                  or, with ids and slots -> overlap -> Slots::step -> Tokens
 //! ```
 //!

@@ -1,5 +1,5 @@
-//! The engine's side of a load: its own options, read by name, and the phases, which the kit times and reports to the
-//! orchestrator as they happen.
+//! Loading, for the author of an engine: the engine's own options, and the phases, which the kit times and reports to the
+//! orchestrator.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -14,20 +14,20 @@ use crate::inbox::ns_since;
 
 /// The options of a load. Read every option that the engine knows, then call `finish`.
 pub struct Options<'a> {
-    given: &'a Map<String, Value>,
+    values: &'a Map<String, Value>,
     known: RefCell<BTreeSet<String>>,
 }
 
 impl<'a> Options<'a> {
-    pub fn new(given: &'a Map<String, Value>) -> Self {
-        Self { given, known: RefCell::default() }
+    pub fn new(values: &'a Map<String, Value>) -> Self {
+        Self { values, known: RefCell::default() }
     }
 
     pub fn text(&self, name: &str) -> Result<Option<&'a str>, Failed> {
         self.read(name, "a text", Value::as_str)
     }
 
-    /// Text from a command line counts as the value that it spells: `"true"`, `"8"`.
+    /// Also reads the value from a text, as a command line gives it: `"true"`, `"8"`.
     pub fn bool(&self, name: &str) -> Result<Option<bool>, Failed> {
         self.read(name, "true or false", |value| value.as_bool().or_else(|| value.as_str()?.parse().ok()))
     }
@@ -45,15 +45,15 @@ impl<'a> Options<'a> {
 
     /// One of a few words.
     pub fn choice(&self, name: &str, words: &[&'static str]) -> Result<Option<&'static str>, Failed> {
-        let Some(given) = self.text(name)? else { return Ok(None) };
-        let found = words.iter().find(|word| **word == given).copied();
-        found.map(Some).ok_or_else(|| self.refuse(name, &format!("one of {}", quote(words.iter().copied()))))
+        let Some(word) = self.text(name)? else { return Ok(None) };
+        let found = words.iter().find(|known| **known == word).copied();
+        found.map(Some).ok_or_else(|| self.invalid(name, &format!("one of {}", quote(words.iter().copied()))))
     }
 
     /// Refuses every option that the calls above did not read.
     pub fn finish(&self) -> Result<(), Failed> {
         let known = self.known.borrow();
-        let Some(unknown) = self.given.keys().find(|name| !known.contains(*name)) else { return Ok(()) };
+        let Some(unknown) = self.values.keys().find(|name| !known.contains(*name)) else { return Ok(()) };
         let failed =
             Failed::new(FailureKind::BadRequest, format!("unknown option `{}`", unknown.escape_debug()));
         Err(match known.is_empty() {
@@ -69,12 +69,12 @@ impl<'a> Options<'a> {
         read: impl Fn(&'a Value) -> Option<T>,
     ) -> Result<Option<T>, Failed> {
         self.known.borrow_mut().insert(name.into());
-        let Some(value) = self.given.get(name) else { return Ok(None) };
-        read(value).map(Some).ok_or_else(|| self.refuse(name, expected))
+        let Some(value) = self.values.get(name) else { return Ok(None) };
+        read(value).map(Some).ok_or_else(|| self.invalid(name, expected))
     }
 
-    fn refuse(&self, name: &str, expected: &str) -> Failed {
-        let found = self.given.get(name).map_or_else(String::new, Value::to_string);
+    fn invalid(&self, name: &str, expected: &str) -> Failed {
+        let found = self.values.get(name).map_or_else(String::new, Value::to_string);
         let found: String = found.chars().take(80).collect();
         Failed::new(FailureKind::BadRequest, format!("option `{name}`: expected {expected}, found `{found}`"))
     }
@@ -138,8 +138,9 @@ impl Phases {
 }
 
 const DELAY_OPTION: &str = "planted_delay_us";
-/// The part of a delay that is spun: a sleep ends late by about this much, more than the delays planted in a fast engine.
-const SPUN: Duration = Duration::from_micros(200);
+/// The part of a delay spent in a spin loop: a sleep ends late by about this much, more than the delays planted in a fast
+/// engine.
+const SPIN_TIME: Duration = Duration::from_micros(200);
 
 /// A deliberate delay before each token of a sequence but the first, to test the detection of slowdowns on any real engine.
 /// The kit removes its option, so engines do not see it.
@@ -162,7 +163,7 @@ impl PlantedDelay {
             return;
         }
         let began = Instant::now();
-        std::thread::sleep(self.0.saturating_sub(SPUN));
+        std::thread::sleep(self.0.saturating_sub(SPIN_TIME));
         while began.elapsed() < self.0 {
             std::hint::spin_loop();
         }
@@ -173,14 +174,14 @@ impl PlantedDelay {
 mod tests {
     use super::*;
 
-    fn given(json: serde_json::Value) -> Map<String, Value> {
+    fn object(json: serde_json::Value) -> Map<String, Value> {
         json.as_object().cloned().unwrap_or_default()
     }
 
     #[test]
-    fn options_are_read_by_name_and_words_count_as_what_they_spell() {
-        let given = given(serde_json::json!({"a": "8", "b": true, "c": "fast", "d": 0.5, "e": "false"}));
-        let options = Options::new(&given);
+    fn options_are_read_by_name_and_a_text_may_hold_a_number_or_bool() {
+        let values = object(serde_json::json!({"a": "8", "b": true, "c": "fast", "d": 0.5, "e": "false"}));
+        let options = Options::new(&values);
         assert_eq!(options.u64("a"), Ok(Some(8)));
         assert_eq!((options.bool("b"), options.bool("e")), (Ok(Some(true)), Ok(Some(false))));
         assert_eq!(options.choice("c", &["slow", "fast"]), Ok(Some("fast")));
@@ -191,32 +192,32 @@ mod tests {
 
     #[test]
     fn an_unknown_option_is_refused_with_a_list_of_the_known_ones() {
-        let given = given(serde_json::json!({"speed": 1}));
-        let options = Options::new(&given);
+        let values = object(serde_json::json!({"speed": 1}));
+        let options = Options::new(&values);
         assert_eq!(options.bool("graphs"), Ok(None));
-        let refused = options.finish().unwrap_err();
+        let failed = options.finish().unwrap_err();
         assert_eq!(
-            (refused.message.as_str(), refused.hint.as_deref()),
+            (failed.message.as_str(), failed.hint.as_deref()),
             ("unknown option `speed`", Some("the options are `graphs`"))
         );
         assert_eq!(
-            Options::new(&given).finish().unwrap_err().hint.as_deref(),
+            Options::new(&values).finish().unwrap_err().hint.as_deref(),
             Some("this engine has no options")
         );
     }
 
     #[test]
-    fn a_value_of_the_wrong_kind_says_what_was_expected_and_found() {
-        let given = given(serde_json::json!({"a": -1, "b": "inf", "c": "quick"}));
-        let options = Options::new(&given);
+    fn a_value_of_the_wrong_type_is_refused_with_the_expected_type() {
+        let values = object(serde_json::json!({"a": -1, "b": "inf", "c": "quick"}));
+        let options = Options::new(&values);
         assert_eq!(options.u64("a").unwrap_err().message, "option `a`: expected a whole number, found `-1`");
         assert_eq!(options.f64("b").unwrap_err().message, "option `b`: expected a number, found `\"inf\"`");
-        let refused = options.choice("c", &["slow", "fast"]).unwrap_err();
-        assert_eq!(refused.message, "option `c`: expected one of `slow`, `fast`, found `\"quick\"`");
+        let failed = options.choice("c", &["slow", "fast"]).unwrap_err();
+        assert_eq!(failed.message, "option `c`: expected one of `slow`, `fast`, found `\"quick\"`");
     }
 
     #[test]
-    fn a_phase_ends_where_the_next_begins_and_all_are_reported_in_order() {
+    fn a_phase_ends_at_the_next_and_all_are_reported_in_order() {
         let (mut reader, writer) = std::io::pipe().unwrap();
         let mut phases = Phases::new(Some(Output::new(writer)));
         phases.begin("read");

@@ -6,7 +6,7 @@ use std::time::Instant;
 use model_files::{ModelFolder, Tokenizer};
 use protocol::{Capabilities, Facts, Failed, FailureKind, Load, Loaded, environment};
 
-use crate::engine::{Fault, OrFail, guarded};
+use crate::engine::{CallError, OrFail, catch_panic};
 use crate::inbox::ns_since;
 use crate::load::{PlantedDelay, quote};
 use crate::{Engine, Model, Phases, facts};
@@ -34,12 +34,12 @@ pub struct Environment {
 
 impl Environment {
     pub fn read() -> Self {
-        let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let value = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
         Self {
-            model: set(environment::MODEL),
-            device: set(environment::DEVICE),
-            dtype: set(environment::DTYPE),
-            threads: set(environment::THREADS),
+            model: value(environment::MODEL),
+            device: value(environment::DEVICE),
+            dtype: value(environment::DTYPE),
+            threads: value(environment::THREADS),
         }
     }
 
@@ -65,12 +65,12 @@ impl<M: Model> LoadedModel<M> {
     pub fn load<E: Engine<Model = M>>(
         engine: &mut E,
         load: &Load,
-        can: &Capabilities,
+        capabilities: &Capabilities,
         mut phases: Phases,
         unload: impl FnOnce(),
-    ) -> Result<(Self, Loaded), Fault> {
-        check_offered("device", load.device.as_deref(), &can.devices)?;
-        check_offered("dtype", load.dtype.as_deref(), &can.dtypes)?;
+    ) -> Result<(Self, Loaded), CallError> {
+        check_offered("device", load.device.as_deref(), &capabilities.devices)?;
+        check_offered("dtype", load.dtype.as_deref(), &capabilities.dtypes)?;
         if load.threads == Some(0) {
             return Err(
                 Failed::new(FailureKind::BadRequest, "`threads`: expected at least 1, found 0").into()
@@ -80,12 +80,12 @@ impl<M: Model> LoadedModel<M> {
         let began = Instant::now();
         let open = || ModelFolder::open(model_files::resolve(Some(&load.model))?);
         let folder = phases.phase("headers", open).or_fail(FailureKind::Model)?;
-        check_offered("format", Some(folder.format.as_str()), &can.formats)?;
-        check_offered("architecture", Some(&folder.config.architecture), &can.architectures)?;
+        check_offered("format", Some(folder.format.as_str()), &capabilities.formats)?;
+        check_offered("architecture", Some(&folder.config.architecture), &capabilities.architectures)?;
         check_context(&load, &folder)?;
         unload();
-        let model = guarded(|| engine.load(&folder, &load, &mut phases))?;
-        let mut held = Self {
+        let model = catch_panic(|| engine.load(&folder, &load, &mut phases))?;
+        let mut loaded_model = Self {
             model,
             tokenizer: None,
             facts: Facts::default(),
@@ -94,24 +94,25 @@ impl<M: Model> LoadedModel<M> {
             folder,
             context_tokens: load.context_tokens,
         };
-        held.facts = held.facts_now()?;
-        held.eos_ids = held.facts.eos_ids.as_deref().unwrap_or_default().into();
+        loaded_model.facts = loaded_model.facts_now()?;
+        loaded_model.eos_ids = loaded_model.facts.eos_ids.as_deref().unwrap_or_default().into();
         let phases = phases.finish();
-        let loaded = Loaded { load_ns: ns_since(began), phases, pids: Vec::new(), facts: held.facts.clone() };
-        Ok((held, loaded))
+        let loaded =
+            Loaded { load_ns: ns_since(began), phases, pids: Vec::new(), facts: loaded_model.facts.clone() };
+        Ok((loaded_model, loaded))
     }
 
     /// The engine's facts, completed from the model's files.
-    pub fn facts_now(&self) -> Result<Facts, Fault> {
-        let mut facts = guarded(|| Ok(self.model.facts()))?;
+    pub fn facts_now(&self) -> Result<Facts, CallError> {
+        let mut facts = catch_panic(|| Ok(self.model.facts()))?;
         facts::fill(&mut facts, &self.folder, self.context_tokens);
         Ok(facts)
     }
 }
 
 impl<M> LoadedModel<M> {
-    /// Opens the tokenizer, before the clock of a request with text. Requests in ids need none, and a tokenizer of 128,000
-    /// tokens takes a third of a second and 50 MB.
+    /// Opens the tokenizer, before the clock of a request with text starts. A request in ids needs no tokenizer, and
+    /// one of 128,000 tokens takes a third of a second and 50 MB.
     pub fn open_tokenizer(&mut self) -> Result<(), Failed> {
         if self.tokenizer.is_none() && self.folder.has_tokenizer() {
             self.tokenizer = Some(self.folder.tokenizer().or_fail(FailureKind::Model)?);
@@ -126,7 +127,7 @@ impl<M> LoadedModel<M> {
     fn tokenizer(&self) -> Result<&Tokenizer, Failed> {
         self.tokenizer.as_ref().ok_or_else(|| {
             let message =
-                format!("model `{}` has no tokenizer, beside its weights or within", self.folder.name);
+                format!("model `{}` has no tokenizer in its folder or its weights", self.folder.name);
             Failed::new(FailureKind::Model, message).hint("send `prompt_ids`")
         })
     }
@@ -143,7 +144,7 @@ impl<M> LoadedModel<M> {
             (false, _) => Ok(ids),
             (true, Some(bos)) => Ok(vec![bos]),
             (true, None) => {
-                let message = "`prompt`: no tokens, and the model has no BOS to stand for them";
+                let message = "`prompt`: no tokens, and the model has no BOS token";
                 Err(Failed::new(FailureKind::BadRequest, message))
             }
         }
@@ -152,17 +153,17 @@ impl<M> LoadedModel<M> {
 
 /// Refuses a device or dtype that the engine does not list. An engine that lists nothing decides for itself. `cuda` covers
 /// `cuda:1`; there is only one CPU.
-fn check_offered(what: &str, requested: Option<&str>, offered: &[String]) -> Result<(), Failed> {
+fn check_offered(field: &str, requested: Option<&str>, offered: &[String]) -> Result<(), Failed> {
     let Some(requested) = requested.filter(|_| !offered.is_empty()) else { return Ok(()) };
-    let numbered = |name: &String| {
-        let number = requested.strip_prefix(name.as_str()).and_then(|rest| rest.strip_prefix(':'));
-        what == "device" && number.is_some_and(|number| name != "cpu" || number == "0")
+    let is_numbered_device = |name: &String| {
+        let index = requested.strip_prefix(name.as_str()).and_then(|rest| rest.strip_prefix(':'));
+        field == "device" && index.is_some_and(|index| name != "cpu" || index == "0")
     };
-    if offered.iter().any(|name| name == requested || numbered(name)) {
+    if offered.iter().any(|name| name == requested || is_numbered_device(name)) {
         return Ok(());
     }
     let message = format!(
-        "{what} `{}`: offered are {}",
+        "{field} `{}`: expected one of {}",
         requested.escape_debug(),
         quote(offered.iter().map(String::as_str))
     );
@@ -174,9 +175,9 @@ fn check_context(load: &Load, folder: &ModelFolder) -> Result<(), Failed> {
         (Some(0), _) => {
             Err(Failed::new(FailureKind::BadRequest, "`context_tokens`: expected at least 1, found 0"))
         }
-        (Some(requested), Some(most)) if requested > most => Err(Failed::new(
+        (Some(requested), Some(max)) if requested > max => Err(Failed::new(
             FailureKind::Context,
-            format!("`context_tokens`: {requested} is more than the {most} of model `{}`", folder.name),
+            format!("`context_tokens`: {requested} is more than the {max} of model `{}`", folder.name),
         )),
         _ => Ok(()),
     }

@@ -7,16 +7,16 @@ use protocol::{Failed, FailureKind, MAX_LINE_BYTES, Message};
 
 /// The destination of messages. Clones share it.
 #[derive(Clone)]
-pub struct Output(Arc<Mutex<Sink>>);
+pub struct Output(Arc<Mutex<State>>);
 
-struct Sink {
+struct State {
     writer: Box<dyn Write + Send>,
     error: Option<io::Error>,
 }
 
 impl Output {
     pub fn new(writer: impl Write + Send + 'static) -> Self {
-        Self(Arc::new(Mutex::new(Sink { writer: Box::new(writer), error: None })))
+        Self(Arc::new(Mutex::new(State { writer: Box::new(writer), error: None })))
     }
 
     /// Writes a message. `check` reports a closed pipe later: the code that makes messages cannot handle it.
@@ -25,10 +25,10 @@ impl Output {
         if line.len() > MAX_LINE_BYTES + 1 {
             line = protocol::encode(&too_long(message, line.len() - 1));
         }
-        let mut sink = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if sink.error.is_none() {
-            let written = sink.writer.write_all(&line).and_then(|()| sink.writer.flush());
-            sink.error = written.err();
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.error.is_none() {
+            let written = state.writer.write_all(&line).and_then(|()| state.writer.flush());
+            state.error = written.err();
         }
     }
 
@@ -46,14 +46,14 @@ impl Output {
 }
 
 /// The failure that replaces an answer longer than a line can be.
-fn too_long(message: &Message, bytes: usize) -> Message {
-    let id = match message {
+fn too_long(answer: &Message, bytes: usize) -> Message {
+    let id = match answer {
         Message::Generated(generated) => generated.id.clone(),
         Message::Scored(scored) => scored.id.clone(),
         _ => None,
     };
-    let what = format!("the answer of {bytes} bytes is longer than a line may be ({MAX_LINE_BYTES})");
-    let failed = Failed::new(FailureKind::BadRequest, what).hint("request fewer iterations or sequences");
+    let message = format!("the answer of {bytes} bytes is longer than a line may be ({MAX_LINE_BYTES})");
+    let failed = Failed::new(FailureKind::BadRequest, message).hint("request fewer iterations or sequences");
     Message::Failed(Failed { id, ..failed })
 }
 
@@ -63,7 +63,7 @@ mod tests {
     use protocol::{Generated, Id, parse_message};
 
     #[test]
-    fn an_answer_that_no_line_can_hold_is_a_failure_with_its_id() {
+    fn an_answer_too_long_for_a_line_is_a_failure_with_its_id() {
         let (mut reader, writer) = io::pipe().unwrap();
         let output = Output::new(writer);
         let summary = Some("a".repeat(MAX_LINE_BYTES).into());

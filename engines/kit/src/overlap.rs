@@ -2,8 +2,8 @@
 
 use protocol::{Capabilities, Generate, Id, Message, Request};
 
-use crate::engine::{Fault, guarded};
-use crate::inbox::{Arrived, Line};
+use crate::engine::{CallError, catch_panic};
+use crate::inbox::{Line, QueuedLine};
 use crate::model::LoadedModel;
 use crate::run::Run;
 use crate::server::{Server, no_model};
@@ -33,28 +33,30 @@ impl Overlap {
 
 impl<E: Engine> Server<E> {
     /// Whether a request may overlap: it has an id, and the engine runs more than one at once.
-    pub(crate) fn may_overlap(&mut self, can: &Capabilities, id: Option<&Id>) -> bool {
-        let Some(held) = self.held.as_mut().filter(|_| id.is_some() && can.concurrency > 1) else {
+    pub(crate) fn may_overlap(&mut self, capabilities: &Capabilities, id: Option<&Id>) -> bool {
+        let Some(loaded_model) =
+            self.loaded_model.as_mut().filter(|_| id.is_some() && capabilities.concurrency > 1)
+        else {
             return false;
         };
-        matches!(guarded(|| Ok(held.model.slots().is_some())), Ok(true))
+        matches!(catch_panic(|| Ok(loaded_model.model.slots().is_some())), Ok(true))
     }
 
     /// Admits waiting requests that may overlap, while others run. The first request that may not overlap waits, and so do
     /// all behind it. So does the first request with text: opening the tokenizer would count in the times of others.
     pub(crate) fn admit_waiting(&mut self) {
-        let opened = self.held.as_ref().is_some_and(LoadedModel::has_open_tokenizer);
+        let tokenizer_open = self.loaded_model.as_ref().is_some_and(LoadedModel::has_open_tokenizer);
         while self.overlap.is_active() && self.overlap.free_slot().is_some() {
-            let joins = |line: &Line| match line {
-                Line::Refused(_) => true,
+            let may_join = |line: &Line| match line {
+                Line::Invalid(_) => true,
                 Line::Request { request: Request::Generate(generate), .. } => {
-                    generate.id.is_some() && (opened || has_ids(generate))
+                    generate.id.is_some() && (tokenizer_open || has_ids(generate))
                 }
                 Line::Request { .. } => false,
             };
-            let Some(Arrived { clock, line }) = self.inbox.next_if(joins) else { return };
+            let Some(QueuedLine { clock, line }) = self.inbox.next_if(may_join) else { return };
             match line {
-                Line::Refused(failed) => self.output.send(&Message::Failed(failed)),
+                Line::Invalid(failed) => self.output.send(&Message::Failed(failed)),
                 Line::Request { request: Request::Generate(generate), typed, cancelled } => {
                     self.join(Run::new(generate, clock, typed, cancelled));
                 }
@@ -66,7 +68,7 @@ impl<E: Engine> Server<E> {
     fn join(&mut self, mut run: Run) {
         match self.prepare(&mut run) {
             Ok(_) => self.admit(run),
-            Err(fault) => self.fail(run, fault),
+            Err(error) => self.fail(run, error),
         }
     }
 
@@ -87,47 +89,48 @@ impl<E: Engine> Server<E> {
     fn begin(&mut self, slot: usize, run: Run) {
         if run.is_over() {
             let id = run.id().cloned();
-            return self.respond(id.as_ref(), |server| server.finished(run));
+            return self.respond(id.as_ref(), |server| server.finish(run));
         }
         match self.admit_iteration(slot, &run) {
             Ok(tokens) => {
                 self.overlap.tokens[slot] = Some(tokens);
                 self.overlap.runs[slot] = Some(run);
             }
-            Err(fault) => self.fail(run, fault),
+            Err(error) => self.fail(run, error),
         }
     }
 
-    fn admit_iteration(&mut self, slot: usize, run: &Run) -> Result<Tokens, Fault> {
-        let can = self.hello()?.capabilities;
-        let Some(held) = &mut self.held else { return Err(no_model().into()) };
-        let (job, tokens) = run.begin(held, &can, &self.output)?;
-        guarded(|| slots(&mut held.model)?.admit(slot, &job))?;
+    fn admit_iteration(&mut self, slot: usize, run: &Run) -> Result<Tokens, CallError> {
+        let capabilities = self.hello()?.capabilities;
+        let Some(loaded_model) = &mut self.loaded_model else { return Err(no_model().into()) };
+        let (job, tokens) = run.begin(loaded_model, &capabilities, &self.output)?;
+        catch_panic(|| slots(&mut loaded_model.model)?.admit(slot, &job))?;
         Ok(tokens)
     }
 
     /// Advances every admitted request, and answers those that are done.
     pub(crate) fn step(&mut self) {
-        self.harvest();
+        self.end_finished();
         if !self.overlap.is_active() {
             return;
         }
-        let Some(held) = &mut self.held else { return };
+        let Some(loaded_model) = &mut self.loaded_model else { return };
         // Another request's answer may have set the work to finished.
         self.work.begin();
         let tokens = &mut self.overlap.tokens;
-        if let Err(fault) = guarded(|| slots(&mut held.model)?.step(tokens)) {
-            return self.fail_all(fault);
+        if let Err(error) = catch_panic(|| slots(&mut loaded_model.model)?.step(tokens)) {
+            return self.fail_all(error);
         }
-        self.harvest();
+        self.end_finished();
     }
 
     /// Ends all finished iterations first, then answers: writing one request's answer must not count in another's time.
-    fn harvest(&mut self) {
+    fn end_finished(&mut self) {
         let mut ended = Vec::new();
         for slot in 0..self.overlap.runs.len() {
-            let over = |tokens: &Tokens| tokens.all_done() || tokens.has_failed() || tokens.is_cancelled();
-            if !self.overlap.tokens[slot].as_ref().is_some_and(over) {
+            let is_finished =
+                |tokens: &Tokens| tokens.all_done() || tokens.has_failed() || tokens.is_cancelled();
+            if !self.overlap.tokens[slot].as_ref().is_some_and(is_finished) {
                 continue;
             }
             let (tokens, run) = (self.overlap.tokens[slot].take(), self.overlap.runs[slot].take());
@@ -137,44 +140,44 @@ impl<E: Engine> Server<E> {
             }
         }
         for (slot, run, outcome) in ended {
-            let left = self.leave(slot);
-            match outcome.map_err(Fault::from).and(left) {
+            let leave_result = self.leave(slot);
+            match outcome.map_err(CallError::from).and(leave_result) {
                 Ok(()) => self.begin(slot, run),
-                Err(fault) => self.fail(run, fault),
+                Err(error) => self.fail(run, error),
             }
         }
     }
 
-    fn leave(&mut self, slot: usize) -> Result<(), Fault> {
-        let Some(held) = &mut self.held else { return Ok(()) };
-        guarded(|| {
-            slots(&mut held.model)?.leave(slot);
+    fn leave(&mut self, slot: usize) -> Result<(), CallError> {
+        let Some(loaded_model) = &mut self.loaded_model else { return Ok(()) };
+        catch_panic(|| {
+            slots(&mut loaded_model.model)?.leave(slot);
             Ok(())
         })
     }
 
-    fn fail(&mut self, run: Run, fault: Fault) {
-        let panicked = matches!(fault, Fault::Panicked(_));
+    fn fail(&mut self, run: Run, error: CallError) {
+        let panicked = matches!(error, CallError::Panicked(_));
         let id = run.id().cloned();
-        self.respond(id.as_ref(), |_| Err(fault));
+        self.respond(id.as_ref(), |_| Err(error));
         if panicked {
             // The other requests in the slots lost their model too.
-            for neighbour in self.overlap.clear() {
+            for other in self.overlap.clear() {
                 let failed = protocol::Failed::new(
                     protocol::FailureKind::Internal,
                     "the engine panicked in another request",
                 );
-                let id = neighbour.id().cloned();
+                let id = other.id().cloned();
                 self.respond(id.as_ref(), |_| Err(failed.into()));
             }
         }
     }
 
     /// Fails every request in a step, because the error does not name one of them.
-    fn fail_all(&mut self, fault: Fault) {
+    fn fail_all(&mut self, error: CallError) {
         let active: Vec<usize> =
             (0..self.overlap.runs.len()).filter(|&slot| self.overlap.runs[slot].is_some()).collect();
-        let failed = self.describe(fault, None);
+        let failed = self.failure_of(error, None);
         for slot in active {
             // An error here changes nothing: the request has failed already.
             let _ = self.leave(slot);
@@ -191,6 +194,7 @@ fn has_ids(generate: &Generate) -> bool {
 }
 
 fn slots<M: Model>(model: &mut M) -> Result<&mut dyn Slots, protocol::Failed> {
-    let gone = || protocol::Failed::new(protocol::FailureKind::Internal, "the engine's slots are gone");
-    model.slots().ok_or_else(gone)
+    let missing =
+        || protocol::Failed::new(protocol::FailureKind::Internal, "the engine has no slots any more");
+    model.slots().ok_or_else(missing)
 }

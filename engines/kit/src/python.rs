@@ -1,4 +1,4 @@
-//! Runs an engine that is written in Python. Its worker reads and writes the protocol on this process' own stdin and
+//! Runs an engine that is written in Python. Its worker reads and writes the protocol on the stdin and
 //! stdout, so no relay adds time.
 
 use std::io::{self, Read, Write};
@@ -27,7 +27,7 @@ pub struct PythonEngine {
     /// The manifest's `[environment] otherwise`: another way to get the environment, and the hint when it is missing.
     pub otherwise: Option<&'static str>,
     /// A requirement that the machine lacks even with an environment: reported with a missing environment.
-    pub lacks: Option<fn() -> Option<&'static str>>,
+    pub missing_requirement: Option<fn() -> Option<&'static str>>,
     /// Name and content of each file. The first is the script to run. The Python kit is written beside them.
     pub files: &'static [(&'static str, &'static str)],
 }
@@ -48,19 +48,19 @@ const KIT: [(&str, &str); 9] = [
 /// Names the program that started a worker, for work that this program does better than Python.
 pub const PROGRAM_VARIABLE: &str = "ORCHESTRATE_ENGINE_PROGRAM";
 
-/// The whole `main` of a Python engine.
+/// The complete `main` of a Python engine.
 pub fn host(engine: PythonEngine) -> ExitCode {
     match start(&engine) {
-        Ok(status) => after(status),
+        Ok(status) => exit_code_of(status),
         Err(failed) => {
-            serve::greet();
+            serve::print_usage();
             let inbox = Arc::new(Inbox::default());
-            let reading = inbox.clone();
+            let reader_inbox = inbox.clone();
             let reader = std::thread::Builder::new().name("stdin".into());
-            if let Err(error) = reader.spawn(move || reading.read_from(io::stdin().lock())) {
-                return serve::ending(Err(error));
+            if let Err(error) = reader.spawn(move || reader_inbox.read_from(io::stdin().lock())) {
+                return serve::exit_code(Err(error));
             }
-            serve::ending(refuse_all(&inbox, &Output::new(io::stdout()), &failed))
+            serve::exit_code(fail_all(&inbox, &Output::new(io::stdout()), &failed))
         }
     }
 }
@@ -74,7 +74,7 @@ fn start(engine: &PythonEngine) -> Result<ExitStatus, Failed> {
     };
     let found = paths::python(engine.name, engine.environment, engine.requirements).map_err(no_python)?;
     let interpreter = match &found {
-        Python::Own(own) if is_no_python(&own.interpreter) => {
+        Python::Own(own) if is_not_python(&own.interpreter) => {
             let message = format!("`{}` names no Python: `{}`", own.variable, own.interpreter.display());
             let no_program = NoProgram { variable: own.variable.clone(), value: String::new() };
             return Err(unavailable(message).hint(no_program.hint()));
@@ -84,8 +84,10 @@ fn start(engine: &PythonEngine) -> Result<ExitStatus, Failed> {
         Python::NotSetUp => {
             let mut message =
                 format!("the Python {} environment of `{}` is not set up", engine.python, engine.name);
-            if let Some(lack) = engine.lacks.and_then(|lacks| lacks()) {
-                message += &format!(", and {lack}");
+            if let Some(requirement) =
+                engine.missing_requirement.and_then(|missing_requirement| missing_requirement())
+            {
+                message += &format!(", and {requirement}");
             }
             return Err(unavailable(message).hint(setup()));
         }
@@ -134,9 +136,9 @@ fn no_python(error: anyhow::Error) -> Failed {
     }
 }
 
-/// Whether the program is no Python. Such a program would give no answers, or its own output as answers. The start
-/// itself reports a program that cannot start.
-fn is_no_python(interpreter: &Path) -> bool {
+/// Whether the program is not Python. Such a program would give no answers, or its own output as answers. `start`
+/// reports a program that cannot start.
+fn is_not_python(interpreter: &Path) -> bool {
     let command = duct::cmd!(interpreter, "-S", "-c", "print('py' + 'thon')");
     let Ok(answer) = command.stdin_null().stderr_null().unchecked().reader() else { return false };
     let mut output = Vec::new();
@@ -154,7 +156,7 @@ fn setup_command(name: &str, in_checkout: bool) -> String {
 }
 
 /// The exit code after the worker. A worker that crashed could not report it.
-fn after(status: ExitStatus) -> ExitCode {
+fn exit_code_of(status: ExitStatus) -> ExitCode {
     if status.success() {
         return ExitCode::SUCCESS;
     }
@@ -183,16 +185,16 @@ fn signal(_: ExitStatus) -> Option<i32> {
 }
 
 /// Answers every request with the same reason, so that a missing environment is a row and not a dead engine.
-fn refuse_all(inbox: &Inbox, output: &Output, reason: &Failed) -> io::Result<()> {
-    while let Some(arrived) = inbox.next() {
-        let failed = match arrived.line {
-            Line::Refused(failed) => failed,
+fn fail_all(inbox: &Inbox, output: &Output, reason: &Failed) -> io::Result<()> {
+    while let Some(queued_line) = inbox.next() {
+        let failed = match queued_line.line {
+            Line::Invalid(failed) => failed,
             Line::Request { request: Request::Shutdown {}, .. } => {
                 output.send(&Message::Bye {});
                 return output.check();
             }
             Line::Request { request, .. } => {
-                inbox.forget(id_of(&request));
+                inbox.release_id(id_of(&request));
                 Failed { id: id_of(&request).cloned(), ..reason.clone() }
             }
         };
@@ -220,12 +222,12 @@ fn write_files(engine: &PythonEngine) -> Result<PathBuf> {
 
 fn write_file(folder: &Path, name: &str, content: &str) -> io::Result<()> {
     let path = folder.join(name);
-    if std::fs::read(&path).is_ok_and(|there| there == content.as_bytes()) {
+    if std::fs::read(&path).is_ok_and(|current| current == content.as_bytes()) {
         return Ok(());
     }
-    let half = folder.join(format!(".{name}.{}", std::process::id()));
-    std::fs::write(&half, content)?;
-    std::fs::rename(&half, &path)
+    let temporary = folder.join(format!(".{name}.{}", std::process::id()));
+    std::fs::write(&temporary, content)?;
+    std::fs::rename(&temporary, &path)
 }
 
 #[cfg(test)]
@@ -233,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hint_can_be_pasted_where_it_is_read() {
+    fn the_setup_command_depends_on_the_checkout() {
         assert_eq!(setup_command("snake", true), "cargo run --release -- setup snake");
         assert_eq!(setup_command("snake", false), "orchestrate setup snake");
     }

@@ -13,7 +13,7 @@ use crate::inbox::Clock;
 use crate::load::quote;
 use crate::model::LoadedModel;
 use crate::sampling::is_greedy;
-use crate::tokens::{Ending, Stream, Tokens};
+use crate::tokens::{StopConditions, Stream, Tokens};
 use crate::{Job, Output};
 
 /// A running `generate`.
@@ -79,29 +79,29 @@ impl Run {
     }
 
     /// Checks that the engine can do everything in the request.
-    pub fn check(&self, can: &Capabilities, facts: &Facts) -> Result<(), Failed> {
+    pub fn check(&self, capabilities: &Capabilities, facts: &Facts) -> Result<(), Failed> {
         let unsupported = |message: String| Err(Failed::new(FailureKind::Unsupported, message));
         let (request, count) = (&self.request, self.prompts.count());
-        if count > can.batch.max(1) as usize {
-            return unsupported(format!("a batch of {count}: the largest is {}", can.batch.max(1)));
+        if count > capabilities.batch.max(1) as usize {
+            return unsupported(format!("a batch of {count}: the largest is {}", capabilities.batch.max(1)));
         }
-        if matches!(self.prompts, Prompts::Ids(_)) && !can.prompt_ids {
+        if matches!(self.prompts, Prompts::Ids(_)) && !capabilities.prompt_ids {
             return unsupported("`prompt_ids`: this engine takes text".into());
         }
-        if request.stream && !can.stream {
+        if request.stream && !capabilities.stream {
             return unsupported("`stream`: this engine does not stream".into());
         }
-        if request.ignore_eos && can.ignore_eos == IgnoreEos::No {
+        if request.ignore_eos && capabilities.ignore_eos == IgnoreEos::No {
             return unsupported("`ignore_eos`: this engine stops at the end of sequence".into());
         }
-        if self.sampling.is_some() && !can.sampling {
+        if self.sampling.is_some() && !capabilities.sampling {
             return unsupported("`sampling`: this engine is greedy".into());
         }
-        if !request.use_cache && !can.use_cache_toggle && facts.use_cache != Some(false) {
-            return unsupported("`use_cache`: this engine cannot do without its cache".into());
+        if !request.use_cache && !capabilities.use_cache_toggle && facts.use_cache != Some(false) {
+            return unsupported("`use_cache`: this engine always uses its cache".into());
         }
         match &self.prompts {
-            Prompts::Ids(ids) => self.check_ids(ids, can, facts),
+            Prompts::Ids(ids) => self.check_ids(ids, capabilities, facts),
             Prompts::Texts(_) => Ok(()),
         }
     }
@@ -109,35 +109,36 @@ impl Run {
     /// Begins the next iteration: starts the clock, tokenises, then checks the length.
     pub fn begin<M>(
         &self,
-        held: &LoadedModel<M>,
-        can: &Capabilities,
+        loaded_model: &LoadedModel<M>,
+        capabilities: &Capabilities,
         output: &Output,
     ) -> Result<(Job, Tokens), Failed> {
         // The ids are copied before the clock starts, so that the copy is not timed.
-        let given = match &self.prompts {
+        let copied_ids = match &self.prompts {
             Prompts::Ids(ids) => Some(ids.clone()),
             Prompts::Texts(_) => None,
         };
         let start_ns = self.clock.ns();
-        let prompts = match (given, &self.prompts) {
+        let prompts = match (copied_ids, &self.prompts) {
             (Some(ids), _) => ids,
             (None, Prompts::Texts(texts)) => {
-                let ids = texts.iter().map(|text| held.encode(text)).collect::<Result<Vec<_>, _>>()?;
-                self.check_ids(&ids, can, &held.facts)?;
+                let ids =
+                    texts.iter().map(|text| loaded_model.encode(text)).collect::<Result<Vec<_>, _>>()?;
+                self.check_ids(&ids, capabilities, &loaded_model.facts)?;
                 ids
             }
             (None, Prompts::Ids(_)) => Vec::new(),
         };
-        let warming = self.warmup_iterations.len() < self.request.warmup as usize;
-        let stream = (self.request.stream && !warming).then(|| Stream {
+        let is_warmup = self.warmup_iterations.len() < self.request.warmup as usize;
+        let stream = (self.request.stream && !is_warmup).then(|| Stream {
             output: output.clone(),
             id: self.request.id.clone(),
             iteration: self.iterations.len() as u32,
         });
-        let eos_ids = if self.request.ignore_eos { Arc::default() } else { held.eos_ids.clone() };
+        let eos_ids = if self.request.ignore_eos { Arc::default() } else { loaded_model.eos_ids.clone() };
         let max_new_tokens = self.request.max_new_tokens;
-        let ending = Ending { max_new_tokens, eos_ids, cancelled: self.cancelled.clone() };
-        let tokens = Tokens::new(self.clock, start_ns, ending, stream, &prompts).with_delay(held.delay);
+        let stop = StopConditions { max_new_tokens, eos_ids, cancelled: self.cancelled.clone() };
+        let tokens = Tokens::new(self.clock, start_ns, stop, stream, &prompts).with_delay(loaded_model.delay);
         let job = Job {
             prompts,
             max_new_tokens,
@@ -168,13 +169,13 @@ impl Run {
     /// The answer. A cancelled request has at least one iteration with that finish, which may be empty.
     pub fn answer<M>(
         mut self,
-        held: Option<&LoadedModel<M>>,
+        loaded_model: Option<&LoadedModel<M>>,
         device_memory: Option<DeviceMemory>,
     ) -> Generated {
         let is_cancelled =
             |iteration: &Iteration| iteration.sequences.iter().any(|s| s.finish == Finish::Cancelled);
-        let complete = self.iterations.len() >= self.request.iterations as usize;
-        if !complete && !self.iterations.last().is_some_and(is_cancelled) {
+        let is_complete = self.iterations.len() >= self.request.iterations as usize;
+        if !is_complete && !self.iterations.last().is_some_and(is_cancelled) {
             let now = self.clock.ns();
             self.iterations.push(Iteration {
                 start_ns: now,
@@ -183,9 +184,9 @@ impl Run {
             });
         }
         // Requests in ids get their answer in ids.
-        if let Some(held) = held.filter(|_| self.has_text()) {
+        if let Some(loaded_model) = loaded_model.filter(|_| self.has_text()) {
             for sequence in self.iterations.iter_mut().flat_map(|iteration| &mut iteration.sequences) {
-                sequence.text = sequence.output_ids.as_ref().and_then(|ids| held.decode(ids));
+                sequence.text = sequence.output_ids.as_ref().and_then(|ids| loaded_model.decode(ids));
             }
         }
         let summary = crate::summary::summarise(&self.iterations);
@@ -199,7 +200,12 @@ impl Run {
         }
     }
 
-    fn check_ids(&self, prompts: &[Vec<u32>], can: &Capabilities, facts: &Facts) -> Result<(), Failed> {
+    fn check_ids(
+        &self,
+        prompts: &[Vec<u32>],
+        capabilities: &Capabilities,
+        facts: &Facts,
+    ) -> Result<(), Failed> {
         let new_tokens = self.request.max_new_tokens;
         for (sequence, ids) in prompts.iter().enumerate() {
             let field =
@@ -221,18 +227,18 @@ impl Run {
                 ));
             }
         }
-        let ragged = prompts.iter().any(|ids| ids.len() != prompts[0].len());
-        if ragged && !can.padding_sides.contains(&self.request.padding) {
-            let spell = |padding| serde_json::to_value(padding).ok()?.as_str().map(str::to_string);
-            let sides: Vec<String> = can.padding_sides.iter().filter_map(spell).collect();
-            let requested = spell(&self.request.padding).unwrap_or_default();
+        let has_different_lengths = prompts.iter().any(|ids| ids.len() != prompts[0].len());
+        if has_different_lengths && !capabilities.padding_sides.contains(&self.request.padding) {
+            let name_of = |padding| serde_json::to_value(padding).ok()?.as_str().map(str::to_string);
+            let sides: Vec<String> = capabilities.padding_sides.iter().filter_map(name_of).collect();
+            let requested = name_of(&self.request.padding).unwrap_or_default();
             return Err(Failed::new(
                 FailureKind::Unsupported,
                 match sides.is_empty() {
                     true => "prompts of different lengths in one batch: this engine does not pad".into(),
                     false => {
                         format!(
-                            "padding `{requested}`: offered are {}",
+                            "padding `{requested}`: expected one of {}",
                             quote(sides.iter().map(String::as_str))
                         )
                     }

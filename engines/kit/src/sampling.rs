@@ -56,10 +56,10 @@ pub fn greedy(logits: &[f32]) -> u32 {
 
 /// The natural logarithm of the probability of `id`, in f64. Minus infinity if `id` is outside the logits.
 pub fn log_softmax_at(logits: &[f32], id: u32) -> f64 {
-    let Some(&at) = logits.get(id as usize) else { return f64::NEG_INFINITY };
+    let Some(&logit) = logits.get(id as usize) else { return f64::NEG_INFINITY };
     let largest = f64::from(largest(logits));
     let sum: f64 = logits.iter().map(|&logit| (f64::from(logit) - largest).exp()).sum();
-    f64::from(at) - largest - sum.ln()
+    f64::from(logit) - largest - sum.ln()
 }
 
 fn largest(logits: &[f32]) -> f32 {
@@ -78,7 +78,7 @@ fn largest(logits: &[f32]) -> f32 {
 }
 
 thread_local! {
-    /// The buffer of `draw`: as large as a vocabulary, so it is kept between tokens.
+    /// The buffer of `draw`: as large as a vocabulary, so the thread reuses it.
     static WEIGHTS: RefCell<Vec<Weight>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -89,21 +89,21 @@ type Weight = (u32, f64);
 fn draw(logits: &[f32], sampling: &Sampling, rng: &mut Rng) -> u32 {
     WEIGHTS.with_borrow_mut(|weights| {
         weights.clear();
-        weights.extend(weigh(logits, sampling.temperature));
+        weights.extend(softmax_weights(logits, sampling.temperature));
         let top_p = sampling.top_p.filter(|&top_p| top_p < 1.0);
         if sampling.top_k > 0 {
-            keep_likeliest(weights, sampling.top_k as usize);
+            keep_top_k(weights, sampling.top_k as usize);
         }
         match top_p {
-            Some(top_p) if sampling.top_k > 0 => keep_enough(weights, top_p),
-            Some(top_p) => keep_enough_of_all(weights, top_p),
+            Some(top_p) if sampling.top_k > 0 => keep_top_p(weights, top_p),
+            Some(top_p) => keep_top_p_unsorted(weights, top_p),
             None => {}
         }
         pick(weights, rng)
     })
 }
 
-fn weigh(logits: &[f32], temperature: f64) -> impl Iterator<Item = Weight> {
+fn softmax_weights(logits: &[f32], temperature: f64) -> impl Iterator<Item = Weight> {
     let largest = f64::from(largest(logits));
     logits.iter().enumerate().map(move |(id, &logit)| {
         let weight = ((f64::from(logit) - largest) / temperature).exp();
@@ -112,69 +112,69 @@ fn weigh(logits: &[f32], temperature: f64) -> impl Iterator<Item = Weight> {
 }
 
 /// The order by probability, then by lowest id: no two weights are equal in it.
-fn likelier(one: &Weight, other: &Weight) -> Ordering {
-    other.1.total_cmp(&one.1).then(one.0.cmp(&other.0))
+fn by_probability(left: &Weight, right: &Weight) -> Ordering {
+    right.1.total_cmp(&left.1).then(left.0.cmp(&right.0))
 }
 
-/// Keeps the `most` likeliest, in order.
-fn keep_likeliest(weights: &mut Vec<Weight>, most: usize) {
-    if most < weights.len() {
-        weights.select_nth_unstable_by(most, likelier);
-        weights.truncate(most);
+/// Keeps the `k` most probable, in order.
+fn keep_top_k(weights: &mut Vec<Weight>, k: usize) {
+    if k < weights.len() {
+        weights.select_nth_unstable_by(k, by_probability);
+        weights.truncate(k);
     }
-    weights.sort_unstable_by(likelier);
+    weights.sort_unstable_by(by_probability);
 }
 
 /// Keeps the first of sorted weights until they reach this share of the sum, including the one that crosses it.
-fn keep_enough(weights: &mut Vec<Weight>, share: f64) {
-    let enough = share * sum(weights);
+fn keep_top_p(weights: &mut Vec<Weight>, share: f64) {
+    let target = share * sum(weights);
     let mut reached = 0.0;
     let crosses = |(_, weight): &Weight| {
         reached += weight;
-        reached >= enough
+        reached >= target
     };
-    let kept = weights.iter().position(crosses);
-    weights.truncate(kept.map_or(weights.len(), |last| last + 1));
+    let last = weights.iter().position(crosses);
+    weights.truncate(last.map_or(weights.len(), |last| last + 1));
 }
 
 /// The number of weights to sort first; top-p mostly keeps fewer.
-const FIRST_ORDERED: usize = 256;
+const FIRST_SORTED: usize = 256;
 
-/// Does the same for unsorted weights, with the same result as a full sort: it sorts only as many as the share needs.
-fn keep_enough_of_all(weights: &mut Vec<Weight>, share: f64) {
+/// The same as `keep_top_p` for unsorted weights: sorts only as many as the share needs.
+fn keep_top_p_unsorted(weights: &mut Vec<Weight>, share: f64) {
     // A sum in another order may differ by this much. If the share is crossed within that, the full order decides.
     let all = sum(weights);
-    let (enough, unsure) = (share * all, 4.0 * f64::EPSILON * weights.len() as f64 * all);
-    let (mut ordered, mut reached, mut next) = (0, 0.0, FIRST_ORDERED);
-    while ordered < weights.len() {
-        let rest = &mut weights[ordered..];
-        let now = next.min(rest.len());
-        if now < rest.len() {
-            rest.select_nth_unstable_by(now, likelier);
+    let (target, tolerance) = (share * all, 4.0 * f64::EPSILON * weights.len() as f64 * all);
+    let (mut sorted, mut reached, mut next) = (0, 0.0, FIRST_SORTED);
+    while sorted < weights.len() {
+        let unsorted = &mut weights[sorted..];
+        let now = next.min(unsorted.len());
+        if now < unsorted.len() {
+            unsorted.select_nth_unstable_by(now, by_probability);
         }
-        rest[..now].sort_unstable_by(likelier);
-        for (_, weight) in &rest[..now] {
+        unsorted[..now].sort_unstable_by(by_probability);
+        for (_, weight) in &unsorted[..now] {
             let before = reached;
             reached += weight;
-            ordered += 1;
-            if reached < enough - unsure {
+            sorted += 1;
+            if reached < target - tolerance {
                 continue;
             }
-            if before < enough - unsure && reached > enough + unsure {
-                return weights.truncate(ordered);
+            if before < target - tolerance && reached > target + tolerance {
+                return weights.truncate(sorted);
             }
-            weights.sort_unstable_by(likelier);
-            return keep_enough(weights, share);
+            weights.sort_unstable_by(by_probability);
+            return keep_top_p(weights, share);
         }
         next *= 4;
     }
 }
 
 fn pick(weights: &[Weight], rng: &mut Rng) -> u32 {
-    let mut left = rng.next_f64() * sum(weights);
+    let mut remainder = rng.next_f64() * sum(weights);
     for (id, weight) in weights {
-        left -= weight;
-        if left < 0.0 {
+        remainder -= weight;
+        if remainder < 0.0 {
             return *id;
         }
     }
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_temperature_too_small_to_divide_by_is_greedy_and_one_just_above_picks_the_same() {
+    fn a_temperature_too_small_to_divide_by_is_greedy() {
         let logits = [-3e8, 1.0, 3e8, 0.5];
         for temperature in [5e-324, 1e-300, 1e-40, GREEDY_BELOW, 1e-20] {
             for top_p in [None, Some(0.9)] {
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn top_k_and_top_p_keep_the_likeliest_and_the_one_that_crosses_the_bound() {
+    fn top_k_and_top_p_keep_the_most_probable_tokens() {
         let logits = [0.1_f32, 0.2, 0.3, 0.4].map(f32::ln);
         let drawn = |sampling| draws(&logits, sampling).iter().map(|&count| count > 0).collect::<Vec<_>>();
         assert_eq!(drawn(sampling(1.0, 2, None)), [false, false, true, true]);
@@ -261,9 +261,8 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_that_a_token_reaches_exactly_needs_no_token_more() {
-        // Four times the weight 1: a quarter of all is the first, half the first two, and a bit more than that the third
-        // too.
+    fn top_p_reached_exactly_keeps_no_further_token() {
+        // Four times the weight 1: a quarter of all is the first, half the first two, and a little more also the third.
         for top_k in [0, 4] {
             let drawn = |top_p| {
                 let counts = draws(&[0.0; 4], sampling(1.0, top_k, Some(top_p)));
@@ -276,16 +275,16 @@ mod tests {
     }
 
     /// A reference for `draw` that sorts all weights.
-    fn draw_in_order(logits: &[f32], sampling: &Sampling, rng: &mut Rng) -> u32 {
-        let mut weights: Vec<Weight> = weigh(logits, sampling.temperature).collect();
+    fn draw_with_full_sort(logits: &[f32], sampling: &Sampling, rng: &mut Rng) -> u32 {
+        let mut weights: Vec<Weight> = softmax_weights(logits, sampling.temperature).collect();
         let top_p = sampling.top_p.filter(|&top_p| top_p < 1.0);
         if sampling.top_k > 0 || top_p.is_some() {
-            weights.sort_by(likelier);
+            weights.sort_by(by_probability);
         }
         if sampling.top_k > 0 {
             weights.truncate(sampling.top_k as usize);
         }
-        top_p.into_iter().for_each(|top_p| keep_enough(&mut weights, top_p));
+        top_p.into_iter().for_each(|top_p| keep_top_p(&mut weights, top_p));
         pick(&weights, rng)
     }
 
@@ -300,19 +299,20 @@ mod tests {
                 let mut logits: Vec<f32> =
                     (0..length).map(|_| ((number() * steps).floor() / steps * 12.0) as f32).collect();
                 if kind == 3 {
-                    let odd = [f32::NAN, f32::NEG_INFINITY, -0.0, f32::MAX];
-                    (0..length / 3).for_each(|at| logits[at * 3] = odd[at % if at % 2 == 0 { 3 } else { 4 }]);
+                    let special = [f32::NAN, f32::NEG_INFINITY, -0.0, f32::MAX];
+                    (0..length / 3)
+                        .for_each(|at| logits[at * 3] = special[at % if at % 2 == 0 { 3 } else { 4 }]);
                 }
                 for temperature in [1e-3, 0.7, 1.0, 50.0] {
                     for top_k in [0, 1, 2, 40, 256, 4999, 5000] {
                         for top_p in [None, Some(1e-9), Some(0.1), Some(0.5), Some(0.95), Some(0.999_999)] {
                             let sampling = Sampling { temperature, top_k, top_p, seed: 0 };
                             let seed = (number() * 1e9) as u64;
-                            let (mut one, mut other) = (Rng::new(seed), Rng::new(seed));
+                            let (mut rng, mut reference) = (Rng::new(seed), Rng::new(seed));
                             for _ in 0..3 {
-                                let expected = draw_in_order(&logits, &sampling, &mut other);
+                                let expected = draw_with_full_sort(&logits, &sampling, &mut reference);
                                 assert_eq!(
-                                    draw(&logits, &sampling, &mut one),
+                                    draw(&logits, &sampling, &mut rng),
                                     expected,
                                     "{sampling:?} of {length}"
                                 );
@@ -325,16 +325,16 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_between_two_tokens_is_crossed_at_the_same_token_as_in_a_full_sort() {
+    fn top_p_near_a_token_boundary_keeps_the_same_tokens_as_a_full_sort() {
         // Ten equal weights: the last bit of a sum decides whether a share of 0.3 ends after the third or the fourth.
         for (length, share) in [(10, 0.3), (10, 0.7), (1000, 0.1), (3, 1.0 / 3.0), (7000, 0.9)] {
             for logit in [0.0, -0.1, 3.3] {
                 let logits: Vec<f32> = (0..length).map(|id| if id == 0 { 4.0 } else { logit }).collect();
-                let mut all: Vec<Weight> = weigh(&logits, 1.0).collect();
+                let mut all: Vec<Weight> = softmax_weights(&logits, 1.0).collect();
                 let mut expected = all.clone();
-                expected.sort_by(likelier);
-                keep_enough(&mut expected, share);
-                keep_enough_of_all(&mut all, share);
+                expected.sort_by(by_probability);
+                keep_top_p(&mut expected, share);
+                keep_top_p_unsorted(&mut all, share);
                 assert_eq!(all, expected);
             }
         }
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn each_sequence_of_a_request_draws_its_own_numbers() {
+    fn each_sequence_of_a_request_has_its_own_random_numbers() {
         // SplitMix64 from the seed 7, mixed with the index of a sequence: the first two numbers of each.
         let expected = [
             [0.389_829_748_391_271_5, 0.016_788_294_528_156_11],

@@ -1,5 +1,5 @@
-//! The `main` of an engine: it keeps stdout for the protocol, reads on one thread, works on the main thread, and ends when
-//! stdout has lost its reader.
+//! The `main` of an engine: it reserves stdout for the protocol, reads on one thread, works on the main thread, and ends when
+//! the reader of stdout ends.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
@@ -15,23 +15,23 @@ use rustix::stdio::dup2_stdout;
 use crate::model::Environment;
 use crate::{Engine, Inbox, Output, Server};
 
-/// Serves requests from stdin on stdout until `shutdown` or the end of stdin. The whole `main` of an engine.
+/// Serves requests from stdin on stdout until `shutdown` or the end of stdin. The complete `main` of an engine.
 pub fn serve<E: Engine>(engine: E) -> ExitCode {
-    ending(try_serve(engine))
+    exit_code(try_serve(engine))
 }
 
 fn try_serve<E: Engine>(engine: E) -> io::Result<()> {
-    let (stdout, work) = (take_stdout()?, Work::default());
+    let (stdout, work) = (redirect_stdout()?, Work::default());
     end_with_reader(stdout.try_clone()?, work.clone())?;
-    greet();
+    print_usage();
     let inbox = Arc::new(Inbox::default());
-    let reading = inbox.clone();
+    let reader_inbox = inbox.clone();
     // Never joined: it may be blocked in a read at the end of the work, and ends with the process.
-    thread::Builder::new().name("stdin".into()).spawn(move || reading.read_from(io::stdin().lock()))?;
+    thread::Builder::new().name("stdin".into()).spawn(move || reader_inbox.read_from(io::stdin().lock()))?;
     Server::new(engine, inbox, Output::new(stdout), Environment::read()).with_work(work).run()
 }
 
-/// Ends this process once the reader of stdout is gone, even during a request: its answer would reach no reader. Between
+/// Ends this process when the reader of stdout has ended, even during a request: its answer would reach no reader. Between
 /// requests it does not: a reader that has all its answers may leave.
 #[expect(
     clippy::disallowed_methods,
@@ -42,22 +42,22 @@ fn end_with_reader(stdout: File, work: Work) -> io::Result<()> {
         // If stdout cannot be watched, the next write shows the error.
         if wait_until_closed(&stdout).is_ok() {
             work.wait();
-            let _ = ending(Err(io::ErrorKind::BrokenPipe.into()));
+            let _ = exit_code(Err(io::ErrorKind::BrokenPipe.into()));
             std::process::exit(1);
         }
     };
     thread::Builder::new().name("stdout".into()).spawn(watch).map(drop)
 }
 
-/// Tells a person who started an engine by hand which input it expects.
-pub(crate) fn greet() {
+/// Prints the expected input for a person who started the engine in a terminal.
+pub(crate) fn print_usage() {
     if io::stdin().is_terminal() {
         let hint = "reads one JSON request per line on stdin, for example: {\"prompt\":\"Hello\"}\n";
         let _ = io::stderr().write_all(hint.as_bytes());
     }
 }
 
-pub(crate) fn ending(served: io::Result<()>) -> ExitCode {
+pub(crate) fn exit_code(served: io::Result<()>) -> ExitCode {
     match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -67,12 +67,12 @@ pub(crate) fn ending(served: io::Result<()>) -> ExitCode {
     }
 }
 
-/// The real stdout, moved aside; from here on file descriptor 1 is stderr. Call it once, before any library loads.
-fn take_stdout() -> io::Result<File> {
+/// Returns the real stdout and makes file descriptor 1 stderr. Called once, before any library loads.
+fn redirect_stdout() -> io::Result<File> {
     // The clone is close-on-exec: a child must not hold the protocol's pipe open after its parent.
-    let real = io::stdout().as_fd().try_clone_to_owned()?;
+    let stdout = io::stdout().as_fd().try_clone_to_owned()?;
     dup2_stdout(io::stderr())?;
-    Ok(File::from(real))
+    Ok(File::from(stdout))
 }
 
 /// Returns when the other end of a pipe, a socket or a terminal is closed; never for a file.
@@ -94,16 +94,16 @@ pub(crate) struct Work(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
-    on: Mutex<bool>,
+    in_progress: Mutex<bool>,
     began: Condvar,
 }
 
 impl Work {
     /// Called for every token, so it notifies only on a change.
     pub fn begin(&self) {
-        let mut on = self.lock();
-        if !*on {
-            *on = true;
+        let mut in_progress = self.lock();
+        if !*in_progress {
+            *in_progress = true;
             self.0.began.notify_all();
         }
     }
@@ -115,13 +115,13 @@ impl Work {
 
     /// Waits until an answer is in progress.
     pub fn wait(&self) {
-        let mut on = self.lock();
-        while !*on {
-            on = self.0.began.wait(on).unwrap_or_else(PoisonError::into_inner);
+        let mut in_progress = self.lock();
+        while !*in_progress {
+            in_progress = self.0.began.wait(in_progress).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, bool> {
-        self.0.on.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.in_progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -11,8 +11,8 @@ use protocol::{
     Score, Scored, version,
 };
 
-use crate::engine::{Fault, guarded};
-use crate::inbox::{Arrived, Inbox, Line, ns_since};
+use crate::engine::{CallError, catch_panic};
+use crate::inbox::{Inbox, Line, QueuedLine, ns_since};
 use crate::model::{Environment, LoadedModel};
 use crate::overlap::Overlap;
 use crate::run::{Run, check_vocabulary};
@@ -24,30 +24,30 @@ pub struct Server<E: Engine> {
     pub(crate) engine: E,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) output: Output,
-    /// The output for people.
-    people: Box<dyn Write + Send>,
+    /// The output for stderr.
+    stderr: Box<dyn Write + Send>,
     environment: Environment,
     hello: Option<HelloFacts>,
-    pub(crate) held: Option<LoadedModel<E::Model>>,
+    pub(crate) loaded_model: Option<LoadedModel<E::Model>>,
     /// Why no model is loaded after a `load`: the environment's model must not replace the requested one.
-    lost: Option<String>,
+    load_failure: Option<String>,
     pub(crate) overlap: Overlap,
     pub(crate) work: Work,
 }
 
 impl<E: Engine> Server<E> {
     pub fn new(engine: E, inbox: Arc<Inbox>, output: Output, environment: Environment) -> Self {
-        let people = Box::new(io::stderr());
+        let stderr = Box::new(io::stderr());
         let (overlap, work) = (Overlap::default(), Work::default());
         Self {
             engine,
             inbox,
             output,
-            people,
+            stderr,
             environment,
             hello: None,
-            held: None,
-            lost: None,
+            loaded_model: None,
+            load_failure: None,
             overlap,
             work,
         }
@@ -58,9 +58,9 @@ impl<E: Engine> Server<E> {
         Self { work, ..self }
     }
 
-    /// Sends messages for people to this writer instead of stderr.
-    pub fn with_people(mut self, people: impl Write + Send + 'static) -> Self {
-        self.people = Box::new(people);
+    /// Sends the messages for a person to this writer instead of stderr.
+    pub fn with_stderr(mut self, stderr: impl Write + Send + 'static) -> Self {
+        self.stderr = Box::new(stderr);
         self
     }
 
@@ -73,17 +73,17 @@ impl<E: Engine> Server<E> {
                 self.step();
                 continue;
             }
-            let Some(arrived) = self.inbox.next() else { return self.output.check() };
+            let Some(queued_line) = self.inbox.next() else { return self.output.check() };
             self.work.begin();
-            if self.answer(arrived).is_break() {
+            if self.answer(queued_line).is_break() {
                 return self.output.check();
             }
         }
     }
 
-    fn answer(&mut self, arrived: Arrived) -> ControlFlow<()> {
-        let (request, typed, cancelled) = match arrived.line {
-            Line::Refused(failed) => {
+    fn answer(&mut self, queued_line: QueuedLine) -> ControlFlow<()> {
+        let (request, typed, cancelled) = match queued_line.line {
+            Line::Invalid(failed) => {
                 self.send_answer(&Message::Failed(failed));
                 return ControlFlow::Continue(());
             }
@@ -91,10 +91,12 @@ impl<E: Engine> Server<E> {
         };
         match request {
             Request::Hello(_) => {
-                self.respond(None, |server| server.hello().map(Message::Hello).map_err(Fault::from))
+                self.respond(None, |server| server.hello().map(Message::Hello).map_err(CallError::from))
             }
             Request::Load(load) => self.respond(None, |server| server.load(&load, true).map(Message::Loaded)),
-            Request::Generate(generate) => self.generate(Run::new(generate, arrived.clock, typed, cancelled)),
+            Request::Generate(generate) => {
+                self.generate(Run::new(generate, queued_line.clock, typed, cancelled))
+            }
             Request::Score(score) => {
                 let id = score.id.clone();
                 self.respond(id.as_ref(), |server| server.score(score).map(Message::Scored));
@@ -114,10 +116,10 @@ impl<E: Engine> Server<E> {
     pub(crate) fn respond(
         &mut self,
         id: Option<&Id>,
-        work: impl FnOnce(&mut Self) -> Result<Message, Fault>,
+        work: impl FnOnce(&mut Self) -> Result<Message, CallError>,
     ) {
-        let message = work(self).unwrap_or_else(|fault| Message::Failed(self.describe(fault, id)));
-        self.inbox.forget(id);
+        let message = work(self).unwrap_or_else(|error| Message::Failed(self.failure_of(error, id)));
+        self.inbox.release_id(id);
         self.send_answer(&message);
     }
 
@@ -129,13 +131,13 @@ impl<E: Engine> Server<E> {
     }
 
     /// The message for a fault. After a panic the model is in no known state, so it is dropped.
-    pub(crate) fn describe(&mut self, fault: Fault, id: Option<&Id>) -> Failed {
-        let mut failed = match fault {
-            Fault::Failed(failed) => failed,
-            Fault::Panicked(message) => {
-                discard(self.held.take());
-                if let Some(lost) = &mut self.lost {
-                    *lost = "the model was dropped after a panic".into();
+    pub(crate) fn failure_of(&mut self, error: CallError, id: Option<&Id>) -> Failed {
+        let mut failed = match error {
+            CallError::Failed(failed) => failed,
+            CallError::Panicked(message) => {
+                discard(self.loaded_model.take());
+                if let Some(load_failure) = &mut self.load_failure {
+                    *load_failure = "the model was dropped after a panic".into();
                 }
                 Failed::new(FailureKind::Internal, format!("the engine panicked: {message}"))
             }
@@ -147,8 +149,8 @@ impl<E: Engine> Server<E> {
     /// Called once: the facts of an engine do not change.
     pub(crate) fn hello(&mut self) -> Result<HelloFacts, Failed> {
         if self.hello.is_none() {
-            let hello = guarded(|| self.engine.hello());
-            let mut hello = hello.map_err(|fault| self.describe(fault, None))?;
+            let hello = catch_panic(|| self.engine.hello());
+            let mut hello = hello.map_err(|error| self.failure_of(error, None))?;
             hello.protocol = version::CURRENT;
             hello.build.get_or_insert_with(facts::build);
             self.hello = Some(hello);
@@ -160,30 +162,31 @@ impl<E: Engine> Server<E> {
         Ok(self.hello()?.capabilities)
     }
 
-    fn load(&mut self, load: &Load, is_explicit: bool) -> Result<Loaded, Fault> {
-        let can = self.capabilities()?;
+    fn load(&mut self, load: &Load, is_explicit: bool) -> Result<Loaded, CallError> {
+        let capabilities = self.capabilities()?;
         let phases = Phases::new(is_explicit.then(|| self.output.clone()));
-        let (held, lost) = (&mut self.held, &mut self.lost);
-        let why = || Some(format!("the load of `{}` failed", load.model));
-        if is_explicit && held.is_none() {
-            *lost = why();
+        let (loaded_model, load_failure) = (&mut self.loaded_model, &mut self.load_failure);
+        let failure = || Some(format!("the load of `{}` failed", load.model));
+        if is_explicit && loaded_model.is_none() {
+            *load_failure = failure();
         }
         let unload = || {
-            discard(held.take());
+            discard(loaded_model.take());
             if is_explicit {
-                *lost = why();
+                *load_failure = failure();
             }
         };
-        let (held, loaded) = LoadedModel::load(&mut self.engine, load, &can, phases, unload)?;
-        self.held = Some(held);
+        let (loaded_model, loaded) =
+            LoadedModel::load(&mut self.engine, load, &capabilities, phases, unload)?;
+        self.loaded_model = Some(loaded_model);
         Ok(loaded)
     }
 
     /// Loads the environment's model if nothing is loaded and no `load` came before.
-    fn ensure_loaded(&mut self) -> Result<Option<Loaded>, Fault> {
-        match (&self.held, &self.lost) {
+    fn ensure_loaded(&mut self) -> Result<Option<Loaded>, CallError> {
+        match (&self.loaded_model, &self.load_failure) {
             (Some(_), _) => Ok(None),
-            (None, Some(why)) => Err(Failed::new(FailureKind::Model, format!("no model: {why}"))
+            (None, Some(failure)) => Err(Failed::new(FailureKind::Model, format!("no model: {failure}"))
                 .hint("send `load` again")
                 .into()),
             (None, None) => {
@@ -193,21 +196,23 @@ impl<E: Engine> Server<E> {
         }
     }
 
-    fn facts(&mut self) -> Result<Facts, Fault> {
-        self.held.as_ref().map_or_else(|| Ok(Facts::default()), LoadedModel::facts_now)
+    fn facts(&mut self) -> Result<Facts, CallError> {
+        self.loaded_model.as_ref().map_or_else(|| Ok(Facts::default()), LoadedModel::facts_now)
     }
 
-    fn score(&mut self, score: Score) -> Result<Scored, Fault> {
+    fn score(&mut self, score: Score) -> Result<Scored, CallError> {
         if !self.capabilities()?.score {
             return Err(
                 Failed::new(FailureKind::Unsupported, "`score` is not supported by this engine").into()
             );
         }
         self.ensure_loaded()?;
-        let Some(held) = &mut self.held else { return Err(no_model().into()) };
+        let Some(loaded_model) = &mut self.loaded_model else { return Err(no_model().into()) };
         for (index, ids) in score.sequences.iter().enumerate() {
-            check_vocabulary(ids, &held.facts, &format!("sequences[{index}]"))?;
-            if let Some(context) = held.facts.context_tokens.filter(|&context| ids.len() > context as usize) {
+            check_vocabulary(ids, &loaded_model.facts, &format!("sequences[{index}]"))?;
+            if let Some(context) =
+                loaded_model.facts.context_tokens.filter(|&context| ids.len() > context as usize)
+            {
                 let message =
                     format!("`sequences[{index}]`: {} tokens exceed the context of {context}", ids.len());
                 return Err(Failed::new(FailureKind::Context, message).into());
@@ -216,7 +221,7 @@ impl<E: Engine> Server<E> {
         let began = Instant::now();
         let mut logprobs = Vec::with_capacity(score.sequences.len());
         for (index, ids) in score.sequences.iter().enumerate() {
-            logprobs.push(checked(guarded(|| held.model.score(ids))?, ids.len(), index)?);
+            logprobs.push(check_logprobs(catch_panic(|| loaded_model.model.score(ids))?, ids.len(), index)?);
         }
         Ok(Scored { id: score.id, logprobs, ns: ns_since(began) })
     }
@@ -226,47 +231,47 @@ impl<E: Engine> Server<E> {
         let id = run.id().cloned();
         if run.is_cancelled() {
             return self.respond(id.as_ref(), |server| {
-                Ok(Message::Generated(run.answer(server.held.as_ref(), None)))
+                Ok(Message::Generated(run.answer(server.loaded_model.as_ref(), None)))
             });
         }
         let prepared = self.prepare(&mut run);
         match prepared {
-            Err(fault) => self.respond(id.as_ref(), |_| Err(fault)),
-            Ok(can) if self.may_overlap(&can, id.as_ref()) => self.admit(run),
-            Ok(can) => self.respond(id.as_ref(), |server| server.run_alone(run, &can)),
+            Err(error) => self.respond(id.as_ref(), |_| Err(error)),
+            Ok(capabilities) if self.may_overlap(&capabilities, id.as_ref()) => self.admit(run),
+            Ok(capabilities) => self.respond(id.as_ref(), |server| server.run_alone(run, &capabilities)),
         }
     }
 
-    pub(crate) fn prepare(&mut self, run: &mut Run) -> Result<Capabilities, Fault> {
-        let can = self.capabilities()?;
+    pub(crate) fn prepare(&mut self, run: &mut Run) -> Result<Capabilities, CallError> {
+        let capabilities = self.capabilities()?;
         run.set_loaded(self.ensure_loaded()?);
-        let Some(held) = &mut self.held else { return Err(no_model().into()) };
-        run.check(&can, &held.facts)?;
+        let Some(loaded_model) = &mut self.loaded_model else { return Err(no_model().into()) };
+        run.check(&capabilities, &loaded_model.facts)?;
         if run.has_text() {
-            held.open_tokenizer()?;
+            loaded_model.open_tokenizer()?;
         }
-        Ok(can)
+        Ok(capabilities)
     }
 
-    fn run_alone(&mut self, mut run: Run, can: &Capabilities) -> Result<Message, Fault> {
-        let Some(held) = &mut self.held else { return Err(no_model().into()) };
+    fn run_alone(&mut self, mut run: Run, capabilities: &Capabilities) -> Result<Message, CallError> {
+        let Some(loaded_model) = &mut self.loaded_model else { return Err(no_model().into()) };
         while !run.is_over() && !self.output.is_broken() {
-            let (job, mut tokens) = run.begin(held, can, &self.output)?;
-            guarded(|| held.model.generate(&job, &mut tokens))?;
+            let (job, mut tokens) = run.begin(loaded_model, capabilities, &self.output)?;
+            catch_panic(|| loaded_model.model.generate(&job, &mut tokens))?;
             run.end(tokens)?;
         }
-        self.finished(run)
+        self.finish(run)
     }
 
     /// The answer of a finished request, and a summary if a person seems to have typed it.
-    pub(crate) fn finished(&mut self, run: Run) -> Result<Message, Fault> {
-        let Some(held) = &self.held else { return Err(no_model().into()) };
-        let device_memory = held.facts_now()?.device_memory;
+    pub(crate) fn finish(&mut self, run: Run) -> Result<Message, CallError> {
+        let Some(loaded_model) = &self.loaded_model else { return Err(no_model().into()) };
+        let device_memory = loaded_model.facts_now()?.device_memory;
         let typed = run.typed;
-        let generated: Generated = run.answer(Some(held), device_memory);
+        let generated: Generated = run.answer(Some(loaded_model), device_memory);
         if let Some(summary) = generated.summary.as_ref().filter(|_| !typed) {
             // A write error is ignored: if stderr is closed, it has no reader.
-            let _ = self.people.write_all(summary::lines(summary, &generated.iterations).as_bytes());
+            let _ = self.stderr.write_all(summary::lines(summary, &generated.iterations).as_bytes());
         }
         Ok(Message::Generated(generated))
     }
@@ -274,7 +279,7 @@ impl<E: Engine> Server<E> {
 
 /// Drops a model. A drop that panics has freed all that it could.
 fn discard<M>(model: Option<LoadedModel<M>>) {
-    let _ = guarded(move || {
+    let _ = catch_panic(move || {
         drop(model);
         Ok(())
     });
@@ -285,15 +290,15 @@ pub(crate) fn no_model() -> Failed {
 }
 
 /// Checks the number of values and writes minus infinity as null. Refuses every other value that is not a number.
-fn checked(logprobs: Vec<f64>, ids: usize, sequence: usize) -> Result<Vec<Option<f64>>, Failed> {
+fn check_logprobs(logprobs: Vec<f64>, ids: usize, sequence: usize) -> Result<Vec<Option<f64>>, Failed> {
     let internal = |message| {
-        Err(Failed::new(FailureKind::Internal, format!("sequence {sequence}: the engine gave {message}")))
+        Err(Failed::new(FailureKind::Internal, format!("sequence {sequence}: the engine returned {message}")))
     };
     if logprobs.len() + 1 != ids {
         return internal(format!("{} log-probabilities for {ids} ids", logprobs.len()));
     }
-    if let Some(wrong) = logprobs.iter().find(|value| value.is_nan() || **value == f64::INFINITY) {
-        return internal(format!("a log-probability of {wrong}"));
+    if let Some(invalid) = logprobs.iter().find(|value| value.is_nan() || **value == f64::INFINITY) {
+        return internal(format!("a log-probability of {invalid}"));
     }
     Ok(logprobs.into_iter().map(|value| value.is_finite().then_some(value)).collect())
 }

@@ -15,16 +15,16 @@ pub fn summarise(iterations: &[Iteration]) -> Value {
     let decode = sorted(sequences().filter_map(|(_, s)| decode_rate(s)));
     let prompt_tokens: u64 = sequences().map(|(_, s)| u64::from(s.prompt_tokens)).sum();
     let output_tokens: usize = sequences().map(|(_, s)| s.output_ids.as_ref().map_or(0, Vec::len)).sum();
-    let (first, late) = (quantile(&first_ms, 0.5), quantile(&first_ms, 0.95));
+    let (first, p95) = (quantile(&first_ms, 0.5), quantile(&first_ms, 0.95));
     let (prefill, decode) = (quantile(&prefill, 0.5), quantile(&decode, 0.5));
-    let text = text(iterations.len(), output_tokens, first, late, prefill, decode);
+    let text = text(iterations.len(), output_tokens, first, p95, prefill, decode);
     json!({
         "text": text,
         "iterations": iterations.len(),
         "prompt_tokens": prompt_tokens,
         "output_tokens": output_tokens,
         "first_token_ms": first.map(round),
-        "first_token_p95_ms": late.map(round),
+        "first_token_p95_ms": p95.map(round),
         "prefill_tokens_per_s": prefill.map(round),
         "decode_tokens_per_s": decode.map(round),
     })
@@ -41,14 +41,14 @@ fn text(
     iterations: usize,
     output_tokens: usize,
     first: Option<f64>,
-    late: Option<f64>,
+    p95: Option<f64>,
     prefill: Option<f64>,
     decode: Option<f64>,
 ) -> String {
     let plural = |count: usize, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
     let mut parts = vec![format!("{}, {}", plural(iterations, "iteration"), plural(output_tokens, "token"))];
-    if let (Some(first), Some(late)) = (first, late) {
-        parts.push(format!("first token {first:.2} ms (p95 {late:.2} ms)"));
+    if let (Some(first), Some(p95)) = (first, p95) {
+        parts.push(format!("first token {first:.2} ms (p95 {p95:.2} ms)"));
     }
     parts.extend(prefill.map(|rate| format!("prefill {rate:.1} tok/s")));
     parts.extend(decode.map(|rate| format!("decode {rate:.1} tok/s")));

@@ -1,4 +1,4 @@
-//! The sink for new tokens: it timestamps and streams them, and decides when a sequence is done.
+//! Receives the new tokens: timestamps and streams them, and decides when a sequence is done.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +10,7 @@ use crate::Output;
 use crate::inbox::Clock;
 use crate::load::PlantedDelay;
 
-/// Whether a sequence wants another token.
+/// Whether a sequence accepts another token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a sequence that is done takes no more tokens"]
 pub enum Flow {
@@ -22,16 +22,16 @@ pub enum Flow {
 pub struct Tokens {
     clock: Clock,
     start_ns: u64,
-    ending: Ending,
+    stop: StopConditions,
     stream: Option<Stream>,
     delay: PlantedDelay,
-    sequences: Vec<Track>,
+    sequences: Vec<SequenceState>,
     failed: Option<Failed>,
 }
 
 /// The conditions that end a sequence.
 #[derive(Clone)]
-pub(crate) struct Ending {
+pub(crate) struct StopConditions {
     pub max_new_tokens: u32,
     /// Empty if the request ignores EOS.
     pub eos_ids: Arc<[u32]>,
@@ -45,7 +45,7 @@ pub(crate) struct Stream {
     pub iteration: u32,
 }
 
-struct Track {
+struct SequenceState {
     prompt_tokens: u32,
     cached_prompt_tokens: Option<u32>,
     ids: Vec<u32>,
@@ -60,20 +60,20 @@ impl Tokens {
     pub(crate) fn new(
         clock: Clock,
         start_ns: u64,
-        ending: Ending,
+        stop: StopConditions,
         stream: Option<Stream>,
         prompts: &[Vec<u32>],
     ) -> Self {
-        let capacity = ending.max_new_tokens.min(MAX_RESERVED_TOKENS) as usize;
-        let track = |prompt: &Vec<u32>| Track {
+        let capacity = stop.max_new_tokens.min(MAX_RESERVED_TOKENS) as usize;
+        let state = |prompt: &Vec<u32>| SequenceState {
             prompt_tokens: u32::try_from(prompt.len()).unwrap_or(u32::MAX),
             cached_prompt_tokens: None,
             ids: Vec::with_capacity(capacity),
             ns: Vec::with_capacity(capacity),
             finish: None,
         };
-        let (delay, sequences) = (PlantedDelay::default(), prompts.iter().map(track).collect());
-        Self { clock, start_ns, ending, stream, delay, sequences, failed: None }
+        let (delay, sequences) = (PlantedDelay::default(), prompts.iter().map(state).collect());
+        Self { clock, start_ns, stop, stream, delay, sequences, failed: None }
     }
 
     /// Adds a delay before each token of a sequence but the first.
@@ -83,8 +83,8 @@ impl Tokens {
 
     /// Only collects, for an engine's own tests that call `Model::generate` by hand.
     pub fn collecting(prompts: &[Vec<u32>], max_new_tokens: u32, eos_ids: &[u32]) -> Self {
-        let ending = Ending { max_new_tokens, eos_ids: eos_ids.into(), cancelled: Arc::default() };
-        Self::new(Clock::zero_at(Instant::now()), 0, ending, None, prompts)
+        let stop = StopConditions { max_new_tokens, eos_ids: eos_ids.into(), cancelled: Arc::default() };
+        Self::new(Clock::zero_at(Instant::now()), 0, stop, None, prompts)
     }
 
     /// Takes a new token of a sequence, as soon as the host can use its id.
@@ -93,12 +93,12 @@ impl Tokens {
             self.delay.wait();
         }
         let mut ns = self.clock.ns();
-        let Some(track) = self.sequences.get_mut(sequence) else {
+        let Some(state) = self.sequences.get_mut(sequence) else {
             let count = self.sequences.len();
-            self.fail(internal(format!("a token for sequence {sequence}, and there are {count}")));
+            self.fail(internal(format!("a token for sequence {sequence}, but there are {count}")));
             return Flow::Done;
         };
-        if track.finish.is_some() {
+        if state.finish.is_some() {
             self.fail(internal(format!("a token for sequence {sequence} after it was done")));
             return Flow::Done;
         }
@@ -106,24 +106,24 @@ impl Tokens {
         while ns <= self.start_ns {
             ns = self.clock.ns();
         }
-        track.ids.push(id);
-        track.ns.push(ns);
-        track.finish = if self.ending.eos_ids.contains(&id) {
+        state.ids.push(id);
+        state.ns.push(ns);
+        state.finish = if self.stop.eos_ids.contains(&id) {
             Some(Finish::Eos)
-        } else if track.ids.len() >= self.ending.max_new_tokens as usize {
+        } else if state.ids.len() >= self.stop.max_new_tokens as usize {
             Some(Finish::Length)
-        } else if self.ending.cancelled.load(Ordering::Relaxed) {
+        } else if self.stop.cancelled.load(Ordering::Relaxed) {
             Some(Finish::Cancelled)
         } else {
             None
         };
-        let (done, index) = (track.finish.is_some(), track.ids.len() - 1);
+        let (done, index) = (state.finish.is_some(), state.ids.len() - 1);
         // Written after the timestamp: the next token pays for streaming.
         if let Some(stream) = &self.stream {
             stream.send(sequence, index, id, ns);
             if stream.output.is_broken() {
-                // The reader is gone, so further work is useless.
-                self.ending.cancelled.store(true, Ordering::Relaxed);
+                // No reader is left, so further work is useless.
+                self.stop.cancelled.store(true, Ordering::Relaxed);
             }
         }
         if done { Flow::Done } else { Flow::More }
@@ -131,27 +131,27 @@ impl Tokens {
 
     /// The sequence takes no more tokens.
     pub fn is_done(&self, sequence: usize) -> bool {
-        self.sequences.get(sequence).is_none_or(|track| track.finish.is_some())
+        self.sequences.get(sequence).is_none_or(|state| state.finish.is_some())
     }
 
     pub fn all_done(&self) -> bool {
-        self.sequences.iter().all(|track| track.finish.is_some())
+        self.sequences.iter().all(|state| state.finish.is_some())
     }
 
     /// Whether the request was cancelled. `push` acts on it; an engine needs this only in long work without a `push`.
     pub fn is_cancelled(&self) -> bool {
-        self.ending.cancelled.load(Ordering::Relaxed)
+        self.stop.cancelled.load(Ordering::Relaxed)
     }
 
     /// The tokens of a sequence so far.
     pub fn ids(&self, sequence: usize) -> &[u32] {
-        self.sequences.get(sequence).map_or(&[], |track| &track.ids)
+        self.sequences.get(sequence).map_or(&[], |state| &state.ids)
     }
 
     /// States how many prompt tokens came from an earlier request's cache.
     pub fn set_cached_prompt_tokens(&mut self, sequence: usize, tokens: u32) {
-        if let Some(track) = self.sequences.get_mut(sequence) {
-            track.cached_prompt_tokens = Some(tokens);
+        if let Some(state) = self.sequences.get_mut(sequence) {
+            state.cached_prompt_tokens = Some(tokens);
         }
     }
 
@@ -170,22 +170,22 @@ impl Tokens {
         if let Some(failed) = self.failed {
             return Err(failed);
         }
-        let cancelled = self.ending.cancelled.load(Ordering::Relaxed);
+        let cancelled = self.stop.cancelled.load(Ordering::Relaxed);
         let mut sequences = Vec::with_capacity(self.sequences.len());
-        for (index, track) in self.sequences.into_iter().enumerate() {
-            let count = track.ids.len();
-            let Some(finish) = track.finish.or_else(|| cancelled.then_some(Finish::Cancelled)) else {
-                let requested = self.ending.max_new_tokens;
+        for (index, state) in self.sequences.into_iter().enumerate() {
+            let count = state.ids.len();
+            let Some(finish) = state.finish.or_else(|| cancelled.then_some(Finish::Cancelled)) else {
+                let requested = self.stop.max_new_tokens;
                 return Err(internal(format!(
                     "{count} of {requested} tokens of sequence {index} and stopped"
                 )));
             };
             sequences.push(Sequence {
-                prompt_tokens: track.prompt_tokens,
-                output_ids: Some(track.ids),
-                token_ns: Some(track.ns),
+                prompt_tokens: state.prompt_tokens,
+                output_ids: Some(state.ids),
+                token_ns: Some(state.ns),
                 finish,
-                cached_prompt_tokens: track.cached_prompt_tokens,
+                cached_prompt_tokens: state.cached_prompt_tokens,
                 ..Sequence::default()
             });
         }
@@ -194,18 +194,18 @@ impl Tokens {
 }
 
 /// The failure of an engine that broke the contract.
-fn internal(given: String) -> Failed {
-    Failed::new(FailureKind::Internal, format!("the engine gave {given}"))
+fn internal(message: String) -> Failed {
+    Failed::new(FailureKind::Internal, format!("the engine returned {message}"))
 }
 
 impl Stream {
     fn send(&self, sequence: usize, index: usize, id: u32, ns: u64) {
-        let narrow = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        let to_u32 = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         self.output.send(&Message::Token(Token {
             id: self.id.clone(),
             iteration: self.iteration,
-            sequence: narrow(sequence),
-            index: narrow(index),
+            sequence: to_u32(sequence),
+            index: to_u32(index),
             ids: vec![id],
             ns,
         }));
@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_are_done_at_the_length_and_at_eos_and_keep_what_was_pushed() {
+    fn a_sequence_ends_at_the_length_or_at_eos() {
         let mut tokens = Tokens::collecting(&[vec![1, 2], vec![3]], 3, &[9]);
         assert_eq!((tokens.push(0, 5), tokens.push(1, 9)), (Flow::More, Flow::Done));
         assert_eq!((tokens.push(0, 6), tokens.all_done(), tokens.is_done(1)), (Flow::More, false, true));
@@ -231,12 +231,13 @@ mod tests {
     }
 
     #[test]
-    fn the_first_token_is_later_than_the_start_even_for_an_engine_that_takes_no_time() {
+    fn the_first_token_is_later_than_the_start() {
         for _ in 0..1000 {
             let clock = Clock::zero_at(Instant::now());
-            let ending = Ending { max_new_tokens: 1, eos_ids: Arc::default(), cancelled: Arc::default() };
+            let stop =
+                StopConditions { max_new_tokens: 1, eos_ids: Arc::default(), cancelled: Arc::default() };
             let start_ns = clock.ns();
-            let mut tokens = Tokens::new(clock, start_ns, ending, None, &[vec![1]]);
+            let mut tokens = Tokens::new(clock, start_ns, stop, None, &[vec![1]]);
             assert_eq!(tokens.push(0, 5), Flow::Done);
             let iteration = tokens.finish().unwrap();
             assert!(iteration.sequences[0].token_ns.as_ref().is_some_and(|ns| ns[0] > start_ns));
@@ -247,9 +248,10 @@ mod tests {
     fn a_stream_without_a_reader_ends_the_work() {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
-        let ending = Ending { max_new_tokens: 1000, eos_ids: Arc::default(), cancelled: Arc::default() };
+        let stop =
+            StopConditions { max_new_tokens: 1000, eos_ids: Arc::default(), cancelled: Arc::default() };
         let stream = Stream { output: Output::new(writer), id: None, iteration: 0 };
-        let mut tokens = Tokens::new(Clock::zero_at(Instant::now()), 0, ending, Some(stream), &[vec![1]]);
+        let mut tokens = Tokens::new(Clock::zero_at(Instant::now()), 0, stop, Some(stream), &[vec![1]]);
         assert_eq!(
             (tokens.push(0, 5), tokens.is_cancelled(), tokens.push(0, 5)),
             (Flow::More, true, Flow::Done)

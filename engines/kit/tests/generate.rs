@@ -5,19 +5,19 @@ mod toy;
 
 use engine_kit::protocol::{FailureKind, Finish, Generated, Id, Message, Padding};
 use toy::{
-    CANCELS_SEVEN, ENDS, NEVER_STOPS, PANICS, RUNS_OUT_OF_MEMORY, STOPS_EARLY, Toy, WRONG_SEQUENCE, ask,
-    converse, environment, refusal,
+    CANCELS_SEVEN, ENDS, NEVER_STOPS, PANICS, RUNS_OUT_OF_MEMORY, STOPS_EARLY, Toy, WRONG_SEQUENCE,
+    answers_to, converse, environment, failure_of,
 };
 
-fn generated(message: &Message) -> &Generated {
-    match message {
+fn generated(answer: &Message) -> &Generated {
+    match answer {
         Message::Generated(generated) => generated,
-        other => panic!("expected `generated`, heard {other:?}"),
+        other => panic!("expected `generated`, found {other:?}"),
     }
 }
 
-/// The checks that the orchestrator makes on every answer.
-fn assert_sound(generated: &Generated) {
+/// The checks of times that the orchestrator makes on every answer.
+fn check_times(generated: &Generated) {
     for iteration in generated.warmup_iterations.iter().chain(&generated.iterations) {
         for sequence in &iteration.sequences {
             let (ids, ns) = (sequence.output_ids.as_ref().unwrap(), sequence.token_ns.as_ref().unwrap());
@@ -28,11 +28,11 @@ fn assert_sound(generated: &Generated) {
     }
 }
 
-fn only(test: &str, line: &str) -> Generated {
-    let answers = ask(test, Toy::new(), &[line]);
+fn generated_by(test: &str, line: &str) -> Generated {
+    let answers = answers_to(test, Toy::new(), &[line]);
     assert_eq!(answers.len(), 1, "{answers:?}");
     let generated = generated(&answers[0]).clone();
-    assert_sound(&generated);
+    check_times(&generated);
     generated
 }
 
@@ -41,8 +41,9 @@ fn ids(generated: &Generated, sequence: usize) -> &[u32] {
 }
 
 #[test]
-fn iterations_and_warm_up_are_kept_apart_and_each_has_its_own_clock() {
-    let answer = only("iterations", r#"{"prompt":"w5 w6","iterations":50,"warmup":3,"max_new_tokens":4}"#);
+fn iterations_and_warm_up_are_separate_and_do_not_overlap() {
+    let answer =
+        generated_by("iterations", r#"{"prompt":"w5 w6","iterations":50,"warmup":3,"max_new_tokens":4}"#);
     assert_eq!((answer.iterations.len(), answer.warmup_iterations.len()), (50, 3));
     assert!(answer.iterations.windows(2).all(|pair| pair[0].end_ns <= pair[1].start_ns));
     assert!(answer.warmup_iterations[2].end_ns <= answer.iterations[0].start_ns);
@@ -52,27 +53,28 @@ fn iterations_and_warm_up_are_kept_apart_and_each_has_its_own_clock() {
 }
 
 #[test]
-fn a_planted_delay_comes_before_every_token_but_the_first_and_no_engine_sees_it() {
+fn a_planted_delay_precedes_every_token_but_the_first() {
     let path = environment("planted").model.unwrap();
     let load =
         |us: &str| format!(r#"{{"type":"load","model":"{path}","options":{{"planted_delay_us":{us}}}}}"#);
     let batch = r#"{"prompts_ids":[[5],[7]],"max_new_tokens":3}"#;
     // The toy refuses options that it does not know.
-    let answers = ask("planted", Toy::new(), &[&load("\"3000\""), batch]);
+    let answers = answers_to("planted", Toy::new(), &[&load("\"3000\""), batch]);
     let generated = generated(answers.last().unwrap());
-    assert_sound(generated);
+    check_times(generated);
     for sequence in &generated.iterations[0].sequences {
         let ns = sequence.token_ns.as_ref().unwrap();
         assert!(ns.windows(2).all(|pair| pair[1] - pair[0] >= 3_000_000), "{ns:?}");
     }
-    let refused = refusal("planted", Toy::new(), &load("-1"));
-    assert_eq!(refused.message, "option `planted_delay_us`: expected a whole number, found `-1`");
+    let failure = failure_of("planted", Toy::new(), &load("-1"));
+    assert_eq!(failure.message, "option `planted_delay_us`: expected a whole number, found `-1`");
 }
 
 #[test]
-fn a_generate_before_any_load_loads_the_model_of_the_environment_and_reports_the_load() {
-    let heard = converse(Toy::new(), environment("unloaded"), b"{\"prompt\":\"w5\"}\n{\"prompt\":\"w5\"}");
-    let [first, second] = heard.messages.as_slice() else { panic!("{}", heard.raw) };
+fn a_generate_before_any_load_loads_the_model_of_the_environment() {
+    let conversation =
+        converse(Toy::new(), environment("unloaded"), b"{\"prompt\":\"w5\"}\n{\"prompt\":\"w5\"}");
+    let [first, second] = conversation.messages.as_slice() else { panic!("{}", conversation.raw) };
     let loaded = generated(first).loaded.as_ref().unwrap();
     assert!(loaded.load_ns > 0 && loaded.facts.vocabulary_size == Some(64));
     assert!(
@@ -83,18 +85,26 @@ fn a_generate_before_any_load_loads_the_model_of_the_environment_and_reports_the
 }
 
 #[test]
-fn a_person_who_sends_no_type_gets_lines_to_read_and_the_summary_ends_the_answer() {
-    let heard =
+fn a_request_without_a_type_gets_a_summary_on_stderr_and_at_the_end_of_the_answer() {
+    let conversation =
         converse(Toy::new(), environment("people"), br#"{"prompt":"w5","iterations":2,"max_new_tokens":3}"#);
-    assert!(heard.people.starts_with("2 iterations, 6 tokens; first token "), "{}", heard.people);
     assert!(
-        heard.people.contains("decode ") && heard.people.contains("wrote: \"w8 w9 w10\""),
+        conversation.stderr.starts_with("2 iterations, 6 tokens; first token "),
         "{}",
-        heard.people
+        conversation.stderr
     );
-    let summary = heard.raw.find(r#","summary":{"#).unwrap();
-    assert!(["\"iterations\":[", "\"loaded\":"].iter().all(|field| heard.raw.find(field).unwrap() < summary));
-    let summary = generated(&heard.messages[0]).summary.as_ref().unwrap();
+    assert!(
+        conversation.stderr.contains("decode ") && conversation.stderr.contains("wrote: \"w8 w9 w10\""),
+        "{}",
+        conversation.stderr
+    );
+    let summary = conversation.raw.find(r#","summary":{"#).unwrap();
+    assert!(
+        ["\"iterations\":[", "\"loaded\":"]
+            .iter()
+            .all(|field| conversation.raw.find(field).unwrap() < summary)
+    );
+    let summary = generated(&conversation.messages[0]).summary.as_ref().unwrap();
     assert_eq!(
         (&summary["iterations"], &summary["output_tokens"], &summary["prompt_tokens"]),
         (&2.into(), &6.into(), &2.into())
@@ -105,28 +115,30 @@ fn a_person_who_sends_no_type_gets_lines_to_read_and_the_summary_ends_the_answer
     );
 
     let typed = br#"{"type":"generate","prompt":"w5"}"#;
-    assert_eq!(converse(Toy::new(), environment("people"), typed).people, "");
+    assert_eq!(converse(Toy::new(), environment("people"), typed).stderr, "");
 }
 
 #[test]
-fn eos_ends_a_sequence_and_belongs_to_it_unless_it_is_ignored() {
-    let ended = only("eos", &format!(r#"{{"prompt_ids":[{ENDS}],"max_new_tokens":5}}"#));
-    assert_eq!((ids(&ended, 0).len(), ids(&ended, 0)[2]), (3, 1));
-    assert_eq!(ended.iterations[0].sequences[0].finish, Finish::Eos);
-    let ignored = only("eos", &format!(r#"{{"prompt_ids":[{ENDS}],"max_new_tokens":5,"ignore_eos":true}}"#));
-    assert_eq!((ids(&ignored, 0).len(), ids(&ignored, 0)[2]), (5, 1));
-    assert_eq!(ignored.iterations[0].sequences[0].finish, Finish::Length);
-    let both = only("eos", &format!(r#"{{"prompt_ids":[{ENDS}],"max_new_tokens":3}}"#));
+fn eos_ends_a_sequence_unless_it_is_ignored() {
+    let with_eos = generated_by("eos", &format!(r#"{{"prompt_ids":[{ENDS}],"max_new_tokens":5}}"#));
+    assert_eq!((ids(&with_eos, 0).len(), ids(&with_eos, 0)[2]), (3, 1));
+    assert_eq!(with_eos.iterations[0].sequences[0].finish, Finish::Eos);
+    let without_eos =
+        generated_by("eos", &format!(r#"{{"prompt_ids":[{ENDS}],"max_new_tokens":5,"ignore_eos":true}}"#));
+    assert_eq!((ids(&without_eos, 0).len(), ids(&without_eos, 0)[2]), (5, 1));
+    assert_eq!(without_eos.iterations[0].sequences[0].finish, Finish::Length);
+    let with_eos_last = generated_by("eos", &format!(r#"{{"prompt_ids":[{ENDS}],"max_new_tokens":3}}"#));
     assert_eq!(
-        both.iterations[0].sequences[0].finish,
+        with_eos_last.iterations[0].sequences[0].finish,
         Finish::Eos,
-        "EOS as the last token that was asked for is still EOS"
+        "EOS as the last requested token is still EOS"
     );
 }
 
 #[test]
-fn the_sequences_of_a_batch_end_each_for_itself() {
-    let answer = only("batch", &format!(r#"{{"prompts_ids":[[5,6],[{ENDS},6],[7,8]],"max_new_tokens":4}}"#));
+fn each_sequence_of_a_batch_ends_at_its_own_end() {
+    let answer =
+        generated_by("batch", &format!(r#"{{"prompts_ids":[[5,6],[{ENDS},6],[7,8]],"max_new_tokens":4}}"#));
     let ends: Vec<_> = answer.iterations[0]
         .sequences
         .iter()
@@ -140,66 +152,67 @@ fn streamed_ids_are_the_final_ids_and_warm_up_is_not_streamed() {
     let line = format!(
         r#"{{"id":"x","prompts_ids":[[5],[{ENDS}]],"max_new_tokens":4,"iterations":2,"warmup":1,"stream":true}}"#
     );
-    let answers = ask("stream", Toy::new(), &[&line]);
+    let answers = answers_to("stream", Toy::new(), &[&line]);
     let (last, streamed) = answers.split_last().unwrap();
     assert_eq!(streamed.len(), 2 * (4 + 3));
     let last = generated(last);
-    let mut heard = vec![vec![Vec::new(); 2]; 2];
+    let mut conversation = vec![vec![Vec::new(); 2]; 2];
     for message in streamed {
         let Message::Token(token) = message else { panic!("{message:?}") };
         assert_eq!(token.id, Some(Id::Text("x".into())));
-        let track: &mut Vec<(u32, u64)> = &mut heard[token.iteration as usize][token.sequence as usize];
-        assert_eq!(token.index as usize, track.len());
-        track.extend(token.ids.iter().map(|&id| (id, token.ns)));
+        let streamed_tokens: &mut Vec<(u32, u64)> =
+            &mut conversation[token.iteration as usize][token.sequence as usize];
+        assert_eq!(token.index as usize, streamed_tokens.len());
+        streamed_tokens.extend(token.ids.iter().map(|&id| (id, token.ns)));
     }
-    for (iteration, heard) in last.iterations.iter().zip(heard) {
-        for (sequence, heard) in iteration.sequences.iter().zip(heard) {
-            let (ids, ns): (Vec<_>, Vec<_>) = heard.into_iter().unzip();
+    for (iteration, conversation) in last.iterations.iter().zip(conversation) {
+        for (sequence, conversation) in iteration.sequences.iter().zip(conversation) {
+            let (ids, ns): (Vec<_>, Vec<_>) = conversation.into_iter().unzip();
             assert_eq!((Some(ids), Some(ns)), (sequence.output_ids.clone(), sequence.token_ns.clone()));
         }
     }
 }
 
 #[test]
-fn an_empty_prompt_is_bos_alone_or_refused_where_there_is_none() {
-    assert_eq!(only("empty", r#"{"prompt":""}"#).iterations[0].sequences[0].prompt_tokens, 1);
+fn an_empty_prompt_is_bos_or_refused_without_a_bos() {
+    assert_eq!(generated_by("empty", r#"{"prompt":""}"#).iterations[0].sequences[0].prompt_tokens, 1);
     let path = toy::tiny::model("no-bos");
     let mut config = toy::tiny::config();
     config["bos_token_id"] = serde_json::Value::Null;
     toy::tiny::write_json(&path.join("config.json"), &config);
     let model =
         engine_kit::Environment { model: path.into_os_string().into_string().ok(), ..Default::default() };
-    let heard = converse(Toy::new(), model, br#"{"prompt":""}"#);
-    assert!(heard.raw.contains("the model has no BOS"), "{}", heard.raw);
+    let conversation = converse(Toy::new(), model, br#"{"prompt":""}"#);
+    assert!(conversation.raw.contains("the model has no BOS"), "{}", conversation.raw);
 }
 
 #[test]
-fn a_prompt_of_text_needs_a_tokenizer_and_one_of_ids_does_not() {
+fn a_prompt_of_text_needs_a_tokenizer_and_a_prompt_of_ids_does_not() {
     let path = toy::tiny::model("no-tokenizer");
     std::fs::remove_file(path.join("tokenizer.json")).unwrap();
     let model =
         engine_kit::Environment { model: path.into_os_string().into_string().ok(), ..Default::default() };
-    let heard = converse(Toy::new(), model, b"{\"prompt\":\"w5\"}\n{\"prompt_ids\":[5]}");
-    let [Message::Failed(failed), Message::Generated(generated)] = heard.messages.as_slice() else {
-        panic!("{}", heard.raw)
+    let conversation = converse(Toy::new(), model, b"{\"prompt\":\"w5\"}\n{\"prompt_ids\":[5]}");
+    let [Message::Failed(failed), Message::Generated(generated)] = conversation.messages.as_slice() else {
+        panic!("{}", conversation.raw)
     };
     assert_eq!((failed.kind, failed.hint.as_deref()), (FailureKind::Model, Some("send `prompt_ids`")));
     assert_eq!(generated.iterations[0].sequences[0].text, None);
 }
 
 #[test]
-fn a_broken_tokenizer_fails_the_first_text_and_ids_go_on_without() {
+fn a_broken_tokenizer_fails_texts_but_not_ids() {
     let path = toy::tiny::model("broken-tokenizer");
     std::fs::write(path.join("tokenizer.json"), "{}").unwrap();
     let model =
         engine_kit::Environment { model: path.into_os_string().into_string().ok(), ..Default::default() };
     let lines = "{\"prompt_ids\":[5]}\n{\"id\":1,\"prompt\":\"w5\"}\n{\"id\":2,\"prompt_ids\":[5]}";
     for toy in [Toy::new(), Toy::overlapping()] {
-        let heard = converse(toy, model.clone(), lines.as_bytes());
+        let conversation = converse(toy, model.clone(), lines.as_bytes());
         let [Message::Generated(first), Message::Failed(failed), Message::Generated(last)] =
-            heard.messages.as_slice()
+            conversation.messages.as_slice()
         else {
-            panic!("{}", heard.raw)
+            panic!("{}", conversation.raw)
         };
         assert_eq!((failed.kind, &failed.id), (FailureKind::Model, &Some(Id::Number(1))));
         assert!(failed.message.contains("tokenizer.json`: "), "{}", failed.message);
@@ -210,8 +223,8 @@ fn a_broken_tokenizer_fails_the_first_text_and_ids_go_on_without() {
 
 #[test]
 fn a_request_in_ids_is_answered_in_ids_after_a_request_in_text() {
-    let heard = ask("in-ids", Toy::new(), &[r#"{"prompt":"w5"}"#, r#"{"prompt_ids":[5]}"#]);
-    let texts: Vec<_> = heard
+    let conversation = answers_to("in-ids", Toy::new(), &[r#"{"prompt":"w5"}"#, r#"{"prompt_ids":[5]}"#]);
+    let texts: Vec<_> = conversation
         .iter()
         .map(|message| match message {
             Message::Generated(generated) => generated.iterations[0].sequences[0].text.is_some(),
@@ -222,20 +235,20 @@ fn a_request_in_ids_is_answered_in_ids_after_a_request_in_text() {
 }
 
 #[test]
-fn the_context_is_kept_to_the_token() {
+fn a_request_may_fill_the_context_and_not_exceed_it() {
     let prompt = "5,".repeat(199) + "5";
     let line = |new: u32| format!(r#"{{"id":1,"prompt_ids":[{prompt}],"max_new_tokens":{new}}}"#);
-    assert_eq!(ids(&only("full", &line(56)), 0).len(), 56);
-    let refused = refusal("full", Toy::new(), &line(57));
-    assert_eq!((refused.kind, refused.id), (FailureKind::Context, Some(Id::Number(1))));
-    assert_eq!(refused.message, "prompt of 200 tokens and 57 new ones exceed the context of 256");
+    assert_eq!(ids(&generated_by("full", &line(56)), 0).len(), 56);
+    let failure = failure_of("full", Toy::new(), &line(57));
+    assert_eq!((failure.kind, failure.id), (FailureKind::Context, Some(Id::Number(1))));
+    assert_eq!(failure.message, "prompt of 200 tokens and 57 new ones exceed the context of 256");
 }
 
 #[test]
-fn a_request_beyond_the_capabilities_is_unsupported_before_any_work() {
+fn a_request_beyond_the_capabilities_is_refused_before_any_work() {
     let mut toy = Toy::new();
-    toy.can = engine_kit::protocol::Capabilities { batch: 2, concurrency: 1, ..Default::default() };
-    for (line, says) in [
+    toy.capabilities = engine_kit::protocol::Capabilities { batch: 2, concurrency: 1, ..Default::default() };
+    for (line, message) in [
         (r#"{"prompts":["w5","w5","w5"]}"#, "a batch of 3: the largest is 2"),
         (r#"{"prompt_ids":[5]}"#, "`prompt_ids`"),
         (r#"{"prompt":"w5","stream":true}"#, "`stream`"),
@@ -244,95 +257,95 @@ fn a_request_beyond_the_capabilities_is_unsupported_before_any_work() {
         (r#"{"prompt":"w5","use_cache":false}"#, "`use_cache`"),
         (r#"{"prompts":["w5","w5 w6"]}"#, "this engine does not pad"),
     ] {
-        let refused = refusal("unsupported", toy.clone(), line);
-        assert!(refused.kind == FailureKind::Unsupported && refused.message.contains(says), "{refused:?}");
+        let failure = failure_of("unsupported", toy.clone(), line);
+        assert!(failure.kind == FailureKind::Unsupported && failure.message.contains(message), "{failure:?}");
     }
     assert!(toy.log.lock().unwrap().iter().all(|line| !line.starts_with("generate")));
-    let refused = refusal("unsupported", Toy::new(), r#"{"prompts":["w5","w5 w6"],"padding":"packed"}"#);
-    assert_eq!(refused.message, "padding `packed`: offered are `left`");
-    toy.can.padding_sides = vec![Padding::Left];
-    let even = r#"{"prompts":["w5","w6"],"padding":"right","sampling":{"temperature":0}}"#;
+    let failure = failure_of("unsupported", Toy::new(), r#"{"prompts":["w5","w5 w6"],"padding":"packed"}"#);
+    assert_eq!(failure.message, "padding `packed`: expected one of `left`");
+    toy.capabilities.padding_sides = vec![Padding::Left];
+    let request = r#"{"prompts":["w5","w6"],"padding":"right","sampling":{"temperature":0}}"#;
     assert!(
-        matches!(ask("unsupported", toy, &[even]).as_slice(), [Message::Generated(_)]),
-        "nothing to pad, and greedy"
+        matches!(answers_to("unsupported", toy, &[request]).as_slice(), [Message::Generated(_)]),
+        "no padding and greedy"
     );
 }
 
 #[test]
-fn an_engine_that_breaks_its_promise_is_an_internal_failure_and_lives_on() {
-    for (first, says) in [
-        (STOPS_EARLY, "the engine gave 2 of 4 tokens of sequence 0 and stopped"),
-        (NEVER_STOPS, "the engine gave a token for sequence 0 after it was done"),
-        (WRONG_SEQUENCE, "the engine gave a token for sequence 1, and there are 1"),
+fn a_contract_error_of_the_engine_is_an_internal_failure() {
+    for (first, message) in [
+        (STOPS_EARLY, "the engine returned 2 of 4 tokens of sequence 0 and stopped"),
+        (NEVER_STOPS, "the engine returned a token for sequence 0 after it was done"),
+        (WRONG_SEQUENCE, "the engine returned a token for sequence 1, but there are 1"),
     ] {
         let lines =
             [&format!(r#"{{"id":2,"prompt_ids":[{first}],"max_new_tokens":4}}"#), r#"{"prompt_ids":[5]}"#];
-        let answers = ask("promise", Toy::new(), &lines);
+        let answers = answers_to("contract", Toy::new(), &lines);
         let [Message::Failed(failed), Message::Generated(_)] = answers.as_slice() else {
             panic!("{answers:?}")
         };
         assert_eq!(
             (failed.kind, failed.message.as_str(), &failed.id),
-            (FailureKind::Internal, says, &Some(Id::Number(2)))
+            (FailureKind::Internal, message, &Some(Id::Number(2)))
         );
     }
     let line = format!(r#"{{"prompt_ids":[{RUNS_OUT_OF_MEMORY}]}}"#);
-    let refused = refusal("promise", Toy::new(), &line);
-    assert_eq!((refused.kind, refused.message.as_str()), (FailureKind::OutOfMemory, "12 bytes are too many"));
+    let failure = failure_of("contract", Toy::new(), &line);
+    assert_eq!((failure.kind, failure.message.as_str()), (FailureKind::OutOfMemory, "12 bytes are too many"));
 }
 
 #[test]
-fn a_panic_costs_the_model_and_not_the_engine() {
+fn a_panic_drops_the_model_and_not_the_engine() {
     let line = format!("{{\"id\":4,\"prompt_ids\":[{PANICS}]}}\n{{\"prompt_ids\":[5]}}");
-    let heard = converse(Toy::new(), environment("panic"), line.as_bytes());
-    let [Message::Failed(failed), Message::Generated(after)] = heard.messages.as_slice() else {
-        panic!("{}", heard.raw)
+    let conversation = converse(Toy::new(), environment("panic"), line.as_bytes());
+    let [Message::Failed(failed), Message::Generated(after)] = conversation.messages.as_slice() else {
+        panic!("{}", conversation.raw)
     };
     assert_eq!(
         (failed.kind, failed.message.as_str()),
-        (FailureKind::Internal, "the engine panicked: no more of this")
+        (FailureKind::Internal, "the engine panicked: a panic by request")
     );
     assert_eq!(failed.id, Some(Id::Number(4)));
     assert!(after.loaded.is_some(), "loaded again");
-    let log: Vec<_> = heard.log.iter().map(|line| line.split([' ', '-']).next().unwrap()).collect();
+    let log: Vec<_> = conversation.log.iter().map(|line| line.split([' ', '-']).next().unwrap()).collect();
     assert_eq!(log, ["load", "generate", "drop", "load", "generate", "drop"]);
 }
 
 #[test]
-fn a_cancel_ends_a_running_request_after_the_token_that_it_is_at() {
+fn a_cancel_ends_a_running_request_after_its_current_token() {
     let line = format!(r#"{{"id":7,"prompt_ids":[{CANCELS_SEVEN}],"max_new_tokens":200,"iterations":9}}"#);
-    let answer = only("cancel", &line);
+    let answer = generated_by("cancel", &line);
     assert_eq!(answer.iterations.len(), 1);
     assert_eq!((ids(&answer, 0).len(), answer.iterations[0].sequences[0].finish), (4, Finish::Cancelled));
-    let warming = only("cancel", &line.replace("\"iterations\":9", "\"warmup\":9"));
-    assert_eq!((warming.warmup_iterations.len(), warming.iterations.len()), (1, 1));
-    assert_eq!(warming.iterations[0].sequences[0].finish, Finish::Cancelled, "the answer itself says so");
+    let warmup = generated_by("cancel", &line.replace("\"iterations\":9", "\"warmup\":9"));
+    assert_eq!((warmup.warmup_iterations.len(), warmup.iterations.len()), (1, 1));
+    assert_eq!(warmup.iterations[0].sequences[0].finish, Finish::Cancelled, "the answer states it");
 }
 
 #[test]
-fn a_request_that_is_cancelled_while_it_waits_has_no_tokens_and_costs_no_work() {
+fn a_request_cancelled_before_its_start_has_no_tokens_and_no_work() {
     let lines = [
         r#"{"id":1,"prompt_ids":[5],"max_new_tokens":2}"#,
         r#"{"id":7,"prompts_ids":[[5,6],[7,8]]}"#,
         r#"{"type":"cancel","id":7}"#,
-        r#"{"type":"cancel","id":"nobody"}"#,
+        r#"{"type":"cancel","id":"unknown"}"#,
     ];
-    let heard = converse(Toy::new(), environment("waiting"), lines.join("\n").as_bytes());
-    let [Message::Generated(first), Message::Generated(cancelled)] = heard.messages.as_slice() else {
-        panic!("{}", heard.raw)
+    let conversation = converse(Toy::new(), environment("waiting"), lines.join("\n").as_bytes());
+    let [Message::Generated(first), Message::Generated(cancelled)] = conversation.messages.as_slice() else {
+        panic!("{}", conversation.raw)
     };
     assert_eq!(ids(first, 0).len(), 2);
-    assert_sound(cancelled);
+    check_times(cancelled);
     let sequences = &cancelled.iterations[0].sequences;
     assert_eq!((cancelled.id.clone(), sequences.len()), (Some(Id::Number(7)), 2));
     assert!(sequences.iter().all(|s| s.finish == Finish::Cancelled && s.output_ids.as_deref() == Some(&[])));
-    assert_eq!(heard.log.iter().filter(|line| line.starts_with("generate")).count(), 1);
+    assert_eq!(conversation.log.iter().filter(|line| line.starts_with("generate")).count(), 1);
 }
 
 #[test]
-fn an_id_is_free_again_once_its_request_is_answered_and_not_before() {
+fn an_id_is_in_use_until_its_request_is_answered() {
     let line = r#"{"id":1,"prompt_ids":[5],"max_new_tokens":2}"#;
-    let answers = ask("ids", Toy::new(), &[line, line]);
+    let answers = answers_to("ids", Toy::new(), &[line, line]);
     let [Message::Generated(first), Message::Failed(second)] = answers.as_slice() else {
         panic!("{answers:?}")
     };

@@ -7,16 +7,13 @@ use engine_kit::protocol::{FailureKind, Finish, Generated, Id, Message};
 use toy::{CANCELS_SEVEN, ENDS, FAILS_ALONE, PANICS, RUNS_OUT_OF_MEMORY, Toy, converse, environment};
 
 fn answers(messages: &[Message]) -> Vec<(Option<Id>, Result<&Generated, FailureKind>)> {
-    let answer = |message: &'_ Message| match message {
-        Message::Failed(failed) => (failed.id.clone(), Err(failed.kind)),
-        other => panic!("unexpected {other:?}"),
-    };
     messages
         .iter()
         .filter(|message| !matches!(message, Message::Token(_)))
         .map(|message| match message {
             Message::Generated(generated) => (generated.id.clone(), Ok(generated)),
-            other => answer(other),
+            Message::Failed(failed) => (failed.id.clone(), Err(failed.kind)),
+            other => panic!("unexpected {other:?}"),
         })
         .collect()
 }
@@ -26,14 +23,14 @@ fn number(id: u64) -> Option<Id> {
 }
 
 #[test]
-fn requests_with_ids_overlap_up_to_the_concurrency_and_a_free_slot_is_taken_at_once() {
+fn requests_with_ids_overlap_and_a_free_slot_is_used_at_once() {
     let lines = [
         r#"{"id":1,"prompt_ids":[5],"max_new_tokens":6}"#,
         r#"{"id":2,"prompt_ids":[6],"max_new_tokens":2}"#,
         r#"{"id":3,"prompts_ids":[[7],[8]],"max_new_tokens":2,"iterations":2}"#,
     ];
-    let heard = converse(Toy::overlapping(), environment("slots"), lines.join("\n").as_bytes());
-    let answers = answers(&heard.messages);
+    let conversation = converse(Toy::overlapping(), environment("slots"), lines.join("\n").as_bytes());
+    let answers = answers(&conversation.messages);
     assert_eq!(
         answers.iter().map(|(id, _)| id.clone()).collect::<Vec<_>>(),
         [number(2), number(1), number(3)]
@@ -51,7 +48,7 @@ fn requests_with_ids_overlap_up_to_the_concurrency_and_a_free_slot_is_taken_at_o
     }
     let third = answers[2].1.unwrap();
     assert_eq!((third.iterations.len(), third.iterations[1].sequences.len()), (2, 2));
-    let log: Vec<_> = heard.log.iter().skip(1).map(String::as_str).collect();
+    let log: Vec<_> = conversation.log.iter().skip(1).map(String::as_str).collect();
     let expected = [
         "admit 0 [[5]]",
         "admit 1 [[6]]",
@@ -73,30 +70,30 @@ fn requests_with_ids_overlap_up_to_the_concurrency_and_a_free_slot_is_taken_at_o
 }
 
 #[test]
-fn a_models_first_text_waits_for_the_others_since_it_opens_the_tokenizer_and_later_ones_overlap() {
+fn the_first_text_waits_because_it_opens_the_tokenizer_and_later_texts_overlap() {
     let lines = [
         r#"{"id":1,"prompt_ids":[5],"max_new_tokens":3}"#,
         r#"{"id":2,"prompt":"w6","max_new_tokens":3}"#,
         r#"{"id":3,"prompt":"w7","max_new_tokens":3}"#,
     ];
-    let heard = converse(Toy::overlapping(), environment("first-text"), lines.join("\n").as_bytes());
+    let conversation = converse(Toy::overlapping(), environment("first-text"), lines.join("\n").as_bytes());
     let steps: Vec<_> =
-        heard.log.iter().filter(|line| line.starts_with("step")).map(String::as_str).collect();
-    assert_eq!(steps, ["step 1", "step 1", "step 1", "step 2", "step 2", "step 2"], "{:?}", heard.log);
+        conversation.log.iter().filter(|line| line.starts_with("step")).map(String::as_str).collect();
+    assert_eq!(steps, ["step 1", "step 1", "step 1", "step 2", "step 2", "step 2"], "{:?}", conversation.log);
 }
 
 #[test]
-fn a_request_alone_and_among_others_gives_the_same_ids() {
+fn a_request_has_the_same_ids_alone_and_with_other_requests() {
     let line = |id: u64, first: u32| format!(r#"{{"id":{id},"prompt_ids":[{first}],"max_new_tokens":9}}"#);
     let alone = converse(Toy::new(), environment("alone"), line(1, 5).as_bytes());
-    let among = [line(1, 5), line(2, ENDS), line(3, 9)].join("\n");
-    let among = converse(Toy::overlapping(), environment("among"), among.as_bytes());
+    let with_others = [line(1, 5), line(2, ENDS), line(3, 9)].join("\n");
+    let with_others = converse(Toy::overlapping(), environment("among"), with_others.as_bytes());
     let ids = |messages: &[Message]| {
         let found = answers(messages).into_iter().find(|(id, _)| *id == number(1)).unwrap();
         found.1.unwrap().iterations[0].sequences[0].output_ids.clone()
     };
     assert!(ids(&alone.messages).is_some_and(|ids| ids.len() == 9));
-    assert_eq!(ids(&alone.messages), ids(&among.messages));
+    assert_eq!(ids(&alone.messages), ids(&with_others.messages));
 }
 
 #[test]
@@ -105,9 +102,9 @@ fn streams_of_overlapping_requests_carry_their_ids() {
         r#"{"id":1,"prompt_ids":[5],"max_new_tokens":3,"stream":true}"#,
         r#"{"id":2,"prompt_ids":[9],"max_new_tokens":3,"stream":true}"#,
     ];
-    let heard = converse(Toy::overlapping(), environment("streams"), lines.join("\n").as_bytes());
-    for (id, generated) in answers(&heard.messages) {
-        let streamed: Vec<u32> = heard
+    let conversation = converse(Toy::overlapping(), environment("streams"), lines.join("\n").as_bytes());
+    for (id, generated) in answers(&conversation.messages) {
+        let streamed: Vec<u32> = conversation
             .messages
             .iter()
             .filter_map(|message| match message {
@@ -127,35 +124,35 @@ fn requests_without_an_id_wait_for_the_others_and_keep_their_order() {
         r#"{"id":2,"prompt_ids":[7],"max_new_tokens":1}"#,
         r#"{"type":"shutdown"}"#,
     ];
-    let heard = converse(Toy::overlapping(), environment("order"), lines.join("\n").as_bytes());
-    let (bye, generated) = heard.messages.split_last().unwrap();
+    let conversation = converse(Toy::overlapping(), environment("order"), lines.join("\n").as_bytes());
+    let (bye, generated) = conversation.messages.split_last().unwrap();
     assert!(matches!(bye, Message::Bye {}));
     assert_eq!(
         answers(generated).into_iter().map(|(id, _)| id).collect::<Vec<_>>(),
         [number(1), None, number(2)]
     );
-    assert!(heard.log.iter().all(|line| line != "step 2"), "{:?}", heard.log);
+    assert!(conversation.log.iter().all(|line| line != "step 2"), "{:?}", conversation.log);
 }
 
 #[test]
-fn a_cancel_reaches_one_request_and_leaves_its_neighbour() {
+fn a_cancel_ends_only_its_request() {
     let lines = [
         r#"{"id":7,"prompt_ids":[5],"max_new_tokens":200}"#.to_string(),
         format!(r#"{{"id":8,"prompt_ids":[{CANCELS_SEVEN}],"max_new_tokens":12}}"#),
     ];
-    let heard = converse(Toy::overlapping(), environment("one"), lines.join("\n").as_bytes());
-    let answers = answers(&heard.messages);
+    let conversation = converse(Toy::overlapping(), environment("one"), lines.join("\n").as_bytes());
+    let answers = answers(&conversation.messages);
     let finish = |index: usize| answers[index].1.unwrap().iterations[0].sequences[0].finish;
     assert_eq!((answers[0].0.clone(), finish(0)), (number(7), Finish::Cancelled));
     assert_eq!((answers[1].0.clone(), finish(1)), (number(8), Finish::Length));
 }
 
 #[test]
-fn a_request_that_makes_no_sense_is_refused_while_its_neighbours_run() {
+fn an_invalid_request_is_refused_while_others_run() {
     let lines =
         [r#"{"id":1,"prompt_ids":[5],"max_new_tokens":4}"#, "nonsense", r#"{"id":2,"prompt_ids":[99]}"#];
-    let heard = converse(Toy::overlapping(), environment("neighbours"), lines.join("\n").as_bytes());
-    let answers = answers(&heard.messages);
+    let conversation = converse(Toy::overlapping(), environment("neighbours"), lines.join("\n").as_bytes());
+    let answers = answers(&conversation.messages);
     assert_eq!((answers[0].1, answers[1].1), (Err(FailureKind::BadRequest), Err(FailureKind::BadRequest)));
     assert_eq!(
         (answers[0].0.clone(), answers[1].0.clone(), answers[2].0.clone()),
@@ -165,47 +162,47 @@ fn a_request_that_makes_no_sense_is_refused_while_its_neighbours_run() {
 }
 
 #[test]
-fn a_step_that_fails_or_panics_answers_everyone_once_and_the_engine_lives_on() {
+fn a_failed_step_answers_every_request_once_and_the_engine_continues() {
     for (first, kind) in [(RUNS_OUT_OF_MEMORY, FailureKind::OutOfMemory), (PANICS, FailureKind::Internal)] {
         let lines = [
             r#"{"id":1,"prompt_ids":[5],"max_new_tokens":9}"#.to_string(),
             format!(r#"{{"id":2,"prompt_ids":[{first}]}}"#),
             r#"{"id":3,"prompt_ids":[5],"max_new_tokens":2}"#.to_string(),
         ];
-        let heard = converse(Toy::overlapping(), environment("everyone"), lines.join("\n").as_bytes());
-        let answers = answers(&heard.messages);
+        let conversation = converse(Toy::overlapping(), environment("step"), lines.join("\n").as_bytes());
+        let answers = answers(&conversation.messages);
         assert_eq!((answers[0].0.clone(), answers[0].1), (number(1), Err(kind)));
         assert_eq!((answers[1].0.clone(), answers[1].1), (number(2), Err(kind)));
         let third = answers[2].1.unwrap();
-        assert_eq!(third.loaded.is_some(), first == PANICS, "a panic costs the model, a failure does not");
+        assert_eq!(third.loaded.is_some(), first == PANICS, "only a panic drops the model");
         assert_eq!(answers.len(), 3);
     }
 }
 
 #[test]
-fn a_request_that_fails_by_itself_ends_alone_and_its_slot_is_free() {
+fn a_request_that_fails_alone_frees_its_slot() {
     let lines = [
         r#"{"id":1,"prompt_ids":[5],"max_new_tokens":6}"#.to_string(),
         format!(r#"{{"id":2,"prompts_ids":[[{FAILS_ALONE}],[7]],"max_new_tokens":6}}"#),
         r#"{"id":3,"prompt_ids":[6],"max_new_tokens":2}"#.to_string(),
     ];
-    let heard = converse(Toy::overlapping(), environment("by itself"), lines.join("\n").as_bytes());
-    let answers = answers(&heard.messages);
+    let conversation = converse(Toy::overlapping(), environment("by itself"), lines.join("\n").as_bytes());
+    let answers = answers(&conversation.messages);
     assert_eq!((answers[0].0.clone(), answers[0].1), (number(2), Err(FailureKind::Model)));
     assert!(answers[1..].iter().all(|(_, answer)| answer.is_ok()) && answers.len() == 3);
 }
 
 #[test]
-fn an_engine_without_slots_takes_requests_with_ids_one_after_the_other() {
+fn an_engine_without_slots_runs_requests_one_after_the_other() {
     let mut toy = Toy::overlapping();
     toy.slots = false;
     let lines = [
         r#"{"id":1,"prompt_ids":[5],"max_new_tokens":6}"#,
         r#"{"id":2,"prompt_ids":[6],"max_new_tokens":2}"#,
     ];
-    let heard = converse(toy, environment("sequential"), lines.join("\n").as_bytes());
+    let conversation = converse(toy, environment("sequential"), lines.join("\n").as_bytes());
     assert_eq!(
-        answers(&heard.messages).into_iter().map(|(id, _)| id).collect::<Vec<_>>(),
+        answers(&conversation.messages).into_iter().map(|(id, _)| id).collect::<Vec<_>>(),
         [number(1), number(2)]
     );
 }

@@ -12,7 +12,7 @@ use engine_kit::protocol::{FailureKind, Message, parse_message};
 use engine_kit::python::{PythonEngine, host};
 use toy::{Toy, tiny};
 
-/// The variable that makes this process an engine, and which one.
+/// The variable that selects the engine that this process runs.
 const ROLE: &str = "KIT_TEST_ROLE";
 
 /// A fake Python that is a shell: `-u -s FILE` runs FILE.
@@ -24,30 +24,30 @@ macro_rules! tests {
 
 const TESTS: &[(&str, fn())] = tests![
     output_printed_by_an_engine_goes_to_stderr,
-    a_reader_that_goes_away_ends_a_request_in_the_middle,
-    a_reader_that_has_its_answer_may_go,
+    a_closed_stdout_ends_a_running_request,
+    a_stdout_closed_after_the_answer_is_no_error,
     an_engine_ends_with_its_input,
-    a_missing_environment_is_an_answer,
-    an_engine_without_an_environment_here_has_a_hint,
-    a_program_that_is_no_python_is_an_answer,
-    a_worker_has_the_protocol_for_itself,
+    a_missing_environment_is_reported,
+    an_engine_with_another_setup_has_its_hint,
+    a_program_other_than_python_is_reported,
+    only_the_worker_writes_the_protocol,
     a_killed_worker_is_reported,
     a_failed_worker_is_reported,
-    a_worker_file_that_was_changed_is_put_right,
+    a_changed_worker_file_is_written_again,
     a_worker_gets_the_path_of_the_embedded_model,
-    modules_of_the_caller_do_not_reach_the_worker,
-    a_python_of_the_users_own_runs_the_worker,
-    a_variable_that_names_no_program_is_an_answer,
+    the_module_path_of_the_caller_is_not_passed_to_the_worker,
+    the_python_of_the_user_runs_the_worker,
+    a_variable_that_names_no_program_is_reported,
 ];
 
 fn main() -> ExitCode {
     if let Ok(role) = std::env::var(ROLE) {
-        return play(&role);
+        return run_role(&role);
     }
     let named: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
-    let wanted = |name: &str| named.is_empty() || named.iter().any(|part| name.contains(part.as_str()));
+    let accepts = |name: &str| named.is_empty() || named.iter().any(|part| name.contains(part.as_str()));
     let mut failed = 0;
-    for (name, test) in TESTS.iter().filter(|(name, _)| wanted(name)) {
+    for (name, test) in TESTS.iter().filter(|(name, _)| accepts(name)) {
         let passed = std::panic::catch_unwind(*test).is_ok();
         eprintln!("test {name} ... {}", if passed { "ok" } else { "FAILED" });
         failed += usize::from(!passed);
@@ -55,33 +55,33 @@ fn main() -> ExitCode {
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn play(role: &str) -> ExitCode {
+fn run_role(role: &str) -> ExitCode {
     let worker = match role {
-        "toy" => return engine_kit::serve(Chatty(Toy::new())),
+        "toy" => return engine_kit::serve(PrintingToy(Toy::new())),
         "echo" => {
             "read line; echo \"model: $ORCHESTRATE_MODEL\" >&2; echo \"path: ${PYTHONPATH-none} ${PYTHONSAFEPATH-} $(cat \"$(dirname \"$0\")/beside.txt\") $line\" >&2; echo '{\"type\":\"bye\"}'"
         }
         "killed" => "printf '{\"type\":\"gener'; kill -9 $$",
-        "fails" | "elsewhere" => "exit 3",
+        "fails" | "other-setup" => "exit 3",
         other => panic!("no role `{other}`"),
     };
     let files: &'static [_] = Box::leak(Box::new([("worker.py", worker), ("beside.txt", "beside")]));
-    let elsewhere = role == "elsewhere";
+    let has_other_setup = role == "other-setup";
     host(PythonEngine {
         name: "snake",
         environment: "snake",
         requirements: "torch==1\n",
         python: "3.11",
-        otherwise: elsewhere.then_some("look under the third stone"),
-        lacks: elsewhere.then_some(|| Some("no stone found")),
+        otherwise: has_other_setup.then_some("use the container"),
+        missing_requirement: has_other_setup.then_some(|| Some("no container found")),
         files,
     })
 }
 
 /// A toy that prints while it loads, as some libraries do.
-struct Chatty(Toy);
+struct PrintingToy(Toy);
 
-impl engine_kit::Engine for Chatty {
+impl engine_kit::Engine for PrintingToy {
     type Model = toy::ToyModel;
 
     fn hello(&self) -> Result<engine_kit::protocol::HelloFacts, engine_kit::protocol::Failed> {
@@ -100,7 +100,7 @@ impl engine_kit::Engine for Chatty {
     }
 }
 
-struct Ended {
+struct Output {
     raw: String,
     messages: Vec<Message>,
     stderr: String,
@@ -108,12 +108,12 @@ struct Ended {
 }
 
 /// Starts this program in a role and passes all of its input at once.
-fn start(role: &str, home: &Path, model: Option<&Path>, input: &str) -> Ended {
+fn start(role: &str, home: &Path, model: Option<&Path>, input: &str) -> Output {
     start_with(role, home, model, input, None)
 }
 
-/// The same, with a Python that the user names for this engine.
-fn start_with(role: &str, home: &Path, model: Option<&Path>, input: &str, python: Option<&Path>) -> Ended {
+/// The same, with the user's own Python for this engine.
+fn start_with(role: &str, home: &Path, model: Option<&Path>, input: &str, python: Option<&Path>) -> Output {
     let mut engine = duct::cmd!(std::env::current_exe().unwrap())
         .env(ROLE, role)
         .env("ORCHESTRATE_HOME", home)
@@ -131,10 +131,10 @@ fn start_with(role: &str, home: &Path, model: Option<&Path>, input: &str, python
         Some(model) => engine.env("ORCHESTRATE_MODEL", model),
         None => engine.env_remove("ORCHESTRATE_MODEL"),
     };
-    let ended = engine.stdin_bytes(input).stdout_capture().stderr_capture().unchecked().run().unwrap();
-    let raw = String::from_utf8(ended.stdout).unwrap();
+    let output = engine.stdin_bytes(input).stdout_capture().stderr_capture().unchecked().run().unwrap();
+    let raw = String::from_utf8(output.stdout).unwrap();
     let messages = raw.lines().filter_map(|line| parse_message(line.as_bytes()).ok()).collect();
-    Ended { raw, messages, stderr: String::from_utf8(ended.stderr).unwrap(), code: ended.status.code() }
+    Output { raw, messages, stderr: String::from_utf8(output.stderr).unwrap(), code: output.status.code() }
 }
 
 /// A home with the environment of `snake`; its Python is a shell.
@@ -156,22 +156,26 @@ fn write_program(path: &Path, text: &str) {
 fn output_printed_by_an_engine_goes_to_stderr() {
     let (home, model) = (tiny::folder("home-chatty"), tiny::model("chatty"));
     let input = "{\"type\":\"hello\",\"protocol\":1}\n{\"prompt\":\"w5\",\"max_new_tokens\":2}\n";
-    let ended = start("toy", &home, Some(&model), input);
-    assert_eq!((ended.raw.lines().count(), ended.code), (2, Some(0)), "{}", ended.raw);
-    assert!(matches!(ended.messages.as_slice(), [Message::Hello(_), Message::Generated(_)]), "{}", ended.raw);
+    let output = start("toy", &home, Some(&model), input);
+    assert_eq!((output.raw.lines().count(), output.code), (2, Some(0)), "{}", output.raw);
     assert!(
-        ended.stderr.contains("hello from a library") && ended.stderr.contains("loading..."),
+        matches!(output.messages.as_slice(), [Message::Hello(_), Message::Generated(_)]),
         "{}",
-        ended.stderr
+        output.raw
     );
-    assert!(ended.stderr.contains("1 iteration, 2 tokens; first token "), "{}", ended.stderr);
+    assert!(
+        output.stderr.contains("hello from a library") && output.stderr.contains("loading..."),
+        "{}",
+        output.stderr
+    );
+    assert!(output.stderr.contains("1 iteration, 2 tokens; first token "), "{}", output.stderr);
 }
 
-/// A running toy, with the other ends of its stdin and stdout, and its messages to people.
-fn under_way(test: &str) -> (duct::Handle, PipeWriter, PipeReader, BufReader<PipeReader>) {
-    let (stdin, to_it) = std::io::pipe().unwrap();
-    let (from_it, stdout) = std::io::pipe().unwrap();
-    let (said, stderr) = std::io::pipe().unwrap();
+/// A running toy with the other ends of its stdin, stdout and stderr.
+fn start_toy(test: &str) -> (duct::Handle, PipeWriter, PipeReader, BufReader<PipeReader>) {
+    let (stdin, to_engine) = std::io::pipe().unwrap();
+    let (from_engine, stdout) = std::io::pipe().unwrap();
+    let (from_stderr, stderr) = std::io::pipe().unwrap();
     let engine = duct::cmd!(std::env::current_exe().unwrap())
         .env(ROLE, "toy")
         .env("ORCHESTRATE_HOME", tiny::folder(&format!("home-{test}")))
@@ -180,41 +184,45 @@ fn under_way(test: &str) -> (duct::Handle, PipeWriter, PipeReader, BufReader<Pip
         .stdout_file(stdout)
         .stderr_file(stderr)
         .unchecked();
-    (engine.start().unwrap(), to_it, from_it, BufReader::new(said))
+    (engine.start().unwrap(), to_engine, from_engine, BufReader::new(from_stderr))
 }
 
-fn a_reader_that_goes_away_ends_a_request_in_the_middle() {
-    let (engine, mut to_it, from_it, said) = under_way("reader-gone");
-    writeln!(to_it, "{{\"prompt_ids\":[{}]}}", toy::HANGS).unwrap();
-    let mut said = said.lines().map(|line| line.unwrap());
-    assert!(said.any(|line| line == "it hangs"));
-    drop(from_it);
-    let ended = engine.wait_timeout(Duration::from_secs(60)).unwrap().expect("it still hangs");
-    assert_eq!(ended.status.code(), Some(1));
-    assert_eq!(said.collect::<Vec<_>>(), ["error: cannot write answers: broken pipe"]);
+fn a_closed_stdout_ends_a_running_request() {
+    let (engine, mut to_engine, from_engine, stderr) = start_toy("reader-gone");
+    writeln!(to_engine, "{{\"prompt_ids\":[{}]}}", toy::HANGS).unwrap();
+    let mut stderr = stderr.lines().map(|line| line.unwrap());
+    assert!(stderr.any(|line| line == "hanging"));
+    drop(from_engine);
+    let output = engine.wait_timeout(Duration::from_secs(60)).unwrap().expect("the engine still runs");
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(stderr.collect::<Vec<_>>(), ["error: cannot write answers: broken pipe"]);
 }
 
-fn a_reader_that_has_its_answer_may_go() {
-    let (engine, mut to_it, from_it, said) = under_way("reader-content");
-    writeln!(to_it, "{{\"prompt_ids\":[5],\"max_new_tokens\":2}}").unwrap();
+fn a_stdout_closed_after_the_answer_is_no_error() {
+    let (engine, mut to_engine, from_engine, stderr) = start_toy("reader-content");
+    writeln!(to_engine, "{{\"prompt_ids\":[5],\"max_new_tokens\":2}}").unwrap();
     let mut answer = String::new();
-    BufReader::new(from_it).read_line(&mut answer).unwrap();
+    BufReader::new(from_engine).read_line(&mut answer).unwrap();
     assert!(matches!(parse_message(answer.as_bytes()), Ok(Message::Generated(_))), "{answer}");
-    drop(to_it);
-    let ended = engine.wait_timeout(Duration::from_secs(60)).unwrap().expect("its input has ended");
-    assert_eq!(ended.status.code(), Some(0));
-    assert!(said.lines().all(|line| !line.unwrap().contains("cannot write")));
+    drop(to_engine);
+    let output = engine.wait_timeout(Duration::from_secs(60)).unwrap().expect("its input is closed");
+    assert_eq!(output.status.code(), Some(0));
+    assert!(stderr.lines().all(|line| !line.unwrap().contains("cannot write")));
 }
 
 fn an_engine_ends_with_its_input() {
     let home = tiny::folder("home-ends");
-    let ended = start("toy", &home, None, "{\"type\":\"facts\"}");
-    assert!(matches!(ended.messages.as_slice(), [Message::Facts(_)]), "{}", ended.raw);
-    let ended = start("toy", &home, None, "{\"type\":\"shutdown\"}\n{\"type\":\"facts\"}\n");
-    assert!(matches!(ended.messages.as_slice(), [Message::Bye {}]) && ended.code == Some(0), "{}", ended.raw);
+    let output = start("toy", &home, None, "{\"type\":\"facts\"}");
+    assert!(matches!(output.messages.as_slice(), [Message::Facts(_)]), "{}", output.raw);
+    let output = start("toy", &home, None, "{\"type\":\"shutdown\"}\n{\"type\":\"facts\"}\n");
+    assert!(
+        matches!(output.messages.as_slice(), [Message::Bye {}]) && output.code == Some(0),
+        "{}",
+        output.raw
+    );
 }
 
-fn a_missing_environment_is_an_answer() {
+fn a_missing_environment_is_reported() {
     let home = tiny::folder("home-missing");
     let lines = [
         "{\"type\":\"hello\",\"protocol\":1}",
@@ -222,68 +230,75 @@ fn a_missing_environment_is_an_answer() {
         "nonsense",
         "{\"type\":\"shutdown\"}",
     ];
-    let ended = start("echo", &home, None, &lines.join("\n"));
+    let output = start("echo", &home, None, &lines.join("\n"));
     let [Message::Failed(hello), Message::Failed(generate), Message::Failed(broken), Message::Bye {}] =
-        ended.messages.as_slice()
+        output.messages.as_slice()
     else {
-        panic!("{}", ended.raw)
+        panic!("{}", output.raw)
     };
     assert_eq!(hello.kind, FailureKind::Unavailable);
     assert_eq!(hello.message, "the Python 3.11 environment of `snake` is not set up");
     // These tests run in a checkout.
     assert_eq!(hello.hint.as_deref(), Some("cargo run --release -- setup snake"));
     assert_eq!((generate.kind, generate.id.is_some()), (FailureKind::Unavailable, true));
-    assert_eq!((broken.kind, ended.code), (FailureKind::BadRequest, Some(0)));
-    assert!(!home.join("workers").exists(), "nothing is written for an engine that cannot run");
+    assert_eq!((broken.kind, output.code), (FailureKind::BadRequest, Some(0)));
+    assert!(!home.join("workers").exists(), "no file is written for an engine that cannot run");
 }
 
-fn an_engine_without_an_environment_here_has_a_hint() {
-    let ended =
-        start("elsewhere", &tiny::folder("home-elsewhere"), None, "{\"type\":\"hello\",\"protocol\":1}");
-    let [Message::Failed(failed)] = ended.messages.as_slice() else { panic!("{}", ended.raw) };
-    assert_eq!(failed.message, "the Python 3.11 environment of `snake` is not set up, and no stone found");
-    assert_eq!(failed.hint.as_deref(), Some("look under the third stone"));
+fn an_engine_with_another_setup_has_its_hint() {
+    let output =
+        start("other-setup", &tiny::folder("home-elsewhere"), None, "{\"type\":\"hello\",\"protocol\":1}");
+    let [Message::Failed(failed)] = output.messages.as_slice() else { panic!("{}", output.raw) };
+    assert_eq!(
+        failed.message,
+        "the Python 3.11 environment of `snake` is not set up, and no container found"
+    );
+    assert_eq!(failed.hint.as_deref(), Some("use the container"));
 }
 
-fn a_program_that_is_no_python_is_an_answer() {
+fn a_program_other_than_python_is_reported() {
     let home = home_with_environment("home-no-python");
     // These programs end at once, repeat their input, and never end.
     for program in ["/bin/true", "/bin/echo", "/usr/bin/yes"] {
         let input = "{\"type\":\"hello\",\"protocol\":1}\n{\"type\":\"shutdown\"}\n";
-        let ended = start_with("echo", &home, None, input, Some(Path::new(program)));
-        let [Message::Failed(failed), Message::Bye {}] = ended.messages.as_slice() else {
-            panic!("{}", ended.raw)
+        let output = start_with("echo", &home, None, input, Some(Path::new(program)));
+        let [Message::Failed(failed), Message::Bye {}] = output.messages.as_slice() else {
+            panic!("{}", output.raw)
         };
         assert_eq!(failed.message, format!("`ORCHESTRATE_PYTHON_SNAKE` names no Python: `{program}`"));
-        assert_eq!((failed.kind, ended.code), (FailureKind::Unavailable, Some(0)));
+        assert_eq!((failed.kind, output.code), (FailureKind::Unavailable, Some(0)));
         assert!(failed.hint.as_ref().unwrap().starts_with("unset ORCHESTRATE_PYTHON_SNAKE"), "{failed:?}");
     }
 }
 
-fn a_worker_has_the_protocol_for_itself() {
-    let ended = start("echo", &home_with_environment("home-echo"), None, "the request\n");
-    assert!(ended.stderr.contains("beside the request"), "{}", ended.stderr);
-    assert_eq!((ended.raw.as_str(), ended.code), ("{\"type\":\"bye\"}\n", Some(0)));
+fn only_the_worker_writes_the_protocol() {
+    let output = start("echo", &home_with_environment("home-echo"), None, "the request\n");
+    assert!(output.stderr.contains("beside the request"), "{}", output.stderr);
+    assert_eq!((output.raw.as_str(), output.code), ("{\"type\":\"bye\"}\n", Some(0)));
 }
 
 fn a_killed_worker_is_reported() {
-    let ended = start("killed", &home_with_environment("home-killed"), None, "");
-    let [Message::Failed(failed)] = ended.messages.as_slice() else { panic!("{}", ended.raw) };
+    let output = start("killed", &home_with_environment("home-killed"), None, "");
+    let [Message::Failed(failed)] = output.messages.as_slice() else { panic!("{}", output.raw) };
     assert_eq!(
         (failed.kind, failed.message.as_str()),
         (FailureKind::Internal, "the Python worker was killed by signal 9")
     );
-    assert!(ended.raw.starts_with("{\"type\":\"gener\n"), "half a line does not swallow it: {}", ended.raw);
-    assert_eq!(ended.code, Some(137));
+    assert!(
+        output.raw.starts_with("{\"type\":\"gener\n"),
+        "the failure is a line of its own: {}",
+        output.raw
+    );
+    assert_eq!(output.code, Some(137));
 }
 
 fn a_failed_worker_is_reported() {
-    let ended = start("fails", &home_with_environment("home-fails"), None, "");
-    let [Message::Failed(failed)] = ended.messages.as_slice() else { panic!("{}", ended.raw) };
-    assert_eq!((failed.message.as_str(), ended.code), ("the Python worker ended with exit code 3", Some(3)));
+    let output = start("fails", &home_with_environment("home-fails"), None, "");
+    let [Message::Failed(failed)] = output.messages.as_slice() else { panic!("{}", output.raw) };
+    assert_eq!((failed.message.as_str(), output.code), ("the Python worker ended with exit code 3", Some(3)));
 }
 
-fn a_worker_file_that_was_changed_is_put_right() {
+fn a_changed_worker_file_is_written_again() {
     let home = home_with_environment("home-changed");
     let run = || start("echo", &home, None, "x\n").stderr;
     assert!(run().contains("beside x"));
@@ -292,46 +307,46 @@ fn a_worker_file_that_was_changed_is_put_right() {
     assert_eq!(folders.len(), 1);
     std::fs::write(folders[0].join("beside.txt"), b"changed").unwrap();
     assert!(run().contains("beside x"));
-    let mut left: Vec<_> =
+    let mut names: Vec<_> =
         std::fs::read_dir(&folders[0]).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     // The files of the Python kit.
-    left.retain(|name| !name.to_string_lossy().starts_with("engine_kit") && name != "model_folder.py");
-    left.sort();
-    assert_eq!(left, ["beside.txt", "worker.py"]);
+    names.retain(|name| !name.to_string_lossy().starts_with("engine_kit") && name != "model_folder.py");
+    names.sort();
+    assert_eq!(names, ["beside.txt", "worker.py"]);
 }
 
-fn modules_of_the_caller_do_not_reach_the_worker() {
-    let ended = start("echo", &home_with_environment("home-path"), None, "x\n");
-    assert!(ended.stderr.contains("path: none "), "{}", ended.stderr);
+fn the_module_path_of_the_caller_is_not_passed_to_the_worker() {
+    let output = start("echo", &home_with_environment("home-path"), None, "x\n");
+    assert!(output.stderr.contains("path: none "), "{}", output.stderr);
 }
 
 fn a_worker_gets_the_path_of_the_embedded_model() {
     let (home, model) = (home_with_environment("home-embedded"), tiny::model("named"));
-    let told = |model| start("echo", &home, model, "x\n").stderr.lines().next().unwrap().to_string();
-    assert!(told(None).ends_with("models/embedded"), "{}", told(None));
-    assert_eq!(told(Some(Path::new("embedded"))), told(None));
-    assert_eq!(told(Some(&model)), format!("model: {}", model.display()));
-    assert_eq!(told(Some(Path::new("/no/such/model"))), "model: /no/such/model");
+    let model_line = |model| start("echo", &home, model, "x\n").stderr.lines().next().unwrap().to_string();
+    assert!(model_line(None).ends_with("models/embedded"), "{}", model_line(None));
+    assert_eq!(model_line(Some(Path::new("embedded"))), model_line(None));
+    assert_eq!(model_line(Some(&model)), format!("model: {}", model.display()));
+    assert_eq!(model_line(Some(Path::new("/no/such/model"))), "model: /no/such/model");
 }
 
-fn a_python_of_the_users_own_runs_the_worker() {
+fn the_python_of_the_user_runs_the_worker() {
     let home = tiny::folder("home-own");
     let python = home.join("own-python");
     write_program(
         &python,
         "#!/bin/sh\n[ \"$1\" = -S ] && echo python && exit\necho \"own $*\" >&2\nshift 1\nexec sh \"$@\"\n",
     );
-    let ended = start_with("echo", &home, None, "x\n", Some(&python));
-    assert!(ended.stderr.contains("own -u /"), "{}", ended.stderr);
-    assert!(ended.stderr.contains("path: /somewhere/else  beside x"), "{}", ended.stderr);
-    assert_eq!((ended.raw.as_str(), ended.code), ("{\"type\":\"bye\"}\n", Some(0)));
+    let output = start_with("echo", &home, None, "x\n", Some(&python));
+    assert!(output.stderr.contains("own -u /"), "{}", output.stderr);
+    assert!(output.stderr.contains("path: /somewhere/else  beside x"), "{}", output.stderr);
+    assert_eq!((output.raw.as_str(), output.code), ("{\"type\":\"bye\"}\n", Some(0)));
     assert!(!home.join("environments").exists());
 }
 
-fn a_variable_that_names_no_program_is_an_answer() {
+fn a_variable_that_names_no_program_is_reported() {
     let home = home_with_environment("home-no-program");
-    let ended = start_with("echo", &home, None, "{\"type\":\"facts\"}", Some(Path::new("/no/such/python")));
-    let [Message::Failed(failed)] = ended.messages.as_slice() else { panic!("{}", ended.raw) };
+    let output = start_with("echo", &home, None, "{\"type\":\"facts\"}", Some(Path::new("/no/such/python")));
+    let [Message::Failed(failed)] = output.messages.as_slice() else { panic!("{}", output.raw) };
     assert_eq!(failed.message, "`ORCHESTRATE_PYTHON_SNAKE` names no program: `/no/such/python`");
     assert_eq!(failed.kind, FailureKind::Unavailable);
     assert!(failed.hint.as_ref().unwrap().starts_with("unset ORCHESTRATE_PYTHON_SNAKE"), "{failed:?}");

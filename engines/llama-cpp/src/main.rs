@@ -22,7 +22,7 @@ fn main() -> ExitCode {
         ),
         python: "3.11",
         otherwise: None,
-        lacks: None,
+        missing_requirement: None,
         files: &[
             ("worker.py", include_str!("../worker.py")),
             ("options.py", include_str!("../options.py")),

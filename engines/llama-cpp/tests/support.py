@@ -39,9 +39,9 @@ def file(dtype):
 def load(model=None, options=None, **fields):
     """Loads like the worker, in f32 by default."""
     import loading
-    from options import OWN, read_options
+    from options import OWN_DTYPE, read_options
 
-    request = {"model": str(model or file("f32")), "dtype": OWN, "threads": 2, "context_tokens": None, **fields}
+    request = {"model": str(model or file("f32")), "dtype": OWN_DTYPE, "threads": 2, "context_tokens": None, **fields}
     return loading.load(SimpleNamespace(**request), read_options(options or {}), Phases())
 
 

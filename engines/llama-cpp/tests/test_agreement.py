@@ -24,7 +24,7 @@ def held_out():
     return load(file("f32")).encode(text[:120_000])
 
 
-def answers_of(command, loads, heldout):
+def run_engine(command, loads, heldout):
     """For each load: the greedy ids after each prompt, and the scores of a passage."""
     requests = []
     for load in loads:
@@ -39,8 +39,8 @@ def answers_of(command, loads, heldout):
     answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     if failed := [answer for answer in answers if answer["type"] == "failed"]:
         raise AssertionError(failed[0])
-    texts = [it["iterations"][0]["sequences"][0]["output_ids"] for it in answers if it["type"] == "generated"]
-    scores = [it["logprobs"][0] for it in answers if it["type"] == "scored"]
+    texts = [answer["iterations"][0]["sequences"][0]["output_ids"] for answer in answers if answer["type"] == "generated"]
+    scores = [answer["logprobs"][0] for answer in answers if answer["type"] == "scored"]
     count = len(PROMPTS)
     return [(texts[index * count : (index + 1) * count], scores[index]) for index in range(len(loads))]
 
@@ -55,30 +55,31 @@ class Agreement(unittest.TestCase):
         baseline = ENGINE.parent / "pytorch-baseline" / "worker.py"
         # The tests use a separate data folder; the environment is in the user's.
         home = {name: value for name, value in os.environ.items() if name != "ORCHESTRATE_HOME"}
-        python_of = [str(ROOT / "scripts" / "python-of"), "pytorch-baseline"]
-        command = [*python_of, "-c", "import sys; print(sys.executable)"]
-        found = subprocess.run(command, env=home, capture_output=True, text=True)
-        if found.returncode != 0:
-            raise unittest.SkipTest(found.stderr.splitlines()[0])
+        python_command = [str(ROOT / "scripts" / "python-of"), "pytorch-baseline"]
+        command = [*python_command, "-c", "import sys; print(sys.executable)"]
+        result = subprocess.run(command, env=home, capture_output=True, text=True)
+        if result.returncode != 0:
+            raise unittest.SkipTest(result.stderr.splitlines()[0])
         cls.heldout = held_out()
-        ((cls.texts, cls.scores),) = answers_of([found.stdout.strip(), "-s", str(baseline)], [{"model": str(EMBEDDED)}], cls.heldout)
+        command = [result.stdout.strip(), "-s", str(baseline)]
+        ((cls.texts, cls.scores),) = run_engine(command, [{"model": str(EMBEDDED)}], cls.heldout)
 
     def loads(self, loads):
-        return answers_of([sys.executable, "-s", str(ENGINE / "worker.py")], loads, self.heldout)
+        return run_engine([sys.executable, "-s", str(ENGINE / "worker.py")], loads, self.heldout)
 
     def test_f32_gives_exactly_the_baselines_ids_and_its_log_probabilities(self):
         options = [{}, EXACT]
-        loads = [{"model": str(file("f32")), "options": one} for one in options]
-        for one, bound, (texts, scores) in zip(options, (1e-3, 1e-5), self.loads(loads)):
-            print(f"f32 {one}: drift {rms(scores, self.scores):.1e}", file=sys.stderr)
-            self.assertEqual(texts, self.texts, one)
-            self.assertLess(rms(scores, self.scores), bound, one)
+        loads = [{"model": str(file("f32")), "options": option} for option in options]
+        for option, bound, (texts, scores) in zip(options, (1e-3, 1e-5), self.loads(loads)):
+            print(f"f32 {option}: drift {rms(scores, self.scores):.1e}", file=sys.stderr)
+            self.assertEqual(texts, self.texts, option)
+            self.assertLess(rms(scores, self.scores), bound, option)
 
     def test_narrower_dtypes_drift_within_their_bounds(self):
         answers = self.loads([{"model": str(file(dtype))} for dtype in DRIFT])
         for (dtype, bound), (texts, scores) in zip(DRIFT.items(), answers):
             drift = rms(scores, self.scores)
-            same = [sum(a == b for a, b in zip(ours, theirs)) for ours, theirs in zip(texts, self.texts)]
+            same = [sum(a == b for a, b in zip(found, expected)) for found, expected in zip(texts, self.texts)]
             print(f"{dtype}: drift {drift:.4f}, same ids {same} of {NEW_TOKENS}", file=sys.stderr)
             self.assertLess(drift, bound, dtype)
 

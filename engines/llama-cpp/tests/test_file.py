@@ -24,7 +24,7 @@ class Conversions(unittest.TestCase):
         program.chmod(0o755)
         progress = []
         with mock.patch.dict(os.environ, {PROGRAM: str(program)}):
-            return convert(EMBEDDED, "f32", Phases(progress.append)), [it["fraction"] for it in progress]
+            return convert(EMBEDDED, "f32", Phases(progress.append)), [message["fraction"] for message in progress]
 
     def assert_failed(self, kind, text, call):
         with self.assertRaises(Failed) as raised:
@@ -49,20 +49,20 @@ class Conversions(unittest.TestCase):
             self.assert_failed("unavailable", PROGRAM, lambda: convert(EMBEDDED, "f32", Phases()))
 
     def test_a_conversion_of_the_same_content_in_another_folder_is_found_again(self):
-        again = Path(self.folder.name) / "again"
-        again.mkdir()
+        copy = Path(self.folder.name) / "again"
+        copy.mkdir()
         for path in EMBEDDED.iterdir():
             if path.is_file():
-                (again / path.name).write_bytes(path.read_bytes())
+                (copy / path.name).write_bytes(path.read_bytes())
         first = file("f32")
         made = first.stat()
-        self.assertEqual(convert(again, "f32", Phases()), first)
+        self.assertEqual(convert(copy, "f32", Phases()), first)
         self.assertEqual(first.stat().st_ino, made.st_ino)
         # Other weights give another file.
-        weights = bytearray((again / "model.safetensors").read_bytes())
+        weights = bytearray((copy / "model.safetensors").read_bytes())
         weights[-100] ^= 1
-        (again / "model.safetensors").write_bytes(weights)
-        self.assertNotEqual(convert(again, "f32", Phases()), first)
+        (copy / "model.safetensors").write_bytes(weights)
+        self.assertNotEqual(convert(copy, "f32", Phases()), first)
 
 
 if __name__ == "__main__":

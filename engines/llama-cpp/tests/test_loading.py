@@ -79,15 +79,15 @@ class Refusals(unittest.TestCase):
         self.assertIn(text, raised.exception.message)
 
     def test_a_broken_file_is_refused_with_the_last_error_of_llama_cpp(self):
-        whole = file("f32").read_bytes()
-        self.assertIn(NAME + b"llama", whole)
+        content = file("f32").read_bytes()
+        self.assertIn(NAME + b"llama", content)
         broken = {
-            "half.gguf": (whole[: len(whole) // 2], "model", "not within the file bounds"),
-            "begun.gguf": (whole[:200], "model", "begun.gguf"),
+            "half.gguf": (content[: len(content) // 2], "model", "not within the file bounds"),
+            "begun.gguf": (content[:200], "model", "begun.gguf"),
             "empty.gguf": (b"", "model", "is not a GGUF file"),
             "other.gguf": (b"hello, this is text", "model", "is not a GGUF file"),
-            "unknown.gguf": (whole.replace(NAME + b"llama", NAME + b"lamma"), "unsupported", "unknown model architecture"),
-            "lacking.gguf": (whole.replace(b"blk.0.attn_q.weight", b"blk.0.attn_x.weight"), "model", "blk.0.attn_q.weight"),
+            "unknown.gguf": (content.replace(NAME + b"llama", NAME + b"lamma"), "unsupported", "unknown model architecture"),
+            "lacking.gguf": (content.replace(b"blk.0.attn_q.weight", b"blk.0.attn_x.weight"), "model", "blk.0.attn_q.weight"),
         }
         with tempfile.TemporaryDirectory() as folder:
             for name, (content, kind, text) in broken.items():
@@ -118,7 +118,7 @@ class Refusals(unittest.TestCase):
         self.assert_refused("context", "more than the 2048", lambda: load(context_tokens=4096))
 
     def test_invalid_options_are_refused(self):
-        refused = [
+        cases = [
             ({"kv": "f8"}, "unsupported", "`kv`"),
             ({"attention": 1}, "bad_request", "`attention`"),
             ({"repack": "perhaps"}, "bad_request", "`repack`"),
@@ -126,7 +126,7 @@ class Refusals(unittest.TestCase):
             ({"library": "/no/such/folder"}, "bad_request", "no `libllama.so`"),
             ({"kv": "q8_0", "attention": "plain"}, "unsupported", "fused"),
         ]
-        for options, kind, text in refused:
+        for options, kind, text in cases:
             self.assert_refused(kind, text, lambda: read_options(options))
 
     def test_another_library_needs_another_process(self):
@@ -165,9 +165,9 @@ class Process(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             for path in library.FOLDER.glob("lib*"):
                 os.symlink(path, Path(folder) / path.name)
-            own = {"type": "load", "model": str(file("f32")), "options": {"library": f"{folder}/libllama.so"}}
+            load = {"type": "load", "model": str(file("f32")), "options": {"library": f"{folder}/libllama.so"}}
             environment = {"LLAMA_CPP_LIB_PATH": ""} if "LLAMA_CPP_LIB_PATH" in os.environ else {}
-            answers = self.answers(own, {"type": "generate", "prompt": "The", "max_new_tokens": 2}, **environment)
+            answers = self.answers(load, {"type": "generate", "prompt": "The", "max_new_tokens": 2}, **environment)
         self.assertEqual([answer["type"] for answer in answers[-2:]], ["loaded", "generated"])
 
 

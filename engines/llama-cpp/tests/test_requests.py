@@ -26,7 +26,7 @@ class Requests(unittest.TestCase):
         (logits,) = self.model._contexts.empty(1, len(ids)).fill([ids])
         return logits.copy()
 
-    def plain(self, prompt, new_tokens):
+    def greedy_without_cache(self, prompt, new_tokens):
         """Greedy ids by whole passes only."""
         ids = list(prompt)
         for _ in range(new_tokens):
@@ -34,26 +34,26 @@ class Requests(unittest.TestCase):
         return ids[len(prompt) :]
 
     def test_greedy_ids_equal_those_of_whole_passes_with_and_without_a_cache(self):
-        expected = self.plain(IDS, 12)
+        expected = self.greedy_without_cache(IDS, 12)
         self.assertEqual(generate(self.model, [IDS], 12, ignore_eos=True), [expected])
         self.assertEqual(generate(self.model, [IDS], 12, ignore_eos=True, use_cache=False), [expected])
 
     def test_a_request_for_one_token_gets_one(self):
-        self.assertEqual(generate(self.model, [IDS], 1, ignore_eos=True), [self.plain(IDS, 1)])
+        self.assertEqual(generate(self.model, [IDS], 1, ignore_eos=True), [self.greedy_without_cache(IDS, 1)])
 
     def test_a_sequence_gets_the_same_ids_in_a_batch_and_alone(self):
-        alone = [generate(self.model, [prompt], 8, ignore_eos=True)[0] for prompt in RAGGED]
+        separate = [generate(self.model, [prompt], 8, ignore_eos=True)[0] for prompt in RAGGED]
         for padding in ("packed", "left", "right"):
             for use_cache in (True, False):
                 fields = dict(ignore_eos=True, padding=padding, use_cache=use_cache)
-                self.assertEqual(generate(self.model, RAGGED, 8, **fields), alone, fields)
+                self.assertEqual(generate(self.model, RAGGED, 8, **fields), separate, fields)
 
     def test_each_sequence_of_a_batch_ends_at_its_own_end_of_sequence(self):
         model = load(options=EXACT)
-        alone = [generate(model, [prompt], 8, ignore_eos=True)[0] for prompt in RAGGED]
+        separate = [generate(model, [prompt], 8, ignore_eos=True)[0] for prompt in RAGGED]
         # The third token of the first sequence ends every sequence that has it.
-        model._facts["eos_ids"] = [alone[0][2]]
-        ended = [ids[: ids.index(alone[0][2]) + 1] if alone[0][2] in ids else ids for ids in alone]
+        model._facts["eos_ids"] = [separate[0][2]]
+        ended = [ids[: ids.index(separate[0][2]) + 1] if separate[0][2] in ids else ids for ids in separate]
         self.assertEqual(generate(model, RAGGED, 8), ended)
         self.assertEqual(generate(model, RAGGED, 8, use_cache=False), ended)
         self.assertLess(len(ended[0]), 8)
@@ -66,13 +66,13 @@ class Requests(unittest.TestCase):
         self.assertEqual(generate(self.model, [IDS], 8, ignore_eos=True), first)
 
     def test_a_prompt_gives_the_same_logits_in_several_calls_and_in_one(self):
-        whole = self.logits(LONG)
-        one, batch = self.model._contexts.empty(1, len(LONG)), self.model._contexts.empty(2, len(LONG))
+        expected = self.logits(LONG)
+        context, batch = self.model._contexts.empty(1, len(LONG)), self.model._contexts.empty(2, len(LONG))
         expected = generate(self.model, [LONG, IDS], 6, ignore_eos=True)
-        most = one.batch_tokens, batch.batch_tokens
-        one.batch_tokens, batch.batch_tokens = 96, 96
-        self.addCleanup(lambda: (setattr(one, "batch_tokens", most[0]), setattr(batch, "batch_tokens", most[1])))
-        self.assertLess(abs(self.logits(LONG) - whole).max(), 1e-3)
+        saved = context.batch_tokens, batch.batch_tokens
+        context.batch_tokens, batch.batch_tokens = 96, 96
+        self.addCleanup(lambda: (setattr(context, "batch_tokens", saved[0]), setattr(batch, "batch_tokens", saved[1])))
+        self.assertLess(abs(self.logits(LONG) - expected).max(), 1e-3)
         self.assertEqual(generate(self.model, [LONG, IDS], 6, ignore_eos=True), expected)
         self.assertEqual(generate(self.model, [IDS, LONG], 6, ignore_eos=True), expected[::-1])
 
@@ -80,21 +80,21 @@ class Requests(unittest.TestCase):
         self.addCleanup(setattr, context, "FIRST_POSITIONS", context.FIRST_POSITIONS)
         context.FIRST_POSITIONS = 256
         model = load(options=EXACT)
-        first = model._contexts.one
+        first = model._contexts.single
         self.assertEqual(first.positions, 256)
         expected = generate(self.model, [LONG], 4, ignore_eos=True)
         self.assertEqual(generate(model, [LONG], 4, ignore_eos=True), expected)
-        self.assertEqual(model._contexts.one.positions, 1024)
-        grown = model._contexts.one
+        self.assertEqual(model._contexts.single.positions, 1024)
+        grown = model._contexts.single
         generate(model, [IDS], 4, ignore_eos=True)
-        self.assertIs(model._contexts.one, grown)
+        self.assertIs(model._contexts.single, grown)
         self.assertEqual(model.facts()["context_tokens"], 2048)
 
     def test_a_context_that_is_too_small_is_freed_before_the_larger_one_is_made(self):
         self.addCleanup(setattr, context, "FIRST_POSITIONS", context.FIRST_POSITIONS)
         context.FIRST_POSITIONS = 256
         model = load(options=EXACT)
-        contexts, first = model._contexts, weakref.ref(model._contexts.one)
+        contexts, first = model._contexts, weakref.ref(model._contexts.single)
         make = contexts._make
 
         def make_after_check(*sizes):
@@ -103,7 +103,7 @@ class Requests(unittest.TestCase):
 
         contexts._make = make_after_check
         generate(model, [LONG], 2, ignore_eos=True)
-        self.assertEqual(contexts.one.positions, 1024)
+        self.assertEqual(contexts.single.positions, 1024)
 
     def test_a_context_that_cannot_be_made_fails_its_request_and_the_next_one_is_answered(self):
         model = load(options=EXACT)

@@ -116,13 +116,13 @@ def compute(config, folder):
     )
     assert not info["missing_keys"] and not info["unexpected_keys"] and not info["mismatched_keys"], info
     with torch.no_grad():
-        theirs = model(torch.tensor([ids]), use_cache=False).logits[0]  # [tokens, vocabulary]
+        expected = model(torch.tensor([ids]), use_cache=False).logits[0]  # [tokens, vocabulary]
         # The folder as published, and as `transformers` writes it today.
         model.save_pretrained(folder / "saved")
-        ours = [load(path)._logits(ids) for path in (folder, folder / "saved")]
-    differences = [(theirs - logits).abs().max().item() for logits in ours]
-    rows = {position: [round(value, 6) for value in theirs[position, ::EVERY].tolist()] for position in POSITIONS}
-    return {"config": config, "tensors": tensors, "logits": rows}, max(differences), theirs.abs().max().item()
+        found = [load(path)._logits(ids) for path in (folder, folder / "saved")]
+    differences = [(expected - logits).abs().max().item() for logits in found]
+    rows = {position: [round(value, 6) for value in expected[position, ::EVERY].tolist()] for position in POSITIONS}
+    return {"config": config, "tensors": tensors, "logits": rows}, max(differences), expected.abs().max().item()
 
 
 if __name__ == "__main__":

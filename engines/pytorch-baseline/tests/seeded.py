@@ -19,17 +19,17 @@ def seeded_weights(config, tensors):
 
 
 def seeded_ids(count, vocabulary):
-    return [int(word % vocabulary) for word in _words(_seed("ids"), count)]
+    return [int(number % vocabulary) for number in _numbers(_seed("ids"), count)]
 
 
 def _between_minus_one_and_one(name, shape):
-    words = _words(_seed(name), int(numpy.prod(shape)))
+    numbers = _numbers(_seed(name), int(numpy.prod(shape)))
     # 24 bits, which f32 holds exactly.
-    values = (words >> numpy.uint64(40)).astype(numpy.float32) / numpy.float32(2**23) - numpy.float32(1)
+    values = (numbers >> numpy.uint64(40)).astype(numpy.float32) / numpy.float32(2**23) - numpy.float32(1)
     return values.reshape(shape)
 
 
-def _words(seed, count):
+def _numbers(seed, count):
     """SplitMix64; word n needs no earlier word."""
     steps = numpy.arange(1, count + 1, dtype=numpy.uint64)
     z = numpy.uint64(seed) + steps * numpy.uint64(0x9E3779B97F4A7C15)

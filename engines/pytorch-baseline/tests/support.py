@@ -127,9 +127,9 @@ def logits_in_numpy(config, weights, ids):
             for head in range(heads):
                 kv = head // (heads // kv_heads)
                 query = rotated(q[position][head], position)
-                seen = range(position + 1)
-                shares = numpy.exp([query @ rotated(k[past][kv], past) / math.sqrt(head_dim) for past in seen])
-                mixed.append(sum(share * v[past][kv] for share, past in zip(shares / shares.sum(), seen)))
+                visible = range(position + 1)
+                shares = numpy.exp([query @ rotated(k[past][kv], past) / math.sqrt(head_dim) for past in visible])
+                mixed.append(sum(share * v[past][kv] for share, past in zip(shares / shares.sum(), visible)))
             x = xs[position] + linear(numpy.concatenate(mixed), f"{layer}self_attn.o_proj")
             inner = norm(x, f"{layer}post_attention_layernorm.weight")
             gate = linear(inner, f"{layer}mlp.gate_proj")
@@ -141,17 +141,17 @@ def logits_in_numpy(config, weights, ids):
 
 def frequency(pair, head_dim, config):
     """Radians per position of one pair of dimensions, case by case as the model's authors describe it."""
-    plain = config["rope_theta"] ** (-2 * pair / head_dim)
+    frequency = config["rope_theta"] ** (-2 * pair / head_dim)
     scaling = config.get("rope_scaling")
     if scaling is None:
-        return plain
-    wavelength, context = 2 * math.pi / plain, scaling["original_max_position_embeddings"]
+        return frequency
+    wavelength, context = 2 * math.pi / frequency, scaling["original_max_position_embeddings"]
     if wavelength < context / scaling["high_freq_factor"]:
-        return plain
+        return frequency
     if wavelength > context / scaling["low_freq_factor"]:
-        return plain / scaling["factor"]
+        return frequency / scaling["factor"]
     smooth = (context / wavelength - scaling["low_freq_factor"]) / (scaling["high_freq_factor"] - scaling["low_freq_factor"])
-    return (1 - smooth) * plain / scaling["factor"] + smooth * plain
+    return (1 - smooth) * frequency / scaling["factor"] + smooth * frequency
 
 
 def worker_process(**environment):

@@ -16,13 +16,13 @@ GOLDEN = json.loads(Path(__file__).with_name("golden.json").read_text())
 CASES = GOLDEN["cases"]
 
 
-def weights_of(case):
+def make_weights(case):
     return {name: torch.from_numpy(array) for name, array in seeded_weights(case["config"], case["tensors"]).items()}
 
 
 class Architectures(unittest.TestCase):
     def logits(self, case, changes=None, weights=None):
-        weights = weights_of(case) if weights is None else weights
+        weights = make_weights(case) if weights is None else weights
         model = load(write_folder(self, changes, weights, config=case["config"]))
         with torch.no_grad():
             return model._logits(seeded_ids(GOLDEN["tokens"], case["config"]["vocab_size"]))  # [tokens, vocabulary]
@@ -30,9 +30,9 @@ class Architectures(unittest.TestCase):
     def test_logits_are_those_of_transformers(self):
         for name, case in CASES.items():
             with self.subTest(name):
-                given = self.logits(case)
+                found = self.logits(case)
                 for position, expected in case["logits"].items():
-                    row = given[int(position), :: GOLDEN["every"]].tolist()
+                    row = found[int(position), :: GOLDEN["every"]].tolist()
                     numpy.testing.assert_allclose(row, expected, rtol=0, atol=1e-4)
 
     def test_every_architecture_of_hello_has_a_case_and_a_network(self):
@@ -45,7 +45,7 @@ class Architectures(unittest.TestCase):
 
     def test_gpt2_is_read_without_the_prefix_and_its_stored_masks_are_ignored(self):
         case = CASES["gpt2"]
-        renamed = {name.removeprefix("transformer."): tensor for name, tensor in weights_of(case).items()}
+        renamed = {name.removeprefix("transformer."): tensor for name, tensor in make_weights(case).items()}
         masks = {"h.0.attn.bias": torch.ones(1, 1, 256, 256).tril(), "h.0.attn.masked_bias": torch.tensor(-1e4)}
         self.assertTrue(torch.equal(self.logits(case, weights={**renamed, **masks}), self.logits(case)))
 
@@ -53,10 +53,10 @@ class Architectures(unittest.TestCase):
         for name in ("mistral with a window", "phi3 with a window"):
             case = CASES[name]
             window = case["config"]["sliding_window"]
-            narrow, whole = self.logits(case), self.logits(case, {"sliding_window": None})
-            self.assertTrue(torch.equal(narrow[:window], whole[:window]))
-            self.assertGreater((narrow[window] - whole[window]).abs().max(), 1e-3)
-            self.assertTrue(torch.equal(self.logits(case, {"sliding_window": GOLDEN["tokens"]}), whole))
+            narrow, unlimited = self.logits(case), self.logits(case, {"sliding_window": None})
+            self.assertTrue(torch.equal(narrow[:window], unlimited[:window]))
+            self.assertGreater((narrow[window] - unlimited[window]).abs().max(), 1e-3)
+            self.assertTrue(torch.equal(self.logits(case, {"sliding_window": GOLDEN["tokens"]}), unlimited))
 
     def test_a_mistral_without_a_window_field_has_that_of_the_first_version(self):
         from shape import read_shape
@@ -66,25 +66,25 @@ class Architectures(unittest.TestCase):
 
     def test_gemma_and_gpt2_share_embeddings_by_default(self):
         for name, embeddings in {"gemma": "model.embed_tokens.weight", "gpt2": "transformer.wte.weight"}.items():
-            case, weights = CASES[name], weights_of(CASES[name])
+            case, weights = CASES[name], make_weights(CASES[name])
             # An unused head does not count as a weight either.
             spare = {**weights, "lm_head.weight": torch.zeros_like(weights[embeddings])}
             self.assertTrue(torch.equal(self.logits(case, weights=spare), self.logits(case)))
             self.assertEqual(self.logits(case, {"tie_word_embeddings": False}, spare).abs().max(), 0.0)
 
     def test_a_missing_tensor_is_named(self):
-        for name, lost in {
+        for name, removed in {
             "qwen2": "model.layers.2.self_attn.k_proj.bias",
             "qwen3": "model.layers.1.self_attn.q_norm.weight",
             "phi3": "model.layers.0.mlp.gate_up_proj.weight",
             "gpt2": "transformer.wpe.weight",
         }.items():
-            weights = weights_of(CASES[name])
-            del weights[lost]
+            weights = make_weights(CASES[name])
+            del weights[removed]
             with self.assertRaises(Failed) as caught:
                 self.logits(CASES[name], weights=weights)
             self.assertEqual(caught.exception.kind, "model")
-            self.assertIn(f"has no tensor `{lost}`", caught.exception.message)
+            self.assertIn(f"has no tensor `{removed}`", caught.exception.message)
 
 
 if __name__ == "__main__":

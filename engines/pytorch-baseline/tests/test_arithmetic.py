@@ -29,11 +29,11 @@ class Arithmetic(unittest.TestCase):
         weights = random_weights(config, dtype)
         model = load(write_folder(self, changes, weights), **fields)
         with torch.no_grad():
-            given = model._logits(IDS).double().numpy()
+            found = model._logits(IDS).double().numpy()
         expected = logits_in_numpy(config, weights, IDS)
         self.assertGreater(numpy.abs(expected).max(), 0.1)
-        numpy.testing.assert_allclose(given, expected, rtol=1e-4, atol=1e-4)
-        return given
+        numpy.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+        return found
 
     def test_llama_logits_are_those_of_an_independent_computation(self):
         self.assert_logits_agree({})
@@ -62,15 +62,15 @@ class Arithmetic(unittest.TestCase):
         # Llama 3.2 1B: 64 dimensions a head, theta 500000, factor 32, trained on 8192 positions.
         changes = {"head_dim": 64, "rope_theta": 500000.0, "rope_scaling": LLAMA3}
         shape = open_folder(write_folder(self, changes)).shape
-        given = rotary_frequencies(shape).tolist()
-        for pair, value in enumerate(given):
+        found = rotary_frequencies(shape).tolist()
+        for pair, value in enumerate(found):
             self.assertAlmostEqual(value / frequency(pair, 64, {**CONFIG, **changes}), 1.0, places=5)
         # By hand: the fastest pair rotates one radian a position; the slowest 500000^(-62/64), divided by 32.
-        self.assertEqual(given[0], 1.0)
-        self.assertAlmostEqual(given[31] * 32 * 500000 ** (62 / 64), 1.0, places=5)
+        self.assertEqual(found[0], 1.0)
+        self.assertAlmostEqual(found[31] * 32 * 500000 ** (62 / 64), 1.0, places=5)
         # Pair 16 has a wavelength of 2 pi sqrt(500000) = 4443 positions, between 8192 / 4 and 8192: a blend.
-        kept = (8192 / (2 * math.pi * math.sqrt(500000)) - 1) / 3
-        self.assertAlmostEqual(given[16] * math.sqrt(500000), (1 - kept) / 32 + kept, places=5)
+        weight = (8192 / (2 * math.pi * math.sqrt(500000)) - 1) / 3
+        self.assertAlmostEqual(found[16] * math.sqrt(500000), (1 - weight) / 32 + weight, places=5)
 
     def test_both_spellings_of_rope_fields_give_the_same_frequencies(self):
         old = open_folder(write_folder(self, {"rope_theta": 500000.0, "rope_scaling": LLAMA3})).shape
@@ -107,10 +107,10 @@ class Generating(unittest.TestCase):
         self.assertNotEqual(sampled(1), sampled(2))
 
     def test_eos_ends_a_sequence_unless_it_is_ignored(self):
-        plain = generate(load(write_folder(self)), IDS, 6, ignore_eos=True)
-        model = load(write_folder(self, {"eos_token_id": [62, plain[2]]}))
-        self.assertEqual(generate(model, IDS, 6, ignore_eos=True), plain)
-        self.assertEqual(generate(model, IDS, 6), plain[: plain.index(plain[2]) + 1])
+        expected = generate(load(write_folder(self)), IDS, 6, ignore_eos=True)
+        model = load(write_folder(self, {"eos_token_id": [62, expected[2]]}))
+        self.assertEqual(generate(model, IDS, 6, ignore_eos=True), expected)
+        self.assertEqual(generate(model, IDS, 6), expected[: expected.index(expected[2]) + 1])
 
 
 if __name__ == "__main__":

@@ -20,16 +20,16 @@ REQUIREMENTS = ENGINE.parent / "environments" / "pytorch" / "requirements.txt"
 
 
 class Loading(unittest.TestCase):
-    def refusal(self, path, **fields):
+    def failure(self, path, **fields):
         with self.assertRaises(Failed) as caught:
             load(path, **fields)
         return caught.exception.kind, caught.exception.message
 
     def test_a_sharded_folder_gives_the_scores_of_a_single_file(self):
         weights = random_weights(CONFIG)
-        whole, sharded = write_folder(self, weights=weights), write_folder(self, weights=weights, shards=3)
+        single, sharded = write_folder(self, weights=weights), write_folder(self, weights=weights, shards=3)
         self.assertEqual(len(list(sharded.glob("*.safetensors"))), 3)
-        self.assertEqual(load(whole).score(IDS), load(sharded).score(IDS))
+        self.assertEqual(load(single).score(IDS), load(sharded).score(IDS))
 
     def test_facts_are_the_configuration_in_effect(self):
         facts = load(write_folder(self), threads=2, context_tokens=100).facts()
@@ -57,13 +57,13 @@ class Loading(unittest.TestCase):
         only_gguf = write_folder(self)
         (only_gguf / "model.safetensors").rename(only_gguf / "model.gguf")
         for path in (gguf, only_gguf):
-            self.assertEqual(self.refusal(path), ("unsupported", "format `gguf`: offered are `safetensors`"))
+            self.assertEqual(self.failure(path), ("unsupported", "format `gguf`: expected one of `safetensors`"))
         for message, changes in {
-            "architecture `mamba`: offered are `llama`, `mistral`, `qwen2`, `qwen3`, `phi3`, `gemma`, `gpt2`": {
+            "architecture `mamba`: expected one of `llama`, `mistral`, `qwen2`, `qwen3`, `phi3`, `gemma`, `gpt2`": {
                 "model_type": "mamba"
             },
-            "rope scaling `yarn`: offered are `default`, `llama3`": {"rope_scaling": {"rope_type": "yarn", "factor": 4}},
-            "rope scaling `longrope`: offered are `default`, `llama3`": {
+            "rope scaling `yarn`: expected one of `default`, `llama3`": {"rope_scaling": {"rope_type": "yarn", "factor": 4}},
+            "rope scaling `longrope`: expected one of `default`, `llama3`": {
                 "model_type": "phi3",
                 "rope_scaling": {"type": "longrope", "long_factor": [1.0], "short_factor": [1.0]},
             },
@@ -74,8 +74,8 @@ class Loading(unittest.TestCase):
             "`partial_rotary_factor` 0.5: this engine rotates the whole head": {
                 "rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}
             },
-            "`hidden_act` `gelu`: offered are `silu`": {"hidden_act": "gelu"},
-            "`hidden_act` `silu`: offered are `gelu_pytorch_tanh`, `gelu`": {"model_type": "gemma"},
+            "`hidden_act` `gelu`: expected one of `silu`": {"hidden_act": "gelu"},
+            "`hidden_act` `silu`: expected one of `gelu_pytorch_tanh`, `gelu`": {"model_type": "gemma"},
             "`use_bidirectional_attention`: this engine attends to earlier tokens only": {
                 "model_type": "gemma",
                 "hidden_act": None,
@@ -87,7 +87,7 @@ class Loading(unittest.TestCase):
             },
             "`attention_bias`: architecture `mistral` has none": {"model_type": "mistral", "attention_bias": True},
             "`mlp_bias`: architecture `qwen3` has none": {"model_type": "qwen3", "mlp_bias": True},
-            "`activation_function` `gelu`: offered are `gelu_new`, `gelu_pytorch_tanh`": {
+            "`activation_function` `gelu`: expected one of `gelu_new`, `gelu_pytorch_tanh`": {
                 **GPT2,
                 "activation_function": "gelu",
             },
@@ -102,35 +102,35 @@ class Loading(unittest.TestCase):
             "`add_cross_attention`: this engine has no encoder to attend to": {**GPT2, "add_cross_attention": True},
         }.items():
             folder = write_folder(self, changes, random_weights(CONFIG))
-            self.assertEqual(self.refusal(folder), ("unsupported", message))
+            self.assertEqual(self.failure(folder), ("unsupported", message))
         integers = {name: tensor.to(torch.int8) for name, tensor in random_weights(CONFIG).items()}
-        kind, message = self.refusal(write_folder(self, weights=integers))
+        kind, message = self.failure(write_folder(self, weights=integers))
         self.assertEqual(kind, "unsupported")
-        self.assertIn("in int8: offered are `float32`, `float16`, `bfloat16`", message)
+        self.assertIn("in int8: expected one of `float32`, `float16`, `bfloat16`", message)
 
     def test_a_broken_folder_is_refused_with_the_fault(self):
         empty = write_folder(self)
         (empty / "model.safetensors").unlink()
         truncated = write_folder(self)
-        whole = (truncated / "model.safetensors").read_bytes()
-        (truncated / "model.safetensors").write_bytes(whole[: len(whole) // 2])
+        content = (truncated / "model.safetensors").read_bytes()
+        (truncated / "model.safetensors").write_bytes(content[: len(content) // 2])
         without = write_folder(self)
         (without / "config.json").unlink()
-        half = write_folder(self)
-        (half / "config.json").write_text('{"model_type": "llama"')
+        truncated_config = write_folder(self)
+        (truncated_config / "config.json").write_text('{"model_type": "llama"')
         incomplete = random_weights(CONFIG)
         del incomplete["model.norm.weight"]
-        lost = write_folder(self, shards=2)
-        next(lost.glob("*00002-of*")).unlink()
+        missing_shard = write_folder(self, shards=2)
+        next(missing_shard.glob("*00002-of*")).unlink()
 
         def changed(changes):
             return write_folder(self, changes, random_weights(CONFIG))
 
-        for path, words in [
+        for path, message_part in [
             (empty, "no `*.safetensors` file in"),
             (truncated, "model.safetensors`: "),
             (without, "config.json`: No such file"),
-            (half, "config.json`: "),
+            (truncated_config, "config.json`: "),
             (write_folder(self, weights=incomplete), "has no tensor `model.norm.weight`"),
             (write_folder(self, {"vocab_size": 65}, random_weights(CONFIG)), "expected the shape [65, 32], found [64, 32]"),
             (changed({"hidden_size": None}), "`hidden_size`: expected a whole number"),
@@ -143,19 +143,19 @@ class Loading(unittest.TestCase):
             (changed({"model_type": "phi3", "sliding_window": 0}), "`sliding_window`: expected a whole number"),
             (changed({**GPT2, "n_head": 5}), "5 heads cannot share a hidden size of 32"),
             (changed({**GPT2, "n_positions": None}), "`n_positions`: expected a whole number"),
-            (lost, "shard `model-00002-of-00002.safetensors` is missing"),
+            (missing_shard, "shard `model-00002-of-00002.safetensors` is missing"),
         ]:
-            kind, message = self.refusal(path)
+            kind, message = self.failure(path)
             self.assertEqual(kind, "model", message)
-            self.assertIn(words, message)
+            self.assertIn(message_part, message)
 
     def test_an_index_that_points_outside_the_folder_is_refused(self):
         folder = write_folder(self, shards=2)
         (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "../x.safetensors"}}))
-        self.assertIn("is not a file name", self.refusal(folder)[1])
+        self.assertIn("is not a file name", self.failure(folder)[1])
 
     def test_a_context_beyond_the_models_is_refused(self):
-        kind, message = self.refusal(write_folder(self), context_tokens=129)
+        kind, message = self.failure(write_folder(self), context_tokens=129)
         self.assertEqual(kind, "context")
         self.assertIn("`context_tokens`: 129 is more than the 128 of model", message)
 
@@ -180,7 +180,7 @@ class Loading(unittest.TestCase):
 
     def test_a_missing_cuda_device_is_refused(self):
         device = f"cuda:{torch.cuda.device_count()}"
-        kind, message = self.refusal(write_folder(self), device=device)
+        kind, message = self.failure(write_folder(self), device=device)
         self.assertEqual(kind, "device")
         self.assertIn("no CUDA device", message)
 

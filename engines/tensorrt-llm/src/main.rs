@@ -19,7 +19,7 @@ fn main() -> ExitCode {
         requirements: include_str!("../requirements.txt"),
         python: "3.12",
         otherwise: Some(INSTALL_HINT),
-        lacks: Some(no_driver),
+        missing_requirement: Some(no_driver),
         files: &[
             ("worker.py", include_str!("../worker.py")),
             ("library.py", include_str!("../library.py")),

@@ -115,7 +115,7 @@ class Worker:
     def generate(self, prompt=PROMPT, **fields):
         return self.request(type="generate", prompt_ids=prompt, **fields)
 
-    def records_of(self, name):
+    def records(self, name):
         """The stand-in's records of a name, in order."""
         lines = self.record.read_text().splitlines() if self.record.exists() else []
         return [record for record in map(json.loads, lines) if name in record]
@@ -128,7 +128,7 @@ class Worker:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
-        for record in self.records_of("workers"):
+        for record in self.records("workers"):
             for pid in record["workers"]:
                 # Ends all processes of a test, even if the engine failed to.
                 try:
@@ -152,8 +152,8 @@ def loaded(test, options=None, folder=None, **settings):
 
 def sequence(answer):
     (iteration,) = answer["iterations"]
-    (it,) = iteration["sequences"]
-    return it
+    (sequence,) = iteration["sequences"]
+    return sequence
 
 
 def ids(answer):

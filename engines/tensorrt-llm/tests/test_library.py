@@ -26,7 +26,7 @@ class Greeting(unittest.TestCase):
         self.assertEqual((can["batch"], can["concurrency"], can["padding_sides"]), (64, 64, ["packed"]))
         self.assertFalse(can["use_cache_toggle"])
         # An imported stand-in would have recorded its environment.
-        self.assertEqual(worker.records_of("environment"), [])
+        self.assertEqual(worker.records("environment"), [])
 
     def test_a_missing_library_is_reported_with_its_source(self):
         failed = Worker(self, version=None).request(**HELLO)
@@ -56,32 +56,32 @@ class Greeting(unittest.TestCase):
 
 
 class Comparing(unittest.TestCase):
-    def refusal(self, *faults, version="1.2.1", **fields):
+    def failure(self, *faults, version="1.2.1", **fields):
         worker = Worker(self, version=version, faults=list(faults))
         failed = worker.load(write_folder(self), **fields)
         self.assertEqual((failed["type"], failed.get("kind")), ("failed", "unavailable"), failed)
-        self.assertEqual(worker.records_of("made"), [])
+        self.assertEqual(worker.records("made"), [])
         return failed
 
     def test_a_library_that_cannot_be_imported_is_reported_with_the_error(self):
-        failed = self.refusal("does_not_import")
-        words = "TensorRT-LLM 1.2.1 cannot be imported: ImportError: libmpi.so.40: cannot open shared object file"
-        self.assertIn(words, failed["message"])
+        failed = self.failure("does_not_import")
+        message = "TensorRT-LLM 1.2.1 cannot be imported: ImportError: libmpi.so.40: cannot open shared object file"
+        self.assertIn(message, failed["message"])
         self.assertIn("ORCHESTRATE_PYTHON_TENSORRT_LLM", failed["hint"])
 
     def test_a_missing_method_is_named_with_both_versions(self):
-        failed = self.refusal("no_generate_async", version="1.9.0")
-        words = "TensorRT-LLM 1.9.0 has another interface than 1.2.1, for which this engine was written: "
-        self.assertEqual(failed["message"], f"{words}`LLM.generate_async` is missing")
+        failed = self.failure("no_generate_async", version="1.9.0")
+        message = "TensorRT-LLM 1.9.0 has another interface than 1.2.1, for which this engine was written: "
+        self.assertEqual(failed["message"], f"{message}`LLM.generate_async` is missing")
 
     def test_a_missing_argument_and_a_new_one_are_named(self):
-        message = self.refusal("another_argument")["message"]
+        message = self.failure("another_argument")["message"]
         takes = "it takes `prompt`, `sampling_params`, `streaming`, `deadline`"
         self.assertIn(f"`LLM.generate_async` takes no `inputs`: {takes}", message)
         self.assertIn("`LLM.generate_async` needs `deadline`, which this engine does not pass", message)
 
     def test_a_renamed_field_and_a_renamed_class_are_named(self):
-        message = self.refusal("fields_renamed")["message"]
+        message = self.failure("fields_renamed")["message"]
         self.assertIn("`KvCacheConfig` has no field `enable_block_reuse`: it has `reuse_blocks`", message)
         self.assertIn("`KvCacheConfig` has no field `free_gpu_memory_fraction`", message)
         self.assertIn("`tensorrt_llm.llmapi.CudaGraphConfig` is missing", message)
@@ -94,7 +94,7 @@ class Comparing(unittest.TestCase):
         self.assertIn(b"was written for TensorRT-LLM 1.2.1", b"".join(worker.stderr))
 
 
-class Neighbours(unittest.TestCase):
+class LogProbabilities(unittest.TestCase):
     """Tests with the library's dependencies, if a Python has them: `scripts/python-of pytorch-baseline` does."""
 
     @unittest.skipUnless(HAS["torch"], "PyTorch is not installed in this Python")
@@ -105,8 +105,8 @@ class Neighbours(unittest.TestCase):
         logits, ids = torch.randn(5, 70).bfloat16(), [3, 64, 0, 17, 9]
         expected = torch.log_softmax(logits[:, :65].double(), dim=-1)[range(5), ids]
         # A vocabulary is padded for the GPU, and some backends add a dimension for the sequence.
-        for given in (logits, logits[None]):
-            found = library.logprobs(given, ids, 65)
+        for batch in (logits, logits[None]):
+            found = library.logprobs(batch, ids, 65)
             self.assertTrue(torch.allclose(torch.tensor(found, dtype=torch.float64), expected, atol=1e-12))
         self.assertEqual(len(library.logprobs(logits.float(), ids[:2], 65)), 2)
 
@@ -117,7 +117,7 @@ class Neighbours(unittest.TestCase):
         worker = Worker(self)
         self.assertEqual(worker.load(EMBEDDED)["type"], "loaded")
         answer = worker.request(type="generate", prompt="Hello", max_new_tokens=2)
-        (requested,) = worker.records_of("requested")
+        (requested,) = worker.records("requested")
         self.assertEqual(requested["requested"], Tokenizer.from_file(str(EMBEDDED / "tokenizer.json")).encode("Hello").ids)
         self.assertIn("text", answer["iterations"][0]["sequences"][0])
 

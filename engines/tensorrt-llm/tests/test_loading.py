@@ -17,7 +17,7 @@ class Arriving(unittest.TestCase):
 
     def made(self, **fields):
         worker = loaded(self, **fields)
-        (made,) = worker.records_of("made")
+        (made,) = worker.records("made")
         return made
 
     def test_basic_has_neither_graphs_nor_overlap_and_the_models_own_dtype(self):
@@ -43,8 +43,8 @@ class Arriving(unittest.TestCase):
         self.assertEqual((kwargs["disable_overlap_scheduler"], kwargs["kv_cache_config"]["dtype"]), (False, "auto"))
         # Without an explicit option, a load is the same.
         self.assertEqual(self.made()["kwargs"], kwargs)
-        odd = self.made(options={**options, "max_batch": 12})["kwargs"]
-        self.assertEqual((odd["cuda_graph_config"]["batch_sizes"], odd["max_batch_size"]), ([1, 2, 4, 8, 12], 12))
+        arguments = self.made(options={**options, "max_batch": 12})["kwargs"]
+        self.assertEqual((arguments["cuda_graph_config"]["batch_sizes"], arguments["max_batch_size"]), ([1, 2, 4, 8, 12], 12))
 
     def test_keys_and_values_are_fp8_if_the_model_is_or_on_request(self):
         for quantised, fp8, expected in (
@@ -63,7 +63,7 @@ class Arriving(unittest.TestCase):
         options = {"memory_fraction": 0.25, "pool_tokens": 4096, "tp": "2"}
         folder = write_folder(self, {"max_position_embeddings": 20000})
         worker.load(folder, options=options, device="cuda:1", dtype="f16", context_tokens=16000)
-        (made,) = worker.records_of("made")
+        (made,) = worker.records("made")
         pool = made["kwargs"]["kv_cache_config"]
         self.assertEqual((pool["free_gpu_memory_fraction"], pool["max_tokens"]), (0.25, 4096))
         self.assertEqual((made["tensor_parallel_size"], made["visible"], made["dtype"]), (2, "1,2", "float16"))
@@ -75,20 +75,20 @@ class Arriving(unittest.TestCase):
         folder = write_folder(self)
         worker.load(folder, device="cuda:1")
         worker.load(folder, device="cuda:0")
-        self.assertEqual([made["visible"] for made in worker.records_of("made")], ["7", "5"])
+        self.assertEqual([made["visible"] for made in worker.records("made")], ["7", "5"])
 
     def test_a_list_of_devices_is_read_like_by_cuda(self):
         folder = write_folder(self)
         for allowed, expected in (("1gpu, 0", "1"), ("GPU-2,GPU-0f", "GPU-2"), ("MIG-10,MIG-11", "MIG-10"), ("2,-1,0", "2")):
             worker = Worker(self, environment={"CUDA_VISIBLE_DEVICES": allowed}, gpus=[["A", [9, 0]]] * 3, divided=1)
             self.assertEqual(worker.load(folder)["type"], "loaded", allowed)
-            self.assertEqual([made["visible"] for made in worker.records_of("made")], [expected])
+            self.assertEqual([made["visible"] for made in worker.records("made")], [expected])
 
     def test_the_backend_tensorrt_has_separate_phases_for_build_and_load(self):
         worker = Worker(self)
         options = {"backend": "tensorrt", "cuda_graphs": False, "overlap": False, "context_logits": True}
         message = worker.load(write_folder(self), options=options)
-        (made,) = worker.records_of("made")
+        (made,) = worker.records("made")
         self.assertEqual(made["module"], "tensorrt_llm._tensorrt_engine")
         self.assertEqual(
             made["kwargs"]["build_config"],
@@ -109,8 +109,8 @@ class Arriving(unittest.TestCase):
     def test_the_library_is_offline_without_telemetry(self):
         names = ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "TRTLLM_NO_USAGE_STATS", "TELEMETRY_DISABLED", "DO_NOT_TRACK"]
         worker = loaded(self, variables=names)
-        (seen,) = worker.records_of("environment")
-        self.assertEqual(seen["environment"], dict(zip(names, ["1", "1", "1", "true", "1"])))
+        (record,) = worker.records("environment")
+        self.assertEqual(record["environment"], dict(zip(names, ["1", "1", "1", "true", "1"])))
 
 
 class Stating(unittest.TestCase):
@@ -155,7 +155,7 @@ class Stating(unittest.TestCase):
     def test_memory_is_that_of_the_worker_processes_and_their_ids_are_stated(self):
         worker = Worker(self, environment=launch(), faults=["detached_worker"], gpus=[["A", [9, 0]]] * 2)
         message = worker.load(write_folder(self), options={"tp": 2})
-        (record,) = worker.records_of("workers")
+        (record,) = worker.records("workers")
         self.assertEqual(message["pids"], sorted(record["workers"]))
         held = {"in_use_bytes": 2 << 30, "peak_bytes": 2 << 30, "reserved_bytes": 2 << 30}
         self.assertEqual(message["device_memory"], held)
@@ -169,29 +169,29 @@ class Stating(unittest.TestCase):
     def test_worker_processes_end_with_the_engine(self):
         for faults in (["detached_worker"], ["detached_worker", "does_not_shut_down"]):
             worker = loaded(self, faults=faults, environment=launch())
-            (record,) = worker.records_of("workers")
+            (record,) = worker.records("workers")
             self.assertEqual(worker.request(type="shutdown"), {"type": "bye"})
             self.assertEqual(worker.process.wait(timeout=60), 0)
-            self.assertEqual(worker.records_of("shut_down"), [{"shut_down": True}])
+            self.assertEqual(worker.records("shut_down"), [{"shut_down": True}])
             for pid in record["workers"]:
-                until_gone(self, pid)
+                wait_for_end(self, pid)
 
     def test_a_second_load_ends_the_first(self):
         worker = loaded(self)
         message = worker.load(write_folder(self), options={"overlap": False})
-        self.assertEqual((message["type"], len(worker.records_of("shut_down"))), ("loaded", 1))
+        self.assertEqual((message["type"], len(worker.records("shut_down"))), ("loaded", 1))
         self.assertEqual(ids(worker.generate(max_new_tokens=2, ignore_eos=True)), expected_ids(PROMPT, 2))
 
 
 class Refusing(unittest.TestCase):
-    def refusal(self, folder=None, settings=None, **fields):
+    def failure(self, folder=None, settings=None, **fields):
         worker = Worker(self, **(settings or {}))
         failed = worker.load(folder or write_folder(self), **fields)
-        self.assertEqual((failed["type"], worker.records_of("workers")), ("failed", []), failed)
+        self.assertEqual((failed["type"], worker.records("workers")), ("failed", []), failed)
         return failed
 
     def test_unknown_and_invalid_options_are_refused_by_name(self):
-        for options, words in {
+        for options, message in {
             ("colour", "red"): "unknown option `colour`",
             ("tp", 0): "option `tp`: expected a whole number from 1 to 1024, found `0`",
             ("tp", "two"): 'option `tp`: expected a whole number from 1 to 1024, found `"two"`',
@@ -202,18 +202,18 @@ class Refusing(unittest.TestCase):
             ("backend", "autodeploy"): 'option `backend`: expected one of `pytorch`, `tensorrt`, found `"autodeploy"`',
             ("context_logits", True): "option `context_logits`: the backend `pytorch` has context logits without a build",
         }.items():
-            failed = self.refusal(options=dict([options]))
-            self.assertEqual((failed["kind"], failed["message"]), ("bad_request", words))
+            failed = self.failure(options=dict([options]))
+            self.assertEqual((failed["kind"], failed["message"]), ("bad_request", message))
 
     def test_an_option_that_a_backend_lacks_is_refused(self):
-        failed = self.refusal(options={"backend": "tensorrt", "cuda_graphs": True})
+        failed = self.failure(options={"backend": "tensorrt", "cuda_graphs": True})
         self.assertEqual(failed["message"], "option `cuda_graphs`: the backend `tensorrt` has no such setting")
 
     def test_fp8_is_refused_on_a_gpu_without_it(self):
         ampere = {"gpus": [["A100-SXM4", [8, 0]]]}
-        failed = self.refusal(settings=ampere, options={"fp8": "on"})
+        failed = self.failure(settings=ampere, options={"fp8": "on"})
         self.assertEqual(failed["message"], "option `fp8`: `A100-SXM4` has compute capability 8.0, fp8 needs 8.9")
-        failed = self.refusal(write_folder(self, quantised=FP8), settings=ampere)
+        failed = self.failure(write_folder(self, quantised=FP8), settings=ampere)
         self.assertIn("is in fp8: `A100-SXM4` has compute capability 8.0", failed["message"])
         self.assertEqual(failed["kind"], "unsupported")
 
@@ -221,53 +221,53 @@ class Refusing(unittest.TestCase):
         both = [["H100", [9, 0]], ["T400", [7, 5]]]
         folder = write_folder(self, quantised=FP8)
         self.assertEqual(Worker(self, gpus=both).load(folder, device="cuda:0")["type"], "loaded")
-        failed = self.refusal(folder, settings={"gpus": both}, device="cuda:1")
+        failed = self.failure(folder, settings={"gpus": both}, device="cuda:1")
         self.assertIn("`T400` has compute capability 7.5, fp8 needs 8.9", failed["message"])
-        self.assertIn("`T400`", self.refusal(folder, settings={"gpus": both}, options={"tp": 2})["message"])
+        self.assertIn("`T400`", self.failure(folder, settings={"gpus": both}, options={"tp": 2})["message"])
         # Only CUDA knows which of them comes first.
         fastest = {"environment": {"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}}
         self.assertEqual(Worker(self, gpus=both, **fastest).load(folder)["type"], "loaded")
-        self.refusal(folder, settings={"gpus": both[1:] * 2, **fastest})
+        self.failure(folder, settings={"gpus": both[1:] * 2, **fastest})
 
     def test_devices_that_the_caller_hides_are_refused_before_the_import(self):
         for allowed in ("", "-1", "0,0", "7", "NoDevFiles", "GPU-abc", "MIG-1"):
-            failed = self.refusal(settings={"environment": {"CUDA_VISIBLE_DEVICES": allowed}})
-            words = f"no `cuda`: this machine has 1 GPU, and `CUDA_VISIBLE_DEVICES={allowed}` shows none"
-            self.assertEqual((failed["kind"], failed["message"]), ("unavailable", words))
+            failed = self.failure(settings={"environment": {"CUDA_VISIBLE_DEVICES": allowed}})
+            message = f"no `cuda`: this machine has 1 GPU, and `CUDA_VISIBLE_DEVICES={allowed}` shows none"
+            self.assertEqual((failed["kind"], failed["message"]), ("unavailable", message))
 
     def test_more_gpus_than_the_machine_has_are_refused(self):
-        failed = self.refusal(options={"tp": 2})
-        words = "option `tp`: 2 GPUs from `cuda` on, this machine has 1 GPU"
-        self.assertEqual((failed["kind"], failed["message"]), ("unavailable", words))
-        self.assertEqual(self.refusal(device="cuda:3")["message"], "no `cuda:3`: this machine has 1 GPU")
-        self.assertEqual(self.refusal(device="cpu")["message"], "device `cpu`: offered are `cuda`")
+        failed = self.failure(options={"tp": 2})
+        message = "option `tp`: 2 GPUs from `cuda` on, this machine has 1 GPU"
+        self.assertEqual((failed["kind"], failed["message"]), ("unavailable", message))
+        self.assertEqual(self.failure(device="cuda:3")["message"], "no `cuda:3`: this machine has 1 GPU")
+        self.assertEqual(self.failure(device="cpu")["message"], "device `cpu`: expected one of `cuda`")
 
     def test_out_of_memory_in_a_worker_process_is_reported_with_a_hint(self):
-        failed = self.refusal(settings={"faults": ["out_of_memory"]})
+        failed = self.failure(settings={"faults": ["out_of_memory"]})
         self.assertEqual(failed["kind"], "out_of_memory")
         self.assertIn("CUDA out of memory. Tried to allocate 48.00 GiB", failed["message"])
         self.assertIn("`memory_fraction`", failed["hint"])
 
     def test_an_architecture_that_the_library_lacks_is_named(self):
-        failed = self.refusal(write_folder(self, {"architectures": ["MadeUpForCausalLM"]}))
-        words = "architecture `MadeUpForCausalLM`: TensorRT-LLM has no such model"
-        self.assertEqual((failed["kind"], failed["message"]), ("unsupported", words))
+        failed = self.failure(write_folder(self, {"architectures": ["MadeUpForCausalLM"]}))
+        message = "architecture `MadeUpForCausalLM`: TensorRT-LLM has no such model"
+        self.assertEqual((failed["kind"], failed["message"]), ("unsupported", message))
 
     def test_invalid_folders_are_refused(self):
         folder = write_folder(self)
-        self.assertIn("expected a model folder", self.refusal(folder / "model.safetensors")["message"])
+        self.assertIn("expected a model folder", self.failure(folder / "model.safetensors")["message"])
         (folder / "model.safetensors").write_bytes(b"\xff" * 64)
-        self.assertIn("is not a complete safetensors file", self.refusal(folder)["message"])
+        self.assertIn("is not a complete safetensors file", self.failure(folder)["message"])
         (folder / "model.safetensors").rename(folder / "model.gguf")
-        self.assertEqual(self.refusal(folder)["message"], "format `gguf`: offered are `safetensors`")
+        self.assertEqual(self.failure(folder)["message"], "format `gguf`: expected one of `safetensors`")
         (folder / "model.gguf").rename(folder / "model.safetensors")
-        for name, words in (("../model.safetensors", "is not a file name"), ("other.safetensors", "is missing")):
+        for name, message in (("../model.safetensors", "is not a file name"), ("other.safetensors", "is missing")):
             (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
-            failed = self.refusal(folder)
-            self.assertEqual((failed["kind"], words in failed["message"]), ("model", True), failed)
+            failed = self.failure(folder)
+            self.assertEqual((failed["kind"], message in failed["message"]), ("model", True), failed)
         silent = write_folder(self, {"max_position_embeddings": None})
-        self.assertEqual(self.refusal(silent)["hint"], "load with `context_tokens`")
-        self.assertEqual(self.refusal(context_tokens=129)["kind"], "context")
+        self.assertEqual(self.failure(silent)["hint"], "load with `context_tokens`")
+        self.assertEqual(self.failure(context_tokens=129)["kind"], "context")
         self.assertNotIn("num_hidden_layers", CONFIG)
 
 
@@ -276,7 +276,7 @@ def launch():
     return {"ORCHESTRATE_LAUNCH": uuid.uuid4().hex}
 
 
-def until_gone(test, pid):
+def wait_for_end(test, pid):
     deadline = time.monotonic() + TIMEOUT_S
     while machine.is_alive(pid):
         test.assertLess(time.monotonic(), deadline, f"process {pid} still runs")

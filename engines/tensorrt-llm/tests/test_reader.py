@@ -56,18 +56,18 @@ class Reading(unittest.TestCase):
             self.until_waiting(id - 6)
             times.append(time.perf_counter_ns())
         news = [news for _, news in self.reader.take()]
-        self.assertEqual([it.ids for it in news], [[7], [8], [9]])
-        for it, before, after in zip(news, times, times[1:]):
-            self.assertTrue(before < it.at_ns < after, (before, it.at_ns, after))
+        self.assertEqual([item.ids for item in news], [[7], [8], [9]])
+        for item, before, after in zip(news, times, times[1:]):
+            self.assertTrue(before < item.at_ns < after, (before, item.at_ns, after))
 
     def test_a_sequence_that_ends_without_a_response_is_reported(self):
         flow = SimpleNamespace(prompt=[], task=None)
         self.reader.begin([flow], None, lambda: None)
-        self.assertEqual(self.all_of(1), [(flow, None)])
+        self.assertEqual(self.receive(1), [(flow, None)])
 
     def test_an_error_of_the_library_is_passed_on(self):
         self.flow.result.put(error="CUDA error")
-        ((flow, error),) = self.all_of(1)
+        ((flow, error),) = self.receive(1)
         self.assertEqual((flow, str(error)), (self.flow, "CUDA error"))
 
     def test_a_wait_without_results_returns(self):
@@ -75,7 +75,7 @@ class Reading(unittest.TestCase):
         self.reader.end([self.flow], 0)
         self.assertTrue(self.flow.task.done())
 
-    def all_of(self, count):
+    def receive(self, count):
         self.until_waiting(count)
         return self.reader.take()
 

@@ -22,7 +22,7 @@ class Generating(unittest.TestCase):
         self.assertEqual((it["output_ids"], it["finish"], it["prompt_tokens"]), (expected_ids(PROMPT, 6), "length", 4))
         self.assertEqual(it["token_ns"], sorted(it["token_ns"]))
         self.assertEqual(it["cached_prompt_tokens"], 0)
-        (requested,) = worker.records_of("requested")
+        (requested,) = worker.records("requested")
         self.assertEqual((requested["requested"], requested["streaming"]), (PROMPT, True))
         self.assertEqual((requested["params"]["top_k"], requested["params"]["max_tokens"]), (1, 6))
         self.assertEqual((requested["params"]["ignore_eos"], requested["params"]["detokenize"]), (True, False))
@@ -49,7 +49,7 @@ class Generating(unittest.TestCase):
                 it = sequence(worker.generate(max_new_tokens=9))
                 self.assertEqual(it["output_ids"], [*expected_ids(PROMPT, 2), ends[-1]])
                 self.assertEqual(it["finish"], "eos")
-                (requested,) = worker.records_of("requested")
+                (requested,) = worker.records("requested")
                 self.assertEqual(requested["params"]["end_id"], EOS)
                 self.assertEqual(requested["params"]["stop_token_ids"], ends[1:] or None)
                 self.assertEqual(requested["params"]["include_stop_str_in_output"], len(ends) > 1)
@@ -59,19 +59,19 @@ class Generating(unittest.TestCase):
         worker = loaded(self, folder=folder)
         it = sequence(worker.generate(max_new_tokens=5, ignore_eos=True))
         self.assertEqual((it["output_ids"], it["finish"]), (expected_ids(PROMPT, 5), "length"))
-        self.assertEqual(worker.records_of("requested")[0]["params"]["stop_token_ids"], None)
+        self.assertEqual(worker.records("requested")[0]["params"]["stop_token_ids"], None)
 
     def test_a_model_without_an_end_of_sequence_runs_to_its_length(self):
         worker = loaded(self, folder=write_folder(self, {"eos_token_id": None}))
         self.assertEqual(ids(worker.generate(max_new_tokens=3)), expected_ids(PROMPT, 3))
-        self.assertEqual(worker.records_of("requested")[0]["params"]["end_id"], -1)
+        self.assertEqual(worker.records("requested")[0]["params"]["end_id"], -1)
 
     def test_a_request_with_too_few_or_too_many_tokens_fails(self):
-        for fault, words in (("ends_early", "after 3 tokens"), ("gives_too_much", "a token for sequence 0 after it was done")):
+        for fault, message in (("ends_early", "after 3 tokens"), ("gives_too_much", "a token for sequence 0 after it was done")):
             worker = loaded(self, faults=[fault])
             failed = worker.generate(max_new_tokens=4, ignore_eos=True)
             self.assertEqual(failed["type"], "failed")
-            self.assertIn(words, failed["message"])
+            self.assertIn(message, failed["message"])
 
     def test_sampling_is_passed_on_and_is_never_greedy(self):
         worker = loaded(self)
@@ -80,7 +80,7 @@ class Generating(unittest.TestCase):
         self.assertEqual(ids(first), ids(worker.generate(max_new_tokens=8, ignore_eos=True, sampling=requested)))
         worker.generate(max_new_tokens=8, ignore_eos=True, sampling={"temperature": 1.5, "seed": 4})
         worker.generate(max_new_tokens=2, ignore_eos=True, sampling={"temperature": 0.0})
-        sent = [record["params"] for record in worker.records_of("requested")]
+        sent = [record["params"] for record in worker.records("requested")]
         self.assertEqual({name: sent[0][name] for name in requested}, requested)
         # Keeping all tokens must be explicit: without values the library is greedy.
         self.assertEqual((sent[2]["top_k"], sent[2]["top_p"]), (None, 1.0))
@@ -95,7 +95,7 @@ class Generating(unittest.TestCase):
         sequences = answer["iterations"][0]["sequences"]
         self.assertEqual([it["output_ids"] for it in sequences], [expected_ids(prompt, 4) for prompt in prompts])
         failed = worker.request(type="generate", prompts_ids=prompts, max_new_tokens=4)
-        self.assertEqual(failed["message"], "padding `left`: offered are `packed`")
+        self.assertEqual(failed["message"], "padding `left`: expected one of `packed`")
 
     def test_a_batch_beyond_max_batch_is_refused(self):
         worker = loaded(self, options={"max_batch": 2})
@@ -110,7 +110,7 @@ class Generating(unittest.TestCase):
         answers = {message["id"]: message for message in (worker.receive() for _ in prompts)}
         self.assertEqual({name: ids(it) for name, it in answers.items()}, {n: expected_ids(p, 6) for n, p in prompts.items()})
         # All were submitted before the last one ended.
-        self.assertEqual(len(worker.records_of("requested")), 5)
+        self.assertEqual(len(worker.records("requested")), 5)
 
     def test_no_response_is_lost_with_two_requests_at_a_time(self):
         """The library wakes its reader only while the reader's loop runs, also between requests and during writes."""
@@ -118,7 +118,7 @@ class Generating(unittest.TestCase):
             with self.subTest(stream=stream):
                 worker = loaded(self, token_s=0.001)
                 for pair in range(60):
-                    prompts = {2 * pair + half: [1 + half, 2 + pair] for half in (0, 1)}
+                    prompts = {2 * pair + index: [1 + index, 2 + pair] for index in (0, 1)}
                     for name, prompt in prompts.items():
                         worker.send(
                             type="generate", id=name, prompt_ids=prompt, max_new_tokens=8, ignore_eos=True, stream=stream
@@ -126,7 +126,7 @@ class Generating(unittest.TestCase):
                     for _ in prompts:
                         answer = worker.receive_past("token")
                         self.assertEqual(ids(answer), expected_ids(prompts[answer["id"]], 8))
-                self.assertEqual(worker.records_of("lost_wake"), [])
+                self.assertEqual(worker.records("lost_wake"), [])
 
     def test_no_response_is_lost_with_one_request_at_a_time(self):
         for prompts in ([PROMPT], [PROMPT, [1, 2], [1, 3, 4], [1, 9]]):
@@ -139,7 +139,7 @@ class Generating(unittest.TestCase):
                         (iteration,) = worker.receive_past("token")["iterations"]
                         found = [it["output_ids"] for it in iteration["sequences"]]
                         self.assertEqual(found, [expected_ids(prompt, 8) for prompt in prompts])
-                    self.assertEqual(worker.records_of("lost_wake"), [])
+                    self.assertEqual(worker.records("lost_wake"), [])
 
     def test_a_cancelled_request_ends_inside_the_library_too(self):
         for overlapping in (False, True):
@@ -157,7 +157,7 @@ class Generating(unittest.TestCase):
     def test_a_request_beyond_the_context_does_not_reach_the_library(self):
         worker = loaded(self)
         failed = worker.generate(prompt=[1] * 120, max_new_tokens=9)
-        self.assertEqual((failed["kind"], worker.records_of("requested")), ("context", []))
+        self.assertEqual((failed["kind"], worker.records("requested")), ("context", []))
 
     def test_a_request_without_cache_is_refused(self):
         failed = loaded(self).generate(max_new_tokens=1, use_cache=False)
@@ -191,7 +191,7 @@ class Scoring(unittest.TestCase):
         # A greedy id is the likeliest: no other has a higher probability.
         for value in scored["logprobs"][1][3:]:
             self.assertTrue(-math.log(len(range(64))) <= value < 0, value)
-        requested = worker.records_of("requested")
+        requested = worker.records("requested")
         self.assertEqual([record["requested"] for record in requested], [first[:-1], second[:-1]])
         self.assertTrue(all(record["params"]["return_context_logits"] for record in requested))
 
@@ -220,14 +220,14 @@ class Failing(unittest.TestCase):
         fields = {"max_new_tokens": 100, "ignore_eos": True, "padding": "packed"}
         failed = worker.request(type="generate", prompts_ids=[PROMPT, [7, 7]], **fields)
         self.assertIn("a prompt that the library does not take", failed["message"])
-        self.assertEqual(worker.records_of("aborted"), [{"aborted": PROMPT}])
+        self.assertEqual(worker.records("aborted"), [{"aborted": PROMPT}])
         self.assertEqual(ids(worker.generate(max_new_tokens=2, ignore_eos=True)), expected_ids(PROMPT, 2))
 
     def test_a_dead_worker_process_is_a_failure(self):
         for faults in (["worker_dies"], ["worker_dies", "in_a_container"]):
             worker = loaded(self, faults=faults)
             failed = worker.generate(max_new_tokens=2)
-            (record,) = worker.records_of("workers")
+            (record,) = worker.records("workers")
             self.assertEqual(failed["kind"], "device")
             self.assertEqual(failed["message"], f"a worker process of TensorRT-LLM (pid {record['workers'][0]}) has ended")
             # The second request does not wait again.
@@ -240,7 +240,7 @@ class Failing(unittest.TestCase):
         worker.send(type="cancel", id=1)
         it = sequence(worker.receive())
         self.assertEqual((it["finish"], it["output_ids"]), ("cancelled", expected_ids(PROMPT, 2)))
-        self.assertEqual(worker.records_of("aborted"), [{"aborted": PROMPT}])
+        self.assertEqual(worker.records("aborted"), [{"aborted": PROMPT}])
 
 
 if __name__ == "__main__":

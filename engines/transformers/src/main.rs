@@ -12,7 +12,7 @@ fn main() -> ExitCode {
         requirements: include_str!("../../environments/pytorch/requirements.txt"),
         python: "3.11",
         otherwise: None,
-        lacks: None,
+        missing_requirement: None,
         files: &[
             ("worker.py", include_str!("../worker.py")),
             ("causal.py", include_str!("../causal.py")),

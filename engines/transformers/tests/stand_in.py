@@ -34,8 +34,8 @@ class Written(TorchDispatchMode):
 
     def replay(self):
         for operation, args, kwargs, result in self.calls:
-            again = operation(*args, **kwargs)
-            for old, new in zip(tree_leaves(result), tree_leaves(again)):
+            second = operation(*args, **kwargs)
+            for old, new in zip(tree_leaves(result), tree_leaves(second)):
                 # A view follows its base; an in-place operation has already done its work.
                 if isinstance(old, torch.Tensor) and old.data_ptr() != new.data_ptr():
                     old.copy_(new)

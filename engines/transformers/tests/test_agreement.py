@@ -42,7 +42,7 @@ def held_out():
     return Tokenizer.from_file(str(EMBEDDED / "tokenizer.json")).encode(text).ids
 
 
-def answers_of(engine, loads, heldout):
+def run_engine(engine, loads, heldout):
     """For each load: the greedy ids after each prompt, and the scores of a passage."""
     requests = []
     for options, dtype in loads:
@@ -59,24 +59,24 @@ def answers_of(engine, loads, heldout):
     answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     if failed := [answer for answer in answers if answer["type"] == "failed"]:
         raise AssertionError(failed[0])
-    texts = [it["iterations"][0]["sequences"][0]["output_ids"] for it in answers if it["type"] == "generated"]
-    scores = [it["logprobs"][0] for it in answers if it["type"] == "scored"]
+    texts = [answer["iterations"][0]["sequences"][0]["output_ids"] for answer in answers if answer["type"] == "generated"]
+    scores = [answer["logprobs"][0] for answer in answers if answer["type"] == "scored"]
     count = len(PROMPTS)
     return [(texts[index * count : (index + 1) * count], scores[index]) for index in range(len(loads))]
 
 
-def rms(one, other):
-    return (sum((a - b) ** 2 for a, b in zip(one, other)) / len(one)) ** 0.5
+def rms(left, right):
+    return (sum((a - b) ** 2 for a, b in zip(left, right)) / len(left)) ** 0.5
 
 
 class Agreement(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.heldout = held_out()
-        ((cls.texts, cls.scores),) = answers_of(BASELINE, [({}, None)], cls.heldout)
+        ((cls.texts, cls.scores),) = run_engine(BASELINE, [({}, None)], cls.heldout)
 
     def assert_exact(self, loads):
-        for (options, _), (texts, scores) in zip(loads, answers_of(ENGINE, loads, self.heldout)):
+        for (options, _), (texts, scores) in zip(loads, run_engine(ENGINE, loads, self.heldout)):
             self.assertEqual(texts, self.texts, options)
             self.assertLess(rms(scores, self.scores), 1e-5, options)
 
@@ -91,9 +91,9 @@ class Agreement(unittest.TestCase):
     def test_narrower_presets_drift_as_far_as_the_readme_states(self):
         loads = [(options, dtype) for options, dtype, _ in DRIFT.values()]
         readme = (ENGINE / "README.md").read_text("utf-8")
-        for (name, (*_, stated)), (texts, scores) in zip(DRIFT.items(), answers_of(ENGINE, loads, self.heldout)):
+        for (name, (*_, stated)), (texts, scores) in zip(DRIFT.items(), run_engine(ENGINE, loads, self.heldout)):
             drift = rms(scores, self.scores)
-            same = [sum(a == b for a, b in zip(mine, theirs)) for mine, theirs in zip(texts, self.texts)]
+            same = [sum(a == b for a, b in zip(found, expected)) for found, expected in zip(texts, self.texts)]
             print(f"{name}: drift {drift:.4f}, greedy ids as the baseline's: {same} of {NEW_TOKENS}", file=sys.stderr)
             self.assertIn(f"| {name} | {stated} |", readme)
             likely = WITHOUT_VNNI if name == "int8-dynamic" and reduces_range() else stated

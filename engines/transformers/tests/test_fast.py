@@ -17,7 +17,7 @@ from fast_support import CASES, FAST, hugging_face, write_case
 IDS = [5, 17, 3, 60, 22, 9, 41, 8, 33, 12, 50, 2, 27, 19]
 
 
-def ids_of(model, prompts, new_tokens, **job):
+def generated_ids(model, prompts, new_tokens, **job):
     tokens = run(model, prompts, new_tokens, **job)
     return [tokens.ids(sequence) for sequence in range(len(prompts))]
 
@@ -32,7 +32,7 @@ class SameNumbers(unittest.TestCase):
                 expected = torch.log_softmax(reference(IDS).double(), -1)[range(len(IDS) - 1), IDS[1:]]
                 difference = (torch.tensor(model.score(IDS), dtype=torch.float64) - expected).abs().max()
                 self.assertLess(difference, 1e-4)
-                self.assertEqual(ids_of(model, [IDS], 24, ignore_eos=True), [reference.greedy(IDS, 24)])
+                self.assertEqual(generated_ids(model, [IDS], 24, ignore_eos=True), [reference.greedy(IDS, 24)])
 
     def test_every_supported_architecture_has_a_case(self):
         self.assertEqual({case["model_type"] for case in CASES.values()}, set(ARCHITECTURES))
@@ -40,15 +40,15 @@ class SameNumbers(unittest.TestCase):
     def test_the_embedded_model_gives_the_ids_of_transformers(self):
         reference, model = hugging_face(EMBEDDED), load(EMBEDDED, FAST, dtype="f32")
         prompt = model.encode("Once upon a time there was a fiddle.")
-        self.assertEqual(ids_of(model, [prompt], 64, ignore_eos=True), [reference.greedy(prompt, 64)])
+        self.assertEqual(generated_ids(model, [prompt], 64, ignore_eos=True), [reference.greedy(prompt, 64)])
 
     def test_the_step_and_the_prefill_give_the_same_score(self):
         model = load(write_case(self, "qwen3"), FAST, dtype="f32")
         by_steps = model.score(IDS)
         with mock.patch.object(fast, "SCORED_BY_STEPS", 0):
             by_prefill = model.score(IDS)
-        for one, other in zip(by_steps, by_prefill, strict=True):
-            self.assertAlmostEqual(one, other, delta=2e-5)
+        for found, expected in zip(by_steps, by_prefill, strict=True):
+            self.assertAlmostEqual(found, expected, delta=2e-5)
 
     def test_two_ids_can_be_scored(self):
         model = load(write_case(self, "llama"), FAST, dtype="f32")
@@ -57,19 +57,19 @@ class SameNumbers(unittest.TestCase):
     def test_each_sequence_of_a_batch_is_computed_as_if_it_were_alone(self):
         model = load(write_case(self, "qwen2"), FAST, dtype="f32")
         prompts = [IDS, IDS[:1], IDS[2:7]]
-        alone = [ids_of(model, [prompt], 12, ignore_eos=True)[0] for prompt in prompts]
+        separate = [generated_ids(model, [prompt], 12, ignore_eos=True)[0] for prompt in prompts]
         for padding in ("left", "right"):
-            self.assertEqual(ids_of(model, prompts, 12, ignore_eos=True, padding=padding), alone)
-        self.assertEqual(ids_of(model, [IDS, IDS], 12, ignore_eos=True), [alone[0]] * 2)
+            self.assertEqual(generated_ids(model, prompts, 12, ignore_eos=True, padding=padding), separate)
+        self.assertEqual(generated_ids(model, [IDS, IDS], 12, ignore_eos=True), [separate[0]] * 2)
 
     def test_half_precision_stays_near_f32(self):
         path = write_case(self, "llama")
         single = load(path, FAST, dtype="f32").score(IDS)
         for dtype, difference in (("bf16", 0.2), ("f16", 0.02)):
             model = load(path, FAST, dtype=dtype)
-            self.assertEqual([model.facts()[f"{what}_dtype"] for what in ("weights", "compute", "kv")], [dtype] * 3)
-            for one, other in zip(model.score(IDS), single, strict=True):
-                self.assertAlmostEqual(one, other, delta=difference)
+            self.assertEqual([model.facts()[f"{name}_dtype"] for name in ("weights", "compute", "kv")], [dtype] * 3)
+            for found, expected in zip(model.score(IDS), single, strict=True):
+                self.assertAlmostEqual(found, expected, delta=difference)
 
 
 @mock.patch.object(fast_step.Steps, "_compiled", lambda self, step: step)
@@ -77,7 +77,7 @@ class Requests(unittest.TestCase):
     def load(self, changes=None, options=None, **fields):
         return load(write_folder(self, changes), {**FAST, **(options or {})}, **{"dtype": "f32", **fields})
 
-    def refused(self, kind, *args, **fields):
+    def failure(self, kind, *args, **fields):
         with self.assertRaises(Failed) as caught:
             self.load(*args, **fields)
         self.assertEqual(caught.exception.kind, kind)
@@ -86,21 +86,21 @@ class Requests(unittest.TestCase):
     def test_the_lowest_id_among_equal_logits_is_taken(self):
         model = self.load()
         model.network.head.zero_()
-        self.assertEqual(ids_of(model, [IDS], 3, ignore_eos=True), [[0, 0, 0]])
-        taken = set()
+        self.assertEqual(generated_ids(model, [IDS], 3, ignore_eos=True), [[0, 0, 0]])
+        chosen = set()
         for sign in (1.0, -1.0):
             model.network.head[[37, 61]] = sign
-            taken.update(ids_of(model, [IDS], 1, ignore_eos=True)[0])
+            chosen.update(generated_ids(model, [IDS], 1, ignore_eos=True)[0])
         # Above the others with one sign, below them with the other.
-        self.assertEqual(taken, {0, 37})
+        self.assertEqual(chosen, {0, 37})
 
     def test_eos_ends_a_sequence_unless_it_is_ignored(self):
         path = write_folder(self)
-        alone = ids_of(load(path, FAST, dtype="f32"), [IDS], 12, ignore_eos=True)[0]
-        (path / "generation_config.json").write_text(f'{{"eos_token_id": {alone[5]}}}')
+        separate = generated_ids(load(path, FAST, dtype="f32"), [IDS], 12, ignore_eos=True)[0]
+        (path / "generation_config.json").write_text(f'{{"eos_token_id": {separate[5]}}}')
         model = load(path, FAST, dtype="f32")
-        self.assertEqual(ids_of(model, [IDS], 12)[0], alone[: alone.index(alone[5]) + 1])
-        self.assertEqual(ids_of(model, [IDS], 12, ignore_eos=True)[0], alone)
+        self.assertEqual(generated_ids(model, [IDS], 12)[0], separate[: separate.index(separate[5]) + 1])
+        self.assertEqual(generated_ids(model, [IDS], 12, ignore_eos=True)[0], separate)
 
     def test_a_cancelled_request_ends_with_its_current_token(self):
         from engine_kit import Job, Tokens
@@ -115,16 +115,16 @@ class Requests(unittest.TestCase):
     def test_the_whole_context_can_be_filled(self):
         model = self.load()
         self.assertEqual(model.facts()["context_tokens"], 128)
-        self.assertEqual(len(ids_of(model, [IDS], 128 - len(IDS), ignore_eos=True)[0]), 128 - len(IDS))
+        self.assertEqual(len(generated_ids(model, [IDS], 128 - len(IDS), ignore_eos=True)[0]), 128 - len(IDS))
         self.assertEqual(len(model.score(IDS * 9)), 14 * 9 - 1)
-        self.assertEqual(len(ids_of(model, [IDS, IDS], 128 - len(IDS), ignore_eos=True)[1]), 128 - len(IDS))
+        self.assertEqual(len(generated_ids(model, [IDS, IDS], 128 - len(IDS), ignore_eos=True)[1]), 128 - len(IDS))
 
     def test_sampling_uses_the_kits_random_numbers(self):
         from types import SimpleNamespace
 
         model = self.load()
         sampling = SimpleNamespace(temperature=1.5, top_k=20, top_p=None, seed=7)
-        drawn = ids_of(model, [IDS], 8, ignore_eos=True, sampling=sampling)[0]
+        drawn = generated_ids(model, [IDS], 8, ignore_eos=True, sampling=sampling)[0]
         sampler, sequence = Sampler(sampling), list(IDS)
         decoder, _ = model._decoder(1, 64)
         for id in drawn:
@@ -134,17 +134,17 @@ class Requests(unittest.TestCase):
 
     def test_a_request_does_not_change_the_next_answer(self):
         model = self.load()
-        alone = ids_of(model, [IDS[:3]], 6, ignore_eos=True)
-        ids_of(model, [IDS * 4], 40, ignore_eos=True)
-        ids_of(model, [IDS * 4, IDS], 40, ignore_eos=True)
-        self.assertEqual(ids_of(model, [IDS[:3]], 6, ignore_eos=True), alone)
+        separate = generated_ids(model, [IDS[:3]], 6, ignore_eos=True)
+        generated_ids(model, [IDS * 4], 40, ignore_eos=True)
+        generated_ids(model, [IDS * 4, IDS], 40, ignore_eos=True)
+        self.assertEqual(generated_ids(model, [IDS[:3]], 6, ignore_eos=True), separate)
 
     def test_unsupported_features_are_refused_by_name(self):
-        self.assertIn("architecture `gpt_neox`", self.refused("unsupported", {"model_type": "gpt_neox"}))
-        self.assertIn("`yarn`", self.refused("unsupported", {"rope_scaling": {"rope_type": "yarn"}}))
-        self.assertIn("`gelu`", self.refused("unsupported", {"hidden_act": "gelu"}))
+        self.assertIn("architecture `gpt_neox`", self.failure("unsupported", {"model_type": "gpt_neox"}))
+        self.assertIn("`yarn`", self.failure("unsupported", {"rope_scaling": {"rope_type": "yarn"}}))
+        self.assertIn("`gelu`", self.failure("unsupported", {"hidden_act": "gelu"}))
         window = {"model_type": "mistral", "sliding_window": 50}
-        self.assertIn("sliding window is 50", self.refused("unsupported", window))
+        self.assertIn("sliding window is 50", self.failure("unsupported", window))
         self.assertEqual(self.load(window, context_tokens=50).facts()["context_tokens"], 50)
         with self.assertRaises(Failed) as caught:
             run(self.load(), [IDS], 4, use_cache=False)
@@ -165,10 +165,10 @@ class Requests(unittest.TestCase):
         from support import CONFIG, random_weights
 
         weights = random_weights(CONFIG)
-        whole = load(write_folder(self, weights=weights), FAST, dtype="f32").score(IDS)
-        self.assertEqual(load(write_folder(self, weights=weights, shards=3), FAST, dtype="f32").score(IDS), whole)
-        bare = {name.removeprefix("model."): tensor for name, tensor in weights.items()}
-        self.assertEqual(load(write_folder(self, weights=bare), FAST, dtype="f32").score(IDS), whole)
+        expected = load(write_folder(self, weights=weights), FAST, dtype="f32").score(IDS)
+        self.assertEqual(load(write_folder(self, weights=weights, shards=3), FAST, dtype="f32").score(IDS), expected)
+        without_prefix = {name.removeprefix("model."): tensor for name, tensor in weights.items()}
+        self.assertEqual(load(write_folder(self, weights=without_prefix), FAST, dtype="f32").score(IDS), expected)
 
     def test_the_default_context_leaves_the_cache_its_share_of_memory(self):
         from types import SimpleNamespace
@@ -242,29 +242,30 @@ class OnCuda(unittest.TestCase):
         path = write_case(self, "qwen3")
         exact, model = load(path, FAST, dtype="f32"), self.load(path)
         self.assertEqual(Captured.lengths, [32, 64, 128])
-        expected = ids_of(exact, [IDS], 100, ignore_eos=True)
-        self.assertEqual(ids_of(model, [IDS], 100, ignore_eos=True), expected)
+        expected = generated_ids(exact, [IDS], 100, ignore_eos=True)
+        self.assertEqual(generated_ids(model, [IDS], 100, ignore_eos=True), expected)
         # The longer request leaves nothing that the shorter one could read.
-        self.assertEqual(ids_of(model, [IDS[:2]], 20, ignore_eos=True), ids_of(exact, [IDS[:2]], 20, ignore_eos=True))
+        found, expected = (generated_ids(tested, [IDS[:2]], 20, ignore_eos=True) for tested in (model, exact))
+        self.assertEqual(found, expected)
         self.assertEqual(Captured.lengths, [32, 64, 128])
-        for one, other in zip(model.score(IDS), exact.score(IDS), strict=True):
-            self.assertAlmostEqual(one, other, delta=2e-5)
+        for found, expected in zip(model.score(IDS), exact.score(IDS), strict=True):
+            self.assertAlmostEqual(found, expected, delta=2e-5)
         prompts = [IDS, IDS[:3]]
         for padding in ("left", "right"):
-            expected = ids_of(exact, prompts, 40, ignore_eos=True, padding=padding)
-            self.assertEqual(ids_of(model, prompts, 40, ignore_eos=True, padding=padding), expected)
+            expected = generated_ids(exact, prompts, 40, ignore_eos=True, padding=padding)
+            self.assertEqual(generated_ids(model, prompts, 40, ignore_eos=True, padding=padding), expected)
 
     def test_the_next_step_starts_before_an_id_is_read_and_none_starts_after_the_last_token(self):
         model = self.load(write_case(self, "llama"))
-        ids_of(model, [IDS], 3, ignore_eos=True)
+        generated_ids(model, [IDS], 3, ignore_eos=True)
         self.assertEqual(IdTransfer.done, ["send 0", "send 1", "receive 0", "send 2", "receive 1", "receive 2", "wait"])
 
     def test_a_request_with_an_early_end_waits_for_the_running_step(self):
         model = self.load(write_case(self, "llama"))
-        (ids,) = ids_of(model, [IDS], 8, ignore_eos=True)
+        (ids,) = generated_ids(model, [IDS], 8, ignore_eos=True)
         IdTransfer.done.clear()
         model.loaded.folder.eos_ids = [ids[0]]
-        self.assertEqual(ids_of(model, [IDS], 8), [ids[:1]])
+        self.assertEqual(generated_ids(model, [IDS], 8), [ids[:1]])
         self.assertEqual(IdTransfer.done, ["send 0", "send 1", "receive 0", "wait"])
 
 
@@ -276,10 +277,10 @@ class Compiling(unittest.TestCase):
 
     def test_a_step_that_cannot_be_compiled_fails_the_load(self):
         def compile(step, **options):
-            def broken(span):
+            def invalid_span(span):
                 raise RuntimeError("\nno register left\nmore about it")
 
-            return broken
+            return invalid_span
 
         failed = self.failure(new=compile)
         self.assertEqual(failed.kind, "internal")
@@ -288,11 +289,11 @@ class Compiling(unittest.TestCase):
 
     def test_a_wrongly_compiled_step_fails_the_load(self):
         def compile(step, **options):
-            def wrong(span):
+            def wrong_span(span):
                 step(span)
                 step.__self__.logits.mul_(-1.0)
 
-            return wrong
+            return wrong_span
 
         self.assertIn("path `fast`: the decode step computes something else", self.failure(new=compile).message)
 

@@ -18,7 +18,7 @@ INT8 = {**FAST, "quantize": "int8"}
 IDS = [5, 17, 3, 60, 22, 9, 41, 8, 33, 12, 50, 2, 27, 19]
 
 
-def ids_of(model, prompts, new_tokens, **job):
+def generated_ids(model, prompts, new_tokens, **job):
     tokens = run(model, prompts, new_tokens, ignore_eos=True, **job)
     return [tokens.ids(sequence) for sequence in range(len(prompts))]
 
@@ -26,10 +26,10 @@ def ids_of(model, prompts, new_tokens, **job):
 def spelled_out(path, int8, dtype):
     """The model in `dtype`, with each matrix dequantised from the codes of `int8`."""
     model = load(path, FAST, dtype=dtype)
-    own = dict(model.network.named_parameters())
+    parameters = dict(model.network.named_parameters())
     matrices = {name: module for name, module in int8.network.named_modules() if isinstance(module, Int8Matrix)}
     for name, matrix in matrices.items():
-        own[name].copy_(matrix.codes.float() * matrix.scales[:, None])
+        parameters[name].copy_(matrix.codes.float() * matrix.scales[:, None])
     return model, len(matrices)
 
 
@@ -52,9 +52,9 @@ class Rounding(unittest.TestCase):
             self.assertEqual((used == 0).nonzero().tolist(), [[3]])
 
     def test_a_number_that_is_not_finite_is_reported(self):
-        for wrong in (float("nan"), float("inf")):
+        for invalid in (float("nan"), float("inf")):
             tensor = torch.ones(6, 8)
-            tensor[4, 2] = wrong
+            tensor[4, 2] = invalid
             self.assertFalse(Int8Matrix(6, 8).write(0, tensor))
 
     def test_sums_over_codes_equal_the_product_with_the_dequantised_numbers(self):
@@ -82,11 +82,11 @@ class Network(unittest.TestCase):
                 with self.subTest(name, dtype=dtype):
                     path = write_case(self, name)
                     model = load(path, INT8, dtype=dtype)
-                    plain, count = spelled_out(path, model, dtype)
-                    self.assertEqual(count, 3 * 4 + 1 + (plain.network.head is not None))
+                    reference, count = spelled_out(path, model, dtype)
+                    self.assertEqual(count, 3 * 4 + 1 + (reference.network.head is not None))
                     # Uncompiled, the products are identical.
-                    self.assertEqual(model.score(IDS), plain.score(IDS))
-                    self.assertEqual(ids_of(model, [IDS, IDS[:3]], 12), ids_of(plain, [IDS, IDS[:3]], 12))
+                    self.assertEqual(model.score(IDS), reference.score(IDS))
+                    self.assertEqual(generated_ids(model, [IDS, IDS[:3]], 12), generated_ids(reference, [IDS, IDS[:3]], 12))
 
     def test_int8_stays_near_the_original_model(self):
         path = write_case(self, "llama")
@@ -94,19 +94,19 @@ class Network(unittest.TestCase):
         for dtype, difference in (("f32", 0.3), ("bf16", 0.4), ("f16", 0.3)):
             scores = load(path, INT8, dtype=dtype).score(IDS)
             self.assertNotEqual(scores, single)
-            for one, other in zip(scores, single, strict=True):
-                self.assertAlmostEqual(one, other, delta=difference)
+            for left, right in zip(scores, single, strict=True):
+                self.assertAlmostEqual(left, right, delta=difference)
 
     def test_facts_state_the_weights_in_memory(self):
         path = write_folder(self)
-        facts, plain = load(path, INT8).facts(), load(path, FAST).facts()
-        self.assertEqual([facts[f"{what}_dtype"] for what in ("weights", "compute", "kv")], ["int8", "bf16", "bf16"])
-        self.assertEqual(facts["parameters"], plain["parameters"])
+        facts, reference = load(path, INT8).facts(), load(path, FAST).facts()
+        self.assertEqual([facts[f"{name}_dtype"] for name in ("weights", "compute", "kv")], ["int8", "bf16", "bf16"])
+        self.assertEqual(facts["parameters"], reference["parameters"])
         codes, rows, norms = 2 * (32 * (32 + 16 + 16 + 32) + 3 * 32 * 64) + 2 * 64 * 32, 2 * (64 + 32 + 128 + 32) + 2 * 64, 5 * 32
         self.assertEqual(facts["parameters"], codes + norms)
         self.assertEqual(facts["weights_bytes"], codes + 4 * rows + 4 * norms)
         self.assertRegex(facts["libraries"]["quantized by"], "^this engine itself .*int8 weight-only, a scale for each row$")
-        self.assertNotIn("quantized by", plain["libraries"])
+        self.assertNotIn("quantized by", reference["libraries"])
 
     def test_a_tensor_that_is_not_finite_or_has_another_shape_is_named(self):
         from support import CONFIG, random_weights
@@ -130,15 +130,15 @@ class Compiled(unittest.TestCase):
         path = write_case(self, "llama with biases")
         model = load(path, INT8, dtype="f32")
         with mock.patch.object(fast_step.Steps, "_compiled", lambda self, step: step):
-            plain, _ = spelled_out(path, model, "f32")
+            reference, _ = spelled_out(path, model, "f32")
         prompts = [IDS, IDS[:1], IDS[2:7]]
-        alone = [ids_of(plain, [prompt], 24)[0] for prompt in prompts]
-        self.assertEqual([ids_of(model, [prompt], 24)[0] for prompt in prompts], alone)
-        for one, other in zip(model.score(IDS), plain.score(IDS), strict=True):
-            self.assertAlmostEqual(one, other, delta=1e-4)
+        separate = [generated_ids(reference, [prompt], 24)[0] for prompt in prompts]
+        self.assertEqual([generated_ids(model, [prompt], 24)[0] for prompt in prompts], separate)
+        for left, right in zip(model.score(IDS), reference.score(IDS), strict=True):
+            self.assertAlmostEqual(left, right, delta=1e-4)
         # One batch within the compiler's own sums, and one too large for them.
-        self.assertEqual(ids_of(model, prompts, 24), alone)
-        self.assertEqual(ids_of(model, prompts * 4, 24), alone * 4)
+        self.assertEqual(generated_ids(model, prompts, 24), separate)
+        self.assertEqual(generated_ids(model, prompts * 4, 24), separate * 4)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from folder import open_folder
 
 
 class Folders(unittest.TestCase):
-    def refusal(self, path):
+    def failure(self, path):
         with self.assertRaises(Failed) as caught:
             open_folder(path)
         return caught.exception.kind, caught.exception.message
@@ -24,22 +24,22 @@ class Folders(unittest.TestCase):
         path = write_folder(self)
         file = path / "model.safetensors"
         file.write_bytes(file.read_bytes()[:-1000])
-        kind, message = self.refusal(path)
+        kind, message = self.failure(path)
         self.assertEqual(kind, "model")
         self.assertIn("is not a complete safetensors file: truncated", message)
 
     def test_a_file_name_that_the_library_does_not_open_is_refused_with_the_names_that_it_opens(self):
         path = write_folder(self)
         (path / "model.safetensors").rename(path / "weights.safetensors")
-        message = f"`{path}` has `weights.safetensors`, and neither `model.safetensors` nor `model.safetensors.index.json`"
-        self.assertEqual(self.refusal(path), ("model", message))
+        message = f"`{path}` has `weights.safetensors`, but neither `model.safetensors` nor `model.safetensors.index.json`"
+        self.assertEqual(self.failure(path), ("model", message))
 
     def test_a_config_without_model_type_or_with_broken_sizes_is_refused(self):
         for path, text in [
             (write_folder(self, {"model_type": None}), "`model_type` is missing"),
             (write_folder(self, {"max_position_embeddings": "many"}), "`max_position_embeddings`: expected a whole number"),
         ]:
-            kind, message = self.refusal(path)
+            kind, message = self.failure(path)
             self.assertEqual(kind, "model", message)
             self.assertIn(text, message)
 
@@ -55,15 +55,15 @@ class Folders(unittest.TestCase):
 
     def test_a_config_of_fewer_layers_than_the_file_has_is_refused(self):
         four = random_weights({**CONFIG, "num_hidden_layers": 4})
-        gpt2 = {f"transformer.{name.removeprefix('model.')}".replace(".layers.", ".h."): it for name, it in four.items()}
-        other = {"model_type": "gpt2", "n_layer": 3, "num_hidden_layers": None}
-        for changes, weights, field in [({"num_hidden_layers": 3}, four, "num_hidden_layers"), (other, gpt2, "n_layer")]:
+        gpt2 = {f"transformer.{name.removeprefix('model.')}".replace(".layers.", ".h."): tensor for name, tensor in four.items()}
+        gpt2_config = {"model_type": "gpt2", "n_layer": 3, "num_hidden_layers": None}
+        for changes, weights, field in [({"num_hidden_layers": 3}, four, "num_hidden_layers"), (gpt2_config, gpt2, "n_layer")]:
             path = write_folder(self, changes, weights)
             message = f"model `{path.name}` has tensors of layer 3, and `{field}` is 3"
-            self.assertEqual(self.refusal(path), ("model", message))
+            self.assertEqual(self.failure(path), ("model", message))
         path = write_folder(self, {"num_hidden_layers": 0}, four)
         message = "`config.json`: `num_hidden_layers`: expected a whole number of at least 1, found `0`"
-        self.assertEqual(self.refusal(path), ("model", message))
+        self.assertEqual(self.failure(path), ("model", message))
 
     def test_tensors_that_a_network_does_not_need_are_ignored(self):
         weights = random_weights(CONFIG)
@@ -74,13 +74,13 @@ class Folders(unittest.TestCase):
         open_folder(write_folder(self, {"num_nextn_predict_layers": 1}, more))
 
     def test_an_id_outside_the_vocabulary_is_refused_with_its_number(self):
-        for changes, generation, fault in [
+        for changes, generation, problem in [
             ({"eos_token_id": 64}, {}, "`eos_token_id` 64"),
             ({"bos_token_id": 99}, {}, "`bos_token_id` 99"),
             ({}, {"eos_token_id": [63, 70]}, "`eos_token_id` 70"),
         ]:
             path = write_folder(self, changes, generation_config=generation)
-            self.assertEqual(self.refusal(path), ("model", f"model `{path.name}`: {fault} is outside its vocabulary of 64"))
+            self.assertEqual(self.failure(path), ("model", f"model `{path.name}`: {problem} is outside its vocabulary of 64"))
 
     def test_the_text_part_of_a_larger_models_config_counts(self):
         changes = {"model_type": "llava", "max_position_embeddings": None, "vocab_size": None, "text_config": CONFIG}

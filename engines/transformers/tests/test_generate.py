@@ -16,9 +16,9 @@ PATHS = ("generate", "loop", "jit")
 class Requests(unittest.TestCase):
     def models(self, **fields):
         path = write_folder(self, **fields)
-        return [load(path, {"path": path_taken}) for path_taken in PATHS]
+        return [load(path, {"path": path_name}) for path_name in PATHS]
 
-    def plain(self, model, prompt, new_tokens):
+    def greedy_by_forward(self, model, prompt, new_tokens):
         """Greedy ids by whole forward passes of the network only."""
         ids = list(prompt)
         with torch.no_grad():
@@ -28,39 +28,39 @@ class Requests(unittest.TestCase):
 
     def test_every_path_gives_the_ids_of_plain_forward_passes(self):
         for model in self.models():
-            expected = self.plain(model, IDS, 12)
+            expected = self.greedy_by_forward(model, IDS, 12)
             self.assertEqual(generate(model, [IDS], 12, ignore_eos=True), [expected])
             self.assertEqual(generate(model, [IDS], 12, ignore_eos=True, use_cache=False), [expected])
 
     def test_weights_with_nan_fail_the_request(self):
-        for path_taken in ("generate", "loop"):
-            dtype, hint = ("f32", None) if path_taken == "loop" else ("bf16", "--dtype f32")
-            model = load(write_folder(self), {"path": path_taken}, dtype=dtype)
+        for path_name in ("generate", "loop"):
+            dtype, hint = ("f32", None) if path_name == "loop" else ("bf16", "--dtype f32")
+            model = load(write_folder(self), {"path": path_name}, dtype=dtype)
             expected, norm = generate(model, [IDS], 3, ignore_eos=True), model.network.model.norm.weight
-            kept = norm.clone()
+            saved = norm.clone()
             for spoilt in (float("nan"), float("inf")):
                 norm[5] = spoilt
                 for prompts in ([IDS], RAGGED):
                     with self.assertRaises(Failed) as caught:
                         generate(model, prompts, 3)
-                    fault = f"its weights lead to logits that are not finite, in {dtype}"
+                    problem = f"its weights lead to logits that are not finite, in {dtype}"
                     self.assertEqual((caught.exception.kind, caught.exception.hint), ("model", hint))
-                    self.assertEqual(caught.exception.message, f"model `{model.loaded.folder.name}`: {fault}")
-            norm.copy_(kept)
+                    self.assertEqual(caught.exception.message, f"model `{model.loaded.folder.name}`: {problem}")
+            norm.copy_(saved)
             self.assertEqual(generate(model, [IDS], 3, ignore_eos=True), expected)
             self.assertFalse(model.network._forward_hooks)
 
     def test_a_request_for_one_token_gets_one(self):
         for model in self.models():
-            self.assertEqual(generate(model, [IDS], 1, ignore_eos=True), [self.plain(model, IDS, 1)])
+            self.assertEqual(generate(model, [IDS], 1, ignore_eos=True), [self.greedy_by_forward(model, IDS, 1)])
 
     def test_a_sequence_gets_the_same_ids_in_a_batch_and_alone_with_either_padding(self):
         for model in self.models():
-            alone = [generate(model, [prompt], 8, ignore_eos=True)[0] for prompt in RAGGED]
+            separate = [generate(model, [prompt], 8, ignore_eos=True)[0] for prompt in RAGGED]
             for padding in ("left", "right"):
                 for use_cache in (True, False):
                     fields = dict(ignore_eos=True, padding=padding, use_cache=use_cache)
-                    self.assertEqual(generate(model, RAGGED, 8, **fields), alone, (type(model), fields))
+                    self.assertEqual(generate(model, RAGGED, 8, **fields), separate, (type(model), fields))
 
     def test_requests_do_not_change_the_next_answer(self):
         for model in self.models():
@@ -79,25 +79,25 @@ class Requests(unittest.TestCase):
             with torch.no_grad():
                 logits = model.network(input_ids=torch.tensor([IDS])).logits
             self.assertTrue(torch.equal(logits[..., 5], logits[..., 9]))
-            taken = [id for prompt in range(60) for id in generate(model, [[prompt]], 6, ignore_eos=True)[0]]
-            self.assertNotIn(9, taken)
+            chosen = [id for prompt in range(60) for id in generate(model, [[prompt]], 6, ignore_eos=True)[0]]
+            self.assertNotIn(9, chosen)
 
     def test_eos_ends_a_sequence_unless_it_is_ignored(self):
         path = write_folder(self)
         ids = generate(load(path), [IDS], 12, ignore_eos=True)[0]
         eos = ids[4]
         path = write_folder(self, {"eos_token_id": eos})
-        for path_taken in PATHS:
-            model = load(path, {"path": path_taken})
+        for path_name in PATHS:
+            model = load(path, {"path": path_name})
             self.assertEqual(generate(model, [IDS], 12), [ids[: ids.index(eos) + 1]])
             self.assertEqual(generate(model, [IDS], 12, ignore_eos=True), [ids])
             # The others of a batch continue.
-            alone = [generate(model, [prompt], 12)[0] for prompt in (IDS, [7])]
-            self.assertEqual(generate(model, [IDS, [7]], 12), alone)
+            separate = [generate(model, [prompt], 12)[0] for prompt in (IDS, [7])]
+            self.assertEqual(generate(model, [IDS, [7]], 12), separate)
 
     def test_the_folders_generation_settings_do_not_apply_to_a_request(self):
-        plain = load(write_folder(self))
-        expected = generate(plain, [IDS], 12, ignore_eos=True)
+        reference = load(write_folder(self))
+        expected = generate(reference, [IDS], 12, ignore_eos=True)
         wishes = {
             "do_sample": True,
             "temperature": 5.0,
@@ -125,16 +125,16 @@ class Requests(unittest.TestCase):
                     # Rounded, because a cache sums in another order.
                     ids.append(sampler.pick(logits.tolist()))
             self.assertEqual(generate(model, [IDS], 8, ignore_eos=True, sampling=fields), [ids[4:]])
-            again = generate(model, [IDS, IDS], 8, ignore_eos=True, sampling=fields)
-            self.assertEqual(again[0], ids[4:])
-            self.assertNotEqual(again[1], again[0], "every sequence draws from a stream of its own")
+            second = generate(model, [IDS, IDS], 8, ignore_eos=True, sampling=fields)
+            self.assertEqual(second[0], ids[4:])
+            self.assertNotEqual(second[1], second[0], "every sequence draws from a stream of its own")
 
     def test_a_cancelled_request_ends_at_the_next_token(self):
         for model in self.models():
             job = Job([IDS, [7]], 50, ignore_eos=True)
-            seen = []
-            tokens = Tokens(job, [], 0, 0, check_cancel=lambda: seen.append(1))
-            tokens._check_cancel = lambda: (seen.append(1), setattr(tokens, "cancelled", len(seen) >= 6))
+            checks = []
+            tokens = Tokens(job, [], 0, 0, check_cancel=lambda: checks.append(1))
+            tokens._check_cancel = lambda: (checks.append(1), setattr(tokens, "cancelled", len(checks) >= 6))
             model.generate(job, tokens)
             sequences = tokens.iteration()["sequences"]
             self.assertEqual([sequence["finish"] for sequence in sequences], ["cancelled"] * 2)
@@ -160,7 +160,7 @@ class Requests(unittest.TestCase):
             expected = [float(rows[index, id]) for index, id in enumerate(ids[1:])]
             scored = model.score(ids)
             self.assertEqual(len(scored), len(ids) - 1)
-            self.assertLess(max(abs(one - other) for one, other in zip(scored, expected)), 1e-6)
+            self.assertLess(max(abs(found - wanted) for found, wanted in zip(scored, expected)), 1e-6)
 
     def test_out_of_memory_states_the_requested_bytes(self):
         model = load(write_folder(self), {"path": "loop"})
@@ -194,9 +194,9 @@ class Attention(unittest.TestCase):
 
     def test_narrow_dtypes_run_on_every_path(self):
         path = write_folder(self)
-        for path_taken in PATHS:
+        for path_name in PATHS:
             for dtype in ("bf16", "f16"):
-                model = load(path, {"path": path_taken}, dtype=dtype)
+                model = load(path, {"path": path_name}, dtype=dtype)
                 facts = model.facts()
                 self.assertEqual([facts[name] for name in ("weights_dtype", "compute_dtype", "kv_dtype")], [dtype] * 3)
                 self.assertEqual(len(generate(model, [IDS], 6, ignore_eos=True)[0]), 6)

@@ -15,7 +15,7 @@ import torch
 
 import causal
 import devices
-from devices import requested_bytes, bytes_as, check_free_memory, free_of_container
+from devices import requested_bytes, bytes_as, check_free_memory, container_free_bytes
 from engine_kit import Failed, Phases
 from environment import prepare_environment
 
@@ -23,7 +23,7 @@ IDS = [0, 17, 42, 9]
 
 
 class Loading(unittest.TestCase):
-    def refusal(self, path, options=None, **fields):
+    def failure(self, path, options=None, **fields):
         with self.assertRaises(Failed) as caught:
             load(path, options, **fields)
         return caught.exception
@@ -102,39 +102,39 @@ class Loading(unittest.TestCase):
                 self.assertEqual(len(generate(model, [IDS], 3, ignore_eos=True)[0]), 3)
 
     def test_an_architecture_that_transformers_does_not_have_is_refused_by_name(self):
-        failed = self.refusal(write_folder(self, {"model_type": "lamma"}, random_weights(CONFIG)))
+        failed = self.failure(write_folder(self, {"model_type": "lamma"}, random_weights(CONFIG)))
         self.assertEqual(failed.kind, "unsupported")
         self.assertRegex(failed.message, r"architecture `lamma`: transformers [\d.]+ has no causal language model of that name")
         # A class that the library has, but that generates no text.
-        failed = self.refusal(write_folder(self, {"model_type": "vit"}, random_weights(CONFIG)))
+        failed = self.failure(write_folder(self, {"model_type": "vit"}, random_weights(CONFIG)))
         self.assertEqual(failed.kind, "unsupported")
 
     def test_code_in_a_folder_is_never_run(self):
         path = write_folder(self, {"auto_map": {"AutoModelForCausalLM": "evil.Model", "AutoConfig": "evil.Config"}})
         (path / "evil.py").write_text(f"open({str(path / 'ran')!r}, 'w')\n")
         self.assertEqual(len(generate(load(path), [IDS], 2)[0]), 2)
-        failed = self.refusal(write_folder(self, {"model_type": "evil", "auto_map": {"AutoConfig": "evil.Config"}}))
+        failed = self.failure(write_folder(self, {"model_type": "evil", "auto_map": {"AutoConfig": "evil.Config"}}))
         self.assertEqual(failed.kind, "unsupported")
         self.assertFalse((path / "ran").exists())
 
     def test_weights_that_differ_from_the_config_are_refused_with_the_difference(self):
         missing = random_weights(CONFIG)
         del missing["model.norm.weight"], missing["model.layers.1.mlp.up_proj.weight"]
-        failed = self.refusal(write_folder(self, weights=missing))
+        failed = self.failure(write_folder(self, weights=missing))
         self.assertEqual(failed.kind, "model")
         self.assertIn("has no tensor `model.layers.1.mlp.up_proj.weight` and 1 more", failed.message)
-        failed = self.refusal(write_folder(self, {"vocab_size": 65}, random_weights(CONFIG)))
+        failed = self.failure(write_folder(self, {"vocab_size": 65}, random_weights(CONFIG)))
         self.assertEqual(failed.kind, "model")
         self.assertIn("its `vocab_size` is 65, and its embedding has 64 rows", failed.message)
-        failed = self.refusal(write_folder(self, {"intermediate_size": 48}, random_weights(CONFIG)))
+        failed = self.failure(write_folder(self, {"intermediate_size": 48}, random_weights(CONFIG)))
         message = "tensor `model.layers.0.mlp.down_proj.weight`: expected the shape [32, 48], found [32, 64]"
         self.assertEqual((failed.kind, failed.message), ("model", message))
-        failed = self.refusal(write_folder(self, {"num_attention_heads": 5}, random_weights(CONFIG)))
+        failed = self.failure(write_folder(self, {"num_attention_heads": 5}, random_weights(CONFIG)))
         self.assertEqual(failed.kind, "model")
 
     def test_a_config_that_makes_no_network_is_named_with_the_class_of_the_librarys_error(self):
         path = write_folder(self, {"hidden_act": "nonsense"})
-        failed = self.refusal(path)
+        failed = self.failure(path)
         self.assertEqual(failed.kind, "model")
         self.assertIn(f"`{path / 'config.json'}`: KeyError: ", failed.message)
         self.assertIn("nonsense", failed.message)
@@ -147,11 +147,11 @@ class Loading(unittest.TestCase):
             ({"model_type": "lamma"}, None),
             ({"hidden_act": "nonsense"}, None),
         ]:
-            failed = self.refusal(write_folder(self, changes, random_weights(CONFIG)), {"path": "fast"})
+            failed = self.failure(write_folder(self, changes, random_weights(CONFIG)), {"path": "fast"})
             self.assertEqual((failed.kind, failed.hint), ("unsupported", hint), changes)
 
     def test_a_context_beyond_the_models_is_refused(self):
-        failed = self.refusal(write_folder(self), context_tokens=129)
+        failed = self.failure(write_folder(self), context_tokens=129)
         self.assertEqual(failed.kind, "context")
         self.assertIn("`context_tokens`: 129 is more than the 128 of model", failed.message)
 
@@ -159,7 +159,7 @@ class Loading(unittest.TestCase):
         import loading  # noqa: F401  A first import during the simulated CUDA would search for a driver.
 
         with mock.patch("torch.cuda.is_available", return_value=True), mock.patch("torch.cuda.device_count", return_value=1):
-            failed = self.refusal(write_folder(self), device="cuda:1")
+            failed = self.failure(write_folder(self), device="cuda:1")
         self.assertEqual((failed.kind, failed.message), ("device", "no CUDA device `cuda:1`: there are 1"))
 
     def test_the_embedded_model_answers_in_text(self):
@@ -190,22 +190,22 @@ class Memory(unittest.TestCase):
     def test_a_containers_limit_counts_if_it_leaves_less_than_the_host(self):
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            self.assertIsNone(free_of_container(folder))
+            self.assertIsNone(container_free_bytes(folder))
             (folder / "memory.current").write_text("300\n")
-            for most, stat, left in [
+            for limit, stat, expected in [
                 ("max", None, None),
                 ("1000", None, 700),
                 ("1000", "anon 5\nfile 250\ninactive_file 100\n", 800),
                 ("200", "anon 5\n", 0),
             ]:
-                (folder / "memory.max").write_text(most + "\n")
+                (folder / "memory.max").write_text(limit + "\n")
                 if stat is not None:
                     (folder / "memory.stat").write_text(stat)
-                self.assertEqual(free_of_container(folder), left)
+                self.assertEqual(container_free_bytes(folder), expected)
         cpu = torch.device("cpu")
-        for host, container, least in [(5, 3, 3), (3, 5, 3), (5, None, 5), (None, 3, 3), (None, None, None)]:
+        for host, container, free in [(5, 3, 3), (3, 5, 3), (5, None, 5), (None, 3, 3), (None, None, None)]:
             with mock.patch("devices.free_of_host", return_value=host), mock.patch("devices.free_of_container", return_value=container):
-                self.assertEqual(devices.free_bytes(cpu), least)
+                self.assertEqual(devices.free_bytes(cpu), free)
 
     def test_the_requested_bytes_are_read_from_the_messages_of_both_allocators(self):
         with self.assertRaises(RuntimeError) as caught:

@@ -9,7 +9,7 @@ from engine_kit import Failed
 from options import OPTIONS, PATHS, default_dtype, read_options
 
 
-def refusal(test, options, device="cpu"):
+def failure(test, options, device="cpu"):
     with test.assertRaises(Failed) as caught:
         read_options(options, device)
     return caught.exception
@@ -34,7 +34,7 @@ class Options(unittest.TestCase):
             ({"quantize": "nf4"}, "quantize `nf4` needs a CUDA device, and this load is for `cpu`"),
             ({"shard": 2}, "`shard` 2 needs CUDA devices, and this load is for `cpu`"),
         ]:
-            failed = refusal(self, options)
+            failed = failure(self, options)
             self.assertEqual((failed.kind, failed.message), ("unsupported", text))
             read_options(options, "cuda:1")
 
@@ -43,15 +43,15 @@ class Options(unittest.TestCase):
         self.assertEqual((read.fusion, read.cache_tokens), (False, 512))
 
     def test_an_unknown_value_is_refused_with_the_known_ones(self):
-        failed = refusal(self, {"path": "fastest"})
-        self.assertIn("option `path` `fastest`: offered are `generate`, `loop`", failed.message)
+        failed = failure(self, {"path": "fastest"})
+        self.assertIn("option `path` `fastest`: expected one of `generate`, `loop`", failed.message)
         for options, text in [
             ({"path": 3}, "option `path`: expected a string, found `3`"),
             ({"shard": "two"}, "option `shard`: expected a whole number of at least 1, found `two`"),
             ({"cache_tokens": 0, "path": "jit"}, "option `cache_tokens`: expected a whole number of at least 16"),
             ({"fusion": "perhaps", "path": "compile"}, "option `fusion`: expected true or false"),
         ]:
-            self.assertIn(text, refusal(self, options).message)
+            self.assertIn(text, failure(self, options).message)
 
     def test_an_option_without_effect_is_refused_with_the_setting_that_it_needs(self):
         for options, hint in [
@@ -68,7 +68,7 @@ class Options(unittest.TestCase):
             ({"quantize": "int8-dynamic", "path": "fast"}, "--set quantize=int8"),
             ({"quantize": "nf4", "path": "fast"}, "--set quantize=int8"),
         ]:
-            failed = refusal(self, options)
+            failed = failure(self, options)
             self.assertEqual((failed.kind, failed.hint), ("unsupported", hint), failed.message)
 
     def test_following_the_hints_leads_to_valid_options(self):
@@ -84,10 +84,10 @@ class Options(unittest.TestCase):
         }
         for values in product(*offered.values()):
             options = {name: value for name, value in zip(offered, values) if value is not None}
-            seen, hint = [], ""
+            previous, hint = [], ""
             while hint is not None:
-                self.assertNotIn(options, seen)
-                seen.append(options)
+                self.assertNotIn(options, previous)
+                previous.append(options)
                 try:
                     hint = read_options(options, "cuda") and None
                 except Failed as failed:
@@ -103,7 +103,7 @@ class Options(unittest.TestCase):
             ({"shard": 2, "quantize": "int4"}, "it is quantised on one device"),
             ({"quantize": "int4", "path": "jit"}, "with compiler `torchscript`"),
         ]:
-            failed = refusal(self, options, "cuda")
+            failed = failure(self, options, "cuda")
             self.assertEqual(failed.kind, "unsupported")
             self.assertIn(text, failed.message)
 

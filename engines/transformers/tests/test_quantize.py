@@ -16,10 +16,10 @@ LAYERS, HEAD, NORMS = 2 * (32 * (32 + 16 + 16 + 32) + 3 * 32 * 64), 64 * 32, 5 *
 
 
 class Quantised(unittest.TestCase):
-    def apart(self, model, plain):
+    def score_distance(self, model, reference):
         ids = [id % 64 for id in range(3, 100)]
-        pairs = list(zip(model.score(ids), plain.score(ids)))
-        return (sum((one - other) ** 2 for one, other in pairs) / len(pairs)) ** 0.5
+        pairs = list(zip(model.score(ids), reference.score(ids)))
+        return (sum((left - right) ** 2 for left, right in pairs) / len(pairs)) ** 0.5
 
     def test_int8_by_pytorchs_recipe_is_named_and_stays_near_the_model(self):
         path = write_folder(self)
@@ -30,7 +30,7 @@ class Quantised(unittest.TestCase):
         rows = 2 * (32 + 16 + 16 + 32 + 64 + 64 + 32) + 64
         self.assertEqual(facts["weights_bytes"], LAYERS + HEAD + 8 * rows + 4 * (HEAD + NORMS))
         self.assertEqual(facts["parameters"], LAYERS + 2 * HEAD + NORMS)
-        self.assertTrue(1e-4 < self.apart(model, load(path)) < 0.5)
+        self.assertTrue(1e-4 < self.score_distance(model, load(path)) < 0.5)
         self.assertEqual(len(generate(model, [IDS, [7]], 6, ignore_eos=True)[1]), 6)
 
     def quantised(self, linear, vnni=True):
@@ -39,8 +39,8 @@ class Quantised(unittest.TestCase):
         with mock.patch("torch.cpu._is_vnni_supported", lambda: vnni):
             return torch.ao.quantization.quantize_dynamic(network, scaled, mapping={torch.nn.Linear: DynamicLinear})
 
-    def part_apart(self, found, wanted):
-        return float(((found - wanted).norm(dim=-1) / wanted.norm(dim=-1)).max())
+    def relative_error(self, found, expected):
+        return float(((found - expected).norm(dim=-1) / expected.norm(dim=-1)).max())
 
     @torch.no_grad()
     def test_each_token_has_its_own_scale_alone_and_among_others(self):
@@ -49,15 +49,15 @@ class Quantised(unittest.TestCase):
             linear = torch.nn.Linear(64, 96, bias=bias)
             # With one scale for all, the first of these would be zeros.
             tokens = torch.randn(2, 3, 64) * torch.tensor([1e-2, 1.0, 1e3])[:, None]
-            network, wanted = self.quantised(linear), linear(tokens)
+            network, expected = self.quantised(linear), linear(tokens)
             self.assertIs(type(network[0]), DynamicLinear)
-            self.assertLess(self.part_apart(network(tokens), wanted), 0.02)
-            self.assertLess(self.part_apart(network(tokens[1:, :1]), wanted[1:, :1]), 0.02)
+            self.assertLess(self.relative_error(network(tokens), expected), 0.02)
+            self.assertLess(self.relative_error(network(tokens[1:, :1]), expected[1:, :1]), 0.02)
         # Pads may be all zeros.
         self.assertEqual(float(network(torch.zeros(2, 64)).abs().max()), 0.0)
 
     def test_activations_use_8_bits_if_sums_are_wide_enough(self):
-        for vnni, words in [(True, "activations in 8 bits"), (False, "activations in 7 of 8 bits (no VNNI)")]:
+        for vnni, message in [(True, "activations in 8 bits"), (False, "activations in 7 of 8 bits (no VNNI)")]:
             fields = []
 
             def product(x, packed, reduce_range):
@@ -69,13 +69,13 @@ class Quantised(unittest.TestCase):
             with mock.patch("torch.ops.quantized.linear_dynamic", product):
                 model.score(IDS)
             self.assertEqual(set(fields), {not vnni})
-            self.assertIn(words, model.facts()["libraries"]["quantized by"])
+            self.assertIn(message, model.facts()["libraries"]["quantized by"])
 
     def test_int8_with_half_precision_uses_torchao(self):
         path = write_folder(self)
         model = load(path, {"quantize": "int8-dynamic"}, dtype="bf16")
         self.assertRegex(model.facts()["libraries"]["quantized by"], r"^torchao [\d.]+, Int8DynamicActivationInt8Weight$")
-        self.assertTrue(1e-4 < self.apart(model, load(path)) < 0.5)
+        self.assertTrue(1e-4 < self.score_distance(model, load(path)) < 0.5)
 
     def test_int4_by_torchao_does_not_quantise_the_output_head(self):
         path = write_folder(self)
@@ -85,7 +85,7 @@ class Quantised(unittest.TestCase):
         self.assertRegex(facts["libraries"]["quantized by"], r"^torchao [\d.]+, int4 weight-only, opaque, groups of 32$")
         # A scale and a zero in bf16 for every 32 weights.
         self.assertEqual(facts["weights_bytes"], LAYERS // 2 + LAYERS // 32 * 4 + 2 * (2 * HEAD + NORMS))
-        self.assertTrue(1e-4 < self.apart(model, load(path)) < 1.0)
+        self.assertTrue(1e-4 < self.score_distance(model, load(path)) < 1.0)
         self.assertEqual(len(generate(model, [IDS], 6, ignore_eos=True)[0]), 6)
 
     def test_layers_that_cannot_be_divided_into_groups_are_refused(self):

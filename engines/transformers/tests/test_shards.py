@@ -11,7 +11,7 @@ import torch
 from engine_kit import Failed
 from folder import open_folder
 from network import read_config
-from shards import bytes_of, parts_of, place_parts, plan, assign_devices
+from shards import module_bytes, network_parts, place_parts, plan, assign_devices
 
 
 def loads(parts, placed, devices):
@@ -43,11 +43,11 @@ class Plans(unittest.TestCase):
 
     def test_a_network_is_divided_between_layers(self):
         network = load(write_folder(self)).network
-        parts = parts_of(network)
+        parts = network_parts(network)
         names = [name for name, _ in parts]
         self.assertEqual(names[:3], ["model.embed_tokens", "model.layers.0", "model.layers.1"])
         self.assertEqual(names[-1], "lm_head")
-        self.assertEqual(sum(size for _, size in parts), bytes_of(network))
+        self.assertEqual(sum(size for _, size in parts), module_bytes(network))
 
     def test_a_tied_head_is_on_the_device_of_the_embedding(self):
         with mock.patch("torch.cuda.device_count", return_value=2):
@@ -56,7 +56,7 @@ class Plans(unittest.TestCase):
                 placed, held = assign_devices(*read_config(folder), torch.bfloat16, torch.device("cuda", 0), 2)
                 with_embedding = placed["lm_head"] == placed["model.embed_tokens"]
                 self.assertEqual((with_embedding, placed["model.layers.1"]), (tied, torch.device("cuda", 1)))
-                self.assertEqual(sum(held.values()), 2 * sum(math.prod(it.shape) for it in folder.tensors.values()))
+                self.assertEqual(sum(held.values()), 2 * sum(math.prod(tensor.shape) for tensor in folder.tensors.values()))
 
     def test_a_tied_head_is_counted_once_on_its_device(self):
         from transformers import LlamaConfig, LlamaForCausalLM
@@ -68,10 +68,10 @@ class Plans(unittest.TestCase):
         embedding, layer, norm = 2 * 128256 * 2048, 2 * 60_821_504, 2 * 2048
         for count, layers in [(2, [6, 10]), (3, [2, 7, 7]), (4, [1, 5, 5, 5])]:
             placed, held = place_parts(network, count)
-            wanted = [many * layer for many in layers]
-            wanted[0] += embedding
-            wanted[-1] += norm
-            self.assertEqual((held, placed["lm_head"], placed["model.embed_tokens"]), (wanted, 0, 0))
+            expected = [many * layer for many in layers]
+            expected[0] += embedding
+            expected[-1] += norm
+            self.assertEqual((held, placed["lm_head"], placed["model.embed_tokens"]), (expected, 0, 0))
             self.assertEqual(sum(held), 2 * 1_235_814_400)
 
     def test_missing_devices_are_refused(self):

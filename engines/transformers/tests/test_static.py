@@ -30,16 +30,16 @@ class Capacities(unittest.TestCase):
     def test_a_request_may_fill_the_whole_context(self):
         path = write_folder(self)
         prompt = [id % 64 for id in range(120)]
-        wanted = generate(load(path), [prompt], 8, ignore_eos=True)
-        self.assertEqual(generate(load(path, {"path": "jit"}), [prompt], 8, ignore_eos=True), wanted)
+        expected = generate(load(path), [prompt], 8, ignore_eos=True)
+        self.assertEqual(generate(load(path, {"path": "jit"}), [prompt], 8, ignore_eos=True), expected)
 
     def test_few_decode_states_are_kept_and_a_dropped_one_is_made_again(self):
         model = load(write_folder(self), {"path": "jit", "cache_tokens": 16})
-        wanted = generate(model, [IDS], 5, ignore_eos=True)
+        expected = generate(model, [IDS], 5, ignore_eos=True)
         for sequences in range(2, 12):
-            self.assertEqual(generate(model, [IDS] * sequences, 5, ignore_eos=True), wanted * sequences)
+            self.assertEqual(generate(model, [IDS] * sequences, 5, ignore_eos=True), expected * sequences)
         self.assertLessEqual(len(model._states), 8)
-        self.assertEqual(generate(model, [IDS], 5, ignore_eos=True), wanted)
+        self.assertEqual(generate(model, [IDS], 5, ignore_eos=True), expected)
 
     def test_a_window_that_ends_inside_the_cache_is_refused(self):
         config = {**CONFIG, "model_type": "mistral", "architectures": ["MistralForCausalLM"], "sliding_window": 32}
@@ -49,9 +49,9 @@ class Capacities(unittest.TestCase):
         self.assertEqual((caught.exception.kind, caught.exception.hint), ("unsupported", "--set path=loop"))
         self.assertIn("architecture `mistral` attends only to the last 32", caught.exception.message)
         # In a room that the window covers, the results are equal.
-        wanted = generate(load(path), [IDS], 12, ignore_eos=True)
+        expected = generate(load(path), [IDS], 12, ignore_eos=True)
         model = load(path, {"path": "jit", "cache_tokens": 32})
-        self.assertEqual(generate(model, [IDS], 12, ignore_eos=True), wanted)
+        self.assertEqual(generate(model, [IDS], 12, ignore_eos=True), expected)
 
 
 class Captured(unittest.TestCase):
@@ -60,13 +60,13 @@ class Captured(unittest.TestCase):
     def static(self, path, compiler=None):
         """A CUDA path on the CPU, without the check of options that would refuse it."""
         loaded = load(path, {"path": "loop"}).loaded
-        wanted = dict(path="jit-cuda-graph" if compiler else "cuda-graph", compiler=compiler or "torchscript", cache_tokens=64)
-        loaded.options = SimpleNamespace(**{**vars(loaded.options), **wanted})
+        changes = dict(path="jit-cuda-graph" if compiler else "cuda-graph", compiler=compiler or "torchscript", cache_tokens=64)
+        loaded.options = SimpleNamespace(**{**vars(loaded.options), **changes})
         return Static(loaded)
 
     def test_a_captured_step_gives_the_tokens_of_the_plain_loop(self):
         path = write_folder(self)
-        wanted = load(path, {"path": "loop"})
+        reference = load(path, {"path": "loop"})
         for compiler in (None, "torchscript"):
             with stand_in_for_cuda_graphs() as captured, torch.no_grad():
                 model = self.static(path, compiler)
@@ -76,10 +76,10 @@ class Captured(unittest.TestCase):
                 for prompts in ([IDS], RAGGED, [[7, 7]], [IDS]):
                     for padding in ("left", "right"):
                         fields = dict(ignore_eos=True, padding=padding)
-                        self.assertEqual(generate(model, prompts, 12, **fields), generate(wanted, prompts, 12, **fields))
+                        self.assertEqual(generate(model, prompts, 12, **fields), generate(reference, prompts, 12, **fields))
                 sampling = SimpleNamespace(temperature=1.0, top_k=0, top_p=None, seed=3)
                 fields = dict(ignore_eos=True, sampling=sampling)
-                self.assertEqual(generate(model, [IDS], 12, **fields), generate(wanted, [IDS], 12, **fields))
+                self.assertEqual(generate(model, [IDS], 12, **fields), generate(reference, [IDS], 12, **fields))
                 # One for a sequence alone, one for three.
                 self.assertEqual(len(captured), 2)
             self.assertIn("captured CUDA graph", model.facts()["libraries"]["decode"])
@@ -95,7 +95,7 @@ class Captured(unittest.TestCase):
 
     def test_fusion_off_keeps_the_graphs_of_its_mode(self):
         path = write_folder(self)
-        wanted = generate(load(path), [IDS], 12, ignore_eos=True)
+        expected = generate(load(path), [IDS], 12, ignore_eos=True)
         loaded = load(path, {"path": "loop"}).loaded
         for mode, graphs in [("reduce-overhead", 1), ("max-autotune", 1), ("default", 0)]:
             fields = dict(path="compile", fusion=False, mode=mode, cache_tokens=64)
@@ -105,7 +105,7 @@ class Captured(unittest.TestCase):
                 with mock.patch("static.wait_for"), mock.patch("static.has_graphs", lambda device: True):
                     model = Static(loaded)
                     model.prepare(Phases())
-                    self.assertEqual(generate(model, [IDS], 12, ignore_eos=True), wanted)
+                    self.assertEqual(generate(model, [IDS], 12, ignore_eos=True), expected)
                     self.assertEqual(len(captured), graphs)
                     self.assertEqual("captured CUDA graph" in model.choices()["decode"], bool(graphs))
 
@@ -181,7 +181,7 @@ class Made(unittest.TestCase):
     @unittest.skipUnless(FULL, "compiles: minutes on a small machine")
     def test_every_compiled_path_gives_the_tokens_of_the_plain_loop(self):
         path = write_folder(self)
-        wanted = load(path, {"path": "loop"})
+        reference = load(path, {"path": "loop"})
         for options in (
             {"path": "compile"},
             {"path": "compile", "mode": "max-autotune"},
@@ -190,7 +190,7 @@ class Made(unittest.TestCase):
         ):
             model = load(path, options)
             for prompts in ([IDS], RAGGED, [IDS]):
-                self.assertEqual(generate(model, prompts, 8, ignore_eos=True), generate(wanted, prompts, 8, ignore_eos=True))
+                self.assertEqual(generate(model, prompts, 8, ignore_eos=True), generate(reference, prompts, 8, ignore_eos=True))
             self.assertIn(model.facts()["libraries"]["inductor cache"], ("cold", "warm", "warm in part"))
 
     @unittest.skipUnless(FULL, "compiles: minutes on a small machine")

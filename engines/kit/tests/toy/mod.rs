@@ -1,4 +1,4 @@
-//! A small engine whose prompts select its behaviour, and a conversation with it in memory.
+//! A small engine with a behaviour per prompt, and a conversation with it in memory.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::io::Write;
@@ -29,12 +29,12 @@ pub const WRONG_SEQUENCE: u32 = 56;
 pub const FAILS_ALONE: u32 = 57;
 pub const HANGS: u32 = 58;
 
-/// The requests to the toy, in order.
+/// The calls to the toy, in order.
 pub type Log = Arc<Mutex<Vec<String>>>;
 
 #[derive(Clone)]
 pub struct Toy {
-    pub can: Capabilities,
+    pub capabilities: Capabilities,
     pub slots: bool,
     pub inbox: Arc<Inbox>,
     pub log: Log,
@@ -48,7 +48,7 @@ pub struct ToyModel {
 
 impl Toy {
     pub fn new() -> Self {
-        let can = Capabilities {
+        let capabilities = Capabilities {
             dtypes: vec!["f32".into(), "bf16".into()],
             architectures: vec!["llama".into()],
             batch: 4,
@@ -57,17 +57,17 @@ impl Toy {
             score: true,
             ..engine_kit::facts::capabilities()
         };
-        Self { can, slots: false, inbox: Arc::default(), log: Arc::default() }
+        Self { capabilities, slots: false, inbox: Arc::default(), log: Arc::default() }
     }
 
     /// A toy that takes two requests with ids at a time.
     pub fn overlapping() -> Self {
         let toy = Self::new();
-        Self { can: Capabilities { concurrency: 2, ..toy.can.clone() }, slots: true, ..toy }
+        Self { capabilities: Capabilities { concurrency: 2, ..toy.capabilities.clone() }, slots: true, ..toy }
     }
 
-    fn note(&self, what: impl Into<String>) {
-        self.log.lock().unwrap().push(what.into());
+    fn record(&self, event: impl Into<String>) {
+        self.log.lock().unwrap().push(event.into());
     }
 }
 
@@ -75,18 +75,18 @@ impl Engine for Toy {
     type Model = ToyModel;
 
     fn hello(&self) -> Result<HelloFacts, Failed> {
-        Ok(HelloFacts { capabilities: self.can.clone(), ..engine_kit::hello("toy", "1.2.3") })
+        Ok(HelloFacts { capabilities: self.capabilities.clone(), ..engine_kit::hello("toy", "1.2.3") })
     }
 
     fn load(&mut self, folder: &ModelFolder, load: &Load, phases: &mut Phases) -> Result<ToyModel, Failed> {
         let options = Options::new(&load.options);
         let (panics, fails) = (options.bool("panics")?, options.text("fails")?);
         options.finish()?;
-        self.note(format!("load {}", folder.name));
+        self.record(format!("load {}", folder.name));
         phases.phase("weights", || ());
-        assert_ne!(panics, Some(true), "the load panics as it was told");
-        if let Some(why) = fails {
-            return Err(Failed::new(FailureKind::Device, why));
+        assert_ne!(panics, Some(true), "the load panics by request");
+        if let Some(message) = fails {
+            return Err(Failed::new(FailureKind::Device, message));
         }
         Ok(ToyModel { toy: self.clone(), threads: load.threads, admitted: Vec::new() })
     }
@@ -94,7 +94,7 @@ impl Engine for Toy {
 
 impl Drop for ToyModel {
     fn drop(&mut self) {
-        self.toy.note("drop");
+        self.toy.record("drop");
     }
 }
 
@@ -109,7 +109,7 @@ impl Model for ToyModel {
     }
 
     fn generate(&mut self, job: &Job, tokens: &mut Tokens) -> Result<(), Failed> {
-        self.toy.note(format!("generate {:?}", job.prompts));
+        self.toy.record(format!("generate {:?}", job.prompts));
         for index in 0.. {
             for (sequence, prompt) in job.prompts.iter().enumerate() {
                 if !tokens.is_done(sequence)
@@ -143,17 +143,17 @@ impl ToyModel {
     /// Makes one token of one sequence; false when the toy gives up.
     fn advance(
         &mut self,
-        first: u32,
+        selector: u32,
         index: u32,
         sequence: usize,
-        of: usize,
+        count: usize,
         tokens: &mut Tokens,
     ) -> Result<bool, Failed> {
-        let id = match (first, index) {
+        let id = match (selector, index) {
             (ENDS, 2) => tiny::EOS,
-            (PANICS, 1) => panic!("no more of this"),
+            (PANICS, 1) => panic!("a panic by request"),
             (HANGS, 1) => {
-                let _ = std::io::stderr().write_all(b"it hangs\n");
+                let _ = std::io::stderr().write_all(b"hanging\n");
                 loop {
                     std::thread::park();
                 }
@@ -170,30 +170,30 @@ impl ToyModel {
                 self.toy.inbox.accept(Frame::Line(br#"{"type":"cancel","id":7}"#.to_vec()), Instant::now());
                 9
             }
-            _ => 3 + (first + index) % 40,
+            _ => 3 + (selector + index) % 40,
         };
-        let sequence = if first == WRONG_SEQUENCE { of } else { sequence };
+        let sequence = if selector == WRONG_SEQUENCE { count } else { sequence };
         match tokens.push(sequence, id) {
-            Flow::Done if first == NEVER_STOPS => {
+            Flow::Done if selector == NEVER_STOPS => {
                 let _ = tokens.push(sequence, id);
             }
             Flow::Done | Flow::More => {}
         }
         // A token for a sequence that does not exist never ends that sequence.
-        Ok(first != WRONG_SEQUENCE)
+        Ok(selector != WRONG_SEQUENCE)
     }
 }
 
 impl Slots for ToyModel {
     fn admit(&mut self, slot: usize, job: &Job) -> Result<(), Failed> {
-        assert!(self.admitted.iter().all(|(taken, ..)| *taken != slot), "slot {slot} is taken");
-        self.toy.note(format!("admit {slot} {:?}", job.prompts));
+        assert!(self.admitted.iter().all(|(used, ..)| *used != slot), "slot {slot} is taken");
+        self.toy.record(format!("admit {slot} {:?}", job.prompts));
         self.admitted.push((slot, job.clone(), 0));
         Ok(())
     }
 
     fn step(&mut self, tokens: &mut [Option<Tokens>]) -> Result<(), Failed> {
-        self.toy.note(format!("step {}", self.admitted.len()));
+        self.toy.record(format!("step {}", self.admitted.len()));
         let work: Vec<_> =
             self.admitted.iter().map(|(slot, job, index)| (*slot, job.prompts.clone(), *index)).collect();
         for (slot, prompts, index) in work {
@@ -209,9 +209,9 @@ impl Slots for ToyModel {
     }
 
     fn leave(&mut self, slot: usize) {
-        assert!(self.admitted.iter().any(|(taken, ..)| *taken == slot), "slot {slot} is free");
-        self.toy.note(format!("leave {slot}"));
-        self.admitted.retain(|(taken, ..)| *taken != slot);
+        assert!(self.admitted.iter().any(|(used, ..)| *used == slot), "slot {slot} is free");
+        self.toy.record(format!("leave {slot}"));
+        self.admitted.retain(|(used, ..)| *used != slot);
     }
 }
 
@@ -235,12 +235,11 @@ impl Bytes {
     }
 }
 
-/// The result of a conversation.
-pub struct Heard {
+/// The messages, output and calls of a conversation.
+pub struct Conversation {
     pub raw: String,
     pub messages: Vec<Message>,
-    /// The output for people.
-    pub people: String,
+    pub stderr: String,
     pub log: Vec<String>,
 }
 
@@ -255,7 +254,7 @@ pub fn model(test: &str) -> String {
 }
 
 /// Sends all lines at once and collects all answers. Every answer is a line of the protocol.
-pub fn converse(toy: Toy, environment: Environment, input: &[u8]) -> Heard {
+pub fn converse(toy: Toy, environment: Environment, input: &[u8]) -> Conversation {
     let (inbox, log) = (toy.inbox.clone(), toy.log.clone());
     let mut framer = Framer::default();
     framer.push(input, |frame| inbox.accept(frame, Instant::now()));
@@ -263,26 +262,26 @@ pub fn converse(toy: Toy, environment: Environment, input: &[u8]) -> Heard {
         inbox.accept(frame, Instant::now());
     }
     inbox.close();
-    let (out, people) = (Bytes::default(), Bytes::default());
-    Server::new(toy, inbox, Output::new(out.clone()), environment).with_people(people.clone()).run().unwrap();
+    let (out, stderr) = (Bytes::default(), Bytes::default());
+    Server::new(toy, inbox, Output::new(out.clone()), environment).with_stderr(stderr.clone()).run().unwrap();
     let raw = out.text();
     assert!(raw.is_empty() || raw.ends_with('\n'));
     let messages = raw.lines().map(|line| parse_message(line.as_bytes()).unwrap()).collect();
     let log = log.lock().unwrap().clone();
-    Heard { raw, messages, people: people.text(), log }
+    Conversation { raw, messages, stderr: stderr.text(), log }
 }
 
 /// The answers to lines about a loaded tiny model.
-pub fn ask(test: &str, toy: Toy, lines: &[&str]) -> Vec<Message> {
+pub fn answers_to(test: &str, toy: Toy, lines: &[&str]) -> Vec<Message> {
     converse(toy, environment(test), lines.join("\n").as_bytes()).messages
 }
 
 /// The only `failed` in the answers to a line.
-pub fn refusal(test: &str, toy: Toy, line: &str) -> Failed {
-    let mut answers = ask(test, toy, &[line]);
+pub fn failure_of(test: &str, toy: Toy, line: &str) -> Failed {
+    let mut answers = answers_to(test, toy, &[line]);
     assert_eq!(answers.len(), 1, "{answers:?}");
     match answers.remove(0) {
         Message::Failed(failed) => failed,
-        other => panic!("not refused: {other:?}"),
+        other => panic!("expected `failed`, found {other:?}"),
     }
 }

@@ -17,40 +17,40 @@ import tempfile
 import torch
 from transformers import AutoModelForCausalLM
 
-HERE = pathlib.Path(__file__).parent
+FOLDER = pathlib.Path(__file__).parent
 TOKENS, MORE = 90, 12
 
 
 def main() -> None:
     torch.set_num_threads(1)
-    for config in sorted((HERE / "configs").glob("*.json")):
+    for config in sorted((FOLDER / "configs").glob("*.json")):
         with tempfile.TemporaryDirectory() as folder:
             model = pathlib.Path(folder) / "model"
             command = [sys.argv[1], "model", "synth", "--config", config, "--out", model, "--dtype", "bf16", "--seed", "7"]
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            golden = of_model(model)
-        (HERE / f"{config.stem}.json").write_text(json.dumps(golden, separators=(",", ":")) + "\n")
+            golden = golden_values(model)
+        (FOLDER / f"{config.stem}.json").write_text(json.dumps(golden, separators=(",", ":")) + "\n")
         print(config.stem, golden["greedy"])
 
 
-def of_model(folder: pathlib.Path) -> dict:
+def golden_values(folder: pathlib.Path) -> dict:
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
     vocabulary = model.config.vocab_size
-    ids = [(7919 * at * at + 104729 * at + 13) % vocabulary for at in range(TOKENS)]
+    ids = [(7919 * index * index + 104729 * index + 13) % vocabulary for index in range(TOKENS)]
     with torch.no_grad():
-        told = logprobs(model, ids)
+        logprobs_f32 = logprobs(model, ids)
         text = list(ids)
         for _ in range(MORE):
             text.append(int(model(torch.tensor([text]), use_cache=False).logits[0, -1].argmax()))
         in_bf16 = logprobs(model.to(torch.bfloat16), ids)
-    off = statistics.fmean((one - other) ** 2 for one, other in zip(told, in_bf16)) ** 0.5
-    told = [round(value, 6) for value in told]
-    return {"ids": ids, "logprobs": told, "bf16_rms": round(off, 6), "greedy": text[TOKENS:]}
+    rms = statistics.fmean((left - right) ** 2 for left, right in zip(logprobs_f32, in_bf16)) ** 0.5
+    logprobs_f32 = [round(value, 6) for value in logprobs_f32]
+    return {"ids": ids, "logprobs": logprobs_f32, "bf16_rms": round(rms, 6), "greedy": text[TOKENS:]}
 
 
 def logprobs(model, ids: list) -> list:
-    told = torch.log_softmax(model(torch.tensor([ids]), use_cache=False).logits[0].double(), -1)
-    return [told[at, ids[at + 1]].item() for at in range(TOKENS - 1)]
+    logprobs_f32 = torch.log_softmax(model(torch.tensor([ids]), use_cache=False).logits[0].double(), -1)
+    return [logprobs_f32[index, ids[index + 1]].item() for index in range(TOKENS - 1)]
 
 
 main()

@@ -29,11 +29,11 @@ class Strict:
 
     model_fields = {}
 
-    def __init__(self, **given):
-        for name in given:
+    def __init__(self, **fields):
+        for name in fields:
             if name not in self.model_fields:
                 raise ValueError(f"1 validation error for {type(self).__name__}: {name}: Extra inputs are not permitted")
-        self.__dict__.update({**self.model_fields, **given})
+        self.__dict__.update({**self.model_fields, **fields})
 
 
 class KvCacheConfig(Strict):
@@ -344,11 +344,11 @@ def pick(logits, params, draw):
     order = sorted(range(len(logits)), key=lambda id: -logits[id])[: params.top_k or None]
     weights = [math.exp((logits[id] - logits[order[0]]) / (params.temperature or 1.0)) for id in order]
     if params.top_p is not None and params.top_p < 1:
-        enough, kept = params.top_p * sum(weights), 0
-        while enough > 0:
-            enough -= weights[kept]
-            kept += 1
-        order, weights = order[:kept], weights[:kept]
+        remainder, count = params.top_p * sum(weights), 0
+        while remainder > 0:
+            remainder -= weights[count]
+            count += 1
+        order, weights = order[:count], weights[:count]
     return draw.choices(order, weights)[0]
 
 
