@@ -142,7 +142,7 @@ fn only_requested_gpus_are_probed_and_missing_ones_are_named() {
         limits.gpus.iter().map(|gpu| (gpu.index, gpu.name.as_str())).collect::<Vec<_>>(),
         [(1, "Pretence 9001")]
     );
-    assert_eq!(limits.absent, ["GPU 7: the driver knows 3 that this process may see"]);
+    assert_eq!(limits.absent, ["GPU 7: the driver shows 3 GPUs to this process"]);
     let log = machine.log();
     assert!(log.contains(&"retain 1".into()) && !log.iter().any(|line| line == "retain 0"), "{log:?}");
     machine.assert_all_released();
@@ -189,7 +189,7 @@ fn a_refused_call_is_reported_with_its_error_and_resources_are_released() {
     ] {
         let (call, code) = refused.split_once('=').unwrap();
         let name = call.trim_end_matches("_v2").trim_end_matches(":14:68");
-        let reason = format!("{part}`{name}` refused: {error} ({code})");
+        let reason = format!("{part}`{name}` failed: {error} ({code})");
         let limits = machine.probed(&[], &[("STAND_IN_REFUSES", refused)]);
         assert_eq!((limits.gpus.len(), limits.absent.first()), (gpus, Some(&reason)), "{limits:?}");
         let copies = limits.gpus.first().is_some_and(|gpu| gpu.copies.is_some());
@@ -216,10 +216,10 @@ fn missing_drivers_missing_gpus_and_invalid_times_have_a_reason() {
 
     let machine = StandIns::all();
     let limits = machine.probed(&[], &[("STAND_IN_GPUS", "0")]);
-    assert_eq!(limits.absent, ["the driver knows no GPU that this process may see"]);
+    assert_eq!(limits.absent, ["the driver shows no GPU to this process"]);
     let limits = machine.probed(&[], &[("STAND_IN_MS", "nan,0,-1,inf")]);
     assert_eq!((limits.gpus[0].copies, limits.gpus[0].matrix.len()), (None, 0));
-    assert_eq!(limits.absent[0], "GPU 0: copies: the device's clock gave no pass any time");
+    assert_eq!(limits.absent[0], "GPU 0: copies: the device's clock measured no time for any pass");
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn without_cublas_only_copies_are_probed_and_an_old_version_counts_as_absent() {
     assert!(limits.gpus[0].copies.is_some() && limits.gpus[0].matrix.is_empty(), "{limits:?}");
     assert!(limits.absent[0].starts_with("GPU 0: products: "), "{limits:?}");
     let limits = StandIns::all().probed(&[], &[("STAND_IN_CUBLAS", "10020")]);
-    assert_eq!(limits.absent, ["GPU 0: products: cuBLAS is too old (10020): 11 and later are known"]);
+    assert_eq!(limits.absent, ["GPU 0: products: cuBLAS is too old (10020): expected 11 or later"]);
 }
 
 #[test]

@@ -69,7 +69,7 @@ pub struct GpuLimits {
     pub l2_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub copies: Option<Copies>,
-    /// Products of square matrices by cuBLAS, for each kind of number (`names`). `threads` has no meaning here.
+    /// Products of square matrices by cuBLAS, for each kind of number (`names`). `threads` has no meaning supported.
     pub matrix: Vec<Operations>,
 }
 
@@ -105,23 +105,23 @@ pub struct ProbeSettings {
 }
 
 /// Memory's share of the budget, in thirds. Its passes are longer, and its buffer must be written once before them.
-const THIRDS_FOR_MEMORY: u32 = 2;
+const MEMORY_THIRDS: u32 = 2;
 
 /// Measures the limits. It takes about its budget. Meanwhile it keeps one core busy for each thread, and holds `buffer_bytes`
 /// of memory. The result leaves out probes that are impossible here.
 pub fn probe(settings: &ProbeSettings) -> Limits {
     let allowed = team::allowed_cores();
-    let most = u32::try_from(allowed.len()).unwrap_or(u32::MAX).max(1);
-    let mut threads: Vec<u32> = settings.threads.iter().map(|&threads| threads.clamp(1, most)).collect();
+    let max = u32::try_from(allowed.len()).unwrap_or(u32::MAX).max(1);
+    let mut threads: Vec<u32> = settings.threads.iter().map(|&threads| threads.clamp(1, max)).collect();
     threads.sort_unstable();
     threads.dedup();
     let budget = settings.budget / u32::try_from(threads.len()).unwrap_or(u32::MAX).max(1);
-    let for_memory = if settings.buffer_bytes > 0 { budget * THIRDS_FOR_MEMORY / 3 } else { Duration::ZERO };
+    let memory_budget = if settings.buffer_bytes > 0 { budget * MEMORY_THIRDS / 3 } else { Duration::ZERO };
     let mut limits = Limits::default();
     for threads in threads {
         let team = team::spread(&allowed, threads as usize);
-        limits.reads.extend(memory::probe(&team, settings.buffer_bytes, for_memory));
-        limits.units.extend(units::probe(&team, budget - for_memory));
+        limits.reads.extend(memory::probe(&team, settings.buffer_bytes, memory_budget));
+        limits.units.extend(units::probe(&team, budget - memory_budget));
     }
     limits
 }
@@ -143,16 +143,17 @@ impl Limits {
                 best.gpus.clone_from(&probe.gpus);
             }
             for reads in &probe.reads {
-                let same = |it: &&mut Reads| (it.threads, it.streams) == (reads.threads, reads.streams);
-                match best.reads.iter_mut().find(same) {
+                let has_same_setting =
+                    |known: &&mut Reads| (known.threads, known.streams) == (reads.threads, reads.streams);
+                match best.reads.iter_mut().find(has_same_setting) {
                     Some(known) if known.bytes_per_second() >= reads.bytes_per_second() => {}
                     Some(known) => *known = *reads,
                     None => best.reads.push(*reads),
                 }
             }
             for unit in &probe.units {
-                let of = |it: &Operations| (it.unit.clone(), it.loads, it.threads);
-                match best.units.iter_mut().find(|it| of(it) == of(unit)) {
+                let key = |unit: &Operations| (unit.unit.clone(), unit.loads, unit.threads);
+                match best.units.iter_mut().find(|known| key(known) == key(unit)) {
                     Some(known) if known.per_second() >= unit.per_second() => {}
                     Some(known) => *known = unit.clone(),
                     None => best.units.push(unit.clone()),
@@ -192,13 +193,13 @@ fn per_second(count: u64, ns: u64) -> Option<f64> {
 mod tests {
     use super::*;
 
-    fn briefly(threads: &[u32], buffer_bytes: u64) -> Limits {
+    fn probe_briefly(threads: &[u32], buffer_bytes: u64) -> Limits {
         probe(&ProbeSettings { threads: threads.to_vec(), buffer_bytes, budget: Duration::from_millis(1) })
     }
 
     #[test]
     fn every_thread_count_has_each_number_of_streams_and_each_unit_once() {
-        let limits = briefly(&[1, 2, 1, u32::MAX, 0], 1 << 20);
+        let limits = probe_briefly(&[1, 2, 1, u32::MAX, 0], 1 << 20);
         let counts: std::collections::BTreeSet<u32> =
             limits.reads.iter().map(|reads| reads.threads).collect();
         assert!(counts.contains(&1) && counts.len() <= 3, "{counts:?}");
@@ -210,14 +211,14 @@ mod tests {
                 .map(|reads| reads.streams)
                 .collect();
             assert_eq!(streams, STREAMS);
-            let of = |unit: &&Operations| unit.unit == names::F32_FMA && unit.threads == threads;
-            assert_eq!(limits.units.iter().filter(of).count(), 1);
+            let is_fma = |unit: &&Operations| unit.unit == names::F32_FMA && unit.threads == threads;
+            assert_eq!(limits.units.iter().filter(is_fma).count(), 1);
         }
     }
 
     #[test]
     fn every_probed_rate_is_above_zero_and_possible() {
-        let limits = briefly(&[1, 2], 4 << 20);
+        let limits = probe_briefly(&[1, 2], 4 << 20);
         for reads in &limits.reads {
             let rate = reads.bytes_per_second().unwrap();
             assert!(rate > 1e6 && rate < 1e14, "{reads:?}");
@@ -229,20 +230,20 @@ mod tests {
     }
 
     #[test]
-    fn no_buffer_leaves_memory_out_and_no_threads_leave_out_everything() {
-        let without = briefly(&[1], 0);
-        assert!(without.reads.is_empty() && !without.units.is_empty());
-        assert_eq!(briefly(&[], 1 << 20), Limits::default());
+    fn without_a_buffer_or_threads_results_are_absent() {
+        let limits = probe_briefly(&[1], 0);
+        assert!(limits.reads.is_empty() && !limits.units.is_empty());
+        assert_eq!(probe_briefly(&[], 1 << 20), Limits::default());
     }
 
     #[test]
-    fn a_buffer_that_no_machine_has_is_absent_and_not_fatal() {
-        let limits = briefly(&[1], u64::MAX);
+    fn a_buffer_too_large_for_the_machine_gives_no_reads() {
+        let limits = probe_briefly(&[1], u64::MAX);
         assert!(limits.reads.is_empty() && !limits.units.is_empty());
     }
 
     #[test]
-    fn the_best_of_several_probes_has_each_setting_at_its_fastest() {
+    fn the_best_of_several_probes_has_the_fastest_result_of_each_setting() {
         let reads = |streams, bytes| Reads { threads: 2, streams, bytes, ns: 10 };
         let fma = |operations| Operations {
             unit: names::F32_FMA.into(),
@@ -250,9 +251,9 @@ mod tests {
             ns: 10,
             ..Operations::default()
         };
-        let one =
+        let first =
             Limits { reads: vec![reads(1, 50), reads(4, 70)], units: vec![fma(9)], ..Limits::default() };
-        let other = Limits {
+        let second = Limits {
             reads: vec![reads(1, 60), reads(4, 65), reads(8, 1)],
             units: vec![fma(8)],
             ..Limits::default()
@@ -262,7 +263,7 @@ mod tests {
             units: vec![fma(9)],
             ..Limits::default()
         };
-        assert_eq!(Limits::best([&one, &other]), Some(best));
+        assert_eq!(Limits::best([&first, &second]), Some(best));
         assert_eq!(Limits::best([]), None);
     }
 

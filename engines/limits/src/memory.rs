@@ -16,37 +16,38 @@ pub const STREAMS: [u32; 4] = [1, 2, 4, 8];
 /// was read. A pass takes a few milliseconds: other processes disturb short passes less often.
 const PASS_BYTES: usize = 64 << 20;
 /// The fewest windows, for a small buffer.
-const LEAST_WINDOWS: usize = 5;
+const MIN_WINDOWS: usize = 5;
 /// The minimum ratio of buffer to cache: a larger cache could serve some of the repeated reads.
-const TIMES_THE_CACHE: u64 = 4;
-const LEAST_BUFFER: u64 = 256 << 20;
-const SHARE_OF_AVAILABLE: u64 = 4;
+const BUFFER_TO_CACHE_RATIO: u64 = 4;
+const MIN_BUFFER_BYTES: u64 = 256 << 20;
+const AVAILABLE_DIVISOR: u64 = 4;
 
 /// The bytes to read so that they come from memory: four times the last-level cache, at least 256 MiB, and at most a quarter of
 /// the available memory. `None` if that is too little to exceed the caches.
 pub fn buffer_bytes(last_level_cache: Option<u64>, available: Option<u64>) -> Option<u64> {
-    let wanted = last_level_cache.map_or(0, |bytes| bytes.saturating_mul(TIMES_THE_CACHE)).max(LEAST_BUFFER);
-    let most = available.map_or(LEAST_BUFFER, |bytes| bytes / SHARE_OF_AVAILABLE);
-    (wanted <= most).then_some(wanted)
+    let bytes =
+        last_level_cache.map_or(0, |bytes| bytes.saturating_mul(BUFFER_TO_CACHE_RATIO)).max(MIN_BUFFER_BYTES);
+    let max = available.map_or(MIN_BUFFER_BYTES, |bytes| bytes / AVAILABLE_DIVISOR);
+    (bytes <= max).then_some(bytes)
 }
 
 /// The best pass for each number of streams. Empty if there is no memory for the buffer.
 pub fn probe(cores: &[Core], bytes: u64, budget: Duration) -> Vec<Reads> {
     let Some(mut buffer) = Buffer::new(bytes) else { return Vec::new() };
-    let (reader, parts) = (Reader::here(), Parts::of(&mut buffer, cores.len()));
+    let (reader, parts) = (Reader::supported(), Parts::of(&mut buffer, cores.len()));
     let strides = STREAMS.map(|streams| parts.stride(streams));
     if parts.list.len() < cores.len() || strides.iter().any(Option::is_none) {
         return Vec::new();
     }
     let read = |position: &mut Position, setting: usize| {
         if let Some(stride) = strides[setting] {
-            reader.read(position.next(stride), stride.each, STREAMS[setting]);
+            reader.read(position.next(stride), stride.stream_bytes, STREAMS[setting]);
         }
     };
     let best = team::best_of(cores, STREAMS.len(), budget, |index| parts.take(index), read);
     let times = best.unwrap_or_default();
     let reads = STREAMS.iter().zip(strides).zip(times).filter_map(|((&streams, stride), ns)| {
-        let bytes = (stride?.each * streams as usize * cores.len()) as u64;
+        let bytes = (stride?.stream_bytes * streams as usize * cores.len()) as u64;
         Some(Reads { threads: u32::try_from(cores.len()).ok()?, streams, bytes, ns })
     });
     reads.collect()
@@ -56,21 +57,21 @@ pub fn probe(cores: &[Core], bytes: u64, budget: Duration) -> Vec<Reads> {
 /// to the best milliseconds of `probe`. `None` if there is no memory for the buffer.
 pub fn sustained(cores: &[Core], bytes: u64, streams: u32, time: Duration) -> Option<f64> {
     let mut buffer = Buffer::new(bytes)?;
-    let (reader, parts) = (Reader::here(), Parts::of(&mut buffer, cores.len()));
+    let (reader, parts) = (Reader::supported(), Parts::of(&mut buffer, cores.len()));
     let stride = parts.stride(streams)?;
     let rates = Mutex::new(Vec::new());
     let read = |position: &mut Position, _| {
         let (began, mut read) = (Instant::now(), 0);
-        while began.elapsed() < time / team::LEAST_ROUNDS as u32 {
-            reader.read(position.next(stride), stride.each, streams);
-            read += stride.each * streams as usize;
+        while began.elapsed() < time / team::MIN_ROUNDS as u32 {
+            reader.read(position.next(stride), stride.stream_bytes, streams);
+            read += stride.stream_bytes * streams as usize;
         }
         let rate = read as f64 / began.elapsed().as_secs_f64();
         rates.lock().unwrap_or_else(PoisonError::into_inner).push(rate);
     };
     team::best_of(cores, 1, Duration::ZERO, |index| parts.take(index), read)?;
     let rates = rates.into_inner().unwrap_or_else(PoisonError::into_inner);
-    Some(rates.iter().sum::<f64>() / team::LEAST_ROUNDS as f64)
+    Some(rates.iter().sum::<f64>() / team::MIN_ROUNDS as f64)
 }
 
 /// The parts of a buffer, one for each thread to touch and read.
@@ -102,7 +103,7 @@ impl<'a> Parts<'a> {
 /// The number of windows, always odd. The numbers of streams alternate; with an even number of windows, each would read the
 /// same windows again and again, in a cache or not.
 fn windows(bytes: usize) -> usize {
-    (bytes / PASS_BYTES).max(LEAST_WINDOWS) | 1
+    (bytes / PASS_BYTES).max(MIN_WINDOWS) | 1
 }
 
 /// The layout of a thread's streams in a window.
@@ -110,7 +111,7 @@ fn windows(bytes: usize) -> usize {
 struct Stride {
     window: usize,
     /// Bytes of each stream; the next stream follows it.
-    each: usize,
+    stream_bytes: usize,
 }
 
 impl Stride {
@@ -119,8 +120,8 @@ impl Stride {
     fn of(part_bytes: usize, windows: usize, streams: usize) -> Option<Self> {
         let window = part_bytes / windows / STEP * STEP;
         let steps = window / STEP / streams;
-        let above = steps.div_ceil(2) * 2;
-        (above > 0).then(|| Self { window, each: (above - 1) * STEP })
+        let even_steps = steps.div_ceil(2) * 2;
+        (even_steps > 0).then(|| Self { window, stream_bytes: (even_steps - 1) * STEP })
     }
 }
 
@@ -159,8 +160,8 @@ impl Buffer {
     /// Equal parts, one for each thread.
     fn parts(&mut self, threads: usize) -> impl Iterator<Item = &mut [MaybeUninit<Page>]> {
         let pages = self.0.spare_capacity_mut();
-        let each = pages.len() / threads.max(1);
-        pages.chunks_exact_mut(each.max(1)).take(threads)
+        let stream_bytes = pages.len() / threads.max(1);
+        pages.chunks_exact_mut(stream_bytes.max(1)).take(threads)
     }
 }
 
@@ -202,7 +203,7 @@ mod tests {
     fn every_number_of_streams_reads_every_window() {
         for bytes in [1 << 20, 256 << 20, 512 << 20, 420 << 20, 4 << 30] {
             let (part, count) = ([0u8; 64], windows(bytes));
-            let stride = Stride { window: 0, each: 0 };
+            let stride = Stride { window: 0, stream_bytes: 0 };
             let mut position = Position { part: &part, windows: count, window: 0 };
             let mut read = vec![std::collections::BTreeSet::new(); STREAMS.len()];
             for pass in 0..count * STREAMS.len() {
@@ -217,14 +218,14 @@ mod tests {
     fn streams_lie_an_odd_number_of_steps_apart_and_fit_into_their_window() {
         for part in [STEP * 64, 1 << 20, (128 << 20) + STEP, 100_000_000] {
             for streams in STREAMS.map(|streams| streams as usize) {
-                let Stride { window, each } = Stride::of(part, LEAST_WINDOWS, streams).unwrap();
-                assert_eq!((each / STEP % 2, each % STEP), (1, 0), "{part} {streams}");
-                assert!(each * streams <= window && window * LEAST_WINDOWS <= part, "{part} {streams}");
+                let Stride { window, stream_bytes } = Stride::of(part, MIN_WINDOWS, streams).unwrap();
+                assert_eq!((stream_bytes / STEP % 2, stream_bytes % STEP), (1, 0), "{part} {streams}");
+                assert!(stream_bytes * streams <= window && window * MIN_WINDOWS <= part, "{part} {streams}");
                 // Almost all of a large window is read.
-                assert!(part < 1 << 20 || each * streams * 100 >= window * 95, "{part} {streams}");
+                assert!(part < 1 << 20 || stream_bytes * streams * 100 >= window * 95, "{part} {streams}");
             }
         }
-        assert_eq!(Stride::of(STEP * 39, LEAST_WINDOWS, 8), None);
+        assert_eq!(Stride::of(STEP * 39, MIN_WINDOWS, 8), None);
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub enum Reader {
 }
 
 impl Reader {
-    pub fn here() -> Self {
+    pub fn supported() -> Self {
         Self::all().next().unwrap_or(Self::Portable)
     }
 
@@ -35,20 +35,20 @@ impl Reader {
         vectors.into_iter().filter_map(|(has, reader)| has.then_some(reader)).chain([Self::Portable])
     }
 
-    /// Reads `streams` consecutive ranges of `each` bytes, in alternation.
-    pub fn read(self, bytes: &[u8], each: usize, streams: u32) {
-        let walk = Walk { start: bytes.as_ptr(), each };
+    /// Reads `streams` consecutive ranges of `stream_bytes` bytes, in alternation.
+    pub fn read(self, bytes: &[u8], stream_bytes: usize, streams: u32) {
+        let ranges = Ranges { start: bytes.as_ptr(), stream_bytes };
         assert!(
-            each.is_multiple_of(STEP)
-                && each.checked_mul(streams as usize).is_some_and(|it| it <= bytes.len())
+            stream_bytes.is_multiple_of(STEP)
+                && stream_bytes.checked_mul(streams as usize).is_some_and(|length| length <= bytes.len())
         );
         // SAFETY: the streams are within `bytes`, and the length of each is a multiple of a step.
         let sum = unsafe {
             match streams {
-                1 => self.walk::<1>(walk),
-                2 => self.walk::<2>(walk),
-                4 => self.walk::<4>(walk),
-                8 => self.walk::<8>(walk),
+                1 => self.sum::<1>(ranges),
+                2 => self.sum::<2>(ranges),
+                4 => self.sum::<4>(ranges),
+                8 => self.sum::<8>(ranges),
                 _ => 0,
             }
         };
@@ -57,18 +57,18 @@ impl Reader {
 
     /// # Safety
     ///
-    /// The machine supports this variant, and `walk` has `STREAMS` streams.
-    unsafe fn walk<const STREAMS: usize>(self, walk: Walk) -> u64 {
+    /// The machine supports this variant, and `ranges` has `STREAMS` streams.
+    unsafe fn sum<const STREAMS: usize>(self, ranges: Ranges) -> u64 {
         // SAFETY: the caller guarantees this.
         unsafe {
             match self {
                 #[cfg(target_arch = "x86_64")]
-                Self::Avx512 => x86::avx512::<STREAMS>(walk),
+                Self::Avx512 => x86::avx512::<STREAMS>(ranges),
                 #[cfg(target_arch = "x86_64")]
-                Self::Avx2 => x86::avx2::<STREAMS>(walk),
+                Self::Avx2 => x86::avx2::<STREAMS>(ranges),
                 #[cfg(target_arch = "aarch64")]
-                Self::Neon => arm::neon::<STREAMS>(walk),
-                Self::Portable => portable::<STREAMS>(walk),
+                Self::Neon => arm::neon::<STREAMS>(ranges),
+                Self::Portable => portable::<STREAMS>(ranges),
             }
         }
     }
@@ -76,34 +76,34 @@ impl Reader {
 
 /// Consecutive streams, each a multiple of `STEP` long.
 #[derive(Clone, Copy)]
-struct Walk {
+struct Ranges {
     start: *const u8,
-    each: usize,
+    stream_bytes: usize,
 }
 
-impl Walk {
+impl Ranges {
     /// # Safety
     ///
     /// The stream is longer than `offset`.
     unsafe fn at(self, stream: usize, offset: usize) -> *const u8 {
         // SAFETY: the caller guarantees this.
-        unsafe { self.start.add(stream * self.each + offset) }
+        unsafe { self.start.add(stream * self.stream_bytes + offset) }
     }
 }
 
 /// # Safety
 ///
-/// `walk` has `STREAMS` streams.
-unsafe fn portable<const STREAMS: usize>(walk: Walk) -> u64 {
+/// `ranges` has `STREAMS` streams.
+unsafe fn portable<const STREAMS: usize>(ranges: Ranges) -> u64 {
     const LANES: usize = 8;
     let mut sums = [0u64; LANES];
-    for offset in (0..walk.each).step_by(STEP) {
+    for offset in (0..ranges.stream_bytes).step_by(STEP) {
         for stream in 0..STREAMS {
             for vector in 0..STEP / size_of::<[u64; LANES]>() {
                 for (lane, sum) in sums.iter_mut().enumerate() {
                     let within = (vector * LANES + lane) * size_of::<u64>();
                     // SAFETY: a step from `offset` on is within the stream; any bytes are a valid number.
-                    let loaded = unsafe { walk.at(stream, offset + within).cast::<u64>().read_unaligned() };
+                    let loaded = unsafe { ranges.at(stream, offset + within).cast::<u64>().read_unaligned() };
                     *sum = sum.wrapping_add(loaded);
                 }
             }
@@ -116,19 +116,20 @@ unsafe fn portable<const STREAMS: usize>(walk: Walk) -> u64 {
 mod x86 {
     use std::arch::x86_64::*;
 
-    use super::{STEP, Walk};
+    use super::{Ranges, STEP};
 
     /// # Safety
     ///
-    /// The machine has AVX-512, and `walk` has `STREAMS` streams.
+    /// The machine has AVX-512, and `ranges` has `STREAMS` streams.
     #[target_feature(enable = "avx512f")]
-    pub unsafe fn avx512<const STREAMS: usize>(walk: Walk) -> u64 {
+    pub unsafe fn avx512<const STREAMS: usize>(ranges: Ranges) -> u64 {
         let mut sums = [_mm512_setzero_si512(); STEP / 64];
-        for offset in (0..walk.each).step_by(STEP) {
+        for offset in (0..ranges.stream_bytes).step_by(STEP) {
             for stream in 0..STREAMS {
                 for (vector, sum) in sums.iter_mut().enumerate() {
                     // SAFETY: a step from `offset` on is within the stream.
-                    let loaded = unsafe { _mm512_loadu_si512(walk.at(stream, offset + 64 * vector).cast()) };
+                    let loaded =
+                        unsafe { _mm512_loadu_si512(ranges.at(stream, offset + 64 * vector).cast()) };
                     *sum = _mm512_add_epi64(*sum, loaded);
                 }
             }
@@ -139,15 +140,16 @@ mod x86 {
 
     /// # Safety
     ///
-    /// The machine has AVX2, and `walk` has `STREAMS` streams.
+    /// The machine has AVX2, and `ranges` has `STREAMS` streams.
     #[target_feature(enable = "avx2")]
-    pub unsafe fn avx2<const STREAMS: usize>(walk: Walk) -> u64 {
+    pub unsafe fn avx2<const STREAMS: usize>(ranges: Ranges) -> u64 {
         let mut sums = [_mm256_setzero_si256(); STEP / 32];
-        for offset in (0..walk.each).step_by(STEP) {
+        for offset in (0..ranges.stream_bytes).step_by(STEP) {
             for stream in 0..STREAMS {
                 for (vector, sum) in sums.iter_mut().enumerate() {
                     // SAFETY: a step from `offset` on is within the stream.
-                    let loaded = unsafe { _mm256_loadu_si256(walk.at(stream, offset + 32 * vector).cast()) };
+                    let loaded =
+                        unsafe { _mm256_loadu_si256(ranges.at(stream, offset + 32 * vector).cast()) };
                     *sum = _mm256_add_epi64(*sum, loaded);
                 }
             }
@@ -162,19 +164,19 @@ mod x86 {
 mod arm {
     use std::arch::aarch64::*;
 
-    use super::{STEP, Walk};
+    use super::{Ranges, STEP};
 
     /// # Safety
     ///
-    /// The machine has NEON, and `walk` has `STREAMS` streams.
+    /// The machine has NEON, and `ranges` has `STREAMS` streams.
     #[target_feature(enable = "neon")]
-    pub unsafe fn neon<const STREAMS: usize>(walk: Walk) -> u64 {
+    pub unsafe fn neon<const STREAMS: usize>(ranges: Ranges) -> u64 {
         let mut sums = [vdupq_n_u64(0); STEP / 16];
-        for offset in (0..walk.each).step_by(STEP) {
+        for offset in (0..ranges.stream_bytes).step_by(STEP) {
             for stream in 0..STREAMS {
                 for (vector, sum) in sums.iter_mut().enumerate() {
                     // SAFETY: a step from `offset` on is within the stream.
-                    let loaded = unsafe { vld1q_u64(walk.at(stream, offset + 16 * vector).cast()) };
+                    let loaded = unsafe { vld1q_u64(ranges.at(stream, offset + 16 * vector).cast()) };
                     *sum = vaddq_u64(*sum, loaded);
                 }
             }
@@ -189,37 +191,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_reader_reads_every_byte_of_every_stream_once_and_none_beside() {
+    fn every_reader_reads_exactly_the_bytes_of_every_stream() {
         // Each step has its own number; bytes after the last stream would show in the sum.
         let steps = 24;
         let bytes: Vec<u8> =
             (0..steps * STEP).map(|at| if at / STEP < 16 { (at / STEP) as u8 + 1 } else { 255 }).collect();
-        let sum_of = |upto: usize| -> u64 {
-            let numbers = bytes[..upto].chunks_exact(8);
-            numbers.map(|it| u64::from_le_bytes(it.try_into().unwrap())).fold(0, u64::wrapping_add)
+        let sum_of = |end: usize| -> u64 {
+            let numbers = bytes[..end].chunks_exact(8);
+            numbers.map(|bytes| u64::from_le_bytes(bytes.try_into().unwrap())).fold(0, u64::wrapping_add)
         };
         for reader in Reader::all() {
-            let walk = |streams: usize, each| (streams, Walk { start: bytes.as_ptr(), each });
+            let ranges =
+                |streams: usize, stream_bytes| (streams, Ranges { start: bytes.as_ptr(), stream_bytes });
             // SAFETY: every walk ends within `bytes`, and the list has only supported readers.
             let sums = unsafe {
                 let (one, two, four, eight) =
-                    (walk(1, 15 * STEP), walk(2, 7 * STEP), walk(4, 3 * STEP), walk(8, STEP));
+                    (ranges(1, 15 * STEP), ranges(2, 7 * STEP), ranges(4, 3 * STEP), ranges(8, STEP));
                 [
-                    (one, reader.walk::<1>(one.1)),
-                    (two, reader.walk::<2>(two.1)),
-                    (four, reader.walk::<4>(four.1)),
-                    (eight, reader.walk::<8>(eight.1)),
+                    (one, reader.sum::<1>(one.1)),
+                    (two, reader.sum::<2>(two.1)),
+                    (four, reader.sum::<4>(four.1)),
+                    (eight, reader.sum::<8>(eight.1)),
                 ]
             };
-            for ((streams, walk), sum) in sums {
-                assert_eq!(sum, sum_of(walk.each * streams), "{reader:?} with {streams} streams");
+            for ((streams, ranges), sum) in sums {
+                assert_eq!(sum, sum_of(ranges.stream_bytes * streams), "{reader:?} with {streams} streams");
             }
         }
     }
 
     #[test]
-    #[should_panic(expected = "each")]
-    fn a_walk_beyond_the_buffer_is_refused() {
-        Reader::here().read(&[0; 2 * STEP], STEP, 4);
+    #[should_panic(expected = "stream_bytes")]
+    fn a_stream_beyond_the_buffer_is_refused() {
+        Reader::supported().read(&[0; 2 * STEP], STEP, 4);
     }
 }

@@ -5,11 +5,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// The minimum of rounds, however long they take: in the first pass everything is cold.
-pub const LEAST_ROUNDS: usize = 2;
+pub const MIN_ROUNDS: usize = 2;
 /// Spins of a waiting thread before it yields. Threads on cores of their own never reach this limit.
-const MOST_SPINS: u32 = 1 << 16;
-/// The value in place of a setting that ends the measurement.
-const OVER: usize = usize::MAX;
+const MAX_SPINS: u32 = 1 << 16;
+/// The value of `setting` that ends the measurement.
+const END_OF_PASSES: usize = usize::MAX;
 
 /// The fewest nanoseconds of each setting, from the first thread's start to the last thread's end. Settings take turns until
 /// the time is over. Every thread prepares its own data. `None` if the threads cannot be started.
@@ -29,15 +29,15 @@ pub fn best_of<S>(
         for pass in 0.. {
             // The first thread chooses the next setting; the others read it after the barrier.
             if index == 0 {
-                let goes_on = pass < LEAST_ROUNDS * settings || began.elapsed() < budget;
-                let next = if goes_on { pass % settings } else { OVER };
+                let continues = pass < MIN_ROUNDS * settings || began.elapsed() < budget;
+                let next = if continues { pass % settings } else { END_OF_PASSES };
                 shared.setting.store(next, Ordering::Relaxed);
             }
             if !shared.wait() {
                 return None;
             }
             let setting = shared.setting.load(Ordering::Relaxed);
-            if setting == OVER {
+            if setting == END_OF_PASSES {
                 return Some(best);
             }
             let start_ns = ns_since(began);
@@ -61,12 +61,12 @@ pub fn best_of<S>(
         let mut team = Vec::new();
         for index in 0..cores.len() {
             match thread::Builder::new().spawn_scoped(scope, move_in(&work, index)) {
-                Ok(member) => team.push(member),
-                // The started threads would otherwise wait for a thread that never comes.
-                Err(_) => shared.given_up.store(true, Ordering::Relaxed),
+                Ok(handle) => team.push(handle),
+                // The started threads would otherwise wait for it without end.
+                Err(_) => shared.is_cancelled.store(true, Ordering::Relaxed),
             }
         }
-        let mut ends = team.into_iter().map(|member| member.join().ok().flatten());
+        let mut ends = team.into_iter().map(|handle| handle.join().ok().flatten());
         ends.next().flatten()
     });
     best.filter(|best| !best.contains(&u64::MAX))
@@ -87,7 +87,7 @@ struct Shared {
     arrived: AtomicUsize,
     /// The number of completed barriers.
     turns: AtomicUsize,
-    given_up: AtomicBool,
+    is_cancelled: AtomicBool,
     setting: AtomicUsize,
     times: Vec<Times>,
 }
@@ -113,8 +113,8 @@ impl Shared {
             threads,
             arrived: AtomicUsize::new(0),
             turns: AtomicUsize::new(0),
-            given_up: AtomicBool::new(false),
-            setting: AtomicUsize::new(OVER),
+            is_cancelled: AtomicBool::new(false),
+            setting: AtomicUsize::new(END_OF_PASSES),
             times: (0..threads).map(|_| Times::default()).collect(),
         }
     }
@@ -129,11 +129,11 @@ impl Shared {
         }
         let mut spins = 0;
         while self.turns.load(Ordering::Acquire) == turn {
-            if self.given_up.load(Ordering::Relaxed) {
+            if self.is_cancelled.load(Ordering::Relaxed) {
                 return false;
             }
             spins += 1;
-            if spins < MOST_SPINS {
+            if spins < MAX_SPINS {
                 std::hint::spin_loop();
             } else {
                 thread::yield_now();
@@ -191,7 +191,7 @@ mod system {
     pub fn allowed() -> Vec<Core> {
         // The call fails on a machine with more cores than the set can hold.
         sched_getaffinity(None).map_or_else(
-            |_| super::counted(),
+            |_| super::all_cores(),
             |set| (0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect(),
         )
     }
@@ -212,14 +212,14 @@ mod system {
     use super::Core;
 
     pub fn allowed() -> Vec<Core> {
-        super::counted()
+        super::all_cores()
     }
 
     pub fn pin_to(_core: Core) {}
 }
 
 /// All cores by number, if the system has no list.
-fn counted() -> Vec<Core> {
+fn all_cores() -> Vec<Core> {
     (0..std::thread::available_parallelism().map_or(1, usize::from)).collect()
 }
 
@@ -231,26 +231,26 @@ mod tests {
 
     #[test]
     fn every_thread_works_in_every_pass_and_settings_take_turns() {
-        let seen = Mutex::new(Vec::new());
+        let calls = Mutex::new(Vec::new());
         let best = best_of(
             &[0, 1, 0],
             2,
             Duration::ZERO,
             |index| index,
             |index, setting| {
-                seen.lock().unwrap().push((*index, setting));
+                calls.lock().unwrap().push((*index, setting));
                 std::hint::black_box((0..1000).sum::<u64>());
             },
         );
         assert_eq!(best.unwrap().len(), 2);
-        let seen = seen.into_inner().unwrap();
+        let calls = calls.into_inner().unwrap();
         for thread in 0..3 {
-            let own: Vec<usize> =
-                seen.iter().filter(|(index, _)| *index == thread).map(|(_, it)| *it).collect();
-            assert_eq!(own, [0, 1, 0, 1]);
+            let settings: Vec<usize> =
+                calls.iter().filter(|(index, _)| *index == thread).map(|(_, setting)| *setting).collect();
+            assert_eq!(settings, [0, 1, 0, 1]);
         }
         // No thread begins a pass before all have ended the one before.
-        let passes: Vec<usize> = seen.iter().map(|(_, setting)| *setting).collect();
+        let passes: Vec<usize> = calls.iter().map(|(_, setting)| *setting).collect();
         assert!(passes.chunks(3).all(|pass| pass.iter().all(|setting| *setting == pass[0])), "{passes:?}");
     }
 
@@ -265,9 +265,9 @@ mod tests {
     }
 
     #[test]
-    fn a_barrier_ends_if_a_thread_never_comes() {
+    fn a_barrier_ends_if_a_thread_cannot_start() {
         let shared = Shared::of(2);
-        shared.given_up.store(true, Ordering::Relaxed);
+        shared.is_cancelled.store(true, Ordering::Relaxed);
         assert!(!shared.wait());
     }
 
@@ -287,14 +287,14 @@ mod tests {
     }
 
     #[test]
-    fn the_second_logical_core_of_a_physical_one_is_known_by_its_siblings() {
+    fn siblings_give_the_index_of_a_logical_core_in_its_physical_core() {
         assert_eq!([0, 32].map(|core| siblings_before("0,32\n", core)), [0, 1]);
         assert_eq!([4, 5].map(|core| siblings_before("4-5\n", core)), [0, 1]);
         assert_eq!([siblings_before("", 3), siblings_before("x-y", 3), siblings_before("7", 7)], [0, 0, 0]);
     }
 
     #[test]
-    fn there_is_a_core_to_run_on() {
+    fn at_least_one_core_is_allowed() {
         assert!(!allowed_cores().is_empty());
     }
 }

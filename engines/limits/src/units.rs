@@ -18,7 +18,7 @@ struct Unit {
     name: &'static str,
     loads: bool,
     /// Operations of one round of the loop.
-    each: u64,
+    operations_per_round: u64,
     /// Runs this number of rounds. The machine must support the unit; `all` guarantees that.
     run: unsafe fn(u64),
 }
@@ -38,7 +38,7 @@ pub fn probe(cores: &[Core], budget: Duration) -> Vec<Operations> {
             unit: unit.name.into(),
             loads: unit.loads,
             threads: u32::try_from(cores.len()).ok()?,
-            operations: unit.rounds() * unit.each * cores.len() as u64,
+            operations: unit.rounds() * unit.operations_per_round * cores.len() as u64,
             ns,
         })
     });
@@ -47,7 +47,7 @@ pub fn probe(cores: &[Core], budget: Duration) -> Vec<Operations> {
 
 impl Unit {
     fn rounds(&self) -> u64 {
-        PASS_OPERATIONS.div_ceil(self.each).max(PASS_ROUNDS)
+        PASS_OPERATIONS.div_ceil(self.operations_per_round).max(PASS_ROUNDS)
     }
 
     #[expect(unsafe_code, reason = "kernels need instructions that not every machine has")]
@@ -60,9 +60,9 @@ impl Unit {
 /// The units of this machine. There is always one for f32.
 fn all() -> Vec<Unit> {
     #[cfg(target_arch = "x86_64")]
-    let mut units: Vec<Unit> = x86::here().chain(amx::here()).collect();
+    let mut units: Vec<Unit> = x86::supported().chain(amx::supported()).collect();
     #[cfg(target_arch = "aarch64")]
-    let mut units: Vec<Unit> = arm::here().collect();
+    let mut units: Vec<Unit> = arm::supported().collect();
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let mut units: Vec<Unit> = Vec::new();
     if !units.iter().any(|unit| unit.name == names::F32_FMA) {
@@ -74,8 +74,12 @@ fn all() -> Vec<Unit> {
 const PORTABLE_LANES: usize = 64;
 
 /// A multiplication and an addition in plain Rust, which the compiler does not fuse.
-const PORTABLE_F32: Unit =
-    Unit { name: names::F32_FMA, loads: false, each: 2 * PORTABLE_LANES as u64, run: multiply_and_add };
+const PORTABLE_F32: Unit = Unit {
+    name: names::F32_FMA,
+    loads: false,
+    operations_per_round: 2 * PORTABLE_LANES as u64,
+    run: multiply_and_add,
+};
 
 fn multiply_and_add(rounds: u64) {
     let (half, one) = (black_box(0.5f32), black_box(1.0f32));
@@ -99,9 +103,13 @@ mod arm {
     const SUMS: usize = 24;
     const LANES: usize = 4;
 
-    pub fn here() -> impl Iterator<Item = Unit> {
-        let f32_unit =
-            Unit { name: names::F32_FMA, loads: false, each: (2 * SUMS * LANES) as u64, run: neon };
+    pub fn supported() -> impl Iterator<Item = Unit> {
+        let f32_unit = Unit {
+            name: names::F32_FMA,
+            loads: false,
+            operations_per_round: (2 * SUMS * LANES) as u64,
+            run: neon,
+        };
         std::arch::is_aarch64_feature_detected!("neon").then_some(f32_unit).into_iter()
     }
 
@@ -123,13 +131,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_unit_that_is_listed_runs_here_and_is_listed_once() {
+    fn every_unit_runs_on_this_machine_and_is_listed_once() {
         let units = all();
         for (index, unit) in units.iter().enumerate() {
             unit.pass();
-            let same = |other: &Unit| (other.name, other.loads) == (unit.name, unit.loads);
-            assert!(units[..index].iter().all(|other| !same(other)), "{} twice", unit.name);
-            assert!(unit.rounds() * unit.each >= PASS_OPERATIONS);
+            let is_same = |other: &Unit| (other.name, other.loads) == (unit.name, unit.loads);
+            assert!(units[..index].iter().all(|other| !is_same(other)), "{} twice", unit.name);
+            assert!(unit.rounds() * unit.operations_per_round >= PASS_OPERATIONS);
         }
         assert_eq!(units.iter().filter(|unit| unit.name == names::F32_FMA).count(), 1);
         #[expect(unsafe_code, reason = "as in `pass`")]

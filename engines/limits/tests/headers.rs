@@ -2,7 +2,7 @@
 //! numbers from the sources, so there is no second list, and a C++ compiler compares them. The test does nothing without
 //! headers (`CUDA_HOME`, `CUDA_PATH`, `/usr/local/cuda`) or without a compiler.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test panics where it cannot continue")]
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -12,18 +12,18 @@ const DRIVER: &str = include_str!("../src/gpu/driver.rs");
 const CUBLAS: &str = include_str!("../src/gpu/cublas.rs");
 
 /// C++ code that compares the types of two functions: pointers by their targets, unless one is `void`; numbers by size and kind.
-const ALIKE: &str = r"
+const COMPARE_TYPES: &str = r"
 #include <cuda.h>
 #include <cublas_v2.h>
 #include <type_traits>
 #define TEXT(name) #name
 #define NAME(name) TEXT(name)
-template <class A, class B> constexpr bool alike() {
+template <class A, class B> constexpr bool is_compatible() {
     if constexpr (std::is_pointer_v<A> && std::is_pointer_v<B>) {
         using P = std::remove_cv_t<std::remove_pointer_t<A>>;
         using Q = std::remove_cv_t<std::remove_pointer_t<B>>;
         if constexpr (std::is_void_v<P> || std::is_void_v<Q>) return true;
-        else return alike<P, Q>();
+        else return is_compatible<P, Q>();
     } else if constexpr (std::is_pointer_v<A> || std::is_pointer_v<B>) {
         return false;
     } else if constexpr (std::is_enum_v<A> || std::is_enum_v<B>) {
@@ -36,7 +36,7 @@ template <class A, class B> constexpr bool alike() {
 template <class Ours, class Theirs> struct same : std::false_type {};
 template <class R, class... A, class S, class... B> struct same<R (*)(A...), S (*)(B...)> {
     static constexpr bool found() {
-        if constexpr (sizeof...(A) == sizeof...(B)) return alike<R, S>() && (alike<A, B>() && ...);
+        if constexpr (sizeof...(A) == sizeof...(B)) return is_compatible<R, S>() && (is_compatible<A, B>() && ...);
         else return false;
     }
     static constexpr bool value = found();
@@ -44,37 +44,39 @@ template <class R, class... A, class S, class... B> struct same<R (*)(A...), S (
 ";
 
 #[test]
-fn functions_and_numbers_are_as_nvidias_headers_declare_them() {
+fn functions_and_numbers_match_the_headers_of_nvidia() {
     let checks =
         [functions(DRIVER), functions(CUBLAS), constants(DRIVER), constants(CUBLAS), statuses(CUBLAS)];
     let counts = checks.each_ref().map(|checks| checks.lines().count());
     // The list is complete: two lines for each function. One function occurs twice, because older drivers have another name.
-    let of_driver = 2 * (DRIVER.matches("function(library, ").count() - 1);
-    let of_cublas = CUBLAS.matches("\"CUBLAS_STATUS_").count();
-    assert_eq!(counts, [of_driver, 8, 2, 8, of_cublas], "{checks:?}");
+    let driver_count = 2 * (DRIVER.matches("function(library, ").count() - 1);
+    let cublas_count = CUBLAS.matches("\"CUBLAS_STATUS_").count();
+    assert_eq!(counts, [driver_count, 8, 2, 8, cublas_count], "{checks:?}");
     let Some(include) = headers() else {
-        eprintln!("no headers of CUDA's here: set CUDA_HOME to compare them");
+        eprintln!("no CUDA headers: set CUDA_HOME to compare them");
         return;
     };
-    let Some(errors) = compiled(&include, &(ALIKE.to_string() + &checks.concat())) else {
-        eprintln!("no C++ compiler here");
+    let Some(errors) = compile_errors(&include, &(COMPARE_TYPES.to_string() + &checks.concat())) else {
+        eprintln!("no C++ compiler");
         return;
     };
     assert_eq!(errors, "", "with the headers in {}", include.display());
     // A wrong declaration fails.
-    for wrong in [
+    for declaration in [
         "int (*)(int *), decltype(&cuDeviceGet)",
         "int (*)(unsigned long long *, unsigned), decltype(&cuMemAlloc)",
         "int (*)(float, void *, void *), decltype(&cuEventElapsedTime)",
     ] {
-        let errors = compiled(&include, &format!("{ALIKE}static_assert(same<{wrong}>::value);\n")).unwrap();
-        assert!(errors.contains("static assertion failed"), "{wrong}: {errors}");
+        let errors =
+            compile_errors(&include, &format!("{COMPARE_TYPES}static_assert(same<{declaration}>::value);\n"))
+                .unwrap();
+        assert!(errors.contains("static assertion failed"), "{declaration}: {errors}");
     }
 }
 
 /// Assertions on each function's type and name. A macro in the header may rename a function to its newest form.
 fn functions(source: &str) -> String {
-    let mut out = String::new();
+    let mut assertions = String::new();
     for (start, found) in source.match_indices("function(library, \"") {
         let (symbol, _) = source[start + found.len()..].split_once('"').unwrap();
         let before = source[..start].trim_end();
@@ -82,27 +84,35 @@ fn functions(source: &str) -> String {
         if before.ends_with("|_|") {
             continue;
         }
-        let field = before.trim_end_matches(':').rsplit(|it: char| !(it.is_alphanumeric() || it == '_'));
-        let (field, of) =
+        let field = before.trim_end_matches(':').rsplit(|c: char| !(c.is_alphanumeric() || c == '_'));
+        let (field, after) =
             (field.into_iter().next().unwrap(), |text: &str| source.split(text).nth(1).unwrap());
-        let declared = of(&format!(" {field}: "));
+        let declared = after(&format!(" {field}: "));
         let named = declared.starts_with("Option<GetUuid>");
-        let declared = if named { of("type GetUuid = ") } else { declared };
+        let declared = if named { after("type GetUuid = ") } else { declared };
         let (arguments, _) = declared.split_once("fn(").unwrap().1.split_once(") ->").unwrap();
-        let arguments = arguments.split(',').map(str::trim).filter(|it| !it.is_empty()).map(in_c);
+        let arguments =
+            arguments.split(',').map(str::trim).filter(|argument| !argument.is_empty()).map(c_type);
         let ours = format!("int (*)({})", arguments.collect::<Vec<_>>().join(", "));
-        writeln!(out, "static_assert(same<{ours}, decltype({})>::value, \"{symbol}\");", theirs(symbol))
-            .unwrap();
-        let plain = symbol.strip_suffix("_v2").unwrap_or(symbol);
-        writeln!(out, "static_assert(!__builtin_strcmp(NAME({plain}), \"{symbol}\"), \"{symbol}\");")
-            .unwrap();
+        writeln!(
+            assertions,
+            "static_assert(same<{ours}, decltype({})>::value, \"{symbol}\");",
+            header_function(symbol)
+        )
+        .unwrap();
+        let base_name = symbol.strip_suffix("_v2").unwrap_or(symbol);
+        writeln!(
+            assertions,
+            "static_assert(!__builtin_strcmp(NAME({base_name}), \"{symbol}\"), \"{symbol}\");"
+        )
+        .unwrap();
     }
-    out
+    assertions
 }
 
 /// A C++ expression for the address of a function. `cublasGemmEx` has an overload in C++ that no library exports; the cast
 /// selects the exported form and checks its types.
-fn theirs(symbol: &str) -> String {
+fn header_function(symbol: &str) -> String {
     if symbol != "cublasGemmEx" {
         return format!("&{symbol}");
     }
@@ -113,12 +123,12 @@ fn theirs(symbol: &str) -> String {
     )
 }
 
-fn in_c(kind: &str) -> String {
+fn c_type(kind: &str) -> String {
     if let Some(to) = kind.strip_prefix("*mut ") {
-        return format!("{} *", in_c(to));
+        return format!("{} *", c_type(to));
     }
     if let Some(to) = kind.strip_prefix("*const ") {
-        return format!("const {} *", in_c(to));
+        return format!("const {} *", c_type(to));
     }
     let known = match kind {
         "c_int" | "Code" | "Status" | "Ordinal" => "int",
@@ -131,41 +141,43 @@ fn in_c(kind: &str) -> String {
         "c_char" => "char",
         // A UUID is passed by pointer, and the target of that pointer is not compared.
         "c_void" | "Uuid" => "void",
-        other => panic!("what is `{other}` in C?"),
+        other => panic!("unknown C type of `{other}`"),
     };
     known.into()
 }
 
 /// Assertions on the constants whose comment begins with their name in the header.
 fn constants(source: &str) -> String {
-    let mut out = String::new();
+    let mut assertions = String::new();
     for documented in source.split("/// `CU").skip(1) {
-        let Some((name, rest)) = documented.split_once('`') else { continue };
-        let Some(line) = rest.lines().nth(1).filter(|line| line.contains("const ")) else { continue };
+        let Some((name, after)) = documented.split_once('`') else { continue };
+        let Some(line) = after.lines().nth(1).filter(|line| line.contains("const ")) else { continue };
         let value = line.rsplit("= ").next().unwrap().trim_end_matches(';');
-        writeln!(out, "static_assert(CU{name} == {value}, \"CU{name}\");").unwrap();
+        writeln!(assertions, "static_assert(CU{name} == {value}, \"CU{name}\");").unwrap();
     }
-    out
+    assertions
 }
 
 /// Assertions on the names and numbers of cuBLAS errors.
 fn statuses(source: &str) -> String {
-    let mut out = String::new();
+    let mut assertions = String::new();
     for line in source.lines().map(str::trim).filter(|line| line.contains("=> \"CUBLAS_STATUS_")) {
         let (value, name) = line.trim_end_matches("\",").split_once(" => \"").unwrap();
-        writeln!(out, "static_assert({name} == {value}, \"{name}\");").unwrap();
+        writeln!(assertions, "static_assert({name} == {value}, \"{name}\");").unwrap();
     }
-    out
+    assertions
 }
 
 fn headers() -> Option<PathBuf> {
     let homes = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(std::env::var_os).map(PathBuf::from);
     let includes = homes.chain([PathBuf::from("/usr/local/cuda")]).map(|home| home.join("include"));
-    includes.into_iter().find(|it| it.join("cuda.h").is_file() && it.join("cublas_v2.h").is_file())
+    includes
+        .into_iter()
+        .find(|folder| folder.join("cuda.h").is_file() && folder.join("cublas_v2.h").is_file())
 }
 
 /// The compiler's messages; `None` without a compiler.
-fn compiled(include: &Path, source: &str) -> Option<String> {
+fn compile_errors(include: &Path, source: &str) -> Option<String> {
     #[expect(clippy::disallowed_methods, reason = "a compiler runs once and ends by itself")]
     let mut compiler = Command::new("c++");
     let compiler = compiler.args(["-std=c++17", "-fsyntax-only", "-x", "c++", "-", "-I"]).arg(include);

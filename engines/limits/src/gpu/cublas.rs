@@ -13,32 +13,32 @@ use super::driver::{Context, Memory, function, open};
 
 /// Library names by CUDA's major version, the newest first.
 const NAMES: [&str; 4] = ["libcublas.so.13", "libcublas.so.12", "libcublas.so.11", "libcublas.so"];
-/// The library that cuBLAS needs, to open first: a loader does not search the folder of a file that is opened by path.
-const LIGHT: [&str; 3] = ["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11"];
+/// The dependency of cuBLAS, opened first: a loader does not search the folder of a file that is opened by path.
+const CUBLAS_LT: [&str; 3] = ["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11"];
 /// The oldest supported version. Earlier versions had no `cublasComputeType_t`.
-const OLDEST: c_int = 11_000;
+const MIN_VERSION: c_int = 11_000;
 
 /// `CUBLAS_OP_T`. Frameworks multiply by row-major weights in this way, and tensor cores are fast with it.
 const TRANSPOSED: c_int = 1;
 /// `CUBLAS_OP_N`.
 const NOT_TRANSPOSED: c_int = 0;
 /// `CUBLAS_GEMM_DEFAULT`. The library chooses the kernel.
-const LIBRARY_CHOOSES: c_int = -1;
+const DEFAULT_ALGORITHM: c_int = -1;
 
 /// `cublasStatus_t`: zero is success.
 type Status = c_int;
 type Handle = *mut c_void;
 
 /// `CUDA_R_32F`.
-pub const NUMBERS_F32: c_int = 0;
+pub const DATA_F32: c_int = 0;
 /// `CUDA_R_16F`.
-pub const NUMBERS_F16: c_int = 2;
+pub const DATA_F16: c_int = 2;
 /// `CUDA_R_16BF`.
-pub const NUMBERS_BF16: c_int = 14;
+pub const DATA_BF16: c_int = 14;
 /// `CUBLAS_COMPUTE_32F`.
-pub const SUMS_F32: c_int = 68;
+pub const COMPUTE_F32: c_int = 68;
 /// `CUBLAS_COMPUTE_32F_FAST_TF32`.
-pub const SUMS_TF32: c_int = 77;
+pub const COMPUTE_TF32: c_int = 77;
 
 /// The functions as `cublas_v2.h` declares them; `tests/headers.rs` checks this against the header if one is installed.
 #[derive(Clone, Copy)]
@@ -94,21 +94,22 @@ impl<'a> Cublas<'a> {
     /// Loads the first cuBLAS that this driver supports, from the loader's paths, then from these folders. If none works, the
     /// error is that of the first one that was opened.
     pub fn load(context: &'a Context<'a>, folders: &[PathBuf]) -> Result<Self, String> {
-        let mut refused = None;
-        let beside = folders.iter().flat_map(|folder| NAMES.map(|name| (Some(folder), folder.join(name))));
-        let all = NAMES.map(|name| (None, PathBuf::from(name))).into_iter().chain(beside);
+        let mut first_error = None;
+        let in_folders =
+            folders.iter().flat_map(|folder| NAMES.map(|name| (Some(folder), folder.join(name))));
+        let all = NAMES.map(|name| (None, PathBuf::from(name))).into_iter().chain(in_folders);
         for (folder, name) in all {
             if let Some(folder) = folder.filter(|_| name.is_file()) {
                 // A failure is ignored: the cuBLAS below may still find its own.
-                open(LIGHT.iter().map(|name| folder.join(name)));
+                open(CUBLAS_LT.iter().map(|name| folder.join(name)));
             }
             let Some(library) = open([&name]) else { continue };
             match Self::of(context, library) {
                 Ok(cublas) => return Ok(cublas),
-                Err(reason) => refused = refused.or(Some(reason)),
+                Err(reason) => first_error = first_error.or(Some(reason)),
             }
         }
-        Err(refused.unwrap_or_else(|| "no cuBLAS where the loader looks, nor in any environment".into()))
+        Err(first_error.unwrap_or_else(|| "no cuBLAS in the paths of the loader or in an environment".into()))
     }
 
     fn of(_: &'a Context<'a>, library: &'static Library) -> Result<Self, String> {
@@ -118,18 +119,18 @@ impl<'a> Cublas<'a> {
         check("cublasCreate", unsafe { (functions.create)(&mut handle) })?;
         // From here on, drop destroys the handle in all cases.
         let cublas = Self { handle, functions, context: PhantomData };
-        let mut found = 0;
+        let mut version = 0;
         // SAFETY: the call writes one int.
-        check("cublasGetVersion", unsafe { (functions.version)(handle, &mut found) })?;
-        if found < OLDEST {
-            return Err(format!("cuBLAS is too old ({found}): 11 and later are known"));
+        check("cublasGetVersion", unsafe { (functions.version)(handle, &mut version) })?;
+        if version < MIN_VERSION {
+            return Err(format!("cuBLAS is too old ({version}): expected 11 or later"));
         }
         Ok(cublas)
     }
 
     /// Starts a product of square matrices, without waiting for it.
     pub fn product(&self, side: u64, number: &Number, [a, b, c]: [&Memory; 3]) -> Result<(), String> {
-        let Ok(n) = c_int::try_from(side) else { return Err("the side is no int".into()) };
+        let Ok(n) = c_int::try_from(side) else { return Err("the side is larger than an int".into()) };
         let needed = (side * side) as usize * number.bytes;
         if [a, b, c].iter().any(|matrix| matrix.bytes() < needed) {
             return Err("a matrix is too small".into());
@@ -158,7 +159,7 @@ impl<'a> Cublas<'a> {
                 number.data,
                 n,
                 number.compute,
-                LIBRARY_CHOOSES,
+                DEFAULT_ALGORITHM,
             )
         };
         check("cublasGemmEx", status)
@@ -173,7 +174,7 @@ impl Drop for Cublas<'_> {
 }
 
 fn check(name: &str, status: Status) -> Result<(), String> {
-    let word = match status {
+    let status_name = match status {
         0 => return Ok(()),
         1 => "CUBLAS_STATUS_NOT_INITIALIZED",
         3 => "CUBLAS_STATUS_ALLOC_FAILED",
@@ -186,5 +187,5 @@ fn check(name: &str, status: Status) -> Result<(), String> {
         16 => "CUBLAS_STATUS_LICENSE_ERROR",
         _ => "an unknown status",
     };
-    Err(format!("`{name}` refused: {word} ({status})"))
+    Err(format!("`{name}` failed: {status_name} ({status})"))
 }

@@ -29,9 +29,9 @@ const WITH_TIME: c_uint = 0;
 const STREAM: Opaque = null_mut();
 
 /// The most passes. More would not make the time of a short pass more accurate.
-const MOST_PASSES: u32 = 200;
+const MAX_PASSES: u32 = 200;
 /// The fewest passes, however long they take.
-const FEWEST_PASSES: u32 = 2;
+const MIN_PASSES: u32 = 2;
 
 /// The type of a function that older drivers lack.
 type GetUuid = unsafe extern "C" fn(*mut Uuid, Ordinal) -> Code;
@@ -63,8 +63,8 @@ pub struct Driver {
 
 impl Driver {
     pub fn load() -> Result<Self, String> {
-        let library =
-            open_driver(LIBRARY).ok_or_else(|| format!("no `{LIBRARY}` here: no driver of NVIDIA"))?;
+        let library = open_driver(LIBRARY)
+            .ok_or_else(|| format!("no `{LIBRARY}`: the NVIDIA driver is not installed"))?;
         // SAFETY: every type matches the declaration of that name in cuda.h, whose macros add `_v2` to some names. Every
         // driver since CUDA 11 has the functions without a fallback.
         let driver = unsafe {
@@ -109,23 +109,23 @@ impl Driver {
 
     pub fn device(&self, index: u32) -> Result<Device<'_>, String> {
         let mut ordinal = 0;
-        let index = c_int::try_from(index).map_err(|_| "no driver counts so far".to_string())?;
+        let index = c_int::try_from(index).map_err(|_| "the index is larger than an int".to_string())?;
         // SAFETY: writes one int.
         self.check("cuDeviceGet", unsafe { (self.device_get)(&mut ordinal, index) })?;
         Ok(Device { driver: self, ordinal })
     }
 
-    /// Turns a code into a result. An error reads `cuMemAlloc refused: CUDA_ERROR_OUT_OF_MEMORY (2)`.
+    /// Turns a code into a result. An error is `cuMemAlloc failed: CUDA_ERROR_OUT_OF_MEMORY (2)`.
     fn check(&self, name: &str, code: Code) -> Result<(), String> {
         if code == 0 {
             return Ok(());
         }
         let mut text = std::ptr::null();
         // SAFETY: writes one pointer: to a string that the driver owns, or null for an unknown code.
-        let known = unsafe { (self.error_name)(code, &mut text) } == 0 && !text.is_null();
+        let has_name = unsafe { (self.error_name)(code, &mut text) } == 0 && !text.is_null();
         // SAFETY: as above, and the string ends with a nul.
-        let word = known.then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy());
-        Err(format!("`{name}` refused: {} ({code})", word.as_deref().unwrap_or("an unknown error")))
+        let error_name = has_name.then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy());
+        Err(format!("`{name}` failed: {} ({code})", error_name.as_deref().unwrap_or("an unknown error")))
     }
 }
 
@@ -150,7 +150,7 @@ impl<'a> Device<'a> {
         let get = self.driver.device_get_uuid?;
         // SAFETY: writes 16 bytes.
         let code = unsafe { get(&mut uuid, self.ordinal) };
-        (code == 0 && uuid != [0; 16]).then(|| written(&uuid))
+        (code == 0 && uuid != [0; 16]).then(|| uuid_text(&uuid))
     }
 
     pub fn l2_bytes(&self) -> Option<u64> {
@@ -184,7 +184,7 @@ pub struct Context<'a> {
 impl Drop for Context<'_> {
     fn drop(&mut self) {
         debug_assert!(!self.handle.is_null());
-        // SAFETY: it was retained once, and everything created in it is gone. An error here cannot be handled.
+        // SAFETY: it was retained once, and everything created in it was dropped. An error here cannot be handled.
         unsafe {
             (self.driver.context_set_current)(null_mut());
             (self.driver.context_release)(self.ordinal);
@@ -215,21 +215,21 @@ impl Context<'_> {
         budget: Duration,
         mut pass: impl FnMut() -> Result<(), String>,
     ) -> Result<u64, String> {
-        let (from, to) = (self.event()?, self.event()?);
+        let (start, end) = (self.event()?, self.event()?);
         pass()?;
         let (began, mut best) = (Instant::now(), None);
-        for done in 0..MOST_PASSES {
-            if done >= FEWEST_PASSES && began.elapsed() >= budget {
+        for passes in 0..MAX_PASSES {
+            if passes >= MIN_PASSES && began.elapsed() >= budget {
                 break;
             }
-            from.record()?;
+            start.record()?;
             pass()?;
-            to.record()?;
-            to.wait()?;
-            let ns = nanoseconds(to.since_ms(&from)?);
+            end.record()?;
+            end.wait()?;
+            let ns = nanoseconds(end.since_ms(&start)?);
             best = best.into_iter().chain(ns).min();
         }
-        best.ok_or_else(|| "the device's clock gave no pass any time".into())
+        best.ok_or_else(|| "the device's clock measured no time for any pass".into())
     }
 
     fn event(&self) -> Result<Event<'_>, String> {
@@ -241,7 +241,7 @@ impl Context<'_> {
     }
 }
 
-fn written(uuid: &Uuid) -> String {
+fn uuid_text(uuid: &Uuid) -> String {
     let digits: Vec<String> = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
     [&digits[..4], &digits[4..6], &digits[6..8], &digits[8..10], &digits[10..]]
         .map(|part| part.concat())
@@ -283,17 +283,17 @@ impl Memory<'_> {
         self.driver.check("cuMemsetD8", code)
     }
 
-    /// Fills the buffer by repeating `with`.
-    pub fn fill(&self, with: &[u8]) -> Result<(), String> {
-        let mut at = 0;
-        while at < self.bytes && !with.is_empty() {
-            let bytes = with.len().min(self.bytes - at);
-            // SAFETY: reads only within `with`, and writes only within the allocation. The call returns after it has read `with`.
+    /// Fills the buffer by repeating `pattern`.
+    pub fn fill(&self, pattern: &[u8]) -> Result<(), String> {
+        let mut offset = 0;
+        while offset < self.bytes && !pattern.is_empty() {
+            let bytes = pattern.len().min(self.bytes - offset);
+            // SAFETY: reads only within `pattern`, and writes only within the allocation. The call returns after it has read `pattern`.
             let code = unsafe {
-                (self.driver.copy_from_host)(self.address + at as u64, with.as_ptr().cast(), bytes)
+                (self.driver.copy_from_host)(self.address + offset as u64, pattern.as_ptr().cast(), bytes)
             };
             self.driver.check("cuMemcpyHtoD", code)?;
-            at += bytes;
+            offset += bytes;
         }
         Ok(())
     }
@@ -330,10 +330,10 @@ impl Event<'_> {
         self.driver.check("cuEventSynchronize", unsafe { (self.driver.event_synchronize)(self.handle) })
     }
 
-    fn since_ms(&self, from: &Self) -> Result<f32, String> {
+    fn since_ms(&self, start: &Self) -> Result<f32, String> {
         let mut ms = 0.0;
         // SAFETY: writes one float; both are events of the current context.
-        let code = unsafe { (self.driver.event_elapsed)(&mut ms, from.handle, self.handle) };
+        let code = unsafe { (self.driver.event_elapsed)(&mut ms, start.handle, self.handle) };
         self.driver.check("cuEventElapsedTime", code)?;
         Ok(ms)
     }
@@ -351,11 +351,11 @@ pub fn open<N: AsRef<OsStr>>(names: impl IntoIterator<Item = N>) -> Option<&'sta
 }
 
 /// Folders at which a driver is mounted into a container. The container's loader may not search them.
-const MOUNTED: [&str; 2] = ["/usr/local/nvidia/lib64", "/usr/lib/wsl/lib"];
+const MOUNT_FOLDERS: [&str; 2] = ["/usr/local/nvidia/lib64", "/usr/lib/wsl/lib"];
 
 /// Opens the driver's library: from the loader's paths, then from the mount folders.
 fn open_driver(name: &str) -> Option<&'static Library> {
-    let mounted = MOUNTED.iter().map(|folder| format!("{folder}/{name}"));
+    let mounted = MOUNT_FOLDERS.iter().map(|folder| format!("{folder}/{name}"));
     open(std::iter::once(name.to_string()).chain(mounted))
 }
 
@@ -365,8 +365,8 @@ fn open_driver(name: &str) -> Option<&'static Library> {
 /// `F` is a function pointer type, and matches the declaration of that name in the library's header.
 pub unsafe fn function<F: Copy>(library: &'static Library, name: &str) -> Result<F, String> {
     // SAFETY: the caller guarantees the type, and the library is never closed.
-    let found = unsafe { library.get::<F>(name.as_bytes()) };
-    found.map(|function| *function).map_err(|_| format!("the library has no `{name}`"))
+    let symbol = unsafe { library.get::<F>(name.as_bytes()) };
+    symbol.map(|function| *function).map_err(|_| format!("the library has no `{name}`"))
 }
 
 #[cfg(test)]
@@ -374,10 +374,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_identity_is_written_in_the_usual_groups() {
+    fn a_uuid_is_written_in_the_usual_groups() {
         let mut uuid: Uuid = [0; 16];
         (0..16).for_each(|index| uuid[index] = 0x10 + index as u8);
-        assert_eq!(written(&uuid), "10111213-1415-1617-1819-1a1b1c1d1e1f");
+        assert_eq!(uuid_text(&uuid), "10111213-1415-1617-1819-1a1b1c1d1e1f");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::{Copies, GpuLimits, Limits, Operations, names};
-use cublas::{Cublas, NUMBERS_BF16, NUMBERS_F16, NUMBERS_F32, SUMS_F32, SUMS_TF32};
+use cublas::{COMPUTE_F32, COMPUTE_TF32, Cublas, DATA_BF16, DATA_F16, DATA_F32};
 use driver::{Context, Device, Driver};
 
 /// The GPUs to probe, and the time.
@@ -37,7 +37,7 @@ fn probe_into(limits: &mut Limits, settings: &GpuProbeSettings) -> Result<(), St
     let driver = Driver::load()?;
     let count = driver.count()?;
     if count == 0 {
-        return Err("the driver knows no GPU that this process may see".into());
+        return Err("the driver shows no GPU to this process".into());
     }
     let devices = if settings.devices.is_empty() { (0..count).collect() } else { settings.devices.clone() };
     for index in devices {
@@ -45,7 +45,7 @@ fn probe_into(limits: &mut Limits, settings: &GpuProbeSettings) -> Result<(), St
         if index < count {
             limits.gpus.extend(probe(&driver, index, settings, &mut absent));
         } else {
-            absent.push(format!("the driver knows {count} that this process may see"));
+            absent.push(format!("the driver shows {count} GPUs to this process"));
         }
         limits.absent.extend(absent.into_iter().map(|reason| format!("GPU {index}: {reason}")));
     }
@@ -144,8 +144,8 @@ const F32: Number = Number {
     bytes: 4,
     mantissa_bits: 23,
     exponent_bias: 127,
-    data: NUMBERS_F32,
-    compute: SUMS_F32,
+    data: DATA_F32,
+    compute: COMPUTE_F32,
 };
 
 const NUMBERS: &[Number] = &[
@@ -154,18 +154,18 @@ const NUMBERS: &[Number] = &[
         bytes: 2,
         mantissa_bits: 7,
         exponent_bias: 127,
-        data: NUMBERS_BF16,
-        compute: SUMS_F32,
+        data: DATA_BF16,
+        compute: COMPUTE_F32,
     },
     Number {
         unit: names::CUBLAS_F16,
         bytes: 2,
         mantissa_bits: 10,
         exponent_bias: 15,
-        data: NUMBERS_F16,
-        compute: SUMS_F32,
+        data: DATA_F16,
+        compute: COMPUTE_F32,
     },
-    Number { unit: names::CUBLAS_TF32, compute: SUMS_TF32, ..F32 },
+    Number { unit: names::CUBLAS_TF32, compute: COMPUTE_TF32, ..F32 },
     F32,
 ];
 
@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_is_a_quarter_of_the_free_memory_and_neither_too_small_nor_too_large() {
+    fn a_buffer_is_a_quarter_of_the_free_memory_within_bounds() {
         assert_eq!(copy_bytes(80 << 30), Some(1 << 30));
         assert_eq!(copy_bytes((2 << 30) + 5), Some(512 << 20));
         assert_eq!(copy_bytes(1 << 30), Some(256 << 20));
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn matrices_halve_their_sides_until_half_of_the_free_memory_holds_three() {
+    fn matrices_halve_their_sides_until_three_fit_in_half_of_the_free_memory() {
         assert_eq!(side(80 << 30, 2), Some(8192));
         assert_eq!(side(768 << 20, 2), Some(8192));
         assert_eq!(side((768 << 20) - 1, 2), Some(4096));
@@ -245,24 +245,27 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_as_their_kind_reads_them_between_minus_one_and_one_and_not_alike() {
+    fn numbers_of_every_kind_are_distinct_and_between_minus_one_and_one() {
         let pattern = numbers(&F32, 10_000);
-        let read: Vec<f32> = pattern.chunks(4).map(|it| f32::from_le_bytes(it.try_into().unwrap())).collect();
+        let f32s: Vec<f32> =
+            pattern.chunks(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect();
         // bf16 is the upper half of an f32.
-        let half = |it: &[u8]| f32::from_bits(u32::from(u16::from_le_bytes(it.try_into().unwrap())) << 16);
-        let halves: Vec<f32> = numbers(&NUMBERS[0], 10_000).chunks(2).map(half).collect();
+        let bf16 =
+            |bytes: &[u8]| f32::from_bits(u32::from(u16::from_le_bytes(bytes.try_into().unwrap())) << 16);
+        let bf16s: Vec<f32> = numbers(&NUMBERS[0], 10_000).chunks(2).map(bf16).collect();
         // Decodes f16 by its definition; the exponents here belong to normal numbers.
-        let small = |it: &[u8]| {
-            let bits = u16::from_le_bytes(it.try_into().unwrap());
+        let f16 = |bytes: &[u8]| {
+            let bits = u16::from_le_bytes(bytes.try_into().unwrap());
             let value = f32::from(bits & 1023 | 1024) * 2_f32.powi(i32::from(bits >> 10 & 31) - 25);
             if bits >> 15 == 1 { -value } else { value }
         };
-        let smalls: Vec<f32> = numbers(&NUMBERS[1], 10_000).chunks(2).map(small).collect();
-        for kind in [read, halves, smalls] {
-            assert!(kind.iter().all(|it| it.abs() < 1.0 && it.abs() >= 1.0 / 256.0));
+        let f16s: Vec<f32> = numbers(&NUMBERS[1], 10_000).chunks(2).map(f16).collect();
+        for kind in [f32s, bf16s, f16s] {
+            assert!(kind.iter().all(|number| number.abs() < 1.0 && number.abs() >= 1.0 / 256.0));
             let mean = kind.iter().sum::<f32>() / kind.len() as f32;
             assert!(mean.abs() < 0.02, "{mean}");
-            let distinct: std::collections::BTreeSet<u32> = kind.iter().map(|it| it.to_bits()).collect();
+            let distinct: std::collections::BTreeSet<u32> =
+                kind.iter().map(|number| number.to_bits()).collect();
             assert!(distinct.len() > 1000, "{}", distinct.len());
         }
     }

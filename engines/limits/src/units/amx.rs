@@ -22,41 +22,46 @@ const DEPTH_BF16: u64 = ROW as u64 / 2;
 const DEPTH_INT8: u64 = ROW as u64;
 
 /// The units that this machine has and that its kernel permits to this process.
-pub fn here() -> impl Iterator<Item = Unit> {
-    let has = Has::here();
-    let unit = |name, loads, depth, run| Unit { name, loads, each: of(depth), run };
+pub fn supported() -> impl Iterator<Item = Unit> {
+    let support = Support::supported();
+    let unit = |name, loads, depth, run| Unit {
+        name,
+        loads,
+        operations_per_round: operations_per_round(depth),
+        run,
+    };
     let units = [
-        (has.bf16, unit(names::AMX_BF16, false, DEPTH_BF16, bf16 as unsafe fn(u64))),
-        (has.bf16, unit(names::AMX_BF16, true, DEPTH_BF16, bf16_with_loads)),
-        (has.int8, unit(names::AMX_INT8, false, DEPTH_INT8, int8)),
-        (has.int8, unit(names::AMX_INT8, true, DEPTH_INT8, int8_with_loads)),
+        (support.bf16, unit(names::AMX_BF16, false, DEPTH_BF16, bf16 as unsafe fn(u64))),
+        (support.bf16, unit(names::AMX_BF16, true, DEPTH_BF16, bf16_with_loads)),
+        (support.int8, unit(names::AMX_INT8, false, DEPTH_INT8, int8)),
+        (support.int8, unit(names::AMX_INT8, true, DEPTH_INT8, int8_with_loads)),
     ];
-    units.into_iter().filter_map(|(has, unit)| has.then_some(unit))
+    units.into_iter().filter_map(|(is_supported, unit)| is_supported.then_some(unit))
 }
 
 /// Operations of a round.
-const fn of(depth: u64) -> u64 {
+const fn operations_per_round(depth: u64) -> u64 {
     2 * PRODUCTS * ROWS * ROWS * depth
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Has {
+struct Support {
     bf16: bool,
     int8: bool,
 }
 
-impl Has {
-    fn here() -> Self {
+impl Support {
+    fn supported() -> Self {
         // Leaf 7 exists if the highest leaf is at least 7.
         if __cpuid(0).eax < 7 {
             return Self::default();
         }
-        let has = Self::decoded(__cpuid_count(7, 0).edx);
-        if has == Self::default() || system::may_use_tiles() { has } else { Self::default() }
+        let support = Self::from_cpuid(__cpuid_count(7, 0).edx);
+        if support == Self::default() || system::request_tiles() { support } else { Self::default() }
     }
 
     /// Decodes CPUID leaf 7: bit 24 is tiles, 22 products of bf16, 25 of int8.
-    fn decoded(edx: u32) -> Self {
+    fn from_cpuid(edx: u32) -> Self {
         let bit = |bit: u32| edx >> bit & 1 == 1;
         Self { bf16: bit(24) && bit(22), int8: bit(24) && bit(25) }
     }
@@ -68,9 +73,9 @@ mod system {
     /// The state component of tiles.
     const XFEATURE_XTILEDATA: libc::c_long = 18;
 
-    /// Requests permission for tiles. They enlarge a thread's saved state by 8 KiB, so a process must ask before any of its
-    /// threads uses them. A kernel without support for tiles refuses.
-    pub fn may_use_tiles() -> bool {
+    /// Requests permission for tiles. They enlarge a thread's saved state by 8 KiB, so a process needs permission before any of its
+    /// threads uses them. A kernel without support for tiles returns an error.
+    pub fn request_tiles() -> bool {
         // SAFETY: the call takes two numbers and touches none of our memory.
         unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0 }
     }
@@ -78,8 +83,8 @@ mod system {
 
 #[cfg(not(target_os = "linux"))]
 mod system {
-    /// Only Linux has a known way to ask.
-    pub fn may_use_tiles() -> bool {
+    /// Only Linux has a known request.
+    pub fn request_tiles() -> bool {
         false
     }
 }
@@ -95,7 +100,7 @@ struct Shape {
 }
 
 /// All eight tiles at full size.
-static WHOLE: Shape = {
+static FULL_TILES: Shape = {
     let (mut row_bytes, mut rows) = ([0; 16], [0; 16]);
     let mut tile = 0;
     while tile < 8 {
@@ -121,7 +126,7 @@ macro_rules! kernel {
             if rounds == 0 {
                 return;
             }
-            // SAFETY: the code reads `WHOLE` and the four tiles of `TILES`, writes no memory, and leaves the tiles released;
+            // SAFETY: the code reads `FULL_TILES` and the four tiles of `TILES`, writes no memory, and leaves the tiles released;
             // the caller guarantees the instructions.
             unsafe {
                 asm!(
@@ -143,7 +148,7 @@ macro_rules! kernel {
                     "dec {rounds}",
                     "jnz 2b",
                     "tilerelease",
-                    shape = in(reg) &raw const WHOLE,
+                    shape = in(reg) &raw const FULL_TILES,
                     tiles = in(reg) TILES.0.as_ptr(),
                     row = in(reg) ROW,
                     rounds = inout(reg) rounds => _,
@@ -187,8 +192,8 @@ mod tests {
     fn four_products_of_full_tiles_are_so_many_operations() {
         // 16 x 16 results, each of 32 products of bf16 or 64 of eight bits, four times; a product with its addition counts as
         // two.
-        assert_eq!(of(DEPTH_BF16), 65_536);
-        assert_eq!(of(DEPTH_INT8), 131_072);
+        assert_eq!(operations_per_round(DEPTH_BF16), 65_536);
+        assert_eq!(operations_per_round(DEPTH_INT8), 131_072);
     }
 
     #[test]
@@ -196,7 +201,7 @@ mod tests {
         assert_eq!((size_of::<Shape>(), align_of::<Shape>()), (64, 64));
         assert_eq!(std::mem::offset_of!(Shape, row_bytes), 16);
         assert_eq!(std::mem::offset_of!(Shape, rows), 48);
-        let whole = &WHOLE;
+        let whole = &FULL_TILES;
         assert_eq!((whole.palette, whole.start_row, whole.reserved), (1, 0, [0; 14]));
         assert_eq!(whole.row_bytes.map(u32::from).iter().sum::<u32>(), 8 * 64);
         assert_eq!(whole.rows[..8], [16; 8]);
@@ -206,14 +211,14 @@ mod tests {
     #[test]
     fn products_count_only_beside_tiles() {
         let (bf16, tile, int8) = (1 << 22, 1 << 24, 1 << 25);
-        assert_eq!(Has::decoded(bf16 | int8), Has::default());
-        assert_eq!(Has::decoded(tile | bf16), Has { bf16: true, int8: false });
-        assert_eq!(Has::decoded(tile | bf16 | int8), Has { bf16: true, int8: true });
+        assert_eq!(Support::from_cpuid(bf16 | int8), Support::default());
+        assert_eq!(Support::from_cpuid(tile | bf16), Support { bf16: true, int8: false });
+        assert_eq!(Support::from_cpuid(tile | bf16 | int8), Support { bf16: true, int8: true });
     }
 
     #[test]
     fn a_machine_without_tiles_lists_none_of_it() {
-        let has = Has::decoded(__cpuid_count(7, 0).edx);
-        assert!(here().count() <= 2 * (usize::from(has.bf16) + usize::from(has.int8)));
+        let support = Support::from_cpuid(__cpuid_count(7, 0).edx);
+        assert!(supported().count() <= 2 * (usize::from(support.bf16) + usize::from(support.int8)));
     }
 }

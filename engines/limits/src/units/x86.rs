@@ -12,30 +12,59 @@ const SUMS_512: usize = 16;
 const SUMS_256: usize = 12;
 
 /// The units of this machine.
-pub fn here() -> impl Iterator<Item = Unit> {
+pub fn supported() -> impl Iterator<Item = Unit> {
     let wide = is_x86_feature_detected!("avx512f");
     let f32_unit = match wide {
-        true => Some(Unit { name: names::F32_FMA, loads: false, each: of(SUMS_512, 16), run: f32_512 }),
+        true => Some(Unit {
+            name: names::F32_FMA,
+            loads: false,
+            operations_per_round: operations(SUMS_512, 16),
+            run: f32_512,
+        }),
         false => (is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")).then_some(Unit {
             name: names::F32_FMA,
             loads: false,
-            each: of(SUMS_256, 8),
+            operations_per_round: operations(SUMS_256, 8),
             run: f32_256,
         }),
     };
     let bf16 = wide && is_x86_feature_detected!("avx512bf16");
     let vnni = wide && is_x86_feature_detected!("avx512vnni");
-    let narrow_vnni = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("avxvnni");
-    let others = [
-        (bf16, Unit { name: names::AVX512_BF16, loads: false, each: of(SUMS_512, 32), run: bf16_512 }),
-        (vnni, Unit { name: names::AVX512_VNNI, loads: false, each: of(SUMS_512, 64), run: vnni_512 }),
-        (narrow_vnni, Unit { name: names::AVX_VNNI, loads: false, each: of(SUMS_256, 32), run: vnni_256 }),
+    let vnni_256_supported = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("avxvnni");
+    let units = [
+        (
+            bf16,
+            Unit {
+                name: names::AVX512_BF16,
+                loads: false,
+                operations_per_round: operations(SUMS_512, 32),
+                run: bf16_512,
+            },
+        ),
+        (
+            vnni,
+            Unit {
+                name: names::AVX512_VNNI,
+                loads: false,
+                operations_per_round: operations(SUMS_512, 64),
+                run: vnni_512,
+            },
+        ),
+        (
+            vnni_256_supported,
+            Unit {
+                name: names::AVX_VNNI,
+                loads: false,
+                operations_per_round: operations(SUMS_256, 32),
+                run: vnni_256,
+            },
+        ),
     ];
-    f32_unit.into_iter().chain(others.into_iter().filter_map(|(has, unit)| has.then_some(unit)))
+    f32_unit.into_iter().chain(units.into_iter().filter_map(|(has, unit)| has.then_some(unit)))
 }
 
 /// Operations of a round: each instruction multiplies and adds `numbers` numbers.
-const fn of(sums: usize, numbers: usize) -> u64 {
+const fn operations(sums: usize, numbers: usize) -> u64 {
     (2 * sums * numbers) as u64
 }
 
@@ -108,19 +137,22 @@ mod tests {
     #[test]
     fn operations_are_counted_as_multiplications_and_additions() {
         // 16 instructions on 16 numbers of f32, on 32 of bf16, or on 64 of eight bits.
-        assert_eq!([of(SUMS_512, 16), of(SUMS_512, 32), of(SUMS_512, 64)], [512, 1024, 2048]);
-        assert_eq!([of(SUMS_256, 8), of(SUMS_256, 32)], [192, 768]);
+        assert_eq!(
+            [operations(SUMS_512, 16), operations(SUMS_512, 32), operations(SUMS_512, 64)],
+            [512, 1024, 2048]
+        );
+        assert_eq!([operations(SUMS_256, 8), operations(SUMS_256, 32)], [192, 768]);
     }
 
     #[test]
-    fn units_that_the_machine_has_are_those_that_it_says_it_has() {
-        let names: Vec<&str> = here().map(|unit| unit.name).collect();
+    fn the_units_match_the_detected_features() {
+        let names: Vec<&str> = supported().map(|unit| unit.name).collect();
         assert_eq!(names.contains(&names::AVX512_VNNI), is_x86_feature_detected!("avx512vnni"));
         assert_eq!(names.contains(&names::AVX512_BF16), is_x86_feature_detected!("avx512bf16"));
     }
 
     #[test]
-    fn narrower_units_run_where_a_wider_one_is_probed_too() {
+    fn narrower_units_run_on_machines_with_wider_ones() {
         if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
             #[expect(unsafe_code, reason = "it needs instructions that not every machine has")]
             // SAFETY: the features were just detected.
