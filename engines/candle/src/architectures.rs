@@ -58,7 +58,7 @@ macro_rules! config {
         $module::Config {
             vocab_size: $shape.vocabulary,
             hidden_size: $shape.hidden,
-            intermediate_size: $shape.inner,
+            intermediate_size: $shape.intermediate,
             num_hidden_layers: $shape.layers,
             num_attention_heads: $shape.heads,
             num_key_value_heads: $shape.kv_heads,
@@ -202,7 +202,7 @@ fn qwen2_gguf(metadata: &Metadata) -> Result<gguf::Recipe, Failed> {
         longest_context: metadata.longest_context()?,
         ignored_tensor: None,
         build: |source| {
-            let Source { content, mut reader, device, .. } = source.with_tables_for_its_context("qwen2");
+            let Source { content, mut reader, device, .. } = source.with_context_length("qwen2");
             Ok(Box::new(quantized_qwen2::ModelWeights::from_gguf(content, &mut reader, device)?))
         },
     })
@@ -210,7 +210,7 @@ fn qwen2_gguf(metadata: &Metadata) -> Result<gguf::Recipe, Failed> {
 
 /// Qwen3: an independent head size, with norms for queries and for keys.
 fn qwen3(fields: &Fields) -> Result<safetensors::Recipe, Failed> {
-    let shape = fields.expect_only(&[Feature::OwnHeadDim, Feature::AttentionBias])?;
+    let shape = fields.expect_only(&[Feature::SeparateHeadDim, Feature::AttentionBias])?;
     Ok(safetensors::Recipe {
         longest_context: LongestContext::of(fields.folder)?,
         rounds_positions: false,
@@ -226,12 +226,12 @@ fn qwen3(fields: &Fields) -> Result<safetensors::Recipe, Failed> {
 }
 
 fn qwen3_gguf(metadata: &Metadata) -> Result<gguf::Recipe, Failed> {
-    metadata.expect_only(&[Feature::OwnHeadDim])?;
+    metadata.expect_only(&[Feature::SeparateHeadDim])?;
     Ok(gguf::Recipe {
         longest_context: metadata.longest_context()?,
         ignored_tensor: None,
         build: |source| {
-            let mut source = source.with_tables_for_its_context("qwen3");
+            let mut source = source.with_context_length("qwen3");
             // candle makes its position tables in f16 unless the file names f32, which no converter writes. f16 cannot hold
             // 2049, and the angle of position 1000 is off by a quarter. All else is f32 in both cases.
             source.content.metadata.insert("general.dtype".into(), MetadataValue::U32(0));
@@ -243,7 +243,7 @@ fn qwen3_gguf(metadata: &Metadata) -> Result<gguf::Recipe, Failed> {
 
 /// Mistral: llama with an independent head size, and a sliding window in its first release. GGUF calls it llama.
 fn mistral(fields: &Fields) -> Result<safetensors::Recipe, Failed> {
-    let shape = fields.expect_only(&[Feature::OwnHeadDim])?;
+    let shape = fields.expect_only(&[Feature::SeparateHeadDim])?;
     fields.expect_off("tie_word_embeddings")?; // candle always makes a separate output matrix
     let window = fields.sliding_window(Some(4096))?; // the first release's, whose configs may leave it out
     Ok(safetensors::Recipe {
@@ -279,7 +279,7 @@ fn phi3(fields: &Fields) -> Result<safetensors::Recipe, Failed> {
         let found = format!("{rotated} of {}", shape.head_dim);
         let message =
             format!("`partial_rotary_factor`: expected an even number of dimensions, found {found}");
-        return Err(fields.fault(message));
+        return Err(fields.invalid_config(message));
     }
     Ok(safetensors::Recipe {
         longest_context: LongestContext::of(fields.folder)?.within_window(fields.sliding_window(None)?),
@@ -311,7 +311,7 @@ fn phi3_gguf(metadata: &Metadata) -> Result<gguf::Recipe, Failed> {
         longest_context: metadata.longest_context()?,
         ignored_tensor: None,
         build: |source| {
-            let Source { content, mut reader, device, .. } = source.with_tables_for_its_context("phi3");
+            let Source { content, mut reader, device, .. } = source.with_context_length("phi3");
             Ok(Box::new(quantized_phi3::ModelWeights::from_gguf(false, content, &mut reader, device)?))
         },
     })
@@ -332,7 +332,7 @@ impl Decoder for quantized_phi3::ModelWeights {
 
 /// Gemma: the embedding is scaled and is also the output matrix, norms add one to their weights, gelu replaces silu.
 fn gemma(fields: &Fields) -> Result<safetensors::Recipe, Failed> {
-    let computed = [Feature::OwnHeadDim, Feature::AttentionBias, Feature::OwnActivation];
+    let computed = [Feature::SeparateHeadDim, Feature::AttentionBias, Feature::OtherActivation];
     let shape = fields.expect_only(&computed)?;
     if fields.get("tie_word_embeddings") == Some(&Value::Bool(false)) {
         return Err(fields.ignored("tie_word_embeddings", "false"));

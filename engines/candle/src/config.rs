@@ -19,13 +19,13 @@ pub enum Feature {
     /// Biases in the attention projections.
     AttentionBias,
     /// Heads that together are wider or narrower than the hidden size.
-    OwnHeadDim,
+    SeparateHeadDim,
     /// RoPE on a part of each head.
     PartialRotation,
     /// The RoPE frequencies of Llama 3.1 and later.
     Llama3Frequencies,
     /// An activation other than silu. The architecture checks which one.
-    OwnActivation,
+    OtherActivation,
 }
 
 /// The numbers that candle's own configs need. `model_files` refuses impossible numbers.
@@ -33,7 +33,7 @@ pub enum Feature {
 pub struct Shape {
     pub vocabulary: usize,
     pub hidden: usize,
-    pub inner: usize,
+    pub intermediate: usize,
     pub layers: usize,
     pub heads: usize,
     pub kv_heads: usize,
@@ -61,28 +61,28 @@ impl Fields<'_> {
         }
         for name in ["rope_scaling", "rope_parameters"] {
             if let Some(found) = self.get(name).filter(|found| !found.is_object()) {
-                return Err(self.fault(format!("`{name}`: expected an object, found `{found}`")));
+                return Err(self.invalid_config(format!("`{name}`: expected an object, found `{found}`")));
             }
         }
-        let lacks = |feature| !computed.contains(&feature);
-        if lacks(Feature::OwnActivation) {
+        let is_missing = |feature| !computed.contains(&feature);
+        if is_missing(Feature::OtherActivation) {
             self.expect("hidden_act", &["silu"])?;
         }
-        if lacks(Feature::AttentionBias) {
+        if is_missing(Feature::AttentionBias) {
             self.expect_off("attention_bias")?;
         }
         for name in ["mlp_bias", "use_sliding_window", "use_bidirectional_attention"] {
             self.expect_off(name)?;
         }
         self.expect_full_attention()?;
-        if lacks(Feature::OwnHeadDim) {
-            expect_heads_to_fill_hidden(self.folder)?;
+        if is_missing(Feature::SeparateHeadDim) {
+            expect_full_width_heads(self.folder)?;
         }
         let rotated = self.rotated_part()?;
-        if lacks(Feature::PartialRotation) && rotated != 1.0 {
+        if is_missing(Feature::PartialRotation) && rotated != 1.0 {
             return Err(self.ignored("partial_rotary_factor", &rotated.to_string()));
         }
-        if self.llama3_frequencies()?.is_some() && lacks(Feature::Llama3Frequencies) {
+        if self.llama3_frequencies()?.is_some() && is_missing(Feature::Llama3Frequencies) {
             return Err(self.ignored("rope_scaling", "llama3"));
         }
         let Config { hidden_size, layers, heads, kv_heads, head_dim, vocabulary_size, .. } =
@@ -90,7 +90,7 @@ impl Fields<'_> {
         Ok(Shape {
             vocabulary: vocabulary_size as usize,
             hidden: hidden_size as usize,
-            inner: intermediate_size(self.folder)?,
+            intermediate: intermediate_size(self.folder)?,
             layers: layers as usize,
             heads: heads as usize,
             kv_heads: kv_heads as usize,
@@ -105,7 +105,7 @@ impl Fields<'_> {
     pub fn expect(&self, name: &str, computed: &[&str]) -> Result<(), Failed> {
         match self.get(name) {
             Some(Value::String(found)) if computed.contains(&found.as_str()) => Ok(()),
-            Some(found) => Err(self.ignored(name, &bare(found))),
+            Some(found) => Err(self.ignored(name, &unquoted(found))),
             None => Ok(()),
         }
     }
@@ -113,16 +113,18 @@ impl Fields<'_> {
     pub fn expect_off(&self, name: &str) -> Result<(), Failed> {
         match self.get(name) {
             None | Some(Value::Bool(false)) => Ok(()),
-            Some(found) => Err(self.ignored(name, &bare(found))),
+            Some(found) => Err(self.ignored(name, &unquoted(found))),
         }
     }
 
     fn number(&self, name: &str) -> Result<f64, Failed> {
         let value = self.get(name).ok_or_else(|| self.missing(name))?;
-        value.as_f64().ok_or_else(|| self.fault(format!("`{name}`: expected a number, found `{value}`")))
+        value
+            .as_f64()
+            .ok_or_else(|| self.invalid_config(format!("`{name}`: expected a number, found `{value}`")))
     }
 
-    /// The number of tokens that a layer sees, including the current one; `default` if the config lacks the field.
+    /// The number of tokens that a layer sees, including the current one; `default` if the config is_missing the field.
     pub fn sliding_window(&self, default: Option<u32>) -> Result<Option<u32>, Failed> {
         let Some(value) = self.get_or_null("sliding_window") else { return Ok(default) };
         if value.is_null() {
@@ -130,8 +132,9 @@ impl Fields<'_> {
         }
         let window =
             value.as_u64().and_then(|window| u32::try_from(window).ok()).filter(|&window| window > 0);
-        let fault = || self.fault(format!("`sliding_window`: expected a number of tokens, found `{value}`"));
-        window.map(Some).ok_or_else(fault)
+        let failure =
+            || self.invalid_config(format!("`sliding_window`: expected a number of tokens, found `{value}`"));
+        window.map(Some).ok_or_else(failure)
     }
 
     /// The part of each head that RoPE rotates; 1 is all of it.
@@ -139,12 +142,14 @@ impl Fields<'_> {
         let name = "partial_rotary_factor";
         let Some(value) = self.get(name).or_else(|| self.rope(name)) else { return Ok(1.0) };
         let part = value.as_f64().filter(|part| (0.0..=1.0).contains(part));
-        part.ok_or_else(|| self.fault(format!("`{name}`: expected a number from 0 to 1, found `{value}`")))
+        part.ok_or_else(|| {
+            self.invalid_config(format!("`{name}`: expected a number from 0 to 1, found `{value}`"))
+        })
     }
 
     /// The kind of RoPE scaling, if there is one.
     pub fn rope_scaling(&self) -> Option<String> {
-        let kind = self.rope("rope_type").or_else(|| self.rope("type")).map(bare);
+        let kind = self.rope("rope_type").or_else(|| self.rope("type")).map(unquoted);
         kind.filter(|kind| kind != "default")
     }
 
@@ -179,7 +184,7 @@ impl Fields<'_> {
         self.get_or_null(name).filter(|value| !value.is_null())
     }
 
-    pub fn fault(&self, message: String) -> Failed {
+    pub fn invalid_config(&self, message: String) -> Failed {
         model(&config_path(self.folder), message)
     }
 
@@ -187,11 +192,11 @@ impl Fields<'_> {
     fn get_or_null(&self, name: &str) -> Option<&Value> {
         let raw = &self.folder.config.raw;
         // Multimodal models keep their language model's fields one level down.
-        raw.get("text_config").and_then(|inner| inner.get(name)).or_else(|| raw.get(name))
+        raw.get("text_config").and_then(|fields| fields.get(name)).or_else(|| raw.get(name))
     }
 
     fn missing(&self, name: &str) -> Failed {
-        self.fault(format!("`{name}` is missing"))
+        self.invalid_config(format!("`{name}` is missing"))
     }
 
     /// Newer configs keep all RoPE fields in `rope_parameters`.
@@ -202,21 +207,21 @@ impl Fields<'_> {
 
     fn expect_full_attention(&self) -> Result<(), Failed> {
         let Some(kinds) = self.get("layer_types") else { return Ok(()) };
-        let of_layers = kinds.as_array().map_or(std::slice::from_ref(kinds), Vec::as_slice);
-        match of_layers.iter().find(|kind| kind.as_str() != Some("full_attention")) {
-            Some(other) => Err(self.ignored("layer_types", &bare(other))),
+        let layer_kinds = kinds.as_array().map_or(std::slice::from_ref(kinds), Vec::as_slice);
+        match layer_kinds.iter().find(|kind| kind.as_str() != Some("full_attention")) {
+            Some(other) => Err(self.ignored("layer_types", &unquoted(other))),
             None => Ok(()),
         }
     }
 }
 
-/// A value as messages show it: a string has no quotes.
-fn bare(value: &Value) -> String {
+/// A value for a message: a string without quotes.
+fn unquoted(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_string)
 }
 
-/// The check for candle's models that divide the hidden size by the number of heads, whatever the config says.
-pub fn expect_heads_to_fill_hidden(folder: &ModelFolder) -> Result<(), Failed> {
+/// The check for candle's models that divide the hidden size by the number of heads, even if the config gives a head size.
+pub fn expect_full_width_heads(folder: &ModelFolder) -> Result<(), Failed> {
     let Config { hidden_size, heads, head_dim, .. } = folder.config;
     if u64::from(heads) * u64::from(head_dim) == u64::from(hidden_size) {
         return Ok(());
@@ -270,7 +275,7 @@ impl LongestContext {
         match requested {
             None if longest > MAX_CONTEXT_TOKENS => {
                 let message =
-                    format!("a context of {longest} tokens: the most by default is {MAX_CONTEXT_TOKENS}");
+                    format!("a context of {longest} tokens: the default limit is {MAX_CONTEXT_TOKENS}");
                 Err(model(&config_path(folder), message).hint("load it with a smaller `context_tokens`"))
             }
             Some(0) => {
@@ -278,8 +283,8 @@ impl LongestContext {
             }
             Some(requested) if requested > longest => {
                 let reason = reason.map(|reason| format!(", by {reason}")).unwrap_or_default();
-                let most = format!("`{}` has {longest} here{reason}", folder.name);
-                let message = format!("a context of {requested} tokens: {most}");
+                let limit = format!("`{}` has {longest} here{reason}", folder.name);
+                let message = format!("a context of {requested} tokens: {limit}");
                 Err(Failed::new(FailureKind::Context, message))
             }
             requested => Ok(requested.unwrap_or(longest)),

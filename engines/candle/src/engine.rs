@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn candles_own_pool_is_refused_on_a_gpu_and_nowhere_else() {
+    fn the_thread_pool_of_candle_is_refused_on_a_gpu() {
         let gpu = DeviceLocation::Cuda { gpu_id: 0 };
         let refused = expect_cpu_for_own_pool(true, gpu).unwrap_err();
         assert_eq!(refused.kind, protocol::FailureKind::Unsupported);

@@ -1,4 +1,4 @@
-//! Converts errors of candle and faults of a model to `Failed`.
+//! Converts errors of candle and errors of a model to `Failed`.
 //!
 //! candle passes on the error names of CUDA's libraries, so the kind of a device's error is found in its text.
 
@@ -12,8 +12,8 @@ use crate::device::with_free_memory;
 use crate::model::{Built, Decoder};
 
 /// The failure for model files that are broken, or in a form that candle does not read: it names the file and the error.
-pub fn model(file: &Path, fault: impl std::fmt::Display) -> Failed {
-    Failed::new(FailureKind::Model, format!("`{}`: {fault}", file.display()))
+pub fn model(file: &Path, error: impl std::fmt::Display) -> Failed {
+    Failed::new(FailureKind::Model, format!("`{}`: {error}", file.display()))
 }
 
 /// The failure for a model that candle does not support, or would compute wrongly.
@@ -21,7 +21,7 @@ pub fn unsupported(message: impl Into<String>) -> Failed {
     Failed::new(FailureKind::Unsupported, message)
 }
 
-/// Builds a decoder. An error is the model's fault unless a device library names it as its own.
+/// Builds a decoder. An error is a failure of the model unless its text is from a device library.
 pub fn building(
     file: &Path,
     device: &Device,
@@ -113,7 +113,7 @@ pub fn classified(text: &str, otherwise: FailureKind, message: String) -> Failed
 
 /// The failure for a GPU that the kernels were not compiled for.
 #[cfg(any(feature = "cuda", test))]
-pub fn other_gpu(device: &str, name: &str, (major, minor): (u32, u32), arch: &str) -> Failed {
+pub fn wrong_capability(device: &str, name: &str, (major, minor): (u32, u32), arch: &str) -> Failed {
     let message =
         format!("`{device}` ({name}) has compute capability {major}.{minor}, and this build is for {arch}");
     Failed::new(FailureKind::Unavailable, message)
@@ -124,31 +124,31 @@ pub fn other_gpu(device: &str, name: &str, (major, minor): (u32, u32), arch: &st
 mod tests {
     use super::*;
 
-    fn built_by(build: impl FnOnce() -> Built) -> Failed {
+    fn build_error(build: impl FnOnce() -> Built) -> Failed {
         building(Path::new("m"), &Device::Cpu, build).err().unwrap()
     }
 
     #[test]
-    fn a_device_without_memory_is_not_the_models_fault() {
+    fn a_device_without_memory_is_no_failure_of_the_model() {
         let text = r#"DriverError(CUDA_ERROR_OUT_OF_MEMORY, "out of memory")"#;
-        let returned = built_by(|| candle_core::bail!("{text}"));
+        let returned = build_error(|| candle_core::bail!("{text}"));
         assert_eq!(returned.kind, FailureKind::OutOfMemory);
         assert_eq!(returned.message, format!("`m`: {text}"));
         // The same call as in candle's llama.
-        let panicked = built_by(|| Err::<(), _>(text).map(|()| unreachable!()).unwrap());
+        let panicked = build_error(|| Err::<(), _>(text).map(|()| unreachable!()).unwrap());
         assert_eq!(panicked.kind, FailureKind::OutOfMemory);
         assert!(panicked.message.contains("CUDA_ERROR_OUT_OF_MEMORY"), "{panicked:?}");
     }
 
     #[test]
-    fn an_error_of_no_device_is_the_models() {
-        assert_eq!(built_by(|| candle_core::bail!("cannot find tensor x")).kind, FailureKind::Model);
+    fn an_error_without_a_device_is_a_failure_of_the_model() {
+        assert_eq!(build_error(|| candle_core::bail!("cannot find tensor x")).kind, FailureKind::Model);
     }
 
     #[test]
-    #[should_panic(expected = "candle is at its end")]
+    #[should_panic(expected = "candle panicked by request")]
     fn a_panic_without_a_device_error_continues() {
-        built_by(|| panic!("{} is at its end", "candle"));
+        build_error(|| panic!("{} panicked by request", "candle"));
     }
 
     fn kind(text: &str) -> Option<FailureKind> {
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_of_no_device_keeps_its_kind() {
+    fn an_error_without_a_device_has_no_kind_of_its_own() {
         assert_eq!(kind("shape mismatch in matmul, lhs: [1, 2], rhs: [3, 4]"), None);
         assert_eq!(kind("cannot read /models/cuda/out/model.safetensors"), None);
         let failed =
@@ -201,8 +201,8 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_of_another_capability_is_named_with_the_command_that_builds_for_it() {
-        let failed = other_gpu("cuda:0", "NVIDIA A10", (8, 6), "sm_90a");
+    fn a_gpu_of_another_capability_has_a_hint_to_build_for_it() {
+        let failed = wrong_capability("cuda:0", "NVIDIA A10", (8, 6), "sm_90a");
         let expected = "`cuda:0` (NVIDIA A10) has compute capability 8.6, and this build is for sm_90a";
         assert_eq!(failed.message, expected);
         let hint = failed.hint.unwrap();

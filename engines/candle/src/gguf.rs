@@ -1,4 +1,4 @@
-//! Loads a GGUF file like candle's examples: the header, then each tensor, which stays quantised.
+//! Loads a GGUF file like candle's examples: the header, then each tensor, without dequantising it.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
@@ -12,7 +12,7 @@ use protocol::{Facts, Failed, FailureKind, Load};
 use serde_json::Value;
 
 use crate::architectures::Architecture;
-use crate::config::{Feature, LongestContext, config_path, expect_heads_to_fill_hidden, intermediate_size};
+use crate::config::{Feature, LongestContext, config_path, expect_full_width_heads, intermediate_size};
 use crate::device;
 use crate::failure::{building, first_line, model, unsupported};
 use crate::model::{Built, Decoder};
@@ -36,7 +36,7 @@ pub struct Source<'a> {
 impl Source<'_> {
     /// Lowers `{architecture}.context_length` to the context in effect, because candle allocates position tables and caches
     /// for the whole length.
-    pub fn with_tables_for_its_context(mut self, architecture: &str) -> Self {
+    pub fn with_context_length(mut self, architecture: &str) -> Self {
         let context_tokens = MetadataValue::U32(self.context_tokens);
         self.content.metadata.insert(format!("{architecture}.context_length"), context_tokens);
         self
@@ -76,10 +76,10 @@ pub fn load(
 
     phases.begin("weights");
     let path = config_path(folder);
-    let fault = |error: candle_core::Error| model(&path, first_line(&error));
+    let to_failed = |error: candle_core::Error| model(&path, first_line(&error));
     // Buffered, because the header is read in pieces of a few bytes.
     let mut reader = BufReader::new(File::open(&path).map_err(|error| model(&path, error))?);
-    let content = Content::read(&mut reader).map_err(fault)?;
+    let content = Content::read(&mut reader).map_err(to_failed)?;
     let weights_bytes = resident_bytes(folder, folder.tensors.iter().filter(loaded));
     device::expect_free_memory(device, weights_bytes)?;
     let decoder =
@@ -104,7 +104,7 @@ impl Metadata<'_> {
     /// Refuses a model with a feature that candle's quantised models would ignore. Features in `computed` are allowed.
     pub fn expect_only(&self, computed: &[Feature]) -> Result<(), Failed> {
         intermediate_size(self.folder)?;
-        let lacks = |feature| !computed.contains(&feature);
+        let is_missing = |feature| !computed.contains(&feature);
         if let Some(rotated) = self.get("rope.dimension_count").and_then(Value::as_u64)
             && rotated != u64::from(self.folder.config.head_dim)
         {
@@ -121,11 +121,11 @@ impl Metadata<'_> {
         self.expect("expert_count", 0.0)?;
         // `model_files` allows biases in every architecture that can have them; candle does not.
         let bias = self.folder.tensors.iter().find(|tensor| tensor.name.ends_with(".bias"));
-        if let Some(bias) = bias.filter(|_| lacks(Feature::AttentionBias)) {
+        if let Some(bias) = bias.filter(|_| is_missing(Feature::AttentionBias)) {
             return Err(ignored(self.folder, bias));
         }
-        if lacks(Feature::OwnHeadDim) {
-            expect_heads_to_fill_hidden(self.folder)?;
+        if is_missing(Feature::SeparateHeadDim) {
+            expect_full_width_heads(self.folder)?;
         }
         Ok(())
     }

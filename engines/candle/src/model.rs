@@ -106,7 +106,7 @@ impl Network {
     /// Begins a new sequence, independent of earlier ones.
     pub fn start(&mut self, use_cache: bool) -> Sequence<'_> {
         self.decoder.reset();
-        Sequence { network: self, position: 0, without_cache: (!use_cache).then(Vec::new) }
+        Sequence { network: self, position: 0, job_without_cache: (!use_cache).then(Vec::new) }
     }
 }
 
@@ -114,14 +114,14 @@ impl Network {
 pub struct Sequence<'a> {
     network: &'a mut Network,
     position: usize,
-    without_cache: Option<Vec<u32>>,
+    job_without_cache: Option<Vec<u32>>,
 }
 
 impl Sequence<'_> {
     /// Adds `ids` to the sequence and returns the logits after the last one, [vocabulary] in f32.
     pub fn feed(&mut self, ids: &[u32]) -> CandleResult<Tensor> {
         let Network { device, decoder, own_pool } = &mut *self.network;
-        let (input, position) = match &mut self.without_cache {
+        let (input, position) = match &mut self.job_without_cache {
             Some(all) => {
                 all.extend_from_slice(ids);
                 decoder.reset();

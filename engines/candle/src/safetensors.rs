@@ -51,8 +51,8 @@ pub fn load(
     expect_floats(folder)?;
 
     phases.begin("weights");
-    let fault = |error: candle_core::Error| model(&folder.path, first_line(&error));
-    let tensors = map(folder, dtype, device).map_err(fault)?;
+    let to_failed = |error: candle_core::Error| model(&folder.path, first_line(&error));
+    let tensors = map(folder, dtype, device).map_err(to_failed)?;
     let parameters: u64 = parts.iter().map(Part::elements).sum();
     let weights_bytes = parameters * dtype.size_in_bytes() as u64;
     device::expect_free_memory(device, weights_bytes)?;
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gpu_gets_bf16_unless_candle_would_round_positions_in_it() {
+    fn a_gpu_has_bf16_unless_candle_rounds_positions_in_it() {
         assert_eq!(default_dtype(true, false), "bf16");
         assert_eq!(default_dtype(true, true), "f32");
         assert_eq!((default_dtype(false, false), default_dtype(false, true)), ("f32", "f32"));

@@ -119,10 +119,10 @@ fn run(program: &str, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-fn load(more: Value) -> Value {
+fn load(fields: Value) -> Value {
     let mut load =
         json!({"type": "load", "model": concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/embedded")});
-    load.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    load.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
     load
 }
 
@@ -141,7 +141,7 @@ fn hello_states_the_target_architecture_without_calling_the_driver() {
 }
 
 #[test]
-fn a_load_states_bf16_the_device_its_libraries_and_its_memory() {
+fn a_load_states_dtype_device_libraries_and_memory() {
     let stand_in = StandIn::new();
     let (answers, _) =
         stand_in.answers(&[], &[load(json!({})), json!({"prompt_ids": [0, 5], "max_new_tokens": 2})]);

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_capability_is_named_as_candles_build_names_it() {
+    fn a_capability_has_the_name_of_the_build() {
         let each = ["75", "8.6", "89", "90", "sm_90a", " 9.0\n", "100", "120", "121", "90f"];
         let expected = [
             "sm_75", "sm_86", "sm_89", "sm_90a", "sm_90a", "sm_90a", "sm_100a", "sm_120a", "sm_121f",
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_capability_is_none() {
+    fn an_invalid_capability_is_none() {
         for text in
             ["", "a", "9", "9.", "9.00", ".9", "-90", "+90", "native", "1000", "90b", "9.0.1", "[N/A]"]
         {
@@ -94,14 +94,14 @@ mod tests {
     }
 
     #[test]
-    fn kernels_for_a_hopper_run_on_no_other() {
+    fn kernels_for_a_hopper_run_only_on_a_hopper() {
         let hopper = Arch::parse("90").unwrap();
         assert!(hopper.runs_on((9, 0)));
         assert!(!hopper.runs_on((8, 0)) && !hopper.runs_on((9, 1)) && !hopper.runs_on((10, 0)));
     }
 
     #[test]
-    fn kernels_for_an_ampere_run_on_later_ones_of_its_kind() {
+    fn kernels_for_an_ampere_run_on_later_gpus_of_its_generation() {
         let ampere = Arch::parse("8.6").unwrap();
         assert!(ampere.runs_on((8, 6)) && ampere.runs_on((8, 9)));
         assert!(!ampere.runs_on((8, 0)) && !ampere.runs_on((9, 0)) && !ampere.runs_on((7, 5)));

@@ -51,7 +51,7 @@ pub fn open(number: usize) -> Result<Device, Failed> {
     let capability = (u32::try_from(major).unwrap_or(0), u32::try_from(minor).unwrap_or(0));
     if !Arch::parse(ARCH).is_some_and(|arch| arch.runs_on(capability)) {
         let gpu = gpu.name().unwrap_or_else(|_| "GPU".into());
-        return Err(failure::other_gpu(&name, &gpu, capability, ARCH));
+        return Err(failure::wrong_capability(&name, &gpu, capability, ARCH));
     }
     // The peak must be that of this load. If the pool cannot reset it, the reported peak may be too high, but nothing fails.
     let _ = pool(cuda).and_then(|pool| reset_peaks(pool).ok());

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_no_device_are_refused() {
+    fn invalid_device_names_are_refused() {
         let long = format!("cuda:{}", "9".repeat(40));
         for name in
             ["", ":", "cpu:1", "cuda:", "cuda:-1", "cuda:+1", "cuda:1:2", "CUDA", "tpu", " cuda", &long]

@@ -91,11 +91,11 @@ fn half_precision_is_refused_for_architectures_whose_positions_candle_rounds() {
         tiny.write_folder(folder.path());
         for name in ["bf16", "f16"] {
             let request = Load { dtype: Some(name.into()), ..Load::default() };
-            let refusal = message(load_with(folder.path(), &request));
+            let failure = message(load_with(folder.path(), &request));
             let architecture = tiny.architecture;
             let expected =
                 format!("unsupported: dtype `{name}`: candle rounds the positions of {architecture} in it");
-            assert_eq!(refusal, expected);
+            assert_eq!(failure, expected);
         }
     }
 }
@@ -106,8 +106,8 @@ fn a_gguf_keeps_its_own_dtype() {
     let path = LLAMA.write_gguf(folder.path(), GgmlDType::Q8_0);
     let request = |dtype: &str| Load { dtype: Some(dtype.into()), ..Load::default() };
     assert!(load_with(&path, &request("q8_0")).is_ok());
-    let refusal = message(load_with(&path, &request("f32")));
-    assert_eq!(refusal, "unsupported: dtype `f32`: a GGUF keeps its own, here `q8_0`");
+    let failure = message(load_with(&path, &request("f32")));
+    assert_eq!(failure, "unsupported: dtype `f32`: a GGUF keeps its own, here `q8_0`");
 }
 
 #[test]
@@ -119,8 +119,8 @@ fn the_requested_context_is_in_effect_and_a_longer_one_than_the_models_is_refuse
     let mut short = load_with(folder.path(), &request(1)).unwrap();
     assert_eq!(short.facts.context_tokens, Some(1));
     assert_eq!(logits(&mut short, &[5]), logits(&mut load(folder.path()), &[5]));
-    let refusal = message(load_with(folder.path(), &request(49)));
-    assert!(refusal.starts_with("context: a context of 49 tokens: "), "{refusal}");
+    let failure = message(load_with(folder.path(), &request(49)));
+    assert!(failure.starts_with("context: a context of 49 tokens: "), "{failure}");
 }
 
 #[test]
@@ -128,8 +128,8 @@ fn candles_quantised_llama_ends_at_4096_whatever_the_file_says() {
     let folder = tempfile::tempdir().unwrap();
     let path = Tiny { context: 100_000, ..LLAMA }.write_gguf(folder.path(), GgmlDType::F32);
     assert_eq!(load(&path).facts.context_tokens, Some(4096));
-    let refusal = message(load_with(&path, &Load { context_tokens: Some(4097), ..Load::default() }));
-    assert!(refusal.ends_with("has 4096 here, by candle's position tables"), "{refusal}");
+    let failure = message(load_with(&path, &Load { context_tokens: Some(4097), ..Load::default() }));
+    assert!(failure.ends_with("has 4096 here, by candle's position tables"), "{failure}");
 }
 
 #[test]
@@ -143,13 +143,13 @@ fn a_sliding_window_is_the_longest_context() {
         config["sliding_window"] = json!(32);
         write_config(folder.path(), &config);
         assert_eq!(load(folder.path()).facts.context_tokens, Some(32));
-        let refusal = message(load_with(folder.path(), &request));
-        assert!(refusal.starts_with("context: a context of 33 tokens: "), "{refusal}");
-        assert!(refusal.ends_with(why), "{refusal}");
+        let failure = message(load_with(folder.path(), &request));
+        assert!(failure.starts_with("context: a context of 33 tokens: "), "{failure}");
+        assert!(failure.ends_with(why), "{failure}");
         config["sliding_window"] = json!(-1);
         write_config(folder.path(), &config);
-        let refusal = message(load_with(folder.path(), &request));
-        assert!(refusal.ends_with("`sliding_window`: expected a number of tokens, found `-1`"), "{refusal}");
+        let failure = message(load_with(folder.path(), &request));
+        assert!(failure.ends_with("`sliding_window`: expected a number of tokens, found `-1`"), "{failure}");
         // A window as long as the context hides nothing.
         config["sliding_window"] = json!(4096);
         write_config(folder.path(), &config);
@@ -243,18 +243,18 @@ fn unknown_options_unknown_devices_and_another_number_of_threads_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     LLAMA.write_folder(folder.path());
     let options = json!({ "speed": 11 }).as_object().unwrap().clone();
-    let refusal = message(load_with(folder.path(), &Load { options, ..Load::default() }));
-    assert_eq!(refusal, "bad_request: unknown option `speed`");
-    let refusal = message(load_with(folder.path(), &Load { device: Some("tpu".into()), ..Load::default() }));
-    assert!(refusal.starts_with("unsupported: no device `tpu`"), "{refusal}");
+    let failure = message(load_with(folder.path(), &Load { options, ..Load::default() }));
+    assert_eq!(failure, "bad_request: unknown option `speed`");
+    let failure = message(load_with(folder.path(), &Load { device: Some("tpu".into()), ..Load::default() }));
+    assert!(failure.starts_with("unsupported: no device `tpu`"), "{failure}");
     let in_effect = engine::set_threads(None).unwrap();
     assert_eq!(in_effect as usize, rayon::current_num_threads());
     assert_eq!(candle_core::utils::get_num_threads(), in_effect as usize);
-    let more = Load { threads: Some(in_effect + 1), ..Load::default() };
-    let refusal = message(load_with(folder.path(), &more));
+    let fields = Load { threads: Some(in_effect + 1), ..Load::default() };
+    let failure = message(load_with(folder.path(), &fields));
     let expected =
         format!("unsupported: {} threads: this process has {in_effect} since its first load", in_effect + 1);
-    assert_eq!(refusal, expected);
+    assert_eq!(failure, expected);
 }
 
 #[test]

@@ -68,9 +68,9 @@ fn logits(model: &mut LoadedModel, prompt: &[u32]) -> Vec<f32> {
 /// The largest difference, relative to the spread of the expected logits.
 fn relative_difference(found: &[f32], expected: &[f32]) -> f32 {
     assert_eq!(found.len(), expected.len());
-    let spread = expected.iter().fold(0_f32, |most, logit| most.max(logit.abs()));
+    let spread = expected.iter().fold(0_f32, |limit, logit| limit.max(logit.abs()));
     let pairs = found.iter().zip(expected);
-    pairs.fold(0_f32, |most, (found, expected)| most.max((found - expected).abs())) / spread
+    pairs.fold(0_f32, |limit, (found, expected)| limit.max((found - expected).abs())) / spread
 }
 
 fn message<T>(result: Result<T, Failed>) -> String {

@@ -13,17 +13,17 @@ use super::{load_with, message};
 use super::{write_config, write_gguf, write_tensors};
 
 /// The refusal of this folder with one changed field of its config.
-fn refusal_with(tiny: Tiny, field: &str, value: Value) -> String {
+fn failure_with_field(tiny: Tiny, field: &str, value: Value) -> String {
     let folder = tempfile::tempdir().unwrap();
     tiny.write_folder(folder.path());
     let mut config = tiny.config();
     config.as_object_mut().unwrap().insert(field.into(), value);
     write_config(folder.path(), &config);
-    refusal_of(folder.path())
+    failure_of(folder.path())
 }
 
 /// The refusal of this file with one changed metadata field, named without the architecture.
-fn refusal_of_gguf(tiny: Tiny, field: &str, value: Metadata) -> String {
+fn failure_of_gguf(tiny: Tiny, field: &str, value: Metadata) -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("NAME.gguf");
     let mut metadata = tiny.metadata();
@@ -31,15 +31,15 @@ fn refusal_of_gguf(tiny: Tiny, field: &str, value: Metadata) -> String {
     metadata.retain(|(name, _)| *name != key);
     metadata.push((key, value));
     write_gguf(&path, &metadata, &tiny.quantized(GgmlDType::F32));
-    refusal_of(&path)
+    failure_of(&path)
 }
 
 /// The refusal without paths and names that change from run to run.
-fn refusal_of(path: &Path) -> String {
-    let refusal = message(load_with(path, &Load::default()));
+fn failure_of(path: &Path) -> String {
+    let failure = message(load_with(path, &Load::default()));
     let name = path.file_stem().unwrap().to_string_lossy();
     let folder = if path.is_dir() { path } else { path.parent().unwrap() };
-    refusal.replace(&folder.display().to_string(), "FOLDER").replace(&*name, "NAME")
+    failure.replace(&folder.display().to_string(), "FOLDER").replace(&*name, "NAME")
 }
 
 fn ignored(field: &str, found: &str) -> String {
@@ -52,19 +52,19 @@ fn missing(tensor: &str) -> String {
 }
 
 #[test]
-fn a_field_that_candle_would_ignore_or_panic_on_is_refused_by_its_name() {
-    let fault = |what: &str| format!("model: `FOLDER/config.json`: {what}");
+fn a_field_unknown_to_candle_is_refused_by_name() {
+    let config_failure = |message: &str| format!("model: `FOLDER/config.json`: {message}");
     let cases = [
-        ("rms_norm_eps", Value::Null, fault("`rms_norm_eps` is missing")),
-        ("intermediate_size", Value::Null, fault("`intermediate_size` is missing")),
-        ("max_position_embeddings", Value::Null, fault("`max_position_embeddings` is missing")),
+        ("rms_norm_eps", Value::Null, config_failure("`rms_norm_eps` is missing")),
+        ("intermediate_size", Value::Null, config_failure("`intermediate_size` is missing")),
+        ("max_position_embeddings", Value::Null, config_failure("`max_position_embeddings` is missing")),
         (
             "model_type",
             json!("gpt2"),
             "model: architecture `gpt2` of `NAME` is not one of `llama`, `qwen2`, `qwen3`, `mistral`, `phi3`, `gemma`"
                 .into(),
         ),
-        ("intermediate_size", json!(0), fault("intermediate size: expected 1 to 16777216, found 0")),
+        ("intermediate_size", json!(0), config_failure("intermediate size: expected 1 to 16777216, found 0")),
         (
             "head_dim",
             json!(32),
@@ -73,12 +73,12 @@ fn a_field_that_candle_would_ignore_or_panic_on_is_refused_by_its_name() {
         (
             "max_position_embeddings",
             json!(4_000_000_000_u32),
-            fault("a context of 4000000000 tokens: the most by default is 16777216"),
+            config_failure("a context of 4000000000 tokens: the default limit is 16777216"),
         ),
         (
             "num_hidden_layers",
             json!(4_000_000_000_u32),
-            fault("4000000000 layers cannot consist of 21 tensors"),
+            config_failure("4000000000 layers cannot consist of 21 tensors"),
         ),
         (
             "vocab_size",
@@ -90,23 +90,23 @@ fn a_field_that_candle_would_ignore_or_panic_on_is_refused_by_its_name() {
         (
             "rope_scaling",
             json!({"rope_type": "llama3", "factor": 4.0}),
-            fault("`rope_scaling.low_freq_factor` is missing"),
+            config_failure("`rope_scaling.low_freq_factor` is missing"),
         ),
-        ("rope_scaling", json!("dynamic"), fault("`rope_scaling`: expected an object, found `\"dynamic\"`")),
+        ("rope_scaling", json!("dynamic"), config_failure("`rope_scaling`: expected an object, found `\"dynamic\"`")),
         ("rope_scaling", json!({"rope_type": null, "type": "ntk"}), ignored("rope_scaling", "ntk")),
         ("rope_scaling", json!({"rope_type": "yarn", "factor": 4.0}), ignored("rope_scaling", "yarn")),
     ];
     for (field, value, expected) in cases {
-        assert_eq!(refusal_with(LLAMA, field, value), expected);
+        assert_eq!(failure_with_field(LLAMA, field, value), expected);
     }
-    let odd = refusal_with(QWEN3, "head_dim", json!(15));
-    assert_eq!(odd, fault("rotation requires an even head size, found 15"));
-    let head = refusal_with(QWEN2, "tie_word_embeddings", json!(false));
+    let failure = failure_with_field(QWEN3, "head_dim", json!(15));
+    assert_eq!(failure, config_failure("rotation requires an even head size, found 15"));
+    let head = failure_with_field(QWEN2, "tie_word_embeddings", json!(false));
     assert_eq!(head, missing("lm_head.weight"));
 }
 
 #[test]
-fn features_that_candle_never_computes_are_refused_for_every_architecture() {
+fn unsupported_features_are_refused_for_every_architecture() {
     for tiny in ALL {
         for (field, value, found) in [
             ("hidden_act", json!("relu"), "relu"),
@@ -116,77 +116,85 @@ fn features_that_candle_never_computes_are_refused_for_every_architecture() {
             ("layer_types", json!(["full_attention", "sliding_attention"]), "sliding_attention"),
             ("layer_types", json!("chunked_attention"), "chunked_attention"),
         ] {
-            assert_eq!(refusal_with(tiny, field, value), ignored(field, found), "{}", tiny.architecture);
+            assert_eq!(
+                failure_with_field(tiny, field, value),
+                ignored(field, found),
+                "{}",
+                tiny.architecture
+            );
         }
-        let scaling = refusal_with(tiny, "rope_scaling", json!({"type": "linear", "factor": 2.0}));
+        let scaling = failure_with_field(tiny, "rope_scaling", json!({"type": "linear", "factor": 2.0}));
         assert_eq!(scaling, ignored("rope_scaling", "linear"), "{}", tiny.architecture);
-        let quantised = refusal_with(tiny, "quantization_config", json!({"quant_method": "fp8"}));
+        let quantised = failure_with_field(tiny, "quantization_config", json!({"quant_method": "fp8"}));
         assert!(quantised.contains("has a `quantization_config`"), "{quantised}");
     }
 }
 
 #[test]
-fn features_that_candle_computes_for_one_architecture_are_refused_for_the_others() {
+fn features_of_one_architecture_are_refused_for_the_others() {
     let llama3 = json!({
         "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
         "original_max_position_embeddings": 16,
     });
     for tiny in [QWEN2, QWEN3, MISTRAL, PHI3, GEMMA] {
-        let refusal = refusal_with(tiny, "rope_scaling", llama3.clone());
-        assert_eq!(refusal, ignored("rope_scaling", "llama3"), "{}", tiny.architecture);
+        let failure = failure_with_field(tiny, "rope_scaling", llama3.clone());
+        assert_eq!(failure, ignored("rope_scaling", "llama3"), "{}", tiny.architecture);
     }
     for tiny in [LLAMA, QWEN2, QWEN3, MISTRAL, GEMMA] {
         let expected = ignored("partial_rotary_factor", "0.5");
-        assert_eq!(refusal_with(tiny, "partial_rotary_factor", json!(0.5)), expected);
+        assert_eq!(failure_with_field(tiny, "partial_rotary_factor", json!(0.5)), expected);
         // Newer configs keep it together with the base.
         let rope = json!({"rope_theta": 1e4, "rope_type": "default", "partial_rotary_factor": 0.5});
-        assert_eq!(refusal_with(tiny, "rope_parameters", rope), expected);
+        assert_eq!(failure_with_field(tiny, "rope_parameters", rope), expected);
     }
     for tiny in [LLAMA, MISTRAL, PHI3] {
-        assert_eq!(refusal_with(tiny, "attention_bias", json!(true)), ignored("attention_bias", "true"));
+        assert_eq!(
+            failure_with_field(tiny, "attention_bias", json!(true)),
+            ignored("attention_bias", "true")
+        );
     }
     for tiny in [QWEN3, GEMMA] {
-        let refusal = refusal_with(tiny, "attention_bias", json!("on"));
-        assert!(refusal.ends_with("`attention_bias`: expected true or false, found `\"on\"`"), "{refusal}");
-        let refusal = refusal_with(tiny, "attention_bias", json!(true));
-        assert_eq!(refusal, missing("model.layers.0.self_attn.q_proj.bias"));
+        let failure = failure_with_field(tiny, "attention_bias", json!("on"));
+        assert!(failure.ends_with("`attention_bias`: expected true or false, found `\"on\"`"), "{failure}");
+        let failure = failure_with_field(tiny, "attention_bias", json!(true));
+        assert_eq!(failure, missing("model.layers.0.self_attn.q_proj.bias"));
     }
 }
 
 #[test]
-fn tied_or_separate_output_matrices_that_candle_does_not_support_are_refused() {
-    let refusal = refusal_with(MISTRAL, "tie_word_embeddings", json!(true));
-    assert_eq!(refusal, ignored("tie_word_embeddings", "true"));
-    let refusal = refusal_with(GEMMA, "tie_word_embeddings", json!(false));
-    assert_eq!(refusal, ignored("tie_word_embeddings", "false"));
+fn unsupported_tied_or_separate_output_matrices_are_refused() {
+    let failure = failure_with_field(MISTRAL, "tie_word_embeddings", json!(true));
+    assert_eq!(failure, ignored("tie_word_embeddings", "true"));
+    let failure = failure_with_field(GEMMA, "tie_word_embeddings", json!(false));
+    assert_eq!(failure, ignored("tie_word_embeddings", "false"));
 }
 
 #[test]
-fn a_rotation_that_candle_computes_differently_is_refused_for_phi3() {
+fn an_unsupported_rotation_is_refused_for_phi3() {
     let factors = json!({"type": "longrope", "short_factor": [1.0], "long_factor": [1.0]});
-    let refusal = refusal_with(PHI3, "rope_scaling", factors);
+    let failure = failure_with_field(PHI3, "rope_scaling", factors);
     assert_eq!(
-        refusal,
+        failure,
         "unsupported: `NAME` has `rope_scaling` `longrope`, which candle computes differently"
     );
-    let refusal = refusal_with(PHI3, "partial_rotary_factor", json!(0.2));
+    let failure = failure_with_field(PHI3, "partial_rotary_factor", json!(0.2));
     assert_eq!(
-        refusal,
+        failure,
         "model: `FOLDER/config.json`: `partial_rotary_factor`: expected an even number of dimensions, found 3 of 16"
     );
-    let refusal = refusal_with(PHI3, "partial_rotary_factor", json!(1.5));
+    let failure = failure_with_field(PHI3, "partial_rotary_factor", json!(1.5));
     assert_eq!(
-        refusal,
+        failure,
         "model: `FOLDER/config.json`: `partial_rotary_factor`: expected a number from 0 to 1, found `1.5`"
     );
 }
 
 #[test]
 fn an_activation_other_than_gemmas_is_refused() {
-    let refusal = refusal_with(GEMMA, "hidden_activation", json!("gelu"));
-    assert_eq!(refusal, ignored("hidden_activation", "gelu"));
-    let refusal = refusal_with(GEMMA, "hidden_act", json!("silu"));
-    assert_eq!(refusal, ignored("hidden_act", "silu"));
+    let failure = failure_with_field(GEMMA, "hidden_activation", json!("gelu"));
+    assert_eq!(failure, ignored("hidden_activation", "gelu"));
+    let failure = failure_with_field(GEMMA, "hidden_act", json!("silu"));
+    assert_eq!(failure, ignored("hidden_act", "silu"));
 }
 
 #[test]
@@ -196,12 +204,12 @@ fn the_fields_of_a_multimodal_models_text_config_are_checked() {
     inner["mlp_bias"] = json!(true);
     LLAMA.write_folder(folder.path());
     write_config(folder.path(), &json!({"text_config": inner}));
-    assert_eq!(refusal_of(folder.path()), ignored("mlp_bias", "true"));
+    assert_eq!(failure_of(folder.path()), ignored("mlp_bias", "true"));
 }
 
 #[test]
 fn a_missing_tensor_is_named() {
-    for (tiny, lost) in [
+    for (tiny, removed) in [
         (LLAMA, "self_attn.k_proj.weight"),
         (QWEN2, "self_attn.v_proj.bias"),
         (QWEN3, "self_attn.q_norm.weight"),
@@ -211,19 +219,19 @@ fn a_missing_tensor_is_named() {
     ] {
         let folder = tempfile::tempdir().unwrap();
         tiny.write_folder(folder.path());
-        let (mut tensors, lost) = (tiny.tensors(), format!("model.layers.1.{lost}"));
-        tensors.remove(&lost).unwrap();
+        let (mut tensors, removed) = (tiny.tensors(), format!("model.layers.1.{removed}"));
+        tensors.remove(&removed).unwrap();
         write_tensors(folder.path(), &tensors);
-        assert_eq!(refusal_of(folder.path()), missing(&lost));
+        assert_eq!(failure_of(folder.path()), missing(&removed));
     }
 }
 
 /// The refusal of a GGUF file with these tensors.
-fn refusal_of_tensors(tiny: Tiny, tensors: &[(String, QTensor)]) -> String {
+fn failure_of_tensors(tiny: Tiny, tensors: &[(String, QTensor)]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("NAME.gguf");
     write_gguf(&path, &tiny.metadata(), tensors);
-    refusal_of(&path)
+    failure_of(&path)
 }
 
 #[test]
@@ -233,14 +241,14 @@ fn a_missing_tensor_of_a_gguf_is_named() {
         tensors.retain(|(name, _)| name != "blk.1.ffn_down.weight");
         let expected = "model: model `NAME`: tensor `blk.1.ffn_down.weight` is missing, \
                         which the metadata of `FOLDER/NAME.gguf` requires";
-        assert_eq!(refusal_of_tensors(tiny, &tensors), expected, "{}", tiny.architecture);
+        assert_eq!(failure_of_tensors(tiny, &tensors), expected, "{}", tiny.architecture);
     }
-    let refusal = refusal_of_tensors(LLAMA, &[]);
-    assert_eq!(refusal, "model: the metadata of `FOLDER/NAME.gguf`: 2 layers cannot consist of 0 tensors");
+    let failure = failure_of_tensors(LLAMA, &[]);
+    assert_eq!(failure, "model: the metadata of `FOLDER/NAME.gguf`: 2 layers cannot consist of 0 tensors");
     // candle's quantised phi3 does not use the embedding as output matrix.
-    let refusal = refusal_of_tensors(PHI3, &Tiny { tied: true, ..PHI3 }.quantized(GgmlDType::F32));
+    let failure = failure_of_tensors(PHI3, &Tiny { tied: true, ..PHI3 }.quantized(GgmlDType::F32));
     assert_eq!(
-        refusal,
+        failure,
         "model: `FOLDER/NAME.gguf`: no tensor `output.weight`, and candle does not use the embedding in its place here"
     );
 }
@@ -251,12 +259,12 @@ fn a_gguf_with_a_tensor_of_another_shape_is_refused() {
         let tensors = Tiny { vocabulary: 98, ..tiny }.quantized(GgmlDType::F32);
         let expected = "model: model `NAME`: tensor `token_embd.weight` has the shape [98, 64] in \
                         `FOLDER/NAME.gguf`, and the metadata of `FOLDER/NAME.gguf` requires [97, 64]";
-        assert_eq!(refusal_of_tensors(tiny, &tensors), expected, "{}", tiny.architecture);
+        assert_eq!(failure_of_tensors(tiny, &tensors), expected, "{}", tiny.architecture);
     }
 }
 
 #[test]
-fn a_gguf_with_a_tensor_that_candle_would_not_load_is_refused() {
+fn a_gguf_with_an_unused_tensor_is_refused() {
     for (tiny, name) in [
         (LLAMA, "blk.0.attn_q.bias"),
         (QWEN2, "blk.0.attn_output.bias"),
@@ -269,12 +277,12 @@ fn a_gguf_with_a_tensor_that_candle_would_not_load_is_refused() {
         let another = QTensor::quantize(&tiny.tensors()["model.norm.weight"], GgmlDType::F32).unwrap();
         tensors.push((name.into(), another));
         let expected = format!("unsupported: `NAME` has a tensor `{name}`, which candle would ignore");
-        assert_eq!(refusal_of_tensors(tiny, &tensors), expected);
+        assert_eq!(failure_of_tensors(tiny, &tensors), expected);
     }
 }
 
 #[test]
-fn biases_that_candle_would_not_add_are_refused_although_model_files_knows_them() {
+fn unused_biases_are_refused() {
     for tiny in [LLAMA, QWEN3] {
         let mut tensors = tiny.quantized(GgmlDType::F32);
         for layer in 0..tiny.layers {
@@ -286,12 +294,12 @@ fn biases_that_candle_would_not_add_are_refused_although_model_files_knows_them(
             }
         }
         let expected = "unsupported: `NAME` has a tensor `blk.0.attn_q.bias`, which candle would ignore";
-        assert_eq!(refusal_of_tensors(tiny, &tensors), expected, "{}", tiny.architecture);
+        assert_eq!(failure_of_tensors(tiny, &tensors), expected, "{}", tiny.architecture);
     }
 }
 
 #[test]
-fn metadata_that_candle_would_ignore_is_refused() {
+fn unsupported_metadata_is_refused() {
     for tiny in IN_GGUF {
         for (field, value, found) in [
             ("rope.dimension_count", Metadata::U32(8), "8"),
@@ -300,16 +308,16 @@ fn metadata_that_candle_would_ignore_is_refused() {
             ("expert_count", Metadata::U32(8), "8"),
         ] {
             let expected = ignored(&format!("{}.{field}", tiny.architecture), found);
-            assert_eq!(refusal_of_gguf(tiny, field, value), expected);
+            assert_eq!(failure_of_gguf(tiny, field, value), expected);
         }
     }
-    let refusal = refusal_of_gguf(PHI3, "rope.freq_base", Metadata::F32(5e5));
-    assert_eq!(refusal, ignored("phi3.rope.freq_base", "500000"));
+    let failure = failure_of_gguf(PHI3, "rope.freq_base", Metadata::F32(5e5));
+    assert_eq!(failure, ignored("phi3.rope.freq_base", "500000"));
     for tiny in [LLAMA, QWEN2, PHI3] {
         let expected = "4 heads of 32 in a hidden size of 64: candle assumes that they fill it";
         let folder = tempfile::tempdir().unwrap();
-        let refusal = refusal_of(&Tiny { head_dim: 32, ..tiny }.write_gguf(folder.path(), GgmlDType::F32));
-        assert!(refusal.ends_with(expected), "{refusal}");
+        let failure = failure_of(&Tiny { head_dim: 32, ..tiny }.write_gguf(folder.path(), GgmlDType::F32));
+        assert!(failure.ends_with(expected), "{failure}");
     }
 }
 
@@ -317,11 +325,11 @@ fn metadata_that_candle_would_ignore_is_refused() {
 fn an_architecture_without_a_quantised_model_in_candle_is_refused_in_a_gguf() {
     for tiny in [GEMMA, MISTRAL] {
         let folder = tempfile::tempdir().unwrap();
-        let refusal = refusal_of(&tiny.write_gguf(folder.path(), GgmlDType::F32));
+        let failure = failure_of(&tiny.write_gguf(folder.path(), GgmlDType::F32));
         let expected = format!(
             "unsupported: architecture `{}` in a GGUF: candle has no model for it",
             tiny.architecture
         );
-        assert_eq!(refusal, expected);
+        assert_eq!(failure, expected);
     }
 }

@@ -11,32 +11,32 @@ use crate::model::LoadedModel;
 
 const PROMPT: [u32; 5] = [0, 17, 3, 42, 8];
 
-fn of_gguf(tiny: Tiny, dtype: GgmlDType) -> LoadedModel {
+fn load_gguf(tiny: Tiny, dtype: GgmlDType) -> LoadedModel {
     let folder = tempfile::tempdir().unwrap();
     load(&tiny.write_gguf(folder.path(), dtype))
 }
 
 /// Every tiny model, with a name for messages.
-fn every_model(context: usize) -> impl Iterator<Item = (String, LoadedModel)> {
+fn all_models(context: usize) -> impl Iterator<Item = (String, LoadedModel)> {
     let tiny = move |tiny| Tiny { context, ..tiny };
     let named = |tiny: Tiny, format| format!("{} from {format}", tiny.architecture);
     let folders = ALL.into_iter().map(move |one| (named(one, "safetensors"), loaded(tiny(one))));
     folders
-        .chain(IN_GGUF.into_iter().map(move |one| (named(one, "GGUF"), of_gguf(tiny(one), GgmlDType::F32))))
+        .chain(IN_GGUF.into_iter().map(move |one| (named(one, "GGUF"), load_gguf(tiny(one), GgmlDType::F32))))
 }
 
-fn without_cache(prompt: &[u32], max_new_tokens: u32) -> Job {
+fn job_without_cache(prompt: &[u32], max_new_tokens: u32) -> Job {
     Job { use_cache: false, ..job(prompt, max_new_tokens) }
 }
 
 #[test]
-fn greedy_decoding_is_the_same_with_the_cache_without_it_and_teacher_forced() {
-    for (name, mut model) in every_model(48) {
+fn greedy_decoding_is_the_same_with_and_without_the_cache() {
+    for (name, mut model) in all_models(48) {
         let cached = greedy(&mut model, &PROMPT, 24);
         assert_eq!(cached.len(), 24);
         assert!(cached.iter().any(|id| *id != cached[0]), "{name}: a single repeated id tests little");
         if !model.network.decoder.keeps_masks() {
-            assert_eq!(run(&mut model, &without_cache(&PROMPT, 24)), cached, "{name}");
+            assert_eq!(run(&mut model, &job_without_cache(&PROMPT, 24)), cached, "{name}");
         }
         let mut text = PROMPT.to_vec();
         for &id in &cached {
@@ -48,34 +48,34 @@ fn greedy_decoding_is_the_same_with_the_cache_without_it_and_teacher_forced() {
 
 #[test]
 fn a_score_is_the_log_probability_after_the_whole_prompt() {
-    for (name, mut model) in every_model(48) {
+    for (name, mut model) in all_models(48) {
         let ids: Vec<u32> = (0..12).map(|index| index * 7 % LLAMA.vocabulary as u32).collect();
         let scores = model.score(&ids).unwrap();
         assert_eq!(scores.len(), ids.len() - 1);
         for (index, score) in scores.iter().enumerate() {
-            let whole = sampling::log_softmax_at(&logits(&mut model, &ids[..=index]), ids[index + 1]);
-            assert!((score - whole).abs() < 1e-4, "{name} at {index}: {score} {whole}");
+            let expected = sampling::log_softmax_at(&logits(&mut model, &ids[..=index]), ids[index + 1]);
+            assert!((score - expected).abs() < 1e-4, "{name} at {index}: {score} {expected}");
         }
     }
 }
 
 #[test]
-fn a_long_prompt_gives_the_same_logits_in_one_call_and_id_by_id() {
+fn a_long_prompt_gives_the_same_logits_in_one_call_and_one_by_one() {
     let ids: Vec<u32> = (0..400_u32).map(|index| index * index % LLAMA.vocabulary as u32).collect();
-    for (name, mut model) in every_model(512) {
-        let at_once = logits(&mut model, &ids);
+    for (name, mut model) in all_models(512) {
+        let in_one_call = logits(&mut model, &ids);
         let mut sequence = model.network.start(true);
         let one = |id: &u32| sequence.feed(&[*id]).unwrap();
         let each: Vec<_> = ids.iter().map(one).collect();
-        let id_by_id = each.last().unwrap().to_vec1().unwrap();
-        let difference = relative_difference(&id_by_id, &at_once);
+        let one_by_one = each.last().unwrap().to_vec1().unwrap();
+        let difference = relative_difference(&one_by_one, &in_one_call);
         assert!(difference < 1e-4, "{name} is off by {difference}");
     }
 }
 
 #[test]
 fn a_request_does_not_change_the_next_answer() {
-    for (name, mut model) in every_model(48) {
+    for (name, mut model) in all_models(48) {
         let first = greedy(&mut model, &PROMPT, 16);
         greedy(&mut model, &[9, 9, 4, 31, 7, 7, 2], 9);
         model.score(&[5, 6, 7]).unwrap();
@@ -84,28 +84,28 @@ fn a_request_does_not_change_the_next_answer() {
 }
 
 #[test]
-fn a_gguf_answers_like_the_safetensors_it_was_made_from() {
+fn a_gguf_gives_the_logits_of_its_safetensors_source() {
     for tiny in IN_GGUF {
         let expected = logits(&mut loaded(tiny), &PROMPT);
-        let exact = relative_difference(&logits(&mut of_gguf(tiny, GgmlDType::F32), &PROMPT), &expected);
+        let exact = relative_difference(&logits(&mut load_gguf(tiny, GgmlDType::F32), &PROMPT), &expected);
         assert!(exact < 1e-5, "{}: F32 is off by {exact}", tiny.architecture);
-        let rounded = relative_difference(&logits(&mut of_gguf(tiny, GgmlDType::Q8_0), &PROMPT), &expected);
+        let rounded = relative_difference(&logits(&mut load_gguf(tiny, GgmlDType::Q8_0), &PROMPT), &expected);
         assert!(rounded < 0.05, "{}: Q8_0 is off by {rounded}", tiny.architecture);
         assert!(rounded > 1e-5, "{}: Q8_0 cannot be this exact: {rounded}", tiny.architecture);
     }
 }
 
 #[test]
-fn a_model_that_model_files_converted_answers_like_its_source() {
+fn a_converted_model_gives_the_logits_of_its_source() {
     for tiny in IN_GGUF {
         let folder = tempfile::tempdir().unwrap();
-        let whole = folder.path().join("whole");
-        std::fs::create_dir(&whole).unwrap();
-        tiny.write_folder(&whole);
-        let of_candle = tiny.write_gguf(folder.path(), GgmlDType::F32);
-        let expected = logits(&mut load(&whole), &PROMPT);
+        let original = folder.path().join("original");
+        std::fs::create_dir(&original).unwrap();
+        tiny.write_folder(&original);
+        let candle_file = tiny.write_gguf(folder.path(), GgmlDType::F32);
+        let expected = logits(&mut load(&original), &PROMPT);
         for (from, format, name) in
-            [(&whole, Format::Gguf, "ours.gguf"), (&of_candle, Format::Safetensors, "again")]
+            [(&original, Format::Gguf, "ours.gguf"), (&candle_file, Format::Safetensors, "again")]
         {
             let goal = Goal { format, dtype: Dtype::F32, out: folder.path().join(name) };
             let model = ModelFolder::open(from).unwrap();
@@ -117,11 +117,11 @@ fn a_model_that_model_files_converted_answers_like_its_source() {
 }
 
 #[test]
-fn far_positions_are_exact_in_a_gguf_too() {
+fn late_positions_are_exact_in_a_gguf() {
     let ids: Vec<u32> = (0..2100_u32).map(|index| index * index % LLAMA.vocabulary as u32).collect();
     for tiny in IN_GGUF.map(|tiny| Tiny { context: 2100, layers: 1, ..tiny }) {
         let expected = logits(&mut loaded(tiny), &ids);
-        let difference = relative_difference(&logits(&mut of_gguf(tiny, GgmlDType::F32), &ids), &expected);
+        let difference = relative_difference(&logits(&mut load_gguf(tiny, GgmlDType::F32), &ids), &expected);
         assert!(difference < 1e-5, "{} is off by {difference}", tiny.architecture);
     }
 }
@@ -130,18 +130,18 @@ fn far_positions_are_exact_in_a_gguf_too() {
 fn candles_fused_attention_works_for_one_two_and_four_key_value_heads() {
     for kv_heads in [1, 2, 4] {
         let tiny = Tiny { kv_heads, ..QWEN3 };
-        let (mut folder, mut gguf) = (loaded(tiny), of_gguf(tiny, GgmlDType::F32));
+        let (mut folder, mut gguf) = (loaded(tiny), load_gguf(tiny, GgmlDType::F32));
         let ids = greedy(&mut folder, &PROMPT, 24);
         assert_eq!(greedy(&mut gguf, &PROMPT, 24), ids, "{kv_heads}");
-        assert_eq!(run(&mut folder, &without_cache(&PROMPT, 24)), ids, "{kv_heads}");
+        assert_eq!(run(&mut folder, &job_without_cache(&PROMPT, 24)), ids, "{kv_heads}");
     }
 }
 
 #[test]
-fn candles_repacked_kernels_answer_like_the_original_weights() {
+fn repacked_kernels_give_the_logits_of_the_original_weights() {
     let expected = logits(&mut loaded(WIDE), &PROMPT);
     for (dtype, bound) in [(GgmlDType::Q8_0, 0.05), (GgmlDType::Q4K, 0.3)] {
-        let difference = relative_difference(&logits(&mut of_gguf(WIDE, dtype), &PROMPT), &expected);
+        let difference = relative_difference(&logits(&mut load_gguf(WIDE, dtype), &PROMPT), &expected);
         assert!(difference > 1e-5 && difference < bound, "{dtype:?} is off by {difference}");
     }
 }
@@ -168,18 +168,18 @@ fn the_seed_determines_sampling() {
 }
 
 #[test]
-fn a_gguf_whose_masks_candle_keeps_is_refused_without_cache() {
-    let mut model = of_gguf(LLAMA, GgmlDType::F32);
-    let without = without_cache(&PROMPT, 2);
+fn a_gguf_with_cached_masks_is_refused_without_a_cache() {
+    let mut model = load_gguf(LLAMA, GgmlDType::F32);
+    let without = job_without_cache(&PROMPT, 2);
     let mut tokens = engine_kit::Tokens::collecting(&without.prompts, 2, &[]);
-    let refusal = message(model.generate(&without, &mut tokens));
-    assert!(refusal.starts_with("unsupported: `use_cache: false` on this GGUF"), "{refusal}");
+    let failure = message(model.generate(&without, &mut tokens));
+    assert!(failure.starts_with("unsupported: `use_cache: false` on this GGUF"), "{failure}");
 }
 
 #[test]
 fn the_whole_context_can_be_used() {
     let prompt: Vec<u32> = (0..44).collect();
-    for (name, mut model) in every_model(48) {
+    for (name, mut model) in all_models(48) {
         assert_eq!(greedy(&mut model, &prompt, 4).len(), 4, "{name}");
     }
 }
@@ -196,18 +196,18 @@ fn candles_own_pool_gives_the_same_answer() {
 }
 
 #[test]
-fn the_embedded_model_writes_the_same_text_with_and_without_cache_and_finds_its_own_text_likely() {
+fn the_embedded_model_writes_the_same_text_with_and_without_cache() {
     let path = model_files::resolve(None).unwrap();
     let tokenizer = ModelFolder::open(&path).unwrap().tokenizer().unwrap();
     let mut model = load(&path);
     let prompt = tokenizer.encode("Hello").unwrap();
     let cached = greedy(&mut model, &prompt, 12);
-    let uncached = run(&mut model, &without_cache(&prompt, 12));
+    let uncached = run(&mut model, &job_without_cache(&prompt, 12));
     assert_eq!(cached, uncached);
 
     let text = [prompt, cached].concat();
     let scores = model.score(&text).unwrap();
-    // Each of the twelve was the likeliest of two thousand, so each is far above an even share.
-    let even_share = -(f64::from(model.facts.vocabulary_size.unwrap())).ln();
-    assert!(scores[scores.len() - 12..].iter().all(|score| *score > even_share + 2.0), "{scores:?}");
+    // Each of the twelve was the most probable of two thousand, so each is far above a uniform probability.
+    let uniform = -(f64::from(model.facts.vocabulary_size.unwrap())).ln();
+    assert!(scores[scores.len() - 12..].iter().all(|score| *score > uniform + 2.0), "{scores:?}");
 }
