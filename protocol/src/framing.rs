@@ -1,4 +1,4 @@
-//! One JSON object per line. The framer cuts bytes into whole lines, and never holds more than the bound.
+//! One JSON object per line. The framer cuts bytes into complete lines, and never holds more than the bound.
 
 use serde::Serialize;
 
@@ -82,12 +82,12 @@ mod tests {
     use super::*;
 
     fn frames(framer: &mut Framer, pieces: &[&[u8]]) -> Vec<Frame> {
-        let mut out = Vec::new();
+        let mut found = Vec::new();
         for piece in pieces {
-            framer.push(piece, |frame| out.push(frame));
+            framer.push(piece, |frame| found.push(frame));
         }
-        out.extend(framer.finish());
-        out
+        found.extend(framer.finish());
+        found
     }
 
     fn line(text: &str) -> Frame {
@@ -95,26 +95,26 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_the_same_however_the_bytes_are_cut() {
+    fn lines_do_not_depend_on_the_pieces_of_the_stream() {
         let text = "{\"a\":1}\n\n{\"b\":\"ü\"}\r\nlast".as_bytes();
-        let whole = frames(&mut Framer::default(), &[text]);
-        assert_eq!(whole, [line("{\"a\":1}"), line(""), line("{\"b\":\"ü\"}"), line("last")]);
+        let lines = frames(&mut Framer::default(), &[text]);
+        assert_eq!(lines, [line("{\"a\":1}"), line(""), line("{\"b\":\"ü\"}"), line("last")]);
         for cut in 0..=text.len() {
-            assert_eq!(frames(&mut Framer::default(), &[&text[..cut], &text[cut..]]), whole, "cut at {cut}");
+            assert_eq!(frames(&mut Framer::default(), &[&text[..cut], &text[cut..]]), lines, "cut at {cut}");
         }
         let single: Vec<&[u8]> = text.chunks(1).collect();
-        assert_eq!(frames(&mut Framer::default(), &single), whole);
+        assert_eq!(frames(&mut Framer::default(), &single), lines);
     }
 
     #[test]
-    fn a_line_at_the_bound_passes_and_one_byte_more_is_skipped_to_its_newline() {
+    fn a_line_of_maximum_length_is_accepted_and_a_longer_one_is_skipped() {
         let mut framer = Framer::with_bound(4);
-        let seen = frames(&mut framer, &[b"abcd\nabcde\nxy\n"]);
-        assert_eq!(seen, [line("abcd"), Frame::TooLong { bytes: 5 }, line("xy")]);
+        let found = frames(&mut framer, &[b"abcd\nabcde\nxy\n"]);
+        assert_eq!(found, [line("abcd"), Frame::TooLong { bytes: 5 }, line("xy")]);
     }
 
     #[test]
-    fn an_endless_line_holds_no_memory_and_is_reported_once() {
+    fn a_very_long_line_holds_no_memory_and_is_reported_once() {
         let mut framer = Framer::with_bound(1024);
         for _ in 0..1000 {
             framer.push(&[b'a'; 1000], |frame| panic!("{frame:?}"));
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn an_encoded_value_is_one_line_whatever_its_text_holds() {
+    fn an_encoded_value_is_one_line_for_any_text() {
         let encoded = encode(&serde_json::json!({"prompt": "a\nb\r\u{2028}"}));
         assert_eq!(encoded.iter().filter(|&&byte| byte == b'\n').count(), 1);
         assert_eq!(encoded.last(), Some(&b'\n'));

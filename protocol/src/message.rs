@@ -22,7 +22,7 @@ pub enum Message {
 }
 
 impl Message {
-    /// Its `type`, as the wire spells it.
+    /// The value of `type` in JSON.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Hello(_) => "hello",
@@ -127,7 +127,7 @@ pub enum FailureKind {
 }
 
 impl FailureKind {
-    /// The kind as the wire spells it.
+    /// The value of `kind` in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::BadRequest => "bad_request",

@@ -1,5 +1,5 @@
 //! Parses lines to requests and messages. An error is the answer to the line: it names the column and the field, and has the
-//! `id` of the line if that was readable.
+//! `id` of the line if it could be read.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -17,26 +17,26 @@ pub fn parse_request(line: &[u8]) -> Result<Request, Failed> {
         "load" => {
             let load: crate::Load = envelope.body(line)?;
             if load.model.is_empty() {
-                return Err(envelope.refuse("`model`: empty".into()));
+                return Err(envelope.failure("`model`: empty".into()));
             }
             Ok(Request::Load(load))
         }
         "generate" => {
             let generate = envelope.body(line)?;
-            check_generate(&generate).map_err(|message| envelope.refuse(message))?;
+            check_generate(&generate).map_err(|message| envelope.failure(message))?;
             Ok(Request::Generate(generate))
         }
         "score" => {
             let score: crate::Score = envelope.body(line)?;
             if let Some(index) = score.sequences.iter().position(|ids| ids.len() < 2) {
-                return Err(envelope.refuse(format!("`sequences[{index}]`: needs at least two ids")));
+                return Err(envelope.failure(format!("`sequences[{index}]`: needs at least two ids")));
             }
             Ok(Request::Score(score))
         }
         "facts" => Ok(Request::Facts {}),
         "cancel" => envelope.body(line).map(Request::Cancel),
         "shutdown" => Ok(Request::Shutdown {}),
-        other => Err(envelope.refuse(format!("unknown request type `{}`", shorten(other)))),
+        other => Err(envelope.failure(format!("unknown request type `{}`", shorten(other)))),
     }
 }
 
@@ -53,12 +53,12 @@ pub fn parse_message(line: &[u8]) -> Result<Message, Failed> {
         Some("facts") => envelope.body(line).map(Message::Facts),
         Some("bye") => Ok(Message::Bye {}),
         Some("failed") => envelope.body(line).map(Message::Failed),
-        Some(other) => Err(envelope.refuse(format!("unknown message type `{}`", shorten(other)))),
-        None => Err(envelope.refuse("no `type`".into())),
+        Some(other) => Err(envelope.failure(format!("unknown message type `{}`", shorten(other)))),
+        None => Err(envelope.failure("no `type`".into())),
     }
 }
 
-/// The fields that identify the rest of a line.
+/// The fields that identify a line.
 #[derive(Deserialize)]
 struct Envelope {
     r#type: Option<String>,
@@ -67,63 +67,63 @@ struct Envelope {
 
 impl Envelope {
     fn read(line: &[u8]) -> Result<Self, Failed> {
-        let unidentified = Self { r#type: None, id: None };
+        let unknown = Self { r#type: None, id: None };
         if line.iter().all(u8::is_ascii_whitespace) {
-            return Err(unidentified.refuse("empty line: expected one JSON object".into()));
+            return Err(unknown.failure("empty line: expected one JSON object".into()));
         }
         if let Err(error) = std::str::from_utf8(line) {
-            return Err(unidentified.refuse(format!("byte {}: not UTF-8", error.valid_up_to() + 1)));
+            return Err(unknown.failure(format!("byte {}: not UTF-8", error.valid_up_to() + 1)));
         }
         let start = line.iter().position(|byte| !b" \t\n\r".contains(byte)).unwrap_or(0);
         if line[start] != b'{' {
             let found = String::from_utf8_lossy(&line[start..]).chars().next().unwrap_or(' ');
             let found = if found.is_control() { found.escape_unicode().to_string() } else { found.into() };
-            return Err(unidentified.refuse(format!("column {}: expected `{{`, found `{found}`", start + 1)));
+            return Err(unknown.failure(format!("column {}: expected `{{`, found `{found}`", start + 1)));
         }
         serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_slice(line))
-            .map_err(|error| unidentified.refuse(describe(&error)))
+            .map_err(|error| unknown.failure(describe(&error)))
     }
 
     fn body<T: DeserializeOwned>(&self, line: &[u8]) -> Result<T, Failed> {
         let mut deserializer = serde_json::Deserializer::from_slice(line);
         let body = serde_path_to_error::deserialize(&mut deserializer)
-            .map_err(|error| self.refuse(describe(&error)))?;
+            .map_err(|error| self.failure(describe(&error)))?;
         deserializer
             .end()
-            .map_err(|error| self.refuse(format!("column {}: more after the object", error.column())))?;
+            .map_err(|error| self.failure(format!("column {}: more after the object", error.column())))?;
         Ok(body)
     }
 
-    fn refuse(&self, message: String) -> Failed {
+    fn failure(&self, message: String) -> Failed {
         Failed { id: self.id.clone(), ..Failed::new(FailureKind::BadRequest, message) }
     }
 }
 
 /// Field, column and serde's error, without serde's own "at line 1".
 fn describe(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
-    let (path, inner) = (error.path().to_string(), error.inner());
-    let text = inner.to_string();
+    let (path, error) = (error.path().to_string(), error.inner());
+    let text = error.to_string();
     let text = text.split(" at line ").next().unwrap_or(&text);
     match path.as_str() {
-        "." | "?" => format!("column {}: {}", inner.column(), shorten(text)),
-        field => format!("column {}: `{field}`: {}", inner.column(), shorten(text)),
+        "." | "?" => format!("column {}: {}", error.column(), shorten(text)),
+        field => format!("column {}: `{field}`: {}", error.column(), shorten(text)),
     }
 }
 
-/// Limits foreign text in an error message to 120 characters.
+/// Limits text from a line in an error message to 120 characters.
 fn shorten(text: &str) -> String {
-    let kept: String = text.chars().take(120).collect();
-    if kept.len() < text.len() { format!("{kept}...") } else { kept }
+    let shortened: String = text.chars().take(120).collect();
+    if shortened.len() < text.len() { format!("{shortened}...") } else { shortened }
 }
 
 fn check_generate(generate: &Generate) -> Result<(), String> {
-    let given = [
+    let prompts = [
         generate.prompt.is_some(),
         generate.prompt_ids.is_some(),
         generate.prompts.is_some(),
         generate.prompts_ids.is_some(),
     ];
-    match given.iter().filter(|&&given| given).count() {
+    match prompts.iter().filter(|&&is_given| is_given).count() {
         0 => {
             return Err("no prompt: one of `prompt`, `prompt_ids`, `prompts`, `prompts_ids` is needed".into());
         }
@@ -160,14 +160,14 @@ fn check_generate(generate: &Generate) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    fn refusal(line: &str) -> String {
+    fn message(line: &str) -> String {
         parse_request(line.as_bytes()).unwrap_err().message
     }
 
     #[test]
     fn a_line_without_a_type_is_a_generate_with_the_documented_defaults() {
         let Ok(Request::Generate(generate)) = parse_request(br#"{"prompt":"Hello","iterations":50}"#) else {
-            panic!("no generate")
+            panic!("expected a `generate`")
         };
         assert_eq!((generate.iterations, generate.max_new_tokens, generate.warmup), (50, 32, 0));
         assert!(
@@ -176,38 +176,38 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_line_is_refused_with_the_error_and_its_position() {
-        assert_eq!(refusal(r#"<"prompt":"Hello","iterations":50}"#), "column 1: expected `{`, found `<`");
-        assert_eq!(refusal(""), "empty line: expected one JSON object");
-        assert_eq!(refusal("   "), "empty line: expected one JSON object");
-        assert_eq!(refusal(r#"{"prompt":"Hello""#), "column 17: EOF while parsing an object");
-        assert_eq!(refusal(r#"{"prompt":"Hello"} {}"#), "column 20: more after the object");
+    fn an_invalid_line_is_refused_with_the_error_and_its_column() {
+        assert_eq!(message(r#"<"prompt":"Hello","iterations":50}"#), "column 1: expected `{`, found `<`");
+        assert_eq!(message(""), "empty line: expected one JSON object");
+        assert_eq!(message("   "), "empty line: expected one JSON object");
+        assert_eq!(message(r#"{"prompt":"Hello""#), "column 17: EOF while parsing an object");
+        assert_eq!(message(r#"{"prompt":"Hello"} {}"#), "column 20: more after the object");
         assert_eq!(parse_request(b"{\"prompt\":\"\xff\"}").unwrap_err().message, "byte 12: not UTF-8");
     }
 
     #[test]
     fn a_number_out_of_range_is_refused_with_its_field() {
-        let negative = refusal(r#"{"prompt":"a","iterations":-1}"#);
+        let negative = message(r#"{"prompt":"a","iterations":-1}"#);
         assert_eq!(negative, "column 29: `iterations`: invalid value: integer `-1`, expected u32");
         assert!(
-            refusal(r#"{"prompt":"a","iterations":1e400}"#).contains("`iterations`: number out of range")
+            message(r#"{"prompt":"a","iterations":1e400}"#).contains("`iterations`: number out of range")
         );
-        assert!(refusal(r#"{"prompt":"a","max_new_tokens":99999999999}"#).contains("`max_new_tokens`"));
-        assert!(refusal(r#"{"prompt":"a","iterations":4000000000}"#).contains("expected 1 to 1000000"));
-        assert!(refusal(r#"{"prompt_ids":[1,-5]}"#).contains("`prompt_ids[1]`"));
+        assert!(message(r#"{"prompt":"a","max_new_tokens":99999999999}"#).contains("`max_new_tokens`"));
+        assert!(message(r#"{"prompt":"a","iterations":4000000000}"#).contains("expected 1 to 1000000"));
+        assert!(message(r#"{"prompt_ids":[1,-5]}"#).contains("`prompt_ids[1]`"));
         assert!(
-            refusal(r#"{"prompt":"a","sampling":{"temperature":-1}}"#).contains("`sampling.temperature`")
+            message(r#"{"prompt":"a","sampling":{"temperature":-1}}"#).contains("`sampling.temperature`")
         );
-        assert!(refusal(r#"{"prompt":"a","sampling":{"top_p":2}}"#).contains("`sampling.top_p`"));
+        assert!(message(r#"{"prompt":"a","sampling":{"top_p":2}}"#).contains("`sampling.top_p`"));
     }
 
     #[test]
-    fn a_refusal_carries_the_id_of_its_request() {
-        let refused = parse_request(br#"{"id":7,"prompt":"a","iterations":0}"#).unwrap_err();
-        assert_eq!(refused.id, Some(Id::Number(7)));
-        let refused = parse_request(br#"{"type":"dance","id":"x"}"#).unwrap_err();
+    fn a_failure_has_the_id_of_its_request() {
+        let failed = parse_request(br#"{"id":7,"prompt":"a","iterations":0}"#).unwrap_err();
+        assert_eq!(failed.id, Some(Id::Number(7)));
+        let failed = parse_request(br#"{"type":"dance","id":"x"}"#).unwrap_err();
         assert_eq!(
-            (refused.id, refused.message.as_str()),
+            (failed.id, failed.message.as_str()),
             (Some(Id::Text("x".into())), "unknown request type `dance`")
         );
     }
@@ -220,16 +220,16 @@ mod tests {
 
     #[test]
     fn a_generate_needs_exactly_one_kind_of_prompt() {
-        assert!(refusal("{}").starts_with("no prompt"));
-        assert!(refusal(r#"{"prompt":"a","prompt_ids":[1]}"#).starts_with("more than one"));
-        assert!(refusal(r#"{"prompts":[]}"#).contains("empty batch"));
+        assert!(message("{}").starts_with("no prompt"));
+        assert!(message(r#"{"prompt":"a","prompt_ids":[1]}"#).starts_with("more than one"));
+        assert!(message(r#"{"prompts":[]}"#).contains("empty batch"));
     }
 
     #[test]
     fn deep_nesting_is_skipped_in_an_unknown_field_and_refused_in_a_known_one() {
         let deep = format!("{}1{}", "[".repeat(5000), "]".repeat(5000));
         assert!(parse_request(format!(r#"{{"prompt":"a","x":{deep}}}"#).as_bytes()).is_ok());
-        let kept = refusal(&format!(r#"{{"type":"load","model":"m","options":{{"x":{deep}}}}}"#));
-        assert!(kept.contains("recursion limit"), "{kept}");
+        let shortened = message(&format!(r#"{{"type":"load","model":"m","options":{{"x":{deep}}}}}"#));
+        assert!(shortened.contains("recursion limit"), "{shortened}");
     }
 }

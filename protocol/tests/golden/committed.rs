@@ -6,7 +6,7 @@ use crate::schema;
 
 #[test]
 #[cfg(feature = "schema")]
-fn the_committed_schema_is_the_one_that_the_types_give() {
+fn the_committed_schema_matches_the_types() {
     assert!(
         schema::committed() == protocol::schema(),
         "the types have changed; run: orchestrate schema > protocol/schema/protocol.schema.json"
@@ -14,9 +14,9 @@ fn the_committed_schema_is_the_one_that_the_types_give() {
 }
 
 #[test]
-fn the_schema_refuses_every_line_that_the_parser_refuses() {
+fn the_schema_and_the_parser_refuse_the_same_lines() {
     let schema = schema::committed();
-    let refused = [
+    let invalid = [
         json!({}),
         json!({"type": "dance"}),
         json!({"prompt": "a", "iterations": 0}),
@@ -28,13 +28,13 @@ fn the_schema_refuses_every_line_that_the_parser_refuses() {
         json!({"type": "score", "sequences": "a"}),
         json!({"type": "cancel"}),
     ];
-    for value in refused {
+    for value in invalid {
         assert!(protocol::parse_request(value.to_string().as_bytes()).is_err(), "{value}");
         assert!(schema::check(&schema, "Request", &value).is_err(), "{value}");
     }
     let generated =
         json!({"type": "generated", "iterations": [{"start_ns": -1, "end_ns": 1, "sequences": []}]});
     assert!(protocol::parse_message(generated.to_string().as_bytes()).is_err());
-    let wrong = schema::check(&schema, "Message", &generated).unwrap_err();
-    assert!(wrong.contains("oneOf"), "{wrong}");
+    let error = schema::check(&schema, "Message", &generated).unwrap_err();
+    assert!(error.contains("oneOf"), "{error}");
 }

@@ -1,7 +1,7 @@
 //! The golden files show the wire format. Each must parse, serialise to the same JSON, and match the schema. The Python
 //! kit's tests read the same files.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test panics where it cannot continue")]
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ mod readme;
 mod schema;
 
 /// The golden files whose names begin with `prefix`, each as the value it holds.
-fn goldens(prefix: &str) -> BTreeMap<String, Value> {
+fn golden_files(prefix: &str) -> BTreeMap<String, Value> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/golden");
     let mut found = BTreeMap::new();
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -36,19 +36,19 @@ fn line(value: &Value) -> Vec<u8> {
 }
 
 fn request(name: &str, value: &Value) -> Request {
-    parse_request(&line(value)).unwrap_or_else(|refused| panic!("{name}: {}", refused.message))
+    parse_request(&line(value)).unwrap_or_else(|failed| panic!("{name}: {}", failed.message))
 }
 
 fn message(name: &str, value: &Value) -> Message {
-    parse_message(&line(value)).unwrap_or_else(|refused| panic!("{name}: {}", refused.message))
+    parse_message(&line(value)).unwrap_or_else(|failed| panic!("{name}: {}", failed.message))
 }
 
 #[test]
-fn a_line_that_is_no_request_is_refused_in_the_words_that_every_kit_uses() {
-    for (line, message) in goldens("refused")["refused"].as_object().unwrap() {
-        let refused = parse_request(line.as_bytes()).unwrap_err();
-        assert_eq!(&json!(refused.message), message, "{line}");
-        assert_eq!(refused.kind, protocol::FailureKind::BadRequest, "{line}");
+fn an_invalid_line_is_refused_with_the_message_of_every_kit() {
+    for (line, message) in golden_files("refused")["refused"].as_object().unwrap() {
+        let failed = parse_request(line.as_bytes()).unwrap_err();
+        assert_eq!(&json!(failed.message), message, "{line}");
+        assert_eq!(failed.kind, protocol::FailureKind::BadRequest, "{line}");
     }
 }
 
@@ -74,18 +74,18 @@ fn documented_defaults(kind: &str) -> Value {
 
 /// `golden` with the defaults of its omitted fields.
 fn completed(golden: &Value) -> Value {
-    let mut whole = documented_defaults(golden["type"].as_str().unwrap_or("generate"));
+    let mut complete = documented_defaults(golden["type"].as_str().unwrap_or("generate"));
     if golden["type"] == "hello" && golden.get("protocol").is_some() && golden.get("engine").is_none() {
-        whole = json!({}); // The request of that name, which has no defaults.
+        complete = json!({}); // The request of that name, which has no defaults.
     }
     let fields = golden.as_object().unwrap().iter().map(|(name, value)| (name.clone(), value.clone()));
-    whole.as_object_mut().unwrap().extend(fields);
-    whole
+    complete.as_object_mut().unwrap().extend(fields);
+    complete
 }
 
 #[test]
-fn every_golden_request_parses_and_is_written_again_as_itself() {
-    for (name, golden) in goldens("request-") {
+fn every_golden_request_is_unchanged_by_parsing_and_writing() {
+    for (name, golden) in golden_files("request-") {
         let parsed = request(&name, &golden);
         assert_eq!(serde_json::to_value(&parsed).unwrap(), completed(&golden), "{name}");
         assert_eq!(request(&name, &completed(&golden)), parsed, "{name}");
@@ -93,8 +93,8 @@ fn every_golden_request_parses_and_is_written_again_as_itself() {
 }
 
 #[test]
-fn every_golden_message_parses_and_is_written_again_as_itself() {
-    for (name, golden) in goldens("message-") {
+fn every_golden_message_is_unchanged_by_parsing_and_writing() {
+    for (name, golden) in golden_files("message-") {
         let parsed = message(&name, &golden);
         assert_eq!(serde_json::to_value(&parsed).unwrap(), completed(&golden), "{name}");
         assert_eq!(message(&name, &completed(&golden)), parsed, "{name}");
@@ -102,17 +102,17 @@ fn every_golden_message_parses_and_is_written_again_as_itself() {
 }
 
 #[test]
-fn every_golden_stands_in_the_schema() {
+fn every_golden_file_matches_the_schema() {
     let schema = schema::committed();
     for (prefix, root) in [("request-", "Request"), ("message-", "Message")] {
-        for (name, golden) in goldens(prefix) {
-            schema::check(&schema, root, &golden).unwrap_or_else(|wrong| panic!("{name}: {wrong}"));
+        for (name, golden) in golden_files(prefix) {
+            schema::check(&schema, root, &golden).unwrap_or_else(|error| panic!("{name}: {error}"));
         }
     }
 }
 
 #[test]
-fn every_kind_of_request_has_a_golden() {
+fn every_kind_of_request_has_a_golden_file() {
     // A new variant stops this match from compiling; give it a golden file and count it.
     let kind = |request: &Request| match request {
         Request::Hello(_) => "hello",
@@ -124,16 +124,16 @@ fn every_kind_of_request_has_a_golden() {
         Request::Shutdown {} => "shutdown",
     };
     let mut kinds: Vec<_> =
-        goldens("request-").iter().map(|(name, golden)| kind(&request(name, golden))).collect();
+        golden_files("request-").iter().map(|(name, golden)| kind(&request(name, golden))).collect();
     kinds.sort_unstable();
     kinds.dedup();
     assert_eq!(kinds, ["cancel", "facts", "generate", "hello", "load", "score", "shutdown"]);
 }
 
 #[test]
-fn every_kind_of_message_has_a_golden() {
+fn every_kind_of_message_has_a_golden_file() {
     let mut kinds: Vec<_> =
-        goldens("message-").iter().map(|(name, golden)| message(name, golden).name()).collect();
+        golden_files("message-").iter().map(|(name, golden)| message(name, golden).name()).collect();
     kinds.sort_unstable();
     kinds.dedup();
     assert_eq!(
@@ -143,16 +143,16 @@ fn every_kind_of_message_has_a_golden() {
 }
 
 #[test]
-fn every_field_of_the_wire_is_shown_by_some_golden() {
+fn every_field_is_in_a_golden_file() {
     let schema = schema::committed();
-    let mut shown = std::collections::BTreeSet::new();
+    let mut present = std::collections::BTreeSet::new();
     for (prefix, root) in [("request-", "Request"), ("message-", "Message")] {
-        for golden in goldens(prefix).values() {
-            schema::fields(&schema, root, golden, &mut shown);
+        for golden in golden_files(prefix).values() {
+            schema::fields(&schema, root, golden, &mut present);
         }
     }
     let declared = schema::declared_fields(&schema);
     assert!(declared.len() > 80, "{}", declared.len());
-    let missing: Vec<_> = declared.difference(&shown).collect();
-    assert!(missing.is_empty(), "no golden shows {missing:?}");
+    let missing: Vec<_> = declared.difference(&present).collect();
+    assert!(missing.is_empty(), "no golden file has {missing:?}");
 }

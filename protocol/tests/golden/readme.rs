@@ -7,32 +7,32 @@ const README: &str = include_str!("../../README.md");
 /// The code blocks of one language.
 fn blocks(language: &str) -> Vec<&'static str> {
     let fence = format!("```{language}\n");
-    README.split(fence.as_str()).skip(1).map(|rest| rest.split("```").next().unwrap()).collect()
+    README.split(fence.as_str()).skip(1).map(|after| after.split("```").next().unwrap()).collect()
 }
 
 #[test]
-fn the_smallest_engine_in_the_readme_is_the_one_in_the_tree() {
+fn the_smallest_engine_of_the_readme_is_the_file_in_tests() {
     assert_eq!(blocks("python"), [include_str!("../../../tests/smallest-engine.py")]);
     assert!(blocks("python")[0].lines().count() < 30);
 }
 
 #[test]
-fn the_conversation_in_the_readme_is_understood() {
+fn every_line_of_the_conversation_in_the_readme_is_parsed() {
     let [requests, messages] = blocks("json")[..] else { panic!("two blocks, one for each side") };
-    let (mut asked, mut answered) = (0, 0);
+    let (mut request_count, mut message_count) = (0, 0);
     for line in requests.lines() {
-        parse_request(line.as_bytes()).unwrap_or_else(|refused| panic!("{line}: {}", refused.message));
-        asked += 1;
+        parse_request(line.as_bytes()).unwrap_or_else(|failed| panic!("{line}: {}", failed.message));
+        request_count += 1;
     }
     for line in messages.lines() {
-        parse_message(line.as_bytes()).unwrap_or_else(|refused| panic!("{line}: {}", refused.message));
-        answered += 1;
+        parse_message(line.as_bytes()).unwrap_or_else(|failed| panic!("{line}: {}", failed.message));
+        message_count += 1;
     }
-    assert_eq!((asked, answered), (4, 5));
+    assert_eq!((request_count, message_count), (4, 5));
 }
 
 #[test]
-fn every_field_of_the_wire_is_explained_in_the_readme() {
+fn every_field_is_explained_in_the_readme() {
     let schema = crate::schema::committed();
     for field in crate::schema::declared_fields(&schema) {
         let (_, name) = field.split_once('.').unwrap();
@@ -55,14 +55,14 @@ fn every_kind_of_failure_is_explained_in_the_readme() {
 }
 
 #[test]
-fn an_impossible_number_is_refused_with_its_field_as_the_readme_says() {
+fn an_invalid_number_is_refused_with_its_field() {
     for number in ["NaN", "-1", "1e400", "1.5", "null", "18446744073709551616"] {
         let line = format!(
             r#"{{"type":"generated","iterations":[{{"start_ns":1,"end_ns":{number},"sequences":[]}}]}}"#
         );
-        let refused = parse_message(line.as_bytes()).unwrap_err();
+        let failed = parse_message(line.as_bytes()).unwrap_err();
         // NaN is invalid JSON, so only the column can name the time.
         let field = if number == "NaN" { "column 58: `iterations`" } else { "`iterations[0].end_ns`" };
-        assert!(refused.message.contains(field), "{number}: {}", refused.message);
+        assert!(failed.message.contains(field), "{number}: {}", failed.message);
     }
 }

@@ -15,15 +15,15 @@ pub fn check(schema: &Value, root: &str, value: &Value) -> Result<(), String> {
     check_at(schema, &schema["$defs"][root], value, "")
 }
 
-fn check_at(whole: &Value, rule: &Value, value: &Value, at: &str) -> Result<(), String> {
+fn check_at(document: &Value, rule: &Value, value: &Value, at: &str) -> Result<(), String> {
     let Some(keywords) = rule.as_object() else {
         return if rule == &Value::Bool(true) { Ok(()) } else { Err(format!("`{at}`: no rule `{rule}`")) };
     };
     for (keyword, expected) in keywords {
-        let holds = match keyword.as_str() {
+        let is_valid = match keyword.as_str() {
             "description" | "default" | "title" | "format" => true,
             "$ref" => {
-                check_at(whole, referenced(whole, expected), value, at)?;
+                check_at(document, resolve(document, expected), value, at)?;
                 true
             }
             "type" => one_or_many(expected).any(|name| is_of_type(value, name)),
@@ -35,40 +35,40 @@ fn check_at(whole: &Value, rule: &Value, value: &Value, at: &str) -> Result<(), 
             "properties" => {
                 for (name, rule) in expected.as_object().unwrap() {
                     if let Some(field) = value.get(name) {
-                        check_at(whole, rule, field, &format!("{at}.{name}"))?;
+                        check_at(document, rule, field, &format!("{at}.{name}"))?;
                     }
                 }
                 true
             }
             "additionalProperties" => {
                 for (name, field) in value.as_object().into_iter().flatten() {
-                    check_at(whole, expected, field, &format!("{at}.{name}"))?;
+                    check_at(document, expected, field, &format!("{at}.{name}"))?;
                 }
                 rule.get("properties").is_none() // The two together would need a subtraction.
             }
             "items" => {
                 for (index, item) in value.as_array().into_iter().flatten().enumerate() {
-                    check_at(whole, expected, item, &format!("{at}[{index}]"))?;
+                    check_at(document, expected, item, &format!("{at}[{index}]"))?;
                 }
                 true
             }
-            "anyOf" => one_or_many(expected).any(|rule| check_at(whole, rule, value, at).is_ok()),
+            "anyOf" => one_or_many(expected).any(|rule| check_at(document, rule, value, at).is_ok()),
             "oneOf" => {
-                one_or_many(expected).filter(|rule| check_at(whole, rule, value, at).is_ok()).count() == 1
+                one_or_many(expected).filter(|rule| check_at(document, rule, value, at).is_ok()).count() == 1
             }
             unknown => panic!("`{at}`: the schema uses `{unknown}`, which this test does not know"),
         };
-        if !holds {
+        if !is_valid {
             return Err(format!("`{at}`: `{keyword}`: {expected} does not hold for {value}"));
         }
     }
     Ok(())
 }
 
-fn referenced<'a>(whole: &'a Value, reference: &Value) -> &'a Value {
+fn resolve<'a>(document: &'a Value, reference: &Value) -> &'a Value {
     let pointer =
         reference.as_str().and_then(|text| text.strip_prefix('#')).expect("a reference within the schema");
-    whole.pointer(pointer).unwrap_or_else(|| panic!("`{pointer}` is not in the schema"))
+    document.pointer(pointer).unwrap_or_else(|| panic!("`{pointer}` is not in the schema"))
 }
 
 fn one_or_many(value: &Value) -> impl Iterator<Item = &Value> {
@@ -105,25 +105,25 @@ pub fn fields(schema: &Value, root: &str, value: &Value, shown: &mut BTreeSet<St
     fields_at(schema, rule, root, value, shown);
 }
 
-fn fields_at(whole: &Value, rule: &Value, name: &str, value: &Value, shown: &mut BTreeSet<String>) {
-    if value.is_null() || check_at(whole, rule, value, "").is_err() {
+fn fields_at(document: &Value, rule: &Value, name: &str, value: &Value, shown: &mut BTreeSet<String>) {
+    if value.is_null() || check_at(document, rule, value, "").is_err() {
         return;
     }
     if let Some(reference) = rule.get("$ref") {
         let name = reference.as_str().unwrap().rsplit('/').next().unwrap();
-        fields_at(whole, referenced(whole, reference), name, value, shown);
+        fields_at(document, resolve(document, reference), name, value, shown);
     }
     for (field, rule) in rule["properties"].as_object().into_iter().flatten() {
         if let Some(inner) = value.get(field) {
             shown.insert(format!("{name}.{field}"));
-            fields_at(whole, rule, name, inner, shown);
+            fields_at(document, rule, name, inner, shown);
         }
     }
     for item in value.as_array().into_iter().flatten().filter(|_| rule.get("items").is_some()) {
-        fields_at(whole, &rule["items"], name, item, shown);
+        fields_at(document, &rule["items"], name, item, shown);
     }
     for rule in ["oneOf", "anyOf"].iter().filter_map(|keyword| rule.get(keyword)).flat_map(one_or_many) {
-        fields_at(whole, rule, name, value, shown);
+        fields_at(document, rule, name, value, shown);
     }
 }
 
