@@ -41,7 +41,7 @@ def main() -> int:
     print(f"{options.model.name}, {options.threads} threads{pinned}, {options.rounds} rounds in turn")
     print("tokens per second (medians), and the engine's divided by llama-bench's, round by round\n")
     print(f"{'':<8}{'':<8}{'llama-bench':>12}{'engine':>10}{'ratio':>9}   {'lowest':>7}{'highest':>9}", flush=True)
-    different = [name for dtype in dtypes_of(options) for name in compare(dtype, file_of(options.model, dtype), options)]
+    different = [name for dtype in requested_dtypes(options) for name in compare(dtype, converted_file(options.model, dtype), options)]
     if different:
         print(f"error: different by more than {WITHIN:.0%}: {', '.join(different)}", file=sys.stderr)
     return 1 if different else 0
@@ -54,14 +54,14 @@ def positive(text):
     return number
 
 
-def dtypes_of(options):
+def requested_dtypes(options):
     """The dtypes to compare; None means the file's own."""
     if options.dtypes is None and options.model.suffix.lower() == ".gguf":
         return [None]
     return options.dtypes or DTYPES.split(",")
 
 
-def file_of(model, dtype):
+def converted_file(model, dtype):
     if dtype is None:
         return model
     if not PROGRAM.is_file():
@@ -107,7 +107,7 @@ def bench(file, options):
     if done.returncode != 0:
         raise SystemExit(f"error: llama-bench ended with {done.returncode}\n{done.stderr.strip()[-2000:]}")
     results = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    return {f"pp{it['n_prompt']}" if it["n_prompt"] else f"tg{it['n_gen']}": it["avg_ts"] for it in results}
+    return {f"pp{result['n_prompt']}" if result["n_prompt"] else f"tg{result['n_gen']}": result["avg_ts"] for result in results}
 
 
 class Engine:

@@ -60,7 +60,7 @@ def main():
             sys.exit(f"error: {loaded['message']}")
         rounds = []
         for round, prompt in enumerate(prompts):
-            sides = [lambda: by_bare(bare, prompt, options.tokens), lambda: by_engine(engine, prompt, options.tokens)]
+            sides = [lambda: run_bare(bare, prompt, options.tokens), lambda: run_engine(engine, prompt, options.tokens)]
             order = (0, 1) if round % 2 else (1, 0)
             results = {side: (bare, engine)[side].resume_for(sides[side]) for side in order}
             if results[0][0] != results[1][0]:
@@ -72,13 +72,13 @@ def main():
         engine.end()
 
 
-def by_bare(program, prompt, tokens):
+def run_bare(program, prompt, tokens):
     """Ids, milliseconds to the first token, milliseconds for each token after it."""
     ids, seconds = json.loads(program.request(json.dumps([prompt, tokens])))
     return ids, 1e3 * seconds[0], 1e3 * (seconds[-1] - seconds[0]) / (tokens - 1)
 
 
-def by_engine(program, prompt, tokens):
+def run_engine(program, prompt, tokens):
     request = {"type": "generate", "prompt_ids": prompt, "max_new_tokens": tokens, "ignore_eos": True}
     iteration = json.loads(program.request(json.dumps(request)))["iterations"][0]
     sequence = iteration["sequences"][0]

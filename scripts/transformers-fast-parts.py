@@ -60,7 +60,7 @@ def report(times, options):
     for variant, results in times.items():
         # The first round warms up.
         (wall, busy), (base, _) = (zip(*rounds[1:]) for rounds in (results, times[first]))
-        ratio = statistics.median(one / other for one, other in zip(wall, base))
+        ratio = statistics.median(found / reference for found, reference in zip(wall, base))
         values = f"{statistics.median(wall):.2f} | {min(wall):.2f} | {min(busy):.2f} | {ratio:.3f}"
         print(f"| {variant} | {values} | {VARIANTS[variant]} |")
 

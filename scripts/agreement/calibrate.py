@@ -35,15 +35,15 @@ class Engine(Reference):
 
     def load(self, model: Path, dtype: str | None = "f32") -> "Engine":
         dtype = {"dtype": dtype} if dtype else {}
-        self.ask({"type": "load", "model": str(model), "device": "cpu", "threads": 1, **dtype})
+        self.request({"type": "load", "model": str(model), "device": "cpu", "threads": 1, **dtype})
         return self
 
     def score(self, sequences):
-        return self.ask({"type": "score", "sequences": sequences})["logprobs"]
+        return self.request({"type": "score", "sequences": sequences})["logprobs"]
 
     def generate(self, prompt, count):
         request = {"type": "generate", "prompt_ids": prompt, "max_new_tokens": count, "ignore_eos": True}
-        return self.ask(request)["iterations"][0]["sequences"][0]["output_ids"]
+        return self.request(request)["iterations"][0]["sequences"][0]["output_ids"]
 
 
 def main() -> int:
@@ -69,12 +69,12 @@ class Calibration:
         self.orchestrate = Orchestrate(programs / "orchestrate")
         self.candle = Engine([programs / "candle-engine"], folder / "candle.log")
         self.reference = Engine([programs / "pytorch-baseline"], folder / "reference.log")
-        self.other = Engine([programs / "pytorch-baseline"], folder / "other.log")
+        self.second = Engine([programs / "pytorch-baseline"], folder / "other.log")
         self.json = open(arguments.json, "a", encoding="utf-8") if arguments.json else None
 
     def model(self, name: str) -> None:
-        model = self.made(name)
-        sequences = sequences_of(model)
+        model = self.make_model(name)
+        sequences = heldout_windows(model)
         print(f"\n{name}: {len(sequences)} sequences of {', '.join(str(len(ids)) for ids in sequences)} ids")
         print(f"{'':<44}{'rms':>9}{'stretch':>9}{'median':>9}{'most':>8}{'mean gap':>9}{'worst':>8}{'equal':>7}", flush=True)
         expected = self.reference.load(model).score(sequences)
@@ -83,17 +83,17 @@ class Calibration:
         if not self.options.correct_only:
             self.wrong(name, model, sequences, expected)
 
-    def made(self, name: str) -> Path:
+    def make_model(self, name: str) -> Path:
         if name == "embedded":
             return EMBEDDED
         folder, (shape, _, layers) = self.folder / name.replace("/", "-"), name.partition("/")
-        named = [shape]
+        arguments = [shape]
         if layers:
             config = json.loads((ROOT / f"models/shapes/{shape}.json").read_text(encoding="utf-8"))["config"]
             config["num_hidden_layers"] = int(layers)
             (file := self.folder / f"{shape}.json").write_text(json.dumps(config), encoding="utf-8")
-            named = ["--config", file]
-        self.orchestrate("model", "synth", *named, "--out", folder)
+            arguments = ["--config", file]
+        self.orchestrate("model", "synth", *arguments, "--out", folder)
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         config["max_position_embeddings"] = max(config["max_position_embeddings"], 2048)
         (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
@@ -109,7 +109,7 @@ class Calibration:
             # The reference on the quantised weights: the expected result of an engine that loads the file.
             quantised = self.folder / f"{name.replace('/', '-')}-{dtype}"
             self.orchestrate("model", "convert", file, "--to", "safetensors", "--dtype", "f32", "--out", quantised)
-            numbers = self.other.load(quantised).score(sequences)
+            numbers = self.second.load(quantised).score(sequences)
             self.row(name, "correct", f"candle, {dtype}, against the same numbers", scores, None, sequences, numbers)
             self.row(name, "correct", f"the numbers of {dtype} in f32", numbers, None, sequences, expected)
             file.unlink()
@@ -117,7 +117,7 @@ class Calibration:
     def wrong(self, name, model, sequences, expected) -> None:
         for mistake in mistakes.MISTAKES:
             copy = mistakes.copy_with(model, mistake, self.folder)
-            self.row(name, "wrong", mistake.__name__.replace("_", " "), self.other, (copy, "f32"), sequences, expected)
+            self.row(name, "wrong", mistake.__name__.replace("_", " "), self.second, (copy, "f32"), sequences, expected)
         self.row(name, "wrong", "first id left out", self.without_first(model, sequences), None, sequences, expected)
         for original, factor in ((128, 8.0), (256, 8.0), (512, 8.0), (1024, 8.0), (1024, 32.0), (8192, 32.0)):
             scaling = mistakes.scaled(original, factor)
@@ -130,11 +130,11 @@ class Calibration:
                 copy.write(ignorant)
             expected_scaled = self.reference.load(scaled).score(sequences)
             label = f"scaling by {factor:g} from {original} ignored"
-            self.row(name, "wrong", label, self.other, (ignorant, "f32"), sequences, expected_scaled)
+            self.row(name, "wrong", label, self.second, (ignorant, "f32"), sequences, expected_scaled)
         self.reference.load(model)
 
     def without_first(self, model, sequences):
-        scores = self.other.load(model).score([ids[1:] for ids in sequences])
+        scores = self.second.load(model).score([ids[1:] for ids in sequences])
         return [[values[0], *values] for values in scores]
 
     def row(self, name, kind, label, engine, loads, sequences, expected):
@@ -151,20 +151,20 @@ class Calibration:
             print(f"{kind:<8}{label:<36}  {error}", flush=True)
             return None
         differences = [[a - b for a, b in zip(*pair, strict=True)] for pair in zip(scores, expected, strict=True)]
-        whole = sorted(abs(value) for values in differences for value in values)
-        parts = [rms(values[at:at + PART]) for values in differences for at in range(0, len(values) - PART // 2, PART)]
+        absolute = sorted(abs(value) for values in differences for value in values)
+        parts = [rms(values[start:start + PART]) for values in differences for start in range(0, len(values) - PART // 2, PART)]
         results = {
             "model": name, "kind": kind, "what": label, "rms": rms([value for values in differences for value in values]),
-            "stretch": max(parts), "median": whole[len(whole) // 2], "most": whole[-1],
-            "stretches": parts, "bias": sum(value for values in differences for value in values) / len(whole),
+            "stretch": max(parts), "median": absolute[len(absolute) // 2], "most": absolute[-1],
+            "stretches": parts, "bias": sum(value for values in differences for value in values) / len(absolute),
         }
         if continued is not None:
             gaps = self.gaps(sequences[0][:PROMPT], continued)
             results |= {"gap": sum(gaps) / len(gaps), "worst": max(gaps), "equal": sum(gap == 0.0 for gap in gaps)}
-        shown = f"{kind:<8}{label:<36}{results['rms']:>9.2g}{results['stretch']:>9.2g}{results['median']:>9.2g}{results['most']:>8.2g}"
+        line = f"{kind:<8}{label:<36}{results['rms']:>9.2g}{results['stretch']:>9.2g}{results['median']:>9.2g}{results['most']:>8.2g}"
         if continued is not None:
-            shown += f"{results['gap']:>9.2g}{results['worst']:>8.2g}{results['equal']:>7}"
-        print(shown, flush=True)
+            line += f"{results['gap']:>9.2g}{results['worst']:>8.2g}{results['equal']:>7}"
+        print(line, flush=True)
         if self.json:
             self.json.write(json.dumps(results) + "\n")
             self.json.flush()
@@ -176,12 +176,12 @@ class Calibration:
         scores = self.reference.score([prompt + continued])[0][len(prompt) - 1:]
         for index, id in enumerate(continued):
             before = prompt + continued[:index]
-            own = self.reference.generate(before, 1)[0]
-            gaps.append(0.0 if own == id else self.reference.score([before + [own]])[0][-1] - scores[index])
+            greedy_id = self.reference.generate(before, 1)[0]
+            gaps.append(0.0 if greedy_id == id else self.reference.score([before + [greedy_id]])[0][-1] - scores[index])
         return gaps
 
     def end(self) -> None:
-        for engine in (self.candle, self.reference, self.other):
+        for engine in (self.candle, self.reference, self.second):
             engine.end()
 
 
@@ -189,16 +189,16 @@ def rms(values) -> float:
     return math.sqrt(sum(value * value for value in values) / len(values))
 
 
-def sequences_of(model: Path) -> list[list[int]]:
+def heldout_windows(model: Path) -> list[list[int]]:
     """Windows of the held-out text, each with the tokenizer's first ids."""
     tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
     begin = tokenizer.encode("").ids
     ids = tokenizer.encode((EMBEDDED / "heldout.txt").read_text(encoding="utf-8")).ids[len(begin):]
-    windows, at = [], 4000
+    windows, start = [], 4000
     for length in LENGTHS:
-        taken = length - len(begin)
-        windows.append(begin + ids[at:at + taken])
-        at += taken
+        count = length - len(begin)
+        windows.append(begin + ids[start:start + count])
+        start += count
     return windows
 
 

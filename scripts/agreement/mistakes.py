@@ -7,7 +7,7 @@ import shutil
 import struct
 from pathlib import Path
 
-ONE_IN_BF16 = b"\x80\x3f"
+ONE_BF16 = b"\x80\x3f"
 # Llama 3's scaling, at a length at which it affects the tokens of the check.
 SCALING = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 
@@ -30,7 +30,7 @@ class Copy:
         start, end = self.offsets(name)
         count = self.header[name]["shape"][0]
         row = (end - start) // count
-        return [bytes(self.numbers[at:at + row]) for at in range(start, end, row)]
+        return [bytes(self.numbers[start:start + row]) for start in range(start, end, row)]
 
     def put(self, name: str, rows: list[bytes]) -> None:
         start, end = self.offsets(name)
@@ -80,11 +80,11 @@ def a_layer_permuted(copy: Copy) -> None:
 
 def layers_swapped(copy: Copy) -> None:
     """Swaps the first two layers."""
-    for name in [name for name in copy.header if name.startswith(one := "model.layers.0.")]:
-        other = name.replace(one, "model.layers.1.")
+    for name in [name for name in copy.header if name.startswith(first := "model.layers.0.")]:
+        second = name.replace(first, "model.layers.1.")
         rows = copy.rows(name)
-        copy.put(name, copy.rows(other))
-        copy.put(other, rows)
+        copy.put(name, copy.rows(second))
+        copy.put(second, rows)
 
 
 def last_layer_left_out(copy: Copy) -> None:
@@ -98,19 +98,19 @@ def rotary_pairs(copy: Copy) -> None:
             name, heads = layer(copy, f"self_attn.{name}", number), copy.config[heads]
             rows = copy.rows(name)
             size = len(rows) // heads
-            half = size // 2
-            permuted_rows = [rows[head * size + index % half * 2 + index // half]
+            half_size = size // 2
+            permuted_rows = [rows[head * size + index % half_size * 2 + index // half_size]
                              for head in range(heads) for index in range(size)]
             copy.put(name, permuted_rows)
 
 
 def a_norm_of_ones(copy: Copy) -> None:
     name = layer(copy, "input_layernorm")
-    copy.put(name, [ONE_IN_BF16] * copy.header[name]["shape"][0])
+    copy.put(name, [ONE_BF16] * copy.header[name]["shape"][0])
 
 
 def last_norm_of_ones(copy: Copy) -> None:
-    copy.put("model.norm.weight", [ONE_IN_BF16] * copy.header["model.norm.weight"]["shape"][0])
+    copy.put("model.norm.weight", [ONE_BF16] * copy.header["model.norm.weight"]["shape"][0])
 
 
 def rope_theta_wrong(copy: Copy) -> None:

@@ -1,17 +1,17 @@
 """Long documents and lessons. The long ones fill much of a context of 2,048 tokens and refer back to all of it."""
 
 from draw import Draw, ORDINALS, a, counted, listing, number, plural, upper
-from tales import things
+from narratives import things
 from words import (ANIMALS, COLOURS, CRIES, FOODS, GOODS, HABITATS, LANDMARKS, MONTHS, SIZES, TEMPERS, THINGS, TRADES,
                    WEATHER)
 
 
 def register(d: Draw) -> str:
-    """House by house through a village; the clerk is then asked about houses in any order."""
-    village, clerk = d.coined(), d.people(1)[0]
+    """A register of the houses of a village, then questions about houses in any order."""
+    village, clerk = d.invented_name(), d.people(1)[0]
     count = d.between(6, 15)
     people = d.people(count)
-    rows = list(zip(people, [d.coined() for _ in people], d.some(TRADES, count), d.some(ANIMALS, count),
+    rows = list(zip(people, [d.invented_name() for _ in people], d.sample(TRADES, count), d.sample(ANIMALS, count),
                     [d.pick(COLOURS) for _ in people], [d.between(1, 9) for _ in people]))
     lines = [f"The register of {village}, written by {clerk} in {d.pick(MONTHS)}. {village} has {number(count)} houses."]
     for n, (who, family, trade, animal, colour, children) in enumerate(rows):
@@ -19,7 +19,7 @@ def register(d: Draw) -> str:
                      f"{'one child' if children == 1 else number(children) + ' children'} and {a(animal)}. "
                      f"The door of {who.their} house is {colour}.")
     lines.append(f"So the houses of {village} belong to {listing([f'{w} {f}' for w, f, *_ in rows])}.")
-    for n in d.some(range(count), min(count, d.between(5, 12))):
+    for n in d.sample(range(count), min(count, d.between(5, 12))):
         who, family, trade, animal, colour, children = rows[n]
         question, answer = d.pick([
             (f"Who lives in the {ORDINALS[n]} house of {village}?", f"{who} {family}, the {trade}."),
@@ -33,46 +33,46 @@ def register(d: Draw) -> str:
 
 
 def log(d: Draw) -> str:
-    """A ship's log: at every port the cargo changes, and the whole hold is written down again."""
-    ship, captain, home = d.coined(), d.people(1)[0], d.coined()
-    kinds = d.some(GOODS, d.between(3, 5))
+    """A ship's log: at every port the cargo changes and is listed again."""
+    ship, captain, home = d.invented_name(), d.people(1)[0], d.invented_name()
+    kinds = d.sample(GOODS, d.between(3, 5))
     hold = [d.between(3, 20) for _ in kinds]
-    held = lambda: listing([counted(n, k) if n else "no " + plural(k) for n, k in zip(hold, kinds)])
+    hold_text = lambda: listing([counted(n, k) if n else "no " + plural(k) for n, k in zip(hold, kinds)])
     day, ports = d.between(1, 4), []
-    lines = [f"The log of the {ship}, captain {captain}, out of {home}. We sailed on day {day} with {held()}."]
+    lines = [f"The log of the {ship}, captain {captain}, out of {home}. We sailed on day {day} with {hold_text()}."]
     for _ in range(d.between(4, d.pick([8, 12, 24]))):
         day += d.between(1, 5)
-        port = d.coined()
-        up, down = d.some(range(len(kinds)), 2)
-        took = d.between(1, 9)
-        left = d.between(1, hold[down]) if hold[down] else 0
-        hold[up] += took
-        hold[down] -= left
+        port = d.invented_name()
+        up, down = d.sample(range(len(kinds)), 2)
+        loaded = d.between(1, 9)
+        unloaded = d.between(1, hold[down]) if hold[down] else 0
+        hold[up] += loaded
+        hold[down] -= unloaded
         ports.append((port, day))
-        line = f"Day {day}. {port}. It {d.pick(WEATHER)}. Took on {counted(took, kinds[up])}"
-        line += f" and left {counted(left, kinds[down])}." if left else "."
-        lines.append(f"{line} In the hold: {held()}.")
+        line = f"Day {day}. {port}. It {d.pick(WEATHER)}. Took on {counted(loaded, kinds[up])}"
+        line += f" and left {counted(unloaded, kinds[down])}." if unloaded else "."
+        lines.append(f"{line} In the hold: {hold_text()}.")
     day += d.between(2, 6)
     lines.append(f"Day {day}. Home in {home}. The {ship} called at {listing([p for p, _ in ports])}. "
-                 f"Unloaded {held()}, {sum(hold)} pieces in all. Signed, {captain}.")
-    for port, when in d.some(ports, 3):
+                 f"Unloaded {hold_text()}, {sum(hold)} pieces in all. Signed, {captain}.")
+    for port, when in d.sample(ports, 3):
         lines.append(f"When was the {ship} at {port}? On day {when}.")
     return "\n".join(lines)
 
 
 def recital(d: Draw) -> str:
-    """Something is learnt by heart, then said again word for word, and asked for by position."""
+    """Words are recited in order, then requested by position."""
     pupil, teacher = d.people(2)
-    words = d.some(THINGS + ANIMALS + FOODS, d.between(6, 16))
+    words = d.sample(THINGS + ANIMALS + FOODS, d.between(6, 16))
     if d.chance(40):
-        words = [d.coined() for _ in words]
+        words = [d.invented_name() for _ in words]
     lines = [f"{teacher} read {number(len(words))} words aloud: {', '.join(words)}.",
              f"{pupil} closed {pupil.their} eyes and said them again: {', '.join(words)}."]
     if d.chance(50):
         lines.append(f"\"And backwards?\" asked {teacher}. \"{upper(', '.join(reversed(words)))}.\"")
-    for n in d.some(range(len(words)), 3):
+    for n in d.sample(range(len(words)), 3):
         lines.append(f"\"What was the {ORDINALS[n]} word?\" \"{upper(words[n])}.\"")
-    for n in d.some(range(len(words) - 1), 3):
+    for n in d.sample(range(len(words) - 1), 3):
         lines.append(f"\"What came after {words[n]}?\" \"{upper(words[n + 1])}.\"")
     lines.append(f"\"Well done, {pupil},\" said {teacher}.")
     return "\n".join(lines)
@@ -80,7 +80,7 @@ def recital(d: Draw) -> str:
 
 def animal(d: Draw) -> str:
     """An entry from a book of animals that do not exist."""
-    name, place, author = d.coined().lower(), d.coined(), d.people(1)[0]
+    name, place, author = d.invented_name().lower(), d.invented_name(), d.people(1)[0]
     colour, habitat, size, cry = d.pick(COLOURS), d.pick(HABITATS), d.pick(SIZES), d.pick(CRIES)
     food, legs, young = d.pick(FOODS), d.pick([2, 4, 6, 8]), d.between(1, 9)
     like, temper = d.pick(ANIMALS), d.pick(TEMPERS)
@@ -92,7 +92,7 @@ def animal(d: Draw) -> str:
              (f"What colour is the {name}?", f"{upper(colour)}."), (f"Which animal is the {name} like?", f"{upper(a(like))}."),
              (f"How large is the {name}?", f"{upper(size)}."), (f"How many young has the {name}?", f"{upper(number(young))}.")]
     lines = [f"The {name}. The {name} is an animal of the {habitat} near {place}. {' '.join(body)}"]
-    lines += [f"{q} {r}" for q, r in d.some(asked, d.between(4, 8))]
+    lines += [f"{q} {r}" for q, r in d.sample(asked, d.between(4, 8))]
     lines.append(f"(From the animal book of {author}, under \"{upper(name)}\".)")
     return "\n".join(lines)
 
@@ -100,7 +100,7 @@ def animal(d: Draw) -> str:
 def island(d: Draw) -> str:
     """A lesson as a dialogue: the teacher explains, asks in another order, and one pupil answers wrongly first."""
     teacher, *pupils = d.people(4)
-    name, town, hill, river, founder = d.coined(), d.coined(), d.coined(), d.coined(), d.people(1)[0]
+    name, town, hill, river, founder = d.invented_name(), d.invented_name(), d.invented_name(), d.invented_name(), d.people(1)[0]
     crop, thing, people = d.pick(FOODS), plural(d.pick(THINGS)), d.between(2, 90) * 100
     facts = [(f"The largest town is {town}.", "What is the largest town called?", town),
              (f"The hill behind it is called {hill}.", "And the hill?", hill),
@@ -109,10 +109,10 @@ def island(d: Draw) -> str:
              (f"The fields grow {crop}.", "What do the fields grow?", crop),
              (f"The people make {thing}.", "What do the people make?", thing),
              (f"{people} people live there.", "How many people live there?", str(people))]
-    facts = d.some(facts, d.between(4, 7))
+    facts = d.sample(facts, d.between(4, 7))
     lines = [f"{teacher}: Today we learn about the island of {name}. {' '.join(f for f, _, _ in facts)}"]
     for (fact, question, answer) in d.shuffled(facts):
-        pupil, second = d.some(pupils, 2)
+        pupil, second = d.sample(pupils, 2)
         lines.append(f"{teacher}: {question} {pupil}?")
         wrong = d.pick([x for _, _, x in facts if x != answer])
         if d.chance(20):
@@ -124,10 +124,10 @@ def island(d: Draw) -> str:
 
 
 def hunt(d: Draw) -> str:
-    """Things are hidden, then found again one after the other."""
+    """Objects are hidden and then found one after the other."""
     host, *guests = d.people(5)
     hidden = things(d, d.between(5, 9))
-    places = d.some(LANDMARKS, len(hidden))
+    places = d.sample(LANDMARKS, len(hidden))
     lines = [f"For the feast {host} hid {number(len(hidden))} things round the village. " +
              " ".join(f"{upper(a(t))} lay at the {p}." for t, p in zip(hidden, places))]
     score = {g.name: 0 for g in guests}
@@ -136,6 +136,6 @@ def hunt(d: Draw) -> str:
         score[who.name] += 1
         lines.append(f"{who} went to the {p} and found the {t}. That was {who.their} {ORDINALS[score[who.name] - 1]} find.")
     lines.append("In the end " + listing([f"{g} had found {number(n) if n else 'nothing'}" for g, n in score.items()]) + ".")
-    for t, p in d.some(list(zip(hidden, places)), 3):
+    for t, p in d.sample(list(zip(hidden, places)), 3):
         lines.append(f"Where was the {t}? At the {p}.")
     return "\n".join(lines)

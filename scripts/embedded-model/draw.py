@@ -37,7 +37,7 @@ class Draw:
     def pick(self, items):
         return items[self.below(len(items))]
 
-    def some(self, items, count: int) -> list:
+    def sample(self, items, count: int) -> list:
         """`count` different items in random order."""
         pool, chosen = list(items), []
         for _ in range(min(count, len(pool))):
@@ -45,15 +45,15 @@ class Draw:
         return chosen
 
     def shuffled(self, items) -> list:
-        return self.some(items, len(items))
+        return self.sample(items, len(items))
 
-    def coined(self) -> str:
+    def invented_name(self) -> str:
         """An invented proper name, which can only be known from earlier in the same document."""
         middle = self.pick(MIDDLES) if self.chance(35) else ""
         return (self.pick(BEGINNINGS) + middle + self.pick(ENDINGS)).capitalize()
 
     def people(self, count: int) -> list:
-        names = self.some([(n, "she") for n in NAMES_SHE] + [(n, "he") for n in NAMES_HE], count)
+        names = self.sample([(n, "she") for n in NAMES_SHE] + [(n, "he") for n in NAMES_HE], count)
         return [Person(name, they) for name, they in names]
 
 
@@ -70,18 +70,18 @@ class Person:
         return self.they.capitalize()
 
 
-WORDS_FOR = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
+NUMBER_WORDS = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 ORDINALS = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh",
             "twelfth", "thirteenth", "fourteenth", "fifteenth", "sixteenth"]
 
 
 def number(count: int) -> str:
-    return WORDS_FOR[count] if 0 <= count < len(WORDS_FOR) else str(count)
+    return NUMBER_WORDS[count] if 0 <= count < len(NUMBER_WORDS) else str(count)
 
 
 def plural(noun: str) -> str:
     """The plural of the first word of a noun such as `pot of honey`."""
-    head, gap, rest = noun.partition(" of ")
+    head, gap, suffix = noun.partition(" of ")
     if head in PLURALS:
         many = PLURALS[head]
     elif head.endswith(("s", "x", "ch", "sh")):
@@ -90,7 +90,7 @@ def plural(noun: str) -> str:
         many = head[:-1] + "ies"
     else:
         many = head + "s"
-    return many + gap + rest
+    return many + gap + suffix
 
 
 def counted(count: int, noun: str) -> str:

@@ -25,7 +25,7 @@ PROMPTS = ["Hello", "Hello, my name is", "One morning in", "7 + 5 =",
 
 # Passages that repeat earlier text of the document, found by the words that introduce them.
 ANSWERS = re.compile(r"Answer: ([^\n]*)")
-RETOLD = re.compile(r"(?:said them again:|Looking back:|The list at the end:|Then write it down\.|You ask for)([^\n]*)")
+REPEATED = re.compile(r"(?:said them again:|Looking back:|The list at the end:|Then write it down\.|You ask for)([^\n]*)")
 
 
 def row(name: str, total_nats: float, tokens: int, size_bytes: int) -> str:
@@ -34,7 +34,7 @@ def row(name: str, total_nats: float, tokens: int, size_bytes: int) -> str:
 
 
 @torch.no_grad()
-def nats_of(model: Llama, ids: np.ndarray) -> np.ndarray:
+def token_nats(model: Llama, ids: np.ndarray) -> np.ndarray:
     """-ln p of every token after the first."""
     tokens = torch.from_numpy(ids.astype(np.int64))[None]  # [1, T]
     return F.cross_entropy(model(tokens[:, :-1])[0], tokens[0, 1:], reduction="none").double().numpy()
@@ -46,24 +46,24 @@ def within(pattern: re.Pattern, text: str, offsets: list) -> np.ndarray:
     return np.array([any(begin - 1 <= start < end for begin, end in spans) for start, _ in offsets[1:]])
 
 
-def print_parts(texts: list, encoded: list, of_ngram: list, of_model: list) -> None:
+def print_parts(texts: list, encoded: list, ngram_nats: list, model_nats: list) -> None:
     """Perplexities over chosen tokens only; the choice depends on the text only."""
-    place = [np.arange(len(x)) / len(x) for x in of_model]
+    place = [np.arange(len(x)) / len(x) for x in model_nats]
     chosen = {"first third of each document": [p < 1 / 3 for p in place],
               "last third of each document": [p >= 2 / 3 for p in place],
               "answers after `Answer:`": [within(ANSWERS, t, e.offsets) for t, e in zip(texts, encoded)],
-              "repeated lists and facts": [within(RETOLD, t, e.offsets) for t, e in zip(texts, encoded)]}
+              "repeated lists and facts": [within(REPEATED, t, e.offsets) for t, e in zip(texts, encoded)]}
     mean = lambda losses, mask: math.exp(np.concatenate(losses)[mask].mean())
     print("\n| tokens | number | 5-gram | the model |\n|---|---|---|---|")
     for name, masks in chosen.items():
         mask = np.concatenate(masks)
-        print(f"| {name} | {mask.sum()} | {mean(of_ngram, mask):.3f} | {mean(of_model, mask):.3f} |")
+        print(f"| {name} | {mask.sum()} | {mean(ngram_nats, mask):.3f} | {mean(model_nats, mask):.3f} |")
 
 
 def windows(ids: np.ndarray, length: int) -> list:
     """The text cut into pieces of `length` tokens with the BOS that each begins with; an incomplete last piece is dropped."""
     step = length - 1
-    return [np.concatenate([[BOS], ids[at:at + step]]) for at in range(0, len(ids) - step + 1, step)]
+    return [np.concatenate([[BOS], ids[start:start + step]]) for start in range(0, len(ids) - step + 1, step)]
 
 
 @torch.no_grad()
@@ -93,23 +93,23 @@ def main(model_folder: str, train_documents: str) -> None:
     ngrams = Ngrams(np.load(train_documents), vocab_size)
     for order in range(1, ngrams.highest + 1):
         print(row(f"{order}-gram", nats(ngrams, documents, order), tokens, size_bytes))
-    of_model = [nats_of(model, d) for d in documents]
-    print(row("the model", sum(x.sum() for x in of_model), tokens, size_bytes), flush=True)
-    of_ngram = [-np.log(ngrams.probabilities(d, ngrams.highest)) for d in documents]
-    print_parts(texts, encoded, of_ngram, of_model)
+    model_nats = [token_nats(model, d) for d in documents]
+    print(row("the model", sum(x.sum() for x in model_nats), tokens, size_bytes), flush=True)
+    ngram_nats = [-np.log(ngrams.probabilities(d, ngrams.highest)) for d in documents]
+    print_parts(texts, encoded, ngram_nats, model_nats)
 
     # The file as one text: a longer window contains more of the earlier text.
-    whole = np.array(tokenizer.encode(heldout, add_special_tokens=False).ids)
+    heldout_ids = np.array(tokenizer.encode(heldout, add_special_tokens=False).ids)
     print("\n| window over the whole text | perplexity per token |\n|---|---|")
     for length in (128, 256, 512, 1024, 2048):
-        losses = [nats_of(model, w) for w in windows(whole, length)]
+        losses = [token_nats(model, w) for w in windows(heldout_ids, length)]
         print(f"| {length} | {math.exp(np.concatenate(losses).mean()):.3f} |", flush=True)
     # Some quarters have harder text than others, so each is also evaluated without the text before it.
     print("\n| position in the window of 2048 | perplexity per token | the same tokens without earlier context |\n|---|---|---|")
     for part in range(0, 2048, 512):
-        alone = [nats_of(model, np.concatenate([[BOS], w[part + 1:part + 513]])) for w in windows(whole, 2048)]
+        separate = [token_nats(model, np.concatenate([[BOS], w[part + 1:part + 513]])) for w in windows(heldout_ids, 2048)]
         print(f"| {part} to {part + 511} | {math.exp(np.concatenate([x[part:part + 512] for x in losses]).mean()):.3f} | "
-              f"{math.exp(np.concatenate(alone).mean()):.3f} |")
+              f"{math.exp(np.concatenate(separate).mean()):.3f} |")
 
     for prompt in PROMPTS:
         print(f"\n--- greedy after {prompt!r}\n{continuation(model, tokenizer, prompt)}", flush=True)

@@ -14,7 +14,7 @@ BOS = 0
 BITS = 12  # a token id; five of them fit into an unsigned 64-bit key
 
 
-def keys_of(stream: np.ndarray, order: int) -> np.ndarray:
+def ngram_keys(stream: np.ndarray, order: int) -> np.ndarray:
     """The packed n-grams that lie within one document, with BOS only as the first token."""
     stream = stream.astype(np.uint64)
     length = len(stream) - order + 1
@@ -35,8 +35,8 @@ def discounts(counts: np.ndarray) -> np.ndarray:
     if not (n1 and n2 and n3 and n4):
         return np.array([0.0, 0.5, 0.5, 0.5])
     y = n1 / (n1 + 2 * n2)
-    found = [0.0, 1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3]
-    return np.clip(np.array(found), [0, 0.01, 0.01, 0.01], [0, 1, 2, 3])
+    discounts_by_count = [0.0, 1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3]
+    return np.clip(np.array(discounts_by_count), [0, 0.01, 0.01, 0.01], [0, 1, 2, 3])
 
 
 class Table:
@@ -46,23 +46,23 @@ class Table:
         self.keys, self.counts = keys, counts  # keys are sorted and unique
         self.discount = discounts(counts)
         self.contexts, starts = np.unique(keys >> np.uint64(BITS), return_index=True)
-        taken = self.discount[np.minimum(counts, 3)]
+        discounted = self.discount[np.minimum(counts, 3)]
         self.sums = np.add.reduceat(counts, starts).astype(np.float64)
-        self.passed_down = np.add.reduceat(taken, starts) / self.sums  # gamma
+        self.passed_down = np.add.reduceat(discounted, starts) / self.sums  # gamma
 
     def interpolate(self, keys: np.ndarray, lower: np.ndarray) -> np.ndarray:
         """p of the last token of each key, given p of the order below. For an unseen context, the lower order's p."""
         count = np.where(*lookup(self.keys, keys, self.counts), 0)
-        seen, total = lookup(self.contexts, keys >> np.uint64(BITS), self.sums)
+        is_seen, total = lookup(self.contexts, keys >> np.uint64(BITS), self.sums)
         _, gamma = lookup(self.contexts, keys >> np.uint64(BITS), self.passed_down)
-        own = np.maximum(count - self.discount[np.minimum(count, 3)], 0.0)
-        return np.where(seen, own / total + gamma * lower, lower)
+        discounted = np.maximum(count - self.discount[np.minimum(count, 3)], 0.0)
+        return np.where(is_seen, discounted / total + gamma * lower, lower)
 
 
 def lookup(sorted_keys: np.ndarray, keys: np.ndarray, values: np.ndarray):
     """Whether each key is in the table, and its value (arbitrary if not)."""
-    at = np.minimum(np.searchsorted(sorted_keys, keys), len(sorted_keys) - 1)
-    return sorted_keys[at] == keys, values[at]
+    index = np.minimum(np.searchsorted(sorted_keys, keys), len(sorted_keys) - 1)
+    return sorted_keys[index] == keys, values[index]
 
 
 class Ngrams:
@@ -70,16 +70,16 @@ class Ngrams:
 
     def __init__(self, stream: np.ndarray, vocab_size: int, highest: int = 5):
         self.vocab_size, self.highest = vocab_size, highest
-        raw = [None] + [np.unique(keys_of(stream, n), return_counts=True) for n in range(1, highest + 1)]
+        raw = [None] + [np.unique(ngram_keys(stream, n), return_counts=True) for n in range(1, highest + 1)]
         self.top = [None] + [Table(*raw[n]) for n in range(1, highest + 1)]
-        self.below = [None] + [Table(*self.neighbours(n, *raw[n], raw[n + 1][0])) for n in range(1, highest)]
+        self.below = [None] + [Table(*self.count_predecessors(n, *raw[n], raw[n + 1][0])) for n in range(1, highest)]
 
     @staticmethod
-    def neighbours(order: int, keys, counts, longer):
+    def count_predecessors(order: int, keys, counts, longer):
         """For each n-gram the number of different tokens before it; one that begins with BOS has none: its count."""
         endings, different = np.unique(longer & np.uint64((1 << (BITS * order)) - 1), return_counts=True)
-        found, value = lookup(endings, keys, different)
-        return keys, np.where(found, value, counts)
+        is_known, value = lookup(endings, keys, different)
+        return keys, np.where(is_known, value, counts)
 
     def probabilities(self, document: np.ndarray, order: int) -> np.ndarray:
         """p of every token of a document after its BOS, from up to `order - 1` tokens before it."""

@@ -5,7 +5,7 @@ import unittest
 try:
     import numpy as np
 
-    from ngram import BITS, BOS, Ngrams, discounts, keys_of, nats
+    from ngram import BITS, BOS, Ngrams, discounts, ngram_keys, nats
 except ImportError:
     np = None
 
@@ -33,8 +33,8 @@ class NgramArithmetic(unittest.TestCase):
     def test_n_grams_do_not_cross_from_one_document_into_the_next(self):
         stream = np.array([BOS, 1, 2, BOS, 3, 4])
         unpack = lambda key: (int(key) >> BITS, int(key) & ((1 << BITS) - 1))
-        self.assertEqual([unpack(k) for k in keys_of(stream, 2)], [(BOS, 1), (1, 2), (BOS, 3), (3, 4)])
-        self.assertEqual(len(keys_of(stream, 4)), 0)
+        self.assertEqual([unpack(k) for k in ngram_keys(stream, 2)], [(BOS, 1), (1, 2), (BOS, 3), (3, 4)])
+        self.assertEqual(len(ngram_keys(stream, 4)), 0)
 
     def test_a_hand_counted_bigram_has_the_probability_of_the_formula(self):
         # 1 is followed twice by 2 and once by 3; so small a text has discounts of a half.

@@ -10,20 +10,20 @@ from pathlib import Path
 from chronicles import animal, hunt, island, log, recital, register
 from draw import Draw
 from household import letter, recipe, sale, shed, shop, sums
-from tales import diary, mystery, song, tale, visit, walk
+from narratives import diary, mystery, song, journey, visit, walk
 
 TRAIN_SEED, HELDOUT_SEED = 20_250_101, 77_003
 TRAIN_BYTES, HELDOUT_BYTES = 22_500_000, 100_000
 
 # The shares of the kinds of documents, in about a hundred.
-KINDS = [(tale, 12), (letter, 9), (register, 8), (log, 8), (visit, 7), (diary, 7), (animal, 6), (island, 6), (mystery, 6), (hunt, 6),
+KINDS = [(journey, 12), (letter, 9), (register, 8), (log, 8), (visit, 7), (diary, 7), (animal, 6), (island, 6), (mystery, 6), (hunt, 6),
          (recipe, 5), (shop, 5), (shed, 5), (sale, 4), (recital, 4), (song, 3), (walk, 3), (sums, 2)]
-WHEEL = [kind for kind, share in KINDS for _ in range(share)]
+WEIGHTED_KINDS = [kind for kind, share in KINDS for _ in range(share)]
 
 
 def document(seed: int, index: int) -> str:
     d = Draw(seed, index)
-    return d.pick(WHEEL)(d)
+    return d.pick(WEIGHTED_KINDS)(d)
 
 
 def documents(seed: int, at_least_bytes: int):
@@ -54,11 +54,11 @@ def main(train_path: str, heldout_path: str) -> None:
     # Documents may differ in a single word, so long lines are compared, too.
     known_lines = {line for text in train for line in text.split("\n")}
     lines = [line for text in heldout for line in text.split("\n") if len(line) >= 100]
-    seen = sum(line in known_lines for line in lines)
+    repeated = sum(line in known_lines for line in lines)
     for name, path, texts in [("train", train_path, train), ("heldout", heldout_path, heldout)]:
         print(f"{name}: {len(texts)} documents, {sum(map(len, texts))} characters, sha256 {write(Path(path), texts)}")
-    print(f"held-out documents in train: 0; held-out lines of 100 characters or more in train: {seen} of {len(lines)}")
-    assert seen == 0, "a long held-out line is also a training line"
+    print(f"held-out documents in train: 0; held-out lines of 100 characters or more in train: {repeated} of {len(lines)}")
+    assert repeated == 0, "a long held-out line is also a training line"
 
 
 if __name__ == "__main__":

@@ -59,9 +59,9 @@ def main(train_path: str, heldout_path: str, model_folder: str, work: str) -> No
     ends = [np.append(ids, EOS) for ids in encode(tokenizer, bundles(split(train)))]
     np.save(work / "train-stream.npy", np.concatenate(ends).astype(np.uint16))
     # The input of the n-grams: every document with BOS, as in the rule for perplexity.
-    alone = encode(tokenizer, split(train))
-    np.save(work / "train-documents.npy", np.concatenate(alone))
-    bytes_per_token = len(train.encode()) / sum(len(ids) - 1 for ids in alone)
+    separate = encode(tokenizer, split(train))
+    np.save(work / "train-documents.npy", np.concatenate(separate))
+    bytes_per_token = len(train.encode()) / sum(len(ids) - 1 for ids in separate)
     heldout_ids = encode(tokenizer, split(heldout))
     sizes = sorted(len(ids) for ids in heldout_ids)
     print(f"tokenizer: {tokenizer.get_vocab_size()} entries; train {sum(map(len, ends))} tokens, {bytes_per_token:.3f} bytes a "

@@ -31,18 +31,18 @@ def rate(step: int, steps: int) -> float:
 
 def batches(stream, rng):
     """Each phase divides an unused part of the stream into windows, and takes each once in random order."""
-    at = 0
+    offset = 0
     for steps, count, length in PHASES:
         size = steps * count * length
-        assert at + size < len(stream), f"the text is too short: {len(stream)} tokens"
-        starts = at + length * rng.permutation(steps * count)
-        at += size
+        assert offset + size < len(stream), f"the text is too short: {len(stream)} tokens"
+        starts = offset + length * rng.permutation(steps * count)
+        offset += size
         for step in range(steps):
             windows = np.stack([stream[s:s + length + 1] for s in starts[step * count:(step + 1) * count]])
             yield torch.from_numpy(windows.astype(np.int64))  # [B, T + 1]
 
 
-def loss_of(model: Llama, batch):
+def batch_loss(model: Llama, batch):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         logits = model(batch[:, :-1])  # [B, T, V]
     return F.cross_entropy(logits.float().flatten(0, 1), batch[:, 1:].flatten())
@@ -76,9 +76,9 @@ def main(stream_path: str, model_folder: str) -> None:
     vectors = [w for w in model.parameters() if w.dim() != 2]
     optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": DECAY}, {"params": vectors, "weight_decay": 0.0}],
                                   betas=(0.9, 0.95), fused=True)
-    step_loss = compiled_where_possible(loss_of)
+    step_loss = compiled_where_possible(batch_loss)
     steps = sum(n for n, _, _ in PHASES)
-    started, seen, recent = time.monotonic(), 0, []
+    started, token_count, recent = time.monotonic(), 0, []
     print(f"{sum(w.numel() for w in model.parameters())} parameters, {steps} steps, "
           f"{sum(math.prod(p) for p in PHASES)} of {len(stream)} tokens, torch {torch.__version__}", file=sys.stderr)
     for step, batch in enumerate(batches(stream, rng)):
@@ -89,16 +89,16 @@ def main(stream_path: str, model_folder: str) -> None:
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
         optimizer.step()
-        seen += batch[:, 1:].numel()
+        token_count += batch[:, 1:].numel()
         recent = (recent + [loss.item()])[-50:]
         if (step + 1) % 25 == 0:
             seconds = time.monotonic() - started
-            print(f"step {step + 1}/{steps}  loss {sum(recent) / len(recent):.3f}  {seen} tokens  {seconds:.0f} s  "
-                  f"{seen / seconds:.0f} tokens/s", file=sys.stderr, flush=True)
+            print(f"step {step + 1}/{steps}  loss {sum(recent) / len(recent):.3f}  {token_count} tokens  {seconds:.0f} s  "
+                  f"{token_count / seconds:.0f} tokens/s", file=sys.stderr, flush=True)
         if (step + 1) % 500 == 0:
             save(model, folder)
     save(model, folder)
-    print(f"trained on {seen} tokens in {time.monotonic() - started:.0f} s")
+    print(f"trained on {token_count} tokens in {time.monotonic() - started:.0f} s")
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ SET_UP = re.compile(r"hint: orchestrate setup (?P<engine>\S+)(?P<device> --devic
 def main():
     action, arguments = sys.argv[1], sys.argv[2:]
     if action == "--hints":
-        sys.stdout.writelines(followable(line, *arguments) for line in sys.stdin)
+        sys.stdout.writelines(replace_hint(line, *arguments) for line in sys.stdin)
         return
     try:
         document = json.load(sys.stdin)
@@ -46,21 +46,21 @@ def outcome(report, device, record, code=DONE):
     measured = {case["engine"]["label"] for case in report["cases"] if case["samples"]}
     faulty = [(case["engine"], case["failure"]) for case in report["cases"] if case["failure"]]
     faulty += [(failed["engine"], failed["failure"]) for failed in report["failed"]]
-    faults = {engine["label"]: (engine, fault) for engine, fault in faulty}
+    failures = {engine["label"]: (engine, failure) for engine, failure in faulty}
     lines, failed, excused = [], not measured, False
-    for label in sorted(measured | set(faults)):
-        engine, fault = faults.get(label, (None, None))
+    for label in sorted(measured | set(failures)):
+        engine, failure = failures.get(label, (None, None))
         output = outputs.get(label)
         parts = []
         if label in measured:
             parts.append(status(output) if output else "unverified")
             failed = failed or (output or {}).get("status") == "wrong"
-        if fault and label not in measured and is_excused(engine, fault, device):
-            parts.append(f"left out: {fault['message']}")
+        if failure and label not in measured and is_excused(engine, failure, device):
+            parts.append(f"left out: {failure['message']}")
             excused = True
-        elif fault:
+        elif failure:
             extent = "a part of it failed" if label in measured else "not measured"
-            parts.append(f"{extent}: {fault['message']}")
+            parts.append(f"{extent}: {failure['message']}")
             failed = True
         lines.append(f"  {label}: {'; '.join(parts)}")
     if not measured:
@@ -75,29 +75,29 @@ def outcome(report, device, record, code=DONE):
 NO_DRIVER = "no NVIDIA driver found"
 
 
-def is_excused(engine, fault, device):
+def is_excused(engine, failure, device):
     """Whether a failure is expected: the engine cannot be packed, or is not for this device."""
-    about = manifest(engine["name"])
+    manifest_text = manifest(engine["name"])
     # A missing driver concerns every engine.
-    refused = fault["kind"] in ("unsupported", "unavailable") and fault["message"] != NO_DRIVER
-    if about and refused and not serves(about, device):
+    is_refused = failure["kind"] in ("unsupported", "unavailable") and failure["message"] != NO_DRIVER
+    if manifest_text and is_refused and not supports_device(manifest_text, device):
         return True
-    if fault["kind"] == "unsupported":
+    if failure["kind"] == "unsupported":
         # A preset may be for another device; the engine itself may not be refused.
         return f"{engine['name']}:" in engine["label"]
-    if fault["kind"] != "unavailable":
+    if failure["kind"] != "unavailable":
         return False
-    if re.search(r"^\[environment\]", about, re.M) and not re.search(r"^reference *= *true", about, re.M):
+    if re.search(r"^\[environment\]", manifest_text, re.M) and not re.search(r"^reference *= *true", manifest_text, re.M):
         # A library in Python that this machine lacks.
         return True
     # A rehearsal: the program for the processor is not packed.
-    return device == "cpu" and fault["message"] == "not built"
+    return device == "cpu" and failure["message"] == "not built"
 
 
-def serves(about, device):
+def supports_device(manifest_text, device):
     """Whether a manifest supports this kind of device. Every engine supports `cpu`; a GPU needs an entry or a driver."""
     family = device.split(":")[0]
-    return family == "cpu" or bool(re.search(rf"^\[devices\.{re.escape(family)}\b|^driver *=", about, re.M))
+    return family == "cpu" or bool(re.search(rf"^\[devices\.{re.escape(family)}\b|^driver *=", manifest_text, re.M))
 
 
 def manifest(engine):
@@ -107,20 +107,20 @@ def manifest(engine):
         return ""
 
 
-def followable(line, device, programs):
-    found = SET_UP.search(line)
-    if not found:
+def replace_hint(line, device, programs):
+    match = SET_UP.search(line)
+    if not match:
         return line
-    binaries = re.findall(r'^binary *= *"(.*)"', manifest(found["engine"]), re.M)
+    binaries = re.findall(r'^binary *= *"(.*)"', manifest(match["engine"]), re.M)
     # The last binary of a manifest is that of its device.
-    is_packed = binaries and (Path(programs) / binaries[-1 if found["device"] else 0]).exists()
+    is_packed = binaries and (Path(programs) / binaries[-1 if match["device"] else 0]).exists()
     if is_packed:
         hint = "export ORCHESTRATE_PYTHON=/a/python/that/has/its/library"
     elif device == "cpu":
-        hint = f"where there is Rust: cargo run --release -- setup {found['engine']}"
+        hint = f"where there is Rust: cargo run --release -- setup {match['engine']}"
     else:
         hint = "where there is Rust: scripts/gpu-check --pack"
-    return f"{line[: found.start()]}hint: {hint}\n"
+    return f"{line[: match.start()]}hint: {hint}\n"
 
 
 def status(output):
@@ -136,11 +136,11 @@ def status(output):
     return output["status"] + (f" ({'; '.join(values)})" if values else "")
 
 
-def gpus(found, packed_for):
-    if not found:
+def gpus(detected, packed_for):
+    if not detected:
         return ["  GPU: none found by the NVIDIA driver"]
     lines = []
-    for gpu in found:
+    for gpu in detected:
         capability = gpu.get("compute_capability")
         facts = [gpu.get("name"), f"compute capability {capability}" if capability else None]
         facts += [f"{name} {gpu[name]}" for name in ("driver", "cuda") if gpu.get(name)]

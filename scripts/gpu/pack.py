@@ -18,13 +18,13 @@ from typing import NamedTuple
 try:
     import tomllib
 except ModuleNotFoundError:
-    HERE = ".".join(str(part) for part in sys.version_info[:2])
-    sys.exit(f"error: packing needs Python 3.11, and this is {HERE}\nhint: uv run --python 3.11 scripts/gpu/pack.py gpu-check")
+    VERSION = ".".join(str(part) for part in sys.version_info[:2])
+    sys.exit(f"error: packing needs Python 3.11, and this is {VERSION}\nhint: uv run --python 3.11 scripts/gpu/pack.py gpu-check")
 
 ROOT = Path(__file__).resolve().parents[2]
 FAMILY = "cuda"
 # The most that can be copied to a machine without a network, including the checkout.
-MOST_BYTES = 64 << 20
+MAX_BYTES = 64 << 20
 # Not this machine's processor: another one may lack its instructions.
 PROCESSOR = "x86-64-v3"
 ENVIRONMENT = {
@@ -50,18 +50,18 @@ class Missing(Exception):
 
 def programs():
     """The orchestrator, the programs for the GPU, and the program of the verifier."""
-    found = {"orchestrate": Program("orchestrate", {"package": "orchestrate"})}
+    by_name = {"orchestrate": Program("orchestrate", {"package": "orchestrate"})}
     for path in sorted(ROOT.glob("engines/*/engine.toml")):
         engine = tomllib.loads(path.read_text())
-        on_gpu = engine.get("devices", {}).get(FAMILY)
-        own = Program(engine["binary"], engine.get("build", {}))
-        if on_gpu and "binary" in on_gpu:
-            found[on_gpu["binary"]] = Program(on_gpu["binary"], on_gpu.get("build", {}), has_kernels=True)
-        elif on_gpu is not None or "driver" in engine.get("needs", {}):
-            found[own.name] = own
+        gpu_entry = engine.get("devices", {}).get(FAMILY)
+        default = Program(engine["binary"], engine.get("build", {}))
+        if gpu_entry and "binary" in gpu_entry:
+            by_name[gpu_entry["binary"]] = Program(gpu_entry["binary"], gpu_entry.get("build", {}), has_kernels=True)
+        elif gpu_entry is not None or "driver" in engine.get("needs", {}):
+            by_name[default.name] = default
         if engine.get("reference"):
-            found[own.name] = own
-    return list(found.values())
+            by_name[default.name] = default
+    return list(by_name.values())
 
 
 def build(program):
@@ -81,10 +81,10 @@ def build(program):
         raise Missing(f"`{command[0]}` cannot be started: {error.strerror}") from None
     if status != 0:
         raise Missing(f"`{' '.join(command)}` failed")
-    return file_of(Path(ENVIRONMENT["CARGO_TARGET_DIR"]) / "release", program)
+    return program_file(Path(ENVIRONMENT["CARGO_TARGET_DIR"]) / "release", program)
 
 
-def file_of(folder, program):
+def program_file(folder, program):
     path = folder / program.name
     if not path.is_file():
         raise Missing(f"`{path}` is missing")
@@ -93,13 +93,13 @@ def file_of(folder, program):
 
 def pack(path, name, folder):
     """Strips and compresses a program. Returns its line for the manifest, its packed size, and the unpacked content."""
-    plain = folder / name
+    stripped = folder / name
     with path.open("rb") as file:
         is_stripped = shutil.which("strip") and file.read(4) == b"\x7fELF"
-    if not is_stripped or subprocess.run(["strip", "-o", plain, path], check=False).returncode != 0:
-        shutil.copyfile(path, plain)
-    content = without_run_path(plain)
-    plain.unlink()
+    if not is_stripped or subprocess.run(["strip", "-o", stripped, path], check=False).returncode != 0:
+        shutil.copyfile(path, stripped)
+    content = without_run_path(stripped)
+    stripped.unlink()
     packed = compressed(content)
     (folder / f"{name}.xz").write_bytes(packed)
     return f"program {name} {hashlib.sha256(content).hexdigest()} {len(content)} {len(packed)}", len(packed), content
@@ -108,16 +108,16 @@ def pack(path, name, folder):
 def without_run_path(path):
     """The content of a program with its run path replaced by zeros: the folder exists only on the machine of the build."""
     content = path.read_bytes()
-    for folder in re.findall(r"\((?:RUNPATH|RPATH)\).*\[(.+)\]", output_of("readelf", "-dW", str(path))):
+    for folder in re.findall(r"\((?:RUNPATH|RPATH)\).*\[(.+)\]", command_output("readelf", "-dW", str(path))):
         name = b"\0" + folder.encode() + b"\0"
         if content.count(name) == 1:
             content = content.replace(name, b"\0" * len(name))
     return content
 
 
-def libc_needed(contents):
+def newest_glibc(contents):
     """The newest version of glibc that any of the programs needs."""
-    versions = {tuple(map(int, found)) for content in contents for found in re.findall(rb"GLIBC_(\d+)\.(\d+)", content)}
+    versions = {tuple(map(int, version)) for content in contents for version in re.findall(rb"GLIBC_(\d+)\.(\d+)", content)}
     return ".".join(map(str, max(versions))) if versions else None
 
 
@@ -128,7 +128,7 @@ def compressed(content):
     return subprocess.run(["xz", "-c"], input=content, stdout=subprocess.PIPE, env=environment, check=True).stdout
 
 
-def output_of(*command):
+def command_output(*command):
     try:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     except OSError:
@@ -136,26 +136,26 @@ def output_of(*command):
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
-def facts(are_ours):
-    commit = output_of("git", "rev-parse", "--short=12", "HEAD") or "unknown"
-    dirty = "-dirty" if output_of("git", "status", "--porcelain", "--untracked-files=no") else ""
+def facts(is_built_here):
+    commit = command_output("git", "rev-parse", "--short=12", "HEAD") or "unknown"
+    dirty = "-dirty" if command_output("git", "status", "--porcelain", "--untracked-files=no") else ""
     yield f"commit {commit}{dirty}"
     yield f"packed {datetime.datetime.now(datetime.UTC).isoformat(timespec='seconds')}"
-    if are_ours:
-        yield f"rustc {output_of('rustc', '--version').removeprefix('rustc ') or 'unknown'}"
+    if is_built_here:
+        yield f"rustc {command_output('rustc', '--version').removeprefix('rustc ') or 'unknown'}"
         yield f"processor {PROCESSOR}"
 
 
-def capability(path, are_ours):
+def capability(path, is_built_here):
     """The compute capability of its kernels: from the file beside it, or of the build just made."""
     file = path.with_name(path.name + ".capability")
     if file.is_file():
         return file.read_text().strip()
-    return ENVIRONMENT["CUDA_COMPUTE_CAP"].replace(".", "") if are_ours else None
+    return ENVIRONMENT["CUDA_COMPUTE_CAP"].replace(".", "") if is_built_here else None
 
 
 def checkout_bytes():
-    files = output_of("git", "ls-files", "-z").split("\0")
+    files = command_output("git", "ls-files", "-z").split("\0")
     return sum((ROOT / file).stat().st_size for file in files if (ROOT / file).is_file() and file)
 
 
@@ -171,36 +171,36 @@ def main():
     folder = arguments.folder.absolute()
     if folder.exists() and any(folder.iterdir()) and not (folder / "manifest").is_file():
         sys.exit(f"error: `{arguments.folder}` is not empty, and has no packed programs\nhint: name another folder")
-    unfinished = folder.with_name(folder.name + ".new")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir(parents=True)
+    temporary = folder.with_name(folder.name + ".new")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
     try:
-        status = fill(unfinished, arguments.source)
+        status = fill(temporary, arguments.source)
         shutil.rmtree(folder, ignore_errors=True)
-        unfinished.rename(folder)
+        temporary.rename(folder)
     finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
     print(f"packed in {arguments.folder}; copy it and this checkout to the GPU machine, and run there: scripts/gpu-check {arguments.folder}")
     sys.exit(status)
 
 
 def fill(folder, source):
-    are_ours = source is None
-    lines, sizes, missing, contents = list(facts(are_ours)), {}, {}, []
-    if are_ours:
+    is_built_here = source is None
+    lines, sizes, missing, contents = list(facts(is_built_here)), {}, {}, []
+    if is_built_here:
         print("a first build takes half an hour on two cores; CUDA's compiler is downloaded if it is missing (its size is printed)")
     for program in programs():
         try:
-            path = file_of(source, program) if source else build(program)
+            path = program_file(source, program) if source else build(program)
         except Missing as reason:
             missing[program.name] = reason
             continue
         line, sizes[program.name], content = pack(path, program.name, folder)
         lines.append(line)
         contents.append(content)
-        if program.has_kernels and (compiled_for := capability(path, are_ours)):
+        if program.has_kernels and (compiled_for := capability(path, is_built_here)):
             lines.append(f"compute-capability {compiled_for}")
-    if newest := libc_needed(contents):
+    if newest := newest_glibc(contents):
         lines.append(f"glibc {newest}")
     (folder / "manifest").write_text("\n".join(lines) + "\n")
     checkout = checkout_bytes()
@@ -209,9 +209,9 @@ def fill(folder, source):
     for name in largest:
         print(f"  {name:<24} {megabytes(sizes[name]):>9}")
     print(f"  {'total':<24} {megabytes(sum(sizes.values())):>9}, {megabytes(total)} with the checkout")
-    if total > MOST_BYTES:
+    if total > MAX_BYTES:
         cause = f"`{largest[0]}` is the largest" if sizes[largest[0]] > checkout else "most of it is the checkout"
-        sys.exit(f"error: {megabytes(total)} are more than the {megabytes(MOST_BYTES)} that can be carried: {cause}")
+        sys.exit(f"error: {megabytes(total)} are more than the {megabytes(MAX_BYTES)} that can be carried: {cause}")
     if "orchestrate" in missing:
         sys.exit(f"error: nothing is packed without `orchestrate`: {missing['orchestrate']}")
     for name, reason in missing.items():

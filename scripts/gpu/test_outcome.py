@@ -26,7 +26,7 @@ def case(label, samples, failure=None):
 
 
 def report(cases=(), failed=(), outputs=()):
-    failed = [{"engine": engine(label), "failure": fault} for label, fault in failed]
+    failed = [{"engine": engine(label), "failure": failure} for label, failure in failed]
     return {"cases": list(cases), "failed": failed, "outputs": list(outputs)}
 
 
@@ -55,12 +55,12 @@ class Outcome(unittest.TestCase):
 
     def test_each_engine_has_its_status_or_the_reason_why_it_was_not_measured(self):
         crash = {"kind": "exited", "message": "it crashed"}
-        found = report(
+        document = report(
             [case("near", 9), case("far", 9), case("broken", 0, crash)],
             [("absent", NOT_BUILT), ("library", NO_DRIVER)],
             [output("near", "agrees", 0.0123, 47, 48), output("far", "wrong", 2.0, 0, 48, ["its ids differ"])],
         )
-        lines, code = outcome.outcome(found, "cuda", "r.jsonl")
+        lines, code = outcome.outcome(document, "cuda", "r.jsonl")
         self.assertEqual(
             lines,
             [
@@ -75,41 +75,41 @@ class Outcome(unittest.TestCase):
         self.assertEqual(code, outcome.FAILED)
 
     def test_an_engine_for_processors_is_left_out_on_a_gpu_unless_it_crashes(self):
-        refused = {"kind": "unsupported", "message": "no device `cuda`"}
+        unsupported = {"kind": "unsupported", "message": "no device `cuda`"}
         crash = {"kind": "exited", "message": "it crashed"}
-        for fault, device, code in [
+        for failure, device, code in [
             (NOT_BUILT, "cuda", outcome.DONE),
-            (refused, "cuda:1", outcome.DONE),
-            (refused, "cpu", outcome.FAILED),
+            (unsupported, "cuda:1", outcome.DONE),
+            (unsupported, "cpu", outcome.FAILED),
             (crash, "cuda", outcome.FAILED),
         ]:
-            found = report([case("near", 9)], [("processors", fault)], [output("near", "exact")])
-            lines, found_code = outcome.outcome(found, device, "r.jsonl", outcome.FAILED)
+            document = report([case("near", 9)], [("processors", failure)], [output("near", "exact")])
+            lines, exit_code = outcome.outcome(document, device, "r.jsonl", outcome.FAILED)
             result = "left out" if code == outcome.DONE else "not measured"
-            self.assertEqual((lines[1], found_code), (f"  processors: {result}: {fault['message']}", code))
+            self.assertEqual((lines[1], exit_code), (f"  processors: {result}: {failure['message']}", code))
 
     def test_an_unverified_engine_with_a_failed_part_has_both_in_its_line(self):
-        found = report([case("half", 9), case("half", 0, {"kind": "timeout", "message": "no answer in time"})])
-        [line, _], code = outcome.outcome(found, "cuda", "r.jsonl")
+        document = report([case("half", 9), case("half", 0, {"kind": "timeout", "message": "no answer in time"})])
+        [line, _], code = outcome.outcome(document, "cuda", "r.jsonl")
         self.assertEqual((line, code), ("  half: unverified; a part of it failed: no answer in time", outcome.FAILED))
 
     def code(self, failed=(), device="cuda", code=0, status="exact"):
-        found = report([case("good", 9)], failed, [output("good", status)])
-        return outcome.outcome(found, device, "r.jsonl", code)[1]
+        document = report([case("good", 9)], failed, [output("good", status)])
+        return outcome.outcome(document, device, "r.jsonl", code)[1]
 
     def test_a_packed_engine_that_was_not_measured_is_a_failure(self):
         self.assertEqual(self.code(), outcome.DONE)
         other_gpu = {"kind": "unavailable", "message": "compiled for sm_90a, and this GPU is 8.0"}
-        for label, fault in [("compiled", other_gpu), ("compiled", NOT_BUILT), ("verifier", NO_DRIVER)]:
-            self.assertEqual(self.code([(label, fault)]), outcome.FAILED, label)
+        for label, failure in [("compiled", other_gpu), ("compiled", NOT_BUILT), ("verifier", NO_DRIVER)]:
+            self.assertEqual(self.code([(label, failure)]), outcome.FAILED, label)
         self.assertEqual(self.code([("library", {"kind": "exited", "message": "killed"})]), outcome.FAILED)
 
     def test_engines_that_cannot_be_packed_and_presets_for_other_devices_are_no_failures(self):
         self.assertEqual(self.code([("library", NO_DRIVER)]), outcome.DONE)
-        refused = {"kind": "unsupported", "message": "`own_pool` is for the CPU"}
+        unsupported = {"kind": "unsupported", "message": "`own_pool` is for the CPU"}
         # The run itself counts it.
-        self.assertEqual(self.code([("compiled:own-pool", refused)], code=4), outcome.DONE)
-        self.assertEqual(self.code([("compiled", refused)], code=4), outcome.FAILED)
+        self.assertEqual(self.code([("compiled:own-pool", unsupported)], code=4), outcome.DONE)
+        self.assertEqual(self.code([("compiled", unsupported)], code=4), outcome.FAILED)
         # The program for the processor is not packed.
         self.assertEqual(self.code([("compiled", NOT_BUILT)], device="cpu"), outcome.DONE)
 
@@ -125,7 +125,7 @@ class Outcome(unittest.TestCase):
             ("orchestrate setup library", "cuda", "export ORCHESTRATE_PYTHON=/a/python/that/has/its/library"),
             ("nvidia-smi", "cuda", "nvidia-smi"),
         ]:
-            self.assertEqual(outcome.followable(f"  hint: {hint}\n", device, "programs"), f"  hint: {expected}\n")
+            self.assertEqual(outcome.replace_hint(f"  hint: {hint}\n", device, "programs"), f"  hint: {expected}\n")
 
     def test_a_gpu_for_which_the_programs_were_not_built_is_reported_with_the_command_that_packs_them(self):
         gpu = {"name": "Pretence", "compute_capability": "8.0", "driver": "580.1"}

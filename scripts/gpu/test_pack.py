@@ -82,7 +82,7 @@ class Packing(unittest.TestCase):
     def test_too_many_bytes_are_refused_with_the_largest_program_and_the_old_folder_stays(self):
         self.pack()
         before = (self.root / "packed/manifest").read_text()
-        with mock.patch.object(pack, "MOST_BYTES", 100):
+        with mock.patch.object(pack, "MAX_BYTES", 100):
             status, _ = self.pack()
         self.assertRegex(status, "more than the .* that can be carried: `.*` is the largest")
         self.assertEqual((self.root / "packed/manifest").read_text(), before)

@@ -89,9 +89,9 @@ class Check:
 
     def model(self, name: str) -> None:
         with self.subject(name, "", "making"):
-            folder = self.made(name)
+            folder = self.make_model(name)
             tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-            sequences = sequences_of(tokenizer)
+            sequences = score_sequences(tokenizer)
             expected = self.reference.scores(folder, sequences)
             for dtype in BOUNDS:
                 with self.subject(name, dtype, "opening"):
@@ -100,10 +100,10 @@ class Check:
                 label = mistake.__name__.replace("_", " ")
                 with self.subject(name, "f32", label):
                     file = converter_mistakes.copy_with(self.folder / f"{name}-f32.gguf", mistake, self.folder)
-                    scores = self.llama_cpp.ask(file, sequences=sequences)["scores"]
+                    scores = self.llama_cpp.request(file, sequences=sequences)["scores"]
                     self.mistake(name, label, scores, expected)
 
-    def made(self, name: str) -> Path:
+    def make_model(self, name: str) -> Path:
         """Makes the model in f32, the source of its GGUF files."""
         folder = self.folder / name
         if name == "embedded":
@@ -116,22 +116,22 @@ class Check:
         file = self.folder / f"{name}-{dtype}.gguf"
         self.orchestrate("model", "convert", folder, "--to", "gguf", "--dtype", dtype, "--out", file)
         if name != "embedded":
-            again = self.folder / "synthesised.gguf"
-            self.orchestrate("model", "synth", name, "--format", "gguf", "--dtype", dtype, "--out", again)
-            if again.read_bytes() != file.read_bytes():
+            synthesised = self.folder / "synthesised.gguf"
+            self.orchestrate("model", "synth", name, "--format", "gguf", "--dtype", dtype, "--out", synthesised)
+            if synthesised.read_bytes() != file.read_bytes():
                 self.fail(name, dtype, "the synthesised and the converted file differ")
-            again.unlink()
+            synthesised.unlink()
         # The weights of the file in f32. For floats they are those of the model.
         widened = self.folder / f"{name}-{dtype}"
         self.orchestrate("model", "convert", file, "--to", "safetensors", "--dtype", "f32", "--out", widened)
-        for fault in official.faults(file, widened, dtype):
-            self.fail(name, dtype, fault)
+        for problem in official.problems(file, widened, dtype):
+            self.fail(name, dtype, problem)
         if dtype in BLOCKS:
             expected = self.reference.scores(widened, sequences)
             self.blocks(name, dtype, file)
         # GGUF has no field for a normaliser (Qwen's: NFC), and llama.cpp has none, so it gets normalised text.
         texts = [tokenizer.normalizer.normalize_str(text) if tokenizer.normalizer else text for text in TEXTS]
-        answer = self.llama_cpp.ask(file, sequences=sequences, texts=texts)
+        answer = self.llama_cpp.request(file, sequences=sequences, texts=texts)
         bounds = BOUNDS[dtype]
         if name in GELU_BY_TABLE:
             bounds = tuple(map(max, bounds, GELU_BOUNDS))
@@ -143,16 +143,16 @@ class Check:
         # Random weights leave the choice between ids nearly even; the trained model's own text must be the same.
         if name == "embedded" and dtype == "f32":
             prompt = sequences[0][:16]
-            ids = self.llama_cpp.ask(file, greedy=[prompt, 32])["greedy"]
+            ids = self.llama_cpp.request(file, greedy=[prompt, 32])["greedy"]
             expected_ids = self.reference.greedy(widened, prompt, 32)
             if ids != expected_ids:
                 self.fail(name, dtype, f"its greedy ids are {ids}, expected {expected_ids}")
 
     def blocks(self, name, dtype, file) -> None:
         before, llama = self.folder / f"{name}-f32.gguf", self.folder / f"{name}-{dtype}-llama-cpp.gguf"
-        self.llama_cpp.ask(before, quantise=[dtype, str(llama)])
+        self.llama_cpp.request(before, quantise=[dtype, str(llama)])
         errors = official.errors(before, file, llama)
-        ratios = [ours / theirs for ours, theirs, _ in errors]
+        ratios = [found / reference for found, reference, _ in errors]
         median, largest = statistics.median(ratios), max(ratios)
         expected = BLOCKS[dtype]
         self.print(name, dtype, "error / llama.cpp's", f"{median:.3f}", f"{largest:.3f}", expected)
@@ -180,8 +180,8 @@ class Check:
         self.rows += 1
         print(f"{name:<14}{dtype:<6}{compared:<21}{median:>9}{largest:>10}{bounds:>20}", flush=True)
 
-    def fail(self, name, dtype, fault) -> None:
-        self.failures.append(f"{name} {dtype}: {fault}".replace(" :", ":"))
+    def fail(self, name, dtype, problem) -> None:
+        self.failures.append(f"{name} {dtype}: {problem}".replace(" :", ":"))
 
     def subject(self, name, dtype, step):
         return Subject(self, name, dtype, step)
@@ -208,7 +208,7 @@ class Subject:
         return True
 
 
-def sequences_of(tokenizer: Tokenizer) -> list[list[int]]:
+def score_sequences(tokenizer: Tokenizer) -> list[list[int]]:
     """Real text, long enough for slow rotations to show, and ids from all over the vocabulary."""
     text = (EMBEDDED / "heldout.txt").read_text(encoding="utf-8")
     real = tokenizer.encode(text[:4000]).ids[:400]

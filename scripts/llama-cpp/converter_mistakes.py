@@ -8,9 +8,9 @@ import numpy
 
 
 def tensors(file: Path, ending: str) -> list:
-    found = [tensor for tensor in gguf.GGUFReader(file, "r+").tensors if tensor.name.endswith(ending)]
-    assert found, f"`{file}` has no `{ending}`"
-    return found
+    tensors = [tensor for tensor in gguf.GGUFReader(file, "r+").tensors if tensor.name.endswith(ending)]
+    assert tensors, f"`{file}` has no `{ending}`"
+    return tensors
 
 
 def rotary_halves_kept(file: Path) -> None:

@@ -29,7 +29,7 @@ def safetensors(folder: Path) -> dict[str, numpy.ndarray]:
     return tensors
 
 
-def faults(file: Path, folder: Path, dtype: str) -> list[str]:
+def problems(file: Path, folder: Path, dtype: str) -> list[str]:
     """The differences of `file` from the expectation of llama.cpp's tables for `folder`, the same model in f32."""
     reader = read(file)
     architecture = reader.get_field("general.architecture").contents()
@@ -37,47 +37,47 @@ def faults(file: Path, folder: Path, dtype: str) -> list[str]:
     layers = reader.get_field(f"{architecture}.block_count").contents()
     names = gguf.get_tensor_name_map(known[architecture], layers)
     tensors = {tensor.name: tensor for tensor in reader.tensors}
-    found = []
+    lines = []
     for name, values in safetensors(folder).items():
         expected_name = names.get_name(name, try_suffixes=(".weight", ".bias"))
         tensor = tensors.pop(expected_name, None)
         if tensor is None:
-            found.append(f"`{name}` should be `{expected_name}`, which is missing")
+            lines.append(f"`{name}` should be `{expected_name}`, which is missing")
             continue
-        plain = values.ndim == 1 or expected_name == "position_embd.weight"
-        expected = "F32" if plain else dtype.upper()
+        is_f32 = values.ndim == 1 or expected_name == "position_embd.weight"
+        expected = "F32" if is_f32 else dtype.upper()
         if tensor.tensor_type.name != expected:
-            found.append(f"`{expected_name}` is {tensor.tensor_type.name}, expected {expected}")
+            lines.append(f"`{expected_name}` is {tensor.tensor_type.name}, expected {expected}")
         numbers = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
         numbers = as_hugging_face(reader, architecture, expected_name, numbers)
         if numbers.shape != values.shape:
-            found.append(f"`{expected_name}` has the shape {numbers.shape}, expected {values.shape}")
+            lines.append(f"`{expected_name}` has the shape {numbers.shape}, expected {values.shape}")
         elif not numpy.array_equal(numbers, values):
-            off = numpy.abs(numbers - values).max()
-            found.append(f"`{expected_name}` has other numbers than `{name}`, by up to {off:.1e}")
+            difference = numpy.abs(numbers - values).max()
+            lines.append(f"`{expected_name}` has other numbers than `{name}`, by up to {difference:.1e}")
     # Computed from the config; no checkpoint has it.
     tensors.pop("rope_freqs.weight", None)
-    found += [f"`{name}` is not a tensor of the model" for name in tensors]
-    return found
+    lines += [f"`{name}` is not a tensor of the model" for name in tensors]
+    return lines
 
 
-def errors(before: Path, ours: Path, theirs: Path) -> list[tuple[float, float, bool]]:
+def errors(before: Path, converted: Path, reference: Path) -> list[tuple[float, float, bool]]:
     """For each tensor in blocks: the error of our blocks, that of llama.cpp's, and whether they have the same bytes."""
     exact, our_blocks, their_blocks = (
-        {tensor.name: tensor for tensor in read(file).tensors} for file in (before, ours, theirs)
+        {tensor.name: tensor for tensor in read(file).tensors} for file in (before, converted, reference)
     )
     results = []
     for name, tensor in our_blocks.items():
-        other = their_blocks[name]
+        reference_tensor = their_blocks[name]
         if tensor.tensor_type == gguf.GGMLQuantizationType.F32:
             continue
-        if tensor.tensor_type != other.tensor_type:
-            raise ValueError(f"`{name}` is {tensor.tensor_type.name}, llama.cpp has it as {other.tensor_type.name}")
+        if tensor.tensor_type != reference_tensor.tensor_type:
+            raise ValueError(f"`{name}` is {tensor.tensor_type.name}, llama.cpp has it as {reference_tensor.tensor_type.name}")
         pair = []
-        for blocks in (tensor, other):
+        for blocks in (tensor, reference_tensor):
             numbers = gguf.quants.dequantize(blocks.data, blocks.tensor_type)
             pair.append(float(numpy.sqrt(numpy.square(numbers - exact[name].data).mean(dtype=numpy.float64))))
-        results.append((*pair, numpy.array_equal(tensor.data, other.data)))
+        results.append((*pair, numpy.array_equal(tensor.data, reference_tensor.data)))
     return results
 
 

@@ -64,7 +64,7 @@ class Conversation:
 class Reference(Conversation):
     """An engine of this project through its protocol, in f32, from safetensors."""
 
-    def ask(self, message: dict) -> dict:
+    def request(self, message: dict) -> dict:
         self.send(message)
         while (answer := self.receive())["type"] == "progress":
             pass
@@ -75,15 +75,15 @@ class Reference(Conversation):
 
     def load(self, folder: Path) -> None:
         # One thread on both sides: the models are small, and busy waiting of several threads is slow on a busy machine.
-        self.ask({"type": "load", "model": str(folder), "dtype": "f32", "device": "cpu", "threads": 1})
+        self.request({"type": "load", "model": str(folder), "dtype": "f32", "device": "cpu", "threads": 1})
 
     def scores(self, folder: Path, sequences: list[list[int]]) -> list[list[float]]:
         self.load(folder)
-        return self.ask({"type": "score", "sequences": sequences})["logprobs"]
+        return self.request({"type": "score", "sequences": sequences})["logprobs"]
 
     def greedy(self, folder: Path, prompt: list[int], count: int) -> list[int]:
         self.load(folder)
-        answer = self.ask({
+        answer = self.request({
             "type": "generate", "prompt_ids": prompt, "max_new_tokens": count, "ignore_eos": True, "iterations": 1,
         })
         return answer["iterations"][0]["sequences"][0]["output_ids"]
@@ -93,7 +93,7 @@ class LlamaCpp(Conversation):
     def __init__(self, log: Path):
         super().__init__([sys.executable, Path(__file__).with_name("opened.py")], log)
 
-    def ask(self, file: Path, **question) -> dict:
+    def request(self, file: Path, **question) -> dict:
         self.send({"model": str(file), **question})
         answer = self.receive()
         if "failed" in answer:

@@ -204,7 +204,7 @@ class Memory(unittest.TestCase):
                 self.assertEqual(container_free_bytes(folder), expected)
         cpu = torch.device("cpu")
         for host, container, free in [(5, 3, 3), (3, 5, 3), (5, None, 5), (None, 3, 3), (None, None, None)]:
-            with mock.patch("devices.free_of_host", return_value=host), mock.patch("devices.free_of_container", return_value=container):
+            with mock.patch("devices.host_free_bytes", return_value=host), mock.patch("devices.container_free_bytes", return_value=container):
                 self.assertEqual(devices.free_bytes(cpu), free)
 
     def test_the_requested_bytes_are_read_from_the_messages_of_both_allocators(self):

@@ -1,4 +1,4 @@
-"""Documents that tell something: a journey, a visit, a diary, a song. Later text depends on earlier text."""
+"""Narratives: a journey, a visit, a diary, a song. Later text depends on earlier text."""
 
 from draw import Draw, ORDINALS, a, listing, number, the, upper
 from words import (ANIMALS, CHORES, COLOURS, DAYS, HABITATS, KIN, LANDMARKS, MATERIALS, SEASONS, STATES, TEMPERS,
@@ -8,69 +8,69 @@ from words import (ANIMALS, CHORES, COLOURS, DAYS, HABITATS, KIN, LANDMARKS, MAT
 def things(d: Draw, count: int) -> list:
     """Phrases such as `rusty lantern`, all nouns different."""
     kinds = COLOURS + MATERIALS + STATES
-    return [f"{d.pick(kinds)} {noun}" for noun in d.some(THINGS, count)]
+    return [f"{d.pick(kinds)} {noun}" for noun in d.sample(THINGS, count)]
 
 
-def tale(d: Draw) -> str:
+def journey(d: Draw) -> str:
     """A journey with a bag whose contents change; questions at the end refer to all of it."""
-    hero, *met = d.people(4)
-    home, goal, trade = d.coined(), d.coined(), d.pick(TRADES)
+    hero, *strangers = d.people(4)
+    home, goal, trade = d.invented_name(), d.invented_name(), d.pick(TRADES)
     pool = things(d, 10)
     bag, spare = pool[:3], pool[3:]
-    stops = d.some(LANDMARKS, 3)
+    stops = d.sample(LANDMARKS, 3)
     season, temper = d.pick(SEASONS), d.pick(TEMPERS)
     lines = [f"{hero} was {a(trade)} in {home}, and nobody in {home} was more {temper}. "
              f"One {season} morning {hero} put {listing(map(a, bag))} into a bag and set out for {goal}."]
-    asked = [(f"What was {hero}'s trade?", f"{hero} was {a(trade)}."),
+    questions = [(f"What was {hero}'s trade?", f"{hero} was {a(trade)}."),
              (f"Where did {hero} want to go?", f"{upper(hero.they)} wanted to go to {goal}."),
              (f"In what season did {hero} leave {home}?", f"In {season}.")]
-    for stop, other in zip(stops, met):
+    for stop, stranger in zip(stops, strangers):
         gift = spare.pop()
-        what = d.below(4) if len(bag) > 1 else 1
+        event = d.below(4) if len(bag) > 1 else 1
         their_trade = d.pick(TRADES)
         road = d.pick([f"The road went through the {d.pick(HABITATS)}. ", f"It {d.pick(WEATHER)}. ", "", ""])
-        opening = road + d.pick([f"At the {stop} {hero.they} met {other}, {a(their_trade)}.",
-                          f"By the {stop} sat {other}, {a(their_trade)}.",
-                          f"{upper(a(their_trade))} called {other} was waiting at the {stop}."])
-        if what == 0:
-            given = d.pick(bag)
-            bag[bag.index(given)] = gift
-            lines.append(f"{opening} \"Hello, {hero},\" said {other}. \"I need {a(given)}, and I have {a(gift)} to spare.\" "
-                         f"So {hero} gave {other} the {given} and got the {gift} for it.")
-            asked += [(f"What did {hero} give to {other}?", f"The {given}."),
-                      (f"What did {hero} get from {other}?", f"The {gift}.")]
-        elif what == 1:
+        opening = road + d.pick([f"At the {stop} {hero.they} met {stranger}, {a(their_trade)}.",
+                          f"By the {stop} sat {stranger}, {a(their_trade)}.",
+                          f"{upper(a(their_trade))} called {stranger} was waiting at the {stop}."])
+        if event == 0:
+            offered = d.pick(bag)
+            bag[bag.index(offered)] = gift
+            lines.append(f"{opening} \"Hello, {hero},\" said {stranger}. \"I need {a(offered)}, and I have {a(gift)} to spare.\" "
+                         f"So {hero} gave {stranger} the {offered} and got the {gift} for it.")
+            questions += [(f"What did {hero} give to {stranger}?", f"The {offered}."),
+                      (f"What did {hero} get from {stranger}?", f"The {gift}.")]
+        elif event == 1:
             bag.append(gift)
-            lines.append(f"{opening} \"Take this {gift},\" said {other}. \"You will need it in {goal}.\" "
-                         f"{hero} thanked {other.them} and put the {gift} into the bag.")
-            asked.append((f"Who gave {hero} the {gift}?", f"{other} did, at the {stop}."))
-        elif what == 2:
-            lost = bag.pop(d.below(len(bag)))
-            lines.append(f"{opening} They talked until dark, and {hero} forgot the {lost} there. "
-                         f"\"Whose {lost} is this?\" asked {other}, but {hero} was far away.")
-            asked.append((f"Where did {hero} forget the {lost}?", f"At the {stop}."))
+            lines.append(f"{opening} \"Take this {gift},\" said {stranger}. \"You will need it in {goal}.\" "
+                         f"{hero} thanked {stranger.them} and put the {gift} into the bag.")
+            questions.append((f"Who gave {hero} the {gift}?", f"{stranger} did, at the {stop}."))
+        elif event == 2:
+            forgotten = bag.pop(d.below(len(bag)))
+            lines.append(f"{opening} They talked until dark, and {hero} forgot the {forgotten} there. "
+                         f"\"Whose {forgotten} is this?\" asked {stranger}, but {hero} was far away.")
+            questions.append((f"Where did {hero} forget the {forgotten}?", f"At the {stop}."))
         else:
-            given = bag.pop(d.below(len(bag)))
-            lines.append(f"{opening} \"What a fine {given}!\" said {other}. {hero} smiled and gave {other.them} the {given}.")
-            asked.append((f"Who has the {given} now?", f"{other} has it."))
+            offered = bag.pop(d.below(len(bag)))
+            lines.append(f"{opening} \"What a fine {offered}!\" said {stranger}. {hero} smiled and gave {stranger.them} the {offered}.")
+            questions.append((f"Who has the {offered} now?", f"{stranger} has it."))
         lines.append(f"{d.pick(['Now', 'After that', 'So now'])} the bag held {listing(map(the, bag))}.")
     lines.append(f"In the evening {hero} came to {goal} and thought of the way: the {stops[0]}, the {stops[1]}, the {stops[2]}. "
                  f"{hero.They} opened the bag and laid {listing(map(the, bag))} on the table.")
-    asked.append((f"Whom did {hero} meet on the way?", f"{listing(map(str, met))}."))
-    lines += [f"Question: {q} Answer: {r}" for q, r in d.some(asked, d.between(3, 5))]
+    questions.append((f"Whom did {hero} meet on the way?", f"{listing(map(str, strangers))}."))
+    lines += [f"Question: {q} Answer: {r}" for q, r in d.sample(questions, d.between(3, 5))]
     return "\n".join(lines)
 
 
 def visit(d: Draw) -> str:
-    """Somebody says who they are, and is then asked about it."""
+    """A person introduces themselves and then answers questions about the introduction."""
     me, friend = d.people(2)
-    family, town, trade = d.coined(), d.coined(), d.pick(TRADES)
-    animal, pet, years = d.pick(ANIMALS), d.coined(), d.between(2, 40)
+    family, town, trade = d.invented_name(), d.invented_name(), d.pick(TRADES)
+    animal, pet, years = d.pick(ANIMALS), d.invented_name(), d.between(2, 40)
     thing, colour, temper = things(d, 1)[0], d.pick(COLOURS), d.pick(TEMPERS)
     facts = [f"I come from {town}.", f"I have been {a(trade)} for {years} years.",
              f"My {animal} is called {pet}.", f"My house has {a(colour)} door.",
              f"I never travel without my {thing}.", f"My friends call me {temper}."]
-    asked = [("Where do you come from?", f"I come from {town}."), ("What is your trade?", f"I am {a(trade)}."),
+    questions = [("Where do you come from?", f"I come from {town}."), ("What is your trade?", f"I am {a(trade)}."),
              ("How long have you done that?", f"For {years} years."),
              (f"What is your {animal} called?", f"My {animal} is called {pet}."),
              ("What colour is your door?", f"It is {colour}."), ("What do you always carry?", f"My {thing}."),
@@ -78,28 +78,28 @@ def visit(d: Draw) -> str:
              ("What is your family name?", f"My family name is {family}.")]
     hello = f"Hello, my name is {me} {family}."
     lines = [f"{hello} {' '.join(d.shuffled(facts))}"]
-    for question, answer in d.some(asked, d.between(4, 8)):
+    for question, answer in d.sample(questions, d.between(4, 8)):
         lines.append(f"\"{question}\" asked {friend}. \"{answer[:-1]},\" said {me}.")
     lines.append(f"\"Then good day to you, {me} {family} of {town}, and greet {pet}!\" said {friend}.")
     return "\n".join(lines)
 
 
 def diary(d: Draw) -> str:
-    """A week day by day, then the same week looked back upon."""
+    """A week day by day, then a summary of the same week."""
     writer, guest = d.people(2)
-    place, kin = d.coined(), d.pick(KIN[guest.they])
+    place, kin = d.invented_name(), d.pick(KIN[guest.they])
     days = DAYS[:d.between(4, 7)]
-    weather, chores = d.some(WEATHER, len(days)), d.some(CHORES, len(days))
+    weather, chores = d.sample(WEATHER, len(days)), d.sample(CHORES, len(days))
     visited = d.below(len(days))
     lines = [f"The diary of {writer}, kept at {place}."]
     for i, day in enumerate(days):
         line = f"{day}. It {weather[i]}. I {chores[i]}."
         if i == visited:
-            line += f" My {kin} {guest} came from {d.coined()} and helped me."
+            line += f" My {kin} {guest} came from {d.invented_name()} and helped me."
         lines.append(line)
     lines.append("Looking back: " + " ".join(f"On {day} it {w} and I {c}." for day, w, c in zip(days, weather, chores)))
     lines.append(f"{guest} came on {days[visited]}, when it {weather[visited]}.")
-    for i in d.some(range(len(days)), 3):
+    for i in d.sample(range(len(days)), 3):
         lines.append(d.pick([f"When was it that I {chores[i]}? On {days[i]}.",
                              f"What did I do on {days[i]}? I {chores[i]}.",
                              f"What was the weather on {days[i]}? It {weather[i]}."]))
@@ -107,11 +107,11 @@ def diary(d: Draw) -> str:
 
 
 def song(d: Draw) -> str:
-    """A song that gathers one more verse each time round and says all of the earlier ones again."""
-    singer, town = d.people(1)[0], d.coined()
+    """A song in which each verse repeats all earlier ones and adds a line."""
+    singer, town = d.people(1)[0], d.invented_name()
     count = d.between(4, 7)
-    verbs = d.some(["carried", "guarded", "hid", "found", "followed", "dropped", "wanted", "chased", "stole", "kept"], count)
-    beasts = [f"{d.pick(COLOURS + STATES)} {animal}" for animal in d.some(ANIMALS, count)]
+    verbs = d.sample(["carried", "guarded", "hid", "found", "followed", "dropped", "wanted", "chased", "stole", "kept"], count)
+    beasts = [f"{d.pick(COLOURS + STATES)} {animal}" for animal in d.sample(ANIMALS, count)]
     first = things(d, 1)[0]
     lines, chain = [f"This is the song that {singer} sang in {town}."], f"the {first} that was lost in {town}"
     for i, (verb, beast) in enumerate(zip(verbs, beasts)):
@@ -122,10 +122,10 @@ def song(d: Draw) -> str:
 
 
 def walk(d: Draw) -> str:
-    """The way there, and the way back in reverse."""
+    """Directions to a place, then the reverse directions back."""
     guide, guest = d.people(2)
-    start, goal = d.coined(), d.coined()
-    stops = d.some(LANDMARKS, d.between(4, 8))
+    start, goal = d.invented_name(), d.invented_name()
+    stops = d.sample(LANDMARKS, d.between(4, 8))
     lines = [f"\"How do I get from {start} to {goal}?\" asked {guest}.",
              f"\"Leave {start} by the {stops[0]},\" said {guide}. \"" +
              " ".join(f"{d.pick(['Then go on to', 'From there walk to', 'Next comes', 'After that find'])} the {s}."
@@ -134,27 +134,27 @@ def walk(d: Draw) -> str:
              f"\"The same way turned round: {listing([the(s) for s in reversed(stops)])}. "
              f"Behind the {stops[0]} you will see {start}.\"",
              f"{guest} said it once more: \"There by {listing(map(the, stops))}; back by {listing(map(the, reversed(stops)))}.\""]
-    for i in d.some(range(len(stops) - 1), 2):
+    for i in d.sample(range(len(stops) - 1), 2):
         lines.append(f"\"What comes after the {stops[i]} on the way to {goal}?\" \"The {stops[i + 1]}.\"")
     return "\n".join(lines)
 
 
 def mystery(d: Draw) -> str:
-    """Something is missing. Each person names a place, and a find at one of the places identifies the thief."""
+    """A theft: each person names a place, and an object at one of the places identifies the thief."""
     judge, *suspects = d.people(d.between(4, 7))
-    town, (gone, found) = d.coined(), things(d, 2)
-    places, trades = d.some(LANDMARKS, len(suspects)), d.some(TRADES, len(suspects))
+    town, (stolen, clue) = d.invented_name(), things(d, 2)
+    places, trades = d.sample(LANDMARKS, len(suspects)), d.sample(TRADES, len(suspects))
     guilty = d.below(len(suspects))
-    lines = [f"One morning in {town} the {gone} of {judge} was gone. The day before it {d.pick(WEATHER)}, and nobody had seen anything. "
+    lines = [f"One morning in {town} the {stolen} of {judge} was gone. The day before it {d.pick(WEATHER)}, and nobody had seen anything. "
              f"{judge} called {listing(map(str, suspects))} and asked where they had been."]
     for who, place, trade in zip(suspects, places, trades):
         lines.append(d.pick([f"\"I was at the {place},\" said {who}, the {trade}.",
                              f"{who}, the {trade}, said: \"All night I was at the {place}.\"",
                              f"\"At the {place},\" said {who}, who was {a(trade)}, \"and nowhere else.\""]))
     where, thief = places[guilty], suspects[guilty]
-    lines.append(f"Before noon {a(found)} was found at the {where}, and under the {found} lay the {gone}.")
+    lines.append(f"Before noon {a(clue)} was found at the {where}, and under the {clue} lay the {stolen}.")
     lines.append(f"\"Who was at the {where}?\" asked {judge}. It was {thief}, the {trades[guilty]}, who had been at the {where}. "
-                 f"So it was {thief} who had taken the {gone}.")
-    lines.append(f"{thief} gave back the {gone}, and the others went home: "
+                 f"So it was {thief} who had taken the {stolen}.")
+    lines.append(f"{thief} gave back the {stolen}, and the others went home: "
                  f"{listing(f'{w} the {t}' for i, (w, t) in enumerate(zip(suspects, trades)) if i != guilty)}.")
     return "\n".join(lines)
