@@ -15,25 +15,25 @@ find_programs() {
         programs=${CARGO_TARGET_DIR:-$PWD/target}/release
         [[ -x $programs/orchestrate ]] ||
             die "no packed programs in \`$folder\`, and none built here" "scripts/gpu-check --pack, where there is Rust"
-        say "programs built here, in $programs"
+        info "programs built here, in $programs"
     fi
     orchestrate=$programs/orchestrate
     local version
     version=$("$orchestrate" --version 2>&1) || die "\`$orchestrate\` does not run here: $version" "pack it on a machine whose libc is no newer than this one's"
-    say "$version"
+    info "$version"
 }
 
 unpack() {
     command -v python3 >/dev/null || die "no \`python3\` on PATH" "install Python 3"
     mkdir -p "$programs"
-    say "packed in $folder:"
-    local key rest name digest
-    while read -r key rest; do
+    info "packed in $folder:"
+    local key value name digest
+    while read -r key value; do
         if [[ $key != program ]]; then
-            say "$key $rest"
+            info "$key $value"
             continue
         fi
-        read -r name digest _ <<<"$rest"
+        read -r name digest _ <<<"$value"
         if command -v xz >/dev/null; then
             xz -dc "$folder/$name.xz"
         else
@@ -42,30 +42,30 @@ unpack() {
         [[ $(sha256sum <"$programs/$name") == "$digest  -" ]] ||
             die "\`$folder/$name.xz\` is damaged" "carry the folder here again"
         chmod +x "$programs/$name"
-        say "$name"
+        info "$name"
     done <"$folder/manifest"
-    local packed here
+    local packed checkout
     packed=$(sed -n 's/^commit //p' "$folder/manifest")
-    here=$(git rev-parse --short=12 HEAD 2>/dev/null) || return 0
-    [[ ${packed%%-*} == "$here" ]] || say "warning: packed from $packed, and this checkout is $here"
+    checkout=$(git rev-parse --short=12 HEAD 2>/dev/null) || return 0
+    [[ ${packed%%-*} == "$checkout" ]] || info "warning: packed from $packed, and this checkout is $checkout"
 }
 
 # Finds one Python for all engines that need one, unless ORCHESTRATE_PYTHON names it. If it has no PyTorch, each engine uses
 # its own environment, if that is set up.
 find_python() {
     if [[ -n ${ORCHESTRATE_PYTHON-} ]]; then
-        say "Python: $ORCHESTRATE_PYTHON, from ORCHESTRATE_PYTHON"
+        info "Python: $ORCHESTRATE_PYTHON, from ORCHESTRATE_PYTHON"
     elif python3 -c 'import importlib.util as it, sys; sys.exit(it.find_spec("torch") is None)' 2>/dev/null; then
         ORCHESTRATE_PYTHON=$(python3 -c 'import sys; print(sys.executable)')
         export ORCHESTRATE_PYTHON
-        say "Python: $ORCHESTRATE_PYTHON"
+        info "Python: $ORCHESTRATE_PYTHON"
     else
-        say "Python: no PyTorch in $(command -v python3); engines use the environments that are set up here"
-        say "hint: python3 -m pip install torch safetensors tokenizers, or put the Python that has them first on PATH"
+        info "Python: no PyTorch in $(command -v python3); engines use the environments that are set up here"
+        info "hint: python3 -m pip install torch safetensors tokenizers, or put the Python that has them first on PATH"
         return 0
     fi
     # From their metadata, because importing them takes long.
-    "$ORCHESTRATE_PYTHON" - <<'END' || say "warning: \`$ORCHESTRATE_PYTHON\` does not run"
+    "$ORCHESTRATE_PYTHON" - <<'END' || info "warning: \`$ORCHESTRATE_PYTHON\` does not run"
 import importlib.metadata as metadata, platform
 found = ["Python " + platform.python_version()]
 missing = []
@@ -86,18 +86,18 @@ find_libraries() {
     local name found folders
     mapfile -t folders < <(library_folders)
     # A library that is found may need others.
-    while found=$(folder_of_a_missing_library); do
+    while found=$(find_library_folder); do
         export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$found
-        say "libraries: $found"
+        info "libraries: $found"
     done
     for name in $(missing_libraries); do
-        say "missing: $name ($(needed_by "$name"))"
-        [[ $device == cpu ]] || say "  hint: $(source_of "$name")"
+        info "missing: $name ($(programs_needing "$name"))"
+        [[ $device == cpu ]] || info "  hint: $(install_hint "$name")"
     done
 }
 
 # The first folder with a missing library that is not on the loader's path yet.
-folder_of_a_missing_library() {
+find_library_folder() {
     local name candidate
     for name in $(missing_libraries); do
         for candidate in "${folders[@]}"; do
@@ -110,7 +110,7 @@ folder_of_a_missing_library() {
     return 1
 }
 
-source_of() {
+install_hint() {
     case $1 in
         libcuda.so.* | libnvidia-ml.so.*) echo "it comes with NVIDIA's driver; in a container, use \`--gpus all\`" ;;
         *) echo "python3 -m pip install nvidia-cublas nvidia-curand nvidia-cuda-runtime, or CUDA_HOME=/a/toolkit" ;;
@@ -120,20 +120,20 @@ source_of() {
 # The missing libraries of the programs, and of the driver, which the orchestrator opens.
 missing_libraries() {
     {
-        for program in "$programs"/*; do not_found "$program"; done
+        for program in "$programs"/*; do unresolved_libraries "$program"; done
         for name in libcuda.so.1 libnvidia-ml.so.1; do is_loadable "$name" || echo "$name"; done
     } | sort -u
 }
 
 # A script has none, and ldd fails for it.
-not_found() { { ldd "$1" 2>/dev/null || true; } | sed -n 's/^[[:space:]]*\([^ ]*\) => not found$/\1/p'; }
+unresolved_libraries() { { ldd "$1" 2>/dev/null || true; } | sed -n 's/^[[:space:]]*\([^ ]*\) => not found$/\1/p'; }
 
 is_loadable() { python3 -c 'import ctypes, sys; ctypes.CDLL(sys.argv[1])' "$1" 2>/dev/null; }
 
-needed_by() {
+programs_needing() {
     local program found=()
     for program in "$programs"/*; do
-        if [[ " $(not_found "$program" | tr '\n' ' ')" == *" $1 "* ]]; then found+=("${program##*/}"); fi
+        if [[ " $(unresolved_libraries "$program" | tr '\n' ' ')" == *" $1 "* ]]; then found+=("${program##*/}"); fi
     done
     echo "${found[*]:-orchestrate, for the driver}"
 }
@@ -149,5 +149,5 @@ library_folders() {
 describe_machine() {
     "$orchestrate" machine --no-probe --format json 2>/dev/null |
         python3 scripts/gpu/outcome.py --gpus "$(sed -n 's/^compute-capability //p' "$folder/manifest" 2>/dev/null)" || true
-    bounded 75 "$orchestrate" machine || say "the limits of this machine could not be probed"
+    run_limited 75 "$orchestrate" machine || info "the limits of this machine could not be probed"
 }
