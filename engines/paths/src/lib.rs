@@ -1,5 +1,5 @@
 //! Paths that the orchestrator and the engines share: the data directory, the checkout, the Python environments, and the Python
-//! of an engine's worker. Both sides need the same answer without communication, so the rules are here, once.
+//! of an engine's worker. Both sides need the same answer without communication, so the rules are in this crate.
 //!
 //! Nothing here creates or changes a file.
 
@@ -19,11 +19,11 @@ pub const READY_FILE: &str = "orchestrate-ready";
 
 /// `$ORCHESTRATE_HOME`, else `$XDG_DATA_HOME/orchestrate`, else `~/.local/share/orchestrate`.
 pub fn data_dir() -> Result<PathBuf> {
-    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    set(HOME_VARIABLE)
-        .or_else(|| set("XDG_DATA_HOME").map(|dir| dir.join("orchestrate")))
-        .or_else(|| set("HOME").map(|home| home.join(".local/share/orchestrate")))
-        .with_context(|| format!("no home directory: set `{HOME_VARIABLE}` to a folder to keep data in"))
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    variable(HOME_VARIABLE)
+        .or_else(|| variable("XDG_DATA_HOME").map(|dir| dir.join("orchestrate")))
+        .or_else(|| variable("HOME").map(|home| home.join(".local/share/orchestrate")))
+        .with_context(|| format!("no home directory: set `{HOME_VARIABLE}` to a folder for data"))
 }
 
 /// The source tree of the running program's build, or else of the working directory.
@@ -113,12 +113,15 @@ pub fn python(engine: &str, environment: &str, requirements: &str) -> Result<Pyt
 
 /// The interpreter that the user sets for this engine, or for all engines.
 pub fn own_python(engine: &str) -> Result<Option<OwnPython>, NoProgram> {
-    named(engine, |name| std::env::var_os(name))
+    python_variable(engine, |name| std::env::var_os(name))
 }
 
-fn named(engine: &str, variable: impl Fn(&str) -> Option<OsString>) -> Result<Option<OwnPython>, NoProgram> {
-    let of_engine = format!("{PYTHON_VARIABLE}_{}", engine.to_ascii_uppercase().replace('-', "_"));
-    for name in [of_engine, PYTHON_VARIABLE.to_string()] {
+fn python_variable(
+    engine: &str,
+    variable: impl Fn(&str) -> Option<OsString>,
+) -> Result<Option<OwnPython>, NoProgram> {
+    let engine_variable = format!("{PYTHON_VARIABLE}_{}", engine.to_ascii_uppercase().replace('-', "_"));
+    for name in [engine_variable, PYTHON_VARIABLE.to_string()] {
         let Some(value) = variable(&name).filter(|value| !value.is_empty()) else { continue };
         return match program(&value, variable("PATH").as_deref()) {
             Some(interpreter) => Ok(Some(OwnPython { variable: name, interpreter })),
@@ -128,7 +131,7 @@ fn named(engine: &str, variable: impl Fn(&str) -> Option<OsString>) -> Result<Op
     Ok(None)
 }
 
-/// Resolves a path, or a name in PATH. Links are kept, because Python finds a virtual environment by the location of the
+/// Resolves a path, or a name in PATH. Links are not resolved, because Python finds a virtual environment by the location of the
 /// interpreter's link, not by its target.
 fn program(value: &OsStr, path: Option<&OsStr>) -> Option<PathBuf> {
     let candidates: Vec<PathBuf> = match value.as_encoded_bytes().contains(&b'/') {
@@ -154,40 +157,42 @@ fn is_executable(path: &Path) -> bool {
 mod tests {
     use super::*;
 
-    fn with(set: &[(&str, &str)]) -> Result<Option<OwnPython>, NoProgram> {
-        let set: Vec<(String, OsString)> =
-            set.iter().map(|(name, value)| (name.to_string(), OsString::from(value))).collect();
-        named("snake-charmer", |name| set.iter().find(|(it, _)| it == name).map(|(_, value)| value.clone()))
+    fn python_with(variables: &[(&str, &str)]) -> Result<Option<OwnPython>, NoProgram> {
+        let variables: Vec<(String, OsString)> =
+            variables.iter().map(|(name, value)| (name.to_string(), OsString::from(value))).collect();
+        python_variable("snake-charmer", |name| {
+            variables.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
+        })
     }
 
-    fn found(variable: &str, interpreter: &str) -> Result<Option<OwnPython>, NoProgram> {
+    fn own(variable: &str, interpreter: &str) -> Result<Option<OwnPython>, NoProgram> {
         Ok(Some(OwnPython { variable: variable.into(), interpreter: interpreter.into() }))
     }
 
     #[test]
-    fn the_variable_of_the_engine_comes_before_the_one_of_all_and_an_empty_one_names_nothing() {
-        let (all, own) = (("ORCHESTRATE_PYTHON", "/bin/sh"), "ORCHESTRATE_PYTHON_SNAKE_CHARMER");
-        assert_eq!(with(&[]), Ok(None));
-        assert_eq!(with(&[all]), found("ORCHESTRATE_PYTHON", "/bin/sh"));
-        assert_eq!(with(&[all, (own, "/bin/cat")]), found(own, "/bin/cat"));
-        assert_eq!(with(&[all, (own, "")]), found("ORCHESTRATE_PYTHON", "/bin/sh"));
-        assert_eq!(with(&[("ORCHESTRATE_PYTHON_SNAKE", "/bin/sh")]), Ok(None));
+    fn the_variable_of_the_engine_precedes_the_variable_of_all_engines() {
+        let (all, engine) = (("ORCHESTRATE_PYTHON", "/bin/sh"), "ORCHESTRATE_PYTHON_SNAKE_CHARMER");
+        assert_eq!(python_with(&[]), Ok(None));
+        assert_eq!(python_with(&[all]), own("ORCHESTRATE_PYTHON", "/bin/sh"));
+        assert_eq!(python_with(&[all, (engine, "/bin/cat")]), own(engine, "/bin/cat"));
+        assert_eq!(python_with(&[all, (engine, "")]), own("ORCHESTRATE_PYTHON", "/bin/sh"));
+        assert_eq!(python_with(&[("ORCHESTRATE_PYTHON_SNAKE", "/bin/sh")]), Ok(None));
     }
 
     #[test]
     fn a_name_without_a_folder_is_found_on_path() {
         let name = ("ORCHESTRATE_PYTHON", "sh");
-        assert_eq!(with(&[name, ("PATH", "/no/such:/bin")]), found("ORCHESTRATE_PYTHON", "/bin/sh"));
-        assert!(with(&[name, ("PATH", "/no/such")]).is_err());
-        assert!(with(&[name]).is_err());
+        assert_eq!(python_with(&[name, ("PATH", "/no/such:/bin")]), own("ORCHESTRATE_PYTHON", "/bin/sh"));
+        assert!(python_with(&[name, ("PATH", "/no/such")]).is_err());
+        assert!(python_with(&[name]).is_err());
     }
 
     #[test]
     fn a_variable_that_names_no_program_is_an_error() {
         let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
         for no_program in ["/no/such/python", "/bin", manifest] {
-            let refused = with(&[("ORCHESTRATE_PYTHON", no_program)]).unwrap_err();
-            assert_eq!(refused.to_string(), format!("`ORCHESTRATE_PYTHON` names no program: `{no_program}`"));
+            let error = python_with(&[("ORCHESTRATE_PYTHON", no_program)]).unwrap_err();
+            assert_eq!(error.to_string(), format!("`ORCHESTRATE_PYTHON` names no program: `{no_program}`"));
         }
     }
 

@@ -36,6 +36,6 @@ fn main() -> ExitCode {
 }
 
 fn no_driver() -> Option<&'static str> {
-    let found = DRIVER.iter().any(|file| Path::new(file).exists());
-    (!found).then_some("no NVIDIA driver found: it needs an NVIDIA GPU")
+    let has_driver = DRIVER.iter().any(|file| Path::new(file).exists());
+    (!has_driver).then_some("no NVIDIA driver found: it needs an NVIDIA GPU")
 }
