@@ -279,7 +279,7 @@ fn phi3(fields: &Fields) -> Result<safetensors::Recipe, Failed> {
         let found = format!("{rotated} of {}", shape.head_dim);
         let message =
             format!("`partial_rotary_factor`: expected an even number of dimensions, found {found}");
-        return Err(fields.invalid_config(message));
+        return Err(fields.invalid(message));
     }
     Ok(safetensors::Recipe {
         longest_context: LongestContext::of(fields.folder)?.within_window(fields.sliding_window(None)?),

@@ -61,7 +61,7 @@ impl Fields<'_> {
         }
         for name in ["rope_scaling", "rope_parameters"] {
             if let Some(found) = self.get(name).filter(|found| !found.is_object()) {
-                return Err(self.invalid_config(format!("`{name}`: expected an object, found `{found}`")));
+                return Err(self.invalid(format!("`{name}`: expected an object, found `{found}`")));
             }
         }
         let is_missing = |feature| !computed.contains(&feature);
@@ -119,9 +119,7 @@ impl Fields<'_> {
 
     fn number(&self, name: &str) -> Result<f64, Failed> {
         let value = self.get(name).ok_or_else(|| self.missing(name))?;
-        value
-            .as_f64()
-            .ok_or_else(|| self.invalid_config(format!("`{name}`: expected a number, found `{value}`")))
+        value.as_f64().ok_or_else(|| self.invalid(format!("`{name}`: expected a number, found `{value}`")))
     }
 
     /// The number of tokens that a layer sees, including the current one; `default` if the config is_missing the field.
@@ -133,7 +131,7 @@ impl Fields<'_> {
         let window =
             value.as_u64().and_then(|window| u32::try_from(window).ok()).filter(|&window| window > 0);
         let failure =
-            || self.invalid_config(format!("`sliding_window`: expected a number of tokens, found `{value}`"));
+            || self.invalid(format!("`sliding_window`: expected a number of tokens, found `{value}`"));
         window.map(Some).ok_or_else(failure)
     }
 
@@ -142,9 +140,7 @@ impl Fields<'_> {
         let name = "partial_rotary_factor";
         let Some(value) = self.get(name).or_else(|| self.rope(name)) else { return Ok(1.0) };
         let part = value.as_f64().filter(|part| (0.0..=1.0).contains(part));
-        part.ok_or_else(|| {
-            self.invalid_config(format!("`{name}`: expected a number from 0 to 1, found `{value}`"))
-        })
+        part.ok_or_else(|| self.invalid(format!("`{name}`: expected a number from 0 to 1, found `{value}`")))
     }
 
     /// The kind of RoPE scaling, if there is one.
@@ -184,7 +180,7 @@ impl Fields<'_> {
         self.get_or_null(name).filter(|value| !value.is_null())
     }
 
-    pub fn invalid_config(&self, message: String) -> Failed {
+    pub fn invalid(&self, message: String) -> Failed {
         model(&config_path(self.folder), message)
     }
 
@@ -196,7 +192,7 @@ impl Fields<'_> {
     }
 
     fn missing(&self, name: &str) -> Failed {
-        self.invalid_config(format!("`{name}` is missing"))
+        self.invalid(format!("`{name}` is missing"))
     }
 
     /// Newer configs keep all RoPE fields in `rope_parameters`.

@@ -138,8 +138,7 @@ impl Phases {
 }
 
 const DELAY_OPTION: &str = "planted_delay_us";
-/// The part of a delay spent in a spin loop: a sleep ends late by about this much, more than the delays planted in a fast
-/// engine.
+/// The part of a delay spent in a spin loop: a sleep ends late by about this much, more than a small planted delay.
 const SPIN_TIME: Duration = Duration::from_micros(200);
 
 /// A deliberate delay before each token of a sequence but the first, to test the detection of slowdowns on any real engine.

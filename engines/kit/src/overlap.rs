@@ -194,7 +194,6 @@ fn has_ids(generate: &Generate) -> bool {
 }
 
 fn slots<M: Model>(model: &mut M) -> Result<&mut dyn Slots, protocol::Failed> {
-    let missing =
-        || protocol::Failed::new(protocol::FailureKind::Internal, "the engine has no slots any more");
+    let missing = || protocol::Failed::new(protocol::FailureKind::Internal, "the engine has no slots now");
     model.slots().ok_or_else(missing)
 }

@@ -84,9 +84,7 @@ fn start(engine: &PythonEngine) -> Result<ExitStatus, Failed> {
         Python::NotSetUp => {
             let mut message =
                 format!("the Python {} environment of `{}` is not set up", engine.python, engine.name);
-            if let Some(requirement) =
-                engine.missing_requirement.and_then(|missing_requirement| missing_requirement())
-            {
+            if let Some(requirement) = engine.missing_requirement.and_then(|missing| missing()) {
                 message += &format!(", and {requirement}");
             }
             return Err(unavailable(message).hint(setup()));

@@ -299,9 +299,9 @@ mod tests {
                 let mut logits: Vec<f32> =
                     (0..length).map(|_| ((number() * steps).floor() / steps * 12.0) as f32).collect();
                 if kind == 3 {
-                    let special = [f32::NAN, f32::NEG_INFINITY, -0.0, f32::MAX];
+                    let rare = [f32::NAN, f32::NEG_INFINITY, -0.0, f32::MAX];
                     (0..length / 3)
-                        .for_each(|at| logits[at * 3] = special[at % if at % 2 == 0 { 3 } else { 4 }]);
+                        .for_each(|at| logits[at * 3] = rare[at % if at % 2 == 0 { 3 } else { 4 }]);
                 }
                 for temperature in [1e-3, 0.7, 1.0, 50.0] {
                     for top_k in [0, 1, 2, 40, 256, 4999, 5000] {

@@ -20,23 +20,23 @@ fn failed(answer: &Message) -> (FailureKind, &str, Option<&str>) {
 
 #[test]
 fn hello_needs_no_model_and_states_the_build() {
-    let conversation = converse(Toy::new(), Environment::default(), br#"{"type":"hello","protocol":1}"#);
-    let [Message::Hello(hello)] = conversation.messages.as_slice() else { panic!("{}", conversation.raw) };
+    let session = converse(Toy::new(), Environment::default(), br#"{"type":"hello","protocol":1}"#);
+    let [Message::Hello(hello)] = session.messages.as_slice() else { panic!("{}", session.raw) };
     assert_eq!((hello.protocol, hello.engine.as_str(), hello.version.as_str()), (1, "toy", "1.2.3"));
     assert!(hello.capabilities.stream && hello.capabilities.prompt_ids);
     assert!(hello.build.is_some());
-    assert_eq!(conversation.log, [""; 0]);
+    assert_eq!(session.log, [""; 0]);
 }
 
 #[test]
 fn load_reports_its_progress_and_then_the_configuration_in_effect() {
     let path = model("load");
-    let conversation = converse(
+    let session = converse(
         Toy::new(),
         Environment::default(),
         load(&path, r#","device":"cpu","threads":3"#).as_bytes(),
     );
-    let phases: Vec<_> = conversation
+    let phases: Vec<_> = session
         .messages
         .iter()
         .filter_map(|message| match message {
@@ -45,7 +45,7 @@ fn load_reports_its_progress_and_then_the_configuration_in_effect() {
         })
         .collect();
     assert_eq!(phases, ["headers", "weights"]);
-    let Some(Message::Loaded(loaded)) = conversation.messages.last() else { panic!("{}", conversation.raw) };
+    let Some(Message::Loaded(loaded)) = session.messages.last() else { panic!("{}", session.raw) };
     assert_eq!(loaded.phases.iter().map(|phase| phase.name.as_str()).collect::<Vec<_>>(), phases);
     assert!(loaded.load_ns >= loaded.phases.iter().map(|phase| phase.ns).sum());
     let facts = &loaded.facts;
@@ -70,15 +70,11 @@ fn a_second_load_replaces_the_first_unless_it_is_invalid() {
         load(&second, ""),
         r#"{"prompt_ids":[5],"max_new_tokens":1}"#.into(),
     ];
-    let conversation = converse(Toy::new(), Environment::default(), lines.join("\n").as_bytes());
-    let log: Vec<_> = conversation.log.iter().map(|line| line.split('-').next().unwrap()).collect();
+    let session = converse(Toy::new(), Environment::default(), lines.join("\n").as_bytes());
+    let log: Vec<_> = session.log.iter().map(|line| line.split('-').next().unwrap()).collect();
     assert_eq!(log, ["load first", "generate [[5]]", "drop", "load second", "generate [[5]]", "drop"]);
-    let failure: Vec<_> = conversation
-        .messages
-        .iter()
-        .filter(|message| matches!(message, Message::Failed(_)))
-        .map(failed)
-        .collect();
+    let failure: Vec<_> =
+        session.messages.iter().filter(|message| matches!(message, Message::Failed(_))).map(failed).collect();
     assert_eq!(failure[0].0, FailureKind::Model);
     assert!(failure[0].1.contains("no model at `/no/such/model`") && failure[0].2.is_some());
     assert_eq!(
@@ -89,12 +85,12 @@ fn a_second_load_replaces_the_first_unless_it_is_invalid() {
 
 #[test]
 fn a_numbered_device_is_accepted_by_its_kind() {
-    let conversation = converse(
+    let session = converse(
         Toy::new(),
         Environment::default(),
         load(&model("numbered"), r#","device":"cpu:0""#).as_bytes(),
     );
-    assert!(matches!(conversation.messages.last(), Some(Message::Loaded(_))), "{:?}", conversation.messages);
+    assert!(matches!(session.messages.last(), Some(Message::Loaded(_))), "{:?}", session.messages);
 }
 
 #[test]
@@ -114,43 +110,37 @@ fn a_load_with_an_unsupported_value_is_refused() {
         (r#","options":{"fails":"the device failed"}"#, FailureKind::Device, "the device failed"),
         (r#","options":{"panics":true}"#, FailureKind::Internal, "the engine panicked: "),
     ] {
-        let conversation = converse(Toy::new(), Environment::default(), load(&path, fields).as_bytes());
-        let failure = failed(conversation.messages.last().unwrap());
+        let session = converse(Toy::new(), Environment::default(), load(&path, fields).as_bytes());
+        let failure = failed(session.messages.last().unwrap());
         assert!(failure.0 == kind && failure.1.contains(message), "{fields}: {failure:?}");
     }
     let mut toy = Toy::new();
     toy.capabilities.architectures = vec!["mamba".into()];
-    let conversation = converse(toy, Environment::default(), load(&path, "").as_bytes());
-    assert_eq!(
-        failed(conversation.messages.last().unwrap()).1,
-        "architecture `llama`: expected one of `mamba`"
-    );
+    let session = converse(toy, Environment::default(), load(&path, "").as_bytes());
+    assert_eq!(failed(session.messages.last().unwrap()).1, "architecture `llama`: expected one of `mamba`");
 }
 
 #[test]
 fn after_a_failed_load_no_other_model_is_loaded() {
     let path = model("lost");
     let lines = [load(&path, r#","options":{"panics":true}"#), r#"{"prompt_ids":[5]}"#.into()];
-    let conversation = converse(Toy::new(), environment("other"), lines.join("\n").as_bytes());
-    let failure = failed(conversation.messages.last().unwrap());
+    let session = converse(Toy::new(), environment("other"), lines.join("\n").as_bytes());
+    let failure = failed(session.messages.last().unwrap());
     assert_eq!(failure.0, FailureKind::Model);
     assert!(failure.1.contains("the model was dropped after a panic"), "{failure:?}");
-    assert!(conversation.log.iter().all(|line| !line.contains("other")), "{:?}", conversation.log);
+    assert!(session.log.iter().all(|line| !line.contains("other")), "{:?}", session.log);
 
     let lines = [load("/no/such/model", ""), r#"{"prompt_ids":[5]}"#.into()];
-    let conversation = converse(Toy::new(), environment("other"), lines.join("\n").as_bytes());
-    assert_eq!(
-        failed(conversation.messages.last().unwrap()).1,
-        "no model: the load of `/no/such/model` failed"
-    );
+    let session = converse(Toy::new(), environment("other"), lines.join("\n").as_bytes());
+    assert_eq!(failed(session.messages.last().unwrap()).1, "no model: the load of `/no/such/model` failed");
 }
 
 #[test]
 fn the_requested_context_is_in_effect_and_limits_prompts() {
     let path = model("context");
     let lines = [load(&path, r#","context_tokens":8"#), r#"{"prompt_ids":[5],"max_new_tokens":8}"#.into()];
-    let conversation = converse(Toy::new(), Environment::default(), lines.join("\n").as_bytes());
-    let failure = failed(conversation.messages.last().unwrap());
+    let session = converse(Toy::new(), Environment::default(), lines.join("\n").as_bytes());
+    let failure = failed(session.messages.last().unwrap());
     assert_eq!(
         (failure.0, failure.1),
         (FailureKind::Context, "prompt of 1 tokens and 8 new ones exceed the context of 8")
@@ -161,8 +151,8 @@ fn the_requested_context_is_in_effect_and_limits_prompts() {
 fn facts_are_known_before_and_after_a_load() {
     let path = model("facts");
     let lines = [r#"{"type":"facts"}"#.into(), load(&path, ""), r#"{"type":"facts"}"#.into()];
-    let conversation = converse(Toy::new(), Environment::default(), lines.join("\n").as_bytes());
-    let facts: Vec<_> = conversation
+    let session = converse(Toy::new(), Environment::default(), lines.join("\n").as_bytes());
+    let facts: Vec<_> = session
         .messages
         .iter()
         .filter_map(|message| match message {
@@ -249,29 +239,29 @@ fn every_invalid_line_is_answered_once_and_the_engine_continues() {
         input.extend_from_slice(line);
         input.extend_from_slice(b"\n{\"prompt_ids\":[5],\"max_new_tokens\":2,\"type\":\"generate\"}\n");
     }
-    let conversation = converse(Toy::new(), environment("broken"), &input);
-    assert_eq!(conversation.messages.len(), 2 * invalid.len());
-    for ((_, message), answers) in invalid.iter().zip(conversation.messages.chunks(2)) {
+    let session = converse(Toy::new(), environment("broken"), &input);
+    assert_eq!(session.messages.len(), 2 * invalid.len());
+    for ((_, message), answers) in invalid.iter().zip(session.messages.chunks(2)) {
         let failure = failed(&answers[0]);
         assert!(failure.1.contains(message), "expected `{message}`, found {failure:?}");
         assert!(matches!(&answers[1], Message::Generated(_)), "{:?}", answers[1]);
     }
-    assert_eq!(conversation.stderr, "");
+    assert_eq!(session.stderr, "");
 }
 
 #[test]
 fn an_invalid_environment_fails_the_request_and_not_the_engine() {
     let environment = Environment { threads: Some("many".into()), ..environment("threads") };
-    let conversation = converse(Toy::new(), environment, br#"{"prompt":"w5"}"#);
+    let session = converse(Toy::new(), environment, br#"{"prompt":"w5"}"#);
     assert_eq!(
-        failed(&conversation.messages[0]).1,
+        failed(&session.messages[0]).1,
         "`ORCHESTRATE_THREADS`: expected a number of threads, found `many`"
     );
     let path = tiny::folder("nothing").into_os_string().into_string().unwrap();
-    let conversation = converse(
+    let session = converse(
         Toy::new(),
         Environment { model: Some(path), ..Environment::default() },
         br#"{"prompt":"w5"}"#,
     );
-    assert_eq!(failed(&conversation.messages[0]).0, FailureKind::Model);
+    assert_eq!(failed(&session.messages[0]).0, FailureKind::Model);
 }

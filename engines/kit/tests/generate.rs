@@ -28,7 +28,7 @@ fn check_times(generated: &Generated) {
     }
 }
 
-fn generated_by(test: &str, line: &str) -> Generated {
+fn generate(test: &str, line: &str) -> Generated {
     let answers = answers_to(test, Toy::new(), &[line]);
     assert_eq!(answers.len(), 1, "{answers:?}");
     let generated = generated(&answers[0]).clone();
@@ -43,7 +43,7 @@ fn ids(generated: &Generated, sequence: usize) -> &[u32] {
 #[test]
 fn iterations_and_warm_up_are_separate_and_do_not_overlap() {
     let answer =
-        generated_by("iterations", r#"{"prompt":"w5 w6","iterations":50,"warmup":3,"max_new_tokens":4}"#);
+        generate("iterations", r#"{"prompt":"w5 w6","iterations":50,"warmup":3,"max_new_tokens":4}"#);
     assert_eq!((answer.iterations.len(), answer.warmup_iterations.len()), (50, 3));
     assert!(answer.iterations.windows(2).all(|pair| pair[0].end_ns <= pair[1].start_ns));
     assert!(answer.warmup_iterations[2].end_ns <= answer.iterations[0].start_ns);
@@ -72,9 +72,8 @@ fn a_planted_delay_precedes_every_token_but_the_first() {
 
 #[test]
 fn a_generate_before_any_load_loads_the_model_of_the_environment() {
-    let conversation =
-        converse(Toy::new(), environment("unloaded"), b"{\"prompt\":\"w5\"}\n{\"prompt\":\"w5\"}");
-    let [first, second] = conversation.messages.as_slice() else { panic!("{}", conversation.raw) };
+    let session = converse(Toy::new(), environment("unloaded"), b"{\"prompt\":\"w5\"}\n{\"prompt\":\"w5\"}");
+    let [first, second] = session.messages.as_slice() else { panic!("{}", session.raw) };
     let loaded = generated(first).loaded.as_ref().unwrap();
     assert!(loaded.load_ns > 0 && loaded.facts.vocabulary_size == Some(64));
     assert!(
@@ -86,25 +85,19 @@ fn a_generate_before_any_load_loads_the_model_of_the_environment() {
 
 #[test]
 fn a_request_without_a_type_gets_a_summary_on_stderr_and_at_the_end_of_the_answer() {
-    let conversation =
+    let session =
         converse(Toy::new(), environment("people"), br#"{"prompt":"w5","iterations":2,"max_new_tokens":3}"#);
+    assert!(session.stderr.starts_with("2 iterations, 6 tokens; first token "), "{}", session.stderr);
     assert!(
-        conversation.stderr.starts_with("2 iterations, 6 tokens; first token "),
+        session.stderr.contains("decode ") && session.stderr.contains("wrote: \"w8 w9 w10\""),
         "{}",
-        conversation.stderr
+        session.stderr
     );
+    let summary = session.raw.find(r#","summary":{"#).unwrap();
     assert!(
-        conversation.stderr.contains("decode ") && conversation.stderr.contains("wrote: \"w8 w9 w10\""),
-        "{}",
-        conversation.stderr
+        ["\"iterations\":[", "\"loaded\":"].iter().all(|field| session.raw.find(field).unwrap() < summary)
     );
-    let summary = conversation.raw.find(r#","summary":{"#).unwrap();
-    assert!(
-        ["\"iterations\":[", "\"loaded\":"]
-            .iter()
-            .all(|field| conversation.raw.find(field).unwrap() < summary)
-    );
-    let summary = generated(&conversation.messages[0]).summary.as_ref().unwrap();
+    let summary = generated(&session.messages[0]).summary.as_ref().unwrap();
     assert_eq!(
         (&summary["iterations"], &summary["output_tokens"], &summary["prompt_tokens"]),
         (&2.into(), &6.into(), &2.into())
@@ -120,16 +113,16 @@ fn a_request_without_a_type_gets_a_summary_on_stderr_and_at_the_end_of_the_answe
 
 #[test]
 fn eos_ends_a_sequence_unless_it_is_ignored() {
-    let with_eos = generated_by("eos", &format!(r#"{{"prompt_ids":[{ENDS}],"max_new_tokens":5}}"#));
+    let with_eos = generate("eos", &format!(r#"{{"prompt_ids":[{ENDS}],"max_new_tokens":5}}"#));
     assert_eq!((ids(&with_eos, 0).len(), ids(&with_eos, 0)[2]), (3, 1));
     assert_eq!(with_eos.iterations[0].sequences[0].finish, Finish::Eos);
     let without_eos =
-        generated_by("eos", &format!(r#"{{"prompt_ids":[{ENDS}],"max_new_tokens":5,"ignore_eos":true}}"#));
+        generate("eos", &format!(r#"{{"prompt_ids":[{ENDS}],"max_new_tokens":5,"ignore_eos":true}}"#));
     assert_eq!((ids(&without_eos, 0).len(), ids(&without_eos, 0)[2]), (5, 1));
     assert_eq!(without_eos.iterations[0].sequences[0].finish, Finish::Length);
-    let with_eos_last = generated_by("eos", &format!(r#"{{"prompt_ids":[{ENDS}],"max_new_tokens":3}}"#));
+    let eos_last = generate("eos", &format!(r#"{{"prompt_ids":[{ENDS}],"max_new_tokens":3}}"#));
     assert_eq!(
-        with_eos_last.iterations[0].sequences[0].finish,
+        eos_last.iterations[0].sequences[0].finish,
         Finish::Eos,
         "EOS as the last requested token is still EOS"
     );
@@ -138,7 +131,7 @@ fn eos_ends_a_sequence_unless_it_is_ignored() {
 #[test]
 fn each_sequence_of_a_batch_ends_at_its_own_end() {
     let answer =
-        generated_by("batch", &format!(r#"{{"prompts_ids":[[5,6],[{ENDS},6],[7,8]],"max_new_tokens":4}}"#));
+        generate("batch", &format!(r#"{{"prompts_ids":[[5,6],[{ENDS},6],[7,8]],"max_new_tokens":4}}"#));
     let ends: Vec<_> = answer.iterations[0]
         .sequences
         .iter()
@@ -156,18 +149,18 @@ fn streamed_ids_are_the_final_ids_and_warm_up_is_not_streamed() {
     let (last, streamed) = answers.split_last().unwrap();
     assert_eq!(streamed.len(), 2 * (4 + 3));
     let last = generated(last);
-    let mut conversation = vec![vec![Vec::new(); 2]; 2];
+    let mut session = vec![vec![Vec::new(); 2]; 2];
     for message in streamed {
         let Message::Token(token) = message else { panic!("{message:?}") };
         assert_eq!(token.id, Some(Id::Text("x".into())));
         let streamed_tokens: &mut Vec<(u32, u64)> =
-            &mut conversation[token.iteration as usize][token.sequence as usize];
+            &mut session[token.iteration as usize][token.sequence as usize];
         assert_eq!(token.index as usize, streamed_tokens.len());
         streamed_tokens.extend(token.ids.iter().map(|&id| (id, token.ns)));
     }
-    for (iteration, conversation) in last.iterations.iter().zip(conversation) {
-        for (sequence, conversation) in iteration.sequences.iter().zip(conversation) {
-            let (ids, ns): (Vec<_>, Vec<_>) = conversation.into_iter().unzip();
+    for (iteration, session) in last.iterations.iter().zip(session) {
+        for (sequence, session) in iteration.sequences.iter().zip(session) {
+            let (ids, ns): (Vec<_>, Vec<_>) = session.into_iter().unzip();
             assert_eq!((Some(ids), Some(ns)), (sequence.output_ids.clone(), sequence.token_ns.clone()));
         }
     }
@@ -175,15 +168,15 @@ fn streamed_ids_are_the_final_ids_and_warm_up_is_not_streamed() {
 
 #[test]
 fn an_empty_prompt_is_bos_or_refused_without_a_bos() {
-    assert_eq!(generated_by("empty", r#"{"prompt":""}"#).iterations[0].sequences[0].prompt_tokens, 1);
+    assert_eq!(generate("empty", r#"{"prompt":""}"#).iterations[0].sequences[0].prompt_tokens, 1);
     let path = toy::tiny::model("no-bos");
     let mut config = toy::tiny::config();
     config["bos_token_id"] = serde_json::Value::Null;
     toy::tiny::write_json(&path.join("config.json"), &config);
     let model =
         engine_kit::Environment { model: path.into_os_string().into_string().ok(), ..Default::default() };
-    let conversation = converse(Toy::new(), model, br#"{"prompt":""}"#);
-    assert!(conversation.raw.contains("the model has no BOS"), "{}", conversation.raw);
+    let session = converse(Toy::new(), model, br#"{"prompt":""}"#);
+    assert!(session.raw.contains("the model has no BOS"), "{}", session.raw);
 }
 
 #[test]
@@ -192,9 +185,9 @@ fn a_prompt_of_text_needs_a_tokenizer_and_a_prompt_of_ids_does_not() {
     std::fs::remove_file(path.join("tokenizer.json")).unwrap();
     let model =
         engine_kit::Environment { model: path.into_os_string().into_string().ok(), ..Default::default() };
-    let conversation = converse(Toy::new(), model, b"{\"prompt\":\"w5\"}\n{\"prompt_ids\":[5]}");
-    let [Message::Failed(failed), Message::Generated(generated)] = conversation.messages.as_slice() else {
-        panic!("{}", conversation.raw)
+    let session = converse(Toy::new(), model, b"{\"prompt\":\"w5\"}\n{\"prompt_ids\":[5]}");
+    let [Message::Failed(failed), Message::Generated(generated)] = session.messages.as_slice() else {
+        panic!("{}", session.raw)
     };
     assert_eq!((failed.kind, failed.hint.as_deref()), (FailureKind::Model, Some("send `prompt_ids`")));
     assert_eq!(generated.iterations[0].sequences[0].text, None);
@@ -208,11 +201,11 @@ fn a_broken_tokenizer_fails_texts_but_not_ids() {
         engine_kit::Environment { model: path.into_os_string().into_string().ok(), ..Default::default() };
     let lines = "{\"prompt_ids\":[5]}\n{\"id\":1,\"prompt\":\"w5\"}\n{\"id\":2,\"prompt_ids\":[5]}";
     for toy in [Toy::new(), Toy::overlapping()] {
-        let conversation = converse(toy, model.clone(), lines.as_bytes());
+        let session = converse(toy, model.clone(), lines.as_bytes());
         let [Message::Generated(first), Message::Failed(failed), Message::Generated(last)] =
-            conversation.messages.as_slice()
+            session.messages.as_slice()
         else {
-            panic!("{}", conversation.raw)
+            panic!("{}", session.raw)
         };
         assert_eq!((failed.kind, &failed.id), (FailureKind::Model, &Some(Id::Number(1))));
         assert!(failed.message.contains("tokenizer.json`: "), "{}", failed.message);
@@ -223,8 +216,8 @@ fn a_broken_tokenizer_fails_texts_but_not_ids() {
 
 #[test]
 fn a_request_in_ids_is_answered_in_ids_after_a_request_in_text() {
-    let conversation = answers_to("in-ids", Toy::new(), &[r#"{"prompt":"w5"}"#, r#"{"prompt_ids":[5]}"#]);
-    let texts: Vec<_> = conversation
+    let session = answers_to("in-ids", Toy::new(), &[r#"{"prompt":"w5"}"#, r#"{"prompt_ids":[5]}"#]);
+    let texts: Vec<_> = session
         .iter()
         .map(|message| match message {
             Message::Generated(generated) => generated.iterations[0].sequences[0].text.is_some(),
@@ -238,7 +231,7 @@ fn a_request_in_ids_is_answered_in_ids_after_a_request_in_text() {
 fn a_request_may_fill_the_context_and_not_exceed_it() {
     let prompt = "5,".repeat(199) + "5";
     let line = |new: u32| format!(r#"{{"id":1,"prompt_ids":[{prompt}],"max_new_tokens":{new}}}"#);
-    assert_eq!(ids(&generated_by("full", &line(56)), 0).len(), 56);
+    assert_eq!(ids(&generate("full", &line(56)), 0).len(), 56);
     let failure = failure_of("full", Toy::new(), &line(57));
     assert_eq!((failure.kind, failure.id), (FailureKind::Context, Some(Id::Number(1))));
     assert_eq!(failure.message, "prompt of 200 tokens and 57 new ones exceed the context of 256");
@@ -297,9 +290,9 @@ fn a_contract_error_of_the_engine_is_an_internal_failure() {
 #[test]
 fn a_panic_drops_the_model_and_not_the_engine() {
     let line = format!("{{\"id\":4,\"prompt_ids\":[{PANICS}]}}\n{{\"prompt_ids\":[5]}}");
-    let conversation = converse(Toy::new(), environment("panic"), line.as_bytes());
-    let [Message::Failed(failed), Message::Generated(after)] = conversation.messages.as_slice() else {
-        panic!("{}", conversation.raw)
+    let session = converse(Toy::new(), environment("panic"), line.as_bytes());
+    let [Message::Failed(failed), Message::Generated(after)] = session.messages.as_slice() else {
+        panic!("{}", session.raw)
     };
     assert_eq!(
         (failed.kind, failed.message.as_str()),
@@ -307,17 +300,17 @@ fn a_panic_drops_the_model_and_not_the_engine() {
     );
     assert_eq!(failed.id, Some(Id::Number(4)));
     assert!(after.loaded.is_some(), "loaded again");
-    let log: Vec<_> = conversation.log.iter().map(|line| line.split([' ', '-']).next().unwrap()).collect();
+    let log: Vec<_> = session.log.iter().map(|line| line.split([' ', '-']).next().unwrap()).collect();
     assert_eq!(log, ["load", "generate", "drop", "load", "generate", "drop"]);
 }
 
 #[test]
 fn a_cancel_ends_a_running_request_after_its_current_token() {
     let line = format!(r#"{{"id":7,"prompt_ids":[{CANCELS_SEVEN}],"max_new_tokens":200,"iterations":9}}"#);
-    let answer = generated_by("cancel", &line);
+    let answer = generate("cancel", &line);
     assert_eq!(answer.iterations.len(), 1);
     assert_eq!((ids(&answer, 0).len(), answer.iterations[0].sequences[0].finish), (4, Finish::Cancelled));
-    let warmup = generated_by("cancel", &line.replace("\"iterations\":9", "\"warmup\":9"));
+    let warmup = generate("cancel", &line.replace("\"iterations\":9", "\"warmup\":9"));
     assert_eq!((warmup.warmup_iterations.len(), warmup.iterations.len()), (1, 1));
     assert_eq!(warmup.iterations[0].sequences[0].finish, Finish::Cancelled, "the answer states it");
 }
@@ -330,16 +323,16 @@ fn a_request_cancelled_before_its_start_has_no_tokens_and_no_work() {
         r#"{"type":"cancel","id":7}"#,
         r#"{"type":"cancel","id":"unknown"}"#,
     ];
-    let conversation = converse(Toy::new(), environment("waiting"), lines.join("\n").as_bytes());
-    let [Message::Generated(first), Message::Generated(cancelled)] = conversation.messages.as_slice() else {
-        panic!("{}", conversation.raw)
+    let session = converse(Toy::new(), environment("waiting"), lines.join("\n").as_bytes());
+    let [Message::Generated(first), Message::Generated(cancelled)] = session.messages.as_slice() else {
+        panic!("{}", session.raw)
     };
     assert_eq!(ids(first, 0).len(), 2);
     check_times(cancelled);
     let sequences = &cancelled.iterations[0].sequences;
     assert_eq!((cancelled.id.clone(), sequences.len()), (Some(Id::Number(7)), 2));
     assert!(sequences.iter().all(|s| s.finish == Finish::Cancelled && s.output_ids.as_deref() == Some(&[])));
-    assert_eq!(conversation.log.iter().filter(|line| line.starts_with("generate")).count(), 1);
+    assert_eq!(session.log.iter().filter(|line| line.starts_with("generate")).count(), 1);
 }
 
 #[test]

@@ -29,8 +29,8 @@ fn requests_with_ids_overlap_and_a_free_slot_is_used_at_once() {
         r#"{"id":2,"prompt_ids":[6],"max_new_tokens":2}"#,
         r#"{"id":3,"prompts_ids":[[7],[8]],"max_new_tokens":2,"iterations":2}"#,
     ];
-    let conversation = converse(Toy::overlapping(), environment("slots"), lines.join("\n").as_bytes());
-    let answers = answers(&conversation.messages);
+    let session = converse(Toy::overlapping(), environment("slots"), lines.join("\n").as_bytes());
+    let answers = answers(&session.messages);
     assert_eq!(
         answers.iter().map(|(id, _)| id.clone()).collect::<Vec<_>>(),
         [number(2), number(1), number(3)]
@@ -48,7 +48,7 @@ fn requests_with_ids_overlap_and_a_free_slot_is_used_at_once() {
     }
     let third = answers[2].1.unwrap();
     assert_eq!((third.iterations.len(), third.iterations[1].sequences.len()), (2, 2));
-    let log: Vec<_> = conversation.log.iter().skip(1).map(String::as_str).collect();
+    let log: Vec<_> = session.log.iter().skip(1).map(String::as_str).collect();
     let expected = [
         "admit 0 [[5]]",
         "admit 1 [[6]]",
@@ -76,10 +76,10 @@ fn the_first_text_waits_because_it_opens_the_tokenizer_and_later_texts_overlap()
         r#"{"id":2,"prompt":"w6","max_new_tokens":3}"#,
         r#"{"id":3,"prompt":"w7","max_new_tokens":3}"#,
     ];
-    let conversation = converse(Toy::overlapping(), environment("first-text"), lines.join("\n").as_bytes());
+    let session = converse(Toy::overlapping(), environment("first-text"), lines.join("\n").as_bytes());
     let steps: Vec<_> =
-        conversation.log.iter().filter(|line| line.starts_with("step")).map(String::as_str).collect();
-    assert_eq!(steps, ["step 1", "step 1", "step 1", "step 2", "step 2", "step 2"], "{:?}", conversation.log);
+        session.log.iter().filter(|line| line.starts_with("step")).map(String::as_str).collect();
+    assert_eq!(steps, ["step 1", "step 1", "step 1", "step 2", "step 2", "step 2"], "{:?}", session.log);
 }
 
 #[test]
@@ -102,9 +102,9 @@ fn streams_of_overlapping_requests_carry_their_ids() {
         r#"{"id":1,"prompt_ids":[5],"max_new_tokens":3,"stream":true}"#,
         r#"{"id":2,"prompt_ids":[9],"max_new_tokens":3,"stream":true}"#,
     ];
-    let conversation = converse(Toy::overlapping(), environment("streams"), lines.join("\n").as_bytes());
-    for (id, generated) in answers(&conversation.messages) {
-        let streamed: Vec<u32> = conversation
+    let session = converse(Toy::overlapping(), environment("streams"), lines.join("\n").as_bytes());
+    for (id, generated) in answers(&session.messages) {
+        let streamed: Vec<u32> = session
             .messages
             .iter()
             .filter_map(|message| match message {
@@ -124,14 +124,14 @@ fn requests_without_an_id_wait_for_the_others_and_keep_their_order() {
         r#"{"id":2,"prompt_ids":[7],"max_new_tokens":1}"#,
         r#"{"type":"shutdown"}"#,
     ];
-    let conversation = converse(Toy::overlapping(), environment("order"), lines.join("\n").as_bytes());
-    let (bye, generated) = conversation.messages.split_last().unwrap();
+    let session = converse(Toy::overlapping(), environment("order"), lines.join("\n").as_bytes());
+    let (bye, generated) = session.messages.split_last().unwrap();
     assert!(matches!(bye, Message::Bye {}));
     assert_eq!(
         answers(generated).into_iter().map(|(id, _)| id).collect::<Vec<_>>(),
         [number(1), None, number(2)]
     );
-    assert!(conversation.log.iter().all(|line| line != "step 2"), "{:?}", conversation.log);
+    assert!(session.log.iter().all(|line| line != "step 2"), "{:?}", session.log);
 }
 
 #[test]
@@ -140,8 +140,8 @@ fn a_cancel_ends_only_its_request() {
         r#"{"id":7,"prompt_ids":[5],"max_new_tokens":200}"#.to_string(),
         format!(r#"{{"id":8,"prompt_ids":[{CANCELS_SEVEN}],"max_new_tokens":12}}"#),
     ];
-    let conversation = converse(Toy::overlapping(), environment("one"), lines.join("\n").as_bytes());
-    let answers = answers(&conversation.messages);
+    let session = converse(Toy::overlapping(), environment("one"), lines.join("\n").as_bytes());
+    let answers = answers(&session.messages);
     let finish = |index: usize| answers[index].1.unwrap().iterations[0].sequences[0].finish;
     assert_eq!((answers[0].0.clone(), finish(0)), (number(7), Finish::Cancelled));
     assert_eq!((answers[1].0.clone(), finish(1)), (number(8), Finish::Length));
@@ -151,8 +151,8 @@ fn a_cancel_ends_only_its_request() {
 fn an_invalid_request_is_refused_while_others_run() {
     let lines =
         [r#"{"id":1,"prompt_ids":[5],"max_new_tokens":4}"#, "nonsense", r#"{"id":2,"prompt_ids":[99]}"#];
-    let conversation = converse(Toy::overlapping(), environment("neighbours"), lines.join("\n").as_bytes());
-    let answers = answers(&conversation.messages);
+    let session = converse(Toy::overlapping(), environment("neighbours"), lines.join("\n").as_bytes());
+    let answers = answers(&session.messages);
     assert_eq!((answers[0].1, answers[1].1), (Err(FailureKind::BadRequest), Err(FailureKind::BadRequest)));
     assert_eq!(
         (answers[0].0.clone(), answers[1].0.clone(), answers[2].0.clone()),
@@ -169,8 +169,8 @@ fn a_failed_step_answers_every_request_once_and_the_engine_continues() {
             format!(r#"{{"id":2,"prompt_ids":[{first}]}}"#),
             r#"{"id":3,"prompt_ids":[5],"max_new_tokens":2}"#.to_string(),
         ];
-        let conversation = converse(Toy::overlapping(), environment("step"), lines.join("\n").as_bytes());
-        let answers = answers(&conversation.messages);
+        let session = converse(Toy::overlapping(), environment("step"), lines.join("\n").as_bytes());
+        let answers = answers(&session.messages);
         assert_eq!((answers[0].0.clone(), answers[0].1), (number(1), Err(kind)));
         assert_eq!((answers[1].0.clone(), answers[1].1), (number(2), Err(kind)));
         let third = answers[2].1.unwrap();
@@ -186,8 +186,8 @@ fn a_request_that_fails_alone_frees_its_slot() {
         format!(r#"{{"id":2,"prompts_ids":[[{FAILS_ALONE}],[7]],"max_new_tokens":6}}"#),
         r#"{"id":3,"prompt_ids":[6],"max_new_tokens":2}"#.to_string(),
     ];
-    let conversation = converse(Toy::overlapping(), environment("by itself"), lines.join("\n").as_bytes());
-    let answers = answers(&conversation.messages);
+    let session = converse(Toy::overlapping(), environment("by itself"), lines.join("\n").as_bytes());
+    let answers = answers(&session.messages);
     assert_eq!((answers[0].0.clone(), answers[0].1), (number(2), Err(FailureKind::Model)));
     assert!(answers[1..].iter().all(|(_, answer)| answer.is_ok()) && answers.len() == 3);
 }
@@ -200,9 +200,9 @@ fn an_engine_without_slots_runs_requests_one_after_the_other() {
         r#"{"id":1,"prompt_ids":[5],"max_new_tokens":6}"#,
         r#"{"id":2,"prompt_ids":[6],"max_new_tokens":2}"#,
     ];
-    let conversation = converse(toy, environment("sequential"), lines.join("\n").as_bytes());
+    let session = converse(toy, environment("sequential"), lines.join("\n").as_bytes());
     assert_eq!(
-        answers(&conversation.messages).into_iter().map(|(id, _)| id).collect::<Vec<_>>(),
+        answers(&session.messages).into_iter().map(|(id, _)| id).collect::<Vec<_>>(),
         [number(1), number(2)]
     );
 }

@@ -73,7 +73,7 @@ fn run_role(role: &str) -> ExitCode {
         requirements: "torch==1\n",
         python: "3.11",
         otherwise: has_other_setup.then_some("use the container"),
-        missing_requirement: has_other_setup.then_some(|| Some("no container found")),
+        missing_requirement: has_other_setup.then_some(|| Some("no image found")),
         files,
     })
 }
@@ -249,10 +249,7 @@ fn an_engine_with_another_setup_has_its_hint() {
     let output =
         start("other-setup", &tiny::folder("home-elsewhere"), None, "{\"type\":\"hello\",\"protocol\":1}");
     let [Message::Failed(failed)] = output.messages.as_slice() else { panic!("{}", output.raw) };
-    assert_eq!(
-        failed.message,
-        "the Python 3.11 environment of `snake` is not set up, and no container found"
-    );
+    assert_eq!(failed.message, "the Python 3.11 environment of `snake` is not set up, and no image found");
     assert_eq!(failed.hint.as_deref(), Some("use the container"));
 }
 
@@ -284,11 +281,7 @@ fn a_killed_worker_is_reported() {
         (failed.kind, failed.message.as_str()),
         (FailureKind::Internal, "the Python worker was killed by signal 9")
     );
-    assert!(
-        output.raw.starts_with("{\"type\":\"gener\n"),
-        "the failure is a line of its own: {}",
-        output.raw
-    );
+    assert!(output.raw.starts_with("{\"type\":\"gener\n"), "not on its own line: {}", output.raw);
     assert_eq!(output.code, Some(137));
 }
 

@@ -25,11 +25,9 @@ fn main() -> Result<(), String> {
             "--ms" => ms = number(arguments.next())?,
             "--sustained" => {
                 let time = Duration::from_millis(number(arguments.next())?);
-                let requested = arguments.next().map(|streams| number(Some(streams))).transpose()?;
-                let requested = requested.and_then(|streams| u32::try_from(streams).ok());
-                for streams in STREAMS
-                    .into_iter()
-                    .filter(|streams| requested.is_none_or(|requested| requested == *streams))
+                let only = arguments.next().map(|streams| number(Some(streams))).transpose()?;
+                let only = only.and_then(|streams| u32::try_from(streams).ok());
+                for streams in STREAMS.into_iter().filter(|streams| only.is_none_or(|only| only == *streams))
                 {
                     let rate = sustained(mib.saturating_mul(1 << 20), streams, time).unwrap_or(0.0);
                     println!("{streams} streams  {:6.1} GB/s", rate / 1e9);

@@ -143,9 +143,8 @@ impl Limits {
                 best.gpus.clone_from(&probe.gpus);
             }
             for reads in &probe.reads {
-                let has_same_setting =
-                    |known: &&mut Reads| (known.threads, known.streams) == (reads.threads, reads.streams);
-                match best.reads.iter_mut().find(has_same_setting) {
+                let is_same = |old: &&mut Reads| (old.threads, old.streams) == (reads.threads, reads.streams);
+                match best.reads.iter_mut().find(is_same) {
                     Some(known) if known.bytes_per_second() >= reads.bytes_per_second() => {}
                     Some(known) => *known = *reads,
                     None => best.reads.push(*reads),

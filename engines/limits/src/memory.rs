@@ -18,16 +18,15 @@ const PASS_BYTES: usize = 64 << 20;
 /// The fewest windows, for a small buffer.
 const MIN_WINDOWS: usize = 5;
 /// The minimum ratio of buffer to cache: a larger cache could serve some of the repeated reads.
-const BUFFER_TO_CACHE_RATIO: u64 = 4;
-const MIN_BUFFER_BYTES: u64 = 256 << 20;
+const CACHE_FACTOR: u64 = 4;
+const MIN_BUFFER: u64 = 256 << 20;
 const AVAILABLE_DIVISOR: u64 = 4;
 
 /// The bytes to read so that they come from memory: four times the last-level cache, at least 256 MiB, and at most a quarter of
 /// the available memory. `None` if that is too little to exceed the caches.
 pub fn buffer_bytes(last_level_cache: Option<u64>, available: Option<u64>) -> Option<u64> {
-    let bytes =
-        last_level_cache.map_or(0, |bytes| bytes.saturating_mul(BUFFER_TO_CACHE_RATIO)).max(MIN_BUFFER_BYTES);
-    let max = available.map_or(MIN_BUFFER_BYTES, |bytes| bytes / AVAILABLE_DIVISOR);
+    let bytes = last_level_cache.map_or(0, |bytes| bytes.saturating_mul(CACHE_FACTOR)).max(MIN_BUFFER);
+    let max = available.map_or(MIN_BUFFER, |bytes| bytes / AVAILABLE_DIVISOR);
     (bytes <= max).then_some(bytes)
 }
 

@@ -103,8 +103,8 @@ unsafe fn portable<const STREAMS: usize>(ranges: Ranges) -> u64 {
                 for (lane, sum) in sums.iter_mut().enumerate() {
                     let within = (vector * LANES + lane) * size_of::<u64>();
                     // SAFETY: a step from `offset` on is within the stream; any bytes are a valid number.
-                    let loaded = unsafe { ranges.at(stream, offset + within).cast::<u64>().read_unaligned() };
-                    *sum = sum.wrapping_add(loaded);
+                    let lanes = unsafe { ranges.at(stream, offset + within).cast::<u64>().read_unaligned() };
+                    *sum = sum.wrapping_add(lanes);
                 }
             }
         }
@@ -128,9 +128,8 @@ mod x86 {
             for stream in 0..STREAMS {
                 for (vector, sum) in sums.iter_mut().enumerate() {
                     // SAFETY: a step from `offset` on is within the stream.
-                    let loaded =
-                        unsafe { _mm512_loadu_si512(ranges.at(stream, offset + 64 * vector).cast()) };
-                    *sum = _mm512_add_epi64(*sum, loaded);
+                    let lanes = unsafe { _mm512_loadu_si512(ranges.at(stream, offset + 64 * vector).cast()) };
+                    *sum = _mm512_add_epi64(*sum, lanes);
                 }
             }
         }
@@ -148,9 +147,8 @@ mod x86 {
             for stream in 0..STREAMS {
                 for (vector, sum) in sums.iter_mut().enumerate() {
                     // SAFETY: a step from `offset` on is within the stream.
-                    let loaded =
-                        unsafe { _mm256_loadu_si256(ranges.at(stream, offset + 32 * vector).cast()) };
-                    *sum = _mm256_add_epi64(*sum, loaded);
+                    let lanes = unsafe { _mm256_loadu_si256(ranges.at(stream, offset + 32 * vector).cast()) };
+                    *sum = _mm256_add_epi64(*sum, lanes);
                 }
             }
         }
@@ -176,8 +174,8 @@ mod arm {
             for stream in 0..STREAMS {
                 for (vector, sum) in sums.iter_mut().enumerate() {
                     // SAFETY: a step from `offset` on is within the stream.
-                    let loaded = unsafe { vld1q_u64(ranges.at(stream, offset + 16 * vector).cast()) };
-                    *sum = vaddq_u64(*sum, loaded);
+                    let lanes = unsafe { vld1q_u64(ranges.at(stream, offset + 16 * vector).cast()) };
+                    *sum = vaddq_u64(*sum, lanes);
                 }
             }
         }

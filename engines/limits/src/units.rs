@@ -46,6 +46,11 @@ pub fn probe(cores: &[Core], budget: Duration) -> Vec<Operations> {
 }
 
 impl Unit {
+    /// A unit that multiplies and adds this many numbers in a round, without loads.
+    const fn in_registers(name: &'static str, numbers: usize, run: unsafe fn(u64)) -> Self {
+        Self { name, loads: false, operations_per_round: 2 * numbers as u64, run }
+    }
+
     fn rounds(&self) -> u64 {
         PASS_OPERATIONS.div_ceil(self.operations_per_round).max(PASS_ROUNDS)
     }
@@ -74,12 +79,7 @@ fn all() -> Vec<Unit> {
 const PORTABLE_LANES: usize = 64;
 
 /// A multiplication and an addition in plain Rust, which the compiler does not fuse.
-const PORTABLE_F32: Unit = Unit {
-    name: names::F32_FMA,
-    loads: false,
-    operations_per_round: 2 * PORTABLE_LANES as u64,
-    run: multiply_and_add,
-};
+const PORTABLE_F32: Unit = Unit::in_registers(names::F32_FMA, PORTABLE_LANES, multiply_and_add);
 
 fn multiply_and_add(rounds: u64) {
     let (half, one) = (black_box(0.5f32), black_box(1.0f32));
@@ -104,12 +104,7 @@ mod arm {
     const LANES: usize = 4;
 
     pub fn supported() -> impl Iterator<Item = Unit> {
-        let f32_unit = Unit {
-            name: names::F32_FMA,
-            loads: false,
-            operations_per_round: (2 * SUMS * LANES) as u64,
-            run: neon,
-        };
+        let f32_unit = Unit::in_registers(names::F32_FMA, SUMS * LANES, neon);
         std::arch::is_aarch64_feature_detected!("neon").then_some(f32_unit).into_iter()
     }
 

@@ -12,7 +12,7 @@ const DRIVER: &str = include_str!("../src/gpu/driver.rs");
 const CUBLAS: &str = include_str!("../src/gpu/cublas.rs");
 
 /// C++ code that compares the types of two functions: pointers by their targets, unless one is `void`; numbers by size and kind.
-const COMPARE_TYPES: &str = r"
+const COMPARE: &str = r"
 #include <cuda.h>
 #include <cublas_v2.h>
 #include <type_traits>
@@ -56,7 +56,7 @@ fn functions_and_numbers_match_the_headers_of_nvidia() {
         eprintln!("no CUDA headers: set CUDA_HOME to compare them");
         return;
     };
-    let Some(errors) = compile_errors(&include, &(COMPARE_TYPES.to_string() + &checks.concat())) else {
+    let Some(errors) = compile_errors(&include, &(COMPARE.to_string() + &checks.concat())) else {
         eprintln!("no C++ compiler");
         return;
     };
@@ -68,7 +68,7 @@ fn functions_and_numbers_match_the_headers_of_nvidia() {
         "int (*)(float, void *, void *), decltype(&cuEventElapsedTime)",
     ] {
         let errors =
-            compile_errors(&include, &format!("{COMPARE_TYPES}static_assert(same<{declaration}>::value);\n"))
+            compile_errors(&include, &format!("{COMPARE}static_assert(same<{declaration}>::value);\n"))
                 .unwrap();
         assert!(errors.contains("static assertion failed"), "{declaration}: {errors}");
     }
@@ -76,7 +76,7 @@ fn functions_and_numbers_match_the_headers_of_nvidia() {
 
 /// Assertions on each function's type and name. A macro in the header may rename a function to its newest form.
 fn functions(source: &str) -> String {
-    let mut assertions = String::new();
+    let mut text = String::new();
     for (start, found) in source.match_indices("function(library, \"") {
         let (symbol, _) = source[start + found.len()..].split_once('"').unwrap();
         let before = source[..start].trim_end();
@@ -86,33 +86,25 @@ fn functions(source: &str) -> String {
         }
         let field = before.trim_end_matches(':').rsplit(|c: char| !(c.is_alphanumeric() || c == '_'));
         let (field, after) =
-            (field.into_iter().next().unwrap(), |text: &str| source.split(text).nth(1).unwrap());
+            (field.into_iter().next().unwrap(), |start: &str| source.split(start).nth(1).unwrap());
         let declared = after(&format!(" {field}: "));
         let named = declared.starts_with("Option<GetUuid>");
         let declared = if named { after("type GetUuid = ") } else { declared };
         let (arguments, _) = declared.split_once("fn(").unwrap().1.split_once(") ->").unwrap();
-        let arguments =
-            arguments.split(',').map(str::trim).filter(|argument| !argument.is_empty()).map(c_type);
+        let arguments = arguments.split(',').map(str::trim).filter(|name| !name.is_empty()).map(c_type);
         let ours = format!("int (*)({})", arguments.collect::<Vec<_>>().join(", "));
-        writeln!(
-            assertions,
-            "static_assert(same<{ours}, decltype({})>::value, \"{symbol}\");",
-            header_function(symbol)
-        )
-        .unwrap();
+        writeln!(text, "static_assert(same<{ours}, decltype({})>::value, \"{symbol}\");", header_fn(symbol))
+            .unwrap();
         let base_name = symbol.strip_suffix("_v2").unwrap_or(symbol);
-        writeln!(
-            assertions,
-            "static_assert(!__builtin_strcmp(NAME({base_name}), \"{symbol}\"), \"{symbol}\");"
-        )
-        .unwrap();
+        writeln!(text, "static_assert(!__builtin_strcmp(NAME({base_name}), \"{symbol}\"), \"{symbol}\");")
+            .unwrap();
     }
-    assertions
+    text
 }
 
 /// A C++ expression for the address of a function. `cublasGemmEx` has an overload in C++ that no library exports; the cast
 /// selects the exported form and checks its types.
-fn header_function(symbol: &str) -> String {
+fn header_fn(symbol: &str) -> String {
     if symbol != "cublasGemmEx" {
         return format!("&{symbol}");
     }
@@ -148,32 +140,30 @@ fn c_type(kind: &str) -> String {
 
 /// Assertions on the constants whose comment begins with their name in the header.
 fn constants(source: &str) -> String {
-    let mut assertions = String::new();
+    let mut text = String::new();
     for documented in source.split("/// `CU").skip(1) {
         let Some((name, after)) = documented.split_once('`') else { continue };
         let Some(line) = after.lines().nth(1).filter(|line| line.contains("const ")) else { continue };
         let value = line.rsplit("= ").next().unwrap().trim_end_matches(';');
-        writeln!(assertions, "static_assert(CU{name} == {value}, \"CU{name}\");").unwrap();
+        writeln!(text, "static_assert(CU{name} == {value}, \"CU{name}\");").unwrap();
     }
-    assertions
+    text
 }
 
 /// Assertions on the names and numbers of cuBLAS errors.
 fn statuses(source: &str) -> String {
-    let mut assertions = String::new();
+    let mut text = String::new();
     for line in source.lines().map(str::trim).filter(|line| line.contains("=> \"CUBLAS_STATUS_")) {
         let (value, name) = line.trim_end_matches("\",").split_once(" => \"").unwrap();
-        writeln!(assertions, "static_assert({name} == {value}, \"{name}\");").unwrap();
+        writeln!(text, "static_assert({name} == {value}, \"{name}\");").unwrap();
     }
-    assertions
+    text
 }
 
 fn headers() -> Option<PathBuf> {
     let homes = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(std::env::var_os).map(PathBuf::from);
     let includes = homes.chain([PathBuf::from("/usr/local/cuda")]).map(|home| home.join("include"));
-    includes
-        .into_iter()
-        .find(|folder| folder.join("cuda.h").is_file() && folder.join("cublas_v2.h").is_file())
+    includes.into_iter().find(|dir| dir.join("cuda.h").is_file() && dir.join("cublas_v2.h").is_file())
 }
 
 /// The compiler's messages; `None` without a compiler.

@@ -113,17 +113,14 @@ pub fn python(engine: &str, environment: &str, requirements: &str) -> Result<Pyt
 
 /// The interpreter that the user sets for this engine, or for all engines.
 pub fn own_python(engine: &str) -> Result<Option<OwnPython>, NoProgram> {
-    python_variable(engine, |name| std::env::var_os(name))
+    lookup(engine, |name| std::env::var_os(name))
 }
 
-fn python_variable(
-    engine: &str,
-    variable: impl Fn(&str) -> Option<OsString>,
-) -> Result<Option<OwnPython>, NoProgram> {
+fn lookup(engine: &str, get: impl Fn(&str) -> Option<OsString>) -> Result<Option<OwnPython>, NoProgram> {
     let engine_variable = format!("{PYTHON_VARIABLE}_{}", engine.to_ascii_uppercase().replace('-', "_"));
     for name in [engine_variable, PYTHON_VARIABLE.to_string()] {
-        let Some(value) = variable(&name).filter(|value| !value.is_empty()) else { continue };
-        return match program(&value, variable("PATH").as_deref()) {
+        let Some(value) = get(&name).filter(|value| !value.is_empty()) else { continue };
+        return match program(&value, get("PATH").as_deref()) {
             Some(interpreter) => Ok(Some(OwnPython { variable: name, interpreter })),
             None => Err(NoProgram { variable: name, value: value.to_string_lossy().into_owned() }),
         };
@@ -157,11 +154,11 @@ fn is_executable(path: &Path) -> bool {
 mod tests {
     use super::*;
 
-    fn python_with(variables: &[(&str, &str)]) -> Result<Option<OwnPython>, NoProgram> {
-        let variables: Vec<(String, OsString)> =
-            variables.iter().map(|(name, value)| (name.to_string(), OsString::from(value))).collect();
-        python_variable("snake-charmer", |name| {
-            variables.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
+    fn with_env(env: &[(&str, &str)]) -> Result<Option<OwnPython>, NoProgram> {
+        let env: Vec<(String, OsString)> =
+            env.iter().map(|(name, value)| (name.to_string(), OsString::from(value))).collect();
+        lookup("snake-charmer", |name| {
+            env.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
         })
     }
 
@@ -172,26 +169,26 @@ mod tests {
     #[test]
     fn the_variable_of_the_engine_precedes_the_variable_of_all_engines() {
         let (all, engine) = (("ORCHESTRATE_PYTHON", "/bin/sh"), "ORCHESTRATE_PYTHON_SNAKE_CHARMER");
-        assert_eq!(python_with(&[]), Ok(None));
-        assert_eq!(python_with(&[all]), own("ORCHESTRATE_PYTHON", "/bin/sh"));
-        assert_eq!(python_with(&[all, (engine, "/bin/cat")]), own(engine, "/bin/cat"));
-        assert_eq!(python_with(&[all, (engine, "")]), own("ORCHESTRATE_PYTHON", "/bin/sh"));
-        assert_eq!(python_with(&[("ORCHESTRATE_PYTHON_SNAKE", "/bin/sh")]), Ok(None));
+        assert_eq!(with_env(&[]), Ok(None));
+        assert_eq!(with_env(&[all]), own("ORCHESTRATE_PYTHON", "/bin/sh"));
+        assert_eq!(with_env(&[all, (engine, "/bin/cat")]), own(engine, "/bin/cat"));
+        assert_eq!(with_env(&[all, (engine, "")]), own("ORCHESTRATE_PYTHON", "/bin/sh"));
+        assert_eq!(with_env(&[("ORCHESTRATE_PYTHON_SNAKE", "/bin/sh")]), Ok(None));
     }
 
     #[test]
     fn a_name_without_a_folder_is_found_on_path() {
         let name = ("ORCHESTRATE_PYTHON", "sh");
-        assert_eq!(python_with(&[name, ("PATH", "/no/such:/bin")]), own("ORCHESTRATE_PYTHON", "/bin/sh"));
-        assert!(python_with(&[name, ("PATH", "/no/such")]).is_err());
-        assert!(python_with(&[name]).is_err());
+        assert_eq!(with_env(&[name, ("PATH", "/no/such:/bin")]), own("ORCHESTRATE_PYTHON", "/bin/sh"));
+        assert!(with_env(&[name, ("PATH", "/no/such")]).is_err());
+        assert!(with_env(&[name]).is_err());
     }
 
     #[test]
     fn a_variable_that_names_no_program_is_an_error() {
         let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
         for no_program in ["/no/such/python", "/bin", manifest] {
-            let error = python_with(&[("ORCHESTRATE_PYTHON", no_program)]).unwrap_err();
+            let error = with_env(&[("ORCHESTRATE_PYTHON", no_program)]).unwrap_err();
             assert_eq!(error.to_string(), format!("`ORCHESTRATE_PYTHON` names no program: `{no_program}`"));
         }
     }

@@ -13,7 +13,7 @@ use super::{load_with, message};
 use super::{write_config, write_gguf, write_tensors};
 
 /// The refusal of this folder with one changed field of its config.
-fn failure_with_field(tiny: Tiny, field: &str, value: Value) -> String {
+fn failure_with(tiny: Tiny, field: &str, value: Value) -> String {
     let folder = tempfile::tempdir().unwrap();
     tiny.write_folder(folder.path());
     let mut config = tiny.config();
@@ -97,11 +97,11 @@ fn a_field_unknown_to_candle_is_refused_by_name() {
         ("rope_scaling", json!({"rope_type": "yarn", "factor": 4.0}), ignored("rope_scaling", "yarn")),
     ];
     for (field, value, expected) in cases {
-        assert_eq!(failure_with_field(LLAMA, field, value), expected);
+        assert_eq!(failure_with(LLAMA, field, value), expected);
     }
-    let failure = failure_with_field(QWEN3, "head_dim", json!(15));
+    let failure = failure_with(QWEN3, "head_dim", json!(15));
     assert_eq!(failure, config_failure("rotation requires an even head size, found 15"));
-    let head = failure_with_field(QWEN2, "tie_word_embeddings", json!(false));
+    let head = failure_with(QWEN2, "tie_word_embeddings", json!(false));
     assert_eq!(head, missing("lm_head.weight"));
 }
 
@@ -116,16 +116,11 @@ fn unsupported_features_are_refused_for_every_architecture() {
             ("layer_types", json!(["full_attention", "sliding_attention"]), "sliding_attention"),
             ("layer_types", json!("chunked_attention"), "chunked_attention"),
         ] {
-            assert_eq!(
-                failure_with_field(tiny, field, value),
-                ignored(field, found),
-                "{}",
-                tiny.architecture
-            );
+            assert_eq!(failure_with(tiny, field, value), ignored(field, found), "{}", tiny.architecture);
         }
-        let scaling = failure_with_field(tiny, "rope_scaling", json!({"type": "linear", "factor": 2.0}));
+        let scaling = failure_with(tiny, "rope_scaling", json!({"type": "linear", "factor": 2.0}));
         assert_eq!(scaling, ignored("rope_scaling", "linear"), "{}", tiny.architecture);
-        let quantised = failure_with_field(tiny, "quantization_config", json!({"quant_method": "fp8"}));
+        let quantised = failure_with(tiny, "quantization_config", json!({"quant_method": "fp8"}));
         assert!(quantised.contains("has a `quantization_config`"), "{quantised}");
     }
 }
@@ -137,52 +132,49 @@ fn features_of_one_architecture_are_refused_for_the_others() {
         "original_max_position_embeddings": 16,
     });
     for tiny in [QWEN2, QWEN3, MISTRAL, PHI3, GEMMA] {
-        let failure = failure_with_field(tiny, "rope_scaling", llama3.clone());
+        let failure = failure_with(tiny, "rope_scaling", llama3.clone());
         assert_eq!(failure, ignored("rope_scaling", "llama3"), "{}", tiny.architecture);
     }
     for tiny in [LLAMA, QWEN2, QWEN3, MISTRAL, GEMMA] {
         let expected = ignored("partial_rotary_factor", "0.5");
-        assert_eq!(failure_with_field(tiny, "partial_rotary_factor", json!(0.5)), expected);
+        assert_eq!(failure_with(tiny, "partial_rotary_factor", json!(0.5)), expected);
         // Newer configs keep it together with the base.
         let rope = json!({"rope_theta": 1e4, "rope_type": "default", "partial_rotary_factor": 0.5});
-        assert_eq!(failure_with_field(tiny, "rope_parameters", rope), expected);
+        assert_eq!(failure_with(tiny, "rope_parameters", rope), expected);
     }
     for tiny in [LLAMA, MISTRAL, PHI3] {
-        assert_eq!(
-            failure_with_field(tiny, "attention_bias", json!(true)),
-            ignored("attention_bias", "true")
-        );
+        assert_eq!(failure_with(tiny, "attention_bias", json!(true)), ignored("attention_bias", "true"));
     }
     for tiny in [QWEN3, GEMMA] {
-        let failure = failure_with_field(tiny, "attention_bias", json!("on"));
+        let failure = failure_with(tiny, "attention_bias", json!("on"));
         assert!(failure.ends_with("`attention_bias`: expected true or false, found `\"on\"`"), "{failure}");
-        let failure = failure_with_field(tiny, "attention_bias", json!(true));
+        let failure = failure_with(tiny, "attention_bias", json!(true));
         assert_eq!(failure, missing("model.layers.0.self_attn.q_proj.bias"));
     }
 }
 
 #[test]
 fn unsupported_tied_or_separate_output_matrices_are_refused() {
-    let failure = failure_with_field(MISTRAL, "tie_word_embeddings", json!(true));
+    let failure = failure_with(MISTRAL, "tie_word_embeddings", json!(true));
     assert_eq!(failure, ignored("tie_word_embeddings", "true"));
-    let failure = failure_with_field(GEMMA, "tie_word_embeddings", json!(false));
+    let failure = failure_with(GEMMA, "tie_word_embeddings", json!(false));
     assert_eq!(failure, ignored("tie_word_embeddings", "false"));
 }
 
 #[test]
 fn an_unsupported_rotation_is_refused_for_phi3() {
     let factors = json!({"type": "longrope", "short_factor": [1.0], "long_factor": [1.0]});
-    let failure = failure_with_field(PHI3, "rope_scaling", factors);
+    let failure = failure_with(PHI3, "rope_scaling", factors);
     assert_eq!(
         failure,
         "unsupported: `NAME` has `rope_scaling` `longrope`, which candle computes differently"
     );
-    let failure = failure_with_field(PHI3, "partial_rotary_factor", json!(0.2));
+    let failure = failure_with(PHI3, "partial_rotary_factor", json!(0.2));
     assert_eq!(
         failure,
         "model: `FOLDER/config.json`: `partial_rotary_factor`: expected an even number of dimensions, found 3 of 16"
     );
-    let failure = failure_with_field(PHI3, "partial_rotary_factor", json!(1.5));
+    let failure = failure_with(PHI3, "partial_rotary_factor", json!(1.5));
     assert_eq!(
         failure,
         "model: `FOLDER/config.json`: `partial_rotary_factor`: expected a number from 0 to 1, found `1.5`"
@@ -191,9 +183,9 @@ fn an_unsupported_rotation_is_refused_for_phi3() {
 
 #[test]
 fn an_activation_other_than_gemmas_is_refused() {
-    let failure = failure_with_field(GEMMA, "hidden_activation", json!("gelu"));
+    let failure = failure_with(GEMMA, "hidden_activation", json!("gelu"));
     assert_eq!(failure, ignored("hidden_activation", "gelu"));
-    let failure = failure_with_field(GEMMA, "hidden_act", json!("silu"));
+    let failure = failure_with(GEMMA, "hidden_act", json!("silu"));
     assert_eq!(failure, ignored("hidden_act", "silu"));
 }
 

@@ -236,7 +236,7 @@ impl Bytes {
 }
 
 /// The messages, output and calls of a conversation.
-pub struct Conversation {
+pub struct Session {
     pub raw: String,
     pub messages: Vec<Message>,
     pub stderr: String,
@@ -254,7 +254,7 @@ pub fn model(test: &str) -> String {
 }
 
 /// Sends all lines at once and collects all answers. Every answer is a line of the protocol.
-pub fn converse(toy: Toy, environment: Environment, input: &[u8]) -> Conversation {
+pub fn converse(toy: Toy, environment: Environment, input: &[u8]) -> Session {
     let (inbox, log) = (toy.inbox.clone(), toy.log.clone());
     let mut framer = Framer::default();
     framer.push(input, |frame| inbox.accept(frame, Instant::now()));
@@ -268,7 +268,7 @@ pub fn converse(toy: Toy, environment: Environment, input: &[u8]) -> Conversatio
     assert!(raw.is_empty() || raw.ends_with('\n'));
     let messages = raw.lines().map(|line| parse_message(line.as_bytes()).unwrap()).collect();
     let log = log.lock().unwrap().clone();
-    Conversation { raw, messages, stderr: stderr.text(), log }
+    Session { raw, messages, stderr: stderr.text(), log }
 }
 
 /// The answers to lines about a loaded tiny model.

@@ -95,9 +95,8 @@ impl<'a> Cublas<'a> {
     /// error is that of the first one that was opened.
     pub fn load(context: &'a Context<'a>, folders: &[PathBuf]) -> Result<Self, String> {
         let mut first_error = None;
-        let in_folders =
-            folders.iter().flat_map(|folder| NAMES.map(|name| (Some(folder), folder.join(name))));
-        let all = NAMES.map(|name| (None, PathBuf::from(name))).into_iter().chain(in_folders);
+        let local = folders.iter().flat_map(|folder| NAMES.map(|name| (Some(folder), folder.join(name))));
+        let all = NAMES.map(|name| (None, PathBuf::from(name))).into_iter().chain(local);
         for (folder, name) in all {
             if let Some(folder) = folder.filter(|_| name.is_file()) {
                 // A failure is ignored: the cuBLAS below may still find its own.

@@ -247,11 +247,9 @@ mod tests {
     #[test]
     fn numbers_of_every_kind_are_distinct_and_between_minus_one_and_one() {
         let pattern = numbers(&F32, 10_000);
-        let f32s: Vec<f32> =
-            pattern.chunks(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect();
+        let f32s: Vec<f32> = pattern.chunks(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
         // bf16 is the upper half of an f32.
-        let bf16 =
-            |bytes: &[u8]| f32::from_bits(u32::from(u16::from_le_bytes(bytes.try_into().unwrap())) << 16);
+        let bf16 = |b: &[u8]| f32::from_bits(u32::from(u16::from_le_bytes(b.try_into().unwrap())) << 16);
         let bf16s: Vec<f32> = numbers(&NUMBERS[0], 10_000).chunks(2).map(bf16).collect();
         // Decodes f16 by its definition; the exponents here belong to normal numbers.
         let f16 = |bytes: &[u8]| {
@@ -264,8 +262,7 @@ mod tests {
             assert!(kind.iter().all(|number| number.abs() < 1.0 && number.abs() >= 1.0 / 256.0));
             let mean = kind.iter().sum::<f32>() / kind.len() as f32;
             assert!(mean.abs() < 0.02, "{mean}");
-            let distinct: std::collections::BTreeSet<u32> =
-                kind.iter().map(|number| number.to_bits()).collect();
+            let distinct: std::collections::BTreeSet<u32> = kind.iter().map(|x| x.to_bits()).collect();
             assert!(distinct.len() > 1000, "{}", distinct.len());
         }
     }

@@ -15,57 +15,19 @@ const SUMS_256: usize = 12;
 pub fn supported() -> impl Iterator<Item = Unit> {
     let wide = is_x86_feature_detected!("avx512f");
     let f32_unit = match wide {
-        true => Some(Unit {
-            name: names::F32_FMA,
-            loads: false,
-            operations_per_round: operations(SUMS_512, 16),
-            run: f32_512,
-        }),
-        false => (is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")).then_some(Unit {
-            name: names::F32_FMA,
-            loads: false,
-            operations_per_round: operations(SUMS_256, 8),
-            run: f32_256,
-        }),
+        true => Some(Unit::in_registers(names::F32_FMA, SUMS_512 * 16, f32_512)),
+        false => (is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"))
+            .then_some(Unit::in_registers(names::F32_FMA, SUMS_256 * 8, f32_256)),
     };
     let bf16 = wide && is_x86_feature_detected!("avx512bf16");
     let vnni = wide && is_x86_feature_detected!("avx512vnni");
     let vnni_256_supported = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("avxvnni");
     let units = [
-        (
-            bf16,
-            Unit {
-                name: names::AVX512_BF16,
-                loads: false,
-                operations_per_round: operations(SUMS_512, 32),
-                run: bf16_512,
-            },
-        ),
-        (
-            vnni,
-            Unit {
-                name: names::AVX512_VNNI,
-                loads: false,
-                operations_per_round: operations(SUMS_512, 64),
-                run: vnni_512,
-            },
-        ),
-        (
-            vnni_256_supported,
-            Unit {
-                name: names::AVX_VNNI,
-                loads: false,
-                operations_per_round: operations(SUMS_256, 32),
-                run: vnni_256,
-            },
-        ),
+        (bf16, Unit::in_registers(names::AVX512_BF16, SUMS_512 * 32, bf16_512)),
+        (vnni, Unit::in_registers(names::AVX512_VNNI, SUMS_512 * 64, vnni_512)),
+        (vnni_256_supported, Unit::in_registers(names::AVX_VNNI, SUMS_256 * 32, vnni_256)),
     ];
     f32_unit.into_iter().chain(units.into_iter().filter_map(|(has, unit)| has.then_some(unit)))
-}
-
-/// Operations of a round: each instruction multiplies and adds `numbers` numbers.
-const fn operations(sums: usize, numbers: usize) -> u64 {
-    (2 * sums * numbers) as u64
 }
 
 /// The sums stay near two, so that no number becomes slow to compute with.
@@ -137,11 +99,9 @@ mod tests {
     #[test]
     fn operations_are_counted_as_multiplications_and_additions() {
         // 16 instructions on 16 numbers of f32, on 32 of bf16, or on 64 of eight bits.
-        assert_eq!(
-            [operations(SUMS_512, 16), operations(SUMS_512, 32), operations(SUMS_512, 64)],
-            [512, 1024, 2048]
-        );
-        assert_eq!([operations(SUMS_256, 8), operations(SUMS_256, 32)], [192, 768]);
+        let counts = |numbers| Unit::in_registers("", numbers, f32_512).operations_per_round;
+        assert_eq!([SUMS_512 * 16, SUMS_512 * 32, SUMS_512 * 64].map(counts), [512, 1024, 2048]);
+        assert_eq!([SUMS_256 * 8, SUMS_256 * 32].map(counts), [192, 768]);
     }
 
     #[test]
