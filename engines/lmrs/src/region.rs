@@ -51,12 +51,9 @@ impl Region {
     }
 
     pub fn part(&self, range: Range<usize>) -> Self {
-        let absolute = self.range.start + range.start..self.range.start + range.end;
-        assert!(
-            absolute.start <= absolute.end && absolute.end <= self.range.end,
-            "a part lies within its region"
-        );
-        Self { pages: Arc::clone(&self.pages), range: absolute }
+        let inner = self.range.start + range.start..self.range.start + range.end;
+        assert!(inner.start <= inner.end && inner.end <= self.range.end, "a part is in its region");
+        Self { pages: Arc::clone(&self.pages), range: inner }
     }
 
     pub fn bytes(&self) -> &[u8] {

@@ -143,32 +143,28 @@ fn learned_positions_larger_than_memory_are_refused_before_they_are_read() {
 #[test]
 fn a_context_beyond_memory_is_shortened_by_default_and_refused_if_requested() {
     let folder = tempfile::tempdir().unwrap();
-    let model_context = 1_u64 << 24;
+    let limit = 1_u64 << 24;
     let numbers = json!({
-        "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 16, "max_position_embeddings": model_context
+        "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 16, "max_position_embeddings": limit
     });
     zeros(folder.path(), &numbers);
-    let long =
-        json!({"prompt_ids": [1], "max_new_tokens": model_context - 1, "ignore_eos": true}).to_string();
+    let long = json!({"prompt_ids": [1], "max_new_tokens": limit - 1, "ignore_eos": true}).to_string();
     let answers = answers_to("", folder.path(), json!({}), &[SHORT, &long]);
     let [Message::Progress(progress), answer, short, long] = answers.as_slice() else {
         panic!("{answers:?}");
     };
     let context = loaded(answer).facts.context_tokens.unwrap();
-    assert!(context.is_power_of_two() && u64::from(context) < model_context, "{context}");
+    assert!(context.is_power_of_two() && u64::from(context) < limit, "{context}");
     let note = progress.note.as_deref().unwrap();
-    assert!(
-        note.starts_with(&format!("a context of {context} tokens, of the model's {model_context}: ")),
-        "{note}"
-    );
+    assert!(note.starts_with(&format!("a context of {context} tokens, of the model's {limit}: ")), "{note}");
     assert!(matches!(short, Message::Generated(_)), "{short:?}");
     assert_eq!(failed(long).kind, FailureKind::Context);
     assert!(failed(long).message.ends_with(&format!("exceed the context of {context}")), "{long:?}");
-    let answers = answers_to("", folder.path(), json!({"context_tokens": model_context}), &[]);
+    let answers = answers_to("", folder.path(), json!({"context_tokens": limit}), &[]);
     let failure = failed(&answers[0]);
     assert_eq!(failure.kind, FailureKind::OutOfMemory, "{failure:?}");
     assert!(
-        failure.message.contains(&format!(" {} keys and values)", 16 * 64 * 128 * 2 * 2 * model_context)),
+        failure.message.contains(&format!(" {} keys and values)", 16 * 64 * 128 * 2 * 2 * limit)),
         "{failure:?}"
     );
 }

@@ -261,10 +261,8 @@ fn bf16_is_no_farther_from_f32_than_pytorch_in_bf16_at_any_level() {
             let mut network = load(&path, RequestedFormat::File, &ops);
             let mut cache = Cache::new(&network.shape, 256, KvDtype::F16).unwrap();
             let logits = every_logits(&mut network, &mut ops, &mut cache, &golden.ids);
-            let differences = differences(&logits, &golden);
-            let rms = (differences.iter().map(|difference| difference * difference).sum::<f64>()
-                / differences.len() as f64)
-                .sqrt();
+            let errors = differences(&logits, &golden);
+            let rms = (errors.iter().map(|error| error * error).sum::<f64>() / errors.len() as f64).sqrt();
             let pytorch_rms = golden.bf16_rms;
             assert!(rms <= pytorch_rms, "{}, {level}: {rms}, and PyTorch has {pytorch_rms}", golden.name);
         }

@@ -233,11 +233,8 @@ fn the_sidecar_of_a_model_with_an_unfit_matrix_is_used_without_packing() {
     };
     // The number of full packings, whether the load names the matrix, whether it writes a sidecar, and the ids.
     let summary = |messages: &[Message]| {
-        let progress = || {
-            messages.iter().filter_map(|message| {
-                if let Message::Progress(progress) = message { Some(progress) } else { None }
-            })
-        };
+        let progress =
+            || messages.iter().filter_map(|m| if let Message::Progress(p) = m { Some(p) } else { None });
         let packings = progress()
             .filter(|progress| progress.phase == "weights" && progress.fraction == Some(1.0))
             .count();
@@ -370,11 +367,7 @@ fn the_ids_of_a_request_do_not_depend_on_other_requests() {
         let together = ids(&answers[1 + prompts.len()]);
         for answer in &answers[2 + prompts.len()..] {
             let Some(Id::Number(index)) = generated(answer).id else { panic!("{answer:?}") };
-            assert_eq!(
-                ids(answer),
-                [alone[index as usize].clone()],
-                "{dtype}: {index} with overlapping requests"
-            );
+            assert_eq!(ids(answer), [alone[index as usize].clone()], "{dtype}: {index} overlapping");
         }
         for index in (0..prompts.len()).filter(|index| index % 4 != 3) {
             assert_eq!(together[index], alone[index], "{dtype}: {index} in a batch");

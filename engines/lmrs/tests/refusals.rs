@@ -163,10 +163,8 @@ fn tensors_of_another_network_in_the_folder_are_ignored() {
     for name in ["vision.layers.0.weight", "model.layers.7.mlp.weight", frequencies] {
         assert_eq!(with(name), Ok(()), "{name}");
     }
-    let unknown_tensors = ["model.layers.0.something.weight", "model.layers.0.attn.bias", "lm_head.bias"];
-    for name in
-        ["model.layers.0.self_attn.q_norm.weight", "model.norm.bias"].into_iter().chain(unknown_tensors)
-    {
+    let unknown = ["model.layers.0.something.weight", "model.layers.0.attn.bias", "lm_head.bias"];
+    for name in ["model.layers.0.self_attn.q_norm.weight", "model.norm.bias"].into_iter().chain(unknown) {
         let failed = with(name).unwrap_err();
         assert!(failed.message.contains(name), "{failed:?}");
     }

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Map, Value};
 
 use crate::architecture::{Architecture, rope};
-use crate::text::{printable, printable_value};
+use crate::text::{json_text, printable};
 use crate::{Format, architecture, gguf};
 
 /// The fields of a config that several readers need; `raw` has the others.
@@ -149,9 +149,7 @@ impl Config {
             intermediate_size: number("feed_forward_length")?,
             vocabulary_size: positive(
                 "vocab_size",
-                number("vocab_size")?
-                    .or(tokens)
-                    .context("the metadata has neither a vocabulary nor its size")?,
+                number("vocab_size")?.or(tokens).context("no vocabulary and no vocabulary size")?,
             )?,
             context_tokens: number("context_length")?,
             rope_theta: theta("rope.freq_base", rope_theta)?,
@@ -209,7 +207,7 @@ fn kv_heads(name: &str, given: Option<u32>, heads: u32) -> Result<u32> {
     let kv_heads = given.unwrap_or(heads);
     ensure!(
         kv_heads > 0 && heads.is_multiple_of(kv_heads),
-        "`{name}` is {kv_heads}, which does not divide {heads} attention heads"
+        "`{name}` {kv_heads} does not divide {heads} attention heads"
     );
     Ok(kv_heads)
 }
@@ -225,8 +223,7 @@ fn head_dim(name: &str, given: Option<u32>, hidden_size: u32, heads: u32) -> Res
 fn find_flag(fields: &Map<String, Value>, name: &str) -> Result<Option<bool>> {
     let Some(value) = fields.get(name).filter(|value| !value.is_null()) else { return Ok(None) };
     let flag = value.as_bool();
-    flag.map(Some)
-        .with_context(|| format!("`{name}`: expected true or false, found {}", printable_value(value)))
+    flag.map(Some).with_context(|| format!("`{name}`: expected true or false, found {}", json_text(value)))
 }
 
 /// Newer configs keep the theta with the other RoPE settings; that one takes precedence.
@@ -237,9 +234,7 @@ fn find_theta(fields: &Map<String, Value>) -> Result<Option<f64>> {
     });
     let Some(value) = found else { return Ok(None) };
     let number = value.as_f64();
-    number
-        .map(Some)
-        .with_context(|| format!("`rope_theta`: expected a number, found {}", printable_value(value)))
+    number.map(Some).with_context(|| format!("`rope_theta`: expected a number, found {}", json_text(value)))
 }
 
 fn theta(name: &str, given: Option<f64>) -> Result<Option<f64>> {
@@ -262,9 +257,8 @@ fn find_u32(fields: &Map<String, Value>, names: &[&str]) -> Result<Option<u32>> 
 
 fn as_u32(name: &str, value: &Value) -> Result<u32> {
     let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
-    number.with_context(|| {
-        format!("`{name}`: expected a whole number of 32 bits, found {}", printable_value(value))
-    })
+    number
+        .with_context(|| format!("`{name}`: expected a whole number of 32 bits, found {}", json_text(value)))
 }
 
 fn find_metadata(metadata: &BTreeMap<String, gguf::Value>, key: &str) -> Result<Option<u32>> {
@@ -281,9 +275,8 @@ fn find_metadata(metadata: &BTreeMap<String, gguf::Value>, key: &str) -> Result<
 
 /// Infinity is valid for no number of the model.
 fn expect_finite(metadata: &BTreeMap<String, gguf::Value>, architecture: &str) -> Result<()> {
-    let is_of_architecture =
-        |key: &str| key.strip_prefix(architecture).is_some_and(|rest| rest.starts_with('.'));
-    for (key, value) in metadata.iter().filter(|(key, _)| is_of_architecture(key)) {
+    let is_own = |key: &str| key.strip_prefix(architecture).is_some_and(|rest| rest.starts_with('.'));
+    for (key, value) in metadata.iter().filter(|(key, _)| is_own(key)) {
         let infinite = matches!(value, gguf::Value::Float(number) if !number.is_finite());
         ensure!(!infinite, "metadata `{}`: expected a number, found {value}", printable(key));
     }

@@ -34,7 +34,7 @@ pub use convert::{Goal, Written, check as check_writable, convert, own_dtype};
 pub use facts::{ComponentFacts, ModelFacts};
 pub use folder::{Format, ModelFolder, resolve};
 pub use synth::{SHAPES, Shape, synthesise};
-pub use text::{printable_value, size};
+pub use text::{json_text, size};
 pub use tokenizer::{Tokenizer, TokenizerFacts, TokenizerTables};
 pub use weights::{FileWeights, Tensor, Weights};
 pub use write::Watch;

@@ -12,7 +12,7 @@ pub(crate) fn printable(name: &str) -> String {
 const MAX_CHARACTERS: usize = 80;
 
 /// A config value of either format. A list is not printed.
-pub fn printable_value(value: &Value) -> String {
+pub fn json_text(value: &Value) -> String {
     match value {
         Value::Array(_) => "a list".into(),
         // The placeholder of a GGUF's list.

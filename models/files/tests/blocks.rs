@@ -141,12 +141,10 @@ fn numbers_are_restored_within_a_step_and_on_average_within_half_a_step() {
                 // The smallest f16 is 2^-24: scales are multiples of it, with an error of at most half of it.
                 let coarse = 127.0 * 2_f32.powi(-25);
                 let step = step(dtype, values);
-                let differences =
-                    values.iter().zip(restored).map(|(value, restored)| (value - restored).abs());
-                let worst = differences.clone().fold(0.0, f32::max);
+                let errors = values.iter().zip(restored).map(|(a, b)| (a - b).abs());
+                let worst = errors.clone().fold(0.0, f32::max);
                 assert!(worst <= 1.01 * step + coarse, "{dtype:?} {name} {block}: {worst:e} of {step:e}");
-                let mean_square =
-                    differences.map(|difference| difference * difference).sum::<f32>() / numbers as f32;
+                let mean_square = errors.map(|error| error * error).sum::<f32>() / numbers as f32;
                 // Q4_0 also clips numbers far on the side opposite to its largest number.
                 let bound = if dtype == Dtype::Q4_0 { 0.5 } else { 0.36 } * step + coarse;
                 assert!(
@@ -165,10 +163,9 @@ fn numbers_near_the_smallest_scale_stay_distinct_in_q4_k_and_q6_k() {
     let row: Vec<f32> = (0..1024).map(|_| next() * 3e-6).collect();
     for dtype in [Dtype::Q4K, Dtype::Q6K] {
         let restored = round_trip(dtype, &row);
-        let difference: f32 =
-            row.iter().zip(&restored).map(|(value, restored)| (value - restored).powi(2)).sum();
+        let error: f32 = row.iter().zip(&restored).map(|(a, b)| (a - b).powi(2)).sum();
         let all: f32 = row.iter().map(|value| value.powi(2)).sum();
-        assert!(difference < 0.01 * all, "{dtype:?}: {difference:e} of {all:e}");
+        assert!(error < 0.01 * all, "{dtype:?}: {error:e} of {all:e}");
     }
 }
 
@@ -179,15 +176,14 @@ fn the_searches_have_less_error_than_the_quantisers_of_llama_cpp() {
     let (_, normal) = rows().swap_remove(0);
     for (dtype, run, llama_cpp) in [(Dtype::Q4K, 32, 0.765), (Dtype::Q6K, 16, 0.797)] {
         let restored = round_trip(dtype, &normal);
-        let difference: f32 =
-            normal.iter().zip(&restored).map(|(value, restored)| (value - restored).powi(2)).sum();
+        let error: f32 = normal.iter().zip(&restored).map(|(a, b)| (a - b).powi(2)).sum();
         let even = |run: &[f32]| {
             let low = run.iter().copied().fold(f32::MAX, f32::min);
             let high = run.iter().copied().fold(f32::MIN, f32::max);
             let width = if dtype == Dtype::Q4K { (high - low) / 15.0 } else { 2.0 * high.max(-low) / 63.0 };
             width.powi(2) / 12.0 * run.len() as f32
         };
-        let relative_error = difference / normal.chunks(run).map(even).sum::<f32>();
+        let relative_error = error / normal.chunks(run).map(even).sum::<f32>();
         assert!(relative_error < 0.98 * llama_cpp, "{dtype:?}: {relative_error}");
     }
 }
@@ -227,8 +223,8 @@ fn a_constant_row_is_restored_within_a_thousandth() {
     for constant in [1.0, -1.0, 0.3, -0.7, 12345.0, -54321.0, 0.1] {
         for dtype in BLOCKS {
             for value in round_trip(dtype, &[constant; 256]) {
-                let difference = (value / constant - 1.0).abs();
-                assert!(difference < 1e-3, "{dtype:?}: {value} for {constant}");
+                let error = (value / constant - 1.0).abs();
+                assert!(error < 1e-3, "{dtype:?}: {value} for {constant}");
             }
         }
     }

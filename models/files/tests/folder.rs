@@ -106,16 +106,8 @@ fn invalid_numbers_of_a_config_are_refused_by_their_names() {
         ("hidden_size", json!(0), "`hidden_size` is 0"),
         ("vocab_size", json!(0), "`vocab_size` is 0"),
         ("head_dim", json!(0), "`head_dim` is 0"),
-        (
-            "num_key_value_heads",
-            json!(0),
-            "`num_key_value_heads` is 0, which does not divide 2 attention heads",
-        ),
-        (
-            "num_key_value_heads",
-            json!(3),
-            "`num_key_value_heads` is 3, which does not divide 2 attention heads",
-        ),
+        ("num_key_value_heads", json!(0), "`num_key_value_heads` 0 does not divide 2 attention heads"),
+        ("num_key_value_heads", json!(3), "`num_key_value_heads` 3 does not divide 2 attention heads"),
         ("num_attention_heads", json!(5), "5 attention heads cannot share a hidden size of 4"),
         ("rope_theta", json!(-1.5), "`rope_theta`: expected a number above 0 within f32, found `-1.5`"),
         ("rope_theta", json!(1e300), "`rope_theta`: expected a number above 0 within f32, found `1e300`"),

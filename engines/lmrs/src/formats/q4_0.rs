@@ -65,7 +65,7 @@ impl PanelFormat for InQ4_0 {
 
     #[inline(always)]
     fn correction<const RUN: usize>(x: &ActivationBlock) -> i32 {
-        x.correction_8
+        x.minus_8
     }
 
     #[inline(always)]

@@ -90,7 +90,7 @@ impl PanelFormat for InQ6K {
 
     #[inline(always)]
     fn correction<const RUN: usize>(x: &ActivationBlock) -> i32 {
-        x.correction_32[RUN % 2]
+        x.minus_32[RUN % 2]
     }
 
     #[inline(always)]

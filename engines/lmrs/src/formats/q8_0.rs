@@ -60,7 +60,7 @@ impl PanelFormat for InQ8_0 {
 
     #[inline(always)]
     fn correction<const RUN: usize>(x: &ActivationBlock) -> i32 {
-        x.correction_128
+        x.minus_128
     }
 
     #[inline(always)]

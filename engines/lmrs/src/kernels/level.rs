@@ -115,8 +115,7 @@ mod machine {
         static AMX: LazyLock<bool> = LazyLock::new(|| {
             let level = avx512() && is_x86_feature_detected!("avx512bf16");
             // Leaf 7 exists if the highest leaf is at least 7.
-            let has =
-                level && __cpuid(0).eax >= 7 && has_tile_bits(__cpuid_count(7, 0).edx) && may_use_tiles();
+            let has = level && __cpuid(0).eax >= 7 && tile_bits(__cpuid_count(7, 0).edx) && may_use_tiles();
             // SAFETY: the processor has tiles and the process may use them. A test product confirms that they work.
             has && unsafe { tiles_work() }
         });
@@ -124,7 +123,7 @@ mod machine {
     }
 
     /// Decodes CPUID leaf 7: bit 24 is tiles, 22 products of bf16, 25 of eight bits.
-    fn has_tile_bits(edx: u32) -> bool {
+    fn tile_bits(edx: u32) -> bool {
         [22, 24, 25].iter().all(|bit| edx >> bit & 1 == 1)
     }
 
@@ -151,10 +150,8 @@ mod machine {
 
         #[test]
         fn tiles_need_all_three_bits_of_cpuid() {
-            assert!(has_tile_bits(1 << 22 | 1 << 24 | 1 << 25));
-            assert!(
-                !has_tile_bits(1 << 24 | 1 << 25) && !has_tile_bits(1 << 22 | 1 << 24) && !has_tile_bits(0)
-            );
+            assert!(tile_bits(1 << 22 | 1 << 24 | 1 << 25));
+            assert!(!tile_bits(1 << 24 | 1 << 25) && !tile_bits(1 << 22 | 1 << 24) && !tile_bits(0));
         }
     }
 }

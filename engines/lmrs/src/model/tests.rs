@@ -167,31 +167,25 @@ fn the_memory_of_a_cache_is_reused_and_its_contents_are_not() {
         let expected = model.decoder.expected(&prompt, 4);
         assert_eq!(run(&mut model, &job(&[prompt], 4), &[]), [expected]);
     }
-    assert_eq!(model.decoder.new_caches, 1);
+    assert_eq!(model.decoder.caches, 1);
 }
 
 #[test]
 fn a_request_longer_than_the_earlier_ones_replaces_their_memory() {
     let mut model = model(Toy::new(ALL), 0);
-    for (length, new_tokens, new_caches) in
-        [(6, 4, 1), (3, 7, 1), (6, 5, 2), (10, 1, 2), (1, 1, 2), (12, 0, 3)]
-    {
+    for (length, new_tokens, caches) in [(6, 4, 1), (3, 7, 1), (6, 5, 2), (10, 1, 2), (1, 1, 2), (12, 0, 3)] {
         let prompt = prompt(length, 1);
         let expected = model.decoder.expected(&prompt, new_tokens as usize);
         match new_tokens {
             0 => assert_eq!(model.score(&prompt).unwrap().len(), length - 1),
             _ => assert_eq!(run(&mut model, &job(&[prompt], new_tokens), &[]), [expected]),
         }
-        assert_eq!(
-            (model.decoder.new_caches, model.spare.len()),
-            (new_caches, 1),
-            "{length} and {new_tokens}"
-        );
+        assert_eq!((model.decoder.caches, model.spare.len()), (caches, 1), "{length} and {new_tokens}");
     }
     // The longest sequence of a batch sets the size for all.
     let batch = [prompt(1, 1), prompt(20, 2), prompt(2, 3)];
     (0..3).for_each(|_| drop(run(&mut model, &job(&batch, 3), &[])));
-    assert_eq!((model.decoder.new_caches, model.spare.len()), (6, 3));
+    assert_eq!((model.decoder.caches, model.spare.len()), (6, 3));
 }
 
 #[test]
@@ -258,11 +252,11 @@ fn a_smaller_request_frees_the_memory_of_a_large_batch() {
     let mut model = model(Toy::new(ALL), 0);
     run(&mut model, &job(&prompts, 2), &[]);
     run(&mut model, &job(&prompts, 2), &[]);
-    assert_eq!((model.decoder.new_caches, model.spare.len()), (9, 9));
+    assert_eq!((model.decoder.caches, model.spare.len()), (9, 9));
     run(&mut model, &job(&prompts[..2], 2), &[]);
-    assert_eq!((model.decoder.new_caches, model.spare.len()), (9, 2));
+    assert_eq!((model.decoder.caches, model.spare.len()), (9, 2));
     model.score(&prompts[0]).unwrap();
-    assert_eq!((model.decoder.new_caches, model.spare.len()), (9, 1));
+    assert_eq!((model.decoder.caches, model.spare.len()), (9, 1));
 }
 
 const VOCABULARY: usize = 29;
@@ -275,12 +269,12 @@ struct Toy {
     context: usize,
     /// Rows of every span of every pass.
     passes: Vec<Vec<usize>>,
-    new_caches: usize,
+    caches: usize,
 }
 
 impl Toy {
     fn new(memory: usize) -> Self {
-        Self { pool: Pool::new(2), memory, context: usize::MAX, passes: Vec::new(), new_caches: 0 }
+        Self { pool: Pool::new(2), memory, context: usize::MAX, passes: Vec::new(), caches: 0 }
     }
 
     /// The logits of every id after these.
@@ -308,7 +302,7 @@ impl Decoder for Toy {
     type Cache = Vec<u32>;
 
     fn new_cache(&mut self, ids: usize) -> Result<Vec<u32>, Failed> {
-        self.new_caches += 1;
+        self.caches += 1;
         Ok(Vec::with_capacity(ids))
     }
 
@@ -327,10 +321,7 @@ impl Decoder for Toy {
         predictions.ids.clear();
         let mut rows = Vec::new();
         for span in spans {
-            assert!(
-                span.cache.len() + span.ids.len() <= span.cache.capacity(),
-                "more ids than the cache has room for"
-            );
+            assert!(span.cache.len() + span.ids.len() <= span.cache.capacity(), "the cache is too small");
             for (row, &id) in span.ids.iter().enumerate() {
                 span.cache.push(id);
                 let logits = self.logits(span.cache);

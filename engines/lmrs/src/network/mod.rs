@@ -246,9 +246,8 @@ fn prepare_heads(ops: &Ops, shape: &Shape, layer: &Layer, angles: &Angles, proje
     let rows = rows.zip(values.all_mut().chunks_exact_mut(key_width)).enumerate();
     ops.pool.share_if(count >= SHARED, rows, |_, (token, ((query, key), value))| {
         layer.values.add_bias(value);
-        let heads_of_token =
-            [(query, &layer.queries, &layer.query_norm), (key, &layer.keys, &layer.key_norm)];
-        for (heads, linear, norm) in heads_of_token {
+        let parts = [(query, &layer.queries, &layer.query_norm), (key, &layer.keys, &layer.key_norm)];
+        for (heads, linear, norm) in parts {
             linear.add_bias(heads);
             if let Some(norm) = norm {
                 heads.chunks_exact_mut(shape.head_dim).for_each(|head| norm.apply_in_place(head));

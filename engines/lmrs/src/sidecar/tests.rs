@@ -112,12 +112,11 @@ fn the_least_recently_used_file_is_removed_first_and_a_replaced_file_does_not_co
     let file = |name: &str, age: u64| aged(folder.path(), name, age);
     let old = file("old.packed", 300);
     let [middle, new, mine] = [file("middle.packed", 200), file("new.packed", 100), file("mine.packed", 900)];
-    let [abandoned, busy, unrelated] =
-        [file("a.part-1", 9000), file("b.part-2", 10), file("notes.txt", 90000)];
+    let [stale, busy, other] = [file("a.part-1", 9000), file("b.part-2", 10), file("notes.txt", 90000)];
     shrink(folder.path(), 200, &mine);
     let exist = |paths: &[&PathBuf]| paths.iter().map(|path| path.exists()).collect::<Vec<_>>();
     assert_eq!(
-        exist(&[&old, &middle, &new, &mine, &abandoned, &busy, &unrelated]),
+        exist(&[&old, &middle, &new, &mine, &stale, &busy, &other]),
         [false, true, true, true, false, true, true]
     );
     shrink(folder.path(), 0, &mine);

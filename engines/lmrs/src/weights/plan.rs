@@ -216,7 +216,7 @@ impl Plan {
         let inputs = part.rows_in(model_files::Format::Gguf).1;
         let outputs = source.rows.end - source.rows.start;
         let stored = self.files.dtype(part)?;
-        let (dtype, format) = match self.requested.matrix_format(part, stored, inputs)? {
+        let (dtype, format) = match self.requested.resolve(part, stored, inputs)? {
             (dtype, format) if unfit.contains(&part.gguf) => (dtype, Format::of(dtype).unwrap_or(format)),
             requested => requested,
         };

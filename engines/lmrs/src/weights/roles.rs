@@ -170,7 +170,7 @@ impl RequestedFormat {
     }
 
     /// The encoding of a matrix's rows, and the format in memory.
-    pub fn matrix_format(
+    pub fn resolve(
         self,
         part: &Part,
         stored: Dtype,

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::metadata::shortest;
 use crate::Config;
 use crate::gguf::{self, MetadataValue};
-use crate::text::{printable, printable_value};
+use crate::text::{json_text, printable};
 
 /// GGUF's tensor with a divisor for each frequency.
 pub const FACTORS: &str = "rope_freqs.weight";
@@ -75,7 +75,7 @@ pub fn llama3(config: &Config) -> Result<Option<Llama3>> {
         number.with_context(|| {
             format!(
                 "rope scaling `llama3`: `{name}`: expected a number above 0 within f32, found {}",
-                printable_value(value)
+                json_text(value)
             )
         })
     };

@@ -94,15 +94,9 @@ impl Dtype {
     pub fn bits_of(name: &str) -> Option<f64> {
         let is_named = |other: &str| other.eq_ignore_ascii_case(name);
         let own = || Self::named(name).map(|dtype| (dtype.block().0 as u64, dtype.block().1 as u64));
-        let in_gguf = || {
-            gguf::OTHER_TYPES
-                .iter()
-                .find(|(_, name, ..)| is_named(name))
-                .map(|(_, _, numbers, bytes)| (*numbers, *bytes))
-        };
+        let in_gguf = || gguf::OTHER_TYPES.iter().find(|t| is_named(t.1)).map(|t| (t.2, t.3));
         let block = own().or_else(in_gguf).map(|(numbers, bytes)| bytes as f64 * 8.0 / numbers as f64);
-        let in_safetensors =
-            || safetensors::DTYPES.iter().find(|(name, _)| is_named(name)).map(|(_, bits)| *bits as f64);
+        let in_safetensors = || safetensors::DTYPES.iter().find(|t| is_named(t.0)).map(|t| t.1 as f64);
         block.or_else(in_safetensors)
     }
 

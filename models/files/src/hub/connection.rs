@@ -261,21 +261,17 @@ impl Settings {
         let offline = text("HF_HUB_OFFLINE")?;
         let read_timeout = match text("HF_HUB_DOWNLOAD_TIMEOUT")? {
             None => READ_TIMEOUT,
-            Some(seconds) => seconds
-                .parse()
-                .ok()
-                .filter(|&seconds| seconds > 0)
-                .map(Duration::from_secs)
-                .with_context(|| {
+            Some(seconds) => {
+                seconds.parse().ok().filter(|&s| s > 0).map(Duration::from_secs).with_context(|| {
                     format!("`HF_HUB_DOWNLOAD_TIMEOUT`: expected seconds, found `{}`", printable(&seconds))
-                })?,
+                })?
+            }
         };
         Ok(Self {
             endpoint: endpoint.trim_end_matches('/').into(),
             cache: Cache::from_environment()?,
             token: token()?,
-            offline: offline
-                .is_some_and(|value| ["1", "ON", "YES", "TRUE"].contains(&&*value.to_uppercase())),
+            offline: offline.is_some_and(|text| ["1", "ON", "YES", "TRUE"].contains(&&*text.to_uppercase())),
             read_timeout,
         })
     }

@@ -178,9 +178,8 @@ pub fn choose<'a>(files: &'a [RemoteFile], patterns: &[String]) -> Result<Vec<&'
 
 fn default_files(files: &[RemoteFile]) -> Result<Vec<&RemoteFile>> {
     let weights = weights(files)?;
-    let is_other_file =
-        |file: &&RemoteFile| OTHER_FILES.iter().any(|pattern| matches_here(pattern, &file.name));
-    Ok(files.iter().filter(is_other_file).chain(weights).collect())
+    let is_other = |file: &&RemoteFile| OTHER_FILES.iter().any(|pattern| matches_here(pattern, &file.name));
+    Ok(files.iter().filter(is_other).chain(weights).collect())
 }
 
 /// The weight files that a reader of the folder would use. Some repositories hold the same weights again in the original

@@ -121,10 +121,7 @@ mod tests {
         for text in ["o/n", "gpt2", "Qwen/Qwen2.5-0.5B@v1.0"] {
             assert_eq!(parsed(text).to_string(), text);
             let folder = parsed(text).folder_name();
-            assert_eq!(
-                Repository::of_folder_name(&folder).map(|repository| repository.id),
-                Some(parsed(text).id)
-            );
+            assert_eq!(Repository::of_folder_name(&folder).map(|found| found.id), Some(parsed(text).id));
         }
         assert_eq!(parsed("o/n@main").to_string(), "o/n");
         assert!(Repository::is_likely("o/n") && !Repository::is_likely("gpt2"));

@@ -159,9 +159,8 @@ impl Blobs<'_> {
 
     /// The number of bytes that are already downloaded.
     fn bytes_here(&self, file: &RemoteFile) -> u64 {
-        let length = |path: &Path| {
-            path.metadata().ok().map(|metadata| metadata.len()).filter(|&length| length <= file.bytes)
-        };
+        let length =
+            |path: &Path| path.metadata().ok().map(|m| m.len()).filter(|&length| length <= file.bytes);
         match self.is_complete(file) {
             true => file.bytes,
             false => length(&self.partial(file)).unwrap_or(0),

@@ -22,12 +22,7 @@ struct Block<'a> {
 
 /// Cuts a product into blocks of 1 to `ROWS` rows and 1 to `vectors` vectors of `lanes` numbers.
 #[inline(always)]
-fn each_block(
-    product: Product,
-    lanes: usize,
-    vectors: usize,
-    mut multiply_block: impl FnMut(Block, usize, usize),
-) {
+fn each_block(product: Product, lanes: usize, vectors: usize, mut multiply: impl FnMut(Block, usize, usize)) {
     let Product { left: a, right: b, depth, sums: c } = product;
     // Equal shares of rows: 7 are 4 and 3, not 6 and 1.
     let share = a.rows.div_ceil(a.rows.div_ceil(ROWS));
@@ -47,7 +42,7 @@ fn each_block(
                 c: &mut c.numbers[row * c.stride + column..],
                 c_stride: c.stride,
             };
-            multiply_block(block, rows, vectors);
+            multiply(block, rows, vectors);
             column += vectors * lanes;
         }
     }

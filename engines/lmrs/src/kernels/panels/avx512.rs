@@ -104,8 +104,8 @@ impl PanelLanes for Vnni {
     }
 
     #[inline(always)]
-    unsafe fn splat_128(correction_128: i32) -> __m512i {
-        Self::splat(correction_128)
+    unsafe fn splat_128(minus_128: i32) -> __m512i {
+        Self::splat(minus_128)
     }
 
     #[inline(always)]

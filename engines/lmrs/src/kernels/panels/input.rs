@@ -19,23 +19,17 @@ pub struct ActivationBlock {
     pub numbers: [i8; BLOCK],
     pub scale: f32,
     /// -128 times the sum of the numbers: the correction for weights that are stored plus 128.
-    pub correction_128: i32,
-    pub correction_8: i32,
+    pub minus_128: i32,
+    pub minus_8: i32,
     /// -32 times the sum of the first 16, and of the last 16.
-    pub correction_32: [i32; 2],
+    pub minus_32: [i32; 2],
     /// Minus the sum of the rounded activations: the factor of a minimum.
     pub minus_sum: f32,
 }
 
 impl ActivationBlock {
-    const ZERO: Self = Self {
-        numbers: [0; BLOCK],
-        scale: 0.0,
-        correction_128: 0,
-        correction_8: 0,
-        correction_32: [0; 2],
-        minus_sum: 0.0,
-    };
+    const ZERO: Self =
+        Self { numbers: [0; BLOCK], scale: 0.0, minus_128: 0, minus_8: 0, minus_32: [0; 2], minus_sum: 0.0 };
 
     /// Rounds to the nearest of 255 steps, ties to even.
     pub fn of(x: &[f32; BLOCK]) -> Self {
@@ -60,9 +54,9 @@ impl ActivationBlock {
     pub fn new(numbers: [i8; BLOCK], scale: f32, sums: [i32; 2]) -> Self {
         let sum = sums[0] + sums[1];
         let mut block = Self { numbers, scale, ..Self::ZERO };
-        block.correction_128 = -128 * sum;
-        block.correction_8 = -8 * sum;
-        block.correction_32 = [-32 * sums[0], -32 * sums[1]];
+        block.minus_128 = -128 * sum;
+        block.minus_8 = -8 * sum;
+        block.minus_32 = [-32 * sums[0], -32 * sums[1]];
         block.minus_sum = -(sum as f32) * block.scale;
         block
     }

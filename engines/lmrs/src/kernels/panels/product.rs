@@ -42,9 +42,9 @@ pub trait PanelLanes {
     unsafe fn splat(number: i32) -> Self::Ints;
     /// Adds to each lane the product of its four numbers, which are below 64, with the four at `quad`.
     unsafe fn dot(sums: Self::Ints, numbers: Self::Bytes, quad: *const i8) -> Self::Ints;
-    /// The initial value of sums over numbers that are stored plus 128. `correction_128` is -128 times the sum of the other
+    /// The initial value of sums over numbers that are stored plus 128. `minus_128` is -128 times the sum of the other
     /// factors; a level that subtracts 128 from each number ignores it.
-    unsafe fn splat_128(correction_128: i32) -> Self::Ints;
+    unsafe fn splat_128(minus_128: i32) -> Self::Ints;
     /// Like `dot`, for numbers up to 255 that are stored plus 128.
     unsafe fn dot_128(sums: Self::Ints, numbers: Self::Bytes, quad: *const i8) -> Self::Ints;
 

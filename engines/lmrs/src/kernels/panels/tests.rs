@@ -174,12 +174,9 @@ fn a_block_is_within_half_a_step_of_its_activations_and_has_their_sums() {
                 assert!((x - f32::from(number) * block.scale).abs() <= block.scale * 0.5001);
             }
             let sum = |numbers: &[i8]| numbers.iter().copied().map(i32::from).sum::<i32>();
-            assert_eq!(block.correction_128, -128 * sum(&block.numbers));
-            assert_eq!(block.correction_8, -8 * sum(&block.numbers));
-            assert_eq!(
-                block.correction_32,
-                [-32 * sum(&block.numbers[..16]), -32 * sum(&block.numbers[16..])]
-            );
+            assert_eq!(block.minus_128, -128 * sum(&block.numbers));
+            assert_eq!(block.minus_8, -8 * sum(&block.numbers));
+            assert_eq!(block.minus_32, [-32 * sum(&block.numbers[..16]), -32 * sum(&block.numbers[16..])]);
         }
     }
 }

@@ -368,14 +368,11 @@ impl<N: PanelFormat> WeightSource for Widened<'_, N> {
                 let (mut block, scales) = N::widen(stretch, group);
                 // SAFETY: the caller guarantees this; the same below.
                 unsafe { T::transpose(&mut block) };
-                let group_lines =
-                    line - lines.start..(line + GROUP / LINE_INPUTS).min(lines.end) - lines.start;
+                let local = line - lines.start..(line + GROUP / LINE_INPUTS).min(lines.end) - lines.start;
                 for ((output, row), numbers) in rows.chunks_exact_mut(*row_lines).enumerate().zip(&block) {
                     let numbers = numbers.0.map(u32::to_le_bytes);
                     let halves = numbers.as_flattened().as_chunks::<LINE_INPUTS>().0;
-                    for (half, (pairs, numbers)) in
-                        row[group_lines.clone()].iter_mut().zip(halves).enumerate()
-                    {
+                    for (half, (pairs, numbers)) in row[local.clone()].iter_mut().zip(halves).enumerate() {
                         let runs = [2 * half, 2 * half + 1];
                         let times = runs.map(|run| scales.times[run][output]);
                         let plus = runs.map(|run| scales.plus[run][output]);
