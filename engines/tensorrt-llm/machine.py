@@ -192,7 +192,7 @@ def marked_non_descendants(parents):
 
 
 def end(workers):
-    """Ends the processes of `workers_since` that still run. Waits a moment until they are gone."""
+    """Ends the processes of `workers_since` that still run. Waits a moment for their end."""
     worker_pids = workers.all - {os.getpid()}
     for pid in worker_pids:
         try:

@@ -40,7 +40,7 @@ def open_folder(path):
 
 
 def _refuse_quantised(*configs):
-    """Refuses a quantised checkpoint: `transformers` would pass it to another library, and the row would not say so."""
+    """Refuses a quantised checkpoint: `transformers` would pass it to another library, and the row would not state it."""
     for config in configs:
         if (quantization := config.get("quantization_config")) is not None:
             method = quantization.get("quant_method") if isinstance(quantization, dict) else quantization
@@ -65,7 +65,7 @@ def _check_layers(folder, text):
 
 
 def _check_ids(folder):
-    """Checks BOS and EOS ids: an EOS beyond the vocabulary never comes, and a BOS beyond it has no embedding."""
+    """Checks BOS and EOS ids: an EOS beyond the vocabulary never occurs, and a BOS beyond it has no embedding."""
     size = folder.vocabulary_size
     for field, ids in (("bos_token_id", [folder.bos_id]), ("eos_token_id", folder.eos_ids)):
         for id in ids:

@@ -221,7 +221,7 @@ def score_sequences(tokenizer: Tokenizer) -> list[list[int]]:
 def differences(scores, expected) -> tuple[float, float]:
     """The median and the largest."""
     pairs = [(a, b) for pair in zip(scores, expected, strict=True) for a, b in zip(*pair, strict=True)]
-    # None stands for minus infinity, and a NaN must not hide behind a comparison.
+    # None means minus infinity, and a NaN must not hide behind a comparison.
     gaps = [abs(a - b) if a is not None and b is not None else float("inf") for a, b in pairs]
     if any(value != value for value in gaps):
         return float("nan"), float("nan")

@@ -22,7 +22,7 @@ class Orchestrate:
 
 
 class Conversation:
-    """A program that answers each line with a line. Its stderr goes to `log`; a failure shows the end of it."""
+    """A program that answers each line with a line. Its stderr is written to `log`; a failure has the end of it."""
 
     def __init__(self, command: list, log: Path):
         self.command, self.log, self.process = command, log, None

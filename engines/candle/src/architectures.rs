@@ -1,6 +1,6 @@
 //! The supported models of candle: an entry in `ARCHITECTURES` for each `model_type`.
 //!
-//! An entry lists the config features that candle computes, and builds the model; `model_files` knows the tensors.
+//! An entry lists the config features that candle computes, and builds the model; `model_files` lists the tensors.
 
 use candle_core::Tensor;
 use candle_core::quantized::gguf_file::Value as MetadataValue;
@@ -182,10 +182,10 @@ fn qwen2(fields: &Fields) -> Result<safetensors::Recipe, Failed> {
         rounds_positions: true,
         build: Box::new(move |tensors, context_tokens| {
             let config = qwen_config!(qwen2, shape, context_tokens, {
-                // candle masks by this number whatever `use_sliding_window` says; at the context's length it masks nothing.
+                // candle masks by this number even without `use_sliding_window`; at the context's length it masks nothing.
                 sliding_window: context_tokens,
             });
-            // candle ties the output matrix if the files have none, whatever the config says. So it is hidden from candle
+            // candle ties the output matrix if the files have none, even if the config does not. So it is hidden from candle
             // when the config ties it.
             let tensors = match shape.tied {
                 true => tensors.rename_f(|name| name.replace("lm_head", "hidden from candle")),
@@ -302,7 +302,7 @@ fn phi3(fields: &Fields) -> Result<safetensors::Recipe, Failed> {
 
 fn phi3_gguf(metadata: &Metadata) -> Result<gguf::Recipe, Failed> {
     metadata.expect_only(&[])?;
-    metadata.expect("rope.freq_base", 10_000.0)?; // candle's constant, whatever the file says
+    metadata.expect("rope.freq_base", 10_000.0)?; // candle's constant, not the file's
     if metadata.folder.config.tie_word_embeddings {
         let message = "no tensor `output.weight`, and candle does not use the embedding in its place here";
         return Err(model(&config_path(metadata.folder), message));
@@ -337,7 +337,7 @@ fn gemma(fields: &Fields) -> Result<safetensors::Recipe, Failed> {
     if fields.get("tie_word_embeddings") == Some(&Value::Bool(false)) {
         return Err(fields.ignored("tie_word_embeddings", "false"));
     }
-    // The first configs say `gelu` but mean its approximation, and transformers reads them so. A later field names it
+    // The first configs write `gelu` for its approximation, as transformers reads it. A later field names it
     // exactly.
     fields.expect("hidden_act", &["gelu", "gelu_pytorch_tanh"])?;
     fields.expect("hidden_activation", &["gelu_pytorch_tanh"])?;

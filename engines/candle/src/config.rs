@@ -122,7 +122,7 @@ impl Fields<'_> {
         value.as_f64().ok_or_else(|| self.invalid(format!("`{name}`: expected a number, found `{value}`")))
     }
 
-    /// The number of tokens that a layer sees, including the current one; `default` if the config is_missing the field.
+    /// The number of tokens that a layer attends to, including the current one; `default` if the config lacks the field.
     pub fn sliding_window(&self, default: Option<u32>) -> Result<Option<u32>, Failed> {
         let Some(value) = self.get_or_null("sliding_window") else { return Ok(default) };
         if value.is_null() {

@@ -84,7 +84,7 @@ pub trait Decoder: Send {
     /// Resets the model to the state before the first id.
     fn reset(&mut self);
 
-    /// Whether candle keeps a mask for every length that the model has seen. Without a cache such a model would keep the
+    /// Whether candle keeps a mask for every length that the model has processed. Without a cache such a model would keep the
     /// sum of all squares up to the sequence's length.
     fn keeps_masks(&self) -> bool {
         false

@@ -161,7 +161,7 @@ def end_with_parent():
         return
     parent, pr_set_pdeathsig = os.getppid(), 1
     ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
-    # A parent that ended before the call above goes unnoticed, so check once more.
+    # A parent that ended before the call above sends no signal, so check once more.
     if os.getppid() != parent:
         os._exit(1)
 

@@ -283,7 +283,7 @@ class Conversation:
             return
         if request.type in ("generate", "score") and request.id is not None:
             if request.id in self._ids:
-                # This refusal carries no id: the answer with that id belongs to the first request.
+                # This failure has no id: the answer with that id belongs to the first request.
                 raise Failed("bad_request", f"`id`: {request.id!r} belongs to a request that is not answered yet")
             self._ids.add(request.id)
         self._waiting.append(request)

@@ -156,7 +156,7 @@ impl Inbox {
 }
 
 impl State {
-    /// Makes a request with an id cancellable, and refuses an id in use. The refusal carries no id: the answer with that id
+    /// Makes a request with an id cancellable, and refuses an id in use. The failure has no id: the answer with that id
     /// belongs to the first request.
     fn register(&mut self, line: Line) -> Line {
         let Line::Request { request, cancelled, .. } = &line else { return line };

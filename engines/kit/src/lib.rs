@@ -49,7 +49,7 @@
 //!                                                  or, with ids and slots -> overlap -> Slots::step -> Tokens
 //! ```
 //!
-//! The kit knows no tensor, device or model arithmetic, and derives no metric. Only `summary`, for a person at a shell,
+//! The kit has no tensor, device or model arithmetic, and derives no metric. Only `summary`, for a person at a shell,
 //! computes with times; the orchestrator ignores it.
 
 mod engine;

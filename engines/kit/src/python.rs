@@ -65,7 +65,7 @@ pub fn host(engine: PythonEngine) -> ExitCode {
     }
 }
 
-/// Runs the worker to its end. `Err` says why it could not start.
+/// Runs the worker to its end. `Err` is the reason why it could not start.
 fn start(engine: &PythonEngine) -> Result<ExitStatus, Failed> {
     let unavailable = |message: String| Failed::new(FailureKind::Unavailable, message);
     let setup = || match engine.otherwise {

@@ -24,7 +24,7 @@ pub struct Server<E: Engine> {
     pub(crate) engine: E,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) output: Output,
-    /// The output for stderr.
+    /// The output for a person.
     stderr: Box<dyn Write + Send>,
     environment: Environment,
     hello: Option<HelloFacts>,

@@ -53,7 +53,7 @@ struct SequenceState {
     finish: Option<Finish>,
 }
 
-/// The largest reservation before the clock starts: a request may ask for billions of tokens.
+/// The largest reservation before the clock starts: a request may request billions of tokens.
 const MAX_RESERVED_TOKENS: u32 = 1 << 16;
 
 impl Tokens {
@@ -118,7 +118,7 @@ impl Tokens {
             None
         };
         let (done, index) = (state.finish.is_some(), state.ids.len() - 1);
-        // Written after the timestamp: the next token pays for streaming.
+        // Written after the timestamp: the time of streaming counts in the next token.
         if let Some(stream) = &self.stream {
             stream.send(sequence, index, id, ns);
             if stream.output.is_broken() {

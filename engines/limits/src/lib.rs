@@ -69,7 +69,7 @@ pub struct GpuLimits {
     pub l2_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub copies: Option<Copies>,
-    /// Products of square matrices by cuBLAS, for each kind of number (`names`). `threads` has no meaning supported.
+    /// Products of square matrices by cuBLAS, for each kind of number (`names`). `threads` has no meaning here.
     pub matrix: Vec<Operations>,
 }
 

@@ -44,7 +44,7 @@ fn gguf(request: &Request) -> Result<PathBuf> {
             .unwrap_or(Dtype::F32),
     };
     conversions::converted(&model, Format::Gguf, dtype, &|done, total| {
-        // A closed stdout ends the conversion: its reader is gone.
+        // A closed stdout ends the conversion: it has no reader.
         print_line(&format!("{:.3}", done as f64 / total.max(1) as f64))
     })
 }

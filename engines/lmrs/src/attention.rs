@@ -54,7 +54,7 @@ pub struct Attention<'a> {
     pub ops: &'a Ops,
     pub heads: Heads,
     pub layer: usize,
-    /// The number of tokens that each token sees, itself included; `None` means all.
+    /// The number of tokens that each token attends to, itself included; `None` means all.
     pub window: Option<usize>,
     pub queries: &'a Rows, // [tokens, heads * head_dim]
 }
@@ -106,7 +106,7 @@ struct Job<'a> {
     /// The tokens, as a range within the segment.
     tokens: Range<usize>,
     kv_head: usize,
-    /// Blocks with all positions that any of the tokens sees.
+    /// Blocks with all positions that any of the tokens attends to.
     blocks: Range<usize>,
     /// Outputs of each token, for all heads that share the keys.
     outputs: Vec<&'a mut [f32]>, // [tokens][group * head_dim]

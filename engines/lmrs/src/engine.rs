@@ -1,4 +1,4 @@
-//! The engine as the kit sees it: its capabilities, its options, and a load, which turns a model folder and a request into a
+//! The engine for the kit: its capabilities, its options, and a load, which turns a model folder and a request into a
 //! working model with the facts about it.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,5 +1,5 @@
 //! The threads: the caller, and workers that live as long as the pool. `run`, `share` and `share_pieces` distribute a piece of
-//! work and return when it is done. The pool does not know the meaning of the work.
+//! work and return when it is done. The pool does not interpret the work.
 //!
 //! ```text
 //! run:     writes down the work, then raises the generation, which starts the workers
@@ -244,8 +244,8 @@ impl Shared {
 
     /// Starts the next generation, and wakes parked workers.
     fn raise(&self) -> u64 {
-        // Sequentially consistent, like the accesses of a worker before it parks: either the worker sees the new generation, or
-        // this thread sees the worker as parked.
+        // Sequentially consistent, like the accesses of a worker before it parks: either the worker reads the new generation, or
+        // this thread finds the worker parked.
         let generation = self.call.0.generation.fetch_add(1, Ordering::SeqCst) + 1;
         if self.parked.load(Ordering::SeqCst) > 0 {
             let _park_lock = lock(&self.park_lock);

@@ -13,7 +13,7 @@ FP8 = {"quant_algo": "FP8", "kv_cache_quant_algo": None}
 
 
 class Arriving(unittest.TestCase):
-    """Presets and options, as `LLM(...)` sees them."""
+    """Presets and options, as `LLM(...)` receives them."""
 
     def made(self, **fields):
         worker = loaded(self, **fields)

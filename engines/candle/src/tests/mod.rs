@@ -112,7 +112,7 @@ const MISTRAL: Tiny = Tiny { architecture: "mistral", head_dim: 32, ..LLAMA };
 const PHI3: Tiny = Tiny { architecture: "phi3", ..LLAMA };
 const GEMMA: Tiny = Tiny { architecture: "gemma", tied: true, kv_heads: 1, head_dim: 32, ..LLAMA };
 
-/// One of each architecture; a test checks that the engine knows no other.
+/// One of each architecture; a test checks that the engine has no other.
 const ALL: [Tiny; 6] = [LLAMA, QWEN2, QWEN3, MISTRAL, PHI3, GEMMA];
 
 /// The models that candle computes from GGUF.
@@ -144,7 +144,7 @@ impl Tiny {
     }
 
     /// The same weights at every call, under Hugging Face's names. Names and shapes are written by hand: a list from
-    /// `model_files` could not reveal that it asks for one tensor too many.
+    /// `model_files` could not reveal that it requires one tensor too many.
     fn tensors(&self) -> HashMap<String, Tensor> {
         let mut rng = Rng::new(7);
         let mut tensors = HashMap::new();

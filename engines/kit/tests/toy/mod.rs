@@ -140,7 +140,7 @@ impl Model for ToyModel {
 }
 
 impl ToyModel {
-    /// Makes one token of one sequence; false when the toy gives up.
+    /// Makes one token of one sequence; false when the toy stops.
     fn advance(
         &mut self,
         selector: u32,

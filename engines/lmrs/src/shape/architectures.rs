@@ -86,7 +86,7 @@ pub enum Windows {
 
 impl Architecture {
     pub fn of(folder: &ModelFolder) -> Result<&'static Self, Failed> {
-        // GGUF uses one name for several architectures, and its metadata tells them apart.
+        // GGUF uses one name for several architectures, and its metadata distinguishes them.
         let named = folder.config.architecture.as_str();
         let name = folder.architecture().map_or(named, |known| known.name);
         ARCHITECTURES.iter().find(|architecture| architecture.name == name).ok_or_else(|| {

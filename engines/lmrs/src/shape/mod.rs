@@ -1,7 +1,7 @@
 //! The sizes and options of a model: the network's view of a config. One description serves every architecture, so the forward
 //! pass does not depend on their names.
 //!
-//! A config field that asks for an unknown computation is refused by name: an omission here never computes a model wrongly.
+//! A config field that requires an unknown computation is refused by name: an omission here never computes a model wrongly.
 
 pub mod architectures;
 mod fields;

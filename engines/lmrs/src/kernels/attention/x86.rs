@@ -85,7 +85,7 @@ macro_rules! level {
         /// As of `product`, with `rows` for `M` and `vectors` for `N`.
         #[target_feature(enable = $features)]
         unsafe fn by_rows<const HALF: bool>(block: Block, rows: usize, vectors: usize) {
-            // SAFETY: `M` is `rows`; the caller guarantees the rest.
+            // SAFETY: `M` is `rows`; the caller guarantees the other conditions.
             unsafe {
                 match rows {
                     1 => by_vectors::<HALF, 1>(block, vectors),
@@ -103,7 +103,7 @@ macro_rules! level {
         /// As of `product`, with `vectors` for `N`.
         #[target_feature(enable = $features)]
         unsafe fn by_vectors<const HALF: bool, const M: usize>(block: Block, vectors: usize) {
-            // SAFETY: `N` is `vectors`; the caller guarantees the rest.
+            // SAFETY: `N` is `vectors`; the caller guarantees the other conditions.
             unsafe {
                 match vectors {
                     $($fewer => product::<HALF, M, $fewer>(block),)*

@@ -234,7 +234,7 @@ unsafe fn multiply_tile<L: PanelLanes, N: PanelFormat, const PANELS: usize, cons
     mut blocks: *const ActivationBlock,
     width: usize,
 ) -> [Sums<TOKENS>; PANELS] {
-    // SAFETY: a stretch has `N::GROUPS` groups, and a group has `GROUP` inputs; the caller guarantees the rest.
+    // SAFETY: a stretch has `N::GROUPS` groups, and a group has `GROUP` inputs; the caller guarantees the other conditions.
     unsafe {
         let mut totals = [[L::load_f32([0.0; PANEL].as_ptr()); TOKENS]; PANELS];
         for stretch in 0..stretches {
@@ -283,7 +283,7 @@ unsafe fn run<L: PanelLanes, N: PanelFormat, const PANELS: usize, const TOKENS: 
     blocks: *const ActivationBlock,
     totals: &mut [[L::Floats; TOKENS]; PANELS],
 ) {
-    // SAFETY: the lines of a run are within its group, and their inputs within a block; the caller guarantees the rest.
+    // SAFETY: the lines of a run are within its group, and their inputs within a block; the caller guarantees the others.
     unsafe {
         let x = |token: usize| &*blocks.add(token);
         // The scales precede the lines in memory, and are read first.

@@ -1,5 +1,5 @@
 //! Activations in bf16, in the three layouts that products read: one after the other, with padding, and as operands of tiles.
-#![expect(unsafe_code, reason = "lines seen as the numbers that they are")]
+#![expect(unsafe_code, reason = "lines viewed as their numbers")]
 
 use std::ops::Range;
 use std::sync::Mutex;

@@ -102,7 +102,7 @@ macro_rules! with_pairs {
                     unsafe { $work }
                 }
                 debug_assert!(has_pairs(level), "{level} has no products of pairs");
-                // SAFETY: the caller has checked `has_pairs`, and has asserted the rest.
+                // SAFETY: the caller has checked `has_pairs`, and has asserted the other conditions.
                 unsafe { compiled $(::<$type>)? ($($input),*) }
             }
             #[cfg(not(target_arch = "x86_64"))]

@@ -16,7 +16,7 @@ if "does_not_import" in FAULTS:
 from . import llmapi
 from .llmapi import LLM, SamplingParams
 
-# The environment that every module of the process sees at its import.
+# The environment that every module of the process reads at its import.
 llmapi.record_call(environment={name: os.environ.get(name) for name in SETTINGS.get("variables", [])})
 
 if "no_generate_async" in FAULTS:

@@ -151,7 +151,7 @@ impl Weights<'_> {
                     sums: sums[output * T::GROUPS..].as_mut_ptr().cast(),
                     sums_stride: T::GROUPS * TOKENS,
                 };
-                // SAFETY: `lines` has these groups with all steps; the caller guarantees the rest.
+                // SAFETY: `lines` has these groups with all steps; the caller guarantees the other conditions.
                 unsafe { T::add(&part) };
             }
         }
