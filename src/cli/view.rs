@@ -62,7 +62,7 @@ mod tests {
 
     use super::*;
     use crate::report::FORMATS;
-    use crate::report::format::Shape;
+    use crate::report::document::Shape;
 
     #[test]
     fn pairs_are_refused_by_every_format_that_has_lines_whatever_its_name() {

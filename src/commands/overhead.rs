@@ -8,7 +8,7 @@ use crate::analysis::metric::Unit;
 use crate::cli::exit_code::DONE;
 use crate::cli::formats;
 use crate::report::document::{
-    Column, Document, Field, Item, Layouts, Line, Lines, List, Named, Section, Table, column, json_bytes,
+    Column, Document, Field, Item, Layouts, Line, Lines, List, Named, Section, Table, column,
 };
 use crate::report::{self, Content, Format};
 use crate::run::overhead::{Overhead, Timing};

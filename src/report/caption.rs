@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::document::Layout;
-use super::extent::Extent;
 use super::factors::{FACTORS, FactorId, varies};
 use super::labels::name_of;
 use super::outputs;
-use super::rows::Row;
+use super::rows::{Extent, Row};
 use super::run_report::Report;
 use crate::analysis::metric::Unit;
 use crate::plan::{Mode, Order};
@@ -31,7 +30,8 @@ pub fn caption(report: &Report, layout: Layout) -> Vec<String> {
             parts.push(format!("{}{}", name_of(&first.engine, layout), version.collect::<String>()));
         }
         for factor in FACTORS {
-            let Some(value) = factor.common(report) else { continue };
+            let varies = factor.is_swept(report.engines()) || factor.differs(&report.rows);
+            let Some(value) = (factor.stated)(&first.engine).filter(|_| !varies) else { continue };
             match factor.id {
                 FactorId::Model => parts.push(format!("model {}", shorten(&value, LONGEST_MODEL))),
                 FactorId::Version if !several => {}

@@ -1,7 +1,5 @@
-//! The three shapes that a format renders: a document for people, lines for a spreadsheet, JSON for programs. Content
-//! does not know the format, and a format does not know the content.
-
-use serde::Serialize;
+//! Content in three shapes: a document for people, lines for a spreadsheet, JSON for programs. A format renders one of
+//! them. Content does not know the format, and a format does not know the content.
 
 use super::rows::Fault;
 
@@ -24,6 +22,45 @@ pub trait Content {
     /// The width in columns on a terminal with `reader` columns. Longer lines are hard to read.
     fn width(&self, reader: Option<usize>) -> usize {
         reader.unwrap_or(80).clamp(40, 120)
+    }
+}
+
+/// A way to render any content.
+#[derive(Debug)]
+pub struct Format {
+    /// The value of `--format`, and the extension of a file in this format.
+    pub name: &'static str,
+    pub about: &'static str,
+    pub shape: Shape,
+}
+
+/// The shape of content that a format renders. Commands decide by this, never by a format's name.
+#[derive(Debug, Clone, Copy)]
+pub enum Shape {
+    /// For people. The second argument is the width of the terminal in columns, where it is known.
+    Document(fn(&dyn Content, Option<usize>) -> Vec<u8>),
+    /// For spreadsheets. Some content has no lines, and a line has no layout for several comparisons.
+    Lines(fn(&Lines) -> Vec<u8>),
+    /// For programs: the complete content, from its JSON.
+    Json(fn(Vec<u8>) -> Vec<u8>),
+}
+
+impl Format {
+    /// `None` where this format needs lines and the content has none.
+    pub fn render(&self, content: &dyn Content, reader: Option<usize>) -> Option<Vec<u8>> {
+        match self.shape {
+            Shape::Document(render) => Some(render(content, reader)),
+            Shape::Lines(render) => content.lines().map(|lines| render(&lines)),
+            Shape::Json(render) => Some(render(content.json())),
+        }
+    }
+
+    pub fn is_for_people(&self) -> bool {
+        matches!(self.shape, Shape::Document(_))
+    }
+
+    pub fn has_lines(&self) -> bool {
+        matches!(self.shape, Shape::Lines(_))
     }
 }
 
@@ -264,14 +301,4 @@ impl<T: Into<Field>> From<Option<T>> for Field {
     fn from(value: Option<T>) -> Self {
         value.map_or_else(Self::default, Into::into)
     }
-}
-
-/// The version of the JSON of reports and comparisons, raised when a name in it changes. New names do not raise it.
-pub const REPORT_VERSION: u32 = 2;
-
-/// JSON for programs. It cannot fail: keys are strings and numbers are finite.
-pub fn json_bytes(document: &impl Serialize) -> Vec<u8> {
-    let mut bytes = serde_json::to_vec_pretty(document).unwrap_or_default();
-    bytes.push(b'\n');
-    bytes
 }

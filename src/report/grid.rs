@@ -75,15 +75,10 @@ impl Grid {
         }
         if several_engines(report, layout) {
             let of = |engine: &Engine| labels.short(&name_of(engine, layout));
-            self.column(
-                report,
-                "engine",
-                ColumnKind::Name,
-                |row| of(&row.engine),
-                |failed| of(&failed.engine),
-            );
+            let of_failed = |failed: &Failed| of(&failed.engine);
+            self.column(report, "engine", ColumnKind::Name, |row| of(&row.engine), of_failed);
         }
-        for factor in FACTORS.iter().filter(|factor| layout.factors && factor.is_swept(report)) {
+        for factor in FACTORS.iter().filter(|factor| layout.factors && factor.is_swept(report.engines())) {
             let of_row = |row: &Row| match (factor.id, &row.fault) {
                 (FactorId::Model, _) => labels.short(&row.engine.model).into(),
                 (_, Some(_)) => factor.failed(&row.engine, layout.word).into(),
@@ -102,8 +97,8 @@ impl Grid {
 
     fn fact_columns(&mut self, report: &Report, layout: Layout) {
         for factor in FACTORS.iter().filter(|factor| layout.versions || factor.id != FactorId::Version) {
-            let named = layout.factors && factor.is_swept(report);
-            if factor.differs(report) && !named {
+            let named = layout.factors && factor.is_swept(report.engines());
+            if factor.differs(&report.rows) && !named {
                 let stated = |row: &Row| (factor.stated)(&row.engine).unwrap_or_else(|| "?".into());
                 let cell = |row: &Row| shorten(&stated(row), layout.word);
                 self.factor_column(report, factor, ColumnKind::Fact, cell, |_| String::new());
@@ -301,7 +296,7 @@ fn why_no_ratios(report: &Report) -> String {
     let other = other_reference(report).map_or_else(String::new, |other| format!(": `--reference {other}`"));
     if reference.is_empty() {
         "no ratios: no reference is named (`--reference NAME`)".into()
-    } else if rows().any(|row| is_wrong(report, row)) {
+    } else if rows().any(|row| report.is_wrong(row)) {
         format!("no ratios: the output of the reference `{reference}` is wrong{other}")
     } else if rows().any(|row| row.fault.is_none()) {
         format!("no ratios: only the reference `{reference}` was measured")
@@ -322,13 +317,9 @@ fn failed_reference(report: &Report) -> Option<String> {
     Some(format!("n/a: the reference `{label}` failed there{other}"))
 }
 
-fn is_wrong(report: &Report, row: &Row) -> bool {
-    report.output_of(row).is_some_and(|it| it.agreement.is_wrong())
-}
-
 /// The explanation of `n/a` where the output of one of several references is wrong.
 fn wrong_reference(report: &Report) -> Option<String> {
-    let wrong = report.rows.iter().find(|row| row.is_reference() && is_wrong(report, row))?;
+    let wrong = report.rows.iter().find(|row| row.is_reference() && report.is_wrong(row))?;
     let label = &wrong.engine.label;
     let other = other_reference(report).map_or_else(String::new, |other| format!(": `--reference {other}`"));
     Some(format!("n/a: the output of the reference `{label}` is wrong{other}"))
@@ -338,7 +329,7 @@ fn wrong_reference(report: &Report) -> Option<String> {
 fn other_reference(report: &Report) -> Option<String> {
     let fails = |engine: &str| {
         let mut rows = report.rows.iter().filter(|row| row.engine.label == engine);
-        rows.any(|row| row.fault.is_some() || is_wrong(report, row))
+        rows.any(|row| row.fault.is_some() || report.is_wrong(row))
             || report.failed.iter().any(|failed| failed.engine.label == engine)
     };
     let sound = report.rows.iter().find(|row| !row.is_reference() && !fails(&row.engine.label))?;
@@ -346,7 +337,7 @@ fn other_reference(report: &Report) -> Option<String> {
     let others = report
         .rows
         .iter()
-        .any(|row| row.engine.label != sound.engine.label && row.fault.is_none() && !is_wrong(report, row));
+        .any(|row| row.engine.label != sound.engine.label && row.fault.is_none() && !report.is_wrong(row));
     others.then(|| pasteable(std::slice::from_ref(&sound.engine.label)))
 }
 

@@ -20,14 +20,10 @@ impl Labels {
     /// The short forms for this layout. A model needs one where it has a column of its own.
     pub fn of(report: &Report, layout: Layout) -> Self {
         let longest = layout.label;
-        let engines = || {
-            let rows = report.rows.iter().map(|row| &row.engine);
-            rows.chain(report.failed.iter().map(|failed| &failed.engine))
-        };
-        let models = engines().filter(|_| layout.factors).map(|engine| engine.model.clone());
+        let models = report.engines().filter(|_| layout.factors).map(|engine| engine.model.clone());
         let name = |engine| name_of(engine, layout);
         let mut labels: Vec<(String, String)> = Vec::new();
-        for whole in engines().map(name).chain(models).filter(|name| width(name) > longest) {
+        for whole in report.engines().map(name).chain(models).filter(|name| width(name) > longest) {
             if labels.iter().any(|(other, _)| *other == whole) {
                 continue;
             }

@@ -1,7 +1,7 @@
 //! A report for spreadsheets: one line for each case and metric, in the metric's own unit; and one for each failure.
 
 use super::document::{Lines, Named, column};
-use super::resources::facts;
+use super::resources;
 use super::rows::{Dtype, Engine, Fault, MetricSummary, Row};
 use super::run_report::Report;
 use super::verdicts::evidence;
@@ -77,7 +77,7 @@ pub fn lines(report: &Report) -> Lines {
             push(fields);
         }
         // An unknown value has no line.
-        for (name, unit, known) in row.resources.iter().flat_map(facts::lines) {
+        for (name, unit, known) in row.resources.iter().flat_map(resources::lines) {
             let Some(known) = known else { continue };
             let mut fields = value(&format!("resources.{name}"), unit, row.samples);
             fields.extend([(column!("launches"), row.launches.into()), (column!("estimate"), known.into())]);
@@ -139,7 +139,6 @@ fn numbers(figure: &MetricSummary) -> Vec<Named> {
 /// of a difference, as a share.
 fn comparison(report: &Report, row: &Row, metric: &Metric) -> Vec<Named> {
     let reference = row.reference.as_ref().filter(|_| row.fault.is_none());
-    let wrong = report.output_of(row).is_some_and(|it| it.agreement.is_wrong());
     let judged = report.verdicts.of_metric(row, metric, false);
     if let (Some(reference), Some(judged)) = (reference, judged)
         && let Ok(found) = &judged.result
@@ -161,8 +160,7 @@ fn comparison(report: &Report, row: &Row, metric: &Metric) -> Vec<Named> {
             (column!("p_mann_whitney"), found.p.mann_whitney.into()),
         ];
     }
-    let own = row.is_reference() && row.fault.is_none() && !wrong;
-    if own {
+    if row.is_reference() && row.fault.is_none() && !report.is_wrong(row) {
         vec![(column!("reference"), (&row.engine.label).into()), (column!("times_reference"), 1.0.into())]
     } else {
         Vec::new()

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use machine_limits::Limits;
 use serde::Serialize;
 
-use super::document::{Content, Document, Layouts, Lines, List, Section, json_bytes};
+use super::document::{Content, Document, Layouts, Lines, List, Section};
+use super::json::json_bytes;
 use crate::machine::cpu::{Cache, Cpu};
 use crate::machine::energy::{Listed, PERMISSION};
 use crate::machine::gpu::Unordered;

@@ -1,7 +1,8 @@
 //! For README files and comments: GitHub's Markdown.
 
-use super::document::{Column, ColumnKind, Content, Explained, Item, Layout, Layouts, List, Section, Table};
-use super::format::{Format, Shape};
+use super::document::{
+    Column, ColumnKind, Content, Explained, Format, Item, Layout, Layouts, List, Section, Shape, Table,
+};
 use super::verdict_lines::loosened;
 
 pub const FORMAT: Format = Format {

@@ -4,27 +4,23 @@
 //! Everything here is pure: no engine, no clock, no file. So any report can be made again years later.
 
 mod caption;
-mod case_table;
+mod case_tables;
 pub mod compare;
 mod csv;
 pub mod document;
 mod engines;
 pub mod entries;
-mod extent;
 mod factors;
-pub mod format;
 mod grid;
-mod json;
+pub mod json;
 mod labels;
 mod limits;
 mod lines;
 pub mod machine_page;
 mod markdown;
-mod no_verdicts;
 mod notes;
 mod outputs;
 mod resources;
-mod resources_table;
 mod rows;
 mod run_data;
 mod run_report;
@@ -33,11 +29,9 @@ mod verdict_lines;
 mod verdicts;
 mod viewed;
 mod wall_time;
-mod wall_time_table;
 
-pub use document::Content;
-pub use format::Format;
-pub use resources::facts::FACTS;
+pub use document::{Content, Format};
+pub use resources::FACTS;
 pub use run_report::{Report, View};
 pub use viewed::Viewed;
 

@@ -1,11 +1,10 @@
 //! Notes about the results of a row, each with a remedy: results that drift, prompts of another length than the others',
 //! an engine that does not state its configuration.
 
-mod circumstances;
+mod stability;
 
 use std::collections::BTreeMap;
 
-use super::extent::more_blocks;
 use super::limits;
 use super::outputs::{self, Output};
 use super::rows::Row;
@@ -23,16 +22,16 @@ const MOST: usize = 5;
 /// All notes. `rows` has each row with its case.
 pub fn of(data: &RunData, rows: &[(usize, Row)], verdicts: &Verdicts, outputs: &[Output]) -> Vec<String> {
     let record = data.record;
-    let drifting = circumstances::drifting(data, rows);
+    let drifting = stability::drifting(data, rows);
     let kinds = [
         (twins(data), "twins that failed"),
         (outputs::notes(outputs), "engines that drift or are unverified"),
         (refused(verdicts), "comparisons without a ratio"),
-        (circumstances::drifts(data, rows, &drifting), "rows that drift"),
+        (stability::drifts(data, rows, &drifting), "rows that drift"),
         (spreads(data, rows, &drifting), "rows whose launches differ"),
-        (circumstances::slow_firsts(data, rows), "rows whose first request is slow"),
-        (circumstances::unsteady(rows), "rows that were not steady after their warm-up"),
-        (circumstances::outliers(data, rows), "rows with values far from the others"),
+        (stability::slow_firsts(data, rows), "rows whose first request is slow"),
+        (stability::unsteady(rows), "rows that were not steady after their warm-up"),
+        (stability::outliers(data, rows), "rows with values far from the others"),
         (
             limits::notes(&metric::limits::limits(record), rows.iter().map(|(_, row)| row)),
             "limits that changed",
@@ -55,7 +54,7 @@ fn bounded(mut notes: Vec<String>, others: &str) -> Vec<String> {
 /// Notes about launches that differ widely. A drifting row is left out: its reason is known.
 fn spreads(data: &RunData, rows: &[(usize, Row)], drifting: &[(usize, f64)]) -> Vec<String> {
     let others = rows.iter().filter(|(case, _)| drifting.iter().all(|(other, _)| other != case));
-    let more = more_blocks(data.record);
+    let more = data.more_blocks();
     let wide = others.filter_map(|(_, row)| {
         let (label, case, spread) = (&row.engine.label, &row.case.label, three_digits(row.wide_spread()?));
         let remedy = format!("use a quieter machine, or more blocks: `--blocks {more}`");

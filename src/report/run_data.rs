@@ -1,9 +1,11 @@
 //! A record, sorted by configuration and case.
 
+use std::collections::BTreeSet;
+
 use super::engines::{engines, word};
 use super::resources::{Resources, Sources};
-use super::rows::{Case, Engine, Failed, Fault, MetricSummary, Row};
-use super::wall_time::{Lived, WallTime};
+use super::rows::{Case, Engine, Extent, Failed, Fault, MetricSummary, Row};
+use super::wall_time::WallTime;
 use crate::analysis::agreement::Agreement;
 use crate::analysis::claims::{self, Contradiction};
 use crate::analysis::metric::limits::Key;
@@ -13,6 +15,7 @@ use crate::analysis::values::Values;
 use crate::plan::{self, Plan, Workload};
 use crate::record::{End, Failure, FailureKind, RunRecord, Warning};
 use crate::text::{line, shorten};
+use stats::INTERIM_ANALYSES;
 
 /// The longest sentence of an engine that any format keeps.
 const LONGEST_SENTENCE: usize = 2000;
@@ -54,20 +57,11 @@ impl<'a> RunData<'a> {
             limit: self.limit(case),
             reference: reference.map(|reference| self.engine(reference).label),
             warm_ups: warm_ups.copied().collect(),
-            wall_time: self.wall_time(case),
+            wall_time: WallTime::of(self.plan, launches),
             resources,
             fault: self.fault(case),
             contradicted: false,
         }
-    }
-
-    fn wall_time(&self, case: usize) -> Option<WallTime> {
-        let lived = self.values.launches(case).iter().map(|requests| Lived {
-            launch: requests.launch,
-            first: requests.first_of_launch,
-            measured: &requests.measured,
-        });
-        WallTime::of(self.plan, &lived.collect::<Vec<_>>())
     }
 
     fn figure(&self, case: usize, metric: &'static Metric) -> Option<MetricSummary> {
@@ -121,6 +115,37 @@ impl<'a> RunData<'a> {
             said.or(known).map(|fault| Failed { engine: self.engine(index), fault })
         });
         failed.collect()
+    }
+
+    /// The extents, one for each workload, in the order in which the plan first names them.
+    pub fn extents(&self) -> Vec<Extent> {
+        // An interrupted run shows the planned number of blocks. Without a plan it shows the blocks that began.
+        let unended = self.plan.extent.blocks.unwrap_or_else(|| self.begun_blocks());
+        let mut known = BTreeSet::new();
+        let workloads = self.plan.cases.iter().map(|case| &case.workload);
+        let extents = workloads.filter(|it| known.insert(it.label.as_str())).map(|workload| {
+            let closed = self.record.closed.iter().find(|closed| closed.workload == workload.label);
+            Extent {
+                workload: line(&workload.label),
+                scenario: line(&workload.scenario),
+                blocks: closed.map_or(unended, |closed| closed.blocks),
+                stopped_by: closed.map(|closed| closed.by),
+            }
+        });
+        extents.collect()
+    }
+
+    /// The number of blocks in which at least one engine was launched. Launches for output checks count for none.
+    fn begun_blocks(&self) -> u32 {
+        let launches = self.record.launches.iter().filter(|launch| !launch.for_output_checks);
+        launches.map(|launch| launch.block.saturating_add(1)).max().unwrap_or(0)
+    }
+
+    /// A larger number of blocks for a remedy: the next interim analysis of a run without `--blocks`.
+    pub fn more_blocks(&self) -> usize {
+        let blocks = self.begun_blocks().max(self.plan.extent.blocks.unwrap_or(0)) as usize;
+        let mut analyses = INTERIM_ANALYSES.into_iter().skip(1);
+        analyses.find(|analysis| *analysis > blocks).unwrap_or(blocks.saturating_mul(2))
     }
 
     pub fn notices(&self) -> Vec<String> {

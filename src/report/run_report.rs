@@ -4,10 +4,9 @@
 use std::collections::BTreeMap;
 
 use super::engines::{mismatches, word};
-use super::extent::{Extent, extents};
 use super::notes;
 use super::outputs::{Output, outputs};
-use super::rows::{Failed, Row};
+use super::rows::{Engine, Extent, Failed, Row};
 use super::run_data::{RunData, sentence};
 use super::verdicts::Verdicts;
 use crate::analysis::agreement::{self, NoChecks};
@@ -99,7 +98,7 @@ impl Report {
             limits: limits(record),
             mode: plan.mode,
             order: plan.order,
-            extents: extents(record),
+            extents: data.extents(),
             budget_ns: plan.extent.budget_ns,
             seed: plan.seed,
             reference: line(&plan.reference),
@@ -115,8 +114,19 @@ impl Report {
         }
     }
 
+    /// The engines of all rows and of all configurations that failed.
+    pub fn engines(&self) -> impl Iterator<Item = &Engine> {
+        let rows = self.rows.iter().map(|row| &row.engine);
+        rows.chain(self.failed.iter().map(|failed| &failed.engine))
+    }
+
     pub fn output_of(&self, row: &Row) -> Option<&Output> {
         self.outputs.iter().find(|it| it.engine == row.engine.label)
+    }
+
+    /// Whether the output of the row's engine is wrong.
+    pub fn is_wrong(&self, row: &Row) -> bool {
+        self.output_of(row).is_some_and(|it| it.agreement.is_wrong())
     }
 
     /// Whether some engine is verified. Without one, no engine ranks behind another for its status.

@@ -9,9 +9,9 @@ use tabled::settings::style::{HorizontalLine, Style};
 use tabled::settings::{Alignment, Padding, Span};
 
 use super::document::{
-    Column, ColumnKind, Content, Explained, Item, Layout, Layouts, Line, List, Long, Section, Table,
+    Column, ColumnKind, Content, Explained, Format, Item, Layout, Layouts, Line, List, Long, Section, Shape,
+    Table,
 };
-use super::format::{Format, Shape};
 use super::verdict_lines::loosened;
 use crate::text::{shorten, width, wrap};
 

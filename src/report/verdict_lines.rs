@@ -1,15 +1,18 @@
 //! Verdicts for people: as sentences where there are few, otherwise compact, engine by engine. With them come the
 //! explanations, or the reason why there are none.
 
+use std::collections::BTreeSet;
+
 use super::document::{Item, List};
 use super::labels::Labels;
-use super::no_verdicts::why_no_verdicts;
 use super::outputs::Output;
 use super::rows::Row;
 use super::run_report::Report;
 use super::verdicts::{Calibration, Derived, Lacking, PairVerdict, Sureness};
 use crate::analysis::metric::Unit;
+use crate::plan::Order;
 use crate::text::three_digits;
+use stats::{FIRM, StoppedBy};
 
 /// The most verdicts that are printed as sentences.
 const SENTENCES: usize = 8;
@@ -31,6 +34,57 @@ pub fn verdicts(report: &Report, labels: &Labels, pairs: bool) -> Option<List> {
     let remarks = remarks(report, labels).into_iter().map(Item::Plain);
     let items: Vec<Item> = lines.into_iter().map(Item::Listed).chain(remarks).collect();
     (heading.is_some() || !items.is_empty()).then_some(List { heading, items })
+}
+
+/// The reason why no comparison has a verdict, with the remedy.
+pub fn why_no_verdicts(report: &Report) -> Option<String> {
+    let all = || report.verdicts.against_reference.iter().chain(&report.verdicts.against_baseline);
+    let found = || all().filter(|judged| judged.result.is_ok());
+    if found().count() == 0 || found().any(|judged| judged.sureness() != Some(Sureness::NoVerdict)) {
+        return None;
+    }
+    if report.order == Order::Sequential {
+        let why = "engines were measured sequentially, so drift looks like a difference";
+        return Some(format!("no verdicts: {why}; hint: leave out `--order sequential`"));
+    }
+    // More blocks do not help an engine that fails.
+    let lasting = || found().filter(|judged| !judged.has_failed(&report.rows));
+    let Some(blocks) = lasting().filter_map(|judged| Some(judged.result.as_ref().ok()?.blocks)).max() else {
+        let failed = failed_among(&report.rows, found());
+        return Some(format!("no verdicts: {failed} failed; verdicts need {FIRM} blocks without a failure"));
+    };
+    let stopped = |by: Option<StoppedBy>| report.extents.iter().any(|extent| extent.stopped_by == by);
+    let cut_off =
+        report.extents.iter().any(|extent| extent.stopped_by.is_none() && extent.blocks as usize >= FIRM);
+    let count = if blocks == 1 { "1 block".into() } else { format!("{blocks} blocks") };
+    Some(match (report.budget_ns, blocks) {
+        _ if cut_off => {
+            format!("no verdicts: the run ended after {blocks} of the {FIRM} blocks that verdicts need")
+        }
+        (Some(budget_ns), _) if stopped(Some(StoppedBy::Time)) => {
+            let larger = larger_budget(budget_ns, blocks);
+            format!(
+                "no verdicts: the time budget ended after {count}, verdicts need {FIRM}; hint: `--budget {larger}`"
+            )
+        }
+        (_, 1) => format!("no verdicts: 1 block, verdicts need {FIRM}; hint: `--blocks {FIRM}`"),
+        _ => format!("no verdicts: {count}, verdicts need {FIRM}; hint: `--blocks {FIRM}`"),
+    })
+}
+
+fn failed_among<'a>(rows: &'a [Row], judged: impl Iterator<Item = &'a PairVerdict>) -> String {
+    let failed = judged.flat_map(|judged| judged.sides(rows)).filter(|row| row.fault.is_some());
+    let names: BTreeSet<&str> = failed.map(|row| row.engine.label.as_str()).collect();
+    names.into_iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}
+
+/// The budget that would probably have been enough, and a quarter more because blocks differ: in tens of seconds, or minutes.
+fn larger_budget(budget_ns: u64, blocks: usize) -> String {
+    let seconds = 1.25 * budget_ns as f64 / 1e9 * FIRM as f64 / blocks.max(1) as f64;
+    match seconds {
+        ..100.0 => format!("{:.0}s", 10.0 * (seconds / 10.0).ceil()),
+        _ => format!("{:.0}m", (seconds / 60.0).ceil()),
+    }
 }
 
 /// Replaces the joints by spaces, after wrapping.
@@ -172,7 +226,7 @@ pub fn cell(report: &Report, row: &Row, pairs: bool) -> String {
         return String::new();
     }
     let output = report.output_of(row);
-    if output.is_some_and(|it| it.agreement.is_wrong()) {
+    if report.is_wrong(row) {
         return "wrong".into();
     }
     let is_unverified = output.is_some_and(Output::is_unverified) && report.some_are_verified();

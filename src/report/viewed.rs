@@ -3,13 +3,12 @@
 use anyhow::Result;
 
 use super::caption::caption;
+use super::case_tables::{ResourceTable, WallTimeTable};
 use super::document::{Content, Document, Item, Layout, Layouts, Lines, List, Section, Table, TableId};
 use super::grid::{self, Grid};
 use super::labels::Labels;
-use super::resources_table::ResourceTable;
 use super::run_report::{Report, View};
 use super::verdict_lines::verdicts;
-use super::wall_time_table::Account;
 use super::{compare, entries, lines};
 use crate::analysis::compare::Judgement;
 
@@ -38,10 +37,10 @@ impl Content for Viewed<'_> {
         parts.extend((!grid.table.lines.is_empty()).then_some(Section::Table(grid.table)));
         parts.extend(verdicts(report, &labels, view.pairs).map(Section::List));
         if view.wall_time {
-            parts.extend(Account::of(report).iter().flat_map(|it| it.parts(layouts.wall_time)));
+            parts.extend(WallTimeTable::of(report).iter().flat_map(|it| it.sections(layouts.wall_time)));
         }
         if view.resources {
-            parts.extend(ResourceTable::of(report).iter().flat_map(|it| it.parts(layouts.resources)));
+            parts.extend(ResourceTable::of(report).iter().flat_map(|it| it.sections(layouts.resources)));
         }
         parts.push(Section::List(List { heading: None, items: below }));
         let judgement = judged.and_then(|it| it.as_ref().ok()).map(|it| it.document(layouts));
@@ -54,7 +53,9 @@ impl Content for Viewed<'_> {
         let Self { report, view, .. } = self;
         let table = match table {
             TableId::Results => Some(Grid::of(report, view, layout).table),
-            TableId::WallTime => Account::of(report).filter(|_| view.wall_time).map(|it| it.table(layout)),
+            TableId::WallTime => {
+                WallTimeTable::of(report).filter(|_| view.wall_time).map(|it| it.table(layout))
+            }
             TableId::Resources => {
                 ResourceTable::of(report).filter(|_| view.resources).map(|it| it.table(layout))
             }

@@ -4,9 +4,7 @@ use crate::analysis::metric::{self, Shown};
 use crate::analysis::noise_floors::{KEPT_FROM, Known};
 use crate::record::RunRecord;
 use crate::report::Content;
-use crate::report::document::{
-    Column, Document, Layouts, Line, Lines, List, Named, Section, Table, column, json_bytes,
-};
+use crate::report::document::{Column, Document, Layouts, Line, Lines, List, Named, Section, Table, column};
 use crate::text::{line, shorten_start};
 use stats::NoiseFloor;
 

@@ -4,7 +4,7 @@ use crate::engines::manifest::Against;
 use crate::plan::{Extent as Planned, Order, Selection};
 use crate::record::specimen::*;
 use crate::record::{CalibratedFloor, Closed, Entry, RunRecord};
-use crate::report::no_verdicts::why_no_verdicts;
+use crate::report::verdict_lines::why_no_verdicts;
 use crate::report::{Report, View};
 use crate::text;
 use stats::StoppedBy;

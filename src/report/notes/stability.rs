@@ -4,7 +4,6 @@ use crate::analysis::metric::{Better, Metric, Per};
 use crate::plan::scenario::Kind;
 use crate::plan::{Mode, Order};
 use crate::record::WarmUpEnd;
-use crate::report::extent::more_blocks;
 use crate::report::rows::Row;
 use crate::report::run_data::RunData;
 use crate::text::three_digits;
@@ -104,7 +103,7 @@ pub fn unsteady(rows: &[(usize, Row)]) -> Vec<String> {
 /// Notes about values far from the others of their launch, which stay in every figure. A slow first request has its own note.
 pub fn outliers(data: &RunData, rows: &[(usize, Row)]) -> Vec<String> {
     let measured = rows.iter().filter(|(_, row)| row.fault.is_none());
-    let more = more_blocks(data.record);
+    let more = data.more_blocks();
     let many = measured.filter(|(case, row)| excess_of_first(data, *case, row).is_none()).filter_map(|(case, row)| {
         let metric = row.case.headline.filter(|metric| metric.per == Per::Sample)?;
         let launches: Vec<Vec<f64>> = costs(data, *case, metric).map(|(_, costs)| costs).collect();
