@@ -54,10 +54,6 @@ pub fn shown(content: &dyn Content, format: &str, width: Option<usize>) -> Strin
 }
 
 #[cfg(test)]
-mod hostile;
-#[cfg(test)]
-mod large;
-#[cfg(test)]
 mod shares;
 #[cfg(test)]
 mod sweeps;

@@ -2,7 +2,7 @@
 
 use machine_limits::{Copies, GpuLimits, Limits, Operations, Reads};
 
-use super::tests::rendered;
+use super::tests::{assert_fits, json, rendered, words};
 use crate::machine::cpu::Cache;
 use crate::plan::Sizes;
 use crate::record::specimen::*;
@@ -94,28 +94,23 @@ fn small() -> RunRecord {
     record
 }
 
-/// The text as one line, without its line breaks.
-fn unwrapped(text: &str) -> String {
-    text.replace("\n  ", " ")
-}
-
 const IN_CACHES: &str = "of limit: n/a, weights under 4 times the 32 MiB last-level cache may be cached";
 
 #[test]
 fn where_there_are_shares_the_limit_stands_under_the_table_with_the_range_of_its_probes() {
     let record = probed(&[37.0, 36.0, 37.5, 36.9]);
     let table = rendered(&record, "table", 80);
-    assert!(table.lines().all(|line| crate::text::width(line) <= 80), "{table}");
+    assert_fits(&table, 80);
     let said = "limits: 37.5 GB/s from memory on 2 threads, 200 × 10⁹ f32 operations/s (4 probes, 36.0 to 37.5 GB/s)";
 
-    assert_eq!(unwrapped(&table).matches(said).count(), 1, "{table}");
+    assert_eq!(words(&table).matches(said).count(), 1, "{table}");
     assert!(rendered(&record, "markdown", 80).contains(said));
-    assert!(!table.contains("moved during the run"), "{table}");
+    assert!(!table.contains("changed during the run"), "{table}");
 }
 
 #[test]
 fn limits_that_moved_during_the_run_are_noted_with_what_their_shares_are_worth() {
-    let table = unwrapped(&rendered(&probed(&[36.0, 64.0, 36.0]), "table", 80));
+    let table = words(&rendered(&probed(&[36.0, 64.0, 36.0]), "table", 80));
     let said = "note: the machine's limits changed during the run, 36.0 to 64.0 GB/s from memory on 2 threads over 3 probes";
     assert!(table.contains(said) && table.contains("is not comparable with other runs"), "{table}");
 }
@@ -123,7 +118,7 @@ fn limits_that_moved_during_the_run_are_noted_with_what_their_shares_are_worth()
 #[test]
 fn programs_have_the_best_and_every_probe_of_each_limit() {
     let record = probed(&[37.0, 36.0]);
-    let json: serde_json::Value = serde_json::from_str(&rendered(&record, "json", 80)).unwrap();
+    let json = json(&record);
     let memory = serde_json::json!({
         "device": "cpu", "threads": 2, "limit": "memory", "unit": "bytes/s", "best": 37e9, "probes": [37e9, 36e9]
     });
@@ -190,7 +185,7 @@ fn rows_on_a_gpu_use_the_limits_of_its_single_probe() {
         ..GpuLimits::default()
     };
     record.limits[0].probed.gpus = vec![gpu];
-    let table = unwrapped(&rendered(&record, "table", 80));
+    let table = words(&rendered(&record, "table", 80));
     let said = "limits: 2900 GB/s copied in memory on cuda:0, 60000 × 10⁹ cublas_f32 operations/s (1 probe)";
     assert!(table.contains(said), "{table}");
     assert_eq!(table.matches("limits:").count(), 1, "{table}");

@@ -2,15 +2,10 @@
 
 use protocol::Facts;
 
-use super::tests::{laid_out, rendered};
-use crate::plan::{Model, Selection};
+use super::tests::{assert_fits, decoding, laid_out, rendered, words};
+use crate::plan::Model;
 use crate::record::specimen::*;
 use crate::record::{End, RunRecord};
-
-/// The selection of decoding alone: one case for each configuration.
-fn decoding(names: &[&str]) -> Selection {
-    Selection { scenarios: crate::plan::scenario::named("decode").unwrap(), ..selection(names) }
-}
 
 /// Every engine states the requested options, changed by `state`.
 fn stating(mut record: RunRecord, state: impl Fn(&mut Facts)) -> RunRecord {
@@ -45,7 +40,7 @@ cpu, f32
     assert!(text.starts_with(expected), "{text}");
     let rows: Vec<String> = text
         .lines()
-        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+        .map(words)
         .filter(|line| {
             line.starts_with("case engine model threads version")
                 || line.ends_with('x')
@@ -128,13 +123,13 @@ fn where_columns_of_a_sweep_have_no_room_the_name_says_what_varies() {
         let text = rendered(&record, "table", limit);
         let rows = record.header.plan.configurations.iter();
         for configuration in rows.filter(|configuration| configuration.role.is_none()) {
-            let unwrapped = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            let unwrapped = words(&text);
             let whole = unwrapped.contains(&configuration.label)
                 || unwrapped.contains(&format!("is {}", configuration.model.name))
                 || configuration.model.name == "embedded";
             assert!(whole || limit < 60, "{limit}: {}\n{text}", configuration.label);
         }
-        assert!(text.lines().all(|line| crate::text::width(line) <= limit), "{limit}:\n{text}");
+        assert_fits(&text, limit);
     }
 }
 

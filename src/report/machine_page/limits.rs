@@ -95,7 +95,7 @@ mod tests {
     use super::*;
     use crate::report::machine_page::Page;
     use crate::report::shown;
-    use crate::text::width;
+    use crate::report::tests::assert_fits;
 
     /// The lines of the page for these limits.
     fn lines(limits: &Limits, limit: usize) -> Vec<String> {
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(lines(&limits, 80)[3], "1 thread          10.0");
         assert_eq!(lines(&Limits::default(), 80), Vec::<String>::new());
         let many = lines(&probed(&(1..=32).collect::<Vec<_>>()), 80);
-        assert!(many.iter().all(|line| width(line) <= 80), "{many:?}");
+        assert_fits(&many.join("\n"), 80);
         assert!(many.iter().any(|line| line.ends_with("32 threads")), "{many:?}");
     }
 }

@@ -1,14 +1,9 @@
 use super::super::Report;
-use super::super::tests::rendered;
+use super::super::tests::{assert_fits, decoding, rendered};
 use super::*;
-use crate::plan::{MetricId, Order, Selection};
+use crate::plan::{MetricId, Order};
 use crate::record::specimen::*;
 use crate::record::{CalibratedFloor, Entry, Header, RequestKind, WarmUpEnd};
-use crate::text;
-
-fn decoding(names: &[&str]) -> Selection {
-    Selection { scenarios: crate::plan::scenario::named("decode").unwrap(), ..selection(names) }
-}
 
 /// Multiplies the times of a configuration's requests, by block and by index.
 fn stretched(mut record: RunRecord, configuration: usize, times: impl Fn(u32, u32) -> f64) -> RunRecord {
@@ -34,7 +29,7 @@ fn three() -> RunRecord {
 /// The one note of a record. It fits a narrow terminal.
 fn only_note(record: &RunRecord) -> String {
     let text = rendered(record, "table", 80);
-    assert!(text.lines().all(|line| text::width(line) <= 80), "{text}");
+    assert_fits(&text, 80);
     let notes = Report::of(record).notes;
     assert_eq!(notes.len(), 1, "{notes:?}");
     notes.into_iter().next().unwrap()

@@ -1,4 +1,4 @@
-use super::super::tests::{rendered, seen};
+use super::super::tests::{assert_fits, decoding, json, rendered, rendered_with};
 use super::*;
 use crate::engines::manifest::Against;
 use crate::plan::{Extent as Planned, Order, Selection};
@@ -6,17 +6,12 @@ use crate::record::specimen::*;
 use crate::record::{CalibratedFloor, Closed, Entry, RunRecord};
 use crate::report::verdict_lines::why_no_verdicts;
 use crate::report::{Report, View};
-use crate::text;
 use stats::StoppedBy;
 
 /// An engine as fast as the baseline.
 const EQUAL: Invented = Invented { name: "equal", ..BASELINE };
 /// An engine as fast as the baseline in the median, with much noise.
 const RESTLESS: Invented = Invented { name: "restless", own_noise: 0.08, ..BASELINE };
-
-fn decoding(names: &[&str]) -> Selection {
-    Selection { scenarios: crate::plan::scenario::named("decode").unwrap(), ..selection(names) }
-}
 
 fn of_all_kinds(selection: &Selection) -> RunRecord {
     measured(selection, &[BASELINE, BEACON, EQUAL, RESTLESS])
@@ -41,7 +36,7 @@ fn the_column_of_ratios_shows_what_is_sure_and_its_marks_are_explained() {
     assert!(text.contains("\nsame: the 95 % interval lies within 2 %\n"), "{text}");
     assert!(text.contains("\nx?: inconclusive, because of noise"), "{text}");
     let text = rendered(&record, "table", 80);
-    assert!(text.lines().all(|line| text::width(line) <= 80), "{text}");
+    assert_fits(&text, 80);
 }
 
 #[test]
@@ -84,8 +79,9 @@ fn ten_engines_and_every_pair_of_them_stay_within_the_width() {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let record = measured(&Selection { reference: names[0].into(), ..selection(&names) }, &engines);
     let lines = |pairs| {
-        let text = seen(&record, "table", Some(80), View { pairs, wall_time: true, resources: true });
-        assert!(text.lines().all(|line| text::width(line) <= 80), "{text}");
+        let text =
+            rendered_with(&record, "table", Some(80), View { pairs, wall_time: true, resources: true });
+        assert_fits(&text, 80);
         text.lines().filter(|line| line.starts_with("- `")).count()
     };
     assert_eq!((lines(false), lines(true)), (9, 45));
@@ -94,7 +90,7 @@ fn ten_engines_and_every_pair_of_them_stay_within_the_width() {
 #[test]
 fn every_pair_is_named_by_both_its_sides() {
     let record = of_all_kinds(&decoding(&ALL));
-    let text = seen(&record, "table", Some(120), View { pairs: true, ..View::default() });
+    let text = rendered_with(&record, "table", Some(120), View { pairs: true, ..View::default() });
     assert!(text.contains("- `beacon` decodes 11.0 times as fast as `equal` ["), "{text}");
     assert_eq!(text.lines().filter(|line| line.starts_with("- `")).count(), 6, "{text}");
 }
@@ -162,7 +158,7 @@ fn differences_from_a_baselines_program_are_among_the_verdicts() {
     let said = "\n- `patient-original` decodes as fast as `patient-original (main)`, within 2 % (";
     assert!(text.contains(said) && text.contains("\n- `beacon` decodes 11.0 times as fast as"), "{text}");
     assert!(rendered(&record, "markdown", 200).contains("(main)"));
-    let json: serde_json::Value = serde_json::from_str(&rendered(&record, "json", 80)).unwrap();
+    let json = json(&record);
     let found = json["against_baseline"].as_array().unwrap();
     let decode = found.iter().find(|it| it["metric"] == "decode_rate").unwrap();
     assert_eq!(
@@ -346,7 +342,7 @@ fn csv_and_json_have_the_whole_comparison() {
     assert!(number("p") < 0.05 && number("p_adjusted") < 0.05 && number("p_welch") < 0.05);
     assert!((number("epsilon") - 0.02).abs() < 1e-9 && number("p_mann_whitney") < 0.05);
 
-    let json: serde_json::Value = serde_json::from_str(&rendered(&record, "json", 80)).unwrap();
+    let json = json(&record);
     let pairs = json["pairs"].as_array().unwrap();
     let of = |metric: &str| pairs.iter().filter(|pair| pair["metric"] == metric).count();
     assert_eq!((of("decode_rate"), of("peak_memory")), (6, 6));
@@ -369,7 +365,7 @@ fn the_effect_of_a_preset_is_listed_under_its_manifests_title() {
     let record = of_all_kinds(&selection);
     let text = rendered(&record, "table", 100);
     assert!(text.contains("\nprecision impact, `beacon:half` against `beacon`: decode same"), "{text}");
-    let json: serde_json::Value = serde_json::from_str(&rendered(&record, "json", 80)).unwrap();
+    let json = json(&record);
     let derived = &json["derived"][0];
     assert_eq!(derived["says"], "precision impact");
     assert_eq!(derived["comparisons"][0]["engine"], "beacon:half");
@@ -398,7 +394,7 @@ fn a_certain_effect_of_a_preset_is_also_given_in_time() {
     let text = rendered(&record, "table", 200);
     let said = text.lines().find(|line| line.starts_with("without its check_time, ")).unwrap();
     assert!(said.contains(": decode 11.") && said.ends_with("] (19.6 ms a token less)"), "{said}");
-    let json: serde_json::Value = serde_json::from_str(&rendered(&record, "json", 100)).unwrap();
+    let json = json(&record);
     let comparisons = json["derived"][0]["comparisons"].as_array().unwrap();
     let of = |metric: &str| comparisons.iter().find(|it| it["metric"] == metric).unwrap();
     assert!((of("decode_rate")["difference_ns"].as_f64().unwrap() + 19.6e6).abs() < 0.2e6);
