@@ -7,7 +7,7 @@ use crate::report::{self, Format};
 use crate::shell::Usage;
 
 /// The format of a report, and its optional parts.
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Args)]
 pub struct ViewArgs {
     /// Format of the report
     #[arg(long, value_name = "FORMAT", default_value = report::FORMATS[0].name, value_parser = formats())]
@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn pairs_are_refused_by_every_format_that_has_lines_whatever_its_name() {
         static OF_LINES: Format = Format { name: "records", about: "", shape: Shape::Lines(|_| Vec::new()) };
-        let view = |format| ViewArgs { pairs: true, format, ..ViewArgs::default() };
+        let view = |format| ViewArgs { format, pairs: true, wall_time: false, resources: false };
         let refused = view(&OF_LINES).check().unwrap_err().to_string();
         assert!(refused.contains("a line of records") && refused.ends_with(" has it"), "{refused}");
         for format in FORMATS {

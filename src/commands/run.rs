@@ -22,7 +22,7 @@ pub fn run(arguments: &RunArgs) -> Result<u8> {
     let resolved = experiment::resolve(&registry, arguments)?;
     if arguments.extent.dry_run {
         // Equal weights are only known after reading them, so nothing is refused here.
-        let judge = JudgeArgs { force: true, ..JudgeArgs::default() };
+        let judge = JudgeArgs { force: true, ..arguments.judge };
         let (plan, _) = planned(&resolved.as_it_stands()?, against.as_ref(), &judge)?;
         return dry_run::show(&plan, &resolved.results);
     }

@@ -37,12 +37,6 @@ pub use viewed::Viewed;
 
 pub const FORMATS: &[Format] = &[table::FORMAT, markdown::FORMAT, csv::FORMAT, json::FORMAT];
 
-impl Default for &'static Format {
-    fn default() -> Self {
-        &FORMATS[0]
-    }
-}
-
 pub fn named(name: &str) -> Option<&'static Format> {
     FORMATS.iter().find(|format| format.name == name)
 }
