@@ -55,7 +55,7 @@ fn planned(
 
 fn show(recorder: &Recorder, judged: Option<&Result<Judgement>>, arguments: &RunArgs) -> Result<()> {
     let report = Report::of(&recorder.record);
-    let shown = Viewed { judged, ..output::viewed(&report, &arguments.view) };
+    let shown = Viewed { judgement: judged, ..output::viewed(&report, &arguments.view) };
     if arguments.json.as_deref() != Some(Path::new("-")) {
         output::show(&shown, arguments.view.format)?;
     }

@@ -207,7 +207,7 @@ impl Column {
         Self { title, group: None, unit: "", place, text: true, long: Long::Whole }
     }
 
-    pub fn figure(title: &str, unit: &'static str) -> Self {
+    pub fn value(title: &str, unit: &'static str) -> Self {
         Self { unit, place: ColumnKind::Value, text: false, ..Self::named(title) }
     }
 }

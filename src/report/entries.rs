@@ -7,7 +7,7 @@ use super::outputs::Output;
 use super::resources::Resources;
 use super::rows::{Engine, Extent, Failed, Fault, Row};
 use super::run_report::Report;
-use super::verdicts::{Derived, Lacking, Mean, Noise, PairVerdict, evidence};
+use super::verdicts::{Derived, Mean, Noise, PairVerdict, Uncalibrated, evidence};
 use super::wall_time::WallTime;
 use crate::analysis::agreement::Status;
 use crate::analysis::claims::Contradiction;
@@ -25,12 +25,12 @@ pub fn json(report: &Report) -> Vec<u8> {
 /// The report and the judgement against its baseline in one document.
 pub fn with_judgement(report: &Report, judgement: &impl Serialize) -> Vec<u8> {
     #[derive(Serialize)]
-    struct PairVerdict<'a, J> {
+    struct Judged<'a, J> {
         #[serde(flatten)]
         report: Document<'a>,
         judgement: &'a J,
     }
-    json_bytes(&PairVerdict { report: document(report), judgement })
+    json_bytes(&Judged { report: document(report), judgement })
 }
 
 #[derive(Serialize)]
@@ -65,7 +65,7 @@ struct Document<'a> {
     /// When this machine was calibrated.
     calibrated: Option<&'a str>,
     /// The engines without a calibration on this machine.
-    uncalibrated: &'a [Lacking],
+    uncalibrated: &'a [Uncalibrated],
     warnings: &'a [String],
     /// The warnings about claims of engines that differ from the observation.
     contradictions: &'a [Contradiction],
@@ -198,14 +198,14 @@ fn document(report: &Report) -> Document<'_> {
         metrics: row
             .summaries
             .iter()
-            .map(|figure| MetricEntry {
-                metric: figure.metric.name(),
-                unit: figure.metric.unit.symbol(),
-                better: match figure.metric.better {
+            .map(|it| MetricEntry {
+                metric: it.metric.name(),
+                unit: it.metric.unit.symbol(),
+                better: match it.metric.better {
                     Better::Higher => "higher",
                     Better::Lower => "lower",
                 },
-                summary: &figure.summary,
+                summary: &it.summary,
             })
             .collect(),
     });
@@ -232,7 +232,7 @@ fn document(report: &Report) -> Document<'_> {
         geometric_means: &report.verdicts.means,
         noise: report.verdicts.noise.iter().flat_map(noise).collect(),
         calibrated: report.verdicts.calibration.since.as_deref(),
-        uncalibrated: &report.verdicts.calibration.lacking,
+        uncalibrated: &report.verdicts.calibration.uncalibrated,
         warnings: &report.warnings,
         contradictions: &report.contradictions,
         notes: &report.notes,
@@ -255,19 +255,19 @@ fn times_reference(report: &Report, row: &Row) -> Option<f64> {
     own.or_else(|| report.verdicts.of_row(row, false)?.times()).filter(|_| comparable)
 }
 
-fn comparison(judged: &PairVerdict) -> ComparisonEntry<'_> {
-    let found = judged.result.as_ref().ok();
-    let (low, high) = judged.bounds().unzip();
+fn comparison(pair: &PairVerdict) -> ComparisonEntry<'_> {
+    let found = pair.result.as_ref().ok();
+    let (low, high) = pair.bounds().unzip();
     ComparisonEntry {
-        case: &judged.case,
-        metric: judged.metric.name(),
-        is_headline: judged.is_headline,
-        engine: &judged.engine,
-        against: &judged.against,
+        case: &pair.case,
+        metric: pair.metric.name(),
+        is_headline: pair.is_headline,
+        engine: &pair.engine,
+        against: &pair.against,
         verdict: found.and_then(|found| found.decision.verdict),
-        sentence: &judged.sentence,
-        refused: judged.result.as_ref().err().map(String::as_str),
-        ratio: judged.times(),
+        sentence: &pair.sentence,
+        refused: pair.result.as_ref().err().map(String::as_str),
+        ratio: pair.times(),
         low,
         high,
         evidence: found.map(|found| evidence(&found.evidence)),
@@ -280,6 +280,14 @@ fn comparison(judged: &PairVerdict) -> ComparisonEntry<'_> {
         stopped_by: found.map(|found| found.stopped_by),
         p: found.map(|found| found.p),
     }
+}
+
+fn derived<'a>(report: &Report, derived: &'a Derived) -> DerivedEntry<'a> {
+    let entry = |pair: &'a PairVerdict| DerivedComparison {
+        comparison: comparison(pair),
+        difference_ns: pair.difference_ns(&report.rows),
+    };
+    DerivedEntry { says: &derived.says, comparisons: derived.pairs.iter().map(entry).collect() }
 }
 
 fn noise(noise: &Noise) -> impl Iterator<Item = NoiseEntry<'_>> {

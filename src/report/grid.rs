@@ -9,13 +9,13 @@ use super::factors::{FACTORS, Factor, FactorId, varies};
 use super::labels::{Labels, name_of};
 use super::limits;
 use super::outputs;
-use super::rows::{Engine, Failed, Fault, MetricSummary, Row};
+use super::rows::{Engine, Failed, Fault, Row};
 use super::run_report::{Report, View};
 use super::verdict_lines;
-use super::verdicts::PairVerdict;
 use crate::analysis::metric::{METRICS, Metric, Scale, Shown, Unit};
 use crate::shell::pasteable;
 use crate::text::shorten;
+use stats::Summary;
 
 /// With fewer values, the 99th percentile rests on one or two of them.
 const ENOUGH_FOR_P99: usize = 100;
@@ -59,8 +59,8 @@ impl Grid {
         grid.fact_columns(report, layout);
         grid.value_columns(report, view);
         let table = &mut grid.table;
-        let figures = table.columns.iter().any(|column| column.place == ColumnKind::Value);
-        if !figures && table.lines.iter().any(|line| line.fault.is_some()) {
+        let has_values = table.columns.iter().any(|column| column.place == ColumnKind::Value);
+        if !has_values && table.lines.iter().any(|line| line.fault.is_some()) {
             // Failures need a column.
             table.columns.push(Column { place: ColumnKind::Value, ..Column::named("outcome") });
             table.lines.iter_mut().for_each(|line| line.cells.push(String::new()));
@@ -141,19 +141,17 @@ impl Grid {
                 // All shares are in one column.
                 Shown::OfLimit(_) => false,
             };
-            let figure = |row: &Row| row.figure(metric.id).filter(|_| row.fault.is_none()).cloned();
-            if !report.rows.iter().any(|row| shown(row) && figure(row).is_some()) {
+            let measured = || report.rows.iter().filter(|row| row.fault.is_none());
+            if !measured().any(|row| shown(row) && row.summary(metric.id).is_some()) {
                 continue;
             }
             if metric.shown == Shown::Percentiles {
                 self.percentile_columns(report, metric);
                 continue;
             }
-            let figures = report.rows.iter().filter_map(figure);
-            let scale = Scale::of(metric.unit, figures.map(|figure| figure.summary.estimate));
-            self.value_column(report, metric, metric.title, None, scale, |figure| {
-                scale.write(figure.summary.estimate)
-            });
+            let estimates = measured().filter_map(|row| Some(row.summary(metric.id)?.estimate));
+            let scale = Scale::of(metric.unit, estimates);
+            self.value_column(report, metric, metric.title, None, scale, |it| scale.write(it.estimate));
         }
         self.limit_column(report);
         if has_ratios(report) {
@@ -168,12 +166,12 @@ impl Grid {
             let headline = row.case.headline.filter(|_| row.fault.is_none())?.id;
             METRICS.iter().find(|metric| metric.shown == Shown::OfLimit(headline))
         };
-        let figure = |row: &Row| row.figure(share_of(row)?.id).map(|figure| figure.summary.estimate);
-        if !report.rows.iter().any(|row| figure(row).is_some()) {
+        let share = |row: &Row| row.summary(share_of(row)?.id).map(|it| it.estimate);
+        if !report.rows.iter().any(|row| share(row).is_some()) {
             return;
         }
         let scale = Scale::of(Unit::Share, []);
-        let cell = |row: &Row| match (share_of(row), figure(row)) {
+        let cell = |row: &Row| match (share_of(row), share(row)) {
             (_, Some(share)) => scale.write(share),
             (Some(_), None) => "n/a".into(),
             (None, None) => String::new(),
@@ -185,15 +183,15 @@ impl Grid {
     }
 
     fn percentile_columns(&mut self, report: &Report, metric: &'static Metric) {
-        let figures = report.rows.iter().filter_map(|row| row.figure(metric.id));
-        let ends = figures.flat_map(|figure| [figure.summary.p50, figure.summary.p99]);
+        let summaries = report.rows.iter().filter_map(|row| row.summary(metric.id));
+        let ends = summaries.flat_map(|it| [it.p50, it.p99]);
         let scale = Scale::of(metric.unit, ends);
         let group = Some(metric.title);
-        self.value_column(report, metric, "p50", group, scale, |figure| scale.write(figure.summary.p50));
-        self.value_column(report, metric, "p95", group, scale, |figure| scale.write(figure.summary.p95));
-        self.value_column(report, metric, "p99", group, scale, |figure| {
-            let written = scale.write(figure.summary.p99);
-            match figure.summary.n < ENOUGH_FOR_P99 {
+        self.value_column(report, metric, "p50", group, scale, |it| scale.write(it.p50));
+        self.value_column(report, metric, "p95", group, scale, |it| scale.write(it.p95));
+        self.value_column(report, metric, "p99", group, scale, |it| {
+            let written = scale.write(it.p99);
+            match it.n < ENOUGH_FOR_P99 {
                 true => Cell { text: format!("~{written}"), mark: Some(Mark::Estimate) },
                 false => written.into(),
             }
@@ -207,19 +205,19 @@ impl Grid {
         title: &str,
         group: Option<&'static str>,
         scale: Scale,
-        write: impl Fn(&MetricSummary) -> C,
+        write: impl Fn(&Summary) -> C,
     ) {
         // A case without this metric has an empty cell. A missing value of others is `n/a`.
         let with_it: Vec<&str> = report
             .rows
             .iter()
-            .filter(|row| row.figure(metric.id).is_some())
+            .filter(|row| row.summary(metric.id).is_some())
             .map(|row| row.case.label.as_str())
             .collect();
         let empty = || Cell::from(String::new());
-        let cell = |row: &Row| match row.figure(metric.id) {
+        let cell = |row: &Row| match row.summary(metric.id) {
             _ if row.fault.is_some() => empty(),
-            Some(figure) => write(figure).into(),
+            Some(summary) => write(summary).into(),
             None if with_it.contains(&row.case.label.as_str()) => "n/a".to_string().into(),
             None => empty(),
         };
@@ -275,8 +273,8 @@ impl Grid {
         if dtypes.any(|dtype| dtype.compute.is_some()) {
             legend.push("dtype a/b: weights in a, computed in b".into());
         }
-        for (whole, short) in &labels.0 {
-            legend.push(format!("{short} is {whole}"));
+        for (name, short) in &labels.0 {
+            legend.push(format!("{short} is {name}"));
         }
         legend.push(EXPLANATIONS.into());
         legend
@@ -285,8 +283,8 @@ impl Grid {
 
 /// Whether a row has a ratio. A report that measured only the reference has none.
 fn has_ratios(report: &Report) -> bool {
-    let judged = report.rows.iter().filter_map(|row| report.verdicts.of_row(row, false));
-    judged.filter_map(PairVerdict::times).count() > 0
+    let mut pairs = report.rows.iter().filter_map(|row| report.verdicts.of_row(row, false));
+    pairs.any(|pair| pair.times().is_some())
 }
 
 fn why_no_ratios(report: &Report) -> String {
@@ -310,8 +308,8 @@ fn why_no_ratios(report: &Report) -> String {
 /// The explanation of `n/a` in the cases in which the reference failed.
 fn failed_reference(report: &Report) -> Option<String> {
     let failed = report.rows.iter().find(|row| row.is_reference() && row.fault.is_some())?;
-    let mut beside = report.rows.iter().filter(|row| row.case.label == failed.case.label);
-    beside.any(|row| row.fault.is_none()).then_some(())?;
+    let mut others = report.rows.iter().filter(|row| row.case.label == failed.case.label);
+    others.any(|row| row.fault.is_none()).then_some(())?;
     let label = &failed.engine.label;
     let other = other_reference(report).map_or_else(String::new, |other| format!(": `--reference {other}`"));
     Some(format!("n/a: the reference `{label}` failed there{other}"))
@@ -346,7 +344,7 @@ fn more_rounds(report: &Report) -> Option<usize> {
     let percentiles = METRICS.iter().filter(|metric| metric.shown == Shown::Percentiles);
     let needed = percentiles.flat_map(|metric| {
         report.rows.iter().filter_map(move |row| {
-            let n = row.figure(metric.id)?.summary.n;
+            let n = row.summary(metric.id)?.n;
             let enough = n >= ENOUGH_FOR_P99 || row.fault.is_some();
             // The number of values grows with the number of rounds.
             (!enough && n > 0).then(|| (row.case.rounds as usize * ENOUGH_FOR_P99).div_ceil(n))

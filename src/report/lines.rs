@@ -63,8 +63,8 @@ pub fn lines(report: &Report) -> Lines {
     for row in &report.rows {
         let named = names(report, &row.case.label, &row.case.scenario, &row.engine);
         let mut push = |fields: Vec<Named>| lines.push([named.clone(), fields].concat());
-        for figure in &row.summaries {
-            push([numbers(figure), comparison(report, row, figure.metric), output(report, row)].concat());
+        for it in &row.summaries {
+            push([numbers(it), comparison(report, row, it.metric), output(report, row)].concat());
         }
         for (name, ns, count) in row.wall_time.iter().flat_map(|it| it.lines()) {
             let launches = row.wall_time.as_ref().map(|it| it.launches);
@@ -116,8 +116,7 @@ fn value(metric: &str, unit: &str, n: usize) -> Vec<Named> {
     vec![(column!("metric"), metric.into()), (column!("unit"), unit.into()), (column!("n"), n.into())]
 }
 
-fn numbers(figure: &MetricSummary) -> Vec<Named> {
-    let MetricSummary { metric, summary } = figure;
+fn numbers(MetricSummary { metric, summary }: &MetricSummary) -> Vec<Named> {
     let Summary { estimate, p50, p90, p95, p99, min, max, mean, std, .. } = summary;
     let mut fields = value(metric.name(), metric.unit.symbol(), summary.n);
     fields.extend([
@@ -139,14 +138,14 @@ fn numbers(figure: &MetricSummary) -> Vec<Named> {
 /// of a difference, as a share.
 fn comparison(report: &Report, row: &Row, metric: &Metric) -> Vec<Named> {
     let reference = row.reference.as_ref().filter(|_| row.fault.is_none());
-    let judged = report.verdicts.of_metric(row, metric, false);
-    if let (Some(reference), Some(judged)) = (reference, judged)
-        && let Ok(found) = &judged.result
+    let pair = report.verdicts.of_metric(row, metric, false);
+    if let (Some(reference), Some(pair)) = (reference, pair)
+        && let Ok(found) = &pair.result
     {
-        let (low, high) = judged.bounds().unzip();
+        let (low, high) = pair.bounds().unzip();
         return vec![
             (column!("reference"), reference.into()),
-            (column!("times_reference"), judged.times().into()),
+            (column!("times_reference"), pair.times().into()),
             (column!("low"), low.into()),
             (column!("high"), high.into()),
             (column!("evidence"), evidence(&found.evidence).into()),
@@ -181,7 +180,7 @@ fn output(report: &Report, row: &Row) -> Vec<Named> {
 
 /// The lines of the orchestrator's own cost, without a case and an engine.
 fn overhead(report: &Report, overhead: &Overhead) -> Vec<Vec<Named>> {
-    let figures =
+    let values =
         [("overhead.request", overhead.request_ns), ("overhead.streamed_token", overhead.streamed_token_ns)];
     let line = |(name, ns): (&str, u64)| {
         let mut fields =
@@ -189,7 +188,7 @@ fn overhead(report: &Report, overhead: &Overhead) -> Vec<Vec<Named>> {
         fields.extend([(column!("launches"), 1u32.into()), (column!("estimate"), ns.into())]);
         fields
     };
-    figures.map(line).to_vec()
+    values.map(line).to_vec()
 }
 
 /// The line of one limit of the machine, without a case and an engine: the best probe, and the range of all.

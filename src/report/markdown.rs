@@ -3,7 +3,7 @@
 use super::document::{
     Column, ColumnKind, Content, Explained, Format, Item, Layout, Layouts, List, Section, Shape, Table,
 };
-use super::verdict_lines::loosened;
+use super::verdict_lines::without_joints;
 
 pub const FORMAT: Format = Format {
     name: "markdown",
@@ -44,11 +44,11 @@ fn render(content: &dyn Content) -> Vec<u8> {
 }
 
 fn list(list: &List, out: &mut String) {
-    list.heading.iter().for_each(|line| out.push_str(&format!("{}\n\n", escape(&loosened(line)))));
+    list.heading.iter().for_each(|line| out.push_str(&format!("{}\n\n", escape(&without_joints(line)))));
     for item in &list.items {
         match item {
             Item::Listed(line) | Item::Plain(line) => {
-                out.push_str(&format!("- {}\n", escape(&loosened(line))))
+                out.push_str(&format!("- {}\n", escape(&without_joints(line))))
             }
             Item::Explained(Explained { names, fault }) => {
                 out.push_str(&format!("- {}: {}\n", escape(&names.join("; ")), escape(&fault.line())));
@@ -67,11 +67,11 @@ fn list(list: &List, out: &mut String) {
 fn table(table: &Table, out: &mut String) {
     table.title.iter().for_each(|title| out.push_str(&format!("{}:\n\n", escape(title))));
     row(table.columns.iter().map(title), out);
-    let figures = table.columns.iter().map(|column| match column.place {
+    let alignments = table.columns.iter().map(|column| match column.place {
         ColumnKind::Value => "---:".to_string(),
         ColumnKind::Name | ColumnKind::Fact => "---".to_string(),
     });
-    row(figures, out);
+    row(alignments, out);
     let values_at = table.columns.iter().position(|column| column.place == ColumnKind::Value);
     for line in &table.lines {
         let mut cells: Vec<String> = line.cells.iter().map(|cell| escape(cell)).collect();

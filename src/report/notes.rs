@@ -77,10 +77,10 @@ fn twins(data: &RunData) -> Vec<String> {
 }
 
 fn refused(verdicts: &Verdicts) -> Vec<String> {
-    let headlines = verdicts.against_reference.iter().filter(|judged| judged.is_headline);
-    let refused = headlines.filter_map(|judged| {
-        let why = judged.result.as_ref().err()?;
-        Some(format!("`{}` `{}`: no ratio to `{}`: {why}", judged.engine, judged.case, judged.against))
+    let headlines = verdicts.against_reference.iter().filter(|pair| pair.is_headline);
+    let refused = headlines.filter_map(|pair| {
+        let why = pair.result.as_ref().err()?;
+        Some(format!("`{}` `{}`: no ratio to `{}`: {why}", pair.engine, pair.case, pair.against))
     });
     refused.collect()
 }

@@ -144,12 +144,12 @@ impl Row {
 
     /// The ratio of the best launch to the worst, by the headline, where that is more than noise.
     pub fn wide_spread(&self) -> Option<f64> {
-        let figure = self.figure(self.case.headline?.id).filter(|_| self.fault.is_none())?;
-        figure.summary.launch_spread().filter(|&spread| spread > WIDE_SPREAD)
+        let summary = self.summary(self.case.headline?.id).filter(|_| self.fault.is_none())?;
+        summary.launch_spread().filter(|&spread| spread > WIDE_SPREAD)
     }
 
-    pub fn figure(&self, metric: MetricId) -> Option<&MetricSummary> {
-        self.summaries.iter().find(|figure| figure.metric.id == metric)
+    pub fn summary(&self, metric: MetricId) -> Option<&Summary> {
+        self.summaries.iter().find(|it| it.metric.id == metric).map(|it| &it.summary)
     }
 }
 

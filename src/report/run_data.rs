@@ -10,7 +10,7 @@ use crate::analysis::agreement::Agreement;
 use crate::analysis::claims::{self, Contradiction};
 use crate::analysis::metric::limits::Key;
 use crate::analysis::metric::share::{self, Absent};
-use crate::analysis::metric::{self, METRICS, Metric, MetricId, Observation};
+use crate::analysis::metric::{self, METRICS, MetricId, Observation};
 use crate::analysis::values::Values;
 use crate::plan::{self, Plan, Workload};
 use crate::record::{End, Failure, FailureKind, RunRecord, Warning};
@@ -20,7 +20,7 @@ use stats::INTERIM_ANALYSES;
 /// The longest sentence of an engine that any format keeps.
 const LONGEST_SENTENCE: usize = 2000;
 /// The most hints of one failure.
-const MOST_WAYS: usize = 3;
+const MOST_HINTS: usize = 3;
 
 pub struct RunData<'a> {
     pub record: &'a RunRecord,
@@ -41,8 +41,10 @@ impl<'a> RunData<'a> {
     pub fn row(&self, case: usize) -> Row {
         let planned = &self.plan.cases[case];
         let launches = self.values.launches(case);
-        let summaries: Vec<MetricSummary> =
-            METRICS.iter().filter_map(|metric| self.figure(case, metric)).collect();
+        let summaries = METRICS.iter().filter_map(|metric| {
+            Some(MetricSummary { metric, summary: self.values.of_metric(case, metric).summary()? })
+        });
+        let summaries: Vec<MetricSummary> = summaries.collect();
         let estimates = summaries.iter().map(|it| (it.metric.id, it.summary.estimate)).collect();
         let resources = || Resources::of(&Sources::of(&self.values, case, estimates));
         let resources = (!launches.is_empty()).then(resources);
@@ -62,10 +64,6 @@ impl<'a> RunData<'a> {
             fault: self.fault(case),
             contradicted: false,
         }
-    }
-
-    fn figure(&self, case: usize, metric: &'static Metric) -> Option<MetricSummary> {
-        Some(MetricSummary { metric, summary: self.values.of_metric(case, metric).summary()? })
     }
 
     /// The limit that the share of the case's headline refers to.
@@ -103,16 +101,16 @@ impl<'a> RunData<'a> {
         let failed = rows.filter_map(|(index, configuration)| {
             let failures = self.record.failures.iter();
             let whole = failures.filter(|failure| failure.configuration == index && failure.case.is_none());
-            let said = fault_of(whole);
+            let recorded = fault_of(whole);
             // The plan has the reason for an unavailable engine, even when an interrupted run did not reach it.
             let known = configuration.unavailable.as_ref().map(|unavailable| Fault {
                 kind: FailureKind::Unavailable,
                 message: line(&unavailable.reason),
-                hint: unavailable.hint.as_deref().map(|hint| ways(hint, line)),
+                hint: unavailable.hint.as_deref().map(|hint| hints(hint, line)),
                 times: 1,
                 ..Fault::default()
             });
-            said.or(known).map(|fault| Failed { engine: self.engine(index), fault })
+            recorded.or(known).map(|fault| Failed { engine: self.engine(index), fault })
         });
         failed.collect()
     }
@@ -245,9 +243,9 @@ pub fn sentence(text: &str) -> String {
 }
 
 /// The hints, one in each line, limited in number.
-fn ways(hint: &str, clean: fn(&str) -> String) -> String {
-    let ways = hint.lines().map(clean).filter(|way| !way.is_empty());
-    ways.take(MOST_WAYS).collect::<Vec<_>>().join("\n")
+fn hints(hint: &str, clean: fn(&str) -> String) -> String {
+    let hints = hint.lines().map(clean).filter(|hint| !hint.is_empty());
+    hints.take(MOST_HINTS).collect::<Vec<_>>().join("\n")
 }
 
 fn fault_of<'a>(failures: impl Iterator<Item = &'a Failure>) -> Option<Fault> {
@@ -257,8 +255,8 @@ fn fault_of<'a>(failures: impl Iterator<Item = &'a Failure>) -> Option<Fault> {
         kind: FailureKind::parse(word(first.kind.as_str()).as_str()),
         when: word(&first.when),
         message: sentence(&first.message),
-        hint: first.hint.as_deref().map(|hint| ways(hint, sentence)),
-        stderr: first.stderr.iter().map(|said| sentence(said)).collect(),
+        hint: first.hint.as_deref().map(|hint| hints(hint, sentence)),
+        stderr: first.stderr.iter().map(|text| sentence(text)).collect(),
         times: failures.len(),
     })
 }

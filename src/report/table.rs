@@ -12,7 +12,7 @@ use super::document::{
     Column, ColumnKind, Content, Explained, Format, Item, Layout, Layouts, Line, List, Long, Section, Shape,
     Table,
 };
-use super::verdict_lines::loosened;
+use super::verdict_lines::without_joints;
 use crate::text::{shorten, width, wrap};
 
 pub const FORMAT: Format = Format {
@@ -63,7 +63,8 @@ fn labelled(label: &str, fact: &str, limit: usize) -> Vec<String> {
 }
 
 fn written(list: &List, limit: usize, shortened: &[String]) -> Vec<String> {
-    let said = |line: &str| wrap(line, limit, "  ").iter().map(|line| loosened(line)).collect::<Vec<_>>();
+    let said =
+        |line: &str| wrap(line, limit, "  ").iter().map(|line| without_joints(line)).collect::<Vec<_>>();
     let items = list.items.iter().flat_map(|item| match item {
         Item::Listed(line) => said(&format!("- {line}")),
         Item::Plain(line) => said(line),
@@ -280,9 +281,9 @@ impl Split {
 
     /// The position and the text of each failure.
     fn faults(&self, table: &Table, columns: &[usize], lines: &[&Line], limit: usize) -> Vec<Placed> {
-        let is_figure = |column: &usize| table.columns[*column].place == ColumnKind::Value;
+        let is_value = |column: &usize| table.columns[*column].place == ColumnKind::Value;
         // Without a value column, failures take the last column.
-        let values_at = columns.iter().position(is_figure).unwrap_or(columns.len().saturating_sub(1));
+        let values_at = columns.iter().position(is_value).unwrap_or(columns.len().saturating_sub(1));
         let placed = lines.iter().enumerate().filter_map(|(row, line)| {
             let least = self.names.min(columns.len() - 1);
             let layout = |at: usize| limit.saturating_sub(self.start_of(columns, at));

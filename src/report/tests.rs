@@ -48,7 +48,7 @@ pub fn rendered(record: &RunRecord, format: &str, width: usize) -> String {
 
 pub fn rendered_with(record: &RunRecord, format: &str, width: Option<usize>, view: View) -> String {
     let report = &Report::of(record);
-    shown(&Viewed { report, view, judged: None }, format, width)
+    shown(&Viewed { report, view, judgement: None }, format, width)
 }
 
 /// The metrics of the tests of whole tables. A later metric has a test of its own and changes none of these.
@@ -67,9 +67,9 @@ const LAID_OUT: [MetricId; 8] = [
 pub fn laid_out(record: &RunRecord, width: usize) -> String {
     let mut report = Report::of(record);
     for row in &mut report.rows {
-        row.summaries.retain(|figure| LAID_OUT.contains(&figure.metric.id));
+        row.summaries.retain(|it| LAID_OUT.contains(&it.metric.id));
     }
-    shown(&Viewed { report: &report, view: View::default(), judged: None }, "table", Some(width))
+    shown(&Viewed { report: &report, view: View::default(), judgement: None }, "table", Some(width))
 }
 
 const WIDE: Layout = Layout { versions: true, label: 28, factors: true, word: 24, gap: 2 };
@@ -208,7 +208,7 @@ fn every_metric_that_a_table_shows_has_its_columns_in_the_order_of_metrics() {
     let report = Report::of(&default_suite());
     let table = Grid::of(&report, &View::default(), WIDE).table;
     let columns: Vec<&str> = table.columns.iter().map(|it| it.group.unwrap_or(&it.title)).collect();
-    let has_values = |metric: &&Metric| report.rows.iter().any(|row| row.figure(metric.id).is_some());
+    let has_values = |metric: &&Metric| report.rows.iter().any(|row| row.summary(metric.id).is_some());
     let expected = METRICS.iter().filter(has_values).flat_map(|metric| match metric.shown {
         Shown::Estimate => vec![metric.title],
         Shown::Percentiles => vec![metric.title; 3],
@@ -382,7 +382,7 @@ fn the_worst_record_keeps_within_its_width_and_loses_nothing() {
 }
 
 #[test]
-fn a_failed_case_is_a_row_with_its_cause_and_no_figures() {
+fn a_failed_case_is_a_row_with_its_cause_and_no_values() {
     let report = Report::of(&worst());
     let row = row(&report, "prefill", "reed");
     assert_eq!(row.fault.as_ref().map(|fault| fault.times), Some(2));
@@ -410,8 +410,8 @@ fn each_configuration_is_compared_with_the_reference_under_the_same_factors() {
     selection.threads = vec![1, 2];
     let report = Report::of(&measured(&selection, &[BASELINE, BEACON]));
     assert_eq!(report.rows.iter().filter(|row| row.is_reference()).count(), 12);
-    let judged = report.verdicts.against_reference.iter().filter(|judged| judged.is_headline);
-    let pairs: std::collections::BTreeSet<_> = judged.map(|it| (&*it.engine, &*it.against)).collect();
+    let verdicts = report.verdicts.against_reference.iter().filter(|pair| pair.is_headline);
+    let pairs: std::collections::BTreeSet<_> = verdicts.map(|it| (&*it.engine, &*it.against)).collect();
     let expected = [
         ("beacon 1 thread", "patient-original 1 thread"),
         ("beacon 2 threads", "patient-original 2 threads"),
@@ -428,9 +428,9 @@ fn the_wall_time_is_a_table_of_its_own_that_adds_up_as_it_is_printed() {
     let rows: Vec<&str> =
         account.lines().skip_while(|line| !line.starts_with('─')).skip(1).take(12).collect();
     for row in &rows {
-        let figures: Vec<f64> =
+        let numbers: Vec<f64> =
             row.split_whitespace().rev().map_while(|word| word.parse().ok()).take(8).collect();
-        let (total, parts) = figures.split_first().unwrap();
+        let (total, parts) = numbers.split_first().unwrap();
         assert!(parts.len() == 7 && (parts.iter().sum::<f64>() - total).abs() < 1e-6, "{row}");
     }
     assert!(rows[11].trim_start().starts_with("beacon"), "{text}");

@@ -16,13 +16,13 @@ use crate::analysis::compare::Judgement;
 pub struct Viewed<'a> {
     pub report: &'a Report,
     pub view: View,
-    /// The judgement of a run with a baseline, or the reason why there is none. Formats with lines have no layout for it.
-    pub judged: Option<&'a Result<Judgement>>,
+    /// The judgement of a run with a baseline, or the reason why there is none. Formats with lines have no room for it.
+    pub judgement: Option<&'a Result<Judgement>>,
 }
 
 impl Content for Viewed<'_> {
     fn document(&self, layouts: &Layouts) -> Document {
-        let Self { report, view, judged } = self;
+        let Self { report, view, judgement } = self;
         let layout = layouts.results;
         let (grid, labels) = (Grid::of(report, view, layout), Labels::of(report, layout));
         let faults = grid::explained(report, &labels).into_iter().map(Item::Explained);
@@ -43,7 +43,7 @@ impl Content for Viewed<'_> {
             parts.extend(ResourceTable::of(report).iter().flat_map(|it| it.sections(layouts.resources)));
         }
         parts.push(Section::List(List { heading: None, items: below }));
-        let judgement = judged.and_then(|it| it.as_ref().ok()).map(|it| it.document(layouts));
+        let judgement = judgement.and_then(|it| it.as_ref().ok()).map(|it| it.document(layouts));
         let Document { parts: judgement, summary } = judgement.unwrap_or_default();
         parts.extend(judgement);
         Document { parts, summary }
@@ -68,8 +68,8 @@ impl Content for Viewed<'_> {
     }
 
     fn json(&self) -> Vec<u8> {
-        match self.judged {
-            Some(judged) => entries::with_judgement(self.report, &compare::judgement(judged)),
+        match self.judgement {
+            Some(judgement) => entries::with_judgement(self.report, &compare::judgement(judgement)),
             None => entries::json(self.report),
         }
     }

@@ -5,6 +5,7 @@ use crate::analysis::noise_floors::{KEPT_FROM, Known};
 use crate::record::RunRecord;
 use crate::report::Content;
 use crate::report::document::{Column, Document, Layouts, Line, Lines, List, Named, Section, Table, column};
+use crate::report::json::json_bytes;
 use crate::text::{line, shorten_start};
 use stats::NoiseFloor;
 
@@ -28,7 +29,7 @@ impl Content for Floors<'_> {
             let nothing = "no engine was measured with a twin, so the noise floor is unknown";
             return Document { parts: vec![Section::NoTable(nothing)], summary: None };
         }
-        let figures = ["paired", "between", "blocks"].map(|title| Column::figure(title, ""));
+        let figures = ["paired", "between", "blocks"].map(|title| Column::value(title, ""));
         let columns = ["engine", "case", "metric"].map(Column::named).into_iter().chain(figures).collect();
         let parts = vec![
             Section::Heading("the noise floor of this machine:".into()),

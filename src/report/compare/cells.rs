@@ -86,7 +86,7 @@ fn columns() -> Vec<Column> {
     vec![
         Column { long: Long::Shortened, ..Column::named("case") },
         Column::named("metric"),
-        Column::figure("base → new", ""),
+        Column::value("base → new", ""),
         Column { place: ColumnKind::Fact, long: Long::Wrapped, ..Column::named("change") },
     ]
 }
@@ -95,11 +95,11 @@ fn cells(change: &Change) -> Vec<String> {
     let headline = if change.gating { HEADLINE } else { "" };
     // Both values have the same scale.
     let scale = Scale::of(change.metric.unit, [change.base, change.new].into_iter().flatten());
-    let figure = |value: Option<f64>| value.map_or_else(|| "n/a".into(), |value| scale.write(value));
+    let write = |value: Option<f64>| value.map_or_else(|| "n/a".into(), |value| scale.write(value));
     vec![
         change.workload.clone(),
         format!("{headline}{}", change.metric.title),
-        format!("{} → {} {}", figure(change.base), figure(change.new), scale.symbol),
+        format!("{} → {} {}", write(change.base), write(change.new), scale.symbol),
         outcome_text(change),
     ]
 }

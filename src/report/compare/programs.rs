@@ -67,8 +67,8 @@ struct MeanEntry<'a> {
     caution: &'static str,
 }
 
-pub fn judgement(judged: &Result<Judgement>) -> JudgementEntry<'_> {
-    match judged {
+pub fn judgement(result: &Result<Judgement>) -> JudgementEntry<'_> {
+    match result {
         Ok(judgement) => JudgementEntry::Judged(Box::new(entry(judgement))),
         Err(refused) => JudgementEntry::Refused { refused: format!("{refused:#}") },
     }

@@ -81,7 +81,7 @@ fn table(
     titles: impl Iterator<Item = String>,
     rows: impl Iterator<Item = Vec<String>>,
 ) -> Option<Table> {
-    let columns = std::iter::once(Column::named(name)).chain(titles.map(|title| Column::figure(&title, "")));
+    let columns = std::iter::once(Column::named(name)).chain(titles.map(|title| Column::value(&title, "")));
     let (columns, lines): (_, Vec<Line>) = (columns.collect(), rows.map(Line::of).collect());
     (!lines.is_empty()).then(|| Table { columns, lines, gap: 2, ..Table::default() })
 }

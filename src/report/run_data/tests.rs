@@ -15,23 +15,24 @@ const DEFAULT_SUITE: &[u8] =
 #[test]
 fn a_table_summarises_the_values_that_a_comparison_pairs() {
     let record = RunRecord::parse(DEFAULT_SUITE).unwrap();
-    let seen = RunData::of(&record);
-    let measured = Measured::from(&seen.values);
+    let data = RunData::of(&record);
+    let measured = Measured::from(&data.values);
     let mut compared = 0;
     for (index, case) in record.header.plan.cases.iter().enumerate() {
+        let row = data.row(index);
         let workload = measured.workloads.iter().position(|it| it.label == case.workload.label).unwrap();
         for (place, metric) in METRICS.iter().enumerate().filter(|(_, metric)| !metric.is_share()) {
             let blocks = measured.blocks(workload, place, case.configuration);
-            let figure = seen.figure(index, metric);
-            assert_eq!(figure.is_some(), blocks.is_some(), "{} of case {index}", metric.name());
-            let (Some(figure), Some(blocks)) = (figure, blocks) else { continue };
+            let shown = row.summary(metric.id);
+            assert_eq!(shown.is_some(), blocks.is_some(), "{} of case {index}", metric.name());
+            let (Some(shown), Some(blocks)) = (shown, blocks) else { continue };
             let rounds: Vec<Vec<f64>> = blocks.values().map(|of| of.values().copied().collect()).collect();
             let summary = Summary::of(&rounds).unwrap();
             if metric.id == MetricId::INTER_TOKEN {
                 // A request has many inter-token gaps. The table uses all of them, a comparison uses the median of each request.
-                assert!((figure.summary.min..=figure.summary.max).contains(&summary.estimate));
+                assert!((shown.min..=shown.max).contains(&summary.estimate));
             } else {
-                assert_eq!(figure.summary, summary, "{} of case {index}", metric.name());
+                assert_eq!(*shown, summary, "{} of case {index}", metric.name());
             }
             compared += 1;
         }
@@ -96,7 +97,7 @@ fn a_record_with_a_million_token_times_is_read_and_reported_right() {
 
     let report = Report::of(&read);
     let row = reports::row(&report, "decode", "beacon");
-    let gaps = &row.figure(MetricId::INTER_TOKEN).unwrap().summary;
+    let gaps = row.summary(MetricId::INTER_TOKEN).unwrap();
     assert_eq!((gaps.n, gaps.launches), ((BLOCKS * ROUNDS * (TOKENS - 1)) as usize, BLOCKS as usize));
     // The same value from the record alone, by independent code.
     let of_it = |sample: &&Sample| sample.case == 1 && sample.kind == crate::record::RequestKind::Measured;
@@ -111,7 +112,7 @@ fn a_record_with_a_million_token_times_is_read_and_reported_right() {
     assert_eq!((gaps.min, gaps.max), (expected[0] as f64, expected[expected.len() - 1] as f64));
     let mean = expected.iter().sum::<u64>() as f64 / expected.len() as f64;
     assert!((gaps.mean / mean - 1.0).abs() < 1e-12);
-    let judged = report.verdicts.of_row(row, false).unwrap();
-    assert!((judged.times().unwrap() / 11.0 - 1.0).abs() < 0.02);
-    assert_eq!(report.verdicts.all_pairs.iter().filter(|judged| judged.is_headline).count(), 6);
+    let pair = report.verdicts.of_row(row, false).unwrap();
+    assert!((pair.times().unwrap() / 11.0 - 1.0).abs() < 0.02);
+    assert_eq!(report.verdicts.all_pairs.iter().filter(|pair| pair.is_headline).count(), 6);
 }

@@ -14,7 +14,7 @@ fn engine_text_cannot_control_the_terminal_or_leave_its_cell() {
     }
     // No cell has a separator of any format.
     let report = &Report::of(&worst());
-    let lines = Viewed { report, view: View::default(), judged: None }.lines().unwrap().lines;
+    let lines = Viewed { report, view: View::default(), judgement: None }.lines().unwrap().lines;
     let cells: Vec<&str> = lines.iter().flatten().map(|(_, field)| field.0.as_str()).collect();
     let unsafe_cell = cells.iter().find(|cell| cell.chars().any(char::is_control));
     assert!(cells.len() > 500 && unsafe_cell.is_none(), "{unsafe_cell:?}");
@@ -101,19 +101,19 @@ fn formats_are_found_by_name() {
 #[test]
 fn formats_for_people_have_a_report_and_its_judgement_in_one_document() {
     let record = measured(&decoding(&["beacon"]), &[BEACON]);
-    let judged = judge(&record, &record, stats::Thresholds::default(), false).map_err(anyhow::Error::from);
-    let (report, judgement) = (&Report::of(&record), judged.as_ref().unwrap());
+    let result = judge(&record, &record, stats::Thresholds::default(), false).map_err(anyhow::Error::from);
+    let (report, judgement) = (&Report::of(&record), result.as_ref().unwrap());
     for format in FORMATS.iter().filter(|format| format.is_for_people()) {
-        let viewed = |judged| Viewed { report, view: View::default(), judged };
-        let page = |judged| shown(&viewed(judged), format.name, Some(100));
-        let (alone, both) = (page(None), page(Some(&judged)));
+        let viewed = |judgement| Viewed { report, view: View::default(), judgement };
+        let page = |judgement| shown(&viewed(judgement), format.name, Some(100));
+        let (alone, both) = (page(None), page(Some(&result)));
         assert!(!alone.contains("headline metric"), "{}: {alone}", format.name);
         for said in ["1 headline metric: ", "base → new", "new:  record 2026"] {
             assert_eq!(both.matches(said).count(), 1, "{}: {said}: {both}", format.name);
         }
         assert_eq!(page(Some(&Err(anyhow::anyhow!("no comparison")))), alone);
     }
-    let viewed = Viewed { report, view: View::default(), judged: Some(&judged) };
+    let viewed = Viewed { report, view: View::default(), judgement: Some(&result) };
     let both = shown(&viewed, "table", Some(100));
     let below = shown(judgement, "table", Some(100));
     assert_eq!(both, format!("{}\n{below}", rendered(&record, "table", 100)));
@@ -127,14 +127,14 @@ fn every_format_shows_the_own_overhead() {
         assert!(!page.contains("overhead of orchestrate") && !page.contains("overhead."), "{page}");
     }
     record.overhead = Some(Overhead { request_ns: 18_100, streamed_token_ns: 5_230, requests: 50 });
-    for (format, told) in [
+    for (format, expected) in [
         ("table", "overhead of orchestrate: 18.1 µs per request, 5.23 µs per streamed token"),
         ("markdown", "overhead of orchestrate: 18.1 µs per request, 5.23 µs per streamed token"),
         ("csv", ",orchestrate,0.1.0,,,,,warm,overhead.request,ns,50,1,18100,"),
         ("json", "\"request_ns\": 18100"),
     ] {
         let page = rendered(&record, format, 100);
-        assert!(page.contains(told), "{format}: {page}");
+        assert!(page.contains(expected), "{format}: {page}");
     }
 }
 

@@ -192,7 +192,7 @@ fn a_workload_without_a_calibration_is_named_beside_its_engine() {
 fn a_mean_with_a_ratio_that_is_inconclusive_is_marked() {
     let record = of_all_kinds(&selection(&ALL));
     let means = Report::of(&record).verdicts.means;
-    let sure: Vec<_> = means.iter().map(|mean| (mean.engine.as_str(), mean.is_sure)).collect();
+    let sure: Vec<_> = means.iter().map(|mean| (mean.engine.as_str(), mean.is_conclusive)).collect();
     assert_eq!(sure, [("beacon", true), ("equal", true), ("restless", false)]);
     let text = rendered(&record, "table", 200);
     let means = text.lines().find(|line| line.starts_with("geometric mean")).unwrap();
@@ -264,8 +264,8 @@ fn the_noise_of_the_twin_and_the_calibration_are_a_line() {
     record.header.noise_floors = partly;
     // A quiet run does not lower the noise of the calibration: eleven times is less than twenty.
     let verdicts = Report::of(&record).verdicts.against_reference;
-    let headline = verdicts.iter().find(|judged| judged.is_headline).unwrap();
-    assert_eq!(headline.sureness(), Some(Sureness::Inconclusive));
+    let headline = verdicts.iter().find(|pair| pair.is_headline).unwrap();
+    assert_eq!(headline.certainty(), Some(Certainty::Inconclusive));
 }
 
 #[test]
