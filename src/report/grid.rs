@@ -9,7 +9,7 @@ use super::factors::{FACTORS, Factor, FactorId, varies};
 use super::labels::{Labels, name_of};
 use super::limits;
 use super::outputs;
-use super::rows::{Engine, Failed, Fault, Row};
+use super::rows::{Engine, Failed, Fault, Row, grouped};
 use super::run_report::{Report, View};
 use super::verdict_lines;
 use crate::analysis::metric::{METRICS, Metric, Scale, Shown, Unit};
@@ -362,18 +362,12 @@ fn blank_lines(report: &Report) -> Vec<Line> {
 }
 
 /// The failures below the table. Equal failures are listed once, with the names of all their rows.
-pub fn explained(report: &Report, labels: &Labels) -> Vec<Explained> {
+pub fn failures(report: &Report, labels: &Labels) -> Vec<Explained> {
     let of_rows = report.rows.iter().filter_map(|row| {
         let name = format!("{}, {}", labels.label(&row.engine.label), row.case.label);
-        row.fault.as_ref().map(|fault| (name, fault))
+        Some((row.fault.as_ref()?, name))
     });
-    let of_failed = report.failed.iter().map(|failed| (labels.label(&failed.engine.label), &failed.fault));
-    let mut all: Vec<Explained> = Vec::new();
-    for (name, fault) in of_rows.chain(of_failed) {
-        match all.iter_mut().find(|other| other.fault == *fault) {
-            Some(other) => other.names.push(name),
-            None => all.push(Explained { names: vec![name], fault: fault.clone() }),
-        }
-    }
-    all
+    let of_failed = report.failed.iter().map(|failed| (&failed.fault, labels.label(&failed.engine.label)));
+    let groups = grouped(of_rows.chain(of_failed)).into_iter();
+    groups.map(|(fault, names)| Explained { names, fault: fault.clone() }).collect()
 }

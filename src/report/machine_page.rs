@@ -13,7 +13,7 @@ use crate::machine::cpu::{Cache, Cpu};
 use crate::machine::energy::{Listed, PERMISSION};
 use crate::machine::gpu::Unordered;
 use crate::machine::{Gpu, Machine};
-use crate::text::line;
+use crate::text::{line, plural};
 
 /// The machine. JSON has these names: add, never rename.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -199,7 +199,7 @@ impl Page {
 fn cores(cpu: &Cpu) -> String {
     let counted = |count: Option<u32>, what: &str| count.map(|count| format!("{count} {what}"));
     let smt = cpu.smt.map(|on| if on { "two threads on each (SMT)" } else { "no SMT" }.to_string());
-    let nodes = cpu.numa_nodes.map(|nodes| format!("{nodes} NUMA node{}", if nodes == 1 { "" } else { "s" }));
+    let nodes = cpu.numa_nodes.map(|nodes| plural(nodes, "NUMA node"));
     let all = [
         counted(cpu.allowed_cores, "allowed"),
         counted(cpu.logical_cores, "logical"),

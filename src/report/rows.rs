@@ -137,6 +137,18 @@ pub struct Extent {
     pub stopped_by: Option<StoppedBy>,
 }
 
+/// The values of each key, in the order in which the keys first appear.
+pub fn grouped<K: PartialEq, V>(pairs: impl Iterator<Item = (K, V)>) -> Vec<(K, Vec<V>)> {
+    let mut groups: Vec<(K, Vec<V>)> = Vec::new();
+    for (key, value) in pairs {
+        match groups.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, values)) => values.push(value),
+            None => groups.push((key, vec![value])),
+        }
+    }
+    groups
+}
+
 impl Row {
     pub fn is_reference(&self) -> bool {
         self.reference.as_ref() == Some(&self.engine.label)

@@ -6,12 +6,12 @@ use std::collections::BTreeSet;
 use super::document::{Item, List};
 use super::labels::Labels;
 use super::outputs::Output;
-use super::rows::Row;
+use super::rows::{Row, grouped};
 use super::run_report::Report;
 use super::verdicts::{Calibration, Certainty, Derived, PairVerdict, Uncalibrated};
 use crate::analysis::metric::Unit;
 use crate::plan::Order;
-use crate::text::three_digits;
+use crate::text::{plural, three_digits};
 use stats::{FIRM, StoppedBy};
 
 /// The most verdicts that are printed as sentences.
@@ -57,7 +57,7 @@ pub fn why_no_verdicts(report: &Report) -> Option<String> {
     let stopped = |by: Option<StoppedBy>| report.extents.iter().any(|extent| extent.stopped_by == by);
     let cut_off =
         report.extents.iter().any(|extent| extent.stopped_by.is_none() && extent.blocks as usize >= FIRM);
-    let count = if blocks == 1 { "1 block".into() } else { format!("{blocks} blocks") };
+    let count = plural(blocks, "block");
     Some(match (report.budget_ns, blocks) {
         _ if cut_off => {
             format!("no verdicts: the run ended after {blocks} of the {FIRM} blocks that verdicts need")
@@ -68,7 +68,6 @@ pub fn why_no_verdicts(report: &Report) -> Option<String> {
                 "no verdicts: the time budget ended after {count}, verdicts need {FIRM}; hint: `--budget {larger}`"
             )
         }
-        (_, 1) => format!("no verdicts: 1 block, verdicts need {FIRM}; hint: `--blocks {FIRM}`"),
         _ => format!("no verdicts: {count}, verdicts need {FIRM}; hint: `--blocks {FIRM}`"),
     })
 }
@@ -98,14 +97,7 @@ fn headlines(report: &Report, labels: &Labels, pairs: bool) -> (Option<String>, 
     let shown = |pair: &&PairVerdict| pair.is_headline && !pair.has_failed(&report.rows);
     let all = report.verdicts.for_view(pairs).iter().chain(&report.verdicts.against_baseline);
     let found: Vec<&PairVerdict> = all.filter(shown).collect();
-    let mut groups: Vec<((&str, &str), Vec<&PairVerdict>)> = Vec::new();
-    for it in &found {
-        let pair = (it.engine.as_str(), it.against.as_str());
-        match groups.iter_mut().find(|(other, _)| *other == pair) {
-            Some((_, of_it)) => of_it.push(it),
-            None => groups.push((pair, vec![it])),
-        }
-    }
+    let groups = grouped(found.iter().map(|it| ((it.engine.as_str(), it.against.as_str()), *it)));
     let Some(((_, first), _)) = groups.first() else { return (None, Vec::new()) };
     let over = format!("95 % intervals over {} blocks", blocks(&found));
     if found.len() <= SENTENCES {
@@ -185,15 +177,11 @@ fn in_time(report: &Report, pair: &PairVerdict) -> String {
 /// The noise of this run, and the calibration of the machine. Of several references the largest noise counts.
 fn noise(report: &Report, labels: &Labels) -> Option<String> {
     let noise = &report.verdicts.noise;
-    let mut largest: Vec<(&str, f64)> = Vec::new();
-    for (case, floor) in noise.iter().flat_map(|noise| &noise.floors) {
-        match largest.iter_mut().find(|(other, _)| other == case) {
-            Some((_, most)) => *most = most.max(floor.log_ratio()),
-            None => largest.push((case, floor.log_ratio())),
-        }
-    }
-    let of_case = largest.into_iter().map(|(case, floor)| {
-        format!("{case} {:.1} %", 100.0 * floor.exp_m1()).replace(' ', &JOINT.to_string())
+    let floors = noise.iter().flat_map(|noise| &noise.floors);
+    let floors = grouped(floors.map(|(case, floor)| (case, floor.log_ratio()))).into_iter();
+    let of_case = floors.map(|(case, floors)| {
+        let largest = floors.into_iter().fold(0.0, f64::max);
+        format!("{case} {:.1} %", 100.0 * largest.exp_m1()).replace(' ', &JOINT.to_string())
     });
     let floors = of_case.collect::<Vec<_>>().join(", ");
     let whose = match noise.as_slice() {

@@ -25,7 +25,7 @@ impl Content for Viewed<'_> {
         let Self { report, view, judgement } = self;
         let layout = layouts.results;
         let (grid, labels) = (Grid::of(report, view, layout), Labels::of(report, layout));
-        let faults = grid::explained(report, &labels).into_iter().map(Item::Explained);
+        let faults = grid::failures(report, &labels).into_iter().map(Item::Explained);
         let warnings = report.warnings.iter().map(|it| format!("warning: {}", labels.sentence(it)));
         let notes = report.notes.iter().map(|it| format!("note: {}", labels.sentence(it)));
         let legend = grid.legend(report, view, &labels);

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use machine_limits::{GpuLimits, Limits, Operations, Reads};
 
 use crate::report::document::{Column, Line, List, Section, Table};
-use crate::text::{line, three_digits};
+use crate::text::{line, plural, three_digits};
 
 pub fn parts(limits: &Limits) -> Vec<Section> {
     let mut parts: Vec<Section> = [memory(&limits.reads), arithmetic(&limits.units)]
@@ -15,22 +15,18 @@ pub fn parts(limits: &Limits) -> Vec<Section> {
         .collect();
     let gpus = limits.gpus.iter().map(gpu);
     let absent = limits.absent.iter().map(|reason| format!("not probed: {}", line(reason)));
-    let said = List::plain(gpus.chain(absent));
-    parts.extend((!said.items.is_empty()).then_some(Section::List(said)));
+    let list = List::plain(gpus.chain(absent));
+    parts.extend((!list.items.is_empty()).then_some(Section::List(list)));
     parts
 }
 
 /// `GPU 0, NVIDIA H100: copies 2,900 GB/s; 10⁹ operations/s: cublas_bf16 610,000`.
 fn gpu(gpu: &GpuLimits) -> String {
-    let copies = best(gpu.copies.iter().map(|it| (it.bytes, it.ns)), 1e9);
+    let copies = best(gpu.copies.iter().map(|it| (it.bytes, it.ns)));
     let copies = if copies.is_empty() { "copies n/a".into() } else { format!("copies {copies} GB/s") };
-    let each = gpu
-        .matrix
-        .iter()
-        .map(|it| format!("{} {}", line(&it.unit), best(std::iter::once((it.operations, it.ns)), 1e9)));
-    let each: Vec<String> = each.collect();
-    let matrix =
-        if each.is_empty() { String::new() } else { format!("; 10⁹ operations/s: {}", each.join(", ")) };
+    let rate = |it: &Operations| format!("{} {}", line(&it.unit), best([(it.operations, it.ns)]));
+    let rates = gpu.matrix.iter().map(rate).collect::<Vec<_>>().join(", ");
+    let matrix = if rates.is_empty() { rates } else { format!("; 10⁹ operations/s: {rates}") };
     format!("GPU {}, {}: {copies}{matrix}", gpu.index, line(&gpu.name))
 }
 
@@ -40,11 +36,11 @@ fn memory(reads: &[Reads]) -> Option<Table> {
     let rows = threads.iter().map(|&threads| {
         let cells = streams.iter().map(|&streams| {
             let here = reads.iter().filter(|read| (read.threads, read.streams) == (threads, streams));
-            best(here.map(|read| (read.bytes, read.ns)), 1e9)
+            best(here.map(|read| (read.bytes, read.ns)))
         });
-        std::iter::once(counted(threads, "thread")).chain(cells).collect()
+        std::iter::once(plural(threads, "thread")).chain(cells).collect()
     });
-    table("memory, GB/s", streams.iter().map(|&it| counted(it, "stream")), rows)
+    table("memory, GB/s", streams.iter().map(|&it| plural(it, "stream")), rows)
 }
 
 fn arithmetic(units: &[Operations]) -> Option<Table> {
@@ -60,18 +56,18 @@ fn arithmetic(units: &[Operations]) -> Option<Table> {
         let cells = threads.iter().map(|&threads| {
             let here =
                 units.iter().filter(|it| (it.unit.as_str(), it.loads, it.threads) == (unit, loads, threads));
-            best(here.map(|it| (it.operations, it.ns)), 1e9)
+            best(here.map(|it| (it.operations, it.ns)))
         });
         let name = if loads { format!("{unit}, with loads") } else { unit.to_string() };
         std::iter::once(name).chain(cells).collect()
     });
-    table("arithmetic, 10⁹ operations/s", threads.iter().map(|&it| counted(it, "thread")), rows)
+    table("arithmetic, 10⁹ operations/s", threads.iter().map(|&it| plural(it, "thread")), rows)
 }
 
-/// The highest rate; empty without a measurement.
-fn best(counted: impl Iterator<Item = (u64, u64)>, scale: f64) -> String {
-    let rates = counted.filter(|(count, ns)| *count > 0 && *ns > 0);
-    let rates = rates.map(|(count, ns)| count as f64 * 1e9 / ns as f64 / scale);
+/// The highest rate, in 10⁹ a second; empty without a measurement.
+fn best(counted: impl IntoIterator<Item = (u64, u64)>) -> String {
+    let rates = counted.into_iter().filter(|(count, ns)| *count > 0 && *ns > 0);
+    let rates = rates.map(|(count, ns)| count as f64 / ns as f64);
     rates.reduce(f64::max).map_or_else(String::new, three_digits)
 }
 
@@ -84,10 +80,6 @@ fn table(
     let columns = std::iter::once(Column::named(name)).chain(titles.map(|title| Column::value(&title, "")));
     let (columns, lines): (_, Vec<Line>) = (columns.collect(), rows.map(Line::of).collect());
     (!lines.is_empty()).then(|| Table { columns, lines, gap: 2, ..Table::default() })
-}
-
-fn counted(count: u32, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 #[cfg(test)]
