@@ -8,7 +8,7 @@ pub trait Content {
     /// The document, with each table in the layout that the format chose for it.
     fn document(&self, layouts: &Layouts) -> Document;
 
-    /// The table of this sheet in this layout. It has no columns where the content has no such table.
+    /// The table in this layout. It has no columns where the content has no such table.
     fn table(&self, _: TableId, _: Layout) -> Table {
         Table::default()
     }
@@ -39,7 +39,7 @@ pub struct Format {
 pub enum Shape {
     /// For people. The second argument is the width of the terminal in columns, where it is known.
     Document(fn(&dyn Content, Option<usize>) -> Vec<u8>),
-    /// For spreadsheets. Some content has no lines, and a line has no layout for several comparisons.
+    /// For spreadsheets. Some content has no lines, and a line has no room for several comparisons.
     Lines(fn(&Lines) -> Vec<u8>),
     /// For programs: the complete content, from its JSON.
     Json(fn(Vec<u8>) -> Vec<u8>),
@@ -72,7 +72,7 @@ pub enum TableId {
     Resources,
 }
 
-/// The layout of each sheet. A format chooses it from `Content::table` before it requests the document.
+/// The layout of each table. A format chooses it from `Content::table` before it requests the document.
 #[derive(Debug, Clone, Copy)]
 pub struct Layouts {
     pub results: Layout,
@@ -95,7 +95,7 @@ impl Layouts {
 pub struct Layout {
     /// Varying versions are a column; otherwise they are a line of the caption.
     pub versions: bool,
-    /// The limit of a name. A longer one is shortened, and its whole text is below the table.
+    /// The limit of a name. A longer one is shortened, and its full text is below the table.
     pub label: usize,
     /// The options that vary have columns of their own; otherwise they are part of the engine's name.
     pub factors: bool,
@@ -167,7 +167,7 @@ pub struct Column {
     /// The title above several columns.
     pub group: Option<&'static str>,
     pub unit: &'static str,
-    pub place: ColumnKind,
+    pub kind: ColumnKind,
     /// Text is aligned left, numbers are aligned right.
     pub text: bool,
     pub long: Long,
@@ -186,7 +186,7 @@ pub enum ColumnKind {
 /// The handling of a cell that is too wide for the terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Long {
-    Whole,
+    Kept,
     Shortened,
     /// Only in the last column.
     Wrapped,
@@ -197,18 +197,18 @@ pub struct Line {
     /// One for each column. The cells of values are empty where `fault` takes their place.
     pub cells: Vec<String>,
     pub fault: Option<String>,
-    /// Whether the whole configuration failed: its fault covers all columns right of the name.
-    pub whole: bool,
+    /// Whether it is a configuration that failed as a whole: its fault covers all columns right of the name.
+    pub is_configuration: bool,
 }
 
 impl Column {
     pub fn named(title: &str) -> Self {
-        let (title, place) = (title.to_string(), ColumnKind::Name);
-        Self { title, group: None, unit: "", place, text: true, long: Long::Whole }
+        let (title, kind) = (title.to_string(), ColumnKind::Name);
+        Self { title, group: None, unit: "", kind, text: true, long: Long::Kept }
     }
 
     pub fn value(title: &str, unit: &'static str) -> Self {
-        Self { unit, place: ColumnKind::Value, text: false, ..Self::named(title) }
+        Self { unit, kind: ColumnKind::Value, text: false, ..Self::named(title) }
     }
 }
 

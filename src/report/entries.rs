@@ -188,7 +188,7 @@ fn document(report: &Report) -> Document<'_> {
         headline: row.case.headline.map(|metric| metric.name()),
         reference: row.reference.as_deref(),
         times_reference: times_reference(report, row),
-        verdict: report.verdicts.of_row(row, false).and_then(|it| it.result.as_ref().ok()?.decision.verdict),
+        verdict: report.verdicts.of_row(row, false).and_then(|it| it.found()?.decision.verdict),
         output: report.output_of(row).map(|it| it.agreement.status),
         contradicted: row.contradicted,
         failure: row.fault.as_ref(),
@@ -256,7 +256,7 @@ fn times_reference(report: &Report, row: &Row) -> Option<f64> {
 }
 
 fn comparison(pair: &PairVerdict) -> ComparisonEntry<'_> {
-    let found = pair.result.as_ref().ok();
+    let found = pair.found();
     let (low, high) = pair.bounds().unzip();
     ComparisonEntry {
         case: &pair.case,

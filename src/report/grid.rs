@@ -59,10 +59,10 @@ impl Grid {
         grid.fact_columns(report, layout);
         grid.value_columns(report, view);
         let table = &mut grid.table;
-        let has_values = table.columns.iter().any(|column| column.place == ColumnKind::Value);
+        let has_values = table.columns.iter().any(|column| column.kind == ColumnKind::Value);
         if !has_values && table.lines.iter().any(|line| line.fault.is_some()) {
             // Failures need a column.
-            table.columns.push(Column { place: ColumnKind::Value, ..Column::named("outcome") });
+            table.columns.push(Column { kind: ColumnKind::Value, ..Column::named("outcome") });
             table.lines.iter_mut().for_each(|line| line.cells.push(String::new()));
         }
         grid
@@ -118,11 +118,11 @@ impl Grid {
         &mut self,
         report: &Report,
         factor: &Factor,
-        place: ColumnKind,
+        kind: ColumnKind,
         of_row: impl Fn(&Row) -> C,
         of_failed: impl Fn(&Failed) -> C,
     ) {
-        self.column(report, factor.title, place, of_row, of_failed);
+        self.column(report, factor.title, kind, of_row, of_failed);
         if factor.id == FactorId::Threads {
             self.align_as_numbers();
         }
@@ -231,12 +231,12 @@ impl Grid {
         &mut self,
         report: &Report,
         title: &str,
-        place: ColumnKind,
+        kind: ColumnKind,
         of_row: impl Fn(&Row) -> C,
         of_failed: impl Fn(&Failed) -> C,
     ) {
-        let text = place != ColumnKind::Value;
-        self.table.columns.push(Column { place, text, ..Column::named(title) });
+        let text = kind != ColumnKind::Value;
+        self.table.columns.push(Column { kind, text, ..Column::named(title) });
         let cells = report.rows.iter().map(of_row).chain(report.failed.iter().map(of_failed));
         for (line, cell) in self.table.lines.iter_mut().zip(cells) {
             let Cell { text, mark } = cell.into();
@@ -356,8 +356,11 @@ fn more_rounds(report: &Report) -> Option<usize> {
 /// The lines before their cells are filled.
 fn blank_lines(report: &Report) -> Vec<Line> {
     let of_row = |row: &Row| Line { fault: row.fault.as_ref().map(Fault::line), ..Line::default() };
-    let of_failed =
-        |failed: &Failed| Line { cells: Vec::new(), fault: Some(failed.fault.line()), whole: true };
+    let of_failed = |failed: &Failed| Line {
+        cells: Vec::new(),
+        fault: Some(failed.fault.line()),
+        is_configuration: true,
+    };
     report.rows.iter().map(of_row).chain(report.failed.iter().map(of_failed)).collect()
 }
 

@@ -137,11 +137,9 @@ fn numbers(MetricSummary { metric, summary }: &MetricSummary) -> Vec<Named> {
 /// The comparison of a row with its reference. A ratio above 1 is better for every metric, and `epsilon` is the threshold
 /// of a difference, as a share.
 fn comparison(report: &Report, row: &Row, metric: &Metric) -> Vec<Named> {
-    let reference = row.reference.as_ref().filter(|_| row.fault.is_none());
+    let Some(reference) = row.reference.as_ref().filter(|_| row.fault.is_none()) else { return Vec::new() };
     let pair = report.verdicts.of_metric(row, metric, false);
-    if let (Some(reference), Some(pair)) = (reference, pair)
-        && let Ok(found) = &pair.result
-    {
+    if let Some((pair, found)) = pair.and_then(|pair| Some((pair, pair.found()?))) {
         let (low, high) = pair.bounds().unzip();
         return vec![
             (column!("reference"), reference.into()),
@@ -159,11 +157,10 @@ fn comparison(report: &Report, row: &Row, metric: &Metric) -> Vec<Named> {
             (column!("p_mann_whitney"), found.p.mann_whitney.into()),
         ];
     }
-    if row.is_reference() && row.fault.is_none() && !report.is_wrong(row) {
-        vec![(column!("reference"), (&row.engine.label).into()), (column!("times_reference"), 1.0.into())]
-    } else {
-        Vec::new()
+    if row.is_reference() && !report.is_wrong(row) {
+        return vec![(column!("reference"), reference.into()), (column!("times_reference"), 1.0.into())];
     }
+    Vec::new()
 }
 
 /// The verification status of the row's engine: its deviation, the number of tokens, and the earliest token that the

@@ -100,10 +100,10 @@ impl Page {
         let Machine { gpus, cuda: Some(cuda), .. } = &self.machine else { return String::new() };
         let Some(visible) = cuda.visible(gpus) else { return String::new() };
         match visible.iter().position(|&index| index == gpu.index) {
-            Some(place) if place as u64 == u64::from(gpu.index) && cuda.visible_devices.is_none() => {
+            Some(number) if number as u64 == u64::from(gpu.index) && cuda.visible_devices.is_none() => {
                 String::new()
             }
-            Some(place) => format!("`--device cuda:{place}`"),
+            Some(number) => format!("`--device cuda:{number}`"),
             None if visible.is_empty() => "hidden from engines: CUDA_VISIBLE_DEVICES is empty".into(),
             None => "hidden from engines: CUDA_VISIBLE_DEVICES names other GPUs".into(),
         }

@@ -34,11 +34,11 @@ fn large() -> RunRecord {
 /// The share of this case and engine: the last column but one.
 fn of_limit(table: &str, case: &str, engine: &str) -> String {
     let header = table.lines().find(|line| line.contains("of limit")).unwrap();
-    let place = header.split('|').position(|title| title.contains("of limit")).unwrap();
+    let index = header.split('|').position(|title| title.contains("of limit")).unwrap();
     let row = table
         .lines()
         .find(|line| line.contains(&format!(" {case} ")) && line.contains(&format!(" {engine} ")));
-    row.unwrap().split('|').nth(place).unwrap().trim().to_string()
+    row.unwrap().split('|').nth(index).unwrap().trim().to_string()
 }
 
 #[test]

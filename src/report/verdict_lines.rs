@@ -49,27 +49,23 @@ pub fn why_no_verdicts(report: &Report) -> Option<String> {
     }
     // More blocks do not help an engine that fails.
     let without_failure = || found().filter(|pair| !pair.has_failed(&report.rows));
-    let Some(blocks) = without_failure().filter_map(|pair| Some(pair.result.as_ref().ok()?.blocks)).max()
-    else {
+    let Some(blocks) = without_failure().filter_map(|pair| Some(pair.found()?.blocks)).max() else {
         let failed = failed_among(&report.rows, found());
         return Some(format!("no verdicts: {failed} failed; verdicts need {FIRM} blocks without a failure"));
     };
-    let stopped = |by: Option<StoppedBy>| report.extents.iter().any(|extent| extent.stopped_by == by);
-    let cut_off =
-        report.extents.iter().any(|extent| extent.stopped_by.is_none() && extent.blocks as usize >= FIRM);
+    let mut extents = report.extents.iter();
+    let cut_off = extents.clone().any(|it| it.stopped_by.is_none() && it.blocks as usize >= FIRM);
+    let out_of_time = extents.any(|it| it.stopped_by == Some(StoppedBy::Time));
     let count = plural(blocks, "block");
-    Some(match (report.budget_ns, blocks) {
-        _ if cut_off => {
-            format!("no verdicts: the run ended after {blocks} of the {FIRM} blocks that verdicts need")
-        }
-        (Some(budget_ns), _) if stopped(Some(StoppedBy::Time)) => {
+    let why = match report.budget_ns {
+        _ if cut_off => format!("the run ended after {blocks} of the {FIRM} blocks that verdicts need"),
+        Some(budget_ns) if out_of_time => {
             let larger = larger_budget(budget_ns, blocks);
-            format!(
-                "no verdicts: the time budget ended after {count}, verdicts need {FIRM}; hint: `--budget {larger}`"
-            )
+            format!("the time budget ended after {count}, verdicts need {FIRM}; hint: `--budget {larger}`")
         }
-        _ => format!("no verdicts: {count}, verdicts need {FIRM}; hint: `--blocks {FIRM}`"),
-    })
+        _ => format!("{count}, verdicts need {FIRM}; hint: `--blocks {FIRM}`"),
+    };
+    Some(format!("no verdicts: {why}"))
 }
 
 fn failed_among<'a>(rows: &'a [Row], pairs: impl Iterator<Item = &'a PairVerdict>) -> String {
@@ -85,6 +81,11 @@ fn larger_budget(budget_ns: u64, blocks: usize) -> String {
         ..100.0 => format!("{:.0}s", 10.0 * (seconds / 10.0).ceil()),
         _ => format!("{:.0}m", (seconds / 60.0).ceil()),
     }
+}
+
+/// Keeps a text on one line.
+fn unbroken(text: &str) -> String {
+    text.replace(' ', &JOINT.to_string())
 }
 
 /// Replaces the joints by spaces, after wrapping.
@@ -122,7 +123,7 @@ fn headlines(report: &Report, labels: &Labels, pairs: bool) -> (Option<String>, 
 
 /// `5`, `5 to 8`: the number of blocks of these comparisons.
 fn blocks(found: &[&PairVerdict]) -> String {
-    let blocks = || found.iter().filter_map(|pair| Some(pair.result.as_ref().ok()?.blocks));
+    let blocks = || found.iter().filter_map(|pair| Some(pair.found()?.blocks));
     match (blocks().min(), blocks().max()) {
         (Some(fewest), Some(most)) if fewest < most => format!("{fewest} to {most}"),
         (_, most) => most.unwrap_or(0).to_string(),
@@ -138,9 +139,8 @@ fn remarks(report: &Report, labels: &Labels) -> Vec<String> {
         let each = verdicts.means.iter().map(|mean| {
             let against = if one { String::new() } else { format!(" `{}`", labels.label(&mean.against)) };
             let (engine, mark) = (labels.label(&mean.engine), if mean.is_conclusive { "" } else { "?" });
-            let unverified =
-                self::mark(!mean.is_verified && report.some_are_verified(), mean.is_contradicted);
-            format!("`{engine}`{JOINT}{}x{mark}{unverified}{against}", three_digits(mean.times))
+            let rank = self::mark(report, &mean.engine);
+            format!("`{engine}`{JOINT}{}x{mark}{rank}{against}", three_digits(mean.times))
         });
         let each = each.collect::<Vec<_>>().join(", ");
         let caution = "all weigh the same; no workload runs at this ratio";
@@ -171,7 +171,7 @@ fn in_time(report: &Report, pair: &PairVerdict) -> String {
     };
     let each = if pair.metric.unit == Unit::TokensPerSecond { " a token" } else { "" };
     let more = if difference > 0.0 { "more" } else { "less" };
-    format!(" ({}{each} {more})", Unit::Nanoseconds.show(difference.abs())).replace(' ', &JOINT.to_string())
+    unbroken(&format!(" ({}{each} {more})", Unit::Nanoseconds.show(difference.abs())))
 }
 
 /// The noise of this run, and the calibration of the machine. Of several references the largest noise counts.
@@ -181,7 +181,7 @@ fn noise(report: &Report, labels: &Labels) -> Option<String> {
     let floors = grouped(floors.map(|(case, floor)| (case, floor.log_ratio()))).into_iter();
     let of_case = floors.map(|(case, floors)| {
         let largest = floors.into_iter().fold(0.0, f64::max);
-        format!("{case} {:.1} %", 100.0 * largest.exp_m1()).replace(' ', &JOINT.to_string())
+        unbroken(&format!("{case} {:.1} %", 100.0 * largest.exp_m1()))
     });
     let floors = of_case.collect::<Vec<_>>().join(", ");
     let whose = match noise.as_slice() {
@@ -216,12 +216,10 @@ pub fn cell(report: &Report, row: &Row, pairs: bool) -> String {
     if row.fault.is_some() {
         return String::new();
     }
-    let output = report.output_of(row);
     if report.is_wrong(row) {
         return "wrong".into();
     }
-    let is_unverified = output.is_some_and(Output::is_unverified) && report.some_are_verified();
-    let mark = mark(is_unverified, row.contradicted);
+    let mark = mark(report, &row.engine.label);
     if row.is_reference() {
         return format!("ref{mark}");
     }
@@ -237,18 +235,18 @@ pub fn cell(report: &Report, row: &Row, pairs: bool) -> String {
 
 /// Follows a verdict on an engine with a lower rank.
 fn caution(report: &Report, engine: &str) -> &'static str {
-    let unverified = report.outputs.iter().any(|it| it.engine == engine && it.is_unverified());
-    let contradicted = report.rows.iter().any(|row| row.engine.label == engine && row.contradicted);
-    match mark(unverified && report.some_are_verified(), contradicted) {
+    match mark(report, engine) {
         UNVERIFIED => "; its output is unverified",
         CONTRADICTED => "; a claim is contradicted, see the warnings",
         _ => "",
     }
 }
 
-/// The mark of a ratio that cannot have the first rank.
-fn mark(is_unverified: bool, is_contradicted: bool) -> &'static str {
-    match (is_unverified, is_contradicted) {
+/// The mark of the ratios of an engine that cannot have the first rank.
+fn mark(report: &Report, engine: &str) -> &'static str {
+    let is_unverified = report.outputs.iter().any(|it| it.engine == engine && it.is_unverified());
+    let is_contradicted = report.rows.iter().any(|row| row.engine.label == engine && row.contradicted);
+    match (is_unverified && report.some_are_verified(), is_contradicted) {
         (true, _) => UNVERIFIED,
         (false, true) => CONTRADICTED,
         (false, false) => "",
@@ -298,5 +296,5 @@ fn compact(pair: &PairVerdict) -> String {
         (Some(Certainty::NoVerdict), Some(times)) => format!("{case} {times}x?"),
         _ => format!("{case} n/a"),
     };
-    text.replace(' ', &JOINT.to_string())
+    unbroken(&text)
 }

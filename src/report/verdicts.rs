@@ -146,14 +146,18 @@ impl PairVerdict {
         }
     }
 
+    pub fn found(&self) -> Option<&Comparison> {
+        self.result.as_ref().ok()
+    }
+
     /// How many times as good: above 1 is better, for every metric.
     pub fn times(&self) -> Option<f64> {
-        Some(self.result.as_ref().ok()?.evidence.estimate().exp()).filter(|times| times.is_finite())
+        Some(self.found()?.evidence.estimate().exp()).filter(|times| times.is_finite())
     }
 
     /// The ends of the interval; with one or two blocks, the lowest and the highest round.
     pub fn bounds(&self) -> Option<(f64, f64)> {
-        let (low, high) = match self.result.as_ref().ok()?.evidence {
+        let (low, high) = match self.found()?.evidence {
             Evidence::WithinLaunch { low, high, .. } => (low, high),
             Evidence::Tentative(interval) | Evidence::Firm(interval) => (interval.low(), interval.high()),
         };
@@ -161,7 +165,7 @@ impl PairVerdict {
     }
 
     pub fn certainty(&self) -> Option<Certainty> {
-        Some(match self.result.as_ref().ok()?.decision.verdict {
+        Some(match self.found()?.decision.verdict {
             Some(Verdict::Faster | Verdict::Slower) => Certainty::Differs,
             Some(Verdict::Same) => Certainty::Same,
             Some(Verdict::Inconclusive) => Certainty::Inconclusive,
@@ -269,9 +273,9 @@ fn means(rows: &[(usize, Row)], pairs: &[PairVerdict], outputs: &[Output]) -> Ve
 
 fn noise(measured: &Measured) -> Vec<Noise> {
     let plan = &measured.record.header.plan;
-    let floor = |place: usize, workload: &Workload, twin: usize, of: usize| {
+    let floor = |index: usize, workload: &Workload, twin: usize, of: usize| {
         let headline = metric::headline(plan, workload)?;
-        let blocks = |configuration| measured.blocks(place, headline.index()?, configuration);
+        let blocks = |configuration| measured.blocks(index, headline.index()?, configuration);
         NoiseFloor::of_twin(&Ratios::paired(blocks(twin)?, blocks(of)?).ok()?)
     };
     let twins = plan.configurations.iter().enumerate().filter_map(|(twin, it)| match it.role {
@@ -281,7 +285,7 @@ fn noise(measured: &Measured) -> Vec<Noise> {
     let noise = twins.filter_map(|(twin, of)| {
         let each = measured.workloads.iter().enumerate();
         let floors = each
-            .filter_map(|(place, workload)| Some((line(&workload.label), floor(place, workload, twin, of)?)));
+            .filter_map(|(index, workload)| Some((line(&workload.label), floor(index, workload, twin, of)?)));
         let floors: Vec<(String, NoiseFloor)> = floors.collect();
         let engine = line(&plan.configurations[of].label);
         (!floors.is_empty()).then_some(Noise { engine, floors })

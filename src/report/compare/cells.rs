@@ -74,7 +74,7 @@ fn columns() -> Vec<Column> {
         Column { long: Long::Shortened, ..Column::named("case") },
         Column::named("metric"),
         Column::value("base → new", ""),
-        Column { place: ColumnKind::Fact, long: Long::Wrapped, ..Column::named("change") },
+        Column { kind: ColumnKind::Fact, long: Long::Wrapped, ..Column::named("change") },
     ]
 }
 

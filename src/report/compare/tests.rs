@@ -54,10 +54,10 @@ fn a_table_fits_the_given_width_or_eighty_columns() {
 fn the_force_warning_comes_first_and_verdicts_before_values() {
     let table = text("table", None);
     assert!(table.starts_with("not comparable, compared because of --force: CPU:"), "{table}");
-    let place = |what: &str| table.find(what).unwrap_or_else(|| panic!("no {what}\n{table}"));
-    assert!(place("note: the new one was interrupted") < place("base: record 2026"), "{table}");
-    assert!(place("critical: `reference` decodes") < place("base → new"), "{table}");
-    assert!(place("* cold start") < place("geometric mean"), "{table}");
+    let at = |what: &str| table.find(what).unwrap_or_else(|| panic!("no {what}\n{table}"));
+    assert!(at("note: the new one was interrupted") < at("base: record 2026"), "{table}");
+    assert!(at("critical: `reference` decodes") < at("base → new"), "{table}");
+    assert!(at("* cold start") < at("geometric mean"), "{table}");
     let last = table.lines().last().unwrap();
     assert!(table.trim_end().ends_with("critical)") && !last.is_empty(), "{table}");
 }

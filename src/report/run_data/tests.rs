@@ -21,8 +21,8 @@ fn a_table_summarises_the_values_that_a_comparison_pairs() {
     for (index, case) in record.header.plan.cases.iter().enumerate() {
         let row = data.row(index);
         let workload = measured.workloads.iter().position(|it| it.label == case.workload.label).unwrap();
-        for (place, metric) in METRICS.iter().enumerate().filter(|(_, metric)| !metric.is_share()) {
-            let blocks = measured.blocks(workload, place, case.configuration);
+        for (position, metric) in METRICS.iter().enumerate().filter(|(_, metric)| !metric.is_share()) {
+            let blocks = measured.blocks(workload, position, case.configuration);
             let shown = row.summary(metric.id);
             assert_eq!(shown.is_some(), blocks.is_some(), "{} of case {index}", metric.name());
             let (Some(shown), Some(blocks)) = (shown, blocks) else { continue };
