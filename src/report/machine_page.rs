@@ -57,46 +57,39 @@ impl Content for Page {
 impl Page {
     /// The facts with their labels. Unknown ones are left out, except those that a reader would look for.
     fn facts(&self) -> Vec<(String, String)> {
-        let Machine { cpu, .. } = &self.machine;
-        let said =
-            |label: &str, text: String| Some((label.to_string(), text)).filter(|(_, it)| !it.is_empty());
+        let Machine { cpu, gpus, os, architecture, .. } = &self.machine;
         let unknown = || "unknown".to_string();
         let facts = [
-            said("machine", self.fingerprint.clone()),
-            said("CPU", cpu.model.clone().unwrap_or_else(unknown)),
-            said("cores", cores(cpu)),
-            said("SIMD", if cpu.simd.is_empty() { unknown() } else { cpu.simd.join(" ") }),
-            said("caches", cpu.caches.iter().map(cache).collect::<Vec<_>>().join(", ")),
-            said("clock", clock(cpu)),
-            said("host", self.host()),
-            said("memory", self.memory()),
-            said("kernel", self.kernel()),
-            said("system", format!("{}, {}", self.machine.os, self.machine.architecture)),
-            said("container", self.container()),
-            said("load", self.load()),
-            said("energy", self.energy()),
+            ("machine", self.fingerprint.clone()),
+            ("CPU", cpu.model.clone().unwrap_or_else(unknown)),
+            ("cores", cores(cpu)),
+            ("SIMD", if cpu.simd.is_empty() { unknown() } else { cpu.simd.join(" ") }),
+            ("caches", cpu.caches.iter().map(cache).collect::<Vec<_>>().join(", ")),
+            ("clock", clock(cpu)),
+            ("host", self.host()),
+            ("memory", self.memory()),
+            ("kernel", self.kernel()),
+            ("system", format!("{os}, {architecture}")),
+            ("container", self.container()),
+            ("load", self.load()),
+            ("energy", self.energy()),
         ];
-        let gpus = self.machine.gpus.iter().flat_map(|gpu| {
-            let about = [("", gpu_is(gpu)), ("", self.named(gpu)), ("", gpu_does(gpu)), ("", used_by(gpu))];
-            let label = format!("GPU {}", gpu.index);
-            let mut first = Some(label);
-            about
-                .into_iter()
-                .filter(|(_, text)| !text.is_empty())
-                .map(move |(_, text)| (first.take().unwrap_or_default(), text))
-                .collect::<Vec<_>>()
+        let facts = facts.into_iter().filter(|(_, fact)| !fact.is_empty());
+        let of_gpus = gpus.iter().flat_map(|gpu| {
+            let facts = [gpu_is(gpu), self.device_name(gpu), gpu_does(gpu), used_by(gpu)];
+            let mut label = Some(format!("GPU {}", gpu.index));
+            let facts = facts.into_iter().filter(|fact| !fact.is_empty());
+            facts.map(move |fact| (label.take().unwrap_or_default(), fact))
         });
-        let no_gpu = self
-            .machine
-            .gpus
-            .is_empty()
-            .then(|| ("GPUs".to_string(), "none that a driver reports".to_string()));
-        let facts = facts.into_iter().flatten().chain(gpus).chain(no_gpu).chain(self.unnamed());
-        facts.chain([("versions".to_string(), self.versions())]).collect()
+        let no_gpu = gpus.is_empty().then(|| ("GPUs", "none that a driver reports".to_string()));
+        let order = self.gpu_order().map(|fact| ("order", fact));
+        let named = |(label, fact): (&str, String)| (label.to_string(), fact);
+        let (before, after) = (facts.map(named), no_gpu.into_iter().chain(order));
+        before.chain(of_gpus).chain(after.chain([("versions", self.versions())]).map(named)).collect()
     }
 
     /// The name for `--device`, where that is not obvious.
-    fn named(&self, gpu: &Gpu) -> String {
+    fn device_name(&self, gpu: &Gpu) -> String {
         let Machine { gpus, cuda: Some(cuda), .. } = &self.machine else { return String::new() };
         let Some(visible) = cuda.visible(gpus) else { return String::new() };
         match visible.iter().position(|&index| index == gpu.index) {
@@ -109,10 +102,10 @@ impl Page {
         }
     }
 
-    /// The line for GPUs that cannot be named one by one: the reason, and the remedy.
-    fn unnamed(&self) -> Option<(String, String)> {
+    /// The reason why the GPUs' order is unknown, and the remedy.
+    fn gpu_order(&self) -> Option<String> {
         let Machine { gpus, cuda: Some(cuda), .. } = &self.machine else { return None };
-        let said = match cuda.unordered(gpus)? {
+        Some(match cuda.unordered(gpus)? {
             Unordered::CutUp => {
                 let part = gpus.iter().flat_map(|gpu| &gpu.mig_uuids).next().map_or("MIG-…", |it| it);
                 format!(
@@ -120,22 +113,15 @@ impl Page {
                 )
             }
             Unordered::BySpeed => "the order of GPUs is unknown; hint: CUDA_DEVICE_ORDER=PCI_BUS_ID".into(),
-        };
-        Some(("order".into(), said))
+        })
     }
 
     fn host(&self) -> String {
-        let guest = match self.machine.cpu.hypervisor {
-            Some(true) => Some("virtual machine".to_string()),
-            Some(false) => Some("no hypervisor".to_string()),
-            None => None,
-        };
-        let hardware = self.machine.hardware.clone();
-        let steal = self
-            .machine
-            .steal_share
+        let Machine { cpu, hardware, steal_share, .. } = &self.machine;
+        let guest = cpu.hypervisor.map(|guest| if guest { "virtual machine" } else { "no hypervisor" });
+        let steal = steal_share
             .map(|share| format!("steal since boot {:.2} % of the requested CPU time", share * 100.0));
-        joined([guest, hardware, steal])
+        joined([guest.map(String::from), hardware.clone(), steal])
     }
 
     fn memory(&self) -> String {
@@ -279,8 +265,8 @@ fn used_by(gpu: &Gpu) -> String {
 }
 
 fn joined<const N: usize>(parts: [Option<String>; N]) -> String {
-    let said = parts.into_iter().flatten().filter(|part| !part.is_empty());
-    said.collect::<Vec<_>>().join("; ")
+    let known = parts.into_iter().flatten().filter(|part| !part.is_empty());
+    known.collect::<Vec<_>>().join("; ")
 }
 
 fn gib(bytes: u64) -> String {

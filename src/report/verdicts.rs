@@ -2,12 +2,14 @@
 
 mod calibration;
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
 pub use calibration::{Calibration, Uncalibrated};
 
 use super::outputs::Output;
-use super::rows::Row;
+use super::rows::{Row, grouped};
 use super::run_data::RunData;
 use crate::analysis::compare::{self, Compared};
 use crate::analysis::metric::{self, Metric, Unit};
@@ -157,10 +159,7 @@ impl PairVerdict {
 
     /// The ends of the interval; with one or two blocks, the lowest and the highest round.
     pub fn bounds(&self) -> Option<(f64, f64)> {
-        let (low, high) = match self.found()?.evidence {
-            Evidence::WithinLaunch { low, high, .. } => (low, high),
-            Evidence::Tentative(interval) | Evidence::Firm(interval) => (interval.low(), interval.high()),
-        };
+        let (low, high) = self.found()?.evidence.ends();
         Some((low.exp(), high.exp())).filter(|(low, high)| low.is_finite() && high.is_finite())
     }
 
@@ -192,7 +191,7 @@ impl PairVerdict {
         self.sides(rows).any(|row| row.fault.is_some())
     }
 
-    /// The rows that it is about.
+    /// The rows of both sides.
     pub fn sides<'a>(&'a self, rows: &'a [Row]) -> impl Iterator<Item = &'a Row> {
         let side = |row: &&Row| [&self.engine, &self.against].contains(&&row.engine.label);
         rows.iter().filter(side).filter(|row| row.case.label == self.case)
@@ -230,44 +229,33 @@ fn derived(
 /// The means of all engines but the references. Verified engines come first, then those with a claim that does not hold,
 /// then unverified ones; within each, the best first. An engine that failed in a workload or is wrong has no mean.
 fn means(rows: &[(usize, Row)], pairs: &[PairVerdict], outputs: &[Output]) -> Vec<Mean> {
-    let mut cases: Vec<&str> = Vec::new();
-    let mut engines: Vec<(&str, &str)> = Vec::new();
-    for (_, row) in rows {
-        if !cases.contains(&row.case.label.as_str()) {
-            cases.push(&row.case.label);
-        }
-        let pair = (row.engine.label.as_str(), row.reference.as_deref().unwrap_or_default());
-        if !row.is_reference() && row.reference.is_some() && !engines.contains(&pair) {
-            engines.push(pair);
-        }
-    }
-    let failed = |engine: &str, case: &str| {
-        let mut rows = rows.iter().map(|(_, row)| row);
-        rows.any(|row| row.engine.label == engine && row.case.label == case && row.fault.is_some())
-    };
-    let of_case = |engine: &str, against: &str, case: &str| {
-        let mut of_it = pairs.iter().filter(|it| it.is_headline && it.case == case);
-        let found = of_it.find(|it| (it.engine.as_str(), it.against.as_str()) == (engine, against));
-        // A ratio without a verdict is in no mean.
-        let found = found.filter(|it| it.certainty().is_some_and(|sure| sure != Certainty::NoVerdict));
-        found.filter(|_| !failed(engine, case))
-    };
-    let mean = |(engine, against): (&str, &str)| {
-        let found: Vec<Option<&PairVerdict>> =
-            cases.iter().map(|case| of_case(engine, against, case)).collect();
-        let ratios: Vec<Option<f64>> = found.iter().map(|it| it.and_then(PairVerdict::times)).collect();
-        let times = geometric_mean(&ratios).filter(|_| cases.len() > 1)?;
-        let is_conclusive = found.iter().flatten().all(|it| it.certainty() != Some(Certainty::Inconclusive));
-        let is_verified = !outputs.iter().any(|it| it.engine == engine && it.is_unverified());
-        let (engine, against, workloads) = (engine.to_string(), against.to_string(), cases.len());
-        let is_contradicted = rows.iter().any(|(_, row)| row.engine.label == engine && row.contradicted);
-        Some(Mean { engine, against, times, workloads, is_conclusive, is_verified, is_contradicted })
+    let cases: BTreeSet<&str> = rows.iter().map(|(_, row)| row.case.label.as_str()).collect();
+    let compared = rows.iter().filter(|(_, row)| !row.is_reference());
+    let engines =
+        grouped(compared.filter_map(|(_, row)| Some(((&row.engine.label, row.reference.as_ref()?), row))));
+    let mean = |((engine, against), rows): ((&String, &String), Vec<&Row>)| {
+        let pair = |row: &&Row| {
+            let mut of_case = pairs.iter().filter(|it| it.is_headline && it.case == row.case.label);
+            let pair = of_case.find(|it| (&it.engine, &it.against) == (engine, against))?;
+            // A ratio without a verdict is in no mean.
+            (row.fault.is_none() && pair.certainty()? != Certainty::NoVerdict).then_some(pair)
+        };
+        let found: Vec<&PairVerdict> = rows.iter().filter_map(pair).collect();
+        let ratios: Vec<Option<f64>> = found.iter().map(|pair| pair.times()).collect();
+        let times = geometric_mean(&ratios).filter(|_| cases.len() > 1 && found.len() == cases.len())?;
+        Some(Mean {
+            engine: engine.clone(),
+            against: against.clone(),
+            times,
+            workloads: cases.len(),
+            is_conclusive: found.iter().all(|pair| pair.certainty() != Some(Certainty::Inconclusive)),
+            is_verified: !outputs.iter().any(|it| it.engine == *engine && it.is_unverified()),
+            is_contradicted: rows.iter().any(|row| row.contradicted),
+        })
     };
     let mut means: Vec<Mean> = engines.into_iter().filter_map(mean).collect();
-    means.sort_by(|one, other| {
-        let rank = |mean: &Mean| (mean.is_verified, !mean.is_contradicted);
-        rank(other).cmp(&rank(one)).then(other.times.total_cmp(&one.times))
-    });
+    let rank = |mean: &Mean| (mean.is_verified, !mean.is_contradicted);
+    means.sort_by(|one, other| rank(other).cmp(&rank(one)).then(other.times.total_cmp(&one.times)));
     means
 }
 

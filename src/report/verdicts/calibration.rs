@@ -87,7 +87,7 @@ fn command(plan: &Plan, rows: &[&Configuration], scenarios: &[&str]) -> String {
     words.extend(
         distinct(&|row| Some(row.engine_argument())).into_iter().map(|engine| format!("-e {engine}")),
     );
-    // Role another model, the default model is named too.
+    // With another model, the default model is named too.
     if plan.configurations.iter().any(|it| it.model.name != OWN_MODEL) {
         let models = distinct(&|row| Some(row.model.path.clone()));
         words.extend(models.into_iter().map(|path| format!("-m {}", pasteable(&[path]))));
