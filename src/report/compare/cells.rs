@@ -10,7 +10,7 @@ use stats::{Class, Verdict};
 /// Precedes the title of a headline metric.
 const HEADLINE: &str = "* ";
 const DECIDES: &str = "* decides the exit status: the scenario's headline metric";
-pub const CAUTION: &str = "a geometric mean weighs every scenario alike, and no workload need run at it";
+pub const CAUTION: &str = "all scenarios weigh the same in a geometric mean; no workload runs at this ratio";
 
 /// The lines before the table: forced comparison, notices of an unfinished run, both sides.
 pub fn opening(judgement: &Judgement) -> Vec<String> {

@@ -52,7 +52,7 @@ struct ChangeEntry<'a> {
     /// How many times as good, with the ends of its interval: above 1 is better for every metric.
     times_as_good: Option<[f64; 3]>,
     /// The threshold, as a share. A smaller change is no difference.
-    counts_from: Option<f64>,
+    threshold: Option<f64>,
     /// In logarithms.
     #[serde(flatten)]
     found: Option<&'a Found>,
@@ -112,7 +112,7 @@ fn change(change: &Change) -> ChangeEntry<'_> {
             let (low, high) = found.evidence.ends();
             [found.evidence.estimate(), low, high].map(f64::exp)
         }),
-        counts_from: found.map(|found| found.decision.epsilon.difference().exp_m1()),
+        threshold: found.map(|found| found.decision.epsilon.difference().exp_m1()),
         found,
         sentence: &change.sentence,
     }
@@ -136,14 +136,14 @@ const COLUMNS: [&str; 25] = [
     "times_as_good",
     "low",
     "high",
-    "counts_from",
-    "counts_because",
+    "threshold",
+    "threshold_source",
     "p",
     "p_adjusted",
     "p_mann_whitney",
     "verdict",
     "class",
-    "said",
+    "sentence",
 ];
 
 pub fn lines(judgement: &Judgement) -> Lines {
@@ -167,7 +167,7 @@ fn about(judgement: &Judgement, change: &Change) -> Vec<Named> {
         (column!("new_value"), change.new.into()),
         (column!("verdict"), verdict_name(&change.outcome).into()),
         (column!("class"), class_name(change.class).into()),
-        (column!("said"), (&change.sentence).into()),
+        (column!("sentence"), (&change.sentence).into()),
     ]
 }
 
@@ -180,8 +180,8 @@ fn found(found: &Found) -> Vec<Named> {
         (column!("times_as_good"), found.evidence.estimate().exp().into()),
         (column!("low"), low.exp().into()),
         (column!("high"), high.exp().into()),
-        (column!("counts_from"), found.decision.epsilon.difference().exp_m1().into()),
-        (column!("counts_because"), found.counts_because.into()),
+        (column!("threshold"), found.decision.epsilon.difference().exp_m1().into()),
+        (column!("threshold_source"), found.threshold_source.into()),
         (column!("p"), found.decision.p.into()),
         (column!("p_adjusted"), found.decision.p_adjusted.into()),
         (column!("p_mann_whitney"), found.p_mann_whitney.into()),

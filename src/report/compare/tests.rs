@@ -87,9 +87,9 @@ fn the_summary_counts_headlines() {
     let all = selection(&["a"], &["decode"]);
     let judged =
         |times| judge(&run(&all, 1.0, 0.001, 1), &run(&all, times, 0.001, 2), Thresholds::default(), false);
-    let said = |times| cells::summary(&judged(times).unwrap());
-    assert_eq!(said(1.5), "1 headline metric: 1 worse (1 critical)");
-    assert_eq!(said(1.15), "1 headline metric: 1 worse (1 a warning)");
-    assert_eq!(said(1.0), "1 headline metric: 1 the same");
-    assert_eq!(said(0.5), "1 headline metric: 1 better");
+    let summary = |times| cells::summary(&judged(times).unwrap());
+    assert_eq!(summary(1.5), "1 headline metric: 1 worse (1 critical)");
+    assert_eq!(summary(1.15), "1 headline metric: 1 worse (1 a warning)");
+    assert_eq!(summary(1.0), "1 headline metric: 1 the same");
+    assert_eq!(summary(0.5), "1 headline metric: 1 better");
 }
