@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_takes_the_formats_that_it_can_give_and_no_others() {
+    fn a_command_accepts_only_the_formats_that_it_supports() {
         let (command, parser) = (clap::Command::new("x"), formats_where(|it| !it.has_lines()));
         for format in FORMATS {
             let taken = parser.parse_ref(&command, None, OsStr::new(format.name)).ok();
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_joined_as_a_sentence_has_them() {
+    fn names_are_joined_with_commas_and_or() {
         let joined = [any_of(&["a"]), any_of(&["a", "b"]), any_of(&["a", "b", "c"])];
         assert_eq!(joined, ["a", "a or b", "a, b or c"]);
     }

@@ -258,7 +258,7 @@ explanations: orchestrate metrics
 }
 
 #[test]
-fn a_single_engine_stands_in_the_caption_and_what_is_missing_is_counted() {
+fn a_single_engine_is_in_the_caption_and_missing_samples_are_counted() {
     let mut record = measured(&selection(&["beacon"]), &[BEACON]);
     record.samples.truncate(40);
     record.warm_ups.truncate(5);
@@ -307,7 +307,7 @@ explanations: orchestrate metrics
 }
 
 #[test]
-fn where_nothing_could_be_started_the_table_is_the_reasons() {
+fn a_run_in_which_nothing_started_lists_the_reasons() {
     let mut record = planned(&selection(&["beacon", "coal"]));
     unavailable(&mut record, 0, "not built", "orchestrate setup beacon");
     unavailable(&mut record, 1, "not set up", "orchestrate setup coal");
@@ -332,7 +332,7 @@ explanations: orchestrate metrics
 }
 
 #[test]
-fn of_several_ways_out_the_first_can_be_pasted_and_the_others_are_folded_below_it() {
+fn the_first_of_several_hints_can_be_pasted_and_the_others_are_wrapped() {
     let mut record = planned(&selection(&["beacon"]));
     let lacks = "no NVIDIA driver found; its environment is not set up (9.0 GB to download)";
     let ways = "`nvidia-smi` lists a GPU where one is; containers need `--gpus all`\n\nBEACON_PYTHON=/a/python/that/has/it; \
@@ -420,7 +420,7 @@ fn each_configuration_is_compared_with_the_reference_under_the_same_factors() {
 }
 
 #[test]
-fn the_wall_time_is_a_table_of_its_own_that_adds_up_as_it_is_printed() {
+fn the_wall_time_has_a_table_whose_printed_parts_add_up() {
     let view = View { wall_time: true, ..View::default() };
     let text = rendered_with(&default_suite(), "table", Some(80), view);
     assert_fits(&text, 80);
@@ -451,7 +451,7 @@ fn a_case_that_is_too_slow_shows_only_its_message() {
 }
 
 #[test]
-fn a_configuration_in_effect_that_was_not_asked_for_is_a_warning() {
+fn a_setting_other_than_requested_gives_a_warning() {
     let mut selection = selection(&["beacon"]);
     (selection.threads, selection.dtypes) = (vec![1], vec![Some("bf16".into())]);
     let report = Report::of(&measured(&selection, &[BEACON]));
@@ -489,7 +489,7 @@ fn few_values_mark_their_p99_as_an_estimate() {
 }
 
 #[test]
-fn the_gpus_stand_in_the_caption_where_something_computed_on_one() {
+fn gpus_are_in_the_caption_where_an_engine_computed_on_one() {
     let mut record = default_suite();
     let gpu = crate::machine::Gpu {
         name: Some("Pretence\u{1b}[2J 9000".into()),

@@ -103,7 +103,8 @@ fn headlines(report: &Report, labels: &Labels, pairs: bool) -> (Option<String>, 
     let over = format!("95 % intervals over {} blocks", blocks(&found));
     if found.len() <= SENTENCES {
         let each = groups.iter().flat_map(|(_, of_it)| of_it.iter());
-        let each = each.map(|it| format!("{}{}", labels.within(&it.sentence), caution(report, &it.engine)));
+        let each =
+            each.map(|it| format!("{}{}", labels.in_backticks(&it.sentence), caution(report, &it.engine)));
         return (Some(format!("verdicts, {over}:")), each.collect());
     }
     // A reference that all rows share is named once.
@@ -132,7 +133,7 @@ fn blocks(found: &[&PairVerdict]) -> String {
 
 fn remarks(report: &Report, labels: &Labels) -> Vec<String> {
     let wrong = report.outputs.iter().filter(|it| it.agreement.is_wrong());
-    let mut remarks: Vec<String> = wrong.map(|it| labels.within(&it.why_not_compared())).collect();
+    let mut remarks: Vec<String> = wrong.map(|it| labels.in_backticks(&it.why_not_compared())).collect();
     let verdicts = &report.verdicts;
     if let Some(first) = verdicts.means.first() {
         let one = verdicts.means.iter().all(|mean| mean.against == first.against);

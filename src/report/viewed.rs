@@ -26,8 +26,8 @@ impl Content for Viewed<'_> {
         let layout = layouts.results;
         let (grid, labels) = (Grid::of(report, view, layout), Labels::of(report, layout));
         let faults = grid::failures(report, &labels).into_iter().map(Item::Explained);
-        let warnings = report.warnings.iter().map(|it| format!("warning: {}", labels.sentence(it)));
-        let notes = report.notes.iter().map(|it| format!("note: {}", labels.sentence(it)));
+        let warnings = report.warnings.iter().map(|it| format!("warning: {}", labels.start_of_sentence(it)));
+        let notes = report.notes.iter().map(|it| format!("note: {}", labels.start_of_sentence(it)));
         let legend = grid.legend(report, view, &labels);
         let below = faults.chain(warnings.chain(notes).chain(legend).map(Item::Plain)).collect();
 

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_has_a_line_and_what_kept_one_from_being_probed_another() {
+    fn each_gpu_and_each_limit_that_was_not_probed_has_a_line() {
         let matrix =
             Operations { unit: "cublas_bf16".into(), operations: 610_000, ns: 1, ..Operations::default() };
         let copies = Some(machine_limits::Copies { bytes: 2900, ns: 1 });
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_stands_by_threads_and_streams_and_arithmetic_by_units_and_threads() {
+    fn memory_is_listed_by_threads_and_streams_and_arithmetic_by_units_and_threads() {
         let expected = [
             "",
             "memory, GB/s  1 stream  4 streams",
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_probed_is_empty_and_what_is_too_wide_is_broken() {
+    fn cells_without_a_probe_are_empty_and_wide_tables_are_split() {
         let mut limits = probed(&[1, 2]);
         limits.reads[1].ns = 0;
         assert_eq!(lines(&limits, 80)[3], "1 thread          10.0");

@@ -133,7 +133,7 @@ fn without_output_checks_a_line_replaces_the_column() {
 }
 
 #[test]
-fn what_an_engine_is_called_cannot_leave_its_line() {
+fn the_name_of_an_engine_cannot_leave_its_line() {
     let mut record = three(2.3);
     record.header.plan.configurations[ENGINE].label = "be\u{1b}[31macon\n=x".into();
     record.header.plan.configurations[VERIFIER].label = "wit\nness".into();

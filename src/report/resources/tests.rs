@@ -59,7 +59,7 @@ fn resources(record: &RunRecord, engine: &str) -> Resources {
 }
 
 #[test]
-fn a_row_has_its_memory_in_parts_its_cores_its_energy_and_its_gpu() {
+fn a_row_has_memory_in_parts_cores_energy_and_gpu() {
     let it = resources(&sampled(), "beacon");
     assert_eq!((it.anonymous_bytes, it.file_bytes), (Some(30e6), Some(10e6)));
     // 61 MB at most; 10 MB of them were counted twice.
@@ -74,7 +74,7 @@ fn a_row_has_its_memory_in_parts_its_cores_its_energy_and_its_gpu() {
 }
 
 #[test]
-fn a_gpu_is_busy_for_the_engine_that_computes_on_it_and_for_no_other() {
+fn gpu_utilisation_belongs_to_the_engine_that_computes_on_the_gpu() {
     let record = on_a_gpu(None);
     assert_eq!(resources(&record, "patient-original").gpu_percent, None);
     let beacon = resources(&record, "beacon");
@@ -114,11 +114,11 @@ fn gpu_values_are_in_every_format() {
     let table = rendered_with(&record, "table", Some(80), RESOURCES);
     assert_fits(&table, 80);
     let words = words(&table);
-    for said in [
+    for expected in [
         "GPU slowed down (sw_power_cap): beacon",
         "device memory, as the driver counts it for these processes: beacon",
     ] {
-        assert!(words.contains(said), "{said}: {table}");
+        assert!(words.contains(expected), "{expected}: {table}");
     }
     let markdown = rendered_with(&record, "markdown", None, RESOURCES);
     for title in [
@@ -201,9 +201,12 @@ fn without_counters_the_table_has_no_column_of_them_and_says_so() {
     let (_, sheet) = text.split_once("resources of each case:").unwrap();
     let (table, _) = sheet.split_once("memory: the process tree").unwrap();
     assert!(table.contains("peak") && !table.contains("idle"), "{text}");
-    let said = words(sheet);
-    assert!(said.contains("over weights, CPU busy, energy per token, idle power, all GPU values"), "{text}");
-    assert!(said.contains("energy: a counter cannot be read"), "{text}");
+    let expected = words(sheet);
+    assert!(
+        expected.contains("over weights, CPU busy, energy per token, idle power, all GPU values"),
+        "{text}"
+    );
+    assert!(expected.contains("energy: a counter cannot be read"), "{text}");
 }
 
 #[test]

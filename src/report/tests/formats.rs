@@ -108,8 +108,8 @@ fn formats_for_people_have_a_report_and_its_judgement_in_one_document() {
         let page = |judgement| shown(&viewed(judgement), format.name, Some(100));
         let (alone, both) = (page(None), page(Some(&result)));
         assert!(!alone.contains("headline metric"), "{}: {alone}", format.name);
-        for said in ["1 headline metric: ", "base → new", "new:  record 2026"] {
-            assert_eq!(both.matches(said).count(), 1, "{}: {said}: {both}", format.name);
+        for expected in ["1 headline metric: ", "base → new", "new:  record 2026"] {
+            assert_eq!(both.matches(expected).count(), 1, "{}: {expected}: {both}", format.name);
         }
         assert_eq!(page(Some(&Err(anyhow::anyhow!("no comparison")))), alone);
     }
@@ -177,7 +177,7 @@ fn no_line_is_wider_than_the_table_whatever_engines_state() {
 }
 
 #[test]
-fn people_see_the_beginning_of_a_long_word_and_programs_more_of_it_within_a_bound() {
+fn long_words_are_shortened_for_people_and_bounded_for_programs() {
     let longest = |format: &str| {
         let text = rendered(&stretched(), format, 100);
         text.lines().map(str::len).max().unwrap()

@@ -27,7 +27,7 @@ fn ratios(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn the_column_of_ratios_shows_what_is_sure_and_its_marks_are_explained() {
+fn the_ratio_column_marks_uncertain_ratios_and_the_legend_explains_the_marks() {
     let record = of_all_kinds(&decoding(&ALL));
     let text = rendered(&record, "table", 200);
     let found = ratios(&text);
@@ -51,7 +51,7 @@ fn few_verdicts_are_sentences() {
 }
 
 #[test]
-fn many_verdicts_stand_engine_by_engine_and_no_interval_is_torn_apart() {
+fn many_verdicts_are_listed_by_engine_and_no_interval_is_broken() {
     let record = of_all_kinds(&selection(&ALL));
     let text = rendered(&record, "table", 80);
     let verdicts: Vec<&str> = text.lines().skip_while(|line| !line.starts_with("verdicts against")).collect();
@@ -127,12 +127,12 @@ fn a_failed_engine_is_the_reason_for_no_verdicts() {
     record.samples.retain(|sample| record.launches.iter().any(|launch| launch.launch == sample.launch));
     record.take(Entry::Failure(failure(1, Some(1), "exited", "sample 1", "killed by signal 9")));
     let why = why_no_verdicts(&Report::of(&record));
-    let said = "no verdicts: `beacon` failed; verdicts need 5 blocks without a failure";
-    assert_eq!(why.as_deref(), Some(said));
+    let expected = "no verdicts: `beacon` failed; verdicts need 5 blocks without a failure";
+    assert_eq!(why.as_deref(), Some(expected));
 }
 
 #[test]
-fn a_used_up_budget_is_the_reason_for_no_verdicts_with_a_larger_one_as_hint() {
+fn a_budget_that_ended_explains_missing_verdicts_with_a_larger_one_as_hint() {
     let why = |budget_s: u64, blocks: u32| {
         let mut selection = decoding(&["patient-original", "beacon"]);
         selection.extent.blocks = Some(blocks);
@@ -142,8 +142,8 @@ fn a_used_up_budget_is_the_reason_for_no_verdicts_with_a_larger_one_as_hint() {
         record.closed.iter_mut().for_each(|closed| closed.by = StoppedBy::Time);
         why_no_verdicts(&Report::of(&record)).unwrap()
     };
-    let said = "no verdicts: the time budget ended after 2 blocks, verdicts need 5; hint: `--budget 70s`";
-    assert_eq!(why(20, 2), said);
+    let expected = "no verdicts: the time budget ended after 2 blocks, verdicts need 5; hint: `--budget 70s`";
+    assert_eq!(why(20, 2), expected);
     assert!(why(60, 1).ends_with("after 1 block, verdicts need 5; hint: `--budget 7m`"), "{}", why(60, 1));
 }
 
@@ -155,8 +155,8 @@ fn differences_from_a_baselines_program_are_among_the_verdicts() {
     let then = &mut record.header.plan.configurations[2];
     (then.label, then.role) = ("patient-original (main)".into(), Some(Role::Baseline { of: 0 }));
     let text = rendered(&record, "table", 200);
-    let said = "\n- `patient-original` decodes as fast as `patient-original (main)`, within 2 % (";
-    assert!(text.contains(said) && text.contains("\n- `beacon` decodes 11.0 times as fast as"), "{text}");
+    let expected = "\n- `patient-original` decodes as fast as `patient-original (main)`, within 2 % (";
+    assert!(text.contains(expected) && text.contains("\n- `beacon` decodes 11.0 times as fast as"), "{text}");
     assert!(rendered(&record, "markdown", 200).contains("(main)"));
     let json = json(&record);
     let found = json["against_baseline"].as_array().unwrap();
@@ -184,8 +184,8 @@ fn a_workload_without_a_calibration_is_named_beside_its_engine() {
         }
     }
     let text = rendered(&record, "table", 300);
-    let said = "but not for `beacon` (ttft 16, ttft 128, ttft 512); hint: `orchestrate calibrate -e beacon -s ttft`\n";
-    assert!(text.contains(said), "{text}");
+    let expected = "but not for `beacon` (ttft 16, ttft 128, ttft 512); hint: `orchestrate calibrate -e beacon -s ttft`\n";
+    assert!(text.contains(expected), "{text}");
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn a_mean_with_a_ratio_that_is_inconclusive_is_marked() {
 }
 
 #[test]
-fn where_the_reference_failed_another_one_is_proposed() {
+fn a_failed_reference_gives_a_hint_with_another_one() {
     let failing = |cases: &[usize]| {
         let mut record = of_all_kinds(&selection(&["patient-original", "beacon", "equal"]));
         for case in cases {
@@ -235,7 +235,7 @@ fn a_run_that_was_cut_off_says_how_many_blocks_its_verdicts_lack() {
 #[test]
 fn the_noise_of_the_twin_and_the_calibration_are_a_line() {
     let mut record = of_all_kinds(&decoding(&ALL));
-    let said = |record: &RunRecord| {
+    let expected = |record: &RunRecord| {
         let text = rendered(record, "table", 300);
         text.lines().find(|line| line.starts_with("noise floor, ")).unwrap_or(&text).to_string()
     };
@@ -243,7 +243,7 @@ fn the_noise_of_the_twin_and_the_calibration_are_a_line() {
     let noise = format!("decode {:.1} %", 100.0 * floor.exp_m1());
     let own = format!("noise floor, `patient-original` against its twin: {noise}; ");
     let command = "`orchestrate calibrate -e patient-original -e beacon -e equal -e restless -s decode`";
-    assert_eq!(said(&record), own.clone() + "not calibrated; hint: " + command);
+    assert_eq!(expected(&record), own.clone() + "not calibrated; hint: " + command);
     record.header.noise_floors.push(CalibratedFloor {
         configuration: 1,
         workload: "decode".into(),
@@ -255,12 +255,12 @@ fn the_noise_of_the_twin_and_the_calibration_are_a_line() {
     let others = "`patient-original`, `equal`, `restless`";
     let command = "`orchestrate calibrate -e patient-original -e equal -e restless -s decode`";
     let since = "at 2026-01-01T00:00:00Z";
-    assert_eq!(said(&record), format!("{own}calibrated {since}, but not for {others}; hint: {command}"));
+    assert_eq!(expected(&record), format!("{own}calibrated {since}, but not for {others}; hint: {command}"));
     let known = record.header.noise_floors[0].clone();
     let others = [0, 2, 3].map(|configuration| CalibratedFloor { configuration, ..known.clone() });
     let partly = record.header.noise_floors.clone();
     record.header.noise_floors.extend(others);
-    assert_eq!(said(&record), own + "calibrated " + since);
+    assert_eq!(expected(&record), own + "calibrated " + since);
     record.header.noise_floors = partly;
     // A quiet run does not lower the noise of the calibration: eleven times is less than twenty.
     let verdicts = Report::of(&record).verdicts.against_reference;
@@ -269,7 +269,7 @@ fn the_noise_of_the_twin_and_the_calibration_are_a_line() {
 }
 
 #[test]
-fn the_mean_over_workloads_comes_with_its_caution_and_not_for_one_that_failed() {
+fn the_mean_has_a_caution_and_leaves_out_an_engine_that_failed() {
     let mut record = of_all_kinds(&selection(&["patient-original", "beacon", "equal"]));
     let mean = |record: &RunRecord, engine: &str| {
         let means = Report::of(record).verdicts.means;
@@ -287,7 +287,7 @@ fn the_mean_over_workloads_comes_with_its_caution_and_not_for_one_that_failed() 
 }
 
 #[test]
-fn the_caption_says_what_ended_each_workload() {
+fn the_caption_has_the_reason_why_each_workload_ended() {
     let mut record = of_all_kinds(&selection(&["patient-original", "beacon"]));
     let caption = |record: &RunRecord| rendered(record, "table", 200).lines().nth(1).unwrap().to_string();
     assert!(caption(&record).starts_with("5 blocks, interleaved; rounds: 1 (load), 5 (ttft), 3 (prefill, "));
@@ -302,13 +302,13 @@ fn the_caption_says_what_ended_each_workload() {
     };
     with(&mut record, "decode", 8, StoppedBy::Time);
     with(&mut record, "ttft 128", 8, StoppedBy::Time);
-    let said = "planned: 8 blocks (5 for load, ttft 16, ttft 512, prefill; stopped by narrow intervals (load, ttft 16, \
+    let expected = "planned: 8 blocks (5 for load, ttft 16, ttft 512, prefill; stopped by narrow intervals (load, ttft 16, \
                 ttft 512, prefill), by the time budget (ttft 128, decode)), interleaved";
-    assert!(caption(&record).starts_with(said), "{}", caption(&record));
+    assert!(caption(&record).starts_with(expected), "{}", caption(&record));
 }
 
 #[test]
-fn a_pair_that_cannot_be_compared_says_why() {
+fn a_pair_that_cannot_be_compared_has_the_reason() {
     let mut record = of_all_kinds(&decoding(&["patient-original", "beacon"]));
     for sample in record.samples.iter_mut().filter(|sample| sample.case == 1) {
         // Rounds that the reference does not have.
@@ -376,8 +376,8 @@ fn the_effect_of_a_preset_is_listed_under_its_manifests_title() {
     // The ratio is shown without a verdict too.
     selection.extent.blocks = Some(1);
     let quick = rendered(&of_all_kinds(&selection), "table", 100);
-    let said = quick.lines().find(|line| line.starts_with("precision impact, ")).unwrap();
-    assert!(said.contains(": decode ") && said.ends_with("x?"), "{said}");
+    let expected = quick.lines().find(|line| line.starts_with("precision impact, ")).unwrap();
+    assert!(expected.contains(": decode ") && expected.ends_with("x?"), "{expected}");
     // A preset that is measured alone has no effect to show.
     selection.candidates.remove(1);
     assert!(!rendered(&of_all_kinds(&selection), "table", 100).contains("precision impact"));
@@ -392,8 +392,11 @@ fn a_certain_effect_of_a_preset_is_also_given_in_time() {
         Some(Against { preset: "default".into(), says: "without its check_time".into() });
     let record = measured(&selection, &[BASELINE, Invented { name: "patient-original:fast", ..BEACON }]);
     let text = rendered(&record, "table", 200);
-    let said = text.lines().find(|line| line.starts_with("without its check_time, ")).unwrap();
-    assert!(said.contains(": decode 11.") && said.ends_with("] (19.6 ms a token less)"), "{said}");
+    let expected = text.lines().find(|line| line.starts_with("without its check_time, ")).unwrap();
+    assert!(
+        expected.contains(": decode 11.") && expected.ends_with("] (19.6 ms a token less)"),
+        "{expected}"
+    );
     let json = json(&record);
     let comparisons = json["derived"][0]["comparisons"].as_array().unwrap();
     let of = |metric: &str| comparisons.iter().find(|it| it["metric"] == metric).unwrap();

@@ -66,7 +66,7 @@ fn milliseconds(wall_time: &WallTime) -> [Option<f64>; PARTS.len()] {
 }
 
 #[test]
-fn the_parts_are_those_that_the_clocks_saw_and_the_rest_is_unattributed() {
+fn parts_are_the_stated_times_and_the_remainder_is_unattributed() {
     let phases =
         [("import torch", 30), ("weights", 25), ("compile kernels", 5), ("tokenizer", 3), ("device", 2)];
     let wall_time = of(Mode::Warm, &launch(&phases), &[sample(10, &[3, 4, 8]), sample(12, &[5, 6, 10])]);
@@ -92,7 +92,7 @@ fn fractional_means_add_up() {
 }
 
 #[test]
-fn claims_beyond_what_passed_are_shortened_and_counted_and_nothing_is_negative() {
+fn claims_beyond_the_elapsed_time_are_scaled_down_and_counted() {
     // The phases overlap: they claim 160 ms of the 80 ms after `hello`.
     let overlapping = launch(&[("import", 80), ("weights", 80)]);
     let wall_time = of(Mode::Warm, &overlapping, &[sample(10, &[3, 4, 8])]);
