@@ -30,7 +30,7 @@ pub fn overhead(arguments: &OverheadArgs) -> Result<u8> {
 }
 
 impl Content for Overhead {
-    fn document(&self, _: &Layouts) -> Document {
+    fn document(&self, _: Layouts) -> Document {
         let heading = "overhead of `orchestrate`, measured now with an engine that computes nothing:";
         let show = |ns: f64| Unit::Nanoseconds.show(ns);
         let line = |it: &Timing| {

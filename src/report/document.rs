@@ -6,7 +6,7 @@ use super::rows::Fault;
 /// Content that every format can show.
 pub trait Content {
     /// The document, with each table in the layout that the format chose for it.
-    fn document(&self, layouts: &Layouts) -> Document;
+    fn document(&self, layouts: Layouts) -> Document;
 
     /// The table in this layout. It has no columns where the content has no such table.
     fn table(&self, _: TableId, _: Layout) -> Table {
@@ -72,23 +72,8 @@ pub enum TableId {
     Resources,
 }
 
-/// The layout of each table. A format chooses it from `Content::table` before it requests the document.
-#[derive(Debug, Clone, Copy)]
-pub struct Layouts {
-    pub results: Layout,
-    pub wall_time: Layout,
-    pub resources: Layout,
-}
-
-impl Layouts {
-    pub fn chosen(choose: impl Fn(TableId) -> Layout) -> Self {
-        Self {
-            results: choose(TableId::Results),
-            wall_time: choose(TableId::WallTime),
-            resources: choose(TableId::Resources),
-        }
-    }
-}
+/// The layout of each table, as the format chooses it from `Content::table`.
+pub type Layouts<'a> = &'a dyn Fn(TableId) -> Layout;
 
 /// The layout of a table for a terminal's width.
 #[derive(Debug, Clone, Copy)]

@@ -291,7 +291,7 @@ fn why_no_ratios(report: &Report) -> String {
     let reference = &report.reference;
     let named = |engine: &Engine| [&engine.label, &engine.name, &engine.engine].contains(&reference);
     let rows = || report.rows.iter().filter(|row| named(&row.engine));
-    let other = other_reference(report).map_or_else(String::new, |other| format!(": `--reference {other}`"));
+    let other = other_reference(report);
     if reference.is_empty() {
         "no ratios: no reference is named (`--reference NAME`)".into()
     } else if rows().any(|row| report.is_wrong(row)) {
@@ -311,7 +311,7 @@ fn failed_reference(report: &Report) -> Option<String> {
     let mut others = report.rows.iter().filter(|row| row.case.label == failed.case.label);
     others.any(|row| row.fault.is_none()).then_some(())?;
     let label = &failed.engine.label;
-    let other = other_reference(report).map_or_else(String::new, |other| format!(": `--reference {other}`"));
+    let other = other_reference(report);
     Some(format!("n/a: the reference `{label}` failed there{other}"))
 }
 
@@ -319,24 +319,23 @@ fn failed_reference(report: &Report) -> Option<String> {
 fn wrong_reference(report: &Report) -> Option<String> {
     let wrong = report.rows.iter().find(|row| row.is_reference() && report.is_wrong(row))?;
     let label = &wrong.engine.label;
-    let other = other_reference(report).map_or_else(String::new, |other| format!(": `--reference {other}`"));
+    let other = other_reference(report);
     Some(format!("n/a: the output of the reference `{label}` is wrong{other}"))
 }
 
-/// A better reference, quoted for a shell: it failed nowhere, is not wrong, and another row can be compared with it.
-fn other_reference(report: &Report) -> Option<String> {
+/// The hint at a better reference, or nothing. It failed nowhere, is not wrong, and another row can be compared with it.
+fn other_reference(report: &Report) -> String {
+    let is_sound = |row: &Row| row.fault.is_none() && !report.is_wrong(row);
     let fails = |engine: &str| {
-        let mut rows = report.rows.iter().filter(|row| row.engine.label == engine);
-        rows.any(|row| row.fault.is_some() || report.is_wrong(row))
+        report.rows.iter().any(|row| row.engine.label == engine && !is_sound(row))
             || report.failed.iter().any(|failed| failed.engine.label == engine)
     };
-    let sound = report.rows.iter().find(|row| !row.is_reference() && !fails(&row.engine.label))?;
-    // A reference without another sound row would be compared with nothing.
-    let others = report
-        .rows
-        .iter()
-        .any(|row| row.engine.label != sound.engine.label && row.fault.is_none() && !report.is_wrong(row));
-    others.then(|| pasteable(std::slice::from_ref(&sound.engine.label)))
+    let other = report.rows.iter().find(|row| !row.is_reference() && !fails(&row.engine.label));
+    let label = other.map(|row| &row.engine.label);
+    let is_compared =
+        |label: &&String| report.rows.iter().any(|row| row.engine.label != **label && is_sound(row));
+    let argument = label.filter(is_compared).map(|label| pasteable(std::slice::from_ref(label)));
+    argument.map_or_else(String::new, |argument| format!(": `--reference {argument}`"))
 }
 
 /// The rounds for each block with which every row has enough values for a 99th percentile.

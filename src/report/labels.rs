@@ -27,14 +27,13 @@ impl Labels {
             if labels.iter().any(|(other, _)| *other == full) {
                 continue;
             }
-            let mut short = shorten_start(&full, longest);
-            let mut number = 2;
-            while labels.iter().any(|(_, other)| *other == short) {
+            let numbered = |number: usize| {
                 let mark = format!(" #{number}");
-                short = format!("{}{mark}", shorten_start(&full, longest.saturating_sub(mark.len())));
-                number += 1;
-            }
-            labels.push((full, short));
+                format!("{}{mark}", shorten_start(&full, longest.saturating_sub(mark.len())))
+            };
+            let mut forms = std::iter::once(shorten_start(&full, longest)).chain((2..).map(numbered));
+            let free = forms.find(|short| labels.iter().all(|(_, other)| other != short));
+            labels.extend(free.map(|short| (full.clone(), short)));
         }
         Self(labels)
     }

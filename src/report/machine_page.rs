@@ -32,7 +32,7 @@ pub struct Page {
 }
 
 impl Content for Page {
-    fn document(&self, _: &Layouts) -> Document {
+    fn document(&self, _: Layouts) -> Document {
         let facts = self.facts().into_iter().map(|(label, fact)| (label, line(&fact))).collect();
         let mut parts = vec![Section::Facts(facts)];
         parts.extend(self.limits.iter().flat_map(limits::parts));

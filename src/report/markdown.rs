@@ -1,7 +1,7 @@
 //! For README files and comments: GitHub's Markdown.
 
 use super::document::{
-    Column, ColumnKind, Content, Explained, Format, Item, Layout, Layouts, List, Section, Shape, Table,
+    Column, ColumnKind, Content, Explained, Format, Item, Layout, List, Section, Shape, Table,
 };
 use super::verdict_lines::without_joints;
 
@@ -14,7 +14,7 @@ pub const FORMAT: Format = Format {
 const ROOM: Layout = Layout { versions: true, label: 40, factors: true, word: 24, gap: 0 };
 
 fn render(content: &dyn Content) -> Vec<u8> {
-    let document = content.document(&Layouts::chosen(|_| ROOM));
+    let document = content.document(&|_| ROOM);
     let mut out = String::new();
     document.summary.iter().for_each(|line| out.push_str(&format!("**{}**\n\n", escape(line))));
     for part in &document.parts {

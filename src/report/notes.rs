@@ -7,14 +7,13 @@ use std::collections::BTreeMap;
 
 use super::limits;
 use super::outputs::{self, Output};
-use super::rows::Row;
+use super::rows::{Requested, Row};
 use super::run_data::RunData;
 use super::verdicts::Verdicts;
-use crate::analysis::metric::{self};
+use crate::analysis::metric;
 use crate::plan::{Prompt, Role};
 use crate::record::{Launch, RunRecord, Sample};
-use crate::text::three_digits;
-use crate::text::{line, shorten};
+use crate::text::{line, shorten, three_digits};
 
 /// The limit of notes of one kind; the others are counted.
 const MOST: usize = 5;
@@ -142,28 +141,16 @@ impl Range {
 
 /// Notes about requested options that a measured engine does not confirm.
 fn unstated(data: &RunData) -> Vec<String> {
-    let RunData { record, plan, .. } = data;
     let mut notes = Vec::new();
-    for (index, configuration) in plan.configurations.iter().enumerate() {
-        let is_measured = plan.cases_of(index).into_iter().any(|case| data.values.is_measured(case));
-        if configuration.role.is_some() || !is_measured {
-            continue;
-        }
-        let launches = record.launches_of(index);
-        let facts = || launches.clone().filter_map(|launch| Some(&launch.loaded.as_ref()?.facts));
-        let label = line(&configuration.label);
-        let mut note = |asked: &str, what: &str| {
-            let asked = shorten(&line(asked), 24);
-            notes.push(format!("`{label}`: requested {asked}, but it does not state {what}"));
-        };
-        let device = &configuration.device;
-        if device.is_known() && !device.is_cpu() && !facts().any(|facts| facts.device.is_some()) {
-            note(device.as_str(), "its device");
-        }
-        let stated = |facts: &protocol::Facts| facts.weights_dtype.is_some() || facts.compute_dtype.is_some();
-        if let Some(dtype) = configuration.dtype.as_deref().filter(|_| !facts().any(stated)) {
-            note(dtype, "its dtype");
-        }
+    for (_, engine) in data.engines.iter().enumerate().filter(|(index, _)| data.is_measured_row(*index)) {
+        let Requested { device, dtype, .. } = &engine.requested;
+        let device = device.as_ref().filter(|it| !it.is_cpu() && engine.device.is_none());
+        let device = device.map(|device| (device.to_string(), "device"));
+        let dtype = dtype.clone().filter(|_| engine.dtype.is_none()).map(|dtype| (dtype, "dtype"));
+        notes.extend(device.into_iter().chain(dtype).map(|(requested, setting)| {
+            let requested = shorten(&requested, 24);
+            format!("`{}`: requested {requested}, but it does not state its {setting}", engine.label)
+        }));
     }
     notes
 }

@@ -28,11 +28,7 @@ pub fn outputs(data: &RunData) -> Vec<Output> {
     if no_checks(data.record).is_some() {
         return Vec::new();
     }
-    let has_row = |index: &usize| {
-        let mut cases = data.plan.cases_of(*index).into_iter();
-        data.is_row(*index) && cases.any(|case| data.values.is_measured(case))
-    };
-    let rows = (0..data.plan.configurations.len()).filter(has_row);
+    let rows = (0..data.plan.configurations.len()).filter(|&index| data.is_measured_row(index));
     rows.map(|index| Output {
         engine: data.engines[index].label.clone(),
         agreement: data.agreements[index].clone(),

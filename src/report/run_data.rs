@@ -190,6 +190,12 @@ impl<'a> RunData<'a> {
         self.plan.configurations[configuration].role.is_none()
     }
 
+    /// Whether the configuration has a row with samples.
+    pub fn is_measured_row(&self, configuration: usize) -> bool {
+        let mut cases = self.plan.cases_of(configuration).into_iter();
+        self.is_row(configuration) && cases.any(|case| self.values.is_measured(case))
+    }
+
     /// All warnings: `before`, then the claims, then those of the record, each once with its count.
     pub fn warnings(&self, before: Vec<String>, contradictions: &[Contradiction]) -> Vec<String> {
         let recorded =

@@ -9,8 +9,7 @@ use tabled::settings::style::{HorizontalLine, Style};
 use tabled::settings::{Alignment, Padding, Span};
 
 use super::document::{
-    Column, ColumnKind, Content, Explained, Format, Item, Layout, Layouts, Line, List, Long, Section, Shape,
-    Table,
+    Column, ColumnKind, Content, Explained, Format, Item, Layout, Line, List, Long, Section, Shape, Table,
 };
 use super::verdict_lines::without_joints;
 use crate::text::{shorten, width, wrap};
@@ -33,8 +32,7 @@ const HEADER: usize = 3;
 const LABEL: usize = 14;
 
 fn render(content: &dyn Content, limit: usize) -> Vec<u8> {
-    let layouts = Layouts::chosen(|id| layout(limit, |layout| content.table(id, layout)));
-    let document = content.document(&layouts);
+    let document = content.document(&|id| layout(limit, |layout| content.table(id, layout)));
     let (mut out, mut shortened) = (Vec::new(), Vec::new());
     for part in document.parts {
         let follows = matches!(part, Section::Notice(_) | Section::Caption(_)) || out.is_empty();

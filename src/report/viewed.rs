@@ -21,9 +21,9 @@ pub struct Viewed<'a> {
 }
 
 impl Content for Viewed<'_> {
-    fn document(&self, layouts: &Layouts) -> Document {
+    fn document(&self, layouts: Layouts) -> Document {
         let Self { report, view, judgement } = self;
-        let layout = layouts.results;
+        let layout = layouts(TableId::Results);
         let (grid, labels) = (Grid::of(report, view, layout), Labels::of(report, layout));
         let faults = grid::failures(report, &labels).into_iter().map(Item::Explained);
         let warnings = report.warnings.iter().map(|it| format!("warning: {}", labels.start_of_sentence(it)));
@@ -37,10 +37,14 @@ impl Content for Viewed<'_> {
         parts.extend((!grid.table.lines.is_empty()).then_some(Section::Table(grid.table)));
         parts.extend(verdicts(report, &labels, view.pairs).map(Section::List));
         if view.wall_time {
-            parts.extend(WallTimeTable::of(report).iter().flat_map(|it| it.sections(layouts.wall_time)));
+            parts.extend(
+                WallTimeTable::of(report).iter().flat_map(|it| it.sections(layouts(TableId::WallTime))),
+            );
         }
         if view.resources {
-            parts.extend(ResourceTable::of(report).iter().flat_map(|it| it.sections(layouts.resources)));
+            parts.extend(
+                ResourceTable::of(report).iter().flat_map(|it| it.sections(layouts(TableId::Resources))),
+            );
         }
         parts.push(Section::List(List { heading: None, items: below }));
         let judgement = judgement.and_then(|it| it.as_ref().ok()).map(|it| it.document(layouts));

@@ -23,7 +23,7 @@ pub struct Floors<'a> {
 }
 
 impl Content for Floors<'_> {
-    fn document(&self, _: &Layouts) -> Document {
+    fn document(&self, _: Layouts) -> Document {
         let lines: Vec<Line> = self.floors.iter().filter_map(|known| self.line(known)).collect();
         if lines.is_empty() {
             let nothing = "no engine was measured with a twin, so the noise floor is unknown";

@@ -9,7 +9,7 @@ use crate::analysis::compare::Judgement;
 pub use programs::judgement;
 
 impl Content for Judgement {
-    fn document(&self, _: &Layouts) -> Document {
+    fn document(&self, _: Layouts) -> Document {
         let list = |lines: Vec<String>| Section::List(List::plain(lines));
         let mut parts = vec![list(cells::opening(self)), list(cells::sentences(self))];
         parts.extend(cells::tables(self).into_iter().map(Section::Table));
