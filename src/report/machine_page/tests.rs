@@ -102,18 +102,22 @@ fn a_gpu_has_the_name_that_engines_use_where_it_is_not_obvious() {
     let second = Gpu { index: 1, power_milliwatts: Some(69_600), ..page.machine.gpus[0].clone() };
     page.machine.gpus[0].mig = None;
     page.machine.gpus.push(Gpu { mig: None, ..second });
-    let shown = |page: &Page| words(&crate::report::shown(page, "table", Some(80)));
+    let text_of = |page: &Page| words(&shown(page, "table", Some(80)));
     let cuda = |order: &str, visible: Option<&str>| {
         Some(Cuda { device_order: order.into(), visible_devices: visible.map(String::from) })
     };
     page.machine.cuda = cuda("PCI_BUS_ID", None);
-    assert!(!shown(&page).contains("cuda:") && shown(&page).contains("70 of 700 W"), "{}", shown(&page));
+    assert!(
+        !text_of(&page).contains("cuda:") && text_of(&page).contains("70 of 700 W"),
+        "{}",
+        text_of(&page)
+    );
     page.machine.cuda = cuda("PCI_BUS_ID", Some("1"));
-    let text = shown(&page);
+    let text = text_of(&page);
     assert!(text.contains("GPU 0 NVIDIA H900 80GB HBM3;"), "{text}");
     assert!(text.contains("hidden from engines") && text.contains("`--device cuda:0`"), "{text}");
     page.machine.cuda = cuda("FASTEST_FIRST", None);
-    assert_eq!(shown(&page).matches("hint: CUDA_DEVICE_ORDER=PCI_BUS_ID").count(), 1, "{}", shown(&page));
+    assert_eq!(text_of(&page).matches("hint: CUDA_DEVICE_ORDER=PCI_BUS_ID").count(), 1, "{}", text_of(&page));
     assert_fits(&shown(&page, "table", Some(80)), 80);
 }
 
