@@ -192,6 +192,10 @@ impl Column {
         Self { title, group: None, unit: "", kind, text: true, long: Long::Kept }
     }
 
+    pub fn fact(title: &str) -> Self {
+        Self { kind: ColumnKind::Fact, ..Self::named(title) }
+    }
+
     pub fn value(title: &str, unit: &'static str) -> Self {
         Self { unit, kind: ColumnKind::Value, text: false, ..Self::named(title) }
     }

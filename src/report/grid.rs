@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::caption::{falls_short, headlines, several_engines};
 use super::document::{Column, ColumnKind, Explained, Layout, Line, Table};
-use super::factors::{FACTORS, Factor, FactorId, varies};
+use super::factors::{FACTORS, FactorId, varies};
 use super::labels::{Labels, name_of};
 use super::limits;
 use super::outputs;
@@ -24,7 +24,8 @@ const OF_LIMIT: &str = "of limit";
 const EXPLANATIONS: &str = "explanations: orchestrate metrics";
 
 /// The table of a report, and the marks that its cells have.
-pub struct Grid {
+pub struct Grid<'a> {
+    report: &'a Report,
     pub table: Table,
     marks: BTreeSet<Mark>,
 }
@@ -49,15 +50,14 @@ impl From<String> for Cell {
     }
 }
 
-impl Grid {
+impl<'a> Grid<'a> {
     /// A line for each row and for each configuration that failed as a whole.
-    pub fn of(report: &Report, view: &View, layout: Layout) -> Self {
-        let labels = Labels::of(report, layout);
+    pub fn of(report: &'a Report, view: &View, layout: Layout) -> Self {
         let table = Table { lines: blank_lines(report), gap: layout.gap, ..Table::default() };
-        let mut grid = Self { table, marks: BTreeSet::new() };
-        grid.name_columns(report, &labels, layout);
-        grid.fact_columns(report, layout);
-        grid.value_columns(report, view);
+        let mut grid = Self { report, table, marks: BTreeSet::new() };
+        grid.name_columns(layout);
+        grid.fact_columns(layout);
+        grid.value_columns(view);
         let table = &mut grid.table;
         let has_values = table.columns.iter().any(|column| column.kind == ColumnKind::Value);
         if !has_values && table.lines.iter().any(|line| line.fault.is_some()) {
@@ -68,72 +68,56 @@ impl Grid {
         grid
     }
 
-    fn name_columns(&mut self, report: &Report, labels: &Labels, layout: Layout) {
+    fn name_columns(&mut self, layout: Layout) {
+        let report = self.report;
+        let labels = Labels::of(report, layout);
         if !report.rows.is_empty() {
             let case = |row: &Row| shorten(&row.case.label, layout.word);
-            self.column(report, "case", ColumnKind::Name, case, |_| "-".into());
+            self.name_column(Column::named("case"), case, |_| "-".into());
         }
         if several_engines(report, layout) {
-            let of = |engine: &Engine| labels.short(&name_of(engine, layout));
-            let of_failed = |failed: &Failed| of(&failed.engine);
-            self.column(report, "engine", ColumnKind::Name, |row| of(&row.engine), of_failed);
+            let name = |engine: &Engine| labels.short(&name_of(engine, layout));
+            self.name_column(Column::named("engine"), |row| name(&row.engine), name);
         }
         for factor in FACTORS.iter().filter(|factor| layout.factors && factor.is_swept(report.engines())) {
-            let of_row = |row: &Row| match (factor.id, &row.fault) {
-                (FactorId::Model, _) => labels.short(&row.engine.model).into(),
-                (_, Some(_)) => factor.failed(&row.engine, layout.word).into(),
-                (_, None) => {
+            let of_failed = |engine: &Engine| match factor.id {
+                FactorId::Model => labels.short(&engine.model),
+                _ => factor.failed(engine, layout.word),
+            };
+            let of_row = |row: &Row| match row.fault {
+                None if factor.id != FactorId::Model => {
                     let mark = (factor.stated)(&row.engine).is_none().then_some(Mark::Unstated);
                     Cell { text: factor.measured(&row.engine, layout.word), mark }
                 }
+                _ => of_failed(&row.engine).into(),
             };
-            let of_failed = |failed: &Failed| match factor.id {
-                FactorId::Model => labels.short(&failed.engine.model).into(),
-                _ => factor.failed(&failed.engine, layout.word).into(),
-            };
-            self.factor_column(report, factor, ColumnKind::Name, of_row, of_failed);
+            let text = factor.id != FactorId::Threads;
+            self.name_column(Column { text, ..Column::named(factor.title) }, of_row, of_failed);
         }
     }
 
-    fn fact_columns(&mut self, report: &Report, layout: Layout) {
+    fn fact_columns(&mut self, layout: Layout) {
+        let report = self.report;
         for factor in FACTORS.iter().filter(|factor| layout.versions || factor.id != FactorId::Version) {
-            let named = layout.factors && factor.is_swept(report.engines());
-            if factor.differs(&report.rows) && !named {
+            let is_name = layout.factors && factor.is_swept(report.engines());
+            if factor.differs(&report.rows) && !is_name {
                 let stated = |row: &Row| (factor.stated)(&row.engine).unwrap_or_else(|| "?".into());
-                let cell = |row: &Row| shorten(&stated(row), layout.word);
-                self.factor_column(report, factor, ColumnKind::Fact, cell, |_| String::new());
+                let text = factor.id != FactorId::Threads;
+                let column = Column { text, ..Column::fact(factor.title) };
+                self.column(column, |row| shorten(&stated(row), layout.word));
             }
         }
         if outputs::vary(&report.outputs) {
             let cell = |row: &Row| report.output_of(row).map_or_else(|| "?".into(), |it| it.agreement.cell());
-            self.column(report, outputs::TITLE, ColumnKind::Fact, cell, |_| String::new());
+            self.column(Column::fact(outputs::TITLE), cell);
         }
         if falls_short(report) {
-            self.column(report, "n", ColumnKind::Fact, |row| row.samples.to_string(), |_| String::new());
-            self.align_as_numbers();
+            self.column(Column { text: false, ..Column::fact("n") }, |row| row.samples.to_string());
         }
     }
 
-    fn factor_column<C: Into<Cell>>(
-        &mut self,
-        report: &Report,
-        factor: &Factor,
-        kind: ColumnKind,
-        of_row: impl Fn(&Row) -> C,
-        of_failed: impl Fn(&Failed) -> C,
-    ) {
-        self.column(report, factor.title, kind, of_row, of_failed);
-        if factor.id == FactorId::Threads {
-            self.align_as_numbers();
-        }
-    }
-
-    /// Right-aligns the last column.
-    fn align_as_numbers(&mut self) {
-        self.table.columns.last_mut().into_iter().for_each(|column| column.text = false);
-    }
-
-    fn value_columns(&mut self, report: &Report, view: &View) {
+    fn value_columns(&mut self, view: &View) {
+        let report = self.report;
         for metric in METRICS {
             let shown = |row: &Row| match metric.shown {
                 Shown::AsHeadline => row.case.headline.is_some_and(|headline| headline.id == metric.id),
@@ -146,28 +130,29 @@ impl Grid {
                 continue;
             }
             if metric.shown == Shown::Percentiles {
-                self.percentile_columns(report, metric);
+                self.percentile_columns(metric);
                 continue;
             }
             let estimates = measured().filter_map(|row| Some(row.summary(metric.id)?.estimate));
             let scale = Scale::of(metric.unit, estimates);
-            self.value_column(report, metric, metric.title, None, scale, |it| scale.write(it.estimate));
+            let column = Column::value(metric.title, scale.symbol);
+            self.metric_column(metric, column, |it| scale.write(it.estimate));
         }
-        self.limit_column(report);
+        self.limit_column();
         if has_ratios(report) {
             let cell = |row: &Row| verdict_lines::cell(report, row, view.pairs);
-            self.column(report, RATIOS, ColumnKind::Value, cell, |_| String::new());
+            self.column(Column::value(RATIOS, ""), cell);
         }
     }
 
     /// The column of shares: a row's headline against the limit of the machine.
-    fn limit_column(&mut self, report: &Report) {
+    fn limit_column(&mut self) {
         let share_of = |row: &Row| {
             let headline = row.case.headline.filter(|_| row.fault.is_none())?.id;
             METRICS.iter().find(|metric| metric.shown == Shown::OfLimit(headline))
         };
         let share = |row: &Row| row.summary(share_of(row)?.id).map(|it| it.estimate);
-        if !report.rows.iter().any(|row| share(row).is_some()) {
+        if !self.report.rows.iter().any(|row| share(row).is_some()) {
             return;
         }
         let scale = Scale::of(Unit::Share, []);
@@ -176,20 +161,16 @@ impl Grid {
             (Some(_), None) => "n/a".into(),
             (None, None) => String::new(),
         };
-        self.column(report, OF_LIMIT, ColumnKind::Value, cell, |_| String::new());
-        if let Some(column) = self.table.columns.last_mut() {
-            column.unit = scale.symbol;
-        }
+        self.column(Column::value(OF_LIMIT, scale.symbol), cell);
     }
 
-    fn percentile_columns(&mut self, report: &Report, metric: &'static Metric) {
-        let summaries = report.rows.iter().filter_map(|row| row.summary(metric.id));
-        let ends = summaries.flat_map(|it| [it.p50, it.p99]);
-        let scale = Scale::of(metric.unit, ends);
-        let group = Some(metric.title);
-        self.value_column(report, metric, "p50", group, scale, |it| scale.write(it.p50));
-        self.value_column(report, metric, "p95", group, scale, |it| scale.write(it.p95));
-        self.value_column(report, metric, "p99", group, scale, |it| {
+    fn percentile_columns(&mut self, metric: &'static Metric) {
+        let summaries = self.report.rows.iter().filter_map(|row| row.summary(metric.id));
+        let scale = Scale::of(metric.unit, summaries.flat_map(|it| [it.p50, it.p99]));
+        let column = |title| Column { group: Some(metric.title), ..Column::value(title, scale.symbol) };
+        self.metric_column(metric, column("p50"), |it| scale.write(it.p50));
+        self.metric_column(metric, column("p95"), |it| scale.write(it.p95));
+        self.metric_column(metric, column("p99"), |it| {
             let written = scale.write(it.p99);
             match it.n < ENOUGH_FOR_P99 {
                 true => Cell { text: format!("~{written}"), mark: Some(Mark::Estimate) },
@@ -198,55 +179,47 @@ impl Grid {
         });
     }
 
-    fn value_column<C: Into<Cell>>(
+    /// A case without this metric has an empty cell. A missing value of others is `n/a`.
+    fn metric_column<C: Into<Cell>>(
         &mut self,
-        report: &Report,
         metric: &Metric,
-        title: &str,
-        group: Option<&'static str>,
-        scale: Scale,
+        column: Column,
         write: impl Fn(&Summary) -> C,
     ) {
-        // A case without this metric has an empty cell. A missing value of others is `n/a`.
-        let with_it: Vec<&str> = report
-            .rows
-            .iter()
-            .filter(|row| row.summary(metric.id).is_some())
-            .map(|row| row.case.label.as_str())
-            .collect();
-        let empty = || Cell::from(String::new());
+        let with_it = self.report.rows.iter().filter(|row| row.summary(metric.id).is_some());
+        let with_it: Vec<&String> = with_it.map(|row| &row.case.label).collect();
         let cell = |row: &Row| match row.summary(metric.id) {
-            _ if row.fault.is_some() => empty(),
-            Some(summary) => write(summary).into(),
-            None if with_it.contains(&row.case.label.as_str()) => "n/a".to_string().into(),
-            None => empty(),
+            Some(summary) if row.fault.is_none() => write(summary).into(),
+            None if row.fault.is_none() && with_it.contains(&&row.case.label) => "n/a".to_string().into(),
+            _ => Cell::from(String::new()),
         };
-        self.column(report, title, ColumnKind::Value, cell, |_| empty());
-        if let Some(column) = self.table.columns.last_mut() {
-            (column.group, column.unit) = (group, scale.symbol);
-        }
+        self.column(column, cell);
     }
 
-    fn column<C: Into<Cell>>(
+    /// Adds a column. The configurations that failed as a whole have an empty cell.
+    fn column<C: Into<Cell>>(&mut self, column: Column, of_row: impl Fn(&Row) -> C) {
+        self.name_column(column, of_row, |_| String::new());
+    }
+
+    fn name_column<C: Into<Cell>>(
         &mut self,
-        report: &Report,
-        title: &str,
-        kind: ColumnKind,
+        column: Column,
         of_row: impl Fn(&Row) -> C,
-        of_failed: impl Fn(&Failed) -> C,
+        of_failed: impl Fn(&Engine) -> String,
     ) {
-        let text = kind != ColumnKind::Value;
-        self.table.columns.push(Column { kind, text, ..Column::named(title) });
-        let cells = report.rows.iter().map(of_row).chain(report.failed.iter().map(of_failed));
-        for (line, cell) in self.table.lines.iter_mut().zip(cells) {
-            let Cell { text, mark } = cell.into();
+        self.table.columns.push(column);
+        let rows = self.report.rows.iter().map(|row| of_row(row).into());
+        let failed = self.report.failed.iter().map(|failed| of_failed(&failed.engine).into());
+        for (line, cell) in self.table.lines.iter_mut().zip(rows.chain(failed)) {
+            let Cell { text, mark } = cell;
             line.cells.push(text);
             self.marks.extend(mark);
         }
     }
 
     /// Explanations of the marks and the columns of the table, one line each.
-    pub fn legend(&self, report: &Report, view: &View, labels: &Labels) -> Vec<String> {
+    pub fn legend(&self, view: &View, labels: &Labels) -> Vec<String> {
+        let report = self.report;
         let mut legend = Vec::new();
         if self.marks.contains(&Mark::Estimate) {
             let remedy =

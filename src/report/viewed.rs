@@ -28,7 +28,7 @@ impl Content for Viewed<'_> {
         let faults = grid::failures(report, &labels).into_iter().map(Item::Explained);
         let warnings = report.warnings.iter().map(|it| format!("warning: {}", labels.start_of_sentence(it)));
         let notes = report.notes.iter().map(|it| format!("note: {}", labels.start_of_sentence(it)));
-        let legend = grid.legend(report, view, &labels);
+        let legend = grid.legend(view, &labels);
         let below = faults.chain(warnings.chain(notes).chain(legend).map(Item::Plain)).collect();
 
         let mut parts: Vec<Section> = report.notices.iter().cloned().map(Section::Notice).collect();

@@ -2,7 +2,7 @@
 
 use crate::analysis::compare::judgement::{Change, Judgement, Mean, Outcome, Side, class_name};
 use crate::analysis::metric::Scale;
-use crate::report::document::{Column, ColumnKind, Line, Long, Table};
+use crate::report::document::{Column, Line, Long, Table};
 use crate::report::rows::grouped;
 use crate::text::{line, plural, three_digits};
 use stats::{Class, Verdict};
@@ -74,7 +74,7 @@ fn columns() -> Vec<Column> {
         Column { long: Long::Shortened, ..Column::named("case") },
         Column::named("metric"),
         Column::value("base → new", ""),
-        Column { kind: ColumnKind::Fact, long: Long::Wrapped, ..Column::named("change") },
+        Column { long: Long::Wrapped, ..Column::fact("change") },
     ]
 }
 
