@@ -216,6 +216,12 @@ pub fn three_digits(value: f64) -> String {
     format!("{value:.*}", (2 - exponent) as usize)
 }
 
+/// A count with its noun: `1 block`, `5 blocks`.
+pub fn plural(count: impl std::fmt::Display, noun: &str) -> String {
+    let count = count.to_string();
+    if count == "1" { format!("1 {noun}") } else { format!("{count} {noun}s") }
+}
+
 /// A count with commas: `1,151`.
 pub fn counted(count: impl std::fmt::Display) -> String {
     let digits = count.to_string();

@@ -2,10 +2,8 @@
 //! codes. A command's own arguments are in its file.
 
 pub mod exit_code;
-mod judge;
 mod run;
 mod view;
 
-pub use judge::{BaselineArgs, JudgeArgs};
-pub use run::RunArgs;
+pub use run::{BaselineArgs, JudgeArgs, RunArgs};
 pub use view::{ViewArgs, formats, formats_where};

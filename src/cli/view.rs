@@ -7,7 +7,7 @@ use crate::report::{self, Format};
 use crate::shell::Usage;
 
 /// The format of a report, and its optional parts.
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Args)]
 pub struct ViewArgs {
     /// Format of the report
     #[arg(long, value_name = "FORMAT", default_value = report::FORMATS[0].name, value_parser = formats())]
@@ -62,12 +62,12 @@ mod tests {
 
     use super::*;
     use crate::report::FORMATS;
-    use crate::report::format::Shape;
+    use crate::report::document::Shape;
 
     #[test]
     fn pairs_are_refused_by_every_format_that_has_lines_whatever_its_name() {
         static OF_LINES: Format = Format { name: "records", about: "", shape: Shape::Lines(|_| Vec::new()) };
-        let view = |format| ViewArgs { pairs: true, format, ..ViewArgs::default() };
+        let view = |format| ViewArgs { format, pairs: true, wall_time: false, resources: false };
         let refused = view(&OF_LINES).check().unwrap_err().to_string();
         assert!(refused.contains("a line of records") && refused.ends_with(" has it"), "{refused}");
         for format in FORMATS {
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_takes_the_formats_that_it_can_give_and_no_others() {
+    fn a_command_accepts_only_the_formats_that_it_supports() {
         let (command, parser) = (clap::Command::new("x"), formats_where(|it| !it.has_lines()));
         for format in FORMATS {
             let taken = parser.parse_ref(&command, None, OsStr::new(format.name)).ok();
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_joined_as_a_sentence_has_them() {
+    fn names_are_joined_with_commas_and_or() {
         let joined = [any_of(&["a"]), any_of(&["a", "b"]), any_of(&["a", "b", "c"])];
         assert_eq!(joined, ["a", "a or b", "a, b or c"]);
     }

@@ -22,8 +22,9 @@ pub fn metrics() -> Result<u8> {
          (1 / ratio - 1)"
     )?;
     writeln!(text, "\nfurther values, in --resources and in formats for programs:")?;
-    for (unit, itself) in FACTS.iter().filter_map(|fact| Some((fact.counts.unit(), fact.itself.as_ref()?))) {
-        writeln!(text, "resources.{} ({unit})\n    {}", itself.name, itself.about)?;
+    for (unit, fact) in FACTS.iter().filter_map(|fact| Some((fact.quantity.unit(), fact.explained.as_ref()?)))
+    {
+        writeln!(text, "resources.{} ({unit})\n    {}", fact.name, fact.about)?;
     }
     output::print(text::narrow(&text, WIDTH).as_bytes())?;
     Ok(DONE)

@@ -46,7 +46,7 @@ pub fn show(content: &dyn Content, format: &Format) -> Result<()> {
 /// A report with the parts that the command line selects.
 pub fn viewed<'a>(report: &'a Report, view: &ViewArgs) -> Viewed<'a> {
     let ViewArgs { pairs, wall_time, resources, .. } = *view;
-    Viewed { report, view: View { pairs, wall_time, resources }, judged: None }
+    Viewed { report, view: View { pairs, wall_time, resources }, judgement: None }
 }
 
 /// Writes a file; `-` is stdout.

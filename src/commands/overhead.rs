@@ -8,8 +8,9 @@ use crate::analysis::metric::Unit;
 use crate::cli::exit_code::DONE;
 use crate::cli::formats;
 use crate::report::document::{
-    Column, Document, Field, Item, Layouts, Line, Lines, List, Named, Section, Table, column, json_bytes,
+    Column, Document, Field, Item, Layouts, Line, Lines, List, Named, Section, Table, column,
 };
+use crate::report::json::json_bytes;
 use crate::report::{self, Content, Format};
 use crate::run::overhead::{Overhead, Timing};
 
@@ -29,13 +30,13 @@ pub fn overhead(arguments: &OverheadArgs) -> Result<u8> {
 }
 
 impl Content for Overhead {
-    fn document(&self, _: &Layouts) -> Document {
+    fn document(&self, _: Layouts) -> Document {
         let heading = "overhead of `orchestrate`, measured now with an engine that computes nothing:";
         let show = |ns: f64| Unit::Nanoseconds.show(ns);
         let line = |it: &Timing| {
             Line::of(vec![it.name.into(), it.n.to_string(), show(it.median_ns), show(it.p95_ns)])
         };
-        let values = ["n", "median", "p95"].map(|title| Column::figure(title, ""));
+        let values = ["n", "median", "p95"].map(|title| Column::value(title, ""));
         let columns = std::iter::once(Column::named("cost")).chain(values).collect();
         let lines = self.timings.iter().map(line).collect();
         let about = |it: &Timing| Item::Listed(format!("{}: {}", it.name, it.about));

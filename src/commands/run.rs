@@ -22,7 +22,7 @@ pub fn run(arguments: &RunArgs) -> Result<u8> {
     let resolved = experiment::resolve(&registry, arguments)?;
     if arguments.extent.dry_run {
         // Equal weights are only known after reading them, so nothing is refused here.
-        let judge = JudgeArgs { force: true, ..JudgeArgs::default() };
+        let judge = JudgeArgs { force: true, ..arguments.judge };
         let (plan, _) = planned(&resolved.as_it_stands()?, against.as_ref(), &judge)?;
         return dry_run::show(&plan, &resolved.results);
     }
@@ -55,7 +55,7 @@ fn planned(
 
 fn show(recorder: &Recorder, judged: Option<&Result<Judgement>>, arguments: &RunArgs) -> Result<()> {
     let report = Report::of(&recorder.record);
-    let shown = Viewed { judged, ..output::viewed(&report, &arguments.view) };
+    let shown = Viewed { judgement: judged, ..output::viewed(&report, &arguments.view) };
     if arguments.json.as_deref() != Some(Path::new("-")) {
         output::show(&shown, arguments.view.format)?;
     }

@@ -1,21 +1,20 @@
 //! The caption: facts that are the same for all rows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::document::Layout;
-use super::extent::Extent;
 use super::factors::{FACTORS, FactorId, varies};
 use super::labels::name_of;
 use super::outputs;
-use super::rows::Row;
+use super::rows::{Extent, Row};
 use super::run_report::Report;
 use crate::analysis::metric::Unit;
 use crate::plan::{Mode, Order};
 use crate::record::{Overhead, WarmUpEnd};
-use crate::text::shorten;
+use crate::text::{plural, shorten};
 use stats::StoppedBy;
 
-/// A longer model, version or device is shortened here. CSV and JSON have the whole text.
+/// A longer model, version or device is shortened here. CSV and JSON have the full text.
 const LONGEST_MODEL: usize = 40;
 const LONGEST_WORD: usize = 24;
 
@@ -31,25 +30,25 @@ pub fn caption(report: &Report, layout: Layout) -> Vec<String> {
             parts.push(format!("{}{}", name_of(&first.engine, layout), version.collect::<String>()));
         }
         for factor in FACTORS {
-            let Some(value) = factor.common(report) else { continue };
+            let varies = factor.is_swept(report.engines()) || factor.differs(&report.rows);
+            let Some(value) = (factor.stated)(&first.engine).filter(|_| !varies) else { continue };
             match factor.id {
                 FactorId::Model => parts.push(format!("model {}", shorten(&value, LONGEST_MODEL))),
                 FactorId::Version if !several => {}
                 FactorId::Version => parts.push(format!("version {}", version(&value))),
-                FactorId::Threads => parts.push(counted(value.parse().unwrap_or(0), "thread")),
+                FactorId::Threads => parts.push(plural(value.parse::<u32>().unwrap_or(0), "thread")),
                 FactorId::Device | FactorId::Dtype => parts.push(shorten(&value, LONGEST_WORD)),
             }
         }
         parts.extend(outputs::common(&report.outputs));
         lines.extend(Some(parts.join(", ")).filter(|line| !line.is_empty()));
         if !layout.versions && varies(&report.rows, |row| row.engine.version.clone()) {
-            let of_row = |row: &'_ Row| {
-                let unknown = || "?".to_string();
-                (row.engine.engine.clone(), row.engine.version.as_ref().map_or_else(unknown, version))
-            };
-            let all: BTreeMap<String, String> = report.rows.iter().map(of_row).collect();
-            let all = all.iter().map(|(engine, version)| format!("{engine} {version}"));
-            lines.push(format!("versions: {}", all.collect::<Vec<_>>().join(", ")));
+            let engines = report.rows.iter().map(|row| &row.engine);
+            let versions: BTreeMap<&str, String> = engines
+                .map(|it| (it.engine.as_str(), it.version.as_ref().map_or_else(|| "?".into(), version)))
+                .collect();
+            let versions = versions.iter().map(|(engine, version)| format!("{engine} {version}"));
+            lines.push(format!("versions: {}", versions.collect::<Vec<_>>().join(", ")));
         }
         lines.push(how_often(report));
     }
@@ -85,41 +84,38 @@ fn how_often(report: &Report) -> String {
 
 /// `5 blocks`, `12 blocks (5 for load, decode; stopped by narrow intervals)`.
 fn blocks(report: &Report) -> String {
-    let most = report.extents.iter().map(|extent| extent.blocks).max().unwrap_or(0);
-    let mut said: Vec<String> = Vec::new();
-    let mut fewer: Vec<u32> =
-        report.extents.iter().map(|extent| extent.blocks).filter(|it| *it < most).collect();
-    fewer.sort_unstable();
-    fewer.dedup();
-    let each = fewer.into_iter().map(|few| format!("{few} for {}", workloads(report, |it| it.blocks == few)));
-    said.extend(Some(each.collect::<Vec<_>>().join(", ")).filter(|text| !text.is_empty()));
+    let extents = &report.extents;
+    let numbers: BTreeSet<u32> = extents.iter().map(|extent| extent.blocks).collect();
+    let most = numbers.last().copied().unwrap_or(0);
+    let fewer = numbers.into_iter().filter(|few| *few < most);
+    let fewer = fewer.map(|few| format!("{few} for {}", workloads(report, |it| it.blocks == few)));
     let stops = [
         (StoppedBy::Width, "narrow intervals"),
         (StoppedBy::LastAnalysis, "the last interim analysis"),
         (StoppedBy::Time, "the time budget"),
     ];
-    let with = |stop: StoppedBy| report.extents.iter().filter(move |it| it.stopped_by == Some(stop)).count();
-    let each = stops.into_iter().filter(|(stop, _)| with(*stop) > 0).map(|(stop, by)| {
-        let all = with(stop) == report.extents.len();
-        let of = if all {
-            String::new()
-        } else {
-            format!(" ({})", workloads(report, |it| it.stopped_by == Some(stop)))
-        };
-        format!("by {by}{of}")
+    let stops = stops.into_iter().filter_map(|(stop, by)| {
+        let stopped = |extent: &Extent| extent.stopped_by == Some(stop);
+        match extents.iter().filter(|extent| stopped(extent)).count() {
+            0 => None,
+            count if count == extents.len() => Some(format!("by {by}")),
+            _ => Some(format!("by {by} ({})", workloads(report, stopped))),
+        }
     });
-    let each = each.collect::<Vec<_>>().join(", ");
-    said.extend(Some(format!("stopped {each}")).filter(|_| !each.is_empty()));
-    let said = if said.is_empty() { String::new() } else { format!(" ({})", said.join("; ")) };
-    format!("{}{said}", counted(u64::from(most), "block"))
+    let (fewer, stops): (Vec<String>, Vec<String>) = (fewer.collect(), stops.collect());
+    let stopped = if stops.is_empty() { String::new() } else { format!("stopped {}", stops.join(", ")) };
+    let details = [fewer.join(", "), stopped].into_iter().filter(|text| !text.is_empty());
+    let details = details.collect::<Vec<_>>().join("; ");
+    let details = if details.is_empty() { details } else { format!(" ({details})") };
+    format!("{}{details}", plural(most, "block"))
 }
 
 /// `load, ttft 16, decode`: the selected workloads. A scenario is named once when all its workloads are selected.
-fn workloads(report: &Report, which: impl Fn(&Extent) -> bool) -> String {
+fn workloads(report: &Report, is_selected: impl Fn(&Extent) -> bool) -> String {
     let mut names: Vec<&str> = Vec::new();
-    for extent in report.extents.iter().filter(|extent| which(extent)) {
-        let mut alike = report.extents.iter().filter(|other| other.scenario == extent.scenario);
-        let name = if alike.all(&which) { &extent.scenario } else { &extent.workload };
+    for extent in report.extents.iter().filter(|extent| is_selected(extent)) {
+        let mut of_scenario = report.extents.iter().filter(|other| other.scenario == extent.scenario);
+        let name = if of_scenario.all(&is_selected) { &extent.scenario } else { &extent.workload };
         if !names.contains(&name.as_str()) {
             names.push(name);
         }
@@ -127,16 +123,16 @@ fn workloads(report: &Report, which: impl Fn(&Extent) -> bool) -> String {
     names.join(", ")
 }
 
-/// The warm-ups that took place; those that the plan requested where none is on record.
+/// The warm-ups that took place; without any on record, those that the plan requested.
 fn warm_ups(report: &Report) -> Option<String> {
     let done = || report.rows.iter().flat_map(|row| &row.warm_ups);
-    let asked = done().all(|warm_up| warm_up.ended_by == WarmUpEnd::SetByUser);
-    let requests = |count: u32| counted(u64::from(count), "request");
-    let ends = done().map(|it| it.requests).min().zip(done().map(|it| it.requests).max());
-    let after = |count: u32| (count > 0).then(|| format!("after {}", counted(u64::from(count), "warm-up")));
-    match ends {
-        Some((low, high)) if low < high => Some(format!("warm after {low} to {}", requests(high))),
-        Some((_, high)) if high > 0 && !asked => Some(format!("warm after {}", requests(high))),
+    let set_by_user = done().all(|warm_up| warm_up.ended_by == WarmUpEnd::SetByUser);
+    let after = |count: u32| (count > 0).then(|| format!("after {}", plural(count, "warm-up")));
+    match done().map(|it| it.requests).min().zip(done().map(|it| it.requests).max()) {
+        Some((low, high)) if low < high => Some(format!("warm after {low} to {high} requests")),
+        Some((_, high)) if high > 0 && !set_by_user => {
+            Some(format!("warm after {}", plural(high, "request")))
+        }
         Some((_, high)) => after(high),
         None => report.rows.iter().filter_map(|row| row.case.warmup).max().and_then(after),
     }
@@ -172,17 +168,13 @@ fn by_scenario(report: &Report, of: impl Fn(&Row) -> String) -> String {
 fn machine(report: &Report) -> String {
     let machine = &report.machine;
     let cores = machine.cpu.allowed_cores.or(machine.cpu.logical_cores);
-    let parts = machine.cpu.model.iter().cloned().chain(cores.map(|cores| counted(u64::from(cores), "core")));
+    let parts = machine.cpu.model.iter().cloned().chain(cores.map(|cores| plural(cores, "core")));
     // Without a row on a GPU these facts explain nothing.
     let on_gpu = report.rows.iter().any(|row| row.engine.device.as_ref().is_some_and(|it| !it.is_cpu()));
     let gpus = (on_gpu && !machine.gpus.is_empty()).then(|| shorten(&machine.gpus_by_kind(), LONGEST_MODEL));
     let parts = parts.chain(gpus);
     let text = parts.collect::<Vec<_>>().join(", ");
     if text.is_empty() { text } else { format!("{text}; ") }
-}
-
-fn counted(count: u64, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 /// Whether some row without a failure has fewer samples than the plan has.

@@ -1,7 +1,6 @@
 //! Tidy CSV, in the metric's own unit.
 
-use super::document::{ColumnIndex, Field, Lines};
-use super::format::{Format, Shape};
+use super::document::{ColumnIndex, Field, Format, Lines, Shape};
 
 pub const FORMAT: Format =
     Format { name: "csv", about: "one line for each case and metric", shape: Shape::Lines(render) };

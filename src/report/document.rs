@@ -1,16 +1,14 @@
-//! The three shapes that a format renders: a document for people, lines for a spreadsheet, JSON for programs. Content
-//! does not know the format, and a format does not know the content.
-
-use serde::Serialize;
+//! Content in three shapes: a document for people, lines for a spreadsheet, JSON for programs. A format renders one of
+//! them. Content does not know the format, and a format does not know the content.
 
 use super::rows::Fault;
 
 /// Content that every format can show.
 pub trait Content {
     /// The document, with each table in the layout that the format chose for it.
-    fn document(&self, layouts: &Layouts) -> Document;
+    fn document(&self, layouts: Layouts) -> Document;
 
-    /// The table of this sheet in this layout. It has no columns where the content has no such table.
+    /// The table in this layout. It has no columns where the content has no such table.
     fn table(&self, _: TableId, _: Layout) -> Table {
         Table::default()
     }
@@ -27,6 +25,45 @@ pub trait Content {
     }
 }
 
+/// A way to render any content.
+#[derive(Debug)]
+pub struct Format {
+    /// The value of `--format`, and the extension of a file in this format.
+    pub name: &'static str,
+    pub about: &'static str,
+    pub shape: Shape,
+}
+
+/// The shape of content that a format renders. Commands decide by this, never by a format's name.
+#[derive(Debug, Clone, Copy)]
+pub enum Shape {
+    /// For people. The second argument is the width of the terminal in columns, where it is known.
+    Document(fn(&dyn Content, Option<usize>) -> Vec<u8>),
+    /// For spreadsheets. Some content has no lines, and a line has no room for several comparisons.
+    Lines(fn(&Lines) -> Vec<u8>),
+    /// For programs: the complete content, from its JSON.
+    Json(fn(Vec<u8>) -> Vec<u8>),
+}
+
+impl Format {
+    /// `None` where this format needs lines and the content has none.
+    pub fn render(&self, content: &dyn Content, reader: Option<usize>) -> Option<Vec<u8>> {
+        match self.shape {
+            Shape::Document(render) => Some(render(content, reader)),
+            Shape::Lines(render) => content.lines().map(|lines| render(&lines)),
+            Shape::Json(render) => Some(render(content.json())),
+        }
+    }
+
+    pub fn is_for_people(&self) -> bool {
+        matches!(self.shape, Shape::Document(_))
+    }
+
+    pub fn has_lines(&self) -> bool {
+        matches!(self.shape, Shape::Lines(_))
+    }
+}
+
 /// A table with a wide and a narrow layout.
 #[derive(Debug, Clone, Copy)]
 pub enum TableId {
@@ -35,30 +72,15 @@ pub enum TableId {
     Resources,
 }
 
-/// The layout of each sheet. A format chooses it from `Content::table` before it requests the document.
-#[derive(Debug, Clone, Copy)]
-pub struct Layouts {
-    pub results: Layout,
-    pub wall_time: Layout,
-    pub resources: Layout,
-}
-
-impl Layouts {
-    pub fn chosen(choose: impl Fn(TableId) -> Layout) -> Self {
-        Self {
-            results: choose(TableId::Results),
-            wall_time: choose(TableId::WallTime),
-            resources: choose(TableId::Resources),
-        }
-    }
-}
+/// The layout of each table, as the format chooses it from `Content::table`.
+pub type Layouts<'a> = &'a dyn Fn(TableId) -> Layout;
 
 /// The layout of a table for a terminal's width.
 #[derive(Debug, Clone, Copy)]
 pub struct Layout {
     /// Varying versions are a column; otherwise they are a line of the caption.
     pub versions: bool,
-    /// The limit of a name. A longer one is shortened, and its whole text is below the table.
+    /// The limit of a name. A longer one is shortened, and its full text is below the table.
     pub label: usize,
     /// The options that vary have columns of their own; otherwise they are part of the engine's name.
     pub factors: bool,
@@ -130,7 +152,7 @@ pub struct Column {
     /// The title above several columns.
     pub group: Option<&'static str>,
     pub unit: &'static str,
-    pub place: ColumnKind,
+    pub kind: ColumnKind,
     /// Text is aligned left, numbers are aligned right.
     pub text: bool,
     pub long: Long,
@@ -149,7 +171,7 @@ pub enum ColumnKind {
 /// The handling of a cell that is too wide for the terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Long {
-    Whole,
+    Kept,
     Shortened,
     /// Only in the last column.
     Wrapped,
@@ -160,18 +182,22 @@ pub struct Line {
     /// One for each column. The cells of values are empty where `fault` takes their place.
     pub cells: Vec<String>,
     pub fault: Option<String>,
-    /// Whether the whole configuration failed: its fault covers all columns right of the name.
-    pub whole: bool,
+    /// Whether it is a configuration that failed as a whole: its fault covers all columns right of the name.
+    pub is_configuration: bool,
 }
 
 impl Column {
     pub fn named(title: &str) -> Self {
-        let (title, place) = (title.to_string(), ColumnKind::Name);
-        Self { title, group: None, unit: "", place, text: true, long: Long::Whole }
+        let (title, kind) = (title.to_string(), ColumnKind::Name);
+        Self { title, group: None, unit: "", kind, text: true, long: Long::Kept }
     }
 
-    pub fn figure(title: &str, unit: &'static str) -> Self {
-        Self { unit, place: ColumnKind::Value, text: false, ..Self::named(title) }
+    pub fn fact(title: &str) -> Self {
+        Self { kind: ColumnKind::Fact, ..Self::named(title) }
+    }
+
+    pub fn value(title: &str, unit: &'static str) -> Self {
+        Self { unit, kind: ColumnKind::Value, text: false, ..Self::named(title) }
     }
 }
 
@@ -264,14 +290,4 @@ impl<T: Into<Field>> From<Option<T>> for Field {
     fn from(value: Option<T>) -> Self {
         value.map_or_else(Self::default, Into::into)
     }
-}
-
-/// The version of the JSON of reports and comparisons, raised when a name in it changes. New names do not raise it.
-pub const REPORT_VERSION: u32 = 2;
-
-/// JSON for programs. It cannot fail: keys are strings and numbers are finite.
-pub fn json_bytes(document: &impl Serialize) -> Vec<u8> {
-    let mut bytes = serde_json::to_vec_pretty(document).unwrap_or_default();
-    bytes.push(b'\n');
-    bytes
 }

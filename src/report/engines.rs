@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::factors::FACTORS;
 use super::rows::{Dtype, Engine, Requested};
 use crate::machine::Device;
 use crate::plan::{Configuration, Plan, Role};
@@ -24,7 +25,7 @@ pub fn engines(record: &RunRecord) -> Vec<Engine> {
     engines.collect()
 }
 
-/// Warnings about configurations that ran otherwise than requested, or not alike in every launch.
+/// Warnings about configurations that ran otherwise than requested, or differently from launch to launch.
 pub fn mismatches(record: &RunRecord, engines: &[Engine]) -> Vec<String> {
     let mut mismatches = Vec::new();
     for (index, configuration) in record.header.plan.configurations.iter().enumerate() {
@@ -34,34 +35,16 @@ pub fn mismatches(record: &RunRecord, engines: &[Engine]) -> Vec<String> {
         }
         let label = &engines[index].label;
         let launches = record.launches_of(index);
-        for facts in launches.clone().filter_map(|launch| Some(&launch.loaded.as_ref()?.facts)) {
-            let mut compare = |what: &str, asked: Option<&str>, runs: Option<String>, same: bool| {
-                if let (Some(asked), Some(runs), false) = (asked, runs, same) {
-                    let (asked, runs) = (shorten(asked, SHOWN_WORD), shorten(&line(&runs), SHOWN_WORD));
-                    mismatches.push(line(&format!("{label}: requested {what} `{asked}`, runs `{runs}`")));
-                }
-            };
-            let (asked, runs) = (configuration.device.as_str(), facts.device.clone());
-            let same =
-                runs.as_deref().is_some_and(|runs| Device::from(runs).satisfies(&configuration.device));
-            compare("device", Some(asked).filter(|asked| !asked.is_empty()), runs, same);
-            let asked = configuration.dtype.as_deref();
-            let same = asked == facts.weights_dtype.as_deref() || asked == facts.compute_dtype.as_deref();
-            compare("dtype", asked, dtype_of(facts).map(|it| it.to_string()), same);
-            let asked = configuration.threads;
-            let same = Some(asked) == facts.threads;
-            let runs = facts.threads.map(|threads| threads.to_string());
-            compare(
-                "threads",
-                Some(&asked.to_string()).filter(|_| asked > 0).map(|x| x.as_str()),
-                runs,
-                same,
-            );
+        let launched: Vec<Engine> =
+            launches.map(|launch| in_effect(configuration, std::iter::once(launch))).collect();
+        for engine in &launched {
+            mismatches.extend(FACTORS.iter().filter_map(|factor| {
+                let (requested, stated) = factor.mismatch(engine)?;
+                let [requested, stated] = [requested, stated].map(|value| shorten(&value, SHOWN_WORD));
+                Some(line(&format!("{label}: requested {} `{requested}`, runs `{stated}`", factor.title)))
+            }));
         }
-        let mut stated = launches.map(|launch| in_effect(configuration, std::iter::once(launch)));
-        if let Some(first) = stated.next()
-            && stated.any(|other| other != first)
-        {
+        if launched.windows(2).any(|pair| pair[0] != pair[1]) {
             mismatches.push(format!(
                 "{label}: its launches differ in configuration or version; the first launch is shown"
             ));
@@ -76,16 +59,14 @@ fn names(plan: &Plan) -> Vec<String> {
         let preset = it.preset.iter().map(|preset| format!(":{preset}"));
         line(&format!("{}{}", it.engine, preset.collect::<String>()))
     };
-    let alike = |one: &Configuration, other: &Configuration| {
-        let factors = |it: &Configuration| {
-            (base(it), it.model.name.clone(), it.device.clone(), it.dtype.clone(), it.threads)
-        };
-        factors(one) == factors(other)
+    let columns = |it: &Configuration| {
+        (base(it), it.model.name.clone(), it.device.clone(), it.dtype.clone(), it.threads)
     };
-    let named = plan.configurations.iter().enumerate().map(|(index, configuration)| {
-        match plan.configurations[..index].iter().filter(|other| alike(other, configuration)).count() {
-            0 => base(configuration),
-            before => format!("{} #{}", base(configuration), before + 1),
+    let named = plan.configurations.iter().enumerate().map(|(index, it)| {
+        let earlier = &plan.configurations[..index];
+        match earlier.iter().filter(|other| columns(other) == columns(it)).count() {
+            0 => base(it),
+            before => format!("{} #{}", base(it), before + 1),
         }
     });
     named.collect()
@@ -101,7 +82,7 @@ fn in_effect<'a>(
     // An engine without an answer to `hello` may still have stated its libraries.
     let libraries = || facts().map(|facts| libraries(&facts.libraries)).find(|text| !text.is_empty());
     let of_word = |name: &str| Device::from(word(name).as_str());
-    let asked = Requested {
+    let requested = Requested {
         device: configuration.device.is_known().then(|| of_word(configuration.device.as_str())),
         dtype: configuration.dtype.as_deref().map(word),
         threads: Some(configuration.threads).filter(|&threads| threads > 0),
@@ -115,7 +96,7 @@ fn in_effect<'a>(
         device: facts().find_map(|facts| facts.device.as_deref()).map(of_word),
         dtype: facts().find_map(dtype_of),
         threads: facts().find_map(|facts| facts.threads),
-        asked,
+        requested,
     }
 }
 

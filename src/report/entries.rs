@@ -1,28 +1,22 @@
 //! A report for programs: every summary in full, in the metric's own unit. A changed name raises `REPORT_VERSION`.
 
-mod comparisons;
-
-use std::collections::BTreeMap;
-
 use serde::Serialize;
 
-use super::document::{REPORT_VERSION, json_bytes};
-use super::extent::Extent;
+use super::json::{REPORT_VERSION, json_bytes};
 use super::outputs::Output;
 use super::resources::Resources;
-use super::rows::{Dtype, Engine, Fault, Row};
+use super::rows::{Engine, Extent, Failed, Fault, Row};
 use super::run_report::Report;
-use super::verdicts::{Lacking, Mean};
-use super::wall_time::{PARTS, WallTime};
+use super::verdicts::{Derived, Mean, Noise, PairVerdict, Uncalibrated, evidence};
+use super::wall_time::WallTime;
 use crate::analysis::agreement::Status;
-use crate::analysis::claims::{About, Contradiction};
+use crate::analysis::claims::Contradiction;
 use crate::analysis::metric::Better;
 use crate::analysis::metric::limits::Limit;
-use crate::machine::{Device, Machine};
+use crate::machine::Machine;
 use crate::plan::{Mode, Order};
 use crate::record::{Overhead, WarmUp};
-use comparisons::{ComparisonEntry, DerivedEntry, NoiseEntry, comparison, derived, noise};
-use stats::{Summary, Verdict};
+use stats::{Probabilities, StoppedBy, Summary, Verdict};
 
 pub fn json(report: &Report) -> Vec<u8> {
     json_bytes(&document(report))
@@ -31,12 +25,12 @@ pub fn json(report: &Report) -> Vec<u8> {
 /// The report and the judgement against its baseline in one document.
 pub fn with_judgement(report: &Report, judgement: &impl Serialize) -> Vec<u8> {
     #[derive(Serialize)]
-    struct PairVerdict<'a, J> {
+    struct Judged<'a, J> {
         #[serde(flatten)]
         report: Document<'a>,
         judgement: &'a J,
     }
-    json_bytes(&PairVerdict { report: document(report), judgement })
+    json_bytes(&Judged { report: document(report), judgement })
 }
 
 #[derive(Serialize)]
@@ -54,7 +48,7 @@ struct Document<'a> {
     reference: &'a str,
     notices: &'a [String],
     cases: Vec<CaseEntry<'a>>,
-    failed: Vec<FailedEntry<'a>>,
+    failed: &'a [Failed],
     /// The status of each configuration's output.
     outputs: &'a [Output],
     /// Each configuration against its reference, by every metric.
@@ -71,10 +65,10 @@ struct Document<'a> {
     /// When this machine was calibrated.
     calibrated: Option<&'a str>,
     /// The engines without a calibration on this machine.
-    uncalibrated: &'a [Lacking],
+    uncalibrated: &'a [Uncalibrated],
     warnings: &'a [String],
     /// The warnings about claims of engines that differ from the observation.
-    contradictions: Vec<ContradictionEntry<'a>>,
+    contradictions: &'a [Contradiction],
     notes: &'a [String],
     /// Equal for machines with comparable results.
     fingerprint: String,
@@ -101,7 +95,7 @@ struct LimitEntry<'a> {
 struct CaseEntry<'a> {
     case: &'a str,
     scenario: &'a str,
-    engine: EngineEntry<'a>,
+    engine: &'a Engine,
     launches: usize,
     samples: usize,
     rounds: u32,
@@ -116,21 +110,10 @@ struct CaseEntry<'a> {
     contradicted: bool,
     failure: Option<&'a Fault>,
     warm_ups: &'a [WarmUp],
-    wall_time: Option<WallTimeEntry<'a>>,
+    wall_time: Option<&'a WallTime>,
     /// An unknown value is null.
     resources: Option<&'a Resources>,
     metrics: Vec<MetricEntry<'a>>,
-}
-
-#[derive(Serialize)]
-struct EngineEntry<'a> {
-    label: &'a str,
-    name: &'a str,
-    model: &'a str,
-    version: Option<&'a str>,
-    device: Option<&'a str>,
-    dtype: Option<String>,
-    threads: Option<u32>,
 }
 
 #[derive(Serialize)]
@@ -142,75 +125,90 @@ struct MetricEntry<'a> {
     summary: &'a Summary,
 }
 
-/// Parts that add up to the total.
+/// A comparison. A ratio above 1 is better, for every metric.
 #[derive(Serialize)]
-struct WallTimeEntry<'a> {
-    total_ns: u64,
-    parts_ns: BTreeMap<&'static str, Option<u64>>,
-    unattributed_ns: u64,
-    /// Phases of the load as the engine calls them.
-    phases: Vec<PhaseEntry<'a>>,
-    launches: usize,
-    requests: usize,
-    /// How often the engine's own times added up to more than had passed.
-    shortened: usize,
-}
-
-#[derive(Serialize)]
-struct PhaseEntry<'a> {
-    name: &'a str,
-    ns: u64,
-}
-
-#[derive(Serialize)]
-struct ContradictionEntry<'a> {
+struct ComparisonEntry<'a> {
+    case: &'a str,
+    metric: &'static str,
+    is_headline: bool,
     engine: &'a str,
-    about: About,
-    reported: &'a str,
-    observed: &'a str,
-    /// Whether the engine may look better than it is, so that it is not ranked first.
-    excludes_from_ranking: bool,
+    against: &'a str,
+    verdict: Option<Verdict>,
+    sentence: &'a str,
+    /// The reason why the fields below are empty.
+    refused: Option<&'a str>,
+    ratio: Option<f64>,
+    low: Option<f64>,
+    high: Option<f64>,
+    evidence: Option<&'static str>,
+    /// The bootstrap interval, as a check of the first.
+    bootstrap: Option<(f64, f64)>,
+    /// The threshold of a difference, as a share.
+    epsilon: Option<f64>,
+    same_within: Option<f64>,
+    lost_among_many: Option<bool>,
+    blocks: Option<usize>,
+    unpaired: Option<usize>,
+    stopped_by: Option<StoppedBy>,
+    p: Option<Probabilities>,
+}
+
+/// A preset against another of the same engine.
+#[derive(Serialize)]
+struct DerivedEntry<'a> {
+    says: &'a str,
+    comparisons: Vec<DerivedComparison<'a>>,
 }
 
 #[derive(Serialize)]
-struct FailedEntry<'a> {
-    engine: EngineEntry<'a>,
-    failure: &'a Fault,
+struct DerivedComparison<'a> {
+    #[serde(flatten)]
+    comparison: ComparisonEntry<'a>,
+    /// The difference in time; of a rate, for each token. It is negative where the preset takes less.
+    difference_ns: Option<f64>,
+}
+
+/// The difference between a configuration and its twin in this run.
+#[derive(Serialize)]
+struct NoiseEntry<'a> {
+    engine: &'a str,
+    case: &'a str,
+    share: f64,
+    blocks: usize,
 }
 
 fn document(report: &Report) -> Document<'_> {
     let cases = report.rows.iter().map(|row| CaseEntry {
         case: &row.case.label,
         scenario: &row.case.scenario,
-        engine: engine(&row.engine),
+        engine: &row.engine,
         launches: row.launches,
         samples: row.samples,
         rounds: row.case.rounds,
         headline: row.case.headline.map(|metric| metric.name()),
         reference: row.reference.as_deref(),
         times_reference: times_reference(report, row),
-        verdict: report.verdicts.of_row(row, false).and_then(|it| it.result.as_ref().ok()?.decision.verdict),
+        verdict: report.verdicts.of_row(row, false).and_then(|it| it.found()?.decision.verdict),
         output: report.output_of(row).map(|it| it.agreement.status),
         contradicted: row.contradicted,
         failure: row.fault.as_ref(),
         warm_ups: &row.warm_ups,
-        wall_time: row.wall_time.as_ref().map(wall_time),
+        wall_time: row.wall_time.as_ref(),
         resources: row.resources.as_ref(),
         metrics: row
             .summaries
             .iter()
-            .map(|figure| MetricEntry {
-                metric: figure.metric.name(),
-                unit: figure.metric.unit.symbol(),
-                better: match figure.metric.better {
+            .map(|it| MetricEntry {
+                metric: it.metric.name(),
+                unit: it.metric.unit.symbol(),
+                better: match it.metric.better {
                     Better::Higher => "higher",
                     Better::Lower => "lower",
                 },
-                summary: &figure.summary,
+                summary: &it.summary,
             })
             .collect(),
     });
-    let failed = report.failed.iter();
     Document {
         report_version: REPORT_VERSION,
         record: &report.record,
@@ -225,7 +223,7 @@ fn document(report: &Report) -> Document<'_> {
         reference: &report.reference,
         notices: &report.notices,
         cases: cases.collect(),
-        failed: failed.map(|it| FailedEntry { engine: engine(&it.engine), failure: &it.fault }).collect(),
+        failed: &report.failed,
         outputs: &report.outputs,
         comparisons: report.verdicts.against_reference.iter().map(comparison).collect(),
         pairs: report.verdicts.all_pairs.iter().map(comparison).collect(),
@@ -234,9 +232,9 @@ fn document(report: &Report) -> Document<'_> {
         geometric_means: &report.verdicts.means,
         noise: report.verdicts.noise.iter().flat_map(noise).collect(),
         calibrated: report.verdicts.calibration.since.as_deref(),
-        uncalibrated: &report.verdicts.calibration.lacking,
+        uncalibrated: &report.verdicts.calibration.uncalibrated,
         warnings: &report.warnings,
-        contradictions: report.contradictions.iter().map(contradiction).collect(),
+        contradictions: &report.contradictions,
         notes: &report.notes,
         fingerprint: report.machine.fingerprint(),
         machine: &report.machine,
@@ -253,42 +251,50 @@ fn limit(limit: &Limit) -> LimitEntry<'_> {
 
 fn times_reference(report: &Report, row: &Row) -> Option<f64> {
     let own = row.is_reference().then_some(1.0);
-    let wrong = report.output_of(row).is_some_and(|it| it.agreement.is_wrong());
-    own.or_else(|| report.verdicts.of_row(row, false)?.times()).filter(|_| row.fault.is_none() && !wrong)
+    let comparable = row.fault.is_none() && !report.is_wrong(row);
+    own.or_else(|| report.verdicts.of_row(row, false)?.times()).filter(|_| comparable)
 }
 
-fn wall_time(wall_time: &WallTime) -> WallTimeEntry<'_> {
-    let parts = PARTS.into_iter().map(|part| (part.name(), wall_time.part(part)));
-    WallTimeEntry {
-        total_ns: wall_time.total_ns,
-        parts_ns: parts.collect(),
-        unattributed_ns: wall_time.unattributed_ns,
-        phases: wall_time.phases.iter().map(|(name, ns)| PhaseEntry { name, ns: *ns }).collect(),
-        launches: wall_time.launches,
-        requests: wall_time.requests,
-        shortened: wall_time.shortened,
+fn comparison(pair: &PairVerdict) -> ComparisonEntry<'_> {
+    let found = pair.found();
+    let (low, high) = pair.bounds().unzip();
+    ComparisonEntry {
+        case: &pair.case,
+        metric: pair.metric.name(),
+        is_headline: pair.is_headline,
+        engine: &pair.engine,
+        against: &pair.against,
+        verdict: found.and_then(|found| found.decision.verdict),
+        sentence: &pair.sentence,
+        refused: pair.result.as_ref().err().map(String::as_str),
+        ratio: pair.times(),
+        low,
+        high,
+        evidence: found.map(|found| evidence(&found.evidence)),
+        bootstrap: found.and_then(|found| found.bootstrap).map(|(low, high)| (low.exp(), high.exp())),
+        epsilon: found.map(|found| found.decision.epsilon.difference().exp_m1()),
+        same_within: found.map(|found| found.decision.epsilon.same().exp_m1()),
+        lost_among_many: found.map(|found| found.decision.lost_among_many),
+        blocks: found.map(|found| found.blocks),
+        unpaired: found.map(|found| found.unpaired),
+        stopped_by: found.map(|found| found.stopped_by),
+        p: found.map(|found| found.p),
     }
 }
 
-fn engine(engine: &Engine) -> EngineEntry<'_> {
-    EngineEntry {
-        label: &engine.label,
-        name: &engine.engine,
-        model: &engine.model,
-        version: engine.version.as_deref(),
-        device: engine.device.as_ref().map(Device::as_str),
-        dtype: engine.dtype.as_ref().map(Dtype::to_string),
-        threads: engine.threads,
-    }
+fn derived<'a>(report: &Report, derived: &'a Derived) -> DerivedEntry<'a> {
+    let entry = |pair: &'a PairVerdict| DerivedComparison {
+        comparison: comparison(pair),
+        difference_ns: pair.difference_ns(&report.rows),
+    };
+    DerivedEntry { says: &derived.says, comparisons: derived.pairs.iter().map(entry).collect() }
 }
 
-fn contradiction(contradiction: &Contradiction) -> ContradictionEntry<'_> {
-    let Contradiction { label, about, reported, observed, excludes_from_ranking, .. } = contradiction;
-    ContradictionEntry {
-        engine: label,
-        about: *about,
-        reported,
-        observed,
-        excludes_from_ranking: *excludes_from_ranking,
-    }
+fn noise(noise: &Noise) -> impl Iterator<Item = NoiseEntry<'_>> {
+    noise.floors.iter().map(|(case, floor)| NoiseEntry {
+        engine: &noise.engine,
+        case,
+        share: floor.log_ratio().exp_m1(),
+        blocks: floor.blocks(),
+    })
 }

@@ -2,7 +2,6 @@
 //! column and part of the row's name. A fact that engines state differently is a column too. The caption has the others.
 
 use super::rows::{Dtype, Engine, Row};
-use super::run_report::Report;
 use crate::machine::Device;
 use crate::text::shorten;
 
@@ -12,7 +11,7 @@ pub struct Factor {
     /// The value that the engine stated.
     pub stated: fn(&Engine) -> Option<String>,
     /// The value that the plan requested; `None` where the engine chose.
-    asked: fn(&Engine) -> Option<String>,
+    requested: fn(&Engine) -> Option<String>,
     /// Whether the engine states the requested value.
     same: fn(&str, &Engine) -> bool,
 }
@@ -31,70 +30,70 @@ pub const FACTORS: [Factor; 5] = [
         id: FactorId::Model,
         title: "model",
         stated: |engine| Some(engine.model.clone()),
-        asked: |engine| Some(engine.model.clone()),
-        same: |asked, engine| asked == engine.model,
+        requested: |engine| Some(engine.model.clone()),
+        same: |_, _| true,
     },
     Factor {
         id: FactorId::Version,
         title: "version",
         stated: |engine| engine.version.clone(),
-        asked: |_| None,
-        same: |asked, engine| engine.version.as_deref() == Some(asked),
+        requested: |_| None,
+        same: |_, _| true,
     },
     Factor {
         id: FactorId::Device,
         title: "device",
         stated: |engine| engine.device.as_ref().map(Device::to_string),
-        asked: |engine| engine.asked.device.as_ref().map(Device::to_string),
-        same: |asked, engine| engine.device.as_ref().is_some_and(|it| it.satisfies(&asked.into())),
+        requested: |engine| engine.requested.device.as_ref().map(Device::to_string),
+        same: |requested, engine| engine.device.as_ref().is_some_and(|it| it.satisfies(&requested.into())),
     },
     Factor {
         id: FactorId::Dtype,
         title: "dtype",
         stated: |engine| engine.dtype.as_ref().map(Dtype::to_string),
-        asked: |engine| engine.asked.dtype.clone(),
-        same: |asked, engine| {
-            let is_asked = |it: &Dtype| it.weights == asked || it.compute.as_deref() == Some(asked);
-            engine.dtype.as_ref().is_some_and(is_asked)
+        requested: |engine| engine.requested.dtype.clone(),
+        same: |requested, engine| {
+            let is_requested =
+                |it: &Dtype| it.weights == requested || it.compute.as_deref() == Some(requested);
+            engine.dtype.as_ref().is_some_and(is_requested)
         },
     },
     Factor {
         id: FactorId::Threads,
         title: "threads",
         stated: |engine| engine.threads.map(|threads| threads.to_string()),
-        asked: |engine| engine.asked.threads.map(|threads| threads.to_string()),
-        same: |asked, engine| engine.threads.is_some_and(|threads| threads.to_string() == asked),
+        requested: |engine| engine.requested.threads.map(|threads| threads.to_string()),
+        same: |requested, engine| engine.threads.is_some_and(|threads| threads.to_string() == requested),
     },
 ];
 
 impl Factor {
-    /// Whether the plan requested several values, including values that no row was measured with.
-    pub fn is_swept(&self, report: &Report) -> bool {
-        let rows = report.rows.iter().map(|row| &row.engine);
-        let mut all = rows.chain(report.failed.iter().map(|failed| &failed.engine)).map(self.asked);
+    /// Whether the plan requested several values for these engines.
+    pub fn is_swept<'a>(&self, engines: impl Iterator<Item = &'a Engine>) -> bool {
+        let mut all = engines.map(self.requested);
         all.next().is_some_and(|first| all.any(|other| other != first))
     }
 
     /// Whether the stated values differ.
-    pub fn differs(&self, report: &Report) -> bool {
-        varies(&report.rows, |row| (self.stated)(&row.engine))
+    pub fn differs(&self, rows: &[Row]) -> bool {
+        varies(rows, |row| (self.stated)(&row.engine))
     }
 
-    /// The value that all rows share.
-    pub fn common(&self, report: &Report) -> Option<String> {
-        let first = report.rows.first()?;
-        (self.stated)(&first.engine).filter(|_| !self.is_swept(report) && !self.differs(report))
+    /// The requested and the stated value, where the engine states another one than requested.
+    pub fn mismatch(&self, engine: &Engine) -> Option<(String, String)> {
+        let (requested, stated) = ((self.requested)(engine)?, (self.stated)(engine)?);
+        (!(self.same)(&requested, engine)).then_some((requested, stated))
     }
 
     /// The cell of a measured row.
     pub fn measured(&self, engine: &Engine, longest: usize) -> String {
         let short = |value: String| shorten(&value, longest);
-        match ((self.stated)(engine), (self.asked)(engine)) {
-            (Some(stated), Some(asked)) if !(self.same)(&asked, engine) => {
-                format!("{} (requested {})", short(stated), short(asked))
-            }
+        if let Some((requested, stated)) = self.mismatch(engine) {
+            return format!("{} (requested {})", short(stated), short(requested));
+        }
+        match ((self.stated)(engine), (self.requested)(engine)) {
             (Some(stated), _) => short(stated),
-            (None, Some(asked)) => format!("{}?", short(asked)),
+            (None, Some(requested)) => format!("{}?", short(requested)),
             (None, None) => "?".into(),
         }
     }
@@ -103,7 +102,7 @@ impl Factor {
     pub fn failed(&self, engine: &Engine, longest: usize) -> String {
         match (self.stated)(engine) {
             Some(_) => self.measured(engine, longest),
-            None => shorten(&(self.asked)(engine).unwrap_or_default(), longest),
+            None => shorten(&(self.requested)(engine).unwrap_or_default(), longest),
         }
     }
 }

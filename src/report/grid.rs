@@ -5,17 +5,17 @@ use std::collections::BTreeSet;
 
 use super::caption::{falls_short, headlines, several_engines};
 use super::document::{Column, ColumnKind, Explained, Layout, Line, Table};
-use super::factors::{FACTORS, Factor, FactorId, varies};
+use super::factors::{FACTORS, FactorId, varies};
 use super::labels::{Labels, name_of};
 use super::limits;
 use super::outputs;
-use super::rows::{Engine, Failed, Fault, MetricSummary, Row};
+use super::rows::{Engine, Failed, Fault, Row, grouped};
 use super::run_report::{Report, View};
 use super::verdict_lines;
-use super::verdicts::PairVerdict;
 use crate::analysis::metric::{METRICS, Metric, Scale, Shown, Unit};
 use crate::shell::pasteable;
 use crate::text::shorten;
+use stats::Summary;
 
 /// With fewer values, the 99th percentile rests on one or two of them.
 const ENOUGH_FOR_P99: usize = 100;
@@ -24,7 +24,8 @@ const OF_LIMIT: &str = "of limit";
 const EXPLANATIONS: &str = "explanations: orchestrate metrics";
 
 /// The table of a report, and the marks that its cells have.
-pub struct Grid {
+pub struct Grid<'a> {
+    report: &'a Report,
     pub table: Table,
     marks: BTreeSet<Mark>,
 }
@@ -49,96 +50,74 @@ impl From<String> for Cell {
     }
 }
 
-impl Grid {
+impl<'a> Grid<'a> {
     /// A line for each row and for each configuration that failed as a whole.
-    pub fn of(report: &Report, view: &View, layout: Layout) -> Self {
-        let labels = Labels::of(report, layout);
+    pub fn of(report: &'a Report, view: &View, layout: Layout) -> Self {
         let table = Table { lines: blank_lines(report), gap: layout.gap, ..Table::default() };
-        let mut grid = Self { table, marks: BTreeSet::new() };
-        grid.name_columns(report, &labels, layout);
-        grid.fact_columns(report, layout);
-        grid.value_columns(report, view);
+        let mut grid = Self { report, table, marks: BTreeSet::new() };
+        grid.name_columns(layout);
+        grid.fact_columns(layout);
+        grid.value_columns(view);
         let table = &mut grid.table;
-        let figures = table.columns.iter().any(|column| column.place == ColumnKind::Value);
-        if !figures && table.lines.iter().any(|line| line.fault.is_some()) {
+        let has_values = table.columns.iter().any(|column| column.kind == ColumnKind::Value);
+        if !has_values && table.lines.iter().any(|line| line.fault.is_some()) {
             // Failures need a column.
-            table.columns.push(Column { place: ColumnKind::Value, ..Column::named("outcome") });
+            table.columns.push(Column { kind: ColumnKind::Value, ..Column::named("outcome") });
             table.lines.iter_mut().for_each(|line| line.cells.push(String::new()));
         }
         grid
     }
 
-    fn name_columns(&mut self, report: &Report, labels: &Labels, layout: Layout) {
+    fn name_columns(&mut self, layout: Layout) {
+        let report = self.report;
+        let labels = Labels::of(report, layout);
         if !report.rows.is_empty() {
             let case = |row: &Row| shorten(&row.case.label, layout.word);
-            self.column(report, "case", ColumnKind::Name, case, |_| "-".into());
+            self.name_column(Column::named("case"), case, |_| "-".into());
         }
         if several_engines(report, layout) {
-            let of = |engine: &Engine| labels.short(&name_of(engine, layout));
-            self.column(
-                report,
-                "engine",
-                ColumnKind::Name,
-                |row| of(&row.engine),
-                |failed| of(&failed.engine),
-            );
+            let name = |engine: &Engine| labels.short(&name_of(engine, layout));
+            self.name_column(Column::named("engine"), |row| name(&row.engine), name);
         }
-        for factor in FACTORS.iter().filter(|factor| layout.factors && factor.is_swept(report)) {
-            let of_row = |row: &Row| match (factor.id, &row.fault) {
-                (FactorId::Model, _) => labels.short(&row.engine.model).into(),
-                (_, Some(_)) => factor.failed(&row.engine, layout.word).into(),
-                (_, None) => {
+        for factor in FACTORS.iter().filter(|factor| layout.factors && factor.is_swept(report.engines())) {
+            let of_failed = |engine: &Engine| match factor.id {
+                FactorId::Model => labels.short(&engine.model),
+                _ => factor.failed(engine, layout.word),
+            };
+            let of_row = |row: &Row| match row.fault {
+                None if factor.id != FactorId::Model => {
                     let mark = (factor.stated)(&row.engine).is_none().then_some(Mark::Unstated);
                     Cell { text: factor.measured(&row.engine, layout.word), mark }
                 }
+                _ => of_failed(&row.engine).into(),
             };
-            let of_failed = |failed: &Failed| match factor.id {
-                FactorId::Model => labels.short(&failed.engine.model).into(),
-                _ => factor.failed(&failed.engine, layout.word).into(),
-            };
-            self.factor_column(report, factor, ColumnKind::Name, of_row, of_failed);
+            let text = factor.id != FactorId::Threads;
+            self.name_column(Column { text, ..Column::named(factor.title) }, of_row, of_failed);
         }
     }
 
-    fn fact_columns(&mut self, report: &Report, layout: Layout) {
+    fn fact_columns(&mut self, layout: Layout) {
+        let report = self.report;
         for factor in FACTORS.iter().filter(|factor| layout.versions || factor.id != FactorId::Version) {
-            let named = layout.factors && factor.is_swept(report);
-            if factor.differs(report) && !named {
+            let is_name = layout.factors && factor.is_swept(report.engines());
+            if factor.differs(&report.rows) && !is_name {
                 let stated = |row: &Row| (factor.stated)(&row.engine).unwrap_or_else(|| "?".into());
-                let cell = |row: &Row| shorten(&stated(row), layout.word);
-                self.factor_column(report, factor, ColumnKind::Fact, cell, |_| String::new());
+                let text = factor.id != FactorId::Threads;
+                let column = Column { text, ..Column::fact(factor.title) };
+                self.column(column, |row| shorten(&stated(row), layout.word));
             }
         }
         if outputs::vary(&report.outputs) {
             let cell = |row: &Row| report.output_of(row).map_or_else(|| "?".into(), |it| it.agreement.cell());
-            self.column(report, outputs::TITLE, ColumnKind::Fact, cell, |_| String::new());
+            self.column(Column::fact(outputs::TITLE), cell);
         }
         if falls_short(report) {
-            self.column(report, "n", ColumnKind::Fact, |row| row.samples.to_string(), |_| String::new());
-            self.align_as_numbers();
+            self.column(Column { text: false, ..Column::fact("n") }, |row| row.samples.to_string());
         }
     }
 
-    fn factor_column<C: Into<Cell>>(
-        &mut self,
-        report: &Report,
-        factor: &Factor,
-        place: ColumnKind,
-        of_row: impl Fn(&Row) -> C,
-        of_failed: impl Fn(&Failed) -> C,
-    ) {
-        self.column(report, factor.title, place, of_row, of_failed);
-        if factor.id == FactorId::Threads {
-            self.align_as_numbers();
-        }
-    }
-
-    /// Right-aligns the last column.
-    fn align_as_numbers(&mut self) {
-        self.table.columns.last_mut().into_iter().for_each(|column| column.text = false);
-    }
-
-    fn value_columns(&mut self, report: &Report, view: &View) {
+    fn value_columns(&mut self, view: &View) {
+        let report = self.report;
         for metric in METRICS {
             let shown = |row: &Row| match metric.shown {
                 Shown::AsHeadline => row.case.headline.is_some_and(|headline| headline.id == metric.id),
@@ -146,114 +125,101 @@ impl Grid {
                 // All shares are in one column.
                 Shown::OfLimit(_) => false,
             };
-            let figure = |row: &Row| row.figure(metric.id).filter(|_| row.fault.is_none()).cloned();
-            if !report.rows.iter().any(|row| shown(row) && figure(row).is_some()) {
+            let measured = || report.rows.iter().filter(|row| row.fault.is_none());
+            if !measured().any(|row| shown(row) && row.summary(metric.id).is_some()) {
                 continue;
             }
             if metric.shown == Shown::Percentiles {
-                self.percentile_columns(report, metric);
+                self.percentile_columns(metric);
                 continue;
             }
-            let figures = report.rows.iter().filter_map(figure);
-            let scale = Scale::of(metric.unit, figures.map(|figure| figure.summary.estimate));
-            self.value_column(report, metric, metric.title, None, scale, |figure| {
-                scale.write(figure.summary.estimate)
-            });
+            let estimates = measured().filter_map(|row| Some(row.summary(metric.id)?.estimate));
+            let scale = Scale::of(metric.unit, estimates);
+            let column = Column::value(metric.title, scale.symbol);
+            self.metric_column(metric, column, |it| scale.write(it.estimate));
         }
-        self.limit_column(report);
+        self.limit_column();
         if has_ratios(report) {
             let cell = |row: &Row| verdict_lines::cell(report, row, view.pairs);
-            self.column(report, RATIOS, ColumnKind::Value, cell, |_| String::new());
+            self.column(Column::value(RATIOS, ""), cell);
         }
     }
 
     /// The column of shares: a row's headline against the limit of the machine.
-    fn limit_column(&mut self, report: &Report) {
+    fn limit_column(&mut self) {
         let share_of = |row: &Row| {
             let headline = row.case.headline.filter(|_| row.fault.is_none())?.id;
             METRICS.iter().find(|metric| metric.shown == Shown::OfLimit(headline))
         };
-        let figure = |row: &Row| row.figure(share_of(row)?.id).map(|figure| figure.summary.estimate);
-        if !report.rows.iter().any(|row| figure(row).is_some()) {
+        let share = |row: &Row| row.summary(share_of(row)?.id).map(|it| it.estimate);
+        if !self.report.rows.iter().any(|row| share(row).is_some()) {
             return;
         }
         let scale = Scale::of(Unit::Share, []);
-        let cell = |row: &Row| match (share_of(row), figure(row)) {
+        let cell = |row: &Row| match (share_of(row), share(row)) {
             (_, Some(share)) => scale.write(share),
             (Some(_), None) => "n/a".into(),
             (None, None) => String::new(),
         };
-        self.column(report, OF_LIMIT, ColumnKind::Value, cell, |_| String::new());
-        if let Some(column) = self.table.columns.last_mut() {
-            column.unit = scale.symbol;
-        }
+        self.column(Column::value(OF_LIMIT, scale.symbol), cell);
     }
 
-    fn percentile_columns(&mut self, report: &Report, metric: &'static Metric) {
-        let figures = report.rows.iter().filter_map(|row| row.figure(metric.id));
-        let ends = figures.flat_map(|figure| [figure.summary.p50, figure.summary.p99]);
-        let scale = Scale::of(metric.unit, ends);
-        let group = Some(metric.title);
-        self.value_column(report, metric, "p50", group, scale, |figure| scale.write(figure.summary.p50));
-        self.value_column(report, metric, "p95", group, scale, |figure| scale.write(figure.summary.p95));
-        self.value_column(report, metric, "p99", group, scale, |figure| {
-            let written = scale.write(figure.summary.p99);
-            match figure.summary.n < ENOUGH_FOR_P99 {
+    fn percentile_columns(&mut self, metric: &'static Metric) {
+        let summaries = self.report.rows.iter().filter_map(|row| row.summary(metric.id));
+        let scale = Scale::of(metric.unit, summaries.flat_map(|it| [it.p50, it.p99]));
+        let column = |title| Column { group: Some(metric.title), ..Column::value(title, scale.symbol) };
+        self.metric_column(metric, column("p50"), |it| scale.write(it.p50));
+        self.metric_column(metric, column("p95"), |it| scale.write(it.p95));
+        self.metric_column(metric, column("p99"), |it| {
+            let written = scale.write(it.p99);
+            match it.n < ENOUGH_FOR_P99 {
                 true => Cell { text: format!("~{written}"), mark: Some(Mark::Estimate) },
                 false => written.into(),
             }
         });
     }
 
-    fn value_column<C: Into<Cell>>(
+    /// A case without this metric has an empty cell. A missing value of others is `n/a`.
+    fn metric_column<C: Into<Cell>>(
         &mut self,
-        report: &Report,
         metric: &Metric,
-        title: &str,
-        group: Option<&'static str>,
-        scale: Scale,
-        write: impl Fn(&MetricSummary) -> C,
+        column: Column,
+        write: impl Fn(&Summary) -> C,
     ) {
-        // A case without this metric has an empty cell. A missing value of others is `n/a`.
-        let with_it: Vec<&str> = report
-            .rows
-            .iter()
-            .filter(|row| row.figure(metric.id).is_some())
-            .map(|row| row.case.label.as_str())
-            .collect();
-        let empty = || Cell::from(String::new());
-        let cell = |row: &Row| match row.figure(metric.id) {
-            _ if row.fault.is_some() => empty(),
-            Some(figure) => write(figure).into(),
-            None if with_it.contains(&row.case.label.as_str()) => "n/a".to_string().into(),
-            None => empty(),
+        let with_it = self.report.rows.iter().filter(|row| row.summary(metric.id).is_some());
+        let with_it: Vec<&String> = with_it.map(|row| &row.case.label).collect();
+        let cell = |row: &Row| match row.summary(metric.id) {
+            Some(summary) if row.fault.is_none() => write(summary).into(),
+            None if row.fault.is_none() && with_it.contains(&&row.case.label) => "n/a".to_string().into(),
+            _ => Cell::from(String::new()),
         };
-        self.column(report, title, ColumnKind::Value, cell, |_| empty());
-        if let Some(column) = self.table.columns.last_mut() {
-            (column.group, column.unit) = (group, scale.symbol);
-        }
+        self.column(column, cell);
     }
 
-    fn column<C: Into<Cell>>(
+    /// Adds a column. The configurations that failed as a whole have an empty cell.
+    fn column<C: Into<Cell>>(&mut self, column: Column, of_row: impl Fn(&Row) -> C) {
+        self.name_column(column, of_row, |_| String::new());
+    }
+
+    fn name_column<C: Into<Cell>>(
         &mut self,
-        report: &Report,
-        title: &str,
-        place: ColumnKind,
+        column: Column,
         of_row: impl Fn(&Row) -> C,
-        of_failed: impl Fn(&Failed) -> C,
+        of_failed: impl Fn(&Engine) -> String,
     ) {
-        let text = place != ColumnKind::Value;
-        self.table.columns.push(Column { place, text, ..Column::named(title) });
-        let cells = report.rows.iter().map(of_row).chain(report.failed.iter().map(of_failed));
-        for (line, cell) in self.table.lines.iter_mut().zip(cells) {
-            let Cell { text, mark } = cell.into();
+        self.table.columns.push(column);
+        let rows = self.report.rows.iter().map(|row| of_row(row).into());
+        let failed = self.report.failed.iter().map(|failed| of_failed(&failed.engine).into());
+        for (line, cell) in self.table.lines.iter_mut().zip(rows.chain(failed)) {
+            let Cell { text, mark } = cell;
             line.cells.push(text);
             self.marks.extend(mark);
         }
     }
 
     /// Explanations of the marks and the columns of the table, one line each.
-    pub fn legend(&self, report: &Report, view: &View, labels: &Labels) -> Vec<String> {
+    pub fn legend(&self, view: &View, labels: &Labels) -> Vec<String> {
+        let report = self.report;
         let mut legend = Vec::new();
         if self.marks.contains(&Mark::Estimate) {
             let remedy =
@@ -280,8 +246,8 @@ impl Grid {
         if dtypes.any(|dtype| dtype.compute.is_some()) {
             legend.push("dtype a/b: weights in a, computed in b".into());
         }
-        for (whole, short) in &labels.0 {
-            legend.push(format!("{short} is {whole}"));
+        for (name, short) in &labels.0 {
+            legend.push(format!("{short} is {name}"));
         }
         legend.push(EXPLANATIONS.into());
         legend
@@ -290,18 +256,18 @@ impl Grid {
 
 /// Whether a row has a ratio. A report that measured only the reference has none.
 fn has_ratios(report: &Report) -> bool {
-    let judged = report.rows.iter().filter_map(|row| report.verdicts.of_row(row, false));
-    judged.filter_map(PairVerdict::times).count() > 0
+    let mut pairs = report.rows.iter().filter_map(|row| report.verdicts.of_row(row, false));
+    pairs.any(|pair| pair.times().is_some())
 }
 
 fn why_no_ratios(report: &Report) -> String {
     let reference = &report.reference;
     let named = |engine: &Engine| [&engine.label, &engine.name, &engine.engine].contains(&reference);
     let rows = || report.rows.iter().filter(|row| named(&row.engine));
-    let other = other_reference(report).map_or_else(String::new, |other| format!(": `--reference {other}`"));
+    let other = other_reference(report);
     if reference.is_empty() {
         "no ratios: no reference is named (`--reference NAME`)".into()
-    } else if rows().any(|row| is_wrong(report, row)) {
+    } else if rows().any(|row| report.is_wrong(row)) {
         format!("no ratios: the output of the reference `{reference}` is wrong{other}")
     } else if rows().any(|row| row.fault.is_none()) {
         format!("no ratios: only the reference `{reference}` was measured")
@@ -315,39 +281,34 @@ fn why_no_ratios(report: &Report) -> String {
 /// The explanation of `n/a` in the cases in which the reference failed.
 fn failed_reference(report: &Report) -> Option<String> {
     let failed = report.rows.iter().find(|row| row.is_reference() && row.fault.is_some())?;
-    let mut beside = report.rows.iter().filter(|row| row.case.label == failed.case.label);
-    beside.any(|row| row.fault.is_none()).then_some(())?;
+    let mut others = report.rows.iter().filter(|row| row.case.label == failed.case.label);
+    others.any(|row| row.fault.is_none()).then_some(())?;
     let label = &failed.engine.label;
-    let other = other_reference(report).map_or_else(String::new, |other| format!(": `--reference {other}`"));
+    let other = other_reference(report);
     Some(format!("n/a: the reference `{label}` failed there{other}"))
-}
-
-fn is_wrong(report: &Report, row: &Row) -> bool {
-    report.output_of(row).is_some_and(|it| it.agreement.is_wrong())
 }
 
 /// The explanation of `n/a` where the output of one of several references is wrong.
 fn wrong_reference(report: &Report) -> Option<String> {
-    let wrong = report.rows.iter().find(|row| row.is_reference() && is_wrong(report, row))?;
+    let wrong = report.rows.iter().find(|row| row.is_reference() && report.is_wrong(row))?;
     let label = &wrong.engine.label;
-    let other = other_reference(report).map_or_else(String::new, |other| format!(": `--reference {other}`"));
+    let other = other_reference(report);
     Some(format!("n/a: the output of the reference `{label}` is wrong{other}"))
 }
 
-/// A better reference, quoted for a shell: it failed nowhere, is not wrong, and another row can be compared with it.
-fn other_reference(report: &Report) -> Option<String> {
+/// The hint at a better reference, or nothing. It failed nowhere, is not wrong, and another row can be compared with it.
+fn other_reference(report: &Report) -> String {
+    let is_sound = |row: &Row| row.fault.is_none() && !report.is_wrong(row);
     let fails = |engine: &str| {
-        let mut rows = report.rows.iter().filter(|row| row.engine.label == engine);
-        rows.any(|row| row.fault.is_some() || is_wrong(report, row))
+        report.rows.iter().any(|row| row.engine.label == engine && !is_sound(row))
             || report.failed.iter().any(|failed| failed.engine.label == engine)
     };
-    let sound = report.rows.iter().find(|row| !row.is_reference() && !fails(&row.engine.label))?;
-    // A reference without another sound row would be compared with nothing.
-    let others = report
-        .rows
-        .iter()
-        .any(|row| row.engine.label != sound.engine.label && row.fault.is_none() && !is_wrong(report, row));
-    others.then(|| pasteable(std::slice::from_ref(&sound.engine.label)))
+    let other = report.rows.iter().find(|row| !row.is_reference() && !fails(&row.engine.label));
+    let label = other.map(|row| &row.engine.label);
+    let is_compared =
+        |label: &&String| report.rows.iter().any(|row| row.engine.label != **label && is_sound(row));
+    let argument = label.filter(is_compared).map(|label| pasteable(std::slice::from_ref(label)));
+    argument.map_or_else(String::new, |argument| format!(": `--reference {argument}`"))
 }
 
 /// The rounds for each block with which every row has enough values for a 99th percentile.
@@ -355,7 +316,7 @@ fn more_rounds(report: &Report) -> Option<usize> {
     let percentiles = METRICS.iter().filter(|metric| metric.shown == Shown::Percentiles);
     let needed = percentiles.flat_map(|metric| {
         report.rows.iter().filter_map(move |row| {
-            let n = row.figure(metric.id)?.summary.n;
+            let n = row.summary(metric.id)?.n;
             let enough = n >= ENOUGH_FOR_P99 || row.fault.is_some();
             // The number of values grows with the number of rounds.
             (!enough && n > 0).then(|| (row.case.rounds as usize * ENOUGH_FOR_P99).div_ceil(n))
@@ -367,24 +328,21 @@ fn more_rounds(report: &Report) -> Option<usize> {
 /// The lines before their cells are filled.
 fn blank_lines(report: &Report) -> Vec<Line> {
     let of_row = |row: &Row| Line { fault: row.fault.as_ref().map(Fault::line), ..Line::default() };
-    let of_failed =
-        |failed: &Failed| Line { cells: Vec::new(), fault: Some(failed.fault.line()), whole: true };
+    let of_failed = |failed: &Failed| Line {
+        cells: Vec::new(),
+        fault: Some(failed.fault.line()),
+        is_configuration: true,
+    };
     report.rows.iter().map(of_row).chain(report.failed.iter().map(of_failed)).collect()
 }
 
 /// The failures below the table. Equal failures are listed once, with the names of all their rows.
-pub fn explained(report: &Report, labels: &Labels) -> Vec<Explained> {
+pub fn failures(report: &Report, labels: &Labels) -> Vec<Explained> {
     let of_rows = report.rows.iter().filter_map(|row| {
         let name = format!("{}, {}", labels.label(&row.engine.label), row.case.label);
-        row.fault.as_ref().map(|fault| (name, fault))
+        Some((row.fault.as_ref()?, name))
     });
-    let of_failed = report.failed.iter().map(|failed| (labels.label(&failed.engine.label), &failed.fault));
-    let mut all: Vec<Explained> = Vec::new();
-    for (name, fault) in of_rows.chain(of_failed) {
-        match all.iter_mut().find(|other| other.fault == *fault) {
-            Some(other) => other.names.push(name),
-            None => all.push(Explained { names: vec![name], fault: fault.clone() }),
-        }
-    }
-    all
+    let of_failed = report.failed.iter().map(|failed| (&failed.fault, labels.label(&failed.engine.label)));
+    let groups = grouped(of_rows.chain(of_failed)).into_iter();
+    groups.map(|(fault, names)| Explained { names, fault: fault.clone() }).collect()
 }

@@ -20,46 +20,41 @@ impl Labels {
     /// The short forms for this layout. A model needs one where it has a column of its own.
     pub fn of(report: &Report, layout: Layout) -> Self {
         let longest = layout.label;
-        let engines = || {
-            let rows = report.rows.iter().map(|row| &row.engine);
-            rows.chain(report.failed.iter().map(|failed| &failed.engine))
-        };
-        let models = engines().filter(|_| layout.factors).map(|engine| engine.model.clone());
+        let models = report.engines().filter(|_| layout.factors).map(|engine| engine.model.clone());
         let name = |engine| name_of(engine, layout);
         let mut labels: Vec<(String, String)> = Vec::new();
-        for whole in engines().map(name).chain(models).filter(|name| width(name) > longest) {
-            if labels.iter().any(|(other, _)| *other == whole) {
+        for full in report.engines().map(name).chain(models).filter(|name| width(name) > longest) {
+            if labels.iter().any(|(other, _)| *other == full) {
                 continue;
             }
-            let mut short = shorten_start(&whole, longest);
-            let mut number = 2;
-            while labels.iter().any(|(_, other)| *other == short) {
+            let numbered = |number: usize| {
                 let mark = format!(" #{number}");
-                short = format!("{}{mark}", shorten_start(&whole, longest.saturating_sub(mark.len())));
-                number += 1;
-            }
-            labels.push((whole, short));
+                format!("{}{mark}", shorten_start(&full, longest.saturating_sub(mark.len())))
+            };
+            let mut forms = std::iter::once(shorten_start(&full, longest)).chain((2..).map(numbered));
+            let free = forms.find(|short| labels.iter().all(|(_, other)| other != short));
+            labels.extend(free.map(|short| (full.clone(), short)));
         }
         Self(labels)
     }
 
     pub fn short(&self, name: &str) -> String {
-        let found = self.0.iter().find(|(whole, _)| whole == name);
+        let found = self.0.iter().find(|(full, _)| full == name);
         found.map_or_else(|| name.to_string(), |(_, short)| short.clone())
     }
 
     /// The short form of a label, which is a name and perhaps factors.
     pub fn label(&self, label: &str) -> String {
-        shorten_start(&self.begun(label, ""), LONGEST)
+        shorten_start(&self.replaced(label, ""), LONGEST)
     }
 
     /// Shortens the label at the beginning of a sentence, after an optional backtick.
-    pub fn sentence(&self, text: &str) -> String {
-        self.begun(text, text.strip_prefix('`').map_or("", |_| "`"))
+    pub fn start_of_sentence(&self, text: &str) -> String {
+        self.replaced(text, text.strip_prefix('`').map_or("", |_| "`"))
     }
 
     /// Shortens the labels between backticks anywhere in a sentence.
-    pub fn within(&self, text: &str) -> String {
+    pub fn in_backticks(&self, text: &str) -> String {
         let parts = text.split('`').enumerate();
         let each =
             parts.map(|(index, part)| if index % 2 == 1 { self.label(part) } else { part.to_string() });
@@ -67,11 +62,11 @@ impl Labels {
     }
 
     /// Replaces the longest known name at the beginning by its short form.
-    fn begun(&self, text: &str, mark: &str) -> String {
+    fn replaced(&self, text: &str, mark: &str) -> String {
         let rest = &text[mark.len()..];
         let ends = |rest: &str| rest.is_empty() || rest.starts_with([' ', ':', '`']);
-        let fitting = self.0.iter().filter_map(|(whole, short)| {
-            rest.strip_prefix(whole.as_str()).filter(|rest| ends(rest)).map(|rest| (whole.len(), short, rest))
+        let fitting = self.0.iter().filter_map(|(full, short)| {
+            rest.strip_prefix(full.as_str()).filter(|rest| ends(rest)).map(|rest| (full.len(), short, rest))
         });
         match fitting.max_by_key(|(length, ..)| *length) {
             Some((_, short, rest)) => format!("{mark}{short}{rest}"),

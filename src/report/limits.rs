@@ -1,40 +1,36 @@
 //! The machine's limits in a report: the legend of shares, and notes about limits that changed.
 
+use std::collections::BTreeSet;
+
 use machine_limits::names;
 
 use super::rows::Row;
 use crate::analysis::metric::limits::{Key, Limit, Of};
 use crate::analysis::metric::share::Absent;
 use crate::analysis::metric::{Scale, Unit};
-use crate::text::line;
-use crate::text::three_digits;
+use crate::text::{line, plural, three_digits};
 
 /// One line for each device and number of threads: the best value of each limit in use, and the range of its memory over
 /// the probes.
 pub fn legend(limits: &[Limit], rows: &[Row]) -> Vec<String> {
-    let used = used(limits, rows.iter());
-    let mut places: Vec<(&str, Option<u32>)> = used.iter().map(|it| place(&it.key)).collect();
-    places.dedup();
-    places.into_iter().map(|place| of_place(place, &used)).collect()
-}
-
-fn place(key: &Key) -> (&str, Option<u32>) {
-    (key.device.as_str(), key.threads)
-}
-
-fn of_place(of: (&str, Option<u32>), used: &[&Limit]) -> String {
-    let here = || used.iter().filter(|it| place(&it.key) == of);
-    let mut parts: Vec<String> = here().map(|it| best(it)).collect();
-    let on = match of {
-        (_, Some(threads)) => format!(" on {}", counted(threads as usize, "thread")),
-        (device, None) => format!(" on {device}"),
+    let same = |one: &&Limit, other: &&Limit| {
+        (&one.key.device, one.key.threads) == (&other.key.device, other.key.threads)
     };
-    if let Some(first) = parts.first_mut() {
-        first.push_str(&on);
+    used(limits, rows.iter()).chunk_by(same).map(group_line).collect()
+}
+
+/// The line of the limits of one device and number of threads. Memory comes first where a row has a share of it.
+fn group_line(group: &[&Limit]) -> String {
+    let mut parts: Vec<String> = group.iter().map(|it| best(it)).collect();
+    parts[0].push_str(&on(&group[0].key));
+    format!("limits: {}{}", parts.join(", "), probes(group[0]))
+}
+
+fn on(key: &Key) -> String {
+    match key.threads {
+        Some(threads) => format!(" on {}", plural(threads, "thread")),
+        None => format!(" on {}", line(key.device.as_str())),
     }
-    // Memory comes first where a row has a share of it.
-    let probes = here().next().map_or_else(String::new, |it| probes(it));
-    format!("limits: {}{probes}", parts.join(", "))
 }
 
 fn best(limit: &Limit) -> String {
@@ -58,11 +54,14 @@ fn rate(per_second: f64, of: &Of) -> String {
 }
 
 fn probes(limit: &Limit) -> String {
-    let count = counted(limit.probes.len(), "probe");
-    if limit.probes.len() < 2 {
-        return format!(" ({count})");
+    match limit.probes.len() {
+        0 | 1 => format!(" ({})", probe_count(limit)),
+        _ => format!(" ({}, {})", probe_count(limit), range(limit)),
     }
-    format!(" ({count}, {})", range(limit))
+}
+
+fn probe_count(limit: &Limit) -> String {
+    plural(limit.probes.len(), "probe")
 }
 
 /// `36.0 to 37.5 GB/s`: the unit is printed once.
@@ -82,16 +81,13 @@ fn range(limit: &Limit) -> String {
 pub fn notes<'a>(limits: &[Limit], rows: impl Iterator<Item = &'a Row>) -> Vec<String> {
     let moved = used(limits, rows).into_iter().filter(|it| it.moved());
     let note = moved.map(|it| {
-        let on = match it.key.threads {
-            Some(threads) => counted(threads as usize, "thread"),
-            None => line(it.key.device.as_str()),
-        };
         let of = if it.key.of == Of::Memory { " from memory" } else { "" };
         format!(
-            "the machine's limits changed during the run, {}{of} on {on} over {}: `of limit` refers to the best probe and is \
+            "the machine's limits changed during the run, {}{of}{} over {}: `of limit` refers to the best probe and is \
              not comparable with other runs",
             range(it),
-            counted(it.probes.len(), "probe")
+            on(&it.key),
+            probe_count(it)
         )
     });
     note.collect()
@@ -106,10 +102,8 @@ fn used<'a, 'b>(limits: &'a [Limit], rows: impl Iterator<Item = &'b Row>) -> Vec
 /// The reasons why rows have no share, one line for each reason.
 pub fn reasons(rows: &[Row]) -> Vec<String> {
     let rows = rows.iter().filter(|row| row.fault.is_none());
-    let mut said: Vec<String> = rows.filter_map(|row| row.limit.as_ref().err()).map(reason).collect();
-    said.sort();
-    said.dedup();
-    said
+    let reasons: BTreeSet<String> = rows.filter_map(|row| row.limit.as_ref().err()).map(reason).collect();
+    reasons.into_iter().collect()
 }
 
 fn reason(absent: &Absent) -> String {
@@ -122,8 +116,4 @@ fn reason(absent: &Absent) -> String {
             "of limit: n/a, weights under 1 GiB may be read from caches of unknown size".into()
         }
     }
-}
-
-fn counted(count: usize, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }

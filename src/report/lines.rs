@@ -1,7 +1,7 @@
 //! A report for spreadsheets: one line for each case and metric, in the metric's own unit; and one for each failure.
 
 use super::document::{Lines, Named, column};
-use super::resources::facts;
+use super::resources;
 use super::rows::{Dtype, Engine, Fault, MetricSummary, Row};
 use super::run_report::Report;
 use super::verdicts::evidence;
@@ -63,8 +63,8 @@ pub fn lines(report: &Report) -> Lines {
     for row in &report.rows {
         let named = names(report, &row.case.label, &row.case.scenario, &row.engine);
         let mut push = |fields: Vec<Named>| lines.push([named.clone(), fields].concat());
-        for figure in &row.summaries {
-            push([numbers(figure), comparison(report, row, figure.metric), output(report, row)].concat());
+        for it in &row.summaries {
+            push([numbers(it), comparison(report, row, it.metric), output(report, row)].concat());
         }
         for (name, ns, count) in row.wall_time.iter().flat_map(|it| it.lines()) {
             let launches = row.wall_time.as_ref().map(|it| it.launches);
@@ -77,7 +77,7 @@ pub fn lines(report: &Report) -> Lines {
             push(fields);
         }
         // An unknown value has no line.
-        for (name, unit, known) in row.resources.iter().flat_map(facts::lines) {
+        for (name, unit, known) in row.resources.iter().flat_map(resources::lines) {
             let Some(known) = known else { continue };
             let mut fields = value(&format!("resources.{name}"), unit, row.samples);
             fields.extend([(column!("launches"), row.launches.into()), (column!("estimate"), known.into())]);
@@ -116,8 +116,7 @@ fn value(metric: &str, unit: &str, n: usize) -> Vec<Named> {
     vec![(column!("metric"), metric.into()), (column!("unit"), unit.into()), (column!("n"), n.into())]
 }
 
-fn numbers(figure: &MetricSummary) -> Vec<Named> {
-    let MetricSummary { metric, summary } = figure;
+fn numbers(MetricSummary { metric, summary }: &MetricSummary) -> Vec<Named> {
     let Summary { estimate, p50, p90, p95, p99, min, max, mean, std, .. } = summary;
     let mut fields = value(metric.name(), metric.unit.symbol(), summary.n);
     fields.extend([
@@ -138,16 +137,13 @@ fn numbers(figure: &MetricSummary) -> Vec<Named> {
 /// The comparison of a row with its reference. A ratio above 1 is better for every metric, and `epsilon` is the threshold
 /// of a difference, as a share.
 fn comparison(report: &Report, row: &Row, metric: &Metric) -> Vec<Named> {
-    let reference = row.reference.as_ref().filter(|_| row.fault.is_none());
-    let wrong = report.output_of(row).is_some_and(|it| it.agreement.is_wrong());
-    let judged = report.verdicts.of_metric(row, metric, false);
-    if let (Some(reference), Some(judged)) = (reference, judged)
-        && let Ok(found) = &judged.result
-    {
-        let (low, high) = judged.bounds().unzip();
+    let Some(reference) = row.reference.as_ref().filter(|_| row.fault.is_none()) else { return Vec::new() };
+    let pair = report.verdicts.of_metric(row, metric, false);
+    if let Some((pair, found)) = pair.and_then(|pair| Some((pair, pair.found()?))) {
+        let (low, high) = pair.bounds().unzip();
         return vec![
             (column!("reference"), reference.into()),
-            (column!("times_reference"), judged.times().into()),
+            (column!("times_reference"), pair.times().into()),
             (column!("low"), low.into()),
             (column!("high"), high.into()),
             (column!("evidence"), evidence(&found.evidence).into()),
@@ -161,12 +157,10 @@ fn comparison(report: &Report, row: &Row, metric: &Metric) -> Vec<Named> {
             (column!("p_mann_whitney"), found.p.mann_whitney.into()),
         ];
     }
-    let own = row.is_reference() && row.fault.is_none() && !wrong;
-    if own {
-        vec![(column!("reference"), (&row.engine.label).into()), (column!("times_reference"), 1.0.into())]
-    } else {
-        Vec::new()
+    if row.is_reference() && !report.is_wrong(row) {
+        return vec![(column!("reference"), reference.into()), (column!("times_reference"), 1.0.into())];
     }
+    Vec::new()
 }
 
 /// The verification status of the row's engine: its deviation, the number of tokens, and the earliest token that the
@@ -183,7 +177,7 @@ fn output(report: &Report, row: &Row) -> Vec<Named> {
 
 /// The lines of the orchestrator's own cost, without a case and an engine.
 fn overhead(report: &Report, overhead: &Overhead) -> Vec<Vec<Named>> {
-    let figures =
+    let values =
         [("overhead.request", overhead.request_ns), ("overhead.streamed_token", overhead.streamed_token_ns)];
     let line = |(name, ns): (&str, u64)| {
         let mut fields =
@@ -191,7 +185,7 @@ fn overhead(report: &Report, overhead: &Overhead) -> Vec<Vec<Named>> {
         fields.extend([(column!("launches"), 1u32.into()), (column!("estimate"), ns.into())]);
         fields
     };
-    figures.map(line).to_vec()
+    values.map(line).to_vec()
 }
 
 /// The line of one limit of the machine, without a case and an engine: the best probe, and the range of all.

@@ -7,12 +7,13 @@ use std::collections::BTreeMap;
 use machine_limits::Limits;
 use serde::Serialize;
 
-use super::document::{Content, Document, Layouts, Lines, List, Section, json_bytes};
+use super::document::{Content, Document, Layouts, Lines, List, Section};
+use super::json::json_bytes;
 use crate::machine::cpu::{Cache, Cpu};
 use crate::machine::energy::{Listed, PERMISSION};
 use crate::machine::gpu::Unordered;
 use crate::machine::{Gpu, Machine};
-use crate::text::line;
+use crate::text::{line, plural};
 
 /// The machine. JSON has these names: add, never rename.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -31,7 +32,7 @@ pub struct Page {
 }
 
 impl Content for Page {
-    fn document(&self, _: &Layouts) -> Document {
+    fn document(&self, _: Layouts) -> Document {
         let facts = self.facts().into_iter().map(|(label, fact)| (label, line(&fact))).collect();
         let mut parts = vec![Section::Facts(facts)];
         parts.extend(self.limits.iter().flat_map(limits::parts));
@@ -56,62 +57,55 @@ impl Content for Page {
 impl Page {
     /// The facts with their labels. Unknown ones are left out, except those that a reader would look for.
     fn facts(&self) -> Vec<(String, String)> {
-        let Machine { cpu, .. } = &self.machine;
-        let said =
-            |label: &str, text: String| Some((label.to_string(), text)).filter(|(_, it)| !it.is_empty());
+        let Machine { cpu, gpus, os, architecture, .. } = &self.machine;
         let unknown = || "unknown".to_string();
         let facts = [
-            said("machine", self.fingerprint.clone()),
-            said("CPU", cpu.model.clone().unwrap_or_else(unknown)),
-            said("cores", cores(cpu)),
-            said("SIMD", if cpu.simd.is_empty() { unknown() } else { cpu.simd.join(" ") }),
-            said("caches", cpu.caches.iter().map(cache).collect::<Vec<_>>().join(", ")),
-            said("clock", clock(cpu)),
-            said("host", self.host()),
-            said("memory", self.memory()),
-            said("kernel", self.kernel()),
-            said("system", format!("{}, {}", self.machine.os, self.machine.architecture)),
-            said("container", self.container()),
-            said("load", self.load()),
-            said("energy", self.energy()),
+            ("machine", self.fingerprint.clone()),
+            ("CPU", cpu.model.clone().unwrap_or_else(unknown)),
+            ("cores", cores(cpu)),
+            ("SIMD", if cpu.simd.is_empty() { unknown() } else { cpu.simd.join(" ") }),
+            ("caches", cpu.caches.iter().map(cache).collect::<Vec<_>>().join(", ")),
+            ("clock", clock(cpu)),
+            ("host", self.host()),
+            ("memory", self.memory()),
+            ("kernel", self.kernel()),
+            ("system", format!("{os}, {architecture}")),
+            ("container", self.container()),
+            ("load", self.load()),
+            ("energy", self.energy()),
         ];
-        let gpus = self.machine.gpus.iter().flat_map(|gpu| {
-            let about = [("", gpu_is(gpu)), ("", self.named(gpu)), ("", gpu_does(gpu)), ("", used_by(gpu))];
-            let label = format!("GPU {}", gpu.index);
-            let mut first = Some(label);
-            about
-                .into_iter()
-                .filter(|(_, text)| !text.is_empty())
-                .map(move |(_, text)| (first.take().unwrap_or_default(), text))
-                .collect::<Vec<_>>()
+        let facts = facts.into_iter().filter(|(_, fact)| !fact.is_empty());
+        let of_gpus = gpus.iter().flat_map(|gpu| {
+            let facts = [gpu_is(gpu), self.device_name(gpu), gpu_does(gpu), used_by(gpu)];
+            let mut label = Some(format!("GPU {}", gpu.index));
+            let facts = facts.into_iter().filter(|fact| !fact.is_empty());
+            facts.map(move |fact| (label.take().unwrap_or_default(), fact))
         });
-        let no_gpu = self
-            .machine
-            .gpus
-            .is_empty()
-            .then(|| ("GPUs".to_string(), "none that a driver reports".to_string()));
-        let facts = facts.into_iter().flatten().chain(gpus).chain(no_gpu).chain(self.unnamed());
-        facts.chain([("versions".to_string(), self.versions())]).collect()
+        let no_gpu = gpus.is_empty().then(|| ("GPUs", "none that a driver reports".to_string()));
+        let order = self.gpu_order().map(|fact| ("order", fact));
+        let named = |(label, fact): (&str, String)| (label.to_string(), fact);
+        let (before, after) = (facts.map(named), no_gpu.into_iter().chain(order));
+        before.chain(of_gpus).chain(after.chain([("versions", self.versions())]).map(named)).collect()
     }
 
     /// The name for `--device`, where that is not obvious.
-    fn named(&self, gpu: &Gpu) -> String {
+    fn device_name(&self, gpu: &Gpu) -> String {
         let Machine { gpus, cuda: Some(cuda), .. } = &self.machine else { return String::new() };
         let Some(visible) = cuda.visible(gpus) else { return String::new() };
         match visible.iter().position(|&index| index == gpu.index) {
-            Some(place) if place as u64 == u64::from(gpu.index) && cuda.visible_devices.is_none() => {
+            Some(number) if number as u64 == u64::from(gpu.index) && cuda.visible_devices.is_none() => {
                 String::new()
             }
-            Some(place) => format!("`--device cuda:{place}`"),
+            Some(number) => format!("`--device cuda:{number}`"),
             None if visible.is_empty() => "hidden from engines: CUDA_VISIBLE_DEVICES is empty".into(),
             None => "hidden from engines: CUDA_VISIBLE_DEVICES names other GPUs".into(),
         }
     }
 
-    /// The line for GPUs that cannot be named one by one: the reason, and the remedy.
-    fn unnamed(&self) -> Option<(String, String)> {
+    /// The reason why the GPUs' order is unknown, and the remedy.
+    fn gpu_order(&self) -> Option<String> {
         let Machine { gpus, cuda: Some(cuda), .. } = &self.machine else { return None };
-        let said = match cuda.unordered(gpus)? {
+        Some(match cuda.unordered(gpus)? {
             Unordered::CutUp => {
                 let part = gpus.iter().flat_map(|gpu| &gpu.mig_uuids).next().map_or("MIG-…", |it| it);
                 format!(
@@ -119,22 +113,15 @@ impl Page {
                 )
             }
             Unordered::BySpeed => "the order of GPUs is unknown; hint: CUDA_DEVICE_ORDER=PCI_BUS_ID".into(),
-        };
-        Some(("order".into(), said))
+        })
     }
 
     fn host(&self) -> String {
-        let guest = match self.machine.cpu.hypervisor {
-            Some(true) => Some("virtual machine".to_string()),
-            Some(false) => Some("no hypervisor".to_string()),
-            None => None,
-        };
-        let hardware = self.machine.hardware.clone();
-        let steal = self
-            .machine
-            .steal_share
+        let Machine { cpu, hardware, steal_share, .. } = &self.machine;
+        let guest = cpu.hypervisor.map(|guest| if guest { "virtual machine" } else { "no hypervisor" });
+        let steal = steal_share
             .map(|share| format!("steal since boot {:.2} % of the requested CPU time", share * 100.0));
-        joined([guest, hardware, steal])
+        joined([guest.map(String::from), hardware.clone(), steal])
     }
 
     fn memory(&self) -> String {
@@ -198,7 +185,7 @@ impl Page {
 fn cores(cpu: &Cpu) -> String {
     let counted = |count: Option<u32>, what: &str| count.map(|count| format!("{count} {what}"));
     let smt = cpu.smt.map(|on| if on { "two threads on each (SMT)" } else { "no SMT" }.to_string());
-    let nodes = cpu.numa_nodes.map(|nodes| format!("{nodes} NUMA node{}", if nodes == 1 { "" } else { "s" }));
+    let nodes = cpu.numa_nodes.map(|nodes| plural(nodes, "NUMA node"));
     let all = [
         counted(cpu.allowed_cores, "allowed"),
         counted(cpu.logical_cores, "logical"),
@@ -278,8 +265,8 @@ fn used_by(gpu: &Gpu) -> String {
 }
 
 fn joined<const N: usize>(parts: [Option<String>; N]) -> String {
-    let said = parts.into_iter().flatten().filter(|part| !part.is_empty());
-    said.collect::<Vec<_>>().join("; ")
+    let known = parts.into_iter().flatten().filter(|part| !part.is_empty());
+    known.collect::<Vec<_>>().join("; ")
 }
 
 fn gib(bytes: u64) -> String {

@@ -1,8 +1,9 @@
 //! For README files and comments: GitHub's Markdown.
 
-use super::document::{Column, ColumnKind, Content, Explained, Item, Layout, Layouts, List, Section, Table};
-use super::format::{Format, Shape};
-use super::verdict_lines::loosened;
+use super::document::{
+    Column, ColumnKind, Content, Explained, Format, Item, Layout, List, Section, Shape, Table,
+};
+use super::verdict_lines::without_joints;
 
 pub const FORMAT: Format = Format {
     name: "markdown",
@@ -13,7 +14,7 @@ pub const FORMAT: Format = Format {
 const ROOM: Layout = Layout { versions: true, label: 40, factors: true, word: 24, gap: 0 };
 
 fn render(content: &dyn Content) -> Vec<u8> {
-    let document = content.document(&Layouts::chosen(|_| ROOM));
+    let document = content.document(&|_| ROOM);
     let mut out = String::new();
     document.summary.iter().for_each(|line| out.push_str(&format!("**{}**\n\n", escape(line))));
     for part in &document.parts {
@@ -39,20 +40,18 @@ fn render(content: &dyn Content) -> Vec<u8> {
             Section::List(items) => list(items, &mut out),
         }
     }
-    out.trim_end().bytes().chain(*b"\n").collect()
+    format!("{}\n", without_joints(out.trim_end())).into_bytes()
 }
 
 fn list(list: &List, out: &mut String) {
-    list.heading.iter().for_each(|line| out.push_str(&format!("{}\n\n", escape(&loosened(line)))));
+    list.heading.iter().for_each(|line| out.push_str(&format!("{}\n\n", escape(line))));
     for item in &list.items {
         match item {
-            Item::Listed(line) | Item::Plain(line) => {
-                out.push_str(&format!("- {}\n", escape(&loosened(line))))
-            }
+            Item::Listed(line) | Item::Plain(line) => out.push_str(&format!("- {}\n", escape(line))),
             Item::Explained(Explained { names, fault }) => {
                 out.push_str(&format!("- {}: {}\n", escape(&names.join("; ")), escape(&fault.line())));
-                for said in &fault.stderr {
-                    out.push_str(&format!("  - {}\n", code(said)));
+                for line in &fault.stderr {
+                    out.push_str(&format!("  - {}\n", code(line)));
                 }
                 for hint in fault.hint.iter().flat_map(|hint| hint.lines()) {
                     out.push_str(&format!("  - hint: {}\n", code(hint)));
@@ -66,12 +65,12 @@ fn list(list: &List, out: &mut String) {
 fn table(table: &Table, out: &mut String) {
     table.title.iter().for_each(|title| out.push_str(&format!("{}:\n\n", escape(title))));
     row(table.columns.iter().map(title), out);
-    let figures = table.columns.iter().map(|column| match column.place {
+    let alignments = table.columns.iter().map(|column| match column.kind {
         ColumnKind::Value => "---:".to_string(),
         ColumnKind::Name | ColumnKind::Fact => "---".to_string(),
     });
-    row(figures, out);
-    let values_at = table.columns.iter().position(|column| column.place == ColumnKind::Value);
+    row(alignments, out);
+    let values_at = table.columns.iter().position(|column| column.kind == ColumnKind::Value);
     for line in &table.lines {
         let mut cells: Vec<String> = line.cells.iter().map(|cell| escape(cell)).collect();
         if let Some(fault) = &line.fault {

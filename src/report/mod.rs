@@ -4,27 +4,23 @@
 //! Everything here is pure: no engine, no clock, no file. So any report can be made again years later.
 
 mod caption;
-mod case_table;
+mod case_tables;
 pub mod compare;
 mod csv;
 pub mod document;
 mod engines;
 pub mod entries;
-mod extent;
 mod factors;
-pub mod format;
 mod grid;
-mod json;
+pub mod json;
 mod labels;
 mod limits;
 mod lines;
 pub mod machine_page;
 mod markdown;
-mod no_verdicts;
 mod notes;
 mod outputs;
 mod resources;
-mod resources_table;
 mod rows;
 mod run_data;
 mod run_report;
@@ -33,21 +29,13 @@ mod verdict_lines;
 mod verdicts;
 mod viewed;
 mod wall_time;
-mod wall_time_table;
 
-pub use document::Content;
-pub use format::Format;
-pub use resources::facts::FACTS;
+pub use document::{Content, Format};
+pub use resources::FACTS;
 pub use run_report::{Report, View};
 pub use viewed::Viewed;
 
 pub const FORMATS: &[Format] = &[table::FORMAT, markdown::FORMAT, csv::FORMAT, json::FORMAT];
-
-impl Default for &'static Format {
-    fn default() -> Self {
-        &FORMATS[0]
-    }
-}
 
 pub fn named(name: &str) -> Option<&'static Format> {
     FORMATS.iter().find(|format| format.name == name)
@@ -59,10 +47,6 @@ pub fn shown(content: &dyn Content, format: &str, width: Option<usize>) -> Strin
     String::from_utf8(named(format).unwrap().render(content, width).unwrap()).unwrap()
 }
 
-#[cfg(test)]
-mod hostile;
-#[cfg(test)]
-mod large;
 #[cfg(test)]
 mod shares;
 #[cfg(test)]

@@ -1,21 +1,19 @@
 //! Notes about the results of a row, each with a remedy: results that drift, prompts of another length than the others',
 //! an engine that does not state its configuration.
 
-mod circumstances;
+mod stability;
 
 use std::collections::BTreeMap;
 
-use super::extent::more_blocks;
 use super::limits;
 use super::outputs::{self, Output};
-use super::rows::Row;
+use super::rows::{Requested, Row};
 use super::run_data::RunData;
 use super::verdicts::Verdicts;
-use crate::analysis::metric::{self};
+use crate::analysis::metric;
 use crate::plan::{Prompt, Role};
 use crate::record::{Launch, RunRecord, Sample};
-use crate::text::three_digits;
-use crate::text::{line, shorten};
+use crate::text::{line, shorten, three_digits};
 
 /// The limit of notes of one kind; the others are counted.
 const MOST: usize = 5;
@@ -23,16 +21,16 @@ const MOST: usize = 5;
 /// All notes. `rows` has each row with its case.
 pub fn of(data: &RunData, rows: &[(usize, Row)], verdicts: &Verdicts, outputs: &[Output]) -> Vec<String> {
     let record = data.record;
-    let drifting = circumstances::drifting(data, rows);
+    let drifting = stability::drifting(data, rows);
     let kinds = [
         (twins(data), "twins that failed"),
         (outputs::notes(outputs), "engines that drift or are unverified"),
         (refused(verdicts), "comparisons without a ratio"),
-        (circumstances::drifts(data, rows, &drifting), "rows that drift"),
+        (stability::drifts(data, rows, &drifting), "rows that drift"),
         (spreads(data, rows, &drifting), "rows whose launches differ"),
-        (circumstances::slow_firsts(data, rows), "rows whose first request is slow"),
-        (circumstances::unsteady(rows), "rows that were not steady after their warm-up"),
-        (circumstances::outliers(data, rows), "rows with values far from the others"),
+        (stability::slow_firsts(data, rows), "rows whose first request is slow"),
+        (stability::unsteady(rows), "rows that were not steady after their warm-up"),
+        (stability::outliers(data, rows), "rows with values far from the others"),
         (
             limits::notes(&metric::limits::limits(record), rows.iter().map(|(_, row)| row)),
             "limits that changed",
@@ -55,7 +53,7 @@ fn bounded(mut notes: Vec<String>, others: &str) -> Vec<String> {
 /// Notes about launches that differ widely. A drifting row is left out: its reason is known.
 fn spreads(data: &RunData, rows: &[(usize, Row)], drifting: &[(usize, f64)]) -> Vec<String> {
     let others = rows.iter().filter(|(case, _)| drifting.iter().all(|(other, _)| other != case));
-    let more = more_blocks(data.record);
+    let more = data.more_blocks();
     let wide = others.filter_map(|(_, row)| {
         let (label, case, spread) = (&row.engine.label, &row.case.label, three_digits(row.wide_spread()?));
         let remedy = format!("use a quieter machine, or more blocks: `--blocks {more}`");
@@ -78,10 +76,10 @@ fn twins(data: &RunData) -> Vec<String> {
 }
 
 fn refused(verdicts: &Verdicts) -> Vec<String> {
-    let headlines = verdicts.against_reference.iter().filter(|judged| judged.is_headline);
-    let refused = headlines.filter_map(|judged| {
-        let why = judged.result.as_ref().err()?;
-        Some(format!("`{}` `{}`: no ratio to `{}`: {why}", judged.engine, judged.case, judged.against))
+    let headlines = verdicts.against_reference.iter().filter(|pair| pair.is_headline);
+    let refused = headlines.filter_map(|pair| {
+        let why = pair.result.as_ref().err()?;
+        Some(format!("`{}` `{}`: no ratio to `{}`: {why}", pair.engine, pair.case, pair.against))
     });
     refused.collect()
 }
@@ -143,28 +141,16 @@ impl Range {
 
 /// Notes about requested options that a measured engine does not confirm.
 fn unstated(data: &RunData) -> Vec<String> {
-    let RunData { record, plan, .. } = data;
     let mut notes = Vec::new();
-    for (index, configuration) in plan.configurations.iter().enumerate() {
-        let is_measured = plan.cases_of(index).into_iter().any(|case| data.values.is_measured(case));
-        if configuration.role.is_some() || !is_measured {
-            continue;
-        }
-        let launches = record.launches_of(index);
-        let facts = || launches.clone().filter_map(|launch| Some(&launch.loaded.as_ref()?.facts));
-        let label = line(&configuration.label);
-        let mut note = |asked: &str, what: &str| {
-            let asked = shorten(&line(asked), 24);
-            notes.push(format!("`{label}`: requested {asked}, but it does not state {what}"));
-        };
-        let device = &configuration.device;
-        if device.is_known() && !device.is_cpu() && !facts().any(|facts| facts.device.is_some()) {
-            note(device.as_str(), "its device");
-        }
-        let stated = |facts: &protocol::Facts| facts.weights_dtype.is_some() || facts.compute_dtype.is_some();
-        if let Some(dtype) = configuration.dtype.as_deref().filter(|_| !facts().any(stated)) {
-            note(dtype, "its dtype");
-        }
+    for (_, engine) in data.engines.iter().enumerate().filter(|(index, _)| data.is_measured_row(*index)) {
+        let Requested { device, dtype, .. } = &engine.requested;
+        let device = device.as_ref().filter(|it| !it.is_cpu() && engine.device.is_none());
+        let device = device.map(|device| (device.to_string(), "device"));
+        let dtype = dtype.clone().filter(|_| engine.dtype.is_none()).map(|dtype| (dtype, "dtype"));
+        notes.extend(device.into_iter().chain(dtype).map(|(requested, setting)| {
+            let requested = shorten(&requested, 24);
+            format!("`{}`: requested {requested}, but it does not state its {setting}", engine.label)
+        }));
     }
     notes
 }

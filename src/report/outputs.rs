@@ -1,8 +1,10 @@
 //! The output status of engines in a report: a column where it varies, a line for each problem.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
-use super::rows::Row;
+use super::rows::{Row, grouped};
 use super::run_data::RunData;
 use crate::analysis::agreement::bounds::{AGREES, EXACT};
 use crate::analysis::agreement::{Against, Agreement, NoChecks, Status, no_checks};
@@ -26,15 +28,10 @@ pub fn outputs(data: &RunData) -> Vec<Output> {
     if no_checks(data.record).is_some() {
         return Vec::new();
     }
-    let all = data.plan.configurations.iter().zip(&data.engines).zip(&data.agreements).enumerate();
-    let rows = all.filter(|(index, ((configuration, _), _))| {
-        let mut cases =
-            (0..data.plan.cases.len()).filter(|&case| data.plan.cases[case].configuration == *index);
-        configuration.role.is_none() && cases.any(|case| data.values.is_measured(case))
-    });
-    rows.map(|(_, ((_, engine), agreement))| Output {
-        engine: engine.label.clone(),
-        agreement: agreement.clone(),
+    let rows = (0..data.plan.configurations.len()).filter(|&index| data.is_measured_row(index));
+    rows.map(|index| Output {
+        engine: data.engines[index].label.clone(),
+        agreement: data.agreements[index].clone(),
     })
     .collect()
 }
@@ -74,50 +71,34 @@ pub fn legend(rows: &[Row], outputs: &[Output], no_checks: Option<NoChecks>) -> 
     if rows.is_empty() {
         return None;
     }
+    let unchecked = |why| Some(format!("{TITLE}: not checked, because {why}"));
     match no_checks {
-        Some(NoChecks::ByRequest) => {
-            return Some(format!(
-                "{TITLE}: not checked, because of `--verifier none`; hint: `--verifier ENGINE`"
-            ));
-        }
-        Some(NoChecks::ByAge) => {
-            return Some(format!("{TITLE}: not checked, because the record is older than output checks"));
-        }
+        Some(NoChecks::ByRequest) => return unchecked("of `--verifier none`; hint: `--verifier ENGINE`"),
+        Some(NoChecks::ByAge) => return unchecked("the record is older than output checks"),
         None => {}
     }
-    let mut whom: Vec<String> = Vec::new();
-    for against in outputs.iter().map(|it| &it.agreement.against) {
-        let said = match against {
-            Against::Engine { label } => format!("`{}`", line(label)),
-            Against::StoredAnswers { by } => format!("{} (stored answers)", line(by)),
-            Against::Itself | Against::Nothing => continue,
-        };
-        whom.extend((!whom.contains(&said)).then_some(said));
-    }
-    if whom.is_empty() || !vary(outputs) {
+    let verifier = |it: &Output| match &it.agreement.against {
+        Against::Engine { label } => Some(format!("`{}`", line(label))),
+        Against::StoredAnswers { by } => Some(format!("{} (stored answers)", line(by))),
+        Against::Itself | Against::Nothing => None,
+    };
+    let verifiers: BTreeSet<String> = outputs.iter().filter_map(verifier).collect();
+    if verifiers.is_empty() || !vary(outputs) {
         return None;
     }
     Some(format!(
         "{TITLE}: difference from the log-probabilities of {} on held-out text, in nats (root mean square); exact: up to \
          {EXACT} and the same tokens; agrees: up to {AGREES}; wrong: above the bound for its precision",
-        whom.join(", ")
+        verifiers.into_iter().collect::<Vec<_>>().join(", ")
     ))
 }
 
 /// Notes about engines that drift or are unverified. Engines with the same reason share a line. Wrong output has its own text.
 pub fn notes(outputs: &[Output]) -> Vec<String> {
-    let mut notes: Vec<(Status, String, Vec<String>)> = Vec::new();
-    let told =
-        outputs.iter().filter(|it| [Status::Drifts, Status::Unverified].contains(&it.agreement.status));
-    for output in told {
-        let (status, name) = (output.agreement.status, format!("`{}`", output.engine));
-        let reasons = output.reasons();
-        match notes.iter_mut().find(|(other, why, _)| *other == status && *why == reasons) {
-            Some((.., names)) => names.push(name),
-            None => notes.push((status, reasons, vec![name])),
-        }
-    }
-    let write = |(status, reasons, names): (Status, String, Vec<String>)| {
+    let is_noted = |status: Status| matches!(status, Status::Drifts | Status::Unverified);
+    let noted = outputs.iter().filter(|it| is_noted(it.agreement.status));
+    let groups = grouped(noted.map(|it| ((it.agreement.status, it.reasons()), format!("`{}`", it.engine))));
+    let write = |((status, reasons), names): ((Status, String), Vec<String>)| {
         let verb = match (status, names.len()) {
             (Status::Drifts, 1) => "drifts",
             (Status::Drifts, _) => "drift",
@@ -126,7 +107,7 @@ pub fn notes(outputs: &[Output]) -> Vec<String> {
         };
         format!("{} {verb}{reasons}", names.join(", "))
     };
-    notes.into_iter().map(write).collect()
+    groups.into_iter().map(write).collect()
 }
 
 #[cfg(test)]

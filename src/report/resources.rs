@@ -1,10 +1,280 @@
-//! The resources of a case apart from time: memory in its parts, cores, energy, a GPU. An unknown value is absent, never zero.
+//! The resources of a case apart from time: memory in its parts, cores, energy, a GPU. Each is an entry of `resources!`,
+//! with what JSON, the table for people, CSV and `orchestrate metrics` have of it. An unknown value is absent, never zero.
 
-pub mod facts;
-mod sources;
+use std::collections::BTreeMap;
 
-pub use facts::Resources;
-pub use sources::Sources;
+use serde::Serialize;
+
+use crate::analysis::metric::{
+    self, CoresBusy, Known, MetricId, Observation, OnGpus, gpu_joules_per_token, idle_watts,
+};
+use crate::analysis::values::Values;
+use crate::record::Idle;
+use crate::text::line;
+use stats::median;
+
+/// Each entry is a field of `Resources`, which is its name in JSON, with its value; and its columns and lines in FACTS.
+macro_rules! resources {
+    ($($(#[$doc:meta])* $name:ident: $type:ty = $of:expr, [$($fact:expr),* $(,)?];)+) => {
+        /// The resources of a case. JSON has these names: add, never rename. Units are bytes, cores, joules, watts and
+        /// per cent. The metrics among them are estimates.
+        #[derive(Debug, Clone, Default, PartialEq, Serialize)]
+        pub struct Resources {
+            $($(#[$doc])* pub $name: $type,)+
+        }
+
+        impl Resources {
+            pub fn of(sources: &Sources) -> Self {
+                $(let $name: fn(&Sources) -> $type = $of;)+
+                Self { $($name: $name(sources),)+ }
+            }
+        }
+
+        pub const FACTS: &[Fact] = &[$($($fact,)*)+];
+    };
+}
+
+resources! {
+    peak_bytes: Option<f64> = |it| it.estimate(MetricId::PEAK_MEMORY), [
+        metric("peak memory", Quantity::Bytes, |it| it.peak_bytes),
+    ];
+    anonymous_bytes: Option<f64> = |it| it.estimate(MetricId::MEMORY_ANONYMOUS), [
+        metric("memory anonymous", Quantity::Bytes, |it| it.anonymous_bytes),
+    ];
+    file_bytes: Option<f64> = |it| it.estimate(MetricId::MEMORY_FILE), [
+        metric("memory file-backed", Quantity::Bytes, |it| it.file_bytes),
+    ];
+    device_bytes: Option<f64> = |it| it.estimate(MetricId::DEVICE_MEMORY), [
+        metric("device memory", Quantity::GpuBytes, |it| it.device_bytes),
+    ];
+    /// The source of that value.
+    device_bytes_from: Option<Known> = |it| it.device_bytes_from(), [];
+    device_stated_bytes: Option<f64> = |it| it.device_stated_bytes(), [
+        fact("device stated", Quantity::GpuBytes, |it| it.device_stated_bytes, "device_stated",
+            "peak device memory that the engine's allocator reports, at load or after a request."),
+    ];
+    device_process_bytes: Option<f64> = |it| bytes(it.gpus.process_bytes), [
+        for_programs(Quantity::GpuBytes, |it| it.device_process_bytes, "device_processes",
+            "peak device memory of the engine's processes in the sampled pass, as the driver counts it. Absent if the driver \
+             names none of its processes."),
+    ];
+    device_growth_bytes: Option<f64> = |it| bytes(it.gpus.growth_bytes), [
+        for_programs(Quantity::GpuBytes, |it| it.device_growth_bytes, "device_growth",
+            "peak memory of the engine's whole GPUs in the sampled pass, less their memory just before its start. Changes by \
+             other programs are included."),
+    ];
+    device_whole_bytes: Option<f64> = |it| bytes(it.gpus.whole_bytes), [
+        fact("device whole", Quantity::GpuBytes, |it| it.device_whole_bytes, "device_whole",
+            "peak memory of the engine's whole GPUs in the sampled pass, other programs included, without the driver's own \
+             reserve."),
+    ];
+    /// The size that the engine states.
+    weights_bytes: Option<f64> = |it| it.weights_bytes(), [
+        fact("stated weights", Quantity::Bytes, |it| it.weights_bytes, "weights",
+            "bytes of the weights, as the engine states them."),
+    ];
+    over_weights_bytes: Option<f64> = |it| it.estimate(MetricId::MEMORY_OVERHEAD), [
+        metric("over weights", Quantity::Bytes, |it| it.over_weights_bytes),
+    ];
+    /// CPU time of the process tree, divided by the time of the measured requests.
+    cores_busy: Option<f64> = |it| it.cores.filter(|&cores| cores > 0.0), [
+        fact("CPU busy", Quantity::Plain("cores"), |it| it.cores_busy, "cores_busy",
+            "CPU time of the process tree over the time of the measured requests."),
+    ];
+    joules_per_token: Option<f64> = |it| it.estimate(MetricId::JOULES_PER_TOKEN), [
+        metric("energy per token", Quantity::Joules, |it| it.joules_per_token),
+    ];
+    /// By the counters of its GPUs alone.
+    gpu_joules_per_token: Option<f64> = |it| it.observed.iter().find_map(gpu_joules_per_token), [
+        fact("GPU energy per token", Quantity::GpuJoules, |it| it.gpu_joules_per_token, "gpu_joules_per_token",
+            "energy of the engine's GPUs in the sampled pass above idle, for each new token. The processors' energy, which \
+             often only root can read, is not included."),
+    ];
+    /// Power of the whole idle machine.
+    idle_watts: Option<f64> = |it| idle_watts(it.idle), [
+        fact("idle power", Quantity::Plain("W"), |it| it.idle_watts, "idle_power",
+            "mean power of the machine while no engine of the run was active, by all energy counters."),
+    ];
+    /// NVML's indices of the GPUs that the engine computed on. The entries below are about them, and absent for a CPU.
+    gpus: Vec<u32> = |it| it.gpus.indices.clone(), [];
+    /// Utilisation of the busiest GPU.
+    gpu_percent: Option<f64> = |it| it.gpus.busy_percent, [
+        fact("GPU busy", Quantity::Gpu("%"), |it| it.gpu_percent, "gpu_utilisation",
+            "share of the time in which some kernel ran on the GPU, even a small one: 100 % does not mean fast. The mean of \
+             the driver's values in the sampled pass, without its first second. Of several GPUs, the busiest one."),
+    ];
+    gpu_memory_percent: Option<f64> = |it| it.gpus.memory_busy_percent, [
+        fact("GPU memory busy", Quantity::Gpu("%"), |it| it.gpu_memory_percent, "gpu_memory_utilisation",
+            "share of the time in which the GPU's memory was read or written, sampled in the same way. It is not a share of \
+             its bandwidth."),
+    ];
+    gpu_watts: Option<f64> = |it| it.gpus.watts, [
+        fact("GPU power", Quantity::Gpu("W"), |it| it.gpu_watts, "gpu_power",
+            "mean power of the engine's GPUs together, idle power included, over the same samples."),
+    ];
+    /// The lowest and the highest clock.
+    gpu_clock_mhz: Option<(u32, u32)> = |it| it.gpus.clock_mhz, [
+        fact("SM clock lowest", Quantity::Gpu("MHz"), |it| lowest(it.gpu_clock_mhz), "gpu_clock_lowest",
+            "the lowest clock of the streaming multiprocessors in the sampled pass."),
+        fact("SM clock highest", Quantity::Gpu("MHz"), |it| highest(it.gpu_clock_mhz), "gpu_clock_highest",
+            "the highest clock of the streaming multiprocessors in the sampled pass."),
+    ];
+    gpu_memory_clock_mhz: Option<(u32, u32)> = |it| it.gpus.memory_clock_mhz, [
+        fact("memory clock", Quantity::Gpu("MHz"), |it| lowest(it.gpu_memory_clock_mhz), "gpu_memory_clock_lowest",
+            "the lowest clock of the GPU's memory in the sampled pass."),
+    ];
+    gpu_celsius: Option<u32> = |it| it.gpus.celsius, [
+        fact("GPU heat", Quantity::Gpu("°C"), |it| it.gpu_celsius.map(f64::from), "gpu_temperature",
+            "the highest temperature of the engine's GPUs in the sampled pass."),
+    ];
+    /// The share of samples in which the GPU was slowed down.
+    gpu_slowed_share: Option<f64> = |it| it.gpus.slowed_share, [
+        fact("GPU slowed", Quantity::Gpu("%"), |it| it.gpu_slowed_share.map(|share| share * 100.0), "gpu_slowed",
+            "share of the samples with a driver's reason for a lower clock; the legend and JSON name the reasons. The power \
+             limit (sw_power_cap) is usual on a large GPU under load. Of several GPUs, the one that was slowed most often."),
+    ];
+    /// The driver's reasons.
+    gpu_slowed_by: Vec<String> = |it| it.gpus.slowed_by.iter().map(|word| line(word)).collect(), [];
+}
+
+/// The values that are no metrics.
+pub fn lines(of: &Resources) -> impl Iterator<Item = (&'static str, &'static str, Option<f64>)> + '_ {
+    let own = FACTS.iter().filter_map(|fact| Some((fact, fact.explained.as_ref()?.name)));
+    own.map(|(fact, name)| (name, fact.quantity.unit(), (fact.of)(of)))
+}
+
+/// A column of the table for people, a line of CSV, or both.
+#[derive(Debug)]
+pub struct Fact {
+    /// The header of its column; `None` for a value that only programs get.
+    pub title: Option<&'static str>,
+    pub of: fn(&Resources) -> Option<f64>,
+    pub quantity: Quantity,
+    /// Absent for a metric: METRICS explains it, and CSV has it from there.
+    pub explained: Option<Explanation>,
+}
+
+#[derive(Debug)]
+pub struct Explanation {
+    /// Without the prefix: CSV has `resources.weights`.
+    pub name: &'static str,
+    pub about: &'static str,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Quantity {
+    /// All columns of bytes share one scale.
+    Bytes,
+    Joules,
+    Plain(&'static str),
+    /// A plain value of a GPU, left out where no row computes on one.
+    Gpu(&'static str),
+    /// Bytes of a GPU, left out likewise.
+    GpuBytes,
+    GpuJoules,
+}
+
+impl Quantity {
+    pub fn unit(self) -> &'static str {
+        match self {
+            Self::Bytes | Self::GpuBytes => "bytes",
+            Self::Joules | Self::GpuJoules => "J",
+            Self::Plain(unit) | Self::Gpu(unit) => unit,
+        }
+    }
+
+    pub fn is_bytes(self) -> bool {
+        matches!(self, Self::Bytes | Self::GpuBytes)
+    }
+
+    pub fn is_joules(self) -> bool {
+        matches!(self, Self::Joules | Self::GpuJoules)
+    }
+
+    pub fn is_of_gpus(self) -> bool {
+        matches!(self, Self::Gpu(_) | Self::GpuBytes | Self::GpuJoules)
+    }
+}
+
+/// A metric: METRICS explains it.
+const fn metric(title: &'static str, quantity: Quantity, of: fn(&Resources) -> Option<f64>) -> Fact {
+    Fact { title: Some(title), of, quantity, explained: None }
+}
+
+const fn fact(
+    title: &'static str,
+    quantity: Quantity,
+    of: fn(&Resources) -> Option<f64>,
+    name: &'static str,
+    about: &'static str,
+) -> Fact {
+    Fact { title: Some(title), of, quantity, explained: Some(Explanation { name, about }) }
+}
+
+/// A value without a column for people.
+const fn for_programs(
+    quantity: Quantity,
+    of: fn(&Resources) -> Option<f64>,
+    name: &'static str,
+    about: &'static str,
+) -> Fact {
+    Fact { title: None, of, quantity, explained: Some(Explanation { name, about }) }
+}
+
+fn lowest(range: Option<(u32, u32)>) -> Option<f64> {
+    range.map(|(lowest, _)| lowest.into())
+}
+
+fn highest(range: Option<(u32, u32)>) -> Option<f64> {
+    range.map(|(_, highest)| highest.into())
+}
+
+/// Everything that the resources of a case are computed from.
+pub struct Sources<'a> {
+    /// Of each metric.
+    estimates: BTreeMap<MetricId, f64>,
+    observed: Vec<Observation<'a>>,
+    cores: Option<f64>,
+    /// One pass stands for the case. Empty for a CPU.
+    gpus: OnGpus,
+    idle: &'a [Idle],
+}
+
+impl<'a> Sources<'a> {
+    pub fn of(values: &'a Values, case: usize, estimates: BTreeMap<MetricId, f64>) -> Self {
+        let observed: Vec<Observation> = values.observed(case).collect();
+        let gpus = observed.iter().filter(|it| it.on_device()).find_map(OnGpus::of).unwrap_or_default();
+        let cores = CoresBusy::of(values.samples(case)).map(|it| it.cores);
+        Self { estimates, observed, cores, gpus, idle: &values.record.idle }
+    }
+
+    fn estimate(&self, id: MetricId) -> Option<f64> {
+        self.estimates.get(&id).copied()
+    }
+
+    /// The source of the largest value of device memory.
+    fn device_bytes_from(&self) -> Option<Known> {
+        let known = self.on_device().filter_map(metric::device_memory_known);
+        known.reduce(|one, other| if other.0 > one.0 { other } else { one }).map(|(_, whose)| whose)
+    }
+
+    fn device_stated_bytes(&self) -> Option<f64> {
+        let stated = self.on_device().filter_map(metric::stated_device_bytes);
+        stated.reduce(f64::max).filter(|&bytes| bytes > 0.0)
+    }
+
+    fn weights_bytes(&self) -> Option<f64> {
+        median(&self.observed.iter().filter_map(metric::weights_bytes).collect::<Vec<_>>())
+    }
+
+    fn on_device(&self) -> impl Iterator<Item = &Observation<'a>> {
+        self.observed.iter().filter(|it| it.on_device())
+    }
+}
+
+fn bytes(bytes: Option<u64>) -> Option<f64> {
+    bytes.map(|bytes| bytes as f64)
+}
 
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::resources::Resources;
 use super::wall_time::WallTime;
@@ -11,7 +11,7 @@ use crate::analysis::metric::share::Absent;
 use crate::analysis::metric::{Metric, MetricId};
 use crate::machine::Device;
 use crate::record::{FailureKind, Stage, WarmUp};
-use stats::Summary;
+use stats::{StoppedBy, Summary};
 
 /// Launches that differ by more than this factor say more about the machine than about the engine.
 const WIDE_SPREAD: f64 = 2.0;
@@ -50,20 +50,24 @@ pub struct Case {
     pub warmup: Option<u32>,
 }
 
-/// A configuration with the facts that it stated. A fact that it did not state is absent.
-#[derive(Debug, Clone, Default, PartialEq)]
+/// A configuration with the facts that it stated. A fact that it did not state is absent. JSON has these names: add, never
+/// rename.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Engine {
     /// Unique in the plan: the name in progress, notes and hints.
     pub label: String,
     /// The name in a table with columns of factors: the engine and its preset.
+    #[serde(skip)]
     pub name: String,
+    #[serde(rename = "name")]
     pub engine: String,
     pub model: String,
     pub version: Option<String>,
     pub device: Option<Device>,
     pub dtype: Option<Dtype>,
     pub threads: Option<u32>,
-    pub asked: Requested,
+    #[serde(skip)]
+    pub requested: Requested,
 }
 
 /// A dtype as text: that of the weights, or `bf16/f32` where the engine computes in another one.
@@ -81,6 +85,12 @@ impl fmt::Display for Dtype {
     }
 }
 
+impl Serialize for Dtype {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
 /// The options that the plan requested. An option that was left to the engine is absent.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Requested {
@@ -95,9 +105,11 @@ pub struct MetricSummary {
     pub summary: Summary,
 }
 
-#[derive(Debug, Clone)]
+/// A configuration that failed as a whole.
+#[derive(Debug, Clone, Serialize)]
 pub struct Failed {
     pub engine: Engine,
+    #[serde(rename = "failure")]
     pub fault: Fault,
 }
 
@@ -114,6 +126,29 @@ pub struct Fault {
     pub times: usize,
 }
 
+/// How far a workload was measured: its blocks, and the reason for the end. JSON has these names: add, never rename.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Extent {
+    /// The workload's label.
+    pub workload: String,
+    pub scenario: String,
+    pub blocks: u32,
+    /// `None` where the run ended before the workload was complete.
+    pub stopped_by: Option<StoppedBy>,
+}
+
+/// The values of each key, in the order in which the keys first appear.
+pub fn grouped<K: PartialEq, V>(pairs: impl Iterator<Item = (K, V)>) -> Vec<(K, Vec<V>)> {
+    let mut groups: Vec<(K, Vec<V>)> = Vec::new();
+    for (key, value) in pairs {
+        match groups.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, values)) => values.push(value),
+            None => groups.push((key, vec![value])),
+        }
+    }
+    groups
+}
+
 impl Row {
     pub fn is_reference(&self) -> bool {
         self.reference.as_ref() == Some(&self.engine.label)
@@ -121,12 +156,12 @@ impl Row {
 
     /// The ratio of the best launch to the worst, by the headline, where that is more than noise.
     pub fn wide_spread(&self) -> Option<f64> {
-        let figure = self.figure(self.case.headline?.id).filter(|_| self.fault.is_none())?;
-        figure.summary.launch_spread().filter(|&spread| spread > WIDE_SPREAD)
+        let summary = self.summary(self.case.headline?.id).filter(|_| self.fault.is_none())?;
+        summary.launch_spread().filter(|&spread| spread > WIDE_SPREAD)
     }
 
-    pub fn figure(&self, metric: MetricId) -> Option<&MetricSummary> {
-        self.summaries.iter().find(|figure| figure.metric.id == metric)
+    pub fn summary(&self, metric: MetricId) -> Option<&Summary> {
+        self.summaries.iter().find(|it| it.metric.id == metric).map(|it| &it.summary)
     }
 }
 

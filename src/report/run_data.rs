@@ -1,23 +1,26 @@
 //! A record, sorted by configuration and case.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::engines::{engines, word};
 use super::resources::{Resources, Sources};
-use super::rows::{Case, Engine, Failed, Fault, MetricSummary, Row};
-use super::wall_time::{Lived, WallTime};
+use super::rows::{Case, Engine, Extent, Failed, Fault, MetricSummary, Row, grouped};
+use super::wall_time::WallTime;
 use crate::analysis::agreement::Agreement;
 use crate::analysis::claims::{self, Contradiction};
 use crate::analysis::metric::limits::Key;
 use crate::analysis::metric::share::{self, Absent};
-use crate::analysis::metric::{self, METRICS, Metric, MetricId, Observation};
+use crate::analysis::metric::{self, METRICS, MetricId, Observation};
 use crate::analysis::values::Values;
-use crate::plan::{self, Plan, Workload};
+use crate::plan::{Plan, Workload};
 use crate::record::{End, Failure, FailureKind, RunRecord, Warning};
 use crate::text::{line, shorten};
+use stats::INTERIM_ANALYSES;
 
 /// The longest sentence of an engine that any format keeps.
 const LONGEST_SENTENCE: usize = 2000;
 /// The most hints of one failure.
-const MOST_WAYS: usize = 3;
+const MOST_HINTS: usize = 3;
 
 pub struct RunData<'a> {
     pub record: &'a RunRecord,
@@ -38,8 +41,10 @@ impl<'a> RunData<'a> {
     pub fn row(&self, case: usize) -> Row {
         let planned = &self.plan.cases[case];
         let launches = self.values.launches(case);
-        let summaries: Vec<MetricSummary> =
-            METRICS.iter().filter_map(|metric| self.figure(case, metric)).collect();
+        let summaries = METRICS.iter().filter_map(|metric| {
+            Some(MetricSummary { metric, summary: self.values.of_metric(case, metric).summary()? })
+        });
+        let summaries: Vec<MetricSummary> = summaries.collect();
         let estimates = summaries.iter().map(|it| (it.metric.id, it.summary.estimate)).collect();
         let resources = || Resources::of(&Sources::of(&self.values, case, estimates));
         let resources = (!launches.is_empty()).then(resources);
@@ -54,24 +59,11 @@ impl<'a> RunData<'a> {
             limit: self.limit(case),
             reference: reference.map(|reference| self.engine(reference).label),
             warm_ups: warm_ups.copied().collect(),
-            wall_time: self.wall_time(case),
+            wall_time: WallTime::of(self.plan, launches),
             resources,
             fault: self.fault(case),
             contradicted: false,
         }
-    }
-
-    fn wall_time(&self, case: usize) -> Option<WallTime> {
-        let lived = self.values.launches(case).iter().map(|requests| Lived {
-            launch: requests.launch,
-            first: requests.first_of_launch,
-            measured: &requests.measured,
-        });
-        WallTime::of(self.plan, &lived.collect::<Vec<_>>())
-    }
-
-    fn figure(&self, case: usize, metric: &'static Metric) -> Option<MetricSummary> {
-        Some(MetricSummary { metric, summary: self.values.of_metric(case, metric).summary()? })
     }
 
     /// The limit that the share of the case's headline refers to.
@@ -94,91 +86,114 @@ impl<'a> RunData<'a> {
 
     /// The failure of a case: the first one, and the number of all.
     pub fn fault(&self, case: usize) -> Option<Fault> {
+        let own = fault_of(self.record.failures.iter().filter(|failure| failure.case == Some(case)));
+        // A failure of the engine also applies to its measured cases: they have no verdicts.
+        let of_engine = || self.engine_fault(self.plan.cases[case].configuration);
+        own.or_else(|| of_engine().filter(|_| self.values.is_measured(case)))
+    }
+
+    /// The failure of a configuration outside its cases.
+    fn engine_fault(&self, configuration: usize) -> Option<Fault> {
         let failures = self.record.failures.iter();
-        let own = fault_of(failures.clone().filter(|failure| failure.case == Some(case)));
-        // A failure of the whole engine also applies to its measured cases: they have no verdicts.
-        let (configuration, measured) = (self.plan.cases[case].configuration, self.values.is_measured(case));
-        let whole = |it: &&Failure| it.case.is_none() && it.configuration == configuration;
-        own.or_else(|| fault_of(failures.filter(whole)).filter(|_| measured))
+        fault_of(failures.filter(|it| it.case.is_none() && it.configuration == configuration))
     }
 
     /// The configurations that failed as a whole, each once.
     pub fn failed(&self) -> Vec<Failed> {
-        let configurations = self.plan.configurations.iter().enumerate();
-        let rows = configurations.filter(|(_, configuration)| configuration.role.is_none());
-        let failed = rows.filter_map(|(index, configuration)| {
-            let failures = self.record.failures.iter();
-            let whole = failures.filter(|failure| failure.configuration == index && failure.case.is_none());
-            let said = fault_of(whole);
+        let rows = (0..self.plan.configurations.len()).filter(|&index| self.is_row(index));
+        let failed = rows.filter_map(|index| {
             // The plan has the reason for an unavailable engine, even when an interrupted run did not reach it.
-            let known = configuration.unavailable.as_ref().map(|unavailable| Fault {
+            let unavailable = self.plan.configurations[index].unavailable.as_ref().map(|it| Fault {
                 kind: FailureKind::Unavailable,
-                message: line(&unavailable.reason),
-                hint: unavailable.hint.as_deref().map(|hint| ways(hint, line)),
+                message: line(&it.reason),
+                hint: it.hint.as_deref().map(|hint| hints(hint, line)),
                 times: 1,
                 ..Fault::default()
             });
-            said.or(known).map(|fault| Failed { engine: self.engine(index), fault })
+            let fault = self.engine_fault(index).or(unavailable)?;
+            Some(Failed { engine: self.engine(index), fault })
         });
         failed.collect()
     }
 
+    /// The extents, one for each workload, in the order in which the plan first names them.
+    pub fn extents(&self) -> Vec<Extent> {
+        // An interrupted run shows the planned number of blocks. Without a plan it shows the blocks that began.
+        let unended = self.plan.extent.blocks.unwrap_or_else(|| self.begun_blocks());
+        let mut known = BTreeSet::new();
+        let workloads = self.plan.cases.iter().map(|case| &case.workload);
+        let extents = workloads.filter(|it| known.insert(it.label.as_str())).map(|workload| {
+            let closed = self.record.closed.iter().find(|closed| closed.workload == workload.label);
+            Extent {
+                workload: line(&workload.label),
+                scenario: line(&workload.scenario),
+                blocks: closed.map_or(unended, |closed| closed.blocks),
+                stopped_by: closed.map(|closed| closed.by),
+            }
+        });
+        extents.collect()
+    }
+
+    /// The number of blocks in which at least one engine was launched. Launches for output checks count for none.
+    fn begun_blocks(&self) -> u32 {
+        let launches = self.record.launches.iter().filter(|launch| !launch.for_output_checks);
+        launches.map(|launch| launch.block.saturating_add(1)).max().unwrap_or(0)
+    }
+
+    /// A larger number of blocks for a remedy: the next interim analysis of a run without `--blocks`.
+    pub fn more_blocks(&self) -> usize {
+        let blocks = self.begun_blocks().max(self.plan.extent.blocks.unwrap_or(0)) as usize;
+        let mut analyses = INTERIM_ANALYSES.into_iter().skip(1);
+        analyses.find(|analysis| *analysis > blocks).unwrap_or(blocks.saturating_mul(2))
+    }
+
     pub fn notices(&self) -> Vec<String> {
-        let mut notices = Vec::new();
-        match self.record.end {
-            Some(End::Finished) => {}
-            Some(End::Interrupted) => {
-                notices.push("the run was interrupted: only its recorded samples are shown".into())
-            }
-            None => {
-                notices.push("the run was cut off before its end: only its recorded samples are shown".into())
-            }
-        }
-        let missing: Vec<&plan::Case> = self.missing().collect();
-        let all = self.plan.cases.iter().filter(|case| self.is_row(case.configuration)).count();
-        match missing.len() {
-            0 => {}
-            count if count == all => notices.push(format!("none of {all} cases has samples")),
-            count => {
-                let names =
-                    self.plan.configurations.iter().enumerate().filter_map(|(index, configuration)| {
-                        let of_it = missing.iter().filter(|case| case.configuration == index);
-                        let cases: Vec<&str> = of_it.map(|case| case.workload.label.as_str()).collect();
-                        let none = cases.is_empty();
-                        let every = cases.len() == self.plan.cases_of(index).len();
-                        let cases = if every { "every case".into() } else { cases.join(", ") };
-                        (!none).then(|| line(&format!("{} ({cases})", configuration.label)))
-                    });
-                let names = names.collect::<Vec<_>>().join(", ");
-                notices.push(format!("{count} of {all} cases have no samples: {names}"));
+        let ended = match self.record.end {
+            Some(End::Finished) => None,
+            Some(End::Interrupted) => Some("was interrupted"),
+            None => Some("was cut off before its end"),
+        };
+        let ended = ended.map(|how| format!("the run {how}: only its recorded samples are shown"));
+        ended.into_iter().chain(self.missing_cases()).collect()
+    }
+
+    /// Names the cases without samples and without a failure that explains it.
+    fn missing_cases(&self) -> Option<String> {
+        let rows = self.plan.cases.iter().enumerate().filter(|(_, case)| self.is_row(case.configuration));
+        let all = rows.clone().count();
+        let is_explained = |index: usize, configuration: usize| {
+            self.plan.configurations[configuration].unavailable.is_some()
+                || self.engine_fault(configuration).is_some()
+                || self.fault(index).is_some()
+        };
+        let mut missing: BTreeMap<usize, Vec<&str>> = BTreeMap::new();
+        for (index, case) in rows {
+            if !self.values.is_measured(index) && !is_explained(index, case.configuration) {
+                missing.entry(case.configuration).or_default().push(&case.workload.label);
             }
         }
-        notices
+        let count: usize = missing.values().map(Vec::len).sum();
+        if count == all || count == 0 {
+            return (count > 0).then(|| format!("none of {all} cases has samples"));
+        }
+        let names = missing.into_iter().map(|(index, cases)| {
+            let every = cases.len() == self.plan.cases_of(index).len();
+            let cases = if every { "every case".into() } else { cases.join(", ") };
+            line(&format!("{} ({cases})", self.plan.configurations[index].label))
+        });
+        let names = names.collect::<Vec<_>>().join(", ");
+        Some(format!("{count} of {all} cases have no samples: {names}"))
     }
 
     /// Whether the configuration has a row. A twin has none.
-    fn is_row(&self, configuration: usize) -> bool {
+    pub fn is_row(&self, configuration: usize) -> bool {
         self.plan.configurations[configuration].role.is_none()
     }
 
-    /// Cases without samples and without a failure that explains it.
-    fn missing(&self) -> impl Iterator<Item = &'a plan::Case> {
-        let failed: Vec<usize> = (0..self.plan.configurations.len())
-            .filter(|&index| {
-                let mut failures = self.record.failures.iter();
-                let unavailable = self.plan.configurations[index].unavailable.is_some();
-                unavailable || failures.any(|it| it.configuration == index && it.case.is_none())
-            })
-            .collect();
-        let cases = self.plan.cases.iter().enumerate();
-        cases
-            .filter(move |(index, case)| {
-                self.is_row(case.configuration)
-                    && !self.values.is_measured(*index)
-                    && self.fault(*index).is_none()
-                    && !failed.contains(&case.configuration)
-            })
-            .map(|(_, case)| case)
+    /// Whether the configuration has a row with samples.
+    pub fn is_measured_row(&self, configuration: usize) -> bool {
+        let mut cases = self.plan.cases_of(configuration).into_iter();
+        self.is_row(configuration) && cases.any(|case| self.values.is_measured(case))
     }
 
     /// All warnings: `before`, then the claims, then those of the record, each once with its count.
@@ -192,16 +207,13 @@ impl<'a> RunData<'a> {
                 None => message,
             }
         });
-        let mut counted: Vec<(String, usize)> = Vec::new();
-        let contradicted = contradictions.iter().map(|doubt| sentence(&doubt.message));
-        for warning in before.into_iter().chain(contradicted).chain(recorded) {
-            match counted.iter_mut().find(|(text, _)| *text == warning) {
-                Some((_, times)) => *times += 1,
-                None => counted.push((warning, 1)),
-            }
-        }
-        let write = |(text, times)| if times > 1 { format!("{text} ({times} times)") } else { text };
-        counted.into_iter().map(write).collect()
+        let contradicted = contradictions.iter().map(|it| sentence(&it.message));
+        let all = before.into_iter().chain(contradicted).chain(recorded);
+        let write = |(text, times): (String, Vec<()>)| match times.len() {
+            1 => text,
+            times => format!("{text} ({times} times)"),
+        };
+        grouped(all.map(|text| (text, ()))).into_iter().map(write).collect()
     }
 }
 
@@ -220,9 +232,9 @@ pub fn sentence(text: &str) -> String {
 }
 
 /// The hints, one in each line, limited in number.
-fn ways(hint: &str, clean: fn(&str) -> String) -> String {
-    let ways = hint.lines().map(clean).filter(|way| !way.is_empty());
-    ways.take(MOST_WAYS).collect::<Vec<_>>().join("\n")
+fn hints(hint: &str, clean: fn(&str) -> String) -> String {
+    let hints = hint.lines().map(clean).filter(|hint| !hint.is_empty());
+    hints.take(MOST_HINTS).collect::<Vec<_>>().join("\n")
 }
 
 fn fault_of<'a>(failures: impl Iterator<Item = &'a Failure>) -> Option<Fault> {
@@ -232,8 +244,8 @@ fn fault_of<'a>(failures: impl Iterator<Item = &'a Failure>) -> Option<Fault> {
         kind: FailureKind::parse(word(first.kind.as_str()).as_str()),
         when: word(&first.when),
         message: sentence(&first.message),
-        hint: first.hint.as_deref().map(|hint| ways(hint, sentence)),
-        stderr: first.stderr.iter().map(|said| sentence(said)).collect(),
+        hint: first.hint.as_deref().map(|hint| hints(hint, sentence)),
+        stderr: first.stderr.iter().map(|text| sentence(text)).collect(),
         times: failures.len(),
     })
 }

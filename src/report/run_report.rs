@@ -1,20 +1,17 @@
 //! The report of one run, from its record. Raw samples become results and failures become rows. A row shows the facts that
 //! the engine reported, not the options that were requested.
 
-use std::collections::BTreeMap;
-
 use super::engines::{mismatches, word};
-use super::extent::{Extent, extents};
 use super::notes;
 use super::outputs::{Output, outputs};
-use super::rows::{Failed, Row};
+use super::rows::{Engine, Extent, Failed, Row, grouped};
 use super::run_data::{RunData, sentence};
 use super::verdicts::Verdicts;
 use crate::analysis::agreement::{self, NoChecks};
 use crate::analysis::claims::{self, Contradiction};
 use crate::analysis::metric::limits::{Limit, limits};
 use crate::machine::Machine;
-use crate::plan::{Mode, Order, Plan};
+use crate::plan::{Mode, Order};
 use crate::record::{Overhead, RunRecord};
 use crate::text::line;
 
@@ -60,7 +57,7 @@ pub struct Report {
 /// The optional parts of a report. Formats for programs always have all of them.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct View {
-    /// Verdicts on every pair, in place of each engine against its reference.
+    /// Verdicts on every pair, not only on each engine against its reference.
     pub pairs: bool,
     /// The account of the wall time.
     pub wall_time: bool,
@@ -75,7 +72,7 @@ impl Report {
         let contradictions = claims::contradictions(&data.values, &data.agreements);
         let contradicted =
             |case: usize| claims::is_contradicted(&contradictions, plan.cases[case].configuration);
-        let rows: Vec<(usize, Row)> = cases_in_order(plan)
+        let rows: Vec<(usize, Row)> = cases_in_order(&data)
             .filter(|&case| data.values.is_measured(case) || data.fault(case).is_some())
             .map(|case| (case, Row { contradicted: contradicted(case), ..data.row(case) }))
             .collect();
@@ -99,7 +96,7 @@ impl Report {
             limits: limits(record),
             mode: plan.mode,
             order: plan.order,
-            extents: extents(record),
+            extents: data.extents(),
             budget_ns: plan.extent.budget_ns,
             seed: plan.seed,
             reference: line(&plan.reference),
@@ -110,13 +107,24 @@ impl Report {
             outputs,
             no_checks: agreement::no_checks(record),
             warnings: data.warnings(mismatches(record, &data.engines), &contradictions),
-            contradictions: contradictions.into_iter().map(safe).collect(),
+            contradictions: contradictions.into_iter().map(cleaned).collect(),
             notes,
         }
     }
 
+    /// The engines of all rows and of all configurations that failed.
+    pub fn engines(&self) -> impl Iterator<Item = &Engine> {
+        let rows = self.rows.iter().map(|row| &row.engine);
+        rows.chain(self.failed.iter().map(|failed| &failed.engine))
+    }
+
     pub fn output_of(&self, row: &Row) -> Option<&Output> {
         self.outputs.iter().find(|it| it.engine == row.engine.label)
+    }
+
+    /// Whether the output of the row's engine is wrong.
+    pub fn is_wrong(&self, row: &Row) -> bool {
+        self.output_of(row).is_some_and(|it| it.agreement.is_wrong())
     }
 
     /// Whether some engine is verified. Without one, no engine ranks behind another for its status.
@@ -126,23 +134,18 @@ impl Report {
 }
 
 /// Cleans the text of an engine's claims: an engine may send anything.
-fn safe(contradiction: Contradiction) -> Contradiction {
+fn cleaned(contradiction: Contradiction) -> Contradiction {
     let (label, reported, observed) =
         (line(&contradiction.label), word(&contradiction.reported), word(&contradiction.observed));
     Contradiction { label, reported, observed, message: sentence(&contradiction.message), ..contradiction }
 }
 
 /// The cases in the table's order: workloads as the plan first names them, configurations within.
-fn cases_in_order(plan: &Plan) -> impl Iterator<Item = usize> {
-    let mut places = BTreeMap::new();
-    for case in &plan.cases {
-        let next = places.len();
-        places.entry(case.workload.label.as_str()).or_insert(next);
-    }
-    let is_row = |case: &usize| plan.configurations[plan.cases[*case].configuration].role.is_none();
-    let mut cases: Vec<usize> = (0..plan.cases.len()).filter(is_row).collect();
-    cases.sort_by_key(|&case| {
-        (places[plan.cases[case].workload.label.as_str()], plan.cases[case].configuration)
-    });
-    cases.into_iter()
+fn cases_in_order(data: &RunData) -> impl Iterator<Item = usize> {
+    let rows = data.plan.cases.iter().enumerate().filter(|(_, case)| data.is_row(case.configuration));
+    let groups = grouped(rows.map(|(index, case)| (&case.workload.label, (case.configuration, index))));
+    groups.into_iter().flat_map(|(_, mut cases)| {
+        cases.sort_unstable();
+        cases.into_iter().map(|(_, index)| index)
+    })
 }

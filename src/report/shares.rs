@@ -2,7 +2,7 @@
 
 use machine_limits::{Copies, GpuLimits, Limits, Operations, Reads};
 
-use super::tests::rendered;
+use super::tests::{assert_fits, json, rendered, words};
 use crate::machine::cpu::Cache;
 use crate::plan::Sizes;
 use crate::record::specimen::*;
@@ -34,15 +34,15 @@ fn large() -> RunRecord {
 /// The share of this case and engine: the last column but one.
 fn of_limit(table: &str, case: &str, engine: &str) -> String {
     let header = table.lines().find(|line| line.contains("of limit")).unwrap();
-    let place = header.split('|').position(|title| title.contains("of limit")).unwrap();
+    let index = header.split('|').position(|title| title.contains("of limit")).unwrap();
     let row = table
         .lines()
         .find(|line| line.contains(&format!(" {case} ")) && line.contains(&format!(" {engine} ")));
-    row.unwrap().split('|').nth(place).unwrap().trim().to_string()
+    row.unwrap().split('|').nth(index).unwrap().trim().to_string()
 }
 
 #[test]
-fn decode_rows_say_their_share_of_bandwidth_and_prefill_rows_theirs_of_arithmetic() {
+fn decode_rows_show_a_share_of_bandwidth_and_prefill_rows_of_arithmetic() {
     let table = rendered(&large(), "markdown", 400);
     assert!(table.contains("| of limit % |"), "{table}");
     // 400 MB in 21.7 ms, of 40 GB/s: 46 %; noise moves it a little.
@@ -94,36 +94,31 @@ fn small() -> RunRecord {
     record
 }
 
-/// The text as one line, without its line breaks.
-fn unwrapped(text: &str) -> String {
-    text.replace("\n  ", " ")
-}
-
 const IN_CACHES: &str = "of limit: n/a, weights under 4 times the 32 MiB last-level cache may be cached";
 
 #[test]
-fn where_there_are_shares_the_limit_stands_under_the_table_with_the_range_of_its_probes() {
+fn a_table_with_shares_has_a_line_with_the_limit_and_its_probes() {
     let record = probed(&[37.0, 36.0, 37.5, 36.9]);
     let table = rendered(&record, "table", 80);
-    assert!(table.lines().all(|line| crate::text::width(line) <= 80), "{table}");
-    let said = "limits: 37.5 GB/s from memory on 2 threads, 200 × 10⁹ f32 operations/s (4 probes, 36.0 to 37.5 GB/s)";
+    assert_fits(&table, 80);
+    let expected = "limits: 37.5 GB/s from memory on 2 threads, 200 × 10⁹ f32 operations/s (4 probes, 36.0 to 37.5 GB/s)";
 
-    assert_eq!(unwrapped(&table).matches(said).count(), 1, "{table}");
-    assert!(rendered(&record, "markdown", 80).contains(said));
-    assert!(!table.contains("moved during the run"), "{table}");
+    assert_eq!(words(&table).matches(expected).count(), 1, "{table}");
+    assert!(rendered(&record, "markdown", 80).contains(expected));
+    assert!(!table.contains("changed during the run"), "{table}");
 }
 
 #[test]
-fn limits_that_moved_during_the_run_are_noted_with_what_their_shares_are_worth() {
-    let table = unwrapped(&rendered(&probed(&[36.0, 64.0, 36.0]), "table", 80));
-    let said = "note: the machine's limits changed during the run, 36.0 to 64.0 GB/s from memory on 2 threads over 3 probes";
-    assert!(table.contains(said) && table.contains("is not comparable with other runs"), "{table}");
+fn limits_that_changed_during_the_run_give_a_note() {
+    let table = words(&rendered(&probed(&[36.0, 64.0, 36.0]), "table", 80));
+    let expected = "note: the machine's limits changed during the run, 36.0 to 64.0 GB/s from memory on 2 threads over 3 probes";
+    assert!(table.contains(expected) && table.contains("is not comparable with other runs"), "{table}");
 }
 
 #[test]
 fn programs_have_the_best_and_every_probe_of_each_limit() {
     let record = probed(&[37.0, 36.0]);
-    let json: serde_json::Value = serde_json::from_str(&rendered(&record, "json", 80)).unwrap();
+    let json = json(&record);
     let memory = serde_json::json!({
         "device": "cpu", "threads": 2, "limit": "memory", "unit": "bytes/s", "best": 37e9, "probes": [37e9, 36e9]
     });
@@ -139,14 +134,14 @@ fn programs_have_the_best_and_every_probe_of_each_limit() {
 }
 
 #[test]
-fn a_model_that_caches_may_hold_has_no_share_and_one_line_says_why() {
+fn a_model_that_may_be_cached_has_no_share_and_one_line_explains_it() {
     let table = rendered(&small(), "table", 80);
     assert_eq!(table.lines().filter(|line| *line == IN_CACHES).count(), 1, "{table}");
     assert_eq!(table.matches("of limit").count(), 1, "{table}");
 }
 
 #[test]
-fn beside_a_large_model_the_small_ones_rows_say_n_a_for_the_same_reason() {
+fn a_cached_model_beside_a_large_one_has_n_a_with_the_reason() {
     let mut record = probed(&[37.0, 36.0]);
     record.header.plan.configurations[1].model.sizes =
         Some(Sizes { read_per_token: 30_000_000, ..Sizes::default() });
@@ -190,9 +185,10 @@ fn rows_on_a_gpu_use_the_limits_of_its_single_probe() {
         ..GpuLimits::default()
     };
     record.limits[0].probed.gpus = vec![gpu];
-    let table = unwrapped(&rendered(&record, "table", 80));
-    let said = "limits: 2900 GB/s copied in memory on cuda:0, 60000 × 10⁹ cublas_f32 operations/s (1 probe)";
-    assert!(table.contains(said), "{table}");
+    let table = words(&rendered(&record, "table", 80));
+    let expected =
+        "limits: 2900 GB/s copied in memory on cuda:0, 60000 × 10⁹ cublas_f32 operations/s (1 probe)";
+    assert!(table.contains(expected), "{table}");
     assert_eq!(table.matches("limits:").count(), 1, "{table}");
     let csv = rendered(&record, "csv", 80);
     assert!(csv.contains(",cuda:0,,,warm,limit.cublas_f32,operations/s,1,,60000000000000,"), "{csv}");

@@ -2,15 +2,10 @@
 
 use protocol::Facts;
 
-use super::tests::{laid_out, rendered};
-use crate::plan::{Model, Selection};
+use super::tests::{assert_fits, decoding, laid_out, rendered, words};
+use crate::plan::Model;
 use crate::record::specimen::*;
 use crate::record::{End, RunRecord};
-
-/// The selection of decoding alone: one case for each configuration.
-fn decoding(names: &[&str]) -> Selection {
-    Selection { scenarios: crate::plan::scenario::named("decode").unwrap(), ..selection(names) }
-}
 
 /// Every engine states the requested options, changed by `state`.
 fn stating(mut record: RunRecord, state: impl Fn(&mut Facts)) -> RunRecord {
@@ -33,7 +28,7 @@ fn column(text: &str, title: &str) -> Vec<String> {
 }
 
 #[test]
-fn what_was_swept_has_columns_and_the_engine_keeps_its_name() {
+fn swept_options_have_columns_and_the_engine_keeps_its_name() {
     let mut selection = decoding(&["patient-original", "beacon"]);
     selection.threads = vec![1, 2];
     selection.models.push(Model { name: "larger".into(), path: "/l".into(), ..Model::default() });
@@ -45,7 +40,7 @@ cpu, f32
     assert!(text.starts_with(expected), "{text}");
     let rows: Vec<String> = text
         .lines()
-        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+        .map(words)
         .filter(|line| {
             line.starts_with("case engine model threads version")
                 || line.ends_with('x')
@@ -60,7 +55,7 @@ cpu, f32
 }
 
 #[test]
-fn one_engine_swept_is_named_in_the_caption_and_each_row_by_what_varies() {
+fn a_swept_engine_is_in_the_caption_and_its_rows_name_the_option() {
     let mut selection = decoding(&["beacon"]);
     selection.threads = vec![1, 2];
     let text = rendered(&stating(measured(&selection, &[BEACON]), |_| {}), "table", 100);
@@ -69,7 +64,7 @@ fn one_engine_swept_is_named_in_the_caption_and_each_row_by_what_varies() {
 }
 
 #[test]
-fn a_device_that_failed_everywhere_is_a_value_of_its_column_and_none_of_the_caption() {
+fn a_device_that_failed_everywhere_is_in_its_column_and_not_in_the_caption() {
     let mut selection = decoding(&["patient-original", "beacon"]);
     selection.devices = vec!["cpu".into(), "cuda".into()];
     let mut record = measured(&selection, &[BASELINE, BEACON]);
@@ -87,7 +82,7 @@ fn a_device_that_failed_everywhere_is_a_value_of_its_column_and_none_of_the_capt
 }
 
 #[test]
-fn what_an_engine_does_not_state_or_does_otherwise_is_marked_in_the_column_of_the_sweep() {
+fn unstated_and_other_settings_are_marked_in_the_column_of_a_swept_option() {
     let mut selection = decoding(&["patient-original", "beacon"]);
     selection.threads = vec![1, 2];
     let mut record = measured(&selection, &[BASELINE, BEACON]);
@@ -101,7 +96,7 @@ fn what_an_engine_does_not_state_or_does_otherwise_is_marked_in_the_column_of_th
 }
 
 #[test]
-fn the_same_engine_twice_is_numbered_where_no_column_tells_them_apart() {
+fn an_engine_listed_twice_is_numbered_where_no_column_differs() {
     let mut selection = decoding(&["beacon", "beacon"]);
     selection.threads = vec![1, 2];
     let markdown = rendered(&stating(measured(&selection, &[BEACON]), |_| {}), "markdown", 100);
@@ -109,7 +104,7 @@ fn the_same_engine_twice_is_numbered_where_no_column_tells_them_apart() {
 }
 
 #[test]
-fn where_columns_of_a_sweep_have_no_room_the_name_says_what_varies() {
+fn without_room_for_columns_of_a_sweep_the_name_has_the_options() {
     let mut selection = decoding(&["patient-original", "beacon"]);
     selection.threads = vec![1, 2];
     selection.devices = vec!["cpu".into(), "cuda:0".into()];
@@ -128,18 +123,18 @@ fn where_columns_of_a_sweep_have_no_room_the_name_says_what_varies() {
         let text = rendered(&record, "table", limit);
         let rows = record.header.plan.configurations.iter();
         for configuration in rows.filter(|configuration| configuration.role.is_none()) {
-            let unwrapped = text.split_whitespace().collect::<Vec<_>>().join(" ");
-            let whole = unwrapped.contains(&configuration.label)
-                || unwrapped.contains(&format!("is {}", configuration.model.name))
+            let text_words = words(&text);
+            let is_named = text_words.contains(&configuration.label)
+                || text_words.contains(&format!("is {}", configuration.model.name))
                 || configuration.model.name == "embedded";
-            assert!(whole || limit < 60, "{limit}: {}\n{text}", configuration.label);
+            assert!(is_named || limit < 60, "{limit}: {}\n{text}", configuration.label);
         }
-        assert!(text.lines().all(|line| crate::text::width(line) <= limit), "{limit}:\n{text}");
+        assert_fits(&text, limit);
     }
 }
 
 #[test]
-fn without_a_hello_the_libraries_stand_for_the_version_and_without_them_a_question_mark() {
+fn an_engine_without_hello_has_its_libraries_or_a_question_mark_as_version() {
     let mut record = measured(&decoding(&["patient-original", "beacon", "reed"]), &[BASELINE, BEACON, REED]);
     for launch in &mut record.launches {
         if launch.configuration > 0 {
@@ -153,12 +148,12 @@ fn without_a_hello_the_libraries_stand_for_the_version_and_without_them_a_questi
     let versions = column(&rendered(&record, "markdown", 100), "version");
     assert_eq!(versions, ["0.1.0", "tensors 2.5.1", "?"]);
     let narrow = laid_out(&record, 90);
-    let kept = narrow.contains("versions: beacon tensors 2.5.1, patient-original 0.1.0, reed ?");
-    assert!(kept, "{narrow}");
+    let has_versions = narrow.contains("versions: beacon tensors 2.5.1, patient-original 0.1.0, reed ?");
+    assert!(has_versions, "{narrow}");
 }
 
 #[test]
-fn an_interrupted_run_says_what_was_planned_and_what_came() {
+fn an_interrupted_run_shows_planned_rounds_and_measured_samples() {
     let mut selection = decoding(&["beacon"]);
     selection.rounds = Some(100);
     let mut record = measured(&selection, &[BEACON]);

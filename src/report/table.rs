@@ -9,10 +9,9 @@ use tabled::settings::style::{HorizontalLine, Style};
 use tabled::settings::{Alignment, Padding, Span};
 
 use super::document::{
-    Column, ColumnKind, Content, Explained, Item, Layout, Layouts, Line, List, Long, Section, Table,
+    Column, ColumnKind, Content, Explained, Format, Item, Layout, Line, List, Long, Section, Shape, Table,
 };
-use super::format::{Format, Shape};
-use super::verdict_lines::loosened;
+use super::verdict_lines::without_joints;
 use crate::text::{shorten, width, wrap};
 
 pub const FORMAT: Format = Format {
@@ -33,27 +32,26 @@ const HEADER: usize = 3;
 const LABEL: usize = 14;
 
 fn render(content: &dyn Content, limit: usize) -> Vec<u8> {
-    let layouts = Layouts::chosen(|sheet| layout(limit, |layout| content.table(sheet, layout)));
-    let document = content.document(&layouts);
+    let document = content.document(&|id| layout(limit, |layout| content.table(id, layout)));
     let (mut out, mut shortened) = (Vec::new(), Vec::new());
     for part in document.parts {
         let follows = matches!(part, Section::Notice(_) | Section::Caption(_)) || out.is_empty();
         out.extend((!follows).then(String::new));
-        let said = |line: &String| wrap(line, limit, "  ");
         match part {
             Section::Notice(line) => out.extend(wrap(&format!("note: {line}"), limit, "  ")),
-            Section::Caption(lines) => out.extend(lines.iter().flat_map(said)),
+            Section::Caption(lines) => out.extend(lines.iter().flat_map(|line| wrap(line, limit, "  "))),
             Section::Facts(facts) => {
                 out.extend(facts.iter().flat_map(|(label, fact)| labelled(label, fact, limit)))
             }
-            Section::Heading(line) => out.extend(said(&line)),
+            Section::Heading(line) => out.extend(wrap(&line, limit, "  ")),
             Section::NoTable(why) => out.push(why.into()),
             Section::Table(table) => out.extend(draw(table, limit, &mut shortened)),
             Section::List(list) => out.extend(written(&list, limit, &shortened)),
         }
     }
     out.extend(document.summary.iter().flat_map(|line| wrap(line, limit, "  ")));
-    out.join("\n").into_bytes().into_iter().chain(*b"\n").collect()
+    out.push(String::new());
+    without_joints(&out.join("\n")).into_bytes()
 }
 
 fn labelled(label: &str, fact: &str, limit: usize) -> Vec<String> {
@@ -63,23 +61,22 @@ fn labelled(label: &str, fact: &str, limit: usize) -> Vec<String> {
 }
 
 fn written(list: &List, limit: usize, shortened: &[String]) -> Vec<String> {
-    let said = |line: &str| wrap(line, limit, "  ").iter().map(|line| loosened(line)).collect::<Vec<_>>();
     let items = list.items.iter().flat_map(|item| match item {
-        Item::Listed(line) => said(&format!("- {line}")),
-        Item::Plain(line) => said(line),
+        Item::Listed(line) => wrap(&format!("- {line}"), limit, "  "),
+        Item::Plain(line) => wrap(line, limit, "  "),
         Item::Explained(explained) => explain(explained, limit, shortened),
     });
-    list.heading.iter().flat_map(|line| said(line)).chain(items).collect()
+    list.heading.iter().flat_map(|line| wrap(line, limit, "  ")).chain(items).collect()
 }
 
 fn draw(table: Table, limit: usize, shortened: &mut Vec<String>) -> Vec<String> {
     let table = fitted(table, limit);
-    let layout = Split::within(&table, limit);
+    let split = Split::within(&table, limit);
     let mut out: Vec<String> =
         table.title.iter().map(|title| shorten(&format!("`{title}`"), limit)).collect();
-    for (index, block) in layout.blocks.iter().enumerate() {
+    for (index, block) in split.blocks.iter().enumerate() {
         out.extend((index > 0).then(String::new));
-        out.extend(layout.draw(&table, block, limit, shortened));
+        out.extend(split.draw(&table, block, limit, shortened));
     }
     out.extend(table.notes.iter().flat_map(|line| wrap(line, limit, "  ")));
     out
@@ -92,8 +89,8 @@ fn fitted(mut table: Table, limit: usize) -> Table {
         cells.chain([width(&table.columns[index].title)]).max().unwrap_or(0)
     };
     for index in 0..table.columns.len() {
-        let layout = match table.columns[index].long {
-            Long::Whole => continue,
+        let room = match table.columns[index].long {
+            Long::Kept => continue,
             Long::Shortened => (limit / 5).max(MIN),
             Long::Wrapped => {
                 let others: usize = (0..index).map(|other| widest(&table, other) + table.gap).sum();
@@ -102,7 +99,7 @@ fn fitted(mut table: Table, limit: usize) -> Table {
         };
         let wrapped = table.columns[index].long == Long::Wrapped;
         for cell in table.lines.iter_mut().map(|line| &mut line.cells[index]) {
-            *cell = if wrapped { wrap(cell, layout, "  ").join("\n") } else { shorten(cell, layout) };
+            *cell = if wrapped { wrap(cell, room, "  ").join("\n") } else { shorten(cell, room) };
         }
     }
     table
@@ -110,31 +107,24 @@ fn fitted(mut table: Table, limit: usize) -> Table {
 
 /// The first layout in which the table fits, or else the last one.
 fn layout(limit: usize, table: impl Fn(Layout) -> Table) -> Layout {
+    let short = (limit / 5).min(WORD);
+    let layout = |versions, factors, label: usize, word, gap| {
+        let label = label.min(28);
+        Layout { versions, factors, label, word, gap }
+    };
     let whole = [(true, 28, 2), (true, 28, 1), (false, 28, 2), (false, 28, 1), (true, 20, 1), (false, 20, 1)];
-    let mut whole = whole
-        .map(|(versions, label, gap)| Layout { versions, label, factors: true, word: WORD, gap })
-        .into_iter();
-    let fits = |layout: &Layout| {
+    let whole = whole.map(|(versions, label, gap)| layout(versions, true, label, WORD, gap));
+    let fits_whole = |layout: &Layout| {
         let table = table(*layout);
         Split::of(&table).width(0..table.columns.len()) <= limit
     };
-    let broken = |factors, label: usize, word, gap| Layout {
-        versions: true,
-        label: label.min(28),
-        factors,
-        word,
-        gap,
-    };
-    let fits_broken = |layout: &Layout| {
+    let split = [(WORD, 2), (short, 1)].map(|(word, gap)| layout(true, true, limit / 4, word, gap));
+    let fits_split = |layout: &Layout| {
         let table = table(*layout);
         Split::within(&table, limit).widest(&table) <= limit
     };
-    let narrow =
-        [(WORD, 2), ((limit / 5).min(WORD), 1)].map(|(word, gap)| broken(true, limit / 4, word, gap));
-    whole
-        .find(fits)
-        .or_else(|| narrow.into_iter().find(fits_broken))
-        .unwrap_or_else(|| broken(false, limit * 3 / 10, (limit / 5).min(WORD), 1))
+    let fitting = whole.into_iter().find(fits_whole).or_else(|| split.into_iter().find(fits_split));
+    fitting.unwrap_or_else(|| layout(true, false, limit * 3 / 10, short, 1))
 }
 
 struct Split {
@@ -166,17 +156,17 @@ impl Split {
             let together = widths[group.clone()].iter().sum::<usize>() + gap * (group.len() - 1);
             widths[group.start] += title.saturating_sub(together);
         }
-        let names = table.columns.iter().filter(|column| column.place == ColumnKind::Name).count();
+        let names = table.columns.iter().filter(|column| column.kind == ColumnKind::Name).count();
         Self { gap, names, blocks: std::iter::once(names..widths.len()).collect(), widths }
     }
 
-    /// The layout for this limit, split where the table is wider. A wrapped column already has the remaining width.
+    /// The table split where it is wider than the limit. A wrapped column already has the remaining width.
     fn within(table: &Table, limit: usize) -> Self {
-        let mut layout = Self::of(table);
+        let mut split = Self::of(table);
         if table.columns.iter().all(|column| column.long != Long::Wrapped) {
-            layout.break_up(table, limit);
+            split.break_up(table, limit);
         }
-        layout
+        split
     }
 
     fn width(&self, columns: Range<usize>) -> usize {
@@ -186,9 +176,9 @@ impl Split {
     /// The width of the widest block, with the names before it and the least width of a failure.
     fn widest(&self, table: &Table) -> usize {
         let names = self.width(0..self.names) + self.gap;
-        let whole = table.lines.iter().any(|line| line.fault.is_some());
+        let has_fault = table.lines.iter().any(|line| line.fault.is_some());
         let blocks = self.blocks.iter().map(|block| self.width(block.clone()));
-        names + blocks.chain(whole.then_some(MIN)).max().unwrap_or(0)
+        names + blocks.chain(has_fault.then_some(MIN)).max().unwrap_or(0)
     }
 
     /// Splits the columns into blocks that fit beside the names. A group stays together.
@@ -222,9 +212,8 @@ impl Split {
         };
         let lines: Vec<&Line> = table.lines.iter().filter(shown).collect();
         let faults = self.faults(table, &columns, &lines, limit);
-        let whole =
-            faults.iter().filter_map(|fault| lines[fault.row].fault.as_ref().filter(|it| **it != fault.text));
-        shortened.extend(whole.cloned());
+        let texts = faults.iter().filter_map(|it| Some((lines[it.row].fault.as_ref()?, &it.text)));
+        shortened.extend(texts.filter(|(full, shown)| full != shown).map(|(full, _)| full.clone()));
         // An empty last column gives failures the width that the value columns lack.
         let own_width = self.start_of(&columns, columns.len()).saturating_sub(self.gap);
         let needed = faults.iter().map(|fault| self.start_of(&columns, fault.at) + width(&fault.text));
@@ -269,7 +258,7 @@ impl Split {
         let mut case: Option<&String> = None;
         for line in lines {
             let mut record: Vec<String> = columns.iter().map(|&column| line.cells[column].clone()).collect();
-            if self.names > 1 && !line.whole && case == line.cells.first() {
+            if self.names > 1 && !line.is_configuration && case == line.cells.first() {
                 record[0] = String::new();
             }
             records.push(record);
@@ -279,30 +268,29 @@ impl Split {
     }
 
     /// The position and the text of each failure.
-    fn faults(&self, table: &Table, columns: &[usize], lines: &[&Line], limit: usize) -> Vec<Placed> {
-        let is_figure = |column: &usize| table.columns[*column].place == ColumnKind::Value;
+    fn faults(&self, table: &Table, columns: &[usize], lines: &[&Line], limit: usize) -> Vec<FaultCell> {
+        let is_value = |column: &usize| table.columns[*column].kind == ColumnKind::Value;
         // Without a value column, failures take the last column.
-        let values_at = columns.iter().position(is_figure).unwrap_or(columns.len().saturating_sub(1));
-        let placed = lines.iter().enumerate().filter_map(|(row, line)| {
+        let values_at = columns.iter().position(is_value).unwrap_or(columns.len().saturating_sub(1));
+        let cells = lines.iter().enumerate().filter_map(|(row, line)| {
             let least = self.names.min(columns.len() - 1);
-            let layout = |at: usize| limit.saturating_sub(self.start_of(columns, at));
-            // A failure without enough layout after the facts takes their columns too.
-            let figures = (least..=values_at).rev().find(|&at| layout(at) >= MIN);
-            let at = figures.filter(|_| !line.whole).unwrap_or(least);
-            let layout = layout(at).max(MIN);
-            Some(Placed { row, at, text: shorten(line.fault.as_ref()?, layout) })
+            let room = |at: usize| limit.saturating_sub(self.start_of(columns, at));
+            // A failure without enough room after the facts takes their columns too.
+            let roomy = (least..=values_at).rev().find(|&at| room(at) >= MIN);
+            let at = roomy.filter(|_| !line.is_configuration).unwrap_or(least);
+            Some(FaultCell { row, at, text: shorten(line.fault.as_ref()?, room(at).max(MIN)) })
         });
-        placed.collect()
+        cells.collect()
     }
 
     /// The distance of this column from the left edge.
-    fn start_of(&self, columns: &[usize], place: usize) -> usize {
-        columns[..place].iter().map(|&column| self.widths[column] + self.gap).sum()
+    fn start_of(&self, columns: &[usize], position: usize) -> usize {
+        columns[..position].iter().map(|&column| self.widths[column] + self.gap).sum()
     }
 }
 
 /// A failure in the table: its line, its first column, and the text that fits.
-struct Placed {
+struct FaultCell {
     row: usize,
     at: usize,
     text: String,
@@ -311,13 +299,12 @@ struct Placed {
 /// A header in three lines, aligned at the bottom: `cold`, `start`, `ms`.
 fn titles(column: &Column) -> [String; HEADER] {
     let unit = column.unit.to_string();
-    let below = |title: &str| [String::new(), title.to_string(), unit.clone()];
     match (column.group, column.title.split_once(' ')) {
         (Some(group), _) => [group.to_string(), column.title.clone(), unit],
-        (None, Some((first, second))) if column.place == ColumnKind::Value && !unit.is_empty() => {
+        (None, Some((first, second))) if column.kind == ColumnKind::Value && !unit.is_empty() => {
             [first.to_string(), second.to_string(), unit]
         }
-        _ => below(&column.title),
+        _ => [String::new(), column.title.clone(), unit],
     }
 }
 
@@ -349,11 +336,11 @@ fn explain(explained: &Explained, limit: usize, shortened: &[String]) -> Vec<Str
         out.extend(wrap(&fault.line(), limit - 2, "  "));
     }
     let skipped = fault.stderr.len().saturating_sub(STDERR_LINES);
-    out.extend(fault.stderr.iter().skip(skipped).map(|said| shorten(&format!("| {said}"), limit - 2)));
+    out.extend(fault.stderr.iter().skip(skipped).map(|line| shorten(&format!("| {line}"), limit - 2)));
     // The first hint is a command to be pasted; the others are advice.
-    for (place, hint) in fault.hint.iter().flat_map(|hint| hint.lines()).enumerate() {
+    for (index, hint) in fault.hint.iter().flat_map(|hint| hint.lines()).enumerate() {
         let hint = format!("hint: {hint}");
-        out.extend(if place == 0 { vec![hint] } else { wrap(&hint, limit - 2, "  ") });
+        out.extend(if index == 0 { vec![hint] } else { wrap(&hint, limit - 2, "  ") });
     }
     let indented = out.into_iter().map(|line| format!("  {line}"));
     let lines: Vec<String> = wrap(&names.join("; "), limit, "  ").into_iter().chain(indented).collect();

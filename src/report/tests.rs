@@ -2,21 +2,53 @@
 
 mod formats;
 
+use serde_json::Value;
+
 use super::document::Layout;
 use super::grid::Grid;
 use super::*;
 use crate::analysis::metric::{METRICS, Metric, MetricId, Shown};
+use crate::plan::Selection;
 use crate::record::specimen::*;
 use crate::record::{Entry, Overhead, RunRecord};
-use crate::report::rows::Dtype;
+use crate::report::rows::{Dtype, Row};
 
-pub(super) fn rendered(record: &RunRecord, format: &str, width: usize) -> String {
-    seen(record, format, Some(width), View::default())
+/// The selection of decoding alone: one case for each configuration.
+pub fn decoding(names: &[&str]) -> Selection {
+    Selection { scenarios: crate::plan::scenario::named("decode").unwrap(), ..selection(names) }
 }
 
-pub(super) fn seen(record: &RunRecord, format: &str, width: Option<usize>, view: View) -> String {
+pub fn row<'a>(report: &'a Report, case: &str, engine: &str) -> &'a Row {
+    report.rows.iter().find(|row| row.case.label == case && row.engine.label == engine).unwrap()
+}
+
+/// The text as one line, without its line breaks and columns.
+pub fn words(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+pub fn assert_fits(text: &str, limit: usize) {
+    let wide = text.lines().find(|line| crate::text::width(line) > limit);
+    assert_eq!(wide, None, "{limit} columns:\n{text}");
+}
+
+pub fn json(record: &RunRecord) -> Value {
+    serde_json::from_str(&rendered(record, "json", 100)).unwrap()
+}
+
+/// The case of an engine in the JSON of a report.
+pub fn json_case<'a>(json: &'a Value, case: &str, engine: &str) -> &'a Value {
+    let mut cases = json["cases"].as_array().unwrap().iter();
+    cases.find(|it| it["case"] == case && it["engine"]["name"] == engine).unwrap()
+}
+
+pub fn rendered(record: &RunRecord, format: &str, width: usize) -> String {
+    rendered_with(record, format, Some(width), View::default())
+}
+
+pub fn rendered_with(record: &RunRecord, format: &str, width: Option<usize>, view: View) -> String {
     let report = &Report::of(record);
-    shown(&Viewed { report, view, judged: None }, format, width)
+    shown(&Viewed { report, view, judgement: None }, format, width)
 }
 
 /// The metrics of the tests of whole tables. A later metric has a test of its own and changes none of these.
@@ -32,12 +64,12 @@ const LAID_OUT: [MetricId; 8] = [
 ];
 
 /// The table of the metrics in `LAID_OUT` alone.
-pub(super) fn laid_out(record: &RunRecord, width: usize) -> String {
+pub fn laid_out(record: &RunRecord, width: usize) -> String {
     let mut report = Report::of(record);
     for row in &mut report.rows {
-        row.summaries.retain(|figure| LAID_OUT.contains(&figure.metric.id));
+        row.summaries.retain(|it| LAID_OUT.contains(&it.metric.id));
     }
-    shown(&Viewed { report: &report, view: View::default(), judged: None }, "table", Some(width))
+    shown(&Viewed { report: &report, view: View::default(), judgement: None }, "table", Some(width))
 }
 
 const WIDE: Layout = Layout { versions: true, label: 28, factors: true, word: 24, gap: 2 };
@@ -176,7 +208,7 @@ fn every_metric_that_a_table_shows_has_its_columns_in_the_order_of_metrics() {
     let report = Report::of(&default_suite());
     let table = Grid::of(&report, &View::default(), WIDE).table;
     let columns: Vec<&str> = table.columns.iter().map(|it| it.group.unwrap_or(&it.title)).collect();
-    let has_values = |metric: &&Metric| report.rows.iter().any(|row| row.figure(metric.id).is_some());
+    let has_values = |metric: &&Metric| report.rows.iter().any(|row| row.summary(metric.id).is_some());
     let expected = METRICS.iter().filter(has_values).flat_map(|metric| match metric.shown {
         Shown::Estimate => vec![metric.title],
         Shown::Percentiles => vec![metric.title; 3],
@@ -198,9 +230,8 @@ fn a_narrow_terminal_gets_two_tables_that_both_name_their_rows() {
 
 #[test]
 fn one_process_for_each_request_is_compared_by_the_whole_time() {
-    let mut selection = selection(&["patient-original", "beacon"]);
-    selection.mode = crate::plan::Mode::OneShot;
-    selection.scenarios = crate::plan::scenario::named("decode").unwrap();
+    let mode = crate::plan::Mode::OneShot;
+    let selection = Selection { mode, ..decoding(&["patient-original", "beacon"]) };
     let expected = "\
 model embedded, cpu, f32, 2 threads
 one-shot, a process for each request: 5 blocks, interleaved; rounds: 3
@@ -227,7 +258,7 @@ explanations: orchestrate metrics
 }
 
 #[test]
-fn a_single_engine_stands_in_the_caption_and_what_is_missing_is_counted() {
+fn a_single_engine_is_in_the_caption_and_missing_samples_are_counted() {
     let mut record = measured(&selection(&["beacon"]), &[BEACON]);
     record.samples.truncate(40);
     record.warm_ups.truncate(5);
@@ -270,13 +301,13 @@ explanations: orchestrate metrics
     assert_eq!(rendered(&empty(), "table", 100), expected);
     assert!(rendered(&empty(), "markdown", 100).contains("Nothing was measured."));
     assert_eq!(rendered(&empty(), "csv", 100).lines().count(), 1);
-    let json: serde_json::Value = serde_json::from_str(&rendered(&empty(), "json", 100)).unwrap();
+    let json = json(&empty());
     assert_eq!(json["cases"], serde_json::json!([]));
     assert_eq!(rendered(&RunRecord::default(), "table", 100).lines().next(), expected.lines().next());
 }
 
 #[test]
-fn where_nothing_could_be_started_the_table_is_the_reasons() {
+fn a_run_in_which_nothing_started_lists_the_reasons() {
     let mut record = planned(&selection(&["beacon", "coal"]));
     unavailable(&mut record, 0, "not built", "orchestrate setup beacon");
     unavailable(&mut record, 1, "not set up", "orchestrate setup coal");
@@ -301,7 +332,7 @@ explanations: orchestrate metrics
 }
 
 #[test]
-fn of_several_ways_out_the_first_can_be_pasted_and_the_others_are_folded_below_it() {
+fn the_first_of_several_hints_can_be_pasted_and_the_others_are_wrapped() {
     let mut record = planned(&selection(&["beacon"]));
     let lacks = "no NVIDIA driver found; its environment is not set up (9.0 GB to download)";
     let ways = "`nvidia-smi` lists a GPU where one is; containers need `--gpus all`\n\nBEACON_PYTHON=/a/python/that/has/it; \
@@ -309,7 +340,7 @@ fn of_several_ways_out_the_first_can_be_pasted_and_the_others_are_folded_below_i
     unavailable(&mut record, 0, lacks, ways);
     for record in [&record, &RunRecord { failures: Vec::new(), ..record.clone() }] {
         let text = rendered(record, "table", 80);
-        assert!(text.lines().all(|line| crate::text::width(line) <= 80), "{text}");
+        assert_fits(&text, 80);
         let expected = "
   hint: `nvidia-smi` lists a GPU where one is; containers need `--gpus all`
   hint: BEACON_PYTHON=/a/python/that/has/it; its own guide says where the
@@ -317,7 +348,7 @@ fn of_several_ways_out_the_first_can_be_pasted_and_the_others_are_folded_below_i
   hint: third
 ";
         assert!(text.contains(expected) && !text.contains("fourth"), "{text}");
-        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let words = words(&text);
         assert!(words.contains(lacks), "{text}");
         let markdown = rendered(record, "markdown", 80);
         assert_eq!(markdown.matches("  - hint: ").count(), 3, "{markdown}");
@@ -336,7 +367,7 @@ fn the_worst_record_keeps_within_its_width_and_loses_nothing() {
     }
     for limit in [60, 80, 100, 160] {
         let text = rendered(&worst(), "table", limit);
-        let unwrapped = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let unwrapped = words(&text);
         let worst_of_all = worst();
         let rows = worst_of_all.header.plan.configurations.iter();
         for configuration in rows.filter(|configuration| configuration.role.is_none()) {
@@ -351,10 +382,9 @@ fn the_worst_record_keeps_within_its_width_and_loses_nothing() {
 }
 
 #[test]
-fn a_failed_case_is_a_row_with_its_cause_and_no_figures() {
+fn a_failed_case_is_a_row_with_its_cause_and_no_values() {
     let report = Report::of(&worst());
-    let row =
-        report.rows.iter().find(|row| row.engine.label == "reed" && row.case.label == "prefill").unwrap();
+    let row = row(&report, "prefill", "reed");
     assert_eq!(row.fault.as_ref().map(|fault| fault.times), Some(2));
     let text = rendered(&worst(), "table", 160);
     let line = text.lines().find(|line| line.contains("exited at sample 3")).unwrap();
@@ -367,11 +397,8 @@ fn a_failed_case_is_a_row_with_its_cause_and_no_figures() {
 #[test]
 fn a_ratio_above_one_is_better_whichever_way_the_metric_points() {
     let report = Report::of(&default_suite());
-    let times = |case: &str| {
-        let mut rows = report.rows.iter();
-        let row = rows.find(|row| row.engine.label == "beacon" && row.case.label == case).unwrap();
-        report.verdicts.of_row(row, false).unwrap().times().unwrap()
-    };
+    let times =
+        |case: &str| report.verdicts.of_row(row(&report, case, "beacon"), false).unwrap().times().unwrap();
     // Less time to start, and more tokens a second; the noise is of a few per cent.
     assert!((times("load") / 67.86 - 1.0).abs() < 0.03, "{}", times("load"));
     assert!((times("decode") / 11.0 - 1.0).abs() < 0.03, "{}", times("decode"));
@@ -383,8 +410,8 @@ fn each_configuration_is_compared_with_the_reference_under_the_same_factors() {
     selection.threads = vec![1, 2];
     let report = Report::of(&measured(&selection, &[BASELINE, BEACON]));
     assert_eq!(report.rows.iter().filter(|row| row.is_reference()).count(), 12);
-    let judged = report.verdicts.against_reference.iter().filter(|judged| judged.is_headline);
-    let pairs: std::collections::BTreeSet<_> = judged.map(|it| (&*it.engine, &*it.against)).collect();
+    let verdicts = report.verdicts.against_reference.iter().filter(|pair| pair.is_headline);
+    let pairs: std::collections::BTreeSet<_> = verdicts.map(|it| (&*it.engine, &*it.against)).collect();
     let expected = [
         ("beacon 1 thread", "patient-original 1 thread"),
         ("beacon 2 threads", "patient-original 2 threads"),
@@ -393,22 +420,22 @@ fn each_configuration_is_compared_with_the_reference_under_the_same_factors() {
 }
 
 #[test]
-fn the_wall_time_is_a_table_of_its_own_that_adds_up_as_it_is_printed() {
+fn the_wall_time_has_a_table_whose_printed_parts_add_up() {
     let view = View { wall_time: true, ..View::default() };
-    let text = seen(&default_suite(), "table", Some(80), view);
-    assert!(text.lines().all(|line| crate::text::width(line) <= 80), "{text}");
+    let text = rendered_with(&default_suite(), "table", Some(80), view);
+    assert_fits(&text, 80);
     let account = text.split_once("wall time from the start").unwrap().1;
     let rows: Vec<&str> =
         account.lines().skip_while(|line| !line.starts_with('─')).skip(1).take(12).collect();
     for row in &rows {
-        let figures: Vec<f64> =
+        let numbers: Vec<f64> =
             row.split_whitespace().rev().map_while(|word| word.parse().ok()).take(8).collect();
-        let (total, parts) = figures.split_first().unwrap();
+        let (total, parts) = numbers.split_first().unwrap();
         assert!(parts.len() == 7 && (parts.iter().sum::<f64>() - total).abs() < 1e-6, "{row}");
     }
     assert!(rows[11].trim_start().starts_with("beacon"), "{text}");
     assert!(!text.contains("compile"), "no engine says that it compiles: {text}");
-    let markdown = seen(&default_suite(), "markdown", None, view);
+    let markdown = rendered_with(&default_suite(), "markdown", None, view);
     assert!(markdown.contains("| case | engine | spawn ms | import ms | weights ms |"), "{markdown}");
     assert!(!rendered(&default_suite(), "table", 80).contains("wall time"));
 }
@@ -424,7 +451,7 @@ fn a_case_that_is_too_slow_shows_only_its_message() {
 }
 
 #[test]
-fn a_configuration_in_effect_that_was_not_asked_for_is_a_warning() {
+fn a_setting_other_than_requested_gives_a_warning() {
     let mut selection = selection(&["beacon"]);
     (selection.threads, selection.dtypes) = (vec![1], vec![Some("bf16".into())]);
     let report = Report::of(&measured(&selection, &[BEACON]));
@@ -454,9 +481,7 @@ fn engines_without_their_reference_have_no_ratios_and_the_table_says_why() {
 
 #[test]
 fn few_values_mark_their_p99_as_an_estimate() {
-    let mut selection = selection(&["beacon"]);
-    selection.scenarios = crate::plan::scenario::named("decode").unwrap();
-    selection.max_new_tokens = Some(4);
+    let selection = Selection { max_new_tokens: Some(4), ..decoding(&["beacon"]) };
     let text = rendered(&measured(&selection, &[BEACON]), "table", 100);
     assert!(text.contains("~1.99"), "{text}");
     // Five blocks of three rounds give 45 gaps.
@@ -464,7 +489,7 @@ fn few_values_mark_their_p99_as_an_estimate() {
 }
 
 #[test]
-fn the_gpus_stand_in_the_caption_where_something_computed_on_one() {
+fn gpus_are_in_the_caption_where_an_engine_computed_on_one() {
     let mut record = default_suite();
     let gpu = crate::machine::Gpu {
         name: Some("Pretence\u{1b}[2J 9000".into()),

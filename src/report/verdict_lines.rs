@@ -1,15 +1,18 @@
 //! Verdicts for people: as sentences where there are few, otherwise compact, engine by engine. With them come the
 //! explanations, or the reason why there are none.
 
+use std::collections::BTreeSet;
+
 use super::document::{Item, List};
 use super::labels::Labels;
-use super::no_verdicts::why_no_verdicts;
 use super::outputs::Output;
-use super::rows::Row;
+use super::rows::{Row, grouped};
 use super::run_report::Report;
-use super::verdicts::{Calibration, Derived, Lacking, PairVerdict, Sureness};
+use super::verdicts::{Calibration, Certainty, Derived, PairVerdict, Uncalibrated};
 use crate::analysis::metric::Unit;
-use crate::text::three_digits;
+use crate::plan::Order;
+use crate::text::{plural, three_digits};
+use stats::{FIRM, StoppedBy};
 
 /// The most verdicts that are printed as sentences.
 const SENTENCES: usize = 8;
@@ -33,29 +36,75 @@ pub fn verdicts(report: &Report, labels: &Labels, pairs: bool) -> Option<List> {
     (heading.is_some() || !items.is_empty()).then_some(List { heading, items })
 }
 
+/// The reason why no comparison has a verdict, with the remedy.
+pub fn why_no_verdicts(report: &Report) -> Option<String> {
+    let all = || report.verdicts.against_reference.iter().chain(&report.verdicts.against_baseline);
+    let found = || all().filter(|pair| pair.result.is_ok());
+    if found().count() == 0 || found().any(|pair| pair.certainty() != Some(Certainty::NoVerdict)) {
+        return None;
+    }
+    if report.order == Order::Sequential {
+        let why = "engines were measured sequentially, so drift looks like a difference";
+        return Some(format!("no verdicts: {why}; hint: leave out `--order sequential`"));
+    }
+    // More blocks do not help an engine that fails.
+    let without_failure = || found().filter(|pair| !pair.has_failed(&report.rows));
+    let Some(blocks) = without_failure().filter_map(|pair| Some(pair.found()?.blocks)).max() else {
+        let failed = failed_among(&report.rows, found());
+        return Some(format!("no verdicts: {failed} failed; verdicts need {FIRM} blocks without a failure"));
+    };
+    let mut extents = report.extents.iter();
+    let cut_off = extents.clone().any(|it| it.stopped_by.is_none() && it.blocks as usize >= FIRM);
+    let out_of_time = extents.any(|it| it.stopped_by == Some(StoppedBy::Time));
+    let count = plural(blocks, "block");
+    let why = match report.budget_ns {
+        _ if cut_off => format!("the run ended after {blocks} of the {FIRM} blocks that verdicts need"),
+        Some(budget_ns) if out_of_time => {
+            let larger = larger_budget(budget_ns, blocks);
+            format!("the time budget ended after {count}, verdicts need {FIRM}; hint: `--budget {larger}`")
+        }
+        _ => format!("{count}, verdicts need {FIRM}; hint: `--blocks {FIRM}`"),
+    };
+    Some(format!("no verdicts: {why}"))
+}
+
+fn failed_among<'a>(rows: &'a [Row], pairs: impl Iterator<Item = &'a PairVerdict>) -> String {
+    let failed = pairs.flat_map(|pair| pair.sides(rows)).filter(|row| row.fault.is_some());
+    let names: BTreeSet<&str> = failed.map(|row| row.engine.label.as_str()).collect();
+    names.into_iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}
+
+/// The budget that would probably have been enough, and a quarter more because blocks differ: in tens of seconds, or minutes.
+fn larger_budget(budget_ns: u64, blocks: usize) -> String {
+    let seconds = 1.25 * budget_ns as f64 / 1e9 * FIRM as f64 / blocks.max(1) as f64;
+    match seconds {
+        ..100.0 => format!("{:.0}s", 10.0 * (seconds / 10.0).ceil()),
+        _ => format!("{:.0}m", (seconds / 60.0).ceil()),
+    }
+}
+
+/// Keeps a text on one line.
+fn unbroken(text: &str) -> String {
+    text.replace(' ', &JOINT.to_string())
+}
+
 /// Replaces the joints by spaces, after wrapping.
-pub fn loosened(text: &str) -> String {
+pub fn without_joints(text: &str) -> String {
     text.replace(JOINT, " ")
 }
 
 /// The verdicts on each workload's headline, engine by engine.
 fn headlines(report: &Report, labels: &Labels, pairs: bool) -> (Option<String>, Vec<String>) {
-    let shown = |judged: &&PairVerdict| judged.is_headline && !judged.has_failed(&report.rows);
-    let asked = report.verdicts.for_view(pairs).iter().chain(&report.verdicts.against_baseline);
-    let judged: Vec<&PairVerdict> = asked.filter(shown).collect();
-    let mut groups: Vec<((&str, &str), Vec<&PairVerdict>)> = Vec::new();
-    for it in &judged {
-        let pair = (it.engine.as_str(), it.against.as_str());
-        match groups.iter_mut().find(|(other, _)| *other == pair) {
-            Some((_, of_it)) => of_it.push(it),
-            None => groups.push((pair, vec![it])),
-        }
-    }
+    let shown = |pair: &&PairVerdict| pair.is_headline && !pair.has_failed(&report.rows);
+    let all = report.verdicts.for_view(pairs).iter().chain(&report.verdicts.against_baseline);
+    let found: Vec<&PairVerdict> = all.filter(shown).collect();
+    let groups = grouped(found.iter().map(|it| ((it.engine.as_str(), it.against.as_str()), *it)));
     let Some(((_, first), _)) = groups.first() else { return (None, Vec::new()) };
-    let over = format!("95 % intervals over {} blocks", blocks(&judged));
-    if judged.len() <= SENTENCES {
+    let over = format!("95 % intervals over {} blocks", blocks(&found));
+    if found.len() <= SENTENCES {
         let each = groups.iter().flat_map(|(_, of_it)| of_it.iter());
-        let each = each.map(|it| format!("{}{}", labels.within(&it.sentence), caution(report, &it.engine)));
+        let each =
+            each.map(|it| format!("{}{}", labels.in_backticks(&it.sentence), caution(report, &it.engine)));
         return (Some(format!("verdicts, {over}:")), each.collect());
     }
     // A reference that all rows share is named once.
@@ -66,16 +115,16 @@ fn headlines(report: &Report, labels: &Labels, pairs: bool) -> (Option<String>, 
         let each: Vec<String> = of_it.iter().map(|it| compact(it)).collect();
         format!("`{}`{against}: {}{}", labels.label(engine), each.join(", "), caution(report, engine))
     };
-    let whom = if one { against(first) } else { String::new() };
-    let open = judged.iter().any(|it| it.sureness() == Some(Sureness::Inconclusive));
+    let reference = if one { against(first) } else { String::new() };
+    let open = found.iter().any(|it| it.certainty() == Some(Certainty::Inconclusive));
     let open = if open { "; ? is inconclusive" } else { "" };
-    let heading = format!("verdicts{whom}, times as good with {over}{open}:");
+    let heading = format!("verdicts{reference}, times as good with {over}{open}:");
     (Some(heading), groups.iter().map(of_group).collect())
 }
 
 /// `5`, `5 to 8`: the number of blocks of these comparisons.
-fn blocks(judged: &[&PairVerdict]) -> String {
-    let blocks = || judged.iter().filter_map(|judged| Some(judged.result.as_ref().ok()?.blocks));
+fn blocks(found: &[&PairVerdict]) -> String {
+    let blocks = || found.iter().filter_map(|pair| Some(pair.found()?.blocks));
     match (blocks().min(), blocks().max()) {
         (Some(fewest), Some(most)) if fewest < most => format!("{fewest} to {most}"),
         (_, most) => most.unwrap_or(0).to_string(),
@@ -84,15 +133,15 @@ fn blocks(judged: &[&PairVerdict]) -> String {
 
 fn remarks(report: &Report, labels: &Labels) -> Vec<String> {
     let wrong = report.outputs.iter().filter(|it| it.agreement.is_wrong());
-    let mut remarks: Vec<String> = wrong.map(|it| labels.within(&it.why_not_compared())).collect();
+    let mut remarks: Vec<String> = wrong.map(|it| labels.in_backticks(&it.why_not_compared())).collect();
     let verdicts = &report.verdicts;
     if let Some(first) = verdicts.means.first() {
         let one = verdicts.means.iter().all(|mean| mean.against == first.against);
         let each = verdicts.means.iter().map(|mean| {
             let against = if one { String::new() } else { format!(" `{}`", labels.label(&mean.against)) };
-            let (engine, mark) = (labels.label(&mean.engine), if mean.is_sure { "" } else { "?" });
-            let unverified = self::mark(!mean.is_verified && report.some_are_verified(), mean.is_doubted);
-            format!("`{engine}`{JOINT}{}x{mark}{unverified}{against}", three_digits(mean.times))
+            let (engine, mark) = (labels.label(&mean.engine), if mean.is_conclusive { "" } else { "?" });
+            let rank = self::mark(report, &mean.engine);
+            format!("`{engine}`{JOINT}{}x{mark}{rank}{against}", three_digits(mean.times))
         });
         let each = each.collect::<Vec<_>>().join(", ");
         let caution = "all weigh the same; no workload runs at this ratio";
@@ -105,38 +154,35 @@ fn remarks(report: &Report, labels: &Labels) -> Vec<String> {
 
 /// `precision impact, \`toy:half\` against \`toy\`: decode 1.61x [1.60, 1.63] (3.10 ms a token less)`.
 fn derived(report: &Report, labels: &Labels, derived: &Derived) -> Option<String> {
-    let shown = |judged: &&PairVerdict| {
-        judged.is_headline && judged.result.is_ok() && !judged.has_failed(&report.rows)
-    };
-    let judged: Vec<&PairVerdict> = derived.judged.iter().filter(shown).collect();
-    let first = judged.first()?;
+    let shown =
+        |pair: &&PairVerdict| pair.is_headline && pair.result.is_ok() && !pair.has_failed(&report.rows);
+    let found: Vec<&PairVerdict> = derived.pairs.iter().filter(shown).collect();
+    let first = found.first()?;
     let (engine, against) = (labels.label(&first.engine), labels.label(&first.against));
-    let each = judged.iter().map(|it| format!("{}{}", compact(it), in_time(report, it)));
+    let each = found.iter().map(|it| format!("{}{}", compact(it), in_time(report, it)));
     let each = each.collect::<Vec<_>>().join(", ");
     Some(format!("{}, `{engine}` against `{against}`: {each}", derived.says))
 }
 
 /// The difference in time, where it is certain.
-fn in_time(report: &Report, judged: &PairVerdict) -> String {
-    let sure = judged.sureness() == Some(Sureness::Differs);
-    let Some(difference) = judged.difference_ns(&report.rows).filter(|_| sure) else { return String::new() };
-    let each = if judged.metric.unit == Unit::TokensPerSecond { " a token" } else { "" };
+fn in_time(report: &Report, pair: &PairVerdict) -> String {
+    let is_certain = pair.certainty() == Some(Certainty::Differs);
+    let Some(difference) = pair.difference_ns(&report.rows).filter(|_| is_certain) else {
+        return String::new();
+    };
+    let each = if pair.metric.unit == Unit::TokensPerSecond { " a token" } else { "" };
     let more = if difference > 0.0 { "more" } else { "less" };
-    format!(" ({}{each} {more})", Unit::Nanoseconds.show(difference.abs())).replace(' ', &JOINT.to_string())
+    unbroken(&format!(" ({}{each} {more})", Unit::Nanoseconds.show(difference.abs())))
 }
 
 /// The noise of this run, and the calibration of the machine. Of several references the largest noise counts.
 fn noise(report: &Report, labels: &Labels) -> Option<String> {
     let noise = &report.verdicts.noise;
-    let mut largest: Vec<(&str, f64)> = Vec::new();
-    for (case, floor) in noise.iter().flat_map(|noise| &noise.floors) {
-        match largest.iter_mut().find(|(other, _)| other == case) {
-            Some((_, most)) => *most = most.max(floor.log_ratio()),
-            None => largest.push((case, floor.log_ratio())),
-        }
-    }
-    let of_case = largest.into_iter().map(|(case, floor)| {
-        format!("{case} {:.1} %", 100.0 * floor.exp_m1()).replace(' ', &JOINT.to_string())
+    let floors = noise.iter().flat_map(|noise| &noise.floors);
+    let floors = grouped(floors.map(|(case, floor)| (case, floor.log_ratio()))).into_iter();
+    let of_case = floors.map(|(case, floors)| {
+        let largest = floors.into_iter().fold(0.0, f64::max);
+        unbroken(&format!("{case} {:.1} %", 100.0 * largest.exp_m1()))
     });
     let floors = of_case.collect::<Vec<_>>().join(", ");
     let whose = match noise.as_slice() {
@@ -150,14 +196,14 @@ fn noise(report: &Report, labels: &Labels) -> Option<String> {
 
 /// The engines with a calibration on this machine, and the command for the others.
 fn calibration(calibration: &Calibration, labels: &Labels) -> String {
-    let Calibration { since, lacking, remedy } = calibration;
-    let name = |it: &Lacking| {
+    let Calibration { since, uncalibrated, remedy } = calibration;
+    let name = |it: &Uncalibrated| {
         let workloads =
             if it.workloads.is_empty() { String::new() } else { format!(" ({})", it.workloads.join(", ")) };
         format!("`{}`{workloads}", labels.label(&it.engine))
     };
-    let names = lacking.iter().map(name).collect::<Vec<_>>().join(", ");
-    match (since, lacking.is_empty()) {
+    let names = uncalibrated.iter().map(name).collect::<Vec<_>>().join(", ");
+    match (since, uncalibrated.is_empty()) {
         (None, true) => String::new(),
         (Some(since), true) => format!("; calibrated at {since}"),
         // The command names them all.
@@ -171,39 +217,37 @@ pub fn cell(report: &Report, row: &Row, pairs: bool) -> String {
     if row.fault.is_some() {
         return String::new();
     }
-    let output = report.output_of(row);
-    if output.is_some_and(|it| it.agreement.is_wrong()) {
+    if report.is_wrong(row) {
         return "wrong".into();
     }
-    let is_unverified = output.is_some_and(Output::is_unverified) && report.some_are_verified();
-    let mark = mark(is_unverified, row.contradicted);
+    let mark = mark(report, &row.engine.label);
     if row.is_reference() {
         return format!("ref{mark}");
     }
-    let judged = report.verdicts.of_row(row, pairs).filter(|judged| !judged.has_failed(&report.rows));
-    let Some(judged) = judged else { return "n/a".into() };
-    let Some(times) = judged.times().map(three_digits) else { return "n/a".into() };
-    match judged.sureness() {
-        Some(Sureness::Differs) => format!("{times}x{mark}"),
-        Some(Sureness::Same) => format!("same{mark}"),
+    let pair = report.verdicts.of_row(row, pairs).filter(|pair| !pair.has_failed(&report.rows));
+    let Some(pair) = pair else { return "n/a".into() };
+    let Some(times) = pair.times().map(three_digits) else { return "n/a".into() };
+    match pair.certainty() {
+        Some(Certainty::Differs) => format!("{times}x{mark}"),
+        Some(Certainty::Same) => format!("same{mark}"),
         _ => format!("{times}x?{mark}"),
     }
 }
 
 /// Follows a verdict on an engine with a lower rank.
 fn caution(report: &Report, engine: &str) -> &'static str {
-    let unverified = report.outputs.iter().any(|it| it.engine == engine && it.is_unverified());
-    let contradicted = report.rows.iter().any(|row| row.engine.label == engine && row.contradicted);
-    match mark(unverified && report.some_are_verified(), contradicted) {
+    match mark(report, engine) {
         UNVERIFIED => "; its output is unverified",
         CONTRADICTED => "; a claim is contradicted, see the warnings",
         _ => "",
     }
 }
 
-/// The mark of a ratio that cannot have the first rank.
-fn mark(is_unverified: bool, is_doubted: bool) -> &'static str {
-    match (is_unverified, is_doubted) {
+/// The mark of the ratios of an engine that cannot have the first rank.
+fn mark(report: &Report, engine: &str) -> &'static str {
+    let is_unverified = report.outputs.iter().any(|it| it.engine == engine && it.is_unverified());
+    let is_contradicted = report.rows.iter().any(|row| row.engine.label == engine && row.contradicted);
+    match (is_unverified && report.some_are_verified(), is_contradicted) {
         (true, _) => UNVERIFIED,
         (false, true) => CONTRADICTED,
         (false, false) => "",
@@ -213,20 +257,20 @@ fn mark(is_unverified: bool, is_doubted: bool) -> &'static str {
 /// The explanations of the marks that occur.
 pub fn legend(report: &Report, pairs: bool) -> Vec<String> {
     let rows = report.rows.iter().filter(|row| row.fault.is_none() && !row.is_reference());
-    let judged = rows.filter_map(|row| report.verdicts.of_row(row, pairs));
-    let found: Vec<Sureness> =
-        judged.filter(|judged| !judged.has_failed(&report.rows)).filter_map(PairVerdict::sureness).collect();
-    let open_mean = report.verdicts.means.iter().any(|mean| !mean.is_sure);
+    let shown = rows.filter_map(|row| report.verdicts.of_row(row, pairs));
+    let found: Vec<Certainty> =
+        shown.filter(|pair| !pair.has_failed(&report.rows)).filter_map(PairVerdict::certainty).collect();
+    let open_mean = report.verdicts.means.iter().any(|mean| !mean.is_conclusive);
     let open = "x?: inconclusive, because of noise";
     let of_mean = if open_mean { "; in a mean: one of its ratios is inconclusive" } else { "" };
     let marks = [
         (
-            found.iter().any(|it| *it != Sureness::Same),
+            found.iter().any(|it| *it != Certainty::Same),
             "ratios are medians over paired rounds; they may differ from ratios of the values shown".into(),
         ),
-        (found.contains(&Sureness::Same), "same: the 95 % interval lies within 2 %".into()),
-        (open_mean || found.contains(&Sureness::Inconclusive), format!("{open}{of_mean}")),
-        (found.contains(&Sureness::NoVerdict), "x?: no verdict, see above".into()),
+        (found.contains(&Certainty::Same), "same: the 95 % interval lies within 2 %".into()),
+        (open_mean || found.contains(&Certainty::Inconclusive), format!("{open}{of_mean}")),
+        (found.contains(&Certainty::NoVerdict), "x?: no verdict, see above".into()),
         (
             report.some_are_verified() && report.outputs.iter().any(Output::is_unverified),
             format!("{UNVERIFIED}: its output is unverified; it ranks behind verified engines"),
@@ -241,17 +285,17 @@ pub fn legend(report: &Report, pairs: bool) -> Vec<String> {
 
 /// `decode 11.0x [10.9, 11.1]`, `prefill same`, `ttft 16 ? [0.91, 1.08]`, without a verdict `decode 1.61x?`; each stays
 /// on one line.
-fn compact(judged: &PairVerdict) -> String {
-    let case = &judged.case;
-    let bounds = judged
+fn compact(pair: &PairVerdict) -> String {
+    let case = &pair.case;
+    let bounds = pair
         .bounds()
         .map_or_else(String::new, |(low, high)| format!(" [{}, {}]", three_digits(low), three_digits(high)));
-    let text = match (judged.sureness(), judged.times().map(three_digits)) {
-        (Some(Sureness::Differs), Some(times)) => format!("{case} {times}x{bounds}"),
-        (Some(Sureness::Same), _) => format!("{case} same"),
-        (Some(Sureness::Inconclusive), _) => format!("{case} ?{bounds}"),
-        (Some(Sureness::NoVerdict), Some(times)) => format!("{case} {times}x?"),
+    let text = match (pair.certainty(), pair.times().map(three_digits)) {
+        (Some(Certainty::Differs), Some(times)) => format!("{case} {times}x{bounds}"),
+        (Some(Certainty::Same), _) => format!("{case} same"),
+        (Some(Certainty::Inconclusive), _) => format!("{case} ?{bounds}"),
+        (Some(Certainty::NoVerdict), Some(times)) => format!("{case} {times}x?"),
         _ => format!("{case} n/a"),
     };
-    text.replace(' ', &JOINT.to_string())
+    unbroken(&text)
 }

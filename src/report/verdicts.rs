@@ -2,12 +2,14 @@
 
 mod calibration;
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
-pub use calibration::{Calibration, Lacking};
+pub use calibration::{Calibration, Uncalibrated};
 
 use super::outputs::Output;
-use super::rows::Row;
+use super::rows::{Row, grouped};
 use super::run_data::RunData;
 use crate::analysis::compare::{self, Compared};
 use crate::analysis::metric::{self, Metric, Unit};
@@ -35,7 +37,7 @@ pub struct Verdicts {
 #[derive(Debug, Clone)]
 pub struct Derived {
     pub says: String,
-    pub judged: Vec<PairVerdict>,
+    pub pairs: Vec<PairVerdict>,
 }
 
 #[derive(Debug, Clone)]
@@ -59,11 +61,11 @@ pub struct Mean {
     pub times: f64,
     pub workloads: usize,
     /// Whether none of its ratios is inconclusive.
-    pub is_sure: bool,
+    pub is_conclusive: bool,
     /// Whether the engine's output is verified.
     pub is_verified: bool,
     /// Whether a claim of the engine does not fit the observation and could flatter it.
-    pub is_doubted: bool,
+    pub is_contradicted: bool,
 }
 
 /// The difference between a configuration and its twin: the noise floor of this run, by each workload's headline.
@@ -75,7 +77,7 @@ pub struct Noise {
 
 /// The certainty of a ratio.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sureness {
+pub enum Certainty {
     Differs,
     Same,
     Inconclusive,
@@ -92,20 +94,20 @@ impl Verdicts {
         let only_sound = |pairs: Vec<(usize, usize)>| -> Vec<(usize, usize)> {
             pairs.into_iter().filter(|&(one, other)| sound(one) && sound(other)).collect()
         };
-        let judged = |pairs: &[(usize, usize)]| -> Vec<PairVerdict> {
+        let compared = |pairs: &[(usize, usize)]| -> Vec<PairVerdict> {
             let found = compare::within(&measured, pairs).into_iter();
             found.map(|compared| PairVerdict::of(plan, compared)).collect()
         };
         let (references, all) = (only_sound(plan.pairs()), only_sound(compare::all_pairs(plan)));
-        let against_reference = judged(&references);
+        let against_reference = compared(&references);
         // With one engine beside the reference, both lists are the same.
-        let all_pairs = if all == references { against_reference.clone() } else { judged(&all) };
+        let all_pairs = if all == references { against_reference.clone() } else { compared(&all) };
         Self {
             means: means(rows, &against_reference, outputs),
             noise: noise(&measured),
             calibration: Calibration::of(record),
-            against_baseline: judged(&only_sound(compare::within::rerun_pairs(plan))),
-            derived: derived(plan, rows, sound, judged),
+            against_baseline: compared(&only_sound(compare::within::rerun_pairs(plan))),
+            derived: derived(plan, rows, sound, compared),
             against_reference,
             all_pairs,
         }
@@ -123,10 +125,10 @@ impl Verdicts {
 
     pub fn of_metric(&self, row: &Row, metric: &Metric, pairs: bool) -> Option<&PairVerdict> {
         let reference = row.reference.as_ref()?;
-        let of_it = |judged: &&PairVerdict| {
-            judged.case == row.case.label
-                && judged.metric.id == metric.id
-                && (&judged.engine, &judged.against) == (&row.engine.label, reference)
+        let of_it = |pair: &&PairVerdict| {
+            pair.case == row.case.label
+                && pair.metric.id == metric.id
+                && (&pair.engine, &pair.against) == (&row.engine.label, reference)
         };
         self.for_view(pairs).iter().find(of_it)
     }
@@ -146,26 +148,27 @@ impl PairVerdict {
         }
     }
 
+    pub fn found(&self) -> Option<&Comparison> {
+        self.result.as_ref().ok()
+    }
+
     /// How many times as good: above 1 is better, for every metric.
     pub fn times(&self) -> Option<f64> {
-        Some(self.result.as_ref().ok()?.evidence.estimate().exp()).filter(|times| times.is_finite())
+        Some(self.found()?.evidence.estimate().exp()).filter(|times| times.is_finite())
     }
 
     /// The ends of the interval; with one or two blocks, the lowest and the highest round.
     pub fn bounds(&self) -> Option<(f64, f64)> {
-        let (low, high) = match self.result.as_ref().ok()?.evidence {
-            Evidence::WithinLaunch { low, high, .. } => (low, high),
-            Evidence::Tentative(interval) | Evidence::Firm(interval) => (interval.low(), interval.high()),
-        };
+        let (low, high) = self.found()?.evidence.ends();
         Some((low.exp(), high.exp())).filter(|(low, high)| low.is_finite() && high.is_finite())
     }
 
-    pub fn sureness(&self) -> Option<Sureness> {
-        Some(match self.result.as_ref().ok()?.decision.verdict {
-            Some(Verdict::Faster | Verdict::Slower) => Sureness::Differs,
-            Some(Verdict::Same) => Sureness::Same,
-            Some(Verdict::Inconclusive) => Sureness::Inconclusive,
-            None => Sureness::NoVerdict,
+    pub fn certainty(&self) -> Option<Certainty> {
+        Some(match self.found()?.decision.verdict {
+            Some(Verdict::Faster | Verdict::Slower) => Certainty::Differs,
+            Some(Verdict::Same) => Certainty::Same,
+            Some(Verdict::Inconclusive) => Certainty::Inconclusive,
+            None => Certainty::NoVerdict,
         })
     }
 
@@ -174,10 +177,10 @@ impl PairVerdict {
     pub fn difference_ns(&self, rows: &[Row]) -> Option<f64> {
         let times = self.times()?;
         let base = self.sides(rows).find(|row| row.engine.label == self.against)?;
-        let figure = base.figure(self.metric.id)?.summary.estimate;
+        let estimate = base.summary(self.metric.id)?.estimate;
         let base_ns = match self.metric.unit {
-            Unit::Nanoseconds => figure,
-            Unit::TokensPerSecond => 1e9 / figure,
+            Unit::Nanoseconds => estimate,
+            Unit::TokensPerSecond => 1e9 / estimate,
             _ => return None,
         };
         Some(base_ns * (1.0 / times - 1.0)).filter(|it| it.is_finite())
@@ -188,7 +191,7 @@ impl PairVerdict {
         self.sides(rows).any(|row| row.fault.is_some())
     }
 
-    /// The rows that it is about.
+    /// The rows of both sides.
     pub fn sides<'a>(&'a self, rows: &'a [Row]) -> impl Iterator<Item = &'a Row> {
         let side = |row: &&Row| [&self.engine, &self.against].contains(&&row.engine.label);
         rows.iter().filter(side).filter(|row| row.case.label == self.case)
@@ -209,7 +212,7 @@ fn derived(
     plan: &Plan,
     rows: &[(usize, Row)],
     sound: impl Fn(usize) -> bool,
-    judged: impl Fn(&[(usize, usize)]) -> Vec<PairVerdict>,
+    compared: impl Fn(&[(usize, usize)]) -> Vec<PairVerdict>,
 ) -> Vec<Derived> {
     let dtype = |of: usize| {
         rows.iter().find(|(case, _)| plan.cases[*case].configuration == of).map(|(_, row)| &row.engine.dtype)
@@ -217,62 +220,50 @@ fn derived(
     let options = |of: usize| &plan.configurations[of].options;
     let differ = |one: usize, other: usize| dtype(one) != dtype(other) || options(one) != options(other);
     let all = plan.derived().into_iter().filter(|it| differ(it.configuration, it.against));
-    let compared = all.filter(|it| sound(it.configuration) && sound(it.against));
-    compared
-        .map(|it| Derived { says: line(it.says), judged: judged(&[(it.configuration, it.against)]) })
-        .filter(|it| !it.judged.is_empty())
+    all.filter(|it| sound(it.configuration) && sound(it.against))
+        .map(|it| Derived { says: line(it.says), pairs: compared(&[(it.configuration, it.against)]) })
+        .filter(|it| !it.pairs.is_empty())
         .collect()
 }
 
 /// The means of all engines but the references. Verified engines come first, then those with a claim that does not hold,
 /// then unverified ones; within each, the best first. An engine that failed in a workload or is wrong has no mean.
-fn means(rows: &[(usize, Row)], judged: &[PairVerdict], outputs: &[Output]) -> Vec<Mean> {
-    let mut cases: Vec<&str> = Vec::new();
-    let mut engines: Vec<(&str, &str)> = Vec::new();
-    for (_, row) in rows {
-        if !cases.contains(&row.case.label.as_str()) {
-            cases.push(&row.case.label);
-        }
-        let pair = (row.engine.label.as_str(), row.reference.as_deref().unwrap_or_default());
-        if !row.is_reference() && row.reference.is_some() && !engines.contains(&pair) {
-            engines.push(pair);
-        }
-    }
-    let failed = |engine: &str, case: &str| {
-        let mut rows = rows.iter().map(|(_, row)| row);
-        rows.any(|row| row.engine.label == engine && row.case.label == case && row.fault.is_some())
-    };
-    let of_case = |engine: &str, against: &str, case: &str| {
-        let mut of_it = judged.iter().filter(|it| it.is_headline && it.case == case);
-        let found = of_it.find(|it| (it.engine.as_str(), it.against.as_str()) == (engine, against));
-        // A ratio without a verdict is in no mean.
-        let found = found.filter(|it| it.sureness().is_some_and(|sure| sure != Sureness::NoVerdict));
-        found.filter(|_| !failed(engine, case))
-    };
-    let mean = |(engine, against): (&str, &str)| {
-        let found: Vec<Option<&PairVerdict>> =
-            cases.iter().map(|case| of_case(engine, against, case)).collect();
-        let ratios: Vec<Option<f64>> = found.iter().map(|it| it.and_then(PairVerdict::times)).collect();
-        let times = geometric_mean(&ratios).filter(|_| cases.len() > 1)?;
-        let is_sure = found.iter().flatten().all(|it| it.sureness() != Some(Sureness::Inconclusive));
-        let is_verified = !outputs.iter().any(|it| it.engine == engine && it.is_unverified());
-        let (engine, against, workloads) = (engine.to_string(), against.to_string(), cases.len());
-        let is_doubted = rows.iter().any(|(_, row)| row.engine.label == engine && row.contradicted);
-        Some(Mean { engine, against, times, workloads, is_sure, is_verified, is_doubted })
+fn means(rows: &[(usize, Row)], pairs: &[PairVerdict], outputs: &[Output]) -> Vec<Mean> {
+    let cases: BTreeSet<&str> = rows.iter().map(|(_, row)| row.case.label.as_str()).collect();
+    let compared = rows.iter().filter(|(_, row)| !row.is_reference());
+    let engines =
+        grouped(compared.filter_map(|(_, row)| Some(((&row.engine.label, row.reference.as_ref()?), row))));
+    let mean = |((engine, against), rows): ((&String, &String), Vec<&Row>)| {
+        let pair = |row: &&Row| {
+            let mut of_case = pairs.iter().filter(|it| it.is_headline && it.case == row.case.label);
+            let pair = of_case.find(|it| (&it.engine, &it.against) == (engine, against))?;
+            // A ratio without a verdict is in no mean.
+            (row.fault.is_none() && pair.certainty()? != Certainty::NoVerdict).then_some(pair)
+        };
+        let found: Vec<&PairVerdict> = rows.iter().filter_map(pair).collect();
+        let ratios: Vec<Option<f64>> = found.iter().map(|pair| pair.times()).collect();
+        let times = geometric_mean(&ratios).filter(|_| cases.len() > 1 && found.len() == cases.len())?;
+        Some(Mean {
+            engine: engine.clone(),
+            against: against.clone(),
+            times,
+            workloads: cases.len(),
+            is_conclusive: found.iter().all(|pair| pair.certainty() != Some(Certainty::Inconclusive)),
+            is_verified: !outputs.iter().any(|it| it.engine == *engine && it.is_unverified()),
+            is_contradicted: rows.iter().any(|row| row.contradicted),
+        })
     };
     let mut means: Vec<Mean> = engines.into_iter().filter_map(mean).collect();
-    means.sort_by(|one, other| {
-        let stands = |mean: &Mean| (mean.is_verified, !mean.is_doubted);
-        stands(other).cmp(&stands(one)).then(other.times.total_cmp(&one.times))
-    });
+    let rank = |mean: &Mean| (mean.is_verified, !mean.is_contradicted);
+    means.sort_by(|one, other| rank(other).cmp(&rank(one)).then(other.times.total_cmp(&one.times)));
     means
 }
 
 fn noise(measured: &Measured) -> Vec<Noise> {
     let plan = &measured.record.header.plan;
-    let floor = |place: usize, workload: &Workload, twin: usize, of: usize| {
+    let floor = |index: usize, workload: &Workload, twin: usize, of: usize| {
         let headline = metric::headline(plan, workload)?;
-        let blocks = |configuration| measured.blocks(place, headline.index()?, configuration);
+        let blocks = |configuration| measured.blocks(index, headline.index()?, configuration);
         NoiseFloor::of_twin(&Ratios::paired(blocks(twin)?, blocks(of)?).ok()?)
     };
     let twins = plan.configurations.iter().enumerate().filter_map(|(twin, it)| match it.role {
@@ -282,7 +273,7 @@ fn noise(measured: &Measured) -> Vec<Noise> {
     let noise = twins.filter_map(|(twin, of)| {
         let each = measured.workloads.iter().enumerate();
         let floors = each
-            .filter_map(|(place, workload)| Some((line(&workload.label), floor(place, workload, twin, of)?)));
+            .filter_map(|(index, workload)| Some((line(&workload.label), floor(index, workload, twin, of)?)));
         let floors: Vec<(String, NoiseFloor)> = floors.collect();
         let engine = line(&plan.configurations[of].label);
         (!floors.is_empty()).then_some(Noise { engine, floors })

@@ -3,13 +3,12 @@
 use anyhow::Result;
 
 use super::caption::caption;
+use super::case_tables::{ResourceTable, WallTimeTable};
 use super::document::{Content, Document, Item, Layout, Layouts, Lines, List, Section, Table, TableId};
 use super::grid::{self, Grid};
 use super::labels::Labels;
-use super::resources_table::ResourceTable;
 use super::run_report::{Report, View};
 use super::verdict_lines::verdicts;
-use super::wall_time_table::Account;
 use super::{compare, entries, lines};
 use crate::analysis::compare::Judgement;
 
@@ -17,19 +16,19 @@ use crate::analysis::compare::Judgement;
 pub struct Viewed<'a> {
     pub report: &'a Report,
     pub view: View,
-    /// The judgement of a run with a baseline, or the reason why there is none. Formats with lines have no layout for it.
-    pub judged: Option<&'a Result<Judgement>>,
+    /// The judgement of a run with a baseline, or the reason why there is none. Formats with lines have no room for it.
+    pub judgement: Option<&'a Result<Judgement>>,
 }
 
 impl Content for Viewed<'_> {
-    fn document(&self, layouts: &Layouts) -> Document {
-        let Self { report, view, judged } = self;
-        let layout = layouts.results;
+    fn document(&self, layouts: Layouts) -> Document {
+        let Self { report, view, judgement } = self;
+        let layout = layouts(TableId::Results);
         let (grid, labels) = (Grid::of(report, view, layout), Labels::of(report, layout));
-        let faults = grid::explained(report, &labels).into_iter().map(Item::Explained);
-        let warnings = report.warnings.iter().map(|it| format!("warning: {}", labels.sentence(it)));
-        let notes = report.notes.iter().map(|it| format!("note: {}", labels.sentence(it)));
-        let legend = grid.legend(report, view, &labels);
+        let faults = grid::failures(report, &labels).into_iter().map(Item::Explained);
+        let warnings = report.warnings.iter().map(|it| format!("warning: {}", labels.start_of_sentence(it)));
+        let notes = report.notes.iter().map(|it| format!("note: {}", labels.start_of_sentence(it)));
+        let legend = grid.legend(view, &labels);
         let below = faults.chain(warnings.chain(notes).chain(legend).map(Item::Plain)).collect();
 
         let mut parts: Vec<Section> = report.notices.iter().cloned().map(Section::Notice).collect();
@@ -38,13 +37,17 @@ impl Content for Viewed<'_> {
         parts.extend((!grid.table.lines.is_empty()).then_some(Section::Table(grid.table)));
         parts.extend(verdicts(report, &labels, view.pairs).map(Section::List));
         if view.wall_time {
-            parts.extend(Account::of(report).iter().flat_map(|it| it.parts(layouts.wall_time)));
+            parts.extend(
+                WallTimeTable::of(report).iter().flat_map(|it| it.sections(layouts(TableId::WallTime))),
+            );
         }
         if view.resources {
-            parts.extend(ResourceTable::of(report).iter().flat_map(|it| it.parts(layouts.resources)));
+            parts.extend(
+                ResourceTable::of(report).iter().flat_map(|it| it.sections(layouts(TableId::Resources))),
+            );
         }
         parts.push(Section::List(List { heading: None, items: below }));
-        let judgement = judged.and_then(|it| it.as_ref().ok()).map(|it| it.document(layouts));
+        let judgement = judgement.and_then(|it| it.as_ref().ok()).map(|it| it.document(layouts));
         let Document { parts: judgement, summary } = judgement.unwrap_or_default();
         parts.extend(judgement);
         Document { parts, summary }
@@ -54,7 +57,9 @@ impl Content for Viewed<'_> {
         let Self { report, view, .. } = self;
         let table = match table {
             TableId::Results => Some(Grid::of(report, view, layout).table),
-            TableId::WallTime => Account::of(report).filter(|_| view.wall_time).map(|it| it.table(layout)),
+            TableId::WallTime => {
+                WallTimeTable::of(report).filter(|_| view.wall_time).map(|it| it.table(layout))
+            }
             TableId::Resources => {
                 ResourceTable::of(report).filter(|_| view.resources).map(|it| it.table(layout))
             }
@@ -67,8 +72,8 @@ impl Content for Viewed<'_> {
     }
 
     fn json(&self) -> Vec<u8> {
-        match self.judged {
-            Some(judged) => entries::with_judgement(self.report, &compare::judgement(judged)),
+        match self.judgement {
+            Some(judgement) => entries::with_judgement(self.report, &compare::judgement(judgement)),
             None => entries::json(self.report),
         }
     }

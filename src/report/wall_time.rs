@@ -3,10 +3,12 @@
 //! shown as such.
 
 use protocol::Phase;
+use serde::{Serialize, Serializer};
 
 use crate::analysis::metric::Observation;
+use crate::analysis::values::Requests;
 use crate::plan::{Mode, Plan};
-use crate::record::{Launch, Sample};
+use crate::record::Sample;
 
 /// The parts, in the order of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,29 +36,21 @@ pub const PARTS: [TimePart; 7] = [
     TimePart::SteadyState,
 ];
 
-/// Means over launches and over measured requests, in whole nanoseconds.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Means over launches and over measured requests, in whole nanoseconds. JSON has these names: add, never rename.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct WallTime {
     pub total_ns: u64,
     /// In the order of `PARTS`; `None` where no launch and no request stated it.
+    #[serde(rename = "parts_ns", serialize_with = "by_name")]
     pub parts: [Option<u64>; PARTS.len()],
     /// The remainder of the total: never negative.
     pub unattributed_ns: u64,
     /// The load phases with the engine's own names.
-    pub phases: Vec<(String, u64)>,
+    pub phases: Vec<Phase>,
     /// How often the engine claimed more time than had passed. All its claims were then shortened in proportion.
     pub shortened: usize,
     pub launches: usize,
     pub requests: usize,
-}
-
-/// A launch with its requests.
-pub struct Lived<'a> {
-    pub launch: &'a Launch,
-    /// Its first request, of any case and kind.
-    pub first: &'a Sample,
-    /// The measured requests of the case.
-    pub measured: &'a [&'a Sample],
 }
 
 impl TimePart {
@@ -92,12 +86,12 @@ impl TimePart {
 
 impl WallTime {
     /// The account; `None` where no launch has a measured request.
-    pub fn of(plan: &Plan, launches: &[Lived]) -> Option<Self> {
+    pub fn of(plan: &Plan, launches: &[Requests]) -> Option<Self> {
         let mut sums = Sums::default();
-        for lived in launches.iter().filter(|lived| !lived.measured.is_empty()) {
-            let launch_ns = sums.add_launch(lived);
-            for sample in lived.measured {
-                sums.add_request(plan, lived, sample, launch_ns);
+        for requests in launches {
+            let launch_ns = sums.add_launch(requests);
+            for sample in &requests.measured {
+                sums.add_request(plan, requests, sample, launch_ns);
             }
         }
         sums.means()
@@ -113,8 +107,13 @@ impl WallTime {
     }
 
     pub fn part(&self, part: TimePart) -> Option<u64> {
-        PARTS.iter().position(|other| *other == part).and_then(|at| self.parts[at])
+        self.parts[part as usize]
     }
+}
+
+/// The parts with their names, for JSON.
+fn by_name<S: Serializer>(parts: &[Option<u64>], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(PARTS.iter().map(|part| part.name()).zip(parts))
 }
 
 #[derive(Default)]
@@ -131,8 +130,8 @@ struct Sums {
 impl Sums {
     /// The time from the start of the process until it was ready. An engine that knows `generate` alone loads within its
     /// first request: the time of that request beyond its own count belongs to the launch.
-    fn add_launch(&mut self, lived: &Lived) -> u64 {
-        let Lived { launch, first, .. } = lived;
+    fn add_launch(&mut self, requests: &Requests) -> u64 {
+        let Requests { launch, first_of_launch: first, .. } = requests;
         let launch_ns = launch.loaded_ns.unwrap_or_else(|| {
             first.answered_ns.saturating_sub(first.iteration.end_ns.saturating_sub(first.iteration.start_ns))
         });
@@ -154,16 +153,16 @@ impl Sums {
         launch_ns
     }
 
-    fn add_request(&mut self, plan: &Plan, lived: &Lived, sample: &Sample, launch_ns: u64) {
+    fn add_request(&mut self, plan: &Plan, requests: &Requests, sample: &Sample, launch_ns: u64) {
         // A request that was sent before the engine was ready waited for the launch, and that time is counted already.
-        let waited = plan.mode == Mode::OneShot
-            || (lived.launch.loaded_ns.is_none() && std::ptr::eq(sample, lived.first));
+        let is_first = std::ptr::eq(sample, requests.first_of_launch);
+        let waited = plan.mode == Mode::OneShot || (requests.launch.loaded_ns.is_none() && is_first);
         let from_ns = if waited { launch_ns } else { sample.sent_ns };
         let request_ns = sample.answered_ns.saturating_sub(from_ns);
         self.requests += 1;
         self.request_ns += u128::from(request_ns);
         let kind = plan.cases[sample.case].workload.kind;
-        let observed = Observation::alone(sample, lived.launch, kind, plan.mode);
+        let observed = Observation::alone(sample, requests.launch, kind, plan.mode);
         let Some((first_ns, last_ns)) = observed.first_and_last_ns() else { return };
         let mut claims =
             [first_ns.saturating_sub(sample.iteration.start_ns), last_ns.saturating_sub(first_ns)];
@@ -173,9 +172,8 @@ impl Sums {
     }
 
     fn claim(&mut self, part: TimePart, ns: Option<u64>) {
-        let at = PARTS.iter().position(|other| *other == part);
-        if let (Some(sum), Some(ns)) = (at.and_then(|at| self.parts.get_mut(at)), ns) {
-            *sum = Some(sum.unwrap_or(0) + u128::from(ns));
+        if let Some(ns) = ns {
+            *self.parts[part as usize].get_or_insert(0) += u128::from(ns);
         }
     }
 
@@ -193,7 +191,11 @@ impl Sums {
             total_ns,
             parts,
             unattributed_ns: total_ns.saturating_sub(claimed),
-            phases: self.phases.into_iter().map(|(name, sum)| (name, mean(sum, launches))).collect(),
+            phases: self
+                .phases
+                .into_iter()
+                .map(|(name, sum)| Phase { name, ns: mean(sum, launches) })
+                .collect(),
             shortened: self.shortened,
             launches: self.launches as usize,
             requests: self.requests as usize,

@@ -16,9 +16,13 @@ const METRIC: &str = "metric";
 
 /// Fields that report version 2 gave another name, with the old name first.
 const RENAMED_FIELDS: &[(&str, &str)] = &[
+    ("counts_because", "threshold_source"),
+    ("counts_from", "threshold"),
     ("doubted", "contradicted"),
     ("doubts", "contradictions"),
     ("gravest", "worst_run"),
+    ("is_doubted", "is_contradicted"),
+    ("is_sure", "is_conclusive"),
     ("opinions", "gaps"),
     ("parted", "differing"),
     ("place", "position"),
@@ -32,11 +36,20 @@ const RENAMED_FIELDS: &[(&str, &str)] = &[
 
 /// Values that report version 2 gave another name: the field, the old value and the new one.
 const RENAMED_VALUES: &[(&str, &str, &str)] = &[
+    (
+        "caution",
+        "a geometric mean weighs every scenario alike, and no workload need run at it",
+        "all scenarios weigh the same in a geometric mean; no workload runs at this ratio",
+    ),
     ("ended_by", "asked", "set_by_user"),
     ("kind", "kept", "stored_answers"),
     ("kind", "nobody", "nothing"),
     ("stopped_by", "asked", "fixed"),
     ("stopped_by", "last_look", "last_analysis"),
+    ("summary", "2 headline metrics: 2 not measurable", "2 headline metrics: 2 inconclusive"),
+    ("threshold_source", "nothing smaller matters", "smallest threshold"),
+    ("threshold_source", "the blocks of the base", "blocks of the base"),
+    ("threshold_source", "the blocks of the new run", "blocks of the new run"),
     ("verdict", "not_measurable", "inconclusive"),
 ];
 

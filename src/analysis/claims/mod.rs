@@ -18,7 +18,7 @@ use crate::analysis::values::Values;
 use crate::plan::Role;
 use crate::record::Warning;
 
-pub use subject::{About, Contradiction};
+pub use subject::Contradiction;
 use subject::{Subject, subjects};
 
 /// All claims of a record that do not hold, in the order of its configurations. There is one agreement for each.

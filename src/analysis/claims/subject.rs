@@ -13,15 +13,18 @@ use crate::plan::{Case, Configuration};
 use crate::record::{Launch, RunRecord, Sample};
 
 /// A claim that does not hold: the value that an engine states, and the observed value.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Contradiction {
+    #[serde(skip)]
     pub configuration: usize,
     /// The label of the configuration.
+    #[serde(rename = "engine")]
     pub label: String,
     pub about: About,
     pub reported: String,
     pub observed: String,
     /// Names the engine, both values and the source of the second.
+    #[serde(skip)]
     pub message: String,
     /// Whether the false claim could have improved its results: then no row of it is ranked first.
     pub excludes_from_ranking: bool,

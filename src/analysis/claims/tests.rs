@@ -7,6 +7,7 @@ use protocol::{Capabilities, Facts, IgnoreEos};
 use super::specimen::{
     BEACONS, contradictions, decoding, launches, measured_samples, running, samples, states, with_busy_cores,
 };
+use super::subject::About;
 use super::*;
 use crate::analysis::metric::CoresBusy;
 use crate::plan::{Sizes, Verification};

@@ -33,8 +33,8 @@ pub struct Found {
     pub evidence: Evidence,
     #[serde(flatten)]
     pub decision: Decision,
-    /// The source of the smallest difference that counts.
-    pub counts_because: &'static str,
+    /// The source of the noise floor that sets the threshold.
+    pub threshold_source: &'static str,
     /// The numbers of blocks in the base and in the new record.
     pub blocks: (usize, usize),
     pub p_mann_whitney: Option<f64>,
@@ -43,7 +43,7 @@ pub struct Found {
 /// A comparison before the decision whether its difference counts.
 struct Open {
     undecided: Undecided,
-    counts_because: &'static str,
+    threshold_source: &'static str,
     blocks: (usize, usize),
     p_mann_whitney: Option<f64>,
 }
@@ -96,10 +96,10 @@ pub fn between(base: &Opened, new: &Opened, matching: &Matching) -> BTreeMap<Key
     let mut decisions = decide(&undecided.collect::<Vec<_>>()).into_iter();
     let decided = open.into_iter().filter_map(|(key, open)| {
         let found = match open {
-            Ok(Open { undecided, counts_because, blocks, p_mann_whitney }) => {
+            Ok(Open { undecided, threshold_source, blocks, p_mann_whitney }) => {
                 // Each open comparison has a decision.
                 let (evidence, decision) = (undecided.evidence, decisions.next()?);
-                Ok(Found { evidence, decision, counts_because, blocks, p_mann_whitney })
+                Ok(Found { evidence, decision, threshold_source, blocks, p_mann_whitney })
             }
             Err(why) => Err(why),
         };
@@ -122,13 +122,13 @@ fn one(base: &Opened, new: &Opened, key: &Key, gating: bool) -> Option<Result<Op
     let Some(evidence) = Evidence::of_difference(sides[0], sides[1], design) else {
         return Some(Err("a value is not positive, so there is no ratio".into()));
     };
-    let (floor, counts_because) = floor(base, new, key);
+    let (floor, threshold_source) = floor(base, new, key);
     let interleaved = [base, new].iter().all(|it| it.record.header.plan.order == Order::Interleaved);
     let undecided = Undecided { evidence, floor, interleaved, gating };
     // The stricter correction of the two sides counts, as for the interval.
     let corrected = |p| design.corrected(p, ours.len()).max(design.corrected(p, theirs.len()));
     let p_mann_whitney = undecided.judged().and_then(|_| mann_whitney(sides[0], sides[1])).map(corrected);
-    Some(Ok(Open { undecided, counts_because, blocks: (theirs.len(), ours.len()), p_mann_whitney }))
+    Some(Ok(Open { undecided, threshold_source, blocks: (theirs.len(), ours.len()), p_mann_whitney }))
 }
 
 /// The highest noise floor, with its source:
@@ -142,26 +142,25 @@ fn floor(base: &Opened, new: &Opened, key: &Key) -> (Option<NoiseFloor>, &'stati
     let (workload, index, (of_base, of_new)) = key;
     let mut floors: Vec<(NoiseFloor, &'static str)> = Vec::new();
     for (opened, configuration, of_run) in
-        [(base, *of_base, "the blocks of the base"), (new, *of_new, "the blocks of the new run")]
+        [(base, *of_base, "blocks of the base"), (new, *of_new, "blocks of the new run")]
     {
         for known in &opened.record.header.noise_floors {
             let same = known.configuration == configuration && known.workload == *workload;
             if same && known.metric == METRICS[*index].id {
                 floors.push((known.paired, "calibration"));
-                floors.extend(known.between.map(|floor| (floor, "calibration of two times")));
+                floors.extend(known.between.map(|floor| (floor, "calibration at two times")));
             }
         }
-        floors.extend(twins(opened, configuration, workload, *index).map(|floor| (floor, "a twin")));
+        floors.extend(twins(opened, configuration, workload, *index).map(|floor| (floor, "twin")));
         let levels = opened.levels(workload, *index, configuration);
         floors.extend(levels.and_then(|it| NoiseFloor::between_blocks(&it)).map(|floor| (floor, of_run)));
     }
-    floors
-        .extend(shift_of_reference(base, new, key).map(|floor| (floor, "the reference, which moved as far")));
+    floors.extend(shift_of_reference(base, new, key).map(|floor| (floor, "change of the reference")));
     let highest =
         floors.into_iter().max_by(|(one, _), (other, _)| one.log_ratio().total_cmp(&other.log_ratio()));
     match highest {
         Some((floor, because)) if Epsilon::over(Some(floor)) != Epsilon::over(None) => (Some(floor), because),
-        floor => (floor.map(|(floor, _)| floor), "nothing smaller matters"),
+        floor => (floor.map(|(floor, _)| floor), "smallest threshold"),
     }
 }
 

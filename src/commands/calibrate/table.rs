@@ -4,9 +4,8 @@ use crate::analysis::metric::{self, Shown};
 use crate::analysis::noise_floors::{KEPT_FROM, Known};
 use crate::record::RunRecord;
 use crate::report::Content;
-use crate::report::document::{
-    Column, Document, Layouts, Line, Lines, List, Named, Section, Table, column, json_bytes,
-};
+use crate::report::document::{Column, Document, Layouts, Line, Lines, List, Named, Section, Table, column};
+use crate::report::json::json_bytes;
 use crate::text::{line, shorten_start};
 use stats::NoiseFloor;
 
@@ -24,13 +23,13 @@ pub struct Floors<'a> {
 }
 
 impl Content for Floors<'_> {
-    fn document(&self, _: &Layouts) -> Document {
+    fn document(&self, _: Layouts) -> Document {
         let lines: Vec<Line> = self.floors.iter().filter_map(|known| self.line(known)).collect();
         if lines.is_empty() {
             let nothing = "no engine was measured with a twin, so the noise floor is unknown";
             return Document { parts: vec![Section::NoTable(nothing)], summary: None };
         }
-        let figures = ["paired", "between", "blocks"].map(|title| Column::figure(title, ""));
+        let figures = ["paired", "between", "blocks"].map(|title| Column::value(title, ""));
         let columns = ["engine", "case", "metric"].map(Column::named).into_iter().chain(figures).collect();
         let parts = vec![
             Section::Heading("the noise floor of this machine:".into()),

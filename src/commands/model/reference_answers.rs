@@ -12,7 +12,6 @@ use crate::commands::experiment::{self, Measured};
 use crate::commands::output;
 use crate::engines::registry::Registry;
 use crate::plan::models;
-use crate::plan::scenario::SUITES;
 use crate::plan::{Plan, VERIFIER_DTYPE};
 use crate::record::End;
 use crate::run::stored_answers;
@@ -50,9 +49,7 @@ pub fn reference_answers(arguments: &ReferenceAnswersArgs) -> Result<u8> {
         engines: vec![engine.clone()],
         verifier: Some(engine),
         models: vec![arguments.model.clone()],
-        // A plan needs a scenario; none of its requests is sent.
-        scenarios: vec![SUITES[0].name.into()],
-        device: vec!["cpu".into()],
+        // The default scenarios stay, because a plan needs some; none of their requests is sent.
         dtype: vec![VERIFIER_DTYPE.into()],
         no_setup: true,
         results: arguments.results.clone(),

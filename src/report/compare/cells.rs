@@ -1,16 +1,16 @@
 //! The text of a judgement for every format that people read: sentences, cells of the table, summary.
 
-use crate::analysis::compare::judgement::{Change, Judgement, Mean, Outcome, Side};
+use crate::analysis::compare::judgement::{Change, Judgement, Mean, Outcome, Side, class_name};
 use crate::analysis::metric::Scale;
-use crate::report::document::{Column, ColumnKind, Line, Long, Table};
-use crate::text::line;
-use crate::text::three_digits;
+use crate::report::document::{Column, Line, Long, Table};
+use crate::report::rows::grouped;
+use crate::text::{line, plural, three_digits};
 use stats::{Class, Verdict};
 
 /// Precedes the title of a headline metric.
 const HEADLINE: &str = "* ";
 const DECIDES: &str = "* decides the exit status: the scenario's headline metric";
-pub const CAUTION: &str = "a geometric mean weighs every scenario alike, and no workload need run at it";
+pub const CAUTION: &str = "all scenarios weigh the same in a geometric mean; no workload runs at this ratio";
 
 /// The lines before the table: forced comparison, notices of an unfinished run, both sides.
 pub fn opening(judgement: &Judgement) -> Vec<String> {
@@ -40,37 +40,24 @@ fn age(base: &str, new: &str) -> Option<String> {
     let units = [(86_400, "day"), (3_600, "hour"), (60, "minute")];
     let (count, unit) =
         units.into_iter().map(|(long, unit)| (seconds / long, unit)).find(|(count, _)| *count > 0)?;
-    let s = if count == 1 { "" } else { "s" };
-    Some(format!("measured {count} {unit}{s} before the new one"))
+    Some(format!("measured {} before the new one", plural(count, unit)))
 }
 
 /// A sentence for each headline metric, the most severe class first.
 pub fn sentences(judgement: &Judgement) -> Vec<String> {
     let mut gating: Vec<&Change> = judgement.lines.iter().filter(|it| it.gating).collect();
     gating.sort_by_key(|it| std::cmp::Reverse(it.class));
-    let marked = |it: &Change| class(it).map_or(String::new(), |word| format!("{word}: "));
-    gating.into_iter().map(|it| format!("{}{}", marked(it), it.sentence)).collect()
-}
-
-/// The word for a change that needs attention.
-fn class(change: &Change) -> Option<&'static str> {
-    match change.class {
-        Class::Critical => Some("critical"),
-        Class::Warning => Some("warning"),
-        Class::Informative => None,
-    }
+    let marked = |it: &Change| match it.class {
+        Class::Informative => it.sentence.clone(),
+        class => format!("{}: {}", class_name(class), it.sentence),
+    };
+    gating.into_iter().map(marked).collect()
 }
 
 /// A table for each configuration, with its name where there are several.
 pub fn tables(judgement: &Judgement) -> Vec<Table> {
-    let mut tables: Vec<(&str, Vec<Line>)> = Vec::new();
-    for change in &judgement.lines {
-        let (own, line) = (change.configuration.as_str(), Line::of(cells(change)));
-        match tables.iter_mut().find(|(configuration, _)| *configuration == own) {
-            Some((_, lines)) => lines.push(line),
-            None => tables.push((own, vec![line])),
-        }
-    }
+    let lines = judgement.lines.iter().map(|it| (it.configuration.as_str(), Line::of(cells(it))));
+    let tables = grouped(lines);
     let several = tables.len() > 1;
     let table = |(configuration, lines): (&str, Vec<Line>)| Table {
         title: several.then(|| configuration.to_string()),
@@ -86,8 +73,8 @@ fn columns() -> Vec<Column> {
     vec![
         Column { long: Long::Shortened, ..Column::named("case") },
         Column::named("metric"),
-        Column::figure("base → new", ""),
-        Column { place: ColumnKind::Fact, long: Long::Wrapped, ..Column::named("change") },
+        Column::value("base → new", ""),
+        Column { long: Long::Wrapped, ..Column::fact("change") },
     ]
 }
 
@@ -95,11 +82,11 @@ fn cells(change: &Change) -> Vec<String> {
     let headline = if change.gating { HEADLINE } else { "" };
     // Both values have the same scale.
     let scale = Scale::of(change.metric.unit, [change.base, change.new].into_iter().flatten());
-    let figure = |value: Option<f64>| value.map_or_else(|| "n/a".into(), |value| scale.write(value));
+    let write = |value: Option<f64>| value.map_or_else(|| "n/a".into(), |value| scale.write(value));
     vec![
         change.workload.clone(),
         format!("{headline}{}", change.metric.title),
-        format!("{} → {} {}", figure(change.base), figure(change.new), scale.symbol),
+        format!("{} → {} {}", write(change.base), write(change.new), scale.symbol),
         outcome_text(change),
     ]
 }
@@ -117,7 +104,7 @@ fn outcome_text(change: &Change) -> String {
     mark.map_or_else(|| what.clone(), |(_, mark, _)| format!("{what} {mark}"))
 }
 
-/// The marks of changes that need attention. The cell has no layout for a word.
+/// The marks of changes that need attention. The cell has no room for a word.
 const MARKS: [(Class, &str, &str); 2] =
     [(Class::Critical, "!!", "!! critical"), (Class::Warning, "!", "! a warning")];
 
@@ -130,11 +117,9 @@ fn legend(judgement: &Judgement) -> Vec<String> {
 
 /// The lines after the table: means with their caution, notes, the legend.
 pub fn closing(judgement: &Judgement) -> Vec<String> {
-    let mut said: Vec<String> = judgement.means.iter().map(mean).collect();
-    said.extend((!judgement.means.is_empty()).then(|| CAUTION.to_string()));
-    said.extend(judgement.notes.iter().map(|note| format!("note: {}", line(note))));
-    said.extend(legend(judgement));
-    said
+    let caution = (!judgement.means.is_empty()).then(|| CAUTION.to_string());
+    let notes = judgement.notes.iter().map(|note| format!("note: {}", line(note)));
+    judgement.means.iter().map(mean).chain(caution).chain(notes).chain(legend(judgement)).collect()
 }
 
 fn mean(mean: &Mean) -> String {
@@ -167,20 +152,18 @@ pub fn summary(judgement: &Judgement) -> String {
         (verdict(Verdict::Same), "the same"),
         (gating.iter().filter(|it| it.is_open()).count(), "inconclusive"),
     ];
-    let parts: Vec<String> = counts
-        .iter()
-        .filter(|(count, _)| *count > 0)
-        .map(|(count, what)| format!("{count} {what}"))
-        .collect();
-    let classes = [(Class::Critical, "critical"), (Class::Warning, "a warning")].map(|(class, word)| {
-        let count = gating.iter().filter(|it| it.class == class).count();
-        (count > 0).then(|| format!("{count} {word}"))
+    let classes = [Class::Critical, Class::Warning].map(|class| {
+        let word = if class == Class::Warning { "a warning" } else { "critical" };
+        (gating.iter().filter(|it| it.class == class).count(), word)
     });
-    let classes: Vec<String> = classes.into_iter().flatten().collect();
-    let s = if gating.len() == 1 { "" } else { "s" };
-    let of_them = if classes.is_empty() { String::new() } else { format!(" ({})", classes.join(", ")) };
-    let parts = if parts.is_empty() { "nothing to compare".into() } else { parts.join(", ") };
-    format!("{} headline metric{s}: {parts}{of_them}", gating.len())
+    let counted = |counts: &[(usize, &str)]| {
+        let counts = counts.iter().filter(|(count, _)| *count > 0);
+        counts.map(|(count, what)| format!("{count} {what}")).collect::<Vec<_>>().join(", ")
+    };
+    let (parts, classes) = (counted(&counts), counted(&classes));
+    let of_them = if classes.is_empty() { String::new() } else { format!(" ({classes})") };
+    let parts = if parts.is_empty() { "nothing to compare".into() } else { parts };
+    format!("{}: {parts}{of_them}", plural(gating.len(), "headline metric"))
 }
 
 #[cfg(test)]

@@ -1,16 +1,15 @@
 //! The changes from one run to another, for every format.
 
 mod cells;
-mod entries;
-mod lines;
+mod programs;
 
-use super::document::{Content, Document, Layouts, Lines, List, Section, json_bytes};
+use super::document::{Content, Document, Layouts, Lines, List, Section};
+use super::json::json_bytes;
 use crate::analysis::compare::Judgement;
-use entries::entry;
-pub use entries::judgement;
+pub use programs::judgement;
 
 impl Content for Judgement {
-    fn document(&self, _: &Layouts) -> Document {
+    fn document(&self, _: Layouts) -> Document {
         let list = |lines: Vec<String>| Section::List(List::plain(lines));
         let mut parts = vec![list(cells::opening(self)), list(cells::sentences(self))];
         parts.extend(cells::tables(self).into_iter().map(Section::Table));
@@ -19,11 +18,11 @@ impl Content for Judgement {
     }
 
     fn lines(&self) -> Option<Lines> {
-        Some(lines::lines(self))
+        Some(programs::lines(self))
     }
 
     fn json(&self) -> Vec<u8> {
-        json_bytes(&entry(self))
+        json_bytes(&programs::entry(self))
     }
 }
 

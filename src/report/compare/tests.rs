@@ -54,10 +54,10 @@ fn a_table_fits_the_given_width_or_eighty_columns() {
 fn the_force_warning_comes_first_and_verdicts_before_values() {
     let table = text("table", None);
     assert!(table.starts_with("not comparable, compared because of --force: CPU:"), "{table}");
-    let place = |what: &str| table.find(what).unwrap_or_else(|| panic!("no {what}\n{table}"));
-    assert!(place("note: the new one was interrupted") < place("base: record 2026"), "{table}");
-    assert!(place("critical: `reference` decodes") < place("base → new"), "{table}");
-    assert!(place("* cold start") < place("geometric mean"), "{table}");
+    let at = |what: &str| table.find(what).unwrap_or_else(|| panic!("no {what}\n{table}"));
+    assert!(at("note: the new one was interrupted") < at("base: record 2026"), "{table}");
+    assert!(at("critical: `reference` decodes") < at("base → new"), "{table}");
+    assert!(at("* cold start") < at("geometric mean"), "{table}");
     let last = table.lines().last().unwrap();
     assert!(table.trim_end().ends_with("critical)") && !last.is_empty(), "{table}");
 }
@@ -87,9 +87,9 @@ fn the_summary_counts_headlines() {
     let all = selection(&["a"], &["decode"]);
     let judged =
         |times| judge(&run(&all, 1.0, 0.001, 1), &run(&all, times, 0.001, 2), Thresholds::default(), false);
-    let said = |times| cells::summary(&judged(times).unwrap());
-    assert_eq!(said(1.5), "1 headline metric: 1 worse (1 critical)");
-    assert_eq!(said(1.15), "1 headline metric: 1 worse (1 a warning)");
-    assert_eq!(said(1.0), "1 headline metric: 1 the same");
-    assert_eq!(said(0.5), "1 headline metric: 1 better");
+    let summary = |times| cells::summary(&judged(times).unwrap());
+    assert_eq!(summary(1.5), "1 headline metric: 1 worse (1 critical)");
+    assert_eq!(summary(1.15), "1 headline metric: 1 worse (1 a warning)");
+    assert_eq!(summary(1.0), "1 headline metric: 1 the same");
+    assert_eq!(summary(0.5), "1 headline metric: 1 better");
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use machine_limits::{GpuLimits, Limits, Operations, Reads};
 
 use crate::report::document::{Column, Line, List, Section, Table};
-use crate::text::{line, three_digits};
+use crate::text::{line, plural, three_digits};
 
 pub fn parts(limits: &Limits) -> Vec<Section> {
     let mut parts: Vec<Section> = [memory(&limits.reads), arithmetic(&limits.units)]
@@ -15,22 +15,18 @@ pub fn parts(limits: &Limits) -> Vec<Section> {
         .collect();
     let gpus = limits.gpus.iter().map(gpu);
     let absent = limits.absent.iter().map(|reason| format!("not probed: {}", line(reason)));
-    let said = List::plain(gpus.chain(absent));
-    parts.extend((!said.items.is_empty()).then_some(Section::List(said)));
+    let list = List::plain(gpus.chain(absent));
+    parts.extend((!list.items.is_empty()).then_some(Section::List(list)));
     parts
 }
 
 /// `GPU 0, NVIDIA H100: copies 2,900 GB/s; 10⁹ operations/s: cublas_bf16 610,000`.
 fn gpu(gpu: &GpuLimits) -> String {
-    let copies = best(gpu.copies.iter().map(|it| (it.bytes, it.ns)), 1e9);
+    let copies = best(gpu.copies.iter().map(|it| (it.bytes, it.ns)));
     let copies = if copies.is_empty() { "copies n/a".into() } else { format!("copies {copies} GB/s") };
-    let each = gpu
-        .matrix
-        .iter()
-        .map(|it| format!("{} {}", line(&it.unit), best(std::iter::once((it.operations, it.ns)), 1e9)));
-    let each: Vec<String> = each.collect();
-    let matrix =
-        if each.is_empty() { String::new() } else { format!("; 10⁹ operations/s: {}", each.join(", ")) };
+    let rate = |it: &Operations| format!("{} {}", line(&it.unit), best([(it.operations, it.ns)]));
+    let rates = gpu.matrix.iter().map(rate).collect::<Vec<_>>().join(", ");
+    let matrix = if rates.is_empty() { rates } else { format!("; 10⁹ operations/s: {rates}") };
     format!("GPU {}, {}: {copies}{matrix}", gpu.index, line(&gpu.name))
 }
 
@@ -40,11 +36,11 @@ fn memory(reads: &[Reads]) -> Option<Table> {
     let rows = threads.iter().map(|&threads| {
         let cells = streams.iter().map(|&streams| {
             let here = reads.iter().filter(|read| (read.threads, read.streams) == (threads, streams));
-            best(here.map(|read| (read.bytes, read.ns)), 1e9)
+            best(here.map(|read| (read.bytes, read.ns)))
         });
-        std::iter::once(counted(threads, "thread")).chain(cells).collect()
+        std::iter::once(plural(threads, "thread")).chain(cells).collect()
     });
-    table("memory, GB/s", streams.iter().map(|&it| counted(it, "stream")), rows)
+    table("memory, GB/s", streams.iter().map(|&it| plural(it, "stream")), rows)
 }
 
 fn arithmetic(units: &[Operations]) -> Option<Table> {
@@ -60,18 +56,18 @@ fn arithmetic(units: &[Operations]) -> Option<Table> {
         let cells = threads.iter().map(|&threads| {
             let here =
                 units.iter().filter(|it| (it.unit.as_str(), it.loads, it.threads) == (unit, loads, threads));
-            best(here.map(|it| (it.operations, it.ns)), 1e9)
+            best(here.map(|it| (it.operations, it.ns)))
         });
         let name = if loads { format!("{unit}, with loads") } else { unit.to_string() };
         std::iter::once(name).chain(cells).collect()
     });
-    table("arithmetic, 10⁹ operations/s", threads.iter().map(|&it| counted(it, "thread")), rows)
+    table("arithmetic, 10⁹ operations/s", threads.iter().map(|&it| plural(it, "thread")), rows)
 }
 
-/// The highest rate; empty without a measurement.
-fn best(counted: impl Iterator<Item = (u64, u64)>, scale: f64) -> String {
-    let rates = counted.filter(|(count, ns)| *count > 0 && *ns > 0);
-    let rates = rates.map(|(count, ns)| count as f64 * 1e9 / ns as f64 / scale);
+/// The highest rate, in 10⁹ a second; empty without a measurement.
+fn best(counted: impl IntoIterator<Item = (u64, u64)>) -> String {
+    let rates = counted.into_iter().filter(|(count, ns)| *count > 0 && *ns > 0);
+    let rates = rates.map(|(count, ns)| count as f64 / ns as f64);
     rates.reduce(f64::max).map_or_else(String::new, three_digits)
 }
 
@@ -81,13 +77,9 @@ fn table(
     titles: impl Iterator<Item = String>,
     rows: impl Iterator<Item = Vec<String>>,
 ) -> Option<Table> {
-    let columns = std::iter::once(Column::named(name)).chain(titles.map(|title| Column::figure(&title, "")));
+    let columns = std::iter::once(Column::named(name)).chain(titles.map(|title| Column::value(&title, "")));
     let (columns, lines): (_, Vec<Line>) = (columns.collect(), rows.map(Line::of).collect());
     (!lines.is_empty()).then(|| Table { columns, lines, gap: 2, ..Table::default() })
-}
-
-fn counted(count: u32, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 #[cfg(test)]
@@ -95,7 +87,7 @@ mod tests {
     use super::*;
     use crate::report::machine_page::Page;
     use crate::report::shown;
-    use crate::text::width;
+    use crate::report::tests::assert_fits;
 
     /// The lines of the page for these limits.
     fn lines(limits: &Limits, limit: usize) -> Vec<String> {
@@ -105,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_has_a_line_and_what_kept_one_from_being_probed_another() {
+    fn each_gpu_and_each_limit_that_was_not_probed_has_a_line() {
         let matrix =
             Operations { unit: "cublas_bf16".into(), operations: 610_000, ns: 1, ..Operations::default() };
         let copies = Some(machine_limits::Copies { bytes: 2900, ns: 1 });
@@ -147,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_stands_by_threads_and_streams_and_arithmetic_by_units_and_threads() {
+    fn memory_is_listed_by_threads_and_streams_and_arithmetic_by_units_and_threads() {
         let expected = [
             "",
             "memory, GB/s  1 stream  4 streams",
@@ -165,13 +157,13 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_probed_is_empty_and_what_is_too_wide_is_broken() {
+    fn cells_without_a_probe_are_empty_and_wide_tables_are_split() {
         let mut limits = probed(&[1, 2]);
         limits.reads[1].ns = 0;
         assert_eq!(lines(&limits, 80)[3], "1 thread          10.0");
         assert_eq!(lines(&Limits::default(), 80), Vec::<String>::new());
         let many = lines(&probed(&(1..=32).collect::<Vec<_>>()), 80);
-        assert!(many.iter().all(|line| width(line) <= 80), "{many:?}");
+        assert_fits(&many.join("\n"), 80);
         assert!(many.iter().any(|line| line.ends_with("32 threads")), "{many:?}");
     }
 }

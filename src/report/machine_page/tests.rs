@@ -1,8 +1,8 @@
 use super::*;
 use crate::machine::gpu::Cuda;
 use crate::machine::gpu::facts::GpuProcess;
+use crate::report::tests::{assert_fits, words};
 use crate::report::{FORMATS, shown};
-use crate::text::width;
 
 /// A machine with every fact.
 fn page() -> Page {
@@ -73,10 +73,10 @@ fn page() -> Page {
 #[test]
 fn the_page_shows_all_known_facts_within_its_width() {
     let text = shown(&page(), "table", Some(80));
-    assert!(text.lines().all(|line| width(line) <= 80), "{text}");
+    assert_fits(&text, 80);
     assert!(!text.contains('\u{1b}'), "{text}");
-    let whole = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    for said in [
+    let text = words(&text);
+    for expected in [
         "machine a1b2c3",
         "64 allowed, 256 logical, 128 physical, two threads on each (SMT), 2 NUMA nodes",
         "L1d 32 KiB for 2 cores, L3 32 MiB for 16 cores",
@@ -92,33 +92,33 @@ fn the_page_shows_all_known_facts_within_its_width() {
         "orchestrate 0.1.0 (32c50c8), glibc 2.36",
         "warning: machine: the frequency governor",
     ] {
-        assert!(whole.contains(said), "{said}\n{text}");
+        assert!(text.contains(expected), "{expected}\n{text}");
     }
 }
 
 #[test]
-fn a_gpu_says_what_engines_call_it_where_that_is_not_plain() {
+fn a_gpu_has_the_name_that_engines_use_where_it_is_not_obvious() {
     let mut page = page();
     let second = Gpu { index: 1, power_milliwatts: Some(69_600), ..page.machine.gpus[0].clone() };
     page.machine.gpus[0].mig = None;
     page.machine.gpus.push(Gpu { mig: None, ..second });
-    let said = |page: &Page| shown(page, "table", Some(80)).split_whitespace().collect::<Vec<_>>().join(" ");
+    let text_of = |page: &Page| words(&shown(page, "table", Some(80)));
     let cuda = |order: &str, visible: Option<&str>| {
         Some(Cuda { device_order: order.into(), visible_devices: visible.map(String::from) })
     };
     page.machine.cuda = cuda("PCI_BUS_ID", None);
-    assert!(!said(&page).contains("cuda:") && said(&page).contains("70 of 700 W"), "{}", said(&page));
+    assert!(
+        !text_of(&page).contains("cuda:") && text_of(&page).contains("70 of 700 W"),
+        "{}",
+        text_of(&page)
+    );
     page.machine.cuda = cuda("PCI_BUS_ID", Some("1"));
-    let text = said(&page);
+    let text = text_of(&page);
     assert!(text.contains("GPU 0 NVIDIA H900 80GB HBM3;"), "{text}");
     assert!(text.contains("hidden from engines") && text.contains("`--device cuda:0`"), "{text}");
     page.machine.cuda = cuda("FASTEST_FIRST", None);
-    assert_eq!(said(&page).matches("hint: CUDA_DEVICE_ORDER=PCI_BUS_ID").count(), 1, "{}", said(&page));
-    assert!(
-        shown(&page, "table", Some(80)).lines().all(|line| width(line) <= 80),
-        "{}",
-        shown(&page, "table", Some(80))
-    );
+    assert_eq!(text_of(&page).matches("hint: CUDA_DEVICE_ORDER=PCI_BUS_ID").count(), 1, "{}", text_of(&page));
+    assert_fits(&shown(&page, "table", Some(80)), 80);
 }
 
 #[test]
@@ -135,11 +135,11 @@ fn a_partitioned_gpu_gives_one_hint_to_name_a_part() {
     for order in ["PCI_BUS_ID", "FASTEST_FIRST"] {
         page.machine.cuda = Some(Cuda { device_order: order.into(), visible_devices: None });
         let text = shown(&page, "table", Some(80));
-        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let words = words(&text);
         let remedy = "hint: CUDA_VISIBLE_DEVICES=MIG-22345678-aaaa-bbbb-cccc-0123456789ab";
         assert_eq!(words.matches(remedy).count(), 1, "{text}");
         assert!(!words.contains("CUDA_DEVICE_ORDER"), "{text}");
-        assert!(text.lines().all(|line| width(line) <= 80), "{text}");
+        assert_fits(&text, 80);
     }
     page.machine.gpus[0].mig_uuids.clear();
     assert!(
@@ -170,7 +170,7 @@ fn a_virtual_machine_shows_the_hypervisors_clock() {
 }
 
 #[test]
-fn a_limit_that_could_not_be_read_is_not_called_none() {
+fn a_limit_that_could_not_be_read_is_unknown() {
     let mut page = page();
     page.machine.cpu_limit_millicpus = None;
     let container = |page: &Page| {

@@ -1,14 +1,9 @@
 use super::super::Report;
-use super::super::tests::rendered;
+use super::super::tests::{assert_fits, decoding, rendered};
 use super::*;
-use crate::plan::{MetricId, Order, Selection};
+use crate::plan::{MetricId, Order};
 use crate::record::specimen::*;
 use crate::record::{CalibratedFloor, Entry, Header, RequestKind, WarmUpEnd};
-use crate::text;
-
-fn decoding(names: &[&str]) -> Selection {
-    Selection { scenarios: crate::plan::scenario::named("decode").unwrap(), ..selection(names) }
-}
 
 /// Multiplies the times of a configuration's requests, by block and by index.
 fn stretched(mut record: RunRecord, configuration: usize, times: impl Fn(u32, u32) -> f64) -> RunRecord {
@@ -34,7 +29,7 @@ fn three() -> RunRecord {
 /// The one note of a record. It fits a narrow terminal.
 fn only_note(record: &RunRecord) -> String {
     let text = rendered(record, "table", 80);
-    assert!(text.lines().all(|line| text::width(line) <= 80), "{text}");
+    assert_fits(&text, 80);
     let notes = Report::of(record).notes;
     assert_eq!(notes.len(), 1, "{notes:?}");
     notes.into_iter().next().unwrap()
@@ -100,8 +95,8 @@ fn blocks_that_go_up_and_down_are_no_drift() {
 #[test]
 fn a_slow_first_request_is_a_note_with_a_longer_warm_up() {
     let note = only_note(&stretched(three(), 2, |_, index| if index == 0 { 3.0 } else { 1.0 }));
-    let said = "`reed` `decode`: its first measured request takes ";
-    assert!(note.starts_with(said) && note.ends_with("`--warmup 12`"), "{note}");
+    let expected = "`reed` `decode`: its first measured request takes ";
+    assert!(note.starts_with(expected) && note.ends_with("`--warmup 12`"), "{note}");
     // A slow last request, or one in a single launch, gives no note.
     let last = stretched(three(), 2, |_, index| if index == 2 { 3.0 } else { 1.0 });
     let once = stretched(three(), 2, |block, index| if block == 3 && index == 0 { 3.0 } else { 1.0 });
@@ -117,9 +112,9 @@ fn a_warm_up_that_ran_out_of_time_is_a_note() {
     for warm_up in record.warm_ups.iter_mut().filter(|warm_up| warm_up.case == 1 && warm_up.launch < 8) {
         warm_up.ended_by = WarmUpEnd::Time;
     }
-    let said =
+    let expected =
         "`beacon` `decode`: not steady at the end of its warm-up time, in 2 of 5 launches: `--warmup 12`";
-    assert_eq!(only_note(&record), said);
+    assert_eq!(only_note(&record), expected);
 }
 
 #[test]
@@ -138,8 +133,8 @@ fn a_twin_that_failed_is_a_note_and_no_row() {
     let mut record = three();
     record.samples.retain(|sample| sample.case != 3);
     record.take(Entry::Failure(failure(3, Some(3), "exited", "sample 1", "killed by signal 9")));
-    let said = "`patient-original (twin)` failed (killed by signal 9): the noise of this run is unknown";
-    assert_eq!(only_note(&record), said);
+    let expected = "`patient-original (twin)` failed (killed by signal 9): the noise of this run is unknown";
+    assert_eq!(only_note(&record), expected);
     let text = rendered(&record, "table", 80);
     assert!(!text.contains("noise,") && text.matches("(twin)").count() == 1, "{text}");
 }
@@ -152,12 +147,13 @@ fn an_engine_that_was_given_a_conversion_is_a_note() {
         launch.converted = Some(crate::record::Converted { format, dtype, path: "/c".into() });
     }
     let report = Report::of(&record);
-    let said = "`beacon` does not read the model's format: it ran the same weights converted to gguf in bf16";
-    assert_eq!(report.notes.iter().filter(|note| note.as_str() == said).count(), 1, "{:?}", report.notes);
+    let expected =
+        "`beacon` does not read the model's format: it ran the same weights converted to gguf in bf16";
+    assert_eq!(report.notes.iter().filter(|note| note.as_str() == expected).count(), 1, "{:?}", report.notes);
 }
 
 #[test]
-fn of_many_notes_the_first_stand_and_the_others_are_counted() {
+fn the_first_notes_of_a_kind_are_shown_and_the_others_counted() {
     let mut record = measured(&selection(&["beacon"]), &[BEACON]);
     for sample in &mut record.samples {
         sample.iteration.sequences[0].prompt_tokens += 1;
@@ -176,8 +172,8 @@ fn prompts_of_another_length_than_planned_are_a_note() {
         sample.iteration.sequences[0].prompt_tokens = 90 + number as u32 % 7;
     }
     let note = |why: &str| {
-        let said = "its prompts have 90..96 tokens, 32 were planned";
-        format!("`beacon` `decode`: {said}{why}: its rates use its own token counts")
+        let expected = "its prompts have 90..96 tokens, 32 were planned";
+        format!("`beacon` `decode`: {expected}{why}: its rates use its own token counts")
     };
     assert_eq!(Report::of(&record).notes, [note(" (the engine takes text, not ids)")]);
     for launch in &mut record.launches {
@@ -187,7 +183,7 @@ fn prompts_of_another_length_than_planned_are_a_note() {
 }
 
 #[test]
-fn a_prompt_of_text_is_counted_alike_by_all_or_the_difference_is_a_note() {
+fn engines_that_count_different_tokens_of_one_text_give_a_note() {
     let mut record = measured(&decoding(&["patient-original", "beacon"]), &[BASELINE, BEACON]);
     for case in &mut record.header.plan.cases {
         case.workload.prompt = Prompt::Text("Once upon a time".into());
@@ -197,8 +193,8 @@ fn a_prompt_of_text_is_counted_alike_by_all_or_the_difference_is_a_note() {
         sample.iteration.sequences[0].prompt_tokens = 5;
     });
     let notes = Report::of(&record).notes;
-    let said = "`beacon` `decode`: its prompts have 5 tokens, those of `patient-original` 32";
-    assert!(notes.len() == 1 && notes[0].starts_with(said), "{notes:?}");
+    let expected = "`beacon` `decode`: its prompts have 5 tokens, those of `patient-original` 32";
+    assert!(notes.len() == 1 && notes[0].starts_with(expected), "{notes:?}");
 }
 
 #[test]
@@ -221,7 +217,7 @@ fn an_unstated_requested_setting_gives_a_note() {
 }
 
 #[test]
-fn a_metric_of_a_later_version_is_a_note_and_the_rest_of_the_record_is_shown() {
+fn an_unknown_metric_is_a_note_and_the_rest_of_the_record_is_shown() {
     let mut record = measured(&selection(&["patient-original", "beacon"]), &[BASELINE, BEACON]);
     let before = Report::of(&record);
     let (later, floor) = (MetricId::named("later_rate"), MetricId::named("later\u{1b}[31m_bytes"));
@@ -243,10 +239,10 @@ fn a_metric_of_a_later_version_is_a_note_and_the_rest_of_the_record_is_shown() {
     let read = serde_json::from_str::<Header>(&serde_json::to_string(&record.header).unwrap()).unwrap();
     assert_eq!(read, record.header);
     let report = Report::of(&record);
-    let said: Vec<&String> = report.notes.iter().filter(|it| it.contains("does not know")).collect();
-    assert_eq!(said.len(), 1, "{:?}", report.notes);
-    assert!(said[0].contains("`later_rate`") && !said[0].contains('\u{1b}'), "{said:?}");
-    assert!(said[0].contains("and 4 more") && said[0].len() < 500, "{said:?}");
+    let expected: Vec<&String> = report.notes.iter().filter(|it| it.contains("does not know")).collect();
+    assert_eq!(expected.len(), 1, "{:?}", report.notes);
+    assert!(expected[0].contains("`later_rate`") && !expected[0].contains('\u{1b}'), "{expected:?}");
+    assert!(expected[0].contains("and 4 more") && expected[0].len() < 500, "{expected:?}");
     assert_eq!(report.rows.len(), before.rows.len());
     assert!(before.notes.iter().all(|it| !it.contains("does not know")));
 }

@@ -1,12 +1,11 @@
 use serde_json::Value;
 
 use super::super::Report;
-use super::super::tests::rendered;
+use super::super::tests::{assert_fits, json, rendered, words};
 use crate::analysis::agreement::specimen::*;
 use crate::plan::Verification;
 use crate::record::RunRecord;
 use crate::record::specimen::{BASELINE, BEACON, REED};
-use crate::text;
 
 /// A reference engine, an engine that deviates by this much, and one that could not be checked.
 fn three(off: f64) -> RunRecord {
@@ -23,16 +22,12 @@ fn three(off: f64) -> RunRecord {
     record
 }
 
-fn json(record: &RunRecord) -> Value {
-    serde_json::from_str(&rendered(record, "json", 100)).unwrap()
-}
-
 #[test]
 fn the_table_shows_the_output_status_of_every_engine() {
     let mut record = three(0.012);
     set_dtypes(&mut record, ENGINE, "bf16", "bf16");
     let text = rendered(&record, "table", 120);
-    assert!(text.lines().all(|line| text::width(line) <= 120), "{text}");
+    assert_fits(&text, 120);
     for shown in [" output ", " exact ", " agrees 0.012 ", " unverified "] {
         assert!(text.contains(shown), "no `{shown}` in\n{text}");
     }
@@ -77,7 +72,7 @@ fn an_engine_that_is_wrong_is_shown_and_never_ranked() {
     assert!(!row.contains("x "), "{text}");
     let why = "`beacon` is wrong: its log-probabilities of 1,151 held-out tokens differ from those of `patient-original` by \
         2.3";
-    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let text = words(&text);
     assert!(text.contains(why) && text.contains("it is not compared"), "{text}");
     assert!(!text.contains("`beacon` decodes"), "{text}");
     assert!(report.verdicts.against_reference.iter().all(|it| it.engine != "beacon"));
@@ -138,7 +133,7 @@ fn without_output_checks_a_line_replaces_the_column() {
 }
 
 #[test]
-fn what_an_engine_is_called_cannot_leave_its_line() {
+fn the_name_of_an_engine_cannot_leave_its_line() {
     let mut record = three(2.3);
     record.header.plan.configurations[ENGINE].label = "be\u{1b}[31macon\n=x".into();
     record.header.plan.configurations[VERIFIER].label = "wit\nness".into();

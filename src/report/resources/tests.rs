@@ -1,12 +1,15 @@
 use crate::machine::observed::GpuHeld;
 use crate::record::specimen::{BASELINE, BEACON, measured, selection};
 use crate::record::{Energy, Entry, GpuPass, Held, Idle, Pass, RunRecord};
-use crate::report::tests::seen as rendered;
+use crate::report::resources::Resources;
+use crate::report::tests::{assert_fits, json, json_case, rendered, rendered_with, row, words};
 use crate::report::{Report, View};
-use crate::text;
+
+/// Every view with the resources.
+const RESOURCES: View = View { pairs: false, wall_time: false, resources: true };
 
 /// The default suite with samples of memory, CPU time, energy and a GPU for the second engine.
-fn looked_at() -> RunRecord {
+fn sampled() -> RunRecord {
     let mut record = measured(&selection(&["patient-original", "beacon"]), &[BASELINE, BEACON]);
     let held = Held {
         resident_bytes: 50_000_000,
@@ -50,12 +53,14 @@ fn looked_at() -> RunRecord {
     record
 }
 
+/// The resources of the engine in the case `decode`.
+fn resources(record: &RunRecord, engine: &str) -> Resources {
+    row(&Report::of(record), "decode", engine).resources.clone().unwrap()
+}
+
 #[test]
-fn a_row_has_its_memory_in_parts_its_cores_its_energy_and_its_gpu() {
-    let report = Report::of(&looked_at());
-    let row =
-        report.rows.iter().find(|row| row.case.label == "decode" && row.engine.label == "beacon").unwrap();
-    let it = row.resources.clone().unwrap();
+fn a_row_has_memory_in_parts_cores_energy_and_gpu() {
+    let it = resources(&sampled(), "beacon");
     assert_eq!((it.anonymous_bytes, it.file_bytes), (Some(30e6), Some(10e6)));
     // 61 MB at most; 10 MB of them were counted twice.
     assert_eq!(
@@ -69,25 +74,17 @@ fn a_row_has_its_memory_in_parts_its_cores_its_energy_and_its_gpu() {
 }
 
 #[test]
-fn a_gpu_is_busy_for_the_engine_that_computes_on_it_and_for_no_other() {
-    let mut record = looked_at();
-    for launch in record.launches.iter_mut().filter(|launch| launch.configuration == 1) {
-        launch.loaded.as_mut().unwrap().facts.device = Some("cuda:1".into());
-    }
-    let report = Report::of(&record);
-    let of = |engine: &str| {
-        let mut rows =
-            report.rows.iter().filter(|row| row.case.label == "decode" && row.engine.label == engine);
-        rows.next().unwrap().resources.clone().unwrap()
-    };
-    assert_eq!((of("patient-original").gpu_percent, of("beacon").gpu_percent), (None, Some(83.0)));
+fn gpu_utilisation_belongs_to_the_engine_that_computes_on_the_gpu() {
+    let record = on_a_gpu(None);
+    assert_eq!(resources(&record, "patient-original").gpu_percent, None);
+    let beacon = resources(&record, "beacon");
     // That GPU has no energy counter, and the package's energy alone would be half of it.
-    assert_eq!(of("beacon").joules_per_token, None);
+    assert_eq!((beacon.gpu_percent, beacon.joules_per_token), (Some(83.0), None));
 }
 
 /// The second engine on the second of two GPUs, with every reading of the driver.
 fn on_a_gpu(process_bytes: Option<u64>) -> RunRecord {
-    let mut record = looked_at();
+    let mut record = sampled();
     for launch in record.launches.iter_mut().filter(|launch| launch.configuration == 1) {
         launch.loaded.as_mut().unwrap().facts.device = Some("cuda:1".into());
         launch.gpus_before = vec![GpuHeld { index: 1, memory_used_bytes: 1_000_000_000 }];
@@ -114,17 +111,16 @@ fn on_a_gpu(process_bytes: Option<u64>) -> RunRecord {
 #[test]
 fn gpu_values_are_in_every_format() {
     let record = on_a_gpu(Some(3_000_000_000));
-    let view = View { resources: true, ..View::default() };
-    let table = rendered(&record, "table", Some(80), view);
-    assert!(table.lines().all(|line| text::width(line) <= 80), "{table}");
-    let words = table.split_whitespace().collect::<Vec<_>>().join(" ");
-    for said in [
+    let table = rendered_with(&record, "table", Some(80), RESOURCES);
+    assert_fits(&table, 80);
+    let words = words(&table);
+    for expected in [
         "GPU slowed down (sw_power_cap): beacon",
         "device memory, as the driver counts it for these processes: beacon",
     ] {
-        assert!(words.contains(said), "{said}: {table}");
+        assert!(words.contains(expected), "{expected}: {table}");
     }
-    let markdown = rendered(&record, "markdown", None, View { resources: true, ..View::default() });
+    let markdown = rendered_with(&record, "markdown", None, RESOURCES);
     for title in [
         "device memory",
         "device whole",
@@ -135,14 +131,8 @@ fn gpu_values_are_in_every_format() {
     ] {
         assert!(markdown.contains(&format!("| {title}")), "{title}: {markdown}");
     }
-    let json: serde_json::Value =
-        serde_json::from_str(&rendered(&record, "json", None, View::default())).unwrap();
-    let case = json["cases"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .find(|case| case["case"] == "decode" && case["engine"]["name"] == "beacon");
-    let found = &case.unwrap()["resources"];
+    let json = json(&record);
+    let found = &json_case(&json, "decode", "beacon")["resources"];
     let expected = serde_json::json!({
         "device_bytes": 3e9, "device_bytes_from": "processes", "device_process_bytes": 3e9, "device_growth_bytes": 3.5e9,
         "device_whole_bytes": 4.5e9, "gpus": [1], "gpu_percent": 83.0, "gpu_memory_percent": 41.0, "gpu_watts": 412.0,
@@ -152,7 +142,7 @@ fn gpu_values_are_in_every_format() {
     for (name, value) in expected.as_object().unwrap() {
         assert_eq!(&found[name], value, "{name}: {found}");
     }
-    let csv = rendered(&record, "csv", None, View::default());
+    let csv = rendered(&record, "csv", 80);
     for line in [
         "resources.device_processes,bytes,",
         "resources.device_growth,bytes,",
@@ -166,34 +156,28 @@ fn gpu_values_are_in_every_format() {
 
 #[test]
 fn the_legend_names_device_growth_as_the_source_of_memory() {
-    let text = rendered(&on_a_gpu(None), "table", Some(80), View { resources: true, ..View::default() });
-    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let text = rendered_with(&on_a_gpu(None), "table", Some(80), RESOURCES);
+    let words = words(&text);
     assert!(words.contains("as growth of the whole device since the launch"), "{text}");
-    let report = Report::of(&on_a_gpu(None));
-    let row = report.rows.iter().find(|row| row.case.label == "decode" && row.engine.label == "beacon");
-    assert_eq!(row.unwrap().resources.clone().unwrap().device_bytes, Some(3.5e9));
+    assert_eq!(resources(&on_a_gpu(None), "beacon").device_bytes, Some(3.5e9));
 }
 
 #[test]
 fn the_sampled_pass_represents_all_launches_of_the_case() {
-    let mut record = looked_at();
+    let mut record = sampled();
     let held = Held { anonymous_bytes: 44_000_000, file_bytes: 12_000_000, ..Held::default() };
     for pass in &mut record.passes {
         pass.held = Some(held);
     }
-    let report = Report::of(&record);
-    let row =
-        report.rows.iter().find(|row| row.case.label == "decode" && row.engine.label == "beacon").unwrap();
-    let it = row.resources.clone().unwrap();
+    let it = resources(&record, "beacon");
     assert!(record.launches_of(1).count() > 1);
     assert_eq!((it.anonymous_bytes, it.file_bytes), (Some(44e6), Some(12e6)));
 }
 
 #[test]
 fn the_resources_option_adds_a_table_with_unknown_values_listed() {
-    let view = |resources| View { resources, ..View::default() };
-    let text = rendered(&looked_at(), "table", Some(80), view(true));
-    assert!(text.lines().all(|line| text::width(line) <= 80), "{text}");
+    let text = rendered_with(&sampled(), "table", Some(80), RESOURCES);
+    assert_fits(&text, 80);
     let (_, sheet) = text.split_once("resources of each case:").unwrap();
     let rows: Vec<Vec<&str>> = sheet.lines().map(|line| line.split_whitespace().collect()).collect();
     let of = |name: &str, after: usize| {
@@ -202,39 +186,36 @@ fn the_resources_option_adds_a_table_with_unknown_values_listed() {
     assert!(of("patient-original", 0) == Some("n/a") && sheet.contains("n/a"), "{text}");
     assert!(sheet.contains("170") && sheet.contains("1.50"), "{text}");
     assert!(
-        !sheet.contains("no counter could be read") && sheet.contains("in every row: all GPU values"),
+        !sheet.contains("a counter cannot be read") && sheet.contains("in every row: all GPU values"),
         "{text}"
     );
-    assert!(!rendered(&looked_at(), "table", Some(80), view(false)).contains("what each case needed"));
-    let markdown = rendered(&looked_at(), "markdown", None, view(true));
+    assert!(!rendered(&sampled(), "table", 80).contains("resources of each case"));
+    let markdown = rendered_with(&sampled(), "markdown", None, RESOURCES);
     assert!(markdown.contains("| case | engine | peak memory MB | memory anonymous MB |"), "{markdown}");
 }
 
 #[test]
 fn without_counters_the_table_has_no_column_of_them_and_says_so() {
     let record = measured(&selection(&["patient-original", "beacon"]), &[BASELINE, BEACON]);
-    let text = rendered(&record, "table", Some(100), View { resources: true, ..View::default() });
+    let text = rendered_with(&record, "table", Some(100), RESOURCES);
     let (_, sheet) = text.split_once("resources of each case:").unwrap();
     let (table, _) = sheet.split_once("memory: the process tree").unwrap();
     assert!(table.contains("peak") && !table.contains("idle"), "{text}");
-    let said = sheet.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(said.contains("over weights, CPU busy, energy per token, idle power, all GPU values"), "{text}");
-    assert!(said.contains("energy: a counter cannot be read"), "{text}");
+    let expected = words(sheet);
+    assert!(
+        expected.contains("over weights, CPU busy, energy per token, idle power, all GPU values"),
+        "{text}"
+    );
+    assert!(expected.contains("energy: a counter cannot be read"), "{text}");
 }
 
 #[test]
 fn json_and_csv_always_have_resources_with_null_for_unknown() {
-    let json: serde_json::Value =
-        serde_json::from_str(&rendered(&looked_at(), "json", None, View::default())).unwrap();
-    let of = |engine: &str| {
-        let cases = json["cases"].as_array().unwrap().iter();
-        let mut found = cases.filter(|case| case["case"] == "decode" && case["engine"]["name"] == engine);
-        found.next().unwrap()["resources"].clone()
-    };
-    assert!(of("beacon")["gpu_percent"].is_null());
-    assert_eq!(of("patient-original")["gpu_percent"], serde_json::Value::Null);
+    let json = json(&sampled());
+    let of = |engine: &str| &json_case(&json, "decode", engine)["resources"];
+    assert!(of("beacon")["gpu_percent"].is_null() && of("patient-original")["gpu_percent"].is_null());
     assert_eq!(of("patient-original")["idle_watts"], 5.0);
-    let csv = rendered(&looked_at(), "csv", None, View::default());
+    let csv = rendered(&sampled(), "csv", 80);
     assert!(csv.lines().any(|line| line.contains("resources.idle_power,W,")), "{csv}");
     assert!(csv.lines().any(|line| line.contains("joules_per_token,J,")), "{csv}");
 }

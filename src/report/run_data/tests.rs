@@ -1,7 +1,11 @@
 use super::*;
 use crate::analysis::claims::specimen::{BEACONS, decoding, samples, with_busy_cores};
 use crate::analysis::values::Measured;
+use crate::plan::{Extent as Planned, Selection};
+use crate::record::specimen::*;
+use crate::record::{Entry, Sample};
 use crate::report::Report;
+use crate::report::tests as reports;
 use stats::Summary;
 
 /// The default suite: five blocks, each with one launch of every configuration.
@@ -11,23 +15,24 @@ const DEFAULT_SUITE: &[u8] =
 #[test]
 fn a_table_summarises_the_values_that_a_comparison_pairs() {
     let record = RunRecord::parse(DEFAULT_SUITE).unwrap();
-    let seen = RunData::of(&record);
-    let measured = Measured::from(&seen.values);
+    let data = RunData::of(&record);
+    let measured = Measured::from(&data.values);
     let mut compared = 0;
     for (index, case) in record.header.plan.cases.iter().enumerate() {
+        let row = data.row(index);
         let workload = measured.workloads.iter().position(|it| it.label == case.workload.label).unwrap();
-        for (place, metric) in METRICS.iter().enumerate().filter(|(_, metric)| !metric.is_share()) {
-            let blocks = measured.blocks(workload, place, case.configuration);
-            let figure = seen.figure(index, metric);
-            assert_eq!(figure.is_some(), blocks.is_some(), "{} of case {index}", metric.name());
-            let (Some(figure), Some(blocks)) = (figure, blocks) else { continue };
+        for (position, metric) in METRICS.iter().enumerate().filter(|(_, metric)| !metric.is_share()) {
+            let blocks = measured.blocks(workload, position, case.configuration);
+            let shown = row.summary(metric.id);
+            assert_eq!(shown.is_some(), blocks.is_some(), "{} of case {index}", metric.name());
+            let (Some(shown), Some(blocks)) = (shown, blocks) else { continue };
             let rounds: Vec<Vec<f64>> = blocks.values().map(|of| of.values().copied().collect()).collect();
             let summary = Summary::of(&rounds).unwrap();
             if metric.id == MetricId::INTER_TOKEN {
                 // A request has many inter-token gaps. The table uses all of them, a comparison uses the median of each request.
-                assert!((figure.summary.min..=figure.summary.max).contains(&summary.estimate));
+                assert!((shown.min..=shown.max).contains(&summary.estimate));
             } else {
-                assert_eq!(figure.summary, summary, "{} of case {index}", metric.name());
+                assert_eq!(*shown, summary, "{} of case {index}", metric.name());
             }
             compared += 1;
         }
@@ -45,4 +50,69 @@ fn a_warning_of_an_older_record_that_repeats_a_claim_is_shown_once() {
     let warnings = Report::of(&record).warnings;
     assert_eq!(warnings.iter().filter(|it| it.contains("leaves out")).count(), 1, "{warnings:?}");
     assert!(warnings.contains(&"beacon: noisy".to_string()), "{warnings:?}");
+}
+
+const BLOCKS: u32 = 5;
+const ROUNDS: u32 = 625;
+const TOKENS: u32 = 64;
+
+/// A large record: four engines and a twin, in five blocks of 625 rounds of 64 tokens: 15,625 measured samples, and their warm-ups.
+fn large() -> RunRecord {
+    let selection = Selection {
+        rounds: Some(ROUNDS),
+        extent: Planned { blocks: Some(BLOCKS), ..Planned::default() },
+        ..reports::decoding(&["patient-original", "beacon", "reed", "motor"])
+    };
+    let mut record = measured(&selection, &[BASELINE, BEACON, REED, Invented { name: "motor", ..REED }]);
+    for sample in &mut record.samples {
+        // Numbers of a realistic size: a launch of several hours, token ids of a large vocabulary.
+        (sample.sent_ns, sample.answered_ns) =
+            (sample.sent_ns + 9_000_000_000_000, sample.answered_ns + 9_000_000_000_000);
+        for ids in sample.iteration.sequences.iter_mut().filter_map(|sequence| sequence.output_ids.as_mut()) {
+            ids.iter_mut().zip(0..).for_each(|(id, index)| *id = 20_000 + 997 * index % 100_000);
+        }
+    }
+    record
+}
+
+fn lines(record: &RunRecord) -> Vec<u8> {
+    let mut bytes = protocol::encode(&Entry::Header(Box::new(record.header.clone())));
+    let mut write = |entry: Entry| bytes.extend(protocol::encode(&entry));
+    record.launches.iter().for_each(|it| write(Entry::Launch(Box::new(it.clone()))));
+    record.samples.iter().for_each(|it| write(Entry::Sample(Box::new(it.clone()))));
+    record.warm_ups.iter().for_each(|it| write(Entry::WarmUp(*it)));
+    record.closed.iter().for_each(|it| write(Entry::Closed(it.clone())));
+    record.end.iter().for_each(|it| write(Entry::End(*it)));
+    bytes
+}
+
+/// `scripts/large-record` says how fast.
+#[test]
+fn a_record_with_a_million_token_times_is_read_and_reported_right() {
+    let record = large();
+    let times = |sample: &Sample| sample.iteration.sequences[0].token_ns.as_ref().map_or(0, Vec::len);
+    assert!(record.samples.iter().map(times).sum::<usize>() > 1_000_000);
+    let read = RunRecord::parse(lines(&record).as_slice()).unwrap();
+    assert!(read == record, "what was read is not what was written");
+
+    let report = Report::of(&read);
+    let row = reports::row(&report, "decode", "beacon");
+    let gaps = row.summary(MetricId::INTER_TOKEN).unwrap();
+    assert_eq!((gaps.n, gaps.launches), ((BLOCKS * ROUNDS * (TOKENS - 1)) as usize, BLOCKS as usize));
+    // The same value from the record alone, by independent code.
+    let of_it = |sample: &&Sample| sample.case == 1 && sample.kind == crate::record::RequestKind::Measured;
+    let samples = read.samples.iter().filter(of_it);
+    let mut expected: Vec<u64> = samples
+        .flat_map(|sample| sample.iteration.sequences[0].token_ns.as_ref().unwrap().windows(2))
+        .map(|pair| pair[1] - pair[0])
+        .collect();
+    expected.sort_unstable();
+    let middle = (expected.len() - 1) / 2;
+    assert!(!expected.len().is_multiple_of(2) && gaps.p50 == expected[middle] as f64, "{gaps:?}");
+    assert_eq!((gaps.min, gaps.max), (expected[0] as f64, expected[expected.len() - 1] as f64));
+    let mean = expected.iter().sum::<u64>() as f64 / expected.len() as f64;
+    assert!((gaps.mean / mean - 1.0).abs() < 1e-12);
+    let pair = report.verdicts.of_row(row, false).unwrap();
+    assert!((pair.times().unwrap() / 11.0 - 1.0).abs() < 0.02);
+    assert_eq!(report.verdicts.all_pairs.iter().filter(|pair| pair.is_headline).count(), 6);
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::analysis::compare::judge;
+use crate::record::{Failure, Warning};
 
 #[test]
 fn engine_text_cannot_control_the_terminal_or_leave_its_cell() {
@@ -13,7 +14,7 @@ fn engine_text_cannot_control_the_terminal_or_leave_its_cell() {
     }
     // No cell has a separator of any format.
     let report = &Report::of(&worst());
-    let lines = Viewed { report, view: View::default(), judged: None }.lines().unwrap().lines;
+    let lines = Viewed { report, view: View::default(), judgement: None }.lines().unwrap().lines;
     let cells: Vec<&str> = lines.iter().flatten().map(|(_, field)| field.0.as_str()).collect();
     let unsafe_cell = cells.iter().find(|cell| cell.chars().any(char::is_control));
     assert!(cells.len() > 500 && unsafe_cell.is_none(), "{unsafe_cell:?}");
@@ -25,7 +26,7 @@ fn engine_text_cannot_control_the_terminal_or_leave_its_cell() {
 
 #[test]
 fn programs_get_the_wall_time_always_and_its_parts_add_up() {
-    let json: serde_json::Value = serde_json::from_str(&rendered(&default_suite(), "json", 80)).unwrap();
+    let json = json(&default_suite());
     for case in json["cases"].as_array().unwrap() {
         let wall_time = &case["wall_time"];
         let parts = wall_time["parts_ns"].as_object().unwrap().values().filter_map(|ns| ns.as_u64());
@@ -75,10 +76,8 @@ fn fields(line: &str) -> Vec<String> {
 
 #[test]
 fn json_has_every_summary_in_full() {
-    let json: serde_json::Value = serde_json::from_str(&rendered(&default_suite(), "json", 100)).unwrap();
-    let cases = json["cases"].as_array().unwrap();
-    let decode =
-        cases.iter().find(|case| case["case"] == "decode" && case["engine"]["name"] == "beacon").unwrap();
+    let json = json(&default_suite());
+    let decode = json_case(&json, "decode", "beacon");
     let gaps = decode["metrics"].as_array().unwrap().iter().find(|it| it["metric"] == "inter_token").unwrap();
     assert_eq!(
         (gaps["n"].as_u64(), gaps["launches"].as_u64(), gaps["unit"].as_str()),
@@ -101,24 +100,20 @@ fn formats_are_found_by_name() {
 
 #[test]
 fn formats_for_people_have_a_report_and_its_judgement_in_one_document() {
-    let one = crate::plan::Selection {
-        scenarios: crate::plan::scenario::named("decode").unwrap(),
-        ..selection(&["beacon"])
-    };
-    let record = measured(&one, &[BEACON]);
-    let judged = judge(&record, &record, stats::Thresholds::default(), false).map_err(anyhow::Error::from);
-    let (report, judgement) = (&Report::of(&record), judged.as_ref().unwrap());
+    let record = measured(&decoding(&["beacon"]), &[BEACON]);
+    let result = judge(&record, &record, stats::Thresholds::default(), false).map_err(anyhow::Error::from);
+    let (report, judgement) = (&Report::of(&record), result.as_ref().unwrap());
     for format in FORMATS.iter().filter(|format| format.is_for_people()) {
-        let viewed = |judged| Viewed { report, view: View::default(), judged };
-        let page = |judged| shown(&viewed(judged), format.name, Some(100));
-        let (alone, both) = (page(None), page(Some(&judged)));
+        let viewed = |judgement| Viewed { report, view: View::default(), judgement };
+        let page = |judgement| shown(&viewed(judgement), format.name, Some(100));
+        let (alone, both) = (page(None), page(Some(&result)));
         assert!(!alone.contains("headline metric"), "{}: {alone}", format.name);
-        for said in ["1 headline metric: ", "base → new", "new:  record 2026"] {
-            assert_eq!(both.matches(said).count(), 1, "{}: {said}: {both}", format.name);
+        for expected in ["1 headline metric: ", "base → new", "new:  record 2026"] {
+            assert_eq!(both.matches(expected).count(), 1, "{}: {expected}: {both}", format.name);
         }
         assert_eq!(page(Some(&Err(anyhow::anyhow!("no comparison")))), alone);
     }
-    let viewed = Viewed { report, view: View::default(), judged: Some(&judged) };
+    let viewed = Viewed { report, view: View::default(), judgement: Some(&result) };
     let both = shown(&viewed, "table", Some(100));
     let below = shown(judgement, "table", Some(100));
     assert_eq!(both, format!("{}\n{below}", rendered(&record, "table", 100)));
@@ -132,13 +127,64 @@ fn every_format_shows_the_own_overhead() {
         assert!(!page.contains("overhead of orchestrate") && !page.contains("overhead."), "{page}");
     }
     record.overhead = Some(Overhead { request_ns: 18_100, streamed_token_ns: 5_230, requests: 50 });
-    for (format, told) in [
+    for (format, expected) in [
         ("table", "overhead of orchestrate: 18.1 µs per request, 5.23 µs per streamed token"),
         ("markdown", "overhead of orchestrate: 18.1 µs per request, 5.23 µs per streamed token"),
         ("csv", ",orchestrate,0.1.0,,,,,warm,overhead.request,ns,50,1,18100,"),
         ("json", "\"request_ns\": 18100"),
     ] {
         let page = rendered(&record, format, 100);
-        assert!(page.contains(told), "{format}: {page}");
+        assert!(page.contains(expected), "{format}: {page}");
     }
+}
+
+/// A record in which every text of an engine is very long.
+fn stretched() -> RunRecord {
+    let mut selection = selection(&["patient-original", "beacon", "reed"]);
+    selection.dtypes = vec![Some("f32".into()), Some("bf16".into())];
+    let mut record = measured(&selection, &[BASELINE, BEACON, REED]);
+    for launch in record.launches.iter_mut().filter(|launch| launch.configuration % 3 == 1) {
+        launch.hello.as_mut().unwrap().version = "9.".repeat(150);
+        let facts = &mut launch.loaded.as_mut().unwrap().facts;
+        facts.device = Some("模型".repeat(150));
+        facts.weights_dtype = Some("w".repeat(300));
+        facts.compute_dtype = Some("c".repeat(100_000));
+        facts.architecture = Some("a".repeat(300));
+    }
+    let mut died = failure(2, Some(17), &"k".repeat(300), &"s".repeat(300), &"m".repeat(100_000));
+    died.stderr = vec!["e".repeat(100_000); 5];
+    record.take(Entry::Failure(died.clone()));
+    record.take(Entry::Failure(Failure { case: None, configuration: 3, ..died }));
+    record.take(Entry::Warning(Warning {
+        configuration: Some(1),
+        message: format!("its message: {}", "x".repeat(951)),
+    }));
+    record
+}
+
+#[test]
+fn no_line_is_wider_than_the_table_whatever_engines_state() {
+    for limit in [40, 44, 52, 60, 72, 80, 100, 132, 160] {
+        let text = rendered_with(
+            &stretched(),
+            "table",
+            Some(limit),
+            View { pairs: true, wall_time: true, resources: true },
+        );
+        assert_fits(&text, limit);
+        assert!(text.contains("9.9.9"), "{text}");
+    }
+}
+
+#[test]
+fn long_words_are_shortened_for_people_and_bounded_for_programs() {
+    let longest = |format: &str| {
+        let text = rendered(&stretched(), format, 100);
+        text.lines().map(str::len).max().unwrap()
+    };
+    assert!(longest("csv") < 5000 && longest("json") < 5000, "{} {}", longest("csv"), longest("json"));
+    assert!(rendered(&stretched(), "csv", 100).contains(&"9.".repeat(90)));
+    let markdown = rendered(&stretched(), "markdown", 100);
+    assert!(markdown.contains("9.9…"), "{markdown}");
+    assert!(!markdown.contains(&"9.".repeat(13)), "{markdown}");
 }

@@ -20,14 +20,14 @@ pub struct Calibration {
     /// The time of the calibration, where the run has one.
     pub since: Option<String>,
     /// The rows without a calibration for every workload.
-    pub lacking: Vec<Lacking>,
+    pub uncalibrated: Vec<Uncalibrated>,
     /// The command that calibrates these.
     pub remedy: String,
 }
 
 /// An engine without a calibration. JSON has these names: add, never rename.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Lacking {
+pub struct Uncalibrated {
     pub engine: String,
     /// Labels of the workloads that lack it; empty where all of them do.
     pub workloads: Vec<String>,
@@ -39,7 +39,7 @@ impl Calibration {
         let mut sampled: BTreeSet<usize> = record.measured().map(|sample| sample.case).collect();
         // A failing case cannot be calibrated either.
         sampled.retain(|case| !record.has_failed(*case));
-        let mut lacking = Vec::new();
+        let mut uncalibrated = Vec::new();
         let (mut rows, mut scenarios): (Vec<&Configuration>, Vec<&str>) = (Vec::new(), Vec::new());
         for (index, configuration) in plan.configurations.iter().enumerate() {
             if configuration.role.is_some() {
@@ -59,7 +59,7 @@ impl Calibration {
             }
             let all = unknown.len() == measured.len();
             let workloads = unknown.iter().filter(|_| !all).map(|workload| line(&workload.label)).collect();
-            lacking.push(Lacking { engine: line(&configuration.label), workloads });
+            uncalibrated.push(Uncalibrated { engine: line(&configuration.label), workloads });
             rows.push(configuration);
             for workload in unknown {
                 if !scenarios.contains(&workload.scenario.as_str()) {
@@ -68,7 +68,7 @@ impl Calibration {
             }
         }
         let since = record.header.noise_floors.iter().map(|floor| line(&floor.since)).min();
-        Self { since, lacking, remedy: line(&command(plan, &rows, &scenarios)) }
+        Self { since, uncalibrated, remedy: line(&command(plan, &rows, &scenarios)) }
     }
 }
 
@@ -87,7 +87,7 @@ fn command(plan: &Plan, rows: &[&Configuration], scenarios: &[&str]) -> String {
     words.extend(
         distinct(&|row| Some(row.engine_argument())).into_iter().map(|engine| format!("-e {engine}")),
     );
-    // Role another model, the default model is named too.
+    // With another model, the default model is named too.
     if plan.configurations.iter().any(|it| it.model.name != OWN_MODEL) {
         let models = distinct(&|row| Some(row.model.path.clone()));
         words.extend(models.into_iter().map(|path| format!("-m {}", pasteable(&[path]))));

@@ -1,22 +1,17 @@
-use super::super::tests::{rendered, seen};
+use super::super::tests::{assert_fits, decoding, json, rendered, rendered_with};
 use super::*;
 use crate::engines::manifest::Against;
 use crate::plan::{Extent as Planned, Order, Selection};
 use crate::record::specimen::*;
 use crate::record::{CalibratedFloor, Closed, Entry, RunRecord};
-use crate::report::no_verdicts::why_no_verdicts;
+use crate::report::verdict_lines::why_no_verdicts;
 use crate::report::{Report, View};
-use crate::text;
 use stats::StoppedBy;
 
 /// An engine as fast as the baseline.
 const EQUAL: Invented = Invented { name: "equal", ..BASELINE };
 /// An engine as fast as the baseline in the median, with much noise.
 const RESTLESS: Invented = Invented { name: "restless", own_noise: 0.08, ..BASELINE };
-
-fn decoding(names: &[&str]) -> Selection {
-    Selection { scenarios: crate::plan::scenario::named("decode").unwrap(), ..selection(names) }
-}
 
 fn of_all_kinds(selection: &Selection) -> RunRecord {
     measured(selection, &[BASELINE, BEACON, EQUAL, RESTLESS])
@@ -32,7 +27,7 @@ fn ratios(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn the_column_of_ratios_shows_what_is_sure_and_its_marks_are_explained() {
+fn the_ratio_column_marks_uncertain_ratios_and_the_legend_explains_the_marks() {
     let record = of_all_kinds(&decoding(&ALL));
     let text = rendered(&record, "table", 200);
     let found = ratios(&text);
@@ -41,7 +36,7 @@ fn the_column_of_ratios_shows_what_is_sure_and_its_marks_are_explained() {
     assert!(text.contains("\nsame: the 95 % interval lies within 2 %\n"), "{text}");
     assert!(text.contains("\nx?: inconclusive, because of noise"), "{text}");
     let text = rendered(&record, "table", 80);
-    assert!(text.lines().all(|line| text::width(line) <= 80), "{text}");
+    assert_fits(&text, 80);
 }
 
 #[test]
@@ -56,7 +51,7 @@ fn few_verdicts_are_sentences() {
 }
 
 #[test]
-fn many_verdicts_stand_engine_by_engine_and_no_interval_is_torn_apart() {
+fn many_verdicts_are_listed_by_engine_and_no_interval_is_broken() {
     let record = of_all_kinds(&selection(&ALL));
     let text = rendered(&record, "table", 80);
     let verdicts: Vec<&str> = text.lines().skip_while(|line| !line.starts_with("verdicts against")).collect();
@@ -84,8 +79,9 @@ fn ten_engines_and_every_pair_of_them_stay_within_the_width() {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let record = measured(&Selection { reference: names[0].into(), ..selection(&names) }, &engines);
     let lines = |pairs| {
-        let text = seen(&record, "table", Some(80), View { pairs, wall_time: true, resources: true });
-        assert!(text.lines().all(|line| text::width(line) <= 80), "{text}");
+        let text =
+            rendered_with(&record, "table", Some(80), View { pairs, wall_time: true, resources: true });
+        assert_fits(&text, 80);
         text.lines().filter(|line| line.starts_with("- `")).count()
     };
     assert_eq!((lines(false), lines(true)), (9, 45));
@@ -94,7 +90,7 @@ fn ten_engines_and_every_pair_of_them_stay_within_the_width() {
 #[test]
 fn every_pair_is_named_by_both_its_sides() {
     let record = of_all_kinds(&decoding(&ALL));
-    let text = seen(&record, "table", Some(120), View { pairs: true, ..View::default() });
+    let text = rendered_with(&record, "table", Some(120), View { pairs: true, ..View::default() });
     assert!(text.contains("- `beacon` decodes 11.0 times as fast as `equal` ["), "{text}");
     assert_eq!(text.lines().filter(|line| line.starts_with("- `")).count(), 6, "{text}");
 }
@@ -131,12 +127,12 @@ fn a_failed_engine_is_the_reason_for_no_verdicts() {
     record.samples.retain(|sample| record.launches.iter().any(|launch| launch.launch == sample.launch));
     record.take(Entry::Failure(failure(1, Some(1), "exited", "sample 1", "killed by signal 9")));
     let why = why_no_verdicts(&Report::of(&record));
-    let said = "no verdicts: `beacon` failed; verdicts need 5 blocks without a failure";
-    assert_eq!(why.as_deref(), Some(said));
+    let expected = "no verdicts: `beacon` failed; verdicts need 5 blocks without a failure";
+    assert_eq!(why.as_deref(), Some(expected));
 }
 
 #[test]
-fn a_used_up_budget_is_the_reason_for_no_verdicts_with_a_larger_one_as_hint() {
+fn a_budget_that_ended_explains_missing_verdicts_with_a_larger_one_as_hint() {
     let why = |budget_s: u64, blocks: u32| {
         let mut selection = decoding(&["patient-original", "beacon"]);
         selection.extent.blocks = Some(blocks);
@@ -146,8 +142,8 @@ fn a_used_up_budget_is_the_reason_for_no_verdicts_with_a_larger_one_as_hint() {
         record.closed.iter_mut().for_each(|closed| closed.by = StoppedBy::Time);
         why_no_verdicts(&Report::of(&record)).unwrap()
     };
-    let said = "no verdicts: the time budget ended after 2 blocks, verdicts need 5; hint: `--budget 70s`";
-    assert_eq!(why(20, 2), said);
+    let expected = "no verdicts: the time budget ended after 2 blocks, verdicts need 5; hint: `--budget 70s`";
+    assert_eq!(why(20, 2), expected);
     assert!(why(60, 1).ends_with("after 1 block, verdicts need 5; hint: `--budget 7m`"), "{}", why(60, 1));
 }
 
@@ -159,10 +155,10 @@ fn differences_from_a_baselines_program_are_among_the_verdicts() {
     let then = &mut record.header.plan.configurations[2];
     (then.label, then.role) = ("patient-original (main)".into(), Some(Role::Baseline { of: 0 }));
     let text = rendered(&record, "table", 200);
-    let said = "\n- `patient-original` decodes as fast as `patient-original (main)`, within 2 % (";
-    assert!(text.contains(said) && text.contains("\n- `beacon` decodes 11.0 times as fast as"), "{text}");
+    let expected = "\n- `patient-original` decodes as fast as `patient-original (main)`, within 2 % (";
+    assert!(text.contains(expected) && text.contains("\n- `beacon` decodes 11.0 times as fast as"), "{text}");
     assert!(rendered(&record, "markdown", 200).contains("(main)"));
-    let json: serde_json::Value = serde_json::from_str(&rendered(&record, "json", 80)).unwrap();
+    let json = json(&record);
     let found = json["against_baseline"].as_array().unwrap();
     let decode = found.iter().find(|it| it["metric"] == "decode_rate").unwrap();
     assert_eq!(
@@ -188,15 +184,15 @@ fn a_workload_without_a_calibration_is_named_beside_its_engine() {
         }
     }
     let text = rendered(&record, "table", 300);
-    let said = "but not for `beacon` (ttft 16, ttft 128, ttft 512); hint: `orchestrate calibrate -e beacon -s ttft`\n";
-    assert!(text.contains(said), "{text}");
+    let expected = "but not for `beacon` (ttft 16, ttft 128, ttft 512); hint: `orchestrate calibrate -e beacon -s ttft`\n";
+    assert!(text.contains(expected), "{text}");
 }
 
 #[test]
 fn a_mean_with_a_ratio_that_is_inconclusive_is_marked() {
     let record = of_all_kinds(&selection(&ALL));
     let means = Report::of(&record).verdicts.means;
-    let sure: Vec<_> = means.iter().map(|mean| (mean.engine.as_str(), mean.is_sure)).collect();
+    let sure: Vec<_> = means.iter().map(|mean| (mean.engine.as_str(), mean.is_conclusive)).collect();
     assert_eq!(sure, [("beacon", true), ("equal", true), ("restless", false)]);
     let text = rendered(&record, "table", 200);
     let means = text.lines().find(|line| line.starts_with("geometric mean")).unwrap();
@@ -205,7 +201,7 @@ fn a_mean_with_a_ratio_that_is_inconclusive_is_marked() {
 }
 
 #[test]
-fn where_the_reference_failed_another_one_is_proposed() {
+fn a_failed_reference_gives_a_hint_with_another_one() {
     let failing = |cases: &[usize]| {
         let mut record = of_all_kinds(&selection(&["patient-original", "beacon", "equal"]));
         for case in cases {
@@ -239,7 +235,7 @@ fn a_run_that_was_cut_off_says_how_many_blocks_its_verdicts_lack() {
 #[test]
 fn the_noise_of_the_twin_and_the_calibration_are_a_line() {
     let mut record = of_all_kinds(&decoding(&ALL));
-    let said = |record: &RunRecord| {
+    let expected = |record: &RunRecord| {
         let text = rendered(record, "table", 300);
         text.lines().find(|line| line.starts_with("noise floor, ")).unwrap_or(&text).to_string()
     };
@@ -247,7 +243,7 @@ fn the_noise_of_the_twin_and_the_calibration_are_a_line() {
     let noise = format!("decode {:.1} %", 100.0 * floor.exp_m1());
     let own = format!("noise floor, `patient-original` against its twin: {noise}; ");
     let command = "`orchestrate calibrate -e patient-original -e beacon -e equal -e restless -s decode`";
-    assert_eq!(said(&record), own.clone() + "not calibrated; hint: " + command);
+    assert_eq!(expected(&record), own.clone() + "not calibrated; hint: " + command);
     record.header.noise_floors.push(CalibratedFloor {
         configuration: 1,
         workload: "decode".into(),
@@ -259,21 +255,21 @@ fn the_noise_of_the_twin_and_the_calibration_are_a_line() {
     let others = "`patient-original`, `equal`, `restless`";
     let command = "`orchestrate calibrate -e patient-original -e equal -e restless -s decode`";
     let since = "at 2026-01-01T00:00:00Z";
-    assert_eq!(said(&record), format!("{own}calibrated {since}, but not for {others}; hint: {command}"));
+    assert_eq!(expected(&record), format!("{own}calibrated {since}, but not for {others}; hint: {command}"));
     let known = record.header.noise_floors[0].clone();
     let others = [0, 2, 3].map(|configuration| CalibratedFloor { configuration, ..known.clone() });
     let partly = record.header.noise_floors.clone();
     record.header.noise_floors.extend(others);
-    assert_eq!(said(&record), own + "calibrated " + since);
+    assert_eq!(expected(&record), own + "calibrated " + since);
     record.header.noise_floors = partly;
     // A quiet run does not lower the noise of the calibration: eleven times is less than twenty.
     let verdicts = Report::of(&record).verdicts.against_reference;
-    let headline = verdicts.iter().find(|judged| judged.is_headline).unwrap();
-    assert_eq!(headline.sureness(), Some(Sureness::Inconclusive));
+    let headline = verdicts.iter().find(|pair| pair.is_headline).unwrap();
+    assert_eq!(headline.certainty(), Some(Certainty::Inconclusive));
 }
 
 #[test]
-fn the_mean_over_workloads_comes_with_its_caution_and_not_for_one_that_failed() {
+fn the_mean_has_a_caution_and_leaves_out_an_engine_that_failed() {
     let mut record = of_all_kinds(&selection(&["patient-original", "beacon", "equal"]));
     let mean = |record: &RunRecord, engine: &str| {
         let means = Report::of(record).verdicts.means;
@@ -291,7 +287,7 @@ fn the_mean_over_workloads_comes_with_its_caution_and_not_for_one_that_failed() 
 }
 
 #[test]
-fn the_caption_says_what_ended_each_workload() {
+fn the_caption_has_the_reason_why_each_workload_ended() {
     let mut record = of_all_kinds(&selection(&["patient-original", "beacon"]));
     let caption = |record: &RunRecord| rendered(record, "table", 200).lines().nth(1).unwrap().to_string();
     assert!(caption(&record).starts_with("5 blocks, interleaved; rounds: 1 (load), 5 (ttft), 3 (prefill, "));
@@ -306,13 +302,13 @@ fn the_caption_says_what_ended_each_workload() {
     };
     with(&mut record, "decode", 8, StoppedBy::Time);
     with(&mut record, "ttft 128", 8, StoppedBy::Time);
-    let said = "planned: 8 blocks (5 for load, ttft 16, ttft 512, prefill; stopped by narrow intervals (load, ttft 16, \
+    let expected = "planned: 8 blocks (5 for load, ttft 16, ttft 512, prefill; stopped by narrow intervals (load, ttft 16, \
                 ttft 512, prefill), by the time budget (ttft 128, decode)), interleaved";
-    assert!(caption(&record).starts_with(said), "{}", caption(&record));
+    assert!(caption(&record).starts_with(expected), "{}", caption(&record));
 }
 
 #[test]
-fn a_pair_that_cannot_be_compared_says_why() {
+fn a_pair_that_cannot_be_compared_has_the_reason() {
     let mut record = of_all_kinds(&decoding(&["patient-original", "beacon"]));
     for sample in record.samples.iter_mut().filter(|sample| sample.case == 1) {
         // Rounds that the reference does not have.
@@ -346,7 +342,7 @@ fn csv_and_json_have_the_whole_comparison() {
     assert!(number("p") < 0.05 && number("p_adjusted") < 0.05 && number("p_welch") < 0.05);
     assert!((number("epsilon") - 0.02).abs() < 1e-9 && number("p_mann_whitney") < 0.05);
 
-    let json: serde_json::Value = serde_json::from_str(&rendered(&record, "json", 80)).unwrap();
+    let json = json(&record);
     let pairs = json["pairs"].as_array().unwrap();
     let of = |metric: &str| pairs.iter().filter(|pair| pair["metric"] == metric).count();
     assert_eq!((of("decode_rate"), of("peak_memory")), (6, 6));
@@ -369,7 +365,7 @@ fn the_effect_of_a_preset_is_listed_under_its_manifests_title() {
     let record = of_all_kinds(&selection);
     let text = rendered(&record, "table", 100);
     assert!(text.contains("\nprecision impact, `beacon:half` against `beacon`: decode same"), "{text}");
-    let json: serde_json::Value = serde_json::from_str(&rendered(&record, "json", 80)).unwrap();
+    let json = json(&record);
     let derived = &json["derived"][0];
     assert_eq!(derived["says"], "precision impact");
     assert_eq!(derived["comparisons"][0]["engine"], "beacon:half");
@@ -380,8 +376,8 @@ fn the_effect_of_a_preset_is_listed_under_its_manifests_title() {
     // The ratio is shown without a verdict too.
     selection.extent.blocks = Some(1);
     let quick = rendered(&of_all_kinds(&selection), "table", 100);
-    let said = quick.lines().find(|line| line.starts_with("precision impact, ")).unwrap();
-    assert!(said.contains(": decode ") && said.ends_with("x?"), "{said}");
+    let expected = quick.lines().find(|line| line.starts_with("precision impact, ")).unwrap();
+    assert!(expected.contains(": decode ") && expected.ends_with("x?"), "{expected}");
     // A preset that is measured alone has no effect to show.
     selection.candidates.remove(1);
     assert!(!rendered(&of_all_kinds(&selection), "table", 100).contains("precision impact"));
@@ -396,9 +392,12 @@ fn a_certain_effect_of_a_preset_is_also_given_in_time() {
         Some(Against { preset: "default".into(), says: "without its check_time".into() });
     let record = measured(&selection, &[BASELINE, Invented { name: "patient-original:fast", ..BEACON }]);
     let text = rendered(&record, "table", 200);
-    let said = text.lines().find(|line| line.starts_with("without its check_time, ")).unwrap();
-    assert!(said.contains(": decode 11.") && said.ends_with("] (19.6 ms a token less)"), "{said}");
-    let json: serde_json::Value = serde_json::from_str(&rendered(&record, "json", 100)).unwrap();
+    let expected = text.lines().find(|line| line.starts_with("without its check_time, ")).unwrap();
+    assert!(
+        expected.contains(": decode 11.") && expected.ends_with("] (19.6 ms a token less)"),
+        "{expected}"
+    );
+    let json = json(&record);
     let comparisons = json["derived"][0]["comparisons"].as_array().unwrap();
     let of = |metric: &str| comparisons.iter().find(|it| it["metric"] == metric).unwrap();
     assert!((of("decode_rate")["difference_ns"].as_f64().unwrap() + 19.6e6).abs() < 0.2e6);

@@ -3,6 +3,7 @@ use protocol::{HelloFacts, Iteration, Loaded, Sequence, Stamp};
 use super::*;
 use crate::plan::scenario::Kind;
 use crate::plan::{Case, Configuration, Prompt, Workload};
+use crate::record::Launch;
 
 const MS: u64 = 1_000_000;
 
@@ -48,10 +49,12 @@ fn sample(ms: u64, token_ms: &[u64]) -> Sample {
     }
 }
 
+fn requests<'a>(launch: &'a Launch, samples: &'a [Sample]) -> Requests<'a> {
+    Requests { launch, first_of_launch: &samples[0], first: &samples[0], measured: samples.iter().collect() }
+}
+
 fn of(mode: Mode, launch: &Launch, samples: &[Sample]) -> WallTime {
-    let measured: Vec<&Sample> = samples.iter().collect();
-    let lived = Lived { launch, first: &samples[0], measured: &measured };
-    WallTime::of(&plan(mode), &[lived]).unwrap()
+    WallTime::of(&plan(mode), &[requests(launch, samples)]).unwrap()
 }
 
 fn adds_up(wall_time: &WallTime) -> bool {
@@ -63,7 +66,7 @@ fn milliseconds(wall_time: &WallTime) -> [Option<f64>; PARTS.len()] {
 }
 
 #[test]
-fn the_parts_are_those_that_the_clocks_saw_and_the_rest_is_unattributed() {
+fn parts_are_the_stated_times_and_the_remainder_is_unattributed() {
     let phases =
         [("import torch", 30), ("weights", 25), ("compile kernels", 5), ("tokenizer", 3), ("device", 2)];
     let wall_time = of(Mode::Warm, &launch(&phases), &[sample(10, &[3, 4, 8]), sample(12, &[5, 6, 10])]);
@@ -73,7 +76,7 @@ fn the_parts_are_those_that_the_clocks_saw_and_the_rest_is_unattributed() {
     assert_eq!((wall_time.total_ns, wall_time.unattributed_ns), (111 * MS, 18 * MS));
     assert!(adds_up(&wall_time));
     assert_eq!((wall_time.launches, wall_time.requests, wall_time.shortened), (1, 2, 0));
-    assert_eq!(wall_time.phases[3], ("tokenizer".to_string(), 3 * MS));
+    assert_eq!(wall_time.phases[3], Phase { name: "tokenizer".into(), ns: 3 * MS });
 }
 
 #[test]
@@ -89,7 +92,7 @@ fn fractional_means_add_up() {
 }
 
 #[test]
-fn claims_beyond_what_passed_are_shortened_and_counted_and_nothing_is_negative() {
+fn claims_beyond_the_elapsed_time_are_scaled_down_and_counted() {
     // The phases overlap: they claim 160 ms of the 80 ms after `hello`.
     let overlapping = launch(&[("import", 80), ("weights", 80)]);
     let wall_time = of(Mode::Warm, &overlapping, &[sample(10, &[3, 4, 8])]);
@@ -130,6 +133,6 @@ fn an_engine_that_loads_within_its_first_request_is_not_counted_twice() {
 #[test]
 fn without_a_measured_request_there_is_no_account() {
     let (launch, first) = (launch(&[]), sample(10, &[3]));
-    let lived = Lived { launch: &launch, first: &first, measured: &[] };
-    assert_eq!(WallTime::of(&plan(Mode::Warm), &[lived]), None);
+    let requests = Requests { launch: &launch, first_of_launch: &first, first: &first, measured: vec![] };
+    assert_eq!(WallTime::of(&plan(Mode::Warm), &[requests]), None);
 }

@@ -62,12 +62,12 @@ fn widely_spread_blocks_hide_a_change_of_ten_percent() {
     let quiet = run(&alone(), 1.0, 0.001, 1);
     let found = decode(&quiet, &drifting(1.0), 0);
     assert_eq!(
-        (found.counts_because, found.decision.verdict),
-        ("the blocks of the new run", Some(Verdict::Inconclusive))
+        (found.threshold_source, found.decision.verdict),
+        ("blocks of the new run", Some(Verdict::Inconclusive))
     );
     // The interval alone would have shown a difference.
     assert!(found.decision.p.unwrap() < 0.05);
-    assert_eq!(decode(&drifting(1.0), &quiet, 0).counts_because, "the blocks of the base");
+    assert_eq!(decode(&drifting(1.0), &quiet, 0).threshold_source, "blocks of the base");
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn the_change_of_the_reference_is_a_noise_floor() {
     // Everything is a tenth slower.
     let (base, new) = (run(&both, 1.0, 0.002, 1), run(&both, 1.1, 0.002, 2));
     let found = decode(&base, &new, 1);
-    assert_eq!(found.counts_because, "the reference, which moved as far");
+    assert_eq!(found.threshold_source, "change of the reference");
     assert!((found.decision.epsilon.difference() - 1.1f64.ln()).abs() < 0.005);
     // Another version of the reference may itself have changed.
     let mut other = new.clone();
@@ -92,11 +92,11 @@ fn twins_of_either_run_and_calibration_raise_the_threshold() {
     let quiet = |times: f64, seed| run(&both, times, 0.002, seed);
     let (mut wild, mut own) = (noisy(|_| 10.0, 0.2, 4), steady(0.002, 6));
     let base = measured(&both, 8, |at| if at.configuration == 2 { wild(at) } else { Some(own()) });
-    assert_eq!(decode(&base, &quiet(1.0, 2), 1).counts_because, "a twin");
+    assert_eq!(decode(&base, &quiet(1.0, 2), 1).threshold_source, "twin");
 
     let floor = NoiseFloor::of(&[0.3; 20]).unwrap();
     for (between, because) in
-        [(None, "calibration"), (Some(NoiseFloor::of(&[0.4]).unwrap()), "calibration of two times")]
+        [(None, "calibration"), (Some(NoiseFloor::of(&[0.4]).unwrap()), "calibration at two times")]
     {
         let mut calibrated = quiet(1.2, 3);
         calibrated.header.noise_floors.push(CalibratedFloor {
@@ -108,7 +108,7 @@ fn twins_of_either_run_and_calibration_raise_the_threshold() {
             since: String::new(),
         });
         let found = decode(&quiet(1.0, 1), &calibrated, 1);
-        assert_eq!((found.counts_because, found.decision.verdict), (because, Some(Verdict::Inconclusive)));
+        assert_eq!((found.threshold_source, found.decision.verdict), (because, Some(Verdict::Inconclusive)));
     }
 }
 
@@ -116,8 +116,8 @@ fn twins_of_either_run_and_calibration_raise_the_threshold() {
 fn a_quiet_machine_needs_two_percent() {
     let found = decode(&run(&alone(), 1.0, 0.001, 1), &run(&alone(), 1.03, 0.001, 2), 0);
     assert_eq!(
-        (found.counts_because, found.decision.verdict),
-        ("nothing smaller matters", Some(Verdict::Slower))
+        (found.threshold_source, found.decision.verdict),
+        ("smallest threshold", Some(Verdict::Slower))
     );
 }
 

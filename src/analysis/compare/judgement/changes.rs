@@ -83,7 +83,7 @@ pub fn of_within(compared: Compared) -> (Key, Result<Found, String>) {
     let found = compared.result.map(|it| Found {
         evidence: it.evidence,
         decision: it.decision,
-        counts_because: "side by side: calibration, or a twin",
+        threshold_source: "calibration or twin, measured side by side",
         blocks: (it.blocks, it.blocks),
         p_mann_whitney: it.p.mann_whitney,
     });

@@ -4,7 +4,6 @@ use crate::analysis::metric::{Better, Metric, Per};
 use crate::plan::scenario::Kind;
 use crate::plan::{Mode, Order};
 use crate::record::WarmUpEnd;
-use crate::report::extent::more_blocks;
 use crate::report::rows::Row;
 use crate::report::run_data::RunData;
 use crate::text::three_digits;
@@ -25,7 +24,7 @@ const FEW_OUTLIERS: usize = 3;
 pub fn drifting(data: &RunData, rows: &[(usize, Row)]) -> Vec<(usize, f64)> {
     let measured = rows.iter().filter(|(_, row)| row.fault.is_none());
     let drifting = measured.filter_map(|(case, row)| {
-        let levels = of_blocks(data, *case, row.case.headline?)?;
+        let levels = block_levels(data, *case, row.case.headline?)?;
         Some((*case, drift(&levels)?))
     });
     drifting.collect()
@@ -38,37 +37,42 @@ pub fn drifts(data: &RunData, rows: &[(usize, Row)], drifting: &[(usize, f64)]) 
     };
     // Each block launches and warms up anew. So the machine is the cause, and a longer warm-up does not help.
     let remedy = format!("{hold}; close other programs, or measure again later");
-    let way = |times: f64| if times > 1.0 { "slower" } else { "faster" };
-    let percent = |times: f64| three_digits(100.0 * (times.max(1.0 / times) - 1.0));
+    let direction_of = |times: f64| if times > 1.0 { "slower" } else { "faster" };
+    let size = |times: f64| times.max(1.0 / times);
+    let percent = |times: f64| three_digits(100.0 * (size(times) - 1.0));
     let count = rows.iter().filter(|(_, row)| row.fault.is_none()).count();
-    // A drift of most rows alike comes from the machine.
-    let alike =
-        |slower: bool| drifting.iter().map(|(_, times)| *times).filter(move |times| (*times > 1.0) == slower);
-    for slower in [true, false] {
-        let all = alike(slower).count();
+    // A drift of most rows in one direction comes from the machine.
+    for direction in ["slower", "faster"] {
+        let drifts = drifting.iter().map(|(_, times)| *times);
+        let drifts: Vec<f64> = drifts.filter(|times| direction_of(*times) == direction).collect();
+        let all = drifts.len();
         if all > 1 && all > count / 2 {
-            let largest = alike(slower).max_by(|one, other| one.ln().abs().total_cmp(&other.ln().abs()));
-            let (way, by) = (if slower { "slower" } else { "faster" }, percent(largest.unwrap_or(1.0)));
+            let by = percent(drifts.into_iter().map(size).fold(1.0, f64::max));
             return vec![format!(
-                "{all} of {count} rows become {way} from block to block, by up to {by} %: {remedy}"
+                "{all} of {count} rows become {direction} from block to block, by up to {by} %: {remedy}"
             )];
         }
     }
-    let of_row = |(case, row): &(usize, Row)| {
+    let note = |(case, row): &(usize, Row)| {
         let (_, times) = drifting.iter().find(|(other, _)| other == case)?;
-        let (way, by) = (way(*times), percent(*times));
-        Some(format!("{}: becomes {way} from block to block, by {by} % over the run: {remedy}", named(row)))
+        let (direction, by) = (direction_of(*times), percent(*times));
+        Some(format!(
+            "{}: becomes {direction} from block to block, by {by} % over the run: {remedy}",
+            row_name(row)
+        ))
     };
-    rows.iter().filter_map(of_row).collect()
+    rows.iter().filter_map(note).collect()
 }
 
 /// Notes about a first measured request that differs from the others.
 pub fn slow_firsts(data: &RunData, rows: &[(usize, Row)]) -> Vec<String> {
     let slow = rows.iter().filter_map(|(case, row)| {
         let times = three_digits(excess_of_first(data, *case, row)?);
-        let more = longer(row);
-        let said = format!("its first measured request takes {times} times as long as the others");
-        Some(format!("{}: {said}: `--warmup {more}`", named(row)))
+        let more = longer_warm_up(row);
+        Some(format!(
+            "{}: its first measured request takes {times} times as long as the others: `--warmup {more}`",
+            row_name(row)
+        ))
     });
     slow.collect()
 }
@@ -88,23 +92,23 @@ fn excess_of_first(data: &RunData, case: usize, row: &Row) -> Option<f64> {
 pub fn unsteady(rows: &[(usize, Row)]) -> Vec<String> {
     let unsteady = rows.iter().filter_map(|(_, row)| {
         let ended = row.warm_ups.iter().filter(|warm_up| warm_up.ended_by == WarmUpEnd::Time).count();
-        let more = longer(row);
+        let more = longer_warm_up(row);
         (ended > 0 && row.fault.is_none()).then(|| {
             let of = row.warm_ups.len();
             let launches = if of == 1 { "launch" } else { "launches" };
             format!(
                 "{}: not steady at the end of its warm-up time, in {ended} of {of} {launches}: `--warmup {more}`",
-                named(row)
+                row_name(row)
             )
         })
     });
     unsteady.collect()
 }
 
-/// Notes about values far from the others of their launch, which stay in every figure. A slow first request has its own note.
+/// Notes about values far from the others of their launch, which stay in every value. A slow first request has its own note.
 pub fn outliers(data: &RunData, rows: &[(usize, Row)]) -> Vec<String> {
     let measured = rows.iter().filter(|(_, row)| row.fault.is_none());
-    let more = more_blocks(data.record);
+    let more = data.more_blocks();
     let many = measured.filter(|(case, row)| excess_of_first(data, *case, row).is_none()).filter_map(|(case, row)| {
         let metric = row.case.headline.filter(|metric| metric.per == Per::Sample)?;
         let launches: Vec<Vec<f64>> = costs(data, *case, metric).map(|(_, costs)| costs).collect();
@@ -116,7 +120,7 @@ pub fn outliers(data: &RunData, rows: &[(usize, Row)]) -> Vec<String> {
             format!(
                 "{}: {found} of {n} values ({percent} %) are outliers within their launch, and all are included; close other \
                  programs, or use more blocks: `--blocks {more}`",
-                named(row)
+                row_name(row)
             )
         })
     });
@@ -133,12 +137,12 @@ fn far_from_their_launch(launches: &[Vec<f64>]) -> usize {
     stats::outliers(&deviations.collect::<Vec<_>>()).into_iter().filter(|flagged| *flagged).count()
 }
 
-fn named(row: &Row) -> String {
+fn row_name(row: &Row) -> String {
     format!("`{}` `{}`", row.engine.label, row.case.label)
 }
 
 /// Twice the largest number of warm-up requests of this row.
-fn longer(row: &Row) -> u32 {
+fn longer_warm_up(row: &Row) -> u32 {
     let had = row.warm_ups.iter().map(|warm_up| warm_up.requests).chain(row.case.warmup);
     had.max().unwrap_or(0).max(2).saturating_mul(2)
 }
@@ -153,7 +157,7 @@ fn costs(data: &RunData, case: usize, metric: &Metric) -> impl Iterator<Item = (
 }
 
 /// The cost of a request in each block, in order; `None` with too few blocks.
-fn of_blocks(data: &RunData, case: usize, metric: &Metric) -> Option<Vec<f64>> {
+fn block_levels(data: &RunData, case: usize, metric: &Metric) -> Option<Vec<f64>> {
     let mut levels: Vec<(u32, f64)> = Vec::new();
     for (block, costs) in costs(data, case, metric) {
         // The first launch of a block counts.

@@ -1,4 +1,5 @@
-//! A judgement for programs, complete, in the metric's own unit. A changed name raises `REPORT_VERSION`.
+//! A judgement for programs, complete, in the metric's own unit: JSON, and a line of CSV for each metric of each
+//! configuration in each workload. A changed name in the JSON raises `REPORT_VERSION`.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -6,8 +7,10 @@ use serde::Serialize;
 use super::cells;
 use crate::analysis::compare::between::Found;
 use crate::analysis::compare::comparable::Difference;
-use crate::analysis::compare::judgement::{Change, Judgement, Outcome, Side, verdict_name};
-use crate::report::document::REPORT_VERSION;
+use crate::analysis::compare::judgement::{Change, Judgement, Outcome, Side, class_name, verdict_name};
+use crate::report::document::{Lines, Named, column};
+use crate::report::json::REPORT_VERSION;
+use crate::report::verdicts::evidence;
 use stats::Class;
 
 #[derive(Serialize)]
@@ -49,7 +52,7 @@ struct ChangeEntry<'a> {
     /// How many times as good, with the ends of its interval: above 1 is better for every metric.
     times_as_good: Option<[f64; 3]>,
     /// The threshold, as a share. A smaller change is no difference.
-    counts_from: Option<f64>,
+    threshold: Option<f64>,
     /// In logarithms.
     #[serde(flatten)]
     found: Option<&'a Found>,
@@ -64,8 +67,8 @@ struct MeanEntry<'a> {
     caution: &'static str,
 }
 
-pub fn judgement(judged: &Result<Judgement>) -> JudgementEntry<'_> {
-    match judged {
+pub fn judgement(result: &Result<Judgement>) -> JudgementEntry<'_> {
+    match result {
         Ok(judgement) => JudgementEntry::Judged(Box::new(entry(judgement))),
         Err(refused) => JudgementEntry::Refused { refused: format!("{refused:#}") },
     }
@@ -109,8 +112,78 @@ fn change(change: &Change) -> ChangeEntry<'_> {
             let (low, high) = found.evidence.ends();
             [found.evidence.estimate(), low, high].map(f64::exp)
         }),
-        counts_from: found.map(|found| found.decision.epsilon.difference().exp_m1()),
+        threshold: found.map(|found| found.decision.epsilon.difference().exp_m1()),
         found,
         sentence: &change.sentence,
     }
+}
+
+const COLUMNS: [&str; 25] = [
+    "base",
+    "new",
+    "forced",
+    "case",
+    "configuration",
+    "before",
+    "metric",
+    "unit",
+    "gating",
+    "base_value",
+    "new_value",
+    "blocks_base",
+    "blocks_new",
+    "evidence",
+    "times_as_good",
+    "low",
+    "high",
+    "threshold",
+    "threshold_source",
+    "p",
+    "p_adjusted",
+    "p_mann_whitney",
+    "verdict",
+    "class",
+    "sentence",
+];
+
+pub fn lines(judgement: &Judgement) -> Lines {
+    let line =
+        |change: &Change| [about(judgement, change), change.found().map_or_else(Vec::new, found)].concat();
+    Lines { columns: &COLUMNS, lines: judgement.lines.iter().map(line).collect() }
+}
+
+fn about(judgement: &Judgement, change: &Change) -> Vec<Named> {
+    vec![
+        (column!("base"), (&judgement.base.name).into()),
+        (column!("new"), (&judgement.new.name).into()),
+        (column!("forced"), (!judgement.forced.is_empty()).into()),
+        (column!("case"), (&change.workload).into()),
+        (column!("configuration"), (&change.configuration).into()),
+        (column!("before"), (&change.before).into()),
+        (column!("metric"), change.metric.name().into()),
+        (column!("unit"), change.metric.unit.symbol().into()),
+        (column!("gating"), change.gating.into()),
+        (column!("base_value"), change.base.into()),
+        (column!("new_value"), change.new.into()),
+        (column!("verdict"), verdict_name(&change.outcome).into()),
+        (column!("class"), class_name(change.class).into()),
+        (column!("sentence"), (&change.sentence).into()),
+    ]
+}
+
+fn found(found: &Found) -> Vec<Named> {
+    let (low, high) = found.evidence.ends();
+    vec![
+        (column!("blocks_base"), found.blocks.0.into()),
+        (column!("blocks_new"), found.blocks.1.into()),
+        (column!("evidence"), evidence(&found.evidence).into()),
+        (column!("times_as_good"), found.evidence.estimate().exp().into()),
+        (column!("low"), low.exp().into()),
+        (column!("high"), high.exp().into()),
+        (column!("threshold"), found.decision.epsilon.difference().exp_m1().into()),
+        (column!("threshold_source"), found.threshold_source.into()),
+        (column!("p"), found.decision.p.into()),
+        (column!("p_adjusted"), found.decision.p_adjusted.into()),
+        (column!("p_mann_whitney"), found.p_mann_whitney.into()),
+    ]
 }
