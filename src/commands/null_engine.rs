@@ -28,7 +28,7 @@ pub fn null_engine() -> Result<u8> {
         framer.push(&bytes[..read], |frame| frames.push(frame));
         for frame in frames {
             let Some(answer) = engine.answer(frame, zero)? else { continue };
-            output::print(&protocol::encode(&answer))?;
+            output::print(protocol::encode(&answer))?;
             if answer == (Message::Bye {}) {
                 return Ok(DONE);
             }
@@ -104,7 +104,7 @@ impl NullEngine {
                 let id = asked.id.clone();
                 let token =
                     Message::Token(Token { id, iteration, sequence, index, ids: vec![id_of(index)], ns });
-                output::print(&protocol::encode(&token))?;
+                output::print(protocol::encode(&token))?;
             }
         }
         let sequence = |&prompt_tokens: &u32| Sequence {

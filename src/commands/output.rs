@@ -13,9 +13,9 @@ use crate::report::{Content, Format, Report, View, Viewed};
 use crate::text;
 
 /// Writes to stdout. A closed pipe, as after `head`, is no error.
-pub fn print(bytes: &[u8]) -> Result<()> {
+pub fn print(text: impl AsRef<[u8]>) -> Result<()> {
     let mut stdout = std::io::stdout().lock();
-    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
+    match stdout.write_all(text.as_ref()).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         written => written.context("cannot write to stdout"),
     }
@@ -40,7 +40,7 @@ pub fn rendered(content: &dyn Content, format: &Format) -> Result<Vec<u8>> {
 }
 
 pub fn show(content: &dyn Content, format: &Format) -> Result<()> {
-    print(&rendered(content, format)?)
+    print(rendered(content, format)?)
 }
 
 /// A report with the parts that the command line selects.

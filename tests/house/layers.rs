@@ -23,7 +23,7 @@ const CIRCLES: &[(&[&str], &str)] = &[];
 /// Inherent `impl`s of a type that a neighbouring module declares, with the reason. A parent and its own child are one subject.
 const APART: &[(&str, &str, &str)] = &[
     (
-        "commands::check::asking",
+        "commands::check::requests",
         "Subject",
         "checks send requests by these; its own module keeps the process, and sends nothing by itself",
     ),
