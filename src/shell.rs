@@ -28,7 +28,7 @@ impl Unavailable {
     }
 
     /// The text for an error.
-    pub fn said(&self) -> String {
+    pub fn message(&self) -> String {
         let hints: String = self.hints().map(|hint| format!("\nhint: {hint}")).collect();
         format!("{}{hints}", self.reason)
     }

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use super::output::{self, WIDTH};
 use crate::analysis::values::Values;
-use crate::cli::exit_code::DONE;
 use crate::plan::{Configuration, Mode, Order, Plan, Role, Verification, Workload};
 use crate::record::{self, RunRecord};
 use crate::text;
@@ -20,8 +19,7 @@ const WARM_UP: f64 = 3.0;
 
 /// Prints the steps of a run of this plan.
 pub fn show(plan: &Plan, results: &Path) -> Result<u8> {
-    output::print(describe(plan, &history(results)).as_bytes())?;
-    Ok(DONE)
+    output::succeed(describe(plan, &history(results)))
 }
 
 /// The newest records of a folder, oldest first. An unreadable one is ignored.

@@ -19,7 +19,7 @@ use crate::cli::RunArgs;
 use crate::cli::exit_code::{DONE, FAILED_CASES, INTERRUPTED};
 use crate::engines::registry::{Found, Registry};
 use crate::engines::setup::SettingUp;
-use crate::engines::{Start, own_python};
+use crate::engines::Start;
 use crate::machine::{self, Machine};
 use crate::plan::selection::{self, Names, Resolved};
 use crate::plan::{Plan, Selection};
@@ -132,7 +132,7 @@ impl Ready<'_> {
     pub fn run(self, plan: Plan) -> Result<Measured> {
         let Self { mut warnings, mut progress, interrupts, keeper, arguments, .. } = self;
         let started = plan.configurations.iter().filter(|it| !it.command.is_empty());
-        let in_own_python = own_python::notices(self.registry, started.map(|it| it.engine.as_str()));
+        let in_own_python = self.registry.own_python_notices(started.map(|it| it.engine.as_str()));
         for message in in_own_python {
             let warning = Warning { configuration: None, message };
             progress.event(Event::Warned(warning.clone()));

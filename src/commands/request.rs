@@ -7,7 +7,6 @@ use clap::Args;
 use protocol::{Capabilities, Request};
 
 use super::output;
-use crate::cli::exit_code::DONE;
 use crate::engines::registry::Registry;
 use crate::machine::{CPU, Device, cpu};
 use crate::plan::prompts::{PromptKey, Prompts};
@@ -45,8 +44,7 @@ pub fn request(arguments: &RequestArgs) -> Result<u8> {
     let threads = vec![cpu::all_threads()];
     let settings = Selection { devices, threads, seed: arguments.seed, ..Selection::default() };
     let selection = resolve(&registry, &names, settings)?.as_it_stands()?;
-    output::print(&lines(&selection, arguments.text)?)?;
-    Ok(DONE)
+    output::succeed(lines(&selection, arguments.text)?)
 }
 
 /// The lines: hello, load, one measured request of each case, shutdown. With `text`, only the requests, for an engine

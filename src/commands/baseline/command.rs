@@ -8,7 +8,6 @@ use clap::Subcommand;
 
 use super::description::Baseline;
 use super::store;
-use crate::cli::exit_code::DONE;
 use crate::commands::output;
 use crate::shell::Usage;
 use crate::text::line;
@@ -29,8 +28,7 @@ pub fn baseline(command: &BaselineCommand) -> Result<u8> {
         BaselineCommand::Show { name } => show(&Baseline::read(name)?)?,
         BaselineCommand::Remove { name } => remove(name)?,
     };
-    output::print(text.as_bytes())?;
-    Ok(DONE)
+    output::succeed(text)
 }
 
 fn list() -> Result<String> {

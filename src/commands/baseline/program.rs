@@ -8,7 +8,6 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 
 use super::{library, store};
-use crate::engines::own_python;
 use crate::engines::registry::Registry;
 use crate::plan::Configuration;
 
@@ -182,8 +181,8 @@ fn leans_on(path: &Path, about: &std::fs::Metadata, engine: &str) -> Vec<Leaning
 /// program (`engine_kit::python`), and are kept with that.
 fn python_of(engine: &str) -> Option<Leaning> {
     let registry = Registry::open().ok()?;
-    let engine = own_python::engine_called(&registry, engine)?;
-    match own_python::of(engine) {
+    let engine = registry.named(engine)?;
+    match engine.own_python() {
         Some(own) => Some(Leaning::file(LeansOn::Python, &own.interpreter)),
         None => {
             let path = engine.environment()?.ok()?.to_string_lossy().into_owned();

@@ -71,7 +71,7 @@ const GROUPS: &[(&str, &[Check])] = &[
 pub fn check(arguments: &CheckArgs) -> Result<u8> {
     let configuration = configuration(arguments)?;
     if let Some(missing) = &configuration.unavailable {
-        let why = anyhow::anyhow!("engine `{}` cannot run here: {}", configuration.label, missing.said());
+        let why = anyhow::anyhow!("engine `{}` cannot run here: {}", configuration.label, missing.message());
         output::complain(&why);
         return Ok(FAILED_CASES);
     }

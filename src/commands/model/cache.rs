@@ -7,7 +7,6 @@ use anyhow::Result;
 use clap::Args;
 use model_files::{conversions, size};
 
-use crate::cli::exit_code::DONE;
 use crate::commands::output;
 use crate::shell::Usage;
 use crate::shell::parse_bytes;
@@ -38,8 +37,7 @@ pub fn cache(arguments: &CacheArgs) -> Result<u8> {
     } else {
         list(&mut text)?;
     }
-    output::print(text.as_bytes())?;
-    Ok(DONE)
+    output::succeed(text)
 }
 
 fn list(text: &mut String) -> Result<()> {

@@ -6,7 +6,6 @@ use anyhow::Result;
 use clap::Args;
 use model_files::{ModelFacts, ModelFolder, size};
 
-use crate::cli::exit_code::DONE;
 use crate::commands::output;
 use crate::shell::Usage;
 use crate::text;
@@ -40,8 +39,7 @@ pub fn info(arguments: &InfoArgs) -> Result<u8> {
     }
     let text =
         if arguments.json { format!("{}\n", serde_json::to_string_pretty(&facts)?) } else { page(&facts)? };
-    output::print(text.as_bytes())?;
-    Ok(DONE)
+    output::succeed(text)
 }
 
 /// Usual context lengths.

@@ -10,7 +10,6 @@ use tabled::settings::object::{Cell, Columns};
 use tabled::settings::style::{HorizontalLine, Style};
 use tabled::settings::{Alignment, Padding, Span};
 
-use crate::cli::exit_code::DONE;
 use crate::commands::output;
 use crate::text;
 
@@ -20,8 +19,7 @@ pub fn list() -> Result<u8> {
     let shapes: Vec<_> = shapes.iter().map(|shape| (shape.name.as_str(), shape.about.as_str())).collect();
     text.push('\n');
     text.push_str(&can_be_made(&shapes));
-    output::print(text.as_bytes())?;
-    Ok(DONE)
+    output::succeed(text)
 }
 
 /// The shapes of `synth` by name, each with its description. Empty without shapes.

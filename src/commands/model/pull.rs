@@ -9,7 +9,6 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
 use model_files::hub::{self, Event, Repository, Settings};
 use model_files::size;
 
-use crate::cli::exit_code::DONE;
 use crate::commands::interrupts::Interrupts;
 use crate::commands::output;
 use crate::shell::Usage;
@@ -36,8 +35,7 @@ pub fn pull(arguments: &PullArgs) -> Result<u8> {
     let folder = hub::pull(&settings, &repository, &arguments.files, &mut |event| story.take(event))?;
     // The bar is removed before the path is printed: both may share a terminal.
     drop(story);
-    output::print(format!("{}\n", folder.display()).as_bytes())?;
-    Ok(DONE)
+    output::succeed(format!("{}\n", folder.display()))
 }
 
 /// The progress of a download: one bar for all files on a terminal, otherwise one line for each.

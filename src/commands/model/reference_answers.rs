@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 use crate::cli::RunArgs;
-use crate::cli::exit_code::{DONE, INTERRUPTED};
+use crate::cli::exit_code::INTERRUPTED;
 use crate::commands::experiment::{self, Measured};
 use crate::commands::output;
 use crate::engines::registry::Registry;
@@ -69,6 +69,5 @@ pub fn reference_answers(arguments: &ReferenceAnswersArgs) -> Result<u8> {
     let of_run = record.header.plan.configurations.first().map_or(&model, |it| &it.model);
     let kept = stored_answers::from_record(record, of_run)?;
     output::replace(stored_answers::text(&kept)?.as_bytes(), &path)?;
-    output::print(format!("{}\n", path.display()).as_bytes())?;
-    Ok(DONE)
+    output::succeed(format!("{}\n", path.display()))
 }

@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use model_files::{Dtype, Format, Written, size};
 
-use crate::cli::exit_code::{DONE, INTERRUPTED};
+use crate::cli::exit_code::INTERRUPTED;
 use crate::commands::interrupts::Interrupts;
 use crate::commands::output;
 use crate::shell::Usage;
@@ -46,8 +46,7 @@ pub fn written(bar: Bar, made: Result<Written>) -> Result<u8> {
     };
     made.notes.iter().for_each(|note| eprintln!("note: {note}"));
     eprintln!("{} in {:.1} s", size(made.bytes), took.as_secs_f64());
-    output::print(format!("{}\n", made.path.display()).as_bytes())?;
-    Ok(DONE)
+    output::succeed(format!("{}\n", made.path.display()))
 }
 
 /// A bar of bytes. Ctrl-C ends the work, so that no half-made file is left.
