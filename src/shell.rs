@@ -14,6 +14,11 @@ impl std::fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
+/// The same error as the user's.
+pub fn usage(error: anyhow::Error) -> anyhow::Error {
+    Usage(format!("{error:#}")).into()
+}
+
 /// All missing things in one line, and the command that helps first. Further lines of `hint` are other ways.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unavailable {

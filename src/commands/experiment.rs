@@ -17,9 +17,9 @@ use super::progress::{Display, Progress};
 use crate::analysis::agreement;
 use crate::cli::RunArgs;
 use crate::cli::exit_code::{DONE, FAILED_CASES, INTERRUPTED};
+use crate::engines::Start;
 use crate::engines::registry::{Found, Registry};
 use crate::engines::setup::SettingUp;
-use crate::engines::Start;
 use crate::machine::{self, Machine};
 use crate::plan::selection::{self, Names, Resolved};
 use crate::plan::{Plan, Selection};
@@ -158,10 +158,10 @@ impl Ready<'_> {
 
 /// Runs until the end. The first Ctrl-C ends the run and keeps its results; a second one stops at once.
 async fn until_interrupted(run: Run<'_>, interrupts: &Interrupts) -> Result<Option<End>> {
-    let mut again = interrupts.heard.clone();
+    let mut count = interrupts.count.clone();
     tokio::select! {
-        end = run.run(interrupts.heard.clone()) => end.map(Some),
-        _ = again.wait_for(|&heard| heard > 1) => Ok(None),
+        end = run.run(interrupts.count.clone()) => end.map(Some),
+        _ = count.wait_for(|&count| count > 1) => Ok(None),
     }
 }
 

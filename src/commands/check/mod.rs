@@ -32,7 +32,7 @@ use crate::plan::models;
 use crate::record::new_id;
 use crate::run::process::Deadlines;
 use crate::run::process::Keeper;
-use crate::shell::Usage;
+use crate::shell::usage;
 use result::{Counts, Evidence, Finding};
 use subject::{Check, Subject};
 
@@ -160,7 +160,7 @@ impl Printed {
 /// The configuration that a run would start: on the CPU, unless the user or the engine names another device.
 fn configuration(arguments: &CheckArgs) -> Result<Configuration> {
     let registry = Registry::open()?;
-    let found = registry.find(&arguments.engine).map_err(|error| Usage(format!("{error:#}")))?;
+    let found = registry.find(&arguments.engine).map_err(usage)?;
     let candidate = registry.candidate(&found);
     let device = arguments.device.clone().unwrap_or_else(Device::cpu);
     let start = candidate.on(&device).clone();
