@@ -27,5 +27,5 @@ pub struct ProbeGpuArgs {
 
 /// Prints the limits of GPUs as JSON. In a process of its own, so that no context of the run stays on a GPU.
 pub fn probe_gpu(arguments: ProbeGpuArgs) -> Result<u8> {
-    output::succeed(serde_json::to_string(&gpu_limits::answer(arguments.devices))? + "\n")
+    output::succeed(serde_json::to_string(&gpu_limits::probe(arguments.devices))? + "\n")
 }

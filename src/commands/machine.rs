@@ -60,7 +60,8 @@ fn probe(machine: &Machine) -> Option<Limits> {
     let threads = BTreeSet::from([1, all]).into_iter().collect();
     let probed = machine_limits::probe(&ProbeSettings { threads, buffer_bytes, budget: PROBE });
     let no_memory = probed.reads.is_empty().then(|| without_memory(buffer_bytes));
-    let asked = if machine.gpus.is_empty() { Limits::default() } else { gpu_limits::ask(&[], None) };
+    let asked =
+        if machine.gpus.is_empty() { Limits::default() } else { gpu_limits::probe_separately(&[], None) };
     let absent = no_memory.into_iter().chain(asked.absent).collect();
     Some(Limits { gpus: asked.gpus, absent, ..probed })
 }

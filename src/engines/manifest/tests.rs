@@ -37,8 +37,14 @@ fn a_device_entry_without_effect_is_refused() {
             "[devices.\"cuda:1\"]\nbinary = \"x\"\n",
             "`devices.cuda:1`: expected a family of devices such as `cuda`",
         ),
-        ("[devices.cuda.build]\npackage = \"toy\"\n", "`devices.cuda.build` without `devices.cuda.binary`: the program that it builds would never start"),
-        ("[devices.cuda]\nbinary = \"toy-engine\"\n", "`devices.cuda.binary`: `toy-engine` is the program of another device: expected another name"),
+        (
+            "[devices.cuda.build]\npackage = \"toy\"\n",
+            "`devices.cuda.build` without `devices.cuda.binary`: the program that it builds would never start",
+        ),
+        (
+            "[devices.cuda]\nbinary = \"toy-engine\"\n",
+            "`devices.cuda.binary`: `toy-engine` is the program of another device: expected another name",
+        ),
         ("[devices.cuda.needs]\ndriver = \"other\"\n", "unknown variant `other`"),
     ] {
         assert!(refused(devices).contains(message), "{}", refused(devices));

@@ -20,41 +20,30 @@ pub fn slowed(pass: &GpuPass, gpu: Option<&Gpu>) -> Option<String> {
     let by = faults.map(String::as_str).collect::<Vec<_>>().join(", ");
     let says = |word: &str| by.contains(word);
     let remedy = match () {
-        () if says("thermal") => "let it cool, or hold its clock lower (`sudo nvidia-smi -lgc`)",
-        () if says("brake") => "its power supply held it back: `nvidia-smi -q -d PERFORMANCE` says more",
+        () if says("thermal") => "let it cool, or limit its clock (`sudo nvidia-smi -lgc`)",
+        () if says("brake") => "its power supply limited it; see `nvidia-smi -q -d PERFORMANCE`",
         () if by == POWER_LIMIT => {
-            "its power limit is below the usual one: raise it (`sudo nvidia-smi -pl`), or compare only what was measured under it"
+            "its power limit is below the usual one: raise it (`sudo nvidia-smi -pl`), or compare only values that were measured under it"
         }
-        () => "`nvidia-smi -q -d PERFORMANCE` says more",
+        () => "see `nvidia-smi -q -d PERFORMANCE`",
     };
     (!by.is_empty()).then(|| format!("GPU {} was slowed down while it computed ({by}); {remedy}", pass.index))
 }
 
 fn shared(gpu: &Gpu) -> Option<String> {
     let pids: Vec<String> = gpu.processes.iter().map(|process| process.pid.to_string()).collect();
-    (!pids.is_empty()).then(|| {
-        let s = if pids.len() == 1 { "" } else { "es" };
-        format!(
-            "machine: other programs use GPU {} (process{s} {}); end them and measure again (`nvidia-smi` shows them)",
-            gpu.index,
-            pids.join(", ")
-        )
-    })
+    let (index, es) = (gpu.index, if pids.len() == 1 { "" } else { "es" });
+    let named = format!("process{es} {}", pids.join(", "));
+    let remedy = "end them and measure again (`nvidia-smi` shows them)";
+    (!pids.is_empty()).then(|| format!("machine: other programs use GPU {index} ({named}); {remedy}"))
 }
 
 fn capped(gpu: &Gpu) -> Option<String> {
     let (limit, usual) = gpu.power_limit_milliwatts.zip(gpu.default_power_limit_milliwatts)?;
-    (limit < usual).then(|| {
-        let watts = |milliwatts: u32| f64::from(milliwatts) / 1000.0;
-        format!(
-            "machine: GPU {} may draw {} W where {} W are usual; sudo nvidia-smi -i {} -pl {}",
-            gpu.index,
-            watts(limit),
-            watts(usual),
-            gpu.index,
-            watts(usual)
-        )
-    })
+    let [limit, usual] = [limit, usual].map(|milliwatts| f64::from(milliwatts) / 1000.0);
+    let (index, remedy) = (gpu.index, format!("sudo nvidia-smi -i {} -pl {usual}", gpu.index));
+    (limit < usual)
+        .then(|| format!("machine: GPU {index} is limited to {limit} W, by default to {usual} W; {remedy}"))
 }
 
 #[cfg(test)]
@@ -70,12 +59,14 @@ mod tests {
         }
     }
 
+    fn slowed_by(reasons: &[&str], gpu: Option<&Gpu>) -> Option<String> {
+        let throttled_by = reasons.iter().map(|it| it.to_string()).collect();
+        slowed(&GpuPass { throttled_by, ..GpuPass::default() }, gpu)
+    }
+
     #[test]
     fn a_slowed_gpu_is_reported_with_a_remedy() {
-        let by = |reasons: &[&str]| {
-            let throttled_by = reasons.iter().map(|it| it.to_string()).collect();
-            slowed(&GpuPass { throttled_by, ..GpuPass::default() }, Some(&limited(350_000)))
-        };
+        let by = |reasons: &[&str]| slowed_by(reasons, Some(&limited(350_000)));
         assert_eq!(by(&[]), None);
         assert!(
             by(&["sw_power_cap"]).unwrap().contains("(sw_power_cap); its power limit is below the usual")
@@ -87,13 +78,9 @@ mod tests {
 
     #[test]
     fn a_gpu_at_its_default_power_limit_gets_no_warning() {
-        let by = |reasons: &[&str], gpu: Option<&Gpu>| {
-            let throttled_by = reasons.iter().map(|it| it.to_string()).collect();
-            slowed(&GpuPass { throttled_by, ..GpuPass::default() }, gpu)
-        };
         for gpu in [None, Some(&limited(700_000)), Some(&Gpu::default())] {
-            assert_eq!(by(&["sw_power_cap"], gpu), None);
-            let hot = by(&["hw_thermal_slowdown", "sw_power_cap"], gpu).unwrap();
+            assert_eq!(slowed_by(&["sw_power_cap"], gpu), None);
+            let hot = slowed_by(&["hw_thermal_slowdown", "sw_power_cap"], gpu).unwrap();
             assert!(hot.contains("(hw_thermal_slowdown); let it cool"), "{hot}");
         }
     }
@@ -106,7 +93,7 @@ mod tests {
         let found = before(&[Gpu { processes, power_limit_milliwatts: Some(350_500), ..quiet }]);
         assert!(found[0].starts_with("machine: other programs use GPU 0 (processes 7, 9)"), "{found:?}");
         assert!(
-            found[1].ends_with("350.5 W where 700 W are usual; sudo nvidia-smi -i 0 -pl 700"),
+            found[1].ends_with("limited to 350.5 W, by default to 700 W; sudo nvidia-smi -i 0 -pl 700"),
             "{found:?}"
         );
     }
