@@ -116,9 +116,9 @@ mod tests {
 
     #[test]
     fn a_driver_is_found_on_bare_metal_in_containers_and_under_wsl() {
-        let root = std::env::temp_dir().join(format!("orchestrate-driver-{}", std::process::id()));
+        let scratch = tempfile::tempdir().unwrap();
         let plant = |machine: &str, files: &[&str]| {
-            let root = root.join(machine);
+            let root = scratch.path().join(machine);
             for file in files {
                 let path = root.join(file);
                 std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -136,7 +136,6 @@ mod tests {
         assert_eq!(plant("image", &[library]), (false, true));
         assert_eq!(plant("windows", &["dev/dxg", "usr/lib/wsl/lib/libcuda.so.1"]), (true, true));
         assert_eq!(plant("other-gpu", &["dev/dxg"]), (false, false));
-        std::fs::remove_dir_all(&root).unwrap();
     }
 
     #[test]

@@ -68,7 +68,7 @@ fn keep(machine: &Machine, floors: &[Known]) -> Result<String> {
         return Ok(String::new());
     }
     let file = noise_floors::file_of(machine)?;
-    noise_floors::keep(&file, machine, floors)?;
+    noise_floors::store(&file, machine, floors)?;
     Ok(file.display().to_string())
 }
 

@@ -206,7 +206,8 @@ mod tests {
 
     #[test]
     fn build_files_become_arguments_and_settings_may_name_files() {
-        let folder = std::env::temp_dir().join(format!("orchestrate-build-arguments-{}", std::process::id()));
+        let scratch = tempfile::tempdir().unwrap();
+        let folder = scratch.path().join("build");
         let file = |name: &str, text: &str| (name.to_string(), text.to_string());
         let files = [
             file("build-requirements.txt", "cmake==4.4.4\n"),
@@ -215,20 +216,13 @@ mod tests {
         ];
         let arguments = build_arguments(&files, &folder).unwrap();
         let at = |name: &str| folder.join(name).to_string_lossy().into_owned();
-        let package = "--config-settings-package";
+        let (requirements, package) = (at("build-requirements.txt"), "--config-settings-package");
         let last = format!("x:cmake.define.B={}", at("b.cmake"));
-        let expected = [
-            "--build-constraints",
-            &at("build-requirements.txt"),
-            package,
-            "x:cmake.define.A=ON",
-            package,
-            &last,
-        ];
+        let expected = ["--build-constraints", &requirements, package, "x:cmake.define.A=ON", package, &last];
         assert_eq!(arguments, expected);
         assert_eq!(std::fs::read_to_string(at("b.cmake")).unwrap(), "set(B ON)\n");
-        std::fs::remove_dir_all(&folder).unwrap();
-        assert_eq!(build_arguments(&[], &folder).unwrap(), Vec::<String>::new());
-        assert!(!folder.exists(), "what is not built from source needs no folder");
+        let unused = scratch.path().join("unused");
+        assert_eq!(build_arguments(&[], &unused).unwrap(), Vec::<String>::new());
+        assert!(!unused.exists(), "packages that are not built from source need no folder");
     }
 }
