@@ -37,8 +37,8 @@ pub struct Holding {
 impl Holding {
     pub fn read(&mut self, pids: &[u32], needed: bool) -> Option<Held> {
         let begun = Instant::now();
-        let dear = |(ended, cost)| begun.saturating_duration_since(ended) < cost * SHARE_OF_TIME;
-        if !needed && self.last.is_some_and(dear) {
+        let is_expensive = |(ended, cost)| begun.saturating_duration_since(ended) < cost * SHARE_OF_TIME;
+        if !needed && self.last.is_some_and(is_expensive) {
             return None;
         }
         let held = held(pids);

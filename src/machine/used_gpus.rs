@@ -26,9 +26,10 @@ fn of_cuda(index: u32, machine: Option<&Machine>, limits: Option<&Limits>) -> Op
     let probed = limits.and_then(|limits| limits.gpus.iter().find(|gpu| gpu.index == index));
     let found = probed.and_then(|gpu| gpu.uuid.as_ref()).and_then(|uuid| {
         // NVML puts a prefix before it: `GPU-`, `MIG-`.
-        let is_it = |said: &String| said.split_once('-').is_some_and(|(_, it)| it.eq_ignore_ascii_case(uuid));
-        let whose = |gpu: &&Gpu| gpu.uuid.iter().chain(&gpu.mig_uuids).any(is_it);
-        machine.gpus.iter().find(whose).map(|gpu| gpu.index)
+        let matches =
+            |identity: &String| identity.split_once('-').is_some_and(|(_, it)| it.eq_ignore_ascii_case(uuid));
+        let has_uuid = |gpu: &&Gpu| gpu.uuid.iter().chain(&gpu.mig_uuids).any(matches);
+        machine.gpus.iter().find(has_uuid).map(|gpu| gpu.index)
     });
     found.or_else(|| machine.gpu_of(index))
 }

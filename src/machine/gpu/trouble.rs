@@ -18,10 +18,10 @@ pub fn slowed(pass: &GpuPass, gpu: Option<&Gpu>) -> Option<String> {
     let lowered = gpu.and_then(limits).filter(|(limit, usual)| limit < usual);
     let faults = pass.throttled_by.iter().filter(|by| *by != POWER_LIMIT || lowered.is_some());
     let by = faults.map(String::as_str).collect::<Vec<_>>().join(", ");
-    let says = |word: &str| by.contains(word);
+    let has = |word: &str| by.contains(word);
     let remedy = match () {
-        () if says("thermal") => "let it cool, or limit its clock (`sudo nvidia-smi -lgc`)",
-        () if says("brake") => "its power supply limited it; see `nvidia-smi -q -d PERFORMANCE`",
+        () if has("thermal") => "let it cool, or limit its clock (`sudo nvidia-smi -lgc`)",
+        () if has("brake") => "its power supply limited it; see `nvidia-smi -q -d PERFORMANCE`",
         () if by == POWER_LIMIT => {
             "its power limit is below the usual one: raise it (`sudo nvidia-smi -pl`), or compare only values that were measured under it"
         }
