@@ -51,7 +51,9 @@ pub fn request(arguments: &RequestArgs) -> Result<u8> {
 /// without `hello`.
 fn lines(selection: &Selection, text: bool) -> Result<Vec<u8>> {
     let plan = Plan::new(selection);
-    let Some(configuration) = plan.configurations.first() else { bail!("nothing to ask") };
+    let Some(configuration) = plan.configurations.first() else {
+        bail!("no requests: the selection has no engine")
+    };
     let prompts = Prompts::open(&configuration.model.path)?;
     // The engine is not started, so its capabilities are unknown. The lines are for an engine with the whole protocol.
     let everything = Capabilities { prompt_ids: true, ..Capabilities::default() };
@@ -60,8 +62,8 @@ fn lines(selection: &Selection, text: bool) -> Result<Vec<u8>> {
         vec![Request::Hello(hello), Request::Load(load_request(configuration, &configuration.model.path))];
     for (number, case) in plan.cases_of(0).into_iter().enumerate() {
         let workload = &plan.cases[case].workload;
-        let which = PromptKey { seed: plan.seed, block: 0, kind: RequestKind::Measured, index: 0 };
-        let ids = prompts.ids(workload, which)?;
+        let key = PromptKey { seed: plan.seed, block: 0, kind: RequestKind::Measured, index: 0 };
+        let ids = prompts.ids(workload, key)?;
         let capabilities = (!text).then_some(&everything);
         requests.push(Request::Generate(prompts.request(workload, &ids, capabilities, number as u64)));
     }

@@ -1,7 +1,6 @@
 //! `orchestrate setup`: builds an engine and creates its environment, lists what is set up, removes it.
 
 use std::fmt::Write as _;
-use std::io::IsTerminal;
 use std::path::Path;
 use std::str::FromStr;
 
@@ -43,20 +42,17 @@ pub fn setup(arguments: &SetupArgs) -> Result<u8> {
     let Some(name) = arguments.engine.as_deref().filter(|_| !arguments.list) else {
         return list(&registry);
     };
-    let Some(engine) = registry.engines.iter().find(|engine| engine.manifest.name == name) else {
-        return Err(Usage(format!("no engine `{name}`\nhint: orchestrate engines")).into());
-    };
+    let engine = registry.engines.iter().find(|engine| engine.manifest.name == name);
+    let engine = engine.ok_or_else(|| Usage(format!("no engine `{name}`\nhint: orchestrate engines")))?;
     if arguments.remove {
         return output::succeed(setup::remove(engine, &registry.engines)?);
     }
     let devices = setup::check_devices(&registry, engine, &arguments.device)?;
     let keeper = Keeper::start(&new_id())?;
-    let display = if std::io::stderr().is_terminal() { Display::Live } else { Display::Plain };
-    let mut progress = Progress::new(display);
+    let mut progress = Progress::new(Display::of_stderr());
     let mut listener = |event| progress.event(Event::SetUp(event));
     let _interrupts = Interrupts::listen(INTERRUPTED_SET_UP)?;
-    let mark = keeper.mark();
-    let mut setting_up = SettingUp::new(&registry, mark, &mut listener);
+    let mut setting_up = SettingUp::new(&registry, keeper.mark(), &mut listener);
     let results = devices.iter().map(|device| setting_up.set_up(engine, device));
     output::succeed(text::narrow(&results.collect::<Result<String>>()?, WIDTH))
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::result::{Counts, Evidence, Finding};
 use super::subject::Check;
-use crate::text::wrap;
+use crate::text::{plural, wrap};
 
 pub const NAME_WIDTH: usize = 16;
 const WIDTH: usize = 80;
@@ -53,8 +53,7 @@ pub fn wrong_again(check: &Check, first: &str, what: &str, evidence: &Evidence) 
 /// The text of checks that cannot be made. The reason is printed once.
 pub fn skipped(count: u32, why: &str, reported_by: Option<&str>) -> String {
     let why = reported_by.map_or(why.into(), |check| format!("no check can run after `{check}`"));
-    let checks = if count == 1 { "1 check".into() } else { format!("{count} checks") };
-    format!("\n{}", line("skipped", &checks, &why))
+    format!("\n{}", line("skipped", &plural(count, "check"), &why))
 }
 
 pub fn no_engine(label: &str) -> String {
