@@ -93,7 +93,7 @@ pub fn wrap(text: &str, limit: usize, indent: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut current = String::new();
     let room = limit.saturating_sub(indent.len()).max(1);
-    for word in words(text).into_iter().flat_map(|word| pieces(word, room)) {
+    for word in unbroken_words(text).into_iter().flat_map(|word| pieces(word, room)) {
         let blank = current.trim().is_empty();
         if current.ends_with(CONTINUED) || !blank && width(&current) + 1 + width(&word) > limit {
             lines.push(std::mem::replace(&mut current, indent.to_string()));
@@ -180,7 +180,7 @@ fn pieces(mut word: String, room: usize) -> Vec<String> {
     pieces
 }
 
-fn words(text: &str) -> Vec<String> {
+fn unbroken_words(text: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     let mut open = false;
     for word in text.split(' ') {

@@ -134,7 +134,7 @@ impl Ready<'_> {
         }
         let (header, unreadable) = header(self.id, plan);
         warnings.extend(unreadable.map(warning));
-        interrupts.keep();
+        interrupts.only_count();
         let mut recorder = Recorder::create(&self.results, header)?;
         for warning in warnings {
             recorder.take(Entry::Warning(warning))?;

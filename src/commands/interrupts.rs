@@ -17,7 +17,7 @@ pub struct Interrupts {
 }
 
 impl Interrupts {
-    /// Listens on a thread of its own. Until `keep`, an interrupt ends the program with this message.
+    /// Listens on a thread of its own. Until `only_count`, an interrupt ends the program with this message.
     pub fn listen(message: &'static str) -> Result<Self> {
         let (sender, count) = watch::channel(0);
         let ends_at_once = Arc::new(AtomicBool::new(true));
@@ -40,8 +40,8 @@ impl Interrupts {
         *self.count.borrow() > 0
     }
 
-    /// Ends the early phase: from now on there is a record, and the receiver of an interrupt must end in its own time.
-    pub fn keep(&self) {
+    /// From now on there is something to save: an interrupt is only counted, and the reader of the count ends the program.
+    pub fn only_count(&self) {
         self.ends_at_once.store(false, Ordering::SeqCst);
     }
 }

@@ -37,7 +37,7 @@ fn gather(arguments: &MachineArgs) -> Page {
     // The machine is examined before a probe makes it busy.
     let machine = Machine::probe();
     let mut warnings = Quiet::probe(&[]).before(&[]);
-    warnings.extend(gpu::before(&machine.gpus));
+    warnings.extend(gpu::warnings(&machine.gpus));
     let versions = versions::probe();
     Page {
         orchestrate_version: env!("CARGO_PKG_VERSION").into(),

@@ -91,7 +91,7 @@ fn on_disk(folder: &Path) -> String {
 
 /// The status of a program: whether it exists, whether it can run, and the time to build it.
 fn built(registry: &Registry, program: Program) -> String {
-    let (built, note) = match registry.made(program) {
+    let (built, note) = match registry.build_state(program) {
         State::Never(unavailable) => return unavailable.reason,
         State::NotBuilt => ("not built", program.build.and_then(|build| build.note.as_ref())),
         State::NoEnvironment | State::Ready(_) => ("built", None),

@@ -155,12 +155,12 @@ impl Registry {
         }
         match without_driver(program) {
             Some(no_driver) => State::Never(with_missing_python(no_driver, program)),
-            None => self.made(program),
+            None => self.build_state(program),
         }
     }
 
     /// Whether it is built and set up, even for another machine: a program can be built here and run there.
-    pub fn made(&self, program: Program) -> State {
+    pub fn build_state(&self, program: Program) -> State {
         let engine = program.engine;
         let python = engine.python();
         match (foreign(program), &python) {

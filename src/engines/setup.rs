@@ -46,11 +46,11 @@ impl<'a> SettingUp<'a> {
         if matches!(self.registry.state(program), State::Never(_)) {
             return Ok(());
         }
-        if let Some(prepared) = self.prepared.get(&which(program)) {
+        if let Some(prepared) = self.prepared.get(&program_key(program)) {
             return prepared.clone();
         }
         let prepared = self.prepare_once(program);
-        self.prepared.insert(which(program), prepared.clone());
+        self.prepared.insert(program_key(program), prepared.clone());
         prepared
     }
 
@@ -58,7 +58,7 @@ impl<'a> SettingUp<'a> {
         let engine = program.engine;
         if let Err(error) = self.build(program) {
             let failed = unavailable(program, "it does not build", &error);
-            if matches!(self.registry.made(program), State::NotBuilt) {
+            if matches!(self.registry.build_state(program), State::NotBuilt) {
                 return Err(failed);
             }
             let (name, reason) = (&engine.manifest.name, failed.reason);
@@ -69,7 +69,7 @@ impl<'a> SettingUp<'a> {
             (self.steps.listener)(SetUpEvent::Warned(message.clone()));
             self.warnings.push(message);
         }
-        match self.registry.made(program) {
+        match self.registry.build_state(program) {
             State::NoEnvironment if engine.manifest.setup == SetUp::Auto => {
                 let made = environment::create(&mut self.steps, engine);
                 made.map_err(|error| unavailable(program, "its environment cannot be set up", &error))
@@ -81,15 +81,15 @@ impl<'a> SettingUp<'a> {
     /// On request: builds an engine for a device and sets it up. Gives a message for the user.
     pub fn set_up(&mut self, engine: &Engine, device: &Device) -> Result<String> {
         let (name, program) = (&engine.manifest.name, engine.on(device));
-        if let State::Never(unavailable) = self.registry.made(program) {
+        if let State::Never(unavailable) = self.registry.build_state(program) {
             bail!("`{name}` cannot run here: {}", unavailable.message());
         }
-        if !self.prepared.contains_key(&which(program)) {
+        if !self.prepared.contains_key(&program_key(program)) {
             self.build(program)?;
-            self.prepared.insert(which(program), Ok(()));
+            self.prepared.insert(program_key(program), Ok(()));
         }
         let no_driver = registry::without_driver(program);
-        match self.registry.made(program) {
+        match self.registry.build_state(program) {
             State::NotBuilt => {
                 bail!("`{name}`: its build succeeded, but there is no `{}` in `release/`", program.binary)
             }
@@ -120,7 +120,7 @@ impl<'a> SettingUp<'a> {
         let there = if shared { format!(" on {}", device.family()) } else { String::new() };
         let path = self.registry.binary(program).unwrap_or_default();
         let path = self.registry.root.as_ref().and_then(|root| path.strip_prefix(root).ok()).unwrap_or(&path);
-        let environment = match self.registry.made(program) {
+        let environment = match self.registry.build_state(program) {
             State::NoEnvironment => {
                 "on a machine that can run it, the same command creates its environment\n"
             }
@@ -146,7 +146,7 @@ impl<'a> SettingUp<'a> {
         };
         let root = root.clone();
         let suffix = program.only_for.map_or_else(String::new, |family| format!(" for {family}"));
-        let (what, note) = match self.registry.made(program) {
+        let (what, note) = match self.registry.build_state(program) {
             State::NotBuilt => (format!("building{suffix}"), build.note.clone()),
             // Cargo keeps its downloads. A command may download again, so its size is stated again.
             _ => {
@@ -159,7 +159,7 @@ impl<'a> SettingUp<'a> {
 }
 
 /// The key of a program. Devices may share a program, and presets always do.
-fn which(program: Program) -> (String, String) {
+fn program_key(program: Program) -> (String, String) {
     (program.engine.manifest.name.clone(), program.binary.to_string())
 }
 

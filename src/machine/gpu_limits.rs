@@ -73,12 +73,12 @@ fn folders() -> Vec<PathBuf> {
     let made = |kind: &str| home.as_ref().map(|home| inside(&home.join(kind))).unwrap_or_default();
     let cuda = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(std::env::var_os).map(PathBuf::from);
     let cuda = cuda.chain([PathBuf::from("/usr/local/cuda")]);
-    let of_pythons = |it: PathBuf| wheels(&prefix(&it).unwrap_or_default());
-    let of_cuda = |it: PathBuf| ["lib64", "lib", "nvidia/cu13/lib"].map(|lib| it.join(lib));
-    let all = (named.flat_map(of_pythons))
+    let in_python = |it: PathBuf| wheels(&prefix(&it).unwrap_or_default());
+    let in_cuda = |it: PathBuf| ["lib64", "lib", "nvidia/cu13/lib"].map(|lib| it.join(lib));
+    let all = (named.flat_map(in_python))
         .chain(made("environments").into_iter().flat_map(|it| wheels(&it)))
-        .chain(made("toolkits").into_iter().chain(cuda).flat_map(of_cuda))
-        .chain(first.into_iter().flat_map(of_pythons));
+        .chain(made("toolkits").into_iter().chain(cuda).flat_map(in_cuda))
+        .chain(first.into_iter().flat_map(in_python));
     let mut found: Vec<PathBuf> = Vec::new();
     for folder in all {
         let has_it = inside(&folder).iter().any(|path| is_named(path, "libcublas.so"));

@@ -71,7 +71,7 @@ fn sample(target: Target, roots: &[u32], stopped: &mpsc::Receiver<()>) -> Sample
             }
         };
         if ends {
-            return Sampled { held, gpus: gpu::over(&samples) };
+            return Sampled { held, gpus: gpu::summarise(&samples) };
         }
         let pause = every.max(begun.elapsed() * (SHARE_OF_TIME - 1));
         ends = stopped.recv_timeout(pause) != Err(RecvTimeoutError::Timeout);

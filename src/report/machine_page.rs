@@ -112,7 +112,7 @@ impl Page {
     fn unnamed(&self) -> Option<(String, String)> {
         let Machine { gpus, cuda: Some(cuda), .. } = &self.machine else { return None };
         let said = match cuda.unordered(gpus)? {
-            Unordered::CutUp => {
+            Unordered::Partitioned => {
                 let part = gpus.iter().flat_map(|gpu| &gpu.mig_uuids).next().map_or("MIG-…", |it| it);
                 format!(
                     "the order of GPUs is unknown, because one is partitioned (MIG); hint: CUDA_VISIBLE_DEVICES={part}"

@@ -117,10 +117,10 @@ impl Against {
 }
 
 fn can_run_here(baseline: &Baseline, here: &Machine) -> Result<()> {
-    let (name, its) = (&baseline.name, &baseline.machine.architecture);
-    let ours = &here.architecture;
-    let foreign = format!("baseline `{name}`: its programs are for `{its}`, this machine is `{ours}`");
-    ensure!(its == ours, Usage(foreign));
+    let (name, built_for) = (&baseline.name, &baseline.machine.architecture);
+    let here = &here.architecture;
+    let foreign = format!("baseline `{name}`: its programs are for `{built_for}`, this machine is `{here}`");
+    ensure!(built_for == here, Usage(foreign));
     Ok(())
 }
 

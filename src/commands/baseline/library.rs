@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// The limit of own libraries. No engine has as many.
 const MOST: usize = 100;
-/// The limit for a file, which is read as a whole. Of a larger one nothing is known.
+/// The largest file that is read. The libraries of a larger one are unknown.
 const LARGEST: u64 = 1 << 30;
 
 const DYNAMIC: u32 = 2;

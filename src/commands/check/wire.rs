@@ -66,7 +66,7 @@ impl Wire {
         }
     }
 
-    /// Refuses messages that no request asked for.
+    /// Refuses messages without a request.
     pub fn expect_no_message(&mut self) -> Outcome {
         while let Some(line) = self.process.waiting_line() {
             if self.parse(line)?.is_some() {

@@ -138,7 +138,7 @@ fn check_writable(format: Format, dtype: Dtype, option: &str) -> Result<()> {
 #[expect(clippy::print_stderr, reason = "a summary for the user; only the path goes to stdout")]
 fn write(name: &str, work: impl FnOnce(Watch) -> Result<Written>) -> Result<u8> {
     let interrupts = Interrupts::listen("interrupted")?;
-    interrupts.keep();
+    interrupts.only_count();
     let (begun, bar) = (Instant::now(), bar(name)?);
     let watch = |done, total| {
         if interrupts.any() {

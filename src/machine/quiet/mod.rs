@@ -62,7 +62,7 @@ impl Quiet {
         found.extend(pressure.and_then(pressed_before));
         found.extend(governed(&governors()));
         if engines.iter().any(|engine| !engine.device.is_cpu()) {
-            found.extend(gpu::before(&used_by(engines, gpu::probe(), &Cuda::here())));
+            found.extend(gpu::warnings(&used_by(engines, gpu::probe(), &Cuda::here())));
         }
         found
     }

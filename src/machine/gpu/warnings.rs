@@ -7,8 +7,8 @@ use crate::machine::observed::GpuPass;
 const POWER_LIMIT: &str = "sw_power_cap";
 
 /// The reasons against measuring on these GPUs now.
-pub fn before(gpus: &[Gpu]) -> Vec<String> {
-    gpus.iter().flat_map(|gpu| [shared(gpu), capped(gpu)]).flatten().collect()
+pub fn warnings(gpus: &[Gpu]) -> Vec<String> {
+    gpus.iter().flat_map(|gpu| [shared(gpu), limited(gpu)]).flatten().collect()
 }
 
 /// The driver's causes of a slowdown while an engine computed. The usual power limit is left out: such a GPU works like that, and
@@ -38,7 +38,7 @@ fn shared(gpu: &Gpu) -> Option<String> {
     (!pids.is_empty()).then(|| format!("machine: other programs use GPU {index} ({named}); {remedy}"))
 }
 
-fn capped(gpu: &Gpu) -> Option<String> {
+fn limited(gpu: &Gpu) -> Option<String> {
     let (limit, usual) = gpu.power_limit_milliwatts.zip(gpu.default_power_limit_milliwatts)?;
     let [limit, usual] = [limit, usual].map(|milliwatts| f64::from(milliwatts) / 1000.0);
     let (index, remedy) = (gpu.index, format!("sudo nvidia-smi -i {} -pl {usual}", gpu.index));
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
     use crate::machine::gpu::facts::GpuProcess;
 
-    fn limited(limit: u32) -> Gpu {
+    fn with_limit(limit: u32) -> Gpu {
         Gpu {
             power_limit_milliwatts: Some(limit),
             default_power_limit_milliwatts: Some(700_000),
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn a_slowed_gpu_is_reported_with_a_remedy() {
-        let by = |reasons: &[&str]| slowed_by(reasons, Some(&limited(350_000)));
+        let by = |reasons: &[&str]| slowed_by(reasons, Some(&with_limit(350_000)));
         assert_eq!(by(&[]), None);
         assert!(
             by(&["sw_power_cap"]).unwrap().contains("(sw_power_cap); its power limit is below the usual")
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn a_gpu_at_its_default_power_limit_gets_no_warning() {
-        for gpu in [None, Some(&limited(700_000)), Some(&Gpu::default())] {
+        for gpu in [None, Some(&with_limit(700_000)), Some(&Gpu::default())] {
             assert_eq!(slowed_by(&["sw_power_cap"], gpu), None);
             let hot = slowed_by(&["hw_thermal_slowdown", "sw_power_cap"], gpu).unwrap();
             assert!(hot.contains("(hw_thermal_slowdown); let it cool"), "{hot}");
@@ -87,10 +87,10 @@ mod tests {
 
     #[test]
     fn other_programs_and_a_lowered_power_limit_are_reported_with_a_remedy() {
-        let quiet = limited(700_000);
-        assert_eq!(before(std::slice::from_ref(&quiet)), Vec::<String>::new());
+        let quiet = with_limit(700_000);
+        assert_eq!(warnings(std::slice::from_ref(&quiet)), Vec::<String>::new());
         let processes = vec![GpuProcess { pid: 7, bytes: None }, GpuProcess { pid: 9, bytes: Some(1) }];
-        let found = before(&[Gpu { processes, power_limit_milliwatts: Some(350_500), ..quiet }]);
+        let found = warnings(&[Gpu { processes, power_limit_milliwatts: Some(350_500), ..quiet }]);
         assert!(found[0].starts_with("machine: other programs use GPU 0 (processes 7, 9)"), "{found:?}");
         assert!(
             found[1].ends_with("limited to 350.5 W, by default to 700 W; sudo nvidia-smi -i 0 -pl 700"),
