@@ -14,6 +14,11 @@ impl std::fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
+/// The same error as the user's.
+pub fn usage(error: anyhow::Error) -> anyhow::Error {
+    Usage(format!("{error:#}")).into()
+}
+
 /// All missing things in one line, and the command that helps first. Further lines of `hint` are other ways.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unavailable {
@@ -28,7 +33,7 @@ impl Unavailable {
     }
 
     /// The text for an error.
-    pub fn said(&self) -> String {
+    pub fn message(&self) -> String {
         let hints: String = self.hints().map(|hint| format!("\nhint: {hint}")).collect();
         format!("{}{hints}", self.reason)
     }
@@ -91,9 +96,9 @@ mod tests {
 
     #[test]
     fn sizes_are_parsed_as_people_write_them() {
-        let read = ["20GB", "1.5 tb", "4096", " 2 MB ", "x", "3 zb", "", "1e999GB", "99999999TB"];
-        let meant = [Some(20_000_000_000), Some(1_500_000_000_000), Some(4096), Some(2_000_000)];
-        assert_eq!(read.map(parse_bytes)[..4], meant);
-        assert!(read.map(parse_bytes)[4..].iter().all(Option::is_none));
+        let texts = ["20GB", "1.5 tb", "4096", " 2 MB ", "x", "3 zb", "", "1e999GB", "99999999TB"];
+        let expected = [Some(20_000_000_000), Some(1_500_000_000_000), Some(4096), Some(2_000_000)];
+        assert_eq!(texts.map(parse_bytes)[..4], expected);
+        assert!(texts.map(parse_bytes)[4..].iter().all(Option::is_none));
     }
 }

@@ -65,8 +65,8 @@ pub fn shorten(text: &str, limit: usize) -> String {
     if width(text) <= limit {
         return text.to_string();
     }
-    let kept = fitting(text.chars(), limit.saturating_sub(1));
-    format!("{}…", kept.into_iter().collect::<String>().trim_end())
+    let fitting = fitting(text.chars(), limit.saturating_sub(1));
+    format!("{}…", fitting.into_iter().collect::<String>().trim_end())
 }
 
 /// Cuts a text at its beginning to at most `limit` columns, because the end of a path says more.
@@ -74,21 +74,17 @@ pub fn shorten_start(text: &str, limit: usize) -> String {
     if width(text) <= limit {
         return text.to_string();
     }
-    let kept = fitting(text.chars().rev(), limit.saturating_sub(1));
-    format!("…{}", kept.into_iter().rev().collect::<String>().trim_start())
+    let fitting = fitting(text.chars().rev(), limit.saturating_sub(1));
+    format!("…{}", fitting.into_iter().rev().collect::<String>().trim_start())
 }
 
 fn fitting(chars: impl Iterator<Item = char>, limit: usize) -> Vec<char> {
-    let mut kept = Vec::new();
     let mut used = 0;
-    for char in chars {
+    let fits = |char: &char| {
         used += width(char.encode_utf8(&mut [0; 4]));
-        if used > limit {
-            break;
-        }
-        kept.push(char);
-    }
-    kept
+        used <= limit
+    };
+    chars.take_while(fits).collect()
 }
 
 /// Lines of at most `limit` columns, indented after the first. Paths and text between backticks stay whole, for copying. Only a
@@ -97,7 +93,7 @@ pub fn wrap(text: &str, limit: usize, indent: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut current = String::new();
     let room = limit.saturating_sub(indent.len()).max(1);
-    for word in words(text).into_iter().flat_map(|word| pieces(word, room)) {
+    for word in unbroken_words(text).into_iter().flat_map(|word| pieces(word, room)) {
         let blank = current.trim().is_empty();
         if current.ends_with(CONTINUED) || !blank && width(&current) + 1 + width(&word) > limit {
             lines.push(std::mem::replace(&mut current, indent.to_string()));
@@ -114,12 +110,12 @@ pub fn wrap(text: &str, limit: usize, indent: &str) -> Vec<String> {
 /// be pasted.
 pub fn narrow(text: &str, limit: usize) -> String {
     let broken = |line: &str| {
-        let said = line.trim_start_matches(' ');
-        let indent = line.len() - said.len();
-        if width(line) <= limit || said.starts_with("hint: ") {
+        let text = line.trim_start_matches(' ');
+        let indent = line.len() - text.len();
+        if width(line) <= limit || text.starts_with("hint: ") {
             return format!("{line}\n");
         }
-        let lines = wrap(said, limit.saturating_sub(indent).max(1), "  ").into_iter();
+        let lines = wrap(text, limit.saturating_sub(indent).max(1), "  ").into_iter();
         lines.map(|part| format!("{:indent$}{part}\n", "")).collect()
     };
     text.lines().map(broken).collect()
@@ -172,19 +168,19 @@ fn pieces(mut word: String, room: usize) -> Vec<String> {
     }
     let mut pieces = Vec::new();
     while width(&word) > room && !word.contains(['/', '`']) {
-        let kept: String = fitting(word.chars(), room).into_iter().collect();
+        let piece: String = fitting(word.chars(), room).into_iter().collect();
         // A character that is wider than the room cannot be fitted.
-        if kept.is_empty() {
+        if piece.is_empty() {
             break;
         }
-        word = word.split_off(kept.len());
-        pieces.push(kept);
+        word = word.split_off(piece.len());
+        pieces.push(piece);
     }
     pieces.push(word);
     pieces
 }
 
-fn words(text: &str) -> Vec<String> {
+fn unbroken_words(text: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     let mut open = false;
     for word in text.split(' ') {
@@ -226,8 +222,8 @@ pub fn plural(count: impl std::fmt::Display, noun: &str) -> String {
 pub fn counted(count: impl std::fmt::Display) -> String {
     let digits = count.to_string();
     let mut out = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             out.push(',');
         }
         out.push(digit);

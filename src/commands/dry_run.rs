@@ -1,15 +1,14 @@
 //! The plan of a run, and an estimate of its time from earlier runs on this machine. Measures nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
 use super::output::{self, WIDTH};
 use crate::analysis::values::Values;
-use crate::cli::exit_code::DONE;
 use crate::plan::{Configuration, Mode, Order, Plan, Role, Verification, Workload};
 use crate::record::{self, RunRecord};
-use crate::text;
+use crate::text::{self, plural};
 use anyhow::Result;
 use stats::{FIRM, INTERIM_ANALYSES, median};
 
@@ -20,8 +19,7 @@ const WARM_UP: f64 = 3.0;
 
 /// Prints the steps of a run of this plan.
 pub fn show(plan: &Plan, results: &Path) -> Result<u8> {
-    output::print(describe(plan, &history(results)).as_bytes())?;
-    Ok(DONE)
+    output::succeed(describe(plan, &history(results)))
 }
 
 /// The newest records of a folder, oldest first. An unreadable one is ignored.
@@ -56,29 +54,24 @@ fn describe(plan: &Plan, history: &[RunRecord]) -> String {
         lines.push(format!("  {} on {}{note}", configuration.label, configuration.model.name));
     }
     lines.push(String::new());
-    let mut said: Vec<&str> = Vec::new();
-    for case in &plan.cases {
-        if !said.contains(&case.workload.label.as_str()) {
-            said.push(&case.workload.label);
-            lines.push(format!("  {}", requests(&case.workload)));
-        }
-    }
+    let mut listed = BTreeSet::new();
+    let workloads = plan.cases.iter().map(|case| &case.workload);
+    let first = workloads.filter(|workload| listed.insert(workload.label.as_str()));
+    lines.extend(first.map(|workload| format!("  {}", requests(workload))));
     lines.push(String::new());
-    lines.extend(proof(plan, &known));
+    lines.extend(output_checks(plan, &known));
     lines.extend(time(plan, &known));
     text::narrow(&lines.join("\n"), WIDTH)
 }
 
 /// The line about the output checks. Only the time of their launches is known: the requests depend on the model.
-fn proof(plan: &Plan, known: &Known) -> Option<String> {
+fn output_checks(plan: &Plan, known: &Known) -> Option<String> {
     let selection =
         |it: &&Configuration| it.unavailable.is_none() && !matches!(it.role, Some(Role::Twin { .. }));
     let launches = plan.configurations.iter().filter(selection).filter_map(|it| known.launches.get(&key(it)));
     let launches_ns: f64 = launches.sum();
-    let time = match launches_ns > 0.0 {
-        true => format!("; their launches take about {}", rough(launches_ns)),
-        false => String::new(),
-    };
+    let time = (launches_ns > 0.0).then(|| format!("; their launches take about {}", rough(launches_ns)));
+    let time = time.unwrap_or_default();
     (plan.verification != Verification::Off).then(|| {
         format!("output checks before the first block: each engine scores held-out text and continues a prompt{time}")
     })
@@ -86,8 +79,7 @@ fn proof(plan: &Plan, known: &Known) -> Option<String> {
 
 fn order(plan: &Plan) -> String {
     let blocks = match (plan.extent.blocks, plan.order) {
-        (Some(1), _) => "1 block".to_string(),
-        (Some(blocks), _) => format!("{blocks} blocks"),
+        (Some(blocks), _) => plural(blocks, "block"),
         (None, Order::Sequential) => format!("{FIRM} blocks"),
         (None, Order::Interleaved) => {
             format!("{FIRM} to {} blocks", INTERIM_ANALYSES[INTERIM_ANALYSES.len() - 1])
@@ -107,8 +99,7 @@ fn requests(workload: &Workload) -> String {
         Some(requests) => format!(" after {requests} warm-up requests"),
         None => " after warm-up".into(),
     };
-    let plural = if rounds == 1 { "" } else { "s" };
-    format!("{}: {rounds} request{plural} in each block{warm_up}", workload.label)
+    format!("{}: {} in each block{warm_up}", workload.label, plural(rounds, "request"))
 }
 
 fn time(plan: &Plan, known: &Known) -> Vec<String> {
@@ -132,12 +123,11 @@ fn time(plan: &Plan, known: &Known) -> Vec<String> {
         (None, Order::Interleaved) => (FIRM, INTERIM_ANALYSES[INTERIM_ANALYSES.len() - 1]),
     };
     if block_ns > 0.0 {
-        let whole = |blocks: usize| rough(block_ns * blocks as f64);
+        let total = |blocks: usize| rough(block_ns * blocks as f64);
         let exception = if unknown.is_empty() { "" } else { ", without the unknown ones" };
-        lines
-            .push(format!("about {} a block{exception}, from earlier runs on this machine", rough(block_ns)));
-        let most = if most > least { format!(", {} for {most}", whole(most)) } else { String::new() };
-        lines.push(format!("{} for {least} blocks{most}", whole(least)));
+        lines.push(format!("about {} a block{exception}, from earlier runs on this machine", total(1)));
+        let most = if most > least { format!(", {} for {most}", total(most)) } else { String::new() };
+        lines.push(format!("{} for {least} blocks{most}", total(least)));
     }
     if !unknown.is_empty() {
         lines.push(format!("no estimate, because not measured here before: {}", unknown.join(", ")));
@@ -155,34 +145,27 @@ fn time(plan: &Plan, known: &Known) -> Vec<String> {
 /// time, so a plan is only called too long when that is certain.
 fn budget(budget_ns: f64, blocks: usize, block_ns: f64, least_block_ns: f64) -> String {
     let (ends, count) = (format!("the time budget is {}", rough(budget_ns)), blocks as f64);
-    let s = |count: usize| if count == 1 { "" } else { "s" };
     if block_ns * count <= budget_ns {
         return format!("{ends}; rounds or blocks that do not fit are left out");
     }
     // A block cannot be shorter than its launches and one round.
     if least_block_ns * count <= budget_ns {
+        let blocks = plural(blocks, "block");
         return format!(
-            "{ends}, less than {blocks} block{} take: blocks get fewer rounds, and if those do not fit, there are fewer \
-             blocks; a verdict needs {FIRM}",
-            s(blocks)
+            "{ends}, less than {blocks} take: blocks get fewer rounds, and if those do not fit, there are fewer blocks; a \
+             verdict needs {FIRM}"
         );
     }
     let fitting = (budget_ns / least_block_ns) as usize;
-    let said = match fitting {
+    let part = match fitting {
         0 => "no block fits, not even one round".to_string(),
-        _ => format!(
-            "about {fitting} block{} of one round fit{}",
-            s(fitting),
-            if fitting == 1 { "s" } else { "" }
-        ),
+        1 => "about 1 block of one round fits".to_string(),
+        _ => format!("about {fitting} blocks of one round fit"),
     };
-    let verdicts = match fitting < FIRM {
-        true => format!("; a verdict needs {FIRM}"),
-        false => String::new(),
-    };
+    let verdicts = if fitting < FIRM { format!("; a verdict needs {FIRM}") } else { String::new() };
     // Rounded up to a round number.
     let enough = rough((block_ns * count / 1e10).ceil() * 1e10).replace(' ', "");
-    format!("{ends}: {said}{verdicts}\nhint: --budget {enough}")
+    format!("{ends}: {part}{verdicts}\nhint: --budget {enough}")
 }
 
 /// The times of earlier launches and requests.
@@ -246,11 +229,8 @@ fn rough(ns: f64) -> String {
     if seconds < 1.0 {
         return "a second".into();
     }
-    let rounded = Duration::from_secs(if seconds < 100.0 {
-        seconds.round() as u64
-    } else {
-        (seconds / 10.0).round() as u64 * 10
-    });
+    let step = if seconds < 100.0 { 1.0 } else { 10.0 };
+    let rounded = Duration::from_secs_f64((seconds / step).round() * step);
     humantime::format_duration(rounded).to_string()
 }
 
@@ -261,8 +241,8 @@ mod tests {
     use crate::record::specimen::{BASELINE, BEACON, measured, planned, selection, unavailable};
 
     /// The text without its line breaks.
-    fn unbroken(said: &str) -> String {
-        said.split_whitespace().collect::<Vec<_>>().join(" ")
+    fn unbroken(text: &str) -> String {
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
     #[test]
@@ -270,15 +250,15 @@ mod tests {
         let both = selection(&["patient-original", "beacon"]);
         let history = [measured(&both, &[BASELINE, BEACON])];
         let plan = planned(&both).header.plan;
-        let said = describe(&plan, &history);
-        assert!(said.contains("a block, from earlier runs on this machine"), "{said}");
-        assert!(!said.contains("not measured here before"), "{said}");
-        assert!(said.contains("decode: 3 requests in each block after warm-up"), "{said}");
+        let shown = describe(&plan, &history);
+        assert!(shown.contains("a block, from earlier runs on this machine"), "{shown}");
+        assert!(!shown.contains("not measured here before"), "{shown}");
+        assert!(shown.contains("decode: 3 requests in each block after warm-up"), "{shown}");
 
         let plan = planned(&selection(&["patient-original", "reed"])).header.plan;
-        let said = describe(&plan, &history);
-        assert!(said.contains("no estimate, because not measured here before: reed"), "{said}");
-        assert!(said.contains("without the unknown ones"), "{said}");
+        let shown = describe(&plan, &history);
+        assert!(shown.contains("no estimate, because not measured here before: reed"), "{shown}");
+        assert!(shown.contains("without the unknown ones"), "{shown}");
         assert!(describe(&plan, &[]).contains("not measured here before: patient-original, reed"));
     }
 
@@ -287,10 +267,10 @@ mod tests {
         let mut both =
             Selection { verification: Verification::Usual, ..selection(&["patient-original", "beacon"]) };
         let history = [measured(&both, &[BASELINE, BEACON])];
-        let said = unbroken(&describe(&planned(&both).header.plan, &history));
-        assert!(said.contains("continues a prompt; their launches take about "), "{said}");
-        let said = unbroken(&describe(&planned(&both).header.plan, &[]));
-        assert!(said.contains("continues a prompt") && !said.contains("launches take"), "{said}");
+        let shown = unbroken(&describe(&planned(&both).header.plan, &history));
+        assert!(shown.contains("continues a prompt; their launches take about "), "{shown}");
+        let shown = unbroken(&describe(&planned(&both).header.plan, &[]));
+        assert!(shown.contains("continues a prompt") && !shown.contains("launches take"), "{shown}");
         both.verification = Verification::Off;
         assert!(!describe(&planned(&both).header.plan, &history).contains("output checks"));
     }
@@ -304,9 +284,12 @@ mod tests {
         let mut record = planned(&both);
         let lacks = "no NVIDIA driver found; its environment is not set up (9.0 GB to download)";
         unavailable(&mut record, 1, lacks, "orchestrate setup beacon");
-        let said = describe(&record.header.plan, &history);
-        assert!(said.lines().all(|line| line.starts_with("hint: ") || text::width(line) <= WIDTH), "{said}");
-        assert!(unbroken(&said).contains(&format!("beacon on embedded ({lacks})")), "{said}");
+        let shown = describe(&record.header.plan, &history);
+        assert!(
+            shown.lines().all(|line| line.starts_with("hint: ") || text::width(line) <= WIDTH),
+            "{shown}"
+        );
+        assert!(unbroken(&shown).contains(&format!("beacon on embedded ({lacks})")), "{shown}");
     }
 
     #[test]
@@ -327,19 +310,19 @@ mod tests {
 
     #[test]
     fn a_short_budget_is_reported_with_the_blocks_that_fit() {
-        let said = |seconds: f64| budget(seconds * 1e9, 5, 8.6e9, 3e9);
-        assert_eq!(said(60.0), "the time budget is 1m; rounds or blocks that do not fit are left out");
+        let message = |seconds: f64| budget(seconds * 1e9, 5, 8.6e9, 3e9);
+        assert_eq!(message(60.0), "the time budget is 1m; rounds or blocks that do not fit are left out");
         assert_eq!(
-            said(20.0),
+            message(20.0),
             "the time budget is 20s, less than 5 blocks take: blocks get fewer rounds, and if those do not fit, there are \
              fewer blocks; a verdict needs 5"
         );
         assert_eq!(
-            said(10.0),
+            message(10.0),
             "the time budget is 10s: about 3 blocks of one round fit; a verdict needs 5\n\
              hint: --budget 50s"
         );
-        assert!(said(2.0).contains("no block fits, not even one round; a verdict needs 5"));
+        assert!(message(2.0).contains("no block fits, not even one round; a verdict needs 5"));
         // Nothing is known of them.
         assert!(budget(1e9, 5, 0.0, 0.0).contains("that do not fit are left out"));
     }

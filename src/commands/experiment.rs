@@ -1,15 +1,10 @@
-//! An experiment from the command line to its record, for every command that measures. Each step uses the result of the
-//! one before:
-//!
-//! ```text
-//! RunArgs --resolve--> Resolving --make_ready--> Ready (the command makes a Plan of it) --run--> Measured
-//! ```
+//! An experiment from the command line to its record, for every command that measures. `resolve` gives `Resolving`, its
+//! `make_ready` gives `Ready`, of which the command makes a plan, and `run` gives `Measured`.
 
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 use super::interrupts::Interrupts;
 use super::noise_floors;
@@ -17,9 +12,9 @@ use super::progress::{Display, Progress};
 use crate::analysis::agreement;
 use crate::cli::RunArgs;
 use crate::cli::exit_code::{DONE, FAILED_CASES, INTERRUPTED};
+use crate::engines::Start;
 use crate::engines::registry::{Found, Registry};
 use crate::engines::setup::SettingUp;
-use crate::engines::{Start, own_python};
 use crate::machine::{self, Machine};
 use crate::plan::selection::{self, Names, Resolved};
 use crate::plan::{Plan, Selection};
@@ -36,7 +31,7 @@ use crate::shell::Usage;
 pub const INTERRUPTED_SET_UP: &str = "interrupted during set-up: nothing was measured, so there is no record";
 
 /// The time that an interrupted format conversion has to remove its files.
-const LAST_OF_THREADS: Duration = Duration::from_secs(3);
+const CLEAN_UP: Duration = Duration::from_secs(3);
 
 /// A command line with its names resolved. Nothing is built or started yet.
 pub struct Resolving<'a> {
@@ -90,30 +85,30 @@ impl<'a> Resolving<'a> {
         // From here on no process of this run outlives it.
         let keeper = Keeper::start(&self.id)?;
         let interrupts = Interrupts::listen(INTERRUPTED_SET_UP)?;
-        let mut progress = Progress::new(display(self.arguments));
+        let display = if self.arguments.debug { Display::Plain } else { Display::of_stderr() };
+        let mut progress = Progress::new(display);
         let mut listener = |event| progress.event(Event::SetUp(event));
         let mut setting_up = SettingUp::new(self.registry, keeper.mark(), &mut listener);
         let mut candidates = Vec::new();
         for found in &self.resolved.engines {
-            let mut troubles = Vec::new();
+            let mut failed = Vec::new();
             if let Found::Engine(engine, _) = found
                 && !self.arguments.no_setup
             {
                 for device in self.resolved.devices() {
                     let prepared = setting_up.prepare(engine.on(device));
-                    troubles.extend(prepared.err().map(|trouble| (device, trouble)));
+                    failed.extend(prepared.err().map(|unavailable| (device, unavailable)));
                 }
             }
             let mut candidate = self.registry.candidate(found);
-            for (device, trouble) in troubles {
-                candidate.start_on(device, Start::never(trouble));
+            for (device, unavailable) in failed {
+                candidate.start_on(device, Start::never(unavailable));
             }
             candidates.push(candidate);
         }
         let mut notices = setting_up.warnings;
         let (selection, unnamed) = self.resolved.made_ready(candidates, &mut listener)?;
         notices.extend(unnamed);
-        let warning = |message| Warning { configuration: None, message };
         Ok(Ready {
             selection,
             warnings: notices.into_iter().map(warning).collect(),
@@ -132,15 +127,14 @@ impl Ready<'_> {
     pub fn run(self, plan: Plan) -> Result<Measured> {
         let Self { mut warnings, mut progress, interrupts, keeper, arguments, .. } = self;
         let started = plan.configurations.iter().filter(|it| !it.command.is_empty());
-        let in_own_python = own_python::notices(self.registry, started.map(|it| it.engine.as_str()));
-        for message in in_own_python {
-            let warning = Warning { configuration: None, message };
+        let notices = self.registry.own_python_notices(started.map(|it| it.engine.as_str()));
+        for warning in notices.into_iter().map(warning) {
             progress.event(Event::Warned(warning.clone()));
             warnings.push(warning);
         }
         let (header, unreadable) = header(self.id, plan);
-        warnings.extend(unreadable.map(|message| Warning { configuration: None, message }));
-        interrupts.keep();
+        warnings.extend(unreadable.map(warning));
+        interrupts.only_count();
         let mut recorder = Recorder::create(&self.results, header)?;
         for warning in warnings {
             recorder.take(Entry::Warning(warning))?;
@@ -150,18 +144,23 @@ impl Ready<'_> {
         let run = Run::new(&mut recorder, &mut listener, settings(arguments));
         let end = runtime.block_on(until_interrupted(run, &interrupts));
         // A thread that still blocks is abandoned then: its result is not needed.
-        runtime.shutdown_timeout(LAST_OF_THREADS);
+        runtime.shutdown_timeout(CLEAN_UP);
         drop(keeper);
         Ok(Measured { recorder, end })
     }
 }
 
+/// A warning about the whole run.
+fn warning(message: String) -> Warning {
+    Warning { configuration: None, message }
+}
+
 /// Runs until the end. The first Ctrl-C ends the run and keeps its results; a second one stops at once.
 async fn until_interrupted(run: Run<'_>, interrupts: &Interrupts) -> Result<Option<End>> {
-    let mut again = interrupts.heard.clone();
+    let mut count = interrupts.count.clone();
     tokio::select! {
-        end = run.run(interrupts.heard.clone()) => end.map(Some),
-        _ = again.wait_for(|&heard| heard > 1) => Ok(None),
+        end = run.run(interrupts.count.clone()) => end.map(Some),
+        _ = count.wait_for(|&count| count > 1) => Ok(None),
     }
 }
 
@@ -170,12 +169,8 @@ fn check_destinations(results: &Path, json: Option<&Path>) -> Result<()> {
     record::check_writable(results)?;
     let Some(json) = json.filter(|json| *json != Path::new("-")) else { return Ok(()) };
     let folder = json.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
-    if json.is_dir() || !folder.is_dir() {
-        let json = json.display();
-        return Err(
-            Usage(format!("cannot write the report to `{json}`: no such folder, or it is one")).into()
-        );
-    }
+    let problem = format!("cannot write the report to `{}`: no such folder, or it is one", json.display());
+    ensure!(folder.is_dir() && !json.is_dir(), Usage(problem));
     Ok(())
 }
 
@@ -205,10 +200,6 @@ fn settings(arguments: &RunArgs) -> Settings {
         deadlines.answer = deadlines.answer.max(arguments.extent.case_cap);
     }
     Settings { deadlines, debug: arguments.debug }
-}
-
-fn display(arguments: &RunArgs) -> Display {
-    if std::io::stderr().is_terminal() && !arguments.debug { Display::Live } else { Display::Plain }
 }
 
 pub fn exit_code(record: &RunRecord, end: Option<End>, names: &Names) -> u8 {
@@ -254,11 +245,8 @@ mod tests {
         let mut record = specimen::checked();
         let configuration = specimen::ENGINE;
         record.header.plan.configurations[configuration].preset = Some("graphs".into());
-        record.failures.push(Failure {
-            configuration,
-            kind: crate::record::FailureKind::Unsupported,
-            ..Failure::default()
-        });
+        let kind = FailureKind::Unsupported;
+        record.failures.push(Failure { configuration, kind, ..Failure::default() });
         let engine = record.header.plan.configurations[configuration].engine.clone();
         let code = |engines: Vec<String>, record: &RunRecord| {
             let names = Names { engines, presets: true, ..Names::default() };

@@ -11,43 +11,46 @@ use crate::cli::exit_code::INTERRUPTED;
 
 /// Counts interrupts.
 pub struct Interrupts {
-    pub heard: watch::Receiver<u32>,
-    nothing_to_keep: Arc<AtomicBool>,
+    pub count: watch::Receiver<u32>,
+    /// Until there is something to save, an interrupt ends the program at once.
+    ends_at_once: Arc<AtomicBool>,
 }
 
 impl Interrupts {
-    /// Listens on a thread of its own. Until `keep`, an interrupt ends the program with this message.
-    pub fn listen(last_words: &'static str) -> Result<Self> {
-        let (count, heard) = watch::channel(0);
-        let nothing_to_keep = Arc::new(AtomicBool::new(true));
+    /// Listens on a thread of its own. Until `only_count`, an interrupt ends the program with this message.
+    pub fn listen(message: &'static str) -> Result<Self> {
+        let (sender, count) = watch::channel(0);
+        let ends_at_once = Arc::new(AtomicBool::new(true));
         let (listening, ready) = std::sync::mpsc::channel();
-        let nothing = Arc::clone(&nothing_to_keep);
+        let flag = Arc::clone(&ends_at_once);
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             match runtime {
-                Ok(runtime) => runtime.block_on(listen(count, &nothing, &listening, last_words)),
+                Ok(runtime) => runtime.block_on(listen(sender, &flag, &listening, message)),
                 // Without a waiting receiver the program is already ending.
                 Err(error) => drop(listening.send(Err(error))),
             }
         });
-        ready
-            .recv()
-            .context("the thread that listens for Ctrl-C ended")?
-            .context("cannot listen for Ctrl-C")?;
-        Ok(Self { heard, nothing_to_keep })
+        let listens = ready.recv().context("the thread that listens for Ctrl-C ended")?;
+        listens.context("cannot listen for Ctrl-C")?;
+        Ok(Self { count, ends_at_once })
     }
 
-    /// Ends the early phase: from now on there is a record, and the receiver of an interrupt must end in its own time.
-    pub fn keep(&self) {
-        self.nothing_to_keep.store(false, Ordering::SeqCst);
+    pub fn any(&self) -> bool {
+        *self.count.borrow() > 0
+    }
+
+    /// From now on there is something to save: an interrupt is only counted, and the reader of the count ends the program.
+    pub fn only_count(&self) {
+        self.ends_at_once.store(false, Ordering::SeqCst);
     }
 }
 
 async fn listen(
     count: watch::Sender<u32>,
-    nothing_to_keep: &AtomicBool,
+    ends_at_once: &AtomicBool,
     listening: &std::sync::mpsc::Sender<std::io::Result<()>>,
-    last_words: &str,
+    message: &str,
 ) {
     let signals =
         signal(SignalKind::interrupt()).and_then(|first| Ok((first, signal(SignalKind::terminate())?)));
@@ -62,10 +65,10 @@ async fn listen(
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
         }
-        if nothing_to_keep.load(Ordering::SeqCst) {
-            leave(last_words);
+        if ends_at_once.load(Ordering::SeqCst) {
+            exit(message);
         }
-        count.send_modify(|heard| *heard += 1);
+        count.send_modify(|count| *count += 1);
     }
 }
 
@@ -74,7 +77,7 @@ async fn listen(
     clippy::disallowed_methods,
     reason = "the work under way blocks in a read, and its caller made sure that nothing is left running"
 )]
-fn leave(last_words: &str) -> ! {
-    eprintln!("\n{last_words}");
+fn exit(message: &str) -> ! {
+    eprintln!("\n{message}");
     std::process::exit(INTERRUPTED.into())
 }

@@ -10,8 +10,7 @@ use machine_limits::{Limits, ProbeSettings};
 use super::output;
 use crate::cli::exit_code::DONE;
 use crate::cli::formats_where;
-use crate::machine::cpu::all_threads;
-use crate::machine::cpu::last_level_cache_bytes;
+use crate::machine::cpu::{all_threads, last_level_cache_bytes};
 use crate::machine::{Machine, Quiet, commit, gpu, gpu_limits, memory, versions};
 use crate::report::machine_page::Page;
 use crate::report::{FORMATS, Format};
@@ -38,8 +37,8 @@ fn gather(arguments: &MachineArgs) -> Page {
     // The machine is examined before a probe makes it busy.
     let machine = Machine::probe();
     let mut warnings = Quiet::probe(&[]).before(&[]);
-    warnings.extend(gpu::before(&machine.gpus));
-    let versions = versions::ask();
+    warnings.extend(gpu::warnings(&machine.gpus));
+    let versions = versions::probe();
     Page {
         orchestrate_version: env!("CARGO_PKG_VERSION").into(),
         commit: commit(),
@@ -60,9 +59,10 @@ fn probe(machine: &Machine) -> Option<Limits> {
     let threads = BTreeSet::from([1, all]).into_iter().collect();
     let probed = machine_limits::probe(&ProbeSettings { threads, buffer_bytes, budget: PROBE });
     let no_memory = probed.reads.is_empty().then(|| without_memory(buffer_bytes));
-    let asked = if machine.gpus.is_empty() { Limits::default() } else { gpu_limits::ask(&[], None) };
-    let absent = no_memory.into_iter().chain(asked.absent).collect();
-    Some(Limits { gpus: asked.gpus, absent, ..probed })
+    let no_gpus = machine.gpus.is_empty();
+    let on_gpus = if no_gpus { Limits::default() } else { gpu_limits::probe_separately(&[], None) };
+    let absent = no_memory.into_iter().chain(on_gpus.absent).collect();
+    Some(Limits { gpus: on_gpus.gpus, absent, ..probed })
 }
 
 /// The reason why there is no table of memory rates.

@@ -1,23 +1,18 @@
-//! The subcommands. To add one, write its file, with its arguments and a function that is a straight pipeline over the
-//! modules below. Name the file here, and give it an entry in `commands!`.
+//! The subcommands. To add one, write its arguments and a function that is a straight pipeline over the modules below, and
+//! give it an entry in `commands!`.
 
 mod baseline;
 mod calibrate;
 mod check;
-mod compare;
-mod engines;
-mod keeper;
+mod internal;
+mod listings;
 mod machine;
-mod metrics;
 mod model;
 mod null_engine;
 mod overhead;
-mod probe_gpu;
-mod report;
+mod records;
 mod request;
 mod run;
-mod scenarios;
-mod schema;
 mod setup;
 
 // Shared by several subcommands.
@@ -56,11 +51,11 @@ commands! {
     /// Measure engines (the same as giving its options without `run`)
     Run(arguments: Box<RunArgs>) => run::run(&arguments),
     /// List the known engines, and whether they can run
-    Engines => engines::engines(),
+    Engines => listings::engines(),
     /// List scenarios and suites
-    Scenarios => scenarios::scenarios(),
+    Scenarios => listings::scenarios(),
     /// Explain each metric
-    Metrics => metrics::metrics(),
+    Metrics => listings::metrics(),
     /// Build an engine and create its environment
     Setup(arguments: setup::SetupArgs) => setup::setup(&arguments),
     /// Make, convert, fetch and describe models
@@ -71,9 +66,9 @@ commands! {
     /// Check an engine against the protocol
     Check(arguments: check::CheckArgs) => check::check(&arguments),
     /// Make a report of a run record
-    Report(arguments: report::ReportArgs) => report::report(&arguments),
+    Report(arguments: records::ReportArgs) => records::report(&arguments),
     /// Compare two run records or baselines
-    Compare(arguments: compare::CompareArgs) => compare::compare(&arguments),
+    Compare(arguments: records::CompareArgs) => records::compare(&arguments),
     /// List, show and remove baselines (saved by --save-baseline)
     #[command(subcommand)]
     Baseline(command: baseline::BaselineCommand) => baseline::baseline(&command),
@@ -84,16 +79,16 @@ commands! {
     /// Show the machine, its limits, and warnings about measuring on it now
     Machine(arguments: machine::MachineArgs) => machine::machine(&arguments),
     /// Print the JSON Schema of the protocol
-    Schema => schema::schema(),
+    Schema => listings::schema(),
     /// An engine that computes nothing; `overhead` measures with it
     #[command(hide = true)]
     NullEngine => null_engine::null_engine(),
     /// Probe the limits of GPUs, as JSON; a separate process, so that a run keeps no context on a GPU
     #[command(hide = true)]
-    ProbeGpu(arguments: probe_gpu::ProbeGpuArgs) => probe_gpu::probe_gpu(arguments),
+    ProbeGpu(arguments: internal::ProbeGpuArgs) => internal::probe_gpu(arguments),
     /// End remaining processes of a run; started by the run itself
     #[command(hide = true)]
-    Keeper(arguments: keeper::KeeperArgs) => keeper::keeper(&arguments),
+    Keeper(arguments: internal::KeeperArgs) => internal::keeper(&arguments),
 }
 
 /// Measures LLM inference engines: each is a program that reads JSON on stdin and writes timing JSON on stdout.

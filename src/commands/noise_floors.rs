@@ -13,7 +13,7 @@ use crate::plan::Plan;
 use crate::record::CalibratedFloor;
 
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Kept {
+struct Calibration {
     /// For people; the file's name identifies the machine too.
     #[serde(default)]
     machine: Value,
@@ -32,62 +32,56 @@ pub fn file_of(machine: &Machine) -> Result<PathBuf> {
 }
 
 pub fn read(file: &Path) -> Stored {
-    match kept(file) {
-        Ok(kept) => {
-            let known: Vec<Known> = kept.floors.iter().filter_map(known).collect();
-            let unread = kept.floors.len() - known.len();
-            let warning = (unread > 0).then(|| format!("{unread} of {} floors", kept.floors.len()));
-            Stored { known, warning: warning.map(|what| unreadable(&what, file)) }
+    match parse(file) {
+        Ok(Calibration { floors, .. }) => {
+            let parse = |entry: &Value| serde_json::from_value(entry.clone()).ok();
+            let known: Vec<Known> = floors.iter().filter_map(parse).collect();
+            let unread = floors.len() - known.len();
+            let part = format!("{unread} of {} floors", floors.len());
+            Stored { known, warning: (unread > 0).then(|| unreadable(&part, file)) }
         }
         Err(error) => Stored { known: Vec::new(), warning: Some(unreadable(&format!("{error:#}"), file)) },
     }
 }
 
-fn unreadable(what: &str, file: &Path) -> String {
+fn unreadable(part: &str, file: &Path) -> String {
     format!(
-        "the calibration of this machine is not used: cannot read {what} of `{}`; run `orchestrate calibrate` again",
+        "the calibration of this machine is not used: cannot read {part} of `{}`; run `orchestrate calibrate` again",
         file.display()
     )
 }
 
 /// Stores these floors in place of older ones with the same key. The write is atomic: a reader meanwhile sees the old file.
-pub fn keep(file: &Path, machine: &Machine, newest: &[Known]) -> Result<()> {
+pub fn store(file: &Path, machine: &Machine, newest: &[Known]) -> Result<()> {
     let write = || -> Result<()> {
         // A file that is no calibration is replaced.
-        let mut kept = kept(file).unwrap_or_default();
+        let mut calibration = parse(file).unwrap_or_default();
         let replaced = |entry: &Value| {
             serde_json::from_value::<Key>(entry.clone())
                 .is_ok_and(|key| newest.iter().any(|it| it.key == key))
         };
-        kept.floors.retain(|entry| !replaced(entry));
+        calibration.floors.retain(|entry| !replaced(entry));
         for floor in newest {
-            kept.floors.push(serde_json::to_value(floor)?);
+            calibration.floors.push(serde_json::to_value(floor)?);
         }
-        kept.machine = serde_json::to_value(machine)?;
+        calibration.machine = serde_json::to_value(machine)?;
         let folder = file.parent().context("it has no folder")?;
         std::fs::create_dir_all(folder)?;
         let staged = file.with_extension(format!("json.{}", std::process::id()));
-        let text = serde_json::to_string_pretty(&kept)? + "\n";
+        let text = serde_json::to_string_pretty(&calibration)? + "\n";
         let moved = std::fs::write(&staged, text).and_then(|()| std::fs::rename(&staged, file));
-        moved.inspect_err(|_| {
-            let _ = std::fs::remove_file(&staged);
-        })?;
-        Ok(())
+        Ok(moved.inspect_err(|_| drop(std::fs::remove_file(&staged)))?)
     };
     write().with_context(|| format!("cannot store the noise floors in `{}`", file.display()))
 }
 
 /// The stored file. A missing file is empty; any other error is reported.
-fn kept(file: &Path) -> Result<Kept> {
+fn parse(file: &Path) -> Result<Calibration> {
     match std::fs::read(file) {
         Ok(bytes) => Ok(serde_json::from_slice(&bytes)?),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Kept::default()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Calibration::default()),
         Err(error) => Err(error.into()),
     }
-}
-
-fn known(entry: &Value) -> Option<Known> {
-    serde_json::from_value(entry.clone()).ok()
 }
 
 /// The noise floors of this machine for a plan, and the error of reading them.
@@ -104,32 +98,12 @@ mod tests {
     use crate::plan::{Mode, Prompt};
     use stats::NoiseFloor;
 
-    struct Folder(PathBuf);
-
-    impl Folder {
-        fn new(name: &str) -> Self {
-            let folder =
-                std::env::temp_dir().join(format!("orchestrate-store-{name}-{}", std::process::id()));
-            let _ = std::fs::remove_dir_all(&folder);
-            Self(folder)
-        }
-
-        fn file(&self) -> PathBuf {
-            self.0.join("calibration/abc.json")
-        }
-
-        fn with(name: &str, text: &str) -> Self {
-            let folder = Self::new(name);
-            std::fs::create_dir_all(folder.file().parent().unwrap()).unwrap();
-            std::fs::write(folder.file(), text).unwrap();
-            folder
-        }
-    }
-
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_dir_all(&self.0);
-        }
+    /// A file with this text, in a folder that is removed with the first value.
+    fn stored(text: &str) -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("abc.json");
+        std::fs::write(&file, text).unwrap();
+        (folder, file)
     }
 
     fn floor(engine: &str, size: f64) -> Known {
@@ -154,32 +128,27 @@ mod tests {
 
     #[test]
     fn a_new_noise_floor_replaces_only_the_one_with_the_same_key() {
-        let folder = Folder::new("newest");
-        let machine = Machine::default();
-        assert_eq!(read(&folder.file()), Stored::default());
-        keep(&folder.file(), &machine, &[floor("a", 0.1), floor("b", 0.2)]).unwrap();
-        keep(&folder.file(), &machine, &[floor("a", 0.3)]).unwrap();
-        let stored = read(&folder.file());
+        let folder = tempfile::tempdir().unwrap();
+        let (file, machine) = (folder.path().join("calibration/abc.json"), Machine::default());
+        assert_eq!(read(&file), Stored::default());
+        store(&file, &machine, &[floor("a", 0.1), floor("b", 0.2)]).unwrap();
+        store(&file, &machine, &[floor("a", 0.3)]).unwrap();
+        let stored = read(&file);
         assert_eq!((stored.known, stored.warning), (vec![floor("b", 0.2), floor("a", 0.3)], None));
         // No half-written file is left.
-        assert_eq!(std::fs::read_dir(folder.file().parent().unwrap()).unwrap().count(), 1);
+        assert_eq!(std::fs::read_dir(file.parent().unwrap()).unwrap().count(), 1);
     }
 
     #[test]
     fn a_broken_file_gives_a_warning_and_the_next_calibration_replaces_it() {
-        for (name, text) in
-            [("torn", "{\"floors\": [{\"eng"), ("empty", ""), ("list", "[1]"), ("word", "\u{0}\u{1}")]
-        {
-            let folder = Folder::with(name, text);
-            let stored = read(&folder.file());
-            let warning = stored.warning.unwrap();
-            assert!(
-                stored.known.is_empty()
-                    && warning.contains("abc.json")
-                    && warning.contains("orchestrate calibrate")
-            );
-            keep(&folder.file(), &Machine::default(), &[floor("a", 0.1)]).unwrap();
-            assert_eq!(read(&folder.file()).known.len(), 1, "{name}");
+        for text in ["{\"floors\": [{\"eng", "", "[1]", "\u{0}\u{1}"] {
+            let (_folder, file) = stored(text);
+            let Stored { known, warning } = read(&file);
+            let warning = warning.unwrap();
+            assert!(warning.contains("abc.json") && warning.contains("orchestrate calibrate"), "{warning}");
+            assert_eq!(known, [], "{text}");
+            store(&file, &Machine::default(), &[floor("a", 0.1)]).unwrap();
+            assert_eq!(read(&file).known.len(), 1, "{text}");
         }
     }
 
@@ -190,19 +159,19 @@ mod tests {
         (wrong["paired"]["log_ratio"], wrong["engine"]) = ((-1).into(), "c".into());
         sound["of_another_time"] = true.into();
         let text = serde_json::json!({ "floors": [wrong, 7, sound] }).to_string();
-        let folder = Folder::with("entry", &text);
-        let stored = read(&folder.file());
-        assert_eq!(stored.known, [floor("a", 0.1)]);
-        assert!(stored.warning.unwrap().contains("2 of 3 floors"));
-        keep(&folder.file(), &Machine::default(), &[floor("b", 0.2)]).unwrap();
-        assert_eq!(kept(&folder.file()).unwrap().floors.len(), 4);
+        let (_folder, file) = stored(&text);
+        let Stored { known, warning } = read(&file);
+        assert_eq!(known, [floor("a", 0.1)]);
+        assert!(warning.unwrap().contains("2 of 3 floors"));
+        store(&file, &Machine::default(), &[floor("b", 0.2)]).unwrap();
+        assert_eq!(parse(&file).unwrap().floors.len(), 4);
     }
 
     #[test]
     fn a_write_error_names_the_file() {
-        let folder = Folder::with("unwritable", "{\"floors\":[]}");
-        let inside_a_file = folder.file().join("x.json");
-        let error = keep(&inside_a_file, &Machine::default(), &[]).unwrap_err();
+        let (_folder, file) = stored("{\"floors\":[]}");
+        let inside_a_file = file.join("x.json");
+        let error = store(&inside_a_file, &Machine::default(), &[]).unwrap_err();
         assert!(format!("{error:#}").contains("x.json"), "{error:#}");
         assert!(read(&inside_a_file).warning.is_some());
     }

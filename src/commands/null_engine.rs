@@ -1,7 +1,5 @@
 //! An engine that computes nothing: its measured cost is the cost of a request. It uses the protocol crate alone, so no
-//! kit is measured with it. Its time stamps are true.
-//!
-//! `load` has one option, `ms_per_token`: the time that it sleeps for each token, in place of computing.
+//! kit is measured with it. Its time stamps are true. The option `ms_per_token` is the time that it sleeps for each token.
 
 use std::io::Read;
 use std::time::{Duration, Instant};
@@ -28,7 +26,7 @@ pub fn null_engine() -> Result<u8> {
         framer.push(&bytes[..read], |frame| frames.push(frame));
         for frame in frames {
             let Some(answer) = engine.answer(frame, zero)? else { continue };
-            output::print(&protocol::encode(&answer))?;
+            output::print(protocol::encode(&answer))?;
             if answer == (Message::Bye {}) {
                 return Ok(DONE);
             }
@@ -79,37 +77,44 @@ impl NullEngine {
         Ok(Loaded { load_ns: since(zero), facts: facts(load.threads), ..Loaded::default() })
     }
 
-    fn generate(&self, asked: Generate, zero: Instant) -> Result<Generated> {
-        let prompts: Vec<u32> = match (&asked.prompt_ids, &asked.prompts_ids, &asked.prompt, &asked.prompts) {
-            (Some(ids), ..) => vec![ids.len() as u32],
-            (_, Some(prompts), ..) => prompts.iter().map(|ids| ids.len() as u32).collect(),
-            (_, _, Some(text), _) => vec![text.len() as u32],
-            (.., texts) => texts.iter().flatten().map(|text| text.len() as u32).collect(),
-        };
-        let mut run = |number| self.iterate(&asked, &prompts, number, zero);
-        let warmup_iterations = (0..asked.warmup).map(&mut run).collect::<Result<_>>()?;
-        let iterations = (0..asked.iterations).map(&mut run).collect::<Result<_>>()?;
-        Ok(Generated { id: asked.id.clone(), iterations, warmup_iterations, ..Generated::default() })
+    fn generate(&self, request: Generate, zero: Instant) -> Result<Generated> {
+        let prompts: Vec<u32> =
+            match (&request.prompt_ids, &request.prompts_ids, &request.prompt, &request.prompts) {
+                (Some(ids), ..) => vec![ids.len() as u32],
+                (_, Some(prompts), ..) => prompts.iter().map(|ids| ids.len() as u32).collect(),
+                (_, _, Some(text), _) => vec![text.len() as u32],
+                (.., texts) => texts.iter().flatten().map(|text| text.len() as u32).collect(),
+            };
+        let mut run = |number| self.iterate(&request, &prompts, number, zero);
+        let warmup_iterations = (0..request.warmup).map(&mut run).collect::<Result<_>>()?;
+        let iterations = (0..request.iterations).map(&mut run).collect::<Result<_>>()?;
+        Ok(Generated { id: request.id.clone(), iterations, warmup_iterations, ..Generated::default() })
     }
 
-    fn iterate(&self, asked: &Generate, prompts: &[u32], iteration: u32, zero: Instant) -> Result<Iteration> {
+    fn iterate(
+        &self,
+        request: &Generate,
+        prompts: &[u32],
+        iteration: u32,
+        zero: Instant,
+    ) -> Result<Iteration> {
         let start_ns = since(zero);
-        let mut token_ns = Vec::with_capacity(asked.max_new_tokens as usize);
-        for index in 0..asked.max_new_tokens {
-            self.work_for_a_token();
+        let mut token_ns = Vec::with_capacity(request.max_new_tokens as usize);
+        for index in 0..request.max_new_tokens {
+            self.sleep_for_a_token();
             // With a coarse clock, the first token would have the time of its start.
             let ns = since(zero).max(start_ns + 1);
             token_ns.push(ns);
-            for sequence in 0..prompts.len() as u32 * u32::from(asked.stream) {
-                let id = asked.id.clone();
+            for sequence in 0..prompts.len() as u32 * u32::from(request.stream) {
+                let id = request.id.clone();
                 let token =
                     Message::Token(Token { id, iteration, sequence, index, ids: vec![id_of(index)], ns });
-                output::print(&protocol::encode(&token))?;
+                output::print(protocol::encode(&token))?;
             }
         }
         let sequence = |&prompt_tokens: &u32| Sequence {
             prompt_tokens,
-            output_ids: Some((0..asked.max_new_tokens).map(id_of).collect()),
+            output_ids: Some((0..request.max_new_tokens).map(id_of).collect()),
             token_ns: Some(token_ns.clone()),
             finish: Finish::Length,
             ..Sequence::default()
@@ -118,11 +123,9 @@ impl NullEngine {
         let end_ns = since(zero).max(token_ns.last().copied().unwrap_or(start_ns));
         Ok(Iteration { start_ns, end_ns, sequences })
     }
-}
 
-impl NullEngine {
     /// Sleeps for the time of a token, so that the processor is free.
-    fn work_for_a_token(&self) {
+    fn sleep_for_a_token(&self) {
         let began = Instant::now();
         // A park may end early.
         while let Some(left) = self.work.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) {
@@ -181,10 +184,8 @@ mod tests {
         for iteration in &generated.iterations {
             let sequence = &iteration.sequences[0];
             let times = sequence.token_ns.as_ref().unwrap();
-            assert_eq!(
-                (sequence.prompt_tokens, sequence.output_ids.as_ref().unwrap().len(), times.len()),
-                (3, 5, 5)
-            );
+            let ids = sequence.output_ids.as_ref().unwrap();
+            assert_eq!((sequence.prompt_tokens, ids.len(), times.len()), (3, 5, 5));
             assert!(iteration.start_ns < times[0] && times.is_sorted() && times[4] <= iteration.end_ns);
         }
     }
@@ -195,10 +196,8 @@ mod tests {
             panic!()
         };
         assert_eq!(failed.message, "unknown option `x`");
-        assert!(matches!(
-            answer(r#"{"type":"load","model":"m","options":{"ms_per_token":0.5}}"#),
-            Message::Loaded(_)
-        ));
+        let known = answer(r#"{"type":"load","model":"m","options":{"ms_per_token":0.5}}"#);
+        assert!(matches!(known, Message::Loaded(_)), "{known:?}");
     }
 
     #[test]

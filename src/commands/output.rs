@@ -9,16 +9,21 @@ use paths::OwnPython;
 use rustix::termios::tcgetwinsize;
 
 use crate::cli::ViewArgs;
+use crate::cli::exit_code::DONE;
 use crate::report::{Content, Format, Report, View, Viewed};
-use crate::text;
 
 /// Writes to stdout. A closed pipe, as after `head`, is no error.
-pub fn print(bytes: &[u8]) -> Result<()> {
+pub fn print(text: impl AsRef<[u8]>) -> Result<()> {
     let mut stdout = std::io::stdout().lock();
-    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
+    match stdout.write_all(text.as_ref()).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         written => written.context("cannot write to stdout"),
     }
+}
+
+/// Prints the text of a command that succeeded, and returns its exit status.
+pub fn succeed(text: impl AsRef<[u8]>) -> Result<u8> {
+    print(text).map(|()| DONE)
 }
 
 /// Prints the error chain, and its hints on lines of their own.
@@ -40,7 +45,7 @@ pub fn rendered(content: &dyn Content, format: &Format) -> Result<Vec<u8>> {
 }
 
 pub fn show(content: &dyn Content, format: &Format) -> Result<()> {
-    print(&rendered(content, format)?)
+    print(rendered(content, format)?)
 }
 
 /// A report with the parts that the command line selects.
@@ -80,11 +85,6 @@ fn width_of(terminal: impl AsFd) -> Option<usize> {
 
 /// The width of listings of engines and of set-up messages.
 pub const WIDTH: usize = 80;
-
-/// A paragraph below a name: a hint or a description.
-pub fn folded(text: &str) -> String {
-    text::wrap(text, WIDTH - 4, "  ").iter().map(|line| format!("    {line}\n")).collect()
-}
 
 /// The text about a user's own Python. Only the engine can check it, when it starts.
 pub fn unchecked(own: &OwnPython) -> String {

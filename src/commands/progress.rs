@@ -2,7 +2,8 @@
 //!
 //! It draws only when an event comes: no thread ticks, so nothing runs while an engine measures.
 
-use std::io::Write;
+use std::collections::BTreeMap;
+use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
@@ -21,12 +22,16 @@ pub enum Display {
     Live,
     /// Lines that stay, for a log.
     Plain,
-    Silent,
+}
+
+impl Display {
+    pub fn of_stderr() -> Self {
+        if std::io::stderr().is_terminal() { Self::Live } else { Self::Plain }
+    }
 }
 
 pub struct Progress {
-    display: Display,
-    story: Story,
+    state: State,
     bar: Option<ProgressBar>,
     run_started: Option<Instant>,
     drawn: Option<Instant>,
@@ -49,21 +54,17 @@ impl Progress {
                 .with_style(style())
                 .with_finish(ProgressFinish::AndClear)
         });
-        Self { display, story: Story::default(), bar, run_started: None, drawn: None }
+        Self { state: State::default(), bar, run_started: None, drawn: None }
     }
 
     /// Takes an event of set-up, before there is a record.
     pub fn event(&mut self, event: Event) {
-        if self.display != Display::Silent {
-            self.show(event, None);
-        }
+        self.show(event, None);
     }
 
     pub fn event_of_run(&mut self, event: Event, record: &RunRecord) {
-        if self.display != Display::Silent {
-            let estimate = estimate(&event, record);
-            self.show(event, estimate);
-        }
+        let estimate = estimate(&event, record);
+        self.show(event, estimate);
     }
 
     fn show(&mut self, event: Event, estimate: Option<String>) {
@@ -72,15 +73,15 @@ impl Progress {
             self.run_started = Some(Instant::now());
         }
         let finished = matches!(event, Event::RunFinished { .. });
-        let lines = self.story.take(&event, estimate.as_deref());
+        let lines = self.state.take(&event, estimate.as_deref());
         let Some(bar) = &self.bar else {
-            lines.iter().for_each(|line| say(&line.text));
+            lines.iter().for_each(|line| print(&line.text));
             // A long build reports its progress now and then.
             if let Event::SetUp(SetUpEvent::Output { .. }) = event {
                 let due = self.drawn.is_none_or(|drawn| drawn.elapsed() >= SET_UP_LINE);
-                if due && !self.story.status.ends_with(": ") {
+                if due && !self.state.status.ends_with(": ") {
                     self.drawn = Some(Instant::now());
-                    say(&format!("  {}", self.story.status));
+                    print(&format!("  {}", self.state.status));
                 }
             } else if let Event::SetUp(SetUpEvent::Started { .. }) = event {
                 self.drawn = Some(Instant::now());
@@ -91,14 +92,14 @@ impl Progress {
             bar.finish_and_clear();
         }
         for line in lines.iter().filter(|line| line.lasting) {
-            bar.suspend(|| say(&line.text));
+            bar.suspend(|| print(&line.text));
         }
         if finished || (only_counts && self.drawn.is_some_and(|drawn| drawn.elapsed() < REDRAW)) {
             return;
         }
         self.drawn = Some(Instant::now());
         // The one call that draws.
-        bar.set_message(self.story.live(self.run_started.map(|started| started.elapsed())));
+        bar.set_message(self.state.live(self.run_started.map(|started| started.elapsed())));
     }
 }
 
@@ -114,19 +115,19 @@ fn style() -> ProgressStyle {
 }
 
 /// Prints a line. A closed stderr does not end a run.
-fn say(line: &str) {
+fn print(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 /// The events so far, without a clock and without a terminal.
 #[derive(Debug, Default)]
-struct Story {
+struct State {
     requests: u64,
     done: u64,
     block: String,
     status: String,
     /// The workload under measurement, and the latest estimate of each configuration.
-    workload: Option<(String, Vec<(String, String)>)>,
+    workload: Option<(String, BTreeMap<String, String>)>,
 }
 
 /// A line for a log.
@@ -146,7 +147,7 @@ impl Line {
     }
 }
 
-impl Story {
+impl State {
     /// Takes an event. `estimate` is that of a sample.
     fn take(&mut self, event: &Event, estimate: Option<&str>) -> Vec<Line> {
         let mut lines: Vec<_> = self.end_of_rounds(event).into_iter().collect();
@@ -181,12 +182,12 @@ impl Story {
                 lines.push(step(self.status.clone()));
             }
             Event::CheckingTokens { label, samples } => {
-                let plural = if *samples == 1 { "" } else { "s" };
-                self.status = format!("checking the tokens of {samples} sample{plural} with {label}");
+                let samples = text::plural(*samples, "sample");
+                self.status = format!("checking the tokens of {samples} with {label}");
                 lines.push(step(self.status.clone()));
             }
             Event::CaseStarted { label, workload } => {
-                self.workload.get_or_insert_with(|| (workload.clone(), Vec::new()));
+                self.workload.get_or_insert_with(|| (workload.clone(), BTreeMap::new()));
                 self.status = format!("{}  {label}: {workload}, warming up", self.block);
             }
             Event::Sampled { label, workload, warmup, .. } => {
@@ -247,15 +248,11 @@ impl Story {
 
     fn take_sample(&mut self, label: &str, workload: &str, is_warmup: bool, estimate: Option<&str>) {
         self.done += 1;
-        let what = if is_warmup { ", warming up" } else { "" };
+        let warm_up = if is_warmup { ", warming up" } else { "" };
         let shown = estimate.map_or(String::new(), |estimate| format!("  {estimate}"));
-        self.status = format!("{}  {label}: {workload}{what}{shown}", self.block);
-        let (_, estimates) = self.workload.get_or_insert_with(|| (workload.into(), Vec::new()));
-        if let Some(estimate) = estimate {
-            estimates.retain(|(other, _)| other != label);
-            estimates.push((label.into(), estimate.into()));
-            estimates.sort();
-        }
+        self.status = format!("{}  {label}: {workload}{warm_up}{shown}", self.block);
+        let (_, estimates) = self.workload.get_or_insert_with(|| (workload.into(), BTreeMap::new()));
+        estimates.extend(estimate.map(|estimate| (label.to_string(), estimate.to_string())));
     }
 
     /// The text of the live bar: `━━━━────  31/36  3 min left  block 1/5  NAME: decode  43.1 tok/s`. Before the run, the
@@ -308,48 +305,51 @@ mod tests {
     use crate::record::specimen::timed::{measured, selection};
 
     /// An event, with the estimate of a sample.
-    type Told = (Event, Option<&'static str>);
+    type Estimated = (Event, Option<&'static str>);
 
-    fn sampled(workload: &str, estimate: &'static str) -> Told {
+    fn sampled(workload: &str, estimate: &'static str) -> Estimated {
         let (label, workload) = ("beacon".into(), workload.into());
         (Event::Sampled { label, workload, warmup: false, launch: 0, case: 0 }, Some(estimate))
     }
 
-    fn plain(story: &mut Story, events: &[Told]) -> Vec<String> {
-        let lines = events.iter().flat_map(|(event, estimate)| story.take(event, *estimate));
+    fn plain(state: &mut State, events: &[Estimated]) -> Vec<String> {
+        let lines = events.iter().flat_map(|(event, estimate)| state.take(event, *estimate));
         lines.map(|line| line.text).collect()
     }
 
-    fn run() -> Vec<Told> {
+    fn run() -> Vec<Estimated> {
         let label = || "beacon".to_string();
         let case = |workload: &str| Event::CaseStarted { label: label(), workload: workload.into() };
-        let told = |event| (event, None);
+        let plain = |event| (event, None);
         vec![
-            told(Event::SetUp(SetUpEvent::Started {
+            plain(Event::SetUp(SetUpEvent::Started {
                 subject: label(),
                 what: "building".into(),
                 note: Some("10 minutes".into()),
             })),
-            told(Event::SetUp(SetUpEvent::Output { subject: label(), line: "Compiling beacon-core".into() })),
-            told(Event::SetUp(SetUpEvent::Finished { subject: label(), failed: None })),
-            told(Event::RunStarted { configurations: 1, blocks: Some(3), record: "r.jsonl".into() }),
-            told(Event::BlockStarted { block: 0, until: 3, requests: 9 }),
-            told(Event::LaunchStarted { label: label() }),
-            told(Event::Loading { label: label(), phase: "weights".into(), fraction: Some(0.4) }),
-            told(Event::Loaded { label: label(), load_ns: 1_534_000_000 }),
-            told(case("ttft 16")),
+            plain(Event::SetUp(SetUpEvent::Output {
+                subject: label(),
+                line: "Compiling beacon-core".into(),
+            })),
+            plain(Event::SetUp(SetUpEvent::Finished { subject: label(), failed: None })),
+            plain(Event::RunStarted { configurations: 1, blocks: Some(3), record: "r.jsonl".into() }),
+            plain(Event::BlockStarted { block: 0, until: 3, requests: 9 }),
+            plain(Event::LaunchStarted { label: label() }),
+            plain(Event::Loading { label: label(), phase: "weights".into(), fraction: Some(0.4) }),
+            plain(Event::Loaded { label: label(), load_ns: 1_534_000_000 }),
+            plain(case("ttft 16")),
             sampled("ttft 16", "9.00 ms"),
             sampled("ttft 16", "8.90 ms"),
-            told(case("decode")),
+            plain(case("decode")),
             sampled("decode", "43.1 tok/s"),
-            told(Event::RunFinished { record: "r.jsonl".into() }),
+            plain(Event::RunFinished { record: "r.jsonl".into() }),
         ]
     }
 
     #[test]
     fn a_log_has_one_line_for_each_step_and_none_for_a_sample() {
         assert_eq!(
-            plain(&mut Story::default(), &run()),
+            plain(&mut State::default(), &run()),
             [
                 "beacon: building (10 minutes)",
                 "beacon: done",
@@ -374,7 +374,7 @@ mod tests {
                 let what = "bringing its build for cuda up to date".into();
                 let started =
                     Event::SetUp(SetUpEvent::Started { subject: engine.manifest.name.clone(), what, note });
-                for line in plain(&mut Story::default(), &[(started, None)]) {
+                for line in plain(&mut State::default(), &[(started, None)]) {
                     assert!(text::width(&line) <= WIDTH, "{line}");
                 }
             }
@@ -383,28 +383,28 @@ mod tests {
 
     #[test]
     fn the_status_has_the_current_step_and_estimate() {
-        let mut story = Story::default();
+        let mut state = State::default();
         let events = run();
-        plain(&mut story, &events[..7]);
-        assert_eq!(story.status, "block 1/3 beacon: loading, weights 40 %");
-        plain(&mut story, &events[7..13]);
-        assert_eq!(story.status, "block 1/3 beacon: decode 43.1 tok/s");
+        plain(&mut state, &events[..7]);
+        assert_eq!(state.status, "block 1/3 beacon: loading, weights 40 %");
+        plain(&mut state, &events[7..13]);
+        assert_eq!(state.status, "block 1/3 beacon: decode 43.1 tok/s");
         assert_eq!(
-            story.live(Some(Duration::from_secs(1))),
+            state.live(Some(Duration::from_secs(1))),
             "━━━━━━──────────────  3/9  block 1/3 beacon: decode 43.1 tok/s"
         );
     }
 
     #[test]
     fn time_left_is_computed_from_finished_and_planned_requests() {
-        let mut story = Story { requests: 20, done: 3, ..Story::default() };
-        assert_eq!(story.time_left(Duration::from_secs(10)), None);
-        story.done = 5;
-        assert_eq!(story.time_left(Duration::from_secs(10)), Some(Duration::from_secs(30)));
-        story.take(&Event::BlockStarted { block: 1, until: 2, requests: 10 }, None);
-        assert_eq!(story.time_left(Duration::from_secs(10)), Some(Duration::from_secs(10)));
-        story.take(&Event::BlockStarted { block: 1, until: 2, requests: 5 }, None);
-        assert_eq!(story.time_left(Duration::from_secs(10)), None);
+        let mut state = State { requests: 20, done: 3, ..State::default() };
+        assert_eq!(state.time_left(Duration::from_secs(10)), None);
+        state.done = 5;
+        assert_eq!(state.time_left(Duration::from_secs(10)), Some(Duration::from_secs(30)));
+        state.take(&Event::BlockStarted { block: 1, until: 2, requests: 10 }, None);
+        assert_eq!(state.time_left(Duration::from_secs(10)), Some(Duration::from_secs(10)));
+        state.take(&Event::BlockStarted { block: 1, until: 2, requests: 5 }, None);
+        assert_eq!(state.time_left(Duration::from_secs(10)), None);
         assert_eq!(
             [9, 119, 4800, 6000].map(|s| rough(Duration::from_secs(s))),
             ["9 s", "2 min", "80 min", "1 h 40 min"]
@@ -419,7 +419,7 @@ mod tests {
             message: "\u{1b}[2Jkilled by\nsignal 9".into(),
             ..Failure::default()
         };
-        let lines = Story::default().take(&Event::Failed { label: "x".into(), failure }, None);
+        let lines = State::default().take(&Event::Failed { label: "x".into(), failure }, None);
         assert_eq!(lines, [lasting("x: exited at sample 17: killed by signal 9".into())]);
     }
 
@@ -433,7 +433,7 @@ mod tests {
 
     #[test]
     fn every_display_takes_every_event() {
-        for display in [Display::Live, Display::Silent] {
+        for display in [Display::Live, Display::Plain] {
             let mut progress = Progress::new(display);
             for (event, _) in run() {
                 progress.event_of_run(event, &RunRecord::default());

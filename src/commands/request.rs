@@ -7,7 +7,6 @@ use clap::Args;
 use protocol::{Capabilities, Request};
 
 use super::output;
-use crate::cli::exit_code::DONE;
 use crate::engines::registry::Registry;
 use crate::machine::{CPU, Device, cpu};
 use crate::plan::prompts::{PromptKey, Prompts};
@@ -45,15 +44,16 @@ pub fn request(arguments: &RequestArgs) -> Result<u8> {
     let threads = vec![cpu::all_threads()];
     let settings = Selection { devices, threads, seed: arguments.seed, ..Selection::default() };
     let selection = resolve(&registry, &names, settings)?.as_it_stands()?;
-    output::print(&lines(&selection, arguments.text)?)?;
-    Ok(DONE)
+    output::succeed(lines(&selection, arguments.text)?)
 }
 
 /// The lines: hello, load, one measured request of each case, shutdown. With `text`, only the requests, for an engine
 /// without `hello`.
 fn lines(selection: &Selection, text: bool) -> Result<Vec<u8>> {
     let plan = Plan::new(selection);
-    let Some(configuration) = plan.configurations.first() else { bail!("nothing to ask") };
+    let Some(configuration) = plan.configurations.first() else {
+        bail!("no requests: the selection has no engine")
+    };
     let prompts = Prompts::open(&configuration.model.path)?;
     // The engine is not started, so its capabilities are unknown. The lines are for an engine with the whole protocol.
     let everything = Capabilities { prompt_ids: true, ..Capabilities::default() };
@@ -62,8 +62,8 @@ fn lines(selection: &Selection, text: bool) -> Result<Vec<u8>> {
         vec![Request::Hello(hello), Request::Load(load_request(configuration, &configuration.model.path))];
     for (number, case) in plan.cases_of(0).into_iter().enumerate() {
         let workload = &plan.cases[case].workload;
-        let which = PromptKey { seed: plan.seed, block: 0, kind: RequestKind::Measured, index: 0 };
-        let ids = prompts.ids(workload, which)?;
+        let key = PromptKey { seed: plan.seed, block: 0, kind: RequestKind::Measured, index: 0 };
+        let ids = prompts.ids(workload, key)?;
         let capabilities = (!text).then_some(&everything);
         requests.push(Request::Generate(prompts.request(workload, &ids, capabilities, number as u64)));
     }

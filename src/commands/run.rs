@@ -32,12 +32,12 @@ pub fn run(arguments: &RunArgs) -> Result<u8> {
     let measured = ready.run(plan)?;
     // An interrupted run is not judged.
     let finished = matches!(measured.end, Ok(Some(End::Finished)));
-    let judged = against.as_ref().filter(|_| finished);
-    let judged = judged.map(|against| against.judge(&measured.recorder.record, &arguments.judge));
+    let judge = |against: &Against| against.judge(&measured.recorder.record, &arguments.judge);
+    let judgement = against.as_ref().filter(|_| finished).map(judge);
     // The results are shown even when the record could not be written.
-    show(&measured.recorder, judged.as_ref(), arguments)?;
+    show(&measured.recorder, judgement.as_ref(), arguments)?;
     let code = experiment::exit_code(&measured.recorder.record, measured.end?, &arguments.names());
-    baseline::conclude(arguments, judged, &measured.recorder, code)
+    baseline::conclude(arguments, judgement, &measured.recorder, code)
 }
 
 /// The plan with the programs of a baseline that are measured again, and warnings for the record.

@@ -1,7 +1,6 @@
 //! `orchestrate setup`: builds an engine and creates its environment, lists what is set up, removes it.
 
 use std::fmt::Write as _;
-use std::io::IsTerminal;
 use std::path::Path;
 use std::str::FromStr;
 
@@ -13,9 +12,7 @@ use super::experiment::INTERRUPTED_SET_UP;
 use super::interrupts::Interrupts;
 use super::output::{self, WIDTH, unchecked};
 use super::progress::{Display, Progress};
-use crate::cli::exit_code::DONE;
 use crate::engines::manifest::{Engine, Program, SetUp};
-use crate::engines::own_python;
 use crate::engines::registry::{Registry, State, without_driver};
 use crate::engines::setup::{self, SettingUp};
 use crate::machine::{CPU, Device};
@@ -45,27 +42,19 @@ pub fn setup(arguments: &SetupArgs) -> Result<u8> {
     let Some(name) = arguments.engine.as_deref().filter(|_| !arguments.list) else {
         return list(&registry);
     };
-    let Some(engine) = registry.engines.iter().find(|engine| engine.manifest.name == name) else {
-        return Err(Usage(format!("no engine `{name}`\nhint: orchestrate engines")).into());
-    };
+    let engine = registry.engines.iter().find(|engine| engine.manifest.name == name);
+    let engine = engine.ok_or_else(|| Usage(format!("no engine `{name}`\nhint: orchestrate engines")))?;
     if arguments.remove {
-        output::print(setup::remove(engine, &registry.engines)?.as_bytes())?;
-        return Ok(DONE);
+        return output::succeed(setup::remove(engine, &registry.engines)?);
     }
-    let devices = setup::checked_devices(&registry, engine, &arguments.device)?;
+    let devices = setup::check_devices(&registry, engine, &arguments.device)?;
     let keeper = Keeper::start(&new_id())?;
-    let display = if std::io::stderr().is_terminal() { Display::Live } else { Display::Plain };
-    let mut progress = Progress::new(display);
+    let mut progress = Progress::new(Display::of_stderr());
     let mut listener = |event| progress.event(Event::SetUp(event));
     let _interrupts = Interrupts::listen(INTERRUPTED_SET_UP)?;
-    let mark = keeper.mark();
-    let mut setting_up = SettingUp::new(&registry, mark, &mut listener);
-    let mut said = String::new();
-    for device in &devices {
-        said.push_str(&setting_up.set_up(engine, device)?);
-    }
-    output::print(text::narrow(&said, WIDTH).as_bytes())?;
-    Ok(DONE)
+    let mut setting_up = SettingUp::new(&registry, keeper.mark(), &mut listener);
+    let results = devices.iter().map(|device| setting_up.set_up(engine, device));
+    output::succeed(text::narrow(&results.collect::<Result<String>>()?, WIDTH))
 }
 
 /// Prints the status of each engine, and the effect of `setup`.
@@ -93,8 +82,7 @@ fn list(registry: &Registry) -> Result<u8> {
         writeln!(text, "    {}", on_disk(&folder))?;
         writeln!(text, "    hint: rm -r {}", pasteable(&[folder.display().to_string()]))?;
     }
-    output::print(text::narrow(&text, WIDTH).as_bytes())?;
-    Ok(DONE)
+    output::succeed(text::narrow(&text, WIDTH))
 }
 
 fn on_disk(folder: &Path) -> String {
@@ -103,7 +91,7 @@ fn on_disk(folder: &Path) -> String {
 
 /// The status of a program: whether it exists, whether it can run, and the time to build it.
 fn built(registry: &Registry, program: Program) -> String {
-    let (built, note) = match registry.made(program) {
+    let (built, note) = match registry.build_state(program) {
         State::Never(unavailable) => return unavailable.reason,
         State::NotBuilt => ("not built", program.build.and_then(|build| build.note.as_ref())),
         State::NoEnvironment | State::Ready(_) => ("built", None),
@@ -117,7 +105,7 @@ fn environment(engine: &Engine) -> Result<Option<String>> {
     let (Some(environment), Some(folder)) = (&engine.manifest.environment, engine.environment()) else {
         return Ok(None);
     };
-    if let Some(own) = own_python::of(engine) {
+    if let Some(own) = engine.own_python() {
         return Ok(Some(format!("your own: {}", unchecked(&own))));
     }
     let folder = folder?;

@@ -1,16 +1,15 @@
-//! `engines/NAME/engine.toml`: how an engine is built, set up and started. Its capabilities come from its `hello`.
-
-mod presets;
+//! `engines/NAME/engine.toml`: how an engine is built, set up and started, and its presets: load options under names, their
+//! comparisons, and the suites made of them. Its capabilities come from its `hello`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
-use serde::Deserialize;
+use anyhow::{Context, Result, bail, ensure};
+use paths::{OwnPython, Python};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::machine::Device;
-
-pub use presets::{Against, DEFAULT_PRESET, OwnSuite, Preset};
 
 /// The manifests in the source tree at build time, for a program that is installed outside its checkout.
 const EMBEDDED: &[(&str, &[(&str, &str)])] = include!(concat!(env!("OUT_DIR"), "/manifests.rs"));
@@ -109,6 +108,38 @@ pub enum Driver {
     Nvidia,
 }
 
+/// The preset that needs no name.
+pub const DEFAULT_PRESET: &str = "default";
+
+/// Load options under a name.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Preset {
+    pub about: String,
+    pub options: Map<String, Value>,
+    /// The dtype to load, unless the user names one.
+    pub dtype: Option<String>,
+    pub against: Option<Against>,
+    /// The only suite that measures this preset, unless the user names the preset.
+    pub suite: Option<String>,
+}
+
+/// Scenarios and their rows: the presets that name this suite, each after the preset that it is compared with.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OwnSuite {
+    pub about: String,
+    pub scenarios: Vec<String>,
+}
+
+/// Another preset of the same engine, and the name of the difference to it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Against {
+    pub preset: String,
+    pub says: String,
+}
+
 #[derive(Debug, Clone)]
 pub struct Engine {
     pub manifest: Manifest,
@@ -165,18 +196,22 @@ impl Engine {
     }
 
     /// The Python of its worker, if it has one.
-    pub fn python(&self) -> Option<Result<paths::Python>> {
+    pub fn python(&self) -> Option<Result<Python>> {
         Some(paths::python(&self.manifest.name, self.environment_name(), &self.definition()?))
+    }
+
+    /// The user's own Python, if its worker runs there.
+    pub fn own_python(&self) -> Option<OwnPython> {
+        match self.python() {
+            Some(Ok(Python::Own(own))) => Some(own),
+            _ => None,
+        }
     }
 
     /// All texts that define its environment, joined. Another text makes another environment.
     fn definition(&self) -> Option<String> {
-        let requirements = self.requirements.as_deref()?;
-        Some(
-            std::iter::once(requirements)
-                .chain(self.build_files.iter().map(|(_, text)| text.as_str()))
-                .collect(),
-        )
+        let build_files = self.build_files.iter().map(|(_, text)| text.as_str());
+        Some(std::iter::once(self.requirements.as_deref()?).chain(build_files).collect())
     }
 
     /// Its own name, or the name of its shared environment.
@@ -196,18 +231,14 @@ impl Engine {
 
     /// A preset by its name, or the default one.
     pub fn preset(&self, name: Option<&str>) -> Result<(String, Preset)> {
+        let Manifest { name: engine, presets, .. } = &self.manifest;
         let name = name.unwrap_or(DEFAULT_PRESET);
-        let preset = self.manifest.presets.get(name).cloned();
+        let preset = presets.get(name).cloned();
         let preset = preset.or_else(|| (name == DEFAULT_PRESET).then(Preset::default));
-        let known: Vec<_> = self.manifest.presets.keys().map(|preset| format!("`{preset}`")).collect();
-        let preset = preset.with_context(|| {
-            format!(
-                "engine `{}` has no preset `{name}`\nhint: its presets are {}",
-                self.manifest.name,
-                known.join(", ")
-            )
-        })?;
-        Ok((name.to_string(), preset))
+        let known: Vec<_> = presets.keys().map(|preset| format!("`{preset}`")).collect();
+        let known = known.join(", ");
+        let missing = || format!("engine `{engine}` has no preset `{name}`\nhint: its presets are {known}");
+        Ok((name.to_string(), preset.with_context(missing)?))
     }
 
     /// The rows of one of its suites, as `-e` takes them. Compared rows are next to each other.
@@ -221,8 +252,8 @@ impl Engine {
         let mut rows: Vec<String> = Vec::new();
         for (preset, settings) in own() {
             let base = settings.against.as_ref().map(|it| &it.preset);
-            let alike = own().filter(|(_, it)| it.against.as_ref().map(|it| &it.preset) == base);
-            for row in base.into_iter().chain([preset]).chain(alike.map(|(name, _)| name)).map(row) {
+            let siblings = own().filter(|(_, it)| it.against.as_ref().map(|it| &it.preset) == base);
+            for row in base.into_iter().chain([preset]).chain(siblings.map(|(name, _)| name)).map(row) {
                 if !rows.contains(&row) {
                     rows.push(row);
                 }
@@ -251,15 +282,14 @@ pub fn read(folder: &Path) -> Result<Vec<Engine>> {
 pub fn engine(manifest: &str, read: impl Fn(&str) -> Option<String>) -> Result<Engine> {
     let manifest: Manifest = toml::from_str(manifest)?;
     check_devices(&manifest)?;
-    presets::check(&manifest.presets, &manifest.suites)?;
+    check_presets(&manifest)?;
     let requirements = match &manifest.environment {
         Some(environment) => {
             let path = &environment.requirements;
-            if path != OWN_REQUIREMENTS && environment.shared().is_none() {
-                bail!(
-                    "`environment.requirements`: expected `{OWN_REQUIREMENTS}` or `../environments/NAME/{OWN_REQUIREMENTS}`, found `{path}`"
-                );
-            }
+            ensure!(
+                path == OWN_REQUIREMENTS || environment.shared().is_some(),
+                "`environment.requirements`: expected `{OWN_REQUIREMENTS}` or `../environments/NAME/{OWN_REQUIREMENTS}`, found `{path}`"
+            );
             Some(read(path).with_context(|| format!("`environment.requirements`: no file `{path}`"))?)
         }
         None => None,
@@ -275,9 +305,8 @@ fn build_files(manifest: &Manifest, read: impl Fn(&str) -> Option<String>) -> Re
         bail!("`environment.build`: `{}` is shared, so it takes no build files", environment.requirements);
     }
     let file = |name: &String| {
-        if name.contains('/') || name.starts_with('.') {
-            bail!("`environment.build`: expected a file beside the manifest, found `{name}`");
-        }
+        let is_beside = !name.contains('/') && !name.starts_with('.');
+        ensure!(is_beside, "`environment.build`: expected a file beside the manifest, found `{name}`");
         let text = read(name).with_context(|| format!("`environment.build`: no file `{name}`"))?;
         Ok((name.clone(), text))
     };
@@ -300,11 +329,11 @@ impl Environment {
 fn check_devices(manifest: &Manifest) -> Result<()> {
     let mut binaries = vec![&manifest.binary];
     for (name, device) in &manifest.devices {
-        let is_family =
-            !name.is_empty() && name.bytes().all(|it| it.is_ascii_lowercase() || it.is_ascii_digit());
-        if !is_family {
-            bail!("`devices.{name}`: expected a family of devices such as `cuda`");
-        }
+        let is_family = name.bytes().all(|it| it.is_ascii_lowercase() || it.is_ascii_digit());
+        ensure!(
+            is_family && !name.is_empty(),
+            "`devices.{name}`: expected a family of devices such as `cuda`"
+        );
         match &device.binary {
             None if device.build.is_some() => {
                 bail!(
@@ -322,14 +351,33 @@ fn check_devices(manifest: &Manifest) -> Result<()> {
     Ok(())
 }
 
+/// Refuses comparisons with unknown presets, and suites without rows or scenarios.
+fn check_presets(Manifest { presets, suites, .. }: &Manifest) -> Result<()> {
+    for (name, preset) in presets {
+        if let Some(Against { preset: base, .. }) = &preset.against {
+            let known = base == DEFAULT_PRESET || presets.contains_key(base);
+            let problem = format!("`presets.{name}.against`: `{base}` is no other preset of this engine");
+            ensure!(known && base != name, problem);
+        }
+        if let Some(suite) = &preset.suite {
+            let problem = format!("`presets.{name}.suite`: no `suites.{suite}` in this manifest");
+            ensure!(suites.contains_key(suite), problem);
+        }
+    }
+    for (name, suite) in suites {
+        let has_rows = presets.values().any(|preset| preset.suite.as_ref() == Some(name));
+        ensure!(has_rows, "`suites.{name}`: no preset names this suite");
+        ensure!(!suite.scenarios.is_empty(), "`suites.{name}.scenarios`: expected at least one");
+    }
+    Ok(())
+}
+
 /// The engines in the source tree at build time.
 pub fn embedded() -> Result<Vec<Engine>> {
-    EMBEDDED
-        .iter()
-        .map(|(manifest, files)| {
-            engine(manifest, |path| files.iter().find(|it| it.0 == path).map(|it| it.1.to_string()))
-        })
-        .collect()
+    let engines = EMBEDDED.iter().map(|(manifest, files)| {
+        engine(manifest, |path| files.iter().find(|it| it.0 == path).map(|it| it.1.to_string()))
+    });
+    engines.collect()
 }
 
 #[cfg(test)]

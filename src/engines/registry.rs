@@ -1,17 +1,61 @@
 //! The engines that exist: those with a manifest, and any program by its path. Says what each needs before it runs.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
-use paths::Python;
+use anyhow::{Context, Result, bail, ensure};
+use paths::{OwnPython, Python};
+use serde_json::{Map, Value};
 
-use crate::engines::Candidate;
-use crate::engines::Start;
-use crate::engines::manifest::{self, DEFAULT_PRESET, Driver, Engine, OwnSuite, Preset, Program, SetUp};
-use crate::machine::Device;
-use crate::machine::driver;
-use crate::shell::Unavailable;
-use crate::shell::{megabytes, this_program};
+use crate::engines::manifest::{
+    self, Against, DEFAULT_PRESET, Driver, Engine, OwnSuite, Preset, Program, SetUp,
+};
+use crate::machine::{Device, driver};
+use crate::shell::{Unavailable, megabytes, this_program};
+
+/// A requested engine, as the registry found it.
+#[derive(Debug, Clone, Default)]
+pub struct Candidate {
+    pub engine: String,
+    pub preset: Option<String>,
+    pub options: Map<String, Value>,
+    /// The dtype to load, unless the command line names one.
+    pub dtype: Option<String>,
+    pub against: Option<Against>,
+    /// The start on every device that is not in `devices`.
+    pub own: Start,
+    /// The starts on the device families that the manifest names.
+    pub devices: BTreeMap<String, Start>,
+    pub alone: bool,
+}
+
+/// How an engine is started on a device, or why it cannot be.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Start {
+    pub command: Vec<String>,
+    pub unavailable: Option<Unavailable>,
+}
+
+impl Start {
+    pub fn by(program: impl AsRef<Path>) -> Self {
+        Self { command: vec![program.as_ref().to_string_lossy().into_owned()], unavailable: None }
+    }
+
+    pub fn never(unavailable: Unavailable) -> Self {
+        Self { command: Vec::new(), unavailable: Some(unavailable) }
+    }
+}
+
+impl Candidate {
+    pub fn on(&self, device: &Device) -> &Start {
+        self.devices.get(&device.family()).unwrap_or(&self.own)
+    }
+
+    /// Replaces the start on a device.
+    pub fn start_on(&mut self, device: &Device, start: Start) {
+        *self.devices.get_mut(&device.family()).unwrap_or(&mut self.own) = start;
+    }
+}
 
 /// Whether an engine can be launched, or what is missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,32 +86,28 @@ impl Registry {
     }
 
     /// Resolves `name`, `name:preset`, a path or a program on PATH. `Err` if nothing matches.
-    pub fn find(&self, asked: &str) -> Result<Found<'_>> {
+    pub fn find(&self, selector: &str) -> Result<Found<'_>> {
         let (name, preset) =
-            asked.split_once(':').map_or((asked, None), |(name, preset)| (name, Some(preset)));
+            selector.split_once(':').map_or((selector, None), |(name, preset)| (name, Some(preset)));
         if let Some(engine) = self.engines.iter().find(|engine| engine.manifest.name == name) {
             return Ok(Found::Engine(engine, engine.preset(preset)?));
         }
-        if asked.contains('/') {
+        if selector.contains('/') {
             // Links are not resolved: a program may look at the name by which it was started.
-            let path = std::path::absolute(asked).with_context(|| format!("no engine at `{asked}`"))?;
-            if !path.exists() {
-                bail!("no engine at `{asked}`");
-            }
-            if path.is_dir() {
-                bail!("`{asked}` is a folder, an engine is a program");
-            }
+            let path = std::path::absolute(selector).ok().filter(|path| path.exists());
+            let path = path.with_context(|| format!("no engine at `{selector}`"))?;
+            ensure!(!path.is_dir(), "`{selector}` is a folder, an engine is a program");
             return Ok(Found::Program(path));
         }
-        if let Ok(path) = which::which(asked) {
+        if let Ok(path) = which::which(selector) {
             return Ok(Found::Program(path));
         }
         let names: Vec<_> = self.engines.iter().map(|engine| format!("`{}`", engine.manifest.name)).collect();
-        let hint = match Path::new(asked).exists() {
-            true => format!("-e ./{asked}"),
+        let hint = match Path::new(selector).exists() {
+            true => format!("-e ./{selector}"),
             false => format!("engines here: {}; a program's path works too", names.join(", ")),
         };
-        bail!("no engine `{asked}`, and no such program on PATH\nhint: {hint}")
+        bail!("no engine `{selector}`, and no such program on PATH\nhint: {hint}")
     }
 
     /// The engines' own suites, each with its name and its engine, whose presets are the rows.
@@ -79,10 +119,27 @@ impl Registry {
 
     /// The name of the engine that ratios are taken against.
     pub fn reference(&self) -> Option<&str> {
-        self.engines
-            .iter()
-            .find(|engine| engine.manifest.reference)
-            .map(|engine| engine.manifest.name.as_str())
+        let engine = self.engines.iter().find(|engine| engine.manifest.reference);
+        engine.map(|engine| engine.manifest.name.as_str())
+    }
+
+    /// The engine by its name or its program's name. A program given by its path uses the same variables.
+    pub fn named(&self, name: &str) -> Option<&Engine> {
+        self.engines.iter().find(|it| it.manifest.name == name || it.manifest.binary == name)
+    }
+
+    /// A notice for each of these engines whose worker runs in another Python than its pinned one.
+    pub fn own_python_notices<'a>(&self, names: impl Iterator<Item = &'a str>) -> Vec<String> {
+        let engines = names.filter_map(|name| self.named(name));
+        let engines: BTreeMap<&str, &Engine> = engines.map(|it| (it.manifest.name.as_str(), it)).collect();
+        let notice = |(name, engine): (&str, &Engine)| {
+            let OwnPython { variable, interpreter } = engine.own_python()?;
+            let interpreter = interpreter.display();
+            Some(format!(
+                "`{name}` runs in `{interpreter}` ({variable}), not in its pinned environment, so its versions are not the pinned ones"
+            ))
+        };
+        engines.into_iter().filter_map(notice).collect()
     }
 
     /// The reference engine for output checks, if it is ready to run. Nothing is set up for it.
@@ -98,12 +155,12 @@ impl Registry {
         }
         match without_driver(program) {
             Some(no_driver) => State::Never(with_missing_python(no_driver, program)),
-            None => self.made(program),
+            None => self.build_state(program),
         }
     }
 
     /// Whether it is built and set up, even for another machine: a program can be built here and run there.
-    pub fn made(&self, program: Program) -> State {
+    pub fn build_state(&self, program: Program) -> State {
         let engine = program.engine;
         let python = engine.python();
         match (foreign(program), &python) {
@@ -120,20 +177,14 @@ impl Registry {
             (None, _) if self.root.is_some() => State::NotBuilt,
             (None, _) => {
                 let (binary, name) = (program.binary, &engine.manifest.name);
-                match program.only_for {
-                    None => never(
-                        format!(
-                            "no `{binary}` beside this program or on PATH; a checkout of the source installs it"
-                        ),
-                        Some(format!("cargo install --locked --path engines/{name}")),
-                    ),
-                    Some(family) => never(
-                        format!(
-                            "no `{binary}` beside this program or on PATH; a checkout of the source builds it"
-                        ),
-                        Some(format!("cargo run --release -- setup {name} --device {family}")),
-                    ),
-                }
+                let (verb, hint) = match program.only_for {
+                    None => ("installs", format!("cargo install --locked --path engines/{name}")),
+                    Some(family) => {
+                        ("builds", format!("cargo run --release -- setup {name} --device {family}"))
+                    }
+                };
+                let place = "beside this program or on PATH";
+                never(format!("no `{binary}` {place}; a checkout of the source {verb} it"), Some(hint))
             }
         }
     }
@@ -156,7 +207,7 @@ impl Registry {
                 ..Candidate::default()
             },
             Found::Engine(engine, (preset, settings)) => {
-                let families = engine.manifest.devices.keys();
+                let start = |family: &String| (family.clone(), self.start(engine.on_family(family)));
                 Candidate {
                     engine: engine.manifest.name.clone(),
                     preset: (preset != DEFAULT_PRESET).then(|| preset.clone()),
@@ -164,9 +215,7 @@ impl Registry {
                     dtype: settings.dtype.clone(),
                     against: settings.against.clone(),
                     own: self.start(engine.own_program()),
-                    devices: families
-                        .map(|family| (family.clone(), self.start(engine.on_family(family))))
-                        .collect(),
+                    devices: engine.manifest.devices.keys().map(start).collect(),
                     alone: engine.manifest.alone,
                 }
             }
@@ -195,10 +244,10 @@ pub fn missing(program: Program, state: &State) -> Unavailable {
 fn no_environment(program: Program) -> Unavailable {
     let environment = program.engine.manifest.environment.as_ref();
     let size = environment.map_or(0, |environment| environment.download_mb);
-    let hint = set_up_command(program);
+    let otherwise = otherwise(program).map_or(String::new(), |otherwise| format!("\n{otherwise}"));
     Unavailable {
         reason: format!("its environment is not set up ({} to download)", megabytes(size)),
-        hint: Some(std::iter::once(hint).chain(otherwise(program)).collect::<Vec<_>>().join("\n")),
+        hint: Some(format!("{}{otherwise}", set_up_command(program))),
     }
 }
 
@@ -232,17 +281,14 @@ pub fn set_up_command(program: Program) -> String {
 /// The obstacle of another operating system. The program cannot be built here either.
 fn foreign(program: Program) -> Option<Unavailable> {
     let here = std::env::consts::OS;
-    let needed = program
-        .needs()
-        .map(|needs| &needs.os)
-        .find(|os| !os.is_empty() && !os.iter().any(|it| it == here))?;
+    let mut needs = program.needs().map(|needs| &needs.os);
+    let needed = needs.find(|os| !os.is_empty() && !os.iter().any(|it| it == here))?;
     Some(Unavailable { reason: format!("needs {}, this is {here}", needed.join(" or ")), hint: None })
 }
 
 /// The obstacle of a missing driver.
 pub fn without_driver(program: Program) -> Option<Unavailable> {
-    let asked = program.needs().find_map(|needs| needs.driver)?;
-    match asked {
+    match program.needs().find_map(|needs| needs.driver)? {
         Driver::Nvidia => driver::nvidia().err(),
     }
 }
@@ -280,10 +326,8 @@ mod tests {
     "#;
 
     fn registry() -> Registry {
-        Registry {
-            engines: vec![manifest::engine(MANIFEST, |_| None).unwrap()],
-            root: Some("/nowhere".into()),
-        }
+        let toy = manifest::engine(MANIFEST, |_| None).unwrap();
+        Registry { engines: vec![toy], root: Some("/nowhere".into()) }
     }
 
     #[test]
@@ -319,5 +363,17 @@ mod tests {
         let unavailable = candidate.own.unavailable.unwrap();
         assert_eq!(unavailable.reason, "not built");
         assert!(unavailable.hint.unwrap().ends_with("setup toy"));
+    }
+
+    #[test]
+    fn a_device_in_capitals_starts_the_program_of_its_family() {
+        let devices = BTreeMap::from([("cuda".to_string(), Start::by("on-cuda"))]);
+        let mut candidate = Candidate { own: Start::by("on-cpu"), devices, ..Candidate::default() };
+        for name in ["cuda", "CUDA", "Cuda:1"] {
+            assert_eq!(candidate.on(&name.into()).command, ["on-cuda"], "{name}");
+        }
+        assert_eq!(candidate.on(&"CPU".into()).command, ["on-cpu"]);
+        candidate.start_on(&"CUDA:0".into(), Start::by("anew"));
+        assert_eq!((&*candidate.own.command[0], &*candidate.devices["cuda"].command[0]), ("on-cpu", "anew"));
     }
 }

@@ -1,8 +1,6 @@
 //! Builds engines and creates their environments. This is the only code that installs anything, and it states the size first.
 //! Each step is one command, and its output goes to the displays line by line.
 
-mod device;
-mod disk;
 mod environment;
 mod step;
 
@@ -12,17 +10,13 @@ use std::path::Path;
 use anyhow::{Result, bail};
 
 use crate::engines::manifest::{Engine, Program, SetUp};
-use crate::engines::own_python;
 use crate::engines::registry::{self, Registry, State, set_up_command};
-use crate::machine::Device;
-use crate::shell::Unavailable;
-use crate::shell::this_program;
+use crate::machine::{CPU, Device};
+use crate::shell::{Unavailable, Usage, this_program};
 
-pub use device::checked as checked_devices;
-pub use disk::{unused, used_bytes};
-pub use environment::remove;
+pub use environment::{remove, unused, used_bytes};
 pub use step::SetUpEvent;
-use step::{Steps, cause};
+use step::{Steps, cause, without_hint};
 
 /// Words in the errors of pip, uv and cargo when the network is missing.
 const NO_NETWORK: [&str; 5] = ["connection", "dns error", "network", "offline", "could not resolve host"];
@@ -52,22 +46,22 @@ impl<'a> SettingUp<'a> {
         if matches!(self.registry.state(program), State::Never(_)) {
             return Ok(());
         }
-        if let Some(prepared) = self.prepared.get(&which(program)) {
+        if let Some(prepared) = self.prepared.get(&program_key(program)) {
             return prepared.clone();
         }
         let prepared = self.prepare_once(program);
-        self.prepared.insert(which(program), prepared.clone());
+        self.prepared.insert(program_key(program), prepared.clone());
         prepared
     }
 
     fn prepare_once(&mut self, program: Program) -> Result<(), Unavailable> {
         let engine = program.engine;
         if let Err(error) = self.build(program) {
-            let trouble = unavailable(program, "it does not build", &error);
-            if matches!(self.registry.made(program), State::NotBuilt) {
-                return Err(trouble);
+            let failed = unavailable(program, "it does not build", &error);
+            if matches!(self.registry.build_state(program), State::NotBuilt) {
+                return Err(failed);
             }
-            let (name, reason) = (&engine.manifest.name, trouble.reason);
+            let (name, reason) = (&engine.manifest.name, failed.reason);
             let on = program.only_for.map_or_else(String::new, |family| format!(" on {family}"));
             let message = format!(
                 "the earlier build of `{name}` is measured{on}: {reason} (`--no-setup` builds nothing)"
@@ -75,7 +69,7 @@ impl<'a> SettingUp<'a> {
             (self.steps.listener)(SetUpEvent::Warned(message.clone()));
             self.warnings.push(message);
         }
-        match self.registry.made(program) {
+        match self.registry.build_state(program) {
             State::NoEnvironment if engine.manifest.setup == SetUp::Auto => {
                 let made = environment::create(&mut self.steps, engine);
                 made.map_err(|error| unavailable(program, "its environment cannot be set up", &error))
@@ -87,15 +81,15 @@ impl<'a> SettingUp<'a> {
     /// On request: builds an engine for a device and sets it up. Gives a message for the user.
     pub fn set_up(&mut self, engine: &Engine, device: &Device) -> Result<String> {
         let (name, program) = (&engine.manifest.name, engine.on(device));
-        if let State::Never(unavailable) = self.registry.made(program) {
-            bail!("`{name}` cannot run here: {}", unavailable.said());
+        if let State::Never(unavailable) = self.registry.build_state(program) {
+            bail!("`{name}` cannot run here: {}", unavailable.message());
         }
-        if !self.prepared.contains_key(&which(program)) {
+        if !self.prepared.contains_key(&program_key(program)) {
             self.build(program)?;
-            self.prepared.insert(which(program), Ok(()));
+            self.prepared.insert(program_key(program), Ok(()));
         }
         let no_driver = registry::without_driver(program);
-        match self.registry.made(program) {
+        match self.registry.build_state(program) {
             State::NotBuilt => {
                 bail!("`{name}`: its build succeeded, but there is no `{}` in `release/`", program.binary)
             }
@@ -103,22 +97,18 @@ impl<'a> SettingUp<'a> {
             State::NoEnvironment if no_driver.is_none() => environment::create(&mut self.steps, engine)?,
             _ => {}
         }
-        Ok(match no_driver {
-            Some(unavailable) => self.built_without_driver(program, device, &unavailable.reason),
-            None => {
-                let ready = match device.family().as_str() {
-                    _ if device.is_cpu() => "is ready".into(),
-                    family if engine.manifest.devices.contains_key(family) => format!("is ready on {family}"),
-                    family => {
-                        format!(
-                            "is ready; only a run shows whether it supports {family}{}",
-                            own_programs(engine)
-                        )
-                    }
-                };
-                format!("`{name}` {ready}\n{}", own_python_note(engine))
-            }
-        })
+        if let Some(unavailable) = no_driver {
+            return Ok(self.built_without_driver(program, device, &unavailable.reason));
+        }
+        let family = device.family();
+        let ready = if device.is_cpu() {
+            "is ready".into()
+        } else if engine.manifest.devices.contains_key(&family) {
+            format!("is ready on {family}")
+        } else {
+            format!("is ready; only a run shows whether it supports {family}{}", own_programs(engine))
+        };
+        Ok(format!("`{name}` {ready}\n{}", own_python_note(engine)))
     }
 
     /// The message about a program that this machine has no driver for.
@@ -130,12 +120,14 @@ impl<'a> SettingUp<'a> {
         let there = if shared { format!(" on {}", device.family()) } else { String::new() };
         let path = self.registry.binary(program).unwrap_or_default();
         let path = self.registry.root.as_ref().and_then(|root| path.strip_prefix(root).ok()).unwrap_or(&path);
-        let mut said =
-            format!("`{name}` is built{built_for} ({});\nit cannot run{there} here: {why}\n", path.display());
-        if matches!(self.registry.made(program), State::NoEnvironment) {
-            said.push_str("on a machine that can run it, the same command creates its environment\n");
-        }
-        said
+        let environment = match self.registry.build_state(program) {
+            State::NoEnvironment => {
+                "on a machine that can run it, the same command creates its environment\n"
+            }
+            _ => "",
+        };
+        let path = path.display();
+        format!("`{name}` is built{built_for} ({path});\nit cannot run{there} here: {why}\n{environment}")
     }
 
     /// Builds a program. Cargo finds out within a moment whether anything changed.
@@ -153,13 +145,13 @@ impl<'a> SettingUp<'a> {
             None => in_checkout(root, &build.command),
         };
         let root = root.clone();
-        let of_device = program.only_for.map_or_else(String::new, |family| format!(" for {family}"));
-        let (what, note) = match self.registry.made(program) {
-            State::NotBuilt => (format!("building{of_device}"), build.note.clone()),
+        let suffix = program.only_for.map_or_else(String::new, |family| format!(" for {family}"));
+        let (what, note) = match self.registry.build_state(program) {
+            State::NotBuilt => (format!("building{suffix}"), build.note.clone()),
             // Cargo keeps its downloads. A command may download again, so its size is stated again.
             _ => {
                 let note = build.note.clone().filter(|_| build.package.is_none());
-                (format!("bringing its build{of_device} up to date"), note)
+                (format!("bringing its build{suffix} up to date"), note)
             }
         };
         self.steps.step(program.engine, &what, note, &command, &root)
@@ -167,7 +159,7 @@ impl<'a> SettingUp<'a> {
 }
 
 /// The key of a program. Devices may share a program, and presets always do.
-fn which(program: Program) -> (String, String) {
+fn program_key(program: Program) -> (String, String) {
     (program.engine.manifest.name.clone(), program.binary.to_string())
 }
 
@@ -182,32 +174,89 @@ fn in_checkout(root: &Path, command: &[String]) -> Vec<String> {
 
 /// A hint to the device families with their own program, for an engine set up for a device that its manifest does not name.
 fn own_programs(engine: &Engine) -> String {
-    let families: Vec<&str> =
-        engine.manifest.devices.keys().filter_map(|family| engine.on_family(family).only_for).collect();
-    let command = || {
-        format!("\nhint: {} setup {} --device {}", this_program(), engine.manifest.name, families.join(","))
-    };
+    let families = engine.manifest.devices.keys().filter_map(|family| engine.on_family(family).only_for);
+    let families = families.collect::<Vec<_>>().join(",");
+    let command = || format!("\nhint: {} setup {} --device {families}", this_program(), engine.manifest.name);
     if families.is_empty() { String::new() } else { command() }
 }
 
 /// The note about an engine that runs in the user's own Python.
 fn own_python_note(engine: &Engine) -> String {
-    let said = own_python::of(engine).map(|own| {
-        let interpreter = own.interpreter.display();
-        format!(
-            "it runs in `{interpreter}` ({}), which was not checked;\nno environment is created for it\n",
-            own.variable
-        )
+    let note = engine.own_python().map(|own| {
+        let (interpreter, variable) = (own.interpreter.display(), own.variable);
+        format!("it runs in `{interpreter}` ({variable}), which was not checked;\nno environment is created for it\n")
     });
-    said.unwrap_or_default()
+    note.unwrap_or_default()
 }
 
 fn unavailable(program: Program, what: &str, error: &anyhow::Error) -> Unavailable {
-    let text = format!("{error:#}");
-    let said = text.split("\nhint:").next().unwrap_or_default();
-    let (mut cause, lower) = (cause(said).to_string(), said.to_ascii_lowercase());
+    let text = without_hint(error);
+    let (mut cause, lower) = (cause(&text).to_string(), text.to_ascii_lowercase());
     if NO_NETWORK.iter().any(|sign| lower.contains(sign)) {
         cause.push_str(" (is there a network?)");
     }
     Unavailable { reason: format!("{what}: {cause}"), hint: Some(set_up_command(program)) }
+}
+
+/// The distinct devices, or an error about a mistyped name. Only the engine may know an unusual name.
+pub fn check_devices(registry: &Registry, engine: &Engine, devices: &[Device]) -> Result<Vec<Device>> {
+    let mut distinct: Vec<Device> = Vec::new();
+    for device in devices {
+        if let Some(known) = intended(registry, device) {
+            let hint = format!("{} setup {} --device {known}", this_program(), engine.manifest.name);
+            bail!(Usage(format!("no device `{device}`\nhint: {hint}")));
+        }
+        if !distinct.contains(device) {
+            distinct.push(device.clone());
+        }
+    }
+    Ok(distinct)
+}
+
+/// The known device that this name is probably a mistyped form of.
+fn intended(registry: &Registry, device: &Device) -> Option<String> {
+    // The name as typed, because capitals are a typing error too.
+    let family = device.as_str().split(':').next().unwrap_or_default();
+    let families = registry.engines.iter().flat_map(|engine| engine.manifest.devices.keys());
+    let known: Vec<&str> = families.map(String::as_str).chain([CPU]).collect();
+    let intended = known.iter().find(|known| mistyped(family, known)).filter(|_| !known.contains(&family))?;
+    Some(format!("{intended}{}", &device.as_str()[family.len()..]))
+}
+
+/// Letters in another order, one missing, one too many, or capitals. A replaced letter is no sign of an error: `xpu`, `npu` and
+/// `tpu` are devices too.
+fn mistyped(name: &str, known: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    let sorted = |word: &str| {
+        let mut letters: Vec<char> = word.chars().collect();
+        letters.sort_unstable();
+        letters
+    };
+    name == known || sorted(&name) == sorted(known) || lacks_one(&name, known) || lacks_one(known, &name)
+}
+
+fn lacks_one(shorter: &str, longer: &str) -> bool {
+    longer.char_indices().any(|(at, letter)| {
+        longer.len() == shorter.len() + letter.len_utf8()
+            && shorter.starts_with(&longer[..at])
+            && shorter.ends_with(&longer[at + letter.len_utf8()..])
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mistyped_device_is_distinguished_from_another_device() {
+        for slip in ["cdua", "cuad", "cud", "uda", "cuuda", "cudaa", "CUDA", "Cuda"] {
+            assert!(mistyped(slip, "cuda"), "{slip}");
+        }
+        for other in ["metal", "rocm", "xpu", "cu", "cuda12x", "", "ċuda"] {
+            assert!(!mistyped(other, "cuda"), "{other}");
+        }
+        for other in ["gpu", "xpu", "npu", "tpu", "mps"] {
+            assert!(!mistyped(other, CPU), "{other}");
+        }
+    }
 }

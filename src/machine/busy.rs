@@ -149,12 +149,12 @@ mod tests {
         }
         let both = std::sync::Barrier::new(2);
         std::thread::scope(|scope| {
-            for said in ["one ", "other "] {
+            for message in ["one ", "other "] {
                 let both = &both;
                 scope.spawn(move || {
                     both.wait();
                     while thread_ns() < EACH_NS {}
-                    std::io::stderr().write_all(said.as_bytes()).unwrap();
+                    std::io::stderr().write_all(message.as_bytes()).unwrap();
                     std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
                 });
             }
@@ -170,11 +170,11 @@ mod tests {
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let time = CpuTime::of(&[child.id()]);
-        let mut said = String::new();
+        let mut output = String::new();
         let mut byte = [0];
-        while !(said.contains("one ") && said.contains("other ")) {
+        while !(output.contains("one ") && output.contains("other ")) {
             child.stderr.as_mut().unwrap().read_exact(&mut byte).unwrap();
-            said.push(byte[0].into());
+            output.push(byte[0].into());
         }
         let worked = time.so_far();
         drop(child.stdin.take());

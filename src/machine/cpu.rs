@@ -78,10 +78,10 @@ impl Cpu {
         let status = read("/proc/self/status").unwrap_or_default();
         cpu.allowed_cores = allowed_list(&status).and_then(count_list);
         cpu.caches = (0..8).map_while(cache).collect();
-        let of_cores = |name: &str| read(format!("/sys/devices/system/cpu/{name}"));
-        cpu.governor = of_cores("cpu0/cpufreq/scaling_governor").map(|text| text.trim().to_string());
-        cpu.max_mhz = of_cores("cpu0/cpufreq/cpuinfo_max_freq").and_then(|khz| megahertz(&khz));
-        cpu.smt = of_cores("smt/active").and_then(|active| switch(&active));
+        let core_file = |name: &str| read(format!("/sys/devices/system/cpu/{name}"));
+        cpu.governor = core_file("cpu0/cpufreq/scaling_governor").map(|text| text.trim().to_string());
+        cpu.max_mhz = core_file("cpu0/cpufreq/cpuinfo_max_freq").and_then(|khz| megahertz(&khz));
+        cpu.smt = core_file("smt/active").and_then(|active| switch(&active));
         cpu.numa_nodes = read("/sys/devices/system/node/online").and_then(|list| count_list(&list));
         cpu
     }

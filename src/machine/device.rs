@@ -26,8 +26,8 @@ impl Device {
     }
 
     /// The device that an engine states, or else the requested one.
-    pub fn in_effect(stated: Option<&str>, asked: &Self) -> Self {
-        stated.map_or_else(|| asked.clone(), Self::from)
+    pub fn in_effect(stated: Option<&str>, requested: &Self) -> Self {
+        stated.map_or_else(|| requested.clone(), Self::from)
     }
 
     pub fn as_str(&self) -> &str {
@@ -66,9 +66,9 @@ impl Device {
     }
 
     /// The same for a stated device: `cuda` without a number is the requested GPU.
-    pub fn cuda_index_stated(&self, asked: &Self) -> Option<u32> {
+    pub fn cuda_index_stated(&self, requested: &Self) -> Option<u32> {
         let index = self.cuda_index()?;
-        if self.0.contains(':') { Some(index) } else { asked.cuda_index() }
+        if self.0.contains(':') { Some(index) } else { requested.cuda_index() }
     }
 }
 
@@ -136,7 +136,8 @@ mod tests {
         assert_eq!(["cuda", "cuda:2", "CUDA:1"].map(index), [Some(0), Some(2), Some(1)]);
         assert_eq!((Device::cuda(3).as_str(), Device::cuda(3).cuda_index()), ("cuda:3", Some(3)));
         assert_eq!(["cuda:x", "cuda12", "cpu", "metal:1", ""].map(index), [None; 5]);
-        let stated = |stated: &str, asked: &str| Device::from(stated).cuda_index_stated(&asked.into());
+        let stated =
+            |stated: &str, requested: &str| Device::from(stated).cuda_index_stated(&requested.into());
         assert_eq!((stated("cuda", "cuda:3"), stated("cuda:1", "cuda:3")), (Some(3), Some(1)));
         assert_eq!((stated("cuda", "cpu"), stated("cpu", "cuda:3")), (None, None));
     }

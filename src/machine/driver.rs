@@ -15,7 +15,7 @@ const LOADED: [&str; 3] = ["proc/driver/nvidia/version", "dev/nvidiactl", "dev/n
 /// The library that every CUDA program opens.
 const LIBRARY: &str = "libcuda.so.1";
 /// The folder of the library under WSL. Its driver is that of Windows, so Linux sees no module, only the device `/dev/dxg`.
-const OF_WSL: &str = "usr/lib/wsl/lib";
+const WSL: &str = "usr/lib/wsl/lib";
 const LIBRARIES: [&str; 8] = [
     "usr/lib/x86_64-linux-gnu",
     "usr/lib/aarch64-linux-gnu",
@@ -24,17 +24,17 @@ const LIBRARIES: [&str; 8] = [
     "usr/local/nvidia/lib64",
     "usr/local/cuda/compat",
     "run/opengl-driver/lib",
-    OF_WSL,
+    WSL,
 ];
 
 /// `Ok` where an engine on CUDA may be started.
 pub fn nvidia() -> Result<(), Unavailable> {
-    static ASKED: OnceLock<Result<(), Unavailable>> = OnceLock::new();
-    let asked = ASKED.get_or_init(|| {
+    static RESULT: OnceLock<Result<(), Unavailable>> = OnceLock::new();
+    let check = || {
         let folders = std::env::var_os("LD_LIBRARY_PATH");
-        judge(gpu::counted(), || Signs::under(Path::new("/"), folders.as_deref()))
-    });
-    asked.clone()
+        decide(gpu::counted(), || Signs::under(Path::new("/"), folders.as_deref()))
+    };
+    RESULT.get_or_init(check).clone()
 }
 
 /// The visible signs of the driver, without opening its libraries.
@@ -52,9 +52,9 @@ impl Signs {
         // The loader's cache is binary, but its names are plain text.
         let cache = std::fs::read(root.join("etc/ld.so.cache")).unwrap_or_default();
         let in_cache = cache.windows(LIBRARY.len()).any(|bytes| bytes == LIBRARY.as_bytes());
-        let of_windows = root.join("dev/dxg").exists() && is_there(&root.join(OF_WSL));
+        let on_windows = root.join("dev/dxg").exists() && is_there(&root.join(WSL));
         Self {
-            loaded: of_windows || LOADED.iter().any(|sign| root.join(sign).exists()),
+            loaded: on_windows || LOADED.iter().any(|sign| root.join(sign).exists()),
             has_library: in_cache || on_path.iter().chain(&usual).any(|folder| is_there(folder)),
         }
     }
@@ -62,21 +62,21 @@ impl Signs {
 
 /// Decides by the driver's management library. If that fails other signs count, because a container may have a GPU without that
 /// library.
-fn judge(counted: Result<u32, NvmlError>, signs: impl FnOnce() -> Signs) -> Result<(), Unavailable> {
+fn decide(counted: Result<u32, NvmlError>, signs: impl FnOnce() -> Signs) -> Result<(), Unavailable> {
     let (reason, hint) = match counted {
-        Ok(0) => ("the NVIDIA driver finds no GPU", "`nvidia-smi -L` lists those that it finds"),
+        Ok(0) => ("the NVIDIA driver finds no GPU", "`nvidia-smi -L` lists the GPUs that it finds"),
         Ok(_) => return Ok(()),
         Err(NvmlError::LibRmVersionMismatch) => (
-            "the NVIDIA driver and its library are of two versions",
-            "start the machine anew; `nvidia-smi` says the same until then",
+            "the NVIDIA driver and its library have different versions",
+            "restart the machine; until then `nvidia-smi` has the same error",
         ),
         Err(NvmlError::DriverNotLoaded) => NO_DRIVER,
         Err(_) => match signs() {
             Signs { loaded: false, .. } => NO_DRIVER,
             Signs { has_library: true, .. } => return Ok(()),
             Signs { has_library: false, .. } => (
-                "an NVIDIA driver, but no `libcuda.so.1` of it",
-                "`find / -name libcuda.so.1`; its folder belongs on LD_LIBRARY_PATH",
+                "the NVIDIA driver has no `libcuda.so.1`",
+                "`find / -name libcuda.so.1`; add its folder to LD_LIBRARY_PATH",
             ),
         },
     };
@@ -84,14 +84,14 @@ fn judge(counted: Result<u32, NvmlError>, signs: impl FnOnce() -> Signs) -> Resu
 }
 
 const NO_DRIVER: (&str, &str) =
-    ("no NVIDIA driver found", "`nvidia-smi` lists a GPU where one is; containers need `--gpus all`");
+    ("no NVIDIA driver found", "`nvidia-smi` lists the GPUs; containers need `--gpus all`");
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn reason(counted: Result<u32, NvmlError>, loaded: bool, has_library: bool) -> Option<String> {
-        judge(counted, || Signs { loaded, has_library }).err().map(|unavailable| unavailable.reason)
+        decide(counted, || Signs { loaded, has_library }).err().map(|unavailable| unavailable.reason)
     }
 
     #[test]
@@ -101,7 +101,7 @@ mod tests {
         let without = reason(Err(NvmlError::DriverNotLoaded), true, true);
         assert_eq!(without.unwrap(), "no NVIDIA driver found");
         let updated = reason(Err(NvmlError::LibRmVersionMismatch), true, true);
-        assert_eq!(updated.unwrap(), "the NVIDIA driver and its library are of two versions");
+        assert_eq!(updated.unwrap(), "the NVIDIA driver and its library have different versions");
     }
 
     #[test]
@@ -116,9 +116,9 @@ mod tests {
 
     #[test]
     fn a_driver_is_found_on_bare_metal_in_containers_and_under_wsl() {
-        let root = std::env::temp_dir().join(format!("orchestrate-driver-{}", std::process::id()));
+        let scratch = tempfile::tempdir().unwrap();
         let plant = |machine: &str, files: &[&str]| {
-            let root = root.join(machine);
+            let root = scratch.path().join(machine);
             for file in files {
                 let path = root.join(file);
                 std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -136,14 +136,13 @@ mod tests {
         assert_eq!(plant("image", &[library]), (false, true));
         assert_eq!(plant("windows", &["dev/dxg", "usr/lib/wsl/lib/libcuda.so.1"]), (true, true));
         assert_eq!(plant("other-gpu", &["dev/dxg"]), (false, false));
-        std::fs::remove_dir_all(&root).unwrap();
     }
 
     #[test]
     fn messages_about_drivers_fit_the_terminal() {
         let silent = [NvmlError::Unknown, NvmlError::LibRmVersionMismatch, NvmlError::DriverNotLoaded];
         for counted in std::iter::once(Ok(0)).chain(silent.map(Err)) {
-            let unavailable = judge(counted, || Signs { loaded: true, has_library: false }).unwrap_err();
+            let unavailable = decide(counted, || Signs { loaded: true, has_library: false }).unwrap_err();
             // As printed below a table.
             let hint = format!("  hint: {}", unavailable.hint.unwrap());
             assert!(unavailable.reason.len() <= 72 && hint.len() <= 80, "{hint}");

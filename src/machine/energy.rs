@@ -25,7 +25,7 @@ pub struct Listed {
 
 /// All counters of this machine, including unreadable ones.
 pub fn listed() -> Vec<Listed> {
-    let zone = |zone: Zone| Listed { trouble: zone.trouble().map(|kind| kind.to_string()), name: zone.name };
+    let zone = |zone: Zone| Listed { trouble: zone.error().map(|kind| kind.to_string()), name: zone.name };
     let gpu = |(name, _)| Listed { name, trouble: None };
     zones(Path::new(POWERCAP)).into_iter().map(zone).chain(gpu::energy().into_iter().map(gpu)).collect()
 }
@@ -87,10 +87,8 @@ impl Reading {
 impl Counter {
     /// The increase of this counter. A lower value means one wrap at most, because a wrap takes minutes at any power.
     fn since(&self, was: u64) -> Option<u64> {
-        match self.microjoules.checked_sub(was) {
-            Some(counted) => Some(counted),
-            None => self.range?.checked_sub(was)?.checked_add(self.microjoules),
-        }
+        let wrapped = || self.range?.checked_sub(was)?.checked_add(self.microjoules);
+        self.microjoules.checked_sub(was).or_else(wrapped)
     }
 }
 
@@ -136,7 +134,7 @@ impl Zone {
     }
 
     /// The reason why it cannot be read, if any.
-    pub fn trouble(&self) -> Option<ErrorKind> {
+    fn error(&self) -> Option<ErrorKind> {
         self.read().err()
     }
 }
@@ -149,46 +147,32 @@ mod tests {
     use super::*;
 
     /// A folder like the kernel's, with these zones and values.
-    struct Powercap(PathBuf);
-
-    impl Powercap {
-        fn of(test: &str, zones: &[(&str, &str, Option<&str>)]) -> Self {
-            let root =
-                std::env::temp_dir().join(format!("orchestrate-powercap-{}-{test}", std::process::id()));
-            for (folder, name, energy) in zones {
-                let folder = root.join(folder);
-                std::fs::create_dir_all(&folder).unwrap();
-                std::fs::write(folder.join("name"), format!("{name}\n")).unwrap();
-                std::fs::write(folder.join("max_energy_range_uj"), "262143328850\n").unwrap();
-                if let Some(energy) = energy {
-                    std::fs::write(folder.join("energy_uj"), format!("{energy}\n")).unwrap();
-                }
+    fn powercap(zones: &[(&str, &str, Option<&str>)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (folder, name, energy) in zones {
+            let folder = root.path().join(folder);
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join("name"), format!("{name}\n")).unwrap();
+            std::fs::write(folder.join("max_energy_range_uj"), "262143328850\n").unwrap();
+            if let Some(energy) = energy {
+                std::fs::write(folder.join("energy_uj"), format!("{energy}\n")).unwrap();
             }
-            Self(root)
         }
-    }
-
-    impl Drop for Powercap {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_dir_all(&self.0);
-        }
+        root
     }
 
     #[test]
     fn energy_of_packages_and_memory_is_counted_once() {
-        let powercap = Powercap::of(
-            "zones",
-            &[
-                ("intel-rapl:0", "package-1", Some("5")),
-                ("intel-rapl:0:0", "core", Some("4")),
-                ("intel-rapl:0:1", "dram", Some("3")),
-                ("intel-rapl:1", "package-0", Some("7")),
-                ("intel-rapl:2", "psys", Some("99")),
-                ("intel-rapl-mmio:0", "package-0", Some("7")),
-                ("dtpm", "x", None),
-            ],
-        );
-        let zones = zones(&powercap.0);
+        let powercap = powercap(&[
+            ("intel-rapl:0", "package-1", Some("5")),
+            ("intel-rapl:0:0", "core", Some("4")),
+            ("intel-rapl:0:1", "dram", Some("3")),
+            ("intel-rapl:1", "package-0", Some("7")),
+            ("intel-rapl:2", "psys", Some("99")),
+            ("intel-rapl-mmio:0", "package-0", Some("7")),
+            ("dtpm", "x", None),
+        ]);
+        let zones = zones(powercap.path());
         let names: Vec<&str> = zones.iter().map(|zone| zone.name.as_str()).collect();
         assert_eq!(names, ["package-0", "package-1", "package-1 dram"]);
         let counted: Vec<u64> = zones.iter().map(|zone| zone.read().unwrap().microjoules).collect();
@@ -197,13 +181,11 @@ mod tests {
 
     #[test]
     fn an_unreadable_counter_is_listed_with_its_reason() {
-        let powercap = Powercap::of(
-            "none",
-            &[("intel-rapl:0", "package-0", None), ("intel-rapl:1", "package-1", Some("x"))],
-        );
-        let troubles: Vec<_> = zones(&powercap.0).iter().map(Zone::trouble).collect();
-        assert_eq!(troubles, [Some(ErrorKind::NotFound), Some(ErrorKind::InvalidData)]);
-        assert_eq!(zones(&powercap.0.join("nowhere")), []);
+        let powercap =
+            powercap(&[("intel-rapl:0", "package-0", None), ("intel-rapl:1", "package-1", Some("x"))]);
+        let errors: Vec<_> = zones(powercap.path()).iter().map(Zone::error).collect();
+        assert_eq!(errors, [Some(ErrorKind::NotFound), Some(ErrorKind::InvalidData)]);
+        assert_eq!(zones(&powercap.path().join("missing")), []);
     }
 
     #[test]
@@ -219,16 +201,11 @@ mod tests {
     #[test]
     fn two_readings_give_the_increase_of_each_counter() {
         let at = Instant::now();
+        let counter =
+            |&(name, microjoules): &(&str, u64)| Counter { name: name.into(), microjoules, range: None };
         let reading = |seconds, counters: &[(&str, u64)]| Reading {
             at: at + std::time::Duration::from_secs(seconds),
-            counters: counters
-                .iter()
-                .map(|(name, microjoules)| Counter {
-                    name: name.to_string(),
-                    microjoules: *microjoules,
-                    range: None,
-                })
-                .collect(),
+            counters: counters.iter().map(counter).collect(),
         };
         let earlier = reading(0, &[("package-0", 10), ("gpu-0", 5)]);
         let found = reading(2, &[("gpu-0", 9), ("gpu-1", 1)]).since(&earlier);

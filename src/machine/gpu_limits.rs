@@ -10,54 +10,52 @@ use protocol::environment;
 use super::gpu;
 
 /// The subcommand of this program that measures.
-const QUESTION: &str = "probe-gpu";
+const SUBCOMMAND: &str = "probe-gpu";
 /// The time limit of an answer. Most of it is loading libraries of hundreds of MiB, perhaps from a slow disk.
 const DEADLINE: Duration = Duration::from_secs(60);
 /// The time for each of five settings. The clocks of an idle GPU rise in a part of it.
 const BUDGET: Duration = Duration::from_millis(250);
 
 /// Gives only `gpus` and `absent`, and never an error. In a run, the separate process carries the run's mark and ends with it.
-pub fn ask(devices: &[u32], run: Option<&str>) -> Limits {
-    let arguments = std::iter::once(QUESTION.to_string()).chain(devices.iter().map(u32::to_string));
+pub fn probe_separately(devices: &[u32], run: Option<&str>) -> Limits {
+    let arguments = std::iter::once(SUBCOMMAND.to_string()).chain(devices.iter().map(u32::to_string));
     let program = std::env::current_exe().map_err(|error| format!("this program's own file: {error}"));
-    let answered = program.and_then(|program| answered(&program, arguments.collect(), run, DEADLINE));
-    answered.unwrap_or_else(|reason| Limits { absent: vec![format!("GPUs: {reason}")], ..Limits::default() })
+    let limits = program.and_then(|program| run_probe(&program, arguments.collect(), run, DEADLINE));
+    limits.unwrap_or_else(|reason| Limits { absent: vec![format!("GPUs: {reason}")], ..Limits::default() })
 }
 
-fn answered(
+fn run_probe(
     program: &Path,
     arguments: Vec<String>,
     run: Option<&str>,
     deadline: Duration,
 ) -> Result<Limits, String> {
-    let mut question = duct::cmd(program, arguments).stdin_null().stderr_null().stdout_capture().unchecked();
-    if let Some(run) = run {
-        question = question.env(environment::RUN, run);
-    }
+    let mut command = duct::cmd(program, arguments).stdin_null().stderr_null().stdout_capture().unchecked();
     // It counts GPUs as engines do.
-    if let Some((name, value)) = gpu::order_for_processes() {
-        question = question.env(name, value);
+    for (name, value) in run.map(|run| (environment::RUN, run)).into_iter().chain(gpu::order_for_processes())
+    {
+        command = command.env(name, value);
     }
-    let asked = question.start().map_err(|error| format!("cannot ask about them: {error}"))?;
-    match asked.wait_timeout(deadline) {
-        Ok(Some(output)) => said(&output.stdout)
-            .ok_or_else(|| format!("what asks about them ended without an answer: {}", output.status)),
+    let probe = command.start().map_err(|error| format!("the probe cannot be started: {error}"))?;
+    match probe.wait_timeout(deadline) {
+        Ok(Some(output)) => parse_answer(&output.stdout)
+            .ok_or_else(|| format!("the probe ended without an answer: {}", output.status)),
         Ok(None) => {
             // A process that survives this is stuck in its driver, and nothing can end it.
-            let _ = asked.kill();
-            Err(format!("no answer within {} s", deadline.as_secs()))
+            let _ = probe.kill();
+            Err(format!("the probe gave no answer within {} s", deadline.as_secs()))
         }
-        Err(error) => Err(format!("cannot wait for an answer about them: {error}")),
+        Err(error) => Err(format!("cannot wait for the probe: {error}")),
     }
 }
 
 /// The last line that is an answer: loaded libraries may print lines too.
-fn said(stdout: &[u8]) -> Option<Limits> {
+fn parse_answer(stdout: &[u8]) -> Option<Limits> {
     String::from_utf8_lossy(stdout).lines().rev().find_map(|line| serde_json::from_str(line).ok())
 }
 
 /// Measures the limits, in the separate process.
-pub fn answer(devices: Vec<u32>) -> Limits {
+pub fn probe(devices: Vec<u32>) -> Limits {
     probe_gpus(&GpuProbeSettings { devices, folders: folders(), budget: BUDGET })
 }
 
@@ -75,12 +73,12 @@ fn folders() -> Vec<PathBuf> {
     let made = |kind: &str| home.as_ref().map(|home| inside(&home.join(kind))).unwrap_or_default();
     let cuda = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(std::env::var_os).map(PathBuf::from);
     let cuda = cuda.chain([PathBuf::from("/usr/local/cuda")]);
-    let of_pythons = |it: PathBuf| wheels(&prefix(&it).unwrap_or_default());
-    let of_cuda = |it: PathBuf| ["lib64", "lib", "nvidia/cu13/lib"].map(|lib| it.join(lib));
-    let all = (named.flat_map(of_pythons))
+    let in_python = |it: PathBuf| wheels(&prefix(&it).unwrap_or_default());
+    let in_cuda = |it: PathBuf| ["lib64", "lib", "nvidia/cu13/lib"].map(|lib| it.join(lib));
+    let all = (named.flat_map(in_python))
         .chain(made("environments").into_iter().flat_map(|it| wheels(&it)))
-        .chain(made("toolkits").into_iter().chain(cuda).flat_map(of_cuda))
-        .chain(first.into_iter().flat_map(of_pythons));
+        .chain(made("toolkits").into_iter().chain(cuda).flat_map(in_cuda))
+        .chain(first.into_iter().flat_map(in_python));
     let mut found: Vec<PathBuf> = Vec::new();
     for folder in all {
         let has_it = inside(&folder).iter().any(|path| is_named(path, "libcublas.so"));
@@ -120,22 +118,22 @@ mod tests {
 
     #[test]
     fn the_answer_is_the_last_line_with_valid_json() {
-        let found = said(b"a library greets\n{\"absent\":[\"x\"]}\nand says goodbye\n").unwrap();
+        let found = parse_answer(b"a library greets\n{\"absent\":[\"x\"]}\nand says goodbye\n").unwrap();
         assert_eq!(found.absent, ["x"]);
-        assert_eq!(said(b"nothing\n"), None);
-        assert_eq!(said(b""), None);
+        assert_eq!(parse_answer(b"nothing\n"), None);
+        assert_eq!(parse_answer(b""), None);
     }
 
     #[test]
     fn a_probe_without_an_answer_ends_at_its_deadline() {
         let shell = |script: &str, deadline| {
-            answered(Path::new("/bin/sh"), vec!["-c".into(), script.into()], None, deadline)
+            run_probe(Path::new("/bin/sh"), vec!["-c".into(), script.into()], None, deadline)
         };
         let never = shell("exec tail -f /dev/null", Duration::from_millis(20));
-        assert_eq!(never, Err("no answer within 0 s".to_string()));
+        assert_eq!(never, Err("the probe gave no answer within 0 s".to_string()));
         let nothing = shell("echo; exit 3", DEADLINE).unwrap_err();
-        assert!(nothing.starts_with("what asks about them ended without an answer: exit"), "{nothing}");
-        let nobody = answered(Path::new("./no-such-program"), Vec::new(), None, DEADLINE).unwrap_err();
-        assert!(nobody.starts_with("cannot ask about them: "), "{nobody}");
+        assert!(nothing.starts_with("the probe ended without an answer: exit"), "{nothing}");
+        let missing = run_probe(Path::new("./no-such-program"), Vec::new(), None, DEADLINE).unwrap_err();
+        assert!(missing.starts_with("the probe cannot be started: "), "{missing}");
     }
 }

@@ -37,8 +37,8 @@ pub struct Holding {
 impl Holding {
     pub fn read(&mut self, pids: &[u32], needed: bool) -> Option<Held> {
         let begun = Instant::now();
-        let dear = |(ended, cost)| begun.saturating_duration_since(ended) < cost * SHARE_OF_TIME;
-        if !needed && self.last.is_some_and(dear) {
+        let is_expensive = |(ended, cost)| begun.saturating_duration_since(ended) < cost * SHARE_OF_TIME;
+        if !needed && self.last.is_some_and(is_expensive) {
             return None;
         }
         let held = held(pids);
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_peak_is_read_from_the_status_and_absent_for_a_process_that_has_ended() {
+    fn the_peak_is_read_from_the_status_and_absent_after_the_end_of_a_process() {
         assert_eq!(
             peak_bytes("Name:\tx\nVmPeak:\t  9000 kB\nVmHWM:\t  1234 kB\nVmRSS:\t 12 kB\n"),
             Some(1234 << 10)

@@ -1,6 +1,8 @@
-//! Processes that belong together: by descent, or by a mark in their environment.
+//! Processes that belong together: by descent, or by a mark in their environment. Those of one launch are searched again and
+//! again while it is measured, so the cost of a search depends on them, not on all processes of the machine.
 
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use super::kernel::read;
 
@@ -78,6 +80,67 @@ fn has_entry(environment: &[u8], name: &str, value: &str) -> bool {
     environment.split(|&byte| byte == 0).any(is_it)
 }
 
+/// Searches of all processes may take one part in this many of the time.
+const SHARE_OF_TIME: u32 = 100;
+/// The longest time between two searches, even after an expensive one.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// Processes that carry a mark in their environment, and their descendants.
+#[derive(Debug)]
+pub struct Family {
+    name: &'static str,
+    value: String,
+    /// The marked processes in the last search of the machine. Most descend from the first one; a process that left the tree is
+    /// known only by its mark.
+    marked: Vec<u32>,
+    /// The end and the duration of that search.
+    searched: Option<(Instant, Duration)>,
+}
+
+impl Family {
+    pub fn marked(name: &'static str, value: String) -> Self {
+        Self { name, value, marked: Vec::new(), searched: None }
+    }
+
+    /// The descendants of `first`, itself included, and every marked process.
+    pub fn processes(&mut self, first: u32) -> Vec<u32> {
+        let (name, value) = (self.name, self.value.clone());
+        self.processes_with(first, || processes_marked(name, &value))
+    }
+
+    fn processes_with(&mut self, first: u32, search: impl FnOnce() -> Vec<u32>) -> Vec<u32> {
+        let begun = Instant::now();
+        let is_expensive = |(ended, cost): (Instant, Duration)| {
+            begun.saturating_duration_since(ended) < LONGEST_PAUSE.min(cost * SHARE_OF_TIME)
+        };
+        if self.searched.is_some_and(is_expensive) {
+            // The number of an ended process may belong to another one.
+            self.marked.retain(|&pid| is_marked(pid, self.name, &self.value));
+        } else {
+            self.marked = search();
+            let ended = Instant::now();
+            self.searched = Some((ended, ended.saturating_duration_since(begun)));
+        }
+        let mut all = tree(first);
+        for &pid in &self.marked {
+            if !all.contains(&pid) {
+                all.extend(tree(pid));
+            }
+        }
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// The end of the last search, which counts as an expensive one from now on.
+    #[cfg(test)]
+    pub fn make_search_expensive(&mut self) -> Option<Instant> {
+        let (ended, cost) = self.searched.as_mut()?;
+        *cost = Duration::from_secs(3600);
+        Some(*ended)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,30 +179,74 @@ mod tests {
         assert!(!has_entry(b"", "RUN", "abc"));
     }
 
-    /// Ends the child that a test started, also when the test fails.
-    struct Child(std::process::Child);
-
-    impl Drop for Child {
-        fn drop(&mut self) {
-            let _ = self.0.kill();
-            let _ = self.0.wait();
-        }
-    }
-
     #[cfg(target_os = "linux")]
-    #[expect(clippy::disallowed_methods, reason = "a child of its own to be found, ended by the test")]
-    #[test]
-    fn a_child_is_found_by_descent_and_by_its_mark() {
+    mod on_linux {
         use std::io::Read;
-        let value = format!("test-{}", std::process::id());
-        // `echo` says that the shell runs and so carries its own environment; `read` then waits for ever.
-        let mut command = std::process::Command::new("sh");
-        command.args(["-c", "echo; read forever"]).env("ORCHESTRATE_TEST_MARK", &value);
-        command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
-        let mut child = Child(command.spawn().unwrap());
-        child.0.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
-        assert!(tree(std::process::id()).contains(&child.0.id()));
-        assert_eq!(processes_marked("ORCHESTRATE_TEST_MARK", &value), [child.0.id()]);
-        assert_eq!(processes_marked("ORCHESTRATE_TEST_MARK", &value[..value.len() - 1]), Vec::<u32>::new());
+        use std::process::{Child, Command, Stdio};
+
+        use super::*;
+
+        const NAME: &str = "ORCHESTRATE_TEST_MARK";
+
+        /// A shell that waits for ever, with the mark.
+        struct Marked(Child);
+
+        impl Marked {
+            #[expect(clippy::disallowed_methods, reason = "a child to be found, ended by the test")]
+            fn start(value: &str) -> Self {
+                let mut command = Command::new("sh");
+                // `echo` says that the shell runs and so carries its own environment.
+                command.args(["-c", "echo; read forever"]).env(NAME, value);
+                let mut child = Self(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
+                child.0.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+                child
+            }
+
+            fn id(&self) -> u32 {
+                self.0.id()
+            }
+        }
+
+        impl Drop for Marked {
+            fn drop(&mut self) {
+                let _ = self.0.kill();
+                let _ = self.0.wait();
+            }
+        }
+
+        #[test]
+        fn a_child_is_found_by_descent_and_by_its_mark() {
+            let value = format!("test-{}", std::process::id());
+            let child = Marked::start(&value);
+            assert!(tree(std::process::id()).contains(&child.id()));
+            assert_eq!(processes_marked(NAME, &value), [child.id()]);
+            assert_eq!(processes_marked(NAME, &value[..value.len() - 1]), Vec::<u32>::new());
+        }
+
+        #[test]
+        fn the_machine_is_not_searched_again_soon_after_an_expensive_search() {
+            let value = format!("expensive-{}", std::process::id());
+            let (first, other) = (Marked::start(&value), Marked::start(&value));
+            let mut family = Family::marked(NAME, value);
+            let both = family.processes(first.id());
+            assert!(both.contains(&first.id()) && both.contains(&other.id()), "{both:?}");
+            family.make_search_expensive().unwrap();
+            // A process that was found outside the tree stays known while it carries the mark.
+            let never = || -> Vec<u32> { panic!("the whole machine was searched") };
+            assert_eq!(family.processes_with(first.id(), never), both);
+            drop(other);
+            assert_eq!(family.processes_with(first.id(), never), [first.id()]);
+            family.searched = Some((Instant::now(), Duration::ZERO));
+            assert_eq!(family.processes_with(first.id(), || vec![1, first.id()]).first(), Some(&1));
+        }
+
+        #[test]
+        fn a_child_started_after_the_search_is_found_by_descent() {
+            let mut family = Family::marked(NAME, "none".into());
+            family.processes_with(std::process::id(), Vec::new);
+            family.make_search_expensive().unwrap();
+            let child = Marked::start("another");
+            assert!(family.processes(std::process::id()).contains(&child.id()));
+        }
     }
 }

@@ -17,7 +17,7 @@ const GPUS_EVERY: Duration = Duration::from_millis(200);
 
 /// The target of the samples. Walking page tables uses a core, so energy is never counted meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum What {
+pub enum Target {
     Memory,
     Gpus,
 }
@@ -26,12 +26,12 @@ pub enum What {
 #[derive(Debug)]
 pub struct Sampler {
     stop: mpsc::Sender<()>,
-    thread: JoinHandle<Seen>,
+    thread: JoinHandle<Sampled>,
 }
 
 /// The results of a sampler.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub struct Sampled {
     /// The sample with the most memory.
     pub held: Option<Held>,
     pub gpus: Vec<GpuPass>,
@@ -39,20 +39,20 @@ pub struct Seen {
 
 impl Sampler {
     /// Samples the trees of these processes, for the first time at once.
-    pub fn start(what: What, roots: Vec<u32>) -> Self {
+    pub fn start(target: Target, roots: Vec<u32>) -> Self {
         let (stop, stopped) = mpsc::channel();
-        Self { stop, thread: std::thread::spawn(move || watch(what, &roots, &stopped)) }
+        Self { stop, thread: std::thread::spawn(move || sample(target, &roots, &stopped)) }
     }
 
     /// Ends after a last sample.
-    pub fn stop(self) -> Seen {
+    pub fn stop(self) -> Sampled {
         drop(self.stop);
         self.thread.join().unwrap_or_default()
     }
 }
 
-fn watch(what: What, roots: &[u32], stopped: &mpsc::Receiver<()>) -> Seen {
-    let (mut held, mut looks): (Option<Held>, Vec<GpuSample>) = (None, Vec::new());
+fn sample(target: Target, roots: &[u32], stopped: &mpsc::Receiver<()>) -> Sampled {
+    let (mut held, mut samples): (Option<Held>, Vec<GpuSample>) = (None, Vec::new());
     let (started, mut ends) = (Instant::now(), false);
     loop {
         let begun = Instant::now();
@@ -60,18 +60,18 @@ fn watch(what: What, roots: &[u32], stopped: &mpsc::Receiver<()>) -> Seen {
         // One root may be in the tree of another.
         processes.sort_unstable();
         processes.dedup();
-        let every = match what {
-            What::Memory => {
+        let every = match target {
+            Target::Memory => {
                 held = held.into_iter().chain(memory::held(&processes)).max_by_key(|held| held.pss_bytes);
                 EVERY
             }
-            What::Gpus => {
-                looks.extend(gpu::sample(&processes, started.elapsed()));
+            Target::Gpus => {
+                samples.extend(gpu::sample(&processes, started.elapsed()));
                 GPUS_EVERY
             }
         };
         if ends {
-            return Seen { held, gpus: gpu::over(&looks) };
+            return Sampled { held, gpus: gpu::summarise(&samples) };
         }
         let pause = every.max(begun.elapsed() * (SHARE_OF_TIME - 1));
         ends = stopped.recv_timeout(pause) != Err(RecvTimeoutError::Timeout);
@@ -85,12 +85,12 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn a_very_short_pass_is_sampled_at_least_once() {
-        let seen = Sampler::start(What::Memory, vec![std::process::id()]).stop();
-        assert!(seen.held.is_some_and(|held| held.resident_bytes > 1 << 20), "{seen:?}");
+        let sampled = Sampler::start(Target::Memory, vec![std::process::id()]).stop();
+        assert!(sampled.held.is_some_and(|held| held.resident_bytes > 1 << 20), "{sampled:?}");
     }
 
     #[test]
     fn ended_processes_have_no_memory_value() {
-        assert_eq!(Sampler::start(What::Memory, vec![u32::MAX]).stop().held, None);
+        assert_eq!(Sampler::start(Target::Memory, vec![u32::MAX]).stop().held, None);
     }
 }

@@ -16,19 +16,20 @@ pub fn gpus_of(
 ) -> Option<Vec<u32>> {
     let is_used = |gpu: &&GpuPass| gpu.process_bytes.is_some_and(|bytes| bytes > 0);
     let used: Vec<u32> = gpus.iter().filter(is_used).map(|gpu| gpu.index).collect();
-    if used.is_empty() { Some(vec![of_cuda(device?, machine, limits)?]) } else { Some(used) }
+    if used.is_empty() { Some(vec![gpu_of_cuda_index(device?, machine, limits)?]) } else { Some(used) }
 }
 
 /// The driver's own answer from the probe of limits, or else the GPU by CUDA's variables. Without facts of the machine both
 /// counts are the same.
-fn of_cuda(index: u32, machine: Option<&Machine>, limits: Option<&Limits>) -> Option<u32> {
+fn gpu_of_cuda_index(index: u32, machine: Option<&Machine>, limits: Option<&Limits>) -> Option<u32> {
     let Some(machine) = machine else { return Some(index) };
     let probed = limits.and_then(|limits| limits.gpus.iter().find(|gpu| gpu.index == index));
     let found = probed.and_then(|gpu| gpu.uuid.as_ref()).and_then(|uuid| {
         // NVML puts a prefix before it: `GPU-`, `MIG-`.
-        let is_it = |said: &String| said.split_once('-').is_some_and(|(_, it)| it.eq_ignore_ascii_case(uuid));
-        let whose = |gpu: &&Gpu| gpu.uuid.iter().chain(&gpu.mig_uuids).any(is_it);
-        machine.gpus.iter().find(whose).map(|gpu| gpu.index)
+        let matches =
+            |identity: &String| identity.split_once('-').is_some_and(|(_, it)| it.eq_ignore_ascii_case(uuid));
+        let has_uuid = |gpu: &&Gpu| gpu.uuid.iter().chain(&gpu.mig_uuids).any(matches);
+        machine.gpus.iter().find(has_uuid).map(|gpu| gpu.index)
     });
     found.or_else(|| machine.gpu_of(index))
 }
@@ -48,9 +49,9 @@ mod tests {
         let machine = Machine { gpus, cuda: Some(cuda), ..Machine::default() };
         let probed = GpuLimits { index: 0, uuid: Some("B".into()), ..GpuLimits::default() };
         let limits = Limits { gpus: vec![probed], ..Limits::default() };
-        assert_eq!(of_cuda(0, Some(&machine), Some(&limits)), Some(1));
-        assert_eq!(of_cuda(1, Some(&machine), Some(&limits)), Some(1));
-        assert_eq!(of_cuda(7, None, None), Some(7));
+        assert_eq!(gpu_of_cuda_index(0, Some(&machine), Some(&limits)), Some(1));
+        assert_eq!(gpu_of_cuda_index(1, Some(&machine), Some(&limits)), Some(1));
+        assert_eq!(gpu_of_cuda_index(7, None, None), Some(7));
     }
 
     #[test]

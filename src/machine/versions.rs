@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 const DEADLINE: Duration = Duration::from_secs(2);
 
 /// The name of each answer, and the command for it.
-const QUESTIONS: &[(&str, &[&str])] = &[
+const COMMANDS: &[(&str, &[&str])] = &[
     ("glibc", &["getconf", "GNU_LIBC_VERSION"]),
     ("python", &["python3", "--version"]),
     ("uv", &["uv", "--version"]),
@@ -18,25 +18,20 @@ const QUESTIONS: &[(&str, &[&str])] = &[
 ];
 
 /// Asks all programs at once.
-pub fn ask() -> BTreeMap<&'static str, String> {
+pub fn probe() -> BTreeMap<&'static str, String> {
     let deadline = Instant::now() + DEADLINE;
-    let asked = QUESTIONS.iter().filter_map(|(name, command)| {
+    let started = COMMANDS.iter().filter_map(|(name, command)| {
         let (program, arguments) = command.split_first()?;
         // A missing toolchain must not be downloaded for this.
-        let question = duct::cmd(*program, arguments)
-            .env("RUSTUP_AUTO_INSTALL", "0")
-            .stdin_null()
-            .stderr_null()
-            .stdout_capture()
-            .unchecked();
-        Some((*name, question.start().ok()?))
+        let command = duct::cmd(*program, arguments).env("RUSTUP_AUTO_INSTALL", "0").unchecked();
+        Some((*name, command.stdin_null().stderr_null().stdout_capture().start().ok()?))
     });
     let mut answers = BTreeMap::new();
-    for (name, handle) in asked.collect::<Vec<_>>() {
+    for (name, handle) in started.collect::<Vec<_>>() {
         match handle.wait_deadline(deadline) {
             Ok(Some(output)) => {
-                answers
-                    .extend(version(&String::from_utf8_lossy(&output.stdout)).map(|version| (name, version)));
+                let version = version(&String::from_utf8_lossy(&output.stdout));
+                answers.extend(version.map(|version| (name, version)));
             }
             // It ends with its handle or by itself, and is not waited for.
             _ => drop(handle.kill()),
@@ -67,7 +62,7 @@ mod tests {
 
     #[test]
     fn a_version_is_found_in_the_output_of_programs() {
-        let said = [
+        let outputs = [
             "glibc 2.36\n",
             "Python 3.11.7\n",
             "uv 0.5.1 (abc 2025-01-01)",
@@ -76,7 +71,7 @@ mod tests {
             "command not found",
             "",
         ];
-        let found = said.map(version);
+        let found = outputs.map(version);
         let expected =
             [Some("2.36"), Some("3.11.7"), Some("0.5.1"), Some("1.95.0"), Some("12.8"), None, None];
         assert_eq!(found.each_ref().map(Option::as_deref), expected);

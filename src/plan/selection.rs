@@ -137,7 +137,7 @@ impl<'a> Verifier<'a> {
         let candidate = registry.candidate(found);
         match &candidate.on(&Device::cpu()).unavailable {
             Some(missing) => {
-                Err(Usage(format!("--verifier: `{name}` cannot run here: {}", missing.said())).into())
+                Err(Usage(format!("--verifier: `{name}` cannot run here: {}", missing.message())).into())
             }
             None => Ok(Some(candidate)),
         }

@@ -106,7 +106,7 @@ impl Page {
     fn gpu_order(&self) -> Option<String> {
         let Machine { gpus, cuda: Some(cuda), .. } = &self.machine else { return None };
         Some(match cuda.unordered(gpus)? {
-            Unordered::CutUp => {
+            Unordered::Partitioned => {
                 let part = gpus.iter().flat_map(|gpu| &gpu.mig_uuids).next().map_or("MIG-…", |it| it);
                 format!(
                     "the order of GPUs is unknown, because one is partitioned (MIG); hint: CUDA_VISIBLE_DEVICES={part}"

@@ -30,7 +30,7 @@ pub(super) async fn probe_limits(plan: &Plan, journal: &mut Journal<'_>, block: 
     let gpus = gpus_to_probe(plan);
     if !gpus.is_empty() && !record.limits.iter().any(|limits| is_answer(&limits.probed)) {
         let run = record.header.id.clone();
-        let found = off_thread(move || gpu_limits::ask(&gpus, Some(&run))).await?;
+        let found = off_thread(move || gpu_limits::probe_separately(&gpus, Some(&run))).await?;
         let probed = probed.get_or_insert_default();
         (probed.gpus, probed.absent) = (found.gpus, found.absent);
     }

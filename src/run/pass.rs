@@ -11,7 +11,7 @@ use super::launch::Launched;
 use super::request::Requests;
 use crate::machine::energy::Reading;
 use crate::machine::gpu;
-use crate::machine::sampler::{Sampler, What};
+use crate::machine::sampler::{Sampler, Target};
 use crate::machine::{Device, gpus_of};
 use crate::plan::Plan;
 use crate::plan::prompts::PromptKey;
@@ -64,7 +64,7 @@ impl SampledPass<'_, '_> {
     pub async fn take(&mut self, launched: &mut Launched) -> Result<(), Stop> {
         let roots = launched.roots();
         let of = Pass { launch: launched.number(self.journal)?, case: self.case, ..Pass::default() };
-        let sampler = Sampler::start(What::Memory, roots.clone());
+        let sampler = Sampler::start(Target::Memory, roots.clone());
         let mut pass = of.clone();
         self.repeat_requests(launched, &mut pass, Duration::ZERO).await?;
         let held = off_thread(|| sampler.stop()).await?.held;
@@ -77,7 +77,7 @@ impl SampledPass<'_, '_> {
                     // A worker that another process restarted has left the tree, but still uses the device.
                     let anywhere =
                         roots.into_iter().chain(launched.conversation.process.all().await).collect();
-                    Some(Sampler::start(What::Gpus, anywhere))
+                    Some(Sampler::start(Target::Gpus, anywhere))
                 }
                 false => None,
             };

@@ -23,7 +23,7 @@ const CIRCLES: &[(&[&str], &str)] = &[];
 /// Inherent `impl`s of a type that a neighbouring module declares, with the reason. A parent and its own child are one subject.
 const APART: &[(&str, &str, &str)] = &[
     (
-        "commands::check::asking",
+        "commands::check::requests",
         "Subject",
         "checks send requests by these; its own module keeps the process, and sends nothing by itself",
     ),
@@ -33,11 +33,7 @@ const APART: &[(&str, &str, &str)] = &[
         "the output checks after the last block, a subject of their own",
     ),
     ("run::held_out", "OutputChecks", "the output checks before the first block, likewise"),
-    (
-        "run::checks",
-        "Launched",
-        "the requests of output checks alone; measured ones have no part in them",
-    ),
+    ("run::checks", "Launched", "the requests of output checks alone; measured ones have no part in them"),
 ];
 
 fn in_src(path: &str) -> Option<String> {

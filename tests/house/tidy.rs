@@ -112,7 +112,7 @@ const PURE: &[&str] = &[
     "record",
     "report",
     "machine/gpu/samples",
-    "machine/gpu/trouble",
+    "machine/gpu/warnings",
     "machine/used_gpus",
 ];
 /// Files of these modules that read or write; `plan/mod.rs` and `record/mod.rs` have the reasons.

@@ -273,7 +273,7 @@ fn a_run_probes_gpus_once_and_only_if_an_engine_uses_one() {
     let limits = measure("cuda", "cuMemAlloc_v2");
     assert_eq!(limits.len(), 1, "{limits:?}");
     let reason = limits[0]["absent"][0].as_str().unwrap();
-    assert!(reason.starts_with("GPUs: what asks about them ended without an answer: signal"), "{reason}");
+    assert!(reason.starts_with("GPUs: the probe ended without an answer: signal"), "{reason}");
     assert_eq!(measure("cpu", ""), [Value::Null; 0]);
     assert_eq!(machine.log().iter().filter(|line| line.starts_with("retain")).count(), 2);
 }

@@ -25,7 +25,7 @@ fn a_replaced_program_is_measured_again_from_its_copy() {
     let outcome = run(&scratch, &engine(&scratch, "engine", 3000), RERUN).exits_with(1);
     outcome.assert_stdout(&["slower", "critical"]);
     let record = Record::only_one_in(&scratch.results());
-    let copy = page(&folder)["configurations"][0]["program"]["kept"].clone();
+    let copy = page(&folder)["configurations"][0]["program"]["copy"].clone();
     assert_eq!(program(&record), &json!(folder.join(copy.as_str().unwrap())));
     for label in ["engine", "engine (main)", "engine (main) (twin)"] {
         assert_eq!(record.launches_of(label).len(), 5, "`{label}` in every block");

@@ -29,7 +29,7 @@ fn a_baseline_has_the_record_the_programs_and_a_description() {
     let page = page(&folder);
     let (label, program) = (&page["configurations"][0]["label"], &page["configurations"][0]["program"]);
     assert_eq!((label, &program["path"]), (&json!("engine"), &json!(engine)));
-    let copy = folder.join(program["kept"].as_str().unwrap());
+    let copy = folder.join(program["copy"].as_str().unwrap());
     // Under its own name, because a program may read it.
     assert_eq!(copy.file_name().unwrap(), "engine");
     assert_eq!(fs::read(&copy).unwrap(), fs::read(&engine).unwrap());
@@ -107,7 +107,7 @@ fn a_program_changed_during_the_run_is_not_stored() {
     let text = format!("touch -d 2099-01-01 '{}'\nexec '{fake}' --real-sleep false", path.display());
     let engine = scratch.script("engine", &text);
     run(&scratch, &engine, SAVE).assert_stderr(&["changed after the start of the run"]);
-    assert_eq!(page(&folder(&scratch, "main"))["configurations"][0]["program"].get("kept"), None);
+    assert_eq!(page(&folder(&scratch, "main"))["configurations"][0]["program"].get("copy"), None);
     run(&scratch, &engine, RERUN).exits_with(2).assert_stderr(&["cannot be measured again"]);
 }
 

@@ -93,7 +93,7 @@ fn counters_of_gpus(observed: &Observation) -> Option<Vec<String>> {
     let indices = gpus::indices(observed)?;
     let cut_up = |index: &u32| {
         let gpus = observed.machine.into_iter().flat_map(|machine| &machine.gpus);
-        gpus.filter(|gpu| gpu.index == *index).any(|gpu| gpu.is_cut_up())
+        gpus.filter(|gpu| gpu.index == *index).any(|gpu| gpu.is_partitioned())
     };
     if indices.iter().any(cut_up) {
         return None;

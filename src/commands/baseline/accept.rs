@@ -37,19 +37,13 @@ impl std::error::Error for Refused {}
 /// A run becomes a baseline when it ended by itself and when, in every case, two successive blocks agree: their medians
 /// of the headline metric lie within 10 % of each other.
 ///
-/// A baseline is measured once and used often. If the machine changed its speed meanwhile, every later comparison is
-/// wrong in the same direction, and no later run shows it. One block cannot tell a slow engine from a slow moment, so two
-/// are needed. Without two successive blocks that agree, the machine had no stable speed.
-///
-/// The bound is loose, because it is no claim about precision: the interval is, and it includes all blocks. Launches on a
-/// quiet machine differ by a few per cent. A machine changes its speed in larger steps (a matrix unit runs at 1, 0.44 or
-/// 0.25 of its speed). The bound is also the smallest change that gets a warning.
-///
-/// Wrong output is left out like a failure: the speed of another computation measures nothing.
+/// If the machine changed its speed while a baseline was measured, every later comparison is wrong in the same direction. One
+/// block cannot tell a slow engine from a slow moment. The bound is loose, because the interval states the precision: launches
+/// on a quiet machine differ by a few per cent, and a machine changes its speed in larger steps.
 pub fn accept(record: &RunRecord) -> Result<Accepted, Refused> {
     if record.end != Some(End::Finished) {
-        let what = if record.end.is_some() { "was interrupted" } else { "did not end" };
-        return Err(Refused(format!("the run {what}, so its baseline would be incomplete")));
+        let end = if record.end.is_some() { "was interrupted" } else { "did not end" };
+        return Err(Refused(format!("the run {end}, so its baseline would be incomplete")));
     }
     let plan = &record.header.plan;
     let measured = Measured::of(record);
@@ -58,7 +52,7 @@ pub fn accept(record: &RunRecord) -> Result<Accepted, Refused> {
         Some(levels(measured.blocks(workload, metric.index()?, case.configuration)?))
     };
     let agreements = Agreement::of(record);
-    let (mut rows, mut left_out, mut wrong) = (BTreeSet::new(), Vec::new(), Vec::new());
+    let (mut rows, mut left_out, mut wrong) = (BTreeSet::new(), Vec::new(), BTreeSet::new());
     for (index, case) in plan.cases.iter().enumerate() {
         let configuration = &plan.configurations[case.configuration];
         if configuration.role.is_some() {
@@ -71,11 +65,11 @@ pub fn accept(record: &RunRecord) -> Result<Accepted, Refused> {
             continue;
         }
         let agreement = &agreements[case.configuration];
+        // The speed of another computation measures nothing.
         if agreement.is_wrong() {
-            let why = agreement.reasons.first().map_or("", String::as_str);
             left_out.push(format!("{name}: not in the baseline, because its output is wrong"));
-            let said = format!("`{label}` is wrong: {why}");
-            wrong.extend((!wrong.contains(&said)).then_some(said));
+            let why = agreement.reasons.first().map_or("", String::as_str);
+            wrong.insert(format!("`{label}` is wrong: {why}"));
             continue;
         }
         // A case without a headline has no times from its engine. Its other metrics are kept as they are.
@@ -85,8 +79,9 @@ pub fn accept(record: &RunRecord) -> Result<Accepted, Refused> {
             rows.insert(case.configuration);
         }
     }
+    let wrong = wrong.into_iter().collect::<Vec<_>>().join("; ");
     match rows.is_empty() {
-        true if !wrong.is_empty() => Err(Refused(format!("{}; nothing else was measured", wrong.join("; ")))),
+        true if !wrong.is_empty() => Err(Refused(format!("{wrong}; nothing else was measured"))),
         true => Err(Refused("the run has no measured case".into())),
         false => Ok(Accepted { rows: rows.into_iter().collect(), left_out }),
     }
@@ -113,10 +108,154 @@ fn steady(name: &str, metric: &Metric, levels: &[f64]) -> Result<(), String> {
 
 /// The refusal with a remedy: more blocks than the run had.
 fn more_blocks(why: String, extent: &Extent, were: usize) -> Refused {
-    let more = INTERIM_ANALYSES.into_iter().find(|look| *look > were).unwrap_or(2 * were);
+    let more = INTERIM_ANALYSES.into_iter().find(|blocks| *blocks > were).unwrap_or(2 * were);
     let budget = if extent.budget_ns.is_some() { " and a larger --budget" } else { "" };
     Refused(format!("{why}\nhint: --blocks {more}{budget}"))
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use protocol::{Iteration, Sequence};
+
+    use super::*;
+    use crate::analysis::agreement::specimen;
+    use crate::plan::scenario::Kind;
+    use crate::plan::{Configuration, Prompt, Role, Workload};
+    use crate::record::{Entry, Failure, Launch, RequestKind, Sample};
+
+    fn workload() -> Workload {
+        Workload {
+            scenario: "decode".into(),
+            label: "decode".into(),
+            kind: Kind::Warm,
+            headline: crate::plan::MetricId::DECODE_RATE,
+            prompt: Prompt::Tokens(32),
+            max_new_tokens: 3,
+            ignore_eos: true,
+            sampling: None,
+            warmup: None,
+            rounds: 3,
+        }
+    }
+
+    /// A record of engines with one case each. The numbers are the ns between tokens in each block.
+    fn record(engines: &[(&str, &[u64])]) -> RunRecord {
+        let mut record = RunRecord::default();
+        for (configuration, (name, blocks)) in engines.iter().enumerate() {
+            let plan = &mut record.header.plan;
+            plan.configurations.push(Configuration { label: name.to_string(), ..Configuration::default() });
+            plan.cases.push(Case { configuration, workload: workload() });
+            for (block, &ns) in (0..).zip(*blocks) {
+                let launch = record.launches.len() as u32;
+                record.take(Entry::Launch(Box::new(Launch {
+                    launch,
+                    configuration,
+                    block,
+                    ..Launch::default()
+                })));
+                // The median of the rounds counts, not the disturbed round.
+                for (index, ns) in [ns, 40 * ns, ns].into_iter().enumerate() {
+                    record.take(Entry::Sample(Box::new(sample(launch, configuration, index as u32, ns))));
+                }
+            }
+        }
+        record.take(Entry::End(End::Finished));
+        record
+    }
+
+    fn sample(launch: u32, case: usize, index: u32, ns: u64) -> Sample {
+        let token_ns = Some(vec![100, 100 + ns, 100 + 2 * ns]);
+        let sequences = vec![Sequence { token_ns, output_ids: Some(vec![1; 3]), ..Sequence::default() }];
+        let iteration = Iteration { start_ns: 0, end_ns: 200 + 2 * ns, sequences };
+        Sample { launch, case, index, iteration, ..Sample::default() }
+    }
+
+    fn refusal(record: &RunRecord) -> String {
+        accept(record).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_run_is_accepted_if_two_successive_blocks_agree_in_every_case() {
+        let accepted = accept(&record(&[("a", &[1000, 1090]), ("b", &[900, 2000, 2100])])).unwrap();
+        assert_eq!(accepted, Accepted { rows: vec![0, 1], left_out: vec![] });
+    }
+
+    #[test]
+    fn a_run_without_two_successive_agreeing_blocks_is_refused_with_values_and_hint() {
+        let refused = refusal(&record(&[("a", &[1000, 1000]), ("b", &[1000, 2000, 1000])]));
+        assert!(
+            refused.starts_with("`b` `decode`: no two successive blocks of 3 agree in decode"),
+            "{refused}"
+        );
+        assert!(refused.contains("1000000 tok/s and 500000 tok/s, 100 % apart"), "{refused}");
+        assert!(refused.contains("\nhint: --blocks 5"), "{refused}");
+    }
+
+    #[test]
+    fn blocks_agree_at_nine_per_cent_and_disagree_at_eleven() {
+        for (one, other) in [(1000, 1090), (1090, 1000)] {
+            assert!(accept(&record(&[("a", &[one, other])])).is_ok());
+        }
+        assert!(refusal(&record(&[("a", &[1000, 1110])])).contains("11 % apart"));
+        assert!(refusal(&record(&[("a", &[1110, 1000])])).contains("11 % apart"));
+    }
+
+    #[test]
+    fn a_run_of_one_block_is_refused_as_a_baseline() {
+        assert!(refusal(&record(&[("a", &[1000])])).contains("has one block"));
+    }
+
+    #[test]
+    fn interrupted_and_killed_runs_are_refused_as_baselines() {
+        let mut record = record(&[("a", &[1000, 1000])]);
+        record.end = Some(End::Interrupted);
+        assert!(refusal(&record).contains("was interrupted"));
+        record.end = None;
+        assert!(refusal(&record).contains("did not end"));
+    }
+
+    #[test]
+    fn failed_cases_are_left_out_and_a_run_without_others_is_refused() {
+        let mut record = record(&[("a", &[1000, 1000]), ("b", &[1000, 9000])]);
+        let failure = |configuration, case| Failure {
+            configuration,
+            case,
+            kind: crate::record::FailureKind::Exited,
+            ..Failure::default()
+        };
+        record.take(Entry::Failure(failure(1, Some(1))));
+        let accepted = accept(&record).unwrap();
+        assert_eq!((accepted.rows, accepted.left_out.len()), (vec![0], 1));
+        assert!(accepted.left_out[0].contains("`b` `decode`"));
+        record.take(Entry::Failure(failure(0, None)));
+        assert!(refusal(&record).contains("no measured case"));
+    }
+
+    #[test]
+    fn twins_and_warm_up_requests_do_not_affect_acceptance() {
+        let mut record = record(&[("a", &[1000, 1000]), ("a (twin)", &[1000, 9000])]);
+        record.header.plan.configurations[1].role = Some(Role::Twin { of: 0 });
+        for at in 0..20 {
+            record.samples.insert(0, Sample { kind: RequestKind::Warmup, ..sample(1, 0, at, 50_000) });
+            record.samples.insert(0, Sample { kind: RequestKind::Discarded, ..sample(1, 0, at, 50_000) });
+        }
+        assert_eq!(accept(&record).unwrap().rows, [0]);
+    }
+
+    #[test]
+    fn a_case_with_wrong_output_is_left_out_of_the_baseline() {
+        let mut record = specimen::checked();
+        assert_eq!(accept(&record).unwrap().rows, [specimen::VERIFIER, specimen::ENGINE]);
+        specimen::score(&mut record, specimen::ENGINE, |_| Some(2.3));
+        let accepted = accept(&record).unwrap();
+        assert_eq!(accepted.rows, [specimen::VERIFIER]);
+        assert_eq!(
+            accepted.left_out,
+            ["`beacon` `decode`: not in the baseline, because its output is wrong"]
+        );
+        record.header.plan.cases.iter_mut().for_each(|it| it.configuration = specimen::ENGINE);
+        let refused = refusal(&record);
+        assert!(refused.starts_with("`beacon` is wrong: its log-probabilities"), "{refused}");
+        assert!(refused.ends_with("; nothing else was measured"), "{refused}");
+    }
+}

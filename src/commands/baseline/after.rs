@@ -1,4 +1,4 @@
-//! Baselines after a run: judge it, and save it. Nothing here can lose the run, because its record is already written.
+//! Baselines after a run: print its judgement, and save it. The record is already written, so nothing here can lose the run.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use anyhow::Result;
 
 use super::accept::{Refused, accept};
-use super::description::{Age, Baseline, Kept};
+use super::description::{Age, Baseline, Row};
 use super::program::{self, Program};
 use super::store::{self, check_name};
 use crate::analysis::compare::Judgement;
@@ -17,12 +17,13 @@ use crate::commands::output;
 use crate::record::{Recorder, RunRecord};
 use crate::report;
 use crate::shell::this_program;
+use crate::text::plural;
 
-/// Keeps the run under its name, and prints the judgement where stdout has no text for people. Returns the final exit status; `code` is that
-/// of the run itself.
+/// Saves the run under its name, and prints the judgement where stdout has no text for people. Returns the final exit status;
+/// `code` is that of the run itself.
 pub fn conclude(
     arguments: &RunArgs,
-    judged: Option<Result<Judgement>>,
+    judgement: Option<Result<Judgement>>,
     recorder: &Recorder,
     code: u8,
 ) -> Result<u8> {
@@ -30,25 +31,22 @@ pub fn conclude(
         interrupted(arguments, &recorder.path);
         return Ok(code);
     }
-    let judged = match judged {
-        Some(judged) => say_judgement(arguments, judged)?,
-        None => DONE,
-    };
-    let kept = match &arguments.baseline.save_baseline {
-        Some(name) if judged != DONE && arguments.baseline.baseline.as_ref() == Some(name) => {
+    let compared = judgement.map_or(Ok(DONE), |judgement| print_judgement(arguments, judgement))?;
+    let saved = match &arguments.baseline.save_baseline {
+        Some(name) if compared != DONE && arguments.baseline.baseline.as_ref() == Some(name) => {
             // The baseline to be replaced is the evidence.
             let hint = format!("--save-baseline {name} without --baseline");
-            say(&format!("baseline `{name}` is unchanged: this run did not pass against it\nhint: {hint}"));
+            note(&format!("baseline `{name}` is unchanged: this run did not pass against it\nhint: {hint}"));
             DONE
         }
-        Some(name) => keep(name, recorder),
+        Some(name) => try_save(name, recorder),
         None => DONE,
     };
-    Ok(most_severe([code, judged, kept]))
+    Ok(most_severe([code, compared, saved]))
 }
 
-fn say_judgement(arguments: &RunArgs, judged: Result<Judgement>) -> Result<u8> {
-    let judgement = match judged {
+fn print_judgement(arguments: &RunArgs, judgement: Result<Judgement>) -> Result<u8> {
+    let judgement = match judgement {
         Ok(judgement) => judgement,
         // The run is shown and recorded without a comparison too.
         Err(refused) => {
@@ -56,17 +54,17 @@ fn say_judgement(arguments: &RunArgs, judged: Result<Judgement>) -> Result<u8> {
             return Ok(USAGE);
         }
     };
-    if let Some(why) = left_out(arguments) {
+    if let Some(why) = hidden_on_stdout(arguments) {
         // stdout has one document, for a program.
-        let shown = report::FORMATS[0].render(&judgement, None).unwrap_or_default();
-        let table = String::from_utf8_lossy(&shown);
-        say(&format!("the judgement, as a table ({why}):\n\n{}", table.trim_end()));
+        let table = report::FORMATS[0].render(&judgement, None).unwrap_or_default();
+        let table = String::from_utf8_lossy(&table);
+        note(&format!("the judgement, as a table ({why}):\n\n{}", table.trim_end()));
     }
     Ok(of_conclusion(judgement.conclusion(arguments.judge.fail_on)))
 }
 
 /// Returns the reason why people do not see the judgement on stdout; `None` where they do.
-fn left_out(arguments: &RunArgs) -> Option<String> {
+fn hidden_on_stdout(arguments: &RunArgs) -> Option<String> {
     let format = arguments.view.format;
     let to_stdout = arguments.json.as_deref() == Some(Path::new("-"));
     match (to_stdout, format.has_lines()) {
@@ -76,21 +74,18 @@ fn left_out(arguments: &RunArgs) -> Option<String> {
     }
 }
 
-fn keep(name: &str, recorder: &Recorder) -> u8 {
-    match save(name, &recorder.path, &recorder.record) {
+fn try_save(name: &str, recorder: &Recorder) -> u8 {
+    let error = match save(name, &recorder.path, &recorder.record) {
         Ok(saved) => {
-            saved.lines().iter().for_each(|line| say(line));
-            DONE
+            saved.lines().iter().for_each(|line| note(line));
+            return DONE;
         }
-        Err(error) => {
-            let refused = error.is::<Refused>();
-            let record = recorder.path.display();
-            output::complain(
-                &error.context(format!("baseline `{name}` is not saved, and the run is in `{record}`")),
-            );
-            if refused { INCONCLUSIVE } else { ERROR }
-        }
-    }
+        Err(error) => error,
+    };
+    let code = if error.is::<Refused>() { INCONCLUSIVE } else { ERROR };
+    let record = recorder.path.display();
+    output::complain(&error.context(format!("baseline `{name}` is not saved, and the run is in `{record}`")));
+    code
 }
 
 /// A saved baseline.
@@ -107,11 +102,10 @@ struct Saved {
 impl Saved {
     /// The path of the baseline, and warnings for the user.
     fn lines(&self) -> Vec<String> {
-        let name = &self.baseline.name;
-        let rows = self.baseline.configurations.len();
+        let (name, folder) = (&self.baseline.name, self.folder.display());
+        let rows = plural(self.baseline.configurations.len(), "row");
         let replaced = self.replaced.map(|age| format!(", replacing one that was {age}")).unwrap_or_default();
-        let (count, folder) = (if rows == 1 { "row" } else { "rows" }, self.folder.display());
-        let saved = format!("baseline `{name}` is saved{replaced}: {rows} {count}, in `{folder}`");
+        let saved = format!("baseline `{name}` is saved{replaced}: {rows}, in `{folder}`");
         let warnings = self.warnings.iter().map(|warning| format!("warning: {warning}"));
         std::iter::once(saved).chain(warnings).collect()
     }
@@ -131,14 +125,14 @@ fn save(name: &str, record_path: &Path, record: &RunRecord) -> Result<Saved> {
         let configuration = &header.plan.configurations[row];
         // Presets of one engine share its program.
         let started = (configuration.engine.as_str(), configuration.command.first());
-        let keep = || program::keep(&mut staged, configuration, &header.started);
-        let program = programs.entry(started).or_insert_with(keep).clone();
+        let store = || program::store(&mut staged, configuration, &header.started);
+        let program = programs.entry(started).or_insert_with(store).clone();
         warnings.extend(program.warnings(&configuration.label));
         let (label, engine) = (configuration.label.clone(), configuration.engine.clone());
-        baseline.configurations.push(Kept { label, engine, program });
+        baseline.configurations.push(Row { label, engine, program });
     }
     staged.copy_record(record_path)?;
-    staged.write_page(&baseline)?;
+    staged.write_description(&baseline)?;
     let before = Baseline::read(name).ok();
     let folder = staged.commit()?;
     let replaced = before.map(|before| before.age(SystemTime::now()));
@@ -147,15 +141,15 @@ fn save(name: &str, record_path: &Path, record: &RunRecord) -> Result<Saved> {
 
 fn interrupted(arguments: &RunArgs, record: &Path) {
     if let Some(name) = &arguments.baseline.save_baseline {
-        say(&format!("baseline `{name}` is not saved: the run was interrupted"));
+        note(&format!("baseline `{name}` is not saved: the run was interrupted"));
     }
     if let Some(name) = arguments.baseline.baseline.as_ref().filter(|_| !arguments.baseline.rerun_baseline) {
         let again = format!("{} compare {name} {}", this_program(), record.display());
-        say(&format!("not compared with baseline `{name}`: the run was interrupted\nhint: {again}"));
+        note(&format!("not compared with baseline `{name}`: the run was interrupted\nhint: {again}"));
     }
 }
 
 #[expect(clippy::print_stderr, reason = "a note for the user; results are on stdout")]
-pub fn say(line: &str) {
+fn note(line: &str) {
     eprintln!("{line}");
 }

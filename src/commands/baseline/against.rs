@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use anyhow::Result;
+use anyhow::{Result, bail, ensure};
 
 use super::description::{Baseline, damaged};
 use super::stand_in::{self, StandIn};
@@ -31,20 +31,14 @@ impl Against {
         if !name.contains('/') {
             let baseline = Box::new(Baseline::read(name)?);
             let record = Box::new(baseline.record().map_err(|error| damaged(name, &format!("{error:#}")))?);
-            if !again && record.end != Some(End::Finished) {
-                // No such run becomes a baseline.
-                return Err(damaged(name, "its record was cut off"));
-            }
+            // No such run becomes a baseline.
+            ensure!(again || record.end == Some(End::Finished), damaged(name, "its record was cut off"));
             return Ok(Some(Self::Saved { baseline, record, again }));
         }
         let path = std::path::absolute(name)?;
-        if !path.is_file() {
-            return Err(Usage(format!("no program at `{name}`")).into());
-        }
-        if !again {
-            let hint = "--rerun-baseline";
-            return Err(Usage(format!("`{name}` is a program and has no stored values\nhint: {hint}")).into());
-        }
+        ensure!(path.is_file(), Usage(format!("no program at `{name}`")));
+        let no_values = format!("`{name}` is a program and has no stored values\nhint: --rerun-baseline");
+        ensure!(again, Usage(no_values));
         Ok(Some(Self::Program(path)))
     }
 
@@ -52,41 +46,39 @@ impl Against {
     /// again, and warnings for the record.
     pub fn join(&self, plan: Plan, here: &Machine, judge: &JudgeArgs) -> Result<(Plan, Vec<Warning>)> {
         let stand_ins = match self {
-            Self::Program(path) => vec![stand_in::of_program(path, &plan)?],
+            Self::Program(path) => vec![stand_in::from_program(path, &plan)?],
             Self::Saved { baseline, record, again: true } => {
                 can_run_here(baseline, here)?;
                 stand_in::stand_ins(baseline, &record.header.plan, &plan)?
             }
             Self::Saved { baseline, record, again: false } => {
-                let warnings = compared_with_figures(baseline, record, &plan, here, judge)?;
+                let warnings = check_comparable(baseline, record, &plan, here, judge)?;
                 return Ok((plan, warnings));
             }
         };
         let mut warnings = Vec::new();
         for stand_in in &stand_ins {
-            warnings.extend(self.words_of(stand_in, &plan, judge)?);
+            warnings.extend(self.warnings(stand_in, &plan, judge)?);
         }
         Ok((stand_ins.into_iter().fold(plan, |plan, stand_in| stand_in.join(plan)), warnings))
     }
 
-    /// The warnings about a program that is measured again. A program with doubts is refused.
-    fn words_of(&self, stand_in: &StandIn, plan: &Plan, judge: &JudgeArgs) -> Result<Vec<Warning>> {
+    /// The warnings about a program that is measured again. A changed program is refused.
+    fn warnings(&self, stand_in: &StandIn, plan: &Plan, judge: &JudgeArgs) -> Result<Vec<Warning>> {
         let Some(Role::Baseline { of }) = stand_in.configuration.role else { return Ok(Vec::new()) };
         let label = &plan.configurations[of].label;
-        if !stand_in.doubts.is_empty() && !judge.force {
-            let changes = stand_in.doubts.join("; ");
-            let refused =
-                format!("the baseline's program of `{label}` has changed: {changes}\nhint: --force");
-            return Err(Usage(refused).into());
-        }
-        let introduced = match self {
-            Self::Saved { baseline, .. } => format!("{}: ", baseline.introduction(SystemTime::now())),
-            Self::Program(_) => String::new(),
+        let changes = stand_in.changes.join("; ");
+        let refused = format!("the baseline's program of `{label}` has changed: {changes}\nhint: --force");
+        ensure!(judge.force || changes.is_empty(), Usage(refused));
+        let note = match self {
+            Self::Saved { baseline, .. } => {
+                format!("{}: {}", baseline.summary(SystemTime::now()), stand_in.note)
+            }
+            Self::Program(_) => stand_in.note.clone(),
         };
-        let said = format!("{introduced}{}", stand_in.note);
-        let forced = stand_in.doubts.iter().map(|doubt| format!("--force: {doubt}"));
-        let message = |message| Warning { configuration: Some(of), message };
-        Ok(std::iter::once(said).chain(forced).map(message).collect())
+        let forced = stand_in.changes.iter().map(|change| format!("--force: {change}"));
+        let warning = |message| Warning { configuration: Some(of), message };
+        Ok(std::iter::once(note).chain(forced).map(warning).collect())
     }
 
     /// The judgement after the run, with notes about the baseline.
@@ -103,7 +95,7 @@ impl Against {
         let notices = match self {
             Self::Saved { baseline, again: false, .. } => baseline.notices(),
             // The age of unused values does not matter.
-            _ => vec![self.introduction()],
+            _ => vec![self.summary()],
         };
         if let Self::Saved { baseline, .. } = self {
             judgement.base.name = baseline.name.clone();
@@ -113,11 +105,11 @@ impl Against {
     }
 
     /// The line above a judgement.
-    pub fn introduction(&self) -> String {
+    fn summary(&self) -> String {
         match self {
             Self::Saved { baseline, again, .. } => {
                 let again = if *again { ", its programs measured again" } else { "" };
-                format!("{}{again}", baseline.introduction(SystemTime::now()))
+                format!("{}{again}", baseline.summary(SystemTime::now()))
             }
             Self::Program(path) => format!("baseline `{}`, measured in turn", path.display()),
         }
@@ -125,16 +117,15 @@ impl Against {
 }
 
 fn can_run_here(baseline: &Baseline, here: &Machine) -> Result<()> {
-    let (its, ours) = (&baseline.machine.architecture, &here.architecture);
-    if its == ours {
-        return Ok(());
-    }
-    let name = &baseline.name;
-    Err(Usage(format!("baseline `{name}`: its programs are for `{its}`, this machine is `{ours}`")).into())
+    let (name, built_for) = (&baseline.name, &baseline.machine.architecture);
+    let here = &here.architecture;
+    let foreign = format!("baseline `{name}`: its programs are for `{built_for}`, this machine is `{here}`");
+    ensure!(built_for == here, Usage(foreign));
+    Ok(())
 }
 
 /// Refuses runs that are known to be incomparable before an engine answers. That saves ten minutes of measurement.
-fn compared_with_figures(
+fn check_comparable(
     baseline: &Baseline,
     base: &RunRecord,
     now: &Plan,
@@ -143,20 +134,16 @@ fn compared_with_figures(
 ) -> Result<Vec<Warning>> {
     let header = Header { plan: now.clone(), machine: here.clone(), ..Header::default() };
     let new = RunRecord { header, ..RunRecord::default() };
-    let differences = compare::differences(
-        &Values::of(base),
-        &Values::of(&new),
-        &compare::matching(&base.header.plan, now),
-    );
+    let matching = compare::matching(&base.header.plan, now);
+    let differences = compare::differences(&Values::of(base), &Values::of(&new), &matching);
     if !differences.is_empty() && !judge.force {
         let name = &baseline.name;
         let differences: String = differences.iter().map(|difference| format!("\n  {difference}")).collect();
         let hint = "--rerun-baseline measures its programs again; --force compares regardless";
-        return Err(Usage(format!(
+        bail!(Usage(format!(
             "baseline `{name}` is not comparable with this run:{differences}\nhint: {hint}"
-        ))
-        .into());
+        )));
     }
-    let message = |message| Warning { configuration: None, message };
-    Ok(baseline.doubts(SystemTime::now()).into_iter().map(message).collect())
+    let warning = |message| Warning { configuration: None, message };
+    Ok(baseline.warnings(SystemTime::now()).into_iter().map(warning).collect())
 }

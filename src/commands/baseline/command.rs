@@ -6,11 +6,9 @@ use std::time::SystemTime;
 use anyhow::Result;
 use clap::Subcommand;
 
-use super::description::Baseline;
+use super::description::{Baseline, Row};
 use super::store;
-use crate::cli::exit_code::DONE;
 use crate::commands::output;
-use crate::shell::Usage;
 use crate::text::line;
 
 #[derive(Debug, Subcommand)]
@@ -29,8 +27,7 @@ pub fn baseline(command: &BaselineCommand) -> Result<u8> {
         BaselineCommand::Show { name } => show(&Baseline::read(name)?)?,
         BaselineCommand::Remove { name } => remove(name)?,
     };
-    output::print(text.as_bytes())?;
-    Ok(DONE)
+    output::succeed(text)
 }
 
 fn list() -> Result<String> {
@@ -40,21 +37,15 @@ fn list() -> Result<String> {
         let size = model_files::size(store::bytes(name)?);
         match Baseline::read(name) {
             Ok(baseline) => {
-                let rows: Vec<_> =
-                    baseline.configurations.iter().map(|kept| format!("`{}`", line(&kept.label))).collect();
-                writeln!(
-                    text,
-                    "{}, {size}\n    {}",
-                    baseline.introduction(SystemTime::now()),
-                    rows.join(", ")
-                )?;
+                let rows = baseline.configurations.iter().map(|row| format!("`{}`", line(&row.label)));
+                let (summary, rows) = (baseline.summary(SystemTime::now()), rows.collect::<Vec<_>>());
+                writeln!(text, "{summary}, {size}\n    {}", rows.join(", "))?;
             }
             // A damaged baseline can still be removed.
-            Err(error) => writeln!(
-                text,
-                "baseline `{name}`, {size}\n    {}",
-                format!("{error:#}").replace('\n', "\n    ")
-            )?,
+            Err(error) => {
+                let error = format!("{error:#}").replace('\n', "\n    ");
+                writeln!(text, "baseline `{name}`, {size}\n    {error}")?;
+            }
         }
     }
     if names.is_empty() {
@@ -64,7 +55,7 @@ fn list() -> Result<String> {
 }
 
 fn show(baseline: &Baseline) -> Result<String> {
-    let mut text = format!("{}\n", baseline.introduction(SystemTime::now()));
+    let mut text = format!("{}\n", baseline.summary(SystemTime::now()));
     let cpu = baseline.machine.cpu.model.as_deref().unwrap_or("unknown");
     let lines = [
         ("measured", baseline.measured.clone()),
@@ -73,23 +64,22 @@ fn show(baseline: &Baseline) -> Result<String> {
         ("record", store::record_path(&baseline.name)?.display().to_string()),
         ("size", model_files::size(store::bytes(&baseline.name)?)),
     ];
-    for (what, said) in lines {
-        writeln!(text, "{what:<9} {}", line(&said))?;
+    for (name, value) in lines {
+        writeln!(text, "{name:<9} {}", line(&value))?;
     }
-    for kept in &baseline.configurations {
-        let program = &kept.program;
-        writeln!(text, "\n`{}`", line(&kept.label))?;
+    for Row { label, program, .. } in &baseline.configurations {
+        writeln!(text, "\n`{}`", line(label))?;
         writeln!(text, "    program   {}", line(&program.path))?;
         writeln!(text, "    sha256    {}", program.digest.as_deref().unwrap_or("unknown"))?;
-        if let Some(copy) = &program.kept {
-            writeln!(text, "    copy      {}", store::kept_path(&baseline.name, copy)?.display())?;
+        if let Some(copy) = &program.copy {
+            writeln!(text, "    copy      {}", store::copy_path(&baseline.name, copy)?.display())?;
         }
-        for warning in program.warnings(&line(&kept.label)) {
+        for warning in program.warnings(&line(label)) {
             writeln!(text, "    warning: {warning}")?;
         }
     }
-    for doubt in baseline.doubts(SystemTime::now()) {
-        writeln!(text, "\nwarning: {doubt}")?;
+    for warning in baseline.warnings(SystemTime::now()) {
+        writeln!(text, "\nwarning: {warning}")?;
     }
     Ok(text)
 }
@@ -97,9 +87,7 @@ fn show(baseline: &Baseline) -> Result<String> {
 fn remove(name: &str) -> Result<String> {
     if !store::exists(name)? {
         // The error lists the baselines.
-        return Err(Baseline::read(name)
-            .err()
-            .unwrap_or_else(|| Usage(format!("no baseline `{name}`")).into()));
+        Baseline::read(name)?;
     }
     Ok(format!("removed {}\n", store::remove(name)?.display()))
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-use anyhow::Result;
+use anyhow::{Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use super::program::Program;
@@ -11,7 +11,7 @@ use super::store::{self, check_name};
 use crate::machine::Machine;
 use crate::record::{self, Header, RunRecord};
 use crate::shell::Usage;
-use crate::text::line;
+use crate::text::{line, plural};
 
 /// Raised when the meaning of a field changes.
 const BASELINE_VERSION: u32 = 1;
@@ -31,12 +31,12 @@ pub struct Baseline {
     pub commit: Option<String>,
     /// The command line of the user.
     pub command: Vec<String>,
-    pub configurations: Vec<Kept>,
+    pub configurations: Vec<Row>,
 }
 
 /// A row of the baseline's run, with its program.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Kept {
+pub struct Row {
     pub label: String,
     pub engine: String,
     pub program: Program,
@@ -66,7 +66,7 @@ impl Baseline {
     pub fn read(name: &str) -> Result<Self> {
         check_name(name)?;
         let damaged = |why: String| damaged(name, &format!("its description cannot be read: {why}"));
-        let Some(page) = store::read_page(name)? else {
+        let Some(text) = store::read_description(name)? else {
             if store::exists(name)? {
                 return Err(damaged("the file is missing".into()));
             }
@@ -75,15 +75,14 @@ impl Baseline {
                 true => format!("--save-baseline {name}"),
                 false => format!("the baselines are {}", known.join(", ")),
             };
-            return Err(Usage(format!("no baseline `{name}`\nhint: {hint}")).into());
+            bail!(Usage(format!("no baseline `{name}`\nhint: {hint}")));
         };
-        let baseline: Self = serde_json::from_slice(&page).map_err(|error| damaged(error.to_string()))?;
-        if baseline.baseline_version != BASELINE_VERSION {
-            let (its, ours) = (baseline.baseline_version, BASELINE_VERSION);
-            anyhow::bail!(
-                "baseline `{name}` has version {its}, this program reads {ours}\nhint: --save-baseline {name}"
-            );
-        }
+        let baseline: Self = serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
+        let (version, known) = (baseline.baseline_version, BASELINE_VERSION);
+        ensure!(
+            version == known,
+            "baseline `{name}` has version {version}, this program reads {known}\nhint: --save-baseline {name}"
+        );
         Ok(baseline)
     }
 
@@ -96,7 +95,7 @@ impl Baseline {
     }
 
     /// The first line wherever a baseline is used: `baseline `main`, 3 days old, orchestrate 0.1.0 at commit abc`.
-    pub fn introduction(&self, now: SystemTime) -> String {
+    pub fn summary(&self, now: SystemTime) -> String {
         let commit =
             self.commit.as_ref().map(|commit| format!(" at commit {}", line(commit))).unwrap_or_default();
         let (age, version) = (self.age(now), line(&self.orchestrate_version));
@@ -106,28 +105,23 @@ impl Baseline {
     /// The lines above a comparison with its values.
     pub fn notices(&self) -> Vec<String> {
         let now = SystemTime::now();
-        std::iter::once(self.introduction(now)).chain(self.doubts(now)).collect()
+        std::iter::once(self.summary(now)).chain(self.warnings(now)).collect()
     }
 
     /// Warnings about a comparison with it.
-    pub fn doubts(&self, now: SystemTime) -> Vec<String> {
-        let (name, mut doubts) = (&self.name, Vec::new());
-        let age = self.age(now);
-        if age.is_old() {
-            doubts.push(format!(
-                "baseline `{name}` is {age}: changes of the machine since then look like changes of the engine; measure it again \
-                 (--save-baseline {name}), or measure its programs again (--rerun-baseline)"
-            ));
-        }
-        let current_version = env!("CARGO_PKG_VERSION");
-        if self.orchestrate_version != current_version {
-            let baseline_version = line(&self.orchestrate_version);
-            doubts.push(format!(
-                "baseline `{name}` was measured by orchestrate {baseline_version}, this is {current_version}: they may measure differently; \
-                 measure it again (--save-baseline {name}), or measure its programs again (--rerun-baseline)"
-            ));
-        }
-        doubts
+    pub fn warnings(&self, now: SystemTime) -> Vec<String> {
+        let (name, age) = (&self.name, self.age(now));
+        let remedy = format!(
+            "measure it again (--save-baseline {name}), or measure its programs again (--rerun-baseline)"
+        );
+        let old = age.is_old().then(|| {
+            format!("is {age}: changes of the machine since then look like changes of the engine; {remedy}")
+        });
+        let (version, current) = (line(&self.orchestrate_version), env!("CARGO_PKG_VERSION"));
+        let other = (self.orchestrate_version != current).then(|| {
+            format!("was measured by orchestrate {version}, this is {current}: they may measure differently; {remedy}")
+        });
+        old.into_iter().chain(other).map(|warning| format!("baseline `{name}` {warning}")).collect()
     }
 }
 
@@ -141,7 +135,7 @@ const OLD: u64 = 30 * DAY;
 pub enum Age {
     Seconds(u64),
     /// In the future: one of the clocks is wrong.
-    NotYetBorn,
+    InFuture,
     Unknown,
 }
 
@@ -152,7 +146,7 @@ impl Age {
             Ok(Ok(age)) => Self::Seconds(age.as_secs()),
             // The clocks of two machines may differ by this much.
             Ok(Err(ahead)) if ahead.duration() < Duration::from_secs(MINUTE) => Self::Seconds(0),
-            Ok(Err(_)) => Self::NotYetBorn,
+            Ok(Err(_)) => Self::InFuture,
             Err(_) => Self::Unknown,
         }
     }
@@ -166,7 +160,7 @@ impl fmt::Display for Age {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self::Seconds(seconds) = *self else {
             return f.write_str(match self {
-                Self::NotYetBorn => "dated in the future (a clock is wrong)",
+                Self::InFuture => "dated in the future (a clock is wrong)",
                 _ => "of unknown age",
             });
         };
@@ -175,7 +169,7 @@ impl fmt::Display for Age {
             return f.write_str("less than a minute old");
         };
         let count = seconds / length;
-        write!(f, "{count} {unit}{} old", if count == 1 { "" } else { "s" })
+        write!(f, "{} old", plural(count, unit))
     }
 }
 
@@ -190,7 +184,7 @@ mod tests {
 
     #[test]
     fn an_age_is_shown_in_its_largest_full_unit() {
-        let said =
+        let ages =
             [0, 59, 60, 3599, 3600, 86_399, 86_400, 3 * 86_400, 400 * 86_400].map(|it| after(it).to_string());
         let expected = [
             "less than a minute old",
@@ -203,7 +197,7 @@ mod tests {
             "3 days old",
             "400 days old",
         ];
-        assert_eq!(said, expected);
+        assert_eq!(ages, expected);
     }
 
     #[test]
@@ -215,7 +209,7 @@ mod tests {
     fn a_baseline_from_the_future_is_reported_unless_clocks_differ_only_slightly() {
         let now = humantime::parse_rfc3339("2026-01-01T00:00:00Z").unwrap();
         assert_eq!(Age::since("2026-01-01T00:00:30Z", now), Age::Seconds(0));
-        assert_eq!(Age::since("2026-01-02T00:00:00Z", now), Age::NotYetBorn);
+        assert_eq!(Age::since("2026-01-02T00:00:00Z", now), Age::InFuture);
         assert_eq!(Age::since("yesterday", now), Age::Unknown);
     }
 }

@@ -1,15 +1,13 @@
-//! A program's own shared libraries. They lie where the program itself says to look (`DT_RUNPATH`), and are installed
-//! with it. A copy of such a program may find no library, or, worse, a newer one.
-//!
-//! Reads the parts of the Executable and Linkable Format (System V gABI, chapters 4 and 5) that say this, for 64-bit
-//! little-endian files. Of any other file nothing is known.
+//! A program's own shared libraries, in folders that the program itself names (`DT_RUNPATH`). A copy of such a program may find
+//! no library, or a newer one. Reads the Executable and Linkable Format (System V gABI, chapters 4 and 5) of 64-bit
+//! little-endian files; the libraries of any other file are unknown.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// The limit of own libraries. No engine has as many.
 const MOST: usize = 100;
-/// The limit for a file, which is read as a whole. Of a larger one nothing is known.
+/// The largest file that is read. The libraries of a larger one are unknown.
 const LARGEST: u64 = 1 << 30;
 
 const DYNAMIC: u32 = 2;
@@ -35,16 +33,17 @@ pub fn own(program: &Path) -> Vec<PathBuf> {
 
 /// The libraries that a file needs and finds in its own paths.
 fn next_to(file: &Path) -> Vec<PathBuf> {
-    let small = std::fs::metadata(file).is_ok_and(|about| about.len() <= LARGEST);
-    let Some(bytes) = small.then(|| std::fs::read(file).ok()).flatten() else { return Vec::new() };
+    let is_small = std::fs::metadata(file).is_ok_and(|about| about.len() <= LARGEST);
+    let Some(bytes) = is_small.then(|| std::fs::read(file).ok()).flatten() else { return Vec::new() };
     let Some(linked) = Linked::read(&bytes) else { return Vec::new() };
     let real = file.canonicalize().unwrap_or_else(|_| file.to_path_buf());
     let origin = real.parent().unwrap_or(Path::new("/")).to_string_lossy().into_owned();
     let expand =
         |path: &String| PathBuf::from(path.replace("${ORIGIN}", &origin).replace("$ORIGIN", &origin));
     let folders: Vec<_> = linked.paths.iter().map(expand).filter(|folder| folder.is_absolute()).collect();
-    let place = |name: &String| folders.iter().map(|folder| folder.join(name)).find(|path| path.is_file());
-    linked.needed.iter().filter_map(place).collect()
+    let in_folders =
+        |name: &String| folders.iter().map(|folder| folder.join(name)).find(|path| path.is_file());
+    linked.needed.iter().filter_map(in_folders).collect()
 }
 
 /// The dynamic section of a file.
@@ -133,9 +132,9 @@ mod tests {
         file.extend(64u64.to_le_bytes());
         file.resize(54, 0);
         file.extend([56, 0, 2, 0, 0, 0, 0, 0, 0, 0]);
-        let whole = HEADERS + length + strings.len() as u64;
+        let file_length = HEADERS + length + strings.len() as u64;
         for (kind, offset, memory, length) in
-            [(LOAD, 0, 0x1000, whole), (DYNAMIC, HEADERS, 0x1000 + HEADERS, length)]
+            [(LOAD, 0, 0x1000, file_length), (DYNAMIC, HEADERS, 0x1000 + HEADERS, length)]
         {
             file.extend(u64::from(kind).to_le_bytes());
             file.extend([offset, memory, memory, length, length, 8].iter().flat_map(|it| it.to_le_bytes()));
@@ -155,32 +154,27 @@ mod tests {
 
     #[test]
     fn own_libraries_are_followed_recursively_without_system_libraries() {
-        let folder = std::env::temp_dir().join(format!("orchestrate-libraries-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        let scratch = tempfile::tempdir().unwrap();
+        let folder = scratch.path().canonicalize().unwrap();
         let write = |name: &str, needed: &str| {
-            std::fs::write(
-                folder.join(name),
-                elf(&[(NEEDED, needed), (NEEDED, "libc.so.6"), (RUNPATH, "$ORIGIN")]),
-            )
-            .unwrap();
+            let elf = elf(&[(NEEDED, needed), (NEEDED, "libc.so.6"), (RUNPATH, "$ORIGIN")]);
+            std::fs::write(folder.join(name), elf).unwrap();
         };
         write("engine", "liba.so");
         write("liba.so", "libb.so");
         // Two libraries that need each other are read once.
         write("libb.so", "liba.so");
-        let folder = folder.canonicalize().unwrap();
         assert_eq!(own(&folder.join("engine")), [folder.join("liba.so"), folder.join("libb.so")]);
-        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]
     fn broken_elf_files_are_ignored_without_a_panic() {
-        let whole = elf(&[(NEEDED, "libx.so.1"), (RUNPATH, "/opt/x/lib")]);
-        for cut in 0..whole.len() {
-            let _ = Linked::read(&whole[..cut]);
+        let complete = elf(&[(NEEDED, "libx.so.1"), (RUNPATH, "/opt/x/lib")]);
+        for cut in 0..complete.len() {
+            let _ = Linked::read(&complete[..cut]);
         }
-        for at in 0..whole.len() {
-            let mut broken = whole.clone();
+        for at in 0..complete.len() {
+            let mut broken = complete.clone();
             broken[at] = 0xff;
             let _ = Linked::read(&broken);
         }

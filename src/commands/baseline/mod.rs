@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! a run --accept--> its record and its programs --store--> $DATA/baselines/NAME/
-//! NAME --open--> figures to compare with, or --stand_ins--> the programs of then, measured in turn with today's
+//! NAME --open--> values to compare with, or --stand_ins--> its programs, measured in turn with those of the run
 //! ```
 //!
 //! A baseline's folder has the record (`record.jsonl`), its description (`baseline.json`) and the programs
@@ -18,7 +18,7 @@ mod program;
 mod stand_in;
 mod store;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 use crate::cli::RunArgs;
 use crate::shell::Usage;
@@ -34,9 +34,8 @@ pub fn check_arguments(arguments: &RunArgs) -> Result<()> {
     arguments.judge.thresholds()?;
     let Some(name) = &arguments.baseline.save_baseline else { return Ok(()) };
     check_name(name)?;
-    if arguments.extent.extent().blocks.is_some_and(|blocks| blocks < 2) {
-        let why = "a baseline needs two blocks that agree, and this run has one block";
-        return Err(Usage(format!("--save-baseline: {why}\nhint: --blocks 5")).into());
-    }
+    let why = "a baseline needs two blocks that agree, and this run has one block";
+    let enough = arguments.extent.extent().blocks.is_none_or(|blocks| blocks >= 2);
+    ensure!(enough, Usage(format!("--save-baseline: {why}\nhint: --blocks 5")));
     Ok(())
 }

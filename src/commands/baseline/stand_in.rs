@@ -2,15 +2,14 @@
 
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Result, bail, ensure};
 
-use super::description::Baseline;
-use super::program::Program;
+use super::description::{Baseline, Row};
+use super::program::{Dependency, Program};
 use super::store;
 use crate::analysis::compare::matching;
 use crate::plan::{Configuration, Plan, Role};
-use crate::shell::Usage;
-use crate::shell::pasteable;
+use crate::shell::{Usage, pasteable};
 
 /// A program of the baseline, to be measured beside a row of today.
 #[derive(Debug)]
@@ -19,7 +18,7 @@ pub struct StandIn {
     /// The identity of the program: the same file as then, or its copy.
     pub note: String,
     /// The reasons why it may differ from the program that was measured.
-    pub doubts: Vec<String>,
+    pub changes: Vec<String>,
 }
 
 /// The stand-ins, one for each row of the baseline: its configuration and program of then, with today's model. An
@@ -29,11 +28,9 @@ pub fn stand_ins(baseline: &Baseline, then: &Plan, plan: &Plan) -> Result<Vec<St
     for (of_then, of) in matching(then, plan).pairs {
         let (old, row) = (&then.configurations[of_then], &plan.configurations[of]);
         // A configuration that failed then is not in the baseline.
-        let Some(kept) = baseline.configurations.iter().find(|kept| kept.label == old.label) else {
-            continue;
-        };
-        let (path, note) = which_program(name, &kept.program).map_err(|why| {
-            let label = &kept.label;
+        let saved = baseline.configurations.iter().find(|saved| saved.label == old.label);
+        let Some(Row { label, engine, program }) = saved else { continue };
+        let (path, note) = current_program(name, program).map_err(|why| {
             Usage(format!("baseline `{name}`: the program of `{label}` cannot be measured again: {why}"))
         })?;
         let mut command = old.command.clone();
@@ -51,32 +48,28 @@ pub fn stand_ins(baseline: &Baseline, then: &Plan, plan: &Plan) -> Result<Vec<St
             role: Some(Role::Baseline { of }),
             ..old.clone()
         };
-        let mut doubts: Vec<_> = kept.program.leans_on.iter().filter_map(|it| it.doubt()).collect();
-        doubts.extend(kept.program.runs_elsewhere(&kept.engine));
+        let mut changes: Vec<_> = program.dependencies.iter().filter_map(Dependency::change).collect();
+        changes.extend(program.interpreter_change(engine));
         let identities = old.model.identity.as_ref().zip(row.model.identity.as_ref());
         if identities.is_some_and(|(then, now)| then != now) {
-            doubts.push(format!("the model `{}` has changed", old.model.name));
+            changes.push(format!("the model `{}` has changed", old.model.name));
         }
-        found.push(StandIn { configuration, note, doubts });
+        found.push(StandIn { configuration, note, changes });
     }
-    if found.is_empty() {
-        return Err(Usage(no_row(baseline, plan)).into());
-    }
+    ensure!(!found.is_empty(), Usage(no_row(baseline, plan)));
     Ok(found)
 }
 
 /// A program given by its path, in place of the only engine of a plan.
-pub fn of_program(program: &Path, plan: &Plan) -> Result<StandIn> {
+pub fn from_program(program: &Path, plan: &Plan) -> Result<StandIn> {
     let rows: Vec<usize> = plan.rows().collect();
     let &[of] = &rows[..] else {
-        let labels: Vec<_> =
-            rows.iter().map(|&row| format!("`{}`", plan.configurations[row].label)).collect();
-        let (program, labels) = (program.display(), labels.join(", "));
-        let hint = "select one engine, one model and one device";
-        return Err(Usage(format!(
-            "`{program}` can be the baseline of only one row, but the run has {labels}\nhint: {hint}"
-        ))
-        .into());
+        let labels = quoted(rows.iter().map(|&row| &plan.configurations[row].label));
+        let program = program.display();
+        bail!(Usage(format!(
+            "`{program}` can be the baseline of only one row, but the run has {labels}\n\
+             hint: select one engine, one model and one device"
+        )));
     };
     let row = &plan.configurations[of];
     let path = program.to_string_lossy().into_owned();
@@ -86,7 +79,7 @@ pub fn of_program(program: &Path, plan: &Plan) -> Result<StandIn> {
     let label = format!("{} (baseline)", row.label);
     let role = Some(Role::Baseline { of });
     let configuration = Configuration { label, command, unavailable: None, role, ..row.clone() };
-    Ok(StandIn { configuration, note, doubts: Vec::new() })
+    Ok(StandIn { configuration, note, changes: Vec::new() })
 }
 
 impl StandIn {
@@ -94,44 +87,46 @@ impl StandIn {
     /// a row with a twin needs no second one.
     pub fn join(self, mut plan: Plan) -> Plan {
         let Some(Role::Baseline { of }) = self.configuration.role else { return plan };
-        let place = plan.configurations.len();
+        let index = plan.configurations.len();
         plan.add(self.configuration, &plan.workloads_of(of));
         if plan.twin_of(of).is_none() {
-            plan.add_twin(place);
+            plan.add_twin(index);
         }
         plan
     }
 }
 
 /// The path of the program now, with a note about it.
-fn which_program(name: &str, program: &Program) -> std::result::Result<(String, String), String> {
+fn current_program(name: &str, program: &Program) -> std::result::Result<(String, String), String> {
     let Some(digest) = &program.digest else {
-        return Err(program.not_kept.clone().unwrap_or_else(|| "it was not stored".into()));
+        return Err(program.no_copy.clone().unwrap_or_else(|| "it was not stored".into()));
     };
     if store::digest(Path::new(&program.path)).ok().as_ref() == Some(digest) {
         return Ok((program.path.clone(), format!("`{}` is unchanged", program.path)));
     }
-    let Some(kept) = &program.kept else {
-        let why = program.not_kept.as_deref().unwrap_or("it was not stored");
+    let Some(copy) = &program.copy else {
+        let why = program.no_copy.as_deref().unwrap_or("it was not stored");
         return Err(format!("`{}` has changed, and there is no copy: {why}", program.path));
     };
-    let kept = store::kept_path(name, kept).map_err(|error| format!("{error:#}"))?;
-    match store::digest(&kept) {
+    let copy = store::copy_path(name, copy).map_err(|error| format!("{error:#}"))?;
+    match store::digest(&copy) {
         Ok(found) if found == *digest => {
             let note = format!("the stored copy of `{}` is measured", program.path);
-            Ok((kept.to_string_lossy().into_owned(), note))
+            Ok((copy.to_string_lossy().into_owned(), note))
         }
-        Ok(_) => Err(format!("its copy `{}` was changed", kept.display())),
+        Ok(_) => Err(format!("its copy `{}` was changed", copy.display())),
         Err(error) => Err(format!("{error:#}")),
     }
 }
 
 /// The error for a baseline and a plan without a common row.
 fn no_row(baseline: &Baseline, plan: &Plan) -> String {
-    let listed = |labels: Vec<&str>| labels.iter().map(|it| format!("`{it}`")).collect::<Vec<_>>().join(", ");
-    let (name, baseline_rows) =
-        (&baseline.name, listed(baseline.configurations.iter().map(|it| it.label.as_str()).collect()));
+    let (name, baseline_rows) = (&baseline.name, quoted(baseline.configurations.iter().map(|it| &it.label)));
     let rows = plan.configurations.iter().filter(|it| it.role.is_none());
-    let run_rows = listed(rows.map(|it| it.label.as_str()).collect());
+    let run_rows = quoted(rows.map(|it| &it.label));
     format!("baseline `{name}` has no row of this run: it has {baseline_rows}, the run has {run_rows}")
+}
+
+fn quoted<'a>(labels: impl Iterator<Item = &'a String>) -> String {
+    labels.map(|label| format!("`{label}`")).collect::<Vec<_>>().join(", ")
 }

@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 use serde::Serialize;
@@ -16,19 +16,18 @@ use sha2::{Digest, Sha256};
 use crate::shell::Usage;
 
 const RECORD: &str = "record.jsonl";
-const PAGE: &str = "baseline.json";
+const DESCRIPTION: &str = "baseline.json";
 const PROGRAMS: &str = "programs";
 const LONGEST_NAME: usize = 100;
 
 /// Refuses a name that leads elsewhere, is hidden, or looks like an option.
 pub fn check_name(name: &str) -> Result<()> {
     let plain = |it: char| it.is_ascii_alphanumeric() || "-_.".contains(it);
-    let sound = !name.is_empty() && name.len() <= LONGEST_NAME && name.chars().all(plain);
-    if sound && !name.starts_with(['.', '-']) {
-        return Ok(());
-    }
+    let valid = !name.is_empty() && name.len() <= LONGEST_NAME && name.chars().all(plain);
     let rule = "letters, digits, `-`, `_` and `.`, beginning with a letter, a digit or `_`";
-    Err(Usage(format!("invalid baseline name `{name}`\nhint: {rule}, at most {LONGEST_NAME}")).into())
+    let invalid = format!("invalid baseline name `{name}`\nhint: {rule}, at most {LONGEST_NAME}");
+    ensure!(valid && !name.starts_with(['.', '-']), Usage(invalid));
+    Ok(())
 }
 
 pub fn names() -> Result<Vec<String>> {
@@ -46,8 +45,8 @@ pub fn record_path(name: &str) -> Result<PathBuf> {
 }
 
 /// The full path of a file in a baseline's folder.
-pub fn kept_path(name: &str, kept: &str) -> Result<PathBuf> {
-    Ok(folder(name)?.join(kept))
+pub fn copy_path(name: &str, copy: &str) -> Result<PathBuf> {
+    Ok(folder(name)?.join(copy))
 }
 
 pub fn folder(name: &str) -> Result<PathBuf> {
@@ -58,15 +57,15 @@ pub fn folder(name: &str) -> Result<PathBuf> {
 /// Whether a baseline of that name exists, damaged or not.
 pub fn exists(name: &str) -> Result<bool> {
     let folder = folder(name)?;
-    bring_back(name);
+    restore(name);
     Ok(folder.is_dir())
 }
 
 /// The description of a baseline; `None` without one.
-pub fn read_page(name: &str) -> Result<Option<Vec<u8>>> {
+pub fn read_description(name: &str) -> Result<Option<Vec<u8>>> {
     let folder = folder(name)?;
-    bring_back(name);
-    let path = folder.join(PAGE);
+    restore(name);
+    let path = folder.join(DESCRIPTION);
     match fs::read(&path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         read => Ok(Some(read.with_context(|| format!("cannot read `{}`", path.display()))?)),
@@ -96,7 +95,7 @@ pub fn bytes(name: &str) -> Result<u64> {
 
 /// SHA-256 in hexadecimal digits, as `sha256sum` prints it.
 pub fn digest(path: &Path) -> Result<String> {
-    pour(path, &mut std::io::sink()).with_context(|| format!("cannot read `{}`", path.display()))
+    copy_with_digest(path, &mut std::io::sink()).with_context(|| format!("cannot read `{}`", path.display()))
 }
 
 /// An unfinished baseline. Without a commit it is removed.
@@ -117,9 +116,9 @@ impl Staged {
     }
 
     /// Copies a program, once for each content. Returns the digest of the copied bytes, and the path of the copy in the folder.
-    pub fn keep_program(&mut self, program: &Path) -> Result<(String, String)> {
+    pub fn copy_program(&mut self, program: &Path) -> Result<(String, String)> {
         let half = self.path.join(PROGRAMS).join("half");
-        let written = File::create(&half).and_then(|mut copy| pour(program, &mut copy));
+        let written = File::create(&half).and_then(|mut copy| copy_with_digest(program, &mut copy));
         let digest = match written {
             Ok(digest) => digest,
             Err(error) => {
@@ -128,13 +127,13 @@ impl Staged {
             }
         };
         let name = program.file_name().unwrap_or(OsStr::new("program")).to_string_lossy();
-        let kept = format!("{PROGRAMS}/{digest}/{name}");
-        let copy = self.path.join(&kept);
+        let in_folder = format!("{PROGRAMS}/{digest}/{name}");
+        let copy = self.path.join(&in_folder);
         let placed = fs::set_permissions(&half, fs::Permissions::from_mode(0o755))
             .and_then(|()| fs::create_dir_all(self.path.join(PROGRAMS).join(&digest)))
             .and_then(|()| fs::rename(&half, &copy));
         placed.with_context(|| format!("cannot write `{}`", copy.display()))?;
-        Ok((digest, kept))
+        Ok((digest, in_folder))
     }
 
     pub fn copy_record(&self, record: &Path) -> Result<()> {
@@ -142,30 +141,30 @@ impl Staged {
         copied.map(drop).with_context(|| format!("cannot copy the run record `{}`", record.display()))
     }
 
-    pub fn write_page(&self, baseline: &impl Serialize) -> Result<()> {
+    pub fn write_description(&self, baseline: &impl Serialize) -> Result<()> {
         let mut text = serde_json::to_vec_pretty(baseline)?;
         text.push(b'\n');
-        let path = self.path.join(PAGE);
+        let path = self.path.join(DESCRIPTION);
         fs::write(&path, text).with_context(|| format!("cannot write `{}`", path.display()))
     }
 
     /// Moves the new baseline to its final path. A folder cannot be renamed onto one with files, so the old one moves
     /// aside first. It returns when the move fails.
     pub fn commit(self) -> Result<PathBuf> {
-        let (place, aside) = (folder(&self.name)?, beside(&self.name, "old")?);
-        let had_one = place.exists();
-        let placed = match had_one {
-            true => fs::rename(&place, &aside).and_then(|()| {
-                fs::rename(&self.path, &place).inspect_err(|_| drop(fs::rename(&aside, &place)))
+        let (folder, old) = (folder(&self.name)?, beside(&self.name, "old")?);
+        let replaces = folder.exists();
+        let moved = match replaces {
+            true => fs::rename(&folder, &old).and_then(|()| {
+                fs::rename(&self.path, &folder).inspect_err(|_| drop(fs::rename(&old, &folder)))
             }),
-            false => fs::rename(&self.path, &place),
+            false => fs::rename(&self.path, &folder),
         };
-        placed.with_context(|| format!("cannot write `{}`", place.display()))?;
-        if had_one {
+        moved.with_context(|| format!("cannot write `{}`", folder.display()))?;
+        if replaces {
             // The new baseline is complete; remains of the old one only cost space.
-            let _ = fs::remove_dir_all(&aside);
+            let _ = fs::remove_dir_all(&old);
         }
-        Ok(place)
+        Ok(folder)
     }
 }
 
@@ -181,14 +180,14 @@ fn root() -> Result<PathBuf> {
 }
 
 /// A hidden folder beside a baseline's, for this process alone. No baseline's name begins with a dot.
-fn beside(name: &str, what: &str) -> Result<PathBuf> {
-    Ok(root()?.join(format!(".{name}.{what}.{}", std::process::id())))
+fn beside(name: &str, kind: &str) -> Result<PathBuf> {
+    Ok(root()?.join(format!(".{name}.{kind}.{}", std::process::id())))
 }
 
 /// Removes the folders of processes that were killed while they saved. Those of living processes stay.
 fn remove_leftovers(name: &str) {
-    bring_back(name);
-    for (path, pid, _) in neighbours(name) {
+    restore(name);
+    for (path, pid, _) in hidden_folders(name) {
         if has_ended(pid) || pid == std::process::id() as i32 {
             let _ = fs::remove_dir_all(path);
         }
@@ -196,25 +195,24 @@ fn remove_leftovers(name: &str) {
 }
 
 /// Restores the old baseline of a process that was killed between the two renames of `commit`.
-fn bring_back(name: &str) {
-    let Ok(place) = folder(name) else { return };
-    let mut old = neighbours(name).into_iter().filter(|(_, pid, what)| *what == "old" && has_ended(*pid));
-    if let Some((path, ..)) = old.next().filter(|_| !place.exists()) {
+fn restore(name: &str) {
+    let Ok(folder) = folder(name) else { return };
+    let mut old = hidden_folders(name).into_iter().filter(|(_, pid, kind)| *kind == "old" && has_ended(*pid));
+    if let Some((path, ..)) = old.next().filter(|_| !folder.exists()) {
         // After a failure there is no such baseline.
-        let _ = fs::rename(path, place);
+        let _ = fs::rename(path, folder);
     }
 }
 
 /// The hidden folders beside a baseline's: path, process, `new` or `old`.
-fn neighbours(name: &str) -> Vec<(PathBuf, i32, &'static str)> {
+fn hidden_folders(name: &str) -> Vec<(PathBuf, i32, &'static str)> {
     let entries = root().and_then(|root| Ok(fs::read_dir(root)?)).into_iter().flatten().flatten();
     let hidden = entries.filter_map(|entry| {
         let file_name = entry.file_name().to_string_lossy().into_owned();
         let rest = file_name.strip_prefix('.')?.strip_prefix(name)?;
-        let (what, pid) = ["new", "old"]
-            .into_iter()
-            .find_map(|what| Some((what, rest.strip_prefix(&format!(".{what}."))?.parse().ok()?)))?;
-        Some((entry.path(), pid, what))
+        let pid = |kind: &'static str| Some((rest.strip_prefix(&format!(".{kind}."))?.parse().ok()?, kind));
+        let (pid, kind) = ["new", "old"].into_iter().find_map(pid)?;
+        Some((entry.path(), pid, kind))
     });
     hidden.collect()
 }
@@ -225,14 +223,10 @@ fn has_ended(pid: i32) -> bool {
 }
 
 /// Copies a file to a writer, and returns its digest.
-fn pour(from: &Path, to: &mut impl Write) -> std::io::Result<String> {
+fn copy_with_digest(from: &Path, to: &mut impl Write) -> std::io::Result<String> {
     let (mut file, mut sum) = (File::open(from)?, Sha256::new());
     let mut piece = vec![0; 1 << 20];
-    loop {
-        let count = file.read(&mut piece)?;
-        if count == 0 {
-            break;
-        }
+    while let count @ 1.. = file.read(&mut piece)? {
         sum.update(&piece[..count]);
         to.write_all(&piece[..count])?;
     }
@@ -257,13 +251,10 @@ mod tests {
 
     #[test]
     fn the_digest_equals_that_of_sha256sum() {
-        let path = std::env::temp_dir().join(format!("orchestrate-digest-{}", std::process::id()));
-        fs::write(&path, "hello").unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), "hello").unwrap();
         // `printf hello | sha256sum`
-        assert_eq!(
-            digest(&path).unwrap(),
-            "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
-        );
-        fs::remove_file(&path).unwrap();
+        let expected = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
+        assert_eq!(digest(file.path()).unwrap(), expected);
     }
 }

@@ -1,119 +1,89 @@
-//! Checks of `generate`: as many tokens as requested, each with its time, in an answer that names its request.
+//! Checks of `generate`: as many tokens as requested, each with its time, in an answer that names its request. An
+//! invalid line gets one `failed` of kind `bad_request`, and the engine continues.
 
+use protocol::FailureKind::{BadRequest, Unsupported};
 use serde_json::{Value, json};
 
-use super::asking::outputs;
-use super::result::Not;
-use super::subject::{Check, Subject, absent, wrong};
+use super::requests::outputs;
+use super::result::{Outcome, require, wrong};
+use super::subject::{Check, Subject};
 
 pub const CHECKS: &[Check] = &[
-    Check {
-        name: "plain-line",
-        property: "a line without `type` is a `generate` request",
-        run: answers_a_plain_line,
-    },
-    Check {
-        name: "default-length",
-        property: "the default is one iteration of at most 32 tokens",
-        run: knows_the_defaults,
-    },
-    Check {
-        name: "length",
-        property: "the engine generates exactly 1, 3 and 12 tokens",
-        run: keeps_to_the_length,
-    },
-    Check { name: "clock", property: "start < first <= ... <= last <= end <= answered", run: keeps_time },
-    Check { name: "iterations", property: "2 warm-up iterations precede 3 measured ones", run: iterates },
-    Check { name: "id", property: "an answer has the id of its request", run: echoes_ids },
-    Check {
-        name: "unknown-field",
-        property: "the engine ignores an unknown field",
-        run: ignores_unknown_fields,
-    },
-    Check {
-        name: "in-order",
-        property: "the engine answers queued requests in order",
-        run: answers_in_order,
-    },
-    Check { name: "deterministic", property: "equal greedy requests give equal ids", run: is_deterministic },
+    Check::new("plain-line", "a line without `type` is a `generate` request", answers_a_plain_line),
+    Check::new("default-length", "the default is one iteration of at most 32 tokens", has_the_defaults),
+    Check::new("length", "the engine generates exactly 1, 3 and 12 tokens", generates_the_length),
+    Check::new("clock", "start < first <= ... <= last <= end <= answered", orders_its_times),
+    Check::new("iterations", "2 warm-up iterations precede 3 measured ones", iterates),
+    Check::new("id", "an answer has the id of its request", repeats_ids),
+    Check::new("unknown-field", "the engine ignores an unknown field", ignores_unknown_fields),
+    Check::new("in-order", "the engine answers queued requests in order", answers_in_order),
+    Check::new("deterministic", "equal greedy requests give equal ids", is_deterministic),
 ];
 
-fn answers_a_plain_line(subject: &mut Subject) -> Result<(), Not> {
-    subject.verified(&json!({ "prompt": "Hello", "max_new_tokens": 4 })).map(|_| ())
+fn answers_a_plain_line(subject: &mut Subject) -> Outcome {
+    subject.verified(&json!({ "prompt": "Hello", "max_new_tokens": 4 })).map(drop)
 }
 
-fn knows_the_defaults(subject: &mut Subject) -> Result<(), Not> {
-    let line = subject.line(json!({}));
-    let answer = subject.verified(&line)?;
-    match answer.tokens.is_empty() {
-        true => Ok(()),
-        false => wrong("streams tokens without a request to stream"),
-    }
+fn has_the_defaults(subject: &mut Subject) -> Outcome {
+    let answer = subject.verified(&subject.line(json!({})))?;
+    require(answer.tokens.is_empty(), "streams tokens without a request to stream")
 }
 
-fn keeps_to_the_length(subject: &mut Subject) -> Result<(), Not> {
+fn generates_the_length(subject: &mut Subject) -> Outcome {
     for tokens in [1, 3, 12] {
-        let line = subject.line(json!({ "max_new_tokens": tokens }));
-        subject.verified(&line)?;
+        subject.verified(&subject.line(json!({ "max_new_tokens": tokens })))?;
     }
     Ok(())
 }
 
 /// `verified` compares each answer with the clock. This request is long enough that an invented clock would run ahead.
-fn keeps_time(subject: &mut Subject) -> Result<(), Not> {
+fn orders_its_times(subject: &mut Subject) -> Outcome {
     let line = subject.line(json!({ "max_new_tokens": 8 }));
     let mut last_end_ns = 0;
     for _ in 0..3 {
         let answer = subject.verified(&line)?;
         last_end_ns = answer.generated.iterations.first().map_or(0, |iteration| iteration.end_ns);
     }
-    match last_end_ns {
-        0 => wrong("`end_ns` is 0"),
-        _ => Ok(()),
-    }
+    require(last_end_ns != 0, "`end_ns` is 0")
 }
 
-fn iterates(subject: &mut Subject) -> Result<(), Not> {
-    subject.meet()?;
+fn iterates(subject: &mut Subject) -> Outcome {
+    subject.handshake()?;
     // A minimal engine gets `iterations` and no `warmup`.
     let warmup = if subject.is_minimal() { 0 } else { 2 };
     let line = subject.line(json!({ "max_new_tokens": 3, "iterations": 3, "warmup": warmup }));
     let generated = subject.verified(&line)?.generated;
     let mut end_ns = 0;
     for iteration in generated.warmup_iterations.iter().chain(&generated.iterations) {
-        if iteration.start_ns < end_ns {
-            return wrong(format!(
-                "an iteration starts at {} ns, before the previous one ends",
-                iteration.start_ns
-            ));
+        let start_ns = iteration.start_ns;
+        if start_ns < end_ns {
+            return wrong(format!("an iteration starts at {start_ns} ns, before the previous one ends"));
         }
         end_ns = iteration.end_ns;
     }
     Ok(())
 }
 
-fn echoes_ids(subject: &mut Subject) -> Result<(), Not> {
+fn repeats_ids(subject: &mut Subject) -> Outcome {
     for id in [json!(7), json!("a name"), json!(8)] {
-        let line = subject.line(json!({ "id": id, "max_new_tokens": 1 }));
-        let answered = subject.generate(&line).map(|_| ());
-        subject.unless_minimal(answered)?;
+        let answered = subject.generate(&subject.line(json!({ "id": id, "max_new_tokens": 1 })));
+        subject.unless_minimal(answered.map(drop))?;
     }
     Ok(())
 }
 
-fn ignores_unknown_fields(subject: &mut Subject) -> Result<(), Not> {
+fn ignores_unknown_fields(subject: &mut Subject) -> Outcome {
     let line = subject.line(json!({ "max_new_tokens": 1, "mood": { "good": true } }));
-    let answered = subject.verified(&line).map(|_| ());
+    let answered = subject.verified(&line).map(drop);
     subject.unless_minimal(answered)
 }
 
 /// Sends two lines at once. Without ids, the number of iterations identifies the answers.
-fn answers_in_order(subject: &mut Subject) -> Result<(), Not> {
+fn answers_in_order(subject: &mut Subject) -> Outcome {
     subject.ready()?;
-    let lines: Vec<Value> = [2, 1]
-        .map(|iterations| subject.line(json!({ "max_new_tokens": 2, "iterations": iterations })))
-        .into();
-    let sent = lines.iter().map(|line| subject.send_json(line)).collect::<Result<Vec<_>, _>>()?;
+    let line = |iterations: u32| subject.line(json!({ "max_new_tokens": 2, "iterations": iterations }));
+    let lines: [Value; 2] = [2, 1].map(line);
+    let sent = lines.iter().map(|line| subject.send_json(line)).collect::<Outcome<Vec<_>>>()?;
     for (line, sent) in lines.iter().zip(sent) {
         let answer = subject.generated(line, sent, subject.deadlines.answer)?;
         subject.verify(line, &answer)?;
@@ -121,12 +91,67 @@ fn answers_in_order(subject: &mut Subject) -> Result<(), Not> {
     Ok(())
 }
 
-fn is_deterministic(subject: &mut Subject) -> Result<(), Not> {
-    if !subject.hello()?.deterministic {
-        return absent("not claimed: `deterministic`");
-    }
+fn is_deterministic(subject: &mut Subject) -> Outcome {
+    subject.claims_determinism()?;
     let line = subject.line(json!({ "max_new_tokens": 12 }));
     let first = outputs(&subject.generate(&line)?);
     let second = outputs(&subject.generate(&line)?);
-    if first == second { Ok(()) } else { wrong("a repeated greedy request gave another output") }
+    require(first == second, "a repeated greedy request gave another output")
+}
+
+pub const INVALID_LINES: &[Check] = &[
+    invalid("no-json", |it| refuses(it, br#"<"prompt":"Hello","iterations":50}"#)),
+    invalid("half-json", |it| refuses(it, br#"{"prompt":"Hello","iterations""#)),
+    invalid("empty-line", |it| refuses(it, b"")),
+    invalid("no-object", |it| refuses(it, br#"["prompt","Hello"]"#)),
+    invalid("noise", |it| refuses(it, &noise())),
+    invalid("endless-line", |it| refuses(it, &[b'a'; 1024].repeat(20 * 1024))),
+    invalid("no-prompt", |it| refuses(it, br#"{"max_new_tokens":4}"#)),
+    invalid("prompt-is-number", |it| refuses(it, br#"{"prompt":5}"#)),
+    invalid("two-prompts", |it| refuses(it, br#"{"prompt":"a","prompt_ids":[3]}"#)),
+    invalid("empty-batch", |it| refuses(it, br#"{"prompts":[]}"#)),
+    invalid("negative-count", |it| refuses(it, br#"{"prompt":"Hello","iterations":-1}"#)),
+    invalid("negative-id", |it| refuses(it, br#"{"prompt_ids":[3,-5]}"#)),
+    invalid("zero-tokens", |it| refuses(it, br#"{"prompt":"Hello","max_new_tokens":0}"#)),
+    invalid("huge-count", |it| refuses(it, br#"{"prompt":"Hello","iterations":1e400}"#)),
+    invalid("huge-length", refuses_a_huge_length),
+    invalid("unknown-type", refuses_an_unknown_type),
+];
+
+const fn invalid(name: &'static str, run: fn(&mut Subject) -> Outcome) -> Check {
+    Check::new(name, "the engine refuses the line and answers the next one", run)
+}
+
+fn refuses(subject: &mut Subject, line: &[u8]) -> Outcome {
+    let refused = subject.refused(&[line, b"\n"].concat(), &[BadRequest]);
+    subject.unless_minimal(refused)
+}
+
+/// Not for an engine without hello: if it accepts the number, it is busy for hours.
+fn refuses_a_huge_length(subject: &mut Subject) -> Outcome {
+    subject.hello()?;
+    refuses(subject, br#"{"prompt":"Hello","max_new_tokens":99999999999}"#)
+}
+
+fn refuses_an_unknown_type(subject: &mut Subject) -> Outcome {
+    let refused = subject.refused(b"{\"type\":\"dance\"}\n", &[BadRequest, Unsupported]);
+    subject.unless_minimal(refused)
+}
+
+/// The same random bytes each time, without the byte that ends a line.
+fn noise() -> Vec<u8> {
+    let byte = |index: u32| (index.wrapping_mul(2_654_435_761) >> 24) as u8;
+    (1..2000).map(byte).filter(|&byte| byte != b'\n').collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn random_bytes_form_one_line_that_is_not_utf8() {
+        let noise = noise();
+        assert!(noise.len() > 1900 && !noise.contains(&b'\n'));
+        assert!(noise.contains(&0) && noise.contains(&0xff) && std::str::from_utf8(&noise).is_err());
+    }
 }

@@ -3,110 +3,83 @@
 use protocol::{Message, Request};
 use serde_json::json;
 
-use super::result::Not;
-use super::subject::{Check, Subject, absent, wrong};
+use super::result::{Outcome, absent, require, unexpected, wrong};
+use super::subject::{Check, Subject};
 
 pub const START: &[Check] = &[
-    Check { name: "hello", property: "the engine starts and speaks this protocol", run: says_hello },
-    Check {
-        name: "who-it-is",
-        property: "`hello` has a valid name, version and capabilities",
-        run: says_who_it_is,
-    },
-    Check {
-        name: "hello-again",
-        property: "a second `hello` gets the same answer",
-        run: says_the_same_again,
-    },
+    Check::new("hello", "the engine starts and speaks this protocol", answers_hello),
+    Check::new("identity", "`hello` has a valid name, version and capabilities", has_an_identity),
+    Check::new("hello-again", "a second `hello` gets the same answer", repeats_hello),
 ];
 
-fn says_hello(subject: &mut Subject) -> Result<(), Not> {
-    subject.meet()?;
-    match subject.is_minimal() {
-        true => absent("a minimal engine without `hello`"),
-        false => Ok(()),
-    }
+fn answers_hello(subject: &mut Subject) -> Outcome {
+    subject.handshake()?;
+    if subject.is_minimal() { absent("a minimal engine without `hello`") } else { Ok(()) }
 }
 
-fn says_who_it_is(subject: &mut Subject) -> Result<(), Not> {
+fn has_an_identity(subject: &mut Subject) -> Outcome {
     let hello = subject.hello()?;
     let can = &hello.capabilities;
-    let problem = if hello.engine.trim().is_empty() {
-        "`engine` is empty"
-    } else if hello.version.trim().is_empty() {
-        "`version` is empty"
-    } else if can.devices.is_empty() {
-        "`capabilities.devices` is empty"
-    } else if can.batch == 0 {
-        "`capabilities.batch` is 0: one request is a batch of 1"
-    } else if can.concurrency == 0 {
-        "`capabilities.concurrency` is 0: one request at a time is 1"
-    } else {
-        return Ok(());
-    };
-    wrong(problem)
+    let rules = [
+        (!hello.engine.trim().is_empty(), "`engine` is empty"),
+        (!hello.version.trim().is_empty(), "`version` is empty"),
+        (!can.devices.is_empty(), "`capabilities.devices` is empty"),
+        (can.batch > 0, "`capabilities.batch` is 0: one request is a batch of 1"),
+        (can.concurrency > 0, "`capabilities.concurrency` is 0: one request at a time is 1"),
+    ];
+    rules.into_iter().try_for_each(|(holds, fault)| require(holds, fault))
 }
 
-fn says_the_same_again(subject: &mut Subject) -> Result<(), Not> {
+fn repeats_hello(subject: &mut Subject) -> Outcome {
     let first = subject.hello()?;
     let hello = Request::Hello(protocol::Hello { protocol: protocol::version::CURRENT });
     subject.send(&protocol::encode(&hello))?;
     match subject.receive()? {
-        Message::Hello(second) if second == first => Ok(()),
-        Message::Hello(_) => wrong("the second `hello` got another answer"),
-        _ => wrong("expected `hello`, got another message"),
+        Message::Hello(second) => require(second == first, "the second `hello` got another answer"),
+        other => unexpected(&other, "hello"),
     }
 }
 
 pub const END: &[Check] = &[
-    Check { name: "shutdown", property: "the engine answers `bye` and leaves no process", run: shuts_down },
-    Check {
-        name: "end-of-stdin",
-        property: "at the end of stdin the engine ends completely",
-        run: ends_with_stdin,
-    },
-    Check {
-        name: "one-shot",
-        property: "`echo REQUEST | engine` prints the answer and ends",
-        run: answers_one_shot,
-    },
-    Check { name: "stdout-clean", property: "stdout has only protocol messages", run: kept_stdout_clean },
+    Check::new("shutdown", "the engine answers `bye` and leaves no process", shuts_down),
+    Check::new("end-of-stdin", "at the end of stdin the engine ends completely", ends_with_stdin),
+    Check::new("one-shot", "`echo REQUEST | engine` prints the answer and ends", answers_one_shot),
+    Check::new("stdout-clean", "stdout has only protocol messages", had_a_clean_stdout),
 ];
 
-fn shuts_down(subject: &mut Subject) -> Result<(), Not> {
+fn shuts_down(subject: &mut Subject) -> Outcome {
     subject.loaded()?;
     subject.send(&protocol::encode(&Request::Shutdown {}))?;
     match subject.receive_within(subject.deadlines.shutdown)? {
-        Message::Bye {} => subject.leaves(),
-        _ => wrong("expected `bye`, got another message"),
+        Message::Bye {} => subject.wait_for_exit(),
+        other => unexpected(&other, "bye"),
     }
 }
 
-fn ends_with_stdin(subject: &mut Subject) -> Result<(), Not> {
+fn ends_with_stdin(subject: &mut Subject) -> Outcome {
     subject.ready()?;
     // An engine that loads with its first request must be at work.
-    let line = subject.line(json!({ "max_new_tokens": 1 }));
-    subject.generate(&line)?;
+    subject.generate(&subject.line(json!({ "max_new_tokens": 1 })))?;
     subject.close_stdin();
-    subject.leaves()
+    subject.wait_for_exit()
 }
 
-fn answers_one_shot(subject: &mut Subject) -> Result<(), Not> {
-    subject.start_afresh()?;
+fn answers_one_shot(subject: &mut Subject) -> Outcome {
+    subject.restart()?;
     let line = json!({ "prompt": "Hello", "max_new_tokens": 2 });
     let sent = subject.send_json(&line)?;
     subject.close_stdin();
     let answer = subject.generated(&line, sent, subject.deadlines.load)?;
     subject.verify(&line, &answer)?;
-    subject.leaves()
+    subject.wait_for_exit()
 }
 
-fn kept_stdout_clean(subject: &mut Subject) -> Result<(), Not> {
+fn had_a_clean_stdout(subject: &mut Subject) -> Outcome {
     match subject.stray() {
         Some(stray) => {
             wrong(format!("stdout has a line that is no message: `{}`", String::from_utf8_lossy(&stray)))
         }
-        // An engine that never ran kept nothing.
-        None => subject.meet(),
+        // An engine that never ran wrote nothing.
+        None => subject.handshake(),
     }
 }

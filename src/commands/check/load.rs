@@ -4,85 +4,62 @@ use protocol::FailureKind::{BadRequest, Device, Model, Unavailable, Unsupported}
 use protocol::{Facts, FailureKind};
 use serde_json::{Value, json};
 
-use super::asking::outputs;
-use super::result::Not;
-use super::subject::{Check, Subject, absent, wrong};
+use super::requests::outputs;
+use super::result::{Finding, Outcome, absent, require, wrong};
+use super::subject::{Check, Subject};
 
 pub const CHECKS: &[Check] = &[
-    Check { name: "load", property: "the engine loads, and `load_ns` fits the clock here", run: loads },
-    Check {
-        name: "in-effect",
-        property: "`loaded` reports the requested device and threads",
-        run: says_what_is_in_effect,
-    },
-    Check {
-        name: "all-facts",
-        property: "`loaded` reports every fact that tables show",
-        run: says_every_fact,
-    },
-    Check {
-        name: "unknown-option",
-        property: "the engine refuses an unknown option",
-        run: |subject| {
-            refuses(subject, "options", json!({ "no-such-option": 1 }), &[BadRequest, Unsupported])
-        },
-    },
-    Check {
-        name: "no-such-model",
-        property: "the engine refuses a missing model",
-        run: |subject| refuses(subject, "model", json!("/no/such/model"), &[Model]),
-    },
-    Check {
-        name: "no-such-device",
-        property: "the engine refuses an unknown device",
-        run: |subject| {
-            refuses(subject, "device", json!("abacus"), &[BadRequest, Unsupported, Unavailable, Device])
-        },
-    },
-    Check { name: "load-again", property: "a second load gives the same output", run: loads_again },
-    Check {
-        name: "load-in-passing",
-        property: "`generate` before any load loads and reports it",
-        run: loads_in_passing,
-    },
+    Check::new("load", "the engine loads, and `load_ns` fits the clock here", loads),
+    Check::new("in-effect", "`loaded` reports the requested device and threads", reports_its_settings),
+    Check::new("all-facts", "`loaded` reports every fact that tables show", reports_every_fact),
+    Check::new("unknown-option", "the engine refuses an unknown option", |it| {
+        refuses(it, "options", json!({ "no-such-option": 1 }), &[BadRequest, Unsupported])
+    }),
+    Check::new("no-such-model", "the engine refuses a missing model", |it| {
+        refuses(it, "model", json!("/no/such/model"), &[Model])
+    }),
+    Check::new("no-such-device", "the engine refuses an unknown device", |it| {
+        refuses(it, "device", json!("abacus"), &[BadRequest, Unsupported, Unavailable, Device])
+    }),
+    Check::new("load-again", "a second load gives the same output", loads_again),
+    Check::new("load-by-generate", "`generate` before any load loads and reports it", loads_by_generate),
 ];
 
-fn loads(subject: &mut Subject) -> Result<(), Not> {
+fn loads(subject: &mut Subject) -> Outcome {
     subject.hello()?;
     subject.ready()?;
-    let line = subject.load_line();
-    let (loaded, elapsed_ns) = subject.load(&line)?;
-    if loaded.load_ns == 0 || loaded.load_ns > elapsed_ns {
-        return wrong(format!("`load_ns` is {}, but the load took {elapsed_ns} ns", loaded.load_ns));
+    let (loaded, elapsed_ns) = subject.load(&subject.load_line())?;
+    let load_ns = loaded.load_ns;
+    if load_ns == 0 || load_ns > elapsed_ns {
+        return wrong(format!("`load_ns` is {load_ns}, but the load took {elapsed_ns} ns"));
     }
-    match loaded.phases.iter().find(|phase| phase.name.is_empty() || phase.ns > loaded.load_ns) {
-        Some(phase) => wrong(format!("phase `{}` took {} ns of {}", phase.name, phase.ns, loaded.load_ns)),
+    match loaded.phases.iter().find(|phase| phase.name.is_empty() || phase.ns > load_ns) {
+        Some(phase) => wrong(format!("phase `{}` took {} ns of {load_ns}", phase.name, phase.ns)),
         None => Ok(()),
     }
 }
 
-fn says_what_is_in_effect(subject: &mut Subject) -> Result<(), Not> {
+fn reports_its_settings(subject: &mut Subject) -> Outcome {
     subject.hello()?;
-    let asked = subject.load_line();
-    let mut line = asked.clone();
+    let mut line = subject.load_line();
     // Any engine can run on one thread, so a larger number did not follow the request. Libraries size their pools once in
     // a process, so this needs a process of its own.
     line["threads"] = 1.into();
-    subject.start_afresh()?;
+    subject.restart()?;
     let facts = subject.load(&line)?.0.facts;
-    subject.start_afresh()?;
-    let device = asked["device"].as_str().unwrap_or_default();
+    subject.restart()?;
+    let device = line["device"].as_str().unwrap_or_default();
     match (&facts.device, facts.threads) {
         (None, None) => absent("`loaded` has neither `device` nor `threads`"),
         (Some(found), _) if found.split(':').next() != device.split(':').next() => {
             wrong(format!("expected `device` `{device}`, got `{found}`"))
         }
-        (_, Some(threads)) if threads != 1 => wrong(format!("expected 1 in `threads`, got {threads}")),
+        (_, Some(threads)) => require(threads == 1, format!("expected 1 in `threads`, got {threads}")),
         _ => Ok(()),
     }
 }
 
-fn says_every_fact(subject: &mut Subject) -> Result<(), Not> {
+fn reports_every_fact(subject: &mut Subject) -> Outcome {
     let missing = missing_facts(&subject.loaded()?.facts);
     if missing.is_empty() { Ok(()) } else { absent(format!("`loaded` has no {}", missing.join(", "))) }
 }
@@ -106,7 +83,7 @@ fn missing_facts(facts: &Facts) -> Vec<&'static str> {
 }
 
 /// A load with one impossible field must fail. The next load must work.
-fn refuses(subject: &mut Subject, field: &str, value: Value, kinds: &[FailureKind]) -> Result<(), Not> {
+fn refuses(subject: &mut Subject, field: &str, value: Value, kinds: &[FailureKind]) -> Outcome {
     subject.loaded()?;
     let good = subject.load_line();
     let mut line = good.clone();
@@ -116,26 +93,25 @@ fn refuses(subject: &mut Subject, field: &str, value: Value, kinds: &[FailureKin
         _ => line[field] = value,
     }
     subject.send_json(&line)?;
-    let deadline = subject.deadlines.load;
-    subject.failure(kinds, deadline)?;
+    subject.failure(kinds, subject.deadlines.load)?;
     match subject.load(&good) {
-        Err(Not::Wrong(what)) => wrong(format!("the next load: {what}")),
-        loaded => loaded.map(|_| ()),
+        Err(Finding::Wrong(what)) => wrong(format!("the next load: {what}")),
+        loaded => loaded.map(drop),
     }
 }
 
-fn loads_again(subject: &mut Subject) -> Result<(), Not> {
+fn loads_again(subject: &mut Subject) -> Outcome {
     subject.loaded()?;
     let (load, line) = (subject.load_line(), subject.line(json!({ "max_new_tokens": 8 })));
     let before = outputs(&subject.generate(&line)?);
     subject.load(&load)?;
     let after = outputs(&subject.generate(&line)?);
     let promised = subject.hello()?.deterministic;
-    if promised && before != after { wrong("the output differs after a second load") } else { Ok(()) }
+    require(!promised || before == after, "the output differs after a second load")
 }
 
-fn loads_in_passing(subject: &mut Subject) -> Result<(), Not> {
-    subject.start_afresh()?;
+fn loads_by_generate(subject: &mut Subject) -> Outcome {
+    subject.restart()?;
     let line = subject.line(json!({ "max_new_tokens": 2 }));
     let sent = subject.send_json(&line)?;
     let answer = subject.generated(&line, sent, subject.deadlines.load)?;

@@ -1,10 +1,8 @@
 //! The conformance checks: which parts of the protocol an engine keeps, lacks or breaks.
 //!
-//! A check is one entry in the table of its file: a name, the property that it property, and a function that talks to the
+//! A check is one entry in the table of its file: a name, the property that it proves, and a function that talks to the
 //! `Subject`. To add one, add an entry. Checks know no scenario and measure nothing.
 
-mod asking;
-mod broken;
 mod generate;
 mod lifetime;
 mod load;
@@ -12,6 +10,7 @@ mod options;
 mod overlap;
 mod page;
 mod prompts;
+mod requests;
 mod result;
 mod score;
 mod subject;
@@ -26,15 +25,12 @@ use clap::Args;
 use crate::cli::exit_code::{DONE, FAILED_CASES};
 use crate::commands::output;
 use crate::engines::registry::Registry;
-use crate::machine::Device;
-use crate::machine::cpu;
-use crate::plan::Configuration;
-use crate::plan::models;
+use crate::machine::{Device, cpu};
+use crate::plan::{Configuration, models};
 use crate::record::new_id;
-use crate::run::process::Deadlines;
-use crate::run::process::Keeper;
-use crate::shell::Usage;
-use result::{Counts, Evidence, Not};
+use crate::run::process::{Deadlines, Keeper};
+use crate::shell::usage;
+use result::{Counts, Evidence, Finding};
 use subject::{Check, Subject};
 
 #[derive(Debug, Args)]
@@ -64,15 +60,15 @@ const GROUPS: &[(&str, &[Check])] = &[
     ("prompts", prompts::CHECKS),
     ("options", options::CHECKS),
     ("score and facts", score::CHECKS),
-    ("broken lines", broken::CHECKS),
+    ("invalid lines", generate::INVALID_LINES),
     ("overlap and cancel", overlap::CHECKS),
-    ("leaving", lifetime::END),
+    ("shutdown", lifetime::END),
 ];
 
 pub fn check(arguments: &CheckArgs) -> Result<u8> {
     let configuration = configuration(arguments)?;
     if let Some(missing) = &configuration.unavailable {
-        let why = anyhow::anyhow!("engine `{}` cannot run here: {}", configuration.label, missing.said());
+        let why = anyhow::anyhow!("engine `{}` cannot run here: {}", configuration.label, missing.message());
         output::complain(&why);
         return Ok(FAILED_CASES);
     }
@@ -81,95 +77,91 @@ pub fn check(arguments: &CheckArgs) -> Result<u8> {
     // From here on no process that this program starts outlives it.
     let _keeper = Keeper::start(&run)?;
     let (label, model) = (configuration.label.clone(), configuration.model.name.clone());
-    output::print(page::head(&label, &configuration.command, &model).as_bytes())?;
+    output::print(page::head(&label, &configuration.command, &model))?;
     let mut subject = Subject::new(configuration, run, deadlines, arguments.debug)?;
-    subject.device_is_asked_for = arguments.device.is_some();
-    let mut told = Told::default();
+    subject.device_is_named = arguments.device.is_some();
+    let mut printed = Printed::default();
     for (group, checks) in GROUPS {
         if subject.blocked().is_none() {
-            output::print(format!("\n{group}\n").as_bytes())?;
-            make(checks, &mut subject, &mut told)?;
+            output::print(format!("\n{group}\n"))?;
+            run_group(checks, &mut subject, &mut printed)?;
         }
     }
     if let Some(why) = subject.blocked() {
         let all: usize = GROUPS.iter().map(|(_, checks)| checks.len()).sum();
-        let rest = all as u32 - told.counts.all();
-        told.counts.unreached += rest;
-        output::print(page::skipped(rest, why, told.wrong.get(why).copied()).as_bytes())?;
+        let rest = all as u32 - printed.counts.all();
+        printed.counts.skipped += rest;
+        output::print(page::skipped(rest, why, printed.faults.get(why).copied()))?;
     }
     let verdict = match subject.no_engine {
         true => page::no_engine(&label),
-        false => page::verdict(&label, &told.counts),
+        false => page::verdict(&label, &printed.counts),
     };
-    output::print(verdict.as_bytes())?;
-    Ok(if told.counts.wrong + told.counts.unreached == 0 { DONE } else { FAILED_CASES })
+    output::print(verdict)?;
+    Ok(if printed.counts.wrong + printed.counts.skipped == 0 { DONE } else { FAILED_CASES })
 }
 
-/// Makes the checks and prints each result. Successive checks that were not made for the same reason share one entry.
-fn make(checks: &[Check], subject: &mut Subject, told: &mut Told) -> Result<()> {
-    let mut unmade: Option<(Not, Vec<&str>)> = None;
+/// Runs the checks and prints each result. Successive checks that did not pass for the same reason share one entry.
+fn run_group(checks: &[Check], subject: &mut Subject, printed: &mut Printed) -> Result<()> {
+    let mut pending: Option<(Finding, Vec<&str>)> = None;
     for check in checks {
-        let result = match subject.blocked() {
-            None => subject.undergo(check.run),
-            Some(_) => break,
-        };
-        if matches!(result, Err(Not::Unreached(_))) && subject.blocked().is_some() {
-            // It belongs to the checks that cannot be made.
+        if subject.blocked().is_some() {
             break;
         }
-        told.counts.add(&result);
-        match (&result, &mut unmade) {
-            (Err(why), Some((same, names))) if why == same => {
-                names.push(check.name);
-                continue;
-            }
-            _ => {}
+        let result = subject.run_check(check.run);
+        if matches!(result, Err(Finding::Skipped(_))) && subject.blocked().is_some() {
+            // It belongs to the checks that cannot run.
+            break;
         }
-        if let Some((why, names)) = unmade.take() {
-            output::print(page::unmade(&names, &why).as_bytes())?;
+        printed.counts.add(&result);
+        if let (Err(why), Some((same, names))) = (&result, &mut pending)
+            && why == same
+        {
+            names.push(check.name);
+            continue;
         }
+        print_pending(pending.take())?;
         match result {
-            Ok(()) => output::print(page::passed(check).as_bytes())?,
-            Err(Not::Wrong(what)) => output::print(told.wrong(check, what, &subject.evidence()).as_bytes())?,
-            Err(why) => unmade = Some((why, vec![check.name])),
+            Ok(()) => output::print(page::passed(check))?,
+            Err(Finding::Wrong(fault)) => output::print(printed.fault(check, fault, &subject.evidence()))?,
+            Err(why) => pending = Some((why, vec![check.name])),
         }
     }
-    match unmade {
-        Some((why, names)) => output::print(page::unmade(&names, &why).as_bytes()),
-        None => Ok(()),
-    }
+    print_pending(pending)
+}
+
+fn print_pending(pending: Option<(Finding, Vec<&str>)>) -> Result<()> {
+    pending.map_or(Ok(()), |(why, names)| output::print(page::not_passed(&names, &why)))
 }
 
 /// The results that were printed so far.
 #[derive(Debug, Default)]
-struct Told {
+struct Printed {
     counts: Counts,
     /// The faults, each with the name of the check that reported it first.
-    wrong: BTreeMap<String, &'static str>,
+    faults: BTreeMap<String, &'static str>,
 }
 
-impl Told {
-    /// Prints a fault. One fault may show in many checks, so its full text is printed once.
-    fn wrong(&mut self, check: &Check, what: String, evidence: &Evidence) -> String {
-        match self.wrong.get(&what) {
-            Some(first) => page::wrong_again(check, first, &what, evidence),
-            None => {
-                let entry = page::wrong(check, &what, evidence);
-                self.wrong.insert(what, check.name);
-                entry
-            }
+impl Printed {
+    /// The entry of a fault. One fault may show in many checks, so its full text is printed once.
+    fn fault(&mut self, check: &Check, fault: String, evidence: &Evidence) -> String {
+        if let Some(first) = self.faults.get(&fault) {
+            return page::wrong_again(check, first, &fault, evidence);
         }
+        let entry = page::wrong(check, &fault, evidence);
+        self.faults.insert(fault, check.name);
+        entry
     }
 }
 
 /// The configuration that a run would start: on the CPU, unless the user or the engine names another device.
 fn configuration(arguments: &CheckArgs) -> Result<Configuration> {
     let registry = Registry::open()?;
-    let found = registry.find(&arguments.engine).map_err(|error| Usage(format!("{error:#}")))?;
+    let found = registry.find(&arguments.engine).map_err(usage)?;
     let candidate = registry.candidate(&found);
     let device = arguments.device.clone().unwrap_or_else(Device::cpu);
     let start = candidate.on(&device).clone();
-    let preset = candidate.preset.as_ref().map(|preset| format!(":{preset}")).unwrap_or_default();
+    let preset = candidate.preset.as_ref().map_or(String::new(), |preset| format!(":{preset}"));
     Ok(Configuration {
         alone: true,
         label: format!("{}{preset}", candidate.engine),
@@ -206,22 +198,20 @@ mod tests {
     #[test]
     fn a_repeated_fault_is_printed_in_full_only_once() {
         let sent = b"{}\n".to_vec();
-        let (mut told, evidence) = (Told::default(), Evidence { sent, ..Evidence::default() });
+        let (mut printed, evidence) = (Printed::default(), Evidence { sent, ..Evidence::default() });
         let [first, second] = [&lifetime::START[0], &lifetime::START[1]];
-        assert!(told.wrong(first, "it died".into(), &evidence).contains("received"));
-        assert!(told.wrong(second, "it died".into(), &evidence).contains("the same as `hello`: it died\n"));
-        assert!(told.wrong(second, "it lied".into(), &evidence).contains("it lied"));
+        assert!(printed.fault(first, "it died".into(), &evidence).contains("received"));
+        let again = printed.fault(second, "it died".into(), &evidence);
+        assert!(again.contains("the same as `hello`: it died\n"), "{again}");
+        assert!(printed.fault(second, "it lied".into(), &evidence).contains("it lied"));
     }
 
     #[test]
     fn each_outcome_has_its_own_counter() {
         let mut counts = Counts::default();
-        let why = || String::new();
-        for result in
-            [Ok(()), Ok(()), Err(Not::Absent(why())), Err(Not::Wrong(why())), Err(Not::Unreached(why()))]
-        {
-            counts.add(&result);
-        }
-        assert_eq!(counts, Counts { passed: 2, absent: 1, wrong: 1, unreached: 1 });
+        let not_passed =
+            [Finding::Absent, Finding::Wrong, Finding::Skipped].map(|kind| Err(kind(String::new())));
+        [Ok(()), Ok(())].into_iter().chain(not_passed).for_each(|result| counts.add(&result));
+        assert_eq!(counts, Counts { passed: 2, absent: 1, wrong: 1, skipped: 1 });
     }
 }

@@ -5,21 +5,17 @@ use std::time::{Duration, Instant};
 use protocol::{Finish, IgnoreEos, Message};
 use serde_json::{Value, json};
 
-use super::result::Not;
-use super::subject::{Check, Subject, absent, said, wrong};
+use super::result::{Outcome, absent, unexpected, wrong};
+use super::subject::{Check, Subject, elapsed_ns};
 use crate::run::process::Answer;
 
 pub const CHECKS: &[Check] = &[
-    Check { name: "overlap", property: "each concurrent request gets its own answer", run: overlaps },
-    Check { name: "cancel", property: "a cancelled request ends early as `cancelled`", run: cancels },
-    Check {
-        name: "cancel-unknown",
-        property: "a late cancel and one of an unknown id do nothing",
-        run: takes_late_cancels,
-    },
+    Check::new("overlap", "each concurrent request gets its own answer", overlaps),
+    Check::new("cancel", "a cancelled request ends early as `cancelled`", cancels),
+    Check::new("cancel-unknown", "a late cancel and one of an unknown id do nothing", ignores_late_cancels),
 ];
 
-fn overlaps(subject: &mut Subject) -> Result<(), Not> {
+fn overlaps(subject: &mut Subject) -> Outcome {
     let can = subject.claims("concurrency", |can| can.concurrency > 1)?;
     subject.ready()?;
     let mut open: Vec<(Value, Instant)> = Vec::new();
@@ -30,27 +26,25 @@ fn overlaps(subject: &mut Subject) -> Result<(), Not> {
         open.push((line, sent));
     }
     while !open.is_empty() {
-        let (message, at) = subject.receive_at(subject.deadlines.answer)?;
-        let generated = match message {
-            Message::Generated(generated) => generated,
-            Message::Failed(failed) => return wrong(said(&failed)),
-            _ => return wrong("expected `generated`, got another message"),
+        let (generated, at) = match subject.receive_at(subject.deadlines.answer)? {
+            (Message::Generated(generated), at) => (generated, at),
+            (other, _) => return unexpected(&other, "generated"),
         };
         let id = serde_json::to_value(&generated.id).unwrap_or_default();
-        let Some(place) = open.iter().position(|(line, _)| line["id"] == id) else {
+        let Some(index) = open.iter().position(|(line, _)| line["id"] == id) else {
             return wrong(format!("answered id `{id}`, which has no open request"));
         };
-        let (line, sent) = open.swap_remove(place);
-        let answered_ns = at.saturating_duration_since(sent).as_nanos() as u64;
+        let (line, sent) = open.swap_remove(index);
+        let answered_ns = elapsed_ns(sent, at);
         subject.verify(&line, &Answer { generated, tokens: Vec::new(), sent_ns: 0, answered_ns })?;
     }
     Ok(())
 }
 
 /// The least time of a request, so that one that ends later ignored its cancel.
-const HEARD_BY: Duration = Duration::from_millis(200);
+const CANCEL_ARRIVES: Duration = Duration::from_millis(200);
 
-fn cancels(subject: &mut Subject) -> Result<(), Not> {
+fn cancels(subject: &mut Subject) -> Outcome {
     let can = subject.claims("stream or concurrency", |can| can.stream || can.concurrency > 1)?;
     let context = subject.loaded()?.facts.context_tokens.unwrap_or(2048);
     let tokens = context.saturating_sub(subject.prompt_ids().len() as u32 + 64).clamp(64, 4000);
@@ -60,11 +54,10 @@ fn cancels(subject: &mut Subject) -> Result<(), Not> {
     }
     subject.send_json(&line)?;
     if can.stream {
-        // The first token property that it runs.
+        // The first token proves that the request runs.
         match subject.receive()? {
             Message::Token(_) => {}
-            Message::Failed(failed) => return wrong(said(&failed)),
-            _ => return wrong("expected `token`, got another message"),
+            other => return unexpected(&other, "token"),
         }
     }
     let sent = subject.send_json(&json!({ "type": "cancel", "id": "long" }))?;
@@ -72,27 +65,25 @@ fn cancels(subject: &mut Subject) -> Result<(), Not> {
         match subject.receive_at(subject.deadlines.answer)? {
             (Message::Token(_), _) => {}
             (Message::Generated(generated), at) => break (generated, at),
-            (Message::Failed(failed), _) => return wrong(said(&failed)),
-            _ => return wrong("expected `generated`, got another message"),
+            (other, _) => return unexpected(&other, "generated"),
         }
     };
     let mut sequences = generated.iterations.iter().flat_map(|iteration| &iteration.sequences);
     let cancelled = sequences.clone().any(|sequence| sequence.finish == Finish::Cancelled);
-    let whole = sequences.any(|it| it.output_ids.as_ref().is_some_and(|ids| ids.len() >= tokens as usize));
+    let complete = sequences.any(|it| it.output_ids.as_ref().is_some_and(|ids| ids.len() >= tokens as usize));
     match at.saturating_duration_since(sent) {
-        _ if cancelled && whole => wrong("`finish` is `cancelled`, but the output is complete"),
-        _ if cancelled => subject.lives_on(),
-        took if took < HEARD_BY => absent("the request ended before the cancel could arrive"),
+        _ if cancelled && complete => wrong("`finish` is `cancelled`, but the output is complete"),
+        _ if cancelled => subject.answers_next_request(),
+        took if took < CANCEL_ARRIVES => absent("the request ended before the cancel could arrive"),
         _ => wrong("the request ran to its end without `cancelled`"),
     }
 }
 
-fn takes_late_cancels(subject: &mut Subject) -> Result<(), Not> {
+fn ignores_late_cancels(subject: &mut Subject) -> Outcome {
     subject.hello()?;
-    let line = subject.line(json!({ "id": 41, "max_new_tokens": 1 }));
-    subject.generate(&line)?;
+    subject.generate(&subject.line(json!({ "id": 41, "max_new_tokens": 1 })))?;
     for id in [json!(41), json!("unknown")] {
         subject.send_json(&json!({ "type": "cancel", "id": id }))?;
     }
-    subject.lives_on()
+    subject.answers_next_request()
 }

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::result::{Counts, Evidence, Not};
+use super::result::{Counts, Evidence, Finding};
 use super::subject::Check;
-use crate::text::wrap;
+use crate::text::{plural, wrap};
 
 pub const NAME_WIDTH: usize = 16;
 const WIDTH: usize = 80;
@@ -51,10 +51,9 @@ pub fn wrong_again(check: &Check, first: &str, what: &str, evidence: &Evidence) 
 }
 
 /// The text of checks that cannot be made. The reason is printed once.
-pub fn skipped(count: u32, why: &str, told_with: Option<&str>) -> String {
-    let why = told_with.map_or(why.into(), |check| format!("no check can run after `{check}`"));
-    let checks = if count == 1 { "1 check".into() } else { format!("{count} checks") };
-    format!("\n{}", line("skipped", &checks, &why))
+pub fn skipped(count: u32, why: &str, reported_by: Option<&str>) -> String {
+    let why = reported_by.map_or(why.into(), |check| format!("no check can run after `{check}`"));
+    format!("\n{}", line("skipped", &plural(count, "check"), &why))
 }
 
 pub fn no_engine(label: &str) -> String {
@@ -62,10 +61,10 @@ pub fn no_engine(label: &str) -> String {
 }
 
 /// The text of successive checks that were not made for the same reason.
-pub fn unmade(names: &[&str], result: &Not) -> String {
+pub fn not_passed(names: &[&str], result: &Finding) -> String {
     let (outcome, why) = match result {
-        Not::Unreached(why) => ("skipped", why),
-        Not::Absent(why) | Not::Wrong(why) => ("absent", why),
+        Finding::Skipped(why) => ("skipped", why),
+        Finding::Absent(why) | Finding::Wrong(why) => ("absent", why),
     };
     match names {
         [name] => line(outcome, name, why),
@@ -79,15 +78,15 @@ fn line(outcome: &str, name: &str, text: &str) -> String {
 }
 
 pub fn verdict(label: &str, counts: &Counts) -> String {
-    let Counts { passed, absent, wrong, unreached } = counts;
+    let Counts { passed, absent, wrong, skipped } = counts;
     let version = protocol::version::CURRENT;
-    let verdict = match (wrong, unreached) {
+    let verdict = match (wrong, skipped) {
         (0, 0) => format!("`{label}` conforms to protocol {version}"),
         (0, _) => format!("`{label}` could not be checked against protocol {version}"),
         _ => format!("`{label}` violates protocol {version}"),
     };
-    let skipped = if *unreached > 0 { format!(", {unreached} skipped") } else { String::new() };
-    format!("\n{verdict}: {passed} passed, {absent} absent, {wrong} wrong{skipped}\n")
+    let rest = if *skipped > 0 { format!(", {skipped} skipped") } else { String::new() };
+    format!("\n{verdict}: {passed} passed, {absent} absent, {wrong} wrong{rest}\n")
 }
 
 /// A line on the wire with all its blanks, broken at the right edge. All lines after the first are indented.
@@ -130,7 +129,7 @@ fn shown(line: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    const CHECK: Check = Check { name: "echo", property: "it answers the request", run: |_| Ok(()) };
+    const CHECK: Check = Check::new("echo", "it answers the request", |_| Ok(()));
 
     #[test]
     fn a_wrong_check_shows_the_line_sent_and_the_line_received() {
@@ -172,8 +171,8 @@ mod tests {
     fn skipped_checks_are_one_line_and_the_reason_is_printed_once() {
         let first = skipped(60, "cannot run here: no driver", None);
         assert_eq!(first, "\n  skipped 60 checks        cannot run here: no driver\n");
-        let told = skipped(1, "it died", Some("hello"));
-        assert_eq!(told, "\n  skipped 1 check          no check can run after `hello`\n");
+        let later = skipped(1, "it died", Some("hello"));
+        assert_eq!(later, "\n  skipped 1 check          no check can run after `hello`\n");
     }
 
     #[test]
@@ -183,10 +182,10 @@ mod tests {
 
     #[test]
     fn checks_with_the_same_reason_share_one_entry() {
-        let why = Not::Absent("not claimed".into());
-        assert_eq!(unmade(&["echo"], &why), "  absent  echo             not claimed\n");
+        let why = Finding::Absent("not claimed".into());
+        assert_eq!(not_passed(&["echo"], &why), "  absent  echo             not claimed\n");
         assert_eq!(
-            unmade(&["echo", "reply"], &why),
+            not_passed(&["echo", "reply"], &why),
             "  absent  2 checks         not claimed (echo, reply)\n"
         );
     }
@@ -210,10 +209,10 @@ mod tests {
     }
 
     #[test]
-    fn the_verdict_has_counts_and_names_a_wrong_or_skipped_check() {
+    fn the_verdict_has_counts_of_wrong_and_skipped_checks() {
         let counts = Counts { passed: 3, absent: 2, ..Counts::default() };
         assert_eq!(verdict("toy", &counts), "\n`toy` conforms to protocol 1: 3 passed, 2 absent, 0 wrong\n");
-        let skipped = Counts { unreached: 1, ..counts.clone() };
+        let skipped = Counts { skipped: 1, ..counts.clone() };
         assert!(verdict("toy", &skipped).starts_with("\n`toy` could not be checked"));
         let broken = Counts { wrong: 1, ..counts };
         assert_eq!(verdict("toy", &broken), "\n`toy` violates protocol 1: 3 passed, 2 absent, 1 wrong\n");

@@ -3,46 +3,22 @@
 use protocol::FailureKind::{BadRequest, Context, Unsupported};
 use serde_json::json;
 
-use super::asking::outputs;
-use super::result::Not;
-use super::subject::{Check, Subject, absent, wrong};
+use super::requests::{first_sequence, outputs};
+use super::result::{Outcome, absent, require, wrong};
+use super::subject::{Check, Subject};
 
 pub const CHECKS: &[Check] = &[
-    Check { name: "prompt-ids", property: "the engine uses the given ids, and counts them", run: takes_ids },
-    Check {
-        name: "text-tokens",
-        property: "a text has the tokens of the model's tokenizer",
-        run: counts_text_tokens,
-    },
-    Check {
-        name: "text-as-ids",
-        property: "a text and its ids give the same output",
-        run: reads_text_as_ids,
-    },
-    Check {
-        name: "empty-prompt",
-        property: "an empty prompt is BOS alone, or is refused",
-        run: knows_the_empty_prompt,
-    },
-    Check {
-        name: "no-such-token",
-        property: "the engine refuses an id outside the vocabulary",
-        run: refuses_unknown_ids,
-    },
-    Check {
-        name: "context",
-        property: "the engine refuses a request beyond its context",
-        run: refuses_to_overflow,
-    },
-    Check { name: "batch", property: "a batch gives one sequence for each prompt", run: takes_batches },
-    Check {
-        name: "batch-too-large",
-        property: "the engine refuses a batch above its stated limit",
-        run: refuses_large_batches,
-    },
+    Check::new("prompt-ids", "the engine uses the given ids, and counts them", uses_ids),
+    Check::new("text-tokens", "a text has the tokens of the model's tokenizer", counts_text_tokens),
+    Check::new("text-as-ids", "a text and its ids give the same output", reads_text_as_ids),
+    Check::new("empty-prompt", "an empty prompt is BOS alone, or is refused", reads_an_empty_prompt),
+    Check::new("no-such-token", "the engine refuses an id outside the vocabulary", refuses_unknown_ids),
+    Check::new("context", "the engine refuses a request beyond its context", refuses_long_requests),
+    Check::new("batch", "a batch gives one sequence for each prompt", answers_batches),
+    Check::new("batch-too-large", "the engine refuses a batch above its stated limit", refuses_large_batches),
 ];
 
-fn takes_ids(subject: &mut Subject) -> Result<(), Not> {
+fn uses_ids(subject: &mut Subject) -> Outcome {
     subject.claims("prompt_ids", |can| can.prompt_ids)?;
     let ids = subject.prompt_ids();
     for length in [1, 2, ids.len()] {
@@ -53,28 +29,22 @@ fn takes_ids(subject: &mut Subject) -> Result<(), Not> {
 
 const TEXTS: [&str; 3] = ["Hello", "A longer text, with commas and 12 numbers.", "größer: ünïcode ✓"];
 
-fn counts_text_tokens(subject: &mut Subject) -> Result<(), Not> {
+fn counts_text_tokens(subject: &mut Subject) -> Outcome {
     for text in TEXTS {
-        let Some(tokens) = encoded(subject, text) else { return absent("the model has no tokenizer") };
+        let expected = encoded(subject, text)?.len();
         let answer = subject.generate(&json!({ "prompt": text, "max_new_tokens": 1 }))?;
-        let sequence = answer.generated.iterations.first().and_then(|iteration| iteration.sequences.first());
-        let found = sequence.map_or(0, |sequence| sequence.prompt_tokens as usize);
-        if found != tokens.len() {
-            let expected = tokens.len();
-            let counted = wrong(format!("expected {expected} `prompt_tokens` with BOS, got {found}"));
-            return subject.unless_minimal(counted);
-        }
+        let found = first_sequence(&answer).map_or(0, |sequence| sequence.prompt_tokens as usize);
+        let fault = format!("expected {expected} `prompt_tokens` with BOS, got {found}");
+        subject.unless_minimal(require(found == expected, fault))?;
     }
     Ok(())
 }
 
-fn reads_text_as_ids(subject: &mut Subject) -> Result<(), Not> {
+fn reads_text_as_ids(subject: &mut Subject) -> Outcome {
     subject.claims("prompt_ids", |can| can.prompt_ids)?;
-    if !subject.hello()?.deterministic {
-        return absent("not claimed: `deterministic`");
-    }
+    subject.claims_determinism()?;
     for text in TEXTS {
-        let Some(ids) = encoded(subject, text) else { return absent("the model has no tokenizer") };
+        let ids = encoded(subject, text)?;
         let from_text = outputs(&subject.generate(&json!({ "prompt": text, "max_new_tokens": 6 }))?);
         let from_ids = outputs(&subject.generate(&json!({ "prompt_ids": ids, "max_new_tokens": 6 }))?);
         if from_text != from_ids {
@@ -84,25 +54,23 @@ fn reads_text_as_ids(subject: &mut Subject) -> Result<(), Not> {
     Ok(())
 }
 
-fn encoded(subject: &Subject, text: &str) -> Option<Vec<u32>> {
-    subject.tokenizer.as_ref()?.encode(text).ok().filter(|ids| !ids.is_empty())
+fn encoded(subject: &Subject, text: &str) -> Outcome<Vec<u32>> {
+    let ids = subject.tokenizer.as_ref().and_then(|tokenizer| tokenizer.encode(text).ok());
+    ids.filter(|ids| !ids.is_empty()).map_or_else(|| absent("the model has no tokenizer"), Ok)
 }
 
-fn knows_the_empty_prompt(subject: &mut Subject) -> Result<(), Not> {
+fn reads_an_empty_prompt(subject: &mut Subject) -> Outcome {
     let bos = subject.loaded()?.facts.bos_id;
     let line = json!({ "prompt": "", "max_new_tokens": 1 });
     if bos.is_none() {
         return subject.refused(&protocol::encode(&line), &[BadRequest]);
     }
     let answer = subject.verified(&line)?;
-    let sequence = answer.generated.iterations.first().and_then(|iteration| iteration.sequences.first());
-    match sequence.map_or(0, |sequence| sequence.prompt_tokens) {
-        1 => Ok(()),
-        found => wrong(format!("expected 1 `prompt_tokens` for BOS alone, got {found}")),
-    }
+    let found = first_sequence(&answer).map_or(0, |sequence| sequence.prompt_tokens);
+    require(found == 1, format!("expected 1 `prompt_tokens` for BOS alone, got {found}"))
 }
 
-fn refuses_unknown_ids(subject: &mut Subject) -> Result<(), Not> {
+fn refuses_unknown_ids(subject: &mut Subject) -> Outcome {
     subject.claims("prompt_ids", |can| can.prompt_ids)?;
     let Some(size) = subject.loaded()?.facts.vocabulary_size else {
         return absent("`loaded` has no `vocabulary_size`");
@@ -111,7 +79,7 @@ fn refuses_unknown_ids(subject: &mut Subject) -> Result<(), Not> {
     subject.refused(&protocol::encode(&line), &[BadRequest])
 }
 
-fn refuses_to_overflow(subject: &mut Subject) -> Result<(), Not> {
+fn refuses_long_requests(subject: &mut Subject) -> Outcome {
     let Some(context) = subject.loaded()?.facts.context_tokens else {
         return absent("`loaded` has no `context_tokens`");
     };
@@ -119,7 +87,7 @@ fn refuses_to_overflow(subject: &mut Subject) -> Result<(), Not> {
     subject.refused(&protocol::encode(&line), &[Context])
 }
 
-fn takes_batches(subject: &mut Subject) -> Result<(), Not> {
+fn answers_batches(subject: &mut Subject) -> Outcome {
     let can = subject.claims("batch", |can| can.batch > 1)?;
     let ids = subject.prompt_ids();
     let mut line = match can.prompt_ids {
@@ -128,10 +96,10 @@ fn takes_batches(subject: &mut Subject) -> Result<(), Not> {
     };
     // A side that it supports. An engine that packs sequences without padding has none.
     line["padding"] = json!(can.padding_sides.first().copied().unwrap_or_default());
-    subject.verified(&line).map(|_| ())
+    subject.verified(&line).map(drop)
 }
 
-fn refuses_large_batches(subject: &mut Subject) -> Result<(), Not> {
+fn refuses_large_batches(subject: &mut Subject) -> Outcome {
     let can = subject.hello()?.capabilities;
     let prompts = vec!["Hello"; can.batch as usize + 1];
     if prompts.len() > 4096 {

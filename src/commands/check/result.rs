@@ -1,14 +1,48 @@
 //! The result of a check: why it did not pass, its evidence, and the number of each result.
 
+use protocol::{Failed, Message};
+
 /// The reason why a check did not pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Not {
+pub enum Finding {
     /// Optional, and not claimed by this engine: no fault.
     Absent(String),
     /// A breach of the protocol.
     Wrong(String),
     /// Not checked, because an earlier step failed.
-    Unreached(String),
+    Skipped(String),
+}
+
+pub type Outcome<T = ()> = Result<T, Finding>;
+
+pub fn wrong<T>(fault: impl Into<String>) -> Outcome<T> {
+    Err(Finding::Wrong(fault.into()))
+}
+
+pub fn absent<T>(why: impl Into<String>) -> Outcome<T> {
+    Err(Finding::Absent(why.into()))
+}
+
+/// Passes if the condition holds.
+pub fn require(holds: bool, fault: impl Into<String>) -> Outcome {
+    if holds { Ok(()) } else { wrong(fault) }
+}
+
+/// The fault of another message than the expected one.
+pub fn unexpected<T>(message: &Message, expected: &str) -> Outcome<T> {
+    match message {
+        Message::Failed(failed) => wrong(failure_text(failed)),
+        _ => wrong(format!("expected `{expected}`, got another message")),
+    }
+}
+
+pub fn failure_text(failed: &Failed) -> String {
+    format!("answered `failed` ({}): {}", failed.kind.as_str(), with_hint(failed))
+}
+
+pub fn with_hint(failed: &Failed) -> String {
+    let hint = failed.hint.as_ref().map(|hint| format!(" (hint: {hint})")).unwrap_or_default();
+    format!("{}{hint}", failed.message)
 }
 
 /// The number of checks with each result.
@@ -17,20 +51,20 @@ pub struct Counts {
     pub passed: u32,
     pub absent: u32,
     pub wrong: u32,
-    pub unreached: u32,
+    pub skipped: u32,
 }
 
 impl Counts {
     pub fn all(&self) -> u32 {
-        self.passed + self.absent + self.wrong + self.unreached
+        self.passed + self.absent + self.wrong + self.skipped
     }
 
-    pub fn add(&mut self, result: &Result<(), Not>) {
+    pub fn add(&mut self, result: &Outcome) {
         *match result {
             Ok(()) => &mut self.passed,
-            Err(Not::Absent(_)) => &mut self.absent,
-            Err(Not::Wrong(_)) => &mut self.wrong,
-            Err(Not::Unreached(_)) => &mut self.unreached,
+            Err(Finding::Absent(_)) => &mut self.absent,
+            Err(Finding::Wrong(_)) => &mut self.wrong,
+            Err(Finding::Skipped(_)) => &mut self.skipped,
         } += 1;
     }
 }

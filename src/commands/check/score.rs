@@ -4,25 +4,21 @@ use protocol::FailureKind::{BadRequest, Unsupported};
 use protocol::{Message, Output};
 use serde_json::json;
 
-use super::result::Not;
-use super::subject::{Check, Subject, absent, said, wrong};
+use super::requests::first_sequence;
+use super::result::{Outcome, absent, require, unexpected, wrong};
+use super::subject::{Check, Subject};
 
 pub const CHECKS: &[Check] = &[
-    Check { name: "score", property: "n ids give n - 1 log-probabilities, none above 0", run: scores },
-    Check {
-        name: "score-greedy",
-        property: "no token scores above the greedy token",
-        run: scores_greedy_highest,
-    },
-    Check { name: "score-one-id", property: "the engine refuses to score a single id", run: refuses_one_id },
-    Check { name: "facts", property: "`facts` agrees with `loaded`", run: tells_facts },
+    Check::new("score", "n ids give n - 1 log-probabilities, none above 0", scores),
+    Check::new("score-greedy", "no token scores above the greedy token", scores_greedy_highest),
+    Check::new("score-one-id", "the engine refuses to score a single id", refuses_one_id),
+    Check::new("facts", "`facts` agrees with `loaded`", reports_facts),
 ];
 
-fn scores(subject: &mut Subject) -> Result<(), Not> {
+fn scores(subject: &mut Subject) -> Outcome {
     subject.claims("score", |can| can.score)?;
     let ids = subject.prompt_ids();
-    let asked = vec![ids.clone(), ids[..2].to_vec()];
-    let scored = ask(subject, &asked)?;
+    let scored = log_probabilities(subject, &[ids.clone(), ids[..2].to_vec()])?;
     let lengths = |of: &[Vec<f64>]| of.iter().map(Vec::len).collect::<Vec<_>>();
     if lengths(&scored) != [ids.len() - 1, 1] {
         return wrong(format!("{:?} values for sequences of {} and 2 ids", lengths(&scored), ids.len()));
@@ -35,58 +31,52 @@ fn scores(subject: &mut Subject) -> Result<(), Not> {
 
 /// The greedy token has the highest probability, and the sum of all is at most 1. A logarithm of base 2 or raw logits
 /// break this.
-fn scores_greedy_highest(subject: &mut Subject) -> Result<(), Not> {
+fn scores_greedy_highest(subject: &mut Subject) -> Outcome {
     subject.claims("score", |can| can.score && can.prompt_ids)?;
     if subject.hello()?.output == Output::Text {
         return absent("the output is text, not ids");
     }
     let ids = subject.prompt_ids();
     let answer = subject.generate(&json!({ "prompt_ids": ids, "max_new_tokens": 1 }))?;
-    let sequence = answer.generated.iterations.first().and_then(|iteration| iteration.sequences.first());
-    let Some(&greedy) = sequence.and_then(|sequence| sequence.output_ids.as_ref()?.first()) else {
+    let ids_of_output = first_sequence(&answer).and_then(|sequence| sequence.output_ids.as_ref());
+    let Some(&greedy) = ids_of_output.and_then(|ids| ids.first()) else {
         return wrong("the answer has no token");
     };
     let others = (0..20).map(|step| (greedy + 1 + 7 * step) % 256).filter(|&id| id != greedy);
     let endings: Vec<u32> = std::iter::once(greedy).chain(others).collect();
     let with = |&ending: &u32| ids.iter().copied().chain([ending]).collect::<Vec<u32>>();
-    let scored = ask(subject, &endings.iter().map(with).collect::<Vec<_>>())?;
+    let scored = log_probabilities(subject, &endings.iter().map(with).collect::<Vec<_>>())?;
     let last: Vec<f64> = scored.iter().filter_map(|values| values.last().copied()).collect();
     let Some(&best) = last.first() else { return wrong("`scored` has no values") };
     // A batch of one and a batch of many may round differently.
-    if let Some((place, higher)) = last.iter().enumerate().find(|&(_, &value)| value > best + 1e-3) {
-        return wrong(format!("the greedy token {greedy} has {best}, token {} has {higher}", endings[place]));
+    if let Some((ending, higher)) = endings.iter().zip(&last).find(|(_, value)| **value > best + 1e-3) {
+        return wrong(format!("the greedy token {greedy} has {best}, token {ending} has {higher}"));
     }
     let sum: f64 = last.iter().map(|value| value.exp()).sum();
-    match sum > 1.001 {
-        true => wrong(format!("the probabilities of {} tokens add up to {sum}", last.len())),
-        false => Ok(()),
-    }
+    require(sum <= 1.001, format!("the probabilities of {} tokens add up to {sum}", last.len()))
 }
 
-fn refuses_one_id(subject: &mut Subject) -> Result<(), Not> {
+fn refuses_one_id(subject: &mut Subject) -> Outcome {
     subject.claims("score", |can| can.score)?;
     let line = json!({ "type": "score", "sequences": [[3]] });
     subject.refused(&protocol::encode(&line), &[BadRequest, Unsupported])
 }
 
-fn tells_facts(subject: &mut Subject) -> Result<(), Not> {
+fn reports_facts(subject: &mut Subject) -> Outcome {
     subject.claims("facts", |can| can.facts)?;
     let loaded = subject.loaded()?.facts;
     subject.send_json(&json!({ "type": "facts" }))?;
     match subject.receive()? {
-        Message::Facts(facts)
-            if (&facts.device, facts.vocabulary_size) != (&loaded.device, loaded.vocabulary_size) =>
-        {
-            wrong("`facts` and `loaded` differ in `device` or `vocabulary_size`")
-        }
-        Message::Facts(_) => Ok(()),
-        Message::Failed(failed) => wrong(said(&failed)),
-        _ => wrong("expected `facts`, got another message"),
+        Message::Facts(facts) => require(
+            (facts.device, facts.vocabulary_size) == (loaded.device, loaded.vocabulary_size),
+            "`facts` and `loaded` differ in `device` or `vocabulary_size`",
+        ),
+        other => unexpected(&other, "facts"),
     }
 }
 
 /// Scores these sequences; null becomes minus infinity.
-fn ask(subject: &mut Subject, sequences: &[Vec<u32>]) -> Result<Vec<Vec<f64>>, Not> {
+fn log_probabilities(subject: &mut Subject, sequences: &[Vec<u32>]) -> Outcome<Vec<Vec<f64>>> {
     subject.ready()?;
     subject.send_json(&json!({ "type": "score", "id": 3, "sequences": sequences }))?;
     match subject.receive()? {
@@ -97,12 +87,9 @@ fn ask(subject: &mut Subject, sequences: &[Vec<u32>]) -> Result<Vec<Vec<f64>>, N
             wrong(format!("expected {} sequences, got {}", sequences.len(), scored.logprobs.len()))
         }
         Message::Scored(scored) => {
-            let values = |values: &Vec<Option<f64>>| {
-                values.iter().map(|value| value.unwrap_or(f64::NEG_INFINITY)).collect::<Vec<f64>>()
-            };
-            Ok(scored.logprobs.iter().map(values).collect())
+            let value = |value: Option<f64>| value.unwrap_or(f64::NEG_INFINITY);
+            Ok(scored.logprobs.into_iter().map(|values| values.into_iter().map(value).collect()).collect())
         }
-        Message::Failed(failed) => wrong(said(&failed)),
-        _ => wrong("expected `scored`, got another message"),
+        other => unexpected(&other, "scored"),
     }
 }

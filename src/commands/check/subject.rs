@@ -4,11 +4,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use model_files::{ModelFolder, Tokenizer};
-use protocol::{Capabilities, Failed, FailureKind, HelloFacts, Loaded, Message, Request};
+use protocol::FailureKind::{self, BadRequest, Context, Internal, Unsupported};
+use protocol::{Capabilities, Failed, HelloFacts, Loaded, Message, Request};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
-use super::result::{Evidence, Not};
+use super::result::{Evidence, Finding, Outcome, absent, failure_text, unexpected, with_hint, wrong};
 use super::wire::Wire;
 use crate::machine::Device;
 use crate::plan::Configuration;
@@ -23,9 +24,15 @@ const NO_ENGINE: &str = "no engine: answered no request";
 /// A check of one property that the protocol requires.
 pub struct Check {
     pub name: &'static str,
-    /// The property that a passed check property.
+    /// The property that a passed check proves.
     pub property: &'static str,
-    pub run: fn(&mut Subject) -> Result<(), Not>,
+    pub run: fn(&mut Subject) -> Outcome,
+}
+
+impl Check {
+    pub const fn new(name: &'static str, property: &'static str, run: fn(&mut Subject) -> Outcome) -> Self {
+        Self { name, property, run }
+    }
 }
 
 pub struct Subject {
@@ -34,13 +41,13 @@ pub struct Subject {
     runtime: Runtime,
     pub configuration: Configuration,
     /// The user named the device, so the engine's own devices do not replace it.
-    pub device_is_asked_for: bool,
+    pub device_is_named: bool,
     pub deadlines: Deadlines,
     pub tokenizer: Option<Tokenizer>,
     run: String,
     launches: u32,
     debug: bool,
-    met: Met,
+    handshake: Handshake,
     loaded: Option<Loaded>,
     tried_to_load: bool,
     /// Some process of the engine has answered a `generate`.
@@ -56,19 +63,11 @@ pub struct Subject {
 }
 
 /// The engine's answer to hello.
-enum Met {
-    NotYet,
+enum Handshake {
+    Pending,
     Full(Box<HelloFacts>),
     /// The engine knows `generate` alone.
     Minimal,
-}
-
-pub fn wrong<T>(what: impl Into<String>) -> Result<T, Not> {
-    Err(Not::Wrong(what.into()))
-}
-
-pub fn absent<T>(why: impl Into<String>) -> Result<T, Not> {
-    Err(Not::Absent(why.into()))
 }
 
 impl Subject {
@@ -78,13 +77,13 @@ impl Subject {
             wire: None,
             runtime: tokio::runtime::Builder::new_current_thread().enable_all().build()?,
             configuration,
-            device_is_asked_for: false,
+            device_is_named: false,
             deadlines,
             tokenizer: tokenizer.ok(),
             run,
             launches: 0,
             debug,
-            met: Met::NotYet,
+            handshake: Handshake::Pending,
             loaded: None,
             tried_to_load: false,
             answered: false,
@@ -97,7 +96,7 @@ impl Subject {
     }
 
     /// Makes a check and keeps its evidence. Ends a process that cannot answer any more.
-    pub fn undergo(&mut self, check: fn(&mut Self) -> Result<(), Not>) -> Result<(), Not> {
+    pub fn run_check(&mut self, check: fn(&mut Self) -> Outcome) -> Outcome {
         let result = check(self);
         if let Some(wire) = &mut self.wire {
             self.evidence = evidence_of(wire);
@@ -106,8 +105,8 @@ impl Subject {
             if self.silences == SILENCES {
                 self.blocked = Some(format!("{SILENCES} requests in a row were not answered"));
             }
-            if wire.lost || matches!(result, Err(Not::Wrong(_))) {
-                self.let_go();
+            if wire.lost || matches!(result, Err(Finding::Wrong(_))) {
+                self.end_process();
             }
         }
         result
@@ -118,9 +117,9 @@ impl Subject {
     }
 
     /// Starts the engine and sends hello, unless that is done.
-    pub fn meet(&mut self) -> Result<(), Not> {
+    pub fn handshake(&mut self) -> Outcome {
         self.start()?;
-        if !matches!(self.met, Met::NotYet) {
+        if !matches!(self.handshake, Handshake::Pending) {
             return Ok(());
         }
         let hello = Request::Hello(protocol::Hello { protocol: protocol::version::CURRENT });
@@ -132,38 +131,37 @@ impl Subject {
                 self.block(format!("speaks protocol {spoken}, this orchestrator speaks {current}"))
             }
             Ok(Message::Hello(facts)) => {
-                self.met = Met::Full(Box::new(facts));
-                self.settle_device();
+                self.handshake = Handshake::Full(Box::new(facts));
+                self.select_device();
                 Ok(())
             }
-            Ok(Message::Failed(Failed {
-                kind: FailureKind::BadRequest | FailureKind::Unsupported, ..
-            }))
-            | Ok(Message::Generated(_)) => self.take_for_minimal(),
+            Ok(Message::Failed(Failed { kind: BadRequest | Unsupported, .. }) | Message::Generated(_)) => {
+                self.treat_as_minimal()
+            }
             Ok(Message::Failed(failed)) => {
                 self.unreachable(format!("cannot run here: {}", with_hint(&failed)))
             }
             Ok(_) => self.block("expected `hello`, got another message".into()),
-            Err(Not::Wrong(what)) => self.meet_without_a_word(what),
+            Err(Finding::Wrong(what)) => self.handshake_without_answer(what),
             Err(other) => Err(other),
         }
     }
 
     /// Handles a hello without a message in return. A program that answers `generate` is a minimal engine; any other is
     /// no engine.
-    fn meet_without_a_word(&mut self, to_hello: String) -> Result<(), Not> {
+    fn handshake_without_answer(&mut self, to_hello: String) -> Outcome {
         let quiet = self.wire.as_ref().is_some_and(|wire| !wire.ended && wire.received.is_empty());
         let evidence = self.wire.as_ref().map(evidence_of).unwrap_or_default();
-        self.let_go();
+        self.end_process();
         match self.answers_one_line() {
-            Ok(()) if quiet => self.take_for_minimal(),
+            Ok(()) if quiet => self.treat_as_minimal(),
             Ok(()) => {
-                self.let_go();
+                self.end_process();
                 self.evidence = evidence;
                 self.block(to_hello)
             }
-            Err(Not::Wrong(to_generate)) => {
-                self.let_go();
+            Err(Finding::Wrong(to_generate)) => {
+                self.end_process();
                 self.evidence = evidence;
                 self.no_engine = true;
                 self.block(format!("{NO_ENGINE}; to `hello`: {to_hello}; to `generate`: {to_generate}"))
@@ -174,7 +172,7 @@ impl Subject {
 
     /// Whether `echo REQUEST | engine` prints a message. The end of stdin ends other programs, which would otherwise cost
     /// the deadline.
-    fn answers_one_line(&mut self) -> Result<(), Not> {
+    fn answers_one_line(&mut self) -> Outcome {
         self.send_json(&serde_json::json!({ "prompt": "Hello", "max_new_tokens": 1 }))?;
         self.close_stdin();
         self.receive_within(self.deadlines.load).map(|_| ())
@@ -186,14 +184,14 @@ impl Subject {
     }
 
     /// The engine's hello; absent for an engine that knows `generate` alone.
-    pub fn hello(&mut self) -> Result<HelloFacts, Not> {
-        self.meet()?;
-        self.known_hello().cloned().ok_or_else(|| Not::Absent("this engine supports only `generate`".into()))
+    pub fn hello(&mut self) -> Outcome<HelloFacts> {
+        self.handshake()?;
+        self.known_hello().cloned().map_or_else(|| absent("this engine supports only `generate`"), Ok)
     }
 
     /// The engine's hello, if it was sent.
     pub fn known_hello(&self) -> Option<&HelloFacts> {
-        if let Met::Full(facts) = &self.met { Some(facts) } else { None }
+        if let Handshake::Full(facts) = &self.handshake { Some(facts) } else { None }
     }
 
     pub fn known_loaded(&self) -> Option<&Loaded> {
@@ -201,30 +199,26 @@ impl Subject {
     }
 
     pub fn is_minimal(&self) -> bool {
-        matches!(self.met, Met::Minimal)
+        matches!(self.handshake, Handshake::Minimal)
     }
 
     /// The capabilities of an engine that claims this feature; otherwise absent.
-    pub fn claims(
-        &mut self,
-        what: &str,
-        claimed: impl Fn(&Capabilities) -> bool,
-    ) -> Result<Capabilities, Not> {
+    pub fn claims(&mut self, what: &str, claimed: impl Fn(&Capabilities) -> bool) -> Outcome<Capabilities> {
         let capabilities = self.hello()?.capabilities;
         if claimed(&capabilities) { Ok(capabilities) } else { absent(format!("not claimed: `{what}`")) }
     }
 
     /// Changes a fault of an engine without hello to an absent feature.
-    pub fn unless_minimal(&self, result: Result<(), Not>) -> Result<(), Not> {
+    pub fn unless_minimal(&self, result: Outcome) -> Outcome {
         match result {
-            Err(Not::Wrong(what)) if self.is_minimal() => absent(what),
+            Err(Finding::Wrong(what)) if self.is_minimal() => absent(what),
             result => result,
         }
     }
 
     /// A started engine with its model loaded.
-    pub fn ready(&mut self) -> Result<(), Not> {
-        self.meet()?;
+    pub fn ready(&mut self) -> Outcome {
+        self.handshake()?;
         if self.loaded.is_some() || self.is_minimal() {
             return Ok(());
         }
@@ -235,9 +229,9 @@ impl Subject {
             Ok(Err(failed)) if first && !is_its_own_fault(failed.kind) => {
                 self.unreachable(format!("cannot load this: {}", with_hint(&failed)))
             }
-            Ok(Err(failed)) if first => self.block(format!("does not load: {}", said(&failed))),
-            Ok(Err(failed)) => wrong(format!("does not load: {}", said(&failed))),
-            Err(Not::Wrong(what)) if first => self.block(format!("does not load: {what}")),
+            Ok(Err(failed)) if first => self.block(format!("does not load: {}", failure_text(&failed))),
+            Ok(Err(failed)) => wrong(format!("does not load: {}", failure_text(&failed))),
+            Err(Finding::Wrong(what)) if first => self.block(format!("does not load: {what}")),
             Err(other) => Err(other),
         }
     }
@@ -250,33 +244,38 @@ impl Subject {
     }
 
     /// Loads, and returns the time on this program's clock.
-    pub fn load(&mut self, line: &Value) -> Result<(Loaded, u64), Not> {
-        self.try_load(line)?.or_else(|failed| wrong(said(&failed)))
+    pub fn load(&mut self, line: &Value) -> Outcome<(Loaded, u64)> {
+        self.try_load(line)?.or_else(|failed| wrong(failure_text(&failed)))
     }
 
-    fn try_load(&mut self, line: &Value) -> Result<Result<(Loaded, u64), Failed>, Not> {
-        self.meet()?;
+    fn try_load(&mut self, line: &Value) -> Outcome<Result<(Loaded, u64), Failed>> {
+        self.handshake()?;
         self.loaded = None;
-        self.quiet()?;
+        self.expect_no_message()?;
         let sent = self.send_json(line)?;
         loop {
             match self.receive_at(self.deadlines.load)? {
                 (Message::Progress(_), _) => {}
                 (Message::Loaded(loaded), at) => {
                     self.loaded = Some(loaded.clone());
-                    return Ok(Ok((loaded, since(sent, at))));
+                    return Ok(Ok((loaded, elapsed_ns(sent, at))));
                 }
                 (Message::Failed(failed), _) => return Ok(Err(failed)),
-                _ => return wrong("expected `loaded`, got another message"),
+                (other, _) => return unexpected(&other, "loaded"),
             }
         }
     }
 
     /// The answer to the last load.
-    pub fn loaded(&mut self) -> Result<Loaded, Not> {
+    pub fn loaded(&mut self) -> Outcome<Loaded> {
         self.hello()?;
         self.ready()?;
-        self.loaded.clone().ok_or_else(|| Not::Unreached("nothing is loaded".into()))
+        self.loaded.clone().ok_or_else(|| Finding::Skipped("nothing is loaded".into()))
+    }
+
+    /// Absent unless the engine claims that equal requests give equal tokens.
+    pub fn claims_determinism(&mut self) -> Outcome {
+        if self.hello()?.deterministic { Ok(()) } else { absent("not claimed: `deterministic`") }
     }
 
     /// Whether this process has had no request yet.
@@ -285,62 +284,60 @@ impl Subject {
     }
 
     /// Whether no unrequested message has arrived.
-    pub fn quiet(&mut self) -> Result<(), Not> {
-        self.wire.as_mut().map_or(Ok(()), Wire::no_checks)
+    pub fn expect_no_message(&mut self) -> Outcome {
+        self.wire.as_mut().map_or(Ok(()), Wire::expect_no_message)
     }
 
     /// Does not count this silence: the check is about it.
-    pub fn forgive_silence(&mut self) {
+    pub fn ignore_timeout(&mut self) {
         self.wire.iter_mut().for_each(|wire| wire.silent = false);
     }
 
     /// Sends a JSON object as one line, and returns the time just before.
-    pub fn send_json(&mut self, line: &Value) -> Result<Instant, Not> {
+    pub fn send_json(&mut self, line: &Value) -> Outcome<Instant> {
         let bytes = protocol::encode(line);
         let sent = Instant::now();
         self.send(&bytes).map(|()| sent)
     }
 
-    pub fn send(&mut self, line: &[u8]) -> Result<(), Not> {
+    pub fn send(&mut self, line: &[u8]) -> Outcome {
         self.start()?;
         let deadline = self.deadlines.answer;
-        let Some(wire) = &mut self.wire else { return Err(Not::Unreached("not started".into())) };
+        let wire = self.wire.as_mut().ok_or_else(not_started)?;
         self.runtime.block_on(wire.send(line, deadline))
     }
 
-    pub fn receive(&mut self) -> Result<Message, Not> {
+    pub fn receive(&mut self) -> Outcome<Message> {
         self.receive_within(self.deadlines.answer)
     }
 
-    pub fn receive_within(&mut self, deadline: Duration) -> Result<Message, Not> {
+    pub fn receive_within(&mut self, deadline: Duration) -> Outcome<Message> {
         self.receive_at(deadline).map(|(message, _)| message)
     }
 
     /// The next message, with the arrival time of its bytes.
-    pub fn receive_at(&mut self, deadline: Duration) -> Result<(Message, Instant), Not> {
-        let Some(wire) = &mut self.wire else { return Err(Not::Unreached("not started".into())) };
+    pub fn receive_at(&mut self, deadline: Duration) -> Outcome<(Message, Instant)> {
+        let wire = self.wire.as_mut().ok_or_else(not_started)?;
         self.runtime.block_on(wire.receive(deadline))
     }
 
     /// Starts a new process, which has had no request.
-    pub fn start_afresh(&mut self) -> Result<(), Not> {
+    pub fn restart(&mut self) -> Outcome {
         // Hello must be known before: the new process does not get one.
-        self.meet()?;
-        self.let_go();
+        self.handshake()?;
+        self.end_process();
         self.start()
     }
 
     pub fn close_stdin(&mut self) {
-        if let Some(wire) = &mut self.wire {
-            wire.close_stdin();
-        }
+        self.wire.iter_mut().for_each(Wire::close_stdin);
     }
 
     /// Waits until the engine has ended by itself.
-    pub fn leaves(&mut self) -> Result<(), Not> {
+    pub fn wait_for_exit(&mut self) -> Outcome {
         let deadline = self.deadlines.shutdown;
-        let Some(wire) = &mut self.wire else { return Err(Not::Unreached("not started".into())) };
-        self.runtime.block_on(wire.leaves(deadline))
+        let wire = self.wire.as_mut().ok_or_else(not_started)?;
+        self.runtime.block_on(wire.wait_for_exit(deadline))
     }
 
     /// The first line on stdout, of all so far, that was no message.
@@ -348,33 +345,25 @@ impl Subject {
         self.stray.clone().or_else(|| self.wire.as_ref()?.stray.clone())
     }
 
-    fn start(&mut self) -> Result<(), Not> {
+    fn start(&mut self) -> Outcome {
         if let Some(why) = &self.blocked {
-            return Err(Not::Unreached(why.clone()));
+            return Err(Finding::Skipped(why.clone()));
         }
         if self.wire.is_some() {
             return Ok(());
         }
-        let launching = launching(
-            &self.configuration,
-            &self.configuration.model.path,
-            &self.run,
-            self.launches,
-            self.debug,
-        );
+        let (configuration, model) = (&self.configuration, &self.configuration.model.path);
+        let launching = launching(configuration, model, &self.run, self.launches, self.debug);
         self.launches += 1;
-        let opened = self.runtime.block_on(async { Wire::open(&launching) });
-        match opened {
-            Ok(wire) => {
-                self.wire = Some(wire);
-                Ok(())
-            }
-            Err(error) => self.block(format!("cannot be started: {error}")),
+        match self.runtime.block_on(async { Wire::open(&launching) }) {
+            Ok(wire) => self.wire = Some(wire),
+            Err(error) => return self.block(format!("cannot be started: {error}")),
         }
+        Ok(())
     }
 
     /// Ends the process. The next request starts another one.
-    fn let_go(&mut self) {
+    fn end_process(&mut self) {
         self.loaded = None;
         if let Some(mut wire) = self.wire.take() {
             self.stray = self.stray.take().or_else(|| wire.stray.take());
@@ -382,33 +371,37 @@ impl Subject {
         }
     }
 
-    fn take_for_minimal(&mut self) -> Result<(), Not> {
-        self.met = Met::Minimal;
+    fn treat_as_minimal(&mut self) -> Outcome {
+        self.handshake = Handshake::Minimal;
         // It may still be at work, if it read hello as a request.
-        self.let_go();
+        self.end_process();
         self.start()
     }
 
     /// Selects the device of an engine without a CPU, from its next process on.
-    fn settle_device(&mut self) {
+    fn select_device(&mut self) {
         let devices = self.known_hello().map(|hello| hello.capabilities.devices.clone()).unwrap_or_default();
         let has_it = devices.is_empty() || devices.iter().any(|it| it == self.configuration.device.as_str());
-        if !has_it && !self.device_is_asked_for {
+        if !has_it && !self.device_is_named {
             self.configuration.device = Device::from(&*devices[0]);
         }
     }
 
     /// Reports a fault after which no check can be made.
-    pub fn block<T>(&mut self, why: String) -> Result<T, Not> {
+    pub fn block<T>(&mut self, why: String) -> Outcome<T> {
         self.blocked = Some(why.clone());
         wrong(why)
     }
 
     /// Reports a problem after which no check can be made, and which is no fault of the engine.
-    fn unreachable<T>(&mut self, why: String) -> Result<T, Not> {
+    fn unreachable<T>(&mut self, why: String) -> Outcome<T> {
         self.blocked = Some(why.clone());
-        Err(Not::Unreached(why))
+        Err(Finding::Skipped(why))
     }
+}
+
+fn not_started() -> Finding {
+    Finding::Skipped("not started".into())
 }
 
 fn evidence_of(wire: &Wire) -> Evidence {
@@ -419,18 +412,9 @@ fn evidence_of(wire: &Wire) -> Evidence {
 
 /// Whether the failure is the engine's own: an unreadable model or a lacking machine is no breach of the protocol.
 fn is_its_own_fault(kind: FailureKind) -> bool {
-    matches!(kind, FailureKind::BadRequest | FailureKind::Internal | FailureKind::Context)
+    matches!(kind, BadRequest | Internal | Context)
 }
 
-pub fn said(failed: &Failed) -> String {
-    format!("answered `failed` ({}): {}", failed.kind.as_str(), with_hint(failed))
-}
-
-fn with_hint(failed: &Failed) -> String {
-    let hint = failed.hint.as_ref().map(|hint| format!(" (hint: {hint})")).unwrap_or_default();
-    format!("{}{hint}", failed.message)
-}
-
-pub fn since(sent: Instant, at: Instant) -> u64 {
+pub fn elapsed_ns(sent: Instant, at: Instant) -> u64 {
     at.saturating_duration_since(sent).as_nanos() as u64
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use protocol::{Frame, Message};
 
-use super::result::Not;
+use super::result::{Finding, Outcome};
 use crate::run::process::{Launching, Line, Process, STRAY_LINES};
 
 pub struct Wire {
@@ -38,7 +38,7 @@ impl Wire {
         })
     }
 
-    pub async fn send(&mut self, line: &[u8], deadline: Duration) -> Result<(), Not> {
+    pub async fn send(&mut self, line: &[u8], deadline: Duration) -> Outcome {
         self.sent = line.to_vec();
         self.received.clear();
         match tokio::time::timeout(deadline, self.process.write(line)).await {
@@ -48,7 +48,7 @@ impl Wire {
         }
     }
 
-    pub async fn receive(&mut self, deadline: Duration) -> Result<(Message, Instant), Not> {
+    pub async fn receive(&mut self, deadline: Duration) -> Outcome<(Message, Instant)> {
         let until = tokio::time::Instant::now() + deadline;
         loop {
             let line = match tokio::time::timeout_at(until, self.process.line()).await {
@@ -60,16 +60,16 @@ impl Wire {
                     return self.lose(format!("no answer within {seconds} s (`--timeout` sets the limit)"));
                 }
             };
-            if let Some(understood) = self.understand(line)? {
-                return Ok(understood);
+            if let Some(message) = self.parse(line)? {
+                return Ok(message);
             }
         }
     }
 
-    /// Refuses messages that no request asked for.
-    pub fn no_checks(&mut self) -> Result<(), Not> {
+    /// Refuses messages without a request.
+    pub fn expect_no_message(&mut self) -> Outcome {
         while let Some(line) = self.process.waiting_line() {
-            if self.understand(line)?.is_some() {
+            if self.parse(line)?.is_some() {
                 return self.lose("wrote a message without a request".into());
             }
         }
@@ -77,7 +77,7 @@ impl Wire {
     }
 
     /// Waits for the process to end by itself: with success, and leaving nothing behind.
-    pub async fn leaves(&mut self, deadline: Duration) -> Result<(), Not> {
+    pub async fn wait_for_exit(&mut self, deadline: Duration) -> Outcome {
         self.lost = true;
         let Some(status) = self.process.wait(deadline).await else {
             return self.lose(format!("did not exit within {} s", deadline.as_secs_f64()));
@@ -102,7 +102,7 @@ impl Wire {
         self.process.stderr()
     }
 
-    fn understand(&mut self, line: Line) -> Result<Option<(Message, Instant)>, Not> {
+    fn parse(&mut self, line: Line) -> Outcome<Option<(Message, Instant)>> {
         let bytes = match line.frame {
             Frame::Line(bytes) => bytes,
             Frame::TooLong { bytes } => return self.lose(format!("wrote a line of {bytes} bytes")),
@@ -128,21 +128,21 @@ impl Wire {
         }
     }
 
-    fn lose<T>(&mut self, what: String) -> Result<T, Not> {
+    fn lose<T>(&mut self, what: String) -> Outcome<T> {
         self.lost = true;
-        Err(Not::Wrong(what))
+        Err(Finding::Wrong(what))
     }
 
-    async fn end_of_stdout(&mut self) -> Not {
+    async fn end_of_stdout(&mut self) -> Finding {
         self.lost = true;
         match self.process.wait(Duration::from_secs(2)).await {
             Some(status) => {
                 self.ended = true;
-                Not::Wrong(format!("ended with {status} before it answered"))
+                Finding::Wrong(format!("ended with {status} before it answered"))
             }
             None => {
                 self.silent = true;
-                Not::Wrong("closed stdout and kept running".into())
+                Finding::Wrong("closed stdout and kept running".into())
             }
         }
     }

@@ -6,9 +6,8 @@ use anyhow::Result;
 use clap::Args;
 use model_files::{ModelFacts, ModelFolder, size};
 
-use crate::cli::exit_code::DONE;
 use crate::commands::output;
-use crate::shell::Usage;
+use crate::shell::usage;
 use crate::text;
 
 #[derive(Debug, Args)]
@@ -28,7 +27,6 @@ pub struct InfoArgs {
 }
 
 pub fn info(arguments: &InfoArgs) -> Result<u8> {
-    let usage = |error: anyhow::Error| anyhow::Error::new(Usage(format!("{error:#}")));
     let path = model_files::resolve(Some(&arguments.model)).map_err(usage)?;
     let model = ModelFolder::open(&path)?;
     if let Some(expected) = &arguments.model_type {
@@ -38,10 +36,7 @@ pub fn info(arguments: &InfoArgs) -> Result<u8> {
     if arguments.identity {
         facts.identity = Some(model.identity()?);
     }
-    let text =
-        if arguments.json { format!("{}\n", serde_json::to_string_pretty(&facts)?) } else { page(&facts)? };
-    output::print(text.as_bytes())?;
-    Ok(DONE)
+    output::succeed(if arguments.json { serde_json::to_string_pretty(&facts)? + "\n" } else { page(&facts)? })
 }
 
 /// Usual context lengths.
@@ -53,8 +48,7 @@ fn page(facts: &ModelFacts) -> Result<String> {
     let mut line = |name: &str, value: String| writeln!(text, "{name:<15}{}", text::line(&value));
     line("model", facts.name.clone())?;
     line("path", facts.path.display().to_string())?;
-    let files = if facts.files == 1 { "1 file".into() } else { format!("{} files", facts.files) };
-    line("format", format!("{}, {files}", facts.format))?;
+    line("format", format!("{}, {}", facts.format, text::plural(facts.files, "file")))?;
     line("architecture", format!("{} (by {})", facts.architecture, facts.architecture_from))?;
     let (layers, hidden) = (facts.layers, facts.hidden_size);
     line("shape", format!("{layers} layers, hidden size {hidden}, {}", heads(facts)))?;
@@ -67,22 +61,15 @@ fn page(facts: &ModelFacts) -> Result<String> {
     let tied = if facts.tied_output { ", output tied to the embedding" } else { "" };
     line("vocabulary", format!("{}{tied}", facts.vocabulary_size))?;
     line("tokenizer", tokenizer(facts))?;
-    line(
-        "identity",
-        facts.identity.clone().unwrap_or_else(|| "not computed yet (`--identity` reads all weights)".into()),
-    )?;
+    let unknown = || "not computed yet (`--identity` reads all weights)".into();
+    line("identity", facts.identity.clone().unwrap_or_else(unknown))?;
     if !facts.components.is_empty() {
         writeln!(text, "\n{:<15}{:>16}{:>12}{:>8}", "component", "parameters", "bytes", "share")?;
     }
     for component in &facts.components {
         let share = 100.0 * component.bytes as f64 / facts.weights_bytes.max(1) as f64;
-        let held = size(component.bytes);
-        writeln!(
-            text,
-            "{:<15}{:>16}{held:>12}{share:>6.1} %",
-            component.component,
-            text::counted(component.parameters)
-        )?;
+        let (parameters, bytes) = (text::counted(component.parameters), size(component.bytes));
+        writeln!(text, "{:<15}{parameters:>16}{bytes:>12}{share:>6.1} %", component.component)?;
     }
     writeln!(
         text,
@@ -94,9 +81,9 @@ fn page(facts: &ModelFacts) -> Result<String> {
     let longest = facts.context_tokens.unwrap_or(u32::MAX);
     let lengths = CONTEXTS.into_iter().filter(|length| *length < longest).chain(facts.context_tokens);
     for length in lengths.map(u64::from) {
-        let read =
-            facts.weight_bytes_per_token.saturating_add(facts.kv_bytes_per_position.saturating_mul(length));
-        writeln!(text, "{length:<15}{:>16}{:>20}", size(facts.memory_bytes(length)), size(read))?;
+        let cache = facts.kv_bytes_per_position.saturating_mul(length);
+        let read = size(facts.weight_bytes_per_token.saturating_add(cache));
+        writeln!(text, "{length:<15}{:>16}{read:>20}", size(facts.memory_bytes(length)))?;
     }
     Ok(text)
 }

@@ -1,8 +1,13 @@
-//! `orchestrate model list`: the models on this machine, and those that `synth` can make.
+//! `orchestrate model list`: the models on this machine, and those that `synth` can make. `orchestrate model cache`: the format
+//! conversions of runs.
 
+use std::fmt::Write as _;
 use std::path::Path;
+use std::time::SystemTime;
 
 use anyhow::Result;
+use clap::Args;
+use model_files::conversions::{self, Conversion};
 use model_files::hub::Cache;
 use model_files::{ModelFolder, SHAPES, Shape, embedded, size};
 use tabled::builder::Builder;
@@ -10,22 +15,20 @@ use tabled::settings::object::{Cell, Columns};
 use tabled::settings::style::{HorizontalLine, Style};
 use tabled::settings::{Alignment, Padding, Span};
 
-use crate::cli::exit_code::DONE;
 use crate::commands::output;
+use crate::shell::{Usage, parse_bytes};
 use crate::text;
 
 pub fn list() -> Result<u8> {
-    let mut text = table(&here()?);
+    let mut text = table(&models()?);
     let shapes = SHAPES.iter().map(|(name, _)| Shape::named(name)).collect::<Result<Vec<_>>>()?;
     let shapes: Vec<_> = shapes.iter().map(|shape| (shape.name.as_str(), shape.about.as_str())).collect();
-    text.push('\n');
-    text.push_str(&can_be_made(&shapes));
-    output::print(text.as_bytes())?;
-    Ok(DONE)
+    write!(text, "\n{}", can_be_made(&shapes))?;
+    output::succeed(text)
 }
 
 /// The shapes of `synth` by name, each with its description. Empty without shapes.
-pub fn can_be_made(shapes: &[(&str, &str)]) -> String {
+fn can_be_made(shapes: &[(&str, &str)]) -> String {
     if shapes.is_empty() {
         return String::new();
     }
@@ -38,46 +41,46 @@ pub fn can_be_made(shapes: &[(&str, &str)]) -> String {
 }
 
 /// A model on this machine.
-struct Here {
+struct Model {
     name: String,
     bytes: u64,
     /// Its facts, or the reason why it cannot be opened.
-    what: Result<What, String>,
+    facts: Result<Facts, String>,
 }
 
 /// The facts in a model's files.
-struct What {
+struct Facts {
     format: &'static str,
     architecture: String,
     parameters: u64,
 }
 
-fn here() -> Result<Vec<Here>> {
+fn models() -> Result<Vec<Model>> {
     let small = embedded::folder()?;
     let opened = ModelFolder::open(&small);
     let bytes = opened.as_ref().map_or(0, ModelFolder::weights_bytes);
-    let mut models = vec![Here { name: embedded::NAME.into(), bytes, what: what(opened, &small) }];
+    let mut models = vec![Model { name: embedded::NAME.into(), bytes, facts: facts(opened, &small) }];
     for snapshot in Cache::from_environment()?.snapshots() {
         for (name, path, bytes) in snapshot.models() {
-            let what = what(ModelFolder::open(path), &snapshot.folder);
-            models.push(Here { name: text::line(&name), bytes, what });
+            let facts = facts(ModelFolder::open(path), &snapshot.folder);
+            models.push(Model { name: text::line(&name), bytes, facts });
         }
     }
     Ok(models)
 }
 
-fn what(opened: Result<ModelFolder>, folder: &Path) -> Result<What, String> {
+fn facts(opened: Result<ModelFolder>, folder: &Path) -> Result<Facts, String> {
     let model = opened.map_err(|error| reason(&error, folder))?;
     let architecture = text::shorten(&text::line(&model.config.architecture), ARCHITECTURE);
-    Ok(What { format: model.format.as_str(), parameters: model.parameters(), architecture })
+    Ok(Facts { format: model.format.as_str(), parameters: model.parameters(), architecture })
 }
 
 /// The error without its hint, which is for a user who names the model, and without the path, which the row's name stands for.
 fn reason(error: &anyhow::Error, folder: &Path) -> String {
     let (text, folder) = (format!("{error:#}"), folder.display().to_string());
     let text = text.replace(&format!("model `{folder}`: "), "").replace(&format!("{folder}/"), "");
-    let said: Vec<_> = text.lines().filter(|line| !line.starts_with("hint: ")).collect();
-    text::line(&said.join(" "))
+    let lines: Vec<_> = text.lines().filter(|line| !line.starts_with("hint: ")).collect();
+    text::line(&lines.join(" "))
 }
 
 /// The narrowest usual terminal.
@@ -90,30 +93,30 @@ const GAP: usize = 2;
 const REASON: &str = "    ";
 const TITLES: [&str; 5] = ["model", "format", "architecture", "parameters", "on disk"];
 
-fn table(models: &[Here]) -> String {
+fn table(models: &[Model]) -> String {
     let mut builder = Builder::default();
     builder.push_record(TITLES);
     // The records that have one cell, as wide as the table.
-    let mut whole = Vec::new();
-    let mut push_whole = |builder: &mut Builder, text: String| {
-        whole.push(builder.count_records());
+    let mut spanning = Vec::new();
+    let mut push_spanning = |builder: &mut Builder, text: String| {
+        spanning.push(builder.count_records());
         builder.push_record([text, String::new(), String::new(), String::new(), String::new()]);
     };
     for model in models {
         let mut name = model.name.clone();
         if text::width(&name) > NAME {
-            push_whole(&mut builder, std::mem::take(&mut name));
+            push_spanning(&mut builder, std::mem::take(&mut name));
         }
         let bytes = size(model.bytes);
-        match &model.what {
-            Ok(What { format, architecture, parameters }) => {
+        match &model.facts {
+            Ok(Facts { format, architecture, parameters }) => {
                 let parameters = count(*parameters);
                 builder.push_record([name, (*format).into(), architecture.clone(), parameters, bytes]);
             }
             Err(why) => {
                 builder.push_record([name, "broken".into(), String::new(), String::new(), bytes]);
                 for line in text::wrap(why, WIDTH - REASON.len(), "") {
-                    push_whole(&mut builder, format!("{REASON}{line}"));
+                    push_spanning(&mut builder, format!("{REASON}{line}"));
                 }
             }
         }
@@ -123,7 +126,7 @@ fn table(models: &[Here]) -> String {
     table.with(Padding::new(0, GAP, 0, 0));
     table.modify(Columns::new(TITLES.len() - 1..), Padding::zero());
     table.modify(Columns::new(TITLES.len() - 2..), Alignment::right());
-    for row in whole {
+    for row in spanning {
         let cell = Cell::new(row, 0);
         table.modify(cell, Span::column(TITLES.len() as isize));
         table.modify(cell, Alignment::left()).modify(cell, Padding::zero());
@@ -136,18 +139,58 @@ fn count(number: u64) -> String {
     let units = [(1_000_000_000, "B"), (1_000_000, "M"), (1000, "k")];
     match units.into_iter().find(|&(unit, _)| number >= unit) {
         Some((unit, name)) => {
-            let figures = number as f64 / unit as f64;
-            let places = if figures < 10.0 {
-                2
-            } else if figures < 100.0 {
-                1
-            } else {
-                0
-            };
-            format!("{figures:.places$} {name}")
+            let value = number as f64 / unit as f64;
+            let digits = [10.0, 100.0].into_iter().filter(|limit| value < *limit).count();
+            format!("{value:.digits$} {name}")
         }
         None => number.to_string(),
     }
+}
+
+#[derive(Debug, Args)]
+#[group(multiple = false)]
+pub struct CacheArgs {
+    /// List the stored conversions (default)
+    #[arg(long)]
+    pub list: bool,
+    /// Set the limit of the cache (`20GB`); the least recently used conversions are removed first
+    #[arg(long, value_name = "SIZE")]
+    pub limit: Option<String>,
+    /// Remove all stored conversions
+    #[arg(long)]
+    pub clear: bool,
+}
+
+pub fn cache(arguments: &CacheArgs) -> Result<u8> {
+    let mut text = String::new();
+    if arguments.clear {
+        writeln!(text, "removed {}", size(conversions::clear()?))?;
+    } else if let Some(limit) = &arguments.limit {
+        let invalid = || Usage(format!("invalid size `{limit}`\nhint: --limit 20GB"));
+        let limit = parse_bytes(limit).ok_or_else(invalid)?;
+        let removed = conversions::set_limit(limit)?;
+        writeln!(text, "the limit of conversions is {}; removed {}", size(limit), size(removed))?;
+    } else {
+        conversions(&mut text)?;
+    }
+    output::succeed(text)
+}
+
+fn conversions(text: &mut String) -> Result<()> {
+    let (stored, limit) = (conversions::list()?, conversions::limit()?);
+    for Conversion { model, format, dtype, bytes, used, folder } in &stored {
+        let age = SystemTime::now().duration_since(*used).unwrap_or_default();
+        let used = match age.as_secs() / 3600 {
+            0 => "within the hour".into(),
+            hours @ 1..48 => format!("{hours} h ago"),
+            hours => format!("{} days ago", hours / 24),
+        };
+        writeln!(text, "{model} as {format} {dtype}: {}, used {used}", size(*bytes))?;
+        writeln!(text, "    {}", folder.display())?;
+    }
+    let bytes = size(stored.iter().map(|conversion| conversion.bytes).sum());
+    writeln!(text, "{bytes} in {}, limit {}", text::plural(stored.len(), "conversion"), size(limit))?;
+    Ok(())
 }
 
 #[cfg(test)]
@@ -156,13 +199,13 @@ mod tests {
 
     #[test]
     fn the_list_fits_eighty_columns_and_a_broken_model_has_its_reason() {
-        let model = |name: &str, parameters| Here {
+        let model = |name: &str, parameters| Model {
             name: name.into(),
             bytes: 16_060_000_000,
-            what: Ok(What { format: "safetensors", architecture: "llama".into(), parameters }),
+            facts: Ok(Facts { format: "safetensors", architecture: "llama".into(), parameters }),
         };
         let why = "`model.safetensors`: the header is longer than the file, which was cut when it was copied from elsewhere";
-        let broken = Here { name: "o/broken".into(), bytes: 999, what: Err(why.into()) };
+        let broken = Model { name: "o/broken".into(), bytes: 999, facts: Err(why.into()) };
         let long = "someones-organisation/a-model-with-a-long-name-7B-instruct@v1.0";
         let table = table(&[
             model("meta-llama/Llama-3.2-1B-Instruct", 1_235_814_400),

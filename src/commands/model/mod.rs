@@ -1,13 +1,10 @@
 //! `orchestrate model`: models without an engine. The crate `model-files` does the work.
 
-mod cache;
-mod convert;
 mod info;
 mod list;
 mod pull;
 mod reference_answers;
-mod synth;
-mod writing;
+mod write;
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -15,9 +12,9 @@ use clap::Subcommand;
 #[derive(Debug, Subcommand)]
 pub enum ModelCommand {
     /// Make a model of a real shape with random weights: same speed, no download, the same bytes on every machine
-    Synth(synth::SynthArgs),
+    Synth(write::SynthArgs),
     /// Write a model in another format or another dtype
-    Convert(convert::ConvertArgs),
+    Convert(write::ConvertArgs),
     /// Fetch a model from the Hugging Face hub
     Pull(pull::PullArgs),
     /// List the models on this machine, and the shapes that `synth` can make
@@ -28,17 +25,17 @@ pub enum ModelCommand {
     #[command(alias = "witness")]
     ReferenceAnswers(reference_answers::ReferenceAnswersArgs),
     /// List, limit or remove the format conversions made by runs
-    Cache(cache::CacheArgs),
+    Cache(list::CacheArgs),
 }
 
 pub fn model(command: &ModelCommand) -> Result<u8> {
     match command {
-        ModelCommand::Synth(arguments) => synth::synth(arguments),
-        ModelCommand::Convert(arguments) => convert::convert(arguments),
+        ModelCommand::Synth(arguments) => write::synth(arguments),
+        ModelCommand::Convert(arguments) => write::convert(arguments),
         ModelCommand::Pull(arguments) => pull::pull(arguments),
         ModelCommand::List => list::list(),
         ModelCommand::Info(arguments) => info::info(arguments),
         ModelCommand::ReferenceAnswers(arguments) => reference_answers::reference_answers(arguments),
-        ModelCommand::Cache(arguments) => cache::cache(arguments),
+        ModelCommand::Cache(arguments) => list::cache(arguments),
     }
 }

@@ -1,7 +1,6 @@
 //! `orchestrate model pull`: the folder on stdout, for a pipe; the progress on stderr.
 
 use std::io::{IsTerminal, Write};
-use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
@@ -9,7 +8,6 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
 use model_files::hub::{self, Event, Repository, Settings};
 use model_files::size;
 
-use crate::cli::exit_code::DONE;
 use crate::commands::interrupts::Interrupts;
 use crate::commands::output;
 use crate::shell::Usage;
@@ -32,16 +30,15 @@ pub fn pull(arguments: &PullArgs) -> Result<u8> {
     let settings = Settings::from_environment()?;
     // Ctrl-C must work here even when the parent process ignores it.
     let _interrupts = Interrupts::listen("interrupted: the next pull continues from here")?;
-    let mut story = Story { repository: repository.to_string(), bar: None };
-    let folder = hub::pull(&settings, &repository, &arguments.files, &mut |event| story.take(event))?;
+    let mut download = Download { repository: repository.to_string(), bar: None };
+    let folder = hub::pull(&settings, &repository, &arguments.files, &mut |event| download.take(event))?;
     // The bar is removed before the path is printed: both may share a terminal.
-    drop(story);
-    output::print(format!("{}\n", folder.display()).as_bytes())?;
-    Ok(DONE)
+    drop(download);
+    output::succeed(format!("{}\n", folder.display()))
 }
 
 /// The progress of a download: one bar for all files on a terminal, otherwise one line for each.
-struct Story {
+struct Download {
     repository: String,
     bar: Option<ProgressBar>,
 }
@@ -51,20 +48,20 @@ const DRAWS_PER_SECOND: u8 = 10;
 /// The number of digits of a commit that are shown.
 const SHORT: usize = 8;
 
-impl Story {
+impl Download {
     fn take(&mut self, event: Event) {
         match event {
             Event::Planned { commit, files, files_here, bytes, bytes_here } => {
-                let of = format!("{} at {}", self.repository, commit.get(..SHORT).unwrap_or(commit));
-                let all = counted(files);
+                let commit = commit.get(..SHORT).unwrap_or(commit);
+                let all = format!("{} at {commit}: {}", self.repository, text::plural(files, "file"));
                 if files_here == files {
-                    return self.say(&format!("{of}: {all} ({}), already complete", size(bytes)));
+                    return self.print(&format!("{all} ({}), already complete", size(bytes)));
                 }
                 let here = match bytes_here {
                     0 => String::new(),
                     some => format!(", {} already present", size(some)),
                 };
-                self.say(&format!("{of}: {all} ({}{here})", size(bytes)));
+                self.print(&format!("{all} ({}{here})", size(bytes)));
                 self.bar = std::io::stderr().is_terminal().then(|| bar(bytes, bytes_here));
             }
             Event::FileStarted { name, .. } => {
@@ -79,21 +76,20 @@ impl Story {
             }
             Event::FileDone { name, bytes } => {
                 if self.bar.is_none() {
-                    self.say(&format!("  {} ({})", text::line(name), size(bytes)));
+                    self.print(&format!("  {} ({})", text::line(name), size(bytes)));
                 }
             }
             Event::Waiting { why, wait } => {
-                let soon = if wait < Duration::from_secs(1) {
-                    "now".into()
-                } else {
-                    format!("in {} s", wait.as_secs())
+                let soon = match wait.as_secs() {
+                    0 => "now".into(),
+                    seconds => format!("in {seconds} s"),
                 };
-                self.say(&format!("  {}; trying again {soon}", text::line(why)));
+                self.print(&format!("  {}; trying again {soon}", text::line(why)));
             }
         }
     }
 
-    fn say(&self, line: &str) {
+    fn print(&self, line: &str) {
         // A closed stderr does not end a download.
         let write = || drop(writeln!(std::io::stderr(), "{line}"));
         match &self.bar {
@@ -114,8 +110,4 @@ fn bar(bytes: u64, bytes_here: u64) -> ProgressBar {
     // Earlier bytes do not count for the speed.
     bar.reset_eta();
     bar
-}
-
-fn counted(files: usize) -> String {
-    if files == 1 { "1 file".into() } else { format!("{files} files") }
 }

@@ -3,16 +3,15 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 
 use crate::cli::RunArgs;
-use crate::cli::exit_code::{DONE, INTERRUPTED};
+use crate::cli::exit_code::INTERRUPTED;
 use crate::commands::experiment::{self, Measured};
 use crate::commands::output;
 use crate::engines::registry::Registry;
-use crate::plan::models;
-use crate::plan::{Plan, VERIFIER_DTYPE};
+use crate::plan::{Plan, VERIFIER_DTYPE, models};
 use crate::record::End;
 use crate::run::stored_answers;
 use crate::shell::Usage;
@@ -38,12 +37,11 @@ pub fn reference_answers(arguments: &ReferenceAnswersArgs) -> Result<u8> {
     let path = stored_answers::path_of(&model).with_context(|| {
         Usage(format!("model `{name}`: reference answers need a model folder, and this model is one file"))
     })?;
-    if path.exists() && !arguments.force {
-        let path = path.display();
-        return Err(Usage(format!("`{path}` exists\nhint: --force")).into());
-    }
-    let of_the_tree = || Registry::open().ok()?.reference().map(str::to_owned);
-    let engine = arguments.verifier.clone().or_else(of_the_tree);
+    let may_write = arguments.force || !path.exists();
+    ensure!(may_write, Usage(format!("`{}` exists\nhint: --force", path.display())));
+    let registry = Registry::open()?;
+    let reference = || registry.reference().map(str::to_owned);
+    let engine = arguments.verifier.clone().or_else(reference);
     let engine = engine.context("no reference engine in this tree\nhint: --verifier ENGINE")?;
     let run = RunArgs {
         engines: vec![engine.clone()],
@@ -55,7 +53,6 @@ pub fn reference_answers(arguments: &ReferenceAnswersArgs) -> Result<u8> {
         results: arguments.results.clone(),
         ..RunArgs::default()
     };
-    let registry = Registry::open()?;
     let ready = experiment::resolve(&registry, &run)?.make_ready()?;
     let plan = Plan::new(&ready.selection).output_checks_only();
     let Measured { recorder, end } = ready.run(plan)?;
@@ -63,9 +60,8 @@ pub fn reference_answers(arguments: &ReferenceAnswersArgs) -> Result<u8> {
         return Ok(INTERRUPTED);
     }
     let record = &recorder.record;
-    let of_run = record.header.plan.configurations.first().map_or(&model, |it| &it.model);
-    let kept = stored_answers::from_record(record, of_run)?;
-    output::replace(stored_answers::text(&kept)?.as_bytes(), &path)?;
-    output::print(format!("{}\n", path.display()).as_bytes())?;
-    Ok(DONE)
+    let measured_model = record.header.plan.configurations.first().map_or(&model, |it| &it.model);
+    let answers = stored_answers::from_record(record, measured_model)?;
+    output::replace(stored_answers::text(&answers)?.as_bytes(), &path)?;
+    output::succeed(format!("{}\n", path.display()))
 }

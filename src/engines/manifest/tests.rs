@@ -1,13 +1,12 @@
 use super::*;
 
+const TOY: &str = "name = \"toy\"\nabout = \"a toy\"\nbinary = \"toy-engine\"\n";
+
 #[test]
 fn a_manifest_with_an_unknown_key_is_refused() {
-    let manifest = "name = \"toy\"\nabout = \"a toy\"\nbinary = \"toy-engine\"\n";
-    assert!(engine(manifest, |_| None).is_ok());
-    assert!(engine(&format!("nmae = 1\n{manifest}"), |_| None).is_err());
+    assert!(engine(TOY, |_| None).is_ok());
+    assert!(engine(&format!("nmae = 1\n{TOY}"), |_| None).is_err());
 }
-
-const TOY: &str = "name = \"toy\"\nabout = \"a toy\"\nbinary = \"toy-engine\"\n";
 
 #[test]
 fn a_device_family_has_its_own_program_or_further_needs() {
@@ -33,13 +32,23 @@ fn a_device_family_has_its_own_program_or_further_needs() {
 #[test]
 fn a_device_entry_without_effect_is_refused() {
     let refused = |devices: &str| engine(&format!("{TOY}{devices}"), |_| None).unwrap_err().to_string();
-    let said = refused("[devices.\"cuda:1\"]\nbinary = \"x\"\n");
-    assert_eq!(said, "`devices.cuda:1`: expected a family of devices such as `cuda`");
-    let said = refused("[devices.cuda.build]\npackage = \"toy\"\n");
-    assert!(said.starts_with("`devices.cuda.build` without `devices.cuda.binary`"), "{said}");
-    let said = refused("[devices.cuda]\nbinary = \"toy-engine\"\n");
-    assert!(said.contains("`toy-engine` is the program of another device"), "{said}");
-    assert!(refused("[devices.cuda.needs]\ndriver = \"other\"\n").contains("unknown variant `other`"));
+    for (devices, message) in [
+        (
+            "[devices.\"cuda:1\"]\nbinary = \"x\"\n",
+            "`devices.cuda:1`: expected a family of devices such as `cuda`",
+        ),
+        (
+            "[devices.cuda.build]\npackage = \"toy\"\n",
+            "`devices.cuda.build` without `devices.cuda.binary`: the program that it builds would never start",
+        ),
+        (
+            "[devices.cuda]\nbinary = \"toy-engine\"\n",
+            "`devices.cuda.binary`: `toy-engine` is the program of another device: expected another name",
+        ),
+        ("[devices.cuda.needs]\ndriver = \"other\"\n", "unknown variant `other`"),
+    ] {
+        assert!(refused(devices).contains(message), "{}", refused(devices));
+    }
 }
 
 #[test]
@@ -63,20 +72,23 @@ fn an_environment_belongs_to_one_engine_or_is_shared_by_name() {
 fn build_files_are_part_of_an_environment_and_of_its_digest() {
     let environment = |rest: &str, setting: &'static str| {
         let start = "[environment]\npython = \"3.11\"\ndownload_mb = 1\ninstalled_mb = 1\n";
-        let read = move |path: &str| (path != "gone.txt").then(|| format!("{path} {setting}"));
+        let read = move |path: &str| (path != "missing.txt").then(|| format!("{path} {setting}"));
         engine(&format!("{TOY}{start}{rest}"), read)
     };
     let own = "requirements = \"requirements.txt\"\n";
     let built = format!("{own}build = [\"build-settings.txt\", \"x.cmake\"]\n");
-    let place = |rest: &str, setting| environment(rest, setting).unwrap().environment().unwrap().unwrap();
-    assert_eq!(place(own, ""), paths::environment("toy", "requirements.txt ").unwrap());
+    let folder = |rest: &str, setting| environment(rest, setting).unwrap().environment().unwrap().unwrap();
+    assert_eq!(folder(own, ""), paths::environment("toy", "requirements.txt ").unwrap());
     let definition = "requirements.txt build-settings.txt x.cmake ";
-    assert_eq!(place(&built, ""), paths::environment("toy", definition).unwrap());
-    assert_ne!(place(&built, ""), place(&built, "-O3"));
+    assert_eq!(folder(&built, ""), paths::environment("toy", definition).unwrap());
+    assert_ne!(folder(&built, ""), folder(&built, "-O3"));
     let refused = |rest: &str| environment(rest, "").unwrap_err().to_string();
-    assert_eq!(refused(&format!("{own}build = [\"gone.txt\"]\n")), "`environment.build`: no file `gone.txt`");
-    let said = refused(&format!("{own}build = [\"../x\"]\n"));
-    assert_eq!(said, "`environment.build`: expected a file beside the manifest, found `../x`");
+    assert_eq!(
+        refused(&format!("{own}build = [\"missing.txt\"]\n")),
+        "`environment.build`: no file `missing.txt`"
+    );
+    let refusal = refused(&format!("{own}build = [\"../x\"]\n"));
+    assert_eq!(refusal, "`environment.build`: expected a file beside the manifest, found `../x`");
     let shared = "requirements = \"../environments/snake/requirements.txt\"\nbuild = [\"x\"]\n";
     assert!(refused(shared).contains("is shared"));
 }
@@ -89,9 +101,9 @@ fn a_preset_is_compared_only_with_another_known_preset() {
     };
     assert!(preset("default").is_ok());
     assert_eq!(preset("slow").unwrap().manifest.presets["slow"].dtype.as_deref(), Some("f64"));
-    for nobody in ["fast", "quick"] {
-        let error = preset(nobody).unwrap_err().to_string();
-        assert_eq!(error, format!("`presets.fast.against`: `{nobody}` is no other preset of this engine"));
+    for base in ["fast", "quick"] {
+        let error = preset(base).unwrap_err().to_string();
+        assert_eq!(error, format!("`presets.fast.against`: `{base}` is no other preset of this engine"));
     }
 }
 
@@ -125,10 +137,10 @@ fn a_suite_without_rows_or_scenarios_is_refused() {
         refused(&format!("[suites.{name}]\nabout = \"x\"\nscenarios = [{scenarios}]\n{row}"))
     };
     assert_eq!(suite("parts", ""), "`suites.parts.scenarios`: expected at least one");
-    let said = refused("[suites.parts]\nabout = \"x\"\nscenarios = [\"load\"]\n");
-    assert_eq!(said, "`suites.parts`: no preset names this suite");
-    let said = refused("[presets.a]\nsuite = \"parts\"\n");
-    assert_eq!(said, "`presets.a.suite`: no `suites.parts` in this manifest");
+    let without_rows = refused("[suites.parts]\nabout = \"x\"\nscenarios = [\"load\"]\n");
+    assert_eq!(without_rows, "`suites.parts`: no preset names this suite");
+    let unknown = refused("[presets.a]\nsuite = \"parts\"\n");
+    assert_eq!(unknown, "`presets.a.suite`: no `suites.parts` in this manifest");
 }
 
 #[test]

@@ -1,12 +1,13 @@
-//! Python environments of engines: made from pinned requirements, removed on request.
+//! Python environments of engines: made from pinned requirements, removed on request, and their disk space.
 
 use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::fs::statvfs;
 
-use super::step::{SetUpEvent, Steps};
+use super::step::{SetUpEvent, Steps, without_hint};
 use crate::engines::manifest::{Engine, Environment};
 use crate::shell::megabytes;
 
@@ -17,10 +18,7 @@ pub fn create(steps: &mut Steps, engine: &Engine) -> Result<()> {
     };
     let created = create_in(steps, engine, environment, &folder?);
     let Some(otherwise) = &environment.otherwise else { return created };
-    created.map_err(|error| {
-        let said = format!("{error:#}");
-        anyhow!("{}\nhint: {otherwise}", said.split("\nhint:").next().unwrap_or_default())
-    })
+    created.map_err(|error| anyhow!("{}\nhint: {otherwise}", without_hint(&error)))
 }
 
 fn create_in(steps: &mut Steps, engine: &Engine, environment: &Environment, folder: &Path) -> Result<()> {
@@ -38,13 +36,9 @@ fn create_in(steps: &mut Steps, engine: &Engine, environment: &Environment, fold
         check_compiler(&engine.manifest.name)?;
     }
     // Stated before any download.
-    let note = format!(
-        "{} to download, {} installed in {}{}",
-        megabytes(download),
-        megabytes(installed),
-        folder.display(),
-        environment.note.iter().map(|note| format!("; {note}")).collect::<String>()
-    );
+    let sizes = format!("{} to download, {} installed", megabytes(download), megabytes(installed));
+    let further = environment.note.as_ref().map_or(String::new(), |note| format!("; {note}"));
+    let note = format!("{sizes} in {}{further}", folder.display());
     let (name, what) = (engine.manifest.name.clone(), "setting up its environment".to_string());
     (steps.listener)(SetUpEvent::Started { subject: name, what, note: Some(note) });
     let uv = uv(steps, engine, parent)?;
@@ -78,9 +72,8 @@ fn uv(steps: &mut Steps, engine: &Engine, parent: &Path) -> Result<PathBuf> {
             ["-m", "pip", "install", "--disable-pip-version-check", "--upgrade", "--target", &target, "uv"];
         let installed = steps.step(engine, "installing uv", None, &command(&python, &arguments), parent);
         if let Err(error) = installed {
-            let said = format!("{error:#}");
-            let said = said.split("\nhint:").next().unwrap_or_default();
-            bail!("{said}\nhint: install `uv`, or pip for `{}`", python.display());
+            let error = without_hint(&error);
+            bail!("{error}\nhint: install `uv`, or pip for `{}`", python.display());
         }
     }
     Ok(uv)
@@ -93,14 +86,14 @@ pub fn remove(engine: &Engine, all: &[Engine]) -> Result<String> {
     if removed.is_empty() {
         return Ok(format!("nothing was set up for `{name}`\n"));
     }
-    let mut said: String = removed.iter().map(|path| format!("removed {}\n", path.display())).collect();
+    let mut message: String = removed.iter().map(|path| format!("removed {}\n", path.display())).collect();
     let in_it = all.iter().filter(|it| it.requirements.is_some() && it.environment_name() == environment);
     let others = in_it.map(|it| &it.manifest.name).filter(|other| *other != name);
     let others: Vec<_> = others.map(|other| format!("`{other}`")).collect();
     if !others.is_empty() {
-        said.push_str(&format!("{} used it too\n", others.join(", ")));
+        message.push_str(&format!("{} used it too\n", others.join(", ")));
     }
-    Ok(said)
+    Ok(message)
 }
 
 /// Every environment of this name, older requirements included. Gives the folders.
@@ -119,13 +112,35 @@ fn remove_folders(environment: &str) -> Result<Vec<PathBuf>> {
             continue;
         }
         let path = entry.path();
-        let gone = if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
-        gone.with_context(|| format!("cannot remove `{}`", path.display()))?;
+        let result = if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
+        result.with_context(|| format!("cannot remove `{}`", path.display()))?;
         if !name.contains('.') {
             removed.push(path);
         }
     }
     Ok(removed)
+}
+
+/// The bytes of its files on the disk, including files shared with other folders.
+pub fn used_bytes(folder: &Path) -> u64 {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let sizes = entries.filter_map(|entry| {
+        let metadata = entry.metadata().ok()?;
+        let below = if metadata.is_dir() { used_bytes(&entry.path()) } else { 0 };
+        Some(metadata.blocks() * 512 + below)
+    });
+    sizes.sum()
+}
+
+/// Environments with pins that no engine here has: of older pins or of another checkout.
+pub fn unused(engines: &[Engine]) -> Result<Vec<PathBuf>> {
+    let used: Vec<PathBuf> = engines.iter().filter_map(Engine::environment).collect::<Result<_>>()?;
+    let entries = std::fs::read_dir(paths::data_dir()?.join("environments")).into_iter().flatten().flatten();
+    let folders = entries.filter(|entry| entry.file_type().is_ok_and(|it| it.is_dir())).map(|it| it.path());
+    let mut unused: Vec<PathBuf> =
+        folders.filter(|folder| paths::interpreter(folder).is_some() && !used.contains(folder)).collect();
+    unused.sort();
+    Ok(unused)
 }
 
 /// uv's arguments for packages that are built from source. Their files are written into `folder` first. uv keeps its builds and
@@ -191,7 +206,8 @@ mod tests {
 
     #[test]
     fn build_files_become_arguments_and_settings_may_name_files() {
-        let folder = std::env::temp_dir().join(format!("orchestrate-build-arguments-{}", std::process::id()));
+        let scratch = tempfile::tempdir().unwrap();
+        let folder = scratch.path().join("build");
         let file = |name: &str, text: &str| (name.to_string(), text.to_string());
         let files = [
             file("build-requirements.txt", "cmake==4.4.4\n"),
@@ -200,20 +216,13 @@ mod tests {
         ];
         let arguments = build_arguments(&files, &folder).unwrap();
         let at = |name: &str| folder.join(name).to_string_lossy().into_owned();
-        let package = "--config-settings-package";
+        let (requirements, package) = (at("build-requirements.txt"), "--config-settings-package");
         let last = format!("x:cmake.define.B={}", at("b.cmake"));
-        let expected = [
-            "--build-constraints",
-            &at("build-requirements.txt"),
-            package,
-            "x:cmake.define.A=ON",
-            package,
-            &last,
-        ];
+        let expected = ["--build-constraints", &requirements, package, "x:cmake.define.A=ON", package, &last];
         assert_eq!(arguments, expected);
         assert_eq!(std::fs::read_to_string(at("b.cmake")).unwrap(), "set(B ON)\n");
-        std::fs::remove_dir_all(&folder).unwrap();
-        assert_eq!(build_arguments(&[], &folder).unwrap(), Vec::<String>::new());
-        assert!(!folder.exists(), "what is not built from source needs no folder");
+        let unused = scratch.path().join("unused");
+        assert_eq!(build_arguments(&[], &unused).unwrap(), Vec::<String>::new());
+        assert!(!unused.exists(), "packages that are not built from source need no folder");
     }
 }

@@ -10,6 +10,7 @@ use crate::shell::pasteable;
 
 /// Lines of a failed command's output that are shown.
 const LAST_LINES: usize = 6;
+
 /// Events of set-up, for the displays.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SetUpEvent {
@@ -63,30 +64,37 @@ impl Steps<'_> {
             last.drain(..last.len().saturating_sub(LAST_LINES));
         }
         let status = reader.try_wait()?.context("the command closed its output and kept running")?.status;
-        let failed = (!status.success())
-            .then(|| last.iter().filter(|line| !line.is_empty()).cloned().collect::<Vec<_>>().join("\n"));
-        let reason = failed.as_deref().map(|said| cause(said).to_string());
-        (self.listener)(SetUpEvent::Finished { subject: engine, failed: reason });
-        match failed {
-            // Commands of this project print their own hint.
-            Some(said) if said.lines().any(|line| line.starts_with("hint: ")) => bail!("{said}"),
-            Some(said) => bail!("{said}\nhint: {}", pasteable(command)),
-            None => Ok(()),
+        last.retain(|line| !line.is_empty());
+        let output = last.join("\n");
+        let failed = (!status.success()).then(|| cause(&output).to_string());
+        (self.listener)(SetUpEvent::Finished { subject: engine, failed });
+        // Commands of this project print their own hint.
+        let has_hint = last.iter().any(|line| line.starts_with("hint: "));
+        match status.success() {
+            true => Ok(()),
+            false if has_hint => bail!("{output}"),
+            false => bail!("{output}\nhint: {}", pasteable(command)),
         }
     }
 }
 
 /// The line of a tool's output that has the cause. Tools state it in their first error line; advice follows, and earlier lines do
 /// not matter.
-pub fn cause(said: &str) -> &str {
+pub fn cause(output: &str) -> &str {
     let is_error = |line: &&str| line.trim_start().to_ascii_lowercase().starts_with("error");
     let names_error = |line: &&str| line.to_ascii_lowercase().contains("error");
-    let line = said.lines().find(is_error).or(said.lines().find(names_error)).or(said.lines().last());
+    let line = output.lines().find(is_error).or(output.lines().find(names_error)).or(output.lines().last());
     let line = line.unwrap_or_default().trim();
     match line.get(..7) {
         Some(start) if start.eq_ignore_ascii_case("error: ") => &line[7..],
         _ => line,
     }
+}
+
+/// The error's text, for a place where another hint follows.
+pub fn without_hint(error: &anyhow::Error) -> String {
+    let text = format!("{error:#}");
+    text.split("\nhint:").next().unwrap_or_default().to_string()
 }
 
 #[cfg(test)]

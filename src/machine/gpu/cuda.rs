@@ -29,8 +29,8 @@ pub fn order_for_processes() -> Option<(&'static str, &'static str)> {
 /// The reason why only CUDA knows its numbering of the GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unordered {
-    /// One of several GPUs is cut into parts (MIG) and none is chosen. A part may then be the first or the only visible device.
-    CutUp,
+    /// One of several GPUs is partitioned (MIG) and none is chosen. A part may then be the first or the only visible device.
+    Partitioned,
     /// The order depends on which GPU CUDA takes for the fastest.
     BySpeed,
 }
@@ -43,32 +43,32 @@ impl Cuda {
 
     /// The reason why `visible` is unknown.
     pub fn unordered(&self, gpus: &[Gpu]) -> Option<Unordered> {
-        let why = if self.hides_by_parts(gpus) { Unordered::CutUp } else { Unordered::BySpeed };
+        let why =
+            if self.is_hidden_by_partitions(gpus) { Unordered::Partitioned } else { Unordered::BySpeed };
         self.visible(gpus).is_none().then_some(why)
     }
 
-    fn hides_by_parts(&self, gpus: &[Gpu]) -> bool {
-        self.visible_devices.is_none() && gpus.len() > 1 && gpus.iter().any(Gpu::is_cut_up)
+    fn is_hidden_by_partitions(&self, gpus: &[Gpu]) -> bool {
+        self.visible_devices.is_none() && gpus.len() > 1 && gpus.iter().any(Gpu::is_partitioned)
     }
 
     /// NVML's indices of the GPUs that CUDA shows, in CUDA's order. `None` if unknown (`unordered`). A part of a GPU (MIG) counts
     /// as its GPU.
     pub fn visible(&self, gpus: &[Gpu]) -> Option<Vec<u32>> {
         match self.visible_devices.as_deref() {
-            None if self.hides_by_parts(gpus) => None,
+            None if self.is_hidden_by_partitions(gpus) => None,
             None => self.in_order(gpus),
-            Some(list) if list.starts_with("GPU-") => Some(listed(list, |word| whole(word, gpus))),
+            Some(list) if list.starts_with("GPU-") => Some(listed(list, |word| gpu_named(word, gpus))),
             // CUDA shows only the first of several parts.
             Some(list) if list.starts_with("MIG-") => {
                 let first = list.split(',').next().unwrap_or_default();
-                Some(part(first.trim(), gpus).into_iter().collect())
+                Some(gpu_of_part(first.trim(), gpus).into_iter().collect())
             }
             Some(list) => {
                 let all = self.in_order(gpus);
                 // An empty list shows no GPU, in any order.
                 let found = listed(list, |word| number(word).filter(|&number| number < gpus.len()));
-                let named = found.into_iter().map(|place| all.as_ref().map(|all| all[place]));
-                named.collect()
+                found.into_iter().map(|index| all.as_ref().map(|all| all[index])).collect()
             }
         }
     }
@@ -105,23 +105,23 @@ fn number(word: &str) -> Option<usize> {
 }
 
 /// The GPU whose identity begins with the word, if it is the only one.
-fn whole(word: &str, gpus: &[Gpu]) -> Option<u32> {
+fn gpu_named(word: &str, gpus: &[Gpu]) -> Option<u32> {
     if !word.starts_with("GPU-") {
         return None;
     }
-    only(gpus.iter().filter(|gpu| gpu.uuid.as_ref().is_some_and(|uuid| uuid.starts_with(word))))
+    single(gpus.iter().filter(|gpu| gpu.uuid.as_ref().is_some_and(|uuid| uuid.starts_with(word))))
 }
 
 /// The GPU of a part: `MIG-` and the part's identity, or formerly its GPU's identity and two numbers: `MIG-GPU-8932f937/1/0`.
-fn part(word: &str, gpus: &[Gpu]) -> Option<u32> {
+fn gpu_of_part(word: &str, gpus: &[Gpu]) -> Option<u32> {
     let after = word.strip_prefix("MIG-")?;
     if after.starts_with("GPU-") {
-        return whole(after.split('/').next().unwrap_or_default(), gpus);
+        return gpu_named(after.split('/').next().unwrap_or_default(), gpus);
     }
-    only(gpus.iter().filter(|gpu| gpu.mig_uuids.iter().any(|uuid| uuid.starts_with(word))))
+    single(gpus.iter().filter(|gpu| gpu.mig_uuids.iter().any(|uuid| uuid.starts_with(word))))
 }
 
-fn only<'a>(mut found: impl Iterator<Item = &'a Gpu>) -> Option<u32> {
+fn single<'a>(mut found: impl Iterator<Item = &'a Gpu>) -> Option<u32> {
     let first = found.next()?;
     found.next().is_none().then_some(first.index)
 }

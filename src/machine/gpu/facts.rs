@@ -80,7 +80,7 @@ impl Gpu {
     }
 
     /// Whether several programs may share it, whatever the driver counts for the whole GPU.
-    pub fn is_cut_up(&self) -> bool {
+    pub fn is_partitioned(&self) -> bool {
         self.mig == Some(true)
     }
 }

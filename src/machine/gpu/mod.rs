@@ -5,10 +5,10 @@ mod cuda;
 pub mod facts;
 mod nvml;
 mod samples;
-mod trouble;
+mod warnings;
 
 pub use cuda::{Cuda, Unordered, order_for_processes};
 pub use facts::Gpu;
 pub use nvml::{counted, energy, held, probe, sample};
-pub use samples::{GpuSample, over};
-pub use trouble::{before, slowed};
+pub use samples::{GpuSample, summarise};
+pub use warnings::{slowed, warnings};

@@ -1,7 +1,5 @@
-//! NVIDIA's management library, loaded at run time. Facts that it does not know or refuses are absent.
-//!
-//! One session serves the whole program: opening one takes the driver tens of milliseconds. While it is open the driver stays
-//! active, as with persistence mode, so no launch pays for starting it.
+//! NVIDIA's management library, loaded at run time. Facts that it does not know or refuses are absent. One session serves the
+//! whole program: opening one takes tens of milliseconds, and while it is open the driver stays active.
 
 use std::ffi::OsStr;
 use std::sync::OnceLock;
@@ -85,12 +83,12 @@ fn parts(device: &Device) -> (Vec<String>, Vec<String>) {
     let count = device.mig_device_count().unwrap_or(0);
     // Slots may be empty.
     let parts = (0..count).filter_map(|index| device.mig_device_by_index(index).ok());
-    let said = parts.filter_map(|part| {
+    let named = parts.filter_map(|part| {
         let name = part.name().ok()?;
         let profile = name.rsplit("MIG ").next().unwrap_or_default().trim().to_string();
         Some((profile, part.uuid().unwrap_or_default()))
     });
-    said.unzip()
+    named.unzip()
 }
 
 fn processes(device: &Device) -> Vec<GpuProcess> {
@@ -114,7 +112,7 @@ fn process(info: &ProcessInfo) -> GpuProcess {
 /// A sample of every GPU, at this time since the first sample.
 pub fn sample(pids: &[u32], at: Duration) -> Vec<GpuSample> {
     let Some(nvml) = session() else { return Vec::new() };
-    devices(nvml).map(|(index, device)| GpuSample { at, ..look_at(index, &device, pids) }).collect()
+    devices(nvml).map(|(index, device)| sample_one(index, &device, pids, at)).collect()
 }
 
 /// The used memory of each GPU now, for all processes.
@@ -126,11 +124,12 @@ pub fn held() -> Vec<GpuHeld> {
     held.collect()
 }
 
-fn look_at(index: u32, device: &Device, pids: &[u32]) -> GpuSample {
+fn sample_one(index: u32, device: &Device, pids: &[u32], at: Duration) -> GpuSample {
     let own = processes(device).into_iter().filter(|process| pids.contains(&process.pid));
     let busy = device.utilization_rates().ok();
     GpuSample {
         index,
+        at,
         utilisation_percent: busy.as_ref().map(|busy| busy.gpu),
         memory_utilisation_percent: busy.map(|busy| busy.memory),
         memory_used_bytes: device.memory_info().ok().map(|memory| memory.used),
@@ -140,7 +139,6 @@ fn look_at(index: u32, device: &Device, pids: &[u32]) -> GpuSample {
         memory_clock_mhz: device.clock_info(Clock::Memory).ok(),
         temperature_celsius: device.temperature(TemperatureSensor::Gpu).ok(),
         throttled_by: throttle_reasons(device).map(slowing),
-        ..GpuSample::default()
     }
 }
 
@@ -207,10 +205,8 @@ mod tests {
     #[test]
     fn without_nvml_there_are_no_gpus_and_no_counters() {
         if session().is_none() {
-            assert_eq!(
-                (probe(), sample(&[1], Duration::ZERO), energy()),
-                (Vec::new(), Vec::new(), Vec::new())
-            );
+            let values = (probe(), sample(&[1], Duration::ZERO), energy());
+            assert_eq!(values, (Vec::new(), Vec::new(), Vec::new()));
         }
     }
 }

@@ -27,14 +27,14 @@ pub struct GpuSample {
 }
 
 /// The summary of each GPU's samples, in the order of their indices.
-pub fn over(samples: &[GpuSample]) -> Vec<GpuPass> {
+pub fn summarise(samples: &[GpuSample]) -> Vec<GpuPass> {
     let mut indices: Vec<u32> = samples.iter().map(|sample| sample.index).collect();
     indices.sort_unstable();
     indices.dedup();
-    indices.into_iter().map(|index| over_one(index, samples)).collect()
+    indices.into_iter().map(|index| summary(index, samples)).collect()
 }
 
-fn over_one(index: u32, samples: &[GpuSample]) -> GpuPass {
+fn summary(index: u32, samples: &[GpuSample]) -> GpuPass {
     let own = || samples.iter().filter(move |sample| sample.index == index);
     let settled =
         |of: fn(&GpuSample) -> Option<u32>| mean(own().filter(|sample| sample.at >= SETTLED).filter_map(of));
@@ -94,31 +94,31 @@ mod tests {
             sample(1, Some(76), 1700, &[]),
         ];
         samples[2].process_bytes = Some(7);
-        let found = over(&samples);
+        let found = summarise(&samples);
         assert_eq!(found.iter().map(|gpu| (gpu.index, gpu.samples)).collect::<Vec<_>>(), [(0, 1), (1, 3)]);
         assert_eq!((found[1].utilisation_percent, found[1].power_milliwatts), (Some(76), Some(75_667)));
         assert_eq!((found[1].clock_mhz, found[1].memory_clock_mhz), (Some((1500, 1980)), Some((1501, 1981))));
         assert_eq!((found[1].memory_used_bytes, found[1].process_bytes), (Some(1980), Some(7)));
         assert_eq!(found[1].throttled_by, ["hw_slowdown", "sw_power_cap"]);
         assert_eq!((found[0].throttled_samples, found[1].throttled_samples), (Some(0), Some(2)));
-        assert_eq!(over(&[]), []);
+        assert_eq!(summarise(&[]), []);
     }
 
     #[test]
     fn samples_of_the_first_second_are_ignored_for_averaged_values() {
         let early = GpuSample { at: SETTLED / 2, ..sample(0, Some(0), 1, &[]) };
-        let found = over(&[early.clone(), sample(0, Some(90), 2, &[])]);
+        let found = summarise(&[early.clone(), sample(0, Some(90), 2, &[])]);
         assert_eq!((found[0].utilisation_percent, found[0].power_milliwatts), (Some(90), Some(90_000)));
         assert_eq!((found[0].samples, found[0].clock_mhz), (2, Some((1, 2))));
         // The utilisation of a shorter pass is unknown, not zero.
-        assert_eq!(over(&[early])[0].utilisation_percent, None);
+        assert_eq!(summarise(&[early])[0].utilisation_percent, None);
     }
 
     #[test]
     fn a_mig_part_without_utilisation_is_unknown_and_not_idle() {
-        assert_eq!(over(&[sample(0, None, 1, &[])])[0].utilisation_percent, None);
+        assert_eq!(summarise(&[sample(0, None, 1, &[])])[0].utilisation_percent, None);
         let silent = GpuSample { throttled_by: None, ..sample(0, None, 1, &[]) };
-        let found = over(&[silent]);
+        let found = summarise(&[silent]);
         assert_eq!((found[0].throttled_samples, found[0].samples), (None, 1));
     }
 }

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use super::device::Device;
 use super::gpu::{self, Cuda, Gpu};
 use super::kernel::{load_average, read};
+use crate::text::plural;
 use counters::{Counters, governors, stalled};
 
 /// The shortest run whose shares are reported: a tenth of a core over a second is ten of the kernel's ticks of 10 ms.
@@ -53,17 +54,15 @@ impl Quiet {
         let cores = self.counters.processor.map(|processor| processor.cores);
         let load = read("/proc/loadavg").and_then(|text| load_average(&text));
         let pressure = read("/proc/pressure/memory").and_then(|text| stalled(&text, "avg10="));
-        let own = cfg!(debug_assertions).then(|| {
-            "build: this orchestrate is a debug build, so what it costs by itself is not what `orchestrate overhead` promises; \
-             cargo build --release"
-                .to_string()
-        });
+        let own = "build: this orchestrate is a debug build, so its overhead is larger than a release build's; \
+                   cargo build --release";
+        let own = cfg!(debug_assertions).then(|| own.to_string());
         let mut found: Vec<String> = own.into_iter().chain(debug_builds(engines)).collect();
         found.extend(cores.zip(load).and_then(|(cores, [last_minute, ..])| busy_before(cores, last_minute)));
         found.extend(pressure.and_then(pressed_before));
         found.extend(governed(&governors()));
         if engines.iter().any(|engine| !engine.device.is_cpu()) {
-            found.extend(gpu::before(&used_by(engines, gpu::probe(), &Cuda::here())));
+            found.extend(gpu::warnings(&used_by(engines, gpu::probe(), &Cuda::here())));
         }
         found
     }
@@ -105,9 +104,9 @@ pub(super) fn steal_share() -> Option<f64> {
 fn busy_before(cores: u32, load: f64) -> Option<String> {
     (load > f64::from(cores) / 2.0).then(|| {
         format!(
-            "machine: busy before anything was measured: a load average of {load:.2} over the last minute on {}; end what runs \
-             besides, or wait (`top` shows it)",
-            counted(cores, "core")
+            "machine: busy before the run: the load average of the last minute is {load:.2} on {}; end other programs, or \
+             wait (`top` shows them)",
+            plural(cores, "core")
         )
     })
 }
@@ -115,8 +114,8 @@ fn busy_before(cores: u32, load: f64) -> Option<String> {
 fn pressed_before(percent: f64) -> Option<String> {
     (percent >= PRESSURE).then(|| {
         format!(
-            "machine: short of memory before anything was measured: processes waited for it {percent:.1} % of the last ten seconds; \
-             end what holds it, or measure a smaller model"
+            "machine: short of memory before the run: processes waited for memory {percent:.1} % of the last ten seconds; \
+             end programs that hold memory, or measure a smaller model"
         )
     })
 }
@@ -127,7 +126,7 @@ fn governed(governors: &[String]) -> Option<String> {
     Some(format!(
         "machine: the frequency governor of {} is `{first}`, so clocks follow the load with a delay; \
          sudo cpupower frequency-set --governor performance",
-        counted(slow.len(), "core")
+        plural(slow.len(), "core")
     ))
 }
 
@@ -176,7 +175,7 @@ fn busy_meanwhile(earlier: &Counters, later: &Counters, threads: u32) -> Option<
         format!(
             "machine: busy during the run: other programs used {taken:.1} of {} on average; end them and measure again \
              (`top` shows them)",
-            counted(is.cores, "core")
+            plural(is.cores, "core")
         )
     })
 }
@@ -188,8 +187,8 @@ fn stolen(earlier: &Counters, later: &Counters) -> Option<String> {
     let share = stolen as f64 / wanted.max(1) as f64;
     (share > SHARE).then(|| {
         format!(
-            "machine: its host withheld {:.1} % of the CPU time that was wanted (steal); measure on a machine of its \
-             own or at another time, and trust ratios more than figures",
+            "machine: the host withheld {:.1} % of the requested CPU time (steal); measure on a dedicated machine or \
+             at another time, and rely on ratios rather than on single values",
             share * 100.0
         )
     })
@@ -199,19 +198,19 @@ fn pressed(us: u64, seconds: f64) -> Option<String> {
     let share = us as f64 / 1e6 / seconds;
     (share > SHARE).then(|| {
         format!(
-            "machine: short of memory: processes waited for it {:.1} % of the run; end what holds it, or measure a smaller \
-             model",
+            "machine: short of memory: processes waited for memory {:.1} % of the run; end programs that hold memory, or \
+             measure a smaller model",
             share * 100.0
         )
     })
 }
 
 fn limited(us: u64, seconds: f64) -> Option<String> {
-    let held = us as f64 / 1e6;
-    (held / seconds > SHARE).then(|| {
+    let paused = us as f64 / 1e6;
+    (paused / seconds > SHARE).then(|| {
         format!(
-            "machine: the container's CPU limit held processes back for {held:.1} s of the run; raise it, or give engines \
-             fewer threads (`--threads`)"
+            "machine: the container's CPU limit paused processes for {paused:.1} s of the run; raise the limit, or give \
+             engines fewer threads (`--threads`)"
         )
     })
 }
@@ -219,8 +218,8 @@ fn limited(us: u64, seconds: f64) -> Option<String> {
 fn swapped(pages: u64) -> Option<String> {
     (pages >= SWAPPED_PAGES).then(|| {
         format!(
-            "machine: swapping: {pages} pages went out or came back during the run; end what holds memory, or measure a \
-             smaller model"
+            "machine: swapping: {pages} pages were written or read during the run; end programs that hold memory, or \
+             measure a smaller model"
         )
     })
 }
@@ -230,15 +229,203 @@ fn throttled(count: u64) -> Option<String> {
     (count > 0).then(|| {
         format!(
             "machine: too hot: the processor throttled itself during the run (its counters rose by {count}); let it cool, or \
-             hold its clock lower (`sudo cpupower frequency-set --max`)"
+             limit its clock (`sudo cpupower frequency-set --max`)"
         )
     })
 }
 
-fn counted(number: impl TryInto<u64> + Copy + std::fmt::Display, one: &str) -> String {
-    let s = if number.try_into().is_ok_and(|number| number == 1) { "" } else { "s" };
-    format!("{number} {one}{s}")
-}
-
 #[cfg(test)]
-mod tests;
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::counters::Processor;
+    use super::*;
+
+    /// A minute on two cores, which is 12000 ticks: those of this program, of other programs, and stolen ones.
+    fn minute(ours: u64, others: u64, stolen: u64) -> (Counters, Counters) {
+        let at = Instant::now();
+        let start = Processor { busy: 500, idle: 9000, stolen: 7, cores: 2 };
+        let busy = ours + others;
+        let end = Processor {
+            busy: start.busy + busy,
+            idle: start.idle + 12_000 - busy - stolen,
+            stolen: start.stolen + stolen,
+            cores: 2,
+        };
+        let earlier = Counters {
+            at,
+            processor: Some(start),
+            own_ticks: 90,
+            swapped_pages: Some(1000),
+            memory_stall_us: Some(5_000_000),
+            limited_us: Some(100),
+            throttled: Some(3),
+        };
+        let later = Counters {
+            at: at + Duration::from_secs(60),
+            processor: Some(end),
+            own_ticks: 90 + ours,
+            ..earlier.clone()
+        };
+        (earlier, later)
+    }
+
+    /// The only message of a minute in which the engines used both cores.
+    fn message(earlier: &Counters, later: &Counters) -> String {
+        let mut found = since(earlier, later, Some(2));
+        assert_eq!(found.len(), 1, "{found:?}");
+        found.remove(0)
+    }
+
+    #[test]
+    fn a_run_on_a_quiet_machine_gets_no_warning() {
+        let (earlier, later) = minute(11_000, 300, 50);
+        assert_eq!(since(&earlier, &later, Some(2)), Vec::<String>::new());
+    }
+
+    #[test]
+    fn other_programs_are_reported_in_cores_without_the_runs_own_work() {
+        let (earlier, later) = minute(6_000, 3_000, 0);
+        let found = message(&earlier, &later);
+        assert!(
+            found.starts_with("machine: busy during the run: other programs used 0.5 of 2 cores"),
+            "{found}"
+        );
+        assert!(found.contains("`top`"), "{found}");
+    }
+
+    #[test]
+    fn an_interrupted_run_reports_everything_except_other_programs() {
+        let (earlier, later) = minute(6_000, 3_000, 500);
+        let found = since(&earlier, &later, None);
+        assert!(found.len() == 1 && found[0].contains("steal"), "{found:?}");
+    }
+
+    #[test]
+    fn other_programs_may_use_half_of_the_spare_cores() {
+        let (earlier, later) = minute(5_000, 3_000, 0);
+        assert_eq!(since(&earlier, &later, Some(1)), Vec::<String>::new());
+        let (earlier, later) = minute(5_000, 5_000, 0);
+        assert!(since(&earlier, &later, Some(1))[0].contains("0.8 of 2 cores"));
+        // More threads than cores leave no core free, and never a negative number.
+        assert_eq!(since(&earlier, &later, Some(64)).len(), 1);
+    }
+
+    #[test]
+    fn steal_is_a_share_of_the_demanded_time() {
+        let (earlier, later) = minute(1_000, 0, 30);
+        assert!(message(&earlier, &later).contains("withheld 2.9 %"), "{:?}", message(&earlier, &later));
+    }
+
+    #[test]
+    fn swapping_heat_memory_and_limits_are_reported_with_numbers() {
+        let (earlier, quiet) = minute(9_000, 0, 0);
+        let later = Counters { swapped_pages: Some(1300), ..quiet.clone() };
+        assert!(message(&earlier, &later).contains("300 pages"));
+        let later = Counters { throttled: Some(5), ..quiet.clone() };
+        assert!(message(&earlier, &later).contains("rose by 2"));
+        let later = Counters { memory_stall_us: Some(8_000_000), ..quiet.clone() };
+        assert!(message(&earlier, &later).contains("waited for memory 5.0 % of the run"));
+        let later = Counters { limited_us: Some(6_000_100), ..quiet };
+        assert!(message(&earlier, &later).contains("paused processes for 6.0 s"));
+    }
+
+    #[test]
+    fn a_run_under_a_second_reports_counts_and_no_shares() {
+        let (earlier, later) = minute(6_000, 3_000, 500);
+        let later = Counters { at: earlier.at + Duration::from_millis(900), throttled: Some(4), ..later };
+        assert!(message(&earlier, &later).contains("too hot"));
+    }
+
+    #[test]
+    fn absent_or_decreasing_counters_give_no_warning() {
+        let (earlier, later) = minute(6_000, 3_000, 500);
+        let nothing = Counters {
+            processor: None,
+            swapped_pages: None,
+            memory_stall_us: None,
+            limited_us: None,
+            throttled: None,
+            ..later.clone()
+        };
+        assert_eq!(since(&nothing, &later, Some(2)), Vec::<String>::new());
+        assert_eq!(since(&earlier, &nothing, Some(2)), Vec::<String>::new());
+        // The counts of a core vanish when it is taken offline.
+        let back = Counters { at: later.at + Duration::from_secs(60), ..earlier };
+        assert_eq!(since(&later, &back, Some(2)), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_load_above_half_the_cores_is_reported_before_the_run() {
+        assert_eq!(busy_before(4, 2.0), None);
+        let found = busy_before(4, 2.5).unwrap();
+        assert!(
+            found.starts_with("machine: ") && found.contains("2.50") && found.contains("4 cores"),
+            "{found}"
+        );
+    }
+
+    #[test]
+    fn memory_pressure_and_governors_are_reported_before_the_run() {
+        assert_eq!(pressed_before(0.99), None);
+        assert!(pressed_before(12.0).unwrap().contains("12.0 % of the last ten seconds"));
+        let governors =
+            |names: &[&str]| governed(&names.iter().map(|name| name.to_string()).collect::<Vec<_>>());
+        assert_eq!([governors(&[]), governors(&["performance", "performance"])], [None, None]);
+        let found = governors(&["performance", "powersave"]).unwrap();
+        assert!(found.contains("of 1 core is `powersave`"), "{found}");
+        assert!(found.ends_with("sudo cpupower frequency-set --governor performance"), "{found}");
+    }
+
+    #[test]
+    fn a_debug_build_of_an_engine_is_reported_once() {
+        let of = |label: Option<&str>, program: &str| Planned {
+            label: label.map(String::from),
+            program: Some(program.into()),
+            ..Planned::default()
+        };
+        let engines = [
+            of(Some("quick"), "/x/target/release/quick"),
+            of(Some("slow"), "/x/target/debug/slow"),
+            of(None, "/x/target/debug/slow"),
+            of(Some("word"), "/debug/target/word"),
+            Planned::default(),
+        ];
+        let found: Vec<String> = debug_builds(&engines).collect();
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with("build: `slow` is a debug build"), "{found:?}");
+    }
+
+    #[test]
+    fn the_gpus_of_a_plan_are_those_visible_to_its_engines() {
+        let gpus = || (0..4).map(|index| Gpu { index, ..Gpu::default() }).collect::<Vec<_>>();
+        let of = |devices: &[&str], order: &str, visible: Option<&str>| {
+            let on = |device: &&str| Planned { device: (*device).into(), ..Planned::default() };
+            let engines: Vec<Planned> = devices.iter().map(on).collect();
+            let cuda = Cuda { device_order: order.into(), visible_devices: visible.map(String::from) };
+            used_by(&engines, gpus(), &cuda).iter().map(|gpu| gpu.index).collect::<Vec<_>>()
+        };
+        let by_slot = "PCI_BUS_ID";
+        assert_eq!(of(&["cuda"], by_slot, None), [0]);
+        assert_eq!(of(&["cpu", "cuda:1", "cuda:3"], by_slot, None), [1, 3]);
+        assert_eq!(of(&["cuda:1"], by_slot, Some("3,2")), [2]);
+        assert_eq!(of(&["cuda", "cuda:1"], by_slot, Some("-1")), [0; 0]);
+        assert_eq!(of(&["cuda:9"], by_slot, None), [0; 0]);
+        assert_eq!(of(&["cpu"], by_slot, None), [0; 0]);
+        // Only CUDA or the engine knows which GPU it is.
+        assert_eq!(of(&["cuda"], "FASTEST_FIRST", None), [0, 1, 2, 3]);
+        assert_eq!(of(&["gpu"], by_slot, Some("1,2")), [1, 2]);
+    }
+
+    #[test]
+    fn every_warning_about_this_machine_has_a_known_prefix() {
+        let quiet = Quiet::probe(&[]);
+        let found = [quiet.before(&[]), quiet.after(false)].concat();
+        assert!(found.iter().all(|it| it.starts_with("machine: ") || it.starts_with("build: ")), "{found:?}");
+        assert_eq!(
+            found.iter().any(|it| it.contains("this orchestrate")),
+            cfg!(debug_assertions),
+            "{found:?}"
+        );
+    }
+}

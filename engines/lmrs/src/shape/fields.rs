@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use model_files::{Format, ModelFolder, printable_value};
+use model_files::{Format, ModelFolder, json_text};
 use protocol::{Failed, FailureKind};
 use serde_json::Value;
 
@@ -175,7 +175,7 @@ impl Fields<'_> {
     }
 
     pub fn expected(&self, kind: &str, name: &str, found: &Value) -> Failed {
-        self.invalid(format!("`{name}`: expected {kind}, found {}", printable_value(found)))
+        self.invalid(format!("`{name}`: expected {kind}, found {}", json_text(found)))
     }
 
     pub fn invalid(&self, problem: impl std::fmt::Display) -> Failed {

@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use protocol::{Failed, FailureKind, Generated, Message, Sequence};
-use serde_json::{Map, Value};
+use serde_json::{Value, json};
 
-use super::result::Not;
-use super::subject::{Subject, said, since, wrong};
+use super::result::{Finding, Outcome, require, unexpected, wrong};
+use super::subject::{Subject, elapsed_ns};
 use crate::run::process::Answer;
 use crate::run::verify::{self, Expected};
 
@@ -23,17 +23,22 @@ pub fn outputs(answer: &Answer) -> Vec<Value> {
     sequences.map(output).collect()
 }
 
+pub fn first_sequence(answer: &Answer) -> Option<&Sequence> {
+    answer.generated.iterations.first()?.sequences.first()
+}
+
 impl Subject {
     /// A `generate` with these fields and a prompt in the form that the engine reads.
     pub fn line(&self, fields: Value) -> Value {
-        let ids = self.takes_ids().then(|| self.prompt_ids());
-        let mut line = Map::new();
-        match ids {
-            Some(ids) => line.insert("prompt_ids".into(), ids.into()),
-            None => line.insert("prompt".into(), TEXT.into()),
+        let takes_ids = self.known_hello().is_some_and(|hello| hello.capabilities.prompt_ids);
+        let mut line = match takes_ids {
+            true => json!({ "prompt_ids": self.prompt_ids() }),
+            false => json!({ "prompt": TEXT }),
         };
-        line.extend(fields.as_object().cloned().unwrap_or_default());
-        line.into()
+        for (name, value) in fields.as_object().into_iter().flatten() {
+            line[name] = value.clone();
+        }
+        line
     }
 
     /// The ids of a short text. Without the model's tokenizer, ids that every vocabulary has.
@@ -42,14 +47,10 @@ impl Subject {
         ids.filter(|ids| ids.len() > 2).unwrap_or_else(|| (3..12).collect())
     }
 
-    pub fn takes_ids(&self) -> bool {
-        self.known_hello().is_some_and(|hello| hello.capabilities.prompt_ids)
-    }
-
     /// Requests tokens of a loaded engine. Checks only that the answer belongs to this request.
-    pub fn generate(&mut self, line: &Value) -> Result<Answer, Not> {
+    pub fn generate(&mut self, line: &Value) -> Outcome<Answer> {
         self.ready()?;
-        self.quiet()?;
+        self.expect_no_message()?;
         // An engine without `load` loads with the first request to its process.
         let loads = self.is_minimal() && self.is_fresh();
         let deadline = if loads { self.deadlines.load } else { self.deadlines.answer };
@@ -58,60 +59,57 @@ impl Subject {
     }
 
     /// Waits for the `generated` of a request that was sent. The deadline counts from then.
-    pub fn generated(&mut self, line: &Value, sent: Instant, deadline: Duration) -> Result<Answer, Not> {
+    pub fn generated(&mut self, line: &Value, sent: Instant, deadline: Duration) -> Outcome<Answer> {
         let answer = self.next_generated(line, sent, deadline);
         self.answered |= answer.is_ok();
         match answer {
             // An engine without a single answer gets no more requests.
-            Err(Not::Wrong(what)) if self.is_minimal() && !self.answered => self.block(what),
+            Err(Finding::Wrong(fault)) if self.is_minimal() && !self.answered => self.block(fault),
             answer => answer,
         }
     }
 
-    fn next_generated(&mut self, line: &Value, sent: Instant, deadline: Duration) -> Result<Answer, Not> {
+    fn next_generated(&mut self, line: &Value, sent: Instant, deadline: Duration) -> Outcome<Answer> {
         let mut tokens = Vec::new();
         loop {
             match self.receive_at(deadline)? {
                 (Message::Progress(_), _) => {}
                 (Message::Token(token), at) => {
                     same_id(&token.id, line, "token")?;
-                    tokens.push((token, since(sent, at)));
+                    tokens.push((token, elapsed_ns(sent, at)));
                 }
                 (Message::Generated(generated), at) => {
                     same_id(&generated.id, line, "generated")?;
-                    return Ok(Answer { generated, tokens, sent_ns: 0, answered_ns: since(sent, at) });
+                    return Ok(Answer { generated, tokens, sent_ns: 0, answered_ns: elapsed_ns(sent, at) });
                 }
-                (Message::Failed(failed), _) => return wrong(said(&failed)),
-                _ => return wrong("expected `generated`, got another message"),
+                (other, _) => return unexpected(&other, "generated"),
             }
         }
     }
 
     /// Requests tokens, and compares the answer with the request: counts, ids, clocks, streamed ids.
-    pub fn verified(&mut self, line: &Value) -> Result<Answer, Not> {
+    pub fn verified(&mut self, line: &Value) -> Outcome<Answer> {
         let answer = self.generate(line)?;
         self.verify(line, &answer)?;
         Ok(answer)
     }
 
-    pub fn verify(&self, line: &Value, answer: &Answer) -> Result<(), Not> {
+    pub fn verify(&self, line: &Value, answer: &Answer) -> Outcome {
         let generated = &answer.generated;
         let count = |field: &str, default: u64| line[field].as_u64().unwrap_or(default);
-        for (what, found, requested) in [
+        for (field, found, requested) in [
             ("iterations", generated.iterations.len(), count("iterations", 1)),
             ("warmup_iterations", generated.warmup_iterations.len(), count("warmup", 0)),
         ] {
-            if found as u64 != requested {
-                return wrong(format!("expected {requested} `{what}`, got {found}"));
-            }
+            require(found as u64 == requested, format!("expected {requested} `{field}`, got {found}"))?;
         }
         let expected = self.expected(line, answer);
         for iteration in generated.warmup_iterations.iter().chain(&generated.iterations) {
             let one = Generated { iterations: vec![iteration.clone()], ..Generated::default() };
-            expected.verify(&one).map_err(|cause| Not::Wrong(cause.to_string()))?;
+            expected.verify(&one).map_err(|cause| Finding::Wrong(cause.to_string()))?;
         }
         if line["stream"] == true {
-            verify::verify_streamed(answer, true).map_err(|cause| Not::Wrong(cause.to_string()))?;
+            verify::verify_streamed(answer, true).map_err(|cause| Finding::Wrong(cause.to_string()))?;
         }
         Ok(())
     }
@@ -136,21 +134,21 @@ impl Subject {
 
     /// Sends an invalid or impossible line, and expects one `failed` of one of these kinds. The engine must then answer
     /// the next request as usual.
-    pub fn refused(&mut self, line: &[u8], kinds: &[FailureKind]) -> Result<(), Not> {
+    pub fn refused(&mut self, line: &[u8], kinds: &[FailureKind]) -> Outcome {
         self.ready()?;
-        self.quiet()?;
+        self.expect_no_message()?;
         self.send(line)?;
         // No computation is requested, so the deadline is short.
         let deadline = self.deadlines.answer.min(Duration::from_secs(10));
         let refused = self.failure(kinds, deadline);
         if refused.is_err() {
-            self.forgive_silence();
+            self.ignore_timeout();
         }
         refused?;
-        self.lives_on()
+        self.answers_next_request()
     }
 
-    pub fn failure(&mut self, kinds: &[FailureKind], deadline: Duration) -> Result<Failed, Not> {
+    pub fn failure(&mut self, kinds: &[FailureKind], deadline: Duration) -> Outcome<Failed> {
         let answer = loop {
             match self.receive_within(deadline)? {
                 // A load may fail after some of its phases.
@@ -168,27 +166,22 @@ impl Subject {
                 wrong("`failed` has an empty `message`")
             }
             Message::Failed(failed) => Ok(failed),
-            _ => wrong("expected `failed`, got another message"),
+            other => unexpected(&other, "failed"),
         }
     }
 
     /// The next request gets exactly one answer.
-    pub fn lives_on(&mut self) -> Result<(), Not> {
-        let line = self.line(serde_json::json!({ "max_new_tokens": 1 }));
-        let answer = self.generate(&line);
-        match answer {
-            Ok(_) => Ok(()),
-            Err(Not::Wrong(what)) => wrong(format!("the next request: {what}")),
-            Err(other) => Err(other),
+    pub fn answers_next_request(&mut self) -> Outcome {
+        match self.generate(&self.line(json!({ "max_new_tokens": 1 }))) {
+            Err(Finding::Wrong(fault)) => wrong(format!("the next request: {fault}")),
+            answer => answer.map(drop),
         }
     }
 }
 
-fn same_id(found: &Option<protocol::Id>, line: &Value, what: &str) -> Result<(), Not> {
+fn same_id(found: &Option<protocol::Id>, line: &Value, message: &str) -> Outcome {
     // Serializing an id cannot fail.
     let found = serde_json::to_value(found).unwrap_or_default();
-    if found == line["id"] {
-        return Ok(());
-    }
-    wrong(format!("expected `{what}` with id `{}`, got `{found}`", line["id"]))
+    let expected = &line["id"];
+    require(found == *expected, format!("expected `{message}` with id `{expected}`, got `{found}`"))
 }

@@ -7,8 +7,8 @@ use crate::machine::observed::GpuPass;
 const POWER_LIMIT: &str = "sw_power_cap";
 
 /// The reasons against measuring on these GPUs now.
-pub fn before(gpus: &[Gpu]) -> Vec<String> {
-    gpus.iter().flat_map(|gpu| [shared(gpu), capped(gpu)]).flatten().collect()
+pub fn warnings(gpus: &[Gpu]) -> Vec<String> {
+    gpus.iter().flat_map(|gpu| [shared(gpu), limited(gpu)]).flatten().collect()
 }
 
 /// The driver's causes of a slowdown while an engine computed. The usual power limit is left out: such a GPU works like that, and
@@ -18,43 +18,32 @@ pub fn slowed(pass: &GpuPass, gpu: Option<&Gpu>) -> Option<String> {
     let lowered = gpu.and_then(limits).filter(|(limit, usual)| limit < usual);
     let faults = pass.throttled_by.iter().filter(|by| *by != POWER_LIMIT || lowered.is_some());
     let by = faults.map(String::as_str).collect::<Vec<_>>().join(", ");
-    let says = |word: &str| by.contains(word);
+    let has = |word: &str| by.contains(word);
     let remedy = match () {
-        () if says("thermal") => "let it cool, or hold its clock lower (`sudo nvidia-smi -lgc`)",
-        () if says("brake") => "its power supply held it back: `nvidia-smi -q -d PERFORMANCE` says more",
+        () if has("thermal") => "let it cool, or limit its clock (`sudo nvidia-smi -lgc`)",
+        () if has("brake") => "its power supply limited it; see `nvidia-smi -q -d PERFORMANCE`",
         () if by == POWER_LIMIT => {
-            "its power limit is below the usual one: raise it (`sudo nvidia-smi -pl`), or compare only what was measured under it"
+            "its power limit is below the usual one: raise it (`sudo nvidia-smi -pl`), or compare only values that were measured under it"
         }
-        () => "`nvidia-smi -q -d PERFORMANCE` says more",
+        () => "see `nvidia-smi -q -d PERFORMANCE`",
     };
     (!by.is_empty()).then(|| format!("GPU {} was slowed down while it computed ({by}); {remedy}", pass.index))
 }
 
 fn shared(gpu: &Gpu) -> Option<String> {
     let pids: Vec<String> = gpu.processes.iter().map(|process| process.pid.to_string()).collect();
-    (!pids.is_empty()).then(|| {
-        let s = if pids.len() == 1 { "" } else { "es" };
-        format!(
-            "machine: other programs use GPU {} (process{s} {}); end them and measure again (`nvidia-smi` shows them)",
-            gpu.index,
-            pids.join(", ")
-        )
-    })
+    let (index, es) = (gpu.index, if pids.len() == 1 { "" } else { "es" });
+    let named = format!("process{es} {}", pids.join(", "));
+    let remedy = "end them and measure again (`nvidia-smi` shows them)";
+    (!pids.is_empty()).then(|| format!("machine: other programs use GPU {index} ({named}); {remedy}"))
 }
 
-fn capped(gpu: &Gpu) -> Option<String> {
+fn limited(gpu: &Gpu) -> Option<String> {
     let (limit, usual) = gpu.power_limit_milliwatts.zip(gpu.default_power_limit_milliwatts)?;
-    (limit < usual).then(|| {
-        let watts = |milliwatts: u32| f64::from(milliwatts) / 1000.0;
-        format!(
-            "machine: GPU {} may draw {} W where {} W are usual; sudo nvidia-smi -i {} -pl {}",
-            gpu.index,
-            watts(limit),
-            watts(usual),
-            gpu.index,
-            watts(usual)
-        )
-    })
+    let [limit, usual] = [limit, usual].map(|milliwatts| f64::from(milliwatts) / 1000.0);
+    let (index, remedy) = (gpu.index, format!("sudo nvidia-smi -i {} -pl {usual}", gpu.index));
+    (limit < usual)
+        .then(|| format!("machine: GPU {index} is limited to {limit} W, by default to {usual} W; {remedy}"))
 }
 
 #[cfg(test)]
@@ -62,7 +51,7 @@ mod tests {
     use super::*;
     use crate::machine::gpu::facts::GpuProcess;
 
-    fn limited(limit: u32) -> Gpu {
+    fn with_limit(limit: u32) -> Gpu {
         Gpu {
             power_limit_milliwatts: Some(limit),
             default_power_limit_milliwatts: Some(700_000),
@@ -70,12 +59,14 @@ mod tests {
         }
     }
 
+    fn slowed_by(reasons: &[&str], gpu: Option<&Gpu>) -> Option<String> {
+        let throttled_by = reasons.iter().map(|it| it.to_string()).collect();
+        slowed(&GpuPass { throttled_by, ..GpuPass::default() }, gpu)
+    }
+
     #[test]
     fn a_slowed_gpu_is_reported_with_a_remedy() {
-        let by = |reasons: &[&str]| {
-            let throttled_by = reasons.iter().map(|it| it.to_string()).collect();
-            slowed(&GpuPass { throttled_by, ..GpuPass::default() }, Some(&limited(350_000)))
-        };
+        let by = |reasons: &[&str]| slowed_by(reasons, Some(&with_limit(350_000)));
         assert_eq!(by(&[]), None);
         assert!(
             by(&["sw_power_cap"]).unwrap().contains("(sw_power_cap); its power limit is below the usual")
@@ -87,26 +78,22 @@ mod tests {
 
     #[test]
     fn a_gpu_at_its_default_power_limit_gets_no_warning() {
-        let by = |reasons: &[&str], gpu: Option<&Gpu>| {
-            let throttled_by = reasons.iter().map(|it| it.to_string()).collect();
-            slowed(&GpuPass { throttled_by, ..GpuPass::default() }, gpu)
-        };
-        for gpu in [None, Some(&limited(700_000)), Some(&Gpu::default())] {
-            assert_eq!(by(&["sw_power_cap"], gpu), None);
-            let hot = by(&["hw_thermal_slowdown", "sw_power_cap"], gpu).unwrap();
+        for gpu in [None, Some(&with_limit(700_000)), Some(&Gpu::default())] {
+            assert_eq!(slowed_by(&["sw_power_cap"], gpu), None);
+            let hot = slowed_by(&["hw_thermal_slowdown", "sw_power_cap"], gpu).unwrap();
             assert!(hot.contains("(hw_thermal_slowdown); let it cool"), "{hot}");
         }
     }
 
     #[test]
     fn other_programs_and_a_lowered_power_limit_are_reported_with_a_remedy() {
-        let quiet = limited(700_000);
-        assert_eq!(before(std::slice::from_ref(&quiet)), Vec::<String>::new());
+        let quiet = with_limit(700_000);
+        assert_eq!(warnings(std::slice::from_ref(&quiet)), Vec::<String>::new());
         let processes = vec![GpuProcess { pid: 7, bytes: None }, GpuProcess { pid: 9, bytes: Some(1) }];
-        let found = before(&[Gpu { processes, power_limit_milliwatts: Some(350_500), ..quiet }]);
+        let found = warnings(&[Gpu { processes, power_limit_milliwatts: Some(350_500), ..quiet }]);
         assert!(found[0].starts_with("machine: other programs use GPU 0 (processes 7, 9)"), "{found:?}");
         assert!(
-            found[1].ends_with("350.5 W where 700 W are usual; sudo nvidia-smi -i 0 -pl 700"),
+            found[1].ends_with("limited to 350.5 W, by default to 700 W; sudo nvidia-smi -i 0 -pl 700"),
             "{found:?}"
         );
     }

@@ -1,13 +1,96 @@
-//! Noise floors, for every format. Pure.
+//! The smallest change that this machine can show: engines are measured against themselves, each with a twin. The noise floors
+//! are printed and stored for the machine, and every later run has them in its record's header.
+
+use std::path::Path;
+
+use anyhow::{Result, ensure};
 
 use crate::analysis::metric::{self, Shown};
-use crate::analysis::noise_floors::{KEPT_FROM, Known};
+use crate::analysis::noise_floors::{KEPT_FROM, Known, floors_of, plan_of};
+use crate::cli::RunArgs;
+use crate::commands::dry_run;
+use crate::commands::experiment::{self, Measured};
+use crate::commands::noise_floors;
+use crate::commands::output;
+use crate::engines::registry::Registry;
+use crate::machine::Machine;
+use crate::plan::{Order, Plan, Selection};
 use crate::record::RunRecord;
 use crate::report::Content;
 use crate::report::document::{Column, Document, Layouts, Line, Lines, List, Named, Section, Table, column};
 use crate::report::json::json_bytes;
-use crate::text::{line, shorten_start};
+use crate::shell::Usage;
+use crate::text::{line, plural, shorten_start};
 use stats::NoiseFloor;
+
+pub fn calibrate(mut arguments: RunArgs) -> Result<u8> {
+    refuse_unused_arguments(&arguments)?;
+    let are_named = arguments.all || !arguments.engines.is_empty();
+    if !are_named {
+        // A calibration builds only engines that the user named.
+        (arguments.all, arguments.no_setup) = (true, true);
+    }
+    let registry = Registry::open()?;
+    let resolved = experiment::resolve(&registry, &arguments)?;
+    let plan = |selection: &Selection| {
+        if are_named { Ok(plan_of(selection)) } else { plan_of_ready_engines(selection) }
+    };
+    if arguments.extent.dry_run {
+        return dry_run::show(&plan(&resolved.as_it_stands()?)?, &resolved.results);
+    }
+    let ready = resolved.make_ready()?;
+    let plan = plan(&ready.selection)?;
+    let Measured { recorder, end } = ready.run(plan)?;
+    let record = &recorder.record;
+    let floors = floors_of(record);
+    // The results before an interrupt are valid too.
+    let reliable: Vec<Known> = floors.iter().filter(|it| it.paired.blocks() >= KEPT_FROM).cloned().collect();
+    let file = store(&record.header.machine, &reliable);
+    let floors = Floors { record, floors: &floors, file: file.as_deref().ok() };
+    if arguments.json.as_deref() != Some(Path::new("-")) {
+        output::show(&floors, arguments.view.format)?;
+    }
+    if let Some(path) = &arguments.json {
+        output::write(&floors.json(), path)?;
+    }
+    file?;
+    Ok(experiment::exit_code(record, end?, &arguments.names()))
+}
+
+/// Stores the noise floors and returns the path; without floors nothing is stored.
+fn store(machine: &Machine, floors: &[Known]) -> Result<String> {
+    if floors.is_empty() {
+        return Ok(String::new());
+    }
+    let file = noise_floors::file_of(machine)?;
+    noise_floors::store(&file, machine, floors)?;
+    Ok(file.display().to_string())
+}
+
+fn plan_of_ready_engines(selection: &Selection) -> Result<Plan> {
+    let mut ready = selection.clone();
+    let devices = &selection.devices;
+    ready.candidates.retain(|it| devices.iter().any(|device| it.on(device).unavailable.is_none()));
+    let none = "no engine is ready for calibration\nhint: orchestrate engines";
+    ensure!(!ready.candidates.is_empty(), Usage(none.into()));
+    Ok(plan_of(&ready))
+}
+
+fn refuse_unused_arguments(arguments: &RunArgs) -> Result<()> {
+    let (extent, baseline, view) = (&arguments.extent, &arguments.baseline, &arguments.view);
+    let given = [
+        ("--order sequential", extent.order == Order::Sequential, "an engine and its twin alternate"),
+        ("--save-baseline", baseline.save_baseline.is_some(), "a calibration is stored for the machine"),
+        ("--baseline", baseline.baseline.is_some(), "there is nothing to compare"),
+        ("--pairs", view.pairs, "there is nothing to compare"),
+        ("--resources", view.resources, "`orchestrate report --resources RECORD` shows it"),
+        ("--wall-time", view.wall_time, "`orchestrate report --wall-time RECORD` shows it"),
+    ];
+    for (flag, is_given, why) in given {
+        ensure!(!is_given, Usage(format!("`calibrate` takes no `{flag}`: {why}")));
+    }
+    Ok(())
+}
 
 /// The width that the other columns leave of eighty.
 const LONGEST_ENGINE: usize = 26;
@@ -15,11 +98,12 @@ const LONGEST_ENGINE: usize = 26;
 /// The columns of a spreadsheet.
 const COLUMNS: [&str; 7] = ["record", "engine", "case", "metric", "paired", "between", "blocks"];
 
-pub struct Floors<'a> {
-    pub record: &'a RunRecord,
-    pub floors: &'a [Known],
+/// Noise floors, for every format.
+struct Floors<'a> {
+    record: &'a RunRecord,
+    floors: &'a [Known],
     /// The path of the file; empty without one.
-    pub kept: Option<&'a str>,
+    file: Option<&'a str>,
 }
 
 impl Content for Floors<'_> {
@@ -29,12 +113,12 @@ impl Content for Floors<'_> {
             let nothing = "no engine was measured with a twin, so the noise floor is unknown";
             return Document { parts: vec![Section::NoTable(nothing)], summary: None };
         }
-        let figures = ["paired", "between", "blocks"].map(|title| Column::value(title, ""));
-        let columns = ["engine", "case", "metric"].map(Column::named).into_iter().chain(figures).collect();
+        let values = ["paired", "between", "blocks"].map(|title| Column::value(title, ""));
+        let columns = ["engine", "case", "metric"].map(Column::named).into_iter().chain(values).collect();
         let parts = vec![
             Section::Heading("the noise floor of this machine:".into()),
             Section::Table(Table { columns, lines, gap: 2, ..Table::default() }),
-            Section::List(List::plain(notes(self.floors, self.kept))),
+            Section::List(List::plain(notes(self.floors, self.file))),
         ];
         Document { parts, summary: None }
     }
@@ -92,7 +176,7 @@ fn percent(floor: NoiseFloor) -> String {
     if percent < 9.95 { format!("{percent:.1} %") } else { format!("{percent:.0} %") }
 }
 
-fn notes(floors: &[Known], kept: Option<&str>) -> Vec<String> {
+fn notes(floors: &[Known], file: Option<&str>) -> Vec<String> {
     let mut notes = vec![
         "paired: the difference between an engine and its twin in one block (95th percentile); a difference between engines \
          of one run must exceed it, and 2 %"
@@ -103,12 +187,12 @@ fn notes(floors: &[Known], kept: Option<&str>) -> Vec<String> {
     ];
     let fewest = floors.iter().map(|it| it.paired).min_by_key(|floor| floor.blocks());
     if let Some(blocks) = fewest.filter(|floor| !floor.is_well_known()).map(|floor| floor.blocks()) {
+        let blocks = plural(blocks, "block");
         notes.push(format!(
-            "a 95th percentile of {blocks} block{} is close to the maximum; 20 blocks make it reliable",
-            if blocks == 1 { "" } else { "s" }
+            "a 95th percentile of {blocks} is close to the maximum; 20 blocks make it reliable"
         ));
     }
-    match kept {
+    match file {
         Some("") => notes.push(format!("not stored for later runs: that needs {KEPT_FROM} blocks")),
         Some(path) => notes.push(format!("stored in `{path}`; every later run on this machine uses it")),
         None => {}
@@ -124,7 +208,7 @@ mod tests {
     use crate::report;
     use crate::text::width;
 
-    fn shown(engines: &[&str], blocks: u32, kept: Option<&str>) -> String {
+    fn shown(engines: &[&str], blocks: u32, file: Option<&str>) -> String {
         let selection = timed::selection(engines, &["default"]);
         let mut record = planned(&selection);
         record.header.plan = noise_floors::plan_of(&selection);
@@ -138,38 +222,31 @@ mod tests {
             }
         }
         let floors = noise_floors::floors_of(&record);
-        let floors = Floors { record: &record, floors: &floors, kept };
+        let floors = Floors { record: &record, floors: &floors, file };
         report::shown(&floors, "table", Some(80))
     }
 
     #[test]
     fn the_table_fits_eighty_columns_with_long_and_unsafe_engine_names() {
-        let shown = shown(
-            &["calm", "an-engine-with-a-long-name:and-a-long-preset\u{1b}[2J"],
-            20,
-            Some("/data/x.json"),
-        );
+        let engines = ["calm", "an-engine-with-a-long-name:and-a-long-preset\u{1b}[2J"];
+        let shown = shown(&engines, 20, Some("/data/x.json"));
         for line in shown.lines() {
             assert!(width(line) <= 80 && !line.contains('\u{1b}'), "{line:?}");
         }
         assert!(shown.lines().nth(2).unwrap().starts_with("engine"), "{shown}");
         let decode = shown.lines().find(|line| line.contains("decode") && line.contains("20")).unwrap();
         assert!(decode.contains(" %"), "{decode}");
-        assert!(
-            shown.contains("stored in `/data/x.json`") && !shown.contains("20 blocks make it reliable"),
-            "{shown}"
-        );
+        assert!(shown.contains("stored in `/data/x.json`"), "{shown}");
+        assert!(!shown.contains("20 blocks make it reliable"), "{shown}");
         assert_eq!(shown.matches("calm").count(), 1, "{shown}");
     }
 
     #[test]
     fn a_note_warns_about_too_few_blocks() {
         let shown = shown(&["a"], 1, Some(""));
-        assert!(
-            shown.contains("a 95th percentile of 1 block") && shown.contains("needs 5 blocks"),
-            "{shown}"
-        );
-        assert!(shown.contains("n/a"), "{shown}");
+        for part in ["a 95th percentile of 1 block", "needs 5 blocks", "n/a"] {
+            assert!(shown.contains(part), "{shown}");
+        }
     }
 
     #[test]

@@ -1,0 +1,31 @@
+//! `orchestrate keeper` and `orchestrate probe-gpu`, hidden: this program starts them itself, as processes of their own.
+
+use anyhow::Result;
+use clap::Args;
+
+use super::output;
+use crate::cli::exit_code::DONE;
+use crate::machine::gpu_limits;
+use crate::run::process::keep;
+
+#[derive(Debug, Args)]
+pub struct KeeperArgs {
+    pub run: String,
+}
+
+/// Ends the remaining processes of a run.
+pub fn keeper(arguments: &KeeperArgs) -> Result<u8> {
+    keep(&arguments.run);
+    Ok(DONE)
+}
+
+#[derive(Debug, Args)]
+pub struct ProbeGpuArgs {
+    /// By CUDA's index; all unless given
+    pub devices: Vec<u32>,
+}
+
+/// Prints the limits of GPUs as JSON. In a process of its own, so that no context of the run stays on a GPU.
+pub fn probe_gpu(arguments: ProbeGpuArgs) -> Result<u8> {
+    output::succeed(serde_json::to_string(&gpu_limits::probe(arguments.devices))? + "\n")
+}

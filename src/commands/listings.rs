@@ -1,0 +1,117 @@
+//! `orchestrate engines`, `scenarios`, `metrics` and `schema`: lists of what there is to measure.
+
+use std::fmt::Write as _;
+
+use anyhow::Result;
+
+use super::output::{self, WIDTH, unchecked};
+use crate::analysis::metric::METRICS;
+use crate::engines::manifest::Program;
+use crate::engines::registry::{Registry, State, missing, without_driver};
+use crate::plan::scenario::{SCENARIOS, SUITES};
+use crate::report::FACTS;
+use crate::text;
+
+/// The known engines, and whether they can run.
+pub fn engines() -> Result<u8> {
+    let registry = Registry::open()?;
+    let mut text = String::new();
+    for engine in &registry.engines {
+        let manifest = &engine.manifest;
+        let (status, hint) = program_status(&registry, engine.own_program());
+        let reference = if manifest.reference { " (the reference)" } else { "" };
+        // Wrapped lines of the heading are indented further than the lines below it.
+        let head = format!("{}{reference}: {status}", manifest.name);
+        text::wrap(&head, WIDTH, "      ").iter().try_for_each(|line| writeln!(text, "{line}"))?;
+        writeln!(text, "    {}", manifest.about)?;
+        if let Some(own) = engine.own_python() {
+            writeln!(text, "    in {}", unchecked(&own))?;
+        }
+        for (name, preset) in &manifest.presets {
+            let suite = preset.suite.as_ref().map_or_else(String::new, |suite| format!(" (suite {suite})"));
+            writeln!(text, "    :{name}  {}{suite}", preset.about)?;
+        }
+        let mut hints = hint;
+        for family in manifest.devices.keys() {
+            let (status, more) = program_status(&registry, engine.on_family(family));
+            writeln!(text, "    on {family}: {status}")?;
+            // One command may help on several devices, where they share a program.
+            let more: Vec<Hint> = more.into_iter().filter(|hint| !hints.contains(hint)).collect();
+            hints.extend(more);
+        }
+        for (hint, is_command) in hints {
+            match is_command {
+                true => writeln!(text, "    hint: {hint}")?,
+                false => text.push_str(&paragraph(&format!("hint: {hint}"))),
+            }
+        }
+    }
+    writeln!(text, "\nAny program that speaks the protocol is an engine too: -e ./its-path")?;
+    output::succeed(text::narrow(&text, WIDTH))
+}
+
+/// A hint, and whether it is a command: a command is pasted, so it is never wrapped.
+type Hint = (String, bool);
+
+/// The status of a program, with hints. A device that the machine lacks needs none.
+fn program_status(registry: &Registry, program: Program) -> (String, Vec<Hint>) {
+    let state = registry.state(program);
+    if let State::Ready(_) = state {
+        return ("ready".into(), Vec::new());
+    }
+    let missing = missing(program, &state);
+    let hints = missing.hints().enumerate().map(|(index, hint)| (hint.to_string(), index == 0));
+    let hints = hints.filter(|_| without_driver(program).is_none()).collect();
+    (missing.reason, hints)
+}
+
+/// The scenarios and suites that `-s` takes.
+pub fn scenarios() -> Result<u8> {
+    let mut text = String::new();
+    for scenario in SCENARIOS {
+        let lengths: Vec<_> = scenario.prompt_tokens.iter().map(u32::to_string).collect();
+        let (lengths, output, rounds) = (lengths.join(", "), scenario.max_new_tokens, scenario.rounds);
+        write!(text, "{}\n{}", scenario.name, paragraph(scenario.about))?;
+        writeln!(text, "    prompt tokens: {lengths}; output tokens: {output}; rounds a block: {rounds}")?;
+    }
+    writeln!(text, "\nsuites:")?;
+    let suite = |about: &str, scenarios: &str| paragraph(&format!("{about} ({scenarios})"));
+    for own in SUITES {
+        write!(text, "{}\n{}", own.name, suite(own.about, &own.scenarios.join(", ")))?;
+    }
+    for (name, engine, own) in Registry::open()?.suites() {
+        write!(text, "{name}\n{}", suite(&own.about, &own.scenarios.join(", ")))?;
+        text.push_str(&paragraph(&format!("rows: {}", engine.rows_of(name).join(", "))));
+    }
+    output::succeed(text)
+}
+
+/// A paragraph below a name: a hint or a description.
+fn paragraph(text: &str) -> String {
+    text::wrap(text, WIDTH - 4, "  ").iter().map(|line| format!("    {line}\n")).collect()
+}
+
+/// The meaning of each metric.
+pub fn metrics() -> Result<u8> {
+    let mut text = String::new();
+    for metric in METRICS {
+        writeln!(text, "{} ({})\n    {}", metric.name(), metric.unit.symbol(), metric.about)?;
+    }
+    writeln!(text, "\nfor two presets of one engine, below the table and in formats for programs:")?;
+    writeln!(
+        text,
+        "derived.difference_ns (ns)\n    the difference in time, for a rate the difference per token: the other preset's value times \
+         (1 / ratio - 1)"
+    )?;
+    writeln!(text, "\nfurther values, in --resources and in formats for programs:")?;
+    for (unit, fact) in FACTS.iter().filter_map(|fact| Some((fact.quantity.unit(), fact.explained.as_ref()?)))
+    {
+        writeln!(text, "resources.{} ({unit})\n    {}", fact.name, fact.about)?;
+    }
+    output::succeed(text::narrow(&text, WIDTH))
+}
+
+/// The JSON Schema of the protocol.
+pub fn schema() -> Result<u8> {
+    output::succeed(serde_json::to_string_pretty(&protocol::schema())? + "\n")
+}
