@@ -99,13 +99,10 @@ mod tests {
 
     #[test]
     fn limits_are_probed_for_each_thread_count_of_a_large_model() {
-        let plan =
-            plan(vec![configuration(4, 1 << 30), configuration(1, 1 << 30), configuration(4, 1 << 30)]);
+        let plan = plan([4, 1, 4].map(|threads| configuration(threads, 1 << 30)).into());
         let settings = settings(&plan, &cpu(), Some(16 * GIB)).unwrap();
-        assert_eq!(
-            (settings.threads, settings.buffer_bytes, settings.budget),
-            (vec![1, 4], 256 << 20, 2 * TIME)
-        );
+        assert_eq!((settings.threads, settings.buffer_bytes), (vec![1, 4], 256 << 20));
+        assert_eq!(settings.budget, 2 * TIME);
     }
 
     #[test]
