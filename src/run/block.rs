@@ -10,7 +10,7 @@ use super::launch::{EXIT_GRACE, Purpose};
 use super::launches::{Launches, end};
 use super::limits::probe_limits;
 use super::memory_groups::{Member, MemoryGroup, member, memory_groups};
-use super::pass::{self, SampledPass};
+use super::pass::{self, sampled_pass};
 use super::request::Requests;
 use super::schedule::Schedule;
 use crate::machine::memory;
@@ -238,9 +238,7 @@ impl<'a> Blocks<'_, 'a> {
             }
             group.resume_only(turn.at).await;
             let Some(launched) = group.slots[turn.at].launched.as_mut() else { continue };
-            let (plan, requests, case) = (self.plan, self.requests, turn.case);
-            let mut pass = SampledPass { plan, journal: &mut *self.journal, requests, case };
-            let passed = pass.take(launched).await;
+            let passed = sampled_pass(&mut self.cases(), launched, turn.case).await;
             self.settle(group, turn.at, turn.case, passed).await?;
         }
         Ok(())
