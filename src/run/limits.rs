@@ -74,8 +74,7 @@ fn may_have_a_share(configuration: &Configuration, cpu: &Cpu) -> bool {
 mod tests {
     use super::*;
     use crate::machine::cpu::Cache;
-    use crate::plan::specimen::workload;
-    use crate::plan::{Case, Model, Prompt, Sizes};
+    use crate::plan::{Case, Model, Prompt, Sizes, Workload};
     use crate::shell::Unavailable;
 
     const GIB: u64 = 1 << 30;
@@ -92,7 +91,7 @@ mod tests {
     }
 
     fn plan(configurations: Vec<Configuration>) -> Plan {
-        let case = |configuration| Case { configuration, workload: workload(Prompt::Tokens(8)) };
+        let case = |configuration| Case { configuration, workload: Workload::specimen(Prompt::Tokens(8)) };
         let cases = (0..configurations.len()).map(case).collect();
         Plan { configurations, cases, ..Plan::default() }
     }
