@@ -23,7 +23,7 @@ use crate::record::{
 };
 use crate::run::Event;
 use crate::run::process::{Deadlines, Keeper};
-use crate::run::{Run, Settings};
+use crate::run::{self, Settings};
 use crate::shell::Usage;
 
 /// An interrupted build continues next time; a half-made environment is made anew. The keeper ends every process that the
@@ -141,7 +141,8 @@ impl Ready<'_> {
         }
         let mut listener = |event: Event, record: &RunRecord| progress.event_of_run(event, record);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let run = Run::new(&mut recorder, &mut listener, settings(arguments));
+        let interrupted = interrupts.count.clone();
+        let run = run::run(&mut recorder, &mut listener, settings(arguments), interrupted);
         let end = runtime.block_on(until_interrupted(run, &interrupts));
         // A thread that still blocks is abandoned then: its result is not needed.
         runtime.shutdown_timeout(CLEAN_UP);
@@ -156,10 +157,13 @@ fn warning(message: String) -> Warning {
 }
 
 /// Runs until the end. The first Ctrl-C ends the run and keeps its results; a second one stops at once.
-async fn until_interrupted(run: Run<'_>, interrupts: &Interrupts) -> Result<Option<End>> {
+async fn until_interrupted(
+    run: impl Future<Output = Result<End>>,
+    interrupts: &Interrupts,
+) -> Result<Option<End>> {
     let mut count = interrupts.count.clone();
     tokio::select! {
-        end = run.run(interrupts.count.clone()) => end.map(Some),
+        end = run => end.map(Some),
         _ = count.wait_for(|&count| count > 1) => Ok(None),
     }
 }

@@ -101,18 +101,12 @@ mod tests {
 
     #[test]
     fn dtypes_are_known_by_the_names_of_files_and_of_frameworks() {
-        for (name, expected) in
-            [("F32", 32.0), ("bfloat16", 16.0), ("bf16z", 12.25), ("Q8_0", 8.5), ("q4_k_m", 4.5)]
-        {
-            assert_eq!(bits(name), Some(expected), "{name}");
-        }
+        let names = ["F32", "bfloat16", "bf16z", "Q8_0", "q4_k_m"];
+        assert_eq!(names.map(bits), [32.0, 16.0, 12.25, 8.5, 4.5].map(Some));
         assert_eq!(bits("fancy"), None);
         assert_eq!([bits("IQ4_NL"), bits("f8_e4m3fnuz")], [Some(4.5), Some(8.0)], "names of files alone");
         assert_eq!([Float::named("FP16"), Float::named("half")], [Some(Float::F16); 2]);
-        assert_eq!(
-            [nominal_bits("half"), nominal_bits("TF32"), nominal_bits("fp32")],
-            [16, 19, 32].map(Some)
-        );
+        assert_eq!(["half", "TF32", "fp32"].map(nominal_bits), [16, 19, 32].map(Some));
         assert_eq!(nominal_bits("bf16z"), Some(16), "it has every bit of a number in bf16");
         assert!(!is_narrower("bf16z", "bf16") && is_narrower("q8_0", "bf16z"));
         assert!(is_narrower("q8_0", "bf16") && !is_narrower("bf16", "f16") && !is_narrower("fancy", "f32"));

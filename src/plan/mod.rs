@@ -222,6 +222,23 @@ impl Workload {
     pub fn is_greedy(&self) -> bool {
         self.sampling.is_none_or(|sampling| sampling.temperature <= 0.0)
     }
+
+    /// A workload for tests.
+    #[cfg(test)]
+    pub fn specimen(prompt: Prompt) -> Self {
+        Self {
+            scenario: "decode".into(),
+            label: "decode".into(),
+            kind: Kind::Warm,
+            headline: MetricId::DECODE_RATE,
+            prompt,
+            max_new_tokens: 8,
+            ignore_eos: true,
+            sampling: None,
+            warmup: Some(1),
+            rounds: 2,
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -331,7 +348,5 @@ fn free_label(wanted: String, is_taken: impl Fn(&str) -> bool) -> String {
     std::iter::once(wanted.clone()).chain(numbered).find(|label| !is_taken(label)).unwrap_or(wanted)
 }
 
-#[cfg(test)]
-pub mod specimen;
 #[cfg(test)]
 mod tests;

@@ -152,7 +152,7 @@ mod tests {
         let mut all: Vec<Vec<u32>> = Vec::new();
         for scenario in crate::plan::scenario::named("default").unwrap() {
             for tokens in scenario.prompt_tokens {
-                let mut workload = crate::plan::specimen::workload(Prompt::Tokens(*tokens));
+                let mut workload = Workload::specimen(Prompt::Tokens(*tokens));
                 workload.label = format!("{} {tokens}", scenario.name);
                 let keys = [
                     key(0, RequestKind::Warmup, 0),
@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn each_prompt_has_its_own_salt_and_the_pair_has_equal_prompts() {
         let prompts = prompts();
-        let workload = crate::plan::specimen::workload(Prompt::Tokens(64));
+        let workload = Workload::specimen(Prompt::Tokens(64));
         let ids = |block, kind, index| prompts.ids(&workload, key(block, kind, index)).unwrap();
         let from = prompts.bos.len();
         let begins: std::collections::BTreeSet<Vec<u32>> = (0..5)
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn a_prompt_has_the_requested_length_and_the_tokenizers_bos() {
         let prompts = prompts();
-        let workload = crate::plan::specimen::workload(Prompt::Tokens(128));
+        let workload = Workload::specimen(Prompt::Tokens(128));
         let ids = prompts.ids(&workload, key(0, RequestKind::Measured, 3)).unwrap();
         assert_eq!(ids.len(), 128);
         assert_eq!(ids[..prompts.bos.len()], prompts.bos[..]);

@@ -81,10 +81,8 @@ impl Plan {
     /// The configuration of the reference engine on a model.
     pub fn verifier_of(&self, model: &Model) -> Option<usize> {
         let is_it = |it: &Configuration| it.verifies && it.model == *model && it.unavailable.is_none();
-        let rows = self.configurations.iter().position(|it| it.role.is_none() && is_it(it));
-        rows.or_else(|| {
-            self.configurations.iter().position(|it| it.role == Some(Role::Verifier) && is_it(it))
-        })
+        let with_role = |role| self.configurations.iter().position(|it| it.role == role && is_it(it));
+        with_role(None).or_else(|| with_role(Some(Role::Verifier)))
     }
 
     /// The indices of the rows of a table.
@@ -120,10 +118,9 @@ impl Plan {
     /// other factors in common.
     pub fn reference_of(&self, configuration: usize) -> Option<usize> {
         let own = self.configurations.get(configuration)?;
-        let same_factors = |other: &Configuration| {
-            usize::from(other.device == own.device)
-                + usize::from(other.dtype == own.dtype)
-                + usize::from(other.threads == own.threads)
+        let same_factors = |it: &Configuration| {
+            let same = [it.device == own.device, it.dtype == own.dtype, it.threads == own.threads];
+            same.into_iter().filter(|&is_same| is_same).count()
         };
         let rows = self.configurations.iter().enumerate().filter(|(_, other)| other.role.is_none());
         let candidates = rows.filter(|(_, other)| other.model == own.model);

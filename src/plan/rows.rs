@@ -33,7 +33,7 @@ impl Plan {
         };
         let workloads: Vec<Workload> =
             selection.scenarios.iter().flat_map(|scenario| workloads(selection, scenario)).collect();
-        for row in selection.rows() {
+        for row in selection.combinations() {
             plan.add(row.configuration(selection), &workloads);
         }
         let references: BTreeSet<usize> = plan.pairs().into_iter().map(|(_, reference)| reference).collect();
@@ -49,14 +49,14 @@ impl Selection {
     /// The labels that the rows of the plan will have.
     pub fn labels(&self) -> Vec<String> {
         let mut labels: Vec<String> = Vec::new();
-        for row in self.rows() {
+        for row in self.combinations() {
             let label = free_label(row.label(self), |label| labels.iter().any(|other| other == label));
             labels.push(label);
         }
         labels
     }
 
-    fn rows(&self) -> Vec<Row<'_>> {
+    fn combinations(&self) -> Vec<Row<'_>> {
         let mut rows = Vec::new();
         for model in &self.models {
             for device in &self.devices {

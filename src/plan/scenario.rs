@@ -122,12 +122,8 @@ mod tests {
     #[test]
     fn every_scenario_of_a_suite_exists() {
         for suite in SUITES {
-            assert_eq!(
-                named(suite.name).map(|found| found.len()),
-                Some(suite.scenarios.len()),
-                "{}",
-                suite.name
-            );
+            let found = named(suite.name).map(|found| found.len());
+            assert_eq!(found, Some(suite.scenarios.len()), "{}", suite.name);
         }
     }
 

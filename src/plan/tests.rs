@@ -18,12 +18,15 @@ fn selection() -> Selection {
     }
 }
 
+/// The labels of a plan's rows.
+fn labels(plan: &Plan) -> Vec<&str> {
+    plan.configurations.iter().filter(|it| it.role.is_none()).map(|it| it.label.as_str()).collect()
+}
+
 #[test]
 fn lists_make_the_cross_product_and_labels_show_the_differences() {
     let plan = Plan::new(&selection());
-    let rows = plan.configurations.iter().filter(|configuration| configuration.role.is_none());
-    let labels: Vec<_> = rows.map(|configuration| configuration.label.as_str()).collect();
-    assert_eq!(labels, ["a 1 thread", "b 1 thread", "a 2 threads", "b 2 threads"]);
+    assert_eq!(labels(&plan), ["a 1 thread", "b 1 thread", "a 2 threads", "b 2 threads"]);
     assert_eq!(plan.cases.len(), (4 + 2) * 6);
 }
 
@@ -34,13 +37,9 @@ fn the_labels_of_a_selection_are_those_of_its_plan() {
     several.candidates.push(several.candidates[0].clone());
     several.dtypes = vec![None, Some("f32".into())];
     let plan = Plan::new(&several);
-    let rows = plan.configurations.iter().filter(|configuration| configuration.role.is_none());
-    let labels: Vec<_> = rows.map(|configuration| configuration.label.clone()).collect();
-    assert_eq!(several.labels(), labels);
-    assert_eq!(
-        labels[..3],
-        ["a default dtype 1 thread", "b default dtype 1 thread", "a default dtype 1 thread #2"]
-    );
+    assert_eq!(several.labels(), labels(&plan));
+    let first = ["a default dtype 1 thread", "b default dtype 1 thread", "a default dtype 1 thread #2"];
+    assert_eq!(labels(&plan)[..3], first);
 }
 
 #[test]
@@ -168,17 +167,11 @@ fn a_preset_sets_its_default_dtype_and_its_comparison() {
         ..Candidate::default()
     };
     let plan = Plan::new(&selection);
-    let called = |index: usize| plan.configurations[index].label.as_str();
-    let found = plan.derived();
-    let found: Vec<_> =
-        found.iter().map(|it| (called(it.configuration), called(it.against), it.says)).collect();
-    assert_eq!(
-        found,
-        [
-            ("a:half 1 thread", "a 1 thread", "precision impact"),
-            ("a:half 2 threads", "a 2 threads", "precision impact"),
-        ]
-    );
+    let label = |index: usize| plan.configurations[index].label.as_str();
+    let derived = plan.derived();
+    let compared: Vec<_> = derived.iter().map(|it| (label(it.configuration), label(it.against))).collect();
+    assert_eq!(compared, [("a:half 1 thread", "a 1 thread"), ("a:half 2 threads", "a 2 threads")]);
+    assert!(derived.iter().all(|it| it.says == "precision impact"));
     let half = plan.configurations.iter().find(|it| it.label == "a:half 1 thread").unwrap();
     assert_eq!(half.dtype.as_deref(), Some("bf16"));
     selection.dtypes = vec![Some("f16".into())];

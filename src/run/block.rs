@@ -10,7 +10,7 @@ use super::launch::{EXIT_GRACE, Purpose};
 use super::launches::{Launches, end};
 use super::limits::probe_limits;
 use super::memory_groups::{Member, MemoryGroup, member, memory_groups};
-use super::pass::{self, SampledPass};
+use super::pass::{self, sampled_pass};
 use super::request::Requests;
 use super::schedule::Schedule;
 use crate::machine::memory;
@@ -232,15 +232,13 @@ impl<'a> Blocks<'_, 'a> {
     /// The sampled passes of a workload, only in the first block: memory and power differ little between launches.
     async fn passes(&mut self, group: &mut MemoryGroup, block: u32, turns: &[Turn]) -> Result<()> {
         for turn in turns.iter().filter(|turn| block == 0 && turn.request() <= pass::LONGEST) {
-            let beside = self.plan.configurations[group.slots[turn.at].configuration].role.is_some();
-            if beside || self.schedule.has_failed(turn.case) || self.schedule.time_budget.is_spent() {
+            let is_row = self.plan.configurations[group.slots[turn.at].configuration].role.is_none();
+            if !is_row || self.schedule.has_failed(turn.case) || self.schedule.time_budget.is_spent() {
                 continue;
             }
             group.resume_only(turn.at).await;
             let Some(launched) = group.slots[turn.at].launched.as_mut() else { continue };
-            let (plan, requests, case) = (self.plan, self.requests, turn.case);
-            let mut pass = SampledPass { plan, journal: &mut *self.journal, requests, case };
-            let passed = pass.take(launched).await;
+            let passed = sampled_pass(&mut self.cases(), launched, turn.case).await;
             self.settle(group, turn.at, turn.case, passed).await?;
         }
         Ok(())
@@ -298,8 +296,8 @@ impl<'a> Blocks<'_, 'a> {
         let label = |index: &usize| format!("`{}`", self.plan.configurations[*index].label);
         let each = groups.iter().map(|group| group.iter().map(label).collect::<Vec<_>>().join(" and "));
         let message = format!(
-            "the engines may not fit into memory together, so from block {} on these are measured one after the other: {}; \
-             ratios between them include changes of the machine, so use a smaller model, fewer engines or more `--blocks`",
+            "the engines may not fit into memory together: from block {} on these groups run one after the other: {}; ratios \
+             between groups include changes of the machine; use a smaller model, fewer engines or more `--blocks`",
             block + 1,
             each.collect::<Vec<_>>().join(", then ")
         );

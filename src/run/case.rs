@@ -41,7 +41,7 @@ impl Cases<'_, '_> {
     ) -> Result<Option<f64>, Stop> {
         self.begin(launched, case)?;
         let workload = self.plan.cases[case].workload.clone();
-        let before = schedule.warm_after(case);
+        let before = schedule.needed_warm_ups.get(&case).copied();
         let (begun, mut warm_up) = (Instant::now(), WarmUp::default());
         let mut first: Option<Generated> = None;
         let ended_by = loop {
@@ -64,7 +64,7 @@ impl Cases<'_, '_> {
             }
         };
         if ended_by == WarmUpEnd::Steady {
-            schedule.was_warm_after(case, warm_up.needed());
+            schedule.needed_warm_ups.insert(case, warm_up.needed());
         }
         let (launch, requests) = (launched.launch.launch, warm_up.requests());
         launched.warmed_up(self.journal, record::WarmUp { launch, case, requests, ended_by })?;

@@ -43,10 +43,10 @@ pub(super) struct Launched {
     /// Its processes are paused.
     pub is_paused: bool,
     /// Its processes, as found after its last answer.
-    pub tree: Vec<u32>,
+    tree: Vec<u32>,
     /// The CPU time of its last request.
     pub worked: Worked,
-    pub holding: Holding,
+    holding: Holding,
 }
 
 impl Launched {
@@ -126,7 +126,7 @@ impl Launched {
         CpuTime::of(&self.tree)
     }
 
-    /// Its own process and the other processes that it names. It computes in their trees.
+    /// The roots of the process trees that compute for it: its own process, and those that it names.
     pub fn roots(&self) -> Vec<u32> {
         let elsewhere = self.launch.loaded.iter().flat_map(|loaded| loaded.pids.clone());
         std::iter::once(self.conversation.process.pid).chain(elsewhere).collect()

@@ -39,13 +39,6 @@ pub(super) struct Launches<'a> {
     marks: u32,
 }
 
-/// The result of `hello`.
-enum HelloOutcome {
-    Known(Box<HelloFacts>),
-    /// The process has ended. Another one starts with the new information.
-    Again,
-}
-
 impl<'a> Launches<'a> {
     pub fn of(plan: &'a Plan, run: &str, settings: Settings) -> Self {
         Self {
@@ -74,8 +67,8 @@ impl<'a> Launches<'a> {
                 return Ok(launched);
             }
             match self.say_hello(journal, &mut launched).await? {
-                HelloOutcome::Known(facts) => break (launched, facts),
-                HelloOutcome::Again => launched.conversation.process.end(Duration::ZERO).await,
+                Some(facts) => break (launched, facts),
+                None => launched.conversation.process.end(Duration::ZERO).await,
             };
         };
         launched.launch.hello_ns = Some(launched.conversation.since_start(Instant::now()));
@@ -87,11 +80,12 @@ impl<'a> Launches<'a> {
         Ok(launched)
     }
 
+    /// The engine's facts. `None` if another process must be started, with what is known now.
     async fn say_hello(
         &mut self,
         journal: &mut Journal<'_>,
         launched: &mut Launched,
-    ) -> Result<HelloOutcome, Stop> {
+    ) -> Result<Option<Box<HelloFacts>>, Stop> {
         let index = launched.launch.configuration;
         let hello =
             launched.conversation.hello().await.map_err(|cause| launched.fault(Stage::Hello, cause))?;
@@ -101,13 +95,13 @@ impl<'a> Launches<'a> {
                 self.answered_hello.insert(index);
                 // It is started again after a conversion, so that no clock counts the conversion.
                 let converted = self.conversions.convert_for(journal, index, &facts).await?;
-                return Ok(if converted { HelloOutcome::Again } else { HelloOutcome::Known(facts) });
+                return Ok((!converted).then_some(facts));
             }
             Hello::Minimal => false,
             Hello::NoAnswer => true,
         };
         if no_answer && self.is_first_missed_hello(journal, index)? {
-            return Ok(HelloOutcome::Again);
+            return Ok(None);
         }
         let seconds = self.settings.deadlines.hello.as_secs_f64();
         // An engine that answered before knows `hello`. Driven with `generate` alone, its launches could not be compared.
@@ -128,7 +122,7 @@ impl<'a> Launches<'a> {
             journal.warn(Some(index), message)?;
         }
         self.minimal.insert(index);
-        Ok(HelloOutcome::Again)
+        Ok(None)
     }
 
     /// A launch for an output check, within the rest of the budget. `None` if the launch used it up.

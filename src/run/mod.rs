@@ -1,6 +1,6 @@
 //! Turns a plan into a run record. A failed case is recorded and never fatal; only a record that cannot be written ends a run.
 //!
-//! `block` and `checks` do the work with `journal`, `schedule`, `launches` and `request`; `Run` puts all together.
+//! `block` and `checks` do the work with `journal`, `schedule`, `launches` and `request`; `run` puts all together.
 
 mod block;
 mod blocking;
@@ -46,45 +46,37 @@ use launches::Launches;
 use request::Requests;
 use schedule::Schedule;
 
-/// A run that is about to begin.
-pub struct Run<'a> {
-    recorder: &'a mut Recorder,
-    listener: Listener<'a>,
+/// Runs to the end or to an interrupt. The record says which.
+pub async fn run(
+    recorder: &mut Recorder,
+    listener: Listener<'_>,
     settings: Settings,
-}
-
-impl<'a> Run<'a> {
-    pub fn new(recorder: &'a mut Recorder, listener: Listener<'a>, settings: Settings) -> Self {
-        Self { recorder, listener, settings }
+    mut interrupted: watch::Receiver<u32>,
+) -> Result<End> {
+    let plan = &recorder.record.header.plan.clone();
+    let mut journal = Journal::new(recorder, listener);
+    let mut schedule = Schedule::of(plan);
+    let record = journal.path();
+    journal.send(Event::RunStarted {
+        configurations: plan.measured().len(),
+        blocks: plan.extent.blocks,
+        record: record.clone(),
+    });
+    let mut quiet = None;
+    // Cancelling drops the engine of a launch, which ends the engine's processes.
+    let end = tokio::select! {
+        biased;
+        _ = interrupted.wait_for(|&count| count > 0) => End::Interrupted,
+        ran = measure(plan, &mut journal, &mut schedule, &mut quiet, settings) => ran.map(|()| End::Finished)?,
+    };
+    if end == End::Interrupted {
+        journal.send(Event::Interrupted);
     }
-
-    /// Runs to the end or to an interrupt. The record says which.
-    pub async fn run(self, mut interrupted: watch::Receiver<u32>) -> Result<End> {
-        let plan = &self.recorder.record.header.plan.clone();
-        let mut journal = Journal::new(self.recorder, self.listener);
-        let mut schedule = Schedule::of(plan);
-        let record = journal.path();
-        journal.send(Event::RunStarted {
-            configurations: plan.measured().len(),
-            blocks: plan.extent.blocks,
-            record: record.clone(),
-        });
-        let mut quiet = None;
-        // Cancelling drops the engine of a launch, which ends the engine's processes.
-        let end = tokio::select! {
-            biased;
-            _ = interrupted.wait_for(|&count| count > 0) => End::Interrupted,
-            ran = measure(plan, &mut journal, &mut schedule, &mut quiet, self.settings) => ran.map(|()| End::Finished)?,
-        };
-        if end == End::Interrupted {
-            journal.send(Event::Interrupted);
-        }
-        let after = quiet.map(|quiet: Quiet| quiet.after(end == End::Interrupted));
-        journal.warn_all(after.unwrap_or_default())?;
-        journal.take(Entry::End(end))?;
-        journal.send(Event::RunFinished { record });
-        Ok(end)
-    }
+    let after = quiet.map(|quiet: Quiet| quiet.after(end == End::Interrupted));
+    journal.warn_all(after.unwrap_or_default())?;
+    journal.take(Entry::End(end))?;
+    journal.send(Event::RunFinished { record });
+    Ok(end)
 }
 
 /// Puts the parts together: the output check before the blocks, the blocks, the output check after them. `quiet` is set once the

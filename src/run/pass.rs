@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use super::blocking::off_thread;
+use super::case::Cases;
 use super::journal::Journal;
 use super::launch::Launched;
-use super::request::Requests;
 use crate::machine::energy::Reading;
 use crate::machine::gpu;
 use crate::machine::sampler::{Sampler, Target};
@@ -50,130 +50,120 @@ async fn reading(with_gpus: bool) -> Result<Reading> {
     off_thread(if with_gpus { Reading::with_gpus } else { Reading::of_processors }).await
 }
 
-/// The pass of one case in one launch.
-pub(super) struct SampledPass<'r, 'a> {
-    pub plan: &'a Plan,
-    pub journal: &'r mut Journal<'a>,
-    pub requests: &'r Requests<'a>,
-    pub case: usize,
+/// Samples memory during one request. Then, with energy counters or on a GPU, makes requests for the whole span, while
+/// nothing walks page tables.
+pub(super) async fn sampled_pass(
+    cases: &mut Cases<'_, '_>,
+    launched: &mut Launched,
+    case: usize,
+) -> Result<(), Stop> {
+    let roots = launched.roots();
+    let empty = Pass { launch: launched.number(cases.journal)?, case, ..Pass::default() };
+    let sampler = Sampler::start(Target::Memory, roots.clone());
+    let mut pass = empty.clone();
+    repeat_requests(cases, launched, &mut pass, Duration::ZERO).await?;
+    let held = off_thread(|| sampler.stop()).await?.held;
+    let one_token_ns = one_token(cases, launched, &empty).await?;
+    let on_gpus = !cases.plan.configurations[launched.launch.configuration].device.is_cpu();
+    let before = reading(on_gpus).await?;
+    if on_gpus || !before.is_empty() {
+        let mut sampler = None;
+        if on_gpus {
+            // A worker that another process restarted has left the tree, but still uses the device.
+            let anywhere = roots.into_iter().chain(launched.conversation.process.all().await).collect();
+            sampler = Some(Sampler::start(Target::Gpus, anywhere));
+        }
+        pass = empty;
+        repeat_requests(cases, launched, &mut pass, span(cases.plan)).await?;
+        pass.energy = reading(on_gpus).await?.since(&before);
+        if let Some(sampler) = sampler {
+            pass.gpus = off_thread(|| sampler.stop()).await?.gpus;
+        }
+    }
+    (pass.held, pass.one_token_ns) = (held, one_token_ns);
+    for message in slowed(cases, launched, &pass) {
+        cases.journal.warn(Some(launched.launch.configuration), message)?;
+    }
+    Ok(cases.journal.take(Entry::Pass(pass))?)
 }
 
-impl SampledPass<'_, '_> {
-    /// Samples memory during one request. Then, with energy counters or on a GPU, makes requests for the whole span, while
-    /// nothing walks page tables.
-    pub async fn take(&mut self, launched: &mut Launched) -> Result<(), Stop> {
-        let roots = launched.roots();
-        let of = Pass { launch: launched.number(self.journal)?, case: self.case, ..Pass::default() };
-        let sampler = Sampler::start(Target::Memory, roots.clone());
-        let mut pass = of.clone();
-        self.repeat_requests(launched, &mut pass, Duration::ZERO).await?;
-        let held = off_thread(|| sampler.stop()).await?.held;
-        let one_token_ns = self.one_token(launched, &of).await?;
-        let on_gpus = !self.plan.configurations[launched.launch.configuration].device.is_cpu();
-        let before = reading(on_gpus).await?;
-        if on_gpus || !before.is_empty() {
-            let sampler = match on_gpus {
-                true => {
-                    // A worker that another process restarted has left the tree, but still uses the device.
-                    let anywhere =
-                        roots.into_iter().chain(launched.conversation.process.all().await).collect();
-                    Some(Sampler::start(Target::Gpus, anywhere))
-                }
-                false => None,
-            };
-            pass = of;
-            self.repeat_requests(launched, &mut pass, self.span()).await?;
-            pass.energy = reading(on_gpus).await?.since(&before);
-            if let Some(sampler) = sampler {
-                pass.gpus = off_thread(|| sampler.stop()).await?.gpus;
-            }
-        }
-        (pass.held, pass.one_token_ns) = (held, one_token_ns);
-        for message in self.slowed(launched, &pass) {
-            self.journal.warn(Some(launched.launch.configuration), message)?;
-        }
-        Ok(self.journal.take(Entry::Pass(pass))?)
+/// The causes that slowed down the GPUs of this engine. Other GPUs are ignored.
+fn slowed(cases: &Cases<'_, '_>, launched: &Launched, pass: &Pass) -> Vec<String> {
+    let configuration = &cases.plan.configurations[launched.launch.configuration];
+    let stated = launched.facts().and_then(|facts| facts.device.as_deref());
+    let device = Device::in_effect(stated, &configuration.device);
+    if device.is_cpu() {
+        return Vec::new();
     }
+    let machine = &cases.journal.record().header.machine;
+    let probed = cases.journal.record().limits.iter().map(|limits| &limits.probed);
+    let limits = machine_limits::Limits::best(probed);
+    let index = device.cuda_index_stated(&configuration.device);
+    let own = gpus_of(&pass.gpus, index, Some(machine), limits.as_ref()).unwrap_or_default();
+    let own = pass.gpus.iter().filter(|gpu| own.contains(&gpu.index));
+    let of = |index: u32| machine.gpus.iter().find(|gpu| gpu.index == index);
+    own.filter_map(|pass| gpu::slowed(pass, of(pass.index))).collect()
+}
 
-    /// The causes that slowed down the GPUs of this engine. Other GPUs are ignored.
-    fn slowed(&self, launched: &Launched, pass: &Pass) -> Vec<String> {
-        let configuration = &self.plan.configurations[launched.launch.configuration];
-        let stated = launched.facts().and_then(|facts| facts.device.as_deref());
-        let device = Device::in_effect(stated, &configuration.device);
-        if device.is_cpu() {
-            return Vec::new();
+/// Makes requests until the span is over, at least one.
+async fn repeat_requests(
+    cases: &Cases<'_, '_>,
+    launched: &mut Launched,
+    pass: &mut Pass,
+    span: Duration,
+) -> Result<(), Stop> {
+    let begun = Instant::now();
+    loop {
+        make_request(cases, launched, pass, u32::MAX).await?;
+        if begun.elapsed() >= span {
+            pass.elapsed_ns = begun.elapsed().as_nanos() as u64;
+            return Ok(());
         }
-        let machine = &self.journal.record().header.machine;
-        let probed = self.journal.record().limits.iter().map(|limits| &limits.probed);
-        let limits = machine_limits::Limits::best(probed);
-        let index = device.cuda_index_stated(&configuration.device);
-        let own = gpus_of(&pass.gpus, index, Some(machine), limits.as_ref()).unwrap_or_default();
-        let own = pass.gpus.iter().filter(|gpu| own.contains(&gpu.index));
-        let of = |index: u32| machine.gpus.iter().find(|gpu| gpu.index == index);
-        own.filter_map(|pass| gpu::slowed(pass, of(pass.index))).collect()
     }
+}
 
-    /// Makes requests until the span is over, at least one.
-    async fn repeat_requests(
-        &self,
-        launched: &mut Launched,
-        pass: &mut Pass,
-        span: Duration,
-    ) -> Result<(), Stop> {
-        let begun = Instant::now();
-        loop {
-            self.make_request(launched, pass, u32::MAX).await?;
-            if begun.elapsed() >= span {
-                pass.elapsed_ns = begun.elapsed().as_nanos() as u64;
-                return Ok(());
-            }
-        }
+/// The time of the same prompt with one token, on the orchestrator's clock. The rest of a full request is the time of all
+/// other tokens, whatever the engine's stamps say.
+async fn one_token(
+    cases: &Cases<'_, '_>,
+    launched: &mut Launched,
+    empty: &Pass,
+) -> Result<Option<u64>, Stop> {
+    if cases.plan.cases[empty.case].workload.max_new_tokens < 2 {
+        return Ok(None);
     }
+    let mut shortest_ns = u64::MAX;
+    for _ in 0..SHORT {
+        shortest_ns = shortest_ns.min(make_request(cases, launched, &mut empty.clone(), 1).await?);
+    }
+    Ok(Some(shortest_ns))
+}
 
-    /// The time of the same prompt with one token, on the orchestrator's clock. The rest of a full request is the time of all
-    /// other tokens, whatever the engine's stamps say.
-    async fn one_token(&self, launched: &mut Launched, of: &Pass) -> Result<Option<u64>, Stop> {
-        if self.plan.cases[of.case].workload.max_new_tokens < 2 {
-            return Ok(None);
-        }
-        let mut shortest = None;
-        for _ in 0..SHORT {
-            let elapsed_ns = self.make_request(launched, &mut of.clone(), 1).await?;
-            shortest = Some(shortest.map_or(elapsed_ns, |shortest: u64| shortest.min(elapsed_ns)));
-        }
-        Ok(shortest)
-    }
+fn span(plan: &Plan) -> Duration {
+    let budget = plan.extent.budget_ns.map(Duration::from_nanos);
+    budget.map_or(SPAN, |budget| SPAN.min(budget / SHARE_OF_BUDGET))
+}
 
-    fn span(&self) -> Duration {
-        let budget = self.plan.extent.budget_ns.map(Duration::from_nanos);
-        budget.map_or(SPAN, |budget| SPAN.min(budget / SHARE_OF_BUDGET))
+/// Makes and verifies one request of the case's shape, with its own prompt and at most so many tokens. Gives its time on the
+/// orchestrator's clock.
+async fn make_request(
+    cases: &Cases<'_, '_>,
+    launched: &mut Launched,
+    pass: &mut Pass,
+    most: u32,
+) -> Result<u64, Stop> {
+    let mut workload = cases.plan.cases[pass.case].workload.clone();
+    workload.max_new_tokens = workload.max_new_tokens.min(most);
+    // Each index is used once in a launch.
+    let index = FIRST_INDEX + launched.requests as u32;
+    let (seed, block) = (cases.plan.seed, launched.launch.block);
+    let key = PromptKey { seed, block, kind: RequestKind::Measured, index };
+    let (_, answer) = cases.requests.send(launched, &workload, key, Stage::Pass, false).await?;
+    let sequences = answer.generated.iterations.iter().flat_map(|iteration| &iteration.sequences);
+    for sequence in sequences {
+        pass.prompt_tokens += u64::from(sequence.prompt_tokens);
+        pass.new_tokens = pass.new_tokens.saturating_add(output_tokens(sequence));
     }
-
-    /// Makes and verifies one request of the case's shape, with its own prompt and at most so many tokens. Gives its time on the
-    /// orchestrator's clock.
-    async fn make_request(&self, launched: &mut Launched, pass: &mut Pass, most: u32) -> Result<u64, Stop> {
-        let mut workload = self.plan.cases[pass.case].workload.clone();
-        workload.max_new_tokens = workload.max_new_tokens.min(most);
-        // Each index is used once in a launch.
-        let id = launched.next_id();
-        let index = FIRST_INDEX + id as u32;
-        let key = PromptKey {
-            seed: self.plan.seed,
-            block: launched.launch.block,
-            kind: RequestKind::Measured,
-            index,
-        };
-        let (prompts, ids) = self.requests.prompt(launched, &workload, key, Stage::Pass)?;
-        let capabilities = launched.hello().map(|hello| &hello.capabilities);
-        let request = prompts.request(&workload, &ids, capabilities, id);
-        let answer = self.requests.converse(launched, request, &workload).await;
-        let answer = answer.map_err(|cause| launched.fault(Stage::Pass, cause))?;
-        let sequences = answer.generated.iterations.iter().flat_map(|iteration| &iteration.sequences);
-        for sequence in sequences {
-            pass.prompt_tokens += u64::from(sequence.prompt_tokens);
-            pass.new_tokens = pass.new_tokens.saturating_add(output_tokens(sequence));
-        }
-        pass.requests += 1;
-        Ok(answer.elapsed_ns())
-    }
+    pass.requests += 1;
+    Ok(answer.elapsed_ns())
 }

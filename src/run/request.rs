@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use protocol::{Generate, Generated, Output};
+use protocol::{Generate, Generated, HelloFacts, Output};
 
 use super::blocking::off_thread;
 use super::journal::{Event, Journal};
@@ -60,18 +60,14 @@ impl<'a> Requests<'a> {
             workload.max_new_tokens = workload.max_new_tokens.min(DISCARDED_TOKENS);
         }
         let key = PromptKey { seed: self.plan.seed, block: launched.launch.block, kind, index };
-        let (prompts, ids) = self.prompt(launched, &workload, key, stage(kind, index))?;
-        let id = launched.next_id();
-        let capabilities = launched.hello().map(|hello| &hello.capabilities);
-        let mut request = prompts.request(&workload, &ids, capabilities, id);
         // The second warm-up request, or the only one, is streamed, to compare the engine's stamps with the arrival of tokens.
-        let gives_ids = launched.hello().is_some_and(|hello| hello.output == Output::Ids);
-        let streams = gives_ids && capabilities.is_some_and(|capabilities| capabilities.stream);
+        let can_stream = |hello: &HelloFacts| hello.output == Output::Ids && hello.capabilities.stream;
         let streamed = if workload.warmup == Some(1) { 0 } else { 1 };
-        request.stream =
-            streams && kind == RequestKind::Warmup && index == streamed && workload.max_new_tokens > 1;
-        let answer = self.converse(launched, request, &workload).await;
-        let answer = answer.map_err(|cause| launched.fault(stage(kind, index), cause))?;
+        let stream = kind == RequestKind::Warmup
+            && index == streamed
+            && workload.max_new_tokens > 1
+            && launched.hello().is_some_and(can_stream);
+        let (ids, answer) = self.send(launched, &workload, key, stage(kind, index), stream).await?;
         let iteration = answer.generated.iterations.first().cloned().unwrap_or_default();
         // The first measured request has a memory reading, whatever that costs.
         let needed = kind == RequestKind::Measured && index == 0;
@@ -98,23 +94,28 @@ impl<'a> Requests<'a> {
         Ok((answer.generated, elapsed_ns))
     }
 
-    /// The ids of a prompt, and the source that makes requests of ids.
-    pub fn prompt(
+    /// Sends the request of this key, and verifies its answer. Gives the ids of the prompt too.
+    pub async fn send(
         &self,
-        launched: &Launched,
+        launched: &mut Launched,
         workload: &Workload,
         key: PromptKey,
         when: Stage,
-    ) -> Result<(&Prompts, Vec<u32>), Stop> {
+        stream: bool,
+    ) -> Result<(Vec<u32>, Answer), Stop> {
         let path = &self.plan.configurations[launched.launch.configuration].model.path;
         let prompts = self.prompts(path).with_context(|| format!("no prompts for `{path}`"))?;
         let ids = prompts.ids(workload, key);
         let ids = ids.map_err(|error| launched.fault(when, Cause::Unsupported(format!("{error:#}"))))?;
-        Ok((prompts, ids))
+        let id = launched.next_id();
+        let capabilities = launched.hello().map(|hello| &hello.capabilities);
+        let request = Generate { stream, ..prompts.request(workload, &ids, capabilities, id) };
+        let answer = self.converse(launched, request, workload).await;
+        Ok((ids, answer.map_err(|cause| launched.fault(when, cause))?))
     }
 
     /// Sends a request, verifies its answer, and keeps the engine's facts from it.
-    pub async fn converse(
+    async fn converse(
         &self,
         launched: &mut Launched,
         request: Generate,

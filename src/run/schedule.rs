@@ -24,8 +24,8 @@ pub(super) struct Schedule<'a> {
     failed: BTreeSet<usize>,
     /// Workloads with enough blocks, by label.
     closed: BTreeSet<String>,
-    /// The number of requests that made a case warm in an earlier launch.
-    warm_after: BTreeMap<usize, u32>,
+    /// The number of warm-up requests that a case needed in an earlier launch.
+    pub needed_warm_ups: BTreeMap<usize, u32>,
 }
 
 impl<'a> Schedule<'a> {
@@ -37,7 +37,7 @@ impl<'a> Schedule<'a> {
             time_budget: TimeBudget::of(plan),
             failed: BTreeSet::new(),
             closed: BTreeSet::new(),
-            warm_after: BTreeMap::new(),
+            needed_warm_ups: BTreeMap::new(),
         }
     }
 
@@ -123,16 +123,8 @@ impl<'a> Schedule<'a> {
         if self.plan.mode == Mode::OneShot || workload.kind == Kind::Launch {
             return u64::from(workload.rounds);
         }
-        let warm_up = workload.warmup.or(self.warm_after(case)).unwrap_or(9);
+        let warm_up = workload.warmup.or(self.needed_warm_ups.get(&case).copied()).unwrap_or(9);
         u64::from(warm_up) + u64::from(workload.rounds) * if interleaved { 2 } else { 1 }
-    }
-
-    pub fn warm_after(&self, case: usize) -> Option<u32> {
-        self.warm_after.get(&case).copied()
-    }
-
-    pub fn was_warm_after(&mut self, case: usize, requests: u32) {
-        self.warm_after.insert(case, requests);
     }
 
     /// Turns a fault into a row and gives `None`. Errors of this program go on.

@@ -140,12 +140,8 @@ mod tests {
     fn an_incomplete_answer_is_not_stored() {
         let mut half = answered();
         half.scored.truncate(1);
-        assert!(
-            from_record(&half, &model())
-                .unwrap_err()
-                .to_string()
-                .contains("not all held-out text was scored")
-        );
+        let error = from_record(&half, &model()).unwrap_err().to_string();
+        assert!(error.contains("not all held-out text was scored"), "{error}");
         assert!(from_record(&RunRecord::default(), &model()).is_err());
     }
 

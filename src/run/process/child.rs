@@ -24,9 +24,9 @@ use crate::machine::{Family, processes_marked};
 const STDERR_LINES: usize = 40;
 const STDERR_LINE_BYTES: usize = 400;
 /// Time limits for the remaining output of a process that has ended. It comes at once, unless a busy machine delays the threads
-/// that read the pipes. Unread bytes in a pipe then extend the wait, up to `AT_LAST`.
-const AT_ONCE: Duration = Duration::from_millis(200);
-const AT_LAST: Duration = Duration::from_secs(10);
+/// that read the pipes. Unread bytes in a pipe then extend the wait, up to `LONGEST_WAIT`.
+const USUAL_WAIT: Duration = Duration::from_millis(200);
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
 /// The maximum number of searches for processes to pause, because an engine may start processes without end.
 const PAUSE_SEARCHES: usize = 10;
 /// The maximum number of unread lines. After that the engine's next write blocks, so this program's memory does not grow.
@@ -249,9 +249,9 @@ impl Process {
 async fn last_of<T>(coming: &mut mpsc::Receiver<T>, pipe: &PipeReader) -> Option<T> {
     let began = Instant::now();
     loop {
-        match tokio::time::timeout(AT_ONCE, coming.recv()).await {
+        match tokio::time::timeout(USUAL_WAIT, coming.recv()).await {
             Ok(come) => return come,
-            Err(_) if began.elapsed() < AT_LAST && holds_unread(pipe) => {}
+            Err(_) if began.elapsed() < LONGEST_WAIT && holds_unread(pipe) => {}
             Err(_) => return None,
         }
     }

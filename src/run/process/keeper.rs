@@ -1,9 +1,6 @@
-//! The keeper: a second process of this program that ends all engines of a run. It does so even when SIGKILL ends the
-//! orchestrator, which then cannot clean up.
-//!
-//! It waits for the end of its stdin, which the kernel closes however the orchestrator dies. Then it ends every process with the
-//! run's mark in its environment. Children inherit the mark in any process group or session, so forgotten grandchildren are found
-//! too.
+//! The keeper: a second process of this program that ends all engines of a run, even when SIGKILL ends the orchestrator. It waits
+//! for the end of its stdin, which the kernel closes then. It ends every process with the run's mark in its environment, which
+//! children inherit in any process group or session.
 
 use std::io::{Read, Write};
 use std::process::{Child, Stdio};
