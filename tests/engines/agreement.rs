@@ -182,9 +182,9 @@ impl Copy {
         let matrices = tensors.iter().filter(|(name, _)| name.starts_with(&begins));
         let mut permuted = 0;
         for (_, tensor) in matrices.filter(|(_, it)| it["shape"].as_array().unwrap().len() == 2) {
-            let whole = |value: &Value| value.as_u64().unwrap() as usize;
-            let (start, end) = (whole(&tensor["data_offsets"][0]), whole(&tensor["data_offsets"][1]));
-            let row = (end - start) / whole(&tensor["shape"][0]);
+            let number = |value: &Value| value.as_u64().unwrap() as usize;
+            let (start, end) = (number(&tensor["data_offsets"][0]), number(&tensor["data_offsets"][1]));
+            let row = (end - start) / number(&tensor["shape"][0]);
             let rows: Vec<Vec<u8>> = self.numbers[start..end].chunks(row).map(<[u8]>::to_vec).collect();
             self.numbers[start..end].copy_from_slice(&rows.into_iter().rev().collect::<Vec<_>>().concat());
             permuted += 1;

@@ -68,15 +68,15 @@ fn engines_in_f32_reproduce_the_stored_reference_answers() {
     });
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     // It is valid for these weights and this text, or it would not be used.
-    let [kept] = record.entries("stored_answers")[..] else {
+    let [stored] = record.entries("stored_answers")[..] else {
         panic!("cargo run --release -- model verifier embedded --force")
     };
     for name in &engines {
         let of_it = |it: &&Value| it["configuration"] == record.configuration(name);
         let scored: Vec<&Value> = record.entries("scored").into_iter().filter(of_it).collect();
-        assert_eq!(scored.len(), kept["logprobs"].as_array().unwrap().len(), "{name}");
+        assert_eq!(scored.len(), stored["logprobs"].as_array().unwrap().len(), "{name}");
         for scored in scored {
-            let then = kept["logprobs"][scored["sequence"].as_u64().unwrap() as usize].as_array().unwrap();
+            let then = stored["logprobs"][scored["sequence"].as_u64().unwrap() as usize].as_array().unwrap();
             let now = scored["logprobs"].as_array().unwrap();
             let apart =
                 now.iter().zip(then).map(|(now, then)| now.as_f64().unwrap() - then.as_f64().unwrap());
@@ -85,7 +85,7 @@ fn engines_in_f32_reproduce_the_stored_reference_answers() {
         }
         let continued: Vec<&Value> = record.entries("continued").into_iter().filter(of_it).collect();
         assert_eq!(continued.len(), 1);
-        assert_eq!(continued[0]["ids"], kept["continued"], "{name}");
+        assert_eq!(continued[0]["ids"], stored["continued"], "{name}");
     }
     assert!(
         record.entries("reference_token").iter().all(|it| it["verifier_token"] == it["engine_token"]),

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use model_files::{ModelFacts, ModelFolder};
 use serde_json::{Map, Value, json};
 
-use crate::support::Scratch;
 use crate::support::models::{
     ARCHITECTURES, assert_refused, contents, numbers, pulled, replaced, sparse_model,
 };
 use crate::support::snapshot::assert_snapshot;
+use crate::support::{Running, Scratch, finish, wait_until};
 
 fn convert(scratch: &Scratch, model: &Path, to: &str, dtype: Option<&str>, out: &str) -> PathBuf {
     let mut words = vec!["convert", model.to_str().unwrap(), "--to", to, "--out", out];
@@ -114,10 +114,10 @@ fn the_identity_depends_only_on_the_weights() {
 fn the_identity_is_stored_after_its_first_computation() {
     let scratch = Scratch::new();
     let model = scratch.synth("tiny-qwen2", "bf16", "model");
-    let told = |words: &[&str]| scratch.model(&[&["info", model.to_str().unwrap()], words].concat()).stdout;
-    assert!(told(&[]).contains("identity       not computed yet"), "{}", told(&[]));
+    let info = |words: &[&str]| scratch.model(&[&["info", model.to_str().unwrap()], words].concat()).stdout;
+    assert!(info(&[]).contains("identity       not computed yet"), "{}", info(&[]));
     let name = identity(&scratch, &model);
-    assert!(told(&[]).contains(&format!("identity       {name}")), "{}", told(&[]));
+    assert!(info(&[]).contains(&format!("identity       {name}")), "{}", info(&[]));
 }
 
 // Other dtypes.
@@ -176,9 +176,7 @@ fn a_model_given_by_name_is_converted_into_the_working_directory() {
     for (named, file) in [("embedded", "embedded-q8_0.gguf"), ("someone/tiny", "tiny-q8_0.gguf")] {
         let mut command = scratch.orchestrate();
         command.env("HF_HOME", scratch.join("home/hf")).env_remove("HF_HUB_CACHE").current_dir(&scratch.path);
-        let outcome = crate::support::finish(
-            command.args(["model", "convert", named, "--to", "gguf", "--dtype", "q8_0"]),
-        );
+        let outcome = finish(command.args(["model", "convert", named, "--to", "gguf", "--dtype", "q8_0"]));
         assert_eq!((outcome.code, outcome.stdout), (Some(0), format!("{file}\n")), "{}", outcome.stderr);
     }
     assert_eq!(scratch.everything(), ["embedded-q8_0.gguf", "tiny-q8_0.gguf"]);
@@ -359,12 +357,10 @@ fn an_interrupted_conversion_leaves_no_files() {
     let before = scratch.everything();
     let mut command = scratch.orchestrate();
     command.args(["model", "convert", "model", "--to", "gguf", "--dtype", "q4_k", "--out", "new/model.gguf"]);
-    let running = crate::support::Running::start(command.current_dir(&scratch.path));
-    let begun = std::time::Instant::now();
-    while !scratch.everything().iter().any(|name| name.ends_with("/model.gguf")) {
-        assert!(begun.elapsed() < crate::support::BOUND, "it never began to write: {:?}", running.finish());
-        std::thread::yield_now();
-    }
+    let running = Running::start(command.current_dir(&scratch.path));
+    wait_until("the conversion writes a file", || {
+        scratch.everything().iter().any(|name| name.ends_with("/model.gguf"))
+    });
     running.signal(rustix::process::Signal::INT);
     assert_refused(&running.finish(), 130, &["interrupted"]);
     assert_eq!(scratch.everything(), before);

@@ -7,7 +7,8 @@ use model_files::ModelFolder;
 use rustix::process::Signal;
 
 use crate::support::hub::{COMMIT, FakeHub, File, Reply, Request, part};
-use crate::support::{Outcome, Running, Scratch, command, finish, root};
+use crate::support::models::assert_refused;
+use crate::support::{Outcome, Running, Scratch, command, finish, root, wait_until};
 
 const TINY: &str = "someone/tiny-model";
 const WEIGHTS: &str = "model.safetensors";
@@ -55,14 +56,6 @@ fn assert_pulled(outcome: &Outcome, scratch: &Scratch) {
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     let (pulled, own) = (std::fs::read(snapshot.join(WEIGHTS)), root().join("models/embedded").join(WEIGHTS));
     assert!(pulled.unwrap() == std::fs::read(own).unwrap(), "the weights are not those of the hub");
-}
-
-#[track_caller]
-fn assert_refused(outcome: &Outcome, code: i32, words: &[&str]) {
-    assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(code), ""), "{outcome:?}");
-    for word in words {
-        outcome.assert_stderr(&[word]);
-    }
 }
 
 /// Every file and link under a folder, by its path in it.
@@ -187,11 +180,7 @@ fn an_interrupted_pull_resumes_where_it_stopped() {
     });
     let begun = Running::start(&mut orchestrate(&scratch, &hub, &["model", "pull", TINY]));
     let unfinished = cached(&scratch).join("blobs").join(format!("{}.incomplete", hub.file(WEIGHTS).hash()));
-    let deadline = std::time::Instant::now() + crate::support::BOUND;
-    while !unfinished.metadata().is_ok_and(|it| it.len() == 7000) {
-        assert!(std::time::Instant::now() < deadline, "the first bytes never came");
-        std::thread::yield_now();
-    }
+    wait_until("the first bytes arrive", || unfinished.metadata().is_ok_and(|it| it.len() == 7000));
     begun.signal(Signal::INT);
     let interrupted = begun.finish();
     assert_eq!((interrupted.code, interrupted.stdout.as_str()), (Some(130), ""), "{interrupted:?}");
@@ -283,9 +272,9 @@ fn a_file_with_a_wrong_hash_is_refused_and_removed() {
         let outcome = pull(&scratch, &hub, &[TINY]);
         assert_refused(&outcome, 5, &[&format!("`{name}` is damaged"), kind, "the file was removed"]);
         let hash = hub.file(name).hash();
-        let kept: Vec<_> =
+        let left: Vec<_> =
             everything_in(&cached(&scratch)).into_iter().filter(|it| it.contains(&hash)).collect();
-        assert!(kept.is_empty(), "{kept:?}");
+        assert!(left.is_empty(), "{left:?}");
         // The hub sends right data again.
         hub.answer(|_| None);
         assert_pulled(&pull(&scratch, &hub, &[TINY]), &scratch);
@@ -402,14 +391,14 @@ fn a_missing_repository_or_revision_is_named() {
 fn without_a_network_the_hint_works_offline() {
     let scratch = Scratch::new();
     // A port that was free a moment ago is not safe: another test's hub may have it. The kernel gives this one to no process.
-    let nobody = "127.0.0.1:1";
+    let closed = "127.0.0.1:1";
     let mut command = orchestrate(&scratch, &hub(), &["model", "pull", TINY]);
-    let outcome = finish(command.env("HF_ENDPOINT", format!("http://{nobody}")));
-    let said = format!("cannot reach http://{nobody}: ");
+    let outcome = finish(command.env("HF_ENDPOINT", format!("http://{closed}")));
+    let expected = format!("cannot reach http://{closed}: ");
     assert_refused(
         &outcome,
         5,
-        &[&said, "refused", "hint: without a network, `orchestrate model synth NAME --out DIR`"],
+        &[&expected, "refused", "hint: without a network, `orchestrate model synth NAME --out DIR`"],
     );
 }
 

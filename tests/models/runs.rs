@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::support::models::{assert_refused, edit_json, pulled, sparse_model};
 use crate::support::record::{Record, files};
-use crate::support::{BOUND, Outcome, Running, Scratch, fake_engine, finish};
+use crate::support::{Outcome, Running, Scratch, fake_engine, finish, wait_until};
 
 const RUN: &[&str] = &["-s", "decode", "--iterations", "1", "--blocks", "1", "--format", "csv"];
 
@@ -314,12 +314,8 @@ fn an_interrupted_conversion_leaves_no_cache_entry() {
     let small = scratch.synth("tiny-llama", "bf16", "small");
     std::fs::copy(small.join("tokenizer.json"), scratch.join("slow/tokenizer.json")).unwrap();
     let running = Running::start(&mut command(&scratch, &[&engine], &["-m", "slow", "--dtype", "q4_k"]));
-    let begun = std::time::Instant::now();
     let is_half_made = |folder: &PathBuf| files(folder).iter().any(|path| path.join("model.gguf").exists());
-    while !conversions(&scratch).iter().any(is_half_made) {
-        assert!(begun.elapsed() < BOUND, "it never began to convert: {:?}", running.finish());
-        std::thread::yield_now();
-    }
+    wait_until("the conversion writes a file", || conversions(&scratch).iter().any(is_half_made));
     running.signal(Signal::INT);
     running.finish().exits_with(130);
     assert_eq!(record(&scratch).end(), Some("interrupted"));
@@ -329,20 +325,18 @@ fn an_interrupted_conversion_leaves_no_cache_entry() {
 
 /// Waits until a process reads this pipe, and returns its other end.
 fn other_end_of(pipe: &Path) -> std::fs::File {
-    let begun = std::time::Instant::now();
     // A pipe can be opened for writing at once only where a process reads it.
     let writer = || {
         let is_pipe = std::os::unix::fs::FileTypeExt::is_fifo(&pipe.metadata().ok()?.file_type());
         let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
         is_pipe.then(|| std::fs::File::options().write(true).custom_flags(nonblocking).open(pipe).ok())?
     };
-    loop {
-        if let Some(writer) = writer() {
-            return writer;
-        }
-        assert!(begun.elapsed() < BOUND, "no process reads `{}`", pipe.display());
-        std::thread::yield_now();
-    }
+    let mut open = None;
+    wait_until("a process reads the pipe", || {
+        open = writer();
+        open.is_some()
+    });
+    open.unwrap()
 }
 
 #[test]

@@ -125,7 +125,7 @@ fn a_judgement_outside_the_format_is_printed_on_stderr() {
 fn the_json_of_a_run_has_the_judgement_of_compare() {
     let (scratch, _, folder) = saved();
     let slower = engine(&scratch, "engine", 3000);
-    let file = scratch.join("judged.json");
+    let file = scratch.join("run.json");
     let outcome = run(&scratch, &slower, &[COMPARE, &["--json", file.to_str().unwrap()]].concat());
     // The table on stdout is for people, and the judgement follows it.
     outcome.exits_with(1).assert_stdout(&["critical"]);

@@ -44,7 +44,7 @@ fn floors(record: &Record) -> Vec<&Value> {
 }
 
 /// The file of the machine's noise floors.
-fn kept(scratch: &Scratch) -> PathBuf {
+fn floors_file(scratch: &Scratch) -> PathBuf {
     let mut files = crate::support::record::files(&scratch.join("home/calibration"));
     assert_eq!(files.len(), 1, "{files:?}");
     files.remove(0)
@@ -58,7 +58,7 @@ fn calibrated_noise_floors_are_in_the_header_of_every_later_run() {
     scratch.assert_nothing_lives();
     let shown = |word: &str| outcome.stdout.lines().find(|line| line.contains(word)).unwrap_or_default();
     assert!(shown("decode  ").starts_with("noisy") && shown("decode  ").ends_with('6'), "{outcome:?}");
-    outcome.assert_stdout(&[&format!("`{}`", kept(&scratch).display())]);
+    outcome.assert_stdout(&[&format!("`{}`", floors_file(&scratch).display())]);
     // In its own run each engine had a twin, and no noise floor was known.
     let calibration = Record::only_one_in(&scratch.join("calibrations"));
     assert_eq!(calibration.launches_of("noisy (twin)").len(), 6);
@@ -106,7 +106,7 @@ fn an_unreadable_calibration_gives_a_warning_and_the_run_continues() {
     let scratch = Scratch::new();
     let noisy = noisy(&scratch);
     assert_eq!(calibrate(&scratch, &["--blocks", "5", "--iterations", "1"], &[&noisy]).code, Some(0));
-    let file = kept(&scratch);
+    let file = floors_file(&scratch);
     let sound = std::fs::read(&file).unwrap();
     std::fs::write(&file, &sound[..sound.len() / 2]).unwrap();
     let record = run(&scratch, &[], &[&noisy]);

@@ -117,12 +117,12 @@ fn a_format_that_has_no_place_for_a_view_is_refused_with_those_that_have() {
     for format in refused {
         let words = ["report", "no-such-record.jsonl", "--pairs", "--format", format];
         let outcome = finish(Scratch::new().orchestrate().args(words));
-        let said = format!(
+        let expected = format!(
             "error: --pairs: a line of {format} cannot hold a comparison with several engines\n\
              hint: --format {} or {last} has it\n",
             others.join(", ")
         );
-        assert_eq!((outcome.code, outcome.stdout.as_str(), outcome.stderr), (Some(2), "", said));
+        assert_eq!((outcome.code, outcome.stdout.as_str(), outcome.stderr), (Some(2), "", expected));
     }
 }
 

@@ -77,8 +77,8 @@ fn compare(base: &Written, new: &Written, arguments: &[&str]) -> Outcome {
 #[test]
 fn a_change_that_is_critical_is_named_and_ends_with_1() {
     let found = compare(&STEADY, &Written::slower(1.4), &[]).exits_with(1);
-    let said = "critical: `pebble` decodes 28.";
-    found.assert_stdout(&[said, "slower than before ["]);
+    let expected = "critical: `pebble` decodes 28.";
+    found.assert_stdout(&[expected, "slower than before ["]);
     assert!(found.stdout.ends_with("1 headline metric: 1 worse (1 critical)\n"), "{}", found.stdout);
 }
 
@@ -156,8 +156,8 @@ fn a_name_that_is_no_file_and_no_baseline_is_a_usage_error() {
 fn a_record_that_was_cut_off_is_compared_with_a_notice() {
     let scratch = Scratch::new();
     let (base, new) = (STEADY.to(&scratch, "base"), STEADY.to(&scratch, "new"));
-    let whole = std::fs::read_to_string(&new).unwrap();
-    std::fs::write(&new, &whole[..whole.len() - 300]).unwrap();
+    let text = std::fs::read_to_string(&new).unwrap();
+    std::fs::write(&new, &text[..text.len() - 300]).unwrap();
     let found = finish(scratch.orchestrate().arg("compare").arg(base).arg(new)).exits_with(0);
     assert!(found.stdout.starts_with("note: the new one was cut off before its end"), "{}", found.stdout);
 }

@@ -130,7 +130,7 @@ fn engines_without_their_device_are_rows_and_the_others_are_measured() {
     let (outcome, record) =
         measure(&scratch, &driver::absent(&scratch), &["--all", "--device", "cpu,cuda:0"]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    // Its manifest names no devices, so the engine itself is asked.
+    // Its manifest names no devices, so the engine itself is started.
     assert_eq!(program(&record, "plain cuda:0"), "plain-engine");
     for label in ["able cpu", "shared cpu", "plain cpu", "plain cuda:0"] {
         assert_eq!((record.samples_of(label).len(), record.failures_of(label).len()), (1, 0), "{label}");
@@ -159,10 +159,10 @@ fn a_row_names_all_missing_requirements_and_puts_the_first_remedy_first() {
     assert!(first.contains("nvidia-smi"), "a driver comes before packages that need one: {hint}");
     assert_eq!(second, ELSEWHERE);
     let page = outcome.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
-    for said in
+    for expected in
         [&format!("{NO_DRIVER}; {NO_ENVIRONMENT}"), &format!("hint: {first}"), &format!("hint: {ELSEWHERE}")]
     {
-        assert!(page.contains(said), "{said}: {}", outcome.stdout);
+        assert!(page.contains(expected), "{expected}: {}", outcome.stdout);
     }
     // With a driver, the remedy is the set-up; the other remedy is printed too.
     let scratch = tree();
@@ -174,8 +174,8 @@ fn a_row_names_all_missing_requirements_and_puts_the_first_remedy_first() {
     assert!(first.ends_with("setup heavy") && second == ELSEWHERE, "{failure}");
     outcome.assert_stdout(&["\n  hint: ORCHESTRATE_PYTHON_HEAVY="]);
     let checked = finish(&mut orchestrate(&scratch, &driver::absent(&scratch), &["check", "heavy"]));
-    let said = format!("cannot run here: {NO_DRIVER}; {NO_ENVIRONMENT}");
-    checked.assert_stderr(&[&said]);
+    let expected = format!("cannot run here: {NO_DRIVER}; {NO_ENVIRONMENT}");
+    checked.assert_stderr(&[&expected]);
     assert!(checked.stderr.ends_with(&format!("\nhint: {ELSEWHERE}\n")), "{checked:?}");
 }
 
@@ -185,9 +185,9 @@ fn with_a_driver_each_device_gets_its_program_built_and_measured() {
     let arguments = ["-e", "able", "-e", "shared", "--device", "cpu,cuda:0"];
     let (outcome, record) = measure(&scratch, &driver::present(&scratch), &arguments);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    let said: Vec<_> = outcome.stderr.lines().filter(|line| line.contains(": building")).collect();
+    let builds: Vec<_> = outcome.stderr.lines().filter(|line| line.contains(": building")).collect();
     assert_eq!(
-        said,
+        builds,
         ["able: building", "able: building for cuda (about a moment)", "shared: building"],
         "one program is built once, however many devices it serves"
     );
@@ -228,8 +228,8 @@ fn a_failed_build_fails_only_the_rows_of_its_device() {
     let record = Record::only_one_in(&scratch.results());
     assert_eq!((outcome.code, record.samples_of("half cpu").len()), (Some(4), 1), "{outcome:?}");
     let [failure] = record.failures_of("half cuda")[..] else { panic!("{record:?}") };
-    let said = format!("it does not build: no compiler for it in {}", scratch.path.display());
-    assert_eq!(failure["message"], said);
+    let expected = format!("it does not build: no compiler for it in {}", scratch.path.display());
+    assert_eq!(failure["message"], expected);
     assert!(failure["hint"].as_str().unwrap().ends_with("setup half --device cuda"), "{failure}");
 }
 
@@ -305,8 +305,8 @@ fn set_up_promises_nothing_about_a_device_that_the_manifest_omits() {
     let library = driver::present(&scratch);
     let outcome =
         finish(&mut orchestrate(&scratch, &library, &["setup", "plain", "--device", "metal,metal"]));
-    let said = "`plain` is ready; only a run shows whether it supports metal\n";
-    assert_eq!((outcome.code, &*outcome.stdout), (Some(0), said), "{outcome:?}");
+    let expected = "`plain` is ready; only a run shows whether it supports metal\n";
+    assert_eq!((outcome.code, &*outcome.stdout), (Some(0), expected), "{outcome:?}");
     // A wrong name may have requested an engine with another program.
     let outcome = finish(&mut orchestrate(&scratch, &library, &["setup", "able", "--device", "gpu"]));
     assert!(outcome.stdout.ends_with("hint: ./bin/orchestrate setup able --device cuda\n"), "{outcome:?}");
@@ -318,17 +318,17 @@ fn a_mistyped_device_is_refused_with_a_suggestion_before_any_build() {
     let scratch = tree();
     let arguments = ["setup", "able", "--device", "cdua:1"];
     let outcome = finish(&mut orchestrate(&scratch, &driver::present(&scratch), &arguments));
-    let said = "no device `cdua:1`\nhint: ./bin/orchestrate setup able --device cuda:1\n";
-    assert_eq!((outcome.code, outcome.stderr.ends_with(said)), (Some(2), true), "{outcome:?}");
+    let expected = "no device `cdua:1`\nhint: ./bin/orchestrate setup able --device cuda:1\n";
+    assert_eq!((outcome.code, outcome.stderr.ends_with(expected)), (Some(2), true), "{outcome:?}");
     assert_eq!(built(&scratch), Vec::<String>::new());
 }
 
 #[test]
 fn the_hint_of_a_failed_build_command_replaces_the_usual_hint() {
     let scratch = Scratch::outside();
-    let said = "echo error: no compiler; echo hint: buy one; exit 1";
+    let script = "echo error: no compiler; echo hint: buy one; exit 1";
     let manifest =
-        format!("about = \"x\"\nbinary = \"x\"\n[build]\ncommand = [\"sh\", \"-c\", \"{said}\"]\n");
+        format!("about = \"x\"\nbinary = \"x\"\n[build]\ncommand = [\"sh\", \"-c\", \"{script}\"]\n");
     scratch.plant(&[("poor", &manifest)]);
     let outcome = finish(scratch.orchestrate_alone().args(["setup", "poor"]));
     assert!(outcome.stderr.ends_with("error: no compiler\nhint: buy one\n"), "{outcome:?}");
@@ -340,8 +340,8 @@ fn the_size_of_a_possible_download_is_printed_before_each_build() {
     let (library, arguments) = (driver::present(&scratch), ["setup", "able", "--device", "cuda"]);
     finish(&mut orchestrate(&scratch, &library, &arguments));
     let again = finish(&mut orchestrate(&scratch, &library, &arguments));
-    let said = "able: bringing its build for cuda up to date (about a moment)\n";
-    assert!(again.stderr.starts_with(said), "{again:?}");
+    let expected = "able: bringing its build for cuda up to date (about a moment)\n";
+    assert!(again.stderr.starts_with(expected), "{again:?}");
 }
 
 #[test]

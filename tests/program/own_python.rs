@@ -50,16 +50,16 @@ fn an_own_python_replaces_an_environment_and_is_in_record_and_report() {
     let (outcome, record) = measure(&mut command, &scratch);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert_eq!(record.samples_of("snake-charmer").len(), 1);
-    let said = "`snake-charmer` runs in `/bin/sh` (ORCHESTRATE_PYTHON), not in its pinned environment, so its \
+    let expected = "`snake-charmer` runs in `/bin/sh` (ORCHESTRATE_PYTHON), not in its pinned environment, so its \
                 versions are not the pinned ones";
     let own = |it: &&&Value| it["message"].to_string().contains("ORCHESTRATE_PYTHON");
     let warnings = record.entries("warning");
     let messages: Vec<_> = warnings.iter().filter(own).map(|it| &it["message"]).collect();
-    assert_eq!(messages, [said], "once, and nothing of an engine without a Python");
+    assert_eq!(messages, [expected], "once, and nothing of an engine without a Python");
     // The page without its line breaks.
     let page = outcome.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(page.contains(said), "{}", outcome.stdout);
-    outcome.assert_stderr(&[said]);
+    assert!(page.contains(expected), "{}", outcome.stdout);
+    outcome.assert_stderr(&[expected]);
     assert!(!scratch.join("home/environments").exists());
 }
 
@@ -80,8 +80,8 @@ fn an_own_python_that_is_no_program_is_a_row_that_names_its_variable() {
     let (outcome, record) = measure(&mut command, &scratch);
     assert_eq!((outcome.code, record.samples_of("stone").len()), (Some(4), 1), "{outcome:?}");
     let [failure] = record.failures_of("snake-charmer")[..] else { panic!("{record:?}") };
-    let said = "`ORCHESTRATE_PYTHON` names no program: `/no/such/python`";
-    assert_eq!((&failure["kind"], &failure["message"]), (&"unavailable".into(), &said.into()));
+    let expected = "`ORCHESTRATE_PYTHON` names no program: `/no/such/python`";
+    assert_eq!((&failure["kind"], &failure["message"]), (&"unavailable".into(), &expected.into()));
     assert!(
         failure["hint"].as_str().unwrap().starts_with("unset ORCHESTRATE_PYTHON, or: export "),
         "{failure}"
@@ -118,8 +118,8 @@ fn a_baseline_is_not_measured_again_in_another_python() {
     let (outcome, _) = measure(&mut command, &scratch);
     let page = std::fs::read_to_string(scratch.join("home/baselines/mine/baseline.json"));
     let page: Value = serde_json::from_str(&page.unwrap_or_else(|_| panic!("{outcome:?}"))).unwrap();
-    let leaning = &page["configurations"][0]["program"]["leans_on"][0];
-    assert_eq!((&leaning["what"], &leaning["path"]), (&"python".into(), &"/bin/sh".into()));
+    let dependency = &page["configurations"][0]["program"]["leans_on"][0];
+    assert_eq!((&dependency["what"], &dependency["path"]), (&"python".into(), &"/bin/sh".into()));
     let again =
         ["-e", "snake-charmer", "--blocks", "2", "--baseline", "mine", "--rerun-baseline", "-s", "decode"];
     let mut command = with_python(&scratch, "ORCHESTRATE_PYTHON", "/bin/cat", &again);

@@ -149,8 +149,8 @@ fn an_engines_own_suite_adds_its_rows_to_the_named_engines() {
     assert_eq!(rows(&scratch, &["-s", "toy-parts", "-e", "bare"]), ["bare", "toy:late", "toy:later"]);
     assert_eq!(rows(&scratch, &["--all", "--presets"]), ["bare", "toy", "toy:late"]);
     let listed = finish(scratch.orchestrate_alone().arg("scenarios")).stdout;
-    let said = "toy-parts\n    one choice at a time (prefill)\n    rows: toy:late, toy:later\n";
-    assert!(listed.ends_with(said), "{listed}");
+    let expected = "toy-parts\n    one choice at a time (prefill)\n    rows: toy:late, toy:later\n";
+    assert!(listed.ends_with(expected), "{listed}");
     let outcome = finish(scratch.orchestrate_alone().args(["-e", "bare", "-s", "toy-part"])).exits_with(2);
     outcome.assert_stderr(&["`default`, `toy-parts`"]);
 }
@@ -172,7 +172,7 @@ fn an_unknown_engine_or_preset_is_refused_with_the_known_ones() {
         &scratch,
         scratch.orchestrate_alone().args(["-e", "able:no-such-preset"]),
     );
-    let reference = ["-e", "able", "--no-setup", "--reference", "nobody"];
+    let reference = ["-e", "able", "--no-setup", "--reference", "no-such-engine"];
     assert_snapshot("unknown-reference", &scratch, scratch.orchestrate_alone().args(reference));
 }
 
@@ -181,8 +181,11 @@ fn an_unknown_name_is_refused_before_any_build() {
     let scratch = tree();
     for option in ["--reference", "--verifier"] {
         let outcome =
-            finish(scratch.orchestrate_alone().args(["-e", "able", option, "nobody"])).exits_with(2);
-        assert!(outcome.stderr.starts_with(&format!("error: {option}: no engine `nobody`")), "{outcome:?}");
+            finish(scratch.orchestrate_alone().args(["-e", "able", option, "no-such-engine"])).exits_with(2);
+        assert!(
+            outcome.stderr.starts_with(&format!("error: {option}: no engine `no-such-engine`")),
+            "{outcome:?}"
+        );
         assert!(!scratch.join("target/release/able-engine").exists(), "{outcome:?}");
     }
 }
@@ -254,9 +257,9 @@ fn an_earlier_build_is_measured_with_a_warning_when_the_build_fails_now() {
     std::os::unix::fs::symlink(fake_engine(), scratch.join("target/release/broken-engine")).unwrap();
     let (outcome, record) = measure(&scratch, &["-e", "broken"]);
     assert_eq!((outcome.code, record.samples_of("broken").len()), (Some(0), 1), "{outcome:?}");
-    let said = "is measured: it does not build: no compiler here";
-    assert!(record.entries("warning")[0]["message"].to_string().contains(said), "{record:?}");
-    outcome.assert_stdout(&[said]);
+    let expected = "is measured: it does not build: no compiler here";
+    assert!(record.entries("warning")[0]["message"].to_string().contains(expected), "{record:?}");
+    outcome.assert_stdout(&[expected]);
 }
 
 #[test]
@@ -342,7 +345,7 @@ fn outside_a_checkout_the_engines_are_those_of_build_time() {
 fn tools(scratch: &Scratch) -> String {
     let folder = scratch.join("tools");
     std::fs::create_dir_all(&folder).unwrap();
-    let uv = "#!/bin/sh\nprintf '%s\\n' \"$*\" >>\"$0.said\"\n[ \"$1\" = venv ] || exit 0\nfor last; do :; done\nmkdir -p \"$last/bin\" && ln -s /bin/sh \"$last/bin/python\"\n";
+    let uv = "#!/bin/sh\nprintf '%s\\n' \"$*\" >>\"$0.calls\"\n[ \"$1\" = venv ] || exit 0\nfor last; do :; done\nmkdir -p \"$last/bin\" && ln -s /bin/sh \"$last/bin/python\"\n";
     for (name, content) in [("uv", uv), ("cc", "#!/bin/sh\n"), ("c++", "#!/bin/sh\n")] {
         write_program(&folder.join(name), content);
     }
@@ -377,12 +380,12 @@ fn source_packages_are_built_with_the_manifests_settings_and_need_a_compiler() {
     };
     let refused = setup(Some("no-such-compiler -O3"));
     assert_ne!(refused.code, Some(0));
-    let said = "no compiler `no-such-compiler`: the packages of `built` are built with it\nhint: apt-get install g++";
-    refused.assert_stderr(&[said]);
+    let expected = "no compiler `no-such-compiler`: the packages of `built` are built with it\nhint: apt-get install g++";
+    refused.assert_stderr(&[expected]);
     let ready = setup(None).exits_with(0);
     ready.assert_stderr(&["slowly"]);
-    let asked = std::fs::read_to_string(scratch.join("tools/uv.said")).unwrap();
-    let install = asked.lines().find(|line| line.starts_with("pip install")).unwrap();
+    let calls = std::fs::read_to_string(scratch.join("tools/uv.calls")).unwrap();
+    let install = calls.lines().find(|line| line.starts_with("pip install")).unwrap();
     let words: Vec<&str> = install.split(' ').collect();
     let after = |word: &str| words[words.iter().position(|it| *it == word).unwrap() + 1];
     assert_eq!(std::fs::read_to_string(after("--build-constraints")).unwrap(), "cmake==4.4.4\n");
@@ -391,6 +394,6 @@ fn source_packages_are_built_with_the_manifests_settings_and_need_a_compiler() {
     // A changed setting needs another environment.
     std::fs::write(folder.join("build-settings.txt"), "no-such-package:cmake.define.CURE=OFF\n").unwrap();
     assert_eq!(setup(None).code, Some(0));
-    let asked = std::fs::read_to_string(scratch.join("tools/uv.said")).unwrap();
-    assert_eq!(asked.lines().filter(|line| line.starts_with("venv")).count(), 2, "{asked}");
+    let calls = std::fs::read_to_string(scratch.join("tools/uv.calls")).unwrap();
+    assert_eq!(calls.lines().filter(|line| line.starts_with("venv")).count(), 2, "{calls}");
 }

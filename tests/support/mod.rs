@@ -320,7 +320,7 @@ impl Running {
                 return text.into_owned();
             }
         }
-        self.give_up(&format!("ended, and never said `{words}`"))
+        self.give_up(&format!("ended without `{words}`"))
     }
 
     /// The next line on stdout.
@@ -347,8 +347,8 @@ impl Running {
     fn next(&mut self, deadline: Instant) -> Option<(Stream, Vec<u8>)> {
         match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok((stream, line)) => {
-                let whole = if stream == Stream::Stdout { &mut self.stdout } else { &mut self.stderr };
-                whole.extend(&line);
+                let text = if stream == Stream::Stdout { &mut self.stdout } else { &mut self.stderr };
+                text.extend(&line);
                 Some((stream, line))
             }
             Err(mpsc::RecvTimeoutError::Disconnected) => None,

@@ -54,9 +54,7 @@ pub fn assert_refused(outcome: &Outcome, code: i32, words: &[&str]) {
     let errors = outcome.stderr.lines().filter(|line| line.starts_with("error: ")).count();
     assert_eq!(errors, 1, "{}", outcome.stderr);
     assert!(!outcome.stderr.contains("panicked"), "{}", outcome.stderr);
-    for word in words {
-        assert!(outcome.stderr.contains(word), "expected `{word}`:\n{}", outcome.stderr);
-    }
+    outcome.assert_stderr(words);
 }
 
 /// The content of every file of a folder, by its path in it; or of a single file.

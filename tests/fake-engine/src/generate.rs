@@ -113,7 +113,7 @@ pub fn answer(turn: &Turn, asked: &Asked) -> String {
     }
     lie::change_answer(turn.script, &mut generated);
     if has(turn.script, "wrong_id") {
-        generated["id"] = if asked.id.is_string() { "somebody-else".into() } else { 999_999.into() };
+        generated["id"] = if asked.id.is_string() { "another".into() } else { 999_999.into() };
     }
     let line = format!("{generated}\n");
     // JSON has no NaN, but some writers of JSON do.

@@ -104,12 +104,12 @@ fn a_text_engine_gives_chunks_and_no_ids() {
 
 #[test]
 fn continuing_a_partial_output_gives_the_same_tokens() {
-    let whole = ids(&Fake::with("").ask(GENERATE));
+    let all = ids(&Fake::with("").ask(GENERATE));
     for place in 0..6 {
-        let prompt = [&[1, 5, 7], &whole[..place]].concat();
+        let prompt = [&[1, 5, 7], &all[..place]].concat();
         let request = json!({ "prompt_ids": prompt, "max_new_tokens": 6 - place, "ignore_eos": true });
         // Another process, with the same weights.
-        assert_eq!(ids(&Fake::with("").ask(&request.to_string())), whole[place..], "{place}");
+        assert_eq!(ids(&Fake::with("").ask(&request.to_string())), all[place..], "{place}");
     }
 }
 
