@@ -444,7 +444,7 @@ fn the_overview_of_src_lists_every_module() {
 // The form of engines and files.
 
 #[test]
-fn every_engine_folder_has_a_manifest_of_its_name_and_a_readme_that_ends_with_its_decisions() {
+fn every_engine_folder_has_a_manifest_and_a_readme_that_ends_with_decisions() {
     for folder in engine_folders() {
         let manifest = text(&format!("engines/{folder}/engine.toml"));
         let manifest =

@@ -149,7 +149,7 @@ fn only_requested_gpus_are_probed_and_missing_ones_are_named() {
 }
 
 #[test]
-fn a_gpu_with_little_free_memory_has_smaller_buffers_and_one_with_none_is_absent() {
+fn a_gpu_with_little_free_memory_gets_smaller_buffers_and_one_without_none() {
     let machine = StandIns::all();
     let some = machine.probed(&[], &[("STAND_IN_FREE_MIB", "1100")]);
     assert_eq!(some.gpus[0].copies.unwrap().bytes, 2 * (275 << 20));

@@ -65,7 +65,7 @@ fn an_installed_orchestrator_measures_a_program_on_the_embedded_model() {
 }
 
 #[test]
-fn an_engine_is_called_by_the_name_that_it_was_given_also_through_a_link() {
+fn an_engine_behind_a_link_has_the_name_of_the_link() {
     let scratch = Scratch::new();
     let link = scratch.join("my-link");
     std::os::unix::fs::symlink(fake_engine(), &link).unwrap();
@@ -106,7 +106,7 @@ fn the_schema_is_the_committed_one() {
 }
 
 #[test]
-fn a_format_that_has_no_place_for_a_view_is_refused_with_those_that_have() {
+fn a_format_without_a_view_is_refused_with_those_that_have_it() {
     let (all, of_machine) = (formats(&["report", "record"]), formats(&["machine"]));
     assert_eq!(formats(&["-e", "sh"]), all);
     assert!(of_machine.iter().all(|format| all.contains(format)), "{of_machine:?} of {all:?}");

@@ -247,7 +247,7 @@ fn a_path_without_a_program_is_a_usage_error_and_nothing_runs() {
 }
 
 #[test]
-fn a_file_that_cannot_be_executed_or_lacks_its_interpreter_is_a_row() {
+fn a_file_without_permission_or_interpreter_is_a_row() {
     let scratch = Scratch::new();
     let text = scratch.join("notes.txt");
     std::fs::write(&text, "no program\n").unwrap();

@@ -131,7 +131,7 @@ fn rows_without_a_metric_keep_their_order() {
 }
 
 #[test]
-fn a_later_note_is_no_difference_and_a_lost_note_or_a_later_warning_is_one() {
+fn a_missing_note_and_a_new_warning_are_differences_and_a_new_note_is_none() {
     let before = r#"{"notes": ["n"], "warnings": ["w"]}"#;
     assert_eq!(found(before, r#"{"notes": ["n", "m"], "warnings": ["w"]}"#), NONE);
     assert_eq!(found(before, r#"{"notes": [], "warnings": ["w"]}"#), ["/notes: 1 values, now 0"]);

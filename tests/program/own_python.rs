@@ -7,17 +7,14 @@ use serde_json::Value;
 
 use crate::support::record::Record;
 use crate::support::snapshot::assert_snapshot;
-use crate::support::{Outcome, Scratch, fake_engine, finish, root};
+use crate::support::{Outcome, Scratch, builds, finish, root, unwrapped};
 
 /// `snake-charmer` has an environment, which no machine has; `stone` has none.
 fn tree() -> Scratch {
     let scratch = Scratch::outside();
     let engine = |name: &str| {
-        let fake = fake_engine().display();
-        let script = format!("mkdir -p target/release; ln -sf {fake} target/release/{name}-engine");
-        format!(
-            "about = \"a test\"\nbinary = \"{name}-engine\"\n[build]\ncommand = [\"sh\", \"-c\", \"{script}\"]\n"
-        )
+        let program = format!("{name}-engine");
+        format!("about = \"a test\"\nbinary = \"{program}\"\n[build]\n{}", builds(&program))
     };
     let environment = "[environment]\npython = \"3.12\"\nrequirements = \"requirements.txt\"\ndownload_mb = 4000\ninstalled_mb = 9000\n";
     scratch.plant(&[
@@ -56,9 +53,7 @@ fn an_own_python_replaces_an_environment_and_is_in_record_and_report() {
     let warnings = record.entries("warning");
     let messages: Vec<_> = warnings.iter().filter(own).map(|it| &it["message"]).collect();
     assert_eq!(messages, [expected], "once, and nothing of an engine without a Python");
-    // The page without its line breaks.
-    let page = outcome.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(page.contains(expected), "{}", outcome.stdout);
+    assert!(unwrapped(&outcome.stdout).contains(expected), "{}", outcome.stdout);
     outcome.assert_stderr(&[expected]);
     assert!(!scratch.join("home/environments").exists());
 }
@@ -79,7 +74,7 @@ fn an_own_python_that_is_no_program_is_a_row_that_names_its_variable() {
     let mut command = with_python(&scratch, "ORCHESTRATE_PYTHON", "/no/such/python", BOTH);
     let (outcome, record) = measure(&mut command, &scratch);
     assert_eq!((outcome.code, record.samples_of("stone").len()), (Some(4), 1), "{outcome:?}");
-    let [failure] = record.failures_of("snake-charmer")[..] else { panic!("{record:?}") };
+    let failure = record.failure_of("snake-charmer");
     let expected = "`ORCHESTRATE_PYTHON` names no program: `/no/such/python`";
     assert_eq!((&failure["kind"], &failure["message"]), (&"unavailable".into(), &expected.into()));
     assert!(

@@ -1,19 +1,14 @@
 //! Sets up the engines of a source tree: candidates from manifests, builds and environments. The tree is invented, so no real
 //! engine is named here.
 
-use crate::support::record::Record;
+use crate::support::record::{Record, case_of};
 use crate::support::snapshot::assert_snapshot;
-use crate::support::{Outcome, Running, Scratch, driver, fake_engine, finish, root, write_program};
+use crate::support::{Outcome, Running, Scratch, builds, driver, fake_engine, finish, root, write_program};
 
 /// A tree of four engines: one can be built, one has a build that fails, one is for another system, one has an environment.
 fn tree() -> Scratch {
     let scratch = Scratch::outside();
-    let fake = fake_engine().display();
-    let build = |name: &str| {
-        let script =
-            format!("echo linking {name}; mkdir -p target/release; ln -sf {fake} target/release/{name}");
-        format!("[build]\ncommand = [\"sh\", \"-c\", \"{script}\"]\nnote = \"a moment\"\n")
-    };
+    let build = |name: &str| format!("[build]\n{}note = \"a moment\"\n", builds(name));
     let environment = "[environment]\npython = \"3.11\"\nrequirements = \"requirements.txt\"\ndownload_mb = 2900\ninstalled_mb = 5400\n";
     let presets = "[presets.default]\nabout = \"as it comes\"\n[presets.late]\nabout = \"takes its time\"\noptions = { per_token_ns = 9000 }\n";
     let broken = "[build]\ncommand = [\"sh\", \"-c\", \"echo error: no compiler here; exit 1\"]\n";
@@ -48,18 +43,20 @@ fn measure(scratch: &Scratch, arguments: &[&str]) -> (Outcome, Record) {
     (outcome, record)
 }
 
+fn snapshot(name: &str, scratch: &Scratch, arguments: &[&str]) {
+    assert_snapshot(name, scratch, scratch.orchestrate_alone().args(arguments));
+}
+
 fn failure<'a>(record: &'a Record, label: &str) -> (&'a str, &'a str, Option<&'a str>) {
-    let [failure] = record.failures_of(label)[..] else {
-        panic!("expected one failure of `{label}`: {record:?}")
-    };
+    let failure = record.failure_of(label);
     (failure["kind"].as_str().unwrap(), failure["message"].as_str().unwrap(), failure["hint"].as_str())
 }
 
 #[test]
 fn engines_are_listed_with_missing_requirements_and_the_command_that_helps() {
     let scratch = tree();
-    assert_snapshot("engines", &scratch, scratch.orchestrate_alone().arg("engines"));
-    assert_snapshot("setup-list", &scratch, scratch.orchestrate_alone().args(["setup", "--list"]));
+    snapshot("engines", &scratch, &["engines"]);
+    snapshot("setup-list", &scratch, &["setup", "--list"]);
 }
 
 #[test]
@@ -166,14 +163,10 @@ fn a_value_that_is_listed_twice_is_one_row() {
 #[test]
 fn an_unknown_engine_or_preset_is_refused_with_the_known_ones() {
     let scratch = tree();
-    assert_snapshot("unknown-engine", &scratch, scratch.orchestrate_alone().args(["-e", "no-such-engine"]));
-    assert_snapshot(
-        "unknown-preset",
-        &scratch,
-        scratch.orchestrate_alone().args(["-e", "able:no-such-preset"]),
-    );
+    snapshot("unknown-engine", &scratch, &["-e", "no-such-engine"]);
+    snapshot("unknown-preset", &scratch, &["-e", "able:no-such-preset"]);
     let reference = ["-e", "able", "--no-setup", "--reference", "no-such-engine"];
-    assert_snapshot("unknown-reference", &scratch, scratch.orchestrate_alone().args(reference));
+    snapshot("unknown-reference", &scratch, &reference);
 }
 
 #[test]
@@ -194,22 +187,18 @@ fn an_unknown_name_is_refused_before_any_build() {
 fn set_up_builds_an_engine_and_can_be_repeated() {
     let scratch = tree();
     for name in ["setup-able", "setup-able-again"] {
-        assert_snapshot(name, &scratch, scratch.orchestrate_alone().args(["setup", "able"]));
+        snapshot(name, &scratch, &["setup", "able"]);
         assert!(scratch.join("target/release/able-engine").is_file());
     }
-    assert_snapshot(
-        "setup-remove-nothing",
-        &scratch,
-        scratch.orchestrate_alone().args(["setup", "able", "--remove"]),
-    );
+    snapshot("setup-remove-nothing", &scratch, &["setup", "able", "--remove"]);
     scratch.assert_nothing_lives();
 }
 
 #[test]
 fn a_failed_set_up_prints_the_builders_output_and_its_command() {
     let scratch = tree();
-    assert_snapshot("setup-broken", &scratch, scratch.orchestrate_alone().args(["setup", "broken"]));
-    assert_snapshot("setup-foreign", &scratch, scratch.orchestrate_alone().args(["setup", "foreign"]));
+    snapshot("setup-broken", &scratch, &["setup", "broken"]);
+    snapshot("setup-foreign", &scratch, &["setup", "foreign"]);
 }
 
 #[test]
@@ -307,11 +296,8 @@ fn presets_selects_all_presets_of_an_engine() {
 #[test]
 fn ratios_use_the_engine_that_its_manifest_calls_the_reference() {
     let (outcome, _) = measure(&tree(), &["-e", "able:late", "-e", "able"]);
-    let report: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
-    let ratio = |label: &str| {
-        let cases = report["cases"].as_array().unwrap();
-        cases.iter().find(|case| case["engine"]["label"] == label).unwrap()["times_reference"].as_f64()
-    };
+    let report = outcome.json();
+    let ratio = |label: &str| case_of(&report, label)["times_reference"].as_f64();
     assert_eq!(ratio("able"), Some(1.0));
     assert!(ratio("able:late").is_some_and(|ratio| (ratio - 2.0 / 9.0).abs() < 1e-9), "{report}");
 }
@@ -320,7 +306,7 @@ fn ratios_use_the_engine_that_its_manifest_calls_the_reference() {
 fn a_manifest_with_a_mistake_is_refused_with_its_file() {
     let scratch = Scratch::outside();
     scratch.plant(&[("wrong", "about = \"x\"\nbinary = \"x\"\nspeed = 11\n")]);
-    assert_snapshot("wrong-manifest", &scratch, scratch.orchestrate_alone().arg("engines"));
+    snapshot("wrong-manifest", &scratch, &["engines"]);
 }
 
 #[test]
@@ -355,13 +341,12 @@ fn tools(scratch: &Scratch) -> String {
 #[test]
 fn source_packages_are_built_with_the_manifests_settings_and_need_a_compiler() {
     let scratch = Scratch::outside();
-    let fake = fake_engine().display();
     let manifest = format!(
-        "about = \"built from source\"\nbinary = \"built\"\n\
-         [build]\ncommand = [\"sh\", \"-c\", \"mkdir -p target/release; ln -sf {fake} target/release/built\"]\n\
+        "about = \"built from source\"\nbinary = \"built\"\n[build]\n{}\
          [environment]\npython = \"3.11\"\nrequirements = \"requirements.txt\"\n\
          build = [\"build-requirements.txt\", \"build-settings.txt\", \"cure.cmake\"]\nnote = \"slowly\"\n\
-         download_mb = 1\ninstalled_mb = 1\n"
+         download_mb = 1\ninstalled_mb = 1\n",
+        builds("built")
     );
     scratch.plant(&[("built", &manifest)]);
     let folder = scratch.join("engines/built");

@@ -213,6 +213,18 @@ impl Drop for Scratch {
     }
 }
 
+/// The command of a manifest that builds this program: a link to the fake engine.
+pub fn builds(program: &str) -> String {
+    let fake = fake_engine().display();
+    let script = format!("mkdir -p target/release; ln -sf {fake} target/release/{program}");
+    format!("command = [\"sh\", \"-c\", \"{script}\"]\n")
+}
+
+/// A text without its line breaks.
+pub fn unwrapped(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 /// Words of a command line for a shell.
 pub fn quoted(words: &[&str]) -> String {
     words.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ")

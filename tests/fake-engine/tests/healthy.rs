@@ -83,8 +83,8 @@ fn settings_come_from_the_command_line_and_from_load_too() {
         .args(["--fault", "exits_before_hello", "--exit-code", "9"])
         .output();
     assert_eq!(output.unwrap().status.code(), Some(9));
-    let output = run(env!("CARGO_BIN_EXE_fake-engine")).args(["--fault", "hangs_in_bed"]).output().unwrap();
-    assert!(String::from_utf8_lossy(&output.stderr).contains("unknown fault `hangs_in_bed`"));
+    let output = run(env!("CARGO_BIN_EXE_fake-engine")).args(["--fault", "no_such_fault"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stderr).contains("unknown fault `no_such_fault`"));
     let mut fake = Fake::start(&json!({ "version": "7" }));
     assert_eq!(fake.ask(HELLO)["version"], "7");
     let load =
