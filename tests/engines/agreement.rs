@@ -9,6 +9,7 @@ use model_files::{Dtype, Format, Goal, ModelFolder, convert, embedded};
 use serde_json::{Value, json};
 
 use crate::engine::{assert_is_ready, at_home, binary, slot};
+use crate::support::models::with_header;
 use crate::support::{Outcome, Scratch, copy_folder, finish, root, write_program};
 
 const ENGINE: &str = "candle";
@@ -205,10 +206,7 @@ impl Copy {
     fn write(&self, to: &Path) -> PathBuf {
         copy_folder(&self.from, to);
         std::fs::write(to.join("config.json"), self.config.to_string()).unwrap();
-        let mut header = self.header.to_string().into_bytes();
-        header.resize(header.len().next_multiple_of(8), b' ');
-        let weights = [&(header.len() as u64).to_le_bytes()[..], &header, &self.numbers].concat();
-        std::fs::write(to.join("model.safetensors"), weights).unwrap();
+        std::fs::write(to.join("model.safetensors"), with_header(&self.header, &self.numbers)).unwrap();
         to.into()
     }
 }

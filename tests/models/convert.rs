@@ -6,7 +6,8 @@ use model_files::{ModelFacts, ModelFolder};
 use serde_json::{Map, Value, json};
 
 use crate::support::models::{
-    ARCHITECTURES, assert_refused, contents, numbers, pulled, replaced, sparse_model,
+    ARCHITECTURES, assert_refused, contents, edit_header, large_config, numbers, pulled, replaced,
+    sparse_model, with_header,
 };
 use crate::support::snapshot::assert_snapshot;
 use crate::support::{Running, Scratch, finish, wait_until};
@@ -207,9 +208,7 @@ fn sharded(whole: &Path, to: &Path) {
             );
             map.insert(tensor.name.clone(), name.clone().into());
         }
-        let header = Value::Object(header).to_string();
-        let file = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &data].concat();
-        std::fs::write(to.join(name), file).unwrap();
+        std::fs::write(to.join(name), with_header(&Value::Object(header), &data)).unwrap();
     }
     let index = json!({ "metadata": {}, "weight_map": map });
     std::fs::write(to.join("model.safetensors.index.json"), index.to_string()).unwrap();
@@ -236,17 +235,11 @@ fn a_gpt2_checkpoint_with_prefixed_names_is_the_same_model() {
     let scratch = Scratch::new();
     let plain = scratch.synth("tiny-gpt2", "f32", "one/model");
     let long = scratch.synth("tiny-gpt2", "f32", "other/model");
-    let path = long.join("model.safetensors");
-    let bytes = std::fs::read(&path).unwrap();
-    let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
-    let header: Map<String, Value> = serde_json::from_slice(&bytes[8..8 + length]).unwrap();
-    let renamed = header.into_iter().map(|(name, entry)| match name.starts_with("__") {
+    let renamed = |(name, entry): (String, Value)| match name.starts_with("__") {
         true => (name, entry),
         false => (format!("transformer.{name}"), entry),
-    });
-    let header = Value::Object(renamed.collect()).to_string();
-    let file = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &bytes[8 + length..]].concat();
-    std::fs::write(&path, file).unwrap();
+    };
+    edit_header(&long.join("model.safetensors"), |header| header.into_iter().map(renamed).collect());
     assert_eq!(identity(&scratch, &plain), identity(&scratch, &long));
     let [one, other] = [(&plain, "one.gguf"), (&long, "other.gguf")]
         .map(|(model, out)| std::fs::read(convert(&scratch, model, "gguf", None, out)).unwrap());
@@ -348,12 +341,7 @@ fn a_gguf_of_an_unknown_architecture_is_refused_by_name() {
 #[test]
 fn an_interrupted_conversion_leaves_no_files() {
     let scratch = Scratch::new();
-    // Sparse: half a gigabyte of zeros that take no room on the disk, and a while to convert.
-    let config = json!({
-        "model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 4, "num_attention_heads": 16,
-        "intermediate_size": 8192, "vocab_size": 1024, "max_position_embeddings": 128, "tie_word_embeddings": true
-    });
-    sparse_model(&scratch.join("model"), &config);
+    sparse_model(&scratch.join("model"), &large_config());
     let before = scratch.everything();
     let mut command = scratch.orchestrate();
     command.args(["model", "convert", "model", "--to", "gguf", "--dtype", "q4_k", "--out", "new/model.gguf"]);
@@ -361,7 +349,6 @@ fn an_interrupted_conversion_leaves_no_files() {
     wait_until("the conversion writes a file", || {
         scratch.everything().iter().any(|name| name.ends_with("/model.gguf"))
     });
-    running.signal(rustix::process::Signal::INT);
-    assert_refused(&running.finish(), 130, &["interrupted"]);
+    assert_refused(&running.interrupt(), 130, &["interrupted"]);
     assert_eq!(scratch.everything(), before);
 }

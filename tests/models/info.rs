@@ -280,6 +280,6 @@ fn an_empty_cache_is_reported_and_an_invalid_size_is_refused() {
     }
     assert_eq!(cache(&["--limit", "1.5GB"]).stdout, "the limit of conversions is 1.50 GB; removed 0 B\n");
     assert_eq!(cache(&["--list"]).stdout, "0 B in 0 conversions, limit 1.50 GB\n");
-    assert_eq!(cache(&["--list", "--clear"]).code, Some(2));
+    cache(&["--list", "--clear"]).exits_with(2);
     assert!(Path::new(&scratch.join("home/conversions/limit")).is_file());
 }

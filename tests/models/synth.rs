@@ -6,7 +6,9 @@ use model_files::{Architecture, Config, Format, ModelFacts, ModelFolder, Part, S
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::support::models::{ARCHITECTURES, assert_refused, contents, edit_json, numbers, sha256};
+use crate::support::models::{
+    ARCHITECTURES, assert_refused, contents, edit_json, large_config, numbers, sha256,
+};
 use crate::support::snapshot::assert_snapshot;
 use crate::support::{Running, Scratch, finish, wait_until};
 
@@ -258,20 +260,11 @@ fn a_model_can_be_written_into_an_empty_folder() {
     assert!(scratch.everything().iter().all(|name| name.starts_with("empty")), "{:?}", scratch.everything());
 }
 
-/// Large enough that a signal arrives before the end, small enough for any disk.
-fn half_a_gigabyte(scratch: &Scratch) {
-    let config = json!({
-        "model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 8, "num_attention_heads": 16,
-        "intermediate_size": 4096, "vocab_size": 1024, "max_position_embeddings": 128
-    });
-    std::fs::write(scratch.join("config.json"), config.to_string()).unwrap();
-}
-
 #[test]
 fn an_interrupted_synthesis_leaves_no_files() {
     for (format, signal) in [("safetensors", Signal::INT), ("gguf", Signal::TERM)] {
         let scratch = Scratch::new();
-        half_a_gigabyte(&scratch);
+        std::fs::write(scratch.join("config.json"), large_config().to_string()).unwrap();
         let before = scratch.everything();
         let mut command = scratch.orchestrate();
         let out = if format == "gguf" { "new/folder/model.gguf" } else { "new/folder/model" };

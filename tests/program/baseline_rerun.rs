@@ -2,7 +2,6 @@
 
 use std::fs;
 
-use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::support::baselines::{
@@ -182,8 +181,7 @@ fn an_interrupted_run_is_not_judged_and_prints_the_compare_command() {
     let words = [COMPARE, &["--save-baseline", "other", "--debug"]].concat();
     let mut running = Running::start(&mut command(&scratch, &hangs, &words));
     running.wait_for("fake: hangs in generate");
-    running.signal(Signal::INT);
-    let outcome = running.finish().exits_with(130);
+    let outcome = running.interrupt();
     let notices = ["not compared with baseline `main`", " compare main ", "baseline `other` is not saved"];
     outcome.assert_stderr(&notices);
     assert!(!folder(&scratch, "other").exists());

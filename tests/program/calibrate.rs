@@ -83,9 +83,9 @@ fn a_new_calibration_replaces_only_its_own_engines() {
     let scratch = Scratch::new();
     let (noisy, quiet) = (noisy(&scratch), fake_engine());
     let both: [&Path; 2] = [&noisy, quiet];
-    assert_eq!(calibrate(&scratch, &["--blocks", "5", "--iterations", "1"], &both).code, Some(0));
+    calibrate(&scratch, &["--blocks", "5", "--iterations", "1"], &both).exits_with(0);
     let before = run(&scratch, &[], &both);
-    assert_eq!(calibrate(&scratch, &["--blocks", "7", "--iterations", "1"], &[&noisy]).code, Some(0));
+    calibrate(&scratch, &["--blocks", "7", "--iterations", "1"], &[&noisy]).exits_with(0);
     let after = run(&scratch, &[], &both);
     let blocks = |record: &Record| -> Vec<(usize, u64)> {
         let of = |label| record.configuration(label);
@@ -105,7 +105,7 @@ fn a_new_calibration_replaces_only_its_own_engines() {
 fn an_unreadable_calibration_gives_a_warning_and_the_run_continues() {
     let scratch = Scratch::new();
     let noisy = noisy(&scratch);
-    assert_eq!(calibrate(&scratch, &["--blocks", "5", "--iterations", "1"], &[&noisy]).code, Some(0));
+    calibrate(&scratch, &["--blocks", "5", "--iterations", "1"], &[&noisy]).exits_with(0);
     let file = floors_file(&scratch);
     let sound = std::fs::read(&file).unwrap();
     std::fs::write(&file, &sound[..sound.len() / 2]).unwrap();
@@ -114,7 +114,7 @@ fn an_unreadable_calibration_gives_a_warning_and_the_run_continues() {
     let warnings = record.entries("warning");
     let names_it = |warning: &&Value| warning["message"].as_str().unwrap().contains(&*file.to_string_lossy());
     assert_eq!(warnings.iter().copied().filter(names_it).count(), 1, "{warnings:?}");
-    assert_eq!(calibrate(&scratch, &["--blocks", "5", "--iterations", "1"], &[&noisy]).code, Some(0));
+    calibrate(&scratch, &["--blocks", "5", "--iterations", "1"], &[&noisy]).exits_with(0);
     assert!(!floors(&run(&scratch, &[], &[&noisy])).is_empty());
 }
 

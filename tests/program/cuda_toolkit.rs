@@ -107,7 +107,7 @@ fn an_incomplete_folder_is_replaced() {
     assert!(!folder.exists(), "asking where makes nothing");
     std::fs::create_dir_all(folder.join("lib/stubs")).unwrap();
     std::fs::write(folder.join("lib/leftover"), "").unwrap();
-    assert_eq!(call(&scratch, &[]).code, Some(0));
+    call(&scratch, &[]).exits_with(0);
     assert!(folder.join("bin/nvcc").is_file() && !folder.join("lib/leftover").exists());
 }
 
@@ -147,7 +147,7 @@ fn without_a_network_the_script_fails_and_the_next_call_starts_over() {
     let expected = "error: CUDA's toolkit cannot be downloaded: is there a network?\nhint: export CUDA_HOME=";
     outcome.assert_stderr(&["dns error", expected]);
     scratch.script("path/uv", UNPACKS);
-    assert_eq!(call(&scratch, &[]).code, Some(0));
+    call(&scratch, &[]).exits_with(0);
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn a_users_own_toolkit_is_used_unchanged_and_needs_a_compiler() {
 #[test]
 fn remove_deletes_every_toolkit_and_nothing_else() {
     let scratch = machine(UNPACKS);
-    assert_eq!(call(&scratch, &[]).code, Some(0));
+    call(&scratch, &[]).exits_with(0);
     for other in ["toolkits/cuda-12.0.0-0123456789abcdef", "toolkits/of-another-kind", "environments/x"] {
         std::fs::create_dir_all(scratch.join("home").join(other)).unwrap();
     }
@@ -245,7 +245,7 @@ fn unchanged_sources_are_compiled_once_per_machine() {
     // A removed result is compiled again.
     let stored = finish(scratch.marked(root().join("scripts/check-cuda")).arg("--where"));
     std::fs::remove_dir_all(stored.stdout.trim()).unwrap();
-    assert_eq!(check(&scratch, "exit 1", "8").code, Some(1));
+    check(&scratch, "exit 1", "8").exits_with(1);
 }
 
 #[test]
@@ -274,9 +274,9 @@ fn a_stopped_check_ends_its_processes_and_releases_the_lock() {
     let running = Running::start(&mut checking(&scratch, cargo, "8"));
     wait_until("cargo is called", || calls(&scratch) > 0);
     running.signal(Signal::TERM);
-    assert_eq!(running.finish().code, Some(143));
+    running.finish().exits_with(143);
     scratch.wait_until_nothing_lives();
-    assert_eq!(check(&scratch, "exit 0", "8").code, Some(0));
+    check(&scratch, "exit 0", "8").exits_with(0);
 }
 
 #[test]

@@ -56,7 +56,7 @@ fn a_rehearsal_turns_packed_programs_into_a_table_and_records() {
 fn on_a_gpu_every_engine_is_measured_and_compared_with_the_cpu() {
     let tree = Tree::planted(&[]);
     needs_a_library(&tree.scratch, "built/newcomer-cuda");
-    assert_eq!(tree.pack("gpu-check").code, Some(0));
+    tree.pack("gpu-check").exits_with(0);
     let short = ["--shape", "tiny-llama", "--scenarios", "decode", "--blocks", "1"];
     let outcome =
         tree.check(&[&short, BY_ITSELF].concat(), Some(&crate::support::driver::present(&tree.scratch)));

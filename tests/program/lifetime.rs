@@ -28,8 +28,7 @@ fn until_it_hangs(scratch: &Scratch) -> Running {
 fn an_interrupt_keeps_and_prints_the_results_so_far() {
     let scratch = Scratch::new();
     let running = until_it_hangs(&scratch);
-    running.signal(Signal::INT);
-    let outcome = running.finish().exits_with(130);
+    let outcome = running.interrupt();
     scratch.assert_nothing_lives();
     let record = Record::only_one_in(&scratch.results());
     assert_eq!(record.end(), Some("interrupted"));
@@ -43,7 +42,7 @@ fn sigterm_interrupts_a_run_like_ctrl_c() {
     let scratch = Scratch::new();
     let running = until_it_hangs(&scratch);
     running.signal(Signal::TERM);
-    assert_eq!(running.finish().code, Some(130));
+    running.finish().exits_with(130);
     scratch.assert_nothing_lives();
     assert_eq!(Record::only_one_in(&scratch.results()).end(), Some("interrupted"));
 }
@@ -53,8 +52,7 @@ fn a_second_interrupt_leaves_no_processes_behind() {
     let scratch = Scratch::new();
     let running = until_it_hangs(&scratch);
     running.signal(Signal::INT);
-    running.signal(Signal::INT);
-    running.finish().exits_with(130);
+    running.interrupt();
     scratch.assert_nothing_lives();
     finish(scratch.orchestrate().arg("report").args(files(&scratch.results()))).exits_with(0);
 }
@@ -90,8 +88,7 @@ fn an_interrupt_ends_an_engine_that_refuses_to_exit() {
     command.args(["--scenario", "decode", "--blocks", "1", "--debug", "-e"]).arg(engine);
     let mut running = Running::start(command.arg("--results").arg(scratch.results()));
     running.wait_for("fake: hangs in generate");
-    running.signal(Signal::INT);
-    assert_eq!(running.finish().code, Some(130));
+    running.interrupt();
     scratch.assert_nothing_lives();
 }
 
@@ -160,8 +157,7 @@ fn two_runs_at_once_write_two_records_and_end_only_their_own_processes() {
     assert!(outcomes.iter().all(|outcome| outcome.code == Some(0)), "{outcomes:?}");
     assert!(scratch.living().len() >= 4, "the hanging run was ended by another: {:?}", scratch.living());
     assert_eq!(files(&scratch.results()).len(), 4);
-    hanging.signal(Signal::INT);
-    assert_eq!(hanging.finish().code, Some(130));
+    hanging.interrupt();
     scratch.assert_nothing_lives();
 }
 

@@ -323,6 +323,13 @@ impl Running {
         let _ = rustix::process::kill_process(pid, signal);
     }
 
+    /// Interrupts the program as Ctrl-C does, and checks its exit code.
+    #[track_caller]
+    pub fn interrupt(self) -> Outcome {
+        self.signal(rustix::process::Signal::INT);
+        self.finish().exits_with(130)
+    }
+
     /// Waits until a line on stderr contains the words, and returns that line.
     pub fn wait_for(&mut self, words: &str) -> String {
         let deadline = Instant::now() + BOUND;
