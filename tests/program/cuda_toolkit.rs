@@ -34,10 +34,14 @@ fn machine(uv: &str) -> Scratch {
     scratch
 }
 
+/// A PATH that begins with the test's programs.
+fn path(scratch: &Scratch) -> String {
+    format!("{}:/usr/bin:/bin", scratch.join("path").display())
+}
+
 fn toolkit(scratch: &Scratch, arguments: &[&str]) -> Command {
     let mut command = scratch.marked(root().join("scripts/cuda-toolkit"));
-    let path = format!("{}:/usr/bin:/bin", scratch.join("path").display());
-    command.args(arguments).env("PATH", path).env("CALLS", scratch.join("calls"));
+    command.args(arguments).env("PATH", path(scratch)).env("CALLS", scratch.join("calls"));
     command.env_remove("CUDA_HOME");
     command
 }
@@ -131,7 +135,7 @@ fn env_prints_lines_that_a_shell_evaluates() {
         root().join("scripts/cuda-toolkit").display()
     );
     shell.args(["-c", &script]).env("ORCHESTRATE_HOME", &spaced).env("CALLS", scratch.join("calls"));
-    shell.env("PATH", format!("{}:/usr/bin:/bin", scratch.join("path").display())).env_remove("CUDA_HOME");
+    shell.env("PATH", path(&scratch)).env_remove("CUDA_HOME");
     let outcome = finish(&mut shell);
     let lines: Vec<&str> = outcome.stdout.lines().collect();
     assert_eq!(lines.len(), 2, "{outcome:?}");
@@ -227,8 +231,7 @@ fn checking(scratch: &Scratch, cargo: &str, minutes: &str) -> Command {
     scratch.script("path/rustc", "echo rustc 1.95.0");
     scratch.script("path/cargo", &format!("echo \"$*\" >>\"$CALLS\"\n{cargo}"));
     let mut command = scratch.marked(root().join("scripts/check-cuda"));
-    let path = format!("{}:/usr/bin:/bin", scratch.join("path").display());
-    command.arg(minutes).env("PATH", path).env("CALLS", scratch.join("calls"));
+    command.arg(minutes).env("PATH", path(scratch)).env("CALLS", scratch.join("calls"));
     command.env("CUDA_HOME", scratch.join("own"));
     command
 }
@@ -296,12 +299,10 @@ fn capability(scratch: &Scratch, nvidia_smi: &str, chosen: Option<&str>) -> Stri
     }
     scratch.script("own/bin/nvcc", "");
     scratch.script("path/nvidia-smi", nvidia_smi);
-    scratch.script(
-        "path/cargo",
-        "echo \"$CUDA_COMPUTE_CAP\"; cp /bin/true \"$CARGO_TARGET_DIR/release/candle-cuda\"",
-    );
+    let cargo = "echo \"$CUDA_COMPUTE_CAP\"; cp /bin/true \"$CARGO_TARGET_DIR/release/candle-cuda\"";
+    scratch.script("path/cargo", cargo);
     let mut command = scratch.marked(root().join("engines/candle/build-cuda"));
-    command.env("PATH", format!("{}:/usr/bin:/bin", scratch.join("path").display()));
+    command.env("PATH", path(scratch));
     command.env("CUDA_HOME", scratch.join("own")).env("CARGO_TARGET_DIR", scratch.join("target"));
     command.env_remove("CUDA_COMPUTE_CAP").envs(chosen.map(|chosen| ("CUDA_COMPUTE_CAP", chosen)));
     let outcome = finish(&mut command).exits_with(0);
@@ -330,8 +331,7 @@ fn a_build_for_another_gpu_is_kept_by_the_next_build() {
 fn a_machine_without_a_toolkit_skips_the_check_with_the_reason() {
     let scratch = machine(OFFLINE);
     let mut command = scratch.marked(root().join("scripts/check-cuda"));
-    let path = format!("{}:/usr/bin:/bin", scratch.join("path").display());
-    let outcome = finish(command.env("PATH", path).env_remove("CUDA_HOME")).exits_with(0);
+    let outcome = finish(command.env("PATH", path(&scratch)).env_remove("CUDA_HOME")).exits_with(0);
     assert!(outcome.stdout.starts_with("skipped: CUDA's toolkit cannot be had here"), "{outcome:?}");
     outcome.assert_stderr(&["is there a network?"]);
 }

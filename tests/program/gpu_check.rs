@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::support::record::{Record, files};
-use crate::support::{Outcome, Scratch, command, copy_program, fake_engine, finish, root};
+use crate::support::{Outcome, Scratch, command, copy_program, driver, fake_engine, finish, quoted, root};
 
 /// The reference engine, which uses the same program on a GPU.
 const REFERENCE: &str = r#"
@@ -58,8 +58,7 @@ fn on_a_gpu_every_engine_is_measured_and_compared_with_the_cpu() {
     needs_a_library(&tree.scratch, "built/newcomer-cuda");
     tree.pack("gpu-check").exits_with(0);
     let short = ["--shape", "tiny-llama", "--scenarios", "decode", "--blocks", "1"];
-    let outcome =
-        tree.check(&[&short, BY_ITSELF].concat(), Some(&crate::support::driver::present(&tree.scratch)));
+    let outcome = tree.check(&[&short, BY_ITSELF].concat(), Some(&driver::present(&tree.scratch)));
     outcome.assert_stdout(&["GPU: Pretence 9000, compute capability 9.0"]);
     for expected in ["  newcomer: exact (", "  steady: exact ("] {
         assert_eq!(outcome.stdout.matches(expected).count(), 2, "{}", outcome.stdout);
@@ -165,9 +164,7 @@ impl Tree {
         std::fs::create_dir(scratch.join("built")).unwrap();
         copy_program(Path::new(env!("CARGO_BIN_EXE_orchestrate")), &scratch.join("built/orchestrate"));
         copy_program(fake_engine(), &scratch.join("built/newcomer-cuda"));
-        let settings: Vec<_> = settings.iter().map(|setting| format!("'{setting}'")).collect();
-        let fake = fake_engine().display();
-        scratch.script("built/steady-engine", &format!("exec '{fake}' {}", settings.join(" ")));
+        scratch.engine("built/steady-engine", &quoted(settings));
         Self { scratch }
     }
 
