@@ -33,11 +33,7 @@ const APART: &[(&str, &str, &str)] = &[
         "the output checks after the last block, a subject of their own",
     ),
     ("run::held_out", "OutputChecks", "the output checks before the first block, likewise"),
-    (
-        "run::checks",
-        "Launched",
-        "the requests of output checks alone; measured ones have no part in them",
-    ),
+    ("run::checks", "Launched", "the requests of output checks alone; measured ones have no part in them"),
 ];
 
 fn in_src(path: &str) -> Option<String> {

@@ -89,7 +89,11 @@ const TOKENIZER: &[Corruption] = &[
 const INDEX: &[Corruption] = &[
     ("no JSON", |it| write(it, "{"), ""),
     ("of nothing", |it| write(it, r#"{"weight_map":{}}"#), ""),
-    ("outside the folder", |it| index(it, "../model.safetensors"), "`../model.safetensors` is not a file name"),
+    (
+        "outside the folder",
+        |it| index(it, "../model.safetensors"),
+        "`../model.safetensors` is not a file name",
+    ),
     ("at the root", |it| index(it, "/etc/passwd"), ""),
     ("of a missing shard", |it| index(it, "model-2.safetensors"), "`model-2.safetensors` is missing"),
     ("of a missing tensor", |it| index(it, "model.safetensors"), "tensor `x` is not in `model.safetensors`"),
