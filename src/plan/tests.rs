@@ -100,7 +100,7 @@ fn each_reference_has_a_twin_when_verdicts_are_possible() {
     assert_eq!(plan.configurations[5].label, "a 2 threads (twin)");
     let quick = Selection { extent: Extent { blocks: Some(1), ..Extent::default() }, ..selection() };
     assert_eq!(Plan::new(&quick).configurations.len(), 4);
-    let alone = Selection { reference: "nobody".into(), ..selection() };
+    let alone = Selection { reference: "absent".into(), ..selection() };
     assert_eq!((Plan::new(&alone).pairs(), Plan::new(&alone).configurations.len()), (vec![], 4));
 }
 

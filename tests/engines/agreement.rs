@@ -9,6 +9,7 @@ use model_files::{Dtype, Format, Goal, ModelFolder, convert, embedded};
 use serde_json::{Value, json};
 
 use crate::engine::{assert_is_ready, at_home, binary, slot};
+use crate::support::models::with_header;
 use crate::support::{Outcome, Scratch, copy_folder, finish, root, write_program};
 
 const ENGINE: &str = "candle";
@@ -182,9 +183,9 @@ impl Copy {
         let matrices = tensors.iter().filter(|(name, _)| name.starts_with(&begins));
         let mut permuted = 0;
         for (_, tensor) in matrices.filter(|(_, it)| it["shape"].as_array().unwrap().len() == 2) {
-            let whole = |value: &Value| value.as_u64().unwrap() as usize;
-            let (start, end) = (whole(&tensor["data_offsets"][0]), whole(&tensor["data_offsets"][1]));
-            let row = (end - start) / whole(&tensor["shape"][0]);
+            let number = |value: &Value| value.as_u64().unwrap() as usize;
+            let (start, end) = (number(&tensor["data_offsets"][0]), number(&tensor["data_offsets"][1]));
+            let row = (end - start) / number(&tensor["shape"][0]);
             let rows: Vec<Vec<u8>> = self.numbers[start..end].chunks(row).map(<[u8]>::to_vec).collect();
             self.numbers[start..end].copy_from_slice(&rows.into_iter().rev().collect::<Vec<_>>().concat());
             permuted += 1;
@@ -205,10 +206,7 @@ impl Copy {
     fn write(&self, to: &Path) -> PathBuf {
         copy_folder(&self.from, to);
         std::fs::write(to.join("config.json"), self.config.to_string()).unwrap();
-        let mut header = self.header.to_string().into_bytes();
-        header.resize(header.len().next_multiple_of(8), b' ');
-        let weights = [&(header.len() as u64).to_le_bytes()[..], &header, &self.numbers].concat();
-        std::fs::write(to.join("model.safetensors"), weights).unwrap();
+        std::fs::write(to.join("model.safetensors"), with_header(&self.header, &self.numbers)).unwrap();
         to.into()
     }
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""An engine that loads another model than it is asked to load, and is honest in everything else."""
+"""An engine that loads another model than the requested one, and reports everything else correctly."""
 import json
 import subprocess
 import sys

@@ -245,14 +245,14 @@ impl<'a> Walk<'a> {
             rest = after;
         }
         let is_rooted = rest.len() < path.len();
-        let whole = rest;
+        let full = rest;
         let Some((name, mut rest)) = rest.split_first() else { return vec![Found::Module(base)] };
         let mut found = self.look(&base, name, rest.is_empty());
         if found.is_empty() && is_rooted {
             return vec![Found::ItemOf(base)];
         }
         if found.is_empty() {
-            return vec![Found::Foreign(whole.iter().filter(|name| !name.is_empty()).cloned().collect())];
+            return vec![Found::Foreign(full.iter().filter(|name| !name.is_empty()).cloned().collect())];
         }
         while let Some((name, after)) = rest.split_first() {
             let step = |it| match it {

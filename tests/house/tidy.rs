@@ -98,8 +98,8 @@ fn a_plain_cargo_build_builds_nothing_heavy() {
 fn every_crate_inherits_the_workspace_lints() {
     for manifest in tracked().iter().filter(|path| path.ends_with("Cargo.toml")) {
         let manifest_text = text(manifest).unwrap();
-        let keeps = manifest_text.contains("[lints]\nworkspace = true");
-        assert!(keeps, "`{manifest}`: add `[lints]` with `workspace = true`");
+        let inherits = manifest_text.contains("[lints]\nworkspace = true");
+        assert!(inherits, "`{manifest}`: add `[lints]` with `workspace = true`");
     }
 }
 
@@ -364,8 +364,8 @@ fn no_engine_is_named_in_the_orchestrator() {
     assert!(!names.is_empty());
     // Tests too: their names are invented.
     for path in tracked().iter().filter(|path| path.starts_with("src/") && path.ends_with(".rs")) {
-        let whole = text(path).unwrap();
-        for (number, line) in whole.lines().enumerate() {
+        let source = text(path).unwrap();
+        for (number, line) in source.lines().enumerate() {
             let named = names.iter().find(|name| has_word(line, name));
             let number = number + 1;
             assert!(
@@ -408,21 +408,22 @@ fn the_script_that_lists_engines_agrees_with_the_manifests() {
     };
     let needs = |manifest: &toml::Table| manifest.get("needs").is_some_and(|it| it.get("driver").is_some());
     let hosted = |manifest: &toml::Table| manifest.contains_key("environment");
-    type Keeps<'a> = &'a dyn Fn(&str, &toml::Table) -> bool;
-    let kinds: [(&str, Keeps); 4] = [
+    type IsKind<'a> = &'a dyn Fn(&str, &toml::Table) -> bool;
+    let kinds: [(&str, IsKind); 4] = [
         ("reference", &|_, it| it.get("reference").and_then(toml::Value::as_bool) == Some(true)),
         ("environment", &|_, it| hosted(it) && !needs(it)),
         ("driver", &|_, it| hosted(it) && needs(it)),
         ("heavy", &|folder, _| has("members", folder) && !has("default-members", folder)),
     ];
-    for (kind, keeps) in kinds {
+    for (kind, is_kind) in kinds {
         let script = finish(Scratch::new().marked(root().join("scripts/engines-of")).arg(kind));
         let listed: BTreeSet<String> = script.stdout.lines().map(String::from).collect();
-        let kept = manifests().filter(|(folder, it)| keeps(folder, it)).map(|(folder, it)| match kind {
-            "heavy" => format!("{folder}:{}", it["build"]["package"].as_str().unwrap()),
-            _ => folder,
-        });
-        assert_eq!(listed, kept.collect(), "scripts/engines-of {kind}: {script:?}");
+        let expected =
+            manifests().filter(|(folder, it)| is_kind(folder, it)).map(|(folder, it)| match kind {
+                "heavy" => format!("{folder}:{}", it["build"]["package"].as_str().unwrap()),
+                _ => folder,
+            });
+        assert_eq!(listed, expected.collect(), "scripts/engines-of {kind}: {script:?}");
     }
 }
 
@@ -443,7 +444,7 @@ fn the_overview_of_src_lists_every_module() {
 // The form of engines and files.
 
 #[test]
-fn every_engine_folder_has_a_manifest_of_its_name_and_a_readme_that_ends_with_its_decisions() {
+fn every_engine_folder_has_a_manifest_and_a_readme_that_ends_with_decisions() {
     for folder in engine_folders() {
         let manifest = text(&format!("engines/{folder}/engine.toml"));
         let manifest =

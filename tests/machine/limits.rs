@@ -60,6 +60,6 @@ fn a_model_that_fits_the_caches_is_measured_without_probes_and_with_a_note() {
     let scratch = Scratch::new();
     let (outcome, record) = run(&scratch, &[]);
     assert!(record.entries("limits").is_empty());
-    let said = outcome.stdout.lines().filter(|line| line.contains("of limit")).collect::<Vec<_>>();
-    assert!(said.len() == 1 && said[0].starts_with("of limit: n/a, weights under "), "{}", outcome.stdout);
+    let lines = outcome.stdout.lines().filter(|line| line.contains("of limit")).collect::<Vec<_>>();
+    assert!(lines.len() == 1 && lines[0].starts_with("of limit: n/a, weights under "), "{}", outcome.stdout);
 }

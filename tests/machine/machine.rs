@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::support::record::{Record, files};
-use crate::support::{Scratch, driver, fake_engine, finish};
+use crate::support::{Scratch, driver, fake_engine, finish, unwrapped};
 
 fn json(command: &mut Command) -> Value {
     finish(command).exits_with(0).json()
@@ -28,10 +28,6 @@ fn page(scratch: &Scratch, options: &[&str]) -> Command {
 
 fn gibibytes(count: u64) -> Value {
     ((count << 30) as f64).into()
-}
-
-fn words_of(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[test]
@@ -229,7 +225,7 @@ fn with_host_process_numbers_gpu_memory_is_the_growth_of_the_device() {
     assert_eq!(launch["gpus_before"][1], json!({"index": 1, "memory_used_bytes": 2u64 << 30}));
     let mut report = scratch.orchestrate();
     let table = finish(report.arg("report").args(files(&scratch.results())).arg("--resources")).stdout;
-    assert!(words_of(&table).contains("as growth of the whole device since the launch"), "{table}");
+    assert!(unwrapped(&table).contains("as growth of the whole device since the launch"), "{table}");
 }
 
 #[test]
@@ -251,14 +247,14 @@ fn mig_parts_fit_the_page_with_their_names_for_engines() {
         "412 of 350 W",
         "memory clock 2600 of 2619 MHz",
     ] {
-        assert!(words_of(&text).contains(expected), "{expected}: {text}");
+        assert!(unwrapped(&text).contains(expected), "{expected}: {text}");
     }
     // An order of the user's stays, and then no GPU can be identified.
     let text = page(&[("CUDA_DEVICE_ORDER", "FASTEST_FIRST")]);
-    assert!(words_of(&text).contains("hint: CUDA_DEVICE_ORDER=PCI_BUS_ID"), "{text}");
+    assert!(unwrapped(&text).contains("hint: CUDA_DEVICE_ORDER=PCI_BUS_ID"), "{text}");
     // In the order of slots, a part of a GPU is still the first or the only one.
     let text = page(&[("STAND_IN_MIG", "1"), ("CUDA_DEVICE_ORDER", "PCI_BUS_ID")]);
-    assert!(words_of(&text).contains("hint: CUDA_VISIBLE_DEVICES=MIG-"), "{text}");
+    assert!(unwrapped(&text).contains("hint: CUDA_VISIBLE_DEVICES=MIG-"), "{text}");
     assert!(!text.contains("CUDA_DEVICE_ORDER"), "{text}");
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use crate::support::models::{assert_refused, edit_json};
+use crate::support::models::{assert_refused, edit_header, edit_json};
 use crate::support::record::Record;
 use crate::support::{Outcome, Scratch, command, copy_folder, fake_engine, finish};
 
@@ -42,8 +42,8 @@ const HEADER: &[Corruption] = &[
     ("header of 0 bytes", |it| overwrite(it, 0, &[0; 8]), ""),
     ("header is no UTF-8", |it| overwrite(it, 40, &[0xff, 0xfe]), ""),
     ("header nested without end", |it| overwrite(it, 8, &[b'['; 1500]), ""),
-    ("header is a list", |it| header(it, |_| json!([1, 2])), ""),
-    ("header without tensors", |it| header(it, |_| json!({})), ""),
+    ("header is a list", |it| edit_header(it, |_| json!([1, 2])), ""),
+    ("header without tensors", |it| edit_header(it, |_| json!({})), ""),
     ("a tensor is missing", |it| tensors(it, |all| drop(all.remove(NORM))), ""),
     ("a tensor has another name", |it| tensors(it, rename), "`model.norm.weight` is missing"),
     ("a tensor has another shape", |it| entry(it, "shape", json!([1, 256])), "`model.norm.weight`"),
@@ -300,17 +300,8 @@ fn set(config: &Path, key: &str, value: Value) {
     edit_json(config, |config| drop(config.insert(key.into(), value)));
 }
 
-/// Another header before the same tensors.
-fn header(path: &Path, change: impl FnOnce(Map<String, Value>) -> Value) {
-    let bytes = std::fs::read(path).unwrap();
-    let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
-    let header = change(serde_json::from_slice(&bytes[8..8 + length]).unwrap()).to_string();
-    let head = (header.len() as u64).to_le_bytes();
-    std::fs::write(path, [&head[..], header.as_bytes(), &bytes[8 + length..]].concat()).unwrap();
-}
-
 fn tensors(path: &Path, change: impl FnOnce(&mut Map<String, Value>)) {
-    header(path, |mut all| {
+    edit_header(path, |mut all| {
         change(&mut all);
         Value::Object(all)
     });

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use model_files::{ModelFacts, ModelFolder};
 use serde_json::{Map, Value, json};
 
-use crate::support::Scratch;
 use crate::support::models::{
-    ARCHITECTURES, assert_refused, contents, numbers, pulled, replaced, sparse_model,
+    ARCHITECTURES, assert_refused, contents, edit_header, large_config, numbers, pulled, replaced,
+    sparse_model, with_header,
 };
 use crate::support::snapshot::assert_snapshot;
+use crate::support::{Running, Scratch, finish, wait_until};
 
 fn convert(scratch: &Scratch, model: &Path, to: &str, dtype: Option<&str>, out: &str) -> PathBuf {
     let mut words = vec!["convert", model.to_str().unwrap(), "--to", to, "--out", out];
@@ -114,10 +115,10 @@ fn the_identity_depends_only_on_the_weights() {
 fn the_identity_is_stored_after_its_first_computation() {
     let scratch = Scratch::new();
     let model = scratch.synth("tiny-qwen2", "bf16", "model");
-    let told = |words: &[&str]| scratch.model(&[&["info", model.to_str().unwrap()], words].concat()).stdout;
-    assert!(told(&[]).contains("identity       not computed yet"), "{}", told(&[]));
+    let info = |words: &[&str]| scratch.model(&[&["info", model.to_str().unwrap()], words].concat()).stdout;
+    assert!(info(&[]).contains("identity       not computed yet"), "{}", info(&[]));
     let name = identity(&scratch, &model);
-    assert!(told(&[]).contains(&format!("identity       {name}")), "{}", told(&[]));
+    assert!(info(&[]).contains(&format!("identity       {name}")), "{}", info(&[]));
 }
 
 // Other dtypes.
@@ -176,9 +177,7 @@ fn a_model_given_by_name_is_converted_into_the_working_directory() {
     for (named, file) in [("embedded", "embedded-q8_0.gguf"), ("someone/tiny", "tiny-q8_0.gguf")] {
         let mut command = scratch.orchestrate();
         command.env("HF_HOME", scratch.join("home/hf")).env_remove("HF_HUB_CACHE").current_dir(&scratch.path);
-        let outcome = crate::support::finish(
-            command.args(["model", "convert", named, "--to", "gguf", "--dtype", "q8_0"]),
-        );
+        let outcome = finish(command.args(["model", "convert", named, "--to", "gguf", "--dtype", "q8_0"]));
         assert_eq!((outcome.code, outcome.stdout), (Some(0), format!("{file}\n")), "{}", outcome.stderr);
     }
     assert_eq!(scratch.everything(), ["embedded-q8_0.gguf", "tiny-q8_0.gguf"]);
@@ -209,9 +208,7 @@ fn sharded(whole: &Path, to: &Path) {
             );
             map.insert(tensor.name.clone(), name.clone().into());
         }
-        let header = Value::Object(header).to_string();
-        let file = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &data].concat();
-        std::fs::write(to.join(name), file).unwrap();
+        std::fs::write(to.join(name), with_header(&Value::Object(header), &data)).unwrap();
     }
     let index = json!({ "metadata": {}, "weight_map": map });
     std::fs::write(to.join("model.safetensors.index.json"), index.to_string()).unwrap();
@@ -238,17 +235,11 @@ fn a_gpt2_checkpoint_with_prefixed_names_is_the_same_model() {
     let scratch = Scratch::new();
     let plain = scratch.synth("tiny-gpt2", "f32", "one/model");
     let long = scratch.synth("tiny-gpt2", "f32", "other/model");
-    let path = long.join("model.safetensors");
-    let bytes = std::fs::read(&path).unwrap();
-    let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
-    let header: Map<String, Value> = serde_json::from_slice(&bytes[8..8 + length]).unwrap();
-    let renamed = header.into_iter().map(|(name, entry)| match name.starts_with("__") {
+    let renamed = |(name, entry): (String, Value)| match name.starts_with("__") {
         true => (name, entry),
         false => (format!("transformer.{name}"), entry),
-    });
-    let header = Value::Object(renamed.collect()).to_string();
-    let file = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &bytes[8 + length..]].concat();
-    std::fs::write(&path, file).unwrap();
+    };
+    edit_header(&long.join("model.safetensors"), |header| header.into_iter().map(renamed).collect());
     assert_eq!(identity(&scratch, &plain), identity(&scratch, &long));
     let [one, other] = [(&plain, "one.gguf"), (&long, "other.gguf")]
         .map(|(model, out)| std::fs::read(convert(&scratch, model, "gguf", None, out)).unwrap());
@@ -350,22 +341,14 @@ fn a_gguf_of_an_unknown_architecture_is_refused_by_name() {
 #[test]
 fn an_interrupted_conversion_leaves_no_files() {
     let scratch = Scratch::new();
-    // Sparse: half a gigabyte of zeros that take no room on the disk, and a while to convert.
-    let config = json!({
-        "model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 4, "num_attention_heads": 16,
-        "intermediate_size": 8192, "vocab_size": 1024, "max_position_embeddings": 128, "tie_word_embeddings": true
-    });
-    sparse_model(&scratch.join("model"), &config);
+    sparse_model(&scratch.join("model"), &large_config());
     let before = scratch.everything();
     let mut command = scratch.orchestrate();
     command.args(["model", "convert", "model", "--to", "gguf", "--dtype", "q4_k", "--out", "new/model.gguf"]);
-    let running = crate::support::Running::start(command.current_dir(&scratch.path));
-    let begun = std::time::Instant::now();
-    while !scratch.everything().iter().any(|name| name.ends_with("/model.gguf")) {
-        assert!(begun.elapsed() < crate::support::BOUND, "it never began to write: {:?}", running.finish());
-        std::thread::yield_now();
-    }
-    running.signal(rustix::process::Signal::INT);
-    assert_refused(&running.finish(), 130, &["interrupted"]);
+    let running = Running::start(command.current_dir(&scratch.path));
+    wait_until("the conversion writes a file", || {
+        scratch.everything().iter().any(|name| name.ends_with("/model.gguf"))
+    });
+    assert_refused(&running.interrupt(), 130, &["interrupted"]);
     assert_eq!(scratch.everything(), before);
 }

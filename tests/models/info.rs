@@ -158,14 +158,12 @@ fn with_config(architecture: &str, edit: impl FnOnce(&mut serde_json::Map<String
 
 #[test]
 fn a_config_that_contradicts_the_tensors_is_refused() {
-    let scratch = with_config("llama", |config| drop(config.insert("model_type".into(), "gpt2".into())));
-    let said =
-        ["model type mismatch: `model/config.json` names `gpt2`, and its tensors are those of `llama`"];
-    assert_refused(&info(&scratch, &["model"]), 5, &said);
-    let scratch = with_config("qwen2", |config| drop(config.insert("model_type".into(), "phi3".into())));
-    let said =
-        ["model type mismatch: `model/config.json` names `phi3`, and its tensors are those of `qwen2`"];
-    assert_refused(&info(&scratch, &["model"]), 5, &said);
+    for (tensors, named) in [("llama", "gpt2"), ("qwen2", "phi3")] {
+        let scratch = with_config(tensors, |config| drop(config.insert("model_type".into(), named.into())));
+        let config = format!("model type mismatch: `model/config.json` names `{named}`");
+        let expected = format!("{config}, and its tensors are those of `{tensors}`");
+        assert_refused(&info(&scratch, &["model"]), 5, &[&expected]);
+    }
 }
 
 #[test]
@@ -227,9 +225,9 @@ fn a_tokenizer_of_another_vocabulary_is_refused_by_file() {
         (more["id"], more["content"]) = (2048.into(), "<one-too-many>".into());
         tokenizer["added_tokens"].as_array_mut().unwrap().push(more);
     });
-    let said = ["`model/tokenizer.json`", "another vocabulary"];
-    assert_refused(&info(&scratch, &["model"]), 5, &said);
-    assert_refused(&scratch.model(&["convert", "model", "--to", "gguf"]), 5, &said);
+    let expected = ["`model/tokenizer.json`", "another vocabulary"];
+    assert_refused(&info(&scratch, &["model"]), 5, &expected);
+    assert_refused(&scratch.model(&["convert", "model", "--to", "gguf"]), 5, &expected);
     assert!(!scratch.join("model-bf16.gguf").exists());
 }
 
@@ -251,22 +249,14 @@ fn a_path_without_a_model_is_refused_with_a_hint() {
     let scratch = Scratch::new();
     std::fs::create_dir(scratch.join("empty")).unwrap();
     std::fs::write(scratch.join("notes.txt"), "x").unwrap();
-    assert_refused(
-        &info(&scratch, &["empty"]),
-        5,
-        &["model `empty`: neither `*.safetensors` nor a `.gguf` file"],
-    );
-    assert_refused(
-        &info(&scratch, &["notes.txt"]),
-        5,
-        &["model `notes.txt`: expected a folder or a `.gguf` file"],
-    );
-    assert_refused(&info(&scratch, &["nowhere"]), 2, &["no model at `nowhere`", "hint: "]);
-    assert_refused(
-        &info(&scratch, &["meta-llama/Llama-3.2-1B"]),
-        2,
-        &["orchestrate model pull meta-llama/Llama-3.2-1B"],
-    );
+    for (path, code, words) in [
+        ("empty", 5, "model `empty`: neither `*.safetensors` nor a `.gguf` file"),
+        ("notes.txt", 5, "model `notes.txt`: expected a folder or a `.gguf` file"),
+        ("nowhere", 2, "no model at `nowhere`\nhint: "),
+        ("meta-llama/Llama-3.2-1B", 2, "orchestrate model pull meta-llama/Llama-3.2-1B"),
+    ] {
+        assert_refused(&info(&scratch, &[path]), code, &[words]);
+    }
     for name in ["a.gguf", "b.gguf"] {
         scratch.synth("tiny-gpt2", "q8_0", &format!("both/{name}"));
     }
@@ -290,6 +280,6 @@ fn an_empty_cache_is_reported_and_an_invalid_size_is_refused() {
     }
     assert_eq!(cache(&["--limit", "1.5GB"]).stdout, "the limit of conversions is 1.50 GB; removed 0 B\n");
     assert_eq!(cache(&["--list"]).stdout, "0 B in 0 conversions, limit 1.50 GB\n");
-    assert_eq!(cache(&["--list", "--clear"]).code, Some(2));
+    cache(&["--list", "--clear"]).exits_with(2);
     assert!(Path::new(&scratch.join("home/conversions/limit")).is_file());
 }

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use model_files::ModelFolder;
-use rustix::process::Signal;
 
 use crate::support::hub::{COMMIT, FakeHub, File, Reply, Request, part};
-use crate::support::{Outcome, Running, Scratch, command, finish, root};
+use crate::support::models::assert_refused;
+use crate::support::{Outcome, Running, Scratch, command, finish, root, wait_until};
 
 const TINY: &str = "someone/tiny-model";
 const WEIGHTS: &str = "model.safetensors";
@@ -41,6 +41,12 @@ fn pull(scratch: &Scratch, hub: &FakeHub, words: &[&str]) -> Outcome {
     finish(&mut orchestrate(scratch, hub, &[&["model", "pull"], words].concat()))
 }
 
+/// Checks that a pull fails with these texts.
+#[track_caller]
+fn assert_fails(scratch: &Scratch, hub: &FakeHub, words: &[&str], texts: &[&str]) {
+    assert_refused(&pull(scratch, hub, words), 5, texts);
+}
+
 fn home(scratch: &Scratch) -> PathBuf {
     scratch.join("hf")
 }
@@ -55,14 +61,6 @@ fn assert_pulled(outcome: &Outcome, scratch: &Scratch) {
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     let (pulled, own) = (std::fs::read(snapshot.join(WEIGHTS)), root().join("models/embedded").join(WEIGHTS));
     assert!(pulled.unwrap() == std::fs::read(own).unwrap(), "the weights are not those of the hub");
-}
-
-#[track_caller]
-fn assert_refused(outcome: &Outcome, code: i32, words: &[&str]) {
-    assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(code), ""), "{outcome:?}");
-    for word in words {
-        outcome.assert_stderr(&[word]);
-    }
 }
 
 /// Every file and link under a folder, by its path in it.
@@ -140,12 +138,8 @@ fn patterns_select_the_pulled_files() {
 
     let nothing = pull(&scratch, &hub, &[TINY, "--file", "*.safetensors"]);
     assert_refused(&nothing, 5, &["no file matches `*.safetensors`", "  a-q4.gguf", "9 B"]);
-    assert_refused(&pull(&scratch, &hub, &[TINY]), 5, &["several `.gguf` files", "hint: name one: `--file"]);
-    assert_refused(
-        &pull(&scratch, &hub, &[TINY, "--file", "*.bin"]),
-        5,
-        &["`pytorch_model.bin` may run code"],
-    );
+    assert_fails(&scratch, &hub, &[TINY], &["several `.gguf` files", "hint: name one: `--file"]);
+    assert_fails(&scratch, &hub, &[TINY, "--file", "*.bin"], &["`pytorch_model.bin` may run code"]);
 }
 
 #[test]
@@ -187,14 +181,9 @@ fn an_interrupted_pull_resumes_where_it_stopped() {
     });
     let begun = Running::start(&mut orchestrate(&scratch, &hub, &["model", "pull", TINY]));
     let unfinished = cached(&scratch).join("blobs").join(format!("{}.incomplete", hub.file(WEIGHTS).hash()));
-    let deadline = std::time::Instant::now() + crate::support::BOUND;
-    while !unfinished.metadata().is_ok_and(|it| it.len() == 7000) {
-        assert!(std::time::Instant::now() < deadline, "the first bytes never came");
-        std::thread::yield_now();
-    }
-    begun.signal(Signal::INT);
-    let interrupted = begun.finish();
-    assert_eq!((interrupted.code, interrupted.stdout.as_str()), (Some(130), ""), "{interrupted:?}");
+    wait_until("the first bytes arrive", || unfinished.metadata().is_ok_and(|it| it.len() == 7000));
+    let interrupted = begun.interrupt();
+    assert_eq!(interrupted.stdout, "");
     interrupted.assert_stderr(&["the next pull continues from here"]);
     // Half a model is no model.
     assert!(!cached(&scratch).join("snapshots").exists());
@@ -232,11 +221,7 @@ fn two_concurrent_pulls_do_not_write_one_file() {
     std::fs::create_dir_all(&locks).unwrap();
     let other = std::fs::File::create(locks.join(format!("{}.lock", hub.file(WEIGHTS).hash()))).unwrap();
     other.lock().unwrap();
-    assert_refused(
-        &pull(&scratch, &hub, &[TINY]),
-        5,
-        &["another program is fetching `model.safetensors`", "hint: "],
-    );
+    assert_fails(&scratch, &hub, &[TINY], &["another program is fetching `model.safetensors`", "hint: "]);
     drop(other);
     assert_pulled(&pull(&scratch, &hub, &[TINY]), &scratch);
 }
@@ -283,9 +268,9 @@ fn a_file_with_a_wrong_hash_is_refused_and_removed() {
         let outcome = pull(&scratch, &hub, &[TINY]);
         assert_refused(&outcome, 5, &[&format!("`{name}` is damaged"), kind, "the file was removed"]);
         let hash = hub.file(name).hash();
-        let kept: Vec<_> =
+        let left: Vec<_> =
             everything_in(&cached(&scratch)).into_iter().filter(|it| it.contains(&hash)).collect();
-        assert!(kept.is_empty(), "{kept:?}");
+        assert!(left.is_empty(), "{left:?}");
         // The hub sends right data again.
         hub.answer(|_| None);
         assert_pulled(&pull(&scratch, &hub, &[TINY]), &scratch);
@@ -298,7 +283,7 @@ fn a_file_longer_than_announced_is_refused() {
     weights.listed_bytes = 2000;
     let hub = FakeHub::start(TINY, vec![weights, File::new("config.json", "{}")]);
     let scratch = Scratch::new();
-    assert_refused(&pull(&scratch, &hub, &[TINY]), 5, &["more than the 2000 bytes"]);
+    assert_fails(&scratch, &hub, &[TINY], &["more than the 2000 bytes"]);
     let left = everything_in(&cached(&scratch).join("blobs"));
     assert_eq!(left, [hub.file("config.json").hash()], "{left:?}");
 }
@@ -307,7 +292,7 @@ fn a_file_longer_than_announced_is_refused() {
 fn a_repository_with_a_file_outside_its_folder_writes_nothing() {
     let files = vec![File::new("config.json", "{}"), File::new(WEIGHTS, "x"), File::new("../evil", "x")];
     let (scratch, hub) = (Scratch::new(), FakeHub::start(TINY, files));
-    assert_refused(&pull(&scratch, &hub, &[TINY]), 5, &["`../evil`, which leads out of its folder"]);
+    assert_fails(&scratch, &hub, &[TINY], &["`../evil`, which leads out of its folder"]);
     assert_eq!(everything_in(&scratch.path), Vec::<String>::new());
 }
 
@@ -326,11 +311,7 @@ fn a_model_larger_than_the_disk_is_refused_before_the_download() {
     weights.listed_bytes = 5_000_000_000_000_000;
     let (scratch, hub) =
         (Scratch::new(), FakeHub::start(TINY, vec![weights, File::new("config.json", "{}")]));
-    assert_refused(
-        &pull(&scratch, &hub, &[TINY]),
-        5,
-        &["needs 5000 TB more", " free\n", "hint: `HF_HUB_CACHE`"],
-    );
+    assert_fails(&scratch, &hub, &[TINY], &["needs 5000 TB more", " free\n", "hint: `HF_HUB_CACHE`"]);
     assert!(!hub.requests().iter().any(|it| it.path.contains("/resolve/")));
 }
 
@@ -388,11 +369,7 @@ fn the_stored_login_token_is_used() {
 #[test]
 fn a_missing_repository_or_revision_is_named() {
     let (scratch, hub) = (Scratch::new(), hub());
-    assert_refused(
-        &pull(&scratch, &hub, &["someone/else"]),
-        5,
-        &["no model `someone/else` at http", "hint: "],
-    );
+    assert_fails(&scratch, &hub, &["someone/else"], &["no model `someone/else` at http", "hint: "]);
     let no_revision = pull(&scratch, &hub, &[&format!("{TINY}@v9")]);
     assert_refused(&no_revision, 5, &["`someone/tiny-model` has no revision `v9`", "hint: "]);
     assert_eq!(everything_in(&scratch.path), Vec::<String>::new());
@@ -402,14 +379,14 @@ fn a_missing_repository_or_revision_is_named() {
 fn without_a_network_the_hint_works_offline() {
     let scratch = Scratch::new();
     // A port that was free a moment ago is not safe: another test's hub may have it. The kernel gives this one to no process.
-    let nobody = "127.0.0.1:1";
+    let closed = "127.0.0.1:1";
     let mut command = orchestrate(&scratch, &hub(), &["model", "pull", TINY]);
-    let outcome = finish(command.env("HF_ENDPOINT", format!("http://{nobody}")));
-    let said = format!("cannot reach http://{nobody}: ");
+    let outcome = finish(command.env("HF_ENDPOINT", format!("http://{closed}")));
+    let expected = format!("cannot reach http://{closed}: ");
     assert_refused(
         &outcome,
         5,
-        &[&said, "refused", "hint: without a network, `orchestrate model synth NAME --out DIR`"],
+        &[&expected, "refused", "hint: without a network, `orchestrate model synth NAME --out DIR`"],
     );
 }
 
@@ -455,7 +432,7 @@ fn a_path_takes_precedence_over_a_repository_name() {
 fn a_model_that_cannot_be_opened_is_listed_with_the_reason() {
     let files = vec![File::new("config.json", "{}"), File::new(WEIGHTS, "short")];
     let (scratch, hub) = (Scratch::new(), FakeHub::start(TINY, files));
-    assert_eq!(pull(&scratch, &hub, &[TINY]).code, Some(0));
+    pull(&scratch, &hub, &[TINY]).exits_with(0);
     let list = finish(&mut orchestrate(&scratch, &hub, &["model", "list"])).exits_with(0);
     list.assert_stdout(&["embedded ", "broken", "    `model.safetensors`: "]);
     assert!(list.stdout.lines().all(|line| line.chars().count() <= 80), "{list:?}");

@@ -3,12 +3,11 @@
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::support::models::{assert_refused, edit_json, pulled, sparse_model};
+use crate::support::models::{assert_refused, edit_json, large_config, pulled, sparse_model};
 use crate::support::record::{Record, files};
-use crate::support::{BOUND, Outcome, Running, Scratch, fake_engine, finish};
+use crate::support::{Outcome, Running, Scratch, fake_engine, finish, wait_until};
 
 const RUN: &[&str] = &["-s", "decode", "--iterations", "1", "--blocks", "1", "--format", "csv"];
 
@@ -92,7 +91,7 @@ fn a_model_of_an_unexpected_architecture_is_refused_before_the_run() {
     let outcome = run(&scratch, &[&engine], &["--model-type", "gpt2"]);
     assert_refused(&outcome, 2, &["`embedded`", "model type mismatch: expected `gpt2`, found `llama`"]);
     assert!(started(&scratch).is_empty() && files(&scratch.results()).is_empty());
-    assert_eq!(run(&scratch, &[&engine], &["--model-type", "llama"]).code, Some(0));
+    run(&scratch, &[&engine], &["--model-type", "llama"]).exits_with(0);
 }
 
 #[test]
@@ -103,9 +102,9 @@ fn a_broken_model_is_a_row_and_the_other_model_is_measured() {
     let weights = scratch.synth("tiny-llama", "bf16", "broken").join("model.safetensors");
     let half = weights.metadata().unwrap().len() / 2;
     std::fs::File::options().write(true).open(&weights).unwrap().set_len(half).unwrap();
-    let outcome = run(&scratch, &[&engine], &["-m", "broken,whole"]).exits_with(4);
+    run(&scratch, &[&engine], &["-m", "broken,whole"]).exits_with(4);
     let record = record(&scratch);
-    let [failure] = &record.failures_of("reads-safetensors broken")[..] else { panic!("{outcome:?}") };
+    let failure = record.failure_of("reads-safetensors broken");
     assert_eq!(failure["kind"], "model");
     assert!(failure["message"].as_str().unwrap().contains("broken/model.safetensors`"), "{failure}");
     assert_eq!(record.samples_of("reads-safetensors whole").len(), 1);
@@ -123,7 +122,7 @@ fn a_folder_is_converted_once_for_an_engine_that_reads_gguf() {
     for _ in 0..2 {
         let outcome = run(&scratch, &[&engine], &["-m", "mine", "--debug"]).exits_with(0);
         let record = record(&scratch);
-        let [launch] = &record.entries("launch")[..] else { panic!("one launch is measured: {record:?}") };
+        let launch = record.only("launch");
         let converted = &launch["converted"];
         assert_eq!((&converted["format"], &converted["dtype"]), (&json!("gguf"), &json!("bf16")));
         let path = PathBuf::from(converted["path"].as_str().unwrap());
@@ -167,7 +166,7 @@ fn an_engine_that_reads_both_formats_gets_the_model_unconverted() {
     let scratch = Scratch::new();
     let engine = reader_of(&scratch, "safetensors\",\"gguf");
     let model = scratch.synth("tiny-gpt2", "q4_0", "mine.gguf");
-    assert_eq!(run(&scratch, &[&engine], &["-m", "mine.gguf"]).code, Some(0));
+    run(&scratch, &[&engine], &["-m", "mine.gguf"]).exits_with(0);
     assert_eq!(started(&scratch), [model]);
     assert!(record(&scratch).entries("launch")[0].get("converted").is_none());
     assert!(conversions(&scratch).is_empty());
@@ -212,7 +211,7 @@ fn an_impossible_conversion_is_a_row_with_its_reason() {
         ("reads-gguf", &["reads `gguf`", "cannot be converted", "architecture `falcon` is not one of"][..]),
         ("reads-onnx", &["reads `onnx`", "the model is `safetensors`"]),
     ] {
-        let [failure] = &record.failures_of(label)[..] else { panic!("{label}: {record:?}") };
+        let failure = record.failure_of(label);
         assert_eq!((&failure["kind"], &failure["when"]), (&json!("unsupported"), &json!("load")));
         let message = failure["message"].as_str().unwrap();
         assert!(words.iter().all(|word| message.contains(word)), "{message}");
@@ -233,7 +232,7 @@ fn the_conversion_cache_is_listed_limited_and_cleared() {
     };
     for model in ["tiny-llama", "tiny-gpt2"] {
         scratch.synth(model, "bf16", model);
-        assert_eq!(run(&scratch, &[&engine], &["-m", model]).code, Some(0));
+        run(&scratch, &[&engine], &["-m", model]).exits_with(0);
     }
     let list = cache(&["--list"]);
     let rows: Vec<_> = list.lines().filter(|line| line.contains(" as gguf bf16: ")).collect();
@@ -249,13 +248,13 @@ fn the_conversion_cache_is_listed_limited_and_cleared() {
     );
     assert_eq!(conversions(&scratch).iter().filter(|path| path.is_dir()).count(), 1);
     // The limit applies to later runs; a conversion in use stays.
-    assert_eq!(run(&scratch, &[&engine], &["-m", "tiny-llama"]).code, Some(0));
+    run(&scratch, &[&engine], &["-m", "tiny-llama"]).exits_with(0);
     let list = cache(&[]);
     assert!(list.contains("tiny-llama ") && !list.contains("tiny-gpt2 "), "{list}");
     let evicted = cache(&["--limit", "1MB"]);
     assert!(evicted.starts_with("the limit of conversions is 1.00 MB; removed "), "{evicted}");
     assert!(cache(&[]).starts_with("0 B in 0 conversions"), "{}", cache(&[]));
-    assert_eq!(run(&scratch, &[&engine], &["-m", "tiny-llama"]).code, Some(0));
+    run(&scratch, &[&engine], &["-m", "tiny-llama"]).exits_with(0);
     assert!(cache(&["--clear"]).starts_with("removed 4."), "{}", cache(&[]));
     assert!(conversions(&scratch).iter().all(|path| !path.is_dir()));
 }
@@ -265,12 +264,12 @@ fn an_incomplete_conversion_is_repeated() {
     let scratch = Scratch::new();
     let engine = reader_of(&scratch, "gguf");
     scratch.synth("tiny-llama", "bf16", "mine");
-    assert_eq!(run(&scratch, &[&engine], &["-m", "mine"]).code, Some(0));
+    run(&scratch, &[&engine], &["-m", "mine"]).exits_with(0);
     // The state after a power cut: the label, which is written last, is missing.
     let folder = conversions(&scratch).into_iter().find(|path| path.is_dir()).unwrap();
     std::fs::remove_file(folder.join("conversion.json")).unwrap();
     std::fs::write(folder.join("mine-bf16.gguf"), "half").unwrap();
-    assert_eq!(run(&scratch, &[&engine], &["-m", "mine"]).code, Some(0));
+    run(&scratch, &[&engine], &["-m", "mine"]).exits_with(0);
     assert!(folder.join("mine-bf16.gguf").metadata().unwrap().len() > 1_000_000);
 }
 
@@ -298,7 +297,7 @@ fn a_run_removes_incomplete_conversions_of_a_killed_run() {
     let abandoned = scratch.join("home/conversions/.0123-gguf-bf16.part-4194305");
     std::fs::create_dir_all(&abandoned).unwrap();
     std::fs::write(abandoned.join("half.gguf"), "half").unwrap();
-    assert_eq!(run(&scratch, &[&engine], &["-m", "mine"]).code, Some(0));
+    run(&scratch, &[&engine], &["-m", "mine"]).exits_with(0);
     assert!(!abandoned.exists() && conversions(&scratch).len() == 1, "{:?}", conversions(&scratch));
 }
 
@@ -306,22 +305,13 @@ fn a_run_removes_incomplete_conversions_of_a_killed_run() {
 fn an_interrupted_conversion_leaves_no_cache_entry() {
     let scratch = Scratch::new();
     let engine = reader_of(&scratch, "gguf");
-    let config = json!({
-        "model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 4, "num_attention_heads": 16,
-        "intermediate_size": 8192, "vocab_size": 2048, "max_position_embeddings": 128, "tie_word_embeddings": true
-    });
-    sparse_model(&scratch.join("slow"), &config);
+    sparse_model(&scratch.join("slow"), &large_config());
     let small = scratch.synth("tiny-llama", "bf16", "small");
     std::fs::copy(small.join("tokenizer.json"), scratch.join("slow/tokenizer.json")).unwrap();
     let running = Running::start(&mut command(&scratch, &[&engine], &["-m", "slow", "--dtype", "q4_k"]));
-    let begun = std::time::Instant::now();
     let is_half_made = |folder: &PathBuf| files(folder).iter().any(|path| path.join("model.gguf").exists());
-    while !conversions(&scratch).iter().any(is_half_made) {
-        assert!(begun.elapsed() < BOUND, "it never began to convert: {:?}", running.finish());
-        std::thread::yield_now();
-    }
-    running.signal(Signal::INT);
-    running.finish().exits_with(130);
+    wait_until("the conversion writes a file", || conversions(&scratch).iter().any(is_half_made));
+    running.interrupt();
     assert_eq!(record(&scratch).end(), Some("interrupted"));
     assert!(conversions(&scratch).is_empty(), "{:?}", conversions(&scratch));
     scratch.assert_nothing_lives();
@@ -329,20 +319,18 @@ fn an_interrupted_conversion_leaves_no_cache_entry() {
 
 /// Waits until a process reads this pipe, and returns its other end.
 fn other_end_of(pipe: &Path) -> std::fs::File {
-    let begun = std::time::Instant::now();
     // A pipe can be opened for writing at once only where a process reads it.
     let writer = || {
         let is_pipe = std::os::unix::fs::FileTypeExt::is_fifo(&pipe.metadata().ok()?.file_type());
         let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
         is_pipe.then(|| std::fs::File::options().write(true).custom_flags(nonblocking).open(pipe).ok())?
     };
-    loop {
-        if let Some(writer) = writer() {
-            return writer;
-        }
-        assert!(begun.elapsed() < BOUND, "no process reads `{}`", pipe.display());
-        std::thread::yield_now();
-    }
+    let mut open = None;
+    wait_until("a process reads the pipe", || {
+        open = writer();
+        open.is_some()
+    });
+    open.unwrap()
 }
 
 #[test]
@@ -357,22 +345,20 @@ fn an_interrupt_ends_a_conversion_that_waits_for_the_disk() {
     let engine = scratch.script("reads-gguf", &text);
     let running = Running::start(&mut command(&scratch, &[&engine], &["-m", "mine"]));
     let _open = other_end_of(&beside);
-    running.signal(Signal::INT);
-    assert_eq!(running.finish().code, Some(130));
+    running.interrupt();
     assert_eq!(record(&scratch).end(), Some("interrupted"));
     scratch.assert_nothing_lives();
 }
 
 #[test]
-fn an_interrupt_ends_a_run_that_reads_stored_answers_from_a_disk_that_does_not_answer() {
+fn an_interrupt_ends_a_run_that_waits_for_stored_answers() {
     let scratch = Scratch::new();
     let pipe = scratch.synth("tiny-llama", "bf16", "mine").join("reference-answers.json");
-    assert_eq!(finish(scratch.marked("mkfifo").arg(&pipe)).code, Some(0));
+    finish(scratch.marked("mkfifo").arg(&pipe)).exits_with(0);
     let mut command = command(&scratch, &[fake_engine()], &["-m", "mine"]);
     let running = Running::start(command.env_remove("ORCHESTRATE_VERIFIER"));
     let _open = other_end_of(&pipe);
-    running.signal(Signal::INT);
-    assert_eq!(running.finish().code, Some(130));
+    running.interrupt();
     assert_eq!(record(&scratch).end(), Some("interrupted"));
     scratch.assert_nothing_lives();
 }

@@ -6,9 +6,11 @@ use model_files::{Architecture, Config, Format, ModelFacts, ModelFolder, Part, S
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::support::models::{ARCHITECTURES, assert_refused, contents, edit_json, numbers, sha256};
+use crate::support::models::{
+    ARCHITECTURES, assert_refused, contents, edit_json, large_config, numbers, sha256,
+};
 use crate::support::snapshot::assert_snapshot;
-use crate::support::{BOUND, Running, Scratch, finish};
+use crate::support::{Running, Scratch, finish, wait_until};
 
 /// The config of a shape, without writing a file.
 fn config_of(shape: &Shape) -> (Config, Vec<Part>) {
@@ -65,7 +67,7 @@ fn named_shapes_have_the_parameter_counts_of_their_models() {
 // Models.
 
 /// Makes a shape in every format, and reads each as an engine does.
-fn opens_in_every_form(architecture: &str) {
+fn opens_in_every_format(architecture: &str) {
     let (scratch, name) = (Scratch::new(), format!("tiny-{architecture}"));
     let (config, parts) = config_of(&Shape::named(&name).unwrap());
     let in_folder = ["f32", "bf16", "f16"].map(|dtype| (dtype, dtype.to_string()));
@@ -78,28 +80,11 @@ fn opens_in_every_form(architecture: &str) {
         let most = model_files::own_dtype(&model).unwrap().as_str().to_ascii_lowercase();
         assert_eq!(most, dtype, "{out}: {:?}", facts.dtypes);
         let found = &model.config;
-        assert_eq!(
-            (found.layers, found.hidden_size, found.heads, found.kv_heads, found.head_dim),
-            (config.layers, config.hidden_size, config.heads, config.kv_heads, config.head_dim),
-            "{out}"
-        );
-        assert_eq!(
-            (
-                found.vocabulary_size,
-                found.context_tokens,
-                found.bos_id,
-                &found.eos_ids,
-                found.tie_word_embeddings
-            ),
-            (
-                config.vocabulary_size,
-                config.context_tokens,
-                config.bos_id,
-                &config.eos_ids,
-                config.tie_word_embeddings
-            ),
-            "{out}"
-        );
+        let sizes = |it: &Config| (it.layers, it.hidden_size, it.heads, it.kv_heads, it.head_dim);
+        assert_eq!(sizes(found), sizes(&config), "{out}");
+        let tokens = |it: &Config| (it.vocabulary_size, it.context_tokens, it.bos_id, it.eos_ids.clone());
+        assert_eq!(tokens(found), tokens(&config), "{out}");
+        assert_eq!(found.tie_word_embeddings, config.tie_word_embeddings, "{out}");
         let tokenizer = model.tokenizer().unwrap();
         let text = "A lighthouse, 42 steps high: naïve?\n";
         let ids = tokenizer.encode(text).unwrap();
@@ -111,9 +96,9 @@ fn opens_in_every_form(architecture: &str) {
     }
 }
 
-macro_rules! opens_in_every_form {
+macro_rules! opens_in_every_format {
     ($($test:ident $architecture:literal),* $(,)?) => {
-        $(#[test] fn $test() { opens_in_every_form($architecture); })*
+        $(#[test] fn $test() { opens_in_every_format($architecture); })*
 
         #[test]
         fn every_architecture_is_synthesised_in_every_format() {
@@ -122,14 +107,14 @@ macro_rules! opens_in_every_form {
     };
 }
 
-opens_in_every_form! {
-    a_llama_opens_in_every_form "llama",
-    a_mistral_opens_in_every_form "mistral",
-    a_qwen2_opens_in_every_form "qwen2",
-    a_qwen3_opens_in_every_form "qwen3",
-    a_phi3_opens_in_every_form "phi3",
-    a_gpt2_opens_in_every_form "gpt2",
-    a_gemma_opens_in_every_form "gemma",
+opens_in_every_format! {
+    a_llama_opens_in_every_format "llama",
+    a_mistral_opens_in_every_format "mistral",
+    a_qwen2_opens_in_every_format "qwen2",
+    a_qwen3_opens_in_every_format "qwen3",
+    a_phi3_opens_in_every_format "phi3",
+    a_gpt2_opens_in_every_format "gpt2",
+    a_gemma_opens_in_every_format "gemma",
 }
 
 /// Changed only on purpose: the hash of weights in records depends on these bytes.
@@ -243,17 +228,8 @@ fn a_shape_can_be_given_as_a_config_file() {
         (&[2, 5][..], Some("stays"))
     );
     assert_eq!(model.tokenizer().unwrap().encode("").unwrap(), [1]);
-    let file = scratch.made(&[
-        "synth",
-        "--config",
-        "my-model/config.json",
-        "--format",
-        "gguf",
-        "--dtype",
-        "q4_k",
-        "--out",
-        ".",
-    ]);
+    let as_gguf = ["--format", "gguf", "--dtype", "q4_k", "--out", "."];
+    let file = scratch.made(&[&["synth", "--config", "my-model/config.json"], &as_gguf[..]].concat());
     assert_eq!(file.file_name().unwrap(), "my-model-q4_k.gguf");
     let facts = ModelFacts::of(&ModelFolder::open(&file).unwrap()).unwrap();
     // Rows of 64 and of 96 numbers do not divide into blocks of 256.
@@ -284,42 +260,19 @@ fn a_model_can_be_written_into_an_empty_folder() {
     assert!(scratch.everything().iter().all(|name| name.starts_with("empty")), "{:?}", scratch.everything());
 }
 
-/// Large enough that a signal arrives before the end, small enough for any disk.
-fn half_a_gigabyte(scratch: &Scratch) {
-    let config = json!({
-        "model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 8, "num_attention_heads": 16,
-        "intermediate_size": 4096, "vocab_size": 1024, "max_position_embeddings": 128
-    });
-    std::fs::write(scratch.join("config.json"), config.to_string()).unwrap();
-}
-
 #[test]
 fn an_interrupted_synthesis_leaves_no_files() {
     for (format, signal) in [("safetensors", Signal::INT), ("gguf", Signal::TERM)] {
         let scratch = Scratch::new();
-        half_a_gigabyte(&scratch);
+        std::fs::write(scratch.join("config.json"), large_config().to_string()).unwrap();
         let before = scratch.everything();
         let mut command = scratch.orchestrate();
         let out = if format == "gguf" { "new/folder/model.gguf" } else { "new/folder/model" };
-        command.args([
-            "model",
-            "synth",
-            "--config",
-            "config.json",
-            "--dtype",
-            "f32",
-            "--format",
-            format,
-            "--out",
-            out,
-        ]);
+        command.args(["model", "synth", "--config", "config.json", "--dtype", "f32"]);
+        command.args(["--format", format, "--out", out]);
         let running = Running::start(command.current_dir(&scratch.path));
-        let begun = std::time::Instant::now();
         let is_weights = |name: &String| name.contains("/model.");
-        while !scratch.everything().iter().any(is_weights) {
-            assert!(begun.elapsed() < BOUND, "it never began to write: {:?}", running.finish());
-            std::thread::yield_now();
-        }
+        wait_until("the weights are written", || scratch.everything().iter().any(is_weights));
         running.signal(signal);
         let outcome = running.finish();
         assert_refused(&outcome, 130, &["interrupted"]);
@@ -394,28 +347,21 @@ fn unknown_names_are_refused_with_the_known_ones() {
 #[test]
 fn a_config_without_a_required_key_is_refused_with_file_and_key() {
     let scratch = Scratch::new();
-    let whole: serde_json::Value = Shape::named("tiny-qwen3").unwrap().config;
-    let needed = [
-        "model_type",
-        "hidden_size",
-        "num_hidden_layers",
-        "num_attention_heads",
-        "intermediate_size",
-        "vocab_size",
-    ];
-    for key in needed {
+    let config: serde_json::Value = Shape::named("tiny-qwen3").unwrap().config;
+    let sizes = ["hidden_size", "num_hidden_layers", "num_attention_heads"];
+    for key in sizes.into_iter().chain(["model_type", "intermediate_size", "vocab_size"]) {
         let path = scratch.join("config.json");
-        std::fs::write(&path, whole.to_string()).unwrap();
+        std::fs::write(&path, config.to_string()).unwrap();
         edit_json(&path, |config| drop((config.remove(key), config.remove("architectures"))));
         let outcome = scratch.model(&["synth", "--config", "config.json", "--out", "x"]);
         assert_refused(&outcome, 5, &["`config.json`", &format!("`{key}` is missing")]);
     }
-    for (text, said) in
+    for (text, expected) in
         [("", "EOF"), ("[1]", "expected an object"), ("{", "EOF"), ("{\"model_type\":7}", "`model_type`")]
     {
         std::fs::write(scratch.join("config.json"), text).unwrap();
         let outcome = scratch.model(&["synth", "--config", "config.json", "--out", "x"]);
-        assert_refused(&outcome, 5, &["`config.json`", said]);
+        assert_refused(&outcome, 5, &["`config.json`", expected]);
     }
     let outcome = scratch.model(&["synth", "--config", "nowhere/config.json", "--out", "x"]);
     assert_refused(&outcome, 2, &["`nowhere/config.json`"]);

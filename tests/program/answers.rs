@@ -8,7 +8,7 @@ const RULES: &[Fault] = &[
     // One answer per id.
     ("no_id", "", "protocol", "warm-up 1", "`generated` has id none, expected `0`"),
     ("two_iterations", "", "wrong_output", "warm-up 1", "expected 1 iteration, got 2"),
-    ("unasked_warmup", "", "wrong_output", "warm-up 1", "expected no warm-up iterations, got 1"),
+    ("unrequested_warmup", "", "wrong_output", "warm-up 1", "expected no warm-up iterations, got 1"),
     ("no_sequence", "", "wrong_output", "warm-up 1", "expected 1 sequences, got 0"),
     ("says_cancelled", "", "protocol", "warm-up 1", "finished `cancelled`, and nothing was cancelled"),
     // As many times as ids.
@@ -22,9 +22,9 @@ const RULES: &[Fault] = &[
     ("ends_before_last_token", "", "protocol", "warm-up 1", "`token_ns[63]` 147000 lies outside "),
     // Streamed ids are the final ids, with the final times, where a stream was requested.
     ("streams_half", "", "protocol", "warm-up 2", "expected streamed token 1, got 2"),
-    ("streams_to_nobody", "", "protocol", "warm-up 2", "a streamed token of iteration 0, sequence 7"),
+    ("streams_unknown_sequence", "", "protocol", "warm-up 2", "a streamed token of iteration 0, sequence 7"),
     ("streams_other_times", "", "protocol", "warm-up 2", "was streamed with `ns`"),
-    ("streams_unasked", "", "protocol", "warm-up 1", "expected no `token` messages, got 64"),
+    ("streams_unrequested", "", "protocol", "warm-up 1", "expected no `token` messages, got 64"),
     ("wrong_streamed_ids", "", "protocol", "warm-up 2", "the streamed ids are not the final ids"),
     // The output has the requested length.
     ("too_many_tokens", "", "wrong_output", "warm-up 1", "expected 64 tokens, got 65"),

@@ -2,7 +2,6 @@
 
 use std::fs;
 
-use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::support::baselines::{
@@ -125,7 +124,7 @@ fn a_judgement_outside_the_format_is_printed_on_stderr() {
 fn the_json_of_a_run_has_the_judgement_of_compare() {
     let (scratch, _, folder) = saved();
     let slower = engine(&scratch, "engine", 3000);
-    let file = scratch.join("judged.json");
+    let file = scratch.join("run.json");
     let outcome = run(&scratch, &slower, &[COMPARE, &["--json", file.to_str().unwrap()]].concat());
     // The table on stdout is for people, and the judgement follows it.
     outcome.exits_with(1).assert_stdout(&["critical"]);
@@ -182,8 +181,7 @@ fn an_interrupted_run_is_not_judged_and_prints_the_compare_command() {
     let words = [COMPARE, &["--save-baseline", "other", "--debug"]].concat();
     let mut running = Running::start(&mut command(&scratch, &hangs, &words));
     running.wait_for("fake: hangs in generate");
-    running.signal(Signal::INT);
-    let outcome = running.finish().exits_with(130);
+    let outcome = running.interrupt();
     let notices = ["not compared with baseline `main`", " compare main ", "baseline `other` is not saved"];
     outcome.assert_stderr(&notices);
     assert!(!folder(&scratch, "other").exists());

@@ -9,7 +9,7 @@ use crate::support::{Outcome, Scratch, fake_engine, finish};
 
 /// An engine whose launches differ by a few per cent, and which is otherwise constant.
 fn noisy(scratch: &Scratch) -> PathBuf {
-    scratch.script("noisy", &format!("exec '{}' --noise-percent 5 --noise-seed 1", fake_engine().display()))
+    scratch.engine("noisy", "--noise-percent 5 --noise-seed 1")
 }
 
 fn orchestrate(
@@ -31,6 +31,11 @@ fn calibrate(scratch: &Scratch, options: &[&str], engines: &[&Path]) -> Outcome 
     orchestrate(scratch, "calibrate", &scratch.join("calibrations"), options, engines)
 }
 
+/// Stores the noise floors of engines, from this number of blocks.
+fn stored(scratch: &Scratch, blocks: &str, engines: &[&Path]) -> Outcome {
+    calibrate(scratch, &["--blocks", blocks, "--iterations", "1"], engines).exits_with(0)
+}
+
 /// The record of a run of one short block.
 fn run(scratch: &Scratch, options: &[&str], engines: &[&Path]) -> Record {
     let _ = std::fs::remove_dir_all(scratch.results());
@@ -44,7 +49,7 @@ fn floors(record: &Record) -> Vec<&Value> {
 }
 
 /// The file of the machine's noise floors.
-fn kept(scratch: &Scratch) -> PathBuf {
+fn floors_file(scratch: &Scratch) -> PathBuf {
     let mut files = crate::support::record::files(&scratch.join("home/calibration"));
     assert_eq!(files.len(), 1, "{files:?}");
     files.remove(0)
@@ -54,11 +59,11 @@ fn kept(scratch: &Scratch) -> PathBuf {
 fn calibrated_noise_floors_are_in_the_header_of_every_later_run() {
     let scratch = Scratch::new();
     let noisy = noisy(&scratch);
-    let outcome = calibrate(&scratch, &["--blocks", "6", "--iterations", "1"], &[&noisy]).exits_with(0);
+    let outcome = stored(&scratch, "6", &[&noisy]);
     scratch.assert_nothing_lives();
     let shown = |word: &str| outcome.stdout.lines().find(|line| line.contains(word)).unwrap_or_default();
     assert!(shown("decode  ").starts_with("noisy") && shown("decode  ").ends_with('6'), "{outcome:?}");
-    outcome.assert_stdout(&[&format!("`{}`", kept(&scratch).display())]);
+    outcome.assert_stdout(&[&format!("`{}`", floors_file(&scratch).display())]);
     // In its own run each engine had a twin, and no noise floor was known.
     let calibration = Record::only_one_in(&scratch.join("calibrations"));
     assert_eq!(calibration.launches_of("noisy (twin)").len(), 6);
@@ -83,20 +88,15 @@ fn a_new_calibration_replaces_only_its_own_engines() {
     let scratch = Scratch::new();
     let (noisy, quiet) = (noisy(&scratch), fake_engine());
     let both: [&Path; 2] = [&noisy, quiet];
-    assert_eq!(calibrate(&scratch, &["--blocks", "5", "--iterations", "1"], &both).code, Some(0));
+    stored(&scratch, "5", &both);
     let before = run(&scratch, &[], &both);
-    assert_eq!(calibrate(&scratch, &["--blocks", "7", "--iterations", "1"], &[&noisy]).code, Some(0));
+    stored(&scratch, "7", &[&noisy]);
     let after = run(&scratch, &[], &both);
     let blocks = |record: &Record| -> Vec<(usize, u64)> {
-        let of = |label| record.configuration(label);
         let decode = floors(record).into_iter().filter(|floor| floor["metric"] == "decode_rate");
-        let both = [of("noisy"), of("fake-engine")];
-        decode
-            .map(|it| {
-                let place = both.iter().position(|both| it["configuration"] == *both).unwrap();
-                (place, it["paired"]["blocks"].as_u64().unwrap())
-            })
-            .collect()
+        let engines = ["noisy", "fake-engine"].map(|label| record.configuration(label));
+        let engine = |floor: &Value| engines.iter().position(|it| floor["configuration"] == *it).unwrap();
+        decode.map(|floor| (engine(floor), floor["paired"]["blocks"].as_u64().unwrap())).collect()
     };
     assert_eq!((blocks(&before), blocks(&after)), (vec![(0, 5), (1, 5)], vec![(0, 7), (1, 5)]));
 }
@@ -105,16 +105,16 @@ fn a_new_calibration_replaces_only_its_own_engines() {
 fn an_unreadable_calibration_gives_a_warning_and_the_run_continues() {
     let scratch = Scratch::new();
     let noisy = noisy(&scratch);
-    assert_eq!(calibrate(&scratch, &["--blocks", "5", "--iterations", "1"], &[&noisy]).code, Some(0));
-    let file = kept(&scratch);
-    let sound = std::fs::read(&file).unwrap();
-    std::fs::write(&file, &sound[..sound.len() / 2]).unwrap();
+    stored(&scratch, "5", &[&noisy]);
+    let file = floors_file(&scratch);
+    let bytes = std::fs::read(&file).unwrap();
+    std::fs::write(&file, &bytes[..bytes.len() / 2]).unwrap();
     let record = run(&scratch, &[], &[&noisy]);
     assert_eq!(floors(&record).len(), 0);
     let warnings = record.entries("warning");
     let names_it = |warning: &&Value| warning["message"].as_str().unwrap().contains(&*file.to_string_lossy());
     assert_eq!(warnings.iter().copied().filter(names_it).count(), 1, "{warnings:?}");
-    assert_eq!(calibrate(&scratch, &["--blocks", "5", "--iterations", "1"], &[&noisy]).code, Some(0));
+    stored(&scratch, "5", &[&noisy]);
     assert!(!floors(&run(&scratch, &[], &[&noisy])).is_empty());
 }
 
@@ -129,8 +129,8 @@ fn a_calibration_of_one_block_is_shown_and_not_stored() {
 #[test]
 fn noise_floors_are_available_as_json() {
     let scratch = Scratch::new();
-    let outcome = calibrate(&scratch, &["--quick", "--iterations", "1", "--json", "-"], &[&noisy(&scratch)]);
-    let floors: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    let options = ["--quick", "--iterations", "1", "--json", "-"];
+    let floors = calibrate(&scratch, &options, &[&noisy(&scratch)]).json();
     let decode = floors.as_array().unwrap().iter().find(|it| it["metric"] == "decode_rate").unwrap();
     assert_eq!((&decode["engine"], &decode["paired"]["blocks"]), (&"noisy".into(), &1.into()));
 }
@@ -139,9 +139,8 @@ fn noise_floors_are_available_as_json() {
 fn calibrate_refuses_options_without_effect_and_dry_run_lists_twins() {
     let scratch = Scratch::new();
     let noisy = noisy(&scratch);
-    let others = ["--pairs", "--wall-time", "--resources"];
-    let others = others.iter().map(std::slice::from_ref);
-    for flags in [&["--order", "sequential"][..], &["--save-baseline", "x"]].into_iter().chain(others) {
+    let with_value = [&["--order", "sequential"][..], &["--save-baseline", "x"]];
+    for flags in with_value.into_iter().chain([&["--pairs"][..], &["--wall-time"], &["--resources"]]) {
         let outcome = calibrate(&scratch, flags, &[&noisy]).exits_with(2);
         outcome.assert_stderr(&[&format!("takes no `{}", flags[0])]);
     }

@@ -29,7 +29,7 @@ const FOUND: &[(&str, &str)] = &[
     ("eos_in_the_middle", "length"),
     ("too_many_tokens", "length"),
     ("first_token_at_start", "clock"),
-    ("streams_unasked", "default-length"),
+    ("streams_unrequested", "default-length"),
     ("streams_other_times", "stream"),
     ("more_cached_than_sent", "plain-line"),
     ("wrong_scores", "score"),

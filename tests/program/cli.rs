@@ -65,7 +65,7 @@ fn an_installed_orchestrator_measures_a_program_on_the_embedded_model() {
 }
 
 #[test]
-fn an_engine_is_called_by_the_name_that_it_was_given_also_through_a_link() {
+fn an_engine_behind_a_link_has_the_name_of_the_link() {
     let scratch = Scratch::new();
     let link = scratch.join("my-link");
     std::os::unix::fs::symlink(fake_engine(), &link).unwrap();
@@ -106,7 +106,7 @@ fn the_schema_is_the_committed_one() {
 }
 
 #[test]
-fn a_format_that_has_no_place_for_a_view_is_refused_with_those_that_have() {
+fn a_format_without_a_view_is_refused_with_those_that_have_it() {
     let (all, of_machine) = (formats(&["report", "record"]), formats(&["machine"]));
     assert_eq!(formats(&["-e", "sh"]), all);
     assert!(of_machine.iter().all(|format| all.contains(format)), "{of_machine:?} of {all:?}");
@@ -117,12 +117,12 @@ fn a_format_that_has_no_place_for_a_view_is_refused_with_those_that_have() {
     for format in refused {
         let words = ["report", "no-such-record.jsonl", "--pairs", "--format", format];
         let outcome = finish(Scratch::new().orchestrate().args(words));
-        let said = format!(
+        let expected = format!(
             "error: --pairs: a line of {format} cannot hold a comparison with several engines\n\
              hint: --format {} or {last} has it\n",
             others.join(", ")
         );
-        assert_eq!((outcome.code, outcome.stdout.as_str(), outcome.stderr), (Some(2), "", said));
+        assert_eq!((outcome.code, outcome.stdout.as_str(), outcome.stderr), (Some(2), "", expected));
     }
 }
 

@@ -77,8 +77,8 @@ fn compare(base: &Written, new: &Written, arguments: &[&str]) -> Outcome {
 #[test]
 fn a_change_that_is_critical_is_named_and_ends_with_1() {
     let found = compare(&STEADY, &Written::slower(1.4), &[]).exits_with(1);
-    let said = "critical: `pebble` decodes 28.";
-    found.assert_stdout(&[said, "slower than before ["]);
+    let expected = "critical: `pebble` decodes 28.";
+    found.assert_stdout(&[expected, "slower than before ["]);
     assert!(found.stdout.ends_with("1 headline metric: 1 worse (1 critical)\n"), "{}", found.stdout);
 }
 
@@ -96,7 +96,7 @@ fn the_user_sets_which_changes_fail() {
 fn same_and_better_exit_with_0_and_inconclusive_exits_with_3() {
     let same = compare(&STEADY, &STEADY, &[]);
     assert_eq!((same.code, same.stdout.contains("`pebble` decodes as fast as before")), (Some(0), true));
-    assert_eq!(compare(&STEADY, &Written::slower(0.5), &[]).code, Some(0));
+    compare(&STEADY, &Written::slower(0.5), &[]).exits_with(0);
     let noisy = Written { ms: [10.0, 14.0, 9.0, 15.0, 11.0], ..STEADY };
     let open = compare(&STEADY, &noisy, &[]).exits_with(3);
     open.assert_stdout(&["`pebble` decodes: the change is inconclusive"]);
@@ -156,8 +156,8 @@ fn a_name_that_is_no_file_and_no_baseline_is_a_usage_error() {
 fn a_record_that_was_cut_off_is_compared_with_a_notice() {
     let scratch = Scratch::new();
     let (base, new) = (STEADY.to(&scratch, "base"), STEADY.to(&scratch, "new"));
-    let whole = std::fs::read_to_string(&new).unwrap();
-    std::fs::write(&new, &whole[..whole.len() - 300]).unwrap();
+    let text = std::fs::read_to_string(&new).unwrap();
+    std::fs::write(&new, &text[..text.len() - 300]).unwrap();
     let found = finish(scratch.orchestrate().arg("compare").arg(base).arg(new)).exits_with(0);
     assert!(found.stdout.starts_with("note: the new one was cut off before its end"), "{}", found.stdout);
 }

@@ -4,15 +4,15 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
 
-use crate::support::{BOUND, Outcome, Running, Scratch, finish, root};
 use rustix::process::Signal;
+
+use crate::support::{Outcome, Running, Scratch, command, finish, root, wait_until};
 
 /// Unpacks wheels with the files that the script needs, without permission to execute, and writes a log.
 const UNPACKS: &str = r#"
-echo "$*" >>"$ASKED"
+echo "$*" >>"$CALLS"
 while [ "$1" != --target ]; do shift; done
 cu=$2/nvidia/cu13
 mkdir -p "$cu/bin" "$cu/nvvm/bin" "$cu/lib" "$cu/include"
@@ -34,10 +34,14 @@ fn machine(uv: &str) -> Scratch {
     scratch
 }
 
+/// A PATH that begins with the test's programs.
+fn path(scratch: &Scratch) -> String {
+    format!("{}:/usr/bin:/bin", scratch.join("path").display())
+}
+
 fn toolkit(scratch: &Scratch, arguments: &[&str]) -> Command {
     let mut command = scratch.marked(root().join("scripts/cuda-toolkit"));
-    let path = format!("{}:/usr/bin:/bin", scratch.join("path").display());
-    command.args(arguments).env("PATH", path).env("ASKED", scratch.join("asked"));
+    command.args(arguments).env("PATH", path(scratch)).env("CALLS", scratch.join("calls"));
     command.env_remove("CUDA_HOME");
     command
 }
@@ -50,18 +54,15 @@ fn folder(scratch: &Scratch) -> PathBuf {
     PathBuf::from(call(scratch, &["--where"]).stdout.trim())
 }
 
-fn times_asked(scratch: &Scratch) -> usize {
-    std::fs::read_to_string(scratch.join("asked")).map_or(0, |asked| asked.lines().count())
+fn calls(scratch: &Scratch) -> usize {
+    std::fs::read_to_string(scratch.join("calls")).map_or(0, |calls| calls.lines().count())
 }
 
 /// Every file with its content and its modification time.
 fn content(folder: &Path) -> Vec<String> {
-    let listed = finish(
-        crate::support::command("find")
-            .args(["-printf", "%p %s %T@ %m %l\n"])
-            .current_dir(folder)
-            .stdout(std::process::Stdio::piped()),
-    );
+    let mut find = command("find");
+    find.args(["-printf", "%p %s %T@ %m %l\n"]).current_dir(folder).stdout(Stdio::piped());
+    let listed = finish(&mut find);
     let mut lines: Vec<String> = listed.stdout.lines().map(String::from).collect();
     lines.sort();
     lines
@@ -82,17 +83,14 @@ fn the_first_call_prints_the_sizes_and_makes_a_toolkit_from_wheels() {
         assert!(folder.join(library).is_file(), "{library}");
     }
     // The stub has every name of the headers, and the name of the driver's own library.
-    let stub = finish(
-        crate::support::command("readelf")
-            .args(["-d", "--dyn-syms", "-W"])
-            .arg(folder.join("lib/stubs/libcuda.so"))
-            .stdout(std::process::Stdio::piped()),
-    );
+    let mut readelf = command("readelf");
+    readelf.args(["-d", "--dyn-syms", "-W"]).arg(folder.join("lib/stubs/libcuda.so"));
+    let stub = finish(readelf.stdout(Stdio::piped()));
     stub.assert_stdout(&["[libcuda.so.1]", "cuInit", "cuMemAlloc_v2", "cuProfilerStart"]);
     assert!(!folder.join("lib/libcuda.so").exists() && !folder.join("lib/libcuda.so.1").exists());
     // The downloads are those of the pins, to the byte.
-    let asked = std::fs::read_to_string(scratch.join("asked")).unwrap();
-    assert!(asked.contains("--no-deps --require-hashes -r"), "{asked}");
+    let arguments = std::fs::read_to_string(scratch.join("calls")).unwrap();
+    assert!(arguments.contains("--no-deps --require-hashes -r"), "{arguments}");
 }
 
 #[test]
@@ -103,7 +101,7 @@ fn the_second_call_changes_nothing_and_prints_only_the_folder() {
     let second = call(&scratch, &[]);
     assert_eq!((second.code, second.stdout, second.stderr.as_str()), (Some(0), first.stdout, ""));
     assert_eq!(content(&scratch.join("home")), before);
-    assert_eq!(times_asked(&scratch), 1);
+    assert_eq!(calls(&scratch), 1);
 }
 
 #[test]
@@ -113,7 +111,7 @@ fn an_incomplete_folder_is_replaced() {
     assert!(!folder.exists(), "asking where makes nothing");
     std::fs::create_dir_all(folder.join("lib/stubs")).unwrap();
     std::fs::write(folder.join("lib/leftover"), "").unwrap();
-    assert_eq!(call(&scratch, &[]).code, Some(0));
+    call(&scratch, &[]).exits_with(0);
     assert!(folder.join("bin/nvcc").is_file() && !folder.join("lib/leftover").exists());
 }
 
@@ -124,7 +122,7 @@ fn two_calls_at_once_install_once() {
     for outcome in both.map(Running::finish) {
         assert_eq!(outcome.code, Some(0), "{outcome:?}");
     }
-    assert_eq!(times_asked(&scratch), 1);
+    assert_eq!(calls(&scratch), 1);
 }
 
 #[test]
@@ -136,8 +134,8 @@ fn env_prints_lines_that_a_shell_evaluates() {
         "set -eu; lines=$({} --env); eval \"$lines\"; command -v nvcc; echo \"$CUDA_HOME\"",
         root().join("scripts/cuda-toolkit").display()
     );
-    shell.args(["-c", &script]).env("ORCHESTRATE_HOME", &spaced).env("ASKED", scratch.join("asked"));
-    shell.env("PATH", format!("{}:/usr/bin:/bin", scratch.join("path").display())).env_remove("CUDA_HOME");
+    shell.args(["-c", &script]).env("ORCHESTRATE_HOME", &spaced).env("CALLS", scratch.join("calls"));
+    shell.env("PATH", path(&scratch)).env_remove("CUDA_HOME");
     let outcome = finish(&mut shell);
     let lines: Vec<&str> = outcome.stdout.lines().collect();
     assert_eq!(lines.len(), 2, "{outcome:?}");
@@ -150,10 +148,10 @@ fn without_a_network_the_script_fails_and_the_next_call_starts_over() {
     let scratch = machine(OFFLINE);
     let outcome = call(&scratch, &["--env"]);
     assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(3), ""), "{outcome:?}");
-    let said = "error: CUDA's toolkit cannot be downloaded: is there a network?\nhint: export CUDA_HOME=";
-    outcome.assert_stderr(&["dns error", said]);
+    let expected = "error: CUDA's toolkit cannot be downloaded: is there a network?\nhint: export CUDA_HOME=";
+    outcome.assert_stderr(&["dns error", expected]);
     scratch.script("path/uv", UNPACKS);
-    assert_eq!(call(&scratch, &[]).code, Some(0));
+    call(&scratch, &[]).exits_with(0);
 }
 
 #[test]
@@ -178,7 +176,7 @@ fn a_full_disk_or_a_missing_compiler_is_reported_before_any_download() {
     }
     let outcome = finish(toolkit(&scratch, &[]).env("PATH", scratch.join("path"))).exits_with(3);
     outcome.assert_stderr(&["no `gcc`", "apt-get install g++"]);
-    assert_eq!(times_asked(&scratch), 0);
+    assert_eq!(calls(&scratch), 0);
 }
 
 #[test]
@@ -196,13 +194,13 @@ fn a_users_own_toolkit_is_used_unchanged_and_needs_a_compiler() {
     scratch.script("own/bin/nvcc", "");
     let outcome = finish(toolkit(&scratch, &["--env"]).env("CUDA_HOME", &own));
     assert!(outcome.stdout.starts_with(&format!("export CUDA_HOME={}", own.display())), "{outcome:?}");
-    assert_eq!(times_asked(&scratch), 0);
+    assert_eq!(calls(&scratch), 0);
 }
 
 #[test]
 fn remove_deletes_every_toolkit_and_nothing_else() {
     let scratch = machine(UNPACKS);
-    assert_eq!(call(&scratch, &[]).code, Some(0));
+    call(&scratch, &[]).exits_with(0);
     for other in ["toolkits/cuda-12.0.0-0123456789abcdef", "toolkits/of-another-kind", "environments/x"] {
         std::fs::create_dir_all(scratch.join("home").join(other)).unwrap();
     }
@@ -231,10 +229,9 @@ fn checking(scratch: &Scratch, cargo: &str, minutes: &str) -> Command {
     }
     scratch.script("own/bin/nvcc", "");
     scratch.script("path/rustc", "echo rustc 1.95.0");
-    scratch.script("path/cargo", &format!("echo \"$*\" >>\"$ASKED\"\n{cargo}"));
+    scratch.script("path/cargo", &format!("echo \"$*\" >>\"$CALLS\"\n{cargo}"));
     let mut command = scratch.marked(root().join("scripts/check-cuda"));
-    let path = format!("{}:/usr/bin:/bin", scratch.join("path").display());
-    command.arg(minutes).env("PATH", path).env("ASKED", scratch.join("asked"));
+    command.arg(minutes).env("PATH", path(scratch)).env("CALLS", scratch.join("calls"));
     command.env("CUDA_HOME", scratch.join("own"));
     command
 }
@@ -244,14 +241,14 @@ fn unchanged_sources_are_compiled_once_per_machine() {
     let scratch = Scratch::outside();
     let first = check(&scratch, "exit 0", "8").exits_with(0);
     first.assert_stdout(&["compiled: the CUDA build of candle, in "]);
-    let asked = times_asked(&scratch);
+    let before = calls(&scratch);
     let second = check(&scratch, "exit 1", "8").exits_with(0);
     second.assert_stdout(&["unchanged: the CUDA build of candle compiled here on 2"]);
-    assert_eq!(times_asked(&scratch), asked);
+    assert_eq!(calls(&scratch), before);
     // A removed result is compiled again.
-    let kept = finish(scratch.marked(root().join("scripts/check-cuda")).arg("--where"));
-    std::fs::remove_dir_all(kept.stdout.trim()).unwrap();
-    assert_eq!(check(&scratch, "exit 1", "8").code, Some(1));
+    let stored = finish(scratch.marked(root().join("scripts/check-cuda")).arg("--where"));
+    std::fs::remove_dir_all(stored.stdout.trim()).unwrap();
+    check(&scratch, "exit 1", "8").exits_with(1);
 }
 
 #[test]
@@ -278,15 +275,11 @@ fn a_stopped_check_ends_its_processes_and_releases_the_lock() {
     let scratch = Scratch::outside();
     let cargo = "sleep 600 &\nexec sleep 600";
     let running = Running::start(&mut checking(&scratch, cargo, "8"));
-    let begun = Instant::now();
-    while times_asked(&scratch) == 0 {
-        assert!(begun.elapsed() < BOUND, "cargo was never asked");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_until("cargo is called", || calls(&scratch) > 0);
     running.signal(Signal::TERM);
-    assert_eq!(running.finish().code, Some(143));
+    running.finish().exits_with(143);
     scratch.wait_until_nothing_lives();
-    assert_eq!(check(&scratch, "exit 0", "8").code, Some(0));
+    check(&scratch, "exit 0", "8").exits_with(0);
 }
 
 #[test]
@@ -296,24 +289,22 @@ fn minutes_that_are_no_positive_number_are_refused() {
         let outcome = check(&scratch, "exit 0", minutes).exits_with(2);
         outcome.assert_stderr(&[&format!("`{minutes}`")]);
     }
-    assert_eq!(times_asked(&scratch), 0);
+    assert_eq!(calls(&scratch), 0);
 }
 
 /// engines/candle/build-cuda with this `nvidia-smi`: the compute capability that cargo gets.
-fn capability(scratch: &Scratch, nvidia_smi: &str, asked: Option<&str>) -> String {
+fn capability(scratch: &Scratch, nvidia_smi: &str, chosen: Option<&str>) -> String {
     for folder in ["path", "own/bin", "target/release"] {
         std::fs::create_dir_all(scratch.join(folder)).unwrap();
     }
     scratch.script("own/bin/nvcc", "");
     scratch.script("path/nvidia-smi", nvidia_smi);
-    scratch.script(
-        "path/cargo",
-        "echo \"$CUDA_COMPUTE_CAP\"; cp /bin/true \"$CARGO_TARGET_DIR/release/candle-cuda\"",
-    );
+    let cargo = "echo \"$CUDA_COMPUTE_CAP\"; cp /bin/true \"$CARGO_TARGET_DIR/release/candle-cuda\"";
+    scratch.script("path/cargo", cargo);
     let mut command = scratch.marked(root().join("engines/candle/build-cuda"));
-    command.env("PATH", format!("{}:/usr/bin:/bin", scratch.join("path").display()));
+    command.env("PATH", path(scratch));
     command.env("CUDA_HOME", scratch.join("own")).env("CARGO_TARGET_DIR", scratch.join("target"));
-    command.env_remove("CUDA_COMPUTE_CAP").envs(asked.map(|asked| ("CUDA_COMPUTE_CAP", asked)));
+    command.env_remove("CUDA_COMPUTE_CAP").envs(chosen.map(|chosen| ("CUDA_COMPUTE_CAP", chosen)));
     let outcome = finish(&mut command).exits_with(0);
     outcome.stdout.trim().to_string()
 }
@@ -332,16 +323,15 @@ fn a_build_for_another_gpu_is_kept_by_the_next_build() {
     assert_eq!(capability(&scratch, "echo 9.0", Some("8.6")), "86");
     assert_eq!(capability(&scratch, "echo 9.0", None), "86");
     assert_eq!(capability(&scratch, "echo 9.0", Some("90a")), "90a");
-    let kept = std::fs::read_to_string(scratch.join("target/release/candle-cuda.capability")).unwrap();
-    assert_eq!(kept, "90a\n");
+    let stored = std::fs::read_to_string(scratch.join("target/release/candle-cuda.capability")).unwrap();
+    assert_eq!(stored, "90a\n");
 }
 
 #[test]
 fn a_machine_without_a_toolkit_skips_the_check_with_the_reason() {
     let scratch = machine(OFFLINE);
     let mut command = scratch.marked(root().join("scripts/check-cuda"));
-    let path = format!("{}:/usr/bin:/bin", scratch.join("path").display());
-    let outcome = finish(command.env("PATH", path).env_remove("CUDA_HOME")).exits_with(0);
+    let outcome = finish(command.env("PATH", path(&scratch)).env_remove("CUDA_HOME")).exits_with(0);
     assert!(outcome.stdout.starts_with("skipped: CUDA's toolkit cannot be had here"), "{outcome:?}");
     outcome.assert_stderr(&["is there a network?"]);
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::support::record::Record;
 use crate::support::snapshot::assert_snapshot;
-use crate::support::{Outcome, Scratch, driver, fake_engine, finish, root};
+use crate::support::{Outcome, Scratch, builds, driver, finish, root, unwrapped};
 
 const NO_DRIVER: &str = "no NVIDIA driver found";
 /// The other problem of `heavy` on every machine of these tests.
@@ -20,30 +20,25 @@ const ELSEWHERE: &str =
 /// needs a GPU everywhere, and packages.
 fn tree() -> Scratch {
     let scratch = Scratch::outside();
-    let fake = fake_engine().display();
-    let command = |name: &str| {
-        let script = format!("mkdir -p target/release; ln -sf {fake} target/release/{name}");
-        format!("command = [\"sh\", \"-c\", \"{script}\"]\n")
-    };
     let needs = "driver = \"nvidia\"\n";
     let able = format!(
         "about = \"has a program for each\"\nbinary = \"able-engine\"\nreference = true\n[build]\n{}\
          [devices.cuda]\nbinary = \"able-cuda\"\n[devices.cuda.build]\n{}note = \"about a moment\"\n[devices.cuda.needs]\n{needs}",
-        command("able-engine"),
-        command("able-cuda"),
+        builds("able-engine"),
+        builds("able-cuda"),
     );
     let shared = format!(
         "about = \"one program for all\"\nbinary = \"shared-engine\"\n[build]\n{}[devices.cuda.needs]\n{needs}",
-        command("shared-engine")
+        builds("shared-engine")
     );
     let plain = format!(
         "about = \"knows no device\"\nbinary = \"plain-engine\"\n[build]\n{}",
-        command("plain-engine")
+        builds("plain-engine")
     );
     let heavy = format!(
         "about = \"needs a GPU\"\nbinary = \"heavy-engine\"\n[build]\n{}[needs]\n{needs}[environment]\npython = \"3.12\"\n\
          requirements = \"requirements.txt\"\ndownload_mb = 4000\ninstalled_mb = 9000\notherwise = \"{ELSEWHERE}\"\n",
-        command("heavy-engine")
+        builds("heavy-engine")
     );
     scratch.plant(&[("able", &able), ("shared", &shared), ("plain", &plain), ("heavy", &heavy)]);
     scratch
@@ -53,6 +48,10 @@ fn orchestrate(scratch: &Scratch, library: &PathBuf, arguments: &[&str]) -> Comm
     let mut command = scratch.orchestrate_alone();
     command.args(arguments).env("LD_LIBRARY_PATH", library);
     command
+}
+
+fn call(scratch: &Scratch, library: &PathBuf, arguments: &[&str]) -> Outcome {
+    finish(&mut orchestrate(scratch, library, arguments))
 }
 
 const DECODE: &[&str] = &["-s", "decode", "--blocks", "1", "--iterations", "1", "--warmup", "1"];
@@ -117,7 +116,7 @@ fn a_missing_driver_is_a_row_and_nothing_is_built_for_it() {
     let scratch = tree();
     let (outcome, record) = measure(&scratch, &driver::absent(&scratch), &["-e", "able", "--device", "cuda"]);
     assert_eq!(outcome.code, Some(4), "{outcome:?}");
-    let [failure] = record.failures_of("able")[..] else { panic!("{record:?}") };
+    let failure = record.failure_of("able");
     assert_eq!((&failure["kind"], &failure["message"]), (&"unavailable".into(), &NO_DRIVER.into()));
     assert!(failure["hint"].as_str().unwrap().contains("nvidia-smi"), "{failure}");
     outcome.assert_stdout(&[NO_DRIVER]);
@@ -130,7 +129,7 @@ fn engines_without_their_device_are_rows_and_the_others_are_measured() {
     let (outcome, record) =
         measure(&scratch, &driver::absent(&scratch), &["--all", "--device", "cpu,cuda:0"]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    // Its manifest names no devices, so the engine itself is asked.
+    // Its manifest names no devices, so the engine itself is started.
     assert_eq!(program(&record, "plain cuda:0"), "plain-engine");
     for label in ["able cpu", "shared cpu", "plain cpu", "plain cuda:0"] {
         assert_eq!((record.samples_of(label).len(), record.failures_of(label).len()), (1, 0), "{label}");
@@ -142,7 +141,7 @@ fn engines_without_their_device_are_rows_and_the_others_are_measured() {
         ("heavy cpu", &both),
         ("heavy cuda:0", &both),
     ] {
-        let [failure] = record.failures_of(label)[..] else { panic!("{label}: {record:?}") };
+        let failure = record.failure_of(label);
         assert_eq!((&failure["kind"], &failure["message"]), (&"unavailable".into(), &lacks.into()));
     }
     assert_eq!(built(&scratch), ["able-engine", "plain-engine", "shared-engine"]);
@@ -153,29 +152,29 @@ fn a_row_names_all_missing_requirements_and_puts_the_first_remedy_first() {
     let scratch = tree();
     let heavy = ["-e", "heavy", "--device", "cuda"];
     let (outcome, record) = measure(&scratch, &driver::absent(&scratch), &heavy);
-    let [failure] = record.failures_of("heavy")[..] else { panic!("{record:?}") };
+    let failure = record.failure_of("heavy");
     let hint = failure["hint"].as_str().unwrap();
     let (first, second) = hint.split_once('\n').unwrap();
     assert!(first.contains("nvidia-smi"), "a driver comes before packages that need one: {hint}");
     assert_eq!(second, ELSEWHERE);
-    let page = outcome.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
-    for said in
+    let page = unwrapped(&outcome.stdout);
+    for expected in
         [&format!("{NO_DRIVER}; {NO_ENVIRONMENT}"), &format!("hint: {first}"), &format!("hint: {ELSEWHERE}")]
     {
-        assert!(page.contains(said), "{said}: {}", outcome.stdout);
+        assert!(page.contains(expected), "{expected}: {}", outcome.stdout);
     }
     // With a driver, the remedy is the set-up; the other remedy is printed too.
     let scratch = tree();
     let present = driver::present(&scratch);
     let (outcome, record) = measure(&scratch, &present, &heavy);
-    let [failure] = record.failures_of("heavy")[..] else { panic!("{record:?}") };
+    let failure = record.failure_of("heavy");
     assert_eq!(failure["message"], NO_ENVIRONMENT);
     let (first, second) = failure["hint"].as_str().unwrap().split_once('\n').unwrap();
     assert!(first.ends_with("setup heavy") && second == ELSEWHERE, "{failure}");
     outcome.assert_stdout(&["\n  hint: ORCHESTRATE_PYTHON_HEAVY="]);
-    let checked = finish(&mut orchestrate(&scratch, &driver::absent(&scratch), &["check", "heavy"]));
-    let said = format!("cannot run here: {NO_DRIVER}; {NO_ENVIRONMENT}");
-    checked.assert_stderr(&[&said]);
+    let checked = call(&scratch, &driver::absent(&scratch), &["check", "heavy"]);
+    let expected = format!("cannot run here: {NO_DRIVER}; {NO_ENVIRONMENT}");
+    checked.assert_stderr(&[&expected]);
     assert!(checked.stderr.ends_with(&format!("\nhint: {ELSEWHERE}\n")), "{checked:?}");
 }
 
@@ -185,9 +184,9 @@ fn with_a_driver_each_device_gets_its_program_built_and_measured() {
     let arguments = ["-e", "able", "-e", "shared", "--device", "cpu,cuda:0"];
     let (outcome, record) = measure(&scratch, &driver::present(&scratch), &arguments);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    let said: Vec<_> = outcome.stderr.lines().filter(|line| line.contains(": building")).collect();
+    let builds: Vec<_> = outcome.stderr.lines().filter(|line| line.contains(": building")).collect();
     assert_eq!(
-        said,
+        builds,
         ["able: building", "able: building for cuda (about a moment)", "shared: building"],
         "one program is built once, however many devices it serves"
     );
@@ -220,16 +219,16 @@ fn a_failed_build_fails_only_the_rows_of_its_device() {
     // The script is found in the tree, from any working directory.
     scratch.script("engines/half/build", "echo error: no compiler for it in $(pwd); exit 1");
     let library = driver::present(&scratch);
-    finish(&mut orchestrate(&scratch, &library, &["setup", "plain"]));
+    call(&scratch, &library, &["setup", "plain"]);
     let mut command = orchestrate(&scratch, &library, DECODE);
     command.args(["-e", "half", "--device", "cpu,cuda", "-m"]).arg(root().join("models/embedded"));
     let outcome =
         finish(command.arg("--results").arg(scratch.results()).current_dir(scratch.join("engines")));
     let record = Record::only_one_in(&scratch.results());
     assert_eq!((outcome.code, record.samples_of("half cpu").len()), (Some(4), 1), "{outcome:?}");
-    let [failure] = record.failures_of("half cuda")[..] else { panic!("{record:?}") };
-    let said = format!("it does not build: no compiler for it in {}", scratch.path.display());
-    assert_eq!(failure["message"], said);
+    let failure = record.failure_of("half cuda");
+    let expected = format!("it does not build: no compiler for it in {}", scratch.path.display());
+    assert_eq!(failure["message"], expected);
     assert!(failure["hint"].as_str().unwrap().ends_with("setup half --device cuda"), "{failure}");
 }
 
@@ -237,7 +236,7 @@ fn a_failed_build_fails_only_the_rows_of_its_device() {
 fn the_verifier_runs_its_cpu_program_in_f32_on_every_device() {
     let scratch = tree();
     let library = driver::present(&scratch);
-    finish(&mut orchestrate(&scratch, &library, &["setup", "able"]));
+    call(&scratch, &library, &["setup", "able"]);
     let (outcome, record) =
         measure(&scratch, &library, &["-e", "able", "--device", "cuda", "--verifier", "able"]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
@@ -253,9 +252,9 @@ fn the_verifier_runs_its_cpu_program_in_f32_on_every_device() {
 fn a_verifier_without_a_cpu_program_is_refused_with_the_reason() {
     let scratch = tree();
     let library = driver::present(&scratch);
-    finish(&mut orchestrate(&scratch, &library, &["setup", "able", "--device", "cuda"]));
+    call(&scratch, &library, &["setup", "able", "--device", "cuda"]);
     let arguments = ["-e", "able", "--device", "cuda", "--verifier", "able", "-s", "decode"];
-    let outcome = finish(&mut orchestrate(&scratch, &library, &arguments)).exits_with(2);
+    let outcome = call(&scratch, &library, &arguments).exits_with(2);
     outcome.assert_stderr(&["--verifier: `able` cannot run here: not built"]);
     assert!(outcome.stderr.ends_with("setup able\n"), "{outcome:?}");
 }
@@ -264,19 +263,8 @@ fn a_verifier_without_a_cpu_program_is_refused_with_the_reason() {
 fn a_baseline_keeps_the_program_of_the_device_that_was_measured() {
     let scratch = tree();
     let mut command = orchestrate(&scratch, &driver::present(&scratch), &["-e", "able", "--device", "cuda"]);
-    command.args([
-        "-s",
-        "decode",
-        "--blocks",
-        "2",
-        "--iterations",
-        "1",
-        "--warmup",
-        "1",
-        "--save-baseline",
-        "mine",
-        "-m",
-    ]);
+    command.args(["-s", "decode", "--blocks", "2", "--iterations", "1", "--warmup", "1"]);
+    command.args(["--save-baseline", "mine", "-m"]);
     let outcome = finish(command.arg(root().join("models/embedded")).arg("--results").arg(scratch.results()));
     let page = std::fs::read_to_string(scratch.join("home/baselines/mine/baseline.json"));
     let page: Value = serde_json::from_str(&page.unwrap_or_else(|_| panic!("{outcome:?}"))).unwrap();
@@ -303,12 +291,11 @@ fn set_up_builds_for_an_absent_device_and_prints_the_programs_path() {
 fn set_up_promises_nothing_about_a_device_that_the_manifest_omits() {
     let scratch = tree();
     let library = driver::present(&scratch);
-    let outcome =
-        finish(&mut orchestrate(&scratch, &library, &["setup", "plain", "--device", "metal,metal"]));
-    let said = "`plain` is ready; only a run shows whether it supports metal\n";
-    assert_eq!((outcome.code, &*outcome.stdout), (Some(0), said), "{outcome:?}");
+    let outcome = call(&scratch, &library, &["setup", "plain", "--device", "metal,metal"]);
+    let expected = "`plain` is ready; only a run shows whether it supports metal\n";
+    assert_eq!((outcome.code, &*outcome.stdout), (Some(0), expected), "{outcome:?}");
     // A wrong name may have requested an engine with another program.
-    let outcome = finish(&mut orchestrate(&scratch, &library, &["setup", "able", "--device", "gpu"]));
+    let outcome = call(&scratch, &library, &["setup", "able", "--device", "gpu"]);
     assert!(outcome.stdout.ends_with("hint: ./bin/orchestrate setup able --device cuda\n"), "{outcome:?}");
     finish(scratch.orchestrate_alone().args(["setup", "plain", "--device", "cpu,"])).exits_with(2);
 }
@@ -317,18 +304,18 @@ fn set_up_promises_nothing_about_a_device_that_the_manifest_omits() {
 fn a_mistyped_device_is_refused_with_a_suggestion_before_any_build() {
     let scratch = tree();
     let arguments = ["setup", "able", "--device", "cdua:1"];
-    let outcome = finish(&mut orchestrate(&scratch, &driver::present(&scratch), &arguments));
-    let said = "no device `cdua:1`\nhint: ./bin/orchestrate setup able --device cuda:1\n";
-    assert_eq!((outcome.code, outcome.stderr.ends_with(said)), (Some(2), true), "{outcome:?}");
+    let outcome = call(&scratch, &driver::present(&scratch), &arguments);
+    let expected = "no device `cdua:1`\nhint: ./bin/orchestrate setup able --device cuda:1\n";
+    assert_eq!((outcome.code, outcome.stderr.ends_with(expected)), (Some(2), true), "{outcome:?}");
     assert_eq!(built(&scratch), Vec::<String>::new());
 }
 
 #[test]
 fn the_hint_of_a_failed_build_command_replaces_the_usual_hint() {
     let scratch = Scratch::outside();
-    let said = "echo error: no compiler; echo hint: buy one; exit 1";
+    let script = "echo error: no compiler; echo hint: buy one; exit 1";
     let manifest =
-        format!("about = \"x\"\nbinary = \"x\"\n[build]\ncommand = [\"sh\", \"-c\", \"{said}\"]\n");
+        format!("about = \"x\"\nbinary = \"x\"\n[build]\ncommand = [\"sh\", \"-c\", \"{script}\"]\n");
     scratch.plant(&[("poor", &manifest)]);
     let outcome = finish(scratch.orchestrate_alone().args(["setup", "poor"]));
     assert!(outcome.stderr.ends_with("error: no compiler\nhint: buy one\n"), "{outcome:?}");
@@ -338,10 +325,10 @@ fn the_hint_of_a_failed_build_command_replaces_the_usual_hint() {
 fn the_size_of_a_possible_download_is_printed_before_each_build() {
     let scratch = tree();
     let (library, arguments) = (driver::present(&scratch), ["setup", "able", "--device", "cuda"]);
-    finish(&mut orchestrate(&scratch, &library, &arguments));
-    let again = finish(&mut orchestrate(&scratch, &library, &arguments));
-    let said = "able: bringing its build for cuda up to date (about a moment)\n";
-    assert!(again.stderr.starts_with(said), "{again:?}");
+    call(&scratch, &library, &arguments);
+    let again = call(&scratch, &library, &arguments);
+    let expected = "able: bringing its build for cuda up to date (about a moment)\n";
+    assert!(again.stderr.starts_with(expected), "{again:?}");
 }
 
 #[test]
@@ -368,11 +355,11 @@ fn lists_show_device_programs_and_missing_requirements_in_80_columns() {
     assert_snapshot("engines-devices", &scratch, &mut orchestrate(&scratch, &absent, &["engines"]));
     assert_snapshot("setup-list-devices", &scratch, &mut orchestrate(&scratch, &absent, &list));
     for arguments in [&["engines"][..], &list, &["setup", "able", "--device", "cuda"], &["setup", "heavy"]] {
-        assert_narrow(&finish(&mut orchestrate(&scratch, &absent, arguments)));
+        assert_narrow(&call(&scratch, &absent, arguments));
     }
     let present = driver::present(&scratch);
     assert_snapshot("engines-devices-driver", &scratch, &mut orchestrate(&scratch, &present, &["engines"]));
-    assert_narrow(&finish(&mut orchestrate(&scratch, &present, &["engines"])));
+    assert_narrow(&call(&scratch, &present, &["engines"]));
 }
 
 #[test]
@@ -403,10 +390,10 @@ fn device_is_an_option_of_set_up_and_not_of_list_or_remove() {
 fn an_engine_is_checked_on_the_requested_device() {
     let scratch = tree();
     let arguments = ["check", "able", "--device", "cuda"];
-    let without = finish(&mut orchestrate(&scratch, &driver::absent(&scratch), &arguments)).exits_with(4);
+    let without = call(&scratch, &driver::absent(&scratch), &arguments).exits_with(4);
     without.assert_stderr(&[&format!("`able` cannot run here: {NO_DRIVER}")]);
     let present = driver::present(&scratch);
-    finish(&mut orchestrate(&scratch, &present, &["setup", "able", "--device", "cuda"]));
+    call(&scratch, &present, &["setup", "able", "--device", "cuda"]);
     let mut command = orchestrate(&scratch, &present, &arguments);
     let checked = finish(command.arg("-m").arg(root().join("models/embedded")));
     assert!(

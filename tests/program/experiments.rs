@@ -7,12 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
-use crate::support::{Scratch, fake_engine, finish};
-
-/// The fake engine under another name, with a planted effect.
-fn planted(scratch: &Scratch, name: &str, settings: &str) -> PathBuf {
-    scratch.script(name, &format!("exec '{}' {settings}", fake_engine().display()))
-}
+use crate::support::{Scratch, finish};
 
 /// The comparison of the second engine with the first, by the decode rate.
 fn compared(scratch: &Scratch, engines: [&PathBuf; 2], options: &[&str]) -> Value {
@@ -25,7 +20,7 @@ fn compared(scratch: &Scratch, engines: [&PathBuf; 2], options: &[&str]) -> Valu
         command.arg("-e").arg(engine);
     }
     let outcome = finish(&mut command).exits_with(0);
-    let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    let report = outcome.json();
     let comparisons = report["comparisons"].as_array().unwrap();
     let of_headline: Vec<&Value> = comparisons.iter().filter(|it| it["is_headline"] == true).collect();
     assert_eq!(of_headline.len(), 1, "{report:#}");
@@ -37,8 +32,8 @@ const TOKENS: &str = "--per-token-ns 20000 --first-token-ns 100000";
 
 fn five_percent(noise: &str) -> Value {
     let scratch = Scratch::new();
-    let one = planted(&scratch, "one", &format!("{TOKENS} {noise}"));
-    let other = planted(&scratch, "other", &format!("{TOKENS} {noise} --slower-percent 5"));
+    let one = scratch.engine("one", &format!("{TOKENS} {noise}"));
+    let other = scratch.engine("other", &format!("{TOKENS} {noise} --slower-percent 5"));
     compared(&scratch, [&one, &other], &["--iterations", "1"])
 }
 
@@ -66,13 +61,13 @@ fn a_slowdown_is_inconclusive_when_launches_differ_by_much_more() {
 #[test]
 fn an_engine_compared_with_itself_is_never_faster_or_slower() {
     let scratch = Scratch::new();
-    let one = planted(&scratch, "one", TOKENS);
-    let found = compared(&scratch, [&one, &planted(&scratch, "other", TOKENS)], &["--iterations", "1"]);
+    let one = scratch.engine("one", TOKENS);
+    let found = compared(&scratch, [&one, &scratch.engine("other", TOKENS)], &["--iterations", "1"]);
     assert_eq!((&found["verdict"], found["ratio"].as_f64()), (&"same".into(), Some(1.0)), "{found:#}");
     let noisy = format!("{TOKENS} --noise-percent 10 --noise-seed 1");
     let scratch = Scratch::new();
-    let one = planted(&scratch, "one", &noisy);
-    let found = compared(&scratch, [&one, &planted(&scratch, "other", &noisy)], &["--iterations", "1"]);
+    let one = scratch.engine("one", &noisy);
+    let found = compared(&scratch, [&one, &scratch.engine("other", &noisy)], &["--iterations", "1"]);
     assert!(["same", "inconclusive"].contains(&found["verdict"].as_str().unwrap()), "{found:#}");
 }
 
@@ -83,8 +78,8 @@ fn on_a_drifting_machine(order: &str) -> Value {
     let drift = format!(
         "--per-token-ns 400000 --first-token-ns 100000 --drift-percent-per-second 50 --drift-from-ns {from_ns}"
     );
-    let one = planted(&scratch, "one", &drift);
-    let other = planted(&scratch, "other", &format!("{drift} --slower-percent -20"));
+    let one = scratch.engine("one", &drift);
+    let other = scratch.engine("other", &format!("{drift} --slower-percent -20"));
     let options = ["--order", order, "--blocks", "6", "--iterations", "4", "--max-new-tokens", "24"];
     compared(&scratch, [&one, &other], &options)
 }

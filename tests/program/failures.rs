@@ -172,7 +172,8 @@ fn engine_that_misses_one_hello_is_started_again_and_uses_the_whole_protocol() {
     let scratch = Scratch::new();
     let outcome = start(&scratch, &silent_when(&scratch, "[ $n = 1 ]", "")).exits_with(0);
     let run = Run::of(&scratch, outcome);
-    run.assert_samples("silent", 2).assert_warnings("silent", "the engine is started once more");
+    run.assert_measured("healthy").assert_measured("silent");
+    run.assert_warnings("silent", "the engine is started once more");
     let launches = run.record.launches_of("silent");
     assert!(launches.iter().all(|launch| launch["hello"].is_object()), "{launches:?}");
 }
@@ -247,7 +248,7 @@ fn a_path_without_a_program_is_a_usage_error_and_nothing_runs() {
 }
 
 #[test]
-fn a_file_that_cannot_be_executed_or_lacks_its_interpreter_is_a_row() {
+fn a_file_without_permission_or_interpreter_is_a_row() {
     let scratch = Scratch::new();
     let text = scratch.join("notes.txt");
     std::fs::write(&text, "no program\n").unwrap();

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::support::record::{Record, files};
-use crate::support::{Outcome, Scratch, command, copy_program, fake_engine, finish, root};
+use crate::support::{Outcome, Scratch, command, copy_program, driver, fake_engine, finish, quoted, root};
 
 /// The reference engine, which uses the same program on a GPU.
 const REFERENCE: &str = r#"
@@ -48,21 +48,20 @@ fn a_rehearsal_turns_packed_programs_into_a_table_and_records() {
     assert_eq!(models, ["embedded", "tiny-llama", "tiny-llama"]);
     assert!(!tree.scratch.join("results").exists());
     assert!(records.iter().all(|record| record.end() == Some("finished")), "{records:?}");
-    let kept = std::fs::read_to_string(tree.scratch.join("out/gpu-check.txt")).unwrap();
-    assert_eq!(kept, outcome.stdout);
+    let page = std::fs::read_to_string(tree.scratch.join("out/gpu-check.txt")).unwrap();
+    assert_eq!(page, outcome.stdout);
 }
 
 #[test]
 fn on_a_gpu_every_engine_is_measured_and_compared_with_the_cpu() {
     let tree = Tree::planted(&[]);
     needs_a_library(&tree.scratch, "built/newcomer-cuda");
-    assert_eq!(tree.pack("gpu-check").code, Some(0));
+    tree.pack("gpu-check").exits_with(0);
     let short = ["--shape", "tiny-llama", "--scenarios", "decode", "--blocks", "1"];
-    let outcome =
-        tree.check(&[&short, BY_ITSELF].concat(), Some(&crate::support::driver::present(&tree.scratch)));
+    let outcome = tree.check(&[&short, BY_ITSELF].concat(), Some(&driver::present(&tree.scratch)));
     outcome.assert_stdout(&["GPU: Pretence 9000, compute capability 9.0"]);
-    for said in ["  newcomer: exact (", "  steady: exact ("] {
-        assert_eq!(outcome.stdout.matches(said).count(), 2, "{}", outcome.stdout);
+    for expected in ["  newcomer: exact (", "  steady: exact ("] {
+        assert_eq!(outcome.stdout.matches(expected).count(), 2, "{}", outcome.stdout);
     }
     let [small, _verifier, large] = &tree.records()[..] else { panic!("{outcome:?}") };
     for record in [small, large] {
@@ -82,8 +81,8 @@ fn without_a_gpu_every_row_has_that_reason_and_no_large_model_is_made() {
     let tree = Tree::packed(&[]);
     let outcome = tree.check(&[], None).exits_with(4);
     for engine in ["newcomer", "steady"] {
-        let said = format!("  {engine}: not measured: no NVIDIA driver found");
-        outcome.assert_stdout(&[&said]);
+        let expected = format!("  {engine}: not measured: no NVIDIA driver found");
+        outcome.assert_stdout(&[&expected]);
     }
     outcome.assert_stdout(&[
         "nothing was measured: no engine could run on `cuda` here",
@@ -113,8 +112,8 @@ fn unknown_arguments_are_refused_before_measuring() {
         assert!(!outcome.stdout.contains("output checks"), "{outcome:?}");
     }
     let outcome = tree.check(&["--nosuch"], None).exits_with(2);
-    let said = "error: no option `--nosuch`\nhint: scripts/gpu-check --help\n";
-    assert!(outcome.stderr.ends_with(said), "{outcome:?}");
+    let expected = "error: no option `--nosuch`\nhint: scripts/gpu-check --help\n";
+    assert!(outcome.stderr.ends_with(expected), "{outcome:?}");
     let outcome = tree.check(&["--help"], None);
     assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""), "{outcome:?}");
     let widest = outcome.stdout.lines().map(|line| line.chars().count()).max();
@@ -165,9 +164,7 @@ impl Tree {
         std::fs::create_dir(scratch.join("built")).unwrap();
         copy_program(Path::new(env!("CARGO_BIN_EXE_orchestrate")), &scratch.join("built/orchestrate"));
         copy_program(fake_engine(), &scratch.join("built/newcomer-cuda"));
-        let settings: Vec<_> = settings.iter().map(|setting| format!("'{setting}'")).collect();
-        let fake = fake_engine().display();
-        scratch.script("built/steady-engine", &format!("exec '{fake}' {}", settings.join(" ")));
+        scratch.engine("built/steady-engine", &quoted(settings));
         Self { scratch }
     }
 

@@ -5,7 +5,7 @@ use std::process::Command;
 use rustix::process::Signal;
 
 use crate::support::record::{Record, files};
-use crate::support::{Running, Scratch, fake_engine, finish};
+use crate::support::{Running, Scratch, driver, fake_engine, finish, root};
 
 /// An engine that answers three requests, then hangs, with a grandchild in a session of its own.
 fn hanging(scratch: &Scratch) -> Command {
@@ -28,8 +28,7 @@ fn until_it_hangs(scratch: &Scratch) -> Running {
 fn an_interrupt_keeps_and_prints_the_results_so_far() {
     let scratch = Scratch::new();
     let running = until_it_hangs(&scratch);
-    running.signal(Signal::INT);
-    let outcome = running.finish().exits_with(130);
+    let outcome = running.interrupt();
     scratch.assert_nothing_lives();
     let record = Record::only_one_in(&scratch.results());
     assert_eq!(record.end(), Some("interrupted"));
@@ -43,7 +42,7 @@ fn sigterm_interrupts_a_run_like_ctrl_c() {
     let scratch = Scratch::new();
     let running = until_it_hangs(&scratch);
     running.signal(Signal::TERM);
-    assert_eq!(running.finish().code, Some(130));
+    running.finish().exits_with(130);
     scratch.assert_nothing_lives();
     assert_eq!(Record::only_one_in(&scratch.results()).end(), Some("interrupted"));
 }
@@ -53,8 +52,7 @@ fn a_second_interrupt_leaves_no_processes_behind() {
     let scratch = Scratch::new();
     let running = until_it_hangs(&scratch);
     running.signal(Signal::INT);
-    running.signal(Signal::INT);
-    running.finish().exits_with(130);
+    running.interrupt();
     scratch.assert_nothing_lives();
     finish(scratch.orchestrate().arg("report").args(files(&scratch.results()))).exits_with(0);
 }
@@ -67,7 +65,7 @@ fn an_interrupt_while_a_gpus_driver_hangs_ends_the_run_and_keeps_the_record() {
         [("PROBE", "3", 1), ("ENERGY", "2", 2), ("ENERGY", "4", 1), ("ENERGY", "5", 1)]
     {
         let scratch = Scratch::new();
-        let driver = crate::support::driver::present(&scratch);
+        let driver = driver::present(&scratch);
         let mut command = one_decode(&scratch);
         command.args(["--device", "cuda"]).env("LD_LIBRARY_PATH", &driver);
         command.env(format!("STAND_IN_HANGS_IN_{hangs_in}"), question);
@@ -90,8 +88,7 @@ fn an_interrupt_ends_an_engine_that_refuses_to_exit() {
     command.args(["--scenario", "decode", "--blocks", "1", "--debug", "-e"]).arg(engine);
     let mut running = Running::start(command.arg("--results").arg(scratch.results()));
     running.wait_for("fake: hangs in generate");
-    running.signal(Signal::INT);
-    assert_eq!(running.finish().code, Some(130));
+    running.interrupt();
     scratch.assert_nothing_lives();
 }
 
@@ -116,8 +113,7 @@ fn a_closed_stdout_is_no_failure() {
         let scratch = Scratch::new();
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
-        let outcome =
-            finish(scratch.orchestrate().args(arguments).current_dir(crate::support::root()).stdout(writer));
+        let outcome = finish(scratch.orchestrate().args(arguments).current_dir(root()).stdout(writer));
         assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""), "{arguments:?}");
     }
 }
@@ -160,8 +156,7 @@ fn two_runs_at_once_write_two_records_and_end_only_their_own_processes() {
     assert!(outcomes.iter().all(|outcome| outcome.code == Some(0)), "{outcomes:?}");
     assert!(scratch.living().len() >= 4, "the hanging run was ended by another: {:?}", scratch.living());
     assert_eq!(files(&scratch.results()).len(), 4);
-    hanging.signal(Signal::INT);
-    assert_eq!(hanging.finish().code, Some(130));
+    hanging.interrupt();
     scratch.assert_nothing_lives();
 }
 
@@ -196,21 +191,10 @@ fn an_engine_that_exits_in_one_case_is_started_again_for_the_next() {
     let scratch = Scratch::new();
     let engine = scratch.script("brittle", BRITTLE);
     let mut command = scratch.orchestrate();
-    command.args([
-        "-s",
-        "prefill,decode",
-        "--blocks",
-        "1",
-        "--iterations",
-        "2",
-        "--max-new-tokens",
-        "1",
-        "-e",
-    ]);
-    finish(command.arg(engine).arg("--results").arg(scratch.results())).exits_with(4);
+    command.args(["-s", "prefill,decode", "--blocks", "1", "--iterations", "2", "--max-new-tokens", "1"]);
+    finish(command.arg("-e").arg(engine).arg("--results").arg(scratch.results())).exits_with(4);
     let record = Record::only_one_in(&scratch.results());
-    let kinds: Vec<_> = record.failures_of("brittle").iter().map(|it| it["kind"].clone()).collect();
-    assert_eq!(kinds, ["out_of_memory"], "{record:?}");
+    assert_eq!(record.failure_of("brittle")["kind"], "out_of_memory");
     assert_eq!(record.samples_of("brittle").len(), 2, "{record:?}");
     scratch.assert_nothing_lives();
 }

@@ -92,7 +92,7 @@ fn an_engine_that_cannot_be_checked_in_full_is_measured_and_unverified() {
 }
 
 #[test]
-fn an_engine_that_fails_in_its_output_check_is_a_row_and_the_others_are_measured() {
+fn an_engine_that_fails_in_its_output_check_is_a_row_beside_the_others() {
     let run = checked(&[
         ("short", "--fault wrong_scores"),
         ("eager", "--score-offset 9.5"),

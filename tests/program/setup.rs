@@ -1,19 +1,14 @@
 //! Sets up the engines of a source tree: candidates from manifests, builds and environments. The tree is invented, so no real
 //! engine is named here.
 
-use crate::support::record::Record;
+use crate::support::record::{Record, case_of};
 use crate::support::snapshot::assert_snapshot;
-use crate::support::{Outcome, Running, Scratch, driver, fake_engine, finish, root, write_program};
+use crate::support::{Outcome, Running, Scratch, builds, driver, fake_engine, finish, root, write_program};
 
 /// A tree of four engines: one can be built, one has a build that fails, one is for another system, one has an environment.
 fn tree() -> Scratch {
     let scratch = Scratch::outside();
-    let fake = fake_engine().display();
-    let build = |name: &str| {
-        let script =
-            format!("echo linking {name}; mkdir -p target/release; ln -sf {fake} target/release/{name}");
-        format!("[build]\ncommand = [\"sh\", \"-c\", \"{script}\"]\nnote = \"a moment\"\n")
-    };
+    let build = |name: &str| format!("[build]\n{}note = \"a moment\"\n", builds(name));
     let environment = "[environment]\npython = \"3.11\"\nrequirements = \"requirements.txt\"\ndownload_mb = 2900\ninstalled_mb = 5400\n";
     let presets = "[presets.default]\nabout = \"as it comes\"\n[presets.late]\nabout = \"takes its time\"\noptions = { per_token_ns = 9000 }\n";
     let broken = "[build]\ncommand = [\"sh\", \"-c\", \"echo error: no compiler here; exit 1\"]\n";
@@ -48,18 +43,20 @@ fn measure(scratch: &Scratch, arguments: &[&str]) -> (Outcome, Record) {
     (outcome, record)
 }
 
+fn snapshot(name: &str, scratch: &Scratch, arguments: &[&str]) {
+    assert_snapshot(name, scratch, scratch.orchestrate_alone().args(arguments));
+}
+
 fn failure<'a>(record: &'a Record, label: &str) -> (&'a str, &'a str, Option<&'a str>) {
-    let [failure] = record.failures_of(label)[..] else {
-        panic!("expected one failure of `{label}`: {record:?}")
-    };
+    let failure = record.failure_of(label);
     (failure["kind"].as_str().unwrap(), failure["message"].as_str().unwrap(), failure["hint"].as_str())
 }
 
 #[test]
 fn engines_are_listed_with_missing_requirements_and_the_command_that_helps() {
     let scratch = tree();
-    assert_snapshot("engines", &scratch, scratch.orchestrate_alone().arg("engines"));
-    assert_snapshot("setup-list", &scratch, scratch.orchestrate_alone().args(["setup", "--list"]));
+    snapshot("engines", &scratch, &["engines"]);
+    snapshot("setup-list", &scratch, &["setup", "--list"]);
 }
 
 #[test]
@@ -149,8 +146,8 @@ fn an_engines_own_suite_adds_its_rows_to_the_named_engines() {
     assert_eq!(rows(&scratch, &["-s", "toy-parts", "-e", "bare"]), ["bare", "toy:late", "toy:later"]);
     assert_eq!(rows(&scratch, &["--all", "--presets"]), ["bare", "toy", "toy:late"]);
     let listed = finish(scratch.orchestrate_alone().arg("scenarios")).stdout;
-    let said = "toy-parts\n    one choice at a time (prefill)\n    rows: toy:late, toy:later\n";
-    assert!(listed.ends_with(said), "{listed}");
+    let expected = "toy-parts\n    one choice at a time (prefill)\n    rows: toy:late, toy:later\n";
+    assert!(listed.ends_with(expected), "{listed}");
     let outcome = finish(scratch.orchestrate_alone().args(["-e", "bare", "-s", "toy-part"])).exits_with(2);
     outcome.assert_stderr(&["`default`, `toy-parts`"]);
 }
@@ -166,14 +163,10 @@ fn a_value_that_is_listed_twice_is_one_row() {
 #[test]
 fn an_unknown_engine_or_preset_is_refused_with_the_known_ones() {
     let scratch = tree();
-    assert_snapshot("unknown-engine", &scratch, scratch.orchestrate_alone().args(["-e", "no-such-engine"]));
-    assert_snapshot(
-        "unknown-preset",
-        &scratch,
-        scratch.orchestrate_alone().args(["-e", "able:no-such-preset"]),
-    );
-    let reference = ["-e", "able", "--no-setup", "--reference", "nobody"];
-    assert_snapshot("unknown-reference", &scratch, scratch.orchestrate_alone().args(reference));
+    snapshot("unknown-engine", &scratch, &["-e", "no-such-engine"]);
+    snapshot("unknown-preset", &scratch, &["-e", "able:no-such-preset"]);
+    let reference = ["-e", "able", "--no-setup", "--reference", "no-such-engine"];
+    snapshot("unknown-reference", &scratch, &reference);
 }
 
 #[test]
@@ -181,8 +174,11 @@ fn an_unknown_name_is_refused_before_any_build() {
     let scratch = tree();
     for option in ["--reference", "--verifier"] {
         let outcome =
-            finish(scratch.orchestrate_alone().args(["-e", "able", option, "nobody"])).exits_with(2);
-        assert!(outcome.stderr.starts_with(&format!("error: {option}: no engine `nobody`")), "{outcome:?}");
+            finish(scratch.orchestrate_alone().args(["-e", "able", option, "no-such-engine"])).exits_with(2);
+        assert!(
+            outcome.stderr.starts_with(&format!("error: {option}: no engine `no-such-engine`")),
+            "{outcome:?}"
+        );
         assert!(!scratch.join("target/release/able-engine").exists(), "{outcome:?}");
     }
 }
@@ -191,22 +187,18 @@ fn an_unknown_name_is_refused_before_any_build() {
 fn set_up_builds_an_engine_and_can_be_repeated() {
     let scratch = tree();
     for name in ["setup-able", "setup-able-again"] {
-        assert_snapshot(name, &scratch, scratch.orchestrate_alone().args(["setup", "able"]));
+        snapshot(name, &scratch, &["setup", "able"]);
         assert!(scratch.join("target/release/able-engine").is_file());
     }
-    assert_snapshot(
-        "setup-remove-nothing",
-        &scratch,
-        scratch.orchestrate_alone().args(["setup", "able", "--remove"]),
-    );
+    snapshot("setup-remove-nothing", &scratch, &["setup", "able", "--remove"]);
     scratch.assert_nothing_lives();
 }
 
 #[test]
 fn a_failed_set_up_prints_the_builders_output_and_its_command() {
     let scratch = tree();
-    assert_snapshot("setup-broken", &scratch, scratch.orchestrate_alone().args(["setup", "broken"]));
-    assert_snapshot("setup-foreign", &scratch, scratch.orchestrate_alone().args(["setup", "foreign"]));
+    snapshot("setup-broken", &scratch, &["setup", "broken"]);
+    snapshot("setup-foreign", &scratch, &["setup", "foreign"]);
 }
 
 #[test]
@@ -254,9 +246,9 @@ fn an_earlier_build_is_measured_with_a_warning_when_the_build_fails_now() {
     std::os::unix::fs::symlink(fake_engine(), scratch.join("target/release/broken-engine")).unwrap();
     let (outcome, record) = measure(&scratch, &["-e", "broken"]);
     assert_eq!((outcome.code, record.samples_of("broken").len()), (Some(0), 1), "{outcome:?}");
-    let said = "is measured: it does not build: no compiler here";
-    assert!(record.entries("warning")[0]["message"].to_string().contains(said), "{record:?}");
-    outcome.assert_stdout(&[said]);
+    let expected = "is measured: it does not build: no compiler here";
+    assert!(record.entries("warning")[0]["message"].to_string().contains(expected), "{record:?}");
+    outcome.assert_stdout(&[expected]);
 }
 
 #[test]
@@ -267,9 +259,8 @@ fn an_interrupt_during_set_up_ends_the_builder_and_the_run() {
     let mut command = scratch.orchestrate_alone();
     let mut running = Running::start(command.args(["-e", "slow", "--results"]).arg(scratch.results()));
     running.wait_for("slow: building");
-    running.signal(rustix::process::Signal::INT);
-    let outcome = running.finish();
-    assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(130), ""), "{outcome:?}");
+    let outcome = running.interrupt();
+    assert_eq!(outcome.stdout, "");
     outcome.assert_stderr(&["interrupted during set-up: nothing was measured"]);
     scratch.wait_until_nothing_lives();
 }
@@ -304,11 +295,8 @@ fn presets_selects_all_presets_of_an_engine() {
 #[test]
 fn ratios_use_the_engine_that_its_manifest_calls_the_reference() {
     let (outcome, _) = measure(&tree(), &["-e", "able:late", "-e", "able"]);
-    let report: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
-    let ratio = |label: &str| {
-        let cases = report["cases"].as_array().unwrap();
-        cases.iter().find(|case| case["engine"]["label"] == label).unwrap()["times_reference"].as_f64()
-    };
+    let report = outcome.json();
+    let ratio = |label: &str| case_of(&report, label)["times_reference"].as_f64();
     assert_eq!(ratio("able"), Some(1.0));
     assert!(ratio("able:late").is_some_and(|ratio| (ratio - 2.0 / 9.0).abs() < 1e-9), "{report}");
 }
@@ -317,7 +305,7 @@ fn ratios_use_the_engine_that_its_manifest_calls_the_reference() {
 fn a_manifest_with_a_mistake_is_refused_with_its_file() {
     let scratch = Scratch::outside();
     scratch.plant(&[("wrong", "about = \"x\"\nbinary = \"x\"\nspeed = 11\n")]);
-    assert_snapshot("wrong-manifest", &scratch, scratch.orchestrate_alone().arg("engines"));
+    snapshot("wrong-manifest", &scratch, &["engines"]);
 }
 
 #[test]
@@ -342,7 +330,7 @@ fn outside_a_checkout_the_engines_are_those_of_build_time() {
 fn tools(scratch: &Scratch) -> String {
     let folder = scratch.join("tools");
     std::fs::create_dir_all(&folder).unwrap();
-    let uv = "#!/bin/sh\nprintf '%s\\n' \"$*\" >>\"$0.said\"\n[ \"$1\" = venv ] || exit 0\nfor last; do :; done\nmkdir -p \"$last/bin\" && ln -s /bin/sh \"$last/bin/python\"\n";
+    let uv = "#!/bin/sh\nprintf '%s\\n' \"$*\" >>\"$0.calls\"\n[ \"$1\" = venv ] || exit 0\nfor last; do :; done\nmkdir -p \"$last/bin\" && ln -s /bin/sh \"$last/bin/python\"\n";
     for (name, content) in [("uv", uv), ("cc", "#!/bin/sh\n"), ("c++", "#!/bin/sh\n")] {
         write_program(&folder.join(name), content);
     }
@@ -352,13 +340,12 @@ fn tools(scratch: &Scratch) -> String {
 #[test]
 fn source_packages_are_built_with_the_manifests_settings_and_need_a_compiler() {
     let scratch = Scratch::outside();
-    let fake = fake_engine().display();
     let manifest = format!(
-        "about = \"built from source\"\nbinary = \"built\"\n\
-         [build]\ncommand = [\"sh\", \"-c\", \"mkdir -p target/release; ln -sf {fake} target/release/built\"]\n\
+        "about = \"built from source\"\nbinary = \"built\"\n[build]\n{}\
          [environment]\npython = \"3.11\"\nrequirements = \"requirements.txt\"\n\
          build = [\"build-requirements.txt\", \"build-settings.txt\", \"cure.cmake\"]\nnote = \"slowly\"\n\
-         download_mb = 1\ninstalled_mb = 1\n"
+         download_mb = 1\ninstalled_mb = 1\n",
+        builds("built")
     );
     scratch.plant(&[("built", &manifest)]);
     let folder = scratch.join("engines/built");
@@ -377,12 +364,12 @@ fn source_packages_are_built_with_the_manifests_settings_and_need_a_compiler() {
     };
     let refused = setup(Some("no-such-compiler -O3"));
     assert_ne!(refused.code, Some(0));
-    let said = "no compiler `no-such-compiler`: the packages of `built` are built with it\nhint: apt-get install g++";
-    refused.assert_stderr(&[said]);
+    let expected = "no compiler `no-such-compiler`: the packages of `built` are built with it\nhint: apt-get install g++";
+    refused.assert_stderr(&[expected]);
     let ready = setup(None).exits_with(0);
     ready.assert_stderr(&["slowly"]);
-    let asked = std::fs::read_to_string(scratch.join("tools/uv.said")).unwrap();
-    let install = asked.lines().find(|line| line.starts_with("pip install")).unwrap();
+    let calls = std::fs::read_to_string(scratch.join("tools/uv.calls")).unwrap();
+    let install = calls.lines().find(|line| line.starts_with("pip install")).unwrap();
     let words: Vec<&str> = install.split(' ').collect();
     let after = |word: &str| words[words.iter().position(|it| *it == word).unwrap() + 1];
     assert_eq!(std::fs::read_to_string(after("--build-constraints")).unwrap(), "cmake==4.4.4\n");
@@ -390,7 +377,7 @@ fn source_packages_are_built_with_the_manifests_settings_and_need_a_compiler() {
     assert_eq!(std::fs::read_to_string(cure).unwrap(), "set(CURED ON)\n");
     // A changed setting needs another environment.
     std::fs::write(folder.join("build-settings.txt"), "no-such-package:cmake.define.CURE=OFF\n").unwrap();
-    assert_eq!(setup(None).code, Some(0));
-    let asked = std::fs::read_to_string(scratch.join("tools/uv.said")).unwrap();
-    assert_eq!(asked.lines().filter(|line| line.starts_with("venv")).count(), 2, "{asked}");
+    setup(None).exits_with(0);
+    let calls = std::fs::read_to_string(scratch.join("tools/uv.calls")).unwrap();
+    assert_eq!(calls.lines().filter(|line| line.starts_with("venv")).count(), 2, "{calls}");
 }

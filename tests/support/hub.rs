@@ -193,8 +193,8 @@ fn serve(stream: TcpStream, shared: &Shared, port: u16) -> std::io::Result<()> {
 impl Shared {
     fn reply(&self, request: &Request, port: u16) -> Reply {
         let path = request.path.split('?').next().unwrap_or_default();
-        if let Some(asked) = path.strip_prefix("/api/models/") {
-            let (id, revision) = asked.split_once("/revision/").unwrap_or((asked, "main"));
+        if let Some(repository) = path.strip_prefix("/api/models/") {
+            let (id, revision) = repository.split_once("/revision/").unwrap_or((repository, "main"));
             return match () {
                 // The hub gives this answer for a repository that does not exist or is private.
                 () if id != self.id => Reply::of(401).with("X-Error-Code", "RepoNotFound"),

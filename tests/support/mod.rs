@@ -213,6 +213,18 @@ impl Drop for Scratch {
     }
 }
 
+/// The command of a manifest that builds this program: a link to the fake engine.
+pub fn builds(program: &str) -> String {
+    let fake = fake_engine().display();
+    let script = format!("mkdir -p target/release; ln -sf {fake} target/release/{program}");
+    format!("command = [\"sh\", \"-c\", \"{script}\"]\n")
+}
+
+/// A text without its line breaks.
+pub fn unwrapped(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 /// Words of a command line for a shell.
 pub fn quoted(words: &[&str]) -> String {
     words.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ")
@@ -311,6 +323,13 @@ impl Running {
         let _ = rustix::process::kill_process(pid, signal);
     }
 
+    /// Interrupts the program as Ctrl-C does, and checks its exit code.
+    #[track_caller]
+    pub fn interrupt(self) -> Outcome {
+        self.signal(rustix::process::Signal::INT);
+        self.finish().exits_with(130)
+    }
+
     /// Waits until a line on stderr contains the words, and returns that line.
     pub fn wait_for(&mut self, words: &str) -> String {
         let deadline = Instant::now() + BOUND;
@@ -320,7 +339,7 @@ impl Running {
                 return text.into_owned();
             }
         }
-        self.give_up(&format!("ended, and never said `{words}`"))
+        self.give_up(&format!("ended without `{words}`"))
     }
 
     /// The next line on stdout.
@@ -347,8 +366,8 @@ impl Running {
     fn next(&mut self, deadline: Instant) -> Option<(Stream, Vec<u8>)> {
         match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok((stream, line)) => {
-                let whole = if stream == Stream::Stdout { &mut self.stdout } else { &mut self.stderr };
-                whole.extend(&line);
+                let text = if stream == Stream::Stdout { &mut self.stdout } else { &mut self.stderr };
+                text.extend(&line);
                 Some((stream, line))
             }
             Err(mpsc::RecvTimeoutError::Disconnected) => None,

@@ -54,9 +54,7 @@ pub fn assert_refused(outcome: &Outcome, code: i32, words: &[&str]) {
     let errors = outcome.stderr.lines().filter(|line| line.starts_with("error: ")).count();
     assert_eq!(errors, 1, "{}", outcome.stderr);
     assert!(!outcome.stderr.contains("panicked"), "{}", outcome.stderr);
-    for word in words {
-        assert!(outcome.stderr.contains(word), "expected `{word}`:\n{}", outcome.stderr);
-    }
+    outcome.assert_stderr(words);
 }
 
 /// The content of every file of a folder, by its path in it; or of a single file.
@@ -116,6 +114,29 @@ pub fn edit_json(path: &Path, edit: impl FnOnce(&mut Map<String, Value>)) {
     std::fs::write(path, value.to_string()).unwrap();
 }
 
+/// Writes another header before the tensors of a safetensors file.
+pub fn edit_header(path: &Path, edit: impl FnOnce(Map<String, Value>) -> Value) {
+    let bytes = std::fs::read(path).unwrap();
+    let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let header = edit(serde_json::from_slice(&bytes[8..8 + length]).unwrap());
+    std::fs::write(path, with_header(&header, &bytes[8 + length..])).unwrap();
+}
+
+/// The bytes of a safetensors file, its tensors aligned.
+pub fn with_header(header: &Value, tensors: &[u8]) -> Vec<u8> {
+    let mut header = header.to_string().into_bytes();
+    header.resize(header.len().next_multiple_of(8), b' ');
+    [&(header.len() as u64).to_le_bytes()[..], &header, tensors].concat()
+}
+
+/// The config of a model that takes a while to write and to convert.
+pub fn large_config() -> Value {
+    json!({
+        "model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 4, "num_attention_heads": 16,
+        "intermediate_size": 8192, "vocab_size": 2048, "max_position_embeddings": 128, "tie_word_embeddings": true
+    })
+}
+
 /// A model whose weights are all 0 and take no room on the disk.
 pub fn sparse_model(folder: &Path, config: &Value) {
     std::fs::create_dir(folder).unwrap();
@@ -129,11 +150,11 @@ pub fn sparse_model(folder: &Path, config: &Value) {
         let entry = json!({ "dtype": "F32", "shape": part.shape, "data_offsets": [begin, end] });
         header.insert(part.name, entry);
     }
-    let header = Value::Object(header).to_string();
+    let header = with_header(&Value::Object(header), &[]);
     let path = folder.join("model.safetensors");
-    std::fs::write(&path, [&(header.len() as u64).to_le_bytes()[..], header.as_bytes()].concat()).unwrap();
+    std::fs::write(&path, &header).unwrap();
     let file = std::fs::File::options().write(true).open(&path).unwrap();
-    file.set_len(8 + header.len() as u64 + end).unwrap();
+    file.set_len(header.len() as u64 + end).unwrap();
 }
 
 fn walk(folder: &Path, take: &mut dyn FnMut(&Path)) {

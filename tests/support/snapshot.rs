@@ -12,9 +12,9 @@ pub fn assert_snapshot(name: &str, scratch: &Scratch, command: &mut Command) {
     let outcome = finish(command);
     let code = outcome.code.map_or("none".to_string(), |code| code.to_string());
     let (words, stdout, stderr) = (words.join(" "), outcome.stdout, outcome.stderr);
-    let whole =
+    let text =
         format!("$ orchestrate {words}\n\n== exit code {code}\n== stdout\n{stdout}== stderr\n{stderr}");
-    let lines: Vec<_> = redact(&whole, scratch).lines().map(|line| line.trim_end().to_string()).collect();
+    let lines: Vec<_> = redact(&text, scratch).lines().map(|line| line.trim_end().to_string()).collect();
     let found = lines.join("\n") + "\n";
     let path = root().join("tests/snapshots").join(format!("{name}.txt"));
     if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
@@ -50,17 +50,17 @@ const FORMATS_FOLLOW: &str = "[possible values:";
 /// Each list of formats becomes one word, wrapped or not. Only the snapshot of `--help`, which has another form, names them all.
 fn without_formats(text: &str) -> String {
     let mut parts = text.split(FORMATS_FOLLOW);
-    let mut whole = parts.next().unwrap_or_default().to_string();
+    let mut result = parts.next().unwrap_or_default().to_string();
     for part in parts {
-        whole.push_str(FORMATS_FOLLOW);
+        result.push_str(FORMATS_FOLLOW);
         match part.split_once(']') {
             Some((list, after)) if list.trim_start().starts_with("table,") => {
-                whole.push_str(&format!(" [FORMATS]]{after}"));
+                result.push_str(&format!(" [FORMATS]]{after}"));
             }
-            _ => whole.push_str(part),
+            _ => result.push_str(part),
         }
     }
-    whole
+    result
 }
 
 fn redact(text: &str, scratch: &Scratch) -> String {

@@ -1,5 +1,5 @@
-/* cuBLAS, said without a GPU, beside the driver's stand-in. A refusal of products names the kind of number and of sum:
- * `cublasGemmEx:14:68=15`. STAND_IN_CUBLAS is its version; the library that is named by STAND_IN_REFUSES_FROM gives no handle. */
+/* A stand-in for cuBLAS, beside the one for the driver. A refusal of products names the types of the matrices and of the sum:
+ * `cublasGemmEx:14:68=15`. STAND_IN_CUBLAS is its version. The library at the path STAND_IN_REFUSES_FROM gives no handle. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
@@ -38,6 +38,6 @@ int cublasGemmEx(void *handle, int op_a, int op_b, int m, int n, int k, const vo
     int factors = *(const float *)alpha == 1.0f && *(const float *)beta == 0.0f;
     int apart = a != b && b != c && a != c && a && b && c;
     if (!has_context() || !square || !kinds || !factors || !apart || algorithm != -1) return 7;
-    ((void (*)(const char *, ...))driver("stand_in_says"))("product %d of %d by %d", n, type_a, compute);
+    ((void (*)(const char *, ...))driver("stand_in_log"))("product %d of %d by %d", n, type_a, compute);
     return 0;
 }

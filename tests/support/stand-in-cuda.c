@@ -1,7 +1,7 @@
-/* CUDA's driver, said without a GPU: the library that a probe finds under its name is this. It keeps the driver's rules - no
- * use of memory without a current context, no time of an event that was not waited for - and says when it is left what was
- * not given back. By variables: STAND_IN_LOG (a file), STAND_IN_GPUS, STAND_IN_FREE_MIB, STAND_IN_MS (what passes take, in
- * turns), STAND_IN_REFUSES (`name=code`), STAND_IN_CRASHES (a name), STAND_IN_HANGS (a name). */
+/* A stand-in for CUDA's driver, on a machine without a GPU. It keeps the driver's rules: no use of memory without a current
+ * context, no time of an event before a wait. At its end it logs the resources that were not released. Variables: STAND_IN_LOG
+ * (a file), STAND_IN_GPUS, STAND_IN_FREE_MIB, STAND_IN_MS (the times of the passes, in turn), STAND_IN_REFUSES (`name=code`),
+ * STAND_IN_CRASHES (a function), STAND_IN_HANGS (a function). */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@ static unsigned long long next_address = 1ull << 32;
 static int the_context;
 static struct { int alive, recorded, waited; } events[EVENTS];
 
-void stand_in_says(const char *format, ...) {
+void stand_in_log(const char *format, ...) {
     const char *path = getenv("STAND_IN_LOG");
     FILE *log = path ? fopen(path, "a") : NULL;
     if (!log) return;
@@ -36,7 +36,7 @@ int stand_in_refuses(const char *name) {
     size_t length = strlen(name);
     if (crashes && !strcmp(crashes, name)) abort();
     if (hangs && !strcmp(hangs, name)) {
-        stand_in_says("hangs in %s", name);
+        stand_in_log("hangs in %s", name);
         for (;;) pause();
     }
     return refused && !strncmp(refused, name, length) && refused[length] == '=' ? atoi(refused + length + 1) : 0;
@@ -46,7 +46,7 @@ static long number(const char *name, long otherwise) {
     return text ? atol(text) : otherwise;
 }
 __attribute__((destructor)) static void left(void) {
-    stand_in_says("left: %d contexts, %d memory, %d events, %d handles", retained, allocated, created, handles);
+    stand_in_log("left: %d contexts, %d memory, %d events, %d handles", retained, allocated, created, handles);
 }
 
 #define BEGIN(name) do { int code = stand_in_refuses(name); if (code) return code; if (!initialised) return NOT_INITIALIZED; } while (0)
@@ -78,21 +78,21 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
 /* Its last byte counts, and the environment's order is told: an identity that no NVML of a test has. */
 int cuDeviceGetUuid_v2(unsigned char uuid[16], int device) {
     BEGIN("cuDeviceGetUuid_v2");
-    stand_in_says("order %s", getenv("CUDA_DEVICE_ORDER") ? getenv("CUDA_DEVICE_ORDER") : "none");
+    stand_in_log("order %s", getenv("CUDA_DEVICE_ORDER") ? getenv("CUDA_DEVICE_ORDER") : "none");
     memset(uuid, 0xee, 16);
     uuid[15] = device;
     return 0;
 }
 int cuDevicePrimaryCtxRetain(void **context, int device) {
     BEGIN("cuDevicePrimaryCtxRetain");
-    stand_in_says("retain %d", device);
+    stand_in_log("retain %d", device);
     retained += 1;
     *context = &the_context;
     return 0;
 }
 int cuDevicePrimaryCtxRelease_v2(int device) {
     BEGIN("cuDevicePrimaryCtxRelease_v2");
-    stand_in_says("release %d: %d memory, %d events, %d handles", device, allocated, created, handles);
+    stand_in_log("release %d: %d memory, %d events, %d handles", device, allocated, created, handles);
     retained -= 1;
     return 0;
 }
@@ -109,7 +109,7 @@ int cuMemGetInfo_v2(size_t *free, size_t *total) {
 }
 int cuMemAlloc_v2(unsigned long long *address, size_t bytes) {
     IN_CONTEXT("cuMemAlloc_v2");
-    stand_in_says("allocate %zu", bytes);
+    stand_in_log("allocate %zu", bytes);
     allocated += 1;
     *address = next_address;
     next_address += bytes;
@@ -118,7 +118,7 @@ int cuMemAlloc_v2(unsigned long long *address, size_t bytes) {
 int cuMemFree_v2(unsigned long long address) { IN_CONTEXT("cuMemFree_v2"); allocated -= 1; return 0; }
 int cuMemsetD8_v2(unsigned long long address, unsigned char value, size_t bytes) {
     IN_CONTEXT("cuMemsetD8_v2");
-    stand_in_says("set %zu", bytes);
+    stand_in_log("set %zu", bytes);
     return 0;
 }
 int cuMemcpyHtoD_v2(unsigned long long to, const void *from, size_t bytes) {
@@ -130,7 +130,7 @@ int cuMemcpyHtoD_v2(unsigned long long to, const void *from, size_t bytes) {
 }
 int cuMemcpyDtoDAsync_v2(unsigned long long to, unsigned long long from, size_t bytes, void *stream) {
     IN_CONTEXT("cuMemcpyDtoDAsync_v2");
-    stand_in_says("copy %zu", bytes);
+    stand_in_log("copy %zu", bytes);
     return to == from || stream ? INVALID_VALUE : 0;
 }
 int cuEventCreate(void **event, unsigned flags) {
@@ -149,20 +149,20 @@ int cuEventDestroy_v2(void *event) { IN_CONTEXT("cuEventDestroy_v2"); events[(si
 int cuEventRecord(void *event, void *stream) {
     IN_CONTEXT("cuEventRecord");
     static int records;
-    stand_in_says("record");
+    stand_in_log("record");
     events[(size_t)event].recorded = ++records;
     events[(size_t)event].waited = 0;
     return stream ? INVALID_VALUE : 0;
 }
 int cuEventSynchronize(void *event) {
     IN_CONTEXT("cuEventSynchronize");
-    stand_in_says("wait");
+    stand_in_log("wait");
     events[(size_t)event].waited = 1;
     return 0;
 }
 int cuEventElapsedTime(float *ms, void *from, void *to) {
     IN_CONTEXT("cuEventElapsedTime");
-    static int asked;
+    static int passes;
     size_t first = (size_t)from, second = (size_t)to;
     if (!events[second].waited || !events[first].recorded || events[first].recorded > events[second].recorded) return NOT_READY;
     char text[256];
@@ -170,7 +170,7 @@ int cuEventElapsedTime(float *ms, void *from, void *to) {
     int count = 1;
     for (char *at = text; *at; at++) count += *at == ',';
     char *word = strtok(text, ",");
-    for (int skip = asked++ % count; skip > 0; skip--) word = strtok(NULL, ",");
+    for (int skip = passes++ % count; skip > 0; skip--) word = strtok(NULL, ",");
     *ms = strtof(word, NULL);
     return 0;
 }

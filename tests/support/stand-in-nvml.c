@@ -1,10 +1,12 @@
-/* What a GPU's driver says, said without one: the library that the orchestrator finds under its name is this. The first three
- * questions for a GPU's energy (what there is, and idle's two) lie 1.5 J apart, every later one 1000 J further. By variables:
- * STAND_IN_GPUS (how many); STAND_IN_USED (the index of the one that launches compute on: while one lives it holds 3 GiB more);
- * STAND_IN_PROCESSES (`own`: that GPU names the launch's processes with 2 GiB each; `none`; else every GPU names one that is not
- * of here, as with a host's numbers); STAND_IN_ENERGY=none (no counter); STAND_IN_MIG (the first is cut into two parts);
- * STAND_IN_LOG (a file that gets a line for each question of a GPU: `energy`, or `device` for a handle); STAND_IN_HANGS_IN_ENERGY
- * and STAND_IN_HANGS_IN_PROBE (from that question on it never answers, and says so once on stderr). */
+/* A stand-in for NVIDIA's management library (NVML), on a machine without a GPU. The first three readings of a GPU's energy (one
+ * for the list of counters, two for idle power) are 1.5 J apart, and every later one is 1000 J higher. Variables:
+ * - STAND_IN_GPUS: the number of GPUs.
+ * - STAND_IN_USED: the index of the GPU on which launches compute. While a launch lives, the GPU uses 3 GiB more.
+ * - STAND_IN_PROCESSES: with `own`, that GPU names the launch's processes with 2 GiB each; with `none`, no process. Otherwise
+ *   every GPU names a process of another machine, as with a host's process numbers.
+ * - STAND_IN_ENERGY=none: there is no counter. STAND_IN_MIG: the first GPU is divided into two parts.
+ * - STAND_IN_LOG: a file that gets a line for each call about a GPU: `energy`, or `device` for a handle.
+ * - STAND_IN_HANGS_IN_ENERGY, STAND_IN_HANGS_IN_PROBE: the number of the call that never returns. It prints a line on stderr. */
 #include <ctype.h>
 #include <dirent.h>
 #include <stdio.h>
@@ -23,7 +25,7 @@ typedef struct { char legacy[16]; unsigned domain, bus, device, id, subsystem; c
 static char handles[GPUS + 2];
 static int of(void *device) { return (char *)device - handles; }
 static int number(const char *name, int otherwise) { return getenv(name) ? atoi(getenv(name)) : otherwise; }
-static int says(const char *name, const char *value) { return getenv(name) && !strcmp(getenv(name), value); }
+static int is_set(const char *name, const char *value) { return getenv(name) && !strcmp(getenv(name), value); }
 static int is_used(void *device) { return of(device) == number("STAND_IN_USED", -1); }
 
 static void note(const char *question) {
@@ -34,8 +36,8 @@ static void note(const char *question) {
 }
 
 /* Never comes back from the question that the variable counts to, nor from any later one. */
-static void hang(const char *variable, int *questions) {
-    if (++*questions < number(variable, 1 << 30)) return;
+static void hang(const char *variable, int *calls) {
+    if (++*calls < number(variable, 1 << 30)) return;
     fprintf(stderr, "stand-in: hangs\n");
     for (;;) pause();
 }
@@ -70,8 +72,8 @@ int nvmlShutdown(void) { return 0; }
 const char *nvmlErrorString(int result) { return result ? "not supported" : "success"; }
 
 int nvmlSystemGetDriverVersion(char *text, unsigned length) {
-    static int questions;
-    hang("STAND_IN_HANGS_IN_PROBE", &questions);
+    static int calls;
+    hang("STAND_IN_HANGS_IN_PROBE", &calls);
     strncpy(text, "570.86.10", length);
     return 0;
 }
@@ -131,8 +133,8 @@ int nvmlDeviceGetMigDeviceHandleByIndex(void *device, unsigned index, void **par
 int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, process *processes) {
     unsigned pids[MARKED] = {4194303}, found = 1, room = *count;
     unsigned long long each = 1ull << 30;
-    if (says("STAND_IN_PROCESSES", "none")) found = 0;
-    if (says("STAND_IN_PROCESSES", "own")) { found = is_used(device) ? marked(pids) : 0; each = 2ull << 30; }
+    if (is_set("STAND_IN_PROCESSES", "none")) found = 0;
+    if (is_set("STAND_IN_PROCESSES", "own")) { found = is_used(device) ? marked(pids) : 0; each = 2ull << 30; }
     *count = found;
     if (room < found) return INSUFFICIENT_SIZE;
     for (unsigned at = 0; at < found; at++) {
@@ -146,12 +148,12 @@ int nvmlDeviceGetGraphicsRunningProcesses_v3(void *device, unsigned *count, proc
 /* Power cap, and idle, which is no slowing down. */
 int nvmlDeviceGetCurrentClocksThrottleReasons(void *device, unsigned long long *reasons) { *reasons = 0x5; return 0; }
 int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *millijoules) {
-    static unsigned long long questions[GPUS];
+    static unsigned long long energy_calls[GPUS];
     static int all;
     note("energy");
     hang("STAND_IN_HANGS_IN_ENERGY", &all);
-    if (says("STAND_IN_ENERGY", "none")) return NOT_SUPPORTED;
-    unsigned long long asked = ++questions[of(device)];
-    *millijoules = asked < 4 ? 1500 * asked : 1000000 * asked;
+    if (is_set("STAND_IN_ENERGY", "none")) return NOT_SUPPORTED;
+    unsigned long long calls = ++energy_calls[of(device)];
+    *millijoules = calls < 4 ? 1500 * calls : 1000000 * calls;
     return 0;
 }

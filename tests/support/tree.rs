@@ -44,8 +44,8 @@ pub fn sources(under: &str) -> Vec<Source> {
         .into_iter()
         .filter(|path| path.starts_with(under) && path.ends_with(".rs") && !is_test(path));
     let code = |path: &str| {
-        let whole = without_tests(&text(path).unwrap());
-        let lines = whole.lines().filter(|line| !line.trim_start().starts_with("//"));
+        let program = without_tests(&text(path).unwrap());
+        let lines = program.lines().filter(|line| !line.trim_start().starts_with("//"));
         lines.collect::<Vec<_>>().join("\n")
     };
     let sources: Vec<_> = paths.map(|path| Source { code: code(&path), path }).collect();
@@ -60,18 +60,18 @@ pub fn is_test(path: &str) -> bool {
 
 /// Leaves out every item under `#[cfg(test)]`: to its semicolon, or to the closing brace at the left margin.
 pub fn without_tests(source: &str) -> String {
-    let mut kept = String::new();
+    let mut rest = String::new();
     let mut lines = source.lines();
     while let Some(line) = lines.next() {
         if line != "#[cfg(test)]" {
-            kept.extend([line, "\n"]);
+            rest.extend([line, "\n"]);
             continue;
         }
         let ends =
             |line: &str| line == "}" || (!line.starts_with([' ', '#', '/']) && line.ends_with([';', '}']));
         lines.by_ref().find(|line| ends(line));
     }
-    kept
+    rest
 }
 
 /// Every file that is, or would be, committed.

@@ -48,17 +48,17 @@ pub fn hello(script: &Script) -> Value {
 /// The configuration in effect: as `load` requested, otherwise as the environment says.
 pub fn loaded(script: &Script, load: &Value) -> Value {
     let environment = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let asked = |field: &str, variable: &str, default: &str| {
+    let setting = |field: &str, variable: &str, default: &str| {
         let text = load[field].as_str().map(str::to_owned).or_else(|| environment(variable));
         text.unwrap_or_else(|| default.to_owned())
     };
     let threads = environment("ORCHESTRATE_THREADS").and_then(|text| text.parse().ok());
-    let dtype = asked("dtype", "ORCHESTRATE_DTYPE", "f32");
+    let dtype = setting("dtype", "ORCHESTRATE_DTYPE", "f32");
     let loaded = json!({
         "type": "loaded",
         "load_ns": script.count("load_ns"),
         "phases": [{ "name": "pretend", "ns": script.count("load_ns") }],
-        "device": asked("device", "ORCHESTRATE_DEVICE", "cpu"),
+        "device": setting("device", "ORCHESTRATE_DEVICE", "cpu"),
         "weights_dtype": dtype, "compute_dtype": dtype, "kv_dtype": dtype,
         "threads": load["threads"].as_u64().or(threads).unwrap_or(1),
         "architecture": "llama",
@@ -105,18 +105,18 @@ pub fn output_ids(
     salt: u64,
 ) -> Vec<u64> {
     let vocabulary = script.count("vocabulary_size").max(4);
-    let place_of_eos = match max_new_tokens / 2 {
+    let eos_position = match max_new_tokens / 2 {
         half if has(script, "eos_early") || has(script, "eos_in_the_middle") => Some(half),
         _ => script.value("eos_at").as_u64(),
     };
     let wrong_from = script.value("wrong_from").as_u64().unwrap_or(u64::MAX);
     let mut read = read_all(salt, prompt);
-    let mut id = |place: u64| {
+    let mut id = |position: u64| {
         let likeliest = likeliest(read, vocabulary);
-        let id = match script.value("token_ids").get(place as usize).and_then(Value::as_u64) {
-            _ if place_of_eos == Some(place) => EOS,
+        let id = match script.value("token_ids").get(position as usize).and_then(Value::as_u64) {
+            _ if eos_position == Some(position) => EOS,
             Some(id) => id,
-            None if place >= wrong_from => FIRST + (likeliest - FIRST + 1) % (vocabulary - FIRST),
+            None if position >= wrong_from => FIRST + (likeliest - FIRST + 1) % (vocabulary - FIRST),
             None => likeliest,
         };
         read = mix(read ^ id);
@@ -124,8 +124,8 @@ pub fn output_ids(
     };
     let mut ids: Vec<u64> = (0..max_new_tokens).map(&mut id).collect();
     let stops = has(script, "eos_early") || (!ignore_eos && !has(script, "eos_in_the_middle"));
-    if let Some(place) = ids.iter().position(|&id| id == EOS).filter(|_| stops) {
-        ids.truncate(place + 1);
+    if let Some(position) = ids.iter().position(|&id| id == EOS).filter(|_| stops) {
+        ids.truncate(position + 1);
     }
     if has(script, "wrong_token_count") {
         ids.pop();
@@ -196,8 +196,8 @@ pub fn logprobs(script: &Script, ids: &[u64]) -> Vec<f64> {
         read = mix(read ^ id);
         let logprob = if is_likeliest { LIKELIEST } else { OTHERS * (1.0 + uniform(read)) };
         // The noise of a narrow dtype is the same every time, and a probability stays below 1.
-        let spoilt = if noise == 0.0 { logprob } else { (logprob + noise * normal(mix(read))).min(0.0) };
-        logprobs.push(spoilt + offset);
+        let noisy = if noise == 0.0 { logprob } else { (logprob + noise * normal(mix(read))).min(0.0) };
+        logprobs.push(noisy + offset);
     }
     if has(script, "wrong_scores") {
         logprobs.pop();

@@ -11,18 +11,18 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value, json};
 
 use crate::fault::{self, eprint, has, print};
+use crate::planted::Launch;
 use crate::script::Script;
-use crate::world::World;
-use crate::{answer, generate, lie};
+use crate::{answer, false_report, generate};
 
 const MAX_LINE_BYTES: usize = 16 * 1024 * 1024;
 
 /// Requests with ids that are not answered yet, and whether they were cancelled. The thread that reads shares it with
 /// those that generate.
 #[derive(Clone, Default)]
-struct Open(Arc<Mutex<BTreeMap<String, bool>>>);
+struct OpenRequests(Arc<Mutex<BTreeMap<String, bool>>>);
 
-impl Open {
+impl OpenRequests {
     fn with<T>(&self, act: impl FnOnce(&mut BTreeMap<String, bool>) -> T) -> T {
         act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -53,16 +53,16 @@ impl Open {
 }
 
 /// Answers requests until `shutdown` or the end of stdin.
-pub fn hold(script: Script) {
+pub fn answer_requests(script: Script) {
     let (sender, requests) = mpsc::channel();
     let mut conversation = Conversation::new(script);
     let open = conversation.open.clone();
     std::thread::spawn(move || read_requests(&sender, &open));
-    for (zero, request) in requests {
+    for (read_at, request) in requests {
         let stop = match request {
-            Ok(request) => conversation.answer(zero, &request).is_break(),
+            Ok(request) => conversation.answer(read_at, &request).is_break(),
             Err(failed) => {
-                conversation.say(&failed);
+                conversation.send(&failed);
                 false
             }
         };
@@ -70,7 +70,7 @@ pub fn hold(script: Script) {
             break;
         }
     }
-    for thread in conversation.under_way.drain(..) {
+    for thread in conversation.running.drain(..) {
         let _ = thread.join();
     }
     if has(&conversation.script, "ignores_shutdown") || has(&conversation.script, "ignores_sigterm") {
@@ -79,51 +79,51 @@ pub fn hold(script: Script) {
 }
 
 struct Conversation {
-    /// The script of the environment and the command line; `load` lays its options over a copy.
-    first: Script,
+    /// The script of the environment and the command line; `load` applies its options to a copy.
+    initial: Script,
     script: Arc<Script>,
-    world: World,
+    launch: Launch,
     loaded: bool,
     generates: u64,
-    open: Open,
+    open: OpenRequests,
     /// Overlapping requests, on threads of their own.
-    under_way: Vec<JoinHandle<()>>,
+    running: Vec<JoinHandle<()>>,
 }
 
 impl Conversation {
     fn new(script: Script) -> Self {
         Self {
             script: Arc::new(script.clone()),
-            first: script,
-            world: World::begin(),
+            initial: script,
+            launch: Launch::begin(),
             loaded: false,
             generates: 0,
-            open: Open::default(),
-            under_way: Vec::new(),
+            open: OpenRequests::default(),
+            running: Vec::new(),
         }
     }
 
-    fn answer(&mut self, zero: Instant, request: &Value) -> ControlFlow<()> {
+    fn answer(&mut self, read_at: Instant, request: &Value) -> ControlFlow<()> {
         let kind =
             if request["type"].is_null() { "generate" } else { request["type"].as_str().unwrap_or("?") };
         let script = Arc::clone(&self.script);
         let only_generates = has(&script, "says_bad_request_to_hello");
         match kind {
-            "generate" => self.generate(zero, request),
+            "generate" => self.generate(read_at, request),
             _ if only_generates => {
                 self.fail(request, "bad_request", &format!("unknown request type `{kind}`"))
             }
             "hello" if has(&script, "hangs_in_hello") => eprint("fake: hangs in hello\n"),
-            "hello" => self.say(&answer::hello(&script)),
-            "load" => self.load(zero, request),
+            "hello" => self.send(&answer::hello(&script)),
+            "load" => self.load(read_at, request),
             "score" if has(&script, "hangs_in_score") => fault::hang("in score"),
-            "score" => self.score(zero, request),
-            "facts" => self.say(&answer::facts(&script)),
+            "score" => self.score(read_at, request),
+            "facts" => self.send(&answer::facts(&script)),
             "shutdown" if has(&script, "ignores_shutdown") || has(&script, "ignores_sigterm") => {
                 fault::hang("after shutdown")
             }
             "shutdown" => {
-                self.say(&json!({ "type": "bye" }));
+                self.send(&json!({ "type": "bye" }));
                 return ControlFlow::Break(());
             }
             _ => self.fail(request, "bad_request", &format!("unknown request type `{kind}`")),
@@ -131,9 +131,9 @@ impl Conversation {
         ControlFlow::Continue(())
     }
 
-    fn load(&mut self, zero: Instant, request: &Value) {
-        let mut script = self.first.clone();
-        if let Err(wrong) = script.lay_over(request["options"].as_object().unwrap_or(&Map::new())) {
+    fn load(&mut self, read_at: Instant, request: &Value) {
+        let mut script = self.initial.clone();
+        if let Err(wrong) = script.apply(request["options"].as_object().unwrap_or(&Map::new())) {
             return self.fail(request, "bad_request", &wrong);
         }
         if !request["model"].is_string() {
@@ -148,19 +148,19 @@ impl Conversation {
         if has(&script, "fails_in_load") {
             return self.fail(request, "model", "`model.safetensors`: header ends after 12 bytes");
         }
-        if !self.first.faults().eq(script.faults()) {
+        if !self.initial.faults().eq(script.faults()) {
             fault::leave_grandchild(&script);
         }
-        self.script = Arc::new(live_through_load(script, zero));
+        self.script = Arc::new(wait_for_load(script, read_at));
         self.loaded = true;
-        self.say(&answer::loaded(&self.script, request));
+        self.send(&answer::loaded(&self.script, request));
     }
 
-    fn generate(&mut self, zero: Instant, request: &Value) {
+    fn generate(&mut self, read_at: Instant, request: &Value) {
         let number = self.generates;
         self.generates += 1;
-        let asked = match generate::read(&self.script, request) {
-            Ok(asked) => asked,
+        let parsed = match generate::read(&self.script, request) {
+            Ok(parsed) => parsed,
             Err((kind, message)) => {
                 self.open.close(&request["id"]);
                 return self.fail(request, kind, &message);
@@ -168,40 +168,46 @@ impl Conversation {
         };
         let loads = !std::mem::replace(&mut self.loaded, true);
         if loads {
-            self.script = Arc::new(live_through_load(self.script.as_ref().clone(), zero));
+            self.script = Arc::new(wait_for_load(self.script.as_ref().clone(), read_at));
         }
         let script = Arc::new(self.script.at_generate(number));
         let loaded = loads.then(|| answer::loaded(&script, &Value::Null)).map(|mut loaded| {
             loaded.as_object_mut().map(|loaded| loaded.remove("type"));
             loaded
         });
-        let (id, open) = (asked.id.to_string(), self.open.clone());
-        let overlaps = !asked.id.is_null() && script.value("capabilities")["concurrency"].as_u64() > Some(1);
-        let world = self.world;
+        let (id, open) = (parsed.id.to_string(), self.open.clone());
+        let overlaps = !parsed.id.is_null() && script.value("capabilities")["concurrency"].as_u64() > Some(1);
+        let launch = self.launch;
         let work = move || {
             let is_cancelled = || open.is_cancelled(&id);
-            let turn =
-                generate::Turn { script: &script, world, zero, number, loaded, cancelled: &is_cancelled };
-            let line = generate::answer(&turn, &asked);
+            let context = generate::Context {
+                script: &script,
+                launch,
+                read_at,
+                number,
+                loaded,
+                cancelled: &is_cancelled,
+            };
+            let line = generate::answer(&context, &parsed);
             match fault::before_answer(&script, &line) {
                 Some((kind, message)) => {
-                    say(&script, &format!("{}\n", answer::failed(&asked.id, kind, message)))
+                    send(&script, &format!("{}\n", answer::failed(&parsed.id, kind, message)))
                 }
-                None => say(&script, &line),
+                None => send(&script, &line),
             }
             if has(&script, "duplicate_answer") {
-                say(&script, &line);
+                send(&script, &line);
             }
-            open.close(&asked.id);
+            open.close(&parsed.id);
         };
         if overlaps {
-            self.under_way.push(std::thread::spawn(work));
+            self.running.push(std::thread::spawn(work));
         } else {
             work();
         }
     }
 
-    fn score(&self, zero: Instant, request: &Value) {
+    fn score(&self, read_at: Instant, request: &Value) {
         let ids = |ids: &Value| -> Option<Vec<u64>> { ids.as_array()?.iter().map(Value::as_u64).collect() };
         let sequences: Option<Vec<Vec<u64>>> =
             request["sequences"].as_array().and_then(|sequences| sequences.iter().map(ids).collect());
@@ -209,24 +215,24 @@ impl Conversation {
             return self.fail(request, "bad_request", "`sequences`: expected arrays of two ids or more");
         };
         let logprobs: Vec<_> = sequences.iter().map(|ids| answer::logprobs(&self.script, ids)).collect();
-        let ns = zero.elapsed().as_nanos() as u64;
+        let ns = read_at.elapsed().as_nanos() as u64;
         let mut scored = json!({ "type": "scored", "logprobs": logprobs, "ns": ns });
         if !request["id"].is_null() {
             scored["id"] = request["id"].clone();
         }
-        self.say(&scored);
+        self.send(&scored);
     }
 
     fn fail(&self, request: &Value, kind: &str, message: &str) {
-        self.say(&answer::failed(&request["id"], kind, message));
+        self.send(&answer::failed(&request["id"], kind, message));
     }
 
-    fn say(&self, message: &Value) {
-        say(&self.script, &format!("{message}\n"));
+    fn send(&self, message: &Value) {
+        send(&self.script, &format!("{message}\n"));
     }
 }
 
-fn say(script: &Script, line: &str) {
+fn send(script: &Script, line: &str) {
     if has(script, "garbage") {
         return fault::print_bytes(b"{\"type\":\"hel\xff\xfe \x01 this is no JSON\n");
     }
@@ -237,38 +243,38 @@ fn say(script: &Script, line: &str) {
 }
 
 /// Waits for the duration of a load, and reports its progress. Returns the script with the duration that it had.
-fn live_through_load(mut script: Script, zero: Instant) -> Script {
+fn wait_for_load(mut script: Script, read_at: Instant) -> Script {
     let mut messages = script.count("progress_messages");
     if has(&script, "slow_progress") {
         let load_ns = script.count("load_ns").max(2_000_000_000);
         messages = load_ns / 50_000_000;
         // The setting exists and takes a number, so this cannot fail.
-        let _ = script.lay_over(&Map::from_iter([("load_ns".to_owned(), load_ns.into())]));
+        let _ = script.apply(&Map::from_iter([("load_ns".to_owned(), load_ns.into())]));
     }
     let load_ns = script.count("load_ns");
-    lie::hold_memory(&script);
+    false_report::hold_memory(&script);
     for message in 0..=messages {
         if message > 0 {
             let fraction = message as f64 / (messages + 1) as f64;
-            say(
+            send(
                 &script,
                 &format!("{}\n", json!({ "type": "progress", "phase": "pretend", "fraction": fraction })),
             );
         }
         let until = Duration::from_nanos(load_ns * (message + 1) / (messages + 1));
         if script.flag("real_sleep") {
-            std::thread::sleep(until.saturating_sub(zero.elapsed()));
+            std::thread::sleep(until.saturating_sub(read_at.elapsed()));
         }
     }
     script
 }
 
 /// Reads lines until stdin ends. A `cancel` takes effect here, because the other thread is busy with the cancelled request.
-fn read_requests(sender: &mpsc::Sender<(Instant, Result<Value, Value>)>, open: &Open) {
+fn read_requests(sender: &mpsc::Sender<(Instant, Result<Value, Value>)>, open: &OpenRequests) {
     let mut stdin = std::io::stdin().lock();
     let mut line = Vec::new();
     while stdin.read_until(b'\n', &mut line).is_ok_and(|bytes| bytes > 0) {
-        let zero = Instant::now();
+        let read_at = Instant::now();
         let request = match serde_json::from_slice::<Value>(&line) {
             _ if line.len() > MAX_LINE_BYTES => Err(format!("a line of {} bytes is too long", line.len())),
             Ok(request) if request.is_object() => Ok(request),
@@ -280,7 +286,7 @@ fn read_requests(sender: &mpsc::Sender<(Instant, Result<Value, Value>)>, open: &
             continue;
         }
         let request = request.map_err(|message| answer::failed(&Value::Null, "bad_request", &message));
-        if sender.send((zero, request)).is_err() {
+        if sender.send((read_at, request)).is_err() {
             return;
         }
     }

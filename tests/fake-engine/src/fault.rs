@@ -10,14 +10,11 @@ use crate::script::Script;
 /// Name and effect. Faults of a generate begin with the request of the setting `at`.
 pub const FAULTS: &[(&str, &str)] = &[
     ("exits_before_hello", "writes two lines on stderr and exits with `exit_code`, having read nothing"),
-    ("never_answers", "starts, and reads and writes nothing, for ever"),
+    ("never_answers", "starts, and reads and writes nothing"),
     ("wrong_version", "hello speaks protocol 999"),
     ("hangs_in_hello", "never answers hello; answers everything else"),
     ("says_unavailable", "answers hello with `failed` of kind `unavailable`, and a hint"),
-    (
-        "says_bad_request_to_hello",
-        "knows `generate` alone; everything else is `failed` of kind `bad_request`",
-    ),
+    ("says_bad_request_to_hello", "answers all but `generate` with `failed` of kind `bad_request`"),
     ("garbage", "answers every request with a line that begins with `{` and is neither JSON nor UTF-8"),
     ("chatter", "writes a few stray lines on stdout before each answer, then works"),
     ("hangs_in_load", "never answers load"),
@@ -29,23 +26,23 @@ pub const FAULTS: &[(&str, &str)] = &[
     ("exits_at_sample", "writes a line on stderr and exits with `exit_code` instead of answering"),
     ("killed_at_sample", "ends by `signal` instead of answering"),
     ("aborts_at_sample", "ends by SIGABRT instead of answering"),
-    ("half_line_then_hangs", "writes half an answer without a newline, and no more, for ever"),
+    ("half_line_then_hangs", "writes half an answer without a newline, and then nothing"),
     ("half_line_then_exits", "writes half an answer without a newline and exits with `exit_code`"),
-    ("closes_stdout", "closes stdout instead of answering, and lives on"),
+    ("closes_stdout", "closes stdout instead of answering, and keeps running"),
     ("chatter_flood", "writes `amount` stray lines on stdout before the answer"),
     ("stderr_flood", "writes `amount` lines on stderr before the answer"),
     ("hides_time", "answers 100 ms after the end that it states"),
     ("huge_line", "writes a line of JSON of 100 times `amount` bytes before the answer"),
     ("out_of_memory", "answers with `failed` of kind `out_of_memory`"),
     ("duplicate_answer", "answers twice"),
-    ("wrong_id", "answers somebody else"),
-    ("wrong_token_count", "gives one token fewer than asked, and says `length`"),
+    ("wrong_id", "answers with another id"),
+    ("wrong_token_count", "gives one token fewer than requested, and reports `length`"),
     ("missing_time", "gives one time fewer than ids"),
     ("wrong_prompt_tokens", "counts one token of the prompt too many"),
     ("wrong_streamed_ids", "streams other ids than it answers"),
     ("nondeterministic", "gives other ids to each request"),
-    ("eos_early", "ends with EOS after half of the tokens, whatever was asked"),
-    ("eos_in_the_middle", "puts EOS in the middle and goes on, whatever was asked"),
+    ("eos_early", "ends with EOS after half of the tokens, also with `ignore_eos`"),
+    ("eos_in_the_middle", "puts EOS in the middle and continues, also without `ignore_eos`"),
     ("id_beyond_vocabulary", "the last id is as large as the vocabulary"),
     ("times_backwards", "the last token comes before the start"),
     ("times_in_the_future", "the last token and the end come an hour from now"),
@@ -54,30 +51,30 @@ pub const FAULTS: &[(&str, &str)] = &[
     ("missing_fact", "there is no `end_ns`"),
     ("wrong_scores", "gives one log-probability too few for each sequence"),
     ("no_id", "answers with no id"),
-    ("too_many_tokens", "gives one token more than asked"),
+    ("too_many_tokens", "gives one token more than requested"),
     ("extra_time", "gives one time more than ids"),
     ("no_output", "gives neither ids nor chunks"),
-    ("miscounted_chunks", "the chunks of its text hold more tokens than it says that it gave"),
-    ("says_eos", "says that EOS ended it, which it does not hold"),
-    ("says_cancelled", "says that it was cancelled"),
-    ("more_cached_than_sent", "took more tokens of the prompt from a cache than the prompt has"),
+    ("miscounted_chunks", "the chunks of its text have more tokens than `output_tokens`"),
+    ("says_eos", "reports `eos` as its end, without an EOS token"),
+    ("says_cancelled", "reports `cancelled` as its end"),
+    ("more_cached_than_sent", "reports more cached tokens of the prompt than the prompt has"),
     ("two_iterations", "gives its iteration twice"),
-    ("unasked_warmup", "gives warm-up iterations too"),
+    ("unrequested_warmup", "gives warm-up iterations too"),
     ("no_sequence", "gives no sequence"),
     ("first_token_at_start", "the first token comes with the start"),
     ("times_out_of_order", "the third token comes before the second"),
     ("ends_before_start", "the end comes before the start"),
     ("ends_before_last_token", "the end comes before the last token"),
-    ("streams_unasked", "streams whatever was asked"),
+    ("streams_unrequested", "streams without a request for it"),
     ("streams_half", "streams every other token"),
-    ("streams_to_nobody", "streams tokens of a sequence that there is none of"),
+    ("streams_unknown_sequence", "streams tokens of a sequence that does not exist"),
     ("streams_other_times", "streams later times than it answers"),
     ("early_times", "every time is half of the truth"),
     ("bunched_times", "makes all tokens and then stamps them together, at the end"),
     ("early_tokens", "the times of tokens are half of the truth, and the end is true"),
     ("repeats_at_once", "answers prompts that it has seen in a twentieth of the time"),
     ("rate_without_facts", "answers with a rate in `summary` and with no iteration"),
-    ("ignores_shutdown", "lives on after `shutdown` and after the end of stdin"),
+    ("ignores_shutdown", "keeps running after `shutdown` and after the end of stdin"),
     ("ignores_sigterm", "as `ignores_shutdown`, and SIGTERM does nothing either"),
     ("leaves_grandchild", "leaves `sleep 1000` behind, in a session of its own; its pid is on stderr"),
     ("grandchild_holds_stdout", "as `leaves_grandchild`, and it holds stdout and stderr open"),
@@ -88,7 +85,7 @@ pub fn has(script: &Script, name: &str) -> bool {
     script.faults().any(|fault| fault == name)
 }
 
-/// Hangs longer than any deadline, and says so on stderr. SIGTERM ends it, where it is not ignored.
+/// Hangs longer than any deadline, and reports that on stderr. SIGTERM ends it, unless it is ignored.
 pub fn hang(moment: &str) -> ! {
     eprint(&format!("fake: hangs {moment}\n"));
     loop {
@@ -96,9 +93,9 @@ pub fn hang(moment: &str) -> ! {
     }
 }
 
-pub fn exit(script: &Script, last_words: &str) -> ! {
-    eprint(last_words);
-    #[expect(clippy::disallowed_methods, reason = "dying without a word to anybody is this fault's purpose")]
+pub fn exit(script: &Script, message: &str) -> ! {
+    eprint(message);
+    #[expect(clippy::disallowed_methods, reason = "this fault is an exit without an answer")]
     std::process::exit(script.count("exit_code") as i32)
 }
 
@@ -111,7 +108,7 @@ pub fn before_hello(script: &Script) {
         hang("before hello");
     }
     if has(script, "ignores_sigterm") && std::env::var_os("FAKE_ENGINE_IGNORES_SIGTERM").is_none() {
-        become_deaf_to_sigterm();
+        ignore_sigterm();
     }
 }
 
@@ -131,7 +128,7 @@ pub fn before_answer(script: &Script, line: &str) -> Option<(&'static str, &'sta
         raise(script.text("signal"));
     }
     if has(script, "closes_stdout") {
-        become_mute();
+        close_stdout();
     }
     if has(script, "half_line_then_hangs") || has(script, "half_line_then_exits") {
         print_bytes(&line.as_bytes()[..line.len() / 2]);
@@ -187,7 +184,10 @@ pub fn eprint(text: &str) {
 }
 
 fn command(program: &str) -> Command {
-    #[expect(clippy::disallowed_methods, reason = "the children of this engine are faults, made to be found")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the children of this engine are faults that a test looks for"
+    )]
     Command::new(program)
 }
 
@@ -201,14 +201,14 @@ fn raise(signal: &str) -> ! {
 }
 
 /// The process becomes a program that never writes.
-fn become_mute() -> ! {
+fn close_stdout() -> ! {
     use std::os::unix::process::CommandExt;
     let error = command("sleep").arg("1000").stdout(Stdio::null()).exec();
     panic!("`sleep` does not start: {error}")
 }
 
 /// An ignored signal stays ignored over exec: the shell ignores it and becomes this program again.
-fn become_deaf_to_sigterm() -> ! {
+fn ignore_sigterm() -> ! {
     use std::os::unix::process::CommandExt;
     let this = std::env::current_exe().unwrap_or_default();
     let error = command("sh")

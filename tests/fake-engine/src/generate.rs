@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::answer::{self, EOS};
+use crate::false_report;
 use crate::fault::{self, has};
-use crate::lie;
+use crate::planted::Launch;
 use crate::script::Script;
-use crate::world::World;
 
 /// A valid request.
-pub struct Asked {
+pub struct Generate {
     pub id: Value,
     prompts: Vec<Vec<u64>>,
     max_new_tokens: u64,
@@ -23,11 +23,11 @@ pub struct Asked {
 }
 
 /// The circumstances of a request.
-pub struct Turn<'a> {
+pub struct Context<'a> {
     pub script: &'a Script,
-    pub world: World,
+    pub launch: Launch,
     /// The time at which the request line had been read.
-    pub zero: Instant,
+    pub read_at: Instant,
     /// The number of this generate in its process.
     pub number: u64,
     /// The facts of a load that this request causes.
@@ -36,7 +36,7 @@ pub struct Turn<'a> {
 }
 
 /// Reads a request. `Err` is the kind and the message of a `failed`.
-pub fn read(script: &Script, request: &Value) -> Result<Asked, (&'static str, String)> {
+pub fn read(script: &Script, request: &Value) -> Result<Generate, (&'static str, String)> {
     let bad = |field: &str, expected: &str| ("bad_request", format!("`{field}`: expected {expected}"));
     let fields = ["prompt", "prompt_ids", "prompts", "prompts_ids"];
     let given: Vec<&str> = fields.into_iter().filter(|field| !request[field].is_null()).collect();
@@ -65,14 +65,14 @@ pub fn read(script: &Script, request: &Value) -> Result<Asked, (&'static str, St
     let (max_new_tokens, iterations, warmup) =
         counts().map_err(|field: String| bad(&field, "a number, neither too small nor too large"))?;
     let longest = prompts.iter().map(Vec::len).max().unwrap_or(0) as u64;
-    let context = script.count("context_tokens");
-    if longest + max_new_tokens > context {
+    let limit = script.count("context_tokens");
+    if longest + max_new_tokens > limit {
         let message =
-            format!("{longest} of prompt and {max_new_tokens} new tokens pass the context of {context}");
+            format!("{longest} of prompt and {max_new_tokens} new tokens pass the context of {limit}");
         return Err(("context", message));
     }
     let sampled = request["sampling"]["temperature"].as_f64().is_some_and(|temperature| temperature > 0.0);
-    Ok(Asked {
+    Ok(Generate {
         id: request["id"].clone(),
         prompts,
         max_new_tokens,
@@ -85,53 +85,57 @@ pub fn read(script: &Script, request: &Value) -> Result<Asked, (&'static str, St
 }
 
 /// Waits for the scripted times and returns the answer's line. Streams tokens meanwhile.
-pub fn answer(turn: &Turn, asked: &Asked) -> String {
-    let _busy = lie::Busy::begin(turn.script);
-    let load_ns = turn.loaded.as_ref().map_or(0, |_| turn.script.count("load_ns"));
-    let mut now_ns = load_ns + turn.script.count("start_ns");
+pub fn answer(context: &Context, request: &Generate) -> String {
+    let _busy = false_report::Busy::begin(context.script);
+    let load_ns = context.loaded.as_ref().map_or(0, |_| context.script.count("load_ns"));
+    let mut now_ns = load_ns + context.script.count("start_ns");
     let mut draw = 0..;
     let mut run = |count: u64| -> Vec<Value> {
-        let planted = draw.by_ref().map(|draw| turn.world.factor(turn.script, turn.number, draw));
+        let planted = draw.by_ref().map(|draw| context.launch.factor(context.script, context.number, draw));
         (0..count)
             .zip(planted)
-            .map(|(number, factor)| iteration(turn, asked, number, factor, &mut now_ns))
+            .map(|(number, factor)| iteration(context, request, number, factor, &mut now_ns))
             .collect()
     };
-    let (warmup_iterations, iterations) = (run(asked.warmup), run(asked.iterations));
+    let (warmup_iterations, iterations) = (run(request.warmup), run(request.iterations));
     let mut generated = json!({ "type": "generated", "iterations": iterations });
     if !warmup_iterations.is_empty() {
         generated["warmup_iterations"] = warmup_iterations.into();
     }
-    if !asked.id.is_null() {
-        generated["id"] = asked.id.clone();
+    if !request.id.is_null() {
+        generated["id"] = request.id.clone();
     }
-    if let Some(loaded) = &turn.loaded {
+    if let Some(loaded) = &context.loaded {
         generated["loaded"] = loaded.clone();
     }
-    if let Some(memory) = answer::memory(turn.script) {
+    if let Some(memory) = answer::memory(context.script) {
         generated["device_memory"] = memory;
     }
-    lie::change_answer(turn.script, &mut generated);
-    if has(turn.script, "wrong_id") {
-        generated["id"] = if asked.id.is_string() { "somebody-else".into() } else { 999_999.into() };
+    false_report::change_answer(context.script, &mut generated);
+    if has(context.script, "wrong_id") {
+        generated["id"] = if request.id.is_string() { "another".into() } else { 999_999.into() };
     }
     let line = format!("{generated}\n");
     // JSON has no NaN, but some writers of JSON do.
-    if has(turn.script, "nan_fact") { line.replace("\"end_ns\":", "\"end_ns\":NaN,\"was\":") } else { line }
+    if has(context.script, "nan_fact") {
+        line.replace("\"end_ns\":", "\"end_ns\":NaN,\"was\":")
+    } else {
+        line
+    }
 }
 
 /// One iteration. `factor` multiplies the script's time of each token.
-fn iteration(turn: &Turn, asked: &Asked, number: u64, factor: f64, now_ns: &mut u64) -> Value {
-    let script = turn.script;
-    let salt = asked.salt + if has(script, "nondeterministic") { turn.number << 32 } else { 0 };
-    let mut outputs: Vec<Vec<u64>> = (asked.prompts.iter())
-        .map(|prompt| answer::output_ids(script, prompt, asked.max_new_tokens, asked.ignore_eos, salt))
+fn iteration(context: &Context, request: &Generate, number: u64, factor: f64, now_ns: &mut u64) -> Value {
+    let script = context.script;
+    let salt = request.salt + if has(script, "nondeterministic") { context.number << 32 } else { 0 };
+    let mut outputs: Vec<Vec<u64>> = (request.prompts.iter())
+        .map(|prompt| answer::output_ids(script, prompt, request.max_new_tokens, request.ignore_eos, salt))
         .collect();
-    outputs.iter_mut().for_each(|ids| lie::change_ids(script, ids));
-    let factor = factor * lie::share_of_time(script, &asked.prompts);
-    let streams = asked.stream || has(script, "streams_unasked");
+    outputs.iter_mut().for_each(|ids| false_report::change_ids(script, ids));
+    let factor = factor * false_report::share_of_time(script, &request.prompts);
+    let streams = request.stream || has(script, "streams_unrequested");
     let start_ns = *now_ns;
-    let longest_prompt = asked.prompts.iter().map(Vec::len).max().unwrap_or(0) as u64;
+    let longest_prompt = request.prompts.iter().map(Vec::len).max().unwrap_or(0) as u64;
     let planted = |ns: u64| (ns as f64 * factor).round() as u64;
     let prefill_ns = script.count("first_token_ns") + longest_prompt * script.count("per_prompt_token_ns");
     let first_ns = start_ns + planted(prefill_ns);
@@ -141,34 +145,41 @@ fn iteration(turn: &Turn, asked: &Asked, number: u64, factor: f64, now_ns: &mut 
         let ns = first_ns + planted(times.len() as u64 * script.count("per_token_ns"));
         // An unstreamed answer shows no time before its end, so one wait is enough, unless a request may be cancelled.
         let must_wait = streams || script.count("per_token_ns") > 1_000_000 || times.is_empty();
-        if must_wait && !wait(turn, ns) {
+        if must_wait && !wait(context, ns) {
             break;
         }
         times.push(ns);
         *now_ns = ns;
         if streams && !has(script, "bunched_times") {
-            stream(turn, asked, number, times.len() - 1, &outputs, lie::stamp(script, start_ns, ns));
+            stream(
+                context,
+                request,
+                number,
+                times.len() - 1,
+                &outputs,
+                false_report::stamp(script, start_ns, ns),
+            );
         }
     }
     if has(script, "bunched_times") {
-        lie::bunch(&mut times);
+        false_report::bunch(&mut times);
         for (index, ns) in times.iter().enumerate().filter(|_| streams) {
-            stream(turn, asked, number, index, &outputs, *ns);
+            stream(context, request, number, index, &outputs, *ns);
         }
     }
-    let is_cancelled = times.len() < steps || (turn.cancelled)();
+    let is_cancelled = times.len() < steps || (context.cancelled)();
     *now_ns += script.count("end_ns");
     if is_cancelled {
-        *now_ns = (*now_ns).min(turn.zero.elapsed().as_nanos() as u64).max(start_ns);
+        *now_ns = (*now_ns).min(context.read_at.elapsed().as_nanos() as u64).max(start_ns);
     } else {
-        wait(turn, *now_ns);
+        wait(context, *now_ns);
     }
-    let sequences: Vec<Value> = (asked.prompts.iter().zip(&outputs))
+    let sequences: Vec<Value> = (request.prompts.iter().zip(&outputs))
         .map(|(prompt, ids)| {
             let had = ids.len().min(times.len());
             let finish = match ids[..had].last() {
                 _ if is_cancelled => "cancelled",
-                Some(&EOS) if !asked.ignore_eos || has(script, "eos_early") => "eos",
+                Some(&EOS) if !request.ignore_eos || has(script, "eos_early") => "eos",
                 _ => "length",
             };
             answer::sequence(script, prompt, &ids[..had], &times[..had], finish)
@@ -179,31 +190,38 @@ fn iteration(turn: &Turn, asked: &Asked, number: u64, factor: f64, now_ns: &mut 
     iteration
 }
 
-fn stream(turn: &Turn, asked: &Asked, iteration: u64, index: usize, outputs: &[Vec<u64>], ns: u64) {
-    if lie::keeps_back(turn.script, index) {
+fn stream(
+    context: &Context,
+    request: &Generate,
+    iteration: u64,
+    index: usize,
+    outputs: &[Vec<u64>],
+    ns: u64,
+) {
+    if false_report::omits_token(context.script, index) {
         return;
     }
     for (sequence, id) in outputs.iter().enumerate().filter_map(|(at, ids)| Some((at, ids.get(index)?))) {
-        let id = if has(turn.script, "wrong_streamed_ids") { id + 1 } else { *id };
+        let id = if has(context.script, "wrong_streamed_ids") { id + 1 } else { *id };
         let mut token = json!({
             "type": "token", "iteration": iteration, "sequence": sequence, "index": index, "ids": [id], "ns": ns,
         });
-        if !asked.id.is_null() {
-            token["id"] = asked.id.clone();
+        if !request.id.is_null() {
+            token["id"] = request.id.clone();
         }
-        lie::change_token(turn.script, &mut token);
+        false_report::change_token(context.script, &mut token);
         fault::print(&format!("{token}\n"));
     }
 }
 
 /// Waits until `ns` after the request line; false if the request is cancelled first. A sleep ends about a tenth of a
 /// millisecond late, the time of a fast engine's token. So the last part is a spin loop.
-fn wait(turn: &Turn, ns: u64) -> bool {
+fn wait(context: &Context, ns: u64) -> bool {
     const SLICE: Duration = Duration::from_millis(5);
     const SPUN: Duration = Duration::from_micros(200);
-    while !(turn.cancelled)() {
-        let left = Duration::from_nanos(ns).saturating_sub(turn.zero.elapsed());
-        if left.is_zero() || !turn.script.flag("real_sleep") {
+    while !(context.cancelled)() {
+        let left = Duration::from_nanos(ns).saturating_sub(context.read_at.elapsed());
+        if left.is_zero() || !context.script.flag("real_sleep") {
             return true;
         }
         match left.checked_sub(SPUN).filter(|early| !early.is_zero()) {

@@ -6,11 +6,11 @@
 
 mod answer;
 mod conversation;
+mod false_report;
 mod fault;
 mod generate;
-mod lie;
+mod planted;
 mod script;
-mod world;
 
 use std::process::ExitCode;
 
@@ -25,16 +25,16 @@ fn main() -> ExitCode {
         list();
         return ExitCode::SUCCESS;
     }
-    let script = match first_script(&arguments) {
+    let script = match initial_script(&arguments) {
         Ok(script) => script,
         Err(wrong) => {
-            eprint(&format!("fake: {wrong}; `--list` says what there is\n"));
+            eprint(&format!("fake: {wrong}; `--list` prints all settings and faults\n"));
             return ExitCode::from(2);
         }
     };
     fault::before_hello(&script);
     fault::leave_grandchild(&script);
-    conversation::hold(script);
+    conversation::answer_requests(script);
     ExitCode::SUCCESS
 }
 
@@ -47,12 +47,12 @@ fn list() {
     }
 }
 
-fn first_script(arguments: &[String]) -> Result<Script, String> {
+fn initial_script(arguments: &[String]) -> Result<Script, String> {
     let mut script = Script::default();
     if let Ok(text) = std::env::var("FAKE_ENGINE") {
         let settings: Map<String, Value> =
             serde_json::from_str(&text).map_err(|error| format!("`FAKE_ENGINE`: {error}"))?;
-        script.lay_over(&settings)?;
+        script.apply(&settings)?;
     }
     for pair in arguments.chunks(2) {
         let [name, value] = pair else { return Err(format!("`{}` needs a value", pair[0])) };
@@ -61,7 +61,7 @@ fn first_script(arguments: &[String]) -> Result<Script, String> {
         let is_text =
             script::SETTINGS.iter().any(|(known, default, _)| *known == name && default.starts_with('"'));
         let parsed = serde_json::from_str(value).ok().filter(|_| !is_text);
-        script.lay_over(&Map::from_iter([(name, parsed.unwrap_or_else(|| value.as_str().into()))]))?;
+        script.apply(&Map::from_iter([(name, parsed.unwrap_or_else(|| value.as_str().into()))]))?;
     }
     Ok(script)
 }

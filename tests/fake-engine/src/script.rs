@@ -6,12 +6,8 @@ use serde_json::{Map, Value};
 
 /// Name, default as JSON, meaning. A setting takes only values of its default's type; a `null` takes any.
 pub const SETTINGS: &[(&str, &str, &str)] = &[
-    ("fault", "\"\"", "what to do wrong: names from the list of faults, with commas between them"),
-    (
-        "at",
-        "0",
-        "the generate request, counted from 0 in each process, from which on the fault shows, and `wrong_from`",
-    ),
+    ("fault", "\"\"", "names from the list of faults, with commas between them"),
+    ("at", "0", "the first generate request with the fault or `wrong_from`, counted from 0 in each process"),
     ("exit_code", "3", "for the faults that exit"),
     ("signal", "\"SEGV\"", "for `killed_at_sample`"),
     ("amount", "200000", "lines of a flood; bytes of `huge_line` are 100 times as many"),
@@ -20,52 +16,36 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
     ("output", "\"ids\"", "`ids` or `text`"),
     ("stamp", "\"token\"", "`token`, `chunk` or `end`"),
     ("deterministic", "true", "as hello says it"),
-    ("capabilities", "{}", "laid over the default ones, which can do everything"),
-    (
-        "real_sleep",
-        "true",
-        "wait until a fact is true before stating it; false states it at once, true or not",
-    ),
+    ("capabilities", "{}", "changes to the default ones, which are complete"),
+    ("real_sleep", "true", "wait until a reported time has passed; false reports it at once"),
     ("load_ns", "1000", "duration of a load"),
     ("progress_messages", "0", "spread over a load"),
     ("start_ns", "1000", "from the request line to the start of the first iteration"),
     ("first_token_ns", "20000", "from the start of an iteration to its first token"),
     ("per_prompt_token_ns", "0", "added to the first token for each token of the longest prompt"),
     ("per_token_ns", "2000", "between tokens"),
-    ("slower_percent", "0", "planted: every token time is so much longer"),
-    ("drift_percent_per_second", "0", "planted: and longer by so much more with every second that passes"),
-    (
-        "drift_from_ns",
-        "null",
-        "UNIX time at which the drift begins, shared by launches; null: with the process",
-    ),
+    ("slower_percent", "0", "planted: every token time is longer by this"),
+    ("drift_percent_per_second", "0", "planted: and longer by this with every second"),
+    ("drift_from_ns", "null", "UNIX time at which the drift begins in all launches; null: with the process"),
     (
         "noise_percent",
         "0",
-        "planted: log-normal, drawn once for each launch; the spread of its logarithm is ln(1 + it)",
+        "planted: log-normal noise of each launch; its logarithm has the spread ln(1 + it)",
     ),
     ("request_noise_percent", "0", "the same, drawn for each iteration"),
-    (
-        "noise_seed",
-        "null",
-        "what both are drawn from, with the launch's number in its run; null: from the process, so that no two are the same",
-    ),
+    ("noise_seed", "null", "the seed of both, with the launch's number; null: another one for each process"),
     ("end_ns", "500", "from the last token to the end of the iteration"),
     ("vocabulary_size", "1000", "ids are smaller than this, and larger than the 2 of EOS"),
     ("token_ids", "null", "an array: the output, instead of ids made of those before them"),
-    (
-        "wrong_from",
-        "null",
-        "a place in the output: from there on no id is the likeliest; from request `at` on",
-    ),
-    ("eos_at", "null", "a place in the output that holds EOS (id 2)"),
+    ("wrong_from", "null", "the position from which no id is the likeliest, from request `at` on"),
+    ("eos_at", "null", "the position of EOS (id 2) in the output"),
     ("context_tokens", "4096", "prompt and output beyond it are `failed`"),
     ("busy_threads", "0", "threads that spin while it generates"),
     ("resident_bytes", "0", "memory that it takes and touches in a load"),
     ("score_offset", "0.0", "added to every log-probability"),
     ("score_noise", "0.0", "the root mean square of an error of every log-probability, the same each time"),
     ("memory_bytes", "null", "device memory in use; the peak is twice as much"),
-    ("loaded", "{}", "laid over the facts of `loaded`"),
+    ("loaded", "{}", "changes to the facts of `loaded`"),
 ];
 
 #[derive(Debug, Clone)]
@@ -79,8 +59,8 @@ impl Default for Script {
 }
 
 impl Script {
-    /// Lays settings over the present ones; `Err` names the one that does not exist or has the wrong type.
-    pub fn lay_over(&mut self, settings: &Map<String, Value>) -> Result<(), String> {
+    /// Replaces settings; `Err` names the one that does not exist or has the wrong type.
+    pub fn apply(&mut self, settings: &Map<String, Value>) -> Result<(), String> {
         for (name, value) in settings {
             let &(_, default, _) = SETTINGS
                 .iter()
@@ -135,7 +115,7 @@ impl Script {
     }
 }
 
-/// Lays the fields of `over` over those of `under`.
+/// The fields of `under`, replaced by those of `over`.
 pub fn merged(mut under: Value, over: &Value) -> Value {
     if let (Some(under), Some(over)) = (under.as_object_mut(), over.as_object()) {
         under.extend(over.iter().map(|(name, value)| (name.clone(), value.clone())));
@@ -148,9 +128,9 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn laid_over(settings: Value) -> Result<Script, String> {
+    fn applied(settings: Value) -> Result<Script, String> {
         let mut script = Script::default();
-        script.lay_over(settings.as_object().unwrap()).map(|()| script)
+        script.apply(settings.as_object().unwrap()).map(|()| script)
     }
 
     #[test]
@@ -162,9 +142,9 @@ mod tests {
 
     #[test]
     fn unknown_settings_and_wrong_types_are_refused_by_name() {
-        assert_eq!(laid_over(json!({"mood": 1})).unwrap_err(), "unknown option `mood`");
-        assert_eq!(laid_over(json!({"fault": "hangs_in_bed"})).unwrap_err(), "unknown fault `hangs_in_bed`");
-        assert!(laid_over(json!({"at": "2"})).unwrap_err().starts_with("`at`: expected"));
-        assert_eq!(laid_over(json!({"eos_at": 4, "at": 2})).unwrap().count("eos_at"), 4);
+        assert_eq!(applied(json!({"mood": 1})).unwrap_err(), "unknown option `mood`");
+        assert_eq!(applied(json!({"fault": "no_such_fault"})).unwrap_err(), "unknown fault `no_such_fault`");
+        assert!(applied(json!({"at": "2"})).unwrap_err().starts_with("`at`: expected"));
+        assert_eq!(applied(json!({"eos_at": 4, "at": 2})).unwrap().count("eos_at"), 4);
     }
 }

@@ -29,9 +29,9 @@ fn streamed_ids_are_the_final_ids_unless_the_fault_says_otherwise() {
 #[test]
 fn an_engine_that_exits_before_hello_writes_to_stderr() {
     let mut fake = Fake::with("exits_before_hello");
-    let mut said = String::new();
-    fake.stderr.read_to_string(&mut said).unwrap();
-    assert!(said.contains("libfake.so.4"), "{said}");
+    let mut stderr = String::new();
+    fake.stderr.read_to_string(&mut stderr).unwrap();
+    assert!(stderr.contains("libfake.so.4"), "{stderr}");
     assert_eq!((fake.line(), fake.end().code()), (Vec::new(), Some(3)));
 }
 
@@ -175,7 +175,7 @@ fn stray_output_precedes_the_answer_and_does_not_replace_it() {
 fn answers_can_have_unknown_ids_be_repeated_or_fail() {
     let mut twice = Fake::with("duplicate_answer");
     assert_eq!(twice.ask(GENERATE), twice.message());
-    assert_eq!(Fake::with("wrong_id").ask(r#"{"id":"a","prompt":"x"}"#)["id"], "somebody-else");
+    assert_eq!(Fake::with("wrong_id").ask(r#"{"id":"a","prompt":"x"}"#)["id"], "another");
     let failed = Fake::with("out_of_memory").ask(r#"{"id":"a","prompt":"x"}"#);
     assert_eq!((&failed["kind"], &failed["id"]), (&json!("out_of_memory"), &json!("a")));
 }

@@ -83,8 +83,8 @@ fn settings_come_from_the_command_line_and_from_load_too() {
         .args(["--fault", "exits_before_hello", "--exit-code", "9"])
         .output();
     assert_eq!(output.unwrap().status.code(), Some(9));
-    let output = run(env!("CARGO_BIN_EXE_fake-engine")).args(["--fault", "hangs_in_bed"]).output().unwrap();
-    assert!(String::from_utf8_lossy(&output.stderr).contains("unknown fault `hangs_in_bed`"));
+    let output = run(env!("CARGO_BIN_EXE_fake-engine")).args(["--fault", "no_such_fault"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stderr).contains("unknown fault `no_such_fault`"));
     let mut fake = Fake::start(&json!({ "version": "7" }));
     assert_eq!(fake.ask(HELLO)["version"], "7");
     let load =
@@ -104,12 +104,12 @@ fn a_text_engine_gives_chunks_and_no_ids() {
 
 #[test]
 fn continuing_a_partial_output_gives_the_same_tokens() {
-    let whole = ids(&Fake::with("").ask(GENERATE));
+    let all = ids(&Fake::with("").ask(GENERATE));
     for place in 0..6 {
-        let prompt = [&[1, 5, 7], &whole[..place]].concat();
+        let prompt = [&[1, 5, 7], &all[..place]].concat();
         let request = json!({ "prompt_ids": prompt, "max_new_tokens": 6 - place, "ignore_eos": true });
         // Another process, with the same weights.
-        assert_eq!(ids(&Fake::with("").ask(&request.to_string())), whole[place..], "{place}");
+        assert_eq!(ids(&Fake::with("").ask(&request.to_string())), all[place..], "{place}");
     }
 }
 

@@ -2,13 +2,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
+mod support;
+
 use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-const GENERATE: &str = r#"{"prompt_ids":[1,5,7],"max_new_tokens":6,"ignore_eos":true}"#;
+use support::{GENERATE, run};
 
 /// The times of each request's tokens, counted from the start of its iteration, in one launch without waits.
 fn launch(settings: Value, requests: usize) -> Vec<Vec<u64>> {
@@ -18,8 +20,7 @@ fn launch(settings: Value, requests: usize) -> Vec<Vec<u64>> {
 }
 
 fn generated(settings: &Value, requests: usize) -> Vec<Value> {
-    #[expect(clippy::disallowed_methods, reason = "this test is about the process; it ends with its stdin")]
-    let mut command = Command::new(env!("CARGO_BIN_EXE_fake-engine"));
+    let mut command = run(env!("CARGO_BIN_EXE_fake-engine"));
     command.env("FAKE_ENGINE", settings.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let lines = format!("{GENERATE}\n").repeat(requests);

@@ -2,16 +2,18 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
+mod support;
+
 use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use protocol::{FailureKind, Message, parse_message};
 
+use support::run;
+
 fn answers(lines: &str) -> Vec<Message> {
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../smallest-engine.py");
-    #[expect(clippy::disallowed_methods, reason = "this test is about the process; it ends with its stdin")]
-    let mut command = Command::new(program);
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = run(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", output.status);

@@ -1,28 +1,28 @@
-//! A planted world: the factor on token times that a test planted: a slowdown, a drift over several launches, noise. The
-//! truth is known, so the program's result can be judged.
+//! Planted effects: the factor on token times that a test sets: a slowdown, a drift over several launches, noise. The
+//! true effect is known, so a test can check the program's result.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::answer::{mix, normal};
 use crate::script::Script;
 
-/// One lifetime of a process: the differences between two launches of the same script.
+/// One launch of a script: the differences from its other launches.
 #[derive(Debug, Clone, Copy)]
-pub struct World {
+pub struct Launch {
     seed: u64,
     /// The number among the launches of its run; 0 without a run.
-    launch: u64,
+    number: u64,
     began_ns: u64,
 }
 
-impl World {
+impl Launch {
     /// No two launches are the same.
     pub fn begin() -> Self {
         let began_ns = unix_ns();
         let seed = mix(began_ns ^ mix(u64::from(std::process::id())));
         let launch = std::env::var("ORCHESTRATE_LAUNCH").ok();
-        let launch = launch.and_then(|launch| launch.rsplit('/').next()?.parse().ok());
-        Self { seed, launch: launch.unwrap_or(0), began_ns }
+        let number = launch.and_then(|launch| launch.rsplit('/').next()?.parse().ok());
+        Self { seed, number: number.unwrap_or(0), began_ns }
     }
 
     /// The factor on the token times of an iteration: slowdown, drift at its beginning, noise of the launch and of the
@@ -35,7 +35,7 @@ impl World {
     }
 
     fn steady(&self, script: &Script, request: u64, iteration: u64) -> f64 {
-        let seed = script.value("noise_seed").as_u64().map_or(self.seed, |seed| mix(seed ^ mix(self.launch)));
+        let seed = script.value("noise_seed").as_u64().map_or(self.seed, |seed| mix(seed ^ mix(self.number)));
         let of_launch = normal(seed) * share(script, "noise_percent").ln_1p();
         let of_request = normal(mix(seed ^ mix(request)) ^ mix(!iteration))
             * share(script, "request_noise_percent").ln_1p();
@@ -58,20 +58,20 @@ mod tests {
 
     fn script(settings: Value) -> Script {
         let mut script = Script::default();
-        script.lay_over(settings.as_object().unwrap()).unwrap();
+        script.apply(settings.as_object().unwrap()).unwrap();
         script
     }
 
     #[test]
     fn without_planted_effects_the_time_factor_is_one() {
-        assert_eq!(World::begin().factor(&Script::default(), 3, 1), 1.0);
+        assert_eq!(Launch::begin().factor(&Script::default(), 3, 1), 1.0);
     }
 
     #[test]
     fn noise_has_the_requested_spread_and_no_bias() {
         let (script, count) = (script(json!({ "noise_percent": 10 })), 20_000);
         let logs = (0..count)
-            .map(|seed| World { seed: mix(seed), launch: 0, began_ns: 0 }.factor(&script, 0, 0).ln());
+            .map(|seed| Launch { seed: mix(seed), number: 0, began_ns: 0 }.factor(&script, 0, 0).ln());
         let (sum, squares) = logs.fold((0.0, 0.0), |(sum, squares), log| (sum + log, squares + log * log));
         let (mean, deviation) = (sum / count as f64, (squares / count as f64).sqrt());
         assert!(mean.abs() < 0.003 && (deviation / 1.1f64.ln() - 1.0).abs() < 0.02, "{mean} {deviation}");
@@ -80,15 +80,16 @@ mod tests {
     #[test]
     fn seeded_noise_differs_by_launch_and_not_by_process() {
         let script = script(json!({ "noise_percent": 10, "noise_seed": 3 }));
-        let of = |seed, launch| World { seed, launch, began_ns: 0 }.factor(&script, 0, 0);
-        assert_eq!(of(1, 5), of(2, 5));
-        assert_ne!(of(1, 5), of(1, 6));
+        let factor = |seed, number| Launch { seed, number, began_ns: 0 }.factor(&script, 0, 0);
+        assert_eq!(factor(1, 5), factor(2, 5));
+        assert_ne!(factor(1, 5), factor(1, 6));
     }
 
     #[test]
     fn launch_noise_is_constant_and_request_noise_varies() {
-        let world = World { seed: 7, launch: 0, began_ns: 0 };
-        let factors = |script: &Script| [(0, 0), (0, 1), (1, 0)].map(|(it, at)| world.factor(script, it, at));
+        let launch = Launch { seed: 7, number: 0, began_ns: 0 };
+        let factors =
+            |script: &Script| [(0, 0), (0, 1), (1, 0)].map(|(it, at)| launch.factor(script, it, at));
         let [one, two, three] = factors(&script(json!({ "noise_percent": 10 })));
         assert!(one == two && two == three && one != 1.0, "{one}");
         let [one, two, three] = factors(&script(json!({ "request_noise_percent": 10 })));

@@ -1,4 +1,4 @@
-//! Lies: an engine that does other work than it states, and answers that contradict themselves, one rule at a time.
+//! False reports: an engine that does other work than it reports, and answers that break one rule each.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,12 +42,12 @@ impl Drop for Busy {
 
 /// The factor on the times of a request with these prompts.
 pub fn share_of_time(script: &Script, prompts: &[Vec<u64>]) -> f64 {
-    static SEEN: Mutex<BTreeSet<Vec<u64>>> = Mutex::new(BTreeSet::new());
+    static KNOWN: Mutex<BTreeSet<Vec<u64>>> = Mutex::new(BTreeSet::new());
     if !has(script, "repeats_at_once") {
         return 1.0;
     }
-    let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
-    let new = prompts.iter().filter(|prompt| seen.insert((*prompt).clone())).count();
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let new = prompts.iter().filter(|prompt| known.insert((*prompt).clone())).count();
     if new == 0 { 0.05 } else { 1.0 }
 }
 
@@ -58,13 +58,13 @@ pub fn change_ids(script: &Script, ids: &mut Vec<u64>) {
     }
 }
 
-/// The stated time of a moment.
+/// The reported time of a moment.
 pub fn stamp(script: &Script, start_ns: u64, ns: u64) -> u64 {
     let early = has(script, "early_times") || has(script, "early_tokens");
     if early { start_ns + ns.saturating_sub(start_ns) / 2 } else { ns }
 }
 
-/// Moves all tokens but the first to the end, with almost no time between them.
+/// Moves all tokens except the first to the end, with almost no time between them.
 pub fn bunch(times: &mut [u64]) {
     const APART_NS: u64 = 1000;
     let last = times.last().copied().unwrap_or(0);
@@ -75,7 +75,7 @@ pub fn bunch(times: &mut [u64]) {
 
 /// Changes a streamed message, so that it differs from the answer.
 pub fn change_token(script: &Script, token: &mut Value) {
-    if has(script, "streams_to_nobody") {
+    if has(script, "streams_unknown_sequence") {
         token["sequence"] = 7.into();
     }
     if has(script, "streams_other_times") {
@@ -84,7 +84,7 @@ pub fn change_token(script: &Script, token: &mut Value) {
 }
 
 /// Whether the stream leaves out the token with this index.
-pub fn keeps_back(script: &Script, index: usize) -> bool {
+pub fn omits_token(script: &Script, index: usize) -> bool {
     has(script, "streams_half") && index % 2 == 1
 }
 
@@ -148,7 +148,7 @@ pub fn change_answer(script: &Script, generated: &mut Value) {
     if has(script, "two_iterations") {
         iterations.extend_from_within(..1);
     }
-    if has(script, "unasked_warmup") {
+    if has(script, "unrequested_warmup") {
         let warmup = iterations.clone();
         generated["warmup_iterations"] = warmup.into();
     }
