@@ -48,8 +48,4 @@ pub fn shown(content: &dyn Content, format: &str, width: Option<usize>) -> Strin
 }
 
 #[cfg(test)]
-mod shares;
-#[cfg(test)]
-mod sweeps;
-#[cfg(test)]
 mod tests;

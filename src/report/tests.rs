@@ -1,6 +1,9 @@
-//! Reports of invented records, as the table shows them. `formats` tests every format.
+//! Reports of invented records, as the table shows them. `formats` tests every format, `shares` the limits
+//! of the machine, `sweeps` plans that vary more than the engine.
 
 mod formats;
+mod shares;
+mod sweeps;
 
 use serde_json::Value;
 

@@ -139,7 +139,7 @@ fn every_format_shows_the_own_overhead() {
 }
 
 /// A record in which every text of an engine is very long.
-fn stretched() -> RunRecord {
+fn long_texts() -> RunRecord {
     let mut selection = selection(&["patient-original", "beacon", "reed"]);
     selection.dtypes = vec![Some("f32".into()), Some("bf16".into())];
     let mut record = measured(&selection, &[BASELINE, BEACON, REED]);
@@ -166,7 +166,7 @@ fn stretched() -> RunRecord {
 fn no_line_is_wider_than_the_table_whatever_engines_state() {
     for limit in [40, 44, 52, 60, 72, 80, 100, 132, 160] {
         let text = rendered_with(
-            &stretched(),
+            &long_texts(),
             "table",
             Some(limit),
             View { pairs: true, wall_time: true, resources: true },
@@ -179,12 +179,12 @@ fn no_line_is_wider_than_the_table_whatever_engines_state() {
 #[test]
 fn long_words_are_shortened_for_people_and_bounded_for_programs() {
     let longest = |format: &str| {
-        let text = rendered(&stretched(), format, 100);
+        let text = rendered(&long_texts(), format, 100);
         text.lines().map(str::len).max().unwrap()
     };
     assert!(longest("csv") < 5000 && longest("json") < 5000, "{} {}", longest("csv"), longest("json"));
-    assert!(rendered(&stretched(), "csv", 100).contains(&"9.".repeat(90)));
-    let markdown = rendered(&stretched(), "markdown", 100);
+    assert!(rendered(&long_texts(), "csv", 100).contains(&"9.".repeat(90)));
+    let markdown = rendered(&long_texts(), "markdown", 100);
     assert!(markdown.contains("9.9…"), "{markdown}");
     assert!(!markdown.contains(&"9.".repeat(13)), "{markdown}");
 }

@@ -2,7 +2,7 @@
 
 use protocol::Facts;
 
-use super::tests::{assert_fits, decoding, laid_out, rendered, words};
+use super::{assert_fits, decoding, laid_out, rendered, words};
 use crate::plan::Model;
 use crate::record::specimen::*;
 use crate::record::{End, RunRecord};

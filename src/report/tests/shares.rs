@@ -2,7 +2,7 @@
 
 use machine_limits::{Copies, GpuLimits, Limits, Operations, Reads};
 
-use super::tests::{assert_fits, json, rendered, words};
+use super::{assert_fits, json, rendered, words};
 use crate::machine::cpu::Cache;
 use crate::plan::Sizes;
 use crate::record::specimen::*;
