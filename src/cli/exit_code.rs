@@ -39,8 +39,8 @@ pub fn of_error(error: &anyhow::Error) -> u8 {
 }
 
 /// The exit status of a comparison.
-pub fn of_conclusion(standing: Conclusion) -> u8 {
-    match standing {
+pub fn of_conclusion(conclusion: Conclusion) -> u8 {
+    match conclusion {
         Conclusion::Worse => WORSE,
         Conclusion::Open => INCONCLUSIVE,
         Conclusion::Passed => DONE,

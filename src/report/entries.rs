@@ -188,7 +188,7 @@ fn document(report: &Report) -> Document<'_> {
         headline: row.case.headline.map(|metric| metric.name()),
         reference: row.reference.as_deref(),
         times_reference: times_reference(report, row),
-        verdict: report.verdicts.of_row(row, false).and_then(|it| it.found()?.decision.verdict),
+        verdict: report.verdicts.headline(row, false).and_then(|it| it.found()?.decision.verdict),
         output: report.output_of(row).map(|it| it.agreement.status),
         contradicted: row.contradicted,
         failure: row.fault.as_ref(),
@@ -252,7 +252,7 @@ fn limit(limit: &Limit) -> LimitEntry<'_> {
 fn times_reference(report: &Report, row: &Row) -> Option<f64> {
     let own = row.is_reference().then_some(1.0);
     let comparable = row.fault.is_none() && !report.is_wrong(row);
-    own.or_else(|| report.verdicts.of_row(row, false)?.times()).filter(|_| comparable)
+    own.or_else(|| report.verdicts.headline(row, false)?.times()).filter(|_| comparable)
 }
 
 fn comparison(pair: &PairVerdict) -> ComparisonEntry<'_> {

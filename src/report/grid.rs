@@ -256,7 +256,7 @@ impl<'a> Grid<'a> {
 
 /// Whether a row has a ratio. A report that measured only the reference has none.
 fn has_ratios(report: &Report) -> bool {
-    let mut pairs = report.rows.iter().filter_map(|row| report.verdicts.of_row(row, false));
+    let mut pairs = report.rows.iter().filter_map(|row| report.verdicts.headline(row, false));
     pairs.any(|pair| pair.times().is_some())
 }
 

@@ -138,7 +138,7 @@ fn numbers(MetricSummary { metric, summary }: &MetricSummary) -> Vec<Named> {
 /// of a difference, as a share.
 fn comparison(report: &Report, row: &Row, metric: &Metric) -> Vec<Named> {
     let Some(reference) = row.reference.as_ref().filter(|_| row.fault.is_none()) else { return Vec::new() };
-    let pair = report.verdicts.of_metric(row, metric, false);
+    let pair = report.verdicts.pair(row, metric, false);
     if let Some((pair, found)) = pair.and_then(|pair| Some((pair, pair.found()?))) {
         let (low, high) = pair.bounds().unzip();
         return vec![

@@ -102,7 +102,7 @@ fn headlines(report: &Report, labels: &Labels, pairs: bool) -> (Option<String>, 
     let Some(((_, first), _)) = groups.first() else { return (None, Vec::new()) };
     let over = format!("95 % intervals over {} blocks", blocks(&found));
     if found.len() <= SENTENCES {
-        let each = groups.iter().flat_map(|(_, of_it)| of_it.iter());
+        let each = groups.iter().flat_map(|(_, verdicts)| verdicts.iter());
         let each =
             each.map(|it| format!("{}{}", labels.in_backticks(&it.sentence), caution(report, &it.engine)));
         return (Some(format!("verdicts, {over}:")), each.collect());
@@ -110,16 +110,16 @@ fn headlines(report: &Report, labels: &Labels, pairs: bool) -> (Option<String>, 
     // A reference that all rows share is named once.
     let one = groups.iter().all(|((_, against), _)| against == first);
     let against = |label: &str| format!(" against `{}`", labels.label(label));
-    let of_group = |((engine, other), of_it): &((&str, &str), Vec<&PairVerdict>)| {
+    let written = |((engine, other), verdicts): &((&str, &str), Vec<&PairVerdict>)| {
         let against = if one { String::new() } else { against(other) };
-        let each: Vec<String> = of_it.iter().map(|it| compact(it)).collect();
+        let each: Vec<String> = verdicts.iter().map(|it| compact(it)).collect();
         format!("`{}`{against}: {}{}", labels.label(engine), each.join(", "), caution(report, engine))
     };
     let reference = if one { against(first) } else { String::new() };
     let open = found.iter().any(|it| it.certainty() == Some(Certainty::Inconclusive));
     let open = if open { "; ? is inconclusive" } else { "" };
     let heading = format!("verdicts{reference}, times as good with {over}{open}:");
-    (Some(heading), groups.iter().map(of_group).collect())
+    (Some(heading), groups.iter().map(written).collect())
 }
 
 /// `5`, `5 to 8`: the number of blocks of these comparisons.
@@ -224,7 +224,7 @@ pub fn cell(report: &Report, row: &Row, pairs: bool) -> String {
     if row.is_reference() {
         return format!("ref{mark}");
     }
-    let pair = report.verdicts.of_row(row, pairs).filter(|pair| !pair.has_failed(&report.rows));
+    let pair = report.verdicts.headline(row, pairs).filter(|pair| !pair.has_failed(&report.rows));
     let Some(pair) = pair else { return "n/a".into() };
     let Some(times) = pair.times().map(three_digits) else { return "n/a".into() };
     match pair.certainty() {
@@ -257,7 +257,7 @@ fn mark(report: &Report, engine: &str) -> &'static str {
 /// The explanations of the marks that occur.
 pub fn legend(report: &Report, pairs: bool) -> Vec<String> {
     let rows = report.rows.iter().filter(|row| row.fault.is_none() && !row.is_reference());
-    let shown = rows.filter_map(|row| report.verdicts.of_row(row, pairs));
+    let shown = rows.filter_map(|row| report.verdicts.headline(row, pairs));
     let found: Vec<Certainty> =
         shown.filter(|pair| !pair.has_failed(&report.rows)).filter_map(PairVerdict::certainty).collect();
     let open_mean = report.verdicts.means.iter().any(|mean| !mean.is_conclusive);

@@ -119,18 +119,19 @@ impl Verdicts {
     }
 
     /// A row against its reference, by the headline.
-    pub fn of_row(&self, row: &Row, pairs: bool) -> Option<&PairVerdict> {
-        self.of_metric(row, row.case.headline?, pairs)
+    pub fn headline(&self, row: &Row, pairs: bool) -> Option<&PairVerdict> {
+        self.pair(row, row.case.headline?, pairs)
     }
 
-    pub fn of_metric(&self, row: &Row, metric: &Metric, pairs: bool) -> Option<&PairVerdict> {
+    /// A row against its reference, by a metric.
+    pub fn pair(&self, row: &Row, metric: &Metric, pairs: bool) -> Option<&PairVerdict> {
         let reference = row.reference.as_ref()?;
-        let of_it = |pair: &&PairVerdict| {
+        let matches = |pair: &&PairVerdict| {
             pair.case == row.case.label
                 && pair.metric.id == metric.id
                 && (&pair.engine, &pair.against) == (&row.engine.label, reference)
         };
-        self.for_view(pairs).iter().find(of_it)
+        self.for_view(pairs).iter().find(matches)
     }
 }
 

@@ -102,8 +102,8 @@ impl WallTime {
         let parts = PARTS.into_iter().zip(self.parts).map(|(part, ns)| {
             (part.name(), ns, if part.is_of_request() { self.requests } else { self.launches })
         });
-        let whole = [("unattributed", self.unattributed_ns), ("total", self.total_ns)];
-        parts.chain(whole.map(|(name, ns)| (name, Some(ns), self.requests)))
+        let sums = [("unattributed", self.unattributed_ns), ("total", self.total_ns)];
+        parts.chain(sums.map(|(name, ns)| (name, Some(ns), self.requests)))
     }
 
     pub fn part(&self, part: TimePart) -> Option<u64> {
@@ -182,8 +182,8 @@ impl Sums {
         let (launches, requests) = (u128::from(self.launches), u128::from(self.requests));
         let mean = |sum: u128, count: u128| u64::try_from(sum / count.max(1)).unwrap_or(u64::MAX);
         let mut parts = [None; PARTS.len()];
-        for ((mean_of_it, sum), part) in parts.iter_mut().zip(self.parts).zip(PARTS) {
-            *mean_of_it = sum.map(|sum| mean(sum, if part.is_of_request() { requests } else { launches }));
+        for ((part_mean, sum), part) in parts.iter_mut().zip(self.parts).zip(PARTS) {
+            *part_mean = sum.map(|sum| mean(sum, if part.is_of_request() { requests } else { launches }));
         }
         let total_ns = mean(self.launch_ns, launches).saturating_add(mean(self.request_ns, requests));
         let claimed = parts.iter().flatten().fold(0u64, |sum, ns| sum.saturating_add(*ns));

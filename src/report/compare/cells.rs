@@ -161,9 +161,9 @@ pub fn summary(judgement: &Judgement) -> String {
         counts.map(|(count, what)| format!("{count} {what}")).collect::<Vec<_>>().join(", ")
     };
     let (parts, classes) = (counted(&counts), counted(&classes));
-    let of_them = if classes.is_empty() { String::new() } else { format!(" ({classes})") };
+    let severity = if classes.is_empty() { String::new() } else { format!(" ({classes})") };
     let parts = if parts.is_empty() { "nothing to compare".into() } else { parts };
-    format!("{}: {parts}{of_them}", plural(gating.len(), "headline metric"))
+    format!("{}: {parts}{severity}", plural(gating.len(), "headline metric"))
 }
 
 #[cfg(test)]

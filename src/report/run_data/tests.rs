@@ -100,8 +100,9 @@ fn a_record_with_a_million_token_times_is_read_and_reported_right() {
     let gaps = row.summary(MetricId::INTER_TOKEN).unwrap();
     assert_eq!((gaps.n, gaps.launches), ((BLOCKS * ROUNDS * (TOKENS - 1)) as usize, BLOCKS as usize));
     // The same value from the record alone, by independent code.
-    let of_it = |sample: &&Sample| sample.case == 1 && sample.kind == crate::record::RequestKind::Measured;
-    let samples = read.samples.iter().filter(of_it);
+    let of_beacon =
+        |sample: &&Sample| sample.case == 1 && sample.kind == crate::record::RequestKind::Measured;
+    let samples = read.samples.iter().filter(of_beacon);
     let mut expected: Vec<u64> = samples
         .flat_map(|sample| sample.iteration.sequences[0].token_ns.as_ref().unwrap().windows(2))
         .map(|pair| pair[1] - pair[0])
@@ -112,7 +113,7 @@ fn a_record_with_a_million_token_times_is_read_and_reported_right() {
     assert_eq!((gaps.min, gaps.max), (expected[0] as f64, expected[expected.len() - 1] as f64));
     let mean = expected.iter().sum::<u64>() as f64 / expected.len() as f64;
     assert!((gaps.mean / mean - 1.0).abs() < 1e-12);
-    let pair = report.verdicts.of_row(row, false).unwrap();
+    let pair = report.verdicts.headline(row, false).unwrap();
     assert!((pair.times().unwrap() / 11.0 - 1.0).abs() < 0.02);
     assert_eq!(report.verdicts.all_pairs.iter().filter(|pair| pair.is_headline).count(), 6);
 }
