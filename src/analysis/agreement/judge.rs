@@ -112,18 +112,18 @@ impl Results<'_> {
         if scores.missing > 0 {
             return Some(format!("it gives {} log-probabilities too many", counted(scores.missing)));
         }
-        let Bounds { whole, stretch, .. } = self.bounds;
+        let Bounds { rms, stretch_rms, .. } = self.bounds;
         // All values are finite, so the result may be infinite but is never NaN.
-        if scores.rms > whole {
+        if scores.rms > rms {
             return Some(format!(
                 "its log-probabilities of {} held-out tokens differ from those of {verifier} by {} (root mean square, nats); the \
                  bound for {allowed} is {}",
                 counted(scores.tokens),
                 two_digits(scores.rms),
-                two_digits(whole)
+                two_digits(rms)
             ));
         }
-        let worst = scores.worst.filter(|worst| worst.rms > stretch)?;
+        let worst = scores.worst.filter(|worst| worst.rms > stretch_rms)?;
         Some(format!(
             "over ids {} to {} of held-out text {} its log-probabilities differ from those of {verifier} by {} (root mean \
              square, nats; {} over all); the bound for {allowed} is {}",
@@ -132,7 +132,7 @@ impl Results<'_> {
             worst.sequence,
             two_digits(worst.rms),
             two_digits(scores.rms),
-            two_digits(stretch)
+            two_digits(stretch_rms)
         ))
     }
 

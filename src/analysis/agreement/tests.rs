@@ -70,7 +70,7 @@ fn the_dtype_sets_the_bound_of_agreement() {
 /// The results of `scripts/agreement/calibrate`, as in `bounds`.
 #[test]
 fn all_correct_engines_of_the_calibration_are_within_their_bounds() {
-    let whole_and_stretch = [
+    let measured = [
         ("f32", "f32", 1.3e-6, 1.5e-6),
         ("f16", "f16", 0.0019, 0.0023),
         ("bf16", "bf16", 0.016, 0.019),
@@ -79,10 +79,10 @@ fn all_correct_engines_of_the_calibration_are_within_their_bounds() {
         ("q4_k", "f32", 0.39, 0.43),
         ("q4_0", "f32", 0.46, 0.54),
     ];
-    for (weights, compute, whole, stretch) in whole_and_stretch {
-        let mut record = apart(whole, weights, compute);
+    for (weights, compute, rms, stretch_rms) in measured {
+        let mut record = apart(rms, weights, compute);
         assert_ne!(engine(&record).status, Status::Wrong, "{weights}");
-        score(&mut record, ENGINE, |position| Some(if position < 128 { stretch } else { whole }));
+        score(&mut record, ENGINE, |position| Some(if position < 128 { stretch_rms } else { rms }));
         assert_ne!(engine(&record).status, Status::Wrong, "{weights}: {:?}", engine(&record));
     }
 }
@@ -345,7 +345,7 @@ fn one_unchecked_workload_makes_an_engine_unverified() {
 }
 
 #[test]
-fn sampled_tokens_verify_nothing() {
+fn sampled_tokens_leave_an_engine_unverified() {
     let mut record = checked();
     for case in &mut record.header.plan.cases {
         case.workload.sampling = Some(protocol::Sampling { temperature: 0.8, ..Default::default() });

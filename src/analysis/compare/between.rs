@@ -1,11 +1,9 @@
 //! Compares one configuration in two records. They were measured at different times, so their blocks are not paired: noise of the
 //! machine did not affect both alike.
 //!
-//! The interval is Welch's over the logarithms of the blocks' medians, with Mann and Whitney's test beside it. It covers the
-//! variation within each run, but not the changes between them: other load, clocks, layout of memory. Kalibera and Jones
-//! ("Quantifying Performance Changes with Effect Size Confidence Intervals", University of Kent, technical report 4-12 (2012))
-//! find that such effects belong to the highest level that is repeated. Here that is the run, and there is one of each. No
-//! number of blocks averages that out, so a difference must exceed the highest noise floor between two runs (`floors`).
+//! The interval is Welch's over the logarithms of the blocks' medians. It covers the variation within each run, but not the
+//! changes between runs: other load, clocks, layout of memory. No number of blocks averages these out, so a difference must
+//! exceed the highest noise floor between two runs (`floor`).
 
 use std::collections::BTreeMap;
 
@@ -127,7 +125,8 @@ fn one(base: &Opened, new: &Opened, key: &Key, gating: bool) -> Option<Result<Op
     let undecided = Undecided { evidence, floor, interleaved, gating };
     // The stricter correction of the two sides counts, as for the interval.
     let corrected = |p| design.corrected(p, ours.len()).max(design.corrected(p, theirs.len()));
-    let p_mann_whitney = undecided.judged().and_then(|_| mann_whitney(sides[0], sides[1])).map(corrected);
+    let p_mann_whitney =
+        undecided.verdict_interval().and_then(|_| mann_whitney(sides[0], sides[1])).map(corrected);
     Some(Ok(Open { undecided, threshold_source, blocks: (theirs.len(), ours.len()), p_mann_whitney }))
 }
 

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn single_rows_are_compared_whatever_their_labels() {
+    fn single_rows_with_different_labels_are_compared() {
         assert_eq!(matching(&of(&["a"]), &of(&["b"])).pairs, [(0, 0)]);
         assert!(matching(&of(&["a"]), &of(&["b", "c"])).pairs.is_empty());
     }

@@ -140,10 +140,10 @@ pub enum Known {
 /// The larger of reported and counted memory: the engine knows its own allocator, the driver also the memory of libraries. Absent
 /// where another launch of the case counted it, because only that launch has both.
 pub fn device_memory_known(observed: &Observation) -> Option<(f64, Known)> {
-    let looked = |pass: &Pass| {
+    let is_counted = |pass: &Pass| {
         pass.gpus.iter().any(|gpu| gpu.process_bytes.is_some() || gpu.memory_used_bytes.is_some())
     };
-    if !observed.on_device() || observed.pass_elsewhere.is_some_and(looked) {
+    if !observed.on_device() || observed.pass_elsewhere.is_some_and(is_counted) {
         return None;
     }
     let on_gpus = OnGpus::of(observed);
@@ -255,13 +255,13 @@ mod tests {
     #[test]
     fn memory_of_a_request_counts_and_unsampled_launches_are_left_out() {
         let (sample, launch) = (sample(), launch("cpu", Some(90)));
-        let looked = |anonymous_bytes, file_bytes| Pass {
+        let sampled = |anonymous_bytes, file_bytes| Pass {
             held: Some(Held { anonymous_bytes, file_bytes, ..Held::default() }),
             ..Pass::default()
         };
         let parts = |observed: &Observation| (memory_anonymous(observed), memory_file(observed));
         let alone = alone(&sample, &launch);
-        let (more, less, blind) = (looked(200, 20), looked(100, 20), Pass::default());
+        let (more, less, blind) = (sampled(200, 20), sampled(100, 20), Pass::default());
         for (pass, expected) in [(&more, (200.0, 20.0)), (&less, (110.0, 30.0)), (&blind, (110.0, 30.0))] {
             let observed = Observation { pass: Some(pass), ..alone };
             assert_eq!(parts(&observed), (vec![expected.0], vec![expected.1]), "{pass:?}");
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_gpu_and_a_moment_too_short_for_its_counter_have_no_energy() {
+    fn a_part_of_a_gpu_and_a_short_pass_have_no_energy() {
         let cut = |mig| {
             let gpus = vec![Gpu { mig: Some(mig), ..Gpu::default() }];
             Machine { gpus, ..Machine::default() }
