@@ -45,10 +45,10 @@ fn a_headline_that_is_inconclusive_gives_exit_code_3_unless_another_is_worse() {
     }
     let open = compare(&base, &new);
     assert_eq!(gating(&open).found().unwrap().decision.verdict, Some(Verdict::Inconclusive));
-    assert_eq!(open.conclusion(Class::Critical), Conclusion::Open);
+    assert_eq!(open.conclusion(Class::Critical), Conclusion::Inconclusive);
     // Too few blocks are no reason to pass either.
     let quick = measured(&alone(), 1, |_| Some(10.0));
-    assert_eq!(compare(&base, &quick).conclusion(Class::Critical), Conclusion::Open);
+    assert_eq!(compare(&base, &quick).conclusion(Class::Critical), Conclusion::Inconclusive);
     let mut two = open.clone();
     two.lines.push(gating(&compare(&base, &run(&alone(), 2.0, 3))).clone());
     assert_eq!(two.conclusion(Class::Critical), Conclusion::Worse);
@@ -100,7 +100,7 @@ fn a_headline_that_fails_now_is_critical_and_one_that_failed_before_is_listed() 
     assert_eq!(before.conclusion(Class::Warning), Conclusion::Passed);
     assert!(gating(&before).sentence.contains("measured now, but failed before"));
     // If everything fails as before, nothing is known to be good.
-    assert_eq!(compare(&fails, &fails).conclusion(Class::Warning), Conclusion::Open);
+    assert_eq!(compare(&fails, &fails).conclusion(Class::Warning), Conclusion::Inconclusive);
 }
 
 #[test]
@@ -114,9 +114,9 @@ fn a_used_up_budget_is_no_regression_and_a_new_failure_does_not_pass() {
     };
     let good = run(&alone(), 1.0, 1);
     let code = |base: &RunRecord, new: &RunRecord| compare(base, new).conclusion(Class::Warning);
-    assert_eq!(code(&good, &failing("no_time")), Conclusion::Open);
+    assert_eq!(code(&good, &failing("no_time")), Conclusion::Inconclusive);
     assert_eq!(code(&good, &failing("too_slow")), Conclusion::Worse);
-    assert_eq!(code(&failing("no_time"), &failing("exited")), Conclusion::Open);
+    assert_eq!(code(&failing("no_time"), &failing("exited")), Conclusion::Inconclusive);
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn a_headline_missing_from_the_new_run_does_not_pass() {
     new.samples.retain(|sample| sample.case == 0);
     new.end = Some(End::Interrupted);
     let judgement = compare(&base, &new);
-    assert_eq!(judgement.conclusion(Class::Critical), Conclusion::Open);
+    assert_eq!(judgement.conclusion(Class::Critical), Conclusion::Inconclusive);
     assert_eq!(judgement.notices, ["the new one was interrupted: only its recorded samples are compared"]);
     assert!(judgement.lines.iter().any(|it| matches!(it.outcome, Outcome::Nothing(_))));
     assert_eq!(judgement.means[0].times, None);
@@ -144,7 +144,7 @@ fn incomparable_records_are_refused_or_compared_by_force_with_a_warning() {
     // Records that share nothing cause no panic.
     let nothing = RunRecord { header: Header::default(), ..RunRecord::default() };
     let forced = judge(&base, &nothing, Thresholds::default(), true).unwrap();
-    assert_eq!((forced.lines.len(), forced.conclusion(Class::Critical)), (0, Conclusion::Open));
+    assert_eq!((forced.lines.len(), forced.conclusion(Class::Critical)), (0, Conclusion::Inconclusive));
 }
 
 #[test]
