@@ -188,7 +188,7 @@ impl CaseValues {
     }
 
     /// The values in the order of time: for each launch its block, and one value for each request.
-    pub fn courses(self) -> impl Iterator<Item = (u32, Vec<f64>)> {
+    pub fn series(self) -> impl Iterator<Item = (u32, Vec<f64>)> {
         self.launches
             .into_iter()
             .map(|launch| (launch.block, launch.medians().map(|(_, value)| value).collect()))

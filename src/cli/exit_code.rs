@@ -42,7 +42,7 @@ pub fn of_error(error: &anyhow::Error) -> u8 {
 pub fn of_conclusion(conclusion: Conclusion) -> u8 {
     match conclusion {
         Conclusion::Worse => WORSE,
-        Conclusion::Open => INCONCLUSIVE,
+        Conclusion::Inconclusive => INCONCLUSIVE,
         Conclusion::Passed => DONE,
     }
 }

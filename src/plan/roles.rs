@@ -86,13 +86,13 @@ impl Plan {
     }
 
     /// The indices of the rows of a table.
-    pub fn rows(&self) -> impl Iterator<Item = usize> {
+    pub fn row_indices(&self) -> impl Iterator<Item = usize> {
         (0..self.configurations.len()).filter(|&index| self.configurations[index].role.is_none())
     }
 
     /// Each row, with the configuration that it is compared with.
     pub fn pairs(&self) -> Vec<(usize, usize)> {
-        let pairs = self.rows().filter_map(|index| Some((index, self.reference_of(index)?)));
+        let pairs = self.row_indices().filter_map(|index| Some((index, self.reference_of(index)?)));
         pairs.filter(|(index, reference)| index != reference).collect()
     }
 

@@ -55,19 +55,19 @@ pub fn decide(all: &[Undecided]) -> Vec<Decision> {
 
 impl Undecided {
     /// The interval that carries a verdict.
-    pub fn judged(&self) -> Option<Interval> {
+    pub fn verdict_interval(&self) -> Option<Interval> {
         self.evidence.firm().filter(|_| self.interleaved)
     }
 }
 
 impl Decision {
     fn alone(undecided: &Undecided) -> Self {
-        let (judged, epsilon) = (undecided.judged(), Epsilon::over(undecided.floor));
+        let (interval, epsilon) = (undecided.verdict_interval(), Epsilon::over(undecided.floor));
         Self {
             epsilon,
-            verdict: judged.map(|interval| Verdict::of(&interval, epsilon)),
+            verdict: interval.map(|interval| Verdict::of(&interval, epsilon)),
             lost_among_many: false,
-            p: judged.map(|interval| interval.p()),
+            p: interval.map(|interval| interval.p()),
             p_adjusted: None,
         }
     }

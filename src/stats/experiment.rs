@@ -148,8 +148,8 @@ impl Experiment {
     ) -> Comparison {
         let (blocks, design) = (ratios.blocks().len(), series.design());
         let sides = [pair.0, pair.1].map(|side| levels(&series.configurations[side]));
+        let is_shown = undecided.verdict_interval().is_some();
         let corrected = |p: f64| design.corrected(p, sides[0].len().min(sides[1].len()));
-        let judged = |p: Option<f64>| p.filter(|_| undecided.judged().is_some()).map(corrected);
         let resampled = |seed| bootstrap(ratios.blocks(), design.computed_at(blocks), seed);
         Comparison {
             evidence: undecided.evidence,
@@ -161,8 +161,8 @@ impl Experiment {
             p: Probabilities {
                 paired: decision.p,
                 adjusted: decision.p_adjusted,
-                welch: judged(welch(&sides[0], &sides[1])),
-                mann_whitney: judged(mann_whitney(&sides[0], &sides[1])),
+                welch: welch(&sides[0], &sides[1]).filter(|_| is_shown).map(corrected),
+                mann_whitney: mann_whitney(&sides[0], &sides[1]).filter(|_| is_shown).map(corrected),
             },
         }
     }

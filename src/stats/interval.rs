@@ -319,9 +319,7 @@ mod tests {
             Evidence::of(&Ratios::of_blocks(&ratios[..blocks]), Design::Fixed)
         };
         assert_eq!(evidence(2), Evidence::WithinLaunch { estimate: 0.2, low: 0.1, high: 0.3 });
-        assert!(
-            matches!(evidence(3), Evidence::Tentative(_)) && matches!(evidence(4), Evidence::Tentative(_))
-        );
+        assert!([3, 4].iter().all(|&it| matches!(evidence(it), Evidence::Tentative(_))));
         assert!(evidence(4).firm().is_none() && evidence(5).firm().is_some());
         assert!((evidence(5).estimate() - 0.18).abs() < 1e-12);
     }

@@ -126,7 +126,7 @@ mod tests {
     use crate::golden::{close, golden};
 
     #[test]
-    fn the_floor_is_the_95th_percentile_of_numpy_whatever_the_signs() {
+    fn the_floor_is_the_95th_percentile_of_absolute_values_by_numpy() {
         let cases = golden().floors;
         assert!(cases.len() > 2);
         for case in cases {
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quiet_run_does_not_lower_the_stored_floor_and_a_noisy_one_raises_it() {
+    fn a_quiet_run_keeps_the_stored_floor_and_a_noisy_run_raises_it() {
         let (low, high) = (NoiseFloor::of(&[0.01; 40]), NoiseFloor::of(&[-0.05; 5]));
         assert_eq!((NoiseFloor::highest([low, high]), NoiseFloor::highest([high, low])), (high, high));
         assert_eq!((NoiseFloor::highest([low, None]), NoiseFloor::highest([None])), (low, None));

@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn every_place_is_drawn_and_none_beyond_the_last() {
+    fn every_index_is_drawn_and_none_beyond_the_last() {
         let mut random = Random::seeded(1);
         let mut drawn = [0; 7];
         (0..7000).for_each(|_| drawn[random.below(7)] += 1);

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ratio_of_a_block_is_the_median_of_ratios_not_the_ratio_of_medians() {
+    fn a_block_has_the_median_of_ratios_not_the_ratio_of_medians() {
         // The ratio of the medians 30 and 20 would be 1.5.
         let ratios = Ratios::paired(&blocks(&[&[10.0, 30.0, 50.0]]), &blocks(&[&[5.0, 60.0, 20.0]])).unwrap();
         assert!((ratios.blocks()[0] - 2f64.ln()).abs() < 1e-12);

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_estimate_is_the_median_of_launch_medians_whatever_their_sizes() {
+    fn the_estimate_is_the_median_of_the_medians_of_launches() {
         // The median of all values would be 1, because the large launch has most of them.
         let summary = Summary::of(&[vec![1.0; 10], vec![5.0, 7.0], vec![8.0]]).unwrap();
         assert_eq!(summary.launch_medians, [1.0, 6.0, 8.0]);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_values_and_no_values_flag_nothing() {
+    fn equal_values_and_no_values_have_no_outliers() {
         assert_eq!(outliers(&[2.0, 2.0, 2.0, 9.0]), [false; 4]);
         assert_eq!(outliers(&[1.0]), [false]);
         assert!(outliers(&[]).is_empty());

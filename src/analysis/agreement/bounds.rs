@@ -60,10 +60,10 @@ impl<'a> Requested<'a> {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bounds {
     /// Root mean square over all tokens.
-    pub whole: f64,
+    pub rms: f64,
     /// The same over the worst stretch. The error of a wrong rotation grows with the position, and the first tokens of a text
     /// hide it in the mean.
-    pub stretch: f64,
+    pub stretch_rms: f64,
     /// The mean gap of the engine's own tokens, over all that the verifier checked.
     pub gap: f64,
     /// The gap of one token.
@@ -72,14 +72,14 @@ pub struct Bounds {
 
 impl Precision {
     pub fn bounds(self) -> Bounds {
-        let (whole, stretch, gap, worst_gap) = match self {
+        let (rms, stretch_rms, gap, worst_gap) = match self {
             Self::Full => (0.02, 0.04, 0.01, 0.1),
             Self::Bits16 | Self::Bits8 => (0.1, 0.15, 0.1, 1.0),
             Self::Bits6 => (0.3, 0.4, 0.3, 2.0),
             Self::Bits4 => (0.7, 0.9, 1.2, 4.0),
             Self::Bits3 => (1.2, 1.5, 2.0, 6.0),
         };
-        Bounds { whole, stretch, gap, worst_gap }
+        Bounds { rms, stretch_rms, gap, worst_gap }
     }
 
     /// Its name in a sentence on the allowed difference: `16 bits`.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::tokens::{Text, blocks};
+use super::tokens::{SampleKey, Text, blocks};
 use super::verifier::Verifier;
 use crate::record::{ReferenceToken, RunRecord};
 
@@ -24,7 +24,7 @@ pub struct Gaps {
     /// The sample with the largest mean gap, where there is one.
     pub worst_run: Option<Run>,
     #[serde(skip)]
-    gaps: BTreeMap<(u32, usize, u32, u32), f64>,
+    gaps: BTreeMap<(SampleKey, u32), f64>,
 }
 
 /// The positions of one sample from its first notable gap on.
@@ -50,7 +50,8 @@ impl Gaps {
             if reference.verifier_token != reference.engine_token {
                 differing.push(reference.position as usize);
             }
-            gaps.insert((reference.launch, reference.case, reference.index, reference.position), gap);
+            let sample = (reference.launch, reference.case, reference.index);
+            gaps.insert((sample, reference.position), gap);
         }
         if gaps.is_empty() {
             return None;
@@ -69,12 +70,12 @@ impl Gaps {
 
     /// Whether the verifier checked some tokens of this case.
     pub fn is_about(&self, case: usize) -> bool {
-        self.gaps.keys().any(|(_, of, ..)| *of == case)
+        self.gaps.keys().any(|((_, of, _), _)| *of == case)
     }
 
     /// The gap of a token, where the verifier checked it.
-    pub fn gap(&self, (launch, case, index): (u32, usize, u32), position: usize) -> Option<f64> {
-        self.gaps.get(&(launch, case, index, u32::try_from(position).ok()?)).copied()
+    pub fn gap(&self, sample: SampleKey, position: usize) -> Option<f64> {
+        self.gaps.get(&(sample, u32::try_from(position).ok()?)).copied()
     }
 }
 
@@ -89,17 +90,17 @@ fn gap(reference: &ReferenceToken) -> Option<f64> {
     Some((own - theirs).max(0.0))
 }
 
-fn worst_run(record: &RunRecord, gaps: &BTreeMap<(u32, usize, u32, u32), f64>, notable: f64) -> Option<Run> {
-    let mut samples: BTreeMap<(u32, usize, u32), Vec<(u32, f64)>> = BTreeMap::new();
-    for (&(launch, case, index, position), &gap) in gaps {
-        samples.entry((launch, case, index)).or_default().push((position, gap));
+fn worst_run(record: &RunRecord, gaps: &BTreeMap<(SampleKey, u32), f64>, notable: f64) -> Option<Run> {
+    let mut samples: BTreeMap<SampleKey, Vec<(u32, f64)>> = BTreeMap::new();
+    for (&(sample, position), &gap) in gaps {
+        samples.entry(sample).or_default().push((position, gap));
     }
     let blocks = blocks(record);
-    let runs = samples.into_iter().filter_map(|((launch, case, index), positions)| {
+    let runs = samples.into_iter().filter_map(|(sample, positions)| {
         let begin = positions.iter().position(|(_, gap)| *gap >= notable)?;
         let after = &positions[begin..];
         Some(Run {
-            text: Text::of(&record.header.plan, &blocks, launch, case, index),
+            text: Text::of(&record.header.plan, &blocks, sample),
             from: after[0].0 as usize,
             mean: after.iter().map(|(_, gap)| gap).sum::<f64>() / after.len() as f64,
             positions: after.len(),

@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 use protocol::IgnoreEos;
 use serde::Serialize;
 
-use super::tokens::{Text, blocks, greedy_samples};
+use super::tokens::{SampleKey, Text, blocks, greedy_samples};
 use super::verifier::Verifier;
 use crate::record::{Launch, RunRecord, Sample};
 
@@ -39,9 +39,9 @@ pub struct FirstDifference {
     /// `None` where one output ended before the other.
     pub theirs: Option<u32>,
     pub own: Option<u32>,
-    /// The launch, case and index of the sample, which gaps refer to.
+    /// The sample that gaps refer to.
     #[serde(skip)]
-    pub sample: Option<(u32, usize, u32)>,
+    pub sample: Option<SampleKey>,
 }
 
 impl Greedy {
@@ -65,9 +65,8 @@ impl Greedy {
                 let own = owns.get(&request(sample)).into_iter().flat_map(|own| own.iter());
                 for (theirs, own) in sample.iteration.sequences.iter().zip(own) {
                     if let (Some(theirs), Some(own)) = (&theirs.output_ids, &own.output_ids) {
-                        let name = (sample.launch, sample.case, sample.index);
-                        let text = Text::of(plan, &blocks, name.0, name.1, name.2);
-                        found.compare(theirs, eos.before(own), text, Some(name));
+                        let key = (sample.launch, sample.case, sample.index);
+                        found.compare(theirs, eos.before(own), Text::of(plan, &blocks, key), Some(key));
                     }
                 }
             }
@@ -75,7 +74,7 @@ impl Greedy {
         (found.compared > 0).then_some(found)
     }
 
-    fn compare(&mut self, theirs: &[u32], own: &[u32], text: Text, sample: Option<(u32, usize, u32)>) {
+    fn compare(&mut self, theirs: &[u32], own: &[u32], text: Text, sample: Option<SampleKey>) {
         let equal = theirs.iter().zip(own).take_while(|(theirs, own)| theirs == own).count();
         self.texts += 1;
         self.compared += own.len();

@@ -112,18 +112,18 @@ impl Results<'_> {
         if scores.missing > 0 {
             return Some(format!("it gives {} log-probabilities too many", counted(scores.missing)));
         }
-        let Bounds { whole, stretch, .. } = self.bounds;
+        let Bounds { rms, stretch_rms, .. } = self.bounds;
         // All values are finite, so the result may be infinite but is never NaN.
-        if scores.rms > whole {
+        if scores.rms > rms {
             return Some(format!(
                 "its log-probabilities of {} held-out tokens differ from those of {verifier} by {} (root mean square, nats); the \
                  bound for {allowed} is {}",
                 counted(scores.tokens),
                 two_digits(scores.rms),
-                two_digits(whole)
+                two_digits(rms)
             ));
         }
-        let worst = scores.worst.filter(|worst| worst.rms > stretch)?;
+        let worst = scores.worst.filter(|worst| worst.rms > stretch_rms)?;
         Some(format!(
             "over ids {} to {} of held-out text {} its log-probabilities differ from those of {verifier} by {} (root mean \
              square, nats; {} over all); the bound for {allowed} is {}",
@@ -132,7 +132,7 @@ impl Results<'_> {
             worst.sequence,
             two_digits(worst.rms),
             two_digits(scores.rms),
-            two_digits(stretch)
+            two_digits(stretch_rms)
         ))
     }
 
@@ -141,28 +141,24 @@ impl Results<'_> {
         if gaps.mean <= self.bounds.gap && gaps.worst <= self.bounds.worst_gap {
             return None;
         }
-        let verifier = &self.engine_name();
-        Some(match &gaps.worst_run {
-            Some(run) if run.positions > 1 => format!(
-                "from token {} on of {}, {verifier} finds its tokens {} nats less likely than those that {verifier} prefers, \
-                 on average over {}",
-                run.from,
-                run.text.name(),
-                two_digits(run.mean),
-                counted(run.positions)
-            ),
-            Some(run) => format!(
-                "{verifier} finds token {} of {} {} nats less likely than the token that it prefers",
-                run.from,
-                run.text.name(),
-                two_digits(run.mean)
-            ),
-            None => format!(
-                "{verifier} finds its tokens {} nats less likely than those that it prefers, on average over {}",
-                two_digits(gaps.mean),
-                counted(gaps.positions)
-            ),
-        })
+        let verifier = self.engine_name();
+        let (tokens, mean, positions) = match &gaps.worst_run {
+            Some(run) if run.positions > 1 => {
+                let tokens = format!("from token {} on of {}, its tokens", run.from, run.text.name());
+                (tokens, run.mean, run.positions)
+            }
+            Some(run) => {
+                let (token, text, nats) = (run.from, run.text.name(), two_digits(run.mean));
+                return Some(format!(
+                    "token {token} of {text} is {nats} nats less likely than that of {verifier}"
+                ));
+            }
+            None => ("its tokens".to_string(), gaps.mean, gaps.positions),
+        };
+        let (nats, positions) = (two_digits(mean), counted(positions));
+        Some(format!(
+            "{tokens} are {nats} nats less likely than those of {verifier}, on average over {positions}"
+        ))
     }
 
     /// The verifier's name, for its answers on measured tokens: these always come from an engine in this run.

@@ -1,11 +1,9 @@
 //! Checks whether an engine computes the model that it was given. The facts of a record give each configuration a verification
-//! status: `exact`, `agrees`, `drifts`, `wrong` or `unverified`. Pure: the result can be computed again years later.
+//! status: `exact`, `agrees`, `drifts`, `wrong` or `unverified`.
 //!
-//! Every engine has two checks, because each finds errors that the other misses. `scores` compares its log-probabilities of a
-//! given text, token by token and far from near ties: is its arithmetic that of the model? An engine may score well and still
-//! generate other tokens. So `greedy` and `gaps` compare the ids that it generated in the measured requests. The accepted
-//! differences depend on its precision and were measured (`bounds`). If a check is missing, for a workload or for the longest
-//! text, the engine is `unverified`, with the reason (`coverage`).
+//! Two checks find different errors. `scores` compares log-probabilities of a given text, token by token and far from near ties.
+//! `greedy` and `gaps` compare the ids that the engine generated in the measured requests, because an engine may score well and
+//! still generate other tokens. `bounds` has the accepted differences. `coverage` names the missing checks.
 
 pub mod bounds;
 mod coverage;

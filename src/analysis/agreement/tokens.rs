@@ -9,6 +9,9 @@ use crate::plan::{Plan, Prompt};
 use crate::record::{RunRecord, Sample};
 use crate::text::line;
 
+/// The launch, the case and the index of a sample.
+pub type SampleKey = (u32, usize, u32);
+
 /// A text that an engine generated.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
@@ -28,7 +31,7 @@ impl Text {
         }
     }
 
-    pub fn of(plan: &Plan, blocks: &HashMap<u32, u32>, launch: u32, case: usize, index: u32) -> Self {
+    pub fn of(plan: &Plan, blocks: &HashMap<u32, u32>, (launch, case, index): SampleKey) -> Self {
         let workload = line(&plan.cases[case].workload.label);
         Self::Sample { workload, index, block: blocks.get(&launch).copied().unwrap_or(0) }
     }
@@ -78,7 +81,7 @@ pub fn wrong_counts(record: &RunRecord, configuration: usize) -> Vec<String> {
     let (mut prompts, mut outputs) = (None, None);
     for sample in record.measured().filter(|it| of(it) == configuration) {
         let workload = &plan.cases[sample.case].workload;
-        let text = || Text::of(plan, &blocks, sample.launch, sample.case, sample.index).name();
+        let text = || Text::of(plan, &blocks, (sample.launch, sample.case, sample.index)).name();
         for (number, sequence) in sample.iteration.sequences.iter().enumerate() {
             let own = sequence.prompt_tokens;
             let expected = match &workload.prompt {

@@ -63,8 +63,8 @@ fn contradiction(subject: &Subject, case: usize, share: f64) -> Option<Contradic
     let reported = subject.fact(|facts| facts.weights_dtype.clone()).unwrap_or_else(|| "unstated".into());
     let observed = format!("{}x", three_digits(share));
     let message = format!(
-        "states `{reported}` weights, but its decode rate in {} would need {observed} the bandwidth of this run's best \
-         probe: its times are too early, or its weights have fewer bytes",
+        "states `{reported}` weights, but {} would need {observed} the bandwidth of this run's best probe: its times or its \
+         weights are not as stated",
         subject.case_name(case)
     );
     Some(subject.contradiction(About::Dtype, true, reported, observed, &message))

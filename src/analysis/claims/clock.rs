@@ -161,8 +161,8 @@ impl Spans {
         let label = &subject.case(case).workload.label;
         let others = all.iter().filter(|other| other.configuration.engine != subject.configuration.engine);
         let theirs = others.filter_map(|other| {
-            let mut alike = other.cases();
-            let case = alike.find(|&it| other.case(it).workload.label == *label)?;
+            let mut cases = other.cases();
+            let case = cases.find(|&it| other.case(it).workload.label == *label)?;
             Spans::of(other, span, case).filter(|theirs| theirs.requests >= MANY_REQUESTS)
         });
         let least = theirs.map(|theirs| theirs.least_ns).reduce(f64::min)?;

@@ -4,12 +4,11 @@
 //!
 //! A check reports nothing where it cannot prove anything: small models, short requests, missing facts.
 
-mod arithmetic;
 mod bandwidth;
 mod cache;
 mod clock;
+mod dtype;
 mod eos;
-mod memory;
 mod subject;
 mod threads;
 
@@ -25,8 +24,7 @@ use subject::{Subject, subjects};
 pub fn contradictions(values: &Values, agreements: &[Agreement]) -> Vec<Contradiction> {
     let subjects = subjects(values, agreements);
     let checks = [
-        memory::contradictions,
-        arithmetic::contradictions,
+        dtype::contradictions,
         bandwidth::contradictions,
         threads::contradictions,
         cache::contradictions,

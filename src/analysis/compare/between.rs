@@ -1,11 +1,9 @@
 //! Compares one configuration in two records. They were measured at different times, so their blocks are not paired: noise of the
 //! machine did not affect both alike.
 //!
-//! The interval is Welch's over the logarithms of the blocks' medians, with Mann and Whitney's test beside it. It covers the
-//! variation within each run, but not the changes between them: other load, clocks, layout of memory. Kalibera and Jones
-//! ("Quantifying Performance Changes with Effect Size Confidence Intervals", University of Kent, technical report 4-12 (2012))
-//! find that such effects belong to the highest level that is repeated. Here that is the run, and there is one of each. No
-//! number of blocks averages that out, so a difference must exceed the highest noise floor between two runs (`floors`).
+//! The interval is Welch's over the logarithms of the blocks' medians. It covers the variation within each run, but not the
+//! changes between runs: other load, clocks, layout of memory. No number of blocks averages these out, so a difference must
+//! exceed the highest noise floor between two runs (`floor`).
 
 use std::collections::BTreeMap;
 
@@ -41,7 +39,7 @@ pub struct Found {
 }
 
 /// A comparison before the decision whether its difference counts.
-struct Open {
+struct OpenComparison {
     undecided: Undecided,
     threshold_source: &'static str,
     blocks: (usize, usize),
@@ -49,14 +47,14 @@ struct Open {
 }
 
 /// A record with its measured values.
-pub struct Opened<'a> {
+pub struct ComparedRecord<'a> {
     pub record: &'a RunRecord,
     pub measured: Measured<'a>,
     /// One for each configuration.
     agreements: Vec<Agreement>,
 }
 
-impl<'a> Opened<'a> {
+impl<'a> ComparedRecord<'a> {
     pub fn of(values: &Values<'a>) -> Self {
         let record = values.record;
         Self { record, measured: Measured::from(values), agreements: Agreement::of(record) }
@@ -79,7 +77,11 @@ impl<'a> Opened<'a> {
 }
 
 /// Compares every metric that both sides of a pair have, for every shared workload. A value without a logarithm gives a reason.
-pub fn between(base: &Opened, new: &Opened, matching: &Matching) -> BTreeMap<Key, Result<Found, String>> {
+pub fn between(
+    base: &ComparedRecord,
+    new: &ComparedRecord,
+    matching: &Matching,
+) -> BTreeMap<Key, Result<Found, String>> {
     let mut open = Vec::new();
     for workload in &new.measured.workloads {
         let headline = metric::headline(&new.record.header.plan, workload).map(|it| it.id);
@@ -96,7 +98,7 @@ pub fn between(base: &Opened, new: &Opened, matching: &Matching) -> BTreeMap<Key
     let mut decisions = decide(&undecided.collect::<Vec<_>>()).into_iter();
     let decided = open.into_iter().filter_map(|(key, open)| {
         let found = match open {
-            Ok(Open { undecided, threshold_source, blocks, p_mann_whitney }) => {
+            Ok(OpenComparison { undecided, threshold_source, blocks, p_mann_whitney }) => {
                 // Each open comparison has a decision.
                 let (evidence, decision) = (undecided.evidence, decisions.next()?);
                 Ok(Found { evidence, decision, threshold_source, blocks, p_mann_whitney })
@@ -108,7 +110,12 @@ pub fn between(base: &Opened, new: &Opened, matching: &Matching) -> BTreeMap<Key
     decided.collect()
 }
 
-fn one(base: &Opened, new: &Opened, key: &Key, gating: bool) -> Option<Result<Open, String>> {
+fn one(
+    base: &ComparedRecord,
+    new: &ComparedRecord,
+    key: &Key,
+    gating: bool,
+) -> Option<Result<OpenComparison, String>> {
     let (workload, index, (of_base, of_new)) = key;
     let metric = &METRICS[*index];
     let (theirs, ours) = (base.levels(workload, *index, *of_base)?, new.levels(workload, *index, *of_new)?);
@@ -117,7 +124,7 @@ fn one(base: &Opened, new: &Opened, key: &Key, gating: bool) -> Option<Result<Op
         // Less is better, so the ratio is inverted.
         Better::Lower => [&theirs, &ours],
     };
-    let is_fixed = |opened: &&Opened| stopped_by(opened.record, workload) == StoppedBy::Fixed;
+    let is_fixed = |opened: &&ComparedRecord| stopped_by(opened.record, workload) == StoppedBy::Fixed;
     let design = if [base, new].iter().all(is_fixed) { Design::Fixed } else { Design::Interim };
     let Some(evidence) = Evidence::of_difference(sides[0], sides[1], design) else {
         return Some(Err("a value is not positive, so there is no ratio".into()));
@@ -127,8 +134,14 @@ fn one(base: &Opened, new: &Opened, key: &Key, gating: bool) -> Option<Result<Op
     let undecided = Undecided { evidence, floor, interleaved, gating };
     // The stricter correction of the two sides counts, as for the interval.
     let corrected = |p| design.corrected(p, ours.len()).max(design.corrected(p, theirs.len()));
-    let p_mann_whitney = undecided.judged().and_then(|_| mann_whitney(sides[0], sides[1])).map(corrected);
-    Some(Ok(Open { undecided, threshold_source, blocks: (theirs.len(), ours.len()), p_mann_whitney }))
+    let p_mann_whitney =
+        undecided.verdict_interval().and_then(|_| mann_whitney(sides[0], sides[1])).map(corrected);
+    Some(Ok(OpenComparison {
+        undecided,
+        threshold_source,
+        blocks: (theirs.len(), ours.len()),
+        p_mann_whitney,
+    }))
 }
 
 /// The highest noise floor, with its source:
@@ -138,7 +151,7 @@ fn one(base: &Opened, new: &Opened, key: &Key, gating: bool) -> Option<Result<Op
 /// - the differences between the blocks of one run, for either run (`NoiseFloor::between_blocks`);
 /// - the change of the reference between the runs, where both have the same program with the same settings: then only the
 ///   machine can have changed.
-fn floor(base: &Opened, new: &Opened, key: &Key) -> (Option<NoiseFloor>, &'static str) {
+fn floor(base: &ComparedRecord, new: &ComparedRecord, key: &Key) -> (Option<NoiseFloor>, &'static str) {
     let (workload, index, (of_base, of_new)) = key;
     let mut floors: Vec<(NoiseFloor, &'static str)> = Vec::new();
     for (opened, configuration, of_run) in
@@ -166,7 +179,7 @@ fn floor(base: &Opened, new: &Opened, key: &Key) -> (Option<NoiseFloor>, &'stati
 
 /// The noise floors from twins of a configuration and of its reference.
 fn twins(
-    opened: &Opened,
+    opened: &ComparedRecord,
     configuration: usize,
     workload: &str,
     metric: usize,
@@ -185,7 +198,7 @@ fn twins(
     })
 }
 
-fn shift_of_reference(base: &Opened, new: &Opened, key: &Key) -> Option<NoiseFloor> {
+fn shift_of_reference(base: &ComparedRecord, new: &ComparedRecord, key: &Key) -> Option<NoiseFloor> {
     let (workload, metric, (of_base, of_new)) = key;
     let references = [(base, *of_base), (new, *of_new)].map(|(opened, configuration)| {
         let reference = opened.record.header.plan.reference_of(configuration)?;

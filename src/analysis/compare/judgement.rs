@@ -10,7 +10,7 @@ use crate::record::{CalibratedFloor, End, RunRecord};
 use crate::text;
 use stats::{Class, Thresholds, Verdict};
 
-use super::between::{Opened, between};
+use super::between::{ComparedRecord, between};
 use super::comparable::{Difference, Incomparable, differences, shared};
 use super::matching::{Matching, differing, matching};
 use super::within::{rerun_pairs, within};
@@ -41,8 +41,8 @@ pub struct Judgement {
 pub enum Conclusion {
     Passed,
     Worse,
-    /// None is known to be worse, but at least one is inconclusive.
-    Open,
+    /// None is known to be worse, but at least one is inconclusive or missing.
+    Inconclusive,
 }
 
 /// The name of a record in a judgement. JSON has these fields: add, never rename.
@@ -67,7 +67,7 @@ pub fn judge(
     if !(differences.is_empty() || force) {
         return Err(Incomparable { differences });
     }
-    let (of_base, of_new) = (Opened::of(&of_base), Opened::of(&of_new));
+    let (of_base, of_new) = (ComparedRecord::of(&of_base), ComparedRecord::of(&of_new));
     let found = between(&of_base, &of_new, &matching);
     let lines = changes::lines(&of_base, &of_new, &matching.pairs, &found, thresholds);
     let mut notes = on_purpose(base, new, &matching);
@@ -92,7 +92,7 @@ pub fn judge(
 /// the machine affected both alike.
 pub fn judge_within(record: &RunRecord, thresholds: Thresholds) -> Judgement {
     let reruns = rerun_pairs(&record.header.plan);
-    let opened = Opened::of(&Values::of(record));
+    let opened = ComparedRecord::of(&Values::of(record));
     let sound = |it: &usize| opened.wrong(*it).is_none();
     let compared: Vec<(usize, usize)> =
         reruns.iter().copied().filter(|(of, base)| sound(of) && sound(base)).collect();
@@ -118,8 +118,8 @@ impl Judgement {
         let gating = || self.lines.iter().filter(|line| line.gating);
         if gating().any(|line| line.class >= fail_on) {
             Conclusion::Worse
-        } else if gating().any(Change::is_open) || !gating().any(Change::is_known) {
-            Conclusion::Open
+        } else if gating().any(Change::is_inconclusive) || !gating().any(Change::is_known) {
+            Conclusion::Inconclusive
         } else {
             Conclusion::Passed
         }

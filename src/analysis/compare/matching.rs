@@ -15,7 +15,8 @@ pub struct Matching {
 /// Matches by label, then the rest by engine, preset, settings and model. If nothing matches and each record has a single
 /// configuration, these two are a pair, because the user compares them.
 pub fn matching(base: &Plan, new: &Plan) -> Matching {
-    let (rows, mut left): (Vec<usize>, Vec<usize>) = (base.rows().collect(), new.rows().collect());
+    let (rows, mut left): (Vec<usize>, Vec<usize>) =
+        (base.row_indices().collect(), new.row_indices().collect());
     let mut pairs: Vec<(usize, usize)> = Vec::new();
     let criteria: [fn(&Configuration, &Configuration) -> bool; 2] =
         [|one, other| one.label == other.label, same_selection];
@@ -97,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn single_rows_are_compared_whatever_their_labels() {
+    fn single_rows_with_different_labels_are_compared() {
         assert_eq!(matching(&of(&["a"]), &of(&["b"])).pairs, [(0, 0)]);
         assert!(matching(&of(&["a"]), &of(&["b", "c"])).pairs.is_empty());
     }

@@ -38,8 +38,8 @@ pub fn within(measured: &Measured, pairs: &[(usize, usize)]) -> Vec<Compared> {
 /// Every two rows on the same model: each with its reference where that is one of the two, else the earlier with the later.
 pub fn all_pairs(plan: &Plan) -> Vec<(usize, usize)> {
     let mut pairs = Vec::new();
-    for one in plan.rows() {
-        for other in plan.rows().filter(|&other| other > one) {
+    for one in plan.row_indices() {
+        for other in plan.row_indices().filter(|&other| other > one) {
             if plan.configurations[one].model == plan.configurations[other].model {
                 let turned = plan.reference_of(other) == Some(one);
                 pairs.push(if turned { (other, one) } else { (one, other) });
@@ -74,7 +74,7 @@ pub fn interim_analysis(record: &RunRecord, workload: &str, blocks: usize, rule:
     let fails = |index: usize| wrong[index] || case(index).is_some_and(|case| record.has_failed(case));
     let planned: Vec<(usize, usize)> = plan.pairs().into_iter().chain(rerun_pairs(plan)).collect();
     if planned.is_empty() {
-        let rows: Vec<usize> = plan.rows().filter(|&it| !fails(it)).collect();
+        let rows: Vec<usize> = plan.row_indices().filter(|&it| !fails(it)).collect();
         return experiment.analyse_levels(rule, blocks, &rows);
     }
     let pairs = planned.into_iter().filter(|&(one, other)| !fails(one) && !fails(other));

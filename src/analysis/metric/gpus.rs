@@ -1,4 +1,4 @@
-//! The values that samplers saw on the GPUs of an engine.
+//! The values that samplers read on the GPUs of an engine.
 
 use std::collections::BTreeSet;
 
@@ -86,11 +86,11 @@ pub fn indices(observed: &Observation) -> Option<Vec<u32>> {
 /// The index in CUDA of the device in effect; `cuda` alone may mean any GPU.
 fn index(observed: &Observation) -> Option<u32> {
     let stated = observed.launch.loaded.as_ref().and_then(|loaded| loaded.facts.device.as_deref());
-    let asked = observed.configuration.map(|configuration| &configuration.device);
-    match (stated.map(Device::from), asked) {
-        (Some(stated), Some(asked)) => stated.cuda_index_stated(asked),
+    let requested = observed.configuration.map(|configuration| &configuration.device);
+    match (stated.map(Device::from), requested) {
+        (Some(stated), Some(requested)) => stated.cuda_index_stated(requested),
         (Some(stated), None) => stated.cuda_index(),
-        (None, asked) => asked?.cuda_index(),
+        (None, requested) => requested?.cuda_index(),
     }
 }
 

@@ -74,8 +74,8 @@ fn by_case(passes: &[Pass]) -> HashMap<usize, Vec<&Pass>> {
 fn counted_twice(samples: &[Sample]) -> HashMap<u32, u64> {
     let mut most = HashMap::new();
     for (sample, held) in samples.iter().filter_map(|sample| Some((sample, sample.held?))) {
-        let once = held.anonymous_bytes.saturating_add(held.file_bytes);
-        let twice = held.resident_bytes.saturating_sub(once);
+        let counted_once = held.anonymous_bytes.saturating_add(held.file_bytes);
+        let twice = held.resident_bytes.saturating_sub(counted_once);
         let of_launch = most.entry(sample.launch).or_insert(0);
         *of_launch = twice.max(*of_launch);
     }

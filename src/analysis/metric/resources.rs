@@ -140,10 +140,10 @@ pub enum Known {
 /// The larger of reported and counted memory: the engine knows its own allocator, the driver also the memory of libraries. Absent
 /// where another launch of the case counted it, because only that launch has both.
 pub fn device_memory_known(observed: &Observation) -> Option<(f64, Known)> {
-    let looked = |pass: &Pass| {
+    let is_counted = |pass: &Pass| {
         pass.gpus.iter().any(|gpu| gpu.process_bytes.is_some() || gpu.memory_used_bytes.is_some())
     };
-    if !observed.on_device() || observed.pass_elsewhere.is_some_and(looked) {
+    if !observed.on_device() || observed.pass_elsewhere.is_some_and(is_counted) {
         return None;
     }
     let on_gpus = OnGpus::of(observed);
@@ -219,6 +219,7 @@ mod tests {
     use crate::record::{GpuPass, Launch};
 
     const S: u64 = 1_000_000_000;
+    const NOTHING: [f64; 0] = [];
 
     fn launch(device: &str, weights_bytes: Option<u64>) -> Launch {
         let facts = Facts { device: Some(device.into()), weights_bytes, ..Facts::default() };
@@ -255,13 +256,13 @@ mod tests {
     #[test]
     fn memory_of_a_request_counts_and_unsampled_launches_are_left_out() {
         let (sample, launch) = (sample(), launch("cpu", Some(90)));
-        let looked = |anonymous_bytes, file_bytes| Pass {
+        let sampled = |anonymous_bytes, file_bytes| Pass {
             held: Some(Held { anonymous_bytes, file_bytes, ..Held::default() }),
             ..Pass::default()
         };
         let parts = |observed: &Observation| (memory_anonymous(observed), memory_file(observed));
         let alone = alone(&sample, &launch);
-        let (more, less, blind) = (looked(200, 20), looked(100, 20), Pass::default());
+        let (more, less, blind) = (sampled(200, 20), sampled(100, 20), Pass::default());
         for (pass, expected) in [(&more, (200.0, 20.0)), (&less, (110.0, 30.0)), (&blind, (110.0, 30.0))] {
             let observed = Observation { pass: Some(pass), ..alone };
             assert_eq!(parts(&observed), (vec![expected.0], vec![expected.1]), "{pass:?}");
@@ -275,8 +276,7 @@ mod tests {
         let sample = sample();
         for weights in [None, Some(0), Some(300), Some(u64::MAX)] {
             let launch = launch("cpu", weights);
-            let observed = alone(&sample, &launch);
-            assert_eq!(memory_overhead(&observed), Vec::<f64>::new(), "{weights:?}");
+            assert_eq!(memory_overhead(&alone(&sample, &launch)), NOTHING, "{weights:?}");
         }
     }
 
@@ -302,35 +302,33 @@ mod tests {
             let gpu =
                 GpuPass { process_bytes, memory_used_bytes: Some(1500), samples: 1, ..GpuPass::default() };
             let pass = Pass { gpus: vec![gpu], ..Pass::default() };
-            let alone = alone(sample, &launch);
-            device_memory_known(&Observation { pass: Some(&pass), ..alone })
+            device_memory_known(&Observation { pass: Some(&pass), ..alone(sample, &launch) })
         };
         assert_eq!(known(&sample, Some(450)), Some((450.0, Known::Processes)));
         assert_eq!(known(&sample, None), Some((500.0, Known::Growth)));
         sample.device_memory = Some(DeviceMemory { peak_bytes: 480, ..DeviceMemory::default() });
         assert_eq!(known(&sample, Some(450)), Some((480.0, Known::Stated)));
         assert_eq!(known(&sample, None), Some((500.0, Known::Growth)));
-        let unseen = alone(&sample, &launch);
-        assert_eq!(device_memory_known(&unseen), Some((480.0, Known::Stated)));
+        assert_eq!(device_memory_known(&alone(&sample, &launch)), Some((480.0, Known::Stated)));
     }
 
     #[test]
-    fn a_part_of_a_gpu_and_a_moment_too_short_for_its_counter_have_no_energy() {
+    fn a_part_of_a_gpu_and_a_short_pass_have_no_energy() {
         let cut = |mig| {
             let gpus = vec![Gpu { mig: Some(mig), ..Gpu::default() }];
             Machine { gpus, ..Machine::default() }
         };
-        let (sample, launch, idle) =
-            (sample(), launch("cuda", None), [Idle { energy: vec![energy("gpu-0", 0, S)] }]);
+        let (sample, launch) = (sample(), launch("cuda", None));
+        let idle = [Idle { energy: vec![energy("gpu-0", 0, S)] }];
         let joules = |machine: &Machine, elapsed_ns| {
             let drawn = vec![energy("gpu-0", 9_000_000, elapsed_ns)];
             let pass = Pass { energy: drawn, new_tokens: 9, ..Pass::default() };
-            let alone = alone(&sample, &launch);
-            joules_per_token(&Observation { pass: Some(&pass), idle: &idle, machine: Some(machine), ..alone })
+            let sampled = Observation { pass: Some(&pass), idle: &idle, ..alone(&sample, &launch) };
+            joules_per_token(&Observation { machine: Some(machine), ..sampled })
         };
         assert_eq!(joules(&cut(false), S), [1.0]);
-        assert_eq!(joules(&cut(true), S), Vec::<f64>::new());
-        assert_eq!(joules(&cut(false), S - 1), Vec::<f64>::new());
+        assert_eq!(joules(&cut(true), S), NOTHING);
+        assert_eq!(joules(&cut(false), S - 1), NOTHING);
     }
 
     #[test]
@@ -347,7 +345,7 @@ mod tests {
             |pass: &Pass, idle: &[Idle]| joules_per_token(&Observation { pass: Some(pass), idle, ..alone });
         assert_eq!(joules(&pass, &idle), [3.0]);
         assert_eq!(idle_watts(&idle), Some(5.0));
-        assert_eq!(joules_per_token(&alone), Vec::<f64>::new());
+        assert_eq!(joules_per_token(&alone), NOTHING);
     }
 
     #[test]
@@ -369,8 +367,7 @@ mod tests {
         ] {
             let launch = launch(device, None);
             let pass = Pass { energy: drawn.clone(), gpus, new_tokens: 9, ..Pass::default() };
-            let alone = alone(&sample, &launch);
-            let observed = Observation { pass: Some(&pass), idle: &idle, ..alone };
+            let observed = Observation { pass: Some(&pass), idle: &idle, ..alone(&sample, &launch) };
             assert_eq!(joules_per_token(&observed), expected, "{device} {:?}", pass.gpus);
         }
     }
@@ -383,9 +380,8 @@ mod tests {
         let (sample, launch) = (sample(), launch("cpu", None));
         let pass = Pass { energy: vec![energy("package-0", 9_000_000, S)], new_tokens: 9, ..Pass::default() };
         let idle = [Idle { energy: vec![energy("package-0", 0, S)] }];
-        let alone = alone(&sample, &launch);
-        let observed = Observation { pass: Some(&pass), idle: &idle, ..alone };
-        assert_eq!(joules_per_token(&Observation { machine: Some(&half), ..observed }), Vec::<f64>::new());
+        let observed = Observation { pass: Some(&pass), idle: &idle, ..alone(&sample, &launch) };
+        assert_eq!(joules_per_token(&Observation { machine: Some(&half), ..observed }), NOTHING);
         assert_eq!(joules_per_token(&Observation { machine: Some(&other), ..observed }), [1.0]);
     }
 
@@ -398,8 +394,8 @@ mod tests {
         let idle = [Idle { energy: vec![energy("gpu-0", 1_000_000, S), energy("gpu-1", 2_000_000, S)] }];
         let sample = sample();
         let joules = |device: &str, machine: &Machine, drawn: Vec<Energy>, new_tokens| {
-            let (launch, pass) =
-                (launch(device, None), Pass { energy: drawn, new_tokens, ..Pass::default() });
+            let launch = launch(device, None);
+            let pass = Pass { energy: drawn, new_tokens, ..Pass::default() };
             let alone = alone(&sample, &launch);
             let observed = Observation { pass: Some(&pass), idle: &idle, machine: Some(machine), ..alone };
             (joules_per_token(&observed), gpu_joules_per_token(&observed))
@@ -431,20 +427,20 @@ mod tests {
         };
         let idle = [Idle { energy: vec![energy("package-0", 5_000_000, S)] }];
         let other = [Idle { energy: vec![energy("package-1", 5_000_000, S)] }];
-        let torn = [Idle { energy: vec![energy("package-0", 5_000_000, 0)] }];
+        let timeless = [Idle { energy: vec![energy("package-0", 5_000_000, 0)] }];
         let none = Pass { energy: Vec::new(), ..drawn(0) };
         let no_tokens = Pass { new_tokens: 0, ..drawn(9_000_000) };
         for (pass, idle) in [
             (&drawn(5_000_000), &idle[..]),
             (&drawn(9_000_000), &other),
-            (&drawn(9_000_000), &torn),
+            (&drawn(9_000_000), &timeless),
             (&drawn(9_000_000), &[]),
             (&none, &idle),
             (&no_tokens, &idle),
         ] {
             let observed = Observation { pass: Some(pass), idle, ..alone };
-            assert_eq!(joules_per_token(&observed), Vec::<f64>::new(), "{pass:?} {idle:?}");
+            assert_eq!(joules_per_token(&observed), NOTHING, "{pass:?} {idle:?}");
         }
-        assert_eq!((idle_watts(&[]), idle_watts(&torn)), (None, None));
+        assert_eq!((idle_watts(&[]), idle_watts(&timeless)), (None, None));
     }
 }

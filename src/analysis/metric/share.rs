@@ -1,7 +1,6 @@
-//! The share of the machine's limits that a request used. A decode's share is the bytes that it must move over the memory's
-//! bandwidth; a prefill's is its operations over the units' rate. Both count the work that is needed, not the work that is done:
-//! an engine that reads weights twice has a smaller share. A share above one is kept: the machine was slower while it was
-//! probed, or a fact is wrong.
+//! The share of the machine's limits that a request used: of the memory's bandwidth for a decode, of the units' rate for a
+//! prefill. Both count the work that is needed, not the work that is done: an engine that reads weights twice has a smaller
+//! share. A share above one is kept: the machine was slower while it was probed, or a fact is wrong.
 
 use machine_limits::{Copies, GpuLimits, Limits, Operations, Reads, names};
 use protocol::{Facts, Sequence};

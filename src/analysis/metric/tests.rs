@@ -92,7 +92,7 @@ fn one_sequence_gives_the_values_computed_by_hand() {
 }
 
 #[test]
-fn a_batch_has_a_first_token_for_each_sequence_and_rates_over_all_of_them() {
+fn a_batch_has_a_first_token_for_each_sequence_and_joint_rates() {
     let observed = || vec![sequence(30, &[11, 21, 31]), sequence(50, &[21, 31, 41])];
     assert_eq!(warm("first_token", observed()), [10e6, 20e6]);
     assert_eq!(warm("inter_token", observed()), [10e6; 4]);
@@ -127,7 +127,7 @@ fn one_process_for_each_request_counts_from_the_start_of_the_process() {
 }
 
 #[test]
-fn stamps_that_are_true_per_chunk_give_rates_but_no_inter_token_latency() {
+fn stamps_of_chunks_give_rates_but_no_inter_token_latency() {
     let sample = sample(vec![sequence(16, &[11, 11, 31, 31, 31])]);
     let of = |name| values(name, &sample, &launch(Stamp::Chunk), Kind::Warm, Mode::Warm);
     assert_eq!(of("inter_token"), NOTHING);
@@ -137,7 +137,7 @@ fn stamps_that_are_true_per_chunk_give_rates_but_no_inter_token_latency() {
 }
 
 #[test]
-fn stamps_that_are_true_only_at_the_end_give_values_of_the_whole_request_alone() {
+fn stamps_at_the_end_give_values_of_the_request_alone() {
     let sample = sample(vec![sequence(16, &[51, 51, 51])]);
     let of = |name| values(name, &sample, &launch(Stamp::End), Kind::Launch, Mode::OneShot);
     for name in ["first_token", "inter_token", "prefill_rate", "decode_rate", "cold_start"] {

@@ -51,7 +51,7 @@ fn only_measured_requests_count() {
 }
 
 #[test]
-fn a_replaced_launch_belongs_to_its_block_and_the_first_request_of_a_round_counts() {
+fn the_first_request_of_a_round_counts_where_a_launch_was_replaced() {
     let mut record = planned(&selection(&["a"], &["decode"]));
     let first = launch(&mut record, 0, 4, "a");
     answer(&mut record, first, 0, 0, 2.0);

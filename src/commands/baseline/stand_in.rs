@@ -62,7 +62,7 @@ pub fn stand_ins(baseline: &Baseline, then: &Plan, plan: &Plan) -> Result<Vec<St
 
 /// A program given by its path, in place of the only engine of a plan.
 pub fn from_program(program: &Path, plan: &Plan) -> Result<StandIn> {
-    let rows: Vec<usize> = plan.rows().collect();
+    let rows: Vec<usize> = plan.row_indices().collect();
     let &[of] = &rows[..] else {
         let labels = quoted(rows.iter().map(|&row| &plan.configurations[row].label));
         let program = program.display();

@@ -150,7 +150,7 @@ pub fn summary(judgement: &Judgement) -> String {
         (verdict(Verdict::Faster), "better"),
         (outcome(|it| matches!(it, Outcome::FailedBefore(_))), "measured that failed before"),
         (verdict(Verdict::Same), "the same"),
-        (gating.iter().filter(|it| it.is_open()).count(), "inconclusive"),
+        (gating.iter().filter(|it| it.is_inconclusive()).count(), "inconclusive"),
     ];
     let classes = [Class::Critical, Class::Warning].map(|class| {
         let word = if class == Class::Warning { "a warning" } else { "critical" };

@@ -151,7 +151,7 @@ fn longer_warm_up(row: &Row) -> u32 {
 fn costs(data: &RunData, case: usize, metric: &Metric) -> impl Iterator<Item = (u32, Vec<f64>)> + use<> {
     let better = metric.better;
     let cost = move |value: f64| if better == Better::Lower { value } else { 1.0 / value };
-    data.values.of_metric(case, metric).courses().map(move |(block, values)| {
+    data.values.of_metric(case, metric).series().map(move |(block, values)| {
         (block, values.into_iter().map(cost).filter(|cost| cost.is_finite() && *cost > 0.0).collect())
     })
 }

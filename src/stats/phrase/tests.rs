@@ -35,22 +35,15 @@ fn a_ratio_of_amounts_is_worded_as_more_or_less() {
 
 #[test]
 fn inconclusive_names_no_direction_and_no_estimate() {
-    assert_eq!(
-        phrase(0.979, 1.047, Quality::Speed),
-        "inconclusive (between 2 % slower and 5 % faster; 2 % would count)"
-    );
-    assert_eq!(
-        phrase(0.6, 2.3, Quality::Speed),
-        "inconclusive (between 0.6 and 2.3 times as fast; 2 % would count)"
-    );
-    assert_eq!(
-        phrase(1.005, 1.031, Quality::Speed),
-        "inconclusive (between 0.5 and 3.1 % faster; 2 % would count)"
-    );
-    assert_eq!(
-        phrase(1.0 / 1.031, 1.0 / 1.005, Quality::Speed),
-        "inconclusive (between 0.5 and 3.0 % slower; 2 % would count)"
-    );
+    for (low, high, bounds) in [
+        (0.979, 1.047, "between 2 % slower and 5 % faster"),
+        (0.6, 2.3, "between 0.6 and 2.3 times as fast"),
+        (1.005, 1.031, "between 0.5 and 3.1 % faster"),
+        (1.0 / 1.031, 1.0 / 1.005, "between 0.5 and 3.0 % slower"),
+    ] {
+        let expected = format!("inconclusive ({bounds}; 2 % would count)");
+        assert_eq!(phrase(low, high, Quality::Speed), expected);
+    }
 }
 
 #[test]
@@ -110,19 +103,17 @@ fn a_bound_that_is_a_multiple_turns_the_change_into_multiples() {
 }
 
 #[test]
-fn a_wide_interval_does_not_begin_with_nothing_and_what_counts_is_a_factor() {
+fn a_wide_interval_does_not_begin_with_zero_and_its_threshold_is_a_factor() {
     let within = |floor: f64| {
         let epsilon = Epsilon::over(NoiseFloor::of(&[floor.ln(); 5]));
         let interval = interval(0.02f64.ln(), 4f64.ln());
         Phrase::of(Verdict::Inconclusive, &interval, epsilon, Quality::Speed).to_string()
     };
     // Per cent would give `between 0 and 4 times as fast; 266000 % would count`.
-    assert_eq!(
-        within(2661.0),
-        "inconclusive (between 0.02 and 4.0 times as fast; a factor of 2670 would count)"
-    );
-    assert_eq!(within(2.3), "inconclusive (between 0.02 and 4.0 times as fast; a factor of 2.3 would count)");
-    assert_eq!(within(2.0), "inconclusive (between 0.02 and 4.0 times as fast; 100 % would count)");
+    for (floor, counts) in [(2661.0, "a factor of 2670"), (2.3, "a factor of 2.3"), (2.0, "100 %")] {
+        let expected = format!("inconclusive (between 0.02 and 4.0 times as fast; {counts} would count)");
+        assert_eq!(within(floor), expected);
+    }
 }
 
 #[test]

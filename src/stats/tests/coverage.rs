@@ -40,7 +40,7 @@ fn on_normal_noise(scale: f64, design: Design, experiments: u32) -> f64 {
 }
 
 #[test]
-fn coverage_on_normal_noise_of_any_size_is_95_to_96_and_a_half_percent() {
+fn coverage_on_normal_noise_is_95_to_96_and_a_half_percent() {
     for scale in [0.1, 0.3, 0.6, 0.8, 1.0, 1.2, 1.4, 1.55, 1.7, 2.0, 2.5, 3.5, 5.0, 20.0] {
         let found = on_normal_noise(scale, Design::Interim, 6_000);
         // The random error is about 0.0007.

@@ -20,7 +20,7 @@ fn steady(deviation: f64, seed: u64) -> impl FnMut() -> f64 {
 
 fn compared(base: &RunRecord, new: &RunRecord) -> BTreeMap<Key, Result<Found, String>> {
     let matching = matching(&base.header.plan, &new.header.plan);
-    between(&Opened::of(&Values::of(base)), &Opened::of(&Values::of(new)), &matching)
+    between(&ComparedRecord::of(&Values::of(base)), &ComparedRecord::of(&Values::of(new)), &matching)
 }
 
 fn by_metric(base: &RunRecord, new: &RunRecord, metric: &str, configuration: usize) -> Found {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::analysis::compare::between::{Found, Key, Opened};
+use crate::analysis::compare::between::{ComparedRecord, Found, Key};
 use crate::analysis::compare::comparable::shared;
 use crate::analysis::compare::sentence::{Other, Sentence, case, why_no_verdict};
 use crate::analysis::compare::within::Compared;
@@ -59,8 +59,8 @@ impl Change {
         matches!(self.outcome, Outcome::Compared(..) | Outcome::FailedBefore(_))
     }
 
-    /// Whether the result is open: not compared, without a verdict, or inconclusive.
-    pub fn is_open(&self) -> bool {
+    /// Whether nothing was decided: it was not compared, has no verdict, or is inconclusive.
+    pub fn is_inconclusive(&self) -> bool {
         match &self.outcome {
             Outcome::Compared(found, _) => {
                 matches!(found.decision.verdict, None | Some(Verdict::Inconclusive))
@@ -91,8 +91,8 @@ pub fn of_within(compared: Compared) -> (Key, Result<Found, String>) {
 }
 
 pub fn lines(
-    base: &Opened,
-    new: &Opened,
+    base: &ComparedRecord,
+    new: &ComparedRecord,
     pairs: &[(usize, usize)],
     found: &BTreeMap<Key, Result<Found, String>>,
     thresholds: Thresholds,
@@ -135,8 +135,8 @@ pub fn means(lines: &[Change]) -> Vec<Mean> {
 
 /// The subject of a possible change.
 struct Pair<'a> {
-    base: &'a Opened<'a>,
-    new: &'a Opened<'a>,
+    base: &'a ComparedRecord<'a>,
+    new: &'a ComparedRecord<'a>,
     workload: &'a Workload,
     metric: &'static Metric,
     pair: (usize, usize),
@@ -237,7 +237,7 @@ impl Pair<'_> {
 
 /// The median over blocks of their medians.
 fn median_of_blocks(
-    opened: &Opened,
+    opened: &ComparedRecord,
     workload: &Workload,
     metric: usize,
     configuration: usize,
@@ -249,7 +249,7 @@ fn median_of_blocks(
 }
 
 /// The failure of an engine with wrong output: its times mean nothing.
-fn wrong(opened: &Opened, configuration: usize, name: &str) -> Option<(FailureKind, String)> {
+fn wrong(opened: &ComparedRecord, configuration: usize, name: &str) -> Option<(FailureKind, String)> {
     let why = opened.wrong(configuration)?;
     Some((FailureKind::WrongOutput, text::line(&format!("wrong output in {name}: {why}"))))
 }

@@ -15,7 +15,7 @@ fn run(selection: &Selection, times: f64, seed: u64) -> RunRecord {
     measured(selection, 5, move |_| Some(10.0 * times * (0.002 * random.normal()).exp()))
 }
 
-fn judged(base: &RunRecord, new: &RunRecord) -> Judgement {
+fn compare(base: &RunRecord, new: &RunRecord) -> Judgement {
     judge(base, new, Thresholds::default(), false).unwrap()
 }
 
@@ -24,7 +24,7 @@ fn gating(judgement: &Judgement) -> &Change {
 }
 
 fn code(times: f64, fail_on: Class) -> Conclusion {
-    judged(&run(&alone(), 1.0, 1), &run(&alone(), times, 2)).conclusion(fail_on)
+    compare(&run(&alone(), 1.0, 1), &run(&alone(), times, 2)).conclusion(fail_on)
 }
 
 #[test]
@@ -43,14 +43,14 @@ fn a_headline_that_is_inconclusive_gives_exit_code_3_unless_another_is_worse() {
         let times = sample.iteration.sequences[0].token_ns.as_mut().unwrap();
         times.iter_mut().for_each(|ns| *ns *= slow(new.launches[sample.launch as usize].block));
     }
-    let open = judged(&base, &new);
+    let open = compare(&base, &new);
     assert_eq!(gating(&open).found().unwrap().decision.verdict, Some(Verdict::Inconclusive));
-    assert_eq!(open.conclusion(Class::Critical), Conclusion::Open);
+    assert_eq!(open.conclusion(Class::Critical), Conclusion::Inconclusive);
     // Too few blocks are no reason to pass either.
     let quick = measured(&alone(), 1, |_| Some(10.0));
-    assert_eq!(judged(&base, &quick).conclusion(Class::Critical), Conclusion::Open);
+    assert_eq!(compare(&base, &quick).conclusion(Class::Critical), Conclusion::Inconclusive);
     let mut two = open.clone();
-    two.lines.push(gating(&judged(&base, &run(&alone(), 2.0, 3))).clone());
+    two.lines.push(gating(&compare(&base, &run(&alone(), 2.0, 3))).clone());
     assert_eq!(two.conclusion(Class::Critical), Conclusion::Worse);
 }
 
@@ -68,7 +68,7 @@ fn thresholds_decide_the_class() {
 fn only_headlines_decide() {
     let (base, mut new) = (run(&alone(), 1.0, 1), run(&alone(), 1.0, 2));
     new.samples.iter_mut().for_each(|it| it.peak_resident_bytes = Some(900_000_000));
-    let judgement = judged(&base, &new);
+    let judgement = compare(&base, &new);
     let memory = judgement.lines.iter().find(|it| it.metric.name() == "peak_memory").unwrap();
     assert_eq!(
         (memory.class, memory.gating, judgement.conclusion(Class::Warning)),
@@ -90,21 +90,21 @@ fn a_headline_that_fails_now_is_critical_and_one_that_failed_before_is_listed() 
         ..Failure::default()
     });
     let good = run(&alone(), 1.0, 1);
-    let now = judged(&good, &fails);
+    let now = compare(&good, &fails);
     assert_eq!((gating(&now).class, now.conclusion(Class::Critical)), (Class::Critical, Conclusion::Worse));
     assert_eq!(
         gating(&now).sentence,
         "`a` decodes: fails now, but was measured before (exited at sample 3: killed by signal 9)"
     );
-    let before = judged(&fails, &good);
+    let before = compare(&fails, &good);
     assert_eq!(before.conclusion(Class::Warning), Conclusion::Passed);
     assert!(gating(&before).sentence.contains("measured now, but failed before"));
     // If everything fails as before, nothing is known to be good.
-    assert_eq!(judged(&fails, &fails).conclusion(Class::Warning), Conclusion::Open);
+    assert_eq!(compare(&fails, &fails).conclusion(Class::Warning), Conclusion::Inconclusive);
 }
 
 #[test]
-fn a_used_up_budget_is_no_regression_and_a_new_kind_of_failure_does_not_pass() {
+fn a_used_up_budget_is_no_regression_and_a_new_failure_does_not_pass() {
     let failing = |kind: &str| {
         let mut record = run(&alone(), 1.0, 2);
         record.samples.clear();
@@ -113,10 +113,10 @@ fn a_used_up_budget_is_no_regression_and_a_new_kind_of_failure_does_not_pass() {
         record
     };
     let good = run(&alone(), 1.0, 1);
-    let code = |base: &RunRecord, new: &RunRecord| judged(base, new).conclusion(Class::Warning);
-    assert_eq!(code(&good, &failing("no_time")), Conclusion::Open);
+    let code = |base: &RunRecord, new: &RunRecord| compare(base, new).conclusion(Class::Warning);
+    assert_eq!(code(&good, &failing("no_time")), Conclusion::Inconclusive);
     assert_eq!(code(&good, &failing("too_slow")), Conclusion::Worse);
-    assert_eq!(code(&failing("no_time"), &failing("exited")), Conclusion::Open);
+    assert_eq!(code(&failing("no_time"), &failing("exited")), Conclusion::Inconclusive);
 }
 
 #[test]
@@ -126,8 +126,8 @@ fn a_headline_missing_from_the_new_run_does_not_pass() {
     let mut new = run(&both, 1.0, 2);
     new.samples.retain(|sample| sample.case == 0);
     new.end = Some(End::Interrupted);
-    let judgement = judged(&base, &new);
-    assert_eq!(judgement.conclusion(Class::Critical), Conclusion::Open);
+    let judgement = compare(&base, &new);
+    assert_eq!(judgement.conclusion(Class::Critical), Conclusion::Inconclusive);
     assert_eq!(judgement.notices, ["the new one was interrupted: only its recorded samples are compared"]);
     assert!(judgement.lines.iter().any(|it| matches!(it.outcome, Outcome::Nothing(_))));
     assert_eq!(judgement.means[0].times, None);
@@ -144,14 +144,14 @@ fn incomparable_records_are_refused_or_compared_by_force_with_a_warning() {
     // Records that share nothing cause no panic.
     let nothing = RunRecord { header: Header::default(), ..RunRecord::default() };
     let forced = judge(&base, &nothing, Thresholds::default(), true).unwrap();
-    assert_eq!((forced.lines.len(), forced.conclusion(Class::Critical)), (0, Conclusion::Open));
+    assert_eq!((forced.lines.len(), forced.conclusion(Class::Critical)), (0, Conclusion::Inconclusive));
 }
 
 #[test]
 fn another_engine_is_named_with_the_differing_factors() {
     let base = run(&alone(), 1.0, 1);
     let new = run(&selection(&["b"], &["decode"]), 0.5, 2);
-    let judgement = judged(&base, &new);
+    let judgement = compare(&base, &new);
     let sentence = &gating(&judgement).sentence;
     assert!(sentence.starts_with("`b` decodes 2.0"), "{sentence}");
     assert!(sentence.contains(" as fast as `a` before ["), "{sentence}");
@@ -162,7 +162,7 @@ fn another_engine_is_named_with_the_differing_factors() {
 fn entries_of_only_one_record_are_listed() {
     let base = run(&selection(&["a", "b"], &["decode", "prefill"]), 1.0, 1);
     let new = run(&selection(&["a", "c"], &["decode", "load"]), 1.0, 2);
-    let notes = judged(&base, &new).notes;
+    let notes = compare(&base, &new).notes;
     for note in [
         "configurations only in the base: `b`",
         "configurations only in the new run: `c`",
@@ -183,7 +183,7 @@ fn missing_calibrations_are_listed_as_a_command() {
     new.header.plan.configurations[0].command = vec!["/some where/a".into()];
     new.header.plan.configurations[1].preset = Some("fast".into());
     new.header.plan.configurations[1].command = vec!["/built/engine-b".into()];
-    let last = |base: &RunRecord, new: &RunRecord| judged(base, new).notes.pop().unwrap_or_default();
+    let last = |base: &RunRecord, new: &RunRecord| compare(base, new).notes.pop().unwrap_or_default();
     let note = last(&base, &new);
     let command = "`orchestrate calibrate -e '/some where/a' -e b:fast -s ttft -s decode`";
     assert!(note.contains(command), "{note}");
@@ -208,10 +208,10 @@ fn the_mean_over_scenarios_is_of_headlines_alone() {
     let of = |prefill: f64, decode: f64| {
         measured(&both, 5, move |at| Some(if at.workload == "decode" { decode } else { prefill }))
     };
-    let means = judged(&of(8.0, 4.0), &of(1.0, 2.0)).means;
+    let means = compare(&of(8.0, 4.0), &of(1.0, 2.0)).means;
     assert_eq!((means.len(), means[0].workloads), (1, 2));
     assert!((means[0].times.unwrap() - 4.0).abs() < 1e-9, "{means:?}");
-    assert!(judged(&run(&alone(), 1.0, 1), &run(&alone(), 1.0, 2)).means.is_empty());
+    assert!(compare(&run(&alone(), 1.0, 1), &run(&alone(), 1.0, 2)).means.is_empty());
 }
 
 #[test]
@@ -251,7 +251,7 @@ fn of_engine(judgement: &Judgement) -> &Change {
 
 #[test]
 fn output_that_has_become_wrong_is_a_failure_however_fast_it_is() {
-    let judgement = judged(&checked(0.0), &checked(2.3));
+    let judgement = compare(&checked(0.0), &checked(2.3));
     let line = of_engine(&judgement);
     assert_eq!((line.class, judgement.conclusion(Class::Critical)), (Class::Critical, Conclusion::Worse));
     let why = "`beacon` decodes: fails now, but was measured before (wrong output in the new one: its log-probabilities";
@@ -263,19 +263,19 @@ fn output_that_has_become_wrong_is_a_failure_however_fast_it_is() {
 
 #[test]
 fn wrong_output_in_the_base_is_not_compared() {
-    let judgement = judged(&checked(2.3), &checked(0.0));
+    let judgement = compare(&checked(2.3), &checked(0.0));
     let line = of_engine(&judgement);
     assert!(line.sentence.contains("failed before (wrong output in the base: "), "{}", line.sentence);
-    let judgement = judged(&checked(2.3), &checked(2.3));
+    let judgement = compare(&checked(2.3), &checked(2.3));
     assert!(of_engine(&judgement).sentence.contains("fails as before"), "{}", of_engine(&judgement).sentence);
 }
 
 #[test]
 fn an_unknown_headline_metric_is_reported_with_its_record() {
     let (base, mut new) = (run(&alone(), 1.0, 1), run(&alone(), 1.0, 2));
-    assert!(judged(&base, &new).notes.iter().all(|it| !it.contains("does not know")));
+    assert!(compare(&base, &new).notes.iter().all(|it| !it.contains("does not know")));
     new.header.plan.cases[0].workload.headline = crate::plan::MetricId::named("later_rate");
-    let judgement = judged(&base, &new);
+    let judgement = compare(&base, &new);
     let notes: Vec<&String> = judgement.notes.iter().filter(|it| it.contains("does not know")).collect();
     assert!(notes.len() == 1 && notes[0].starts_with("the new one: ") && notes[0].contains("`later_rate`"));
     assert!(judgement.lines.iter().all(|it| !it.gating) && !judgement.lines.is_empty());

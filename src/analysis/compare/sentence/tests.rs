@@ -38,19 +38,14 @@ fn sentence_of(metric: &'static str, workload: &str, ratio: f64, apart: f64) -> 
 
 #[test]
 fn a_sentence_names_both_sides_of_a_difference() {
-    assert_eq!(
-        sentence_of("decode_rate", "decode", 4.1, 0.05),
-        "`a` decodes 4.1 times as fast as `b` [3.9, 4.3]"
-    );
-    assert_eq!(sentence_of("decode_rate", "decode", 1.14, 0.02), "`a` decodes 14 % faster than `b` [12, 16]");
-    assert_eq!(
-        sentence_of("prefill_rate", "prefill", 0.9, 0.01),
-        "`a` prefills 10.0 % slower than `b` [9.1, 10.9]"
-    );
-    assert_eq!(
-        sentence_of("cold_start", "load", 0.5, 0.02),
-        "`a` starts cold 2.00 times as fast as `b` [1.96, 2.04]"
-    );
+    for (metric, workload, ratio, apart, expected) in [
+        ("decode_rate", "decode", 4.1, 0.05, "`a` decodes 4.1 times as fast as `b` [3.9, 4.3]"),
+        ("decode_rate", "decode", 1.14, 0.02, "`a` decodes 14 % faster than `b` [12, 16]"),
+        ("prefill_rate", "prefill", 0.9, 0.01, "`a` prefills 10.0 % slower than `b` [9.1, 10.9]"),
+        ("cold_start", "load", 0.5, 0.02, "`a` starts cold 2.00 times as fast as `b` [1.96, 2.04]"),
+    ] {
+        assert_eq!(sentence_of(metric, workload, ratio, apart), expected);
+    }
 }
 
 #[test]
@@ -85,18 +80,13 @@ fn the_case_is_in_parentheses_unless_the_verb_implies_it() {
 
 #[test]
 fn memory_has_a_sentence_with_needs() {
-    assert_eq!(
-        sentence_of("peak_memory", "decode", 1.8, 0.02),
-        "`a` needs 1.80 times as much memory (decode) as `b` [1.77, 1.84]"
-    );
-    assert_eq!(
-        sentence_of("peak_memory", "decode", 1.14, 0.02),
-        "`a` needs 14 % more memory (decode) than `b` [12, 16]"
-    );
-    assert_eq!(
-        sentence_of("peak_memory", "decode", 1.0, 0.0),
-        "`a` needs as much memory (decode) as `b`, within 2 % (no difference seen)"
-    );
+    for (ratio, apart, expected) in [
+        (1.8, 0.02, "`a` needs 1.80 times as much memory (decode) as `b` [1.77, 1.84]"),
+        (1.14, 0.02, "`a` needs 14 % more memory (decode) than `b` [12, 16]"),
+        (1.0, 0.0, "`a` needs as much memory (decode) as `b`, within 2 % (no difference seen)"),
+    ] {
+        assert_eq!(sentence_of("peak_memory", "decode", ratio, apart), expected);
+    }
     assert_eq!(
         sentence_of("peak_memory", "decode", 1.01, 0.05),
         "`a`, memory needed (decode): inconclusive against `b` (between 4 % less and 6 % more; 2 % would count)"

@@ -105,7 +105,7 @@ fn assert_near(found: &[f64], expected: f64) {
 }
 
 #[test]
-fn a_llama_of_a_billion_parameters_reads_2_5_gb_for_a_token_in_bf16() {
+fn a_llama_of_1b_parameters_reads_2_5_gb_for_a_token() {
     let gigabytes = |dtype| (LLAMA.weight_bytes(dtype).unwrap() / 1e6).round() / 1e3;
     assert_eq!(gigabytes("BF16"), 2.472);
     assert_eq!(gigabytes("q8_0"), 1.313);

@@ -1,7 +1,8 @@
-//! Compares the memory of an engine's processes with the weights that it states. Weights that are read for every token are
-//! resident, as a copy of its own or as pages of a file.
+//! Compares the dtype that an engine states with the memory of its processes and with its scores. Weights that are read for every
+//! token are resident, as a copy of its own or as pages of a file. Rounding to a narrow dtype shows in the scores.
 
 use super::subject::{About, Contradiction, Subject, bytes};
+use crate::analysis::agreement::Against;
 use crate::plan::dtype;
 use crate::record::Sample;
 
@@ -12,18 +13,23 @@ const MIN_WEIGHTS: f64 = (64 << 20) as f64;
 const RESIDENT: f64 = 0.8;
 /// A program's memory beside its weights: interpreters and frameworks need 200 to 400 MB, and packed copies of single matrices
 /// come and go. A smaller difference proves nothing.
-const BESIDES: f64 = (512 << 20) as f64;
+const MIN_OTHER_MEMORY: f64 = (512 << 20) as f64;
 /// The bits of the widest dtype.
 const WIDE: f64 = 32.0;
 /// The bits of a number in a cache of keys and values, where its dtype is not reported.
 const WIDEST_KV_BITS: f64 = 32.0;
+/// The largest difference of engines in f32 that add in other orders (root mean square of log-probabilities, per token). The
+/// finest rounding of weights that is worth stating, f16 of f32, differs by more.
+const AS_F32: f64 = 3e-5;
+/// The least difference that shows rounding: `agreement/MEASURED.md` has 0.001 for f16, the finest below f32, and 1e-6 for f32.
+const ROUNDED: f64 = 2e-4;
+/// The least number of tokens: over fewer, a difference may be chance.
+const MIN_TOKENS: usize = 64;
 
 pub fn contradictions(subject: &Subject, _: &[Subject]) -> Vec<Contradiction> {
-    if !subject.works_here() {
-        return Vec::new();
-    }
-    let Some(weights) = Weights::reported(subject) else { return Vec::new() };
-    too_small(subject, &weights).into_iter().chain(too_large(subject, &weights)).collect()
+    let weights = Weights::reported(subject).filter(|_| subject.works_here());
+    let by_memory = weights.into_iter().flat_map(|it| [too_small(subject, &it), too_large(subject, &it)]);
+    by_memory.flatten().chain(rounds_nothing(subject).or_else(|| rounds(subject))).collect()
 }
 
 /// The weights that an engine states.
@@ -32,7 +38,7 @@ struct Weights {
     bits: Option<f64>,
     bytes: f64,
     /// The source of the bytes: `as it states them` or `for 1.24 billion parameters`.
-    because: String,
+    source: String,
 }
 
 impl Weights {
@@ -44,15 +50,15 @@ impl Weights {
         let reported = subject.fact(|facts| facts.weights_bytes).map(|bytes| bytes as f64);
         // A wide dtype and few bytes contradict each other: the larger size counts.
         let bytes = [reported, of_dtype].into_iter().flatten().reduce(f64::max)?;
-        let because = match reported.filter(|reported| *reported >= bytes) {
+        let source = match reported.filter(|reported| *reported >= bytes) {
             Some(_) => "as it states them".to_string(),
             None => format!("for {:.2} billion parameters", parameters.unwrap_or(0.0) / 1e9),
         };
-        Some(Self { dtype: dtype.unwrap_or_else(|| "unstated".into()), bits, bytes, because })
+        Some(Self { dtype: dtype.unwrap_or_else(|| "unstated".into()), bits, bytes, source })
     }
 
     fn describe(&self) -> String {
-        format!("`{}` weights of {} ({})", self.dtype, bytes(self.bytes), self.because)
+        format!("`{}` weights of {} ({})", self.dtype, bytes(self.bytes), self.source)
     }
 }
 
@@ -65,7 +71,9 @@ fn too_small(subject: &Subject, weights: &Weights) -> Option<Contradiction> {
     // Weights that do not fit are read again and again, by a correct engine too.
     let fits = room.is_none_or(|room| weights.bytes <= RESIDENT * room as f64);
     let passes = subject.record.passes.iter().filter(|pass| subject.launches.contains_key(&pass.launch));
-    let held = subject.samples.iter().flat_map(|sample| most(sample));
+    let most =
+        |it: &&Sample| it.peak_resident_bytes.into_iter().chain(it.held.map(|held| held.resident_bytes));
+    let held = subject.samples.iter().flat_map(most);
     let held = held.chain(passes.filter_map(|pass| pass.held.map(|held| held.resident_bytes)));
     let most = held.max()? as f64;
     if weights.bytes < MIN_WEIGHTS || !fits || most >= RESIDENT * touched * weights.bytes {
@@ -80,17 +88,13 @@ fn too_small(subject: &Subject, weights: &Weights) -> Option<Contradiction> {
     Some(subject.contradiction(About::Dtype, true, weights.describe(), observed, &message))
 }
 
-fn most(sample: &Sample) -> impl Iterator<Item = u64> {
-    sample.peak_resident_bytes.into_iter().chain(sample.held.map(|held| held.resident_bytes))
-}
-
 fn too_large(subject: &Subject, weights: &Weights) -> Option<Contradiction> {
     let bits = weights.bits.filter(|bits| *bits < WIDE)?;
     let wide = weights.bytes * WIDE / bits;
     // After each answer: memory that comes and goes within a request is no weight.
     let least = subject.measured().filter_map(|sample| Some(sample.held?.anonymous_bytes)).min()? as f64;
     let cache = cache_bytes(subject);
-    if wide - weights.bytes < BESIDES || least - cache < wide {
+    if wide - weights.bytes < MIN_OTHER_MEMORY || least - cache < wide {
         return None;
     }
     let in_cache = (cache > 0.0).then(|| format!(", of which {} may be keys and values", bytes(cache)));
@@ -110,4 +114,54 @@ fn cache_bytes(subject: &Subject) -> f64 {
     let positions = subject.fact(|facts| facts.context_tokens).unwrap_or(0);
     let bits = subject.fact(|facts| facts.kv_dtype.as_deref()).and_then(dtype::bits);
     numbers as f64 * f64::from(positions) * bits.unwrap_or(WIDEST_KV_BITS) / 8.0
+}
+
+/// The engine states f32 throughout, with the model's own numbers, and scores as a narrower dtype does.
+fn rounds(subject: &Subject) -> Option<Contradiction> {
+    let is_wide = |dtype: &str| dtype::bits(dtype).is_some_and(|bits| bits >= 32.0);
+    let on_disk = subject.configuration.model.dtype.as_deref()?;
+    // Every engine multiplies block formats with rounded activations, whatever it states.
+    let plain = dtype::bits(on_disk).is_some_and(|bits| bits >= 16.0);
+    let weights = subject.fact(|facts| facts.weights_dtype.as_deref())?;
+    let own = is_wide(weights) || weights.eq_ignore_ascii_case(on_disk);
+    let compute = subject.fact(|facts| facts.compute_dtype.as_deref()).filter(|dtype| is_wide(dtype))?;
+    let kv = subject.fact(|facts| facts.kv_dtype.as_deref()).is_none_or(is_wide);
+    let rms = rms(subject).filter(|rms| plain && own && kv && *rms > ROUNDED)?;
+    let observed = format!("{rms:.1e}");
+    let message = format!(
+        "states that it computes in `{compute}`, but its log-probabilities differ from those of f32 by {observed} (root mean \
+         square): it computes in a narrower dtype, or another model"
+    );
+    Some(subject.contradiction(About::Dtype, true, compute.into(), observed, &message))
+}
+
+/// The difference from another engine: the verifier's own is zero by definition.
+fn rms(subject: &Subject) -> Option<f64> {
+    let is_another =
+        matches!(subject.agreement.against, Against::Engine { .. } | Against::StoredAnswers { .. });
+    let scores = subject.agreement.scores.as_ref();
+    scores.filter(|scores| is_another && scores.tokens >= MIN_TOKENS).map(|scores| scores.rms)
+}
+
+/// The engine states a narrower dtype than f32, and scores as f32 does.
+fn rounds_nothing(subject: &Subject) -> Option<Contradiction> {
+    let on_disk = subject.configuration.model.dtype.as_deref();
+    let weights = subject.fact(|facts| facts.weights_dtype.as_deref());
+    let compute = subject.fact(|facts| facts.compute_dtype.as_deref());
+    // bf16 weights are exact in f32: only a dtype narrower than that of the file is rounded.
+    let weights =
+        weights.filter(|weights| on_disk.is_some_and(|on_disk| dtype::is_narrower(weights, on_disk)));
+    let compute = compute.filter(|compute| dtype::is_narrower(compute, "f32"));
+    let (what, reported) = match (compute, weights) {
+        (Some(compute), _) => ("computes in", compute),
+        (None, Some(weights)) => ("holds its weights in", weights),
+        (None, None) => return None,
+    };
+    let rms = rms(subject).filter(|rms| *rms < AS_F32)?;
+    let observed = format!("{rms:.1e}");
+    let message = format!(
+        "states that it {what} `{reported}`, but its log-probabilities are those of f32 (they differ by {observed}, root \
+         mean square): it does not round"
+    );
+    Some(subject.contradiction(About::Dtype, true, reported.into(), observed, &message))
 }
