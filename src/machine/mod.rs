@@ -3,9 +3,9 @@
 //!
 //! Nothing here changes anything. Only `versions` and `gpu_limits` run other programs.
 
-pub mod busy;
 pub mod container;
 pub mod cpu;
+pub mod cpu_time;
 mod description;
 mod device;
 pub mod driver;

@@ -7,7 +7,7 @@ use protocol::{Facts, HelloFacts, Load, environment};
 
 use super::blocking::off_thread;
 use super::journal::Journal;
-use crate::machine::busy::{CpuTime, Worked};
+use crate::machine::cpu_time::{CpuTime, Worked};
 use crate::machine::gpu;
 use crate::machine::memory::{self, Holding};
 use crate::plan::Configuration;

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use anyhow::{Result, bail, ensure};
 
 use super::description::{Baseline, damaged};
-use super::stand_in::{self, StandIn};
+use super::rerun::{self, Rerun};
 use crate::analysis::compare::{self, Judgement};
 use crate::analysis::values::Values;
 use crate::cli::{BaselineArgs, JudgeArgs};
@@ -45,11 +45,11 @@ impl Against {
     /// Refuses an impossible comparison before anything is measured. Returns the plan with the programs that are measured
     /// again, and warnings for the record.
     pub fn join(&self, plan: Plan, here: &Machine, judge: &JudgeArgs) -> Result<(Plan, Vec<Warning>)> {
-        let stand_ins = match self {
-            Self::Program(path) => vec![stand_in::from_program(path, &plan)?],
+        let reruns = match self {
+            Self::Program(path) => vec![rerun::from_program(path, &plan)?],
             Self::Saved { baseline, record, again: true } => {
                 can_run_here(baseline, here)?;
-                stand_in::stand_ins(baseline, &record.header.plan, &plan)?
+                rerun::reruns(baseline, &record.header.plan, &plan)?
             }
             Self::Saved { baseline, record, again: false } => {
                 let warnings = check_comparable(baseline, record, &plan, here, judge)?;
@@ -57,26 +57,26 @@ impl Against {
             }
         };
         let mut warnings = Vec::new();
-        for stand_in in &stand_ins {
-            warnings.extend(self.warnings(stand_in, &plan, judge)?);
+        for rerun in &reruns {
+            warnings.extend(self.warnings(rerun, &plan, judge)?);
         }
-        Ok((stand_ins.into_iter().fold(plan, |plan, stand_in| stand_in.join(plan)), warnings))
+        Ok((reruns.into_iter().fold(plan, |plan, rerun| rerun.join(plan)), warnings))
     }
 
     /// The warnings about a program that is measured again. A changed program is refused.
-    fn warnings(&self, stand_in: &StandIn, plan: &Plan, judge: &JudgeArgs) -> Result<Vec<Warning>> {
-        let Some(Role::Baseline { of }) = stand_in.configuration.role else { return Ok(Vec::new()) };
+    fn warnings(&self, rerun: &Rerun, plan: &Plan, judge: &JudgeArgs) -> Result<Vec<Warning>> {
+        let Some(Role::Baseline { of }) = rerun.configuration.role else { return Ok(Vec::new()) };
         let label = &plan.configurations[of].label;
-        let changes = stand_in.changes.join("; ");
+        let changes = rerun.changes.join("; ");
         let refused = format!("the baseline's program of `{label}` has changed: {changes}\nhint: --force");
         ensure!(judge.force || changes.is_empty(), Usage(refused));
         let note = match self {
             Self::Saved { baseline, .. } => {
-                format!("{}: {}", baseline.summary(SystemTime::now()), stand_in.note)
+                format!("{}: {}", baseline.summary(SystemTime::now()), rerun.note)
             }
-            Self::Program(_) => stand_in.note.clone(),
+            Self::Program(_) => rerun.note.clone(),
         };
-        let forced = stand_in.changes.iter().map(|change| format!("--force: {change}"));
+        let forced = rerun.changes.iter().map(|change| format!("--force: {change}"));
         let warning = |message| Warning { configuration: Some(of), message };
         Ok(std::iter::once(note).chain(forced).map(warning).collect())
     }

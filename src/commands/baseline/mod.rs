@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! a run --accept--> its record and its programs --store--> $DATA/baselines/NAME/
-//! NAME --open--> values to compare with, or --stand_ins--> its programs, measured in turn with those of the run
+//! NAME --open--> values to compare with, or --reruns--> its programs, measured in turn with those of the run
 //! ```
 //!
 //! A baseline's folder has the record (`record.jsonl`), its description (`baseline.json`) and the programs
@@ -15,7 +15,7 @@ mod command;
 mod description;
 mod library;
 mod program;
-mod stand_in;
+mod rerun;
 mod store;
 
 use anyhow::{Result, ensure};

@@ -13,7 +13,7 @@ use crate::shell::{Usage, pasteable};
 
 /// A program of the baseline, to be measured beside a row of today.
 #[derive(Debug)]
-pub struct StandIn {
+pub struct Rerun {
     pub configuration: Configuration,
     /// The identity of the program: the same file as then, or its copy.
     pub note: String,
@@ -21,9 +21,9 @@ pub struct StandIn {
     pub changes: Vec<String>,
 }
 
-/// The stand-ins, one for each row of the baseline: its configuration and program of then, with today's model. An
-/// unchanged program runs from its old path, otherwise its copy runs.
-pub fn stand_ins(baseline: &Baseline, then: &Plan, plan: &Plan) -> Result<Vec<StandIn>> {
+/// A rerun for each row of the baseline: its configuration and program, with the model of this run. An unchanged program runs
+/// from its old path, otherwise its copy runs.
+pub fn reruns(baseline: &Baseline, then: &Plan, plan: &Plan) -> Result<Vec<Rerun>> {
     let (name, mut found) = (&baseline.name, Vec::new());
     for (of_then, of) in matching(then, plan).pairs {
         let (old, row) = (&then.configurations[of_then], &plan.configurations[of]);
@@ -54,14 +54,14 @@ pub fn stand_ins(baseline: &Baseline, then: &Plan, plan: &Plan) -> Result<Vec<St
         if identities.is_some_and(|(then, now)| then != now) {
             changes.push(format!("the model `{}` has changed", old.model.name));
         }
-        found.push(StandIn { configuration, note, changes });
+        found.push(Rerun { configuration, note, changes });
     }
     ensure!(!found.is_empty(), Usage(no_row(baseline, plan)));
     Ok(found)
 }
 
 /// A program given by its path, in place of the only engine of a plan.
-pub fn from_program(program: &Path, plan: &Plan) -> Result<StandIn> {
+pub fn from_program(program: &Path, plan: &Plan) -> Result<Rerun> {
     let rows: Vec<usize> = plan.row_indices().collect();
     let &[of] = &rows[..] else {
         let labels = quoted(rows.iter().map(|&row| &plan.configurations[row].label));
@@ -79,10 +79,10 @@ pub fn from_program(program: &Path, plan: &Plan) -> Result<StandIn> {
     let label = format!("{} (baseline)", row.label);
     let role = Some(Role::Baseline { of });
     let configuration = Configuration { label, command, unavailable: None, role, ..row.clone() };
-    Ok(StandIn { configuration, note, changes: Vec::new() })
+    Ok(Rerun { configuration, note, changes: Vec::new() })
 }
 
-impl StandIn {
+impl Rerun {
     /// Adds the configuration and the workloads of its row to the plan. It gets a twin, so that the record has its noise;
     /// a row with a twin needs no second one.
     pub fn join(self, mut plan: Plan) -> Plan {

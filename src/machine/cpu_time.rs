@@ -165,7 +165,8 @@ mod tests {
     fn cpu_time_adds_up_threads_that_are_busy_at_once() {
         #[expect(clippy::disallowed_methods, reason = "a child with two threads, ended by the test")]
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "machine::busy::tests::two_threads_are_busy_if_the_next_test_requests_it"]);
+        command
+            .args(["--exact", "machine::cpu_time::tests::two_threads_are_busy_if_the_next_test_requests_it"]);
         command.arg("--nocapture").env(CHILD, "1");
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
