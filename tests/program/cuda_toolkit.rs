@@ -332,6 +332,6 @@ fn a_machine_without_a_toolkit_skips_the_check_with_the_reason() {
     let scratch = machine(OFFLINE);
     let mut command = scratch.marked(root().join("scripts/check-cuda"));
     let outcome = finish(command.env("PATH", path(&scratch)).env_remove("CUDA_HOME")).exits_with(0);
-    assert!(outcome.stdout.starts_with("skipped: CUDA's toolkit cannot be had here"), "{outcome:?}");
+    assert!(outcome.stdout.starts_with("skipped: CUDA's toolkit is not available here"), "{outcome:?}");
     outcome.assert_stderr(&["is there a network?"]);
 }
