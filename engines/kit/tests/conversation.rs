@@ -5,7 +5,7 @@ mod toy;
 
 use engine_kit::Environment;
 use engine_kit::protocol::{FailureKind, Id, Message};
-use toy::{Toy, answers_to, converse, environment, failure_of, model, tiny};
+use toy::{Toy, answers_to, converse, environment, environment_of, failure_of, model, tiny};
 
 fn load(model: &str, fields: &str) -> String {
     format!(r#"{{"type":"load","model":"{model}"{fields}}}"#)
@@ -31,11 +31,7 @@ fn hello_needs_no_model_and_states_the_build() {
 #[test]
 fn load_reports_its_progress_and_then_the_configuration_in_effect() {
     let path = model("load");
-    let session = converse(
-        Toy::new(),
-        Environment::default(),
-        load(&path, r#","device":"cpu","threads":3"#).as_bytes(),
-    );
+    let session = converse(Toy::new(), Environment::default(), load(&path, r#","device":"cpu","threads":3"#));
     let phases: Vec<_> = session
         .messages
         .iter()
@@ -70,7 +66,7 @@ fn a_second_load_replaces_the_first_unless_it_is_invalid() {
         load(&second, ""),
         r#"{"prompt_ids":[5],"max_new_tokens":1}"#.into(),
     ];
-    let session = converse(Toy::new(), Environment::default(), lines.join("\n").as_bytes());
+    let session = converse(Toy::new(), Environment::default(), lines.join("\n"));
     let log: Vec<_> = session.log.iter().map(|line| line.split('-').next().unwrap()).collect();
     assert_eq!(log, ["load first", "generate [[5]]", "drop", "load second", "generate [[5]]", "drop"]);
     let failure: Vec<_> =
@@ -85,11 +81,8 @@ fn a_second_load_replaces_the_first_unless_it_is_invalid() {
 
 #[test]
 fn a_numbered_device_is_accepted_by_its_kind() {
-    let session = converse(
-        Toy::new(),
-        Environment::default(),
-        load(&model("numbered"), r#","device":"cpu:0""#).as_bytes(),
-    );
+    let session =
+        converse(Toy::new(), Environment::default(), load(&model("numbered"), r#","device":"cpu:0""#));
     assert!(matches!(session.messages.last(), Some(Message::Loaded(_))), "{:?}", session.messages);
 }
 
@@ -110,13 +103,13 @@ fn a_load_with_an_unsupported_value_is_refused() {
         (r#","options":{"fails":"the device failed"}"#, FailureKind::Device, "the device failed"),
         (r#","options":{"panics":true}"#, FailureKind::Internal, "the engine panicked: "),
     ] {
-        let session = converse(Toy::new(), Environment::default(), load(&path, fields).as_bytes());
+        let session = converse(Toy::new(), Environment::default(), load(&path, fields));
         let failure = failed(session.messages.last().unwrap());
         assert!(failure.0 == kind && failure.1.contains(message), "{fields}: {failure:?}");
     }
     let mut toy = Toy::new();
     toy.capabilities.architectures = vec!["mamba".into()];
-    let session = converse(toy, Environment::default(), load(&path, "").as_bytes());
+    let session = converse(toy, Environment::default(), load(&path, ""));
     assert_eq!(failed(session.messages.last().unwrap()).1, "architecture `llama`: expected one of `mamba`");
 }
 
@@ -124,14 +117,14 @@ fn a_load_with_an_unsupported_value_is_refused() {
 fn after_a_failed_load_no_other_model_is_loaded() {
     let path = model("lost");
     let lines = [load(&path, r#","options":{"panics":true}"#), r#"{"prompt_ids":[5]}"#.into()];
-    let session = converse(Toy::new(), environment("other"), lines.join("\n").as_bytes());
+    let session = converse(Toy::new(), environment("other"), lines.join("\n"));
     let failure = failed(session.messages.last().unwrap());
     assert_eq!(failure.0, FailureKind::Model);
     assert!(failure.1.contains("the model was dropped after a panic"), "{failure:?}");
     assert!(session.log.iter().all(|line| !line.contains("other")), "{:?}", session.log);
 
     let lines = [load("/no/such/model", ""), r#"{"prompt_ids":[5]}"#.into()];
-    let session = converse(Toy::new(), environment("other"), lines.join("\n").as_bytes());
+    let session = converse(Toy::new(), environment("other"), lines.join("\n"));
     assert_eq!(failed(session.messages.last().unwrap()).1, "no model: the load of `/no/such/model` failed");
 }
 
@@ -139,7 +132,7 @@ fn after_a_failed_load_no_other_model_is_loaded() {
 fn the_requested_context_is_in_effect_and_limits_prompts() {
     let path = model("context");
     let lines = [load(&path, r#","context_tokens":8"#), r#"{"prompt_ids":[5],"max_new_tokens":8}"#.into()];
-    let session = converse(Toy::new(), Environment::default(), lines.join("\n").as_bytes());
+    let session = converse(Toy::new(), Environment::default(), lines.join("\n"));
     let failure = failed(session.messages.last().unwrap());
     assert_eq!(
         (failure.0, failure.1),
@@ -151,7 +144,7 @@ fn the_requested_context_is_in_effect_and_limits_prompts() {
 fn facts_are_known_before_and_after_a_load() {
     let path = model("facts");
     let lines = [r#"{"type":"facts"}"#.into(), load(&path, ""), r#"{"type":"facts"}"#.into()];
-    let session = converse(Toy::new(), Environment::default(), lines.join("\n").as_bytes());
+    let session = converse(Toy::new(), Environment::default(), lines.join("\n"));
     let facts: Vec<_> = session
         .messages
         .iter()
@@ -257,11 +250,6 @@ fn an_invalid_environment_fails_the_request_and_not_the_engine() {
         failed(&session.messages[0]).1,
         "`ORCHESTRATE_THREADS`: expected a number of threads, found `many`"
     );
-    let path = tiny::folder("nothing").into_os_string().into_string().unwrap();
-    let session = converse(
-        Toy::new(),
-        Environment { model: Some(path), ..Environment::default() },
-        br#"{"prompt":"w5"}"#,
-    );
+    let session = converse(Toy::new(), environment_of(tiny::folder("nothing")), br#"{"prompt":"w5"}"#);
     assert_eq!(failed(&session.messages[0]).0, FailureKind::Model);
 }

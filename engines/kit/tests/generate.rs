@@ -6,7 +6,7 @@ mod toy;
 use engine_kit::protocol::{FailureKind, Finish, Generated, Id, Message, Padding};
 use toy::{
     CANCELS_SEVEN, ENDS, NEVER_STOPS, PANICS, RUNS_OUT_OF_MEMORY, STOPS_EARLY, Toy, WRONG_SEQUENCE,
-    answers_to, converse, environment, failure_of,
+    answers_to, converse, environment, environment_of, failure_of,
 };
 
 fn generated(answer: &Message) -> &Generated {
@@ -173,9 +173,7 @@ fn an_empty_prompt_is_bos_or_refused_without_a_bos() {
     let mut config = toy::tiny::config();
     config["bos_token_id"] = serde_json::Value::Null;
     toy::tiny::write_json(&path.join("config.json"), &config);
-    let model =
-        engine_kit::Environment { model: path.into_os_string().into_string().ok(), ..Default::default() };
-    let session = converse(Toy::new(), model, br#"{"prompt":""}"#);
+    let session = converse(Toy::new(), environment_of(path), br#"{"prompt":""}"#);
     assert!(session.raw.contains("the model has no BOS"), "{}", session.raw);
 }
 
@@ -183,9 +181,7 @@ fn an_empty_prompt_is_bos_or_refused_without_a_bos() {
 fn a_prompt_of_text_needs_a_tokenizer_and_a_prompt_of_ids_does_not() {
     let path = toy::tiny::model("no-tokenizer");
     std::fs::remove_file(path.join("tokenizer.json")).unwrap();
-    let model =
-        engine_kit::Environment { model: path.into_os_string().into_string().ok(), ..Default::default() };
-    let session = converse(Toy::new(), model, b"{\"prompt\":\"w5\"}\n{\"prompt_ids\":[5]}");
+    let session = converse(Toy::new(), environment_of(path), b"{\"prompt\":\"w5\"}\n{\"prompt_ids\":[5]}");
     let [Message::Failed(failed), Message::Generated(generated)] = session.messages.as_slice() else {
         panic!("{}", session.raw)
     };
@@ -197,11 +193,10 @@ fn a_prompt_of_text_needs_a_tokenizer_and_a_prompt_of_ids_does_not() {
 fn a_broken_tokenizer_fails_texts_but_not_ids() {
     let path = toy::tiny::model("broken-tokenizer");
     std::fs::write(path.join("tokenizer.json"), "{}").unwrap();
-    let model =
-        engine_kit::Environment { model: path.into_os_string().into_string().ok(), ..Default::default() };
+    let model = environment_of(path);
     let lines = "{\"prompt_ids\":[5]}\n{\"id\":1,\"prompt\":\"w5\"}\n{\"id\":2,\"prompt_ids\":[5]}";
     for toy in [Toy::new(), Toy::overlapping()] {
-        let session = converse(toy, model.clone(), lines.as_bytes());
+        let session = converse(toy, model.clone(), lines);
         let [Message::Generated(first), Message::Failed(failed), Message::Generated(last)] =
             session.messages.as_slice()
         else {
@@ -290,7 +285,7 @@ fn a_contract_error_of_the_engine_is_an_internal_failure() {
 #[test]
 fn a_panic_drops_the_model_and_not_the_engine() {
     let line = format!("{{\"id\":4,\"prompt_ids\":[{PANICS}]}}\n{{\"prompt_ids\":[5]}}");
-    let session = converse(Toy::new(), environment("panic"), line.as_bytes());
+    let session = converse(Toy::new(), environment("panic"), line);
     let [Message::Failed(failed), Message::Generated(after)] = session.messages.as_slice() else {
         panic!("{}", session.raw)
     };
@@ -323,7 +318,7 @@ fn a_request_cancelled_before_its_start_has_no_tokens_and_no_work() {
         r#"{"type":"cancel","id":7}"#,
         r#"{"type":"cancel","id":"unknown"}"#,
     ];
-    let session = converse(Toy::new(), environment("waiting"), lines.join("\n").as_bytes());
+    let session = converse(Toy::new(), environment("waiting"), lines.join("\n"));
     let [Message::Generated(first), Message::Generated(cancelled)] = session.messages.as_slice() else {
         panic!("{}", session.raw)
     };

@@ -29,7 +29,7 @@ fn requests_with_ids_overlap_and_a_free_slot_is_used_at_once() {
         r#"{"id":2,"prompt_ids":[6],"max_new_tokens":2}"#,
         r#"{"id":3,"prompts_ids":[[7],[8]],"max_new_tokens":2,"iterations":2}"#,
     ];
-    let session = converse(Toy::overlapping(), environment("slots"), lines.join("\n").as_bytes());
+    let session = converse(Toy::overlapping(), environment("slots"), lines.join("\n"));
     let answers = answers(&session.messages);
     assert_eq!(
         answers.iter().map(|(id, _)| id.clone()).collect::<Vec<_>>(),
@@ -76,7 +76,7 @@ fn the_first_text_waits_because_it_opens_the_tokenizer_and_later_texts_overlap()
         r#"{"id":2,"prompt":"w6","max_new_tokens":3}"#,
         r#"{"id":3,"prompt":"w7","max_new_tokens":3}"#,
     ];
-    let session = converse(Toy::overlapping(), environment("first-text"), lines.join("\n").as_bytes());
+    let session = converse(Toy::overlapping(), environment("first-text"), lines.join("\n"));
     let steps: Vec<_> =
         session.log.iter().filter(|line| line.starts_with("step")).map(String::as_str).collect();
     assert_eq!(steps, ["step 1", "step 1", "step 1", "step 2", "step 2", "step 2"], "{:?}", session.log);
@@ -85,9 +85,9 @@ fn the_first_text_waits_because_it_opens_the_tokenizer_and_later_texts_overlap()
 #[test]
 fn a_request_has_the_same_ids_alone_and_with_other_requests() {
     let line = |id: u64, first: u32| format!(r#"{{"id":{id},"prompt_ids":[{first}],"max_new_tokens":9}}"#);
-    let alone = converse(Toy::new(), environment("alone"), line(1, 5).as_bytes());
+    let alone = converse(Toy::new(), environment("alone"), line(1, 5));
     let with_others = [line(1, 5), line(2, ENDS), line(3, 9)].join("\n");
-    let with_others = converse(Toy::overlapping(), environment("among"), with_others.as_bytes());
+    let with_others = converse(Toy::overlapping(), environment("among"), with_others);
     let ids = |messages: &[Message]| {
         let found = answers(messages).into_iter().find(|(id, _)| *id == number(1)).unwrap();
         found.1.unwrap().iterations[0].sequences[0].output_ids.clone()
@@ -102,7 +102,7 @@ fn streams_of_overlapping_requests_carry_their_ids() {
         r#"{"id":1,"prompt_ids":[5],"max_new_tokens":3,"stream":true}"#,
         r#"{"id":2,"prompt_ids":[9],"max_new_tokens":3,"stream":true}"#,
     ];
-    let session = converse(Toy::overlapping(), environment("streams"), lines.join("\n").as_bytes());
+    let session = converse(Toy::overlapping(), environment("streams"), lines.join("\n"));
     for (id, generated) in answers(&session.messages) {
         let streamed: Vec<u32> = session
             .messages
@@ -124,7 +124,7 @@ fn requests_without_an_id_wait_for_the_others_and_keep_their_order() {
         r#"{"id":2,"prompt_ids":[7],"max_new_tokens":1}"#,
         r#"{"type":"shutdown"}"#,
     ];
-    let session = converse(Toy::overlapping(), environment("order"), lines.join("\n").as_bytes());
+    let session = converse(Toy::overlapping(), environment("order"), lines.join("\n"));
     let (bye, generated) = session.messages.split_last().unwrap();
     assert!(matches!(bye, Message::Bye {}));
     assert_eq!(
@@ -140,7 +140,7 @@ fn a_cancel_ends_only_its_request() {
         r#"{"id":7,"prompt_ids":[5],"max_new_tokens":200}"#.to_string(),
         format!(r#"{{"id":8,"prompt_ids":[{CANCELS_SEVEN}],"max_new_tokens":12}}"#),
     ];
-    let session = converse(Toy::overlapping(), environment("one"), lines.join("\n").as_bytes());
+    let session = converse(Toy::overlapping(), environment("one"), lines.join("\n"));
     let answers = answers(&session.messages);
     let finish = |index: usize| answers[index].1.unwrap().iterations[0].sequences[0].finish;
     assert_eq!((answers[0].0.clone(), finish(0)), (number(7), Finish::Cancelled));
@@ -151,7 +151,7 @@ fn a_cancel_ends_only_its_request() {
 fn an_invalid_request_is_refused_while_others_run() {
     let lines =
         [r#"{"id":1,"prompt_ids":[5],"max_new_tokens":4}"#, "nonsense", r#"{"id":2,"prompt_ids":[99]}"#];
-    let session = converse(Toy::overlapping(), environment("neighbours"), lines.join("\n").as_bytes());
+    let session = converse(Toy::overlapping(), environment("neighbours"), lines.join("\n"));
     let answers = answers(&session.messages);
     assert_eq!((answers[0].1, answers[1].1), (Err(FailureKind::BadRequest), Err(FailureKind::BadRequest)));
     assert_eq!(
@@ -169,7 +169,7 @@ fn a_failed_step_answers_every_request_once_and_the_engine_continues() {
             format!(r#"{{"id":2,"prompt_ids":[{first}]}}"#),
             r#"{"id":3,"prompt_ids":[5],"max_new_tokens":2}"#.to_string(),
         ];
-        let session = converse(Toy::overlapping(), environment("step"), lines.join("\n").as_bytes());
+        let session = converse(Toy::overlapping(), environment("step"), lines.join("\n"));
         let answers = answers(&session.messages);
         assert_eq!((answers[0].0.clone(), answers[0].1), (number(1), Err(kind)));
         assert_eq!((answers[1].0.clone(), answers[1].1), (number(2), Err(kind)));
@@ -186,7 +186,7 @@ fn a_request_that_fails_alone_frees_its_slot() {
         format!(r#"{{"id":2,"prompts_ids":[[{FAILS_ALONE}],[7]],"max_new_tokens":6}}"#),
         r#"{"id":3,"prompt_ids":[6],"max_new_tokens":2}"#.to_string(),
     ];
-    let session = converse(Toy::overlapping(), environment("by itself"), lines.join("\n").as_bytes());
+    let session = converse(Toy::overlapping(), environment("by itself"), lines.join("\n"));
     let answers = answers(&session.messages);
     assert_eq!((answers[0].0.clone(), answers[0].1), (number(2), Err(FailureKind::Model)));
     assert!(answers[1..].iter().all(|(_, answer)| answer.is_ok()) && answers.len() == 3);
@@ -200,7 +200,7 @@ fn an_engine_without_slots_runs_requests_one_after_the_other() {
         r#"{"id":1,"prompt_ids":[5],"max_new_tokens":6}"#,
         r#"{"id":2,"prompt_ids":[6],"max_new_tokens":2}"#,
     ];
-    let session = converse(toy, environment("sequential"), lines.join("\n").as_bytes());
+    let session = converse(toy, environment("sequential"), lines.join("\n"));
     assert_eq!(
         answers(&session.messages).into_iter().map(|(id, _)| id).collect::<Vec<_>>(),
         [number(1), number(2)]

@@ -245,19 +245,22 @@ pub struct Session {
 
 /// An environment that names a tiny model of this test.
 pub fn environment(test: &str) -> Environment {
-    Environment { model: Some(model(test)), ..Environment::default() }
+    environment_of(tiny::model(test))
+}
+
+pub fn environment_of(model: PathBuf) -> Environment {
+    Environment { model: model.into_os_string().into_string().ok(), ..Environment::default() }
 }
 
 pub fn model(test: &str) -> String {
-    let path: PathBuf = tiny::model(test);
-    path.into_os_string().into_string().unwrap()
+    environment(test).model.unwrap()
 }
 
 /// Sends all lines at once and collects all answers. Every answer is a line of the protocol.
-pub fn converse(toy: Toy, environment: Environment, input: &[u8]) -> Session {
+pub fn converse(toy: Toy, environment: Environment, input: impl AsRef<[u8]>) -> Session {
     let (inbox, log) = (toy.inbox.clone(), toy.log.clone());
     let mut framer = Framer::default();
-    framer.push(input, |frame| inbox.accept(frame, Instant::now()));
+    framer.push(input.as_ref(), |frame| inbox.accept(frame, Instant::now()));
     if let Some(frame) = framer.finish() {
         inbox.accept(frame, Instant::now());
     }
@@ -273,7 +276,7 @@ pub fn converse(toy: Toy, environment: Environment, input: &[u8]) -> Session {
 
 /// The answers to lines about a loaded tiny model.
 pub fn answers_to(test: &str, toy: Toy, lines: &[&str]) -> Vec<Message> {
-    converse(toy, environment(test), lines.join("\n").as_bytes()).messages
+    converse(toy, environment(test), lines.join("\n")).messages
 }
 
 /// The only `failed` in the answers to a line.
