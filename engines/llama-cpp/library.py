@@ -1,6 +1,6 @@
 """llama.cpp's library and its bindings: its log messages, its build, and functions that the bindings lack.
 
-Importing this imports the bindings, so it happens during a load.
+This module imports the bindings, so the engine imports it only during a load.
 """
 
 import collections
@@ -62,7 +62,7 @@ def last_error(default):
 
 def check_folder(requested):
     if requested is not None and requested != FOLDER:
-        raise Failed("unsupported", f"`library`: this process has the one in `{FOLDER}` already", "start a new process")
+        raise Failed("unsupported", f"`library`: this process already uses the library in `{FOLDER}`", "start a new process")
 
 
 def system_info():

@@ -4,7 +4,7 @@ import os
 
 
 def cores_first():
-    """One processor of each core, then the second one of each, and so on."""
+    """All processors: the first one of each core, then the second one of each core, and so on."""
     return [processor for _, processor in sorted(_by_index_in_core())]
 
 

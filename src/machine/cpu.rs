@@ -18,13 +18,13 @@ pub struct Cpu {
     /// How many logical cores this process may run on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allowed_cores: Option<u32>,
-    /// The entries of `SIMD` that it has, by our names.
+    /// The instruction set extensions in `SIMD` that the CPU has, by the names of this project.
     pub simd: Vec<String>,
     pub caches: Vec<Cache>,
     /// The frequency governor: `performance`, `powersave`, ...
     #[serde(skip_serializing_if = "Option::is_none")]
     pub governor: Option<String>,
-    /// The mean over the cores, at the time of the probe.
+    /// The mean clock of the cores, at the time of the probe.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mhz: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -51,7 +51,7 @@ pub struct Cache {
     pub shared_by: u32,
 }
 
-/// The kernel's name of each instruction set extension, and ours.
+/// The name of each instruction set extension in the kernel, and in this project.
 const SIMD: &[(&str, &str)] = &[
     ("avx2", "avx2"),
     ("f16c", "f16c"),
@@ -81,7 +81,7 @@ impl Cpu {
         let core_file = |name: &str| read(format!("/sys/devices/system/cpu/{name}"));
         cpu.governor = core_file("cpu0/cpufreq/scaling_governor").map(|text| text.trim().to_string());
         cpu.max_mhz = core_file("cpu0/cpufreq/cpuinfo_max_freq").and_then(|khz| megahertz(&khz));
-        cpu.smt = core_file("smt/active").and_then(|active| switch(&active));
+        cpu.smt = core_file("smt/active").and_then(|active| parse_switch(&active));
         cpu.numa_nodes = read("/sys/devices/system/node/online").and_then(|list| count_list(&list));
         cpu
     }
@@ -110,7 +110,7 @@ fn parse_cpuinfo(text: &str) -> Cpu {
     }
 }
 
-/// Distinct pairs of socket and core, where the kernel gives both for every processor.
+/// The number of distinct pairs of socket and core. `None` unless the kernel reports both for every processor.
 fn physical_cores(cpuinfo: &str) -> Option<u32> {
     let mut cores = BTreeSet::new();
     for processor in cpuinfo.split("\n\n").filter(|block| block.starts_with("processor")) {
@@ -133,7 +133,7 @@ fn megahertz(khz: &str) -> Option<u32> {
     khz.trim().parse::<u32>().ok().map(|khz| khz / 1000).filter(|mhz| *mhz > 0)
 }
 
-fn switch(text: &str) -> Option<bool> {
+fn parse_switch(text: &str) -> Option<bool> {
     match text.trim() {
         "0" => Some(false),
         "1" => Some(true),
@@ -182,26 +182,26 @@ pub fn all_threads() -> u32 {
     std::thread::available_parallelism().map_or(1, |threads| threads.get() as u32)
 }
 
-/// The size of all last-level caches that so many threads can use. `None` if the machine does not say.
+/// The size of all last-level caches that this many threads can use. `None` if the machine does not say.
 pub fn last_level_cache_bytes(cpu: &Cpu, threads: u32) -> Option<u64> {
     let last = cpu.caches.iter().filter(|cache| cache.size_bytes > 0).max_by_key(|cache| cache.level)?;
     let instances = cpu.logical_cores.map_or(1, |cores| cores.div_ceil(last.shared_by.max(1)));
     Some(last.size_bytes.saturating_mul(u64::from(instances.min(threads).max(1))))
 }
 
-/// Weights of this many cache sizes are read from memory. A cache keeps a part of smaller weights.
-const TIMES_THE_CACHE: f64 = 4.0;
-/// For machines that do not say: more than most have.
-const UNKNOWN_CACHE: u64 = 256 << 20;
+/// Weights this many times as large as the cache are read from memory. Of smaller weights, the cache keeps a part.
+const CACHE_MULTIPLE: f64 = 4.0;
+/// The assumed cache of a machine that does not report it: larger than most caches.
+const ASSUMED_CACHE_BYTES: u64 = 256 << 20;
 
-/// The size below which weights may be read from caches.
-pub fn cached_below(cpu: &Cpu, threads: u32) -> f64 {
-    beyond_a_cache(last_level_cache_bytes(cpu, threads))
+/// The size from which weights are read from memory; smaller ones may be read from caches.
+pub fn min_uncached_bytes(cpu: &Cpu, threads: u32) -> f64 {
+    min_uncached_bytes_for_cache(last_level_cache_bytes(cpu, threads))
 }
 
-/// The same for one cache, also a GPU's.
-pub fn beyond_a_cache(cache_bytes: Option<u64>) -> f64 {
-    TIMES_THE_CACHE * cache_bytes.unwrap_or(UNKNOWN_CACHE) as f64
+/// The same limit, computed from the size of a cache of a CPU or a GPU.
+pub fn min_uncached_bytes_for_cache(cache_bytes: Option<u64>) -> f64 {
+    CACHE_MULTIPLE * cache_bytes.unwrap_or(ASSUMED_CACHE_BYTES) as f64
 }
 
 #[cfg(test)]
@@ -240,7 +240,10 @@ processor\t: 1\nBogoMIPS\t: 50.00\nFeatures\t: fp asimd asimddp i8mm\nCPU implem
         assert_eq!(parse_cpuinfo(cpuinfo).mhz, Some(2898));
         assert_eq!(parse_cpuinfo("cpu MHz\t: 0.000\ncpu MHz\t: x\n").mhz, None);
         assert_eq!((megahertz("3700000\n"), megahertz("0"), megahertz("")), (Some(3700), None, None));
-        assert_eq!((switch("1\n"), switch("0\n"), switch("forceoff")), (Some(true), Some(false), None));
+        assert_eq!(
+            (parse_switch("1\n"), parse_switch("0\n"), parse_switch("forceoff")),
+            (Some(true), Some(false), None)
+        );
     }
 
     #[test]

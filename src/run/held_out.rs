@@ -93,7 +93,7 @@ impl OutputChecks<'_, '_> {
             let check_time =
                 if self.plan.verifier_of(model) == Some(index) { check_time * 2 } else { check_time };
             let for_checks = self.check_configuration(index, &held_out, check_time).await;
-            if let Err(fault) = Stop::survive(for_checks)? {
+            if let Err(fault) = Stop::separate(for_checks)? {
                 self.record_failed_check(schedule, index, fault)?;
             }
         }
@@ -236,7 +236,7 @@ impl OutputChecks<'_, '_> {
             if let Some(twin) = self.plan.twin_of(index) {
                 schedule.close_cases_of(twin);
             }
-            return schedule.record_failure(self.journal, fault.row(index, None));
+            return schedule.record_failure(self.journal, fault.into_failure(index, None));
         }
         let reason = format!("{} at {}: {}", fault.cause.kind(), fault.when, fault.cause);
         match is_verifier {

@@ -10,7 +10,7 @@ use machine_limits::{ProbeSettings, buffer_bytes, probe};
 
 use super::blocking::off_thread;
 use super::journal::Journal;
-use crate::machine::cpu::{cached_below, last_level_cache_bytes};
+use crate::machine::cpu::{last_level_cache_bytes, min_uncached_bytes};
 use crate::machine::{Cpu, gpu_limits, memory};
 use crate::plan::{Configuration, Plan, VERIFIER_DTYPE};
 use crate::record::{Entry, Limits};
@@ -67,7 +67,7 @@ fn may_have_a_share(configuration: &Configuration, cpu: &Cpu) -> bool {
     let weights = sizes.and_then(|sizes| sizes.weight_bytes(dtype));
     configuration.unavailable.is_none()
         && configuration.device.is_cpu()
-        && weights.is_some_and(|bytes| bytes >= cached_below(cpu, configuration.threads))
+        && weights.is_some_and(|bytes| bytes >= min_uncached_bytes(cpu, configuration.threads))
 }
 
 #[cfg(test)]

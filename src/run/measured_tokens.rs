@@ -71,7 +71,7 @@ impl OutputChecks<'_, '_> {
         self.journal.send(Event::CheckingTokens { label: label.clone(), samples });
         let left = check_time.left_of_budget();
         let launched = self.launches.launch_within(self.journal, verifier, left).await;
-        let cause = match Stop::survive(launched)? {
+        let cause = match Stop::separate(launched)? {
             Ok(None) => return self.model_not_checked(model, no_time, longer_budget()),
             Ok(Some(mut launched)) if launched.hello().is_some() => {
                 let answered =

@@ -135,9 +135,11 @@ impl<'a> Schedule<'a> {
         case: Option<usize>,
         result: Result<T, Stop>,
     ) -> Result<Option<T>> {
-        match Stop::survive(result)? {
+        match Stop::separate(result)? {
             Ok(value) => Ok(Some(value)),
-            Err(fault) => self.record_failure(journal, fault.row(configuration, case)).map(|()| None),
+            Err(fault) => {
+                self.record_failure(journal, fault.into_failure(configuration, case)).map(|()| None)
+            }
         }
     }
 

@@ -167,7 +167,8 @@ fn analysis_and_reports_use_no_clock_process_or_file() {
 }
 
 /// Functions that only compute, in files of `machine` that also read.
-const PURE_OF_MACHINE: &[&str] = &["cpu::beyond_a_cache", "cpu::cached_below", "cpu::last_level_cache_bytes"];
+const PURE_OF_MACHINE: &[&str] =
+    &["cpu::min_uncached_bytes_for_cache", "cpu::min_uncached_bytes", "cpu::last_level_cache_bytes"];
 
 #[test]
 fn analysis_and_reports_call_no_function_that_reads_the_machine() {

@@ -72,27 +72,27 @@ class Golden(unittest.TestCase):
         for message in TestConversation().run(*LINES) + TestConversation().run({"prompt": "Once", "warmup": 1}):
             allowed = known[message["type"]] | facts | {f"loaded.{path}" for path in facts}
             present = {path.replace("warmup_iterations.", "iterations.") for path in paths(message)}
-            free = ("summary.", "libraries.", "loaded.libraries.")
-            unknown = sorted(path for path in present - allowed if not path.startswith(free))
+            unchecked = ("summary.", "libraries.", "loaded.libraries.")
+            unknown = sorted(path for path in present - allowed if not path.startswith(unchecked))
             self.assertEqual(unknown, [], message["type"])
 
 
-def paths(value, at=""):
+def paths(value, prefix=""):
     """Every field's path; the items of a list count as one."""
     if isinstance(value, dict):
         for name, item in value.items():
-            path = f"{at}.{name}" if at else name
+            path = f"{prefix}.{name}" if prefix else name
             yield path
             yield from paths(item, path)
     elif isinstance(value, list):
         for item in value:
-            yield from paths(item, at)
+            yield from paths(item, prefix)
 
 
 def missing(expected, message):
     present = set(paths(message))
-    skipped = ("summary.", "libraries.")
-    return sorted(path for path in set(paths(expected)) - present if not path.startswith(skipped))
+    unchecked = ("summary.", "libraries.")
+    return sorted(path for path in set(paths(expected)) - present if not path.startswith(unchecked))
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ pub(crate) enum Line {
     Request {
         request: Request,
         /// The line names its type. A line without a type most likely comes from a person.
-        typed: bool,
+        has_type: bool,
         cancelled: Arc<AtomicBool>,
     },
     Invalid(Failed),
@@ -98,7 +98,7 @@ impl Inbox {
             Frame::Line(bytes) => match parse_request(bytes) {
                 Ok(Request::Cancel(cancel)) => return self.cancel(&cancel.id),
                 Ok(request) => {
-                    Line::Request { typed: has_type(&request, bytes), request, cancelled: Arc::default() }
+                    Line::Request { has_type: has_type(&request, bytes), request, cancelled: Arc::default() }
                 }
                 Err(failed) => Line::Invalid(failed),
             },

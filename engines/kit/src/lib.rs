@@ -28,7 +28,7 @@
 //!     }
 //!     fn generate(&mut self, job: &Job, tokens: &mut Tokens) -> Result<(), Failed> {
 //!         let last = job.prompts[0].last().copied().unwrap_or_default();
-//!         while tokens.push(0, last) == Flow::More {} // stamped, streamed and ended by the kit
+//!         while tokens.push(0, last) == Flow::More {} // the kit takes the time, streams the token and ends the sequence
 //!         Ok(())
 //!     }
 //! }
@@ -38,7 +38,8 @@
 //! }
 //! ```
 //!
-//! An engine in Python is a worker and [`python::host`]. An engine that advances several requests at once adds [`Slots`].
+//! An engine in Python is a Python worker and a `main` that calls [`python::host`]. An engine that advances several requests
+//! at once adds [`Slots`].
 //! [`Server`] is `serve` in memory, without stdin and stdout, for tests.
 //!
 //! # Inside

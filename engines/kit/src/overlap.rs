@@ -57,8 +57,8 @@ impl<E: Engine> Server<E> {
             let Some(QueuedLine { clock, line }) = self.inbox.next_if(may_join) else { return };
             match line {
                 Line::Invalid(failed) => self.output.send(&Message::Failed(failed)),
-                Line::Request { request: Request::Generate(generate), typed, cancelled } => {
-                    self.join(Run::new(generate, clock, typed, cancelled));
+                Line::Request { request: Request::Generate(generate), has_type, cancelled } => {
+                    self.join(Run::new(generate, clock, has_type, cancelled));
                 }
                 Line::Request { .. } => {}
             }

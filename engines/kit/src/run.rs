@@ -1,5 +1,5 @@
 //! One `generate`, from its checks to its answer: warm-up, iterations, and the clock around each. It does not know how the
-//! engine makes tokens; requests alone and overlapping requests take the same steps.
+//! engine makes tokens; a single request and overlapping requests take the same steps.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,7 @@ pub(crate) struct Run {
     prompts: Prompts,
     sampling: Option<Sampling>,
     clock: Clock,
-    pub typed: bool,
+    pub has_type: bool,
     cancelled: Arc<AtomicBool>,
     loaded: Option<Loaded>,
     warmup_iterations: Vec<Iteration>,
@@ -35,7 +35,7 @@ enum Prompts {
 }
 
 impl Run {
-    pub fn new(mut request: Generate, clock: Clock, typed: bool, cancelled: Arc<AtomicBool>) -> Self {
+    pub fn new(mut request: Generate, clock: Clock, has_type: bool, cancelled: Arc<AtomicBool>) -> Self {
         let prompts = if let Some(ids) = request.prompt_ids.take() {
             Prompts::Ids(vec![ids])
         } else if let Some(ids) = request.prompts_ids.take() {
@@ -45,7 +45,7 @@ impl Run {
         } else {
             Prompts::Texts(request.prompts.take().unwrap_or_default())
         };
-        // Greedy has several spellings on the wire; engines see one.
+        // Requests can express greedy decoding in several ways; an engine always gets `None`.
         let sampling = request.sampling.filter(|sampling| !is_greedy(sampling));
         let (warmup_iterations, iterations) = (Vec::new(), Vec::new());
         Self {
@@ -53,7 +53,7 @@ impl Run {
             prompts,
             sampling,
             clock,
-            typed,
+            has_type,
             cancelled,
             loaded: None,
             warmup_iterations,
@@ -166,7 +166,7 @@ impl Run {
         self.iterations.len() >= self.request.iterations as usize || self.is_cancelled()
     }
 
-    /// The answer. A cancelled request has at least one iteration with that finish, which may be empty.
+    /// The answer. A cancelled request has at least one iteration that finished as cancelled; it may have no tokens.
     pub fn answer<M>(
         mut self,
         loaded_model: Option<&LoadedModel<M>>,

@@ -26,13 +26,13 @@ fn try_serve<E: Engine>(engine: E) -> io::Result<()> {
     print_usage();
     let inbox = Arc::new(Inbox::default());
     let reader_inbox = inbox.clone();
-    // Never joined: it may be blocked in a read at the end of the work, and ends with the process.
+    // No code joins this thread: a read may still block it at the end of the work. It ends with the process.
     thread::Builder::new().name("stdin".into()).spawn(move || reader_inbox.read_from(io::stdin().lock()))?;
     Server::new(engine, inbox, Output::new(stdout), Environment::read()).with_work(work).run()
 }
 
-/// Ends this process when the reader of stdout has ended, even during a request: its answer would reach no reader. Between
-/// requests it does not: a reader that has all its answers may leave.
+/// Ends this process if the reader of stdout ends during a request, because the answer would reach no reader. Between
+/// requests the process stays: a reader that has all its answers may close the pipe.
 #[expect(
     clippy::disallowed_methods,
     reason = "the main thread computes, and nothing that it started outlives it"
@@ -108,7 +108,7 @@ impl Work {
         }
     }
 
-    /// Called before the answer is sent: a reader with its answer may leave, and the process must not end early for that.
+    /// Called before the answer is sent: a reader that has its answer may close the pipe, and that must not end the process.
     pub fn end(&self) {
         *self.lock() = false;
     }

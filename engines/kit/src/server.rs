@@ -82,12 +82,12 @@ impl<E: Engine> Server<E> {
     }
 
     fn answer(&mut self, queued_line: QueuedLine) -> ControlFlow<()> {
-        let (request, typed, cancelled) = match queued_line.line {
+        let (request, has_type, cancelled) = match queued_line.line {
             Line::Invalid(failed) => {
                 self.send_answer(&Message::Failed(failed));
                 return ControlFlow::Continue(());
             }
-            Line::Request { request, typed, cancelled } => (request, typed, cancelled),
+            Line::Request { request, has_type, cancelled } => (request, has_type, cancelled),
         };
         match request {
             Request::Hello(_) => {
@@ -95,7 +95,7 @@ impl<E: Engine> Server<E> {
             }
             Request::Load(load) => self.respond(None, |server| server.load(&load, true).map(Message::Loaded)),
             Request::Generate(generate) => {
-                self.generate(Run::new(generate, queued_line.clock, typed, cancelled))
+                self.generate(Run::new(generate, queued_line.clock, has_type, cancelled))
             }
             Request::Score(score) => {
                 let id = score.id.clone();
@@ -267,9 +267,9 @@ impl<E: Engine> Server<E> {
     pub(crate) fn finish(&mut self, run: Run) -> Result<Message, CallError> {
         let Some(loaded_model) = &self.loaded_model else { return Err(no_model().into()) };
         let device_memory = loaded_model.facts_now()?.device_memory;
-        let typed = run.typed;
+        let has_type = run.has_type;
         let generated: Generated = run.answer(Some(loaded_model), device_memory);
-        if let Some(summary) = generated.summary.as_ref().filter(|_| !typed) {
+        if let Some(summary) = generated.summary.as_ref().filter(|_| !has_type) {
             // A write error is ignored: if stderr is closed, it has no reader.
             let _ = self.stderr.write_all(summary::lines(summary, &generated.iterations).as_bytes());
         }

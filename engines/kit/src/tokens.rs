@@ -95,7 +95,7 @@ impl Tokens {
         let mut ns = self.clock.ns();
         let Some(state) = self.sequences.get_mut(sequence) else {
             let count = self.sequences.len();
-            self.fail(internal(format!("a token for sequence {sequence}, but there are {count}")));
+            self.fail(internal(format!("a token for sequence {sequence}, but the request has {count}")));
             return Flow::Done;
         };
         if state.finish.is_some() {

@@ -5,7 +5,7 @@ mod toy;
 
 use engine_kit::protocol::{FailureKind, Finish, Generated, Id, Message, Padding};
 use toy::{
-    CANCELS_SEVEN, ENDS, NEVER_STOPS, PANICS, RUNS_OUT_OF_MEMORY, STOPS_EARLY, Toy, WRONG_SEQUENCE,
+    CANCELS_SEVEN, ENDS_WITH_EOS, NEVER_STOPS, PANICS, RUNS_OUT_OF_MEMORY, STOPS_EARLY, Toy, WRONG_SEQUENCE,
     answers_to, converse, environment, environment_of, failure_of,
 };
 
@@ -16,7 +16,7 @@ fn generated(answer: &Message) -> &Generated {
     }
 }
 
-/// The checks of times that the orchestrator makes on every answer.
+/// Checks the times of an answer as the orchestrator does.
 fn check_times(generated: &Generated) {
     for iteration in generated.warmup_iterations.iter().chain(&generated.iterations) {
         for sequence in &iteration.sequences {
@@ -86,7 +86,7 @@ fn a_generate_before_any_load_loads_the_model_of_the_environment() {
 #[test]
 fn a_request_without_a_type_gets_a_summary_on_stderr_and_at_the_end_of_the_answer() {
     let session =
-        converse(Toy::new(), environment("people"), br#"{"prompt":"w5","iterations":2,"max_new_tokens":3}"#);
+        converse(Toy::new(), environment("summary"), br#"{"prompt":"w5","iterations":2,"max_new_tokens":3}"#);
     assert!(session.stderr.starts_with("2 iterations, 6 tokens; first token "), "{}", session.stderr);
     assert!(
         session.stderr.contains("decode ") && session.stderr.contains("wrote: \"w8 w9 w10\""),
@@ -108,19 +108,21 @@ fn a_request_without_a_type_gets_a_summary_on_stderr_and_at_the_end_of_the_answe
     );
 
     let typed = br#"{"type":"generate","prompt":"w5"}"#;
-    assert_eq!(converse(Toy::new(), environment("people"), typed).stderr, "");
+    assert_eq!(converse(Toy::new(), environment("summary"), typed).stderr, "");
 }
 
 #[test]
 fn eos_ends_a_sequence_unless_it_is_ignored() {
-    let with_eos = generate("eos", &format!(r#"{{"prompt_ids":[{ENDS}],"max_new_tokens":5}}"#));
+    let with_eos = generate("eos", &format!(r#"{{"prompt_ids":[{ENDS_WITH_EOS}],"max_new_tokens":5}}"#));
     assert_eq!((ids(&with_eos, 0).len(), ids(&with_eos, 0)[2]), (3, 1));
     assert_eq!(with_eos.iterations[0].sequences[0].finish, Finish::Eos);
-    let without_eos =
-        generate("eos", &format!(r#"{{"prompt_ids":[{ENDS}],"max_new_tokens":5,"ignore_eos":true}}"#));
+    let without_eos = generate(
+        "eos",
+        &format!(r#"{{"prompt_ids":[{ENDS_WITH_EOS}],"max_new_tokens":5,"ignore_eos":true}}"#),
+    );
     assert_eq!((ids(&without_eos, 0).len(), ids(&without_eos, 0)[2]), (5, 1));
     assert_eq!(without_eos.iterations[0].sequences[0].finish, Finish::Length);
-    let eos_last = generate("eos", &format!(r#"{{"prompt_ids":[{ENDS}],"max_new_tokens":3}}"#));
+    let eos_last = generate("eos", &format!(r#"{{"prompt_ids":[{ENDS_WITH_EOS}],"max_new_tokens":3}}"#));
     assert_eq!(
         eos_last.iterations[0].sequences[0].finish,
         Finish::Eos,
@@ -130,8 +132,10 @@ fn eos_ends_a_sequence_unless_it_is_ignored() {
 
 #[test]
 fn each_sequence_of_a_batch_ends_at_its_own_end() {
-    let answer =
-        generate("batch", &format!(r#"{{"prompts_ids":[[5,6],[{ENDS},6],[7,8]],"max_new_tokens":4}}"#));
+    let answer = generate(
+        "batch",
+        &format!(r#"{{"prompts_ids":[[5,6],[{ENDS_WITH_EOS},6],[7,8]],"max_new_tokens":4}}"#),
+    );
     let ends: Vec<_> = answer.iterations[0]
         .sequences
         .iter()
@@ -143,31 +147,31 @@ fn each_sequence_of_a_batch_ends_at_its_own_end() {
 #[test]
 fn streamed_ids_are_the_final_ids_and_warm_up_is_not_streamed() {
     let line = format!(
-        r#"{{"id":"x","prompts_ids":[[5],[{ENDS}]],"max_new_tokens":4,"iterations":2,"warmup":1,"stream":true}}"#
+        r#"{{"id":"x","prompts_ids":[[5],[{ENDS_WITH_EOS}]],"max_new_tokens":4,"iterations":2,"warmup":1,"stream":true}}"#
     );
     let answers = answers_to("stream", Toy::new(), &[&line]);
     let (last, streamed) = answers.split_last().unwrap();
     assert_eq!(streamed.len(), 2 * (4 + 3));
     let last = generated(last);
-    let mut session = vec![vec![Vec::new(); 2]; 2];
+    let mut streamed_by_iteration = vec![vec![Vec::new(); 2]; 2];
     for message in streamed {
         let Message::Token(token) = message else { panic!("{message:?}") };
         assert_eq!(token.id, Some(Id::Text("x".into())));
         let streamed_tokens: &mut Vec<(u32, u64)> =
-            &mut session[token.iteration as usize][token.sequence as usize];
+            &mut streamed_by_iteration[token.iteration as usize][token.sequence as usize];
         assert_eq!(token.index as usize, streamed_tokens.len());
         streamed_tokens.extend(token.ids.iter().map(|&id| (id, token.ns)));
     }
-    for (iteration, session) in last.iterations.iter().zip(session) {
-        for (sequence, session) in iteration.sequences.iter().zip(session) {
-            let (ids, ns): (Vec<_>, Vec<_>) = session.into_iter().unzip();
+    for (iteration, streamed) in last.iterations.iter().zip(streamed_by_iteration) {
+        for (sequence, tokens) in iteration.sequences.iter().zip(streamed) {
+            let (ids, ns): (Vec<_>, Vec<_>) = tokens.into_iter().unzip();
             assert_eq!((Some(ids), Some(ns)), (sequence.output_ids.clone(), sequence.token_ns.clone()));
         }
     }
 }
 
 #[test]
-fn an_empty_prompt_is_bos_or_refused_without_a_bos() {
+fn an_empty_prompt_becomes_bos_and_is_refused_if_the_model_has_none() {
     assert_eq!(generate("empty", r#"{"prompt":""}"#).iterations[0].sequences[0].prompt_tokens, 1);
     let path = toy::tiny::model("no-bos");
     let mut config = toy::tiny::config();
@@ -211,8 +215,8 @@ fn a_broken_tokenizer_fails_texts_but_not_ids() {
 
 #[test]
 fn a_request_in_ids_is_answered_in_ids_after_a_request_in_text() {
-    let session = answers_to("in-ids", Toy::new(), &[r#"{"prompt":"w5"}"#, r#"{"prompt_ids":[5]}"#]);
-    let texts: Vec<_> = session
+    let answers = answers_to("in-ids", Toy::new(), &[r#"{"prompt":"w5"}"#, r#"{"prompt_ids":[5]}"#]);
+    let texts: Vec<_> = answers
         .iter()
         .map(|message| match message {
             Message::Generated(generated) => generated.iterations[0].sequences[0].text.is_some(),
@@ -255,7 +259,7 @@ fn a_request_beyond_the_capabilities_is_refused_before_any_work() {
     let request = r#"{"prompts":["w5","w6"],"padding":"right","sampling":{"temperature":0}}"#;
     assert!(
         matches!(answers_to("unsupported", toy, &[request]).as_slice(), [Message::Generated(_)]),
-        "no padding and greedy"
+        "equal lengths need no padding, and temperature 0 is greedy"
     );
 }
 
@@ -264,7 +268,7 @@ fn a_contract_error_of_the_engine_is_an_internal_failure() {
     for (first, message) in [
         (STOPS_EARLY, "the engine returned 2 of 4 tokens of sequence 0 and stopped"),
         (NEVER_STOPS, "the engine returned a token for sequence 0 after it was done"),
-        (WRONG_SEQUENCE, "the engine returned a token for sequence 1, but there are 1"),
+        (WRONG_SEQUENCE, "the engine returned a token for sequence 1, but the request has 1"),
     ] {
         let lines =
             [&format!(r#"{{"id":2,"prompt_ids":[{first}],"max_new_tokens":4}}"#), r#"{"prompt_ids":[5]}"#];
@@ -307,7 +311,11 @@ fn a_cancel_ends_a_running_request_after_its_current_token() {
     assert_eq!((ids(&answer, 0).len(), answer.iterations[0].sequences[0].finish), (4, Finish::Cancelled));
     let warmup = generate("cancel", &line.replace("\"iterations\":9", "\"warmup\":9"));
     assert_eq!((warmup.warmup_iterations.len(), warmup.iterations.len()), (1, 1));
-    assert_eq!(warmup.iterations[0].sequences[0].finish, Finish::Cancelled, "the answer states it");
+    assert_eq!(
+        warmup.iterations[0].sequences[0].finish,
+        Finish::Cancelled,
+        "the answer says that the request was cancelled"
+    );
 }
 
 #[test]
@@ -337,6 +345,6 @@ fn an_id_is_in_use_until_its_request_is_answered() {
     let [Message::Generated(first), Message::Failed(second)] = answers.as_slice() else {
         panic!("{answers:?}")
     };
-    assert_eq!((&first.id, &second.id), (&Some(Id::Number(1)), &None), "one answer carries the id");
+    assert_eq!((&first.id, &second.id), (&Some(Id::Number(1)), &None), "only the first answer has the id");
     assert_eq!(second.message, "`id`: 1 belongs to a request that is not answered yet");
 }

@@ -4,7 +4,9 @@
 mod toy;
 
 use engine_kit::protocol::{FailureKind, Finish, Generated, Id, Message};
-use toy::{CANCELS_SEVEN, ENDS, FAILS_ALONE, PANICS, RUNS_OUT_OF_MEMORY, Toy, converse, environment};
+use toy::{
+    CANCELS_SEVEN, ENDS_WITH_EOS, FAILS_ONE_REQUEST, PANICS, RUNS_OUT_OF_MEMORY, Toy, converse, environment,
+};
 
 fn answers(messages: &[Message]) -> Vec<(Option<Id>, Result<&Generated, FailureKind>)> {
     messages
@@ -86,7 +88,7 @@ fn the_first_text_waits_because_it_opens_the_tokenizer_and_later_texts_overlap()
 fn a_request_has_the_same_ids_alone_and_with_other_requests() {
     let line = |id: u64, first: u32| format!(r#"{{"id":{id},"prompt_ids":[{first}],"max_new_tokens":9}}"#);
     let alone = converse(Toy::new(), environment("alone"), line(1, 5));
-    let with_others = [line(1, 5), line(2, ENDS), line(3, 9)].join("\n");
+    let with_others = [line(1, 5), line(2, ENDS_WITH_EOS), line(3, 9)].join("\n");
     let with_others = converse(Toy::overlapping(), environment("among"), with_others);
     let ids = |messages: &[Message]| {
         let found = answers(messages).into_iter().find(|(id, _)| *id == number(1)).unwrap();
@@ -183,7 +185,7 @@ fn a_failed_step_answers_every_request_once_and_the_engine_continues() {
 fn a_request_that_fails_alone_frees_its_slot() {
     let lines = [
         r#"{"id":1,"prompt_ids":[5],"max_new_tokens":6}"#.to_string(),
-        format!(r#"{{"id":2,"prompts_ids":[[{FAILS_ALONE}],[7]],"max_new_tokens":6}}"#),
+        format!(r#"{{"id":2,"prompts_ids":[[{FAILS_ONE_REQUEST}],[7]],"max_new_tokens":6}}"#),
         r#"{"id":3,"prompt_ids":[6],"max_new_tokens":2}"#.to_string(),
     ];
     let session = converse(Toy::overlapping(), environment("by itself"), lines.join("\n"));

@@ -4,7 +4,7 @@
 /// Bytes of a stream that are read before the next stream's turn: four cache lines.
 pub const STEP: usize = 256;
 
-/// The widest loads of this machine.
+/// The instructions that load memory, by vector extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reader {
     #[cfg(target_arch = "x86_64")]
@@ -35,7 +35,7 @@ impl Reader {
         vectors.into_iter().filter_map(|(has, reader)| has.then_some(reader)).chain([Self::Portable])
     }
 
-    /// Reads `streams` consecutive ranges of `stream_bytes` bytes, in alternation.
+    /// Reads `streams` consecutive ranges of `stream_bytes` bytes: one step of each, in turn.
     pub fn read(self, bytes: &[u8], stream_bytes: usize, streams: u32) {
         let ranges = Ranges { start: bytes.as_ptr(), stream_bytes };
         assert!(
@@ -101,10 +101,11 @@ unsafe fn portable<const STREAMS: usize>(ranges: Ranges) -> u64 {
         for stream in 0..STREAMS {
             for vector in 0..STEP / size_of::<[u64; LANES]>() {
                 for (lane, sum) in sums.iter_mut().enumerate() {
-                    let within = (vector * LANES + lane) * size_of::<u64>();
+                    let offset_in_step = (vector * LANES + lane) * size_of::<u64>();
                     // SAFETY: a step from `offset` on is within the stream; any bytes are a valid number.
-                    let lanes = unsafe { ranges.at(stream, offset + within).cast::<u64>().read_unaligned() };
-                    *sum = sum.wrapping_add(lanes);
+                    let number =
+                        unsafe { ranges.at(stream, offset + offset_in_step).cast::<u64>().read_unaligned() };
+                    *sum = sum.wrapping_add(number);
                 }
             }
         }
@@ -201,7 +202,7 @@ mod tests {
         for reader in Reader::all() {
             let ranges =
                 |streams: usize, stream_bytes| (streams, Ranges { start: bytes.as_ptr(), stream_bytes });
-            // SAFETY: every walk ends within `bytes`, and the list has only supported readers.
+            // SAFETY: every stream ends within `bytes`, and the list has only supported readers.
             let sums = unsafe {
                 let (one, two, four, eight) =
                     (ranges(1, 15 * STEP), ranges(2, 7 * STEP), ranges(4, 3 * STEP), ranges(8, STEP));

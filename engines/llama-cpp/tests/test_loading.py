@@ -132,7 +132,7 @@ class Refusals(unittest.TestCase):
     def test_another_library_needs_another_process(self):
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "libllama.so").write_bytes(b"")
-            self.assert_refused("unsupported", "this process has", lambda: load(options={"library": folder}))
+            self.assert_refused("unsupported", "this process already uses", lambda: load(options={"library": folder}))
 
 
 class Process(unittest.TestCase):

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::convert::{Goal, convert};
-use crate::write::{Watch, cannot_write, remove_abandoned, temporary_name};
+use crate::write::{OnProgress, cannot_write, remove_abandoned, temporary_name};
 use crate::{Dtype, Format, ModelFolder};
 
 /// The default limit of the cache.
@@ -38,14 +38,19 @@ const LABEL: &str = "conversion.json";
 const LIMIT: &str = "limit";
 
 /// The path of the model in this format, from the cache or converted now.
-pub fn converted(model: &ModelFolder, format: Format, dtype: Dtype, watch: Watch) -> Result<PathBuf> {
+pub fn converted(
+    model: &ModelFolder,
+    format: Format,
+    dtype: Dtype,
+    on_progress: OnProgress,
+) -> Result<PathBuf> {
     let (cache, name) = (cache()?, dtype.as_str().to_ascii_lowercase());
     let entry = format!("{}-{}-{}-{name}", model.identity()?, digest_of_other_files(model), format.as_str());
     let folder = cache.join(&entry);
     let label = Label { model: model.name.clone(), format: format.as_str().into(), dtype: name };
     match model_in(&folder) {
         Some(_) => label.write(&folder)?,
-        None => create(model, format, dtype, &label, &folder, watch)?,
+        None => create(model, format, dtype, &label, &folder, on_progress)?,
     }
     shrink(limit()?, Some(&folder))?;
     model_in(&folder).with_context(|| format!("`{}` was removed while it was in use", folder.display()))
@@ -81,7 +86,7 @@ fn create(
     dtype: Dtype,
     label: &Label,
     folder: &Path,
-    watch: Watch,
+    on_progress: OnProgress,
 ) -> Result<()> {
     let name = folder.file_name().unwrap_or_default().to_string_lossy();
     let part = folder.with_file_name(temporary_name(&name));
@@ -89,7 +94,7 @@ fn create(
         Format::Safetensors => part.join(model.short_name()),
         Format::Gguf => part.join(format!("{}-{}.gguf", model.short_name(), label.dtype)),
     };
-    let created = convert(model, &Goal { format, dtype, out }, watch).and_then(|_| {
+    let created = convert(model, &Goal { format, dtype, out }, on_progress).and_then(|_| {
         label.write(&part)?;
         if model_in(folder).is_none() {
             // A folder without a complete model is an interrupted conversion, or a user removed files from it.

@@ -11,18 +11,18 @@ use crate::gguf::MetadataValue;
 use crate::text::printable;
 use crate::tokenizer::TokenizerTables;
 use crate::weights::{FileWeights, Weights};
-use crate::write::{FilePlan, Staged, Watch, dtype_of, fill};
+use crate::write::{FilePlan, OnProgress, Staged, dtype_of, write_files};
 use crate::{Config, Dtype, Format, ModelFolder, blocks, gguf, safetensors};
 
 /// Writes `model` in the format and dtype of `goal`. Without a requested dtype, callers use `own_dtype`, the dtype of most
 /// bytes.
-pub fn convert(model: &ModelFolder, goal: &Goal, watch: Watch) -> Result<Written> {
+pub fn convert(model: &ModelFolder, goal: &Goal, on_progress: OnProgress) -> Result<Written> {
     check(goal.format, goal.dtype)?;
     let parts = model.parts()?;
     let weights = FileWeights::open(model)?;
     let dtypes = parts.iter().map(|part| dtype_in(part, &weights, goal)).collect::<Result<Vec<_>>>()?;
     let content = content(model, &weights, goal.format)?;
-    let mut written = write(&content, &parts, &dtypes, &weights, goal, watch)?;
+    let mut written = write(&content, &parts, &dtypes, &weights, goal, on_progress)?;
     written.notes.extend(unused_tensors(model, &parts));
     Ok(written)
 }
@@ -145,11 +145,11 @@ pub(crate) fn write(
     dtypes: &[Dtype],
     weights: &dyn Weights,
     goal: &Goal,
-    watch: Watch,
+    on_progress: OnProgress,
 ) -> Result<Written> {
     match goal.format {
-        Format::Safetensors => write_folder(content, parts, dtypes, weights, goal, watch),
-        Format::Gguf => write_gguf(content, parts, dtypes, weights, goal, watch),
+        Format::Safetensors => write_folder(content, parts, dtypes, weights, goal, on_progress),
+        Format::Gguf => write_gguf(content, parts, dtypes, weights, goal, on_progress),
     }
 }
 
@@ -159,7 +159,7 @@ fn write_folder(
     dtypes: &[Dtype],
     weights: &dyn Weights,
     goal: &Goal,
-    watch: Watch,
+    on_progress: OnProgress,
 ) -> Result<Written> {
     let staged = Staged::new(&goal.out)?;
     let (files, index) = safetensors::plan(parts, dtypes)?;
@@ -178,7 +178,7 @@ fn write_folder(
     if let Some(index) = index {
         staged.write(safetensors::INDEX, index)?;
     }
-    fill(staged.folder(), &files, parts, Format::Safetensors, weights, watch)?;
+    write_files(staged.folder(), &files, parts, Format::Safetensors, weights, on_progress)?;
     staged.finish()?;
     Ok(Written { path: goal.out.clone(), bytes: size(&files), notes: Vec::new() })
 }
@@ -189,7 +189,7 @@ fn write_gguf(
     dtypes: &[Dtype],
     weights: &dyn Weights,
     goal: &Goal,
-    watch: Watch,
+    on_progress: OnProgress,
 ) -> Result<Written> {
     let path = gguf_path(content, goal);
     let staged = Staged::new(&path)?;
@@ -201,7 +201,7 @@ fn write_gguf(
     let metadata = metadata(content, goal.dtype)?;
     let file = gguf::plan(TEMPORARY_NAME.into(), &metadata, parts, dtypes, &literals);
     let files = [file];
-    fill(staged.folder(), &files, parts, Format::Gguf, weights, watch)?;
+    write_files(staged.folder(), &files, parts, Format::Gguf, weights, on_progress)?;
     staged.finish_file(TEMPORARY_NAME)?;
     Ok(Written { path, bytes: size(&files), notes: notes(parts, dtypes, goal.dtype) })
 }

@@ -37,4 +37,4 @@ pub use synth::{SHAPES, Shape, synthesise};
 pub use text::{json_text, size};
 pub use tokenizer::{Tokenizer, TokenizerFacts, TokenizerTables};
 pub use weights::{FileWeights, Tensor, Weights};
-pub use write::Watch;
+pub use write::OnProgress;

@@ -19,11 +19,11 @@ use crate::convert::{self, Content, Goal, Written};
 use crate::text::printable;
 use crate::tokenizer::{self, Pre, Special};
 use crate::weights::{Weights, transposed};
-use crate::write::Watch;
+use crate::write::OnProgress;
 use crate::{Config, Dtype, Format, blocks};
 
 /// Writes the model of this shape and seed.
-pub fn synthesise(shape: &Shape, seed: u64, goal: &Goal, watch: Watch) -> Result<Written> {
+pub fn synthesise(shape: &Shape, seed: u64, goal: &Goal, on_progress: OnProgress) -> Result<Written> {
     convert::check(goal.format, goal.dtype)?;
     // From here on, errors come from the config and name it.
     let source = || format!("`{}`", shape.source.display());
@@ -44,7 +44,7 @@ pub fn synthesise(shape: &Shape, seed: u64, goal: &Goal, watch: Watch) -> Result
         tokenizer: Some(tables),
         copied: Vec::new(),
     };
-    convert::write(&content, &parts, &dtypes, &RandomWeights { seed }, goal, watch)
+    convert::write(&content, &parts, &dtypes, &RandomWeights { seed }, goal, on_progress)
 }
 
 /// A model without its weights.

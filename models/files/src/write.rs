@@ -20,7 +20,7 @@ pub(crate) struct FilePlan {
     /// Everything before the tensors.
     pub header: Vec<u8>,
     pub tensors: Vec<TensorPlan>,
-    /// Bytes that come from no weights, and their offsets.
+    /// Bytes that are not weights, each with its offset in the file.
     pub literals: Vec<(u64, Vec<u8>)>,
     pub bytes: u64,
 }
@@ -33,24 +33,24 @@ pub(crate) struct TensorPlan {
 }
 
 /// Progress callback: bytes done, bytes in total. An error ends the work and removes the output.
-pub type Watch<'a> = &'a (dyn Fn(u64, u64) -> Result<()> + Sync);
+pub type OnProgress<'a> = &'a (dyn Fn(u64, u64) -> Result<()> + Sync);
 
-/// Numbers of one step: enough for long reads, few enough that memory does not grow with the model.
-const STEP: u64 = 1 << 20;
+/// How many numbers one step writes: enough for long reads, few enough that memory does not grow with the model.
+const STEP_NUMBERS: u64 = 1 << 20;
 
 /// Writes the files into `folder`.
-pub(crate) fn fill(
+pub(crate) fn write_files(
     folder: &Path,
     files: &[FilePlan],
     parts: &[Part],
     format: Format,
     weights: &dyn Weights,
-    watch: Watch,
+    on_progress: OnProgress,
 ) -> Result<()> {
     let total: u64 = files.iter().map(|file| file.bytes).sum();
     check_space(folder, total, free_bytes(folder)?)?;
     // Reported once before the work, so that a user can cancel early.
-    watch(0, total)?;
+    on_progress(0, total)?;
     let mut opened = Vec::new();
     for plan in files {
         let path = folder.join(&plan.name);
@@ -72,7 +72,7 @@ pub(crate) fn fill(
             let written = step.write(&opened[step.file], parts, format, weights, &mut bytes);
             let mut done = done.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             done.0 += bytes.len() as u64;
-            let reported = written.and_then(|()| watch(done.0, total));
+            let reported = written.and_then(|()| on_progress(done.0, total));
             if let Err(error) = reported {
                 done.1.get_or_insert(error);
             }
@@ -153,7 +153,7 @@ fn steps(files: &[FilePlan], parts: &[Part], format: Format) -> Vec<Step> {
             let (rows, columns) = part.rows_in(format);
             let row_bytes = tensor.dtype.bytes(columns);
             let is_transposed = part.order == Order::Transposed;
-            let step_rows = if is_transposed { rows } else { (STEP / columns).clamp(1, rows) };
+            let step_rows = if is_transposed { rows } else { (STEP_NUMBERS / columns).clamp(1, rows) };
             let mut first = 0;
             while first < rows {
                 let end = (first + step_rows).min(rows);
@@ -173,7 +173,7 @@ fn steps(files: &[FilePlan], parts: &[Part], format: Format) -> Vec<Step> {
 }
 
 /// The dtype of a part in a model of the requested dtype. In GGUF some parts are always f32, and rows that do not divide
-/// into blocks take the next finer format that fits.
+/// into blocks take the next finer dtype that fits.
 pub(crate) fn dtype_of(part: &Part, requested: Dtype, format: Format) -> Dtype {
     if format == Format::Safetensors {
         return requested;
@@ -186,7 +186,7 @@ pub(crate) fn dtype_of(part: &Part, requested: Dtype, format: Format) -> Dtype {
     [requested, Dtype::Q8_0, Dtype::F16].into_iter().find(fits).unwrap_or(Dtype::F16)
 }
 
-/// The bytes that an unprivileged user can still write to the disk of this folder, which need not exist yet.
+/// The bytes that an unprivileged user can still write to the disk of this folder. The folder need not exist yet.
 pub(crate) fn free_bytes(folder: &Path) -> Result<u64> {
     let folder = std::path::absolute(folder)?;
     let existing = folder.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("/"));
@@ -195,32 +195,33 @@ pub(crate) fn free_bytes(folder: &Path) -> Result<u64> {
     Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
-/// A temporary folder in the parent folder of the goal.
+/// A temporary folder in the parent folder of the output.
 pub(crate) struct Staged {
     folder: PathBuf,
-    goal: PathBuf,
+    output: PathBuf,
     /// The parent folders that it created, innermost first.
     created_parents: Vec<PathBuf>,
 }
 
 impl Staged {
-    /// Refuses a goal that exists.
-    pub fn new(goal: &Path) -> Result<Self> {
-        let exists = goal.symlink_metadata().is_ok() && !is_empty_folder(goal);
+    /// Creates the temporary folder. Refuses an output that exists, unless it is an empty folder.
+    pub fn new(output: &Path) -> Result<Self> {
+        let exists = output.symlink_metadata().is_ok() && !is_empty_folder(output);
         ensure!(
             !exists,
             "`{}` exists already\nhint: name another path with `--out`, or remove it first",
-            goal.display()
+            output.display()
         );
-        let name =
-            goal.file_name().with_context(|| format!("`{}` is not a path for a model", goal.display()))?;
-        let parent = parent_of(goal);
+        let name = output
+            .file_name()
+            .with_context(|| format!("`{}` is not a path for a model", output.display()))?;
+        let parent = parent_of(output);
         let new = parent.ancestors().filter(|folder| !folder.as_os_str().is_empty());
         let created_parents = new.take_while(|folder| !folder.exists()).map(Path::to_path_buf).collect();
         let name = name.to_string_lossy();
         remove_abandoned(parent, Some(&name));
         let folder = parent.join(temporary_name(&name));
-        let staged = Self { folder, goal: goal.to_path_buf(), created_parents };
+        let staged = Self { folder, output: output.to_path_buf(), created_parents };
         let created = std::fs::create_dir_all(&staged.folder);
         created.with_context(|| cannot_write(parent))?;
         Ok(staged)
@@ -235,26 +236,26 @@ impl Staged {
         std::fs::write(&path, content).with_context(|| cannot_write(&path))
     }
 
-    /// Renames the folder to the goal.
+    /// Renames the folder to the output.
     pub fn finish(self) -> Result<()> {
         self.rename(&self.folder)
     }
 
-    /// Renames one file of the folder to the goal and removes the others.
+    /// Renames one file of the folder to the output and removes the others.
     pub fn finish_file(self, name: &str) -> Result<()> {
         self.rename(&self.folder.join(name))
     }
 
     fn rename(&self, from: &Path) -> Result<()> {
-        std::fs::rename(from, &self.goal).with_context(|| cannot_write(&self.goal))
+        std::fs::rename(from, &self.output).with_context(|| cannot_write(&self.output))
     }
 }
 
 impl Drop for Staged {
     fn drop(&mut self) {
-        // The folder no longer exists if it became the goal; otherwise removal is best effort.
+        // The folder no longer exists if it became the output; otherwise removal is best effort.
         let _ = std::fs::remove_dir_all(&self.folder);
-        // Folders with content stay, such as those of a finished goal.
+        // `remove_dir` leaves folders with content, such as the parents of a finished output.
         let _ = self.created_parents.iter().try_for_each(std::fs::remove_dir);
     }
 }
@@ -278,11 +279,11 @@ pub(crate) fn cannot_write(path: &Path) -> String {
 }
 
 /// The text before the process id in a temporary name.
-const PART: &str = ".part-";
+const PROCESS_MARK: &str = ".part-";
 
 /// The temporary name of an output while this process writes it.
 pub(crate) fn temporary_name(name: &str) -> String {
-    format!(".{name}{PART}{}", std::process::id())
+    format!(".{name}{PROCESS_MARK}{}", std::process::id())
 }
 
 /// Removes the temporary output of killed processes, for one name or the whole folder. Best effort.
@@ -290,7 +291,7 @@ pub(crate) fn remove_abandoned(folder: &Path, output: Option<&str>) {
     let (Ok(entries), true) = (std::fs::read_dir(folder), Path::new("/proc/self").exists()) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        let parts = name.strip_prefix('.').and_then(|name| name.rsplit_once(PART));
+        let parts = name.strip_prefix('.').and_then(|name| name.rsplit_once(PROCESS_MARK));
         let Some((_, process)) = parts.filter(|(name, _)| output.is_none_or(|output| output == *name)) else {
             continue;
         };
@@ -317,12 +318,12 @@ mod tests {
     fn a_write_removes_the_output_of_killed_processes_and_not_of_running_ones() {
         let folder = std::env::temp_dir().join(format!("model-files-staged-{}", std::process::id()));
         // No process has such an id.
-        let (abandoned, unrelated) = (".goal.part-4294967295", ".other.part-4294967295");
-        let running = format!(".goal{PART}1");
+        let (abandoned, unrelated) = (".output.part-4294967295", ".other.part-4294967295");
+        let running = format!(".output{PROCESS_MARK}1");
         for name in [abandoned, unrelated, &running] {
             std::fs::create_dir_all(folder.join(name)).unwrap();
         }
-        drop(Staged::new(&folder.join("goal")).unwrap());
+        drop(Staged::new(&folder.join("output")).unwrap());
         let exist = [abandoned, unrelated, &running].map(|name| folder.join(name).exists());
         assert_eq!(exist, [false, true, true]);
         std::fs::remove_dir_all(&folder).unwrap();

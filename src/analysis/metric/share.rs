@@ -7,7 +7,7 @@ use protocol::{Facts, Sequence};
 
 use super::limits::{Key, Of};
 use super::observation::{Observation, positive};
-use crate::machine::cpu::{beyond_a_cache, cached_below, last_level_cache_bytes};
+use crate::machine::cpu::{last_level_cache_bytes, min_uncached_bytes, min_uncached_bytes_for_cache};
 use crate::machine::{Cpu, Device};
 use crate::plan::dtype::{Float, bits};
 use crate::plan::scenario::Kind;
@@ -44,7 +44,7 @@ pub fn why_absent(observed: &Observation) -> Option<Absent> {
             Processor::Cpu { .. } => None,
         }
     };
-    (weights < beyond_a_cache(cache_bytes)).then_some(Absent::InCaches { cache_bytes })
+    (weights < min_uncached_bytes_for_cache(cache_bytes)).then_some(Absent::InCaches { cache_bytes })
 }
 
 /// The limit of the bandwidth share, where there is one.
@@ -74,7 +74,7 @@ pub fn compute_limit(observed: &Observation) -> Option<Key> {
 fn bandwidth_of(observed: &Observation) -> Option<f64> {
     let inputs = Inputs::of(observed)?;
     let weights = inputs.sizes.weight_bytes(inputs.facts.weights_dtype.as_deref()?)?;
-    if weights < inputs.processor.cached_below(&observed.machine?.cpu) {
+    if weights < inputs.processor.min_uncached_bytes(&observed.machine?.cpu) {
         return None;
     }
     // If the dtype of the cache is not stated, it is the compute dtype.
@@ -137,10 +137,10 @@ impl<'a> Processor<'a> {
         limits.gpus.iter().find(|gpu| gpu.index == index).map(Self::Gpu)
     }
 
-    fn cached_below(&self, cpu: &Cpu) -> f64 {
+    fn min_uncached_bytes(&self, cpu: &Cpu) -> f64 {
         match self {
-            Self::Cpu { threads, .. } => cached_below(cpu, *threads),
-            Self::Gpu(gpu) => beyond_a_cache(gpu.l2_bytes),
+            Self::Cpu { threads, .. } => min_uncached_bytes(cpu, *threads),
+            Self::Gpu(gpu) => min_uncached_bytes_for_cache(gpu.l2_bytes),
         }
     }
 

@@ -65,7 +65,7 @@ const JOULES: &[Scale] = &[
 const RATES: &[Scale] = &[Scale { divisor: 1.0, symbol: "tok/s" }];
 
 impl Scale {
-    /// The largest scale in which the middle between the smallest and the largest number (in logarithms) is at least one.
+    /// The largest scale in which the geometric mean of the smallest and the largest number is at least one.
     pub fn of(unit: Unit, values: impl IntoIterator<Item = f64>) -> Self {
         let scales = match unit {
             Unit::Nanoseconds => SECONDS,
@@ -77,8 +77,8 @@ impl Scale {
         let positive = values.into_iter().filter(|value| *value > 0.0);
         let (low, high) = positive
             .fold((f64::INFINITY, 0.0), |(low, high): (f64, f64), value| (low.min(value), high.max(value)));
-        let middle = if high > 0.0 { low.sqrt() * high.sqrt() } else { 0.0 };
-        let fitting = scales.iter().rev().find(|scale| middle >= scale.divisor);
+        let geometric_mean = if high > 0.0 { low.sqrt() * high.sqrt() } else { 0.0 };
+        let fitting = scales.iter().rev().find(|scale| geometric_mean >= scale.divisor);
         *fitting.unwrap_or(&scales[0])
     }
 

@@ -1,4 +1,4 @@
-//! The output of the checks: plain text, aligned, within 80 columns. Pure.
+//! The output of the checks: plain text, aligned, within 80 columns. Nothing here reads or writes a stream.
 
 use std::fmt::Write as _;
 
@@ -9,9 +9,9 @@ use crate::text::{plural, wrap};
 pub const NAME_WIDTH: usize = 16;
 const WIDTH: usize = 80;
 /// The column of an entry's text: after two spaces, the result and the name.
-const TEXT: usize = 2 + 8 + NAME_WIDTH + 1;
-/// The limit of characters shown of a line on the wire.
-const SHOWN: usize = 240;
+const TEXT_COLUMN: usize = 2 + 8 + NAME_WIDTH + 1;
+/// The maximum number of characters that an entry shows of a protocol line.
+const MAX_SHOWN: usize = 240;
 
 pub fn head(label: &str, command: &[String], model: &str) -> String {
     let program = command.join(" ");
@@ -23,14 +23,14 @@ pub fn passed(check: &Check) -> String {
 }
 
 /// The text of a fault, with the line sent and the line received.
-pub fn wrong(check: &Check, what: &str, evidence: &Evidence) -> String {
-    let mut page = line("WRONG", check.name, what);
+pub fn wrong(check: &Check, fault: &str, evidence: &Evidence) -> String {
+    let mut page = line("WRONG", check.name, fault);
     if evidence.sent.is_empty() && evidence.received.is_empty() {
         return page;
     }
-    let mut show = |what: &str, line: &str| {
+    let mut show = |name: &str, line: &str| {
         // Writing to a string cannot fail.
-        let _ = writeln!(page, "          {what:<10}{}", wrapped(line, 20));
+        let _ = writeln!(page, "          {name:<10}{}", wrapped(line, 20));
     };
     show("sent", &shown(&evidence.sent));
     show("received", &shown(&evidence.received));
@@ -39,10 +39,10 @@ pub fn wrong(check: &Check, what: &str, evidence: &Evidence) -> String {
 }
 
 /// The text of a fault that was reported before: in short, with the beginning of each line.
-pub fn wrong_again(check: &Check, first: &str, what: &str, evidence: &Evidence) -> String {
-    let what = format!("the same as `{first}`: {}", cut(what, WIDTH - 20));
+pub fn wrong_again(check: &Check, first: &str, fault: &str, evidence: &Evidence) -> String {
+    let text = format!("the same as `{first}`: {}", cut(fault, WIDTH - 20));
     let (sent, received) = (shown(&evidence.sent), shown(&evidence.received));
-    let mut page = line("WRONG", check.name, &what);
+    let mut page = line("WRONG", check.name, &text);
     for (name, line) in [("sent", sent), ("received", received)] {
         // Writing to a string cannot fail.
         let _ = writeln!(page, "          {name:<10}{}", cut(&line, WIDTH - 20));
@@ -60,7 +60,7 @@ pub fn no_engine(label: &str) -> String {
     format!("\n`{label}` is no engine: it answered no request\n")
 }
 
-/// The text of successive checks that were not made for the same reason.
+/// The text of successive checks that did not pass, all for one reason.
 pub fn not_passed(names: &[&str], result: &Finding) -> String {
     let (outcome, why) = match result {
         Finding::Skipped(why) => ("skipped", why),
@@ -73,7 +73,7 @@ pub fn not_passed(names: &[&str], result: &Finding) -> String {
 }
 
 fn line(outcome: &str, name: &str, text: &str) -> String {
-    let text = wrap(text, WIDTH - TEXT, "").join(&format!("\n{:TEXT$}", ""));
+    let text = wrap(text, WIDTH - TEXT_COLUMN, "").join(&format!("\n{:TEXT_COLUMN$}", ""));
     format!("  {outcome:<8}{name:<NAME_WIDTH$} {text}\n")
 }
 
@@ -89,22 +89,22 @@ pub fn verdict(label: &str, counts: &Counts) -> String {
     format!("\n{verdict}: {passed} passed, {absent} absent, {wrong} wrong{rest}\n")
 }
 
-/// A line on the wire with all its blanks, broken at the right edge. All lines after the first are indented.
+/// A protocol line with all its spaces, wrapped at the right edge. All lines after the first are indented.
 fn wrapped(text: &str, indent: usize) -> String {
     let chars: Vec<char> = text.chars().collect();
     let lines: Vec<String> = chars.chunks(WIDTH - indent).map(|line| line.iter().collect()).collect();
     lines.join(&format!("\n{}", " ".repeat(indent)))
 }
 
-/// The text, cut to this number of characters.
-fn cut(text: &str, room: usize) -> String {
-    match text.chars().count() > room {
-        true => format!("{}...", text.chars().take(room - 3).collect::<String>()),
+/// The text, cut to at most `limit` characters.
+fn cut(text: &str, limit: usize) -> String {
+    match text.chars().count() > limit {
+        true => format!("{}...", text.chars().take(limit - 3).collect::<String>()),
         false => text.into(),
     }
 }
 
-/// The beginning of a line on the wire, printable, with the number of bytes left out.
+/// The beginning of a protocol line, printable, with the number of bytes left out.
 fn shown(line: &[u8]) -> String {
     match line {
         [] => return "nothing".into(),
@@ -112,14 +112,14 @@ fn shown(line: &[u8]) -> String {
         _ => {}
     }
     // A character has at most four bytes.
-    let start = String::from_utf8_lossy(&line[..line.len().min(4 * SHOWN)]).into_owned();
-    let printable = |found: char| match found.is_control() {
-        true => found.escape_default().collect(),
-        false => found.to_string(),
+    let start = String::from_utf8_lossy(&line[..line.len().min(4 * MAX_SHOWN)]).into_owned();
+    let printable = |character: char| match character.is_control() {
+        true => character.escape_default().collect(),
+        false => character.to_string(),
     };
     let start = start.trim_end_matches('\n');
-    let text: String = start.chars().take(SHOWN).map(printable).collect();
-    match start.chars().count() > SHOWN {
+    let text: String = start.chars().take(MAX_SHOWN).map(printable).collect();
+    match start.chars().count() > MAX_SHOWN {
         true => format!("{text}... ({} bytes)", line.len()),
         false => text,
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use protocol::{Frame, Message};
 
 use super::result::{Finding, Outcome};
-use crate::run::process::{Launching, Line, Process, STRAY_LINES};
+use crate::run::process::{Launching, Line, MAX_STRAY_LINES, Process};
 
 pub struct Wire {
     process: Process,
@@ -110,10 +110,11 @@ impl Wire {
         if bytes.trim_ascii_start().first() != Some(&b'{') {
             self.strays += 1;
             self.stray.get_or_insert_with(|| bytes.clone());
-            if self.strays > STRAY_LINES {
+            if self.strays > MAX_STRAY_LINES {
                 self.received = bytes;
-                return self
-                    .lose(format!("wrote more than {STRAY_LINES} lines on stdout that are no JSON object"));
+                return self.lose(format!(
+                    "wrote more than {MAX_STRAY_LINES} lines on stdout that are no JSON object"
+                ));
             }
             return Ok(None);
         }

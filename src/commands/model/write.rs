@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::{Result, bail, ensure};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use model_files::{Dtype, Format, Goal, ModelFolder, Shape, Watch, Written, size, synthesise};
+use model_files::{Dtype, Format, Goal, ModelFolder, OnProgress, Shape, Written, size, synthesise};
 
 use crate::cli::exit_code::INTERRUPTED;
 use crate::commands::interrupts::Interrupts;
@@ -136,7 +136,7 @@ fn check_writable(format: Format, dtype: Dtype, option: &str) -> Result<()> {
 /// Writes a model with a bar of bytes on stderr, and prints its path on stdout, for a pipe. Ctrl-C ends the work, so that no
 /// half-made file is left.
 #[expect(clippy::print_stderr, reason = "a summary for the user; only the path goes to stdout")]
-fn write(name: &str, work: impl FnOnce(Watch) -> Result<Written>) -> Result<u8> {
+fn write(name: &str, work: impl FnOnce(OnProgress) -> Result<Written>) -> Result<u8> {
     let interrupts = Interrupts::listen("interrupted")?;
     interrupts.only_count();
     let (begun, bar) = (Instant::now(), bar(name)?);

@@ -14,7 +14,7 @@ use super::library;
 use crate::record::Stage;
 
 /// The maximum number of stdout lines that are no JSON object. Libraries print a few; more is an error.
-pub const STRAY_LINES: usize = 1000;
+pub const MAX_STRAY_LINES: usize = 1000;
 
 /// How long each answer may take.
 #[derive(Debug, Clone, Copy)]
@@ -51,9 +51,9 @@ impl Deadlines {
 #[derive(Debug)]
 pub enum Hello {
     Known(Box<HelloFacts>),
-    /// It does not know `hello`: it is started again and driven with `generate` alone.
+    /// The engine does not know `hello`. The caller starts it again and sends only `generate`.
     Minimal,
-    /// It did not answer, perhaps because it does not know `hello`.
+    /// The engine did not answer, perhaps because it does not know `hello`.
     NoAnswer,
 }
 
@@ -77,7 +77,7 @@ impl Answer {
 pub struct Conversation {
     pub process: Process,
     pub deadlines: Deadlines,
-    stray: usize,
+    stray_lines: usize,
     /// A model is loaded, so later requests load none.
     loaded: bool,
 }
@@ -85,7 +85,7 @@ pub struct Conversation {
 impl Conversation {
     pub fn start(launching: &Launching, deadlines: Deadlines) -> Result<Self, Fault> {
         match Process::start(launching) {
-            Ok(process) => Ok(Self { process, deadlines, stray: 0, loaded: false }),
+            Ok(process) => Ok(Self { process, deadlines, stray_lines: 0, loaded: false }),
             Err(error) => {
                 let program = launching.command.first().map_or("", String::as_str);
                 let hint = match error.raw_os_error().map(Errno::from_raw_os_error) {
@@ -110,7 +110,7 @@ impl Conversation {
         };
         let Ok(answer) = tokio::time::timeout(deadline, answer).await else { return Ok(Hello::NoAnswer) };
         match answer?.0 {
-            // The smallest engine takes every line for a `generate`, or ignores unknown lines.
+            // A minimal engine reads every line as a `generate`, or ignores unknown lines.
             Message::Generated(_) => Ok(Hello::Minimal),
             Message::Failed(Failed { kind: FailureKind::BadRequest | FailureKind::Unsupported, .. }) => {
                 Ok(Hello::Minimal)
@@ -194,7 +194,7 @@ impl Conversation {
         }
     }
 
-    /// Sends `shutdown`, then waits for `bye` and the end. `Err` is a deviation from that; the process is ended in any case.
+    /// Sends `shutdown`, then waits for `bye` and the end. After an `Err` the process may still run; the caller ends it.
     pub async fn shutdown(&mut self) -> Result<(), Cause> {
         let deadline = self.deadlines.shutdown;
         self.send_within(&Request::Shutdown {}, deadline).await?;
@@ -212,7 +212,7 @@ impl Conversation {
     /// Checks that the engine wrote nothing unrequested since its last answer.
     pub fn refuse_unrequested(&mut self) -> Result<(), Cause> {
         while let Some(line) = self.process.waiting_line() {
-            if let Some((message, _)) = self.understand(line)? {
+            if let Some((message, _)) = self.parse_line(line)? {
                 return Err(Cause::Protocol(format!("unrequested `{}` after its answer", message.name())));
             }
         }
@@ -241,7 +241,7 @@ impl Conversation {
         self.message_by(tokio::time::Instant::now() + deadline, deadline).await
     }
 
-    /// The next message until a point in time. A timeout states the deadline.
+    /// The next message, if it arrives before `answer_by`. The timeout error contains `deadline`.
     async fn message_by(
         &mut self,
         answer_by: tokio::time::Instant,
@@ -251,17 +251,17 @@ impl Conversation {
         message.unwrap_or(Err(Cause::Timeout(deadline)))
     }
 
-    /// The next message. Other lines are skipped and kept with stderr.
+    /// The next message. Lines that are not messages go to the kept lines of stderr.
     async fn message(&mut self) -> Result<(Message, Instant), Cause> {
         loop {
             let Some(line) = self.process.line().await else { return Err(self.ended().await) };
-            if let Some(understood) = self.understand(line)? {
-                return Ok(understood);
+            if let Some(parsed) = self.parse_line(line)? {
+                return Ok(parsed);
             }
         }
     }
 
-    fn understand(&mut self, line: Line) -> Result<Option<(Message, Instant)>, Cause> {
+    fn parse_line(&mut self, line: Line) -> Result<Option<(Message, Instant)>, Cause> {
         let bytes = match line.frame {
             Frame::Line(bytes) => bytes,
             Frame::TooLong { bytes } => {
@@ -270,11 +270,11 @@ impl Conversation {
             }
         };
         if bytes.trim_ascii_start().first() != Some(&b'{') {
-            self.stray += 1;
+            self.stray_lines += 1;
             self.process.note(&format!("(stdout) {}", String::from_utf8_lossy(&bytes)));
-            if self.stray > STRAY_LINES {
+            if self.stray_lines > MAX_STRAY_LINES {
                 return Err(Cause::Protocol(format!(
-                    "more than {STRAY_LINES} lines on stdout that are no JSON object"
+                    "more than {MAX_STRAY_LINES} lines on stdout that are no JSON object"
                 )));
             }
             return Ok(None);

@@ -15,7 +15,7 @@ pub enum Stop {
     /// The engine's fault, which becomes a row.
     Fault(Fault),
     /// An error of this program, which ends the run.
-    Broken(anyhow::Error),
+    ProgramError(anyhow::Error),
 }
 
 /// A failure of an engine with the facts for its row.
@@ -25,7 +25,7 @@ pub struct Fault {
     pub cause: Cause,
     /// The last lines that the engine wrote on stderr.
     pub stderr: Vec<String>,
-    /// The number of its launch, if that is in the record.
+    /// The number of the failed launch, if the record contains that launch.
     pub launch: Option<u32>,
 }
 
@@ -52,12 +52,12 @@ pub enum Cause {
 }
 
 impl Stop {
-    /// Separates the engine's faults from errors of this program, which go on as errors.
-    pub fn survive<T>(result: Result<T, Self>) -> Result<Result<T, Fault>> {
+    /// Separates a fault of the engine from an error of this program: the inner `Err` is the fault, the outer one the error.
+    pub fn separate<T>(result: Result<T, Self>) -> Result<Result<T, Fault>> {
         match result {
             Ok(value) => Ok(Ok(value)),
             Err(Self::Fault(fault)) => Ok(Err(fault)),
-            Err(Self::Broken(error)) => Err(error),
+            Err(Self::ProgramError(error)) => Err(error),
         }
     }
 }
@@ -70,17 +70,17 @@ impl From<Fault> for Stop {
 
 impl From<anyhow::Error> for Stop {
     fn from(error: anyhow::Error) -> Self {
-        Self::Broken(error)
+        Self::ProgramError(error)
     }
 }
 
 impl Fault {
-    /// A fault without a process that could have last lines of stderr.
+    /// A fault before a process existed, so it has no lines of stderr.
     pub fn without_process(when: Stage, cause: Cause) -> Self {
         Self { when, cause, stderr: Vec::new(), launch: None }
     }
 
-    pub fn row(self, configuration: usize, case: Option<usize>) -> Failure {
+    pub fn into_failure(self, configuration: usize, case: Option<usize>) -> Failure {
         Failure {
             configuration,
             case,

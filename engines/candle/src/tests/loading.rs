@@ -7,7 +7,7 @@ use protocol::Load;
 use serde_json::{Value, json};
 
 use super::{ALL, GEMMA, IN_GGUF, LLAMA, MISTRAL, PHI3, QWEN2, QWEN3, Tiny};
-use super::{greedy, load, load_with, loaded, logits, message, relative_difference};
+use super::{greedy, load, load_safetensors, load_with, logits, message, relative_difference};
 use super::{rounded, write_config, write_gguf, write_tensors};
 use crate::engine;
 
@@ -41,7 +41,7 @@ fn hello_names_the_architectures_that_are_tested_here() {
 fn facts_state_the_bytes_that_a_load_leaves_in_memory() {
     for tiny in ALL {
         let elements: usize = tiny.tensors().values().map(Tensor::elem_count).sum();
-        let facts = loaded(tiny).facts;
+        let facts = load_safetensors(tiny).facts;
         assert_eq!(facts.parameters, Some(elements as u64), "{}", tiny.architecture);
         assert_eq!(facts.weights_bytes, Some(elements as u64 * 4), "{}", tiny.architecture);
         assert_eq!(facts.context_tokens, Some(tiny.context as u32));

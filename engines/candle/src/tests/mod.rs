@@ -29,7 +29,7 @@ fn load(path: &Path) -> LoadedModel {
 }
 
 /// A loaded folder of safetensors; the files are deleted, because a loaded model does not need them.
-fn loaded(tiny: Tiny) -> LoadedModel {
+fn load_safetensors(tiny: Tiny) -> LoadedModel {
     let folder = tempfile::tempdir().unwrap();
     tiny.write_folder(folder.path());
     load(folder.path())
@@ -83,7 +83,7 @@ fn message<T>(result: Result<T, Failed>) -> String {
 struct Tiny {
     architecture: &'static str,
     hidden: usize,
-    inner: usize,
+    intermediate: usize,
     layers: usize,
     heads: usize,
     kv_heads: usize,
@@ -96,7 +96,7 @@ struct Tiny {
 const LLAMA: Tiny = Tiny {
     architecture: "llama",
     hidden: 64,
-    inner: 96,
+    intermediate: 96,
     layers: 2,
     heads: 4,
     kv_heads: 2,
@@ -120,14 +120,14 @@ const IN_GGUF: [Tiny; 4] = [LLAMA, QWEN2, QWEN3, PHI3];
 
 /// Wide enough for candle's repacked kernels: rows of 256, outputs in multiples of 16.
 const WIDE: Tiny =
-    Tiny { hidden: 256, inner: 256, layers: 1, vocabulary: 112, tied: true, head_dim: 64, ..LLAMA };
+    Tiny { hidden: 256, intermediate: 256, layers: 1, vocabulary: 112, tied: true, head_dim: 64, ..LLAMA };
 
 impl Tiny {
     fn config(&self) -> Value {
         json!({
             "model_type": self.architecture,
             "hidden_size": self.hidden,
-            "intermediate_size": self.inner,
+            "intermediate_size": self.intermediate,
             "num_hidden_layers": self.layers,
             "num_attention_heads": self.heads,
             "num_key_value_heads": self.kv_heads,
@@ -143,8 +143,8 @@ impl Tiny {
         })
     }
 
-    /// The same weights at every call, under Hugging Face's names. Names and shapes are written by hand: a list from
-    /// `model_files` could not reveal that it requires one tensor too many.
+    /// The same weights at every call, under Hugging Face's names. Names and shapes are written by hand: with a
+    /// list from `model_files`, no test would fail if `model_files` required a tensor that real models lack.
     fn tensors(&self) -> HashMap<String, Tensor> {
         let mut rng = Rng::new(7);
         let mut tensors = HashMap::new();
@@ -154,12 +154,12 @@ impl Tiny {
                 (0..count).map(|_| (center + spread * (rng.next_f64() - 0.5)) as f32).collect();
             tensors.insert(name, Tensor::from_vec(values, shape, &Device::Cpu).unwrap());
         };
-        let Tiny { hidden, inner, vocabulary, head_dim, .. } = *self;
+        let Tiny { hidden, intermediate, vocabulary, head_dim, .. } = *self;
         let (q_width, kv_width) = (self.heads * head_dim, self.kv_heads * head_dim);
         // This spread keeps the size of activations, so that attention and MLP both matter.
         let spread = |width: usize| 4.0 / (width as f64).sqrt();
-        // Gemma adds one to its norms, and multiplies its embedding, which is also its head, by the root of its width. A
-        // wider spread would repeat the last id forever.
+        // Gemma adds one to the weights of a norm. It multiplies the embedding by the square root of the width. The
+        // embedding is also the output head: with a wider spread, the model would repeat the last id forever.
         let (norm, embedding) = if self.is("gemma") { (0.0, 0.1) } else { (1.0, 2.0) };
         add("model.embed_tokens.weight".into(), &[vocabulary, hidden], 0.0, embedding);
         add("model.norm.weight".into(), &[hidden], norm, 0.5);
@@ -174,7 +174,7 @@ impl Tiny {
             if self.is("phi3") {
                 let width = q_width + 2 * kv_width;
                 add(name("self_attn.qkv_proj.weight"), &[width, hidden], 0.0, spread(hidden));
-                add(name("mlp.gate_up_proj.weight"), &[2 * inner, hidden], 0.0, spread(hidden));
+                add(name("mlp.gate_up_proj.weight"), &[2 * intermediate, hidden], 0.0, spread(hidden));
             } else {
                 for (part, width) in [("q", q_width), ("k", kv_width), ("v", kv_width)] {
                     add(
@@ -187,15 +187,15 @@ impl Tiny {
                         add(name(&format!("self_attn.{part}_proj.bias")), &[width], 0.0, 1.0);
                     }
                 }
-                add(name("mlp.gate_proj.weight"), &[inner, hidden], 0.0, spread(hidden));
-                add(name("mlp.up_proj.weight"), &[inner, hidden], 0.0, spread(hidden));
+                add(name("mlp.gate_proj.weight"), &[intermediate, hidden], 0.0, spread(hidden));
+                add(name("mlp.up_proj.weight"), &[intermediate, hidden], 0.0, spread(hidden));
             }
             if self.is("qwen3") {
                 add(name("self_attn.q_norm.weight"), &[head_dim], 1.0, 0.5);
                 add(name("self_attn.k_norm.weight"), &[head_dim], 1.0, 0.5);
             }
             add(name("self_attn.o_proj.weight"), &[hidden, q_width], 0.0, spread(q_width));
-            add(name("mlp.down_proj.weight"), &[hidden, inner], 0.0, spread(inner));
+            add(name("mlp.down_proj.weight"), &[hidden, intermediate], 0.0, spread(intermediate));
         }
         tensors
     }
@@ -227,24 +227,24 @@ impl Tiny {
         parts.into_iter().map(quantize).collect()
     }
 
-    /// Written by hand and by candle: the writer of `model_files` cannot test its own reader.
+    /// The keys are written by hand, and candle writes the file: the writer of `model_files` cannot test its own reader.
     fn metadata(&self) -> Vec<(String, Metadata)> {
-        let own = |name: &str, value| (format!("{}.{name}", self.architecture), value);
+        let of_architecture = |name: &str, value| (format!("{}.{name}", self.architecture), value);
         let count = |value: usize| Metadata::U32(value as u32);
         vec![
             ("general.architecture".into(), Metadata::String(self.architecture.into())),
-            own("attention.head_count", count(self.heads)),
-            own("attention.head_count_kv", count(self.kv_heads)),
-            own("attention.key_length", count(self.head_dim)),
-            own("attention.value_length", count(self.head_dim)),
-            own("attention.layer_norm_rms_epsilon", Metadata::F32(1e-5)),
-            own("block_count", count(self.layers)),
-            own("context_length", count(self.context)),
-            own("embedding_length", count(self.hidden)),
-            own("feed_forward_length", count(self.inner)),
-            own("rope.dimension_count", count(self.head_dim)),
-            own("rope.freq_base", Metadata::F32(10000.0)),
-            own("vocab_size", count(self.vocabulary)),
+            of_architecture("attention.head_count", count(self.heads)),
+            of_architecture("attention.head_count_kv", count(self.kv_heads)),
+            of_architecture("attention.key_length", count(self.head_dim)),
+            of_architecture("attention.value_length", count(self.head_dim)),
+            of_architecture("attention.layer_norm_rms_epsilon", Metadata::F32(1e-5)),
+            of_architecture("block_count", count(self.layers)),
+            of_architecture("context_length", count(self.context)),
+            of_architecture("embedding_length", count(self.hidden)),
+            of_architecture("feed_forward_length", count(self.intermediate)),
+            of_architecture("rope.dimension_count", count(self.head_dim)),
+            of_architecture("rope.freq_base", Metadata::F32(10000.0)),
+            of_architecture("vocab_size", count(self.vocabulary)),
         ]
     }
 
@@ -267,7 +267,7 @@ fn write_tensors(folder: &Path, tensors: &HashMap<String, Tensor>) {
     candle_core::safetensors::save(tensors, folder.join("model.safetensors")).unwrap();
 }
 
-/// A copy with values that a narrower dtype can hold.
+/// A copy in a narrower dtype, which rounds the values.
 fn rounded(tensors: HashMap<String, Tensor>, dtype: DType) -> HashMap<String, Tensor> {
     tensors.into_iter().map(|(name, tensor)| (name, tensor.to_dtype(dtype).unwrap())).collect()
 }

@@ -6,7 +6,7 @@ use model_files::{Dtype, Format, Goal, ModelFolder};
 use protocol::Sampling;
 
 use super::{ALL, IN_GGUF, LLAMA, QWEN3, Tiny, WIDE};
-use super::{greedy, job, load, loaded, logits, message, relative_difference, run, sampled};
+use super::{greedy, job, load, load_safetensors, logits, message, relative_difference, run, sampled};
 use crate::model::LoadedModel;
 
 const PROMPT: [u32; 5] = [0, 17, 3, 42, 8];
@@ -20,7 +20,7 @@ fn load_gguf(tiny: Tiny, dtype: GgmlDType) -> LoadedModel {
 fn all_models(context: usize) -> impl Iterator<Item = (String, LoadedModel)> {
     let tiny = move |tiny| Tiny { context, ..tiny };
     let named = |tiny: Tiny, format| format!("{} from {format}", tiny.architecture);
-    let folders = ALL.into_iter().map(move |one| (named(one, "safetensors"), loaded(tiny(one))));
+    let folders = ALL.into_iter().map(move |one| (named(one, "safetensors"), load_safetensors(tiny(one))));
     folders
         .chain(IN_GGUF.into_iter().map(move |one| (named(one, "GGUF"), load_gguf(tiny(one), GgmlDType::F32))))
 }
@@ -47,7 +47,7 @@ fn greedy_decoding_is_the_same_with_and_without_the_cache() {
 }
 
 #[test]
-fn a_score_is_the_log_probability_after_the_whole_prompt() {
+fn a_score_is_the_log_probability_of_an_id_after_the_ids_before_it() {
     for (name, mut model) in all_models(48) {
         let ids: Vec<u32> = (0..12).map(|index| index * 7 % LLAMA.vocabulary as u32).collect();
         let scores = model.score(&ids).unwrap();
@@ -65,9 +65,9 @@ fn a_long_prompt_gives_the_same_logits_in_one_call_and_one_by_one() {
     for (name, mut model) in all_models(512) {
         let in_one_call = logits(&mut model, &ids);
         let mut sequence = model.network.start(true);
-        let one = |id: &u32| sequence.feed(&[*id]).unwrap();
-        let each: Vec<_> = ids.iter().map(one).collect();
-        let one_by_one = each.last().unwrap().to_vec1().unwrap();
+        let feed = |id: &u32| sequence.feed(&[*id]).unwrap();
+        let all_logits: Vec<_> = ids.iter().map(feed).collect();
+        let one_by_one = all_logits.last().unwrap().to_vec1().unwrap();
         let difference = relative_difference(&one_by_one, &in_one_call);
         assert!(difference < 1e-4, "{name} is off by {difference}");
     }
@@ -86,7 +86,7 @@ fn a_request_does_not_change_the_next_answer() {
 #[test]
 fn a_gguf_gives_the_logits_of_its_safetensors_source() {
     for tiny in IN_GGUF {
-        let expected = logits(&mut loaded(tiny), &PROMPT);
+        let expected = logits(&mut load_safetensors(tiny), &PROMPT);
         let exact = relative_difference(&logits(&mut load_gguf(tiny, GgmlDType::F32), &PROMPT), &expected);
         assert!(exact < 1e-5, "{}: F32 is off by {exact}", tiny.architecture);
         let rounded = relative_difference(&logits(&mut load_gguf(tiny, GgmlDType::Q8_0), &PROMPT), &expected);
@@ -120,7 +120,7 @@ fn a_converted_model_gives_the_logits_of_its_source() {
 fn late_positions_are_exact_in_a_gguf() {
     let ids: Vec<u32> = (0..2100_u32).map(|index| index * index % LLAMA.vocabulary as u32).collect();
     for tiny in IN_GGUF.map(|tiny| Tiny { context: 2100, layers: 1, ..tiny }) {
-        let expected = logits(&mut loaded(tiny), &ids);
+        let expected = logits(&mut load_safetensors(tiny), &ids);
         let difference = relative_difference(&logits(&mut load_gguf(tiny, GgmlDType::F32), &ids), &expected);
         assert!(difference < 1e-5, "{} is off by {difference}", tiny.architecture);
     }
@@ -130,7 +130,7 @@ fn late_positions_are_exact_in_a_gguf() {
 fn candles_fused_attention_works_for_one_two_and_four_key_value_heads() {
     for kv_heads in [1, 2, 4] {
         let tiny = Tiny { kv_heads, ..QWEN3 };
-        let (mut folder, mut gguf) = (loaded(tiny), load_gguf(tiny, GgmlDType::F32));
+        let (mut folder, mut gguf) = (load_safetensors(tiny), load_gguf(tiny, GgmlDType::F32));
         let ids = greedy(&mut folder, &PROMPT, 24);
         assert_eq!(greedy(&mut gguf, &PROMPT, 24), ids, "{kv_heads}");
         assert_eq!(run(&mut folder, &job_without_cache(&PROMPT, 24)), ids, "{kv_heads}");
@@ -139,7 +139,7 @@ fn candles_fused_attention_works_for_one_two_and_four_key_value_heads() {
 
 #[test]
 fn repacked_kernels_give_the_logits_of_the_original_weights() {
-    let expected = logits(&mut loaded(WIDE), &PROMPT);
+    let expected = logits(&mut load_safetensors(WIDE), &PROMPT);
     for (dtype, bound) in [(GgmlDType::Q8_0, 0.05), (GgmlDType::Q4K, 0.3)] {
         let difference = relative_difference(&logits(&mut load_gguf(WIDE, dtype), &PROMPT), &expected);
         assert!(difference > 1e-5 && difference < bound, "{dtype:?} is off by {difference}");
@@ -148,7 +148,7 @@ fn repacked_kernels_give_the_logits_of_the_original_weights() {
 
 #[test]
 fn the_seed_determines_sampling() {
-    let mut model = loaded(LLAMA);
+    let mut model = load_safetensors(LLAMA);
     let sampling_with = |seed| Sampling { temperature: 2.0, top_k: 0, top_p: None, seed };
     let first = sampled(&mut model, sampling_with(1));
     assert_eq!(sampled(&mut model, sampling_with(1)), first);
@@ -159,8 +159,8 @@ fn the_seed_determines_sampling() {
     assert_eq!(sampled(&mut model, Sampling { temperature: 0.0, ..sampling_with(3) }), greedy);
     for temperature in [5e-324, 1e-300, 1e-40, sampling::GREEDY_BELOW] {
         for top_k in [0, 5] {
-            let cold = Sampling { temperature, top_k, ..sampling_with(3) };
-            assert_eq!(sampled(&mut model, cold), greedy, "{temperature}");
+            let low_temperature = Sampling { temperature, top_k, ..sampling_with(3) };
+            assert_eq!(sampled(&mut model, low_temperature), greedy, "{temperature}");
         }
     }
     let nucleus = Sampling { top_k: 20, top_p: Some(0.9), ..sampling_with(4) };
@@ -168,11 +168,11 @@ fn the_seed_determines_sampling() {
 }
 
 #[test]
-fn a_gguf_with_cached_masks_is_refused_without_a_cache() {
+fn a_request_without_a_cache_is_refused_for_a_gguf_with_cached_masks() {
     let mut model = load_gguf(LLAMA, GgmlDType::F32);
-    let without = job_without_cache(&PROMPT, 2);
-    let mut tokens = engine_kit::Tokens::collecting(&without.prompts, 2, &[]);
-    let failure = message(model.generate(&without, &mut tokens));
+    let uncached_job = job_without_cache(&PROMPT, 2);
+    let mut tokens = engine_kit::Tokens::collecting(&uncached_job.prompts, 2, &[]);
+    let failure = message(model.generate(&uncached_job, &mut tokens));
     assert!(failure.starts_with("unsupported: `use_cache: false` on this GGUF"), "{failure}");
 }
 
@@ -185,14 +185,17 @@ fn the_whole_context_can_be_used() {
 }
 
 #[test]
-fn candles_own_pool_gives_the_same_answer() {
+fn candles_own_thread_pool_gives_the_same_answer() {
     let folder = tempfile::tempdir().unwrap();
     LLAMA.write_folder(folder.path());
     let options = serde_json::json!({ "own_pool": true }).as_object().unwrap().clone();
-    let mut inside =
+    let mut model_in_own_pool =
         super::load_with(folder.path(), &protocol::Load { options, ..Default::default() }).unwrap();
-    assert!(inside.network.own_pool);
-    assert_eq!(greedy(&mut inside, &PROMPT, 12), greedy(&mut loaded(LLAMA), &PROMPT, 12));
+    assert!(model_in_own_pool.network.own_pool);
+    assert_eq!(
+        greedy(&mut model_in_own_pool, &PROMPT, 12),
+        greedy(&mut load_safetensors(LLAMA), &PROMPT, 12)
+    );
 }
 
 #[test]
@@ -207,7 +210,7 @@ fn the_embedded_model_writes_the_same_text_with_and_without_cache() {
 
     let text = [prompt, cached].concat();
     let scores = model.score(&text).unwrap();
-    // Each of the twelve was the most probable of two thousand, so each is far above a uniform probability.
+    // Each of the twelve ids was the most probable of two thousand, so its score is far above a uniform probability.
     let uniform = -(f64::from(model.facts.vocabulary_size.unwrap())).ln();
     assert!(scores[scores.len() - 12..].iter().all(|score| *score > uniform + 2.0), "{scores:?}");
 }

@@ -1,4 +1,4 @@
-//! A small engine with a behaviour per prompt, and a conversation with it in memory.
+//! A small engine whose behaviour depends on the prompt, and functions that talk to it in memory.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::io::Write;
@@ -18,15 +18,15 @@ use engine_kit::{
 #[path = "../../../../models/files/tests/tiny/mod.rs"]
 pub mod tiny;
 
-/// The first id of a prompt selects a special behaviour; other prompts count up from it.
-pub const ENDS: u32 = 50;
+/// The first id of a prompt selects one of these behaviours. After any other id, the toy counts up from that id.
+pub const ENDS_WITH_EOS: u32 = 50;
 pub const PANICS: u32 = 51;
 pub const CANCELS_SEVEN: u32 = 52;
 pub const STOPS_EARLY: u32 = 53;
 pub const NEVER_STOPS: u32 = 54;
 pub const RUNS_OUT_OF_MEMORY: u32 = 55;
 pub const WRONG_SEQUENCE: u32 = 56;
-pub const FAILS_ALONE: u32 = 57;
+pub const FAILS_ONE_REQUEST: u32 = 57;
 pub const HANGS: u32 = 58;
 
 /// The calls to the toy, in order.
@@ -60,7 +60,7 @@ impl Toy {
         Self { capabilities, slots: false, inbox: Arc::default(), log: Arc::default() }
     }
 
-    /// A toy that takes two requests with ids at a time.
+    /// A toy that runs two requests at a time, if each has an `id`.
     pub fn overlapping() -> Self {
         let toy = Self::new();
         Self { capabilities: Capabilities { concurrency: 2, ..toy.capabilities.clone() }, slots: true, ..toy }
@@ -126,7 +126,7 @@ impl Model for ToyModel {
     }
 
     fn score(&mut self, ids: &[u32]) -> Result<Vec<f64>, Failed> {
-        let value = |id: &u32| if *id == ENDS { f64::NEG_INFINITY } else { -f64::from(*id) };
+        let value = |id: &u32| if *id == ENDS_WITH_EOS { f64::NEG_INFINITY } else { -f64::from(*id) };
         match ids[0] {
             STOPS_EARLY => Ok(vec![]),
             PANICS => Ok(vec![f64::NAN; ids.len() - 1]),
@@ -150,7 +150,7 @@ impl ToyModel {
         tokens: &mut Tokens,
     ) -> Result<bool, Failed> {
         let id = match (selector, index) {
-            (ENDS, 2) => tiny::EOS,
+            (ENDS_WITH_EOS, 2) => tiny::EOS,
             (PANICS, 1) => panic!("a panic by request"),
             (HANGS, 1) => {
                 let _ = std::io::stderr().write_all(b"hanging\n");
@@ -159,7 +159,7 @@ impl ToyModel {
                 }
             }
             (STOPS_EARLY, 2) => return Ok(false),
-            (FAILS_ALONE, 1) => {
+            (FAILS_ONE_REQUEST, 1) => {
                 tokens.fail(Failed::new(FailureKind::Model, "no number"));
                 return Ok(false);
             }
@@ -179,7 +179,7 @@ impl ToyModel {
             }
             Flow::Done | Flow::More => {}
         }
-        // A token for a sequence that does not exist never ends that sequence.
+        // No sequence gets the token, so no sequence would ever end: the toy stops here.
         Ok(selector != WRONG_SEQUENCE)
     }
 }
@@ -274,12 +274,12 @@ pub fn converse(toy: Toy, environment: Environment, input: impl AsRef<[u8]>) -> 
     Session { raw, messages, stderr: stderr.text(), log }
 }
 
-/// The answers to lines about a loaded tiny model.
+/// The answers to these lines. The environment names a tiny model.
 pub fn answers_to(test: &str, toy: Toy, lines: &[&str]) -> Vec<Message> {
     converse(toy, environment(test), lines.join("\n")).messages
 }
 
-/// The only `failed` in the answers to a line.
+/// The answer to a line, which must be a single `failed`.
 pub fn failure_of(test: &str, toy: Toy, line: &str) -> Failed {
     let mut answers = answers_to(test, toy, &[line]);
     assert_eq!(answers.len(), 1, "{answers:?}");

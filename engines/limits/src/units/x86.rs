@@ -6,9 +6,10 @@ use std::hint::black_box;
 use super::Unit;
 use crate::names;
 
-/// Independent sums. Two pipes with a latency of four (Intel) or five need ten; 32 registers hold more.
+/// Independent sums, so that no addition waits for another. Two pipes with a latency of four cycles (Intel) or five need
+/// eight or ten sums; there are 32 registers.
 const SUMS_512: usize = 16;
-/// Independent sums: of 16 registers, two hold operands.
+/// Independent sums. There are 16 registers, of which two hold operands.
 const SUMS_256: usize = 12;
 
 /// The units of this machine.
@@ -30,7 +31,7 @@ pub fn supported() -> impl Iterator<Item = Unit> {
     f32_unit.into_iter().chain(units.into_iter().filter_map(|(has, unit)| has.then_some(unit)))
 }
 
-/// The sums stay near two, so that no number becomes slow to compute with.
+/// The sums stay near two: subnormal numbers can be slower.
 #[target_feature(enable = "avx512f")]
 fn f32_512(rounds: u64) {
     let (half, one) = (black_box(_mm512_set1_ps(0.5)), black_box(_mm512_set1_ps(1.0)));

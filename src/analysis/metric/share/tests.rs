@@ -211,7 +211,7 @@ fn threads_beside_several_last_level_caches_have_all_of_them() {
     let found = [1, 2, 4, 100].map(|threads| last_level_cache_bytes(&several, threads));
     assert_eq!(found, [32, 64, 128, 128].map(|mib| Some(mib << 20)));
     assert_eq!(last_level_cache_bytes(&cpu(Vec::new()), 4), None);
-    assert_eq!(cached_below(&cpu(Vec::new()), 4), f64::from(1 << 30));
+    assert_eq!(min_uncached_bytes(&cpu(Vec::new()), 4), f64::from(1 << 30));
 }
 
 #[test]
