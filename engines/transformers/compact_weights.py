@@ -64,13 +64,13 @@ def tensor_targets(network):
     if network.head is not None:
         targets["lm_head.weight"] = ("head", 0, shape.vocabulary_size)
     for index, layer in enumerate(network.layers):
-        prefix, layer = f"model.layers.{index}.", f"layers.{index}."
+        prefix, path = f"model.layers.{index}.", f"layers.{index}."
         for parameter, rows in layer_parts(shape).items():
             if getattr(layer, parameter) is None:
                 continue
             first = 0
             for name, count in rows:
-                targets[prefix + name] = (layer + parameter, first, count)
+                targets[prefix + name] = (path + parameter, first, count)
                 first += count
     return targets
 

@@ -30,7 +30,7 @@ class Copy:
         start, end = self.offsets(name)
         count = self.header[name]["shape"][0]
         row = (end - start) // count
-        return [bytes(self.numbers[start:start + row]) for start in range(start, end, row)]
+        return [bytes(self.numbers[offset:offset + row]) for offset in range(start, end, row)]
 
     def put(self, name: str, rows: list[bytes]) -> None:
         start, end = self.offsets(name)

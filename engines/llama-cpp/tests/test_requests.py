@@ -66,13 +66,13 @@ class Requests(unittest.TestCase):
         self.assertEqual(generate(self.model, [IDS], 8, ignore_eos=True), first)
 
     def test_a_prompt_gives_the_same_logits_in_several_calls_and_in_one(self):
-        expected = self.logits(LONG)
+        logits = self.logits(LONG)
         context, batch = self.model._contexts.empty(1, len(LONG)), self.model._contexts.empty(2, len(LONG))
         expected = generate(self.model, [LONG, IDS], 6, ignore_eos=True)
         saved = context.batch_tokens, batch.batch_tokens
         context.batch_tokens, batch.batch_tokens = 96, 96
         self.addCleanup(lambda: (setattr(context, "batch_tokens", saved[0]), setattr(batch, "batch_tokens", saved[1])))
-        self.assertLess(abs(self.logits(LONG) - expected).max(), 1e-3)
+        self.assertLess(abs(self.logits(LONG) - logits).max(), 1e-3)
         self.assertEqual(generate(self.model, [LONG, IDS], 6, ignore_eos=True), expected)
         self.assertEqual(generate(self.model, [IDS, LONG], 6, ignore_eos=True), expected[::-1])
 

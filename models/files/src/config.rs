@@ -207,7 +207,7 @@ fn kv_heads(name: &str, given: Option<u32>, heads: u32) -> Result<u32> {
     let kv_heads = given.unwrap_or(heads);
     ensure!(
         kv_heads > 0 && heads.is_multiple_of(kv_heads),
-        "`{name}` {kv_heads} does not divide {heads} attention heads"
+        "`{name}` is {kv_heads} and does not divide {heads} attention heads"
     );
     Ok(kv_heads)
 }
