@@ -26,7 +26,8 @@ fn main() {
         return;
     };
     println!("cargo::rustc-env=CANDLE_CUDA_ARCH={arch}");
-    // The folder for running programs. Its `stubs` are only for the linker; cudarc passes both to it.
+    // The program loads CUDA's libraries from this folder. Its subfolder `stubs` is only for the linker. cudarc passes both
+    // folders to the linker.
     if let Some(folder) = std::env::var_os("CUDA_HOME").and_then(|home| libraries(Path::new(&home))) {
         let folder = folder.display();
         // Set as a RUNPATH, so that LD_LIBRARY_PATH takes precedence.

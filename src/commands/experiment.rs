@@ -75,8 +75,8 @@ pub fn resolve<'a>(registry: &'a Registry, arguments: &'a RunArgs) -> Result<Res
 
 impl<'a> Resolving<'a> {
     /// The selection without a build: an engine that is not ready is a candidate with a reason.
-    pub fn as_it_stands(&self) -> Result<Selection> {
-        self.resolved.as_it_stands()
+    pub fn without_set_up(&self) -> Result<Selection> {
+        self.resolved.without_set_up()
     }
 
     /// Builds engines and sets them up as far as allowed, and hashes the models' weights. An engine that cannot run is a
@@ -107,7 +107,7 @@ impl<'a> Resolving<'a> {
             candidates.push(candidate);
         }
         let mut notices = setting_up.warnings;
-        let (selection, unnamed) = self.resolved.made_ready(candidates, &mut listener)?;
+        let (selection, unnamed) = self.resolved.after_set_up(candidates, &mut listener)?;
         notices.extend(unnamed);
         Ok(Ready {
             selection,

@@ -43,7 +43,7 @@ pub fn request(arguments: &RequestArgs) -> Result<u8> {
     let devices = vec![arguments.device.clone()];
     let threads = vec![cpu::all_threads()];
     let settings = Selection { devices, threads, seed: arguments.seed, ..Selection::default() };
-    let selection = resolve(&registry, &names, settings)?.as_it_stands()?;
+    let selection = resolve(&registry, &names, settings)?.without_set_up()?;
     output::succeed(lines(&selection, arguments.text)?)
 }
 

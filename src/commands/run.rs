@@ -23,7 +23,7 @@ pub fn run(arguments: &RunArgs) -> Result<u8> {
     if arguments.extent.dry_run {
         // Equal weights are only known after reading them, so nothing is refused here.
         let judge = JudgeArgs { force: true, ..arguments.judge };
-        let (plan, _) = planned(&resolved.as_it_stands()?, against.as_ref(), &judge)?;
+        let (plan, _) = planned(&resolved.without_set_up()?, against.as_ref(), &judge)?;
         return dry_run::show(&plan, &resolved.results);
     }
     let mut ready = resolved.make_ready()?;

@@ -90,7 +90,7 @@ pub struct Environment {
     pub download_mb: u64,
     pub installed_mb: u64,
     /// Another way to get the contents. It is shown when the environment is missing or cannot be created.
-    pub otherwise: Option<String>,
+    pub install_hint: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

@@ -244,16 +244,16 @@ pub fn missing(program: Program, state: &State) -> Unavailable {
 fn no_environment(program: Program) -> Unavailable {
     let environment = program.engine.manifest.environment.as_ref();
     let size = environment.map_or(0, |environment| environment.download_mb);
-    let otherwise = otherwise(program).map_or(String::new(), |otherwise| format!("\n{otherwise}"));
+    let install_hint = install_hint(program).map_or(String::new(), |hint| format!("\n{hint}"));
     Unavailable {
         reason: format!("its environment is not set up ({} to download)", megabytes(size)),
-        hint: Some(format!("{}{otherwise}", set_up_command(program))),
+        hint: Some(format!("{}{install_hint}", set_up_command(program))),
     }
 }
 
 /// Another way than its environment to get an engine's library.
-fn otherwise(program: Program) -> Option<String> {
-    program.engine.manifest.environment.as_ref()?.otherwise.clone()
+fn install_hint(program: Program) -> Option<String> {
+    program.engine.manifest.environment.as_ref()?.install_hint.clone()
 }
 
 /// Adds the missing Python of an engine's worker to another obstacle, so that the user sees both at once. The driver's hint comes
@@ -261,7 +261,7 @@ fn otherwise(program: Program) -> Option<String> {
 fn with_missing_python(first: Unavailable, program: Program) -> Unavailable {
     let (reason, other_way) = match program.engine.python() {
         Some(Ok(Python::NotSetUp)) if program.engine.manifest.setup == SetUp::Request => {
-            (no_environment(program).reason, otherwise(program))
+            (no_environment(program).reason, install_hint(program))
         }
         Some(Err(error)) => (format!("{error:#}"), error.downcast_ref().map(paths::NoProgram::hint)),
         _ => return first,

@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct MetricId(&'static str);
 
-/// The metrics that code refers to. A headline of a scenario is one of them.
+/// The metrics that code refers to. The headline metric of every scenario is one of them.
 macro_rules! named {
     ($($constant:ident = $name:literal,)+) => {
         impl MetricId {

@@ -28,13 +28,13 @@ pub struct Names {
     pub verifier: Option<String>,
 }
 
-/// A selection whose names were found. Nothing is built yet, and no weights are read.
+/// A selection in which every name is resolved. Nothing is built yet, and no weights are read.
 #[derive(Debug)]
 pub struct Resolved<'a> {
     registry: &'a Registry,
     verifier: Verifier<'a>,
     pub engines: Vec<Found<'a>>,
-    /// The candidates are as found, and there is no verifier yet.
+    /// Its candidates are those before set-up, and its `verifier` is not set yet.
     selection: Selection,
 }
 
@@ -54,7 +54,7 @@ const NO_VERIFIER: &str = "none";
 /// settings of the command line, which need no names.
 pub fn resolve<'a>(registry: &'a Registry, names: &Names, settings: Selection) -> Result<Resolved<'a>> {
     scenario::check_suites(registry)?;
-    // First, because a suite's name may stand for engines too.
+    // Before the engines: an unknown suite must not end as `no engine to measure`.
     let scenarios = scenarios(registry, &names.scenarios)?;
     let engines = engines(registry, names)?;
     let models = models::models(&names.models)?;
@@ -64,7 +64,7 @@ pub fn resolve<'a>(registry: &'a Registry, names: &Names, settings: Selection) -
     let verifier = Verifier::named(registry, names.verifier.as_deref())?;
     let candidates: Vec<_> = engines.iter().map(|found| registry.candidate(found)).collect();
     let mut selection = Selection {
-        reference: own_reference(registry, &candidates),
+        reference: default_reference(registry, &candidates),
         verifier: None,
         verification: verifier.verification(),
         candidates,
@@ -89,13 +89,14 @@ impl Resolved<'_> {
         &self.selection.devices
     }
 
-    /// The resolved selection without any build: an engine that is not ready is a candidate with its reason.
-    pub fn as_it_stands(&self) -> Result<Selection> {
+    /// The resolved selection without any build. If an engine is not ready, its candidate has the reason.
+    pub fn without_set_up(&self) -> Result<Selection> {
         Ok(Selection { verifier: self.verifier.candidate(self.registry)?, ..self.selection.clone() })
     }
 
-    /// The resolved selection after set-up, with the identities of the weights. Returns a warning for each model without one.
-    pub fn made_ready(
+    /// The resolved selection after set-up, with the identities of the weights. Returns a warning for each model without an
+    /// identity.
+    pub fn after_set_up(
         self,
         candidates: Vec<Candidate>,
         listener: &mut dyn FnMut(SetUpEvent),
@@ -144,8 +145,8 @@ impl<'a> Verifier<'a> {
     }
 }
 
-/// The selected engines. `--all` adds every engine in the tree, `--presets` all presets of engines named without one, and a
-/// suite its rows.
+/// The selected engines. `--all` adds every engine in the tree. `--presets` adds all presets of engines that are named without a
+/// preset. The suite of an engine adds its own rows.
 fn engines<'a>(registry: &'a Registry, selected: &Names) -> Result<Vec<Found<'a>>> {
     let mut names = selected.engines.clone();
     for engine in &registry.engines {
@@ -162,9 +163,9 @@ fn engines<'a>(registry: &'a Registry, selected: &Names) -> Result<Vec<Found<'a>
             add_missing(&mut names, engine.rows_of(suite));
         }
     }
-    let of_the_tree = |name: &String| registry.engines.iter().any(|engine| engine.manifest.name == *name);
-    if selected.presets && !names.is_empty() && !names.iter().any(of_the_tree) {
-        let hint = "name it without a preset, or `--all`; `orchestrate engines` lists the presets";
+    let is_in_tree = |name: &String| registry.engines.iter().any(|engine| engine.manifest.name == *name);
+    if selected.presets && !names.is_empty() && !names.iter().any(is_in_tree) {
+        let hint = "name an engine of the tree without a preset, or use `--all`; `orchestrate engines` lists the presets";
         return Err(Usage(format!("--presets: no named engine has presets\nhint: {hint}")).into());
     }
     if names.is_empty() {
@@ -186,12 +187,12 @@ fn add_missing<T: PartialEq>(list: &mut Vec<T>, more: impl IntoIterator<Item = T
 
 pub fn scenarios(registry: &Registry, names: &[String]) -> Result<Vec<&'static Scenario>> {
     let mut found: Vec<&'static Scenario> = Vec::new();
-    let of_an_engine = |name: &String| {
+    let scenarios_of_engine_suite = |name: &String| {
         let (.., suite) = registry.suites().find(|(suite, ..)| suite == name)?;
         Some(suite.scenarios.iter().filter_map(|name| scenario::named(name)).flatten().collect())
     };
     for name in names {
-        let Some(scenarios) = scenario::named(name).or_else(|| of_an_engine(name)) else {
+        let Some(scenarios) = scenario::named(name).or_else(|| scenarios_of_engine_suite(name)) else {
             let known: Vec<_> = scenario_names(registry).map(|name| format!("`{name}`")).collect();
             return Err(Usage(format!("no scenario `{name}`\nhint: there are {}", known.join(", "))).into());
         };
@@ -211,7 +212,7 @@ pub fn scenario_names(registry: &Registry) -> impl Iterator<Item = &str> {
 }
 
 /// The default reference: the engine that the manifests name, where it is measured, else the first engine.
-fn own_reference(registry: &Registry, candidates: &[Candidate]) -> String {
+fn default_reference(registry: &Registry, candidates: &[Candidate]) -> String {
     let of_manifest = registry.reference().unwrap_or_default();
     let measured = candidates.iter().any(|it| it.engine == of_manifest && it.preset.is_none());
     match candidates.first() {

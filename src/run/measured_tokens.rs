@@ -1,5 +1,5 @@
 //! The output check after the last block. The check before the blocks says nothing about the engine's output while it is
-//! measured. So the verifier checks measured samples whose ids are not those of its own output.
+//! measured. So the verifier also checks measured samples, unless its own measured output has the same ids.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -18,11 +18,11 @@ use crate::plan::{Model, Verification};
 use crate::record::{Entry, ReferenceToken};
 use crate::run::process::{Cause, Stop};
 
-/// The check takes a twentieth of the run's time within these bounds, or the rest of a budget, and never more than it needs.
-/// Without it no measurement is verified.
-const PART: u32 = 20;
-const MIN: Duration = Duration::from_secs(10);
-const MOST: Duration = Duration::from_secs(60);
+/// Without a budget, the check takes at most a twentieth of the run's time, within these bounds. With a budget, it takes at most
+/// the rest of it and `MAX_TIME`. No measurement is verified without this check.
+const RUN_DIVISOR: u32 = 20;
+const MIN_TIME: Duration = Duration::from_secs(10);
+const MAX_TIME: Duration = Duration::from_secs(60);
 /// An id with a higher log-probability is likelier than all others together. The limit is ln 1/2 and a little for rounding.
 const LIKELIER_THAN_ALL: f64 = -0.69;
 
@@ -32,7 +32,7 @@ impl OutputChecks<'_, '_> {
             return Ok(());
         }
         for model in self.checked_models() {
-            // The record already says why there is no verifier, or none that answers.
+            // The record already has the reason if there is no verifier, or if it does not answer.
             let mut not_checked = self.journal.record().not_checked.iter();
             if !not_checked.any(|it| it.model.as_ref() == Some(&model.path)) {
                 self.check_tokens_of(schedule, &model).await?;
@@ -61,7 +61,7 @@ impl OutputChecks<'_, '_> {
             return self.model_not_checked(model, reason, None);
         }
         let budget = self.plan.extent.budget_ns.map(Duration::from_nanos);
-        let check_time = CheckTime::begins(time(budget, schedule.ran()), self.budget_ends);
+        let check_time = CheckTime::begins(check_duration(budget, schedule.ran()), self.budget_ends);
         let samples = unchecked_samples.len();
         let no_time = format!("the budget left no time to check the tokens of {samples} samples");
         if check_time.budget_is_over() {
@@ -98,7 +98,7 @@ impl OutputChecks<'_, '_> {
         self.model_not_checked(model, reason, cause.hint())
     }
 
-    /// `Err` in it is the reason why the verifier stopped answering.
+    /// The inner `Err` is the reason why the verifier stopped answering.
     async fn query_verifier(
         &mut self,
         launched: &mut Launched,
@@ -128,7 +128,7 @@ impl OutputChecks<'_, '_> {
                         refused = Some(cause.to_string());
                         continue;
                     }
-                    // The budget cut off the request, not the engine.
+                    // The end of the budget stopped this request. The engine did not fail.
                     Err(Cause::Timeout(_)) if check_time.budget_is_over() => {
                         left_out += 1;
                         continue;
@@ -140,7 +140,7 @@ impl OutputChecks<'_, '_> {
         }
         if left_out > 0 {
             let seconds = check_time.total.as_secs();
-            let why = refused.unwrap_or_else(|| format!("the check had {seconds} s"));
+            let why = refused.unwrap_or_else(|| format!("the check was limited to {seconds} s"));
             let all = unchecked_samples.len();
             let reason = format!("the tokens of {left_out} of {all} samples were not checked: {why}");
             let hint = if check_time.budget_is_over() { longer_budget() } else { None };
@@ -203,11 +203,11 @@ impl OutputChecks<'_, '_> {
     }
 }
 
-/// The rest of a budget after the blocks, which `TimeBudget` keeps free.
-fn time(budget: Option<Duration>, ran: Duration) -> Duration {
+/// The time limit of the check. With a budget it is the rest after the blocks, which `TimeBudget` reserves.
+fn check_duration(budget: Option<Duration>, ran: Duration) -> Duration {
     match budget {
-        Some(budget) => budget.saturating_sub(ran).min(MOST),
-        None => (ran / PART).clamp(MIN, MOST),
+        Some(budget) => budget.saturating_sub(ran).min(MAX_TIME),
+        None => (ran / RUN_DIVISOR).clamp(MIN_TIME, MAX_TIME),
     }
 }
 
@@ -282,13 +282,13 @@ mod tests {
     #[test]
     fn the_token_check_has_at_most_the_rest_of_a_budget() {
         let of = |budget: Option<u64>, ran| {
-            time(budget.map(Duration::from_secs), Duration::from_secs(ran)).as_secs()
+            check_duration(budget.map(Duration::from_secs), Duration::from_secs(ran)).as_secs()
         };
         assert_eq!(of(Some(200), 190), 10);
         assert_eq!(of(Some(200), 199), 1);
         assert_eq!(of(Some(200), 400), 0);
-        assert_eq!(of(Some(200), 10), MOST.as_secs());
+        assert_eq!(of(Some(200), 10), MAX_TIME.as_secs());
         assert_eq!(of(None, 400), 20);
-        assert_eq!(of(None, 1), MIN.as_secs());
+        assert_eq!(of(None, 1), MIN_TIME.as_secs());
     }
 }

@@ -23,9 +23,9 @@ pub struct Member {
 
 /// The share of the available memory that is left free.
 const MARGIN: f64 = 0.1;
-/// The estimate without any measurement: the weights' file, the weights in memory, and the program. Without a dtype the weights
-/// in memory are the file times this factor.
-const WIDENED_TIMES: u64 = 2;
+/// An estimate is the size of the weights' file, of the weights in memory, and of the program. If the dtype is unknown, the
+/// weights in memory are taken as the file's size times this factor.
+const WIDENING_FACTOR: u64 = 2;
 const PROGRAM_BYTES: u64 = 500_000_000;
 const F32_BYTES: u64 = 4;
 
@@ -37,10 +37,10 @@ pub(super) async fn member(plan: &Plan, record: &RunRecord, configuration: usize
         Some(most) => most,
         None => estimate(planned).await?,
     };
-    // Processes elsewhere cannot be paused from here.
-    let elsewhere = |it: &Launch| it.loaded.as_ref().is_some_and(|loaded| !loaded.pids.is_empty());
+    // The orchestrator cannot pause processes that are not its descendants.
+    let has_other_processes = |it: &Launch| it.loaded.as_ref().is_some_and(|loaded| !loaded.pids.is_empty());
     let mut launches = record.launches.iter().filter(|it| it.configuration == configuration);
-    let alone = planned.alone || launches.any(elsewhere);
+    let alone = planned.alone || launches.any(has_other_processes);
     Ok(Member { configuration, bytes, alone })
 }
 
@@ -50,7 +50,7 @@ async fn estimate(planned: &Configuration) -> Result<u64> {
     let file = off_thread(weights).await?.unwrap_or(0);
     let bits = planned.dtype.as_deref().and_then(dtype::bits);
     let weights = planned.model.sizes.zip(bits).map(|(it, bits)| it.parameters as f64 * bits / 8.0);
-    let weights = weights.map_or(file.saturating_mul(WIDENED_TIMES), |bytes| bytes as u64);
+    let weights = weights.map_or(file.saturating_mul(WIDENING_FACTOR), |bytes| bytes as u64);
     Ok(file.saturating_add(weights).saturating_add(PROGRAM_BYTES))
 }
 
@@ -77,7 +77,7 @@ pub fn memory_groups(members: &[Member], available_bytes: u64) -> Vec<Vec<usize>
         };
         match groups.iter_mut().find(fits) {
             Some(group) => group.push(*member),
-            // A configuration that fits nowhere is tried too: its failure is a row.
+            // A configuration larger than the memory is started too, so that a row shows its failure.
             None => groups.push(vec![*member]),
         }
     }

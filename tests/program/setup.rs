@@ -205,8 +205,8 @@ fn a_failed_set_up_prints_the_builders_output_and_its_command() {
 fn a_failed_environment_ends_with_another_way_to_get_its_library() {
     let scratch = tree();
     let manifest = scratch.join("engines/heavy/engine.toml");
-    let otherwise = "installed_mb = 1\notherwise = \"heavy's own guide says where it comes from\"\n";
-    let text = std::fs::read_to_string(&manifest).unwrap().replace("installed_mb = 5400\n", otherwise);
+    let install_hint = "installed_mb = 1\ninstall_hint = \"heavy's own guide says where it comes from\"\n";
+    let text = std::fs::read_to_string(&manifest).unwrap().replace("installed_mb = 5400\n", install_hint);
     std::fs::write(&manifest, text.replace("download_mb = 2900", "download_mb = 1")).unwrap();
     let uv = scratch.script("uv", "echo 'error: a placeholder that downloads the real one' >&2\nexit 1\n");
     let path = format!("{}:{}", uv.parent().unwrap().display(), std::env::var("PATH").unwrap());

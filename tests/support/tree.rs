@@ -1,4 +1,4 @@
-//! The files of the project for its rules: sources without their tests, engines' folders, words and paths in a line.
+//! For tests of the project's rules: lists its sources and engine folders, and finds words and paths in a line.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use super::{Scratch, finish, root};
 /// Folders of `engines/` that are no engine.
 pub const SHARED_BY_ENGINES: &[&str] = &["environments", "kit", "limits", "paths"];
 
-/// A path that begins with the folder: not one that passes through a folder of that name.
+/// Whether the line has a path that begins with this folder. A path that passes through a folder of that name does not count.
 pub fn has_path(line: &str, folder: &str) -> bool {
     let inside = |before: char| before.is_alphanumeric() || "._-}*".contains(before);
     line.match_indices(folder).any(|(at, _)| !line[..at].ends_with(inside))
@@ -32,7 +32,7 @@ impl Source {
         assert!(found.is_none(), "`{}` uses `{word}`: {advice}\n{}", self.path, found.unwrap_or_default());
     }
 
-    /// As `refuse`; the word may be a part of a longer one.
+    /// Like `refuse`, but only for the whole word: longer words may contain it.
     pub fn refuse_word(&self, word: &str, advice: &str) {
         let found = self.code.lines().find(|line| has_word(line, word));
         assert!(found.is_none(), "`{}` uses `{word}`: {advice}\n{}", self.path, found.unwrap_or_default());
@@ -49,7 +49,10 @@ pub fn sources(under: &str) -> Vec<Source> {
         lines.collect::<Vec<_>>().join("\n")
     };
     let sources: Vec<_> = paths.map(|path| Source { code: code(&path), path }).collect();
-    assert!(!sources.is_empty(), "no sources under `{under}`: it has moved, tell this test where to");
+    assert!(
+        !sources.is_empty(),
+        "no sources under `{under}`: if they have moved, correct the path in this test"
+    );
     sources
 }
 

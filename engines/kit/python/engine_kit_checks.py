@@ -41,7 +41,7 @@ def check_load(request, capabilities, engine):
     for name in ("threads", "context_tokens"):
         if getattr(request, name) == 0:
             raise Failed("bad_request", f"`{name}`: expected at least 1, found 0")
-    request.options, request.planted_ns = _split_planted_delay(request.options)
+    request.options, request.planted_delay_ns = _split_planted_delay(request.options)
     for name in request.options:
         if name not in options:
             hint = f"the options are {quote(options)}" if options else "this engine has no options"

@@ -34,7 +34,7 @@ class Conversation:
         self._waiting, self._ids, self._cancelled = deque(), set(), set()
         self._slots = {}  # of overlapping requests: slot -> Run
         self._hello_facts = None  # read once: the facts of an engine do not change
-        self._model, self.facts, self.planted_ns = None, {}, 0
+        self._model, self.facts, self.planted_delay_ns = None, {}, 0
         # Whether this model has its tokenizer open: the first text opens it.
         self._tokenizer_open = False
         # Why a `load` left no model. The environment's model must then not replace the requested one.
@@ -131,7 +131,7 @@ class Conversation:
         checks.check_load(request, self.capabilities(), self._engine)
         # From here on there is no old model, even if the new one fails.
         self._model, self.facts, self._load_failure, self._tokenizer_open = None, {}, reason, False
-        self.planted_ns = request.planted_ns
+        self.planted_delay_ns = request.planted_delay_ns
         phases = Phases(progress)
         model = self._engine.load(request, phases)
         self.facts = model.facts()

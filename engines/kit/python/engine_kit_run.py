@@ -35,7 +35,7 @@ class Run:
             self._stream if request.stream and len(self._warmup) == request.warmup else None,
             (lambda: check_cancel(self)) if check_cancel else None,
             self._clock,
-            conversation.planted_ns,
+            conversation.planted_delay_ns,
         )
         return job, self.tokens
 

@@ -15,9 +15,9 @@ from engine_kit_wire import Failed
 class Job:
     """One run through the prompts.
 
-    `prompts`: lists of token ids, never empty. `max_new_tokens`. `sampling`: None is greedy, else `temperature`, `top_k`
-    (0 keeps all), `top_p` (None keeps all) and `seed`. `ignore_eos`: the kit enforces it; an engine that masks EOS must
-    know it. `use_cache`, `padding`.
+    `prompts`: lists of token ids; no list is empty. `sampling`: None is greedy, else `temperature`, `top_k` (0 keeps all),
+    `top_p` (None keeps all) and `seed`. `ignore_eos`: the kit enforces it; an engine that masks EOS must know it.
+    `max_new_tokens`, `use_cache` and `padding` are those of the request.
     """
 
     def __init__(self, prompts, max_new_tokens, sampling=None, ignore_eos=False, use_cache=True, padding="left"):
@@ -28,7 +28,8 @@ class Job:
 class Tokens:
     """Receives the new tokens: timestamps them, and decides on length, EOS and cancelling."""
 
-    def __init__(self, job, eos_ids, zero_ns, start_ns, stream=None, check_cancel=None, clock=time.perf_counter_ns, planted_ns=0):
+    def __init__(self, job, eos_ids, zero_ns, start_ns, stream=None, check_cancel=None, clock=time.perf_counter_ns,
+                 planted_delay_ns=0):
         self._eos_ids = frozenset() if job.ignore_eos else frozenset(eos_ids)
         self._max_new_tokens, self._zero_ns, self._clock = job.max_new_tokens, zero_ns, clock
         self._start_ns, self._stream, self._check_cancel, self._contract_error = start_ns, stream, check_cancel, None
@@ -36,7 +37,7 @@ class Tokens:
             SimpleNamespace(prompt_tokens=len(prompt), ids=[], ns=[], finish=None, cached_prompt_tokens=None)
             for prompt in job.prompts
         ]
-        self._planted_ns = planted_ns
+        self._planted_delay_ns = planted_delay_ns
         # Set when the request is cancelled. `push` acts on it; an engine needs it only in long work without a `push`.
         self.cancelled = False
 
@@ -47,8 +48,8 @@ class Tokens:
             # The conversion may wait for a device, so it comes before the timestamp.
             id = operator.index(id)
         state = self._sequences[sequence]
-        if self._planted_ns and state.ids:
-            _wait(self._planted_ns)
+        if self._planted_delay_ns and state.ids:
+            _wait(self._planted_delay_ns)
             at_ns = None
         ns = (self._clock() if at_ns is None else at_ns) - self._zero_ns
         if state.finish is not None:
@@ -84,8 +85,8 @@ class Tokens:
         self._sequences[sequence].cached_prompt_tokens = tokens
 
     def iteration(self):
-        """The facts of this run, which ends now: every sequence is done or cancelled, or the engine broke the
-        contract."""
+        """Ends the run and returns its facts. Raises `Failed` if the engine broke the contract, for example if it
+        returned before a sequence was done."""
         end_ns = self._clock() - self._zero_ns
         if self._contract_error is not None:
             raise Failed("internal", f"the engine returned {self._contract_error}")

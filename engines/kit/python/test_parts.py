@@ -77,8 +77,8 @@ class Sampling(unittest.TestCase):
 
 
 class Timestamps(unittest.TestCase):
-    def times(self, planted_ns=0):
-        tokens = Tokens(Job([[1]], 3), (), zero_ns=100, start_ns=0, clock=lambda: 900, planted_ns=planted_ns)
+    def times(self, planted_delay_ns=0):
+        tokens = Tokens(Job([[1]], 3), (), zero_ns=100, start_ns=0, clock=lambda: 900, planted_delay_ns=planted_delay_ns)
         tokens.push(0, 7, 140)
         tokens.push(0, 8, 170)
         self.assertTrue(tokens.push(0, 9))
@@ -88,7 +88,7 @@ class Timestamps(unittest.TestCase):
         self.assertEqual(self.times(), [40, 70, 800])
 
     def test_a_planted_delay_replaces_an_earlier_timestamp(self):
-        self.assertEqual(self.times(planted_ns=1), [40, 800, 800])
+        self.assertEqual(self.times(planted_delay_ns=1), [40, 800, 800])
 
 
 class Summary(unittest.TestCase):

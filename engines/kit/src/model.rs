@@ -111,8 +111,8 @@ impl<M: Model> LoadedModel<M> {
 }
 
 impl<M> LoadedModel<M> {
-    /// Opens the tokenizer, before the clock of a request with text starts. A request in ids needs no tokenizer, and
-    /// one of 128,000 tokens takes a third of a second and 50 MB.
+    /// Opens the tokenizer, before the clock of a request with text starts. A request with ids does not need it: a
+    /// vocabulary of 128,000 tokens takes a third of a second and 50 MB to open.
     pub fn open_tokenizer(&mut self) -> Result<(), Failed> {
         if self.tokenizer.is_none() && self.folder.has_tokenizer() {
             self.tokenizer = Some(self.folder.tokenizer().or_fail(FailureKind::Model)?);
@@ -151,8 +151,8 @@ impl<M> LoadedModel<M> {
     }
 }
 
-/// Refuses a device or dtype that the engine does not list. An engine that lists nothing decides for itself. `cuda` covers
-/// `cuda:1`; there is only one CPU.
+/// Refuses a device, dtype, format or architecture that the engine does not list. An engine that lists nothing decides for
+/// itself. `cuda` covers every numbered GPU such as `cuda:1`; `cpu` covers only `cpu:0`.
 fn check_offered(field: &str, requested: Option<&str>, offered: &[String]) -> Result<(), Failed> {
     let Some(requested) = requested.filter(|_| !offered.is_empty()) else { return Ok(()) };
     let is_numbered_device = |name: &String| {

@@ -24,8 +24,8 @@ pub struct PythonEngine {
     pub requirements: &'static str,
     /// The Python version of its environment: `3.11`.
     pub python: &'static str,
-    /// The manifest's `[environment] otherwise`: another way to get the environment, and the hint when it is missing.
-    pub otherwise: Option<&'static str>,
+    /// The manifest's `[environment] install_hint`: another way to get the environment, shown if it is missing.
+    pub install_hint: Option<&'static str>,
     /// A requirement that the machine lacks even with an environment: reported with a missing environment.
     pub missing_requirement: Option<fn() -> Option<&'static str>>,
     /// Name and content of each file. The first is the script to run. The Python kit is written beside them.
@@ -68,8 +68,8 @@ pub fn host(engine: PythonEngine) -> ExitCode {
 /// Runs the worker to its end. `Err` is the reason why it could not start.
 fn start(engine: &PythonEngine) -> Result<ExitStatus, Failed> {
     let unavailable = |message: String| Failed::new(FailureKind::Unavailable, message);
-    let setup = || match engine.otherwise {
-        Some(otherwise) => otherwise.to_string(),
+    let setup = || match engine.install_hint {
+        Some(install_hint) => install_hint.to_string(),
         None => setup_command(engine.name, paths::checkout().is_some()),
     };
     let found = paths::python(engine.name, engine.environment, engine.requirements).map_err(no_python)?;

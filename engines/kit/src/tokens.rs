@@ -53,7 +53,7 @@ struct SequenceState {
     finish: Option<Finish>,
 }
 
-/// The largest reservation before the clock starts: a request may request billions of tokens.
+/// The most tokens for which memory is reserved before the clock starts: a request may ask for billions.
 const MAX_RESERVED_TOKENS: u32 = 1 << 16;
 
 impl Tokens {
@@ -164,7 +164,8 @@ impl Tokens {
         self.failed.is_some()
     }
 
-    /// Closes the iteration: every sequence is done, the request was cancelled or failed, or the engine broke the contract.
+    /// Ends the iteration. Returns an error if the request failed, or if the engine stopped before every sequence was done and
+    /// the request was not cancelled.
     pub(crate) fn finish(self) -> Result<Iteration, Failed> {
         let end_ns = self.clock.ns();
         if let Some(failed) = self.failed {

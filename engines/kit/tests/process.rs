@@ -26,9 +26,9 @@ const TESTS: &[(&str, fn())] = tests![
     output_printed_by_an_engine_goes_to_stderr,
     a_closed_stdout_ends_a_running_request,
     a_stdout_closed_after_the_answer_is_no_error,
-    an_engine_ends_with_its_input,
+    an_engine_ends_when_its_input_ends,
     a_missing_environment_is_reported,
-    an_engine_with_another_setup_has_its_hint,
+    an_engine_with_an_install_hint_shows_this_hint,
     a_program_other_than_python_is_reported,
     only_the_worker_writes_the_protocol,
     a_killed_worker_is_reported,
@@ -62,18 +62,18 @@ fn run_role(role: &str) -> ExitCode {
             "read line; echo \"model: $ORCHESTRATE_MODEL\" >&2; echo \"path: ${PYTHONPATH-none} ${PYTHONSAFEPATH-} $(cat \"$(dirname \"$0\")/beside.txt\") $line\" >&2; echo '{\"type\":\"bye\"}'"
         }
         "killed" => "printf '{\"type\":\"gener'; kill -9 $$",
-        "fails" | "other-setup" => "exit 3",
+        "fails" | "install-hint" => "exit 3",
         other => panic!("no role `{other}`"),
     };
     let files: &'static [_] = Box::leak(Box::new([("worker.py", worker), ("beside.txt", "beside")]));
-    let has_other_setup = role == "other-setup";
+    let has_install_hint = role == "install-hint";
     host(PythonEngine {
         name: "snake",
         environment: "snake",
         requirements: "torch==1\n",
         python: "3.11",
-        otherwise: has_other_setup.then_some("use the container"),
-        missing_requirement: has_other_setup.then_some(|| Some("no image found")),
+        install_hint: has_install_hint.then_some("use the container"),
+        missing_requirement: has_install_hint.then_some(|| Some("no image found")),
         files,
     })
 }
@@ -188,7 +188,7 @@ fn start_toy(test: &str) -> (duct::Handle, PipeWriter, PipeReader, BufReader<Pip
 }
 
 fn a_closed_stdout_ends_a_running_request() {
-    let (engine, mut to_engine, from_engine, stderr) = start_toy("reader-gone");
+    let (engine, mut to_engine, from_engine, stderr) = start_toy("closed-before-answer");
     writeln!(to_engine, "{{\"prompt_ids\":[{}]}}", toy::HANGS).unwrap();
     let mut stderr = stderr.lines().map(|line| line.unwrap());
     assert!(stderr.any(|line| line == "hanging"));
@@ -199,7 +199,7 @@ fn a_closed_stdout_ends_a_running_request() {
 }
 
 fn a_stdout_closed_after_the_answer_is_no_error() {
-    let (engine, mut to_engine, from_engine, stderr) = start_toy("reader-content");
+    let (engine, mut to_engine, from_engine, stderr) = start_toy("closed-after-answer");
     writeln!(to_engine, "{{\"prompt_ids\":[5],\"max_new_tokens\":2}}").unwrap();
     let mut answer = String::new();
     BufReader::new(from_engine).read_line(&mut answer).unwrap();
@@ -210,7 +210,7 @@ fn a_stdout_closed_after_the_answer_is_no_error() {
     assert!(stderr.lines().all(|line| !line.unwrap().contains("cannot write")));
 }
 
-fn an_engine_ends_with_its_input() {
+fn an_engine_ends_when_its_input_ends() {
     let home = tiny::folder("home-ends");
     let output = start("toy", &home, None, "{\"type\":\"facts\"}");
     assert!(matches!(output.messages.as_slice(), [Message::Facts(_)]), "{}", output.raw);
@@ -245,9 +245,9 @@ fn a_missing_environment_is_reported() {
     assert!(!home.join("workers").exists(), "no file is written for an engine that cannot run");
 }
 
-fn an_engine_with_another_setup_has_its_hint() {
+fn an_engine_with_an_install_hint_shows_this_hint() {
     let output =
-        start("other-setup", &tiny::folder("home-elsewhere"), None, "{\"type\":\"hello\",\"protocol\":1}");
+        start("install-hint", &tiny::folder("home-elsewhere"), None, "{\"type\":\"hello\",\"protocol\":1}");
     let [Message::Failed(failed)] = output.messages.as_slice() else { panic!("{}", output.raw) };
     assert_eq!(failed.message, "the Python 3.11 environment of `snake` is not set up, and no image found");
     assert_eq!(failed.hint.as_deref(), Some("use the container"));

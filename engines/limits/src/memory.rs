@@ -43,7 +43,7 @@ pub fn probe(cores: &[Core], bytes: u64, budget: Duration) -> Vec<Reads> {
             reader.read(position.next(stride), stride.stream_bytes, STREAMS[setting]);
         }
     };
-    let best = team::best_of(cores, STREAMS.len(), budget, |index| parts.take(index), read);
+    let best = team::fastest_passes(cores, STREAMS.len(), budget, |index| parts.take(index), read);
     let times = best.unwrap_or_default();
     let reads = STREAMS.iter().zip(strides).zip(times).filter_map(|((&streams, stride), ns)| {
         let bytes = (stride?.stream_bytes * streams as usize * cores.len()) as u64;
@@ -61,16 +61,16 @@ pub fn sustained(cores: &[Core], bytes: u64, streams: u32, time: Duration) -> Op
     let rates = Mutex::new(Vec::new());
     let read = |position: &mut Position, _| {
         let (began, mut read) = (Instant::now(), 0);
-        while began.elapsed() < time / team::MIN_ROUNDS as u32 {
+        while began.elapsed() < time / team::MIN_PASSES as u32 {
             reader.read(position.next(stride), stride.stream_bytes, streams);
             read += stride.stream_bytes * streams as usize;
         }
         let rate = read as f64 / began.elapsed().as_secs_f64();
         rates.lock().unwrap_or_else(PoisonError::into_inner).push(rate);
     };
-    team::best_of(cores, 1, Duration::ZERO, |index| parts.take(index), read)?;
+    team::fastest_passes(cores, 1, Duration::ZERO, |index| parts.take(index), read)?;
     let rates = rates.into_inner().unwrap_or_else(PoisonError::into_inner);
-    Some(rates.iter().sum::<f64>() / team::MIN_ROUNDS as f64)
+    Some(rates.iter().sum::<f64>() / team::MIN_PASSES as f64)
 }
 
 /// The parts of a buffer, one for each thread to touch and read.
@@ -99,8 +99,8 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// The number of windows, always odd. The numbers of streams alternate; with an even number of windows, each would read the
-/// same windows again and again, in a cache or not.
+/// The number of windows, always odd. The numbers of streams alternate. With an even number of windows, each of them would read
+/// only some of the windows, and those could be in a cache.
 fn windows(bytes: usize) -> usize {
     (bytes / PASS_BYTES).max(MIN_WINDOWS) | 1
 }
@@ -159,8 +159,8 @@ impl Buffer {
     /// Equal parts, one for each thread.
     fn parts(&mut self, threads: usize) -> impl Iterator<Item = &mut [MaybeUninit<Page>]> {
         let pages = self.0.spare_capacity_mut();
-        let stream_bytes = pages.len() / threads.max(1);
-        pages.chunks_exact_mut(stream_bytes.max(1)).take(threads)
+        let pages_each = pages.len() / threads.max(1);
+        pages.chunks_exact_mut(pages_each.max(1)).take(threads)
     }
 }
 

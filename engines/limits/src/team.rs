@@ -1,19 +1,19 @@
-//! Threads on chosen cores that start together and repeat short passes; the fastest pass of each setting counts.
+//! Threads on chosen cores. They start each short pass together, and the fastest pass of each setting counts.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The minimum of rounds, however long they take: in the first pass everything is cold.
-pub const MIN_ROUNDS: usize = 2;
+/// The minimum number of passes of each setting, however long they take: in the first one the caches are cold.
+pub const MIN_PASSES: usize = 2;
 /// Spins of a waiting thread before it yields. Threads on cores of their own never reach this limit.
 const MAX_SPINS: u32 = 1 << 16;
 /// The value of `setting` that ends the measurement.
 const END_OF_PASSES: usize = usize::MAX;
 
-/// The fewest nanoseconds of each setting, from the first thread's start to the last thread's end. Settings take turns until
-/// the time is over. Every thread prepares its own data. `None` if the threads cannot be started.
-pub fn best_of<S>(
+/// The nanoseconds of the fastest pass of each setting, from the first thread's start to the last thread's end. Settings take
+/// turns until the time is over. Every thread prepares its own data. `None` if the threads cannot be started.
+pub fn fastest_passes<S>(
     cores: &[Core],
     settings: usize,
     budget: Duration,
@@ -29,7 +29,7 @@ pub fn best_of<S>(
         for pass in 0.. {
             // The first thread chooses the next setting; the others read it after the barrier.
             if index == 0 {
-                let continues = pass < MIN_ROUNDS * settings || began.elapsed() < budget;
+                let continues = pass < MIN_PASSES * settings || began.elapsed() < budget;
                 let next = if continues { pass % settings } else { END_OF_PASSES };
                 shared.setting.store(next, Ordering::Relaxed);
             }
@@ -47,7 +47,7 @@ pub fn best_of<S>(
                 return None;
             }
             if index == 0 {
-                // The clock was too coarse to measure this pass.
+                // With 0 ns, the clock was too coarse to measure this pass.
                 let ns = shared.elapsed_ns();
                 best[setting] = best[setting].min(if ns == 0 { u64::MAX } else { ns });
             }
@@ -60,7 +60,7 @@ pub fn best_of<S>(
     let best = thread::scope(|scope| {
         let mut team = Vec::new();
         for index in 0..cores.len() {
-            match thread::Builder::new().spawn_scoped(scope, move_in(&work, index)) {
+            match thread::Builder::new().spawn_scoped(scope, bind_index(&work, index)) {
                 Ok(handle) => team.push(handle),
                 // The started threads would otherwise wait for it without end.
                 Err(_) => shared.is_cancelled.store(true, Ordering::Relaxed),
@@ -72,8 +72,8 @@ pub fn best_of<S>(
     best.filter(|best| !best.contains(&u64::MAX))
 }
 
-/// A closure for one thread over a shared function.
-fn move_in<'a, T>(work: &'a (impl Fn(usize) -> T + Sync), index: usize) -> impl FnOnce() -> T + Send + 'a {
+/// The closure of one thread: the shared function with the index of the thread.
+fn bind_index<'a, T>(work: &'a (impl Fn(usize) -> T + Sync), index: usize) -> impl FnOnce() -> T + Send + 'a {
     move || work(index)
 }
 
@@ -85,8 +85,8 @@ fn ns_since(began: Instant) -> u64 {
 struct Shared {
     threads: usize,
     arrived: AtomicUsize,
-    /// The number of completed barriers.
-    turns: AtomicUsize,
+    /// The number of times that all threads have passed the barrier.
+    generation: AtomicUsize,
     is_cancelled: AtomicBool,
     setting: AtomicUsize,
     times: Vec<Times>,
@@ -112,7 +112,7 @@ impl Shared {
         Self {
             threads,
             arrived: AtomicUsize::new(0),
-            turns: AtomicUsize::new(0),
+            generation: AtomicUsize::new(0),
             is_cancelled: AtomicBool::new(false),
             setting: AtomicUsize::new(END_OF_PASSES),
             times: (0..threads).map(|_| Times::default()).collect(),
@@ -121,14 +121,14 @@ impl Shared {
 
     /// The barrier. Threads spin, because waking takes longer than some passes. Returns `false` if a thread will never arrive.
     fn wait(&self) -> bool {
-        let turn = self.turns.load(Ordering::Acquire);
+        let generation = self.generation.load(Ordering::Acquire);
         if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.threads {
             self.arrived.store(0, Ordering::Relaxed);
-            self.turns.store(turn.wrapping_add(1), Ordering::Release);
+            self.generation.store(generation.wrapping_add(1), Ordering::Release);
             return true;
         }
         let mut spins = 0;
-        while self.turns.load(Ordering::Acquire) == turn {
+        while self.generation.load(Ordering::Acquire) == generation {
             if self.is_cancelled.load(Ordering::Relaxed) {
                 return false;
             }
@@ -232,7 +232,7 @@ mod tests {
     #[test]
     fn every_thread_works_in_every_pass_and_settings_take_turns() {
         let calls = Mutex::new(Vec::new());
-        let best = best_of(
+        let best = fastest_passes(
             &[0, 1, 0],
             2,
             Duration::ZERO,
@@ -273,8 +273,8 @@ mod tests {
 
     #[test]
     fn a_team_without_threads_or_settings_has_no_result() {
-        assert_eq!(best_of(&[], 1, Duration::ZERO, |_| (), |(), _| ()), None);
-        assert_eq!(best_of(&[0], 0, Duration::ZERO, |_| (), |(), _| ()), None);
+        assert_eq!(fastest_passes(&[], 1, Duration::ZERO, |_| (), |(), _| ()), None);
+        assert_eq!(fastest_passes(&[0], 0, Duration::ZERO, |_| (), |(), _| ()), None);
     }
 
     #[test]

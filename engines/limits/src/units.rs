@@ -31,7 +31,7 @@ const PASS_ROUNDS: u64 = 1 << 14;
 /// The best pass of each unit of this machine.
 pub fn probe(cores: &[Core], budget: Duration) -> Vec<Operations> {
     let units = all();
-    let best = team::best_of(cores, units.len(), budget, |_| (), |(), setting| units[setting].pass());
+    let best = team::fastest_passes(cores, units.len(), budget, |_| (), |(), setting| units[setting].pass());
     let times = best.unwrap_or_default();
     let operations = units.iter().zip(times).filter_map(|(unit, ns)| {
         Some(Operations {

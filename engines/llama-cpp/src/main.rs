@@ -21,7 +21,7 @@ fn main() -> ExitCode {
             include_str!("../build-fixes.cmake"),
         ),
         python: "3.11",
-        otherwise: None,
+        install_hint: None,
         missing_requirement: None,
         files: &[
             ("worker.py", include_str!("../worker.py")),

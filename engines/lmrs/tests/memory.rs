@@ -1,4 +1,4 @@
-//! The program and memory limits, on models of zeros that take no disk space.
+//! Tests how the program behaves when memory is too small. Its models are sparse files of zeros, which take no disk space.
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "tests panic")]
 
@@ -7,7 +7,7 @@ use std::path::Path;
 use engine_kit::protocol::{Failed, FailureKind, Loaded, Message, parse_message};
 use serde_json::{Value, json};
 
-/// The answers to a load of this folder and to these lines, with progress reduced to notes. `limits` is shell code.
+/// The answers to a load of this folder and to these lines, with the notes of progress messages. `limits` is shell code.
 fn answers_to(limits: &str, folder: &Path, load: Value, lines: &[&str]) -> Vec<Message> {
     let mut request = json!({"type": "load", "model": folder, "threads": 1});
     request.as_object_mut().unwrap().extend(load.as_object().cloned().unwrap_or_default());
@@ -40,7 +40,7 @@ fn failed(message: &Message) -> &Failed {
 }
 
 /// Writes a llama in bf16 with these numbers in its config. Returns the bytes of its weights.
-fn zeros(folder: &Path, numbers: &Value) -> u64 {
+fn write_llama(folder: &Path, numbers: &Value) -> u64 {
     let mut config = json!({
         "model_type": "llama", "num_attention_heads": 64, "num_key_value_heads": 64, "head_dim": 128, "vocab_size": 320,
         "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "tie_word_embeddings": true, "torch_dtype": "bfloat16"
@@ -67,11 +67,11 @@ fn zeros(folder: &Path, numbers: &Value) -> u64 {
         layer_tensor("mlp.up_proj", &[inner, hidden]);
         layer_tensor("mlp.down_proj", &[hidden, inner]);
     }
-    write(folder, &config, &tensors)
+    write_model(folder, &config, &tensors)
 }
 
 /// Writes a sparse file with all of these tensors in bf16. Returns the bytes of the tensors.
-fn write(folder: &Path, config: &Value, tensors: &[(String, Vec<u64>)]) -> u64 {
+fn write_model(folder: &Path, config: &Value, tensors: &[(String, Vec<u64>)]) -> u64 {
     std::fs::write(folder.join("config.json"), config.to_string()).unwrap();
     let (mut header, mut at) = (json!({}), 0);
     for (name, shape) in tensors {
@@ -94,7 +94,7 @@ const SHORT: &str = r#"{"prompt_ids":[1,2,3],"max_new_tokens":4,"ignore_eos":tru
 fn a_model_larger_than_this_machine_is_refused_before_it_is_read() {
     let folder = tempfile::tempdir().unwrap();
     let (layers, hidden) = (4, 8192);
-    let weights = zeros(
+    let weights = write_llama(
         folder.path(),
         &json!({
             "hidden_size": hidden, "intermediate_size": 1 << 24, "num_hidden_layers": layers, "num_key_value_heads": 8
@@ -130,7 +130,7 @@ fn learned_positions_larger_than_memory_are_refused_before_they_are_read() {
     for norm in ["h.0.ln_1", "h.0.ln_2", "ln_f"] {
         tensors.extend(["weight", "bias"].map(|end| (format!("{norm}.{end}"), vec![hidden])));
     }
-    write(folder.path(), &config, &tensors);
+    write_model(folder.path(), &config, &tensors);
     // If the program read them after all, this limit would end it before it fills the machine's memory.
     let answers = answers_to("ulimit -d 4000000;", folder.path(), json!({}), &[]);
     let failure = failed(&answers[0]);
@@ -147,7 +147,7 @@ fn a_context_beyond_memory_is_shortened_by_default_and_refused_if_requested() {
     let numbers = json!({
         "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 16, "max_position_embeddings": limit
     });
-    zeros(folder.path(), &numbers);
+    write_llama(folder.path(), &numbers);
     let long = json!({"prompt_ids": [1], "max_new_tokens": limit - 1, "ignore_eos": true}).to_string();
     let answers = answers_to("", folder.path(), json!({}), &[SHORT, &long]);
     let [Message::Progress(progress), answer, short, long] = answers.as_slice() else {
@@ -169,7 +169,7 @@ fn a_context_beyond_memory_is_shortened_by_default_and_refused_if_requested() {
     );
 }
 
-/// 512 bytes for each of 7.9 million tokens exceed any reservation limit, whatever the machine's memory.
+/// With 512 bytes for each of 7.9 million tokens, the keys and values of the full context exceed the `ulimit`.
 #[test]
 fn a_request_takes_memory_for_its_own_tokens_and_not_for_the_full_context() {
     let folder = tempfile::tempdir().unwrap();
@@ -177,7 +177,7 @@ fn a_request_takes_memory_for_its_own_tokens_and_not_for_the_full_context() {
         "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 1,
         "num_key_value_heads": 1, "max_position_embeddings": 7_900_000
     });
-    zeros(folder.path(), &numbers);
+    write_llama(folder.path(), &numbers);
     let answers = answers_to("ulimit -v 3000000;", folder.path(), json!({}), &[SHORT, SHORT]);
     let generated = answers.iter().filter(|answer| matches!(answer, Message::Generated(_))).count();
     assert_eq!(generated, 2, "{answers:?}");

@@ -18,7 +18,7 @@ fn main() -> ExitCode {
         environment: "tensorrt-llm",
         requirements: include_str!("../requirements.txt"),
         python: "3.12",
-        otherwise: Some(INSTALL_HINT),
+        install_hint: Some(INSTALL_HINT),
         missing_requirement: Some(no_driver),
         files: &[
             ("worker.py", include_str!("../worker.py")),

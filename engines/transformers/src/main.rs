@@ -11,7 +11,7 @@ fn main() -> ExitCode {
         environment: "pytorch",
         requirements: include_str!("../../environments/pytorch/requirements.txt"),
         python: "3.11",
-        otherwise: None,
+        install_hint: None,
         missing_requirement: None,
         files: &[
             ("worker.py", include_str!("../worker.py")),

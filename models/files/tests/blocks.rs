@@ -1,4 +1,4 @@
-//! Tests the number layouts against the package that llama.cpp publishes, and by their own properties.
+//! Tests each dtype against `gguf`, the Python package of llama.cpp, and tests properties that every dtype must have.
 //! `tests/blocks/make_golden.py` describes and generates the files.
 #![expect(clippy::unwrap_used, reason = "tests panic and print")]
 
@@ -49,30 +49,30 @@ fn rows() -> Vec<(&'static str, Vec<f32>)> {
     let mut row = |number: &mut dyn FnMut(&mut dyn FnMut() -> f32) -> f32| -> Vec<f32> {
         (0..1024).map(|_| number(&mut next)).collect()
     };
-    let even = row(&mut |next| next());
+    let uniform = row(&mut |next| next());
     let normal = row(&mut |next| 0.02 * (next() + next() + next() + next()));
     let mut outlier = normal.clone();
     outlier[300] = 5e4;
-    let mut below = normal.clone();
-    below[300] = -5e4;
-    let mut mixed = normal.clone();
-    mixed.iter_mut().skip(512).step_by(2).for_each(|value| *value = 0.0);
+    let mut negative_outlier = normal.clone();
+    negative_outlier[300] = -5e4;
+    let mut with_zeros = normal.clone();
+    with_zeros.iter_mut().skip(512).step_by(2).for_each(|value| *value = 0.0);
     vec![
         ("normal", normal),
         ("heavy tails", row(&mut |next| 0.02 / (next() + 0.001 * next()))),
         ("one huge outlier", outlier),
-        ("one huge negative outlier", below),
-        ("half of them zero", mixed),
-        ("all positive", even.iter().map(|value| 3.0 + value).collect()),
-        ("all negative", even.iter().map(|value| -3.0 - value).collect()),
+        ("one huge negative outlier", negative_outlier),
+        ("zeros in the second half", with_zeros),
+        ("all positive", uniform.iter().map(|value| 3.0 + value).collect()),
+        ("all negative", uniform.iter().map(|value| -3.0 - value).collect()),
         (
             "runs of very different sizes",
-            (0..1024).map(|at| even[at] * 2_f32.powi(-(at as i32 / 16 % 24))).collect(),
+            (0..1024).map(|at| uniform[at] * 2_f32.powi(-(at as i32 / 16 % 24))).collect(),
         ),
-        ("scales that are subnormal in f16", even.iter().map(|value| value * 1e-5).collect()),
-        ("scales below any f16", even.iter().map(|value| value * 1e-9).collect()),
-        ("subnormal", even.iter().map(|value| value * 1e-39).collect()),
-        ("even", even),
+        ("scales that are subnormal in f16", uniform.iter().map(|value| value * 1e-5).collect()),
+        ("scales below any f16", uniform.iter().map(|value| value * 1e-9).collect()),
+        ("subnormal", uniform.iter().map(|value| value * 1e-39).collect()),
+        ("uniform", uniform),
     ]
 }
 
@@ -111,7 +111,8 @@ fn f32_is_unchanged_nan_included() {
     assert_eq!(restored, bits);
 }
 
-/// The distance between neighbouring numbers of a block with unrounded scales, set by its widest run.
+/// The largest distance between neighbouring numbers of a block, before its scales are rounded. In Q4_K every run of 32 numbers
+/// has its own distance.
 fn step(dtype: Dtype, block: &[f32]) -> f32 {
     let largest = block.iter().fold(0.0_f32, |most, value| most.max(value.abs()));
     match dtype {
@@ -139,14 +140,17 @@ fn numbers_are_restored_within_a_step_and_on_average_within_half_a_step() {
             let restored = round_trip(dtype, &row);
             for (block, (values, restored)) in row.chunks(numbers).zip(restored.chunks(numbers)).enumerate() {
                 // The smallest f16 is 2^-24: scales are multiples of it, with an error of at most half of it.
-                let coarse = 127.0 * 2_f32.powi(-25);
+                let scale_error = 127.0 * 2_f32.powi(-25);
                 let step = step(dtype, values);
                 let errors = values.iter().zip(restored).map(|(a, b)| (a - b).abs());
                 let worst = errors.clone().fold(0.0, f32::max);
-                assert!(worst <= 1.01 * step + coarse, "{dtype:?} {name} {block}: {worst:e} of {step:e}");
+                assert!(
+                    worst <= 1.01 * step + scale_error,
+                    "{dtype:?} {name} {block}: {worst:e} of {step:e}"
+                );
                 let mean_square = errors.map(|error| error * error).sum::<f32>() / numbers as f32;
                 // Q4_0 also clips numbers far on the side opposite to its largest number.
-                let bound = if dtype == Dtype::Q4_0 { 0.5 } else { 0.36 } * step + coarse;
+                let bound = if dtype == Dtype::Q4_0 { 0.5 } else { 0.36 } * step + scale_error;
                 assert!(
                     mean_square.sqrt() <= bound,
                     "{dtype:?} {name} {block}: {:e} of {step:e}",
@@ -170,7 +174,7 @@ fn numbers_near_the_smallest_scale_stay_distinct_in_q4_k_and_q6_k() {
 }
 
 #[test]
-fn the_searches_have_less_error_than_the_quantisers_of_llama_cpp() {
+fn the_scale_searches_have_less_error_than_the_quantisers_of_llama_cpp() {
     // Squared error relative to an even division of each run with an unrounded scale. llama.cpp's quantisers (gguf 0.19.0)
     // reach 0.765 in Q4_K and 0.797 in Q6_K on these numbers.
     let (_, normal) = rows().swap_remove(0);
@@ -189,8 +193,8 @@ fn the_searches_have_less_error_than_the_quantisers_of_llama_cpp() {
 }
 
 #[test]
-fn the_searches_give_the_same_bytes_on_every_machine() {
-    // A change of a search changes these digests, and the identity of every new file.
+fn the_scale_searches_give_the_same_bytes_on_every_machine() {
+    // A change of a scale search changes these digests, and the identity of every file that is written after it.
     let numbers = floats(&golden("narrow/numbers.bin"));
     for (dtype, expected) in [(Dtype::Q4K, 0x89e6_7aa4_847e_731c_u64), (Dtype::Q6K, 0x4636_409b_6263_2f32)] {
         // FNV-1a.
@@ -231,7 +235,7 @@ fn a_constant_row_is_restored_within_a_thousandth() {
 }
 
 #[test]
-fn numbers_first_narrow_to_the_same_bytes_again() {
+fn restored_numbers_narrow_to_the_same_bytes() {
     for (name, row) in rows() {
         // If a scale rounds to zero in f16, the integers have no meaning; the next test covers that.
         if matches!(name, "scales below any f16" | "subnormal" | "runs of very different sizes") {
@@ -250,7 +254,7 @@ fn a_block_whose_scale_is_below_every_f16_becomes_zero() {
     for dtype in [Dtype::Q8_0, Dtype::Q4_0] {
         let restored = round_trip(dtype, &row);
         assert!(restored.iter().all(|value| *value == 0.0), "{dtype:?}");
-        // The reference writes integers beside the zero scale; the second conversion drops them.
+        // As in llama.cpp, the first conversion writes integers beside the zero scale. The second one drops them.
         let (first, second) = (narrowed(dtype, &row).unwrap(), narrowed(dtype, &restored).unwrap());
         assert_ne!(first, second, "{dtype:?}");
         assert_eq!(narrowed(dtype, &widened(dtype, &second)).unwrap(), second, "{dtype:?}");
@@ -323,7 +327,7 @@ fn the_floats_keep_infinities_and_payloads_and_make_signalling_nan_quiet() {
             assert_eq!(narrowed(dtype, &value).unwrap(), expected.to_le_bytes(), "{dtype:?} {bits:#x}");
         }
     }
-    // A payload without any kept bit must not become an infinity.
+    // A NaN that loses all bits of its payload must not become an infinity.
     let nan = [f32::from_bits(0x7f80_0001), f32::from_bits(0xff80_0001)];
     for dtype in [Dtype::F16, Dtype::BF16] {
         assert!(round_trip(dtype, &nan).iter().all(|value| value.is_nan()));

@@ -19,7 +19,7 @@ pub fn matching(base: &Plan, new: &Plan) -> Matching {
         (base.row_indices().collect(), new.row_indices().collect());
     let mut pairs: Vec<(usize, usize)> = Vec::new();
     let criteria: [fn(&Configuration, &Configuration) -> bool; 2] =
-        [|one, other| one.label == other.label, same_selection];
+        [|one, other| one.label == other.label, same_settings];
     for fits in criteria {
         for &row in &rows {
             let taken = pairs.iter().any(|(base, _)| *base == row);
@@ -49,12 +49,12 @@ pub fn differing(base: (&RunRecord, usize), new: (&RunRecord, usize)) -> Vec<Str
     differing.map(|((factor, base), (_, new))| format!("{factor} `{new}`, was `{base}`")).collect()
 }
 
-fn same_selection(one: &Configuration, other: &Configuration) -> bool {
+fn same_settings(one: &Configuration, other: &Configuration) -> bool {
     let model = |it: &Configuration| it.model.identity.clone().unwrap_or_else(|| it.model.name.clone());
-    selection(one) == selection(other) && model(one) == model(other)
+    settings(one) == settings(other) && model(one) == model(other)
 }
 
-fn selection(it: &Configuration) -> Vec<(&'static str, String)> {
+fn settings(it: &Configuration) -> Vec<(&'static str, String)> {
     let or_default = |value: &Option<String>| value.clone().unwrap_or_else(|| "default".into());
     let options: Vec<String> = it.options.iter().map(|(name, value)| format!("{name}={value}")).collect();
     let none = || "none".to_string();
@@ -70,7 +70,7 @@ fn selection(it: &Configuration) -> Vec<(&'static str, String)> {
 
 /// The requested settings, with the version and the dtype of the weights that the engine stated.
 fn factors(record: &RunRecord, configuration: usize) -> Vec<(&'static str, String)> {
-    let mut factors = selection(&record.header.plan.configurations[configuration]);
+    let mut factors = settings(&record.header.plan.configurations[configuration]);
     let launches = || record.launches_of(configuration);
     let unknown = || "unknown".to_string();
     let version = launches().find_map(|launch| Some(launch.hello.as_ref()?.version.clone()));
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_longer_label_in_one_record_still_matches_equal_settings() {
+    fn rows_with_equal_settings_match_although_one_label_is_longer() {
         let several = Selection { threads: vec![1, 2], ..selection(&["a", "b"], &["decode"]) };
         let several = planned(&several).header.plan;
         assert_eq!(several.configurations[2].label, "a 2 threads");

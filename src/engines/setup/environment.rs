@@ -17,8 +17,8 @@ pub fn create(steps: &mut Steps, engine: &Engine) -> Result<()> {
         return Ok(());
     };
     let created = create_in(steps, engine, environment, &folder?);
-    let Some(otherwise) = &environment.otherwise else { return created };
-    created.map_err(|error| anyhow!("{}\nhint: {otherwise}", without_hint(&error)))
+    let Some(install_hint) = &environment.install_hint else { return created };
+    created.map_err(|error| anyhow!("{}\nhint: {install_hint}", without_hint(&error)))
 }
 
 fn create_in(steps: &mut Steps, engine: &Engine, environment: &Environment, folder: &Path) -> Result<()> {

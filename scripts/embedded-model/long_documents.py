@@ -1,4 +1,4 @@
-"""Long documents and lessons. The long ones fill much of a context of 2,048 tokens and refer back to all of it."""
+"""Long documents and lessons. The longest fill much of a context of 2,048 tokens. Later lines repeat facts from every part."""
 
 from draw import Draw, ORDINALS, a, counted, listing, number, plural, upper
 from narratives import things
@@ -32,7 +32,7 @@ def register(d: Draw) -> str:
     return "\n".join(lines)
 
 
-def log(d: Draw) -> str:
+def ships_log(d: Draw) -> str:
     """A ship's log: at every port the cargo changes and is listed again."""
     ship, captain, home = d.invented_name(), d.people(1)[0], d.invented_name()
     kinds = d.sample(GOODS, d.between(3, 5))
@@ -60,8 +60,8 @@ def log(d: Draw) -> str:
     return "\n".join(lines)
 
 
-def recital(d: Draw) -> str:
-    """Words are recited in order, then requested by position."""
+def word_list(d: Draw) -> str:
+    """A pupil repeats a list of words. Then the teacher asks for words by their position."""
     pupil, teacher = d.people(2)
     words = d.sample(THINGS + ANIMALS + FOODS, d.between(6, 16))
     if d.chance(40):
@@ -83,21 +83,22 @@ def animal(d: Draw) -> str:
     name, place, author = d.invented_name().lower(), d.invented_name(), d.people(1)[0]
     colour, habitat, size, cry = d.pick(COLOURS), d.pick(HABITATS), d.pick(SIZES), d.pick(CRIES)
     food, legs, young = d.pick(FOODS), d.pick([2, 4, 6, 8]), d.between(1, 9)
-    like, temper = d.pick(ANIMALS), d.pick(TEMPERS)
+    similar, temper = d.pick(ANIMALS), d.pick(TEMPERS)
     body = d.shuffled([f"It is {size} and has {number(legs)} legs.", f"The {name} eats {food}.", f"Its cry is {cry}.",
-                       f"In spring the {name} has {number(young)} young.", f"It looks like {a(like)}, but it is {colour}.",
+                       f"In spring the {name} has {number(young)} young.", f"It looks like {a(similar)}, but it is {colour}.",
                        f"People in {place} think the {name} {temper}."])
-    asked = [(f"Where does the {name} live?", f"In the {habitat} near {place}."), (f"What does the {name} eat?", f"{upper(food)}."),
-             (f"What is the cry of the {name}?", f"{upper(cry)}."), (f"How many legs has the {name}?", f"{upper(number(legs))}."),
-             (f"What colour is the {name}?", f"{upper(colour)}."), (f"Which animal is the {name} like?", f"{upper(a(like))}."),
-             (f"How large is the {name}?", f"{upper(size)}."), (f"How many young has the {name}?", f"{upper(number(young))}.")]
+    questions = [(f"Where does the {name} live?", f"In the {habitat} near {place}."),
+                 (f"What does the {name} eat?", f"{upper(food)}."),
+                 (f"What is the cry of the {name}?", f"{upper(cry)}."), (f"How many legs has the {name}?", f"{upper(number(legs))}."),
+                 (f"What colour is the {name}?", f"{upper(colour)}."), (f"Which animal is the {name} like?", f"{upper(a(similar))}."),
+                 (f"How large is the {name}?", f"{upper(size)}."), (f"How many young has the {name}?", f"{upper(number(young))}.")]
     lines = [f"The {name}. The {name} is an animal of the {habitat} near {place}. {' '.join(body)}"]
-    lines += [f"{q} {r}" for q, r in d.sample(asked, d.between(4, 8))]
+    lines += [f"{q} {r}" for q, r in d.sample(questions, d.between(4, 8))]
     lines.append(f"(From the animal book of {author}, under \"{upper(name)}\".)")
     return "\n".join(lines)
 
 
-def island(d: Draw) -> str:
+def lesson(d: Draw) -> str:
     """A lesson as a dialogue: the teacher explains, asks in another order, and one pupil answers wrongly first."""
     teacher, *pupils = d.people(4)
     name, town, hill, river, founder = d.invented_name(), d.invented_name(), d.invented_name(), d.invented_name(), d.people(1)[0]
@@ -123,7 +124,7 @@ def island(d: Draw) -> str:
     return "\n".join(lines)
 
 
-def hunt(d: Draw) -> str:
+def treasure_hunt(d: Draw) -> str:
     """Objects are hidden and then found one after the other."""
     host, *guests = d.people(5)
     hidden = things(d, d.between(5, 9))
