@@ -9,7 +9,7 @@ use super::launch::{Launched, load_request, stage};
 use super::request::Requests;
 use super::schedule::Schedule;
 use super::warm_up::WarmUp;
-use crate::plan::prompts::PAIR;
+use crate::plan::prompts::IDENTICAL_WARM_UPS;
 use crate::plan::{Plan, Workload};
 use crate::record::{self, RequestKind, WarmUpEnd};
 use crate::run::process::{Cause, Stage, Stop};
@@ -57,7 +57,7 @@ impl Cases<'_, '_> {
             warm_up.push(elapsed_ns);
             // The prompts of the pair are equal, so their answers must be equal.
             let first = first.get_or_insert_with(|| answer.clone());
-            if index < PAIR
+            if index < IDENTICAL_WARM_UPS
                 && let Err(cause) = same_ids(launched, &workload, first, &answer)
             {
                 return Err(launched.fault(stage(RequestKind::Warmup, index), cause));
