@@ -7,10 +7,10 @@ use std::time::Duration;
 use anyhow::Result;
 use protocol::IgnoreEos;
 
-use super::checks::{CheckTime, OutputChecks, is_breach, longer_budget};
+use super::checks::{CheckTime, OutputChecks, is_invalid_answer, longer_budget_hint};
 use super::journal::Event;
 use super::launch::Launched;
-use super::memory_groups::exceeds_memory;
+use super::memory_groups::memory_shortage;
 use super::schedule::Schedule;
 use super::unchecked::{UncheckedSample, greedy_ids, positions, unchecked_samples};
 use crate::plan::prompts::{self, PromptKey};
@@ -57,29 +57,29 @@ impl OutputChecks<'_, '_> {
         let Some(verifier) = verifier else {
             return self.no_verifier(model, "its measured tokens were not checked: no verifier can run here");
         };
-        if let Some(reason) = exceeds_memory(&self.plan.configurations[verifier]) {
+        if let Some(reason) = memory_shortage(&self.plan.configurations[verifier]) {
             return self.model_not_checked(model, reason, None);
         }
         let budget = self.plan.extent.budget_ns.map(Duration::from_nanos);
-        let check_time = CheckTime::begins(check_duration(budget, schedule.ran()), self.budget_ends);
+        let check_time = CheckTime::start(check_duration(budget, schedule.ran()), self.budget_ends);
         let samples = unchecked_samples.len();
         let no_time = format!("the budget left no time to check the tokens of {samples} samples");
         if check_time.budget_is_over() {
-            return self.model_not_checked(model, no_time, longer_budget());
+            return self.model_not_checked(model, no_time, longer_budget_hint());
         }
         let label = self.plan.configurations[verifier].label.clone();
         self.journal.send(Event::CheckingTokens { label: label.clone(), samples });
         let left = check_time.left_of_budget();
-        let launched = self.launches.launch_within(self.journal, verifier, left).await;
+        let launched = self.launches.launch_for_check(self.journal, verifier, left).await;
         let cause = match Stop::separate(launched)? {
-            Ok(None) => return self.model_not_checked(model, no_time, longer_budget()),
+            Ok(None) => return self.model_not_checked(model, no_time, longer_budget_hint()),
             Ok(Some(mut launched)) if launched.hello().is_some() => {
                 let answered =
                     self.query_verifier(&mut launched, model, &unchecked_samples, check_time).await?;
                 // Its exit does not matter any more.
-                let grace = check_time.for_an_end(launched.conversation.deadlines.shutdown);
+                let grace = check_time.exit_limit(launched.conversation.deadlines.shutdown);
                 let _ = tokio::time::timeout(grace, launched.conversation.shutdown()).await;
-                let grace = check_time.for_an_end(grace);
+                let grace = check_time.exit_limit(grace);
                 launched
                     .conversation
                     .process
@@ -123,7 +123,7 @@ impl OutputChecks<'_, '_> {
                     Ok(answers) => {
                         known.insert(question.clone(), answers);
                     }
-                    Err(cause) if cause.engine_survives() && !is_breach(&cause) => {
+                    Err(cause) if cause.engine_survives() && !is_invalid_answer(&cause) => {
                         left_out += 1;
                         refused = Some(cause.to_string());
                         continue;
@@ -143,7 +143,7 @@ impl OutputChecks<'_, '_> {
             let why = refused.unwrap_or_else(|| format!("the check was limited to {seconds} s"));
             let all = unchecked_samples.len();
             let reason = format!("the tokens of {left_out} of {all} samples were not checked: {why}");
-            let hint = if check_time.budget_is_over() { longer_budget() } else { None };
+            let hint = if check_time.budget_is_over() { longer_budget_hint() } else { None };
             self.model_not_checked(model, reason, hint)?;
         }
         Ok(Ok(()))
@@ -225,7 +225,8 @@ async fn query_tokens(
     let scores = verifier.hello().is_some_and(|hello| hello.capabilities.score);
     let logprobs = match scores && !output.is_empty() {
         true => {
-            let all = verifier.score(&[prompt, output].concat(), check_time.for_a_request()).await?.0;
+            let all =
+                verifier.score(&[prompt, output].concat(), check_time.necessary_request_limit()).await?.0;
             all.into_iter().skip(prompt.len().saturating_sub(1)).collect()
         }
         false => Vec::new(),
@@ -259,14 +260,16 @@ async fn query_token(
     let (mut ids, engine_token) = ([prompt, &output[..position]].concat(), output[position]);
     let mut verifier_token = engine_token;
     if engine_logprob.is_none_or(|logprob| logprob <= LIKELIER_THAN_ALL) {
-        let answer = verifier.continue_prompt(&ids, 1, check_time.for_a_request()).await?;
+        let answer = verifier.continue_prompt(&ids, 1, check_time.necessary_request_limit()).await?;
         verifier_token = answer.first().copied().unwrap_or(engine_token);
     }
     let mut verifier_logprob = engine_logprob;
     if verifier_token != engine_token {
         ids.push(verifier_token);
         verifier_logprob = match scores {
-            true => verifier.score(&ids, check_time.for_a_request()).await?.0.last().copied().flatten(),
+            true => {
+                verifier.score(&ids, check_time.necessary_request_limit()).await?.0.last().copied().flatten()
+            }
             false => None,
         };
     }

@@ -55,7 +55,7 @@ async fn estimate(planned: &Configuration) -> Result<u64> {
 }
 
 /// The reason why an unmeasured verifier is not started: in f32 it may need many times the memory of the measured engines.
-pub(super) fn exceeds_memory(configuration: &Configuration) -> Option<String> {
+pub(super) fn memory_shortage(configuration: &Configuration) -> Option<String> {
     let is_verifier = configuration.role == Some(Role::Verifier);
     let parameters = configuration.model.sizes.filter(|_| is_verifier)?.parameters;
     let needs = parameters.saturating_mul(F32_BYTES).saturating_add(PROGRAM_BYTES);

@@ -128,7 +128,7 @@ impl<'a> Schedule<'a> {
     }
 
     /// Turns a fault into a row and gives `None`. Errors of this program go on.
-    pub fn survive<T>(
+    pub fn record_fault<T>(
         &mut self,
         journal: &mut Journal,
         configuration: usize,
