@@ -1,4 +1,5 @@
-//! Dtypes by the names that engines and model files use. Engines choose their names freely; `model_files` has the names in files.
+//! Dtypes by the names that engines and model files use. Engines choose their names freely; `model_files` has the names in
+//! files.
 
 use model_files::Dtype;
 

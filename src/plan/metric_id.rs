@@ -6,8 +6,8 @@ use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// The name of a metric in METRICS, or of an unknown metric in a record of a later version. Code refers to a metric by a constant, so that
-/// the compiler finds a misspelt name.
+/// The name of a metric in METRICS, or of an unknown metric in a record of a later version. Code refers to a metric by a
+/// constant, so that the compiler finds a misspelt name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct MetricId(&'static str);
 

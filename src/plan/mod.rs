@@ -1,6 +1,6 @@
 //! The plan of a run, made from arguments: the measured configurations and cases in order. `Names` become `Resolved`, then a
-//! `Selection`, then a `Plan`. This code reads no clock and starts no process. `models` reads model files, `prompts` reads their
-//! tokenizers, and `selection` calls the engine registry and `models`. All other files do no input or output.
+//! `Selection`, then a `Plan`. This code reads no clock and starts no process. `models` reads model files, `prompts` reads
+//! their tokenizers, and `selection` calls the engine registry and `models`. All other files do no input or output.
 
 pub mod dtype;
 mod metric_id;
@@ -321,8 +321,8 @@ impl Plan {
 }
 
 impl Configuration {
-    /// The argument of `-e` that selects it, quoted for a shell: the program's path if the user gave a path, or else the names of
-    /// engine and preset.
+    /// The argument of `-e` that selects it, quoted for a shell: the program's path if the user gave a path, or else the names
+    /// of engine and preset.
     pub fn engine_argument(&self) -> String {
         let program = self.command.first().map(Path::new);
         // Only an engine with a manifest has presets.

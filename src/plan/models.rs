@@ -48,8 +48,9 @@ fn name_from_path(path: &Path) -> String {
     name.to_string_lossy().into_owned()
 }
 
-/// Adds facts from the models' files and the identity of their weights. The first identification of a model reads all its weights.
-/// A model that this program cannot open stays unchanged, because an engine may read it. Returns warnings for other failures.
+/// Adds facts from the models' files and the identity of their weights. The first identification of a model reads all its
+/// weights. A model that this program cannot open stays unchanged, because an engine may read it. Returns warnings for other
+/// failures.
 pub fn identify(models: &mut [Model], listener: &mut dyn FnMut(SetUpEvent)) -> Vec<String> {
     let mut warnings = Vec::new();
     for model in models {

@@ -64,7 +64,8 @@ impl Prompts {
         Ok(self.bos.iter().chain(&salt).chain(text).copied().collect())
     }
 
-    /// The request for these ids: as ids where the engine takes them, else as text. Without capabilities: text and no request id.
+    /// The request for these ids: as ids where the engine takes them, else as text. Without capabilities: text and no request
+    /// id.
     pub fn request(
         &self,
         workload: &Workload,

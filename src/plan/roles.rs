@@ -115,8 +115,8 @@ impl Plan {
         comparisons.collect()
     }
 
-    /// The reference of a configuration. It has the label or engine that `Plan::reference` names, the same model, and the most other
-    /// factors in common.
+    /// The reference of a configuration. It has the label or engine that `Plan::reference` names, the same model, and the most
+    /// other factors in common.
     pub fn reference_of(&self, configuration: usize) -> Option<usize> {
         let own = self.configurations.get(configuration)?;
         let same_factors = |it: &Configuration| {

@@ -1,5 +1,5 @@
-//! Resolves the names on the command line: engines, scenarios, models and the reference. An unknown name is a usage error, which
-//! lists the known ones. The registry and `models` read the disk.
+//! Resolves the names on the command line: engines, scenarios, models and the reference. An unknown name is a usage error,
+//! which lists the known ones. The registry and `models` read the disk.
 
 use anyhow::Result;
 
@@ -145,8 +145,8 @@ impl<'a> Verifier<'a> {
     }
 }
 
-/// The selected engines. `--all` adds every engine in the tree. `--presets` adds all presets of engines that are named without a
-/// preset. A suite of an engine adds the rows that the suite names.
+/// The selected engines. `--all` adds every engine in the tree. `--presets` adds all presets of engines that are named without
+/// a preset. A suite of an engine adds the rows that the suite names.
 fn engines<'a>(registry: &'a Registry, selected: &Names) -> Result<Vec<Found<'a>>> {
     let mut names = selected.engines.clone();
     for engine in &registry.engines {

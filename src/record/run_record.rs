@@ -78,7 +78,8 @@ impl RunRecord {
         })
     }
 
-    /// Parses a record. An incomplete last line is ignored, because the run was cut off there. Every index in the result is valid.
+    /// Parses a record. An incomplete last line is ignored, because the run was cut off there. Every index in the result is
+    /// valid.
     pub fn parse(mut lines: impl BufRead) -> Result<Self> {
         let mut read: Option<(Self, Indices)> = None;
         let mut unparsed: Option<(usize, serde_json::Error)> = None;

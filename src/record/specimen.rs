@@ -126,8 +126,8 @@ pub fn measured(selection: &Selection, engines: &[Invented]) -> RunRecord {
     record
 }
 
-/// The noise of the machine, which affects every engine, and the noise of one engine. The noise depends on the plan's seed and is
-/// the same in every run of a test.
+/// The noise of the machine, which affects every engine, and the noise of one engine. The noise depends on the plan's seed and
+/// is the same in every run of a test.
 struct Noise {
     seed: u64,
     block: u32,

@@ -34,7 +34,8 @@ pub struct Row {
     pub wall_time: Option<WallTime>,
     pub resources: Option<Resources>,
     pub fault: Option<Fault>,
-    /// Whether a claim of its engine does not fit the observation, so that its results may flatter it. It is never ranked first.
+    /// Whether a claim of its engine does not fit the observation, so that its results may flatter it. It is never ranked
+    /// first.
     pub contradicted: bool,
 }
 

@@ -118,8 +118,8 @@ impl<'a> Blocks<'_, 'a> {
         Ok(())
     }
 
-    /// Launches the engine of a slot while the other engines are paused. The first launch of a block also measures the cases about
-    /// launches.
+    /// Launches the engine of a slot while the other engines are paused. The first launch of a block also measures the cases
+    /// about launches.
     async fn fill(
         &mut self,
         group: &mut MemoryGroup,
@@ -143,8 +143,8 @@ impl<'a> Blocks<'_, 'a> {
         Ok(())
     }
 
-    /// Measures the rounds of one workload in every slot that has it. `remaining` counts the workloads of this block that are not
-    /// measured yet, including this one.
+    /// Measures the rounds of one workload in every slot that has it. `remaining` counts the workloads of this block that are
+    /// not measured yet, including this one.
     async fn measure(
         &mut self,
         group: &mut MemoryGroup,
@@ -171,7 +171,7 @@ impl<'a> Blocks<'_, 'a> {
                 turn.request_time = turn.request_time.or(request_time);
             }
         }
-        self.schedule.time_budget.rounds_took(began.elapsed());
+        self.schedule.time_budget.add_rounds_time(began.elapsed());
         self.make_passes(group, block, &turns).await?;
         Ok(())
     }

@@ -101,8 +101,8 @@ async fn convert(
     work.await?
 }
 
-/// The dtype of the conversion. The first choice is the requested one, then the model's own, if the format can hold it. The last
-/// choice is f32, in which no value changes.
+/// The dtype of the conversion. The first choice is the requested one, then the model's own, if the format can hold it. The
+/// last choice is f32, in which no value changes.
 fn dtype(model: &ModelFolder, to: Format, requested: Option<&str>) -> Result<Dtype> {
     let requested = requested.and_then(Dtype::named);
     let own = own_dtype(model)?;

@@ -42,7 +42,8 @@ impl OutputChecks<'_, '_> {
         models
     }
 
-    /// Whether a configuration is checked. Rows and baselines are checked; a twin is not, because it is the same engine as its row.
+    /// Whether a configuration is checked. Rows and baselines are checked; a twin is not, because it is the same engine as its
+    /// row.
     fn is_checked(&self, schedule: &Schedule, index: usize) -> bool {
         let configuration = &self.plan.configurations[index];
         let is_measured = matches!(configuration.role, None | Some(Role::Baseline { .. }));
@@ -79,7 +80,7 @@ impl OutputChecks<'_, '_> {
                 self.no_verifier(model, reason)?;
             }
         }
-        let check_time = schedule.time_budget.output_check(selected.len());
+        let check_time = schedule.time_budget.output_check_limit(selected.len());
         for index in selected {
             if let Some(reason) = memory_shortage(&self.plan.configurations[index]) {
                 self.model_not_checked(model, reason, None)?;
@@ -127,7 +128,8 @@ impl OutputChecks<'_, '_> {
         answered.and(ended.map_err(Stop::from))
     }
 
-    /// Scores the windows from short to long, because the first windows predict the time of the later ones. Then continues the prompt.
+    /// Scores the windows from short to long, because the first windows predict the time of the later ones. Then continues the
+    /// prompt.
     async fn request_answers(
         &mut self,
         launched: &mut Launched,

@@ -142,8 +142,8 @@ impl Launched {
         std::iter::once(self.conversation.process.pid).chain(reported).collect()
     }
 
-    /// Finds the engine's processes, and reads their peak memory and their current memory. Reading walks page tables and waits for a
-    /// process that is stuck in the kernel.
+    /// Finds the engine's processes, and reads their peak memory and their current memory. Reading walks page tables and waits
+    /// for a process that is stuck in the kernel.
     pub async fn read_memory(&mut self, needed: bool) -> Result<(Option<u64>, Option<Held>)> {
         let roots = self.roots();
         let mut holding = std::mem::take(&mut self.holding);

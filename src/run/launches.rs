@@ -1,4 +1,5 @@
-//! Starts and ends engines. A launch gets its number when it is recorded, so a process that only answered `hello` uses no number.
+//! Starts and ends engines. A launch gets its number when it is recorded, so a process that only answered `hello` uses no
+//! number.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -196,8 +197,8 @@ impl<'a> Launches<'a> {
         Ok(is_first)
     }
 
-    /// Converts the model for one-shot processes. A separate process reports the formats, because a one-shot process gets only its
-    /// request.
+    /// Converts the model for one-shot processes. A separate process reports the formats, because a one-shot process gets only
+    /// its request.
     pub async fn convert_for_one_shots(
         &mut self,
         journal: &mut Journal<'_>,
