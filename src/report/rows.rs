@@ -34,8 +34,7 @@ pub struct Row {
     pub wall_time: Option<WallTime>,
     pub resources: Option<Resources>,
     pub fault: Option<Fault>,
-    /// Whether a claim of its engine does not fit the observation, so that its results may flatter it. It is never ranked
-    /// first.
+    /// Whether a claim of its engine does not fit the observation, so that its results may flatter it. It is never ranked first.
     pub contradicted: bool,
 }
 
@@ -177,7 +176,9 @@ impl Fault {
         let when = match (&self.kind, self.when.as_str()) {
             (FailureKind::Unavailable, _) | (_, "") => String::new(),
             // The message says that it cannot start.
-            (FailureKind::Start, when) if Stage::is_before_first_answer(when) => return format!("{}{times}", self.message),
+            (FailureKind::Start, when) if Stage::is_before_first_answer(when) => {
+                return format!("{}{times}", self.message);
+            }
             (_, when) => format!(" at {when}"),
         };
         format!("{}{when}: {}{times}", self.kind, self.message)

@@ -159,6 +159,7 @@ impl<'a> Blocks<'_, 'a> {
         let planned = self.plan.cases[first.case].workload.rounds;
         let (began, turn_count) = (Instant::now(), turns.len());
         for round in 0..self.schedule.time_budget.rounds_that_fit(planned, round_time, remaining) {
+            // Each round begins with another engine.
             let (later, first) = turns.split_at_mut(round as usize % turn_count);
             for turn in first.iter_mut().chain(later) {
                 if self.schedule.has_failed(turn.case) || self.schedule.time_budget.is_spent() {
@@ -304,8 +305,8 @@ impl<'a> Blocks<'_, 'a> {
         let label = |index: &usize| format!("`{}`", self.plan.configurations[*index].label);
         let names = groups.iter().map(|group| group.iter().map(label).collect::<Vec<_>>().join(" and "));
         let message = format!(
-            "the engines may not fit into memory together: from block {} on these groups run one after the other: {}; changes of \
-             the machine affect ratios between groups; use fewer engines or a smaller model",
+            "the engines may not fit into memory together; from block {} on they run in groups: {}; ratios between groups are less \
+             precise; use fewer engines or a smaller model",
             block + 1,
             names.collect::<Vec<_>>().join(", then ")
         );

@@ -1,5 +1,5 @@
-//! Checks the claim about prefix caches by a repeated prompt. Every prompt but that of the pair begins with ids of its own. So
-//! a prefix cache can answer only the second request of the pair.
+//! Checks the claim about prefix caches by a repeated prompt. Every prompt but that of the pair begins with ids of its own. So a
+//! prefix cache can answer only the second request of the pair.
 
 use super::subject::{About, Contradiction, Subject, time};
 use crate::analysis::metric;

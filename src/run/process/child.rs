@@ -162,8 +162,8 @@ impl Process {
             return;
         }
         self.leader.signal_group(Signal::STOP);
-        // Processes that left the group are descendants or carry the mark. A running one may start another during the search,
-        // so the loop ends when a search finds no new process.
+        // Processes that left the group are descendants or carry the mark. A running process may start another one during the
+        // search, so the loop ends when a search finds no new process.
         for _ in 0..MAX_PAUSE_SEARCHES {
             let Some(family) = self.family().await else { break };
             // If the search finds a number again after its handle was opened, the number belongs to the process of the handle.

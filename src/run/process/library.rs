@@ -10,7 +10,7 @@ const NOT_LOADED_STATUS: i32 = 127;
 /// Libraries of NVIDIA's driver, which no toolkit or package contains.
 const NVIDIA_DRIVER_LIBRARIES: [&str; 3] = ["libcuda.so", "libnvidia-", "libnvcuvid.so"];
 
-/// The cause from a program's exit status and stderr. `None` for other failures.
+/// The cause of a loader's failure, from a program's exit status and stderr. `None` for other failures.
 pub fn loader_failure(status: ExitStatus, stderr: &[String]) -> Option<Cause> {
     use std::os::unix::process::ExitStatusExt;
     let aborted = status.signal() == Some(rustix::process::Signal::ABORT.as_raw());
@@ -43,8 +43,10 @@ struct LoaderError<'a> {
     variable: &'static str,
 }
 
-/// glibc: `PROGRAM: error while loading shared libraries: libx.so.1: cannot open shared object file: No such file or
-/// directory`. musl: `Error loading shared library libx.so.1: No such file or directory (needed by PROGRAM)`.
+/// Parses an error of a Linux loader.
+///
+/// - glibc: `PROGRAM: error while loading shared libraries: LIBRARY: PROBLEM`
+/// - musl: `Error loading shared library LIBRARY: PROBLEM (needed by PROGRAM)`
 fn linux_error(line: &str) -> Option<LoaderError<'_>> {
     let markers = ["error while loading shared libraries: ", "Error loading shared library "];
     let error = markers.iter().find_map(|marker| line.split_once(marker))?.1;
@@ -54,7 +56,8 @@ fn linux_error(line: &str) -> Option<LoaderError<'_>> {
     Some(LoaderError { library, problem: (!missing).then_some(problem.trim()), variable: "LD_LIBRARY_PATH" })
 }
 
-/// `dyld[1]: Library not loaded: @rpath/libx.dylib`, and below it `Reason: tried: '/a/libx.dylib' (no such file)`.
+/// Parses an error of the macOS loader: `dyld[1]: Library not loaded: @rpath/libx.dylib`, then a line `Reason: tried:
+/// '/a/libx.dylib' (no such file)`.
 fn macos_error<'a>(line: &'a str, following_lines: &'a [String]) -> Option<LoaderError<'a>> {
     let (start, library) = line.split_once("Library not loaded: ")?;
     let library = Some(library.trim()).filter(|name| start.starts_with("dyld") && !name.is_empty())?;
