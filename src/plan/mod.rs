@@ -34,7 +34,7 @@ pub struct Plan {
     pub order: Order,
     pub extent: Extent,
     pub seed: u64,
-    /// The label (or engine) of the configurations that the others are compared with.
+    /// The label or engine of the reference, with which the other configurations are compared.
     pub reference: String,
     #[serde(default, alias = "proof")]
     pub verification: Verification,
@@ -72,7 +72,8 @@ pub enum Order {
     /// them alike.
     #[default]
     Interleaved,
-    /// One configuration after the other. Drift of the machine would look like a difference, so there are no verdicts.
+    /// Configurations are measured one after the other. There are no verdicts, because drift of the machine looks like a
+    /// difference.
     Sequential,
 }
 
@@ -160,7 +161,7 @@ pub struct Model {
     /// The dtype of most bytes of the weights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dtype: Option<String>,
-    /// Identifies the weights, whatever their format.
+    /// Identifies the weights, independent of their format.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,4 @@
-//! The models that the command line names, with facts from their files. Reads those files.
+//! The models that the command line names, with facts that are read from their files.
 
 use std::path::Path;
 

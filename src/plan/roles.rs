@@ -59,7 +59,7 @@ impl Plan {
             engine: candidate.engine.clone(),
             preset: candidate.preset.clone(),
             options: candidate.options.clone(),
-            // The verifier runs on the CPU, whatever devices the user selected.
+            // The verifier runs on the CPU, even if the user selected other devices.
             command: candidate.on(&Device::cpu()).command.clone(),
             model: model.clone(),
             device: Device::cpu(),
@@ -118,17 +118,17 @@ impl Plan {
     /// The reference of a configuration. It has the label or engine that `Plan::reference` names, the same model, and the most
     /// other factors in common.
     pub fn reference_of(&self, configuration: usize) -> Option<usize> {
-        let own = self.configurations.get(configuration)?;
+        let row = self.configurations.get(configuration)?;
         let same_factors = |it: &Configuration| {
-            let same = [it.device == own.device, it.dtype == own.dtype, it.threads == own.threads];
+            let same = [it.device == row.device, it.dtype == row.dtype, it.threads == row.threads];
             same.into_iter().filter(|&is_same| is_same).count()
         };
         let rows = self.configurations.iter().enumerate().filter(|(_, other)| other.role.is_none());
-        let candidates = rows.filter(|(_, other)| other.model == own.model);
-        let named = |it: &Configuration| {
+        let candidates = rows.filter(|(_, other)| other.model == row.model);
+        let is_reference = |it: &Configuration| {
             it.label == self.reference || engine_name(&it.engine, it.preset.as_deref()) == self.reference
         };
-        let best = candidates.filter(|(_, other)| named(other)).max_by_key(|(index, other)| {
+        let best = candidates.filter(|(_, other)| is_reference(other)).max_by_key(|(index, other)| {
             (usize::from(other.label == self.reference), same_factors(other), Reverse(*index))
         });
         best.map(|(index, _)| index)

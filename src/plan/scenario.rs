@@ -122,8 +122,8 @@ mod tests {
     #[test]
     fn every_scenario_of_a_suite_exists() {
         for suite in SUITES {
-            let found = named(suite.name).map(|found| found.len());
-            assert_eq!(found, Some(suite.scenarios.len()), "{}", suite.name);
+            let count = named(suite.name).map(|scenarios| scenarios.len());
+            assert_eq!(count, Some(suite.scenarios.len()), "{}", suite.name);
         }
     }
 

@@ -186,7 +186,7 @@ fn add_missing<T: PartialEq>(list: &mut Vec<T>, items: impl IntoIterator<Item = 
 }
 
 pub fn scenarios(registry: &Registry, names: &[String]) -> Result<Vec<&'static Scenario>> {
-    let mut found: Vec<&'static Scenario> = Vec::new();
+    let mut selected: Vec<&'static Scenario> = Vec::new();
     let scenarios_of_engine_suite = |name: &String| {
         let (.., suite) = registry.suites().find(|(suite, ..)| suite == name)?;
         Some(suite.scenarios.iter().filter_map(|name| scenario::named(name)).flatten().collect())
@@ -197,12 +197,12 @@ pub fn scenarios(registry: &Registry, names: &[String]) -> Result<Vec<&'static S
             return Err(Usage(format!("no scenario `{name}`\nhint: there are {}", known.join(", "))).into());
         };
         for scenario in scenarios {
-            if !found.iter().any(|it| it.name == scenario.name) {
-                found.push(scenario);
+            if !selected.iter().any(|it| it.name == scenario.name) {
+                selected.push(scenario);
             }
         }
     }
-    Ok(found)
+    Ok(selected)
 }
 
 /// The names that `-s` takes.

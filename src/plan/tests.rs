@@ -50,15 +50,15 @@ fn an_engine_has_a_program_and_a_reason_for_each_device() {
     let missing = Unavailable { reason: "no driver".into(), hint: None };
     selection.candidates[1].devices = BTreeMap::from([("cuda".into(), Start::never(missing.clone()))]);
     let plan = Plan::new(&selection);
-    let of = |label: &str| plan.configurations.iter().find(|it| it.label == label).unwrap();
-    let started = |label: &str| of(label).command.first().map(String::as_str);
+    let row = |label: &str| plan.configurations.iter().find(|it| it.label == label).unwrap();
+    let started = |label: &str| row(label).command.first().map(String::as_str);
     assert_eq!(
         ["a cpu", "a cuda:1", "a metal", "b cpu", "b cuda:1"].map(started),
         [Some("a"), Some("a-cuda"), Some("a"), Some("b"), None]
     );
-    assert_eq!((&of("b cuda:1").unavailable, &of("b cpu").unavailable), (&Some(missing), &None));
+    assert_eq!((&row("b cuda:1").unavailable, &row("b cpu").unavailable), (&Some(missing), &None));
     // Stopping a process does not free its device memory.
-    assert_eq!(["a cpu", "a cuda:1", "a metal"].map(|label| of(label).alone), [false, true, true]);
+    assert_eq!(["a cpu", "a cuda:1", "a metal"].map(|label| row(label).alone), [false, true, true]);
 }
 
 #[test]

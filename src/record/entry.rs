@@ -106,7 +106,7 @@ pub struct Converted {
     pub path: String,
 }
 
-/// One request: the facts that the engine reported, and those that the orchestrator observed.
+/// One request, with the facts that the engine reported and the facts that the orchestrator observed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     pub launch: u32,

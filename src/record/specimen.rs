@@ -111,7 +111,7 @@ pub fn measured(selection: &Selection, engines: &[Invented]) -> RunRecord {
         for configuration in 0..record.header.plan.configurations.len() {
             let Configuration { label, engine, .. } = &record.header.plan.configurations[configuration];
             let named = |name: &String| engines.iter().find(|engine| engine.name == name);
-            // A preset may have times of its own.
+            // A preset may have its own times.
             if let Some(engine) = named(label).or_else(|| named(engine)) {
                 launch(&mut record, block, configuration, engine);
             }

@@ -305,8 +305,8 @@ impl<'a> Blocks<'_, 'a> {
         let label = |index: &usize| format!("`{}`", self.plan.configurations[*index].label);
         let names = groups.iter().map(|group| group.iter().map(label).collect::<Vec<_>>().join(" and "));
         let message = format!(
-            "the engines may not fit into memory together; from block {} on they run in groups: {}; ratios between groups are less \
-             precise; use fewer engines or a smaller model",
+            "the engines may not fit into memory together; from block {} on they run in groups: {}; ratios between groups are \
+             less precise; use fewer engines or a smaller model",
             block + 1,
             names.collect::<Vec<_>>().join(", then ")
         );

@@ -32,8 +32,8 @@ impl<'a> Conversions<'a> {
 
     /// The model's path for a configuration: its own, or that of its conversion.
     pub fn model_path(&self, configuration: usize) -> &str {
-        let own = &self.plan.configurations[configuration].model.path;
-        self.conversion_for(configuration).map_or(own, |converted| &converted.path)
+        let unconverted = &self.plan.configurations[configuration].model.path;
+        self.conversion_for(configuration).map_or(unconverted, |converted| &converted.path)
     }
 
     /// Converts the model if the engine does not read its format. Returns whether this call
@@ -105,8 +105,8 @@ async fn convert(
 /// last choice is f32, in which no value changes.
 fn dtype(model: &ModelFolder, to: Format, requested: Option<&str>) -> Result<Dtype> {
     let requested = requested.and_then(Dtype::named);
-    let own = own_dtype(model)?;
-    let candidates = [requested, Some(own)].into_iter().flatten();
+    let model_dtype = own_dtype(model)?;
+    let candidates = [requested, Some(model_dtype)].into_iter().flatten();
     let mut candidates = candidates.filter(|dtype| model_files::check_writable(to, *dtype).is_ok());
     Ok(candidates.next().unwrap_or(Dtype::F32))
 }

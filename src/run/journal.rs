@@ -85,7 +85,7 @@ impl<'a> Journal<'a> {
     pub fn fail(&mut self, failure: Failure) -> Result<()> {
         let configuration = &self.record().header.plan.configurations[failure.configuration];
         let (label, is_row) = (configuration.label.clone(), configuration.role.is_none());
-        // If an engine cannot start, its row has the reason, so its twin needs no failure of its own.
+        // If an engine cannot start, its row has the reason, so its twin needs no failure.
         if is_row || failure.kind != FailureKind::Unavailable {
             self.send(Event::Failed { label, failure: failure.clone() });
             self.take(Entry::Failure(failure))?;

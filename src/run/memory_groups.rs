@@ -16,9 +16,9 @@ use crate::record::{Launch, RunRecord};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Member {
     pub configuration: usize,
-    /// The most memory that it held so far, or an estimate.
+    /// The largest memory of its processes so far, or an estimate.
     pub bytes: u64,
-    /// It cannot share a group.
+    /// The configuration cannot share a group.
     pub alone: bool,
 }
 

@@ -107,11 +107,11 @@ async fn probe_quiet(plan: &Plan, journal: &mut Journal<'_>) -> Result<Quiet> {
     let engines = planned(plan);
     let probe = move || {
         let quiet = Quiet::probe(&engines);
-        let found = quiet.before(&engines);
-        (quiet, found)
+        let warnings = quiet.before(&engines);
+        (quiet, warnings)
     };
-    let (quiet, found) = off_thread(probe).await?;
-    journal.warn_all(found)?;
+    let (quiet, warnings) = off_thread(probe).await?;
+    journal.warn_all(warnings)?;
     Ok(quiet)
 }
 

@@ -178,7 +178,7 @@ async fn repeat_streams(
     tokens: u32,
 ) -> Result<Vec<Streamed>> {
     let request = generate_request(tokens, true);
-    let mut all = Vec::new();
+    let mut times = Vec::new();
     for _ in 0..streams {
         let before_ns = cpu_ns();
         let answer = generate(conversation, request.clone()).await?;
@@ -186,9 +186,9 @@ async fn repeat_streams(
         if streamed != tokens as usize {
             bail!("expected {tokens} streamed tokens, got {streamed}");
         }
-        all.push(Streamed { elapsed_ns: answer.elapsed_ns(), cpu_ns: cpu_ns() - before_ns });
+        times.push(Streamed { elapsed_ns: answer.elapsed_ns(), cpu_ns: cpu_ns() - before_ns });
     }
-    Ok(all)
+    Ok(times)
 }
 
 /// Measures the delay of tokens that are streamed once a millisecond, so that no token waits for an earlier one.

@@ -62,7 +62,7 @@ pub(super) async fn sampled_pass(
     let sampler = Sampler::start(Target::Memory, roots.clone());
     let mut pass = empty.clone();
     repeat_requests(cases, launched, &mut pass, Duration::ZERO).await?;
-    let held = off_thread(|| sampler.stop()).await?.held;
+    let largest_memory = off_thread(|| sampler.stop()).await?.held;
     let one_token_ns = one_token_time(cases, launched, &empty).await?;
     let on_gpus = !cases.plan.configurations[launched.launch.configuration].device.is_cpu();
     let before = read_counters(on_gpus).await?;
@@ -80,7 +80,7 @@ pub(super) async fn sampled_pass(
             pass.gpus = off_thread(|| sampler.stop()).await?.gpus;
         }
     }
-    (pass.held, pass.one_token_ns) = (held, one_token_ns);
+    (pass.held, pass.one_token_ns) = (largest_memory, one_token_ns);
     for message in slowed(cases, launched, &pass) {
         cases.journal.warn(Some(launched.launch.configuration), message)?;
     }

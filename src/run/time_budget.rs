@@ -130,7 +130,7 @@ impl TimeBudget {
     }
 
     /// The number of planned rounds that fit, given the time of one round and the number of remaining workloads of this block.
-    /// Time that a cheap workload does not use goes to the later ones.
+    /// Later workloads get the time that an earlier workload does not use.
     pub fn rounds_that_fit(&self, planned: u32, round: Duration, workloads: usize) -> u32 {
         let (time, min_rounds) = match self.budget {
             Some(budget) => (budget, 1),

@@ -15,7 +15,7 @@ const MAX_NEW_TOKENS: usize = 48;
 /// The requests of the output check on one model, sent before any measurement.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldOut {
-    /// The model's path, written as in configurations.
+    /// The model's path, as in configurations.
     pub model: String,
     /// Windows of text that the embedded model was not trained on, as ids.
     pub sequences: Vec<Vec<u32>>,

@@ -95,9 +95,9 @@ pub fn answer(record: &mut RunRecord, launch: u32, case: usize, round: u32, toke
 /// Token times on a noisy machine. One factor of up to 1.5 slows all requests of a block, and each request has a random factor
 /// of its own.
 pub fn noisy(token_ms: impl Fn(usize) -> f64, deviation: f64, seed: u64) -> impl FnMut(At) -> Option<f64> {
-    let mut own = Random::seeded(seed);
+    let mut random = Random::seeded(seed);
     move |at| {
         let shared = 1.0 + Random::seeded(u64::from(at.block)).unit() / 2.0;
-        Some(token_ms(at.configuration) * shared * (deviation * own.normal()).exp())
+        Some(token_ms(at.configuration) * shared * (deviation * random.normal()).exp())
     }
 }

@@ -64,7 +64,7 @@ pub fn keep(run: &str) {
 /// while on a busy machine.
 const SEARCHES_AFTER_SUDDEN_END: u32 = 100;
 
-/// Ends every process with the mark, and the processes that they start meanwhile. Gives the number of processes found.
+/// Ends every process with the mark, and the processes that these start meanwhile. Gives the number of processes found.
 pub fn end_marked(name: &str, value: &str) -> usize {
     end_all_marked(name, value, 1)
 }
