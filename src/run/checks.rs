@@ -42,11 +42,11 @@ impl OutputChecks<'_, '_> {
 
     /// Records that no verifier can check a model's outputs, with a hint to set one up.
     pub fn no_verifier(&mut self, model: &Model, reason: &str) -> Result<()> {
-        let set_up = manifest::embedded().ok().and_then(|all| {
+        let set_up_command = manifest::embedded().ok().and_then(|all| {
             let reference = all.iter().find(|it| it.manifest.reference);
             reference.map(|engine| format!("{} setup {}", this_program(), engine.manifest.name))
         });
-        let hint = set_up.filter(|_| self.plan.verification == Verification::Usual);
+        let hint = set_up_command.filter(|_| self.plan.verification == Verification::Usual);
         self.model_not_checked(model, reason.into(), Some(hint.unwrap_or_else(|| "--verifier ENGINE".into())))
     }
 
