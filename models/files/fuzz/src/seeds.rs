@@ -1,4 +1,5 @@
-//! Valid files for the fuzzer to start from: those of this repository, and small ones that use all features of the formats.
+//! Valid files for the fuzzer to start from: files of this repository, and small files that use all features of the
+//! formats.
 
 use std::path::Path;
 
@@ -6,7 +7,7 @@ use anyhow::{Context, Result};
 
 use crate::targets::SEPARATOR;
 
-/// The seed inputs of a target. Each must be accepted as it is.
+/// The seed inputs of a target. The target must accept each of them unchanged.
 pub fn seeds(target: &str) -> Result<Vec<Vec<u8>>> {
     let embedded = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../embedded"));
     let read =

@@ -21,7 +21,7 @@ pub struct Architecture {
     pub gguf: &'static str,
     /// The name of its transformers class, for config.json.
     pub class: &'static str,
-    /// Whether the output is the embedding, unless config.json states otherwise.
+    /// Whether the output matrix is the embedding by default.
     pub(crate) tied: bool,
     /// The head size when config.json has none and it is not the hidden size divided by the heads.
     pub(crate) head_dim: Option<u32>,
@@ -51,16 +51,17 @@ pub struct Architecture {
 }
 
 impl Architecture {
-    /// By `model_type`.
+    /// Finds an architecture by its `model_type` in config.json.
     pub fn named(name: &str) -> Option<&'static Self> {
         ARCHITECTURES.iter().find(|architecture| architecture.name == name).copied()
     }
 
-    /// By `general.architecture`.
+    /// Finds an architecture by its `general.architecture` in GGUF.
     pub fn of_gguf(name: &str) -> Option<&'static Self> {
         ARCHITECTURES.iter().find(|architecture| architecture.gguf == name).copied()
     }
 
+    /// Finds the architecture of a config in this format.
     pub fn of(config: &Config, format: Format) -> Result<&'static Self> {
         let found = match format {
             Format::Safetensors => Self::named(&config.architecture),
@@ -145,7 +146,7 @@ pub(crate) fn detect<'a>(
     if let Some(known) = ARCHITECTURES.iter().find(|architecture| Some(architecture.class) == class) {
         return Some((known.name.into(), "`architectures` of config.json"));
     }
-    let (candidates, folder) = (family(tensors), folder.to_ascii_lowercase());
+    let (candidates, folder) = (matching_architectures(tensors), folder.to_ascii_lowercase());
     match candidates.iter().find(|candidate| folder.contains(candidate.name)) {
         Some(candidate) if candidates.len() > 1 => {
             Some((candidate.name.into(), "the names of its tensors and of its folder"))
@@ -154,17 +155,19 @@ pub(crate) fn detect<'a>(
     }
 }
 
-/// The architectures that match the tensors' names: all of their own marks occur, and no mark that they cannot have. The
-/// one with most marks comes first.
-pub(crate) fn family<'a>(tensors: impl Iterator<Item = &'a str> + Clone) -> Vec<&'static Architecture> {
+/// The architectures that match the tensors' names: all of their own marks occur, and no
+/// mark that they cannot have. The architecture with most marks comes first.
+pub(crate) fn matching_architectures<'a>(
+    tensors: impl Iterator<Item = &'a str> + Clone,
+) -> Vec<&'static Architecture> {
     let all = ARCHITECTURES.iter().flat_map(|architecture| architecture.marks);
-    let mut found: Vec<&str> =
+    let mut found_marks: Vec<&str> =
         all.copied().filter(|mark| tensors.clone().any(|name| name.ends_with(mark))).collect();
-    found.sort_unstable();
-    found.dedup();
+    found_marks.sort_unstable();
+    found_marks.dedup();
     let fits = |architecture: &&&Architecture| {
         let allowed = |mark: &&str| architecture.marks.contains(mark) || architecture.may_have.contains(mark);
-        architecture.marks.iter().all(|mark| found.contains(mark)) && found.iter().all(allowed)
+        architecture.marks.iter().all(|mark| found_marks.contains(mark)) && found_marks.iter().all(allowed)
     };
     let mut fitting: Vec<_> = ARCHITECTURES.iter().filter(fits).copied().collect();
     fitting.sort_by_key(|architecture| std::cmp::Reverse(architecture.marks.len()));
@@ -174,7 +177,7 @@ pub(crate) fn family<'a>(tensors: impl Iterator<Item = &'a str> + Clone) -> Vec<
 /// One tensor of a network in both formats.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    /// The name in safetensors of the Hugging Face hub.
+    /// The name in the Hugging Face hub's safetensors.
     pub name: String,
     /// The name in GGUF.
     pub gguf: String,
@@ -273,16 +276,16 @@ impl Part {
     pub fn row_in_other_format(&self, row: u64, from: Format) -> u64 {
         let Order::Pairs { heads } = self.order else { return row };
         let head_rows = self.shape[0] / heads;
-        let (head, within, half) = (row / head_rows, row % head_rows, head_rows / 2);
+        let (head, row_in_head, half) = (row / head_rows, row % head_rows, head_rows / 2);
         let other_row = match from {
-            Format::Safetensors => within % half * 2 + within / half,
-            Format::Gguf => within % 2 * half + within / 2,
+            Format::Safetensors => row_in_head % half * 2 + row_in_head / half,
+            Format::Gguf => row_in_head % 2 * half + row_in_head / 2,
         };
         head * head_rows + other_row
     }
 }
 
-/// Collects the parts of a network in order.
+/// The parts of a network, collected in order.
 #[derive(Default)]
 struct Parts {
     list: Vec<Part>,
@@ -364,10 +367,10 @@ mod tests {
     }
 
     #[test]
-    fn the_architecture_with_most_marks_comes_first_and_none_has_a_mark_that_it_cannot_have() {
+    fn the_architecture_with_most_marks_comes_first_and_a_foreign_mark_excludes_one() {
         let named = |ends: &[&str]| {
             let names = ends.iter().map(|end| format!("model.layers.0.self_attn.{end}")).collect::<Vec<_>>();
-            let found = family(names.iter().map(String::as_str));
+            let found = matching_architectures(names.iter().map(String::as_str));
             found.iter().map(|architecture| architecture.name).collect::<Vec<_>>()
         };
         assert_eq!(named(&["q_proj.weight"]), ["llama", "mistral", "gemma"]);
@@ -384,7 +387,7 @@ mod tests {
             let config = crate::Config::from_json(shape["config"].clone(), &Value::Null).unwrap();
             let architecture = Architecture::named(&config.architecture).unwrap();
             let parts = architecture.parts(&config).unwrap();
-            let found = family(parts.iter().map(|part| part.name.as_str()));
+            let found = matching_architectures(parts.iter().map(|part| part.name.as_str()));
             assert!(found.iter().any(|found| found.name == architecture.name), "{name}");
         }
     }

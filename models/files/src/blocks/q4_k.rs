@@ -180,10 +180,10 @@ impl Lines {
     }
 }
 
-/// The offsets from the ideal scale or minimum to try.
-const OFFSETS: [f32; 3] = [0.0, -1.0, 1.0];
+/// The offsets to try, from the ideal scale and from the ideal minimum.
+const SCALE_OFFSETS: [f32; 3] = [0.0, -1.0, 1.0];
 
-/// A block without its numbers.
+/// The scales of a block, without its integers.
 struct Quantised {
     d: f32,
     dmin: f32,
@@ -200,7 +200,7 @@ impl Quantised {
         let first: Lanes = lanes(|run| nearest((-floors[run] * per_dmin).clamp(0.0, 63.0)));
         let (mut scales, mut minima) = (ideal, first);
         let mut error = errors(rows, d, dmin, scales, minima);
-        for offset in OFFSETS {
+        for offset in SCALE_OFFSETS {
             let scale: Lanes = lanes(|run| (ideal[run] + offset).clamp(0.0, 63.0));
             // The best minimum for the integers that this scale gives.
             let step: Lanes = lanes(|run| d * scale[run]);
@@ -215,12 +215,12 @@ impl Quantised {
             }
             let centre: Lanes =
                 lanes(|run| nearest((excess[run] / LENGTH as f32 * per_dmin).clamp(0.0, 63.0)));
-            for offset in OFFSETS {
+            for offset in SCALE_OFFSETS {
                 let minimum: Lanes = lanes(|run| (centre[run] + offset).clamp(0.0, 63.0));
-                let found = errors(rows, d, dmin, scale, minimum);
+                let trial_error = errors(rows, d, dmin, scale, minimum);
                 for run in 0..RUNS {
-                    let better = found[run] < error[run];
-                    error[run] = if better { found[run] } else { error[run] };
+                    let better = trial_error[run] < error[run];
+                    error[run] = if better { trial_error[run] } else { error[run] };
                     scales[run] = if better { scale[run] } else { scales[run] };
                     minima[run] = if better { minimum[run] } else { minima[run] };
                 }
