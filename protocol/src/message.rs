@@ -115,7 +115,7 @@ pub enum FailureKind {
     BadRequest,
     /// A valid request that this engine does not support.
     Unsupported,
-    /// A driver, library or environment is missing here.
+    /// A driver, a library or an environment is missing on this machine.
     Unavailable,
     /// The model's files are missing, broken or inconsistent.
     Model,

@@ -1,6 +1,6 @@
 # Finds the programs, a Python with PyTorch, CUDA's libraries and the GPU for scripts/gpu-check, which sources this file.
 
-# Unpacks the programs of the folder into a temporary folder, or else takes those that were built here.
+# Unpacks the programs of the folder into a temporary folder, or else takes the programs that were built here.
 find_programs() {
     packed=false
     if [[ -f $folder/manifest ]]; then

@@ -121,7 +121,7 @@ class Check:
             if synthesised.read_bytes() != file.read_bytes():
                 self.fail(name, dtype, "the synthesised and the converted file differ")
             synthesised.unlink()
-        # The weights of the file in f32. For floats they are those of the model.
+        # The weights of the file in f32. For floats these are the weights of the model.
         widened = self.folder / f"{name}-{dtype}"
         self.orchestrate("model", "convert", file, "--to", "safetensors", "--dtype", "f32", "--out", widened)
         for problem in official.problems(file, widened, dtype):

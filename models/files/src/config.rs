@@ -75,7 +75,7 @@ impl Config {
         let fields = language_model_fields(top);
         let number = |names: &[&str]| find_u32(fields, names);
         let required = |names: &[&str]| {
-            positive(names[0], number(names)?.with_context(|| format!("`{}` is missing", names[0]))?)
+            check_positive(names[0], number(names)?.with_context(|| format!("`{}` is missing", names[0]))?)
         };
         let (hidden_size, heads) =
             (required(&["hidden_size", "n_embd"])?, required(&["num_attention_heads", "n_head"])?);
@@ -89,12 +89,12 @@ impl Config {
             hidden_size,
             layers: required(&["num_hidden_layers", "n_layer"])?,
             heads,
-            kv_heads: kv_heads("num_key_value_heads", number(&["num_key_value_heads"])?, heads)?,
-            head_dim: head_dim("head_dim", head_size, hidden_size, heads)?,
+            kv_heads: check_kv_heads("num_key_value_heads", number(&["num_key_value_heads"])?, heads)?,
+            head_dim: check_head_dim("head_dim", head_size, hidden_size, heads)?,
             intermediate_size: number(&["intermediate_size", "n_inner"])?,
             vocabulary_size: required(&["vocab_size"])?,
             context_tokens: number(&["max_position_embeddings", "n_positions", "n_ctx"])?,
-            rope_theta: theta("rope_theta", find_theta(fields)?)?,
+            rope_theta: check_theta("rope_theta", find_theta(fields)?)?,
             bos_id,
             eos_ids,
             tie_word_embeddings: flag("tie_word_embeddings")?.unwrap_or(tied),
@@ -120,7 +120,7 @@ impl Config {
         expect_finite(metadata, architecture)?;
         let number = |key: &str| find_metadata(metadata, &format!("{architecture}.{key}"));
         let required = |key: &str| {
-            positive(
+            check_positive(
                 key,
                 number(key)?.with_context(|| format!("metadata `{printable_name}.{key}` is missing"))?,
             )
@@ -149,15 +149,20 @@ impl Config {
             hidden_size,
             layers: required("block_count")?,
             heads,
-            kv_heads: kv_heads("attention.head_count_kv", number("attention.head_count_kv")?, heads)?,
-            head_dim: head_dim("attention.key_length", number("attention.key_length")?, hidden_size, heads)?,
+            kv_heads: check_kv_heads("attention.head_count_kv", number("attention.head_count_kv")?, heads)?,
+            head_dim: check_head_dim(
+                "attention.key_length",
+                number("attention.key_length")?,
+                hidden_size,
+                heads,
+            )?,
             intermediate_size: number("feed_forward_length")?,
-            vocabulary_size: positive(
+            vocabulary_size: check_positive(
                 "vocab_size",
                 number("vocab_size")?.or(tokens).context("no vocabulary and no vocabulary size")?,
             )?,
             context_tokens: number("context_length")?,
-            rope_theta: theta("rope.freq_base", rope_theta)?,
+            rope_theta: check_theta("rope.freq_base", rope_theta)?,
             bos_id,
             eos_ids,
             tie_word_embeddings: !has("output.weight"),
@@ -202,13 +207,13 @@ fn field_before(bytes: &[u8], error: &serde_json::Error) -> Option<String> {
 const MAX_FIELD_BYTES: usize = 512;
 
 /// Engines divide by most of these numbers, so none may be 0.
-fn positive(name: &str, number: u32) -> Result<u32> {
+fn check_positive(name: &str, number: u32) -> Result<u32> {
     ensure!(number > 0, "`{name}` is 0");
     Ok(number)
 }
 
 /// Each key-value head serves the same number of heads.
-fn kv_heads(name: &str, given: Option<u32>, heads: u32) -> Result<u32> {
+fn check_kv_heads(name: &str, given: Option<u32>, heads: u32) -> Result<u32> {
     let kv_heads = given.unwrap_or(heads);
     ensure!(
         kv_heads > 0 && heads.is_multiple_of(kv_heads),
@@ -217,12 +222,12 @@ fn kv_heads(name: &str, given: Option<u32>, heads: u32) -> Result<u32> {
     Ok(kv_heads)
 }
 
-fn head_dim(name: &str, given: Option<u32>, hidden_size: u32, heads: u32) -> Result<u32> {
+fn check_head_dim(name: &str, given: Option<u32>, hidden_size: u32, heads: u32) -> Result<u32> {
     let Some(given) = given else {
         ensure!(hidden_size >= heads, "{heads} attention heads cannot share a hidden size of {hidden_size}");
         return Ok(hidden_size / heads);
     };
-    positive(name, given)
+    check_positive(name, given)
 }
 
 fn find_flag(fields: &Map<String, Value>, name: &str) -> Result<Option<bool>> {
@@ -233,16 +238,16 @@ fn find_flag(fields: &Map<String, Value>, name: &str) -> Result<Option<bool>> {
 
 /// Newer configs store the theta with the other RoPE settings; that value takes precedence.
 fn find_theta(fields: &Map<String, Value>) -> Result<Option<f64>> {
-    let found = rope::rule(fields).into_iter().chain([fields]).find_map(|fields| {
+    let value = rope::rule(fields).into_iter().chain([fields]).find_map(|fields| {
         let theta = fields.get("rope_theta")?;
         (!theta.is_null()).then_some(theta)
     });
-    let Some(value) = found else { return Ok(None) };
+    let Some(value) = value else { return Ok(None) };
     let number = value.as_f64();
     number.map(Some).with_context(|| format!("`rope_theta`: expected a number, found {}", json_text(value)))
 }
 
-fn theta(name: &str, given: Option<f64>) -> Result<Option<f64>> {
+fn check_theta(name: &str, given: Option<f64>) -> Result<Option<f64>> {
     // Engines compute with theta in f32.
     let is_usable = given.is_none_or(|theta| (theta as f32).is_finite() && theta as f32 > 0.0);
     ensure!(

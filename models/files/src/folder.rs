@@ -360,12 +360,12 @@ impl ModelFolder {
     /// The message if the tensors are of another architecture than the config names.
     fn mismatch_message(&self, architecture: &Architecture, source: &str) -> Option<String> {
         let names = self.tensors.iter().map(|tensor| tensor.name.as_str());
-        let found = architecture::matching_architectures(names);
-        let is_own = found.iter().any(|found| found.name == architecture.name);
-        let actual = found.first().filter(|_| self.format == Format::Safetensors && !is_own)?.name;
-        let named = architecture.name;
+        let matching = architecture::matching_architectures(names);
+        let is_own = matching.iter().any(|candidate| candidate.name == architecture.name);
+        let actual = matching.first().filter(|_| self.format == Format::Safetensors && !is_own)?.name;
+        let stated = architecture.name;
         Some(format!(
-            "model type mismatch: {source} names `{named}`, and its tensors are those of `{actual}`"
+            "model type mismatch: {source} names `{stated}`, and its tensors are those of `{actual}`"
         ))
     }
 }

@@ -176,12 +176,12 @@ impl<'de> Deserialize<'de> for Entries {
 
 /// The safetensors files of the model in a folder: the files of its index, else `model.safetensors`, else
 /// the only file.
-pub(crate) fn shards(folder: &Path, found: &[String]) -> Result<Vec<PathBuf>> {
+pub(crate) fn shards(folder: &Path, names: &[String]) -> Result<Vec<PathBuf>> {
     let index = folder.join(INDEX);
     if index.is_file() {
         return shards_of_index(folder, &index).with_context(|| format!("`{}`", index.display()));
     }
-    match found {
+    match names {
         [only] => Ok(vec![folder.join(only)]),
         several if several.iter().any(|name| name == "model.safetensors") => {
             Ok(vec![folder.join("model.safetensors")])

@@ -1,4 +1,4 @@
-//! Models of real shapes with random weights: the same work for an engine as with the real ones, without a download. The
+//! Models of real shapes with random weights: the same work for an engine as with real weights, without a download. The
 //! named shapes are files of `models/shapes`, with the config fields of the real model.
 //!
 //! The weights are the same on every machine, in any order of access, and in every float dtype. A number depends only on the
@@ -76,8 +76,8 @@ pub static SHAPES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/shapes.
 
 impl Shape {
     pub fn named(name: &str) -> Result<Self> {
-        let found = SHAPES.iter().find(|(known, _)| *known == name);
-        let (name, text) = found.with_context(|| {
+        let shape = SHAPES.iter().find(|(known, _)| *known == name);
+        let (name, text) = shape.with_context(|| {
             let known: Vec<_> = SHAPES.iter().map(|(name, _)| format!("`{name}`")).collect();
             format!("no shape `{}`\nhint: there are {}", printable(name), known.join(", "))
         })?;
@@ -226,7 +226,7 @@ impl Weights for RandomWeights {
     }
 }
 
-/// Nearly normal numbers of standard deviation 1/sqrt(fan in): the sum of four uniform ones.
+/// Nearly normal numbers of standard deviation 1/sqrt(fan in): sums of four uniform numbers.
 struct Normal {
     key: u64,
     scale: f32,

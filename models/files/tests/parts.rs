@@ -1,4 +1,4 @@
-//! Tests the required tensors of a model, and the messages for missing ones.
+//! Tests the required tensors of a model, and the messages for missing tensors.
 #![expect(clippy::unwrap_used, reason = "tests panic and print")]
 
 mod gguf_file;

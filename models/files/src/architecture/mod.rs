@@ -63,11 +63,11 @@ impl Architecture {
 
     /// Finds the architecture of a config in this format.
     pub fn of(config: &Config, format: Format) -> Result<&'static Self> {
-        let found = match format {
+        let architecture = match format {
             Format::Safetensors => Self::named(&config.architecture),
             Format::Gguf => Self::of_gguf(&config.architecture),
         };
-        found.with_context(|| {
+        architecture.with_context(|| {
             let known: Vec<_> = ARCHITECTURES.iter().map(|architecture| architecture.name).collect();
             format!(
                 "architecture `{}` is not one of `{}`",
@@ -123,8 +123,8 @@ impl Architecture {
 /// The longer name that some checkpoints use, if an architecture has a prefix for this name.
 pub(crate) fn longer_name(name: &str) -> Option<String> {
     let mut prefixes = ARCHITECTURES.iter().filter_map(|architecture| architecture.prefix);
-    let found = prefixes.find(|(_, starts)| starts.iter().any(|start| name.starts_with(start)));
-    found.map(|(prefix, _)| format!("{prefix}{name}"))
+    let prefix = prefixes.find(|(_, starts)| starts.iter().any(|start| name.starts_with(start)));
+    prefix.map(|(prefix, _)| format!("{prefix}{name}"))
 }
 
 /// A bound on sizes: products of two stay far from overflow, and lists of parts stay short.
@@ -272,7 +272,7 @@ impl Part {
         self.kind != Kind::Matrix || self.component == Component::Positions
     }
 
-    /// The index of row `row` in the other format. Only for orders that keep rows whole.
+    /// The index of row `row` in the other format. Valid only for orders that keep rows whole.
     pub fn row_in_other_format(&self, row: u64, from: Format) -> u64 {
         let Order::Pairs { heads } = self.order else { return row };
         let head_rows = self.shape[0] / heads;
@@ -349,7 +349,7 @@ mod tests {
         }
     }
 
-    fn detected(config: &Value, tensor: &str, folder: &str) -> Option<String> {
+    fn detect_name(config: &Value, tensor: &str, folder: &str) -> Option<String> {
         detect(config, std::iter::once(tensor), folder).map(|(name, _)| name)
     }
 
@@ -357,27 +357,27 @@ mod tests {
     fn the_config_takes_precedence_over_its_class_then_tensor_names_then_the_folder() {
         let plain = "model.layers.0.self_attn.q_proj.weight";
         let stated = json!({ "model_type": "falcon", "architectures": ["LlamaForCausalLM"] });
-        assert_eq!(detected(&stated, plain, "x").as_deref(), Some("falcon"));
+        assert_eq!(detect_name(&stated, plain, "x").as_deref(), Some("falcon"));
         let class = json!({ "architectures": ["Phi3ForCausalLM"] });
-        assert_eq!(detected(&class, plain, "x").as_deref(), Some("phi3"));
-        assert_eq!(detected(&json!({}), plain, "x").as_deref(), Some("llama"));
-        assert_eq!(detected(&json!({}), plain, "My-Gemma-2b").as_deref(), Some("gemma"));
-        assert_eq!(detected(&json!({}), "h.0.attn.c_attn.weight", "llama").as_deref(), Some("gpt2"));
-        assert_eq!(detected(&json!({}), "something.else", "llama"), None);
+        assert_eq!(detect_name(&class, plain, "x").as_deref(), Some("phi3"));
+        assert_eq!(detect_name(&json!({}), plain, "x").as_deref(), Some("llama"));
+        assert_eq!(detect_name(&json!({}), plain, "My-Gemma-2b").as_deref(), Some("gemma"));
+        assert_eq!(detect_name(&json!({}), "h.0.attn.c_attn.weight", "llama").as_deref(), Some("gpt2"));
+        assert_eq!(detect_name(&json!({}), "something.else", "llama"), None);
     }
 
     #[test]
     fn the_architecture_with_most_marks_comes_first_and_a_foreign_mark_excludes_one() {
-        let named = |ends: &[&str]| {
+        let matching_names = |ends: &[&str]| {
             let names = ends.iter().map(|end| format!("model.layers.0.self_attn.{end}")).collect::<Vec<_>>();
-            let found = matching_architectures(names.iter().map(String::as_str));
-            found.iter().map(|architecture| architecture.name).collect::<Vec<_>>()
+            let architectures = matching_architectures(names.iter().map(String::as_str));
+            architectures.iter().map(|architecture| architecture.name).collect::<Vec<_>>()
         };
-        assert_eq!(named(&["q_proj.weight"]), ["llama", "mistral", "gemma"]);
-        assert_eq!(named(&["q_proj.weight", "q_proj.bias"]), ["qwen2", "llama", "gemma"]);
-        assert_eq!(named(&["q_proj.weight", "q_norm.weight"]), ["qwen3"]);
-        assert_eq!(named(&["q_proj.weight", "q_proj.bias", "q_norm.weight"]), ["qwen3"]);
-        assert_eq!(named(&["qkv_proj.weight"]), ["phi3"]);
+        assert_eq!(matching_names(&["q_proj.weight"]), ["llama", "mistral", "gemma"]);
+        assert_eq!(matching_names(&["q_proj.weight", "q_proj.bias"]), ["qwen2", "llama", "gemma"]);
+        assert_eq!(matching_names(&["q_proj.weight", "q_norm.weight"]), ["qwen3"]);
+        assert_eq!(matching_names(&["q_proj.weight", "q_proj.bias", "q_norm.weight"]), ["qwen3"]);
+        assert_eq!(matching_names(&["qkv_proj.weight"]), ["phi3"]);
     }
 
     #[test]
@@ -387,8 +387,8 @@ mod tests {
             let config = crate::Config::from_json(shape["config"].clone(), &Value::Null).unwrap();
             let architecture = Architecture::named(&config.architecture).unwrap();
             let parts = architecture.parts(&config).unwrap();
-            let found = matching_architectures(parts.iter().map(|part| part.name.as_str()));
-            assert!(found.iter().any(|found| found.name == architecture.name), "{name}");
+            let matching = matching_architectures(parts.iter().map(|part| part.name.as_str()));
+            assert!(matching.iter().any(|candidate| candidate.name == architecture.name), "{name}");
         }
     }
 }

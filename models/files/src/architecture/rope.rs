@@ -14,7 +14,7 @@ use crate::text::{json_text, printable};
 /// GGUF's tensor with a divisor for each frequency.
 pub const FACTORS: &str = "rope_freqs.weight";
 
-/// Llama 3.1 and later: `factor` stretches low frequencies, high ones stay, and those between are mixed.
+/// Llama 3.1 and later: `factor` stretches low frequencies. High frequencies stay, and the frequencies between are mixed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Llama3 {
     pub factor: f64,

@@ -136,9 +136,9 @@ mod tests {
         for value in sample_numbers().filter(|value| *value >= 0.0) {
             match f16_at_least(value) {
                 None => assert!(value > 65504.0),
-                Some(found) => {
-                    assert!(found >= value, "{value:e}");
-                    let below = f16::from_f32(found).to_bits().checked_sub(1).map(f16::from_bits);
+                Some(rounded) => {
+                    assert!(rounded >= value, "{value:e}");
+                    let below = f16::from_f32(rounded).to_bits().checked_sub(1).map(f16::from_bits);
                     assert!(below.is_none_or(|below| below.to_f32() < value), "{value:e}");
                 }
             }

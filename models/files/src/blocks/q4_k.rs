@@ -63,7 +63,7 @@ fn narrow(values: &[f32; 256], block: &mut [u8; 144]) -> Option<()> {
     let d = f16_at_least(largest(steps) / 63.0)?;
     let dmin = f16_at_least(largest(lanes(|run| -floors[run])) / 63.0)?;
     let mut best = Quantised::near_ideal(&rows, d, dmin, steps, floors);
-    if let Some(refined) = best.refined(&rows)
+    if let Some(refined) = best.refine(&rows)
         && refined.error < best.error
     {
         best = refined;
@@ -193,7 +193,7 @@ struct Quantised {
 }
 
 impl Quantised {
-    /// The best integers for this `d` and `dmin`, among those near the ideal ones.
+    /// The best integers for this `d` and `dmin`, among the neighbours of the ideal integers.
     fn near_ideal(rows: &Rows<RUNS, LENGTH>, d: f32, dmin: f32, steps: Lanes, floors: Lanes) -> Self {
         let (per_d, per_dmin) = (safe_inverse(d), safe_inverse(dmin));
         let ideal: Lanes = lanes(|run| nearest((steps[run] * per_d).clamp(0.0, 63.0)));
@@ -230,7 +230,7 @@ impl Quantised {
     }
 
     /// The same integers with the best-fitting `d` and `dmin`.
-    fn refined(&self, rows: &Rows<RUNS, LENGTH>) -> Option<Self> {
+    fn refine(&self, rows: &Rows<RUNS, LENGTH>) -> Option<Self> {
         let step: Lanes = lanes(|run| self.d * self.scales[run]);
         let floor: Lanes = lanes(|run| self.dmin * self.minima[run]);
         let inverse = step.map(safe_inverse);
@@ -289,7 +289,7 @@ impl Quantised {
     }
 }
 
-/// The squared error of each run, with its numbers rounded to the nearest representable ones.
+/// The squared error of each run, with its numbers rounded to the nearest representable numbers.
 #[inline(always)]
 fn errors(rows: &Rows<RUNS, LENGTH>, d: f32, dmin: f32, scales: Lanes, minima: Lanes) -> Lanes {
     let step: Lanes = lanes(|run| d * scales[run]);

@@ -62,7 +62,7 @@ fn narrow(values: &[f32; 256], block: &mut [u8; 210]) -> Option<()> {
     let d = f16_at_least(peak.abs() / 128.0)?;
     let d = if peak > 0.0 { -d } else { d };
     let mut best = Quantised::near_ideal(&rows, d, steps);
-    let refined = best.refined(&rows);
+    let refined = best.refine(&rows);
     if refined.error < best.error {
         best = refined;
     }
@@ -162,7 +162,7 @@ struct Quantised {
 }
 
 impl Quantised {
-    /// The best integers for this `d`, among those near the ideal ones.
+    /// The best integers for this `d`, among the neighbours of the ideal integers.
     fn near_ideal(rows: &Rows<RUNS, LENGTH>, d: f32, steps: Lanes) -> Self {
         let per_d = safe_inverse(d);
         let ideal: Lanes = lanes(|run| nearest((steps[run] * per_d).clamp(-128.0, 127.0)));
@@ -181,7 +181,7 @@ impl Quantised {
     }
 
     /// The same integers with the best-fitting `d`.
-    fn refined(&self, rows: &Rows<RUNS, LENGTH>) -> Self {
+    fn refine(&self, rows: &Rows<RUNS, LENGTH>) -> Self {
         let inverse: Lanes = lanes(|run| safe_inverse(self.d * self.scales[run]));
         let (mut aa, mut ax) = ([0.0; RUNS], [0.0; RUNS]);
         for row in rows {
@@ -214,7 +214,7 @@ impl Quantised {
     }
 }
 
-/// The squared error of each run, with its numbers rounded to the nearest representable ones.
+/// The squared error of each run, with its numbers rounded to the nearest representable numbers.
 #[inline(always)]
 fn errors(rows: &Rows<RUNS, LENGTH>, d: f32, scales: Lanes) -> Lanes {
     let step: Lanes = lanes(|run| d * scales[run]);

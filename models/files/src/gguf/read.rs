@@ -92,8 +92,8 @@ fn tensor_type(number: u32) -> Result<(&'static str, u64, u64)> {
         let (block, bytes) = dtype.block();
         return Ok((dtype.as_str(), block as u64, bytes as u64));
     }
-    let found = OTHER_TYPES.iter().find(|(known, ..)| *known == number);
-    found
+    let other = OTHER_TYPES.iter().find(|(known, ..)| *known == number);
+    other
         .map(|&(_, name, block, bytes)| (name, block, bytes))
         .with_context(|| format!("unknown type {number}"))
 }

@@ -63,7 +63,7 @@ impl Cache {
 
     /// Every snapshot of every model, under each of its names. A snapshot without a name is listed by its commit.
     pub fn snapshots(&self) -> Vec<Snapshot> {
-        let mut found = BTreeSet::new();
+        let mut snapshots = BTreeSet::new();
         for name in names_in(&self.folder) {
             let Some(repository) = Repository::of_folder_name(&name) else { continue };
             let repository_folder = self.folder.join(&name);
@@ -74,7 +74,7 @@ impl Cache {
                 };
                 if let Some(folder) = self.find(&repository) {
                     named_folders.insert(folder.clone());
-                    found.insert(Snapshot { repository, folder });
+                    snapshots.insert(Snapshot { repository, folder });
                 }
             }
             for commit in
@@ -84,11 +84,11 @@ impl Cache {
                 if !named_folders.contains(&folder) && folder.is_dir() {
                     let revision = commit[..SHORT_COMMIT_DIGITS].to_string();
                     let repository = Repository { revision, ..repository.clone() };
-                    found.insert(Snapshot { repository, folder });
+                    snapshots.insert(Snapshot { repository, folder });
                 }
             }
         }
-        found.into_iter().collect()
+        snapshots.into_iter().collect()
     }
 
     pub(super) fn folder_of(&self, repository: &Repository) -> PathBuf {
@@ -174,35 +174,35 @@ fn names_in(folder: &Path) -> Vec<String> {
 }
 
 fn revisions_in(folder: &Path, prefix: &str, max_depth: usize) -> Vec<String> {
-    let mut found = Vec::new();
+    let mut revisions = Vec::new();
     for name in names_in(folder) {
         let (path, revision) = (folder.join(&name), format!("{prefix}{name}"));
         match path.is_dir() {
             true if max_depth > 0 => {
-                found.extend(revisions_in(&path, &format!("{revision}/"), max_depth - 1))
+                revisions.extend(revisions_in(&path, &format!("{revision}/"), max_depth - 1))
             }
             true => {}
-            false => found.push(revision),
+            false => revisions.push(revision),
         }
     }
-    found
+    revisions
 }
 
 /// Files with their sizes. Links are followed; broken links are left out.
 fn files_under(folder: &Path, prefix: &str, max_depth: usize) -> Vec<(String, u64)> {
-    let mut found = Vec::new();
+    let mut files = Vec::new();
     for name in names_in(folder) {
         let (path, full) = (folder.join(&name), format!("{prefix}{name}"));
         match std::fs::metadata(&path) {
             Ok(metadata) if metadata.is_dir() && max_depth > 0 => {
-                found.extend(files_under(&path, &format!("{full}/"), max_depth - 1));
+                files.extend(files_under(&path, &format!("{full}/"), max_depth - 1));
             }
-            Ok(metadata) if metadata.is_file() => found.push((full, metadata.len())),
+            Ok(metadata) if metadata.is_file() => files.push((full, metadata.len())),
             _ => {}
         }
     }
-    found.sort();
-    found
+    files.sort();
+    files
 }
 
 #[cfg(test)]

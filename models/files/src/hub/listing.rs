@@ -87,7 +87,7 @@ fn is_safe_path(name: &str) -> bool {
     name.len() <= MAX_PATH_BYTES && name.split('/').all(is_plain)
 }
 
-/// The hub identifies large files by the SHA-256 of their bytes, and small ones by git's hash. The cache uses the
+/// The hub identifies large files by the SHA-256 of their bytes, and small files by git's hash. The cache uses the
 /// hash as the file name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Digest {

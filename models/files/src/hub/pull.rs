@@ -46,7 +46,7 @@ pub enum Event<'a> {
     },
 }
 
-/// Fetches the files that an engine needs, or those that match the patterns, and returns their folder.
+/// Fetches the files that an engine needs, or the files that match the patterns, and returns their folder.
 pub fn pull(
     settings: &Settings,
     repository: &Repository,

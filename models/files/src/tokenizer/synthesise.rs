@@ -205,10 +205,9 @@ fn learn(text: &str, pre: &Pre, limit: usize, excluded: &HashSet<&str>) -> Resul
         words.add(symbols.ok_or_else(|| anyhow!("`{word}` is not made of bytes"))?, count);
     }
     while texts.len() < limit {
-        let joined =
-            |&(left, right): &(u32, u32)| format!("{}{}", texts[left as usize], texts[right as usize]);
-        let Some(pair) = words.most_frequent(|pair| excluded.contains(joined(pair).as_str())) else { break };
-        let (text, merged) = (joined(&pair), texts.len() as u32);
+        let join = |&(left, right): &(u32, u32)| format!("{}{}", texts[left as usize], texts[right as usize]);
+        let Some(pair) = words.most_frequent(|pair| excluded.contains(join(pair).as_str())) else { break };
+        let (text, merged) = (join(&pair), texts.len() as u32);
         texts.push(text);
         merges.push(pair);
         words.merge(pair, merged);
@@ -261,7 +260,7 @@ impl Words {
     }
 
     fn merge(&mut self, pair: (u32, u32), merged: u32) {
-        let words = self.pairs.get(&pair).map(|found| found.words.clone()).unwrap_or_default();
+        let words = self.pairs.get(&pair).map(|pair| pair.words.clone()).unwrap_or_default();
         for index in words {
             self.remove(index);
             merge_all(&mut self.words[index].0, pair, merged);

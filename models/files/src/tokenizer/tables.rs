@@ -80,10 +80,10 @@ pub struct TokenizerTables {
 impl TokenizerTables {
     /// The token of a required id; `field` is its name for an error.
     pub(super) fn token(&self, field: &str, id: u32) -> Result<&str> {
-        let found = self.tokens.get(id as usize);
-        let found =
-            found.with_context(|| format!("{field} is id {id}, and there are {} tokens", self.tokens.len()));
-        found.map(String::as_str)
+        let token = self.tokens.get(id as usize);
+        let token =
+            token.with_context(|| format!("{field} is id {id}, and there are {} tokens", self.tokens.len()));
+        token.map(String::as_str)
     }
 
     /// Checks that every table has the right length and every id in it has a token.
