@@ -236,9 +236,9 @@ fn find_flag(fields: &Map<String, Value>, name: &str) -> Result<Option<bool>> {
     flag.map(Some).with_context(|| format!("`{name}`: expected true or false, found {}", json_text(value)))
 }
 
-/// Newer configs store the theta with the other RoPE settings; that value takes precedence.
+/// Finds the theta of RoPE. Newer configs store it with the other RoPE settings; that value takes precedence.
 fn find_theta(fields: &Map<String, Value>) -> Result<Option<f64>> {
-    let value = rope::rule(fields).into_iter().chain([fields]).find_map(|fields| {
+    let value = rope::settings(fields).into_iter().chain([fields]).find_map(|fields| {
         let theta = fields.get("rope_theta")?;
         (!theta.is_null()).then_some(theta)
     });

@@ -99,9 +99,11 @@ impl ModelFolder {
                 Self::open_safetensors(path, weights)
             }
             [only] => Self::open_gguf(path, &path.join(only)),
-            [] => bail!("model `{}`: neither `*.safetensors` nor a `.gguf` file in it", path.display()),
+            [] => {
+                bail!("model `{}`: neither `*.safetensors` nor a `.gguf` file in the folder", path.display())
+            }
             several => bail!(
-                "model `{}`: {} `.gguf` files in it\nhint: name one of them: `{}`",
+                "model `{}`: {} `.gguf` files in the folder\nhint: name one of them: `{}`",
                 path.display(),
                 several.len(),
                 path.join(&several[0]).display()

@@ -178,7 +178,7 @@ fn an_error_about_a_path_without_a_model_names_the_expected_files() {
     assert!(error_of(&empty).contains("neither `*.safetensors` nor a `.gguf` file"));
     std::fs::write(empty.join("a.gguf"), b"").unwrap();
     std::fs::write(empty.join("b.gguf"), b"").unwrap();
-    assert!(error_of(&empty).contains("2 `.gguf` files in it\nhint: name one of them"));
+    assert!(error_of(&empty).contains("2 `.gguf` files in the folder\nhint: name one of them"));
     std::fs::write(empty.join("notes.txt"), b"").unwrap();
     assert!(error_of(&empty.join("notes.txt")).contains("expected a folder or a `.gguf` file"));
 }

@@ -17,22 +17,23 @@ pub type Target = fn(&[u8]) -> bool;
 pub const TARGETS: [(&str, Target); 4] =
     [("safetensors", safetensors), ("gguf", gguf), ("config", config), ("folder", folder)];
 
-/// Allowed bytes of memory for each byte of a header. An entry of some twenty bytes becomes a tensor of about a hundred,
-/// held twice while lists grow.
+/// Allowed bytes of memory for each byte of a header. An entry of some twenty bytes becomes a tensor of about a hundred
+/// bytes, which is held twice while lists grow.
 const HEADER_MULTIPLE: usize = 32;
 
-/// Allowed bytes of memory for each byte of JSON. An object of one entry takes eight bytes and becomes a map's node of 632.
+/// Allowed bytes of memory for each byte of JSON. An object of one entry takes eight bytes and becomes a map's node of
+/// 632 bytes.
 const JSON_MULTIPLE: usize = 128;
 
 /// Allowed bytes of memory for each byte of a model, when its parts are listed. A layer that takes one entry in a header
 /// needs a dozen tensors.
 const PARTS_MULTIPLE: usize = 512;
 
-/// The separator of files. It occurs in no UTF-8, so it cuts no JSON in two.
+/// The separator of files. It never occurs in UTF-8, so it never cuts JSON in two.
 pub const SEPARATOR: u8 = 0xff;
 
-/// A safetensors file. Four bytes give the length of the data; the header follows. If the highest bit is set, the target
-/// corrects the header's length field, so that a changed header is not always refused for its length.
+/// Reads a safetensors file. The first four bytes give the length of the data; the header follows. If the highest bit is
+/// set, the target corrects the header's length field, so that a changed header is not always refused for its length.
 pub fn safetensors(bytes: &[u8]) -> bool {
     let Some((word, rest)) = bytes.split_first_chunk() else { return false };
     let word = u32::from_le_bytes(*word);
@@ -49,7 +50,7 @@ pub fn safetensors(bytes: &[u8]) -> bool {
     true
 }
 
-/// A GGUF file. Two bytes give the number of zeros at its end; its beginning follows.
+/// Reads a GGUF file. The first two bytes give the number of zeros at its end; its beginning follows.
 pub fn gguf(bytes: &[u8]) -> bool {
     static FILE: LazyLock<(PathBuf, File)> = LazyLock::new(|| {
         let path = scratch_folder("gguf").join("x.gguf");
@@ -79,7 +80,7 @@ pub fn gguf(bytes: &[u8]) -> bool {
     true
 }
 
-/// config.json, and generation_config.json if the input has a second part.
+/// Reads config.json, and generation_config.json if the input has a second part.
 pub fn config(bytes: &[u8]) -> bool {
     let mut parts = bytes.splitn(2, |&byte| byte == SEPARATOR);
     let config = parts.next().unwrap_or_default();
@@ -91,8 +92,8 @@ pub fn config(bytes: &[u8]) -> bool {
     true
 }
 
-/// The files of a folder in sequence: config, generation config, index, and two weight files. A weight file is two bytes
-/// with the number of zeros after its header, then the header. An empty part means no file.
+/// Reads the files of a folder in sequence: config, generation config, index, and two weight files. A weight file is two
+/// bytes with the number of zeros after its header, then the header. An empty part means no file.
 pub fn folder(bytes: &[u8]) -> bool {
     const FILES: [&str; 5] = [
         "config.json",

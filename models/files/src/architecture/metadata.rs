@@ -110,7 +110,7 @@ impl Architecture {
             "`attention_bias` is `true`, which GGUF's `{}` cannot express",
             self.gguf
         );
-        let factor = [rope::rule(raw), Some(raw)].into_iter().flatten();
+        let factor = [rope::settings(raw), Some(raw)].into_iter().flatten();
         let factor =
             factor.filter_map(|fields| fields.get("partial_rotary_factor")).find(|part| !part.is_null());
         if let Some(factor) = factor.filter(|part| part.as_f64() != Some(1.0)) {

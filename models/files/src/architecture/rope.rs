@@ -152,7 +152,7 @@ fn find_llama3(config: &Config, factors: &[f32]) -> Result<Value> {
 }
 
 /// The RoPE settings of a config, from one of two objects. An empty object counts as absent.
-pub(crate) fn rule(fields: &Map<String, Value>) -> Option<&Map<String, Value>> {
+pub(crate) fn settings(fields: &Map<String, Value>) -> Option<&Map<String, Value>> {
     let mut rules =
         ["rope_scaling", "rope_parameters"].iter().filter_map(|name| fields.get(*name)?.as_object());
     rules.find(|rule| !rule.is_empty())
@@ -160,7 +160,7 @@ pub(crate) fn rule(fields: &Map<String, Value>) -> Option<&Map<String, Value>> {
 
 /// The rule's name and its numbers, unless the rule changes nothing.
 fn scaling(config: &Config) -> Option<(&str, &Map<String, Value>)> {
-    let rule = rule(config.fields()?)?;
+    let rule = settings(config.fields()?)?;
     let kind = rule.get("rope_type").or_else(|| rule.get("type"))?.as_str()?;
     (kind != "default").then_some((kind, rule))
 }

@@ -29,7 +29,7 @@ impl Listing {
     /// Parses the hub's answer to `/api/models/ID/revision/REVISION?blobs=true`.
     pub fn parse(json: &[u8]) -> Result<Self> {
         let answer: Answer = serde_json::from_slice(json).context("invalid description of a repository")?;
-        ensure!(is_commit(&answer.sha), "`sha`: `{}` is no commit", printable(&answer.sha));
+        ensure!(is_commit(&answer.sha), "`sha`: `{}` is not a commit", printable(&answer.sha));
         let files = answer.siblings.into_iter().map(RemoteFile::of).collect::<Result<_>>()?;
         Ok(Self { commit: answer.sha, files })
     }

@@ -44,12 +44,12 @@ impl Repository {
         let parts: Vec<&str> = id.split('/').collect();
         ensure!(
             parts.len() <= 2 && parts.iter().all(|part| is_name(part)),
-            "`{}` is no name of a repository\nhint: it is `OWNER/NAME`, or `OWNER/NAME@REVISION`",
+            "`{}` is not the name of a repository\nhint: a name is `OWNER/NAME`, or `OWNER/NAME@REVISION`",
             printable(text)
         );
         ensure!(
             revision.split('/').all(is_part) && !revision.ends_with(".lock"),
-            "`{}` is no name of a revision\nhint: it is a branch, a tag or a commit, as in `{id}@{MAIN}`",
+            "`{}` is not the name of a revision\nhint: a revision is a branch, a tag or a commit, as in `{id}@{MAIN}`",
             printable(revision)
         );
         Ok(Self { id: id.into(), revision: revision.into() })
