@@ -51,7 +51,10 @@ class Table:
         self.gamma_of_context = np.add.reduceat(discounted, starts) / self.sums  # gamma
 
     def interpolate(self, keys: np.ndarray, lower: np.ndarray) -> np.ndarray:
-        """p of the last token of each key, given p of the order below. For an unseen context, the lower order's p."""
+        """The probability of the last token of each key, given the probabilities of the order below.
+
+        For an unseen context, this is the probability of the order below.
+        """
         count = np.where(*lookup(self.keys, keys, self.counts), 0)
         is_seen, total = lookup(self.contexts, keys >> np.uint64(BITS), self.sums)
         _, gamma = lookup(self.contexts, keys >> np.uint64(BITS), self.gamma_of_context)
@@ -82,7 +85,7 @@ class Ngrams:
         return keys, np.where(is_known, value, counts)
 
     def probabilities(self, document: np.ndarray, order: int) -> np.ndarray:
-        """p of every token of a document after its BOS, from up to `order - 1` tokens before it."""
+        """The probability of every token after the BOS of a document, from at most `order - 1` tokens before each."""
         document = document.astype(np.uint64)
         assert document[0] == BOS
         predicted = len(document) - 1

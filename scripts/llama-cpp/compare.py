@@ -192,7 +192,7 @@ class Check:
 
 
 class Subject:
-    """A step of the check: an exception in it becomes a failure, and the check continues."""
+    """A step of the check. An exception in the step becomes a failure, and the check continues."""
 
     def __init__(self, check: Check, name: str, dtype: str, step: str):
         self.check, self.name, self.dtype, self.step = check, name, dtype, step

@@ -98,7 +98,7 @@ fn create(
     let created = convert(model, &Goal { format, dtype, out }, on_progress).and_then(|_| {
         label.write(&temporary)?;
         if model_in(folder).is_none() {
-            // A folder without a complete model is an interrupted conversion, or a user removed files from it.
+            // The folder has no complete model: a conversion was interrupted, or a user removed files.
             let _ = std::fs::remove_dir_all(folder);
             let renamed = std::fs::rename(&temporary, folder);
             renamed.with_context(|| cannot_write(folder))?;

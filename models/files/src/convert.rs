@@ -126,7 +126,7 @@ pub struct Goal {
     pub format: Format,
     /// The dtype of the matrices.
     pub dtype: Dtype,
-    /// A folder; for GGUF the file, or the folder for it.
+    /// The output folder; for GGUF the output file, or a folder for this file.
     pub out: PathBuf,
 }
 

@@ -31,15 +31,15 @@ pub struct Architecture {
     inner_multiple: Option<u32>,
     /// The `Pre` of its tokenizers by name, for models that consist of a config.json only.
     pub(crate) pre: &'static str,
-    /// Ends of tensor names that identify it: every model of it has each of them.
+    /// Ends of tensor names that identify the architecture: every model of the architecture has all of them.
     pub(crate) marks: &'static [&'static str],
-    /// Marks of other architectures that some of its models also have.
+    /// Marks of other architectures that some models of this architecture also have.
     pub(crate) may_have: &'static [&'static str],
     /// Ends of the names of tensors that follow from the config: checkpoints also hold masks and frequencies.
     pub(crate) buffers: &'static [&'static str],
     /// The prefix that some checkpoints add, and the beginnings of the names that get it.
     prefix: Option<(&'static str, &'static [&'static str])>,
-    /// Whether llama.cpp supports the biases of `attention_bias` in a GGUF of it.
+    /// Whether llama.cpp supports the biases of `attention_bias` in a GGUF of this architecture.
     gguf_has_attention_bias: bool,
     /// The correspondence of config.json's fields and GGUF's metadata.
     pub(crate) keys: &'static [Key],
@@ -198,7 +198,7 @@ pub enum Kind {
     NormBias,
 }
 
-/// The component of the network that a part belongs to; reports give sizes by it.
+/// The component of the network that a part belongs to. Reports give the size of each component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Component {
     Embedding,

@@ -12,7 +12,7 @@
 //! The format defines only the reading. This choice of scales aims at the least squared error:
 //!
 //! 1. For each run alone, find a real-valued scale and minimum. Steps around (max - min) / 15 are tried, each with the
-//!    least-squares line through its integers; the best line is then improved by rounding to it again.
+//!    least-squares line through its integers; the best line is then improved: round to it and fit again.
 //! 2. `d` and `dmin` are the largest of each / 63, rounded up to f16, so that nothing exceeds 63 even with a coarse f16.
 //! 3. For each run, try the three scales nearest to the ideal one, each with the best minimum and its neighbours, and take
 //!    the least true error.
