@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FAMILY = "cuda"
 # The most bytes that can be copied to a machine without a network, including the checkout.
 MAX_BYTES = 64 << 20
-# Not the processor of this machine: another processor may lack its instructions.
+# The packed programs use the instructions of this common processor level, because the GPU machine may lack newer ones.
 PROCESSOR = "x86-64-v3"
 ENVIRONMENT = {
     "RUSTFLAGS": f"-C target-cpu={PROCESSOR}",

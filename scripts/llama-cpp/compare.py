@@ -21,8 +21,8 @@ ROOT = Path(__file__).resolve().parents[2]
 EMBEDDED = ROOT / "models/embedded"
 
 # Bounds for the median and the largest difference of a log-probability. Both sides have the same weights, so the difference is
-# llama.cpp's arithmetic: for weights in f16 and bf16 it rounds activations to the same type, for blocks to 8 bits with a scale
-# for 32 or 256 of them. The bounds are two to seven times the observed differences.
+# llama.cpp's arithmetic. It rounds activations: for weights in f16 and bf16 to the same type, for blocks to 8 bits with a
+# scale for 32 or 256 activations. The bounds are two to seven times the observed differences.
 BOUNDS = {
     "f32": (1e-5, 1e-4),
     "f16": (1e-3, 1e-2),
@@ -36,8 +36,8 @@ BOUNDS = {
 GELU_BY_TABLE = {"tiny-gpt2", "tiny-gemma"}
 GELU_BOUNDS = (5e-4, 3e-3)
 
-# The error of our blocks (root mean square of a tensor) relative to that of llama.cpp's own blocks of the same tensor. The
-# simple formats have only one possible result; in the others, our error may not be larger.
+# The error of our blocks (root mean square of a tensor) relative to the error of llama.cpp's own blocks of the same
+# tensor. The simple formats have only one possible result; in the other formats, our error may not be larger.
 BLOCKS = {"q8_0": "same bytes", "q4_0": "same bytes", "q6_k": "no worse", "q4_k": "no worse"}
 
 TEXTS = [

@@ -148,13 +148,13 @@ fn tokens(file: &File) -> Result<(Vec<String>, Vec<TokenType>)> {
         );
         types[id as usize] = kind;
     }
-    let named =
+    let names =
         tokens.into_iter().zip(0..).map(|(token, id)| token.cloned().unwrap_or_else(|| padding_name(id)));
-    Ok((named.collect(), types))
+    Ok((names.collect(), types))
 }
 
 /// The score of a token: the negative rank of the first merge that makes it, because llama.cpp merges the best score first.
-/// A token without a merge scores below all others. llama.cpp would still make it; `tokenizers` never does.
+/// A token without a merge scores below all others: llama.cpp would still make such a token, and `tokenizers` never does.
 fn scores(length: usize, merges: &[(u32, u32)], tokens: &[String], ids: &HashMap<&str, u32>) -> Vec<f32> {
     let mut scores: Vec<Option<f32>> = vec![None; length];
     for (rank, &(left, right)) in merges.iter().enumerate() {
@@ -192,7 +192,7 @@ fn add_config(tables: &mut TokenizerTables, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The only template, or the default one of several.
+/// The only template, or the default template of several.
 fn template(value: &Value) -> Option<String> {
     let default_template =
         value.as_array().and_then(|all| all.iter().find(|template| template["name"] == "default"));
