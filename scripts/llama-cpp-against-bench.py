@@ -37,7 +37,7 @@ def main() -> int:
     process = subprocess.run([str(BENCH), "--help"], stdout=subprocess.DEVNULL)
     if process.returncode != 0:
         raise SystemExit(f"error: `{BENCH}` does not run")
-    pin_note = ", pin_note" if options.pin else ""
+    pin_note = ", pinned" if options.pin else ""
     print(f"{options.model.name}, {options.threads} threads{pin_note}, {options.rounds} rounds in turn")
     print("tokens per second (medians), and the engine's divided by llama-bench's, round by round\n")
     print(f"{'':<8}{'':<8}{'llama-bench':>12}{'engine':>10}{'ratio':>9}   {'lowest':>7}{'highest':>9}", flush=True)

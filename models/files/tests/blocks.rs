@@ -139,7 +139,7 @@ fn numbers_are_restored_within_a_step_and_on_average_within_half_a_step() {
             let (numbers, _) = dtype.block();
             let restored = round_trip(dtype, &row);
             for (block, (values, restored)) in row.chunks(numbers).zip(restored.chunks(numbers)).enumerate() {
-                // The smallest f16 is 2^-24: scales are multiples of it, with an error of at most half of it.
+                // The smallest f16 is 2^-24: scales are multiples of 2^-24, with an error of at most 2^-25.
                 let scale_error = 127.0 * 2_f32.powi(-25);
                 let step = step(dtype, values);
                 let errors = values.iter().zip(restored).map(|(a, b)| (a - b).abs());
@@ -261,7 +261,8 @@ fn a_block_whose_scale_is_below_every_f16_becomes_zero() {
         let restored = round_trip(dtype, &row);
         assert!(restored.iter().all(|value| *value == 0.0), "{dtype:?}");
         // As in llama.cpp, the first conversion writes integers beside the zero scale. The second one drops them.
-        let (first, second) = (narrowed(dtype, &row).unwrap(), narrowed(dtype, &restored).unwrap());
+        let (first, second) =
+            (narrow_to_bytes(dtype, &row).unwrap(), narrow_to_bytes(dtype, &restored).unwrap());
         assert_ne!(first, second, "{dtype:?}");
         assert_eq!(narrow_to_bytes(dtype, &widen_to_numbers(dtype, &second)).unwrap(), second, "{dtype:?}");
     }
@@ -299,17 +300,17 @@ fn the_block_formats_refuse_nan_and_infinity_with_the_first_index() {
 fn a_number_that_would_become_infinite_is_refused_and_a_smaller_one_is_not() {
     let next_to = |value: f32| f32::from_bits(value.to_bits() + 1);
     let halfway = f32::from_bits(0x7f7f_7fff);
-    for (dtype, largest_held, block) in [
+    for (dtype, largest_valid, block) in [
         (Dtype::F16, f32::from_bits(65520_f32.to_bits() - 1), 1),
         (Dtype::BF16, halfway, 1),
         (Dtype::Q8_0, 65519.0 * 127.0, 32),
         (Dtype::Q4_0, 65519.0 * 8.0, 32),
     ] {
         let mut row = vec![1.0; 64];
-        row[40] = -largest_held;
-        assert!(widened(dtype, &narrowed(dtype, &row).unwrap())[40].is_finite(), "{dtype:?}");
-        row[40] = if block == 1 { -next_to(largest_held) } else { -largest_held * 1.001 };
-        let error = narrowed(dtype, &row).unwrap_err().to_string();
+        row[40] = -largest_valid;
+        assert!(widen_to_numbers(dtype, &narrow_to_bytes(dtype, &row).unwrap())[40].is_finite(), "{dtype:?}");
+        row[40] = if block == 1 { -next_to(largest_valid) } else { -largest_valid * 1.001 };
+        let error = narrow_to_bytes(dtype, &row).unwrap_err().to_string();
         assert!(error.starts_with("number 40, `-"), "{error}");
     }
     for dtype in BLOCKS {

@@ -156,11 +156,11 @@ fn an_error_about_an_invalid_rotation_number_has_the_value_found() {
     }
 }
 
-/// The unused_tensors tensors of a model to which the tensors `more` were added.
+/// The unused tensors of a model to which the tensors `more` were added.
 fn unused_tensors(config: &Value, more: &[&str]) -> Vec<String> {
     let mut tensors = tensors_of(config);
     tensors.extend(more.iter().map(|name| ((*name).to_string(), vec![1])));
-    let model = ModelFolder::open(write("unused_tensors", config, &tensors)).unwrap();
+    let model = ModelFolder::open(write("unused", config, &tensors)).unwrap();
     let mut names: Vec<_> =
         model.unused_tensors(&model.parts().unwrap()).into_iter().map(|tensor| tensor.name.clone()).collect();
     names.sort();
@@ -187,7 +187,7 @@ fn a_gguf_has_only_its_network_and_rotation_factors() {
     let file = numbers.iter().fold(file, |file, (key, value)| file.number(&format!("llama.{key}"), *value));
     let offsets = (0..).step_by(32);
     let file = names.iter().zip(offsets).fold(file, |file, (name, at)| file.tensor(name, &[8], 0, at));
-    let model = ModelFolder::open(file.data(32 * names.len()).write("unused_tensors")).unwrap();
+    let model = ModelFolder::open(file.data(32 * names.len()).write("unused")).unwrap();
     let unused_tensors: Vec<_> =
         model.unused_tensors(&[]).into_iter().map(|tensor| tensor.name.as_str()).collect();
     assert_eq!(unused_tensors, names[..3]);
