@@ -2,7 +2,7 @@
 
     bare-transformers.py MODEL_FOLDER DTYPE THREADS loop|generate
 
-Reads lines of JSON, [prompt ids, new tokens]. Answers each with [new ids, seconds of each since the line was read].
+Reads lines of JSON, [prompt ids, new tokens]. Answers each line with [new ids, seconds of each id since the line was read].
 """
 
 import json
@@ -20,7 +20,7 @@ model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_on
 
 
 @torch.no_grad()
-def by_loop(prompt, new_tokens, record):
+def run_loop(prompt, new_tokens, record):
     out = model(input_ids=torch.tensor([prompt]), use_cache=True, logits_to_keep=1)
     for step in range(new_tokens):
         id = out.logits[:, -1].argmax(-1)
@@ -42,24 +42,24 @@ class Streamer:
         pass
 
 
-def by_generate(prompt, new_tokens, record):
+def run_generate(prompt, new_tokens, record):
     ids = torch.tensor([prompt])
     settings = dict(do_sample=False, max_new_tokens=new_tokens, min_new_tokens=None, eos_token_id=None, pad_token_id=0)
     model.generate(ids, attention_mask=torch.ones_like(ids), streamer=Streamer(record), **settings)
 
 
 if path == "generate":
-    # A text that ends early would be less work.
+    # Without an EOS id, no text ends early, which would be less work.
     model.generation_config.eos_token_id = None
 print("ready", flush=True)
 for line in sys.stdin:
-    began = time.perf_counter()
+    start = time.perf_counter()
     prompt, new_tokens = json.loads(line)
     ids, seconds = [], []
 
     def record(id):
-        seconds.append(time.perf_counter() - began)
+        seconds.append(time.perf_counter() - start)
         ids.append(id)
 
-    (by_loop if path == "loop" else by_generate)(prompt, new_tokens, record)
+    (run_loop if path == "loop" else run_generate)(prompt, new_tokens, record)
     print(json.dumps([ids, seconds]), flush=True)

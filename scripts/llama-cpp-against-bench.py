@@ -22,7 +22,7 @@ BENCH = os.environ.get("LLAMA_BENCH") or ROOT / "scripts/llama-cpp/llama-bench"
 
 DTYPES = "bf16,q8_0,q4_0,q4_k"
 # The allowed relative difference of the two rates.
-WITHIN = 0.03
+MAX_DIFFERENCE = 0.03
 
 
 def main() -> int:
@@ -34,16 +34,16 @@ def main() -> int:
         parser.add_argument(f"--{name}", type=positive, default=default)
     options = parser.parse_args()
     # The first call compiles llama-bench, so that a failure ends the script before any measurement.
-    done = subprocess.run([str(BENCH), "--help"], stdout=subprocess.DEVNULL)
-    if done.returncode != 0:
+    process = subprocess.run([str(BENCH), "--help"], stdout=subprocess.DEVNULL)
+    if process.returncode != 0:
         raise SystemExit(f"error: `{BENCH}` does not run")
-    pinned = ", pinned" if options.pin else ""
-    print(f"{options.model.name}, {options.threads} threads{pinned}, {options.rounds} rounds in turn")
+    pin_note = ", pinned" if options.pin else ""
+    print(f"{options.model.name}, {options.threads} threads{pin_note}, {options.rounds} rounds in turn")
     print("tokens per second (medians), and the engine's divided by llama-bench's, round by round\n")
     print(f"{'':<8}{'':<8}{'llama-bench':>12}{'engine':>10}{'ratio':>9}   {'lowest':>7}{'highest':>9}", flush=True)
     different = [name for dtype in requested_dtypes(options) for name in compare(dtype, converted_file(options.model, dtype), options)]
     if different:
-        print(f"error: different by more than {WITHIN:.0%}: {', '.join(different)}", file=sys.stderr)
+        print(f"error: different by more than {MAX_DIFFERENCE:.0%}: {', '.join(different)}", file=sys.stderr)
     return 1 if different else 0
 
 
@@ -67,10 +67,10 @@ def converted_file(model, dtype):
     if not PROGRAM.is_file():
         raise SystemExit(f"error: no `{PROGRAM}`\nhint: cargo run --release -- setup llama-cpp")
     print(f"the model in {dtype} ...", file=sys.stderr)
-    done = subprocess.run([str(PROGRAM), "convert", str(model), dtype], stdout=subprocess.PIPE, text=True)
-    if done.returncode != 0:
-        raise SystemExit(done.returncode)
-    return Path(done.stdout.splitlines()[-1])
+    process = subprocess.run([str(PROGRAM), "convert", str(model), dtype], stdout=subprocess.PIPE, text=True)
+    if process.returncode != 0:
+        raise SystemExit(process.returncode)
+    return Path(process.stdout.splitlines()[-1])
 
 
 def compare(dtype, file, options) -> list[str]:
@@ -93,7 +93,7 @@ def compare(dtype, file, options) -> list[str]:
         ratio, lowest, highest = statistics.median(ratios), min(ratios), max(ratios)
         medians = f"{statistics.median(bench_rates):>12.2f}{statistics.median(engine_rates):>10.2f}"
         print(f"{dtype or '':<8}{name:<8}{medians}{ratio:>9.3f}   {lowest:>7.3f}{highest:>9.3f}", flush=True)
-        if not 1 - WITHIN <= ratio <= 1 / (1 - WITHIN):
+        if not 1 - MAX_DIFFERENCE <= ratio <= 1 / (1 - MAX_DIFFERENCE):
             different.append(f"{dtype or file.name} {name}")
     return different
 
@@ -103,10 +103,10 @@ def bench(file, options):
     if options.pin:
         mask = sum(1 << processor for processor in cores_first()[: options.threads])
         command += ["--cpu-mask", hex(mask), "--cpu-strict", 1]
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
-    if done.returncode != 0:
-        raise SystemExit(f"error: llama-bench ended with {done.returncode}\n{done.stderr.strip()[-2000:]}")
-    results = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    process = subprocess.run([str(part) for part in command], capture_output=True, text=True)
+    if process.returncode != 0:
+        raise SystemExit(f"error: llama-bench ended with {process.returncode}\n{process.stderr.strip()[-2000:]}")
+    results = [json.loads(line) for line in process.stdout.splitlines() if line.startswith("{")]
     return {f"pp{result['n_prompt']}" if result["n_prompt"] else f"tg{result['n_gen']}": result["avg_ts"] for result in results}
 
 

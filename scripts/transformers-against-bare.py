@@ -13,7 +13,7 @@ from statistics import median
 
 ROOT = Path(__file__).resolve().parent.parent
 ENGINE = ROOT / "engines" / "transformers" / "worker.py"
-WARM_UP = 3
+WARM_UP_ROUNDS = 3
 
 
 class Program:
@@ -34,6 +34,7 @@ class Program:
                 return answer
 
     def resume_for(self, measure):
+        """Resumes the process, measures twice, and pauses it. The first result does not count."""
         os.kill(self.process.pid, signal.SIGCONT)
         measure()
         result = measure()
@@ -48,7 +49,7 @@ class Program:
 def main():
     options = arguments()
     ids = random.Random(1)
-    prompts = [[ids.randrange(options.vocabulary) for _ in range(options.prompt)] for _ in range(options.rounds + WARM_UP)]
+    prompts = [[ids.randrange(options.vocabulary) for _ in range(options.prompt)] for _ in range(options.rounds + WARM_UP_ROUNDS)]
     threads = {"OMP_NUM_THREADS": str(options.threads), "MKL_NUM_THREADS": str(options.threads), "HF_HUB_OFFLINE": "1"}
     bare = Program([sys.executable, str(ROOT / "scripts" / "bare-transformers.py"), options.model, options.dtype, str(options.threads), options.path], **threads)
     engine = Program([sys.executable, "-s", str(ENGINE)], PYTHONPATH=str(ROOT / "engines" / "kit" / "python"))
@@ -66,14 +67,14 @@ def main():
             if results[0][0] != results[1][0]:
                 sys.exit(f"error: round {round}: the two give different tokens")
             rounds.append((results[0][1:], results[1][1:]))
-        show(options, rounds[WARM_UP:])
+        print_results(options, rounds[WARM_UP_ROUNDS:])
     finally:
         bare.end()
         engine.end()
 
 
 def run_bare(program, prompt, tokens):
-    """Ids, milliseconds to the first token, milliseconds for each token after it."""
+    """Returns the ids, milliseconds to the first token, and milliseconds for each later token."""
     ids, seconds = json.loads(program.request(json.dumps([prompt, tokens])))
     return ids, 1e3 * seconds[0], 1e3 * (seconds[-1] - seconds[0]) / (tokens - 1)
 
@@ -83,11 +84,11 @@ def run_engine(program, prompt, tokens):
     iteration = json.loads(program.request(json.dumps(request)))["iterations"][0]
     sequence = iteration["sequences"][0]
     token_ns = sequence["token_ns"]
-    # Like the bare script, from the time when the line was read.
+    # Times count from the moment when the line was read, as in the bare script.
     return sequence["output_ids"], token_ns[0] / 1e6, (token_ns[-1] - token_ns[0]) / 1e6 / (tokens - 1)
 
 
-def show(options, rounds):
+def print_results(options, rounds):
     print(f"{options.model}, {options.dtype}, {options.threads} threads, path {options.path}: {options.prompt} + {options.tokens} tokens, {len(rounds)} rounds")
     print(f"{'':24}{'bare':>12}{'engine':>12}{'engine/bare':>14}")
     for name, index in (("first token, ms", 0), ("ms per token after it", 1)):

@@ -59,9 +59,9 @@ def report(times, options):
     print("|---|---|---|---|---|---|")
     for variant, results in times.items():
         # The first round warms up.
-        (wall, busy), (base, _) = (zip(*rounds[1:]) for rounds in (results, times[first]))
-        ratio = statistics.median(found / reference for found, reference in zip(wall, base))
-        values = f"{statistics.median(wall):.2f} | {min(wall):.2f} | {min(busy):.2f} | {ratio:.3f}"
+        (wall, cpu), (base, _) = (zip(*rounds[1:]) for rounds in (results, times[first]))
+        ratio = statistics.median(variant_ms / first_ms for variant_ms, first_ms in zip(wall, base))
+        values = f"{statistics.median(wall):.2f} | {min(wall):.2f} | {min(cpu):.2f} | {ratio:.3f}"
         print(f"| {variant} | {values} | {VARIANTS[variant]} |")
 
 
@@ -97,8 +97,8 @@ def serve(options):
 
 
 def make(options):
-    """Makes a function of a prompt and a number of tokens. It returns milliseconds a token after the first: wall time, and
-    CPU time of all threads (including busy waiting)."""
+    """Loads the model and returns a function of a prompt and a number of tokens. The function returns milliseconds a token
+    after the first: wall time, and CPU time of all threads (including busy waiting)."""
     import torch
 
     import compact
@@ -123,11 +123,11 @@ def make(options):
     model = worker.Transformers().load(SimpleNamespace(**request, options=load), Phases())
 
     def generate(prompt, new_tokens):
-        job, busy = Job([prompt], new_tokens + 1, ignore_eos=True), []
-        tokens = Tokens(job, [], 0, 0, check_cancel=lambda: busy.append(time.process_time_ns()))
+        job, cpu_ns = Job([prompt], new_tokens + 1, ignore_eos=True), []
+        tokens = Tokens(job, [], 0, 0, check_cancel=lambda: cpu_ns.append(time.process_time_ns()))
         model.generate(job, tokens)
         wall = tokens.iteration()["sequences"][0]["token_ns"]
-        return [(ns[-1] - ns[0]) / 1e6 / new_tokens for ns in (wall, busy)]
+        return [(ns[-1] - ns[0]) / 1e6 / new_tokens for ns in (wall, cpu_ns)]
 
     return generate
 

@@ -16,7 +16,7 @@ const FILES: [&str; 7] = [
 
 fn main() -> Result<(), String> {
     println!("cargo::rerun-if-changed=build.rs");
-    shapes()?;
+    write_shape_table()?;
     if std::env::var_os("CARGO_FEATURE_EMBEDDED").is_none() {
         return Ok(());
     }
@@ -36,15 +36,15 @@ fn main() -> Result<(), String> {
     Ok(())
 }
 
-/// Lists the real shapes before the tiny ones, each by name.
-fn shapes() -> Result<(), String> {
+/// Writes the table of shapes: the real shapes before the tiny shapes, each group by name.
+fn write_shape_table() -> Result<(), String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shapes");
     println!("cargo::rerun-if-changed={}", folder.display());
-    let failed = |error: std::io::Error| format!("models/shapes: {error}");
+    let message = |error: std::io::Error| format!("models/shapes: {error}");
     let mut files: Vec<PathBuf> = Vec::new();
-    for entry in std::fs::read_dir(&folder).map_err(failed)? {
+    for entry in std::fs::read_dir(&folder).map_err(message)? {
         files.extend(
-            Some(entry.map_err(failed)?.path()).filter(|path| path.extension() == Some("json".as_ref())),
+            Some(entry.map_err(message)?.path()).filter(|path| path.extension() == Some("json".as_ref())),
         );
     }
     let name = |path: &PathBuf| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();

@@ -60,7 +60,7 @@ pub struct Build {
 #[serde(default)]
 pub struct Capabilities {
     pub devices: Vec<String>,
-    /// A `load` without a dtype uses the first.
+    /// A `load` without a dtype uses the first of these.
     pub dtypes: Vec<String>,
     pub formats: Vec<String>,
     pub architectures: Vec<String>,
@@ -185,7 +185,7 @@ pub struct DeviceMemory {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Iteration {
-    /// Just before tokenising, after any load.
+    /// The time just before tokenising, after any load.
     pub start_ns: u64,
     pub end_ns: u64,
     pub sequences: Vec<Sequence>,
@@ -194,14 +194,14 @@ pub struct Iteration {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Sequence {
-    /// With BOS, without padding.
+    /// The number of prompt tokens, with BOS and without padding.
     pub prompt_tokens: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_ids: Option<Vec<u32>>,
     /// The time when the host could first use each id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_ns: Option<Vec<u64>>,
-    /// Instead of the two above, from engines that give text.
+    /// The output of text engines, in place of `output_ids` and `token_ns`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chunks: Option<Vec<Chunk>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

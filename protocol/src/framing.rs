@@ -1,4 +1,4 @@
-//! One JSON object per line. The framer cuts bytes into complete lines, and never holds more than the bound.
+//! One JSON object per line. The framer cuts bytes into complete lines, and never holds more than `max_bytes`.
 
 use serde::Serialize;
 
@@ -10,7 +10,7 @@ pub const MAX_LINE_BYTES: usize = 16 * 1024 * 1024;
 pub enum Frame {
     /// A line without its newline (and without a carriage return before it).
     Line(Vec<u8>),
-    /// A line longer than the bound; its bytes are dropped.
+    /// A line longer than `max_bytes`; its bytes are dropped.
     TooLong { bytes: usize },
 }
 
@@ -19,21 +19,21 @@ pub enum Frame {
 pub struct Framer {
     line: Vec<u8>,
     skipped: usize,
-    bound: usize,
+    max_bytes: usize,
 }
 
 impl Default for Framer {
     fn default() -> Self {
-        Self::with_bound(MAX_LINE_BYTES)
+        Self::with_max_bytes(MAX_LINE_BYTES)
     }
 }
 
 impl Framer {
-    pub fn with_bound(bound: usize) -> Self {
-        Self { line: Vec::new(), skipped: 0, bound }
+    pub fn with_max_bytes(max_bytes: usize) -> Self {
+        Self { line: Vec::new(), skipped: 0, max_bytes }
     }
 
-    /// Takes the next bytes and calls `frame` for every line that they end.
+    /// Takes the next bytes and calls `frame` for every completed line.
     pub fn push(&mut self, mut bytes: &[u8], mut frame: impl FnMut(Frame)) {
         while let Some(newline) = bytes.iter().position(|&byte| byte == b'\n') {
             self.extend(&bytes[..newline]);
@@ -49,7 +49,7 @@ impl Framer {
     }
 
     fn extend(&mut self, bytes: &[u8]) {
-        if self.skipped > 0 || self.line.len() + bytes.len() > self.bound {
+        if self.skipped > 0 || self.line.len() + bytes.len() > self.max_bytes {
             self.skipped += self.line.len() + bytes.len();
             self.line = Vec::new();
         } else {
@@ -69,7 +69,8 @@ impl Framer {
     }
 }
 
-/// One request or message as a line with its newline. serde_json escapes newlines inside strings, so the line is one.
+/// One request or message as a line with its newline. serde_json escapes newlines inside strings, so only the last byte is
+/// a newline.
 pub fn encode(value: &impl Serialize) -> Vec<u8> {
     // Serialisation cannot fail: every type of this crate has string keys and no failing serializer.
     let mut line = serde_json::to_vec(value).unwrap_or_default();
@@ -82,12 +83,12 @@ mod tests {
     use super::*;
 
     fn frames(framer: &mut Framer, pieces: &[&[u8]]) -> Vec<Frame> {
-        let mut found = Vec::new();
+        let mut frames = Vec::new();
         for piece in pieces {
-            framer.push(piece, |frame| found.push(frame));
+            framer.push(piece, |frame| frames.push(frame));
         }
-        found.extend(framer.finish());
-        found
+        frames.extend(framer.finish());
+        frames
     }
 
     fn line(text: &str) -> Frame {
@@ -108,14 +109,14 @@ mod tests {
 
     #[test]
     fn a_line_of_maximum_length_is_accepted_and_a_longer_one_is_skipped() {
-        let mut framer = Framer::with_bound(4);
+        let mut framer = Framer::with_max_bytes(4);
         let found = frames(&mut framer, &[b"abcd\nabcde\nxy\n"]);
         assert_eq!(found, [line("abcd"), Frame::TooLong { bytes: 5 }, line("xy")]);
     }
 
     #[test]
     fn a_very_long_line_holds_no_memory_and_is_reported_once() {
-        let mut framer = Framer::with_bound(1024);
+        let mut framer = Framer::with_max_bytes(1024);
         for _ in 0..1000 {
             framer.push(&[b'a'; 1000], |frame| panic!("{frame:?}"));
             assert!(framer.line.capacity() <= 2048);

@@ -49,7 +49,7 @@ pub struct Progress {
     pub note: Option<String>,
 }
 
-/// Streamed ids. There may be more than one: a chunk is not a token.
+/// Streamed ids, one or more: a chunk is not a token.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Token {
@@ -74,7 +74,7 @@ pub struct Generated {
     pub iterations: Vec<Iteration>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warmup_iterations: Vec<Iteration>,
-    /// Of a load that this request caused.
+    /// The facts of a load that this request caused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loaded: Option<Loaded>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -115,7 +115,7 @@ pub enum FailureKind {
     BadRequest,
     /// A valid request that this engine does not support.
     Unsupported,
-    /// A driver, library or environment is missing here.
+    /// A driver, a library or an environment is missing on this machine.
     Unavailable,
     /// The model's files are missing, broken or inconsistent.
     Model,

@@ -9,7 +9,7 @@ use crate::{Failed, FailureKind, Generate, Id, Message, Request};
 /// The largest `iterations` and `warmup`: an answer holds all of them.
 const MAX_ITERATIONS: u32 = 1_000_000;
 
-/// A line on an engine's stdin.
+/// Parses a line of an engine's stdin.
 pub fn parse_request(line: &[u8]) -> Result<Request, Failed> {
     let envelope = Envelope::read(line)?;
     match envelope.r#type.as_deref().unwrap_or("generate") {
@@ -40,7 +40,7 @@ pub fn parse_request(line: &[u8]) -> Result<Request, Failed> {
     }
 }
 
-/// A line on an engine's stdout.
+/// Parses a line of an engine's stdout.
 pub fn parse_message(line: &[u8]) -> Result<Message, Failed> {
     let envelope = Envelope::read(line)?;
     match envelope.r#type.as_deref() {
@@ -110,9 +110,11 @@ fn describe(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
     }
 }
 
-/// Limits text from a line in an error message to 120 characters.
+const MAX_QUOTED_CHARACTERS: usize = 120;
+
+/// Limits the text of a line that an error message quotes.
 fn shorten(text: &str) -> String {
-    let shortened: String = text.chars().take(120).collect();
+    let shortened: String = text.chars().take(MAX_QUOTED_CHARACTERS).collect();
     if shortened.len() < text.len() { format!("{shortened}...") } else { shortened }
 }
 

@@ -78,7 +78,7 @@ pub struct Load {
     pub threads: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context_tokens: Option<u32>,
-    /// The engine's own options. One that it does not know is `failed`, never ignored.
+    /// The engine's own options. The engine refuses an unknown option with `failed`.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub options: Map<String, Value>,
 }

@@ -1,9 +1,9 @@
 """Measures the differences of correct and of wrong engines from an f32 reference. The bounds of the verification status come
 from these results.
 
-It prints a row for each model and each way to compute it: root mean square of the differences of log-probabilities over the
-held-out text, the same in its worst part, and the gap of log-probability between each of the engine's greedy tokens and the
-reference's own. `correct` rows are candle and the reference in every dtype that they support. A `wrong` row is the reference
+It prints a row for each model and each way to compute it: the root mean square of the differences of log-probabilities over
+the held-out text (`rms`), the same over its worst part of 128 tokens (`stretch`), and the gap of log-probability between
+each of the engine's greedy tokens and the reference's own. `correct` rows are candle and the reference in every dtype that they support. A `wrong` row is the reference
 in f32 on a copy of the model with one mistake.
 """
 
@@ -24,8 +24,8 @@ from programs import Failed, Orchestrate, Reference  # noqa: E402
 
 EMBEDDED = ROOT / "models/embedded"
 # The lengths of the output checks of a run.
-LENGTHS = (1152, 256)
-PART = 128
+CHECK_LENGTHS = (1152, 256)
+PART_TOKENS = 128
 PROMPT, NEW_TOKENS = 128, 64
 QUANTISED = ("q8_0", "q6_k", "q4_k", "q4_0")
 
@@ -52,13 +52,13 @@ def main() -> int:
     arguments.add_argument("--json", type=Path, help="the file for the values, a line for each row")
     arguments.add_argument("--correct-only", action="store_true")
     arguments.add_argument("--wrong-only", action="store_true")
-    arguments.add_argument("models", nargs="*", help="`embedded`, the name of a shape, or of one and a number of layers: "
+    arguments.add_argument("models", nargs="*", help="`embedded`, a shape, or a shape with a number of layers: "
                            "`llama-3.2-1b/4`; default `embedded` and `tiny-llama`")
     arguments = arguments.parse_args()
     with tempfile.TemporaryDirectory(prefix="agreement-") as folder:
         calibration = Calibration(arguments, Path(folder))
         for name in arguments.models or ["embedded", "tiny-llama"]:
-            calibration.model(name)
+            calibration.calibrate(name)
         calibration.end()
     return 0
 
@@ -69,19 +69,19 @@ class Calibration:
         self.orchestrate = Orchestrate(programs / "orchestrate")
         self.candle = Engine([programs / "candle-engine"], folder / "candle.log")
         self.reference = Engine([programs / "pytorch-baseline"], folder / "reference.log")
-        self.second = Engine([programs / "pytorch-baseline"], folder / "other.log")
+        self.second_reference = Engine([programs / "pytorch-baseline"], folder / "other.log")
         self.json = open(arguments.json, "a", encoding="utf-8") if arguments.json else None
 
-    def model(self, name: str) -> None:
+    def calibrate(self, name: str) -> None:
         model = self.make_model(name)
         sequences = heldout_windows(model)
         print(f"\n{name}: {len(sequences)} sequences of {', '.join(str(len(ids)) for ids in sequences)} ids")
         print(f"{'':<44}{'rms':>9}{'stretch':>9}{'median':>9}{'most':>8}{'mean gap':>9}{'worst':>8}{'equal':>7}", flush=True)
         expected = self.reference.load(model).score(sequences)
         if not self.options.wrong_only:
-            self.correct(name, model, sequences, expected)
+            self.correct_rows(name, model, sequences, expected)
         if not self.options.correct_only:
-            self.wrong(name, model, sequences, expected)
+            self.wrong_rows(name, model, sequences, expected)
 
     def make_model(self, name: str) -> Path:
         if name == "embedded":
@@ -99,7 +99,7 @@ class Calibration:
         (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
         return folder
 
-    def correct(self, name, model, sequences, expected) -> None:
+    def correct_rows(self, name, model, sequences, expected) -> None:
         for dtype in ("f32", "bf16", "f16"):
             self.row(name, "correct", f"candle, {dtype}", self.candle, (model, dtype), sequences, expected)
         for dtype in QUANTISED:
@@ -109,32 +109,32 @@ class Calibration:
             # The reference on the quantised weights: the expected result of an engine that loads the file.
             quantised = self.folder / f"{name.replace('/', '-')}-{dtype}"
             self.orchestrate("model", "convert", file, "--to", "safetensors", "--dtype", "f32", "--out", quantised)
-            numbers = self.second.load(quantised).score(sequences)
+            numbers = self.second_reference.load(quantised).score(sequences)
             self.row(name, "correct", f"candle, {dtype}, against the same numbers", scores, None, sequences, numbers)
             self.row(name, "correct", f"the numbers of {dtype} in f32", numbers, None, sequences, expected)
             file.unlink()
 
-    def wrong(self, name, model, sequences, expected) -> None:
+    def wrong_rows(self, name, model, sequences, expected) -> None:
         for mistake in mistakes.MISTAKES:
             copy = mistakes.copy_with(model, mistake, self.folder)
-            self.row(name, "wrong", mistake.__name__.replace("_", " "), self.second, (copy, "f32"), sequences, expected)
-        self.row(name, "wrong", "first id left out", self.without_first(model, sequences), None, sequences, expected)
+            self.row(name, "wrong", mistake.__name__.replace("_", " "), self.second_reference, (copy, "f32"), sequences, expected)
+        self.row(name, "wrong", "first id left out", self.scores_without_first(model, sequences), None, sequences, expected)
         for original, factor in ((128, 8.0), (256, 8.0), (512, 8.0), (1024, 8.0), (1024, 32.0), (8192, 32.0)):
             scaling = mistakes.scaled(original, factor)
             scaling.__name__ = f"scaled-{original}-{factor}"
             scaled = mistakes.copy_with(model, scaling, self.folder)
-            ignorant = scaled.with_name(f"{scaled.name}-ignored")
-            if not ignorant.exists():
+            unscaled = scaled.with_name(f"{scaled.name}-ignored")
+            if not unscaled.exists():
                 copy = mistakes.Copy(scaled)
                 mistakes.scaling_ignored(copy)
-                copy.write(ignorant)
+                copy.write(unscaled)
             expected_scaled = self.reference.load(scaled).score(sequences)
             label = f"scaling by {factor:g} from {original} ignored"
-            self.row(name, "wrong", label, self.second, (ignorant, "f32"), sequences, expected_scaled)
+            self.row(name, "wrong", label, self.second_reference, (unscaled, "f32"), sequences, expected_scaled)
         self.reference.load(model)
 
-    def without_first(self, model, sequences):
-        scores = self.second.load(model).score([ids[1:] for ids in sequences])
+    def scores_without_first(self, model, sequences):
+        scores = self.second_reference.load(model).score([ids[1:] for ids in sequences])
         return [[values[0], *values] for values in scores]
 
     def row(self, name, kind, label, engine, loads, sequences, expected):
@@ -152,7 +152,7 @@ class Calibration:
             return None
         differences = [[a - b for a, b in zip(*pair, strict=True)] for pair in zip(scores, expected, strict=True)]
         absolute = sorted(abs(value) for values in differences for value in values)
-        parts = [rms(values[start:start + PART]) for values in differences for start in range(0, len(values) - PART // 2, PART)]
+        parts = [rms(values[start:start + PART_TOKENS]) for values in differences for start in range(0, len(values) - PART_TOKENS // 2, PART_TOKENS)]
         results = {
             "model": name, "kind": kind, "what": label, "rms": rms([value for values in differences for value in values]),
             "stretch": max(parts), "median": absolute[len(absolute) // 2], "most": absolute[-1],
@@ -175,13 +175,13 @@ class Calibration:
         gaps = []
         scores = self.reference.score([prompt + continued])[0][len(prompt) - 1:]
         for index, id in enumerate(continued):
-            before = prompt + continued[:index]
-            greedy_id = self.reference.generate(before, 1)[0]
-            gaps.append(0.0 if greedy_id == id else self.reference.score([before + [greedy_id]])[0][-1] - scores[index])
+            prefix = prompt + continued[:index]
+            greedy_id = self.reference.generate(prefix, 1)[0]
+            gaps.append(0.0 if greedy_id == id else self.reference.score([prefix + [greedy_id]])[0][-1] - scores[index])
         return gaps
 
     def end(self) -> None:
-        for engine in (self.candle, self.reference, self.second):
+        for engine in (self.candle, self.reference, self.second_reference):
             engine.end()
 
 
@@ -195,7 +195,7 @@ def heldout_windows(model: Path) -> list[list[int]]:
     begin = tokenizer.encode("").ids
     ids = tokenizer.encode((EMBEDDED / "heldout.txt").read_text(encoding="utf-8")).ids[len(begin):]
     windows, start = [], 4000
-    for length in LENGTHS:
+    for length in CHECK_LENGTHS:
         count = length - len(begin)
         windows.append(begin + ids[start:start + count])
         start += count

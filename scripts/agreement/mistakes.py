@@ -13,7 +13,7 @@ SCALING = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_f
 
 
 class Copy:
-    """A model folder with its config and its one file of weights, to be changed and written elsewhere."""
+    """A model folder with its config and its one file of weights, to change and to write elsewhere."""
 
     def __init__(self, folder: Path):
         self.folder = folder

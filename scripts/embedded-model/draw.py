@@ -1,6 +1,6 @@
 """Seeded random choices, and the rules of English for all kinds of documents.
 
-The generator is our own (SplitMix64 on integers), so that the bytes of the text depend on the seed alone and not on
+The generator is implemented here (SplitMix64 on integers), so that the bytes of the text depend on the seed alone and not on
 the version of Python's `random`.
 """
 
@@ -17,7 +17,7 @@ def mix(state: int) -> int:
 
 
 class Draw:
-    """A stream of choices. Every document has its own, keyed by seed and index, so documents are independent."""
+    """A stream of choices. Every document has a stream of its own, keyed by seed and index, so documents are independent."""
 
     def __init__(self, *key: int):
         self.state = 0
@@ -25,10 +25,12 @@ class Draw:
             self.state = mix((self.state + part + 0x9E3779B97F4A7C15) & MASK)
 
     def below(self, limit: int) -> int:
+        """A number from 0 to `limit` - 1."""
         self.state = (self.state + 0x9E3779B97F4A7C15) & MASK
         return (mix(self.state) >> 16) % limit  # the bias is under limit / 2^48
 
     def between(self, low: int, high: int) -> int:
+        """A number from `low` to `high`, both included."""
         return low + self.below(high - low + 1)
 
     def chance(self, percent: int) -> bool:
@@ -48,7 +50,7 @@ class Draw:
         return self.sample(items, len(items))
 
     def invented_name(self) -> str:
-        """An invented proper name, which can only be known from earlier in the same document."""
+        """An invented proper name. A model can know it only from earlier text of the same document."""
         middle = self.pick(MIDDLES) if self.chance(35) else ""
         return (self.pick(BEGINNINGS) + middle + self.pick(ENDINGS)).capitalize()
 

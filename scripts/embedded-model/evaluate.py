@@ -1,7 +1,7 @@
 """Perplexity of the stored model and of n-grams on the same tokens, and a few greedy continuations.
 
-Every document of the held-out text is separate, after a `<s>` that is not predicted, without `</s>`. The perplexity is the
-exponential of the mean over all tokens of all documents. The weights are those of the file (bf16), the arithmetic is f32.
+Every document of the held-out text is evaluated separately, after a `<s>` that is not predicted, without `</s>`. The
+perplexity is the exponential of the mean over all tokens of all documents. The model computes in f32 with the weights of the file (bf16).
 """
 
 import json
@@ -40,28 +40,28 @@ def token_nats(model: Llama, ids: np.ndarray) -> np.ndarray:
     return F.cross_entropy(model(tokens[:, :-1])[0], tokens[0, 1:], reduction="none").double().numpy()
 
 
-def within(pattern: re.Pattern, text: str, offsets: list) -> np.ndarray:
+def tokens_within(pattern: re.Pattern, text: str, offsets: list) -> np.ndarray:
     """Selects the tokens after the first that begin inside a match's first group, including the space before it."""
     spans = [match.span(1) for match in pattern.finditer(text)]
     return np.array([any(begin - 1 <= start < end for begin, end in spans) for start, _ in offsets[1:]])
 
 
 def print_parts(texts: list, encoded: list, ngram_nats: list, model_nats: list) -> None:
-    """Perplexities over chosen tokens only; the choice depends on the text only."""
-    place = [np.arange(len(x)) / len(x) for x in model_nats]
-    chosen = {"first third of each document": [p < 1 / 3 for p in place],
-              "last third of each document": [p >= 2 / 3 for p in place],
-              "answers after `Answer:`": [within(ANSWERS, t, e.offsets) for t, e in zip(texts, encoded)],
-              "repeated lists and facts": [within(REPEATED, t, e.offsets) for t, e in zip(texts, encoded)]}
+    """Perplexities over some of the tokens, which the text alone selects."""
+    positions = [np.arange(len(x)) / len(x) for x in model_nats]
+    selections = {"first third of each document": [p < 1 / 3 for p in positions],
+                  "last third of each document": [p >= 2 / 3 for p in positions],
+                  "answers after `Answer:`": [tokens_within(ANSWERS, t, e.offsets) for t, e in zip(texts, encoded)],
+                  "repeated lists and facts": [tokens_within(REPEATED, t, e.offsets) for t, e in zip(texts, encoded)]}
     mean = lambda losses, mask: math.exp(np.concatenate(losses)[mask].mean())
     print("\n| tokens | number | 5-gram | the model |\n|---|---|---|---|")
-    for name, masks in chosen.items():
+    for name, masks in selections.items():
         mask = np.concatenate(masks)
         print(f"| {name} | {mask.sum()} | {mean(ngram_nats, mask):.3f} | {mean(model_nats, mask):.3f} |")
 
 
 def windows(ids: np.ndarray, length: int) -> list:
-    """The text cut into pieces of `length` tokens with the BOS that each begins with; an incomplete last piece is dropped."""
+    """The text in pieces of `length` tokens, each with a BOS at its start; an incomplete last piece is dropped."""
     step = length - 1
     return [np.concatenate([[BOS], ids[start:start + step]]) for start in range(0, len(ids) - step + 1, step)]
 
@@ -78,7 +78,7 @@ def continuation(model: Llama, tokenizer: Tokenizer, prompt: str, new_tokens: in
 
 
 def main(model_folder: str, train_documents: str) -> None:
-    torch.set_num_threads(1)  # as in training: busy cores would delay every operation
+    torch.set_num_threads(1)  # one thread, as in training: busy cores would delay every operation
     folder = Path(model_folder)
     tokenizer, model = Tokenizer.from_file(str(folder / "tokenizer.json")), load(folder)
     heldout = (folder / "heldout.txt").read_text()
@@ -104,7 +104,7 @@ def main(model_folder: str, train_documents: str) -> None:
     for length in (128, 256, 512, 1024, 2048):
         losses = [token_nats(model, w) for w in windows(heldout_ids, length)]
         print(f"| {length} | {math.exp(np.concatenate(losses).mean()):.3f} |", flush=True)
-    # Some quarters have harder text than others, so each is also evaluated without the text before it.
+    # Some quarters have harder text, so each quarter is also evaluated without the text before it.
     print("\n| position in the window of 2048 | perplexity per token | the same tokens without earlier context |\n|---|---|---|")
     for part in range(0, 2048, 512):
         separate = [token_nats(model, np.concatenate([[BOS], w[part + 1:part + 513]])) for w in windows(heldout_ids, 2048)]

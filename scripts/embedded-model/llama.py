@@ -38,8 +38,8 @@ CONFIG = {
 }
 
 
-def linear(wide_in: int, wide_out: int) -> nn.Linear:
-    return nn.Linear(wide_in, wide_out, bias=False)
+def linear(inputs: int, outputs: int) -> nn.Linear:
+    return nn.Linear(inputs, outputs, bias=False)
 
 
 def rotary(positions: int, head_dim: int, theta: float):
@@ -100,7 +100,7 @@ class Layer(nn.Module):
 
 
 class Inner(nn.Module):
-    """The part with Hugging Face's name `model`, for the names of the tensors."""
+    """The part that Hugging Face calls `model`. It exists for the names of the tensors."""
 
     def __init__(self, c: dict):
         super().__init__()

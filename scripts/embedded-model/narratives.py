@@ -12,7 +12,7 @@ def things(d: Draw, count: int) -> list:
 
 
 def journey(d: Draw) -> str:
-    """A journey with a bag whose contents change; questions at the end refer to all of it."""
+    """A journey with a bag whose contents change. Questions at the end refer to the whole journey."""
     hero, *strangers = d.people(4)
     home, goal, trade = d.invented_name(), d.invented_name(), d.pick(TRADES)
     pool = things(d, 10)

@@ -5,7 +5,7 @@ The formulas are those of Chen and Goodman, "An empirical study of smoothing tec
     p(w | h) = max(c(hw) - D(c(hw)), 0) / c(h) + gamma(h) p(w | h'),   gamma(h) = sum of the discounts / c(h)
 
 where h' is h without its first word, c is the count in the highest order and the number of different left neighbours in
-the lower ones, D takes three values (for counts of 1, of 2, and of more), and the lowest order is mixed with 1 / V.
+the lower orders, D takes three values (for counts of 1, of 2, and of more), and the lowest order is mixed with 1 / V.
 """
 
 import numpy as np
@@ -19,14 +19,14 @@ def ngram_keys(stream: np.ndarray, order: int) -> np.ndarray:
     stream = stream.astype(np.uint64)
     length = len(stream) - order + 1
     keys = np.zeros(length, dtype=np.uint64)
-    inside = np.ones(length, dtype=bool)
+    is_within_document = np.ones(length, dtype=bool)
     for index in range(order):
         part = stream[index:index + length]
         keys = (keys << np.uint64(BITS)) | part
         if index > 0:
-            inside &= part != BOS
+            is_within_document &= part != BOS
     # BOS itself is given, never predicted.
-    return keys[inside & (stream[order - 1:] != BOS)]
+    return keys[is_within_document & (stream[order - 1:] != BOS)]
 
 
 def discounts(counts: np.ndarray) -> np.ndarray:
@@ -40,7 +40,7 @@ def discounts(counts: np.ndarray) -> np.ndarray:
 
 
 class Table:
-    """One order: the n-grams with their counts, and the contexts with their sums and the share they pass down."""
+    """One order: the n-grams with their counts, and the contexts with their sums and gammas."""
 
     def __init__(self, keys: np.ndarray, counts: np.ndarray):
         self.keys, self.counts = keys, counts  # keys are sorted and unique
@@ -48,13 +48,16 @@ class Table:
         self.contexts, starts = np.unique(keys >> np.uint64(BITS), return_index=True)
         discounted = self.discount[np.minimum(counts, 3)]
         self.sums = np.add.reduceat(counts, starts).astype(np.float64)
-        self.passed_down = np.add.reduceat(discounted, starts) / self.sums  # gamma
+        self.gamma_of_context = np.add.reduceat(discounted, starts) / self.sums  # gamma
 
     def interpolate(self, keys: np.ndarray, lower: np.ndarray) -> np.ndarray:
-        """p of the last token of each key, given p of the order below. For an unseen context, the lower order's p."""
+        """The probability of the last token of each key, given the probabilities of the order below.
+
+        For an unseen context, this is the probability of the order below.
+        """
         count = np.where(*lookup(self.keys, keys, self.counts), 0)
         is_seen, total = lookup(self.contexts, keys >> np.uint64(BITS), self.sums)
-        _, gamma = lookup(self.contexts, keys >> np.uint64(BITS), self.passed_down)
+        _, gamma = lookup(self.contexts, keys >> np.uint64(BITS), self.gamma_of_context)
         discounted = np.maximum(count - self.discount[np.minimum(count, 3)], 0.0)
         return np.where(is_seen, discounted / total + gamma * lower, lower)
 
@@ -76,13 +79,13 @@ class Ngrams:
 
     @staticmethod
     def count_predecessors(order: int, keys, counts, longer):
-        """For each n-gram the number of different tokens before it; one that begins with BOS has none: its count."""
+        """The number of different tokens before each n-gram; an n-gram that begins with BOS keeps its count."""
         endings, different = np.unique(longer & np.uint64((1 << (BITS * order)) - 1), return_counts=True)
         is_known, value = lookup(endings, keys, different)
         return keys, np.where(is_known, value, counts)
 
     def probabilities(self, document: np.ndarray, order: int) -> np.ndarray:
-        """p of every token of a document after its BOS, from up to `order - 1` tokens before it."""
+        """The probability of every token after the BOS of a document, from at most `order - 1` tokens before each."""
         document = document.astype(np.uint64)
         assert document[0] == BOS
         predicted = len(document) - 1
@@ -95,7 +98,7 @@ class Ngrams:
             for index in range(n):
                 begin = first + 1 - (n - 1) + index
                 keys = (keys << np.uint64(BITS)) | document[begin:begin + len(keys)]
-            # A token whose whole history is shorter than the order is predicted from raw counts, as BOS has no left.
+            # The first tokens of a document have a short history that begins with BOS, so their n-grams have raw counts.
             table = self.top[n] if n == order else self.below[n]
             p[first:] = table.interpolate(keys, p[first:])
         return p

@@ -25,7 +25,7 @@ class NgramArithmetic(unittest.TestCase):
         model = Ngrams(random_stream(1, 4000, vocab_size), vocab_size)
         for history in ([BOS], [BOS, 3], [BOS, 5, 2, 2, 7], [BOS, 1, 1, 1, 1, 1, 1, 4], [BOS, 11, 10, 11, 10, 11]):
             for order in range(1, 6):
-                # BOS keeps the little that 1 / V gives to it.
+                # BOS gets only its share of 1 / V.
                 total = sum(model.probabilities(np.array(history + [w]), order)[-1] for w in range(1, vocab_size))
                 bos = model.probabilities(np.array(history + [BOS]), order)[-1]
                 self.assertAlmostEqual(total + bos, 1.0, places=9, msg=f"order {order}, history {history}")
@@ -37,7 +37,7 @@ class NgramArithmetic(unittest.TestCase):
         self.assertEqual(len(ngram_keys(stream, 4)), 0)
 
     def test_a_hand_counted_bigram_has_the_probability_of_the_formula(self):
-        # 1 is followed twice by 2 and once by 3; so small a text has discounts of a half.
+        # 1 is followed twice by 2 and once by 3. In a text this small, every discount is one half.
         stream = np.array([BOS, 1, 2, BOS, 1, 2, BOS, 1, 3])
         model = Ngrams(stream, vocab_size=4, highest=2)
         # Left neighbours: 1 has only BOS, 2 has only 1, 3 has only 1; so 3 kinds of bigram in all.

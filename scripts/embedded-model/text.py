@@ -1,6 +1,6 @@
 """Writes the training text and the held-out text. Both depend only on their seeds.
 
-Documents are blocks of lines; one blank line separates two documents, and a document has none.
+Documents are blocks of lines. One blank line separates two documents, and no document contains a blank line.
 """
 
 import hashlib
@@ -49,12 +49,12 @@ def split(content: str) -> list:
 def main(train_path: str, heldout_path: str) -> None:
     train = list(documents(TRAIN_SEED, TRAIN_BYTES))
     heldout = list(documents(HELDOUT_SEED, HELDOUT_BYTES))
-    known = set(train)
-    assert not known & set(heldout), "a held-out document is also a training document"
+    train_documents = set(train)
+    assert not train_documents & set(heldout), "a held-out document is also a training document"
     # Documents may differ in a single word, so long lines are compared, too.
-    known_lines = {line for text in train for line in text.split("\n")}
+    train_lines = {line for text in train for line in text.split("\n")}
     lines = [line for text in heldout for line in text.split("\n") if len(line) >= 100]
-    repeated = sum(line in known_lines for line in lines)
+    repeated = sum(line in train_lines for line in lines)
     for name, path, texts in [("train", train_path, train), ("heldout", heldout_path, heldout)]:
         print(f"{name}: {len(texts)} documents, {sum(map(len, texts))} characters, sha256 {write(Path(path), texts)}")
     print(f"held-out documents in train: 0; held-out lines of 100 characters or more in train: {repeated} of {len(lines)}")

@@ -1,4 +1,4 @@
-"""Makes tokenizer.json: byte-level BPE, `<s>` put before every text, about 2,048 entries; and encodes both texts."""
+"""Makes tokenizer.json, a byte-level BPE of about 2,048 entries that adds `<s>` before every text; and encodes both texts."""
 
 import json
 import random
@@ -12,7 +12,7 @@ from text import split
 
 VOCAB_SIZE, BOS, EOS = 2048, 0, 1
 CONTEXT = 2048
-SAMPLE_BYTES = 8_000_000  # merges settle long before this
+SAMPLE_BYTES = 8_000_000  # enough: the merges stop changing long before this size
 
 
 def make(train_text: str) -> Tokenizer:
@@ -34,7 +34,7 @@ def encode(tokenizer: Tokenizer, texts: list) -> list:
 
 
 def bundles(texts: list, seed: int = 5) -> list:
-    """Half of the texts alone, the others in groups separated by blank lines, as in the files.
+    """Bundles of texts: 70 of 100 are a single text, the others are 2 to 13 texts separated by blank lines.
 
     So the model learns single documents and long parts of the file.
     """

@@ -18,15 +18,17 @@ SEED = 1
 # Short windows first, because most dependencies are short; then the whole context.
 # (steps, sequences in a batch, length of a sequence)
 PHASES = [(2300, 8, 256), (500, 4, 512), (150, 1, 2048)]
-PEAK_RATE, LAST_SHARE, WARMUP_STEPS = 2e-3, 0.02, 100
-DECAY, CLIP = 0.05, 1.0
+# The last learning rate is a share of the peak.
+PEAK_LEARNING_RATE, LAST_RATE_SHARE, WARMUP_STEPS = 2e-3, 0.02, 100
+WEIGHT_DECAY, MAX_GRADIENT_NORM = 0.05, 1.0
 
 
-def rate(step: int, steps: int) -> float:
+def learning_rate(step: int, steps: int) -> float:
+    """A linear warm-up, then a cosine from the peak to its last share."""
     if step < WARMUP_STEPS:
-        return PEAK_RATE * (step + 1) / WARMUP_STEPS
+        return PEAK_LEARNING_RATE * (step + 1) / WARMUP_STEPS
     done = (step - WARMUP_STEPS) / (steps - WARMUP_STEPS)
-    return PEAK_RATE * (LAST_SHARE + (1 - LAST_SHARE) * 0.5 * (1 + math.cos(math.pi * done)))
+    return PEAK_LEARNING_RATE * (LAST_RATE_SHARE + (1 - LAST_RATE_SHARE) * 0.5 * (1 + math.cos(math.pi * done)))
 
 
 def batches(stream, rng):
@@ -48,7 +50,7 @@ def batch_loss(model: Llama, batch):
     return F.cross_entropy(logits.float().flatten(0, 1), batch[:, 1:].flatten())
 
 
-def compiled_where_possible(function):
+def compile_if_possible(function):
     """Fused kernels make training about a third faster; they need a C++ compiler, and training also works without them."""
     if shutil.which("g++") or shutil.which("clang++"):
         return torch.compile(function, dynamic=False)
@@ -74,20 +76,20 @@ def main(stream_path: str, model_folder: str) -> None:
     model = Llama(CONFIG)
     matrices = [w for w in model.parameters() if w.dim() == 2]
     vectors = [w for w in model.parameters() if w.dim() != 2]
-    optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": DECAY}, {"params": vectors, "weight_decay": 0.0}],
+    optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": WEIGHT_DECAY}, {"params": vectors, "weight_decay": 0.0}],
                                   betas=(0.9, 0.95), fused=True)
-    step_loss = compiled_where_possible(batch_loss)
+    step_loss = compile_if_possible(batch_loss)
     steps = sum(n for n, _, _ in PHASES)
     started, token_count, recent = time.monotonic(), 0, []
     print(f"{sum(w.numel() for w in model.parameters())} parameters, {steps} steps, "
           f"{sum(math.prod(p) for p in PHASES)} of {len(stream)} tokens, torch {torch.__version__}", file=sys.stderr)
     for step, batch in enumerate(batches(stream, rng)):
         for group in optimizer.param_groups:
-            group["lr"] = rate(step, steps)
+            group["lr"] = learning_rate(step, steps)
         loss = step_loss(model, batch)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_GRADIENT_NORM)
         optimizer.step()
         token_count += batch[:, 1:].numel()
         recent = (recent + [loss.item()])[-50:]

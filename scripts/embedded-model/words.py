@@ -1,4 +1,4 @@
-"""The words of the embedded model's world. Tables only."""
+"""Tables of the words in the text of the embedded model."""
 
 NAMES_SHE = """Ada Agnes Alba Anna Beatrix Berta Carla Clara Cora Dora Edda Ella Elsa Emma Esther Eva Fanny Flora Freya
 Greta Hanna Hazel Hilda Ida Ines Iris Irma Jana Judith Julia Karin Katrin Klara Lena Leonie Lina Lotte Lucia Luise

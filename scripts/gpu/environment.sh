@@ -1,6 +1,6 @@
 # Finds the programs, a Python with PyTorch, CUDA's libraries and the GPU for scripts/gpu-check, which sources this file.
 
-# Unpacks the programs of the folder into a temporary folder, or else takes those that were built here.
+# Unpacks the programs of the folder into a temporary folder, or else takes the programs that were built here.
 find_programs() {
     packed=false
     if [[ -f $folder/manifest ]]; then
@@ -64,7 +64,7 @@ find_python() {
         info "hint: python3 -m pip install torch safetensors tokenizers, or put the Python that has them first on PATH"
         return 0
     fi
-    # From their metadata, because importing them takes long.
+    # Reads the versions from metadata, because importing the packages takes long.
     "$ORCHESTRATE_PYTHON" - <<'END' || info "warning: \`$ORCHESTRATE_PYTHON\` does not run"
 import importlib.metadata as metadata, platform
 found = ["Python " + platform.python_version()]
@@ -125,7 +125,7 @@ missing_libraries() {
     } | sort -u
 }
 
-# A script has none, and ldd fails for it.
+# The libraries of a program that the loader does not find. A script has none, and ldd fails for a script.
 unresolved_libraries() { { ldd "$1" 2>/dev/null || true; } | sed -n 's/^[[:space:]]*\([^ ]*\) => not found$/\1/p'; }
 
 is_loadable() { python3 -c 'import ctypes, sys; ctypes.CDLL(sys.argv[1])' "$1" 2>/dev/null; }

@@ -40,8 +40,8 @@ def main():
 
 
 def outcome(report, device, record, code=DONE):
-    """The lines, and the exit code. The run's own code ignores engines that cannot start (`--all`), and counts presets for
-    other devices as failures. So both are decided here; otherwise the run's code counts."""
+    """Returns the lines to print, and the exit code. The run's own code ignores engines that cannot start (`--all`), and
+    counts presets for other devices as failures. So this function decides both; otherwise the run's code counts."""
     outputs = {output["engine"]: output for output in report["outputs"]}
     measured = {case["engine"]["label"] for case in report["cases"] if case["samples"]}
     faulty = [(case["engine"], case["failure"]) for case in report["cases"] if case["failure"]]

@@ -23,9 +23,9 @@ except ModuleNotFoundError:
 
 ROOT = Path(__file__).resolve().parents[2]
 FAMILY = "cuda"
-# The most that can be copied to a machine without a network, including the checkout.
+# The most bytes that can be copied to a machine without a network, including the checkout.
 MAX_BYTES = 64 << 20
-# Not this machine's processor: another one may lack its instructions.
+# The packed programs use the instructions of this common processor level, because the GPU machine may lack newer ones.
 PROCESSOR = "x86-64-v3"
 ENVIRONMENT = {
     "RUSTFLAGS": f"-C target-cpu={PROCESSOR}",
@@ -41,7 +41,7 @@ class Program(NamedTuple):
     build: dict
     """From the manifest: a cargo package, or a command."""
     has_kernels: bool = False
-    """It has kernels, which are compiled for one compute capability."""
+    """Whether it has kernels, which are compiled for one compute capability."""
 
 
 class Missing(Exception):
@@ -98,14 +98,14 @@ def pack(path, name, folder):
         is_stripped = shutil.which("strip") and file.read(4) == b"\x7fELF"
     if not is_stripped or subprocess.run(["strip", "-o", stripped, path], check=False).returncode != 0:
         shutil.copyfile(path, stripped)
-    content = without_run_path(stripped)
+    content = remove_run_path(stripped)
     stripped.unlink()
-    packed = compressed(content)
+    packed = compress(content)
     (folder / f"{name}.xz").write_bytes(packed)
     return f"program {name} {hashlib.sha256(content).hexdigest()} {len(content)} {len(packed)}", len(packed), content
 
 
-def without_run_path(path):
+def remove_run_path(path):
     """The content of a program with its run path replaced by zeros: the folder exists only on the machine of the build."""
     content = path.read_bytes()
     for folder in re.findall(r"\((?:RUNPATH|RPATH)\).*\[(.+)\]", command_output("readelf", "-dW", str(path))):
@@ -121,7 +121,7 @@ def newest_glibc(contents):
     return ".".join(map(str, max(versions))) if versions else None
 
 
-def compressed(content):
+def compress(content):
     if not shutil.which("xz"):
         return lzma.compress(content, preset=9)
     environment = {"XZ_OPT": "-9 -T0", **os.environ}
@@ -147,7 +147,7 @@ def facts(is_built_here):
 
 
 def capability(path, is_built_here):
-    """The compute capability of its kernels: from the file beside it, or of the build just made."""
+    """The compute capability of a program's kernels: from the file beside the program, or of the build just made."""
     file = path.with_name(path.name + ".capability")
     if file.is_file():
         return file.read_text().strip()
@@ -175,7 +175,7 @@ def main():
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     try:
-        status = fill(temporary, arguments.source)
+        status = pack_all(temporary, arguments.source)
         shutil.rmtree(folder, ignore_errors=True)
         temporary.rename(folder)
     finally:
@@ -184,7 +184,7 @@ def main():
     sys.exit(status)
 
 
-def fill(folder, source):
+def pack_all(folder, source):
     is_built_here = source is None
     lines, sizes, missing, contents = list(facts(is_built_here)), {}, {}, []
     if is_built_here:

@@ -107,7 +107,7 @@ class Outcome(unittest.TestCase):
     def test_engines_that_cannot_be_packed_and_presets_for_other_devices_are_no_failures(self):
         self.assertEqual(self.code([("library", NO_DRIVER)]), outcome.DONE)
         unsupported = {"kind": "unsupported", "message": "`own_pool` is for the CPU"}
-        # The run itself counts it.
+        # The exit code of the run counts this failure.
         self.assertEqual(self.code([("compiled:own-pool", unsupported)], code=4), outcome.DONE)
         self.assertEqual(self.code([("compiled", unsupported)], code=4), outcome.FAILED)
         # The program for the processor is not packed.

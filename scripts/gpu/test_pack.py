@@ -94,17 +94,17 @@ class Packing(unittest.TestCase):
         for program in pack.programs():
             (built / program.name).write_bytes(b"GLIBC_2.9 GLIBC_2.34\0GLIBC_PRIVATE")
         (built / "two-cuda.capability").write_text("86\n")
-        lines = self.filled(built)
+        lines = self.pack_all_lines(built)
         self.assertIn("compute-capability 86", lines)
         self.assertIn("glibc 2.34", lines)
         (built / "two-cuda.capability").unlink()
-        self.assertNotIn("compute-capability", "".join(self.filled(built)))
+        self.assertNotIn("compute-capability", "".join(self.pack_all_lines(built)))
 
-    def filled(self, source):
+    def pack_all_lines(self, source):
         packed = self.root / "packed"
         packed.mkdir(exist_ok=True)
         with contextlib.redirect_stdout(io.StringIO()):
-            self.assertEqual(pack.fill(packed, source), 0)
+            self.assertEqual(pack.pack_all(packed, source), 0)
         return (packed / "manifest").read_text().splitlines()
 
     @unittest.skipUnless(shutil.which("cc") and shutil.which("readelf"), "needs a C compiler and binutils")
@@ -123,7 +123,7 @@ class Packing(unittest.TestCase):
 
     def test_python_compresses_if_xz_is_missing(self):
         with mock.patch("shutil.which", lambda _: None):
-            self.assertEqual(lzma.decompress(pack.compressed(b"one two")), b"one two")
+            self.assertEqual(lzma.decompress(pack.compress(b"one two")), b"one two")
 
 
 if __name__ == "__main__":

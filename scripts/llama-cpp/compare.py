@@ -21,8 +21,8 @@ ROOT = Path(__file__).resolve().parents[2]
 EMBEDDED = ROOT / "models/embedded"
 
 # Bounds for the median and the largest difference of a log-probability. Both sides have the same weights, so the difference is
-# llama.cpp's arithmetic: for weights in f16 and bf16 it rounds activations to the same type, for blocks to 8 bits with a scale
-# for 32 or 256 of them. The bounds are two to seven times the observed differences.
+# llama.cpp's arithmetic. It rounds activations: for weights in f16 and bf16 to the same type, for blocks to 8 bits with a
+# scale for 32 or 256 activations. The bounds are two to seven times the observed differences.
 BOUNDS = {
     "f32": (1e-5, 1e-4),
     "f16": (1e-3, 1e-2),
@@ -36,8 +36,8 @@ BOUNDS = {
 GELU_BY_TABLE = {"tiny-gpt2", "tiny-gemma"}
 GELU_BOUNDS = (5e-4, 3e-3)
 
-# The error of our blocks (root mean square of a tensor) relative to that of llama.cpp's own blocks of the same tensor. The
-# simple formats have only one possible result; in the others, our error may not be larger.
+# The error of our blocks (root mean square of a tensor) relative to the error of llama.cpp's own blocks of the same
+# tensor. The simple formats have only one possible result; in the other formats, our error may not be larger.
 BLOCKS = {"q8_0": "same bytes", "q4_0": "same bytes", "q6_k": "no worse", "q4_k": "no worse"}
 
 TEXTS = [
@@ -53,7 +53,7 @@ TEXTS = [
     "ÀÉÎ ﬁ e\u0301 \u00a0nbsp\u3000wide \u200bzero",
     "Привет, мир! 你好，世界。 こんにちは العربية हिन्दी",
     "👩‍👩‍👧‍👦🏳️‍🌈",
-    # Without spaces after them: llama.cpp removes those for every model with the name of Phi-3.
+    # Special tokens without spaces after them: llama.cpp removes such spaces for every model with the name of Phi-3.
     "<s><bos><|endoftext|></s>[INST]<|x|>",
 ]
 
@@ -71,7 +71,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="gguf-against-llama-cpp-") as folder:
         check = Check(arguments.programs, Path(folder))
         for name in arguments.models or [*shapes, "embedded"]:
-            check.model(name)
+            check.check_model(name)
         check.end()
     for line in check.failures:
         print(f"error: {line}", file=sys.stderr)
@@ -87,7 +87,7 @@ class Check:
         self.llama_cpp = LlamaCpp(folder / "llama.cpp.log")
         print(f"{'model':<14}{'dtype':<6}{'compared':<21}{'median':>9}{'largest':>10}{'bounds':>20}")
 
-    def model(self, name: str) -> None:
+    def check_model(self, name: str) -> None:
         with self.subject(name, "", "making"):
             folder = self.make_model(name)
             tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
@@ -95,13 +95,13 @@ class Check:
             expected = self.reference.scores(folder, sequences)
             for dtype in BOUNDS:
                 with self.subject(name, dtype, "opening"):
-                    self.dtype(name, dtype, folder, sequences, expected, tokenizer)
+                    self.check_dtype(name, dtype, folder, sequences, expected, tokenizer)
             for mistake in converter_mistakes.MISTAKES.get(name, []):
                 label = mistake.__name__.replace("_", " ")
                 with self.subject(name, "f32", label):
                     file = converter_mistakes.copy_with(self.folder / f"{name}-f32.gguf", mistake, self.folder)
                     scores = self.llama_cpp.request(file, sequences=sequences)["scores"]
-                    self.mistake(name, label, scores, expected)
+                    self.check_mistake(name, label, scores, expected)
 
     def make_model(self, name: str) -> Path:
         """Makes the model in f32, the source of its GGUF files."""
@@ -112,7 +112,7 @@ class Check:
             self.orchestrate("model", "synth", name, "--dtype", "f32", "--out", folder)
         return folder
 
-    def dtype(self, name, dtype, folder, sequences, expected, tokenizer) -> None:
+    def check_dtype(self, name, dtype, folder, sequences, expected, tokenizer) -> None:
         file = self.folder / f"{name}-{dtype}.gguf"
         self.orchestrate("model", "convert", folder, "--to", "gguf", "--dtype", dtype, "--out", file)
         if name != "embedded":
@@ -121,21 +121,21 @@ class Check:
             if synthesised.read_bytes() != file.read_bytes():
                 self.fail(name, dtype, "the synthesised and the converted file differ")
             synthesised.unlink()
-        # The weights of the file in f32. For floats they are those of the model.
+        # The weights of the file in f32. For floats these are the weights of the model.
         widened = self.folder / f"{name}-{dtype}"
         self.orchestrate("model", "convert", file, "--to", "safetensors", "--dtype", "f32", "--out", widened)
         for problem in official.problems(file, widened, dtype):
             self.fail(name, dtype, problem)
         if dtype in BLOCKS:
             expected = self.reference.scores(widened, sequences)
-            self.blocks(name, dtype, file)
-        # GGUF has no field for a normaliser (Qwen's: NFC), and llama.cpp has none, so it gets normalised text.
+            self.check_blocks(name, dtype, file)
+        # GGUF has no field for a normaliser (Qwen's: NFC), and llama.cpp has no normaliser, so it gets normalised text.
         texts = [tokenizer.normalizer.normalize_str(text) if tokenizer.normalizer else text for text in TEXTS]
         answer = self.llama_cpp.request(file, sequences=sequences, texts=texts)
         bounds = BOUNDS[dtype]
         if name in GELU_BY_TABLE:
             bounds = tuple(map(max, bounds, GELU_BOUNDS))
-        self.row(name, dtype, "llama.cpp", answer["scores"], expected, bounds)
+        self.check_scores(name, dtype, "llama.cpp", answer["scores"], expected, bounds)
         for text, ids in zip(texts, answer["ids"], strict=True):
             expected_ids = tokenizer.encode(text).ids
             if ids != expected_ids:
@@ -148,27 +148,27 @@ class Check:
             if ids != expected_ids:
                 self.fail(name, dtype, f"its greedy ids are {ids}, expected {expected_ids}")
 
-    def blocks(self, name, dtype, file) -> None:
-        before, llama = self.folder / f"{name}-f32.gguf", self.folder / f"{name}-{dtype}-llama-cpp.gguf"
-        self.llama_cpp.request(before, quantise=[dtype, str(llama)])
-        errors = official.errors(before, file, llama)
+    def check_blocks(self, name, dtype, file) -> None:
+        f32_file, llama_cpp_file = self.folder / f"{name}-f32.gguf", self.folder / f"{name}-{dtype}-llama-cpp.gguf"
+        self.llama_cpp.request(f32_file, quantise=[dtype, str(llama_cpp_file)])
+        errors = official.errors(f32_file, file, llama_cpp_file)
         ratios = [found / reference for found, reference, _ in errors]
         median, largest = statistics.median(ratios), max(ratios)
         expected = BLOCKS[dtype]
         self.print(name, dtype, "error / llama.cpp's", f"{median:.3f}", f"{largest:.3f}", expected)
-        good = all(same for _, _, same in errors) if expected == "same bytes" else largest <= 1
-        if not good:
+        is_good = all(same for _, _, same in errors) if expected == "same bytes" else largest <= 1
+        if not is_good:
             self.fail(name, dtype, f"the error of its blocks is {largest:.3f} times that of llama.cpp's: expected {expected}")
 
-    def row(self, name, dtype, compared, scores, expected, bounds) -> None:
+    def check_scores(self, name, dtype, compared, scores, expected, bounds) -> None:
         median, largest = differences(scores, expected)
         self.print(name, dtype, compared, f"{median:.1e}", f"{largest:.1e}", f"{bounds[0]:.0e} {bounds[1]:.0e}")
-        # Written so that a NaN fails.
+        # A NaN must fail too, so the condition is negated.
         if not (median <= bounds[0] and largest <= bounds[1]):
             found = f"{median:.1e} and {largest:.1e}, bounds {bounds[0]:.0e} and {bounds[1]:.0e}"
             self.fail(name, dtype, f"log-probabilities differ by {found}")
 
-    def mistake(self, name, mistake, scores, expected) -> None:
+    def check_mistake(self, name, mistake, scores, expected) -> None:
         """A mistake must exceed ten times the bound, so that a slightly different bound still finds it."""
         bounds = GELU_BOUNDS if name in GELU_BY_TABLE else BOUNDS["f32"]
         median, largest = differences(scores, expected)
@@ -192,7 +192,7 @@ class Check:
 
 
 class Subject:
-    """A step of the check: an exception in it becomes a failure, and the check continues."""
+    """A step of the check. An exception in the step becomes a failure, and the check continues."""
 
     def __init__(self, check: Check, name: str, dtype: str, step: str):
         self.check, self.name, self.dtype, self.step = check, name, dtype, step
@@ -209,7 +209,7 @@ class Subject:
 
 
 def score_sequences(tokenizer: Tokenizer) -> list[list[int]]:
-    """Real text, long enough for slow rotations to show, and ids from all over the vocabulary."""
+    """Real text, long enough to test slow rotations, and ids from the whole vocabulary."""
     text = (EMBEDDED / "heldout.txt").read_text(encoding="utf-8")
     real = tokenizer.encode(text[:4000]).ids[:400]
     assert len(real) == 400
@@ -219,9 +219,9 @@ def score_sequences(tokenizer: Tokenizer) -> list[list[int]]:
 
 
 def differences(scores, expected) -> tuple[float, float]:
-    """The median and the largest."""
+    """The median and the largest difference."""
     pairs = [(a, b) for pair in zip(scores, expected, strict=True) for a, b in zip(*pair, strict=True)]
-    # None means minus infinity, and a NaN must not hide behind a comparison.
+    # None means minus infinity. A NaN must be found, although every comparison with it is false.
     gaps = [abs(a - b) if a is not None and b is not None else float("inf") for a, b in pairs]
     if any(value != value for value in gaps):
         return float("nan"), float("nan")

@@ -1,4 +1,4 @@
-"""Makes files with the mistakes of a converter that still open. The check must find each of them."""
+"""Makes GGUF files with the mistakes of a converter. llama.cpp opens these files, and the check must find each mistake."""
 
 import shutil
 from pathlib import Path
@@ -14,7 +14,7 @@ def tensors(file: Path, ending: str) -> list:
 
 
 def rotary_halves_kept(file: Path) -> None:
-    """Queries and keys in the order of Hugging Face, so that the wrong pairs are rotated."""
+    """Stores queries and keys in the order of Hugging Face, so that the wrong pairs are rotated."""
     for ending, heads in (("attn_q.weight", "head_count"), ("attn_k.weight", "head_count_kv")):
         heads = gguf.GGUFReader(file).get_field(f"llama.attention.{heads}").contents()
         for tensor in tensors(file, ending):
@@ -24,19 +24,19 @@ def rotary_halves_kept(file: Path) -> None:
 
 
 def scaling_forgotten(file: Path) -> None:
-    """Llama 3's frequencies without their scaling."""
+    """Stores Llama 3's frequencies without their scaling."""
     for tensor in tensors(file, "rope_freqs.weight"):
         tensor.data[:] = 1
 
 
 def matrix_untransposed(file: Path) -> None:
-    """The only square matrix of GPT-2, so that its shape does not show the mistake."""
+    """Leaves a matrix untransposed: the only square matrix of GPT-2, so that its shape does not show the mistake."""
     for tensor in tensors(file, "attn_output.weight"):
         tensor.data[:] = tensor.data.T.copy()
 
 
 def one_left_out(file: Path) -> None:
-    """Gemma's norms as in the checkpoint, without the added one."""
+    """Stores Gemma's norms as in the checkpoint, without the added 1."""
     for tensor in tensors(file, "norm.weight"):
         tensor.data[:] -= numpy.float32(1)
 

@@ -30,7 +30,7 @@ def safetensors(folder: Path) -> dict[str, numpy.ndarray]:
 
 
 def problems(file: Path, folder: Path, dtype: str) -> list[str]:
-    """The differences of `file` from the expectation of llama.cpp's tables for `folder`, the same model in f32."""
+    """Compares `file` with `folder`, the same model in f32, by llama.cpp's tables. Returns a line for each difference."""
     reader = read(file)
     architecture = reader.get_field("general.architecture").contents()
     known = {name: key for key, name in gguf.MODEL_ARCH_NAMES.items()}
@@ -55,16 +55,16 @@ def problems(file: Path, folder: Path, dtype: str) -> list[str]:
         elif not numpy.array_equal(numbers, values):
             difference = numpy.abs(numbers - values).max()
             lines.append(f"`{expected_name}` has other numbers than `{name}`, by up to {difference:.1e}")
-    # Computed from the config; no checkpoint has it.
+    # This tensor is computed from the config; no checkpoint has it.
     tensors.pop("rope_freqs.weight", None)
     lines += [f"`{name}` is not a tensor of the model" for name in tensors]
     return lines
 
 
-def errors(before: Path, converted: Path, reference: Path) -> list[tuple[float, float, bool]]:
-    """For each tensor in blocks: the error of our blocks, that of llama.cpp's, and whether they have the same bytes."""
+def errors(original: Path, converted: Path, reference: Path) -> list[tuple[float, float, bool]]:
+    """For each tensor in blocks: the error of our blocks, the error of llama.cpp's blocks, and whether both have the same bytes."""
     exact, our_blocks, their_blocks = (
-        {tensor.name: tensor for tensor in read(file).tensors} for file in (before, converted, reference)
+        {tensor.name: tensor for tensor in read(file).tensors} for file in (original, converted, reference)
     )
     results = []
     for name, tensor in our_blocks.items():

@@ -22,7 +22,7 @@ class Orchestrate:
 
 
 class Conversation:
-    """A program that answers each line with a line. Its stderr is written to `log`; a failure has the end of it."""
+    """A program that answers each line with a line. Its stderr is written to `log`; a failure quotes the last lines."""
 
     def __init__(self, command: list, log: Path):
         self.command, self.log, self.process = command, log, None
@@ -38,15 +38,15 @@ class Conversation:
             self.process.stdin.write(json.dumps(message) + "\n")
             self.process.stdin.flush()
         except BrokenPipeError:
-            raise self.ended() from None
+            raise self.end_failure() from None
 
     def receive(self) -> dict:
         line = self.process.stdout.readline()
         if line:
             return json.loads(line)
-        raise self.ended()
+        raise self.end_failure()
 
-    def ended(self) -> Failed:
+    def end_failure(self) -> Failed:
         """The failure of an ended program; the next message starts it again."""
         status, self.process = self.process.wait(), None
         return Failed(f"`{self.command[-1]}` ended with status {status}\n{self.last_lines()}")
@@ -91,10 +91,10 @@ class Reference(Conversation):
 
 class LlamaCpp(Conversation):
     def __init__(self, log: Path):
-        super().__init__([sys.executable, Path(__file__).with_name("opened.py")], log)
+        super().__init__([sys.executable, Path(__file__).with_name("llama_cpp_program.py")], log)
 
-    def request(self, file: Path, **question) -> dict:
-        self.send({"model": str(file), **question})
+    def request(self, file: Path, **fields) -> dict:
+        self.send({"model": str(file), **fields})
         answer = self.receive()
         if "failed" in answer:
             raise Failed(f"llama.cpp: {answer['failed']}\n{self.last_lines()}")

@@ -80,7 +80,7 @@ async fn convert(
     let work = tokio::task::spawn_blocking(move || {
         let model = ModelFolder::open(&path)?;
         let dtype = dtype(&model, to, requested.as_deref())?;
-        let path = conversions::converted(&model, to, dtype, &|done, total| {
+        let path = conversions::convert_cached(&model, to, dtype, &|done, total| {
             if is_stopped.load(Ordering::Relaxed) {
                 bail!("interrupted");
             }

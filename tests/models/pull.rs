@@ -300,7 +300,7 @@ fn a_repository_with_a_file_outside_its_folder_writes_nothing() {
 fn a_repository_name_with_parent_folders_is_refused_without_a_request() {
     let (scratch, hub) = (Scratch::new(), hub());
     for name in ["../evil", "/etc/passwd", "a/../b", "a/b@../c", "a/b/c", "a--b/c"] {
-        assert_refused(&pull(&scratch, &hub, &[name]), 2, &["is no name of a re", "hint: "]);
+        assert_refused(&pull(&scratch, &hub, &[name]), 2, &["is not the name of a re", "hint: "]);
     }
     assert_eq!(hub.requests(), []);
 }

@@ -43,7 +43,7 @@ fn gguf(request: &Request) -> Result<PathBuf> {
             .filter(|own| check_writable(Format::Gguf, *own).is_ok())
             .unwrap_or(Dtype::F32),
     };
-    conversions::converted(&model, Format::Gguf, dtype, &|done, total| {
+    conversions::convert_cached(&model, Format::Gguf, dtype, &|done, total| {
         // A closed stdout ends the conversion: it has no reader.
         print_line(&format!("{:.3}", done as f64 / total.max(1) as f64))
     })

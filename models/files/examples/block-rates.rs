@@ -10,8 +10,9 @@ use anyhow::Result;
 use model_files::Dtype;
 use model_files::blocks::{can_narrow, narrow, widen};
 
-/// Fits the second-level cache, so that the example measures arithmetic and not memory.
+/// The numbers of one conversion. They fit the second-level cache, so that the example measures arithmetic and not memory.
 const NUMBERS: usize = 1 << 16;
+const TRIES: usize = 25;
 
 fn main() -> Result<()> {
     let values = normal_numbers();
@@ -30,11 +31,11 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// The best of several tries: other work on the machine only slows a try down.
+/// Million numbers a second: the best of several tries, because other work on the machine only slows a try down.
 fn rate(mut convert: impl FnMut() -> Result<()>) -> Result<f64> {
     convert()?;
     let mut best = Duration::MAX;
-    for _ in 0..25 {
+    for _ in 0..TRIES {
         let start = Instant::now();
         convert()?;
         best = best.min(start.elapsed());

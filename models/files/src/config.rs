@@ -56,13 +56,13 @@ impl Config {
         Ok((config.with_context(|| format!("`{}`", path.display()))?, source))
     }
 
-    /// A config that must name its architecture itself.
+    /// Reads a config that names its own architecture.
     pub(crate) fn from_json(raw: Value, generation: &Value) -> Result<Self> {
         let detected = architecture::detect(&raw, std::iter::empty(), "").map(|(name, _)| name);
         Self::read(detected.context("`model_type` is missing")?, raw, generation)
     }
 
-    /// The same from the files' contents.
+    /// Reads a config from the contents of config.json and generation_config.json.
     pub fn parse(config: &[u8], generation: Option<&[u8]>) -> Result<Self> {
         let raw = parse_json(config).context("`config.json`")?;
         let generation = generation.map(parse_json).transpose();
@@ -75,7 +75,7 @@ impl Config {
         let fields = language_model_fields(top);
         let number = |names: &[&str]| find_u32(fields, names);
         let required = |names: &[&str]| {
-            positive(names[0], number(names)?.with_context(|| format!("`{}` is missing", names[0]))?)
+            check_positive(names[0], number(names)?.with_context(|| format!("`{}` is missing", names[0]))?)
         };
         let (hidden_size, heads) =
             (required(&["hidden_size", "n_embd"])?, required(&["num_attention_heads", "n_head"])?);
@@ -89,12 +89,12 @@ impl Config {
             hidden_size,
             layers: required(&["num_hidden_layers", "n_layer"])?,
             heads,
-            kv_heads: kv_heads("num_key_value_heads", number(&["num_key_value_heads"])?, heads)?,
-            head_dim: head_dim("head_dim", head_size, hidden_size, heads)?,
+            kv_heads: check_kv_heads("num_key_value_heads", number(&["num_key_value_heads"])?, heads)?,
+            head_dim: check_head_dim("head_dim", head_size, hidden_size, heads)?,
             intermediate_size: number(&["intermediate_size", "n_inner"])?,
             vocabulary_size: required(&["vocab_size"])?,
             context_tokens: number(&["max_position_embeddings", "n_positions", "n_ctx"])?,
-            rope_theta: theta("rope_theta", find_theta(fields)?)?,
+            rope_theta: check_theta("rope_theta", find_theta(fields)?)?,
             bos_id,
             eos_ids,
             tie_word_embeddings: flag("tie_word_embeddings")?.unwrap_or(tied),
@@ -116,11 +116,14 @@ impl Config {
             Some(other) => bail!("metadata `general.architecture`: expected a text, found {other}"),
             None => bail!("metadata `general.architecture` is missing"),
         };
-        let named = printable(architecture);
+        let printable_name = printable(architecture);
         expect_finite(metadata, architecture)?;
         let number = |key: &str| find_metadata(metadata, &format!("{architecture}.{key}"));
         let required = |key: &str| {
-            positive(key, number(key)?.with_context(|| format!("metadata `{named}.{key}` is missing"))?)
+            check_positive(
+                key,
+                number(key)?.with_context(|| format!("metadata `{printable_name}.{key}` is missing"))?,
+            )
         };
         let (hidden_size, heads) = (required("embedding_length")?, required("attention.head_count")?);
         let (bos_id, eos_ids) = ids_of_gguf(metadata)?;
@@ -135,7 +138,9 @@ impl Config {
         let rope_theta = match metadata.get(&format!("{architecture}.rope.freq_base")) {
             Some(gguf::Value::Float(given)) => Some(*given),
             Some(other) => {
-                bail!("metadata `{named}.rope.freq_base`: expected a number with a fraction, found {other}")
+                bail!(
+                    "metadata `{printable_name}.rope.freq_base`: expected a number with a fraction, found {other}"
+                )
             }
             None => None,
         };
@@ -144,15 +149,20 @@ impl Config {
             hidden_size,
             layers: required("block_count")?,
             heads,
-            kv_heads: kv_heads("attention.head_count_kv", number("attention.head_count_kv")?, heads)?,
-            head_dim: head_dim("attention.key_length", number("attention.key_length")?, hidden_size, heads)?,
+            kv_heads: check_kv_heads("attention.head_count_kv", number("attention.head_count_kv")?, heads)?,
+            head_dim: check_head_dim(
+                "attention.key_length",
+                number("attention.key_length")?,
+                hidden_size,
+                heads,
+            )?,
             intermediate_size: number("feed_forward_length")?,
-            vocabulary_size: positive(
+            vocabulary_size: check_positive(
                 "vocab_size",
                 number("vocab_size")?.or(tokens).context("no vocabulary and no vocabulary size")?,
             )?,
             context_tokens: number("context_length")?,
-            rope_theta: theta("rope.freq_base", rope_theta)?,
+            rope_theta: check_theta("rope.freq_base", rope_theta)?,
             bos_id,
             eos_ids,
             tie_word_embeddings: !has("output.weight"),
@@ -186,24 +196,24 @@ fn parse_json(bytes: &[u8]) -> Result<Value> {
 /// The last field named before the position of an error.
 fn field_before(bytes: &[u8], error: &serde_json::Error) -> Option<String> {
     let mut lines = bytes.split_inclusive(|byte| *byte == b'\n');
-    let before: usize = lines.by_ref().take(error.line().checked_sub(1)?).map(<[u8]>::len).sum();
-    let end = (before + error.column()).min(bytes.len());
-    // Enough bytes for a name and a number.
-    let text = String::from_utf8_lossy(&bytes[end.saturating_sub(FIELD_BYTES)..end]);
+    let bytes_before: usize = lines.by_ref().take(error.line().checked_sub(1)?).map(<[u8]>::len).sum();
+    let end = (bytes_before + error.column()).min(bytes.len());
+    let text = String::from_utf8_lossy(&bytes[end.saturating_sub(MAX_FIELD_BYTES)..end]);
     let (names, _) = text.rsplit_once(':')?;
     names.trim_end().strip_suffix('"')?.rsplit_once('"').map(|(_, name)| name.to_string())
 }
 
-const FIELD_BYTES: usize = 512;
+/// The bytes before an error to search: enough for a name and a number.
+const MAX_FIELD_BYTES: usize = 512;
 
 /// Engines divide by most of these numbers, so none may be 0.
-fn positive(name: &str, number: u32) -> Result<u32> {
+fn check_positive(name: &str, number: u32) -> Result<u32> {
     ensure!(number > 0, "`{name}` is 0");
     Ok(number)
 }
 
 /// Each key-value head serves the same number of heads.
-fn kv_heads(name: &str, given: Option<u32>, heads: u32) -> Result<u32> {
+fn check_kv_heads(name: &str, given: Option<u32>, heads: u32) -> Result<u32> {
     let kv_heads = given.unwrap_or(heads);
     ensure!(
         kv_heads > 0 && heads.is_multiple_of(kv_heads),
@@ -212,12 +222,12 @@ fn kv_heads(name: &str, given: Option<u32>, heads: u32) -> Result<u32> {
     Ok(kv_heads)
 }
 
-fn head_dim(name: &str, given: Option<u32>, hidden_size: u32, heads: u32) -> Result<u32> {
+fn check_head_dim(name: &str, given: Option<u32>, hidden_size: u32, heads: u32) -> Result<u32> {
     let Some(given) = given else {
         ensure!(hidden_size >= heads, "{heads} attention heads cannot share a hidden size of {hidden_size}");
         return Ok(hidden_size / heads);
     };
-    positive(name, given)
+    check_positive(name, given)
 }
 
 fn find_flag(fields: &Map<String, Value>, name: &str) -> Result<Option<bool>> {
@@ -226,18 +236,18 @@ fn find_flag(fields: &Map<String, Value>, name: &str) -> Result<Option<bool>> {
     flag.map(Some).with_context(|| format!("`{name}`: expected true or false, found {}", json_text(value)))
 }
 
-/// Newer configs keep the theta with the other RoPE settings; that one takes precedence.
+/// Finds the theta of RoPE. Newer configs store it with the other RoPE settings; that value takes precedence.
 fn find_theta(fields: &Map<String, Value>) -> Result<Option<f64>> {
-    let found = rope::rule(fields).into_iter().chain([fields]).find_map(|fields| {
+    let value = rope::settings(fields).into_iter().chain([fields]).find_map(|fields| {
         let theta = fields.get("rope_theta")?;
         (!theta.is_null()).then_some(theta)
     });
-    let Some(value) = found else { return Ok(None) };
+    let Some(value) = value else { return Ok(None) };
     let number = value.as_f64();
     number.map(Some).with_context(|| format!("`rope_theta`: expected a number, found {}", json_text(value)))
 }
 
-fn theta(name: &str, given: Option<f64>) -> Result<Option<f64>> {
+fn check_theta(name: &str, given: Option<f64>) -> Result<Option<f64>> {
     // Engines compute with theta in f32.
     let is_usable = given.is_none_or(|theta| (theta as f32).is_finite() && theta as f32 > 0.0);
     ensure!(
@@ -273,7 +283,7 @@ fn find_metadata(metadata: &BTreeMap<String, gguf::Value>, key: &str) -> Result<
     })
 }
 
-/// Infinity is valid for no number of the model.
+/// Refuses infinity and NaN in the model's numbers.
 fn expect_finite(metadata: &BTreeMap<String, gguf::Value>, architecture: &str) -> Result<()> {
     let is_own = |key: &str| key.strip_prefix(architecture).is_some_and(|rest| rest.starts_with('.'));
     for (key, value) in metadata.iter().filter(|(key, _)| is_own(key)) {
@@ -294,10 +304,10 @@ fn json(value: &gguf::Value) -> Value {
     }
 }
 
-const BEGIN: &str = "bos_token_id";
-const END: &str = "eos_token_id";
-const BEGIN_IN_GGUF: &str = "tokenizer.ggml.bos_token_id";
-const END_IN_GGUF: &str = "tokenizer.ggml.eos_token_id";
+const BOS: &str = "bos_token_id";
+const EOS: &str = "eos_token_id";
+const BOS_IN_GGUF: &str = "tokenizer.ggml.bos_token_id";
+const EOS_IN_GGUF: &str = "tokenizer.ggml.eos_token_id";
 
 /// The source of an id for an error; this file takes precedence over config.json.
 const IN_GENERATION_CONFIG: &str = "`generation_config.json` in the same folder";
@@ -310,7 +320,7 @@ fn ids_of_json(fields: &Map<String, Value>, generation: &Value) -> Result<Ids> {
         Some(value) => as_ids(name, value).context(IN_GENERATION_CONFIG),
         None => fields.get(name).map_or(Ok(Vec::new()), |value| as_ids(name, value)),
     };
-    Ok((ids(BEGIN)?.first().copied(), ids(END)?))
+    Ok((ids(BOS)?.first().copied(), ids(EOS)?))
 }
 
 fn ids_of_gguf(metadata: &BTreeMap<String, gguf::Value>) -> Result<Ids> {
@@ -321,19 +331,19 @@ fn ids_of_gguf(metadata: &BTreeMap<String, gguf::Value>) -> Result<Ids> {
             .map(Some)
             .with_context(|| format!("metadata `{key}`: expected the id of a token, found {value}"))
     };
-    let mut ends: Vec<u32> = id(END_IN_GGUF)?.into_iter().collect();
-    for key in gguf::OTHER_ENDS {
+    let mut ends: Vec<u32> = id(EOS_IN_GGUF)?.into_iter().collect();
+    for key in gguf::OTHER_EOS_KEYS {
         ends.extend(id(key)?.filter(|id| !ends.contains(id)));
     }
-    Ok((id(BEGIN_IN_GGUF)?, ends))
+    Ok((id(BOS_IN_GGUF)?, ends))
 }
 
 /// The message for an id outside the vocabulary.
 pub(crate) fn invalid_id(config: &Config) -> Option<String> {
     let size = config.vocabulary_size;
     let is_invalid = |id: &&u32| **id >= size;
-    let begins = config.bos_id.iter().find(is_invalid).map(|id| (BEGIN, BEGIN_IN_GGUF, *id));
-    let ends = || config.eos_ids.iter().find(is_invalid).map(|id| (END, END_IN_GGUF, *id));
+    let begins = config.bos_id.iter().find(is_invalid).map(|id| (BOS, BOS_IN_GGUF, *id));
+    let ends = || config.eos_ids.iter().find(is_invalid).map(|id| (EOS, EOS_IN_GGUF, *id));
     let (name, key, id) = begins.or_else(ends)?;
     let field = match config.format() {
         Format::Safetensors => {
@@ -344,17 +354,17 @@ pub(crate) fn invalid_id(config: &Config) -> Option<String> {
         }
         Format::Gguf => {
             let has_id = |key: &&str| config.raw.get(*key).and_then(Value::as_u64) == Some(id.into());
-            format!("`{}`", [key].into_iter().chain(gguf::OTHER_ENDS).find(has_id).unwrap_or(key))
+            format!("`{}`", [key].into_iter().chain(gguf::OTHER_EOS_KEYS).find(has_id).unwrap_or(key))
         }
     };
     Some(format!("{field}: expected the id of one of {size} tokens, found `{id}`"))
 }
 
-/// One id, or a list of them.
+/// Reads one id or a list of ids.
 fn as_ids(name: &str, value: &Value) -> Result<Vec<u32>> {
     match value {
         Value::Null => Ok(Vec::new()),
         Value::Array(values) => values.iter().map(|value| as_u32(name, value)).collect(),
-        one => Ok(vec![as_u32(name, one)?]),
+        value => Ok(vec![as_u32(name, value)?]),
     }
 }

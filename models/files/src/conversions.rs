@@ -34,11 +34,12 @@ struct Label {
 }
 
 /// The label file of a conversion. It is written last, and again at every use, which sets its time of last use.
-const LABEL: &str = "conversion.json";
-const LIMIT: &str = "limit";
+const LABEL_FILE: &str = "conversion.json";
+/// The file with the limit of the cache in bytes.
+const LIMIT_FILE: &str = "limit";
 
-/// The path of the model in this format, from the cache or converted now.
-pub fn converted(
+/// Returns the path of the model in this format: from the cache, or after a conversion.
+pub fn convert_cached(
     model: &ModelFolder,
     format: Format,
     dtype: Dtype,
@@ -89,42 +90,42 @@ fn create(
     on_progress: OnProgress,
 ) -> Result<()> {
     let name = folder.file_name().unwrap_or_default().to_string_lossy();
-    let part = folder.with_file_name(temporary_name(&name));
+    let temporary = folder.with_file_name(temporary_name(&name));
     let out = match format {
-        Format::Safetensors => part.join(model.short_name()),
-        Format::Gguf => part.join(format!("{}-{}.gguf", model.short_name(), label.dtype)),
+        Format::Safetensors => temporary.join(model.short_name()),
+        Format::Gguf => temporary.join(format!("{}-{}.gguf", model.short_name(), label.dtype)),
     };
     let created = convert(model, &Goal { format, dtype, out }, on_progress).and_then(|_| {
-        label.write(&part)?;
+        label.write(&temporary)?;
         if model_in(folder).is_none() {
-            // A folder without a complete model is an interrupted conversion, or a user removed files from it.
+            // The folder has no complete model: a conversion was interrupted, or a user removed files.
             let _ = std::fs::remove_dir_all(folder);
-            let renamed = std::fs::rename(&part, folder);
+            let renamed = std::fs::rename(&temporary, folder);
             renamed.with_context(|| cannot_write(folder))?;
         }
         Ok(())
     });
     // The temporary folder remains after a failure, or if another run finished first.
-    let _ = std::fs::remove_dir_all(&part);
+    let _ = std::fs::remove_dir_all(&temporary);
     created
 }
 
 impl Label {
     fn write(&self, folder: &Path) -> Result<()> {
-        let path = folder.join(LABEL);
+        let path = folder.join(LABEL_FILE);
         std::fs::write(&path, serde_json::to_vec(self)?).with_context(|| cannot_write(&path))
     }
 }
 
 /// The conversions in the cache, most recently used first.
 pub fn list() -> Result<Vec<Conversion>> {
-    let mut found = Vec::new();
+    let mut conversions = Vec::new();
     for entry in read_folder(&cache()?)? {
         let folder = entry.path();
-        let Ok(text) = std::fs::read(folder.join(LABEL)) else { continue };
+        let Ok(text) = std::fs::read(folder.join(LABEL_FILE)) else { continue };
         let Ok(label) = serde_json::from_slice::<Label>(&text) else { continue };
-        let used = folder.join(LABEL).metadata().and_then(|metadata| metadata.modified());
-        found.push(Conversion {
+        let used = folder.join(LABEL_FILE).metadata().and_then(|metadata| metadata.modified());
+        conversions.push(Conversion {
             model: label.model,
             format: label.format,
             dtype: label.dtype,
@@ -133,13 +134,13 @@ pub fn list() -> Result<Vec<Conversion>> {
             folder,
         });
     }
-    found.sort_by_key(|conversion| std::cmp::Reverse(conversion.used));
-    Ok(found)
+    conversions.sort_by_key(|conversion| std::cmp::Reverse(conversion.used));
+    Ok(conversions)
 }
 
 /// The limit of the cache in bytes.
 pub fn limit() -> Result<u64> {
-    let path = cache()?.join(LIMIT);
+    let path = cache()?.join(LIMIT_FILE);
     match std::fs::read_to_string(&path) {
         Ok(text) => text.trim().parse().with_context(|| format!("`{}`", path.display())),
         Err(_) => Ok(DEFAULT_LIMIT_BYTES),
@@ -150,12 +151,12 @@ pub fn limit() -> Result<u64> {
 pub fn set_limit(bytes: u64) -> Result<u64> {
     let cache = cache()?;
     std::fs::create_dir_all(&cache).with_context(|| cannot_write(&cache))?;
-    let path = cache.join(LIMIT);
+    let path = cache.join(LIMIT_FILE);
     std::fs::write(&path, format!("{bytes}\n")).with_context(|| cannot_write(&path))?;
     shrink(bytes, None)
 }
 
-/// Removes everything. Returns the bytes removed.
+/// Removes all conversions. Returns the bytes removed.
 pub fn clear() -> Result<u64> {
     let mut removed = 0;
     // This includes interrupted conversions, which have no label.
@@ -185,10 +186,10 @@ fn cache() -> Result<PathBuf> {
     Ok(paths::data_dir()?.join("conversions"))
 }
 
-/// The model of a complete conversion. Its name may differ from that of the converted folder.
+/// The model of a complete conversion. Its name may differ from the name of the converted folder.
 fn model_in(folder: &Path) -> Option<PathBuf> {
-    let entries = read_folder(folder).ok().filter(|_| folder.join(LABEL).is_file())?;
-    entries.iter().map(std::fs::DirEntry::path).find(|path| path.file_name() != Some(LABEL.as_ref()))
+    let entries = read_folder(folder).ok().filter(|_| folder.join(LABEL_FILE).is_file())?;
+    entries.iter().map(std::fs::DirEntry::path).find(|path| path.file_name() != Some(LABEL_FILE.as_ref()))
 }
 
 fn read_folder(folder: &Path) -> Result<Vec<std::fs::DirEntry>> {
@@ -224,15 +225,15 @@ mod tests {
         let goal = Goal { format: Format::Gguf, dtype: Dtype::F32, out: out.clone() };
         synthesise(&Shape::named("tiny-gpt2").unwrap(), 0, &goal, &|_, _| Ok(())).unwrap();
         let digest = || digest_of_other_files(&ModelFolder::open(&out).unwrap());
-        let before = digest();
-        assert_eq!(digest(), before);
+        let first_digest = digest();
+        assert_eq!(digest(), first_digest);
         let mut bytes = std::fs::read(&out).unwrap();
         // Swaps two neighbouring tokens of one letter each.
         let letters = b"\x01\0\0\0\0\0\0\0a\x01\0\0\0\0\0\0\0b";
         let at = bytes.windows(letters.len()).position(|window| window == letters).unwrap();
         bytes.swap(at + 8, at + 17);
         std::fs::write(&out, bytes).unwrap();
-        assert_ne!(digest(), before);
+        assert_ne!(digest(), first_digest);
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -1,5 +1,5 @@
 //! Writes a whole model, its weights and the other files of a format, and converts a model to another format or dtype. With
-//! the same dtype a conversion is exact: names, orders and metadata are translated, numbers stay.
+//! the same dtype a conversion is exact: names, orders and metadata are translated, and the numbers stay the same.
 
 use std::path::PathBuf;
 
@@ -29,7 +29,7 @@ pub fn convert(model: &ModelFolder, goal: &Goal, on_progress: OnProgress) -> Res
 
 /// Lists the tensors that are not part of the network: the formats cannot hold them.
 fn unused_tensors(model: &ModelFolder, parts: &[Part]) -> Option<String> {
-    let unused = model.unused(parts);
+    let unused = model.unused_tensors(parts);
     let first = unused.first()?;
     let count = match unused.len() {
         1 => "1 tensor".to_string(),
@@ -44,7 +44,7 @@ pub fn own_dtype(model: &ModelFolder) -> Result<Dtype> {
     let (name, _) = most.with_context(|| format!("model `{}` has no tensors", model.name))?;
     Dtype::named(name).with_context(|| {
         let tensor = model.tensors.iter().find(|tensor| tensor.dtype == name);
-        tensor.map_or_else(String::new, |tensor| model.unreadable(tensor))
+        tensor.map_or_else(String::new, |tensor| model.unreadable_message(tensor))
     })
 }
 
@@ -88,8 +88,8 @@ fn content(model: &ModelFolder, weights: &FileWeights, to: Format) -> Result<Con
         false => Vec::new(),
     };
     crate::facts::tokenizer_facts(model)?;
-    let read = !is_copied && model.has_tokenizer();
-    let tokenizer = read.then(|| model.tokenizer_tables()).transpose()?;
+    let must_convert = !is_copied && model.has_tokenizer();
+    let tokenizer = must_convert.then(|| model.tokenizer_tables()).transpose()?;
     Ok(Content { name: model.name.clone(), architecture, config, generation, tokenizer, copied })
 }
 
@@ -126,7 +126,7 @@ pub struct Goal {
     pub format: Format,
     /// The dtype of the matrices.
     pub dtype: Dtype,
-    /// A folder; for GGUF the file, or the folder for it.
+    /// The output folder; for GGUF the output file, or a folder for this file.
     pub out: PathBuf,
 }
 
@@ -138,7 +138,7 @@ pub struct Written {
     pub notes: Vec<String>,
 }
 
-/// Writes the model; `dtypes` are those of the parts in the output.
+/// Writes the model; `dtypes` has the output dtype of each part.
 pub(crate) fn write(
     content: &Content,
     parts: &[Part],
@@ -206,7 +206,7 @@ fn write_gguf(
     Ok(Written { path, bytes: size(&files), notes: notes(parts, dtypes, goal.dtype) })
 }
 
-/// The temporary name of the file.
+/// The temporary name of a GGUF file.
 const TEMPORARY_NAME: &str = "model.gguf";
 
 fn gguf_path(content: &Content, goal: &Goal) -> PathBuf {
@@ -231,7 +231,7 @@ fn metadata(content: &Content, dtype: Dtype) -> Result<Vec<(String, MetadataValu
     if let Some(tokenizer) = &content.tokenizer {
         metadata.extend(tokenizer.to_gguf(content.config.vocabulary_size)?);
         // A text may end in several ways; the tokenizer's tables have only the first id.
-        let other_ends = content.config.eos_ids.iter().skip(1).zip(gguf::OTHER_ENDS);
+        let other_ends = content.config.eos_ids.iter().skip(1).zip(gguf::OTHER_EOS_KEYS);
         metadata.extend(other_ends.map(|(id, key)| (key.to_string(), MetadataValue::U32(*id))));
     }
     Ok(metadata)
@@ -264,7 +264,7 @@ pub(crate) fn dtypes(parts: &[Part], goal: &Goal) -> Result<Vec<Dtype>> {
     Ok(parts.iter().map(|part| dtype_of(part, goal.dtype, goal.format)).collect())
 }
 
-/// The largest model, so that no sum of bytes overflows.
+/// The most numbers of a model, so that no sum of bytes overflows.
 const MAX_NUMBERS: u64 = 1 << 56;
 
 /// Checks that this crate can write the dtype in the format.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
-/// The name of this model wherever a model is named.
+/// The name of this model in flags, messages and records.
 pub const NAME: &str = "embedded";
 
 /// The folder of its files.
@@ -12,7 +12,7 @@ pub fn folder() -> Result<PathBuf> {
     let in_checkout = paths::checkout().map(|root| root.join("models/embedded"));
     match in_checkout.filter(|folder| folder.join("model.safetensors").is_file()) {
         Some(folder) => Ok(folder),
-        None => unpacked(),
+        None => unpack_embedded(),
     }
 }
 
@@ -23,7 +23,7 @@ pub fn heldout_text() -> Result<String> {
 }
 
 #[cfg(not(feature = "embedded"))]
-fn unpacked() -> Result<PathBuf> {
+fn unpack_embedded() -> Result<PathBuf> {
     anyhow::bail!(
         "this program was built without the embedded model\nhint: name a model folder with `--model`"
     )
@@ -41,12 +41,12 @@ const FILES: [(&str, &[u8]); 7] = [
 ];
 
 #[cfg(feature = "embedded")]
-fn unpacked() -> Result<PathBuf> {
+fn unpack_embedded() -> Result<PathBuf> {
     let models = paths::data_dir()?.join("models");
     unpack(&models, concat!("embedded-", env!("EMBEDDED_MODEL_DIGEST")), &FILES)
 }
 
-/// The folder gets its name when it is complete, so that no reader sees a part of the model.
+/// Writes a temporary folder and renames it when it is complete, so that no reader sees a part of the model.
 #[cfg(any(feature = "embedded", test))]
 fn unpack(models: &std::path::Path, name: &str, files: &[(&str, &[u8])]) -> Result<PathBuf> {
     let folder = models.join(name);

@@ -37,9 +37,9 @@ pub struct ModelFacts {
     pub components: Vec<ComponentFacts>,
     /// The weights that one decode step reads, without the KV cache.
     pub weight_bytes_per_token: u64,
-    /// The same in parameters, independent of the dtype.
+    /// The parameters that one decode step reads, independent of the dtype.
     pub parameters_per_token: u64,
-    /// The KV cache of one position, in 16 bits.
+    /// The KV cache of one position, with 16 bits a number.
     pub kv_bytes_per_position: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
@@ -131,7 +131,7 @@ pub(crate) fn tokenizer_facts(model: &ModelFolder) -> Result<Option<TokenizerFac
     let too_high = facts.highest_id.filter(|highest| *highest >= vocabulary);
     ensure!(
         too_high.is_none(),
-        "`{}`: the tokenizer is of another vocabulary: its {} entries go up to id {}, and the model's vocabulary has {vocabulary}",
+        "`{}`: the tokenizer has another vocabulary: its {} entries go up to id {}, and the model's vocabulary has {vocabulary}",
         facts.source.display(),
         facts.entries,
         too_high.unwrap_or_default()

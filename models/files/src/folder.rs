@@ -17,7 +17,7 @@ use crate::{Config, Dtype, Tensor, Tokenizer, architecture, embedded, gguf, hub,
 /// A model: a folder with config.json and safetensors, a folder with one GGUF file, or a GGUF file.
 #[derive(Debug, Clone)]
 pub struct ModelFolder {
-    /// The repository that it was pulled from; else the name of the folder, or of the file without its extension.
+    /// The repository of a pulled model; else the name of the folder, or of the file without its extension.
     pub name: String,
     /// The path as given.
     pub path: PathBuf,
@@ -57,8 +57,8 @@ impl Format {
     }
 }
 
-/// The path of a named model. No name, or `embedded`, is the embedded one; otherwise a path, or the name of a pulled
-/// repository. A path takes precedence over a name.
+/// The path of a named model. `None` and `embedded` name the embedded model; any other name is a path or a pulled
+/// repository. A path takes precedence over a repository.
 pub fn resolve(name_or_path: Option<&str>) -> Result<PathBuf> {
     let name = match name_or_path {
         None | Some("" | embedded::NAME) => return embedded::folder(),
@@ -99,9 +99,11 @@ impl ModelFolder {
                 Self::open_safetensors(path, weights)
             }
             [only] => Self::open_gguf(path, &path.join(only)),
-            [] => bail!("model `{}`: neither `*.safetensors` nor a `.gguf` file in it", path.display()),
+            [] => {
+                bail!("model `{}`: neither `*.safetensors` nor a `.gguf` file in the folder", path.display())
+            }
             several => bail!(
-                "model `{}`: {} `.gguf` files in it\nhint: name one of them: `{}`",
+                "model `{}`: {} `.gguf` files in the folder\nhint: name one of them: `{}`",
                 path.display(),
                 several.len(),
                 path.join(&several[0]).display()
@@ -143,9 +145,9 @@ impl ModelFolder {
             TokenizerSource::Json(path) => from_json(&path)?,
             TokenizerSource::Gguf(path) => from_gguf(path, &gguf::read_header(path, 0)?)?,
         };
-        let known = |id: &u32| (*id as usize) < tables.tokens.len();
-        let bos = self.config.bos_id.filter(known);
-        let eos = self.config.eos_ids.iter().copied().find(known);
+        let is_known = |id: &u32| (*id as usize) < tables.tokens.len();
+        let bos = self.config.bos_id.filter(is_known);
+        let eos = self.config.eos_ids.iter().copied().find(is_known);
         tables.bos = tables.bos.or(bos);
         tables.eos = tables.eos.or(eos);
         Ok(tables)
@@ -273,14 +275,15 @@ impl ModelFolder {
             self.weights.first().unwrap_or(&self.path).display()
         );
         let (layers, count) = (self.config.layers as usize, self.tensors.len());
-        // Checked before anything is allocated for each layer.
+        // This check comes before an allocation for each layer.
         ensure!(layers <= count, "{source}: {layers} layers cannot consist of {count} tensors");
         // If the config names the wrong architecture, an error about one field would mislead.
-        let parts =
-            architecture.parts(&self.config).map_err(|error| match self.mismatch(architecture, &source) {
+        let parts = architecture.parts(&self.config).map_err(|error| {
+            match self.mismatch_message(architecture, &source) {
                 Some(mismatch) => anyhow!(mismatch),
                 None => error.context(source.clone()),
-            })?;
+            }
+        })?;
         if let Some(message) = invalid_id(&self.config) {
             bail!("{source}: {message}");
         }
@@ -289,7 +292,8 @@ impl ModelFolder {
             self.tensors.iter().map(|tensor| (tensor.name.clone(), tensor)).collect();
         for part in &parts {
             let name = part.name_in(format);
-            let tensor = find(&tensors, name).with_context(|| self.missing(architecture, name, &source))?;
+            let tensor =
+                find(&tensors, name).with_context(|| self.missing_message(architecture, name, &source))?;
             let expected = part.shape_in(format);
             ensure!(
                 tensor.shape == expected,
@@ -304,13 +308,13 @@ impl ModelFolder {
     }
 
     /// Tensors that are not in the network of the config and do not follow from the config.
-    pub fn unused(&self, parts: &[Part]) -> Vec<&Tensor> {
+    pub fn unused_tensors(&self, parts: &[Part]) -> Vec<&Tensor> {
         let (known, format) = (self.names_of(parts), self.format);
         let architecture = Architecture::of(&self.config, format).ok();
         let tied = self.config.tie_word_embeddings && format == Format::Safetensors;
         let is_unused = |tensor: &&Tensor| {
             let is_derived = is_derived(format, architecture, &tensor.name);
-            // A copy of the embedding as output.
+            // Some checkpoints store the tied output too, as a copy of the embedding.
             let is_copy = tied && tensor.name == "lm_head.weight";
             !(is_derived || is_copy || known.contains(&tensor.name))
         };
@@ -323,10 +327,11 @@ impl ModelFolder {
             self.tensors.iter().filter(|tensor| Dtype::named(tensor.dtype).is_none()).peekable();
         unreadable.peek()?;
         let known = self.names_of(parts);
-        unreadable.find(|tensor| known.contains(&tensor.name)).map(|tensor| self.unreadable(tensor))
+        unreadable.find(|tensor| known.contains(&tensor.name)).map(|tensor| self.unreadable_message(tensor))
     }
 
-    pub(crate) fn unreadable(&self, tensor: &Tensor) -> String {
+    /// The message for a tensor in a dtype that this crate cannot read.
+    pub(crate) fn unreadable_message(&self, tensor: &Tensor) -> String {
         let (path, name) = (self.weights[tensor.file].display(), printable(&tensor.name));
         format!("`{path}`: tensor `{name}` is {}, which cannot be read here", tensor.dtype)
     }
@@ -347,21 +352,22 @@ impl ModelFolder {
         }
     }
 
-    fn missing(&self, architecture: &Architecture, name: &str, source: &str) -> String {
+    /// The message for a missing tensor.
+    fn missing_message(&self, architecture: &Architecture, name: &str, source: &str) -> String {
         let missing =
             || format!("model `{}`: tensor `{name}` is missing, which {source} requires", self.name);
-        self.mismatch(architecture, source).unwrap_or_else(missing)
+        self.mismatch_message(architecture, source).unwrap_or_else(missing)
     }
 
-    /// The error for tensors of another architecture than the config names.
-    fn mismatch(&self, architecture: &Architecture, source: &str) -> Option<String> {
+    /// The message if the tensors are of another architecture than the config names.
+    fn mismatch_message(&self, architecture: &Architecture, source: &str) -> Option<String> {
         let names = self.tensors.iter().map(|tensor| tensor.name.as_str());
-        let found = architecture::family(names);
-        let is_own = found.iter().any(|found| found.name == architecture.name);
-        let actual = found.first().filter(|_| self.format == Format::Safetensors && !is_own)?.name;
-        let named = architecture.name;
+        let matching = architecture::matching_architectures(names);
+        let is_own = matching.iter().any(|candidate| candidate.name == architecture.name);
+        let actual = matching.first().filter(|_| self.format == Format::Safetensors && !is_own)?.name;
+        let stated = architecture.name;
         Some(format!(
-            "model type mismatch: {source} names `{named}`, and its tensors are those of `{actual}`"
+            "model type mismatch: {source} names `{stated}`, and its tensors are those of `{actual}`"
         ))
     }
 }

@@ -20,10 +20,10 @@ use crate::write::write_atomically;
 use crate::{Dtype, Format, ModelFolder};
 
 /// The numbers to hash at once.
-const STEP: u64 = 1 << 20;
+const NUMBERS_PER_STEP: u64 = 1 << 20;
 
 impl ModelFolder {
-    /// The identity, from all weights, or stored by the last reading of the same files.
+    /// The identity: stored when the same files were last read, else computed from all weights.
     pub fn identity(&self) -> Result<String> {
         let stored = StoredIdentity::of(self)?;
         if let Some(identity) = stored.find() {
@@ -43,7 +43,7 @@ impl ModelFolder {
         let (parts, weights) = (self.parts()?, FileWeights::open(self)?);
         let unknown = parts.iter().map(|_| None::<Result<[u8; 32]>>).collect::<Vec<_>>();
         let (next, hashes) = (AtomicUsize::new(0), Mutex::new(unknown));
-        // The largest part comes first, so that no thread is left alone with it at the end.
+        // The largest part comes first, so that no thread works on it alone at the end.
         let mut order: Vec<usize> = (0..parts.len()).collect();
         order.sort_by_key(|&part| std::cmp::Reverse(parts[part].elements()));
         let work = || {
@@ -75,7 +75,8 @@ fn hash_part(part: &Part, weights: &FileWeights) -> Result<[u8; 32]> {
     let mut hash = Sha256::new();
     hash.update(format!("{}\n{}\n{}\n", part.gguf, dtype.as_str(), shape.join("x")));
     let (rows, columns) = part.rows_in(Format::Gguf);
-    let step_rows = if part.order == Order::Transposed { rows } else { (STEP / columns).clamp(1, rows) };
+    let step_rows =
+        if part.order == Order::Transposed { rows } else { (NUMBERS_PER_STEP / columns).clamp(1, rows) };
     let (mut first, mut bytes) = (0, Vec::new());
     while first < rows {
         let end = (first + step_rows).min(rows);

@@ -6,8 +6,8 @@
 //!
 //! An error with a known remedy ends in a separate line that begins with `hint: `.
 //!
-//! A model is named by a path, by `OWNER/NAME` if it was pulled from the hub, or by `embedded` (or nothing) for the small
-//! model of this project.
+//! A model is named by a path, by `OWNER/NAME` if it was pulled from the hub, or by `embedded`, the small model
+//! of this project, which is also the default.
 
 mod architecture;
 pub mod blocks;

@@ -20,10 +20,10 @@ use crate::{Dtype, Tensor};
 
 pub(crate) const INDEX: &str = "model.safetensors.index.json";
 
-/// The format's own bound on its header.
+/// The longest header that the format allows.
 const MAX_HEADER_BYTES: u64 = 100_000_000;
 
-/// The tensors of one file, in the order of their bytes. `file` becomes `Tensor::file`.
+/// Reads the tensors of one file, in the order of their bytes. `file` becomes `Tensor::file`.
 pub fn read_header(path: &Path, file: usize) -> Result<Vec<Tensor>> {
     let read = || {
         let opened = File::open(path)?;
@@ -33,8 +33,8 @@ pub fn read_header(path: &Path, file: usize) -> Result<Vec<Tensor>> {
     read().with_context(|| format!("`{}`", path.display()))
 }
 
-/// The same from the beginning of a file of this size. Memory grows with the bytes read, never with the sizes that they
-/// state.
+/// Reads the tensors from the beginning of a file of this size. Memory grows with the bytes read, never with the sizes
+/// that the header states.
 pub fn parse_header(mut reader: impl Read, file_bytes: u64, file: usize) -> Result<Vec<Tensor>> {
     ensure!(file_bytes >= 8, "{file_bytes} bytes are too few for a safetensors file");
     let mut length = [0_u8; 8];
@@ -174,13 +174,14 @@ impl<'de> Deserialize<'de> for Entries {
     }
 }
 
-/// The safetensors files of the model in a folder: those of its index, else `model.safetensors`, else the only one.
-pub(crate) fn shards(folder: &Path, found: &[String]) -> Result<Vec<PathBuf>> {
+/// The safetensors files of the model in a folder: the files of its index, else `model.safetensors`, else
+/// the only file.
+pub(crate) fn shards(folder: &Path, names: &[String]) -> Result<Vec<PathBuf>> {
     let index = folder.join(INDEX);
     if index.is_file() {
         return shards_of_index(folder, &index).with_context(|| format!("`{}`", index.display()));
     }
-    match found {
+    match names {
         [only] => Ok(vec![folder.join(only)]),
         several if several.iter().any(|name| name == "model.safetensors") => {
             Ok(vec![folder.join("model.safetensors")])
@@ -202,24 +203,24 @@ fn shards_of_index(folder: &Path, index: &Path) -> Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for name in names {
         // A shard must be in the folder; an index that points elsewhere is broken or malicious.
-        let named = printable(name);
-        ensure!(Path::new(name).file_name() == Some(name.as_ref()), "`{named}` is not a file name");
+        let printable_name = printable(name);
+        ensure!(Path::new(name).file_name() == Some(name.as_ref()), "`{printable_name}` is not a file name");
         let path = folder.join(name);
-        ensure!(path.is_file(), "shard `{named}` is missing");
+        ensure!(path.is_file(), "shard `{printable_name}` is missing");
         let present: BTreeSet<String> =
             read_header(&path, 0)?.into_iter().map(|tensor| tensor.name).collect();
         let missing = weight_map.iter().find(|(tensor, shard)| *shard == name && !present.contains(*tensor));
         let missing = missing.map(|(tensor, _)| printable(tensor));
-        ensure!(missing.is_none(), "tensor `{}` is not in `{named}`", missing.unwrap_or_default());
+        ensure!(missing.is_none(), "tensor `{}` is not in `{printable_name}`", missing.unwrap_or_default());
         paths.push(path);
     }
     Ok(paths)
 }
 
-/// The shard size of transformers.
+/// The size at which transformers begins another shard.
 const SHARD_BYTES: u64 = 5_000_000_000;
 
-/// The files, and the index if there are several.
+/// Plans the files, and the index if there are several files.
 pub(crate) fn plan(parts: &[Part], dtypes: &[Dtype]) -> Result<(Vec<FilePlan>, Option<String>)> {
     let bytes = |part: usize| dtypes[part].bytes(parts[part].elements());
     let mut shards: Vec<Vec<usize>> = vec![Vec::new()];
@@ -239,8 +240,10 @@ pub(crate) fn plan(parts: &[Part], dtypes: &[Dtype]) -> Result<(Vec<FilePlan>, O
         1 => "model.safetensors".to_string(),
         count => format!("model-{:05}-of-{count:05}.safetensors", shard + 1),
     };
-    let files =
-        shards.iter().enumerate().map(|(shard, shard_parts)| file(name(shard), shard_parts, parts, dtypes));
+    let files = shards
+        .iter()
+        .enumerate()
+        .map(|(shard, shard_parts)| plan_file(name(shard), shard_parts, parts, dtypes));
     let files = files.collect::<Result<Vec<_>>>()?;
     let index = (count > 1).then(|| {
         let names = shards.iter().enumerate().flat_map(|(shard, shard_parts)| {
@@ -254,7 +257,7 @@ pub(crate) fn plan(parts: &[Part], dtypes: &[Dtype]) -> Result<(Vec<FilePlan>, O
     Ok((files, index))
 }
 
-fn file(name: String, shard_parts: &[usize], parts: &[Part], dtypes: &[Dtype]) -> Result<FilePlan> {
+fn plan_file(name: String, shard_parts: &[usize], parts: &[Part], dtypes: &[Dtype]) -> Result<FilePlan> {
     let (mut header, mut end) = (Map::new(), 0);
     header.insert("__metadata__".into(), json!({ "format": "pt" }));
     let mut tensors = Vec::new();

@@ -1,4 +1,4 @@
-//! Models of real shapes with random weights: the same work for an engine as with the real ones, without a download. The
+//! Models of real shapes with random weights: the same work for an engine as with real weights, without a download. The
 //! named shapes are files of `models/shapes`, with the config fields of the real model.
 //!
 //! The weights are the same on every machine, in any order of access, and in every float dtype. A number depends only on the
@@ -18,7 +18,7 @@ use crate::config::read_json;
 use crate::convert::{self, Content, Goal, Written};
 use crate::text::printable;
 use crate::tokenizer::{self, Pre, Special};
-use crate::weights::{Weights, transposed};
+use crate::weights::{Weights, transpose};
 use crate::write::OnProgress;
 use crate::{Config, Dtype, Format, blocks};
 
@@ -76,8 +76,8 @@ pub static SHAPES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/shapes.
 
 impl Shape {
     pub fn named(name: &str) -> Result<Self> {
-        let found = SHAPES.iter().find(|(known, _)| *known == name);
-        let (name, text) = found.with_context(|| {
+        let shape = SHAPES.iter().find(|(known, _)| *known == name);
+        let (name, text) = shape.with_context(|| {
             let known: Vec<_> = SHAPES.iter().map(|(name, _)| format!("`{name}`")).collect();
             format!("no shape `{}`\nhint: there are {}", printable(name), known.join(", "))
         })?;
@@ -88,8 +88,9 @@ impl Shape {
         let file: File = serde_json::from_str(text)?;
         let mut specials = BTreeMap::new();
         if let Some(reserved) = &file.tokenizer.reserved {
-            let free = (reserved.from..=reserved.to).filter(|id| !file.tokenizer.specials.contains_key(id));
-            for (number, id) in free.enumerate() {
+            let free_ids =
+                (reserved.from..=reserved.to).filter(|id| !file.tokenizer.specials.contains_key(id));
+            for (number, id) in free_ids.enumerate() {
                 specials.insert(id, reserved.name.replace("{}", &number.to_string()));
             }
         }
@@ -110,7 +111,8 @@ impl Shape {
         })
     }
 
-    /// The shape of a user's config.json: every id of the vocabulary gets a text, and BOS and EOS ids get those names.
+    /// The shape of a user's config.json: every id of the vocabulary gets a text, and the BOS
+    /// and EOS ids get the names `<s>` and `</s>`.
     pub fn of_config(path: &Path) -> Result<Self> {
         let raw = read_json(path)?;
         ensure!(raw.is_object(), "`{}`: expected an object", path.display());
@@ -179,7 +181,7 @@ struct Reserved {
     name: String,
 }
 
-/// Untrained weights.
+/// Random numbers in place of trained weights.
 struct RandomWeights {
     seed: u64,
 }
@@ -216,7 +218,7 @@ impl Weights for RandomWeights {
             }
             (_, Order::Transposed) if format == Format::Gguf => {
                 normal.fill(0, &mut values);
-                values = transposed(&values, part.rows_in(Format::Safetensors))?;
+                values = transpose(&values, part.rows_in(Format::Safetensors))?;
             }
             _ => normal.fill(rows.start * columns, &mut values),
         }
@@ -224,7 +226,7 @@ impl Weights for RandomWeights {
     }
 }
 
-/// Nearly normal numbers of standard deviation 1/sqrt(fan in): the sum of four uniform ones.
+/// Nearly normal numbers of standard deviation 1/sqrt(fan in): sums of four uniform numbers.
 struct Normal {
     key: u64,
     scale: f32,
@@ -234,8 +236,8 @@ struct Normal {
 const SUM_DEVIATION: f64 = 37_837.226_7;
 const SUM_MEAN: i32 = 2 * 65535;
 
-/// The smallest magnitude. Below it f16 has fewer bits than bf16, so the two would hold different numbers.
-const SMALLEST: f32 = 1.0 / 131_072.0;
+/// The smallest magnitude. Below it f16 is less precise than bf16, so the two would hold different numbers.
+const MIN_MAGNITUDE: f32 = 1.0 / 131_072.0;
 
 impl Normal {
     fn of(seed: u64, part: &Part) -> Self {
@@ -252,7 +254,8 @@ impl Normal {
         }
     }
 
-    /// Rounded to bf16, and to zero below f16's precision, so that f32, bf16 and f16 hold the same weights.
+    /// The number at `index`, rounded to bf16, and to zero below f16's precision, so that f32, bf16 and f16 hold the same
+    /// weights.
     #[inline]
     fn at(&self, index: u64) -> f32 {
         let bits = mix(self.key.wrapping_add(index.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
@@ -260,11 +263,11 @@ impl Normal {
         let value = (sum as i32 - SUM_MEAN) as f32 * self.scale;
         let rounded = value.to_bits() + 0x7fff + (value.to_bits() >> 16 & 1);
         let value = f32::from_bits(rounded & 0xffff_0000);
-        if value.abs() < SMALLEST { 0.0 } else { value }
+        if value.abs() < MIN_MAGNITUDE { 0.0 } else { value }
     }
 }
 
-/// Every bit of the input changes about half of the output's (the finaliser of SplitMix64).
+/// Mixes bits: each input bit changes about half of the output bits (the finaliser of SplitMix64).
 #[inline]
 fn mix(bits: u64) -> u64 {
     let bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -2,28 +2,29 @@
 
 use serde_json::Value;
 
-/// Removes control characters and limits the length to a line: a false length can make half a file a name.
+/// Escapes control characters and limits the length: a false length in a file can make half of the file a name.
 pub(crate) fn printable(name: &str) -> String {
     let mut characters = name.chars();
     let start: String = characters.by_ref().take(MAX_CHARACTERS).flat_map(char::escape_debug).collect();
     if characters.next().is_some() { format!("{start}…") } else { start }
 }
 
+/// The longest printed name.
 const MAX_CHARACTERS: usize = 80;
 
-/// A config value of either format. A list is not printed.
+/// A config value for a message, in either format. A list is not printed.
 pub fn json_text(value: &Value) -> String {
     match value {
         Value::Array(_) => "a list".into(),
-        // The placeholder of a GGUF's list.
+        // The placeholder of a list in GGUF.
         Value::Object(fields) if fields.len() == 1 && fields.contains_key("array") => "a list".into(),
         Value::Object(_) => "an object".into(),
         Value::String(text) => format!("`\"{}\"`", printable(text)),
-        plain => format!("`{plain}`"),
+        other => format!("`{other}`"),
     }
 }
 
-/// `2.47 GB`, `513 kB`: three digits, thousands.
+/// A size with three digits and a decimal unit: `2.47 GB`, `513 kB`.
 pub fn size(bytes: u64) -> String {
     let mut value = bytes as f64;
     let mut unit = "B";

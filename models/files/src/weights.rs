@@ -1,5 +1,5 @@
-//! The tensors of weight files, and the sources of weights for writing and identity: a model on disk here, a generator in
-//! `synth`.
+//! The tensors of weight files, and the trait `Weights` for sources of weights. `FileWeights` is a model on disk; `synth`
+//! has a generator.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -27,7 +27,7 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// Does not overflow: headers with an overflowing shape are refused.
+    /// The number of elements. It cannot overflow: headers with an overflowing shape are refused.
     pub fn elements(&self) -> u64 {
         self.shape.iter().product()
     }
@@ -41,10 +41,10 @@ pub(crate) fn checked_elements(shape: &[u64]) -> Option<u64> {
     Some(if nonzero.count() == shape.len() { product } else { 0 })
 }
 
-/// Gives every number of every part, in either format and in any dtype.
+/// A source of every number of every part, in either format and in any dtype.
 pub trait Weights: Sync {
     /// Writes these rows in `format` and `dtype` to `bytes`, which has exactly their size. Callers request parts with
-    /// transposed matrices as a whole.
+    /// transpose matrices as a whole.
     fn encode(
         &self,
         part: &Part,
@@ -92,10 +92,10 @@ impl FileWeights {
         let (rows, _) = part.rows_in(self.format);
         let mut bytes = vec![0; usize::try_from(part.elements() * 4)?];
         self.encode(part, self.format, 0..rows, Dtype::F32, &mut bytes)?;
-        widened(Dtype::F32, &bytes)
+        widen(Dtype::F32, &bytes)
     }
 
-    /// The numbers of a tensor outside the network, which must have `count` of them: the header is checked before reading.
+    /// The numbers of a tensor outside the network. Refuses a tensor that does not hold `count` numbers, before reading it.
     pub fn values_of(&self, name: &str, count: u64) -> Result<Option<Vec<f32>>> {
         let Some(tensor) = self.tensors.get(name) else { return Ok(None) };
         let found = tensor.elements();
@@ -104,7 +104,7 @@ impl FileWeights {
             Dtype::named(tensor.dtype).with_context(|| format!("tensor `{name}`: `{}`", tensor.dtype))?;
         let mut bytes = vec![0; usize::try_from(tensor.bytes)?];
         self.read(tensor, 0, &mut bytes)?;
-        widened(dtype, &bytes).map(Some)
+        widen(dtype, &bytes).map(Some)
     }
 
     /// Reads stored rows, each from its position in the other format.
@@ -123,7 +123,7 @@ impl FileWeights {
         if is_contiguous || format == self.format {
             return self.read(tensor, rows.start * row_bytes, bytes);
         }
-        // A vector has its rows in its columns, one number each.
+        // Each number of a vector is a row.
         let (row_bytes, rows) =
             if part.shape.len() == 1 { (dtype.bytes(1), 0..part.elements()) } else { (row_bytes, rows) };
         for (row, bytes) in rows.zip(bytes.chunks_exact_mut(usize::try_from(row_bytes)?)) {
@@ -161,13 +161,13 @@ impl Weights for FileWeights {
         let count = (rows.end - rows.start) * columns;
         let mut raw = vec![0; usize::try_from(stored.bytes(count))?];
         self.read_rows(part, format, rows, stored, &mut raw)?;
-        let mut values = widened(stored, &raw)?;
+        let mut values = widen(stored, &raw)?;
         if is_converted {
             match part.order {
-                Order::Transposed => values = transposed(&values, part.rows_in(self.format))?,
+                Order::Transposed => values = transpose(&values, part.rows_in(self.format))?,
                 Order::PlusOne => {
-                    let one = if format == Format::Gguf { 1.0 } else { -1.0 };
-                    values.iter_mut().for_each(|value| *value += one);
+                    let offset = if format == Format::Gguf { 1.0 } else { -1.0 };
+                    values.iter_mut().for_each(|value| *value += offset);
                 }
                 Order::Same | Order::Pairs { .. } => {}
             }
@@ -182,15 +182,14 @@ pub(crate) fn find<'a, T>(tensors: &'a HashMap<String, T>, name: &str) -> Option
     tensors.get(name).or_else(|| tensors.get(&longer_name(name)?))
 }
 
-fn widened(dtype: Dtype, bytes: &[u8]) -> Result<Vec<f32>> {
+fn widen(dtype: Dtype, bytes: &[u8]) -> Result<Vec<f32>> {
     let (elements, block_bytes) = dtype.block();
     let mut values = vec![0.0; bytes.len() / block_bytes * elements];
     blocks::widen(dtype, bytes, &mut values)?;
     Ok(values)
 }
 
-/// Transposes a matrix.
-pub(crate) fn transposed(values: &[f32], (rows, columns): (u64, u64)) -> Result<Vec<f32>> {
+pub(crate) fn transpose(values: &[f32], (rows, columns): (u64, u64)) -> Result<Vec<f32>> {
     let (rows, columns) = (usize::try_from(rows)?, usize::try_from(columns)?);
     let mut result = vec![0.0; values.len()];
     for (row, line) in values.chunks_exact(columns).enumerate() {

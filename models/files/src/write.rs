@@ -35,7 +35,7 @@ pub(crate) struct TensorPlan {
 /// Progress callback: bytes done, bytes in total. An error ends the work and removes the output.
 pub type OnProgress<'a> = &'a (dyn Fn(u64, u64) -> Result<()> + Sync);
 
-/// How many numbers one step writes: enough for long reads, few enough that memory does not grow with the model.
+/// The numbers that one step writes: enough for long reads, few enough that memory does not grow with the model.
 const STEP_NUMBERS: u64 = 1 << 20;
 
 /// Writes the files into `folder`.
@@ -49,19 +49,19 @@ pub(crate) fn write_files(
 ) -> Result<()> {
     let total: u64 = files.iter().map(|file| file.bytes).sum();
     check_space(folder, total, free_bytes(folder)?)?;
-    // Reported once before the work, so that a user can cancel early.
+    // This call before the work lets a user cancel early.
     on_progress(0, total)?;
     let mut opened = Vec::new();
     for plan in files {
         let path = folder.join(&plan.name);
         let file = File::create(&path).with_context(|| cannot_write(&path))?;
-        let begin = || -> std::io::Result<()> {
+        let write_header = || -> std::io::Result<()> {
             file.set_len(plan.bytes)?;
             reserve(&file, plan.bytes)?;
             file.write_all_at(&plan.header, 0)?;
             plan.literals.iter().try_for_each(|(offset, bytes)| file.write_all_at(bytes, *offset))
         };
-        begin().with_context(|| cannot_write(&path))?;
+        write_header().with_context(|| cannot_write(&path))?;
         opened.push((path, file));
     }
     let steps = steps(files, parts, format);
@@ -87,11 +87,11 @@ pub(crate) fn write_files(
             scope.spawn(work);
         }
     });
-    let (_, failed) = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    failed.map_or(Ok(()), Err)
+    let (_, error) = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    error.map_or(Ok(()), Err)
 }
 
-/// Reserves the space now, so that other programs cannot fill the disk. A file system without support is no error.
+/// Reserves the space now, so that other programs cannot fill the disk. A file system that cannot reserve is not an error.
 #[cfg(target_os = "linux")]
 fn reserve(file: &File, bytes: u64) -> std::io::Result<()> {
     use rustix::fs::{FallocateFlags, fallocate};
@@ -216,8 +216,9 @@ impl Staged {
             .file_name()
             .with_context(|| format!("`{}` is not a path for a model", output.display()))?;
         let parent = parent_of(output);
-        let new = parent.ancestors().filter(|folder| !folder.as_os_str().is_empty());
-        let created_parents = new.take_while(|folder| !folder.exists()).map(Path::to_path_buf).collect();
+        let ancestors = parent.ancestors().filter(|folder| !folder.as_os_str().is_empty());
+        let created_parents =
+            ancestors.take_while(|folder| !folder.exists()).map(Path::to_path_buf).collect();
         let name = name.to_string_lossy();
         remove_abandoned(parent, Some(&name));
         let folder = parent.join(temporary_name(&name));

@@ -18,12 +18,12 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
     bytes.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect()
 }
 
-fn narrowed(dtype: Dtype, values: &[f32]) -> anyhow::Result<Vec<u8>> {
+fn narrow_to_bytes(dtype: Dtype, values: &[f32]) -> anyhow::Result<Vec<u8>> {
     let mut bytes = vec![0xa5; dtype.bytes(values.len() as u64) as usize];
     narrow(dtype, values, &mut bytes).map(|()| bytes)
 }
 
-fn widened(dtype: Dtype, bytes: &[u8]) -> Vec<f32> {
+fn widen_to_numbers(dtype: Dtype, bytes: &[u8]) -> Vec<f32> {
     let (numbers, size) = dtype.block();
     let mut values = vec![f32::NAN; bytes.len() / size * numbers];
     widen(dtype, bytes, &mut values).unwrap();
@@ -31,7 +31,7 @@ fn widened(dtype: Dtype, bytes: &[u8]) -> Vec<f32> {
 }
 
 fn round_trip(dtype: Dtype, values: &[f32]) -> Vec<f32> {
-    widened(dtype, &narrowed(dtype, values).unwrap())
+    widen_to_numbers(dtype, &narrow_to_bytes(dtype, values).unwrap())
 }
 
 /// Numbers between -1 and 1.
@@ -81,11 +81,11 @@ fn every_dtype_widens_to_the_bits_of_llama_cpps_package() {
     for dtype in Dtype::ALL.iter().copied().filter(|dtype| *dtype != Dtype::F32) {
         let file = golden(&format!("widen/{}.bin", dtype.as_str()));
         let (blocks, expected) = file.split_at(dtype.bytes(1024) as usize);
-        let (found, expected) = (widened(dtype, blocks), floats(expected));
-        for (at, (found, expected)) in found.iter().zip(&expected).enumerate() {
+        let (numbers, expected) = (widen_to_numbers(dtype, blocks), floats(expected));
+        for (at, (found, expected)) in numbers.iter().zip(&expected).enumerate() {
             assert_eq!(found.to_bits(), expected.to_bits(), "{dtype:?} {at}: {found:e} for {expected:e}");
         }
-        assert_eq!(found.len(), expected.len());
+        assert_eq!(numbers.len(), expected.len());
     }
 }
 
@@ -94,12 +94,12 @@ fn numbers_narrow_to_the_bytes_of_llama_cpps_package() {
     let numbers = floats(&golden("narrow/numbers.bin"));
     for dtype in [Dtype::F16, Dtype::BF16, Dtype::Q8_0, Dtype::Q4_0] {
         let expected = golden(&format!("narrow/{}.bin", dtype.as_str()));
-        let found = narrowed(dtype, &numbers).unwrap();
+        let bytes = narrow_to_bytes(dtype, &numbers).unwrap();
         let (_, size) = dtype.block();
-        for (at, (found, expected)) in found.chunks(size).zip(expected.chunks(size)).enumerate() {
+        for (at, (found, expected)) in bytes.chunks(size).zip(expected.chunks(size)).enumerate() {
             assert_eq!(found, expected, "{dtype:?}, block {at}");
         }
-        assert_eq!(found.len(), expected.len());
+        assert_eq!(bytes.len(), expected.len());
     }
 }
 
@@ -139,7 +139,7 @@ fn numbers_are_restored_within_a_step_and_on_average_within_half_a_step() {
             let (numbers, _) = dtype.block();
             let restored = round_trip(dtype, &row);
             for (block, (values, restored)) in row.chunks(numbers).zip(restored.chunks(numbers)).enumerate() {
-                // The smallest f16 is 2^-24: scales are multiples of it, with an error of at most half of it.
+                // The smallest f16 is 2^-24: scales are multiples of 2^-24, with an error of at most 2^-25.
                 let scale_error = 127.0 * 2_f32.powi(-25);
                 let step = step(dtype, values);
                 let errors = values.iter().zip(restored).map(|(a, b)| (a - b).abs());
@@ -198,8 +198,10 @@ fn the_scale_searches_give_the_same_bytes_on_every_machine() {
     let numbers = floats(&golden("narrow/numbers.bin"));
     for (dtype, expected) in [(Dtype::Q4K, 0x89e6_7aa4_847e_731c_u64), (Dtype::Q6K, 0x4636_409b_6263_2f32)] {
         // FNV-1a.
-        let hash =
-            narrowed(dtype, &numbers).unwrap().iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, &byte| {
+        let hash = narrow_to_bytes(dtype, &numbers)
+            .unwrap()
+            .iter()
+            .fold(0xcbf2_9ce4_8422_2325, |hash: u64, &byte| {
                 (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
             });
         assert_eq!(hash, expected, "{dtype:?}: {hash:#x}");
@@ -214,9 +216,9 @@ fn zeros_of_either_sign_are_restored_as_zeros() {
         }
         let mut zeros = vec![0, 0x80];
         zeros.extend([0x88; 16]);
-        assert_eq!(narrowed(Dtype::Q4_0, &[zero; 32]).unwrap(), zeros);
-        assert_eq!(narrowed(Dtype::Q8_0, &[zero; 32]).unwrap(), [0; 34]);
-        assert_eq!(narrowed(Dtype::Q4K, &[zero; 256]).unwrap(), [0; 144]);
+        assert_eq!(narrow_to_bytes(Dtype::Q4_0, &[zero; 32]).unwrap(), zeros);
+        assert_eq!(narrow_to_bytes(Dtype::Q8_0, &[zero; 32]).unwrap(), [0; 34]);
+        assert_eq!(narrow_to_bytes(Dtype::Q4K, &[zero; 256]).unwrap(), [0; 144]);
     }
     assert_eq!(round_trip(Dtype::F16, &[-0.0])[0].to_bits(), 0x8000_0000);
     assert_eq!(round_trip(Dtype::BF16, &[-0.0])[0].to_bits(), 0x8000_0000);
@@ -242,8 +244,12 @@ fn restored_numbers_narrow_to_the_same_bytes() {
             continue;
         }
         for dtype in [Dtype::F16, Dtype::BF16, Dtype::Q8_0, Dtype::Q4_0] {
-            let first = narrowed(dtype, &row).unwrap();
-            assert_eq!(narrowed(dtype, &widened(dtype, &first)).unwrap(), first, "{dtype:?} {name}");
+            let first = narrow_to_bytes(dtype, &row).unwrap();
+            assert_eq!(
+                narrow_to_bytes(dtype, &widen_to_numbers(dtype, &first)).unwrap(),
+                first,
+                "{dtype:?} {name}"
+            );
         }
     }
 }
@@ -255,9 +261,10 @@ fn a_block_whose_scale_is_below_every_f16_becomes_zero() {
         let restored = round_trip(dtype, &row);
         assert!(restored.iter().all(|value| *value == 0.0), "{dtype:?}");
         // As in llama.cpp, the first conversion writes integers beside the zero scale. The second one drops them.
-        let (first, second) = (narrowed(dtype, &row).unwrap(), narrowed(dtype, &restored).unwrap());
+        let (first, second) =
+            (narrow_to_bytes(dtype, &row).unwrap(), narrow_to_bytes(dtype, &restored).unwrap());
         assert_ne!(first, second, "{dtype:?}");
-        assert_eq!(narrowed(dtype, &widened(dtype, &second)).unwrap(), second, "{dtype:?}");
+        assert_eq!(narrow_to_bytes(dtype, &widen_to_numbers(dtype, &second)).unwrap(), second, "{dtype:?}");
     }
 }
 
@@ -266,10 +273,10 @@ fn an_outlier_changes_only_its_own_block() {
     let (_, plain) = rows().swap_remove(0);
     for dtype in BLOCKS {
         let (numbers, size) = dtype.block();
-        let (before, mut row) = (narrowed(dtype, &plain).unwrap(), plain.clone());
+        let (bytes, mut row) = (narrow_to_bytes(dtype, &plain).unwrap(), plain.clone());
         row[numbers] = 1e4;
-        let after = narrowed(dtype, &row).unwrap();
-        for (block, (before, after)) in before.chunks(size).zip(after.chunks(size)).enumerate() {
+        let changed_bytes = narrow_to_bytes(dtype, &row).unwrap();
+        for (block, (before, after)) in bytes.chunks(size).zip(changed_bytes.chunks(size)).enumerate() {
             assert_eq!(before == after, block != 1, "{dtype:?}, block {block}");
         }
     }
@@ -282,7 +289,7 @@ fn the_block_formats_refuse_nan_and_infinity_with_the_first_index() {
             let mut row = vec![0.5; 1024];
             row[300] = bad;
             row[301] = f32::NAN;
-            let error = narrowed(dtype, &row).unwrap_err().to_string();
+            let error = narrow_to_bytes(dtype, &row).unwrap_err().to_string();
             assert!(error.contains("number 300, `"), "{error}");
             assert!(error.contains(dtype.as_str()), "{error}");
         }
@@ -293,24 +300,24 @@ fn the_block_formats_refuse_nan_and_infinity_with_the_first_index() {
 fn a_number_that_would_become_infinite_is_refused_and_a_smaller_one_is_not() {
     let next_to = |value: f32| f32::from_bits(value.to_bits() + 1);
     let halfway = f32::from_bits(0x7f7f_7fff);
-    for (dtype, largest_held, block) in [
+    for (dtype, largest_valid, block) in [
         (Dtype::F16, f32::from_bits(65520_f32.to_bits() - 1), 1),
         (Dtype::BF16, halfway, 1),
         (Dtype::Q8_0, 65519.0 * 127.0, 32),
         (Dtype::Q4_0, 65519.0 * 8.0, 32),
     ] {
         let mut row = vec![1.0; 64];
-        row[40] = -largest_held;
-        assert!(widened(dtype, &narrowed(dtype, &row).unwrap())[40].is_finite(), "{dtype:?}");
-        row[40] = if block == 1 { -next_to(largest_held) } else { -largest_held * 1.001 };
-        let error = narrowed(dtype, &row).unwrap_err().to_string();
+        row[40] = -largest_valid;
+        assert!(widen_to_numbers(dtype, &narrow_to_bytes(dtype, &row).unwrap())[40].is_finite(), "{dtype:?}");
+        row[40] = if block == 1 { -next_to(largest_valid) } else { -largest_valid * 1.001 };
+        let error = narrow_to_bytes(dtype, &row).unwrap_err().to_string();
         assert!(error.starts_with("number 40, `-"), "{error}");
     }
     for dtype in BLOCKS {
         for large in [1e9, 1e14, 1e16, -1e16, f32::MAX, f32::MIN] {
             let mut row = vec![1.0; 512];
             row[400] = large;
-            let error = narrowed(dtype, &row).unwrap_err().to_string();
+            let error = narrow_to_bytes(dtype, &row).unwrap_err().to_string();
             assert!(error.contains("number 400, `"), "{error}");
         }
         assert!(round_trip(dtype, &[5e5; 256]).iter().all(|value| value.is_finite()), "{dtype:?}");
@@ -322,9 +329,13 @@ fn the_floats_keep_infinities_and_payloads_and_make_signalling_nan_quiet() {
     let quiet = [(Dtype::F16, 0x200_u16), (Dtype::BF16, 0x40)];
     for bits in [0x7c00_u16, 0xfc00, 0x7c01, 0xfe34, 0x7fff, 0x7f80, 0xff80, 0x7f81, 0xffc1] {
         for (dtype, quiet) in quiet {
-            let value = widened(dtype, &bits.to_le_bytes());
+            let value = widen_to_numbers(dtype, &bits.to_le_bytes());
             let expected = if value[0].is_nan() { bits | quiet } else { bits };
-            assert_eq!(narrowed(dtype, &value).unwrap(), expected.to_le_bytes(), "{dtype:?} {bits:#x}");
+            assert_eq!(
+                narrow_to_bytes(dtype, &value).unwrap(),
+                expected.to_le_bytes(),
+                "{dtype:?} {bits:#x}"
+            );
         }
     }
     // A NaN that loses all bits of its payload must not become an infinity.
@@ -359,7 +370,7 @@ fn narrowing_to_a_read_only_dtype_is_an_error() {
     let read_only: Vec<_> = Dtype::ALL.iter().copied().filter(|dtype| !can_narrow(*dtype)).collect();
     assert_eq!(read_only, [Dtype::Q4_1, Dtype::Q5_0, Dtype::Q5_1, Dtype::Q2K, Dtype::Q3K, Dtype::Q5K]);
     for dtype in read_only {
-        let error = narrowed(dtype, &[0.0; 256]).unwrap_err().to_string();
+        let error = narrow_to_bytes(dtype, &[0.0; 256]).unwrap_err().to_string();
         assert_eq!(error, format!("`{}` can be read but not written", dtype.as_str()));
     }
 }

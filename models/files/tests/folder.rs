@@ -29,7 +29,7 @@ fn facts_of_a_complete_folder_come_from_its_headers_alone() {
 }
 
 #[test]
-fn the_tokenizer_does_not_truncate_and_adds_only_the_files_tokens() {
+fn the_tokenizer_does_not_truncate_and_adds_no_tokens() {
     let tokenizer = ModelFolder::open(model("tokenizer")).unwrap().tokenizer().unwrap();
     assert_eq!(tokenizer.encode("w3 w4 w5 nonsense").unwrap(), [3, 4, 5, 2]);
     assert_eq!(tokenizer.encode("").unwrap(), [0; 0]);
@@ -38,7 +38,7 @@ fn the_tokenizer_does_not_truncate_and_adds_only_the_files_tokens() {
 }
 
 #[test]
-fn ends_of_sequence_in_the_generation_config_take_precedence() {
+fn eos_ids_in_the_generation_config_take_precedence() {
     let path = model("generation");
     write_json(&path.join("generation_config.json"), &json!({"eos_token_id": [1, 9]}));
     assert_eq!(ModelFolder::open(&path).unwrap().config.eos_ids, [1, 9]);
@@ -178,7 +178,7 @@ fn an_error_about_a_path_without_a_model_names_the_expected_files() {
     assert!(error_of(&empty).contains("neither `*.safetensors` nor a `.gguf` file"));
     std::fs::write(empty.join("a.gguf"), b"").unwrap();
     std::fs::write(empty.join("b.gguf"), b"").unwrap();
-    assert!(error_of(&empty).contains("2 `.gguf` files in it\nhint: name one of them"));
+    assert!(error_of(&empty).contains("2 `.gguf` files in the folder\nhint: name one of them"));
     std::fs::write(empty.join("notes.txt"), b"").unwrap();
     assert!(error_of(&empty.join("notes.txt")).contains("expected a folder or a `.gguf` file"));
 }

@@ -51,7 +51,7 @@ fn a_gguf_file_has_its_config_and_its_tensors() {
         (Some(512), Some(1), [2].as_slice())
     );
     assert!(config.tie_word_embeddings, "there is no output matrix");
-    // The file's folder is the same model.
+    // The path of the file's folder opens the same model.
     assert_eq!(ModelFolder::open(path.parent().unwrap()).unwrap().parameters(), 197);
     assert!(opened.tokenizer().unwrap_err().to_string().contains("no `tokenizer.json`"));
 }
@@ -59,8 +59,11 @@ fn a_gguf_file_has_its_config_and_its_tensors() {
 #[test]
 fn a_file_that_is_not_gguf_of_a_known_version_is_refused() {
     assert!(error_of(Gguf(b"GGML1234".to_vec()), "magic").contains("not a GGUF file: it begins with `GGML`"));
-    let two = error_of(Gguf(b"GG".to_vec()), "two");
-    assert!(two.contains("not a GGUF file: the file ends here: 4 bytes are needed, and 2 are left"), "{two}");
+    let short = error_of(Gguf(b"GG".to_vec()), "two");
+    assert!(
+        short.contains("not a GGUF file: the file ends here: 4 bytes are needed, and 2 are left"),
+        "{short}"
+    );
     assert!(error_of(Gguf::begin(1, 0, 0), "one").contains("GGUF version 1 is not supported"));
     assert!(error_of(Gguf::begin(3_u32.swap_bytes(), 0, 0), "big").contains("big-endian"));
 }
@@ -91,8 +94,8 @@ fn sparse(file: Gguf, name: &str) -> PathBuf {
 fn texts_beyond_the_limit_are_refused_by_name() {
     let begin = |tensors, values| Gguf::begin(3, tensors, values);
     let long = 1_u64 << 40;
-    let all = 1_u64 << 27;
-    let (key, text) = ("and the limit is 65535", format!("and the limit is {all}"));
+    let limit = 1_u64 << 27;
+    let (key, text) = ("and the limit is 65535", format!("and the limit is {limit}"));
     for (file, expected) in [
         (begin(0, 1).u64(long), format!("key of metadata value 0: claims a text of {long} bytes, {key}")),
         (begin(0, 1).u64(65_536), format!("key of metadata value 0: claims a text of 65536 bytes, {key}")),
@@ -102,11 +105,11 @@ fn texts_beyond_the_limit_are_refused_by_name() {
             format!("metadata `chat`: claims a text of {long} bytes, {text}"),
         ),
         (
-            begin(0, 1).text("chat").u32(8).u64(all + 1),
-            format!("metadata `chat`: claims a text of {} bytes, {text}", all + 1),
+            begin(0, 1).text("chat").u32(8).u64(limit + 1),
+            format!("metadata `chat`: claims a text of {} bytes, {text}", limit + 1),
         ),
         // Within the bound, except for the bytes of its key.
-        (begin(0, 1).text("chat").u32(8).u64(all), "metadata `chat`: all texts together exceed".into()),
+        (begin(0, 1).text("chat").u32(8).u64(limit), "metadata `chat`: all texts together exceed".into()),
     ] {
         let error = format!("{:#}", read_header(&sparse(file, "texts"), 0).unwrap_err());
         assert!(error.contains(&expected) && error.contains("x.gguf"), "{error}");
@@ -182,8 +185,8 @@ fn duplicate_names_and_overlapping_tensors_are_refused() {
 
 #[test]
 fn arrays_of_arrays_and_of_unknown_types_are_refused() {
-    let one = Gguf::begin(3, 0, 1).text("list").u32(9).u32(9).u64(1).u32(9).u32(4).u64(0);
-    assert!(error_of(one, "nested").contains("metadata `list`: an array of arrays is not supported"));
+    let nested = Gguf::begin(3, 0, 1).text("list").u32(9).u32(9).u64(1).u32(9).u32(4).u64(0);
+    assert!(error_of(nested, "nested").contains("metadata `list`: an array of arrays is not supported"));
     let unknown = Gguf::begin(3, 0, 1).text("list").u32(9).u32(77).u64(1).u64(0);
     assert!(error_of(unknown, "unknown").contains("metadata `list`: array of unknown value type 77"));
 }
@@ -196,22 +199,22 @@ fn deeply_nested_arrays_are_refused_at_the_first_level() {
 
 #[test]
 fn tensors_that_do_not_fit_are_named() {
-    let one = |dimensions: &[u64], kind, offset| {
+    let file = |dimensions: &[u64], kind, offset| {
         Gguf::begin(3, 1, 0).tensor("t", dimensions, kind, offset).data(64)
     };
     assert!(
-        error_of(one(&[64], 0, 0), "beyond")
+        error_of(file(&[64], 0, 0), "beyond")
             .contains("tensor `t`: 256 bytes at 0 of the data, and the file holds 64")
     );
     assert!(
-        error_of(one(&[1], 0, u64::MAX), "offset").contains("tensor `t`: 4 bytes at 18446744073709551615")
+        error_of(file(&[1], 0, u64::MAX), "offset").contains("tensor `t`: 4 bytes at 18446744073709551615")
     );
-    assert!(error_of(one(&[u64::MAX, 2], 0, 0), "overflow").contains("tensor `t`: shape"));
-    assert!(error_of(one(&[1], 77, 0), "type").contains("tensor `t`: unknown type 77"));
+    assert!(error_of(file(&[u64::MAX, 2], 0, 0), "overflow").contains("tensor `t`: shape"));
+    assert!(error_of(file(&[1], 77, 0), "type").contains("tensor `t`: unknown type 77"));
     assert!(
-        error_of(one(&[33], 2, 0), "block").contains("rows of 33 do not divide into blocks of 32 (Q4_0)")
+        error_of(file(&[33], 2, 0), "block").contains("rows of 33 do not divide into blocks of 32 (Q4_0)")
     );
-    assert!(error_of(one(&[1; 9], 0, 0), "dimensions").contains("claims 9 dimensions"));
+    assert!(error_of(file(&[1; 9], 0, 0), "dimensions").contains("claims 9 dimensions"));
 }
 
 #[test]
@@ -291,10 +294,10 @@ fn every_truncated_file_is_refused_by_the_name_of_the_incomplete_item() {
     for cut in 0..whole.len() - 32 {
         std::fs::write(&path, &whole[..cut]).unwrap();
         let error = format!("{:#}", gguf::read_header(&path, 0).unwrap_err());
-        let named = error.contains("metadata `") || error.contains("tensor `");
-        let numbered = error.contains("key of metadata value ") || error.contains("name of tensor ");
-        let at_first = cut < 24 + 9 * 13 && names.iter().any(|name| error.contains(name));
-        assert!(named || numbered || at_first, "cut at {cut} of {}: {error}", whole.len());
+        let has_name = error.contains("metadata `") || error.contains("tensor `");
+        let has_number = error.contains("key of metadata value ") || error.contains("name of tensor ");
+        let is_in_start = cut < 24 + 9 * 13 && names.iter().any(|name| error.contains(name));
+        assert!(has_name || has_number || is_in_start, "cut at {cut} of {}: {error}", whole.len());
     }
 }
 

@@ -1,4 +1,4 @@
-//! Tests the required tensors of a model, and the messages for missing ones.
+//! Tests the required tensors of a model, and the messages for missing tensors.
 #![expect(clippy::unwrap_used, reason = "tests panic and print")]
 
 mod gguf_file;
@@ -156,25 +156,25 @@ fn an_error_about_an_invalid_rotation_number_has_the_value_found() {
     }
 }
 
-/// The tensors among `more` that are unexpected beside a model's own.
-fn unused(config: &Value, more: &[&str]) -> Vec<String> {
+/// The unused tensors of a model to which the tensors `more` were added.
+fn unused_tensors(config: &Value, more: &[&str]) -> Vec<String> {
     let mut tensors = tensors_of(config);
     tensors.extend(more.iter().map(|name| ((*name).to_string(), vec![1])));
     let model = ModelFolder::open(write("unused", config, &tensors)).unwrap();
     let mut names: Vec<_> =
-        model.unused(&model.parts().unwrap()).into_iter().map(|tensor| tensor.name.clone()).collect();
+        model.unused_tensors(&model.parts().unwrap()).into_iter().map(|tensor| tensor.name.clone()).collect();
     names.sort();
     names
 }
 
 #[test]
-fn masks_and_frequencies_of_checkpoints_are_expected_and_nothing_else() {
+fn masks_and_frequencies_of_checkpoints_are_the_only_expected_extra_tensors() {
     let frequencies = "model.layers.0.self_attn.rotary_emb.inv_freq";
     let unexpected = ["model.layers.0.attn.bias", "model.layers.0.something.weight"];
     let all = [frequencies, "model.rotary_emb.inv_freq", "lm_head.weight", unexpected[0], unexpected[1]];
-    assert_eq!(unused(&tiny::config(), &all), unexpected);
+    assert_eq!(unused_tensors(&tiny::config(), &all), unexpected);
     let masks = ["h.0.attn.bias", "transformer.h.0.attn.masked_bias", "h.0.attn.c_attn.scale"];
-    assert_eq!(unused(&gpt2(), &masks), ["h.0.attn.c_attn.scale"]);
+    assert_eq!(unused_tensors(&gpt2(), &masks), ["h.0.attn.c_attn.scale"]);
 }
 
 /// The RoPE factors have one name; other names with the same ending are unexpected.
@@ -188,8 +188,9 @@ fn a_gguf_has_only_its_network_and_rotation_factors() {
     let offsets = (0..).step_by(32);
     let file = names.iter().zip(offsets).fold(file, |file, (name, at)| file.tensor(name, &[8], 0, at));
     let model = ModelFolder::open(file.data(32 * names.len()).write("unused")).unwrap();
-    let unused: Vec<_> = model.unused(&[]).into_iter().map(|tensor| tensor.name.as_str()).collect();
-    assert_eq!(unused, names[..3]);
+    let unused_tensors: Vec<_> =
+        model.unused_tensors(&[]).into_iter().map(|tensor| tensor.name.as_str()).collect();
+    assert_eq!(unused_tensors, names[..3]);
 }
 
 /// Both llama.cpp's converter and transformers can write a separate output.
@@ -208,5 +209,5 @@ fn a_separate_output_matrix_is_a_part_of_gpt2() {
     let folder = ModelFolder::open(&gguf).unwrap();
     let parts = folder.parts().unwrap();
     assert_eq!(parts.last().map(|part| part.gguf.as_str()), Some("output.weight"));
-    assert!(folder.unused(&parts).is_empty());
+    assert!(folder.unused_tensors(&parts).is_empty());
 }

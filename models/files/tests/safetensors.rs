@@ -107,7 +107,7 @@ fn a_file_that_ends_within_its_header_is_refused() {
 }
 
 #[test]
-fn bytes_of_two_tensors_or_of_none_are_refused() {
+fn bytes_that_belong_to_two_tensors_or_to_no_tensor_are_refused() {
     let entry = |from: u64, to: u64| {
         format!(r#"{{"dtype":"U8","shape":[{}],"data_offsets":[{from},{to}]}}"#, to - from)
     };
@@ -116,8 +116,8 @@ fn bytes_of_two_tensors_or_of_none_are_refused() {
     assert!(error_of("overlap", &overlap).contains("tensor `b`: its bytes overlap"));
     let hole = safetensors_with(&two(entry(0, 2), entry(4, 6)), 6);
     assert!(error_of("hole", &hole).contains("tensor `b`: 2 bytes before it belong to no tensor"));
-    let rest = safetensors_with(&two(entry(0, 2), entry(2, 4)), 6);
-    assert!(error_of("rest", &rest).contains("2 bytes after the last tensor"));
+    let trailing = safetensors_with(&two(entry(0, 2), entry(2, 4)), 6);
+    assert!(error_of("trailing", &trailing).contains("2 bytes after the last tensor"));
     let twice = safetensors_with(&format!(r#"{{"a":{0},"a":{0}}}"#, entry(0, 2)), 2);
     assert!(error_of("twice", &twice).contains("tensor `a` occurs twice"));
 }

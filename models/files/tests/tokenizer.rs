@@ -91,9 +91,9 @@ fn read_back(path: &Path) -> anyhow::Result<TokenizerTables> {
     from_gguf(path, &read_header(path, 0)?)
 }
 
-fn same_ids(one: &Tokenizer, other: &Tokenizer, text: &str) {
+fn assert_same_ids(left: &Tokenizer, right: &Tokenizer, text: &str) {
     for text in TEXTS.iter().copied().chain(text.lines()).chain([text]) {
-        assert_eq!(one.encode(text).unwrap(), other.encode(text).unwrap(), "{text:?}");
+        assert_eq!(left.encode(text).unwrap(), right.encode(text).unwrap(), "{text:?}");
     }
 }
 
@@ -167,8 +167,8 @@ fn byte_level_ids_are_the_same_through_json_and_through_gguf() {
     let tokenizer = Tokenizer::from_tables(&tables).unwrap();
     let path = write_gguf(&tables, "byte-level");
     assert_eq!(read_back(&path).unwrap(), tables);
-    let alone = ModelFolder::open(&path).unwrap();
-    same_ids(&alone.tokenizer().unwrap(), &tokenizer, &embedded::heldout_text().unwrap());
+    let opened = ModelFolder::open(&path).unwrap();
+    assert_same_ids(&opened.tokenizer().unwrap(), &tokenizer, &embedded::heldout_text().unwrap());
     let json = folder("byte-level").join("tokenizer.json");
     std::fs::write(&json, tables.to_json().unwrap()).unwrap();
     std::fs::write(json.with_file_name("tokenizer_config.json"), tables.to_config_json(Some(64)).unwrap())
@@ -220,7 +220,11 @@ fn scores_become_merges_and_merges_become_scores() {
         );
         let restored = read_back(&write_gguf(&ranked, &format!("{name}-again"))).unwrap();
         assert_eq!(restored.merges, read.merges, "the ranks of merges keep the order that the scores gave");
-        same_ids(&Tokenizer::from_tables(&restored).unwrap(), &tokenizer, &embedded::heldout_text().unwrap());
+        assert_same_ids(
+            &Tokenizer::from_tables(&restored).unwrap(),
+            &tokenizer,
+            &embedded::heldout_text().unwrap(),
+        );
     }
 }
 
@@ -230,7 +234,7 @@ fn the_embedded_tokenizer_gives_the_same_ids_through_tables() {
     let tables = opened.tokenizer_tables().unwrap();
     assert_eq!((tables.bos, tables.add_bos, tables.eos), (Some(0), Some(0), Some(1)));
     let text = embedded::heldout_text().unwrap();
-    same_ids(&Tokenizer::from_tables(&tables).unwrap(), &opened.tokenizer().unwrap(), &text);
+    assert_same_ids(&Tokenizer::from_tables(&tables).unwrap(), &opened.tokenizer().unwrap(), &text);
     let through_gguf = read_back(&write_gguf(&tables, "embedded")).unwrap();
     assert_eq!(through_gguf, tables);
 }
@@ -243,7 +247,7 @@ fn ids_without_tokens_get_names_in_gguf_and_none_after_reading() {
     assert_eq!((padded.tokens[639].as_str(), padded.types[639]), ("[PAD639]", TokenType::Unused));
     let tokenizer = ModelFolder::open(&path).unwrap().tokenizer().unwrap();
     assert_eq!(tokenizer.vocabulary_size(), 600);
-    same_ids(&tokenizer, &Tokenizer::from_tables(&tables).unwrap(), "");
+    assert_same_ids(&tokenizer, &Tokenizer::from_tables(&tables).unwrap(), "");
     assert!(tables.to_gguf(599).unwrap_err().to_string().contains("has 600 tokens, the model 599"));
 }
 
@@ -263,7 +267,7 @@ fn a_tokenizer_with_ids_beyond_the_vocabulary_is_refused() {
     config["vocab_size"] = json!(tiny::VOCABULARY - 2);
     write_json(&path.join("config.json"), &config);
     let refused = format!("{:#}", ModelFolder::open(&path).unwrap().tokenizer().unwrap_err());
-    let expected = "tokenizer.json`: the tokenizer is of another vocabulary: id 63 is `w63` among its 64 tokens, and the \
+    let expected = "tokenizer.json`: the tokenizer has another vocabulary: id 63 is `w63` among its 64 tokens, and the \
                 model's vocabulary has 62";
     assert!(refused.contains(expected), "{refused}");
     config["vocab_size"] = json!(tiny::VOCABULARY + 64);

@@ -8,14 +8,14 @@ use crate::schema;
 #[cfg(feature = "schema")]
 fn the_committed_schema_matches_the_types() {
     assert!(
-        schema::committed() == protocol::schema(),
+        schema::committed_schema() == protocol::schema(),
         "the types have changed; run: orchestrate schema > protocol/schema/protocol.schema.json"
     );
 }
 
 #[test]
 fn the_schema_and_the_parser_refuse_the_same_lines() {
-    let schema = schema::committed();
+    let schema = schema::committed_schema();
     let invalid = [
         json!({}),
         json!({"type": "dance"}),

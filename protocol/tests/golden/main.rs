@@ -72,11 +72,11 @@ fn documented_defaults(kind: &str) -> Value {
     }
 }
 
-/// `golden` with the defaults of its omitted fields.
-fn completed(golden: &Value) -> Value {
+/// Adds the defaults of the omitted fields to `golden`.
+fn with_defaults(golden: &Value) -> Value {
     let mut complete = documented_defaults(golden["type"].as_str().unwrap_or("generate"));
     if golden["type"] == "hello" && golden.get("protocol").is_some() && golden.get("engine").is_none() {
-        complete = json!({}); // The request of that name, which has no defaults.
+        complete = json!({}); // The request `hello` has no defaults.
     }
     let fields = golden.as_object().unwrap().iter().map(|(name, value)| (name.clone(), value.clone()));
     complete.as_object_mut().unwrap().extend(fields);
@@ -87,8 +87,8 @@ fn completed(golden: &Value) -> Value {
 fn every_golden_request_is_unchanged_by_parsing_and_writing() {
     for (name, golden) in golden_files("request-") {
         let parsed = request(&name, &golden);
-        assert_eq!(serde_json::to_value(&parsed).unwrap(), completed(&golden), "{name}");
-        assert_eq!(request(&name, &completed(&golden)), parsed, "{name}");
+        assert_eq!(serde_json::to_value(&parsed).unwrap(), with_defaults(&golden), "{name}");
+        assert_eq!(request(&name, &with_defaults(&golden)), parsed, "{name}");
     }
 }
 
@@ -96,14 +96,14 @@ fn every_golden_request_is_unchanged_by_parsing_and_writing() {
 fn every_golden_message_is_unchanged_by_parsing_and_writing() {
     for (name, golden) in golden_files("message-") {
         let parsed = message(&name, &golden);
-        assert_eq!(serde_json::to_value(&parsed).unwrap(), completed(&golden), "{name}");
-        assert_eq!(message(&name, &completed(&golden)), parsed, "{name}");
+        assert_eq!(serde_json::to_value(&parsed).unwrap(), with_defaults(&golden), "{name}");
+        assert_eq!(message(&name, &with_defaults(&golden)), parsed, "{name}");
     }
 }
 
 #[test]
 fn every_golden_file_matches_the_schema() {
-    let schema = schema::committed();
+    let schema = schema::committed_schema();
     for (prefix, root) in [("request-", "Request"), ("message-", "Message")] {
         for (name, golden) in golden_files(prefix) {
             schema::check(&schema, root, &golden).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -144,11 +144,11 @@ fn every_kind_of_message_has_a_golden_file() {
 
 #[test]
 fn every_field_is_in_a_golden_file() {
-    let schema = schema::committed();
+    let schema = schema::committed_schema();
     let mut present = std::collections::BTreeSet::new();
     for (prefix, root) in [("request-", "Request"), ("message-", "Message")] {
         for golden in golden_files(prefix).values() {
-            schema::fields(&schema, root, golden, &mut present);
+            schema::add_fields(&schema, root, golden, &mut present);
         }
     }
     let declared = schema::declared_fields(&schema);

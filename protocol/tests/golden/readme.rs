@@ -33,7 +33,7 @@ fn every_line_of_the_conversation_in_the_readme_is_parsed() {
 
 #[test]
 fn every_field_is_explained_in_the_readme() {
-    let schema = crate::schema::committed();
+    let schema = crate::schema::committed_schema();
     for field in crate::schema::declared_fields(&schema) {
         let (_, name) = field.split_once('.').unwrap();
         let is_word = |&(at, found): &(usize, &str)| {
@@ -46,7 +46,7 @@ fn every_field_is_explained_in_the_readme() {
 
 #[test]
 fn every_kind_of_failure_is_explained_in_the_readme() {
-    let schema = crate::schema::committed();
+    let schema = crate::schema::committed_schema();
     let kinds = crate::schema::words(&schema, "FailureKind");
     assert!(kinds.contains(&FailureKind::OutOfMemory.as_str()) && kinds.len() == 8, "{kinds:?}");
     for kind in kinds {

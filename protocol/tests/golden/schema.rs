@@ -1,11 +1,11 @@
 //! The keywords of JSON Schema that our schema uses. An unknown keyword is an error, so that no rule stays unchecked. A
-//! complete validator would take longer to build than all of its checks save.
+//! complete validator would take too long to compile.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-pub fn committed() -> Value {
+pub fn committed_schema() -> Value {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/schema/protocol.schema.json");
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
@@ -44,7 +44,8 @@ fn check_at(document: &Value, rule: &Value, value: &Value, at: &str) -> Result<(
                 for (name, field) in value.as_object().into_iter().flatten() {
                     check_at(document, expected, field, &format!("{at}.{name}"))?;
                 }
-                rule.get("properties").is_none() // The two together would need a subtraction.
+                // This check does not support `properties` and `additionalProperties` in one rule.
+                rule.get("properties").is_none()
             }
             "items" => {
                 for (index, item) in value.as_array().into_iter().flatten().enumerate() {
@@ -99,39 +100,39 @@ pub fn declared_fields(schema: &Value) -> BTreeSet<String> {
     types.iter().flat_map(fields).collect()
 }
 
-/// Adds the fields that `value`, a `root`, uses.
-pub fn fields(schema: &Value, root: &str, value: &Value, shown: &mut BTreeSet<String>) {
+/// Adds the fields of `value`, which has the type `root`, to `present`.
+pub fn add_fields(schema: &Value, root: &str, value: &Value, present: &mut BTreeSet<String>) {
     let rule = &schema["$defs"][root];
-    fields_at(schema, rule, root, value, shown);
+    add_fields_at(schema, rule, root, value, present);
 }
 
-fn fields_at(document: &Value, rule: &Value, name: &str, value: &Value, shown: &mut BTreeSet<String>) {
+fn add_fields_at(document: &Value, rule: &Value, name: &str, value: &Value, present: &mut BTreeSet<String>) {
     if value.is_null() || check_at(document, rule, value, "").is_err() {
         return;
     }
     if let Some(reference) = rule.get("$ref") {
         let name = reference.as_str().unwrap().rsplit('/').next().unwrap();
-        fields_at(document, resolve(document, reference), name, value, shown);
+        add_fields_at(document, resolve(document, reference), name, value, present);
     }
     for (field, rule) in rule["properties"].as_object().into_iter().flatten() {
         if let Some(inner) = value.get(field) {
-            shown.insert(format!("{name}.{field}"));
-            fields_at(document, rule, name, inner, shown);
+            present.insert(format!("{name}.{field}"));
+            add_fields_at(document, rule, name, inner, present);
         }
     }
     for item in value.as_array().into_iter().flatten().filter(|_| rule.get("items").is_some()) {
-        fields_at(document, &rule["items"], name, item, shown);
+        add_fields_at(document, &rule["items"], name, item, present);
     }
     for rule in ["oneOf", "anyOf"].iter().filter_map(|keyword| rule.get(keyword)).flat_map(one_or_many) {
-        fields_at(document, rule, name, value, shown);
+        add_fields_at(document, rule, name, value, present);
     }
 }
 
 /// The allowed words of an enum, with or without descriptions.
 pub fn words<'a>(schema: &'a Value, name: &str) -> Vec<&'a str> {
     let rule = &schema["$defs"][name];
-    let alone = one_or_many(&rule["oneOf"]).filter_map(|rule| rule["const"].as_str());
+    let constants = one_or_many(&rule["oneOf"]).filter_map(|rule| rule["const"].as_str());
     let listed =
         [rule].into_iter().chain(one_or_many(&rule["oneOf"])).flat_map(|rule| one_or_many(&rule["enum"]));
-    alone.chain(listed.filter_map(Value::as_str)).collect()
+    constants.chain(listed.filter_map(Value::as_str)).collect()
 }

@@ -51,25 +51,25 @@ const SHORT: usize = 8;
 impl Download {
     fn take(&mut self, event: Event) {
         match event {
-            Event::Planned { commit, files, files_here, bytes, bytes_here } => {
+            Event::Planned { commit, files, cached_files, bytes, cached_bytes } => {
                 let commit = commit.get(..SHORT).unwrap_or(commit);
                 let all = format!("{} at {commit}: {}", self.repository, text::plural(files, "file"));
-                if files_here == files {
+                if cached_files == files {
                     return self.print(&format!("{all} ({}), already complete", size(bytes)));
                 }
-                let here = match bytes_here {
+                let here = match cached_bytes {
                     0 => String::new(),
                     some => format!(", {} already present", size(some)),
                 };
                 self.print(&format!("{all} ({}{here})", size(bytes)));
-                self.bar = std::io::stderr().is_terminal().then(|| bar(bytes, bytes_here));
+                self.bar = std::io::stderr().is_terminal().then(|| bar(bytes, cached_bytes));
             }
             Event::FileStarted { name, .. } => {
                 if let Some(bar) = &self.bar {
                     bar.set_message(text::line(name));
                 }
             }
-            Event::At { bytes } => {
+            Event::Progress { bytes } => {
                 if let Some(bar) = &self.bar {
                     bar.set_position(bytes);
                 }
@@ -99,14 +99,14 @@ impl Download {
     }
 }
 
-fn bar(bytes: u64, bytes_here: u64) -> ProgressBar {
+fn bar(bytes: u64, cached_bytes: u64) -> ProgressBar {
     let target = ProgressDrawTarget::stderr_with_hz(DRAWS_PER_SECOND);
     // An invalid template does not end a download.
     let style = ProgressStyle::with_template(BAR).unwrap_or_else(|_| ProgressStyle::default_bar());
     let bar = ProgressBar::with_draw_target(Some(bytes), target)
         .with_style(style)
         .with_finish(ProgressFinish::AndClear)
-        .with_position(bytes_here);
+        .with_position(cached_bytes);
     // Earlier bytes do not count for the speed.
     bar.reset_eta();
     bar

@@ -298,7 +298,7 @@ fn read_lines(mut stdout: impl Read, lines: &mpsc::Sender<Line>) {
 
 fn store_last_lines(mut stderr: impl Read, lines: &Mutex<VecDeque<String>>, label: Option<&str>) {
     // Lines above this limit are skipped. The limit is far above the stored length of a line.
-    let mut framer = Framer::with_bound(64 * 1024);
+    let mut framer = Framer::with_max_bytes(64 * 1024);
     let mut bytes = vec![0; 16 * 1024];
     let store = |frame| {
         let Frame::Line(line) = frame else { return };

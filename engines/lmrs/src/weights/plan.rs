@@ -298,7 +298,7 @@ fn refuse_unknown_tensors(folder: &ModelFolder, parts: &[Part]) -> Result<(), Fa
     let architecture = folder.architecture().or_fail(FailureKind::Model)?;
     // A tied output has no tensor of its own but counts as a part: a bias there would change the results.
     let modules: HashSet<&str> = parts.iter().map(|part| module(&part.name)).chain(["lm_head"]).collect();
-    let mut names = folder.unused(parts).into_iter().map(|tensor| tensor.name.as_str());
+    let mut names = folder.unused_tensors(parts).into_iter().map(|tensor| tensor.name.as_str());
     match names.find(|name| only_network || modules.contains(module(architecture.shorter_name(name)))) {
         Some(name) => {
             let (folder, name) = (&folder.name, name.escape_debug());

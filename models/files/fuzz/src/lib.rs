@@ -15,14 +15,14 @@ mod targets;
 use std::path::Path;
 
 pub use seeds::seeds;
-pub use targets::{TARGETS, Target, config, folder, gguf, safetensors, sweep};
+pub use targets::{TARGETS, Target, config, folder, gguf, remove_scratch_files, safetensors};
 
 /// Reads the files named on the command line, as libFuzzer does with `PROGRAM FILE...`.
-pub fn repeat(target: Target) -> anyhow::Result<()> {
+pub fn read_named_files(target: Target) -> anyhow::Result<()> {
     for path in std::env::args_os().skip(1) {
         target(&std::fs::read(path)?);
     }
-    Ok(sweep()?)
+    Ok(remove_scratch_files()?)
 }
 
 /// Writes each target's seeds into a folder with the target's name under `corpus`.

@@ -12,14 +12,14 @@ use model_files::{Config, Dtype, Tensor};
 static MEMORY: Cap<System> = Cap::new(System, usize::MAX);
 
 /// Bytes that reading may hold for any input: buffers, tables, the text of an error.
-const CONSTANT: usize = 64 << 10;
+const CONSTANT_BYTES: usize = 64 << 10;
 
-/// The result of reading, with its error printed as for a user. An allocation beyond `CONSTANT` and `multiple` times
-/// `bytes` fails and ends the process; libFuzzer then keeps the input.
-pub fn bounded<T>(multiple: usize, bytes: usize, read: impl FnOnce() -> Result<T>) -> Option<T> {
+/// Calls `read` and checks its error message, printed as for a user. An allocation beyond `CONSTANT_BYTES` and `multiple`
+/// times `bytes` fails and ends the process; libFuzzer then keeps the input.
+pub fn read_within_bound<T>(multiple: usize, bytes: usize, read: impl FnOnce() -> Result<T>) -> Option<T> {
     static HOOK: Once = Once::new();
     HOOK.call_once(allow_memory_for_panics);
-    let bound = MEMORY.allocated() + CONSTANT + multiple * bytes;
+    let bound = MEMORY.allocated() + CONSTANT_BYTES + multiple * bytes;
     MEMORY.set_limit(bound).expect("the bound is above the allocated bytes");
     let result = read().map_err(|error| format!("{error:#}"));
     MEMORY.set_limit(usize::MAX).expect("there is no higher bound");
@@ -43,7 +43,7 @@ fn allow_memory_for_panics() {
 
 /// A message must escape the names in an untrusted file before they reach a terminal.
 fn check_message(message: &str) {
-    let control = message.chars().find(|&found| found.is_control() && found != '\n');
+    let control = message.chars().find(|&character| character.is_control() && character != '\n');
     assert!(control.is_none(), "a message holds {control:?}: {message:?}");
 }
 
@@ -58,7 +58,7 @@ pub fn check_tensors(tensors: &[Tensor], file_bytes: u64) {
             "beyond the {file_bytes} bytes of its file: {tensor:?}"
         );
         let bytes = bytes_of(tensor.dtype, tensor.elements());
-        assert_eq!(bytes, u128::from(tensor.bytes), "its shape takes other bytes: {tensor:?}");
+        assert_eq!(bytes, u128::from(tensor.bytes), "the bytes do not match the shape: {tensor:?}");
     }
 }
 

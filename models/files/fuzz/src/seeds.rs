@@ -1,4 +1,5 @@
-//! Valid files for the fuzzer to start from: those of this repository, and small ones that use all features of the formats.
+//! Valid files for the fuzzer to start from: files of this repository, and small files that use all features of the
+//! formats.
 
 use std::path::Path;
 
@@ -6,7 +7,7 @@ use anyhow::{Context, Result};
 
 use crate::targets::SEPARATOR;
 
-/// The seed inputs of a target. Each must be accepted as it is.
+/// The seed inputs of a target. The target must accept each of them unchanged.
 pub fn seeds(target: &str) -> Result<Vec<Vec<u8>>> {
     let embedded = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../embedded"));
     let read =
@@ -25,7 +26,7 @@ pub fn seeds(target: &str) -> Result<Vec<Vec<u8>>> {
         }
         "gguf" => gguf(),
         "config" => vec![
-            joined(&[&read("config.json")?, &read("generation_config.json")?]),
+            join(&[&read("config.json")?, &read("generation_config.json")?]),
             read("config.json")?,
             GPT2.into(),
             GEMMA.into(),
@@ -36,9 +37,9 @@ pub fn seeds(target: &str) -> Result<Vec<Vec<u8>>> {
             let config = read("config.json")?;
             let generation = read("generation_config.json")?;
             vec![
-                joined(&[&config, &generation, INDEX.as_bytes(), &a, &b]),
-                joined(&[&config, b"", b"", &a, &b]),
-                joined(&[GPT2.as_bytes(), b"", b"", &a]),
+                join(&[&config, &generation, INDEX.as_bytes(), &a, &b]),
+                join(&[&config, b"", b"", &a, &b]),
+                join(&[GPT2.as_bytes(), b"", b"", &a]),
             ]
         }
         other => anyhow::bail!("no target `{other}`"),
@@ -55,7 +56,7 @@ const INDEX: &str =
 const GPT2: &str = r#"{"model_type":"gpt2","n_embd":8,"n_layer":2,"n_head":2,"n_inner":null,"n_positions":16,"vocab_size":9,"bos_token_id":8,"eos_token_id":[7,8]}"#;
 const GEMMA: &str = r#"{"model_type":"g","text_config":{"model_type":"gemma","hidden_size":8,"num_hidden_layers":1,"num_attention_heads":2,"num_key_value_heads":1,"head_dim":16,"intermediate_size":32,"vocab_size":9,"max_position_embeddings":64,"rope_parameters":{"rope_theta":1e6},"tie_word_embeddings":true,"dtype":"bfloat16"}}"#;
 
-fn joined(files: &[&[u8]]) -> Vec<u8> {
+fn join(files: &[&[u8]]) -> Vec<u8> {
     files.join(&SEPARATOR)
 }
 

@@ -8,29 +8,32 @@ use std::sync::LazyLock;
 
 use model_files::{Config, ModelFacts, ModelFolder, gguf as gguf_file, safetensors as safetensors_file};
 
-use crate::properties::{bounded, check_config, check_no_overlap, check_tensors};
+use crate::properties::{check_config, check_no_overlap, check_tensors, read_within_bound};
 
 /// Returns whether the input was accepted. It panics, or ends the process, when a property does not hold.
 pub type Target = fn(&[u8]) -> bool;
 
-/// The name of each target, which is also its program's, and its function.
+/// The name of each target and of its program, and its function.
 pub const TARGETS: [(&str, Target); 4] =
     [("safetensors", safetensors), ("gguf", gguf), ("config", config), ("folder", folder)];
 
-/// For headers: an entry of some twenty bytes becomes a tensor of about a hundred, held twice while lists grow.
+/// Allowed bytes of memory for each byte of a header. An entry of some twenty bytes becomes a tensor of about a hundred
+/// bytes, which is held twice while lists grow.
 const HEADER_MULTIPLE: usize = 32;
 
-/// For JSON as a tree: an object of one entry takes eight bytes and becomes a map's node of 632.
+/// Allowed bytes of memory for each byte of JSON. An object of one entry takes eight bytes and becomes a map's node of
+/// 632 bytes.
 const JSON_MULTIPLE: usize = 128;
 
-/// For the parts of a network: a layer that takes one entry in a header needs a dozen tensors.
+/// Allowed bytes of memory for each byte of a model, when its parts are listed. A layer that takes one entry in a header
+/// needs a dozen tensors.
 const PARTS_MULTIPLE: usize = 512;
 
-/// The separator of files. It occurs in no UTF-8, so it cuts no JSON in two.
+/// The separator of files. It never occurs in UTF-8, so it never cuts JSON in two.
 pub const SEPARATOR: u8 = 0xff;
 
-/// A safetensors file. Four bytes give the length of the data; the header follows. If the highest bit is set, the target
-/// corrects the header's length field, so that a changed header is not always refused for its length.
+/// Reads a safetensors file. The first four bytes give the length of the data; the header follows. If the highest bit is
+/// set, the target corrects the header's length field, so that a changed header is not always refused for its length.
 pub fn safetensors(bytes: &[u8]) -> bool {
     let Some((word, rest)) = bytes.split_first_chunk() else { return false };
     let word = u32::from_le_bytes(*word);
@@ -41,16 +44,16 @@ pub fn safetensors(bytes: &[u8]) -> bool {
     }
     let file_bytes = file.len() as u64 + u64::from(word & !(1 << 31));
     let read = || safetensors_file::parse_header(file.as_slice(), file_bytes, 0);
-    let Some(tensors) = bounded(HEADER_MULTIPLE, file.len(), read) else { return false };
+    let Some(tensors) = read_within_bound(HEADER_MULTIPLE, file.len(), read) else { return false };
     check_tensors(&tensors, file_bytes);
     check_no_overlap(&tensors);
     true
 }
 
-/// A GGUF file. Two bytes give the number of zeros at its end; its beginning follows.
+/// Reads a GGUF file. The first two bytes give the number of zeros at its end; its beginning follows.
 pub fn gguf(bytes: &[u8]) -> bool {
     static FILE: LazyLock<(PathBuf, File)> = LazyLock::new(|| {
-        let path = scratch("gguf").join("x.gguf");
+        let path = scratch_folder("gguf").join("x.gguf");
         let file = File::create(&path).expect("a file can be made in the folder for temporary files");
         (path, file)
     });
@@ -65,28 +68,32 @@ pub fn gguf(bytes: &[u8]) -> bool {
     };
     write().expect("the file can be written");
     let file_size = usize::try_from(file_bytes).expect("files are small");
-    let Some(header) = bounded(HEADER_MULTIPLE, file_size, || gguf_file::read_header(path, 0)) else {
+    let Some(header) = read_within_bound(HEADER_MULTIPLE, file_size, || gguf_file::read_header(path, 0))
+    else {
         return false;
     };
     check_tensors(&header.tensors, file_bytes);
-    let Some(opened) = bounded(HEADER_MULTIPLE, file_size, || ModelFolder::open(path)) else { return false };
+    let Some(opened) = read_within_bound(HEADER_MULTIPLE, file_size, || ModelFolder::open(path)) else {
+        return false;
+    };
     check_folder(&opened, file_size);
     true
 }
 
-/// config.json, and generation_config.json if the input has a second part.
+/// Reads config.json, and generation_config.json if the input has a second part.
 pub fn config(bytes: &[u8]) -> bool {
     let mut parts = bytes.splitn(2, |&byte| byte == SEPARATOR);
     let config = parts.next().unwrap_or_default();
-    let Some(config) = bounded(JSON_MULTIPLE, bytes.len(), || Config::parse(config, parts.next())) else {
+    let Some(config) = read_within_bound(JSON_MULTIPLE, bytes.len(), || Config::parse(config, parts.next()))
+    else {
         return false;
     };
     check_config(&config);
     true
 }
 
-/// The files of a folder in sequence: config, generation config, index, and two weight files. A weight file is two bytes
-/// with the number of zeros after its header, then the header. An empty part means no file.
+/// Reads the files of a folder in sequence: config, generation config, index, and two weight files. A weight file is two
+/// bytes with the number of zeros after its header, then the header. An empty part means no file.
 pub fn folder(bytes: &[u8]) -> bool {
     const FILES: [&str; 5] = [
         "config.json",
@@ -95,7 +102,7 @@ pub fn folder(bytes: &[u8]) -> bool {
         "model.safetensors",
         "b.safetensors",
     ];
-    static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| scratch("folder"));
+    static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| scratch_folder("folder"));
     let mut parts = bytes.splitn(FILES.len(), |&byte| byte == SEPARATOR);
     let mut file_bytes = 0;
     for name in FILES {
@@ -112,13 +119,13 @@ pub fn folder(bytes: &[u8]) -> bool {
         };
         written.expect("a file can be made or removed in the folder for temporary files");
     }
-    let Some(opened) = bounded(JSON_MULTIPLE, file_bytes, || ModelFolder::open(&*FOLDER)) else {
+    let Some(opened) = read_within_bound(JSON_MULTIPLE, file_bytes, || ModelFolder::open(&*FOLDER)) else {
         return false;
     };
     check_folder(&opened, file_bytes);
     for (file, path) in opened.weights.iter().enumerate() {
         let tensors: Vec<_> = opened.tensors.iter().filter(|tensor| tensor.file == file).cloned().collect();
-        check_tensors(&tensors, fs::metadata(path).map_or(0, |found| found.len()));
+        check_tensors(&tensors, fs::metadata(path).map_or(0, |metadata| metadata.len()));
     }
     true
 }
@@ -136,8 +143,8 @@ fn check_folder(opened: &ModelFolder, file_bytes: usize) {
     assert_eq!(opened.dtypes().values().sum::<u64>(), opened.weights_bytes());
     let _ = opened.parameters();
     assert!(opened.tensors.iter().all(|tensor| tensor.file < opened.weights.len()));
-    // The facts of `model info`: known or refused, within the memory bound of the files.
-    if let Some(facts) = bounded(PARTS_MULTIPLE, file_bytes, || ModelFacts::of(opened)) {
+    // `ModelFacts::of` must return or refuse within the memory bound of the files.
+    if let Some(facts) = read_within_bound(PARTS_MULTIPLE, file_bytes, || ModelFacts::of(opened)) {
         let component_bytes: u64 = facts.components.iter().map(|component| component.bytes).sum();
         assert!(
             component_bytes <= facts.weights_bytes,
@@ -149,7 +156,7 @@ fn check_folder(opened: &ModelFolder, file_bytes: usize) {
 }
 
 /// Removes the files that the targets wrote. libFuzzer exits without it, so scripts/fuzz removes them there.
-pub fn sweep() -> io::Result<()> {
+pub fn remove_scratch_files() -> io::Result<()> {
     let folder = scratch_root();
     if folder.exists() { fs::remove_dir_all(folder) } else { Ok(()) }
 }
@@ -159,7 +166,7 @@ fn scratch_root() -> PathBuf {
 }
 
 /// The scratch folder of this process and a target.
-fn scratch(target: &str) -> PathBuf {
+fn scratch_folder(target: &str) -> PathBuf {
     let folder = scratch_root().join(target);
     fs::create_dir_all(&folder).expect("a folder can be made among temporary files");
     folder

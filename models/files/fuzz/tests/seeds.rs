@@ -1,6 +1,6 @@
 //! Reads the seeds complete, truncated, and with one byte changed: each is accepted or refused within the properties.
 
-use model_files_fuzz::{TARGETS, seeds, sweep};
+use model_files_fuzz::{TARGETS, remove_scratch_files, seeds};
 
 /// Deterministic and quick; scripts/fuzz continues from here with libFuzzer.
 #[test]
@@ -19,5 +19,5 @@ fn complete_truncated_and_changed_seeds_keep_the_properties() {
             }
         }
     }
-    sweep().unwrap();
+    remove_scratch_files().unwrap();
 }

@@ -14,19 +14,19 @@ pub struct Key {
     config: &'static str,
     gguf: &'static str,
     /// A number with a fraction; GGUF stores it in f32.
-    real: bool,
+    is_real: bool,
 }
 
 pub const fn integer(config: &'static str, gguf: &'static str) -> Key {
-    Key { config, gguf, real: false }
+    Key { config, gguf, is_real: false }
 }
 
 pub const fn real(config: &'static str, gguf: &'static str) -> Key {
-    Key { config, gguf, real: true }
+    Key { config, gguf, is_real: true }
 }
 
 impl Architecture {
-    /// The GGUF metadata of a config.json, without the tokenizer's.
+    /// The GGUF metadata of a config.json, without the keys of the tokenizer.
     pub(crate) fn to_gguf(&self, config: &Config) -> Result<Vec<(String, MetadataValue)>> {
         let raw = config.fields().context("expected an object")?;
         self.check_expressible(config, raw)?;
@@ -34,7 +34,7 @@ impl Architecture {
             vec![("general.architecture".into(), MetadataValue::Text(self.gguf.into()))];
         for key in self.keys {
             let Some(value) = self.field(config, raw, key.config)? else { continue };
-            let value = if key.real {
+            let value = if key.is_real {
                 MetadataValue::F32(value as f32)
             } else {
                 // Every whole number here was read as 32 bits, or computed from such numbers.
@@ -58,7 +58,7 @@ impl Architecture {
         fields.insert("model_type".into(), self.name.into());
         for key in self.keys {
             let value = match header.metadata.get(&format!("{}.{}", self.gguf, key.gguf)) {
-                Some(gguf::Value::Float(value)) => Some(json!(shortest(*value as f32))),
+                Some(gguf::Value::Float(value)) => Some(json!(shortest_decimal(*value as f32))),
                 Some(value) => value.as_u64().map(Value::from),
                 None => None,
             };
@@ -110,7 +110,7 @@ impl Architecture {
             "`attention_bias` is `true`, which GGUF's `{}` cannot express",
             self.gguf
         );
-        let factor = [rope::rule(raw), Some(raw)].into_iter().flatten();
+        let factor = [rope::settings(raw), Some(raw)].into_iter().flatten();
         let factor =
             factor.filter_map(|fields| fields.get("partial_rotary_factor")).find(|part| !part.is_null());
         if let Some(factor) = factor.filter(|part| part.as_f64() != Some(1.0)) {
@@ -161,7 +161,7 @@ impl Architecture {
 }
 
 /// The shortest decimal with this f32 value, so that 1e-5 stays 1e-5.
-pub(crate) fn shortest(value: f32) -> f64 {
+pub(crate) fn shortest_decimal(value: f32) -> f64 {
     value.to_string().parse().unwrap_or_else(|_| f64::from(value))
 }
 

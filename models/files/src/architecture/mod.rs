@@ -21,7 +21,7 @@ pub struct Architecture {
     pub gguf: &'static str,
     /// The name of its transformers class, for config.json.
     pub class: &'static str,
-    /// Whether the output is the embedding, unless config.json states otherwise.
+    /// Whether the output matrix is the embedding by default.
     pub(crate) tied: bool,
     /// The head size when config.json has none and it is not the hidden size divided by the heads.
     pub(crate) head_dim: Option<u32>,
@@ -31,15 +31,15 @@ pub struct Architecture {
     inner_multiple: Option<u32>,
     /// The `Pre` of its tokenizers by name, for models that consist of a config.json only.
     pub(crate) pre: &'static str,
-    /// Ends of tensor names that identify it: every model of it has each of them.
+    /// Ends of tensor names that identify the architecture: every model of the architecture has all of them.
     pub(crate) marks: &'static [&'static str],
-    /// Marks of other architectures that some of its models also have.
+    /// Marks of other architectures that some models of this architecture also have.
     pub(crate) may_have: &'static [&'static str],
     /// Ends of the names of tensors that follow from the config: checkpoints also hold masks and frequencies.
     pub(crate) buffers: &'static [&'static str],
     /// The prefix that some checkpoints add, and the beginnings of the names that get it.
     prefix: Option<(&'static str, &'static [&'static str])>,
-    /// Whether llama.cpp supports the biases of `attention_bias` in a GGUF of it.
+    /// Whether llama.cpp supports the biases of `attention_bias` in a GGUF of this architecture.
     gguf_has_attention_bias: bool,
     /// The correspondence of config.json's fields and GGUF's metadata.
     pub(crate) keys: &'static [Key],
@@ -51,22 +51,23 @@ pub struct Architecture {
 }
 
 impl Architecture {
-    /// By `model_type`.
+    /// Finds an architecture by its `model_type` in config.json.
     pub fn named(name: &str) -> Option<&'static Self> {
         ARCHITECTURES.iter().find(|architecture| architecture.name == name).copied()
     }
 
-    /// By `general.architecture`.
+    /// Finds an architecture by its `general.architecture` in GGUF.
     pub fn of_gguf(name: &str) -> Option<&'static Self> {
         ARCHITECTURES.iter().find(|architecture| architecture.gguf == name).copied()
     }
 
+    /// Finds the architecture of a config in this format.
     pub fn of(config: &Config, format: Format) -> Result<&'static Self> {
-        let found = match format {
+        let architecture = match format {
             Format::Safetensors => Self::named(&config.architecture),
             Format::Gguf => Self::of_gguf(&config.architecture),
         };
-        found.with_context(|| {
+        architecture.with_context(|| {
             let known: Vec<_> = ARCHITECTURES.iter().map(|architecture| architecture.name).collect();
             format!(
                 "architecture `{}` is not one of `{}`",
@@ -122,8 +123,8 @@ impl Architecture {
 /// The longer name that some checkpoints use, if an architecture has a prefix for this name.
 pub(crate) fn longer_name(name: &str) -> Option<String> {
     let mut prefixes = ARCHITECTURES.iter().filter_map(|architecture| architecture.prefix);
-    let found = prefixes.find(|(_, starts)| starts.iter().any(|start| name.starts_with(start)));
-    found.map(|(prefix, _)| format!("{prefix}{name}"))
+    let prefix = prefixes.find(|(_, starts)| starts.iter().any(|start| name.starts_with(start)));
+    prefix.map(|(prefix, _)| format!("{prefix}{name}"))
 }
 
 /// A bound on sizes: products of two stay far from overflow, and lists of parts stay short.
@@ -145,7 +146,7 @@ pub(crate) fn detect<'a>(
     if let Some(known) = ARCHITECTURES.iter().find(|architecture| Some(architecture.class) == class) {
         return Some((known.name.into(), "`architectures` of config.json"));
     }
-    let (candidates, folder) = (family(tensors), folder.to_ascii_lowercase());
+    let (candidates, folder) = (matching_architectures(tensors), folder.to_ascii_lowercase());
     match candidates.iter().find(|candidate| folder.contains(candidate.name)) {
         Some(candidate) if candidates.len() > 1 => {
             Some((candidate.name.into(), "the names of its tensors and of its folder"))
@@ -154,17 +155,19 @@ pub(crate) fn detect<'a>(
     }
 }
 
-/// The architectures that match the tensors' names: all of their own marks occur, and no mark that they cannot have. The
-/// one with most marks comes first.
-pub(crate) fn family<'a>(tensors: impl Iterator<Item = &'a str> + Clone) -> Vec<&'static Architecture> {
+/// The architectures that match the tensors' names: all of their own marks occur, and no
+/// mark that they cannot have. The architecture with most marks comes first.
+pub(crate) fn matching_architectures<'a>(
+    tensors: impl Iterator<Item = &'a str> + Clone,
+) -> Vec<&'static Architecture> {
     let all = ARCHITECTURES.iter().flat_map(|architecture| architecture.marks);
-    let mut found: Vec<&str> =
+    let mut found_marks: Vec<&str> =
         all.copied().filter(|mark| tensors.clone().any(|name| name.ends_with(mark))).collect();
-    found.sort_unstable();
-    found.dedup();
+    found_marks.sort_unstable();
+    found_marks.dedup();
     let fits = |architecture: &&&Architecture| {
         let allowed = |mark: &&str| architecture.marks.contains(mark) || architecture.may_have.contains(mark);
-        architecture.marks.iter().all(|mark| found.contains(mark)) && found.iter().all(allowed)
+        architecture.marks.iter().all(|mark| found_marks.contains(mark)) && found_marks.iter().all(allowed)
     };
     let mut fitting: Vec<_> = ARCHITECTURES.iter().filter(fits).copied().collect();
     fitting.sort_by_key(|architecture| std::cmp::Reverse(architecture.marks.len()));
@@ -174,7 +177,7 @@ pub(crate) fn family<'a>(tensors: impl Iterator<Item = &'a str> + Clone) -> Vec<
 /// One tensor of a network in both formats.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    /// The name in safetensors of the Hugging Face hub.
+    /// The name in the Hugging Face hub's safetensors.
     pub name: String,
     /// The name in GGUF.
     pub gguf: String,
@@ -195,7 +198,7 @@ pub enum Kind {
     NormBias,
 }
 
-/// The component of the network that a part belongs to; reports give sizes by it.
+/// The component of the network that a part belongs to. Reports give the size of each component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Component {
     Embedding,
@@ -269,20 +272,20 @@ impl Part {
         self.kind != Kind::Matrix || self.component == Component::Positions
     }
 
-    /// The index of row `row` in the other format. Only for orders that keep rows whole.
+    /// The index of row `row` in the other format. Valid only for orders that keep rows whole.
     pub fn row_in_other_format(&self, row: u64, from: Format) -> u64 {
         let Order::Pairs { heads } = self.order else { return row };
         let head_rows = self.shape[0] / heads;
-        let (head, within, half) = (row / head_rows, row % head_rows, head_rows / 2);
+        let (head, row_in_head, half) = (row / head_rows, row % head_rows, head_rows / 2);
         let other_row = match from {
-            Format::Safetensors => within % half * 2 + within / half,
-            Format::Gguf => within % 2 * half + within / 2,
+            Format::Safetensors => row_in_head % half * 2 + row_in_head / half,
+            Format::Gguf => row_in_head % 2 * half + row_in_head / 2,
         };
         head * head_rows + other_row
     }
 }
 
-/// Collects the parts of a network in order.
+/// The parts of a network, collected in order.
 #[derive(Default)]
 struct Parts {
     list: Vec<Part>,
@@ -346,7 +349,7 @@ mod tests {
         }
     }
 
-    fn detected(config: &Value, tensor: &str, folder: &str) -> Option<String> {
+    fn detect_name(config: &Value, tensor: &str, folder: &str) -> Option<String> {
         detect(config, std::iter::once(tensor), folder).map(|(name, _)| name)
     }
 
@@ -354,27 +357,27 @@ mod tests {
     fn the_config_takes_precedence_over_its_class_then_tensor_names_then_the_folder() {
         let plain = "model.layers.0.self_attn.q_proj.weight";
         let stated = json!({ "model_type": "falcon", "architectures": ["LlamaForCausalLM"] });
-        assert_eq!(detected(&stated, plain, "x").as_deref(), Some("falcon"));
+        assert_eq!(detect_name(&stated, plain, "x").as_deref(), Some("falcon"));
         let class = json!({ "architectures": ["Phi3ForCausalLM"] });
-        assert_eq!(detected(&class, plain, "x").as_deref(), Some("phi3"));
-        assert_eq!(detected(&json!({}), plain, "x").as_deref(), Some("llama"));
-        assert_eq!(detected(&json!({}), plain, "My-Gemma-2b").as_deref(), Some("gemma"));
-        assert_eq!(detected(&json!({}), "h.0.attn.c_attn.weight", "llama").as_deref(), Some("gpt2"));
-        assert_eq!(detected(&json!({}), "something.else", "llama"), None);
+        assert_eq!(detect_name(&class, plain, "x").as_deref(), Some("phi3"));
+        assert_eq!(detect_name(&json!({}), plain, "x").as_deref(), Some("llama"));
+        assert_eq!(detect_name(&json!({}), plain, "My-Gemma-2b").as_deref(), Some("gemma"));
+        assert_eq!(detect_name(&json!({}), "h.0.attn.c_attn.weight", "llama").as_deref(), Some("gpt2"));
+        assert_eq!(detect_name(&json!({}), "something.else", "llama"), None);
     }
 
     #[test]
-    fn the_architecture_with_most_marks_comes_first_and_none_has_a_mark_that_it_cannot_have() {
-        let named = |ends: &[&str]| {
+    fn the_architecture_with_most_marks_comes_first_and_a_foreign_mark_excludes_one() {
+        let matching_names = |ends: &[&str]| {
             let names = ends.iter().map(|end| format!("model.layers.0.self_attn.{end}")).collect::<Vec<_>>();
-            let found = family(names.iter().map(String::as_str));
-            found.iter().map(|architecture| architecture.name).collect::<Vec<_>>()
+            let architectures = matching_architectures(names.iter().map(String::as_str));
+            architectures.iter().map(|architecture| architecture.name).collect::<Vec<_>>()
         };
-        assert_eq!(named(&["q_proj.weight"]), ["llama", "mistral", "gemma"]);
-        assert_eq!(named(&["q_proj.weight", "q_proj.bias"]), ["qwen2", "llama", "gemma"]);
-        assert_eq!(named(&["q_proj.weight", "q_norm.weight"]), ["qwen3"]);
-        assert_eq!(named(&["q_proj.weight", "q_proj.bias", "q_norm.weight"]), ["qwen3"]);
-        assert_eq!(named(&["qkv_proj.weight"]), ["phi3"]);
+        assert_eq!(matching_names(&["q_proj.weight"]), ["llama", "mistral", "gemma"]);
+        assert_eq!(matching_names(&["q_proj.weight", "q_proj.bias"]), ["qwen2", "llama", "gemma"]);
+        assert_eq!(matching_names(&["q_proj.weight", "q_norm.weight"]), ["qwen3"]);
+        assert_eq!(matching_names(&["q_proj.weight", "q_proj.bias", "q_norm.weight"]), ["qwen3"]);
+        assert_eq!(matching_names(&["qkv_proj.weight"]), ["phi3"]);
     }
 
     #[test]
@@ -384,8 +387,8 @@ mod tests {
             let config = crate::Config::from_json(shape["config"].clone(), &Value::Null).unwrap();
             let architecture = Architecture::named(&config.architecture).unwrap();
             let parts = architecture.parts(&config).unwrap();
-            let found = family(parts.iter().map(|part| part.name.as_str()));
-            assert!(found.iter().any(|found| found.name == architecture.name), "{name}");
+            let matching = matching_architectures(parts.iter().map(|part| part.name.as_str()));
+            assert!(matching.iter().any(|candidate| candidate.name == architecture.name), "{name}");
         }
     }
 }

@@ -1,11 +1,12 @@
 //! RoPE scaling: the stretching of positions beyond the trained context, in both formats.
 //!
-//! config.json names a rule and its numbers. GGUF has names for some rules, and stores Llama 3's as a tensor of factors.
+//! config.json names a rule and its numbers. GGUF has names for some rules, and stores the rule of Llama 3 as a tensor of
+//! factors.
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Map, Value, json};
 
-use super::metadata::shortest;
+use super::metadata::shortest_decimal;
 use crate::Config;
 use crate::gguf::{self, MetadataValue};
 use crate::text::{json_text, printable};
@@ -13,12 +14,15 @@ use crate::text::{json_text, printable};
 /// GGUF's tensor with a divisor for each frequency.
 pub const FACTORS: &str = "rope_freqs.weight";
 
-/// Llama 3.1 and later: `factor` stretches low frequencies, high ones stay, and those between are mixed.
+/// Llama 3.1 and later: `factor` stretches low frequencies. High frequencies stay, and the frequencies between are mixed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Llama3 {
     pub factor: f64,
+    /// `low_freq_factor`.
     pub low: f64,
+    /// `high_freq_factor`.
     pub high: f64,
+    /// `original_max_position_embeddings`.
     pub original_context: f64,
 }
 
@@ -47,7 +51,7 @@ pub(super) fn to_gguf(prefix: &str, config: &Config) -> Result<Vec<(String, Meta
         value.with_context(|| format!("rope scaling `{kind}`: `{name}` is missing"))
     };
     match kind {
-        // The tensor holds this rule.
+        // GGUF stores this rule as the tensor `rope_freqs.weight`.
         "llama3" => llama3(config).map(|_| Vec::new()),
         "linear" => Ok(vec![
             key("type", MetadataValue::Text("linear".into())),
@@ -104,7 +108,7 @@ pub(crate) fn to_config_json(
     }
     let key = |name: &str| header.metadata.get(&format!("{}.rope.{name}", config.architecture));
     let factor = match key("scaling.factor").or_else(|| key("scale_linear")) {
-        Some(gguf::Value::Float(factor)) if is_above_zero(*factor) => Some(shortest(*factor as f32)),
+        Some(gguf::Value::Float(factor)) if is_above_zero(*factor) => Some(shortest_decimal(*factor as f32)),
         Some(found) => {
             bail!("metadata `rope.scaling.factor`: expected a number above 0 within f32, found {found}")
         }
@@ -135,9 +139,9 @@ pub(crate) fn to_config_json(
 /// Finds the numbers of Llama 3's rule from GGUF's factors. All models with this rule share three of the numbers.
 fn find_llama3(config: &Config, factors: &[f32]) -> Result<Value> {
     let factor = factors.iter().copied().fold(1.0_f32, f32::max);
-    let rule = Llama3 { factor: shortest(factor), low: 1.0, high: 4.0, original_context: 8192.0 };
+    let rule = Llama3 { factor: shortest_decimal(factor), low: 1.0, high: 4.0, original_context: 8192.0 };
     let expected = rule.factors(config.rope_theta.unwrap_or(10_000.0), config.head_dim);
-    let is_close = |(one, other): (&f32, &f32)| (one - other).abs() <= 1e-4 * other.abs();
+    let is_close = |(stored, expected): (&f32, &f32)| (stored - expected).abs() <= 1e-4 * expected.abs();
     if expected.len() != factors.len() || !factors.iter().zip(&expected).all(is_close) {
         bail!("tensor `{FACTORS}`: config.json has no rule for its {} factors", factors.len());
     }
@@ -148,7 +152,7 @@ fn find_llama3(config: &Config, factors: &[f32]) -> Result<Value> {
 }
 
 /// The RoPE settings of a config, from one of two objects. An empty object counts as absent.
-pub(crate) fn rule(fields: &Map<String, Value>) -> Option<&Map<String, Value>> {
+pub(crate) fn settings(fields: &Map<String, Value>) -> Option<&Map<String, Value>> {
     let mut rules =
         ["rope_scaling", "rope_parameters"].iter().filter_map(|name| fields.get(*name)?.as_object());
     rules.find(|rule| !rule.is_empty())
@@ -156,7 +160,7 @@ pub(crate) fn rule(fields: &Map<String, Value>) -> Option<&Map<String, Value>> {
 
 /// The rule's name and its numbers, unless the rule changes nothing.
 fn scaling(config: &Config) -> Option<(&str, &Map<String, Value>)> {
-    let rule = rule(config.fields()?)?;
+    let rule = settings(config.fields()?)?;
     let kind = rule.get("rope_type").or_else(|| rule.get("type"))?.as_str()?;
     (kind != "default").then_some((kind, rule))
 }

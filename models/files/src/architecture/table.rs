@@ -86,14 +86,14 @@ pub static ARCHITECTURES: &[&Architecture] = &[
         head_dim: Some(256),
         gguf_has_attention_bias: false,
         constants: r#"{"hidden_act":"gelu_pytorch_tanh","hidden_activation":"gelu_pytorch_tanh","attention_bias":false}"#,
-        // The first configs write `gelu` for the approximation.
+        // Early Gemma configs write `gelu` for the tanh approximation.
         overriding: &["hidden_act", "hidden_activation"],
         parts: gemma,
         ..LLAMA
     },
 ];
 
-/// The base of the other architectures.
+/// Llama, and the default fields of the other architectures.
 const LLAMA: Architecture = Architecture {
     name: "llama",
     gguf: "llama",
@@ -212,9 +212,9 @@ fn decoder(config: &Config, flavour: &Flavour) -> Result<Vec<Part>> {
     for layer in 0..config.layers {
         parts.layer = (format!("model.layers.{layer}."), format!("blk.{layer}."));
         parts.norm(("input_layernorm.weight", "attn_norm.weight"), hidden);
-        for &(letter, outputs, rotated) in &projections {
+        for &(letter, outputs, rotated_heads) in &projections {
             let (name, gguf) = (format!("self_attn.{letter}_proj"), format!("attn_{letter}"));
-            let order = match rotated.filter(|_| flavour.in_pairs) {
+            let order = match rotated_heads.filter(|_| flavour.in_pairs) {
                 Some(heads) => Order::Pairs { heads: u64::from(heads) },
                 None => Order::Same,
             };
@@ -290,10 +290,11 @@ fn gemma(config: &Config) -> Result<Vec<Part>> {
     Ok(parts)
 }
 
-/// The output is tied to the embedding. llama.cpp's converter writes it again, so most GGUFs have it as a separate matrix.
+/// The output is tied to the embedding. llama.cpp's converter writes the embedding twice, so most GGUFs have
+/// a separate output matrix.
 fn gpt2(config: &Config) -> Result<Vec<Part>> {
     let Config { hidden_size: hidden, vocabulary_size: vocabulary, .. } = *config;
-    expect_heads_to_fill(config)?;
+    check_heads(config)?;
     let context = config.context_tokens.context("`n_positions` is missing")?;
     let inner = config.intermediate_size.unwrap_or(GPT2_INNER_MULTIPLE * hidden);
     let mut parts = Parts::default();
@@ -326,8 +327,8 @@ fn gpt2(config: &Config) -> Result<Vec<Part>> {
     Ok(parts.list)
 }
 
-/// Queries, keys and values are equal thirds of one matrix. Each third holds all heads.
-fn expect_heads_to_fill(config: &Config) -> Result<()> {
+/// Checks the number of heads: queries, keys and values are equal thirds of one matrix, and each third holds all heads.
+fn check_heads(config: &Config) -> Result<()> {
     let Config { hidden_size, heads, kv_heads, head_dim, .. } = *config;
     let (size, count) = match config.format() {
         Format::Safetensors => ("n_embd", "n_head"),

@@ -34,6 +34,7 @@ impl Dtype {
         block: (1, 2),
         widen: widen_f16,
         narrow: Some(|values, bytes| {
+            // Halfway between the greatest f16 and the next power of two.
             narrow_halves(values, bytes, 65520.0, |values, bits| {
                 bits.reinterpret_cast_mut::<f16>().convert_from_f32_slice(values);
             })
@@ -82,14 +83,14 @@ fn widen_f16(bytes: &[u8], values: &mut [f32]) {
     }
 }
 
-/// A shift as in ggml, so that every NaN keeps its bits.
+/// Shifts as ggml does, so that every NaN keeps its bits.
 fn widen_bf16(bytes: &[u8], values: &mut [f32]) {
     for (value, &bytes) in values.iter_mut().zip(bytes.as_chunks().0) {
         *value = f32::from_bits(u32::from(u16::from_le_bytes(bytes)) << 16);
     }
 }
 
-/// `limit` is the smallest magnitude that rounds to infinity.
+/// Narrows to 16 bits. `limit` is the smallest magnitude that rounds to infinity.
 fn narrow_halves(
     values: &[f32],
     bytes: &mut [u8],
@@ -99,7 +100,7 @@ fn narrow_halves(
     let is_too_large = |value: &f32| value.is_finite() && value.abs() >= limit;
     let mut bits = [0; CHUNK];
     for (index, (values, bytes)) in values.chunks(CHUNK).zip(bytes.chunks_mut(2 * CHUNK)).enumerate() {
-        if values.iter().fold(false, |found, value| found | is_too_large(value)) {
+        if values.iter().fold(false, |any, value| any | is_too_large(value)) {
             return Err(index * CHUNK + values.iter().position(is_too_large).unwrap_or_default());
         }
         convert(values, &mut bits[..values.len()]);
@@ -114,14 +115,14 @@ fn narrow_halves(
 pub fn f16_at_least(value: f32) -> Option<f32> {
     let nearest = f16::from_f32(value);
     let bits = nearest.to_bits() + u16::from(nearest.to_f32() < value);
-    Some(f16::from_bits(bits).to_f32()).filter(|found| found.is_finite())
+    Some(f16::from_bits(bits).to_f32()).filter(|rounded| rounded.is_finite())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Numbers spread over all f32, and both sides of each f16.
+    /// Numbers spread over all f32, and each f16 with both of its neighbours in f32.
     fn sample_numbers() -> impl Iterator<Item = f32> {
         let neighbours = (0..0x7c00).flat_map(|bits| {
             let bits = f16::from_bits(bits).to_f32().to_bits();
@@ -135,9 +136,9 @@ mod tests {
         for value in sample_numbers().filter(|value| *value >= 0.0) {
             match f16_at_least(value) {
                 None => assert!(value > 65504.0),
-                Some(found) => {
-                    assert!(found >= value, "{value:e}");
-                    let below = f16::from_f32(found).to_bits().checked_sub(1).map(f16::from_bits);
+                Some(rounded) => {
+                    assert!(rounded >= value, "{value:e}");
+                    let below = f16::from_f32(rounded).to_bits().checked_sub(1).map(f16::from_bits);
                     assert!(below.is_none_or(|below| below.to_f32() < value), "{value:e}");
                 }
             }

@@ -1,5 +1,5 @@
-//! The K formats, with 256 numbers to a block: the readers of Q2_K, Q3_K and Q5_K, which are read only, and the common parts
-//! of Q4_K and Q6_K.
+//! The K formats, with 256 numbers to a block: the readers of Q2_K, Q3_K and Q5_K, which cannot be written, and the
+//! common parts of Q4_K and Q6_K.
 //!
 //! ```text
 //! Q2_K   byte  0  s[16]   lower half: scale of a run of 16 numbers, upper half: its minimum
@@ -56,7 +56,7 @@ fn widen_q2_k(block: &[u8; 84], values: &mut [f32; 256]) {
     for (run, values) in values.as_chunks_mut::<16>().0.iter_mut().enumerate() {
         let scale = d * f32::from(block[run] & 15);
         let minimum = dmin * f32::from(block[run] >> 4);
-        let (first, shift) = two_bits(run);
+        let (first, shift) = two_bit_position(run);
         for (value, quant) in values.iter_mut().zip(&block[16 + first..]) {
             *value = scale * f32::from(quant >> shift & 3) - minimum;
         }
@@ -69,7 +69,7 @@ fn widen_q3_k(block: &[u8; 110], values: &mut [f32; 256]) {
         let lower = scales[run % 8] >> (run / 8 * 4) & 15;
         let upper = scales[8 + run % 4] >> (run / 4 * 2) & 3;
         let scale = d * (f32::from(lower | upper << 4) - 32.0);
-        let (first, shift) = two_bits(run);
+        let (first, shift) = two_bit_position(run);
         let lower = &block[32 + first..];
         let highest = &block[run % 2 * 16..];
         for ((value, lower), highest) in values.iter_mut().zip(lower).zip(highest) {
@@ -93,7 +93,7 @@ fn widen_q5_k(block: &[u8; 176], values: &mut [f32; 256]) {
 }
 
 /// The position of the two bits of a run's 16 numbers in Q2_K and Q3_K: the first of 16 bytes, and the bit in each.
-fn two_bits(run: usize) -> (usize, usize) {
+fn two_bit_position(run: usize) -> (usize, usize) {
     (run / 8 * 32 + run % 2 * 16, run % 8 / 2 * 2)
 }
 
@@ -113,7 +113,7 @@ pub fn unpack_scale(packed: &[u8], run: usize) -> (u8, u8) {
     }
 }
 
-/// The reverse, for values that are all below 64.
+/// Packs scales and minima, all below 64, into the layout that `unpack_scale` reads.
 pub fn pack_scales(scales: [u8; 8], minima: [u8; 8]) -> [u8; 12] {
     let mut packed = [0; 12];
     for j in 0..4 {
@@ -124,8 +124,8 @@ pub fn pack_scales(scales: [u8; 8], minima: [u8; 8]) -> [u8; 12] {
     packed
 }
 
-/// Number `i` of every run, for each `i`. The searches for scales have one lane for each run: every sum keeps the order of
-/// the source, and the compiler can vectorise over the lanes.
+/// Transposed runs: row `i` holds number `i` of every run. The searches for scales have one lane for each run: every sum
+/// keeps the order of the source, and the compiler can vectorise over the lanes.
 pub type Rows<const RUNS: usize, const LENGTH: usize> = [[f32; RUNS]; LENGTH];
 
 /// Transposes runs of consecutive numbers into rows.
@@ -139,7 +139,7 @@ pub fn rows<const RUNS: usize, const LENGTH: usize>(values: &[f32]) -> Rows<RUNS
     rows
 }
 
-/// A value for every lane.
+/// Calls `value` for every lane.
 pub fn lanes<const RUNS: usize>(value: impl FnMut(usize) -> f32) -> [f32; RUNS] {
     std::array::from_fn(value)
 }
@@ -151,7 +151,7 @@ pub fn nearest(value: f32) -> f32 {
     (value + INTEGER_OFFSET) - INTEGER_OFFSET
 }
 
-/// 1/x, or 0 for an x too small to serve as a unit.
+/// 1/x, or 0 if x is too small to divide by.
 pub fn safe_inverse(x: f32) -> f32 {
     if x.abs() > 1e-30 { 1.0 / x } else { 0.0 }
 }

@@ -6,7 +6,7 @@
 //!
 //! A number that a format cannot hold is refused. A finite number never becomes infinite: `F16` and `BF16` refuse one
 //! beyond their range, and the block formats refuse a block with an overflowing scale. NaN and infinities pass through the
-//! floats; the block formats refuse them, because one would spoil its whole block.
+//! floats; the block formats refuse them, because a single one makes its whole block useless.
 //!
 //! A new format is a `Dtype`, declared in the file that converts it, and a line in `Dtype::ALL`.
 
@@ -33,8 +33,8 @@ struct Encoding {
     name: &'static str,
     /// The number of the tensor type in GGUF.
     gguf: u32,
-    /// `general.file_type` in GGUF: llama.cpp's number for files whose matrices mostly have this dtype. `None` is not
-    /// written.
+    /// `general.file_type` in GGUF: llama.cpp's number for files whose matrices mostly have this dtype. The writer omits
+    /// `None`.
     file_type: Option<u32>,
     /// `torch_dtype` in config.json; floats only.
     torch: Option<&'static str>,
@@ -62,7 +62,7 @@ impl Encoding {
 }
 
 impl Dtype {
-    /// The readable dtypes. Each is declared in one of the files above.
+    /// The readable dtypes. Each is declared in a submodule.
     pub const ALL: &'static [Self] = &[
         Self::F32,
         Self::F16,
@@ -93,9 +93,9 @@ impl Dtype {
     /// dtype that this crate cannot read.
     pub fn bits_of(name: &str) -> Option<f64> {
         let is_named = |other: &str| other.eq_ignore_ascii_case(name);
-        let own = || Self::named(name).map(|dtype| (dtype.block().0 as u64, dtype.block().1 as u64));
+        let readable = || Self::named(name).map(|dtype| (dtype.block().0 as u64, dtype.block().1 as u64));
         let in_gguf = || gguf::OTHER_TYPES.iter().find(|t| is_named(t.1)).map(|t| (t.2, t.3));
-        let block = own().or_else(in_gguf).map(|(numbers, bytes)| bytes as f64 * 8.0 / numbers as f64);
+        let block = readable().or_else(in_gguf).map(|(numbers, bytes)| bytes as f64 * 8.0 / numbers as f64);
         let in_safetensors = || safetensors::DTYPES.iter().find(|t| is_named(t.0)).map(|t| t.1 as f64);
         block.or_else(in_safetensors)
     }
@@ -159,8 +159,9 @@ pub fn widen(dtype: Dtype, bytes: &[u8], values: &mut [f32]) -> Result<()> {
     Ok(())
 }
 
-/// The reverse, rounded as each format's module describes. It fails if `can_narrow` is false, if the lengths disagree, or
-/// if the format cannot hold a number. The error gives that number's index in `values`; `bytes` is then incomplete.
+/// Converts f32 to whole rows of a dtype, rounded as the dtype's module describes. It fails if `can_narrow` is false, if
+/// the lengths disagree, or if the format cannot hold a number. The error gives that number's index in `values`; `bytes`
+/// is then incomplete.
 pub fn narrow(dtype: Dtype, values: &[f32], bytes: &mut [u8]) -> Result<()> {
     check_lengths(dtype, bytes.len(), values.len())?;
     let name = dtype.as_str();
@@ -223,7 +224,7 @@ fn largest_magnitude(values: &[f32]) -> Option<f32> {
     magnitude.is_finite().then_some(magnitude)
 }
 
-/// The f16 at this byte of a block. The conversion in software is faster here: the other one tests the processor each time.
+/// The f16 at this byte of a block. The conversion in software is faster here: `to_f32` tests the processor at each call.
 fn f16_at(block: &[u8], byte: usize) -> f32 {
     f16::from_le_bytes([block[byte], block[byte + 1]]).to_f32_const()
 }

@@ -12,7 +12,7 @@
 //! The format defines only the reading. This choice of scales aims at the least squared error:
 //!
 //! 1. For each run alone, find a real-valued scale and minimum. Steps around (max - min) / 15 are tried, each with the
-//!    least-squares line through its integers; the best line is then improved by rounding to it again.
+//!    least-squares line through its integers; the best line is then improved: round to it and fit again.
 //! 2. `d` and `dmin` are the largest of each / 63, rounded up to f16, so that nothing exceeds 63 even with a coarse f16.
 //! 3. For each run, try the three scales nearest to the ideal one, each with the best minimum and its neighbours, and take
 //!    the least true error.
@@ -63,7 +63,7 @@ fn narrow(values: &[f32; 256], block: &mut [u8; 144]) -> Option<()> {
     let d = f16_at_least(largest(steps) / 63.0)?;
     let dmin = f16_at_least(largest(lanes(|run| -floors[run])) / 63.0)?;
     let mut best = Quantised::near_ideal(&rows, d, dmin, steps, floors);
-    if let Some(refined) = best.refined(&rows)
+    if let Some(refined) = best.refine(&rows)
         && refined.error < best.error
     {
         best = refined;
@@ -180,10 +180,10 @@ impl Lines {
     }
 }
 
-/// The offsets from the ideal scale or minimum to try.
-const OFFSETS: [f32; 3] = [0.0, -1.0, 1.0];
+/// The offsets to try, from the ideal scale and from the ideal minimum.
+const SCALE_OFFSETS: [f32; 3] = [0.0, -1.0, 1.0];
 
-/// A block without its numbers.
+/// The scales of a block, without its integers.
 struct Quantised {
     d: f32,
     dmin: f32,
@@ -193,14 +193,14 @@ struct Quantised {
 }
 
 impl Quantised {
-    /// The best integers for this `d` and `dmin`, among those near the ideal ones.
+    /// The best integers for this `d` and `dmin`, among the neighbours of the ideal integers.
     fn near_ideal(rows: &Rows<RUNS, LENGTH>, d: f32, dmin: f32, steps: Lanes, floors: Lanes) -> Self {
         let (per_d, per_dmin) = (safe_inverse(d), safe_inverse(dmin));
         let ideal: Lanes = lanes(|run| nearest((steps[run] * per_d).clamp(0.0, 63.0)));
         let first: Lanes = lanes(|run| nearest((-floors[run] * per_dmin).clamp(0.0, 63.0)));
         let (mut scales, mut minima) = (ideal, first);
         let mut error = errors(rows, d, dmin, scales, minima);
-        for offset in OFFSETS {
+        for offset in SCALE_OFFSETS {
             let scale: Lanes = lanes(|run| (ideal[run] + offset).clamp(0.0, 63.0));
             // The best minimum for the integers that this scale gives.
             let step: Lanes = lanes(|run| d * scale[run]);
@@ -215,12 +215,12 @@ impl Quantised {
             }
             let centre: Lanes =
                 lanes(|run| nearest((excess[run] / LENGTH as f32 * per_dmin).clamp(0.0, 63.0)));
-            for offset in OFFSETS {
+            for offset in SCALE_OFFSETS {
                 let minimum: Lanes = lanes(|run| (centre[run] + offset).clamp(0.0, 63.0));
-                let found = errors(rows, d, dmin, scale, minimum);
+                let trial_error = errors(rows, d, dmin, scale, minimum);
                 for run in 0..RUNS {
-                    let better = found[run] < error[run];
-                    error[run] = if better { found[run] } else { error[run] };
+                    let better = trial_error[run] < error[run];
+                    error[run] = if better { trial_error[run] } else { error[run] };
                     scales[run] = if better { scale[run] } else { scales[run] };
                     minima[run] = if better { minimum[run] } else { minima[run] };
                 }
@@ -230,7 +230,7 @@ impl Quantised {
     }
 
     /// The same integers with the best-fitting `d` and `dmin`.
-    fn refined(&self, rows: &Rows<RUNS, LENGTH>) -> Option<Self> {
+    fn refine(&self, rows: &Rows<RUNS, LENGTH>) -> Option<Self> {
         let step: Lanes = lanes(|run| self.d * self.scales[run]);
         let floor: Lanes = lanes(|run| self.dmin * self.minima[run]);
         let inverse = step.map(safe_inverse);
@@ -289,7 +289,7 @@ impl Quantised {
     }
 }
 
-/// The squared error of each run, with its numbers rounded to the nearest representable ones.
+/// The squared error of each run, with its numbers rounded to the nearest representable numbers.
 #[inline(always)]
 fn errors(rows: &Rows<RUNS, LENGTH>, d: f32, dmin: f32, scales: Lanes, minima: Lanes) -> Lanes {
     let step: Lanes = lanes(|run| d * scales[run]);

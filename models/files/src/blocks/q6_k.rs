@@ -13,7 +13,7 @@
 //! The format defines only the reading. This choice of scales aims at the least squared error:
 //!
 //! 1. For each run alone, find a real-valued scale: the number of largest magnitude maps near -32, whatever its sign. Several
-//!    steps around that are tried, each followed by the least-squares scale for its integers.
+//!    steps around this scale are tried, each followed by the least-squares scale for its integers.
 //! 2. `d` is the scale of largest magnitude / -128, rounded away from zero to f16.
 //! 3. For each run, try the three integers nearest to the ideal scale, and take the least true error.
 //! 4. With all integers fixed, fit `d` by least squares again; keep it if the error is smaller.
@@ -62,7 +62,7 @@ fn narrow(values: &[f32; 256], block: &mut [u8; 210]) -> Option<()> {
     let d = f16_at_least(peak.abs() / 128.0)?;
     let d = if peak > 0.0 { -d } else { d };
     let mut best = Quantised::near_ideal(&rows, d, steps);
-    let refined = best.refined(&rows);
+    let refined = best.refine(&rows);
     if refined.error < best.error {
         best = refined;
     }
@@ -103,7 +103,7 @@ fn fit_runs(rows: &Rows<RUNS, LENGTH>) -> Lanes {
             peak[run] = if row[run].abs() > peak[run].abs() { row[run] } else { peak[run] };
         }
     }
-    // The run is scaled so that this number is -32: size and sign do not matter below.
+    // The run is scaled so that its peak is -32: size and sign do not matter below.
     let unit = peak.map(|peak| peak / -32.0);
     let inverse = unit.map(safe_inverse);
     let mut scaled = *rows;
@@ -151,10 +151,10 @@ impl Steps {
     }
 }
 
-/// The offsets from the ideal scale to try.
-const OFFSETS: [f32; 2] = [-1.0, 1.0];
+/// The offsets to try, from the ideal scale.
+const SCALE_OFFSETS: [f32; 2] = [-1.0, 1.0];
 
-/// A block without its numbers.
+/// The scales of a block, without its integers.
 struct Quantised {
     d: f32,
     scales: Lanes,
@@ -162,18 +162,18 @@ struct Quantised {
 }
 
 impl Quantised {
-    /// The best integers for this `d`, among those near the ideal ones.
+    /// The best integers for this `d`, among the neighbours of the ideal integers.
     fn near_ideal(rows: &Rows<RUNS, LENGTH>, d: f32, steps: Lanes) -> Self {
         let per_d = safe_inverse(d);
         let ideal: Lanes = lanes(|run| nearest((steps[run] * per_d).clamp(-128.0, 127.0)));
         let mut scales = ideal;
         let mut error = errors(rows, d, ideal);
-        for offset in OFFSETS {
+        for offset in SCALE_OFFSETS {
             let scale: Lanes = lanes(|run| (ideal[run] + offset).clamp(-128.0, 127.0));
-            let found = errors(rows, d, scale);
+            let trial_error = errors(rows, d, scale);
             for run in 0..RUNS {
-                let better = found[run] < error[run];
-                error[run] = if better { found[run] } else { error[run] };
+                let better = trial_error[run] < error[run];
+                error[run] = if better { trial_error[run] } else { error[run] };
                 scales[run] = if better { scale[run] } else { scales[run] };
             }
         }
@@ -181,7 +181,7 @@ impl Quantised {
     }
 
     /// The same integers with the best-fitting `d`.
-    fn refined(&self, rows: &Rows<RUNS, LENGTH>) -> Self {
+    fn refine(&self, rows: &Rows<RUNS, LENGTH>) -> Self {
         let inverse: Lanes = lanes(|run| safe_inverse(self.d * self.scales[run]));
         let (mut aa, mut ax) = ([0.0; RUNS], [0.0; RUNS]);
         for row in rows {
@@ -214,7 +214,7 @@ impl Quantised {
     }
 }
 
-/// The squared error of each run, with its numbers rounded to the nearest representable ones.
+/// The squared error of each run, with its numbers rounded to the nearest representable numbers.
 #[inline(always)]
 fn errors(rows: &Rows<RUNS, LENGTH>, d: f32, scales: Lanes) -> Lanes {
     let step: Lanes = lanes(|run| d * scales[run]);

@@ -14,7 +14,7 @@ use crate::write::{FilePlan, TensorPlan};
 use crate::{Dtype, Format, Tensor};
 
 /// Other ids that end a text, besides `eos_token_id`, as in llama.cpp: the ends of a turn and of a message.
-pub(crate) const OTHER_ENDS: [&str; 2] = ["tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"];
+pub(crate) const OTHER_EOS_KEYS: [&str; 2] = ["tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"];
 
 /// The content of a file before the weights.
 #[derive(Debug, Clone, PartialEq)]
@@ -88,6 +88,7 @@ const ALIGNMENT: u64 = 32;
 /// A tensor that the weights do not hold: its name and its numbers.
 pub(crate) type Literal = (&'static str, Vec<f32>);
 
+/// Lays out a file: its header, and the offset of each tensor.
 pub(crate) fn plan(
     name: String,
     metadata: &[(String, MetadataValue)],
@@ -106,13 +107,13 @@ pub(crate) fn plan(
     }
     let (mut end, mut tensors, mut literal_bytes) = (0_u64, Vec::new(), Vec::new());
     for (name, values) in literals {
-        write_entry(&mut header, name, &[values.len() as u64], Dtype::F32, end);
+        write_tensor_entry(&mut header, name, &[values.len() as u64], Dtype::F32, end);
         literal_bytes.push((end, values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>()));
         end = (end + 4 * values.len() as u64).next_multiple_of(ALIGNMENT);
     }
     for (part, &dtype) in dtypes.iter().enumerate() {
         let shape = parts[part].shape_in(Format::Gguf);
-        write_entry(&mut header, &parts[part].gguf, &shape, dtype, end);
+        write_tensor_entry(&mut header, &parts[part].gguf, &shape, dtype, end);
         tensors.push(TensorPlan { part, dtype, offset: end });
         end = (end + dtype.bytes(parts[part].elements())).next_multiple_of(ALIGNMENT);
     }
@@ -123,7 +124,7 @@ pub(crate) fn plan(
     FilePlan { name, header, tensors, literals: literal_bytes, bytes: start + end }
 }
 
-fn write_entry(header: &mut Vec<u8>, name: &str, shape: &[u64], dtype: Dtype, offset: u64) {
+fn write_tensor_entry(header: &mut Vec<u8>, name: &str, shape: &[u64], dtype: Dtype, offset: u64) {
     write_text(header, name);
     header.extend((shape.len() as u32).to_le_bytes());
     // GGUF writes the innermost dimension first.
@@ -137,6 +138,7 @@ fn write_text(header: &mut Vec<u8>, text: &str) {
     header.extend(text.as_bytes());
 }
 
+/// Writes a value after its type, with GGUF's numbers for value types.
 fn write_value(header: &mut Vec<u8>, value: &MetadataValue) {
     match value {
         MetadataValue::U32(value) => write_number(header, 4, value.to_le_bytes()),

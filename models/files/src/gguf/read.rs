@@ -18,17 +18,18 @@ pub fn read_header(path: &Path, file: usize) -> Result<Header> {
     read(path, file).with_context(|| format!("`{}`", path.display()))
 }
 
-/// The read buffer. A vocabulary is hundreds of thousands of short texts; this buffer skips most of them without a call.
+/// The read buffer. A vocabulary is hundreds of thousands of short texts; this buffer skips most of them without a system
+/// call.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// The format's own bound on a key. Tensor names are shorter still.
+/// The longest key that the format allows. Tensor names are shorter.
 const MAX_KEY_BYTES: u64 = 65_535;
 
 /// The most bytes of text to read, with keys and names. The longest text in real headers is a tokenizer.json of some 30 MB.
 /// The file size is no bound: a sparse file may be larger than memory.
 const MAX_TEXT_BYTES: u64 = 1 << 27;
 
-/// The most dimensions: models have at most 2; ggml allows 4.
+/// The most dimensions of a tensor: models have at most 2; ggml allows 4.
 const MAX_DIMENSIONS: u32 = 4;
 
 fn read(path: &Path, file: usize) -> Result<Header> {
@@ -91,8 +92,8 @@ fn tensor_type(number: u32) -> Result<(&'static str, u64, u64)> {
         let (block, bytes) = dtype.block();
         return Ok((dtype.as_str(), block as u64, bytes as u64));
     }
-    let found = OTHER_TYPES.iter().find(|(known, ..)| *known == number);
-    found
+    let other = OTHER_TYPES.iter().find(|(known, ..)| *known == number);
+    other
         .map(|&(_, name, block, bytes)| (name, block, bytes))
         .with_context(|| format!("unknown type {number}"))
 }
@@ -113,11 +114,11 @@ fn check_overlap(tensors: &[Tensor]) -> Result<()> {
     Ok(())
 }
 
-/// The file, and the number of its unread bytes.
+/// An open file, with the number of its unread bytes.
 struct Source {
     reader: BufReader<File>,
     file_bytes: u64,
-    left: u64,
+    bytes_left: u64,
     /// The bytes of text that may still be read.
     text_bytes_left: u64,
 }
@@ -129,20 +130,20 @@ impl Source {
         // A small file takes a small buffer.
         let buffer_bytes = usize::try_from(file_bytes)?.clamp(1, BUFFER_BYTES);
         let reader = BufReader::with_capacity(buffer_bytes, file);
-        Ok(Self { reader, file_bytes, left: file_bytes, text_bytes_left: MAX_TEXT_BYTES })
+        Ok(Self { reader, file_bytes, bytes_left: file_bytes, text_bytes_left: MAX_TEXT_BYTES })
     }
 
     fn position(&self) -> u64 {
-        self.file_bytes - self.left
+        self.file_bytes - self.bytes_left
     }
 
     fn bytes<const N: usize>(&mut self) -> Result<[u8; N]> {
         ensure!(
-            N as u64 <= self.left,
+            N as u64 <= self.bytes_left,
             "the file ends here: {N} bytes are needed, and {} are left",
-            self.left
+            self.bytes_left
         );
-        self.claim(N as u64)?;
+        self.consume(N as u64)?;
         let mut bytes = [0; N];
         self.reader.read_exact(&mut bytes)?;
         Ok(bytes)
@@ -156,11 +157,11 @@ impl Source {
         Ok(u64::from_le_bytes(self.bytes()?))
     }
 
-    /// A text of at most `most` bytes, UTF-8 or not.
-    fn text(&mut self, most: u64) -> Result<Vec<u8>> {
+    /// A text of at most `max_bytes` bytes, UTF-8 or not.
+    fn text(&mut self, max_bytes: u64) -> Result<Vec<u8>> {
         let length = self.u64()?;
-        self.claim(length)?;
-        ensure!(length <= most, "claims a text of {length} bytes, and the limit is {most}");
+        self.consume(length)?;
+        ensure!(length <= max_bytes, "claims a text of {length} bytes, and the limit is {max_bytes}");
         let left = self.text_bytes_left.checked_sub(length);
         self.text_bytes_left = left.with_context(|| {
             format!("all texts together exceed {MAX_TEXT_BYTES} bytes, this one with {length}")
@@ -170,7 +171,7 @@ impl Source {
         Ok(bytes)
     }
 
-    /// A key or a tensor's name. One with invalid UTF-8 can still be shown.
+    /// A key or a tensor's name. Invalid UTF-8 is replaced, so that messages can show it.
     fn name(&mut self) -> Result<String> {
         Ok(String::from_utf8_lossy(&self.text(MAX_KEY_BYTES)?).into_owned())
     }
@@ -198,7 +199,7 @@ impl Source {
     fn array(&mut self) -> Result<Value> {
         let (kind, length) = (self.u32().context("type of its elements")?, self.u64().context("length")?);
         let offset = self.position();
-        let fixed = match kind {
+        let min_element_bytes = match kind {
             0 | 1 | 7 => 1,
             2 | 3 => 2,
             4..=6 => 4,
@@ -208,14 +209,14 @@ impl Source {
             9 => bail!("an array of arrays is not supported"),
             other => bail!("array of unknown value type {other}"),
         };
-        self.check_count("array elements", length, fixed)?;
+        self.check_count("array elements", length, min_element_bytes)?;
         if kind == 8 {
             for index in 0..length {
                 let skipped = self.u64().and_then(|bytes| self.skip(bytes));
                 skipped.with_context(|| format!("text {index}"))?;
             }
         } else {
-            self.skip(length * fixed)?;
+            self.skip(length * min_element_bytes)?;
         }
         Ok(Value::Array { kind, length, offset })
     }
@@ -237,20 +238,20 @@ impl Source {
 
     /// Refuses a count that the remaining bytes cannot hold, before a loop uses it.
     fn check_count(&self, items: &str, count: u64, min_bytes_each: u64) -> Result<()> {
-        let fits = count.checked_mul(min_bytes_each).is_some_and(|bytes| bytes <= self.left);
-        ensure!(fits, "claims {count} {items}, and {} bytes are left", self.left);
+        let fits = count.checked_mul(min_bytes_each).is_some_and(|bytes| bytes <= self.bytes_left);
+        ensure!(fits, "claims {count} {items}, and {} bytes are left", self.bytes_left);
         Ok(())
     }
 
-    /// Within the buffer this only moves an index.
+    /// Skips bytes. Within the buffer this only changes an index.
     fn skip(&mut self, bytes: u64) -> Result<()> {
-        self.claim(bytes)?;
+        self.consume(bytes)?;
         Ok(self.reader.seek_relative(i64::try_from(bytes)?)?)
     }
 
-    fn claim(&mut self, bytes: u64) -> Result<()> {
-        ensure!(bytes <= self.left, "claims {bytes} bytes, and {} are left", self.left);
-        self.left -= bytes;
+    fn consume(&mut self, bytes: u64) -> Result<()> {
+        ensure!(bytes <= self.bytes_left, "claims {bytes} bytes, and {} are left", self.bytes_left);
+        self.bytes_left -= bytes;
         Ok(())
     }
 }
@@ -259,7 +260,8 @@ impl Source {
 /// bound: a sparse file may be larger than memory.
 const MAX_ELEMENTS: u64 = 1 << 24;
 
-/// The texts of one metadata array, which must be UTF-8. The caller adds the file's name to an error, here and below.
+/// The texts of one metadata array, which must be UTF-8. The caller adds the file's name to errors of
+/// this function and the next two.
 pub fn read_texts(path: &Path, header: &Header, key: &str) -> Result<Vec<String>> {
     read_array(path, header, key, (8, "text"), 8, |source, index| {
         let text = source.text(MAX_TEXT_BYTES).and_then(|bytes| Ok(String::from_utf8(bytes)?));
@@ -275,7 +277,7 @@ pub fn read_i32s(path: &Path, header: &Header, key: &str) -> Result<Vec<i32>> {
     read_array(path, header, key, (5, "i32"), 4, |source, _| source.bytes().map(i32::from_le_bytes))
 }
 
-/// Nothing is reserved up front: memory grows only with elements that are in the file.
+/// Reads an array of one type. Memory grows only with elements that are in the file.
 fn read_array<T>(
     path: &Path,
     header: &Header,

@@ -24,8 +24,8 @@ pub struct Snapshot {
 impl Cache {
     /// `$HF_HUB_CACHE`, else `hub` in the hub's home.
     pub fn from_environment() -> Result<Self> {
-        let set = variable("HF_HUB_CACHE").or_else(|| variable("HUGGINGFACE_HUB_CACHE"));
-        let folder = match set {
+        let given = variable("HF_HUB_CACHE").or_else(|| variable("HUGGINGFACE_HUB_CACHE"));
+        let folder = match given {
             Some(folder) => PathBuf::from(folder),
             None => home()?.join("hub"),
         };
@@ -34,11 +34,11 @@ impl Cache {
 
     /// The path of a repository's snapshot, if it was pulled. The revision may be the beginning of a commit.
     pub fn find(&self, repository: &Repository) -> Option<PathBuf> {
-        let own = self.folder_of(repository);
-        let (snapshots, revision) = (own.join("snapshots"), repository.revision.as_str());
-        let commit = match read_commit(&own.join("refs").join(revision)) {
+        let repository_folder = self.folder_of(repository);
+        let (snapshots, revision) = (repository_folder.join("snapshots"), repository.revision.as_str());
+        let commit = match read_commit(&repository_folder.join("refs").join(revision)) {
             Some(commit) => commit,
-            None if (SHORT_COMMIT..=COMMIT).contains(&revision.len()) => {
+            None if (SHORT_COMMIT_DIGITS..=COMMIT_DIGITS).contains(&revision.len()) => {
                 let matches = |name: &String| is_commit(name) && name.starts_with(revision);
                 let commits: Vec<_> = names_in(&snapshots).into_iter().filter(matches).collect();
                 <[String; 1]>::try_from(commits).ok()?.into_iter().next()?
@@ -48,7 +48,7 @@ impl Cache {
         Some(snapshots.join(commit)).filter(|folder| folder.is_dir())
     }
 
-    /// `OWNER/NAME`, `OWNER/NAME@REVISION`, or one of several GGUF files: `OWNER/NAME/FILE.gguf`.
+    /// Finds `OWNER/NAME`, `OWNER/NAME@REVISION`, or one of several GGUF files: `OWNER/NAME/FILE.gguf`.
     pub fn find_named(&self, name: &str) -> Option<PathBuf> {
         if let Some(folder) = Repository::parse(name).ok().and_then(|repository| self.find(&repository)) {
             return Some(folder);
@@ -61,32 +61,34 @@ impl Cache {
         Some(folder.join(file)).filter(|path| is_inside && path.is_file())
     }
 
-    /// Every snapshot of every model, under each of its names. A snapshot without a name gets its commit.
+    /// Every snapshot of every model, under each of its names. A snapshot without a name is listed by its commit.
     pub fn snapshots(&self) -> Vec<Snapshot> {
-        let mut found = BTreeSet::new();
+        let mut snapshots = BTreeSet::new();
         for name in names_in(&self.folder) {
             let Some(repository) = Repository::of_folder_name(&name) else { continue };
-            let own = self.folder.join(&name);
-            let mut named = BTreeSet::new();
-            for revision in revisions_in(&own.join("refs"), "", MAX_REVISION_DEPTH) {
+            let repository_folder = self.folder.join(&name);
+            let mut named_folders = BTreeSet::new();
+            for revision in revisions_in(&repository_folder.join("refs"), "", MAX_REVISION_DEPTH) {
                 let Ok(repository) = Repository::parse(&format!("{}@{revision}", repository.id)) else {
                     continue;
                 };
                 if let Some(folder) = self.find(&repository) {
-                    named.insert(folder.clone());
-                    found.insert(Snapshot { repository, folder });
+                    named_folders.insert(folder.clone());
+                    snapshots.insert(Snapshot { repository, folder });
                 }
             }
-            for commit in names_in(&own.join("snapshots")).into_iter().filter(|name| is_commit(name)) {
-                let folder = own.join("snapshots").join(&commit);
-                if !named.contains(&folder) && folder.is_dir() {
-                    let revision = commit[..SHORT_COMMIT].to_string();
+            for commit in
+                names_in(&repository_folder.join("snapshots")).into_iter().filter(|name| is_commit(name))
+            {
+                let folder = repository_folder.join("snapshots").join(&commit);
+                if !named_folders.contains(&folder) && folder.is_dir() {
+                    let revision = commit[..SHORT_COMMIT_DIGITS].to_string();
                     let repository = Repository { revision, ..repository.clone() };
-                    found.insert(Snapshot { repository, folder });
+                    snapshots.insert(Snapshot { repository, folder });
                 }
             }
         }
-        found.into_iter().collect()
+        snapshots.into_iter().collect()
     }
 
     pub(super) fn folder_of(&self, repository: &Repository) -> PathBuf {
@@ -95,7 +97,8 @@ impl Cache {
 }
 
 impl Snapshot {
-    /// The models in it, each with its name, path and bytes. A folder with several GGUF files holds several models.
+    /// The models of the snapshot, each with its name, path and bytes. A folder with several GGUF files holds several
+    /// models.
     pub fn models(&self) -> Vec<(String, PathBuf, u64)> {
         let files = files_under(&self.folder, "", MAX_FOLDER_DEPTH);
         let with_ending =
@@ -112,7 +115,7 @@ impl Snapshot {
     }
 }
 
-/// The readable name of a snapshot or of a file in one, because its folder is named by a commit.
+/// The readable name of a snapshot, or of a file in a snapshot: the name of the folder itself is a commit.
 pub fn name_of(path: &Path) -> Option<String> {
     let path = std::path::absolute(path).ok()?;
     let (folder, file) = match path.extension() {
@@ -121,13 +124,17 @@ pub fn name_of(path: &Path) -> Option<String> {
     };
     let commit = folder.file_name()?.to_str().filter(|name| is_commit(name))?;
     let snapshots = folder.parent().filter(|folder| folder.ends_with("snapshots"))?;
-    let own = snapshots.parent()?;
-    let repository = Repository::of_folder_name(own.file_name()?.to_str()?)?;
+    let repository_folder = snapshots.parent()?;
+    let repository = Repository::of_folder_name(repository_folder.file_name()?.to_str()?)?;
     if let Some(file) = file {
         return Some(format!("{}/{}", repository.id, file.to_str()?));
     }
-    let is_main = read_commit(&own.join("refs").join(MAIN)).is_some_and(|main| main == commit);
-    Some(if is_main { repository.id } else { format!("{}@{}", repository.id, &commit[..SHORT_COMMIT]) })
+    let is_main = read_commit(&repository_folder.join("refs").join(MAIN)).is_some_and(|main| main == commit);
+    Some(if is_main {
+        repository.id
+    } else {
+        format!("{}@{}", repository.id, &commit[..SHORT_COMMIT_DIGITS])
+    })
 }
 
 /// The home of the hub's programs: `$HF_HOME`, else `~/.cache/huggingface`.
@@ -143,9 +150,9 @@ pub(super) fn variable(name: &str) -> Option<std::ffi::OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// The digits of a short commit, and of a full one.
-const SHORT_COMMIT: usize = 8;
-const COMMIT: usize = 40;
+/// The number of digits of a short commit, and of a full commit.
+const SHORT_COMMIT_DIGITS: usize = 8;
+const COMMIT_DIGITS: usize = 40;
 /// Revisions such as `refs/pr/1` are in nested folders.
 const MAX_REVISION_DEPTH: usize = 4;
 const MAX_FOLDER_DEPTH: usize = 16;
@@ -168,69 +175,78 @@ fn names_in(folder: &Path) -> Vec<String> {
 }
 
 fn revisions_in(folder: &Path, prefix: &str, max_depth: usize) -> Vec<String> {
-    let mut found = Vec::new();
+    let mut revisions = Vec::new();
     for name in names_in(folder) {
         let (path, revision) = (folder.join(&name), format!("{prefix}{name}"));
         match path.is_dir() {
             true if max_depth > 0 => {
-                found.extend(revisions_in(&path, &format!("{revision}/"), max_depth - 1))
+                revisions.extend(revisions_in(&path, &format!("{revision}/"), max_depth - 1))
             }
             true => {}
-            false => found.push(revision),
+            false => revisions.push(revision),
         }
     }
-    found
+    revisions
 }
 
 /// Files with their sizes. Links are followed; broken links are left out.
 fn files_under(folder: &Path, prefix: &str, max_depth: usize) -> Vec<(String, u64)> {
-    let mut found = Vec::new();
+    let mut files = Vec::new();
     for name in names_in(folder) {
         let (path, full) = (folder.join(&name), format!("{prefix}{name}"));
         match std::fs::metadata(&path) {
             Ok(metadata) if metadata.is_dir() && max_depth > 0 => {
-                found.extend(files_under(&path, &format!("{full}/"), max_depth - 1));
+                files.extend(files_under(&path, &format!("{full}/"), max_depth - 1));
             }
-            Ok(metadata) if metadata.is_file() => found.push((full, metadata.len())),
+            Ok(metadata) if metadata.is_file() => files.push((full, metadata.len())),
             _ => {}
         }
     }
-    found.sort();
-    found
+    files.sort();
+    files
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const FIRST: &str = "0123456789abcdef0123456789abcdef01234567";
-    const SECOND: &str = "89abcdef0123456789abcdef0123456789abcdef";
+    const FIRST_COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+    const SECOND_COMMIT: &str = "89abcdef0123456789abcdef0123456789abcdef";
 
-    /// A cache with `o/n`: one commit with two names, another with none.
+    /// A cache with the repository `o/n`: its first commit has two names, its second commit has none.
     fn cache(name: &str) -> Cache {
         let folder = std::env::temp_dir().join(format!("model-files-{name}-{}", std::process::id()));
-        let own = folder.join("models--o--n");
-        for path in ["refs/refs/pr", "blobs", &format!("snapshots/{FIRST}"), &format!("snapshots/{SECOND}")] {
-            std::fs::create_dir_all(own.join(path)).unwrap();
+        let repository_folder = folder.join("models--o--n");
+        for path in [
+            "refs/refs/pr",
+            "blobs",
+            &format!("snapshots/{FIRST_COMMIT}"),
+            &format!("snapshots/{SECOND_COMMIT}"),
+        ] {
+            std::fs::create_dir_all(repository_folder.join(path)).unwrap();
         }
         for revision in ["main", "refs/pr/1"] {
-            std::fs::write(own.join("refs").join(revision), format!("{FIRST}\n")).unwrap();
+            std::fs::write(repository_folder.join("refs").join(revision), format!("{FIRST_COMMIT}\n"))
+                .unwrap();
         }
-        std::fs::write(own.join("blobs/b"), b"12345").unwrap();
-        std::os::unix::fs::symlink("../../blobs/b", own.join(format!("snapshots/{FIRST}/config.json")))
-            .unwrap();
+        std::fs::write(repository_folder.join("blobs/b"), b"12345").unwrap();
+        std::os::unix::fs::symlink(
+            "../../blobs/b",
+            repository_folder.join(format!("snapshots/{FIRST_COMMIT}/config.json")),
+        )
+        .unwrap();
         Cache { folder }
     }
 
     #[test]
-    fn a_snapshot_is_found_by_branch_and_commit_alone() {
+    fn a_snapshot_is_found_by_its_branch_or_its_commit() {
         let cache = cache("find");
         let find = |name: &str| cache.find(&Repository::parse(name).unwrap());
         let snapshots = cache.folder.join("models--o--n/snapshots");
-        assert_eq!(find("o/n"), Some(snapshots.join(FIRST)));
-        assert_eq!(find("o/n@refs/pr/1"), Some(snapshots.join(FIRST)));
-        assert_eq!(find(&format!("o/n@{SECOND}")), Some(snapshots.join(SECOND)));
-        assert_eq!(find("o/n@89abcdef"), Some(snapshots.join(SECOND)));
+        assert_eq!(find("o/n"), Some(snapshots.join(FIRST_COMMIT)));
+        assert_eq!(find("o/n@refs/pr/1"), Some(snapshots.join(FIRST_COMMIT)));
+        assert_eq!(find(&format!("o/n@{SECOND_COMMIT}")), Some(snapshots.join(SECOND_COMMIT)));
+        assert_eq!(find("o/n@89abcdef"), Some(snapshots.join(SECOND_COMMIT)));
         assert_eq!(find("o/n@ffffffff"), None);
         assert_eq!((find("o/n@v2"), find("o/m"), find("n")), (None, None, None));
         // A ref with a path instead of a commit finds nothing.
@@ -242,7 +258,7 @@ mod tests {
     #[test]
     fn every_snapshot_is_listed_under_its_names() {
         let cache = cache("list");
-        std::fs::create_dir_all(cache.folder.join("datasets--o--d/snapshots").join(FIRST)).unwrap();
+        std::fs::create_dir_all(cache.folder.join("datasets--o--d/snapshots").join(FIRST_COMMIT)).unwrap();
         let listed = cache.snapshots();
         let names: Vec<_> = listed.iter().map(|snapshot| snapshot.repository.to_string()).collect();
         assert_eq!(names, ["o/n@89abcdef", "o/n", "o/n@refs/pr/1"]);
@@ -275,9 +291,12 @@ mod tests {
     fn a_snapshot_has_the_name_of_its_repository() {
         let cache = cache("name");
         let snapshots = cache.folder.join("models--o--n/snapshots");
-        assert_eq!(name_of(&snapshots.join(FIRST)).as_deref(), Some("o/n"));
-        assert_eq!(name_of(&snapshots.join(SECOND)).as_deref(), Some("o/n@89abcdef"));
-        assert_eq!(name_of(&snapshots.join(SECOND).join("n-Q4_K.gguf")).as_deref(), Some("o/n/n-Q4_K"));
+        assert_eq!(name_of(&snapshots.join(FIRST_COMMIT)).as_deref(), Some("o/n"));
+        assert_eq!(name_of(&snapshots.join(SECOND_COMMIT)).as_deref(), Some("o/n@89abcdef"));
+        assert_eq!(
+            name_of(&snapshots.join(SECOND_COMMIT).join("n-Q4_K.gguf")).as_deref(),
+            Some("o/n/n-Q4_K")
+        );
         assert_eq!(name_of(&cache.folder), None);
         std::fs::remove_dir_all(&cache.folder).unwrap();
     }

@@ -18,7 +18,7 @@ pub struct Hub<'a> {
     agent: Agent,
     endpoint: &'a str,
     token: Option<&'a Token>,
-    /// Whether the hub has answered before. Without any answer it may not exist, so retries make no sense.
+    /// Whether the hub has answered a request. Without any answer it may not exist, so retries make no sense.
     has_answered: Cell<bool>,
 }
 
@@ -55,7 +55,7 @@ pub struct Retries {
 
 impl Retries {
     /// Waits before the next try; after the last try, returns the failure as an error.
-    pub fn wait(&mut self, error: RequestError, waiting: &mut dyn FnMut(&str, Duration)) -> Result<()> {
+    pub fn wait(&mut self, error: RequestError, on_wait: &mut dyn FnMut(&str, Duration)) -> Result<()> {
         let (why, wait) = match error {
             RequestError::Permanent(error) => return Err(error),
             RequestError::Transient { why, wait } => (why, wait),
@@ -67,8 +67,8 @@ impl Retries {
             ));
         }
         let wait = wait.unwrap_or(FIRST_WAIT * 2_u32.pow(self.failures - 1)).min(MAX_WAIT);
-        waiting(&why, wait);
-        // The other side sends no signal when it recovers.
+        on_wait(&why, wait);
+        // A server sends no signal when it recovers.
         std::thread::sleep(wait);
         Ok(())
     }
@@ -105,7 +105,7 @@ impl<'a> Hub<'a> {
     pub fn listing(
         &self,
         repository: &Repository,
-        waiting: &mut dyn FnMut(&str, Duration),
+        on_wait: &mut dyn FnMut(&str, Duration),
     ) -> Result<Listing> {
         let revision = repository.revision.replace('/', "%2F");
         let url = format!("{}/api/models/{}/revision/{revision}?blobs=true", self.endpoint, repository.id);
@@ -120,7 +120,7 @@ impl<'a> Hub<'a> {
                     return Listing::parse(&json)
                         .map_err(|error| anyhow!("`{repository}` on {}: {error:#}", self.endpoint));
                 }
-                Err(error) => retries.wait(error, waiting)?,
+                Err(error) => retries.wait(error, on_wait)?,
             }
         }
     }
@@ -226,9 +226,9 @@ fn is_transient(status: StatusCode) -> bool {
 
 /// Percent-encodes a path for a URL.
 fn percent_encoded(name: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
     name.bytes()
-        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .map(|byte| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
         .collect()
 }
 
@@ -252,15 +252,15 @@ pub struct Token {
 
 impl Settings {
     pub fn from_environment() -> Result<Self> {
-        let endpoint = text("HF_ENDPOINT")?.unwrap_or_else(|| "https://huggingface.co".into());
+        let endpoint = variable_text("HF_ENDPOINT")?.unwrap_or_else(|| "https://huggingface.co".into());
         ensure!(
             endpoint.starts_with("http://") || endpoint.starts_with("https://"),
             "`HF_ENDPOINT`: expected `http://...` or `https://...`, found `{}`",
             printable(&endpoint)
         );
-        let offline = text("HF_HUB_OFFLINE")?;
-        let read_timeout = match text("HF_HUB_DOWNLOAD_TIMEOUT")? {
-            None => READ_TIMEOUT,
+        let offline = variable_text("HF_HUB_OFFLINE")?;
+        let read_timeout = match variable_text("HF_HUB_DOWNLOAD_TIMEOUT")? {
+            None => DEFAULT_READ_TIMEOUT,
             Some(seconds) => {
                 seconds.parse().ok().filter(|&s| s > 0).map(Duration::from_secs).with_context(|| {
                     format!("`HF_HUB_DOWNLOAD_TIMEOUT`: expected seconds, found `{}`", printable(&seconds))
@@ -271,18 +271,19 @@ impl Settings {
             endpoint: endpoint.trim_end_matches('/').into(),
             cache: Cache::from_environment()?,
             token: token()?,
-            offline: offline.is_some_and(|text| ["1", "ON", "YES", "TRUE"].contains(&&*text.to_uppercase())),
+            offline: offline
+                .is_some_and(|value| ["1", "ON", "YES", "TRUE"].contains(&&*value.to_uppercase())),
             read_timeout,
         })
     }
 }
 
-const READ_TIMEOUT: Duration = Duration::from_secs(30);
+const DEFAULT_READ_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// `$HF_TOKEN`, else the file that a log-in writes.
 fn token() -> Result<Option<Token>> {
-    if let Some(secret) = text("HF_TOKEN")?.filter(|secret| !secret.trim().is_empty()) {
-        return checked_token(&secret, "`HF_TOKEN`".into()).map(Some);
+    if let Some(secret) = variable_text("HF_TOKEN")?.filter(|secret| !secret.trim().is_empty()) {
+        return parse_token(&secret, "`HF_TOKEN`".into()).map(Some);
     }
     let path = match variable("HF_TOKEN_PATH") {
         Some(path) => PathBuf::from(path),
@@ -290,7 +291,7 @@ fn token() -> Result<Option<Token>> {
     };
     match std::fs::read_to_string(&path) {
         Ok(secret) if !secret.trim().is_empty() => {
-            checked_token(&secret, format!("`{}`", path.display())).map(Some)
+            parse_token(&secret, format!("`{}`", path.display())).map(Some)
         }
         Ok(_) => Ok(None),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
@@ -298,8 +299,8 @@ fn token() -> Result<Option<Token>> {
     }
 }
 
-/// Checks a token: it becomes a header line, so it must not contain a line end.
-fn checked_token(secret: &str, source: String) -> Result<Token> {
+/// Parses a token. It becomes a header line, so it must not contain a line end.
+fn parse_token(secret: &str, source: String) -> Result<Token> {
     let secret = secret.trim();
     ensure!(
         secret.bytes().all(|byte| byte.is_ascii_graphic()),
@@ -308,7 +309,7 @@ fn checked_token(secret: &str, source: String) -> Result<Token> {
     Ok(Token { secret: secret.into(), source })
 }
 
-fn text(name: &str) -> Result<Option<String>> {
+fn variable_text(name: &str) -> Result<Option<String>> {
     let Some(value) = variable(name) else { return Ok(None) };
     // The value stays hidden: it may be a token.
     value.into_string().map(Some).map_err(|_| anyhow::anyhow!("`{name}` is not valid UTF-8"))
@@ -337,9 +338,8 @@ mod tests {
 
     #[test]
     fn an_invalid_token_is_refused_and_not_printed() {
-        let error =
-            checked_token("secret\r\nHost: elsewhere", "`HF_TOKEN`".into()).err().unwrap().to_string();
+        let error = parse_token("secret\r\nHost: elsewhere", "`HF_TOKEN`".into()).err().unwrap().to_string();
         assert!(error.contains("`HF_TOKEN`") && !error.contains("secret"), "{error}");
-        assert_eq!(checked_token(" hf_x\n", "`HF_TOKEN`".into()).unwrap().secret, "hf_x");
+        assert_eq!(parse_token(" hf_x\n", "`HF_TOKEN`".into()).unwrap().secret, "hf_x");
     }
 }

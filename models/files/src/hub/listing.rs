@@ -29,7 +29,7 @@ impl Listing {
     /// Parses the hub's answer to `/api/models/ID/revision/REVISION?blobs=true`.
     pub fn parse(json: &[u8]) -> Result<Self> {
         let answer: Answer = serde_json::from_slice(json).context("invalid description of a repository")?;
-        ensure!(is_commit(&answer.sha), "`sha`: `{}` is no commit", printable(&answer.sha));
+        ensure!(is_commit(&answer.sha), "`sha`: `{}` is not a commit", printable(&answer.sha));
         let files = answer.siblings.into_iter().map(RemoteFile::of).collect::<Result<_>>()?;
         Ok(Self { commit: answer.sha, files })
     }
@@ -74,6 +74,8 @@ struct Lfs {
     size: u64,
 }
 
+const MAX_PATH_BYTES: usize = 1024;
+
 /// Whether the name is a relative path of plain parts. A backslash separates parts on other systems, so it is refused.
 fn is_safe_path(name: &str) -> bool {
     let is_plain = |part: &str| {
@@ -82,11 +84,11 @@ fn is_safe_path(name: &str) -> bool {
             && part != ".."
             && !part.contains(|character: char| character == '\\' || character.is_control())
     };
-    name.len() <= 1024 && name.split('/').all(is_plain)
+    name.len() <= MAX_PATH_BYTES && name.split('/').all(is_plain)
 }
 
-/// The hub identifies large files by the SHA-256 of their bytes, and small ones by git's hash. The cache uses it as the
-/// file name.
+/// The hub identifies large files by the SHA-256 of their bytes, and small files by git's hash. The cache uses the
+/// hash as the file name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Digest {
     Sha256(String),
@@ -152,18 +154,18 @@ const OTHER_FILES: &[&str] = &[
 /// Pickled files run code when they are loaded, so they are never fetched. HDF5 is not fetched either.
 const PICKLES: &[&str] = &["*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5"];
 
-/// The files that match the patterns; without patterns, those that an engine needs.
+/// The files that match the patterns; without patterns, the files that an engine needs.
 pub fn choose<'a>(files: &'a [RemoteFile], patterns: &[String]) -> Result<Vec<&'a RemoteFile>> {
     if patterns.is_empty() {
         return default_files(files);
     }
     let mut chosen = vec![false; files.len()];
     for pattern in patterns {
-        let matched = |file: &RemoteFile| matches(pattern, &file.name);
+        let is_match = |file: &RemoteFile| matches(pattern, &file.name);
         let allowed: Vec<usize> =
-            (0..files.len()).filter(|&at| matched(&files[at]) && !is_pickle(&files[at])).collect();
+            (0..files.len()).filter(|&at| is_match(&files[at]) && !is_pickle(&files[at])).collect();
         if allowed.is_empty() {
-            match files.iter().find(|file| matched(file)) {
+            match files.iter().find(|file| is_match(file)) {
                 Some(file) => bail!(
                     "`{}` may run code when it is loaded, so files of its kind are not fetched\nhint: safetensors and GGUF hold the same weights and nothing else",
                     file.name
@@ -178,7 +180,7 @@ pub fn choose<'a>(files: &'a [RemoteFile], patterns: &[String]) -> Result<Vec<&'
 
 fn default_files(files: &[RemoteFile]) -> Result<Vec<&RemoteFile>> {
     let weights = weights(files)?;
-    let is_other = |file: &&RemoteFile| OTHER_FILES.iter().any(|pattern| matches_here(pattern, &file.name));
+    let is_other = |file: &&RemoteFile| OTHER_FILES.iter().any(|pattern| matches_at_top(pattern, &file.name));
     Ok(files.iter().filter(is_other).chain(weights).collect())
 }
 
@@ -186,7 +188,7 @@ fn default_files(files: &[RemoteFile]) -> Result<Vec<&RemoteFile>> {
 /// format.
 fn weights(files: &[RemoteFile]) -> Result<Vec<&RemoteFile>> {
     let matching =
-        |pattern: &str| files.iter().filter(|file| matches_here(pattern, &file.name)).collect::<Vec<_>>();
+        |pattern: &str| files.iter().filter(|file| matches_at_top(pattern, &file.name)).collect::<Vec<_>>();
     let (index, shards) = (matching(INDEX), matching("model-*-of-*.safetensors"));
     if !index.is_empty() && !shards.is_empty() {
         return Ok(index.into_iter().chain(shards).collect());
@@ -234,11 +236,11 @@ fn table<'a>(files: impl IntoIterator<Item = &'a RemoteFile>) -> String {
 }
 
 /// Like `matches`, for files at the top of the repository.
-fn matches_here(pattern: &str, name: &str) -> bool {
+fn matches_at_top(pattern: &str, name: &str) -> bool {
     !name.contains('/') && matches(pattern, name)
 }
 
-/// `*` matches anything, `?` one character, and all else itself.
+/// `*` matches any text, `?` one character, and every other character itself.
 fn matches(pattern: &str, name: &str) -> bool {
     let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
     let (mut at, mut name_at) = (0, 0);
@@ -275,7 +277,7 @@ mod tests {
         Listing::parse(&serde_json::to_vec(&answer).unwrap())
     }
 
-    fn small(name: &str) -> serde_json::Value {
+    fn small_file(name: &str) -> serde_json::Value {
         serde_json::json!({ "rfilename": name, "size": 7, "blobId": COMMIT })
     }
 
@@ -284,7 +286,7 @@ mod tests {
         let sha256 = "ab".repeat(32);
         let large = serde_json::json!({ "rfilename": "a/b.gguf", "size": 9, "blobId": COMMIT,
             "lfs": { "sha256": sha256, "size": 9, "pointerSize": 134 } });
-        let listing = parse(&serde_json::json!([small("config.json"), large])).unwrap();
+        let listing = parse(&serde_json::json!([small_file("config.json"), large])).unwrap();
         assert_eq!(listing.commit, COMMIT);
         assert_eq!(listing.files[0].digest, Digest::GitBlob(COMMIT.into()));
         assert_eq!((listing.files[1].bytes, &listing.files[1].digest), (9, &Digest::Sha256(sha256)));
@@ -293,7 +295,7 @@ mod tests {
     #[test]
     fn a_name_that_leads_out_of_the_folder_is_refused() {
         for name in ["../evil", "/etc/passwd", "a/../../b", "a//b", "", "a/", "..\\evil", "a\nb", "./a"] {
-            let refused = parse(&serde_json::json!([small("config.json"), small(name)]));
+            let refused = parse(&serde_json::json!([small_file("config.json"), small_file(name)]));
             assert!(format!("{:#}", refused.unwrap_err()).contains("leads out"), "{name:?}");
         }
     }
@@ -332,13 +334,13 @@ mod tests {
         names.iter().map(file).collect()
     }
 
-    fn chosen(names: &[&str], patterns: &[&str]) -> Result<Vec<String>> {
+    fn choose_names(names: &[&str], patterns: &[&str]) -> Result<Vec<String>> {
         let patterns: Vec<_> = patterns.iter().map(|pattern| pattern.to_string()).collect();
         choose(&files(names), &patterns).map(|files| files.iter().map(|file| file.name.clone()).collect())
     }
 
-    fn error_of(names: &[&str], patterns: &[&str]) -> String {
-        chosen(names, patterns).unwrap_err().to_string()
+    fn error_message(names: &[&str], patterns: &[&str]) -> String {
+        choose_names(names, patterns).unwrap_err().to_string()
     }
 
     #[test]
@@ -369,31 +371,34 @@ mod tests {
         let unneeded = ["consolidated.safetensors", "pytorch_model.bin", "model-q4.gguf"];
         let all = [&names[..], &weights[..], &unneeded[..], &[INDEX]].concat();
         let expected = ["config.json", "chat_template.jinja", INDEX, weights[0], weights[1]];
-        assert_eq!(chosen(&all, &[]).unwrap(), expected);
-        assert_eq!(chosen(&["model.safetensors", "other.safetensors"], &[]).unwrap(), ["model.safetensors"]);
-        assert_eq!(chosen(&["other.safetensors"], &[]).unwrap(), ["other.safetensors"]);
-        assert_eq!(chosen(&["config.json", "m.gguf"], &[]).unwrap(), ["config.json", "m.gguf"]);
+        assert_eq!(choose_names(&all, &[]).unwrap(), expected);
+        assert_eq!(
+            choose_names(&["model.safetensors", "other.safetensors"], &[]).unwrap(),
+            ["model.safetensors"]
+        );
+        assert_eq!(choose_names(&["other.safetensors"], &[]).unwrap(), ["other.safetensors"]);
+        assert_eq!(choose_names(&["config.json", "m.gguf"], &[]).unwrap(), ["config.json", "m.gguf"]);
     }
 
     #[test]
     fn one_of_several_gguf_files_must_be_named() {
-        let refused = error_of(&["a-q4.gguf", "a-q8.gguf", "config.json"], &[]);
+        let refused = error_message(&["a-q4.gguf", "a-q8.gguf", "config.json"], &[]);
         assert!(refused.contains("  a-q4.gguf   1.50 MB\n  a-q8.gguf   1.50 MB\n"), "{refused}");
         assert!(refused.contains("hint: name one: `--file 'a-q4.gguf'`"), "{refused}");
-        assert_eq!(chosen(&["a-q4.gguf", "a-q8.gguf"], &["*q8*"]).unwrap(), ["a-q8.gguf"]);
+        assert_eq!(choose_names(&["a-q4.gguf", "a-q8.gguf"], &["*q8*"]).unwrap(), ["a-q8.gguf"]);
     }
 
     #[test]
     fn a_pattern_that_matches_nothing_is_refused_with_a_list_of_the_files() {
-        let refused = error_of(&["config.json", "m.gguf"], &["*.gguf", "*.safetensors"]);
+        let refused = error_message(&["config.json", "m.gguf"], &["*.gguf", "*.safetensors"]);
         assert!(refused.contains("`*.safetensors`") && refused.contains("  config.json"), "{refused}");
     }
 
     #[test]
     fn a_file_that_may_run_code_is_never_selected() {
-        assert_eq!(chosen(&["a.bin", "B.PT", "c.json", "d.h5"], &["*"]).unwrap(), ["c.json"]);
-        assert!(error_of(&["a.bin", "c.json"], &["*.bin"]).contains("`a.bin` may run code"));
-        assert!(error_of(&["pytorch_model.bin", "config.json"], &[]).contains("may run code"));
-        assert!(error_of(&["README.md"], &[]).contains("neither `*.safetensors` nor"));
+        assert_eq!(choose_names(&["a.bin", "B.PT", "c.json", "d.h5"], &["*"]).unwrap(), ["c.json"]);
+        assert!(error_message(&["a.bin", "c.json"], &["*.bin"]).contains("`a.bin` may run code"));
+        assert!(error_message(&["pytorch_model.bin", "config.json"], &[]).contains("may run code"));
+        assert!(error_message(&["README.md"], &[]).contains("neither `*.safetensors` nor"));
     }
 }

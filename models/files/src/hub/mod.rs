@@ -38,18 +38,18 @@ pub struct Repository {
 }
 
 impl Repository {
-    /// `OWNER/NAME` or `OWNER/NAME@REVISION`.
+    /// Parses `OWNER/NAME` or `OWNER/NAME@REVISION`.
     pub fn parse(text: &str) -> Result<Self> {
         let (id, revision) = text.split_once('@').unwrap_or((text, MAIN));
         let parts: Vec<&str> = id.split('/').collect();
         ensure!(
             parts.len() <= 2 && parts.iter().all(|part| is_name(part)),
-            "`{}` is no name of a repository\nhint: it is `OWNER/NAME`, or `OWNER/NAME@REVISION`",
+            "`{}` is not the name of a repository\nhint: a name is `OWNER/NAME`, or `OWNER/NAME@REVISION`",
             printable(text)
         );
         ensure!(
             revision.split('/').all(is_part) && !revision.ends_with(".lock"),
-            "`{}` is no name of a revision\nhint: it is a branch, a tag or a commit, as in `{id}@{MAIN}`",
+            "`{}` is not the name of a revision\nhint: a revision is a branch, a tag or a commit, as in `{id}@{MAIN}`",
             printable(revision)
         );
         Ok(Self { id: id.into(), revision: revision.into() })
@@ -62,12 +62,12 @@ impl Repository {
 
     /// The folder of this repository in a cache.
     fn folder_name(&self) -> String {
-        format!("{MODELS}{}", self.id.replace('/', "--"))
+        format!("{MODELS_PREFIX}{}", self.id.replace('/', "--"))
     }
 
     /// The repository of a folder in a cache; other folders (data sets, locks) give `None`.
     fn of_folder_name(name: &str) -> Option<Self> {
-        Self::parse(&name.strip_prefix(MODELS)?.replace("--", "/")).ok()
+        Self::parse(&name.strip_prefix(MODELS_PREFIX)?.replace("--", "/")).ok()
     }
 }
 
@@ -90,9 +90,10 @@ fn is_hexadecimal(text: &str, digits: usize) -> bool {
     text.len() == digits && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-const MODELS: &str = "models--";
-/// The hub's own bound.
+const MODELS_PREFIX: &str = "models--";
+/// The longest name that the hub accepts.
 const MAX_NAME_LENGTH: usize = 96;
+const MAX_PART_LENGTH: usize = 200;
 
 /// Whether a part is a valid name. Two hyphens stand for the slash in a cache's folders, so no name has them.
 fn is_name(part: &str) -> bool {
@@ -105,8 +106,8 @@ fn is_name(part: &str) -> bool {
 
 /// Whether a part of a path is plain: no `..`, and not hidden.
 fn is_part(part: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-+".contains(&byte);
-    !part.is_empty() && part.len() <= 200 && !part.starts_with('.') && part.bytes().all(plain)
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-+".contains(&byte);
+    !part.is_empty() && part.len() <= MAX_PART_LENGTH && !part.starts_with('.') && part.bytes().all(is_plain)
 }
 
 #[cfg(test)]
@@ -114,21 +115,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_repository_is_an_owner_and_a_name_and_perhaps_a_revision() {
-        let parsed = |text| Repository::parse(text).unwrap();
-        assert_eq!((parsed("o/n").id.as_str(), parsed("o/n").revision.as_str()), ("o/n", MAIN));
-        assert_eq!(parsed("o/n@refs/pr/1").revision, "refs/pr/1");
+    fn a_repository_has_an_owner_a_name_and_an_optional_revision() {
+        let parse = |text| Repository::parse(text).unwrap();
+        assert_eq!((parse("o/n").id.as_str(), parse("o/n").revision.as_str()), ("o/n", MAIN));
+        assert_eq!(parse("o/n@refs/pr/1").revision, "refs/pr/1");
         for text in ["o/n", "gpt2", "Qwen/Qwen2.5-0.5B@v1.0"] {
-            assert_eq!(parsed(text).to_string(), text);
-            let folder = parsed(text).folder_name();
-            assert_eq!(Repository::of_folder_name(&folder).map(|found| found.id), Some(parsed(text).id));
+            assert_eq!(parse(text).to_string(), text);
+            let folder = parse(text).folder_name();
+            assert_eq!(Repository::of_folder_name(&folder).map(|found| found.id), Some(parse(text).id));
         }
-        assert_eq!(parsed("o/n@main").to_string(), "o/n");
+        assert_eq!(parse("o/n@main").to_string(), "o/n");
         assert!(Repository::is_likely("o/n") && !Repository::is_likely("gpt2"));
     }
 
     #[test]
-    fn a_path_out_of_a_folder_is_no_name() {
+    fn a_path_that_leads_out_of_a_folder_is_refused_as_a_name() {
         for text in [
             "", "/", "../n", "o/..", "/etc", "o/n/m", "o//n", ".o/n", "-o/n", "o--p/n", "o\\n", "o/n?x",
             "./n",

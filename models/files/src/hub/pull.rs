@@ -23,16 +23,16 @@ pub enum Event<'a> {
     Planned {
         commit: &'a str,
         files: usize,
-        files_here: usize,
+        cached_files: usize,
         bytes: u64,
-        bytes_here: u64,
+        cached_bytes: u64,
     },
     FileStarted {
         name: &'a str,
         bytes: u64,
     },
     /// The bytes of all files in the cache.
-    At {
+    Progress {
         bytes: u64,
     },
     FileDone {
@@ -46,7 +46,7 @@ pub enum Event<'a> {
     },
 }
 
-/// Fetches the files that an engine needs, or those that match the patterns, and returns their folder.
+/// Fetches the files that an engine needs, or the files that match the patterns, and returns their folder.
 pub fn pull(
     settings: &Settings,
     repository: &Repository,
@@ -66,26 +66,27 @@ pub fn pull(
     let Listing { commit, files } =
         hub.listing(repository, &mut |why, wait| report(Event::Waiting { why, wait }))?;
     let chosen = choose(&files, patterns).with_context(|| format!("`{repository}`"))?;
-    let own = settings.cache.folder_of(repository);
+    let repository_folder = settings.cache.folder_of(repository);
     let locks = settings.cache.folder.join(".locks").join(repository.folder_name());
-    let blobs = Blobs { hub: &hub, repository, commit: &commit, folder: own.join("blobs"), locks };
+    let blobs =
+        Blobs { hub: &hub, repository, commit: &commit, folder: repository_folder.join("blobs"), locks };
     let missing = plan(&blobs, &chosen, report, &settings.cache.folder)?;
     let mut done: u64 = chosen.iter().filter(|file| !missing.contains(file)).map(|file| file.bytes).sum();
     for file in missing {
         report(Event::FileStarted { name: &file.name, bytes: file.bytes });
         blobs.fetch(file, &mut |step| match step {
-            Step::At(bytes) => report(Event::At { bytes: done + bytes }),
+            Step::Progress(bytes) => report(Event::Progress { bytes: done + bytes }),
             Step::Waiting { why, wait } => report(Event::Waiting { why, wait }),
         })?;
         done += file.bytes;
         report(Event::FileDone { name: &file.name, bytes: file.bytes });
     }
-    let snapshot = own.join("snapshots").join(&commit);
+    let snapshot = repository_folder.join("snapshots").join(&commit);
     for file in &chosen {
         link(&snapshot, file)?;
     }
     if repository.revision != commit {
-        let reference = own.join("refs").join(&repository.revision);
+        let reference = repository_folder.join("refs").join(&repository.revision);
         write_atomically(&reference, |path| std::fs::write(path, &commit))?;
     }
     Ok(snapshot)
@@ -100,12 +101,12 @@ fn plan<'a>(
 ) -> Result<Vec<&'a RemoteFile>> {
     let total = chosen.iter().try_fold(0_u64, |sum, file| sum.checked_add(file.bytes));
     let bytes = total.with_context(|| format!("`{}`: the sizes of its files overflow", blobs.repository))?;
-    let bytes_here = chosen.iter().map(|file| blobs.bytes_here(file)).sum();
+    let cached_bytes = chosen.iter().map(|file| blobs.cached_bytes(file)).sum();
     let missing: Vec<_> = chosen.iter().filter(|file| !blobs.is_complete(file)).copied().collect();
-    let (files, files_here) = (chosen.len(), chosen.len() - missing.len());
-    report(Event::Planned { commit: blobs.commit, files, files_here, bytes, bytes_here });
+    let (files, cached_files) = (chosen.len(), chosen.len() - missing.len());
+    report(Event::Planned { commit: blobs.commit, files, cached_files, bytes, cached_bytes });
     if !missing.is_empty() {
-        let (needed, free) = (bytes - bytes_here, free_bytes(cache)?);
+        let (needed, free) = (bytes - cached_bytes, free_bytes(cache)?);
         ensure!(
             needed <= free,
             "`{}` needs {} more, and the disk of `{}` has {} free\nhint: `HF_HUB_CACHE` names another folder to pull into",
@@ -141,8 +142,8 @@ struct Blobs<'a> {
 
 /// The progress of a download.
 enum Step<'a> {
-    /// The number of bytes downloaded.
-    At(u64),
+    /// The number of downloaded bytes.
+    Progress(u64),
     Waiting {
         why: &'a str,
         wait: Duration,
@@ -158,7 +159,7 @@ impl Blobs<'_> {
     }
 
     /// The number of bytes that are already downloaded.
-    fn bytes_here(&self, file: &RemoteFile) -> u64 {
+    fn cached_bytes(&self, file: &RemoteFile) -> u64 {
         let length =
             |path: &Path| path.metadata().ok().map(|m| m.len()).filter(|&length| length <= file.bytes);
         match self.is_complete(file) {
@@ -167,7 +168,7 @@ impl Blobs<'_> {
         }
     }
 
-    /// Whether the file is complete. A file under its own name was verified; another length means later damage.
+    /// Whether the file is complete. A file with its final name was verified; another length means later damage.
     fn is_complete(&self, file: &RemoteFile) -> bool {
         self.path(file).metadata().is_ok_and(|metadata| metadata.is_file() && metadata.len() == file.bytes)
     }
@@ -199,7 +200,7 @@ impl Blobs<'_> {
         partial.finish(file, &self.path(file))
     }
 
-    /// The name that the hub's other programs use, so that each resumes another's download.
+    /// The name that the hub's other programs use, so that each program can resume a download of another.
     fn partial(&self, file: &RemoteFile) -> PathBuf {
         self.folder.join(format!("{}.incomplete", file.digest.as_str()))
     }
@@ -220,7 +221,7 @@ impl Blobs<'_> {
         }
     }
 
-    /// Makes one request and takes as many bytes as it gives.
+    /// Makes one request and appends the bytes of its answer.
     fn receive(
         &self,
         partial: &mut Partial,
@@ -234,7 +235,7 @@ impl Blobs<'_> {
                 .is_some_and(|range| range.starts_with(&format!("bytes {from}-")));
         if !resumes {
             partial.restart(file)?;
-            report(Step::At(0));
+            report(Step::Progress(0));
             if response.status() != StatusCode::OK {
                 return Err(RequestError::Transient {
                     why: "the hub sent another range than requested".into(),
@@ -260,12 +261,12 @@ impl Blobs<'_> {
                 return Err(anyhow!("the hub sends more than the {} bytes that it lists", file.bytes).into());
             }
             partial.append(&piece[..read])?;
-            report(Step::At(partial.bytes));
+            report(Step::Progress(partial.bytes));
         }
     }
 }
 
-/// A partial file, and the hash of that part.
+/// A partial file, and the hash of its bytes.
 struct Partial {
     path: PathBuf,
     file: File,
@@ -291,7 +292,7 @@ impl Partial {
             }
             partial.hash.update(&piece[..read]);
             partial.bytes += read as u64;
-            report(Step::At(partial.bytes));
+            report(Step::Progress(partial.bytes));
         }
     }
 
@@ -322,8 +323,8 @@ impl Partial {
             );
             return match std::fs::remove_file(&self.path) {
                 Ok(()) => Err(error),
-                Err(failed) => {
-                    Err(failed).with_context(|| format!("cannot remove `{}`", self.path.display()))
+                Err(remove_error) => {
+                    Err(remove_error).with_context(|| format!("cannot remove `{}`", self.path.display()))
                 }
             };
         }

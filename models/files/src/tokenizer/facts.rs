@@ -15,7 +15,7 @@ pub struct TokenizerFacts {
     pub kind: String,
     /// The number of ids with a token.
     pub entries: u64,
-    /// `None` without entries.
+    /// `None` if there are no entries.
     pub highest_id: Option<u32>,
     pub chat_template: bool,
     /// The file with these facts.
@@ -32,14 +32,14 @@ pub(crate) fn facts_of_json(path: &Path) -> Result<TokenizerFacts> {
     let (model, added) = (file.model.unwrap_or_default(), file.added_tokens);
     let mut vocabulary = model.vocab.with_context(|| format!("`{}`: no `model.vocab`", path.display()))?.0;
     vocabulary.sort_unstable();
-    let more = added.iter().filter(|added| vocabulary.binary_search(&added.id).is_err()).count();
+    let added_only = added.iter().filter(|added| vocabulary.binary_search(&added.id).is_err()).count();
     let byte_level = mentions_byte_level(&file.pre_tokenizer) || mentions_byte_level(&file.decoder);
     let kind = match model.kind.as_deref() {
         Some("BPE") | None if model.byte_fallback == Some(true) => SENTENCE_PIECE.into(),
         Some("BPE") | None if byte_level => BYTE_LEVEL.into(),
-        named => named.unwrap_or("BPE").to_string(),
+        other => other.unwrap_or("BPE").to_string(),
     };
-    let entries = (vocabulary.len() + more) as u64;
+    let entries = (vocabulary.len() + added_only) as u64;
     let highest_id = vocabulary.last().copied().max(added.iter().map(|added| added.id).max());
     let chat_template = has_template(path.parent().unwrap_or(Path::new("")))?;
     Ok(TokenizerFacts { kind, entries, highest_id, chat_template, source: path.into() })

@@ -25,7 +25,7 @@ const ADD_SPACE: &str = "tokenizer.ggml.add_space_prefix";
 const TEMPLATE: &str = "tokenizer.chat_template";
 
 impl TokenizerTables {
-    /// The keys that llama.cpp reads. It needs a token for each id of the model, so ids without one get a name.
+    /// The metadata that llama.cpp reads. It needs a token for each id of the model, so ids without a token get a name.
     pub fn to_gguf(&self, vocabulary: u32) -> Result<Vec<(String, MetadataValue)>> {
         self.check()?;
         let length = vocabulary as usize;
@@ -34,7 +34,7 @@ impl TokenizerTables {
             "the tokenizer has {} tokens, the model {vocabulary}",
             self.tokens.len()
         );
-        // llama.cpp has one BOS and one EOS, and a switch for each.
+        // llama.cpp has one BOS and one EOS, and a flag that adds each.
         let (bos, eos) = (self.add_bos.or(self.bos), self.add_eos.or(self.eos));
         let mut tokens = self.tokens.clone();
         tokens.extend((self.tokens.len() as u32..vocabulary).map(padding_name));
@@ -65,7 +65,7 @@ impl TokenizerTables {
                 add(key, MetadataValue::U32(id));
             }
         }
-        // Always written, even if it is the default: defaults differ between values of `pre`.
+        // Both flags are always written: their defaults differ between values of `pre`.
         add(ADD_BOS, MetadataValue::Bool(self.add_bos.is_some()));
         add(ADD_EOS, MetadataValue::Bool(self.add_eos.is_some()));
         if let Some(template) = &self.chat_template {
@@ -128,7 +128,7 @@ impl Tables<'_> {
         let pre = Pre::named(name);
         let pre =
             pre.with_context(|| format!("metadata `{PRE}`: unknown pre-tokenizer `{}`", printable(name)))?;
-        // A merge is `left right`. A token may begin with a space, though none of this kind should.
+        // A merge is `left right`. Byte-level tokens contain no space.
         let merges = read_texts(self.path, self.header, MERGES)?;
         let merges = merge_ids(merges.iter().map(|merge| merge.split_once(' ')), &ids_by_token(&tokens)?)
             .with_context(|| format!("metadata `{MERGES}`"))?;
@@ -161,11 +161,11 @@ impl Tables<'_> {
     ) -> Result<TokenizerTables> {
         let length = tokens.len();
         let (bos, eos) = (self.id(BOS, defaults.bos, length)?, self.id(EOS, defaults.eos, length)?);
-        let added = |switch: &str, default: bool, key: &str, id: Option<u32>| -> Result<Option<u32>> {
-            if !self.bool(switch)?.unwrap_or(default) {
+        let added_id = |flag_key: &str, default: bool, key: &str, id: Option<u32>| -> Result<Option<u32>> {
+            if !self.bool(flag_key)?.unwrap_or(default) {
                 return Ok(None);
             }
-            id.with_context(|| format!("`{switch}` is true, and metadata `{key}` is missing")).map(Some)
+            id.with_context(|| format!("`{flag_key}` is true, and metadata `{key}` is missing")).map(Some)
         };
         Ok(TokenizerTables {
             kind,
@@ -175,8 +175,8 @@ impl Tables<'_> {
             eos,
             unknown: self.id(UNKNOWN, defaults.unknown, length)?,
             padding: self.id(PADDING, None, length)?,
-            add_bos: added(ADD_BOS, defaults.adds_bos, BOS, bos)?,
-            add_eos: added(ADD_EOS, false, EOS, eos)?,
+            add_bos: added_id(ADD_BOS, defaults.adds_bos, BOS, bos)?,
+            add_eos: added_id(ADD_EOS, false, EOS, eos)?,
             chat_template: self.text(TEMPLATE)?.map(str::to_string),
             tokens,
         })
@@ -191,7 +191,7 @@ impl Tables<'_> {
         })
     }
 
-    /// The file's embedding matrix must have a row for each token.
+    /// Checks that the file's embedding matrix has a row for each token.
     fn check_vocabulary(&self, tokens: usize) -> Result<()> {
         let embedding = self.header.tensors.iter().find(|tensor| tensor.name == "token_embd.weight");
         let rows = embedding.and_then(|tensor| tensor.shape.first());
@@ -214,8 +214,8 @@ impl Tables<'_> {
             numbers.len()
         );
         // An undefined type is an ordinary token, as in llama.cpp.
-        let named = |number: i32| TokenType::ALL.into_iter().find(|&kind| kind as i32 == number);
-        Ok(numbers.into_iter().map(|number| named(number).unwrap_or(TokenType::Normal)).collect())
+        let type_of = |number: i32| TokenType::ALL.into_iter().find(|&kind| kind as i32 == number);
+        Ok(numbers.into_iter().map(|number| type_of(number).unwrap_or(TokenType::Normal)).collect())
     }
 
     fn text(&self, key: &str) -> Result<Option<&str>> {
@@ -247,7 +247,7 @@ fn merges_by_score(tokens: &[String], types: &[TokenType], scores: &[f32]) -> Re
     let mut merges = Vec::new();
     for id in order {
         let token = tokens[id as usize].as_str();
-        // The cuts of a token take the square of its length.
+        // The time for all cuts of a token grows with the square of its length.
         ensure!(
             token.len() <= MAX_TOKEN_BYTES,
             "token {id} is {} bytes long; {MAX_TOKEN_BYTES} is the limit",
@@ -261,5 +261,5 @@ fn merges_by_score(tokens: &[String], types: &[TokenType], scores: &[f32]) -> Re
     Ok(merges)
 }
 
-/// The longest token in bytes. The longest of llama 2 has 48, of gemma 93.
+/// The longest accepted token. The longest of llama 2 has 48 bytes, of gemma 93.
 const MAX_TOKEN_BYTES: usize = 1024;

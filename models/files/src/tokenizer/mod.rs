@@ -50,14 +50,14 @@ impl Tokenizer {
         Ok(tokenizer)
     }
 
-    /// Ids with the default special tokens, never with a chat template.
+    /// Converts text to ids with the tokenizer's default special tokens, never with a chat template.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
         let encoding =
             self.inner.encode_fast(text, true).map_err(|error| anyhow!("cannot tokenise: {error}"))?;
         Ok(encoding.get_ids().to_vec())
     }
 
-    /// Text for people: special tokens and unknown ids are left out.
+    /// Converts ids to text for people: special tokens and unknown ids are left out.
     pub fn decode(&self, ids: &[u32]) -> String {
         self.inner.decode(ids, true).unwrap_or_default()
     }
@@ -67,13 +67,13 @@ impl Tokenizer {
         self.inner.get_vocab_size(true)
     }
 
-    /// Refuses the tokenizer of another model, with an id beyond the model's embedding.
+    /// Refuses a tokenizer with an id beyond the model's embedding: it belongs to another model.
     pub fn check_fits(&self, vocabulary: u32) -> Result<()> {
         let invalid = self.inner.get_vocab(true).into_iter().filter(|&(_, id)| id >= vocabulary);
         let highest = invalid.max_by_key(|&(_, id)| id);
         ensure!(
             highest.is_none(),
-            "the tokenizer is of another vocabulary: {}, and the model's vocabulary has {vocabulary}",
+            "the tokenizer has another vocabulary: {}, and the model's vocabulary has {vocabulary}",
             highest.map_or_else(String::new, |(token, id)| format!(
                 "id {id} is `{}` among its {} tokens",
                 printable(&token),

@@ -1,7 +1,7 @@
 //! Reads tables from `tokenizer.json`, for the two families of BPE that GGUF supports.
 //!
-//! The steps around the model, on a text before merging and on its ids after, are recognised if GGUF can express them. Every
-//! other setting is refused by name: a GGUF without that step would silently give other ids.
+//! A step before or after the merging is accepted if GGUF can express it. Every other step is refused by name: a GGUF
+//! without that step would silently give other ids.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -26,8 +26,8 @@ pub fn from_json(path: &Path) -> Result<TokenizerTables> {
     }
     let template = folder.join("chat_template.jinja");
     if template.is_file() {
-        let read = std::fs::read_to_string(&template).with_context(|| format!("`{}`", template.display()))?;
-        tables.chat_template = Some(read);
+        let text = std::fs::read_to_string(&template).with_context(|| format!("`{}`", template.display()))?;
+        tables.chat_template = Some(text);
     }
     Ok(tables)
 }
@@ -105,7 +105,7 @@ fn read(path: &Path, kind: &str) -> Result<TokenizerTables> {
         TokenizerKind::SentencePiece { space_prefix, scores: scores(tokens.len(), &merges, &tokens, &ids) }
     } else {
         let pre = pre(pre_tokenizer, file.model.ignore_merges)?;
-        TokenizerKind::ByteLevel { pre, nfc: composes(normalizer)? }
+        TokenizerKind::ByteLevel { pre, nfc: uses_nfc(normalizer)? }
     };
     if let Some(id) = unknown {
         types[id as usize] = TokenType::Unknown;
@@ -148,13 +148,13 @@ fn tokens(file: &File) -> Result<(Vec<String>, Vec<TokenType>)> {
         );
         types[id as usize] = kind;
     }
-    let named =
+    let names =
         tokens.into_iter().zip(0..).map(|(token, id)| token.cloned().unwrap_or_else(|| padding_name(id)));
-    Ok((named.collect(), types))
+    Ok((names.collect(), types))
 }
 
 /// The score of a token: the negative rank of the first merge that makes it, because llama.cpp merges the best score first.
-/// A token without a merge scores below all others. llama.cpp would still make it; `tokenizers` never does.
+/// A token without a merge scores below all others: llama.cpp would still make such a token, and `tokenizers` never does.
 fn scores(length: usize, merges: &[(u32, u32)], tokens: &[String], ids: &HashMap<&str, u32>) -> Vec<f32> {
     let mut scores: Vec<Option<f32>> = vec![None; length];
     for (rank, &(left, right)) in merges.iter().enumerate() {
@@ -174,17 +174,17 @@ fn is_byte(token: &str) -> bool {
 /// Sets the tokens that begin, end and pad a text, from `tokenizer_config.json`.
 fn add_config(tables: &mut TokenizerTables, path: &Path) -> Result<()> {
     let config: Value = serde_json::from_slice(&std::fs::read(path)?)?;
-    let named = |key: &str| {
+    let id_of_field = |key: &str| {
         let value = config.get(key)?;
         let content = value.as_str().or_else(|| value.get("content")?.as_str())?;
         tables.tokens.iter().position(|token| token == content).and_then(|id| u32::try_from(id).ok())
     };
-    let (bos, eos, padding) = (named("bos_token"), named("eos_token"), named("pad_token"));
-    let unknown = named("unk_token");
+    let (bos, eos, padding) = (id_of_field("bos_token"), id_of_field("eos_token"), id_of_field("pad_token"));
+    let unknown = id_of_field("unk_token");
     tables.bos = bos.or(tables.bos);
     tables.eos = eos.or(tables.eos);
     tables.padding = padding;
-    // gpt2 names its end of text here, but byte-level tokens never leave a text unknown.
+    // gpt2 names its EOS token as the unknown token, but a byte-level tokenizer needs no unknown token.
     if matches!(tables.kind, TokenizerKind::SentencePiece { .. }) {
         tables.unknown = tables.unknown.or(unknown);
     }
@@ -192,9 +192,10 @@ fn add_config(tables: &mut TokenizerTables, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The only template, or the default one of several.
+/// The only template, or the default template of several.
 fn template(value: &Value) -> Option<String> {
-    let default_template = value.as_array().and_then(|all| all.iter().find(|each| each["name"] == "default"));
+    let default_template =
+        value.as_array().and_then(|all| all.iter().find(|template| template["name"] == "default"));
     let text = default_template.map_or(value, |default| &default["template"]);
     text.as_str().map(str::to_string)
 }
@@ -237,7 +238,7 @@ fn collect_splits(step: &Value, splits: &mut Vec<String>) -> Result<()> {
         }
         "Split" => {
             let regex = step["pattern"]["Regex"].as_str();
-            // Removing the gaps is the same if the expression matches everything.
+            // `Removed` with `invert` gives the same words if the expression matches every character.
             let isolated = step["behavior"] == "Isolated" && step["invert"] != true;
             let removed = step["behavior"] == "Removed" && step["invert"] == true;
             let regex = regex.filter(|_| isolated || removed);
@@ -248,8 +249,8 @@ fn collect_splits(step: &Value, splits: &mut Vec<String>) -> Result<()> {
     }
 }
 
-/// Whether characters are composed first. Every other normaliser is refused.
-fn composes(normalizer: Option<&Value>) -> Result<bool> {
+/// Whether NFC composes characters first. Every other normaliser is refused.
+fn uses_nfc(normalizer: Option<&Value>) -> Result<bool> {
     match normalizer {
         None | Some(Value::Null) => Ok(false),
         Some(step) if step["type"] == "NFC" => Ok(true),
@@ -257,8 +258,8 @@ fn composes(normalizer: Option<&Value>) -> Result<bool> {
     }
 }
 
-/// Whether a space is added in front when spaces are replaced. `Metaspace` adds none to a text that begins with one;
-/// llama.cpp and the older form do.
+/// Whether a space is added before a text when spaces are replaced. `Metaspace` adds no space to a text that begins
+/// with a space; llama.cpp and the older form do.
 fn space_prefix(normalizer: Option<&Value>, pre_tokenizer: Option<&Value>) -> Result<bool> {
     let steps = match normalizer {
         None | Some(Value::Null) => Vec::new(),
@@ -278,7 +279,7 @@ fn space_prefix(normalizer: Option<&Value>, pre_tokenizer: Option<&Value>) -> Re
     }
     match pre_tokenizer.filter(|step| !step.is_null()) {
         None => {}
-        // It cuts at spaces, and the normaliser has left none.
+        // This step splits at spaces, and the normaliser has replaced all spaces.
         Some(step) if replaced && step["type"] == "Split" && step["pattern"]["String"] == " " => {}
         Some(step)
             if step["type"] == "Metaspace" && step["replacement"] == SPACE && step["split"] == false =>
@@ -304,7 +305,7 @@ fn added_ids(step: Option<&Value>, ids: &HashMap<&str, u32>) -> Result<(Option<u
     let (mut before, mut after) = (None, None);
     for step in steps {
         if step["type"] == "ByteLevel" {
-            continue; // It moves offsets, not ids.
+            continue; // This step changes offsets, not ids.
         }
         ensure!(step["type"] == "TemplateProcessing", "`post_processor` is {step}; {UNUSABLE}");
         let single = step["single"].as_array().context("`post_processor` has no `single`")?;

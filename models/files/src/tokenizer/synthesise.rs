@@ -1,9 +1,9 @@
 //! A working tokenizer of any size, for a model with random weights.
 //!
-//! Real vocabularies have 32,000 to 256,000 ids. Each id gets a text that encodes to this id alone. So the output of a text
-//! engine can be checked, and encoding costs as much as with a real tokenizer. The first tokens are learned from a text of
-//! this project; the others are composed from them. The same text gives the same tokens on every machine: no code here iterates over a
-//! hash table, and among equally frequent pairs the lowest ids win.
+//! Real vocabularies have 32,000 to 256,000 ids. Each id gets a text that encodes to this id alone. So the output of a
+//! text engine can be checked, and encoding costs as much as with a real tokenizer. The first tokens are learned from a
+//! text of this project; the others are composed from them. The same text gives the same tokens on every machine: no code
+//! here iterates over a hash table, and among equally frequent pairs the lowest ids win.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -24,7 +24,7 @@ const MAX_WORD_CHARACTERS: usize = 16;
 /// Byte-level tables with this many ids, including the given specials, for this pre-tokenizer. The caller sets `bos` and
 /// `add_bos`.
 pub fn synthesise(vocabulary: u32, pre: &'static Pre, specials: &[Special]) -> Result<TokenizerTables> {
-    let ordinary = check(vocabulary, specials)?;
+    let ordinary = count_ordinary(vocabulary, specials)?;
     let excluded: HashSet<&str> = specials.iter().map(|special| special.content.as_str()).collect();
     let mut learned = learn(&embedded::heldout_text()?, pre, ordinary, &excluded)?;
     compose(&mut learned, ordinary, &excluded)?;
@@ -60,8 +60,8 @@ pub fn synthesise(vocabulary: u32, pre: &'static Pre, specials: &[Special]) -> R
     })
 }
 
-/// The number of ordinary tokens.
-fn check(vocabulary: u32, specials: &[Special]) -> Result<usize> {
+/// Checks the vocabulary and returns the number of ordinary tokens.
+fn count_ordinary(vocabulary: u32, specials: &[Special]) -> Result<usize> {
     ensure!(vocabulary <= MAX_VOCABULARY, "a vocabulary of {vocabulary} is more than {MAX_VOCABULARY}");
     let (mut ids, mut contents) = (HashSet::new(), HashSet::new());
     for Special { id, content } in specials {
@@ -73,10 +73,10 @@ fn check(vocabulary: u32, specials: &[Special]) -> Result<usize> {
             "special token {id} is `{content}`, which ordinary text contains"
         );
     }
-    let least = specials.len() + 256;
+    let min_size = specials.len() + 256;
     ensure!(
-        vocabulary as usize >= least,
-        "a vocabulary of {vocabulary} is too small: 256 bytes and {} special tokens need {least}",
+        vocabulary as usize >= min_size,
+        "a vocabulary of {vocabulary} is too small: 256 bytes and {} special tokens need {min_size}",
         specials.len()
     );
     Ok(vocabulary as usize - specials.len())
@@ -86,7 +86,7 @@ fn check(vocabulary: u32, specials: &[Special]) -> Result<usize> {
 /// second. When the endings are used up, the new words become the stems.
 ///
 /// A new merge ranks last, so it changes no earlier token. A word is added only if merging its bytes gives stem and ending,
-/// so that the new merge completes it. Hence each token's text encodes to its id.
+/// so that the new merge completes it. So each token's text encodes to its id.
 fn compose(learned: &mut Learned, limit: usize, excluded: &HashSet<&str>) -> Result<()> {
     if learned.texts.len() >= limit {
         return Ok(());
@@ -94,10 +94,10 @@ fn compose(learned: &mut Learned, limit: usize, excluded: &HashSet<&str>) -> Res
     let mut known: HashSet<String> = learned.texts.iter().cloned().collect();
     known.extend(excluded.iter().map(|text| text.to_string()));
     let mut encoder = Encoder::new(learned);
-    let all = 0..learned.texts.len();
+    let indexes = 0..learned.texts.len();
     let is_word = |index: &usize| is_stem(&learned.texts[*index]);
-    let mut stems: Vec<usize> = all.clone().filter(is_word).collect();
-    let mut endings: Vec<usize> = all.filter(|&index| is_ending(&learned.texts[index])).collect();
+    let mut stems: Vec<usize> = indexes.clone().filter(is_word).collect();
+    let mut endings: Vec<usize> = indexes.filter(|&index| is_ending(&learned.texts[index])).collect();
     // Syllables come before single letters.
     endings.sort_by_key(|&index| learned.texts[index].len() == 1);
     while !stems.is_empty() {
@@ -146,7 +146,7 @@ fn is_pronounceable(stem: &str, ending: &str) -> bool {
     is_vowel(stem.bytes().next_back()) != is_vowel(ending.bytes().next())
 }
 
-/// Merges a word's bytes like every BPE: the pair of lowest rank first, the leftmost of equals.
+/// Merges a word's bytes like every BPE: the pair of lowest rank first, and the leftmost pair among equals.
 struct Encoder {
     numbers: HashMap<char, u32>,
     /// The result of merging a pair. Tokens have the order of their merges, so a lower number is a lower rank.
@@ -205,10 +205,9 @@ fn learn(text: &str, pre: &Pre, limit: usize, excluded: &HashSet<&str>) -> Resul
         words.add(symbols.ok_or_else(|| anyhow!("`{word}` is not made of bytes"))?, count);
     }
     while texts.len() < limit {
-        let joined =
-            |&(left, right): &(u32, u32)| format!("{}{}", texts[left as usize], texts[right as usize]);
-        let Some(pair) = words.most_frequent(|pair| excluded.contains(joined(pair).as_str())) else { break };
-        let (text, merged) = (joined(&pair), texts.len() as u32);
+        let join = |&(left, right): &(u32, u32)| format!("{}{}", texts[left as usize], texts[right as usize]);
+        let Some(pair) = words.most_frequent(|pair| excluded.contains(join(pair).as_str())) else { break };
+        let (text, merged) = (join(&pair), texts.len() as u32);
         texts.push(text);
         merges.push(pair);
         words.merge(pair, merged);
@@ -261,7 +260,7 @@ impl Words {
     }
 
     fn merge(&mut self, pair: (u32, u32), merged: u32) {
-        let words = self.pairs.get(&pair).map(|found| found.words.clone()).unwrap_or_default();
+        let words = self.pairs.get(&pair).map(|pair| pair.words.clone()).unwrap_or_default();
         for index in words {
             self.remove(index);
             merge_all(&mut self.words[index].0, pair, merged);

@@ -19,9 +19,9 @@ pub struct Special {
 pub enum TokenType {
     Normal = 1,
     Unknown = 2,
-    /// A control token such as BOS: left out of text for people.
+    /// A control token such as BOS, which is left out of text for people.
     Control = 3,
-    /// Recognised in a text before merging, and shown.
+    /// Recognised in a text before merging, and part of text for people.
     UserDefined = 4,
     /// An id of the model that no text produces.
     Unused = 5,
@@ -60,11 +60,11 @@ pub enum TokenizerKind {
 #[derive(Debug, Clone, PartialEq)]
 pub struct TokenizerTables {
     pub kind: TokenizerKind,
-    /// By id.
+    /// The text of each token, by id.
     pub tokens: Vec<String>,
-    /// By id.
+    /// The type of each token, by id.
     pub types: Vec<TokenType>,
-    /// In the order of application; the two texts joined are a token's text.
+    /// Pairs of ids in the order of application. The joined texts of a pair are the text of a token.
     pub merges: Vec<(u32, u32)>,
     pub bos: Option<u32>,
     pub eos: Option<u32>,
@@ -80,10 +80,10 @@ pub struct TokenizerTables {
 impl TokenizerTables {
     /// The token of a required id; `field` is its name for an error.
     pub(super) fn token(&self, field: &str, id: u32) -> Result<&str> {
-        let found = self.tokens.get(id as usize);
-        let found =
-            found.with_context(|| format!("{field} is id {id}, and there are {} tokens", self.tokens.len()));
-        found.map(String::as_str)
+        let token = self.tokens.get(id as usize);
+        let token =
+            token.with_context(|| format!("{field} is id {id}, and there are {} tokens", self.tokens.len()));
+        token.map(String::as_str)
     }
 
     /// Checks that every table has the right length and every id in it has a token.
@@ -93,7 +93,7 @@ impl TokenizerTables {
         if let TokenizerKind::SentencePiece { scores, .. } = &self.kind {
             ensure!(scores.len() == length, "{length} tokens and {} scores", scores.len());
         }
-        let named = [
+        let special_ids = [
             ("bos", self.bos),
             ("eos", self.eos),
             ("unknown", self.unknown),
@@ -101,7 +101,7 @@ impl TokenizerTables {
             ("add_bos", self.add_bos),
             ("add_eos", self.add_eos),
         ];
-        for (field, id) in named {
+        for (field, id) in special_ids {
             id.map_or(Ok(""), |id| self.token(field, id))?;
         }
         for (index, &(left, right)) in self.merges.iter().enumerate() {
@@ -131,7 +131,7 @@ pub(super) fn padding_name(id: u32) -> String {
     format!("[PAD{id}]")
 }
 
-/// The ids of the pairs that are merged. `None` is a merge that is not a pair.
+/// Finds the ids of merged pairs. `None` is a merge that is not a pair.
 pub(super) fn merge_ids<'a>(
     merges: impl Iterator<Item = Option<(&'a str, &'a str)>>,
     ids: &HashMap<&str, u32>,
@@ -145,14 +145,15 @@ pub(super) fn merge_ids<'a>(
     merges.enumerate().map(pair).collect()
 }
 
-/// `field` names the token in an error.
+/// Finds the id of a token; `field` names the token in an error.
 pub(super) fn id_of(ids: &HashMap<&str, u32>, field: &str, token: &str) -> Result<u32> {
     let id = ids.get(token).copied();
     id.with_context(|| format!("{field} names `{}`, which is not a token", printable(token)))
 }
 
-/// One pre-tokenizer: regular expressions that cut a text into words before bytes are merged. They are those of each model's
-/// `tokenizer.json`; llama.cpp rewrites some for its own engine, and the names are those of its loader. Each expression cuts the words of the one before it; matches and gaps both become words.
+/// One pre-tokenizer: regular expressions that cut a text into words before bytes are merged. Each expression cuts the
+/// words of the previous expression; matches and gaps both become words. The expressions are those of each model's
+/// `tokenizer.json`; llama.cpp rewrites some for its own engine. The names are those of llama.cpp's loader.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Pre {
     /// Values of `tokenizer.ggml.pre`; the first is the one to write.
@@ -238,7 +239,7 @@ static ALL: [Pre; 13] = [
             &[LLAMA3_SPLIT],
         )
     },
-    // These have llama 3's words, but merge every word from its bytes.
+    // These families split words like llama 3, but merge every word from its bytes.
     pre(&["smaug-bpe", "dbrx", "glm4", "chatglm-bpe"], &[LLAMA3_SPLIT]),
     Pre { nfc: true, ..pre(&["qwen2", "deepseek-r1-qwen", "kormo", "f2llmv2", "megrez"], &[QWEN2_SPLIT]) },
     pre(&["stablelm2", "hunyuan", "solar-open", "grok-2"], &[QWEN2_SPLIT]),
@@ -255,7 +256,7 @@ static ALL: [Pre; 13] = [
     ),
     pre(&["deepseek-coder"], &[r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-퟿]+", SINGLE_DIGITS]),
     pre(&["falcon"], &[r"[\p{P}\$\+<=>\^~\|`]+", GPT2_SPLIT, "[0-9][0-9][0-9]"]),
-    // llama.cpp's fallback for a file that names none.
+    // llama.cpp's fallback for a file that names no pre-tokenizer.
     pre(&["default"], &[r"[\p{P}\$\+<=>\^~\|]+", GPT2_SPLIT, r"\p{N}+", "[0-9][0-9][0-9]"]),
 ];
 

@@ -1,4 +1,4 @@
-//! Builds GGUF files, valid and invalid ones.
+//! Builds valid and invalid GGUF files.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! A model folder of a few hundred bytes, and parts for broken ones. The tests of this crate and of the kit share it.
+//! A model folder of a few hundred bytes, and helpers for broken folders. The tests of this crate and of the kit share it.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::path::{Path, PathBuf};
@@ -12,11 +12,11 @@ pub const BOS: u32 = 0;
 pub const EOS: u32 = 1;
 pub const CONTEXT: u32 = 256;
 
-/// A new empty folder under cargo's folder for tests at each call: tests of one process run in parallel.
+/// Creates an empty folder under cargo's folder for tests. Each call gets another folder, because tests run in parallel.
 pub fn folder(name: &str) -> PathBuf {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
-    let mark = format!("{name}-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(mark);
+    let unique_name = format!("{name}-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(unique_name);
     let _ = std::fs::remove_dir_all(&path);
     std::fs::create_dir_all(&path).unwrap();
     path

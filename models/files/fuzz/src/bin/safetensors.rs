@@ -7,5 +7,5 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
 
 #[cfg(not(fuzzing))]
 fn main() -> anyhow::Result<()> {
-    model_files_fuzz::repeat(model_files_fuzz::safetensors)
+    model_files_fuzz::read_named_files(model_files_fuzz::safetensors)
 }

@@ -59,7 +59,7 @@ def answer(request: dict) -> dict:
         request["model"], n_ctx=512, n_batch=512, n_threads=1, n_threads_batch=1, logits_all=True,
         type_k=GGML_TYPE_F32, type_v=GGML_TYPE_F32, flash_attn=False, vocab_only=request.get("vocab_only", False),
     )
-    # With `add_bos` llama.cpp follows the file; it does not always add one.
+    # With `add_bos` llama.cpp does as the file says: it adds a BOS only if the file requests one.
     answers = {"ids": [model.tokenize(text.encode(), add_bos=True, special=True) for text in request.get("texts", [])]}
     answers["scores"] = [log_probabilities(model, ids) for ids in request.get("sequences", [])]
     if "greedy" in request:
