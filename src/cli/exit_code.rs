@@ -3,13 +3,13 @@
 use crate::analysis::compare::judgement::Conclusion;
 use crate::shell::Usage;
 
-/// Everything that was requested was measured. With `--all`, an engine that cannot run here is a row and no failure.
+/// Everything that was requested was measured. With `--all`, an engine that cannot run here is a row, not a failure.
 pub const DONE: u8 = 0;
-/// A comparison: a gating metric is certainly worse, by as much as `--fail-on` says.
+/// A comparison: a gating metric is certainly worse, by at least the severity of `--fail-on`.
 pub const WORSE: u8 = 1;
 /// The command line is invalid.
 pub const USAGE: u8 = 2;
-/// A comparison: no gating metric is that much worse, and one is inconclusive. Or the machine was not steady enough for a
+/// A comparison: no gating metric gives `WORSE`, and one is inconclusive. Or the machine was not steady enough for a
 /// baseline.
 pub const INCONCLUSIVE: u8 = 3;
 /// Something could not be measured, or its output is wrong. The record has the reason and all other results. In `check`:
@@ -33,7 +33,7 @@ Exit codes:
   130  interrupted; the results so far are saved
 If several apply, the first of 130, 5, 1, 2, 4, 3 is returned.";
 
-/// The exit status of an error: the user's, or this program's.
+/// The exit status of an error: `USAGE` for a mistake of the user, else `ERROR`.
 pub fn of_error(error: &anyhow::Error) -> u8 {
     if error.chain().any(|cause| cause.is::<Usage>()) { USAGE } else { ERROR }
 }
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_regression_ranks_before_a_failed_case_and_that_before_an_inconclusive_one() {
+    fn a_regression_ranks_first_then_a_failed_case_then_an_inconclusive_one() {
         assert_eq!(most_severe([FAILED_CASES, WORSE, DONE]), WORSE);
         assert_eq!(most_severe([FAILED_CASES, INCONCLUSIVE, DONE]), FAILED_CASES);
         assert_eq!(most_severe([DONE, INCONCLUSIVE, DONE]), INCONCLUSIVE);

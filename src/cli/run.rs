@@ -26,7 +26,7 @@ pub struct RunArgs {
     /// An engine by name (`NAME`, or `NAME:PRESET`), or the path of any program that speaks the protocol
     #[arg(short, long = "engine", value_name = "NAME|PATH")]
     pub engines: Vec<String>,
-    /// A model folder or file; the default is the embedded one
+    /// A model folder or file; default: the embedded model
     #[arg(short, long = "model", value_name = "PATH", value_delimiter = ',')]
     pub models: Vec<String>,
     /// Required architecture of the models, as in `llama` or `gpt2`; default: any
@@ -44,8 +44,8 @@ pub struct RunArgs {
     /// Threads of every engine; default: the number of cores
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub threads: Vec<u32>,
-    /// Option of the engines themselves; the value is JSON or text
-    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
+    /// Load option of the engines; the value is JSON or text
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = parse_key_value)]
     pub options: Vec<(String, serde_json::Value)>,
     /// Prompt text; default: the scenario's prompts
     #[arg(long)]
@@ -56,17 +56,17 @@ pub struct RunArgs {
     /// Measured requests (rounds) of each case in each block; default: the scenario's number
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub iterations: Option<u32>,
-    /// Warm-up requests before them; default: until their times are steady
+    /// Warm-up requests before the measured ones; default: until their times are steady
     #[arg(long, value_name = "N")]
     pub warmup: Option<u32>,
     /// Seed of prompts and of sampling
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
     /// Sampling temperature, 0 for greedy decoding; default: the scenario's
-    #[arg(long, value_name = "T", value_parser = temperature, allow_negative_numbers = true)]
+    #[arg(long, value_name = "T", value_parser = parse_temperature, allow_negative_numbers = true)]
     pub temperature: Option<f64>,
     /// Use one process for all requests of a launch (`warm`), or one for each request (`one-shot`)
-    #[arg(long, default_value = "warm", value_parser = one_of(MODES))]
+    #[arg(long, default_value = "warm", value_parser = choice_parser(MODES))]
     pub mode: Mode,
     /// Engine that the others are compared with; default: the reference engine of the tree
     #[arg(long, value_name = "ENGINE")]
@@ -109,16 +109,16 @@ pub struct ExtentArgs {
     #[arg(long, conflicts_with_all = ["blocks", "target"])]
     pub quick: bool,
     /// Half-width of the ratios' intervals at which a run ends
-    #[arg(long, value_name = "PERCENT", default_value = "2%", value_parser = target, conflicts_with = "blocks")]
+    #[arg(long, value_name = "PERCENT", default_value = "2%", value_parser = parse_target, conflicts_with = "blocks")]
     pub target: Share,
     /// Time budget of the run, as in `90s` or `5m`; default: five blocks of any length, and more within two minutes
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub budget: Option<Duration>,
     /// Longest time of one request; a slower case is reported as `too slow`
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
     pub case_cap: Duration,
     /// Order of requests: `interleaved` among engines, or `sequential` by engine and without verdicts
-    #[arg(long, default_value = "interleaved", value_parser = one_of(ORDERS))]
+    #[arg(long, default_value = "interleaved", value_parser = choice_parser(ORDERS))]
     pub order: Order,
     /// Print the plan and its estimated time, and measure nothing
     #[arg(long)]
@@ -144,13 +144,13 @@ pub struct BaselineArgs {
 #[command(next_help_heading = "Judging changes")]
 pub struct JudgeArgs {
     /// Lowest severity of a change in a headline metric that gives exit code 1
-    #[arg(long, value_name = "CLASS", default_value = "critical", value_parser = one_of(FAILING_CLASSES))]
+    #[arg(long, value_name = "CLASS", default_value = "critical", value_parser = choice_parser(FAILING_CLASSES))]
     pub fail_on: Class,
     /// Smallest worsening that is a warning
-    #[arg(long, value_name = "PERCENT", default_value = "10%", value_parser = share)]
+    #[arg(long, value_name = "PERCENT", default_value = "10%", value_parser = parse_share)]
     pub warning: Share,
     /// Worsening above which a change is critical
-    #[arg(long, value_name = "PERCENT", default_value = "20%", value_parser = share)]
+    #[arg(long, value_name = "PERCENT", default_value = "20%", value_parser = parse_share)]
     pub critical: Share,
     /// Compare records that are not comparable, with a warning
     #[arg(long)]
@@ -167,7 +167,7 @@ const MODES: [(&str, Mode); 2] = [("warm", Mode::Warm), ("one-shot", Mode::OneSh
 const FAILING_CLASSES: [(&str, Class); 2] = [("critical", Class::Critical), ("warning", Class::Warning)];
 
 impl Default for RunArgs {
-    /// The arguments of a command line without any.
+    /// The arguments of an empty command line.
     fn default() -> Self {
         #[derive(Parser)]
         struct Empty {
@@ -197,7 +197,7 @@ impl RunArgs {
         }
     }
 
-    /// The selection apart from what `names` has.
+    /// The selection without the parts that `names` has.
     pub fn settings(&self) -> Selection {
         Selection {
             devices: self.device.clone(),
@@ -251,8 +251,8 @@ impl JudgeArgs {
     }
 }
 
-/// A parser of these words, each with its value.
-fn one_of<T: Copy + Send + Sync + 'static, const N: usize>(
+/// A parser that accepts only these words and returns the value of a word.
+fn choice_parser<T: Copy + Send + Sync + 'static, const N: usize>(
     values: [(&'static str, T); N],
 ) -> impl TypedValueParser<Value = T> {
     PossibleValuesParser::new(values.map(|(word, _)| word)).try_map(move |word| {
@@ -261,14 +261,14 @@ fn one_of<T: Copy + Send + Sync + 'static, const N: usize>(
     })
 }
 
-fn key_value(text: &str) -> Result<(String, serde_json::Value), String> {
+fn parse_key_value(text: &str) -> Result<(String, serde_json::Value), String> {
     let (key, value) =
         text.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or("expected `key=value`")?;
     let value = serde_json::from_str(value).unwrap_or_else(|_| serde_json::Value::String(value.into()));
     Ok((key.to_string(), value))
 }
 
-fn temperature(text: &str) -> Result<f64, String> {
+fn parse_temperature(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if value.is_finite() && value >= 0.0 => Ok(value),
         _ => Err("expected 0 or more".into()),
@@ -279,7 +279,7 @@ fn temperature(text: &str) -> Result<f64, String> {
 const AMBIGUOUS_BELOW: f64 = 0.1;
 
 /// `2%`, `2 %` or `2`.
-fn share(text: &str) -> Result<Share, String> {
+fn parse_share(text: &str) -> Result<Share, String> {
     let text = text.trim();
     let number = text.trim_end_matches('%').trim_end();
     match number.parse::<f64>() {
@@ -293,12 +293,12 @@ fn share(text: &str) -> Result<Share, String> {
     }
 }
 
-fn target(text: &str) -> Result<Share, String> {
-    let share = share(text)?;
+fn parse_target(text: &str) -> Result<Share, String> {
+    let share = parse_share(text)?;
     Rule::to_within(share.0).map(|_| share).ok_or_else(|| "expected a percentage below 100".into())
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+fn parse_duration(text: &str) -> Result<Duration, String> {
     // A bare number is seconds.
     let text = text.trim();
     let seconds = text.parse::<f64>().ok().filter(|it| it.is_finite() && *it > 0.0 && *it < 1e9);
@@ -311,16 +311,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_percentage_may_be_bare_unless_it_could_be_a_share() {
+    fn a_percentage_without_a_sign_is_refused_if_it_could_be_a_share() {
         for text in ["2%", "2 %", "2", " 2% "] {
-            assert_eq!(share(text), Ok(Share(0.02)), "{text}");
+            assert_eq!(parse_share(text), Ok(Share(0.02)), "{text}");
         }
-        assert_eq!(share("0.02%"), Ok(Share(0.0002)));
-        assert_eq!(share("0.5"), Ok(Share(0.005)));
-        assert_eq!(share("0.02").unwrap_err(), "ambiguous: write `2%` or `0.02%`");
-        assert_eq!(share("0.07").unwrap_err(), "ambiguous: write `7%` or `0.07%`");
+        assert_eq!(parse_share("0.02%"), Ok(Share(0.0002)));
+        assert_eq!(parse_share("0.5"), Ok(Share(0.005)));
+        assert_eq!(parse_share("0.02").unwrap_err(), "ambiguous: write `2%` or `0.02%`");
+        assert_eq!(parse_share("0.07").unwrap_err(), "ambiguous: write `7%` or `0.07%`");
         for text in ["", "%", "0", "-1", "nan", "inf%", "x"] {
-            assert!(share(text).unwrap_err().starts_with("expected a percentage above zero"), "{text}");
+            assert!(parse_share(text).unwrap_err().starts_with("expected a percentage above zero"), "{text}");
         }
     }
 }

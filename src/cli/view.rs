@@ -41,11 +41,11 @@ pub fn formats() -> impl TypedValueParser<Value = &'static Format> {
 }
 
 /// A parser of the formats that a command supports.
-pub fn formats_where(given: fn(&Format) -> bool) -> impl TypedValueParser<Value = &'static Format> {
-    let given = report::FORMATS.iter().filter(|format| given(format));
-    let values = given.map(|format| PossibleValue::new(format.name).help(format.about));
+pub fn formats_where(is_supported: fn(&Format) -> bool) -> impl TypedValueParser<Value = &'static Format> {
+    let supported = report::FORMATS.iter().filter(|format| is_supported(format));
+    let values = supported.map(|format| PossibleValue::new(format.name).help(format.about));
     PossibleValuesParser::from(values.collect::<Vec<_>>())
-        .try_map(|name| report::named(&name).ok_or("no such format"))
+        .try_map(|name| report::format_named(&name).ok_or("no such format"))
 }
 
 /// `a, b or c`.
@@ -65,7 +65,7 @@ mod tests {
     use crate::report::document::Shape;
 
     #[test]
-    fn pairs_are_refused_by_every_format_that_has_lines_whatever_its_name() {
+    fn every_format_that_has_lines_refuses_pairs() {
         static OF_LINES: Format = Format { name: "records", about: "", shape: Shape::Lines(|_| Vec::new()) };
         let view = |format| ViewArgs { format, pairs: true, wall_time: false, resources: false };
         let refused = view(&OF_LINES).check().unwrap_err().to_string();
@@ -80,8 +80,8 @@ mod tests {
     fn a_command_accepts_only_the_formats_that_it_supports() {
         let (command, parser) = (clap::Command::new("x"), formats_where(|it| !it.has_lines()));
         for format in FORMATS {
-            let taken = parser.parse_ref(&command, None, OsStr::new(format.name)).ok();
-            assert_eq!(taken.map(|it| it.name), (!format.has_lines()).then_some(format.name));
+            let accepted = parser.parse_ref(&command, None, OsStr::new(format.name)).ok();
+            assert_eq!(accepted.map(|it| it.name), (!format.has_lines()).then_some(format.name));
         }
     }
 

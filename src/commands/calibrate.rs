@@ -17,7 +17,9 @@ use crate::machine::Machine;
 use crate::plan::{Order, Plan, Selection};
 use crate::record::RunRecord;
 use crate::report::Content;
-use crate::report::document::{Column, Document, Layouts, Line, Lines, List, Named, Section, Table, column};
+use crate::report::document::{
+    Column, Document, Layouts, Line, Lines, List, NamedField, Section, Table, column,
+};
 use crate::report::json::json_bytes;
 use crate::shell::Usage;
 use crate::text::{line, plural, shorten_start};
@@ -126,7 +128,7 @@ impl Content for Floors<'_> {
     /// As shares: 0.02 is 2 %.
     fn lines(&self) -> Option<Lines> {
         let share = |floor: NoiseFloor| floor.log_ratio().exp_m1();
-        let line = |known: &Known| -> Vec<Named> {
+        let line = |known: &Known| -> Vec<NamedField> {
             vec![
                 (column!("record"), (&known.record).into()),
                 (column!("engine"), self.label(known).as_str().into()),

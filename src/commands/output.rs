@@ -10,7 +10,7 @@ use rustix::termios::tcgetwinsize;
 
 use crate::cli::ViewArgs;
 use crate::cli::exit_code::DONE;
-use crate::report::{Content, Format, Report, View, Viewed};
+use crate::report::{Content, Format, Report, View, ViewedReport};
 
 /// Writes to stdout. A closed pipe, as after `head`, is no error.
 pub fn print(text: impl AsRef<[u8]>) -> Result<()> {
@@ -49,9 +49,9 @@ pub fn show(content: &dyn Content, format: &Format) -> Result<()> {
 }
 
 /// A report with the parts that the command line selects.
-pub fn viewed<'a>(report: &'a Report, view: &ViewArgs) -> Viewed<'a> {
+pub fn viewed<'a>(report: &'a Report, view: &ViewArgs) -> ViewedReport<'a> {
     let ViewArgs { pairs, wall_time, resources, .. } = *view;
-    Viewed { report, view: View { pairs, wall_time, resources }, judgement: None }
+    ViewedReport { report, view: View { pairs, wall_time, resources }, judgement: None }
 }
 
 /// Writes a file; `-` is stdout.

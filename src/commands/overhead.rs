@@ -8,7 +8,7 @@ use crate::analysis::metric::Unit;
 use crate::cli::exit_code::DONE;
 use crate::cli::formats;
 use crate::report::document::{
-    Column, Document, Field, Item, Layouts, Line, Lines, List, Named, Section, Table, column,
+    Column, Document, Field, Item, Layouts, Line, Lines, List, NamedField, Section, Table, column,
 };
 use crate::report::json::json_bytes;
 use crate::report::{self, Content, Format};
@@ -50,7 +50,7 @@ impl Content for Overhead {
     }
 
     fn lines(&self) -> Option<Lines> {
-        let line = |it: &Timing| -> Vec<Named> {
+        let line = |it: &Timing| -> Vec<NamedField> {
             vec![
                 (column!("cost"), Field(it.name.into())),
                 (column!("unit"), "ns".into()),

@@ -12,7 +12,7 @@ use crate::engines::registry::Registry;
 use crate::machine::Machine;
 use crate::plan::{Plan, Selection};
 use crate::record::{End, Recorder, Warning};
-use crate::report::{Content, Report, Viewed};
+use crate::report::{Content, Report, ViewedReport};
 
 pub fn run(arguments: &RunArgs) -> Result<u8> {
     arguments.view.check()?;
@@ -55,7 +55,7 @@ fn planned(
 
 fn show(recorder: &Recorder, judged: Option<&Result<Judgement>>, arguments: &RunArgs) -> Result<()> {
     let report = Report::of(&recorder.record);
-    let shown = Viewed { judgement: judged, ..output::viewed(&report, &arguments.view) };
+    let shown = ViewedReport { judgement: judged, ..output::viewed(&report, &arguments.view) };
     if arguments.json.as_deref() != Some(Path::new("-")) {
         output::show(&shown, arguments.view.format)?;
     }

@@ -15,8 +15,8 @@ use crate::text::{plural, shorten};
 use stats::StoppedBy;
 
 /// A longer model, version or device is shortened here. CSV and JSON have the full text.
-const LONGEST_MODEL: usize = 40;
-const LONGEST_WORD: usize = 24;
+const MAX_MODEL_WIDTH: usize = 40;
+const MAX_WORD_WIDTH: usize = 24;
 
 /// The lines of the caption: what ran, how often, where.
 pub fn caption(report: &Report, layout: Layout) -> Vec<String> {
@@ -24,25 +24,25 @@ pub fn caption(report: &Report, layout: Layout) -> Vec<String> {
     if let Some(first) = report.rows.first() {
         let mut parts: Vec<String> = Vec::new();
         let several = several_engines(report, layout);
-        let version = |version: &String| shorten(version, LONGEST_WORD);
+        let version = |version: &String| shorten(version, MAX_WORD_WIDTH);
         if !several {
-            let version = first.engine.version.iter().map(|own| format!(" {}", version(own)));
+            let version = first.engine.version.iter().map(|text| format!(" {}", version(text)));
             parts.push(format!("{}{}", name_of(&first.engine, layout), version.collect::<String>()));
         }
         for factor in FACTORS {
             let varies = factor.is_swept(report.engines()) || factor.differs(&report.rows);
             let Some(value) = (factor.stated)(&first.engine).filter(|_| !varies) else { continue };
             match factor.id {
-                FactorId::Model => parts.push(format!("model {}", shorten(&value, LONGEST_MODEL))),
+                FactorId::Model => parts.push(format!("model {}", shorten(&value, MAX_MODEL_WIDTH))),
                 FactorId::Version if !several => {}
                 FactorId::Version => parts.push(format!("version {}", version(&value))),
                 FactorId::Threads => parts.push(plural(value.parse::<u32>().unwrap_or(0), "thread")),
-                FactorId::Device | FactorId::Dtype => parts.push(shorten(&value, LONGEST_WORD)),
+                FactorId::Device | FactorId::Dtype => parts.push(shorten(&value, MAX_WORD_WIDTH)),
             }
         }
-        parts.extend(outputs::common(&report.outputs));
+        parts.extend(outputs::common_status(&report.outputs));
         lines.extend(Some(parts.join(", ")).filter(|line| !line.is_empty()));
-        if !layout.versions && varies(&report.rows, |row| row.engine.version.clone()) {
+        if !layout.version_column && varies(&report.rows, |row| row.engine.version.clone()) {
             let engines = report.rows.iter().map(|row| &row.engine);
             let versions: BTreeMap<&str, String> = engines
                 .map(|it| (it.engine.as_str(), it.version.as_ref().map_or_else(|| "?".into(), version)))
@@ -58,12 +58,12 @@ pub fn caption(report: &Report, layout: Layout) -> Vec<String> {
         report.orchestrate_version,
         report.record
     ));
-    lines.extend(report.overhead.map(|overhead| own_cost(&overhead)));
+    lines.extend(report.overhead.map(|overhead| overhead_line(&overhead)));
     lines
 }
 
-/// The orchestrator's own cost. Results as small as this are not the engine's alone.
-fn own_cost(overhead: &Overhead) -> String {
+/// The orchestrator's own cost. A result as small as this cost does not describe the engine alone.
+fn overhead_line(overhead: &Overhead) -> String {
     let time = |ns: u64| Unit::Nanoseconds.show(ns as f64);
     let (request, token) = (time(overhead.request_ns), time(overhead.streamed_token_ns));
     format!("overhead of orchestrate: {request} per request, {token} per streamed token")
@@ -72,7 +72,7 @@ fn own_cost(overhead: &Overhead) -> String {
 fn how_often(report: &Report) -> String {
     let rounds = by_scenario(report, |row| row.case.rounds.to_string());
     // Where some rows have fewer samples, a column says how many.
-    let planned = if falls_short(report) { "planned: " } else { "" };
+    let planned = if has_missing_samples(report) { "planned: " } else { "" };
     let mode = if report.mode == Mode::OneShot { "one-shot, a process for each request: " } else { "" };
     let order = match report.order {
         Order::Interleaved => "interleaved",
@@ -87,8 +87,8 @@ fn blocks(report: &Report) -> String {
     let extents = &report.extents;
     let numbers: BTreeSet<u32> = extents.iter().map(|extent| extent.blocks).collect();
     let most = numbers.last().copied().unwrap_or(0);
-    let fewer = numbers.into_iter().filter(|few| *few < most);
-    let fewer = fewer.map(|few| format!("{few} for {}", workloads(report, |it| it.blocks == few)));
+    let fewer = numbers.into_iter().filter(|blocks| *blocks < most);
+    let fewer = fewer.map(|blocks| format!("{blocks} for {}", workloads(report, |it| it.blocks == blocks)));
     let stops = [
         (StoppedBy::Width, "narrow intervals"),
         (StoppedBy::LastAnalysis, "the last interim analysis"),
@@ -123,7 +123,7 @@ fn workloads(report: &Report, is_selected: impl Fn(&Extent) -> bool) -> String {
     names.join(", ")
 }
 
-/// The warm-ups that took place; without any on record, those that the plan requested.
+/// The warm-ups of the record, or the planned warm-ups where the record has none.
 fn warm_ups(report: &Report) -> Option<String> {
     let done = || report.rows.iter().flat_map(|row| &row.warm_ups);
     let set_by_user = done().all(|warm_up| warm_up.ended_by == WarmUpEnd::SetByUser);
@@ -138,7 +138,7 @@ fn warm_ups(report: &Report) -> Option<String> {
     }
 }
 
-/// The headline metrics, which the ratios are computed from.
+/// The headline metrics, from which the ratios are computed.
 pub fn headlines(report: &Report) -> String {
     by_scenario(report, |row| row.case.headline.map_or("n/a", |metric| metric.title).to_string())
 }
@@ -171,14 +171,15 @@ fn machine(report: &Report) -> String {
     let parts = machine.cpu.model.iter().cloned().chain(cores.map(|cores| plural(cores, "core")));
     // Without a row on a GPU these facts explain nothing.
     let on_gpu = report.rows.iter().any(|row| row.engine.device.as_ref().is_some_and(|it| !it.is_cpu()));
-    let gpus = (on_gpu && !machine.gpus.is_empty()).then(|| shorten(&machine.gpus_by_kind(), LONGEST_MODEL));
+    let gpus =
+        (on_gpu && !machine.gpus.is_empty()).then(|| shorten(&machine.gpus_by_kind(), MAX_MODEL_WIDTH));
     let parts = parts.chain(gpus);
     let text = parts.collect::<Vec<_>>().join(", ");
     if text.is_empty() { text } else { format!("{text}; ") }
 }
 
-/// Whether some row without a failure has fewer samples than the plan has.
-pub fn falls_short(report: &Report) -> bool {
+/// Whether some row without a failure has fewer samples than planned.
+pub fn has_missing_samples(report: &Report) -> bool {
     report.rows.iter().any(|row| row.fault.is_none() && !is_complete(report, row))
 }
 

@@ -12,9 +12,9 @@ use crate::analysis::metric::{Known, Scale, Unit};
 use crate::text::{shorten, three_digits};
 
 /// The title of the remainder of the wall time.
-const REST: &str = "rest";
+const REMAINDER_TITLE: &str = "rest";
 
-/// The measured cases of a report, each with what its line shows.
+/// The measured cases of a report, each with the values of its line.
 struct Cases<'a, T> {
     report: &'a Report,
     rows: Vec<(&'a Row, &'a T)>,
@@ -30,12 +30,12 @@ impl<'a, T> Cases<'a, T> {
 
     /// The table: the case, the name of the engine, then the cells of `cells`.
     fn table(&self, layout: Layout, values: Vec<Column>, cells: impl Fn(&T) -> Vec<String>) -> Table {
-        // Two rows may differ in a factor alone: their labels tell them apart, their names do not.
-        let layout = Layout { factors: false, ..layout };
+        // If two rows differ only in a factor, their labels differ, but their names do not.
+        let layout = Layout { factor_columns: false, ..layout };
         let labels = Labels::of(self.report, layout);
         let line = |(row, shown): &(&Row, &T)| {
             let engine = labels.short(&name_of(&row.engine, layout));
-            let names = [shorten(&row.case.label, layout.word), engine];
+            let names = [shorten(&row.case.label, layout.max_word), engine];
             Line::of(names.into_iter().chain(cells(shown)).collect())
         };
         Table {
@@ -52,31 +52,31 @@ pub struct ResourceTable<'a> {
     cases: Cases<'a, Resources>,
     bytes: Scale,
     joules: Scale,
-    /// The columns: values that some row has.
-    known: Vec<Titled>,
-    /// The values that no row has: the legend lists them.
-    unknown: Vec<Titled>,
+    /// The columns: facts that some row has.
+    known: Vec<TitledFact>,
+    /// The facts that no row has: the legend lists them.
+    unknown: Vec<TitledFact>,
 }
 
-type Titled = (&'static str, &'static Fact);
+type TitledFact = (&'static str, &'static Fact);
 
 impl<'a> ResourceTable<'a> {
     pub fn of(report: &'a Report) -> Option<Self> {
         let cases = Cases::of(report, |row| row.resources.as_ref())?;
-        let values = |fact: &'static Fact| cases.rows.iter().filter_map(move |(_, it)| (fact.of)(it));
+        let values = |fact: &'static Fact| cases.rows.iter().filter_map(move |(_, it)| (fact.value_of)(it));
         let scale_of = |has: fn(Quantity) -> bool, unit: Unit| {
             Scale::of(unit, FACTS.iter().filter(|fact| has(fact.quantity)).flat_map(values))
         };
         let bytes = scale_of(Quantity::is_bytes, Unit::Bytes);
         let joules = scale_of(Quantity::is_joules, Unit::Joules);
         let titled = FACTS.iter().filter_map(|fact| Some((fact.title?, fact)));
-        let (known, unknown) = titled.partition(|&(_, fact): &Titled| values(fact).next().is_some());
+        let (known, unknown) = titled.partition(|&(_, fact): &TitledFact| values(fact).next().is_some());
         Some(Self { cases, bytes, joules, known, unknown })
     }
 
     pub fn table(&self, layout: Layout) -> Table {
         let columns = self.known.iter().map(|(title, fact)| Column::value(title, self.scale(fact).symbol));
-        let cell = |resources: &Resources, fact: &Fact| match ((fact.of)(resources), fact.quantity) {
+        let cell = |resources: &Resources, fact: &Fact| match ((fact.value_of)(resources), fact.quantity) {
             (None, _) => "n/a".into(),
             (Some(value), Quantity::Plain(_) | Quantity::Gpu(_)) => three_digits(value),
             (Some(value), _) => self.scale(fact).write(value),
@@ -102,11 +102,11 @@ impl<'a> ResourceTable<'a> {
     }
 }
 
-fn resource_legend(unknown: &[Titled]) -> Vec<String> {
-    let counted = "memory: the process tree, each page once, the peak also during load, its parts during requests only; \
+fn resource_legend(unknown: &[TitledFact]) -> Vec<String> {
+    let explanation = "memory: the process tree, with each page counted once; the peak includes the load, its parts do not; \
         energy: above idle";
-    let mut legend = vec![counted.to_string()];
-    // Without a GPU one entry stands for all its values.
+    let mut legend = vec![explanation.to_string()];
+    // Without a GPU, one entry stands for all GPU values.
     let of_gpus = |fact: &Fact| fact.quantity.is_of_gpus();
     let no_gpu = FACTS.iter().filter(|fact| fact.title.is_some() && of_gpus(fact)).count()
         == unknown.iter().filter(|(_, fact)| of_gpus(fact)).count();
@@ -167,14 +167,14 @@ impl<'a> WallTimeTable<'a> {
 
     pub fn table(&self, layout: Layout) -> Table {
         let titles = self.parts.iter().map(|part| part.name().replace('_', " "));
-        let titles = titles.chain([REST.to_string(), "total".to_string()]);
+        let titles = titles.chain([REMAINDER_TITLE.to_string(), "total".to_string()]);
         let columns = titles.map(|title| Column::value(&title, self.scale.symbol)).collect();
         self.cases.table(layout, columns, |wall_time| time_cells(wall_time, &self.parts, self.scale))
     }
 
     pub fn sections(&self, layout: Layout) -> [Section; 2] {
-        let labels = Labels::of(self.cases.report, Layout { factors: false, ..layout });
-        let rest = format!("{REST}: time that neither clock assigns to a part");
+        let labels = Labels::of(self.cases.report, Layout { factor_columns: false, ..layout });
+        let rest = format!("{REMAINDER_TITLE}: time that neither clock assigns to a part");
         let mut notes =
             vec![rest, "the first request of a launch takes longer: see the metric `first_run`".into()];
         let shortened = self.cases.rows.iter().filter(|(_, wall_time)| wall_time.shortened > 0);
@@ -198,10 +198,10 @@ fn time_cells(wall_time: &WallTime, parts: &[TimePart], scale: Scale) -> Vec<Str
     let claimed: Vec<Option<u64>> = parts.iter().map(|part| wall_time.part(*part)).collect();
     let mut all: Vec<u64> = claimed.iter().map(|ns| ns.unwrap_or(0)).collect();
     all.push(wall_time.unattributed_ns);
-    // Four digits of the total, and not less than a nanosecond.
+    // The step leaves four digits of the total, and is at least a nanosecond.
     let digits = wall_time.total_ns.max(1).ilog10();
     let step = 10u64.pow(digits.saturating_sub(3));
-    let mut steps = apportioned(&all, step);
+    let mut steps = apportion(&all, step);
     steps.push(steps.iter().sum());
     let decimals = (scale.divisor / step as f64).log10().max(0.0).round() as usize;
     let write = |steps: u64| format!("{:.*}", decimals, (steps * step) as f64 / scale.divisor);
@@ -211,7 +211,7 @@ fn time_cells(wall_time: &WallTime, parts: &[TimePart], scale: Scale) -> Vec<Str
 }
 
 /// The steps of each value, rounded by largest remainder so that they add up to their rounded sum.
-fn apportioned(ns: &[u64], step: u64) -> Vec<u64> {
+fn apportion(ns: &[u64], step: u64) -> Vec<u64> {
     let mut steps: Vec<u64> = ns.iter().map(|ns| ns / step).collect();
     let total = (ns.iter().sum::<u64>() + step / 2) / step;
     let missing = total.saturating_sub(steps.iter().sum());
@@ -229,10 +229,10 @@ mod tests {
 
     #[test]
     fn printed_parts_add_up_to_the_total() {
-        assert_eq!(apportioned(&[14, 14, 14], 10), [2, 1, 1]);
-        assert_eq!(apportioned(&[15, 15], 10), [2, 1]);
-        assert_eq!(apportioned(&[0, 7, 0], 10), [0, 1, 0]);
-        assert_eq!(apportioned(&[0, 4, 0], 10), [0, 0, 0]);
-        assert_eq!(apportioned(&[123, 456], 1), [123, 456]);
+        assert_eq!(apportion(&[14, 14, 14], 10), [2, 1, 1]);
+        assert_eq!(apportion(&[15, 15], 10), [2, 1]);
+        assert_eq!(apportion(&[0, 7, 0], 10), [0, 1, 0]);
+        assert_eq!(apportion(&[0, 4, 0], 10), [0, 0, 0]);
+        assert_eq!(apportion(&[123, 456], 1), [123, 456]);
     }
 }

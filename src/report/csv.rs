@@ -32,7 +32,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "no column has this name")]
-    fn a_column_that_is_not_there_has_no_index() {
+    fn an_unknown_column_has_no_index() {
         let columns = ["p", "p50", "p_welch"];
         assert_eq!(columns.map(|name| column_index(&columns, name).0), [0, 1, 2]);
         column_index(&columns, "p5");

@@ -13,15 +13,15 @@ pub trait Content {
         Table::default()
     }
 
-    /// `None` where the content is no list of values: its command refuses formats that need lines.
+    /// `None` where the content is not a list of values. Its command then refuses formats that need lines.
     fn lines(&self) -> Option<Lines>;
 
     /// The JSON, from `json_bytes`. New names may be added; a changed name raises `REPORT_VERSION`.
     fn json(&self) -> Vec<u8>;
 
-    /// The width in columns on a terminal with `reader` columns. Longer lines are hard to read.
-    fn width(&self, reader: Option<usize>) -> usize {
-        reader.unwrap_or(80).clamp(40, 120)
+    /// The width in columns on a terminal with `terminal_width` columns. Longer lines are hard to read.
+    fn width(&self, terminal_width: Option<usize>) -> usize {
+        terminal_width.unwrap_or(80).clamp(40, 120)
     }
 }
 
@@ -47,9 +47,9 @@ pub enum Shape {
 
 impl Format {
     /// `None` where this format needs lines and the content has none.
-    pub fn render(&self, content: &dyn Content, reader: Option<usize>) -> Option<Vec<u8>> {
+    pub fn render(&self, content: &dyn Content, terminal_width: Option<usize>) -> Option<Vec<u8>> {
         match self.shape {
-            Shape::Document(render) => Some(render(content, reader)),
+            Shape::Document(render) => Some(render(content, terminal_width)),
             Shape::Lines(render) => content.lines().map(|lines| render(&lines)),
             Shape::Json(render) => Some(render(content.json())),
         }
@@ -78,14 +78,15 @@ pub type Layouts<'a> = &'a dyn Fn(TableId) -> Layout;
 /// The layout of a table for a terminal's width.
 #[derive(Debug, Clone, Copy)]
 pub struct Layout {
-    /// Varying versions are a column; otherwise they are a line of the caption.
-    pub versions: bool,
-    /// The limit of a name. A longer one is shortened, and its full text is below the table.
-    pub label: usize,
-    /// The options that vary have columns of their own; otherwise they are part of the engine's name.
-    pub factors: bool,
-    /// The limit of a case, version, device or dtype. A longer one is shortened.
-    pub word: usize,
+    /// Whether varying versions are a column; otherwise they are a line of the caption.
+    pub version_column: bool,
+    /// The most columns of a name. A longer name is shortened, and its full text is below the table.
+    pub max_label: usize,
+    /// Whether the options that vary have columns of their own; otherwise they are part of the engine's name.
+    pub factor_columns: bool,
+    /// The most columns of a case, version, device or dtype. A longer text is shortened.
+    pub max_word: usize,
+    /// The number of spaces between columns.
     pub gap: usize,
 }
 
@@ -103,7 +104,7 @@ pub enum Section {
     Notice(String),
     /// The description of the run: engines, number of requests, machine.
     Caption(Vec<String>),
-    /// Facts with their labels. An entry without a label continues the one before.
+    /// Facts with their labels. An entry without a label continues the previous entry.
     Facts(Vec<(String, String)>),
     /// A heading for the next part.
     Heading(String),
@@ -124,17 +125,18 @@ pub enum Item {
     /// An entry of a list, with a list mark.
     Listed(String),
     Plain(String),
-    Explained(Explained),
+    Failure(ExplainedFailure),
 }
 
 /// A failure in full, with its remedy.
 #[derive(Debug)]
-pub struct Explained {
+pub struct ExplainedFailure {
+    /// The rows that failed in this way.
     pub names: Vec<String>,
     pub fault: Fault,
 }
 
-/// Columns, and lines that have a cell for each of them.
+/// Columns, and lines with a cell for each column.
 #[derive(Debug, Default)]
 pub struct Table {
     /// The configuration that the table is about, where there are several tables.
@@ -154,8 +156,8 @@ pub struct Column {
     pub unit: &'static str,
     pub kind: ColumnKind,
     /// Text is aligned left, numbers are aligned right.
-    pub text: bool,
-    pub long: Long,
+    pub is_text: bool,
+    pub overflow: Overflow,
 }
 
 /// The purpose of a column.
@@ -163,14 +165,14 @@ pub struct Column {
 pub enum ColumnKind {
     /// Identifies the row. A wide table that is split repeats it.
     Name,
-    /// A fact in effect in the row.
+    /// A fact about the row, such as a version.
     Fact,
     Value,
 }
 
 /// The handling of a cell that is too wide for the terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Long {
+pub enum Overflow {
     Kept,
     Shortened,
     /// Only in the last column.
@@ -182,14 +184,14 @@ pub struct Line {
     /// One for each column. The cells of values are empty where `fault` takes their place.
     pub cells: Vec<String>,
     pub fault: Option<String>,
-    /// Whether it is a configuration that failed as a whole: its fault covers all columns right of the name.
-    pub is_configuration: bool,
+    /// Whether the line is a configuration that failed as a whole. Its fault covers all columns to the right of the name.
+    pub is_failed_configuration: bool,
 }
 
 impl Column {
     pub fn named(title: &str) -> Self {
         let (title, kind) = (title.to_string(), ColumnKind::Name);
-        Self { title, group: None, unit: "", kind, text: true, long: Long::Kept }
+        Self { title, group: None, unit: "", kind, is_text: true, overflow: Overflow::Kept }
     }
 
     pub fn fact(title: &str) -> Self {
@@ -197,7 +199,7 @@ impl Column {
     }
 
     pub fn value(title: &str, unit: &'static str) -> Self {
-        Self { unit, kind: ColumnKind::Value, text: false, ..Self::named(title) }
+        Self { unit, kind: ColumnKind::Value, is_text: false, ..Self::named(title) }
     }
 }
 
@@ -217,17 +219,17 @@ impl List {
 #[derive(Debug)]
 pub struct Lines {
     pub columns: &'static [&'static str],
-    pub lines: Vec<Vec<Named>>,
+    pub lines: Vec<Vec<NamedField>>,
 }
 
 /// A value and its column. `column!` finds the column by its name.
-pub type Named = (ColumnIndex, Field);
+pub type NamedField = (ColumnIndex, Field);
 
 /// The index of a column in `Lines::columns`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ColumnIndex(pub(super) usize);
 
-/// The index of that name in `COLUMNS` of the calling module. A misspelt name does not compile.
+/// The index of this name in `COLUMNS` of the calling module. A misspelt name does not compile.
 macro_rules! column {
     ($name:literal) => {
         const { $crate::report::document::column_index(&COLUMNS, $name) }
@@ -239,7 +241,7 @@ pub(crate) use column;
 pub const fn column_index(columns: &[&str], name: &str) -> ColumnIndex {
     let mut index = 0;
     while index < columns.len() {
-        if same(columns[index].as_bytes(), name.as_bytes()) {
+        if bytes_equal(columns[index].as_bytes(), name.as_bytes()) {
             return ColumnIndex(index);
         }
         index += 1;
@@ -247,13 +249,13 @@ pub const fn column_index(columns: &[&str], name: &str) -> ColumnIndex {
     panic!("no column has this name")
 }
 
-/// Compares bytes, for constants: they cannot use `==`.
-const fn same(one: &[u8], other: &[u8]) -> bool {
+/// Compares bytes in a constant, where `==` on slices does not compile.
+const fn bytes_equal(a: &[u8], b: &[u8]) -> bool {
     let mut index = 0;
-    while index < one.len() && index < other.len() && one[index] == other[index] {
+    while index < a.len() && index < b.len() && a[index] == b[index] {
         index += 1;
     }
-    index == one.len() && index == other.len()
+    index == a.len() && index == b.len()
 }
 
 /// A cell of a spreadsheet; empty without a value.
@@ -263,8 +265,8 @@ pub struct Field(pub String);
 /// A leading apostrophe keeps a spreadsheet from running the text as a formula.
 impl From<&str> for Field {
     fn from(text: &str) -> Self {
-        let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
-        Self(if formula { format!("'{text}") } else { text.to_string() })
+        let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
+        Self(if is_formula { format!("'{text}") } else { text.to_string() })
     }
 }
 
@@ -274,7 +276,7 @@ impl From<&String> for Field {
     }
 }
 
-macro_rules! as_written {
+macro_rules! field_from_display {
     ($($value:ty)*) => {$(
         impl From<$value> for Field {
             fn from(value: $value) -> Self {
@@ -284,7 +286,7 @@ macro_rules! as_written {
     )*};
 }
 
-as_written!(f64 u64 usize u32 bool);
+field_from_display!(f64 u64 usize u32 bool);
 
 impl<T: Into<Field>> From<Option<T>> for Field {
     fn from(value: Option<T>) -> Self {

@@ -9,10 +9,10 @@ use crate::plan::{Configuration, Plan, Role};
 use crate::record::{Launch, RunRecord};
 use crate::text::{line, shorten};
 
-/// The longest word of an engine that any format keeps.
-const LONGEST_WORD: usize = 200;
-/// The longest word of an engine within a sentence.
-const SHOWN_WORD: usize = 24;
+/// The most columns of a word that an engine sent, in any format.
+const MAX_WORD_WIDTH: usize = 200;
+/// The most columns of such a word within a sentence.
+const MAX_WORD_IN_SENTENCE: usize = 24;
 
 /// The engines, one for each configuration of the plan.
 pub fn engines(record: &RunRecord) -> Vec<Engine> {
@@ -20,12 +20,12 @@ pub fn engines(record: &RunRecord) -> Vec<Engine> {
     let named = plan.configurations.iter().zip(names(plan)).enumerate();
     let engines = named.map(|(index, (configuration, name))| {
         let launches = record.launches_of(index);
-        Engine { name, ..in_effect(configuration, launches) }
+        Engine { name, ..engine_of(configuration, launches) }
     });
     engines.collect()
 }
 
-/// Warnings about configurations that ran otherwise than requested, or differently from launch to launch.
+/// Warnings about configurations that ran with other options than requested, or with different options in each launch.
 pub fn mismatches(record: &RunRecord, engines: &[Engine]) -> Vec<String> {
     let mut mismatches = Vec::new();
     for (index, configuration) in record.header.plan.configurations.iter().enumerate() {
@@ -36,11 +36,12 @@ pub fn mismatches(record: &RunRecord, engines: &[Engine]) -> Vec<String> {
         let label = &engines[index].label;
         let launches = record.launches_of(index);
         let launched: Vec<Engine> =
-            launches.map(|launch| in_effect(configuration, std::iter::once(launch))).collect();
+            launches.map(|launch| engine_of(configuration, std::iter::once(launch))).collect();
         for engine in &launched {
             mismatches.extend(FACTORS.iter().filter_map(|factor| {
                 let (requested, stated) = factor.mismatch(engine)?;
-                let [requested, stated] = [requested, stated].map(|value| shorten(&value, SHOWN_WORD));
+                let [requested, stated] =
+                    [requested, stated].map(|value| shorten(&value, MAX_WORD_IN_SENTENCE));
                 Some(line(&format!("{label}: requested {} `{requested}`, runs `{stated}`", factor.title)))
             }));
         }
@@ -66,14 +67,14 @@ fn names(plan: &Plan) -> Vec<String> {
         let earlier = &plan.configurations[..index];
         match earlier.iter().filter(|other| columns(other) == columns(it)).count() {
             0 => base(it),
-            before => format!("{} #{}", base(it), before + 1),
+            earlier => format!("{} #{}", base(it), earlier + 1),
         }
     });
     named.collect()
 }
 
 /// The facts that the launches stated, each from the first launch that has it.
-fn in_effect<'a>(
+fn engine_of<'a>(
     configuration: &Configuration,
     launches: impl Iterator<Item = &'a Launch> + Clone,
 ) -> Engine {
@@ -81,9 +82,9 @@ fn in_effect<'a>(
     let hello = launches.clone().find_map(|launch| launch.hello.as_ref());
     // An engine without an answer to `hello` may still have stated its libraries.
     let libraries = || facts().map(|facts| libraries(&facts.libraries)).find(|text| !text.is_empty());
-    let of_word = |name: &str| Device::from(word(name).as_str());
+    let to_device = |name: &str| Device::from(word(name).as_str());
     let requested = Requested {
-        device: configuration.device.is_known().then(|| of_word(configuration.device.as_str())),
+        device: configuration.device.is_known().then(|| to_device(configuration.device.as_str())),
         dtype: configuration.dtype.as_deref().map(word),
         threads: Some(configuration.threads).filter(|&threads| threads > 0),
     };
@@ -93,7 +94,7 @@ fn in_effect<'a>(
         engine: line(&configuration.engine),
         model: line(&configuration.model.name),
         version: hello.map(|hello| word(&hello.version)).or_else(libraries),
-        device: facts().find_map(|facts| facts.device.as_deref()).map(of_word),
+        device: facts().find_map(|facts| facts.device.as_deref()).map(to_device),
         dtype: facts().find_map(dtype_of),
         threads: facts().find_map(|facts| facts.threads),
         requested,
@@ -105,8 +106,9 @@ fn libraries(versions: &BTreeMap<String, String>) -> String {
     word(&all.collect::<Vec<_>>().join(", "))
 }
 
+/// The text as one safe line, shortened to `MAX_WORD_WIDTH`.
 pub fn word(text: &str) -> String {
-    shorten(&line(text), LONGEST_WORD)
+    shorten(&line(text), MAX_WORD_WIDTH)
 }
 
 fn dtype_of(facts: &protocol::Facts) -> Option<Dtype> {

@@ -53,8 +53,8 @@ struct Document<'a> {
     outputs: &'a [Output],
     /// Each configuration against its reference, by every metric.
     comparisons: Vec<ComparisonEntry<'a>>,
-    /// Every two configurations. The correction for many comparisons is stronger here, so a small difference above may be
-    /// absent.
+    /// Every pair of configurations. The correction for many comparisons is stronger here, so a small difference in
+    /// `comparisons` may be absent.
     pairs: Vec<ComparisonEntry<'a>>,
     /// Each configuration against the program of its baseline, where both were measured in turn.
     against_baseline: Vec<ComparisonEntry<'a>>,
@@ -62,7 +62,7 @@ struct Document<'a> {
     derived: Vec<DerivedEntry<'a>>,
     geometric_means: &'a [Mean],
     noise: Vec<NoiseEntry<'a>>,
-    /// When this machine was calibrated.
+    /// The time of this machine's calibration.
     calibrated: Option<&'a str>,
     /// The engines without a calibration on this machine.
     uncalibrated: &'a [Uncalibrated],
@@ -101,12 +101,12 @@ struct CaseEntry<'a> {
     rounds: u32,
     headline: Option<&'static str>,
     reference: Option<&'a str>,
-    /// How many times as good as the reference, by the headline.
+    /// The speed-up over the reference, by the headline metric.
     times_reference: Option<f64>,
     verdict: Option<Verdict>,
     /// The status of the engine's output.
     output: Option<Status>,
-    /// Whether a claim of the engine keeps it from the first rank.
+    /// Whether a contradicted claim keeps the engine from the first rank.
     contradicted: bool,
     failure: Option<&'a Fault>,
     warm_ups: &'a [WarmUp],
@@ -141,11 +141,12 @@ struct ComparisonEntry<'a> {
     low: Option<f64>,
     high: Option<f64>,
     evidence: Option<&'static str>,
-    /// The bootstrap interval, as a check of the first.
+    /// The bootstrap interval, as a check of `low` and `high`.
     bootstrap: Option<(f64, f64)>,
     /// The threshold of a difference, as a share.
     epsilon: Option<f64>,
     same_within: Option<f64>,
+    /// Whether the correction for many comparisons changed the verdict.
     lost_among_many: Option<bool>,
     blocks: Option<usize>,
     unpaired: Option<usize>,
@@ -153,7 +154,7 @@ struct ComparisonEntry<'a> {
     p: Option<Probabilities>,
 }
 
-/// A preset against another of the same engine.
+/// A preset against another preset of the same engine.
 #[derive(Serialize)]
 struct DerivedEntry<'a> {
     says: &'a str,
@@ -164,7 +165,7 @@ struct DerivedEntry<'a> {
 struct DerivedComparison<'a> {
     #[serde(flatten)]
     comparison: ComparisonEntry<'a>,
-    /// The difference in time; of a rate, for each token. It is negative where the preset takes less.
+    /// The difference in time; for a rate, in time for each token. It is negative where the preset takes less time.
     difference_ns: Option<f64>,
 }
 
@@ -188,7 +189,7 @@ fn document(report: &Report) -> Document<'_> {
         headline: row.case.headline.map(|metric| metric.name()),
         reference: row.reference.as_deref(),
         times_reference: times_reference(report, row),
-        verdict: report.verdicts.headline(row, false).and_then(|it| it.found()?.decision.verdict),
+        verdict: report.verdicts.headline(row, false).and_then(|it| it.comparison()?.decision.verdict),
         output: report.output_of(row).map(|it| it.agreement.status),
         contradicted: row.contradicted,
         failure: row.fault.as_ref(),
@@ -250,13 +251,13 @@ fn limit(limit: &Limit) -> LimitEntry<'_> {
 }
 
 fn times_reference(report: &Report, row: &Row) -> Option<f64> {
-    let own = row.is_reference().then_some(1.0);
+    let of_reference = row.is_reference().then_some(1.0);
     let comparable = row.fault.is_none() && !report.is_wrong(row);
-    own.or_else(|| report.verdicts.headline(row, false)?.times()).filter(|_| comparable)
+    of_reference.or_else(|| report.verdicts.headline(row, false)?.times()).filter(|_| comparable)
 }
 
 fn comparison(pair: &PairVerdict) -> ComparisonEntry<'_> {
-    let found = pair.found();
+    let result = pair.comparison();
     let (low, high) = pair.bounds().unzip();
     ComparisonEntry {
         case: &pair.case,
@@ -264,21 +265,21 @@ fn comparison(pair: &PairVerdict) -> ComparisonEntry<'_> {
         is_headline: pair.is_headline,
         engine: &pair.engine,
         against: &pair.against,
-        verdict: found.and_then(|found| found.decision.verdict),
+        verdict: result.and_then(|it| it.decision.verdict),
         sentence: &pair.sentence,
         refused: pair.result.as_ref().err().map(String::as_str),
         ratio: pair.times(),
         low,
         high,
-        evidence: found.map(|found| evidence(&found.evidence)),
-        bootstrap: found.and_then(|found| found.bootstrap).map(|(low, high)| (low.exp(), high.exp())),
-        epsilon: found.map(|found| found.decision.epsilon.difference().exp_m1()),
-        same_within: found.map(|found| found.decision.epsilon.same().exp_m1()),
-        lost_among_many: found.map(|found| found.decision.lost_among_many),
-        blocks: found.map(|found| found.blocks),
-        unpaired: found.map(|found| found.unpaired),
-        stopped_by: found.map(|found| found.stopped_by),
-        p: found.map(|found| found.p),
+        evidence: result.map(|it| evidence(&it.evidence)),
+        bootstrap: result.and_then(|it| it.bootstrap).map(|(low, high)| (low.exp(), high.exp())),
+        epsilon: result.map(|it| it.decision.epsilon.difference().exp_m1()),
+        same_within: result.map(|it| it.decision.epsilon.same().exp_m1()),
+        lost_among_many: result.map(|it| it.decision.lost_among_many),
+        blocks: result.map(|it| it.blocks),
+        unpaired: result.map(|it| it.unpaired),
+        stopped_by: result.map(|it| it.stopped_by),
+        p: result.map(|it| it.p),
     }
 }
 

@@ -1,5 +1,5 @@
 //! Factors: the options and facts that may differ between rows, apart from the engine. A factor that the plan varied is a
-//! column and part of the row's name. A fact that engines state differently is a column too. The caption has the others.
+//! column and part of the row's name. A fact that engines state differently is a column too. The caption has all other facts.
 
 use super::rows::{Dtype, Engine, Row};
 use crate::machine::Device;
@@ -13,7 +13,7 @@ pub struct Factor {
     /// The value that the plan requested; `None` where the engine chose.
     requested: fn(&Engine) -> Option<String>,
     /// Whether the engine states the requested value.
-    same: fn(&str, &Engine) -> bool,
+    matches_request: fn(&str, &Engine) -> bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,28 +31,30 @@ pub const FACTORS: [Factor; 5] = [
         title: "model",
         stated: |engine| Some(engine.model.clone()),
         requested: |engine| Some(engine.model.clone()),
-        same: |_, _| true,
+        matches_request: |_, _| true,
     },
     Factor {
         id: FactorId::Version,
         title: "version",
         stated: |engine| engine.version.clone(),
         requested: |_| None,
-        same: |_, _| true,
+        matches_request: |_, _| true,
     },
     Factor {
         id: FactorId::Device,
         title: "device",
         stated: |engine| engine.device.as_ref().map(Device::to_string),
         requested: |engine| engine.requested.device.as_ref().map(Device::to_string),
-        same: |requested, engine| engine.device.as_ref().is_some_and(|it| it.satisfies(&requested.into())),
+        matches_request: |requested, engine| {
+            engine.device.as_ref().is_some_and(|it| it.satisfies(&requested.into()))
+        },
     },
     Factor {
         id: FactorId::Dtype,
         title: "dtype",
         stated: |engine| engine.dtype.as_ref().map(Dtype::to_string),
         requested: |engine| engine.requested.dtype.clone(),
-        same: |requested, engine| {
+        matches_request: |requested, engine| {
             let is_requested =
                 |it: &Dtype| it.weights == requested || it.compute.as_deref() == Some(requested);
             engine.dtype.as_ref().is_some_and(is_requested)
@@ -63,7 +65,9 @@ pub const FACTORS: [Factor; 5] = [
         title: "threads",
         stated: |engine| engine.threads.map(|threads| threads.to_string()),
         requested: |engine| engine.requested.threads.map(|threads| threads.to_string()),
-        same: |requested, engine| engine.threads.is_some_and(|threads| threads.to_string() == requested),
+        matches_request: |requested, engine| {
+            engine.threads.is_some_and(|threads| threads.to_string() == requested)
+        },
     },
 ];
 
@@ -79,14 +83,14 @@ impl Factor {
         varies(rows, |row| (self.stated)(&row.engine))
     }
 
-    /// The requested and the stated value, where the engine states another one than requested.
+    /// The requested and the stated value, where the stated value does not match the request.
     pub fn mismatch(&self, engine: &Engine) -> Option<(String, String)> {
         let (requested, stated) = ((self.requested)(engine)?, (self.stated)(engine)?);
-        (!(self.same)(&requested, engine)).then_some((requested, stated))
+        (!(self.matches_request)(&requested, engine)).then_some((requested, stated))
     }
 
     /// The cell of a measured row.
-    pub fn measured(&self, engine: &Engine, longest: usize) -> String {
+    pub fn measured_cell(&self, engine: &Engine, longest: usize) -> String {
         let short = |value: String| shorten(&value, longest);
         if let Some((requested, stated)) = self.mismatch(engine) {
             return format!("{} (requested {})", short(stated), short(requested));
@@ -99,9 +103,9 @@ impl Factor {
     }
 
     /// The cell of a failed row.
-    pub fn failed(&self, engine: &Engine, longest: usize) -> String {
+    pub fn failed_cell(&self, engine: &Engine, longest: usize) -> String {
         match (self.stated)(engine) {
-            Some(_) => self.measured(engine, longest),
+            Some(_) => self.measured_cell(engine, longest),
             None => shorten(&(self.requested)(engine).unwrap_or_default(), longest),
         }
     }

@@ -3,13 +3,13 @@
 
 use std::collections::BTreeSet;
 
-use super::caption::{falls_short, headlines, several_engines};
-use super::document::{Column, ColumnKind, Explained, Layout, Line, Table};
+use super::caption::{has_missing_samples, headlines, several_engines};
+use super::document::{Column, ColumnKind, ExplainedFailure, Layout, Line, Table};
 use super::factors::{FACTORS, FactorId, varies};
 use super::labels::{Labels, name_of};
 use super::limits;
 use super::outputs;
-use super::rows::{Engine, Failed, Fault, Row, grouped};
+use super::rows::{Engine, Failed, Fault, Row, group_by_key};
 use super::run_report::{Report, View};
 use super::verdict_lines;
 use crate::analysis::metric::{METRICS, Metric, Scale, Shown, Unit};
@@ -17,13 +17,13 @@ use crate::shell::pasteable;
 use crate::text::shorten;
 use stats::Summary;
 
-/// With fewer values, the 99th percentile rests on one or two of them.
-const ENOUGH_FOR_P99: usize = 100;
-const RATIOS: &str = "x ref";
-const OF_LIMIT: &str = "of limit";
-const EXPLANATIONS: &str = "explanations: orchestrate metrics";
+/// With fewer values, the 99th percentile depends on one or two of them.
+const MIN_VALUES_FOR_P99: usize = 100;
+const RATIO_TITLE: &str = "x ref";
+const LIMIT_TITLE: &str = "of limit";
+const METRICS_HINT: &str = "explanations: orchestrate metrics";
 
-/// The table of a report, and the marks that its cells have.
+/// The table of a report, and the marks in its cells.
 pub struct Grid<'a> {
     report: &'a Report,
     pub table: Table,
@@ -35,7 +35,7 @@ pub struct Grid<'a> {
 enum Mark {
     /// Too few values for the percentile: `~`.
     Estimate,
-    /// The engine does not state what it runs with: `?`.
+    /// The engine does not state its own setting: `?`.
     Unstated,
 }
 
@@ -55,9 +55,9 @@ impl<'a> Grid<'a> {
     pub fn of(report: &'a Report, view: &View, layout: Layout) -> Self {
         let table = Table { lines: blank_lines(report), gap: layout.gap, ..Table::default() };
         let mut grid = Self { report, table, marks: BTreeSet::new() };
-        grid.name_columns(layout);
-        grid.fact_columns(layout);
-        grid.value_columns(view);
+        grid.add_name_columns(layout);
+        grid.add_fact_columns(layout);
+        grid.add_value_columns(view);
         let table = &mut grid.table;
         let has_values = table.columns.iter().any(|column| column.kind == ColumnKind::Value);
         if !has_values && table.lines.iter().any(|line| line.fault.is_some()) {
@@ -68,55 +68,58 @@ impl<'a> Grid<'a> {
         grid
     }
 
-    fn name_columns(&mut self, layout: Layout) {
+    fn add_name_columns(&mut self, layout: Layout) {
         let report = self.report;
         let labels = Labels::of(report, layout);
         if !report.rows.is_empty() {
-            let case = |row: &Row| shorten(&row.case.label, layout.word);
-            self.name_column(Column::named("case"), case, |_| "-".into());
+            let case = |row: &Row| shorten(&row.case.label, layout.max_word);
+            self.add_name_column(Column::named("case"), case, |_| "-".into());
         }
         if several_engines(report, layout) {
             let name = |engine: &Engine| labels.short(&name_of(engine, layout));
-            self.name_column(Column::named("engine"), |row| name(&row.engine), name);
+            self.add_name_column(Column::named("engine"), |row| name(&row.engine), name);
         }
-        for factor in FACTORS.iter().filter(|factor| layout.factors && factor.is_swept(report.engines())) {
+        for factor in
+            FACTORS.iter().filter(|factor| layout.factor_columns && factor.is_swept(report.engines()))
+        {
             let of_failed = |engine: &Engine| match factor.id {
                 FactorId::Model => labels.short(&engine.model),
-                _ => factor.failed(engine, layout.word),
+                _ => factor.failed_cell(engine, layout.max_word),
             };
             let of_row = |row: &Row| match row.fault {
                 None if factor.id != FactorId::Model => {
                     let mark = (factor.stated)(&row.engine).is_none().then_some(Mark::Unstated);
-                    Cell { text: factor.measured(&row.engine, layout.word), mark }
+                    Cell { text: factor.measured_cell(&row.engine, layout.max_word), mark }
                 }
                 _ => of_failed(&row.engine).into(),
             };
-            let text = factor.id != FactorId::Threads;
-            self.name_column(Column { text, ..Column::named(factor.title) }, of_row, of_failed);
+            let is_text = factor.id != FactorId::Threads;
+            self.add_name_column(Column { is_text, ..Column::named(factor.title) }, of_row, of_failed);
         }
     }
 
-    fn fact_columns(&mut self, layout: Layout) {
+    fn add_fact_columns(&mut self, layout: Layout) {
         let report = self.report;
-        for factor in FACTORS.iter().filter(|factor| layout.versions || factor.id != FactorId::Version) {
-            let is_name = layout.factors && factor.is_swept(report.engines());
+        for factor in FACTORS.iter().filter(|factor| layout.version_column || factor.id != FactorId::Version)
+        {
+            let is_name = layout.factor_columns && factor.is_swept(report.engines());
             if factor.differs(&report.rows) && !is_name {
                 let stated = |row: &Row| (factor.stated)(&row.engine).unwrap_or_else(|| "?".into());
-                let text = factor.id != FactorId::Threads;
-                let column = Column { text, ..Column::fact(factor.title) };
-                self.column(column, |row| shorten(&stated(row), layout.word));
+                let is_text = factor.id != FactorId::Threads;
+                let column = Column { is_text, ..Column::fact(factor.title) };
+                self.add_column(column, |row| shorten(&stated(row), layout.max_word));
             }
         }
-        if outputs::vary(&report.outputs) {
+        if outputs::needs_column(&report.outputs) {
             let cell = |row: &Row| report.output_of(row).map_or_else(|| "?".into(), |it| it.agreement.cell());
-            self.column(Column::fact(outputs::TITLE), cell);
+            self.add_column(Column::fact(outputs::TITLE), cell);
         }
-        if falls_short(report) {
-            self.column(Column { text: false, ..Column::fact("n") }, |row| row.samples.to_string());
+        if has_missing_samples(report) {
+            self.add_column(Column { is_text: false, ..Column::fact("n") }, |row| row.samples.to_string());
         }
     }
 
-    fn value_columns(&mut self, view: &View) {
+    fn add_value_columns(&mut self, view: &View) {
         let report = self.report;
         for metric in METRICS {
             let shown = |row: &Row| match metric.shown {
@@ -130,23 +133,23 @@ impl<'a> Grid<'a> {
                 continue;
             }
             if metric.shown == Shown::Percentiles {
-                self.percentile_columns(metric);
+                self.add_percentile_columns(metric);
                 continue;
             }
             let estimates = measured().filter_map(|row| Some(row.summary(metric.id)?.estimate));
             let scale = Scale::of(metric.unit, estimates);
             let column = Column::value(metric.title, scale.symbol);
-            self.metric_column(metric, column, |it| scale.write(it.estimate));
+            self.add_metric_column(metric, column, |it| scale.write(it.estimate));
         }
-        self.limit_column();
+        self.add_limit_column();
         if has_ratios(report) {
             let cell = |row: &Row| verdict_lines::cell(report, row, view.pairs);
-            self.column(Column::value(RATIOS, ""), cell);
+            self.add_column(Column::value(RATIO_TITLE, ""), cell);
         }
     }
 
     /// The column of shares: a row's headline against the limit of the machine.
-    fn limit_column(&mut self) {
+    fn add_limit_column(&mut self) {
         let share_of = |row: &Row| {
             let headline = row.case.headline.filter(|_| row.fault.is_none())?.id;
             METRICS.iter().find(|metric| metric.shown == Shown::OfLimit(headline))
@@ -161,47 +164,50 @@ impl<'a> Grid<'a> {
             (Some(_), None) => "n/a".into(),
             (None, None) => String::new(),
         };
-        self.column(Column::value(OF_LIMIT, scale.symbol), cell);
+        self.add_column(Column::value(LIMIT_TITLE, scale.symbol), cell);
     }
 
-    fn percentile_columns(&mut self, metric: &'static Metric) {
+    fn add_percentile_columns(&mut self, metric: &'static Metric) {
         let summaries = self.report.rows.iter().filter_map(|row| row.summary(metric.id));
         let scale = Scale::of(metric.unit, summaries.flat_map(|it| [it.p50, it.p99]));
         let column = |title| Column { group: Some(metric.title), ..Column::value(title, scale.symbol) };
-        self.metric_column(metric, column("p50"), |it| scale.write(it.p50));
-        self.metric_column(metric, column("p95"), |it| scale.write(it.p95));
-        self.metric_column(metric, column("p99"), |it| {
+        self.add_metric_column(metric, column("p50"), |it| scale.write(it.p50));
+        self.add_metric_column(metric, column("p95"), |it| scale.write(it.p95));
+        self.add_metric_column(metric, column("p99"), |it| {
             let written = scale.write(it.p99);
-            match it.n < ENOUGH_FOR_P99 {
+            match it.n < MIN_VALUES_FOR_P99 {
                 true => Cell { text: format!("~{written}"), mark: Some(Mark::Estimate) },
                 false => written.into(),
             }
         });
     }
 
-    /// A case without this metric has an empty cell. A missing value of others is `n/a`.
-    fn metric_column<C: Into<Cell>>(
+    /// Adds a column for a metric. A case without the metric has an empty cell; in other cases, a missing value is `n/a`.
+    fn add_metric_column<C: Into<Cell>>(
         &mut self,
         metric: &Metric,
         column: Column,
         write: impl Fn(&Summary) -> C,
     ) {
-        let with_it = self.report.rows.iter().filter(|row| row.summary(metric.id).is_some());
-        let with_it: Vec<&String> = with_it.map(|row| &row.case.label).collect();
+        let rows_with_metric = self.report.rows.iter().filter(|row| row.summary(metric.id).is_some());
+        let cases_with_metric: Vec<&String> = rows_with_metric.map(|row| &row.case.label).collect();
         let cell = |row: &Row| match row.summary(metric.id) {
             Some(summary) if row.fault.is_none() => write(summary).into(),
-            None if row.fault.is_none() && with_it.contains(&&row.case.label) => "n/a".to_string().into(),
+            None if row.fault.is_none() && cases_with_metric.contains(&&row.case.label) => {
+                "n/a".to_string().into()
+            }
             _ => Cell::from(String::new()),
         };
-        self.column(column, cell);
+        self.add_column(column, cell);
     }
 
     /// Adds a column. The configurations that failed as a whole have an empty cell.
-    fn column<C: Into<Cell>>(&mut self, column: Column, of_row: impl Fn(&Row) -> C) {
-        self.name_column(column, of_row, |_| String::new());
+    fn add_column<C: Into<Cell>>(&mut self, column: Column, of_row: impl Fn(&Row) -> C) {
+        self.add_name_column(column, of_row, |_| String::new());
     }
 
-    fn name_column<C: Into<Cell>>(
+    /// Adds a column that also has a cell for each configuration that failed as a whole.
+    fn add_name_column<C: Into<Cell>>(
         &mut self,
         column: Column,
         of_row: impl Fn(&Row) -> C,
@@ -224,12 +230,13 @@ impl<'a> Grid<'a> {
         if self.marks.contains(&Mark::Estimate) {
             let remedy =
                 more_rounds(report).map_or_else(String::new, |more| format!(": `--iterations {more}`"));
-            legend.push(format!("~ an estimate: fewer than {ENOUGH_FOR_P99} values{remedy}"));
+            legend.push(format!("~ an estimate: fewer than {MIN_VALUES_FOR_P99} values{remedy}"));
         }
         if has_ratios(report) {
             let reference = &report.reference;
-            let by = headlines(report);
-            legend.push(format!("{RATIOS}: speed-up over `{reference}`, by {by}; above 1 is better"));
+            let metrics = headlines(report);
+            legend
+                .push(format!("{RATIO_TITLE}: speed-up over `{reference}`, by {metrics}; above 1 is better"));
             legend.extend(verdict_lines::legend(report, view.pairs));
             legend.extend(failed_reference(report));
             legend.extend(wrong_reference(report));
@@ -240,7 +247,9 @@ impl<'a> Grid<'a> {
         legend.extend(limits::reasons(&report.rows));
         legend.extend(outputs::legend(&report.rows, &report.outputs, report.no_checks));
         if self.marks.contains(&Mark::Unstated) {
-            legend.push("a setting with ?: requested; the engine does not state its own".into());
+            legend.push(
+                "a setting with ?: the requested value; the engine does not state its own value".into(),
+            );
         }
         let mut dtypes = report.rows.iter().filter_map(|row| row.engine.dtype.as_ref());
         if dtypes.any(|dtype| dtype.compute.is_some()) {
@@ -249,7 +258,7 @@ impl<'a> Grid<'a> {
         for (name, short) in &labels.0 {
             legend.push(format!("{short} is {name}"));
         }
-        legend.push(EXPLANATIONS.into());
+        legend.push(METRICS_HINT.into());
         legend
     }
 }
@@ -262,19 +271,19 @@ fn has_ratios(report: &Report) -> bool {
 
 fn why_no_ratios(report: &Report) -> String {
     let reference = &report.reference;
-    let named = |engine: &Engine| [&engine.label, &engine.name, &engine.engine].contains(&reference);
-    let rows = || report.rows.iter().filter(|row| named(&row.engine));
-    let other = other_reference(report);
+    let is_reference = |engine: &Engine| [&engine.label, &engine.name, &engine.engine].contains(&reference);
+    let rows = || report.rows.iter().filter(|row| is_reference(&row.engine));
+    let hint = reference_hint(report);
     if reference.is_empty() {
         "no ratios: no reference is named (`--reference NAME`)".into()
     } else if rows().any(|row| report.is_wrong(row)) {
-        format!("no ratios: the output of the reference `{reference}` is wrong{other}")
+        format!("no ratios: the output of the reference `{reference}` is wrong{hint}")
     } else if rows().any(|row| row.fault.is_none()) {
         format!("no ratios: only the reference `{reference}` was measured")
-    } else if rows().count() > 0 || report.failed.iter().any(|failed| named(&failed.engine)) {
-        format!("no ratios: the reference `{reference}` failed{other}")
+    } else if rows().count() > 0 || report.failed.iter().any(|failed| is_reference(&failed.engine)) {
+        format!("no ratios: the reference `{reference}` failed{hint}")
     } else {
-        format!("no ratios: the reference `{reference}` was not measured{other}")
+        format!("no ratios: the reference `{reference}` was not measured{hint}")
     }
 }
 
@@ -284,42 +293,43 @@ fn failed_reference(report: &Report) -> Option<String> {
     let mut others = report.rows.iter().filter(|row| row.case.label == failed.case.label);
     others.any(|row| row.fault.is_none()).then_some(())?;
     let label = &failed.engine.label;
-    let other = other_reference(report);
-    Some(format!("n/a: the reference `{label}` failed there{other}"))
+    let hint = reference_hint(report);
+    Some(format!("n/a: the reference `{label}` failed in this case{hint}"))
 }
 
 /// The explanation of `n/a` where the output of one of several references is wrong.
 fn wrong_reference(report: &Report) -> Option<String> {
     let wrong = report.rows.iter().find(|row| row.is_reference() && report.is_wrong(row))?;
     let label = &wrong.engine.label;
-    let other = other_reference(report);
-    Some(format!("n/a: the output of the reference `{label}` is wrong{other}"))
+    let hint = reference_hint(report);
+    Some(format!("n/a: the output of the reference `{label}` is wrong{hint}"))
 }
 
-/// The hint at a better reference, or nothing. It failed nowhere, is not wrong, and another row can be compared with it.
-fn other_reference(report: &Report) -> String {
+/// A hint that names a usable reference, or nothing. The named engine never failed, its output is not wrong, and another
+/// row can be compared with it.
+fn reference_hint(report: &Report) -> String {
     let is_sound = |row: &Row| row.fault.is_none() && !report.is_wrong(row);
     let fails = |engine: &str| {
         report.rows.iter().any(|row| row.engine.label == engine && !is_sound(row))
             || report.failed.iter().any(|failed| failed.engine.label == engine)
     };
-    let other = report.rows.iter().find(|row| !row.is_reference() && !fails(&row.engine.label));
-    let label = other.map(|row| &row.engine.label);
+    let candidate = report.rows.iter().find(|row| !row.is_reference() && !fails(&row.engine.label));
+    let label = candidate.map(|row| &row.engine.label);
     let is_compared =
         |label: &&String| report.rows.iter().any(|row| row.engine.label != **label && is_sound(row));
     let argument = label.filter(is_compared).map(|label| pasteable(std::slice::from_ref(label)));
     argument.map_or_else(String::new, |argument| format!(": `--reference {argument}`"))
 }
 
-/// The rounds for each block with which every row has enough values for a 99th percentile.
+/// The number of rounds in each block that gives every row enough values for a 99th percentile.
 fn more_rounds(report: &Report) -> Option<usize> {
     let percentiles = METRICS.iter().filter(|metric| metric.shown == Shown::Percentiles);
     let needed = percentiles.flat_map(|metric| {
         report.rows.iter().filter_map(move |row| {
             let n = row.summary(metric.id)?.n;
-            let enough = n >= ENOUGH_FOR_P99 || row.fault.is_some();
+            let enough = n >= MIN_VALUES_FOR_P99 || row.fault.is_some();
             // The number of values grows with the number of rounds.
-            (!enough && n > 0).then(|| (row.case.rounds as usize * ENOUGH_FOR_P99).div_ceil(n))
+            (!enough && n > 0).then(|| (row.case.rounds as usize * MIN_VALUES_FOR_P99).div_ceil(n))
         })
     });
     needed.max()
@@ -331,18 +341,18 @@ fn blank_lines(report: &Report) -> Vec<Line> {
     let of_failed = |failed: &Failed| Line {
         cells: Vec::new(),
         fault: Some(failed.fault.line()),
-        is_configuration: true,
+        is_failed_configuration: true,
     };
     report.rows.iter().map(of_row).chain(report.failed.iter().map(of_failed)).collect()
 }
 
 /// The failures below the table. Equal failures are listed once, with the names of all their rows.
-pub fn failures(report: &Report, labels: &Labels) -> Vec<Explained> {
+pub fn failures(report: &Report, labels: &Labels) -> Vec<ExplainedFailure> {
     let of_rows = report.rows.iter().filter_map(|row| {
         let name = format!("{}, {}", labels.label(&row.engine.label), row.case.label);
         Some((row.fault.as_ref()?, name))
     });
     let of_failed = report.failed.iter().map(|failed| (&failed.fault, labels.label(&failed.engine.label)));
-    let groups = grouped(of_rows.chain(of_failed)).into_iter();
-    groups.map(|(fault, names)| Explained { names, fault: fault.clone() }).collect()
+    let groups = group_by_key(of_rows.chain(of_failed)).into_iter();
+    groups.map(|(fault, names)| ExplainedFailure { names, fault: fault.clone() }).collect()
 }

@@ -6,21 +6,21 @@ use super::run_report::Report;
 use crate::text::{shorten_start, width};
 
 /// The longest label within a sentence, in any layout.
-const LONGEST: usize = 40;
+const MAX_LABEL_WIDTH: usize = 40;
 
 /// Long names with their short forms. Different names have different short forms.
 pub struct Labels(pub Vec<(String, String)>);
 
 /// The name of an engine in a table. Together with the columns of factors it identifies a row of a case.
 pub fn name_of(engine: &Engine, layout: Layout) -> String {
-    if layout.factors { engine.name.clone() } else { engine.label.clone() }
+    if layout.factor_columns { engine.name.clone() } else { engine.label.clone() }
 }
 
 impl Labels {
-    /// The short forms for this layout. A model needs one where it has a column of its own.
+    /// The short forms for this layout. A model has a short form where models have a column.
     pub fn of(report: &Report, layout: Layout) -> Self {
-        let longest = layout.label;
-        let models = report.engines().filter(|_| layout.factors).map(|engine| engine.model.clone());
+        let longest = layout.max_label;
+        let models = report.engines().filter(|_| layout.factor_columns).map(|engine| engine.model.clone());
         let name = |engine| name_of(engine, layout);
         let mut labels: Vec<(String, String)> = Vec::new();
         for full in report.engines().map(name).chain(models).filter(|name| width(name) > longest) {
@@ -28,48 +28,50 @@ impl Labels {
                 continue;
             }
             let numbered = |number: usize| {
-                let mark = format!(" #{number}");
-                format!("{}{mark}", shorten_start(&full, longest.saturating_sub(mark.len())))
+                let suffix = format!(" #{number}");
+                format!("{}{suffix}", shorten_start(&full, longest.saturating_sub(suffix.len())))
             };
             let mut forms = std::iter::once(shorten_start(&full, longest)).chain((2..).map(numbered));
-            let free = forms.find(|short| labels.iter().all(|(_, other)| other != short));
-            labels.extend(free.map(|short| (full.clone(), short)));
+            let unused = forms.find(|short| labels.iter().all(|(_, other)| other != short));
+            labels.extend(unused.map(|short| (full.clone(), short)));
         }
         Self(labels)
     }
 
     pub fn short(&self, name: &str) -> String {
-        let found = self.0.iter().find(|(full, _)| full == name);
-        found.map_or_else(|| name.to_string(), |(_, short)| short.clone())
+        let entry = self.0.iter().find(|(full, _)| full == name);
+        entry.map_or_else(|| name.to_string(), |(_, short)| short.clone())
     }
 
     /// The short form of a label, which is a name and perhaps factors.
     pub fn label(&self, label: &str) -> String {
-        shorten_start(&self.replaced(label, ""), LONGEST)
+        shorten_start(&self.replace_start(label, ""), MAX_LABEL_WIDTH)
     }
 
     /// Shortens the label at the beginning of a sentence, after an optional backtick.
     pub fn start_of_sentence(&self, text: &str) -> String {
-        self.replaced(text, text.strip_prefix('`').map_or("", |_| "`"))
+        self.replace_start(text, text.strip_prefix('`').map_or("", |_| "`"))
     }
 
     /// Shortens the labels between backticks anywhere in a sentence.
     pub fn in_backticks(&self, text: &str) -> String {
         let parts = text.split('`').enumerate();
-        let each =
+        let shortened =
             parts.map(|(index, part)| if index % 2 == 1 { self.label(part) } else { part.to_string() });
-        each.collect::<Vec<_>>().join("`")
+        shortened.collect::<Vec<_>>().join("`")
     }
 
-    /// Replaces the longest known name at the beginning by its short form.
-    fn replaced(&self, text: &str, mark: &str) -> String {
-        let rest = &text[mark.len()..];
-        let ends = |rest: &str| rest.is_empty() || rest.starts_with([' ', ':', '`']);
+    /// Replaces the longest known name after `prefix` by its short form.
+    fn replace_start(&self, text: &str, prefix: &str) -> String {
+        let rest = &text[prefix.len()..];
+        let ends_name = |rest: &str| rest.is_empty() || rest.starts_with([' ', ':', '`']);
         let fitting = self.0.iter().filter_map(|(full, short)| {
-            rest.strip_prefix(full.as_str()).filter(|rest| ends(rest)).map(|rest| (full.len(), short, rest))
+            rest.strip_prefix(full.as_str())
+                .filter(|rest| ends_name(rest))
+                .map(|rest| (full.len(), short, rest))
         });
         match fitting.max_by_key(|(length, ..)| *length) {
-            Some((_, short, rest)) => format!("{mark}{short}{rest}"),
+            Some((_, short, rest)) => format!("{prefix}{short}{rest}"),
             None => text.to_string(),
         }
     }

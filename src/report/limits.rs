@@ -10,23 +10,21 @@ use crate::analysis::metric::share::Absent;
 use crate::analysis::metric::{Scale, Unit};
 use crate::text::{line, plural, three_digits};
 
-/// One line for each device and number of threads: the best value of each limit in use, and the range of its memory over
-/// the probes.
+/// One line for each device and number of threads: the best value of each limit in use, and the range of the first limit
+/// over its probes.
 pub fn legend(limits: &[Limit], rows: &[Row]) -> Vec<String> {
-    let same = |one: &&Limit, other: &&Limit| {
-        (&one.key.device, one.key.threads) == (&other.key.device, other.key.threads)
-    };
-    used(limits, rows.iter()).chunk_by(same).map(group_line).collect()
+    let same = |a: &&Limit, b: &&Limit| (&a.key.device, a.key.threads) == (&b.key.device, b.key.threads);
+    used_limits(limits, rows.iter()).chunk_by(same).map(group_line).collect()
 }
 
 /// The line of the limits of one device and number of threads. Memory comes first where a row has a share of it.
 fn group_line(group: &[&Limit]) -> String {
     let mut parts: Vec<String> = group.iter().map(|it| best(it)).collect();
-    parts[0].push_str(&on(&group[0].key));
+    parts[0].push_str(&on_device(&group[0].key));
     format!("limits: {}{}", parts.join(", "), probes(group[0]))
 }
 
-fn on(key: &Key) -> String {
+fn on_device(key: &Key) -> String {
     match key.threads {
         Some(threads) => format!(" on {}", plural(threads, "thread")),
         None => format!(" on {}", line(key.device.as_str())),
@@ -79,14 +77,14 @@ fn range(limit: &Limit) -> String {
 
 /// Notes about limits that changed during the run.
 pub fn notes<'a>(limits: &[Limit], rows: impl Iterator<Item = &'a Row>) -> Vec<String> {
-    let moved = used(limits, rows).into_iter().filter(|it| it.moved());
-    let note = moved.map(|it| {
+    let changed = used_limits(limits, rows).into_iter().filter(|it| it.moved());
+    let note = changed.map(|it| {
         let of = if it.key.of == Of::Memory { " from memory" } else { "" };
         format!(
             "the machine's limits changed during the run, {}{of}{} over {}: `of limit` refers to the best probe and is \
              not comparable with other runs",
             range(it),
-            on(&it.key),
+            on_device(&it.key),
             probe_count(it)
         )
     });
@@ -94,7 +92,7 @@ pub fn notes<'a>(limits: &[Limit], rows: impl Iterator<Item = &'a Row>) -> Vec<S
 }
 
 /// The limits that some row's share refers to.
-fn used<'a, 'b>(limits: &'a [Limit], rows: impl Iterator<Item = &'b Row>) -> Vec<&'a Limit> {
+fn used_limits<'a, 'b>(limits: &'a [Limit], rows: impl Iterator<Item = &'b Row>) -> Vec<&'a Limit> {
     let keys: Vec<&Key> = rows.filter_map(|row| row.limit.as_ref().ok()?.as_ref()).collect();
     limits.iter().filter(|limit| keys.contains(&&limit.key)).collect()
 }

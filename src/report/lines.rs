@@ -1,6 +1,6 @@
 //! A report for spreadsheets: one line for each case and metric, in the metric's own unit; and one for each failure.
 
-use super::document::{Lines, Named, column};
+use super::document::{Lines, NamedField, column};
 use super::resources;
 use super::rows::{Dtype, Engine, Fault, MetricSummary, Row};
 use super::run_report::Report;
@@ -61,14 +61,14 @@ const COLUMNS: [&str; 42] = [
 pub fn lines(report: &Report) -> Lines {
     let mut lines = Vec::new();
     for row in &report.rows {
-        let named = names(report, &row.case.label, &row.case.scenario, &row.engine);
-        let mut push = |fields: Vec<Named>| lines.push([named.clone(), fields].concat());
+        let named = name_fields(report, &row.case.label, &row.case.scenario, &row.engine);
+        let mut push = |fields: Vec<NamedField>| lines.push([named.clone(), fields].concat());
         for it in &row.summaries {
-            push([numbers(it), comparison(report, row, it.metric), output(report, row)].concat());
+            push([summary_fields(it), comparison(report, row, it.metric), output(report, row)].concat());
         }
         for (name, ns, count) in row.wall_time.iter().flat_map(|it| it.lines()) {
             let launches = row.wall_time.as_ref().map(|it| it.launches);
-            let mut fields = value(&format!("wall_time.{name}"), "ns", count);
+            let mut fields = metric_fields(&format!("wall_time.{name}"), "ns", count);
             fields.extend([
                 (column!("launches"), launches.into()),
                 (column!("estimate"), ns.into()),
@@ -79,7 +79,7 @@ pub fn lines(report: &Report) -> Lines {
         // An unknown value has no line.
         for (name, unit, known) in row.resources.iter().flat_map(resources::lines) {
             let Some(known) = known else { continue };
-            let mut fields = value(&format!("resources.{name}"), unit, row.samples);
+            let mut fields = metric_fields(&format!("resources.{name}"), unit, row.samples);
             fields.extend([(column!("launches"), row.launches.into()), (column!("estimate"), known.into())]);
             push(fields);
         }
@@ -88,11 +88,11 @@ pub fn lines(report: &Report) -> Lines {
     lines.extend(report.overhead.iter().flat_map(|it| overhead(report, it)));
     lines.extend(report.limits.iter().map(|it| limit(report, it)));
     let failed = report.failed.iter();
-    lines.extend(failed.map(|it| [names(report, "", "", &it.engine), fault(&it.fault)].concat()));
+    lines.extend(failed.map(|it| [name_fields(report, "", "", &it.engine), fault(&it.fault)].concat()));
     Lines { columns: &COLUMNS, lines }
 }
 
-fn names(report: &Report, case: &str, scenario: &str, engine: &Engine) -> Vec<Named> {
+fn name_fields(report: &Report, case: &str, scenario: &str, engine: &Engine) -> Vec<NamedField> {
     let mode = match report.mode {
         Mode::Warm => "warm",
         Mode::OneShot => "one_shot",
@@ -111,14 +111,14 @@ fn names(report: &Report, case: &str, scenario: &str, engine: &Engine) -> Vec<Na
     ]
 }
 
-/// The metric of a line, and the number of values that it rests on.
-fn value(metric: &str, unit: &str, n: usize) -> Vec<Named> {
+/// The metric of a line, its unit, and the number of its values.
+fn metric_fields(metric: &str, unit: &str, n: usize) -> Vec<NamedField> {
     vec![(column!("metric"), metric.into()), (column!("unit"), unit.into()), (column!("n"), n.into())]
 }
 
-fn numbers(MetricSummary { metric, summary }: &MetricSummary) -> Vec<Named> {
+fn summary_fields(MetricSummary { metric, summary }: &MetricSummary) -> Vec<NamedField> {
     let Summary { estimate, p50, p90, p95, p99, min, max, mean, std, .. } = summary;
-    let mut fields = value(metric.name(), metric.unit.symbol(), summary.n);
+    let mut fields = metric_fields(metric.name(), metric.unit.symbol(), summary.n);
     fields.extend([
         (column!("launches"), summary.launches.into()),
         (column!("estimate"), (*estimate).into()),
@@ -136,25 +136,25 @@ fn numbers(MetricSummary { metric, summary }: &MetricSummary) -> Vec<Named> {
 
 /// The comparison of a row with its reference. A ratio above 1 is better for every metric, and `epsilon` is the threshold
 /// of a difference, as a share.
-fn comparison(report: &Report, row: &Row, metric: &Metric) -> Vec<Named> {
+fn comparison(report: &Report, row: &Row, metric: &Metric) -> Vec<NamedField> {
     let Some(reference) = row.reference.as_ref().filter(|_| row.fault.is_none()) else { return Vec::new() };
     let pair = report.verdicts.pair(row, metric, false);
-    if let Some((pair, found)) = pair.and_then(|pair| Some((pair, pair.found()?))) {
+    if let Some((pair, comparison)) = pair.and_then(|pair| Some((pair, pair.comparison()?))) {
         let (low, high) = pair.bounds().unzip();
         return vec![
             (column!("reference"), reference.into()),
             (column!("times_reference"), pair.times().into()),
             (column!("low"), low.into()),
             (column!("high"), high.into()),
-            (column!("evidence"), evidence(&found.evidence).into()),
-            (column!("verdict"), found.decision.verdict.map(word).as_deref().into()),
-            (column!("blocks"), found.blocks.into()),
-            (column!("epsilon"), found.decision.epsilon.difference().exp_m1().into()),
-            (column!("stopped_by"), word(found.stopped_by).as_str().into()),
-            (column!("p"), found.p.paired.into()),
-            (column!("p_adjusted"), found.p.adjusted.into()),
-            (column!("p_welch"), found.p.welch.into()),
-            (column!("p_mann_whitney"), found.p.mann_whitney.into()),
+            (column!("evidence"), evidence(&comparison.evidence).into()),
+            (column!("verdict"), comparison.decision.verdict.map(json_name).as_deref().into()),
+            (column!("blocks"), comparison.blocks.into()),
+            (column!("epsilon"), comparison.decision.epsilon.difference().exp_m1().into()),
+            (column!("stopped_by"), json_name(comparison.stopped_by).as_str().into()),
+            (column!("p"), comparison.p.paired.into()),
+            (column!("p_adjusted"), comparison.p.adjusted.into()),
+            (column!("p_welch"), comparison.p.welch.into()),
+            (column!("p_mann_whitney"), comparison.p.mann_whitney.into()),
         ];
     }
     if row.is_reference() && !report.is_wrong(row) {
@@ -163,9 +163,9 @@ fn comparison(report: &Report, row: &Row, metric: &Metric) -> Vec<Named> {
     Vec::new()
 }
 
-/// The verification status of the row's engine: its deviation, the number of tokens, and the earliest token that the
-/// reference engine would not have given.
-fn output(report: &Report, row: &Row) -> Vec<Named> {
+/// The verification status of the row's engine, its deviation, the number of tokens, and the first token that differs from
+/// the answer of the verifier.
+fn output(report: &Report, row: &Row) -> Vec<NamedField> {
     let Some(agreement) = report.output_of(row).map(|it| &it.agreement) else { return Vec::new() };
     vec![
         (column!("output"), agreement.status.name().into()),
@@ -176,23 +176,24 @@ fn output(report: &Report, row: &Row) -> Vec<Named> {
 }
 
 /// The lines of the orchestrator's own cost, without a case and an engine.
-fn overhead(report: &Report, overhead: &Overhead) -> Vec<Vec<Named>> {
+fn overhead(report: &Report, overhead: &Overhead) -> Vec<Vec<NamedField>> {
     let values =
         [("overhead.request", overhead.request_ns), ("overhead.streamed_token", overhead.streamed_token_ns)];
     let line = |(name, ns): (&str, u64)| {
         let mut fields =
-            [own_names(report, None, None), value(name, "ns", overhead.requests as usize)].concat();
+            [own_name_fields(report, None, None), metric_fields(name, "ns", overhead.requests as usize)]
+                .concat();
         fields.extend([(column!("launches"), 1u32.into()), (column!("estimate"), ns.into())]);
         fields
     };
     values.map(line).to_vec()
 }
 
-/// The line of one limit of the machine, without a case and an engine: the best probe, and the range of all.
-fn limit(report: &Report, limit: &Limit) -> Vec<Named> {
-    let named = own_names(report, Some(limit.key.device.clone()), limit.key.threads);
+/// The line of one limit of the machine, without a case and an engine: the best probe, and the range of all probes.
+fn limit(report: &Report, limit: &Limit) -> Vec<NamedField> {
+    let named = own_name_fields(report, Some(limit.key.device.clone()), limit.key.threads);
     let name = format!("limit.{}", limit.key.name());
-    let mut fields = [named, value(&name, limit.key.unit(), limit.probes.len())].concat();
+    let mut fields = [named, metric_fields(&name, limit.key.unit(), limit.probes.len())].concat();
     let best = limit.best();
     fields.extend([
         (column!("estimate"), best.into()),
@@ -203,18 +204,18 @@ fn limit(report: &Report, limit: &Limit) -> Vec<Named> {
 }
 
 /// The name columns of values that this program measured itself.
-fn own_names(report: &Report, device: Option<Device>, threads: Option<u32>) -> Vec<Named> {
+fn own_name_fields(report: &Report, device: Option<Device>, threads: Option<u32>) -> Vec<NamedField> {
     let version = Some(report.orchestrate_version.clone());
-    let itself = Engine { label: "orchestrate".into(), version, device, threads, ..Engine::default() };
-    names(report, "", "", &itself)
+    let orchestrate = Engine { label: "orchestrate".into(), version, device, threads, ..Engine::default() };
+    name_fields(report, "", "", &orchestrate)
 }
 
-fn fault(fault: &Fault) -> Vec<Named> {
+fn fault(fault: &Fault) -> Vec<NamedField> {
     vec![(column!("failure"), fault.kind.as_str().into()), (column!("message"), fault.line().as_str().into())]
 }
 
-/// The word that JSON has for it.
-fn word(value: impl serde::Serialize) -> String {
+/// The name of this value in JSON.
+fn json_name(value: impl serde::Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word,
         _ => String::new(),

@@ -1,4 +1,4 @@
-//! The description of the machine, for every format. Pure: it reads nothing of the machine.
+//! The description of the machine, for every format. It is pure: it reads nothing from the machine.
 
 mod limits;
 
@@ -49,13 +49,13 @@ impl Content for Page {
         json_bytes(self)
     }
 
-    fn width(&self, reader: Option<usize>) -> usize {
-        reader.unwrap_or(80).max(40)
+    fn width(&self, terminal_width: Option<usize>) -> usize {
+        terminal_width.unwrap_or(80).max(40)
     }
 }
 
 impl Page {
-    /// The facts with their labels. Unknown ones are left out, except those that a reader would look for.
+    /// The facts with their labels. Unknown facts are left out, except those that a reader would look for.
     fn facts(&self) -> Vec<(String, String)> {
         let Machine { cpu, gpus, os, architecture, .. } = &self.machine;
         let unknown = || "unknown".to_string();
@@ -76,16 +76,16 @@ impl Page {
         ];
         let facts = facts.into_iter().filter(|(_, fact)| !fact.is_empty());
         let of_gpus = gpus.iter().flat_map(|gpu| {
-            let facts = [gpu_is(gpu), self.device_name(gpu), gpu_does(gpu), used_by(gpu)];
+            let facts = [gpu_description(gpu), self.device_name(gpu), gpu_state(gpu), gpu_processes(gpu)];
             let mut label = Some(format!("GPU {}", gpu.index));
             let facts = facts.into_iter().filter(|fact| !fact.is_empty());
             facts.map(move |fact| (label.take().unwrap_or_default(), fact))
         });
         let no_gpu = gpus.is_empty().then(|| ("GPUs", "none that a driver reports".to_string()));
         let order = self.gpu_order().map(|fact| ("order", fact));
-        let named = |(label, fact): (&str, String)| (label.to_string(), fact);
-        let (before, after) = (facts.map(named), no_gpu.into_iter().chain(order));
-        before.chain(of_gpus).chain(after.chain([("versions", self.versions())]).map(named)).collect()
+        let owned = |(label, fact): (&str, String)| (label.to_string(), fact);
+        let (before, after) = (facts.map(owned), no_gpu.into_iter().chain(order));
+        before.chain(of_gpus).chain(after.chain([("versions", self.versions())]).map(owned)).collect()
     }
 
     /// The name for `--device`, where that is not obvious.
@@ -109,7 +109,7 @@ impl Page {
             Unordered::Partitioned => {
                 let part = gpus.iter().flat_map(|gpu| &gpu.mig_uuids).next().map_or("MIG-…", |it| it);
                 format!(
-                    "the order of GPUs is unknown, because one is partitioned (MIG); hint: CUDA_VISIBLE_DEVICES={part}"
+                    "the order of GPUs is unknown, because one GPU is partitioned (MIG); hint: CUDA_VISIBLE_DEVICES={part}"
                 )
             }
             Unordered::BySpeed => "the order of GPUs is unknown; hint: CUDA_DEVICE_ORDER=PCI_BUS_ID".into(),
@@ -121,18 +121,19 @@ impl Page {
         let guest = cpu.hypervisor.map(|guest| if guest { "virtual machine" } else { "no hypervisor" });
         let steal = steal_share
             .map(|share| format!("steal since boot {:.2} % of the requested CPU time", share * 100.0));
-        joined([guest.map(String::from), hardware.clone(), steal])
+        join_known([guest.map(String::from), hardware.clone(), steal])
     }
 
     fn memory(&self) -> String {
-        let all = self.machine.memory_bytes.map_or_else(|| "unknown".into(), gib);
-        let huge = self.machine.huge_pages.as_ref().map(|mode| format!("transparent huge pages {mode}"));
-        joined([Some(all), huge])
+        let size = self.machine.memory_bytes.map_or_else(|| "unknown".into(), gib);
+        let huge_pages =
+            self.machine.huge_pages.as_ref().map(|mode| format!("transparent huge pages {mode}"));
+        join_known([Some(size), huge_pages])
     }
 
     fn kernel(&self) -> String {
         let parameters = self.machine.kernel_parameters.join(" ");
-        joined([self.machine.kernel.clone(), Some(parameters)])
+        join_known([self.machine.kernel.clone(), Some(parameters)])
     }
 
     fn container(&self) -> String {
@@ -147,43 +148,43 @@ impl Page {
             None if memory_limit_unknown => "memory limit unknown".into(),
             None => "no memory limit".into(),
         };
-        // One word where neither limit could be read.
+        // One phrase where neither limit could be read.
         if cpu_limit_unknown && memory_limit_unknown {
             return "limits unknown".into();
         }
-        joined([Some(cpu), Some(memory)])
+        join_known([Some(cpu), Some(memory)])
     }
 
     fn load(&self) -> String {
-        let of = |[one, five, fifteen]: [f64; 3]| {
+        let write = |[one, five, fifteen]: [f64; 3]| {
             format!("{one:.2} {five:.2} {fifteen:.2} over 1, 5 and 15 minutes")
         };
-        self.machine.load_average.map_or_else(|| "unknown".into(), of)
+        self.machine.load_average.map_or_else(|| "unknown".into(), write)
     }
 
     fn energy(&self) -> String {
         if self.energy.is_empty() {
             return "no energy counters: energy is n/a".into();
         }
-        let each = self.energy.iter().map(|counter| match &counter.trouble {
+        let counters = self.energy.iter().map(|counter| match &counter.trouble {
             None => counter.name.clone(),
             Some(trouble) => format!("{} cannot be read ({trouble})", counter.name),
         });
         let denied = self.energy.iter().any(|counter| counter.trouble.is_some());
         let remedy = denied.then(|| format!("hint: {PERMISSION}"));
-        joined([Some(each.collect::<Vec<_>>().join(", ")), remedy])
+        join_known([Some(counters.collect::<Vec<_>>().join(", ")), remedy])
     }
 
     fn versions(&self) -> String {
         let commit = self.commit.as_ref().map_or_else(String::new, |commit| format!(" ({commit})"));
-        let own = format!("orchestrate {}{commit}", self.orchestrate_version);
+        let orchestrate = format!("orchestrate {}{commit}", self.orchestrate_version);
         let others = self.versions.iter().map(|(name, version)| format!("{name} {version}"));
-        std::iter::once(own).chain(others).collect::<Vec<_>>().join(", ")
+        std::iter::once(orchestrate).chain(others).collect::<Vec<_>>().join(", ")
     }
 }
 
 fn cores(cpu: &Cpu) -> String {
-    let counted = |count: Option<u32>, what: &str| count.map(|count| format!("{count} {what}"));
+    let counted = |count: Option<u32>, kind: &str| count.map(|count| format!("{count} {kind}"));
     let smt = cpu.smt.map(|on| if on { "two threads on each (SMT)" } else { "no SMT" }.to_string());
     let nodes = cpu.numa_nodes.map(|nodes| plural(nodes, "NUMA node"));
     let all = [
@@ -210,19 +211,19 @@ fn cache(cache: &Cache) -> String {
 
 fn clock(cpu: &Cpu) -> String {
     // A virtual machine shows the rate of its time stamp counter, not that of its cores.
-    let says = if cpu.hypervisor == Some(true) { "as the hypervisor reports" } else { "now" };
-    let now = cpu.mhz.map(|mhz| format!("{mhz} MHz {says}"));
-    let most = cpu.max_mhz.map(|mhz| format!("{mhz} MHz at most"));
-    joined([now, most, cpu.governor.as_ref().map(|governor| format!("governor {governor}"))])
+    let source = if cpu.hypervisor == Some(true) { "as the hypervisor reports" } else { "now" };
+    let now = cpu.mhz.map(|mhz| format!("{mhz} MHz {source}"));
+    let highest = cpu.max_mhz.map(|mhz| format!("{mhz} MHz at most"));
+    join_known([now, highest, cpu.governor.as_ref().map(|governor| format!("governor {governor}"))])
 }
 
-fn gpu_is(gpu: &Gpu) -> String {
+fn gpu_description(gpu: &Gpu) -> String {
     let parts = match gpu.mig {
         Some(true) if gpu.mig_parts.is_empty() => Some("MIG, no part seen".into()),
         Some(true) => Some(format!("MIG {}", gpu.mig_parts.join(" + "))),
         _ => None,
     };
-    joined([
+    join_known([
         gpu.name.clone(),
         gpu.memory_bytes.map(gib),
         parts,
@@ -233,10 +234,10 @@ fn gpu_is(gpu: &Gpu) -> String {
     ])
 }
 
-fn gpu_does(gpu: &Gpu) -> String {
-    let clocks = |now: Option<u32>, most: Option<u32>, what: &str| match (now, most) {
-        (Some(now), Some(most)) => Some(format!("{what} {now} of {most} MHz")),
-        (Some(only), None) | (None, Some(only)) => Some(format!("{what} {only} MHz")),
+fn gpu_state(gpu: &Gpu) -> String {
+    let clocks = |now: Option<u32>, highest: Option<u32>, name: &str| match (now, highest) {
+        (Some(now), Some(highest)) => Some(format!("{name} {now} of {highest} MHz")),
+        (Some(only), None) | (None, Some(only)) => Some(format!("{name} {only} MHz")),
         (None, None) => None,
     };
     let watts = |milliwatts: u32| f64::from(milliwatts) / 1000.0;
@@ -245,7 +246,7 @@ fn gpu_does(gpu: &Gpu) -> String {
         (Some(now), None) => Some(format!("{:.0} W", watts(now))),
         (None, limit) => limit.map(|limit| format!("power limit {} W", watts(limit))),
     };
-    joined([
+    join_known([
         clocks(gpu.clock_mhz, gpu.max_clock_mhz, "clock"),
         clocks(gpu.memory_clock_mhz, gpu.max_memory_clock_mhz, "memory clock"),
         gpu.temperature_celsius.map(|degrees| format!("{degrees} °C")),
@@ -255,16 +256,16 @@ fn gpu_does(gpu: &Gpu) -> String {
     ])
 }
 
-fn used_by(gpu: &Gpu) -> String {
-    let each = gpu.processes.iter().map(|process| match process.bytes {
+fn gpu_processes(gpu: &Gpu) -> String {
+    let processes = gpu.processes.iter().map(|process| match process.bytes {
         Some(bytes) => format!("{} ({})", process.pid, gib(bytes)),
         None => process.pid.to_string(),
     });
-    let all = each.collect::<Vec<_>>().join(", ");
+    let all = processes.collect::<Vec<_>>().join(", ");
     if all.is_empty() { all } else { format!("used by processes {all}") }
 }
 
-fn joined<const N: usize>(parts: [Option<String>; N]) -> String {
+fn join_known<const N: usize>(parts: [Option<String>; N]) -> String {
     let known = parts.into_iter().flatten().filter(|part| !part.is_empty());
     known.collect::<Vec<_>>().join("; ")
 }

@@ -1,9 +1,9 @@
-//! For README files and comments: GitHub's Markdown.
+//! GitHub's Markdown, for README files and comments.
 
 use super::document::{
-    Column, ColumnKind, Content, Explained, Format, Item, Layout, List, Section, Shape, Table,
+    Column, ColumnKind, Content, ExplainedFailure, Format, Item, Layout, List, Section, Shape, Table,
 };
-use super::verdict_lines::without_joints;
+use super::verdict_lines::with_plain_spaces;
 
 pub const FORMAT: Format = Format {
     name: "markdown",
@@ -11,10 +11,11 @@ pub const FORMAT: Format = Format {
     shape: Shape::Document(|content, _| render(content)),
 };
 
-const ROOM: Layout = Layout { versions: true, label: 40, factors: true, word: 24, gap: 0 };
+const LAYOUT: Layout =
+    Layout { version_column: true, max_label: 40, factor_columns: true, max_word: 24, gap: 0 };
 
 fn render(content: &dyn Content) -> Vec<u8> {
-    let document = content.document(&|_| ROOM);
+    let document = content.document(&|_| LAYOUT);
     let mut out = String::new();
     document.summary.iter().for_each(|line| out.push_str(&format!("**{}**\n\n", escape(line))));
     for part in &document.parts {
@@ -36,11 +37,11 @@ fn render(content: &dyn Content) -> Vec<u8> {
                 let (first, rest) = why.split_at(why.len().min(1));
                 out.push_str(&format!("{}{}.\n\n", first.to_uppercase(), escape(rest)));
             }
-            Section::Table(drawn) => table(drawn, &mut out),
+            Section::Table(content) => table(content, &mut out),
             Section::List(items) => list(items, &mut out),
         }
     }
-    format!("{}\n", without_joints(out.trim_end())).into_bytes()
+    format!("{}\n", with_plain_spaces(out.trim_end())).into_bytes()
 }
 
 fn list(list: &List, out: &mut String) {
@@ -48,7 +49,7 @@ fn list(list: &List, out: &mut String) {
     for item in &list.items {
         match item {
             Item::Listed(line) | Item::Plain(line) => out.push_str(&format!("- {}\n", escape(line))),
-            Item::Explained(Explained { names, fault }) => {
+            Item::Failure(ExplainedFailure { names, fault }) => {
                 out.push_str(&format!("- {}: {}\n", escape(&names.join("; ")), escape(&fault.line())));
                 for line in &fault.stderr {
                     out.push_str(&format!("  - {}\n", code(line)));
@@ -110,7 +111,7 @@ fn escape(text: &str) -> String {
     out
 }
 
-/// Text as code to be copied, between more backticks than it contains in a row.
+/// The text as inline code, between more backticks than any row of backticks in the text.
 fn code(text: &str) -> String {
     let mut longest = 0;
     let mut run = 0;

@@ -33,18 +33,18 @@ mod wall_time;
 pub use document::{Content, Format};
 pub use resources::FACTS;
 pub use run_report::{Report, View};
-pub use viewed::Viewed;
+pub use viewed::ViewedReport;
 
 pub const FORMATS: &[Format] = &[table::FORMAT, markdown::FORMAT, csv::FORMAT, json::FORMAT];
 
-pub fn named(name: &str) -> Option<&'static Format> {
+pub fn format_named(name: &str) -> Option<&'static Format> {
     FORMATS.iter().find(|format| format.name == name)
 }
 
 /// The text that a reader with this terminal width sees.
 #[cfg(test)]
 pub fn shown(content: &dyn Content, format: &str, width: Option<usize>) -> String {
-    String::from_utf8(named(format).unwrap().render(content, width).unwrap()).unwrap()
+    String::from_utf8(format_named(format).unwrap().render(content, width).unwrap()).unwrap()
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Notes about the results of a row, each with a remedy: results that drift, prompts of another length than the others',
-//! an engine that does not state its configuration.
+//! Notes about the results of a row, each with a remedy: results that drift, prompts of unequal length, an engine that does
+//! not state its configuration.
 
 mod stability;
 
@@ -15,10 +15,10 @@ use crate::plan::{Prompt, Role};
 use crate::record::{Launch, RunRecord, Sample};
 use crate::text::{line, shorten, three_digits};
 
-/// The limit of notes of one kind; the others are counted.
-const MOST: usize = 5;
+/// The most notes of one kind; further notes are only counted.
+const MAX_NOTES: usize = 5;
 
-/// All notes. `rows` has each row with its case.
+/// All notes. `rows` has each row with the index of its case.
 pub fn of(data: &RunData, rows: &[(usize, Row)], verdicts: &Verdicts, outputs: &[Output]) -> Vec<String> {
     let record = data.record;
     let drifting = stability::drifting(data, rows);
@@ -40,26 +40,26 @@ pub fn of(data: &RunData, rows: &[(usize, Row)], verdicts: &Verdicts, outputs: &
         (unstated(data), "engines that do not state a requested setting"),
         (converted(record), "engines that ran a converted model"),
     ];
-    kinds.into_iter().flat_map(|(notes, others)| bounded(notes, others)).collect()
+    kinds.into_iter().flat_map(|(notes, kind)| limit_notes(notes, kind)).collect()
 }
 
-fn bounded(mut notes: Vec<String>, others: &str) -> Vec<String> {
-    let more = notes.len().saturating_sub(MOST);
-    notes.truncate(MOST);
-    notes.extend((more > 0).then(|| format!("and {more} more: {others}")));
+fn limit_notes(mut notes: Vec<String>, kind: &str) -> Vec<String> {
+    let more = notes.len().saturating_sub(MAX_NOTES);
+    notes.truncate(MAX_NOTES);
+    notes.extend((more > 0).then(|| format!("and {more} more: {kind}")));
     notes
 }
 
-/// Notes about launches that differ widely. A drifting row is left out: its reason is known.
+/// Notes about launches that differ widely. A drifting row is left out: it has its own note.
 fn spreads(data: &RunData, rows: &[(usize, Row)], drifting: &[(usize, f64)]) -> Vec<String> {
-    let others = rows.iter().filter(|(case, _)| drifting.iter().all(|(other, _)| other != case));
+    let steady = rows.iter().filter(|(case, _)| drifting.iter().all(|(other, _)| other != case));
     let more = data.more_blocks();
-    let wide = others.filter_map(|(_, row)| {
+    let notes = steady.filter_map(|(_, row)| {
         let (label, case, spread) = (&row.engine.label, &row.case.label, three_digits(row.wide_spread()?));
         let remedy = format!("use a quieter machine, or more blocks: `--blocks {more}`");
         Some(format!("`{label}` `{case}`: its launches differ by {spread}x; {remedy}"))
     });
-    wide.collect()
+    notes.collect()
 }
 
 /// Notes about twins that failed: a twin has no row.
@@ -75,6 +75,7 @@ fn twins(data: &RunData) -> Vec<String> {
     notes
 }
 
+/// Notes about comparisons with the reference that have no ratio.
 fn refused(verdicts: &Verdicts) -> Vec<String> {
     let headlines = verdicts.against_reference.iter().filter(|pair| pair.is_headline);
     let refused = headlines.filter_map(|pair| {
@@ -84,7 +85,7 @@ fn refused(verdicts: &Verdicts) -> Vec<String> {
     refused.collect()
 }
 
-/// Notes about engines that count other tokens than planned, or than the first engine of the same case.
+/// Notes about engines whose number of prompt tokens differs from the plan, or from the first engine of the same case.
 fn prompts(data: &RunData) -> Vec<String> {
     let RunData { record, plan, .. } = data;
     let mut first_of: BTreeMap<&str, (String, Range)> = BTreeMap::new();
@@ -99,12 +100,12 @@ fn prompts(data: &RunData) -> Vec<String> {
             Prompt::Tokens(planned) if range == Range::exactly(*planned) => continue,
             Prompt::Tokens(planned) => format!("{planned} were planned"),
             Prompt::Text(_) => {
-                let own = || (line(&configuration.label), range);
-                let (label, other) = first_of.entry(&case.workload.label).or_insert_with(own);
-                if *other == range {
+                let this = || (line(&configuration.label), range);
+                let (label, first_range) = first_of.entry(&case.workload.label).or_insert_with(this);
+                if *first_range == range {
                     continue;
                 }
-                format!("those of `{label}` {}", other.write())
+                format!("those of `{label}` have {}", first_range.write())
             }
         };
         let takes_ids = |launch: &Launch| launch.hello.as_ref().is_some_and(|it| it.capabilities.prompt_ids);
@@ -127,7 +128,7 @@ impl Range {
     fn of<'a>(samples: impl Iterator<Item = &'a Sample>) -> Option<Self> {
         let sequences = samples.flat_map(|sample| &sample.iteration.sequences);
         let lengths = sequences.map(|sequence| Self::exactly(sequence.prompt_tokens));
-        lengths.reduce(|all, one| Self(all.0.min(one.0), all.1.max(one.1)))
+        lengths.reduce(|a, b| Self(a.0.min(b.0), a.1.max(b.1)))
     }
 
     fn exactly(tokens: u32) -> Self {
@@ -160,12 +161,13 @@ fn converted(record: &RunRecord) -> Vec<String> {
     let mut notes = Vec::new();
     for (index, configuration) in record.header.plan.configurations.iter().enumerate() {
         let mut launches = record.launches_of(index).filter(|_| configuration.role.is_none());
-        let Some(given) = launches.find_map(|launch| launch.converted.as_ref()) else { continue };
-        let (label, format, dtype) = (line(&configuration.label), line(&given.format), line(&given.dtype));
-        let own = configuration.model.format.as_deref().map_or("the model's format", |own| own);
+        let Some(converted) = launches.find_map(|launch| launch.converted.as_ref()) else { continue };
+        let (label, format, dtype) =
+            (line(&configuration.label), line(&converted.format), line(&converted.dtype));
+        let model_format = configuration.model.format.as_deref().unwrap_or("the model's format");
         notes.push(format!(
             "`{label}` does not read {}: it ran the same weights converted to {format} in {dtype}",
-            line(own)
+            line(model_format)
         ));
     }
     notes

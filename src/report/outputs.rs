@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::rows::{Row, grouped};
+use super::rows::{Row, group_by_key};
 use super::run_data::RunData;
 use crate::analysis::agreement::bounds::{AGREES, EXACT};
 use crate::analysis::agreement::{Against, Agreement, NoChecks, Status, no_checks};
 use crate::text::line;
 
 pub const TITLE: &str = "output";
-/// The number of reasons in one line; JSON has all.
-const REASONS: usize = 2;
+/// The most reasons in one line; JSON has all.
+const MAX_REASONS: usize = 2;
 
 /// The output status of one row's engine. JSON has these names: add, never rename.
 #[derive(Debug, Clone, Serialize)]
@@ -48,25 +48,25 @@ impl Output {
 
     fn reasons(&self) -> String {
         let reasons: Vec<String> =
-            self.agreement.reasons.iter().take(REASONS).map(|reason| line(reason)).collect();
+            self.agreement.reasons.iter().take(MAX_REASONS).map(|reason| line(reason)).collect();
         if reasons.is_empty() { String::new() } else { format!(": {}", reasons.join("; ")) }
     }
 }
 
-/// Whether a column is needed: statuses differ, or one has a deviation.
-pub fn vary(outputs: &[Output]) -> bool {
+/// Whether a column is needed, because statuses differ or some status has a deviation.
+pub fn needs_column(outputs: &[Output]) -> bool {
     let mut agreements = outputs.iter().map(|it| &it.agreement);
     let first = outputs.first().map(|it| it.agreement.status);
     agreements.any(|it| Some(it.status) != first || it.shown_rms().is_some())
 }
 
 /// The status that all rows share, for the caption.
-pub fn common(outputs: &[Output]) -> Option<String> {
-    let first = outputs.first().filter(|_| !vary(outputs))?;
+pub fn common_status(outputs: &[Output]) -> Option<String> {
+    let first = outputs.first().filter(|_| !needs_column(outputs))?;
     Some(format!("output {}", first.agreement.cell()))
 }
 
-/// The explanation of the column, or the reason why there is none.
+/// The explanation of the column, or the reason why there is no column.
 pub fn legend(rows: &[Row], outputs: &[Output], no_checks: Option<NoChecks>) -> Option<String> {
     if rows.is_empty() {
         return None;
@@ -83,7 +83,7 @@ pub fn legend(rows: &[Row], outputs: &[Output], no_checks: Option<NoChecks>) -> 
         Against::Itself | Against::Nothing => None,
     };
     let verifiers: BTreeSet<String> = outputs.iter().filter_map(verifier).collect();
-    if verifiers.is_empty() || !vary(outputs) {
+    if verifiers.is_empty() || !needs_column(outputs) {
         return None;
     }
     Some(format!(
@@ -97,7 +97,8 @@ pub fn legend(rows: &[Row], outputs: &[Output], no_checks: Option<NoChecks>) -> 
 pub fn notes(outputs: &[Output]) -> Vec<String> {
     let is_noted = |status: Status| matches!(status, Status::Drifts | Status::Unverified);
     let noted = outputs.iter().filter(|it| is_noted(it.agreement.status));
-    let groups = grouped(noted.map(|it| ((it.agreement.status, it.reasons()), format!("`{}`", it.engine))));
+    let groups =
+        group_by_key(noted.map(|it| ((it.agreement.status, it.reasons()), format!("`{}`", it.engine))));
     let write = |((status, reasons), names): ((Status, String), Vec<String>)| {
         let verb = match (status, names.len()) {
             (Status::Drifts, 1) => "drifts",

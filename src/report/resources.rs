@@ -1,5 +1,6 @@
-//! The resources of a case apart from time: memory in its parts, cores, energy, a GPU. Each is an entry of `resources!`,
-//! with what JSON, the table for people, CSV and `orchestrate metrics` have of it. An unknown value is absent, never zero.
+//! The resources of a case apart from time: memory in its parts, cores, energy, a GPU. Each resource is an entry
+//! of `resources!`, with its value and its texts for the table, CSV and `orchestrate metrics`. An unknown value is absent,
+//! never zero.
 
 use std::collections::BTreeMap;
 
@@ -13,9 +14,9 @@ use crate::record::Idle;
 use crate::text::line;
 use stats::median;
 
-/// Each entry is a field of `Resources`, which is its name in JSON, with its value; and its columns and lines in FACTS.
+/// Each entry has a field of `Resources` (its name in JSON), the function that computes it, and its columns and lines in FACTS.
 macro_rules! resources {
-    ($($(#[$doc:meta])* $name:ident: $type:ty = $of:expr, [$($fact:expr),* $(,)?];)+) => {
+    ($($(#[$doc:meta])* $name:ident: $type:ty = $value:expr, [$($fact:expr),* $(,)?];)+) => {
         /// The resources of a case. JSON has these names: add, never rename. Units are bytes, cores, joules, watts and
         /// per cent. The metrics among them are estimates.
         #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -25,7 +26,7 @@ macro_rules! resources {
 
         impl Resources {
             pub fn of(sources: &Sources) -> Self {
-                $(let $name: fn(&Sources) -> $type = $of;)+
+                $(let $name: fn(&Sources) -> $type = $value;)+
                 Self { $($name: $name(sources),)+ }
             }
         }
@@ -47,19 +48,19 @@ resources! {
     device_bytes: Option<f64> = |it| it.estimate(MetricId::DEVICE_MEMORY), [
         metric("device memory", Quantity::GpuBytes, |it| it.device_bytes),
     ];
-    /// The source of that value.
+    /// The source of `device_bytes`.
     device_bytes_from: Option<Known> = |it| it.device_bytes_from(), [];
     device_stated_bytes: Option<f64> = |it| it.device_stated_bytes(), [
         fact("device stated", Quantity::GpuBytes, |it| it.device_stated_bytes, "device_stated",
             "peak device memory that the engine's allocator reports, at load or after a request."),
     ];
     device_process_bytes: Option<f64> = |it| bytes(it.gpus.process_bytes), [
-        for_programs(Quantity::GpuBytes, |it| it.device_process_bytes, "device_processes",
+        fact_for_programs(Quantity::GpuBytes, |it| it.device_process_bytes, "device_processes",
             "peak device memory of the engine's processes in the sampled pass, as the driver counts it. Absent if the driver \
              names none of its processes."),
     ];
     device_growth_bytes: Option<f64> = |it| bytes(it.gpus.growth_bytes), [
-        for_programs(Quantity::GpuBytes, |it| it.device_growth_bytes, "device_growth",
+        fact_for_programs(Quantity::GpuBytes, |it| it.device_growth_bytes, "device_growth",
             "peak memory of the engine's whole GPUs in the sampled pass, less their memory just before its start. Changes by \
              other programs are included."),
     ];
@@ -84,7 +85,7 @@ resources! {
     joules_per_token: Option<f64> = |it| it.estimate(MetricId::JOULES_PER_TOKEN), [
         metric("energy per token", Quantity::Joules, |it| it.joules_per_token),
     ];
-    /// By the counters of its GPUs alone.
+    /// By the counters of the engine's GPUs only.
     gpu_joules_per_token: Option<f64> = |it| it.observed.iter().find_map(gpu_joules_per_token), [
         fact("GPU energy per token", Quantity::GpuJoules, |it| it.gpu_joules_per_token, "gpu_joules_per_token",
             "energy of the engine's GPUs in the sampled pass above idle, for each new token. The processors' energy, which \
@@ -95,7 +96,7 @@ resources! {
         fact("idle power", Quantity::Plain("W"), |it| it.idle_watts, "idle_power",
             "mean power of the machine while no engine of the run was active, by all energy counters."),
     ];
-    /// NVML's indices of the GPUs that the engine computed on. The entries below are about them, and absent for a CPU.
+    /// NVML's indices of the GPUs that the engine computed on. The entries below describe these GPUs, and are absent for a CPU.
     gpus: Vec<u32> = |it| it.gpus.indices.clone(), [];
     /// Utilisation of the busiest GPU.
     gpu_percent: Option<f64> = |it| it.gpus.busy_percent, [
@@ -137,10 +138,10 @@ resources! {
     gpu_slowed_by: Vec<String> = |it| it.gpus.slowed_by.iter().map(|word| line(word)).collect(), [];
 }
 
-/// The values that are no metrics.
-pub fn lines(of: &Resources) -> impl Iterator<Item = (&'static str, &'static str, Option<f64>)> + '_ {
-    let own = FACTS.iter().filter_map(|fact| Some((fact, fact.explained.as_ref()?.name)));
-    own.map(|(fact, name)| (name, fact.quantity.unit(), (fact.of)(of)))
+/// The lines of the values that are not metrics: name, unit and value.
+pub fn lines(resources: &Resources) -> impl Iterator<Item = (&'static str, &'static str, Option<f64>)> + '_ {
+    let explained = FACTS.iter().filter_map(|fact| Some((fact, fact.explained.as_ref()?.name)));
+    explained.map(|(fact, name)| (name, fact.quantity.unit(), (fact.value_of)(resources)))
 }
 
 /// A column of the table for people, a line of CSV, or both.
@@ -148,7 +149,7 @@ pub fn lines(of: &Resources) -> impl Iterator<Item = (&'static str, &'static str
 pub struct Fact {
     /// The header of its column; `None` for a value that only programs get.
     pub title: Option<&'static str>,
-    pub of: fn(&Resources) -> Option<f64>,
+    pub value_of: fn(&Resources) -> Option<f64>,
     pub quantity: Quantity,
     /// Absent for a metric: METRICS explains it, and CSV has it from there.
     pub explained: Option<Explanation>,
@@ -156,7 +157,7 @@ pub struct Fact {
 
 #[derive(Debug)]
 pub struct Explanation {
-    /// Without the prefix: CSV has `resources.weights`.
+    /// The name without the prefix `resources.`, which CSV adds.
     pub name: &'static str,
     pub about: &'static str,
 }
@@ -167,9 +168,9 @@ pub enum Quantity {
     Bytes,
     Joules,
     Plain(&'static str),
-    /// A plain value of a GPU, left out where no row computes on one.
+    /// A plain value of a GPU, left out where no row computes on a GPU.
     Gpu(&'static str),
-    /// Bytes of a GPU, left out likewise.
+    /// Bytes of a GPU, left out in the same case.
     GpuBytes,
     GpuJoules,
 }
@@ -196,29 +197,29 @@ impl Quantity {
     }
 }
 
-/// A metric: METRICS explains it.
-const fn metric(title: &'static str, quantity: Quantity, of: fn(&Resources) -> Option<f64>) -> Fact {
-    Fact { title: Some(title), of, quantity, explained: None }
+/// A fact that is a metric, which METRICS explains.
+const fn metric(title: &'static str, quantity: Quantity, value_of: fn(&Resources) -> Option<f64>) -> Fact {
+    Fact { title: Some(title), value_of, quantity, explained: None }
 }
 
 const fn fact(
     title: &'static str,
     quantity: Quantity,
-    of: fn(&Resources) -> Option<f64>,
+    value_of: fn(&Resources) -> Option<f64>,
     name: &'static str,
     about: &'static str,
 ) -> Fact {
-    Fact { title: Some(title), of, quantity, explained: Some(Explanation { name, about }) }
+    Fact { title: Some(title), value_of, quantity, explained: Some(Explanation { name, about }) }
 }
 
 /// A value without a column for people.
-const fn for_programs(
+const fn fact_for_programs(
     quantity: Quantity,
-    of: fn(&Resources) -> Option<f64>,
+    value_of: fn(&Resources) -> Option<f64>,
     name: &'static str,
     about: &'static str,
 ) -> Fact {
-    Fact { title: None, of, quantity, explained: Some(Explanation { name, about }) }
+    Fact { title: None, value_of, quantity, explained: Some(Explanation { name, about }) }
 }
 
 fn lowest(range: Option<(u32, u32)>) -> Option<f64> {
@@ -229,13 +230,13 @@ fn highest(range: Option<(u32, u32)>) -> Option<f64> {
     range.map(|(_, highest)| highest.into())
 }
 
-/// Everything that the resources of a case are computed from.
+/// The inputs of the resources of a case.
 pub struct Sources<'a> {
-    /// Of each metric.
+    /// The estimate of each metric.
     estimates: BTreeMap<MetricId, f64>,
     observed: Vec<Observation<'a>>,
     cores: Option<f64>,
-    /// One pass stands for the case. Empty for a CPU.
+    /// The GPUs in the sampled pass of the case. Empty for a CPU.
     gpus: OnGpus,
     idle: &'a [Idle],
 }
@@ -255,7 +256,7 @@ impl<'a> Sources<'a> {
     /// The source of the largest value of device memory.
     fn device_bytes_from(&self) -> Option<Known> {
         let known = self.on_device().filter_map(metric::device_memory_known);
-        known.reduce(|one, other| if other.0 > one.0 { other } else { one }).map(|(_, whose)| whose)
+        known.reduce(|a, b| if b.0 > a.0 { b } else { a }).map(|(_, source)| source)
     }
 
     fn device_stated_bytes(&self) -> Option<f64> {

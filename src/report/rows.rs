@@ -1,4 +1,4 @@
-//! The rows of a report: a case with its engine and results, or the fault in their place. Every text is one safe line.
+//! The rows of a report: a case with its engine and results, or with its failure. Every text is one safe line.
 
 use std::fmt;
 
@@ -13,16 +13,16 @@ use crate::machine::Device;
 use crate::record::{FailureKind, Stage, WarmUp};
 use stats::{StoppedBy, Summary};
 
-/// Launches that differ by more than this factor say more about the machine than about the engine.
-const WIDE_SPREAD: f64 = 2.0;
+/// If launches differ by a larger factor, the cause is probably the machine and not the engine.
+const MAX_NORMAL_SPREAD: f64 = 2.0;
 
 /// One case: an engine configuration in one scenario.
 #[derive(Debug, Clone)]
 pub struct Row {
     pub case: Case,
     pub engine: Engine,
-    /// Launches and measured requests of this case.
     pub launches: usize,
+    /// The number of measured requests of this case.
     pub samples: usize,
     pub summaries: Vec<MetricSummary>,
     /// The limit that the share of the headline refers to, or the reason why there is none.
@@ -34,7 +34,8 @@ pub struct Row {
     pub wall_time: Option<WallTime>,
     pub resources: Option<Resources>,
     pub fault: Option<Fault>,
-    /// Whether a claim of its engine does not fit the observation, so that its results may flatter it. It is never ranked first.
+    /// Whether an observation contradicts a claim of the engine, so that the results may flatter the engine. Such a row is
+    /// never ranked first.
     pub contradicted: bool,
 }
 
@@ -70,7 +71,7 @@ pub struct Engine {
     pub requested: Requested,
 }
 
-/// A dtype as text: that of the weights, or `bf16/f32` where the engine computes in another one.
+/// A dtype as text: the dtype of the weights, or `bf16/f32` where the engine computes in another dtype.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dtype {
     pub weights: String,
@@ -113,7 +114,7 @@ pub struct Failed {
     pub fault: Fault,
 }
 
-/// Why something was not measured. JSON has these names: add, never rename.
+/// The reason why a case or a configuration has no values. JSON has these names: add, never rename.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Fault {
     pub kind: FailureKind,
@@ -122,7 +123,7 @@ pub struct Fault {
     /// A remedy in each line; the first can be pasted.
     pub hint: Option<String>,
     pub stderr: Vec<String>,
-    /// How often it happened, at most once in each launch.
+    /// How often the failure happened, at most once in each launch.
     pub times: usize,
 }
 
@@ -138,7 +139,7 @@ pub struct Extent {
 }
 
 /// The values of each key, in the order in which the keys first appear.
-pub fn grouped<K: PartialEq, V>(pairs: impl Iterator<Item = (K, V)>) -> Vec<(K, Vec<V>)> {
+pub fn group_by_key<K: PartialEq, V>(pairs: impl Iterator<Item = (K, V)>) -> Vec<(K, Vec<V>)> {
     let mut groups: Vec<(K, Vec<V>)> = Vec::new();
     for (key, value) in pairs {
         match groups.iter_mut().find(|(known, _)| *known == key) {
@@ -154,10 +155,10 @@ impl Row {
         self.reference.as_ref() == Some(&self.engine.label)
     }
 
-    /// The ratio of the best launch to the worst, by the headline, where that is more than noise.
+    /// The ratio of the best launch to the worst, by the headline, where it is above `MAX_NORMAL_SPREAD`.
     pub fn wide_spread(&self) -> Option<f64> {
         let summary = self.summary(self.case.headline?.id).filter(|_| self.fault.is_none())?;
-        summary.launch_spread().filter(|&spread| spread > WIDE_SPREAD)
+        summary.launch_spread().filter(|&spread| spread > MAX_NORMAL_SPREAD)
     }
 
     pub fn summary(&self, metric: MetricId) -> Option<&Summary> {
@@ -168,14 +169,14 @@ impl Row {
 impl Fault {
     /// The failure in one line: `exited at sample 17: killed by signal 9 (3 times)`.
     pub fn line(&self) -> String {
-        // The message is complete: nothing broke.
+        // The message is complete without a kind: the engine itself did not fail.
         if self.kind == FailureKind::TooSlow {
             return self.message.clone();
         }
         let times = if self.times > 1 { format!(" ({} times)", self.times) } else { String::new() };
         let when = match (&self.kind, self.when.as_str()) {
             (FailureKind::Unavailable, _) | (_, "") => String::new(),
-            // The message says that it cannot start.
+            // The message says that the engine cannot start.
             (FailureKind::Start, when) if Stage::is_before_first_answer(when) => {
                 return format!("{}{times}", self.message);
             }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::engines::{engines, word};
 use super::resources::{Resources, Sources};
-use super::rows::{Case, Engine, Extent, Failed, Fault, MetricSummary, Row, grouped};
+use super::rows::{Case, Engine, Extent, Failed, Fault, MetricSummary, Row, group_by_key};
 use super::wall_time::WallTime;
 use crate::analysis::agreement::Agreement;
 use crate::analysis::claims::{self, Contradiction};
@@ -17,10 +17,10 @@ use crate::record::{End, Failure, FailureKind, RunRecord, Warning};
 use crate::text::{line, shorten};
 use stats::INTERIM_ANALYSES;
 
-/// The longest sentence of an engine that any format keeps.
-const LONGEST_SENTENCE: usize = 2000;
+/// The most columns of a sentence that an engine sent, in any format.
+const MAX_SENTENCE_WIDTH: usize = 2000;
 /// The most hints of one failure.
-const MOST_HINTS: usize = 3;
+const MAX_HINTS: usize = 3;
 
 pub struct RunData<'a> {
     pub record: &'a RunRecord,
@@ -69,27 +69,28 @@ impl<'a> RunData<'a> {
     /// The limit that the share of the case's headline refers to.
     fn limit(&self, case: usize) -> Result<Option<Key>, Absent> {
         let headline = metric::headline(self.plan, &self.plan.cases[case].workload).map(|it| it.id);
-        let (limit, always): (fn(&Observation) -> Option<Key>, bool) = match headline {
+        let (limit, has_reason): (fn(&Observation) -> Option<Key>, bool) = match headline {
             Some(MetricId::DECODE_RATE) => (share::bandwidth_limit, true),
-            // Operations have a limit for weights in any memory: a missing one means that nothing was probed.
+            // Caches do not affect the limit of operations: it is missing only where nothing was probed.
             Some(MetricId::PREFILL_RATE) => (share::compute_limit, self.record.limits.is_empty()),
             _ => return Ok(None),
         };
-        let found = self.values.observed(case).find_map(|it| limit(&it));
-        let reason = || self.values.observed(case).find_map(|it| share::why_absent(&it)).filter(|_| always);
-        found.map_or_else(|| reason().map_or(Ok(None), Err), |key| Ok(Some(key)))
+        let key = self.values.observed(case).find_map(|it| limit(&it));
+        let reason =
+            || self.values.observed(case).find_map(|it| share::why_absent(&it)).filter(|_| has_reason);
+        key.map_or_else(|| reason().map_or(Ok(None), Err), |key| Ok(Some(key)))
     }
 
     pub fn engine(&self, configuration: usize) -> Engine {
         self.engines[configuration].clone()
     }
 
-    /// The failure of a case: the first one, and the number of all.
+    /// The first failure of a case, with the number of all its failures.
     pub fn fault(&self, case: usize) -> Option<Fault> {
-        let own = fault_of(self.record.failures.iter().filter(|failure| failure.case == Some(case)));
+        let of_case = fault_of(self.record.failures.iter().filter(|failure| failure.case == Some(case)));
         // A failure of the engine also applies to its measured cases: they have no verdicts.
         let of_engine = || self.engine_fault(self.plan.cases[case].configuration);
-        own.or_else(|| of_engine().filter(|_| self.values.is_measured(case)))
+        of_case.or_else(|| of_engine().filter(|_| self.values.is_measured(case)))
     }
 
     /// The failure of a configuration outside its cases.
@@ -118,8 +119,8 @@ impl<'a> RunData<'a> {
 
     /// The extents, one for each workload, in the order in which the plan first names them.
     pub fn extents(&self) -> Vec<Extent> {
-        // An interrupted run shows the planned number of blocks. Without a plan it shows the blocks that began.
-        let unended = self.plan.extent.blocks.unwrap_or_else(|| self.begun_blocks());
+        // An interrupted run shows the planned number of blocks. If the plan has no number, it shows the blocks that began.
+        let planned_blocks = self.plan.extent.blocks.unwrap_or_else(|| self.begun_blocks());
         let mut known = BTreeSet::new();
         let workloads = self.plan.cases.iter().map(|case| &case.workload);
         let extents = workloads.filter(|it| known.insert(it.label.as_str())).map(|workload| {
@@ -127,20 +128,20 @@ impl<'a> RunData<'a> {
             Extent {
                 workload: line(&workload.label),
                 scenario: line(&workload.scenario),
-                blocks: closed.map_or(unended, |closed| closed.blocks),
+                blocks: closed.map_or(planned_blocks, |closed| closed.blocks),
                 stopped_by: closed.map(|closed| closed.by),
             }
         });
         extents.collect()
     }
 
-    /// The number of blocks in which at least one engine was launched. Launches for output checks count for none.
+    /// The number of blocks in which at least one engine was launched. Launches for output checks do not count.
     fn begun_blocks(&self) -> u32 {
         let launches = self.record.launches.iter().filter(|launch| !launch.for_output_checks);
         launches.map(|launch| launch.block.saturating_add(1)).max().unwrap_or(0)
     }
 
-    /// A larger number of blocks for a remedy: the next interim analysis of a run without `--blocks`.
+    /// A larger number of blocks for a remedy: the next interim analysis, or twice the number after the last one.
     pub fn more_blocks(&self) -> usize {
         let blocks = self.begun_blocks().max(self.plan.extent.blocks.unwrap_or(0)) as usize;
         let mut analyses = INTERIM_ANALYSES.into_iter().skip(1);
@@ -157,7 +158,7 @@ impl<'a> RunData<'a> {
         ended.into_iter().chain(self.missing_cases()).collect()
     }
 
-    /// Names the cases without samples and without a failure that explains it.
+    /// Names the cases without samples, unless a failure explains their absence.
     fn missing_cases(&self) -> Option<String> {
         let rows = self.plan.cases.iter().enumerate().filter(|(_, case)| self.is_row(case.configuration));
         let all = rows.clone().count();
@@ -177,8 +178,8 @@ impl<'a> RunData<'a> {
             return (count > 0).then(|| format!("none of {all} cases has samples"));
         }
         let names = missing.into_iter().map(|(index, cases)| {
-            let every = cases.len() == self.plan.cases_of(index).len();
-            let cases = if every { "every case".into() } else { cases.join(", ") };
+            let all_missing = cases.len() == self.plan.cases_of(index).len();
+            let cases = if all_missing { "every case".into() } else { cases.join(", ") };
             line(&format!("{} ({cases})", self.plan.configurations[index].label))
         });
         let names = names.collect::<Vec<_>>().join(", ");
@@ -196,8 +197,8 @@ impl<'a> RunData<'a> {
         self.is_row(configuration) && cases.any(|case| self.values.is_measured(case))
     }
 
-    /// All warnings: `before`, then the claims, then those of the record, each once with its count.
-    pub fn warnings(&self, before: Vec<String>, contradictions: &[Contradiction]) -> Vec<String> {
+    /// All warnings: `mismatches`, then contradicted claims, then the warnings of the record. Equal warnings are counted.
+    pub fn warnings(&self, mismatches: Vec<String>, contradictions: &[Contradiction]) -> Vec<String> {
         let recorded =
             self.record.warnings.iter().filter(|warning| !claims::is_repeated(contradictions, warning));
         let recorded = recorded.map(|warning: &Warning| {
@@ -208,12 +209,12 @@ impl<'a> RunData<'a> {
             }
         });
         let contradicted = contradictions.iter().map(|it| sentence(&it.message));
-        let all = before.into_iter().chain(contradicted).chain(recorded);
+        let all = mismatches.into_iter().chain(contradicted).chain(recorded);
         let write = |(text, times): (String, Vec<()>)| match times.len() {
             1 => text,
             times => format!("{text} ({times} times)"),
         };
-        grouped(all.map(|text| (text, ()))).into_iter().map(write).collect()
+        group_by_key(all.map(|text| (text, ()))).into_iter().map(write).collect()
     }
 }
 
@@ -227,14 +228,15 @@ fn case_of(plan: &Plan, workload: &Workload) -> Case {
     }
 }
 
+/// The text as one safe line, shortened to `MAX_SENTENCE_WIDTH`.
 pub fn sentence(text: &str) -> String {
-    shorten(&line(text), LONGEST_SENTENCE)
+    shorten(&line(text), MAX_SENTENCE_WIDTH)
 }
 
-/// The hints, one in each line, limited in number.
+/// At most `MAX_HINTS` hints, one in each line.
 fn hints(hint: &str, clean: fn(&str) -> String) -> String {
     let hints = hint.lines().map(clean).filter(|hint| !hint.is_empty());
-    hints.take(MOST_HINTS).collect::<Vec<_>>().join("\n")
+    hints.take(MAX_HINTS).collect::<Vec<_>>().join("\n")
 }
 
 fn fault_of<'a>(failures: impl Iterator<Item = &'a Failure>) -> Option<Fault> {

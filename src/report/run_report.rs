@@ -4,7 +4,7 @@
 use super::engines::{mismatches, word};
 use super::notes;
 use super::outputs::{Output, outputs};
-use super::rows::{Engine, Extent, Failed, Row, grouped};
+use super::rows::{Engine, Extent, Failed, Row, group_by_key};
 use super::run_data::{RunData, sentence};
 use super::verdicts::Verdicts;
 use crate::analysis::agreement::{self, NoChecks};
@@ -15,7 +15,7 @@ use crate::plan::{Mode, Order};
 use crate::record::{Overhead, RunRecord};
 use crate::text::line;
 
-/// A report of one run. Every text in it is one safe line, without control characters and escape sequences.
+/// A report of one run. Every text of the report is one safe line, without control characters and escape sequences.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
     pub record: String,
@@ -35,17 +35,18 @@ pub struct Report {
     /// The time budget of the whole run, where it has one.
     pub budget_ns: Option<u64>,
     pub seed: u64,
-    /// The label or engine that ratios are taken against.
+    /// The label or the engine name of the reference.
     pub reference: String,
-    /// Shown before anything else: the run did not end as planned.
+    /// The reasons why the run did not end as planned, shown before anything else.
     pub notices: Vec<String>,
-    /// Grouped by case in the plan's order, engines within.
+    /// All rows, grouped by case in the plan's order.
     pub rows: Vec<Row>,
     /// Configurations that failed as a whole.
     pub failed: Vec<Failed>,
     pub verdicts: Verdicts,
-    /// The output status of each row's engine, one for each; empty where no engine was checked.
+    /// The output status of each engine that has a row; empty where no engine was checked.
     pub outputs: Vec<Output>,
+    /// The reason why no output was checked.
     pub no_checks: Option<NoChecks>,
     pub warnings: Vec<String>,
     /// The warnings about claims of engines that differ from the observation.
@@ -107,7 +108,7 @@ impl Report {
             outputs,
             no_checks: agreement::no_checks(record),
             warnings: data.warnings(mismatches(record, &data.engines), &contradictions),
-            contradictions: contradictions.into_iter().map(cleaned).collect(),
+            contradictions: contradictions.into_iter().map(clean_contradiction).collect(),
             notes,
         }
     }
@@ -127,23 +128,23 @@ impl Report {
         self.output_of(row).is_some_and(|it| it.agreement.is_wrong())
     }
 
-    /// Whether some engine is verified. Without one, no engine ranks behind another for its status.
+    /// Whether some engine is verified. Without a verified engine, the status of the others does not change their rank.
     pub fn some_are_verified(&self) -> bool {
         self.outputs.iter().any(|it| !it.is_unverified())
     }
 }
 
 /// Cleans the text of an engine's claims: an engine may send anything.
-fn cleaned(contradiction: Contradiction) -> Contradiction {
+fn clean_contradiction(contradiction: Contradiction) -> Contradiction {
     let (label, reported, observed) =
         (line(&contradiction.label), word(&contradiction.reported), word(&contradiction.observed));
     Contradiction { label, reported, observed, message: sentence(&contradiction.message), ..contradiction }
 }
 
-/// The cases in the table's order: workloads as the plan first names them, configurations within.
+/// The cases in the table's order: by workload, as the plan first names it, then by configuration.
 fn cases_in_order(data: &RunData) -> impl Iterator<Item = usize> {
     let rows = data.plan.cases.iter().enumerate().filter(|(_, case)| data.is_row(case.configuration));
-    let groups = grouped(rows.map(|(index, case)| (&case.workload.label, (case.configuration, index))));
+    let groups = group_by_key(rows.map(|(index, case)| (&case.workload.label, (case.configuration, index))));
     groups.into_iter().flat_map(|(_, mut cases)| {
         cases.sort_unstable();
         cases.into_iter().map(|(_, index)| index)

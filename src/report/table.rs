@@ -1,5 +1,5 @@
 //! The table for a terminal. A table that is too wide loses space between columns first, then its versions move to the
-//! caption. At last it is split into several tables, and each repeats the names of the rows.
+//! caption. Finally it is split into several tables, and each repeats the names of the rows.
 
 use std::ops::Range;
 
@@ -9,9 +9,10 @@ use tabled::settings::style::{HorizontalLine, Style};
 use tabled::settings::{Alignment, Padding, Span};
 
 use super::document::{
-    Column, ColumnKind, Content, Explained, Format, Item, Layout, Line, List, Long, Section, Shape, Table,
+    Column, ColumnKind, Content, ExplainedFailure, Format, Item, Layout, Line, List, Overflow, Section,
+    Shape, Table,
 };
-use super::verdict_lines::without_joints;
+use super::verdict_lines::with_plain_spaces;
 use crate::text::{shorten, width, wrap};
 
 pub const FORMAT: Format = Format {
@@ -20,58 +21,59 @@ pub const FORMAT: Format = Format {
     shape: Shape::Document(|content, reader| render(content, content.width(reader))),
 };
 
-/// Lines of stderr below the table; the record has more.
-const STDERR_LINES: usize = 4;
+/// The most lines of stderr below the table; the record has more.
+const MAX_STDERR_LINES: usize = 4;
 /// The least width of a failure or of a shortened or wrapped cell, on any terminal.
-const MIN: usize = 12;
+const MIN_CELL_WIDTH: usize = 12;
 /// A longer version, device, dtype or case is shortened.
-const WORD: usize = 24;
+const MAX_WORD_WIDTH: usize = 24;
 /// The lines of the header: two for the title, one for the unit.
-const HEADER: usize = 3;
+const HEADER_LINES: usize = 3;
 /// The width of the labels of facts.
-const LABEL: usize = 14;
+const LABEL_WIDTH: usize = 14;
 
 fn render(content: &dyn Content, limit: usize) -> Vec<u8> {
     let document = content.document(&|id| layout(limit, |layout| content.table(id, layout)));
     let (mut out, mut shortened) = (Vec::new(), Vec::new());
     for part in document.parts {
-        let follows = matches!(part, Section::Notice(_) | Section::Caption(_)) || out.is_empty();
-        out.extend((!follows).then(String::new));
+        let is_opening = matches!(part, Section::Notice(_) | Section::Caption(_)) || out.is_empty();
+        out.extend((!is_opening).then(String::new));
         match part {
             Section::Notice(line) => out.extend(wrap(&format!("note: {line}"), limit, "  ")),
             Section::Caption(lines) => out.extend(lines.iter().flat_map(|line| wrap(line, limit, "  "))),
             Section::Facts(facts) => {
-                out.extend(facts.iter().flat_map(|(label, fact)| labelled(label, fact, limit)))
+                out.extend(facts.iter().flat_map(|(label, fact)| labelled_lines(label, fact, limit)))
             }
             Section::Heading(line) => out.extend(wrap(&line, limit, "  ")),
             Section::NoTable(why) => out.push(why.into()),
             Section::Table(table) => out.extend(draw(table, limit, &mut shortened)),
-            Section::List(list) => out.extend(written(&list, limit, &shortened)),
+            Section::List(list) => out.extend(list_lines(&list, limit, &shortened)),
         }
     }
     out.extend(document.summary.iter().flat_map(|line| wrap(line, limit, "  ")));
     out.push(String::new());
-    without_joints(&out.join("\n")).into_bytes()
+    with_plain_spaces(&out.join("\n")).into_bytes()
 }
 
-fn labelled(label: &str, fact: &str, limit: usize) -> Vec<String> {
-    let lines = wrap(fact, limit.saturating_sub(LABEL), "").into_iter().enumerate();
-    let labelled = lines.map(|(index, line)| format!("{:LABEL$}{line}", if index == 0 { label } else { "" }));
-    labelled.map(|line| line.trim_end().to_string()).collect()
+fn labelled_lines(label: &str, fact: &str, limit: usize) -> Vec<String> {
+    let lines = wrap(fact, limit.saturating_sub(LABEL_WIDTH), "").into_iter().enumerate();
+    let with_label =
+        lines.map(|(index, line)| format!("{:LABEL_WIDTH$}{line}", if index == 0 { label } else { "" }));
+    with_label.map(|line| line.trim_end().to_string()).collect()
 }
 
-fn written(list: &List, limit: usize, shortened: &[String]) -> Vec<String> {
+fn list_lines(list: &List, limit: usize, shortened: &[String]) -> Vec<String> {
     let items = list.items.iter().flat_map(|item| match item {
         Item::Listed(line) => wrap(&format!("- {line}"), limit, "  "),
         Item::Plain(line) => wrap(line, limit, "  "),
-        Item::Explained(explained) => explain(explained, limit, shortened),
+        Item::Failure(explained) => explain(explained, limit, shortened),
     });
     list.heading.iter().flat_map(|line| wrap(line, limit, "  ")).chain(items).collect()
 }
 
 fn draw(table: Table, limit: usize, shortened: &mut Vec<String>) -> Vec<String> {
-    let table = fitted(table, limit);
-    let split = Split::within(&table, limit);
+    let table = fit_cells(table, limit);
+    let split = Split::to_width(&table, limit);
     let mut out: Vec<String> =
         table.title.iter().map(|title| shorten(&format!("`{title}`"), limit)).collect();
     for (index, block) in split.blocks.iter().enumerate() {
@@ -83,23 +85,23 @@ fn draw(table: Table, limit: usize, shortened: &mut Vec<String>) -> Vec<String> 
 }
 
 /// The table with its long cells shortened or wrapped.
-fn fitted(mut table: Table, limit: usize) -> Table {
+fn fit_cells(mut table: Table, limit: usize) -> Table {
     let widest = |table: &Table, index: usize| {
         let cells = table.lines.iter().map(|line| width(&line.cells[index]));
         cells.chain([width(&table.columns[index].title)]).max().unwrap_or(0)
     };
     for index in 0..table.columns.len() {
-        let room = match table.columns[index].long {
-            Long::Kept => continue,
-            Long::Shortened => (limit / 5).max(MIN),
-            Long::Wrapped => {
+        let max_width = match table.columns[index].overflow {
+            Overflow::Kept => continue,
+            Overflow::Shortened => (limit / 5).max(MIN_CELL_WIDTH),
+            Overflow::Wrapped => {
                 let others: usize = (0..index).map(|other| widest(&table, other) + table.gap).sum();
-                limit.saturating_sub(others).max(MIN)
+                limit.saturating_sub(others).max(MIN_CELL_WIDTH)
             }
         };
-        let wrapped = table.columns[index].long == Long::Wrapped;
+        let wrapped = table.columns[index].overflow == Overflow::Wrapped;
         for cell in table.lines.iter_mut().map(|line| &mut line.cells[index]) {
-            *cell = if wrapped { wrap(cell, room, "  ").join("\n") } else { shorten(cell, room) };
+            *cell = if wrapped { wrap(cell, max_width, "  ").join("\n") } else { shorten(cell, max_width) };
         }
     }
     table
@@ -107,24 +109,26 @@ fn fitted(mut table: Table, limit: usize) -> Table {
 
 /// The first layout in which the table fits, or else the last one.
 fn layout(limit: usize, table: impl Fn(Layout) -> Table) -> Layout {
-    let short = (limit / 5).min(WORD);
-    let layout = |versions, factors, label: usize, word, gap| {
-        let label = label.min(28);
-        Layout { versions, factors, label, word, gap }
+    let short = (limit / 5).min(MAX_WORD_WIDTH);
+    let layout_of = |version_column, factor_columns, max_label: usize, max_word, gap| {
+        let max_label = max_label.min(28);
+        Layout { version_column, factor_columns, max_label, max_word, gap }
     };
-    let whole = [(true, 28, 2), (true, 28, 1), (false, 28, 2), (false, 28, 1), (true, 20, 1), (false, 20, 1)];
-    let whole = whole.map(|(versions, label, gap)| layout(versions, true, label, WORD, gap));
-    let fits_whole = |layout: &Layout| {
+    let unsplit =
+        [(true, 28, 2), (true, 28, 1), (false, 28, 2), (false, 28, 1), (true, 20, 1), (false, 20, 1)];
+    let unsplit = unsplit.map(|(versions, label, gap)| layout_of(versions, true, label, MAX_WORD_WIDTH, gap));
+    let fits_unsplit = |layout: &Layout| {
         let table = table(*layout);
         Split::of(&table).width(0..table.columns.len()) <= limit
     };
-    let split = [(WORD, 2), (short, 1)].map(|(word, gap)| layout(true, true, limit / 4, word, gap));
+    let split =
+        [(MAX_WORD_WIDTH, 2), (short, 1)].map(|(word, gap)| layout_of(true, true, limit / 4, word, gap));
     let fits_split = |layout: &Layout| {
         let table = table(*layout);
-        Split::within(&table, limit).widest(&table) <= limit
+        Split::to_width(&table, limit).widest(&table) <= limit
     };
-    let fitting = whole.into_iter().find(fits_whole).or_else(|| split.into_iter().find(fits_split));
-    fitting.unwrap_or_else(|| layout(true, false, limit * 3 / 10, short, 1))
+    let fitting = unsplit.into_iter().find(fits_unsplit).or_else(|| split.into_iter().find(fits_split));
+    fitting.unwrap_or_else(|| layout_of(true, false, limit * 3 / 10, short, 1))
 }
 
 struct Split {
@@ -132,38 +136,39 @@ struct Split {
     widths: Vec<usize>,
     /// Ranges of the columns after the names; one range where the table is not split.
     blocks: Vec<Range<usize>>,
-    names: usize,
+    /// The number of name columns, which come first.
+    name_count: usize,
 }
 
 impl Split {
     fn of(table: &Table) -> Self {
         let gap = table.gap;
-        let of_cell = |cell: &String| cell.lines().map(width).max().unwrap_or(0);
+        let cell_width = |cell: &String| cell.lines().map(width).max().unwrap_or(0);
         let mut widths: Vec<usize> = table
             .columns
             .iter()
             .enumerate()
             .map(|(index, column)| {
-                let written = table.lines.iter().map(|line| of_cell(&line.cells[index]));
-                let own = if column.group.is_some() { 1 } else { 0 };
-                let titles = titles(column).into_iter().skip(own).map(|title| width(&title));
-                written.chain(titles).max().unwrap_or(0)
+                let cells = table.lines.iter().map(|line| cell_width(&line.cells[index]));
+                let group_lines = if column.group.is_some() { 1 } else { 0 };
+                let titles = titles(column).into_iter().skip(group_lines).map(|title| width(&title));
+                cells.chain(titles).max().unwrap_or(0)
             })
             .collect();
-        // A group's title spans all its columns: the last column gets the missing width.
+        // A group's title spans all its columns: the first column gets the missing width.
         for group in groups(table, 0..table.columns.len()) {
             let title = table.columns[group.start].group.map_or(0, width);
-            let together = widths[group.clone()].iter().sum::<usize>() + gap * (group.len() - 1);
-            widths[group.start] += title.saturating_sub(together);
+            let columns_width = widths[group.clone()].iter().sum::<usize>() + gap * (group.len() - 1);
+            widths[group.start] += title.saturating_sub(columns_width);
         }
-        let names = table.columns.iter().filter(|column| column.kind == ColumnKind::Name).count();
-        Self { gap, names, blocks: std::iter::once(names..widths.len()).collect(), widths }
+        let name_count = table.columns.iter().filter(|column| column.kind == ColumnKind::Name).count();
+        Self { gap, name_count, blocks: std::iter::once(name_count..widths.len()).collect(), widths }
     }
 
     /// The table split where it is wider than the limit. A wrapped column already has the remaining width.
-    fn within(table: &Table, limit: usize) -> Self {
+    fn to_width(table: &Table, limit: usize) -> Self {
         let mut split = Self::of(table);
-        if table.columns.iter().all(|column| column.long != Long::Wrapped) {
+        if table.columns.iter().all(|column| column.overflow != Overflow::Wrapped) {
             split.break_up(table, limit);
         }
         split
@@ -173,21 +178,21 @@ impl Split {
         self.widths[columns.clone()].iter().sum::<usize>() + self.gap * columns.len().saturating_sub(1)
     }
 
-    /// The width of the widest block, with the names before it and the least width of a failure.
+    /// The width of the names and the widest block. A block with failures has at least `MIN_CELL_WIDTH`.
     fn widest(&self, table: &Table) -> usize {
-        let names = self.width(0..self.names) + self.gap;
+        let names_width = self.width(0..self.name_count) + self.gap;
         let has_fault = table.lines.iter().any(|line| line.fault.is_some());
         let blocks = self.blocks.iter().map(|block| self.width(block.clone()));
-        names + blocks.chain(has_fault.then_some(MIN)).max().unwrap_or(0)
+        names_width + blocks.chain(has_fault.then_some(MIN_CELL_WIDTH)).max().unwrap_or(0)
     }
 
     /// Splits the columns into blocks that fit beside the names. A group stays together.
     fn break_up(&mut self, table: &Table, limit: usize) {
-        let names = self.width(0..self.names);
+        let names_width = self.width(0..self.name_count);
         let mut blocks = Vec::new();
-        let mut start = self.names;
-        for unit in units(table, self.names) {
-            if unit.start > start && names + self.gap + self.width(start..unit.end) > limit {
+        let mut start = self.name_count;
+        for unit in units(table, self.name_count) {
+            if unit.start > start && names_width + self.gap + self.width(start..unit.end) > limit {
                 blocks.push(start..unit.start);
                 start = unit.start;
             }
@@ -203,12 +208,12 @@ impl Split {
         limit: usize,
         shortened: &mut Vec<String>,
     ) -> Vec<String> {
-        let first = block.start == self.names;
-        let columns: Vec<usize> = (0..self.names).chain(block.clone()).collect();
+        let is_first = block.start == self.name_count;
+        let columns: Vec<usize> = (0..self.name_count).chain(block.clone()).collect();
         // Failures are in the first block. A line that would be empty in another block is left out of it.
         let shown = |line: &&Line| match &line.fault {
-            Some(_) => first,
-            None => first || block.clone().any(|column| !line.cells[column].is_empty()),
+            Some(_) => is_first,
+            None => is_first || block.clone().any(|column| !line.cells[column].is_empty()),
         };
         let lines: Vec<&Line> = table.lines.iter().filter(shown).collect();
         let faults = self.faults(table, &columns, &lines, limit);
@@ -221,7 +226,7 @@ impl Split {
 
         let mut records = self.records(table, &columns, &lines);
         for fault in &faults {
-            records[HEADER + fault.row][fault.at] = fault.text.clone();
+            records[HEADER_LINES + fault.row][fault.at] = fault.text.clone();
         }
         if extra > 0 {
             records.iter_mut().for_each(|record| record.push(String::new()));
@@ -229,19 +234,20 @@ impl Split {
         }
         let last = records[0].len();
         let mut drawn = Builder::from_iter(records).build();
-        drawn.with(Style::empty().horizontals([(HEADER, HorizontalLine::new('─'))]));
+        drawn.with(Style::empty().horizontals([(HEADER_LINES, HorizontalLine::new('─'))]));
         drawn.with(Padding::new(0, self.gap, 0, 0));
         drawn.modify(Columns::new(columns.len() - 1..), Padding::zero());
         for (index, &column) in columns.iter().enumerate() {
-            let alignment = if table.columns[column].text { Alignment::left() } else { Alignment::right() };
+            let alignment =
+                if table.columns[column].is_text { Alignment::left() } else { Alignment::right() };
             drawn.modify(Columns::one(index), alignment);
         }
         for group in groups(table, block.clone()) {
-            let title = Cell::new(0, self.names + group.start - block.start);
+            let title = Cell::new(0, self.name_count + group.start - block.start);
             drawn.modify(title, Span::column(group.len() as isize)).modify(title, Alignment::center());
         }
         for fault in faults {
-            let cell = Cell::new(HEADER + fault.row, fault.at);
+            let cell = Cell::new(HEADER_LINES + fault.row, fault.at);
             drawn.modify(cell, Span::column((last - fault.at) as isize));
             drawn.modify(cell, Alignment::left()).modify(cell, Padding::zero());
         }
@@ -251,14 +257,14 @@ impl Split {
 
     /// The header's lines and the cells. A case is named on its first line only.
     fn records(&self, table: &Table, columns: &[usize], lines: &[&Line]) -> Vec<Vec<String>> {
-        let header = (0..HEADER).map(|title| {
+        let header = (0..HEADER_LINES).map(|title| {
             columns.iter().map(|&column| titles(&table.columns[column])[title].clone()).collect()
         });
         let mut records: Vec<Vec<String>> = header.collect();
         let mut case: Option<&String> = None;
         for line in lines {
             let mut record: Vec<String> = columns.iter().map(|&column| line.cells[column].clone()).collect();
-            if self.names > 1 && !line.is_configuration && case == line.cells.first() {
+            if self.name_count > 1 && !line.is_failed_configuration && case == line.cells.first() {
                 record[0] = String::new();
             }
             records.push(record);
@@ -273,12 +279,16 @@ impl Split {
         // Without a value column, failures take the last column.
         let values_at = columns.iter().position(is_value).unwrap_or(columns.len().saturating_sub(1));
         let cells = lines.iter().enumerate().filter_map(|(row, line)| {
-            let least = self.names.min(columns.len() - 1);
-            let room = |at: usize| limit.saturating_sub(self.start_of(columns, at));
-            // A failure without enough room after the facts takes their columns too.
-            let roomy = (least..=values_at).rev().find(|&at| room(at) >= MIN);
-            let at = roomy.filter(|_| !line.is_configuration).unwrap_or(least);
-            Some(FaultCell { row, at, text: shorten(line.fault.as_ref()?, room(at).max(MIN)) })
+            let first_column = self.name_count.min(columns.len() - 1);
+            let width_from = |at: usize| limit.saturating_sub(self.start_of(columns, at));
+            // If the columns after the facts are too narrow for a failure, it takes the columns of the facts too.
+            let wide_enough = (first_column..=values_at).rev().find(|&at| width_from(at) >= MIN_CELL_WIDTH);
+            let at = wide_enough.filter(|_| !line.is_failed_configuration).unwrap_or(first_column);
+            Some(FaultCell {
+                row,
+                at,
+                text: shorten(line.fault.as_ref()?, width_from(at).max(MIN_CELL_WIDTH)),
+            })
         });
         cells.collect()
     }
@@ -297,7 +307,7 @@ struct FaultCell {
 }
 
 /// A header in three lines, aligned at the bottom: `cold`, `start`, `ms`.
-fn titles(column: &Column) -> [String; HEADER] {
+fn titles(column: &Column) -> [String; HEADER_LINES] {
     let unit = column.unit.to_string();
     match (column.group, column.title.split_once(' ')) {
         (Some(group), _) => [group.to_string(), column.title.clone(), unit],
@@ -308,7 +318,7 @@ fn titles(column: &Column) -> [String; HEADER] {
     }
 }
 
-/// The ranges of columns, within these, that share a title.
+/// The groups within these columns. Each group is a range of columns that share a title.
 fn groups(table: &Table, columns: Range<usize>) -> Vec<Range<usize>> {
     let in_group = |range: &Range<usize>| table.columns[range.start].group.is_some();
     let units = units(table, columns.start).into_iter();
@@ -328,14 +338,14 @@ fn units(table: &Table, start: usize) -> Vec<Range<usize>> {
     units
 }
 
-/// The explanation of a failure: its names, the full message where the table shortened it, the last lines of stderr, the hints.
-fn explain(explained: &Explained, limit: usize, shortened: &[String]) -> Vec<String> {
-    let Explained { names, fault } = explained;
+/// The explanation of a failure: the names of its rows, the message if the table shortened it, the end of stderr, the hints.
+fn explain(explained: &ExplainedFailure, limit: usize, shortened: &[String]) -> Vec<String> {
+    let ExplainedFailure { names, fault } = explained;
     let mut out = Vec::new();
     if shortened.contains(&fault.line()) {
         out.extend(wrap(&fault.line(), limit - 2, "  "));
     }
-    let skipped = fault.stderr.len().saturating_sub(STDERR_LINES);
+    let skipped = fault.stderr.len().saturating_sub(MAX_STDERR_LINES);
     out.extend(fault.stderr.iter().skip(skipped).map(|line| shorten(&format!("| {line}"), limit - 2)));
     // The first hint is a command to be pasted; the others are advice.
     for (index, hint) in fault.hint.iter().flat_map(|hint| hint.lines()).enumerate() {

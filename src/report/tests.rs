@@ -51,11 +51,11 @@ pub fn rendered(record: &RunRecord, format: &str, width: usize) -> String {
 
 pub fn rendered_with(record: &RunRecord, format: &str, width: Option<usize>, view: View) -> String {
     let report = &Report::of(record);
-    shown(&Viewed { report, view, judgement: None }, format, width)
+    shown(&ViewedReport { report, view, judgement: None }, format, width)
 }
 
-/// The metrics of the tests of whole tables. A later metric has a test of its own and changes none of these.
-const LAID_OUT: [MetricId; 8] = [
+/// The metrics in the tests of whole tables. A new metric does not change these tests.
+const TABLE_METRICS: [MetricId; 8] = [
     MetricId::LOAD,
     MetricId::COLD_START,
     MetricId::TOTAL,
@@ -66,16 +66,17 @@ const LAID_OUT: [MetricId; 8] = [
     MetricId::PEAK_MEMORY,
 ];
 
-/// The table of the metrics in `LAID_OUT` alone.
-pub fn laid_out(record: &RunRecord, width: usize) -> String {
+/// The table of the metrics in `TABLE_METRICS` alone.
+pub fn rendered_table(record: &RunRecord, width: usize) -> String {
     let mut report = Report::of(record);
     for row in &mut report.rows {
-        row.summaries.retain(|it| LAID_OUT.contains(&it.metric.id));
+        row.summaries.retain(|it| TABLE_METRICS.contains(&it.metric.id));
     }
-    shown(&Viewed { report: &report, view: View::default(), judgement: None }, "table", Some(width))
+    shown(&ViewedReport { report: &report, view: View::default(), judgement: None }, "table", Some(width))
 }
 
-const WIDE: Layout = Layout { versions: true, label: 28, factors: true, word: 24, gap: 2 };
+const WIDE_LAYOUT: Layout =
+    Layout { version_column: true, max_label: 28, factor_columns: true, max_word: 24, gap: 2 };
 
 fn default_suite() -> RunRecord {
     let mut record = measured(&selection(&["patient-original", "beacon", "coal"]), &[BASELINE, BEACON]);
@@ -88,7 +89,7 @@ fn empty() -> RunRecord {
 }
 
 /// Nine engines, names that are paths and names in other scripts, failures of every kind, an interrupted run.
-fn worst() -> RunRecord {
+fn worst_record() -> RunRecord {
     let path_a = "/home/someone/projects/my-new-engine/target/release/my-new-engine-with-a-long-name";
     let path_b = "/opt/other-place/my-new-engine/target/release/my-new-engine-with-a-long-name";
     let names = ["patient-original", "beacon", "reed", path_a, path_b, "模型引擎", "motör", "coal", "evil"];
@@ -200,8 +201,8 @@ ratios are medians over paired rounds; they may differ from ratios of the values
 output: not checked, because of `--verifier none`; hint: `--verifier ENGINE`
 explanations: orchestrate metrics
 ";
-    assert_eq!(laid_out(&default_suite(), 100), expected);
-    // With every metric: one table, because its header is there once.
+    assert_eq!(rendered_table(&default_suite(), 100), expected);
+    // With every metric there is still one table: its header occurs once.
     let whole = rendered(&default_suite(), "table", 100);
     assert_eq!(whole.matches("\ncase     engine").count(), 1, "{whole}");
 }
@@ -209,7 +210,7 @@ explanations: orchestrate metrics
 #[test]
 fn every_metric_that_a_table_shows_has_its_columns_in_the_order_of_metrics() {
     let report = Report::of(&default_suite());
-    let table = Grid::of(&report, &View::default(), WIDE).table;
+    let table = Grid::of(&report, &View::default(), WIDE_LAYOUT).table;
     let columns: Vec<&str> = table.columns.iter().map(|it| it.group.unwrap_or(&it.title)).collect();
     let has_values = |metric: &&Metric| report.rows.iter().any(|row| row.summary(metric.id).is_some());
     let expected = METRICS.iter().filter(has_values).flat_map(|metric| match metric.shown {
@@ -232,7 +233,7 @@ fn a_narrow_terminal_gets_two_tables_that_both_name_their_rows() {
 }
 
 #[test]
-fn one_process_for_each_request_is_compared_by_the_whole_time() {
+fn one_shot_runs_are_compared_by_the_total_time() {
     let mode = crate::plan::Mode::OneShot;
     let selection = Selection { mode, ..decoding(&["patient-original", "beacon"]) };
     let expected = "\
@@ -257,7 +258,7 @@ ratios are medians over paired rounds; they may differ from ratios of the values
 output: not checked, because of `--verifier none`; hint: `--verifier ENGINE`
 explanations: orchestrate metrics
 ";
-    assert_eq!(laid_out(&measured(&selection, &[BASELINE, BEACON]), 100), expected);
+    assert_eq!(rendered_table(&measured(&selection, &[BASELINE, BEACON]), 100), expected);
 }
 
 #[test]
@@ -287,7 +288,7 @@ decode    3                4.41  1.86  1.89  4.86     7250     524    61.0
 output: not checked, because of `--verifier none`; hint: `--verifier ENGINE`
 explanations: orchestrate metrics
 ";
-    assert_eq!(laid_out(&record, 100), expected);
+    assert_eq!(rendered_table(&record, 100), expected);
 }
 
 #[test]
@@ -337,10 +338,10 @@ explanations: orchestrate metrics
 #[test]
 fn the_first_of_several_hints_can_be_pasted_and_the_others_are_wrapped() {
     let mut record = planned(&selection(&["beacon"]));
-    let lacks = "no NVIDIA driver found; its environment is not set up (9.0 GB to download)";
-    let ways = "`nvidia-smi` lists a GPU where one is; containers need `--gpus all`\n\nBEACON_PYTHON=/a/python/that/has/it; \
+    let reason = "no NVIDIA driver found; its environment is not set up (9.0 GB to download)";
+    let hints = "`nvidia-smi` lists a GPU where one is; containers need `--gpus all`\n\nBEACON_PYTHON=/a/python/that/has/it; \
                 its own guide says where the library comes from\r\nthird\nfourth";
-    unavailable(&mut record, 0, lacks, ways);
+    unavailable(&mut record, 0, reason, hints);
     for record in [&record, &RunRecord { failures: Vec::new(), ..record.clone() }] {
         let text = rendered(record, "table", 80);
         assert_fits(&text, 80);
@@ -352,15 +353,15 @@ fn the_first_of_several_hints_can_be_pasted_and_the_others_are_wrapped() {
 ";
         assert!(text.contains(expected) && !text.contains("fourth"), "{text}");
         let words = words(&text);
-        assert!(words.contains(lacks), "{text}");
+        assert!(words.contains(reason), "{text}");
         let markdown = rendered(record, "markdown", 80);
         assert_eq!(markdown.matches("  - hint: ").count(), 3, "{markdown}");
     }
 }
 
 #[test]
-fn the_worst_record_keeps_within_its_width_and_loses_nothing() {
-    for record in [worst(), default_suite(), empty()] {
+fn the_worst_record_fits_its_width_and_keeps_every_failure_and_hint() {
+    for record in [worst_record(), default_suite(), empty()] {
         for limit in (60..=160).step_by(4) {
             let text = rendered(&record, "table", limit);
             for line in text.lines().filter(|line| !may_be_wide(line)) {
@@ -369,10 +370,10 @@ fn the_worst_record_keeps_within_its_width_and_loses_nothing() {
         }
     }
     for limit in [60, 80, 100, 160] {
-        let text = rendered(&worst(), "table", limit);
+        let text = rendered(&worst_record(), "table", limit);
         let unwrapped = words(&text);
-        let worst_of_all = worst();
-        let rows = worst_of_all.header.plan.configurations.iter();
+        let record = worst_record();
+        let rows = record.header.plan.configurations.iter();
         for configuration in rows.filter(|configuration| configuration.role.is_none()) {
             assert!(unwrapped.contains(&configuration.label), "{limit}: {}", configuration.label);
         }
@@ -386,10 +387,10 @@ fn the_worst_record_keeps_within_its_width_and_loses_nothing() {
 
 #[test]
 fn a_failed_case_is_a_row_with_its_cause_and_no_values() {
-    let report = Report::of(&worst());
+    let report = Report::of(&worst_record());
     let row = row(&report, "prefill", "reed");
     assert_eq!(row.fault.as_ref().map(|fault| fault.times), Some(2));
-    let text = rendered(&worst(), "table", 160);
+    let text = rendered(&worst_record(), "table", 160);
     let line = text.lines().find(|line| line.contains("exited at sample 3")).unwrap();
     assert!(line.starts_with("          reed") && line.contains("killed by signal 9"), "{line}");
     // A configuration that failed as a whole is named once, not once for each of its six cases.
@@ -398,11 +399,11 @@ fn a_failed_case_is_a_row_with_its_cause_and_no_values() {
 }
 
 #[test]
-fn a_ratio_above_one_is_better_whichever_way_the_metric_points() {
+fn a_ratio_above_one_is_better_for_times_and_for_rates() {
     let report = Report::of(&default_suite());
     let times =
         |case: &str| report.verdicts.headline(row(&report, case, "beacon"), false).unwrap().times().unwrap();
-    // Less time to start, and more tokens a second; the noise is of a few per cent.
+    // Less time to start, and more tokens a second; the noise is a few per cent.
     assert!((times("load") / 67.86 - 1.0).abs() < 0.03, "{}", times("load"));
     assert!((times("decode") / 11.0 - 1.0).abs() < 0.03, "{}", times("decode"));
 }
@@ -474,12 +475,12 @@ fn a_setting_other_than_requested_gives_a_warning() {
 #[test]
 fn engines_without_their_reference_have_no_ratios_and_the_table_says_why() {
     let mut selection = selection(&["reed", "beacon"]);
-    let without =
+    let table_of =
         |selection: &crate::plan::Selection| rendered(&measured(selection, &[REED, BEACON]), "table", 100);
-    assert!(without(&selection).contains("no ratios: the reference `patient-original` was not measured"));
-    assert!(!without(&selection).contains("x ref"));
+    assert!(table_of(&selection).contains("no ratios: the reference `patient-original` was not measured"));
+    assert!(!table_of(&selection).contains("x ref"));
     selection.reference = String::new();
-    assert!(without(&selection).contains("no ratios: no reference is named"));
+    assert!(table_of(&selection).contains("no ratios: no reference is named"));
 }
 
 #[test]
@@ -509,7 +510,7 @@ fn gpus_are_in_the_caption_where_an_engine_computed_on_one() {
 }
 
 #[test]
-fn the_legend_explains_marks_and_not_the_names_that_look_like_them() {
+fn the_legend_ignores_names_that_look_like_marks() {
     let invented = Invented { name: "~reed", dtype: "half/odd", ..REED };
     let mut selection = selection(&["patient-original", "~reed"]);
     selection.scenarios = crate::plan::scenario::named("load").unwrap();

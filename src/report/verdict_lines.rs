@@ -1,12 +1,12 @@
-//! Verdicts for people: as sentences where there are few, otherwise compact, engine by engine. With them come the
-//! explanations, or the reason why there are none.
+//! Verdicts for people: as sentences where there are few, otherwise compact, engine by engine. Explanations
+//! of the marks follow, or the reason why there are no verdicts.
 
 use std::collections::BTreeSet;
 
 use super::document::{Item, List};
 use super::labels::Labels;
 use super::outputs::Output;
-use super::rows::{Row, grouped};
+use super::rows::{Row, group_by_key};
 use super::run_report::Report;
 use super::verdicts::{Calibration, Certainty, Derived, PairVerdict, Uncalibrated};
 use crate::analysis::metric::Unit;
@@ -15,21 +15,21 @@ use crate::text::{plural, three_digits};
 use stats::{FIRM, StoppedBy};
 
 /// The most verdicts that are printed as sentences.
-const SENTENCES: usize = 8;
+const MAX_SENTENCES: usize = 8;
 
 /// Follows a ratio of an engine with unverified output.
 const UNVERIFIED: &str = "*";
-/// Follows a ratio of an engine with a claim that does not hold and could flatter it.
+/// Follows a ratio of an engine with a contradicted claim.
 const CONTRADICTED: &str = "!";
 
-/// Holds a phrase together where lines are wrapped, and then becomes a space.
-const JOINT: char = '\u{a0}';
+/// A space at which lines are not wrapped. After wrapping it becomes a plain space.
+const NO_BREAK_SPACE: char = '\u{a0}';
 
 /// The verdicts and remarks below the table.
 pub fn verdicts(report: &Report, labels: &Labels, pairs: bool) -> Option<List> {
     let (heading, lines) = match why_no_verdicts(report) {
         Some(why) => (Some(why), Vec::new()),
-        None => headlines(report, labels, pairs),
+        None => headline_verdicts(report, labels, pairs),
     };
     let remarks = remarks(report, labels).into_iter().map(Item::Plain);
     let items: Vec<Item> = lines.into_iter().map(Item::Listed).chain(remarks).collect();
@@ -39,8 +39,8 @@ pub fn verdicts(report: &Report, labels: &Labels, pairs: bool) -> Option<List> {
 /// The reason why no comparison has a verdict, with the remedy.
 pub fn why_no_verdicts(report: &Report) -> Option<String> {
     let all = || report.verdicts.against_reference.iter().chain(&report.verdicts.against_baseline);
-    let found = || all().filter(|pair| pair.result.is_ok());
-    if found().count() == 0 || found().any(|pair| pair.certainty() != Some(Certainty::NoVerdict)) {
+    let compared = || all().filter(|pair| pair.result.is_ok());
+    if compared().count() == 0 || compared().any(|pair| pair.certainty() != Some(Certainty::NoVerdict)) {
         return None;
     }
     if report.order == Order::Sequential {
@@ -48,9 +48,9 @@ pub fn why_no_verdicts(report: &Report) -> Option<String> {
         return Some(format!("no verdicts: {why}; hint: leave out `--order sequential`"));
     }
     // More blocks do not help an engine that fails.
-    let without_failure = || found().filter(|pair| !pair.has_failed(&report.rows));
-    let Some(blocks) = without_failure().filter_map(|pair| Some(pair.found()?.blocks)).max() else {
-        let failed = failed_among(&report.rows, found());
+    let without_failure = || compared().filter(|pair| !pair.has_failed(&report.rows));
+    let Some(blocks) = without_failure().filter_map(|pair| Some(pair.comparison()?.blocks)).max() else {
+        let failed = failed_labels(&report.rows, compared());
         return Some(format!("no verdicts: {failed} failed; verdicts need {FIRM} blocks without a failure"));
     };
     let mut extents = report.extents.iter();
@@ -68,13 +68,14 @@ pub fn why_no_verdicts(report: &Report) -> Option<String> {
     Some(format!("no verdicts: {why}"))
 }
 
-fn failed_among<'a>(rows: &'a [Row], pairs: impl Iterator<Item = &'a PairVerdict>) -> String {
+fn failed_labels<'a>(rows: &'a [Row], pairs: impl Iterator<Item = &'a PairVerdict>) -> String {
     let failed = pairs.flat_map(|pair| pair.sides(rows)).filter(|row| row.fault.is_some());
     let names: BTreeSet<&str> = failed.map(|row| row.engine.label.as_str()).collect();
     names.into_iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
-/// The budget that would probably have been enough, and a quarter more because blocks differ: in tens of seconds, or minutes.
+/// The budget that is probably enough for a verdict, and a quarter more because blocks differ. It is rounded up to ten
+/// seconds or to a minute.
 fn larger_budget(budget_ns: u64, blocks: usize) -> String {
     let seconds = 1.25 * budget_ns as f64 / 1e9 * FIRM as f64 / blocks.max(1) as f64;
     match seconds {
@@ -85,46 +86,46 @@ fn larger_budget(budget_ns: u64, blocks: usize) -> String {
 
 /// Keeps a text on one line.
 fn unbroken(text: &str) -> String {
-    text.replace(' ', &JOINT.to_string())
+    text.replace(' ', &NO_BREAK_SPACE.to_string())
 }
 
-/// Replaces the joints by spaces, after wrapping.
-pub fn without_joints(text: &str) -> String {
-    text.replace(JOINT, " ")
+/// Replaces no-break spaces by plain spaces, after wrapping.
+pub fn with_plain_spaces(text: &str) -> String {
+    text.replace(NO_BREAK_SPACE, " ")
 }
 
 /// The verdicts on each workload's headline, engine by engine.
-fn headlines(report: &Report, labels: &Labels, pairs: bool) -> (Option<String>, Vec<String>) {
-    let shown = |pair: &&PairVerdict| pair.is_headline && !pair.has_failed(&report.rows);
+fn headline_verdicts(report: &Report, labels: &Labels, pairs: bool) -> (Option<String>, Vec<String>) {
+    let is_shown = |pair: &&PairVerdict| pair.is_headline && !pair.has_failed(&report.rows);
     let all = report.verdicts.for_view(pairs).iter().chain(&report.verdicts.against_baseline);
-    let found: Vec<&PairVerdict> = all.filter(shown).collect();
-    let groups = grouped(found.iter().map(|it| ((it.engine.as_str(), it.against.as_str()), *it)));
-    let Some(((_, first), _)) = groups.first() else { return (None, Vec::new()) };
-    let over = format!("95 % intervals over {} blocks", blocks(&found));
-    if found.len() <= SENTENCES {
-        let each = groups.iter().flat_map(|(_, verdicts)| verdicts.iter());
-        let each =
-            each.map(|it| format!("{}{}", labels.in_backticks(&it.sentence), caution(report, &it.engine)));
-        return (Some(format!("verdicts, {over}:")), each.collect());
+    let shown_pairs: Vec<&PairVerdict> = all.filter(is_shown).collect();
+    let groups = group_by_key(shown_pairs.iter().map(|it| ((it.engine.as_str(), it.against.as_str()), *it)));
+    let Some(((_, first_reference), _)) = groups.first() else { return (None, Vec::new()) };
+    let intervals = format!("95 % intervals over {} blocks", block_range(&shown_pairs));
+    if shown_pairs.len() <= MAX_SENTENCES {
+        let verdicts = groups.iter().flat_map(|(_, verdicts)| verdicts.iter());
+        let sentences = verdicts
+            .map(|it| format!("{}{}", labels.in_backticks(&it.sentence), caution(report, &it.engine)));
+        return (Some(format!("verdicts, {intervals}:")), sentences.collect());
     }
     // A reference that all rows share is named once.
-    let one = groups.iter().all(|((_, against), _)| against == first);
+    let share_reference = groups.iter().all(|((_, against), _)| against == first_reference);
     let against = |label: &str| format!(" against `{}`", labels.label(label));
-    let written = |((engine, other), verdicts): &((&str, &str), Vec<&PairVerdict>)| {
-        let against = if one { String::new() } else { against(other) };
-        let each: Vec<String> = verdicts.iter().map(|it| compact(it)).collect();
-        format!("`{}`{against}: {}{}", labels.label(engine), each.join(", "), caution(report, engine))
+    let group_line = |((engine, reference), verdicts): &((&str, &str), Vec<&PairVerdict>)| {
+        let against = if share_reference { String::new() } else { against(reference) };
+        let texts: Vec<String> = verdicts.iter().map(|it| compact(it)).collect();
+        format!("`{}`{against}: {}{}", labels.label(engine), texts.join(", "), caution(report, engine))
     };
-    let reference = if one { against(first) } else { String::new() };
-    let open = found.iter().any(|it| it.certainty() == Some(Certainty::Inconclusive));
-    let open = if open { "; ? is inconclusive" } else { "" };
-    let heading = format!("verdicts{reference}, times as good with {over}{open}:");
-    (Some(heading), groups.iter().map(written).collect())
+    let reference = if share_reference { against(first_reference) } else { String::new() };
+    let some_open = shown_pairs.iter().any(|it| it.certainty() == Some(Certainty::Inconclusive));
+    let legend = if some_open { "; ? is inconclusive" } else { "" };
+    let heading = format!("verdicts{reference}, times as good with {intervals}{legend}:");
+    (Some(heading), groups.iter().map(group_line).collect())
 }
 
 /// `5`, `5 to 8`: the number of blocks of these comparisons.
-fn blocks(found: &[&PairVerdict]) -> String {
-    let blocks = || found.iter().filter_map(|pair| Some(pair.found()?.blocks));
+fn block_range(pairs: &[&PairVerdict]) -> String {
+    let blocks = || pairs.iter().filter_map(|pair| Some(pair.comparison()?.blocks));
     match (blocks().min(), blocks().max()) {
         (Some(fewest), Some(most)) if fewest < most => format!("{fewest} to {most}"),
         (_, most) => most.unwrap_or(0).to_string(),
@@ -136,16 +137,17 @@ fn remarks(report: &Report, labels: &Labels) -> Vec<String> {
     let mut remarks: Vec<String> = wrong.map(|it| labels.in_backticks(&it.why_not_compared())).collect();
     let verdicts = &report.verdicts;
     if let Some(first) = verdicts.means.first() {
-        let one = verdicts.means.iter().all(|mean| mean.against == first.against);
-        let each = verdicts.means.iter().map(|mean| {
-            let against = if one { String::new() } else { format!(" `{}`", labels.label(&mean.against)) };
+        let share_reference = verdicts.means.iter().all(|mean| mean.against == first.against);
+        let means = verdicts.means.iter().map(|mean| {
+            let against =
+                if share_reference { String::new() } else { format!(" `{}`", labels.label(&mean.against)) };
             let (engine, mark) = (labels.label(&mean.engine), if mean.is_conclusive { "" } else { "?" });
-            let rank = self::mark(report, &mean.engine);
-            format!("`{engine}`{JOINT}{}x{mark}{rank}{against}", three_digits(mean.times))
+            let rank_mark = mark_of(report, &mean.engine);
+            format!("`{engine}`{NO_BREAK_SPACE}{}x{mark}{rank_mark}{against}", three_digits(mean.times))
         });
-        let each = each.collect::<Vec<_>>().join(", ");
+        let means = means.collect::<Vec<_>>().join(", ");
         let caution = "all weigh the same; no workload runs at this ratio";
-        remarks.push(format!("geometric mean over {} workloads ({caution}): {each}", first.workloads));
+        remarks.push(format!("geometric mean over {} workloads ({caution}): {means}", first.workloads));
     }
     remarks.extend(report.verdicts.derived.iter().filter_map(|it| derived(report, labels, it)));
     remarks.extend(noise(report, labels));
@@ -156,42 +158,42 @@ fn remarks(report: &Report, labels: &Labels) -> Vec<String> {
 fn derived(report: &Report, labels: &Labels, derived: &Derived) -> Option<String> {
     let shown =
         |pair: &&PairVerdict| pair.is_headline && pair.result.is_ok() && !pair.has_failed(&report.rows);
-    let found: Vec<&PairVerdict> = derived.pairs.iter().filter(shown).collect();
-    let first = found.first()?;
+    let pairs: Vec<&PairVerdict> = derived.pairs.iter().filter(shown).collect();
+    let first = pairs.first()?;
     let (engine, against) = (labels.label(&first.engine), labels.label(&first.against));
-    let each = found.iter().map(|it| format!("{}{}", compact(it), in_time(report, it)));
-    let each = each.collect::<Vec<_>>().join(", ");
-    Some(format!("{}, `{engine}` against `{against}`: {each}", derived.says))
+    let texts = pairs.iter().map(|it| format!("{}{}", compact(it), time_difference(report, it)));
+    let texts = texts.collect::<Vec<_>>().join(", ");
+    Some(format!("{}, `{engine}` against `{against}`: {texts}", derived.says))
 }
 
 /// The difference in time, where it is certain.
-fn in_time(report: &Report, pair: &PairVerdict) -> String {
+fn time_difference(report: &Report, pair: &PairVerdict) -> String {
     let is_certain = pair.certainty() == Some(Certainty::Differs);
     let Some(difference) = pair.difference_ns(&report.rows).filter(|_| is_certain) else {
         return String::new();
     };
-    let each = if pair.metric.unit == Unit::TokensPerSecond { " a token" } else { "" };
+    let per_token = if pair.metric.unit == Unit::TokensPerSecond { " a token" } else { "" };
     let more = if difference > 0.0 { "more" } else { "less" };
-    unbroken(&format!(" ({}{each} {more})", Unit::Nanoseconds.show(difference.abs())))
+    unbroken(&format!(" ({}{per_token} {more})", Unit::Nanoseconds.show(difference.abs())))
 }
 
 /// The noise of this run, and the calibration of the machine. Of several references the largest noise counts.
 fn noise(report: &Report, labels: &Labels) -> Option<String> {
     let noise = &report.verdicts.noise;
     let floors = noise.iter().flat_map(|noise| &noise.floors);
-    let floors = grouped(floors.map(|(case, floor)| (case, floor.log_ratio()))).into_iter();
+    let floors = group_by_key(floors.map(|(case, floor)| (case, floor.log_ratio()))).into_iter();
     let of_case = floors.map(|(case, floors)| {
         let largest = floors.into_iter().fold(0.0, f64::max);
         unbroken(&format!("{case} {:.1} %", 100.0 * largest.exp_m1()))
     });
     let floors = of_case.collect::<Vec<_>>().join(", ");
-    let whose = match noise.as_slice() {
+    let source = match noise.as_slice() {
         [] => return None,
         [one] => format!("`{}` against its twin", labels.label(&one.engine)),
         _ => "each reference against its twin, at most".into(),
     };
     let calibration = calibration(&report.verdicts.calibration, labels);
-    Some(format!("noise floor, {whose}: {floors}{calibration}"))
+    Some(format!("noise floor, {source}: {floors}{calibration}"))
 }
 
 /// The engines with a calibration on this machine, and the command for the others.
@@ -206,7 +208,7 @@ fn calibration(calibration: &Calibration, labels: &Labels) -> String {
     match (since, uncalibrated.is_empty()) {
         (None, true) => String::new(),
         (Some(since), true) => format!("; calibrated at {since}"),
-        // The command names them all.
+        // The command names all engines.
         (None, false) => format!("; not calibrated; hint: `{remedy}`"),
         (Some(since), false) => format!("; calibrated at {since}, but not for {names}; hint: `{remedy}`"),
     }
@@ -220,7 +222,7 @@ pub fn cell(report: &Report, row: &Row, pairs: bool) -> String {
     if report.is_wrong(row) {
         return "wrong".into();
     }
-    let mark = mark(report, &row.engine.label);
+    let mark = mark_of(report, &row.engine.label);
     if row.is_reference() {
         return format!("ref{mark}");
     }
@@ -234,9 +236,9 @@ pub fn cell(report: &Report, row: &Row, pairs: bool) -> String {
     }
 }
 
-/// Follows a verdict on an engine with a lower rank.
+/// The text after a verdict on an engine with a lower rank.
 fn caution(report: &Report, engine: &str) -> &'static str {
-    match mark(report, engine) {
+    match mark_of(report, engine) {
         UNVERIFIED => "; its output is unverified",
         CONTRADICTED => "; a claim is contradicted, see the warnings",
         _ => "",
@@ -244,7 +246,7 @@ fn caution(report: &Report, engine: &str) -> &'static str {
 }
 
 /// The mark of the ratios of an engine that cannot have the first rank.
-fn mark(report: &Report, engine: &str) -> &'static str {
+fn mark_of(report: &Report, engine: &str) -> &'static str {
     let is_unverified = report.outputs.iter().any(|it| it.engine == engine && it.is_unverified());
     let is_contradicted = report.rows.iter().any(|row| row.engine.label == engine && row.contradicted);
     match (is_unverified && report.some_are_verified(), is_contradicted) {
@@ -258,19 +260,19 @@ fn mark(report: &Report, engine: &str) -> &'static str {
 pub fn legend(report: &Report, pairs: bool) -> Vec<String> {
     let rows = report.rows.iter().filter(|row| row.fault.is_none() && !row.is_reference());
     let shown = rows.filter_map(|row| report.verdicts.headline(row, pairs));
-    let found: Vec<Certainty> =
+    let certainties: Vec<Certainty> =
         shown.filter(|pair| !pair.has_failed(&report.rows)).filter_map(PairVerdict::certainty).collect();
     let open_mean = report.verdicts.means.iter().any(|mean| !mean.is_conclusive);
     let open = "x?: inconclusive, because of noise";
     let of_mean = if open_mean { "; in a mean: one of its ratios is inconclusive" } else { "" };
     let marks = [
         (
-            found.iter().any(|it| *it != Certainty::Same),
+            certainties.iter().any(|it| *it != Certainty::Same),
             "ratios are medians over paired rounds; they may differ from ratios of the values shown".into(),
         ),
-        (found.contains(&Certainty::Same), "same: the 95 % interval lies within 2 %".into()),
-        (open_mean || found.contains(&Certainty::Inconclusive), format!("{open}{of_mean}")),
-        (found.contains(&Certainty::NoVerdict), "x?: no verdict, see above".into()),
+        (certainties.contains(&Certainty::Same), "same: the 95 % interval lies within 2 %".into()),
+        (open_mean || certainties.contains(&Certainty::Inconclusive), format!("{open}{of_mean}")),
+        (certainties.contains(&Certainty::NoVerdict), "x?: no verdict, see above".into()),
         (
             report.some_are_verified() && report.outputs.iter().any(Output::is_unverified),
             format!("{UNVERIFIED}: its output is unverified; it ranks behind verified engines"),
@@ -280,11 +282,11 @@ pub fn legend(report: &Report, pairs: bool) -> Vec<String> {
             format!("{CONTRADICTED}: a claim is contradicted (see the warnings); it ranks behind the others"),
         ),
     ];
-    marks.into_iter().filter(|(occurs, _)| *occurs).map(|(_, means)| means).collect()
+    marks.into_iter().filter(|(occurs, _)| *occurs).map(|(_, meaning)| meaning).collect()
 }
 
-/// `decode 11.0x [10.9, 11.1]`, `prefill same`, `ttft 16 ? [0.91, 1.08]`, without a verdict `decode 1.61x?`; each stays
-/// on one line.
+/// The short form of a verdict: `decode 11.0x [10.9, 11.1]`, `prefill same`, `ttft 16 ? [0.91, 1.08]`, or `decode 1.61x?`
+/// without a verdict. It stays on one line.
 fn compact(pair: &PairVerdict) -> String {
     let case = &pair.case;
     let bounds = pair

@@ -9,7 +9,7 @@ use serde::Serialize;
 pub use calibration::{Calibration, Uncalibrated};
 
 use super::outputs::Output;
-use super::rows::{Row, grouped};
+use super::rows::{Row, group_by_key};
 use super::run_data::RunData;
 use crate::analysis::compare::{self, Compared};
 use crate::analysis::metric::{self, Metric, Unit};
@@ -22,7 +22,8 @@ use stats::{Comparison, Evidence, NoiseFloor, Ratios, Verdict, geometric_mean};
 pub struct Verdicts {
     /// Each row against its reference, by every metric that both have.
     pub against_reference: Vec<PairVerdict>,
-    /// Every two rows. The correction for many comparisons is stronger here, so a small difference above may be absent.
+    /// Every pair of rows. The correction for many comparisons is stronger here, so a small difference in
+    /// `against_reference` may be absent.
     pub all_pairs: Vec<PairVerdict>,
     /// Each row against the program of its baseline, where both were measured in turn.
     pub against_baseline: Vec<PairVerdict>,
@@ -33,7 +34,7 @@ pub struct Verdicts {
     pub calibration: Calibration,
 }
 
-/// A preset against another of its engine, by every metric that both have.
+/// A preset against another preset of its engine, by every metric that both have.
 #[derive(Debug, Clone)]
 pub struct Derived {
     pub says: String,
@@ -60,11 +61,11 @@ pub struct Mean {
     pub against: String,
     pub times: f64,
     pub workloads: usize,
-    /// Whether none of its ratios is inconclusive.
+    /// Whether every ratio is conclusive.
     pub is_conclusive: bool,
     /// Whether the engine's output is verified.
     pub is_verified: bool,
-    /// Whether a claim of the engine does not fit the observation and could flatter it.
+    /// Whether an observation contradicts a claim of the engine, so that the results may flatter the engine.
     pub is_contradicted: bool,
 }
 
@@ -90,24 +91,24 @@ impl Verdicts {
     pub fn of(data: &RunData, rows: &[(usize, Row)], outputs: &[Output]) -> Self {
         let (record, plan) = (data.record, data.plan);
         let measured = Measured::from(&data.values);
-        let sound = |configuration: usize| !data.agreements[configuration].is_wrong();
+        let is_sound = |configuration: usize| !data.agreements[configuration].is_wrong();
         let only_sound = |pairs: Vec<(usize, usize)>| -> Vec<(usize, usize)> {
-            pairs.into_iter().filter(|&(one, other)| sound(one) && sound(other)).collect()
+            pairs.into_iter().filter(|&(a, b)| is_sound(a) && is_sound(b)).collect()
         };
-        let compared = |pairs: &[(usize, usize)]| -> Vec<PairVerdict> {
-            let found = compare::within(&measured, pairs).into_iter();
-            found.map(|compared| PairVerdict::of(plan, compared)).collect()
+        let verdicts_of = |pairs: &[(usize, usize)]| -> Vec<PairVerdict> {
+            let comparisons = compare::within(&measured, pairs).into_iter();
+            comparisons.map(|compared| PairVerdict::of(plan, compared)).collect()
         };
-        let (references, all) = (only_sound(plan.pairs()), only_sound(compare::all_pairs(plan)));
-        let against_reference = compared(&references);
-        // With one engine beside the reference, both lists are the same.
-        let all_pairs = if all == references { against_reference.clone() } else { compared(&all) };
+        let (with_reference, all) = (only_sound(plan.pairs()), only_sound(compare::all_pairs(plan)));
+        let against_reference = verdicts_of(&with_reference);
+        // If only one engine is compared with the reference, both lists are equal.
+        let all_pairs = if all == with_reference { against_reference.clone() } else { verdicts_of(&all) };
         Self {
             means: means(rows, &against_reference, outputs),
             noise: noise(&measured),
             calibration: Calibration::of(record),
-            against_baseline: compared(&only_sound(compare::within::rerun_pairs(plan))),
-            derived: derived(plan, rows, sound, compared),
+            against_baseline: verdicts_of(&only_sound(compare::within::rerun_pairs(plan))),
+            derived: derived(plan, rows, is_sound, verdicts_of),
             against_reference,
             all_pairs,
         }
@@ -149,23 +150,24 @@ impl PairVerdict {
         }
     }
 
-    pub fn found(&self) -> Option<&Comparison> {
+    /// The comparison, where it was not refused.
+    pub fn comparison(&self) -> Option<&Comparison> {
         self.result.as_ref().ok()
     }
 
     /// How many times as good: above 1 is better, for every metric.
     pub fn times(&self) -> Option<f64> {
-        Some(self.found()?.evidence.estimate().exp()).filter(|times| times.is_finite())
+        Some(self.comparison()?.evidence.estimate().exp()).filter(|times| times.is_finite())
     }
 
     /// The ends of the interval; with one or two blocks, the lowest and the highest round.
     pub fn bounds(&self) -> Option<(f64, f64)> {
-        let (low, high) = self.found()?.evidence.ends();
+        let (low, high) = self.comparison()?.evidence.ends();
         Some((low.exp(), high.exp())).filter(|(low, high)| low.is_finite() && high.is_finite())
     }
 
     pub fn certainty(&self) -> Option<Certainty> {
-        Some(match self.found()?.decision.verdict {
+        Some(match self.comparison()?.decision.verdict {
             Some(Verdict::Faster | Verdict::Slower) => Certainty::Differs,
             Some(Verdict::Same) => Certainty::Same,
             Some(Verdict::Inconclusive) => Certainty::Inconclusive,
@@ -173,8 +175,8 @@ impl PairVerdict {
         })
     }
 
-    /// The difference in time: of a rate, for each token. It is negative where the engine takes less. It is the paired
-    /// ratio, applied to the result of the other side.
+    /// The difference in time; for a rate, in time for each token. It is negative where the engine takes less time. The
+    /// paired ratio is applied to the estimate of the other side.
     pub fn difference_ns(&self, rows: &[Row]) -> Option<f64> {
         let times = self.times()?;
         let base = self.sides(rows).find(|row| row.engine.label == self.against)?;
@@ -208,32 +210,33 @@ pub fn evidence(evidence: &Evidence) -> &'static str {
     }
 }
 
-/// The effects of presets. A preset that changes only a dtype has none on a device where both dtypes are the same.
+/// The effects of presets. A preset that changes only the dtype has no effect on a device where both dtypes are the same.
 fn derived(
     plan: &Plan,
     rows: &[(usize, Row)],
-    sound: impl Fn(usize) -> bool,
-    compared: impl Fn(&[(usize, usize)]) -> Vec<PairVerdict>,
+    is_sound: impl Fn(usize) -> bool,
+    verdicts_of: impl Fn(&[(usize, usize)]) -> Vec<PairVerdict>,
 ) -> Vec<Derived> {
     let dtype = |of: usize| {
         rows.iter().find(|(case, _)| plan.cases[*case].configuration == of).map(|(_, row)| &row.engine.dtype)
     };
     let options = |of: usize| &plan.configurations[of].options;
-    let differ = |one: usize, other: usize| dtype(one) != dtype(other) || options(one) != options(other);
+    let differ = |a: usize, b: usize| dtype(a) != dtype(b) || options(a) != options(b);
     let all = plan.preset_comparisons().into_iter().filter(|it| differ(it.configuration, it.against));
-    all.filter(|it| sound(it.configuration) && sound(it.against))
-        .map(|it| Derived { says: line(it.says), pairs: compared(&[(it.configuration, it.against)]) })
+    all.filter(|it| is_sound(it.configuration) && is_sound(it.against))
+        .map(|it| Derived { says: line(it.says), pairs: verdicts_of(&[(it.configuration, it.against)]) })
         .filter(|it| !it.pairs.is_empty())
         .collect()
 }
 
-/// The means of all engines but the references. Verified engines come first, then those with a claim that does not hold,
-/// then unverified ones; within each, the best first. An engine that failed in a workload or is wrong has no mean.
+/// The means of all engines but the references. Verified engines come first, then engines with a contradicted claim, then
+/// unverified engines; within each group, the best comes first. An engine that failed in a workload or is wrong has no mean.
 fn means(rows: &[(usize, Row)], pairs: &[PairVerdict], outputs: &[Output]) -> Vec<Mean> {
     let cases: BTreeSet<&str> = rows.iter().map(|(_, row)| row.case.label.as_str()).collect();
     let compared = rows.iter().filter(|(_, row)| !row.is_reference());
-    let engines =
-        grouped(compared.filter_map(|(_, row)| Some(((&row.engine.label, row.reference.as_ref()?), row))));
+    let engines = group_by_key(
+        compared.filter_map(|(_, row)| Some(((&row.engine.label, row.reference.as_ref()?), row))),
+    );
     let mean = |((engine, against), rows): ((&String, &String), Vec<&Row>)| {
         let pair = |row: &&Row| {
             let mut of_case = pairs.iter().filter(|it| it.is_headline && it.case == row.case.label);
@@ -241,39 +244,39 @@ fn means(rows: &[(usize, Row)], pairs: &[PairVerdict], outputs: &[Output]) -> Ve
             // A ratio without a verdict is in no mean.
             (row.fault.is_none() && pair.certainty()? != Certainty::NoVerdict).then_some(pair)
         };
-        let found: Vec<&PairVerdict> = rows.iter().filter_map(pair).collect();
-        let ratios: Vec<Option<f64>> = found.iter().map(|pair| pair.times()).collect();
-        let times = geometric_mean(&ratios).filter(|_| cases.len() > 1 && found.len() == cases.len())?;
+        let verdicts: Vec<&PairVerdict> = rows.iter().filter_map(pair).collect();
+        let ratios: Vec<Option<f64>> = verdicts.iter().map(|pair| pair.times()).collect();
+        let times = geometric_mean(&ratios).filter(|_| cases.len() > 1 && verdicts.len() == cases.len())?;
         Some(Mean {
             engine: engine.clone(),
             against: against.clone(),
             times,
             workloads: cases.len(),
-            is_conclusive: found.iter().all(|pair| pair.certainty() != Some(Certainty::Inconclusive)),
+            is_conclusive: verdicts.iter().all(|pair| pair.certainty() != Some(Certainty::Inconclusive)),
             is_verified: !outputs.iter().any(|it| it.engine == *engine && it.is_unverified()),
             is_contradicted: rows.iter().any(|row| row.contradicted),
         })
     };
     let mut means: Vec<Mean> = engines.into_iter().filter_map(mean).collect();
     let rank = |mean: &Mean| (mean.is_verified, !mean.is_contradicted);
-    means.sort_by(|one, other| rank(other).cmp(&rank(one)).then(other.times.total_cmp(&one.times)));
+    means.sort_by(|a, b| rank(b).cmp(&rank(a)).then(b.times.total_cmp(&a.times)));
     means
 }
 
 fn noise(measured: &Measured) -> Vec<Noise> {
     let plan = &measured.record.header.plan;
-    let floor = |index: usize, workload: &Workload, twin: usize, of: usize| {
+    let floor = |index: usize, workload: &Workload, twin: usize, original: usize| {
         let headline = metric::headline(plan, workload)?;
         let blocks = |configuration| measured.blocks(index, headline.index()?, configuration);
-        NoiseFloor::of_twin(&Ratios::paired(blocks(twin)?, blocks(of)?).ok()?)
+        NoiseFloor::of_twin(&Ratios::paired(blocks(twin)?, blocks(original)?).ok()?)
     };
     let twins = plan.configurations.iter().enumerate().filter_map(|(twin, it)| match it.role {
         Some(Role::Twin { of }) => Some((twin, of)),
         _ => None,
     });
     let noise = twins.filter_map(|(twin, of)| {
-        let each = measured.workloads.iter().enumerate();
-        let floors = each
+        let workloads = measured.workloads.iter().enumerate();
+        let floors = workloads
             .filter_map(|(index, workload)| Some((line(&workload.label), floor(index, workload, twin, of)?)));
         let floors: Vec<(String, NoiseFloor)> = floors.collect();
         let engine = line(&plan.configurations[of].label);

@@ -13,19 +13,19 @@ use super::{compare, entries, lines};
 use crate::analysis::compare::Judgement;
 
 /// A report with the selection of its optional parts.
-pub struct Viewed<'a> {
+pub struct ViewedReport<'a> {
     pub report: &'a Report,
     pub view: View,
     /// The judgement of a run with a baseline, or the reason why there is none. Formats with lines have no room for it.
     pub judgement: Option<&'a Result<Judgement>>,
 }
 
-impl Content for Viewed<'_> {
+impl Content for ViewedReport<'_> {
     fn document(&self, layouts: Layouts) -> Document {
         let Self { report, view, judgement } = self;
         let layout = layouts(TableId::Results);
         let (grid, labels) = (Grid::of(report, view, layout), Labels::of(report, layout));
-        let faults = grid::failures(report, &labels).into_iter().map(Item::Explained);
+        let faults = grid::failures(report, &labels).into_iter().map(Item::Failure);
         let warnings = report.warnings.iter().map(|it| format!("warning: {}", labels.start_of_sentence(it)));
         let notes = report.notes.iter().map(|it| format!("note: {}", labels.start_of_sentence(it)));
         let legend = grid.legend(view, &labels);
@@ -48,8 +48,8 @@ impl Content for Viewed<'_> {
         }
         parts.push(Section::List(List { heading: None, items: below }));
         let judgement = judgement.and_then(|it| it.as_ref().ok()).map(|it| it.document(layouts));
-        let Document { parts: judgement, summary } = judgement.unwrap_or_default();
-        parts.extend(judgement);
+        let Document { parts: judgement_parts, summary } = judgement.unwrap_or_default();
+        parts.extend(judgement_parts);
         Document { parts, summary }
     }
 
@@ -78,7 +78,7 @@ impl Content for Viewed<'_> {
         }
     }
 
-    fn width(&self, reader: Option<usize>) -> usize {
-        reader.unwrap_or(100).max(40)
+    fn width(&self, terminal_width: Option<usize>) -> usize {
+        terminal_width.unwrap_or(100).max(40)
     }
 }

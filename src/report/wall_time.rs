@@ -1,6 +1,6 @@
 //! The account of a case's wall time: the time from the start of the engine to one complete answer, in parts that add up
 //! to it exactly. The orchestrator's clock gives the total, the engine's statements give the parts, and the remainder is
-//! shown as such.
+//! unattributed.
 
 use protocol::Phase;
 use serde::{Serialize, Serializer};
@@ -40,7 +40,7 @@ pub const PARTS: [TimePart; 7] = [
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct WallTime {
     pub total_ns: u64,
-    /// In the order of `PARTS`; `None` where no launch and no request stated it.
+    /// The parts in the order of `PARTS`. A part is `None` where no launch and no request stated it.
     #[serde(rename = "parts_ns", serialize_with = "by_name")]
     pub parts: [Option<u64>; PARTS.len()],
     /// The remainder of the total: never negative.
@@ -66,7 +66,7 @@ impl TimePart {
         }
     }
 
-    /// Whether it is a part of a request; otherwise it is a part of a launch.
+    /// Whether the part belongs to a request; otherwise it belongs to a launch.
     fn is_of_request(self) -> bool {
         matches!(self, Self::FirstToken | Self::SteadyState)
     }
@@ -74,18 +74,18 @@ impl TimePart {
     /// The part of a load phase, by its name.
     fn of_phase(name: &str) -> Self {
         let name = name.to_ascii_lowercase();
-        let says = |words: &[&str]| words.iter().any(|word| name.contains(word));
+        let contains_any = |words: &[&str]| words.iter().any(|word| name.contains(word));
         match () {
-            () if says(&["import"]) => Self::Import,
-            () if says(&["weight"]) => Self::Weights,
-            () if says(&["compil", "kernel", "jit", "graph", "autotun"]) => Self::Compile,
+            () if contains_any(&["import"]) => Self::Import,
+            () if contains_any(&["weight"]) => Self::Weights,
+            () if contains_any(&["compil", "kernel", "jit", "graph", "autotun"]) => Self::Compile,
             () => Self::Other,
         }
     }
 }
 
 impl WallTime {
-    /// The account; `None` where no launch has a measured request.
+    /// The account, or `None` where no launch has a measured request.
     pub fn of(plan: &Plan, launches: &[Requests]) -> Option<Self> {
         let mut sums = Sums::default();
         for requests in launches {
@@ -128,8 +128,9 @@ struct Sums {
 }
 
 impl Sums {
-    /// The time from the start of the process until it was ready. An engine that knows `generate` alone loads within its
-    /// first request: the time of that request beyond its own count belongs to the launch.
+    /// Adds a launch, and returns the time from the start of the process until the engine was ready. An engine that knows
+    /// only `generate` loads within its first request: the part of that request that the engine does not count belongs to the
+    /// launch.
     fn add_launch(&mut self, requests: &Requests) -> u64 {
         let Requests { launch, first_of_launch: first, .. } = requests;
         let launch_ns = launch.loaded_ns.unwrap_or_else(|| {
@@ -140,11 +141,11 @@ impl Sums {
         let phases: &[Phase] = launch.loaded.as_ref().map_or(&[], |loaded| &loaded.phases);
         let mut claims: Vec<u64> = launch.hello_ns.into_iter().collect();
         claims.extend(phases.iter().map(|phase| phase.ns));
-        self.shortened += usize::from(shorten(&mut claims, launch_ns));
+        self.shortened += usize::from(scale_down(&mut claims, launch_ns));
         let spawn_ns = launch.hello_ns.map(|_| claims.remove(0));
-        self.claim(TimePart::Spawn, spawn_ns);
+        self.add_claim(TimePart::Spawn, spawn_ns);
         for (phase, ns) in phases.iter().zip(claims) {
-            self.claim(TimePart::of_phase(&phase.name), Some(ns));
+            self.add_claim(TimePart::of_phase(&phase.name), Some(ns));
             match self.phases.iter_mut().find(|(name, _)| *name == phase.name) {
                 Some((_, sum)) => *sum += u128::from(ns),
                 None => self.phases.push((phase.name.clone(), u128::from(ns))),
@@ -166,12 +167,12 @@ impl Sums {
         let Some((first_ns, last_ns)) = observed.first_and_last_ns() else { return };
         let mut claims =
             [first_ns.saturating_sub(sample.iteration.start_ns), last_ns.saturating_sub(first_ns)];
-        self.shortened += usize::from(shorten(&mut claims, request_ns));
-        self.claim(TimePart::FirstToken, Some(claims[0]));
-        self.claim(TimePart::SteadyState, Some(claims[1]));
+        self.shortened += usize::from(scale_down(&mut claims, request_ns));
+        self.add_claim(TimePart::FirstToken, Some(claims[0]));
+        self.add_claim(TimePart::SteadyState, Some(claims[1]));
     }
 
-    fn claim(&mut self, part: TimePart, ns: Option<u64>) {
+    fn add_claim(&mut self, part: TimePart, ns: Option<u64>) {
         if let Some(ns) = ns {
             *self.parts[part as usize].get_or_insert(0) += u128::from(ns);
         }
@@ -203,8 +204,8 @@ impl Sums {
     }
 }
 
-/// Shortens claims in proportion where they exceed the available time. Returns whether it did.
-fn shorten(claims: &mut [u64], available: u64) -> bool {
+/// Scales claims down in proportion where they exceed the available time. Returns whether it changed them.
+fn scale_down(claims: &mut [u64], available: u64) -> bool {
     let sum: u128 = claims.iter().map(|&ns| u128::from(ns)).sum();
     if sum <= u128::from(available) {
         return false;

@@ -2,18 +2,19 @@
 
 use crate::analysis::compare::judgement::{Change, Judgement, Mean, Outcome, Side, class_name};
 use crate::analysis::metric::Scale;
-use crate::report::document::{Column, Line, Long, Table};
-use crate::report::rows::grouped;
+use crate::report::document::{Column, Line, Overflow, Table};
+use crate::report::rows::group_by_key;
 use crate::text::{line, plural, three_digits};
 use stats::{Class, Verdict};
 
 /// Precedes the title of a headline metric.
-const HEADLINE: &str = "* ";
-const DECIDES: &str = "* decides the exit status: the scenario's headline metric";
-pub const CAUTION: &str = "all scenarios weigh the same in a geometric mean; no workload runs at this ratio";
+const HEADLINE_MARK: &str = "* ";
+const HEADLINE_LEGEND: &str = "* decides the exit status: the scenario's headline metric";
+pub const MEAN_CAUTION: &str =
+    "all scenarios weigh the same in a geometric mean; no workload runs at this ratio";
 
 /// The lines before the table: forced comparison, notices of an unfinished run, both sides.
-pub fn opening(judgement: &Judgement) -> Vec<String> {
+pub fn lines_before_table(judgement: &Judgement) -> Vec<String> {
     let forced =
         judgement.forced.iter().map(|it| format!("not comparable, compared because of --force: {it}"));
     let notices = judgement.notices.iter().map(|notice| format!("note: {}", line(notice)));
@@ -33,14 +34,14 @@ fn sides(judgement: &Judgement) -> Vec<String> {
     vec![format!("base: {}{age}", side(&judgement.base)), format!("new:  {}", side(&judgement.new))]
 }
 
-/// `measured 3 days before the new one`. Over a longer time more may change than the program.
+/// The age of the base: `measured 3 days before the new run`. Over a longer time, more than the program may change.
 fn age(base: &str, new: &str) -> Option<String> {
     let [base, new] = [base, new].map(|it| humantime::parse_rfc3339(it).ok());
     let seconds = new?.duration_since(base?).ok()?.as_secs();
     let units = [(86_400, "day"), (3_600, "hour"), (60, "minute")];
     let (count, unit) =
-        units.into_iter().map(|(long, unit)| (seconds / long, unit)).find(|(count, _)| *count > 0)?;
-    Some(format!("measured {} before the new one", plural(count, unit)))
+        units.into_iter().map(|(length, unit)| (seconds / length, unit)).find(|(count, _)| *count > 0)?;
+    Some(format!("measured {} before the new run", plural(count, unit)))
 }
 
 /// A sentence for each headline metric, the most severe class first.
@@ -57,7 +58,7 @@ pub fn sentences(judgement: &Judgement) -> Vec<String> {
 /// A table for each configuration, with its name where there are several.
 pub fn tables(judgement: &Judgement) -> Vec<Table> {
     let lines = judgement.lines.iter().map(|it| (it.configuration.as_str(), Line::of(cells(it))));
-    let tables = grouped(lines);
+    let tables = group_by_key(lines);
     let several = tables.len() > 1;
     let table = |(configuration, lines): (&str, Vec<Line>)| Table {
         title: several.then(|| configuration.to_string()),
@@ -71,15 +72,15 @@ pub fn tables(judgement: &Judgement) -> Vec<Table> {
 
 fn columns() -> Vec<Column> {
     vec![
-        Column { long: Long::Shortened, ..Column::named("case") },
+        Column { overflow: Overflow::Shortened, ..Column::named("case") },
         Column::named("metric"),
         Column::value("base → new", ""),
-        Column { long: Long::Wrapped, ..Column::fact("change") },
+        Column { overflow: Overflow::Wrapped, ..Column::fact("change") },
     ]
 }
 
 fn cells(change: &Change) -> Vec<String> {
-    let headline = if change.gating { HEADLINE } else { "" };
+    let headline = if change.gating { HEADLINE_MARK } else { "" };
     // Both values have the same scale.
     let scale = Scale::of(change.metric.unit, [change.base, change.new].into_iter().flatten());
     let write = |value: Option<f64>| value.map_or_else(|| "n/a".into(), |value| scale.write(value));
@@ -93,31 +94,31 @@ fn cells(change: &Change) -> Vec<String> {
 
 /// The change alone, without the names of configuration and metric.
 fn outcome_text(change: &Change) -> String {
-    let what = match &change.outcome {
+    let text = match &change.outcome {
         Outcome::Compared(_, words) => words.to_string(),
         Outcome::FailsNow(_) => "fails now".into(),
         Outcome::FailedBefore(_) => "failed before".into(),
         Outcome::FailedInBoth(_) => "fails as before".into(),
         Outcome::Nothing(why) => format!("not compared: {why}"),
     };
-    let mark = MARKS.iter().find(|(class, ..)| *class == change.class);
-    mark.map_or_else(|| what.clone(), |(_, mark, _)| format!("{what} {mark}"))
+    let mark = CLASS_MARKS.iter().find(|(class, ..)| *class == change.class);
+    mark.map_or_else(|| text.clone(), |(_, mark, _)| format!("{text} {mark}"))
 }
 
 /// The marks of changes that need attention. The cell has no room for a word.
-const MARKS: [(Class, &str, &str); 2] =
+const CLASS_MARKS: [(Class, &str, &str); 2] =
     [(Class::Critical, "!!", "!! critical"), (Class::Warning, "!", "! a warning")];
 
 /// The explanations of the marks that occur.
 fn legend(judgement: &Judgement) -> Vec<String> {
-    let used = |wanted: Class| judgement.lines.iter().any(|it| it.class == wanted);
-    let marks = MARKS.iter().filter(|(class, ..)| used(*class)).map(|(.., meaning)| *meaning);
-    std::iter::once(DECIDES).chain(marks).map(String::from).collect()
+    let occurs = |wanted: Class| judgement.lines.iter().any(|it| it.class == wanted);
+    let marks = CLASS_MARKS.iter().filter(|(class, ..)| occurs(*class)).map(|(.., meaning)| *meaning);
+    std::iter::once(HEADLINE_LEGEND).chain(marks).map(String::from).collect()
 }
 
 /// The lines after the table: means with their caution, notes, the legend.
-pub fn closing(judgement: &Judgement) -> Vec<String> {
-    let caution = (!judgement.means.is_empty()).then(|| CAUTION.to_string());
+pub fn lines_after_table(judgement: &Judgement) -> Vec<String> {
+    let caution = (!judgement.means.is_empty()).then(|| MEAN_CAUTION.to_string());
     let notes = judgement.notes.iter().map(|note| format!("note: {}", line(note)));
     judgement.means.iter().map(mean).chain(caution).chain(notes).chain(legend(judgement)).collect()
 }
@@ -148,7 +149,7 @@ pub fn summary(judgement: &Judgement) -> String {
         (outcome(|it| matches!(it, Outcome::FailsNow(_))), "failing now"),
         (outcome(|it| matches!(it, Outcome::FailedInBoth(_))), "failing as before"),
         (verdict(Verdict::Faster), "better"),
-        (outcome(|it| matches!(it, Outcome::FailedBefore(_))), "measured that failed before"),
+        (outcome(|it| matches!(it, Outcome::FailedBefore(_))), "measured after an earlier failure"),
         (verdict(Verdict::Same), "the same"),
         (gating.iter().filter(|it| it.is_inconclusive()).count(), "inconclusive"),
     ];
@@ -158,7 +159,7 @@ pub fn summary(judgement: &Judgement) -> String {
     });
     let counted = |counts: &[(usize, &str)]| {
         let counts = counts.iter().filter(|(count, _)| *count > 0);
-        counts.map(|(count, what)| format!("{count} {what}")).collect::<Vec<_>>().join(", ")
+        counts.map(|(count, name)| format!("{count} {name}")).collect::<Vec<_>>().join(", ")
     };
     let (parts, classes) = (counted(&counts), counted(&classes));
     let severity = if classes.is_empty() { String::new() } else { format!(" ({classes})") };
@@ -171,12 +172,12 @@ mod tests {
     use super::age;
 
     #[test]
-    fn the_age_of_a_base_has_its_largest_unit() {
+    fn the_age_of_a_base_is_in_its_largest_unit() {
         let of = |base| age(base, "2026-01-04T03:04:05Z").unwrap_or_default();
-        assert_eq!(of("2026-01-01T03:04:05Z"), "measured 3 days before the new one");
-        assert_eq!(of("2026-01-04T02:00:05Z"), "measured 1 hour before the new one");
-        assert_eq!(of("2026-01-04T03:00:05Z"), "measured 4 minutes before the new one");
-        // The same moment, a later one, and no time at all.
+        assert_eq!(of("2026-01-01T03:04:05Z"), "measured 3 days before the new run");
+        assert_eq!(of("2026-01-04T02:00:05Z"), "measured 1 hour before the new run");
+        assert_eq!(of("2026-01-04T03:00:05Z"), "measured 4 minutes before the new run");
+        // An equal time, a later time, and a text that is no time.
         assert_eq!(["2026-01-04T03:04:05Z", "2027-01-01T00:00:00Z", "yesterday"].map(of), [""; 3]);
     }
 }

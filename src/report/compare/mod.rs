@@ -11,9 +11,9 @@ pub use programs::judgement;
 impl Content for Judgement {
     fn document(&self, _: Layouts) -> Document {
         let list = |lines: Vec<String>| Section::List(List::plain(lines));
-        let mut parts = vec![list(cells::opening(self)), list(cells::sentences(self))];
+        let mut parts = vec![list(cells::lines_before_table(self)), list(cells::sentences(self))];
         parts.extend(cells::tables(self).into_iter().map(Section::Table));
-        parts.push(list(cells::closing(self)));
+        parts.push(list(cells::lines_after_table(self)));
         Document { parts, summary: Some(cells::summary(self)) }
     }
 

@@ -8,7 +8,7 @@ use super::cells;
 use crate::analysis::compare::between::Found;
 use crate::analysis::compare::comparable::Difference;
 use crate::analysis::compare::judgement::{Change, Judgement, Outcome, Side, class_name, verdict_name};
-use crate::report::document::{Lines, Named, column};
+use crate::report::document::{Lines, NamedField, column};
 use crate::report::json::REPORT_VERSION;
 use crate::report::verdicts::evidence;
 use stats::Class;
@@ -53,7 +53,7 @@ struct ChangeEntry<'a> {
     times_as_good: Option<[f64; 3]>,
     /// The threshold, as a share. A smaller change is no difference.
     threshold: Option<f64>,
-    /// In logarithms.
+    /// The statistics, in logarithms of the ratio.
     #[serde(flatten)]
     found: Option<&'a Found>,
     sentence: &'a str,
@@ -79,7 +79,7 @@ pub fn entry(judgement: &Judgement) -> Entry<'_> {
         configuration: &mean.configuration,
         scenarios: mean.workloads,
         times_as_good: mean.times,
-        caution: cells::CAUTION,
+        caution: cells::MEAN_CAUTION,
     });
     Entry {
         report_version: REPORT_VERSION,
@@ -147,12 +147,14 @@ const COLUMNS: [&str; 25] = [
 ];
 
 pub fn lines(judgement: &Judgement) -> Lines {
-    let line =
-        |change: &Change| [about(judgement, change), change.found().map_or_else(Vec::new, found)].concat();
+    let line = |change: &Change| {
+        [description_fields(judgement, change), change.found().map_or_else(Vec::new, statistics_fields)]
+            .concat()
+    };
     Lines { columns: &COLUMNS, lines: judgement.lines.iter().map(line).collect() }
 }
 
-fn about(judgement: &Judgement, change: &Change) -> Vec<Named> {
+fn description_fields(judgement: &Judgement, change: &Change) -> Vec<NamedField> {
     vec![
         (column!("base"), (&judgement.base.name).into()),
         (column!("new"), (&judgement.new.name).into()),
@@ -171,7 +173,7 @@ fn about(judgement: &Judgement, change: &Change) -> Vec<Named> {
     ]
 }
 
-fn found(found: &Found) -> Vec<Named> {
+fn statistics_fields(found: &Found) -> Vec<NamedField> {
     let (low, high) = found.evidence.ends();
     vec![
         (column!("blocks_base"), found.blocks.0.into()),

@@ -19,8 +19,8 @@ fn judgement() -> Judgement {
     let mut new = run(&all, 1.3, 0.001, 2);
     for sample in new.samples.iter_mut().filter(|sample| sample.case == 1) {
         let times = sample.iteration.sequences[0].token_ns.as_mut().unwrap();
-        let wild = [0.5, 0.8, 1.1][sample.launch as usize / 3 % 3];
-        times.iter_mut().for_each(|ns| *ns = (*ns as f64 * wild) as u64);
+        let factor = [0.5, 0.8, 1.1][sample.launch as usize / 3 % 3];
+        times.iter_mut().for_each(|ns| *ns = (*ns as f64 * factor) as u64);
     }
     new.failures.push(Failure {
         configuration: 1,
@@ -43,7 +43,7 @@ fn text(format: &str, width: Option<usize>) -> String {
 fn a_table_fits_the_given_width_or_eighty_columns() {
     for limit in [None, Some(80), Some(100), Some(200), Some(60)] {
         let table = text("table", limit);
-        // A command to be pasted cannot be broken and may be wider.
+        // A command to be pasted is not wrapped and may be wider.
         let wide =
             table.lines().find(|line| width(line) > limit.unwrap_or(80) && !line.contains("calibrate"));
         assert!(wide.is_none(), "{limit:?}: {}\n{table}", wide.unwrap_or_default());
@@ -54,7 +54,7 @@ fn a_table_fits_the_given_width_or_eighty_columns() {
 fn the_force_warning_comes_first_and_verdicts_before_values() {
     let table = text("table", None);
     assert!(table.starts_with("not comparable, compared because of --force: CPU:"), "{table}");
-    let at = |what: &str| table.find(what).unwrap_or_else(|| panic!("no {what}\n{table}"));
+    let at = |text: &str| table.find(text).unwrap_or_else(|| panic!("no {text}\n{table}"));
     assert!(at("note: the new one was interrupted") < at("base: record 2026"), "{table}");
     assert!(at("critical: `reference` decodes") < at("base → new"), "{table}");
     assert!(at("* cold start") < at("geometric mean"), "{table}");

@@ -35,8 +35,8 @@ fn memory(reads: &[Reads]) -> Option<Table> {
     let threads: BTreeSet<u32> = reads.iter().map(|read| read.threads).collect();
     let rows = threads.iter().map(|&threads| {
         let cells = streams.iter().map(|&streams| {
-            let here = reads.iter().filter(|read| (read.threads, read.streams) == (threads, streams));
-            best(here.map(|read| (read.bytes, read.ns)))
+            let matching = reads.iter().filter(|read| (read.threads, read.streams) == (threads, streams));
+            best(matching.map(|read| (read.bytes, read.ns)))
         });
         std::iter::once(plural(threads, "thread")).chain(cells).collect()
     });
@@ -54,9 +54,9 @@ fn arithmetic(units: &[Operations]) -> Option<Table> {
     }
     let rows = names.iter().map(|&(unit, loads)| {
         let cells = threads.iter().map(|&threads| {
-            let here =
+            let matching =
                 units.iter().filter(|it| (it.unit.as_str(), it.loads, it.threads) == (unit, loads, threads));
-            best(here.map(|it| (it.operations, it.ns)))
+            best(matching.map(|it| (it.operations, it.ns)))
         });
         let name = if loads { format!("{unit}, with loads") } else { unit.to_string() };
         std::iter::once(name).chain(cells).collect()
@@ -92,8 +92,8 @@ mod tests {
     /// The lines of the page for these limits.
     fn lines(limits: &Limits, limit: usize) -> Vec<String> {
         let page = |limits| shown(&Page { limits, ..Page::default() }, "table", Some(limit));
-        let (whole, without) = (page(Some(limits.clone())), page(None));
-        whole.lines().skip(without.lines().count()).map(String::from).collect()
+        let (with_limits, without_limits) = (page(Some(limits.clone())), page(None));
+        with_limits.lines().skip(without_limits.lines().count()).map(String::from).collect()
     }
 
     #[test]

@@ -36,7 +36,7 @@ fn only_note(record: &RunRecord) -> String {
 }
 
 #[test]
-fn launches_that_are_far_apart_are_a_note() {
+fn launches_that_differ_widely_are_a_note() {
     let note = only_note(&stretched(three(), 1, |block, _| [1.0, 3.0, 1.0, 2.9, 1.1][block as usize]));
     assert!(note.starts_with("`beacon` `decode`: its launches differ by 3."), "{note}");
     assert!(note.ends_with("`--blocks 8`"), "{note}");
@@ -44,16 +44,16 @@ fn launches_that_are_far_apart_are_a_note() {
 }
 
 #[test]
-fn a_remedy_that_names_more_blocks_names_more_than_there_were() {
-    for (were, more) in [(5, 8), (8, 12), (12, 20), (20, 40), (21, 42)] {
+fn a_hint_for_more_blocks_exceeds_the_blocks_of_the_run() {
+    for (blocks, more) in [(5, 8), (8, 12), (12, 20), (20, 40), (21, 42)] {
         let mut selection = decoding(&["patient-original", "beacon"]);
-        selection.extent.blocks = Some(were);
+        selection.extent.blocks = Some(blocks);
         let record = measured(&selection, &[BASELINE, BEACON]);
         let wide = stretched(record, 1, |block, _| if block % 2 == 0 { 3.0 } else { 1.0 });
         let notes = Report::of(&wide).notes;
-        let named: Vec<_> = notes.iter().filter(|note| note.contains("more blocks")).collect();
-        assert!(!named.is_empty(), "{were}: {notes:?}");
-        assert!(named.iter().all(|note| note.contains(&format!("`--blocks {more}`"))), "{notes:?}");
+        let hints: Vec<_> = notes.iter().filter(|note| note.contains("more blocks")).collect();
+        assert!(!hints.is_empty(), "{blocks}: {notes:?}");
+        assert!(hints.iter().all(|note| note.contains(&format!("`--blocks {more}`"))), "{notes:?}");
     }
 }
 
@@ -98,9 +98,10 @@ fn a_slow_first_request_is_a_note_with_a_longer_warm_up() {
     let expected = "`reed` `decode`: its first measured request takes ";
     assert!(note.starts_with(expected) && note.ends_with("`--warmup 12`"), "{note}");
     // A slow last request, or one in a single launch, gives no note.
-    let last = stretched(three(), 2, |_, index| if index == 2 { 3.0 } else { 1.0 });
-    let once = stretched(three(), 2, |block, index| if block == 3 && index == 0 { 3.0 } else { 1.0 });
-    for record in [last, once] {
+    let slow_last = stretched(three(), 2, |_, index| if index == 2 { 3.0 } else { 1.0 });
+    let in_one_launch =
+        stretched(three(), 2, |block, index| if block == 3 && index == 0 { 3.0 } else { 1.0 });
+    for record in [slow_last, in_one_launch] {
         let notes = Report::of(&record).notes;
         assert!(notes.iter().all(|note| !note.contains("first measured request")), "{notes:?}");
     }
@@ -140,7 +141,7 @@ fn a_twin_that_failed_is_a_note_and_no_row() {
 }
 
 #[test]
-fn an_engine_that_was_given_a_conversion_is_a_note() {
+fn a_converted_model_is_a_note() {
     let mut record = measured(&decoding(&["patient-original", "beacon"]), &[BASELINE, BEACON]);
     for launch in record.launches.iter_mut().filter(|launch| launch.configuration == 1) {
         let (format, dtype) = ("gguf".into(), "bf16".into());
@@ -159,16 +160,16 @@ fn the_first_notes_of_a_kind_are_shown_and_the_others_counted() {
         sample.iteration.sequences[0].prompt_tokens += 1;
     }
     let notes = Report::of(&record).notes;
-    assert_eq!(notes.len(), MOST + 1, "{notes:?}");
-    assert_eq!(notes[MOST], "and 1 more: cases with another prompt length");
+    assert_eq!(notes.len(), MAX_NOTES + 1, "{notes:?}");
+    assert_eq!(notes[MAX_NOTES], "and 1 more: cases with another prompt length");
 }
 
 #[test]
 fn prompts_of_another_length_than_planned_are_a_note() {
     let mut record = measured(&decoding(&["patient-original", "beacon"]), &[BASELINE, BEACON]);
     let measured = |sample: &&mut Sample| sample.case == 1 && sample.kind == RequestKind::Measured;
-    let theirs = record.samples.iter_mut().filter(measured);
-    for (number, sample) in theirs.enumerate() {
+    let of_beacon = record.samples.iter_mut().filter(measured);
+    for (number, sample) in of_beacon.enumerate() {
         sample.iteration.sequences[0].prompt_tokens = 90 + number as u32 % 7;
     }
     let note = |why: &str| {
@@ -193,7 +194,7 @@ fn engines_that_count_different_tokens_of_one_text_give_a_note() {
         sample.iteration.sequences[0].prompt_tokens = 5;
     });
     let notes = Report::of(&record).notes;
-    let expected = "`beacon` `decode`: its prompts have 5 tokens, those of `patient-original` 32";
+    let expected = "`beacon` `decode`: its prompts have 5 tokens, those of `patient-original` have 32";
     assert!(notes.len() == 1 && notes[0].starts_with(expected), "{notes:?}");
 }
 
@@ -217,7 +218,7 @@ fn an_unstated_requested_setting_gives_a_note() {
 }
 
 #[test]
-fn an_unknown_metric_is_a_note_and_the_rest_of_the_record_is_shown() {
+fn an_unknown_metric_is_a_note_and_the_known_metrics_are_shown() {
     let mut record = measured(&selection(&["patient-original", "beacon"]), &[BASELINE, BEACON]);
     let before = Report::of(&record);
     let (later, floor) = (MetricId::named("later_rate"), MetricId::named("later\u{1b}[31m_bytes"));

@@ -5,7 +5,7 @@ use crate::report::resources::Resources;
 use crate::report::tests::{assert_fits, json, json_case, rendered, rendered_with, row, words};
 use crate::report::{Report, View};
 
-/// Every view with the resources.
+/// A view with the resources.
 const RESOURCES: View = View { pairs: false, wall_time: false, resources: true };
 
 /// The default suite with samples of memory, CPU time, energy and a GPU for the second engine.
@@ -62,7 +62,7 @@ fn resources(record: &RunRecord, engine: &str) -> Resources {
 fn a_row_has_memory_in_parts_cores_energy_and_gpu() {
     let it = resources(&sampled(), "beacon");
     assert_eq!((it.anonymous_bytes, it.file_bytes), (Some(30e6), Some(10e6)));
-    // 61 MB at most; 10 MB of them were counted twice.
+    // The peak of 61 MB counts 10 MB twice.
     assert_eq!(
         (it.peak_bytes, it.weights_bytes, it.over_weights_bytes),
         (Some(51e6), Some(21e6), Some(30e6))
@@ -78,7 +78,7 @@ fn gpu_utilisation_belongs_to_the_engine_that_computes_on_the_gpu() {
     let record = on_a_gpu(None);
     assert_eq!(resources(&record, "patient-original").gpu_percent, None);
     let beacon = resources(&record, "beacon");
-    // That GPU has no energy counter, and the package's energy alone would be half of it.
+    // This GPU has no energy counter, and the energy of the CPU package alone would be incomplete.
     assert_eq!((beacon.gpu_percent, beacon.joules_per_token), (Some(83.0), None));
 }
 
@@ -132,7 +132,7 @@ fn gpu_values_are_in_every_format() {
         assert!(markdown.contains(&format!("| {title}")), "{title}: {markdown}");
     }
     let json = json(&record);
-    let found = &json_case(&json, "decode", "beacon")["resources"];
+    let in_json = &json_case(&json, "decode", "beacon")["resources"];
     let expected = serde_json::json!({
         "device_bytes": 3e9, "device_bytes_from": "processes", "device_process_bytes": 3e9, "device_growth_bytes": 3.5e9,
         "device_whole_bytes": 4.5e9, "gpus": [1], "gpu_percent": 83.0, "gpu_memory_percent": 41.0, "gpu_watts": 412.0,
@@ -140,7 +140,7 @@ fn gpu_values_are_in_every_format() {
         "gpu_slowed_by": ["sw_power_cap"],
     });
     for (name, value) in expected.as_object().unwrap() {
-        assert_eq!(&found[name], value, "{name}: {found}");
+        assert_eq!(&in_json[name], value, "{name}: {in_json}");
     }
     let csv = rendered(&record, "csv", 80);
     for line in [
@@ -195,7 +195,7 @@ fn the_resources_option_adds_a_table_with_unknown_values_listed() {
 }
 
 #[test]
-fn without_counters_the_table_has_no_column_of_them_and_says_so() {
+fn without_energy_counters_the_legend_replaces_the_columns() {
     let record = measured(&selection(&["patient-original", "beacon"]), &[BASELINE, BEACON]);
     let text = rendered_with(&record, "table", Some(100), RESOURCES);
     let (_, sheet) = text.split_once("resources of each case:").unwrap();

@@ -41,7 +41,7 @@ fn a_table_summarises_the_values_that_a_comparison_pairs() {
 }
 
 #[test]
-fn a_warning_of_an_older_record_that_repeats_a_claim_is_shown_once() {
+fn a_recorded_warning_that_repeats_a_contradicted_claim_is_shown_once() {
     let mut record = decoding(|record| samples(record).for_each(|it| it.answered_ns += 100_000_000));
     let recorded = |message: &str| Warning { configuration: Some(BEACONS), message: message.into() };
     record.warnings =
@@ -86,14 +86,14 @@ fn lines(record: &RunRecord) -> Vec<u8> {
     bytes
 }
 
-/// `scripts/large-record` says how fast.
+/// `scripts/large-record` measures time and memory on such a record.
 #[test]
-fn a_record_with_a_million_token_times_is_read_and_reported_right() {
+fn a_record_with_a_million_token_times_is_read_and_reported_correctly() {
     let record = large();
     let times = |sample: &Sample| sample.iteration.sequences[0].token_ns.as_ref().map_or(0, Vec::len);
     assert!(record.samples.iter().map(times).sum::<usize>() > 1_000_000);
     let read = RunRecord::parse(lines(&record).as_slice()).unwrap();
-    assert!(read == record, "what was read is not what was written");
+    assert!(read == record, "the record that was read differs from the written one");
 
     let report = Report::of(&read);
     let row = reports::row(&report, "decode", "beacon");

@@ -8,24 +8,24 @@ use crate::record::{Failure, Warning};
 fn engine_text_cannot_control_the_terminal_or_leave_its_cell() {
     let separates = |format: &Format, char| char == '\n' || (format.has_lines() && char == '\t');
     for format in FORMATS {
-        let text = rendered(&worst(), format.name, 100);
-        let found = text.chars().find(|char| char.is_control() && !separates(format, *char));
-        assert_eq!(found, None, "{}", format.name);
+        let text = rendered(&worst_record(), format.name, 100);
+        let control = text.chars().find(|char| char.is_control() && !separates(format, *char));
+        assert_eq!(control, None, "{}", format.name);
     }
     // No cell has a separator of any format.
-    let report = &Report::of(&worst());
-    let lines = Viewed { report, view: View::default(), judgement: None }.lines().unwrap().lines;
+    let report = &Report::of(&worst_record());
+    let lines = ViewedReport { report, view: View::default(), judgement: None }.lines().unwrap().lines;
     let cells: Vec<&str> = lines.iter().flatten().map(|(_, field)| field.0.as_str()).collect();
     let unsafe_cell = cells.iter().find(|cell| cell.chars().any(char::is_control));
     assert!(cells.len() > 500 && unsafe_cell.is_none(), "{unsafe_cell:?}");
-    let markdown = rendered(&worst(), "markdown", 100);
+    let markdown = rendered(&worst_record(), "markdown", 100);
     let cells = |line: &str| line.replace("\\|", "").matches('|').count();
     let rows: Vec<&str> = markdown.lines().filter(|line| line.starts_with('|')).collect();
     assert!(rows.len() > 30 && rows.iter().all(|row| cells(row) == cells(rows[0])), "{markdown}");
 }
 
 #[test]
-fn programs_get_the_wall_time_always_and_its_parts_add_up() {
+fn formats_for_programs_have_the_wall_time_and_its_parts_add_up() {
     let json = json(&default_suite());
     for case in json["cases"].as_array().unwrap() {
         let wall_time = &case["wall_time"];
@@ -40,16 +40,16 @@ fn programs_get_the_wall_time_always_and_its_parts_add_up() {
     let at = |name: &str| lines[0].iter().position(|field| field == name).unwrap();
     let of =
         |line: &&Vec<String>| line[at("metric")].starts_with("wall_time.") && line[at("case")] == "decode";
-    let found: Vec<&Vec<String>> = lines.iter().filter(of).collect();
-    assert_eq!(found.len(), 2 * 9);
-    let ns: Vec<u64> = found[..9].iter().map(|line| line[at("mean")].parse().unwrap_or(0)).collect();
-    assert_eq!((ns[..8].iter().sum::<u64>(), found[8][at("metric")].as_str()), (ns[8], "wall_time.total"));
-    assert_eq!((&*found[3][at("mean")], &*found[3][at("estimate")]), ("", ""), "nobody compiles");
+    let account: Vec<&Vec<String>> = lines.iter().filter(of).collect();
+    assert_eq!(account.len(), 2 * 9);
+    let ns: Vec<u64> = account[..9].iter().map(|line| line[at("mean")].parse().unwrap_or(0)).collect();
+    assert_eq!((ns[..8].iter().sum::<u64>(), account[8][at("metric")].as_str()), (ns[8], "wall_time.total"));
+    assert_eq!((&*account[3][at("mean")], &*account[3][at("estimate")]), ("", ""), "no engine compiles");
 }
 
 #[test]
 fn every_line_of_csv_has_every_field_and_every_failure_is_a_line() {
-    for record in [worst(), default_suite()] {
+    for record in [worst_record(), default_suite()] {
         let text = rendered(&record, "csv", 100);
         let lines: Vec<Vec<String>> = text.lines().map(fields).collect();
         assert!(lines.len() > 50 && lines.iter().all(|line| line.len() == lines[0].len()));
@@ -93,9 +93,9 @@ fn json_has_every_summary_in_full() {
 #[test]
 fn formats_are_found_by_name() {
     for format in FORMATS {
-        assert_eq!(named(format.name).map(|found| found.about), Some(format.about));
+        assert_eq!(format_named(format.name).map(|it| it.about), Some(format.about));
     }
-    assert!(named("html5").is_none());
+    assert!(format_named("html5").is_none());
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn formats_for_people_have_a_report_and_its_judgement_in_one_document() {
     let result = judge(&record, &record, stats::Thresholds::default(), false).map_err(anyhow::Error::from);
     let (report, judgement) = (&Report::of(&record), result.as_ref().unwrap());
     for format in FORMATS.iter().filter(|format| format.is_for_people()) {
-        let viewed = |judgement| Viewed { report, view: View::default(), judgement };
+        let viewed = |judgement| ViewedReport { report, view: View::default(), judgement };
         let page = |judgement| shown(&viewed(judgement), format.name, Some(100));
         let (alone, both) = (page(None), page(Some(&result)));
         assert!(!alone.contains("headline metric"), "{}: {alone}", format.name);
@@ -113,14 +113,14 @@ fn formats_for_people_have_a_report_and_its_judgement_in_one_document() {
         }
         assert_eq!(page(Some(&Err(anyhow::anyhow!("no comparison")))), alone);
     }
-    let viewed = Viewed { report, view: View::default(), judgement: Some(&result) };
+    let viewed = ViewedReport { report, view: View::default(), judgement: Some(&result) };
     let both = shown(&viewed, "table", Some(100));
-    let below = shown(judgement, "table", Some(100));
-    assert_eq!(both, format!("{}\n{below}", rendered(&record, "table", 100)));
+    let judgement_text = shown(judgement, "table", Some(100));
+    assert_eq!(both, format!("{}\n{judgement_text}", rendered(&record, "table", 100)));
 }
 
 #[test]
-fn every_format_shows_the_own_overhead() {
+fn every_format_shows_the_overhead_of_orchestrate() {
     let mut record = measured(&selection(&["patient-original", "beacon"]), &[BASELINE, BEACON]);
     for format in FORMATS {
         let page = rendered(&record, format.name, 100);

@@ -31,7 +31,7 @@ fn large() -> RunRecord {
     record
 }
 
-/// The share of this case and engine: the last column but one.
+/// The cell of the column `of limit` for this case and engine.
 fn of_limit(table: &str, case: &str, engine: &str) -> String {
     let header = table.lines().find(|line| line.contains("of limit")).unwrap();
     let index = header.split('|').position(|title| title.contains("of limit")).unwrap();
@@ -45,18 +45,18 @@ fn of_limit(table: &str, case: &str, engine: &str) -> String {
 fn decode_rows_show_a_share_of_bandwidth_and_prefill_rows_of_arithmetic() {
     let table = rendered(&large(), "markdown", 400);
     assert!(table.contains("| of limit % |"), "{table}");
-    // 400 MB in 21.7 ms, of 40 GB/s: 46 %; noise moves it a little.
+    // 400 MB in 21.7 ms is 46 % of 40 GB/s; noise changes the share a little.
     let share = |case, engine| of_limit(&table, case, engine).parse::<f64>().unwrap();
     let decode = share("decode", "patient-original");
     assert!((40.0..52.0).contains(&decode), "{table}");
-    // 2 * 100 million for each token, in 0.41 ms, of 200 Gop/s: more than the limit, and shown as it is.
+    // 200 million operations for each token in 0.41 ms exceed 200 Gop/s. The share is shown unchanged.
     let prefill = share("prefill", "patient-original");
     assert!((200.0..270.0).contains(&prefill), "{table}");
     assert_eq!(of_limit(&table, "load", "patient-original"), "");
 }
 
 #[test]
-fn without_limits_there_is_no_such_column() {
+fn without_limits_there_is_no_share_column() {
     let record = RunRecord { limits: Vec::new(), ..large() };
     assert!(!rendered(&record, "table", 400).contains("of limit"));
 }
@@ -74,11 +74,11 @@ fn shares_are_in_the_formats_for_programs_and_are_never_compared() {
 /// The same record, with these memory rates in GB/s as probes.
 fn probed(gigabytes: &[f64]) -> RunRecord {
     let mut record = large();
-    let one = record.limits.remove(0).probed;
+    let first = record.limits.remove(0).probed;
     for (block, rate) in gigabytes.iter().enumerate() {
-        let mut probed = one.clone();
+        let mut probed = first.clone();
         probed.reads[0].bytes = (rate * 1e9) as u64;
-        // One stream reads less; the best of a probe ignores it.
+        // One stream reads less, so it does not change the best rate of the probe.
         probed.reads.push(Reads { streams: 1, bytes: 20_000_000_000, ..probed.reads[0] });
         record.limits.push(record::Limits { block: block as u32, probed });
     }
@@ -128,8 +128,8 @@ fn programs_have_the_best_and_every_probe_of_each_limit() {
     let header: Vec<&str> = csv.lines().next().unwrap().split(',').collect();
     let line = csv.lines().find(|line| line.contains(",limit.memory,")).unwrap();
     let of = |name: &str| line.split(',').nth(header.iter().position(|it| *it == name).unwrap()).unwrap();
-    let found = ["device", "threads", "unit", "n", "estimate", "min", "max"].map(of);
-    assert_eq!(found, ["cpu", "2", "bytes/s", "2", "37000000000", "36000000000", "37000000000"]);
+    let values = ["device", "threads", "unit", "n", "estimate", "min", "max"].map(of);
+    assert_eq!(values, ["cpu", "2", "bytes/s", "2", "37000000000", "36000000000", "37000000000"]);
     assert_eq!(line.split(',').count(), header.len());
 }
 

@@ -2,13 +2,13 @@
 
 use protocol::Facts;
 
-use super::{assert_fits, decoding, laid_out, rendered, words};
+use super::{assert_fits, decoding, rendered, rendered_table, words};
 use crate::plan::Model;
 use crate::record::specimen::*;
 use crate::record::{End, RunRecord};
 
-/// Every engine states the requested options, changed by `state`.
-fn stating(mut record: RunRecord, state: impl Fn(&mut Facts)) -> RunRecord {
+/// The record, in which every engine states the requested options, changed by `state`.
+fn with_stated_options(mut record: RunRecord, state: impl Fn(&mut Facts)) -> RunRecord {
     for launch in &mut record.launches {
         let configuration = &record.header.plan.configurations[launch.configuration];
         let facts = &mut launch.loaded.as_mut().unwrap().facts;
@@ -32,7 +32,8 @@ fn swept_options_have_columns_and_the_engine_keeps_its_name() {
     let mut selection = decoding(&["patient-original", "beacon"]);
     selection.threads = vec![1, 2];
     selection.models.push(Model { name: "larger".into(), path: "/l".into(), ..Model::default() });
-    let text = rendered(&stating(measured(&selection, &[BASELINE, BEACON]), |_| {}), "table", 120);
+    let text =
+        rendered(&with_stated_options(measured(&selection, &[BASELINE, BEACON]), |_| {}), "table", 120);
     let expected = "\
 cpu, f32
 5 blocks, interleaved; rounds: 3; warm after 3 to 6 requests
@@ -58,7 +59,7 @@ cpu, f32
 fn a_swept_engine_is_in_the_caption_and_its_rows_name_the_option() {
     let mut selection = decoding(&["beacon"]);
     selection.threads = vec![1, 2];
-    let text = rendered(&stating(measured(&selection, &[BEACON]), |_| {}), "table", 100);
+    let text = rendered(&with_stated_options(measured(&selection, &[BEACON]), |_| {}), "table", 100);
     assert!(text.starts_with("beacon 0.9.1, model embedded, cpu, f32\n"), "{text}");
     assert!(text.contains("case    threads  "), "{text}");
 }
@@ -82,7 +83,7 @@ fn a_device_that_failed_everywhere_is_in_its_column_and_not_in_the_caption() {
 }
 
 #[test]
-fn unstated_and_other_settings_are_marked_in_the_column_of_a_swept_option() {
+fn unstated_and_mismatched_settings_are_marked_in_the_column_of_a_swept_option() {
     let mut selection = decoding(&["patient-original", "beacon"]);
     selection.threads = vec![1, 2];
     let mut record = measured(&selection, &[BASELINE, BEACON]);
@@ -92,19 +93,19 @@ fn unstated_and_other_settings_are_marked_in_the_column_of_a_swept_option() {
     }
     let markdown = rendered(&record, "markdown", 100);
     assert_eq!(column(&markdown, "threads"), ["1?", "2 (requested 1)", "2?", "2"]);
-    assert!(markdown.contains("a setting with ?: requested"), "{markdown}");
+    assert!(markdown.contains("a setting with ?: the requested value"), "{markdown}");
 }
 
 #[test]
 fn an_engine_listed_twice_is_numbered_where_no_column_differs() {
     let mut selection = decoding(&["beacon", "beacon"]);
     selection.threads = vec![1, 2];
-    let markdown = rendered(&stating(measured(&selection, &[BEACON]), |_| {}), "markdown", 100);
+    let markdown = rendered(&with_stated_options(measured(&selection, &[BEACON]), |_| {}), "markdown", 100);
     assert_eq!(column(&markdown, "engine"), ["beacon", "beacon #2", "beacon", "beacon #2"]);
 }
 
 #[test]
-fn without_room_for_columns_of_a_sweep_the_name_has_the_options() {
+fn if_the_columns_of_a_sweep_do_not_fit_the_name_has_the_options() {
     let mut selection = decoding(&["patient-original", "beacon"]);
     selection.threads = vec![1, 2];
     selection.devices = vec!["cpu".into(), "cuda:0".into()];
@@ -118,7 +119,7 @@ fn without_room_for_columns_of_a_sweep_the_name_has_the_options() {
         path: "/l".into(),
         ..Model::default()
     });
-    let record = stating(measured(&selection, &[BASELINE, BEACON]), |_| {});
+    let record = with_stated_options(measured(&selection, &[BASELINE, BEACON]), |_| {});
     for limit in [40, 60, 80, 100, 160] {
         let text = rendered(&record, "table", limit);
         let rows = record.header.plan.configurations.iter();
@@ -147,7 +148,7 @@ fn an_engine_without_hello_has_its_libraries_or_a_question_mark_as_version() {
     }
     let versions = column(&rendered(&record, "markdown", 100), "version");
     assert_eq!(versions, ["0.1.0", "tensors 2.5.1", "?"]);
-    let narrow = laid_out(&record, 90);
+    let narrow = rendered_table(&record, 90);
     let has_versions = narrow.contains("versions: beacon tensors 2.5.1, patient-original 0.1.0, reed ?");
     assert!(has_versions, "{narrow}");
 }

@@ -13,15 +13,15 @@ use crate::shell::pasteable;
 use crate::text::line;
 
 /// The default model of a run.
-const OWN_MODEL: &str = "embedded";
+const DEFAULT_MODEL: &str = "embedded";
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Calibration {
     /// The time of the calibration, where the run has one.
     pub since: Option<String>,
-    /// The rows without a calibration for every workload.
+    /// The rows that lack a calibration for at least one workload.
     pub uncalibrated: Vec<Uncalibrated>,
-    /// The command that calibrates these.
+    /// The command that calibrates these rows.
     pub remedy: String,
 }
 
@@ -29,7 +29,7 @@ pub struct Calibration {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Uncalibrated {
     pub engine: String,
-    /// Labels of the workloads that lack it; empty where all of them do.
+    /// Labels of the workloads without a calibration; empty where no workload has one.
     pub workloads: Vec<String>,
 }
 
@@ -37,7 +37,7 @@ impl Calibration {
     pub fn of(record: &RunRecord) -> Self {
         let plan = &record.header.plan;
         let mut sampled: BTreeSet<usize> = record.measured().map(|sample| sample.case).collect();
-        // A failing case cannot be calibrated either.
+        // A case that fails cannot be calibrated.
         sampled.retain(|case| !record.has_failed(*case));
         let mut uncalibrated = Vec::new();
         let (mut rows, mut scenarios): (Vec<&Configuration>, Vec<&str>) = (Vec::new(), Vec::new());
@@ -57,8 +57,9 @@ impl Calibration {
             if unknown.is_empty() {
                 continue;
             }
-            let all = unknown.len() == measured.len();
-            let workloads = unknown.iter().filter(|_| !all).map(|workload| line(&workload.label)).collect();
+            let all_unknown = unknown.len() == measured.len();
+            let workloads =
+                unknown.iter().filter(|_| !all_unknown).map(|workload| line(&workload.label)).collect();
             uncalibrated.push(Uncalibrated { engine: line(&configuration.label), workloads });
             rows.push(configuration);
             for workload in unknown {
@@ -75,20 +76,20 @@ impl Calibration {
 /// The command that calibrates these rows. It leaves out options with default values.
 fn command(plan: &Plan, rows: &[&Configuration], scenarios: &[&str]) -> String {
     let distinct = |of: &dyn Fn(&Configuration) -> Option<String>| {
-        let mut found: Vec<String> = Vec::new();
+        let mut values: Vec<String> = Vec::new();
         for value in rows.iter().filter_map(|row| of(row)) {
-            if !found.contains(&value) {
-                found.push(value);
+            if !values.contains(&value) {
+                values.push(value);
             }
         }
-        found
+        values
     };
     let mut words: Vec<String> = vec!["orchestrate calibrate".into()];
     words.extend(
         distinct(&|row| Some(row.engine_argument())).into_iter().map(|engine| format!("-e {engine}")),
     );
-    // With another model, the default model is named too.
-    if plan.configurations.iter().any(|it| it.model.name != OWN_MODEL) {
+    // If any model is not the default, the command names all models.
+    if plan.configurations.iter().any(|it| it.model.name != DEFAULT_MODEL) {
         let models = distinct(&|row| Some(row.model.path.clone()));
         words.extend(models.into_iter().map(|path| format!("-m {}", pasteable(&[path]))));
     }

@@ -11,15 +11,15 @@ use stats::StoppedBy;
 /// An engine as fast as the baseline.
 const EQUAL: Invented = Invented { name: "equal", ..BASELINE };
 /// An engine as fast as the baseline in the median, with much noise.
-const RESTLESS: Invented = Invented { name: "restless", own_noise: 0.08, ..BASELINE };
+const NOISY: Invented = Invented { name: "noisy", own_noise: 0.08, ..BASELINE };
 
-fn of_all_kinds(selection: &Selection) -> RunRecord {
-    measured(selection, &[BASELINE, BEACON, EQUAL, RESTLESS])
+fn measured_engines(selection: &Selection) -> RunRecord {
+    measured(selection, &[BASELINE, BEACON, EQUAL, NOISY])
 }
 
-const ALL: [&str; 4] = ["patient-original", "beacon", "equal", "restless"];
+const ALL_ENGINES: [&str; 4] = ["patient-original", "beacon", "equal", "noisy"];
 
-/// The last word of each line of the table.
+/// The last word of each row of the table.
 fn ratios(text: &str) -> Vec<&str> {
     let rows =
         text.lines().skip_while(|line| !line.starts_with('─')).skip(1).take_while(|line| !line.is_empty());
@@ -28,11 +28,11 @@ fn ratios(text: &str) -> Vec<&str> {
 
 #[test]
 fn the_ratio_column_marks_uncertain_ratios_and_the_legend_explains_the_marks() {
-    let record = of_all_kinds(&decoding(&ALL));
+    let record = measured_engines(&decoding(&ALL_ENGINES));
     let text = rendered(&record, "table", 200);
-    let found = ratios(&text);
-    assert_eq!((found[0], found[1], found[2]), ("ref", "11.0x", "same"), "{text}");
-    assert!(found[3].ends_with("x?"), "{text}");
+    let cells = ratios(&text);
+    assert_eq!((cells[0], cells[1], cells[2]), ("ref", "11.0x", "same"), "{text}");
+    assert!(cells[3].ends_with("x?"), "{text}");
     assert!(text.contains("\nsame: the 95 % interval lies within 2 %\n"), "{text}");
     assert!(text.contains("\nx?: inconclusive, because of noise"), "{text}");
     let text = rendered(&record, "table", 80);
@@ -41,18 +41,18 @@ fn the_ratio_column_marks_uncertain_ratios_and_the_legend_explains_the_marks() {
 
 #[test]
 fn few_verdicts_are_sentences() {
-    let text = rendered(&of_all_kinds(&decoding(&ALL)), "table", 120);
+    let text = rendered(&measured_engines(&decoding(&ALL_ENGINES)), "table", 120);
     assert!(
         text.contains("\nverdicts, 95 % intervals over 5 blocks:\n- `beacon` decodes 11.0 times as fast as"),
         "{text}"
     );
     assert!(text.contains("- `equal` decodes as fast as `patient-original`, within 2 % ("), "{text}");
-    assert!(text.contains("- `restless` decodes: inconclusive against `patient-original` ("), "{text}");
+    assert!(text.contains("- `noisy` decodes: inconclusive against `patient-original` ("), "{text}");
 }
 
 #[test]
 fn many_verdicts_are_listed_by_engine_and_no_interval_is_broken() {
-    let record = of_all_kinds(&selection(&ALL));
+    let record = measured_engines(&selection(&ALL_ENGINES));
     let text = rendered(&record, "table", 80);
     let verdicts: Vec<&str> = text.lines().skip_while(|line| !line.starts_with("verdicts against")).collect();
     let heading = "verdicts against `patient-original`, times as good with 95 % intervals over 5";
@@ -88,8 +88,8 @@ fn ten_engines_and_every_pair_of_them_stay_within_the_width() {
 }
 
 #[test]
-fn every_pair_is_named_by_both_its_sides() {
-    let record = of_all_kinds(&decoding(&ALL));
+fn every_pair_names_both_engines() {
+    let record = measured_engines(&decoding(&ALL_ENGINES));
     let text = rendered_with(&record, "table", Some(120), View { pairs: true, ..View::default() });
     assert!(text.contains("- `beacon` decodes 11.0 times as fast as `equal` ["), "{text}");
     assert_eq!(text.lines().filter(|line| line.starts_with("- `")).count(), 6, "{text}");
@@ -100,7 +100,7 @@ fn a_run_without_verdicts_has_the_reason_and_a_hint() {
     let why = |change: &dyn Fn(&mut Selection)| {
         let mut selection = decoding(&["patient-original", "beacon"]);
         change(&mut selection);
-        let text = rendered(&of_all_kinds(&selection), "table", 200);
+        let text = rendered(&measured_engines(&selection), "table", 200);
         assert!(!text.contains("noise floor,") && text.contains("11.0x?"), "{text}");
         let line = text.lines().find(|line| line.starts_with("no verdicts: ")).unwrap_or(&text);
         line.to_string()
@@ -121,7 +121,7 @@ fn a_run_without_verdicts_has_the_reason_and_a_hint() {
 
 #[test]
 fn a_failed_engine_is_the_reason_for_no_verdicts() {
-    let mut record = of_all_kinds(&decoding(&["patient-original", "beacon"]));
+    let mut record = measured_engines(&decoding(&["patient-original", "beacon"]));
     let of_two = |launch: &crate::record::Launch| launch.configuration != 1 || launch.block < 2;
     record.launches.retain(of_two);
     record.samples.retain(|sample| record.launches.iter().any(|launch| launch.launch == sample.launch));
@@ -132,11 +132,11 @@ fn a_failed_engine_is_the_reason_for_no_verdicts() {
 }
 
 #[test]
-fn a_budget_that_ended_explains_missing_verdicts_with_a_larger_one_as_hint() {
+fn if_the_budget_ended_the_hint_names_a_larger_budget() {
     let why = |budget_s: u64, blocks: u32| {
         let mut selection = decoding(&["patient-original", "beacon"]);
         selection.extent.blocks = Some(blocks);
-        let mut record = of_all_kinds(&selection);
+        let mut record = measured_engines(&selection);
         let extent = &mut record.header.plan.extent;
         (extent.blocks, extent.budget_ns) = (None, Some(budget_s * 1_000_000_000));
         record.closed.iter_mut().for_each(|closed| closed.by = StoppedBy::Time);
@@ -150,17 +150,17 @@ fn a_budget_that_ended_explains_missing_verdicts_with_a_larger_one_as_hint() {
 #[test]
 fn differences_from_a_baselines_program_are_among_the_verdicts() {
     let selection = decoding(&["patient-original", "beacon"]);
-    let mut record = of_all_kinds(&selection);
-    // The twin becomes the baseline's program, and there is no other row.
-    let then = &mut record.header.plan.configurations[2];
-    (then.label, then.role) = ("patient-original (main)".into(), Some(Role::Baseline { of: 0 }));
+    let mut record = measured_engines(&selection);
+    // The twin becomes the baseline's program.
+    let twin = &mut record.header.plan.configurations[2];
+    (twin.label, twin.role) = ("patient-original (main)".into(), Some(Role::Baseline { of: 0 }));
     let text = rendered(&record, "table", 200);
     let expected = "\n- `patient-original` decodes as fast as `patient-original (main)`, within 2 % (";
     assert!(text.contains(expected) && text.contains("\n- `beacon` decodes 11.0 times as fast as"), "{text}");
     assert!(rendered(&record, "markdown", 200).contains("(main)"));
     let json = json(&record);
-    let found = json["against_baseline"].as_array().unwrap();
-    let decode = found.iter().find(|it| it["metric"] == "decode_rate").unwrap();
+    let baseline_entries = json["against_baseline"].as_array().unwrap();
+    let decode = baseline_entries.iter().find(|it| it["metric"] == "decode_rate").unwrap();
     assert_eq!(
         (decode["against"].as_str(), decode["verdict"].as_str()),
         (Some("patient-original (main)"), Some("same"))
@@ -169,7 +169,7 @@ fn differences_from_a_baselines_program_are_among_the_verdicts() {
 
 #[test]
 fn a_workload_without_a_calibration_is_named_beside_its_engine() {
-    let mut record = of_all_kinds(&selection(&["patient-original", "beacon"]));
+    let mut record = measured_engines(&selection(&["patient-original", "beacon"]));
     let plan = record.header.plan.clone();
     for case in plan.cases.iter().filter(|case| case.configuration < 2) {
         if case.configuration == 0 || case.workload.scenario != "ttft" {
@@ -190,10 +190,10 @@ fn a_workload_without_a_calibration_is_named_beside_its_engine() {
 
 #[test]
 fn a_mean_with_a_ratio_that_is_inconclusive_is_marked() {
-    let record = of_all_kinds(&selection(&ALL));
+    let record = measured_engines(&selection(&ALL_ENGINES));
     let means = Report::of(&record).verdicts.means;
-    let sure: Vec<_> = means.iter().map(|mean| (mean.engine.as_str(), mean.is_conclusive)).collect();
-    assert_eq!(sure, [("beacon", true), ("equal", true), ("restless", false)]);
+    let conclusive: Vec<_> = means.iter().map(|mean| (mean.engine.as_str(), mean.is_conclusive)).collect();
+    assert_eq!(conclusive, [("beacon", true), ("equal", true), ("noisy", false)]);
     let text = rendered(&record, "table", 200);
     let means = text.lines().find(|line| line.starts_with("geometric mean")).unwrap();
     assert!(means.contains("`beacon` 10.0x,") && means.ends_with("x?"), "{means}");
@@ -203,25 +203,25 @@ fn a_mean_with_a_ratio_that_is_inconclusive_is_marked() {
 #[test]
 fn a_failed_reference_gives_a_hint_with_another_one() {
     let failing = |cases: &[usize]| {
-        let mut record = of_all_kinds(&selection(&["patient-original", "beacon", "equal"]));
+        let mut record = measured_engines(&selection(&["patient-original", "beacon", "equal"]));
         for case in cases {
             record.take(Entry::Failure(failure(0, Some(*case), "exited", "sample 1", "gone")));
         }
         rendered(&record, "table", 200)
     };
-    let some = failing(&[5]);
+    let text = failing(&[5]);
     assert!(
-        some.contains("\nn/a: the reference `patient-original` failed there: `--reference beacon`\n"),
-        "{some}"
+        text.contains("\nn/a: the reference `patient-original` failed in this case: `--reference beacon`\n"),
+        "{text}"
     );
     let decode = |text: &str| text.lines().filter(|line| line.ends_with(" n/a")).count();
-    assert_eq!((decode(&some), decode(&failing(&[]))), (2, 0), "{some}");
+    assert_eq!((decode(&text), decode(&failing(&[]))), (2, 0), "{text}");
     assert!(!failing(&[]).contains("--reference"));
 }
 
 #[test]
 fn a_run_that_was_cut_off_says_how_many_blocks_its_verdicts_lack() {
-    let mut record = of_all_kinds(&decoding(&["patient-original", "beacon"]));
+    let mut record = measured_engines(&decoding(&["patient-original", "beacon"]));
     record.launches.retain(|launch| launch.block < 2);
     record.samples.retain(|sample| record.launches.iter().any(|launch| launch.launch == sample.launch));
     (record.closed, record.end) = (Vec::new(), None);
@@ -234,16 +234,16 @@ fn a_run_that_was_cut_off_says_how_many_blocks_its_verdicts_lack() {
 
 #[test]
 fn the_noise_of_the_twin_and_the_calibration_are_a_line() {
-    let mut record = of_all_kinds(&decoding(&ALL));
+    let mut record = measured_engines(&decoding(&ALL_ENGINES));
     let expected = |record: &RunRecord| {
         let text = rendered(record, "table", 300);
         text.lines().find(|line| line.starts_with("noise floor, ")).unwrap_or(&text).to_string()
     };
     let floor = Report::of(&record).verdicts.noise[0].floors[0].1.log_ratio();
     let noise = format!("decode {:.1} %", 100.0 * floor.exp_m1());
-    let own = format!("noise floor, `patient-original` against its twin: {noise}; ");
-    let command = "`orchestrate calibrate -e patient-original -e beacon -e equal -e restless -s decode`";
-    assert_eq!(expected(&record), own.clone() + "not calibrated; hint: " + command);
+    let noise_line = format!("noise floor, `patient-original` against its twin: {noise}; ");
+    let command = "`orchestrate calibrate -e patient-original -e beacon -e equal -e noisy -s decode`";
+    assert_eq!(expected(&record), noise_line.clone() + "not calibrated; hint: " + command);
     record.header.noise_floors.push(CalibratedFloor {
         configuration: 1,
         workload: "decode".into(),
@@ -252,17 +252,20 @@ fn the_noise_of_the_twin_and_the_calibration_are_a_line() {
         between: None,
         since: "2026-01-01T00:00:00Z".into(),
     });
-    let others = "`patient-original`, `equal`, `restless`";
-    let command = "`orchestrate calibrate -e patient-original -e equal -e restless -s decode`";
+    let others = "`patient-original`, `equal`, `noisy`";
+    let command = "`orchestrate calibrate -e patient-original -e equal -e noisy -s decode`";
     let since = "at 2026-01-01T00:00:00Z";
-    assert_eq!(expected(&record), format!("{own}calibrated {since}, but not for {others}; hint: {command}"));
+    assert_eq!(
+        expected(&record),
+        format!("{noise_line}calibrated {since}, but not for {others}; hint: {command}")
+    );
     let known = record.header.noise_floors[0].clone();
     let others = [0, 2, 3].map(|configuration| CalibratedFloor { configuration, ..known.clone() });
     let partly = record.header.noise_floors.clone();
     record.header.noise_floors.extend(others);
-    assert_eq!(expected(&record), own + "calibrated " + since);
+    assert_eq!(expected(&record), noise_line + "calibrated " + since);
     record.header.noise_floors = partly;
-    // A quiet run does not lower the noise of the calibration: eleven times is less than twenty.
+    // A quiet run does not lower the calibrated noise floor: a ratio of 11 is below its factor of 20.
     let verdicts = Report::of(&record).verdicts.against_reference;
     let headline = verdicts.iter().find(|pair| pair.is_headline).unwrap();
     assert_eq!(headline.certainty(), Some(Certainty::Inconclusive));
@@ -270,7 +273,7 @@ fn the_noise_of_the_twin_and_the_calibration_are_a_line() {
 
 #[test]
 fn the_mean_has_a_caution_and_leaves_out_an_engine_that_failed() {
-    let mut record = of_all_kinds(&selection(&["patient-original", "beacon", "equal"]));
+    let mut record = measured_engines(&selection(&["patient-original", "beacon", "equal"]));
     let mean = |record: &RunRecord, engine: &str| {
         let means = Report::of(record).verdicts.means;
         means.into_iter().find(|mean| mean.engine == engine).map(|mean| mean.times)
@@ -283,12 +286,12 @@ fn the_mean_has_a_caution_and_leaves_out_an_engine_that_failed() {
     assert!(text.contains("\ngeometric mean over 6 workloads (all weigh the same"), "{text}");
     record.take(Entry::Failure(failure(1, Some(8), "exited", "sample 1", "gone")));
     assert_eq!(mean(&record, "beacon"), None);
-    assert!(Report::of(&of_all_kinds(&decoding(&ALL))).verdicts.means.is_empty());
+    assert!(Report::of(&measured_engines(&decoding(&ALL_ENGINES))).verdicts.means.is_empty());
 }
 
 #[test]
 fn the_caption_has_the_reason_why_each_workload_ended() {
-    let mut record = of_all_kinds(&selection(&["patient-original", "beacon"]));
+    let mut record = measured_engines(&selection(&["patient-original", "beacon"]));
     let caption = |record: &RunRecord| rendered(record, "table", 200).lines().nth(1).unwrap().to_string();
     assert!(caption(&record).starts_with("5 blocks, interleaved; rounds: 1 (load), 5 (ttft), 3 (prefill, "));
     assert!(caption(&record).ends_with("; warm after 3 to 6 requests"), "{}", caption(&record));
@@ -308,10 +311,10 @@ fn the_caption_has_the_reason_why_each_workload_ended() {
 }
 
 #[test]
-fn a_pair_that_cannot_be_compared_has_the_reason() {
-    let mut record = of_all_kinds(&decoding(&["patient-original", "beacon"]));
+fn a_pair_that_cannot_be_compared_gives_a_note_with_the_reason() {
+    let mut record = measured_engines(&decoding(&["patient-original", "beacon"]));
     for sample in record.samples.iter_mut().filter(|sample| sample.case == 1) {
-        // Rounds that the reference does not have.
+        // The reference does not have these rounds.
         sample.index += 100;
     }
     let report = Report::of(&record);
@@ -325,7 +328,7 @@ fn a_pair_that_cannot_be_compared_has_the_reason() {
 
 #[test]
 fn csv_and_json_have_the_whole_comparison() {
-    let record = of_all_kinds(&decoding(&ALL));
+    let record = measured_engines(&decoding(&ALL_ENGINES));
     let text = rendered(&record, "csv", 80);
     let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
     let names = lines.next().unwrap();
@@ -346,8 +349,8 @@ fn csv_and_json_have_the_whole_comparison() {
     let pairs = json["pairs"].as_array().unwrap();
     let of = |metric: &str| pairs.iter().filter(|pair| pair["metric"] == metric).count();
     assert_eq!((of("decode_rate"), of("peak_memory")), (6, 6));
-    let found = json["comparisons"].as_array().unwrap();
-    let decode = found.iter().find(|it| it["metric"] == "decode_rate" && it["engine"] == "beacon").unwrap();
+    let entries = json["comparisons"].as_array().unwrap();
+    let decode = entries.iter().find(|it| it["metric"] == "decode_rate" && it["engine"] == "beacon").unwrap();
     assert_eq!((decode["verdict"].as_str(), decode["stopped_by"].as_str()), (Some("faster"), Some("fixed")));
     assert!(decode["sentence"].as_str().unwrap().starts_with("`beacon` decodes 11.0 times as fast as"));
     assert_eq!(json["workloads"][0]["blocks"], 5);
@@ -362,7 +365,7 @@ fn the_effect_of_a_preset_is_listed_under_its_manifests_title() {
     selection.candidates[2].options.insert("half".into(), true.into());
     selection.candidates[2].against =
         Some(Against { preset: "default".into(), says: "precision impact".into() });
-    let record = of_all_kinds(&selection);
+    let record = measured_engines(&selection);
     let text = rendered(&record, "table", 100);
     assert!(text.contains("\nprecision impact, `beacon:half` against `beacon`: decode same"), "{text}");
     let json = json(&record);
@@ -371,16 +374,16 @@ fn the_effect_of_a_preset_is_listed_under_its_manifests_title() {
     assert_eq!(derived["comparisons"][0]["engine"], "beacon:half");
     // A requested option without an effect is no difference.
     selection.candidates[2].options.clear();
-    assert!(!rendered(&of_all_kinds(&selection), "table", 100).contains("precision impact"));
+    assert!(!rendered(&measured_engines(&selection), "table", 100).contains("precision impact"));
     selection.candidates[2].options.insert("half".into(), true.into());
     // The ratio is shown without a verdict too.
     selection.extent.blocks = Some(1);
-    let quick = rendered(&of_all_kinds(&selection), "table", 100);
+    let quick = rendered(&measured_engines(&selection), "table", 100);
     let expected = quick.lines().find(|line| line.starts_with("precision impact, ")).unwrap();
     assert!(expected.contains(": decode ") && expected.ends_with("x?"), "{expected}");
     // A preset that is measured alone has no effect to show.
     selection.candidates.remove(1);
-    assert!(!rendered(&of_all_kinds(&selection), "table", 100).contains("precision impact"));
+    assert!(!rendered(&measured_engines(&selection), "table", 100).contains("precision impact"));
 }
 
 #[test]

@@ -53,7 +53,7 @@ fn requests<'a>(launch: &'a Launch, samples: &'a [Sample]) -> Requests<'a> {
     Requests { launch, first_of_launch: &samples[0], first: &samples[0], measured: samples.iter().collect() }
 }
 
-fn of(mode: Mode, launch: &Launch, samples: &[Sample]) -> WallTime {
+fn account(mode: Mode, launch: &Launch, samples: &[Sample]) -> WallTime {
     WallTime::of(&plan(mode), &[requests(launch, samples)]).unwrap()
 }
 
@@ -69,7 +69,7 @@ fn milliseconds(wall_time: &WallTime) -> [Option<f64>; PARTS.len()] {
 fn parts_are_the_stated_times_and_the_remainder_is_unattributed() {
     let phases =
         [("import torch", 30), ("weights", 25), ("compile kernels", 5), ("tokenizer", 3), ("device", 2)];
-    let wall_time = of(Mode::Warm, &launch(&phases), &[sample(10, &[3, 4, 8]), sample(12, &[5, 6, 10])]);
+    let wall_time = account(Mode::Warm, &launch(&phases), &[sample(10, &[3, 4, 8]), sample(12, &[5, 6, 10])]);
     let expected = [20.0, 30.0, 25.0, 5.0, 5.0, 3.0, 5.0].map(Some);
     assert_eq!(milliseconds(&wall_time), expected);
     // 15 ms of the load without a phase, and 3 ms of each request outside its tokens.
@@ -81,12 +81,12 @@ fn parts_are_the_stated_times_and_the_remainder_is_unattributed() {
 
 #[test]
 fn fractional_means_add_up() {
-    for odd in 0..7 {
+    for extra_ns in 0..7 {
         let mut samples = [sample(10, &[3, 4, 8]), sample(12, &[5, 6, 10]), sample(11, &[4, 6, 9])];
-        samples[1].answered_ns += odd;
-        samples[2].iteration.start_ns += odd;
-        samples[0].iteration.sequences[0].token_ns.as_mut().unwrap()[0] += 2 * odd;
-        let wall_time = of(Mode::Warm, &launch(&[("weights", 50)]), &samples);
+        samples[1].answered_ns += extra_ns;
+        samples[2].iteration.start_ns += extra_ns;
+        samples[0].iteration.sequences[0].token_ns.as_mut().unwrap()[0] += 2 * extra_ns;
+        let wall_time = account(Mode::Warm, &launch(&[("weights", 50)]), &samples);
         assert!(adds_up(&wall_time), "{wall_time:?}");
     }
 }
@@ -95,12 +95,12 @@ fn fractional_means_add_up() {
 fn claims_beyond_the_elapsed_time_are_scaled_down_and_counted() {
     // The phases overlap: they claim 160 ms of the 80 ms after `hello`.
     let overlapping = launch(&[("import", 80), ("weights", 80)]);
-    let wall_time = of(Mode::Warm, &overlapping, &[sample(10, &[3, 4, 8])]);
+    let wall_time = account(Mode::Warm, &overlapping, &[sample(10, &[3, 4, 8])]);
     assert!(adds_up(&wall_time));
     assert_eq!(wall_time.shortened, 1);
     assert_eq!(wall_time.part(TimePart::Import), wall_time.part(TimePart::Weights));
     // The engine's clock counts 19 ms of a request that took 10.
-    let wall_time = of(Mode::Warm, &launch(&[]), &[sample(10, &[11, 15, 20])]);
+    let wall_time = account(Mode::Warm, &launch(&[]), &[sample(10, &[11, 15, 20])]);
     assert!(adds_up(&wall_time));
     assert_eq!((wall_time.shortened, wall_time.total_ns), (1, 110 * MS));
 }
@@ -110,7 +110,7 @@ fn unstated_parts_are_unknown_and_their_time_is_unattributed() {
     let mut silent = launch(&[]);
     let only_the_end = HelloFacts { stamp: Stamp::End, ..HelloFacts::default() };
     (silent.hello, silent.hello_ns) = (Some(only_the_end), None);
-    let wall_time = of(Mode::Warm, &silent, &[sample(10, &[8, 8, 8])]);
+    let wall_time = account(Mode::Warm, &silent, &[sample(10, &[8, 8, 8])]);
     assert_eq!(wall_time.parts, [None; PARTS.len()]);
     assert_eq!((wall_time.total_ns, wall_time.unattributed_ns), (110 * MS, 110 * MS));
 }
@@ -119,11 +119,11 @@ fn unstated_parts_are_unknown_and_their_time_is_unattributed() {
 fn an_engine_that_loads_within_its_first_request_is_not_counted_twice() {
     let mut minimal = launch(&[("weights", 150)]);
     (minimal.hello_ns, minimal.loaded_ns) = (None, None);
-    // It waited in the pipe from the start: answered after 210 ms; its own count is 7.
+    // The request waited in the pipe from the start. It was answered after 210 ms, and the engine counts 7 ms.
     let mut first = sample(10, &[3, 4, 8]);
     first.sent_ns = MS;
     for mode in [Mode::Warm, Mode::OneShot] {
-        let wall_time = of(mode, &minimal, std::slice::from_ref(&first));
+        let wall_time = account(mode, &minimal, std::slice::from_ref(&first));
         assert_eq!(wall_time.total_ns, first.answered_ns, "{mode:?}");
         assert_eq!(wall_time.part(TimePart::Weights), Some(150 * MS));
         assert!(adds_up(&wall_time));
