@@ -295,7 +295,7 @@ fn share(text: &str) -> Result<Share, String> {
 
 fn target(text: &str) -> Result<Share, String> {
     let share = share(text)?;
-    Rule::to_within(share.0).map(|_| share).ok_or_else(|| "expected a percentage below 100".into())
+    Rule::with_target(share.0).map(|_| share).ok_or_else(|| "expected a percentage below 100".into())
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

@@ -79,7 +79,7 @@ fn range(limit: &Limit) -> String {
 
 /// Notes about limits that changed during the run.
 pub fn notes<'a>(limits: &[Limit], rows: impl Iterator<Item = &'a Row>) -> Vec<String> {
-    let moved = used(limits, rows).into_iter().filter(|it| it.moved());
+    let moved = used(limits, rows).into_iter().filter(|it| it.is_unsteady());
     let note = moved.map(|it| {
         let of = if it.key.of == Of::Memory { " from memory" } else { "" };
         format!(

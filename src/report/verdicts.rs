@@ -95,7 +95,7 @@ impl Verdicts {
             pairs.into_iter().filter(|&(one, other)| sound(one) && sound(other)).collect()
         };
         let compared = |pairs: &[(usize, usize)]| -> Vec<PairVerdict> {
-            let found = compare::within(&measured, pairs).into_iter();
+            let found = compare::compare_within(&measured, pairs).into_iter();
             found.map(|compared| PairVerdict::of(plan, compared)).collect()
         };
         let (references, all) = (only_sound(plan.pairs()), only_sound(compare::all_pairs(plan)));

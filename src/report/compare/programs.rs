@@ -5,7 +5,7 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::cells;
-use crate::analysis::compare::between::Found;
+use crate::analysis::compare::between::MetricComparison;
 use crate::analysis::compare::comparable::Difference;
 use crate::analysis::compare::judgement::{Change, Judgement, Outcome, Side, class_name, verdict_name};
 use crate::report::document::{Lines, Named, column};
@@ -55,7 +55,7 @@ struct ChangeEntry<'a> {
     threshold: Option<f64>,
     /// In logarithms.
     #[serde(flatten)]
-    found: Option<&'a Found>,
+    found: Option<&'a MetricComparison>,
     sentence: &'a str,
 }
 
@@ -171,7 +171,7 @@ fn about(judgement: &Judgement, change: &Change) -> Vec<Named> {
     ]
 }
 
-fn found(found: &Found) -> Vec<Named> {
+fn found(found: &MetricComparison) -> Vec<Named> {
     let (low, high) = found.evidence.ends();
     vec![
         (column!("blocks_base"), found.blocks.0.into()),
